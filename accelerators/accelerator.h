@@ -48,33 +48,33 @@ typedef struct pl_replay {
                                        micro_batch, */
     uint64_t micro_batch;           /* an operator's stream and the element */
     const void *input[PL_FIELDS];   /* host memory, [batch, …] each; read before done */
-    double *figures;                /* the sums of all figures, in order of fetch: of a
+    double *metrics;                /* the sums of all metrics, in order of fetch: of a
                                        pair its value and weight, else the value's
                                        elements  [not wanted] */
     void *output[PL_FIELDS];        /* host memory for output fetches, in their order
                                        [not wanted] */
-    bool halts;                     /* does not run, and ends guarded, once one that
-                                       halts was guarded or failed: what was sent
-                                       behind it, before anybody knew, changes nothing */
-    bool resumes;                   /* ends that: it and what follows runs again */
-    bool continues;                 /* the plan's last replay waits at an exchange, and
+    bool fail_fast;                 /* does not run and ends skipped after an earlier
+                                       fail_fast replay was skipped or failed: so what
+                                       was sent behind that changes nothing */
+    bool restart;                   /* ends that: it and later replays run again */
+    bool continues;                 /* the plan's last replay waits at a collective, and
                                        this one is the rest of it; nothing was replayed
                                        in between */
-    int exchange;                   /* out: it waits at that one of the graph's, from 1:
+    int collective;                 /* out: it waits at that one of the graph's, from 1:
                                        nothing is handed out yet  [0: it is over] */
-    bool guarded;                   /* out: a guard was not finite, the rest did not
+    bool skipped;                   /* out: a guard was not finite, the rest did not
                                        happen */
     double forward;                 /* out: s of it until the first step of backward
                                        [left at 0] */
-    /* To be called as soon as the first so many of the graph's buckets are there, to stay
-     * as they are: they are reduced meanwhile.  From inside replay() or later, on the
-     * accelerator's thread  [not reported; need not be called].  Where gradients are lent
-     * they are there behind the fence, which is borrowed, whether the replay
-     * runs or is stopped  [NULL: they are there]. */
+    /* To be called as soon as the first so many of the graph's buckets are there, to
+     * stay as they are: they are reduced meanwhile.  From inside replay() or later, on
+     * the accelerator's thread  [not reported; need not be called].  Where gradients
+     * are registered they are there behind the fence, which is borrowed, whether the
+     * replay runs or is stopped  [NULL: they are there]. */
     void (*ready)(struct pl_replay *replay, int buckets, pl_fence_t *fence);
-    /* Of a device that has lent a region: to be called from inside replay(), once all of
-     * it is enqueued.  The fence, which is borrowed, stands for it and for all before it
-     * [not wanted]. */
+    /* Of a device that has registered a region: to be called from inside replay(),
+     * once all of it is enqueued.  The fence, which is borrowed, stands for it and for
+     * all before it [not wanted]. */
     void (*ordered)(struct pl_replay *replay, pl_fence_t *fence);
     /* To be called before done() with all that took time on the device, valid during the
      * call; a replay that is measured may take longer  [not wanted; need not be
@@ -155,13 +155,14 @@ typedef struct pl_accelerator_ops {
      * close().  [it cannot be one of several ranks] */
     int (*borrow)(void *self, pl_region_t region, pl_dtype_t dtype, size_t n, void *host,
                   pl_error_t *err);
-    /* Kind of the device's memory, such as "cuda", of a device that lends it
+    /* Kind of the device's memory, such as "cuda", of a device that registers it
      * [NULL: it does not] */
     const char *memory_kind;
     /* The memory of a region that is there, in its own type, counted: others read and
      * write it too, in an order that fences give.  It is the region's, and there as long
      * as that  [where memory_kind is] */
-    int (*lend)(void *self, pl_region_t region, pl_lent_t **lent, pl_error_t *err);
+    int (*register_region)(void *self, pl_region_t region, pl_reg_buffer_t **buffer,
+                           pl_error_t *err);
     /* What is called from now on finds what the fence stands for done  [where memory_kind
      * is] */
     int (*join)(void *self, pl_fence_t *fence, pl_error_t *err);
@@ -169,7 +170,7 @@ typedef struct pl_accelerator_ops {
      * elements that are there, which are as write() takes them.  false: it stays where it
      * is, because it is not n elements or the device wants them elsewhere, and write()
      * follows.  [it always does] */
-    bool (*adopt)(void *self, pl_region_t region, size_t n, void *host);
+    bool (*take_ownership)(void *self, pl_region_t region, size_t n, void *host);
     /* The host's elements are float64 where the region's are, else float32; they are
      * rounded to what the region can hold. */
     int (*write)(void *self, pl_region_t region, size_t offset, const void *host,

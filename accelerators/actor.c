@@ -3,13 +3,13 @@
  * It turns messages into calls of the device's table (accelerator.h) and completions into
  * replies, and knows nothing of what is computed.  A device may complete a replay from
  * inside replay() or later on this thread; replies go out as they come. */
-#include "accelerators/actor_parts.h"
+#include "accelerators/actor_internal.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "accelerators/choice.h"
-#include "accelerators/peak.h"
+#include "accelerators/auto_select.h"
+#include "accelerators/peak_flops.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -17,28 +17,28 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/run.h"
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 #include "tensor/operators.h"
 
 struct running;
 
 /* A replay of a call. */
-typedef struct half {
+typedef struct call_replay {
     pl_replay_t replay;                                   /* first: done() gets it back */
     struct running *of;
     double seconds;                                         /* that it ran */
-} half_t;
+} call_replay_t;
 
 /* A call on its way, with the replay behind the first if it wants one; from a list of
  * spare ones, so that a step allocates nothing. */
 typedef struct running {
-    half_t first, then;
+    call_replay_t first, then;
     pl_device_t *device;
     pl_call_t *call;
     int left;                                               /* replays not yet done */
     pl_error_t failure;                                     /* the first  [code 0] */
-    size_t sums, capacity;                                  /* of figures; in numbers */
-    double *figures;                                        /* [capacity] */
+    size_t sums, capacity;                                  /* of metrics; in numbers */
+    double *metrics;                                        /* [capacity] */
     json_t *spans;                                          /* measured  [NULL: none] */
     struct running *next;
 } running_t;
@@ -54,7 +54,7 @@ static int instance_of(const pl_job_t *job, pl_instance_t *component, pl_error_t
     const pl_component_request_t request = {.role = "accelerator",
                                             .path = "trainer.accelerator",
                                             .automatic =
-                                                pl_accelerator_automatic(job->options)};
+                                                pl_accelerator_auto(job->options)};
     return pl_options_component(job->options, &request, component, err);
 }
 
@@ -173,7 +173,7 @@ static void device_watch(void *self)
 static void running_free(running_t *running)
 {
     if (running)
-        pl_free(running->figures);
+        pl_free(running->metrics);
     pl_free(running);
 }
 
@@ -188,10 +188,10 @@ static running_t *running_take(pl_device_t *device, size_t sums)
         running = pl_alloc(sizeof *running);
     if (!running || running->capacity >= sums)
         return running;
-    pl_free(running->figures);
-    running->figures = pl_alloc_array(sums, sizeof *running->figures);
-    running->capacity = running->figures ? sums : 0;
-    if (running->figures)
+    pl_free(running->metrics);
+    running->metrics = pl_alloc_array(sums, sizeof *running->metrics);
+    running->capacity = running->metrics ? sums : 0;
+    if (running->metrics)
         return running;
     running_free(running);
     return NULL;
@@ -207,32 +207,32 @@ static void running_answer(const running_t *running)
 {
     char *spans = running->spans ? pl_json_write(running->spans, PL_JSON_COMPACT) : NULL;
     const pl_replay_t *first = &running->first.replay, *then = &running->then.replay;
-    pl_bytes_t figures = {running->figures, running->sums * sizeof(double)};
-    if (first->exchange)
-        figures.size = 0;
+    pl_bytes_t metrics = {running->metrics, running->sums * sizeof(double)};
+    if (first->collective)
+        metrics.size = 0;
     if (running->failure.code != PL_OK)
         pl_call_fail(running->call, &running->failure);
     else
         pl_reply_replay_plan(
             running->call,
-            &(pl_replay_plan_reply_t){.skipped = first->guarded || then->guarded,
-                                      .collective = (uint32_t)first->exchange,
+            &(pl_replay_plan_reply_t){.skipped = first->skipped || then->skipped,
+                                      .collective = (uint32_t)first->collective,
                                       .forward = first->forward,
                                       .seconds = running->first.seconds,
                                       .then = running->then.seconds,
-                                      .metrics = figures,
+                                      .metrics = metrics,
                                       .spans = spans ? spans : ""});
     pl_text_free(spans);
 }
 
 static void replay_done(pl_replay_t *replay, const pl_error_t *err)
 {
-    half_t *half = (half_t *)replay;
-    running_t *running = half->of;
+    call_replay_t *call_replay = (call_replay_t *)replay;
+    running_t *running = call_replay->of;
     pl_device_t *device = running->device;
     const int64_t since = device->since;
     device->since = pl_now();
-    half->seconds = (double)(device->since - since) / 1e9;
+    call_replay->seconds = (double)(device->since - since) / 1e9;
     if (err && running->failure.code == PL_OK)
         running->failure = *err;
     if (--running->left)
@@ -248,7 +248,7 @@ static void replay_done(pl_replay_t *replay, const pl_error_t *err)
 /* Whoever is asked for them later hears of them at the end. */
 static void replay_ready(pl_replay_t *replay, int buckets, pl_fence_t *fence)
 {
-    pl_progress_replay_plan(((half_t *)replay)->of->call,
+    pl_progress_replay_plan(((call_replay_t *)replay)->of->call,
                             &(pl_replay_plan_progress_t){.buckets = (uint32_t)buckets,
                                                          .fence = fence ? &fence->object
                                                                         : NULL});
@@ -256,14 +256,14 @@ static void replay_ready(pl_replay_t *replay, int buckets, pl_fence_t *fence)
 
 static void replay_ordered(pl_replay_t *replay, pl_fence_t *fence)
 {
-    pl_progress_replay_plan(((half_t *)replay)->of->call,
+    pl_progress_replay_plan(((call_replay_t *)replay)->of->call,
                             &(pl_replay_plan_progress_t){.fence = &fence->object,
                                                          .ordered = true});
 }
 
 static void replay_measured(pl_replay_t *replay, const pl_device_span_t *span, int count)
 {
-    running_t *running = ((half_t *)replay)->of;
+    running_t *running = ((call_replay_t *)replay)->of;
     running->spans = pl_device_times_add(&running->device->times, span, count,
                                          running->spans);
 }
@@ -275,8 +275,8 @@ static int replay_fill(pl_device_t *device, pl_replay_t *replay,
     const pl_batch_t *batch = (const pl_batch_t *)msg->batch;
     pl_outputs_t *outputs = (pl_outputs_t *)msg->outputs;
     replay->seed = msg->seed, replay->step = msg->step,
-    replay->micro_batch = msg->micro_batch, replay->halts = msg->fail_fast,
-    replay->resumes = msg->restart, replay->continues = msg->continues;
+    replay->micro_batch = msg->micro_batch, replay->fail_fast = msg->fail_fast,
+    replay->restart = msg->restart, replay->continues = msg->continues;
     if (batch && batch->pages && device->ops->pin)
         pl_staging_pin(&device->staging, batch->pages);
     for (int k = 0; batch && k < batch->field_count; k++)
@@ -309,21 +309,22 @@ static int running_fill(running_t *running, const pl_device_t *device,
         return pl_fail(err, PL_EINVAL, "more than %d scalars were given for a step",
                        PL_STEP_SCALARS);
     if (running->sums)
-        memset(running->figures, 0, running->sums * sizeof(double));
-    running->first = (half_t){{.figures = running->figures,
-                               .ready = compiled->bucket_count ? replay_ready : NULL,
-                               .ordered = device->lends ? replay_ordered : NULL,
-                               .done = replay_done},
-                              running,
-                              0};
-    running->then = (half_t){{.done = replay_done}, then ? running : NULL, 0};
+        memset(running->metrics, 0, running->sums * sizeof(double));
+    running->first =
+        (call_replay_t){{.metrics = running->metrics,
+                         .ready = compiled->bucket_count ? replay_ready : NULL,
+                         .ordered = device->registers ? replay_ordered : NULL,
+                         .done = replay_done},
+                        running,
+                        0};
+    running->then = (call_replay_t){{.done = replay_done}, then ? running : NULL, 0};
     running->spans = NULL;
     if (running->device->times.wanted)
         running->first.replay.measured = running->then.replay.measured = replay_measured;
     if (then) {
-        running->then.replay.figures = running->figures + compiled->sums;
+        running->then.replay.metrics = running->metrics + compiled->sums;
         running->then.replay.seed = msg->seed, running->then.replay.step = msg->step,
-        running->then.replay.halts = msg->fail_fast;
+        running->then.replay.fail_fast = msg->fail_fast;
     }
     memcpy(scaled->scalar, msg->scalars.data, msg->scalars.size);
     return replay_fill(running->device, &running->first.replay, msg, compiled, err);
@@ -359,7 +360,7 @@ static int replay_begin(pl_device_t *device, pl_call_t *call, const pl_replay_pl
         return code;
     }
     if (then && device->ops->replay(component, then->plan, &running->then.replay, err)) {
-        device->halted |= msg->fail_fast;
+        device->skipping |= msg->fail_fast;
         replay_done(&running->then.replay, err);
     }
     return PL_OK;
@@ -369,12 +370,12 @@ static int device_replay(void *self, pl_call_t *call, const pl_body_t *body,
                          pl_error_t *err)
 {
     pl_device_t *device = self;
-    device->halted &= !body->replay_plan.restart;
-    if (body->replay_plan.fail_fast && device->halted)
+    device->skipping &= !body->replay_plan.restart;
+    if (body->replay_plan.fail_fast && device->skipping)
         return pl_reply_replay_plan(call, &(pl_replay_plan_reply_t){.skipped = true});
     int code = replay_begin(device, call, &body->replay_plan, err);
     if (code != PL_OK && body->replay_plan.fail_fast)
-        device->halted = true;
+        device->skipping = true;
     return code;
 }
 
@@ -404,8 +405,8 @@ static int device_measure_peak(void *self, pl_call_t *call, const pl_body_t *bod
                        "the peak can be measured only before plans are compiled");
     device->measuring = call;
     device->running++;
-    int code = pl_device_peak(device->ops, device->component.self, device->low,
-                              peak_known, device, err);
+    int code = pl_device_measure_peak_flops(device->ops, device->component.self,
+                                            device->low, peak_known, device, err);
     device->running -= code != PL_OK;
     return code;
 }

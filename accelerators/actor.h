@@ -4,7 +4,7 @@
 
 #include "accelerators/accelerator.h"
 #include "runtime/actor.h"
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
 /* The table of the actor for a device kind of that name, which is the registry's:
  * "accelerator.cpu" in the stream. `start`: context is the pl_job_t whose
@@ -14,7 +14,7 @@ const pl_actor_ops_t *pl_accelerator_actor(const char *name, pl_error_t *err);
 /* Whether devices of that kind answer measure_device. */
 bool pl_accelerator_measures(const char *name);
 
-/* The kind of memory that they lend, or NULL. */
+/* The kind of memory that they register, or NULL. */
 const char *pl_accelerator_memory_kind(const char *name);
 
 /* Whether they know anything of their plans for describe_plans. */

@@ -2,14 +2,14 @@
  * described and discarded */
 #include <stdio.h>
 
-#include "accelerators/actor_parts.h"
+#include "accelerators/actor_internal.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json_text.h"
-#include "base/json_walk.h"
+#include "base/json_path.h"
 #include "base/log.h"
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 #include "tensor/operators.h"
 
 static const int64_t LINES_APART = 2 * PL_SECOND;
@@ -37,7 +37,7 @@ static void count_fetches(const pl_graph_t *g, pl_compiled_t *compiled)
     compiled->bucket_count = g->bucket_count;
     compiled->samples = g->field_count ? g->batch_size : 0;
     for (int k = 0; k < g->fetch_count; k++)
-        if (g->fetch[k].kind == PL_FETCH_FIGURE)
+        if (g->fetch[k].kind == PL_FETCH_METRIC)
             compiled->sums += (size_t)g->fetch[k].sums;
         else if (compiled->output_count++ < PL_FIELDS)
             compiled->output[compiled->output_count - 1] =
@@ -115,7 +115,7 @@ static void compile_done(pl_compiling_t *compiling, const pl_error_t *failure)
     pl_error_t err = failure ? *failure : (pl_error_t){0};
     c->compiled.plan = compiling->plan;
     if (failure)
-        pl_pass(&err, "plan %s", c->compiled.name);
+        pl_error_prefix(&err, "plan %s", c->compiled.name);
     else
         compiled_add(c->device, c->call, &c->compiled, c->formats, &err);
     if (err.code != PL_OK)
@@ -133,8 +133,8 @@ static void compiles_wait(void *self)
     if (!device->compiles)
         return;
     pl_progress_start(device->life, &(pl_start_progress_t){.state = "ending"});
-    if (!device->told && pl_now() - device->ending_since > LINES_APART) {
-        device->told = true;
+    if (!device->reported && pl_now() - device->ending_since > LINES_APART) {
+        device->reported = true;
         if (pl_actor_rank(device) == 0)
             pl_log_line(PL_LOG_INFO, 0, pl_actor_name(device),
                         "waiting until the compiler has ended a kernel");
@@ -169,7 +169,7 @@ static int compile_later(pl_device_t *device, pl_call_t *call, const pl_graph_t 
     if (code == PL_OK)
         return PL_OK;
     compile_free(c);
-    return pl_pass(err, "plan %s", compiled->name);
+    return pl_error_prefix(err, "plan %s", compiled->name);
 }
 
 int pl_device_compile(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
@@ -179,16 +179,16 @@ int pl_device_compile(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     pl_compiled_t compiled = {0};
     snprintf(compiled.name, sizeof compiled.name, "%s", body->compile.name);
     count_fetches(g, &compiled);
-    if (compiled.sums > PL_SUMS_MOST || compiled.output_count > PL_FIELDS)
+    if (compiled.sums > PL_SUMS_MAX || compiled.output_count > PL_FIELDS)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "a plan with %zu sums of metrics and %d outputs: at most %d and "
                        "%d are possible",
-                       compiled.sums, compiled.output_count, PL_SUMS_MOST, PL_FIELDS);
+                       compiled.sums, compiled.output_count, PL_SUMS_MAX, PL_FIELDS);
     if (device->ops->compile_later)
         return compile_later(device, call, g, &compiled, err);
     int code = device->ops->compile(device->component.self, g, &compiled.plan, err);
     if (code != PL_OK)
-        return pl_pass(err, "plan %s", body->compile.name);
+        return pl_error_prefix(err, "plan %s", body->compile.name);
     return compiled_add(device, call, &compiled, formats_of(g), err);
 }
 
@@ -206,7 +206,7 @@ int pl_device_discard(void *self, pl_call_t *call, const pl_body_t *body, pl_err
 
 /* ---- what they are ---- */
 
-static json_t *facts_json(const pl_compiled_t *compiled, const pl_plan_facts_t *facts)
+static json_t *data_info_json(const pl_compiled_t *compiled, const pl_plan_facts_t *facts)
 {
     json_t *kinds = json_array();
     int launches = 0;
@@ -236,7 +236,7 @@ static json_t *plans_json(const pl_device_t *device)
             continue;
         if (device->ops->describe)
             device->ops->describe(device->component.self, compiled->plan, &facts);
-        plans = pl_json_append(plans, facts_json(compiled, &facts));
+        plans = pl_json_append(plans, data_info_json(compiled, &facts));
     }
     return plans;
 }

@@ -1,11 +1,12 @@
-/* actor_regions.c - regions of the accelerator: allocated, lent, written and read */
-#include "accelerators/actor_parts.h"
+/* actor_regions.c - regions of the accelerator: allocated, registered, written and
+ * read */
+#include "accelerators/actor_internal.h"
 
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 #include "tensor/operators.h"
 
 int pl_device_allocate(void *self, pl_call_t *call, const pl_body_t *body,
@@ -17,26 +18,27 @@ int pl_device_allocate(void *self, pl_call_t *call, const pl_body_t *body,
     if (region >= PL_REGIONS || !pl_is_float(dtype))
         return pl_fail(err, PL_EINVAL, "there is no region %u of type %u", region,
                        body->allocate.dtype);
-    pl_lent_t *lent = (pl_lent_t *)body->allocate.memory, *own = NULL;
+    pl_reg_buffer_t *buffer = (pl_reg_buffer_t *)body->allocate.memory, *own = NULL;
     void *component = device->component.self;
     const size_t count = body->allocate.count;
-    if (lent && !device->ops->borrow)
+    if (buffer && !device->ops->borrow)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "accelerator \"%s\" shares no memory with the host, which several "
                        "ranks need: train with one rank",
                        device->ops->name);
-    int code = lent ? device->ops->borrow(component, region, dtype, count,
-                                          (char *)lent->data + body->allocate.offset, err)
-                    : device->ops->region(component, region, dtype, count, err);
-    if (code == PL_OK && body->allocate.lends)
-        code = device->ops->lend
-                   ? device->ops->lend(component, region, &own, err)
-                   : pl_fail(err, PL_EUNSUPPORTED, "accelerator \"%s\" lends no memory",
-                             device->ops->name);
+    int code = buffer ? device->ops->borrow(component, region, dtype, count,
+                                            (char *)buffer->data + body->allocate.offset,
+                                            err)
+                      : device->ops->region(component, region, dtype, count, err);
+    if (code == PL_OK && body->allocate.registered)
+        code = device->ops->register_region
+                   ? device->ops->register_region(component, region, &own, err)
+                   : pl_fail(err, PL_EUNSUPPORTED,
+                             "accelerator \"%s\" registers no memory", device->ops->name);
     if (code != PL_OK)
         return code;
     device->dtype[region] = dtype;
-    device->lends |= own != NULL;
+    device->registers |= own != NULL;
     pl_object_unref(device->borrowed[region]);
     device->borrowed[region] = pl_object_ref(body->allocate.memory);
     code = pl_reply_allocate(call,
@@ -58,11 +60,13 @@ int pl_device_join(pl_device_t *device, pl_object_t *after, pl_error_t *err)
 /* ---- to and from the host ---- */
 
 /* Where a region of several ranks lies is for all of them to see. */
-static bool region_adopt(pl_device_t *device, const pl_write_region_t *msg, void *host)
+static bool region_take_ownership(pl_device_t *device, const pl_write_region_t *msg,
+                                  void *host)
 {
     if (!msg->take_ownership || msg->offset || device->borrowed[msg->region]
-        || !device->ops->adopt
-        || !device->ops->adopt(device->component.self, msg->region, msg->count, host))
+        || !device->ops->take_ownership
+        || !device->ops->take_ownership(device->component.self, msg->region, msg->count,
+                                        host))
         return false;
     device->borrowed[msg->region] = pl_object_ref(msg->floats);
     return true;
@@ -87,7 +91,7 @@ int pl_device_write(void *self, pl_call_t *call, const pl_body_t *body, pl_error
                                          : floats->data + msg->first;
     int code = pl_device_join(device, msg->after, err);
     if (code == PL_OK)
-        code = region_adopt(device, msg, host)
+        code = region_take_ownership(device, msg, host)
                    ? PL_OK
                    : device->ops->write(device->component.self, region, msg->offset, host,
                                         msg->count, err);

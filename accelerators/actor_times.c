@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "accelerators/actor_parts.h"
+#include "accelerators/actor_internal.h"
 #include "base/alloc.h"
-#include "base/json_walk.h"
+#include "base/json_path.h"
 #include "base/log.h"
 
 enum { SHOWN = 40 };

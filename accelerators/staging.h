@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 
 #include "accelerators/accelerator.h"
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
 /* Of each region; the second is for a checkpoint behind one that is being written. */
 enum { PL_STAGING_BUFFERS = 2 };

@@ -31,11 +31,11 @@ int pl_command_pass(void *self, pl_call_t *call, pl_address_t to,
 int pl_held_add(pl_held_t *held, pl_call_t *call, const pl_control_t *what,
                 pl_error_t *err)
 {
-    if (held->count == PL_HELD_MOST)
+    if (held->count == PL_HELD_MAX)
         return pl_fail(err, PL_EBUSY,
                        "%d commands already wait for the start of the run: send the "
                        "next when it has started",
-                       PL_HELD_MOST);
+                       PL_HELD_MAX);
     held->command[held->count].call = call;
     held->command[held->count++].what = *what;
     return PL_OK;

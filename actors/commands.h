@@ -11,7 +11,7 @@ int pl_command_pass(void *self, pl_call_t *call, pl_address_t to,
 /* call  [NULL: nobody waits for an answer] */
 void pl_command_fail(pl_call_t *call, pl_code_t code, const char *why);
 
-enum { PL_HELD_MOST = 16 };
+enum { PL_HELD_MAX = 16 };
 
 /* Commands that came too early; all zero: none. */
 typedef struct pl_held {
@@ -19,7 +19,7 @@ typedef struct pl_held {
     struct {
         pl_call_t *call;
         pl_control_t what;                        /* its texts stay as long as the call */
-    } command[PL_HELD_MOST];
+    } command[PL_HELD_MAX];
 } pl_held_t;
 
 /* PL_EBUSY: they are too many. */

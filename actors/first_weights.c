@@ -29,7 +29,7 @@ static int module_check(const pl_job_t *job, const pl_weights_t *weights, pl_err
     const char *path = pl_first_weights_path(job);
     const char *text = weights->module && !pl_first_weights_partly(job) ? weights->module
                                                                         : "";
-    json_t *module = *text ? pl_json_loose(text, NULL) : NULL;
+    json_t *module = *text ? pl_json_parse_lenient(text, NULL) : NULL;
     const char *theirs = module ? pl_component_name(module) : NULL,
                *ours = pl_options_component_name(job->options, "module");
     int code = PL_OK;

@@ -2,7 +2,7 @@
 #ifndef PL_FIRST_WEIGHTS_H
 #define PL_FIRST_WEIGHTS_H
 
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
 /* Where they come from  [NULL: nowhere]. */
 const char *pl_first_weights_path(const pl_job_t *job);

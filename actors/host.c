@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "actors/launchers/crew.h"
+#include "actors/launchers/worker_pool.h"
 #include "actors/request.h"
 #include "actors/result.h"
 #include "actors/trainer.h"
@@ -18,11 +18,11 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "base/utf8.h"
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 #include "runtime/monitor.h"
 #include "runtime/reactor.h"
-#include "sight/control.h"
-#include "sight/dashboard.h"
+#include "telemetry/control.h"
+#include "telemetry/dashboard.h"
 
 typedef struct host {
     pl_engine_t *engine;
@@ -39,14 +39,14 @@ static const pl_actor_ops_t host_ops = {.name = "host",
 static void run_ended(pl_trainer_t *trainer, pl_outcome_t *outcome,
                       const pl_error_t *error)
 {
-    pl_note_t *note = trainer->done;
-    pl_known_end(&trainer->engine->known, trainer->run);
+    pl_notification_t *notification = trainer->done;
+    pl_run_registry_end(&trainer->engine->registry, trainer->run);
     trainer->run = 0;
     pl_orders_end(trainer);
     if (trainer->attached)
         trainer->attached->ended(trainer->attached, error);
-    pl_ending_end(&note->ending, outcome, error);
-    pl_notes_push(&trainer->engine->notes, note);
+    pl_ending_end(&notification->ending, outcome, error);
+    pl_notifications_push(&trainer->engine->notifications, notification);
 }
 
 static void run_reported(pl_trainer_t *trainer, const pl_run_progress_t *report)
@@ -54,12 +54,13 @@ static void run_reported(pl_trainer_t *trainer, const pl_run_progress_t *report)
     trainer->standing.has_begun |= report->global_step > 0;
     if (!strcmp(report->event, "train"))          /* one that began anew does not pause */
         trainer->standing.is_paused = false;
-    pl_known_report(&trainer->engine->known, trainer->run, report);
+    pl_run_registry_report(&trainer->engine->registry, trainer->run, report);
     pl_ending_note(&trainer->done->ending, report);
     if (trainer->attached)
         trainer->attached->reported(trainer->attached, report);
     else if (strcmp(report->event, "alive"))
-        pl_notes_report(&trainer->engine->notes, &trainer->reports, trainer, report);
+        pl_notifications_report(&trainer->engine->notifications, &trainer->reports,
+                                trainer, report);
 }
 
 static void run_answered(void *self, const pl_answer_t *answer)
@@ -78,13 +79,13 @@ static void engine_end(void *argument)
 {
     pl_engine_t *engine = argument;
     if (!engine->ending || engine->living
-        || pl_crew_ends(&engine->runtime, engine_end, engine))
+        || pl_worker_pool_ends(&engine->runtime, engine_end, engine))
         return;
     pl_requests_close(&engine->requests);
     pl_control_close(engine->desk);
     engine->desk = NULL;
     pl_reactor_leave(engine->reactor);
-    pl_notes_push(&engine->notes, &engine->closed_note);
+    pl_notifications_push(&engine->notifications, &engine->closed_notification);
 }
 
 static void trainer_ended(void *self, const pl_answer_t *answer)
@@ -98,9 +99,9 @@ static void trainer_ended(void *self, const pl_answer_t *answer)
     *trainer->living_pprev = trainer->next_living;
     if (trainer->next_living)
         trainer->next_living->living_pprev = trainer->living_pprev;
-    pl_engine_t *engine = trainer->engine;    /* the trainer may be gone after the note */
+    pl_engine_t *engine = trainer->engine;        /* the trainer may be gone after that */
     if (trainer->leaving)
-        pl_notes_push(&engine->notes, &trainer->gone);
+        pl_notifications_push(&engine->notifications, &trainer->gone);
     engine_end(engine);
 }
 
@@ -142,14 +143,14 @@ static void command_run(void *argument)
     pl_trainer_t *trainer = command->trainer;
     pl_error_t err = {0};
     pl_how_t how = {.on_answer = run_answered, .context = trainer};
-    trainer->standing = (pl_standing_t){.is_fit = pl_job_goes_on(command->job)};
+    trainer->standing = (pl_standing_t){.is_fit = pl_job_is_training(command->job)};
     if (trainer->engine->ending)
         pl_fail(&err, PL_ECANCELLED, "the engine is closing");
     else if (trainer_spawn(trainer, &err))
         trainer->run = pl_call_run(trainer->engine->host, trainer->actor,
                                    &(pl_run_t){.job = &command->job->object}, how, &err);
     if (trainer->run)
-        pl_known_begin(&trainer->engine->known, trainer->run);
+        pl_run_registry_begin(&trainer->engine->registry, trainer->run);
     else
         run_ended(trainer, NULL, &err);
     command_free(command);
@@ -158,8 +159,8 @@ static void command_run(void *argument)
 /* Whoever hears the reason has room for so much of it, and takes it as it is. */
 int pl_trainer_tell_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err)
 {
-    char heard[128];
-    const pl_stop_t stop = {.reason = pl_utf8_show(reason, heard, sizeof heard)};
+    char received[128];
+    const pl_stop_t stop = {.reason = pl_utf8_show(reason, received, sizeof received)};
     trainer->standing.is_stopping = true;
     return pl_call_stop(trainer->engine->host, trainer->actor, &stop, (pl_how_t){0}, err)
                ? PL_OK
@@ -182,7 +183,7 @@ static void command_leave(void *argument)
     if (trainer->life)
         pl_cancel(trainer->engine->host, trainer->life);
     else
-        pl_notes_push(&trainer->engine->notes, &trainer->gone);
+        pl_notifications_push(&trainer->engine->notifications, &trainer->gone);
 }
 
 static void command_close(void *argument)
@@ -204,10 +205,10 @@ static void engine_readable(evutil_socket_t fd, short what, void *user)
 
 static int engine_open(pl_engine_t *engine, struct event_base *base, pl_error_t *err)
 {
-    if (pl_notes_init(&engine->notes, err) != PL_OK)
+    if (pl_notifications_init(&engine->notifications, err) != PL_OK)
         return PL_EBUSY;
     if (base) {
-        engine->readable = event_new(base, engine->notes.fd, EV_READ | EV_PERSIST,
+        engine->readable = event_new(base, engine->notifications.fd, EV_READ | EV_PERSIST,
                                      engine_readable, engine);
         if (!engine->readable || event_add(engine->readable, NULL) != 0)
             return pl_no_memory(err);
@@ -228,14 +229,14 @@ static void engine_release(pl_engine_t *engine)
         event_free(engine->readable);
     pl_dashboard_stop(engine->dashboard);
     pl_reactor_free(engine->reactor);
-    pl_notes_release(&engine->notes);
+    pl_notifications_release(&engine->notifications);
     pl_monitor_stop(&engine->runtime);
     pl_dashboard_free(engine->dashboard);
     if (__atomic_load_n(&engine->runtime.stuck, __ATOMIC_ACQUIRE))
         return;                          /* a thread that cannot be ended still uses it */
     pl_runtime_release(&engine->runtime);
     pl_requests_release(&engine->requests);
-    pl_known_release(&engine->known);
+    pl_run_registry_release(&engine->registry);
     pl_free(engine);
 }
 
@@ -248,10 +249,10 @@ pl_engine_t *pl_engine_new(struct event_base *base, pl_error_t *err)
         pl_free(engine);
         return NULL;
     }
-    pl_crew_enter(&engine->runtime);
+    pl_worker_pool_enter(&engine->runtime);
     pl_requests_init(&engine->requests);
-    pl_known_init(&engine->known);
-    engine->closed_note.kind = PL_NOTE_CLOSED;
+    pl_run_registry_init(&engine->registry);
+    engine->closed_notification.kind = PL_NOTIFICATION_CLOSED;
     if (engine_open(engine, base, err) == PL_OK)
         return engine;
     engine_release(engine);
@@ -267,17 +268,17 @@ pl_inside_t pl_trainer_attach(pl_trainer_t *trainer, pl_attached_t *attached)
 {
     pl_engine_t *engine = trainer->engine;
     trainer->attached = attached;
-    return (pl_inside_t){engine, engine->reactor, engine->host, &engine->notes};
+    return (pl_inside_t){engine, engine->reactor, engine->host, &engine->notifications};
 }
 
 int pl_engine_fd(const pl_engine_t *engine)
 {
-    return engine ? engine->notes.fd : -1;
+    return engine ? engine->notifications.fd : -1;
 }
 
 int pl_engine_is_open(const pl_engine_t *engine, pl_error_t *err)
 {
-    const int code = pl_given(engine, "an engine", err);
+    const int code = pl_require(engine, "an engine", err);
     return code == PL_OK && engine->closing
                ? pl_fail(err, PL_ESTATE, "the engine is closing")
                : code;
@@ -310,7 +311,7 @@ static void trainer_release(pl_trainer_t *trainer)
     if (trainer->next)
         trainer->next->pprev = trainer->pprev;
     if (trainer->done)
-        pl_note_free(trainer->done);
+        pl_notification_free(trainer->done);
     if (trainer->attached)
         trainer->attached->release(trainer->attached);
     pl_options_free(trainer->options);
@@ -331,7 +332,7 @@ pl_trainer_t *pl_trainer_new(pl_engine_t *engine, const pl_options_t *options,
         pl_free(trainer);
         return NULL;
     }
-    *trainer = (pl_trainer_t){.gone = {.kind = PL_NOTE_GONE, .trainer = trainer},
+    *trainer = (pl_trainer_t){.gone = {.kind = PL_NOTIFICATION_GONE, .trainer = trainer},
                               .engine = engine,
                               .number = ++engine->trainers_made,
                               .options = copy,
@@ -367,13 +368,13 @@ int pl_trainer_begin(pl_trainer_t *trainer, pl_job_t *job, pl_on_done_t on_done,
                      void *user, pl_error_t *err)
 {
     command_t *command = pl_alloc(sizeof *command);
-    pl_note_t *done = pl_alloc(sizeof *done);
+    pl_notification_t *done = pl_alloc(sizeof *done);
     int code = command && done ? pl_request_check(job, err) : pl_no_memory(err);
     if (code == PL_OK) {
         *command = (command_t){.trainer = trainer, .job = job};
-        *done = (pl_note_t){.kind = PL_NOTE_DONE, .trainer = trainer};
+        *done = (pl_notification_t){.kind = PL_NOTIFICATION_DONE, .trainer = trainer};
         trainer->done = done;
-        trainer->trains = pl_job_goes_on(job);
+        trainer->trains = pl_job_is_training(job);
         code = pl_reactor_post(trainer->engine->reactor, command_run, command, err);
     }
     if (code != PL_OK) {
@@ -391,7 +392,7 @@ int pl_trainer_begin(pl_trainer_t *trainer, pl_job_t *job, pl_on_done_t on_done,
 
 int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err)
 {
-    if (pl_given(trainer, "a trainer", err) != PL_OK)
+    if (pl_require(trainer, "a trainer", err) != PL_OK)
         return PL_EINVAL;
     if (!trainer->running || trainer->engine->closing)
         return pl_fail(err, PL_ESTATE,
@@ -411,60 +412,64 @@ int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err)
 
 /* ---- dispatch ---- */
 
-static void command_told(const pl_note_t *note)
+static void command_reported(const pl_notification_t *notification)
 {
-    pl_command_result_t told = note->told;
-    if (!told.checkpoint)
-        told.checkpoint = "";
-    note->on_command(note->trainer, &told, note->user);
+    pl_command_result_t result = notification->result;
+    if (!result.checkpoint)
+        result.checkpoint = "";
+    notification->on_command(notification->trainer, &result, notification->user);
 }
 
 static void ending_free(void *user)
 {
-    pl_note_free(user);
+    pl_notification_free(user);
 }
 
 /* With it may go the last reference to a run's weights, whose pages take the system a
  * while: not the program's. */
-static void ending_give_back(pl_engine_t *engine, pl_note_t *note)
+static void ending_give_back(pl_engine_t *engine, pl_notification_t *notification)
 {
     if (engine->closing
-        || pl_reactor_post(engine->reactor, ending_free, note, NULL) != PL_OK)
-        pl_note_free(note);
+        || pl_reactor_post(engine->reactor, ending_free, notification, NULL) != PL_OK)
+        pl_notification_free(notification);
 }
 
-static void note_deliver(pl_engine_t *engine, pl_note_t *note)
+static void notification_deliver(pl_engine_t *engine, pl_notification_t *notification)
 {
-    pl_trainer_t *trainer = note->trainer;
-    switch (note->kind) {
-    case PL_NOTE_PROGRESS:
+    pl_trainer_t *trainer = notification->trainer;
+    switch (notification->kind) {
+    case PL_NOTIFICATION_PROGRESS:
         if (!trainer->freed && trainer->on_progress)
-            trainer->on_progress(trainer, &note->progress, trainer->progress_user);
-        pl_note_free(note);
+            trainer->on_progress(trainer, &notification->progress,
+                                 trainer->progress_user);
+        pl_notification_free(notification);
         return;
-    case PL_NOTE_DONE:
+    case PL_NOTIFICATION_DONE:
         if (trainer->attached && !engine->closing
             && trainer->attached->waits(trainer->attached)) {
-            pl_notes_push(&engine->notes, note);
+            pl_notifications_push(&engine->notifications, notification);
             return;
         }
         trainer->running = false;            /* a new run may begin from inside on_done */
         trainer->done = NULL;
         if (!trainer->freed && trainer->on_done)
-            pl_result_tell(&note->ending, trainer, trainer->on_done, trainer->done_user);
-        ending_give_back(engine, note);
+            pl_result_tell(&notification->ending, trainer, trainer->on_done,
+                           trainer->done_user);
+        ending_give_back(engine, notification);
         return;
-    case PL_NOTE_COMMAND:
-        if (!trainer->freed && note->on_command)
-            command_told(note);
-        pl_note_free(note);
+    case PL_NOTIFICATION_COMMAND:
+        if (!trainer->freed && notification->on_command)
+            command_reported(notification);
+        pl_notification_free(notification);
         return;
-    case PL_NOTE_GONE: trainer_release(trainer); return;
-    case PL_NOTE_TOLD: note->tell(note, !trainer->freed); return;
-    case PL_NOTE_CLOSED:
+    case PL_NOTIFICATION_GONE: trainer_release(trainer); return;
+    case PL_NOTIFICATION_CALLBACK:
+        notification->tell(notification, !trainer->freed);
+        return;
+    case PL_NOTIFICATION_CLOSED:
         pl_reactor_join(engine->reactor);         /* the dashboard may still ask for it */
         engine->closed = true;
-        engine->tells = false;
+        engine->is_reporting = false;
         pl_waits_end(engine, NULL);
         if (engine->on_closed)
             engine->on_closed(engine, engine->closed_user);  /* may free the engine */
@@ -476,21 +481,22 @@ void pl_engine_dispatch(pl_engine_t *engine)
 {
     if (!engine)
         return;
-    const bool tells = engine->tells;
-    engine->tells = true;
-    int left = pl_notes_quiet(&engine->notes);
-    for (pl_note_t *note; left-- > 0 && (note = pl_notes_take(&engine->notes));) {
-        const bool last = note->kind == PL_NOTE_CLOSED;
-        note_deliver(engine, note);
+    const bool was_reporting = engine->is_reporting;
+    engine->is_reporting = true;
+    int left = pl_notifications_quiet(&engine->notifications);
+    for (pl_notification_t *notification;
+         left-- > 0 && (notification = pl_notifications_take(&engine->notifications));) {
+        const bool last = notification->kind == PL_NOTIFICATION_CLOSED;
+        notification_deliver(engine, notification);
         if (last)
             return;
     }
-    engine->tells = tells;
+    engine->is_reporting = was_reporting;
 }
 
 void pl_engine_turn(pl_engine_t *engine)
 {
-    struct pollfd readable = {.fd = engine->notes.fd, .events = POLLIN};
+    struct pollfd readable = {.fd = engine->notifications.fd, .events = POLLIN};
     poll(&readable, 1, -1);
     pl_engine_dispatch(engine);
 }

@@ -3,10 +3,10 @@
 #ifndef PL_ACTORS_HOST_H
 #define PL_ACTORS_HOST_H
 
-#include "actors/notes.h"
-#include "runtime/cargo.h"
+#include "actors/notifications.h"
+#include "runtime/payload.h"
 #include "runtime/reactor.h"
-#include "sight/commander.h"
+#include "telemetry/commander.h"
 
 /* What all threads of an engine share.  To be changed only before its first trainer
  * runs. */
@@ -31,7 +31,7 @@ typedef struct pl_inside {
     const pl_engine_t *engine;
     pl_reactor_t *reactor;                                /* of the control thread */
     void *host;                                           /* the actor there that calls */
-    pl_notes_t *notes;
+    pl_notifications_t *notifications;
 } pl_inside_t;
 
 /* PL_EINVAL: there is no engine; PL_ESTATE: it is closing, and what is asked for might

@@ -55,8 +55,8 @@ static void order_answered(void *self, const pl_answer_t *answer)
         now->global_step = reply->global_step;
     if (!strcmp(command, "pause") || !strcmp(command, "continue")) {
         order->trainer->standing.is_paused = !strcmp(command, "pause");
-        pl_known_pause(&order->trainer->engine->known, order->trainer->run,
-                       order->trainer->standing.is_paused, reply->global_step);
+        pl_run_registry_pause(&order->trainer->engine->registry, order->trainer->run,
+                              order->trainer->standing.is_paused, reply->global_step);
     }
     order_tell(order, NULL, reply->global_step, reply->checkpoint);
 }
@@ -114,18 +114,18 @@ int pl_order_check(const pl_order_t *order, pl_error_t *err)
 
 /* ---- the program's thread ---- */
 
-/* The note was made with the order, so that the answer can always be told. */
-static void note_answer(pl_order_t *order, const pl_command_result_t *result)
+/* The notification was made with the order, so that the answer can always be told. */
+static void notification_answer(pl_order_t *order, const pl_command_result_t *result)
 {
-    pl_note_t *note = order->note;
-    note->told = *result;
-    pl_notes_push(&order->trainer->engine->notes, note);
+    pl_notification_t *notification = order->notification;
+    notification->result = *result;
+    pl_notifications_push(&order->trainer->engine->notifications, notification);
 }
 
 static int order_post(pl_trainer_t *trainer, const pl_control_t *what,
                       pl_on_command_t on_command, void *user, pl_error_t *err)
 {
-    if (pl_given(trainer, "a trainer", err) != PL_OK)
+    if (pl_require(trainer, "a trainer", err) != PL_OK)
         return PL_EINVAL;
     if (!trainer->running || !trainer->trains || trainer->freed
         || trainer->engine->closing)
@@ -133,17 +133,17 @@ static int order_post(pl_trainer_t *trainer, const pl_control_t *what,
                        "this trainer is not training: commands apply to a fit that "
                        "runs");
     pl_order_t *order = pl_alloc(sizeof *order);
-    pl_note_t *note = pl_alloc(sizeof *note);
-    int code = order && note ? PL_OK : pl_no_memory(err);
+    pl_notification_t *notification = pl_alloc(sizeof *notification);
+    int code = order && notification ? PL_OK : pl_no_memory(err);
     if (code == PL_OK) {
-        *note = (pl_note_t){.kind = PL_NOTE_COMMAND,
-                            .trainer = trainer,
-                            .on_command = on_command,
-                            .user = user};
+        *notification = (pl_notification_t){.kind = PL_NOTIFICATION_COMMAND,
+                                            .trainer = trainer,
+                                            .on_command = on_command,
+                                            .user = user};
         *order = (pl_order_t){.trainer = trainer,
                               .what = *what,
-                              .answer = note_answer,
-                              .note = note};
+                              .answer = notification_answer,
+                              .notification = notification};
         code = pl_order_check(order, err);
     }
     if (code == PL_OK)
@@ -154,7 +154,7 @@ static int order_post(pl_trainer_t *trainer, const pl_control_t *what,
         code = pl_reactor_post(trainer->engine->reactor, pl_order_give, order, err);
     if (code == PL_OK)
         return PL_OK;
-    pl_free(note);
+    pl_free(notification);
     pl_free(order);
     return code;
 }

@@ -1,13 +1,14 @@
 /* host_parts.h - what the files of the engine's host share: host.c (engines, trainers,
  * notifications), host_runs.c (what they run), host_commands.c and host_requests.c
- * (commands to runs), host_waits.c (calls that wait), sight.c (who looks at runs) */
+ * (commands to runs), host_waits.c (calls that wait), telemetry.c (stream, page,
+ * journal, trace) */
 #ifndef PL_ACTORS_HOST_PARTS_H
 #define PL_ACTORS_HOST_PARTS_H
 
 #include "actors/host.h"
-#include "actors/notes.h"
-#include "sight/dashboard.h"
-#include "sight/known.h"
+#include "actors/notifications.h"
+#include "telemetry/dashboard.h"
+#include "telemetry/run_registry.h"
 
 struct event;
 
@@ -31,7 +32,7 @@ struct pl_order {
     uint64_t call;                                          /* [not made] */
     /* With what came of it, whose checkpoint is the callee's to free. */
     void (*answer)(pl_order_t *order, const pl_command_result_t *result);
-    pl_note_t *note;                                 /* of the program's  [a request's] */
+    pl_notification_t *notification;                 /* of the program's  [a request's] */
     pl_request_t *request;
 };
 
@@ -49,9 +50,9 @@ struct pl_trainer {
     pl_options_t *options;
     pl_trainer_t *next, **pprev;       /* list of the engine's; host's thread */
     bool running, freed;               /* host's thread */
-    pl_note_t *done;                   /* made with the run, so that its end can always be
+    pl_notification_t *done;           /* made with the run, so that its end can always be
                                           told */
-    pl_note_t gone;                    /* the actor has ended after a free */
+    pl_notification_t gone;            /* the actor has ended after a free */
     pl_reports_t reports;
     pl_on_done_t on_done;
     void *done_user;
@@ -75,19 +76,19 @@ struct pl_engine {
     void *host;                             /* the host actor; control thread */
     pl_trainer_t *trainers;                 /* host's thread */
     bool closing, closed;                   /* host's thread */
-    bool tells;                             /* host's thread, which is in notifications */
+    bool is_reporting;                      /* host's thread, which is in notifications */
     pl_wait_t *wait;                        /* host's thread  [nobody waits] */
     pl_trainer_t *living;                   /* control thread */
     bool ending;                            /* control thread */
     void (*on_closed)(pl_engine_t *engine, void *user);
     void *closed_user;
-    pl_note_t closed_note;
-    pl_notes_t notes;
+    pl_notification_t closed_notification;
+    pl_notifications_t notifications;
     struct event *readable;
     pl_dashboard_t *dashboard;                              /* [none] */
     uint32_t trainers_made;                                 /* host's thread */
     pl_requests_t requests;
-    pl_known_t known;
+    pl_run_registry_t registry;
     struct pl_control_desk *desk;                           /* [nobody asked for one] */
 };
 

@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/log.h"
-#include "base/nearest.h"
-#include "sight/control.h"
+#include "base/suggestion.h"
+#include "telemetry/control.h"
 
 struct pl_request {
     pl_request_t *next;
@@ -201,13 +201,13 @@ static bool is_of_kind(const json_t *value, int kind)
 static int key_check(const char *key, const json_t *value, const char *command,
                      pl_error_t *err)
 {
-    pl_nearest_t nearest;
-    char text[PL_NEAREST_TEXT];
-    pl_nearest_init(&nearest, key);
+    pl_suggestion_t nearest;
+    char text[PL_SUGGESTION_TEXT];
+    pl_suggestion_init(&nearest, key);
     for (int k = 0; k < KEYS; k++) {
         if (keys[k].command && strcmp(keys[k].command, command))
             continue;
-        pl_nearest_offer(&nearest, keys[k].key);
+        pl_suggestion_offer(&nearest, keys[k].key);
         if (strcmp(keys[k].key, key))
             continue;
         return is_of_kind(value, keys[k].kind)
@@ -215,27 +215,27 @@ static int key_check(const char *key, const json_t *value, const char *command,
                    : pl_fail(err, PL_EINVAL, "\"%s\" has the wrong type", key);
     }
     return pl_fail(err, PL_EINVAL, "unknown key \"%.64s\" of \"%s\": %s", key, command,
-                   pl_nearest_text(&nearest, text));
+                   pl_suggestion_text(&nearest, text));
 }
 
 /* The command, one of ours, or NULL. */
 static const char *command_find(const char *word, pl_error_t *err)
 {
-    pl_nearest_t nearest;
-    char text[PL_NEAREST_TEXT];
-    pl_nearest_init(&nearest, word);
+    pl_suggestion_t nearest;
+    char text[PL_SUGGESTION_TEXT];
+    pl_suggestion_init(&nearest, word);
     if (!strcmp(word, "go_on")) {
         pl_log_line(PL_LOG_WARNING, 0, "control",
                     "the command go_on is now called continue");
         word = "continue";
     }
     for (int k = 0; commands[k]; k++) {
-        pl_nearest_offer(&nearest, commands[k]);
+        pl_suggestion_offer(&nearest, commands[k]);
         if (!strcmp(commands[k], word))
             return commands[k];
     }
     pl_fail(err, PL_EINVAL, "unknown command \"%.64s\": %s", word,
-            pl_nearest_text(&nearest, text));
+            pl_suggestion_text(&nearest, text));
     return NULL;
 }
 
@@ -311,9 +311,9 @@ static int request_queue(pl_engine_t *engine, pl_request_t *request, pl_error_t 
 static int request_post(void *self, const char *text, size_t size, pl_on_reply_t on_reply,
                         void *user, pl_error_t *err)
 {
-    if (size > PL_REQUEST_MOST)
+    if (size > PL_REQUEST_MAX)
         return pl_fail(err, PL_EINVAL, "the request has %zu bytes: send at most %d", size,
-                       PL_REQUEST_MOST);
+                       PL_REQUEST_MAX);
     pl_request_t *request = pl_alloc(sizeof *request + size);
     if (!request)
         return pl_no_memory(err);

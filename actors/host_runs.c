@@ -5,11 +5,11 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-enum { TOKENS_MOST = 100000000 };
+enum { TOKENS_MAX = 100000000 };
 
 static int trainer_free_to_run(const pl_trainer_t *trainer, pl_error_t *err)
 {
-    if (pl_given(trainer, "a trainer", err) != PL_OK)
+    if (pl_require(trainer, "a trainer", err) != PL_OK)
         return PL_EINVAL;
     if (trainer->freed || trainer->engine->closing)
         return pl_fail(err, PL_ESTATE, "the engine is closing or the trainer was freed");
@@ -52,7 +52,7 @@ int pl_trainer_tune(pl_trainer_t *trainer, const pl_tuning_t *given, pl_on_done_
     pl_error_t why = {0};
     int code = trainer_free_to_run(trainer, err);
     if (code == PL_OK)
-        code = pl_given(given, "what to tune", err);
+        code = pl_require(given, "what to tune", err);
     if (code == PL_OK) {
         what = *given;
         code = pl_tuning_defaults(&what, err);
@@ -115,10 +115,10 @@ int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what,
 {
     int code = trainer_free_to_run(trainer, err);
     if (code == PL_OK)
-        code = pl_given(what, "what to predict", err);
-    if (code == PL_OK && what->prompt && (what->tokens < 0 || what->tokens > TOKENS_MOST))
+        code = pl_require(what, "what to predict", err);
+    if (code == PL_OK && what->prompt && (what->tokens < 0 || what->tokens > TOKENS_MAX))
         code = pl_fail(err, PL_EINVAL, "tokens is %lld: set it to a number from 0 to %d",
-                       (long long)what->tokens, TOKENS_MOST);
+                       (long long)what->tokens, TOKENS_MAX);
     if (code == PL_OK && !(what->temperature >= 0 && what->temperature <= 1e6))
         code = pl_fail(err, PL_EINVAL,
                        "temperature is %g: set it to a number from 0 to 1e6",

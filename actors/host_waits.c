@@ -3,7 +3,7 @@
  * For programs without an event loop.  Who waits runs the engine's notifications, so that
  * the program hears of the same as it would from its loop. */
 #include "actors/host_parts.h"
-#include "actors/own_loop.h"
+#include "actors/manual_loop.h"
 #include "base/error.h"
 
 struct pl_wait {
@@ -41,7 +41,7 @@ static int wait_begin(pl_wait_t *wait, pl_engine_t *engine, pl_error_t *err)
         return pl_fail(err, PL_ESTATE,
                        "the thread of an engine with an event base must not wait: use "
                        "the call without _wait");
-    if (engine->tells)
+    if (engine->is_reporting)
         return pl_fail(err, PL_ESTATE,
                        "a notification must not wait: use the call without _wait");
     wait->engine = engine;
@@ -61,7 +61,7 @@ static int wait_end(pl_wait_t *wait, int code, pl_error_t *err)
                                      : pl_fail(err, wait->why.code, "%s", wait->why.text);
 }
 
-static void wait_told(pl_wait_t *wait, const pl_error_t *error)
+static void wait_reported(pl_wait_t *wait, const pl_error_t *error)
 {
     wait->is_over = true;
     wait->why = *error;
@@ -69,10 +69,10 @@ static void wait_told(pl_wait_t *wait, const pl_error_t *error)
 
 /* ---- runs ---- */
 
-static void run_told(pl_trainer_t *trainer, const pl_result_t *result, void *user)
+static void run_reported(pl_trainer_t *trainer, const pl_result_t *result, void *user)
 {
     pl_wait_t *wait = user;
-    wait_told(wait, &result->error);
+    wait_reported(wait, &result->error);
     if (wait->on_done)
         wait->on_done(trainer, result, wait->user);
 }
@@ -80,7 +80,7 @@ static void run_told(pl_trainer_t *trainer, const pl_result_t *result, void *use
 static int run_begin(pl_wait_t *wait, pl_trainer_t *trainer, pl_error_t *err)
 {
     wait->of = trainer;
-    return pl_given(trainer, "a trainer", err) == PL_OK
+    return pl_require(trainer, "a trainer", err) == PL_OK
                ? wait_begin(wait, trainer->engine, err)
                : PL_EINVAL;
 }
@@ -91,7 +91,7 @@ int pl_trainer_fit_wait(pl_trainer_t *trainer, pl_on_done_t on_done, void *user,
     pl_wait_t wait = {.on_done = on_done, .user = user};
     int code = run_begin(&wait, trainer, err);
     if (code == PL_OK)
-        code = pl_trainer_fit(trainer, run_told, &wait, err);
+        code = pl_trainer_fit(trainer, run_reported, &wait, err);
     return wait_end(&wait, code, err);
 }
 
@@ -101,7 +101,7 @@ int pl_trainer_resume_wait(pl_trainer_t *trainer, const char *from, pl_on_done_t
     pl_wait_t wait = {.on_done = on_done, .user = user};
     int code = run_begin(&wait, trainer, err);
     if (code == PL_OK)
-        code = pl_trainer_resume(trainer, from, run_told, &wait, err);
+        code = pl_trainer_resume(trainer, from, run_reported, &wait, err);
     return wait_end(&wait, code, err);
 }
 
@@ -111,7 +111,7 @@ int pl_trainer_validate_wait(pl_trainer_t *trainer, const char *checkpoint,
     pl_wait_t wait = {.on_done = on_done, .user = user};
     int code = run_begin(&wait, trainer, err);
     if (code == PL_OK)
-        code = pl_trainer_validate(trainer, checkpoint, run_told, &wait, err);
+        code = pl_trainer_validate(trainer, checkpoint, run_reported, &wait, err);
     return wait_end(&wait, code, err);
 }
 
@@ -121,7 +121,7 @@ int pl_trainer_test_wait(pl_trainer_t *trainer, const char *checkpoint,
     pl_wait_t wait = {.on_done = on_done, .user = user};
     int code = run_begin(&wait, trainer, err);
     if (code == PL_OK)
-        code = pl_trainer_test(trainer, checkpoint, run_told, &wait, err);
+        code = pl_trainer_test(trainer, checkpoint, run_reported, &wait, err);
     return wait_end(&wait, code, err);
 }
 
@@ -131,7 +131,7 @@ int pl_trainer_predict_wait(pl_trainer_t *trainer, const pl_prediction_t *what,
     pl_wait_t wait = {.on_done = on_done, .user = user};
     int code = run_begin(&wait, trainer, err);
     if (code == PL_OK)
-        code = pl_trainer_predict(trainer, what, run_told, &wait, err);
+        code = pl_trainer_predict(trainer, what, run_reported, &wait, err);
     return wait_end(&wait, code, err);
 }
 
@@ -141,7 +141,7 @@ int pl_trainer_tune_wait(pl_trainer_t *trainer, const pl_tuning_t *what,
     pl_wait_t wait = {.on_done = on_done, .user = user};
     int code = run_begin(&wait, trainer, err);
     if (code == PL_OK)
-        code = pl_trainer_tune(trainer, what, run_told, &wait, err);
+        code = pl_trainer_tune(trainer, what, run_reported, &wait, err);
     return wait_end(&wait, code, err);
 }
 
@@ -151,17 +151,17 @@ int pl_trainer_compile_wait(pl_trainer_t *trainer, pl_stage_t stage, pl_on_done_
     pl_wait_t wait = {.on_done = on_done, .user = user};
     int code = run_begin(&wait, trainer, err);
     if (code == PL_OK)
-        code = pl_trainer_compile(trainer, stage, run_told, &wait, err);
+        code = pl_trainer_compile(trainer, stage, run_reported, &wait, err);
     return wait_end(&wait, code, err);
 }
 
 /* ---- commands ---- */
 
-static void order_told(pl_trainer_t *trainer, const pl_command_result_t *result,
-                       void *user)
+static void order_reported(pl_trainer_t *trainer, const pl_command_result_t *result,
+                           void *user)
 {
     pl_wait_t *wait = user;
-    wait_told(wait, &result->error);
+    wait_reported(wait, &result->error);
     if (wait->on_command)
         wait->on_command(trainer, result, wait->user);
 }
@@ -172,7 +172,7 @@ int pl_trainer_pause_wait(pl_trainer_t *trainer, pl_on_command_t on_command, voi
     pl_wait_t wait = {.on_command = on_command, .user = user};
     int code = run_begin(&wait, trainer, err);
     if (code == PL_OK)
-        code = pl_trainer_pause(trainer, order_told, &wait, err);
+        code = pl_trainer_pause(trainer, order_reported, &wait, err);
     return wait_end(&wait, code, err);
 }
 
@@ -182,7 +182,7 @@ int pl_trainer_continue_wait(pl_trainer_t *trainer, pl_on_command_t on_command,
     pl_wait_t wait = {.on_command = on_command, .user = user};
     int code = run_begin(&wait, trainer, err);
     if (code == PL_OK)
-        code = pl_trainer_continue(trainer, order_told, &wait, err);
+        code = pl_trainer_continue(trainer, order_reported, &wait, err);
     return wait_end(&wait, code, err);
 }
 
@@ -198,7 +198,7 @@ int pl_trainer_save_as_wait(pl_trainer_t *trainer, const char *name,
     pl_wait_t wait = {.on_command = on_command, .user = user};
     int code = run_begin(&wait, trainer, err);
     if (code == PL_OK)
-        code = pl_trainer_save_as(trainer, name, order_told, &wait, err);
+        code = pl_trainer_save_as(trainer, name, order_reported, &wait, err);
     return wait_end(&wait, code, err);
 }
 
@@ -208,7 +208,7 @@ int pl_trainer_set_lr_wait(pl_trainer_t *trainer, double lr, const char *optimiz
     pl_wait_t wait = {.on_command = on_command, .user = user};
     int code = run_begin(&wait, trainer, err);
     if (code == PL_OK)
-        code = pl_trainer_set_lr(trainer, lr, optimizer, order_told, &wait, err);
+        code = pl_trainer_set_lr(trainer, lr, optimizer, order_reported, &wait, err);
     return wait_end(&wait, code, err);
 }
 
@@ -218,16 +218,17 @@ int pl_trainer_scale_lr_wait(pl_trainer_t *trainer, double factor, const char *o
     pl_wait_t wait = {.on_command = on_command, .user = user};
     int code = run_begin(&wait, trainer, err);
     if (code == PL_OK)
-        code = pl_trainer_scale_lr(trainer, factor, optimizer, order_told, &wait, err);
+        code = pl_trainer_scale_lr(trainer, factor, optimizer, order_reported, &wait,
+                                   err);
     return wait_end(&wait, code, err);
 }
 
 /* ---- a loop of one's own ---- */
 
-static void loop_told(pl_loop_t *loop, const pl_loop_result_t *result, void *user)
+static void loop_reported(pl_loop_t *loop, const pl_loop_result_t *result, void *user)
 {
     pl_wait_t *wait = user;
-    wait_told(wait, &result->error);
+    wait_reported(wait, &result->error);
     if (wait->on_loop)
         wait->on_loop(loop, result, wait->user);
 }
@@ -235,7 +236,7 @@ static void loop_told(pl_loop_t *loop, const pl_loop_result_t *result, void *use
 static int loop_begin(pl_wait_t *wait, pl_loop_t *loop, pl_error_t *err)
 {
     wait->of = loop ? loop->trainer : NULL;
-    return pl_given(loop, "a loop", err) == PL_OK
+    return pl_require(loop, "a loop", err) == PL_OK
                ? wait_begin(wait, loop->trainer->engine, err)
                : PL_EINVAL;
 }
@@ -245,11 +246,11 @@ pl_loop_t *pl_loop_open_wait(pl_engine_t *engine, const pl_options_t *options,
 {
     pl_wait_t wait = {0};
     pl_loop_t *loop = NULL;
-    int code = pl_given(engine, "an engine", err);
+    int code = pl_require(engine, "an engine", err);
     if (code == PL_OK)
         code = wait_begin(&wait, engine, err);
     if (code == PL_OK)
-        loop = pl_loop_open(engine, options, spec, loop_told, &wait, err);
+        loop = pl_loop_open(engine, options, spec, loop_reported, &wait, err);
     if (wait_end(&wait, loop ? PL_OK : PL_EINVAL, err) == PL_OK)
         return loop;
     if (loop && wait.engine)
@@ -263,7 +264,7 @@ int pl_loop_train_wait(pl_loop_t *loop, const struct pl_arrays *samples,
     pl_wait_t wait = {.on_loop = on_step, .user = user};
     int code = loop_begin(&wait, loop, err);
     if (code == PL_OK)
-        code = pl_loop_train(loop, samples, loop_told, &wait, err);
+        code = pl_loop_train(loop, samples, loop_reported, &wait, err);
     return wait_end(&wait, code, err);
 }
 
@@ -273,7 +274,7 @@ int pl_loop_evaluate_wait(pl_loop_t *loop, const struct pl_arrays *samples,
     pl_wait_t wait = {.on_loop = on_measured, .user = user};
     int code = loop_begin(&wait, loop, err);
     if (code == PL_OK)
-        code = pl_loop_evaluate(loop, samples, loop_told, &wait, err);
+        code = pl_loop_evaluate(loop, samples, loop_reported, &wait, err);
     return wait_end(&wait, code, err);
 }
 
@@ -283,7 +284,7 @@ int pl_loop_predict_wait(pl_loop_t *loop, const struct pl_arrays *samples,
     pl_wait_t wait = {.on_loop = on_predicted, .user = user};
     int code = loop_begin(&wait, loop, err);
     if (code == PL_OK)
-        code = pl_loop_predict(loop, samples, loop_told, &wait, err);
+        code = pl_loop_predict(loop, samples, loop_reported, &wait, err);
     return wait_end(&wait, code, err);
 }
 
@@ -293,7 +294,7 @@ int pl_loop_save_wait(pl_loop_t *loop, const char *name, pl_on_loop_t on_saved,
     pl_wait_t wait = {.on_loop = on_saved, .user = user};
     int code = loop_begin(&wait, loop, err);
     if (code == PL_OK)
-        code = pl_loop_save(loop, name, loop_told, &wait, err);
+        code = pl_loop_save(loop, name, loop_reported, &wait, err);
     return wait_end(&wait, code, err);
 }
 
@@ -307,6 +308,6 @@ int pl_loop_close_wait(pl_loop_t *loop, pl_on_loop_t on_closed, void *user,
     if (loop->closing)
         code = pl_fail(err, PL_ESTATE, "this loop is already closing");
     else
-        pl_loop_close(loop, loop_told, &wait);
+        pl_loop_close(loop, loop_reported, &wait);
     return wait_end(&wait, code, err);
 }

@@ -10,19 +10,19 @@ static uint64_t common_divisor(uint64_t a, uint64_t b)
 
 void pl_intervals_add(pl_intervals_t *intervals, uint64_t steps)
 {
-    uint64_t *last = &intervals->steps[PL_INTERVALS_MOST - 1];
+    uint64_t *last = &intervals->steps[PL_INTERVALS_MAX - 1];
     for (int k = 0; k < intervals->count; k++)
         if (intervals->steps[k] == steps)
             return;
     if (!steps)
         return;
-    if (intervals->count < PL_INTERVALS_MOST)
+    if (intervals->count < PL_INTERVALS_MAX)
         intervals->steps[intervals->count++] = steps;
     else
         *last = common_divisor(*last, steps);
 }
 
-bool pl_intervals_meet(const pl_intervals_t *intervals, uint64_t step)
+bool pl_intervals_match(const pl_intervals_t *intervals, uint64_t step)
 {
     for (int k = 0; k < intervals->count; k++)
         if (step % intervals->steps[k] == 0)

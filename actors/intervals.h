@@ -4,18 +4,18 @@
 
 #include "runtime/actor.h"
 
-enum { PL_INTERVALS_MOST = 8 };
+enum { PL_INTERVALS_MAX = 8 };
 
 /* Those of several callbacks; all zero: never. */
 typedef struct pl_intervals {
-    uint64_t steps[PL_INTERVALS_MOST];
+    uint64_t steps[PL_INTERVALS_MAX];
     int count;
 } pl_intervals_t;
 
 /* 0: never.  Of too many, the last is one that at least each of them meets. */
 void pl_intervals_add(pl_intervals_t *intervals, uint64_t steps);
 /* Whether some of them end with that step. */
-bool pl_intervals_meet(const pl_intervals_t *intervals, uint64_t step);
+bool pl_intervals_match(const pl_intervals_t *intervals, uint64_t step);
 
 /* As a message has them: uint64 each. */
 pl_bytes_t pl_intervals_bytes(const pl_intervals_t *intervals);

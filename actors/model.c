@@ -14,12 +14,12 @@
 #include "base/bind.h"
 #include "base/error.h"
 #include "base/json_text.h"
-#include "runtime/cargo.h"
-#include "strategies/weights_match.h"
+#include "runtime/payload.h"
+#include "strategies/replica/weights_match.h"
 #include "tensor/model.h"
 #include "tensor/operators.h"
 
-enum { SIZES = 7, SAMPLES_MOST = 1 << (SIZES - 1) };        /* 1, 2, 4, … 64 */
+enum { SIZES = 7, SAMPLES_MAX = 1 << (SIZES - 1) };         /* 1, 2, 4, … 64 */
 
 typedef struct answer {
     char name[48];
@@ -53,11 +53,13 @@ struct pl_loaded_model {
 /* ---- Loading ---- */
 
 static int component_make(pl_instance_t *instance, const char *role, const char *text,
-                          const char *facts, pl_error_t *err)
+                          const char *data_info, pl_error_t *err)
 {
-    json_t *value = pl_json_loose(text, err);
-    json_t *known = facts && *facts ? pl_json_value(facts, strlen(facts), NULL) : NULL;
-    pl_instance_request_t request = {.role = role, .value = value, .facts = known};
+    json_t *value = pl_json_parse_lenient(text, err);
+    json_t *known = data_info && *data_info
+                        ? pl_json_value(data_info, strlen(data_info), NULL)
+                        : NULL;
+    pl_instance_request_t request = {.role = role, .value = value, .auto_values = known};
     int code = value ? pl_instance_make(instance, &request, err) : err->code;
     json_decref(value);
     json_decref(known);
@@ -75,8 +77,8 @@ static int components_make(pl_loaded_model_t *m, const char *checkpoint, int thr
                        checkpoint);
     snprintf(device, sizeof device, "{\"name\": \"cpu\", \"threads\": %d}",
              threads > 0 ? threads : 1);
-    int code = component_make(&m->module, "module", m->weights->module, m->weights->facts,
-                              err);
+    int code = component_make(&m->module, "module", m->weights->module,
+                              m->weights->data_info, err);
     return code == PL_OK
                ? component_make(&m->accelerator, "accelerator", device, NULL, err)
                : code;
@@ -91,7 +93,7 @@ static int load(pl_loaded_model_t *m, const char *checkpoint, int threads,
         return err->code;
     int code = components_make(m, checkpoint, threads, err);
     if (code == PL_OK)
-        code = pl_model_inputs_init(&m->inputs, m->weights->facts, err);
+        code = pl_model_inputs_init(&m->inputs, m->weights->data_info, err);
     if (code != PL_OK)
         return code;
     m->ops = m->accelerator.ops;
@@ -104,7 +106,7 @@ pl_loaded_model_t *pl_model_load(const char *checkpoint, int threads, pl_error_t
     pl_error_t local;
     if (!err)
         err = &local;
-    if (pl_given(checkpoint, "a checkpoint", err) != PL_OK)
+    if (pl_require(checkpoint, "a checkpoint", err) != PL_OK)
         return NULL;
     pl_loaded_model_t *m = pl_alloc(sizeof *m);
     if (!m) {
@@ -350,7 +352,7 @@ static int given_reserve(pl_loaded_model_t *m, const sized_t *sized, int64_t sam
     return PL_OK;
 }
 
-/* The plan for so many samples, 1 to SAMPLES_MOST. */
+/* The plan for so many samples, 1 to SAMPLES_MAX. */
 static sized_t *sized_for(pl_loaded_model_t *m, int64_t samples, pl_error_t *err)
 {
     int k = 0;
@@ -437,15 +439,16 @@ int pl_model_run(pl_loaded_model_t *m, const pl_arrays_t *samples, pl_answers_t 
     pl_error_t local;
     if (!err)
         err = &local;
-    if (pl_given(m, "a model", err) != PL_OK || pl_given(samples, "samples", err) != PL_OK
-        || pl_given(answers, "where the answers go", err) != PL_OK)
+    if (pl_require(m, "a model", err) != PL_OK
+        || pl_require(samples, "samples", err) != PL_OK
+        || pl_require(answers, "where the answers go", err) != PL_OK)
         return PL_EINVAL;
     int code = samples_check(samples, err);
     if (code == PL_OK)
         code = fields_take(m, samples, err);
-    for (int64_t at = 0; at < samples->samples && code == PL_OK; at += SAMPLES_MOST) {
+    for (int64_t at = 0; at < samples->samples && code == PL_OK; at += SAMPLES_MAX) {
         int64_t left = samples->samples - at;
-        code = run_piece(m, samples, at, left < SAMPLES_MOST ? left : SAMPLES_MOST, err);
+        code = run_piece(m, samples, at, left < SAMPLES_MAX ? left : SAMPLES_MAX, err);
     }
     if (code == PL_OK)
         *answers = (pl_answers_t){m->given, m->given_output};

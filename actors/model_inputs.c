@@ -1,7 +1,7 @@
 /* model_inputs.c - samples in memory as the module was trained to take them
  *
  * A data set may have changed the numbers of its files before the module saw them.  It
- * told how among its facts, so whoever asks gives samples as the files have them. */
+ * told how in its data info, so whoever asks gives samples as the files have them. */
 #include "actors/model_inputs.h"
 
 #include <string.h>
@@ -28,12 +28,13 @@ static int moments_take(pl_model_inputs_t *inputs, const json_t *list, pl_error_
                              bad);
 }
 
-int pl_model_inputs_init(pl_model_inputs_t *inputs, const char *facts, pl_error_t *err)
+int pl_model_inputs_init(pl_model_inputs_t *inputs, const char *data_info,
+                         pl_error_t *err)
 {
     *inputs = (pl_model_inputs_t){0};
-    if (!facts || !*facts)
+    if (!data_info || !*data_info)
         return PL_OK;
-    json_t *known = pl_json_value(facts, strlen(facts), err);
+    json_t *known = pl_json_value(data_info, strlen(data_info), err);
     const json_t *list = json_object_get(known, PL_MOMENTS);
     int code = known ? PL_OK : err->code;
     if (code == PL_OK && json_array_size(list))
@@ -83,16 +84,17 @@ static double number_at(pl_dtype_t dtype, const void *data, int64_t i)
 void pl_model_inputs_fill(const pl_model_inputs_t *inputs, const pl_field_t *given,
                           const void *data, int64_t at, int64_t samples, void *out)
 {
-    const int64_t each = pl_elements(given->shape);
+    const int64_t per_sample = pl_elements(given->shape);
     const char *from = (const char *)data
-                       + (size_t)(at * each) * pl_array_width(given->dtype);
+                       + (size_t)(at * per_sample) * pl_array_width(given->dtype);
     if (!is_prepared(inputs, given)) {
         pl_convert(given->dtype, from, is_number(given->dtype) ? PL_F32 : given->dtype,
-                   out, (size_t)(samples * each));
+                   out, (size_t)(samples * per_sample));
         return;
     }
-    for (int64_t i = 0; i < samples * each; i++) {
-        const pl_moments_t *moments = &inputs->moments[inputs->count == 1 ? 0 : i % each];
+    for (int64_t i = 0; i < samples * per_sample; i++) {
+        const pl_moments_t *moments =
+            &inputs->moments[inputs->count == 1 ? 0 : i % per_sample];
         ((float *)out)[i] = pl_moments_apply(moments, number_at(given->dtype, from, i));
     }
 }

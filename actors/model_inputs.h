@@ -11,8 +11,9 @@ typedef struct pl_model_inputs {
     int count;                                     /* [0: nothing] */
 } pl_model_inputs_t;
 
-/* From the facts that the weights brought along  [NULL: none]. */
-int pl_model_inputs_init(pl_model_inputs_t *inputs, const char *facts, pl_error_t *err);
+/* From the data info that the weights brought along  [NULL: none]. */
+int pl_model_inputs_init(pl_model_inputs_t *inputs, const char *data_info,
+                         pl_error_t *err);
 void pl_model_inputs_release(pl_model_inputs_t *inputs);
 
 /* What the module gets of a field as it is given: bytes and doubles become float32.

@@ -8,11 +8,11 @@
 #include <string.h>
 
 #include "actors/connectors/callbacks/callbacks.h"
-#include "actors/loops/figures.h"
+#include "actors/loops/metrics.h"
 #include "base/bind.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/nearest.h"
+#include "base/suggestion.h"
 #include "base/options.h"
 #include "base/stages.h"
 
@@ -77,7 +77,7 @@ int pl_monitors_check(const pl_job_t *job, pl_error_t *err)
 
 /* ---- Names of metrics ---- */
 
-static size_t classes_of(const pl_figure_t *f)
+static size_t classes_of(const pl_logged_metric_t *f)
 {
     if (f->average != PL_PER_CLASS)
         return 0;
@@ -87,7 +87,7 @@ static size_t classes_of(const pl_figure_t *f)
 }
 
 /* The name as a key; of classes one by one, a key for each class. */
-static bool name_put(json_t *known, const pl_figure_t *f, const char *behind)
+static bool name_put(json_t *known, const pl_logged_metric_t *f, const char *behind)
 {
     char name[128];
     const size_t classes = classes_of(f);
@@ -107,20 +107,20 @@ static bool names_put(json_t *known, pl_stage_t stage, const char *names,
                       uint32_t loaders)
 {
     char behind[32] = "";
-    pl_figures_t figures = {0};
+    pl_metrics_t metrics = {0};
     bool put = true;
-    pl_figures_name(&figures, pl_stages[stage].prefix, names);
+    pl_metrics_name(&metrics, pl_stages[stage].prefix, names);
     for (uint32_t loader = 0; loader < loaders; loader++) {
         if (loaders > 1)
             snprintf(behind, sizeof behind, "/dataloader_idx_%u", loader);
-        for (int k = 0; k < figures.count; k++) {
-            const pl_figure_t *f = &figures.figure[k];
+        for (int k = 0; k < metrics.count; k++) {
+            const pl_logged_metric_t *f = &metrics.metric[k];
             put = name_put(known, f, behind) && put;
             if (stage == PL_TRAIN && f->on_step && !f->is_newest)
                 put = name_put(known, f, "_epoch") && put;
         }
     }
-    pl_figures_release(&figures);
+    pl_metrics_release(&metrics);
     return put;
 }
 
@@ -187,16 +187,16 @@ static int monitor_find(const pl_job_t *job, const char *key, const char *monito
     const char *name;
     json_t *value;
     char strict[128];
-    pl_nearest_t nearest;
+    pl_suggestion_t nearest;
     pl_error_t text = {0};
     const bool is_known = json_object_get(known, monitor) || is_counter(monitor);
     if (is_known || (!metrics->validates && !strncmp(monitor, "val_", 4)))
         return PL_OK;
-    pl_nearest_init(&nearest, monitor);
+    pl_suggestion_init(&nearest, monitor);
     json_object_foreach((json_t *)known, name, value) {
-        pl_nearest_offer(&nearest, name);
+        pl_suggestion_offer(&nearest, name);
     }
-    const char *meant = pl_nearest_is_sure(&nearest) ? nearest.name : NULL;
+    const char *meant = pl_suggestion_is_sure(&nearest) ? nearest.name : NULL;
     const bool may_come = a_callback_may_add(job, monitor);
     pl_options_fail(&text, PL_ENOTFOUND, job->options, key,
                     "\"%s\": the module computes no metric \"%.60s\"%s%s%s; the metrics "

@@ -2,7 +2,7 @@
 #ifndef PL_MONITORS_H
 #define PL_MONITORS_H
 
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
 /* PL_EINVAL when an option "monitor" names the metric of one validation source and the
  * run has several.  Needs options alone. */

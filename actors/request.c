@@ -38,12 +38,11 @@ int pl_request_ranks(const pl_job_t *job)
 {
     const pl_actor_ops_t *launcher = pl_request_launcher(job, NULL);
     pl_environment_t environment;
-    if (launcher && launcher->joins
+    if (launcher && launcher->externally_started
         && pl_environment_read(&environment, getenv, NULL) == PL_OK && environment.source)
         return environment.world_size;
-    return job->prompt || job->trainer->devices.most <= 1
-               ? 1
-               : (int)job->trainer->devices.most;
+    return job->prompt || job->trainer->devices.max <= 1 ? 1
+                                                         : (int)job->trainer->devices.max;
 }
 
 const pl_actor_ops_t *pl_request_strategy(const pl_job_t *job, pl_error_t *err)
@@ -65,7 +64,7 @@ static int told_check(const pl_job_t *job, const char *key, pl_span_t wanted, in
     const bool is_node = strcmp(key, "devices") != 0;
     const char *what = is_node ? "node" : "rank";
     char given[PL_JSON_SHOWN];
-    if (!wanted.most || !there || (wanted.least <= there && there <= wanted.most))
+    if (!wanted.max || !there || (wanted.min <= there && there <= wanted.max))
         return PL_OK;
     snprintf(path, sizeof path, "trainer.%s", key);
     return pl_options_fail(err, PL_EINVAL, job->options, path,
@@ -82,7 +81,7 @@ static int world_check(const pl_job_t *job, const pl_actor_ops_t *launcher,
 {
     const pl_trainer_options_t *t = job->trainer;
     pl_environment_t e;
-    if (!launcher->joins && t->num_nodes > 1)
+    if (!launcher->externally_started && t->num_nodes > 1)
         return pl_options_fail(err, PL_EINVAL, job->options, "trainer.num_nodes",
                                "\"trainer.num_nodes\" is %lld, but launcher \"%s\" uses "
                                "one node: start the program with paceline launch on "
@@ -90,13 +89,13 @@ static int world_check(const pl_job_t *job, const pl_actor_ops_t *launcher,
                                (long long)t->num_nodes, launcher->name);
     int code = pl_environment_read(&e, getenv, err);
     if (code != PL_OK || !e.source)
-        return launcher->joins ? code : PL_OK;
-    if (!launcher->joins && e.world_size > 1)
+        return launcher->externally_started ? code : PL_OK;
+    if (!launcher->externally_started && e.world_size > 1)
         return pl_options_fail(err, PL_EINVAL, job->options, "trainer.launcher",
                                "%s has started %d ranks, and launcher \"%s\" would "
                                "start more ranks in each: remove \"trainer.launcher\"",
                                e.source, e.world_size, launcher->name);
-    if (!launcher->joins)
+    if (!launcher->externally_started)
         return PL_OK;
     if (job->prompt && e.world_size > 1)
         return pl_fail(err, PL_EINVAL,
@@ -122,7 +121,7 @@ static int devices_check(const pl_job_t *job, const char *role,
 {
     if (!component)
         return PL_ENOTFOUND;
-    if (!component->devices_most || pl_request_ranks(job) <= component->devices_most)
+    if (!component->devices_max || pl_request_ranks(job) <= component->devices_max)
         return PL_OK;
     return pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
                            "%s is %d, but %s \"%s\" works with at most %d: lower it or "
@@ -132,18 +131,18 @@ static int devices_check(const pl_job_t *job, const char *role,
                                ? "\"trainer.devices\""
                                : "the number of ranks",
                            pl_request_ranks(job), role, component->name,
-                           component->devices_most, role,
+                           component->devices_max, role,
                            strcmp(role, "strategy") ? "" : ", such as \"ddp\"");
 }
 
 static int ranks_check(const pl_job_t *job, pl_error_t *err)
 {
     const int ranks = pl_request_ranks(job);
-    if (ranks <= PL_RANKS_MOST)
+    if (ranks <= PL_RANKS_MAX)
         return PL_OK;
     return pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
                            "the run has %d ranks: at most %d are possible", ranks,
-                           PL_RANKS_MOST);
+                           PL_RANKS_MAX);
 }
 
 /* One option says it, the other is how. */
@@ -173,7 +172,7 @@ static int norms_check(const pl_job_t *job, pl_error_t *err)
     const pl_actor_ops_t *strategy = pl_request_strategy(job, err);
     if (!strategy)
         return err->code;
-    if (!strategy->apart || !job->trainer->sync_batchnorm)
+    if (!strategy->independent_steps || !job->trainer->sync_batchnorm)
         return PL_OK;
     return pl_options_fail(err, PL_EINVAL, job->options, "trainer.sync_batchnorm",
                            "\"trainer.sync_batchnorm\" synchronizes the ranks within "
@@ -198,15 +197,16 @@ static int micro_shards_check(const pl_job_t *job, pl_error_t *err)
 
 /* Batches of the program's get no further than its own process, and nobody asks
  * callbacks there or goes back. */
-static int own_check(const pl_job_t *job, const pl_actor_ops_t *launcher, pl_error_t *err)
+static int manual_check_spec(const pl_job_t *job, const pl_actor_ops_t *launcher,
+                             pl_error_t *err)
 {
-    if (!launcher->here)
+    if (!launcher->in_process)
         return pl_options_fail(err, PL_EINVAL, job->options, "trainer.launcher",
                                "launcher \"%s\" runs ranks in other processes, which "
                                "cannot receive the batches of a program: remove "
                                "\"trainer.launcher\", so that it is \"inline\"",
                                launcher->name);
-    if (pl_request_ranks(job) > 1 && launcher->joins)
+    if (pl_request_ranks(job) > 1 && launcher->externally_started)
         return pl_fail(err, PL_EINVAL,
                        "%d ranks were started, but a loop of the program's own has one "
                        "rank: start one process",
@@ -233,7 +233,7 @@ static int components_check(const pl_job_t *job, pl_error_t *err)
 {
     bool trains = job->stage == PL_TRAIN;
     int code = pl_options_needs(job->options, "module", "module", err);
-    if (code == PL_OK && !job->prompt && !job->own)
+    if (code == PL_OK && !job->prompt && !job->manual_signature)
         code = pl_options_needs_source(job->options, job->stage, err);
     if (code == PL_OK && trains)
         code = pl_options_needs(job->options, "optimizer", "optimizer", err);
@@ -252,9 +252,9 @@ static int components_check(const pl_job_t *job, pl_error_t *err)
         code = ranks_check(job, err);
     if (code == PL_OK)
         code = world_check(job, launcher, err);
-    if (code == PL_OK && job->own)
-        code = own_check(job, launcher, err);
-    else if (code == PL_OK && launcher->elsewhere)
+    if (code == PL_OK && job->manual_signature)
+        code = manual_check_spec(job, launcher, err);
+    else if (code == PL_OK && launcher->remote_ranks)
         code = pl_run_check(job->options, PL_CHECK_ELSEWHERE, err);
     return code;
 }
@@ -264,7 +264,7 @@ bool pl_request_writes(const pl_job_t *job)
     const bool measures = job->stage == PL_VALIDATE || job->stage == PL_TEST,
                logs = !pl_options_value(job->options, "loggers")
                       || pl_options_count(job->options, "loggers") > 0;
-    if (job->compiles || (job->own && !job->keeps))
+    if (job->compiles || (job->manual_signature && !job->enable_checkpointing))
         return false;
     return !job->trainer->fast_dev_run
            && (measures ? logs : job->stage == PL_TRAIN && !job->tuning.num_training);
@@ -333,16 +333,17 @@ static int process_check(const pl_job_t *job, int64_t ranks, pl_error_t *err)
     const int64_t workers = job->data->workers, world = pl_request_ranks(job);
     const bool listed = pl_options_value(job->options, "loggers") != NULL,
                trains = job->stage == PL_TRAIN, writes = pl_request_writes(job),
-               lends = pl_accelerator_memory_kind(
-                           pl_options_choice(job->options, "trainer.accelerator", "cpu"))
-                       != NULL;
+               registers =
+                   pl_accelerator_memory_kind(
+                       pl_options_choice(job->options, "trainer.accelerator", "cpu"))
+                   != NULL;
     const int64_t loggers = !writes  ? 0
                             : listed ? pl_options_count(job->options, "loggers")
                                      : 1,
-                  others = 3 + trains + (world > 1) + (world > 1 && lends),
-                  meeting = world > 1 ? ranks * (6 + 2 * world) : 0;
+                  others = 3 + trains + (world > 1) + (world > 1 && registers),
+                  rendezvous = world > 1 ? ranks * (6 + 2 * world) : 0;
     return pl_descriptors_for(ranks * (others + workers) + loggers,
-                              ranks * workers + loggers + 4 * writes + meeting
+                              ranks * workers + loggers + 4 * writes + rendezvous
                                   + OF_REMOTE * (world - ranks),
                               err);
 }
@@ -353,9 +354,9 @@ static int descriptors_check(const pl_job_t *job, pl_error_t *err)
     const pl_actor_ops_t *launcher = pl_request_launcher(job, err);
     if (!launcher)
         return err->code;
-    const int64_t ranks = !launcher->here   ? 0
-                          : launcher->joins ? 1
-                                            : pl_request_ranks(job);
+    const int64_t ranks = !launcher->in_process          ? 0
+                          : launcher->externally_started ? 1
+                                                         : pl_request_ranks(job);
     const int code = process_check(job, ranks, err);
     return code == PL_OK && !ranks ? process_check(job, 1, err) : code;
 }

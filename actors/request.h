@@ -2,7 +2,7 @@
 #ifndef PL_REQUEST_H
 #define PL_REQUEST_H
 
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
 /* PL_OK when the job's parts are all named and go together; else the error names the key
  * and says what would work.  Looks at the disk. */

@@ -2,7 +2,7 @@
 #ifndef PL_RESULT_H
 #define PL_RESULT_H
 
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
 /* What came of a run. */
 typedef struct pl_ending {

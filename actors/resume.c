@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/run.h"
-#include "base/run_same.h"
+#include "base/resume_keys.h"
 #include "runtime/actor.h"
 
 /* All ranks go on from the same: the first of them says so. */
@@ -40,9 +40,9 @@ static int64_t place_of(const json_t *progress, const pl_job_t *job, int64_t was
     const json_t *epoch = json_object_get(progress, "epoch");
     const int64_t batches = json_integer_value(json_object_get(epoch, "batch")),
                   kept = json_integer_value(json_object_get(progress, "accumulate")),
-                  each = kept ? kept : job->trainer->accumulate_grad_batches;
+                  per_step = kept ? kept : job->trainer->accumulate_grad_batches;
     const int64_t place = batches * was / is;
-    return place - place % each;
+    return place - place % per_step;
 }
 
 /* Batches are counted; other ranks take others at once. */
@@ -72,7 +72,7 @@ static bool is_plain(const char *strategy)
     const pl_actor_ops_t *ops = strcmp(strategy, "auto")
                                     ? pl_component_find("strategy", strategy, NULL)
                                     : NULL;
-    return ops ? ops->plain : !strcmp(strategy, "auto");
+    return ops ? ops->global_batch_semantics : !strcmp(strategy, "auto");
 }
 
 static const char *strategy_of(const json_t *run)
@@ -102,14 +102,14 @@ static int same_check(json_t *manifest, const pl_job_t *job, void *worker,
     char *text = pl_options_print(job->options, err);
     json_t *now = text ? pl_json_read(text, strlen(text), "run", err) : NULL;
     const bool by_content = json_object_get(manifest, "data") != NULL;
-    int code = now ? pl_run_same(then, now, by_content, err) : err->code;
+    int code = now ? pl_resume_check(then, now, by_content, err) : err->code;
     if (code == PL_OK)
         code = strategy_check(then, now, err);
     if (code == PL_OK)
         code = place_convert(manifest, now, job, worker, err);
     pl_text_free(text);
     json_decref(now);
-    return code == PL_EINVAL ? pl_pass(err, "%s", path) : code;
+    return code == PL_EINVAL ? pl_error_prefix(err, "%s", path) : code;
 }
 
 /* The runs that led to this one, the newest last, for its own manifests. */
@@ -127,17 +127,17 @@ static int origin_add(json_t *manifest, pl_error_t *err)
     return pl_no_memory(err);
 }
 
-static json_t *back_read(const char *back, pl_error_t *err)
+static json_t *rollback_read(const char *back, pl_error_t *err)
 {
     return pl_json_read(back, strlen(back), "the state for the rollback", err);
 }
 
-int pl_resume_wanted(const pl_job_t *job, const char *agreed,
-                     pl_find_checkpoint_t *wanted, pl_error_t *err)
+int pl_resume_is_requested(const pl_job_t *job, const char *agreed,
+                           pl_find_checkpoint_t *wanted, pl_error_t *err)
 {
-    const bool goes_back = job->back && !agreed;
-    json_t *back = goes_back ? back_read(job->back, err) : NULL;
-    if (goes_back && !back)
+    const bool is_rollback = job->rollback && !agreed;
+    json_t *back = is_rollback ? rollback_read(job->rollback, err) : NULL;
+    if (is_rollback && !back)
         return err->code;
     const json_int_t serial = json_integer_value(json_object_get(back, "serial"));
     *wanted = (pl_find_checkpoint_t){.root = job->trainer->default_root_dir,
@@ -147,16 +147,16 @@ int pl_resume_wanted(const pl_job_t *job, const char *agreed,
                                                            : "",
                                      .first = !agreed && job->again ? job->again : "",
                                      .only_first = !agreed && !job->resumes,
-                                     .back_from = (uint64_t)serial};
+                                     .rollback_serial = (uint64_t)serial};
     json_decref(back);
     return PL_OK;
 }
 
 /* What the loop wants to have learnt since. */
-static int back_take(json_t *manifest, const char *back, pl_error_t *err)
+static int rollback_take(json_t *manifest, const char *back, pl_error_t *err)
 {
     json_t *progress = json_object_get(manifest, "progress");
-    json_t *more = back_read(back, err);
+    json_t *more = rollback_read(back, err);
     int failed = more ? json_object_update(progress, more) : 0;
     json_decref(more);
     return !more ? err->code : failed ? pl_no_memory(err) : PL_OK;
@@ -233,8 +233,8 @@ int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
         || (stays && !(resume->run_dir = pl_strdup(found->run_dir))))
         return pl_no_memory(err);
     int code = same_check(resume->manifest, job, worker, found->path, err);
-    if (code == PL_OK && job->back)
-        code = back_take(resume->manifest, job->back, err);
+    if (code == PL_OK && job->rollback)
+        code = rollback_take(resume->manifest, job->rollback, err);
     if (code == PL_OK)
         code = origin_add(resume->manifest, err);
     if (code == PL_OK && !resume->run_dir)

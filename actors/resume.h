@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
 /* All zero: the run begins afresh. */
 typedef struct pl_resume {
@@ -15,8 +15,8 @@ typedef struct pl_resume {
 } pl_resume_t;
 
 /* What is to be looked for: what the ranks agreed on, or what the job says  [NULL]. */
-int pl_resume_wanted(const pl_job_t *job, const char *agreed,
-                     pl_find_checkpoint_t *wanted, pl_error_t *err);
+int pl_resume_is_requested(const pl_job_t *job, const char *agreed,
+                           pl_find_checkpoint_t *wanted, pl_error_t *err);
 
 /* Says what was found and what was refused; the run must agree with the one that was
  * saved in all that changes arithmetic or order: PL_EINVAL names what does not. */

@@ -22,14 +22,15 @@ static char *text_add(char *text, const char *more)
     return longer;
 }
 
-static char *stage_add(char *text, const pl_layout_t *layout, pl_stage_t stage)
+static char *stage_add(char *text, const pl_batch_signature_t *signature,
+                       pl_stage_t stage)
 {
     char *more = pl_text("%s data of %" PRId64 " samples with", pl_source_name(stage),
-                         layout->stage[stage].samples);
+                         signature->stage[stage].samples);
     text = text_add(text, more);
     pl_text_free(more);
-    for (int k = 0; k < layout->stage[stage].field_count; k++) {
-        const pl_field_t *field = &layout->stage[stage].field[k];
+    for (int k = 0; k < signature->stage[stage].field_count; k++) {
+        const pl_field_t *field = &signature->stage[stage].field[k];
         char shape[64];
         more = pl_text("%s %s %s %s", k ? "," : "", field->name,
                        pl_dtype_name(field->dtype), pl_shape_text(field->shape, shape));
@@ -39,12 +40,12 @@ static char *stage_add(char *text, const pl_layout_t *layout, pl_stage_t stage)
     return text_add(text, "\n");
 }
 
-char *pl_data_say(const pl_layout_t *layout)
+char *pl_data_say(const pl_batch_signature_t *signature)
 {
     char *text = pl_text("%s", "");
     for (int stage = 0; stage <= PL_PREDICT; stage++)
-        if (layout->stage[stage].present)
-            text = stage_add(text, layout, (pl_stage_t)stage);
+        if (signature->stage[stage].present)
+            text = stage_add(text, signature, (pl_stage_t)stage);
     return text;
 }
 

@@ -10,7 +10,7 @@
 #include "actors/request.h"
 #include "base/alloc.h"
 #include "base/error.h"
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
 typedef enum trainer_state {
     TRAINER_IDLE,
@@ -78,7 +78,7 @@ static void trainer_keep_error(trainer_t *trainer, const pl_error_t *error)
 }
 
 /* It cannot go back: the failure that it was to go back from is the result's. */
-static void trainer_give_up(trainer_t *trainer, const pl_error_t *error)
+static void trainer_abort(trainer_t *trainer, const pl_error_t *error)
 {
     trainer->error = *error;
     pl_object_unref(trainer->outcome);
@@ -150,15 +150,15 @@ static pl_job_t *job_back(const trainer_t *trainer, pl_error_t *err)
     job->resumes = true;
     if (trainer->outcome->run_dir)
         job->resume = pl_strdup(trainer->outcome->run_dir);
-    job->back = pl_strdup(trainer->outcome->back);
-    if (job->resume && job->back)
+    job->rollback = pl_strdup(trainer->outcome->rollback);
+    if (job->resume && job->rollback)
         return job;
     pl_object_unref(job);
     pl_no_memory(err);
     return NULL;
 }
 
-static int trainer_go_back(trainer_t *trainer, pl_error_t *err)
+static int trainer_roll_back(trainer_t *trainer, pl_error_t *err)
 {
     pl_job_t *job = job_back(trainer, err);
     if (!job)
@@ -183,11 +183,12 @@ static void launcher_ended(void *self, const pl_answer_t *answer)
         trainer_keep_error(trainer, answer->error);
     else if (!trainer->outcome)
         trainer_keep_error(trainer, &early);
-    const bool goes_back = trainer->run && trainer->outcome && trainer->outcome->back;
-    if (goes_back && trainer_go_back(trainer, &err) == PL_OK)
+    const bool is_rollback = trainer->run && trainer->outcome
+                             && trainer->outcome->rollback;
+    if (is_rollback && trainer_roll_back(trainer, &err) == PL_OK)
         return;
-    if (goes_back)
-        trainer_give_up(trainer, &err);
+    if (is_rollback)
+        trainer_abort(trainer, &err);
     trainer_finish(trainer);
 }
 

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/options.h"
 
-enum { COUNT_MOST = 1000000 };
+enum { COUNT_MAX = 1000000 };
 
 static int rates_check(const pl_tuning_t *what, pl_error_t *err)
 {
@@ -26,10 +26,10 @@ static int rates_check(const pl_tuning_t *what, pl_error_t *err)
 
 static int count_check(const char *name, int64_t count, pl_error_t *err)
 {
-    if (count >= 1 && count <= COUNT_MOST)
+    if (count >= 1 && count <= COUNT_MAX)
         return PL_OK;
     return pl_fail(err, PL_EINVAL, "%s is %lld: set it to a number from 1 to %d", name,
-                   (long long)count, COUNT_MOST);
+                   (long long)count, COUNT_MAX);
 }
 
 /* The text becomes one that lives as long as the program. */

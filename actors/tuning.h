@@ -2,7 +2,7 @@
 #ifndef PL_TUNING_H
 #define PL_TUNING_H
 
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
 /* Fills in what is left to be chosen; PL_EINVAL: what cannot be. */
 int pl_tuning_defaults(pl_tuning_t *what, pl_error_t *err);

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "accelerators/actor.h"
-#include "accelerators/choice.h"
+#include "accelerators/auto_select.h"
 #include "actors/connectors/callback.h"
 #include "actors/connectors/checkpoint_io.h"
 #include "actors/connectors/data.h"
@@ -24,8 +24,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/options.h"
-#include "runtime/cargo.h"
-#include "runtime/deaths.h"
+#include "runtime/payload.h"
+#include "runtime/timeouts.h"
 
 /* The launcher limits how long ranks may take to start, and each rank its own start. */
 static const double UNLIMITED = 1e10;                       /* s */
@@ -90,14 +90,14 @@ static void phase_look(void *self)
 {
     pl_worker_t *w = self;
     pl_error_t err;
-    if (is_starting(w) && pl_patience_is_over(&w->patience, w, &err, "%s", w->phase))
+    if (is_starting(w) && pl_watchdog_has_expired(&w->watchdog, w, &err, "%s", w->phase))
         pl_worker_fail(w, &err);
 }
 
 static void phase_begin(pl_worker_t *w, const char *phase, double seconds, const char *is)
 {
     w->phase = phase;
-    pl_patience_begin_other(&w->patience, w, seconds, is, phase_look);
+    pl_watchdog_begin_custom(&w->watchdog, w, seconds, is, phase_look);
 }
 
 void pl_worker_phase(pl_worker_t *w, const char *phase)
@@ -161,7 +161,7 @@ static void launcher_tell(pl_worker_t *w, const pl_run_progress_t *report)
 }
 
 /* Where the ranks meet is for the launcher, and so is which devices they have. */
-static void strategy_told(void *self, const pl_answer_t *answer)
+static void strategy_reported(void *self, const pl_answer_t *answer)
 {
     pl_worker_t *w = self;
     const char *address = address_of(w, answer);
@@ -173,7 +173,7 @@ static void strategy_told(void *self, const pl_answer_t *answer)
                                           .address = address});
 }
 
-static void accelerator_told(void *self, const pl_answer_t *answer)
+static void accelerator_reported(void *self, const pl_answer_t *answer)
 {
     pl_worker_t *w = self;
     const char *identity = address_of(w, answer);
@@ -196,9 +196,9 @@ static void worker_beat(void *self)
     pl_worker_t *w = self;
     if (!w->run)
         return;
-    int patience = pl_milliseconds(w->job->trainer->step_timeout) / 4 + 1;
+    int interval = pl_milliseconds(w->job->trainer->step_timeout) / 4 + 1;
     pl_progress_run(w->run, &(pl_run_progress_t){.event = "alive", .metrics = ""});
-    pl_after(w, patience < PL_STEPS_BEAT_MS ? patience : PL_STEPS_BEAT_MS, worker_beat,
+    pl_after(w, interval < PL_STEPS_BEAT_MS ? interval : PL_STEPS_BEAT_MS, worker_beat,
              NULL);
 }
 
@@ -213,7 +213,7 @@ static int spawn_components(pl_worker_t *w, pl_error_t *err)
                         .local_rank = w->local_rank};
     pl_accelerator_probe(w->job, (int)w->local_rank);
     const char *device = pl_options_choice(w->job->options, "trainer.accelerator",
-                                           pl_accelerator_automatic(w->job->options));
+                                           pl_accelerator_auto(w->job->options));
     const pl_actor_ops_t *accelerator = pl_accelerator_actor(device, err);
     w->measures = pl_accelerator_measures(device);
     w->describes = pl_accelerator_describes(device);
@@ -229,14 +229,14 @@ static int spawn_components(pl_worker_t *w, pl_error_t *err)
             && !pl_worker_spawn(w, &pl_io_checkpoint, PL_OWN_THREAD, &start, &w->keeper,
                                 err))
         || !pl_spawn(w, accelerator, PL_OWN_THREAD, &start,
-                     (pl_how_t){.on_answer = accelerator_told}, &w->accelerator, err))
+                     (pl_how_t){.on_answer = accelerator_reported}, &w->accelerator, err))
         return err->code;
     char *options = pl_request_options(w->job, "trainer.strategy", err);
     pl_start_t strategy_start = {.options = options,
                                  .context = &w->job->object,
                                  .ranks = w->ranks};
     pl_peers_add(&strategy_start.peers, "accelerator", w->accelerator);
-    const pl_how_t how = {.on_answer = strategy_told};
+    const pl_how_t how = {.on_answer = strategy_reported};
     bool spawned = options
                    && pl_spawn(w, strategy, PL_SAME_THREAD, &strategy_start, how,
                                &w->strategy, err);
@@ -302,11 +302,11 @@ static void interest_known(void *self, const pl_answer_t *answer)
     pl_error_t err = {0};
     if (pl_worker_failed(w, answer))
         return;
-    uint32_t wishes = answer->body->interest_reply.requests;
+    uint32_t requests = answer->body->callback_hooks_reply.requests;
     const pl_how_t how = {.on_answer = peak_measured};
     pl_worker_phase(w, "measuring the device");
-    w->accumulates = wishes & PL_MAY_ACCUMULATE;
-    if (wishes & PL_NEEDS_PEAK && w->job->stage == PL_TRAIN)
+    w->accumulates = requests & PL_MAY_ACCUMULATE;
+    if (requests & PL_NEEDS_PEAK && w->job->stage == PL_TRAIN)
         pl_worker_sent(w,
                        pl_call_measure_peak(w, w->accelerator, &(pl_measure_peak_t){0},
                                             how, &err),
@@ -325,7 +325,7 @@ static void data_split(void *self, const pl_answer_t *answer)
     w->partitions = answer->body->process_dataloader_reply.partitions;
     w->micro_shards = answer->body->process_dataloader_reply.micro_shards;
     w->even = answer->body->process_dataloader_reply.even;
-    pl_worker_sent(w, pl_ask_interest(w, &w->asking, interest_known, &err), &err);
+    pl_worker_sent(w, pl_hooks_query(w, &w->hooks, interest_known, &err), &err);
 }
 
 /* The ranks have met: what they agree on can be asked for. */
@@ -344,14 +344,14 @@ static void role_known(void *self, const pl_answer_t *answer)
                    || pl_worker_spawn(w, &pl_callback_connector, PL_SAME_THREAD, &start,
                                       &w->callback, &err);
     spawned = spawned
-              && (w->job->prompt || w->job->own
+              && (w->job->prompt || w->job->manual_signature
                   || pl_worker_spawn(w, &pl_data_connector, PL_SAME_THREAD, &start,
                                      &w->data, &err));
     if (spawned && w->measures)
         device_measure(w);
-    w->asking.callback = w->callback;
+    w->hooks.callback = w->callback;
     if (agrees)
-        w->asking.agreement = w->strategy;
+        w->hooks.coordinator = w->strategy;
     if (spawned)
         pl_worker_sent(w,
                        pl_call_process_dataloader(w, w->strategy, &msg,
@@ -422,11 +422,11 @@ static void worker_release(void *self)
     pl_worker_t *w = self;
     pl_worker_commands_release(w);
     pl_free(w->run_dir);
-    pl_asking_release(&w->asking);
+    pl_hooks_release(&w->hooks);
     pl_resume_release(&w->resume);
     pl_object_unref(w->weights);
-    pl_object_unref(w->layout);
-    pl_free(w->facts);
+    pl_object_unref(w->signature);
+    pl_free(w->data_info);
     pl_text_free(w->found);
     pl_free(w->content);
     pl_object_unref(w->job);

@@ -75,7 +75,7 @@ static void command_note(const command_t *command, const pl_control_reply_t *rep
 
 void pl_worker_stop_note(pl_worker_t *w, const pl_outcome_t *outcome)
 {
-    if (!outcome->stopped || !w->run_dir || !*w->stop_reason || w->job->own
+    if (!outcome->stopped || !w->run_dir || !*w->stop_reason || w->job->manual_signature
         || !strcmp(w->stop_reason, PL_OTHER_RANKS))
         return;
     line_keep(w, json_pack("{s:f, s:I, s:s, s:s}", "time", pl_wall_clock(), "global_step",

@@ -64,10 +64,11 @@ static void worker_ran(void *self, const pl_answer_t *answer)
     pl_outcome_t *outcome = (pl_outcome_t *)answer->body->run_reply.outcome;
     pl_call_t *call = w->run;
     worker_places(w, outcome);
-    const bool goes_on = outcome->stopped || outcome->back, failed = outcome->error.code;
-    pl_worker_tell_loggers(w, failed && !outcome->back ? "failed"
-                              : goes_on                ? "stopped"
-                                                       : "ok");
+    const bool can_resume = outcome->stopped || outcome->rollback,
+               failed = outcome->error.code;
+    pl_worker_tell_loggers(w, failed && !outcome->rollback ? "failed"
+                              : can_resume                 ? "stopped"
+                                                           : "ok");
     pl_worker_stop_note(w, outcome);
     w->run = NULL;
     if (outcome->error.code == PL_ESTUCK)
@@ -83,12 +84,12 @@ static bool spawn_loops(pl_worker_t *w, pl_error_t *err)
         pl_peers_add(&start.peers, "data", w->data);
     pl_peers_add(&start.peers, "strategy", w->strategy);
     if (w->job->prompt) {
-        start.options = w->weights->facts;
+        start.options = w->weights->data_info;
         return pl_worker_spawn(w, &pl_generate_loop, PL_SAME_THREAD, &start, &w->loop,
                                err);
     }
-    if (!pl_is_nobody(w->asking.agreement))
-        pl_peers_add(&start.peers, "agreement", w->strategy);
+    if (!pl_is_nobody(w->hooks.coordinator))
+        pl_peers_add(&start.peers, "coordinator", w->strategy);
     const pl_tuning_t *tuning = &w->job->tuning;
     if (tuning->num_training)
         return pl_worker_spawn(w, tuning->batch_size ? &pl_batch_size_finder : &pl_tuner,
@@ -97,10 +98,10 @@ static bool spawn_loops(pl_worker_t *w, pl_error_t *err)
         pl_peers_add(&start.peers, "callback", w->callback);
     if (!pl_is_nobody(w->logger))
         pl_peers_add(&start.peers, "logger", w->logger);
-    if (w->job->own) {
+    if (w->job->manual_signature) {
         if (!pl_is_nobody(w->checkpoint))
             pl_peers_add(&start.peers, "checkpoint", w->checkpoint);
-        return pl_worker_spawn(w, &pl_own_loop, PL_SAME_THREAD, &start, &w->loop, err);
+        return pl_worker_spawn(w, &pl_manual_loop, PL_SAME_THREAD, &start, &w->loop, err);
     }
     if (w->job->stage == PL_PREDICT)
         return pl_worker_spawn(w, &pl_predict_loop, PL_SAME_THREAD, &start, &w->loop,

@@ -3,11 +3,11 @@
 #define PL_WORKER_PARTS_H
 
 #include "actors/commands.h"
-#include "actors/loops/ask.h"
-#include "actors/loops/patience.h"
+#include "actors/loops/hooks.h"
+#include "actors/loops/watchdog.h"
 #include "actors/resume.h"
 #include "actors/worker.h"
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
 typedef struct pl_worker {
     pl_call_t *run;                                         /* NULL: idle */
@@ -18,7 +18,7 @@ typedef struct pl_worker {
     uint32_t local_rank;
     uint32_t partition, partitions, micro_shards;  /* of the data */
     bool even;                            /* which all have as much of */
-    pl_asking_t asking;                   /* of the callbacks, perhaps another rank's */
+    pl_hooks_t hooks;                     /* of the callbacks, perhaps another rank's */
     bool validates, does_io, accumulates, begun;  /* begun: it has made steps */
     double device_flops;                  /* measured  [0: not] */
     bool measures;                        /* what the device does, once a second */
@@ -26,9 +26,9 @@ typedef struct pl_worker {
     int64_t set_up;                       /* pl_now() when that began */
     pl_weights_t *weights;                /* to start from, counted  [NULL] */
     char *run_dir, made[64];              /* made: the weights' step, for who measures */
-    pl_layout_t *layout;                  /* of the data, counted, and what they know and
+    pl_batch_signature_t *signature;      /* of the data, counted, and what they know and
                                              are, until all ranks have the same  [NULL] */
-    char *facts, *found;
+    char *data_info, *found;
     char *content;                         /* of the data, for checkpoints  [not known] */
     pl_resume_t resume;
     int given;                                /* components that have their state again */
@@ -37,7 +37,7 @@ typedef struct pl_worker {
     struct command *commands;                            /* that the loop has */
     char stop_reason[128];                               /* asked for  [""] */
     const char *phase;                                   /* of the start-up, for errors */
-    pl_patience_t patience;                              /* for its end */
+    pl_watchdog_t watchdog;                              /* for its end */
 } pl_worker_t;
 
 /* ---- worker.c ---- */

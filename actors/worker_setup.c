@@ -1,6 +1,6 @@
 /* worker_setup.c - the worker's lower half: weights from a checkpoint or a file, data,
  * and the strategy set up for them */
-#include "accelerators/choice.h"
+#include "accelerators/auto_select.h"
 #include "actors/first_weights.h"
 #include "actors/loops/loops.h"
 #include "actors/monitors.h"
@@ -17,7 +17,7 @@
 static void phase_goes_on(pl_worker_t *w, const pl_answer_t *answer)
 {
     if (answer->kind == PL_ANSWER_PROGRESS)
-        pl_patience_renew(&w->patience);
+        pl_watchdog_reset(&w->watchdog);
 }
 
 /* ---- weights from a file, the strategy, the data ---- */
@@ -37,8 +37,9 @@ static void weights_imported(void *self, const pl_answer_t *answer)
     phase_goes_on(w, answer);
     if (answer->kind == PL_ANSWER_ERROR) {
         pl_error_t err = *answer->error;
-        pl_pass(&err, "%s",
-                w->resume.manifest ? w->resume.path : pl_first_weights_path(w->job));
+        pl_error_prefix(&err, "%s",
+                        w->resume.manifest ? w->resume.path
+                                           : pl_first_weights_path(w->job));
         pl_worker_fail(w, &err);
     } else if (!pl_worker_failed(w, answer)) {
         weights_let_go(w);
@@ -79,7 +80,7 @@ static void plans_described(void *self, const pl_answer_t *answer)
                 "the accelerator \"%s\" keeps no compiled kernels here: there is nothing "
                 "to compile; set its options cache and cache_dir, or HOME",
                 pl_options_choice(w->job->options, "trainer.accelerator",
-                                  pl_accelerator_automatic(w->job->options)));
+                                  pl_accelerator_auto(w->job->options)));
     else if (outcome)
         plans_check(plans, reply->cache, &err);
     if (outcome && err.code == PL_OK) {
@@ -129,7 +130,7 @@ static void strategy_set_up(void *self, const pl_answer_t *answer)
                              .validates = w->validates
                                           && w->job->trainer->limit_val_batches.value
                                                  > 0};
-    if (w->does_io && w->job->stage == PL_TRAIN && !w->job->own
+    if (w->does_io && w->job->stage == PL_TRAIN && !w->job->manual_signature
         && !w->job->tuning.num_training
         && pl_monitors_find(w->job, answer->body->setup_reply.train_metrics,
                             shown.validates ? answer->body->setup_reply.val_metrics : "",
@@ -157,26 +158,27 @@ static void strategy_set_up(void *self, const pl_answer_t *answer)
     pl_worker_sent(w, pl_call_import_weights(w, w->strategy, &msg, how, &err), &err);
 }
 
-static void set_up(pl_worker_t *w, pl_layout_t *layout, const char *facts)
+static void set_up(pl_worker_t *w, pl_batch_signature_t *signature, const char *data_info)
 {
     pl_error_t err = {0};
     pl_setup_t msg = {.job = &w->job->object,
-                      .facts = facts,
-                      .layout = &layout->object,
+                      .data_info = data_info,
+                      .signature = &signature->object,
                       .accumulates = w->accumulates,
                       .imports = w->weights && !pl_first_weights_partly(w->job)};
     const pl_how_t how = {.on_answer = strategy_set_up};
     pl_worker_phase(w, "compiling the module's objectives");
     w->set_up = pl_now();
-    w->validates = layout->stage[PL_VALIDATE].present;
+    w->validates = signature->stage[PL_VALIDATE].present;
     pl_worker_sent(w, pl_call_setup(w, w->strategy, &msg, how, &err), &err);
 }
 
 /* What the module was made for goes before, unless it trains on. */
-static void data_found(pl_worker_t *w, pl_layout_t *layout, const char *facts)
+static void data_found(pl_worker_t *w, pl_batch_signature_t *signature,
+                       const char *data_info)
 {
-    const bool known = w->weights && w->weights->facts && w->job->stage != PL_TRAIN;
-    set_up(w, layout, known ? w->weights->facts : facts);
+    const bool known = w->weights && w->weights->data_info && w->job->stage != PL_TRAIN;
+    set_up(w, signature, known ? w->weights->data_info : data_info);
 }
 
 static void data_compared(void *self, const pl_answer_t *answer)
@@ -187,28 +189,29 @@ static void data_compared(void *self, const pl_answer_t *answer)
         return;
     const char *first = answer->body->decide_reply.text;
     if (pl_data_compare(w->found, first, pl_actor_rank(w), &err) == PL_OK)
-        data_found(w, w->layout, w->facts);
+        data_found(w, w->signature, w->data_info);
     else
         pl_worker_fail(w, &err);
 }
 
 /* Before anything is made for them: what does not fit together is said in its own
  * words. */
-static void data_compare(pl_worker_t *w, pl_layout_t *layout, const char *facts)
+static void data_compare(pl_worker_t *w, pl_batch_signature_t *signature,
+                         const char *data_info)
 {
     pl_error_t err = {0};
     const pl_how_t how = {.on_answer = data_compared};
-    w->layout = pl_object_ref(layout);
-    w->facts = pl_strdup(facts);
-    w->found = pl_data_say(layout);
-    if (!w->facts || !w->found) {
+    w->signature = pl_object_ref(signature);
+    w->data_info = pl_strdup(data_info);
+    w->found = pl_data_say(signature);
+    if (!w->data_info || !w->found) {
         pl_no_memory(&err);
         pl_worker_fail(w, &err);
         return;
     }
     const pl_decide_t msg = {.text = w->found};
     pl_worker_phase_of_all(w, "comparing the data with rank 0");
-    pl_worker_sent(w, pl_call_decide(w, w->asking.agreement, &msg, how, &err), &err);
+    pl_worker_sent(w, pl_call_decide(w, w->hooks.coordinator, &msg, how, &err), &err);
 }
 
 static void data_opened(void *self, const pl_answer_t *answer)
@@ -217,7 +220,7 @@ static void data_opened(void *self, const pl_answer_t *answer)
     if (pl_worker_failed(w, answer))
         return;
     const pl_open_data_reply_t *reply = &answer->body->open_data_reply;
-    pl_layout_t *layout = (pl_layout_t *)reply->layout;
+    pl_batch_signature_t *signature = (pl_batch_signature_t *)reply->signature;
     pl_error_t err = {0};
     w->content = pl_strdup(reply->content);
     if (!w->content || pl_resume_data(&w->resume, w->job, w->content, &err) != PL_OK) {
@@ -226,10 +229,10 @@ static void data_opened(void *self, const pl_answer_t *answer)
         pl_worker_fail(w, &err);
         return;
     }
-    if (pl_is_nobody(w->asking.agreement))
-        data_found(w, layout, reply->facts);
+    if (pl_is_nobody(w->hooks.coordinator))
+        data_found(w, signature, reply->data_info);
     else
-        data_compare(w, layout, reply->facts);
+        data_compare(w, signature, reply->data_info);
 }
 
 /* What the batches will look like: the data say, or, when text goes on from a prompt,
@@ -242,11 +245,12 @@ static void find_layout(pl_worker_t *w)
                           .partitions = w->partitions,
                           .micro_shards = w->micro_shards,
                           .even = w->even,
-                          .facts = w->weights && w->weights->facts ? w->weights->facts
-                                                                   : ""};
+                          .data_info = w->weights && w->weights->data_info
+                                           ? w->weights->data_info
+                                           : ""};
     const pl_how_t how = {.on_answer = data_opened};
-    if (w->job->own) {
-        data_found(w, w->job->own, w->job->own_facts);
+    if (w->job->manual_signature) {
+        data_found(w, w->job->manual_signature, w->job->manual_data_info);
         return;
     }
     if (!w->job->prompt) {
@@ -254,12 +258,12 @@ static void find_layout(pl_worker_t *w)
         pl_worker_sent(w, pl_call_open_data(w, w->data, &msg, how, &err), &err);
         return;
     }
-    pl_layout_t *layout = pl_generate_layout(w->weights->facts, &err);
-    if (layout)
-        set_up(w, layout, w->weights->facts);
+    pl_batch_signature_t *signature = pl_generate_signature(w->weights->data_info, &err);
+    if (signature)
+        set_up(w, signature, w->weights->data_info);
     else
         pl_worker_fail(w, &err);
-    pl_object_unref(layout);
+    pl_object_unref(signature);
 }
 
 static void weights_read(void *self, const pl_answer_t *answer)
@@ -290,7 +294,7 @@ static void begin_afresh(pl_worker_t *w)
 
 /* ---- a checkpoint to go on from ---- */
 
-static void resume_agreed(void *self, const pl_answer_t *answer);
+static void resume_coordinated(void *self, const pl_answer_t *answer);
 
 static void resume_go_on(pl_worker_t *w)
 {
@@ -304,10 +308,10 @@ static void resume_go_on(pl_worker_t *w)
 static void agree_on(pl_worker_t *w, const char *path)
 {
     pl_error_t err = {0};
-    const pl_how_t how = {.on_answer = resume_agreed};
+    const pl_how_t how = {.on_answer = resume_coordinated};
     pl_worker_phase_of_all(w, "waiting until all ranks agree on a checkpoint");
     pl_worker_sent(w,
-                   pl_call_decide(w, w->asking.agreement, &(pl_decide_t){.text = path},
+                   pl_call_decide(w, w->hooks.coordinator, &(pl_decide_t){.text = path},
                                   how, &err),
                    &err);
 }
@@ -324,7 +328,7 @@ static void checkpoint_found(void *self, const pl_answer_t *answer)
         return;
     }
     w->weights = pl_object_ref(found->weights);
-    if (w->does_io && !pl_is_nobody(w->asking.agreement))
+    if (w->does_io && !pl_is_nobody(w->hooks.coordinator))
         agree_on(w, found->path);
     else
         resume_go_on(w);
@@ -337,12 +341,12 @@ static void find_checkpoint(pl_worker_t *w, const char *agreed)
     pl_find_checkpoint_t msg;
     const pl_how_t how = {.on_answer = checkpoint_found};
     pl_worker_phase(w, "finding the checkpoint");
-    const bool known = pl_resume_wanted(w->job, agreed, &msg, &err) == PL_OK;
+    const bool known = pl_resume_is_requested(w->job, agreed, &msg, &err) == PL_OK;
     pl_worker_sent(w, known ? pl_call_find_checkpoint(w, w->keeper, &msg, how, &err) : 0,
                    &err);
 }
 
-static void resume_agreed(void *self, const pl_answer_t *answer)
+static void resume_coordinated(void *self, const pl_answer_t *answer)
 {
     pl_worker_t *w = self;
     if (pl_worker_failed(w, answer))
@@ -356,7 +360,7 @@ static void resume_agreed(void *self, const pl_answer_t *answer)
 
 static void resume(pl_worker_t *w)
 {
-    if (w->does_io || pl_is_nobody(w->asking.agreement))
+    if (w->does_io || pl_is_nobody(w->hooks.coordinator))
         find_checkpoint(w, NULL);
     else
         agree_on(w, "");

@@ -6,7 +6,7 @@
  * modules, operators, precisions, optimizers and schedules, data sets, callbacks,
  * loggers. Each of them is a table of functions that begins with PL_COMPONENT.
  * pl_init(), pl_register() or a plug-in registers it. Strategies, accelerators,
- * launchers and collectives also need strategies/replica.h,
+ * launchers and collectives also need strategies/replica/replica.h,
  * accelerators/accelerator.h, actors/worker.h and strategies/collectives/collective.h.
  *
  * These rules hold for all functions. A function that can fail returns PL_OK or a
@@ -149,7 +149,7 @@ typedef struct pl_amount {
 /* A range of counts: 4, or "2:4" in a run file.  A list of device numbers, [0, 2], is the
  * number of its entries. */
 typedef struct pl_span {
-    int64_t least, most;
+    int64_t min, max;
 } pl_span_t;
 
 /* Another component by name, with its options: "shm" or {"name": "shm", "slots": 4} in a
@@ -480,7 +480,7 @@ typedef struct pl_launch pl_launch_t;
 
 typedef struct pl_launch_spec {
     int nodes, node_rank;        /* maximum number of nodes; index of this node, from 0 */
-    int nodes_least;             /* minimum number of nodes: the job continues with fewer
+    int nodes_min;               /* minimum number of nodes: the job continues with fewer
                                     when others are lost for good, and admits nodes that
                                     join  [nodes] */
     int devices;                 /* ranks on each node */
@@ -781,8 +781,8 @@ typedef struct pl_loop_spec {
     const struct pl_field *field;     /* [field_count], copied; none varies in length */
     int targets;                      /* the last `targets` fields are for losses only:
                                          predicting does not need them */
-    const char *facts;                /* as in pl_data_info_t, but copied  [none] */
-    bool keeps;                       /* creates a run directory, as a fit does, for
+    const char *data_info;            /* as in pl_data_info_t, but copied  [none] */
+    bool enable_checkpointing;        /* creates a run directory, as a fit does, for
                                          checkpoints, metrics and final weights  [nothing
                                          is written] */
     const char *resume;               /* resumes from a checkpoint: of a loop, or of a fit
@@ -848,7 +848,7 @@ PL_API int pl_loop_predict(pl_loop_t *loop, const struct pl_arrays *samples,
 /* Makes a checkpoint of the state after all batches sent before:
  * RUN_DIR/checkpoints/NAME. on_saved comes when it is durable; batches continue in the
  * meantime. pl_model_load(), a fit with the same options and pl_loop_open() accept it.
- * PL_ESTATE: the loop was opened without `keeps`. */
+ * PL_ESTATE: the loop was opened without `enable_checkpointing`. */
 PL_API int pl_loop_save(pl_loop_t *loop, const char *name, pl_on_loop_t on_saved,
                         void *user, pl_error_t *err);
 
@@ -1284,10 +1284,10 @@ PL_API pl_metric_t pl_bits_per_byte(pl_graph_t *g, pl_loss_t loss,
 /* ---- Modules ----------------------------------------------------------------------- */
 
 /* The tensor of a module that corresponds to a tensor in a file of another program. */
-typedef struct pl_adopted {
+typedef struct pl_imported_tensor {
     char name[64];                                /* name in the module */
     bool transposed;                              /* the file has the matrix transposed */
-} pl_adopted_t;
+} pl_imported_tensor_t;
 
 /* Maximum number of objectives of a module. */
 #define PL_OBJECTIVES 8
@@ -1321,7 +1321,8 @@ typedef struct pl_module_ops {
     /* Maps the tensor `theirs` of a file that Paceline did not write to a tensor of the
      * module; false: the tensor is not used. Called in the rank  [all have the module's
      * own names] */
-    bool (*adopt)(const void *self, const char *theirs, pl_adopted_t *ours);
+    bool (*import_tensor)(const void *self, const char *theirs,
+                          pl_imported_tensor_t *ours);
     /* The objectives, in place of step(), ended by PL_OBJECTIVES_END. Every batch trains
      * them in this order  [step() trains all parameters] */
     const pl_module_objective_t *objectives;
@@ -1541,7 +1542,7 @@ typedef struct pl_data_info {
                                     itself made them from the request's share */
     bool same_samples;           /* a test reads the same samples as training; the log
                                     says so if one source serves both */
-    char *facts;                 /* JSON object: {"classes": 10, "vocabulary": "…"}. It
+    char *data_info;             /* JSON object: {"classes": 10, "vocabulary": "…"}. It
                                     sets module options left "auto" and is stored with
                                     the weights. "standardize": [[mean, factor], …] is x
                                     = (value - mean) * factor for each number of "x", or
@@ -1557,13 +1558,13 @@ typedef struct pl_data_request {
                                the test data, if there is a separate one */
     double from, to;        /* share of the data, of ordered data sets: [from, to) */
     uint64_t seed;
-    const char *facts;     /* data info of the training data: for validation data, and for
-                              weights that were trained on it; borrowed for the call
-                              [NULL: unknown] */
-    double val_split;      /* share that the run keeps for validation, of training data
-                              that is not ordered  [0: none] */
-    bool stratify;         /* keep the class proportions of "y" */
-    uint32_t rank;         /* rank that reads; rank 0 logs what concerns all */
+    const char *data_info;    /* of the training data: for validation data, and for
+                                 weights that were trained on it; borrowed for the call
+                                 [NULL: unknown] */
+    double val_split;         /* share that the run keeps for validation, of training data
+                                 that is not ordered  [0: none] */
+    bool stratify;            /* keep the class proportions of "y" */
+    uint32_t rank;            /* rank that reads; rank 0 logs what concerns all */
 } pl_data_request_t;
 
 /* The samples of a batch. */
@@ -1603,7 +1604,7 @@ typedef struct pl_memory_data {
     int64_t samples;
     int field_count;
     pl_field_t field[PL_FIELDS];
-    const char *facts;                      /* as in pl_data_info_t, but copied  [none] */
+    const char *data_info;                  /* as in pl_data_info_t, but copied  [none] */
     /* Like read() of pl_dataset_ops_t: several data threads call it at once. */
     int (*read)(void *user, const pl_read_request_t *request, void *const field[],
                 pl_error_t *err);
@@ -1626,7 +1627,7 @@ typedef struct pl_arrays {
     pl_field_t field[PL_FIELDS];
     const void *data[PL_FIELDS];        /* [samples, shape of the field]; must stay valid
                                            while in use */
-    const char *facts;                  /* as in pl_data_info_t, but copied  [none] */
+    const char *data_info;              /* as in pl_data_info_t, but copied  [none] */
     const int64_t *offset;              /* [samples + 1]: in fields that vary, sample i is
                                            [offset[i], offset[i + 1]) of their first axis
                                            [none varies] */

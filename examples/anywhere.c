@@ -30,8 +30,8 @@ static int rings_open(void *self, const pl_data_request_t *request, pl_data_info
     *info = (pl_data_info_t){.samples = ((const rings_t *)self)->samples,
                              .field_count = 2,
                              .field = {{"x", PL_F32, PL_SHAPE(2)}, {"y", PL_I64, {0}}},
-                             .facts = pl_text("{\"classes\": 2}")};
-    return info->facts ? PL_OK : pl_fail(err, PL_ENOMEM, "out of memory");
+                             .data_info = pl_text("{\"classes\": 2}")};
+    return info->data_info ? PL_OK : pl_fail(err, PL_ENOMEM, "out of memory");
 }
 
 static int rings_read(const void *self, const pl_read_request_t *request,

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <paceline.h>
 
-#define MODES_MOST 8
+#define MODES_MAX 8
 
 /* ---- The data: x [2] around a mode, z [noise] normal ---- */
 
@@ -39,9 +39,9 @@ static int mixture_open(void *self, const pl_data_request_t *request,
     info->field_count = 2;
     info->field[0] = (pl_field_t){"x", PL_F32, PL_SHAPE(2)};
     info->field[1] = (pl_field_t){"z", PL_F32, PL_SHAPE(m->noise)};
-    info->facts = pl_text("{\"modes\": %d, \"radius\": %.17g, \"deviation\": %.17g}",
-                          (int)m->modes, m->radius, m->deviation);
-    return info->facts ? PL_OK : pl_fail(err, PL_ENOMEM, "out of memory");
+    info->data_info = pl_text("{\"modes\": %d, \"radius\": %.17g, \"deviation\": %.17g}",
+                              (int)m->modes, m->radius, m->deviation);
+    return info->data_info ? PL_OK : pl_fail(err, PL_ENOMEM, "out of memory");
 }
 
 /* splitmix64: the n-th number of a stream, from 0 to 1. */
@@ -163,7 +163,7 @@ static void generator_objective(pl_graph_t *g, const void *self)
 /* Squared distances from the modes in deviations: [B, modes]. */
 static pl_node_t distances(pl_graph_t *g, const gan_t *m, pl_node_t x)
 {
-    pl_node_t all[MODES_MOST], a = pl_slice(g, x, 1, 0, 1), b = pl_slice(g, x, 1, 1, 2);
+    pl_node_t all[MODES_MAX], a = pl_slice(g, x, 1, 0, 1), b = pl_slice(g, x, 1, 1, 2);
     for (int k = 0; k < m->modes; k++) {
         const double angle = 6.283185307179586 * k / (double)m->modes;
         pl_node_t u = pl_sub(g, a, pl_scalar(g, m->radius * cos(angle)));

@@ -111,7 +111,8 @@ static bool ends(const char *name, const char *end)
 
 /* Hugging Face's GPT-2: the same names, matrices as [in, out], and masks that are none of
  * the model's. */
-static bool gpt_adopt(const void *self, const char *theirs, pl_adopted_t *ours)
+static bool gpt_import_tensor(const void *self, const char *theirs,
+                              pl_imported_tensor_t *ours)
 {
     (void)self;
     if (!strncmp(theirs, "transformer.", 12))
@@ -132,7 +133,7 @@ static const pl_module_ops_t gpt_module = {
     .size = sizeof(gpt_t),
     .options = gpt_options,
     .step = gpt_step,
-    .adopt = gpt_adopt,
+    .import_tensor = gpt_import_tensor,
 };
 
 PL_PLUGIN({"module", &gpt_module})

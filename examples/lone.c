@@ -6,7 +6,7 @@
  * each the job, and ends when all have ended.  Its reply to `run` is the result of rank
  * 0; every failure is an error of that call.  doc/messages.md describes the messages. */
 #include <actors/worker.h>
-#include <runtime/cargo.h>
+#include <runtime/payload.h>
 
 typedef struct lone {
     pl_call_t *run;
@@ -89,8 +89,8 @@ static const pl_actor_ops_t lone_launcher = {
     .size = sizeof(lone_t),
     .role = "launcher",
     .level = PL_LEVEL_LAUNCHER,
-    .devices_most = 1,
-    .here = true,
+    .devices_max = 1,
+    .in_process = true,
     .handlers = lone_handlers,
     .release = lone_release,
 };

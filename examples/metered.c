@@ -27,8 +27,8 @@ static const pl_option_t metered_options[] = {
 /* Found before any is opened. */
 static const pl_collective_ops_t *shm;
 
-static int metered_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
-                        int *descriptor, pl_error_t *err)
+static int metered_open(void *self, const pl_collective_context_t *context,
+                        char address[PL_ADDRESS_TEXT], int *descriptor, pl_error_t *err)
 {
     metered_t *metered = self;
     shm = pl_component_find("collective", "shm", err);
@@ -37,28 +37,28 @@ static int metered_open(void *self, const pl_seat_t *seat, char address[PL_ADDRE
     metered->shm = calloc(1, shm->size);             /* options at 0: it sleeps at once */
     if (!metered->shm)
         return pl_fail(err, PL_ENOMEM, "out of memory");
-    return shm->open(metered->shm, seat, address, descriptor, err);
+    return shm->open(metered->shm, context, address, descriptor, err);
 }
 
-static int metered_join(void *self, pl_operation_t *op, pl_error_t *err)
+static int metered_join(void *self, pl_coll_request_t *req, pl_error_t *err)
 {
     metered_t *metered = self;
-    metered->rank = op->world->rank;
-    return shm->join(metered->shm, op, err);
+    metered->rank = req->world->rank;
+    return shm->join(metered->shm, req, err);
 }
 
-static void count(metered_t *metered, const pl_operation_t *op)
+static void count(metered_t *metered, const pl_coll_request_t *req)
 {
     metered->operations++;
-    metered->elements += op->want.count;
+    metered->elements += req->desc.count;
 }
 
 /* All the others are alike. */
-#define METERED(move) \
-    static int metered_##move(void *self, pl_operation_t *op, pl_error_t *err) \
+#define METERED(op) \
+    static int metered_##op(void *self, pl_coll_request_t *req, pl_error_t *err) \
     { \
-        count(self, op); \
-        return shm->move(((metered_t *)self)->shm, op, err); \
+        count(self, req); \
+        return shm->op(((metered_t *)self)->shm, req, err); \
     }
 METERED(all_reduce)
 METERED(reduce_scatter)
@@ -66,9 +66,9 @@ METERED(all_gather)
 METERED(broadcast)
 METERED(barrier)
 
-static int metered_lend_memory(void *self, pl_operation_t *op, pl_error_t *err)
+static int metered_alloc_buffer(void *self, pl_coll_request_t *req, pl_error_t *err)
 {
-    return shm->lend_memory(((metered_t *)self)->shm, op, err);
+    return shm->alloc_buffer(((metered_t *)self)->shm, req, err);
 }
 
 static void metered_advance(void *self)
@@ -76,9 +76,9 @@ static void metered_advance(void *self)
     shm->advance(((metered_t *)self)->shm);
 }
 
-static void metered_give_up(void *self, const pl_error_t *why)
+static void metered_abort(void *self, const pl_error_t *why)
 {
-    shm->give_up(((metered_t *)self)->shm, why);
+    shm->abort(((metered_t *)self)->shm, why);
 }
 
 /* Also after a failed open. */
@@ -103,14 +103,14 @@ static const pl_collective_ops_t metered = {
     .options = metered_options,
     .open = metered_open,
     .join = metered_join,
-    .lend_memory = metered_lend_memory,
+    .alloc_buffer = metered_alloc_buffer,
     .all_reduce = metered_all_reduce,
     .reduce_scatter = metered_reduce_scatter,
     .all_gather = metered_all_gather,
     .broadcast = metered_broadcast,
     .barrier = metered_barrier,
     .advance = metered_advance,
-    .give_up = metered_give_up,
+    .abort = metered_abort,
     .close = metered_close,
 };
 

@@ -26,8 +26,8 @@ static int rings_open(void *self, const pl_data_request_t *request, pl_data_info
     info->field_count = 2;
     info->field[0] = (pl_field_t){"x", PL_F32, pl_shape(1, 2)};
     info->field[1] = (pl_field_t){"y", PL_I64, pl_shape(0)};
-    info->facts = pl_text("{\"classes\": 2}");
-    return info->facts ? PL_OK : pl_fail(err, PL_ENOMEM, "out of memory");
+    info->data_info = pl_text("{\"classes\": 2}");
+    return info->data_info ? PL_OK : pl_fail(err, PL_ENOMEM, "out of memory");
 }
 
 /* On several data threads at once: the samples with these numbers, in this order.  Which

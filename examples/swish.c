@@ -72,14 +72,14 @@ static void net_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 {
     const net_t *net = self;
     const swish_t swish = {.slope = net->slope};
-    pl_node_t x = pl_flatten(g, pl_input(g, "x"), 1); /* [B, features] */
-    x = pl_linear(g, "fc1", x, net->hidden);          /* [B, hidden] */
+    pl_node_t x = pl_flatten(g, pl_input(g, "x"), 1);       /* [B, features] */
+    x = pl_linear(g, "fc1", x, net->hidden);                /* [B, hidden] */
     x = pl_apply(g, "swish", &x, 1, &swish);
-    x = pl_linear(g, "fc2", x, net->classes); /* [B, classes] */
+    x = pl_linear(g, "fc2", x, net->classes);               /* [B, classes] */
     pl_output(g, "logits", x);
     if (stage == PL_PREDICT)
         return;
-    pl_node_t y = pl_input(g, "y"); /* [B] */
+    pl_node_t y = pl_input(g, "y");                         /* [B] */
     pl_loss(g, pl_cross_entropy(g, x, y, NULL));
     pl_log(g, "acc", pl_accuracy(g, x, y, NULL), PL_ON_EPOCH);
 }

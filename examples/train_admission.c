@@ -23,8 +23,8 @@
 #include "train_service.h"
 
 enum {
-    BODY_MOST = 1 << 20,
-    CLIENTS_MOST = 128,
+    BODY_MAX = 1 << 20,
+    CLIENTS_MAX = 128,
     REQUEST_SECONDS = 10,                                /* for each piece of a request */
     ANSWER_SECONDS = 60,
     SILENT_MS = 250                                  /* for a request while others wait */
@@ -41,8 +41,8 @@ struct admission {
     struct evconnlistener *listener;
     struct event *later;                                    /* pending: it is shut */
     struct event *sweep;                                    /* now and then */
-    client_t client[CLIENTS_MOST];
-    int most;
+    client_t client[CLIENTS_MAX];
+    int max;
 };
 
 static admission_t *only_admission;                   /* a listener has no user of ours */
@@ -95,7 +95,7 @@ static void client_has_asked(admission_t *admission, struct evhttp_request *requ
     struct bufferevent *bev =
         evhttp_connection_get_bufferevent(evhttp_request_get_connection(request));
     bufferevent_set_timeouts(bev, NULL, &(struct timeval){.tv_sec = ANSWER_SECONDS});
-    for (int k = 0; k < CLIENTS_MOST; k++)
+    for (int k = 0; k < CLIENTS_MAX; k++)
         if (admission->client[k].bev == bev)
             admission->client[k].has_asked = true;
 }
@@ -121,7 +121,7 @@ bool admission_check(admission_t *admission, struct evhttp_request *request)
         return refuse(request, 403, "requests from pages of another origin are refused");
     if (method != EVHTTP_REQ_POST && method != EVHTTP_REQ_GET)
         return refuse(request, 405, "only GET and POST are supported");
-    if (size > BODY_MOST)
+    if (size > BODY_MAX)
         return refuse(request, 413, "a body is limited to 1 MiB");
     if (size && !is_json(header(request, "Content-Type")))
         return refuse(request, 415, "a body needs Content-Type: application/json");
@@ -143,7 +143,7 @@ static bool was_let_go(struct bufferevent *bev)
 static int clients_count(admission_t *admission)
 {
     int count = 0;
-    for (int k = 0; k < CLIENTS_MOST; k++) {
+    for (int k = 0; k < CLIENTS_MAX; k++) {
         client_t *client = &admission->client[k];
         if (client->bev && was_let_go(client->bev)) {
             bufferevent_decref(client->bev);
@@ -164,11 +164,11 @@ static void on_later(evutil_socket_t fd, short what, void *user)
 {
     admission_t *admission = user;
     (void)fd, (void)what;
-    if (clients_count(admission) < admission->most) {
+    if (clients_count(admission) < admission->max) {
         evconnlistener_enable(admission->listener);
         return;
     }
-    for (int k = 0; k < CLIENTS_MOST; k++) {
+    for (int k = 0; k < CLIENTS_MAX; k++) {
         client_t *client = &admission->client[k];
         if (client->bev && !client->has_asked && client->was_seen)
             shutdown(bufferevent_getfd(client->bev), SHUT_RDWR);  /* evhttp sees it */
@@ -190,13 +190,13 @@ static struct bufferevent *client_new(struct event_base *base, void *user)
     struct bufferevent *bev = bufferevent_socket_new(base, -1, BEV_OPT_CLOSE_ON_FREE);
     const int count = clients_count(admission);
     int k = 0;
-    while (k < CLIENTS_MOST && admission->client[k].bev)
+    while (k < CLIENTS_MAX && admission->client[k].bev)
         k++;
-    if (bev && k < CLIENTS_MOST) {
+    if (bev && k < CLIENTS_MAX) {
         bufferevent_incref(bev);
         admission->client[k] = (client_t){.bev = bev};
     }
-    if (count + 1 >= admission->most)
+    if (count + 1 >= admission->max)
         admission_pause(admission);
     return bev;
 }
@@ -210,17 +210,17 @@ static void accept_failed(struct evconnlistener *listener, void *user)
 }
 
 /* The engine needs descriptors, too. */
-static int clients_most(void)
+static int clients_max(void)
 {
     struct rlimit limit = {0};
     getrlimit(RLIMIT_NOFILE, &limit);
     const rlim_t part = limit.rlim_cur / 4;
-    return part < 1 ? 1 : part < CLIENTS_MOST ? (int)part : CLIENTS_MOST;
+    return part < 1 ? 1 : part < CLIENTS_MAX ? (int)part : CLIENTS_MAX;
 }
 
-int admission_streams_most(const admission_t *admission)
+int admission_streams_max(const admission_t *admission)
 {
-    return (admission->most + 1) / 2;
+    return (admission->max + 1) / 2;
 }
 
 int admission_open(service_t *service, int port,
@@ -236,7 +236,7 @@ int admission_open(service_t *service, int port,
     if (!bound)
         return pl_fail(err, PL_EIO, "127.0.0.1:%d: %s", port,
                        evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
-    admission->most = clients_most();
+    admission->max = clients_max();
     admission->later = evtimer_new(service->base, on_later, admission);
     admission->sweep = event_new(service->base, -1, EV_PERSIST, on_sweep, admission);
     event_add(admission->sweep, &(struct timeval){.tv_sec = 1});
@@ -246,7 +246,7 @@ int admission_open(service_t *service, int port,
     evhttp_set_timeout(http, REQUEST_SECONDS);
     /* What is longer, or no HTTP, evhttp answers by itself: always the same HTML, with
      * none of our headers.  Its version 2.1 lets nobody else do it. */
-    evhttp_set_max_body_size(http, 4 * BODY_MOST);
+    evhttp_set_max_body_size(http, 4 * BODY_MAX);
     evhttp_set_max_headers_size(http, 16384);
     evhttp_set_allowed_methods(http, (ev_uint16_t)~0);
     evhttp_set_gencb(http, on_request, service);
@@ -261,7 +261,7 @@ void admission_free(admission_t *admission)
     if (!admission)
         return;
     evhttp_free(admission->http);
-    for (int k = 0; k < CLIENTS_MOST; k++)
+    for (int k = 0; k < CLIENTS_MAX; k++)
         if (admission->client[k].bev)
             bufferevent_decref(admission->client[k].bev);
     if (admission->later)

@@ -14,7 +14,7 @@
 #include "train_service.h"
 
 enum {
-    UNREAD_MOST = 1 << 20,
+    UNREAD_MAX = 1 << 20,
     ENDED_KEPT = 16                             /* runs that have ended and keep events */
 };
 
@@ -60,7 +60,7 @@ static bool stream_send(stream_t *stream, uint64_t number)
     const char *event = stream->run->event[number % EVENTS_KEPT];
     if (!event)
         return true;
-    if (evbuffer_get_length(unread) > UNREAD_MOST) {
+    if (evbuffer_get_length(unread) > UNREAD_MAX) {
         stream_end(stream);
         return false;
     }
@@ -117,7 +117,7 @@ void events_get(run_t *run, struct evhttp_request *request)
     if (from > run->events)                                 /* there is no such event */
         from = 0;
     const uint64_t kept = run->events - EVENTS_KEPT;
-    if (run->service->streams >= admission_streams_most(run->service->admission)) {
+    if (run->service->streams >= admission_streams_max(run->service->admission)) {
         service_error(request, 503, "too many subscribers of runs: try again later");
         return;
     }

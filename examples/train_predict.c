@@ -20,12 +20,12 @@
 #include "train_service.h"
 
 enum {
-    NUMBERS_MOST = 1 << 22,                           /* of a question */
-    OPEN_MOST = 16,                                   /* questions */
-    PATIENCE = 2                                      /* s: then weights are not so new */
+    NUMBERS_MAX = 1 << 22,                            /* of a question */
+    OPEN_MAX = 16,                                    /* questions */
+    TIMEOUT = 2                                       /* s: then weights are not so new */
 };
 static const double FRESH = 1,                              /* s: they are new */
-    SAVES_MOST = 0.1;                                       /* of a run's time */
+    SAVES_MAX = 0.1;                                        /* of a run's time */
 
 typedef struct question {
     struct question *next;
@@ -101,11 +101,11 @@ static json_int_t step_of(const char *path)
     const bool is_folder = stat(path, &status) == 0 && S_ISDIR(status.st_mode);
     snprintf(file, sizeof file, "%s%s", path, is_folder ? "/model.safetensors" : "");
     char *text = pl_weights_describe(file, NULL);
-    json_t *told = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *object = text ? json_loads(text, 0, NULL) : NULL;
     const char *step = json_string_value(
-        json_object_get(json_object_get(told, "metadata"), "global_step"));
+        json_object_get(json_object_get(object, "metadata"), "global_step"));
     const json_int_t number = step ? strtoll(step, NULL, 10) : 0;
-    json_decref(told);
+    json_decref(object);
     pl_text_free(text);
     return number;
 }
@@ -122,8 +122,8 @@ static int newest_load(predictor_t *p, const char *run_dir, pl_error_t *err)
                     "the run has saved no weights yet: a run in training saves them for "
                     "a prediction after its first step, unless it has "
                     "\"enable_checkpointing\": false");
-        json_t *told = text ? json_loads(text, 0, NULL) : NULL;
-        const char *path = json_string_value(json_object_get(told, "newest"));
+        json_t *object = text ? json_loads(text, 0, NULL) : NULL;
+        const char *path = json_string_value(json_object_get(object, "newest"));
         pl_loaded_model_t *model = NULL;
         struct stat now = {0};
         const bool there = path && stat(path, &now) == 0 && is_same(&now, &p->loaded);
@@ -136,7 +136,7 @@ static int newest_load(predictor_t *p, const char *run_dir, pl_error_t *err)
             p->step = step;
             p->loaded = now;
         }
-        json_decref(told);
+        json_decref(object);
         pl_text_free(text);
         if (there || model)
             return PL_OK;
@@ -155,13 +155,13 @@ static json_t *rows_of(const pl_result_tensor_t *output)
 {
     json_t *rows = json_array();
     const int64_t count = output->shape.rank ? output->shape.dim[0] : 0;
-    int64_t each = 1;
+    int64_t per_sample = 1;
     for (int k = 1; k < output->shape.rank; k++)
-        each *= output->shape.dim[k];
+        per_sample *= output->shape.dim[k];
     for (int64_t i = 0; i < count; i++) {
         json_t *row = json_array();
-        for (int64_t k = 0; k < each; k++)
-            json_array_append_new(row, number_of(output->data[i * each + k]));
+        for (int64_t k = 0; k < per_sample; k++)
+            json_array_append_new(row, number_of(output->data[i * per_sample + k]));
         json_array_append_new(rows, row);
     }
     return rows;
@@ -271,7 +271,7 @@ static bool flatten(const json_t *list, int axis, nested_t *n)
             if (!flatten(value, axis + 1, n))
                 return false;
         } else if (!json_is_number(value) || axis + 1 != shape->rank
-                   || n->count == NUMBERS_MOST) {
+                   || n->count == NUMBERS_MAX) {
             return false;
         } else {
             n->number[n->count++] = (float)json_number_value(value);
@@ -282,7 +282,7 @@ static bool flatten(const json_t *list, int axis, nested_t *n)
 
 static bool samples_read(question_t *q, const json_t *list)
 {
-    nested_t n = {.number = q->x = malloc(NUMBERS_MOST * sizeof *q->x)};
+    nested_t n = {.number = q->x = malloc(NUMBERS_MAX * sizeof *q->x)};
     if (!q->x || !flatten(list, 0, &n) || n.shape.rank < 2)
         return false;
     q->samples = (pl_arrays_t){.samples = n.shape.dim[0],
@@ -342,24 +342,23 @@ static void on_saved(pl_trainer_t *trainer, const pl_command_result_t *result, v
     predictor_saved(user);
 }
 
-static void on_impatience(evutil_socket_t fd, short what, void *user)
+static void on_timeout(evutil_socket_t fd, short what, void *user)
 {
     const run_t *run = user;
     (void)fd, (void)what;
-    if (run->is_saving && now() - run->saving_since > 0.9 * PATIENCE)
+    if (run->is_saving && now() - run->saving_since > 0.9 * TIMEOUT)
         hand_over_all(run);
 }
 
 /* Whether the run is on its way to newer weights than it has saved. */
 static bool is_saved_soon(run_t *run)
 {
-    const struct timeval patience = {PATIENCE, 0};
+    const struct timeval timeout = {TIMEOUT, 0};
     if (run->is_saving)
-        return now() - run->saving_since < PATIENCE;
+        return now() - run->saving_since < TIMEOUT;
     const double since = now() - run->saved_at;
-    if (!run->trainer || (run->saved_at && since < FRESH + run->save_took / SAVES_MOST)
-        || event_base_once(run->service->base, -1, EV_TIMEOUT, on_impatience, run,
-                           &patience)
+    if (!run->trainer || (run->saved_at && since < FRESH + run->save_took / SAVES_MAX)
+        || event_base_once(run->service->base, -1, EV_TIMEOUT, on_timeout, run, &timeout)
                != 0)
         return false;
     run->saving_since = now();
@@ -371,7 +370,7 @@ static bool is_saved_soon(run_t *run)
 void predictor_ask(predictor_t *p, struct evhttp_request *request, run_t *run,
                    const json_t *asked)
 {
-    if (p->open == OPEN_MOST) {
+    if (p->open == OPEN_MAX) {
         service_error(request, 503, "too many predictions wait: try again later");
         return;
     }

@@ -7,7 +7,7 @@
 
 #include "train_service.h"
 
-enum { AHEAD_MOST = 4096 };                                 /* bytes that nobody wants */
+enum { AHEAD_MAX = 4096 };                                  /* bytes that nobody wants */
 
 /* What a run told is kept nowhere, and taken for nothing else.  Each connection carries
  * one request. */
@@ -49,7 +49,7 @@ void service_hold(struct evhttp_request *request,
     void *own;
     bufferevent_getcb(bev, &on_read, &on_write, &on_event, &own);
     bufferevent_setcb(bev, NULL, on_write, on_event, own);
-    bufferevent_setwatermark(bev, EV_READ, 0, AHEAD_MOST);
+    bufferevent_setwatermark(bev, EV_READ, 0, AHEAD_MAX);
     bufferevent_enable(bev, EV_READ);
     evhttp_connection_set_closecb(connection, on_gone, user);
 }

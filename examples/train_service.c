@@ -1,6 +1,6 @@
 /* train_service.c - an HTTP service that trains: many runs, one event loop
  *
- *   train_service [PORT [ROOT [MOST]]]    on 127.0.0.1; MOST runs at once, others wait
+ *   train_service [PORT [ROOT [RUNS]]]    on 127.0.0.1; RUNS runs at once, others wait
  *
  *   POST /runs                 a run file; the run is queued
  *   GET  /runs, /runs/1        state of the runs
@@ -27,7 +27,7 @@
 
 #include "train_service.h"
 
-enum { QUEUED_MOST = 1000 };
+enum { QUEUED_MAX = 1000 };
 
 /* ---- runs ---- */
 
@@ -202,7 +202,7 @@ static void on_closed(pl_engine_t *engine, void *user)
 static void service_go_on(service_t *service)
 {
     for (run_t *run = service->runs; run && !service->ends; run = run->next)
-        if (service->running < service->most && !strcmp(run->state, "queued"))
+        if (service->running < service->max && !strcmp(run->state, "queued"))
             run_begin(run);
     if (service->ends && !service->running)
         pl_engine_close(service->engine, on_closed, service);
@@ -220,7 +220,7 @@ static void runs_post(service_t *service, struct evhttp_request *request,
                       const char *body)
 {
     pl_error_t err = {0};
-    if (service->ends || waiting_runs(service) == QUEUED_MOST) {
+    if (service->ends || waiting_runs(service) == QUEUED_MAX) {
         service_error(request, 503, "the service is ending and accepts no runs");
         return;
     }
@@ -444,11 +444,11 @@ static void service_free(service_t *service)
 }
 
 /* A whole number between two; -1: it is none. */
-static int number_of(const char *word, int least, int most)
+static int number_of(const char *word, int min, int max)
 {
     char *end;
     const long number = *word >= '0' && *word <= '9' ? strtol(word, &end, 10) : -1;
-    return number >= least && number <= most && !*end ? (int)number : -1;
+    return number >= min && number <= max && !*end ? (int)number : -1;
 }
 
 /* -> the port; -1: a mistake; -2: help is wanted. */
@@ -456,11 +456,11 @@ static int words_read(service_t *service, int argc, char **argv)
 {
     const char *port = argc > 1 ? argv[1] : "8080";
     service->root = argc > 2 ? argv[2] : "runs";
-    service->most = number_of(argc > 3 ? argv[3] : "2", 1, 1000);
+    service->max = number_of(argc > 3 ? argv[3] : "2", 1, 1000);
     if (!strcmp(port, "-h") || !strcmp(port, "--help"))
         return -2;
-    return argc > 4 || service->most < 0 || !*service->root ? -1
-                                                            : number_of(port, 0, 65535);
+    return argc > 4 || service->max < 0 || !*service->root ? -1
+                                                           : number_of(port, 0, 65535);
 }
 
 static uint64_t microseconds(void)
@@ -509,9 +509,9 @@ int main(int argc, char **argv)
     const int port = words_read(&service, argc, argv);
     if (code == PL_OK && port < 0) {
         fprintf(port == -2 ? stdout : stderr,
-                "usage: train_service [PORT [ROOT [MOST]]]\n"
+                "usage: train_service [PORT [ROOT [RUNS]]]\n"
                 "PORT from 0 (any) to 65535 [8080]; ROOT the folder of runs [runs]; "
-                "MOST runs at once,\nfrom 1 to 1000 [2]\n");
+                "RUNS runs at once,\nfrom 1 to 1000 [2]\n");
         return port == -2 ? 0 : 2;
     }
     json_t *root = json_string(service.root);

@@ -43,7 +43,7 @@ struct service {
     predictor_t *predictor;
     const char *root;
     run_t *runs, **last;
-    int ids, most, running;                                 /* ids: given so far */
+    int ids, max, running;                                  /* ids: given so far */
     int streams;                                            /* of all runs */
     uint64_t ended;                                         /* runs, so far */
     uint64_t started;                                       /* microseconds since 1970 */
@@ -89,7 +89,7 @@ int admission_open(service_t *service, int port,
                    void (*on_request)(struct evhttp_request *, void *), pl_error_t *err);
 void admission_free(admission_t *admission);
 /* Streams take a connection each and keep it: so many leave room for requests. */
-int admission_streams_most(const admission_t *admission);
+int admission_streams_max(const admission_t *admission);
 /* false: it was refused, and answered. */
 bool admission_check(admission_t *admission, struct evhttp_request *request);
 

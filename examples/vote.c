@@ -8,7 +8,7 @@
  * synchronization, sampling and decisions are those of ddp.  This file defines what the
  * ranks add up, and how the sum is used. */
 #include <math.h>
-#include <strategies/ddp_parts.h>
+#include <strategies/ddp/ddp.h>
 
 typedef struct vote {
     pl_ddp_t ddp;                                           /* first: it is one */
@@ -22,7 +22,7 @@ static const pl_option_t vote_options[] = {
     PL_OPTIONS_END,
 };
 
-/* What is not finite stays so: the step is guarded on all ranks then. */
+/* What is not finite stays so: all ranks skip the step then. */
 static void signs_put(float *grads, int64_t from, int64_t to)
 {
     for (int64_t i = from; i < to; i++)
@@ -70,12 +70,12 @@ static void vote_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
     pl_replica_reduced(&ddp->replica, failure, halt);
 }
 
-static const pl_ddp_ways_t vote_ways = {.give = vote_give, .take = vote_take};
+static const pl_ddp_reduce_hooks_t vote_hooks = {.give = vote_give, .take = vote_take};
 
 static int vote_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     vote_t *vote = self;
-    vote->ddp.ways = &vote_ways;
+    vote->ddp.reduce_hooks = &vote_hooks;
     return pl_ddp_start(self, call, body, err);
 }
 

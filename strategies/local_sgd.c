@@ -9,7 +9,7 @@
  * it.
  *
  * Built upon ddp.  Whatever is to read the weights has the ranks come together first
- * (synchronize); the figures of the steps in between are reported then.  Where
+ * (synchronize); the metrics of the steps in between are reported then.  Where
  * gradients stay on devices, what is averaged does, too. */
 #include <math.h>
 #include <string.h>
@@ -18,8 +18,8 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "base/run.h"
-#include "strategies/ddp_parts.h"
-#include "strategies/replica_parts.h"
+#include "strategies/ddp/ddp.h"
+#include "strategies/replica/internal.h"
 #include "tensor/model.h"
 #include "tensor/operators.h"
 #include "tensor/precision.h"
@@ -29,13 +29,13 @@ typedef struct local {
     int64_t sync_every;
     double outer_lr, outer_momentum;
     bool nesterov;
-    pl_replica_meets_t meets;
+    pl_sync_hooks_t sync_hooks;
     bool apart;                            /* steps were taken since they came together */
-    double *figures;                       /* [count] of these  [none yet] */
+    double *metrics;                       /* [count] of these  [none yet] */
     size_t count;
     bool has_samples;
     double weight;                    /* of the losses since they came together */
-    double *told;                     /* where the sums of all ranks go  [not told yet] */
+    double *reported;                 /* where the sums of all ranks go  [not told yet] */
     pl_call_t *synchronizing;         /* that asked for it  [a step] */
     bool compared;                    /* what is summed is there, or in order */
 } local_t;
@@ -57,10 +57,10 @@ static const pl_option_t local_options[] = {
 enum { BEGIN, COMPARE, STEP, GRAPHS };
 
 /* Its own region, [parameters]: as the ranks had them in common last.  The one before is
- * that of ddp_state.c. */
-enum { ANCHOR = PL_REGION_STRATEGY0 + 1 };
+ * that of ddp/state.c. */
+enum { OUTER_PARAMS = PL_REGION_STRATEGY0 + 1 };
 
-/* What a rank brings: the weight of its losses, and what ddp_state.c wants to know. */
+/* What a rank brings: the weight of its losses, and what ddp/state.c wants to know. */
 enum { WEIGHT, STATE, SCALARS = STATE + PL_DDP_STATE_SCALARS };
 
 /* What a rank without samples counts: something only where none has any. */
@@ -68,7 +68,7 @@ static const double NEARLY_NOTHING = 0x1p-40;
 
 static int inner_slots(const pl_replica_t *r)
 {
-    return pl_replica_slots(r) - r->meets->slots;
+    return pl_replica_slots(r) - r->sync_hooks->slots;
 }
 
 static pl_node_t state_view(pl_graph_t *g, pl_region_t region, int64_t from,
@@ -90,16 +90,18 @@ static pl_node_t weights(const pl_replica_t *r, pl_graph_t *g)
 }
 
 /* v = momentum v + d; the step is v, or d + momentum v. */
-static pl_node_t outer_step(const local_t *local, pl_graph_t *g, pl_node_t way)
+static pl_node_t outer_step(const local_t *local, pl_graph_t *g, pl_node_t outer_grad)
 {
     const pl_replica_t *r = &local->ddp.replica;
-    if (!r->meets->slots)
-        return way;
+    if (!r->sync_hooks->slots)
+        return outer_grad;
     const pl_node_t slot = view(r, g, PL_REGION_SLOT0 + inner_slots(r));
-    const pl_node_t velocity = pl_add(g, pl_scale(g, slot, local->outer_momentum), way);
+    const pl_node_t velocity = pl_add(g, pl_scale(g, slot, local->outer_momentum),
+                                      outer_grad);
     pl_assign(g, slot, velocity);
-    return local->nesterov ? pl_add(g, way, pl_scale(g, velocity, local->outer_momentum))
-                           : velocity;
+    return local->nesterov
+               ? pl_add(g, outer_grad, pl_scale(g, velocity, local->outer_momentum))
+               : velocity;
 }
 
 /* Where backward leaves that of a batch, and the sum of all ranks' is. */
@@ -113,8 +115,8 @@ static void describe_compare(const local_t *local, pl_graph_t *g)
 {
     const pl_replica_t *r = &local->ddp.replica;
     const pl_node_t weight = pl_step_scalar(g, WEIGHT),
-                    way = pl_sub(g, view(r, g, ANCHOR), weights(r, g));
-    pl_assign(g, view(r, g, PL_REGION_GRADS), pl_mul(g, way, weight));
+                    outer_grad = pl_sub(g, view(r, g, OUTER_PARAMS), weights(r, g));
+    pl_assign(g, view(r, g, PL_REGION_GRADS), pl_mul(g, outer_grad, weight));
     pl_assign(g, weight_view(r, g), pl_broadcast_to(g, weight, PL_SHAPE(1)));
     for (int k = 0; k < inner_slots(r); k++) {
         const pl_node_t slot = view(r, g, PL_REGION_SLOT0 + k);
@@ -130,12 +132,12 @@ static void describe_compare(const local_t *local, pl_graph_t *g)
     }
 }
 
-/* For a step that is guarded, too. */
+/* For a skipped step, too. */
 static void describe_state(const local_t *local, pl_graph_t *g)
 {
     const pl_model_t *model = local->ddp.replica.model;
     if (!local->ddp.agrees) {
-        pl_assign(g, state_view(g, PL_REGION_KEPT, 0, model->state),
+        pl_assign(g, state_view(g, PL_REGION_STATE_BACKUP, 0, model->state),
                   state_view(g, PL_REGION_STATE, 0, model->state));
         return;
     }
@@ -144,7 +146,7 @@ static void describe_state(const local_t *local, pl_graph_t *g)
         if (t->region != PL_REGION_STATE)
             continue;
         const pl_node_t mean = pl_ddp_state_mean(t, g);
-        pl_assign(g, state_view(g, PL_REGION_KEPT, t->offset, t->count), mean);
+        pl_assign(g, state_view(g, PL_REGION_STATE_BACKUP, t->offset, t->count), mean);
         pl_assign(g, state_view(g, PL_REGION_STATE, t->offset, t->count), mean);
     }
 }
@@ -153,9 +155,9 @@ static void describe_step(const local_t *local, pl_graph_t *g)
 {
     const pl_replica_t *r = &local->ddp.replica;
     const pl_node_t share = pl_div(g, pl_scalar(g, 1), weight_view(r, g));
-    const pl_node_t way = pl_mul(g, view(r, g, PL_REGION_GRADS), share);
-    const pl_node_t step = pl_scale(g, outer_step(local, g, way), local->outer_lr);
-    const pl_node_t newest = pl_sub(g, view(r, g, ANCHOR), step);
+    const pl_node_t outer_grad = pl_mul(g, view(r, g, PL_REGION_GRADS), share);
+    const pl_node_t step = pl_scale(g, outer_step(local, g, outer_grad), local->outer_lr);
+    const pl_node_t newest = pl_sub(g, view(r, g, OUTER_PARAMS), step);
     pl_assign(g, weights(r, g), newest);
     if (pl_has_master(r->model->precision))
         pl_assign(g, view(r, g, PL_REGION_PARAMS), newest);
@@ -204,7 +206,7 @@ static pl_graph_t *local_describe(pl_replica_t *r, int k, pl_error_t *err)
     if (!g)
         return NULL;
     if (k == BEGIN)
-        pl_assign(g, view(r, g, ANCHOR), weights(r, g));
+        pl_assign(g, view(r, g, OUTER_PARAMS), weights(r, g));
     else if (k == COMPARE)
         describe_compare((const local_t *)r, g);
     else
@@ -224,10 +226,10 @@ static bool local_shares(const pl_ddp_t *ddp, pl_region_t region)
            && (int)region < PL_REGION_SLOT0 + inner_slots(&ddp->replica);
 }
 
-static void figures_clear(local_t *local)
+static void metrics_clear(local_t *local)
 {
     if (local->count)
-        memset(local->figures, 0, local->count * sizeof *local->figures);
+        memset(local->metrics, 0, local->count * sizeof *local->metrics);
     local->has_samples = false;
 }
 
@@ -235,13 +237,13 @@ static void synchronize_end(local_t *local, const pl_error_t *failure)
 {
     pl_call_t *call = local->synchronizing;
     const pl_synchronize_reply_t reply = {
-        .metrics = {local->figures, local->count * sizeof *local->figures}};
+        .metrics = {local->metrics, local->count * sizeof *local->metrics}};
     local->synchronizing = NULL;
     if (failure)
         pl_call_fail(call, failure);
     else
         pl_reply_synchronize(call, &reply);
-    figures_clear(local);
+    metrics_clear(local);
 }
 
 static void sync_end(local_t *local, const pl_error_t *failure, bool halt)
@@ -251,9 +253,9 @@ static void sync_end(local_t *local, const pl_error_t *failure, bool halt)
         synchronize_end(local, failure);
         return;
     }
-    if (local->told && local->count) {
-        memcpy(local->told, local->figures, local->count * sizeof *local->figures);
-        figures_clear(local);
+    if (local->reported && local->count) {
+        memcpy(local->reported, local->metrics, local->count * sizeof *local->metrics);
+        metrics_clear(local);
     }
     pl_replica_reduced(&local->ddp.replica, failure, halt);
 }
@@ -276,9 +278,10 @@ static int local_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *
 {
     const pl_replica_t *r = &ddp->replica;
     const size_t params = (size_t)r->model->params, losses = ddp->on_device ? 2 : 0;
-    int code = pl_ddp_move_sum(ddp, PL_REGION_GRADS, 0, params + losses, err);
+    int code = pl_ddp_all_reduce_region(ddp, PL_REGION_GRADS, 0, params + losses, err);
     for (int k = 0; k < inner_slots(r) && code == PL_OK; k++)
-        code = pl_ddp_move_sum(ddp, (pl_region_t)(PL_REGION_SLOT0 + k), 0, params, err);
+        code = pl_ddp_all_reduce_region(ddp, (pl_region_t)(PL_REGION_SLOT0 + k), 0,
+                                        params, err);
     if (code == PL_OK && ddp->agrees)
         code = pl_ddp_state_sum(ddp, err);
     return code == PL_OK && !ddp->on_device ? pl_ddp_sum_tail(ddp, sums, err) : code;
@@ -288,8 +291,8 @@ static void together(local_t *local)
 {
     pl_error_t err = {0};
     const pl_replica_sums_t sums = {.has_samples = local->has_samples,
-                                    .figures = local->figures,
-                                    .figure_count = local->count};
+                                    .metrics = local->metrics,
+                                    .metric_count = local->count};
     local->compared = true;
     if (pl_ddp_reduce(&local->ddp.replica, &sums, &err) != PL_OK)
         sync_end(local, &err, false);
@@ -314,7 +317,7 @@ static void compared(void *self, const pl_answer_t *answer)
 }
 
 /* It ends with sync_end(). */
-static int sync_begin(local_t *local, double *told, pl_error_t *err)
+static int sync_begin(local_t *local, double *reported, pl_error_t *err)
 {
     pl_replica_t *r = &local->ddp.replica;
     const double scalars[SCALARS] = {[WEIGHT] = local->weight > 0 ? local->weight
@@ -325,34 +328,34 @@ static int sync_begin(local_t *local, double *told, pl_error_t *err)
                                       pl_replica_plan_of(r, PL_PLAN_OWN, COMPARE)->number,
                                   .what = "compare",
                                   .scalars = {scalars, sizeof scalars},
-                                  .after = pl_replica_moved(r)};
+                                  .after = pl_replica_reduced_fence(r)};
     const pl_how_t how = {.on_answer = compared};
-    local->told = told;
+    local->reported = reported;
     local->compared = false;
     return pl_call_replay_plan(r, r->accelerator, &msg, how, err) ? PL_OK : err->code;
 }
 
 /* ---- a step ---- */
 
-static int figures_make(local_t *local, size_t count, pl_error_t *err)
+static int metrics_make(local_t *local, size_t count, pl_error_t *err)
 {
-    if (!local->figures) {
-        local->figures = pl_alloc_array(count + 1, sizeof *local->figures);
-        local->count = local->figures ? count : 0;
+    if (!local->metrics) {
+        local->metrics = pl_alloc_array(count + 1, sizeof *local->metrics);
+        local->count = local->metrics ? count : 0;
     }
-    return local->figures ? PL_OK : pl_no_memory(err);
+    return local->metrics ? PL_OK : pl_no_memory(err);
 }
 
 /* A step that is not finite is this rank's alone, and says nothing; nor does one that has
  * not run. */
-static void figures_keep(local_t *local, const pl_replica_sums_t *sums)
+static void metrics_keep(local_t *local, const pl_replica_sums_t *sums)
 {
-    if (!sums->figure_count || !isfinite(sums->figures[0]))
+    if (!sums->metric_count || !isfinite(sums->metrics[0]))
         return;
-    local->weight += sums->figures[1];
-    for (size_t k = 0; k < sums->figure_count; k++)
-        local->figures[k] += sums->figures[k];
-    memset(sums->figures, 0, sums->figure_count * sizeof *sums->figures);
+    local->weight += sums->metrics[1];
+    for (size_t k = 0; k < sums->metric_count; k++)
+        local->metrics[k] += sums->metrics[k];
+    memset(sums->metrics, 0, sums->metric_count * sizeof *sums->metrics);
 }
 
 static void begun(void *self, const pl_answer_t *answer)
@@ -373,7 +376,7 @@ static int local_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error
     local_t *local = (local_t *)r;
     const bool is_first = !local->apart;
     const pl_how_t how = {.on_answer = begun};
-    int code = figures_make(local, sums->figure_count, err);
+    int code = metrics_make(local, sums->metric_count, err);
     if (code != PL_OK)
         return code;
     if (is_first)
@@ -381,7 +384,7 @@ static int local_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error
     local->apart = true;
     local->has_samples |= sums->has_samples;
     if (!local->ddp.on_device)
-        figures_keep(local, sums);
+        metrics_keep(local, sums);
     if (is_first)
         code = pl_replica_replay(r, BEGIN, "begin", how, err);
     if (code == PL_OK && local->ddp.on_device)
@@ -395,8 +398,8 @@ static void local_computed(pl_replica_t *r, const pl_replica_sums_t *sums)
 {
     local_t *local = (local_t *)r;
     const pl_error_t *failure = &local->ddp.failure;
-    figures_keep(local, sums);
-    pl_replica_told(r, failure->code == PL_OK ? NULL : failure, false);
+    metrics_keep(local, sums);
+    pl_replica_reported(r, failure->code == PL_OK ? NULL : failure, false);
 }
 
 /* A search looks at each step. */
@@ -408,7 +411,7 @@ static bool local_follows(const pl_replica_t *r, uint64_t number)
 
 static int local_stepped(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
 {
-    return sync_begin((local_t *)r, sums->figures, err);
+    return sync_begin((local_t *)r, sums->metrics, err);
 }
 
 static void local_described(pl_replica_t *r)
@@ -416,7 +419,7 @@ static void local_described(pl_replica_t *r)
     local_t *local = (local_t *)r;
     pl_ddp_described(r);
     if (local->ddp.on_device)
-        local->meets.computed = local_computed;
+        local->sync_hooks.computed = local_computed;
 }
 
 /* ---- calls ---- */
@@ -452,11 +455,11 @@ static int local_import(void *self, pl_call_t *call, const pl_body_t *body,
 {
     local_t *local = self;
     local->apart = false;
-    figures_clear(local);
+    metrics_clear(local);
     return pl_replica_import(self, call, &body->import_weights, err);
 }
 
-static const pl_ddp_ways_t local_ways = {
+static const pl_ddp_reduce_hooks_t local_reduce_hooks = {
     .give = local_give,
     .combine = local_combine,
     .shares = local_shares,
@@ -466,8 +469,8 @@ static const pl_ddp_ways_t local_ways = {
 
 static int64_t local_region(const pl_replica_t *r, int k)
 {
-    return PL_REGION_STRATEGY0 + k == ANCHOR ? r->model->params
-                                             : pl_ddp_state_region(r, k);
+    return PL_REGION_STRATEGY0 + k == OUTER_PARAMS ? r->model->params
+                                                   : pl_ddp_state_region(r, k);
 }
 
 static int local_start(void *self, pl_call_t *call, const pl_body_t *body,
@@ -475,24 +478,24 @@ static int local_start(void *self, pl_call_t *call, const pl_body_t *body,
 {
     local_t *local = self;
     pl_replica_t *r = self;
-    local->ddp.ways = &local_ways;
-    local->meets = pl_ddp_meets;
-    local->meets.slots = local->outer_momentum > 0;
-    local->meets.region = local_region;
-    local->meets.reduce = local_reduce;
-    local->meets.exchange = NULL;
-    local->meets.described = local_described;
-    local->meets.follows = local_follows;
-    local->meets.stepped = local_stepped;
-    local->meets.describe = local_describe;
-    local->meets.graphs = GRAPHS;
-    r->meets = &local->meets;
+    local->ddp.reduce_hooks = &local_reduce_hooks;
+    local->sync_hooks = pl_ddp_sync_hooks;
+    local->sync_hooks.slots = local->outer_momentum > 0;
+    local->sync_hooks.region = local_region;
+    local->sync_hooks.reduce = local_reduce;
+    local->sync_hooks.collective = NULL;
+    local->sync_hooks.described = local_described;
+    local->sync_hooks.follows = local_follows;
+    local->sync_hooks.stepped = local_stepped;
+    local->sync_hooks.describe = local_describe;
+    local->sync_hooks.graphs = GRAPHS;
+    r->sync_hooks = &local->sync_hooks;
     return pl_ddp_start(self, call, body, err);
 }
 
 static void local_release(void *self)
 {
-    pl_free(((local_t *)self)->figures);
+    pl_free(((local_t *)self)->metrics);
 }
 
 static const pl_handler_t local_handlers[] = {
@@ -509,7 +512,7 @@ const pl_actor_ops_t pl_local_sgd_strategy = {
     .size = sizeof(local_t),
     .options = local_options,
     .role = "strategy",
-    .apart = true,
+    .independent_steps = true,
     .level = PL_LEVEL_STRATEGY,
     .handlers = local_handlers,
     .base = &pl_ddp_strategy,

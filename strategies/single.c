@@ -2,7 +2,7 @@
  *
  * All else is a replica's work. */
 #include "base/error.h"
-#include "strategies/replica.h"
+#include "strategies/replica/replica.h"
 #include "strategies/strategies.h"
 
 static int single_start(void *self, pl_call_t *call, const pl_body_t *body,
@@ -43,9 +43,9 @@ const pl_actor_ops_t pl_single_strategy = {
     .help = "one rank on one device",
     .size = sizeof(pl_replica_t),
     .role = "strategy",
-    .devices_most = 1,
+    .devices_max = 1,
     .level = PL_LEVEL_STRATEGY,
     .handlers = single_handlers,
-    .plain = true,
+    .global_batch_semantics = true,
     .base = &pl_replica_strategy,
 };

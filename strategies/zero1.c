@@ -20,14 +20,14 @@
 
 #include "base/error.h"
 #include "strategies/collectives/collective.h"
-#include "strategies/ddp_parts.h"
-#include "strategies/replica_parts.h"
+#include "strategies/ddp/ddp.h"
+#include "strategies/replica/internal.h"
 #include "tensor/model.h"
 #include "tensor/precision.h"
 
 typedef struct zero1 {
     pl_ddp_t ddp;                                           /* first: it is one */
-    pl_replica_meets_t meets;
+    pl_sync_hooks_t sync_hooks;
     pl_call_t *gathering;                            /* that has slots gathered  [none] */
     int slot;                                        /* which is */
     pl_floats_t *gathered[PL_SLOTS];                 /* counted: whole, for the next
@@ -58,17 +58,17 @@ static bool shared_range(const pl_replica_t *r, int k, int64_t *first, int64_t *
 
 /* ---- parameters, after a step ---- */
 
-static int params_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
+static int params_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
 {
     const pl_replica_t *r = &ddp->replica;
-    (void)meeting;
+    (void)point;
     return pl_ddp_call_gather(ddp, pl_ddp_region(ddp, PL_REGION_PARAMS, 0),
                               (size_t)r->model->params, ddp->dtype, err);
 }
 
-static void params_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *failure)
+static void params_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *failure)
 {
-    (void)meeting;
+    (void)point;
     pl_replica_reduced(&ddp->replica, failure, false);
 }
 
@@ -76,8 +76,8 @@ static int zero1_stepped(pl_replica_t *r, const pl_replica_sums_t *sums, pl_erro
 {
     if (((pl_ddp_t *)r)->on_device)
         return pl_ddp_device_gather_params((pl_ddp_t *)r, sums->objective, err);
-    const pl_meeting_t params = {.begin = params_begin, .end = params_end};
-    return pl_ddp_meet((pl_ddp_t *)r, &params, err);
+    const pl_sync_point_t params = {.begin = params_begin, .end = params_end};
+    return pl_ddp_sync((pl_ddp_t *)r, &params, err);
 }
 
 /* ---- slots, before a checkpoint ---- */
@@ -93,7 +93,7 @@ static void slots_end(zero1_t *z, const pl_error_t *failure)
 }
 
 /* The gradients' memory, or memory of the host in its place. */
-static pl_lent_at_t slot_place(const pl_ddp_t *ddp)
+static pl_reg_ptr_t slot_place(const pl_ddp_t *ddp)
 {
     return ddp->on_device ? pl_ddp_control_buffer(ddp, ddp->at.scratch)
                           : pl_ddp_region(ddp, PL_REGION_GRADS, 0);
@@ -101,7 +101,7 @@ static pl_lent_at_t slot_place(const pl_ddp_t *ddp)
 
 static char *slot_buffer(const pl_ddp_t *ddp)
 {
-    const pl_lent_at_t at = slot_place(ddp);
+    const pl_reg_ptr_t at = slot_place(ddp);
     return (char *)at.memory->data + at.offset;
 }
 
@@ -122,14 +122,14 @@ static int slot_keep(zero1_t *z, pl_error_t *err)
 
 static void slot_next(zero1_t *z);
 
-static int slot_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
+static int slot_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
 {
     int64_t first, end, step;
     int code = PL_OK;
-    (void)meeting;
+    (void)point;
     for (int k = 0; code == PL_OK && shared_range(&ddp->replica, k, &first, &end, &step);
          k++) {
-        pl_lent_at_t at = slot_place(ddp);
+        pl_reg_ptr_t at = slot_place(ddp);
         at.offset += (size_t)first * pl_element_bytes(ddp->dtype);
         code = pl_ddp_call_gather_by(ddp, at, (size_t)(end - first), step, ddp->dtype,
                                      err);
@@ -137,9 +137,9 @@ static int slot_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
     return code;
 }
 
-static void slot_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *failure)
+static void slot_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *failure)
 {
-    (void)meeting;
+    (void)point;
     zero1_t *z = (zero1_t *)ddp;
     pl_error_t err = {0};
     if (failure || slot_keep(z, &err) != PL_OK) {
@@ -150,11 +150,11 @@ static void slot_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *fai
     slot_next(z);
 }
 
-static void slot_meet(zero1_t *z)
+static void slot_sync(zero1_t *z)
 {
     pl_error_t err = {0};
-    const pl_meeting_t slot = {.begin = slot_begin, .end = slot_end};
-    if (pl_ddp_meet(&z->ddp, &slot, &err) != PL_OK)
+    const pl_sync_point_t slot = {.begin = slot_begin, .end = slot_end};
+    if (pl_ddp_sync(&z->ddp, &slot, &err) != PL_OK)
         slots_end(z, &err);
 }
 
@@ -172,7 +172,7 @@ static void slot_read(void *self, const pl_answer_t *answer)
         memcpy(slot_buffer(&z->ddp) + (size_t)piece.first * width,
                (const char *)own->data + (size_t)piece.slot * width,
                (size_t)piece.count * width);
-    slot_meet(z);
+    slot_sync(z);
 }
 
 /* The next, until there are no more. */
@@ -187,7 +187,7 @@ static void slot_next(zero1_t *z)
     if (z->slot == pl_replica_slots(r))
         slots_end(z, NULL);
     else if (!count)
-        slot_meet(z);
+        slot_sync(z);
     else if (!pl_call_read_region(z, r->accelerator, &msg, how, &err))
         slots_end(z, &err);
 }
@@ -240,12 +240,12 @@ static int zero1_prepare(pl_replica_t *r, pl_error_t *err)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "averaging needs all weights after each step, and with strategy "
                        "\"zero1\" a rank updates only a partition: use \"ddp\"");
-    return pl_ddp_meets.prepare(r, err);
+    return pl_ddp_sync_hooks.prepare(r, err);
 }
 
 /* Buckets; or parameters of one objective next to each other, unless there are too many
  * such ranges.  How many there are. */
-static int ranges_find(const pl_replica_t *r, pl_ddp_range_t range[PL_GRAD_BUCKETS_MOST])
+static int ranges_find(const pl_replica_t *r, pl_ddp_range_t range[PL_GRAD_BUCKETS_MAX])
 {
     int count = 0;
     for (int k = 0; k < r->bucket_count; k++)
@@ -255,7 +255,7 @@ static int ranges_find(const pl_replica_t *r, pl_ddp_range_t range[PL_GRAD_BUCKE
         if (t->region != PL_REGION_PARAMS
             || (count && range[count - 1].objective == t->objective))
             continue;
-        if (count == PL_GRAD_BUCKETS_MOST)
+        if (count == PL_GRAD_BUCKETS_MAX)
             return 0;
         if (count)
             range[count - 1].end = t->offset;
@@ -267,22 +267,22 @@ static int ranges_find(const pl_replica_t *r, pl_ddp_range_t range[PL_GRAD_BUCKE
 static void zero1_described(pl_replica_t *r)
 {
     zero1_t *z = (zero1_t *)r;
-    pl_ddp_meets.described(r);
+    pl_ddp_sync_hooks.described(r);
     if (!z->ddp.on_device)
         return;
-    const pl_replica_meets_t *there = z->ddp.agrees ? &pl_ddp_state_meets
-                                                    : &pl_ddp_device_meets;
-    z->meets.ready = there->ready;
-    z->meets.reduce = there->reduce;
-    z->meets.computed = there->computed;
-    z->meets.stays = there->stays;
-    z->meets.updated = pl_ddp_device_updated;
+    const pl_sync_hooks_t *there = z->ddp.agrees ? &pl_ddp_state_sync_hooks
+                                                 : &pl_ddp_device_sync_hooks;
+    z->sync_hooks.ready = there->ready;
+    z->sync_hooks.reduce = there->reduce;
+    z->sync_hooks.computed = there->computed;
+    z->sync_hooks.stays = there->stays;
+    z->sync_hooks.updated = pl_ddp_device_updated;
     z->ddp.scatters = ranges_find(r, z->ddp.scatter);
     if (z->ddp.scatters)
-        z->meets.norms = r->model->params / r->norm_block + 1 + r->model->count;
-    z->meets.graphs = there->graphs + (z->ddp.scatters ? r->objectives : 0);
-    z->meets.describe = pl_ddp_state_describe;
-    z->meets.region = pl_ddp_state_region;
+        z->sync_hooks.norms = r->model->params / r->norm_block + 1 + r->model->count;
+    z->sync_hooks.graphs = there->graphs + (z->ddp.scatters ? r->objectives : 0);
+    z->sync_hooks.describe = pl_ddp_state_describe;
+    z->sync_hooks.region = pl_ddp_state_region;
 }
 
 static bool zero1_shares(const pl_ddp_t *ddp, pl_region_t region)
@@ -291,21 +291,22 @@ static bool zero1_shares(const pl_ddp_t *ddp, pl_region_t region)
     return region == PL_REGION_PARAMS;
 }
 
-static const pl_ddp_ways_t zero1_ways = {.shares = zero1_shares, .stays = true};
+static const pl_ddp_reduce_hooks_t zero1_reduce_hooks = {.shares = zero1_shares,
+                                                         .stays = true};
 
 static int zero1_start(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
     zero1_t *z = self;
     pl_replica_t *r = self;
-    z->ddp.ways = &zero1_ways;
-    z->meets = pl_ddp_meets;
-    z->meets.described = zero1_described;
-    z->meets.prepare = zero1_prepare;
-    z->meets.stepped = zero1_stepped;
-    z->meets.partition = zero1_partition;
-    z->meets.take_slot = zero1_take_slot;
-    r->meets = &z->meets;
+    z->ddp.reduce_hooks = &zero1_reduce_hooks;
+    z->sync_hooks = pl_ddp_sync_hooks;
+    z->sync_hooks.described = zero1_described;
+    z->sync_hooks.prepare = zero1_prepare;
+    z->sync_hooks.stepped = zero1_stepped;
+    z->sync_hooks.partition = zero1_partition;
+    z->sync_hooks.take_slot = zero1_take_slot;
+    r->sync_hooks = &z->sync_hooks;
     return pl_ddp_start(self, call, body, err);
 }
 
@@ -330,7 +331,7 @@ const pl_actor_ops_t pl_zero1_strategy = {
     .role = "strategy",
     .level = PL_LEVEL_STRATEGY,
     .handlers = zero1_handlers,
-    .plain = true,
+    .global_batch_semantics = true,
     .base = &pl_ddp_strategy,
     .release = zero1_release,
 };

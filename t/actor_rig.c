@@ -57,9 +57,9 @@ static void bee_flood(pl_call_t *call, uint64_t count)
 static void linger(int replies)
 {
     int64_t now = pl_now();
-    const int64_t least = now + 12 * PL_MILLISECOND, most = now + 10 * PL_SECOND;
-    while (now < least
-           || (now < most
+    const int64_t min = now + 12 * PL_MILLISECOND, max = now + 10 * PL_SECOND;
+    while (now < min
+           || (now < max
                && __atomic_load_n(&rig.queen->replies, __ATOMIC_ACQUIRE) < replies))
         now = pl_now();
 }

@@ -123,7 +123,7 @@ static void a_message_is_called_by_the_level_of_the_table_only(void)
     pl_address_t bee;
     rig_spawn(&bee_ops, PL_SAME_THREAD, "", &bee);
     pl_error_t err = {0};
-    is_int(pl_call_open_data(rig.queen, bee, &(pl_open_data_t){.facts = ""}, rig_how,
+    is_int(pl_call_open_data(rig.queen, bee, &(pl_open_data_t){.data_info = ""}, rig_how,
                              &err),
            0, "the host does not call what is the worker's to call");
     is_int(err.code, PL_EHIERARCHY, "with its own code");
@@ -171,7 +171,8 @@ static void the_mailbox_refuses_what_is_not_allowed(void)
     send_forged(bee, host, run, 0, PL_MESSAGE_start, &(pl_start_t){0});
     send_forged(bee, host, run, 0, PL_MESSAGE_begin, &(pl_begin_t){0});
     send_forged(bee, host, run, 0, PL_MESSAGE_evaluate, &(pl_evaluate_t){0});
-    send_forged(bee, host, run, 0, PL_MESSAGE_open_data, &(pl_open_data_t){.facts = ""});
+    send_forged(bee, host, run, 0, PL_MESSAGE_open_data,
+                &(pl_open_data_t){.data_info = ""});
     rig_ask(bee, DO_REPLY);
     rig_wait(1);
     is_int(

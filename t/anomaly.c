@@ -1,4 +1,4 @@
-/* anomaly.c - tests of engine/tensor/watch.c: trainer.detect_anomaly */
+/* anomaly.c - tests of engine/tensor/anomaly.c: trainer.detect_anomaly */
 #include <stdlib.h>
 #include <string.h>
 

@@ -121,13 +121,13 @@ static void data(void)
     const pl_memory_data_t by_reading = {.samples = drawn_int64(),
                                          .field_count = any_count(),
                                          .field = {any_field()},
-                                         .facts = drawn_text(),
+                                         .data_info = drawn_text(),
                                          .read = drawn_one_in(4) ? NULL : read_nothing};
     const pl_arrays_t arrays = {.samples = drawn_one_in(2) ? 8 : drawn_int64(),
                                 .field_count = any_count(),
                                 .field = {any_field()},
                                 .data = {drawn_one_in(4) ? NULL : x},
-                                .facts = drawn_text()};
+                                .data_info = drawn_text()};
     DRAWN_CODE(pl_memory_data, DRAWN(names), drawn_one_in(4) ? NULL : &by_reading);
     DRAWN_CODE(pl_memory_arrays, DRAWN(names), drawn_one_in(4) ? NULL : &arrays);
 }
@@ -218,7 +218,7 @@ static void launch(void)
         return;
     pl_launch_spec_t spec = {.nodes = any_count(),
                              .node_rank = drawn_one_in(4) ? drawn_int() : 0,
-                             .nodes_least = drawn_one_in(4) ? drawn_int() : 0,
+                             .nodes_min = drawn_one_in(4) ? drawn_int() : 0,
                              .devices = any_count(),
                              .endpoint = drawn_one_in(2) ? NULL : DRAWN(at),
                              .job_key = drawn_one_in(2) ? NULL : drawn_text(),
@@ -383,7 +383,7 @@ static pl_node_t draw_value(void)
     }
 }
 
-static void draw_figure(void)
+static void draw_metric(void)
 {
     const pl_node_t w = a();
     const pl_cross_entropy_options_t entropy = {.has_ignore = drawn_one_in(2),
@@ -434,7 +434,7 @@ static void graphs(void)
         node[k] = pl_input(g, k % 3 ? "x" : "y");
     for (int k = drawn_below(STEPS); k >= 0; k--)
         if (drawn_one_in(6))
-            draw_figure();
+            draw_metric();
         else
             node[drawn_below(NODES)] = draws[drawn_below(5)]();
     if (drawn_one_in(4))

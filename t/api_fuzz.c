@@ -26,7 +26,7 @@ enum { TRAINERS = 3, LOOPS = 1, TICKETS = 4096, CALLS = 200, ROUNDS = 10, WAIT_M
 /* What was taken, and is to be told of. */
 typedef struct ticket {
     const char *what;                                       /* the call */
-    int told;
+    int reported;
     bool dropped;                       /* its trainer was freed: nothing is told of it */
 } ticket_t;
 
@@ -42,7 +42,7 @@ static struct event_base *base;
 static pl_engine_t *engine;
 static hold_t trainers[TRAINERS], loops[LOOPS];
 static bool closing, closed, notified, waived, waiting;
-static int told_twice, told_late, told_badly, untold;
+static int reported_twice, reported_late, reported_badly, untold;
 static char journal[64];
 
 /* ---- what is told ---- */
@@ -66,10 +66,10 @@ static void ticket_keep(hold_t *hold, ticket_t *ticket, bool taken)
         free(ticket);
 }
 
-static void ticket_told(ticket_t *ticket)
+static void ticket_reported(ticket_t *ticket)
 {
-    told_late += ticket->dropped || waived;
-    told_twice += ticket->told++ > 0;
+    reported_late += ticket->dropped || waived;
+    reported_twice += ticket->reported++ > 0;
     if (!notified && !waiting && drawn_one_in(2)) {
         notified = true;
         wander(1 + drawn_below(3));
@@ -87,7 +87,7 @@ static void hold_release(hold_t *hold, bool whole)
 {
     for (int k = 0; k < hold->tickets; k++) {
         const ticket_t *ticket = hold->ticket[k];
-        if (whole && !ticket->told && !ticket->dropped) {
+        if (whole && !ticket->reported && !ticket->dropped) {
             tap_diag("%s was not told of", ticket->what);
             untold++;
         }
@@ -101,30 +101,30 @@ static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user
     (void)trainer;
     double value;
     const bool failed = !strcmp(result->status, "failed");
-    told_badly += failed != (result->error.code != PL_OK)
-                  || failed != (*result->error.text != '\0') || !result->metrics
-                  || !result->run_dir || !result->text || !result->reason;
+    reported_badly += failed != (result->error.code != PL_OK)
+                      || failed != (*result->error.text != '\0') || !result->metrics
+                      || !result->run_dir || !result->text || !result->reason;
     pl_result_metric(result, drawn_text(), &value);
-    ticket_told(user);
+    ticket_reported(user);
 }
 
 static void on_command(pl_trainer_t *trainer, const pl_command_result_t *result,
                        void *user)
 {
     (void)trainer;
-    told_badly += !result->command || !result->checkpoint
-                  || (result->error.code != PL_OK) != (*result->error.text != '\0');
-    ticket_told(user);
+    reported_badly += !result->command || !result->checkpoint
+                      || (result->error.code != PL_OK) != (*result->error.text != '\0');
+    ticket_reported(user);
 }
 
 static void on_loop(pl_loop_t *loop, const pl_loop_result_t *result, void *user)
 {
     (void)loop;
     double value;
-    told_badly += !result->metrics || !result->skipped || !result->run_dir
-                  || (result->error.code != PL_OK) != (*result->error.text != '\0');
+    reported_badly += !result->metrics || !result->skipped || !result->run_dir
+                      || (result->error.code != PL_OK) != (*result->error.text != '\0');
     pl_loop_metric(result, drawn_text(), &value);
-    ticket_told(user);
+    ticket_reported(user);
 }
 
 static void on_loop_closed(pl_loop_t *loop, const pl_loop_result_t *result, void *user)
@@ -156,7 +156,7 @@ static void relieve(pl_trainer_t *trainer)
 static void on_progress(pl_trainer_t *trainer, const pl_progress_t *progress, void *user)
 {
     (void)user;
-    told_badly += !progress->event || !progress->metrics;
+    reported_badly += !progress->event || !progress->metrics;
     if (waiting)
         relieve(trainer);
     else if (!notified && drawn_one_in(8)) {
@@ -169,7 +169,7 @@ static void on_progress(pl_trainer_t *trainer, const pl_progress_t *progress, vo
 static void on_closed(pl_engine_t *which, void *user)
 {
     (void)user;
-    told_badly += which != engine || closed;
+    reported_badly += which != engine || closed;
     closed = true;
 }
 
@@ -199,7 +199,7 @@ static void monitor(void)
                                      "ipc://",          "tcp://127.0.0.1:99999",
                                      "ipc:///nowhere/m"};
     DRAWN_CODE(pl_engine_monitor, any_engine(), DRAWN(at));
-    told_badly += !pl_engine_monitor_endpoint(any_engine());
+    reported_badly += !pl_engine_monitor_endpoint(any_engine());
 }
 
 static void control(void)
@@ -207,7 +207,7 @@ static void control(void)
     static const char *const at[] = {"ipc://c", "tcp://127.0.0.1:*", "tcp://[::1]:*",
                                      "ipc://../c/c"};
     DRAWN_CODE(pl_engine_control, any_engine(), DRAWN(at));
-    told_badly += !pl_engine_control_endpoint(any_engine());
+    reported_badly += !pl_engine_control_endpoint(any_engine());
 }
 
 static void dashboard(void)
@@ -215,7 +215,7 @@ static void dashboard(void)
     static const char *const at[] = {"0",         "127.0.0.1:0", "localhost:0", "[::1]:0",
                                      "1.2.3.4:0", "65536",       "0x10",        ":"};
     DRAWN_CODE(pl_engine_dashboard, any_engine(), DRAWN(at));
-    told_badly += !pl_engine_dashboard_url(any_engine());
+    reported_badly += !pl_engine_dashboard_url(any_engine());
 }
 
 static void file(void)
@@ -234,7 +234,7 @@ static void show(void)
     for (int k = 0; j && k < 20; k++) {
         if (!pl_journal_next(j, NULL))
             break;
-        told_badly += !(pl_journal_seconds(j) >= 0);
+        reported_badly += !(pl_journal_seconds(j) >= 0);
         DRAWN_CODE(pl_journal_show, j, any_engine());
     }
     pl_journal_close(j);
@@ -249,7 +249,7 @@ static void dispatch(void)
     if (!notified)
         pl_engine_dispatch(any_engine());
     if (pl_engine_fd(NULL) != -1 || pl_engine_fd(engine) < 0)
-        told_badly++;
+        reported_badly++;
 }
 
 static void turn(void)
@@ -425,9 +425,9 @@ static void loop_close(void)
     do { \
         ticket_t *ticket = ticket_new(#call); \
         waiting = true; \
-        const bool went_well = DRAWN_CODE(call, __VA_ARGS__, ticket); \
+        const bool has_succeeded = DRAWN_CODE(call, __VA_ARGS__, ticket); \
         waiting = false; \
-        untold += went_well && !ticket->told; \
+        untold += has_succeeded && !ticket->reported; \
         free(ticket); \
     } while (false)
 
@@ -513,15 +513,15 @@ static void wander(int calls)
         all[drawn_below(sizeof all / sizeof *all)]();
 }
 
-static void engine_end(bool told)
+static void engine_end(bool reported)
 {
     const int64_t limit = pl_now() + 60 * PL_SECOND;
-    if (told && !closing)
+    if (reported && !closing)
         pl_engine_close(engine, on_closed, NULL);
-    closing = closing || told;
-    while (told && !closed && pl_now() < limit)
+    closing = closing || reported;
+    while (reported && !closed && pl_now() < limit)
         turn();
-    if (told && !closed) {
+    if (reported && !closed) {
         ok(false, "an engine closes within a minute");
         exit(tap_done());
     }
@@ -529,9 +529,9 @@ static void engine_end(bool told)
     pl_engine_free(engine);
     waived = false;
     for (int k = 0; k < TRAINERS; k++)
-        hold_release(&trainers[k], told);
+        hold_release(&trainers[k], reported);
     for (int k = 0; k < LOOPS; k++)
-        hold_release(&loops[k], told);
+        hold_release(&loops[k], reported);
 }
 
 static void a_round(void)
@@ -568,9 +568,9 @@ static void whatever_is_called_is_done_or_refused(void)
            rounds);
     drawn_tell();
     is_int(untold, 0, "all that was taken is told of");
-    is_int(told_twice, 0, "once");
-    is_int(told_late, 0, "and not when its trainer or engine was freed");
-    is_int(told_badly, 0, "what is told is whole");
+    is_int(reported_twice, 0, "once");
+    is_int(reported_late, 0, "and not when its trainer or engine was freed");
+    is_int(reported_badly, 0, "what is told is whole");
 }
 
 int main(int argc, char **argv)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "actors/loops/search.h"
+#include "actors/loops/search_result.h"
 #include "rig_runs.h"
 #include "tap.h"
 
@@ -87,7 +87,7 @@ static int64_t advised(double rate, double noise)
         {.size = 8, .rate = rate, .noise = noise, .fits = true},
         {.size = 16, .rate = 1000, .noise = 0, .fits = true},
         {.size = 32, .rate = 0}};
-    return pl_size_quickest(trials, 3)->size;
+    return pl_size_fastest(trials, 3)->size;
 }
 
 static void noise_hides_small_differences_alone(void)
@@ -97,7 +97,7 @@ static void noise_hides_small_differences_alone(void)
     is_int(advised(920, 0.09), 8, "within what its timings differ, too");
     is_int(advised(70, 1.5), 16, "however far they lie apart, a fourteenth is not");
     is_int(advised(890, 1.5), 16, "nor what lacks more than a tenth");
-    ok(!pl_size_quickest(NULL, 0), "of none there is none");
+    ok(!pl_size_fastest(NULL, 0), "of none there is none");
 }
 
 /* Of sizes from 8 to 32768 whose speed grows as told, for an epoch of so many samples. */
@@ -173,7 +173,7 @@ static void a_binary_search_goes_on_between(void)
     rig_free(&rig);
 }
 
-static void what_is_known_of_a_search_that_is_stopped_is_told(void)
+static void what_is_known_of_a_search_that_is_stopped_is_reported(void)
 {
     const rig_result_t *result;
     rig_t *rig = rig_search_stopped("\"max_epochs\": 1", &result);
@@ -221,7 +221,7 @@ int main(void)
     run(a_suggested_size_is_worth_it_and_leaves_steps);
     run(memory_is_what_ends_it);
     run(a_binary_search_goes_on_between);
-    run(what_is_known_of_a_search_that_is_stopped_is_told);
+    run(what_is_known_of_a_search_that_is_stopped_is_reported);
     run(a_fit_after_it_is_one_without);
     run(what_cannot_be_searched_is_refused);
     return tap_done();

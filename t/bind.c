@@ -26,7 +26,7 @@ static void the_trainer_gets_its_struct(void)
     is_text(t.accelerator.name, "cpu", "a part by name");
     is_text(t.accelerator.options, "{\"threads\":2}", "with its options");
     is_text(t.launcher.name, "auto", "one not given");
-    is_int(t.devices.most, 0, "devices are the accelerator's business");
+    is_int(t.devices.max, 0, "devices are the accelerator's business");
     is_int(t.max_epochs, 1000, "epochs are limited when steps are not");
     ok(t.limit_val_batches.value == 7 && !t.limit_val_batches.is_share, "a count");
     ok(t.val_check_interval.value == 0.5 && t.val_check_interval.is_share, "a share");
@@ -55,7 +55,7 @@ static void limits_of_steps_and_epochs_depend_on_each_other(void)
         pl_binding_t *binding;
         pl_options_t *o = sample_run(cases[i].text);
         is_int(pl_options_trainer(o, &t, &binding, &err), PL_OK, "%s", cases[i].text);
-        ok(t.max_epochs == cases[i].epochs && t.devices.most == cases[i].devices,
+        ok(t.max_epochs == cases[i].epochs && t.devices.max == cases[i].devices,
            "epochs and devices");
         pl_binding_free(binding);
         pl_options_free(o);
@@ -100,9 +100,12 @@ static void sources_may_be_apart(void)
     pl_options_free(o);
 }
 
-static int make_module(const pl_options_t *o, const char *facts, pl_instance_t *module)
+static int make_module(const pl_options_t *o, const char *data_info,
+                       pl_instance_t *module)
 {
-    pl_component_request_t request = {.role = "module", .path = "module", .facts = facts};
+    pl_component_request_t request = {.role = "module",
+                                      .path = "module",
+                                      .data_info = data_info};
     return pl_options_component(o, &request, module, &err);
 }
 
@@ -136,12 +139,12 @@ static void what_nobody_knows_must_be_given(void)
         "module \"mlp\" needs \"classes\", which the data does not provide (classes): "
         "set \"classes\" if the data suits",
         "says so");
-    is_int(make_module(o, NULL, &module), PL_EINVAL, "without any facts too");
+    is_int(make_module(o, NULL, &module), PL_EINVAL, "without any data info too");
     is_int(make_module(o, "{\"classes\": 1}", &module), PL_EINVAL, "a fact out of range");
     is_text(err.text,
             "module \"mlp\" \"classes\" takes an integer from 2 up or \"auto\", not 1",
             "as well");
-    is_int(make_module(o, "{", &module), PL_EFORMAT, "facts that are none");
+    is_int(make_module(o, "{", &module), PL_EFORMAT, "invalid data info");
     ok(!module.ops && !module.self, "and nothing was made");
     pl_options_free(o);
 }

@@ -34,7 +34,7 @@ def raised(function):
 rng = np.random.default_rng(3)
 x = rng.uniform(-1, 1, (600, 2)).astype(np.float32)
 y = ((x ** 2).sum(1) < 0.5).astype(np.int64)
-data, facts = {"x": x, "y": y}, {"classes": 2}
+data, data_info = {"x": x, "y": y}, {"classes": 2}
 
 
 def run(**trainer):
@@ -105,13 +105,13 @@ class Watch(paceline.Callback):
 
 def a_fit_trains_with_callbacks_and_progress():
     watch, heard = Watch(5), []
-    result = paceline.fit(run(), data, facts=facts, callbacks=[watch], progress=heard.append)
+    result = paceline.fit(run(), data, data_info=data_info, callbacks=[watch], progress=heard.append)
     ok("it ends when a callback says so", result.status == "stopped" and "that will do" in result.reason)
     ok("which was called for each epoch", [epoch for epoch, _ in watch.epochs] == [0, 1, 2, 3, 4])
-    ok("with the figures", watch.epochs[-1][1] > 0.6)
+    ok("with the metrics", watch.epochs[-1][1] > 0.6)
     ok("on the rank's thread", watch.thread != threading.get_ident())
     ok("and has logged", result.metrics.get("halves") == 2)
-    ok("progress comes with figures", any("val_acc" in progress["metrics"] for progress in heard))
+    ok("progress comes with metrics", any("val_acc" in progress["metrics"] for progress in heard))
     ok("weights have names and shapes", result.weights["fc1.weight"].shape == (16, 2))
     return result.run_dir
 
@@ -129,11 +129,11 @@ def descriptors():
 
 
 def views_keep_what_they_look_at():
-    result = paceline.fit(run(max_epochs=1), data, facts=facts)
+    result = paceline.fit(run(max_epochs=1), data, data_info=data_info)
     view, copy = result.weights["fc1.weight"][3:], result.weights["fc1.weight"][3:].copy()
     del result
     for _ in range(3):
-        paceline.fit(run(max_epochs=1), data, facts=facts)
+        paceline.fit(run(max_epochs=1), data, data_info=data_info)
     gc.collect()
     ok("a part of one tensor keeps its run's memory", (view == copy).all() and not view.flags.owndata)
     ok("nobody writes there", not view.flags.writeable)
@@ -143,12 +143,12 @@ def views_keep_what_they_look_at():
 
 def a_result_that_is_detached_keeps_nothing_of_its_engine():
     before = descriptors()
-    results = [paceline.fit(run(max_epochs=1), data, facts=facts).detach() for _ in range(3)]
+    results = [paceline.fit(run(max_epochs=1), data, data_info=data_info).detach() for _ in range(3)]
     ok("kept results have no threads", main_is_alone())
     ok("nor descriptors", descriptors() <= before)
     same = [result.weights["fc1.weight"] for result in results]
     ok("their tensors are their own", (same[0] == same[2]).all() and same[0].flags.owndata and same[0].any())
-    fit = paceline.start_fit(run(max_epochs=1), data, facts=facts)
+    fit = paceline.start_fit(run(max_epochs=1), data, data_info=data_info)
     fit.wait().detach()
     ok("a result is given once", "gives it once" in str(raised(fit.wait)))
     for _ in range(100000):
@@ -179,9 +179,9 @@ def threads_that_ask_one_model_get_their_own_rows(run_dir):
 
 def predictions_and_answers_agree(run_dir):
     outputs = paceline.predict(run(), {"x": x}, checkpoint=run_dir).outputs["logits"]
-    figures = paceline.test(run(), data, facts=facts, checkpoint=run_dir).metrics
+    metrics = paceline.test(run(), data, data_info=data_info, checkpoint=run_dir).metrics
     ok("the accuracy of a test is that of the predictions",
-       abs(figures["test_acc"] - (outputs.argmax(1) == y).mean()) < 1e-6 and figures["test_acc"] > 0.6)
+       abs(metrics["test_acc"] - (outputs.argmax(1) == y).mean()) < 1e-6 and metrics["test_acc"] > 0.6)
     model = paceline.Model(run_dir)
     answers = model({"x": x})["logits"]
     ok("a model alone answers the same", np.allclose(answers, outputs, atol=1e-5))
@@ -204,16 +204,16 @@ class Misspelt(paceline.Callback):
 
 
 def errors_are_exceptions():
-    error = raised(lambda: paceline.fit({**run(), "optimizer": {"name": "adamw", "lrr": 1}}, data, facts=facts))
+    error = raised(lambda: paceline.fit({**run(), "optimizer": {"name": "adamw", "lrr": 1}}, data, data_info=data_info))
     ok("a wrong key", error.code == "PL_EINVAL" and "lrr" in str(error))
-    error = raised(lambda: paceline.fit(run(), data, facts=facts, callbacks=[Broken()]))
+    error = raised(lambda: paceline.fit(run(), data, data_info=data_info, callbacks=[Broken()]))
     ok("what a callback raises is their cause", error.code == "PL_EUSER" and isinstance(error.__cause__, KeyError))
     misspelt = Misspelt()
     for _ in range(2):
-        error = raised(lambda: paceline.fit(run(), data, facts=facts, callbacks=[misspelt]))
+        error = raised(lambda: paceline.fit(run(), data, data_info=data_info, callbacks=[misspelt]))
         ok("a hook that there is not", error.code == "PL_EINVAL" and "on_validation_ends: there are on_fit_start" in str(error))
     ok("a launcher that starts processes is refused",
-       raised(lambda: paceline.fit(run(launcher="spawn"), data, facts=facts)).code == "PL_EUNSUPPORTED")
+       raised(lambda: paceline.fit(run(launcher="spawn"), data, data_info=data_info)).code == "PL_EUNSUPPORTED")
     ok("no file", raised(lambda: paceline.Model("/nowhere")).code == "PL_ENOTFOUND")
     ok("runs that failed leave nothing", main_is_alone())
 
@@ -236,29 +236,29 @@ def arrays_that_cannot_be_taken_are_told():
     refused(ValueError, "600 of x, 599 of y", {"x": x, "y": y[1:]})
     refused(ValueError, "x has 7 axes", {"x": np.zeros((2,) * 7, np.float32)})
     refused(ValueError, "32 bytes", {"x" * 32: x})
-    error = raised(lambda: paceline.fit(run(), {"x": x.astype(float), "y": y}, facts=facts))
+    error = raised(lambda: paceline.fit(run(), {"x": x.astype(float), "y": y}, data_info=data_info))
     ok("what makes float32 of float64 is said", "array.astype(np.float32)" in str(error))
 
 
 def a_run_can_be_stopped_and_goes_on():
     started = threading.Event()
-    fit = paceline.start_fit(run(max_epochs=-1, run_name="long"), data, facts=facts,
+    fit = paceline.start_fit(run(max_epochs=-1, run_name="long"), data, data_info=data_info,
                              progress=lambda progress: started.set())
     started.wait(60)
     fit.stop("enough of it")
     result = fit.wait()
     ok("it says why", result.status == "stopped" and "enough of it" in result.reason)
-    again = paceline.fit(run(max_epochs=result.epoch + 2), data, facts=facts, resume=os.path.join(folder, "long"))
+    again = paceline.fit(run(max_epochs=result.epoch + 2), data, data_info=data_info, resume=os.path.join(folder, "long"))
     ok("and goes on from there", again.status == "ok" and again.global_step > result.global_step)
 
 
 def a_run_keeps_the_arrays_that_it_names():
     mine, started = x.copy(), threading.Event()
-    paceline.fit(run(max_epochs=1), {"x": mine, "y": y}, facts=facts).detach()
+    paceline.fit(run(max_epochs=1), {"x": mine, "y": y}, data_info=data_info).detach()
     named = {**run(max_epochs=-1), "data": {"name": "memory", "source": "points"}}
     fit = paceline.start_fit(named, progress=lambda progress: started.set())
     started.wait(60)
-    paceline.fit(run(max_epochs=1), data, facts=facts).detach()
+    paceline.fit(run(max_epochs=1), data, data_info=data_info).detach()
     kept, mine = weakref.ref(mine), None
     gc.collect()
     ok("others of that name do not take what a run reads", kept() is not None)
@@ -272,7 +272,7 @@ def what_a_function_raises_is_raised():
     def fails(_):
         raise KeyError("mine")
     try:
-        paceline.fit(run(max_epochs=-1), data, facts=facts, progress=fails)
+        paceline.fit(run(max_epochs=-1), data, data_info=data_info, progress=fails)
     except KeyError as error:
         ok("a progress function's exception ends the run", error.args == ("mine",))
 
@@ -280,7 +280,7 @@ def what_a_function_raises_is_raised():
         def on_train_batch_end(self, event, request):
             sys.exit(3)
     try:
-        paceline.fit(run(max_epochs=-1), data, facts=facts, callbacks=[Leaves()])
+        paceline.fit(run(max_epochs=-1), data, data_info=data_info, callbacks=[Leaves()])
     except SystemExit as error:
         ok("sys.exit() in a callback is that", error.code == 3)
     ok("nothing is left of them", main_is_alone())
@@ -295,7 +295,7 @@ def a_run_works_behind_many_descriptors():
     with contextlib.ExitStack() as stack:
         for _ in range(1100):
             stack.enter_context(open(os.devnull))
-        result = paceline.fit(run(max_epochs=1), data, facts=facts).detach()
+        result = paceline.fit(run(max_epochs=1), data, data_info=data_info).detach()
     resource.setrlimit(resource.RLIMIT_NOFILE, most)
     ok("more than 1024 of them", result.status == "ok")
 
@@ -313,6 +313,6 @@ a_run_can_be_stopped_and_goes_on()
 a_run_keeps_the_arrays_that_it_names()
 what_a_function_raises_is_raised()
 a_run_works_behind_many_descriptors()
-at_exit = paceline.fit(run(max_epochs=1), data, facts=facts).weights        # still there when Python ends
+at_exit = paceline.fit(run(max_epochs=1), data, data_info=data_info).weights        # still there when Python ends
 print(f"1..{count}")
 sys.exit(failures > 0)

@@ -70,7 +70,7 @@ static void loop_turn(void)
     for (int64_t end_ = pl_now() + 20 * PL_SECOND; !(truth) && pl_now() < end_;) \
     loop_turn()
 
-static void open_at(const char *where, size_t most)
+static void open_at(const char *where, size_t max)
 {
     pl_error_t err = {0};
     host = rank = (end_t){0};
@@ -80,7 +80,7 @@ static void open_at(const char *where, size_t most)
                                       .incarnation = 1,
                                       .world_size = 1,
                                       .times = {.beat = 40, .rejoin = 2000}},
-                             .most = most,
+                             .max = max,
                              .on_come = on_come,
                              .on_lost = on_lost,
                              .on_sent = on_sent,
@@ -94,11 +94,11 @@ static void open_at(const char *where, size_t most)
     usual.user = &rank;
 }
 
-static void open_file(size_t most)
+static void open_file(size_t max)
 {
     char file[128];
     snprintf(file, sizeof file, "ipc://%s/bulk", tap_folder());
-    open_at(file, most);
+    open_at(file, max);
 }
 
 static void rank_opens(void)

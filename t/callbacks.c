@@ -112,17 +112,17 @@ static void start(const char *list)
 
 static asked_t *hook(pl_hook_t point, uint64_t step)
 {
-    const pl_ask_callbacks_t fields = {.point = point,
-                                       .epoch = 3,
-                                       .global_step = step,
-                                       .metrics = "{\"val_loss\": 0.5}"};
-    return queen_call(callbacks, PL_MESSAGE_ask_callbacks, &fields);
+    const pl_run_hook_t fields = {.point = point,
+                                  .epoch = 3,
+                                  .global_step = step,
+                                  .metrics = "{\"val_loss\": 0.5}"};
+    return queen_call(callbacks, PL_MESSAGE_run_hook, &fields);
 }
 
-static const pl_interest_reply_t *interest(void)
+static const pl_callback_hooks_reply_t *interest(void)
 {
-    return &queen_call(callbacks, PL_MESSAGE_interest, &(pl_interest_t){0})
-                ->body.interest_reply;
+    return &queen_call(callbacks, PL_MESSAGE_callback_hooks, &(pl_callback_hooks_t){0})
+                ->body.callback_hooks_reply;
 }
 
 /* ---- tests ---- */
@@ -133,7 +133,7 @@ static void callbacks_are_asked_in_order_at_their_points(void)
     hook(PL_HOOK_FIT_START, 0);
     hook(PL_HOOK_TRAIN_EPOCH_START, 0);
     hook(PL_HOOK_VALIDATION_END, 8);
-    is_text(metrics_seen, "{\"val_loss\": 0.5}", "with the figures");
+    is_text(metrics_seen, "{\"val_loss\": 0.5}", "with the metrics");
     queen_close();
     is_text(notes, "astart bstart a0@3/0 b0@3/0 a4@3/8 b4@3/8 bstop astop ",
             "from their start to their end, where the last comes first");
@@ -152,8 +152,9 @@ static void interest_covers_all_of_them(void)
     start("[\"sleeper\", {\"name\": \"watcher\", \"every\": 4}, "
           "{\"name\": \"watcher\", \"tag\": \"b\", \"every\": 6}]");
     is_int(interest()->points, watcher.points | sleeper.points, "the points of all");
-    is_text(queen_call(callbacks, PL_MESSAGE_interest, &(pl_interest_t){0})->text, "4 6",
-            "the steps of each");
+    is_text(
+        queen_call(callbacks, PL_MESSAGE_callback_hooks, &(pl_callback_hooks_t){0})->text,
+        "4 6", "the steps of each");
     notes[0] = '\0';
     for (uint64_t step = 2; step <= 12; step += 2)
         hook(PL_HOOK_TRAIN_BATCH_END, step);
@@ -161,17 +162,17 @@ static void interest_covers_all_of_them(void)
     queen_close();
 }
 
-static void wishes_add_up(void)
+static void callback_requests_add_up(void)
 {
     start("[{\"name\": \"watcher\", \"factor\": 0.5}, "
           "{\"name\": \"watcher\", \"factor\": 0.1, \"stop\": 4}, "
           "{\"name\": \"watcher\", \"stop\": 4}]");
     asked_t *asked = hook(PL_HOOK_FIT_START, 0);
-    is_near(asked->body.ask_callbacks_reply.lr_factor, 0.05, 1e-12, "factors multiply");
-    is_int(asked->body.ask_callbacks_reply.stop, 0, "nobody stops");
+    is_near(asked->body.run_hook_reply.lr_factor, 0.05, 1e-12, "factors multiply");
+    is_int(asked->body.run_hook_reply.stop, 0, "nobody stops");
     is_text(asked->text, "", "so there is no reason");
     asked = hook(PL_HOOK_VALIDATION_END, 0);
-    is_int(asked->body.ask_callbacks_reply.stop, 1, "one is enough to stop");
+    is_int(asked->body.run_hook_reply.stop, 1, "one is enough to stop");
     is_text(asked->text, "watcher: seen enough", "and says who and why");
     queen_close();
 }
@@ -256,11 +257,11 @@ static bool asks_twice(int nth)
     callbacks = queen_spawn(&pl_callback_connector,
                             &(pl_start_t){.options = "", .context = &job->object}, &life);
     interest();
-    const bool well = hook(PL_HOOK_VALIDATION_END, 1)->error.code == PL_OK;
+    const bool succeeded = hook(PL_HOOK_VALIDATION_END, 1)->error.code == PL_OK;
     scarce_stop();
     pl_object_unref(job);
     queen_close();
-    return well;
+    return succeeded;
 }
 
 static void every_call_ends_whichever_allocation_fails(void)
@@ -279,7 +280,7 @@ int main(void)
     pl_register(components, NULL);
     run(callbacks_are_asked_in_order_at_their_points);
     run(interest_covers_all_of_them);
-    run(wishes_add_up);
+    run(callback_requests_add_up);
     run(errors_name_callback_and_point);
     run(a_callback_that_cannot_start_is_named);
     run(progress_says_a_line_for_each_epoch_and_validation);

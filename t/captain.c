@@ -12,7 +12,7 @@ enum { LONGEST_MS = 20000 };
 static pl_runtime_t runtime;
 pl_reactor_t *captain_reactor;
 captain_t *captain;
-told_t told[RANKS][4], ended[RANKS];
+reported_t reported[RANKS][4], ended[RANKS];
 
 static const pl_actor_ops_t captain_ops = {.name = "captain",
                                            .size = sizeof(captain_t),
@@ -24,7 +24,7 @@ void count(captain_t *c)
         pl_reactor_leave(captain_reactor);
 }
 
-static void note(told_t *t, const pl_answer_t *answer)
+static void note(reported_t *t, const pl_answer_t *answer)
 {
     t->order = captain->answers + 1;
     t->code = answer->kind == PL_ANSWER_ERROR ? answer->error->code : PL_OK;
@@ -42,20 +42,20 @@ static void answered(void *self, const pl_answer_t *answer)
     count(c);
 }
 
-static void lent(void *self, const pl_answer_t *answer)
+static void allocated(void *self, const pl_answer_t *answer)
 {
     captain_t *c = self;
-    told_t *t = answer->context;
+    reported_t *t = answer->context;
     if (answer->kind == PL_ANSWER_REPLY)
-        c->lent[(t - told[0]) / 4] =
-            pl_object_ref(answer->body->lend_memory_reply.memory);
+        c->buffer[(t - reported[0]) / 4] =
+            pl_object_ref(answer->body->alloc_buffer_reply.memory);
     answered(self, answer);
 }
 
 static void lived(void *self, const pl_answer_t *answer)
 {
     captain_t *c = self;
-    told_t *t = answer->context;
+    reported_t *t = answer->context;
     if (answer->kind == PL_ANSWER_PROGRESS)
         strcpy(c->address[t - ended], answer->body->start_progress.address);
     else
@@ -116,19 +116,19 @@ pl_collective_component_t *component_of(const char *collective)
 static void rank_spawn(int rank)
 {
     pl_error_t err;
-    pl_collective_component_t *seat = component_of("shm");
-    const pl_start_t start = {.options = "", .context = &seat->object};
+    pl_collective_component_t *part = component_of("shm");
+    const pl_start_t start = {.options = "", .context = &part->object};
     captain->life[rank] =
         pl_spawn(captain, pl_collective_actor("shm", &err), PL_OWN_THREAD, &start,
                  (pl_how_t){.on_answer = lived, .context = &ended[rank]},
                  &captain->rank[rank], &err);
-    pl_object_unref(seat);
+    pl_object_unref(part);
 }
 
 void captain_open(void)
 {
     void *self = NULL;
-    memset(told, 0, sizeof told);
+    memset(reported, 0, sizeof reported);
     memset(ended, 0, sizeof ended);
     pl_runtime_init(&runtime, NULL);
     captain_reactor = pl_reactor_new(&runtime, -1, NULL);
@@ -141,8 +141,9 @@ void captain_open(void)
 
 pl_how_t how(int rank, int k, int total_ms)
 {
-    return (
-        pl_how_t){.on_answer = answered, .context = &told[rank][k], .total_ms = total_ms};
+    return (pl_how_t){.on_answer = answered,
+                      .context = &reported[rank][k],
+                      .total_ms = total_ms};
 }
 
 void join(int rank, int k, int total_ms)
@@ -159,29 +160,29 @@ void join(int rank, int k, int total_ms)
                  how(rank, k, total_ms), NULL);
 }
 
-void lend(int rank, int k)
+void captain_alloc(int rank, int k)
 {
     pl_how_t tells = how(rank, k, 0);
-    tells.on_answer = lent;
-    pl_call_lend_memory(captain, captain->rank[rank],
-                        &(pl_lend_memory_t){.bytes = ELEMENTS * sizeof(float)}, tells,
-                        NULL);
+    tells.on_answer = allocated;
+    pl_call_alloc_buffer(captain, captain->rank[rank],
+                         &(pl_alloc_buffer_t){.bytes = ELEMENTS * sizeof(float)}, tells,
+                         NULL);
 }
 
-void captain_meet(void)
+void captain_join(void)
 {
     captain_open();
     for (int rank = 0; rank < RANKS; rank++)
         join(rank, 0, 0);
     for (int rank = 0; rank < RANKS; rank++)
-        lend(rank, 1);
+        captain_alloc(rank, 1);
     wait_for(2 * RANKS);
 }
 
 void captain_close(void)
 {
     for (int rank = 0; rank < RANKS; rank++)
-        pl_object_unref(captain->lent[rank]);
+        pl_object_unref(captain->buffer[rank]);
     pl_reactor_free(captain_reactor);
     pl_runtime_release(&runtime);
 }
@@ -189,7 +190,7 @@ void captain_close(void)
 uint64_t all_reduce(int rank, int k, uint64_t offset, uint64_t elements, int total_ms)
 {
     return pl_call_all_reduce(captain, captain->rank[rank],
-                              &(pl_all_reduce_t){.memory = &captain->lent[rank]->object,
+                              &(pl_all_reduce_t){.memory = &captain->buffer[rank]->object,
                                                  .offset = offset,
                                                  .count = elements,
                                                  .dtype = PL_F32},

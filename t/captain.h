@@ -8,29 +8,29 @@
 
 enum { RANKS = 3, ELEMENTS = 5000 };
 
-typedef struct told {
+typedef struct reported {
     int order;                                      /* in which the answer came, from 1 */
     int code;
     char text[PL_ERROR_TEXT];
-} told_t;
+} reported_t;
 
 typedef struct captain {
     pl_address_t rank[RANKS];
     uint64_t life[RANKS];
     char address[RANKS][PL_ADDRESS_TEXT];
-    pl_lent_t *lent[RANKS];                                 /* counted */
+    pl_reg_buffer_t *buffer[RANKS];                         /* counted */
     int answers, late, wanted;
 } captain_t;
 
 extern pl_reactor_t *captain_reactor;
 extern captain_t *captain;
-extern told_t told[RANKS][4];                               /* context of calls */
-extern told_t ended[RANKS];
+extern reported_t reported[RANKS][4];                       /* context of calls */
+extern reported_t ended[RANKS];
 
 /* The collectives are there; they have joined, and each has memory for ELEMENTS of
  * float32. */
 void captain_open(void);
-void captain_meet(void);
+void captain_join(void);
 void captain_close(void);
 
 /* Until so many answers have come; an answer that a test takes itself is counted.  In
@@ -45,7 +45,7 @@ pl_collective_component_t *component_of(const char *collective);  /* counted */
 /* Calls whose answer goes to told[rank][k]. */
 pl_how_t how(int rank, int k, int total_ms);
 void join(int rank, int k, int total_ms);
-void lend(int rank, int k);
+void captain_alloc(int rank, int k);
 uint64_t all_reduce(int rank, int k, uint64_t offset, uint64_t elements, int total_ms);
 void barrier(int rank, int k, int total_ms);
 

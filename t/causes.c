@@ -10,17 +10,17 @@
 #include "tap.h"
 
 /* What a tap has heard; the stream has ended when it is read. */
-typedef struct heard {
+typedef struct received {
     pl_map_t open;                           /* calls, and whom each is to */
     pl_map_t trained;                        /* batches that a replay was for */
     pl_map_t first;                          /* of each thread, the number of its first */
     int calls, astray, strangers, batches;
     char text[160];                                         /* the first that is wrong */
-} heard_t;
+} received_t;
 
 static uint64_t key_of(const pl_tap_record_t *record, uint64_t call)
 {
-    return pl_mix(call, record->origin) | 1;
+    return pl_mix(call, record->process_id) | 1;
 }
 
 static void *actor_at(uint32_t thread, uint32_t actor)
@@ -35,10 +35,11 @@ static bool is_ahead(uint32_t message)
     return message == PL_MESSAGE_read_batch || message == PL_MESSAGE_write_records;
 }
 
-static void wrong(heard_t *heard, int *count, const pl_envelope_t *e, const char *what)
+static void wrong(received_t *received, int *count, const pl_envelope_t *e,
+                  const char *what)
 {
-    if (!heard->text[0])
-        snprintf(heard->text, sizeof heard->text, "%s of %s to %s: %s",
+    if (!received->text[0])
+        snprintf(received->text, sizeof received->text, "%s of %s to %s: %s",
                  pl_message_info(e->message)->name, pl_kind_name(e->from_kind),
                  pl_kind_name(e->to_kind), what);
     ++*count;
@@ -47,78 +48,79 @@ static void wrong(heard_t *heard, int *count, const pl_envelope_t *e, const char
 /* Calls are numbered by the thread that makes them (the upper bits), in its order. */
 static uint64_t thread_key(const pl_tap_record_t *record, uint64_t call)
 {
-    return pl_mix(call >> 40, record->origin) | 1;
+    return pl_mix(call >> 40, record->process_id) | 1;
 }
 
 /* What began before the tap was open in its process was not heard. */
-static bool is_older(heard_t *heard, const pl_tap_record_t *record)
+static bool is_older(received_t *received, const pl_tap_record_t *record)
 {
     const pl_envelope_t *e = &record->envelope;
     const uint64_t own = thread_key(record, e->call);
-    if (!pl_map_get(&heard->first, own))
-        pl_map_put(&heard->first, own, (void *)(uintptr_t)e->call);
-    const void *first = pl_map_get(&heard->first, thread_key(record, e->cause));
+    if (!pl_map_get(&received->first, own))
+        pl_map_put(&received->first, own, (void *)(uintptr_t)e->call);
+    const void *first = pl_map_get(&received->first, thread_key(record, e->cause));
     return !first || e->cause < (uintptr_t)first;
 }
 
-static void heard_call(heard_t *heard, const pl_tap_record_t *record)
+static void received_call(received_t *received, const pl_tap_record_t *record)
 {
     const pl_envelope_t *e = &record->envelope;
-    const bool older = is_older(heard, record);
+    const bool older = is_older(received, record);
     const uint64_t cause = key_of(record, e->cause);
-    const void *by = pl_map_get(&heard->open, cause);
-    heard->calls++;
+    const void *by = pl_map_get(&received->open, cause);
+    received->calls++;
     if (e->cause && !by && !older && !is_ahead(e->message))
-        wrong(heard, &heard->astray, e, "its cause has ended");
+        wrong(received, &received->astray, e, "its cause has ended");
     if (by && by != actor_at(e->from_thread, e->from_actor))
-        wrong(heard, &heard->strangers, e, "its cause is somebody else's");
+        wrong(received, &received->strangers, e, "its cause is somebody else's");
     if (e->message == PL_MESSAGE_train_batch)
-        heard->batches++;
+        received->batches++;
     if (e->message == PL_MESSAGE_replay_plan)
-        pl_map_put(&heard->trained, cause, heard);
-    pl_map_put(&heard->open, key_of(record, e->call),
+        pl_map_put(&received->trained, cause, received);
+    pl_map_put(&received->open, key_of(record, e->call),
                actor_at(e->to_thread, e->to_actor));
 }
 
-static void heard_record(void *self, const pl_tap_record_t *record)
+static void received_record(void *self, const pl_tap_record_t *record)
 {
-    heard_t *heard = self;
+    received_t *received = self;
     const uint32_t kind = record->envelope.kind;
     const uint64_t key = key_of(record, record->envelope.call);
     if (kind == PL_KIND_CALL)
-        heard_call(heard, record);
+        received_call(received, record);
     else if (kind == PL_KIND_REPLY || kind == PL_KIND_ERROR)
-        pl_map_take(&heard->open, key);
+        pl_map_take(&received->open, key);
 }
 
-static void heard_close(void *self)
+static void received_close(void *self)
 {
     (void)self;
 }
 
-static const pl_tap_ops_t listener = {.record = heard_record, .close = heard_close};
+static const pl_tap_ops_t listener = {.record = received_record, .close = received_close};
 
-static void listen_to(rig_t *rig, heard_t *heard)
+static void listen_to(rig_t *rig, received_t *received)
 {
     pl_error_t err;
-    is_int(pl_tap_add(pl_engine_runtime(rig_engine(rig)), &listener, heard, &err), PL_OK,
-           "a tap");
+    is_int(pl_tap_add(pl_engine_runtime(rig_engine(rig)), &listener, received, &err),
+           PL_OK, "a tap");
 }
 
 /* Frees the rig. */
-static void causes_are_open(rig_t *rig, heard_t *heard)
+static void causes_are_open(rig_t *rig, received_t *received)
 {
     const rig_result_t *result = rig_wait(rig);
     is_text(result->status, "ok", "the run ends: %s", result->error.text);
     rig_free(&rig);
-    ok(heard->calls > 100, "many calls were heard");
-    is_int(heard->astray, 0, "whose causes are open  %s", heard->text);
-    is_int(heard->strangers, 0, "and calls to who made them  %s", heard->text);
-    ok(heard->batches >= 10 && (int)heard->trained.count >= heard->batches,
-       "a replay is for each batch (%d, %d)", (int)heard->trained.count, heard->batches);
-    pl_map_release(&heard->open);
-    pl_map_release(&heard->trained);
-    pl_map_release(&heard->first);
+    ok(received->calls > 100, "many calls were heard");
+    is_int(received->astray, 0, "whose causes are open  %s", received->text);
+    is_int(received->strangers, 0, "and calls to who made them  %s", received->text);
+    ok(received->batches >= 10 && (int)received->trained.count >= received->batches,
+       "a replay is for each batch (%d, %d)", (int)received->trained.count,
+       received->batches);
+    pl_map_release(&received->open);
+    pl_map_release(&received->trained);
+    pl_map_release(&received->first);
 }
 
 /* ---- of one rank, and of several ---- */
@@ -137,27 +139,27 @@ static void a_step_is_the_cause_of_what_is_done_for_it(void)
     if (!rig_has("cpu"))
         return;
     for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
-        heard_t heard = {0};
+        received_t received = {0};
         char trainer[200];
         snprintf(trainer, sizeof trainer,
                  "\"max_epochs\": 5, \"devices\": %d, \"strategy\": \"%s\"%s",
                  all[k].ranks, all[k].strategy, all[k].more);
         rig_t *rig = rig_new(.accelerator = "cpu", .trainer = trainer,
                              .data = "\"batch_size\": 4, \"val_split\": 0.2");
-        listen_to(rig, &heard);
+        listen_to(rig, &received);
         ok(rig_begin(rig), "%s%s: %s", all[k].strategy, all[k].more, rig_error.text);
-        causes_are_open(rig, &heard);
+        causes_are_open(rig, &received);
     }
 }
 
 static void so_it_is_in_other_processes(void)
 {
-    heard_t heard = {0};
+    received_t received = {0};
     rig_t *rig = far_new(.ranks = 2, .samples = 40,
                          .rig = {.accelerator = "cpu", .trainer = "\"max_epochs\": 5"});
-    listen_to(rig, &heard);
+    listen_to(rig, &received);
     ok(rig_begin(rig), "ranks that are processes: %s", rig_error.text);
-    causes_are_open(rig, &heard);
+    causes_are_open(rig, &received);
 }
 
 /* ---- after a command ---- */
@@ -184,7 +186,7 @@ static void pause_once(rig_t *rig, const pl_progress_t *progress)
 static void a_command_is_no_cause_of_what_comes_after_it(void)
 {
     for (int ranks = 1; ranks <= 2; ranks++) {
-        heard_t heard = {0};
+        received_t received = {0};
         bool paused = false;
         char trainer[80];
         snprintf(trainer, sizeof trainer,
@@ -192,9 +194,9 @@ static void a_command_is_no_cause_of_what_comes_after_it(void)
         rig_t *rig = rig_new(.trainer = trainer, .data = "\"batch_size\": 4",
                              .script = "replay of forward_backward takes 1 ms",
                              .on_progress = pause_once, .user = &paused);
-        listen_to(rig, &heard);
+        listen_to(rig, &received);
         ok(rig_begin(rig), "%d: %s", ranks, rig_error.text);
-        causes_are_open(rig, &heard);
+        causes_are_open(rig, &received);
     }
 }
 

@@ -84,7 +84,7 @@ static json_t *manifest;
 static void file_make(void)
 {
     char path[4200];
-    pl_sums_t sums = {0};
+    pl_checksums_t sums = {0};
     snprintf(folder, sizeof folder, "%s", tap_folder());
     snprintf(path, sizeof path, "%s/large", folder);
     data = malloc(SIZE);
@@ -93,9 +93,10 @@ static void file_make(void)
     FILE *file = fopen(path, "w");
     ok(file && fwrite(data, SIZE, 1, file) == 1 && fclose(file) == 0, "a file");
     manifest = json_object();
-    pl_sums_add(&sums, data, SIZE, NULL);
-    is_int(pl_checkpoint_note(manifest, "large", &sums, NULL), PL_OK, "in a manifest");
-    pl_sums_release(&sums);
+    pl_checksums_add(&sums, data, SIZE, NULL);
+    is_int(pl_checkpoint_add_file(manifest, "large", &sums, NULL), PL_OK,
+           "in a manifest");
+    pl_checksums_release(&sums);
 }
 
 static int descriptors(void)

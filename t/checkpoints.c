@@ -15,7 +15,7 @@
 #include "actors/connectors/checkpoint.h"
 #include "actors/connectors/checkpoint_io.h"
 #include "base/crc32c.h"
-#include "base/run_same.h"
+#include "base/resume_keys.h"
 #include "files.h"
 #include "formats/checkpoint.h"
 #include "queen.h"
@@ -83,9 +83,9 @@ static void start_in(const char *name)
     pl_job_t *job = queen_job("{\"trainer\": {\"seed\": 7}}");
     keeper = queen_spawn(&pl_io_checkpoint, &(pl_start_t){.options = ""}, &keeper_life);
     snprintf(options, sizeof options, "{\"run_dir\": \"%s\"}", run_dir);
-    pl_start_t told = {.options = options, .context = &job->object};
-    pl_peers_add(&told.peers, "keeper", keeper);
-    checkpoint = queen_spawn(&pl_checkpoint_connector, &told, &checkpoint_life);
+    pl_start_t reported = {.options = options, .context = &job->object};
+    pl_peers_add(&reported.peers, "keeper", keeper);
+    checkpoint = queen_spawn(&pl_checkpoint_connector, &reported, &checkpoint_life);
     pl_object_unref(job);
 }
 
@@ -101,14 +101,14 @@ static pl_weights_t *weights_of(float first, int more)
         for (int i = 0; i < count; i++)
             block->data[i] = first + (float)(k * 8 + i) / 3;
         weights->block[regions[k]] = block;
-        pl_weights_lend(weights, regions[k], k == 1 ? "mean" : "weight",
-                        pl_shape(2, 2, 3), 0, NULL);
+        pl_weights_borrow(weights, regions[k], k == 1 ? "mean" : "weight",
+                          pl_shape(2, 2, 3), 0, NULL);
         if (k != 1)
-            pl_weights_lend(weights, regions[k], "bias", pl_shape(1, 1 + more),
-                            PL_REGION_ALIGN, NULL);
+            pl_weights_borrow(weights, regions[k], "bias", pl_shape(1, 1 + more),
+                              PL_REGION_ALIGN, NULL);
     }
     weights->module = pl_text("{\"name\":\"mlp\"}");
-    weights->facts = pl_text("{\"classes\":2}");
+    weights->data_info = pl_text("{\"classes\":2}");
     weights->state = pl_text("{\"scale\":1024}");
     return weights;
 }
@@ -203,7 +203,8 @@ static bool lies_as_in_a_region(const pl_output_t *tensor)
     int64_t at = pl_elements(tensor->shape);
     while (at % PL_REGION_ALIGN && tensor->data[at] == 0)
         at++;
-    return tensor->lent && (uintptr_t)tensor->data % 64 == 0 && at % PL_REGION_ALIGN == 0;
+    return tensor->borrowed && (uintptr_t)tensor->data % 64 == 0
+           && at % PL_REGION_ALIGN == 0;
 }
 
 static void a_checkpoint_comes_back_as_it_was(void)
@@ -225,7 +226,7 @@ static void a_checkpoint_comes_back_as_it_was(void)
     ok(same, "bit for bit");
     ok(lies, "and lies so that a device can take it over");
     is_text(found.weights->state, was->state, "the strategy's state");
-    is_text(found.weights->facts, was->facts, "what the data knew");
+    is_text(found.weights->data_info, was->data_info, "what the data knew");
     json_t *manifest = json_loads(found.manifest, 0, NULL);
     is_int(json_integer_value(json_object_get(manifest, "global_step")), 30, "the step");
     is_int(json_integer_value(json_object_get(manifest, "seed")), 7, "the seed");
@@ -525,9 +526,9 @@ static void keys_that_change_the_arithmetic_must_agree(void)
                                "\"trainer\": {\"seed\": 2, \"max_epochs\": 3}, "
                                "\"data\": {\"batch_size\": 4}}",
                                0, NULL);
-    is_int(pl_run_same(then, same, false, &err), PL_OK,
+    is_int(pl_resume_check(then, same, false, &err), PL_OK,
            "how long and how fast may change");
-    is_int(pl_run_same(then, other, false, &err), PL_EINVAL, "others may not");
+    is_int(pl_resume_check(then, other, false, &err), PL_EINVAL, "others may not");
     like(err.text, "\"trainer.seed\" was 1 and is 2", "and are named");
     like(err.text, "\"module.hidden\" was \\[8\\] and is \\[9\\]", "all of them");
     json_decref(then), json_decref(same), json_decref(other);
@@ -544,7 +545,7 @@ static void differences_that_have_no_room_are_counted(void)
         snprintf(key, sizeof key, "an_option_number_%d", k);
         json_object_set_new(module, key, json_integer(k));
     }
-    is_int(pl_run_same(then, now, false, &err), PL_EINVAL, "thirty options differ");
+    is_int(pl_resume_check(then, now, false, &err), PL_EINVAL, "thirty options differ");
     like(err.text, " is [0-9]+, and [12][0-9] more$", "whole items and how many more");
     json_decref(then), json_decref(now);
 }
@@ -591,7 +592,7 @@ static json_t *run_with(const char *changes)
 static int agree(const char *then, const char *now, bool by_content, pl_error_t *err)
 {
     json_t *a = run_with(then), *b = run_with(now);
-    const int code = pl_run_same(a, b, by_content, err);
+    const int code = pl_resume_check(a, b, by_content, err);
     json_decref(a), json_decref(b);
     return code;
 }
@@ -621,7 +622,7 @@ static void options_that_a_checkpoint_does_not_know_have_their_defaults(void)
     is_int(agree(older, "{}", true, &err), PL_EINVAL, "nor with a momentum");
     like(err.text, "module.init_from: \"optimizer.momentum\" was 0[.0]* and is 0.9$",
          "which alone differs");
-    is_int(pl_run_same(NULL, NULL, true, &err), PL_OK, "no run agrees with none");
+    is_int(pl_resume_check(NULL, NULL, true, &err), PL_OK, "no run agrees with none");
 }
 
 static void names_of_data_are_not_compared_where_samples_are(void)

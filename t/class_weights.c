@@ -38,7 +38,7 @@ static void put_samples(bool flat, bool weighs)
                                           {"y", PL_I64, {0}},
                                           {"weight", PL_F32, {0}}},
                                 .data = {x, y, counts},
-                                .facts = "{\"classes\": 3}"};
+                                .data_info = "{\"classes\": 3}"};
     pl_memory_arrays("samples", &arrays, NULL);
 }
 
@@ -74,7 +74,7 @@ static double worst_of(const json_t *want, size_t count, const double *got)
     return worst;
 }
 
-static double worst_figure(const rig_result_t *result, const char *name,
+static double worst_metric(const rig_result_t *result, const char *name,
                            const json_t *want)
 {
     const rig_series_t series = rig_series(result, name);
@@ -102,8 +102,8 @@ static void trains_as_pytorch(const json_t *want)
 {
     rig_t *rig;
     const rig_result_t *result = fit_as(&rig, want);
-    double steps = worst_figure(result, "train_loss", json_object_get(want, "steps")),
-           epochs = worst_figure(result, "train_loss_epoch",
+    double steps = worst_metric(result, "train_loss", json_object_get(want, "steps")),
+           epochs = worst_metric(result, "train_loss_epoch",
                                  json_object_get(want, "epochs")),
            weights = worst_weight(result, json_object_get(want, "weights"));
     char *classes = json_dumps(json_object_get(want, "class_weights"), 0);
@@ -170,7 +170,7 @@ static void weights_of_samples_are_numbers_from_0(void)
                                               {"y", PL_I64, {0, {0}}},
                                               {"weight", PL_F32, {0, {0}}}},
                                     .data = {sample, label, weight},
-                                    .facts = "{\"classes\": 3}"};
+                                    .data_info = "{\"classes\": 3}"};
         pl_memory_arrays("weighed", &arrays, NULL);
         rig_t *rig = rig_new(.accelerator = "cpu", .trainer = "\"max_epochs\": 1",
                              .dataset = "{\"name\": \"memory\", \"source\": \"weighed\", "

@@ -164,7 +164,7 @@ what_is_shown_is_of_now() {
         --set trainer.val_check_interval=0.5 --set trainer.freeze='fc1*'
     ok "a validation in an epoch has its own loss, not that of the last epoch" \
         test -n "$(loss_at 18)" -a "$(loss_at 18)" != "$(loss_at 12)"
-    is "$(awk 'NF == 2 { print index($0, $2) }' <<<"$out" | sort -u | wc -l)" 1 "the result has one column of figures"
+    is "$(awk 'NF == 2 { print index($0, $2) }' <<<"$out" | sort -u | wc -l)" 1 "the result has one column of metrics"
     like "$err" '^  .* of them are trained, .* are frozen$' "what is frozen is told"
     is "$(grep -c 'saved step' <<<"$err")" 0 "a save that goes well is not"
     try "$paceline" fit run.json --set trainer.fast_dev_run=2
@@ -381,7 +381,7 @@ a_run_that_failed_says_how_far_it_came() {
         '^\{"event":"result","status":"failed","run_dir":"runs/short","global_step":[1-9][0-9]*,"epoch":[0-9]+,.*"error":\{"code":"PL_ENAN"' \
         "where its files are and how many steps it made"
     like "$(tail -n 1 <<<"$out")" '"metrics":\{[^}]*"train_loss":[0-9].*"seconds":[0-9.e-]+' \
-        "its newest figures and how long it took"
+        "its newest metrics and how long it took"
 }
 
 what_is_not_there_is_a_wrong_request() {
@@ -538,7 +538,7 @@ a_later_signal_ends_at_once() {
 
 # ---- validate, test ----
 
-validate_and_test_write_figures() {
+validate_and_test_write_metrics() {
     try "$paceline" fit run.json --json --set trainer.run_name=measured
     fitted=$(grep -o '"val_loss":[0-9.]*' <<<"$out" | tail -n 1)
     try "$paceline" validate run.json --checkpoint runs/measured --json
@@ -546,12 +546,12 @@ validate_and_test_write_figures() {
     like "$(tail -n 1 <<<"$out")" \
         '^\{"event":"result","status":"ok","run_dir":"runs/validate/0001","metrics":\{.*"val_acc":.*\},"seconds":[0-9.e-]+\}$' \
         "the result last"
-    is "$(grep -o '"val_loss":[0-9.]*' <<<"$out" | tail -n 1)" "$fitted" "with the figures of the fit"
+    is "$(grep -o '"val_loss":[0-9.]*' <<<"$out" | tail -n 1)" "$fitted" "with the metrics of the fit"
     try "$paceline" test run.json --checkpoint runs/measured
     is "$status" 0 "a test goes well"
     like "$err" 'all samples of the source that this run trains and validates on, .*: set data.test$' \
         "but says that it tests on what was trained on"
-    like "$out" '^test_loss +[0-9]\.[0-9]{4}$' "and writes its figures"
+    like "$out" '^test_loss +[0-9]\.[0-9]{4}$' "and writes its metrics"
     like "$out" '^logged to runs/test/0001$' "and hands them to the loggers"
     like "$(cat runs/test/0001/metrics.jsonl)" '^\{"global_step":36,"epoch":3,"time":[0-9.]+,"test_loss":' "at their step"
     is "$(cat runs/latest)" measured "the newest run is a training"
@@ -1072,7 +1072,7 @@ run signals_that_come_together_are_one_request trains
 run sighup_stops_saves_and_says_0 trains
 run a_process_that_was_stopped_goes_on trains
 run a_later_signal_ends_at_once trains
-run validate_and_test_write_figures trains
+run validate_and_test_write_metrics trains
 run a_run_directory_stands_for_its_best_or_newest_weights trains
 run validate_and_test_refuse_what_they_cannot_do trains
 run tune_suggests_a_learning_rate trains

@@ -7,11 +7,11 @@
 #include "runtime/object.h"
 #include "tap.h"
 
-static void ranks_meet_and_what_they_ask_for_is_done_in_order(void)
+static void ranks_join_and_their_requests_are_done_in_order(void)
 {
-    captain_meet();
+    captain_join();
     for (int rank = 0; rank < RANKS; rank++) {
-        float *data = captain->lent[rank]->data;
+        float *data = captain->buffer[rank]->data;
         for (int k = 0; k < ELEMENTS; k++)
             data[k] = (float)(rank + 1);
         all_reduce(rank, 0, 0, ELEMENTS, 0);
@@ -20,21 +20,21 @@ static void ranks_meet_and_what_they_ask_for_is_done_in_order(void)
     }
     wait_for(3 * RANKS);
     for (int rank = 0; rank < RANKS; rank++) {
-        const float *data = captain->lent[rank]->data;
+        const float *data = captain->buffer[rank]->data;
         ok(data[0] == 18 && data[9] == 18 && data[10] == 6 && data[ELEMENTS - 1] == 6,
            "rank %d has the sum of the first elements twice, of the others once", rank);
-        ok(told[rank][0].order < told[rank][1].order
-               && told[rank][1].order < told[rank][2].order,
+        ok(reported[rank][0].order < reported[rank][1].order
+               && reported[rank][1].order < reported[rank][2].order,
            "and was answered in order");
     }
     captain_close();
     is_int(pl_flight_count(), 0, "nothing is in flight");
 }
 
-static void lent_memory_outlives_the_collective(void)
+static void registered_buffers_outlive_the_collective(void)
 {
-    captain_meet();
-    pl_lent_t *kept = pl_object_ref(captain->lent[0]);
+    captain_join();
+    pl_reg_buffer_t *kept = pl_object_ref(captain->buffer[0]);
     captain_close();
     memset(kept->data, 1, kept->bytes);
     is_int(pl_flight_count(), 0, "the ranks have ended");
@@ -44,39 +44,39 @@ static void lent_memory_outlives_the_collective(void)
 
 static void a_limit_names_who_came_and_who_did_not(void)
 {
-    captain_meet();
+    captain_join();
     all_reduce(0, 0, 0, ELEMENTS, 50);
     all_reduce(2, 0, 0, ELEMENTS, 0);
     wait_for(2);
     is_int(captain->late, 1, "the caller was told that it is late");
-    is_int(told[0][0].code, PL_ETIMEOUT, "then its call ends");
+    is_int(reported[0][0].code, PL_ETIMEOUT, "then its call ends");
     is_text(
-        told[0][0].text,
+        reported[0][0].text,
         "all_reduce: the time limit has passed: rank 0, rank 2 arrived, rank 1 did not",
         "and says who was missing");
-    is_int(told[2][0].code, PL_EPEER, "so does that of the rank that waited with it");
+    is_int(reported[2][0].code, PL_EPEER, "so does that of the rank that waited with it");
     is_text(
-        told[2][0].text,
+        reported[2][0].text,
         "all_reduce: rank 0 aborted: the time limit has passed: rank 0, rank 2 arrived, "
         "rank 1 did not",
         "for the same reason");
     barrier(1, 0, 0);
     wait_for(1);
-    is_int(told[1][0].code, PL_EPEER, "who comes afterwards is told at once");
+    is_int(reported[1][0].code, PL_EPEER, "who comes afterwards is told at once");
     captain_close();
 }
 
 static void a_call_that_nobody_wants_any_more_has_no_limit_to_tell_of(void)
 {
-    captain_meet();
+    captain_join();
     const uint64_t call = all_reduce(0, 0, 0, ELEMENTS, 0);
     all_reduce(2, 0, 0, ELEMENTS, 0);
     pl_cancel(captain, call);
     wait_for(2);
     is_int(captain->late, 0, "no limit has passed");
-    is_int(told[0][0].code, PL_ECANCELLED, "its call ends as cancelled");
-    is_int(told[2][0].code, PL_EPEER, "so does that of the rank that waited with it");
-    is_text(told[2][0].text, "all_reduce: rank 0 aborted: the caller has ended",
+    is_int(reported[0][0].code, PL_ECANCELLED, "its call ends as cancelled");
+    is_int(reported[2][0].code, PL_EPEER, "so does that of the rank that waited with it");
+    is_text(reported[2][0].text, "all_reduce: rank 0 aborted: the caller has ended",
             "for the same reason");
     captain_close();
 }
@@ -86,8 +86,8 @@ static void a_join_that_somebody_misses_names_them(void)
     captain_open();
     join(1, 0, 50);
     wait_for(1);
-    is_int(told[1][0].code, PL_ETIMEOUT, "its limit passes");
-    is_text(told[1][0].text,
+    is_int(reported[1][0].code, PL_ETIMEOUT, "its limit passes");
+    is_text(reported[1][0].text,
             "join: the time limit has passed: rank 1 arrived, rank 0, rank 2 did not",
             "and says who did not join");
     captain_close();
@@ -95,7 +95,7 @@ static void a_join_that_somebody_misses_names_them(void)
 
 static void an_abort_ends_every_wait(void)
 {
-    captain_meet();
+    captain_join();
     for (int rank = 0; rank < RANKS - 1; rank++) {
         all_reduce(rank, 0, 0, ELEMENTS, 0);
         barrier(rank, 1, 0);
@@ -107,7 +107,7 @@ static void an_abort_ends_every_wait(void)
     ok(pl_now() - began < PL_SECOND, "at once");
     for (int rank = 0; rank < RANKS - 1; rank++)
         for (int k = 0; k < 2; k++)
-            is_text(told[rank][k].text,
+            is_text(reported[rank][k].text,
                     k ? "barrier: rank 2 aborted: no more batches"
                       : "all_reduce: rank 2 aborted: no more batches",
                     "rank %d hears why, call %d", rank, k);
@@ -116,26 +116,26 @@ static void an_abort_ends_every_wait(void)
 
 static void who_ends_is_named_by_those_who_wait(void)
 {
-    captain_meet();
+    captain_join();
     barrier(0, 0, 0);
     barrier(2, 0, 0);
     pl_cancel(captain, captain->life[1]);
     wait_for(3);
     is_int(ended[1].code, PL_OK, "it ends in order");
-    like(told[0][0].text, "^barrier: .*rank 1 is gone", "rank 0 names it");
-    like(told[2][0].text, "^barrier: .*rank 1 is gone", "rank 2 does");
+    like(reported[0][0].text, "^barrier: .*rank 1 is gone", "rank 0 names it");
+    like(reported[2][0].text, "^barrier: .*rank 1 is gone", "rank 2 does");
     captain_close();
 }
 
 static void one_that_ends_in_the_middle_tells_the_others(void)
 {
-    captain_meet();
+    captain_join();
     barrier(0, 0, 0);
     barrier(1, 0, 0);
     pl_cancel(captain, captain->life[1]);
     wait_for(3);
-    is_int(told[1][0].code, PL_ECANCELLED, "its own call ends");
-    is_text(told[0][0].text, "barrier: rank 1 aborted: the collective is ending",
+    is_int(reported[1][0].code, PL_ECANCELLED, "its own call ends");
+    is_text(reported[0][0].text, "barrier: rank 1 aborted: the collective is ending",
             "the other's too");
     captain_close();
 }
@@ -143,11 +143,11 @@ static void one_that_ends_in_the_middle_tells_the_others(void)
 /* Whoever ends it may not have heard of the answer yet. */
 static void one_that_failed_by_itself_ends_with_that(void)
 {
-    captain_meet();
+    captain_join();
     all_reduce(0, 0, 4 * ELEMENTS, 1, 0);
     all_reduce(2, 0, 0, ELEMENTS, 0);
     wait_for(2);
-    is_int(told[2][0].code, PL_EPEER, "another rank waited for it");
+    is_int(reported[2][0].code, PL_EPEER, "another rank waited for it");
     pl_cancel(captain, captain->life[0]);
     pl_cancel(captain, captain->life[2]);
     wait_for(2);
@@ -167,14 +167,14 @@ static void what_is_wrong_is_refused(void)
                  &(pl_join_t){.rank = 1, .world_size = 2, .addresses = "shm a b\n"},
                  how(2, 0, 0), NULL);
     wait_for(3);
-    is_int(told[0][0].code, PL_ESTATE, "an operation before the ranks have met");
-    is_int(told[1][0].code, PL_EINVAL, "a rank beyond their number");
-    is_text(told[2][0].text, "1 addresses for 2 ranks", "too few addresses");
+    is_int(reported[0][0].code, PL_ESTATE, "an operation before the ranks have met");
+    is_int(reported[1][0].code, PL_EINVAL, "a rank beyond their number");
+    is_text(reported[2][0].text, "1 addresses for 2 ranks", "too few addresses");
     captain_close();
-    captain_meet();
+    captain_join();
     all_reduce(0, 0, 4 * ELEMENTS, 1, 0);
     wait_for(1);
-    is_int(told[0][0].code, PL_EINVAL, "elements that are not in the memory");
+    is_int(reported[0][0].code, PL_EINVAL, "elements that are not in the memory");
     captain_close();
     pl_error_t err;
     ok(!pl_collective_actor("smoke", &err), "a collective that is not there");
@@ -184,8 +184,8 @@ static void what_is_wrong_is_refused(void)
 int main(void)
 {
     pl_init(NULL, NULL, NULL, NULL);
-    run(ranks_meet_and_what_they_ask_for_is_done_in_order);
-    run(lent_memory_outlives_the_collective);
+    run(ranks_join_and_their_requests_are_done_in_order);
+    run(registered_buffers_outlive_the_collective);
     run(a_limit_names_who_came_and_who_did_not);
     run(a_call_that_nobody_wants_any_more_has_no_limit_to_tell_of);
     run(a_join_that_somebody_misses_names_them);

@@ -1,7 +1,7 @@
 /* collective_mpi.c - a rank of t/mpi.t under some mpirun: what the collective "mpi" must
  * do
  *
- *     collective_mpi size | moves | types | unlike | late | again | two
+ *     collective_mpi size | operations | types | unlike | late | again | two
  *
  * Prints nothing when all is well, but "size", how many ranks there are.  Sums are of
  * whole numbers, so that they are exact in whatever order. */
@@ -33,10 +33,10 @@ static int rank_of(const char *address)
 }
 
 /* The table of addresses is known: MPI gave the numbers. */
-static int meet(member_t *m)
+static int join_ranks(member_t *m)
 {
-    static char text[MEMBERS_MOST][PL_ADDRESS_TEXT];
-    const char *address[MEMBERS_MOST];
+    static char text[MEMBERS_MAX][PL_ADDRESS_TEXT];
+    const char *address[MEMBERS_MAX];
     int code = member_open(m, "\"mpi\"", NULL);
     must(code == PL_OK, "open", m->err.text);
     if (code != PL_OK)
@@ -58,130 +58,135 @@ static float value(int rank, uint64_t k)
     return (float)((k * 31 + (uint64_t)rank * 17) % 1000);
 }
 
-static float expected(const member_t *m, pl_move_t move, uint64_t k, uint64_t chunk)
+static float expected(const member_t *m, pl_coll_op_t op, uint64_t k, uint64_t chunk)
 {
     float sum = 0;
-    if (move == PL_MOVE_broadcast)
+    if (op == PL_COLL_OP_broadcast)
         return value(0, k);
-    if (move == PL_MOVE_all_gather)
+    if (op == PL_COLL_OP_all_gather)
         return value((int)(k / chunk), k);
     for (int rank = 0; rank < m->size; rank++)
         sum += value(rank, k);
     return sum;
 }
 
-static void move_check(member_t *m, pl_move_t move, pl_lent_t *lent, uint64_t count)
+static void op_check(member_t *m, pl_coll_op_t op, pl_reg_buffer_t *buffer,
+                     uint64_t count)
 {
-    float *data = (float *)((char *)lent->data + 12);
+    float *data = (float *)((char *)buffer->data + 12);
     uint64_t first, length, chunk;
     int wrong = 0;
     for (uint64_t k = 0; k < count; k++)
         data[k] = value(m->rank, k);
-    int code = member_move(m, move, lent, 12, count);
-    must(code == PL_OK, pl_move_name(move), m->err.text);
+    int code = member_call(m, op, buffer, 12, count);
+    must(code == PL_OK, pl_coll_op_name(op), m->err.text);
     pl_chunk_of(count, m->size, 0, &first, &chunk);
     pl_chunk_of(count, m->size, m->rank, &first, &length);
-    if (move != PL_MOVE_reduce_scatter)
+    if (op != PL_COLL_OP_reduce_scatter)
         first = 0, length = count;
     for (uint64_t k = first; k < first + length; k++)
-        wrong += data[k] != expected(m, move, k, chunk);
-    must(!wrong, pl_move_name(move), "gives something else");
+        wrong += data[k] != expected(m, op, k, chunk);
+    must(!wrong, pl_coll_op_name(op), "gives something else");
 }
 
-static void exchange_check(member_t *m, pl_lent_t *lent, uint64_t each)
+static void exchange_check(member_t *m, pl_reg_buffer_t *buffer, uint64_t per_rank)
 {
-    float *data = lent->data;
-    const uint64_t count = each * (uint64_t)m->size;
+    float *data = buffer->data;
+    const uint64_t count = per_rank * (uint64_t)m->size;
     int wrong = 0;
     for (uint64_t k = 0; k < count; k++)
         data[k] = value(m->rank, k);
-    must(member_move(m, PL_MOVE_all_to_all, lent, 0, count) == PL_OK, "all_to_all",
+    must(member_call(m, PL_COLL_OP_all_to_all, buffer, 0, count) == PL_OK, "all_to_all",
          m->err.text);
     for (uint64_t k = 0; k < count; k++)
-        wrong += data[k] != value((int)(k / each), (uint64_t)m->rank * each + k % each);
+        wrong += data[k]
+                 != value((int)(k / per_rank),
+                          (uint64_t)m->rank * per_rank + k % per_rank);
     must(!wrong, "all_to_all", "gives something else");
 }
 
 /* From rank 1 to rank 0. */
-static void send_check(member_t *m, pl_lent_t *lent, uint64_t count)
+static void send_check(member_t *m, pl_reg_buffer_t *buffer, uint64_t count)
 {
-    float *data = lent->data;
-    pl_operation_t op = {.memory = lent,
-                         .want = {.move = PL_MOVE_send,
-                                  .dtype = PL_F32,
-                                  .root = 1,
-                                  .memory = lent->number,
-                                  .count = count}};
+    float *data = buffer->data;
+    pl_coll_request_t req = {.memory = buffer,
+                             .desc = {.op = PL_COLL_OP_send,
+                                      .dtype = PL_F32,
+                                      .root = 1,
+                                      .memory = buffer->number,
+                                      .count = count}};
     int wrong = 0;
     for (uint64_t k = 0; k < count; k++)
         data[k] = value(m->rank, k);
-    must(member_do(m, &op) == PL_OK, "send", m->err.text);
+    must(member_do(m, &req) == PL_OK, "send", m->err.text);
     for (uint64_t k = 0; k < count; k++)
         wrong += data[k] != value(m->rank ? m->rank : 1, k);
     must(!wrong, "send", "gives something else");
 }
 
-static void moves(member_t *m)
+static void operations(member_t *m)
 {
     static const uint64_t counts[] = {0, 1, 33, 1000, 300001};
-    pl_lent_t *lent = member_lend(m, 2 << 20);
-    for (int k = 0; lent && k < 5; k++) {
-        move_check(m, PL_MOVE_all_reduce, lent, counts[k]);
-        move_check(m, PL_MOVE_reduce_scatter, lent, counts[k]);
-        move_check(m, PL_MOVE_all_gather, lent, counts[k]);
-        move_check(m, PL_MOVE_broadcast, lent, counts[k]);
-        exchange_check(m, lent, counts[k] / (uint64_t)m->size);
+    pl_reg_buffer_t *buffer = member_alloc(m, 2 << 20);
+    for (int k = 0; buffer && k < 5; k++) {
+        op_check(m, PL_COLL_OP_all_reduce, buffer, counts[k]);
+        op_check(m, PL_COLL_OP_reduce_scatter, buffer, counts[k]);
+        op_check(m, PL_COLL_OP_all_gather, buffer, counts[k]);
+        op_check(m, PL_COLL_OP_broadcast, buffer, counts[k]);
+        exchange_check(m, buffer, counts[k] / (uint64_t)m->size);
         if (m->size > 1)
-            send_check(m, lent, counts[k]);
-        must(member_move(m, PL_MOVE_barrier, NULL, 0, 0) == PL_OK, "barrier",
+            send_check(m, buffer, counts[k]);
+        must(member_call(m, PL_COLL_OP_barrier, NULL, 0, 0) == PL_OK, "barrier",
              m->err.text);
     }
-    pl_object_unref(lent);
+    pl_object_unref(buffer);
 }
 
-static int typed(member_t *m, pl_lent_t *lent, pl_dtype_t dtype, pl_reduction_t reduction)
+static int typed(member_t *m, pl_reg_buffer_t *buffer, pl_dtype_t dtype,
+                 pl_reduction_t reduction)
 {
-    pl_operation_t op = {.memory = lent,
-                         .want = {.move = PL_MOVE_all_reduce,
-                                  .dtype = dtype,
-                                  .reduction = reduction,
-                                  .memory = lent->number,
-                                  .count = 3}};
-    return member_do(m, &op);
+    pl_coll_request_t req = {.memory = buffer,
+                             .desc = {.op = PL_COLL_OP_all_reduce,
+                                      .dtype = dtype,
+                                      .reduction = reduction,
+                                      .memory = buffer->number,
+                                      .count = 3}};
+    return member_do(m, &req);
 }
 
 static void types(member_t *m)
 {
-    pl_lent_t *lent = member_lend(m, 64);
-    float *f = lent->data;
-    double *d = lent->data;
-    int64_t *i = lent->data;
+    pl_reg_buffer_t *buffer = member_alloc(m, 64);
+    float *f = buffer->data;
+    double *d = buffer->data;
+    int64_t *i = buffer->data;
     for (int k = 0; k < 3; k++)
         f[k] = k == m->rank ? NAN : (float)m->rank;
-    typed(m, lent, PL_F32, PL_REDUCE_MAX);
+    typed(m, buffer, PL_F32, PL_REDUCE_MAX);
     must(isnan(f[0]) && isnan(f[1]) && isnan(f[2]) == (m->size > 2), "max of float32",
          "loses a NaN");
     d[0] = d[1] = d[2] = m->rank + 0.5;
-    typed(m, lent, PL_F64, PL_REDUCE_SUM);
+    typed(m, buffer, PL_F64, PL_REDUCE_SUM);
     must(d[2] == m->size * m->size / 2.0, "sum of float64", "is something else");
     i[0] = i[1] = i[2] = (INT64_C(1) << 60) + m->rank;
-    typed(m, lent, PL_I64, PL_REDUCE_MAX);
+    typed(m, buffer, PL_I64, PL_REDUCE_MAX);
     must(i[1] == (INT64_C(1) << 60) + m->size - 1, "max of int64", "is something else");
-    must(typed(m, lent, PL_BF16, PL_REDUCE_SUM) == PL_EUNSUPPORTED, "bfloat16",
+    must(typed(m, buffer, PL_BF16, PL_REDUCE_SUM) == PL_EUNSUPPORTED, "bfloat16",
          "is not refused");
-    pl_object_unref(lent);
+    pl_object_unref(buffer);
 }
 
 /* ---- what goes wrong ---- */
 
 static void unlike(member_t *m)
 {
-    pl_lent_t *lent = member_lend(m, 80000);
-    int code = member_move(m, PL_MOVE_all_reduce, lent, 0, m->rank == 1 ? 1010 : 1000);
+    pl_reg_buffer_t *buffer = member_alloc(m, 80000);
+    int code = member_call(m, PL_COLL_OP_all_reduce, buffer, 0,
+                           m->rank == 1 ? 1010 : 1000);
     must(code == PL_EPROTOCOL && strstr(m->err.text, "of 1010")
              && strstr(m->err.text, "of 1000"),
          "unlike", m->err.text);
-    pl_object_unref(lent);
+    pl_object_unref(buffer);
 }
 
 static void file_make(const char *path)
@@ -201,18 +206,18 @@ static void file_await(const char *path)
  * have. */
 static void late(member_t *m)
 {
-    pl_operation_t op = {.want = {.move = PL_MOVE_barrier}};
+    pl_coll_request_t req = {.desc = {.op = PL_COLL_OP_barrier}};
     if (m->rank == 1)
         file_await("given-up");
     if (m->rank != 0) {
         int code = PL_OK;            /* what MPI was asked for by all may still be done */
         for (int k = 0; k < 2 && code == PL_OK; k++)
-            code = member_do(m, &op);
+            code = member_do(m, &req);
         must(code == PL_EPEER && strstr(m->err.text, "rank 0 aborted: too slow"), "late",
              m->err.text);
         return;
     }
-    int code = member_begin(m, &op);
+    int code = member_begin(m, &req);
     for (int others = 0; code == PL_OK && others < m->size - 2;) {
         code = member_wait(m, 50) == PL_ETIMEOUT ? PL_OK : PL_EBUG;
         others = 0;
@@ -220,16 +225,16 @@ static void late(member_t *m)
             others += m->arrived[rank];
     }
     must(code == PL_OK && !m->arrived[1], "late", "is somebody else");
-    m->ops->give_up(m->component.self, &(pl_error_t){PL_ETIMEOUT, "", "too slow"});
-    must(m->done && m->err.code == PL_ETIMEOUT, "give_up", m->err.text);
+    m->ops->abort(m->component.self, &(pl_error_t){PL_ETIMEOUT, "", "too slow"});
+    must(m->done && m->err.code == PL_ETIMEOUT, "abort", m->err.text);
     file_make("given-up");
 }
 
 static void again(member_t *m)
 {
     member_close(m);
-    if (meet(m) == PL_OK)
-        moves(m);
+    if (join_ranks(m) == PL_OK)
+        operations(m);
 }
 
 static void two(member_t *m)
@@ -255,11 +260,12 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*script)(member_t *m);
-    } scripts[] = {{"moves", moves}, {"types", types}, {"unlike", unlike},
-                   {"late", late},   {"again", again}, {"two", two}};
+    } scripts[] = {{"operations", operations}, {"types", types},
+                   {"unlike", unlike},         {"late", late},
+                   {"again", again},           {"two", two}};
     member_t m;
     pl_init(NULL, NULL, NULL, NULL);
-    if (argc != 2 || meet(&m) != PL_OK)
+    if (argc != 2 || join_ranks(&m) != PL_OK)
         return 1;
     if (!strcmp(argv[1], "size") && m.rank == 0)
         printf("%d\n", m.size);

@@ -29,11 +29,11 @@ static const pl_accelerator_ops_t *cuda;
 
 typedef struct card {
     void *device;
-    pl_lent_t *lent;                                        /* [ELEMENTS], float32 */
+    pl_reg_buffer_t *buffer;                                /* [ELEMENTS], float32 */
     float *host;
 } card_t;
 
-static int card_lend(card_t *c, int number, pl_error_t *err)
+static int card_register(card_t *c, int number, pl_error_t *err)
 {
     pl_device_info_t info = {.ranks = 1, .device = number, .local_rank = number};
     *c = (card_t){.device = calloc(1, cuda->size),
@@ -41,26 +41,28 @@ static int card_lend(card_t *c, int number, pl_error_t *err)
     int code = cuda->open(c->device, &info, err);
     if (code == PL_OK)
         code = cuda->region(c->device, PL_REGION_GRADS, PL_F32, ELEMENTS, err);
-    return code == PL_OK ? cuda->lend(c->device, PL_REGION_GRADS, &c->lent, err) : code;
+    return code == PL_OK
+               ? cuda->register_region(c->device, PL_REGION_GRADS, &c->buffer, err)
+               : code;
 }
 
 /* Shares a region with the other ranks. */
 static int card_open(card_t *c, member_t *m, int number)
 {
-    const int code = card_lend(c, number, &m->err);
+    const int code = card_register(c, number, &m->err);
     if (code != PL_OK)
         return code;
-    pl_operation_t op = {.memory = c->lent,
-                         .want = {.move = PL_MOVE_share_memory,
-                                  .is_device = 1,
-                                  .count = c->lent->bytes}};
-    return member_do(m, &op);
+    pl_coll_request_t req = {.memory = c->buffer,
+                             .desc = {.op = PL_COLL_OP_register_buffer,
+                                      .is_device = 1,
+                                      .count = c->buffer->bytes}};
+    return member_do(m, &req);
 }
 
 /* The collective is closed before. */
 static void card_close(card_t *c)
 {
-    pl_object_unref(c->lent);
+    pl_object_unref(c->buffer);
     cuda->close(c->device);
     free(c->device);
     free(c->host);
@@ -91,20 +93,20 @@ static int fence_wait(pl_fence_t *fence, member_t *m)
             code = pl_fail(&m->err, PL_ETIMEOUT, "the test has waited too long");
     }
     if (code != PL_OK)
-        m->ops->give_up(m->component.self, &m->err);
+        m->ops->abort(m->component.self, &m->err);
     return code;
 }
 
-static int card_move(card_t *c, member_t *m, pl_want_t want)
+static int card_call(card_t *c, member_t *m, pl_coll_desc_t desc)
 {
-    pl_operation_t op = {.memory = c->lent, .want = want};
-    op.want.dtype = PL_F32;
-    op.want.is_device = 1;
-    op.want.memory = c->lent->number;
-    int code = m->err.code == PL_OK ? member_do(m, &op) : m->err.code;
+    pl_coll_request_t req = {.memory = c->buffer, .desc = desc};
+    req.desc.dtype = PL_F32;
+    req.desc.is_device = 1;
+    req.desc.memory = c->buffer->number;
+    int code = m->err.code == PL_OK ? member_do(m, &req) : m->err.code;
     if (code == PL_OK)
-        code = fence_wait(op.fence, m);
-    pl_object_unref(op.fence);
+        code = fence_wait(req.fence, m);
+    pl_object_unref(req.fence);
     return code;
 }
 
@@ -117,14 +119,14 @@ static void card_read(card_t *c, const member_t *m, uint64_t count)
 /* ---- every operation ---- */
 
 typedef struct outcome {
-    int wrong[PL_MOVE_COUNT], failed;                       /* of all ranks; atomic */
+    int wrong[PL_COLL_OP_COUNT], failed;                    /* of all ranks; atomic */
     double off;                                             /* rank 0: of the tree */
     int same;                                               /* rank 0: elements */
 } outcome_t;
 
-static void judge(outcome_t *o, uint32_t move, bool is_right)
+static void judge(outcome_t *o, uint32_t op, bool is_right)
 {
-    __atomic_add_fetch(&o->wrong[move], !is_right, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&o->wrong[op], !is_right, __ATOMIC_RELAXED);
 }
 
 static float sum_of(int ranks, uint64_t k)
@@ -140,14 +142,14 @@ static void sums_check(const card_t *c, const member_t *m, outcome_t *o, uint64_
     int same = 0;
     double off = 0;
     for (uint64_t k = 0; k < count; k++) {
-        const float want = sum_of(m->size, k);
+        const float expected = sum_of(m->size, k);
         double size = 0;
         for (int rank = 0; rank < m->size; rank++)
             size += fabs(element_of(rank, k));
-        same += c->host[k] == want;
-        off = fmax(off, fabs(c->host[k] - want) / (size + 1e-30));
+        same += c->host[k] == expected;
+        off = fmax(off, fabs(c->host[k] - expected) / (size + 1e-30));
     }
-    judge(o, PL_MOVE_all_reduce, off < 1e-6);
+    judge(o, PL_COLL_OP_all_reduce, off < 1e-6);
     if (m->rank == 0)
         o->off = fmax(o->off, off), o->same += same;
 }
@@ -157,49 +159,55 @@ static void moves_check(card_t *c, member_t *m, outcome_t *o, uint64_t count,
 {
     uint64_t first, length;
     bool is_right = true;
-    const uint64_t each = count / (uint64_t)m->size;
+    const uint64_t per_rank = count / (uint64_t)m->size;
     pl_chunk_by(count, step, m->size, m->rank, &first, &length);
     card_fill(c, m->rank, count);
-    card_move(c, m,
-              (pl_want_t){.move = PL_MOVE_reduce_scatter, .count = count, .step = step});
+    card_call(c, m,
+              (pl_coll_desc_t){.op = PL_COLL_OP_reduce_scatter,
+                               .count = count,
+                               .step = step});
     card_read(c, m, count);
     for (uint64_t k = first; k < first + length; k++)
         is_right &= fabsf(c->host[k] - sum_of(m->size, k))
                     <= 1e-5f * (fabsf(sum_of(m->size, k)) + 1e4f);
-    judge(o, PL_MOVE_reduce_scatter, is_right);
+    judge(o, PL_COLL_OP_reduce_scatter, is_right);
     card_fill(c, m->rank, count);
-    card_move(c, m,
-              (pl_want_t){.move = PL_MOVE_all_gather, .count = count, .step = step});
+    card_call(c, m,
+              (pl_coll_desc_t){.op = PL_COLL_OP_all_gather,
+                               .count = count,
+                               .step = step});
     card_read(c, m, count);
     for (int rank = 0; rank < m->size; rank++) {
         pl_chunk_by(count, step, m->size, rank, &first, &length);
         for (uint64_t k = first; k < first + length; k++)
-            judge(o, PL_MOVE_all_gather, c->host[k] == element_of(rank, k));
+            judge(o, PL_COLL_OP_all_gather, c->host[k] == element_of(rank, k));
     }
     card_fill(c, m->rank, count);
-    card_move(c, m,
-              (pl_want_t){.move = PL_MOVE_all_to_all, .count = each * (uint64_t)m->size});
+    card_call(c, m,
+              (pl_coll_desc_t){.op = PL_COLL_OP_all_to_all,
+                               .count = per_rank * (uint64_t)m->size});
     card_read(c, m, count);
     for (int rank = 0; rank < m->size; rank++)
-        for (uint64_t k = 0; k < each; k++)
-            judge(o, PL_MOVE_all_to_all,
-                  c->host[(uint64_t)rank * each + k]
-                      == element_of(rank, (uint64_t)m->rank * each + k));
+        for (uint64_t k = 0; k < per_rank; k++)
+            judge(o, PL_COLL_OP_all_to_all,
+                  c->host[(uint64_t)rank * per_rank + k]
+                      == element_of(rank, (uint64_t)m->rank * per_rank + k));
     card_fill(c, m->rank, count);
-    card_move(c, m,
-              (pl_want_t){.move = PL_MOVE_broadcast,
-                          .count = count,
-                          .root = (uint32_t)m->size - 1});
+    card_call(c, m,
+              (pl_coll_desc_t){.op = PL_COLL_OP_broadcast,
+                               .count = count,
+                               .root = (uint32_t)m->size - 1});
     card_read(c, m, count);
     for (uint64_t k = 0; k < count; k++)
-        judge(o, PL_MOVE_broadcast, c->host[k] == element_of(m->size - 1, k));
+        judge(o, PL_COLL_OP_broadcast, c->host[k] == element_of(m->size - 1, k));
     if (m->size == 1)
         return;
     card_fill(c, m->rank, count);
-    card_move(c, m, (pl_want_t){.move = PL_MOVE_send, .count = count, .to = 1});
+    card_call(c, m, (pl_coll_desc_t){.op = PL_COLL_OP_send, .count = count, .to = 1});
     card_read(c, m, count);
     for (uint64_t k = 0; k < count; k++)
-        judge(o, PL_MOVE_send, c->host[k] == element_of(m->rank == 1 ? 0 : m->rank, k));
+        judge(o, PL_COLL_OP_send,
+              c->host[k] == element_of(m->rank == 1 ? 0 : m->rank, k));
 }
 
 static void every_operation(member_t *m, void *user)
@@ -210,8 +218,9 @@ static void every_operation(member_t *m, void *user)
     int code = card_open(&c, m, m->rank);
     for (size_t k = 0; k < sizeof counts / sizeof *counts && code == PL_OK; k++) {
         card_fill(&c, m->rank, counts[k]);
-        code = card_move(&c, m,
-                         (pl_want_t){.move = PL_MOVE_all_reduce, .count = counts[k]});
+        code =
+            card_call(&c, m,
+                      (pl_coll_desc_t){.op = PL_COLL_OP_all_reduce, .count = counts[k]});
         card_read(&c, m, counts[k]);
         sums_check(&c, m, o, counts[k]);
         moves_check(&c, m, o, counts[k], PL_CHUNK_STEP << (k % 2 * 4));
@@ -225,15 +234,15 @@ static void every_operation(member_t *m, void *user)
 
 enum { ALL = 1 + 33 + 4096 + ELEMENTS };
 
-static void operations_check(const char *part, int ranks, bool is_tree)
+static void requests_check(const char *part, int ranks, bool is_tree)
 {
     outcome_t o = {.failed = 0};
     members_run(part, ranks, every_operation, &o);
     ok(!o.failed && !members_error.code, "%s, %d ranks: %s", part, ranks,
        members_error.text);
-    for (uint32_t move = 0; move < PL_MOVE_COUNT; move++)
-        if (move >= PL_MOVE_all_reduce && move < PL_MOVE_barrier)
-            is_int(o.wrong[move], 0, "%s", pl_move_name(move));
+    for (uint32_t op = 0; op < PL_COLL_OP_COUNT; op++)
+        if (op >= PL_COLL_OP_all_reduce && op < PL_COLL_OP_barrier)
+            is_int(o.wrong[op], 0, "%s", pl_coll_op_name(op));
     ok((o.same == ALL) == is_tree, "%d of %d sums have the bits of the tree, off by %g",
        o.same, ALL, o.off);
 }
@@ -241,12 +250,12 @@ static void operations_check(const char *part, int ranks, bool is_tree)
 static void sums_have_the_bits_of_the_other_collectives(void)
 {
     for (int ranks = 1; ranks <= RANKS; ranks++)
-        operations_check("\"nccl\"", ranks, true);
+        requests_check("\"nccl\"", ranks, true);
 }
 
 static void the_order_of_the_library_is_its_own(void)
 {
-    operations_check("{\"name\": \"nccl\", \"order\": \"library\"}", RANKS, false);
+    requests_check("{\"name\": \"nccl\", \"order\": \"library\"}", RANKS, false);
     member_t m;
     member_open(&m, "{\"name\": \"nccl\", \"order\": \"library\"}", NULL);
     ok(m.ops->own_order(m.component.self), "which it says");
@@ -262,14 +271,14 @@ static void the_order_of_the_library_is_its_own(void)
 static void host_memory(member_t *m, void *user)
 {
     outcome_t *o = user;
-    pl_lent_t *lent = member_lend(m, 64 * sizeof(float));
-    for (uint64_t k = 0; lent && k < 64; k++)
-        ((float *)lent->data)[k] = element_of(m->rank, k);
-    judge(o, PL_MOVE_all_reduce,
-          lent && member_move(m, PL_MOVE_all_reduce, lent, 0, 64) == PL_OK);
-    for (uint64_t k = 0; lent && k < 64; k++)
-        judge(o, PL_MOVE_all_reduce, ((float *)lent->data)[k] == sum_of(m->size, k));
-    pl_object_unref(lent);
+    pl_reg_buffer_t *buffer = member_alloc(m, 64 * sizeof(float));
+    for (uint64_t k = 0; buffer && k < 64; k++)
+        ((float *)buffer->data)[k] = element_of(m->rank, k);
+    judge(o, PL_COLL_OP_all_reduce,
+          buffer && member_call(m, PL_COLL_OP_all_reduce, buffer, 0, 64) == PL_OK);
+    for (uint64_t k = 0; buffer && k < 64; k++)
+        judge(o, PL_COLL_OP_all_reduce, ((float *)buffer->data)[k] == sum_of(m->size, k));
+    pl_object_unref(buffer);
 }
 
 /* More than a kernel adds. */
@@ -283,10 +292,10 @@ static void sums_of_many_ranks_are_added_in_parts(void)
     int same = 0;
     const cuda_library_t *library = cuda_library_open(&err);
     const cuda_driver_t *call = &library->call;
-    if (!ok(card_lend(&card, 0, &err) == PL_OK, "a card is open: %s", err.text))
+    if (!ok(card_register(&card, 0, &err) == PL_OK, "a card is open: %s", err.text))
         return;
     call->stream_new(&stream, CU_STREAM_APART);
-    cuda_sums_t *sums = cuda_sums_new(library, card.lent->device, MANY, pl_tree_left,
+    cuda_sums_t *sums = cuda_sums_new(library, card.buffer->device, MANY, pl_tree_left,
                                       &err);
     const CUdeviceptr staging = sums ? cuda_sums_staging(sums, APART, &err) : 0;
     for (int rank = 0; rank < MANY; rank++)
@@ -318,7 +327,7 @@ static void memory_of_the_host_is_moved_by_another_collective(void)
     for (int k = 0; k < 2; k++) {
         outcome_t o = {.failed = 0};
         members_run(parts[k], 3, host_memory, &o);
-        is_int(o.wrong[PL_MOVE_all_reduce], 0, "%s: %s", parts[k], members_error.text);
+        is_int(o.wrong[PL_COLL_OP_all_reduce], 0, "%s: %s", parts[k], members_error.text);
     }
 }
 
@@ -340,9 +349,10 @@ static void a_kernel_of_sums_that_cannot_be_loaded_leaves_nothing(void)
                             "stand_in_left"),
               before = *left;
     stand_in("function=1");
-    if (!ok(card_lend(&card, 0, &err) == PL_OK, "a card is open: %s", err.text))
+    if (!ok(card_register(&card, 0, &err) == PL_OK, "a card is open: %s", err.text))
         return;
-    cuda_sums_t *sums = cuda_sums_new(library, card.lent->device, 2, pl_tree_left, &err);
+    cuda_sums_t *sums = cuda_sums_new(library, card.buffer->device, 2, pl_tree_left,
+                                      &err);
     is_int(sums ? cuda_sums_prepare(sums, PL_F32, false, &err) : 0, PL_EIO,
            "its function is not found: %s", err.text);
     is_int(sums ? cuda_sums_prepare(sums, PL_F32, false, &err) : -1, PL_OK,
@@ -360,7 +370,8 @@ static void reduce_on(member_t *m, int number, uint64_t count, int times)
     int code = card_open(&c, m, number);
     card_fill(&c, m->rank, count);
     for (int k = 0; code == PL_OK && k < times; k++)
-        code = card_move(&c, m, (pl_want_t){.move = PL_MOVE_all_reduce, .count = count});
+        code = card_call(&c, m,
+                         (pl_coll_desc_t){.op = PL_COLL_OP_all_reduce, .count = count});
     m->ops->close(m->component.self);
     m->ops = NULL;
     card_close(&c);
@@ -395,9 +406,10 @@ static void other_moves(member_t *m, void *user)
     int code = card_open(&c, m, m->rank);
     card_fill(&c, m->rank, 64);
     if (code == PL_OK)
-        card_move(&c, m,
-                  (pl_want_t){.move = m->rank ? PL_MOVE_all_gather : PL_MOVE_all_reduce,
-                              .count = 64});
+        card_call(&c, m,
+                  (pl_coll_desc_t){.op = m->rank ? PL_COLL_OP_all_gather
+                                                 : PL_COLL_OP_all_reduce,
+                                   .count = 64});
     m->ops->close(m->component.self);
     m->ops = NULL;
     card_close(&c);
@@ -424,8 +436,8 @@ static void no_share(member_t *m, void *user)
     pl_device_info_t info = {.ranks = 1, .device = m->rank};
     cuda->open(c.device, &info, NULL);
     cuda->region(c.device, PL_REGION_GRADS, PL_F32, ELEMENTS, NULL);
-    cuda->lend(c.device, PL_REGION_GRADS, &c.lent, NULL);
-    card_move(&c, m, (pl_want_t){.move = PL_MOVE_all_reduce, .count = 4});
+    cuda->register_region(c.device, PL_REGION_GRADS, &c.buffer, NULL);
+    card_call(&c, m, (pl_coll_desc_t){.op = PL_COLL_OP_all_reduce, .count = 4});
     m->ops->close(m->component.self);
     m->ops = NULL;
     card_close(&c);
@@ -434,15 +446,15 @@ static void no_share(member_t *m, void *user)
 static void memory_is_shared_first(void)
 {
     members_run("\"nccl\"", 2, no_share, NULL);
-    like(members_error.text, "^all_reduce of memory of a device before share_memory$",
+    like(members_error.text, "^all_reduce of memory of a device before register_buffer$",
          "else an error says so");
 }
 
 static int join_code;
 
-static void join_done(pl_operation_t *op, const pl_error_t *err)
+static void join_done(pl_coll_request_t *req, const pl_error_t *err)
 {
-    (void)op;
+    (void)req;
     join_code = err ? err->code : PL_OK;
 }
 
@@ -455,13 +467,13 @@ static void memory_is_shared_when_the_ranks_have_joined(void)
     member_open(&m, "\"nccl\"", NULL);
     member_open(&other, "\"nccl\"", NULL);
     const pl_world_t world = {0, 2, (const char *const[]){m.address, other.address}};
-    pl_operation_t join = {.want = {.move = PL_MOVE_join},
-                           .world = &world,
-                           .arrived = arrived,
-                           .done = join_done};
+    pl_coll_request_t join = {.desc = {.op = PL_COLL_OP_join},
+                              .world = &world,
+                              .arrived = arrived,
+                              .done = join_done};
     is_int(m.ops->join(m.component.self, &join, &m.err), PL_OK, "a rank joins");
     is_int(card_open(&c, &m, 0), PL_ESTATE, "and shares memory at once");
-    is_text(m.err.text, "share_memory of memory of a device while the ranks join",
+    is_text(m.err.text, "register_buffer of memory of a device while the ranks join",
             "which is refused");
     is_int(join_code, PL_ESTATE, "and ends the join");
     member_close(&other);
@@ -475,7 +487,7 @@ static void a_rank_of_another_collective_is_named(void)
     member_open(&m, "\"nccl\"", NULL);
     member_open(&other, "\"best\"", NULL);
     is_int(member_join(&m, 0, 2, (const char *const[]){m.address, other.address}),
-           PL_EUNSUPPORTED, "they do not meet");
+           PL_EUNSUPPORTED, "they do not join");
     like(m.err.text,
          "^rank 1 does not use the collective nccl, which this rank uses: install NCCL",
          "and why");
@@ -517,7 +529,7 @@ static bool ends_by(const char *fault, const char *pattern)
     return is_right;
 }
 
-static void a_failure_at_each_call_is_told(void)
+static void a_failure_at_each_call_is_reported(void)
 {
     int wrong = 0;
     for (int k = 1; k <= 20; k++) {
@@ -529,7 +541,7 @@ static void a_failure_at_each_call_is_told(void)
     is_int(wrong, 0, "at each of 20 calls");
 }
 
-static void a_failure_on_the_card_is_told(void)
+static void a_failure_on_the_card_is_reported(void)
 {
     ok(ends_by("nccl_async=3:6", "NCCL 2.28.9 on cuda:1: .* failed: remote process "
                                  "exited .*6.: NET/Socket : an error of the stand-in"),
@@ -540,27 +552,27 @@ static void a_failure_on_the_card_is_told(void)
        "or the driver");
 }
 
-static void reduce_and_give_up(member_t *m, void *user)
+static void reduce_and_abort(member_t *m, void *user)
 {
     (void)user;
     card_t c;
-    pl_operation_t op = {.want = {.move = PL_MOVE_all_reduce,
-                                  .dtype = PL_F32,
-                                  .is_device = 1,
-                                  .count = 1000}};
+    pl_coll_request_t req = {.desc = {.op = PL_COLL_OP_all_reduce,
+                                      .dtype = PL_F32,
+                                      .is_device = 1,
+                                      .count = 1000}};
     bool passed = true;
     if (card_open(&c, m, m->rank) == PL_OK) {
-        op.memory = c.lent;
-        op.want.memory = c.lent->number;
-        member_do(m, &op);
+        req.memory = c.buffer;
+        req.desc.memory = c.buffer->number;
+        member_do(m, &req);
         member_wait(m, 1);
         for (int k = 0; k < 50; k++) {
             poll(NULL, 0, 2);
             member_help(m);
         }
-        op.fence->ops->passed(op.fence, &passed, NULL);
-        m->ops->give_up(m->component.self, &(pl_error_t){PL_ETIMEOUT, "too late"});
-        pl_object_unref(op.fence);
+        req.fence->ops->passed(req.fence, &passed, NULL);
+        m->ops->abort(m->component.self, &(pl_error_t){PL_ETIMEOUT, "too late"});
+        pl_object_unref(req.fence);
     }
     __atomic_add_fetch((int *)user, passed, __ATOMIC_RELAXED);
     m->ops->close(m->component.self);
@@ -573,7 +585,7 @@ static void what_never_ends_can_be_given_up(void)
     int passed = 0;
     const int64_t began = pl_now();
     stand_in("nccl_hang=1");
-    members_run("\"nccl\"", 2, reduce_and_give_up, &passed);
+    members_run("\"nccl\"", 2, reduce_and_abort, &passed);
     stand_in("");
     is_int(passed, 0, "an operation on the card does not end");
     ok(pl_now() - began < 8 * PL_SECOND, "and the ranks do");
@@ -614,8 +626,9 @@ static const char *fleet(const char *fault, int kill_after_ms, double *seconds)
             kill(other[0].pid, SIGKILL);
             began = pl_now();
         }
-        code = card_move(&c, &own,
-                         (pl_want_t){.move = PL_MOVE_all_reduce, .count = ELEMENTS});
+        code =
+            card_call(&c, &own,
+                      (pl_coll_desc_t){.op = PL_COLL_OP_all_reduce, .count = ELEMENTS});
     }
     *seconds = began ? (double)(pl_now() - began) / 1e9 : 0;
     member_close(&own);
@@ -699,8 +712,8 @@ int main(int argc, char **argv)
     run(memory_is_shared_first);
     run(memory_is_shared_when_the_ranks_have_joined);
     run(a_rank_of_another_collective_is_named);
-    run(a_failure_at_each_call_is_told);
-    run(a_failure_on_the_card_is_told);
+    run(a_failure_at_each_call_is_reported);
+    run(a_failure_on_the_card_is_reported);
     run(what_never_ends_can_be_given_up);
     run(a_rank_that_is_killed_is_named);
     run(mixed_versions_are_named);

@@ -26,13 +26,13 @@ static const char component[] = "\"best\"";
 static uint32_t sum_of(member_t *m)
 {
     uint32_t crc = 0;
-    pl_lent_t *lent = member_lend(m, ELEMENTS * sizeof(float));
-    float *data = lent ? lent->data : NULL;
-    for (uint64_t k = 0; lent && k < ELEMENTS; k++)
+    pl_reg_buffer_t *buffer = member_alloc(m, ELEMENTS * sizeof(float));
+    float *data = buffer ? buffer->data : NULL;
+    for (uint64_t k = 0; buffer && k < ELEMENTS; k++)
         data[k] = element_of(m->rank, k);
-    if (lent && member_move(m, PL_MOVE_all_reduce, lent, 0, ELEMENTS) == PL_OK)
+    if (buffer && member_call(m, PL_COLL_OP_all_reduce, buffer, 0, ELEMENTS) == PL_OK)
         crc = pl_crc32c(0, data, ELEMENTS * sizeof(float));
-    pl_object_unref(lent);
+    pl_object_unref(buffer);
     return crc;
 }
 
@@ -53,12 +53,12 @@ static void sum_and_keep(member_t *m, void *user)
 static void reduce_for_ever(member_t *m, void *user)
 {
     (void)user;
-    pl_lent_t *lent = member_lend(m, ELEMENTS * sizeof(float));
+    pl_reg_buffer_t *buffer = member_alloc(m, ELEMENTS * sizeof(float));
     printf("ready\n");
     fflush(stdout);
-    while (lent && member_move(m, PL_MOVE_all_reduce, lent, 0, ELEMENTS) == PL_OK)
+    while (buffer && member_call(m, PL_COLL_OP_all_reduce, buffer, 0, ELEMENTS) == PL_OK)
         continue;
-    pl_object_unref(lent);
+    pl_object_unref(buffer);
 }
 
 /* ---- nodes ---- */
@@ -150,10 +150,10 @@ static void ranks_end(rank_process_t *rank)
 static void nodes_add_up_to_the_bits_of_one_machine(void)
 {
     static const char *const places[] = {"0011", "0001", "0110", "0100"};
-    uint32_t want = 0;
+    uint32_t expected = 0;
     char text[32];
-    members_run("\"shm\"", RANKS, sum_and_keep, &want);
-    snprintf(text, sizeof text, "sum %08x", want);
+    members_run("\"shm\"", RANKS, sum_and_keep, &expected);
+    snprintf(text, sizeof text, "sum %08x", expected);
     for (int p = 0; p < 4; p++) {
         rank_process_t rank[RANKS];
         ranks_start(rank, places[p], "sum_and_tell");

@@ -30,14 +30,15 @@ pl_error_t members_error;
 
 static _Thread_local member_t *current;                 /* whose operation is under way */
 
-static void op_done(pl_operation_t *op, const pl_error_t *err)
+static void op_done(pl_coll_request_t *req, const pl_error_t *err)
 {
-    (void)op;
+    (void)req;
     current->done = true;
     current->err = err ? *err : (pl_error_t){0};
 }
 
-int member_open(member_t *m, const char *component, const pl_seat_t *seat)
+int member_open(member_t *m, const char *component,
+                const pl_collective_context_t *context)
 {
     *m = (member_t){0};
     json_t *value = json_loads(component, JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK, NULL);
@@ -48,7 +49,8 @@ int member_open(member_t *m, const char *component, const pl_seat_t *seat)
     if (code != PL_OK)
         return code;
     m->ops = m->component.ops;
-    return m->ops->open(m->component.self, seat ? seat : &(pl_seat_t){0}, m->address,
+    return m->ops->open(m->component.self,
+                        context ? context : &(pl_collective_context_t){0}, m->address,
                         &m->descriptor, &m->err);
 }
 
@@ -59,40 +61,41 @@ void member_close(member_t *m)
     pl_instance_release(&m->component);
 }
 
-static int unsupported(void *self, pl_operation_t *op, pl_error_t *err)
+static int unsupported(void *self, pl_coll_request_t *req, pl_error_t *err)
 {
     (void)self;
-    return pl_fail(err, PL_EUNSUPPORTED, "%s", pl_move_name(op->want.move));
+    return pl_fail(err, PL_EUNSUPPORTED, "%s", pl_coll_op_name(req->desc.op));
 }
 
 /* As the actor refuses what a collective lacks. */
 static int (*slot_of(const pl_collective_ops_t *ops,
-                     uint32_t move))(void *, pl_operation_t *, pl_error_t *)
+                     uint32_t op))(void *, pl_coll_request_t *, pl_error_t *)
 {
-    switch (move) {
-    case PL_MOVE_join: return ops->join;
-    case PL_MOVE_lend_memory: return ops->lend_memory;
-    case PL_MOVE_share_memory: return ops->share_memory ? ops->share_memory : unsupported;
-    case PL_MOVE_all_reduce: return ops->all_reduce;
-    case PL_MOVE_reduce_scatter: return ops->reduce_scatter;
-    case PL_MOVE_all_gather: return ops->all_gather;
-    case PL_MOVE_all_to_all: return ops->all_to_all;
-    case PL_MOVE_broadcast: return ops->broadcast;
-    case PL_MOVE_send: return ops->send;
+    switch (op) {
+    case PL_COLL_OP_join: return ops->join;
+    case PL_COLL_OP_alloc_buffer: return ops->alloc_buffer;
+    case PL_COLL_OP_register_buffer:
+        return ops->register_buffer ? ops->register_buffer : unsupported;
+    case PL_COLL_OP_all_reduce: return ops->all_reduce;
+    case PL_COLL_OP_reduce_scatter: return ops->reduce_scatter;
+    case PL_COLL_OP_all_gather: return ops->all_gather;
+    case PL_COLL_OP_all_to_all: return ops->all_to_all;
+    case PL_COLL_OP_broadcast: return ops->broadcast;
+    case PL_COLL_OP_send: return ops->send;
     default: return ops->barrier;
     }
 }
 
-int member_begin(member_t *m, pl_operation_t *op)
+int member_begin(member_t *m, pl_coll_request_t *req)
 {
     current = m;
     m->done = false;
     memset(m->arrived, 0, sizeof m->arrived);
-    op->arrived = m->arrived;
-    op->done = op_done;
-    int code = slot_of(m->ops, op->want.move)(m->component.self, op, &m->err);
+    req->arrived = m->arrived;
+    req->done = op_done;
+    int code = slot_of(m->ops, req->desc.op)(m->component.self, req, &m->err);
     if (code != PL_OK)
-        m->ops->give_up(m->component.self, &m->err);
+        m->ops->abort(m->component.self, &m->err);
     return code;
 }
 
@@ -113,13 +116,13 @@ int member_wait(member_t *m, int milliseconds)
         member_help(m);
     }
     if (m->err.code != PL_OK)
-        m->ops->give_up(m->component.self, &(pl_error_t){.text = "as another did"});
+        m->ops->abort(m->component.self, &(pl_error_t){.text = "as another did"});
     return m->err.code;
 }
 
-int member_do(member_t *m, pl_operation_t *op)
+int member_do(member_t *m, pl_coll_request_t *req)
 {
-    int code = member_begin(m, op);
+    int code = member_begin(m, req);
     return code == PL_OK ? member_wait(m, PATIENCE_MS) : code;
 }
 
@@ -132,8 +135,8 @@ static void address_move(char to[PL_ADDRESS_TEXT], const char *address, char mac
 
 int member_join(member_t *m, int rank, int size, const char *const *address)
 {
-    char moved[MEMBERS_MOST][PL_ADDRESS_TEXT];
-    const char *seen[MEMBERS_MOST];
+    char moved[MEMBERS_MAX][PL_ADDRESS_TEXT];
+    const char *seen[MEMBERS_MAX];
     for (int k = 0; k < size; k++) {
         const bool elsewhere = m->place && m->place[1 + k] != m->place[1 + rank];
         if (elsewhere)
@@ -141,31 +144,31 @@ int member_join(member_t *m, int rank, int size, const char *const *address)
         seen[k] = elsewhere ? moved[k] : address[k];
     }
     const pl_world_t world = {rank, size, seen};
-    pl_operation_t op = {.want = {.move = PL_MOVE_join}, .world = &world};
+    pl_coll_request_t req = {.desc = {.op = PL_COLL_OP_join}, .world = &world};
     m->rank = rank, m->size = size;
-    return member_do(m, &op);
+    return member_do(m, &req);
 }
 
-pl_lent_t *member_lend(member_t *m, size_t bytes)
+pl_reg_buffer_t *member_alloc(member_t *m, size_t bytes)
 {
-    pl_operation_t op = {.want = {.move = PL_MOVE_lend_memory, .count = bytes}};
-    if (member_do(m, &op) == PL_OK)
-        return op.memory;
-    pl_object_unref(op.memory);
+    pl_coll_request_t req = {.desc = {.op = PL_COLL_OP_alloc_buffer, .count = bytes}};
+    if (member_do(m, &req) == PL_OK)
+        return req.memory;
+    pl_object_unref(req.memory);
     return NULL;
 }
 
-int member_move(member_t *m, pl_move_t move, pl_lent_t *lent, uint64_t offset,
+int member_call(member_t *m, pl_coll_op_t op, pl_reg_buffer_t *buffer, uint64_t offset,
                 uint64_t count)
 {
-    pl_operation_t op = {.memory = lent,
-                         .want = {.move = move,
-                                  .dtype = PL_F32,
-                                  .memory = lent ? lent->number : 0,
-                                  .offset = offset,
-                                  .count = count,
-                                  .step = m->step}};
-    return member_do(m, &op);
+    pl_coll_request_t req = {.memory = buffer,
+                             .desc = {.op = op,
+                                      .dtype = PL_F32,
+                                      .memory = buffer ? buffer->number : 0,
+                                      .offset = offset,
+                                      .count = count,
+                                      .step = m->step}};
+    return member_do(m, &req);
 }
 
 /* ---- elements ---- */
@@ -189,18 +192,18 @@ float element_of(int rank, uint64_t k)
 
 /* ---- threads ---- */
 
-typedef struct crew {
+typedef struct team {
     pthread_barrier_t all_open;
     const char *component;
     int size;
     script_t script;
     void *user;
     bool failed;                                            /* atomic */
-    const char *address[MEMBERS_MOST];
-} crew_t;
+    const char *address[MEMBERS_MAX];
+} team_t;
 
-typedef struct sailor {
-    crew_t *crew;
+typedef struct teammate {
+    team_t *team;
     int rank;
     pthread_t thread;
     member_t member;
@@ -208,15 +211,15 @@ typedef struct sailor {
 
 static void *sailor_run(void *user)
 {
-    sailor_t *sailor = user;
-    crew_t *crew = sailor->crew;
-    member_t *m = &sailor->member;
-    if (member_open(m, crew->component, NULL) != PL_OK)
-        __atomic_store_n(&crew->failed, true, __ATOMIC_RELAXED);
-    pthread_barrier_wait(&crew->all_open);
-    if (!__atomic_load_n(&crew->failed, __ATOMIC_RELAXED)
-        && member_join(m, sailor->rank, crew->size, crew->address) == PL_OK)
-        crew->script(m, crew->user);
+    sailor_t *teammate = user;
+    team_t *team = teammate->team;
+    member_t *m = &teammate->member;
+    if (member_open(m, team->component, NULL) != PL_OK)
+        __atomic_store_n(&team->failed, true, __ATOMIC_RELAXED);
+    pthread_barrier_wait(&team->all_open);
+    if (!__atomic_load_n(&team->failed, __ATOMIC_RELAXED)
+        && member_join(m, teammate->rank, team->size, team->address) == PL_OK)
+        team->script(m, team->user);
     member_close(m);
     return NULL;
 }
@@ -230,21 +233,21 @@ static void error_note(const pl_error_t *err)
 
 void members_run(const char *component, int size, script_t script, void *user)
 {
-    static sailor_t sailor[MEMBERS_MOST];
-    crew_t crew = {.component = component, .size = size, .script = script, .user = user};
-    pthread_barrier_init(&crew.all_open, NULL, (unsigned)size);
+    static sailor_t teammate[MEMBERS_MAX];
+    team_t team = {.component = component, .size = size, .script = script, .user = user};
+    pthread_barrier_init(&team.all_open, NULL, (unsigned)size);
     for (int k = 0; k < size; k++)
-        crew.address[k] = sailor[k].member.address;
+        team.address[k] = teammate[k].member.address;
     for (int k = 0; k < size; k++) {
-        sailor[k].crew = &crew, sailor[k].rank = k;
-        pthread_create(&sailor[k].thread, NULL, sailor_run, &sailor[k]);
+        teammate[k].team = &team, teammate[k].rank = k;
+        pthread_create(&teammate[k].thread, NULL, sailor_run, &teammate[k]);
     }
     members_error = (pl_error_t){0};
     for (int k = 0; k < size; k++) {
-        pthread_join(sailor[k].thread, NULL);
-        error_note(&sailor[k].member.err);
+        pthread_join(teammate[k].thread, NULL);
+        error_note(&teammate[k].member.err);
     }
-    pthread_barrier_destroy(&crew.all_open);
+    pthread_barrier_destroy(&team.all_open);
 }
 
 /* ---- processes ---- */
@@ -308,7 +311,7 @@ void rank_end(rank_process_t *p)
 }
 
 /* Where rank_start() was told to: see node_t. */
-static pl_seat_t seat_of_node(void)
+static pl_collective_context_t context_of_node(void)
 {
     static const unsigned char key[PL_KEY_BYTES] = {7, 7, 7};
     const char *path = getenv("RANK_NODE");
@@ -317,16 +320,17 @@ static pl_seat_t seat_of_node(void)
         exit(99);
     if (fd >= 0)
         close(fd);
-    return (pl_seat_t){.host = getenv("RANK_HOST"), .key = path ? key : NULL};
+    return (pl_collective_context_t){.host = getenv("RANK_HOST"),
+                                     .key = path ? key : NULL};
 }
 
 static void rank_run(const char *component, script_t script, int rank, int size)
 {
     member_t m;
-    const pl_seat_t seat = seat_of_node();
-    static char text[MEMBERS_MOST][PL_ADDRESS_TEXT];
-    const char *address[MEMBERS_MOST];
-    if (member_open(&m, component, &seat) == PL_OK) {
+    const pl_collective_context_t context = context_of_node();
+    static char text[MEMBERS_MAX][PL_ADDRESS_TEXT];
+    const char *address[MEMBERS_MAX];
+    if (member_open(&m, component, &context) == PL_OK) {
         printf("%s\n", m.address);
         fflush(stdout);
         for (int k = 0; k < size; k++)

@@ -8,7 +8,7 @@
 
 #include "strategies/collectives/collective.h"
 
-enum { MEMBERS_MOST = 80 };
+enum { MEMBERS_MAX = 80 };
 
 /* A rank, driven by the thread that calls for it. */
 typedef struct member {
@@ -18,26 +18,27 @@ typedef struct member {
     uint64_t step;                              /* of chunks  [0: that of a cache line] */
     const char *place;                          /* machine of each rank  [the real one] */
     char address[PL_ADDRESS_TEXT];
-    unsigned char arrived[MEMBERS_MOST];                    /* at the last operation */
+    unsigned char arrived[MEMBERS_MAX];                     /* at the last operation */
     bool done;                                              /* of that */
     pl_error_t err;                                         /* code 0: it went well */
 } member_t;
 
 /* The part as a run file has it: "\"shm\"", or an object.  "\"best\"@0012": the ranks
  * believe that they are on these machines. */
-int member_open(member_t *m, const char *component, const pl_seat_t *seat);
+int member_open(member_t *m, const char *component,
+                const pl_collective_context_t *context);
 int member_join(member_t *m, int rank, int size, const char *const *address);
 void member_close(member_t *m);
 
 /* Begins an operation; then helps until it is done, at most so long: -> its code, or
  * PL_ETIMEOUT while it goes on.  What fails is aborted, as the actor does. */
-int member_begin(member_t *m, pl_operation_t *op);
+int member_begin(member_t *m, pl_coll_request_t *req);
 int member_wait(member_t *m, int milliseconds);
 void member_help(member_t *m);                             /* with what can be done now */
-int member_do(member_t *m, pl_operation_t *op);
-pl_lent_t *member_lend(member_t *m, size_t bytes);
+int member_do(member_t *m, pl_coll_request_t *req);
+pl_reg_buffer_t *member_alloc(member_t *m, size_t bytes);
 /* Of float32, sums, from a byte of the memory on. */
-int member_move(member_t *m, pl_move_t move, pl_lent_t *lent, uint64_t offset,
+int member_call(member_t *m, pl_coll_op_t op, pl_reg_buffer_t *buffer, uint64_t offset,
                 uint64_t count);
 
 /* The sum by the canonical tree, written down as its definition has it. */

@@ -9,24 +9,24 @@
 #include "tap.h"
 
 static pl_group_split_t split[RANKS];
-static told_t split_ended[RANKS];
+static reported_t split_ended[RANKS];
 
 /* Collectives of a rank's group: what is done before such a one opens; and one that does
  * not open. */
 static pl_collective_ops_t slow, shut;
 static sem_t may_open;
 
-static int slow_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
-                     int *descriptor, pl_error_t *err)
+static int slow_open(void *self, const pl_collective_context_t *context,
+                     char address[PL_ADDRESS_TEXT], int *descriptor, pl_error_t *err)
 {
     sem_wait(&may_open);
-    return pl_shm_collective.open(self, seat, address, descriptor, err);
+    return pl_shm_collective.open(self, context, address, descriptor, err);
 }
 
-static int shut_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
-                     int *descriptor, pl_error_t *err)
+static int shut_open(void *self, const pl_collective_context_t *context,
+                     char address[PL_ADDRESS_TEXT], int *descriptor, pl_error_t *err)
 {
-    (void)self, (void)seat, (void)address, (void)descriptor;
+    (void)self, (void)context, (void)address, (void)descriptor;
     return pl_fail(err, PL_EIO, "no wire leads there");
 }
 
@@ -37,7 +37,7 @@ static void shut_close(void *self)
 
 static void split_tell(void *self, pl_group_split_t *s, const pl_error_t *failure)
 {
-    told_t *t = &told[s - split][2];
+    reported_t *t = &reported[s - split][2];
     t->order = captain->answers + 1;
     t->code = failure ? failure->code : PL_OK;
     strcpy(t->text, failure ? failure->text : "");
@@ -47,7 +47,7 @@ static void split_tell(void *self, pl_group_split_t *s, const pl_error_t *failur
 /* The struct is the caller's again: so nothing may read it afterwards. */
 static void split_end(void *self, pl_group_split_t *s, const pl_error_t *err)
 {
-    told_t *t = &split_ended[s - split];
+    reported_t *t = &split_ended[s - split];
     t->order = captain->answers + 1;
     t->code = err ? err->code : PL_OK;
     strcpy(t->text, err ? err->text : "");
@@ -91,7 +91,7 @@ static void groups_end(int ranks, ...)
 
 static bool all_have_memory(void)
 {
-    return split[0].lent && split[1].lent && split[2].lent;
+    return split[0].buffer && split[1].buffer && split[2].buffer;
 }
 
 static bool rank_0_has_given(void)
@@ -106,60 +106,61 @@ static bool group_0_has_ended(void)
 
 static bool rank_0_is_told(void)
 {
-    return told[0][2].order && split_ended[0].order;
+    return reported[0][2].order && split_ended[0].order;
 }
 
 static bool all_are_told(void)
 {
     for (int rank = 0; rank < RANKS; rank++)
-        if (!told[rank][2].order || !split_ended[rank].order)
+        if (!reported[rank][2].order || !split_ended[rank].order)
             return false;
     return true;
 }
 
 static void ranks_of_one_color_are_a_group(void)
 {
-    captain_meet();
+    captain_join();
     split_all();
     for (int rank = 0; rank < RANKS; rank++)
-        is_int(told[rank][2].code, PL_OK, "rank %d has a group: %s", rank,
-               told[rank][2].text);
+        is_int(reported[rank][2].code, PL_OK, "rank %d has a group: %s", rank,
+               reported[rank][2].text);
     ok(split[0].group_size == 2 && split[1].group_size == 1 && split[2].group_size == 2,
        "of as many ranks");
     ok(split[0].group_rank == 0 && split[2].group_rank == 1, "in their order");
     for (int rank = 0; rank < RANKS; rank++) {
-        pl_object_unref(captain->lent[rank]);
+        pl_object_unref(captain->buffer[rank]);
         captain->rank[rank] = split[rank].group;
-        lend(rank, 1);
+        captain_alloc(rank, 1);
     }
     wait_for(RANKS);
     for (int rank = 0; rank < RANKS; rank++) {
-        float *data = captain->lent[rank]->data;
+        float *data = captain->buffer[rank]->data;
         for (int k = 0; k < ELEMENTS; k++)
             data[k] = (float)(rank + 1);
         all_reduce(rank, 0, 0, ELEMENTS, 0);
     }
     wait_for(RANKS);
     for (int rank = 0; rank < RANKS; rank++)
-        ok(((float *)captain->lent[rank]->data)[ELEMENTS - 1] == (rank == 1 ? 2 : 4),
+        ok(((float *)captain->buffer[rank]->data)[ELEMENTS - 1] == (rank == 1 ? 2 : 4),
            "rank %d has the sum of its group", rank);
     barrier(0, 0, 0);
     pl_cancel(captain, split[2].life);
     wait_for(2);
     is_int(split_ended[2].code, PL_OK, "one that ends");
-    like(told[0][0].text, "^barrier: .*rank 1 is gone", "is named in its group");
+    like(reported[0][0].text, "^barrier: .*rank 1 is gone", "is named in its group");
     groups_end(2, 0, 1);
     captain_close();
 }
 
-static void a_group_that_cannot_meet_says_why(void)
+static void a_group_that_cannot_join_says_why(void)
 {
-    captain_meet();
+    captain_join();
     pl_call_abort(captain, captain->rank[1], &(pl_abort_t){.reason = "no more batches"},
                   how(1, 0, 0), NULL);
     wait_for(1);
     split_all();
-    like(told[0][2].text, "rank 1 aborted: no more batches", "%s", told[0][2].text);
+    like(reported[0][2].text, "rank 1 aborted: no more batches", "%s",
+         reported[0][2].text);
     groups_end(RANKS, 0, 1, 2);
     captain_close();
 }
@@ -167,13 +168,14 @@ static void a_group_that_cannot_meet_says_why(void)
 /* With rank 1's group of that kind and color. */
 static void group_fails(const char *name, int color, int code, const char *text)
 {
-    captain_meet();
+    captain_join();
     for (int rank = 0; rank < RANKS; rank++)
         split_one(rank, rank == 1 ? name : "shm", rank == 1 ? color : 7);
     wait_for(RANKS + !strcmp(name, "shut"));
     for (int rank = 0; rank < RANKS; rank++) {
-        is_int(told[rank][2].code, rank == 1 ? code : PL_EPEER, "rank %d fails", rank);
-        is_text(told[rank][2].text, text, "and names the rank and the cause");
+        is_int(reported[rank][2].code, rank == 1 ? code : PL_EPEER, "rank %d fails",
+               rank);
+        is_text(reported[rank][2].text, text, "and names the rank and the cause");
     }
     groups_end(2, 0, 2);
     captain_close();
@@ -193,7 +195,7 @@ static void a_group_that_cannot_be_opened_fails_on_all_ranks(void)
 static void a_group_that_ends_early_is_told_when_the_gather_is_over(void)
 {
     for (int k = 0; k < 2; k++) {
-        captain_meet();
+        captain_join();
         memset(split_ended, 0, sizeof split_ended);
         split_one(0, "shm", 7);
         for (int rank = 1; rank < RANKS && k; rank++)
@@ -208,13 +210,14 @@ static void a_group_that_ends_early_is_told_when_the_gather_is_over(void)
             else
                 split_one(rank, "shm", 7);
         ok(comes(rank_0_is_told), "until the others have come");
-        is_int(told[0][2].code, PL_ECANCELLED, "it fails: %s", told[0][2].text);
-        ok(told[0][2].order < split_ended[0].order, "and its group has ended, in order");
+        is_int(reported[0][2].code, PL_ECANCELLED, "it fails: %s", reported[0][2].text);
+        ok(reported[0][2].order < split_ended[0].order,
+           "and its group has ended, in order");
         for (int rank = 1; rank < RANKS; rank++)
             pl_cancel(captain, split[rank].life);
         ok(comes(all_are_told), "so do the others");
         if (!k)
-            is_text(told[2][2].text,
+            is_text(reported[2][2].text,
                     "rank 0 cannot open the collective of its group: it has ended",
                     "and know why");
         captain_close();
@@ -225,7 +228,7 @@ static void one_split_at_a_time_is_possible(void)
 {
     static pl_group_split_t second;
     pl_error_t err;
-    captain_meet();
+    captain_join();
     split_one(0, "slow", 7);
     second = split[0];
     second.component = component_of("shm");
@@ -239,10 +242,11 @@ static void one_split_at_a_time_is_possible(void)
     for (int rank = 0; rank < RANKS; rank++)
         sem_post(&may_open);
     wait_for(RANKS);
-    is_int(told[0][2].code, PL_OK, "the first is done: %s", told[0][2].text);
+    is_int(reported[0][2].code, PL_OK, "the first is done: %s", reported[0][2].text);
     groups_end(RANKS, 0, 1, 2);
     split_all();
-    is_int(told[0][2].code, PL_OK, "then another is possible: %s", told[0][2].text);
+    is_int(reported[0][2].code, PL_OK, "then another is possible: %s",
+           reported[0][2].text);
     groups_end(RANKS, 0, 1, 2);
     second.rank = RANKS;
     is_int(pl_collective_split(captain, &second, &err), PL_EINVAL, "%s", err.text);
@@ -261,7 +265,7 @@ int main(void)
     sem_init(&may_open, 0, 0);
     pl_init(NULL, NULL, components, NULL);
     run(ranks_of_one_color_are_a_group);
-    run(a_group_that_cannot_meet_says_why);
+    run(a_group_that_cannot_join_says_why);
     run(a_group_that_cannot_be_opened_fails_on_all_ranks);
     run(a_group_that_ends_early_is_told_when_the_gather_is_over);
     run(one_split_at_a_time_is_possible);

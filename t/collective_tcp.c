@@ -19,11 +19,12 @@
 static const char sealed[] = "{\"name\": \"tcp\", \"encrypt\": true}";
 static const unsigned char key[PL_KEY_BYTES] = {1, 2, 3},
                            other_key[PL_KEY_BYTES] = {1, 2, 4};
-static const pl_seat_t seat = {.key = key}, other_seat = {.key = other_key};
+static const pl_collective_context_t context = {.key = key},
+                                     other_context = {.key = other_key};
 
 /* ---- who may listen where ---- */
 
-static void open_fails(const char *component, const pl_seat_t *at, int code,
+static void open_fails(const char *component, const pl_collective_context_t *at, int code,
                        const char *pattern)
 {
     member_t m;
@@ -38,10 +39,10 @@ static void beyond_loopback_a_key_is_needed(void)
                "192.0.2.7, beyond this machine, need the key of the job");
     open_fails("{\"name\": \"tcp\", \"host\": \"2001:db8::7\"}", NULL, PL_EINVAL,
                "beyond this machine, need the key");
-    open_fails("\"tcp\"", &(pl_seat_t){.host = "192.0.2.7"}, PL_EINVAL,
+    open_fails("\"tcp\"", &(pl_collective_context_t){.host = "192.0.2.7"}, PL_EINVAL,
                "beyond this machine, need the key");
     open_fails(sealed, NULL, PL_EINVAL, "127.0.0.1 with encryption need the key");
-    open_fails("{\"name\": \"tcp\", \"host\": \"0.0.0.0\"}", &seat, PL_EINVAL,
+    open_fails("{\"name\": \"tcp\", \"host\": \"0.0.0.0\"}", &context, PL_EINVAL,
                "other ranks cannot reach this machine");
 }
 
@@ -73,11 +74,11 @@ static void what_is_no_address_is_refused(void)
 /* ---- two ranks of one thread ---- */
 
 /* Both help until both are done, or so long. */
-static void together(member_t m[2], pl_operation_t op[2], int milliseconds)
+static void together(member_t m[2], pl_coll_request_t req[2], int milliseconds)
 {
     const int64_t until = pl_now() + milliseconds * PL_MILLISECOND;
     for (int k = 0; k < 2; k++)
-        member_begin(&m[k], &op[k]);
+        member_begin(&m[k], &req[k]);
     while (!(m[0].done && m[1].done) && pl_now() < until) {
         struct pollfd wait[2] = {{m[0].descriptor, POLLIN, 0},
                                  {m[1].descriptor, POLLIN, 0}};
@@ -87,22 +88,23 @@ static void together(member_t m[2], pl_operation_t op[2], int milliseconds)
     }
 }
 
-static void pair_meet(member_t m[2], const char *const *first, const char *const *second,
-                      int milliseconds)
+static void pair_connect(member_t m[2], const char *const *first,
+                         const char *const *second, int milliseconds)
 {
     const pl_world_t world[2] = {{0, 2, first}, {1, 2, second}};
-    pl_operation_t op[2] = {{.want = {.move = PL_MOVE_join}, .world = &world[0]},
-                            {.want = {.move = PL_MOVE_join}, .world = &world[1]}};
-    together(m, op, milliseconds);
+    pl_coll_request_t req[2] = {{.desc = {.op = PL_COLL_OP_join}, .world = &world[0]},
+                                {.desc = {.op = PL_COLL_OP_join}, .world = &world[1]}};
+    together(m, req, milliseconds);
 }
 
-static void pair_join(member_t m[2], const char *component, const pl_seat_t *first,
-                      const pl_seat_t *second, int milliseconds)
+static void pair_join(member_t m[2], const char *component,
+                      const pl_collective_context_t *first,
+                      const pl_collective_context_t *second, int milliseconds)
 {
     const char *address[2] = {m[0].address, m[1].address};
     member_open(&m[0], component, first);
     member_open(&m[1], component, second);
-    pair_meet(m, address, address, milliseconds);
+    pair_connect(m, address, address, milliseconds);
 }
 
 static void pair_close(member_t m[2])
@@ -143,11 +145,11 @@ static void a_rank_of_another_job_is_not_met(void)
     const char *address[] = {m[0].address, m[1].address},
                *wrong[] = {stale, lost.address};
     const pl_world_t world = {1, 2, wrong};
-    pl_operation_t op = {.want = {.move = PL_MOVE_join}, .world = &world};
-    member_begin(&lost, &op);
-    pair_meet(m, address, address, 20000);
+    pl_coll_request_t req = {.desc = {.op = PL_COLL_OP_join}, .world = &world};
+    member_begin(&lost, &req);
+    pair_connect(m, address, address, 20000);
     ok(m[0].done && m[1].done && !m[0].err.code && !m[1].err.code,
-       "it keeps nobody from meeting");
+       "the other ranks join");
     member_help(&lost);
     ok(!lost.arrived[0], "nor takes anybody for its own");
     member_close(&lost);
@@ -162,7 +164,7 @@ static struct {
     char through[PL_ADDRESS_TEXT];                          /* to rank 0, as 1 sees it */
     const char *address[2][2];
     pl_world_t world[2];
-    pl_operation_t op[2];
+    pl_coll_request_t req[2];
 } far;
 
 /* Rank 1 calls rank 0 over a wire, on which all takes so long. */
@@ -176,8 +178,8 @@ static void far_open(int delay_ms)
         member_open(&far.m[k], "\"tcp\"", NULL);
         far.address[k][1] = far.m[1].address;
         far.world[k] = (pl_world_t){k, 2, far.address[k]};
-        far.op[k] = (pl_operation_t){.want = {.move = PL_MOVE_join},
-                                     .world = &far.world[k]};
+        far.req[k] = (pl_coll_request_t){.desc = {.op = PL_COLL_OP_join},
+                                         .world = &far.world[k]};
     }
     sscanf(far.m[0].address, "tcp 127.0.0.1 %u", &port);
     snprintf(endpoint, sizeof endpoint, "tcp://127.0.0.1:%u", port);
@@ -188,7 +190,7 @@ static void far_open(int delay_ms)
     far.address[0][0] = far.m[0].address;
     far.address[1][0] = far.through;
     for (int k = 0; k < 2; k++)
-        member_begin(&far.m[k], &far.op[k]);
+        member_begin(&far.m[k], &far.req[k]);
 }
 
 static void far_turn(void)
@@ -204,9 +206,9 @@ static void far_turn(void)
     for (int64_t end_ = pl_now() + 20 * PL_SECOND; !(truth) && pl_now() < end_;)
 
 /* Until both have joined, and done something together. */
-static void far_meet(const char *what)
+static void far_join(const char *what)
 {
-    const pl_want_t want = {.move = PL_MOVE_barrier};
+    const pl_coll_desc_t desc = {.op = PL_COLL_OP_barrier};
     bool begun[2] = {false, false}, both = false;
     far_until(both)
     {
@@ -214,28 +216,28 @@ static void far_meet(const char *what)
         for (int k = 0; k < 2; k++)
             if (far.m[k].done && !far.m[k].err.code && !begun[k]) {
                 begun[k] = true;
-                far.op[k] = (pl_operation_t){.want = want};
-                member_begin(&far.m[k], &far.op[k]);
+                far.req[k] = (pl_coll_request_t){.desc = desc};
+                member_begin(&far.m[k], &far.req[k]);
             }
         both = begun[0] && begun[1] && far.m[0].done && far.m[1].done;
     }
     for (int k = 0; k < 2; k++)
         ok(begun[k] && far.m[k].done && !far.m[k].err.code,
-           "rank %d meets the other %s%s", k, what,
+           "rank %d joins the other %s%s", k, what,
            far.m[k].err.code ? far.m[k].err.text : "");
     wire_close();
     pair_close(far.m);
     event_base_free(far.base);
 }
 
-static void ranks_meet_over_a_long_way(void)
+static void ranks_join_over_a_slow_network(void)
 {
     far_open(800);
-    far_meet("though an answer takes longer than a second");
+    far_join("though an answer takes longer than a second");
 }
 
 /* One of them has met the other, which has not heard of that. */
-static void ranks_whose_connection_is_lost_while_they_meet_meet_again(void)
+static void ranks_whose_connection_is_lost_in_the_rendezvous_join(void)
 {
     static void (*const cuts[])(void) = {wire_cut, wire_cut_near};
     static const char *const what[] = {"over another connection",
@@ -245,7 +247,7 @@ static void ranks_whose_connection_is_lost_while_they_meet_meet_again(void)
         far_until(far.m[0].done) far_turn();
         ok(far.m[0].arrived[1] && !far.m[1].arrived[0], "one has met the other");
         cuts[k]();
-        far_meet(what[k]);
+        far_join(what[k]);
     }
 }
 
@@ -254,12 +256,15 @@ static void who_stops_reading_is_waited_for_in_bounded_memory(void)
     enum { N = 4 << 20 };
     member_t m[2];
     pair_join(m, "\"tcp\"", NULL, NULL, 20000);
-    pl_operation_t op[2] = {{.want = {.move = PL_MOVE_lend_memory, .count = 4 * N}},
-                            {.want = {.move = PL_MOVE_lend_memory, .count = 4 * N}}};
-    together(m, op, 20000);
-    const pl_want_t want = {.move = PL_MOVE_all_reduce, .dtype = PL_F32, .count = N};
-    pl_operation_t sum[2] = {{.want = want, .memory = op[0].memory},
-                             {.want = want, .memory = op[1].memory}};
+    pl_coll_request_t req[2] = {{.desc = {.op = PL_COLL_OP_alloc_buffer, .count = 4 * N}},
+                                {.desc = {.op = PL_COLL_OP_alloc_buffer,
+                                          .count = 4 * N}}};
+    together(m, req, 20000);
+    const pl_coll_desc_t desc = {.op = PL_COLL_OP_all_reduce,
+                                 .dtype = PL_F32,
+                                 .count = N};
+    pl_coll_request_t sum[2] = {{.desc = desc, .memory = req[0].memory},
+                                {.desc = desc, .memory = req[1].memory}};
     const long before = scarce_live();
     member_begin(&m[0], &sum[0]);
     member_begin(&m[1], &sum[1]);                           /* and no more */
@@ -267,13 +272,13 @@ static void who_stops_reading_is_waited_for_in_bounded_memory(void)
     is_int(scarce_live(), before, "and nothing is kept for it");
     ok(m[0].arrived[0] && !m[0].arrived[1], "it is known who it is");
     const int64_t began = pl_now();
-    m[0].ops->give_up(m[0].component.self, &(pl_error_t){PL_ETIMEOUT, "", "too slow"});
+    m[0].ops->abort(m[0].component.self, &(pl_error_t){PL_ETIMEOUT, "", "too slow"});
     member_close(&m[0]);
     ok(m[0].done && pl_now() - began < 2 * PL_SECOND, "but not when it is given up");
     is_int(member_wait(&m[1], 20000), PL_EPEER, "when it reads again it hears of it");
     like(m[1].err.text, "rank 0 (aborted: too slow|is gone)", "%s", m[1].err.text);
     for (int k = 0; k < 2; k++)
-        pl_object_unref(op[k].memory);
+        pl_object_unref(req[k].memory);
     member_close(&m[1]);
 }
 
@@ -304,28 +309,28 @@ enum { TRAVELLING = 3000000 };                              /* elements */
 static void reduce_and_count(member_t *m, void *user)
 {
     uint64_t *share = user;
-    pl_lent_t *lent = member_lend(m, TRAVELLING * sizeof(float));
+    pl_reg_buffer_t *buffer = member_alloc(m, TRAVELLING * sizeof(float));
     const uint64_t before = sent;
-    if (lent && member_move(m, PL_MOVE_all_reduce, lent, 0, TRAVELLING) == PL_OK)
+    if (buffer && member_call(m, PL_COLL_OP_all_reduce, buffer, 0, TRAVELLING) == PL_OK)
         share[m->rank] = sent - before;
-    pl_object_unref(lent);
+    pl_object_unref(buffer);
 }
 
 /* Frames and news of what has come may take a hundredth. */
 static void an_all_reduce_sends_no_more_than_a_ring(void)
 {
     for (int ranks = 2; ranks <= 5; ranks++) {
-        uint64_t share[MEMBERS_MOST] = {0}, most = 0, least = UINT64_MAX;
+        uint64_t share[MEMBERS_MAX] = {0}, max = 0, min = UINT64_MAX;
         const double ring = 2.0 * (ranks - 1) / ranks * TRAVELLING
                             * (double)sizeof(float);
         members_run("\"tcp\"", ranks, reduce_and_count, share);
         for (int k = 0; k < ranks; k++) {
-            most = share[k] > most ? share[k] : most;
-            least = share[k] < least ? share[k] : least;
+            max = share[k] > max ? share[k] : max;
+            min = share[k] < min ? share[k] : min;
         }
-        ok((double)least > 0.99 * ring && (double)most < 1.01 * ring,
-           "of %d ranks each sends %.4f to %.4f times as much", ranks,
-           (double)least / ring, (double)most / ring);
+        ok((double)min > 0.99 * ring && (double)max < 1.01 * ring,
+           "of %d ranks each sends %.4f to %.4f times as much", ranks, (double)min / ring,
+           (double)max / ring);
     }
 }
 
@@ -333,42 +338,43 @@ static void an_all_reduce_sends_no_more_than_a_ring(void)
 
 /* ---- sealed ---- */
 
-static void ranks_with_the_key_meet_and_work(void)
+static void ranks_with_the_key_join_and_work(void)
 {
     enum { N = 500000 };
     member_t m[2];
-    pair_join(m, sealed, &seat, &seat, 20000);
-    ok(m[0].err.code == PL_OK && m[1].err.code == PL_OK, "they meet");
-    pl_operation_t op[2] = {{.want = {.move = PL_MOVE_lend_memory, .count = 4 * N}},
-                            {.want = {.move = PL_MOVE_lend_memory, .count = 4 * N}}};
-    together(m, op, 20000);
+    pair_join(m, sealed, &context, &context, 20000);
+    ok(m[0].err.code == PL_OK && m[1].err.code == PL_OK, "they join");
+    pl_coll_request_t req[2] = {{.desc = {.op = PL_COLL_OP_alloc_buffer, .count = 4 * N}},
+                                {.desc = {.op = PL_COLL_OP_alloc_buffer,
+                                          .count = 4 * N}}};
+    together(m, req, 20000);
     int wrong = 0;
     for (int few = 0; few < 2; few++) {
         for (int k = 0; k < 2; k++) {
-            float *data = op[k].memory->data;
+            float *data = req[k].memory->data;
             for (int i = 0; i < N; i++)
                 data[i] = (float)(i % 1000 + k);
         }
-        const pl_want_t want = {.move = PL_MOVE_all_reduce,
-                                .dtype = PL_F32,
-                                .count = few ? 100 : N};
-        pl_operation_t sum[2] = {{.want = want, .memory = op[0].memory},
-                                 {.want = want, .memory = op[1].memory}};
+        const pl_coll_desc_t desc = {.op = PL_COLL_OP_all_reduce,
+                                     .dtype = PL_F32,
+                                     .count = few ? 100 : N};
+        pl_coll_request_t sum[2] = {{.desc = desc, .memory = req[0].memory},
+                                    {.desc = desc, .memory = req[1].memory}};
         together(m, sum, 20000);
         for (int k = 0; k < 2; k++)
-            for (int i = 0; i < (int)want.count; i++)
-                wrong += ((float *)op[k].memory->data)[i] != (float)(i % 1000 * 2 + 1);
+            for (int i = 0; i < (int)desc.count; i++)
+                wrong += ((float *)req[k].memory->data)[i] != (float)(i % 1000 * 2 + 1);
     }
     is_int(wrong, 0, "and add up many elements and few");
     for (int k = 0; k < 2; k++)
-        pl_object_unref(op[k].memory);
+        pl_object_unref(req[k].memory);
     pair_close(m);
 }
 
-static void ranks_with_another_key_do_not_meet(void)
+static void ranks_with_another_key_do_not_join(void)
 {
     member_t m[2];
-    pair_join(m, sealed, &seat, &other_seat, 300);
+    pair_join(m, sealed, &context, &other_context, 300);
     for (int k = 0; k < 2; k++) {
         ok(!m[k].done, "rank %d waits for the other", k);
         is_int(m[k].arrived[!k], 0, "which has not come for it");
@@ -458,23 +464,23 @@ static int listen_near(unsigned short *port)
 static void nothing_of_the_run_is_said_to_who_has_no_key(void)
 {
     unsigned short port;
-    unsigned char heard[4096];
+    unsigned char received[4096];
     char text[PL_ADDRESS_TEXT];
     size_t count = 0;
     member_t m;
     int listener = listen_near(&port);
-    member_open(&m, sealed, &seat);
+    member_open(&m, sealed, &context);
     snprintf(text, sizeof text, "tcp 127.0.0.1 %d 00112233445566778899aabbccddeeff",
              port);
     const char *address[] = {text, m.address};
     const pl_world_t world = {1, 2, address};
-    pl_operation_t op = {.want = {.move = PL_MOVE_join}, .world = &world};
-    member_begin(&m, &op);
+    pl_coll_request_t req = {.desc = {.op = PL_COLL_OP_join}, .world = &world};
+    member_begin(&m, &req);
     int fd = accept(listener, NULL, NULL);
     send(fd, "plctcp01 and a number of thirty-two bytes", 40, 0);
     member_wait(&m, 100);
     for (ssize_t got;
-         (got = recv(fd, heard + count, sizeof heard - count, MSG_DONTWAIT)) > 0;)
+         (got = recv(fd, received + count, sizeof received - count, MSG_DONTWAIT)) > 0;)
         count += (size_t)got;
     is_int(count, 40 + CIPHER_HEADER, "but two random numbers");
     ok(!m.arrived[0], "it is not taken for a rank");
@@ -494,13 +500,13 @@ int main(void)
     run(what_is_no_address_is_refused);
     run(two_jobs_do_not_get_one_port);
     run(a_rank_of_another_job_is_not_met);
-    run(ranks_meet_over_a_long_way);
-    run(ranks_whose_connection_is_lost_while_they_meet_meet_again);
+    run(ranks_join_over_a_slow_network);
+    run(ranks_whose_connection_is_lost_in_the_rendezvous_join);
     run(who_stops_reading_is_waited_for_in_bounded_memory);
     run(an_all_reduce_sends_no_more_than_a_ring);
 #ifdef HAVE_SODIUM
-    run(ranks_with_the_key_meet_and_work);
-    run(ranks_with_another_key_do_not_meet);
+    run(ranks_with_the_key_join_and_work);
+    run(ranks_with_another_key_do_not_join);
     run(what_is_not_as_it_was_sent_does_not_open);
     run(a_mirror_is_no_rank);
     run(nothing_of_the_run_is_said_to_who_has_no_key);

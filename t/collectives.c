@@ -33,7 +33,7 @@ enum { COUNTS = sizeof counts / sizeof *counts, OFFSET = 12, LENT = 300000 };
 
 typedef struct outcome {
     float reduced[COUNTS][70001];                           /* what rank 0 got */
-    int wrong[PL_MOVE_COUNT];                               /* atomic */
+    int wrong[PL_COLL_OP_COUNT];                            /* atomic */
     int failed;                                             /* atomic */
 } outcome_t;
 
@@ -47,21 +47,21 @@ static void fill(float *data, int rank, uint64_t count)
 
 static float reduced_of(int ranks, uint64_t k)
 {
-    float value[MEMBERS_MOST];
+    float value[MEMBERS_MAX];
     for (int rank = 0; rank < ranks; rank++)
         value[rank] = element_of(rank, k);
     return tree_sum(value, ranks);
 }
 
-static void check(outcome_t *o, pl_move_t move, const float *data, uint64_t first,
+static void check(outcome_t *o, pl_coll_op_t op, const float *data, uint64_t first,
                   uint64_t length, int ranks, int from)
 {
     int wrong = 0;
     for (uint64_t k = first; k < first + length; k++) {
-        const float want = from < 0 ? reduced_of(ranks, k) : element_of(from, k);
-        wrong += memcmp(&want, &data[k], sizeof want) != 0;
+        const float expected = from < 0 ? reduced_of(ranks, k) : element_of(from, k);
+        wrong += memcmp(&expected, &data[k], sizeof expected) != 0;
     }
-    __atomic_add_fetch(&o->wrong[move], wrong, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&o->wrong[op], wrong, __ATOMIC_RELAXED);
 }
 
 static void all_gathered_check(outcome_t *o, const float *data, uint64_t count,
@@ -70,92 +70,97 @@ static void all_gathered_check(outcome_t *o, const float *data, uint64_t count,
     uint64_t first, length;
     for (int rank = 0; rank < m->size; rank++) {
         pl_chunk_by(count, m->step, m->size, rank, &first, &length);
-        check(o, PL_MOVE_all_gather, data, first, length, m->size, rank);
+        check(o, PL_COLL_OP_all_gather, data, first, length, m->size, rank);
     }
 }
 
 /* Chunks that begin at multiples of a cache line, or of more. */
-static int chunks_move(member_t *m, outcome_t *o, pl_lent_t *lent, uint64_t count,
+static int chunks_call(member_t *m, outcome_t *o, pl_reg_buffer_t *buffer, uint64_t count,
                        uint64_t step)
 {
-    float *data = (float *)((char *)lent->data + OFFSET);
+    float *data = (float *)((char *)buffer->data + OFFSET);
     uint64_t first, length;
     m->step = step;
     fill(data, m->rank, count);
-    int code = member_move(m, PL_MOVE_reduce_scatter, lent, OFFSET, count);
+    int code = member_call(m, PL_COLL_OP_reduce_scatter, buffer, OFFSET, count);
     pl_chunk_by(count, step, m->size, m->rank, &first, &length);
-    check(o, PL_MOVE_reduce_scatter, data, first, length, m->size, -1);
+    check(o, PL_COLL_OP_reduce_scatter, data, first, length, m->size, -1);
     fill(data, m->rank, count);
-    code |= member_move(m, PL_MOVE_all_gather, lent, OFFSET, count);
+    code |= member_call(m, PL_COLL_OP_all_gather, buffer, OFFSET, count);
     all_gathered_check(o, data, count, m);
     m->step = 0;
     return code;
 }
 
 /* From rank 0 to the last. */
-static int sent(member_t *m, pl_lent_t *lent, uint64_t offset, uint64_t count)
+static int sent(member_t *m, pl_reg_buffer_t *buffer, uint64_t offset, uint64_t count)
 {
-    pl_operation_t op = {.memory = lent,
-                         .want = {.move = PL_MOVE_send,
-                                  .dtype = PL_F32,
-                                  .to = (uint32_t)m->size - 1,
-                                  .memory = lent->number,
-                                  .offset = offset,
-                                  .count = count}};
-    return member_do(m, &op);
+    pl_coll_request_t req = {.memory = buffer,
+                             .desc = {.op = PL_COLL_OP_send,
+                                      .dtype = PL_F32,
+                                      .to = (uint32_t)m->size - 1,
+                                      .memory = buffer->number,
+                                      .offset = offset,
+                                      .count = count}};
+    return member_do(m, &req);
 }
 
 /* Elements go to where those of that rank lay which had them. */
 static void exchanged_check(outcome_t *o, const float *data, const member_t *m,
-                            uint64_t each)
+                            uint64_t per_rank)
 {
     int wrong = 0;
     for (int from = 0; from < m->size; from++)
-        for (uint64_t k = 0; k < each; k++) {
-            const float want = element_of(from, (uint64_t)m->rank * each + k);
-            wrong += memcmp(&want, &data[(uint64_t)from * each + k], sizeof want) != 0;
+        for (uint64_t k = 0; k < per_rank; k++) {
+            const float expected = element_of(from, (uint64_t)m->rank * per_rank + k);
+            wrong += memcmp(&expected, &data[(uint64_t)from * per_rank + k],
+                            sizeof expected)
+                     != 0;
         }
-    __atomic_add_fetch(&o->wrong[PL_MOVE_all_to_all], wrong, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&o->wrong[PL_COLL_OP_all_to_all], wrong, __ATOMIC_RELAXED);
 }
 
-static int rank_to_rank(member_t *m, outcome_t *o, pl_lent_t *lent, uint64_t count)
+static int rank_to_rank(member_t *m, outcome_t *o, pl_reg_buffer_t *buffer,
+                        uint64_t count)
 {
-    float *data = (float *)((char *)lent->data + OFFSET);
-    const uint64_t each = count / (uint64_t)m->size;
+    float *data = (float *)((char *)buffer->data + OFFSET);
+    const uint64_t per_rank = count / (uint64_t)m->size;
     fill(data, m->rank, count);
-    int code = member_move(m, PL_MOVE_all_to_all, lent, OFFSET, each * (uint64_t)m->size);
-    exchanged_check(o, data, m, each);
+    int code = member_call(m, PL_COLL_OP_all_to_all, buffer, OFFSET,
+                           per_rank * (uint64_t)m->size);
+    exchanged_check(o, data, m, per_rank);
     fill(data, m->rank, count);
     if (m->size > 1)
-        code |= sent(m, lent, OFFSET, count);
-    check(o, PL_MOVE_send, data, 0, count, m->size, m->rank == m->size - 1 ? 0 : m->rank);
+        code |= sent(m, buffer, OFFSET, count);
+    check(o, PL_COLL_OP_send, data, 0, count, m->size,
+          m->rank == m->size - 1 ? 0 : m->rank);
     return code;
 }
 
 static void every_operation(member_t *m, void *user)
 {
     outcome_t *o = user;
-    pl_lent_t *lent = member_lend(m, LENT);
-    float *data = lent ? (float *)((char *)lent->data + OFFSET) : NULL;
-    int code = lent ? PL_OK : m->err.code;
+    pl_reg_buffer_t *buffer = member_alloc(m, LENT);
+    float *data = buffer ? (float *)((char *)buffer->data + OFFSET) : NULL;
+    int code = buffer ? PL_OK : m->err.code;
     for (int k = 0; k < COUNTS && code == PL_OK; k++) {
         const uint64_t count = counts[k];
         fill(data, m->rank, count);
-        code |= member_move(m, PL_MOVE_all_reduce, lent, OFFSET, count);
-        check(o, PL_MOVE_all_reduce, data, 0, count, m->size, -1);
+        code |= member_call(m, PL_COLL_OP_all_reduce, buffer, OFFSET, count);
+        check(o, PL_COLL_OP_all_reduce, data, 0, count, m->size, -1);
         if (m->rank == 0)
             memcpy(o->reduced[k], data, count * sizeof *data);
-        code |= chunks_move(m, o, lent, count, PL_CHUNK_STEP);
-        code |= chunks_move(m, o, lent, count, 4096);
+        code |= chunks_call(m, o, buffer, count, PL_CHUNK_STEP);
+        code |= chunks_call(m, o, buffer, count, 4096);
         fill(data, m->rank, count);
-        code |= member_move(m, PL_MOVE_broadcast, lent, OFFSET, count);
-        check(o, PL_MOVE_broadcast, data, 0, count, m->size, 0);
-        code |= rank_to_rank(m, o, lent, count);
-        code |= member_move(m, PL_MOVE_barrier, NULL, 0, 0);
+        code |= member_call(m, PL_COLL_OP_broadcast, buffer, OFFSET, count);
+        check(o, PL_COLL_OP_broadcast, data, 0, count, m->size, 0);
+        code |= rank_to_rank(m, o, buffer, count);
+        code |= member_call(m, PL_COLL_OP_barrier, NULL, 0, 0);
     }
     if (code != PL_OK)
         __atomic_add_fetch(&o->failed, 1, __ATOMIC_RELAXED);
-    pl_object_unref(lent);
+    pl_object_unref(buffer);
 }
 
 static void operations_hold(int kind, int ranks)
@@ -166,8 +171,8 @@ static void operations_hold(int kind, int ranks)
     members_run(kinds[kind], ranks, every_operation, o);
     is_int(o->failed, 0, "%d ranks of %s do everything%s%s", ranks, kinds[kind],
            members_error.code ? ": " : "", members_error.text);
-    for (int move = PL_MOVE_all_reduce; move < PL_MOVE_barrier; move++)
-        is_int(o->wrong[move], 0, "%s of %s gives what it should", pl_move_name(move),
+    for (int op = PL_COLL_OP_all_reduce; op < PL_COLL_OP_barrier; op++)
+        is_int(o->wrong[op], 0, "%s of %s gives what it should", pl_coll_op_name(op),
                kinds[kind]);
 }
 
@@ -193,14 +198,14 @@ static float one_of_many(int rank, uint64_t k)
     return (float)((k * 7919 + (uint64_t)rank * 104729) % 1000003) / 977;
 }
 
-static float many_expected(const member_t *m, pl_move_t move, uint64_t k)
+static float many_expected(const member_t *m, pl_coll_op_t op, uint64_t k)
 {
-    float value[MEMBERS_MOST];
+    float value[MEMBERS_MAX];
     uint64_t first, length;
     pl_chunk_of(MANY, m->size, 0, &first, &length);
-    if (move == PL_MOVE_broadcast)
+    if (op == PL_COLL_OP_broadcast)
         return one_of_many(0, k);
-    if (move == PL_MOVE_all_gather)
+    if (op == PL_COLL_OP_all_gather)
         return one_of_many((int)(k / length), k);
     for (int rank = 0; rank < m->size; rank++)
         value[rank] = one_of_many(rank, k);
@@ -209,23 +214,23 @@ static float many_expected(const member_t *m, pl_move_t move, uint64_t k)
 
 static void many_elements(member_t *m, void *user)
 {
-    static const pl_move_t moves[] = {PL_MOVE_all_reduce, PL_MOVE_reduce_scatter,
-                                      PL_MOVE_all_gather, PL_MOVE_broadcast};
+    static const pl_coll_op_t moves[] = {PL_COLL_OP_all_reduce, PL_COLL_OP_reduce_scatter,
+                                         PL_COLL_OP_all_gather, PL_COLL_OP_broadcast};
     int wrong = 0;
-    pl_lent_t *lent = member_lend(m, MANY * sizeof(float));
-    float *data = lent ? lent->data : NULL;
-    for (int move = 0; lent && move < 4; move++) {
+    pl_reg_buffer_t *buffer = member_alloc(m, MANY * sizeof(float));
+    float *data = buffer ? buffer->data : NULL;
+    for (int op = 0; buffer && op < 4; op++) {
         uint64_t first = 0, length = MANY;
         for (uint64_t k = 0; k < MANY; k++)
             data[k] = one_of_many(m->rank, k);
-        wrong += member_move(m, moves[move], lent, 0, MANY) != PL_OK;
-        if (moves[move] == PL_MOVE_reduce_scatter)
+        wrong += member_call(m, moves[op], buffer, 0, MANY) != PL_OK;
+        if (moves[op] == PL_COLL_OP_reduce_scatter)
             pl_chunk_of(MANY, m->size, m->rank, &first, &length);
         for (uint64_t k = first; k < first + length; k += 7)
-            wrong += data[k] != many_expected(m, moves[move], k);
+            wrong += data[k] != many_expected(m, moves[op], k);
     }
-    __atomic_add_fetch((int *)user, wrong + !lent, __ATOMIC_RELAXED);
-    pl_object_unref(lent);
+    __atomic_add_fetch((int *)user, wrong + !buffer, __ATOMIC_RELAXED);
+    pl_object_unref(buffer);
 }
 
 static void many_elements_travel_in_pieces(void)
@@ -240,37 +245,37 @@ static void many_elements_travel_in_pieces(void)
 
 /* ---- other types, other ends ---- */
 
-static int typed(member_t *m, pl_lent_t *lent, pl_dtype_t dtype, pl_reduction_t reduction,
-                 uint64_t count)
+static int typed(member_t *m, pl_reg_buffer_t *buffer, pl_dtype_t dtype,
+                 pl_reduction_t reduction, uint64_t count)
 {
-    pl_operation_t op = {.memory = lent,
-                         .want = {.move = PL_MOVE_all_reduce,
-                                  .dtype = dtype,
-                                  .reduction = reduction,
-                                  .memory = lent->number,
-                                  .count = count}};
-    return member_do(m, &op);
+    pl_coll_request_t req = {.memory = buffer,
+                             .desc = {.op = PL_COLL_OP_all_reduce,
+                                      .dtype = dtype,
+                                      .reduction = reduction,
+                                      .memory = buffer->number,
+                                      .count = count}};
+    return member_do(m, &req);
 }
 
 static void other_types(member_t *m, void *user)
 {
     enum { N = 777 };
     int wrong = 0;
-    pl_lent_t *lent = member_lend(m, N * 8);
-    double *wide = lent->data;
-    int64_t *whole = lent->data;
+    pl_reg_buffer_t *buffer = member_alloc(m, N * 8);
+    double *wide = buffer->data;
+    int64_t *whole = buffer->data;
     for (int k = 0; k < N; k++)
         wide[k] = 0.5 + m->rank;
-    typed(m, lent, PL_F64, PL_REDUCE_SUM, N);
+    typed(m, buffer, PL_F64, PL_REDUCE_SUM, N);
     for (int k = 0; k < N; k++)
         wrong += wide[k] != 0.5 + 1.5 + 2.5;
     for (int k = 0; k < N; k++)
         whole[k] = (INT64_C(1) << 60) + m->rank * (k - 5);
-    typed(m, lent, PL_I64, PL_REDUCE_MAX, N);
+    typed(m, buffer, PL_I64, PL_REDUCE_MAX, N);
     for (int k = 0; k < N; k++)
         wrong += whole[k] != (INT64_C(1) << 60) + (k > 5 ? 2 * (k - 5) : 0);
     __atomic_add_fetch((int *)user, wrong, __ATOMIC_RELAXED);
-    pl_object_unref(lent);
+    pl_object_unref(buffer);
 }
 
 static void other_types_are_reduced_too(void)
@@ -285,10 +290,10 @@ static void other_types_are_reduced_too(void)
 static void halves(member_t *m, void *user)
 {
     (void)user;
-    pl_lent_t *lent = member_lend(m, 64);
-    if (lent)
-        typed(m, lent, PL_BF16, PL_REDUCE_SUM, 4);
-    pl_object_unref(lent);
+    pl_reg_buffer_t *buffer = member_alloc(m, 64);
+    if (buffer)
+        typed(m, buffer, PL_BF16, PL_REDUCE_SUM, 4);
+    pl_object_unref(buffer);
 }
 
 static void what_cannot_be_reduced_is_refused(void)
@@ -303,10 +308,10 @@ static void what_cannot_be_reduced_is_refused(void)
 static void unlike(member_t *m, void *user)
 {
     (void)user;
-    pl_lent_t *lent = member_lend(m, 80000);
-    if (lent)
-        member_move(m, PL_MOVE_all_reduce, lent, 0, 1000 + (uint64_t)m->rank * 10);
-    pl_object_unref(lent);
+    pl_reg_buffer_t *buffer = member_alloc(m, 80000);
+    if (buffer)
+        member_call(m, PL_COLL_OP_all_reduce, buffer, 0, 1000 + (uint64_t)m->rank * 10);
+    pl_object_unref(buffer);
 }
 
 static void ranks_that_do_not_do_the_same_are_told(void)
@@ -324,21 +329,25 @@ static void ranks_that_do_not_do_the_same_are_told(void)
 static const pl_device_memory_t elsewhere = {.kind = "cuda"};
 
 typedef struct refused {
-    pl_want_t want;
+    pl_coll_desc_t desc;
     bool is_device;
     const char *why;
 } refused_t;
 
 static const refused_t refusals[] = {
-    {{.move = PL_MOVE_all_to_all, .count = 7}, false, "all_to_all of 7 .* a multiple of"},
-    {{.move = PL_MOVE_all_to_all, .count = 9000}, false, "does not fit lent memory"},
-    {{.move = PL_MOVE_all_gather, .count = 99, .step = 24},
+    {{.op = PL_COLL_OP_all_to_all, .count = 7},
+     false,
+     "all_to_all of 7 .* a multiple of"},
+    {{.op = PL_COLL_OP_all_to_all, .count = 9000},
+     false,
+     "does not fit registered buffer"},
+    {{.op = PL_COLL_OP_all_gather, .count = 99, .step = 24},
      false,
      "all_gather by chunks of multiples of 24 elements: .* multiple of 16"},
-    {{.move = PL_MOVE_send, .count = 4, .root = 5, .to = 1}, false, "send from rank 5"},
-    {{.move = PL_MOVE_send, .count = 4, .root = 1, .to = 5}, false, "rank 1 to rank 5"},
-    {{.move = PL_MOVE_send, .count = 4, .root = 1, .to = 1}, false, "rank 1 to rank 1"},
-    {{.move = PL_MOVE_all_reduce, .count = 4},
+    {{.op = PL_COLL_OP_send, .count = 4, .root = 5, .to = 1}, false, "send from rank 5"},
+    {{.op = PL_COLL_OP_send, .count = 4, .root = 1, .to = 5}, false, "rank 1 to rank 5"},
+    {{.op = PL_COLL_OP_send, .count = 4, .root = 1, .to = 1}, false, "rank 1 to rank 1"},
+    {{.op = PL_COLL_OP_all_reduce, .count = 4},
      true,
      "all_reduce of memory of a device of kind \"cuda\": .* moves memory of the host"},
 };
@@ -346,14 +355,14 @@ static const refused_t refusals[] = {
 static void refused(member_t *m, void *user)
 {
     const refused_t *r = user;
-    pl_lent_t device = {.bytes = 4096, .device = &elsewhere};
-    pl_lent_t *lent = member_lend(m, 4096);
-    pl_operation_t op = {.memory = r->is_device ? &device : lent, .want = r->want};
-    op.want.dtype = PL_F32;
-    op.want.is_device = r->is_device;
-    if (lent)
-        member_do(m, &op);
-    pl_object_unref(lent);
+    pl_reg_buffer_t device = {.bytes = 4096, .device = &elsewhere};
+    pl_reg_buffer_t *buffer = member_alloc(m, 4096);
+    pl_coll_request_t req = {.memory = r->is_device ? &device : buffer, .desc = r->desc};
+    req.desc.dtype = PL_F32;
+    req.desc.is_device = r->is_device;
+    if (buffer)
+        member_do(m, &req);
+    pl_object_unref(buffer);
 }
 
 static void what_no_collective_can_do_is_refused(void)
@@ -373,10 +382,10 @@ static void reduce_for_ever(member_t *m, void *user)
 {
     (void)user;
     enum { N = 1 << 18 };
-    pl_lent_t *lent = member_lend(m, N * sizeof(float));
-    while (lent && member_move(m, PL_MOVE_all_reduce, lent, 0, N) == PL_OK)
+    pl_reg_buffer_t *buffer = member_alloc(m, N * sizeof(float));
+    while (buffer && member_call(m, PL_COLL_OP_all_reduce, buffer, 0, N) == PL_OK)
         continue;
-    pl_object_unref(lent);
+    pl_object_unref(buffer);
 }
 
 /* The same from rank to rank. */
@@ -384,11 +393,11 @@ static void exchange_for_ever(member_t *m, void *user)
 {
     (void)user;
     enum { N = 3 << 16 };
-    pl_lent_t *lent = member_lend(m, (1 << 18) * sizeof(float));
-    while (lent && member_move(m, PL_MOVE_all_to_all, lent, 0, N) == PL_OK
-           && sent(m, lent, 0, N) == PL_OK)
+    pl_reg_buffer_t *buffer = member_alloc(m, (1 << 18) * sizeof(float));
+    while (buffer && member_call(m, PL_COLL_OP_all_to_all, buffer, 0, N) == PL_OK
+           && sent(m, buffer, 0, N) == PL_OK)
         continue;
-    pl_object_unref(lent);
+    pl_object_unref(buffer);
 }
 
 /* Five operations; then it stops, and goes on when it is let. */
@@ -396,20 +405,20 @@ static void reduce_and_stop(member_t *m, void *user)
 {
     (void)user;
     enum { N = 1 << 18 };
-    pl_lent_t *lent = member_lend(m, N * sizeof(float));
-    for (int k = 0; lent && k < 5; k++)
-        member_move(m, PL_MOVE_all_reduce, lent, 0, N);
+    pl_reg_buffer_t *buffer = member_alloc(m, N * sizeof(float));
+    for (int k = 0; buffer && k < 5; k++)
+        member_call(m, PL_COLL_OP_all_reduce, buffer, 0, N);
     raise(SIGSTOP);
-    if (lent)
-        member_move(m, PL_MOVE_all_reduce, lent, 0, N);
-    pl_object_unref(lent);
+    if (buffer)
+        member_call(m, PL_COLL_OP_all_reduce, buffer, 0, N);
+    pl_object_unref(buffer);
 }
 
 /* This process is rank 0, the others are processes, the last of which runs the script. */
 typedef struct fleet {
     member_t own;
     rank_process_t other[2];
-    pl_lent_t *lent;
+    pl_reg_buffer_t *buffer;
 } fleet_t;
 
 enum { FLEET = 3, FLEET_ELEMENTS = 1 << 18 };
@@ -424,13 +433,13 @@ static void fleet_open(fleet_t *f, const char *kind, const char *script, const c
     }
     for (int k = 0; k < FLEET - 1; k++)
         rank_tell(&f->other[k], address, FLEET);
-    is_int(member_join(&f->own, 0, FLEET, address), PL_OK, "processes meet by %s", kind);
-    f->lent = member_lend(&f->own, FLEET_ELEMENTS * sizeof(float));
+    is_int(member_join(&f->own, 0, FLEET, address), PL_OK, "processes join by %s", kind);
+    f->buffer = member_alloc(&f->own, FLEET_ELEMENTS * sizeof(float));
 }
 
 static void fleet_close(fleet_t *f)
 {
-    pl_object_unref(f->lent);
+    pl_object_unref(f->buffer);
     member_close(&f->own);
     for (int k = 0; k < FLEET - 1; k++)
         rank_end(&f->other[k]);
@@ -440,7 +449,7 @@ static int fleet_reduce(fleet_t *f, int times)
 {
     int code = PL_OK;
     for (int k = 0; k < times && code == PL_OK; k++)
-        code = member_move(&f->own, PL_MOVE_all_reduce, f->lent, 0, FLEET_ELEMENTS);
+        code = member_call(&f->own, PL_COLL_OP_all_reduce, f->buffer, 0, FLEET_ELEMENTS);
     return code;
 }
 
@@ -469,9 +478,9 @@ static void a_rank_that_is_killed_between_two_is_named(void)
         fleet_open(&f, kinds[kind], "exchange_for_ever", "exchange_for_ever");
         int code = PL_OK;
         for (int k = 0; k < 100000 && code == PL_OK; k++) {
-            code = member_move(m, PL_MOVE_all_to_all, f.lent, 0, 3 << 16);
+            code = member_call(m, PL_COLL_OP_all_to_all, f.buffer, 0, 3 << 16);
             if (code == PL_OK)
-                code = sent(m, f.lent, 0, 3 << 16);
+                code = sent(m, f.buffer, 0, 3 << 16);
             if (k == 5)
                 kill(f.other[0].pid, SIGKILL);
         }
@@ -487,20 +496,20 @@ static void a_rank_that_is_stopped_is_known_not_to_have_come(void)
     for (int kind = 0; kind < KINDS; kind++) {
         fleet_t f;
         fleet_open(&f, kinds[kind], "reduce_for_ever", "reduce_and_stop");
-        pl_operation_t op = {.want = {.move = PL_MOVE_all_reduce,
-                                      .dtype = PL_F32,
-                                      .count = FLEET_ELEMENTS},
-                             .memory = f.lent};
+        pl_coll_request_t req = {.desc = {.op = PL_COLL_OP_all_reduce,
+                                          .dtype = PL_F32,
+                                          .count = FLEET_ELEMENTS},
+                                 .memory = f.buffer};
         int code = fleet_reduce(&f, 5);
         if (code == PL_OK)
-            code = member_begin(&f.own, &op);
+            code = member_begin(&f.own, &req);
         if (code == PL_OK)
             code = member_wait(&f.own, 100);
         is_int(code, PL_ETIMEOUT, "%s does not end while one is stopped", kinds[kind]);
         ok(f.own.arrived[0] && f.own.arrived[1] && !f.own.arrived[2],
            "it is known which");
-        f.own.ops->give_up(f.own.component.self,
-                           &(pl_error_t){PL_ETIMEOUT, "", "too slow"});
+        f.own.ops->abort(f.own.component.self,
+                         &(pl_error_t){PL_ETIMEOUT, "", "too slow"});
         ok(f.own.done && f.own.err.code == PL_ETIMEOUT, "an abort ends it");
         like(rank_line(&f.other[0]), "PL_EPEER rank 0 aborted: too slow",
              "on the others, too");
@@ -590,11 +599,11 @@ static void strangers_are_not_listened_to(void)
         is_int(connected, STRANGERS, "strangers connect to %s, say anything or nothing",
                kinds[kind]);
         rank_tell(&other, address, 2);
-        is_int(member_join(&own, 0, 2, address), PL_OK, "the ranks meet all the same");
-        pl_lent_t *lent = member_lend(&own, 4 << 18);
-        is_int(member_move(&own, PL_MOVE_all_reduce, lent, 0, 1 << 18), PL_OK,
+        is_int(member_join(&own, 0, 2, address), PL_OK, "the ranks join nevertheless");
+        pl_reg_buffer_t *buffer = member_alloc(&own, 4 << 18);
+        is_int(member_call(&own, PL_COLL_OP_all_reduce, buffer, 0, 1 << 18), PL_OK,
                "and work");
-        pl_object_unref(lent);
+        pl_object_unref(buffer);
         member_close(&own);
         rank_end(&other);
         for (int k = 0; k < STRANGERS; k++)
@@ -604,18 +613,18 @@ static void strangers_are_not_listened_to(void)
 
 /* ---- memory ---- */
 
-static void meet_and_reduce(member_t *m, void *user)
+static void join_and_reduce(member_t *m, void *user)
 {
     (void)user;
-    pl_lent_t *lent = member_lend(m, 1000);
-    if (lent)
-        member_move(m, PL_MOVE_all_reduce, lent, 0, 100);
-    pl_object_unref(lent);
+    pl_reg_buffer_t *buffer = member_alloc(m, 1000);
+    if (buffer)
+        member_call(m, PL_COLL_OP_all_reduce, buffer, 0, 100);
+    pl_object_unref(buffer);
 }
 
 static int ranks_work(void *user)
 {
-    members_run(user, 2, meet_and_reduce, NULL);
+    members_run(user, 2, join_and_reduce, NULL);
     return members_error.code;
 }
 
@@ -637,41 +646,42 @@ static void nothing_stays_open(void)
 {
     const int before = descriptors();
     for (int kind = 0; kind < KINDS; kind++)
-        members_run(kinds[kind], 3, meet_and_reduce, NULL);
+        members_run(kinds[kind], 3, join_and_reduce, NULL);
     is_int(descriptors(), before, "of descriptors");
 }
 
 /* ---- many ranks ---- */
 
-enum { CROWD = MEMBERS_MOST };
+enum { CROWD = MEMBERS_MAX };
 
-static bool has_descriptors(int most)
+static bool has_descriptors(int max)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < (rlim_t)most) {
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < (rlim_t)max) {
         limit.rlim_cur = limit.rlim_max;
         setrlimit(RLIMIT_NOFILE, &limit);
     }
-    return limit.rlim_cur >= (rlim_t)most;
+    return limit.rlim_cur >= (rlim_t)max;
 }
 
 /* Everything that the others send lies unread in rank 0 when it begins. */
-static void lend_when_all_others_have(member_t *m, void *user)
+static void allocate_when_all_others_have(member_t *m, void *user)
 {
     pthread_barrier_t *others_have = user;
-    pl_operation_t op = {.want = {.move = PL_MOVE_lend_memory, .count = sizeof(float)}};
-    int code = m->rank ? member_begin(m, &op) : PL_OK;
+    pl_coll_request_t req = {
+        .desc = {.op = PL_COLL_OP_alloc_buffer, .count = sizeof(float)}};
+    int code = m->rank ? member_begin(m, &req) : PL_OK;
     pthread_barrier_wait(others_have);
     if (m->rank == 0)
-        code = member_begin(m, &op);
+        code = member_begin(m, &req);
     if (code == PL_OK)
         code = member_wait(m, 60000);
     if (code == PL_OK)
-        *(float *)op.memory->data = 1;
-    if (code == PL_OK && member_move(m, PL_MOVE_all_reduce, op.memory, 0, 1) == PL_OK
-        && *(float *)op.memory->data != (float)m->size)
-        pl_fail(&m->err, PL_EBUG, "%g of %d", *(float *)op.memory->data, m->size);
-    pl_object_unref(op.memory);
+        *(float *)req.memory->data = 1;
+    if (code == PL_OK && member_call(m, PL_COLL_OP_all_reduce, req.memory, 0, 1) == PL_OK
+        && *(float *)req.memory->data != (float)m->size)
+        pl_fail(&m->err, PL_EBUG, "%g of %d", *(float *)req.memory->data, m->size);
+    pl_object_unref(req.memory);
 }
 
 static void a_rank_reads_what_all_others_have_sent(void)
@@ -684,7 +694,7 @@ static void a_rank_reads_what_all_others_have_sent(void)
     }
     pthread_barrier_init(&others_have, NULL, CROWD);
     for (int kind = 0; kind < 3; kind++) {
-        members_run(of_many[kind], CROWD, lend_when_all_others_have, &others_have);
+        members_run(of_many[kind], CROWD, allocate_when_all_others_have, &others_have);
         is_int(members_error.code, PL_OK, "%d ranks of %s lend memory and add up: %s",
                CROWD, of_many[kind], members_error.text);
     }
@@ -723,20 +733,20 @@ static void reduce_in_a_crowd(member_t *m, void *user)
 {
     crowd_t *crowd = user;
     keep_to_one();
-    pl_lent_t *lent = member_lend(m, sizeof(float));
-    float none, *sum = lent ? lent->data : &none;
+    pl_reg_buffer_t *buffer = member_alloc(m, sizeof(float));
+    float none, *sum = buffer ? buffer->data : &none;
     pthread_barrier_wait(&crowd->ready);
     const int64_t before = own_time(), until = pl_now() + PL_SECOND;
-    int code = lent ? PL_OK : PL_ENOMEM, count = 0;
+    int code = buffer ? PL_OK : PL_ENOMEM, count = 0;
     for (*sum = 0; code == PL_OK && *sum == 0; count++) {
         *sum = m->rank == 0 && pl_now() > until;
-        code = member_move(m, PL_MOVE_all_reduce, lent, 0, 1);
+        code = member_call(m, PL_COLL_OP_all_reduce, buffer, 0, 1);
     }
     __atomic_add_fetch(&crowd->of_ranks, own_time() - before, __ATOMIC_RELAXED);
     __atomic_store_n(&crowd->over, true, __ATOMIC_RELEASE);
     if (m->rank == 0)
         crowd->reductions = code == PL_OK ? count : -1;
-    pl_object_unref(lent);
+    pl_object_unref(buffer);
 }
 
 static void *compute_in_a_crowd(void *user)
@@ -806,21 +816,21 @@ static void log_hear(pl_log_level_t level, int rank, const char *actor, const ch
 static void what_is_chosen_is_said(void)
 {
     pl_log_hook(log_hear, PL_LOG_INFO, NULL);
-    members_run("\"best\"", 3, meet_and_reduce, NULL);
+    members_run("\"best\"", 3, join_and_reduce, NULL);
     is_text(taken, "shm moves the data of the 3 ranks", "one machine");
-    members_run("\"best\"@012", 3, meet_and_reduce, NULL);
+    members_run("\"best\"@012", 3, join_and_reduce, NULL);
     is_text(taken, "tcp moves the data of the 3 ranks", "as many as ranks");
-    members_run("\"best\"@011", 3, meet_and_reduce, NULL);
+    members_run("\"best\"@011", 3, join_and_reduce, NULL);
     is_text(taken,
             "tcp between 2 machines, with shm on each, moves the data of the 3 ranks",
             "two, one with two ranks");
     *taken = '\0';
-    members_run("\"best\"", 1, meet_and_reduce, NULL);
+    members_run("\"best\"", 1, join_and_reduce, NULL);
     is_text(taken, "", "nothing of one rank, which has nobody to exchange with");
     pl_log_hook(NULL, PL_LOG_INFO, NULL);
 }
 
-static void ranks_of_several_machines_meet_over_tcp(void)
+static void ranks_of_several_machines_join_over_tcp(void)
 {
     int code;
     char text[PL_ERROR_TEXT];
@@ -858,6 +868,6 @@ int main(int argc, char **argv)
     run(a_rank_reads_what_all_others_have_sent);
     run(who_computes_beside_ranks_has_its_share);
     run(what_is_chosen_is_said);
-    run(ranks_of_several_machines_meet_over_tcp);
+    run(ranks_of_several_machines_join_over_tcp);
     return tap_done();
 }

@@ -21,12 +21,12 @@
 #define LONG "\"max_epochs\": 100000"
 
 /* What a test's run is told, at which step, and what was answered. */
-typedef struct told {
+typedef struct reported {
     char command[16];
     pl_error_t error;
     uint64_t global_step;
     char checkpoint[512];
-} told_t;
+} reported_t;
 
 typedef struct scene {
     bool computes;                          /* in float32, as files have it: on the cpu */
@@ -34,7 +34,7 @@ typedef struct scene {
     void (*act)(rig_t *rig);
     bool acted;
     int answers;
-    told_t told[8];
+    reported_t reported[8];
     int wanted;
     uint64_t seen;                                     /* the newest step that was told */
 } scene_t;
@@ -46,11 +46,11 @@ static void on_command(pl_trainer_t *trainer, const pl_command_result_t *result,
     (void)trainer;
     if (scene->answers == 8)
         return;
-    told_t *told = &scene->told[scene->answers++];
-    snprintf(told->command, sizeof told->command, "%s", result->command);
-    snprintf(told->checkpoint, sizeof told->checkpoint, "%s", result->checkpoint);
-    told->error = result->error;
-    told->global_step = result->global_step;
+    reported_t *reported = &scene->reported[scene->answers++];
+    snprintf(reported->command, sizeof reported->command, "%s", result->command);
+    snprintf(reported->checkpoint, sizeof reported->checkpoint, "%s", result->checkpoint);
+    reported->error = result->error;
+    reported->global_step = result->global_step;
 }
 
 static void on_progress(rig_t *rig, const pl_progress_t *progress)
@@ -143,11 +143,11 @@ static rig_t *run_of(const where_t *where, scene_t *scene, const char *more)
     return rig_make(&spec);
 }
 
-static void is_answered_well(const scene_t *scene, int k, const char *command)
+static void is_answered_ok(const scene_t *scene, int k, const char *command)
 {
-    const told_t *told = &scene->told[k];
-    is_text(told->command, command, "the answer is that to %s", command);
-    is_int(told->error.code, PL_OK, "which was carried out %s", told->error.text);
+    const reported_t *reported = &scene->reported[k];
+    is_text(reported->command, command, "the answer is that to %s", command);
+    is_int(reported->error.code, PL_OK, "which was carried out %s", reported->error.text);
 }
 
 static double processor_time(void)
@@ -183,8 +183,8 @@ static void nothing_is_done_for_a_while(rig_t *rig)
         event_base_loop(rig_base(rig), EVLOOP_ONCE);
     const double spent = processor_time() - before;
     ok(spent < 0.25, "nothing computes meanwhile (%.3f s of 0.5)", spent);
-    ok(scene->seen <= scene->told[0].global_step && rig_done(rig) == 0,
-       "no step is made after step %d", (int)scene->told[0].global_step);
+    ok(scene->seen <= scene->reported[0].global_step && rig_done(rig) == 0,
+       "no step is made after step %d", (int)scene->reported[0].global_step);
 }
 
 static void a_pause_holds_the_run_between_two_steps(void)
@@ -195,15 +195,16 @@ static void a_pause_holds_the_run_between_two_steps(void)
               *other = run_of(&everywhere[k], &none, SHORT);
         rig_begin(rig);
         ok(answered(rig, 1), "it pauses: %s", everywhere[k].what);
-        is_answered_well(&scene, 0, "pause");
+        is_answered_ok(&scene, 0, "pause");
         nothing_is_done_for_a_while(rig);
         ok(told_to_go_on(rig) == PL_OK, "it is to go on");
         const rig_result_t *result = rig_wait(rig);
         is_text(result->status, "ok", "it ends: %s", result->error.text);
         is_int(result->global_step, 40, "with all its steps");
         is_int(scene.answers, 2, "both are answered");
-        is_answered_well(&scene, 1, "continue");
-        is_int(scene.told[1].global_step, scene.told[0].global_step, "at the same step");
+        is_answered_ok(&scene, 1, "continue");
+        is_int(scene.reported[1].global_step, scene.reported[0].global_step,
+               "at the same step");
         ok(rig_same_bits(result, rig_fit(other)), "the bits are those of a run without");
         rig_free(&rig);
         rig_free(&other);
@@ -233,12 +234,12 @@ static void either_may_be_asked_for_twice(void)
     answered(rig, 1);
     told_to_pause(rig);
     ok(answered(rig, 2), "a second pause is answered");
-    is_answered_well(&scene, 1, "pause");
+    is_answered_ok(&scene, 1, "pause");
     told_to_go_on(rig);
     told_to_go_on(rig);
     is_text(rig_wait(rig)->status, "ok", "the run ends");
     is_int(scene.answers, 4, "all are answered");
-    is_answered_well(&scene, 2, "continue");
+    is_answered_ok(&scene, 2, "continue");
     rig_free(&rig);
 }
 
@@ -251,8 +252,8 @@ static void a_run_may_be_paused_before_its_first_step(void)
         is_int(told_to_pause(rig), PL_OK, "a pause is taken while it starts: %s",
                everywhere[k].what);
         ok(answered(rig, 1), "and answered");
-        is_answered_well(&scene, 0, "pause");
-        is_int(scene.told[0].global_step, 0, "before the first step");
+        is_answered_ok(&scene, 0, "pause");
+        is_int(scene.reported[0].global_step, 0, "before the first step");
         told_to_go_on(rig);
         is_int(rig_wait(rig)->global_step, 10, "then it is trained");
         rig_free(&rig);
@@ -271,7 +272,7 @@ static void a_paused_run_can_be_stopped(void)
         const rig_result_t *result = rig_wait(rig);
         is_text(result->status, "stopped", "ends it: %s", result->error.text);
         is_text(result->reason, "enough", "with the reason");
-        is_int(result->global_step, scene.told[0].global_step, "where it was");
+        is_int(result->global_step, scene.reported[0].global_step, "where it was");
         rig_free(&rig);
     }
 }
@@ -298,16 +299,18 @@ static void a_paused_run_is_saved_where_it_is(void)
         ok(answered(rig, 2), "both are answered: %s", everywhere[k].what);
         told_to_save(rig);
         ok(answered(rig, 3), "and another save");
-        is_answered_well(&scene, 2, "save");
-        is_int(scene.told[2].global_step, scene.told[0].global_step, "of the same step");
-        is_text(scene.told[1].checkpoint, scene.told[2].checkpoint, "by the same name");
+        is_answered_ok(&scene, 2, "save");
+        is_int(scene.reported[2].global_step, scene.reported[0].global_step,
+               "of the same step");
+        is_text(scene.reported[1].checkpoint, scene.reported[2].checkpoint,
+                "by the same name");
         told_to_go_on(rig);
         is_text(rig_wait(rig)->status, "ok", "it goes on to its end");
         rig_free(&rig);
     }
 }
 
-static void told_as(rig_t *rig, const char *name)
+static void reported_as(rig_t *rig, const char *name)
 {
     is_int(pl_trainer_save_as(rig_trainer(rig), name, on_command, rig_user(rig),
                               &rig_error),
@@ -316,8 +319,8 @@ static void told_as(rig_t *rig, const char *name)
 
 static void save_as_newest(rig_t *rig)
 {
-    told_as(rig, "newest");
-    told_as(rig, "other.1_-");
+    reported_as(rig, "newest");
+    reported_as(rig, "other.1_-");
 }
 
 /* Whether the run has so many checkpoints that begin so. */
@@ -341,20 +344,23 @@ static void what_has_a_name_takes_the_place_of_what_had_it(void)
         rig_t *rig = run_of(&everywhere[k], &scene, SHORT);
         rig_begin(rig);
         ok(answered(rig, 2), "both are answered: %s", everywhere[k].what);
-        is_answered_well(&scene, 0, "save");
-        like(scene.told[0].checkpoint, "/checkpoints/asked-newest$", "by its name");
-        like(scene.told[1].checkpoint, "/checkpoints/asked-other.1_-$", "each");
+        is_answered_ok(&scene, 0, "save");
+        like(scene.reported[0].checkpoint, "/checkpoints/asked-newest$", "by its name");
+        like(scene.reported[1].checkpoint, "/checkpoints/asked-other.1_-$", "each");
         told_to_pause(rig);
         ok(answered(rig, 3), "later");
-        told_as(rig, "newest");
+        reported_as(rig, "newest");
         ok(answered(rig, 4), "it is saved so again");
-        is_text(scene.told[3].checkpoint, scene.told[0].checkpoint, "at the same place");
-        ok(scene.told[3].global_step >= scene.told[0].global_step, "as it is by then");
+        is_text(scene.reported[3].checkpoint, scene.reported[0].checkpoint,
+                "at the same place");
+        ok(scene.reported[3].global_step >= scene.reported[0].global_step,
+           "as it is by then");
         char manifest[560];
-        snprintf(manifest, sizeof manifest, "%s/manifest.json", scene.told[3].checkpoint);
+        snprintf(manifest, sizeof manifest, "%s/manifest.json",
+                 scene.reported[3].checkpoint);
         json_t *saved = json_load_file(manifest, 0, NULL);
         is_int(json_integer_value(json_object_get(saved, "global_step")),
-               scene.told[3].global_step, "which is what lies there");
+               scene.reported[3].global_step, "which is what lies there");
         json_decref(saved);
         told_to_go_on(rig);
         const rig_result_t *result = rig_wait(rig);
@@ -379,7 +385,7 @@ static void save_by_no_name(rig_t *rig)
         like(rig_error.text, "cannot be the name of a checkpoint: use 1 to 64 letters",
              "and the error says what is");
     }
-    told_as(rig, long_name + 1);
+    reported_as(rig, long_name + 1);
 }
 
 static void a_name_is_that_of_a_folder(void)
@@ -387,7 +393,7 @@ static void a_name_is_that_of_a_folder(void)
     scene_t scene = {.at = 3, .act = save_by_no_name};
     rig_t *rig = run_of(&everywhere[0], &scene, SHORT);
     is_text(rig_fit(rig)->status, "ok", "a run that was to be saved by no name");
-    is_answered_well(&scene, 0, "save");
+    is_answered_ok(&scene, 0, "save");
     rig_free(&rig);
 }
 
@@ -397,8 +403,8 @@ static void what_keeps_no_checkpoints_says_so(void)
     rig_t *rig = run_of(&everywhere[0], &scene,
                         SHORT ", \"enable_checkpointing\": false");
     is_text(rig_fit(rig)->status, "ok", "a run without");
-    is_int(scene.told[0].error.code, PL_ESTATE, "refuses to save");
-    like(scene.told[0].error.text, "enable_checkpointing", "and says why");
+    is_int(scene.reported[0].error.code, PL_ESTATE, "refuses to save");
+    like(scene.reported[0].error.text, "enable_checkpointing", "and says why");
     rig_free(&rig);
 }
 
@@ -428,8 +434,8 @@ static void the_next_step_is_made_at_the_rate_that_is_set(void)
         scene_t scene = {.at = 3, .act = rate_it};
         rig_t *rig = run_of(&everywhere[k], &scene, LOGGED);
         const rig_result_t *result = rig_fit(rig);
-        is_answered_well(&scene, 0, "set_lr");
-        const uint64_t step = scene.told[0].global_step;
+        is_answered_ok(&scene, 0, "set_lr");
+        const uint64_t step = scene.reported[0].global_step;
         is_near(rate_after(result, step - 1), 0.1, 1e-12, "as it was up to step %d: %s",
                 (int)step, everywhere[k].what);
         is_near(rate_after(result, step), 0.25, 1e-12, "then as it was set");
@@ -449,7 +455,7 @@ static void a_factor_takes_the_place_of_the_one_before(void)
     rig_t *rig = run_of(&everywhere[0], &scene, LOGGED);
     const rig_result_t *result = rig_fit(rig);
     is_int(scene.answers, 2, "both are carried out");
-    is_near(rate_after(result, scene.told[1].global_step), 0.05, 1e-12,
+    is_near(rate_after(result, scene.reported[1].global_step), 0.05, 1e-12,
             "the last counts");
     rig_free(&rig);
 }
@@ -460,7 +466,7 @@ static void a_schedule_goes_on_in_proportion(void)
     rig_t *rig = rig_new(.script = SLOW, .trainer = LOGGED, .user = &scene,
                          .scheduler = HALVES, .on_progress = on_progress);
     const rig_result_t *result = rig_fit(rig);
-    const uint64_t step = scene.told[0].global_step;
+    const uint64_t step = scene.reported[0].global_step;
     is_near(rate_after(result, step), 0.25, 1e-12, "the rate is as it was set");
     const double last = rig_series(result, "lr-sgd").value[29];
     ok(last < 0.25 && last > 0, "and falls on: %g", last);
@@ -482,10 +488,10 @@ static void a_checkpoint_is_made_on_request_and_has_the_rate_that_was_set(void)
         rig_result_t *whole = rig_keep(rig_fit(rig));
         is_text(whole->status, "ok", "the run ends: %s", everywhere[k].what);
         is_int(scene.answers, 2, "both are answered");
-        is_answered_well(&scene, 1, "save");
-        like(scene.told[1].checkpoint, "/checkpoints/asked-step=[0-9]+$",
+        is_answered_ok(&scene, 1, "save");
+        like(scene.reported[1].checkpoint, "/checkpoints/asked-step=[0-9]+$",
              "with its place");
-        ok(rig_begin_again(rig, scene.told[1].checkpoint), "from there: %s",
+        ok(rig_begin_again(rig, scene.reported[1].checkpoint), "from there: %s",
            rig_error.text);
         const rig_result_t *rest = rig_wait(rig);
         is_text(rest->status, "ok", "a run goes on: %s", rest->error.text);
@@ -510,9 +516,9 @@ static void rates_that_are_none_are_refused(void)
     is_int(told_lr(rig, NAN), PL_EINVAL, "no number");
     is_int(told_lr(rig, INFINITY), PL_EINVAL, "no finite one");
     is_text(rig_wait(rig)->status, "ok", "the run ends");
-    is_int(scene.told[0].error.code, PL_EINVAL, "an optimizer that is not there");
-    like(scene.told[0].error.text, "nobody", "is named");
-    is_int(rig_heard(), 0, "and the log does not say that it was set");
+    is_int(scene.reported[0].error.code, PL_EINVAL, "an optimizer that is not there");
+    like(scene.reported[0].error.text, "nobody", "is named");
+    is_int(rig_lines_received(), 0, "and the log does not say that it was set");
     rig_listen(NULL);
     rig_free(&rig);
 }

@@ -1,5 +1,5 @@
 /* connectors.c - tests of actors/connectors/data.c and what it is made of: reader.c,
- * sources.c, feed.c, order.c, batch_pool.c */
+ * data_loaders.c, prefetch_queue.c, sampler.c, batch_pool.c */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "scarce.h"
 #include "tap.h"
 
-#define MOST 4096                                           /* samples a test looks at */
+#define MAX 4096                                            /* samples a test looks at */
 
 static pl_address_t data;
 static asked_t life;
@@ -42,15 +42,15 @@ static asked_t *open_data(pl_stage_t stage)
     return open_partition(stage, 0, 1);
 }
 
-/* Starts, opens for a fit and leaves the layout with the caller. */
-static pl_layout_t start_open(const char *section)
+/* Starts, opens for a fit and leaves the signature with the caller. */
+static pl_batch_signature_t start_open(const char *section)
 {
-    pl_layout_t layout = {.object = {0}};
+    pl_batch_signature_t signature = {.object = {0}};
     start(section);
     asked_t *opened = open_data(PL_TRAIN);
     if (opened->object)
-        layout = *(pl_layout_t *)opened->object;
-    return layout;
+        signature = *(pl_batch_signature_t *)opened->object;
+    return signature;
 }
 
 static asked_t *begin(pl_stage_t stage, uint32_t epoch)
@@ -75,8 +75,8 @@ static void ask_fetch(asked_t *asked)
 
 typedef struct pass {
     int batches, samples;
-    int size[MOST];                                         /* of each batch */
-    int64_t x[MOST], noise[MOST];                           /* of each sample */
+    int size[MAX];                                          /* of each batch */
+    int64_t x[MAX], noise[MAX];                             /* of each sample */
     bool stage_is_right, aligned, numbered;
 } pass_t;
 
@@ -97,7 +97,7 @@ static void pass_add(pass_t *pass, pl_stage_t stage, const asked_t *fetched)
 }
 
 /* Fetches up to the end of a pass that has begun; from malloc(). */
-static pass_t *pass_rest(pl_stage_t stage)
+static pass_t *iter_idle(pl_stage_t stage)
 {
     pass_t *pass = calloc(1, sizeof *pass);
     pass->stage_is_right = pass->aligned = pass->numbered = true;
@@ -109,7 +109,7 @@ static pass_t *pass_rest(pl_stage_t stage)
 static pass_t *pass_of(pl_stage_t stage, uint32_t epoch)
 {
     begin(stage, epoch);
-    return pass_rest(stage);
+    return iter_idle(stage);
 }
 
 static bool passes_equal(const pass_t *a, const pass_t *b)
@@ -121,9 +121,9 @@ static bool passes_equal(const pass_t *a, const pass_t *b)
 }
 
 /* How often each of [0, samples) came, as one number: -1 when not all as often. */
-static int times_each(const pass_t *a, const pass_t *b, int samples)
+static int count_per_sample(const pass_t *a, const pass_t *b, int samples)
 {
-    int seen[MOST] = {0};
+    int seen[MAX] = {0};
     for (int k = 0; k < a->samples; k++)
         seen[a->x[k]]++;
     for (int k = 0; b && k < b->samples; k++)
@@ -182,7 +182,7 @@ static void every_sample_comes_once_in_an_epoch(void)
     start_open("{\"name\": \"numbers\", \"samples\": 1000, \"batch_size\": 7}");
     for (uint32_t epoch = 0; epoch < 3; epoch++) {
         pass_t *pass = pass_of(PL_TRAIN, epoch);
-        is_int(times_each(pass, NULL, 1000), 1, "in epoch %u", epoch);
+        is_int(count_per_sample(pass, NULL, 1000), 1, "in epoch %u", epoch);
         free(pass);
     }
     queen_close();
@@ -195,7 +195,7 @@ static void an_order_that_is_not_shuffled_is_that_of_the_data(void)
     pass_t *train = pass_of(PL_TRAIN, 3), *validation = pass_of(PL_VALIDATE, 3);
     ok(is_rising(train) && train->samples == 75, "training");
     ok(is_rising(validation) && validation->samples == 25, "validation");
-    is_int(times_each(train, validation, 100), 1, "with the split in it");
+    is_int(count_per_sample(train, validation, 100), 1, "with the split in it");
     free(train);
     free(validation);
     queen_close();
@@ -203,12 +203,13 @@ static void an_order_that_is_not_shuffled_is_that_of_the_data(void)
 
 static void the_last_batch_is_smaller(void)
 {
-    pl_layout_t layout = start_open("{\"name\": \"numbers\", \"samples\": 10, "
-                                    "\"batch_size\": 4}");
-    is_int(layout.stage[PL_TRAIN].size[1].count, 2, "the layout says so");
-    is_int(layout.stage[PL_TRAIN].batch_size, 4, "and how large the others are");
+    pl_batch_signature_t signature = start_open(
+        "{\"name\": \"numbers\", \"samples\": 10, "
+        "\"batch_size\": 4}");
+    is_int(signature.stage[PL_TRAIN].size[1].count, 2, "the signature says so");
+    is_int(signature.stage[PL_TRAIN].batch_size, 4, "and how large the others are");
     is_int(begin(PL_TRAIN, 0)->body.begin_reply.batches, 3, "3 batches of 10 samples");
-    pass_t *pass = pass_rest(PL_TRAIN);
+    pass_t *pass = iter_idle(PL_TRAIN);
     ok(pass->batches == 3 && pass->size[0] == 4 && pass->size[1] == 4
            && pass->size[2] == 2,
        "4, 4 and 2");
@@ -216,17 +217,18 @@ static void the_last_batch_is_smaller(void)
        "the end stays the end");
     free(pass);
     queen_close();
-    layout = start_open("{\"name\": \"numbers\", \"samples\": 8, \"batch_size\": 4}");
-    is_int(layout.stage[PL_TRAIN].size[1].count, 0, "none is when they come out even");
+    signature = start_open("{\"name\": \"numbers\", \"samples\": 8, \"batch_size\": 4}");
+    is_int(signature.stage[PL_TRAIN].size[1].count, 0, "none is when they come out even");
     queen_close();
 }
 
-/* A pass over one part of the samples, and what the layout said of its batches. */
+/* A pass over one part of the samples, and what the signature said of its batches. */
 static pass_t *pass_of_partition(const char *section, uint32_t partition,
-                                 uint32_t partitions, pl_layout_t *layout)
+                                 uint32_t partitions, pl_batch_signature_t *signature)
 {
     start(section);
-    *layout = *(pl_layout_t *)open_partition(PL_TRAIN, partition, partitions)->object;
+    *signature =
+        *(pl_batch_signature_t *)open_partition(PL_TRAIN, partition, partitions)->object;
     pass_t *pass = pass_of(PL_TRAIN, 3);
     queen_close();
     return pass;
@@ -236,26 +238,26 @@ static pass_t *pass_of_partition(const char *section, uint32_t partition,
 static void components_check(const char *section, uint32_t partitions, int samples)
 {
     pass_t *all = calloc(1, sizeof *all);
-    bool told = true, alike = true;
+    bool reported = true, alike = true;
     for (uint32_t partition = 0; partition < partitions; partition++) {
-        pl_layout_t layout;
-        pass_t *pass = pass_of_partition(section, partition, partitions, &layout);
+        pl_batch_signature_t signature;
+        pass_t *pass = pass_of_partition(section, partition, partitions, &signature);
         alike &= pass->batches == all->batches || partition == 0;
         all->batches = pass->batches;
         for (int k = 0; k < pass->batches; k++) {
             bool found = pass->size[k] == 0;
-            for (int s = 0; s < layout.stage[PL_TRAIN].size_count; s++)
-                found |= layout.stage[PL_TRAIN].size[s].count == pass->size[k];
-            told &= found && pass->size[k] <= layout.stage[PL_TRAIN].batch_size;
+            for (int s = 0; s < signature.stage[PL_TRAIN].size_count; s++)
+                found |= signature.stage[PL_TRAIN].size[s].count == pass->size[k];
+            reported &= found && pass->size[k] <= signature.stage[PL_TRAIN].batch_size;
         }
         memcpy(all->x + all->samples, pass->x, sizeof *all->x * (size_t)pass->samples);
         all->samples += pass->samples;
         free(pass);
     }
-    ok(all->samples == samples && times_each(all, NULL, samples) == 1,
+    ok(all->samples == samples && count_per_sample(all, NULL, samples) == 1,
        "%d samples in %u parts: each is in one", samples, partitions);
     ok(alike, "all have %d batches", all->batches);
-    ok(told, "of sizes that were told before");
+    ok(reported, "of sizes that were told before");
     free(all);
 }
 
@@ -275,15 +277,15 @@ static void parts_share_the_samples(void)
 /* What one rank takes for a batch of b, n ranks take for one of b/n each. */
 static void parts_of_a_batch_make_the_whole_one(void)
 {
-    pl_layout_t layout;
+    pl_batch_signature_t signature;
     pass_t *whole = pass_of_partition("{\"name\": \"numbers\", \"samples\": 20, "
                                       "\"batch_size\": 4}",
-                                      0, 1, &layout);
+                                      0, 1, &signature);
     pass_t *half[2];
     for (uint32_t partition = 0; partition < 2; partition++)
         half[partition] = pass_of_partition("{\"name\": \"numbers\", \"samples\": 20, "
                                             "\"batch_size\": 2}",
-                                            partition, 2, &layout);
+                                            partition, 2, &signature);
     bool same = true;
     for (int k = 0; k < 20; k++)
         same &= whole->x[k] == half[k % 2]->x[k / 2];
@@ -314,13 +316,14 @@ static void a_pass_begins_where_it_is_told(void)
 
 static void a_split_is_disjoint_and_complete(void)
 {
-    pl_layout_t layout = start_open("{\"name\": \"numbers\", \"samples\": 1001, "
-                                    "\"val_split\": 0.2, \"batch_size\": 32}");
-    is_int(layout.stage[PL_VALIDATE].samples, 200, "a fifth is held back");
-    is_int(layout.stage[PL_TRAIN].samples, 801, "the rest is trained on");
+    pl_batch_signature_t signature = start_open(
+        "{\"name\": \"numbers\", \"samples\": 1001, "
+        "\"val_split\": 0.2, \"batch_size\": 32}");
+    is_int(signature.stage[PL_VALIDATE].samples, 200, "a fifth is held back");
+    is_int(signature.stage[PL_TRAIN].samples, 801, "the rest is trained on");
     pass_t *train = pass_of(PL_TRAIN, 0), *validation = pass_of(PL_VALIDATE, 0),
            *again = pass_of(PL_VALIDATE, 5);
-    is_int(times_each(train, validation, 1001), 1, "together they are all");
+    is_int(count_per_sample(train, validation, 1001), 1, "together they are all");
     ok(is_rising(validation), "what is held back comes in the order of the data");
     ok(passes_equal(validation, again), "and is the same in every epoch");
     ok(validation->stage_is_right && train->stage_is_right, "each is read for its stage");
@@ -338,32 +341,33 @@ static void ordered_data_is_split_by_itself(void)
     is_int(train->samples, 90, "training has the first share");
     ok(validation->samples == 10 && validation->x[0] == 90 && is_rising(validation),
        "validation the last");
-    is_int(times_each(train, validation, 100), 1, "nothing is lost");
+    is_int(count_per_sample(train, validation, 100), 1, "nothing is lost");
     free(train), free(validation);
     queen_close();
 }
 
 static void sources_may_be_apart(void)
 {
-    pl_layout_t layout = start_open(
+    pl_batch_signature_t signature = start_open(
         "{\"train\": {\"name\": \"numbers\", \"samples\": 20}, "
         "\"val\": {\"name\": \"numbers\", \"samples\": 5}, "
         "\"batch_size\": 4}");
-    is_int(layout.stage[PL_TRAIN].samples, 20, "training data");
-    is_int(layout.stage[PL_VALIDATE].samples, 5, "validation data");
-    is_int(layout.stage[PL_VALIDATE].size[1].count, 1, "with its own last batch");
-    ok(!layout.stage[PL_PREDICT].present, "no data to predict in a fit");
-    ok(layout.stage[PL_VALIDATE].field_count == 2
-           && !strcmp(layout.stage[PL_VALIDATE].field[0].name, "x")
-           && layout.stage[PL_VALIDATE].field[0].shape.dim[0] == 2,
-       "the layout has the fields");
+    is_int(signature.stage[PL_TRAIN].samples, 20, "training data");
+    is_int(signature.stage[PL_VALIDATE].samples, 5, "validation data");
+    is_int(signature.stage[PL_VALIDATE].size[1].count, 1, "with its own last batch");
+    ok(!signature.stage[PL_PREDICT].present, "no data to predict in a fit");
+    ok(signature.stage[PL_VALIDATE].field_count == 2
+           && !strcmp(signature.stage[PL_VALIDATE].field[0].name, "x")
+           && signature.stage[PL_VALIDATE].field[0].shape.dim[0] == 2,
+       "the signature has the fields");
     queen_close();
 }
 
 static void validation_data_may_be_missing(void)
 {
-    pl_layout_t layout = start_open("{\"name\": \"numbers\"}");
-    ok(layout.stage[PL_TRAIN].present && !layout.stage[PL_VALIDATE].present, "not there");
+    pl_batch_signature_t signature = start_open("{\"name\": \"numbers\"}");
+    ok(signature.stage[PL_TRAIN].present && !signature.stage[PL_VALIDATE].present,
+       "not there");
     is_int(begin(PL_VALIDATE, 0)->error.code, PL_ESTATE, "no pass begins");
     like(begin(PL_VALIDATE, 0)->error.text, "no validation data", "and is told why");
     is_int(fetch(PL_TRAIN)->error.code, PL_ESTATE, "nothing is fetched before a pass");
@@ -375,15 +379,17 @@ static void data_to_predict_comes_in_order(void)
 {
     start("{\"name\": \"numbers\", \"samples\": 50, \"batch_size\": 8, "
           "\"val_split\": 0.5}");
-    pl_layout_t *layout = (pl_layout_t *)open_data(PL_PREDICT)->object;
-    ok(layout->stage[PL_PREDICT].present && !layout->stage[PL_TRAIN].present, "alone");
+    pl_batch_signature_t *signature =
+        (pl_batch_signature_t *)open_data(PL_PREDICT)->object;
+    ok(signature->stage[PL_PREDICT].present && !signature->stage[PL_TRAIN].present,
+       "alone");
     pass_t *pass = pass_of(PL_PREDICT, 0);
     ok(pass->samples == 50 && is_rising(pass) && pass->stage_is_right, "all, in order");
     free(pass);
     queen_close();
 }
 
-static void facts_come_with_the_layout(void)
+static void data_info_comes_with_the_signature(void)
 {
     start("{\"name\": \"numbers\", \"vocabulary\": \"abc\"}");
     is_text(open_data(PL_TRAIN)->text, "{\"classes\": 10, \"vocabulary\": \"abc\"}",
@@ -396,7 +402,7 @@ static void facts_come_with_the_layout(void)
 
 static asked_t *open_knowing(pl_stage_t stage)
 {
-    const pl_open_data_t fields = {.stage = stage, .partitions = 1, .facts = KNOWN};
+    const pl_open_data_t fields = {.stage = stage, .partitions = 1, .data_info = KNOWN};
     return queen_call(data, PL_MESSAGE_open_data, &fields);
 }
 
@@ -405,28 +411,31 @@ static void data_is_told_what_the_training_data_was(void)
     start("{\"train\": {\"name\": \"numbers\", \"vocabulary\": \"abc\"}, "
           "\"val\": {\"name\": \"numbers\", \"vocabulary\": \"abc\"}}");
     is_int(open_data(PL_TRAIN)->error.code, PL_OK, "opened");
-    is_text(numbers_state.told[PL_TRAIN], "", "training data stands for itself");
-    is_text(numbers_state.told[PL_VALIDATE], KNOWN, "validation data is told of it");
+    is_text(numbers_state.reported[PL_TRAIN], "", "training data stands for itself");
+    is_text(numbers_state.reported[PL_VALIDATE], KNOWN, "validation data is told of it");
     queen_close();
 
     start("{\"name\": \"numbers\", \"ordered\": true, \"val_split\": 0.5}");
     open_knowing(PL_TRAIN);
-    is_text(numbers_state.told[PL_TRAIN], KNOWN, "with weights there was data before it");
-    is_text(numbers_state.told[PL_VALIDATE], "{\"classes\": 10, \"vocabulary\": \"\"}",
+    is_text(numbers_state.reported[PL_TRAIN], KNOWN,
+            "with weights there was data before it");
+    is_text(numbers_state.reported[PL_VALIDATE],
+            "{\"classes\": 10, \"vocabulary\": \"\"}",
             "validation data still follows the training data of the run");
     queen_close();
 
     start("{\"name\": \"numbers\"}");
     open_knowing(PL_PREDICT);
-    is_text(numbers_state.told[PL_PREDICT], KNOWN, "data to predict too");
+    is_text(numbers_state.reported[PL_PREDICT], KNOWN, "data to predict too");
     queen_close();
 }
 
 static int64_t predicted(const char *section)
 {
     start(section);
-    pl_layout_t *layout = (pl_layout_t *)open_data(PL_PREDICT)->object;
-    int64_t samples = layout ? layout->stage[PL_PREDICT].samples : -1;
+    pl_batch_signature_t *signature =
+        (pl_batch_signature_t *)open_data(PL_PREDICT)->object;
+    int64_t samples = signature ? signature->stage[PL_PREDICT].samples : -1;
     queen_close();
     return samples;
 }
@@ -614,7 +623,7 @@ static void a_new_pass_drops_the_old_one(void)
     queen_wait(&waiting);
     is_int(waiting.error.code, PL_ECANCELLED, "a fetch of the old pass ends");
     numbers_allow(-1);
-    pass_t *pass = pass_rest(PL_TRAIN);
+    pass_t *pass = iter_idle(PL_TRAIN);
     ok(passes_equal(pass, whole), "nothing of it is in the new one");
     free(pass), free(whole);
     queen_close();
@@ -636,7 +645,7 @@ static void the_next_epoch_is_read_ahead(void)
                "\"prefetch\": 4}");
     pass_t *whole = pass_of(PL_TRAIN, 1), *other = pass_of(PL_TRAIN, 3);
     queen_call(data, PL_MESSAGE_begin, &first);
-    pass_t *pass = pass_rest(PL_TRAIN);
+    pass_t *pass = iter_idle(PL_TRAIN);
     is_int(pass->batches, 20, "a pass ends where it did, though more is read");
     ok(were_read(3 * 20 + 4), "what data.prefetch says of the next one is read");
     free(pass);
@@ -646,7 +655,7 @@ static void the_next_epoch_is_read_ahead(void)
     free(pass);
     first.epoch = 1;
     queen_call(data, PL_MESSAGE_begin, &first);
-    pass = pass_rest(PL_TRAIN);
+    pass = iter_idle(PL_TRAIN);
     free(pass);
     pass = pass_of(PL_TRAIN, 3);
     ok(passes_equal(pass, other), "another pass than that may follow as well");
@@ -780,21 +789,21 @@ static const pl_dataset_ops_t wide_dataset = {.name = "lines",
 
 static void the_checksum_of_large_data_takes_samples_at_even_distances(void)
 {
-    int64_t least = WIDE_SAMPLES, most = 0;
+    int64_t min = WIDE_SAMPLES, max = 0;
     memset(&wide, 0, sizeof wide);
     start("\"lines\"");
     is_int(open_data(PL_TRAIN)->error.code, PL_OK, "opened");
     for (int k = 1; k < wide.count; k++) {
         const int64_t gap = wide.first[k] - wide.first[k - 1];
-        least = gap < least ? gap : least;
-        most = gap > most ? gap : most;
+        min = gap < min ? gap : min;
+        max = gap > max ? gap : max;
     }
     ok(wide.count * 64 * 64 >= 15 << 20 && wide.count * 64 * 64 <= 17 << 20,
        "about 16 MiB are read: %d blocks of 64 samples", wide.count);
     is_int(wide.first[0], 0, "the first sample is among them");
     is_int(wide.last, WIDE_SAMPLES - 1, "and the last");
-    ok(least == 4 * 64 && most == 5 * 64, "%d to %d samples lie between two blocks",
-       (int)least, (int)most);
+    ok(min == 4 * 64 && max == 5 * 64, "%d to %d samples lie between two blocks",
+       (int)min, (int)max);
     queen_close();
 }
 
@@ -876,13 +885,13 @@ static bool lives_shortly(int nth)
     scarce_fail(nth);
     data = queen_spawn(&pl_data_connector,
                        &(pl_start_t){.options = "", .context = &job->object}, &life);
-    const bool well = open_knowing(PL_TRAIN)->error.code == PL_OK;
+    const bool succeeded = open_knowing(PL_TRAIN)->error.code == PL_OK;
     short_life();
     scarce_stop();
     pl_object_unref(job);
     queen_close();
     still_open += numbers_state.opened != numbers_state.closed;
-    return well;
+    return succeeded;
 }
 
 static void every_call_ends_whichever_allocation_fails(void)
@@ -915,7 +924,7 @@ int main(void)
     run(sources_may_be_apart);
     run(validation_data_may_be_missing);
     run(data_to_predict_comes_in_order);
-    run(facts_come_with_the_layout);
+    run(data_info_comes_with_the_signature);
     run(data_is_told_what_the_training_data_was);
     run(test_data_is_predicted_where_no_other_is_named);
     run(a_stratified_split_is_the_same_for_any_number_of_ranks);

@@ -52,7 +52,7 @@ static bool has_reply(client_t *client, int milliseconds)
 }
 
 /* The program's loop need not turn for it. */
-static const char *heard(client_t *client)
+static const char *received(client_t *client)
 {
     int size = has_reply(client, 30000)
                    ? zmq_recv(client->socket, client->reply, sizeof client->reply - 1, 0)
@@ -64,7 +64,7 @@ static const char *heard(client_t *client)
 static const char *said(client_t *client, const char *request)
 {
     zmq_send(client->socket, request, strlen(request), 0);
-    return heard(client);
+    return received(client);
 }
 
 static rig_t *rig_listening(const char *at)
@@ -258,7 +258,7 @@ static void who_asks_for_much_at_once_is_answered_all(void)
     for (int k = 0; k < 40; k++)
         zmq_send(client.socket, "{\"command\": \"set_lr\", \"lr\": 0.1}", 32, 0);
     int answers = 0;
-    while (answers < 40 && *heard(&client))
+    while (answers < 40 && *received(&client))
         answers++;
     is_int(answers, 40, "each has a reply, of success or that too many wait");
     client_close(&client);
@@ -275,7 +275,7 @@ static void closing_answers_who_waits(void)
     zmq_send(client.socket, list, sizeof list - 1, 0);
     rig_free(&rig);
     is_int(pl_flight_count(), 0, "the engine is freed with a client and the run");
-    ok(*heard(&client), "a request that came before that has an answer: %s",
+    ok(*received(&client), "a request that came before that has an answer: %s",
        client.reply);
     client_close(&client);
 }

@@ -12,10 +12,10 @@
 
 /* ---- Every case, every set, one and two threads ---- */
 
-static void each_set(void (*check)(cpu_rig_t *rig), int most_threads)
+static void for_each_set(void (*check)(cpu_rig_t *rig), int max_threads)
 {
     for (int k = 0; k < CPU_SETS; k++)
-        for (int threads = 1; threads <= most_threads; threads++) {
+        for (int threads = 1; threads <= max_threads; threads++) {
             cpu_rig_t rig;
             tap_diag("%s, %d threads", cpu_sets[k], threads);
             if (cpu_rig_open(&rig, cpu_sets[k], threads))
@@ -52,7 +52,7 @@ static void check_all(cpu_rig_t *rig)
 
 static void every_operator_is_what_the_reference_computes(void)
 {
-    each_set(check_all, 2);
+    for_each_set(check_all, 2);
 }
 
 /* ---- Odd sizes: ends of vectors, of blocks and of what threads share ---- */
@@ -143,7 +143,7 @@ static void check_sizes(cpu_rig_t *rig)
 
 static void odd_sizes_are_computed_to_their_ends(void)
 {
-    each_set(check_sizes, 2);
+    for_each_set(check_sizes, 2);
 }
 
 /* ---- Chains by chance: what is fused, assigned and overwritten in every order ---- */
@@ -244,7 +244,7 @@ static void check_chance(cpu_rig_t *rig)
 
 static void chains_by_chance_are_what_the_reference_computes(void)
 {
-    each_set(check_chance, 2);
+    for_each_set(check_chance, 2);
 }
 
 /* ---- Functions of one number ---- */
@@ -304,7 +304,7 @@ static void check_functions(cpu_rig_t *rig)
 
 static void functions_are_accurate_to_a_few_ulp(void)
 {
-    each_set(check_functions, 1);
+    for_each_set(check_functions, 1);
 }
 
 /* ---- NaN, infinities, zeros and denormals, as PyTorch has them ---- */
@@ -360,13 +360,13 @@ static bool output_of(cpu_rig_t *rig, const char *name, pl_shape_t shape, const 
 static void check_nan_in_rows(cpu_rig_t *rig)
 {
     const float x[2][4] = {{1, NAN, 3, 2}, {1, INFINITY, 3, -INFINITY}};
-    float y[2][4], most[2];
+    float y[2][4], max[2];
     int32_t index[2];
     ok(output_of(rig, "softmax", PL_SHAPE(2, 4), x[0], y[0]) && isnan(y[0][0])
            && isnan(y[0][3]),
        "a row with a NaN has a softmax of NaN");
-    ok(output_of(rig, "max, last axis", PL_SHAPE(2, 4), x[0], most) && isnan(most[0])
-           && most[1] == INFINITY,
+    ok(output_of(rig, "max, last axis", PL_SHAPE(2, 4), x[0], max) && isnan(max[0])
+           && max[1] == INFINITY,
        "the largest of a row with a NaN is NaN");
     ok(output_of(rig, "argmax", PL_SHAPE(2, 4), x[0], (float *)index) && index[0] == 1
            && index[1] == 1,
@@ -404,7 +404,7 @@ static void check_specials(cpu_rig_t *rig)
 
 static void nan_and_infinity_pass_as_in_torch(void)
 {
-    each_set(check_specials, 1);
+    for_each_set(check_specials, 1);
 }
 
 /* Of a case with a NaN among its first parameter: where the device and the reference have
@@ -438,7 +438,7 @@ static void check_nan_in_cases(cpu_rig_t *rig)
 
 static void a_nan_comes_through_every_operator(void)
 {
-    each_set(check_nan_in_cases, 1);
+    for_each_set(check_nan_in_cases, 1);
 }
 
 /* ---- t/data/numerics.json: numbers that cost float32 its digits ---- */
@@ -522,7 +522,7 @@ static void check_numbers(cpu_rig_t *rig, const char *title, const json_t *data)
     const operator_case_t c = case_of(data);
     const json_t *grads = json_object_get(data, "gradients"),
                  *state = json_object_get(data, "state");
-    const double most = json_number_value(json_object_get(data, "tolerance"));
+    const double max = json_number_value(json_object_get(data, "tolerance"));
     operator_run_t run;
     device_results_t got = {0};
     double off = NAN, off_reference = NAN;
@@ -535,7 +535,7 @@ static void check_numbers(cpu_rig_t *rig, const char *title, const json_t *data)
         off_reference = tap_larger(distance_in(&run, PL_REGION_GRADS, grads, NULL),
                                    distance_in(&run, PL_REGION_STATE, state, NULL));
     }
-    ok(off <= most, "%s: as PyTorch within %g, %g", title, off, most);
+    ok(off <= max, "%s: as PyTorch within %g, %g", title, off, max);
     ok(off_reference <= 1e-7, "%s: the reference too, within %g", title, off_reference);
     device_results_release(&got);
     operator_run_release(&run);
@@ -553,7 +553,7 @@ static void check_numerics(cpu_rig_t *rig)
 
 static void hard_numbers_give_what_torch_gives(void)
 {
-    each_set(check_numerics, 2);
+    for_each_set(check_numerics, 2);
 }
 
 /* ---- memory of the host ---- */
@@ -580,7 +580,7 @@ static void check_borrowed(cpu_rig_t *rig)
     ok(host[0] == N, "it is the host's when the region is another");
 }
 
-static void check_adopted(cpu_rig_t *rig)
+static void check_owned(cpu_rig_t *rig)
 {
     enum { N = 1000 };
     static _Alignas(64) float host[N + 16];
@@ -590,21 +590,22 @@ static void check_adopted(cpu_rig_t *rig)
     for (int k = 0; k < N; k++)
         host[k] = (float)k;
     cpu->region(&rig->cpu, region, PL_F32, N, &rig->err);
-    ok(!cpu->adopt(&rig->cpu, region, N - 1, host), "memory of another size stays apart");
-    ok(!cpu->adopt(&rig->cpu, region, N, host + 1), "and what is not aligned");
-    ok(cpu->adopt(&rig->cpu, region, N, host), "what fits is the region's");
+    ok(!cpu->take_ownership(&rig->cpu, region, N - 1, host),
+       "memory of another size stays apart");
+    ok(!cpu->take_ownership(&rig->cpu, region, N, host + 1), "and what is not aligned");
+    ok(cpu->take_ownership(&rig->cpu, region, N, host), "what fits is the region's");
     cpu->write(&rig->cpu, region, 1, host + 7, 1, &rig->err);
     is_int((long)host[1], 7, "what is written lies there");
     cpu->read(&rig->cpu, region, 0, back, N, &rig->err);
     ok(!memcmp(host, back, sizeof back), "beside what was there");
     cpu->region(&rig->cpu, region, PL_F16, N, &rig->err);
-    ok(!cpu->adopt(&rig->cpu, region, N, host), "halves are to be rounded");
+    ok(!cpu->take_ownership(&rig->cpu, region, N, host), "halves are to be rounded");
 }
 
 static void a_region_may_lie_in_memory_of_the_host(void)
 {
-    each_set(check_borrowed, 1);
-    each_set(check_adopted, 1);
+    for_each_set(check_borrowed, 1);
+    for_each_set(check_owned, 1);
 }
 
 int main(void)

@@ -121,10 +121,10 @@ static void two_trainings_end_in_the_same_bits(void)
     size_t n = 0;
     for (int k = 0; k < 2; k++) {
         cpu_trainer_t r;
-        double figures[2][2];
+        double metrics[2][2];
         bool fine = cpu_trainer_open(&r, &training_cases[2], 2) == PL_OK;
         for (int step = 0; step < 5 && fine; step++)
-            fine = cpu_train(&r, step, figures);
+            fine = cpu_train(&r, step, metrics);
         n = (size_t)r.t.model->params;
         end[k] = pl_alloc_array(n, sizeof(float));
         pl_cpu_accelerator.read(&r.rig.cpu, PL_REGION_PARAMS, 0, end[k], n, NULL);
@@ -225,7 +225,7 @@ static void release(void *memory)
 static int everything(training_t *t, pl_error_t *err)
 {
     cpu_trainer_t r = {.t = *t};
-    double figures[2][2];
+    double metrics[2][2];
     void *cpu = &r.rig.cpu;
     int code = pl_cpu_accelerator.open(cpu, &r.rig.info, err);
     for (int k = 0; k < PL_REGIONS && code == PL_OK; k++)
@@ -236,8 +236,8 @@ static int everything(training_t *t, pl_error_t *err)
     if (code == PL_OK)
         code = pl_cpu_accelerator.compile(cpu, t->update, &r.update, err);
     requests_left = 0;                               /* from here on there must be none */
-    if (code == PL_OK && !cpu_train(&r, 0, figures))
-        code = cpu_told.code ? cpu_told.code : PL_ENAN;
+    if (code == PL_OK && !cpu_train(&r, 0, metrics))
+        code = cpu_error.code ? cpu_error.code : PL_ENAN;
     pl_cpu_accelerator.close(cpu);
     return code == PL_OK ? PL_OK : code == err->code ? code : PL_EBUG;
 }
@@ -430,18 +430,18 @@ static void a_replay_needs_its_batch(void)
 static void a_guard_stops_what_follows(void)
 {
     cpu_trainer_t r;
-    double figures[2][2];
+    double metrics[2][2];
     float before, after;
     bool open = cpu_trainer_open(&r, &training_cases[0], 1) == PL_OK;
     const size_t loss = (size_t)r.t.model->params;
-    ok(open && cpu_train(&r, 0, figures), "a step is done");
+    ok(open && cpu_train(&r, 0, metrics), "a step is done");
     pl_cpu_accelerator.read(&r.rig.cpu, PL_REGION_PARAMS, 3, &before, 1, NULL);
     pl_cpu_accelerator.write(&r.rig.cpu, PL_REGION_GRADS, loss, &(float){NAN}, 1, NULL);
-    pl_replay_t update = {.figures = figures[0], .done = cpu_on_done};
+    pl_replay_t update = {.metrics = metrics[0], .done = cpu_on_done};
     training_scalars(&r.t, 1, update.scalar);
     pl_cpu_accelerator.replay(&r.rig.cpu, r.update, &update, NULL);
-    ok(update.guarded && cpu_told.code == PL_OK, "a loss of NaN stops the update");
-    ok(isnan(figures[0][0]) && figures[1][0] > 0, "figures from before it are there");
+    ok(update.skipped && cpu_error.code == PL_OK, "a loss of NaN stops the update");
+    ok(isnan(metrics[0][0]) && metrics[1][0] > 0, "metrics from before it are there");
     pl_cpu_accelerator.read(&r.rig.cpu, PL_REGION_PARAMS, 3, &after, 1, NULL);
     ok(before == after, "and parameters stay");
     cpu_trainer_close(&r);
@@ -457,17 +457,17 @@ static float parameter(cpu_trainer_t *r)
 /* One replay of those that halt, of a batch that may lack its inputs. */
 static bool replays(cpu_trainer_t *r, pl_plan_t *plan, int step, bool has_batch)
 {
-    double figures[2][2];
+    double metrics[2][2];
     pl_replay_t replay = {.seed = 1,
                           .step = (uint64_t)step + 1,
-                          .halts = true,
-                          .figures = figures[0],
+                          .fail_fast = true,
+                          .metrics = metrics[0],
                           .done = cpu_on_done};
     if (has_batch)
         training_batch(&r->t, step, replay.input);
     training_scalars(&r->t, step, replay.scalar);
-    pl_cpu_accelerator.replay(&r->rig.cpu, plan, &replay, &cpu_told);
-    return cpu_told.code == PL_OK && !replay.guarded;
+    pl_cpu_accelerator.replay(&r->rig.cpu, plan, &replay, &cpu_error);
+    return cpu_error.code == PL_OK && !replay.skipped;
 }
 
 static void what_was_sent_behind_a_bad_step_changes_nothing(void)
@@ -480,20 +480,20 @@ static void what_was_sent_behind_a_bad_step_changes_nothing(void)
            "a good step is done");
         float before = parameter(&r);
         if (failed) {
-            ok(!replays(&r, r.step, 1, false) && cpu_told.code == PL_EINVAL,
+            ok(!replays(&r, r.step, 1, false) && cpu_error.code == PL_EINVAL,
                "one that lacks its batch fails");
         } else {
             replays(&r, r.step, 1, true);
             pl_cpu_accelerator.write(&r.rig.cpu, PL_REGION_GRADS, loss, &(float){NAN}, 1,
                                      NULL);
         }
-        ok(!replays(&r, r.update, 1, true) && cpu_told.code == PL_OK,
-           "its update ends guarded");
+        ok(!replays(&r, r.update, 1, true) && cpu_error.code == PL_OK,
+           "its update ends skipped");
         ok(!replays(&r, r.step, 2, true) && !replays(&r, r.update, 2, true),
            "so does the step behind it");
         ok(parameter(&r) == before, "and parameters stay");
-        double figures[2][2];
-        ok(cpu_train(&r, 2, figures) && parameter(&r) != before,
+        double metrics[2][2];
+        ok(cpu_train(&r, 2, metrics) && parameter(&r) != before,
            "what does not halt runs all the same");
         cpu_trainer_close(&r);
     }

@@ -1,12 +1,12 @@
 /* cpu_trainer.c - a training case on a CPU device, step by step */
 #include "cpu_trainer.h"
 
-pl_error_t cpu_told;
+pl_error_t cpu_error;
 
 void cpu_on_done(pl_replay_t *replay, const pl_error_t *err)
 {
     (void)replay;
-    cpu_told = err ? *err : (pl_error_t){0};
+    cpu_error = err ? *err : (pl_error_t){0};
 }
 
 static device_rig_t device_of(cpu_trainer_t *r)
@@ -45,13 +45,13 @@ void cpu_trainer_close(cpu_trainer_t *r)
     training_release(&r->t);
 }
 
-bool cpu_train(cpu_trainer_t *r, int step, double figures[2][2])
+bool cpu_train(cpu_trainer_t *r, int step, double metrics[2][2])
 {
     device_rig_t device = device_of(r);
     const bool done = device_training_step(&device, &r->t,
                                            &(device_training_t){r->step, r->update}, step,
-                                           figures);
-    cpu_told = device.err;
+                                           metrics);
+    cpu_error = device.err;
     return done;
 }
 

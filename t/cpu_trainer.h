@@ -17,13 +17,13 @@ int cpu_trainer_open_with(cpu_trainer_t *r, const training_case_t *c,
                           const char *instructions, int threads);
 void cpu_trainer_close(cpu_trainer_t *r);
 
-/* One step, from 0.  Figures are the loss (sum, weight) and the norm before clipping. */
-bool cpu_train(cpu_trainer_t *r, int step, double figures[2][2]);
+/* One step, from 0.  Metrics are the loss (sum, weight) and the norm before clipping. */
+bool cpu_train(cpu_trainer_t *r, int step, double metrics[2][2]);
 /* All steps; how far they are off PyTorch's. */
 device_training_off_t cpu_train_all(cpu_trainer_t *r, const json_t *want);
 
-/* done() of a replay that a test makes itself: what it said stays in cpu_told. */
-extern pl_error_t cpu_told;
+/* done() of a replay that a test makes itself: what it said stays in cpu_error. */
+extern pl_error_t cpu_error;
 void cpu_on_done(pl_replay_t *replay, const pl_error_t *err);
 
 #endif

@@ -246,7 +246,7 @@ static int lines_without_cublas(const char *stand_in, const char *text, int *by)
     setenv("STAND_IN", stand_in, 1);
     rig_listen(text);
     const double off = products_off(&(cuda_t){.cublas = true}, &formats[0], by);
-    const int lines = rig_heard();
+    const int lines = rig_lines_received();
     rig_listen(NULL);
     setenv("STAND_IN", "", 1);
     ok(off < formats[0].tolerance, "%s: off by %g", stand_in, off);
@@ -326,7 +326,7 @@ static bool trains(void)
     return is_ok;
 }
 
-static void memory_that_runs_out_is_told_in_numbers(void)
+static void memory_that_runs_out_is_reported_in_numbers(void)
 {
     for (int at = 1; at <= 12; at += 1 + at / 4) {
         char fault[32];
@@ -342,7 +342,7 @@ static void memory_that_runs_out_is_told_in_numbers(void)
 }
 
 /* A library that a thread reads meanwhile is not left to a device that is gone. */
-static void a_card_that_others_have_alone_is_told(void)
+static void a_card_that_others_have_alone_is_reported(void)
 {
     cuda_t *device = calloc(1, sizeof *device);
     pl_device_info_t info = {.ranks = 1, .device = -1, .computes = true};
@@ -390,7 +390,7 @@ static void every_call_of_the_driver_may_fail(void)
     ok(trains(), "the next run trains");
 }
 
-static void a_launch_that_fails_is_told_by_the_kernels_name(void)
+static void a_launch_that_fails_is_reported_by_the_kernels_name(void)
 {
     const pl_error_t *err = fails("launch=2:719", "cuda", "\"max_epochs\": 1");
     like(err->text,
@@ -410,7 +410,7 @@ static void a_launch_that_fails_is_told_by_the_kernels_name(void)
     ok(trains(), "the next run trains");
 }
 
-static void a_product_that_fails_is_told(void)
+static void a_product_that_fails_is_reported(void)
 {
     const pl_error_t *err = fails("multiply=5:13", "cuda", "\"max_epochs\": 1");
     like(err->text,
@@ -475,14 +475,14 @@ static void ranks_of_two_cards_train(void)
     setenv("STAND_IN", "", 1);
 }
 
-static void a_card_lends_memory_and_joins_fences(void)
+static void a_card_registers_memory_and_joins_fences(void)
 {
     enum { N = 64 };
     const cuda_driver_t *call = &cuda_library_open(NULL)->call;
     pl_device_info_t info = {.ranks = 1, .device = 1};
     cuda_t card = {0};
     device_rig_t rig = {.ops = accelerator, .self = &card};
-    pl_lent_t *lent = NULL;
+    pl_reg_buffer_t *buffer = NULL;
     pl_fence_t *fence = NULL;
     void *stream = NULL;
     float host[N], got[N] = {0};
@@ -492,15 +492,16 @@ static void a_card_lends_memory_and_joins_fences(void)
     setenv("STAND_IN", "devices=2", 1);
     rig.ops->open(rig.self, &info, &rig.err);
     rig.ops->region(rig.self, PL_REGION_GRADS, PL_F32, N, &rig.err);
-    is_int(rig.ops->lend(rig.self, PL_REGION_GRADS, &lent, &rig.err), PL_OK, "it lends");
-    is_text(lent->device->kind, accelerator->memory_kind, "memory of its kind");
-    is_int(lent->device->ordinal, 1, "of the card");
-    const pl_device_ops_t *ops = lent->device->ops;
-    void *device = lent->device->device;
+    is_int(rig.ops->register_region(rig.self, PL_REGION_GRADS, &buffer, &rig.err), PL_OK,
+           "it registers a region");
+    is_text(buffer->device->kind, accelerator->memory_kind, "memory of its kind");
+    is_int(buffer->device->ordinal, 1, "of the card");
+    const pl_device_ops_t *ops = buffer->device->ops;
+    void *device = buffer->device->device;
     call->context_use(NULL);
     is_int(ops->enter(device, &rig.err), PL_OK, "another thread may use it");
     is_int(ops->stream_new(device, &stream, &rig.err), PL_OK, "on a stream of its own");
-    call->copy_in(lent->device->address, host, sizeof host, stream);
+    call->copy_in(buffer->device->address, host, sizeof host, stream);
     is_int(ops->fence_new(device, stream, &fence, &rig.err), PL_OK, "makes a fence");
     is_int(rig.ops->join(rig.self, fence, &rig.err), PL_OK, "which the card joins");
     rig.ops->read(rig.self, PL_REGION_GRADS, 0, got, N, &rig.err);
@@ -508,12 +509,12 @@ static void a_card_lends_memory_and_joins_fences(void)
     ok(fence->ops->passed(fence, &passed, &rig.err) == PL_OK && passed, "it has passed");
     ops->stream_free(device, stream);
     pl_object_unref(fence);
-    pl_object_unref(lent);
+    pl_object_unref(buffer);
     rig.ops->close(rig.self);
     setenv("STAND_IN", "", 1);
 }
 
-static void texts_that_cannot_be_compiled_are_told(void)
+static void texts_that_cannot_be_compiled_are_reported(void)
 {
     setenv("STAND_IN_NVRTC", "fails", 1);
     const pl_error_t *err = fails("", "{\"name\": \"cuda\", \"cache\": false}",
@@ -645,7 +646,7 @@ static void a_cache_that_cannot_be_written_costs_one_line(void)
     fclose(fopen(file, "w"));
     rig_listen("compiled kernels cannot be kept in ");
     ok(compiles(on_with_cache(folder)) > 0, "kernels are compiled");
-    is_int(rig_heard(), 1, "and one line says why they are not kept");
+    is_int(rig_lines_received(), 1, "and one line says why they are not kept");
     rig_listen(NULL);
 }
 
@@ -702,7 +703,7 @@ static double stop_while_kernels_compile(const char *nvrtc)
            result->error.text);
     rig_free(&rig);
     unsetenv("STAND_IN_NVRTC");
-    is_int(rig_heard(), 0, "its card is not taken for stuck");
+    is_int(rig_lines_received(), 0, "its card is not taken for stuck");
     rig_listen(NULL);
     is_int(*compiling, 0, "no thread compiles any more");
     return (double)(pl_now() - began) / 1e9;
@@ -762,7 +763,7 @@ static void operators_of_users_are_compiled_ahead(void)
     pl_device_info_t info = {.ranks = 1, .device = -1, .compiles = true};
     device_rig_t rig = {.ops = accelerator, .self = &device};
     int checked = 0;
-    is_int(accelerator->open(&device, &info, &rig.err), PL_OK, "a card on paper: %s",
+    is_int(accelerator->open(&device, &info, &rig.err), PL_OK, "an offline card: %s",
            rig.err.text);
     for (int i = 0; i < operator_case_count; i++) {
         operator_run_t run;
@@ -888,16 +889,16 @@ int main(int argc, char **argv)
     run(what_cublaslt_does_not_compute_is_computed_by_kernels);
     run(without_nvml_the_driver_tells_the_memory);
     run(runs_train_as_on_the_processor_and_recorded_to_the_same_bits);
-    run(memory_that_runs_out_is_told_in_numbers);
-    run(a_card_that_others_have_alone_is_told);
+    run(memory_that_runs_out_is_reported_in_numbers);
+    run(a_card_that_others_have_alone_is_reported);
     run(every_call_of_the_driver_may_fail);
-    run(a_launch_that_fails_is_told_by_the_kernels_name);
-    run(a_product_that_fails_is_told);
+    run(a_launch_that_fails_is_reported_by_the_kernels_name);
+    run(a_product_that_fails_is_reported);
     run(a_card_that_is_lost_ends_the_run);
     run(cards_are_chosen_by_number);
     run(ranks_of_two_cards_train);
-    run(a_card_lends_memory_and_joins_fences);
-    run(texts_that_cannot_be_compiled_are_told);
+    run(a_card_registers_memory_and_joins_fences);
+    run(texts_that_cannot_be_compiled_are_reported);
     run(what_the_card_does_is_logged);
     run(kernels_are_compiled_once);
     run(a_cache_that_cannot_be_written_costs_one_line);

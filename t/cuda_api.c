@@ -117,8 +117,8 @@ static void attributes_have_the_size_that_cublaslt_expects(void)
     SET(product_set, product, LT_DESC_TRANS_B, transposed);
     SET(product_set, product, LT_DESC_EPILOGUE, epilogue);
     SET(product_set, product, LT_DESC_BIAS, bias);
-    SET(layout_set, layout, LT_LAYOUT_BATCHES, batches);
-    SET(layout_set, layout, LT_LAYOUT_STRIDE, stride);
+    SET(signature_set_size, layout, LT_LAYOUT_BATCHES, batches);
+    SET(signature_set_size, layout, LT_LAYOUT_STRIDE, stride);
     SET(preference_set, preference, LT_PREF_WORKSPACE, workspace);
     SET(preference_set, preference, LT_PREF_REDUCTION, reduction);
     SET(preference_set, preference, LT_PREF_ALIGN_A, alignment);
@@ -141,7 +141,7 @@ static void nccl_says_which_version_it_is(void)
              "without NCCL an error says how to get it");
         return;
     }
-    ok(nccl->version >= NCCL_LEAST, "it is NCCL %s",
+    ok(nccl->version >= NCCL_MIN, "it is NCCL %s",
        cuda_nccl_version(nccl->version, text));
     ok(nccl->call.id_new(&id[0]) == NCCL_OK && nccl->call.id_new(&id[1]) == NCCL_OK
            && memcmp(&id[0], &id[1], sizeof id[0]) != 0,

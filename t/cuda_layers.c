@@ -90,15 +90,14 @@ static void float32_is_not_rounded_to_tf32_unless_asked_for(void)
 
 /* As where batches and heads are so many that the workspace would grow with them: parts
  * that need so many bytes at most; *parts: how many there were. */
-static double parts_off(const char *word, int64_t most, const format_t *format,
-                        int *parts)
+static double parts_off(const char *word, int64_t max, const format_t *format, int *parts)
 {
-    const int64_t whole = dnn_part_most;
+    const int64_t whole = dnn_part_max;
     int by, all;
     cases_off(&(cuda_t){.cudnn = true}, word, format, &all);
-    dnn_part_most = most;
+    dnn_part_max = max;
     const double off = cases_off(&(cuda_t){.cudnn = true}, word, format, &by);
-    dnn_part_most = whole;
+    dnn_part_max = whole;
     *parts = by - all + 1;
     return off;
 }
@@ -195,7 +194,7 @@ static int lines_with(const char *stand_in, const char *text, int *by)
     rig_listen(text);
     const double off = cases_off(&(cuda_t){.cudnn = true}, "conv2d, kernel 1",
                                  &formats[0], by);
-    const int lines = rig_heard();
+    const int lines = rig_lines_received();
     rig_listen(NULL);
     setenv("STAND_IN", "", 1);
     ok(off < formats[0].tolerance, "%s: off by %g", stand_in, off);
@@ -251,7 +250,7 @@ static void a_card_that_is_lost_while_plans_are_made_is_the_error(void)
         ok(isinf(
                cases_off(&(cuda_t){.cudnn = true}, "conv2d, kernel 1", &formats[0], &by)),
            "%s: a plan is not compiled: %s", faults[k], failure.text);
-        is_int(rig_heard(), 0, "no line says that kernels compute it");
+        is_int(rig_lines_received(), 0, "no line says that kernels compute it");
         rig_listen(NULL);
         setenv("STAND_IN", "", 1);
         like(failure.text,
@@ -278,7 +277,7 @@ static void a_host_without_memory_is_the_error(void)
     }
 }
 
-static void an_execution_that_fails_is_told(void)
+static void an_execution_that_fails_is_reported(void)
 {
     int by;
     setenv("STAND_IN", "dnn_execute=1", 1);
@@ -354,7 +353,7 @@ int main(void)
     run(what_cudnn_fails_at_is_computed_by_kernels_with_a_warning);
     run(a_card_that_is_lost_while_plans_are_made_is_the_error);
     run(a_host_without_memory_is_the_error);
-    run(an_execution_that_fails_is_told);
+    run(an_execution_that_fails_is_reported);
     run(plans_are_kept_on_disk);
     run(nothing_is_left);
     return tap_done();

@@ -210,7 +210,7 @@ a_page_that_was_cut_off_goes_on_where_it_was() {
     like "$(grep '^data: ' fourth | tail -n 1)" '"doing":"stopped".*"ended":true' "and hears how it ended"
 }
 
-figures_of_a_run_are_metrics() {
+values_of_a_run_are_prometheus_metrics() {
     train --set trainer.gradient_clip_val=1
     ok "steps are counted" holds 30 has_steps 20
     ok "a second later stages are" holds 30 has_stages
@@ -599,7 +599,7 @@ run a_name_that_was_made_to_point_here_is_refused trains
 run what_commands_comes_from_the_page_itself trains
 run its_buttons_reach_the_run trains
 run a_page_that_was_cut_off_goes_on_where_it_was trains
-run figures_of_a_run_are_metrics trains
+run values_of_a_run_are_prometheus_metrics trains
 run grafana_shows_the_metrics_there_are trains
 run whoever_misbehaves_is_dropped_and_the_run_goes_on trains
 run malformed_bytes_end_nothing trains

@@ -45,11 +45,12 @@ rig_t rig_open_share(const pl_dataset_ops_t *ops, pl_stage_t stage, double from,
     return open_requested(ops, request, options);
 }
 
-rig_t rig_open_told(const pl_dataset_ops_t *ops, pl_stage_t stage, const char *facts,
+rig_t rig_open_told(const pl_dataset_ops_t *ops, pl_stage_t stage, const char *data_info,
                     const char *options)
 {
     return open_requested(ops,
-                          (pl_data_request_t){.stage = stage, .to = 1, .facts = facts},
+                          (pl_data_request_t){
+                              .stage = stage, .to = 1, .data_info = data_info},
                           options);
 }
 
@@ -113,7 +114,7 @@ void rig_close(rig_t *rig)
     for (int k = 0; k < PL_FIELDS; k++)
         free(rig->field[k]);
     rig->ops->close(rig->self);
-    pl_text_free(rig->info.facts);
+    pl_text_free(rig->info.data_info);
     json_decref(rig->given);
     free(rig->self);
 }

@@ -22,8 +22,8 @@ typedef struct rig {
 rig_t rig_open_share(const pl_dataset_ops_t *ops, pl_stage_t stage, double from,
                      double to, const char *options);
 
-/* The same with all of the data, told the facts of the training data  [NULL]. */
-rig_t rig_open_told(const pl_dataset_ops_t *ops, pl_stage_t stage, const char *facts,
+/* The same with all of the data, told the data info of the training data  [NULL]. */
+rig_t rig_open_told(const pl_dataset_ops_t *ops, pl_stage_t stage, const char *data_info,
                     const char *options);
 
 /* The same for training, of which a share is kept for validation. */

@@ -1,6 +1,6 @@
 /* datasets.c - tests of actors/connectors/datasets: idx.c, csv.c, npy.c */
 #include "actors/connectors/datasets/datasets.h"
-#include "actors/connectors/order.h"
+#include "actors/connectors/sampler.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -35,8 +35,9 @@ static void idx_gives_scaled_pixels_and_labels(void)
            && has_field(&rig, 0, "x", PL_F32, "1,1,2")
            && has_field(&rig, 1, "y", PL_I64, ""),
        "samples and fields");
-    like(rig.info.facts, "^.\"classes\": 4, \"shape\": .1, 1, 2., \"standardize\": ..0",
-         "facts");
+    like(rig.info.data_info,
+         "^.\"classes\": 4, \"shape\": .1, 1, 2., \"standardize\": ..0",
+         "data info");
     is_int(rig_read(&rig, INDEX(1, 0, 1)), PL_OK, "read");
     const float *x = rig.field[0];
     const int64_t *y = rig.field[1];
@@ -208,8 +209,8 @@ static void idx_pixels_may_be_of_any_type(void)
     rig_read(&rig, INDEX(0));
     const float *x = rig.field[0];
     ok(x && x[0] == 0 && x[1] == -1.25f, "as they are, but for mean and std");
-    like(rig.info.facts, "\"standardize\": \\[\\[0.5, ?0.5\\]\\]", "facts: %s",
-         rig.info.facts);
+    like(rig.info.data_info, "\"standardize\": \\[\\[0.5, ?0.5\\]\\]", "data info: %s",
+         rig.info.data_info);
     rig_close(&rig);
 }
 
@@ -220,7 +221,7 @@ static void idx_predicts_without_labels(void)
     rig_t rig = rig_open(&pl_idx_dataset, PL_PREDICT, "{\"path\": \"%s\"}", tap_folder());
     ok(rig.code == PL_OK && rig.info.field_count == 1 && !rig_read(&rig, INDEX(0)),
        "only x is there");
-    like(rig.info.facts, "^.\"shape\": .1, 1, 2., \"standardize\"", "and no classes");
+    like(rig.info.data_info, "^.\"shape\": .1, 1, 2., \"standardize\"", "and no classes");
     rig_close(&rig);
     refused(rig_open(&pl_idx_dataset, PL_TEST, "{\"path\": \"%s\"}", tap_folder()),
             PL_ENOTFOUND, "t10k-labels", "a test needs them");
@@ -236,7 +237,7 @@ static void mnist_is_served(void)
     }
     rig_t rig = rig_open(&pl_idx_dataset, PL_TRAIN, "{\"path\": \"%s\"}", path);
     is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
-    like(rig.info.facts, "^.\"classes\": 10, \"shape\": .1, 28, 28., ", "facts");
+    like(rig.info.data_info, "^.\"classes\": 10, \"shape\": .1, 28, 28., ", "data info");
     int64_t index[64], best = INT64_MAX;
     float *x = malloc(64 * 784 * sizeof *x);
     int64_t y[64];
@@ -333,10 +334,10 @@ static void csv_tells_classes_from_values(void)
     ok(rig.info.samples == 3 && has_field(&rig, 0, "x", PL_F32, "2")
            && has_field(&rig, 1, "y", PL_I64, ""),
        "whole labels are classes");
-    is_text(rig.info.facts,
+    is_text(rig.info.data_info,
             "{\"classes\": 3, \"shape\": [2], \"columns\": {\"x\":[\"a\",\"b\"],"
             "\"y\":[\"c\"]}}",
-            "facts");
+            "data info");
     rig_read(&rig, INDEX(2, 0));
     ok(((float *)rig.field[0])[0] == 3 && ((float *)rig.field[0])[1] == 10
            && ((float *)rig.field[0])[2] == 1,
@@ -351,7 +352,7 @@ static void csv_tells_classes_from_values(void)
     rig_read(&rig, INDEX(1));
     ok(has_field(&rig, 1, "y", PL_F32, "") && ((float *)rig.field[1])[0] == 2,
        "or values, when asked; any column");
-    is_text(rig.info.facts,
+    is_text(rig.info.data_info,
             "{\"shape\": [2], \"columns\": {\"x\":[\"b\",\"c\"],\"y\":[\"a\"]}}",
             "without classes");
     rig_close(&rig);
@@ -453,12 +454,12 @@ static void csv_standardizes_each_column(void)
     rig_close(&rig);
 }
 
-static rig_t open_told(const char *facts, const char *text, const char *more)
+static rig_t open_told(const char *data_info, const char *text, const char *more)
 {
     char options[2048];
     const char *path = file_put_text("told.csv", text);
     snprintf(options, sizeof options, "{\"path\": \"%s\"%s}", path, more);
-    return rig_open_told(&pl_csv_dataset, PL_PREDICT, facts, options);
+    return rig_open_told(&pl_csv_dataset, PL_PREDICT, data_info, options);
 }
 
 static void csv_standardizes_by_the_moments_of_the_training_data(void)
@@ -468,19 +469,19 @@ static void csv_standardizes_by_the_moments_of_the_training_data(void)
     rig_read(&train, INDEX(0, 1, 2));
     const char *rows[] = {"1,0.1,7,0\n", "2,0.1,7,1\n", "4.5,0.1,9,2\n"};
     for (int k = 0; k < 3; k++) {
-        rig_t one = open_told(train.info.facts, rows[k], "");
+        rig_t one = open_told(train.info.data_info, rows[k], "");
         is_int(one.code, PL_OK, "a file of one row: %s", one.err.text);
         rig_read(&one, INDEX(0));
         ok(!memcmp(one.field[0], (float *)train.field[0] + 3 * k, 3 * sizeof(float)),
            "the row is what it was in training");
-        is_text(one.info.facts, train.info.facts, "and the facts go on");
+        is_text(one.info.data_info, train.info.data_info, "and the data info goes on");
         rig_close(&one);
     }
-    rig_t plain = open_told(train.info.facts, rows[2], ", \"standardize\": false");
+    rig_t plain = open_told(train.info.data_info, rows[2], ", \"standardize\": false");
     rig_read(&plain, INDEX(0));
     ok(*(float *)plain.field[0] == 4.5f, "unless that is switched off");
     rig_close(&plain);
-    refused(open_told(train.info.facts, "1,2,0\n", ""), PL_EINVAL,
+    refused(open_told(train.info.data_info, "1,2,0\n", ""), PL_EINVAL,
             "told.csv: 2 features, but the training data had 3", "another table");
     rig_close(&train);
     refused(open_told("{\"classes\": 3}", rows[0], ""), PL_EINVAL,
@@ -490,7 +491,7 @@ static void csv_standardizes_by_the_moments_of_the_training_data(void)
             PL_EFORMAT, "no mean and factor for feature 2", "half of them");
     refused(open_told("{\"standardize\": [[1, 1e300], [1, 2], [1, 1]]}", "2,1,1,1\n", ""),
             PL_EFORMAT, "told.csv:1: field 1 is 2, too large", "a result past float32");
-    refused(open_told("no JSON", rows[0], ""), PL_EFORMAT, "facts:1:1", "no facts");
+    refused(open_told("no JSON", rows[0], ""), PL_EFORMAT, "facts:1:1", "no data info");
 }
 
 static void csv_does_not_scale_a_column_that_is_constant(void)
@@ -501,12 +502,13 @@ static void csv_does_not_scale_a_column_that_is_constant(void)
     rig_t train = rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
                            file_put_text("same.csv", text));
     is_int(train.code, PL_OK, "opened: %s", train.err.text);
-    like(train.info.facts, "\"standardize\": ..0.1[0-9]*, ?1(.0)?\\], ?.149.5, ?0.011547",
+    like(train.info.data_info,
+         "\"standardize\": ..0.1[0-9]*, ?1(.0)?\\], ?.149.5, ?0.011547",
          "its factor is 1");
     rig_read(&train, INDEX(0, 299));
     ok(((float *)train.field[0])[0] == 0 && ((float *)train.field[0])[2] == 0,
        "it is 0 in training");
-    rig_t other = open_told(train.info.facts, "0.2,1,0\n", "");
+    rig_t other = open_told(train.info.data_info, "0.2,1,0\n", "");
     rig_read(&other, INDEX(0));
     ok(fabsf(*(float *)other.field[0] - .1f) < 1e-7f, "elsewhere its distance, %g",
        (double)*(float *)other.field[0]);
@@ -525,7 +527,7 @@ static void hear(pl_log_level_t level, int rank, const char *actor, const char *
     snprintf(logged + length, sizeof logged - length, "%d %s\n", (int)level, text);
 }
 
-static rig_t open_stage(const char *facts, pl_stage_t stage, const char *text,
+static rig_t open_stage(const char *data_info, pl_stage_t stage, const char *text,
                         const char *more)
 {
     char options[2048];
@@ -533,7 +535,7 @@ static rig_t open_stage(const char *facts, pl_stage_t stage, const char *text,
              file_put_text("other.csv", text), more);
     logged[0] = '\0';
     pl_log_hook(hear, PL_LOG_DEBUG, NULL);
-    rig_t rig = rig_open_told(&pl_csv_dataset, stage, facts, options);
+    rig_t rig = rig_open_told(&pl_csv_dataset, stage, data_info, options);
     pl_log_hook(NULL, PL_LOG_ERROR, NULL);
     return rig;
 }
@@ -551,7 +553,7 @@ static void csv_columns_are_matched_by_name(void)
     is_int(train.code, PL_OK, "opened: %s", train.err.text);
     rig_read(&train, INDEX(0, 1, 2));
     for (int k = 0; k < 4; k++) {
-        rig_t other = open_stage(train.info.facts, stages[k],
+        rig_t other = open_stage(train.info.data_info, stages[k],
                                  "y,w,b,z,a\n0,5,10,9,1\n1,6,20,9,2\n2,7,60,9,3\n",
                                  weighed);
         is_int(other.code, PL_OK, "opened: %s", other.err.text);
@@ -560,22 +562,24 @@ static void csv_columns_are_matched_by_name(void)
         ok(!memcmp(other.field[1], train.field[1], 3 * sizeof(int64_t)), "the target");
         ok(!memcmp(other.field[2], train.field[2], 3 * sizeof(float)),
            "a further field, which was given by number");
-        is_text(other.info.facts, train.info.facts, "the training data's names stay");
+        is_text(other.info.data_info, train.info.data_info,
+                "the training data's names stay");
         like(logged, "^2 .*other.csv: 1 column is not used, .*: \"z\"\n$", "%s", logged);
         rig_close(&other);
     }
-    rig_t bare = open_stage(train.info.facts, PL_PREDICT, "b,a\n60,3\n", "");
+    rig_t bare = open_stage(train.info.data_info, PL_PREDICT, "b,a\n60,3\n", "");
     rig_read(&bare, INDEX(0));
     ok(bare.code == PL_OK && bare.info.field_count == 1
            && !memcmp(bare.field[0], (float *)train.field[0] + 4, 2 * sizeof(float)),
        "what is to be predicted needs no target: %s", bare.err.text);
     rig_close(&bare);
-    refused(open_stage(train.info.facts, PL_TEST, "a,b\n1,2\n", ""), PL_ENOTFOUND,
+    refused(open_stage(train.info.data_info, PL_TEST, "a,b\n1,2\n", ""), PL_ENOTFOUND,
             "other.csv: there is no column \"y\", which the training data has",
             "a test needs one");
-    refused(open_stage(train.info.facts, PL_TEST, "a,y\n1,2\n", ""), PL_ENOTFOUND,
+    refused(open_stage(train.info.data_info, PL_TEST, "a,y\n1,2\n", ""), PL_ENOTFOUND,
             "other.csv: there is no column \"b\"", "a feature that is missing");
-    refused(open_stage(train.info.facts, PL_TEST, "a,b,b,y\n1,2,3,0\n", ""), PL_EFORMAT,
+    refused(open_stage(train.info.data_info, PL_TEST,
+                       "a,b,b,y\n1,2,3,0\n", ""), PL_EFORMAT,
             "other.csv: two columns are called \"b\"", "a name that is there twice");
     rig_close(&train);
 }
@@ -585,17 +589,17 @@ static void csv_predicts_without_a_target_that_has_a_name(void)
     static const char named[] = ", \"fields\": {\"y\": \"kind\"}";
     rig_t train = open_stage(NULL, PL_TRAIN, "kind,a,b\n0,1,2\n1,3,5\n", named);
     is_int(train.code, PL_OK, "opened: %s", train.err.text);
-    rig_t bare = open_stage(train.info.facts, PL_PREDICT, "b,a\n5,3\n", named);
+    rig_t bare = open_stage(train.info.data_info, PL_PREDICT, "b,a\n5,3\n", named);
     rig_read(&train, INDEX(1)), rig_read(&bare, INDEX(0));
     ok(bare.code == PL_OK && bare.info.field_count == 1
            && !memcmp(bare.field[0], train.field[0], 2 * sizeof(float)),
        "the features have the names of the training data: %s", bare.err.text);
     rig_close(&bare);
-    bare = open_stage(train.info.facts, PL_PREDICT, "3,5\n", named);
+    bare = open_stage(train.info.data_info, PL_PREDICT, "3,5\n", named);
     ok(bare.code == PL_OK && bare.info.field_count == 1, "or are taken by position: %s",
        bare.err.text);
     rig_close(&bare);
-    refused(open_stage(train.info.facts, PL_TEST, "b,a\n5,3\n", named), PL_ENOTFOUND,
+    refused(open_stage(train.info.data_info, PL_TEST, "b,a\n5,3\n", named), PL_ENOTFOUND,
             "no column \"kind\", which the training data has", "a test needs the target");
     rig_close(&train);
 }
@@ -603,20 +607,20 @@ static void csv_predicts_without_a_target_that_has_a_name(void)
 static void csv_columns_without_names_are_taken_by_position(void)
 {
     rig_t train = open_stage(NULL, PL_TRAIN, NAMED, "");
-    rig_t plain = open_stage(train.info.facts, PL_TEST, "1,10,5,0\n", "");
+    rig_t plain = open_stage(train.info.data_info, PL_TEST, "1,10,5,0\n", "");
     is_int(plain.code, PL_OK, "opened: %s", plain.err.text);
     like(logged, "^1 .*by position: the file has no header", "%s", logged);
     rig_close(&plain);
     rig_close(&train);
     train = open_stage(NULL, PL_TRAIN, "1,10,0\n2,20,1\n", "");
-    plain = open_stage(train.info.facts, PL_TEST, "b,a,y\n1,10,0\n", "");
+    plain = open_stage(train.info.data_info, PL_TEST, "b,a,y\n1,10,0\n", "");
     is_int(plain.code, PL_OK, "opened: %s", plain.err.text);
     like(logged, "^1 .*by position: the names .* are not known", "%s", logged);
     rig_close(&plain);
-    plain = open_stage(train.info.facts, PL_TEST, "1,10,0\n", "");
+    plain = open_stage(train.info.data_info, PL_TEST, "1,10,0\n", "");
     is_text(logged, "", "two without a header are no reason to warn");
     rig_close(&plain);
-    refused(open_stage(train.info.facts, PL_TEST, "1,10,5,0\n",
+    refused(open_stage(train.info.data_info, PL_TEST, "1,10,5,0\n",
                        ", \"standardize\": false"),
             PL_EINVAL, "other.csv: 3 features, but the training data had 2",
             "another number of columns");
@@ -702,14 +706,14 @@ static void csv_decides_once_what_the_target_is(void)
     rig_t one = open_stage(NULL, PL_TRAIN, "1,0\n", "");
     like(logged, "^2 .*has only 1 class in 1 row;", "%s", logged);
     rig_close(&one);
-    rig_t test = open_stage(train.info.facts, PL_TEST, "1,1\n2,3\n", "");
+    rig_t test = open_stage(train.info.data_info, PL_TEST, "1,1\n2,3\n", "");
     ok(test.code == PL_OK && test.info.field[1].dtype == PL_F32,
        "whole numbers of another file are values, too: %s", test.err.text);
     is_text(logged, "", "which is no new decision");
     rig_close(&test);
     rig_close(&train);
     train = open_stage(NULL, PL_TRAIN, "1,0\n2,1\n", "");
-    refused(open_stage(train.info.facts, PL_TEST, "1,0.5\n", ""), PL_EFORMAT,
+    refused(open_stage(train.info.data_info, PL_TEST, "1,0.5\n", ""), PL_EFORMAT,
             "label is 0.5.*training data has classes.*train with \"target\": \"value\"",
             "a value where training had classes");
     rig_close(&train);
@@ -758,15 +762,15 @@ static void iris_and_digits_are_served(void)
     rig_t rig = rig_open(&pl_csv_dataset, PL_TRAIN,
                          "{\"path\": \"%s\", \"header\": \"yes\"}", path);
     ok(rig.info.samples == 150 && has_field(&rig, 0, "x", PL_F32, "4"), "iris");
-    like(rig.info.facts,
+    like(rig.info.data_info,
          "\\{\"classes\": 3, \"shape\": \\[4\\], \"columns\": .*, \"standardize\": "
          ".*\\]\\]\\}$",
-         "facts");
+         "data info");
     rig_close(&rig);
     rig = rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
                    tap_data("tabular/digits.csv.gz"));
     ok(rig.info.samples == 1797 && has_field(&rig, 0, "x", PL_F32, "64"), "digits");
-    like(rig.info.facts, "^\\{\"classes\": 10, \"shape\": \\[64\\], ", "facts");
+    like(rig.info.data_info, "^\\{\"classes\": 10, \"shape\": \\[64\\], ", "data info");
     rig_close(&rig);
 }
 
@@ -796,7 +800,7 @@ static void npy_serves_every_type(void)
     ok(rig.info.samples == 3 && has_field(&rig, 0, "x", PL_F32, "2")
            && has_field(&rig, 1, "y", PL_I64, ""),
        "fields");
-    is_text(rig.info.facts, "{\"classes\": 5, \"shape\": [2]}", "facts");
+    is_text(rig.info.data_info, "{\"classes\": 5, \"shape\": [2]}", "data info");
     is_int(rig_read(&rig, INDEX(1, 0)), PL_OK, "read");
     ok(((float *)rig.field[0])[1] == 4.5f && ((float *)rig.field[0])[2] == 1
            && ((int64_t *)rig.field[1])[0] == 4,
@@ -931,7 +935,7 @@ static void labels_may_be_ignored(void)
         put_ignored(-100);
         rig_t rig = open_ignored(kind, "");
         is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
-        like(rig.info.facts, "\"classes\": 2,", "-100 is no class");
+        like(rig.info.data_info, "\"classes\": 2,", "-100 is no class");
         rig_read(&rig, INDEX(1, 2));
         ok(rig.info.field[1].dtype == PL_I64 && ((int64_t *)rig.field[1])[0] == 1
                && ((int64_t *)rig.field[1])[1] == -100,
@@ -940,7 +944,7 @@ static void labels_may_be_ignored(void)
         put_ignored(255);
         rig = open_ignored(kind, ", \"ignore_index\": 255");
         is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
-        like(rig.info.facts, "\"classes\": 2,", "nor is what the option says");
+        like(rig.info.data_info, "\"classes\": 2,", "nor is what the option says");
         rig_close(&rig);
         put_ignored(-7);
         if (kind < 2)
@@ -1011,7 +1015,7 @@ static void npy_has_as_many_fields_as_files(void)
     ok(rig.info.field_count == 3 && has_field(&rig, 1, "weight", PL_F32, "")
            && has_field(&rig, 2, "text", PL_I64, "2"),
        "by the names that were given");
-    is_text(rig.info.facts, "{\"shape\": []}", "classes are y's alone");
+    is_text(rig.info.data_info, "{\"shape\": []}", "classes are y's alone");
     rig_read(&rig, INDEX(1));
     ok(*(float *)rig.field[1] == 2 && ((int64_t *)rig.field[2])[1] == 10, "read");
     rig_close(&rig);

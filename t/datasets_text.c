@@ -102,7 +102,7 @@ static void shares_of_a_text_meet_without_overlap(void)
     ok(x[0] == 0 && x[90] == 90 && y[89] == 90 && y[90] == -1,
        "training ends before what validation begins with");
     ok(*(int64_t *)val.field[0] == 91, "validation begins there");
-    is_text(train.info.facts, val.info.facts,
+    is_text(train.info.data_info, val.info.data_info,
             "and both know the vocabulary of the whole");
     rig_close(&train);
     rig_close(&val);
@@ -127,12 +127,12 @@ static void any_characters_and_bytes_are_tokens(void)
     rig_read(&rig, INDEX(0));
     ok(((int64_t *)rig.field[0])[2999] == 599 && ((int64_t *)rig.field[1])[0] == 1,
        "each has its token");
-    like(rig.info.facts, "\"vocabulary_size\":600.*\"context\":3000", "are counted");
+    like(rig.info.data_info, "\"vocabulary_size\":600.*\"context\":3000", "are counted");
     rig_close(&rig);
     rig = rig_open(&pl_text_dataset, PL_TEST,
                    "{\"path\": \"%s\", \"context\": 9000, \"vocabulary\": \"byte\"}",
                    path);
-    is_text(rig.info.facts,
+    is_text(rig.info.data_info,
             "{\"vocabulary_size\":256,\"vocabulary\":\"\",\"context\":9000}", "bytes");
     rig_read(&rig, INDEX(0));
     int wrong = 0;
@@ -155,27 +155,27 @@ static void tiny_shakespeare_has_65_characters(void)
     }
     rig_t rig = rig_open(&pl_text_dataset, PL_TRAIN, "{\"path\": \"%s\"}", path);
     is_int(rig.info.samples, 1115394 / 64, "all of it");
-    is_text(rig.info.facts,
+    is_text(rig.info.data_info,
             "{\"vocabulary_size\":65,\"vocabulary\":\"\\n !$&',-.3:;?"
             "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
             "abcdefghijklmnopqrstuvwxyz\",\"context\":64}",
-            "facts");
+            "data info");
     rig_close(&rig);
 }
 
 static void a_share_or_file_has_the_vocabulary_of_the_training(void)
 {
-    static const char facts[] = "{\"vocabulary\": \"abcd\", \"vocabulary_size\": 4}";
+    static const char data_info[] = "{\"vocabulary\": \"abcd\", \"vocabulary_size\": 4}";
     char options[4200];
     snprintf(options, sizeof options, "{\"path\": \"%s\", \"context\": 3}",
              file_put_text("test.txt", "dcd"));
-    rig_t rig = rig_open_told(&pl_text_dataset, PL_TEST, facts, options);
+    rig_t rig = rig_open_told(&pl_text_dataset, PL_TEST, data_info, options);
     rig_read(&rig, INDEX(0));
     const int64_t *x = rig.field[0];
     ok(x[0] == 3 && x[1] == 2, "so that tokens mean the same");
     rig_close(&rig);
     file_put_text("test.txt", "dce");
-    refused(rig_open_told(&pl_text_dataset, PL_TEST, facts, options), PL_EINVAL,
+    refused(rig_open_told(&pl_text_dataset, PL_TEST, data_info, options), PL_EINVAL,
             "test.txt: .*'e'.* is not in the vocabulary", "a character that it lacks");
 }
 
@@ -204,9 +204,9 @@ static void a_line_is_a_sample_as_long_as_it_is(void)
     is_int(rig.info.samples, 3, "empty ones are none: %s", rig.err.text);
     ok(has_field(&rig, 0, "x", PL_I64, "-1") && has_field(&rig, 1, "y", PL_I64, "-1"),
        "fields");
-    is_text(rig.info.facts,
+    is_text(rig.info.data_info,
             "{\"vocabulary_size\":9,\"vocabulary\":\"\\nabcdefgh\",\"context\":64}",
-            "facts");
+            "data info");
     rig_read(&rig, INDEX(1, 0, 2));
     is_int(rig.length, 5, "of a batch, that of the longest");
     is_text(shown(&rig, 0, text), "/d/// -> d/...", "each from newline to newline");
@@ -238,7 +238,8 @@ static void line_ends_of_windows_and_its_mark_are_no_text(void)
                               file_put_text(i ? "crlf.txt" : "lf.txt", text[i]),
                               sets[k % 2]);
         is_int(rig[1].code, PL_OK, "opened: %s", rig[1].err.text);
-        is_text(rig[1].info.facts, rig[0].info.facts, "the vocabulary is the same");
+        is_text(rig[1].info.data_info, rig[0].info.data_info,
+                "the vocabulary is the same");
         is_int(rig[1].info.samples, rig[0].info.samples, "as many samples");
         for (int64_t i = 0; i < rig[0].info.samples; i++) {
             rig_read(&rig[0], 1, &i);
@@ -270,7 +271,7 @@ static pl_arrays_t three_rows(void)
 {
     return (pl_arrays_t){.samples = 3,
                          .field_count = 2,
-                         .facts = "{\"classes\": 10}",
+                         .data_info = "{\"classes\": 10}",
                          .field = {{"x", PL_F32, {.rank = 1, .dim = {2}}},
                                    {"y", PL_I64, {.rank = 0}}},
                          .data = {rows, targets}};
@@ -286,7 +287,7 @@ static void arrays_of_the_program_are_served(void)
     ok(rig.info.samples == 3 && has_field(&rig, 0, "x", PL_F32, "2")
            && has_field(&rig, 1, "y", PL_I64, ""),
        "fields");
-    is_text(rig.info.facts, "{\"classes\": 10}", "facts");
+    is_text(rig.info.data_info, "{\"classes\": 10}", "data info");
     is_int(rig_read(&rig, INDEX(2, 0)), PL_OK, "read");
     ok(((float *)rig.field[0])[1] == 6 && ((float *)rig.field[0])[2] == 1
            && ((int64_t *)rig.field[1])[0] == 9,
@@ -323,7 +324,7 @@ static void a_function_of_the_program_is_served(void)
                                       .user = &add};
     is_int(pl_memory_data("squares", &squares, &err), PL_OK, "registered");
     rig_t rig = rig_open(&pl_memory_dataset, PL_TRAIN, "{\"source\": \"squares\"}");
-    ok(!rig_read(&rig, INDEX(3)) && *(float *)rig.field[0] == 9.5f && !rig.info.facts,
+    ok(!rig_read(&rig, INDEX(3)) && *(float *)rig.field[0] == 9.5f && !rig.info.data_info,
        "read");
     is_int(rig_read(&rig, INDEX(5)), PL_EUSER, "its failure");
     is_text(rig.err.text, "memory data 'squares': the fifth is broken", "has its text");

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "rig_runs.h"
-#include "strategies/ddp_parts.h"
+#include "strategies/ddp/ddp.h"
 #include "tap.h"
 
 #define ADAMW "{\"name\": \"adamw\", \"lr\": 0.02}"
@@ -32,8 +32,8 @@ static void separate_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
 static int separate_start(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
-    static const pl_ddp_ways_t ways = {.separates = true, .take = separate_take};
-    ((pl_ddp_t *)self)->ways = &ways;
+    static const pl_ddp_reduce_hooks_t hooks = {.separates = true, .take = separate_take};
+    ((pl_ddp_t *)self)->reduce_hooks = &hooks;
     return pl_ddp_start(self, call, body, err);
 }
 
@@ -85,7 +85,7 @@ static void ranks_train_what_one_does(void)
                                            .optimizer = ADAMW,
                                            .data = "\"val_split\": 0.25");
             compare(one, many, devices[k]);
-            ok(metrics_agree(one, many), "and its figures");
+            ok(metrics_agree(one, many), "and its metrics");
             rig_result_free(many);
         }
         rig_result_free(one);
@@ -285,7 +285,7 @@ static void on_log(pl_log_level_t level, int rank, const char *actor, const char
         snprintf(taken, sizeof taken, "%s", text);
 }
 
-static void the_best_collective_is_taken_and_told(void)
+static void the_best_collective_is_taken_and_reported(void)
 {
     pl_log_hook(on_log, PL_LOG_INFO, NULL);
     rig_result_free(rig_ranks(2, 4, "\"max_steps\": 1", .samples = 8));
@@ -456,7 +456,7 @@ static void a_rank_that_fails_ends_all_with_its_name(void)
     }
 }
 
-static void what_is_not_finite_is_told_with_its_rank(void)
+static void what_is_not_finite_is_reported_with_its_rank(void)
 {
     for (int k = 0; k < DEVICES && rig_has(devices[k]); k++) {
         rig_t *rig = rig_new(.accelerator = devices[k], .trainer = "\"devices\": 3",
@@ -493,7 +493,7 @@ int main(void)
     run(who_has_no_samples_leaves_state_alone);
     run(the_same_run_twice_gives_the_same_bits);
     run(predictions_are_complete_and_in_order);
-    run(the_best_collective_is_taken_and_told);
+    run(the_best_collective_is_taken_and_reported);
     run(a_stop_ends_all_ranks);
     run(a_time_ends_all_ranks);
     run(callbacks_of_rank_zero_decide_for_all);
@@ -502,6 +502,6 @@ int main(void)
     run(a_callback_that_fails_ends_all);
     run(a_device_that_fails_ends_all);
     run(a_rank_that_fails_ends_all_with_its_name);
-    run(what_is_not_finite_is_told_with_its_rank);
+    run(what_is_not_finite_is_reported_with_its_rank);
     return tap_done();
 }

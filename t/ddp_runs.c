@@ -14,9 +14,9 @@
 #include "tap.h"
 
 #define QUIET "\"num_sanity_val_steps\": 0, \"log_every_n_steps\": 1"
-#define EACH_STEP "[{\"name\": \"model_checkpoint\", \"every_n_train_steps\": 1}]"
+#define EVERY_STEP "[{\"name\": \"model_checkpoint\", \"every_n_train_steps\": 1}]"
 
-#define EACH_KEPT \
+#define EVERY_STEP_KEPT \
     "[{\"name\": \"model_checkpoint\", \"every_n_train_steps\": 1, \"save_top_k\": -1}]"
 
 #define fit(...) rig_train(&(rig_spec_t){__VA_ARGS__})
@@ -30,12 +30,12 @@ static void a_run_that_goes_back_does_so_on_all_ranks(void)
     for (int record = 5; record <= 6; record++) {           /* of rank 0, of rank 1 */
         rig_result_t *skipped =
             fit(.accelerator = "cpu", .nan = record, .data = "\"batch_size\": 4",
-                .callbacks = EACH_STEP,
+                .callbacks = EVERY_STEP,
                 .trainer = "\"devices\": 2, \"nan_policy\": \"skip\", "
                            "\"max_epochs\": 2, " QUIET);
         rig_result_t *back =
             fit(.accelerator = "cpu", .nan = record, .data = "\"batch_size\": 4",
-                .callbacks = EACH_STEP,
+                .callbacks = EVERY_STEP,
                 .trainer = "\"devices\": 2, \"nan_policy\": \"rollback\", "
                            "\"max_epochs\": 2, " QUIET);
         is_int(back->global_step, skipped->global_step, "as many steps");
@@ -68,7 +68,7 @@ static void an_anomaly_of_one_rank_ends_all(void)
             "\"devices\": 3, \"detect_anomaly\": true, \"nan_policy\": \"%s\", " QUIET,
             policies[k]);
         rig_t *rig = rig_new(.nan = 6, .data = "\"batch_size\": 2", .trainer = trainer,
-                             .callbacks = EACH_STEP);
+                             .callbacks = EVERY_STEP);
         const rig_result_t *result = rig_fit(rig);
         is_text(pl_code_name(result->error.code), "PL_ENAN", "%s: %s", policies[k],
                 result->error.text);
@@ -91,7 +91,7 @@ static void data_that_are_opened_anew_give_the_same_bits(void)
             .trainer = "\"devices\": 3, \"max_epochs\": 3, "
                        "\"reload_dataloaders_every_n_epochs\": 1, " QUIET);
     ok(rig_same_bits(once, again), "the order is the same");
-    is_text(again->metrics, once->metrics, "and all figures");
+    is_text(again->metrics, once->metrics, "and all metrics");
     rig_result_free(once);
     rig_result_free(again);
 }
@@ -103,10 +103,10 @@ static void ranks_find_the_rate_that_one_finds(void)
     const pl_tuning_t what = {.min_lr = 1e-4, .max_lr = 1, .num_training = 40};
     rig_t *one = rig_new(.data = "\"batch_size\": 8"),
           *two = rig_new(.data = "\"batch_size\": 4", .trainer = "\"devices\": 2");
-    const rig_result_t *want = rig_tune(one, &what), *got = rig_tune(two, &what);
+    const rig_result_t *desc = rig_tune(one, &what), *got = rig_tune(two, &what);
     is_text(got->status, "ok", "two ranks search: %s", got->error.text);
-    is_near(rig_metric(got, "lr"), rig_metric(want, "lr"), 1e-9, "the same rate");
-    is_int(got->global_step, want->global_step, "after as many trials");
+    is_near(rig_metric(got, "lr"), rig_metric(desc, "lr"), 1e-9, "the same rate");
+    is_int(got->global_step, desc->global_step, "after as many trials");
     rig_free(&one);
     rig_free(&two);
 }
@@ -203,7 +203,7 @@ static rig_result_t *run_of(world_t world, const char *from)
              "{\"name\": \"memory\", \"source\": \"samples\", \"batch_size\": %d}",
              world.batch);
     rig_t *rig = rig_new(.accelerator = "cpu", .dataset = data, .trainer = trainer,
-                         .callbacks = EACH_KEPT);
+                         .callbacks = EVERY_STEP_KEPT);
     if (from && !rig_begin_again(rig, from))
         tap_diag("%s", rig_error.text);
     rig_result_t *result = rig_keep(from ? rig_wait(rig) : rig_fit(rig));
@@ -253,7 +253,7 @@ static void shm_and_tcp_give_the_same_bits(void)
                  *tcp = fit(.accelerator = "cpu", .trainer = WITH("tcp"),
                             .data = "\"batch_size\": 4, \"val_split\": 0.2");
     ok(rig_same_bits(shm, tcp), "the same weights");
-    is_text(tcp->metrics, shm->metrics, "and figures");
+    is_text(tcp->metrics, shm->metrics, "and metrics");
     rig_result_free(shm);
     rig_result_free(tcp);
 }
@@ -276,33 +276,33 @@ static void buckets_change_no_bit(void)
                        "\"ddp\", \"bucket_mb\": 0.000001}, "
                        "\"accumulate_grad_batches\": 2, " QUIET);
     ok(rig_same_bits(whole, cut), "weights are the same");
-    is_text(cut->metrics, whole->metrics, "and figures");
+    is_text(cut->metrics, whole->metrics, "and metrics");
     rig_result_free(whole);
     rig_result_free(cut);
-    int told = 0;
+    int reported = 0;
     size_t k;
     json_t *stream = rig_stream(), *message;
     json_array_foreach(stream, k, message)
-        told += json_integer_value(
-                    json_object_get(json_object_get(message, "fields"), "buckets"))
-                > 0;
+        reported += json_integer_value(
+                        json_object_get(json_object_get(message, "fields"), "buckets"))
+                    > 0;
     json_decref(stream);
-    ok(told > 3, "buckets were told before backward was over: %d", told);
+    ok(reported > 3, "buckets were told before backward was over: %d", reported);
 }
 
 /* ---- While backward goes on ---- */
 
-enum { CONTROL, TENSORS };                  /* lent memory, in the order of its lending */
+enum { CONTROL, TENSORS };      /* registered buffers, in the order of their allocation */
 
 /* Sums of gradients that ranks have begun. */
 static int sums_begun;                                      /* atomic */
 static bool began_in_time;                                  /* atomic, as that is */
 
-static int counted_all_reduce(void *self, pl_operation_t *op, pl_error_t *err)
+static int counted_all_reduce(void *self, pl_coll_request_t *req, pl_error_t *err)
 {
-    if (op->want.memory == TENSORS)
+    if (req->desc.memory == TENSORS)
         __atomic_add_fetch(&sums_begun, 1, __ATOMIC_RELAXED);
-    return pl_shm_collective.all_reduce(self, op, err);
+    return pl_shm_collective.all_reduce(self, req, err);
 }
 
 static void gate_pass(const pl_kernel_call_t *call, int64_t from, int64_t to)
@@ -383,7 +383,7 @@ static bool has_cpu(void)
     return pl_component_find("accelerator", "cpu", NULL) != NULL;
 }
 
-static double most_of(const json_t *ranks, const char *what)
+static double max_of(const json_t *ranks, const char *what)
 {
     return json_number_value(json_object_get(json_object_get(ranks, what), "max"));
 }
@@ -395,14 +395,13 @@ static void stop_when_told(rig_t *rig, const pl_progress_t *progress)
     json_t *metrics = json_loads(progress->metrics, JSON_DECODE_ANY, NULL);
     const json_t *ranks = json_object_get(metrics, "ranks"),
                  *data = json_object_get(ranks, "data");
-    const bool is_told = json_integer_value(json_object_get(ranks, "slowest")) == 1;
-    if (is_told && slowest < 0) {                /* the other may get no processor once */
+    const bool is_reported = json_integer_value(json_object_get(ranks, "slowest")) == 1;
+    if (is_reported && slowest < 0) {            /* the other may get no processor once */
         slowest = 1;
         is_int(json_integer_value(json_object_get(data, "slowest")), 1,
                "its data are slow");
         ok(json_number_value(json_object_get(ranks, "spread")) > 0.2, "by a fifth");
-        ok(!has_cpu()
-               || (most_of(ranks, "forward") > 0 && most_of(ranks, "backward") > 0),
+        ok(!has_cpu() || (max_of(ranks, "forward") > 0 && max_of(ranks, "backward") > 0),
            "forward and backward are told apart");
         pl_trainer_stop(rig_trainer(rig), "it was told", NULL);
     }
@@ -421,7 +420,7 @@ static void a_slow_rank_is_named_in_the_progress(void)
     const pl_memory_data_t data = {.samples = 4096,
                                    .field_count = 2,
                                    .field = {arrays.field[0], arrays.field[1]},
-                                   .facts = "{\"classes\": 3}",
+                                   .data_info = "{\"classes\": 3}",
                                    .read = read_slowly,
                                    .user = &arrays};
     pl_error_t err;
@@ -439,7 +438,7 @@ static void a_slow_rank_is_named_in_the_progress(void)
 
 /* ---- Each sample once ---- */
 
-static void figures_count_each_sample_once(void)
+static void metrics_count_each_sample_once(void)
 {
     static const char *const names[] = {"val_loss", "val_acc"};
     static const int samples[] = {41, 17, 7};
@@ -460,8 +459,8 @@ static void figures_count_each_sample_once(void)
                         "%d samples, %d ranks: %s", samples[k], ranks, names[i]);
             rig_t *rig = rig_new(.samples = samples[k], .data = data, .trainer = trainer),
                   *alone = rig_new(.samples = samples[k], .data = "\"batch_size\": 5");
-            const double want = rig_metric(rig_test(alone, one->run_dir), "test_loss");
-            is_near(rig_metric(rig_test(rig, one->run_dir), "test_loss"), want, 1e-5,
+            const double desc = rig_metric(rig_test(alone, one->run_dir), "test_loss");
+            is_near(rig_metric(rig_test(rig, one->run_dir), "test_loss"), desc, 1e-5,
                     "and test_loss");
             rig_free(&rig);
             rig_free(&alone);
@@ -535,8 +534,8 @@ static int uneven_open(void *self, const pl_data_request_t *request, pl_data_inf
                              .field_count = 2,
                              .field = {{"x", PL_F32, pl_shape(1, RIG_FEATURES)},
                                        {"y", PL_I64, pl_shape(0)}},
-                             .facts = pl_text("{\"classes\": %d}", RIG_CLASSES)};
-    return info->facts ? PL_OK : PL_ENOMEM;
+                             .data_info = pl_text("{\"classes\": %d}", RIG_CLASSES)};
+    return info->data_info ? PL_OK : PL_ENOMEM;
 }
 
 static int uneven_read(const void *self, const pl_read_request_t *request,
@@ -614,7 +613,7 @@ int main(void)
     run(buckets_change_no_bit);
     run(a_bucket_travels_before_backward_is_over);
     run(a_slow_rank_is_named_in_the_progress);
-    run(figures_count_each_sample_once);
+    run(metrics_count_each_sample_once);
     run(what_not_all_ranks_have_may_be_left_out);
     run(an_epoch_of_nothing_is_refused);
     run(each_rank_may_read_all_that_its_own_data_set_has);

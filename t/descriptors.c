@@ -18,11 +18,11 @@
 #include "runtime/descriptors.h"
 #include "tap.h"
 
-enum { WELL = 0, REFUSED = 1, UNCLEAR = 2 };                /* how a child ends */
+enum { SUCCEEDED = 0, REFUSED = 1, UNCLEAR = 2 };           /* how a child ends */
 
-static void limit_descriptors(int most)
+static void limit_descriptors(int max)
 {
-    struct rlimit limit = {(rlim_t)most, (rlim_t)most};
+    struct rlimit limit = {(rlim_t)max, (rlim_t)max};
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
@@ -33,18 +33,18 @@ static int verdict(const pl_error_t *err)
 
 /* ---- what children do ---- */
 
-static int an_engine(int most)
+static int an_engine(int max)
 {
     pl_error_t err = {0};
     char endpoint[256];
     snprintf(endpoint, sizeof endpoint, "ipc://%s/scarce", tap_folder());
-    limit_descriptors(most);
+    limit_descriptors(max);
     pl_engine_t *engine = pl_engine_new(NULL, &err);
     if (!engine)
         return strstr(err.text, "ulimit -n") ? REFUSED : UNCLEAR;
     int code = pl_engine_monitor(engine, endpoint, &err);
     pl_engine_free(engine);
-    return code == PL_OK ? WELL : verdict(&err);
+    return code == PL_OK ? SUCCEEDED : verdict(&err);
 }
 
 /* Connects more often than the stream's process has descriptors; the ends are closed when
@@ -54,19 +54,19 @@ static int an_engine(int most)
 static void connect_often(const char *path, int times)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    const struct timeval most = {1, 0};
+    const struct timeval max = {1, 0};
     char greeting;
     snprintf(address.sun_path, sizeof address.sun_path, "%.100s", path);
     for (int k = 0; k < times; k++) {
         int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &max, sizeof max);
         if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0
             && recv(fd, &greeting, 1, 0) < 0)
             return;
     }
 }
 
-static int a_flood_of_viewers(int most)
+static int a_flood_of_viewers(int max)
 {
     pl_error_t err = {0};
     char endpoint[256];
@@ -75,15 +75,15 @@ static int a_flood_of_viewers(int most)
     pid_t flood = fork();
     if (flood == 0) {
         if (eventually(access(endpoint + 6, F_OK) == 0))
-            connect_often(endpoint + 6, 2 * most);
-        _exit(WELL);
+            connect_often(endpoint + 6, 2 * max);
+        _exit(SUCCEEDED);
     }
-    limit_descriptors(most);
+    limit_descriptors(max);
     pl_engine_t *engine = pl_engine_new(NULL, &err);
     int code = engine ? pl_engine_monitor(engine, endpoint, &err) : err.code;
     waitpid(flood, &status, 0);
     pl_engine_free(engine);
-    return code == PL_OK && status == 0 ? WELL : UNCLEAR;
+    return code == PL_OK && status == 0 ? SUCCEEDED : UNCLEAR;
 }
 
 static int lowest_free(void)
@@ -103,7 +103,7 @@ static int a_fit(int more)
     if (!rig_begin(rig))
         return verdict(&rig_error);
     const rig_result_t *result = rig_wait(rig);
-    int status = !strcmp(result->status, "ok") ? WELL : verdict(&result->error);
+    int status = !strcmp(result->status, "ok") ? SUCCEEDED : verdict(&result->error);
     if (status == UNCLEAR || !strcmp(result->status, "none"))
         return UNCLEAR;
     rig_free(&rig);
@@ -111,7 +111,7 @@ static int a_fit(int more)
 }
 
 /* A fit that is refused tells which limit would do: a pipe, written by the child. */
-static int told[2], fit_ranks;
+static int reported[2], fit_ranks;
 
 static rig_t *rig_of_many(void)
 {
@@ -129,8 +129,8 @@ static int a_fit_that_tells(int more)
     int code = rig ? pl_trainer_fit(rig_trainer(rig), NULL, NULL, &err) : PL_EBUG;
     const char *said = code == PL_EBUSY ? strstr(err.text, "raise it to ") : NULL;
     const int limit = said ? atoi(said + strlen("raise it to ")) : 0;
-    return write(told[1], &limit, sizeof limit) == sizeof limit && said ? REFUSED
-                                                                        : UNCLEAR;
+    return write(reported[1], &limit, sizeof limit) == sizeof limit && said ? REFUSED
+                                                                            : UNCLEAR;
 }
 
 static int a_fit_within(int limit)
@@ -142,7 +142,7 @@ static int a_fit_within(int limit)
     const rig_result_t *result = rig_wait(rig);
     if (strcmp(result->status, "ok"))
         fprintf(stderr, "%s\n", result->error.text);
-    return !strcmp(result->status, "ok") ? WELL : UNCLEAR;
+    return !strcmp(result->status, "ok") ? SUCCEEDED : UNCLEAR;
 }
 
 /* ---- how they end ---- */
@@ -180,8 +180,8 @@ static void try_limits(int (*work)(int), int from, int to)
                      (long long)(stat(said, &file) == 0 ? file.st_size : -1));
     }
     is_int(bad, 0, "each ends well or is refused, in silence");
-    ok(ends[REFUSED] > 0 && ends[WELL] > 0, "%d are refused, %d end well", ends[REFUSED],
-       ends[WELL]);
+    ok(ends[REFUSED] > 0 && ends[SUCCEEDED] > 0, "%d are refused, %d end well",
+       ends[REFUSED], ends[SUCCEEDED]);
 }
 
 /* ---- tests ---- */
@@ -200,7 +200,7 @@ static void a_flood_of_viewers_takes_not_all_descriptors(void)
 {
     char said[128];
     snprintf(said, sizeof said, "%s/said", tap_folder());
-    is_int(status_of(a_flood_of_viewers, 1000, said), WELL, "the host lives");
+    is_int(status_of(a_flood_of_viewers, 1000, said), SUCCEEDED, "the host lives");
 }
 
 static void the_limit_that_is_named_suffices(int ranks)
@@ -209,12 +209,13 @@ static void the_limit_that_is_named_suffices(int ranks)
     char said[128];
     int limit = 0;
     snprintf(said, sizeof said, "%s/said", tap_folder());
-    ok(pipe(told) == 0, "a pipe");
+    ok(pipe(reported) == 0, "a pipe");
     is_int(WEXITSTATUS(status_of(a_fit_that_tells, 10, said)), REFUSED,
            "a fit that lacks descriptors is refused before it starts");
-    ok(read(told[0], &limit, sizeof limit) == sizeof limit, "and tells a limit");
+    ok(read(reported[0], &limit, sizeof limit) == sizeof limit, "and tells a limit");
     ok(limit > 60 && limit < 60 + 100 * ranks, "that it takes: %d", limit);
-    is_int(WEXITSTATUS(status_of(a_fit_within, limit, said)), WELL, "they are enough");
+    is_int(WEXITSTATUS(status_of(a_fit_within, limit, said)), SUCCEEDED,
+           "they are enough");
     is_int(WEXITSTATUS(status_of(a_fit_within, limit - 1, said)), REFUSED,
            "with fewer it does not begin");
 }
@@ -228,7 +229,7 @@ static void the_limit_that_is_named_will_do(void)
 /* The least of some, of this thread's processor time. */
 static double check_us(void)
 {
-    double least = 1e9;
+    double min = 1e9;
     for (int k = 0; k < 20; k++) {
         struct timespec began, ended;
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &began);
@@ -236,9 +237,9 @@ static double check_us(void)
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ended);
         const double us = (double)(ended.tv_sec - began.tv_sec) * 1e6
                           + (double)(ended.tv_nsec - began.tv_nsec) / 1e3;
-        least = us < least ? us : least;
+        min = us < min ? us : min;
     }
-    return least;
+    return min;
 }
 
 static void a_host_with_many_connections_is_not_held(void)

@@ -31,8 +31,8 @@ bool device_results_same(const device_results_t *a, const device_results_t *b)
                 ? memcmp(a->wide[r], b->wide[r], a->size[r] * sizeof(double)) != 0
                 : memcmp(a->region[r], b->region[r], a->size[r] * sizeof(float)) != 0)
             return false;
-    return a->guarded == b->guarded
-           && memcmp(a->figures, b->figures, sizeof a->figures) == 0
+    return a->skipped == b->skipped
+           && memcmp(a->metrics, b->metrics, sizeof a->metrics) == 0
            && memcmp(a->output, b->output, a->output_bytes) == 0;
 }
 
@@ -71,17 +71,17 @@ static const pl_value_t *output_value(const pl_graph_t *g)
     return &g->value[g->fetch[k].value];
 }
 
-typedef struct told {                                       /* what done() said */
+typedef struct reported {                                   /* what done() said */
     pl_replay_t replay;
     pl_error_t *err;
     int times;
-} told_t;
+} reported_t;
 
 static void on_done(pl_replay_t *replay, const pl_error_t *err)
 {
-    told_t *told = (told_t *)replay;
-    told->times++;
-    *told->err = err ? *err : (pl_error_t){0};
+    reported_t *reported = (reported_t *)replay;
+    reported->times++;
+    *reported->err = err ? *err : (pl_error_t){0};
 }
 
 static void results_init(device_results_t *to, const operator_run_t *run)
@@ -91,7 +91,7 @@ static void results_init(device_results_t *to, const operator_run_t *run)
                                              * pl_dtype_size(y->dtype)};
     to->output = pl_alloc(to->output_bytes);
     for (int k = 0; k < PL_FIELDS; k++)
-        to->figures[k][0] = to->figures[k][1] = NAN;
+        to->metrics[k][0] = to->metrics[k][1] = NAN;
     for (int r = 0; r < PL_REGIONS; r++) {
         to->size[r] = run->size[r];
         if (is_wide(run, r))
@@ -102,11 +102,11 @@ static void results_init(device_results_t *to, const operator_run_t *run)
 }
 
 /* Until its end has been told; one that ends later is collected. */
-static int replay_through(device_rig_t *rig, pl_plan_t *plan, told_t *told)
+static int replay_through(device_rig_t *rig, pl_plan_t *plan, reported_t *reported)
 {
-    told->times = 0;
-    int code = rig->ops->replay(rig->self, plan, &told->replay, &rig->err);
-    while (code == PL_OK && !told->times && rig->ops->collect) {
+    reported->times = 0;
+    int code = rig->ops->replay(rig->self, plan, &reported->replay, &rig->err);
+    while (code == PL_OK && !reported->times && rig->ops->collect) {
         struct pollfd end = {.fd = rig->ops->descriptor(rig->self), .events = POLLIN};
         if (poll(&end, 1, 60000) != 1)
             return pl_fail(&rig->err, PL_EBUG, "the replay does not end");
@@ -117,13 +117,13 @@ static int replay_through(device_rig_t *rig, pl_plan_t *plan, told_t *told)
 
 int device_replay_alone(device_rig_t *rig, pl_plan_t *plan, pl_replay_t *replay)
 {
-    told_t told = {.replay = *replay, .err = &rig->err};
-    told.replay.done = on_done;
+    reported_t reported = {.replay = *replay, .err = &rig->err};
+    reported.replay.done = on_done;
     rig->err = (pl_error_t){0};
-    int code = replay_through(rig, plan, &told);
+    int code = replay_through(rig, plan, &reported);
     if (code == PL_OK)
-        code = told.times == 1 ? rig->err.code : PL_EBUG;
-    *replay = told.replay;
+        code = reported.times == 1 ? rig->err.code : PL_EBUG;
+    *replay = reported.replay;
     return code;
 }
 
@@ -131,24 +131,24 @@ int device_replay(device_rig_t *rig, const operator_run_t *run, pl_plan_t *plan,
                   device_results_t *to)
 {
     results_init(to, run);
-    told_t told = {.replay = {.seed = run->seed,
-                              .step = run->step,
-                              .micro_batch = run->micro_batch,
-                              .input = {run->index},
-                              .figures = to->figures[0],
-                              .output = {to->output},
-                              .halts = rig->halts,
-                              .done = on_done},
-                   .err = &rig->err};
-    int code = replay_through(rig, plan, &told);
-    while (code == PL_OK && told.times == 1 && told.replay.exchange) {
-        told.replay.continues = true;
-        told.replay.exchange = 0;
-        code = replay_through(rig, plan, &told);
+    reported_t reported = {.replay = {.seed = run->seed,
+                                      .step = run->step,
+                                      .micro_batch = run->micro_batch,
+                                      .input = {run->index},
+                                      .metrics = to->metrics[0],
+                                      .output = {to->output},
+                                      .fail_fast = rig->fail_fast,
+                                      .done = on_done},
+                           .err = &rig->err};
+    int code = replay_through(rig, plan, &reported);
+    while (code == PL_OK && reported.times == 1 && reported.replay.collective) {
+        reported.replay.continues = true;
+        reported.replay.collective = 0;
+        code = replay_through(rig, plan, &reported);
     }
     if (code == PL_OK)
-        code = told.times == 1 ? rig->err.code : PL_EBUG;
-    to->guarded = told.replay.guarded;
+        code = reported.times == 1 ? rig->err.code : PL_EBUG;
+    to->skipped = reported.replay.skipped;
     for (int r = 0; r < PL_REGIONS; r++)
         rig->ops->read(rig->self, (pl_region_t)r, 0,
                        is_wide(run, r) ? (void *)to->wide[r] : to->region[r],
@@ -209,23 +209,23 @@ static double regions_difference(const operator_run_t *run, const device_results
 double device_difference(operator_run_t *run, const device_results_t *got)
 {
     const size_t n = (size_t)pl_elements(output_value(run->graph)->shape);
-    double figures[PL_FIELDS][2], *y = pl_alloc_array(n, sizeof *y);
+    double metrics[PL_FIELDS][2], *y = pl_alloc_array(n, sizeof *y);
     for (int k = 0; k < PL_FIELDS; k++)
-        figures[k][0] = figures[k][1] = NAN;
+        metrics[k][0] = metrics[k][1] = NAN;
     pl_reference_replay_t replay = {.input = {run->index},
                                     .seed = run->seed,
                                     .step = run->step,
                                     .micro_batch = run->micro_batch,
-                                    .figures = figures,
+                                    .metrics = metrics,
                                     .output = {y}};
     memcpy(replay.region, run->region, sizeof replay.region);
     bool done = pl_reference_replay(run->graph, &replay, NULL) == PL_OK;
-    double worst = done && replay.guarded == got->guarded ? regions_difference(run, got)
+    double worst = done && replay.skipped == got->skipped ? regions_difference(run, got)
                                                           : INFINITY;
     for (int k = 0; k < PL_FIELDS; k++)
         for (int i = 0; i < 2; i++)
-            worst = fmax(worst, difference(got->figures[k][i], figures[k][i]));
-    if (!replay.guarded)
+            worst = fmax(worst, difference(got->metrics[k][i], metrics[k][i]));
+    if (!replay.skipped)
         worst = fmax(worst, output_difference(run->graph, got, y));
     pl_free(y);
     return worst;

@@ -9,7 +9,7 @@
 typedef struct device_rig {
     const pl_accelerator_ops_t *ops;
     void *self;
-    bool halts;                            /* pl_replay_t.halts */
+    bool fail_fast;                        /* pl_replay_t.fail_fast */
     bool accumulates;                      /* cases add to the gradients that are there */
     pl_error_t err;                        /* of the call that failed last */
 } device_rig_t;
@@ -19,10 +19,10 @@ typedef struct device_results {
     float *region[PL_REGIONS];
     double *wide[PL_REGIONS];                         /* of regions of float64, instead */
     size_t size[PL_REGIONS];
-    double figures[PL_FIELDS][2];                   /* NaN where nothing was handed out */
+    double metrics[PL_FIELDS][2];                   /* NaN where nothing was handed out */
     void *output;                                   /* y, in its own type */
     size_t output_bytes;
-    bool guarded;
+    bool skipped;
 } device_results_t;
 
 void device_results_release(device_results_t *results);

@@ -51,14 +51,14 @@ int device_training_open(device_rig_t *rig, const training_t *t, device_training
 }
 
 bool device_training_step(device_rig_t *rig, training_t *t, const device_training_t *d,
-                          int step, double figures[2][2])
+                          int step, double metrics[2][2])
 {
     pl_replay_t forward = {.seed = 1, .step = (uint64_t)step + 1},
-                update = {.figures = figures[0]};
+                update = {.metrics = metrics[0]};
     training_batch(t, step, forward.input);
     training_scalars(t, step, update.scalar);
     return device_replay_alone(rig, d->step, &forward) == PL_OK
-           && device_replay_alone(rig, d->update, &update) == PL_OK && !update.guarded;
+           && device_replay_alone(rig, d->update, &update) == PL_OK && !update.skipped;
 }
 
 static double gradients_off(device_rig_t *rig, const training_t *t, double weight,
@@ -88,17 +88,17 @@ device_training_off_t device_training_run(device_rig_t *rig, training_t *t,
                                           const device_training_t *d, const json_t *want)
 {
     device_training_off_t off = {0, 0, INFINITY};
-    double figures[2][2] = {{0}};
+    double metrics[2][2] = {{0}};
     for (int step = 0; step < TRAINING_STEPS; step++) {
-        if (!device_training_step(rig, t, d, step, figures))
+        if (!device_training_step(rig, t, d, step, metrics))
             return (device_training_off_t){INFINITY, INFINITY, INFINITY};
         const double loss = number(want, "losses", step),
                      norm = number(want, "norms", step);
         off.loss = tap_larger(off.loss,
-                              fabs(figures[0][0] / figures[0][1] - loss) / loss);
-        off.norm = tap_larger(off.norm, fabs(figures[1][0] - norm) / norm);
+                              fabs(metrics[0][0] / metrics[0][1] - loss) / loss);
+        off.norm = tap_larger(off.norm, fabs(metrics[1][0] - norm) / norm);
         if (step == 0)
-            off.gradients = gradients_off(rig, t, figures[0][1],
+            off.gradients = gradients_off(rig, t, metrics[0][1],
                                           json_object_get(want, "gradients"));
     }
     return off;

@@ -13,10 +13,10 @@ typedef struct device_training {
 /* Fills the device's regions with the training's first values, and compiles. */
 int device_training_open(device_rig_t *rig, const training_t *t, device_training_t *d);
 
-/* One step, from 0.  Figures are the loss (sum, weight) and the norm before clipping.
+/* One step, from 0.  Metrics are the loss (sum, weight) and the norm before clipping.
  * False: it failed, or a guard stopped its update. */
 bool device_training_step(device_rig_t *rig, training_t *t, const device_training_t *d,
-                          int step, double figures[2][2]);
+                          int step, double metrics[2][2]);
 
 /* By how large a share a training is off what PyTorch has computed: losses and norms of
  * all steps, gradients of the first.  Infinite: it failed, or PyTorch's are missing. */

@@ -19,16 +19,16 @@ static struct {
     int done, refused;
 } counts[64];
 
-enum { MEMORY_MOST = 256 << 20 };                           /* of one request */
+enum { MEMORY_MAX = 256 << 20 };                            /* of one request */
 
 static void *take(size_t bytes)
 {
-    return bytes > MEMORY_MOST ? NULL : malloc(bytes);
+    return bytes > MEMORY_MAX ? NULL : malloc(bytes);
 }
 
 static void *resize(void *memory, size_t bytes)
 {
-    return bytes > MEMORY_MOST ? NULL : realloc(memory, bytes);
+    return bytes > MEMORY_MAX ? NULL : realloc(memory, bytes);
 }
 
 void drawn_init(void)

@@ -85,8 +85,8 @@ const pl_loop_spec_t *drawn_spec(pl_loop_spec_t *spec, pl_field_t field[2])
     *spec = (pl_loop_spec_t){.field_count = 2,
                              .field = field,
                              .targets = 1,
-                             .facts = "{\"classes\": 3}",
-                             .keeps = drawn_one_in(2)};
+                             .data_info = "{\"classes\": 3}",
+                             .enable_checkpointing = drawn_one_in(2)};
     switch (drawn_below(14)) {
     case 0: return NULL;
     case 1: spec->field = NULL; break;
@@ -94,7 +94,7 @@ const pl_loop_spec_t *drawn_spec(pl_loop_spec_t *spec, pl_field_t field[2])
         spec->field_count = drawn_one_in(2) ? -drawn_below(3) : drawn_int() | 16;
         break;
     case 3: spec->targets = drawn_int(); break;
-    case 4: spec->facts = drawn_text(); break;
+    case 4: spec->data_info = drawn_text(); break;
     case 5: spec->resume = drawn_checkpoint(); break;
     case 6: spec->depth = drawn_int(); break;
     case 7: field[0].shape.rank = drawn_int(); break;
@@ -112,7 +112,7 @@ void drawn_runs_begin(void)
                                 .field_count = 2,
                                 .field = {fields[0], fields[1]},
                                 .data = {x, y},
-                                .facts = "{\"classes\": 3}"};
+                                .data_info = "{\"classes\": 3}"};
     ok(pl_memory_arrays("fuzz", &arrays, NULL) == PL_OK, "there are samples");
     rig_t *rig = rig_new(.trainer = "\"max_epochs\": 1", .data = "\"val_split\": 0.2");
     const rig_result_t *result = rig_fit(rig);

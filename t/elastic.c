@@ -1,4 +1,4 @@
-/* elastic.c - tests of strategies/elastic*.c and shards.c: any number of ranks comes to
+/* elastic.c - tests of strategies/elastic/: any number of ranks comes to
  * the same bits */
 #include <math.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "rig.h"
-#include "strategies/shards.h"
+#include "strategies/elastic/micro_shards.h"
 #include "tap.h"
 
 #define QUIET "\"num_sanity_val_steps\": 0, \"log_every_n_steps\": 1, "
@@ -69,7 +69,7 @@ static int noisy_open(void *self, const pl_data_request_t *request, pl_data_info
                              .field_count = 2,
                              .field = {{"x", PL_F32, {1, {RIG_FEATURES}}},
                                        {"y", PL_I64, {0, {0}}}},
-                             .facts = pl_strdup("{\"classes\": 3}")};
+                             .data_info = pl_strdup("{\"classes\": 3}")};
     return PL_OK;
 }
 
@@ -238,7 +238,7 @@ static void what_is_measured_and_predicted_is_the_same_too(void)
     static const char *const ranks[] = {"\"deterministic\": \"elastic\"",
                                         "\"deterministic\": \"elastic\", \"devices\": 3"};
     rig_result_t *trained = fit(.ranks = 1, .until = 2);
-    const rig_result_t *told[2];
+    const rig_result_t *reported[2];
     rig_t *rig[2];
     double loss[2];
     char path[600];
@@ -247,16 +247,16 @@ static void what_is_measured_and_predicted_is_the_same_too(void)
         rig[k] = rig_new(.accelerator = "cpu", .module = "\"wild\"", .trainer = ranks[k],
                          .dataset = "{\"name\": \"noisy\", \"batch_size\": 3}");
         loss[k] = rig_metric(rig_test(rig[k], path), "test_loss");
-        told[k] = rig_predict(rig[k], path);
-        is_text(told[k]->status, "ok", "a prediction: %s", told[k]->error.text);
+        reported[k] = rig_predict(rig[k], path);
+        is_text(reported[k]->status, "ok", "a prediction: %s", reported[k]->error.text);
     }
     ok(isfinite(loss[0]) && !memcmp(&loss[0], &loss[1], sizeof loss[0]),
        "three ranks measure what one does");
-    const size_t count = told[0]->output_count ? told[0]->output[0].count : 0;
-    const bool whole = count == SAMPLES * 3 && told[1]->output_count == 1
-                       && told[1]->output[0].count == count;
+    const size_t count = reported[0]->output_count ? reported[0]->output[0].count : 0;
+    const bool whole = count == SAMPLES * 3 && reported[1]->output_count == 1
+                       && reported[1]->output[0].count == count;
     ok(whole
-           && !memcmp(told[0]->output[0].data, told[1]->output[0].data,
+           && !memcmp(reported[0]->output[0].data, reported[1]->output[0].data,
                       count * sizeof(float)),
        "and predict the same, in order");
     rig_free(&rig[0]);
@@ -390,22 +390,23 @@ static void parts_make_up_all_micro_shards_in_order(void)
         for (int ranks = 1; ranks <= micro_shards; ranks++) {
             int next = 0;
             for (int rank = 0; rank < ranks; rank++) {
-                pl_stack_t stack;
-                pl_parts_of(&stack, micro_shards, ranks, rank);
-                for (int k = 0; k < stack.count; next += stack.part[k++].count)
-                    whole &= stack.part[k].first == next;
+                pl_micro_sums_t stack;
+                pl_micro_sums_of(&stack, micro_shards, ranks, rank);
+                for (int k = 0; k < stack.count; next += stack.range[k++].count)
+                    whole &= stack.range[k].first == next;
                 whole &= stack.count > 0
-                         && stack.count <= pl_parts_most(micro_shards, ranks);
+                         && stack.count <= pl_micro_sums_max(micro_shards, ranks);
             }
             whole &= next == micro_shards;
-            worst = pl_parts_most(micro_shards, ranks) > worst
-                        ? pl_parts_most(micro_shards, ranks)
+            worst = pl_micro_sums_max(micro_shards, ranks) > worst
+                        ? pl_micro_sums_max(micro_shards, ranks)
                         : worst;
         }
-    ok(whole && worst <= PL_PARTS_MOST, "up to 64 micro-shards: %d parts at most", worst);
-    is_int(pl_parts_most(12, 1), 1, "of 12 one rank has one");
-    is_int(pl_parts_most(12, 2), 2, "two have two each");
-    is_int(pl_parts_most(12, 3), 1, "three have one each");
+    ok(whole && worst <= PL_MICRO_SUMS_MAX, "up to 64 micro-shards: %d parts at most",
+       worst);
+    is_int(pl_micro_sums_max(12, 1), 1, "of 12 one rank has one");
+    is_int(pl_micro_sums_max(12, 2), 2, "two have two each");
+    is_int(pl_micro_sums_max(12, 3), 1, "three have one each");
 }
 
 int main(void)

@@ -42,7 +42,7 @@ static void validation_of_nothing_is_passed_over(void)
                                NULL);
     is_text(result->status, "ok", "a run without it: %s", result->error.text);
     is_int(result->global_step, 16, "has all steps");
-    ok(isnan(rig_metric(result, "val_loss")), "and no figures of it");
+    ok(isnan(rig_metric(result, "val_loss")), "and no metrics of it");
     rig_result_free(result);
     fails(fit("\"max_epochs\": 1", "\"val_split\": 0.001", NULL),
           "data.val_split .* leaves nothing to validate on");
@@ -98,7 +98,7 @@ static void an_empty_further_source_is_passed_over(void)
     is_text(result->status, "ok", "the run goes on: %s", result->error.text);
     ok(!isnan(rig_metric(result, "val_loss/dataloader_idx_0"))
            && isnan(rig_metric(result, "val_loss/dataloader_idx_1")),
-       "with figures of the other: %s", result->metrics);
+       "with metrics of the other: %s", result->metrics);
     ok(warnings == 1, "%d warning", warnings);
     like(warned, "source 1 of data.val has no samples", "it is named: %s", warned);
     rig_result_free(result);
@@ -118,7 +118,7 @@ static void empty_tables_are_refused(void)
     }
 }
 
-static void a_measurement_of_nothing_has_no_figures(void)
+static void an_evaluation_without_samples_has_no_metrics(void)
 {
     rig_t *rig = rig_new(.trainer = "\"max_epochs\": 1, \"limit_test_batches\": 0, "
                                     "\"limit_predict_batches\": 0",
@@ -126,7 +126,7 @@ static void a_measurement_of_nothing_has_no_figures(void)
     char *run_dir = strdup(rig_fit(rig)->run_dir);
     const rig_result_t *result = rig_test(rig, run_dir);
     is_text(result->status, "ok", "a test of nothing goes well: %s", result->error.text);
-    is_text(result->metrics, "{}", "and has no figures");
+    is_text(result->metrics, "{}", "and has no metrics");
     result = rig_predict(rig, run_dir);
     is_text(result->status, "failed", "a prediction of nothing does not");
     like(result->error.text, "limit_predict_batches excludes every batch of 10: raise it",
@@ -149,8 +149,8 @@ static int counted_open(void *self, const pl_data_request_t *request,
                              .field_count = 2,
                              .field = {{"x", PL_F32, pl_shape(1, RIG_FEATURES)},
                                        {"y", PL_I64, pl_shape(0)}},
-                             .facts = pl_text("{\"classes\": %d}", RIG_CLASSES)};
-    return info->facts ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
+                             .data_info = pl_text("{\"classes\": %d}", RIG_CLASSES)};
+    return info->data_info ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
 }
 
 static int counted_read(const void *self, const pl_read_request_t *request,
@@ -221,7 +221,7 @@ int main(void)
     run(no_batches_that_were_asked_for_are_no_warning);
     run(an_empty_further_source_is_passed_over);
     run(empty_tables_are_refused);
-    run(a_measurement_of_nothing_has_no_figures);
+    run(an_evaluation_without_samples_has_no_metrics);
     run(what_is_left_out_is_not_read);
     run(a_test_that_is_left_out_reads_nothing);
     return tap_done();

@@ -7,7 +7,7 @@
 #ifndef T_EMULATED_CODE_H
 #define T_EMULATED_CODE_H
 
-#include "accelerators/gpu/machine.h"
+#include "accelerators/gpu/backend.h"
 
 typedef void emulated_enter_t(void *addresses);
 

@@ -72,17 +72,17 @@ static bool sees(const attending_t *a, int64_t i, int64_t j)
 /* ln sum_j e^(scale q_i k_j). */
 static double sum_of(const attending_t *a, int64_t i)
 {
-    double most = -INFINITY, sum = 0;
+    double max = -INFINITY, sum = 0;
     for (int64_t j = 0; j < a->is->attention.tokens; j++)
         if (sees(a, i, j))
-            most = fmax(most, a->is->attention.scale
-                                  * inner(a, PL_ATTENTION_Q, i, PL_ATTENTION_K, j));
+            max = fmax(max, a->is->attention.scale
+                                * inner(a, PL_ATTENTION_Q, i, PL_ATTENTION_K, j));
     for (int64_t j = 0; j < a->is->attention.tokens; j++)
         if (sees(a, i, j))
             sum += exp(a->is->attention.scale
                            * inner(a, PL_ATTENTION_Q, i, PL_ATTENTION_K, j)
-                       - most);
-    return most + log(sum);
+                       - max);
+    return max + log(sum);
 }
 
 static double weight(const attending_t *a, int64_t i, int64_t j, double sum)

@@ -2,7 +2,7 @@
 #ifndef T_EMULATED_LAYERS_H
 #define T_EMULATED_LAYERS_H
 
-#include "accelerators/gpu/machine.h"
+#include "accelerators/gpu/backend.h"
 
 enum { EMULATED_LAYER_WORKSPACE = 4096 };
 

@@ -50,7 +50,7 @@ static void is_place(const char *source, int rank, int world, int local, int loc
 
 /* ---- each source ---- */
 
-static void nobody_has_told_anything(void)
+static void nobody_has_reported_anything(void)
 {
     is_int(READ("HOME=/root", "MASTER_ADDR=n", "MASTER_PORT=1"), PL_OK,
            "nor is that an error");
@@ -416,7 +416,7 @@ static void a_name_server_that_does_not_answer_has_a_limit(void)
 
 int main(void)
 {
-    run(nobody_has_told_anything);
+    run(nobody_has_reported_anything);
     run(torchrun_is_understood);
     run(slurm_is_understood);
     run(a_batch_script_of_slurm_is_no_rank);

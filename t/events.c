@@ -145,7 +145,7 @@ static int records_with(const char *path, const char *text)
     return count;
 }
 
-static void a_run_has_its_hyperparameters_and_figures(void)
+static void a_run_has_its_hyperparameters_and_metrics(void)
 {
     void *logger = logger_open("", 0);
     logger_log(logger, 1, "{\"train_loss\": 0.5, \"lists\": [1], \"bad\": null}");
@@ -154,7 +154,7 @@ static void a_run_has_its_hyperparameters_and_figures(void)
     is_int(names_read(), 1, "one file");
     is_int(records_with(name[0], "hyperparameters/text_summary"), 1, "the run once");
     is_int(records_with(name[0], "    {\n      \"a\": 1\n"), 1, "as a block of code");
-    is_int(records_with(name[0], "train_loss"), 1, "a figure");
+    is_int(records_with(name[0], "train_loss"), 1, "a metric");
     is_int(records_with(name[0], "_hparams_/session_start_info"), 1, "the run's options");
     is_int(records_with(name[0], "_hparams_/session_end_info"), 1, "and its end");
     is_int(records_with(name[0], "lists"), 0, "what is no number is left out");
@@ -211,7 +211,7 @@ int main(void)
     scarce_init();
     run(records_are_those_of_tensorboard);
     run(a_lack_of_memory_is_an_error);
-    run(a_run_has_its_hyperparameters_and_figures);
+    run(a_run_has_its_hyperparameters_and_metrics);
     run(histograms_are_of_those_who_want_them);
     run(a_run_goes_on_in_a_file_of_its_own);
     return tap_done();

@@ -17,7 +17,7 @@ digits_are_learnt_in_seconds() {
     try timeout 60 "$paceline" fit "$srcdir/examples/digits-mlp.json" \
         --set data.path="$PACELINE_TEST_DATA/tabular/digits.csv.gz"
     is "$status" 0 "it trains"
-    ok "to val_acc 0.95" at_least "$(figure val_acc)" 0.95
+    ok "to val_acc 0.95" at_least "$(metric val_acc)" 0.95
 }
 
 # inside_its_loop PROGRAM - it trains, and its own timer ticks meanwhile
@@ -25,7 +25,7 @@ inside_its_loop() {
     try "$builddir/examples/$1"
     is "$status$err" 0 "it ends well"
     like "$out" '^ok$' "the run does too"
-    ok "val_acc is 0.95" at_least "$(figure val_acc)" 0.95
+    ok "val_acc is 0.95" at_least "$(metric val_acc)" 0.95
     # "val_acc 0.980; 41 ticks of 10 ms in 0.40 s": a tenth of the ticks that a quiet machine would see
     ok "and its timer ticked all along" awk '/ticks/ { exit !($3 >= $9 * 1000 / 10 / 10) }' <<<"$out"
 }
@@ -107,7 +107,7 @@ an_operator_of_a_users_own_is_learnt_with() {
     for run in first second; do
         try "$paceline" fit rings.json --set trainer.default_root_dir="$run"
         is "$status" 0 "it trains with its shared object"
-        ok "to val_acc 0.95" at_least "$(figure val_acc)" 0.95
+        ok "to val_acc 0.95" at_least "$(metric val_acc)" 0.95
     done
     ok "and twice the same weights" cmp first/0001/model.safetensors second/0001/model.safetensors
     try "$paceline" list operators
@@ -121,8 +121,8 @@ a_callback_of_a_users_own_stops_a_run() {
         "callbacks": [{"name": "goal", "value": 0.9, "near": 0.3}]}' >goal.json
     try "$paceline" fit goal.json --set trainer.default_root_dir=goal
     is "$status" 0 "it trains"
-    like "$out" '^stopped after [0-9] epoch' "until the figure is good enough"
-    ok "as it is then" at_least "$(figure val_acc)" 0.9
+    like "$out" '^stopped after [0-9] epoch' "until the metric is good enough"
+    ok "as it is then" at_least "$(metric val_acc)" 0.9
     ok "what is left is logged" grep -q '"goal_left":' goal/0001/metrics.jsonl
     ok "and the rate fell once" test "$(grep -o '"lr-adamw":[0-9.]*' goal/0001/metrics.jsonl | sort -u | wc -l)" -eq 2
 }
@@ -133,12 +133,12 @@ a_gan_learns() {
         try "$paceline" fit "$srcdir/examples/mixture-gan.json" --set trainer.default_root_dir="gan-$run"
         is "$status" 0 "it trains"
     done
-    ok "7 of 8 modes are hit" at_least "$(figure val_modes)" 7
-    ok "by points near them" at_least "$(figure val_near)" 0.6
+    ok "7 of 8 modes are hit" at_least "$(metric val_modes)" 7
+    ok "by points near them" at_least "$(metric val_near)" 0.6
     local file="$srcdir/examples/mixture-gan.json"
     try "$paceline" validate "$file" --checkpoint gan-first/0001
     is "$status" 0 "the generator alone is validated"
-    ok "and as good as it was" at_least "$(figure val_modes)" 7
+    ok "and as good as it was" at_least "$(metric val_modes)" 7
     try "$paceline" test "$file" --checkpoint gan-first/0001/model.safetensors
     is "$status" 0 "tested"
     try "$paceline" predict gan-first/0001/run.json --checkpoint gan-first/latest --output points.npy

@@ -1,5 +1,5 @@
-/* explain.c - tests of engine/sight/explain.c: journals whose times are known, and the
- * figures that follow from them */
+/* explain.c - tests of engine/telemetry/explain.c: journals whose times are known, and
+ * the metrics that follow from them */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,12 +7,12 @@
 #include <string.h>
 
 #include "base/crc32c.h"
-#include "sight/journal.h"
+#include "telemetry/journal.h"
 #include "tap.h"
 
 /* ---- a journal, record by record ---- */
 
-enum { ACTORS = 10, CALLS_MOST = 64, PROCESSES = 3 };
+enum { ACTORS = 10, CALLS_MAX = 64, PROCESSES = 3 };
 typedef enum who {
     HOST,
     TRAINER,
@@ -43,16 +43,16 @@ static const struct {
 static char path[256];
 static FILE *file;
 static pl_error_t err;
-static uint32_t origin, incarnation;          /* of what is written next */
+static uint32_t process_id, incarnation;      /* of what is written next */
 static int rank, shift;                       /* shift: actors have other numbers by it */
 static struct {
     pl_envelope_t envelope;
-} made[PROCESSES][CALLS_MOST];
+} made[PROCESSES][CALLS_MAX];
 
 static void put(pl_journal_type_t type, const void *head, size_t head_size,
                 pl_bytes_t body)
 {
-    static unsigned char bytes[PL_JOURNAL_MOST + 8];
+    static unsigned char bytes[PL_JOURNAL_MAX + 8];
     const size_t size = head_size + body.size;
     memset(bytes, 0, sizeof bytes);
     memcpy(bytes, head, head_size);
@@ -86,7 +86,7 @@ static void journal_begins(void)
         snprintf(kind.name, sizeof kind.name, "%s", actors[k].name);
         put(PL_JOURNAL_KIND, &kind, sizeof kind, (pl_bytes_t){0});
     }
-    origin = incarnation = 0;
+    process_id = incarnation = 0;
     rank = shift = 0;
 }
 
@@ -97,7 +97,7 @@ static void message(double at, const pl_envelope_t *e, const void *fields)
     const pl_journal_message_t head = {.seq = ++seq,
                                        .time = llround(at * 1e9),
                                        .rank = rank,
-                                       .origin = origin};
+                                       .process_id = process_id};
     if (pl_frame_make(&frame, e, fields, &err) != PL_OK) {
         ok(false, "a frame: %s", err.text);
         return;
@@ -109,7 +109,7 @@ static void message(double at, const pl_envelope_t *e, const void *fields)
 static void call(double at, uint64_t number, uint64_t cause, who_t from, who_t to,
                  uint32_t what, const void *fields)
 {
-    const uint32_t thread = origin + 1;
+    const uint32_t thread = process_id + 1;
     const pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
                              .kind = PL_KIND_CALL,
                              .message = (uint16_t)what,
@@ -124,13 +124,13 @@ static void call(double at, uint64_t number, uint64_t cause, who_t from, who_t t
                              .to_thread = thread,
                              .to_actor = to + 1 + (unsigned)shift,
                              .to_kind = to + 1};
-    made[origin][number].envelope = e;
+    made[process_id][number].envelope = e;
     message(at, &e, fields);
 }
 
 static void back(double at, uint64_t number, pl_kind_t kind, const void *fields)
 {
-    pl_envelope_t e = made[origin][number].envelope;
+    pl_envelope_t e = made[process_id][number].envelope;
     const pl_envelope_t c = e;
     e.kind = (uint8_t)kind;
     e.from_thread = c.to_thread;
@@ -443,14 +443,14 @@ static void a_wait_for_a_rank_elsewhere_is_that_of_its_process(void)
     journal_begins();
     call(1, 1, 0, HOST, TRAINER, PL_MESSAGE_run, &nothing);
     call(1, 2, 1, LAUNCHER, FIT, PL_MESSAGE_run, &nothing);
-    origin = 2, incarnation = 1, rank = 1;
+    process_id = 2, incarnation = 1, rank = 1;
     call(2, 1, 0, HOST, STRATEGY, PL_MESSAGE_run, &nothing);
-    origin = 0, incarnation = 0, rank = -1;
+    process_id = 0, incarnation = 0, rank = -1;
     call(4, 4, 1, LAUNCHER, FIT, PL_MESSAGE_join, &join);
     back(5, 4, PL_KIND_REPLY, &nothing);
-    origin = 2, incarnation = 1, rank = 1;
+    process_id = 2, incarnation = 1, rank = 1;
     back(10, 1, PL_KIND_REPLY, &nothing);
-    origin = 0, incarnation = 0, rank = -1;
+    process_id = 0, incarnation = 0, rank = -1;
     back(11, 2, PL_KIND_REPLY, &nothing);
     back(11, 1, PL_KIND_REPLY, &nothing);
     json_t *answer = read_back(true), *waits = at(answer, "times", "waits");
@@ -499,7 +499,7 @@ static void batch(double begin, double end, uint64_t for_step, bool is_due)
     back(end, 61, PL_KIND_REPLY, &nothing);
 }
 
-static void steps_that_no_report_has_told_are_counted(void)
+static void steps_that_no_report_has_reported_are_counted(void)
 {
     static const pl_body_t nothing;
     const pl_train_batch_t begun = {.global_step = 44, .step_due = true};
@@ -559,20 +559,22 @@ static void a_stop_is_done_at_the_step_that_was_the_last(void)
 static void rank_trains(int which, uint32_t of, double from)
 {
     static const pl_body_t nothing;
-    origin = (uint32_t)which + 1;
+    process_id = (uint32_t)which + 1;
     rank = which;
     incarnation = of;
     call(from, 1, 0, FIT, EPOCH, PL_MESSAGE_train_epoch, &nothing);
     call(from + 1, 2, 1, EPOCH, STRATEGY, PL_MESSAGE_train_batch, &nothing);
-    origin = 0;
+    process_id = 0;
     incarnation = 0;
     rank = 0;
 }
 
 static void rank_is(const char *event, double at_time, uint32_t which)
 {
-    const pl_watch_progress_t told = {.event = event, .rank = which, .cause = "SIGKILL"};
-    back(at_time, 5, PL_KIND_PROGRESS, &told);
+    const pl_watch_progress_t reported = {.event = event,
+                                          .rank = which,
+                                          .cause = "SIGKILL"};
+    back(at_time, 5, PL_KIND_PROGRESS, &reported);
 }
 
 static void a_death_that_was_mended_is_no_end(void)
@@ -609,7 +611,7 @@ static void the_time_between_two_lives_is_no_work(void)
 {
     journal_begins();
     run_goes(1);
-    origin = 1, incarnation = 1;
+    process_id = 1, incarnation = 1;
     compute(2, 3, 0, "training_step");
     incarnation = 2;
     compute(100, 101, 0, "training_step");
@@ -685,12 +687,12 @@ static void an_error_is_followed_to_the_rank_that_failed_first(void)
     run_goes(1);
     rank_trains(0, 1, 2);
     rank_trains(1, 1, 2);
-    origin = 1, incarnation = 1;
+    process_id = 1, incarnation = 1;
     back(3.5, 2, PL_KIND_ERROR, &other);
-    origin = 2, incarnation = 1, rank = 1;
+    process_id = 2, incarnation = 1, rank = 1;
     back(4, 2, PL_KIND_ERROR, &first);
     back(5, 1, PL_KIND_ERROR, &first);
-    origin = 0, incarnation = 0, rank = 0;
+    process_id = 0, incarnation = 0, rank = 0;
     back(6, 2, PL_KIND_ERROR, &last);
     back(6, 1, PL_KIND_ERROR, &last);
     json_t *answer = read_back(true), *chain = at(answer, "end", "chain");
@@ -733,8 +735,8 @@ static void a_run_that_was_cancelled_says_why(void)
 {
     static const pl_body_t nothing;
     const pl_error_t why = {.code = PL_ECANCELLED, .text = "rank 0 got SIGTERM"},
-                     told = {.code = PL_ECANCELLED,
-                             .text = "launcher: rank 0 got SIGTERM"},
+                     reported = {.code = PL_ECANCELLED,
+                                 .text = "launcher: rank 0 got SIGTERM"},
                      rest = {.code = PL_ECANCELLED, .text = "it was to end"};
     journal_begins();
     run_goes(1);
@@ -744,7 +746,7 @@ static void a_run_that_was_cancelled_says_why(void)
     back(3, 6, PL_KIND_ERROR, &rest);
     back(3, 5, PL_KIND_ERROR, &rest);
     back(4, 4, PL_KIND_ERROR, &why);
-    back(4, 1, PL_KIND_ERROR, &told);
+    back(4, 1, PL_KIND_ERROR, &reported);
     json_t *answer = read_back(true), *end = json_object_get(answer, "end");
     is_text(text(end, "status"), "failed", "a run that could not even begin");
     is_text(text(end, "reason"), "rank 0 got SIGTERM", "has the reason of its end");
@@ -760,13 +762,13 @@ static void an_error_of_a_former_life_explains_nothing(void)
                      new = {.code = PL_ENAN, .text = "loss is nan"};
     journal_begins();
     run_goes(1);
-    origin = 1, incarnation = 1;
+    process_id = 1, incarnation = 1;
     call(2, 7, 4, STRATEGY, DEVICE, PL_MESSAGE_replay_plan, &nothing);
     back(3, 7, PL_KIND_ERROR, &old);
     incarnation = 2;
     call(4, 4, 0, EPOCH, STRATEGY, PL_MESSAGE_train_batch, &nothing);
     back(5, 4, PL_KIND_ERROR, &new);
-    origin = 0, incarnation = 0;
+    process_id = 0, incarnation = 0;
     back(6, 2, PL_KIND_ERROR, &new);
     back(6, 1, PL_KIND_ERROR, &new);
     json_t *answer = read_back(true), *chain = at(answer, "end", "chain");
@@ -775,7 +777,7 @@ static void an_error_of_a_former_life_explains_nothing(void)
     json_decref(answer);
 }
 
-static void each_of_several_runs_is_told_of(void)
+static void each_of_several_runs_is_reported(void)
 {
     journal_begins();
     for (int k = 0; k < 3; k++) {
@@ -812,7 +814,7 @@ static void gap(uint64_t count, int of_rank)
     put(PL_JOURNAL_GAP, &missing, sizeof missing, (pl_bytes_t){0});
 }
 
-static void what_is_missing_is_told(void)
+static void what_is_missing_is_reported(void)
 {
     static const char *const lines[] = {"{\"gap\": 3, \"rank\": 1}", "{\"gap\": 40}"};
     journal_begins();
@@ -830,13 +832,13 @@ static void what_is_missing_is_told(void)
     json_decref(answer);
     pl_journal_t *journal = pl_journal_open(path, &err);
     const char *line;
-    int told = 0, damaged = 0;
+    int reported = 0, damaged = 0;
     while ((line = pl_journal_next(journal, &err))) {
-        if (strstr(line, "\"gap\"") && told < 2)
-            is_text(line, lines[told++], "as it was written down");
+        if (strstr(line, "\"gap\"") && reported < 2)
+            is_text(line, lines[reported++], "as it was written down");
         damaged += strstr(line, "\"damaged\"") != NULL;
     }
-    is_int(told, 2, "each of the two");
+    is_int(reported, 2, "each of the two");
     is_int(damaged, 1, "one that is too short is damage");
     like(err.text, "a record of a gap has a wrong size", "which is said");
     pl_journal_close(journal);
@@ -854,7 +856,7 @@ int main(void)
     run(a_wait_for_a_rank_elsewhere_is_that_of_its_process);
     run(what_is_never_answered_was_waited_for);
     run(signs_of_life_are_no_steps);
-    run(steps_that_no_report_has_told_are_counted);
+    run(steps_that_no_report_has_reported_are_counted);
     run(a_run_that_goes_back_counts_from_there);
     run(a_stop_is_done_at_the_step_that_was_the_last);
     run(a_death_that_was_mended_is_no_end);
@@ -865,7 +867,7 @@ int main(void)
     run(of_several_calls_one_failed_for_that_whose_words_it_has);
     run(a_run_that_was_cancelled_says_why);
     run(an_error_of_a_former_life_explains_nothing);
-    run(each_of_several_runs_is_told_of);
-    run(what_is_missing_is_told);
+    run(each_of_several_runs_is_reported);
+    run(what_is_missing_is_reported);
     return tap_done();
 }

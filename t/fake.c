@@ -28,15 +28,15 @@
 #define DISGUISE UINT64_C(0xfade000000000000)              /* no address of any machine */
 
 /* A replay on its way. */
-typedef struct flight {
+typedef struct inflight {
     pl_plan_t *plan;
     pl_replay_t *replay;
     int64_t began, due;
     bool computed;
     const fake_rule_t *spoils;                              /* [nothing] */
     pl_error_t error;                                       /* code 0: it goes well */
-    struct flight *next;
-} flight_t;
+    struct inflight *next;
+} inflight_t;
 
 struct pl_plan {
     pl_graph_t graph;                                       /* a copy of what is needed */
@@ -57,7 +57,7 @@ typedef struct fake {
     int64_t busy_until;
     double *region[PL_REGIONS];
     void *host[PL_REGIONS];                                /* what is the region  [own] */
-    bool halted;                                           /* see pl_replay_t */
+    bool skipping;                                         /* see pl_replay_t */
     size_t count[PL_REGIONS];                              /* elements */
     pl_dtype_t dtype[PL_REGIONS];
     uint64_t writes, reads, compiles;
@@ -66,7 +66,7 @@ typedef struct fake {
         uint64_t replays;
     } seen[3];
     pl_plan_t *plans;
-    flight_t *first, **last;
+    inflight_t *first, **last;
 } fake_t;
 
 static const pl_option_t fake_options[] = {
@@ -236,7 +236,7 @@ static void spoil(const fake_t *fake, const pl_plan_t *plan, const char *name,
 {
     double *grads = fake->region[PL_REGION_GRADS];
     if (!strcmp(name, "loss"))
-        grads[plan->params] = replay->figures[0] = NAN;
+        grads[plan->params] = replay->metrics[0] = NAN;
     for (int k = 0; k < plan->tensor_count; k++)
         if (!strcmp(plan->tensor[k].name, name))
             grads[plan->tensor[k].offset] = NAN;
@@ -246,7 +246,7 @@ static int replay_part(pl_plan_t *plan, bool continues, pl_reference_replay_t *r
                        pl_error_t *err)
 {
     if (continues && !plan->run)
-        return pl_fail(err, PL_ESTATE, "the plan does not wait at an exchange");
+        return pl_fail(err, PL_ESTATE, "the plan does not wait at a collective");
     if (!continues) {
         pl_reference_drop(plan->run);
         plan->run = NULL;
@@ -254,54 +254,54 @@ static int replay_part(pl_plan_t *plan, bool continues, pl_reference_replay_t *r
     return pl_reference_replay_part(&plan->graph, run, &plan->run, err);
 }
 
-static int replay_compute(const fake_t *fake, const flight_t *flight, pl_error_t *err)
+static int replay_compute(const fake_t *fake, const inflight_t *inflight, pl_error_t *err)
 {
-    pl_replay_t *replay = flight->replay;
+    pl_replay_t *replay = inflight->replay;
     pl_reference_replay_t run = {.seed = replay->seed,
                                  .step = replay->step,
                                  .micro_batch = replay->micro_batch,
-                                 .figures = (void *)replay->figures};
+                                 .metrics = (void *)replay->metrics};
     memcpy(run.region, fake->region, sizeof run.region);
     memcpy(run.input, replay->input, sizeof run.input);
     memcpy(run.scalar, replay->scalar, sizeof run.scalar);
-    int code = outputs_make(flight->plan, &run, replay, err);
+    int code = outputs_make(inflight->plan, &run, replay, err);
     if (code == PL_OK)
-        code = replay_part(flight->plan, replay->continues, &run, err);
-    replay->guarded = run.guarded;
-    replay->exchange = run.exchange;
-    if (code == PL_OK && !run.exchange)
-        outputs_store(flight->plan, &run, replay);
-    if (code == PL_OK && flight->spoils)
-        spoil(fake, flight->plan, flight->spoils->tensor, replay);
+        code = replay_part(inflight->plan, replay->continues, &run, err);
+    replay->skipped = run.skipped;
+    replay->collective = run.collective;
+    if (code == PL_OK && !run.collective)
+        outputs_store(inflight->plan, &run, replay);
+    if (code == PL_OK && inflight->spoils)
+        spoil(fake, inflight->plan, inflight->spoils->tensor, replay);
     for (int k = 0; k < PL_FIELDS; k++)
         pl_free(run.output[k]);
     return code;
 }
 
-static void flight_compute(fake_t *fake, flight_t *flight)
+static void inflight_compute(fake_t *fake, inflight_t *inflight)
 {
-    fake->halted |= flight->replay->halts && flight->error.code != PL_OK;
-    if (flight->computed || flight->error.code != PL_OK)
+    fake->skipping |= inflight->replay->fail_fast && inflight->error.code != PL_OK;
+    if (inflight->computed || inflight->error.code != PL_OK)
         return;
-    flight->computed = true;
-    fake->halted &= !flight->replay->resumes;
-    flight->replay->guarded = flight->replay->halts && fake->halted;
-    if (flight->replay->guarded)
+    inflight->computed = true;
+    fake->skipping &= !inflight->replay->restart;
+    inflight->replay->skipped = inflight->replay->fail_fast && fake->skipping;
+    if (inflight->replay->skipped)
         return;
     memory_show(fake, PROT_READ | PROT_WRITE);
     host_load(fake);
-    replay_compute(fake, flight, &flight->error);
+    replay_compute(fake, inflight, &inflight->error);
     host_store(fake);
     memory_show(fake, PROT_NONE);
-    fake->halted |= flight->replay->halts
-                    && (flight->replay->guarded || flight->error.code != PL_OK);
+    fake->skipping |= inflight->replay->fail_fast
+                      && (inflight->replay->skipped || inflight->error.code != PL_OK);
 }
 
 /* What reads or writes regions finds earlier replays run. */
 static void catch_up(fake_t *fake)
 {
-    for (flight_t *flight = fake->first; flight; flight = flight->next)
-        flight_compute(fake, flight);
+    for (inflight_t *inflight = fake->first; inflight; inflight = inflight->next)
+        inflight_compute(fake, inflight);
 }
 
 /* ---- Replays ---- */
@@ -326,37 +326,38 @@ static uint64_t replays_count(fake_t *fake, const char *kind)
 }
 
 /* One rule of the script for a replay that begins. */
-static int rule_apply(flight_t *flight, const fake_rule_t *rule, pl_error_t *err)
+static int rule_apply(inflight_t *inflight, const fake_rule_t *rule, pl_error_t *err)
 {
     switch (rule->action) {
     case FAKE_IS_REFUSED:
         return pl_fail(err, PL_EIO, "the device takes no replay of %s",
-                       flight->plan->kind);
+                       inflight->plan->kind);
     case FAKE_FAILS:
-        pl_fail(&flight->error, PL_EIO, "the device failed in %s", flight->plan->kind);
+        pl_fail(&inflight->error, PL_EIO, "the device failed in %s",
+                inflight->plan->kind);
         break;
     case FAKE_HANGS:
-        flight->due = NEVER;
+        inflight->due = NEVER;
         come_add(&come.hangs);
         break;
     case FAKE_TAKES:
-        if (flight->due != NEVER)
-            flight->due += (int64_t)(rule->ms * PL_MILLISECOND);
+        if (inflight->due != NEVER)
+            inflight->due += (int64_t)(rule->ms * PL_MILLISECOND);
         break;
-    case FAKE_GIVES_NAN: flight->spoils = rule;
+    case FAKE_GIVES_NAN: inflight->spoils = rule;
     }
     return PL_OK;
 }
 
-static int rules_apply(fake_t *fake, flight_t *flight, const char *what, uint64_t number,
-                       pl_error_t *err)
+static int rules_apply(fake_t *fake, inflight_t *inflight, const char *what,
+                       uint64_t number, pl_error_t *err)
 {
     const fake_rule_t *rule = NULL;
-    const char *kind = flight->plan->kind;
+    const char *kind = inflight->plan->kind;
     int code = PL_OK;
     while (code == PL_OK
            && (rule = fake_script_find(&fake->rules, what, number, kind, rule)))
-        code = rule_apply(flight, rule, err);
+        code = rule_apply(inflight, rule, err);
     return code;
 }
 
@@ -369,25 +370,25 @@ static int fake_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_erro
 {
     fake_t *fake = self;
     int64_t now = pl_now();
-    flight_t *flight = pl_alloc(sizeof *flight);
-    if (!flight)
+    inflight_t *inflight = pl_alloc(sizeof *inflight);
+    if (!inflight)
         return pl_no_memory(err);
-    *flight = (flight_t){.plan = plan_of(plan),
-                         .replay = replay,
-                         .due = fake->busy_until > now ? fake->busy_until : now};
-    flight->began = flight->due;
-    int code = rules_apply(fake, flight, "replay",
-                           replays_count(fake, flight->plan->kind), err);
+    *inflight = (inflight_t){.plan = plan_of(plan),
+                             .replay = replay,
+                             .due = fake->busy_until > now ? fake->busy_until : now};
+    inflight->began = inflight->due;
+    int code = rules_apply(fake, inflight, "replay",
+                           replays_count(fake, inflight->plan->kind), err);
     if (code == PL_OK)
-        code = rules_apply(fake, flight, "step", replay->step, err);
+        code = rules_apply(fake, inflight, "step", replay->step, err);
     if (code != PL_OK) {
-        pl_free(flight);
+        pl_free(inflight);
         return code;
     }
     fake->taken++;
-    fake->busy_until = flight->due;
-    *fake->last = flight;
-    fake->last = &flight->next;
+    fake->busy_until = inflight->due;
+    *fake->last = inflight;
+    fake->last = &inflight->next;
     timer_set(fake);
     return PL_OK;
 }
@@ -397,15 +398,15 @@ static int fake_descriptor(const void *self)
     return ((const fake_t *)self)->timer;
 }
 
-static flight_t *flight_take(fake_t *fake)
+static inflight_t *inflight_take(fake_t *fake)
 {
-    flight_t *flight = fake->first;
-    if (!flight || flight->due == NEVER || flight->due > pl_now())
+    inflight_t *inflight = fake->first;
+    if (!inflight || inflight->due == NEVER || inflight->due > pl_now())
         return NULL;
-    fake->first = flight->next;
+    fake->first = inflight->next;
     if (!fake->first)
         fake->last = &fake->first;
-    return flight;
+    return inflight;
 }
 
 static void fake_collect(void *self)
@@ -414,11 +415,12 @@ static void fake_collect(void *self)
     uint64_t times;
     if (read(fake->timer, &times, sizeof times) < 0)
         return;
-    for (flight_t *flight; (flight = flight_take(fake));) {
-        flight_compute(fake, flight);
+    for (inflight_t *inflight; (inflight = inflight_take(fake));) {
+        inflight_compute(fake, inflight);
         fake->done++;
-        flight->replay->done(flight->replay, flight->error.code ? &flight->error : NULL);
-        pl_free(flight);
+        inflight->replay->done(inflight->replay,
+                               inflight->error.code ? &inflight->error : NULL);
+        pl_free(inflight);
     }
     timer_set(fake);
 }
@@ -426,18 +428,18 @@ static void fake_collect(void *self)
 static void fake_launches(void *self, uint64_t *put, uint64_t *ended)
 {
     const fake_t *fake = self;
-    const flight_t *flight = fake->first;
-    const uint64_t each = (uint64_t)fake->launches;
-    *put = fake->taken * each;
-    *ended = fake->done * each;
-    if (!flight || !each)
+    const inflight_t *inflight = fake->first;
+    const uint64_t launches = (uint64_t)fake->launches;
+    *put = fake->taken * launches;
+    *ended = fake->done * launches;
+    if (!inflight || !launches)
         return;
-    const double took = (double)(pl_now() - flight->began),
-                 takes = (double)(flight->due - flight->began);
-    if (flight->due == NEVER)
+    const double took = (double)(pl_now() - inflight->began),
+                 takes = (double)(inflight->due - inflight->began);
+    if (inflight->due == NEVER)
         ++*ended;
     else if (took > 0 && took < takes)
-        *ended += (uint64_t)((double)each * took / takes);
+        *ended += (uint64_t)((double)launches * took / takes);
 }
 
 /* ---- Regions ---- */
@@ -626,9 +628,9 @@ static void fake_close(void *self)
 {
     fake_t *fake = self;
     while (fake->first) {
-        flight_t *flight = fake->first;
-        fake->first = flight->next;
-        pl_free(flight);
+        inflight_t *inflight = fake->first;
+        fake->first = inflight->next;
+        pl_free(inflight);
     }
     while (fake->plans) {
         pl_plan_t *plan = fake->plans;

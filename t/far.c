@@ -106,8 +106,8 @@ static int far_open(void *self, const pl_data_request_t *request, pl_data_info_t
                              .field_count = 2,
                              .field = {{"x", PL_F32, pl_shape(1, RIG_FEATURES)},
                                        {"y", PL_I64, pl_shape(0)}},
-                             .facts = pl_text("{\"classes\": %d}", RIG_CLASSES)};
-    return info->facts ? PL_OK : pl_no_memory(err);
+                             .data_info = pl_text("{\"classes\": %d}", RIG_CLASSES)};
+    return info->data_info ? PL_OK : pl_no_memory(err);
 }
 
 /* Makes the k-th file; false: it is there. */
@@ -162,7 +162,7 @@ static const pl_dataset_ops_t far_dataset = {.name = "far",
 /* What comes to a child before it is a rank. */
 static void far_early(void)
 {
-    const char *place = getenv("PACELINE_PLACE");
+    const char *place = getenv("PACELINE_BOOTSTRAP");
     place = place ? place : getenv("PACELINE_SCRIPT");
     int rank, incarnation;
     char name[40];
@@ -240,8 +240,8 @@ rig_t *far_make(const far_spec_t *spec)
     char trainer[600], dataset[400], devices[32];
     rig_spec_t rig = spec->rig;
     const int ranks = spec->ranks ? spec->ranks : 2;
-    snprintf(devices, sizeof devices, spec->least ? "\"%d:%d\"" : "%d",
-             spec->least ? spec->least : ranks, ranks);
+    snprintf(devices, sizeof devices, spec->min ? "\"%d:%d\"" : "%d",
+             spec->min ? spec->min : ranks, ranks);
     snprintf(trainer, sizeof trainer,
              "\"launcher\": %s, \"strategy\": %s, \"devices\": %s%s%s",
              spec->launcher ? spec->launcher

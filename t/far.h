@@ -30,7 +30,7 @@ typedef struct far_spec {
     const char *launcher;                         /* JSON  ["spawn", which starts once] */
     const char *strategy;                         /* JSON  ["ddp"] */
     int ranks;                                    /* [2] */
-    int least;                                    /* with how many it goes on  [ranks] */
+    int min;                                      /* with how many it goes on  [ranks] */
     int samples;                                  /* [24] */
     int batch_size;                               /* [4] */
     int record;                                   /* [none] */

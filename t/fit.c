@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "actors/loops/due.h"
+#include "actors/loops/batch_schedule.h"
 #include "rig.h"
 #include "tap.h"
 
@@ -185,7 +185,7 @@ static void bits_do_not_depend_on_timing(void)
         for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
             ok(rig_same_bits(first, others[i]), "%s: readers, prefetch, depth, %zu",
                devices[k], i);
-            is_text(others[i]->metrics, first->metrics, "figures too");
+            is_text(others[i]->metrics, first->metrics, "metrics too");
             rig_result_free(others[i]);
         }
         rig_result_free(first);
@@ -207,23 +207,23 @@ static void slow_replays_change_no_bit(void)
 
 /* ---- How long ---- */
 
-typedef struct heard {
+typedef struct received {
     int validated, epochs;
     double val_loss;
     uint64_t step, total;
-} heard_t;
+} received_t;
 
 static void keep_progress(rig_t *rig, const pl_progress_t *progress)
 {
-    heard_t *heard = rig_user(rig);
+    received_t *received = rig_user(rig);
     pl_result_t as_result = {.metrics = progress->metrics};
-    heard->total = progress->total_steps;
-    heard->step = progress->global_step;
-    heard->epochs += !strcmp(progress->event, "epoch");
+    received->total = progress->total_steps;
+    received->step = progress->global_step;
+    received->epochs += !strcmp(progress->event, "epoch");
     if (strcmp(progress->event, "validated"))
         return;
-    heard->validated++;
-    pl_result_metric(&as_result, "val_loss", &heard->val_loss);
+    received->validated++;
+    pl_result_metric(&as_result, "val_loss", &received->val_loss);
 }
 
 static void steps_and_epochs_have_limits(void)
@@ -263,20 +263,20 @@ static void limits_may_be_as_large_as_numbers_go(void)
                parts[k]);
         rig_result_free(result);
     }
-    heard_t heard = {0};
+    received_t received = {0};
     rig_result_t *result = fit(.data = "\"batch_size\": 9223372036854775807",
-                               .on_progress = keep_progress, .user = &heard,
+                               .on_progress = keep_progress, .user = &received,
                                .trainer = "\"max_epochs\": 9223372036854775807,"
                                           "\"val_check_interval\": 9223372036854775807,"
                                           "\"max_steps\": 3");
     is_int(result->global_step, 3, "a batch of all there is, one step to an epoch");
-    is_int(heard.total, 3, "and the limit that counts is told");
+    is_int(received.total, 3, "and the limit that counts is told");
     rig_result_free(result);
     pl_trainer_options_t options = {.max_epochs = INT64_MAX / 2 + 2,
                                     .max_steps = -1,
                                     .accumulate_grad_batches = 1};
-    pl_due_t due = {.options = &options, .accumulate = 1};
-    is_int(pl_due_begin(&due, 0, 0, 0, 4), 0,
+    pl_batch_schedule_t schedule = {.options = &options, .accumulate = 1};
+    is_int(pl_batch_schedule_begin(&schedule, 0, 0, 0, 4), 0,
            "more steps than can be counted are no limit");
 }
 
@@ -336,10 +336,10 @@ static void validations_can_be_cut_short(void)
 
 /* ---- When it validates and logs ---- */
 
-static void steps_are(const rig_result_t *result, const char *figure, const char *want,
+static void steps_are(const rig_result_t *result, const char *metric, const char *want,
                       const char *what)
 {
-    rig_series_t series = rig_series(result, figure);
+    rig_series_t series = rig_series(result, metric);
     char steps[256] = "";
     for (int k = 0; k < series.count; k++)
         snprintf(steps + strlen(steps), sizeof steps - strlen(steps), "%s%g",
@@ -390,19 +390,19 @@ static void steps_are_logged_at_their_interval(void)
 static void a_logged_loss_is_the_mean_since_the_last(void)
 {
     const char *still = "{\"name\": \"sgd\", \"lr\": 0}";
-    rig_result_t *each = fit(.data = EIGHT, .optimizer = still,
-                             .trainer = "\"max_epochs\": 1, \"log_every_n_steps\": 1");
+    rig_result_t *every = fit(.data = EIGHT, .optimizer = still,
+                              .trainer = "\"max_epochs\": 1, \"log_every_n_steps\": 1");
     rig_result_t *third = fit(.data = EIGHT, .optimizer = still,
                               .trainer = "\"max_epochs\": 1, \"log_every_n_steps\": 3");
-    rig_series_t a = rig_series(each, "train_loss"), b = rig_series(third, "train_loss");
+    rig_series_t a = rig_series(every, "train_loss"), b = rig_series(third, "train_loss");
     rig_series_t epoch = rig_series(third, "train_loss_epoch");
     is_near(b.value[0], (a.value[0] + a.value[1] + a.value[2]) / 3, 1e-6, "of 3 steps");
     is_near(b.value[2], (a.value[6] + a.value[7]) / 2, 1e-6, "at an epoch's end too");
     is_int(epoch.count, 1, "whose own mean has a name of its own");
     is_near(epoch.value[0], (3 * b.value[0] + 3 * b.value[1] + 2 * b.value[2]) / 8, 1e-6,
             "and is of all its steps");
-    is_int(rig_series(each, "lr-sgd").count, 8, "a learning rate of 0 is one");
-    rig_result_free(each);
+    is_int(rig_series(every, "lr-sgd").count, 8, "a learning rate of 0 is one");
+    rig_result_free(every);
     rig_result_free(third);
 }
 
@@ -426,12 +426,12 @@ static void keep_loss(rig_t *rig, const pl_progress_t *progress)
 
 /* Whether a loss is the mean of those of the steps from one that was reported before up
  * to this one; what the host had not read in time was replaced by a newer report. */
-static bool is_mean_since(const rig_series_t *each, uint64_t before, uint64_t step,
+static bool is_mean_since(const rig_series_t *every, uint64_t before, uint64_t step,
                           double loss)
 {
     double sum = 0;
-    for (uint64_t k = step; k > before && k <= (uint64_t)each->count; k--) {
-        sum += each->value[k - 1];
+    for (uint64_t k = step; k > before && k <= (uint64_t)every->count; k--) {
+        sum += every->value[k - 1];
         if (fabs(sum / (double)(step - k + 1) - loss) < 1e-6)
             return true;
     }
@@ -472,17 +472,17 @@ static void a_reported_loss_is_the_mean_since_the_report_before(void)
 
 static void files_progress_and_result_agree(void)
 {
-    heard_t heard = {0};
+    received_t received = {0};
     rig_result_t *result = fit(.data = EIGHT, .on_progress = keep_progress,
-                               .user = &heard, .trainer = "\"max_epochs\": 3");
+                               .user = &received, .trainer = "\"max_epochs\": 3");
     rig_series_t logged = rig_series(result, "val_loss");
-    is_int(heard.validated, 3, "each validation is told");
-    is_int(heard.epochs, 3, "and each epoch");
+    is_int(received.validated, 3, "each validation is told");
+    is_int(received.epochs, 3, "and each epoch");
     is_int(logged.count, 3, "and logged");
-    is_int(heard.total, 24, "the steps of the run are known");
+    is_int(received.total, 24, "the steps of the run are known");
     ok(logged.value[2] == rig_metric(result, "val_loss"),
        "the last logged is the result's");
-    ok(heard.val_loss == rig_metric(result, "val_loss"), "and the one told");
+    ok(received.val_loss == rig_metric(result, "val_loss"), "and the one told");
     ok(rig_has_file(result, "model.safetensors"), "the weights are kept");
     ok(rig_has_file(result, "run.json"), "and the run");
     rig_result_free(result);
@@ -490,13 +490,13 @@ static void files_progress_and_result_agree(void)
 
 static void the_last_validation_is_one_like_others(void)
 {
-    heard_t heard = {0};
+    received_t received = {0};
     rig_result_t *result = fit(.data = EIGHT, .on_progress = keep_progress,
-                               .user = &heard,
+                               .user = &received,
                                .trainer = "\"max_epochs\": 1, \"val_check_interval\": 5");
-    is_int(heard.validated, 2, "it is told");
-    ok(heard.val_loss == rig_metric(result, "val_loss"), "with the result's figure");
-    is_int(heard.total, 8, "and the steps of the run");
+    is_int(received.validated, 2, "it is told");
+    ok(received.val_loss == rig_metric(result, "val_loss"), "with the result's metric");
+    is_int(received.total, 8, "and the steps of the run");
     json_t *lines = rig_log(result),
            *last = json_array_get(lines, json_array_size(lines) - 1);
     ok(json_object_get(last, "val_loss") != NULL, "and logged");
@@ -713,7 +713,8 @@ static void a_run_whose_targets_are_all_ignored_warns(void)
                                               "\"batch_size\": 5}",
                                    .trainer = "\"max_epochs\": 2");
         is_text(result->status, "ok", "it ends well: %s", result->error.text);
-        is_int(rig_heard(), !k, k ? "no warning" : "a warning counts epochs from 1");
+        is_int(rig_lines_received(), !k,
+               k ? "no warning" : "a warning counts epochs from 1");
         rig_listen(NULL);
         rig_result_free(result);
     }
@@ -733,19 +734,19 @@ static void a_batch_larger_than_the_data_is_warned_of(void)
         rig_listen("training samples: an epoch is one step");
         rig_result_t *result = fit(.data = want[k].data, .trainer = want[k].trainer);
         is_text(result->status, "ok", "%s: %s", want[k].data, result->error.text);
-        is_int(rig_heard(), want[k].warnings, "%d warnings", want[k].warnings);
+        is_int(rig_lines_received(), want[k].warnings, "%d warnings", want[k].warnings);
         rig_listen(NULL);
         rig_result_free(result);
     }
     rig_listen("data.batch_size is 41, more than the 40 training samples");
     rig_result_free(fit(.data = "\"batch_size\": 41", .trainer = "\"max_epochs\": 1"));
-    is_int(rig_heard(), 1, "the warning counts no ranks where there is one");
+    is_int(rig_lines_received(), 1, "the warning counts no ranks where there is one");
     rig_listen("data.batch_size is 4 for each of 12 micro-shards, more than the 40 ");
     rig_result_t *result = fit(.data = "\"batch_size\": 4",
                                .trainer = "\"max_epochs\": 1, \"strategy\": {\"name\": "
                                           "\"elastic\", \"micro_shards\": 12}");
     is_text(result->status, "ok", "elastic: %s", result->error.text);
-    is_int(rig_heard(), 1, "the warning counts micro-shards");
+    is_int(rig_lines_received(), 1, "the warning counts micro-shards");
     rig_listen(NULL);
     rig_result_free(result);
 }

@@ -27,14 +27,14 @@ static training_case_t case_named(const char *name, bool wide)
 /* The mean loss of the first batch with the parameters as they are. */
 static double loss_of(cpu_trainer_t *r)
 {
-    double figures[PL_FIELDS][2] = {{NAN}};
+    double metrics[PL_FIELDS][2] = {{NAN}};
     pl_replay_t replay = {.seed = 1,
                           .step = 1,
-                          .figures = figures[0],
+                          .metrics = metrics[0],
                           .done = cpu_on_done};
     training_batch(&r->t, 0, replay.input);
-    pl_cpu_accelerator.replay(&r->rig.cpu, r->step, &replay, &cpu_told);
-    return cpu_told.code == PL_OK ? figures[0][0] / r->t.nominal : NAN;
+    pl_cpu_accelerator.replay(&r->rig.cpu, r->step, &replay, &cpu_error);
+    return cpu_error.code == PL_OK ? metrics[0][0] / r->t.nominal : NAN;
 }
 
 static double loss_at(cpu_trainer_t *r, size_t i, double x)

@@ -99,15 +99,15 @@ static void made_nowhere(const char *where, int code, const char *why)
 
 static void one_is_made_where_the_user_says(void)
 {
-    enum { MOST = PL_LINK_FOLDER - 11, SOCKET = 108, BESIDE = 5 };
+    enum { MAX = PL_LINK_FOLDER - 11, SOCKET = 108, BESIDE = 5 };
     char longest[256], too_long[256], text[PL_FOLDER_PATH];
-    deep(longest, MOST);
-    deep(too_long, MOST + 1);
+    deep(longest, MAX);
+    deep(too_long, MAX + 1);
     setenv("TMPDIR", longest, 1);
     setenv("XDG_RUNTIME_DIR", tap_folder(), 1);
     made_in(longest, "in TMPDIR");
     char made[PL_LINK_FOLDER];
-    memcpy(made, longest, MOST + 1);
+    memcpy(made, longest, MAX + 1);
     strcat(made, "/pl-123456");
     for (pl_folder_file_t file = 0; file < PL_FOLDER_FILES; file++)
         if (strlen(pl_folder_path(made, file, text)) - 6 + BESIDE >= SOCKET

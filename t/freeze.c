@@ -1,4 +1,4 @@
-/* freeze.c - tests of strategies/replica_freeze.c: parameters that are not trained */
+/* freeze.c - tests of strategies/replica/freeze.c: parameters that are not trained */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ typedef struct thaw {
 } thaw_t;
 
 static const pl_option_t thaw_options[] = {
-    PL_INT(thaw_t, step, "2", "0..", "after which it wishes"),
+    PL_INT(thaw_t, step, "2", "0..", "after which it sends its request"),
     PL_TEXT(thaw_t, freeze, "\"\"", NULL, "patterns"),
     PL_TEXT(thaw_t, unfreeze, "\"\"", NULL, "patterns"),
     PL_OPTIONS_END,
@@ -195,18 +195,18 @@ typedef struct pair {
 static void begin(pair_t *pair, const char *freeze)
 {
     pl_peers_t peers = {0};
-    pl_layout_t *layout = pl_layout_new(NULL);
+    pl_batch_signature_t *signature = pl_batch_signature_new(NULL);
     pl_job_t *job = queen_job(
         "{\"module\": {\"name\": \"mlp\", \"classes\": 3}, \"optimizer\": \"adamw\", "
         "\"data\": \"numbers\", \"trainer\": {\"freeze\": \"%s\"}}",
         freeze);
-    layout->stage[PL_TRAIN].present = true;
-    layout->stage[PL_TRAIN].batch_size = 4;
-    layout->stage[PL_TRAIN].size_count = 1;
-    layout->stage[PL_TRAIN].size[0] = (pl_batch_size_t){4, 0};
-    layout->stage[PL_TRAIN].field_count = 2;
-    layout->stage[PL_TRAIN].field[0] = (pl_field_t){"x", PL_F32, PL_SHAPE(6)};
-    layout->stage[PL_TRAIN].field[1] = (pl_field_t){"y", PL_I64, pl_shape(0)};
+    signature->stage[PL_TRAIN].present = true;
+    signature->stage[PL_TRAIN].batch_size = 4;
+    signature->stage[PL_TRAIN].size_count = 1;
+    signature->stage[PL_TRAIN].size[0] = (pl_batch_size_t){4, 0};
+    signature->stage[PL_TRAIN].field_count = 2;
+    signature->stage[PL_TRAIN].field[0] = (pl_field_t){"x", PL_F32, PL_SHAPE(6)};
+    signature->stage[PL_TRAIN].field[1] = (pl_field_t){"y", PL_I64, pl_shape(0)};
     const pl_start_t start = {.options = "", .context = &job->object};
     pl_peers_add(&peers, "accelerator",
                  queen_spawn(pl_accelerator_actor("fake", NULL), &start,
@@ -216,11 +216,11 @@ static void begin(pair_t *pair, const char *freeze)
                     &(pl_start_t){.options = "", .context = &job->object, .peers = peers},
                     &pair->strategy_life);
     const pl_setup_t setup = {.job = &job->object,
-                              .facts = "{}",
-                              .layout = &layout->object};
+                              .data_info = "{}",
+                              .signature = &signature->object};
     is_int(queen_call(pair->strategy, PL_MESSAGE_setup, &setup)->error.code, PL_OK,
            "it is set up");
-    pl_object_unref(layout);
+    pl_object_unref(signature);
     pl_object_unref(job);
 }
 

@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 2)
         return 0;
-    size_t capacity = PL_LINE_LEAST + (data[0] | (size_t)data[1] << 8) % 8192;
+    size_t capacity = PL_LINE_MIN + (data[0] | (size_t)data[1] << 8) % 8192;
     pl_bytes_t frame = {data + 2, size - 2};
     pl_stamp_t stamp = {.seq = size, .time = INT64_MAX, .rank = -1};
     pl_body_t body;

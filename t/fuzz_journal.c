@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
-#include "sight/journal.h"
+#include "telemetry/journal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -16,7 +16,7 @@ enum { AS_IT_IS = 1, TO_RANK = 2, ORDER = 4, RANKS = 3 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static int heard;
+static int received;
 
 static void on_message(void *user, int peer, pl_frame_t *message)
 {
@@ -24,7 +24,7 @@ static void on_message(void *user, int peer, pl_frame_t *message)
     if (peer < PL_LINK_HOST || peer >= RANKS
         || (uintptr_t)pl_frame_bytes(message).data % 8 != 0)
         abort();
-    heard++;
+    received++;
 }
 
 static void on_event(void *user, int peer, pl_link_event_t event, const char *text)
@@ -32,7 +32,7 @@ static void on_event(void *user, int peer, pl_link_event_t event, const char *te
     (void)user;
     if ((peer < PL_LINK_HOST || peer >= RANKS) && event != PL_LINK_REFUSED)
         abort();
-    heard += strlen(text) > 0;
+    received += strlen(text) > 0;
 }
 
 static pl_link_t *end_open(bool is_host)

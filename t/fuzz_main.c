@@ -209,8 +209,8 @@ static void put_number(input_t *in, size_t at)
 static void put_piece(input_t *in, size_t at, size_t cut)
 {
     const seed_t *other = &seeds[draw(in, (size_t)seed_count)];
-    size_t from = draw(in, other->size + 1), most = other->size - from;
-    splice(in, at, cut, other->bytes + from, draw(in, (most > 64 ? 64 : most) + 1));
+    size_t from = draw(in, other->size + 1), max = other->size - from;
+    splice(in, at, cut, other->bytes + from, draw(in, (max > 64 ? 64 : max) + 1));
 }
 
 static void repeat_piece(input_t *in, size_t at, size_t count)

@@ -72,11 +72,11 @@ static void must_relax(const char *text, size_t size)
     char *copy = pl_alloc(size + 1), *twice = pl_alloc(size + 1);
     if (size)
         memcpy(copy, text, size);
-    const size_t length = pl_json_relax(copy, size);
+    const size_t length = pl_json_strip_comments(copy, size);
     must(length <= size && !copy[length]);
     must(lines_of(copy, length) == lines_of(text, size));
     memcpy(twice, copy, length);
-    must(pl_json_relax(twice, length) == length && !memcmp(copy, twice, length));
+    must(pl_json_strip_comments(twice, length) == length && !memcmp(copy, twice, length));
     json_t *strict = json_loadb(text, size, 0, NULL);
     must(!strict || (length == size && !memcmp(copy, text, size)));
     json_decref(strict);

@@ -40,9 +40,9 @@ typedef struct rig {
     char text[RANKS][PL_ADDRESS_TEXT];
     const char *address[RANKS];
     pl_world_t world;
-    pl_operation_t op;
-    pl_lent_t *lent;
-    uint64_t number, told[RANKS];                           /* blocks they have told of */
+    pl_coll_request_t req;
+    pl_reg_buffer_t *buffer;
+    uint64_t number, reported[RANKS];                       /* blocks they have told of */
 } rig_t;
 
 static const char *name_of(const rig_t *r, int rank)
@@ -87,27 +87,27 @@ static bool rig_open(rig_t *r)
             r->listener[rank] = listener_open(r, rank);
     }
     r->world = (pl_world_t){.size = RANKS, .address = r->address};
-    r->op = (pl_operation_t){.want = {.move = PL_MOVE_join}, .world = &r->world};
-    return member_begin(&r->own, &r->op) == PL_OK;
+    r->req = (pl_coll_request_t){.desc = {.op = PL_COLL_OP_join}, .world = &r->world};
+    return member_begin(&r->own, &r->req) == PL_OK;
 }
 
 static void rig_help(rig_t *r)
 {
     for (int k = 0; k < 3; k++)
         member_help(&r->own);
-    if (r->own.done && r->op.want.move == PL_MOVE_lend_memory && r->op.memory) {
-        pl_object_unref(r->lent);
-        r->lent = r->op.memory;
-        r->op.memory = NULL;
+    if (r->own.done && r->req.desc.op == PL_COLL_OP_alloc_buffer && r->req.memory) {
+        pl_object_unref(r->buffer);
+        r->buffer = r->req.memory;
+        r->req.memory = NULL;
     }
 }
 
 static void rig_close(rig_t *r)
 {
     member_close(&r->own);
-    if (r->op.want.move == PL_MOVE_lend_memory)
-        pl_object_unref(r->op.memory);
-    pl_object_unref(r->lent);
+    if (r->req.desc.op == PL_COLL_OP_alloc_buffer)
+        pl_object_unref(r->req.memory);
+    pl_object_unref(r->buffer);
     for (int rank = 0; rank < RANKS; rank++) {
         if (r->listener[rank] >= 0)
             close(r->listener[rank]);
@@ -191,10 +191,10 @@ static void memory_tell(rig_t *r, int who, uint8_t lies, const uint8_t *bytes,
                         size_t size)
 {
     shm_note_t note = note_of(r, who, SHM_NOTE_MEMORY);
-    uint64_t of = r->op.want.move == PL_MOVE_lend_memory ? r->op.want.count : MEMORY;
+    uint64_t of = r->req.desc.op == PL_COLL_OP_alloc_buffer ? r->req.desc.count : MEMORY;
     if (size >= sizeof of)
         memcpy(&of, bytes, sizeof of);
-    note.number = lies & 4 ? 99 : r->told[who]++;
+    note.number = lies & 4 ? 99 : r->reported[who]++;
     note.bytes = of;
     int fd = lies & 8 ? -1 : memory_make(of & (MEMORY * 4 - 1), lies);
     say(r, who, &note, sizeof note, fd);
@@ -210,18 +210,18 @@ static void begin(rig_t *r, uint8_t what, const uint8_t *bytes, size_t size)
     if (!r->own.done)
         return;
     memcpy(&count, bytes, size < sizeof count ? size : sizeof count);
-    r->op = (pl_operation_t){.want = {.move = what % PL_MOVE_COUNT,
-                                      .root = what % RANKS,
-                                      .count = count % (MEMORY / 4 + 2)},
-                             .world = &r->world,
-                             .memory = r->lent};
-    if (r->op.want.move == PL_MOVE_lend_memory) {
-        r->op.memory = NULL;
-        r->op.want.count = r->lent ? count % 4096 : MEMORY;
-    } else if (r->lent) {
-        r->op.want.memory = r->lent->number;
+    r->req = (pl_coll_request_t){.desc = {.op = what % PL_COLL_OP_COUNT,
+                                          .root = what % RANKS,
+                                          .count = count % (MEMORY / 4 + 2)},
+                                 .world = &r->world,
+                                 .memory = r->buffer};
+    if (r->req.desc.op == PL_COLL_OP_alloc_buffer) {
+        r->req.memory = NULL;
+        r->req.desc.count = r->buffer ? count % 4096 : MEMORY;
+    } else if (r->buffer) {
+        r->req.desc.memory = r->buffer->number;
     }
-    r->number += member_begin(&r->own, &r->op) == PL_OK;
+    r->number += member_begin(&r->own, &r->req) == PL_OK;
 }
 
 static void enter(rig_t *r, int who)
@@ -229,7 +229,7 @@ static void enter(rig_t *r, int who)
     shm_control_t *control = r->control[who];
     if (!control)
         return;
-    control->want[r->number & 1] = r->op.want;
+    control->desc[r->number & 1] = r->req.desc;
     __atomic_store_n(&control->entered, r->number, __ATOMIC_SEQ_CST);
     say(r, who, "", 1, -1);
 }
@@ -256,13 +256,13 @@ static void obey(rig_t *r, uint8_t what, uint8_t who, const uint8_t *bytes, size
         break;
     case WANTS:
         if (control)
-            memcpy(&control->want[r->number & 1], bytes,
-                   size < sizeof(pl_want_t) ? size : sizeof(pl_want_t));
+            memcpy(&control->desc[r->number & 1], bytes,
+                   size < sizeof(pl_coll_desc_t) ? size : sizeof(pl_coll_desc_t));
         break;
     default:
         if (who % 8 == 0)
-            r->own.ops->give_up(r->own.component.self,
-                                &(pl_error_t){PL_ECANCELLED, "", "so"});
+            r->own.ops->abort(r->own.component.self,
+                              &(pl_error_t){PL_ECANCELLED, "", "so"});
     }
     rig_help(r);
 }

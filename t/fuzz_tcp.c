@@ -30,8 +30,8 @@ typedef struct rig {
     const char *address[RANKS];
     int machine[RANKS];
     pl_world_t world;
-    pl_operation_t op;
-    pl_lent_t *lent;
+    pl_coll_request_t req;
+    pl_reg_buffer_t *buffer;
     char *mate;                                             /* memory of both */
     uint64_t number;
 } rig_t;
@@ -77,18 +77,18 @@ static bool rig_open(rig_t *r, uint8_t shares)
                             .machine = r->machine,
                             .reach = reach,
                             .user = r};
-    r->op = (pl_operation_t){.want = {.move = PL_MOVE_join}, .world = &r->world};
-    return member_begin(&r->own, &r->op) == PL_OK;
+    r->req = (pl_coll_request_t){.desc = {.op = PL_COLL_OP_join}, .world = &r->world};
+    return member_begin(&r->own, &r->req) == PL_OK;
 }
 
 static void rig_help(rig_t *r)
 {
     for (int k = 0; k < 3; k++)
         member_help(&r->own);
-    if (r->own.done && r->op.want.move == PL_MOVE_lend_memory && r->op.memory) {
-        pl_object_unref(r->lent);
-        r->lent = r->op.memory;
-        r->op.memory = NULL;
+    if (r->own.done && r->req.desc.op == PL_COLL_OP_alloc_buffer && r->req.memory) {
+        pl_object_unref(r->buffer);
+        r->buffer = r->req.memory;
+        r->req.memory = NULL;
     }
 }
 
@@ -107,9 +107,9 @@ static void rig_close(rig_t *r, bool deaf)
     if (!deaf)
         links_close(r);
     member_close(&r->own);
-    if (r->op.want.move == PL_MOVE_lend_memory)
-        pl_object_unref(r->op.memory);
-    pl_object_unref(r->lent);
+    if (r->req.desc.op == PL_COLL_OP_alloc_buffer)
+        pl_object_unref(r->req.memory);
+    pl_object_unref(r->buffer);
     for (int rank = 1; rank < RANKS; rank++)
         if (r->listener[rank] >= 0)
             close(r->listener[rank]);
@@ -192,18 +192,18 @@ static void frame_say(rig_t *r, int who, const uint8_t *bytes, size_t size)
 static void entry_say(rig_t *r, int who)
 {
     static tcp_entry_t entry;
-    const pl_want_t *want = &r->op.want;
-    const bool gives = pl_has_elements(want)
-                       && (want->move != PL_MOVE_broadcast
-                           || want->root == (uint32_t)who);
-    size_t few = gives ? want->count * pl_dtype_bytes(want->dtype) : 0;
+    const pl_coll_desc_t *desc = &r->req.desc;
+    const bool gives = pl_has_elements(desc)
+                       && (desc->op != PL_COLL_OP_broadcast
+                           || desc->root == (uint32_t)who);
+    size_t few = gives ? desc->count * pl_dtype_bytes(desc->dtype) : 0;
     few = few <= TCP_FEW ? few : 0;
     const tcp_frame_t head = {.kind = TCP_ENTER,
-                              .length = (uint32_t)(sizeof *want + few),
+                              .length = (uint32_t)(sizeof *desc + few),
                               .number = r->number};
-    entry.want = *want;
+    entry.desc = *desc;
     say(r, who, &head, sizeof head);
-    say(r, who, &entry, sizeof *want + few);
+    say(r, who, &entry, sizeof *desc + few);
 }
 
 static void begin(rig_t *r, uint8_t what, const uint8_t *bytes, size_t size)
@@ -212,18 +212,18 @@ static void begin(rig_t *r, uint8_t what, const uint8_t *bytes, size_t size)
     if (!r->own.done)
         return;
     memcpy(&count, bytes, size < sizeof count ? size : sizeof count);
-    r->op = (pl_operation_t){.want = {.move = what % PL_MOVE_COUNT,
-                                      .root = what % RANKS,
-                                      .count = count % (MEMORY / 4 + 2)},
-                             .world = &r->world,
-                             .memory = r->lent};
-    if (r->op.want.move == PL_MOVE_lend_memory) {
-        r->op.memory = NULL;
-        r->op.want.count = r->lent ? count % 4096 : MEMORY;
-    } else if (r->lent) {
-        r->op.want.memory = r->lent->number;
+    r->req = (pl_coll_request_t){.desc = {.op = what % PL_COLL_OP_COUNT,
+                                          .root = what % RANKS,
+                                          .count = count % (MEMORY / 4 + 2)},
+                                 .world = &r->world,
+                                 .memory = r->buffer};
+    if (r->req.desc.op == PL_COLL_OP_alloc_buffer) {
+        r->req.memory = NULL;
+        r->req.desc.count = r->buffer ? count % 4096 : MEMORY;
+    } else if (r->buffer) {
+        r->req.desc.memory = r->buffer->number;
     }
-    r->number += member_begin(&r->own, &r->op) == PL_OK;
+    r->number += member_begin(&r->own, &r->req) == PL_OK;
 }
 
 static void obey(rig_t *r, uint8_t what, uint8_t who, const uint8_t *bytes, size_t size)
@@ -243,8 +243,8 @@ static void obey(rig_t *r, uint8_t what, uint8_t who, const uint8_t *bytes, size
     case SHUT: shutdown(r->connection[peer], SHUT_WR); break;
     default:
         if (who % 8 == 0)
-            r->own.ops->give_up(r->own.component.self,
-                                &(pl_error_t){PL_ECANCELLED, "", "so"});
+            r->own.ops->abort(r->own.component.self,
+                              &(pl_error_t){PL_ECANCELLED, "", "so"});
     }
     rig_help(r);
 }

@@ -1,11 +1,11 @@
-/* given.c - tests of strategies/replica_weights.c: weights whose memory the device may
+/* given.c - tests of strategies/replica/weights.c: weights whose memory the device may
  * keep */
 #include <string.h>
 
 #include "accelerators/actor.h"
 #include "queen.h"
 #include "rig.h"
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 #include "strategies/strategies.h"
 #include "tap.h"
 
@@ -27,29 +27,29 @@ static int lives;
 static pl_address_t begin(const char *device, int seed)
 {
     pl_peers_t peers = {0};
-    pl_layout_t *layout = pl_layout_new(NULL);
+    pl_batch_signature_t *signature = pl_batch_signature_new(NULL);
     pl_job_t *job = queen_job(
         "{\"module\": \"normed\", \"optimizer\": \"adamw\", \"data\": \"numbers\", "
         "\"trainer\": {\"accelerator\": \"%s\", \"seed\": %d}}",
         device, seed);
-    layout->stage[PL_TRAIN].present = true;
-    layout->stage[PL_TRAIN].batch_size = 4;
-    layout->stage[PL_TRAIN].size_count = 1;
-    layout->stage[PL_TRAIN].size[0] = (pl_batch_size_t){4, 0};
-    layout->stage[PL_TRAIN].field_count = 2;
-    layout->stage[PL_TRAIN].field[0] = (pl_field_t){"x", PL_F32, PL_SHAPE(6)};
-    layout->stage[PL_TRAIN].field[1] = (pl_field_t){"y", PL_I64, pl_shape(0)};
+    signature->stage[PL_TRAIN].present = true;
+    signature->stage[PL_TRAIN].batch_size = 4;
+    signature->stage[PL_TRAIN].size_count = 1;
+    signature->stage[PL_TRAIN].size[0] = (pl_batch_size_t){4, 0};
+    signature->stage[PL_TRAIN].field_count = 2;
+    signature->stage[PL_TRAIN].field[0] = (pl_field_t){"x", PL_F32, PL_SHAPE(6)};
+    signature->stage[PL_TRAIN].field[1] = (pl_field_t){"y", PL_I64, pl_shape(0)};
     const pl_start_t start = {.options = "", .context = &job->object};
     pl_peers_add(&peers, "accelerator",
                  queen_spawn(pl_accelerator_actor(device, NULL), &start, &life[lives++]));
     const pl_start_t above = {.options = "", .context = &job->object, .peers = peers};
     pl_address_t strategy = queen_spawn(&pl_single_strategy, &above, &life[lives++]);
     const pl_setup_t setup = {.job = &job->object,
-                              .facts = "{}",
-                              .layout = &layout->object};
+                              .data_info = "{}",
+                              .signature = &signature->object};
     is_text(queen_call(strategy, PL_MESSAGE_setup, &setup)->error.text, "",
             "%s: it is set up", device);
-    pl_object_unref(layout);
+    pl_object_unref(signature);
     pl_object_unref(job);
     return strategy;
 }

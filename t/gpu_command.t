@@ -8,9 +8,9 @@ mkdir tmp
 export TMPDIR=$folder/tmp top_srcdir=$srcdir PACELINE_PLUGIN_PATH=$PWD/plugins:$builddir/examples/.libs
 
 the_emulator_is_built_as_a_plug_in() {
-    local sources=("$srcdir"/t/{emulated_code,emulated_layers,emulator,kernel_texts,machine_emulated,streams}.c)
+    local sources=("$srcdir"/t/{emulated_code,emulated_layers,emulator,kernel_texts,backend_emulated,streams}.c)
     mkdir plugins
-    echo '#include "t/machine_emulated.h"
+    echo '#include "t/backend_emulated.h"
 PL_PLUGIN({"accelerator", &emulated_accelerator})' >plugin.c
     try "${cc[@]}" $(sanitized) -shared -fPIC -O1 -g -D_GNU_SOURCE \
         -I"$builddir" -I"$srcdir" -I"$srcdir/engine" -I"$srcdir/t" plugin.c "${sources[@]}" -o plugins/emulated.so -lm -lpthread

@@ -8,7 +8,7 @@
 
 #include "accelerators/gpu/memory.h"
 #include "device_rig.h"
-#include "machine_emulated.h"
+#include "backend_emulated.h"
 #include "tap.h"
 
 enum { SMALL = 16, LARGE = 64, PRODUCTS = 3 };
@@ -111,7 +111,7 @@ static void what_fits_does_not_depend_on_what_was_there(void)
     is_int(rig.ops->region(&device, PL_REGION_GRADS, PL_F32, 300, &rig.err), PL_ENOMEM,
            "%s", rig.err.text);
     is_int(device.gpu.memory->region[PL_REGION_GRADS].count, 0, "a larger one is not");
-    device.gpu.machine->memory_free(&device, block.address);
+    device.gpu.backend->memory_free(&device, block.address);
     device.gpu.memory->held -= block.bytes;
     device_close();
 }
@@ -124,14 +124,14 @@ static void a_block_that_cannot_grow_is_as_large_as_before(void)
     pl_gpu_t *gpu = &device.gpu;
     device_open();
     gpu_reserve_zeros(gpu, &block, sizeof ones, "test", NULL);
-    gpu->machine->copy_in(gpu, PL_STREAM_MAIN, block.address, ones, sizeof ones, NULL);
+    gpu->backend->copy_in(gpu, PL_STREAM_MAIN, block.address, ones, sizeof ones, NULL);
     device.capacity = device.used + 1000;
     const unsigned before = gpu->memory->generation;
     is_int(gpu_reserve_zeros(gpu, &block, 2000, "test", &rig.err), PL_ENOMEM, "%s",
            rig.err.text);
     is_int(block.bytes, sizeof ones, "it is as large");
     ok(gpu->memory->generation > before, "elsewhere");
-    gpu->machine->copy_out(gpu, PL_STREAM_MAIN, got, block.address, sizeof got, NULL);
+    gpu->backend->copy_out(gpu, PL_STREAM_MAIN, got, block.address, sizeof got, NULL);
     gpu_drain(gpu, NULL);
     int wrong = 0;
     for (int k = 0; k < 16; k++)
@@ -231,26 +231,26 @@ static pl_graph_t *exchanged(int n)
     pl_graph_t *g = pl_graph_new(NULL, PL_PREDICT, NULL, 0, 1, NULL);
     pl_node_t x = pl_region_view(g, PL_REGION_PARAMS, 0, PL_SHAPE(n, n)),
               h = pl_matmul(g, x, x, false, false);
-    const int64_t from = pl_exchange_take(g, (int64_t)n * n);
-    pl_node_t sum = pl_region_view(g, PL_REGION_EXCHANGE, from, PL_SHAPE(n, n));
+    const int64_t from = pl_graph_collective_reserve(g, (int64_t)n * n);
+    pl_node_t sum = pl_region_view(g, PL_REGION_COLLECTIVE, from, PL_SHAPE(n, n));
     pl_assign(g, sum, h);
-    pl_exchange(g, from, (int64_t)n * n, NULL);
+    pl_graph_collective(g, from, (int64_t)n * n, NULL);
     pl_output(g, "y", pl_matmul(g, h, sum, false, false));
     return g;
 }
 
-static void a_plan_that_is_compiled_leaves_what_an_exchange_waits_with(void)
+static void a_plan_that_is_compiled_leaves_what_a_collective_waits_with(void)
 {
     pl_replay_t replay = {.output = {y}};
     device_open();
-    rig.ops->region(&device, PL_REGION_EXCHANGE, PL_F32, SMALL * SMALL, &rig.err);
+    rig.ops->region(&device, PL_REGION_COLLECTIVE, PL_F32, SMALL * SMALL, &rig.err);
     pl_plan_t *plan = plan_of(exchanged(SMALL));
     is_int(device_replay_alone(&rig, plan, &replay), PL_OK, "a replay: %s", rig.err.text);
-    is_int(replay.exchange, 1, "waits at an exchange");
+    is_int(replay.collective, 1, "waits at a collective");
     pl_plan_t *large = plan_of(power_of(LARGE));
     ok(large != NULL, "meanwhile a larger plan is compiled");
     replay.continues = true;
-    replay.exchange = 0;
+    replay.collective = 0;
     is_int(device_replay_alone(&rig, plan, &replay), PL_OK, "it continues");
     ok(is_all(X * X * X * X * SMALL * SMALL * SMALL, SMALL), "with what it had");
     ok(replays_right(large, LARGE, false), "the other is replayed behind it");
@@ -367,11 +367,11 @@ static void counters_are_zeros_behind_a_wrong_index(void)
        "a plan with an embedding: %s", rig.err.text);
     counters = &gpu->memory->counters;
     gpu_reserve_zeros(gpu, counters, sizeof ones, "counters", NULL);
-    gpu->machine->copy_in(gpu, PL_STREAM_MAIN, counters->address, ones, sizeof ones,
+    gpu->backend->copy_in(gpu, PL_STREAM_MAIN, counters->address, ones, sizeof ones,
                           NULL);
     ((int64_t *)run.index)[0] = operator_cases[i].classes + 100;
     is_int(device_replay(&rig, &run, plan, &results), PL_EINVAL, "%s", rig.err.text);
-    gpu->machine->copy_out(gpu, PL_STREAM_MAIN, got, counters->address, sizeof got, NULL);
+    gpu->backend->copy_out(gpu, PL_STREAM_MAIN, got, counters->address, sizeof got, NULL);
     gpu_drain(gpu, NULL);
     for (int k = 0; k < 16; k++)
         wrong += got[k] != 0;
@@ -425,7 +425,7 @@ int main(void)
     run(plans_follow_memory_that_moves);
     run(plans_outlive_one_that_does_not_fit);
     run(memory_moves_behind_what_runs);
-    run(a_plan_that_is_compiled_leaves_what_an_exchange_waits_with);
+    run(a_plan_that_is_compiled_leaves_what_a_collective_waits_with);
     run(without_plans_their_memory_is_given_back);
     run(outputs_that_nobody_wants_take_no_memory_of_the_host);
     run(halves_follow_parameters_that_the_host_writes);

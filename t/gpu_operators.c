@@ -9,7 +9,7 @@
 
 #include "accelerators/reference/reference.h"
 #include "device_rig.h"
-#include "machine_emulated.h"
+#include "backend_emulated.h"
 #include "rig.h"
 #include "sample_operator.h"
 #include "tap.h"
@@ -163,7 +163,7 @@ static void changes_nothing(device_rig_t *rig, const char *name)
                 && device_run(rig, &run, &halted) == PL_OK,
             "%s is replayed: %s", name, rig->err.text))
         return;
-    ok(halted.guarded, "and did not happen");
+    ok(halted.skipped, "and did not happen");
     for (size_t i = 0; i < run.size[PL_REGION_GRADS]; i++)
         changed += halted.region[PL_REGION_GRADS][i]
                    != (float)run.region[PL_REGION_GRADS][i];
@@ -179,7 +179,7 @@ static void a_library_changes_nothing_behind_a_failure(void)
     pl_device_info_t info = {.ranks = 1};
     device_rig_t rig = {.ops = &emulated_library_accelerator,
                         .self = &device,
-                        .halts = true};
+                        .fail_fast = true};
     operator_run_t wrong;
     device_results_t failed;
     if (!ok(rig.ops->open(&device, &info, &rig.err) == PL_OK, "the emulator is opened")
@@ -341,7 +341,7 @@ static void an_operator_without_a_text_runs_on_the_host(void)
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
         ok(device_is_right(&rig, &c, formats[f].precision, formats[f].tolerance),
            "with the numbers of the reference in %s", formats[f].precision);
-    is_int(rig_heard(), 1, "and a line of the log says so");
+    is_int(rig_lines_received(), 1, "and a line of the log says so");
     rig_listen(NULL);
     rig.ops->close(&device);
 }

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "gpu_ranks_parts.h"
-#include "machine_emulated.h"
-#include "mover.h"
+#include "backend_emulated.h"
+#include "collective_emulated.h"
 #include "rig.h"
 #include "tap.h"
 
@@ -202,7 +202,7 @@ static rig_result_t *train(const one_t *one, const char *collective)
 
 static int moved(void)
 {
-    return __atomic_exchange_n(&mover_operations, 0, __ATOMIC_RELAXED);
+    return __atomic_exchange_n(&emu_operations, 0, __ATOMIC_RELAXED);
 }
 
 static void gradients_that_stay_on_devices_have_the_same_bits(void)
@@ -211,7 +211,7 @@ static void gradients_that_stay_on_devices_have_the_same_bits(void)
         const one_t *one = &runs[k];
         rig_result_t *host = train(one, "best");
         moved();
-        rig_result_t *device = train(one, "mover");
+        rig_result_t *device = train(one, "emulated");
         is_text(host->status, "ok", "%s, by the host: %s", one->name, host->error.text);
         is_text(device->status, "ok", "on the devices: %s", device->error.text);
         ok(rig_same_bits(host, device), "to the same bits");
@@ -231,7 +231,7 @@ static void a_strategy_that_reads_gradients_gets_them_on_the_host(void)
                        .strategy = SMALL};
     rig_result_t *host = train(&one, "best");
     moved();
-    rig_result_t *device = train(&one, "mover");
+    rig_result_t *device = train(&one, "emulated");
     is_text(device->status, "ok", "it trains: %s", device->error.text);
     ok(!moved() && rig_same_bits(host, device), "and nothing is moved on the devices");
     rig_result_free(host), rig_result_free(device);
@@ -269,7 +269,7 @@ static void a_device_that_is_slow_changes_no_bits(void)
     for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
         rig_result_t *host = train(&ones[k], "best");
         emulated_slow_us = 300;
-        rig_result_t *device = train(&ones[k], "mover");
+        rig_result_t *device = train(&ones[k], "emulated");
         emulated_slow_us = 0;
         is_text(device->status, "ok", "%s: %s", ones[k].by ? ones[k].by : "ddp",
                 device->error.text);
@@ -294,7 +294,7 @@ static void any_number_of_ranks_comes_to_the_same_bits(void)
                            .strategy = "\"micro_shards\": 4",
                            .module = "\"normed\""};
         moved();
-        rig_result_t *result = train(&one, "mover");
+        rig_result_t *result = train(&one, "emulated");
         is_text(result->status, "ok", "%d ranks: %s", k + 1, result->error.text);
         ok(moved() > 0, "move what they have on their devices");
         ok(!alone || rig_same_bits(alone, result), "to the bits of one");
@@ -317,7 +317,7 @@ static void a_run_that_goes_on_comes_to_the_same_bits(void)
         {.trainer = "\"devices\": 2", .by = "local_sgd"}};
     for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
         char path[4200];
-        rig_spec_t spec = spec_of(&ones[k], "mover");
+        rig_spec_t spec = spec_of(&ones[k], "emulated");
         spec.callbacks = "[{\"name\": \"model_checkpoint\", \"every_n_train_steps\": 1, "
                          "\"save_top_k\": -1}]";
         rig_t *rig = rig_make(&spec);
@@ -343,14 +343,14 @@ static void sums_overlap_backward(void)
                             .by = by[k],
                             .strategy = SMALL,
                             .module = "{\"name\": \"mlp\", \"hidden\": [8, 8, 8]}"};
-        mover_overlaps = mover_scatters = 0;
+        emu_overlaps = emu_scatters = 0;
         emulated_slow_us = 500;
-        rig_result_free(train(&deep, "mover"));
+        rig_result_free(train(&deep, "emulated"));
         emulated_slow_us = 0;
-        ok(mover_overlaps > 5, "%s: %d sums were over before backward was", by[k],
-           mover_overlaps);
-        ok((mover_scatters > 0) == (k == 1), "%d gave each rank its chunk alone",
-           mover_scatters);
+        ok(emu_overlaps > 5, "%s: %d sums were over before backward was", by[k],
+           emu_overlaps);
+        ok((emu_scatters > 0) == (k == 1), "%d gave each rank its chunk alone",
+           emu_scatters);
     }
 }
 
@@ -368,11 +368,11 @@ static void a_rank_that_hears_late_reduces_what_the_others_do(void)
     for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
         one_t one = ones[k];
         moved();
-        rig_result_t *even = train(&one, "mover");
+        rig_result_t *even = train(&one, "emulated");
         const int operations = moved();
         gpu_ranks_late = 0;
         one.accelerator = "uneven";
-        rig_result_t *result = train(&one, "mover");
+        rig_result_t *result = train(&one, "emulated");
         is_text(result->status, "ok", "%s: %s", one.name, result->error.text);
         ok(rig_same_bits(even, result), "to the bits of ranks that hear at once");
         is_int(moved(), operations, "by as many operations");
@@ -389,7 +389,7 @@ static bool differs(const one_t *one, bool *fault)
     rig_result_t *right = train(one, "best");
     *fault = true;
     for (int times = 0; times < 20 && !found; times++) {
-        rig_result_t *wrong = train(one, "mover");
+        rig_result_t *wrong = train(one, "emulated");
         found = !rig_same_bits(right, wrong);
         rig_result_free(wrong);
     }
@@ -400,29 +400,29 @@ static bool differs(const one_t *one, bool *fault)
 
 static void a_wait_that_is_missing_is_found(void)
 {
-    ok(differs(&runs[2], &mover_forgets_after), "sums that do not wait for backward");
-    ok(differs(&runs[2], &mover_forgets_fence), "updates that do not wait for sums");
+    ok(differs(&runs[2], &emu_forgets_after), "sums that do not wait for backward");
+    ok(differs(&runs[2], &emu_forgets_fence), "updates that do not wait for sums");
     static const one_t zero1 = {.trainer = "\"devices\": 2", .by = "zero1"};
-    ok(differs(&zero1, &mover_forgets_fence), "steps that do not wait for parameters");
+    ok(differs(&zero1, &emu_forgets_fence), "steps that do not wait for parameters");
     static const one_t chunks = {.trainer = "\"devices\": 2",
                                  .by = "zero1",
                                  .strategy = SMALL};
-    ok(differs(&chunks, &mover_forgets_after), "chunks that do not wait for backward");
+    ok(differs(&chunks, &emu_forgets_after), "chunks that do not wait for backward");
     static const one_t norms = {.trainer = "\"devices\": 2, \"sync_batchnorm\": true",
                                 .strategy = SMALL,
                                 .module = "\"normed\""};
-    ok(differs(&norms, &mover_forgets_after), "or for what is behind an exchange");
+    ok(differs(&norms, &emu_forgets_after), "or for what is behind a collective");
     static const one_t shards = {.trainer = "\"devices\": 2, \"depth\": 3",
                                  .by = "elastic",
                                  .strategy = SHARDS};
-    ok(differs(&shards, &mover_forgets_after),
+    ok(differs(&shards, &emu_forgets_after),
        "parts that do not wait for their micro-shards");
-    ok(differs(&shards, &mover_forgets_fence), "a sum that does not wait for the parts");
+    ok(differs(&shards, &emu_forgets_fence), "a sum that does not wait for the parts");
     static const one_t apart = {.trainer = "\"devices\": 2",
                                 .by = "local_sgd",
                                 .strategy = "\"sync_every\": 2"};
-    ok(differs(&apart, &mover_forgets_after), "means that do not wait for the changes");
-    ok(differs(&apart, &mover_forgets_fence), "outer steps that do not wait for means");
+    ok(differs(&apart, &emu_forgets_after), "means that do not wait for the changes");
+    ok(differs(&apart, &emu_forgets_fence), "outer steps that do not wait for means");
 }
 
 /* At the first operation, in the middle of a step, and in a later one. */
@@ -438,11 +438,11 @@ static void what_cannot_be_moved_ends_the_run(void)
          .by = "local_sgd",
          .strategy = "\"sync_every\": 2"}};
     for (size_t k = 0; k < 3 * sizeof at / sizeof *at; k++) {
-        const rig_spec_t spec = spec_of(&ones[k % 3], "mover");
+        const rig_spec_t spec = spec_of(&ones[k % 3], "emulated");
         rig_t *rig = rig_make(&spec);
-        mover_fails_at = at[k / 3];
+        emu_fails_at = at[k / 3];
         const rig_result_t *result = rig_fit(rig);
-        mover_fails_at = 0;
+        emu_fails_at = 0;
         is_text(result->status, "failed", "operation %d fails", at[k / 3]);
         like(result->error.text, "the wire is cut", "and says why: %s",
              result->error.text);
@@ -462,7 +462,7 @@ static void a_rank_that_fails_ends_the_others(void)
         {.trainer = "\"devices\": 3, \"depth\": 4, \"sync_batchnorm\": true",
          .module = "\"normed\""}};
     for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
-        rig_spec_t spec = spec_of(&ones[k], "mover");
+        rig_spec_t spec = spec_of(&ones[k], "emulated");
         spec.torn = 23;
         rig_t *rig = rig_make(&spec);
         const rig_result_t *result = rig_fit(rig);
@@ -514,7 +514,7 @@ static void a_replay_that_fails_behind_its_fence_ends_the_run(void)
         int ended = 0;
         for (fails_at = 1; fails_at <= 16; fails_at++) {
             replays = 0;
-            rig_spec_t spec = spec_of(&ones[k], "mover");
+            rig_spec_t spec = spec_of(&ones[k], "emulated");
             rig_t *rig = rig_make(&spec);
             const rig_result_t *result = rig_fit(rig);
             const bool is_right = !strcmp(result->status, "failed")
@@ -536,7 +536,7 @@ static const pl_registration_t components[] = {{"accelerator", &emulated_acceler
                                                 &emulated_library_accelerator},
                                                {"accelerator", &failing},
                                                {"accelerator", &gpu_ranks_uneven},
-                                               {"collective", &mover_collective},
+                                               {"collective", &emu_collective},
                                                {"strategy", &gpu_ranks_reading},
                                                {"module", &gpu_ranks_pair},
                                                {"module", &gpu_ranks_spaced},

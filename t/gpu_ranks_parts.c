@@ -2,9 +2,9 @@
  * GPUs */
 #include "gpu_ranks_parts.h"
 
-#include "machine_emulated.h"
+#include "backend_emulated.h"
 #include "rig.h"
-#include "strategies/ddp_parts.h"
+#include "strategies/ddp/ddp.h"
 
 /* ---- Two objectives, the second of which comes with every other step ---- */
 
@@ -133,8 +133,8 @@ static void read_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
 
 static int read_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
-    static const pl_ddp_ways_t ways = {.take = read_take};
-    ((pl_ddp_t *)self)->ways = &ways;
+    static const pl_ddp_reduce_hooks_t hooks = {.take = read_take};
+    ((pl_ddp_t *)self)->reduce_hooks = &hooks;
     return pl_ddp_start(self, call, body, err);
 }
 
@@ -186,7 +186,7 @@ static void update_tell(const pl_error_t *err)
 
 static void update_done(pl_replay_t *replay, const pl_error_t *err)
 {
-    uneven.is_skipped = replay->guarded && !err;
+    uneven.is_skipped = replay->skipped && !err;
     if (uneven.rank == 0 || !uneven.is_skipped || uneven.is_followed)
         update_tell(err);
 }
@@ -200,8 +200,8 @@ static void batch_ordered(pl_replay_t *replay, pl_fence_t *fence)
 static int uneven_replay(void *self, pl_plan_t *plan, pl_replay_t *replay,
                          pl_error_t *err)
 {
-    const bool is_batch = replay->ordered && replay->halts && replay->input[0],
-               is_update = replay->ordered && replay->halts && !replay->input[0];
+    const bool is_batch = replay->ordered && replay->fail_fast && replay->input[0],
+               is_update = replay->ordered && replay->fail_fast && !replay->input[0];
     if (is_update && !uneven.update) {
         uneven.update = replay, uneven.done = replay->done;
         uneven.is_skipped = uneven.is_followed = false;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "machine_emulated.h"
+#include "backend_emulated.h"
 #include "rig.h"
 #include "tap.h"
 #include "tensor/operators.h"
@@ -311,7 +311,7 @@ static void reads_do_not_hold_replays(void)
 
 /* A model that does not fit: what was asked for, for what, who has the rest, what helps;
  * and the next run finds the engine as it was. */
-static void a_model_that_does_not_fit_is_told(void)
+static void a_model_that_does_not_fit_is_reported(void)
 {
     static const char *const limits[] = {"2000", "4000"}, *const needs[] = {
                                                               "for parameters",
@@ -372,7 +372,7 @@ int main(void)
 {
     rig_init(components);
     run(reads_do_not_hold_replays);
-    run(a_model_that_does_not_fit_is_told);
+    run(a_model_that_does_not_fit_is_reported);
     run(a_run_knows_its_share_of_the_peak);
     run(ranks_train_as_on_the_processor);
     run(a_factor_that_is_too_large_falls_as_on_the_processor);

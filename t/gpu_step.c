@@ -18,91 +18,92 @@ const pl_registration_t *gpt_plugin(void);
 
 /* ---- A machine that compiles nothing and has any memory ---- */
 
-typedef struct paper {
+typedef struct offline {
     pl_gpu_t gpu;                                           /* first */
     uint64_t next;
     unsigned epilogues;                                     /* of products */
-} paper_t;
+} offline_t;
 
-static int paper_open(void *self, pl_device_info_t *info, pl_error_t *err)
+static int offline_open(void *self, pl_device_info_t *info, pl_error_t *err)
 {
     (void)self, (void)info, (void)err;
     return PL_OK;
 }
 
-static void paper_close(void *self)
+static void offline_close(void *self)
 {
     (void)self;
 }
 
-static int paper_memory_new(void *self, size_t bytes, pl_device_ptr_t *address,
-                            pl_error_t *err)
+static int offline_memory_new(void *self, size_t bytes, pl_device_ptr_t *address,
+                              pl_error_t *err)
 {
-    paper_t *paper = self;
+    offline_t *offline = self;
     (void)err;
-    *address = paper->next += 256;
-    paper->next += bytes;
+    *address = offline->next += 256;
+    offline->next += bytes;
     return PL_OK;
 }
 
-static void paper_memory_free(void *self, pl_device_ptr_t address)
+static void offline_memory_free(void *self, pl_device_ptr_t address)
 {
     (void)self, (void)address;
 }
 
-static int paper_zero(void *self, pl_stream_t stream, pl_device_ptr_t to, size_t bytes,
-                      pl_error_t *err)
+static int offline_zero(void *self, pl_stream_t stream, pl_device_ptr_t to, size_t bytes,
+                        pl_error_t *err)
 {
     (void)self, (void)stream, (void)to, (void)bytes, (void)err;
     return PL_OK;
 }
 
-static int paper_finish(void *self, pl_stream_t stream, pl_error_t *err)
+static int offline_finish(void *self, pl_stream_t stream, pl_error_t *err)
 {
     (void)self, (void)stream, (void)err;
     return PL_OK;
 }
 
-static int paper_event_new(void *self, pl_event_t **event, pl_error_t *err)
+static int offline_event_new(void *self, pl_event_t **event, pl_error_t *err)
 {
     (void)err;
     *event = self;
     return PL_OK;
 }
 
-static void paper_event_free(void *self, pl_event_t *event)
+static void offline_event_free(void *self, pl_event_t *event)
 {
     (void)self, (void)event;
 }
 
-static int paper_descriptor(const void *self)
+static int offline_descriptor(const void *self)
 {
     (void)self;
     return -1;
 }
 
-static int paper_code_new(void *self, const char *text, pl_binary_t **code,
-                          pl_error_t *err)
+static int offline_code_new(void *self, const char *text, pl_binary_t **code,
+                            pl_error_t *err)
 {
     (void)text, (void)err;
     *code = self;
     return PL_OK;
 }
 
-static void paper_code_free(void *self, pl_binary_t *code)
+static void offline_code_free(void *self, pl_binary_t *code)
 {
     (void)self, (void)code;
 }
 
-static const pl_entry_t *paper_code_entry(void *self, pl_binary_t *code, const char *name,
-                                          pl_error_t *err)
+static const pl_entry_t *offline_code_entry(void *self, pl_binary_t *code,
+                                            const char *name, pl_error_t *err)
 {
     (void)code, (void)name, (void)err;
     return self;
 }
 
-static int paper_product_new(void *self, const pl_product_t *product,
-                             pl_prepared_t **prepared, size_t *workspace, pl_error_t *err)
+static int offline_product_new(void *self, const pl_product_t *product,
+                               pl_product_plan_t **prepared, size_t *workspace,
+                               pl_error_t *err)
 {
     (void)product, (void)err;
     *prepared = self;
@@ -110,49 +111,50 @@ static int paper_product_new(void *self, const pl_product_t *product,
     return PL_OK;
 }
 
-static void paper_product_free(void *self, pl_prepared_t *prepared)
+static void offline_product_free(void *self, pl_product_plan_t *prepared)
 {
     (void)self, (void)prepared;
 }
 
-static unsigned paper_epilogues(const void *self)
+static unsigned offline_epilogues(const void *self)
 {
-    return ((const paper_t *)self)->epilogues;
+    return ((const offline_t *)self)->epilogues;
 }
 
-static int paper_layer_new(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,
-                           pl_error_t *err)
+static int offline_layer_new(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,
+                             pl_error_t *err)
 {
     (void)layer, (void)err;
     *plan = self;
     return PL_OK;
 }
 
-static int paper_layer_build(void *self, pl_layer_plan_t *plan, size_t *workspace,
-                             pl_error_t *err)
+static int offline_layer_build(void *self, pl_layer_plan_t *plan, size_t *workspace,
+                               pl_error_t *err)
 {
     (void)self, (void)plan, (void)workspace, (void)err;
     return PL_OK;
 }
 
-static void paper_layer_free(void *self, pl_layer_plan_t *plan)
+static void offline_layer_free(void *self, pl_layer_plan_t *plan)
 {
     (void)self, (void)plan;
 }
 
 #define MACHINE \
-    .name = "paper", .open = paper_open, .close = paper_close, \
-    .memory_new = paper_memory_new, .memory_free = paper_memory_free, \
-    .zero = paper_zero, .finish = paper_finish, .event_new = paper_event_new, \
-    .event_free = paper_event_free, .code_new = paper_code_new, \
-    .code_free = paper_code_free, .code_entry = paper_code_entry, \
-    .product_new = paper_product_new, .product_free = paper_product_free, \
-    .epilogues = paper_epilogues, .descriptor = paper_descriptor
+    .name = "offline", .open = offline_open, .close = offline_close, \
+    .memory_new = offline_memory_new, .memory_free = offline_memory_free, \
+    .zero = offline_zero, .finish = offline_finish, .event_new = offline_event_new, \
+    .event_free = offline_event_free, .code_new = offline_code_new, \
+    .code_free = offline_code_free, .code_entry = offline_code_entry, \
+    .product_new = offline_product_new, .product_free = offline_product_free, \
+    .epilogues = offline_epilogues, .descriptor = offline_descriptor
 
-static const pl_machine_ops_t machine = {MACHINE},
-                              machine_layers = {MACHINE, .layer_new = paper_layer_new,
-                                                .layer_build = paper_layer_build,
-                                                .layer_free = paper_layer_free};
+static const pl_gpu_backend_ops_t backend = {MACHINE},
+                                  backend_layers = {MACHINE,
+                                                    .layer_new = offline_layer_new,
+                                                    .layer_build = offline_layer_build,
+                                                    .layer_free = offline_layer_free};
 
 /* ---- Counting ---- */
 
@@ -161,34 +163,34 @@ typedef struct tally {
     double bytes;
 } tally_t;
 
-static tally_t count(paper_t *paper, const pl_graph_t *g, const char *what)
+static tally_t count(offline_t *offline, const pl_graph_t *g, const char *what)
 {
     pl_plan_t *plan = NULL;
     pl_error_t err = {0};
     tally_t tally = {0, 0};
-    if (!ok(pl_gpu_compile(paper, g, &plan, &err) == PL_OK, "%s: %s", what, err.text))
+    if (!ok(pl_gpu_compile(offline, g, &plan, &err) == PL_OK, "%s: %s", what, err.text))
         return tally;
     tally.launches = plan->kernels;
     for (int k = 0; k < plan->kernels; k++) {
         const gpu_kernel_t *kernel = &plan->kernel[k];
         double bytes = 0;
         for (int i = 0; i < kernel->launch[0].count; i++)
-            bytes += (double)kernel->spot[i].bytes
-                     * (kernel->spot[i].reads + kernel->spot[i].writes);
+            bytes += (double)kernel->buffer[i].bytes
+                     * (kernel->buffer[i].reads + kernel->buffer[i].writes);
         tally.bytes += bytes;
         if (getenv("SHOW"))
             tap_diag("%-28s %9.2f MB", kernel->name, bytes / 1e6);
     }
     tap_diag("%s: %d launches, %.2f GB, arena %.2f GB", what, tally.launches,
              tally.bytes / 1e9, (double)plan->arena / 1e9);
-    pl_gpu_discard(paper, plan);
+    pl_gpu_discard(offline, plan);
     return tally;
 }
 
-static void regions_make(paper_t *paper, const pl_model_t *model)
+static void regions_make(offline_t *offline, const pl_model_t *model)
 {
     for (int r = 0; r < PL_REGIONS; r++)
-        pl_gpu_region(paper, (pl_region_t)r, pl_region_dtype(model->precision, r),
+        pl_gpu_region(offline, (pl_region_t)r, pl_region_dtype(model->precision, r),
                       (size_t)1 << 34, NULL);
 }
 
@@ -214,7 +216,7 @@ static training_case_t gpt_of(const char *options, pl_shape_t shape, int64_t cla
 
 /* The update where only matrices decay, as in examples/gpt2-124m.json: ranges of both
  * kinds take turns. */
-static tally_t count_matrices(paper_t *paper, const training_t *t)
+static tally_t count_matrices(offline_t *offline, const training_t *t)
 {
     pl_error_t err = {0};
     void *vectors = training_component((const pl_component_t *)&pl_adamw_optimizer,
@@ -225,32 +227,32 @@ static tally_t count_matrices(paper_t *paper, const training_t *t)
     pl_graph_t *update = pl_optimizer_graph(&optimizer, t->model, t->nominal, 1, &err);
     tally_t tally = {0, INFINITY};
     if (ok(update != NULL, "a graph of both: %s", err.text))
-        tally = count(paper, update, "update where matrices decay");
+        tally = count(offline, update, "update where matrices decay");
     pl_graph_free(update);
     pl_free(vectors);
     return tally;
 }
 
 /* Forward and backward, and all with the update. */
-static void count_step(const pl_machine_ops_t *on, unsigned epilogues, tally_t *step,
+static void count_step(const pl_gpu_backend_ops_t *on, unsigned epilogues, tally_t *step,
                        tally_t *all, tally_t *matrices)
 {
     const training_case_t gpt2 = gpt_of(GPT2, PL_SHAPE(8, 1024), 50304, "bf16-mixed");
     training_t t;
     pl_error_t err = {0};
-    paper_t paper = {.gpu.checks = true, .epilogues = epilogues};
+    offline_t offline = {.gpu.checks = true, .epilogues = epilogues};
     pl_device_info_t info = {.ranks = 1};
     *step = *all = *matrices = (tally_t){0, INFINITY};
     if (!ok(training_init(&t, &gpt2, &err) == PL_OK, "GPT-2 124M: %s", err.text))
         return;
-    ok(pl_gpu_open(&paper, on, &info, &err) == PL_OK, "a device: %s", err.text);
-    regions_make(&paper, t.model);
+    ok(pl_gpu_open(&offline, on, &info, &err) == PL_OK, "a device: %s", err.text);
+    regions_make(&offline, t.model);
     pl_graph_drop_outputs(t.step);
-    *step = count(&paper, t.step, "forward and backward");
-    const tally_t update = count(&paper, t.update, "update");
+    *step = count(&offline, t.step, "forward and backward");
+    const tally_t update = count(&offline, t.update, "update");
     *all = (tally_t){step->launches + update.launches, step->bytes + update.bytes};
-    *matrices = count_matrices(&paper, &t);
-    pl_gpu_close(&paper);
+    *matrices = count_matrices(&offline, &t);
+    pl_gpu_close(&offline);
     training_release(&t);
 }
 
@@ -259,14 +261,14 @@ static void count_step(const pl_machine_ops_t *on, unsigned epilogues, tally_t *
 static void a_step_of_gpt2_moves_little_by_few_launches(void)
 {
     tally_t step, all, matrices;
-    count_step(&machine, ~0u, &step, &all, &matrices);
+    count_step(&backend, ~0u, &step, &all, &matrices);
     ok(all.launches <= 240, "%d launches", all.launches);
     ok(step.bytes <= 20.25e9, "%.2f GB without the update", step.bytes / 1e9);
     ok(all.bytes <= 24.5e9, "%.2f GB with it", all.bytes / 1e9);
     ok(step.launches + matrices.launches <= 260, "%d launches where matrices decay",
        step.launches + matrices.launches);
     ok(matrices.bytes <= 4.25e9, "which moves no more: %.2f GB", matrices.bytes / 1e9);
-    count_step(&machine_layers, ~0u, &step, &all, &matrices);
+    count_step(&backend_layers, ~0u, &step, &all, &matrices);
     ok(all.launches <= 240, "%d where a library computes attention", all.launches);
     ok(all.bytes <= 24.5e9, "%.2f GB", all.bytes / 1e9);
 }
@@ -274,7 +276,7 @@ static void a_step_of_gpt2_moves_little_by_few_launches(void)
 static void what_a_library_does_not_do_behind_products_are_kernels(void)
 {
     tally_t step, all, matrices;
-    count_step(&machine, 0, &step, &all, &matrices);
+    count_step(&backend, 0, &step, &all, &matrices);
     ok(all.launches > 300 && all.launches <= 312, "%d launches", all.launches);
     ok(all.bytes <= 28.05e9, "%.2f GB", all.bytes / 1e9);
 }
@@ -290,10 +292,10 @@ static bool needs(const gpu_kernel_t *b, const gpu_kernel_t *a)
 {
     for (int i = 0; i < a->launch[0].count; i++)
         for (int k = 0; k < b->launch[0].count; k++)
-            if (a->spot[i].at == GPU_AT_ARENA && b->spot[k].at == GPU_AT_ARENA
-                && a->spot[i].writes && b->spot[k].reads
-                && b->spot[k].value
-                       == (a->spot[i].made ? a->spot[i].made : a->spot[i].value))
+            if (a->buffer[i].at == GPU_IN_ARENA && b->buffer[k].at == GPU_IN_ARENA
+                && a->buffer[i].writes && b->buffer[k].reads
+                && b->buffer[k].value
+                       == (a->buffer[i].made ? a->buffer[i].made : a->buffer[i].value))
                 return true;
     return false;
 }
@@ -333,17 +335,18 @@ static void overwrite_all(pl_plan_t *plan)
     int tried = 0, found = 0;
     for (int k = 1; k + 1 < plan->kernels; k++)
         for (int i = 0; i < plan->kernel[k].launch[0].count; i++) {
-            gpu_spot_t *spot = &plan->kernel[k].spot[i];
+            gpu_buffer_t *buffer = &plan->kernel[k].buffer[i];
             const gpu_kernel_t *next = &plan->kernel[k + 1];
-            for (int n = 0; n < next->launch[0].count && spot->at == GPU_AT_ARENA; n++) {
-                const gpu_spot_t *other = &next->spot[n], before = *spot;
-                if (other->at != GPU_AT_ARENA || !other->reads || !spot->writes
-                    || spot->reads || other->value == spot->made)
+            for (int n = 0; n < next->launch[0].count && buffer->at == GPU_IN_ARENA;
+                 n++) {
+                const gpu_buffer_t *other = &next->buffer[n], before = *buffer;
+                if (other->at != GPU_IN_ARENA || !other->reads || !buffer->writes
+                    || buffer->reads || other->value == buffer->made)
                     continue;
-                spot->offset = other->offset;
+                buffer->offset = other->offset;
                 tried++;
                 found += is_refused(plan);
-                *spot = before;
+                *buffer = before;
             }
         }
     ok(tried > 20 && found == tried, "%d of %d lost values are found", found, tried);
@@ -352,18 +355,18 @@ static void overwrite_all(pl_plan_t *plan)
 /* A copy to the host of what a later kernel still changes. */
 static void copy_too_early(pl_plan_t *plan)
 {
-    gpu_passage_t early = {PL_REGION_GRADS, 0, plan->needs[PL_REGION_GRADS], -1};
+    gpu_host_copy_t early = {PL_REGION_GRADS, 0, plan->needs[PL_REGION_GRADS], -1};
     gpu_piece_t *const piece = plan->piece;
-    const gpu_passage_t *const out = plan->out;
+    const gpu_host_copy_t *const out = plan->out;
     const int outs = plan->outs;
     plan->out = &early, plan->outs = 1;
     for (int k = 0; k < plan->pieces; k++)
-        piece[k].passages = k > 0;
+        piece[k].host_copies = k > 0;
     ok(!is_refused(plan), "a copy at the end is in order");
     for (int k = 0; k < plan->pieces; k++)
-        piece[k].passages = 1;
+        piece[k].host_copies = 1;
     ok(is_refused(plan), "one before the gradients are there is found");
-    plan->out = (gpu_passage_t *)out, plan->outs = outs;
+    plan->out = (gpu_host_copy_t *)out, plan->outs = outs;
 }
 
 static void what_is_wrong_with_a_plan_is_found(void)
@@ -371,20 +374,20 @@ static void what_is_wrong_with_a_plan_is_found(void)
     const training_case_t small = gpt_of(SMALL, PL_SHAPE(2, 8), 32, "bf16-mixed");
     training_t t;
     pl_error_t err = {0};
-    paper_t paper = {.gpu.checks = true, .epilogues = ~0u};
+    offline_t offline = {.gpu.checks = true, .epilogues = ~0u};
     pl_device_info_t info = {.ranks = 1};
     pl_plan_t *plan = NULL;
     ok(training_init(&t, &small, &err) == PL_OK, "a small model: %s", err.text);
-    ok(pl_gpu_open(&paper, &machine, &info, &err) == PL_OK, "a device: %s", err.text);
-    regions_make(&paper, t.model);
-    if (ok(pl_gpu_compile(&paper, t.step, &plan, &err) == PL_OK, "a plan: %s",
+    ok(pl_gpu_open(&offline, &backend, &info, &err) == PL_OK, "a device: %s", err.text);
+    regions_make(&offline, t.model);
+    if (ok(pl_gpu_compile(&offline, t.step, &plan, &err) == PL_OK, "a plan: %s",
            err.text)) {
         ok(!is_refused(plan), "it is right");
         swap_all(plan);
         overwrite_all(plan);
         copy_too_early(plan);
     }
-    pl_gpu_close(&paper);
+    pl_gpu_close(&offline);
     training_release(&t);
 }
 

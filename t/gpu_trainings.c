@@ -7,7 +7,7 @@
 
 #include "device_training.h"
 #include "files.h"
-#include "machine_emulated.h"
+#include "backend_emulated.h"
 #include "rig.h"
 #include "tap.h"
 
@@ -90,7 +90,7 @@ static void pictures_make(void)
                                 .field = {{"x", PL_F32, {3, {1, SIDE, SIDE}}},
                                           {"y", PL_I64, {0, {0}}}},
                                 .data = {x, y},
-                                .facts = "{\"classes\": 2}"};
+                                .data_info = "{\"classes\": 2}"};
     for (int k = 0; k < PICTURES; k++) {
         y[k] = k % 2;
         for (int i = 0; i < SIDE * SIDE; i++)

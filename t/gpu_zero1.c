@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "gpu_ranks_parts.h"
-#include "machine_emulated.h"
-#include "mover.h"
+#include "backend_emulated.h"
+#include "collective_emulated.h"
 #include "rig.h"
 #include "tap.h"
 
@@ -183,7 +183,7 @@ static rig_result_t *train(const one_t *one, const char *collective)
 
 static int moved(void)
 {
-    return __atomic_exchange_n(&mover_operations, 0, __ATOMIC_RELAXED);
+    return __atomic_exchange_n(&emu_operations, 0, __ATOMIC_RELAXED);
 }
 
 static void gradients_that_stay_on_devices_have_the_same_bits(void)
@@ -192,13 +192,13 @@ static void gradients_that_stay_on_devices_have_the_same_bits(void)
         const one_t *one = &runs[k];
         rig_result_t *host = train(one, "best");
         moved();
-        mover_scatters = 0;
-        rig_result_t *device = train(one, "mover");
+        emu_scatters = 0;
+        rig_result_t *device = train(one, "emulated");
         is_text(host->status, "ok", "%s, by the host: %s", one->name, host->error.text);
         is_text(device->status, "ok", "on the devices: %s", device->error.text);
         ok(rig_same_bits(host, device), "to the same bits");
-        ok(moved() > 0 && mover_scatters > 0, "%d sums left each rank its chunk",
-           mover_scatters);
+        ok(moved() > 0 && emu_scatters > 0, "%d sums left each rank its chunk",
+           emu_scatters);
         const char *loss = one->loss ? one->loss : "train_loss";
         is_near(rig_metric(device, loss), rig_metric(host, loss), 0,
                 "with the same loss");
@@ -225,7 +225,7 @@ static void zero1_has_the_bits_of_ddp(void)
             one_t one = ones[k];
             one.trainer = trainers[t];
             one.module = "{\"name\": \"mlp\", \"hidden\": [24, 16]}";
-            rig_result_t *result = train(&one, "mover");
+            rig_result_t *result = train(&one, "emulated");
             if (!first) {
                 first = result;
                 continue;
@@ -277,7 +277,7 @@ static void another_number_of_ranks_resumes(void)
     const one_t two = {.trainer = "\"devices\": 2, \"gradient_clip_val\": 0.1",
                        .by = "zero1",
                        .strategy = SMALL};
-    rig_spec_t spec = spec_of(&two, "mover");
+    rig_spec_t spec = spec_of(&two, "emulated");
     rig_samples("samples", 40);
     spec.dataset = SAMPLES;
     spec.callbacks = ALL_KEPT;
@@ -289,7 +289,7 @@ static void another_number_of_ranks_resumes(void)
     for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
         rig_result_t *host = resume(&ones[k], "best", path);
         moved();
-        rig_result_t *device = resume(&ones[k], "mover", path);
+        rig_result_t *device = resume(&ones[k], "emulated", path);
         ok(moved() > 0 && rig_same_bits(host, device), "to the same bits");
         rig_result_free(host), rig_result_free(device);
     }
@@ -310,7 +310,7 @@ static void a_run_that_goes_on_comes_to_the_same_bits(void)
          .module = "\"zip\""}};
     for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
         char path[4200];
-        rig_spec_t spec = spec_of(&ones[k], "mover");
+        rig_spec_t spec = spec_of(&ones[k], "emulated");
         spec.callbacks = ALL_KEPT;
         rig_t *rig = rig_make(&spec);
         rig_result_t *whole = rig_keep(rig_fit(rig));
@@ -335,17 +335,16 @@ static void sums_overlap_backward(void)
                             .by = by[k],
                             .strategy = SMALL,
                             .module = "{\"name\": \"mlp\", \"hidden\": [8, 8, 8]}"};
-        mover_overlaps = mover_scatters = mover_gathers_overlap = 0;
+        emu_overlaps = emu_scatters = emu_gathers_overlap = 0;
         emulated_slow_us = 500;
-        rig_result_free(train(&deep, "mover"));
+        rig_result_free(train(&deep, "emulated"));
         emulated_slow_us = 0;
-        ok(mover_overlaps > 5, "%s: %d sums were over before backward was", by[k],
-           mover_overlaps);
-        ok((mover_scatters > 0) == (k == 1), "%d gave each rank its chunk alone",
-           mover_scatters);
-        ok((mover_gathers_overlap > 5) == (k == 1),
-           "%d had gathered parameters before others were updated",
-           mover_gathers_overlap);
+        ok(emu_overlaps > 5, "%s: %d sums were over before backward was", by[k],
+           emu_overlaps);
+        ok((emu_scatters > 0) == (k == 1), "%d gave each rank its chunk alone",
+           emu_scatters);
+        ok((emu_gathers_overlap > 5) == (k == 1),
+           "%d had gathered parameters before others were updated", emu_gathers_overlap);
     }
 }
 
@@ -356,7 +355,7 @@ static bool differs(const one_t *one, bool *fault)
     rig_result_t *right = train(one, "best");
     *fault = true;
     for (int times = 0; times < 20 && !found; times++) {
-        rig_result_t *wrong = train(one, "mover");
+        rig_result_t *wrong = train(one, "emulated");
         found = !rig_same_bits(right, wrong);
         rig_result_free(wrong);
     }
@@ -368,12 +367,12 @@ static bool differs(const one_t *one, bool *fault)
 static void a_wait_that_is_missing_is_found(void)
 {
     static const one_t zero1 = {.trainer = "\"devices\": 2", .by = "zero1"};
-    ok(differs(&zero1, &mover_forgets_fence), "steps that do not wait for parameters");
+    ok(differs(&zero1, &emu_forgets_fence), "steps that do not wait for parameters");
     static const one_t chunks = {.trainer = "\"devices\": 2",
                                  .by = "zero1",
                                  .strategy = SMALL};
-    ok(differs(&chunks, &mover_forgets_after), "chunks that do not wait for backward");
-    ok(differs(&chunks, &mover_forgets_fence), "updates that do not wait for chunks");
+    ok(differs(&chunks, &emu_forgets_after), "chunks that do not wait for backward");
+    ok(differs(&chunks, &emu_forgets_fence), "updates that do not wait for chunks");
 }
 
 /* At the first operation, in the middle of a step, and in a later one. */
@@ -387,11 +386,11 @@ static void what_cannot_be_moved_ends_the_run(void)
                                   .strategy = SMALL}};
     for (int k = 0; k < 24; k++) {
         const one_t *one = &ones[k % 2];
-        const rig_spec_t spec = spec_of(one, "mover");
+        const rig_spec_t spec = spec_of(one, "emulated");
         rig_t *rig = rig_make(&spec);
-        mover_fails_at = 1 + k / 2;
+        emu_fails_at = 1 + k / 2;
         const rig_result_t *result = rig_fit(rig);
-        mover_fails_at = 0;
+        emu_fails_at = 0;
         is_text(result->status, "failed", "%s: operation %d fails", one->by, 1 + k / 2);
         like(result->error.text, "the wire is cut", "and says why: %s",
              result->error.text);
@@ -402,7 +401,7 @@ static void what_cannot_be_moved_ends_the_run(void)
 static const pl_registration_t components[] = {{"accelerator", &emulated_accelerator},
                                                {"accelerator",
                                                 &emulated_library_accelerator},
-                                               {"collective", &mover_collective},
+                                               {"collective", &emu_collective},
                                                {"module", &gpu_ranks_pair},
                                                {"module", &gpu_ranks_zip},
                                                {"module", &gpu_ranks_wide},

@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "accelerators/reference/reference.h"
 #include "tap.h"
-#include "tensor/lifetimes.h"
+#include "tensor/memory_plan.h"
 #include "tensor/model.h"
 #include "training_cases.h"
 
@@ -146,7 +146,7 @@ MISTAKE(stranger, pl_relu(g, (pl_node_t){99}))
 MISTAKE(reserved, param(rig, "__metadata__", PL_SHAPE(3)))
 MISTAKE(no_text, param(rig, "w\xff", PL_SHAPE(3)))
 MISTAKE(no_scope, (pl_scope(g, "%s", "h\xe2\x82"), param(rig, "w", PL_SHAPE(3))))
-MISTAKE(no_figure,
+MISTAKE(no_metric,
         (pl_output(g, "\xc0\x80", pl_input(g, "x")), pl_relu(g, pl_input(g, "x"))))
 MISTAKE(norm_of_one, pl_batch_norm(g, "bn", param(rig, "z", PL_SHAPE(1, 3)), 0.1, 1e-5))
 
@@ -199,7 +199,7 @@ static void every_mistake_has_its_sentence(void)
         {reserved, "a tensor cannot be named __metadata__"},
         {no_text, "the name \"w\\?\" is not UTF-8"},
         {no_scope, "the name of a scope is not UTF-8"},
-        {no_figure, "the name of an output or a metric is not UTF-8"},
+        {no_metric, "the name of an output or a metric is not UTF-8"},
         {stranger, "a node does not belong to this graph"},
         {norm_of_one, "bn: batch_norm needs more than one value for each channel"},
     };
@@ -227,7 +227,7 @@ static void outputs_have_names_of_their_own(void)
     pl_log(rig.g, "rate", pl_pair(pl_input(rig.g, "x"), pl_scalar(rig.g, 1)), PL_ON_STEP);
     like(rig_error(&rig),
          "rate takes a sum \\[\\] and a weight \\[\\], got \\[64, 784\\] and \\[\\]",
-         "and a figure "
+         "and a metric "
          "that is no scalar");
     rig_release(&rig);
 }
@@ -517,9 +517,9 @@ static void steps_without_gradients_say_why(void)
     rig_again(&rig, PL_TRAIN);
     pl_scope(rig.g, "head");
     pl_node_t inputs[] = {param(&rig, "w", PL_SHAPE(2)), pl_scalar(rig.g, 1)};
-    pl_node_t least = pl_emit(rig.g, PL_OP_minimum, inputs, 2, NULL, NULL);
+    pl_node_t min = pl_emit(rig.g, PL_OP_minimum, inputs, 2, NULL, NULL);
     pl_scope_end(rig.g);
-    pl_loss(rig.g, pl_pair(pl_sum(rig.g, least, NULL, 0, false), pl_scalar(rig.g, 1)));
+    pl_loss(rig.g, pl_pair(pl_sum(rig.g, min, NULL, 0, false), pl_scalar(rig.g, 1)));
     like(gradients_error(&rig), "^head: minimum has no gradient",
          "through an operator that has none");
     rig_again(&rig, PL_VALIDATE);
@@ -571,14 +571,14 @@ static void release(void *memory)
 static int everything(const training_case_t *c)
 {
     training_t t;
-    pl_lifetimes_t plan;
+    pl_memory_plan_t plan;
     pl_error_t err;
     int code = training_init(&t, c, &err);
     if (code != PL_OK)
         return err.code;
-    code = pl_lifetimes_plan(&plan, t.step, NULL, &err);
+    code = pl_memory_plan_build(&plan, t.step, NULL, &err);
     if (code == PL_OK)
-        pl_lifetimes_release(&plan);
+        pl_memory_plan_release(&plan);
     training_release(&t);
     return code;
 }
@@ -587,7 +587,7 @@ static void a_graph_has_so_many_operations_and_no_more(void)
 {
     rig_t rig = rig_new();
     pl_node_t x = param(&rig, "w", PL_SHAPE(1));
-    for (int i = 0; i <= PL_OPS_MOST; i++)
+    for (int i = 0; i <= PL_OPS_MAX; i++)
         x = pl_relu(rig.g, x);
     like(rig_error(&rig), "at most 1000000 operations", "one too many is refused");
     is_int(rig.err.code, PL_EUNSUPPORTED, "as not supported");

@@ -1,5 +1,5 @@
-/* health.c - tests of what engine/sight/http.c tells at /healthz and /readyz: whether all
- * threads live, and whether work is taken
+/* health.c - tests of what engine/telemetry/http.c tells at /healthz and /readyz:
+ * whether all threads live, and whether work is taken
  *
  * The engine's thread is the test's here, which turns it or does not; that ten seconds
  * have passed since a thread was heard is written where the server keeps it. */
@@ -15,7 +15,7 @@
 #include "actor_rig.h"
 #include "base/clock.h"
 #include "runtime/monitor.h"
-#include "sight/dashboard_parts.h"
+#include "telemetry/dashboard_parts.h"
 #include "tap.h"
 
 static pl_error_t err;
@@ -25,13 +25,13 @@ static pl_error_t err;
 /* Connected to the port of "http://127.0.0.1:PORT/…", or -1. */
 static int client_open(const char *url)
 {
-    const struct timeval most = {30, 0};
+    const struct timeval max = {30, 0};
     const struct sockaddr_in there = {.sin_family = AF_INET,
                                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
                                       .sin_port =
                                           htons((uint16_t)atoi(strrchr(url, ':') + 1))};
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &max, sizeof max);
     if (connect(fd, (const struct sockaddr *)&there, sizeof there) == 0)
         return fd;
     close(fd);

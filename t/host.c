@@ -333,18 +333,18 @@ static void nothing_stays_behind(void)
 
 /* ---- A host that is slow, or has no libevent ---- */
 
-typedef struct told {
+typedef struct reported {
     int times;
     uint64_t newest;
     bool back;
-} told_t;
+} reported_t;
 
 static void keep_order(rig_t *rig, const pl_progress_t *progress)
 {
-    told_t *told = rig_user(rig);
-    told->back = told->back || progress->global_step < told->newest;
-    told->newest = progress->global_step;
-    told->times++;
+    reported_t *reported = rig_user(rig);
+    reported->back = reported->back || progress->global_step < reported->newest;
+    reported->newest = progress->global_step;
+    reported->times++;
 }
 
 static bool has_saved(const char *run)
@@ -357,10 +357,10 @@ static bool has_saved(const char *run)
 /* The run is longer than the limit of a step: so is the stall. */
 static void a_host_that_stalls_loses_nothing(void)
 {
-    told_t told = {0};
+    reported_t reported = {0};
     rig_t *rig =
         rig_new(.script = "replay of forward_backward takes 20 ms",
-                .on_progress = keep_order, .user = &told,
+                .on_progress = keep_order, .user = &reported,
                 .data = "\"val_split\": 0.2, \"batch_size\": 8",
                 .trainer =
                     "\"run_name\": \"stalled\", \"max_epochs\": 15, \"step_timeout\": 1");
@@ -369,29 +369,29 @@ static void a_host_that_stalls_loses_nothing(void)
        "training goes on to its end while the host stalls");
     is_int(rig_done(rig), 0, "which hears of it when it looks");
     is_text(rig_wait(rig)->status, "ok", "no deadline has fired");
-    ok(told.times >= 15 && !told.back, "15 validations are told, in order");
+    ok(reported.times >= 15 && !reported.back, "15 validations are told, in order");
     rig_free(&rig);
 }
 
 static void two_trainers_tell_a_host_that_stalls_no_more_than_one(void)
 {
-    told_t told[2] = {{0}};
-    rig_t *a = rig_new(.script = SLOW, .on_progress = keep_order, .user = &told[0],
+    reported_t reported[2] = {{0}};
+    rig_t *a = rig_new(.script = SLOW, .on_progress = keep_order, .user = &reported[0],
                        .samples = 32000, .trainer = "\"max_epochs\": 1");
-    rig_t *b = rig_new(.script = SLOW, .on_progress = keep_order, .user = &told[1],
+    rig_t *b = rig_new(.script = SLOW, .on_progress = keep_order, .user = &reported[1],
                        .samples = 32000, .trainer = "\"max_epochs\": 1", .beside = a);
     const int before = fake_calls();
     rig_begin(a), rig_begin(b);
     fake_wait_calls(before + 2800);              /* 700 steps and seven reports of each */
     pl_engine_dispatch(rig_engine(a));
     for (int k = 0; k < 2; k++) {
-        ok(told[k].times <= 2, "the newest report of trainer %d alone: %d", k,
-           told[k].times);
-        ok(told[k].newest > 2, "which is not the first");
+        ok(reported[k].times <= 2, "the newest report of trainer %d alone: %d", k,
+           reported[k].times);
+        ok(reported[k].newest > 2, "which is not the first");
     }
     is_text(rig_wait(a)->status, "ok", "one ends");
     is_text(rig_wait(b)->status, "ok", "and the other");
-    ok(!told[0].back && !told[1].back, "all in order");
+    ok(!reported[0].back && !reported[1].back, "all in order");
     is_int(rig_done(a) + rig_done(b), 2, "one on_done of each");
     rig_free(&b);
     rig_free(&a);
@@ -405,21 +405,22 @@ static void keep_validations(rig_t *rig, const pl_progress_t *progress)
 
 static void what_waits_for_a_host_is_bounded(void)
 {
-    told_t told[2] = {{0}};
-    rig_t *a = rig_new(.on_progress = keep_validations, .user = &told[0], .data = EVERY,
+    reported_t reported[2] = {{0}};
+    rig_t *a = rig_new(.on_progress = keep_validations, .user = &reported[0],
+                       .data = EVERY,
                        .trainer = "\"max_epochs\": 400, \"run_name\": \"many\"");
-    rig_t *b = rig_new(.on_progress = keep_validations, .user = &told[1], .data = EVERY,
-                       .trainer = "\"max_epochs\": 4, \"run_name\": \"few\"",
-                       .beside = a);
+    rig_t *b =
+        rig_new(.on_progress = keep_validations, .user = &reported[1], .data = EVERY,
+                .trainer = "\"max_epochs\": 4, \"run_name\": \"few\"", .beside = a);
     rig_begin(a), rig_begin(b);
     ok(eventually(has_saved("many") && has_saved("few")), "both end while it stalls");
     is_text(rig_wait(a)->status, "ok", "a run with 400 validations");
     is_text(rig_wait(b)->status, "ok", "and one with 4");
-    ok(told[0].times <= 256 && told[0].times > 60, "of many the newest: %d",
-       told[0].times);
-    is_int(told[0].newest, 400, "up to the last");
-    is_int(told[1].times, 4, "and all of the few");
-    ok(!told[0].back && !told[1].back, "in order");
+    ok(reported[0].times <= 256 && reported[0].times > 60, "of many the newest: %d",
+       reported[0].times);
+    is_int(reported[0].newest, 400, "up to the last");
+    is_int(reported[1].times, 4, "and all of the few");
+    ok(!reported[0].back && !reported[1].back, "in order");
     rig_free(&b);
     rig_free(&a);
 }
@@ -465,14 +466,14 @@ static void a_host_without_libevent_polls(void)
 /* Commands to a run, each asked for by the answer to one before. */
 typedef struct flood {
     pl_engine_t *engine;
-    int asked, most, told;
+    int asked, max, reported;
 } flood_t;
 
 static bool something_waits(pl_engine_t *engine)
 {
-    pthread_mutex_lock(&engine->notes.lock);
-    const bool waits = engine->notes.waiting > 0;
-    pthread_mutex_unlock(&engine->notes.lock);
+    pthread_mutex_lock(&engine->notifications.lock);
+    const bool waits = engine->notifications.waiting > 0;
+    pthread_mutex_unlock(&engine->notifications.lock);
     return waits;
 }
 
@@ -488,33 +489,34 @@ static void flood_ask(flood_t *flood, pl_trainer_t *trainer)
 static void flood_on(pl_trainer_t *trainer, const pl_command_result_t *result, void *user)
 {
     flood_t *flood = user;
-    flood->told += result->error.code == PL_OK;
-    if (flood->asked == flood->most)
+    flood->reported += result->error.code == PL_OK;
+    if (flood->asked == flood->max)
         return;
     flood_ask(flood, trainer);
     ok(eventually(something_waits(flood->engine)), "answer %d brings another",
-       flood->told);
+       flood->reported);
 }
 
 static void a_dispatch_tells_what_waited_when_it_began(void)
 {
     rig_t *rig = rig_new(.script = SLOW, .trainer = LONG);
-    flood_t flood = {.engine = rig_engine(rig), .most = 40};
+    flood_t flood = {.engine = rig_engine(rig), .max = 40};
     struct pollfd fd = {.fd = pl_engine_fd(flood.engine), .events = POLLIN};
     rig_begin(rig);
     for (int k = 0; k < 8; k++)
         flood_ask(&flood, rig_trainer(rig));
-    while (flood.told < flood.most && poll(&fd, 1, 20000) == 1) {
+    while (flood.reported < flood.max && poll(&fd, 1, 20000) == 1) {
         const int asked = flood.asked;
         pl_engine_dispatch(flood.engine);
-        ok(flood.told <= asked, "one dispatch tells no answer to what it brought: %d, %d",
-           flood.told, asked);
+        ok(flood.reported <= asked,
+           "one dispatch tells no answer to what it brought: %d, %d", flood.reported,
+           asked);
     }
-    is_int(flood.asked, flood.most, "the descriptor says that more waits");
-    is_int(flood.told, flood.most, "each time, until all is told");
+    is_int(flood.asked, flood.max, "the descriptor says that more waits");
+    is_int(flood.reported, flood.max, "each time, until all is told");
     pl_trainer_stop(rig_trainer(rig), NULL, NULL);
     is_text(rig_wait(rig)->status, "stopped", "and nothing is lost");
-    is_int(flood.told, flood.most, "or told twice");
+    is_int(flood.reported, flood.max, "or told twice");
     rig_free(&rig);
 }
 
@@ -531,18 +533,18 @@ static void a_flood_leaves_the_loop_to_others(void)
     bool fair = true;
     const int64_t limit = pl_now() + 30 * PL_SECOND;
     rig_t *rig = rig_new(.script = SLOW, .trainer = LONG);
-    flood_t flood = {.engine = rig_engine(rig), .most = 40};
+    flood_t flood = {.engine = rig_engine(rig), .max = 40};
     struct event *own = event_new(rig_base(rig), -1, EV_PERSIST, count_turn, &turns);
     rig_begin(rig);
     flood_ask(&flood, rig_trainer(rig));
-    while (flood.told < flood.most && fair && pl_now() < limit) {
-        const int told = flood.told, before = turns;
+    while (flood.reported < flood.max && fair && pl_now() < limit) {
+        const int reported = flood.reported, before = turns;
         event_active(own, EV_TIMEOUT, 1);
         event_base_loop(rig_base(rig), EVLOOP_ONCE);
-        fair = flood.told <= told + 1 && turns == before + 1;
+        fair = flood.reported <= reported + 1 && turns == before + 1;
     }
     ok(fair, "a turn of the loop tells one answer at most, and the host's own event");
-    is_int(flood.told, flood.most, "until all are told");
+    is_int(flood.reported, flood.max, "until all are told");
     event_free(own);
     rig_free(&rig);
 }

@@ -246,10 +246,10 @@ static void greet(int fd)
     }
 }
 
-static void throw_random(int fd, int most)
+static void throw_random(int fd, int max)
 {
     unsigned char bytes[600];
-    size_t size = draw((uint64_t)most);
+    size_t size = draw((uint64_t)max);
     for (size_t k = 0; k < size; k++)
         bytes[k] = (unsigned char)draw(256);
     push(fd, bytes, size);
@@ -304,15 +304,15 @@ static void besiege(const char *endpoint)
     void *viewers = zmq_ctx_new(), *viewer = zmq_socket(viewers, ZMQ_SUB);
     zmq_setsockopt(viewer, ZMQ_SUBSCRIBE, "-1.wall.", 8);
     zmq_connect(viewer, pl_monitor_endpoint(rig.runtime));
-    bool stands = true, heard = false;
+    bool stands = true, received = false;
     for (int64_t until = pl_now() + 20 * PL_SECOND;
-         stands && !heard && pl_now() < until;) {
+         stands && !received && pl_now() < until;) {
         stands = wall_stands();
-        heard = zmq_recv(viewer, topic, sizeof topic, ZMQ_DONTWAIT) > 0
-                && zmq_recv(viewer, text, sizeof text, 0) > 0;
+        received = zmq_recv(viewer, topic, sizeof topic, ZMQ_DONTWAIT) > 0
+                   && zmq_recv(viewer, text, sizeof text, 0) > 0;
     }
     ok(stands, "the actors go on under siege at %.6s", endpoint);
-    ok(heard, "an honest viewer sees them");
+    ok(received, "an honest viewer sees them");
     until_seen(thrown);
     ok(malformed() >= thrown, "%llu of what was thrown is counted",
        (unsigned long long)malformed());

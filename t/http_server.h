@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 typedef enum http_mood {
-    HTTP_WELL,                               /* as MLflow does */
+    HTTP_NORMAL,                             /* as MLflow does */
     HTTP_BROKEN,                             /* status 500 */
     HTTP_MUTE,                               /* never answers */
     HTTP_DYING,                              /* closes the connection within the answer */

@@ -1,6 +1,6 @@
-/* journal.c - tests of engine/sight/journal.c: what is written can be read, and damage is
- * told */
-#include "sight/journal.h"
+/* journal.c - tests of engine/telemetry/journal.c: what is written can be read, and
+ * damage is told */
+#include "telemetry/journal.h"
 
 #include <fcntl.h>
 #include <jansson.h>
@@ -28,7 +28,7 @@ typedef struct lines {
 
 static void lines_record(void *self, const pl_tap_record_t *record)
 {
-    char text[PL_TAP_LINE_MOST];
+    char text[PL_TAP_LINE_MAX];
     const size_t length = pl_tap_line(record, text, sizeof text);
     json_array_append_new(((lines_t *)self)->list, json_loadb(text, length, 0, NULL));
 }
@@ -205,16 +205,17 @@ static void a_file_that_is_cut_off_is_read_up_to_there(void)
     unsigned char *bytes;
     json_t *all = act(), *list;
     const size_t size = load(&bytes);
-    int wrong = 0, told = 0;
+    int wrong = 0, reported = 0;
     for (size_t cut = 8; cut < size - 16; cut += 7) {
         list = read_bytes(bytes, cut);
         wrong += !is_start(list, all) && json_array_size(list) != json_array_size(all);
-        told += err.code == PL_EFORMAT
-                && strstr(err.text, "it has no end record after byte");
+        reported += err.code == PL_EFORMAT
+                    && strstr(err.text, "it has no end record after byte");
         json_decref(list);
     }
     is_int(wrong, 0, "what is there is read");
-    is_int(told, (int)((size - 16 - 8 + 6) / 7), "and the place is told: %s", err.text);
+    is_int(reported, (int)((size - 16 - 8 + 6) / 7), "and the place is told: %s",
+           err.text);
     json_decref(all);
     free(bytes);
 }
@@ -260,12 +261,12 @@ static void much_damage_is_passed_over(void)
     free(bytes);
 }
 
-static void damage_is_told_with_its_place(void)
+static void damage_is_reported_with_its_place(void)
 {
     unsigned char *bytes;
     json_t *all = act(), *list;
     const size_t size = load(&bytes), first = second_record(bytes);
-    int wrong = 0, told = 0, places = 0;
+    int wrong = 0, reported = 0, places = 0;
     for (size_t at = 8; at < size; at += 5) {
         bytes[at] ^= 0x10;
         list = read_bytes(bytes, size);
@@ -273,7 +274,7 @@ static void damage_is_told_with_its_place(void)
         if (err.code == PL_OK) {                            /* zeros between records */
             wrong += !json_equal(list, all);
         } else {
-            told += err.code == PL_EFORMAT && place;
+            reported += err.code == PL_EFORMAT && place;
             wrong += at >= first && lines_of(list) + 1 < json_array_size(all);
             wrong += at >= first && !strstr(err.text, "bytes are lost");
             wrong += place && strtoull(place + 8, NULL, 10) > at;
@@ -283,7 +284,7 @@ static void damage_is_told_with_its_place(void)
         bytes[at] ^= 0x10;
     }
     is_int(wrong, 0, "but for one record all is read");
-    is_int(told, places, "and all %d damages are told: %s", places, err.text);
+    is_int(reported, places, "and all %d damages are told: %s", places, err.text);
     memcpy(bytes, "something", 8);
     json_decref(read_bytes(bytes, size));
     like(err.text, "not a Paceline journal", "another file is none: %s", err.text);
@@ -406,11 +407,11 @@ static account_t account_of(const json_t *list)
 
 /* The last gap of a journal that was told so many messages, and one more behind the gap
  * if it went on. */
-static const json_t *accounted_gap(const json_t *list, int told, bool goes_on)
+static const json_t *accounted_gap(const json_t *list, int reported, bool goes_on)
 {
     const account_t a = account_of(list);
     is_int(err.code, PL_OK, "it is whole: %s", err.text);
-    is_int(a.messages + a.missing, told + goes_on, "it has or misses each message");
+    is_int(a.messages + a.missing, reported + goes_on, "it has or misses each message");
     ok(a.gaps > 0 && a.missing > 0, "%lld are missing, in %lld gaps", a.missing, a.gaps);
     ok(a.in_place, "each where the numbers of its messages leap");
     return json_array_get(list, json_array_size(list) - 1 - (size_t)goes_on);
@@ -426,7 +427,7 @@ static const char *long_text(void)
 
 /* A journal of told + 1 messages and one more, if it goes on, at path: its hub is held up
  * for a while. */
-static void hold_up(int told, bool goes_on)
+static void hold_up(int reported, bool goes_on)
 {
     gate_t gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
     rig_open();
@@ -435,7 +436,7 @@ static void hold_up(int told, bool goes_on)
     pthread_mutex_lock(&gate.lock);
     say("first", 1);
     ok(eventually(records_of(&gate) == 1), "which holds up the hub");
-    say(long_text(), told);
+    say(long_text(), reported);
     pthread_mutex_unlock(&gate.lock);
     if (goes_on) {
         pl_monitor_catch_up(rig.runtime);
@@ -503,7 +504,7 @@ static void drain_end(drain_t *drain)
 
 /* A journal of `told` messages and one more, if it goes on, at path: its disk stands
  * still for a while, as a pipe that nobody empties. */
-static void stand_still(int told, bool goes_on)
+static void stand_still(int reported, bool goes_on)
 {
     enum { KEPT = 4 << 20 };
     char pipe[300];
@@ -512,11 +513,11 @@ static void stand_still(int told, bool goes_on)
     rig_open();
     is_int(pl_journal_tap(rig.runtime, pipe, &err), PL_OK, "a journal");
     pl_tap_add(rig.runtime, &gate_ops, &gate, &err);
-    for (int k = 100; k <= told; k += 100) {
+    for (int k = 100; k <= reported; k += 100) {
         say(long_text(), 100);
         eventually(records_of(&gate) == k);
     }
-    is_int(records_of(&gate), told, "the hub has all, more than is kept for a disk");
+    is_int(records_of(&gate), reported, "the hub has all, more than is kept for a disk");
     drain_start(&drain);
     ok(eventually(__atomic_load_n(&drain.bytes, __ATOMIC_ACQUIRE) > KEPT / 2),
        "which takes what was kept for it");
@@ -583,7 +584,7 @@ int main(void)
     run(a_file_that_is_none_is_left_alone);
     run(a_journal_that_is_being_written_is_left_alone);
     run(a_file_that_is_cut_off_is_read_up_to_there);
-    run(damage_is_told_with_its_place);
+    run(damage_is_reported_with_its_place);
     run(much_damage_is_passed_over);
     run(a_full_disk_ends_the_journal_and_nothing_else);
     run(what_the_hub_has_lost_is_a_gap_of_its_rank);

@@ -4,12 +4,12 @@
 #include <string.h>
 
 #include "actors/connectors/callbacks/callbacks.h"
-#include "actors/loops/agreed.h"
-#include "actors/loops/epoch_parts.h"
-#include "actors/loops/times.h"
+#include "actors/loops/callback_text.h"
+#include "actors/loops/epoch.h"
+#include "actors/loops/stragglers.h"
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/json_walk.h"
+#include "base/json_path.h"
 #include "scarce.h"
 #include "tap.h"
 
@@ -30,22 +30,22 @@ static int interest_tell(void *user)
     uint64_t halts[] = {4, 6, 15};
     pl_error_t err = {0};
     (void)user;
-    return sign_of(pl_agreed_interest(&(pl_interest_reply_t){.points = 3,
-                                                             .halts = {halts,
-                                                                       sizeof halts},
-                                                             .looks = {halts, 8}},
-                                      &err),
+    return sign_of(pl_callback_hooks_text(
+                       &(pl_callback_hooks_reply_t){.points = 3,
+                                                    .halts = {halts, sizeof halts},
+                                                    .looks = {halts, 8}},
+                       &err),
                    "[4,6,15]", "the interest");
 }
 
-static void an_interest_is_told_whole_or_not_at_all(void)
+static void an_interest_is_reported_whole_or_not_at_all(void)
 {
     scarce_try(interest_tell, NULL, "an interest");
 }
 
 /* ---- what a checkpoint keeps of the epoch loop ---- */
 
-static int epoch_keep(void *user)
+static int epoch_save(void *user)
 {
     return sign_of(pl_epoch_state(user), "\"train_acc\"", "the state");
 }
@@ -57,9 +57,9 @@ static void the_state_of_an_epoch_is_kept_whole_or_not_at_all(void)
     e->newest = json_object();
     e->sums.sum = sum;
     e->sums.count = 2;
-    e->sums.figure[0] = (pl_figure_t){.name = "train_loss", .count = 2};
-    e->sums.figure[1] = (pl_figure_t){.name = "train_acc", .from = 2, .count = 2};
-    scarce_try(epoch_keep, e, "the state");
+    e->sums.metric[0] = (pl_logged_metric_t){.name = "train_loss", .count = 2};
+    e->sums.metric[1] = (pl_logged_metric_t){.name = "train_acc", .from = 2, .count = 2};
+    scarce_try(epoch_save, e, "the state");
     json_decref(e->newest);
     free(e);
 }
@@ -90,19 +90,19 @@ static void the_list_of_checkpoints_is_kept_whole_or_not_at_all(void)
 
 static int times_tell(void *user)
 {
-    static const double step[2][PL_SPENT_KINDS] = {{0, 1, 1, 0, 1}, {0, 2, 1, 0, 1}};
-    pl_times_t times = {0};
+    static const double step[2][PL_TIMINGS] = {{0, 1, 1, 0, 1}, {0, 2, 1, 0, 1}};
+    pl_stragglers_t times = {0};
     (void)user;
-    pl_times_add(&times, (pl_bytes_t){step, sizeof step}, 0);
-    const json_t *told = pl_times_tell(&times, 2 * PL_SECOND);
-    const int code = told ? PL_OK : PL_ENOMEM;
-    if (told && !json_object_get(told, "slowest"))
+    pl_stragglers_add(&times, (pl_bytes_t){step, sizeof step}, 0);
+    const json_t *reported = pl_stragglers_report(&times, 2 * PL_SECOND);
+    const int code = reported ? PL_OK : PL_ENOMEM;
+    if (reported && !json_object_get(reported, "slowest"))
         ok(false, "the times are whole");
-    pl_times_release(&times);
+    pl_stragglers_release(&times);
     return code;
 }
 
-static void times_are_told_whole_or_not_at_all(void)
+static void times_are_reported_whole_or_not_at_all(void)
 {
     scarce_try(times_tell, NULL, "times");
 }
@@ -110,9 +110,9 @@ static void times_are_told_whole_or_not_at_all(void)
 int main(void)
 {
     scarce_init();
-    run(an_interest_is_told_whole_or_not_at_all);
+    run(an_interest_is_reported_whole_or_not_at_all);
     run(the_state_of_an_epoch_is_kept_whole_or_not_at_all);
     run(the_list_of_checkpoints_is_kept_whole_or_not_at_all);
-    run(times_are_told_whole_or_not_at_all);
+    run(times_are_reported_whole_or_not_at_all);
     return tap_done();
 }

@@ -1,4 +1,4 @@
-/* keys.c - tests of engine/runtime/keys.c and gate.c: the file, and who gets in without
+/* keys.c - tests of engine/runtime/keys.c and zap.c: the file, and who gets in without
  * it */
 #include "runtime/keys.h"
 
@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "config.h"
-#include "runtime/gate.h"
+#include "runtime/zap.h"
 #include "runtime/link.h"
 #include "runtime/socket.h"
 #include "scarce.h"
@@ -157,7 +157,7 @@ static struct {
     int messages;
 } server;
 
-static void server_heard(void *user, uint32_t identity, pl_frame_t *frame)
+static void server_received(void *user, uint32_t identity, pl_frame_t *frame)
 {
     (void)user, (void)identity;
     server.messages += frame != NULL;
@@ -171,7 +171,7 @@ static void server_open(const pl_keys_t *keys)
                              .keys = keys};
     server.messages = 0;
     server.sockets = (pl_sockets_t){.base = event_base_new()};
-    server.socket = pl_socket_open(&spec, &server.sockets, server_heard, NULL, &err);
+    server.socket = pl_socket_open(&spec, &server.sockets, server_received, NULL, &err);
     if (!server.socket)
         tap_diag("%s", err.text);
     pl_socket_endpoint(server.socket, server.endpoint, sizeof server.endpoint, &err);
@@ -267,39 +267,39 @@ static void two_jobs_in_one_process_are_kept_apart(void)
     void *right = peer_open(server.endpoint, b.server_public, b.client_public,
                             b.client_secret);
     server_turn(20000, 10);
-    is_int(server.messages, 10, "and the end of the one leaves the gate to the other");
+    is_int(server.messages, 10, "and the end of one server leaves ZAP to the other");
     peer_close(wrong);
     peer_close(right);
     server_close();
 }
 
-static void without_a_gate_nobody_gets_in(void)
+static void without_a_zap_handler_no_peer_is_admitted(void)
 {
     pl_keys_t keys;
-    char domain[PL_GATE_DOMAIN];
+    char domain[PL_ZAP_DOMAIN];
     int one = 1, enforce = 93;
-    pl_keys_make(in_folder("gateless"), &keys, &err);
+    pl_keys_make(in_folder("without_zap"), &keys, &err);
     void *context = zmq_ctx_new(), *raw = zmq_socket(context, ZMQ_ROUTER);
     zmq_setsockopt(raw, ZMQ_CURVE_SERVER, &one, sizeof one);
     zmq_setsockopt(raw, ZMQ_CURVE_SECRETKEY, keys.server_secret, 40);
     zmq_setsockopt(raw, ZMQ_ZAP_DOMAIN, "nobody", 6);
     is_int(zmq_setsockopt(raw, enforce, &one, sizeof one), 0, "option 93 is there");
     zmq_bind(raw, "tcp://127.0.0.1:*");
-    char endpoint[128], heard[16];
+    char endpoint[128], received[16];
     size_t size = sizeof endpoint;
     zmq_getsockopt(raw, ZMQ_LAST_ENDPOINT, endpoint, &size);
     void *peer = peer_open(endpoint, keys.server_public, keys.client_public,
                            keys.client_secret);
     zmq_pollitem_t item = {.socket = raw, .events = ZMQ_POLLIN};
     is_int(zmq_poll(&item, 1, 300), 0, "it refuses even the right key");
-    ok(zmq_recv(raw, heard, sizeof heard, ZMQ_DONTWAIT) < 0, "nothing came");
+    ok(zmq_recv(raw, received, sizeof received, ZMQ_DONTWAIT) < 0, "nothing came");
     peer_close(peer);
     zmq_close(raw);
     zmq_ctx_term(context);
-    is_int(pl_gate_open(&keys, domain, &err), PL_OK, "a gate opens");
-    pl_gate_close(domain);
-    is_int(pl_gate_open(&keys, domain, &err), PL_OK, "closes, and opens again");
-    pl_gate_close(domain);
+    is_int(pl_zap_open(&keys, domain, &err), PL_OK, "ZAP opens");
+    pl_zap_close(domain);
+    is_int(pl_zap_open(&keys, domain, &err), PL_OK, "closes, and opens again");
+    pl_zap_close(domain);
 }
 
 /* ---- a recorded conversation ---- */
@@ -440,22 +440,22 @@ static void a_link_beyond_this_machine_needs_the_keys(void)
 
 /* ---- memory that runs out ---- */
 
-static int open_a_gate(void *user)
+static int open_zap(void *user)
 {
-    char domain[PL_GATE_DOMAIN];
+    char domain[PL_ZAP_DOMAIN];
     pl_error_t error = {0};
-    int code = pl_gate_open(user, domain, &error);
+    int code = pl_zap_open(user, domain, &error);
     if (code == PL_OK)
-        pl_gate_close(domain);
+        pl_zap_close(domain);
     return code;
 }
 
-static void a_gate_opens_or_memory_is_out(void)
+static void zap_opens_or_memory_is_out(void)
 {
     pl_keys_t keys;
     pl_keys_make(in_folder("scarce"), &keys, &err);
     scarce_init();
-    scarce_try(open_a_gate, &keys, "a gate");
+    scarce_try(open_zap, &keys, "ZAP");
 }
 
 int main(void)
@@ -466,9 +466,9 @@ int main(void)
     run(each_incarnation_has_a_key_of_its_own);
     run(only_who_has_the_keys_gets_anything_through);
     run(two_jobs_in_one_process_are_kept_apart);
-    run(without_a_gate_nobody_gets_in);
+    run(without_a_zap_handler_no_peer_is_admitted);
     run(a_recorded_conversation_gets_nothing_through);
     run(a_link_beyond_this_machine_needs_the_keys);
-    run(a_gate_opens_or_memory_is_out);
+    run(zap_opens_or_memory_is_out);
     return tap_done();
 }

@@ -75,7 +75,7 @@ lines 'engine/runtime/deliver\.c' 'calls only go down' | holds 'nor are texts'
 
 # ---- floors ----
 
-includes 'engine/(base|formats|runtime|sight|tensor)/|engine/paceline.h' '(accelerators|strategies|actors|cli|t)/' |
+includes 'engine/(base|formats|runtime|telemetry|tensor)/|engine/paceline.h' '(accelerators|strategies|actors|cli|t)/' |
     holds 'engine/ includes nothing of accelerators/, strategies/, actors/ or the command'
 lines 'engine/cli/' '#[[:space:]]*include[[:space:]]*"' | grep -Ev '"(paceline\.h|config\.h|cli/[a-z_]+\.(h|def))"' |
     holds 'the command includes paceline.h and nothing else of the engine'
@@ -83,12 +83,12 @@ includes 'accelerators/' '(strategies|actors|cli)/' |
     holds 'accelerators/ includes nothing of strategies/ or actors/'
 includes 'strategies/' '(actors|cli)/' |
     holds 'strategies/ includes nothing of actors/'
-includes 'engine/base/' '(runtime|tensor|formats|sight)/' |
+includes 'engine/base/' '(runtime|tensor|formats|telemetry)/' |
     holds 'engine/base/ includes nothing of the rest of the engine'
-includes 'engine/(base|formats|runtime|tensor)/' 'sight/' |
-    holds 'the rest of the engine knows nothing of who looks on'
-includes 'engine/(runtime|sight|tensor|formats)/' 'event2/|zmq' | not_in 'engine/(runtime/|sight/[^:]*:.*event2/)' |
-    holds 'of the engine only runtime/ knows libevent and ZeroMQ, and sight/ what of libevent serves HTTP'
+includes 'engine/(base|formats|runtime|tensor)/' 'telemetry/' |
+    holds 'the rest of the engine includes nothing of telemetry/'
+includes 'engine/(runtime|telemetry|tensor|formats)/' 'event2/|zmq' | not_in 'engine/(runtime/|telemetry/[^:]*:.*event2/)' |
+    holds 'of the engine only runtime/ knows libevent and ZeroMQ, and telemetry/ what of libevent serves HTTP'
 
 # ---- actors ----
 
@@ -163,13 +163,13 @@ END
 
 # ---- a library's manners ----
 
-library='engine/(base|formats|runtime|sight|tensor)/|accelerators/|strategies/|actors/'
+library='engine/(base|formats|runtime|telemetry|tensor)/|accelerators/|strategies/|actors/'
 
 lines "$library" '\<(printf|vprintf|puts|putchar|perror)[[:space:]]*\(|\<(stdout|stderr)\>' |
     not_in 'actors/launchers/(backtrace|entry)\.c:' | holds 'the library prints nothing (to the process of a rank it is the program)'
 lines "$library" \
     '\<(exit|_exit|_Exit|quick_exit|abort|atexit|signal|sigaction|sigprocmask|setlocale|setrlimit|chdir|umask|fork|vfork|system|popen|srand|putenv|setenv|unsetenv)[[:space:]]*\(' |
-    not_in 'actors/launchers/(backtrace|entry)\.c:|accelerators/gpu/build\.c:.*atexit\(leave\)' |
+    not_in 'actors/launchers/(backtrace|entry)\.c:|accelerators/gpu/build\.c:.*atexit\(leave\)|[^:]*:[0-9]*:.*->abort\(' |
     holds 'nor does it exit, abort, or change what is the host'"'"'s: signals, limits, locale, environment'
 lines "$library" \
     '\<(malloc|calloc|realloc|free|strdup|strndup|asprintf|aligned_alloc|posix_memalign)[[:space:]]*\(' |

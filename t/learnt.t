@@ -24,20 +24,20 @@ clothes_are_told_apart() {
         return
     fi
     learns fashion-mlp --set data.path=$fashion
-    ok "val_acc 0.87" at_least "$(figure val_acc)" 0.87
+    ok "val_acc 0.87" at_least "$(metric val_acc)" 0.87
 }
 
 digits_are_told_apart_within_three_epochs() {
     has_data mnist || return
     learns fashion-cnn --set data.path="$PACELINE_TEST_DATA/mnist" --set data.mean=0.1307 --set data.std=0.3081 \
         --set trainer.max_epochs=3
-    ok "val_acc 0.985" at_least "$(figure val_acc)" 0.985
+    ok "val_acc 0.985" at_least "$(metric val_acc)" 0.985
 }
 
 text_is_learnt_and_written() {
     has_data text || return
     learns gpt-text --set data.path="$PACELINE_TEST_DATA/text/tinyshakespeare.txt" --set trainer.run_name=text
-    ok "val_loss 1.92" at_least 1.92 "$(figure val_loss)"
+    ok "val_loss 1.92" at_least 1.92 "$(metric val_loss)"
     try "$paceline" predict runs/text/run.json --checkpoint runs/text --prompt ROMEO: --tokens 200
     is "$status" 0 "it writes on"
     ok "from the prompt" test "${out:0:6}" = ROMEO:

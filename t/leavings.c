@@ -431,12 +431,12 @@ static int cycles;
 static void engines_one_after_the_other_need_no_more(void)
 {
     size_now_t first = {0}, last = {0};
-    long least[2] = {LONG_MAX, LONG_MAX};
+    long min[2] = {LONG_MAX, LONG_MAX};
     for (int k = 0; k <= WARM + cycles; k++) {
         const int step = (cycles + 9) / 10, at = k - WARM;
         if (at >= 0 && at % step == 0) {
             last = size_now(at);
-            long *own = &least[at > cycles / 2];
+            long *own = &min[at > cycles / 2];
             *own = last.own < *own ? last.own : *own;
         }
         if (at == cycles / 2 / step * step)
@@ -450,8 +450,7 @@ static void engines_one_after_the_other_need_no_more(void)
         return;
     ok(last.in_use - first.in_use < GROWTH_KB, "no memory in use: %ld KiB",
        last.in_use - first.in_use);
-    ok(least[1] - least[0] < GROWTH_KB, "nor any that is kept: %ld KiB",
-       least[1] - least[0]);
+    ok(min[1] - min[0] < GROWTH_KB, "nor any that is kept: %ld KiB", min[1] - min[0]);
 }
 
 static void *nothing(void *user)
@@ -469,10 +468,10 @@ static void begin_threads(void)
 
 int main(int argc, char **argv)
 {
-    const char *told = getenv("PACELINE_CYCLES");
+    const char *tmpdir = getenv("PACELINE_CYCLES");
     scarce_init_own();
     far_init(NULL);
-    cycles = argc > 1 ? atoi(argv[1]) : told ? atoi(told) : CYCLES;
+    cycles = argc > 1 ? atoi(argv[1]) : tmpdir ? atoi(tmpdir) : CYCLES;
     snprintf(sockets, sizeof sockets, "%s/sockets", tap_folder());
     mkdir(sockets, 0700);
     setenv("TMPDIR", sockets, 1);

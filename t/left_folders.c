@@ -21,14 +21,14 @@ static bool is_there(const char *path)
 }
 
 /* In the child: a folder with something in it. */
-static void child_run(int told, int end)
+static void child_run(int reported, int end)
 {
     char path[128], byte;
     snprintf(path, sizeof path, "%s/below", tap_folder());
     mkdir(path, 0700);
     snprintf(path, sizeof path, "%s/below/file", tap_folder());
     fclose(fopen(path, "w"));
-    if (write(told, tap_folder(), strlen(tap_folder()) + 1) < 0
+    if (write(reported, tap_folder(), strlen(tap_folder()) + 1) < 0
         || read(end, &byte, 1) != 0)
         abort();
     exit(0);
@@ -37,20 +37,21 @@ static void child_run(int told, int end)
 /* Before this process has a folder, which the child would share. */
 static child_t child_begin(void)
 {
-    int told[2], end[2];
+    int reported[2], end[2];
     child_t child = {0};
-    if (pipe(told) != 0 || pipe(end) != 0)
+    if (pipe(reported) != 0 || pipe(end) != 0)
         exit(99);
     fflush(stdout);
     child.process = fork();
     if (child.process == 0) {
         close(end[1]);
-        child_run(told[1], end[0]);
+        child_run(reported[1], end[0]);
     }
-    close(told[1]), close(end[0]);
-    ok(read(told[0], child.folder, sizeof child.folder - 1) > 0 && is_there(child.folder),
+    close(reported[1]), close(end[0]);
+    ok(read(reported[0], child.folder, sizeof child.folder - 1) > 0
+           && is_there(child.folder),
        "a process has %s", child.folder);
-    close(told[0]);
+    close(reported[0]);
     child.end = end[1];
     return child;
 }

@@ -381,7 +381,7 @@ static void a_rank_joins_over_a_long_way(void)
     close_all();
 }
 
-static void who_has_another_key_is_told_of(void)
+static void who_has_another_key_is_reported(void)
 {
     pl_keys_t job, other;
     char file[128];
@@ -417,7 +417,7 @@ static void who_has_another_key_is_told_of(void)
     close_all();
 }
 
-static void who_has_no_key_is_told_of(void)
+static void who_has_no_key_is_reported(void)
 {
     pl_keys_t job;
     char file[128];
@@ -599,8 +599,8 @@ static void too_much_is_refused_until_there_is_room(void)
 {
     listen_at("tcp://127.0.0.1:*", 1);
     usual.endpoint = wire_open(loop.base, endpoint);
-    usual.unread_most = 10000;
-    usual.message_most = 1000;
+    usual.unread_max = 10000;
+    usual.message_max = 1000;
     join(0);
     wire_hold(true);
     int sent = 0;
@@ -645,7 +645,7 @@ static void a_peer_whose_thread_does_not_turn_is_silent(void)
     is_int(host.events[PL_LINK_CUT] + host.events[PL_LINK_GONE], 0,
            "its connection is there, and it is not given up");
     for (int64_t end = pl_now() + 20 * PL_SECOND;
-         !host.events[PL_LINK_HEARD] && pl_now() < end;) {
+         !host.events[PL_LINK_RECEIVED] && pl_now() < end;) {
         own = loop;
         loop = other;
         loop_turn();
@@ -653,7 +653,7 @@ static void a_peer_whose_thread_does_not_turn_is_silent(void)
         loop = own;
         loop_turn();
     }
-    is_int(host.events[PL_LINK_HEARD], 1, "it is heard again");
+    is_int(host.events[PL_LINK_RECEIVED], 1, "it is heard again");
     is_int(rank[0].events[PL_LINK_SILENT], 0, "who slept blames nobody");
     pl_link_free(rank[0].link);
     rank[0].link = NULL;
@@ -979,8 +979,8 @@ static void a_rank_that_is_stopped_is_silent_and_one_that_is_killed_is_cut(void)
     is_int(host.events[PL_LINK_SILENT], 1, "stopped: silent");
     is_int(host.events[PL_LINK_CUT], 0, "not cut");
     kill(pl_process_id(child), SIGCONT);
-    until(host.events[PL_LINK_HEARD]);
-    is_int(host.events[PL_LINK_HEARD], 1, "continued: heard");
+    until(host.events[PL_LINK_RECEIVED]);
+    is_int(host.events[PL_LINK_RECEIVED], 1, "continued: heard");
     int64_t before = pl_now();
     kill(pl_process_id(child), SIGKILL);
     until(host.events[PL_LINK_CUT] && deaths);
@@ -1138,8 +1138,8 @@ int main(int argc, char **argv)
     run(a_rank_that_nobody_lets_in_is_told);
     run(a_rank_may_come_before_the_launcher);
     run(a_rank_joins_over_a_long_way);
-    run(who_has_another_key_is_told_of);
-    run(who_has_no_key_is_told_of);
+    run(who_has_another_key_is_reported);
+    run(who_has_no_key_is_reported);
     run(a_folder_that_others_can_enter_is_refused);
     run(a_connection_that_is_cut_again_and_again_loses_nothing);
     run(a_cut_that_lasts_is_the_end);

@@ -149,7 +149,7 @@ static void each_step_together_is_what_ddp_does(void)
     }
 }
 
-/* ---- Figures ---- */
+/* ---- Metrics ---- */
 
 static void each_sample_counts_once(void)
 {

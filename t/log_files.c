@@ -207,7 +207,7 @@ static void goes_on_without(const pl_logger_ops_t *ops, const char *file, int li
     pl_text_free(position);
 }
 
-static void lines_that_a_file_has_lost_are_told(void)
+static void lines_that_a_file_has_lost_are_reported(void)
 {
     new_run_dir("torn");
     goes_on_without(&pl_jsonl_logger, "metrics.jsonl", 2);
@@ -280,7 +280,7 @@ int main(void)
     run(a_table_has_a_column_for_each_name);
     run(a_table_goes_on_from_a_checkpoint);
     run(lines_go_on_from_a_checkpoint);
-    run(lines_that_a_file_has_lost_are_told);
+    run(lines_that_a_file_has_lost_are_reported);
     run(a_file_that_was_replaced_is_not_cut);
     run(a_table_on_a_full_disk_stays_whole);
     return tap_done();

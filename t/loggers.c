@@ -47,8 +47,8 @@ static void start(const char *loggers)
     pl_job_t *job = queen_job("{\"loggers\": %s}", loggers);
     queen_open();
     snprintf(options, sizeof options, "{\"run_dir\": \"%s\"}", run_dir);
-    const pl_start_t told = {.options = options, .context = &job->object};
-    logger = queen_spawn(&pl_logger_connector, &told, &life);
+    const pl_start_t reported = {.options = options, .context = &job->object};
+    logger = queen_spawn(&pl_logger_connector, &reported, &life);
     pl_object_unref(job);
 }
 
@@ -112,13 +112,13 @@ static const char *text_of(const char *name)
 
 /* The steps in metrics.jsonl, each line an object: the count, or -1 - the first bad
  * line. */
-static int steps_in_file(uint64_t *steps, int most)
+static int steps_in_file(uint64_t *steps, int max)
 {
     char line[16384];
     FILE *file = fopen(in_run_dir("metrics.jsonl"), "r");
     int count = 0;
     bool bad = false;
-    while (file && !bad && count < most && fgets(line, sizeof line, file)) {
+    while (file && !bad && count < max && fgets(line, sizeof line, file)) {
         json_t *value = json_loads(line, 0, NULL);
         bad = !value || line[strlen(line) - 1] != '\n';
         if (!bad)
@@ -133,7 +133,7 @@ static int steps_in_file(uint64_t *steps, int most)
 
 /* ---- metrics.jsonl ---- */
 
-static void a_line_has_step_epoch_time_and_figures(void)
+static void a_line_has_step_epoch_time_and_metrics(void)
 {
     start_in("line", "[\"jsonl\"]");
     is_int(log_step(938, "{\"train_loss\": 0.1, \"lr-adamw\": 1e-3, \"epoch\": 77}"),
@@ -144,7 +144,7 @@ static void a_line_has_step_epoch_time_and_figures(void)
     is_int(json_object_size(line), 5, "one object of 5 names");
     is_int(json_integer_value(json_object_get(line, "global_step")), 938, "the step");
     is_int(json_integer_value(json_object_get(line, "epoch")), 2,
-           "the epoch, which no figure can change");
+           "the epoch, which no metric can change");
     is_near(json_real_value(json_object_get(line, "time")), pl_wall_clock(), 1e-7,
             "the time");
     ok(strstr(text, "\"train_loss\":0.1,") != NULL, "numbers are short");
@@ -170,7 +170,7 @@ static void lines_come_in_order_and_all_before_the_end(void)
     queen_close();
 }
 
-static void a_failed_append_is_told_once_and_the_run_goes_on(void)
+static void a_failed_append_is_reported_once_and_the_run_goes_on(void)
 {
     uint64_t steps[8];
     name_run_dir("later");
@@ -192,7 +192,7 @@ static void a_failed_append_is_told_once_and_the_run_goes_on(void)
     log_step(0, "no JSON");
     queen_close();
     like(first_warning, "metrics are lost.*metrics:1:1",
-         "figures that are no JSON are lost");
+         "metrics that are not JSON are lost");
 }
 
 static void a_full_disk_leaves_whole_lines(void)
@@ -355,7 +355,7 @@ int fsync(int fd)
     return unsyncable ? -1 : (int)syscall(SYS_fsync, fd);
 }
 
-static void a_place_is_told_once_the_disk_has_what_is_before_it(void)
+static void a_place_is_reported_once_the_disk_has_what_is_before_it(void)
 {
     start_in("synced", "[\"jsonl\"]");
     log_step(1, "{\"a\": 1}");
@@ -388,14 +388,14 @@ static void a_place_is_told_once_the_disk_has_what_is_before_it(void)
 static void a_slow_logger_is_not_waited_for_by_who_asks_for_positions(void)
 {
     enum { TIMES = 20 };
-    int told = 0;
+    int reported = 0;
     shut_the_gate();
     start_in("position", "[\"slow\", \"jsonl\"]");
     int64_t began = pl_now();
     for (uint64_t k = 1; k <= TIMES; k++) {
         log_step(k, "{\"a\": 1}");
         json_t *all = positions();
-        told += json_is_object(all) && !*position_in(all, 0);
+        reported += json_is_object(all) && !*position_in(all, 0);
         if (k > 1 && k < TIMES) {
             json_decref(all);
             continue;
@@ -406,12 +406,12 @@ static void a_slow_logger_is_not_waited_for_by_who_asks_for_positions(void)
                "and says so");
         json_decref(all);
     }
-    is_int(told, TIMES, "each time there is an answer");
+    is_int(reported, TIMES, "each time there is an answer");
     ok(pl_now() - began < 10 * PL_SECOND, "and it is waited for once, for a second");
     is_int(passed, 0, "while it waits");
     slow_interrupt(NULL);
     queen_close();
-    is_int(passed, TIMES, "it gets its figures");
+    is_int(passed, TIMES, "it gets its metrics");
 }
 
 static void what_a_slow_logger_cannot_take_is_counted(void)
@@ -453,29 +453,29 @@ static void a_logger_that_never_answers_is_interrupted(void)
 
 /* ---- memory ---- */
 
-static bool logs_two_figures(int nth)
+static bool logs_two_metrics(int nth)
 {
     char options[PATH_MAX + 64];
     pl_job_t *job = queen_job("{\"loggers\": [\"csv\", \"jsonl\"]}");
     unlink(in_run_dir("metrics.csv"));
     snprintf(options, sizeof options, "{\"run_dir\": \"%s\"}", run_dir);
-    const pl_start_t told = {.options = options, .context = &job->object};
+    const pl_start_t reported = {.options = options, .context = &job->object};
     queen_open();
     scarce_fail(nth);
-    logger = queen_spawn(&pl_logger_connector, &told, &life);
-    const bool well = log_step(1, "{\"a\": 0.5}") == PL_OK;
+    logger = queen_spawn(&pl_logger_connector, &reported, &life);
+    const bool succeeded = log_step(1, "{\"a\": 0.5}") == PL_OK;
     queen_end(&life);
     scarce_stop();
     queen_close();
     pl_object_unref(job);
-    return well;
+    return succeeded;
 }
 
 static void every_call_ends_whichever_allocation_fails(void)
 {
     name_run_dir("scarce");
     mkdir(run_dir, 0777);
-    queen_lacks_memory(logs_two_figures, 60);
+    queen_lacks_memory(logs_two_metrics, 60);
 }
 
 int main(void)
@@ -490,12 +490,12 @@ int main(void)
                 NULL);
     getrlimit(RLIMIT_FSIZE, &no_limit);
     pl_log_hook(on_log, PL_LOG_WARNING, NULL);
-    run(a_line_has_step_epoch_time_and_figures);
+    run(a_line_has_step_epoch_time_and_metrics);
     run(lines_come_in_order_and_all_before_the_end);
-    run(a_failed_append_is_told_once_and_the_run_goes_on);
+    run(a_failed_append_is_reported_once_and_the_run_goes_on);
     run(a_full_disk_leaves_whole_lines);
     run(a_run_goes_on_without_a_place_for_its_lines);
-    run(a_place_is_told_once_the_disk_has_what_is_before_it);
+    run(a_place_is_reported_once_the_disk_has_what_is_before_it);
     run(a_slow_logger_delays_no_other);
     run(a_slow_logger_is_not_waited_for_by_who_asks_for_positions);
     run(what_a_slow_logger_cannot_take_is_counted);

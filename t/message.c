@@ -30,8 +30,8 @@ static pl_object_t *object_new(void)
     return object;
 }
 
-static const char *const roles[PL_PEERS_MOST] = {"a", "b", "c", "d", "e", "f",
-                                                 "g", "h", "i", "j", "k", "strategy"};
+static const char *const roles[PL_PEERS_MAX] = {"a", "b", "c", "d", "e", "f",
+                                                "g", "h", "i", "j", "k", "strategy"};
 static const char *const texts[] = {"", "x", "a longer text, of more than a few bytes",
                                     "ünïcödé \"quoted\" \\ \n"};
 static const char bytes[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
@@ -52,7 +52,7 @@ static void fill(pl_field_type_t type, void *field, int salt)
         break;
     case PL_TYPE_HANDLE: *(pl_object_t **)field = salt % 3 ? object_new() : NULL; break;
     case PL_TYPE_PEERS:
-        for (int k = 0; k < salt % (PL_PEERS_MOST + 1); k++)
+        for (int k = 0; k < salt % (PL_PEERS_MAX + 1); k++)
             pl_peers_add(&peers, roles[k],
                          (pl_address_t){1, (uint32_t)k, (uint32_t)salt});
         *(pl_peers_t *)field = peers;
@@ -232,10 +232,10 @@ static void structs_are_laid_out_as_the_codec_walks(void)
             }
             size_t size = end ? (end + widest - 1) / widest * widest : sizeof(uint32_t);
             bad += size != struct_sizes[message][pl_section_of_kind(kind)];
-            crowded += handles > PL_HANDLES_MOST;
+            crowded += handles > PL_HANDLES_MAX;
         }
     is_int(bad, 0, "every struct's size is where the walk ends");
-    is_int(crowded, 0, "none carries more objects than a cargo holds");
+    is_int(crowded, 0, "none carries more objects than a payload holds");
 }
 
 static void bytes_can_be_read_in_place_as_floats(void)
@@ -338,7 +338,7 @@ static void an_error_comes_back_as_it_went(void)
 
 static void a_message_has_a_limit(void)
 {
-    static char much[PL_MESSAGE_MOST];
+    static char much[PL_MESSAGE_MAX];
     pl_error_t err = {0};
     pl_frame_t frame;
     pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
@@ -396,16 +396,16 @@ static void every_message_makes_a_line(void)
 
 static const pl_envelope_t callbacks_reply = {.version = PL_PROTOCOL_VERSION,
                                               .kind = PL_KIND_REPLY,
-                                              .message = PL_MESSAGE_ask_callbacks,
+                                              .message = PL_MESSAGE_run_hook,
                                               .run = 0xabc,
                                               .call = 17,
                                               .cause = 12};
 
 static void a_line_is_written_as_documented(void)
 {
-    pl_ask_callbacks_reply_t reply = {.stop = 1,
-                                      .lr_factor = 0.1,
-                                      .reason = "a \"good\"\none \x01"};
+    pl_run_hook_reply_t reply = {.stop = 1,
+                                 .lr_factor = 0.1,
+                                 .reason = "a \"good\"\none \x01"};
     json_decref(line_of(&callbacks_reply, &reply, sizeof line));
     is_text(
         line,
@@ -413,8 +413,8 @@ static void a_line_is_written_as_documented(void)
         "\"0000000000000abc\", \"incarnation\": 0, "
         "\"rank\": 0, "
         "\"from\": \"?\", \"from_level\": 0, \"to\": \"?\", \"to_level\": 0, \"kind\": "
-        "\"reply\", \"name\": \"ask_callbacks\", "
-        "\"origin\": 3, \"call\": 17, \"cause\": 12, "
+        "\"reply\", \"name\": \"run_hook\", "
+        "\"process_id\": 3, \"call\": 17, \"cause\": 12, "
         "\"fields\": {\"stop\": true, \"by_clock\": false, "
         "\"skip\": false, "
         "\"lr_factor\": 0.1, \"accumulate\": 0, \"metrics\": \"\", "
@@ -430,7 +430,7 @@ static void odd_values_are_still_json(void)
         1763690000.25};
     wrong = 0;
     for (size_t k = 0; k < sizeof odd / sizeof *odd; k++) {
-        pl_ask_callbacks_reply_t reply = {
+        pl_run_hook_reply_t reply = {
             .lr_factor = odd[k],
             .reason = "\xff\xc3\xc3\xa4\xed\xa0\x80\xf4\x90\x80\x80 \x7f"};
         json_t *json = line_of(&callbacks_reply, &reply, sizeof line);
@@ -461,7 +461,7 @@ static void the_locale_does_not_matter(void)
         return;
     }
     json_decref(line_of(&callbacks_reply,
-                        &(pl_ask_callbacks_reply_t){.lr_factor = 0.5, .reason = ""},
+                        &(pl_run_hook_reply_t){.lr_factor = 0.5, .reason = ""},
                         sizeof line));
     setlocale(LC_NUMERIC, "C");
     like(line, "\"lr_factor\": 0\\.5,", "a point is a point under %s", found);
@@ -475,7 +475,7 @@ static void a_line_that_is_cut_is_still_json(void)
     for (size_t k = 0; k + 4 < sizeof text; k += 4)
         memcpy(text + k, k % 3 ? "\xe2\x82\xac\"" : "\x01 \xffx", 4);
     text[sizeof text - 4] = '\0';
-    for (size_t capacity = PL_LINE_LEAST; capacity < sizeof line; capacity++) {
+    for (size_t capacity = PL_LINE_MIN; capacity < sizeof line; capacity++) {
         pl_log_metrics_t call = {.epoch = 1, .metrics = text};
         pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
                            .kind = PL_KIND_CALL,
@@ -505,15 +505,13 @@ static void a_frame_that_is_cut_makes_a_line_of_what_is_there(void)
 {
     pl_frame_t frame;
     pl_stamp_t stamp = {0};
-    pl_ask_callbacks_reply_t reply = {.stop = 1,
-                                      .lr_factor = 0.5,
-                                      .reason = "a good one"};
+    pl_run_hook_reply_t reply = {.stop = 1, .lr_factor = 0.5, .reason = "a good one"};
     wrong = 0;
     pl_frame_make(&frame, &callbacks_reply, &reply, NULL);
     pl_bytes_t all = pl_frame_bytes(&frame);
     size_t before = 0;
     int fields = 0;
-    while (pl_message_info(PL_MESSAGE_ask_callbacks)->fields[2][fields].name)
+    while (pl_message_info(PL_MESSAGE_run_hook)->fields[2][fields].name)
         fields++;
     for (size_t size = sizeof(pl_envelope_t); size <= all.size; size++) {
         char *copy = malloc(size);

@@ -1,11 +1,11 @@
 /* metrics.c - tests of metrics from the graph to the value: engine/tensor/metrics.c,
- * actors/loops/figures.c and metric.c */
+ * actors/loops/metrics.c and metric.c */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "actors/loops/figures.h"
+#include "actors/loops/metrics.h"
 #include "actors/loops/metric.h"
 #include "base/alloc.h"
 #include "base/random.h"
@@ -139,7 +139,7 @@ static char *names_of(const pl_graph_t *g)
 }
 
 /* Adds what a batch comes to. */
-static void add_batch(pl_figures_t *figures, int from, int count)
+static void add_batch(pl_metrics_t *metrics, int from, int count)
 {
     static batch_t b;
     static double sums[SUMS];
@@ -149,11 +149,11 @@ static void add_batch(pl_figures_t *figures, int from, int count)
     memset(sums, 0, sizeof sums);
     pl_reference_replay_t replay = {.input = {b.logits, b.scores, b.y, b.is_two, b.x,
                                               b.target},
-                                    .figures = (void *)sums};
-    if (!figures->count)
-        pl_figures_name(figures, "val_", names_of(g));
+                                    .metrics = (void *)sums};
+    if (!metrics->count)
+        pl_metrics_name(metrics, "val_", names_of(g));
     is_int(pl_reference_replay(g, &replay, &err), PL_OK, "replayed %s", err.text);
-    pl_figures_add(figures, (pl_bytes_t){sums, figures->size * sizeof *sums});
+    pl_metrics_add(metrics, (pl_bytes_t){sums, metrics->size * sizeof *sums});
     pl_graph_free(g);
 }
 
@@ -168,13 +168,13 @@ static void check_value(const json_t *got, const char *name, const json_t *want)
         ok(json_equal(got, (json_t *)want), "%s is that of scikit-learn", name);
 }
 
-static void check_all(const pl_figures_t *figures)
+static void check_all(const pl_metrics_t *metrics)
 {
     json_t *got = json_object(), *want = json_object_get(data, "want"), *value, *one;
     const char *name;
     char full[96];
     size_t k;
-    is_int(pl_figures_put(figures, PL_FIGURES_OF_PASS, got, NULL), PL_OK, "values made");
+    is_int(pl_metrics_put(metrics, PL_METRICS_OF_PASS, got, NULL), PL_OK, "values made");
     json_object_foreach(want, name, value) {
         snprintf(full, sizeof full, "val_%s", name);
         if (strstr(name, "_classes") && json_is_array(value)) {
@@ -191,56 +191,56 @@ static void check_all(const pl_figures_t *figures)
 
 static void values_of_one_batch_are_those_of_scikit_learn(void)
 {
-    pl_figures_t figures = {0};
-    add_batch(&figures, 0, SAMPLES);
-    check_all(&figures);
-    pl_figures_release(&figures);
+    pl_metrics_t metrics = {0};
+    add_batch(&metrics, 0, SAMPLES);
+    check_all(&metrics);
+    pl_metrics_release(&metrics);
 }
 
 static void batches_and_ranks_change_nothing(void)
 {
-    pl_figures_t rank[2] = {{0}, {0}};
+    pl_metrics_t rank[2] = {{0}, {0}};
     add_batch(&rank[0], 0, 16);
     add_batch(&rank[1], 16, 16);
     add_batch(&rank[0], 32, 16);
     add_batch(&rank[1], 48, 13);
-    pl_figures_add(&rank[0], (pl_bytes_t){rank[1].sum, rank[1].size * sizeof(double)});
+    pl_metrics_add(&rank[0], (pl_bytes_t){rank[1].sum, rank[1].size * sizeof(double)});
     check_all(&rank[0]);
-    pl_figures_release(&rank[0]);
-    pl_figures_release(&rank[1]);
+    pl_metrics_release(&rank[0]);
+    pl_metrics_release(&rank[1]);
 }
 
 static void what_counted_nothing_has_no_value(void)
 {
-    pl_figures_t figures = {0};
-    add_batch(&figures, 0, 16);
+    pl_metrics_t metrics = {0};
+    add_batch(&metrics, 0, 16);
     json_t *got = json_object();
-    pl_figures_clear(&figures);
-    pl_figures_put(&figures, PL_FIGURES_OF_PASS, got, NULL);
+    pl_metrics_clear(&metrics);
+    pl_metrics_put(&metrics, PL_METRICS_OF_PASS, got, NULL);
     is_int(json_object_size(got), 0, "after it was cleared there is none");
-    add_batch(&figures, 4, 1);                              /* an ignored one */
-    pl_figures_put(&figures, PL_FIGURES_OF_PASS, got, NULL);
+    add_batch(&metrics, 4, 1);                              /* an ignored one */
+    pl_metrics_put(&metrics, PL_METRICS_OF_PASS, got, NULL);
     ok(!json_object_get(got, "val_acc") && !json_object_get(got, "val_f1_macro")
            && json_object_get(got, "val_mse"),
        "nor where all is ignored");
     json_decref(got);
-    pl_figures_release(&figures);
+    pl_metrics_release(&metrics);
 }
 
 static void steps_and_epochs_have_names_of_their_own(void)
 {
-    pl_figures_t figures = {0};
+    pl_metrics_t metrics = {0};
     json_t *got = json_object();
-    add_batch(&figures, 0, 16);
-    pl_figures_put(&figures, PL_FIGURES_OF_STEPS, got, NULL);
+    add_batch(&metrics, 0, 16);
+    pl_metrics_put(&metrics, PL_METRICS_OF_STEPS, got, NULL);
     is_int(json_object_size(got), 2, "at steps those wanted there: loss and accuracy");
     json_object_clear(got);
-    pl_figures_put(&figures, PL_FIGURES_OF_EPOCH, got, NULL);
+    pl_metrics_put(&metrics, PL_METRICS_OF_EPOCH, got, NULL);
     ok(json_object_get(got, "val_acc_epoch") && json_object_get(got, "val_mse")
            && json_object_get(got, "val_f1_classes_3"),
        "the epoch's under another name where steps have one");
     json_decref(got);
-    pl_figures_release(&figures);
+    pl_metrics_release(&metrics);
 }
 
 /* Of three classes: class 1 is predicted and has no samples, class 2 has neither. */
@@ -355,7 +355,7 @@ static double r2_of(const float *x, const float *target, int64_t samples, bool *
     pl_node_t node = pl_input(g, "x");
     pl_loss(g, pl_mse(g, node, node));
     pl_log(g, "r2", pl_r2(g, node, pl_input(g, "target")), PL_ON_EPOCH);
-    pl_reference_replay_t replay = {.input = {x, target}, .figures = (void *)sums};
+    pl_reference_replay_t replay = {.input = {x, target}, .metrics = (void *)sums};
     is_int(pl_reference_replay(g, &replay, &err), PL_OK, "replayed %s", err.text);
     const pl_metric_sums_t made = {PL_METRIC_R2, PL_MACRO, sums + 2, 18, 18};
     json_t *value = NULL;
@@ -445,22 +445,22 @@ static void areas_binned(int64_t bins, double area[2])
 {
     const pl_field_t fields[] = {{"s", PL_F32, PL_SHAPE(1)}, {"y", PL_I64, {0}}};
     static double sums[4 * 4096];
-    pl_figures_t figures = {0};
+    pl_metrics_t metrics = {0};
     pl_graph_t *g = pl_graph_new(NULL, PL_VALIDATE, fields, 2, SCORED, NULL);
     pl_node_t s = pl_input(g, "s"), y = pl_input(g, "y");
     json_t *got = json_object();
     pl_log(g, "auroc", pl_auroc(g, s, y, bins, NULL), PL_ON_EPOCH);
     pl_log(g, "ap", pl_average_precision(g, s, y, bins, NULL), PL_ON_EPOCH);
-    pl_reference_replay_t replay = {.input = {score, is_hit}, .figures = (void *)sums};
+    pl_reference_replay_t replay = {.input = {score, is_hit}, .metrics = (void *)sums};
     memset(sums, 0, sizeof sums);
-    pl_figures_name(&figures, "", names_of(g));
+    pl_metrics_name(&metrics, "", names_of(g));
     pl_reference_replay(g, &replay, NULL);
-    pl_figures_add(&figures, (pl_bytes_t){sums, figures.size * sizeof *sums});
-    pl_figures_put(&figures, PL_FIGURES_OF_PASS, got, NULL);
+    pl_metrics_add(&metrics, (pl_bytes_t){sums, metrics.size * sizeof *sums});
+    pl_metrics_put(&metrics, PL_METRICS_OF_PASS, got, NULL);
     area[0] = json_number_value(json_object_get(got, "auroc"));
     area[1] = json_number_value(json_object_get(got, "ap"));
     json_decref(got);
-    pl_figures_release(&figures);
+    pl_metrics_release(&metrics);
     pl_graph_free(g);
 }
 
@@ -521,7 +521,7 @@ static void a_metric_as_loss(pl_graph_t *g)
     pl_loss(g, pl_r2(g, pl_input(g, "x"), pl_input(g, "x")));
 }
 
-static void mistakes_are_told(void)
+static void mistakes_are_reported(void)
 {
     like(mistake(too_many_classes), "300 classes are too many.*256", "classes");
     like(mistake(too_many_bins), "5000 bins; 2 to 4096", "bins");
@@ -547,7 +547,7 @@ int main(void)
     run(r2_of_targets_far_from_zero_keeps_its_digits);
     run(r2_of_equal_targets_is_one_or_zero);
     run(areas_are_off_by_no_more_than_is_said);
-    run(mistakes_are_told);
+    run(mistakes_are_reported);
     json_decref(data);
     return tap_done();
 }

@@ -37,8 +37,8 @@ static void start(const char *uri, double timeout)
     first_warning[0] = '\0';
     queen_open();
     snprintf(options, sizeof options, "{\"run_dir\": \"%s/0042\"}", tap_folder());
-    const pl_start_t told = {.options = options, .context = &job->object};
-    logger = queen_spawn(&pl_logger_connector, &told, &life);
+    const pl_start_t reported = {.options = options, .context = &job->object};
+    logger = queen_spawn(&pl_logger_connector, &reported, &life);
     pl_object_unref(job);
 }
 
@@ -60,7 +60,7 @@ static void end(const char *status)
 
 static void a_run_is_made_filled_and_ended(void)
 {
-    start(http_start(HTTP_WELL), 10);
+    start(http_start(HTTP_NORMAL), 10);
     log_step(50, "{\"train_loss\": 0.5, \"bad\": null, \"list\": [1]}");
     log_step(100, "{\"val_loss\": 0.25}");
     end("ok");
@@ -80,7 +80,7 @@ static void a_run_is_made_filled_and_ended(void)
     like(made,
          "\"metrics\":\\[\\{\"key\":\"train_loss\",\"value\":0.5,\"timestamp\":"
          "[0-9]{13},\"step\":50\\},\\{\"key\":\"val_loss\",\"value\":0.25,",
-         "its figures, those that are numbers");
+         "its metrics, those that are numbers");
     like(made, "runs/update \\{\"run_id\":\"abc\",\"status\":\"FINISHED\"",
          "and how it ended");
     is_int(warnings, 0, "without a warning");
@@ -89,19 +89,19 @@ static void a_run_is_made_filled_and_ended(void)
 
 static void a_run_that_fails_or_stops_is_told_so(void)
 {
-    start(http_start(HTTP_WELL), 10);
+    start(http_start(HTTP_NORMAL), 10);
     log_step(1, "{\"a\": 1}");
     end("failed");
     like(http_requests(), "\"status\":\"FAILED\"", "failed");
     http_stop();
-    start(http_start(HTTP_WELL), 10);
+    start(http_start(HTTP_NORMAL), 10);
     log_step(1, "{\"a\": 1}");
     end("stopped");
     like(http_requests(), "\"status\":\"KILLED\"", "stopped");
     http_stop();
 }
 
-static void costs_figures_only(http_mood_t mood, const char *what, const char *why)
+static void costs_metrics_only(http_mood_t mood, const char *what, const char *why)
 {
     start(http_start(mood), 0.3);
     log_step(1, "{\"a\": 1}");
@@ -114,19 +114,19 @@ static void costs_figures_only(http_mood_t mood, const char *what, const char *w
     http_stop();
 }
 
-static void a_bad_server_costs_figures_only(void)
+static void a_bad_server_costs_metrics_only(void)
 {
-    costs_figures_only(HTTP_BROKEN, "an error of the server",
+    costs_metrics_only(HTTP_BROKEN, "an error of the server",
                        "status 500: the server says why");
-    costs_figures_only(HTTP_MUTE, "a server that never answers", "Timeout");
-    costs_figures_only(HTTP_DYING, "one that dies", "experiments/(get|create)");
-    costs_figures_only(HTTP_ODD, "one that is no MLflow", "is this an MLflow");
+    costs_metrics_only(HTTP_MUTE, "a server that never answers", "Timeout");
+    costs_metrics_only(HTTP_DYING, "one that dies", "experiments/(get|create)");
+    costs_metrics_only(HTTP_ODD, "one that is no MLflow", "is this an MLflow");
 }
 
-static void no_server_costs_figures_only(void)
+static void no_server_costs_metrics_only(void)
 {
     char gone[64];
-    snprintf(gone, sizeof gone, "%s", http_start(HTTP_WELL));
+    snprintf(gone, sizeof gone, "%s", http_start(HTTP_NORMAL));
     http_stop();
     start(gone, 10);
     log_step(1, "{\"a\": 1}");
@@ -150,13 +150,13 @@ static void a_run_goes_on_where_it_was(void)
     static const char again[] = "{\"train_loss\": 1, \"val_loss\": 2}";
     const pl_log_run_t run = {.run_dir = "x", .run = "{}", .position = "abc"};
     pl_error_t err = {0};
-    setenv("MLFLOW_TRACKING_URI", http_start(HTTP_WELL), 1);
+    setenv("MLFLOW_TRACKING_URI", http_start(HTTP_NORMAL), 1);
     *(const char **)(self + ops->options[0].offset) = "";
     *(double *)(self + ops->options[2].offset) = 10;
     is_int(ops->open(self, &run, &err), PL_OK, "opened %s", err.text);
     ops->log(self, &(pl_record_t){.global_step = 100, .metrics = again}, &err);
     ops->log(self, &(pl_record_t){.global_step = 150, .metrics = again}, &err);
-    is_int(ops->flush(self, &err), PL_OK, "figures are sent %s", err.text);
+    is_int(ops->flush(self, &err), PL_OK, "metrics are sent %s", err.text);
     char *position = ops->position(self);
     is_text(position, "abc", "the same run");
     ops->close(self, "");
@@ -196,7 +196,7 @@ static void a_password_is_of_the_environment(void)
     ok(!strstr(first_warning, "secret"), "and it is not told either");
     setenv("MLFLOW_TRACKING_USERNAME", "me", 1);
     setenv("MLFLOW_TRACKING_PASSWORD", "secret", 1);
-    start(http_start(HTTP_WELL), 10);
+    start(http_start(HTTP_NORMAL), 10);
     log_step(1, "{\"a\": 1}");
     end("ok");
     unsetenv("MLFLOW_TRACKING_USERNAME");
@@ -213,8 +213,8 @@ int main(void)
     pl_log_hook(on_log, PL_LOG_WARNING, NULL);
     run(a_run_is_made_filled_and_ended);
     run(a_run_that_fails_or_stops_is_told_so);
-    run(a_bad_server_costs_figures_only);
-    run(no_server_costs_figures_only);
+    run(a_bad_server_costs_metrics_only);
+    run(no_server_costs_metrics_only);
     run(a_long_wait_is_interrupted_at_the_end);
     run(a_run_goes_on_where_it_was);
     run(a_password_is_of_the_environment);

@@ -1,5 +1,5 @@
-/* model.c - tests of actors/model.c and strategies/weights_match.c: answers without a
- * trainer, weights that do not fit, and files of other programs */
+/* model.c - tests of actors/model.c and strategies/replica/weights_match.c: answers
+ * without a trainer, weights that do not fit, and files of other programs */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "actors/connectors/writer.h"
 #include "base/alloc.h"
 #include "rig.h"
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 #include "scarce.h"
 #include "tap.h"
 
@@ -21,7 +21,7 @@ static const pl_arrays_t labelled = {
     .field_count = 2,
     .field = {{"x", PL_F32, {1, {WIDTH}}}, {"y", PL_I64, {0, {0}}}},
     .data = {numbers, classes},
-    .facts = "{\"classes\": 3}",
+    .data_info = "{\"classes\": 3}",
 };
 
 /* What a service has: no labels. */

@@ -49,7 +49,7 @@ static void names_that_do_not_differ_are_numbered(void)
     rig_free(&rig);
 }
 
-static void a_figure_of_validation_is_waited_for(void)
+static void a_validation_metric_is_waited_for(void)
 {
     rig_t *rig = rig_with(CHECKPOINT(", \"monitor\": \"val_loss\", \"save_top_k\": -1, "
                                      "\"every_n_train_steps\": 1"),
@@ -67,7 +67,7 @@ static void a_figure_of_validation_is_waited_for(void)
     rig_free(&rig);
 }
 
-static void one_that_validation_does_not_bring_is_told_after_the_first(void)
+static void one_that_validation_does_not_bring_is_reported_after_the_first(void)
 {
     static const char *const wrong[] = {
         CHECKPOINT(", \"monitor\": \"val_los\", \"every_n_epochs\": 3"),
@@ -115,7 +115,7 @@ static void refused(const char *callbacks, const char *data, const char *trainer
     rig_free(&rig);
 }
 
-static void a_figure_that_can_never_come_is_told_before_the_start(void)
+static void a_metric_that_can_never_exist_is_reported_before_the_start(void)
 {
     refused(CHECKPOINT(", \"monitor\": \"val_loss\""), "\"batch_size\": 8",
             "\"max_epochs\": 2");
@@ -168,7 +168,7 @@ static void a_run_that_ends_within_an_epoch_is_kept(void)
     rig_free(&rig);
     rig = rig_with(CHECKPOINT(", \"monitor\": \"train_loss\""), "\"max_steps\": 6");
     result = rig_fit(rig);
-    is_int(step_of(result, "epoch=0-step=4"), 4, "a figure is of whole epochs");
+    is_int(step_of(result, "epoch=0-step=4"), 4, "a metric is of whole epochs");
     is_int(step_of(result, "stopped"), 6, "the rest is kept beside");
     rig_free(&rig);
     rig = rig_with(CHECKPOINT(", \"monitor\": \"val_loss\", \"save_top_k\": -1"),
@@ -262,7 +262,7 @@ static void it_keeps_what_its_options_say(void)
     is_text(kept_by(", \"train_time_interval\": 1e6", FIVE), "", "by time: none is");
 }
 
-static void a_figure_says_which_are_best(void)
+static void a_metric_decides_which_are_best(void)
 {
     is_text(kept_by(", \"monitor\": \"train_loss_epoch\", \"save_top_k\": 2", FIVE),
             " epoch=3-step=16 epoch=4-step=20", "less is better");
@@ -276,7 +276,7 @@ static void a_figure_says_which_are_best(void)
             " eepoch=4", "after epochs, though it comes from validations");
 }
 
-static void a_name_has_figures(void)
+static void a_name_has_metrics(void)
 {
     const char *names = kept_by(", \"filename\": \"{step}-{train_loss_epoch:.2f}\"",
                                 "\"max_epochs\": 1");
@@ -285,11 +285,11 @@ static void a_name_has_figures(void)
     like(names, "^ at train_loss_epoch=[0-9]\\.[0-9][0-9][0-9]+$", "or as it is");
 }
 
-/* ---- figures told by hand ---- */
+/* ---- metrics told by hand ---- */
 
 static char wanted[512], dropped[1024];
 
-/* The answer after an epoch whose figure was that. */
+/* The answer after an epoch whose metric was that. */
 static void after(pl_instance_t *component, uint32_t epoch, const char *value)
 {
     const pl_callback_ops_t *ops = component->ops;
@@ -375,15 +375,15 @@ int main(void)
     rig_init(NULL);
     run(options_that_do_not_go_together_are_refused_where_they_stand);
     run(it_keeps_what_its_options_say);
-    run(a_figure_says_which_are_best);
-    run(a_name_has_figures);
+    run(a_metric_decides_which_are_best);
+    run(a_name_has_metrics);
     run(what_is_kept_goes_on_with_the_run);
     run(a_score_that_is_not_finite_stays_what_it_is);
     run(names_that_do_not_differ_are_numbered);
-    run(a_figure_of_validation_is_waited_for);
-    run(one_that_validation_does_not_bring_is_told_after_the_first);
+    run(a_validation_metric_is_waited_for);
+    run(one_that_validation_does_not_bring_is_reported_after_the_first);
     run(one_that_is_there_may_be_in_a_name);
-    run(a_figure_that_can_never_come_is_told_before_the_start);
+    run(a_metric_that_can_never_exist_is_reported_before_the_start);
     run(a_run_that_is_stopped_before_one_is_due_has_kept_one);
     run(a_run_that_ends_within_an_epoch_is_kept);
     return tap_done();

@@ -103,7 +103,7 @@ static void a_line_has_the_keys_that_clients_know(void)
                                   &n[0], "time", &time, "run", &run, "incarnation", &n[1],
                                   "rank", &n[2], "from", &from, "from_level", &n[3], "to",
                                   &to, "to_level", &n[4], "kind", &kind, "name", &name,
-                                  "origin", &n[7], "call", &n[5], "cause", &n[6],
+                                  "process_id", &n[7], "call", &n[5], "cause", &n[6],
                                   "fields", &fields, "topic", &topic);
         char want[256];
         snprintf(want, sizeof want, "%lld.%s.%s", (long long)n[2], to, name);

@@ -18,14 +18,14 @@
 #include "viewer.h"
 
 enum {
-    SERVED_MOST = 1024,                                     /* at a file */
+    SERVED_MAX = 1024,                                      /* at a file */
     AT_PORT = 2048,
     CROWD = 3000,
     CURIOUS = 1500,                                         /* come and go before them */
     OVERSHOOT = 600,
     THOUSAND = 1000,
-    EACH = 4,                                   /* lines a second to each of a thousand */
-    DESCRIPTORS = 6 * SERVED_MOST,
+    LINES_PER_SECOND = 4,                       /* lines a second to each of a thousand */
+    DESCRIPTORS = 6 * SERVED_MAX,
 };
 
 static char thousands_endpoint[256];
@@ -34,7 +34,7 @@ static struct rlimit descriptors;
 
 enum { FULL, FEW, FLOODED, SORTS };
 
-static char heard[SORTS][256];                  /* what the log said first, by its sort */
+static char received[SORTS][256];               /* what the log said first, by its sort */
 static const char *const sorts[SORTS] = {"which is the limit", "few descriptors are left",
                                          "more than 250 connections a second"};
 static int times[SORTS];                                    /* atomic */
@@ -56,7 +56,7 @@ static void hear(pl_log_level_t level, int rank, const char *actor, const char *
     for (int k = 0; k < SORTS; k++)
         if (strstr(text, sorts[k])) {
             if (!was_said(k))
-                snprintf(heard[k], sizeof heard[k], "%s", text);
+                snprintf(received[k], sizeof received[k], "%s", text);
             __atomic_add_fetch(&times[k], 1, __ATOMIC_RELEASE);
         }
 }
@@ -118,7 +118,7 @@ static void they_come_too_fast(int64_t began)
     if (!was_said(FLOODED) && seconds > 4)
         tap_skip("it took %.1f s until they had come", seconds);
     else
-        ok(eventually(was_said(FLOODED)), "too fast: %s", heard[FLOODED]);
+        ok(eventually(was_said(FLOODED)), "too fast: %s", received[FLOODED]);
 }
 
 /* That many at once, each of whom goes on trying. */
@@ -141,11 +141,11 @@ static void who_is_in_goes_on_seeing(const char *endpoint, const char *has)
     members_join(&crowd, CROWD);
     if (is_port)
         they_come_too_fast(began);
-    ok(eventually(was_said(FULL)), "%d more: %s", CROWD, heard[FULL]);
-    like(heard[FULL], has, "with how many there are");
+    ok(eventually(was_said(FULL)), "%d more: %s", CROWD, received[FULL]);
+    like(received[FULL], has, "with how many there are");
     usleep(300000);
     const int viewers = viewers_now();
-    ok(viewers < atoi(heard[FULL] + strlen("the stream has ")) + OVERSHOOT,
+    ok(viewers < atoi(received[FULL] + strlen("the stream has ")) + OVERSHOOT,
        "no more than those on their way come in: %d", viewers);
     while (viewer_read(&v, ZMQ_DONTWAIT))
         continue;
@@ -180,11 +180,12 @@ static void a_file_lets_in_as_many_as_are_served(void)
     stream_open(false);
     snprintf(full, sizeof full, "%s/stream.full", tap_folder());
     viewer_open(&v, "");
-    members_join(&crowd, SERVED_MOST - 2);
+    members_join(&crowd, SERVED_MAX - 2);
     members_join(&one, 1);
     ok(eventually(access(full, F_OK) == 0), "the socket is shut");
-    ok(eventually(was_said(FULL)), "and that is said: %s", heard[FULL]);
-    like(heard[FULL], "has 1024 viewers, which is the limit", "with how many there are");
+    ok(eventually(was_said(FULL)), "and that is said: %s", received[FULL]);
+    like(received[FULL], "has 1024 viewers, which is the limit",
+         "with how many there are");
     act_last();
     ok(viewer_read(&v, 0), "who is in goes on seeing");
     pl_runtime_init(&second, NULL);
@@ -220,8 +221,8 @@ static void few_descriptors_stop_accepting_and_that_is_said(void)
         held[k] = dup(0);
     setrlimit(RLIMIT_NOFILE, &few);
     members_join(&crowd, 20);
-    ok(eventually(was_said(FEW)), "it is told: %s", heard[FEW]);
-    like(heard[FEW], "has [0-9]+ viewers, .* limit is 200; raise it .ulimit -n.",
+    ok(eventually(was_said(FEW)), "it is told: %s", received[FEW]);
+    like(received[FEW], "has [0-9]+ viewers, .* limit is 200; raise it .ulimit -n.",
          "with the limit, and what to do");
     act_last();
     ok(viewer_read(&v, 0), "who is in goes on seeing");
@@ -280,7 +281,7 @@ static void a_thousand_see_a_run_and_one_that_is_stopped_harms_nobody(void)
     ok(all_see_at_last(), "who reads sees how it ends while one is stopped");
     const long long lines = (crowd_lines(&thousand) - before) / THOUSAND;
     const double seconds = (double)(pl_now() - began) * 1e-9;
-    ok(lines > 10 && (double)lines < 2 * EACH * (5 + seconds),
+    ok(lines > 10 && (double)lines < 2 * LINES_PER_SECOND * (5 + seconds),
        "and bursts of it, %lld lines of %d in %.1f s", lines, FLOOD, seconds);
     kill(stopped.process, SIGCONT);
     ok(all_see_at_last() && eventually(crowd_marked(&stopped) > had),

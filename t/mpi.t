@@ -22,7 +22,7 @@ mpirun_find() {
 
 every_operation_gives_what_it_should() {
     for n in 1 2 4; do
-        ranks $n moves
+        ranks $n operations
         is "$status$out" 0 "$n ranks"
     done
 }
@@ -41,7 +41,7 @@ who_does_not_come_is_known() {
     for n in 2 4; do
         rm -f given-up
         ranks $n late                                       # mpirun may complain that they ended so
-        is "$(grep -E '^(late|give_up)' <<<"$out")" "" "$n ranks"
+        is "$(grep -E '^(late|abort)' <<<"$out")" "" "$n ranks"
     done
 }
 
@@ -56,12 +56,12 @@ one_rank_of_a_process_can_use_it() {
 }
 
 without_mpirun_a_run_of_one_rank_works() {
-    try timeout 60 "$rank" moves
+    try timeout 60 "$rank" operations
     is "$status$out" 0 "which is how MPI begins by itself"
 }
 
-# figure NAME - of the newest result
-figure() {
+# metric NAME - of the newest result
+metric() {
     grep -oE "\"$1\":[0-9.e-]+" <<<"$out" | tail -n 1 | cut -d: -f2
 }
 
@@ -69,13 +69,13 @@ figure() {
 ranks_train_by_it() {
     points '"max_epochs": 3'
     try "$paceline" fit run.json --json --set trainer.run_name=threads --set trainer.devices=4
-    local loss=$(figure val_loss)
+    local loss=$(metric val_loss)
     PACELINE_ENDPOINT=ipc://$folder/meet PACELINE_PLUGIN_PATH= \
         try timeout 60 "$mpirun" -n 4 "$paceline" fit run.json --json \
         --set trainer.run_name=mpi --set 'trainer.strategy={"name": "ddp", "collective": "mpi"}'
     is "$status" 0 "it trains"
-    ok "to what threads do: $loss, $(figure val_loss)" \
-        awk -v a="$loss" -v b="$(figure val_loss)" 'BEGIN { exit !(a > 0 && (a - b) ^ 2 < 1e-8) }'
+    ok "to what threads do: $loss, $(metric val_loss)" \
+        awk -v a="$loss" -v b="$(metric val_loss)" 'BEGIN { exit !(a > 0 && (a - b) ^ 2 < 1e-8) }'
     ok "the manifest says whose order it was" grep -q '"order": *"mpi"' runs/mpi/checkpoints/*/manifest.json
     ok "which of others it does not" test -z "$(grep -l '"order"' runs/threads/checkpoints/*/manifest.json)"
     try "$paceline" fit run.json --resume runs/mpi --set trainer.run_name=mpi --set trainer.max_epochs=4 \

@@ -52,7 +52,7 @@ static ncclConfig_t config_new(void)
 {
     return (ncclConfig_t){.size = sizeof(ncclConfig_t),
                           .magic = NCCL_MAGIC,
-                          .version = NCCL_LEAST,
+                          .version = NCCL_MIN,
                           .cgaClusterSize = NCCL_UNSET,
                           .minCTAs = NCCL_UNSET,
                           .maxCTAs = NCCL_UNSET,
@@ -116,7 +116,7 @@ static cu_result_t comm_close(rank_t *r)
 
 /* ---- Versions ---- */
 
-static void an_old_nccl_is_told(void)
+static void an_old_nccl_is_reported(void)
 {
     pl_error_t err = {0};
     setenv("STAND_IN", "devices=4 nccl_version=21705", 1);
@@ -158,12 +158,12 @@ static void every_operation(rank_t *r)
     DO(all_gather, (void *)(uintptr_t)own, out, PART, NCCL_F32);
     READ();
     for (int k = 0; k < COUNT; k++) {
-        float most = 0;
+        float max = 0;
         for (int rank = 0; rank < r->ranks; rank++) {
             const float x = (float)((k * 7 + rank * 31) % 1000) * 0.37f;
-            most = x > most ? x : most;
+            max = x > max ? x : max;
         }
-        is_right &= got[k] == most;
+        is_right &= got[k] == max;
     }
     const int next = (r->rank + 1) % r->ranks,
               before = (r->rank + r->ranks - 1) % r->ranks;
@@ -324,7 +324,7 @@ int main(void)
             err.text))
         return tap_done();
     call = &library->call;
-    run(an_old_nccl_is_told);
+    run(an_old_nccl_is_reported);
     const cuda_communicator_t *communicator = cuda_communicator_open(&err);
     if (!ok(communicator != NULL, "NCCL is there: %s", err.text))
         return tap_done();

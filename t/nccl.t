@@ -82,7 +82,7 @@ checkpoints_name_what_determines_the_order_of_sums() {
     local cc
     read -ra cc <<<"${CC:-cc}"                            # "ccache gcc"
     mkdir plugins
-    cat >own.c <<'END'
+    cat >manual.c <<'END'
 #include "strategies/collectives/collective.h"
 
 static bool own_order(const void *self)
@@ -101,7 +101,7 @@ const pl_registration_t *paceline_plugin(void)
     return table;
 }
 END
-    try "${cc[@]}" -shared -fPIC -Wall -Wextra -Werror -I"$srcdir/engine" -I"$srcdir" own.c -o plugins/own.so
+    try "${cc[@]}" -shared -fPIC -Wall -Wextra -Werror -I"$srcdir/engine" -I"$srcdir" manual.c -o plugins/own.so
     is "$status$err" 0 "a collective is built"
     PACELINE_PLUGIN_PATH=$PWD/plugins fit own '' $(by ddp '{"name":"nccl","host":"own"}') --set trainer.devices=2
     is "$status" 0 "nccl uses it for memory of the host"

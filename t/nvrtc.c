@@ -19,8 +19,8 @@
 
 #include "kernel_texts.h"
 
-enum { NONE = 77, INCLUDED_MOST = 64, TOGETHER = 16 /* kernels */, PROCESSES = 2 };
-enum { SPILLED_MOST = 32 /* bytes */ };
+enum { NONE = 77, INCLUDED_MAX = 64, TOGETHER = 16 /* kernels */, PROCESSES = 2 };
+enum { SPILLED_MAX = 32 /* bytes */ };
 
 typedef struct nvrtc {
     int (*create)(void **, const char *, const char *, int, const char *const *,
@@ -31,7 +31,7 @@ typedef struct nvrtc {
 } nvrtc_t;
 
 /* What texts include. */
-static char *header[INCLUDED_MOST], **header_name;
+static char *header[INCLUDED_MAX], **header_name;
 static int headers;
 
 static char *text_of(const char *path)
@@ -87,7 +87,7 @@ static bool log_is_fine(char *log, const char *card)
                    *spills = strstr(line, "bytes stack frame, ");
         if (properties)
             kernel = properties + strlen("properties for ");
-        if (spills && atoi(spills + strlen("bytes stack frame, ")) > SPILLED_MOST)
+        if (spills && atoi(spills + strlen("bytes stack frame, ")) > SPILLED_MAX)
             printf("%s: %s: %s\n", card, kernel, line);
         else if (!spills && (strncmp(line, "ptxas", 5) || !strstr(line, "info")))
             printf("%s: %s\n", card, line);
@@ -266,7 +266,7 @@ int main(int argc, char **argv)
     if (!nvrtc_open(&n) || argc < 3)
         return NONE;
     header_name = argv + first;
-    for (; first + headers < argc && headers < INCLUDED_MOST; headers++)
+    for (; first + headers < argc && headers < INCLUDED_MAX; headers++)
         header[headers] = text_of(argv[first + headers]);
     if (!many)
         return !is_fine_for(&n, text_of(argv[2]), argv[2], argv[1]);

@@ -74,7 +74,7 @@ static void an_operator_without_a_text_runs_on_the_host(void)
        d.rig.err.text);
     ok(device_is_right(&d.rig, &c, "64-true", 1e-12), "and in float64");
     ok(device_is_right(&d.rig, &c, "bf16-mixed", 3 * 0x1p-8), "and in bf16");
-    is_int(rig_heard(), 1, "and a line of the log says so");
+    is_int(rig_lines_received(), 1, "and a line of the log says so");
     rig_listen(NULL);
     device_close(&d);
 }
@@ -129,20 +129,20 @@ static void platforms_are_chosen_by_name(void)
 }
 
 /* Before the device's memory is full. */
-static void a_block_that_is_too_large_is_told_with_the_limit(void)
+static void a_block_that_is_too_large_is_reported_with_the_limit(void)
 {
     device_t d;
     char limit[200];
     if (!ok(device_open(&d, -1, ""), "a device is opened: %s", d.rig.err.text))
         return;
-    const cl_ulong most = ((const opencl_t *)d.rig.self)->device.block;
-    is_int(accelerator->region(d.rig.self, PL_REGION_PARAMS, PL_F32, most / 4 + 1,
+    const cl_ulong max = ((const opencl_t *)d.rig.self)->device.block;
+    is_int(accelerator->region(d.rig.self, PL_REGION_PARAMS, PL_F32, max / 4 + 1,
                                &d.rig.err),
            PL_ENOMEM, "a region of more bytes than one block may have is refused");
     snprintf(limit, sizeof limit,
              "^one block of [0-9]+ bytes was requested on opencl:0 .*, whose driver "
              "allocates at most %llu bytes in one .CL_DEVICE_MAX_MEM_ALLOC_SIZE.",
-             (unsigned long long)most);
+             (unsigned long long)max);
     like(d.rig.err.text, limit, "with the limit");
     like(d.rig.err.text,
          "for parameters: use a smaller batch_size .*, or a smaller model$",
@@ -215,7 +215,7 @@ int main(void)
     run(runs_train_as_on_the_processor);
     run(devices_are_chosen_by_number);
     run(platforms_are_chosen_by_name);
-    run(a_block_that_is_too_large_is_told_with_the_limit);
+    run(a_block_that_is_too_large_is_reported_with_the_limit);
     run(devices_are_reported);
     return tap_done();
 }

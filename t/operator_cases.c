@@ -743,7 +743,7 @@ static int fill_all(operator_run_t *run, pl_error_t *err)
     run->size[PL_REGION_PARAMS] = (size_t)model->params;
     run->size[PL_REGION_GRADS] = run->of->forward_only ? 0 : (size_t)model->params + 2;
     run->size[PL_REGION_STATE] = (size_t)model->state;
-    run->size[PL_REGION_EXCHANGE] = (size_t)run->graph->exchanged;
+    run->size[PL_REGION_COLLECTIVE] = (size_t)run->graph->collective_elements;
     for (int r = 0; r < PL_REGIONS; r++)
         if (run->size[r]
             && !(run->region[r] = pl_alloc_array(run->size[r], sizeof(double))))

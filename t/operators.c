@@ -15,19 +15,19 @@
 /* The loss of a case's step with the parameters as they are in the run. */
 static double loss_of(operator_run_t *run)
 {
-    double figures[PL_FIELDS][2] = {{NAN}};
+    double metrics[PL_FIELDS][2] = {{NAN}};
     pl_reference_replay_t replay = {.input = {run->index},
                                     .seed = run->seed,
                                     .step = run->step,
                                     .micro_batch = run->micro_batch,
-                                    .figures = figures};
+                                    .metrics = metrics};
     memcpy(replay.region, run->region, sizeof replay.region);
     pl_error_t err;
     if (pl_reference_replay(run->graph, &replay, &err) != PL_OK) {
         tap_diag("%s", err.text);
         return NAN;
     }
-    return figures[0][0];
+    return metrics[0][0];
 }
 
 /* Of up to a hundred parameters, spread over all of them. */

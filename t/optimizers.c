@@ -24,8 +24,8 @@ typedef struct rig {
     pl_model_t *model;
     pl_graph_t *graph;
     double *region[PL_REGIONS];
-    double figures[2][2];                                   /* loss, grad_norm */
-    bool guarded;
+    double metrics[2][2];                                   /* loss, grad_norm */
+    bool skipped;
 } rig_t;
 
 #define NOMINAL 8.0
@@ -98,7 +98,7 @@ static void rig_gradients(rig_t *rig, int step, double sum, double weight)
 
 static bool rig_step(rig_t *rig, int step)
 {
-    pl_reference_replay_t replay = {.figures = rig->figures};
+    pl_reference_replay_t replay = {.metrics = rig->metrics};
     memcpy(replay.region, rig->region, sizeof replay.region);
     pl_optimizer_scalars(rig->optimizer, rig->factor ? rig->factor : 1,
                          (uint64_t)step + 1, replay.scalar);
@@ -106,7 +106,7 @@ static bool rig_step(rig_t *rig, int step)
     pl_error_t err;
     if (!rig->graph || pl_reference_replay(rig->graph, &replay, &err) != PL_OK)
         return false;
-    rig->guarded = replay.guarded;
+    rig->skipped = replay.skipped;
     return true;
 }
 
@@ -145,7 +145,7 @@ static void check_steps(const json_t *want, const char *name,
                        : INFINITY;
     for (int step = 0; step < STEPS; step++) {
         rig_gradients(&rig, step, 3, 4 + step % 7);
-        if (!rig_step(&rig, step) || rig.guarded)
+        if (!rig_step(&rig, step) || rig.skipped)
             worst = INFINITY;
     }
     worst = tap_larger(worst,
@@ -200,8 +200,8 @@ static void a_large_gradient_has_its_norm_in_float64(void)
         rig.region[PL_REGION_GRADS][k] *= 1e30;
         norm += rig.region[PL_REGION_GRADS][k] * rig.region[PL_REGION_GRADS][k];
     }
-    ok(rig_step(&rig, 0) && !rig.guarded, "a step with gradients of 1e30");
-    is_near(rig.figures[1][0] / sqrt(norm), 1, 1e-12, "the norm is theirs");
+    ok(rig_step(&rig, 0) && !rig.skipped, "a step with gradients of 1e30");
+    is_near(rig.metrics[1][0] / sqrt(norm), 1, 1e-12, "the norm is theirs");
     rig_release(&rig);
 }
 
@@ -254,7 +254,7 @@ static void check_cycle(const json_t *want, const char *name,
         rig.factor = schedule->factor(self, &when);
         pl_optimizer_cycle(optimizer, schedule->momentum(self, &when), NULL);
         rig_gradients(&rig, (int)when.step, 3, 4);
-        fine = rig_step(&rig, (int)when.step) && !rig.guarded;
+        fine = rig_step(&rig, (int)when.step) && !rig.skipped;
     }
     double worst = rig_distance(&rig, PL_REGION_PARAMS, json_object_get(want, name));
     ok(fine && worst < 1e-8, "%s: %d steps end where PyTorch's do (%.1g)", name, STEPS,
@@ -297,7 +297,7 @@ static void check_average(const json_t *want, const char *name,
                                   .epoch_ends = step % 20 == 19};
         rig.average_share = ops->share(self, &when);
         rig_gradients(&rig, step, 3, 4);
-        fine = rig_step(&rig, step) && !rig.guarded && fine;
+        fine = rig_step(&rig, step) && !rig.skipped && fine;
     }
     double worst = rig_distance(&rig, PL_REGION_AVERAGE, json_object_get(want, name));
     ok(fine && worst < 1e-6, "%s: the average of %d steps is that of PyTorch (%.1g)",
@@ -352,8 +352,8 @@ static void the_norm_and_the_loss_come_back(void)
     ok(!strcmp(rig.graph->fetch[0].name, "loss")
            && !strcmp(rig.graph->fetch[1].name, "grad_norm"),
        "by their names");
-    ok(rig.figures[0][0] == 7 && rig.figures[0][1] == 5, "loss and weight as they are");
-    is_near(rig.figures[1][0], sqrt(square), 1e-12, "the norm is of the mean loss");
+    ok(rig.metrics[0][0] == 7 && rig.metrics[0][1] == 5, "loss and weight as they are");
+    is_near(rig.metrics[1][0], sqrt(square), 1e-12, "the norm is of the mean loss");
     rig_release(&rig);
 }
 
@@ -402,7 +402,7 @@ static void the_norm_of_blocks_is_that_of_all(void)
     rig.model->tensor[3].objective = 1;
     rig_by_blocks(&rig, 16, 0);
     rig_step(&rig, 0);
-    const double whole = rig.figures[1][0];
+    const double whole = rig.metrics[1][0];
     is_near(whole, sqrt(square), 1e-12, "on a rank that has all gradients");
     const int64_t norms = pl_norm_count(rig.model, 0, 16);
     is_int(norms, 4, "there are norms of four blocks");
@@ -411,28 +411,28 @@ static void the_norm_of_blocks_is_that_of_all(void)
     norms_add(&rig, (pl_piece_t[]){{16, 32, 0}}, 1);
     norms_add(&rig, (pl_piece_t[]){{64, 16, 0}, {48, 0, 16}}, 2);
     rig_step(&rig, 0);
-    ok(rig.figures[1][0] == whole, "ranks that have pieces come to the same bits");
+    ok(rig.metrics[1][0] == whole, "ranks that have pieces come to the same bits");
     rig_release(&rig);
     rig_t behind = rig_new(&pl_sgd_optimizer, "{}", 0);
     rig_gradients(&behind, 0, 7, 5);
     behind.model->tensor[0].objective = 1;
     rig_by_blocks(&behind, 32, 0);
     rig_step(&behind, 0);
-    const double other = behind.figures[1][0];
+    const double other = behind.metrics[1][0];
     rig_by_blocks(&behind, 32, pl_norm_count(behind.model, 0, 32));
     norms_add(&behind, (pl_piece_t[]){{16, 32, 0}}, 1);
     norms_add(&behind, (pl_piece_t[]){{48, 48, 0}}, 1);
     rig_step(&behind, 0);
-    ok(behind.figures[1][0] == other && other != whole,
+    ok(behind.metrics[1][0] == other && other != whole,
        "blocks are counted from a step's first parameter");
     rig_release(&behind);
     is_int(pl_norm_block(&(pl_model_t){.params = 1000}), 16, "a small model's blocks");
     is_int(pl_norm_block(&(pl_model_t){.params = 124439808}), 4096, "those of GPT-2");
 }
 
-/* Whether a step with this in the gradients leaves everything as it was, and ends guarded
+/* Whether a step with this in the gradients leaves everything as it was, and ends skipped
  * or not. */
-static bool nothing_happens(int64_t at, double value, bool guarded)
+static bool nothing_happens(int64_t at, double value, bool skipped)
 {
     rig_t rig = rig_new(&pl_adamw_optimizer, "{}", 1);
     rig_gradients(&rig, 0, 7, 5);
@@ -442,7 +442,7 @@ static bool nothing_happens(int64_t at, double value, bool guarded)
     memcpy(before, rig.region[PL_REGION_PARAMS], n * sizeof(double));
     rig_step(&rig, 0);
     bool same = !memcmp(before, rig.region[PL_REGION_PARAMS], n * sizeof(double))
-                && rig.guarded == guarded;
+                && rig.skipped == skipped;
     for (size_t i = 0; i < n; i++)
         same = same && rig.region[PL_REGION_SLOT0][i] == 0
                && rig.region[PL_REGION_SLOT0 + 1][i] == 0;
@@ -466,7 +466,7 @@ static void a_step_that_nobody_had_a_sample_for_is_no_fault(void)
     rig_t rig = rig_new(&pl_sgd_optimizer, "{}", 0);
     rig_gradients(&rig, 0, 0, 0);
     rig_step(&rig, 0);
-    ok(rig.figures[1][0] == 0, "and has no norm");
+    ok(rig.metrics[1][0] == 0, "and has no norm");
     rig_release(&rig);
 }
 

@@ -1,5 +1,5 @@
-/* options.c - tests of runs in memory: engine/base/options.c, options_file.c, run_fill.c,
- * json_walk.c */
+/* options.c - tests of runs in memory: engine/base/options.c, options_file.c,
+ * run_defaults.c, json_path.c */
 #include "base/options.h"
 
 #include <locale.h>

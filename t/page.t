@@ -162,7 +162,7 @@ every_panel_is_filled_while_a_run_trains() {
     shows "each of two ranks has a strip" "current().strip.length > 2 && current().strip[0][1].length === 2"
     shows "a picture of it" "(() => { $drawn return drawn('strip'); })()"
     shows "and stages of its steps" "document.querySelectorAll('#stages tbody tr').length === 2"
-    shows "mailboxes are shown" "document.querySelectorAll('#lanes tbody tr').length > 8"
+    shows "mailboxes are shown" "document.querySelectorAll('#actors tbody tr').length > 8"
     js "document.getElementById('newest-box').open = true"
     shows "and the newest messages" "document.querySelectorAll('#newest tbody tr').length > 8"
     shows "checkpoints" "/epoch|step|last/.test(document.getElementById('saves').textContent)"

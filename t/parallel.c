@@ -31,7 +31,7 @@ static void count_items(void *user, int64_t from, int64_t to, int part)
         sched_yield();
 }
 
-static bool each_once(const loop_t *loop, int n)
+static bool all_once(const loop_t *loop, int n)
 {
     for (int k = 0; k < ITEMS; k++)
         if (loop->seen[k] != (k < n))
@@ -49,7 +49,7 @@ static void each_item_is_worked_on_once(void)
             for (int grain = 1; grain <= 64; grain *= 8) {
                 loop_t loop = {.slow = n % 2};
                 pl_parallel_for(pool, threads, n, grain, count_items, &loop);
-                wrong += !each_once(&loop, n);
+                wrong += !all_once(&loop, n);
             }
         is_int(wrong, 0, "by %d threads", threads);
         pl_pool_free(pool);
@@ -82,7 +82,7 @@ static void loops_follow_each_other_closely(void)
         loop_t loop = {0};
         const int threads = 1 + k % 5;
         pl_parallel_for(pool, threads, 40, 1, count_items, &loop);
-        wrong += !each_once(&loop, 40);
+        wrong += !all_once(&loop, 40);
     }
     is_int(wrong, 0, "20 000 of them");
     pl_pool_free(pool);
@@ -99,7 +99,7 @@ static void pools_come_and_go(void)
             pl_parallel_for(pool, 3, 10, 1, count_items, &loop);
         else
             pl_parallel_for(other, 3, 10, 1, count_items, &loop);
-        wrong += !each_once(&loop, 10);
+        wrong += !all_once(&loop, 10);
         pl_pool_free(pool);
         pl_pool_free(other);
     }

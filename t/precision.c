@@ -235,15 +235,15 @@ static double train_as(const char *name, const char *in, const json_t *want,
 {
     training_case_t c = *training(name);
     cpu_trainer_t r;
-    double worst = 0, figures[2][2] = {{0}};
+    double worst = 0, metrics[2][2] = {{0}};
     c.precision = device_precision(in);
     if (cpu_trainer_open(&r, &c, 2) != PL_OK)
         tap_diag("%s", r.rig.err.text);
     for (int step = 0; step < TRAINING_STEPS && r.update; step++) {
-        if (!cpu_train(&r, step, figures))
+        if (!cpu_train(&r, step, metrics))
             worst = INFINITY;
         const double l = json_number_value(json_array_get(want, (size_t)step));
-        losses[step] = figures[0][0] / figures[0][1];
+        losses[step] = metrics[0][0] / metrics[0][1];
         worst = tap_larger(worst, fabs(losses[step] - l) / l);
     }
     if (!r.update)

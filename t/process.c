@@ -96,7 +96,7 @@ static void shell(const char *text, const char *const *environment)
 
 /* ---- ends ---- */
 
-static void ends_are_told_as_they_were(void)
+static void ends_are_reported_as_they_were(void)
 {
     static const struct {
         const char *text, *how;
@@ -451,7 +451,7 @@ int main(int argc, char **argv)
         return counter();
     if (argc > 1)
         return strcmp(argv[1], "host") ? follower() : host();
-    run(ends_are_told_as_they_were);
+    run(ends_are_reported_as_they_were);
     run(a_kill_is_noticed_at_once);
     run(what_a_child_has_started_ends_with_it);
     run(a_child_is_ended_by_being_freed);

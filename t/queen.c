@@ -64,7 +64,7 @@ int queen_in_flight(void)
 
 /* ---- Calls ---- */
 
-static void keep_text(asked_t *asked, const char *text)
+static void copy_text(asked_t *asked, const char *text)
 {
     snprintf(asked->text, sizeof asked->text, "%s", text ? text : "");
 }
@@ -88,8 +88,8 @@ static void keep(asked_t *asked, const pl_body_t *body)
     asked->body = *body;
     switch (asked->message) {
     case PL_MESSAGE_open_data:
-        keep_text(asked, body->open_data_reply.facts);
-        asked->object = pl_object_ref(body->open_data_reply.layout);
+        copy_text(asked, body->open_data_reply.data_info);
+        asked->object = pl_object_ref(body->open_data_reply.signature);
         break;
     case PL_MESSAGE_fetch_batch:
         asked->object = pl_object_ref(body->fetch_batch_reply.batch);
@@ -97,19 +97,20 @@ static void keep(asked_t *asked, const pl_body_t *body)
     case PL_MESSAGE_export_weights:
         asked->object = pl_object_ref(body->export_weights_reply.weights);
         break;
-    case PL_MESSAGE_interest: keep_numbers(asked, body->interest_reply.halts); break;
-    case PL_MESSAGE_ask_callbacks:
-        keep_text(asked, body->ask_callbacks_reply.stop ? body->ask_callbacks_reply.reason
-                         : *body->ask_callbacks_reply.save
-                             ? body->ask_callbacks_reply.save
-                             : body->ask_callbacks_reply.metrics);
+    case PL_MESSAGE_callback_hooks:
+        keep_numbers(asked, body->callback_hooks_reply.halts);
         break;
-    case PL_MESSAGE_get_state: keep_text(asked, body->get_state_reply.state); break;
-    case PL_MESSAGE_save: keep_text(asked, body->save_reply.path); break;
+    case PL_MESSAGE_run_hook:
+        copy_text(asked, body->run_hook_reply.stop    ? body->run_hook_reply.reason
+                         : *body->run_hook_reply.save ? body->run_hook_reply.save
+                                                      : body->run_hook_reply.metrics);
+        break;
+    case PL_MESSAGE_get_state: copy_text(asked, body->get_state_reply.state); break;
+    case PL_MESSAGE_save: copy_text(asked, body->save_reply.path); break;
     case PL_MESSAGE_read_weights:
         asked->object = pl_object_ref(body->read_weights_reply.weights);
         break;
-    case PL_MESSAGE_make_run_dir: keep_text(asked, body->make_run_dir_reply.path);
+    case PL_MESSAGE_make_run_dir: copy_text(asked, body->make_run_dir_reply.path);
     }
 }
 
@@ -203,17 +204,17 @@ void queen_turn(void)
 
 /* ---- Memory ---- */
 
-void queen_lacks_memory(bool (*scene)(int nth), int least)
+void queen_lacks_memory(bool (*scene)(int nth), int min)
 {
     int wrong = 0, left_behind = 0, in_flight = 0, nth = 0;
     do {
         const long before = scarce_live();
-        const bool well = scene(++nth);
-        wrong += !well && !scarce_failed();
+        const bool succeeded = scene(++nth);
+        wrong += !succeeded && !scarce_failed();
         left_behind += scarce_live() != before;
         in_flight += queen_in_flight();
     } while (scarce_failed() && nth < 2000);
-    ok(nth > least && !scarce_failed(), "%d requests for memory were made to fail",
+    ok(nth > min && !scarce_failed(), "%d requests for memory were made to fail",
        nth - 1);
     is_int(wrong, 0, "and with all of them granted nothing fails");
     is_int(left_behind, 0, "nothing is left behind");
@@ -235,7 +236,7 @@ static const pl_option_t numbers_options[] = {
     PL_BOOL(numbers_t, ordered, "false", "splits are contiguous"),
     PL_BOOL(numbers_t, mute, "false", "fails without a text"),
     PL_BOOL(numbers_t, broken, "false", "cannot be opened"),
-    PL_TEXT(numbers_t, vocabulary, "\"\"", NULL, "of the facts"),
+    PL_TEXT(numbers_t, vocabulary, "\"\"", NULL, "of the data info"),
     PL_OPTIONS_END,
 };
 
@@ -272,8 +273,8 @@ static int numbers_open(void *self, const pl_data_request_t *request,
 {
     numbers_t *numbers = self;
     count(&numbers_state.opened, 1);
-    snprintf(numbers_state.told[request->stage], sizeof *numbers_state.told, "%s",
-             request->facts ? request->facts : "");
+    snprintf(numbers_state.reported[request->stage], sizeof *numbers_state.reported, "%s",
+             request->data_info ? request->data_info : "");
     if (numbers->broken)
         return pl_fail(err, PL_EIO, "numbers.txt: cannot be opened");
     info->samples = numbers->samples;
@@ -285,9 +286,9 @@ static int numbers_open(void *self, const pl_data_request_t *request,
     info->field_count = 2;
     info->field[0] = (pl_field_t){"x", PL_I64, {1, {2}}};
     info->field[1] = (pl_field_t){"y", PL_U8, {0, {0}}};
-    info->facts = pl_text("{\"classes\": 10, \"vocabulary\": \"%s\"}",
-                          numbers->vocabulary);
-    return info->facts ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
+    info->data_info = pl_text("{\"classes\": 10, \"vocabulary\": \"%s\"}",
+                              numbers->vocabulary);
+    return info->data_info ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
 }
 
 static int numbers_read(const void *self, const pl_read_request_t *request,

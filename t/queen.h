@@ -4,7 +4,7 @@
 #define T_QUEEN_H
 
 #include "runtime/actor.h"
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
 /* A call that was made, and its end. */
 typedef struct asked {
@@ -45,7 +45,7 @@ void queen_turn(void);
  * opens the queen, calls scarce_fail(nth), makes its calls, calls scarce_stop(), closes
  * all, and says whether the calls went well.  Reports that there were more than `least`
  * requests, that no call fails without one, and that nothing stays behind. */
-void queen_lacks_memory(bool (*scene)(int nth), int least);
+void queen_lacks_memory(bool (*scene)(int nth), int min);
 
 /* ---- A data set that does as it is told ---- */
 
@@ -53,11 +53,11 @@ void queen_lacks_memory(bool (*scene)(int nth), int least);
 extern const pl_dataset_ops_t numbers_dataset;
 
 typedef struct numbers_state {
-    int opened, closed;                         /* atomic */
-    int closed_elsewhere;                       /* on the test's own thread */
-    int reads;                                  /* samples asked for */
-    int batches;                                /* calls of read() */
-    char told[PL_PREDICT + 1][256];             /* facts in the request, by stage  [""] */
+    int opened, closed;                     /* atomic */
+    int closed_elsewhere;                   /* on the test's own thread */
+    int reads;                              /* samples asked for */
+    int batches;                            /* calls of read() */
+    char reported[PL_PREDICT + 1][256];     /* data info in the request, by stage  [""] */
 } numbers_state_t;
 extern numbers_state_t numbers_state;
 

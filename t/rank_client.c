@@ -6,20 +6,20 @@
 #include <string.h>
 
 #include "actor_rig.h"
-#include "actors/launchers/parcel.h"
+#include "actors/launchers/job_serialization.h"
 #include "actors/launchers/rank_links.h"
 #include "base/options.h"
 #include "tap.h"
 
 /* What the launcher hears of the rank. */
-typedef struct heard {
+typedef struct received {
     int jobs_sent, refused, ended;
     char text[PL_ERROR_TEXT];                               /* of what was refused */
-} heard_t;
+} received_t;
 
 static void message_came(void *self, pl_frame_t *message)
 {
-    heard_t *heard = self;
+    received_t *received = self;
     pl_envelope_t e;
     pl_body_t body;
     pl_error_t error = {0};
@@ -29,10 +29,10 @@ static void message_came(void *self, pl_frame_t *message)
         return;
     if (e.message == PL_MESSAGE_serve && e.kind == PL_KIND_ERROR
         && strstr(error.text, "already runs")) {
-        heard->refused++;
-        snprintf(heard->text, sizeof heard->text, "%s", error.text);
+        received->refused++;
+        snprintf(received->text, sizeof received->text, "%s", error.text);
     }
-    heard->ended += e.message == PL_MESSAGE_start && e.kind != PL_KIND_PROGRESS;
+    received->ended += e.message == PL_MESSAGE_start && e.kind != PL_KIND_PROGRESS;
 }
 
 static void event_came(void *self, pl_link_event_t event, const char *text)
@@ -42,7 +42,7 @@ static void event_came(void *self, pl_link_event_t event, const char *text)
 
 static void job_sent(void *self, const pl_error_t *error)
 {
-    ((heard_t *)self)->jobs_sent += !error;
+    ((received_t *)self)->jobs_sent += !error;
 }
 
 static void ignore_end(void *self)
@@ -71,16 +71,16 @@ static int rank_open(pl_rank_client_t *client, const pl_rank_links_t *links)
                                              .on_lost = ignore_loss,
                                              .on_left = ignore_end};
     static char calls[PL_FOLDER_PATH], bulk[PL_FOLDER_PATH];
-    char text[PL_PLACE_TEXT];
-    pl_place_t place;
-    pl_rank_links_place(links, 0, text);
-    pl_place_read(strchr(text, '=') + 1, &place);
-    const pl_rank_client_spec_t spec = {.calls = pl_folder_path(place.folder,
+    char text[PL_BOOTSTRAP_TEXT];
+    pl_bootstrap_t bootstrap;
+    pl_rank_links_bootstrap(links, 0, text);
+    pl_bootstrap_read(strchr(text, '=') + 1, &bootstrap);
+    const pl_rank_client_spec_t spec = {.calls = pl_folder_path(bootstrap.folder,
                                                                 PL_FOLDER_CALLS, calls),
-                                        .bulk = pl_folder_path(place.folder,
+                                        .bulk = pl_folder_path(bootstrap.folder,
                                                                PL_FOLDER_BULK, bulk),
-                                        .run = place.run,
-                                        .incarnation = place.incarnation,
+                                        .run = bootstrap.run,
+                                        .incarnation = bootstrap.incarnation,
                                         .world_size = 1,
                                         .sharers = 1};
     *client = (pl_rank_client_t){0};
@@ -90,7 +90,7 @@ static int rank_open(pl_rank_client_t *client, const pl_rank_links_t *links)
 static void a_second_job_is_refused(void)
 {
     static const pl_wire_ops_t ops = {message_came, event_came, job_sent};
-    heard_t heard = {0};
+    received_t received = {0};
     pl_rank_client_t client;
     rig_open();
     const pl_rank_links_spec_t spec = {.count = 1,
@@ -98,22 +98,23 @@ static void a_second_job_is_refused(void)
                                        .run = 7,
                                        .incarnation = 1};
     pl_rank_links_t *links = pl_rank_links_new(rig.queen, &spec, NULL);
-    pl_rank_links_attach(links, 0, &ops, &heard);
+    pl_rank_links_attach(links, 0, &ops, &received);
     is_int(rank_open(&client, links), PL_OK, "a rank");
     for (int k = 0; k < 2; k++) {
         pl_blob_t *blob = job_blob();
         pl_bulk_send(pl_rank_links_bulk(links), 0, blob, NULL);
         pl_object_unref(blob);
     }
-    while (heard.jobs_sent < 2)
+    while (received.jobs_sent < 2)
         rig_turn();
     pl_outbox_t outbox = pl_rank_links_outbox(links, 0);
     for (uint64_t k = 1; k <= 2; k++)
         pl_outbox_post(&outbox, PL_KIND_CALL, PL_MESSAGE_serve, 0,
                        &(pl_serve_t){.job = k}, NULL);
-    ok(eventually((rig_turn(), heard.refused)), "the second one is: %s", heard.text);
+    ok(eventually((rig_turn(), received.refused)), "the second one is: %s",
+       received.text);
     pl_rank_client_end(&client);
-    ok(eventually((rig_turn(), heard.ended)), "and the rank ends in order");
+    ok(eventually((rig_turn(), received.ended)), "and the rank ends in order");
     pl_rank_client_release(&client);
     pl_outbox_release(&outbox);
     pl_object_unref(links);

@@ -47,14 +47,14 @@ static void ignore_event(void *user, int rank, pl_link_event_t event, const char
 /* The calls' link of the only rank. */
 static pl_link_t *rank_join(const pl_rank_links_t *links)
 {
-    pl_place_t place = {0};
-    char text[PL_PLACE_TEXT], calls[PL_FOLDER_PATH];
-    pl_rank_links_place(links, 0, text);
-    pl_place_read(strchr(text, '=') + 1, &place);
-    pl_folder_path(place.folder, PL_FOLDER_CALLS, calls);
+    pl_bootstrap_t bootstrap = {0};
+    char text[PL_BOOTSTRAP_TEXT], calls[PL_FOLDER_PATH];
+    pl_rank_links_bootstrap(links, 0, text);
+    pl_bootstrap_read(strchr(text, '=') + 1, &bootstrap);
+    pl_folder_path(bootstrap.folder, PL_FOLDER_CALLS, calls);
     const pl_link_spec_t spec = {.endpoint = calls,
-                                 .run = place.run,
-                                 .incarnation = place.incarnation,
+                                 .run = bootstrap.run,
+                                 .incarnation = bootstrap.incarnation,
                                  .world_size = 1,
                                  .about = "early bird",
                                  .on_message = ignore_message,

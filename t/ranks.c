@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "fake.h"
 #include "rig.h"
-#include "strategies/replica.h"
+#include "strategies/replica/replica.h"
 #include "tap.h"
 
 /* ---- The strategy ---- */

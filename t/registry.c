@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/nearest.h"
+#include "base/suggestion.h"
 #include "sample_components.h"
 #include "scarce.h"
 #include "tap.h"
@@ -404,12 +404,12 @@ static void distances_count_edits(void)
 
 static void a_long_list_of_names_is_cut(void)
 {
-    char text[PL_NEAREST_TEXT];
-    pl_nearest_t nearest;
-    pl_nearest_init(&nearest, "wanted");
+    char text[PL_SUGGESTION_TEXT];
+    pl_suggestion_t nearest;
+    pl_suggestion_init(&nearest, "wanted");
     for (int i = 0; i < 100; i++)
-        pl_nearest_offer(&nearest, "something else");
-    pl_nearest_text(&nearest, text);
+        pl_suggestion_offer(&nearest, "something else");
+    pl_suggestion_text(&nearest, text);
     like(text, "^known are (something else, )+…$", "at a comma");
 }
 

@@ -92,7 +92,7 @@ static void the_same_data_give_the_same_bits(void)
                               "\"reload_dataloaders_every_n_epochs\": 1",
                               NULL);
     ok(rig_same_bits(once, again), "the order is the same");
-    is_text(again->metrics, once->metrics, "and all figures");
+    is_text(again->metrics, once->metrics, "and all metrics");
     rig_result_free(once);
     rig_result_free(again);
 }

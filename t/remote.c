@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "actor_rig.h"
-#include "actors/launchers/again.h"
-#include "actors/launchers/parcel.h"
+#include "actors/launchers/self_exec.h"
+#include "actors/launchers/job_serialization.h"
 #include "actors/launchers/rank_links.h"
 #include "base/options.h"
 #include "tap.h"
@@ -20,7 +20,7 @@ typedef struct scene {
     pl_rank_links_t *links;
     pl_address_t at;
     uint64_t life;
-    pl_place_t place;
+    pl_bootstrap_t bootstrap;
     char calls[PL_FOLDER_PATH], bulk_path[PL_FOLDER_PATH], process_file[300];
     pl_link_t *link;                                        /* of the rank */
     pl_bulk_t *bulk;
@@ -100,20 +100,20 @@ static void outcome_sent(void *user, int peer, uint64_t transfer, const pl_error
 
 static void rank_join(scene_t *s)
 {
-    char text[PL_PLACE_TEXT];
-    pl_rank_links_place(s->links, 0, text);
-    pl_place_read(strchr(text, '=') + 1, &s->place);
-    pl_link_spec_t spec = {.endpoint = pl_folder_path(s->place.folder, PL_FOLDER_CALLS,
-                                                      s->calls),
-                           .run = s->place.run,
-                           .incarnation = s->place.incarnation,
+    char text[PL_BOOTSTRAP_TEXT];
+    pl_rank_links_bootstrap(s->links, 0, text);
+    pl_bootstrap_read(strchr(text, '=') + 1, &s->bootstrap);
+    pl_link_spec_t spec = {.endpoint = pl_folder_path(s->bootstrap.folder,
+                                                      PL_FOLDER_CALLS, s->calls),
+                           .run = s->bootstrap.run,
+                           .incarnation = s->bootstrap.incarnation,
                            .world_size = 1,
                            .about = "a rank",
                            .on_message = message_came,
                            .on_event = event_came,
                            .user = s};
     s->link = pl_link_connect(&spec, pl_actor_loop(rig.queen), NULL);
-    spec.endpoint = pl_folder_path(s->place.folder, PL_FOLDER_BULK, s->bulk_path);
+    spec.endpoint = pl_folder_path(s->bootstrap.folder, PL_FOLDER_BULK, s->bulk_path);
     const pl_bulk_spec_t bulk = {.link = spec,
                                  .on_sent = outcome_sent,
                                  .on_event = event_came,
@@ -127,7 +127,8 @@ static void rank_tell_outcome(scene_t *s, uint64_t global_step)
     pl_outcome_t *outcome = pl_outcome_new(NULL);
     outcome->global_step = global_step;
     pl_blob_t *blob = pl_outcome_pack(outcome, NULL);
-    pl_outbox_t box = {s->link, PL_LINK_HOST, s->place.run, s->place.incarnation, NULL};
+    pl_outbox_t box = {s->link, PL_LINK_HOST, s->bootstrap.run, s->bootstrap.incarnation,
+                       NULL};
     const pl_serve_reply_t reply = {
         .outcome = pl_bulk_send(s->bulk, PL_LINK_HOST, blob, NULL)};
     pl_object_unref(blob);
@@ -270,9 +271,9 @@ static void nor_does_the_limit_to_join(void)
 
 int main(void)
 {
-    if (getenv(PL_PLACE))
+    if (getenv(PL_BOOTSTRAP))
         process_live();
-    pl_again_note();
+    pl_self_exec_init();
     run(what_a_dead_rank_had_sent_counts);
     run(an_early_death_waits_for_who_watches);
     run(nor_does_it_hold_up_the_end);

@@ -73,7 +73,7 @@ static const pl_callback_ops_t skipper = {.name = "skipper",
  * program stops the run. */
 static struct {
     int asked;                                              /* an eventfd */
-    sem_t told;
+    sem_t reported;
 } stopping = {.asked = -1};
 
 static int stopper_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
@@ -88,7 +88,7 @@ static int stopper_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
         && (is_step
             || (point == PL_HOOK_VALIDATION_START && event->global_step == step))) {
         eventfd_write(stopping.asked, 1);
-        sem_wait(&stopping.told);
+        sem_wait(&stopping.reported);
     }
     return PL_OK;
 }
@@ -105,7 +105,7 @@ static void on_asked(evutil_socket_t fd, short what, void *trainer)
     (void)what;
     eventfd_read(fd, &count);
     pl_trainer_stop(trainer, "the program", NULL);
-    sem_post(&stopping.told);
+    sem_post(&stopping.reported);
 }
 
 /* Pictures of three kinds, each with noise of its own in each epoch. */
@@ -151,7 +151,7 @@ static bool components_register(void)
         .samples = 50,
         .field_count = 2,
         .field = {{"x", PL_F32, {3, {1, SIDE, SIDE}}}, {"y", PL_I64, {0}}},
-        .facts = "{\"classes\": 3}",
+        .data_info = "{\"classes\": 3}",
         .read = pictures_read};
     pl_memory_data_t spoiled = pictures;
     spoiled.read = spoiled_read;
@@ -192,7 +192,7 @@ static int child(const char *file, const char *from)
     pl_trainer_t *trainer = options ? pl_trainer_new(engine, options, &err) : NULL;
     int code = trainer ? PL_OK : PL_EINVAL;
     stopping.asked = eventfd(0, EFD_CLOEXEC);
-    sem_init(&stopping.told, 0, 0);
+    sem_init(&stopping.reported, 0, 0);
     struct event *asked = event_new(base, stopping.asked, EV_READ | EV_PERSIST, on_asked,
                                     trainer);
     event_add(asked, NULL);
@@ -486,12 +486,12 @@ static void newest_of(const char *root, char run_dir[PATH])
 
 /* Kills and resumes until it ends by itself -> how many times it was killed, at most
  * `most`; -1: it failed. */
-static int run_broken(const char *file, double whole, int most)
+static int run_broken(const char *file, double whole, int max)
 {
     int kills = 0, end;
     const char *from = "";
     do {
-        double after = kills < most ? chance() * whole : -1;
+        double after = kills < max ? chance() * whole : -1;
         end = child_end(child_begin(file, from), after);
         kills += end == -1;
         from = "last";
@@ -503,11 +503,11 @@ static bool is_same(const char *straight, const char *broken)
 {
     bool weights = same_file(straight, broken, "model.safetensors"),
          checkpoints = same_checkpoints(straight, broken),
-         figures = same_log(straight, broken);
-    if (!(weights && checkpoints && figures))
+         metrics = same_log(straight, broken);
+    if (!(weights && checkpoints && metrics))
         tap_diag("%s differs:%s%s%s", broken, weights ? "" : " weights",
-                 checkpoints ? "" : " checkpoints", figures ? "" : " figures");
-    return weights && checkpoints && figures;
+                 checkpoints ? "" : " checkpoints", metrics ? "" : " metrics");
+    return weights && checkpoints && metrics;
 }
 
 static void killed_at_any_instant(const subject_t *subject, int wanted)
@@ -530,7 +530,7 @@ static void killed_at_any_instant(const subject_t *subject, int wanted)
     if (!ended)
         show_child_log();
     ok(ended, "%s ends, killed %d times in %d runs", subject->name, kills, runs);
-    is_int(differ, 0, "with the same weights, optimizer, checkpoints and figures");
+    is_int(differ, 0, "with the same weights, optimizer, checkpoints and metrics");
 }
 
 static void a_run_killed_at_any_instant_ends_with_the_same_bits(void)
@@ -622,11 +622,11 @@ static subject_t all_kept_of(const subject_t *subject, const char *end)
 {
     static char text[2048];
     const char *top = strstr(subject->text, "\"save_top_k\": 1"),
-               *most = strstr(subject->text, "\"max_epochs\": 5");
+               *max = strstr(subject->text, "\"max_epochs\": 5");
     snprintf(text, sizeof text, "%.*s\"save_top_k\": -1%.*s%s%s",
              (int)(top - subject->text), subject->text,
-             (int)(most - top - strlen("\"save_top_k\": 1")),
-             top + strlen("\"save_top_k\": 1"), end, most + strlen("\"max_epochs\": 5"));
+             (int)(max - top - strlen("\"save_top_k\": 1")),
+             top + strlen("\"save_top_k\": 1"), end, max + strlen("\"max_epochs\": 5"));
     return (subject_t){"all kept", text};
 }
 
@@ -670,7 +670,7 @@ static void each_leads_to_the_same_end(const subject_t *subject, const char *roo
     }
     closedir(entries);
     ok(count > 8, "%d checkpoints: within epochs and at their ends", count);
-    is_int(same, count, "from each the run comes to the same weights and figures");
+    is_int(same, count, "from each the run comes to the same weights and metrics");
     json_decref(log);
     free(end);
 }
@@ -678,7 +678,7 @@ static void each_leads_to_the_same_end(const subject_t *subject, const char *roo
 static void every_checkpoint_leads_to_the_same_end(void)
 {
     each_leads_to_the_same_end(&subjects[1], "each");
-    each_leads_to_the_same_end(&subjects[4], "wishes");
+    each_leads_to_the_same_end(&subjects[4], "requests");
 }
 
 /* ---- counts ---- */
@@ -888,7 +888,7 @@ static void a_timer_of_the_run_that_goes_on_counts(void)
     is_int(last_step_of(run_dir), steps + 20, "to its end");
 }
 
-/* No figure is ever so much better: each validation that counts lowers the rate, and
+/* No metric is ever so much better: each validation that counts lowers the rate, and
  * three would stop the run. */
 static subject_t seldom_validated(const char *epochs)
 {

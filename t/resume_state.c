@@ -2,7 +2,7 @@
  * run that goes on from it
  *
  * A run keeps a checkpoint of each step and each epoch, and goes on from each of them: to
- * the same weights, optimizer, state of all parts, and figures in metrics.jsonl.  Killed
+ * the same weights, optimizer, state of all parts, and metrics in metrics.jsonl.  Killed
  * processes are in resume.c. */
 #include <dirent.h>
 #include <pthread.h>
@@ -34,7 +34,7 @@ static const pl_callback_ops_t slower = {
               | PL_AT(VALIDATION_START) | PL_AT(VALIDATION_END) | PL_AT(TRAIN_EPOCH_END),
     .on = slower_on};
 
-/* A stop is wished for after one step. */
+/* A stop is requested after one step. */
 static int ender_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
                     pl_callback_request_t *request, pl_error_t *err)
 {
@@ -251,8 +251,8 @@ static bool same_left(const left_t *a, const left_t *b)
 #define KEEPS_STEPS \
     "{\"name\": \"model_checkpoint\", \"every_n_train_steps\": 1, \"save_top_k\": -1, " \
     "\"save_last\": true}"
-#define KEEPS(figure, name) \
-    "{\"name\": \"model_checkpoint\", \"save_top_k\": -1, \"monitor\": \"" figure \
+#define KEEPS(metric, name) \
+    "{\"name\": \"model_checkpoint\", \"save_top_k\": -1, \"monitor\": \"" metric \
     "\", \"filename\": \"" name "-{epoch}-{step}\"}"
 #define KEEPS_ALL \
     KEEPS_STEPS ", " KEEPS("val_loss", "validated") ", " KEEPS("train_loss", "ended")
@@ -287,14 +287,14 @@ static void goes_on_from_each(rig_t *rig, const left_t *whole, void (*set)(int s
     }
     free(entry);
     ok(count > 5, "it keeps %d checkpoints", count);
-    is_int(same, count, "and goes on from each to the same end, figures and state");
+    is_int(same, count, "and goes on from each to the same end, metrics and state");
 }
 
 static left_t fit_and_go_on(rig_t *rig)
 {
     left_t whole = left_by(rig_fit(rig));
     ok(json_array_size(whole.log) > 10 && json_object_size(whole.state) == 6,
-       "a run, %s, leaves figures and state: %s", whole.result->status,
+       "a run, %s, leaves metrics and state: %s", whole.result->status,
        whole.result->error.text);
     goes_on_from_each(rig, &whole, NULL);
     return whole;
@@ -332,7 +332,7 @@ static void the_rate_that_callbacks_asked_for(void)
     rig_free(&rig);
 }
 
-static void a_wish_to_stop_that_has_to_wait(void)
+static void a_stop_request_that_must_wait(void)
 {
     static const char *const until[] = {"\"min_epochs\": 2", "\"min_steps\": 11"};
     for (int k = 0; k < 2; k++) {
@@ -504,7 +504,7 @@ int main(void)
     pl_memory_data("sentences", &sentences_data, NULL);
     run(the_factor_of_the_loss_its_good_steps_and_those_of_adam);
     run(the_rate_that_callbacks_asked_for);
-    run(a_wish_to_stop_that_has_to_wait);
+    run(a_stop_request_that_must_wait);
     run(the_count_of_samples);
     run(the_place_in_an_epoch_without_its_last_batch);
     run(batches_of_sentences_may_all_be_full);

@@ -46,26 +46,26 @@ static void log_line(pl_log_level_t level, int rank, const char *actor, const ch
     fprintf(stderr, "# %s: %s\n", actor, text);
 }
 
-static int heard;                                           /* atomic */
+static int received;                                        /* atomic */
 
 static void line_count(pl_log_level_t level, int rank, const char *actor,
                        const char *text, void *user)
 {
     (void)level, (void)rank, (void)actor;
     if (strstr(text, user))
-        __atomic_add_fetch(&heard, 1, __ATOMIC_RELEASE);
+        __atomic_add_fetch(&received, 1, __ATOMIC_RELEASE);
 }
 
 void rig_listen(const char *text)
 {
     if (text)
-        __atomic_store_n(&heard, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&received, 0, __ATOMIC_RELAXED);
     pl_log_hook(text ? line_count : NULL, PL_LOG_INFO, (void *)text);
 }
 
-int rig_heard(void)
+int rig_lines_received(void)
 {
-    return __atomic_load_n(&heard, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&received, __ATOMIC_ACQUIRE);
 }
 
 static void table_add(pl_registration_t *all, const pl_registration_t *more)
@@ -125,17 +125,17 @@ static int samples_read(void *user, const pl_read_request_t *request, void *cons
 
 void rig_samples(const char *name, int samples)
 {
-    enum { MOST = 64 };
-    static float x[MOST][RIG_FEATURES];
-    static int64_t y[MOST];
+    enum { MAX = 64 };
+    static float x[MAX][RIG_FEATURES];
+    static int64_t y[MAX];
     static pl_arrays_t arrays;
     pl_error_t err;
-    arrays = (pl_arrays_t){.samples = samples < MOST ? samples : MOST,
+    arrays = (pl_arrays_t){.samples = samples < MAX ? samples : MAX,
                            .field_count = 2,
                            .field = {{"x", PL_F32, {1, {RIG_FEATURES}}},
                                      {"y", PL_I64, {0, {0}}}},
                            .data = {x, y},
-                           .facts = "{\"classes\": 3}"};
+                           .data_info = "{\"classes\": 3}"};
     for (int i = 0; i < arrays.samples; i++)
         rig_sample(i, x[i], &y[i]);
     ok(pl_memory_arrays(name, &arrays, &err) == PL_OK, "there are samples");
@@ -156,7 +156,7 @@ static bool source_register(rig_t *rig)
                              .field_count = 2,
                              .field = {{"x", PL_F32, pl_shape(1, RIG_FEATURES)},
                                        {"y", PL_I64, pl_shape(0)}},
-                             .facts = "{\"classes\": 3}",
+                             .data_info = "{\"classes\": 3}",
                              .read = samples_read,
                              .user = rig};
     snprintf(rig->source, sizeof rig->source, "rig %d", rigs++);

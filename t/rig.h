@@ -71,7 +71,7 @@ void rig_init(const pl_registration_t *more);
 /* Counts, from now on, the lines of the log that have a text in them, but for those that
  * are told for debugging alone  [no more].  Any thread may ask how many there were. */
 void rig_listen(const char *text);
-int rig_heard(void);
+int rig_lines_received(void);
 
 /* Samples of that formula in memory, under a name that stays the same from rig to rig. */
 void rig_samples(const char *name, int samples);
@@ -120,7 +120,7 @@ const rig_result_t *rig_test(rig_t *rig, const char *checkpoint);
 int rig_begun(const rig_t *rig);
 int rig_done(const rig_t *rig);
 
-/* A figure of the result; NaN when there is none. */
+/* A metric of the result; NaN when there is none. */
 double rig_metric(const rig_result_t *result, const char *name);
 /* A tensor of a list, or NULL. */
 const rig_tensor_t *rig_find(const rig_tensor_t *list, int count, const char *name);
@@ -136,7 +136,7 @@ void rig_result_free(rig_result_t *result);
 
 /* The lines of a run's metrics.jsonl, a list; json_decref() frees it. */
 json_t *rig_log(const rig_result_t *result);
-/* A figure out of each line that has it, NaN terminated; at most 255. */
+/* A metric out of each line that has it, NaN terminated; at most 255. */
 typedef struct rig_series {
     int count;
     double step[256], value[256];

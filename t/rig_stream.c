@@ -9,7 +9,7 @@
 #include "runtime/socket.h"
 #include "tap.h"
 
-#define LINE_MOST 16384
+#define LINE_MAX 16384
 #define QUIET_MS 300                              /* after which nothing more will come */
 
 struct rig_stream {
@@ -22,7 +22,7 @@ struct rig_stream {
 static void *stream_read(void *user)
 {
     rig_stream_t *stream = user;
-    static __thread char line[LINE_MOST];
+    static __thread char line[LINE_MAX];
     for (;;) {
         bool ended = __atomic_load_n(&stream->ended, __ATOMIC_ACQUIRE);
         int64_t size = pl_socket_receive(stream->in, line, sizeof line, QUIET_MS, NULL);

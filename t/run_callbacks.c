@@ -9,20 +9,20 @@
 #include "rig.h"
 #include "tap.h"
 
-/* ---- A callback that writes down what it is asked and wishes one thing once ---- */
+/* ---- A callback that writes down what it is asked and requests one thing once ---- */
 
 typedef struct witness {
     int64_t every, at;
-    bool each;
+    bool every_step;
     const char *point, *request;
 } witness_t;
 
 static const pl_option_t witness_options[] = {
     PL_INT(witness_t, every, "1", "1..", "steps between two calls"),
-    PL_BOOL(witness_t, each, "false", "log a figure at each step"),
+    PL_BOOL(witness_t, every_step, "false", "log a metric at each step"),
     PL_INT(witness_t, at, "-1", "-1..", "step of the request"),
     PL_TEXT(witness_t, point, "\"on_train_batch_end\"", NULL, "point of the request"),
-    PL_TEXT(witness_t, request, "\"none\"", "none|stop|skip|halve|figure", "the request"),
+    PL_TEXT(witness_t, request, "\"none\"", "none|stop|skip|halve|metric", "the request"),
     PL_OPTIONS_END,
 };
 
@@ -51,14 +51,14 @@ static int witness_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
              letters[point], event->epoch, (int)event->global_step);
     pl_hook_metric(event, "train_loss", &train_loss);
     knows_too_much |= pl_hook_metric(event, "train_los", &train_loss);
-    if (w->each && point == PL_HOOK_TRAIN_BATCH_END)
+    if (w->every_step && point == PL_HOOK_TRAIN_BATCH_END)
         return pl_callback_log(request, "weather", (double)event->samples, err);
     if (strcmp(names[point], w->point) || (int64_t)event->global_step != w->at)
         return PL_OK;
     request->stop = !strcmp(w->request, "stop");
     request->skip = !strcmp(w->request, "skip");
     request->lr_factor = !strcmp(w->request, "halve") ? 0.5 : 1;
-    if (!strcmp(w->request, "figure"))
+    if (!strcmp(w->request, "metric"))
         return pl_callback_log(request, "weather", (double)event->samples, err);
     return PL_OK;
 }
@@ -115,7 +115,7 @@ static void who_looks_on_is_asked_after_the_same_steps(void)
     seen[0] = '\0';
     rig_t *rig = rig_new(.data = FOUR, .trainer = "\"max_epochs\": 2, \"depth\": 4",
                          .callbacks = "[{\"name\": \"onlooker\", \"at\": 2, "
-                                      "\"request\": \"figure\"}]");
+                                      "\"request\": \"metric\"}]");
     const rig_result_t *result = rig_fit(rig);
     is_text(seen,
             "F0.0 E0.0 B0.1 B0.2 B0.3 B0.4 V0.4 v0.4 e0.4 "
@@ -133,7 +133,7 @@ static void who_looks_on_is_asked_after_the_same_steps(void)
     rig_free(&rig);
 }
 
-static void they_are_told_the_newest_figures(void)
+static void they_receive_the_newest_metrics(void)
 {
     rig_t *rig = rig_with("", "\"max_epochs\": 2, \"log_every_n_steps\": 1");
     const rig_result_t *result = rig_fit(rig);
@@ -143,7 +143,7 @@ static void they_are_told_the_newest_figures(void)
     rig_free(&rig);
 }
 
-/* ---- What becomes of their wishes ---- */
+/* ---- What becomes of their requests ---- */
 
 static void stops_at(const char *point, int at, int steps, const char *last)
 {
@@ -183,7 +183,7 @@ static void they_skip_what_a_point_says(void)
             "the rest of an epoch's batches");
     is_text(result->status, "ok", "and the run goes on");
     is_int(rig_series(result, "train_loss_epoch").step[0], 2,
-           "with figures of the epoch");
+           "with metrics of the epoch");
     rig_free(&rig);
     rig = rig_with("\"point\": \"on_validation_start\", \"at\": 4, \"request\": \"skip\"",
                    "\"max_epochs\": 2");
@@ -192,7 +192,7 @@ static void they_skip_what_a_point_says(void)
             "F0.0 E0.0 B0.1 B0.2 B0.3 B0.4 V0.4 e0.4 E1.4 B1.5 B1.6 B1.7 B1.8 V1.8 "
             "v1.8 e1.8 f2.8",
             "a validation");
-    is_int(rig_series(result, "val_loss").count, 1, "of which there are no figures");
+    is_int(rig_series(result, "val_loss").count, 1, "of which there are no metrics");
     rig_free(&rig);
 }
 
@@ -211,7 +211,7 @@ static void monitor_is_warned_of(const char *callbacks, const char *scheduler,
     rig_listen(text);
     rig_t *rig = monitoring(callbacks, scheduler);
     rig_fit(rig);
-    is_int(rig_heard(), warnings, "%s%s: %s", callbacks ? callbacks : "",
+    is_int(rig_lines_received(), warnings, "%s%s: %s", callbacks ? callbacks : "",
            scheduler ? scheduler : "", text);
     rig_free(&rig);
     rig_listen(NULL);
@@ -320,9 +320,9 @@ static void they_change_the_rate_at_each_point(void)
     a_rate_is_changed_at("on_train_epoch_end", 4, 5);
 }
 
-static void their_figures_are_logged(void)
+static void their_metrics_are_logged(void)
 {
-    rig_t *rig = rig_with("\"at\": 3, \"request\": \"figure\"", "\"max_epochs\": 2");
+    rig_t *rig = rig_with("\"at\": 3, \"request\": \"metric\"", "\"max_epochs\": 2");
     const rig_result_t *result = rig_fit(rig);
     rig_series_t weather = rig_series(result, "weather");
     is_int(weather.count, 1, "a line");
@@ -400,7 +400,7 @@ static void files_and_texts_do_not_go_by_the_locale(void)
     unsetenv("LOCPATH");
 }
 
-static void a_wish_that_would_do_nothing_is_an_error(void)
+static void a_request_without_effect_is_an_error(void)
 {
     rig_t *rig = rig_with("\"point\": \"on_fit_end\", \"at\": 8, \"request\": \"stop\"",
                           "\"max_epochs\": 2");
@@ -464,7 +464,7 @@ int main(void)
     rig_init(components);
     run(they_are_asked_at_each_point);
     run(who_looks_on_is_asked_after_the_same_steps);
-    run(they_are_told_the_newest_figures);
+    run(they_receive_the_newest_metrics);
     run(they_stop_the_run_at_each_point);
     run(they_skip_what_a_point_says);
     run(they_change_the_rate_at_each_point);
@@ -473,10 +473,10 @@ int main(void)
     run(a_monitored_metric_that_may_come_is_warned_of);
     run(a_metric_of_which_more_is_better_needs_a_mode);
     run(a_monitored_metric_that_exists_is_not_warned_of);
-    run(their_figures_are_logged);
+    run(their_metrics_are_logged);
     run(lines_come_in_the_order_of_steps);
     run(files_and_texts_do_not_go_by_the_locale);
-    run(a_wish_that_would_do_nothing_is_an_error);
+    run(a_request_without_effect_is_an_error);
     run(they_are_told_why_a_run_fails);
     return tap_done();
 }

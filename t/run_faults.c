@@ -248,7 +248,7 @@ static void a_callback_changes_the_learning_rate(void)
 
 /* ---- Modules and options ---- */
 
-static void a_module_that_fails_is_told(void)
+static void a_module_that_fails_is_reported(void)
 {
     fails(PL_EINVAL, "module bad.*7 heads", .module = "\"bad\"");
     fails(PL_EINVAL, "module odd.*add", .module = "\"odd\"");
@@ -312,7 +312,7 @@ static void each_rank_opens_the_device_of_its_entry(void)
     rig_free(&rig);
 }
 
-static void more_ranks_than_can_meet_are_refused_before_anything_starts(void)
+static void more_ranks_than_can_join_are_refused_before_anything_starts(void)
 {
     setenv("PACELINE_RANK", "0", 1);
     setenv("PACELINE_WORLD_SIZE", "1025", 1);
@@ -372,7 +372,7 @@ static void a_place_that_cannot_be_written_is_named(void)
     refused(PL_EINVAL, "\\.hidden", .trainer = "\"run_name\": \".hidden\"");
 }
 
-static void weights_that_cannot_be_saved_are_still_told(void)
+static void weights_that_cannot_be_saved_are_still_reported(void)
 {
     rig_t *rig = rig_new(.callbacks = CALLBACK("wreck", "3"),
                          .trainer = "\"max_steps\": 5, \"run_name\": \"wrecked\"");
@@ -469,7 +469,7 @@ static void a_metric_that_is_not_finite_is_null(void)
         rig_free(&rig);
     }
     pl_log_hook(NULL, PL_LOG_WARNING, NULL);
-    ok(nulls > 0, "%d of 6 runs validate with a NaN: the figure is null", nulls);
+    ok(nulls > 0, "%d of 6 runs validate with a NaN: the metric is null", nulls);
     like(warnings, "val_loss is not finite after step 1", "and a warning names it");
 }
 
@@ -501,7 +501,7 @@ static void weights_that_are_not_finite_are_warned_of(void)
 
 /* ---- A device that fails ---- */
 
-static void what_the_device_says_is_told(void)
+static void what_the_device_says_is_reported(void)
 {
     fails(PL_EIO, "open 1: the device failed", .script = "open fails");
     fails(PL_EINVAL, "no rule", .script = "open sesame");
@@ -544,7 +544,7 @@ static void came_to(int step, const rig_spec_t *spec)
     is_int(result->epoch, step / 5, "in this epoch");
     ok(rig_has_file(result, "run.json"), "its folder is told");
     ok(rig_metric(result, "train_loss") > 0 && rig_metric(result, "grad_norm") > 0,
-       "the newest figures");
+       "the newest metrics");
     ok(result->seconds > 0, "and how long it took");
     rig_free(&rig);
 }
@@ -734,12 +734,12 @@ static void stop_when_it_opens(evutil_socket_t fd, short what, void *user)
 
 static void a_stop_ends_the_wait_for_data_that_do_not_open(void)
 {
-    const struct timeval each = {0, 10000};
+    const struct timeval interval = {0, 10000};
     __atomic_store_n(&shut_opens, 0, __ATOMIC_RELAXED);
     rig_t *rig = rig_new(.dataset = "{\"name\": \"shut\"}");
     struct event *timer = event_new(rig_base(rig), -1, EV_PERSIST, stop_when_it_opens,
                                     rig);
-    event_add(timer, &each);
+    event_add(timer, &interval);
     const rig_result_t *result = rig_fit(rig);
     is_text(pl_code_name(result->error.code), "PL_ECANCELLED", "the run is over");
     like(result->error.text,
@@ -858,22 +858,22 @@ int main(void)
     run(a_callback_that_fails_ends_the_run);
     run(what_fails_after_the_last_step_costs_no_weights);
     run(a_callback_changes_the_learning_rate);
-    run(a_module_that_fails_is_told);
+    run(a_module_that_fails_is_reported);
     run(wrong_runs_are_refused_before_anything_starts);
     run(what_does_not_go_together_is_refused_before_anything_starts);
     run(each_rank_opens_the_device_of_its_entry);
-    run(more_ranks_than_can_meet_are_refused_before_anything_starts);
+    run(more_ranks_than_can_join_are_refused_before_anything_starts);
     run(a_prediction_needs_data_or_a_prompt);
     run(a_record_that_cannot_be_read_is_named);
     run(a_label_out_of_range_is_placed);
     run(a_place_that_cannot_be_written_is_named);
-    run(weights_that_cannot_be_saved_are_still_told);
+    run(weights_that_cannot_be_saved_are_still_reported);
     run(a_directory_that_is_removed_is_made_again_for_the_weights);
     run(a_loss_that_is_not_finite_stops_the_run);
     run(a_gradient_that_is_not_finite_stops_the_run);
     run(a_metric_that_is_not_finite_is_null);
     run(weights_that_are_not_finite_are_warned_of);
-    run(what_the_device_says_is_told);
+    run(what_the_device_says_is_reported);
     run(an_engine_goes_on_after_a_run_that_failed);
     run(a_run_that_fails_tells_how_far_it_came);
     run(a_device_that_is_known_to_hang_is_not_waited_for_again);

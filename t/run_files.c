@@ -48,9 +48,9 @@ static void spawn_all(void)
     char options[PATH_MAX + 64];
     writer = queen_spawn(&pl_io_writer, &(pl_start_t){.options = ""}, &writer_life);
     snprintf(options, sizeof options, "{\"run_dir\": \"%s\"}", run_dir);
-    pl_start_t told = {.options = options, .context = &job->object};
-    pl_peers_add(&told.peers, "writer", writer);
-    checkpoint = queen_spawn(&pl_checkpoint_connector, &told, &checkpoint_life);
+    pl_start_t reported = {.options = options, .context = &job->object};
+    pl_peers_add(&reported.peers, "writer", writer);
+    checkpoint = queen_spawn(&pl_checkpoint_connector, &reported, &checkpoint_life);
 }
 
 static void start(void)
@@ -102,7 +102,7 @@ static pl_weights_t *weights_sample(void)
     pl_weights_add(weights, "fc.bias", pl_shape(1, 2), PL_F32, numbers + 1, NULL);
     pl_weights_add(weights, "scale", pl_shape(0), PL_F32, numbers + 2, NULL);
     weights->module = pl_text("{\"name\":\"mlp\",\"hidden\":[8]}");
-    weights->facts = pl_text("{\"classes\":2}");
+    weights->data_info = pl_text("{\"classes\":2}");
     return weights;
 }
 
@@ -142,7 +142,7 @@ static void weights_come_back_as_they_were(void)
     const pl_weights_t *back = (pl_weights_t *)load(run_dir)->object;
     ok(weights_equal(weights, back), "from the run directory");
     is_text(back->module, weights->module, "with the module");
-    is_text(back->facts, weights->facts, "and what the data knew");
+    is_text(back->data_info, weights->data_info, "and what the data knew");
     back = (pl_weights_t *)load(in_run_dir("model.safetensors"))->object;
     ok(weights_equal(weights, back), "from the file");
     pl_safetensors_t file;
@@ -175,7 +175,8 @@ static void files_of_others_are_read_as_far_as_they_fit(void)
     ok(weights && weights->tensor[0].dtype == PL_F64 && weights->tensor[0].wide[0] == 1.5
            && weights->tensor[0].wide[1] == -2,
        "doubles stay doubles");
-    ok(weights && !weights->module && !weights->facts, "nothing is known of a module");
+    ok(weights && !weights->module && !weights->data_info,
+       "nothing is known of a module");
     like(load(foreign("i64.safetensors", "w", PL_I64, (int64_t[]){1, 2}))->error.text,
          "i64.safetensors: tensor \"w\" is I64", "integers are no weights");
     const char *path = foreign("long.safetensors", long_name, PL_F32, (float[]){1, 2});

@@ -10,18 +10,18 @@
 
 #define SPLIT "\"batch_size\": 6, \"val_split\": 0.25"
 
-typedef struct heard {
+typedef struct received {
     int tests, validations, others;
-} heard_t;
+} received_t;
 
 static void keep_events(rig_t *rig, const pl_progress_t *progress)
 {
-    heard_t *heard = rig_user(rig);
+    received_t *received = rig_user(rig);
     bool test = !strcmp(progress->event, "test"),
          validate = !strcmp(progress->event, "validate");
-    heard->tests += test;
-    heard->validations += validate;
-    heard->others += !test && !validate;
+    received->tests += test;
+    received->validations += validate;
+    received->others += !test && !validate;
 }
 
 static void a_validation_gives_what_the_fit_did(void)
@@ -52,7 +52,7 @@ static const char *latest_of(const rig_result_t *result)
     return name;
 }
 
-static void figures_go_to_the_loggers(void)
+static void metrics_go_to_the_loggers(void)
 {
     rig_t *rig = rig_new(.data = SPLIT, .loggers = LOGS,
                          .trainer = "\"max_epochs\": 2, \"run_name\": \"logged\"");
@@ -65,7 +65,7 @@ static void figures_go_to_the_loggers(void)
     is_text(latest_of(fitted), "logged", "and latest of the root is still the training");
     ok(rig_has_file(result, "run.json"), "with the run in it");
     const rig_series_t loss = rig_series(result, "test_loss");
-    is_int(loss.count, 1, "metrics.jsonl has the figure");
+    is_int(loss.count, 1, "metrics.jsonl has the metric");
     ok(loss.step[0] == (double)fitted->global_step, "at the step of the weights");
     ok(loss.value[0] == rig_metric(result, "test_loss"), "as the result has it");
     is_int((int)result->epoch, 2, "and of their epoch");
@@ -89,7 +89,7 @@ static void a_checkpoint_is_measured_at_its_step(void)
     result = rig_validate(rig, path);
     is_text(result->status, "ok", "it goes well: %s", result->error.text);
     like(result->run_dir, "/validate/[0-9]{4}$", "in a directory of its own");
-    ok(rig_series(result, "val_loss").step[0] == step, "the figures are of that step");
+    ok(rig_series(result, "val_loss").step[0] == step, "the metrics are of that step");
     is_int((int)result->epoch, 1, "and that epoch");
     rig_free(&rig);
 }
@@ -120,7 +120,7 @@ static void register_called(const char *name, int by, int samples, float x[12][6
                                 .field = {{"x", PL_F32, pl_shape(1, 6)},
                                           {"y", PL_I64, pl_shape(0)}},
                                 .data = {x, y},
-                                .facts = "{\"classes\": 3}"};
+                                .data_info = "{\"classes\": 3}"};
     pl_memory_arrays(name, &arrays, NULL);
 }
 
@@ -133,20 +133,20 @@ static void a_test_reads_the_test_source(void)
 {
     static float x[2][12][6];
     static int64_t y[2][12];
-    heard_t heard = {0};
+    received_t received = {0};
     register_called("straight", 0, 12, x[0], y[0]);
     register_called("twisted", 1, 12, x[1], y[1]);
-    rig_t *rig = rig_new(.dataset = SOURCES, .on_progress = keep_events, .user = &heard,
-                         .trainer = "\"max_epochs\": 30");
+    rig_t *rig = rig_new(.dataset = SOURCES, .on_progress = keep_events,
+                         .user = &received, .trainer = "\"max_epochs\": 30");
     rig_result_t *fitted = rig_keep(rig_fit(rig));
-    heard = (heard_t){0};
+    received = (received_t){0};
     const rig_result_t *result = rig_test(rig, fitted->run_dir);
     is_text(result->status, "ok", "it goes well: %s", result->error.text);
     is_near(rig_metric(fitted, "train_acc"), 1, 1e-9, "what was trained on was learnt");
     is_near(rig_metric(result, "test_acc"), 0, 1e-9, "the test source says otherwise");
-    ok(isnan(rig_metric(result, "val_loss")), "its figures have a prefix of their own");
-    ok(heard.tests > 0, "progress tells of a test");
-    is_int(heard.validations + heard.others, 0, "and of nothing else");
+    ok(isnan(rig_metric(result, "val_loss")), "its metrics have a prefix of their own");
+    ok(received.tests > 0, "progress tells of a test");
+    is_int(received.validations + received.others, 0, "and of nothing else");
     rig_result_free(fitted);
     rig_free(&rig);
 }
@@ -359,7 +359,7 @@ int main(void)
 {
     rig_init(NULL);
     run(a_validation_gives_what_the_fit_did);
-    run(figures_go_to_the_loggers);
+    run(metrics_go_to_the_loggers);
     run(a_checkpoint_is_measured_at_its_step);
     run(what_logs_nothing_leaves_nothing);
     run(a_test_reads_the_test_source);

@@ -215,7 +215,7 @@ static void memory_may_run_out_beside_ranks_that_are_processes(void)
                            .trainer = "\"launcher\": \"spawn\", \"max_steps\": 1"});
 }
 
-static void weights_that_no_memory_holds_are_told_with_their_number(void)
+static void weights_that_no_memory_holds_are_reported_with_their_number(void)
 {
     rig_t *rig = rig_new(.module = "{\"name\": \"mlp\", \"hidden\": [100000000000]}");
     const rig_result_t *result = rig_fit(rig);
@@ -234,7 +234,7 @@ int main(void)
     run(memory_may_run_out_on_the_cpu);
     run(memory_may_run_out_on_one_of_several_ranks);
     run(memory_may_run_out_while_ranks_put_together_what_each_has);
-    run(weights_that_no_memory_holds_are_told_with_their_number);
+    run(weights_that_no_memory_holds_are_reported_with_their_number);
     run(memory_may_run_out_in_a_prediction);
     run(memory_may_run_out_in_a_search_of_several_ranks);
     run(memory_may_run_out_beside_ranks_that_are_processes);

@@ -66,7 +66,7 @@ static void a_schedule_may_count_epochs(void)
     rig_result_free(result);
 }
 
-/* No figure is ever so much better. */
+/* No metric is ever so much better. */
 #define PLATEAU(more) \
     "{\"name\": \"reduce_on_plateau\", \"factor\": 0.5, \"patience\": 0, " \
     "\"threshold\": 0.99" more "}"
@@ -83,11 +83,11 @@ static void without_validation_a_plateau_goes_by_epochs(void)
 {
     rig_result_t *result = fit(BATCHES,
                                .scheduler = PLATEAU(", \"monitor\": \"train_loss\""));
-    check_rates(result, 0.1, (double[]){1, 1, 0.5, 0.25}, "and their figures");
+    check_rates(result, 0.1, (double[]){1, 1, 0.5, 0.25}, "and their metrics");
     rig_result_free(result);
 }
 
-static void a_plateau_of_an_unknown_figure_fails_the_run(void)
+static void a_plateau_of_an_unknown_metric_fails_the_run(void)
 {
     rig_result_t *result = fit(BATCHES,
                                .scheduler = PLATEAU(", \"monitor\": \"train_los\""));
@@ -229,7 +229,7 @@ static const char *warned(int epochs, const char *averaging)
     return warning;
 }
 
-static void an_average_of_fewer_than_two_states_is_told(void)
+static void an_average_of_fewer_than_two_states_is_reported(void)
 {
     like(warned(4, "\"swa\""),
          "\"swa\" would average fewer than two states of the weights in a run "
@@ -262,13 +262,13 @@ int main(void)
     run(a_schedule_may_count_epochs);
     run(a_plateau_lowers_the_rate_after_a_validation);
     run(without_validation_a_plateau_goes_by_epochs);
-    run(a_plateau_of_an_unknown_figure_fails_the_run);
+    run(a_plateau_of_an_unknown_metric_fails_the_run);
     run(a_plateau_of_a_validation_that_never_comes_is_refused);
     run(a_cycle_moves_the_momentum);
     run(an_average_leaves_training_alone);
     run(the_ends_of_the_last_epochs_are_averaged);
     run(an_average_may_have_a_rate_of_its_own);
-    run(an_average_of_fewer_than_two_states_is_told);
+    run(an_average_of_fewer_than_two_states_is_reported);
     run(an_average_of_an_unknown_kind_is_refused);
     return tap_done();
 }

@@ -36,10 +36,10 @@ static void refused(const char *trainer, const char *why)
     pl_options_free(o);
 }
 
-static void steps_are(const rig_result_t *result, const char *figure, const char *want,
+static void steps_are(const rig_result_t *result, const char *metric, const char *want,
                       const char *what)
 {
-    rig_series_t series = rig_series(result, figure);
+    rig_series_t series = rig_series(result, metric);
     char steps[256] = "";
     for (int k = 0; k < series.count; k++)
         snprintf(steps + strlen(steps), sizeof steps - strlen(steps), "%s%g",
@@ -94,13 +94,13 @@ static uint64_t steps_with(const char *callback, const char *trainer)
     return steps;
 }
 
-static void a_wish_to_stop_waits_for_the_least(void)
+static void a_stop_request_waits_for_min_epochs_and_min_steps(void)
 {
     static const char at_step[] = "[{\"name\": \"quitter\", \"step\": 2}]",
                       at_epoch[] = "[{\"name\": \"quitter\", \"at\": \"epoch\"}]",
                       at_once[] = "[{\"name\": \"quitter\", \"step\": 0, \"at\": "
                                   "\"fit\"}]";
-    is_int(steps_with(at_step, "\"max_epochs\": 9"), 2, "where it is wished for");
+    is_int(steps_with(at_step, "\"max_epochs\": 9"), 2, "where it is requested");
     is_int(steps_with(at_step, "\"max_epochs\": 9, \"min_steps\": 4"), 4,
            "at the least of steps, within an epoch");
     is_int(steps_with(at_step, "\"max_epochs\": 9, \"min_steps\": 4, \"depth\": 7"), 4,
@@ -149,7 +149,7 @@ static void a_stop_waits_for_an_accumulated_step(void)
     rig_result_free(whole);
 }
 
-static void least_and_most_must_agree(void)
+static void minimum_and_maximum_must_agree(void)
 {
     refused("\"max_epochs\": 2, \"min_epochs\": 3", "run.json:1:45: .*min_epochs.* is 3");
     refused("\"max_steps\": 2, \"min_steps\": 3",
@@ -323,7 +323,7 @@ static void steps_that_are_not_finite_may_be_skipped(void)
         is_text(result->status, "ok", "it goes on: %s", result->error.text);
         is_int(result->global_step, 10, "the step counts");
         is_near(rig_metric(result, "skipped_steps"), 2, 0, "one in each epoch is told");
-        ok(isfinite(rig_metric(result, "train_loss_epoch")), "figures leave it out");
+        ok(isfinite(rig_metric(result, "train_loss_epoch")), "metrics leave it out");
         if (first)
             ok(rig_same_bits(first, result), "whatever is under way");
         else
@@ -369,7 +369,7 @@ static void a_run_that_went_back_is_one_that_skipped(const char *callbacks,
     is_near(rig_metric(back, "skipped_steps"), 2, 0, "and what was passed over");
     if (!strstr(more, "accumulate"))                /* parts of a step that were finite */
         is_near(rig_metric(back, "train_loss_epoch"),
-                rig_metric(skipped, "train_loss_epoch"), 0, "figures are the same");
+                rig_metric(skipped, "train_loss_epoch"), 0, "metrics are the same");
     ok(!rig_has_file(back, "checkpoints/start"),
        "the first checkpoint goes with the next");
     rig_result_free(skipped);
@@ -395,7 +395,7 @@ static rig_series_t rollbacks_after(const char *callbacks)
     return series;
 }
 
-static void a_rollback_is_told_at_the_step_that_failed(void)
+static void a_rollback_is_reported_at_the_step_that_failed(void)
 {
     rig_series_t far = rollbacks_after(NULL),
                  near = rollbacks_after("[{\"name\": \"model_checkpoint\", "
@@ -437,7 +437,7 @@ static void a_step_in_parts_is_skipped_as_a_whole(void)
                                           "\"accumulate_grad_batches\": 4");
     is_text(result->status, "ok", "it goes on: %s", result->error.text);
     is_near(rig_metric(result, "skipped_steps"), 1, 0, "one of five steps");
-    ok(isfinite(rig_metric(result, "train_loss_epoch")), "figures leave it out");
+    ok(isfinite(rig_metric(result, "train_loss_epoch")), "metrics leave it out");
     for (int k = 0; k < result->weight_count; k++)
         ok(isfinite(result->weight[k].data[0]), "and weights stay finite");
     rig_result_free(result);
@@ -482,10 +482,10 @@ int main(void)
                                                    {"module", &still},
                                                    PL_REGISTRATIONS_END};
     rig_init(components);
-    run(a_wish_to_stop_waits_for_the_least);
+    run(a_stop_request_waits_for_min_epochs_and_min_steps);
     run(a_stop_from_outside_does_not_wait);
     run(a_stop_waits_for_an_accumulated_step);
-    run(least_and_most_must_agree);
+    run(minimum_and_maximum_must_agree);
     run(a_run_ends_when_its_time_is_over);
     run(times_are_checked);
     run(validations_come_in_each_nth_epoch);
@@ -498,7 +498,7 @@ int main(void)
     run(a_step_in_parts_is_skipped_as_a_whole);
     run(one_skip_after_the_other_comes_to_an_end);
     run(a_run_goes_back_to_its_newest_checkpoint);
-    run(a_rollback_is_told_at_the_step_that_failed);
+    run(a_rollback_is_reported_at_the_step_that_failed);
     run(without_a_checkpoint_it_goes_back_to_the_start);
     run(a_step_in_parts_is_passed_over_as_a_whole);
     run(going_back_comes_to_an_end);

@@ -88,7 +88,7 @@ static int by_seq(const void *a, const void *b)
 }
 
 /* Even of a run that fails at once. */
-enum { LINES_LEAST = 10 };
+enum { LINES_MIN = 10 };
 
 /* Holes in the numbers of one rank, which begin with 0; fewer lines than there must be
  * are holes, too. */
@@ -107,7 +107,7 @@ static int gaps_of(const json_t *stream, int rank)
         next = number_of(lines[k], "seq") + 1;
     }
     free(lines);
-    return count < LINES_LEAST ? LINES_LEAST : gaps;
+    return count < LINES_MIN ? LINES_MIN : gaps;
 }
 
 static void check(const json_t *stream, const char *what)
@@ -186,23 +186,23 @@ static void a_run_that_fails_keeps_the_rules(void)
 }
 
 /* The most calls of that name that were under way at once. */
-static int most_open(const json_t *stream, const char *name)
+static int max_open(const json_t *stream, const char *name)
 {
     size_t k;
     json_t *line;
-    int open = 0, most = 0;
+    int open = 0, max = 0;
     json_array_foreach(stream, k, line) {
         if (strcmp(text_of(line, "name"), name))
             continue;
         open += is_kind(line, "call");
         open -= is_kind(line, "reply") || is_kind(line, "error");
-        most = open > most ? open : most;
+        max = open > max ? open : max;
     }
-    return most;
+    return max;
 }
 
 /* Batches under way at once of a fit of a hundred, each of which takes so long. */
-static int most_batches(int depth, int ms)
+static int max_batches_open(int depth, int ms)
 {
     char trainer[64], script[64];
     snprintf(trainer, sizeof trainer, "\"max_epochs\": 1, \"depth\": %d", depth);
@@ -213,19 +213,19 @@ static int most_batches(int depth, int ms)
     rig_free(&rig);
     json_t *stream = rig_stream();
     is_int(count_of(stream, "call", "train_batch"), 100, "trains with a hundred batches");
-    const int most = most_open(stream, "train_batch");
+    const int max = max_open(stream, "train_batch");
     json_decref(stream);
-    return most;
+    return max;
 }
 
 static void a_fit_has_as_many_batches_under_way_as_it_may(void)
 {
-    is_int(most_batches(1, 2), 1, "one at a time");
-    is_int(most_batches(3, 2), 3, "three");
-    int most = most_batches(0, 2);
-    ok(most >= 2 && most <= 32, "%d: by itself it has several of slow batches", most);
-    most = most_batches(0, 0);
-    ok(most >= 2 && most <= 32, "%d: and of quick ones, but 32 at most", most);
+    is_int(max_batches_open(1, 2), 1, "one at a time");
+    is_int(max_batches_open(3, 2), 3, "three");
+    int max = max_batches_open(0, 2);
+    ok(max >= 2 && max <= 32, "%d: by itself it has several of slow batches", max);
+    max = max_batches_open(0, 0);
+    ok(max >= 2 && max <= 32, "%d: and of quick ones, but 32 at most", max);
 }
 
 static void stop_it(rig_t *rig, const pl_progress_t *progress)
@@ -246,25 +246,25 @@ static void a_run_that_is_stopped_keeps_the_rules(void)
     json_decref(stream);
 }
 
-static void count_told(rig_t *rig, const pl_progress_t *progress)
+static void count_reported(rig_t *rig, const pl_progress_t *progress)
 {
     (void)progress;
     ++*(int *)rig_user(rig);
 }
 
-static bool is_told(rig_t *rig)
+static bool is_reported(rig_t *rig)
 {
     return *(int *)rig_user(rig) > 1;
 }
 
 static void an_engine_that_ends_keeps_the_rules(void)
 {
-    int told = 0;
+    int reported = 0;
     rig_t *rig = rig_new(.stream = true, .data = DATA, .trainer = "\"max_epochs\": -1",
                          .script = "replay of forward_backward takes 2 ms",
-                         .on_progress = count_told, .user = &told);
+                         .on_progress = count_reported, .user = &reported);
     rig_begin(rig);
-    ok(rig_until(rig, is_told), "a run goes on");
+    ok(rig_until(rig, is_reported), "a run goes on");
     rig_free(&rig);
     json_t *stream = rig_stream();
     check(stream, "an engine freed while a run goes on");

@@ -25,24 +25,25 @@ static void text_make(void)
 }
 
 /* Written text as it is told piece by piece. */
-static char told[256];
+static char reported[256];
 
-static void keep_text(rig_t *rig, const pl_progress_t *progress)
+static void copy_text(rig_t *rig, const pl_progress_t *progress)
 {
     (void)rig;
     if (strcmp(progress->event, "text"))
         return;
     json_t *piece = json_loads(progress->metrics, JSON_DECODE_ANY, NULL);
     const char *text = json_string_value(piece);
-    snprintf(told + strlen(told), sizeof told - strlen(told), "%s", text ? text : "?");
+    snprintf(reported + strlen(reported), sizeof reported - strlen(reported), "%s",
+             text ? text : "?");
     json_decref(piece);
 }
 
 static rig_t *writer_new(const char *script, const char *trainer)
 {
-    told[0] = '\0';
+    reported[0] = '\0';
     return rig_new(.module = GPT, .dataset = data, .script = script, .trainer = trainer,
-                   .on_progress = keep_text);
+                   .on_progress = copy_text);
 }
 
 static const rig_result_t *write_on(rig_t *rig, pl_prediction_t what)
@@ -87,7 +88,7 @@ static void a_model_learns_lines(void)
     rig_free(&rig);
     rig = writer_new("", "\"seed\": 1");
     result = write_on(rig, (pl_prediction_t){.prompt = "\nmaxi", .tokens = 7});
-    is_text(told, "milian\n", "and writes one to its end");
+    is_text(reported, "milian\n", "and writes one to its end");
     rig_free(&rig);
     memcpy(data, kept, sizeof data);
 }
@@ -98,7 +99,7 @@ static void it_writes_on_from_a_prompt(void)
     const rig_result_t *result =
         write_on(rig, (pl_prediction_t){.prompt = "abcd e", .tokens = 14});
     is_text(result->text, "fg.\nabcd efg.\n", "what comes next, beyond its context");
-    is_text(told, result->text, "told piece by piece");
+    is_text(reported, result->text, "told piece by piece");
     is_text(write_on(rig, (pl_prediction_t){.prompt = "abcd e", .tokens = 0})->text, "",
             "nothing when nothing is wanted");
     rig_free(&rig);
@@ -115,7 +116,7 @@ static void one_rank_writes_whatever_their_number(void)
             write_on(rig, (pl_prediction_t){.prompt = "abcd e", .tokens = 14});
         is_text(result->text, "fg.\nabcd efg.\n", "%s: %s", trainers[k],
                 result->error.text);
-        is_text(told, result->text, "told piece by piece");
+        is_text(reported, result->text, "told piece by piece");
         like(write_on(rig, (pl_prediction_t){.prompt = "xyz", .tokens = 3})->error.text,
              "prompt.*x", "and wrong ones are refused");
         rig_free(&rig);
@@ -138,7 +139,7 @@ static void chance_depends_on_the_seed(void)
     free(first);
 }
 
-static void wrong_requests_are_told(void)
+static void wrong_requests_are_reported(void)
 {
     rig_t *rig = writer_new("", "\"seed\": 1");
     like(write_on(rig, (pl_prediction_t){.prompt = "xyz", .tokens = 3})->error.text,
@@ -206,7 +207,7 @@ int main(void)
     run(it_writes_on_from_a_prompt);
     run(one_rank_writes_whatever_their_number);
     run(chance_depends_on_the_seed);
-    run(wrong_requests_are_told);
+    run(wrong_requests_are_reported);
     run(writing_can_be_stopped);
     run(a_device_that_hangs_is_noticed);
     return tap_done();

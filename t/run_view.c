@@ -1,5 +1,6 @@
-/* run_view.c - tests of engine/sight/run_view.c: what becomes of what the stream has */
-#include "sight/run_view.h"
+/* run_view.c - tests of engine/telemetry/run_view.c: what becomes of what the stream
+ * has */
+#include "telemetry/run_view.h"
 
 #include <jansson.h>
 #include <regex.h>
@@ -10,7 +11,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/utf8.h"
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 #include "tap.h"
 
 /* Numbers of kinds, here. */
@@ -31,7 +32,7 @@ typedef struct said {
     pl_message_t message;
     uint32_t from, to;
     uint64_t call, cause, under;
-    uint32_t origin;
+    uint32_t process_id;
     int rank;
     int64_t time;                                           /* [now] */
     bool was_kept;
@@ -54,7 +55,7 @@ static void say(pl_run_view_t *view, said_t said)
     const pl_tap_record_t record = {.stamp = {.seq = seq++,
                                               .rank = said.rank,
                                               .time = said.time ? said.time : pl_now()},
-                                    .origin = said.origin,
+                                    .process_id = said.process_id,
                                     .under = said.under,
                                     .envelope = e,
                                     .frame = pl_frame_bytes(&frame),
@@ -92,19 +93,19 @@ static void begin_run(pl_run_view_t *view, uint64_t call)
 }
 
 /* The trainer tells the program. */
-static void report(pl_run_view_t *view, uint64_t call, pl_run_progress_t told)
+static void report(pl_run_view_t *view, uint64_t call, pl_run_progress_t reported)
 {
-    told.metrics = told.metrics ? told.metrics : "";
+    reported.metrics = reported.metrics ? reported.metrics : "";
     say(view, (said_t){.kind = PL_KIND_PROGRESS,
                        .message = PL_MESSAGE_run,
                        .from = trainer,
                        .to = host,
                        .call = call,
-                       .fields = &told});
+                       .fields = &reported});
 }
 
 /* Samples that a rank of a run got from its data. */
-static void rank_fetch(pl_run_view_t *view, int rank, uint32_t origin, uint64_t under,
+static void rank_fetch(pl_run_view_t *view, int rank, uint32_t process_id, uint64_t under,
                        uint32_t samples)
 {
     const uint32_t data = pl_kind_enter("connector.data", PL_LEVEL_CONNECTOR, NULL);
@@ -113,19 +114,20 @@ static void rank_fetch(pl_run_view_t *view, int rank, uint32_t origin, uint64_t 
                       .from = loop,
                       .to = data,
                       .call = 3,
-                      .origin = origin,
+                      .process_id = process_id,
                       .rank = rank,
                       .under = under,
                       .fields = &(pl_fetch_batch_t){0}},
              &(pl_fetch_batch_reply_t){.samples = samples});
 }
 
-static void fetch(pl_run_view_t *view, uint32_t origin, uint64_t under, uint32_t samples)
+static void fetch(pl_run_view_t *view, uint32_t process_id, uint64_t under,
+                  uint32_t samples)
 {
-    rank_fetch(view, 0, origin, under, samples);
+    rank_fetch(view, 0, process_id, under, samples);
 }
 
-static json_t *told_by(pl_run_view_t *view)
+static json_t *reported_by(pl_run_view_t *view)
 {
     char *text = pl_run_view_state(view);
     json_t *all = json_loads(text, 0, NULL);
@@ -153,17 +155,17 @@ static void messages_of_ranks_elsewhere_are_of_their_run(void)
     pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
     begin_run(view, 100);
     begin_run(view, 200);
-    fetch(view, pl_origin(0, 0), 101, 20);
-    fetch(view, pl_origin(1, 0), 201, 7);
-    fetch(view, pl_origin(0, 1), 101, 20);
-    fetch(view, pl_origin(2, 0), 301, 9);
-    json_t *all = told_by(view);
+    fetch(view, pl_stream_process(0, 0), 101, 20);
+    fetch(view, pl_stream_process(1, 0), 201, 7);
+    fetch(view, pl_stream_process(0, 1), 101, 20);
+    fetch(view, pl_stream_process(2, 0), 301, 9);
+    json_t *all = reported_by(view);
     is_int(integer(run_of(all, 1), "samples"), 40, "the first has those of both ranks");
     is_int(integer(run_of(all, 2), "samples"), 7, "the newest has only its own");
     json_decref(all);
     pl_run_view_gap(view, 5);
-    fetch(view, pl_origin(2, 0), 301, 9);
-    all = told_by(view);
+    fetch(view, pl_stream_process(2, 0), 301, 9);
+    all = reported_by(view);
     is_int(integer(run_of(all, 2), "samples"), 16,
            "what may have lost its beginning is taken for the newest run's");
     json_decref(all);
@@ -186,14 +188,14 @@ static void runs_that_have_no_place_are_counted(void)
     pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
     for (uint64_t k = 1; k <= RUNS; k++)
         begin_run(view, 100 * k);
-    json_t *all = told_by(view);
+    json_t *all = reported_by(view);
     is_int(json_array_size(json_object_get(all, "runs")), PLACES, "so many are shown");
     ok(run_of(all, PLACES) && !run_of(all, PLACES + 1), "those that began first");
     json_decref(all);
     for (uint64_t k = 1; k <= RUNS; k++)
         end_run(view, 100 * k);
     begin_run(view, 100 * (RUNS + 1));
-    all = told_by(view);
+    all = reported_by(view);
     ok(run_of(all, RUNS + 1) && !run_of(all, 1), "then a newer one has a place");
     json_decref(all);
     char *metrics = pl_run_view_metrics(view);
@@ -211,7 +213,7 @@ static void a_run_is_described_by_its_first_report(void)
            (pl_run_progress_t){
                .event = "alive", .run_dir = "runs/0007", .module = "mlp", .clip = 0.5});
     report(view, 100, (pl_run_progress_t){.event = "train", .global_step = 3});
-    json_t *all = told_by(view), *run = run_of(all, 1);
+    json_t *all = reported_by(view), *run = run_of(all, 1);
     is_text(json_string_value(json_object_get(run, "name")), "0007", "its folder");
     is_text(json_string_value(json_object_get(run, "module")), "mlp", "its module");
     ok(json_number_value(json_object_get(run, "clip")) == 0.5, "where it clips");
@@ -226,8 +228,8 @@ static void a_run_from_before_is_taken_up(void)
 {
     pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
     report(view, 100, (pl_run_progress_t){.event = "train", .global_step = 30});
-    fetch(view, pl_origin(0, 0), 101, 20);
-    json_t *all = told_by(view);
+    fetch(view, pl_stream_process(0, 0), 101, 20);
+    json_t *all = reported_by(view);
     is_int(integer(run_of(all, 1), "step"), 30, "by what it reports");
     is_int(integer(run_of(all, 1), "samples"), 20, "and what its ranks say is its own");
     json_decref(all);
@@ -236,33 +238,34 @@ static void a_run_from_before_is_taken_up(void)
 
 static void a_run_from_before_is_recalled(void)
 {
-    static pl_known_t known;
-    pl_known_init(&known);
-    pl_known_begin(&known, 90);
-    pl_known_end(&known, 90);
-    pl_known_begin(&known, 100);
-    pl_known_report(&known, 100,
-                    &(pl_run_progress_t){.event = "alive",
-                                         .metrics = "",
-                                         .run_dir = "runs/late",
-                                         .module = "mlp",
-                                         .options = "{\"optimizer\": {\"lr\": 0.5}}",
-                                         .clip = 0.5});
-    pl_known_report(&known, 100,
-                    &(pl_run_progress_t){.event = "train",
-                                         .global_step = 30,
-                                         .total_steps = 90,
-                                         .metrics = "{\"train_loss\": 0.5}",
-                                         .run_dir = "",
-                                         .module = "",
-                                         .options = ""});
-    pl_known_pause(&known, 100, true, 33);
-    pl_known_begin(&known, 110);
-    pl_known_end(&known, 110);
+    static pl_run_registry_t registry;
+    pl_run_registry_init(&registry);
+    pl_run_registry_begin(&registry, 90);
+    pl_run_registry_end(&registry, 90);
+    pl_run_registry_begin(&registry, 100);
+    pl_run_registry_report(&registry, 100,
+                           &(pl_run_progress_t){.event = "alive",
+                                                .metrics = "",
+                                                .run_dir = "runs/late",
+                                                .module = "mlp",
+                                                .options =
+                                                    "{\"optimizer\": {\"lr\": 0.5}}",
+                                                .clip = 0.5});
+    pl_run_registry_report(&registry, 100,
+                           &(pl_run_progress_t){.event = "train",
+                                                .global_step = 30,
+                                                .total_steps = 90,
+                                                .metrics = "{\"train_loss\": 0.5}",
+                                                .run_dir = "",
+                                                .module = "",
+                                                .options = ""});
+    pl_run_registry_pause(&registry, 100, true, 33);
+    pl_run_registry_begin(&registry, 110);
+    pl_run_registry_end(&registry, 110);
     pl_run_view_t *view = pl_run_view_new(pl_now() - 10 * PL_SECOND, NULL);
-    pl_run_view_recall(view, &known);
+    pl_run_view_recall(view, &registry);
     begin_run(view, 100);                                 /* which was still on its way */
-    json_t *all = told_by(view), *run = run_of(all, 1);
+    json_t *all = reported_by(view), *run = run_of(all, 1);
     ok(!run, "one that has ended is none");
     run = run_of(all, 2);
     is_text(json_string_value(json_object_get(run, "name")), "late", "its folder");
@@ -277,21 +280,21 @@ static void a_run_from_before_is_recalled(void)
     ok(json_array_size(json_object_get(all, "runs")) == 1, "it is there once");
     json_decref(all);
     report(view, 100, (pl_run_progress_t){.event = "train", .global_step = 34});
-    all = told_by(view);
+    all = reported_by(view);
     is_int(integer(run_of(all, 2), "step"), 34, "it goes on");
     json_decref(all);
     begin_run(view, 120);
-    all = told_by(view);
+    all = reported_by(view);
     ok(run_of(all, 4) != NULL, "the next has the number behind all that there have been");
     json_decref(all);
     pl_run_view_free(view);
-    pl_known_release(&known);
+    pl_run_registry_release(&registry);
 }
 
 static const char *doing(pl_run_view_t *view, long long step, const char *what)
 {
     static char text[32];
-    json_t *all = told_by(view), *run = run_of(all, 1);
+    json_t *all = reported_by(view), *run = run_of(all, 1);
     snprintf(text, sizeof text, "%s", json_string_value(json_object_get(run, "doing")));
     is_int(integer(run, "step"), step, "the step %s", what);
     json_decref(all);
@@ -335,7 +338,7 @@ static void command(pl_run_view_t *view, const char *what, int64_t second)
 
 static double seconds_of(pl_run_view_t *view)
 {
-    json_t *all = told_by(view);
+    json_t *all = reported_by(view);
     const double seconds = json_number_value(json_object_get(run_of(all, 1), "seconds"));
     json_decref(all);
     return seconds;
@@ -386,7 +389,7 @@ static json_t *ended_by(const char *event, pl_run_reply_t reply)
                        .to = host,
                        .call = 100,
                        .fields = &reply});
-    json_t *all = told_by(view);
+    json_t *all = reported_by(view);
     pl_run_view_free(view);
     return all;
 }
@@ -431,7 +434,7 @@ static void step(pl_run_view_t *view, int64_t time, pl_bytes_t spent)
              &(pl_train_batch_reply_t){.timings = spent});
 }
 
-static void short_steps_that_are_told_together_share_their_time(void)
+static void short_steps_that_are_reported_together_share_their_time(void)
 {
     enum { TOGETHER = 8 };
     pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
@@ -439,12 +442,12 @@ static void short_steps_that_are_told_together_share_their_time(void)
     for (int k = 1; k <= 20; k++)
         for (int i = 0; i < TOGETHER; i++)
             step(view, 2 * k * PL_MILLISECOND + 1000 * i, (pl_bytes_t){0});
-    json_t *all = told_by(view), *run = run_of(all, 1);
+    json_t *all = reported_by(view), *run = run_of(all, 1);
     for (int k = 0; k < 2; k++) {
         const char *name = k ? "run_p95" : "run_p50";
-        const double told = json_real_value(json_object_get(run, name));
-        ok(told > 2e-3 / TOGETHER * 0.9 && told < 2e-3 / TOGETHER * 1.1,
-           "%s: an eighth of 2 ms, not %g s", name, told);
+        const double reported = json_real_value(json_object_get(run, name));
+        ok(reported > 2e-3 / TOGETHER * 0.9 && reported < 2e-3 / TOGETHER * 1.1,
+           "%s: an eighth of 2 ms, not %g s", name, reported);
     }
     json_decref(all);
     pl_run_view_free(view);
@@ -462,7 +465,7 @@ static void epochs_of_few_steps_have_rates_too(void)
                (pl_run_progress_t){.event = "epoch",
                                    .global_step = (uint64_t)(k + 1) * STEPS});
     }
-    json_t *all = told_by(view);
+    json_t *all = reported_by(view);
     const json_t *points = json_object_get(run_of(all, 1), "points");
     is_int((long long)json_array_size(points), EPOCHS, "a point each");
     for (size_t k = 0; k < EPOCHS; k++) {
@@ -497,21 +500,21 @@ static void watched(pl_run_view_t *view, const char *event, int rank, int64_t ti
     say(view, said);
 }
 
-static void a_rank_that_holds_the_others_up_is_told(void)
+static void a_rank_that_holds_the_others_up_is_reported(void)
 {
-    const double spent[2 * PL_SPENT_KINDS] = {0.001, 0, 0, 0, 0.001};
+    const double spent[2 * PL_TIMINGS] = {0.001, 0, 0, 0, 0.001};
     pl_run_view_t *view = pl_run_view_new(pl_now() - 10 * PL_SECOND, NULL);
     begin_run(view, 100);
     for (int k = 1; k <= 4; k++)
         step(view, k * PL_SECOND, (pl_bytes_t){spent, sizeof spent});
-    json_t *all = told_by(view), *run = run_of(all, 1);
+    json_t *all = reported_by(view), *run = run_of(all, 1);
     const double stalled = json_number_value(json_object_get(run, "stalled"));
     ok(stalled >= 6 && stalled < 60, "no step since that of second 4: %g s", stalled);
     is_int((long long)json_array_size(json_object_get(run, "absent")), 0,
            "all are heard");
     json_decref(all);
     watched(view, "mute", 1, 8 * PL_SECOND);
-    all = told_by(view);
+    all = reported_by(view);
     const json_t *absent = json_array_get(json_object_get(run_of(all, 1), "absent"), 0);
     is_int(integer(absent, "rank"), 1, "then one is not");
     const double silent = json_number_value(json_object_get(absent, "seconds"));
@@ -526,7 +529,7 @@ static void a_rank_that_holds_the_others_up_is_told(void)
     pl_text_free(metrics);
     watched(view, "heard", 1, 9 * PL_SECOND);
     step(view, 10 * PL_SECOND, (pl_bytes_t){spent, sizeof spent});
-    all = told_by(view);
+    all = reported_by(view);
     run = run_of(all, 1);
     is_int((long long)json_array_size(json_object_get(run, "absent")), 0, "until it is");
     ok(json_number_value(json_object_get(run, "stalled")) == 0, "and steps go on");
@@ -550,7 +553,7 @@ static void epoch(pl_run_view_t *view, bool ends, int64_t time)
 
 static double stalled_of(pl_run_view_t *view)
 {
-    json_t *all = told_by(view);
+    json_t *all = reported_by(view);
     const double stalled = json_number_value(json_object_get(run_of(all, 1), "stalled"));
     json_decref(all);
     return stalled;
@@ -570,7 +573,7 @@ static void what_is_no_epoch_does_not_stand_still(void)
     epoch(view, true, 5 * PL_SECOND);
     ok(stalled_of(view) == 0, "behind an epoch it may be long until the next");
     epoch(view, false, 6 * PL_SECOND);
-    json_t *all = told_by(view);
+    json_t *all = reported_by(view);
     const json_t *absent = json_object_get(run_of(all, 1), "absent");
     is_int((long long)json_array_size(absent), 1,
            "where who had died is there or left out");
@@ -628,7 +631,7 @@ static void times_of_the_newest_report_and_of_the_run_have_names_of_their_own(vo
     for (int k = 0; k < 5; k++)
         step(view, time += 5 * PL_MILLISECOND, (pl_bytes_t){0});
     report(view, 100, (pl_run_progress_t){.event = "train", .global_step = 45});
-    json_t *all = told_by(view), *run = run_of(all, 1);
+    json_t *all = reported_by(view), *run = run_of(all, 1);
     ok(is_close(newest_of(run, "step_seconds_p50"), 5e-3), "5 ms in the newest report");
     ok(is_close(newest_of(run, "step_seconds_p95"), 5e-3), "and no longer");
     ok(is_close(json_number_value(json_object_get(run, "run_p50")), 20e-3),
@@ -641,19 +644,18 @@ static void times_of_the_newest_report_and_of_the_run_have_names_of_their_own(vo
 
 static void each_rank_has_its_stages(void)
 {
-    double spent[2][PL_SPENT_KINDS] = {{0, 1e-3, 2e-3, 4e-3, 5e-4},
-                                       {0, 1e-3, 4e-3, 2e-3, 0}};
+    double spent[2][PL_TIMINGS] = {{0, 1e-3, 2e-3, 4e-3, 5e-4}, {0, 1e-3, 4e-3, 2e-3, 0}};
     pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
     begin_run(view, 100);
     for (int k = 1; k <= 3; k++)
         step(view, k * PL_SECOND, (pl_bytes_t){spent, sizeof spent});
-    json_t *all = told_by(view), *run = run_of(all, 1);
+    json_t *all = reported_by(view), *run = run_of(all, 1);
     const json_t *stages = json_object_get(run, "stages"),
                  *own = json_array_get(json_array_get(json_object_get(run, "strip"), 0),
                                        1);
     is_int((long long)json_array_size(stages), 2, "of two ranks");
     const double backward =
-        json_real_value(json_array_get(json_array_get(stages, 1), PL_SPENT_BACKWARD));
+        json_real_value(json_array_get(json_array_get(stages, 1), PL_TIMING_BACKWARD));
     ok(backward > 3.99e-3 && backward < 4.01e-3, "the mean of a stage");
     const double first = json_real_value(json_array_get(own, 0));
     ok(first > 3.49e-3 && first < 3.51e-3, "and by itself all but the collective");
@@ -764,13 +766,13 @@ static void samples_belong_to_the_steps_that_they_are_trained_on_in(void)
     pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
     begin_run(view, 100);
     for (int k = 0; k < 8; k++) {
-        rank_fetch(view, 0, pl_origin(0, 0), 101, 64);
-        rank_fetch(view, 1, pl_origin(0, 1), 101, 32);
+        rank_fetch(view, 0, pl_stream_process(0, 0), 101, 64);
+        rank_fetch(view, 1, pl_stream_process(0, 1), 101, 32);
     }
     for (int k = 1; k <= 3; k++)
         step(view, 5 * k * PL_MILLISECOND, (pl_bytes_t){0});
     report(view, 100, (pl_run_progress_t){.event = "train", .global_step = 3});
-    json_t *all = told_by(view);
+    json_t *all = reported_by(view);
     const json_t *run = run_of(all, 1);
     ok(is_close(newest_of(run, "samples_per_second") / newest_of(run, "steps_per_second"),
                 96),
@@ -780,7 +782,7 @@ static void samples_belong_to_the_steps_that_they_are_trained_on_in(void)
     pl_run_view_free(view);
 }
 
-static void a_long_run_keeps_points_of_every_figure(void)
+static void a_long_run_keeps_points_of_every_metric(void)
 {
     enum { EPOCHS = 2500 };
     pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
@@ -803,22 +805,22 @@ static void a_long_run_keeps_points_of_every_figure(void)
                        .to = host,
                        .call = 100,
                        .fields = &(pl_run_reply_t){.status = "stopped"}});
-    json_t *all = told_by(view), *run = run_of(all, 1), *point;
+    json_t *all = reported_by(view), *run = run_of(all, 1), *point;
     const json_t *points = json_object_get(run, "points"),
                  *columns = json_object_get(run, "columns");
     is_text(json_string_value(json_object_get(run, "doing")), "stopped",
             "how it ended is in its end");
     size_t k;
-    int told[32] = {0};
+    int reported[32] = {0};
     json_array_foreach(points, k, point)
         for (size_t c = 0; c < json_array_size(columns); c++)
-            told[c] += json_is_number(json_array_get(point, c + 3));
+            reported[c] += json_is_number(json_array_get(point, c + 3));
     ok(json_array_size(points) >= 500 && json_array_size(points) <= 1000,
        "%zu points are kept", json_array_size(points));
     for (size_t c = 4; c < json_array_size(columns); c++)
-        ok(told[c] >= (int)json_array_size(points) - 1, "%s has %d of them",
+        ok(reported[c] >= (int)json_array_size(points) - 1, "%s has %d of them",
            json_string_value(json_object_get(json_array_get(columns, c), "name")),
-           told[c]);
+           reported[c]);
     point = json_array_get(points, json_array_size(points) - 1);
     is_int(json_integer_value(json_array_get(point, 1)), EPOCHS, "the last is there");
     json_decref(all);
@@ -829,7 +831,7 @@ static void a_long_run_keeps_points_of_every_figure(void)
  * the one before. */
 typedef struct reader {
     uint64_t since;
-    int events, most, points, restarts;
+    int events, max, points, restarts;
     long long step;
     double epoch;
     bool ascends;
@@ -855,8 +857,8 @@ static void read_events(pl_run_view_t *view, reader_t *reader)
             reader->epoch = json_number_value(json_array_get(point, 2));
         }
         reader->points += (int)json_array_size(points);
-        if (reader->most < (int)json_array_size(points))
-            reader->most = (int)json_array_size(points);
+        if (reader->max < (int)json_array_size(points))
+            reader->max = (int)json_array_size(points);
         reader->events++;
         json_decref(all);
         pl_text_free(text);
@@ -884,15 +886,15 @@ static void a_hundred_thousand_points_are_handed_out_in_parts(void)
     read_events(view, &reader);
     is_int(reader.points, 100001, "all points are there");
     ok(reader.ascends, "each once and in order");
-    ok(reader.most <= 4096 && reader.events >= 25, "in %d events of %d points at most",
-       reader.events, reader.most);
+    ok(reader.max <= 4096 && reader.events >= 25, "in %d events of %d points at most",
+       reader.events, reader.max);
     ok(reader.epoch == 2.25, "a point has the epochs done then: %g", reader.epoch);
     report_steps(view, 100002, 100002);
     reader.events = 0;
     read_events(view, &reader);
     is_int(reader.events, 1, "the next event has what is new");
     is_int(reader.points, 100002, "which is one point");
-    json_t *all = told_by(view);
+    json_t *all = reported_by(view);
     ok(json_array_size(json_object_get(run_of(all, 1), "points")) <= 1000,
        "the state has a thousand points at most");
     json_decref(all);
@@ -917,7 +919,7 @@ static void a_run_beyond_the_bound_keeps_half_of_its_points_over_its_whole_lengt
     pl_run_view_free(view);
 }
 
-static void the_options_of_a_run_are_told_once(void)
+static void the_options_of_a_run_are_reported_once(void)
 {
     bool more;
     uint64_t until;
@@ -959,21 +961,23 @@ static const char *very_long(const char *start)
     return one;
 }
 
-/* A run whose folder, module, event, figures, checkpoint and log are `text`, as is the
+/* A run whose folder, module, event, metrics, checkpoint and log are `text`, as is the
  * error that it ends with. */
 static pl_run_view_t *hostile_run_view(const char *text, bool ends)
 {
     char *path = pl_text("/runs/%s", text);
     json_t *metrics = json_pack("{s:f, s:f, s:f}", "<b>\n\"x\\", 0.5, "<b>\t\"x\\", 0.25,
                                 "\"} 1\nup{a=\"", 2.0);
-    char *figures = json_dumps(metrics, 0);
+    char *text_of_metrics = json_dumps(metrics, 0);
     pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
     pl_error_t error = {.code = PL_EIO};
     begin_run(view, 100);
     report(view, 100,
            (pl_run_progress_t){.event = "alive", .run_dir = path, .module = text});
     report(view, 100,
-           (pl_run_progress_t){.event = text, .global_step = 1, .metrics = figures});
+           (pl_run_progress_t){.event = text,
+                               .global_step = 1,
+                               .metrics = text_of_metrics});
     save(view, path, "");
     pl_run_view_log(view, PL_LOG_ERROR, 0, text, text);
     snprintf(error.text, sizeof error.text, "%s", text);
@@ -986,7 +990,7 @@ static pl_run_view_t *hostile_run_view(const char *text, bool ends)
                            .call = 100,
                            .fields = &error});
     pl_text_free(path);
-    free(figures);
+    free(text_of_metrics);
     json_decref(metrics);
     return view;
 }
@@ -1072,7 +1076,7 @@ static void hostile_text_is_a_label_of_the_metrics(void)
         char *text = pl_run_view_metrics(view);
         ok(text && is_plain(text, true), "metrics have no controls");
         like(text, "\npaceline_run_info.run=\"1\",run_dir=\"/runs/", "the run is there");
-        like(text, "\npaceline_metric.run=\"1\",name=\"<b>.{1,3}.\"x", "and a figure");
+        like(text, "\npaceline_metric.run=\"1\",name=\"<b>.{1,3}.\"x", "and a metric");
         is_int(wrong_lines(text), 0, "all lines are of the format, and none is twice");
         pl_text_free(text);
         pl_run_view_free(view);
@@ -1090,9 +1094,9 @@ int main(void)
     run(a_pause_ends_with_the_next_step);
     run(a_pause_is_no_time_of_the_run);
     run(the_end_of_a_run_is_what_it_replied);
-    run(short_steps_that_are_told_together_share_their_time);
+    run(short_steps_that_are_reported_together_share_their_time);
     run(epochs_of_few_steps_have_rates_too);
-    run(a_rank_that_holds_the_others_up_is_told);
+    run(a_rank_that_holds_the_others_up_is_reported);
     run(what_is_no_epoch_does_not_stand_still);
     run(time_of_what_is_shown_again_is_that_of_its_messages);
     run(times_of_the_newest_report_and_of_the_run_have_names_of_their_own);
@@ -1100,10 +1104,10 @@ int main(void)
     run(checkpoints_that_are_gone_are_told_so);
     run(what_is_gone_makes_room_for_new_checkpoints);
     run(samples_belong_to_the_steps_that_they_are_trained_on_in);
-    run(a_long_run_keeps_points_of_every_figure);
+    run(a_long_run_keeps_points_of_every_metric);
     run(a_hundred_thousand_points_are_handed_out_in_parts);
     run(a_run_beyond_the_bound_keeps_half_of_its_points_over_its_whole_length);
-    run(the_options_of_a_run_are_told_once);
+    run(the_options_of_a_run_are_reported_once);
     run(hostile_text_is_data_for_the_page);
     run(hostile_text_is_a_label_of_the_metrics);
     return tap_done();

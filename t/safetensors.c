@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "files.h"
-#include "formats/sums.h"
+#include "formats/checksums.h"
 #include "tap.h"
 
 static pl_error_t err;
@@ -391,7 +391,7 @@ static void a_full_disk_leaves_the_old_file(void)
 
 enum { MANY = (5 << 18) + 77 };                             /* floats; 2.5 blocks */
 
-static pl_safetensors_content_t content_large(float data[MANY], pl_sums_t *sums)
+static pl_safetensors_content_t content_large(float data[MANY], pl_checksums_t *sums)
 {
     static pl_safetensors_source_t tensor;
     for (int k = 0; k < MANY; k++)
@@ -400,10 +400,11 @@ static pl_safetensors_content_t content_large(float data[MANY], pl_sums_t *sums)
     return (pl_safetensors_content_t){&tensor, 1, NULL, 0, sums};
 }
 
-static bool holds_large(const char *path, const float data[MANY], const pl_sums_t *sums)
+static bool holds_large(const char *path, const float data[MANY],
+                        const pl_checksums_t *sums)
 {
     pl_safetensors_t file;
-    pl_sums_t found = {0};
+    pl_checksums_t found = {0};
     if (pl_safetensors_open(path, &file, &err) != PL_OK)
         return false;
     float *out = malloc(MANY * sizeof *out);
@@ -412,11 +413,11 @@ static bool holds_large(const char *path, const float data[MANY], const pl_sums_
     pl_safetensors_close(&file);
     size_t size;
     uint8_t *bytes = file_get(path, &size);
-    same = same && bytes && pl_sums_add(&found, bytes, size, &err) == PL_OK
+    same = same && bytes && pl_checksums_add(&found, bytes, size, &err) == PL_OK
            && found.bytes == sums->bytes && found.count == sums->count
            && !memcmp(found.block, sums->block,
                       (size_t)sums->count * sizeof *sums->block);
-    pl_sums_release(&found);
+    pl_checksums_release(&found);
     free(bytes);
     free(out);
     return same;
@@ -433,7 +434,7 @@ static bool can_pass_the_cache(const char *path)
 static void a_large_file_is_written_past_the_cache(void)
 {
     static float data[MANY];
-    pl_sums_t sums = {0}, again = {0};
+    pl_checksums_t sums = {0}, again = {0};
     pl_safetensors_content_t content = content_large(data, &sums);
     const char *path = folder_path("large.safetensors");
     const bool possible = can_pass_the_cache(path);
@@ -447,7 +448,7 @@ static void a_large_file_is_written_past_the_cache(void)
     is_int(pl_safetensors_write(path, &content, &err), PL_OK,
            "a disk that takes odd pieces gets them");
     ok(holds_large(path, data, &again), "and all of them");
-    pl_sums_release(&sums), pl_sums_release(&again);
+    pl_checksums_release(&sums), pl_checksums_release(&again);
     unlink(path);
 }
 
@@ -473,7 +474,7 @@ static void each_call_of_a_large_save_may_fail(void)
     unlink(path);
 }
 
-static void a_disk_that_fills_up_under_a_large_file_is_told_with_the_byte(void)
+static void a_disk_that_fills_up_under_a_large_file_is_reported_with_the_byte(void)
 {
     static float data[MANY];
     pl_safetensors_content_t content = content_large(data, NULL);
@@ -577,7 +578,7 @@ int main(void)
     run(a_full_disk_leaves_the_old_file);
     run(a_large_file_is_written_past_the_cache);
     run(each_call_of_a_large_save_may_fail);
-    run(a_disk_that_fills_up_under_a_large_file_is_told_with_the_byte);
+    run(a_disk_that_fills_up_under_a_large_file_is_reported_with_the_byte);
     run(impossible_files_are_not_begun);
     run(a_file_describes_itself);
     run(memory_may_run_out);

@@ -175,9 +175,10 @@ static void listening_step(pl_graph_t *g, const void *self, pl_stage_t stage)
                                          .mask = listening->masked ? &mask : NULL};
     pl_node_t heads = pl_permute(g, pl_reshape(g, words, PL_SHAPE(B, T, 2, 4)),
                                  (int[]){0, 2, 1, 3});
-    pl_node_t heard = pl_attention(g, heads, heads, heads, &seen);
-    heard = pl_reshape(g, pl_permute(g, heard, (int[]){0, 2, 1, 3}), PL_SHAPE(B, T, 8));
-    pl_node_t logits = pl_linear(g, "say", pl_add(g, words, heard), 5);
+    pl_node_t received = pl_attention(g, heads, heads, heads, &seen);
+    received = pl_reshape(g, pl_permute(g, received, (int[]){0, 2, 1, 3}),
+                          PL_SHAPE(B, T, 8));
+    pl_node_t logits = pl_linear(g, "say", pl_add(g, words, received), 5);
     pl_output(g, "logits", logits);
     const pl_cross_entropy_options_t ignored = {.has_ignore = true, .ignore_index = -1};
     if (stage != PL_PREDICT)

@@ -26,16 +26,16 @@ static void read_region(cpu_trainer_t *r, pl_region_t region, float *to, size_t 
     pl_cpu_accelerator.read(&r->rig.cpu, region, 0, to, n, NULL);
 }
 
-/* One optimizer step on what is in the gradients; true when nothing was guarded. */
-static bool update(cpu_trainer_t *r, double figures[4][2])
+/* One optimizer step on what is in the gradients; true when nothing was skipped. */
+static bool update(cpu_trainer_t *r, double metrics[4][2])
 {
-    pl_replay_t replay = {.figures = figures[0],
-                          .halts = true,
-                          .resumes = true,
+    pl_replay_t replay = {.metrics = metrics[0],
+                          .fail_fast = true,
+                          .restart = true,
                           .done = cpu_on_done};
     training_scalars(&r->t, 0, replay.scalar);
-    pl_cpu_accelerator.replay(&r->rig.cpu, r->update, &replay, &cpu_told);
-    return cpu_told.code == PL_OK && !replay.guarded;
+    pl_cpu_accelerator.replay(&r->rig.cpu, r->update, &replay, &cpu_error);
+    return cpu_error.code == PL_OK && !replay.skipped;
 }
 
 /* Gradients as a micro-batch of 16 leaves them: 1, or one that is not finite. */
@@ -70,21 +70,20 @@ static void the_factor_moves_as_gradscaler_moves_it(void)
     const pl_loss_scaling_t s = {1024, 2, 0.5, 3, 1};
     const training_case_t c = case_new(&s);
     float want[PL_SCALING_COUNT] = {1024}, got[PL_SCALING_COUNT];
-    double figures[4][2];
+    double metrics[4][2];
     cpu_trainer_t r;
     int wrong = 0;
     ok(cpu_trainer_open(&r, &c, 1) == PL_OK, "a training is ready");
     for (const char *step = steps; *step; step++) {
         write_gradients(&r, *step == 'g' ? 1 : *step == 'x' ? INFINITY : NAN);
-        wrong += update(&r, figures) != (*step == 'g');
+        wrong += update(&r, metrics) != (*step == 'g');
         expect(&s, *step == 'g', want);
         read_region(&r, PL_REGION_SCALING, got, PL_SCALING_COUNT);
         wrong += memcmp(got, want, sizeof got) != 0
-                 || figures[2][0] != (double)want[PL_SCALING_FACTOR]
-                 || figures[3][0] != (double)want[PL_SCALING_SKIPPED];
+                 || metrics[2][0] != (double)want[PL_SCALING_FACTOR]
+                 || metrics[3][0] != (double)want[PL_SCALING_SKIPPED];
     }
-    ok(!wrong, "after each of %zu steps, and the skipped ones are guarded",
-       strlen(steps));
+    ok(!wrong, "after each of %zu steps, and the skipped ones end so", strlen(steps));
     cpu_trainer_close(&r);
 }
 
@@ -99,7 +98,7 @@ static void a_large_gradient_has_a_finite_norm(void)
     write_gradients(&r, 1e10f);
     ok(update(&r, usual), "a step with a gradient of 1e10");
     write_gradients(&r, 1e30f);
-    ok(update(&r, large), "a step with one of 1e30 is not guarded");
+    ok(update(&r, large), "a step with one of 1e30 is not skipped");
     is_near(large[1][0] / usual[1][0] / 1e20, 1, 1e-6, "its norm is 1e20 times as large");
     write_gradients(&r, 3.4e38f);
     ok(update(&r, large), "nor is one with the largest number");
@@ -115,7 +114,7 @@ static float *muon_step(double factor, size_t *n)
     for (int i = 0; i < training_case_count; i++)
         if (!strcmp(training_cases[i].name, "cnn, muon"))
             c = training_cases[i];
-    double figures[4][2];
+    double metrics[4][2];
     cpu_trainer_t r;
     ok(cpu_trainer_open(&r, &c, 1) == PL_OK, "a training with muon is ready");
     *n = (size_t)r.t.model->params;
@@ -133,7 +132,7 @@ static float *muon_step(double factor, size_t *n)
     grads[*n] = grads[*n + 1] = 6;
     pl_cpu_accelerator.write(&r.rig.cpu, PL_REGION_GRADS, 0, grads, *n + 2, NULL);
     read_region(&r, PL_REGION_PARAMS, before, *n);
-    ok(update(&r, figures), "a step with gradients of %g is not guarded", factor);
+    ok(update(&r, metrics), "a step with gradients of %g is not skipped", factor);
     read_region(&r, PL_REGION_PARAMS, after, *n);
     for (size_t k = 0; k < *n; k++)
         after[k] -= before[k];
@@ -166,22 +165,22 @@ static void a_step_that_overflows_changes_nothing_else(void)
     const pl_loss_scaling_t s = {1024, 2, 0.5, 2000, 1};
     const training_case_t c = case_new(&s);
     float before[3][4096] = {{0}}, after[3][4096] = {{0}};
-    double figures[4][2];
+    double metrics[4][2];
     cpu_trainer_t r;
     cpu_trainer_open(&r, &c, 1);
     const size_t n = (size_t)r.t.model->params;
     write_gradients(&r, 1);
-    update(&r, figures);
+    update(&r, metrics);
     for (int k = 0; k < 3; k++)
         read_region(&r, regions[k], before[k], n);
     write_gradients(&r, INFINITY);
-    update(&r, figures);
+    update(&r, metrics);
     for (int k = 0; k < 3; k++)
         read_region(&r, regions[k], after[k], n);
     ok(!memcmp(before, after, sizeof before), "weights and moments are the same");
-    ok(isinf(figures[1][0]), "the norm says why");
+    ok(isinf(metrics[1][0]), "the norm says why");
     write_gradients(&r, 1);
-    update(&r, figures);
+    update(&r, metrics);
     read_region(&r, PL_REGION_PARAMS, after[0], n);
     ok(memcmp(before[0], after[0], sizeof before[0]), "the next step goes on");
     cpu_trainer_close(&r);
@@ -205,17 +204,17 @@ static void state_that_overflowed_goes_back(void)
                                   .scaling = &s};
         }
     float before[64], after[64];
-    double figures[4][2];
+    double metrics[4][2];
     cpu_trainer_t r;
     cpu_trainer_open(&r, &c, 1);
     const size_t n = (size_t)r.t.model->state;
-    ok(cpu_train(&r, 0, figures), "a step is done");
+    ok(cpu_train(&r, 0, metrics), "a step is done");
     read_region(&r, PL_REGION_STATE, before, n);
     memcpy(after, before, sizeof after);
     after[0] = NAN;
     pl_cpu_accelerator.write(&r.rig.cpu, PL_REGION_STATE, 0, after, n, NULL);
     write_gradients(&r, NAN);
-    update(&r, figures);
+    update(&r, metrics);
     read_region(&r, PL_REGION_STATE, after, n);
     ok(!memcmp(before, after, n * sizeof *before), "to what the last good step left");
     cpu_trainer_close(&r);
@@ -225,15 +224,15 @@ static void at_the_lowest_factor_a_step_fails(void)
 {
     const pl_loss_scaling_t s = {4, 2, 0.5, 2000, 1};
     const training_case_t c = case_new(&s);
-    double figures[4][2];
+    double metrics[4][2];
     cpu_trainer_t r;
     cpu_trainer_open(&r, &c, 1);
     for (int step = 0; step < 2; step++) {
         write_gradients(&r, INFINITY);
-        ok(!update(&r, figures) && figures[2][0] > 0, "step %d is skipped", step + 1);
+        ok(!update(&r, metrics) && metrics[2][0] > 0, "step %d is skipped", step + 1);
     }
     write_gradients(&r, INFINITY);
-    ok(!update(&r, figures) && figures[2][0] == 0, "the third is not the factor's fault");
+    ok(!update(&r, metrics) && metrics[2][0] == 0, "the third is not the factor's fault");
     cpu_trainer_close(&r);
 }
 
@@ -242,12 +241,12 @@ static void at_the_lowest_factor_a_step_fails(void)
 static bool train_with(const pl_loss_scaling_t *s, double *loss, double *norm, int *zeros)
 {
     const training_case_t c = case_new(s);
-    double figures[4][2] = {{0}};
+    double metrics[4][2] = {{0}};
     float grads[4096];
     cpu_trainer_t r;
-    bool done = cpu_trainer_open(&r, &c, 1) == PL_OK && cpu_train(&r, 0, figures);
-    *loss = figures[0][0] / figures[0][1];
-    *norm = figures[1][0];
+    bool done = cpu_trainer_open(&r, &c, 1) == PL_OK && cpu_train(&r, 0, metrics);
+    *loss = metrics[0][0] / metrics[0][1];
+    *norm = metrics[1][0];
     *zeros = 0;
     read_region(&r, PL_REGION_GRADS, grads, (size_t)r.t.model->params);
     for (int64_t i = 0; done && i < r.t.model->params; i++)
@@ -288,7 +287,7 @@ static int overflow_exponent(const char *name, int micro_batches)
         const pl_loss_scaling_t s = {pow(2, exponent), 2, 0.5, 2000, 1};
         training_case_t c = case_new(&s);
         const pl_precision_ops_t *precision = c.precision;
-        double figures[4][2] = {{0}};
+        double metrics[4][2] = {{0}};
         cpu_trainer_t r;
         for (int i = 0; i < training_case_count; i++)
             if (!strcmp(training_cases[i].name, name))
@@ -297,7 +296,7 @@ static int overflow_exponent(const char *name, int micro_batches)
         c.scaling = &s;
         c.micro_batches = micro_batches;
         c.nominal = (double)c.shape.dim[0];                 /* as runs have it: samples */
-        bool done = cpu_trainer_open(&r, &c, 1) == PL_OK && cpu_train(&r, 0, figures);
+        bool done = cpu_trainer_open(&r, &c, 1) == PL_OK && cpu_train(&r, 0, metrics);
         cpu_trainer_close(&r);
         if (!done)
             return exponent;

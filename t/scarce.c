@@ -27,11 +27,11 @@ static bool runs_out(void)
 }
 
 /* Beyond these a sanitizer ends the program instead of refusing. */
-static const size_t BYTES_MOST = (size_t)1 << 40;
+static const size_t BYTES_MAX = (size_t)1 << 40;
 
 static void *scarce_allocate(size_t bytes)
 {
-    void *memory = runs_out() || bytes > BYTES_MOST ? NULL : malloc(bytes);
+    void *memory = runs_out() || bytes > BYTES_MAX ? NULL : malloc(bytes);
     __atomic_add_fetch(&live, memory != NULL, __ATOMIC_RELAXED);
     return memory;
 }

@@ -133,15 +133,15 @@ static void check_annealing(const json_t *data, const char *name,
                             const pl_scheduler_ops_t *before, const char *options)
 {
     const bool epochs = strstr(options, "step") == NULL;
-    const uint64_t each = epochs ? 5 : 1;
+    const uint64_t per_index = epochs ? 5 : 1;
     void *swa = training_component((const pl_component_t *)&pl_swa_averaging, options),
          *schedule = training_component((const pl_component_t *)before, "{}");
     double want[STEPS], worst = unpack(data, name, want) ? 0 : INFINITY, lr = 0;
     for (uint64_t k = 0; k < STEPS && worst < INFINITY; k++) {
-        const pl_moment_t when = {.step = k * each,
-                                  .total_steps = STEPS * each,
-                                  .epoch = k * each / 5,
-                                  .total_epochs = STEPS * each / 5,
+        const pl_moment_t when = {.step = k * per_index,
+                                  .total_steps = STEPS * per_index,
+                                  .epoch = k * per_index / 5,
+                                  .total_epochs = STEPS * per_index / 5,
                                   .epoch_steps = 5};
         pl_moment_t start = when;
         const double way = pl_swa_averaging.anneal(swa, &when, &start, &lr);
@@ -266,10 +266,10 @@ static void check_plateau(const json_t *data, const char *name, double sign,
                           const char *options)
 {
     void *self = training_component((const pl_component_t *)plateau, options);
-    double figures[STEPS], want[STEPS], worst = 0;
-    bool there = unpack(data, "figures", figures) && unpack(data, name, want);
+    double metrics[STEPS], want[STEPS], worst = 0;
+    bool there = unpack(data, "metrics", metrics) && unpack(data, name, want);
     for (int k = 0; k < STEPS && there; k++) {
-        there = show(self, sign * figures[k], NULL) == PL_OK;
+        there = show(self, sign * metrics[k], NULL) == PL_OK;
         worst = tap_larger(worst, fabs(plateau_factor(self) - want[k]));
         char *saved = plateau->save(self, NULL);           /* as if it had been resumed */
         void *next = training_component((const pl_component_t *)plateau, options);
@@ -305,7 +305,7 @@ static void what_is_no_number_is_no_better(void)
     plateau->observe(self, "{\"val_loss\": null}", NULL);
     is_near(plateau_factor(self), 0.05, 1e-12, "after a null it is reduced");
     is_int(plateau->observe(self, "{\"val_acc\": 1, \"val_los\": 3}", &err), PL_ENOTFOUND,
-           "a figure that is not there");
+           "a metric that is not there");
     like(err.text, "no metric \"val_loss\": did you mean \"val_los\"", "is an error");
     is_near(plateau_factor(self), 0.05, 1e-12, "that changes nothing");
     is_int(plateau->restore(self, "{", &err), PL_EFORMAT, "nor does what is no state");

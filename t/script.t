@@ -25,12 +25,12 @@ a_program_is_run_by_each_launcher() {
             is "$status" 0 "$launcher, $n ranks"
             is "$(grep -c '^trained' <<<"$out") $(grep -c '^measured' <<<"$out")" "1 1" "one speaks for all"
             [ $launcher = inline ] && measured=$(grep '^measured' <<<"$out")
-            is "$(grep '^measured' <<<"$out")" "$measured" "figures as of threads"
+            is "$(grep '^measured' <<<"$out")" "$measured" "metrics as of threads"
             ok "weights as of threads" cmp runs/inline-$n/model.safetensors runs/$launcher-$n/model.safetensors
         done
         try timeout 60 "$paceline" launch --devices $n -- "$anywhere" trainer.devices=$n trainer.run_name=external-$n
         is "$status" 0 "external, $n ranks"
-        is "$(grep '^measured' <<<"$out")" "$measured" "figures as of threads"
+        is "$(grep '^measured' <<<"$out")" "$measured" "metrics as of threads"
         ok "weights as of threads" cmp runs/inline-$n/model.safetensors runs/external-$n/model.safetensors
     done
 }
@@ -98,7 +98,7 @@ what_is_not_the_same_everywhere_is_an_error() {
     like "$err" 'calls "validate", but the program calls "train"' "also when another thing is done"
     try each metric
     is "$status" 1 "status 1"
-    like "$err" 'metric 2 of a step is "[a-z_]*recall" on rank 1 and "[a-z_]*acc" on rank 0' "or another figure logged"
+    like "$err" 'metric 2 of a step is "[a-z_]*recall" on rank 1 and "[a-z_]*acc" on rank 0' "or another metric logged"
 }
 
 it_is_refused_where_it_cannot_be() {

@@ -229,7 +229,7 @@ static int listener_on(void *self, pl_hook_t point, const pl_hook_event_t *event
     (void)self, (void)point, (void)err;
     if (event->global_step == 1)
         snprintf(request->save, sizeof request->save, "first");
-    request->stop = rig_heard() > 0;
+    request->stop = rig_lines_received() > 0;
     return PL_OK;
 }
 
@@ -288,7 +288,7 @@ static void a_save_that_blocks_is_a_warning_while_training_continues(void)
                                  "\"every_n_train_steps\": 1000000000}]",
                                  "\"max_epochs\": -1, \"step_timeout\": 0.3");
     const rig_result_t *result = rig_fit(rig);
-    is_int(rig_heard(), 1, "one warning");
+    is_int(rig_lines_received(), 1, "one warning");
     is_int(result->error.code, PL_ESTUCK, "and its end waits no longer: %s",
            result->error.text);
     disk_release();

@@ -24,7 +24,7 @@ typedef struct loop {
     pl_sockets_t sockets;
     pl_socket_t *socket;
     void *context;
-    int messages, dropped, most_in_turn, in_turn;
+    int messages, dropped, max_in_turn, in_turn;
     uint32_t identity;                                      /* of the last message */
     void (*also)(void);                                     /* at each message */
 } loop_t;
@@ -64,8 +64,8 @@ static void loop_turn(void)
     loop.in_turn = 0;
     pl_sockets_flush(&loop.sockets);
     event_base_loop(loop.sockets.base, EVLOOP_ONCE | EVLOOP_NONBLOCK);
-    if (loop.in_turn > loop.most_in_turn)
-        loop.most_in_turn = loop.in_turn;
+    if (loop.in_turn > loop.max_in_turn)
+        loop.max_in_turn = loop.in_turn;
 }
 
 static bool loop_until(int messages)
@@ -82,15 +82,15 @@ static const pl_socket_spec_t router = {.type = PL_SOCKET_ROUTER,
                                         .endpoint = "inproc://test",
                                         .bind = true};
 
-static void *raw_open(int type, const char *endpoint, uint32_t identity, int most)
+static void *raw_open(int type, const char *endpoint, uint32_t identity, int max)
 {
     void *raw = zmq_socket(loop.context, type);
     int zero = 0;
     char id[5] = {1};
     memcpy(id + 1, &identity, 4);
     zmq_setsockopt(raw, ZMQ_LINGER, &zero, sizeof zero);
-    zmq_setsockopt(raw, ZMQ_SNDHWM, &most, sizeof most);
-    zmq_setsockopt(raw, ZMQ_RCVHWM, &most, sizeof most);
+    zmq_setsockopt(raw, ZMQ_SNDHWM, &max, sizeof max);
+    zmq_setsockopt(raw, ZMQ_RCVHWM, &max, sizeof max);
     if (type == ZMQ_SUB)
         zmq_setsockopt(raw, ZMQ_SUBSCRIBE, "", 0);
     if (identity)
@@ -123,7 +123,7 @@ static void a_thousand_queued_messages_all_come(void)
         zmq_send(raw, "x", 1, 0);
     loop_until(1000);
     is_int(loop.messages, 1000, "1000 of 1000");
-    ok(loop.most_in_turn <= 2 * 64, "in turns of a bounded size: %d", loop.most_in_turn);
+    ok(loop.max_in_turn <= 2 * 64, "in turns of a bounded size: %d", loop.max_in_turn);
     is_int(loop.identity, 7, "from whom they are");
     zmq_close(raw);
     loop_close();
@@ -294,7 +294,7 @@ static void a_message_too_large_never_comes(void)
     loop_open((pl_socket_spec_t){.type = PL_SOCKET_ROUTER,
                                  .endpoint = "tcp://127.0.0.1:*",
                                  .bind = true,
-                                 .message_most = 1000});
+                                 .message_max = 1000});
     pl_socket_endpoint(loop.socket, endpoint, sizeof endpoint, NULL);
     void *rude = raw_open(ZMQ_DEALER, endpoint, 1, 0),
          *polite = raw_open(ZMQ_DEALER, endpoint, 2, 0);
@@ -487,13 +487,13 @@ static void endpoints_beyond_this_machine_are_refused(void)
 
 /* ---- who floods a port ---- */
 
-static int peers_most, comers;
+static int peers_max, comers;
 
 static void count_peers(void *user, int peers)
 {
     (void)user;
-    comers += peers > peers_most;
-    peers_most = peers;
+    comers += peers > peers_max;
+    peers_max = peers;
 }
 
 static void connect_and_leave(int port)
@@ -507,14 +507,14 @@ static void connect_and_leave(int port)
 }
 
 /* Until it is flooded, or so many have tried, some of whom the system may turn away. */
-static int flood_until(int most)
+static int flood_until(int max)
 {
     const int64_t end = pl_now() + 30 * PL_SECOND;
     char endpoint[128];
     pl_socket_endpoint(loop.socket, endpoint, sizeof endpoint, NULL);
     const int port = atoi(strrchr(endpoint, ':') + 1);
     int tried = 0;
-    while (tried < most && pl_now() < end && !pl_socket_is_flooded(loop.socket)) {
+    while (tried < max && pl_now() < end && !pl_socket_is_flooded(loop.socket)) {
         connect_and_leave(port);
         loop_turn();
         tried++;
@@ -524,7 +524,7 @@ static int flood_until(int most)
 
 static void port_open(int comers_a_second)
 {
-    peers_most = comers = 0;
+    peers_max = comers = 0;
     loop_open((pl_socket_spec_t){.type = PL_SOCKET_XPUB,
                                  .endpoint = "tcp://127.0.0.1:*",
                                  .bind = true,

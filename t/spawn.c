@@ -1,5 +1,5 @@
-/* spawn.c - tests of actors/launchers/spawn.c, remote.c, entry.c, parcel.c: ranks that
- * are processes train what ranks that are threads do */
+/* spawn.c - tests of actors/launchers/spawn.c, remote.c, entry.c, job_serialization.c:
+ * ranks that are processes train what ranks that are threads do */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -190,7 +190,7 @@ static void what_a_rank_says_is_heard_with_its_number(void)
 }
 
 /* Started threads that write it: calls in the stream. */
-static int scribes_of(json_t *stream)
+static int log_writers_of(json_t *stream)
 {
     int count = 0;
     size_t k;
@@ -214,7 +214,7 @@ static void one_thread_writes_what_all_ranks_say(void)
     ok(rig_has_file(result, "rank-0.stderr") && rig_has_file(result, "rank-1.stderr"),
        "two of them have said something");
     rig_free(&rig);
-    is_int(scribes_of(rig_stream()), 1, "one thread for both");
+    is_int(log_writers_of(rig_stream()), 1, "one thread for both");
 }
 
 static void stop_soon(rig_t *rig, const pl_progress_t *progress)
@@ -299,12 +299,12 @@ static const char *key_of(const json_t *line, const char *number)
 {
     static char key[64];
     snprintf(key, sizeof key, "%lld:%lld",
-             (long long)json_integer_value(json_object_get(line, "origin")),
+             (long long)json_integer_value(json_object_get(line, "process_id")),
              (long long)json_integer_value(json_object_get(line, number)));
     return key;
 }
 
-/* Calls of the stream, by origin and number; how many of them have the same. */
+/* Calls of the stream, by process and number; how many of them have the same. */
 static int calls_of(const json_t *stream, json_t *calls)
 {
     size_t k;
@@ -319,28 +319,30 @@ static int calls_of(const json_t *stream, json_t *calls)
     return twice;
 }
 
-static void calls_are_told_apart_by_their_origin(void)
+static void calls_are_distinguished_by_their_process(void)
 {
     size_t k;
     json_t *line, *calls = json_object();
     int unknown = 0;
-    bool origins[3] = {false};
+    bool processes[3] = {false};
     rig_t *rig = far_new(.rig = {.trainer = "\"max_epochs\": 5", .stream = true});
     is_text(rig_fit(rig)->status, "ok", "a run of two processes");
     rig_free(&rig);
     json_t *stream = rig_stream();
-    is_int(calls_of(stream, calls), 0, "no two calls of one origin have a number");
+    is_int(calls_of(stream, calls), 0, "no two calls of one process have a number");
     json_array_foreach(stream, k, line) {
         const json_int_t rank = json_integer_value(json_object_get(line, "rank"));
         if (rank >= 0 && rank < 2)
-            origins[rank + 1] |= json_integer_value(json_object_get(line, "origin")) > 0;
+            processes[rank + 1] |= json_integer_value(json_object_get(line, "process_id"))
+                                   > 0;
         else
-            origins[0] |= json_integer_value(json_object_get(line, "origin")) == 0;
+            processes[0] |= json_integer_value(json_object_get(line, "process_id")) == 0;
         if (json_integer_value(json_object_get(line, "cause")))
             unknown += !json_object_get(calls, key_of(line, "cause"));
     }
-    ok(origins[0] && origins[1] && origins[2], "this process is 0, the others are not");
-    is_int(unknown, 0, "each cause is a call of the same origin");
+    ok(processes[0] && processes[1] && processes[2],
+       "this process is 0, the others are not");
+    is_int(unknown, 0, "each cause is a call of the same process");
     json_decref(calls);
     json_decref(stream);
 }
@@ -417,7 +419,7 @@ int main(void)
     run(an_error_of_a_rank_is_the_runs);
     run(what_other_processes_cannot_find_is_refused);
     run(the_stream_has_the_messages_of_all_processes);
-    run(calls_are_told_apart_by_their_origin);
+    run(calls_are_distinguished_by_their_process);
     run(who_begins_to_watch_later_sees_ranks_as_well);
     run(a_search_runs_there);
     return tap_done();

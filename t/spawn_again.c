@@ -53,7 +53,7 @@ static void compare(const rig_result_t *want, const rig_result_t *got)
     is_text(got->status, "ok", "it ends well: %s", got->error.text);
     ok(rig_same_bits(want, got), "with the same bits");
     is_int(got->global_step, want->global_step, "after as many steps");
-    ok(rig_metric(got, "val_loss") == rig_metric(want, "val_loss"), "the same figures");
+    ok(rig_metric(got, "val_loss") == rig_metric(want, "val_loss"), "the same metrics");
 }
 
 /* Each step stands there once. */
@@ -258,16 +258,15 @@ static void one_that_dies_again_and_again_is_left_out(void)
     char data[500];
     snprintf(data, sizeof data, "%s, \"epoch\": 16, \"times\": 2", mark("left"));
     rig_t *rig =
-        far_new(.launcher = TWICE, .least = 1, .record = 4, .then = "SIGKILL",
-                .data = data,
+        far_new(.launcher = TWICE, .min = 1, .record = 4, .then = "SIGKILL", .data = data,
                 .rig = {.accelerator = "cpu", .trainer = STEPS, .callbacks = SAVES});
     const rig_result_t *result = rig_fit(rig);
     is_text(result->status, "ok", "it ends well: %s", result->error.text);
     ok(result->global_step > 60, "with one rank: after %d steps",
        (int)result->global_step);
     rig_free(&rig);
-    rig = far_new(.launcher = TWICE, .least = 2, .ranks = 3, .record = 2,
-                  .then = "SIGKILL", .data = SPLIT,
+    rig = far_new(.launcher = TWICE, .min = 2, .ranks = 3, .record = 2, .then = "SIGKILL",
+                  .data = SPLIT,
                   .rig = {.accelerator = "cpu", .trainer = STEPS, .callbacks = SAVES});
     like(rig_fit(rig)->error.text, "started again [0-9] times", "not below the least");
     rig_free(&rig);
@@ -322,7 +321,7 @@ static void one_that_was_left_out_is_tried_again(void)
     rig_t *rig =
         far_new(.launcher =
                     "{\"name\": \"spawn\", \"max_restarts\": 2, \"return_after\": 0.3}",
-                .least = 1, .record = 4, .then = "SIGKILL", .data = data,
+                .min = 1, .record = 4, .then = "SIGKILL", .data = data,
                 .rig = {.accelerator = "cpu",
                         .trainer = "\"max_epochs\": -1, \"log_every_n_steps\": 1",
                         .callbacks = SAVES,
@@ -352,7 +351,7 @@ static void stop_when_it_is_back(evutil_socket_t fd, short what, void *user)
 
 static void a_stop_where_the_run_has_paused_has_its_own_reason(void)
 {
-    const struct timeval each = {0, 1000};
+    const struct timeval interval = {0, 1000};
     char data[500];
     snprintf(data, sizeof data, "%s, \"epoch\": 16, \"times\": 2, \"rank\": 1",
              mark("paused"));
@@ -360,13 +359,13 @@ static void a_stop_where_the_run_has_paused_has_its_own_reason(void)
     rig_t *rig =
         far_new(.launcher =
                     "{\"name\": \"spawn\", \"max_restarts\": 2, \"return_after\": 0.1}",
-                .least = 1, .record = 4, .then = "SIGKILL", .data = data,
+                .min = 1, .record = 4, .then = "SIGKILL", .data = data,
                 .rig = {.accelerator = "cpu",
                         .trainer = "\"max_epochs\": -1, \"log_every_n_steps\": 1",
                         .callbacks = SAVES});
     struct event *look = event_new(rig_base(rig), -1, EV_PERSIST, stop_when_it_is_back,
                                    rig);
-    event_add(look, &each);
+    event_add(look, &interval);
     pl_log_hook(log_look, PL_LOG_INFO, NULL);
     const rig_result_t *result = rig_fit(rig);
     pl_log_hook(NULL, PL_LOG_ERROR, NULL);
@@ -396,7 +395,7 @@ static void with_elastic_bits_even_that_leaves_no_trace(void)
     rig_t *rig =
         far_new(.launcher =
                     "{\"name\": \"spawn\", \"max_restarts\": 2, \"return_after\": 0.01}",
-                .strategy = "\"auto\"", .least = 1, .then = "SIGKILL", .data = data,
+                .strategy = "\"auto\"", .min = 1, .then = "SIGKILL", .data = data,
                 .rig = {.accelerator = "cpu", .trainer = ANY_RANKS, .callbacks = SAVES});
     pl_log_hook(log_look, PL_LOG_INFO, NULL);
     const rig_result_t *got = rig_fit(rig);
@@ -483,7 +482,7 @@ static void a_measurement_is_made_again(void)
     const double loss = rig_metric(rig_test(near, want->run_dir), "test_loss");
     const rig_result_t *result = rig_test(rig, want->run_dir);
     is_text(result->status, "ok", "it ends: %s", result->error.text);
-    ok(rig_metric(result, "test_loss") == loss, "with the same figure");
+    ok(rig_metric(result, "test_loss") == loss, "with the same metric");
     rig_free(&near);
     rig_free(&rig);
     rig_result_free(want);
@@ -516,14 +515,14 @@ static void a_run_that_was_asked_to_stop_is_not_started_again(void)
 static void stop_when_it_waits(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
-    if (rig_heard() == 4 && !killed)
+    if (rig_lines_received() == 4 && !killed)
         killed = !pl_trainer_stop(rig_trainer(user), "enough", NULL);
 }
 
 /* After four deaths a run waits for 6.4 s. */
 static void a_stop_before_another_beginning_is_a_stop(void)
 {
-    const struct timeval each = {0, 1000};
+    const struct timeval interval = {0, 1000};
     char data[500];
     killed = 0;
     snprintf(data, sizeof data, "%s, \"epoch\": 2, \"times\": 4", mark("waiting"));
@@ -531,7 +530,7 @@ static void a_stop_before_another_beginning_is_a_stop(void)
                          data);
     struct event *timer = event_new(rig_base(rig), -1, EV_PERSIST, stop_when_it_waits,
                                     rig);
-    event_add(timer, &each);
+    event_add(timer, &interval);
     rig_listen("all ranks are started again");
     const rig_result_t *result = rig_fit(rig);
     rig_listen(NULL);

@@ -115,7 +115,7 @@ static bool failed_by(const rig_result_t *result, const victim_t *victim)
 static void a_run_ends_once_whenever_a_rank_is_killed(void)
 {
     enum { RUNS = 24, LATEST_US = 120000 };
-    int well = 0, ill = 0, landed = 0;
+    int succeeded = 0, failed = 0, landed = 0;
     rig_t *plain = far_new(.launcher = "\"inline\"",
                            .rig = {.trainer = "\"max_epochs\": 3"});
     const rig_result_t *whole = rig_fit(plain);
@@ -126,22 +126,22 @@ static void a_run_ends_once_whenever_a_rank_is_killed(void)
         victim.timer = event_new(rig_base(rig), -1, 0, kill_now, &victim);
         event_add(victim.timer, &when);
         const rig_result_t *result = rig_fit(rig);
-        const bool is_well = !strcmp(result->status, "ok")
-                             && rig_same_bits(result, whole);
-        const bool is_ill = failed_by(result, &victim);
-        if (!is_well && !is_ill)
+        const bool has_succeeded = !strcmp(result->status, "ok")
+                                   && rig_same_bits(result, whole);
+        const bool has_failed = failed_by(result, &victim);
+        if (!has_succeeded && !has_failed)
             tap_diag("after %d us: %s %s %s", (int)when.tv_usec, result->status,
                      result->error.where, result->error.text);
         if (rig_done(rig) != 1 || far_children() != 0)
             ok(false, "one end, and no process left");
-        well += is_well;
-        ill += is_ill;
+        succeeded += has_succeeded;
+        failed += has_failed;
         landed += victim.was_killed;
         event_free(victim.timer);
         rig_free(&rig);
     }
-    is_int(well + ill, RUNS, "%d runs had ended well, %d failed by that death", well,
-           ill);
+    is_int(succeeded + failed, RUNS, "%d runs succeeded, %d failed by that death",
+           succeeded, failed);
     ok(landed >= RUNS / 2, "%d of %d kills met a rank that was alive", landed, RUNS);
     rig_free(&plain);
 }
@@ -161,7 +161,7 @@ static void starting_look(evutil_socket_t fd, short what, void *user)
     (void)fd, (void)what;
     starting_t *s = rig_user(user);
     const struct timeval again = {0, 5000}, later = {0, s->wait_ms * 1000};
-    if (s->acted || rig_heard() < s->ranks) {
+    if (s->acted || rig_lines_received() < s->ranks) {
         event_add(s->timer, &again);
     } else if (s->wait_ms) {
         event_add(s->timer, &later);
@@ -336,26 +336,27 @@ static void who_is_stopped_while_ranks_join_ends_at_once(void)
 static void stop_then(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
-    if (rig_heard() && far_children() == 2)
+    if (rig_lines_received() && far_children() == 2)
         pl_trainer_stop(rig_trainer(user), "enough", NULL);
 }
 
 /* Though all ranks were there before. */
 static void who_is_stopped_while_they_join_again_ends_at_once(void)
 {
-    const struct timeval each = {0, 20000};
+    const struct timeval interval = {0, 20000};
     char data[400];
     snprintf(data, sizeof data, "\"mark\": \"%s/again\"", tap_folder());
     setenv("FAR_EARLY_1_2", "spin", 1);
     rig_t *rig = far_new(.launcher = "{\"name\": \"spawn\", \"max_restarts\": 1}",
                          .record = 14, .then = "SIGKILL", .data = data);
     struct event *timer = event_new(rig_base(rig), -1, EV_PERSIST, stop_then, rig);
-    event_add(timer, &each);
+    event_add(timer, &interval);
     rig_listen("all ranks are started again");
     const int64_t began = pl_now();
     const rig_result_t *result = rig_fit(rig);
     rig_listen(NULL);
-    ok(rig_heard() > 0, "a run begins again, and one of its ranks does not join");
+    ok(rig_lines_received() > 0,
+       "a run begins again, and one of its ranks does not join");
     is_text(pl_code_name(result->error.code), "PL_ECANCELLED", "it is stopped: %s",
             result->error.text);
     ok(pl_now() - began < 20 * PL_SECOND, "at once");

@@ -81,7 +81,7 @@ static void processes_train_what_threads_do(void)
                      *far = kept(NULL, .data = SPLIT, .strategy = strategies[k],
                                  .rig = spec);
         ok(rig_same_bits(near, far), "%s: the weights of threads", strategies[k]);
-        is_text(far->metrics, near->metrics, "and their figures");
+        is_text(far->metrics, near->metrics, "and their metrics");
         rig_result_free(near);
         rig_result_free(far);
     }

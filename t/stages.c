@@ -11,76 +11,76 @@
 #include "tap.h"
 
 /* What a tap has heard; the stream has ended when it is read. */
-typedef struct heard {
+typedef struct received {
     int tellings;
     double all;                                        /* s: of all stages together */
     bool misfits;                                      /* of another size, or no number */
-    double spent[PL_SPENT_KINDS];                      /* s, together */
-} heard_t;
+    double spent[PL_TIMINGS];                          /* s, together */
+} received_t;
 
-static void heard_record(void *self, const pl_tap_record_t *record)
+static void received_record(void *self, const pl_tap_record_t *record)
 {
-    heard_t *heard = self;
+    received_t *received = self;
     pl_body_t body;
     pl_error_t error;
-    double spent[PL_SPENT_KINDS];
+    double spent[PL_TIMINGS];
     if (record->envelope.kind != PL_KIND_REPLY
         || record->envelope.message != PL_MESSAGE_train_batch
         || pl_frame_decode_record(record->frame, &body, &error, NULL) != PL_OK
         || !body.train_batch_reply.timings.size)
         return;
-    heard->tellings++;
-    heard->misfits |= body.train_batch_reply.timings.size != sizeof spent;
-    if (heard->misfits)
+    received->tellings++;
+    received->misfits |= body.train_batch_reply.timings.size != sizeof spent;
+    if (received->misfits)
         return;
     memcpy(spent, body.train_batch_reply.timings.data, sizeof spent);
-    for (int k = 0; k < PL_SPENT_KINDS; k++) {
-        heard->misfits |= !isfinite(spent[k]) || spent[k] < 0;
-        heard->spent[k] += spent[k];
-        heard->all += spent[k];
+    for (int k = 0; k < PL_TIMINGS; k++) {
+        received->misfits |= !isfinite(spent[k]) || spent[k] < 0;
+        received->spent[k] += spent[k];
+        received->all += spent[k];
     }
 }
 
-static void heard_close(void *self)
+static void received_close(void *self)
 {
     (void)self;
 }
 
 /* A run that is listened to; it must go well. */
-static heard_t listen_to(const rig_spec_t *spec, int steps)
+static received_t listen_to(const rig_spec_t *spec, int steps)
 {
-    static const pl_tap_ops_t ops = {.record = heard_record, .close = heard_close};
-    heard_t heard = {0};
+    static const pl_tap_ops_t ops = {.record = received_record, .close = received_close};
+    received_t received = {0};
     pl_error_t err;
     const int64_t began = pl_now();
     rig_t *rig = rig_make(spec);
-    is_int(pl_tap_add(pl_engine_runtime(rig_engine(rig)), &ops, &heard, &err), PL_OK,
+    is_int(pl_tap_add(pl_engine_runtime(rig_engine(rig)), &ops, &received, &err), PL_OK,
            "a tap");
     const rig_result_t *result = rig_fit(rig);
     is_text(result->status, "ok", "it ends: %s", result->error.text);
     is_int((long long)result->global_step, steps, "with all its steps");
     rig_free(&rig);
-    is_int(heard.tellings, steps, "each of which says what it took");
-    ok(!heard.misfits, "in seconds");
+    is_int(received.tellings, steps, "each of which says what it took");
+    ok(!received.misfits, "in seconds");
     const double seconds = (double)(pl_now() - began) / PL_SECOND;
-    ok(heard.all < seconds, "%g of %g", heard.all, seconds);
-    is_int(heard.spent[PL_SPENT_COLLECTIVE] + heard.spent[PL_SPENT_ABSENT] > 0, 0,
+    ok(received.all < seconds, "%g of %g", received.all, seconds);
+    is_int(received.spent[PL_TIMING_COLLECTIVE] + received.spent[PL_TIMING_ABSENT] > 0, 0,
            "none of them with others");
-    return heard;
+    return received;
 }
 
 static void stages_are_those_of_the_device(void)
 {
     if (!rig_has("cpu"))
         return;
-    const heard_t heard = listen_to(&(rig_spec_t){.accelerator = "cpu",
-                                                  .data = "\"batch_size\": 4",
-                                                  .trainer = "\"max_steps\": 50"},
-                                    50);
-    ok(heard.spent[PL_SPENT_FORWARD] > 0 && heard.spent[PL_SPENT_BACKWARD] > 0
-           && heard.spent[PL_SPENT_OPTIMIZER] > 0,
-       "%g s, %g s, %g s", heard.spent[PL_SPENT_FORWARD], heard.spent[PL_SPENT_BACKWARD],
-       heard.spent[PL_SPENT_OPTIMIZER]);
+    const received_t received = listen_to(&(rig_spec_t){.accelerator = "cpu",
+                                                        .data = "\"batch_size\": 4",
+                                                        .trainer = "\"max_steps\": 50"},
+                                          50);
+    ok(received.spent[PL_TIMING_FORWARD] > 0 && received.spent[PL_TIMING_BACKWARD] > 0
+           && received.spent[PL_TIMING_OPTIMIZER] > 0,
+       "%g s, %g s, %g s", received.spent[PL_TIMING_FORWARD],
+       received.spent[PL_TIMING_BACKWARD], received.spent[PL_TIMING_OPTIMIZER]);
 }
 
 static void a_step_of_two_batches_says_it_once(void)
@@ -93,11 +93,12 @@ static void a_step_of_two_batches_says_it_once(void)
 
 static void data_that_are_waited_for_are_a_stage(void)
 {
-    const heard_t heard = listen_to(&(rig_spec_t){.data = "\"batch_size\": 4",
-                                                  .reading_ms = 10,
-                                                  .trainer = "\"max_steps\": 20"},
-                                    20);
-    ok(heard.spent[PL_SPENT_DATA] > 0.02, "%g s of some 0.2", heard.spent[PL_SPENT_DATA]);
+    const received_t received = listen_to(&(rig_spec_t){.data = "\"batch_size\": 4",
+                                                        .reading_ms = 10,
+                                                        .trainer = "\"max_steps\": 20"},
+                                          20);
+    ok(received.spent[PL_TIMING_DATA] > 0.02, "%g s of some 0.2",
+       received.spent[PL_TIMING_DATA]);
 }
 
 static void a_step_that_is_skipped_has_taken_time(void)
@@ -152,24 +153,25 @@ static void pause_once(rig_t *rig, const pl_progress_t *progress)
 static void neither_a_callback_nor_a_pause_is_a_wait_for_data(void)
 {
     bool has_paused = false;
-    const heard_t heard = listen_to(&(rig_spec_t){.data = "\"batch_size\": 4",
-                                                  .callbacks = "[\"brake\"]",
-                                                  .trainer = "\"max_steps\": 40",
-                                                  .on_progress = pause_once,
-                                                  .user = &has_paused},
-                                    40);
+    const received_t received = listen_to(&(rig_spec_t){.data = "\"batch_size\": 4",
+                                                        .callbacks = "[\"brake\"]",
+                                                        .trainer = "\"max_steps\": 40",
+                                                        .on_progress = pause_once,
+                                                        .user = &has_paused},
+                                          40);
     ok(has_paused, "it was paused for a second, and held up for two");
-    ok(heard.spent[PL_SPENT_DATA] < 0.5, "%g s are waits", heard.spent[PL_SPENT_DATA]);
+    ok(received.spent[PL_TIMING_DATA] < 0.5, "%g s are waits",
+       received.spent[PL_TIMING_DATA]);
 }
 
 static void nor_is_one_that_looks_on(void)
 {
-    const heard_t heard = listen_to(&(rig_spec_t){.data = "\"batch_size\": 4",
-                                                  .callbacks = "[\"onlooker\"]",
-                                                  .trainer = "\"max_steps\": 40"},
-                                    40);
-    ok(heard.spent[PL_SPENT_DATA] < 0.5, "%g s of 2 are waits",
-       heard.spent[PL_SPENT_DATA]);
+    const received_t received = listen_to(&(rig_spec_t){.data = "\"batch_size\": 4",
+                                                        .callbacks = "[\"onlooker\"]",
+                                                        .trainer = "\"max_steps\": 40"},
+                                          40);
+    ok(received.spent[PL_TIMING_DATA] < 0.5, "%g s of 2 are waits",
+       received.spent[PL_TIMING_DATA]);
 }
 
 int main(void)

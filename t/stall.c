@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "fake.h"
 #include "far.h"
-#include "runtime/deaths.h"
+#include "runtime/timeouts.h"
 #include "tap.h"
 
 #define ENDLESS "\"max_epochs\": 1000000"
@@ -23,30 +23,30 @@
 
 static int seconds = 2;
 
-typedef struct told {
+typedef struct reported {
     int times;
     uint64_t first, newest, wanted;
     bool back;
-} told_t;
+} reported_t;
 
 static void keep_order(rig_t *rig, const pl_progress_t *progress)
 {
-    told_t *told = rig_user(rig);
-    told->first = told->times++ ? told->first : progress->global_step;
-    told->back = told->back || progress->global_step < told->newest;
-    told->newest = progress->global_step;
+    reported_t *reported = rig_user(rig);
+    reported->first = reported->times++ ? reported->first : progress->global_step;
+    reported->back = reported->back || progress->global_step < reported->newest;
+    reported->newest = progress->global_step;
 }
 
-static bool has_been_told(rig_t *rig)
+static bool has_been_reported(rig_t *rig)
 {
-    const told_t *told = rig_user(rig);
-    return told->newest > told->first;
+    const reported_t *reported = rig_user(rig);
+    return reported->newest > reported->first;
 }
 
 static bool has_caught_up(rig_t *rig)
 {
-    const told_t *told = rig_user(rig);
-    return told->newest > told->wanted;
+    const reported_t *reported = rig_user(rig);
+    return reported->newest > reported->wanted;
 }
 
 /* As its folder has it: of the newest run. */
@@ -73,18 +73,18 @@ static void stall(int how_long)
     sleep((unsigned)how_long);
 }
 
-static void goes_on_behind_a_stall(rig_t *rig, told_t *told, int how_long)
+static void goes_on_behind_a_stall(rig_t *rig, reported_t *reported, int how_long)
 {
-    ok(rig && rig_begin(rig) && rig_until(rig, has_been_told), "a run is under way: %s",
-       rig_error.text);
-    told->wanted = told->newest + (uint64_t)how_long * 10;
+    ok(rig && rig_begin(rig) && rig_until(rig, has_been_reported),
+       "a run is under way: %s", rig_error.text);
+    reported->wanted = reported->newest + (uint64_t)how_long * 10;
     stall(how_long);
-    ok(eventually(newest_step() > told->wanted), "steps are made meanwhile");
-    ok(rig_until(rig, has_been_told), "the program's loop turns again");
-    told->first = told->newest;
-    ok(rig_until(rig, has_been_told), "and hears of more");
+    ok(eventually(newest_step() > reported->wanted), "steps are made meanwhile");
+    ok(rig_until(rig, has_been_reported), "the program's loop turns again");
+    reported->first = reported->newest;
+    ok(rig_until(rig, has_been_reported), "and hears of more");
     ok(rig_until(rig, has_caught_up), "to those that were made and beyond");
-    ok(!told->back, "what it is told is in order");
+    ok(!reported->back, "what it is told is in order");
     is_int(pl_trainer_stop(rig_trainer(rig), "enough", NULL), PL_OK, "a stop is taken");
     const rig_result_t *result = rig_wait(rig);
     is_text(result->status, "stopped", "and obeyed: %s", result->error.text);
@@ -93,34 +93,34 @@ static void goes_on_behind_a_stall(rig_t *rig, told_t *told, int how_long)
 
 static void a_run_of_one_thread_goes_on(void)
 {
-    told_t told = {0};
+    reported_t reported = {0};
     rig_t *rig = rig_new(.script = SLOW, .trainer = LONG, .data = EVERY,
-                         .on_progress = keep_order, .user = &told);
-    goes_on_behind_a_stall(rig, &told, seconds);
+                         .on_progress = keep_order, .user = &reported);
+    goes_on_behind_a_stall(rig, &reported, seconds);
     rig_free(&rig);
 }
 
 static void a_run_that_is_seen_goes_on(void)
 {
-    told_t told = {0};
+    reported_t reported = {0};
     char endpoint[300];
     rig_t *rig = rig_new(.script = SLOW, .trainer = LONG, .data = EVERY,
-                         .on_progress = keep_order, .user = &told);
+                         .on_progress = keep_order, .user = &reported);
     snprintf(endpoint, sizeof endpoint, "ipc://%s/monitor", tap_folder());
     ok(pl_engine_monitor(rig_engine(rig), endpoint, &rig_error) == PL_OK
            && pl_engine_dashboard(rig_engine(rig), "0", &rig_error) == PL_OK,
        "it can be seen: %s", rig_error.text);
-    goes_on_behind_a_stall(rig, &told, seconds);
+    goes_on_behind_a_stall(rig, &reported, seconds);
     rig_free(&rig);
 }
 
 static void ranks_that_are_threads_go_on(void)
 {
-    told_t told = {0};
+    reported_t reported = {0};
     rig_t *rig = rig_new(.script = SLOW, .data = EVERY, .on_progress = keep_order,
                          .trainer = LONG ", \"strategy\": \"ddp\", \"devices\": 2",
-                         .user = &told);
-    goes_on_behind_a_stall(rig, &told, seconds);
+                         .user = &reported);
+    goes_on_behind_a_stall(rig, &reported, seconds);
     rig_free(&rig);
 }
 
@@ -131,26 +131,26 @@ static void ranks_that_are_processes_go_on(void)
     const int silent = PL_LINK_SILENCE_MS / 1000 + 1;
     char trainer[80];
     snprintf(trainer, sizeof trainer, ENDLESS ", \"step_timeout\": %d", silent - 1);
-    told_t told = {0};
+    reported_t reported = {0};
     rig_t *rig = far_new(.ranks = 2, .rig = {.script = SLOW,
                                              .trainer = trainer,
                                              .on_progress = keep_order,
-                                             .user = &told});
-    goes_on_behind_a_stall(rig, &told, seconds > silent ? seconds : silent);
+                                             .user = &reported});
+    goes_on_behind_a_stall(rig, &reported, seconds > silent ? seconds : silent);
     rig_free(&rig);
 }
 
 static void a_paused_run_waits(void)
 {
-    told_t told = {0};
+    reported_t reported = {0};
     rig_t *rig = rig_new(.script = SLOW, .trainer = LONG, .data = EVERY,
-                         .on_progress = keep_order, .user = &told);
-    ok(rig_begin(rig) && rig_until(rig, has_been_told), "a run is under way");
+                         .on_progress = keep_order, .user = &reported);
+    ok(rig_begin(rig) && rig_until(rig, has_been_reported), "a run is under way");
     pl_trainer_pause(rig_trainer(rig), NULL, NULL, NULL);
     stall(seconds);
     pl_trainer_continue(rig_trainer(rig), NULL, NULL, NULL);
-    told.first = told.newest + 1;
-    ok(rig_until(rig, has_been_told), "it goes on when it is told to");
+    reported.first = reported.newest + 1;
+    ok(rig_until(rig, has_been_reported), "it goes on when it is told to");
     pl_trainer_stop(rig_trainer(rig), "enough", NULL);
     is_text(rig_wait(rig)->status, "stopped", "and stops");
     rig_free(&rig);

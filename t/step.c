@@ -1,13 +1,13 @@
-/* step.c - tests of strategies/step.c and replica_train.c: the state machine of training
- * steps, alone and in a run whose results come late */
-#include "strategies/step.h"
+/* step.c - tests of strategies/replica/step.c and replica/train.c: the state machine
+ * of training steps, alone and in a run whose results come late */
+#include "strategies/replica/step.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "rig.h"
-#include "strategies/replica.h"
+#include "strategies/replica/replica.h"
 #include "strategies/strategies.h"
 #include "tap.h"
 
@@ -17,8 +17,8 @@
 static const char *const sending[] = {
     "unsent, compute sent, computing",
     "computing, compute ordered, computed",
-    "computing, exchange begun, exchanging",
-    "exchanging, exchanged, computing",
+    "computing, collective begun, in_collective",
+    "in_collective, collective done, computing",
     "computed, reduce sent, reducing",
     "computed, update sent, updating",
     "computed, all sent, sent",
@@ -49,7 +49,7 @@ static const char again_from[] =
 static const char *const stages[] = {"compute", "reduce", "update", "follow"};
 
 /* In which states a stage is on its way into order: its results cannot come yet. */
-static const char *const under_way[] = {" computing exchanging ", " reducing ",
+static const char *const under_way[] = {" computing in_collective ", " reducing ",
                                         " updating ", " following "};
 
 static bool is_among(const char *words, const char *word)
@@ -83,11 +83,12 @@ static const char *expected(const char *state, const char *event, unsigned *owed
         }
     const unsigned bit = stage < 0 ? 0 : 1u << stage;
     const bool owes = *owed & bit, failed = !strcmp(state, "failed");
-    if (!strcmp(what, "told") || !strcmp(what, "failed") || !strcmp(what, "skipped")) {
-        if (!owes || (!strcmp(what, "told") && is_among(under_way[stage], state)))
+    if (!strcmp(what, "reported") || !strcmp(what, "failed")
+        || !strcmp(what, "skipped")) {
+        if (!owes || (!strcmp(what, "reported") && is_among(under_way[stage], state)))
             return NULL;
         *owed &= ~bit;
-        return failed || !strcmp(what, "told") ? state : what;
+        return failed || !strcmp(what, "reported") ? state : what;
     }
     if (!strcmp(event, "again"))
         return !*owed && is_among(again_from, state) ? "unsent" : NULL;
@@ -102,21 +103,21 @@ static const char *expected(const char *state, const char *event, unsigned *owed
 static bool objective_is_right(pl_objective_phase_t state, unsigned owed,
                                pl_objective_event_t event)
 {
-    pl_objective_stages_t stages = {state, owed};
+    pl_objective_stages_t now = {state, owed};
     pl_error_t err = {0};
     unsigned left = owed;
     const char *from = pl_objective_phase_name(state),
                *name = pl_objective_event_name(event), *to = expected(from, name, &left);
-    const int code = pl_objective_take(&stages, event, &err);
+    const int code = pl_objective_take(&now, event, &err);
     const bool is_right = to ? code == PL_OK
-                                   && !strcmp(pl_objective_phase_name(stages.phase), to)
-                                   && stages.owed == left
-                             : code == PL_EBUG && stages.phase == state
-                                   && stages.owed == owed && strstr(err.text, from)
+                                   && !strcmp(pl_objective_phase_name(now.phase), to)
+                                   && now.owed == left
+                             : code == PL_EBUG && now.phase == state
+                                   && now.owed == owed && strstr(err.text, from)
                                    && strstr(err.text, name);
     if (!is_right)
         tap_diag("%s, owed %x, %s: code %d, %s, owed %x; expected %s, owed %x", from,
-                 owed, name, code, pl_objective_phase_name(stages.phase), stages.owed,
+                 owed, name, code, pl_objective_phase_name(now.phase), now.owed,
                  to ? to : "a bug", left);
     return is_right;
 }
@@ -124,9 +125,9 @@ static bool objective_is_right(pl_objective_phase_t state, unsigned owed,
 static void a_step_takes_the_events_of_its_state_and_refuses_others(void)
 {
     int wrong = 0, taken = 0;
-    for (int state = 0; state < PL_STEP_STATES; state++)
+    for (int state = 0; state < PL_OBJECTIVE_PHASES; state++)
         for (unsigned owed = 0; owed < 16; owed++)
-            for (int event = 0; event < PL_STEP_EVENTS; event++) {
+            for (int event = 0; event < PL_OBJECTIVE_EVENTS; event++) {
                 wrong += !objective_is_right(state, owed, event);
                 taken++;
             }
@@ -174,26 +175,26 @@ static void the_steps_in_flight_take_the_events_of_their_state(void)
 
 /* ---- A strategy whose sums are in order at once, and told late ---- */
 
-enum { LATE_MOST = 8, METRICS_MOST = 8 };
+enum { LATE_MAX = 8, METRICS_MAX = 8 };
 
 typedef struct late {
     pl_replica_t replica;                                   /* first: see replica.h */
-    pl_replica_meets_t meets;
-    int64_t told_after;                          /* option: sums, or follows */
+    pl_sync_hooks_t sync_hooks;
+    int64_t reported_after;                      /* option: sums, or follows */
     int64_t fails_at;                            /* option: of them; 0: none */
     bool follows, tells_twice, ahead;            /* options */
-    int uncomputed;                              /* reduced, and without figures so far */
-    int64_t told;
+    int uncomputed;                              /* reduced, and without metrics so far */
+    int64_t reported;
     struct {
-        double *figures, kept[METRICS_MOST];                /* held back until told */
+        double *metrics, kept[METRICS_MAX];                 /* held back until told */
         size_t count;
-    } sum[LATE_MOST];
+    } sum[LATE_MAX];
     int waiting;
     bool waits;                                             /* for the timer */
 } late_t;
 
-static int most_ahead;                              /* sums that were not told, at once */
-static int most_uncomputed, without_figures, followed;
+static int max_ahead;                               /* sums that were not told, at once */
+static int max_uncomputed, without_metrics, followed;
 
 /* All of them; what the host has to know comes with it. */
 static void late_tell(void *self)
@@ -202,32 +203,32 @@ static void late_tell(void *self)
     late->waits = false;
     while (late->waiting) {
         const int count = late->waiting--;
-        if (late->sum[0].figures)
-            memcpy(late->sum[0].figures, late->sum[0].kept,
+        if (late->sum[0].metrics)
+            memcpy(late->sum[0].metrics, late->sum[0].kept,
                    late->sum[0].count * sizeof(double));
         memmove(late->sum, late->sum + 1, (size_t)(count - 1) * sizeof *late->sum);
         pl_error_t err = {0};
-        if (++late->told == late->fails_at)
+        if (++late->reported == late->fails_at)
             pl_fail(&err, PL_EPEER, "rank 7 is gone");
-        pl_replica_told(&late->replica, err.code ? &err : NULL, false);
+        pl_replica_reported(&late->replica, err.code ? &err : NULL, false);
     }
 }
 
 static int late_keep(late_t *late, const pl_replica_sums_t *sums, pl_error_t *err)
 {
     const int k = late->waiting++;
-    late->sum[k].figures = sums->figures;
-    late->sum[k].count = sums->figures ? sums->figure_count : 0;
+    late->sum[k].metrics = sums->metrics;
+    late->sum[k].count = sums->metrics ? sums->metric_count : 0;
     for (size_t i = 0; i < late->sum[k].count; i++) {
-        late->sum[k].kept[i] = sums->figures[i];
-        sums->figures[i] = 0;
+        late->sum[k].kept[i] = sums->metrics[i];
+        sums->metrics[i] = 0;
     }
-    most_ahead = late->waiting > most_ahead ? late->waiting : most_ahead;
+    max_ahead = late->waiting > max_ahead ? late->waiting : max_ahead;
     if (!late->waits && pl_after(late, 20, late_tell, NULL) != PL_OK)
         return pl_fail(err, PL_ENOMEM, "no timer");
     late->waits = true;
     pl_replica_ordered(&late->replica);
-    if (late->waiting >= late->told_after)
+    if (late->waiting >= late->reported_after)
         late_tell(late);
     return PL_OK;
 }
@@ -239,8 +240,8 @@ static int late_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_
     if (!late->ahead)
         return late_keep(late, sums, err);
     late->uncomputed++;
-    if (late->uncomputed > most_uncomputed)
-        most_uncomputed = late->uncomputed;
+    if (late->uncomputed > max_uncomputed)
+        max_uncomputed = late->uncomputed;
     pl_replica_ordered(r);
     return PL_OK;
 }
@@ -249,10 +250,10 @@ static void late_computed(pl_replica_t *r, const pl_replica_sums_t *sums)
 {
     late_t *late = (late_t *)r;
     late->uncomputed--;
-    without_figures += !sums->figures;
-    late->sum[late->waiting].figures = NULL;
+    without_metrics += !sums->metrics;
+    late->sum[late->waiting].metrics = NULL;
     late->sum[late->waiting++].count = 0;
-    if (late->waiting >= late->told_after || !sums->figures)
+    if (late->waiting >= late->reported_after || !sums->metrics)
         late_tell(late);
     else if (!late->waits)
         late->waits = pl_after(late, 20, late_tell, NULL) == PL_OK;
@@ -278,12 +279,12 @@ static int late_start(void *self, pl_call_t *call, const pl_body_t *body, pl_err
 {
     (void)call, (void)body, (void)err;
     late_t *late = self;
-    late->meets = (pl_replica_meets_t){.prepare = late_prepare, .reduce = late_reduce};
+    late->sync_hooks = (pl_sync_hooks_t){.prepare = late_prepare, .reduce = late_reduce};
     if (late->ahead)
-        late->meets.computed = late_computed;
+        late->sync_hooks.computed = late_computed;
     if (late->follows || late->tells_twice)
-        late->meets.stepped = late_stepped;
-    late->replica.meets = &late->meets;
+        late->sync_hooks.stepped = late_stepped;
+    late->replica.sync_hooks = &late->sync_hooks;
     pl_actor_ready(self);
     return PL_OK;
 }
@@ -297,7 +298,7 @@ static int late_train(void *self, pl_call_t *call, const pl_body_t *body, pl_err
 }
 
 static const pl_option_t late_options[] = {
-    PL_INT(late_t, told_after, "1", "1..8", "results that are reported together"),
+    PL_INT(late_t, reported_after, "1", "1..8", "results that are reported together"),
     PL_INT(late_t, fails_at, "0", "0..", "which of the results is a failure; 0: none"),
     PL_BOOL(late_t, follows, "false", "ranks synchronize behind each step"),
     PL_BOOL(late_t, ahead, "false", "sums are sent before the batch is computed"),
@@ -316,7 +317,7 @@ static const pl_actor_ops_t late_strategy = {.name = "late",
                                              .size = sizeof(late_t),
                                              .options = late_options,
                                              .role = "strategy",
-                                             .devices_most = 1,
+                                             .devices_max = 1,
                                              .level = PL_LEVEL_STRATEGY,
                                              .handlers = late_handlers,
                                              .base = &pl_single_strategy};
@@ -329,7 +330,7 @@ static rig_result_t *fit(const char *script, const char *trainer)
     rig_t *rig = rig_new(.script = script, .data = "\"batch_size\": 5",
                          .optimizer = "{\"name\": \"adam\", \"lr\": 0.01}",
                          .trainer = trainer);
-    most_ahead = most_uncomputed = without_figures = followed = 0;
+    max_ahead = max_uncomputed = without_metrics = followed = 0;
     rig_result_t *result = rig_keep(rig_fit(rig));
     is_text(result->status, "ok", "it trains: %s", trainer);
     rig_free(&rig);
@@ -345,46 +346,46 @@ static void is_same(rig_result_t *a, rig_result_t *b, const char *what)
     rig_result_free(b);
 }
 
-static void steps_are_sent_before_the_sums_before_them_are_told(void)
+static void steps_are_sent_before_the_sums_before_them_are_reported(void)
 {
-    rig_result_t *late = fit("", LATE("\"told_after\": 2") "\"max_steps\": 8");
-    is_int(most_ahead, 2, "the second is summed before the first has results");
-    is_same(late, fit("", RUN "\"max_steps\": 8"), "told late");
-    late = fit("", LATE("\"told_after\": 4") "\"max_steps\": 8");
-    is_int(most_ahead, 4, "as many as are in flight");
-    is_same(late, fit("", RUN "\"max_steps\": 8"), "told later still");
-    is_same(fit("", LATE("\"told_after\": 1") "\"max_steps\": 7"),
-            fit("", RUN "\"max_steps\": 7"), "told at once");
-    is_same(
-        fit("",
-            LATE("\"told_after\": 2") "\"accumulate_grad_batches\": 2, \"max_steps\": 4"),
-        fit("", RUN "\"accumulate_grad_batches\": 2, \"max_steps\": 4"),
-        "of several batches");
+    rig_result_t *late = fit("", LATE("\"reported_after\": 2") "\"max_steps\": 8");
+    is_int(max_ahead, 2, "the second is summed before the first has results");
+    is_same(late, fit("", RUN "\"max_steps\": 8"), "reported late");
+    late = fit("", LATE("\"reported_after\": 4") "\"max_steps\": 8");
+    is_int(max_ahead, 4, "as many as are in flight");
+    is_same(late, fit("", RUN "\"max_steps\": 8"), "reported later still");
+    is_same(fit("", LATE("\"reported_after\": 1") "\"max_steps\": 7"),
+            fit("", RUN "\"max_steps\": 7"), "reported at once");
+    is_same(fit("", LATE("\"reported_after\": 2") "\"accumulate_grad_batches\": 2, "
+                                                  "\"max_steps\": 4"),
+            fit("", RUN "\"accumulate_grad_batches\": 2, \"max_steps\": 4"),
+            "of several batches");
 }
 
 static void sums_and_updates_are_sent_before_the_batch_is_computed(void)
 {
     rig_result_t *ahead = fit("replay of forward_backward takes 20 ms",
                               LATE("\"ahead\": true") "\"max_steps\": 8");
-    ok(most_uncomputed > 1, "sums of %d batches are sent before they are computed",
-       most_uncomputed);
+    ok(max_uncomputed > 1, "sums of %d batches are sent before they are computed",
+       max_uncomputed);
     is_same(ahead, fit("", RUN "\"max_steps\": 8"), "sent ahead");
-    is_same(fit("",
-                LATE("\"ahead\": true, \"told_after\": 2") "\"accumulate_grad_batches\": "
+    is_same(
+        fit("",
+            LATE("\"ahead\": true, \"reported_after\": 2") "\"accumulate_grad_batches\": "
                                                            "3, \"max_steps\": 6"),
-            fit("", RUN "\"accumulate_grad_batches\": 3, \"max_steps\": 6"),
-            "of several batches, told late");
+        fit("", RUN "\"accumulate_grad_batches\": 3, \"max_steps\": 6"),
+        "of several batches, reported late");
     is_same(fit("", LATE("\"ahead\": true, \"follows\": true") "\"max_steps\": 5"),
             fit("", RUN "\"max_steps\": 5"), "with something behind each");
 }
 
-static void what_is_sent_behind_a_skipped_step_comes_back_without_figures(void)
+static void what_is_sent_behind_a_skipped_step_comes_back_without_metrics(void)
 {
     static const char script[] = "step 3 of forward_backward gives nan in fc1.weight;"
                                  "replay of forward_backward takes 20 ms";
     rig_result_t *ahead = fit(script, LATE("\"ahead\": true") "\"max_steps\": 9");
-    ok(without_figures > 0, "%d batches were sent and did not run", without_figures);
-    is_same(ahead, fit(script, LATE("\"told_after\": 1") "\"max_steps\": 9"),
+    ok(without_metrics > 0, "%d batches were sent and did not run", without_metrics);
+    is_same(ahead, fit(script, LATE("\"reported_after\": 1") "\"max_steps\": 9"),
             "they are sent again");
     rig_t *rig = rig_new(.script = "replay 4 of forward_backward fails",
                          .data = "\"batch_size\": 5",
@@ -395,25 +396,26 @@ static void what_is_sent_behind_a_skipped_step_comes_back_without_figures(void)
     rig_free(&rig);
 }
 
-static void a_step_that_is_skipped_waits_for_what_is_told_late(void)
+static void a_step_that_is_skipped_waits_for_what_is_reported_late(void)
 {
     static const char script[] = "step 5 of forward_backward gives nan in fc1.weight";
-    is_same(fit(script, LATE("\"told_after\": 3") "\"max_steps\": 9"),
-            fit(script, LATE("\"told_after\": 1") "\"max_steps\": 9"),
+    is_same(fit(script, LATE("\"reported_after\": 3") "\"max_steps\": 9"),
+            fit(script, LATE("\"reported_after\": 1") "\"max_steps\": 9"),
             "one of them is skipped");
     rig_result_t *late =
-        fit(script, LATE("\"told_after\": 2, \"follows\": true") "\"max_steps\": 9");
+        fit(script, LATE("\"reported_after\": 2, \"follows\": true") "\"max_steps\": 9");
     is_int(followed, 9, "what follows a step follows a skipped one, too");
-    is_same(late, fit(script, LATE("\"told_after\": 1") "\"max_steps\": 9"),
+    is_same(late, fit(script, LATE("\"reported_after\": 1") "\"max_steps\": 9"),
             "followed late");
 }
 
-static void a_failure_that_is_told_late_ends_the_run_with_its_cause(void)
+static void a_failure_that_is_reported_late_ends_the_run_with_its_cause(void)
 {
     static const char *const options[] = {
-        "\"told_after\": 1, \"fails_at\": 3", "\"told_after\": 3, \"fails_at\": 4",
-        "\"told_after\": 4, \"fails_at\": 2",
-        "\"told_after\": 2, \"fails_at\": 5, \"follows\": true"};
+        "\"reported_after\": 1, \"fails_at\": 3",
+        "\"reported_after\": 3, \"fails_at\": 4",
+        "\"reported_after\": 4, \"fails_at\": 2",
+        "\"reported_after\": 2, \"fails_at\": 5, \"follows\": true"};
     for (int k = 0; k < 4; k++) {
         char trainer[256];
         snprintf(trainer, sizeof trainer,
@@ -447,11 +449,11 @@ int main(void)
     rig_init(components);
     run(a_step_takes_the_events_of_its_state_and_refuses_others);
     run(the_steps_in_flight_take_the_events_of_their_state);
-    run(steps_are_sent_before_the_sums_before_them_are_told);
+    run(steps_are_sent_before_the_sums_before_them_are_reported);
     run(sums_and_updates_are_sent_before_the_batch_is_computed);
-    run(what_is_sent_behind_a_skipped_step_comes_back_without_figures);
-    run(a_step_that_is_skipped_waits_for_what_is_told_late);
-    run(a_failure_that_is_told_late_ends_the_run_with_its_cause);
+    run(what_is_sent_behind_a_skipped_step_comes_back_without_metrics);
+    run(a_step_that_is_skipped_waits_for_what_is_reported_late);
+    run(a_failure_that_is_reported_late_ends_the_run_with_its_cause);
     run(a_strategy_that_tells_what_nothing_waits_for_ends_the_run);
     return tap_done();
 }

@@ -1,9 +1,9 @@
-/* steps.c - tests of strategies/replica_train.c: steps that are not finite, or empty */
+/* steps.c - tests of strategies/replica/train.c: steps that are not finite, or empty */
 #include <math.h>
 #include <string.h>
 
 #include "rig.h"
-#include "strategies/replica.h"
+#include "strategies/replica/replica.h"
 #include "strategies/strategies.h"
 #include "tap.h"
 #include "tensor/graph.h"
@@ -55,7 +55,7 @@ static const pl_actor_ops_t skipping = {.name = "skipping",
                                         .help = "single, whose steps may be skipped",
                                         .size = sizeof(pl_replica_t),
                                         .role = "strategy",
-                                        .devices_most = 1,
+                                        .devices_max = 1,
                                         .level = PL_LEVEL_STRATEGY,
                                         .handlers = skipping_handlers,
                                         .base = &pl_single_strategy};
@@ -66,7 +66,7 @@ static const pl_actor_ops_t skipping = {.name = "skipping",
  * et al., "Lookahead optimizer", arXiv 1907.08610). */
 typedef struct lookahead {
     pl_replica_t replica;                                   /* first: see replica.h */
-    pl_replica_meets_t meets;
+    pl_sync_hooks_t sync_hooks;
     double way;                                             /* option */
     bool has_begun;
 } lookahead_t;
@@ -152,13 +152,13 @@ static int lookahead_start(void *self, pl_call_t *call, const pl_body_t *body,
 {
     (void)call, (void)body, (void)err;
     lookahead_t *l = self;
-    l->meets = (pl_replica_meets_t){.prepare = lookahead_prepare,
-                                    .reduce = lookahead_reduce,
-                                    .stepped = lookahead_stepped,
-                                    .graphs = LOOKAHEAD_GRAPHS,
-                                    .describe = lookahead_describe,
-                                    .region = lookahead_region};
-    l->replica.meets = &l->meets;
+    l->sync_hooks = (pl_sync_hooks_t){.prepare = lookahead_prepare,
+                                      .reduce = lookahead_reduce,
+                                      .stepped = lookahead_stepped,
+                                      .graphs = LOOKAHEAD_GRAPHS,
+                                      .describe = lookahead_describe,
+                                      .region = lookahead_region};
+    l->replica.sync_hooks = &l->sync_hooks;
     pl_actor_ready(self);
     return PL_OK;
 }
@@ -178,7 +178,7 @@ static const pl_actor_ops_t lookahead = {.name = "lookahead",
                                          .size = sizeof(lookahead_t),
                                          .options = lookahead_options,
                                          .role = "strategy",
-                                         .devices_most = 1,
+                                         .devices_max = 1,
                                          .level = PL_LEVEL_STRATEGY,
                                          .handlers = lookahead_handlers,
                                          .base = &pl_single_strategy};

@@ -47,7 +47,7 @@ typedef struct scene {
     bool pulses;
     int process;                                            /* of rank 1; 0: not yet */
     bool is_stopped;
-    int told, named;                          /* how often that was told, and it was */
+    int reported, named;                      /* how often that was told, and it was */
     double absent;                            /* of rank 1 when it was named; ms a step */
 } scene_t;
 
@@ -83,7 +83,7 @@ static void look_at_ranks(rig_t *rig, const pl_progress_t *progress)
         if (slowest && json_integer_value(json_object_get(absent, "slowest")) == 1)
             scene->absent += json_number_value(json_object_get(absent, "max"));
     }
-    scene->told += ranks != NULL;
+    scene->reported += ranks != NULL;
     json_decref(metrics);
 }
 
@@ -105,7 +105,7 @@ static void stopped_rank_is_named(int samples)
     rig_begin(rig);
     wait_for(rig, AWAKE_MS);
     const bool is_seen = rig_until(rig, has_seen_enough);
-    ok(is_seen, "it is named, in %d of %d", scene.named, scene.told);
+    ok(is_seen, "it is named, in %d of %d", scene.named, scene.reported);
     ok(scene.absent > 1, "as absent");
     scene.pulses = false;
     if (scene.process)

@@ -33,7 +33,7 @@ struct streams {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pthread_t thread;
-    item_t *first[STREAMS_MOST], **last[STREAMS_MOST];
+    item_t *first[STREAMS_MAX], **last[STREAMS_MAX];
     int running;                                        /* stream whose item runs  [-1] */
     notice_t *notices;
     uint64_t seed;
@@ -79,8 +79,8 @@ static item_t *item_take(streams_t *s, int stream)
 /* One of those that can go on, each as likely as another  [-1]. */
 static int choose(streams_t *s)
 {
-    int ready[STREAMS_MOST], count = 0;
-    for (int stream = 0; stream < STREAMS_MOST; stream++) {
+    int ready[STREAMS_MAX], count = 0;
+    for (int stream = 0; stream < STREAMS_MAX; stream++) {
         const item_t *item = s->first[stream];
         if (item && (s->broken || !item->waits || item->event->passed >= item->number))
             ready[count++] = stream;
@@ -96,7 +96,7 @@ static void item_again(streams_t *s, int stream, item_t *item)
     if (!item->next)
         s->last[stream] = &item->next;
     s->first[stream] = item;
-    for (int k = 0; k < STREAMS_MOST; k++)
+    for (int k = 0; k < STREAMS_MAX; k++)
         alone &= k == stream || !s->first[k];
     pthread_mutex_unlock(&s->lock);
     nanosleep(&(struct timespec){.tv_nsec = alone ? 50000 : 0}, NULL);
@@ -177,7 +177,7 @@ streams_t *streams_new(uint64_t seed)
     streams_t *s = calloc(1, sizeof *s);
     s->seed = seed * 2 + 1;
     s->running = -1;
-    for (int k = 0; k < STREAMS_MOST; k++)
+    for (int k = 0; k < STREAMS_MAX; k++)
         s->last[k] = &s->first[k];
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
@@ -192,7 +192,7 @@ void streams_free(streams_t *s)
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);
-    for (int k = 0; k < STREAMS_MOST; k++)
+    for (int k = 0; k < STREAMS_MAX; k++)
         while (s->first[k])
             item_free(item_take(s, k));
     while (s->notices) {

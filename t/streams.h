@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { STREAMS_MOST = 64 };
+enum { STREAMS_MAX = 64 };
 /* What a function returns that is to run again later, because it waits for another
  * device; other streams go on. */
 enum { STREAMS_AGAIN = -1 };

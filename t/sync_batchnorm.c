@@ -60,8 +60,8 @@ static const pl_module_ops_t pictures = {.name = "pictures",
 static pl_node_t weighed(pl_graph_t *g, const char *name, pl_node_t x, int64_t units,
                          double seed)
 {
-    enum { MOST = 64 };
-    double values[MOST];
+    enum { MAX = 64 };
+    double values[MAX];
     const pl_shape_t shape = PL_SHAPE(units, pl_dim(g, x, 1));
     formula_wave(pl_elements(shape), seed, -1, 1, values);
     pl_node_t first = pl_vector(g, values, (int)pl_elements(shape));
@@ -316,7 +316,7 @@ static void the_bits_are_the_same_whatever_moves_them(void)
                                          .module = "\"pictures\"", .samples = 38,
                                          .data = "\"val_split\": 0.2");
         ok(!first || rig_same_bits(first, result), "%s: the same weights", ways[k]);
-        ok(!first || !strcmp(first->metrics, result->metrics), "and figures");
+        ok(!first || !strcmp(first->metrics, result->metrics), "and metrics");
         if (first)
             rig_result_free(result);
         else
@@ -355,27 +355,27 @@ static void processes_train_what_threads_do(void)
     rig_result_free(result[1]);
 }
 
-/* How many replays of a run waited for an exchange. */
-static int exchanges(json_t *stream)
+/* How many replays of a run waited for a collective. */
+static int collectives(json_t *stream)
 {
-    int told = 0;
+    int reported = 0;
     size_t k;
     json_t *message;
     json_array_foreach(stream, k, message)
-        told += json_integer_value(
-                    json_object_get(json_object_get(message, "fields"), "collective"))
-                > 0;
+        reported += json_integer_value(
+                        json_object_get(json_object_get(message, "fields"), "collective"))
+                    > 0;
     json_decref(stream);
-    return told;
+    return reported;
 }
 
-static void nothing_changes_where_there_is_nothing_to_exchange(void)
+static void nothing_changes_without_in_graph_collectives(void)
 {
     static const struct {
         const char *module;
         int ranks;
         const char *sync;
-        int exchanges;                                 /* of 2 ranks in each of 4 steps */
+        int collectives;                               /* of 2 ranks in each of 4 steps */
     } runs[] = {{NULL, 2, SYNC, 0},
                 {"\"rows\"", 1, SYNC, 0},
                 {"\"rows\"", 2, "\"sync_batchnorm\": false, ", 0},
@@ -389,14 +389,15 @@ static void nothing_changes_where_there_is_nothing_to_exchange(void)
         rig_result_t *sync = rig_ranks(runs[k].ranks, 4, more, .accelerator = "cpu",
                                        .module = runs[k].module, .stream = true,
                                        .samples = runs[k].ranks * 16);
-        is_int(exchanges(rig_stream()), runs[k].exchanges, "so many exchanges");
-        ok(rig_same_bits(plain, sync) == !runs[k].exchanges, "and weights accordingly");
+        is_int(collectives(rig_stream()), runs[k].collectives,
+               "so many in-graph collectives");
+        ok(rig_same_bits(plain, sync) == !runs[k].collectives, "and weights accordingly");
         rig_result_free(plain);
         rig_result_free(sync);
     }
 }
 
-/* Once more of it is trained there is more to exchange. */
+/* Once more of it is trained there are more collectives. */
 static void parameters_may_be_frozen_for_a_while(void)
 {
     static const char *const callbacks =
@@ -434,7 +435,7 @@ int main(void)
     run(means_may_be_large);
     run(the_bits_are_the_same_whatever_moves_them);
     run(processes_train_what_threads_do);
-    run(nothing_changes_where_there_is_nothing_to_exchange);
+    run(nothing_changes_without_in_graph_collectives);
     run(parameters_may_be_frozen_for_a_while);
     return tap_done();
 }

@@ -74,7 +74,7 @@ static const pl_operator_ops_t trap = {.name = "trap",
                                        .gradient = trap_gradient,
                                        .kernels = trap_kernels};
 
-/* Its sixth replay is in backward, between two exchanges. */
+/* Its sixth replay is in backward, between two collectives. */
 static void trapped_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 {
     (void)self, (void)stage;

@@ -13,7 +13,7 @@ folder=$(mktemp -d /tmp/paceline-t-$$.$namespace-XXXXXX) || exit 99
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 99
 export LC_ALL=C
-unset NO_COLOR COLUMNS PACELINE_ENDPOINT PACELINE_HINTS PACELINE_JOB_KEY_FILE PACELINE_TRAIL PACELINE_PLUGIN_PATH \
+unset NO_COLOR COLUMNS PACELINE_ENDPOINT PACELINE_HINTS PACELINE_JOB_KEY_FILE PACELINE_RUN_DIR_INDEX PACELINE_PLUGIN_PATH \
     PACELINE_RANK PACELINE_WORLD_SIZE
 
 # run TEST [trains] - one that trains is skipped when Paceline was built without an accelerator
@@ -193,8 +193,8 @@ inline_model() {
 
 text() { cat "$1"; }
 
-# figure NAME - its value in the result, which is in out
-figure() {
+# metric NAME - its value in the result, which is in out
+metric() {
     awk -v name="$1" '$1 == name { print $2 }' <<<"$out"
 }
 

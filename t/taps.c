@@ -17,9 +17,9 @@ typedef struct seen {
     long long records, calls, ends, bad, gaps, missing, ticks;  /* ticks: atomic */
     long long accounted, unknown;             /* atomic: records and missing; gaps of 0 */
     long long last;                           /* atomic: "last" was said */
-    uint32_t origin;
+    uint32_t process_id;
     uint64_t under;
-    char kind[48], text[64], line[PL_TAP_LINE_MOST];
+    char kind[48], text[64], line[PL_TAP_LINE_MAX];
     bool run_ends;
     bool is_closed, watched;                              /* watched: atomic */
     int64_t wait;                                         /* atomic: ns, of each record */
@@ -35,7 +35,7 @@ static void seen_record(void *self, const pl_tap_record_t *record)
         continue;
     seen->records++;
     __atomic_add_fetch(&seen->accounted, 1, __ATOMIC_RELEASE);
-    seen->origin = record->origin;
+    seen->process_id = record->process_id;
     seen->under = record->under;
     seen->bad += (uintptr_t)record->frame.data % 8 != 0;
     seen->bad += pl_frame_decode_record(record->frame, &body, &error, NULL) != PL_OK;
@@ -291,7 +291,7 @@ static void ranks_elsewhere_bring_theirs(void)
     ok(pl_monitor_gathers(rig.runtime), "a hub with a tap takes what others bring");
     elsewhere_begin(&there, 0);
     says_the_last(&there, &seen, 1);
-    is_int(seen.origin, 4, "from the process of rank 3");
+    is_int(seen.process_id, 4, "from the process of rank 3");
     is_text(seen.kind, "bee.far", "with the name of its actor");
     like(seen.line, "\"run\": \"0000000000000007\".*\"rank\": 3.*\"to\": \"bee.far\"",
          "as it would be published");
@@ -309,12 +309,12 @@ static void the_same_rank_of_two_launchers_is_two_processes(void)
     elsewhere_begin(&one, 5);
     elsewhere_begin(&other, 6);
     says_the_last(&one, &seen, 3);
-    const uint32_t origin = seen.origin;
+    const uint32_t process_id = seen.process_id;
     is_int(seen.under, 5, "which is part of that call here");
     says_the_last(&other, &seen, 1);
     is_int(seen.under, 6, "and the other of another");
-    ok(seen.origin != origin, "their processes have different numbers");
-    is_int(pl_origin_rank(seen.origin), 3, "which tell the rank");
+    ok(seen.process_id != process_id, "their processes have different numbers");
+    is_int(pl_stream_process_rank(seen.process_id), 3, "which tell the rank");
     says_the_last(&one, &seen, 1);
     is_int(seen.gaps, 0, "and what each says is counted by itself");
     elsewhere_end(&one);
@@ -340,7 +340,7 @@ static bool rests(const seen_t *seen)
 
 /* What is said last finds no room; nothing comes behind it that would show that.  An end
  * waits some seconds for what is still to be taken, which a sanitizer makes too short. */
-static void what_is_lost_at_the_end_of_a_rank_is_told(void)
+static void what_is_lost_at_the_end_of_a_rank_is_reported(void)
 {
     enum { MANY = 300000 };
     static elsewhere_t there;
@@ -390,7 +390,7 @@ int main(void)
     run(a_tap_that_tells_is_there_for_who_asks_for_that);
     run(ranks_elsewhere_bring_theirs);
     run(the_same_rank_of_two_launchers_is_two_processes);
-    run(what_is_lost_at_the_end_of_a_rank_is_told);
+    run(what_is_lost_at_the_end_of_a_rank_is_reported);
     run(a_rank_that_dies_may_have_had_more_to_say);
     return tap_done();
 }

@@ -143,7 +143,7 @@ a_run_that_fails_or_vanishes_is_told_apart() {
     shows '^run .*epoch' "another at the same place is shown"
     tmux send-keys a
     shows '^strategy\.single' "with its actors"
-    shows '^0 +[0-9.]+ MiB +[0-9.]+ [mu]?s +([0-9]+ % +){5}[0-9]+ %$' "and figures of its own"
+    shows '^0 +[0-9.]+ MiB +[0-9.]+ [mu]?s +([0-9]+ % +){5}[0-9]+ %$' "and metrics of its own"
     kill -KILL "$pid"
     shows 'the process has ended without reporting it; waiting for another' "a process that vanishes"
     wait "$pid" 2>/dev/null
@@ -177,7 +177,7 @@ who_comes_late_knows_what_was_before() {
     top 100 24 "$stream"
     shows '^run late  mlp  paused ' "who comes then sees that"
     is "$(screen | head -n 1)" "$paused" "with its step and its time, which stands still"
-    ok "and its figures" has '^train_loss '
+    ok "and its metrics" has '^train_loss '
     "$paceline" control "$desk" continue >/dev/null 2>&1
     ok "it goes on" holds 30 is_training
     leaves 0 q "q leaves it"

@@ -1,5 +1,5 @@
-/* trace.c - tests of engine/sight/trace.c: a trace is what Perfetto takes */
-#include "sight/trace.h"
+/* trace.c - tests of engine/telemetry/trace.c: a trace is what Perfetto takes */
+#include "telemetry/trace.h"
 
 #include <jansson.h>
 #include <signal.h>
@@ -49,7 +49,7 @@ static void act(void)
     rig_order(boss, DO_PROGRESS);
     while (!__atomic_load_n(&calls, __ATOMIC_ACQUIRE))
         rig_turn();
-    for (int k = 0; k < 12; k++)                           /* more than there are lanes */
+    for (int k = 0; k < 12; k++)                          /* more than there are tracks */
         rig_ask(bee, DO_KEEP);
     rig_ask(bee, DO_PROGRESS);
     rig_ask(bee, DO_FAIL);
@@ -145,7 +145,7 @@ static void slices_and_arrows_have_both_ends(void)
     ok(has_name(events, "process_name", "engine"), "or none");
     ok(has_name(events, "thread_name", "a"), "a track is an actor");
     ok(has_name(events, "thread_name", "a (8)"),
-       "calls that are open at once have lanes");
+       "calls that are open at once have tracks");
     json_decref(events);
 }
 

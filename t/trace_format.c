@@ -1,5 +1,5 @@
-/* trace_format.c - tests of engine/sight/trace.c: the trace of a fit, held to the Trace
- * Event Format as a viewer takes it */
+/* trace_format.c - tests of engine/telemetry/trace.c: the trace of a fit, held to the
+ * Trace Event Format as a viewer takes it */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>

@@ -16,7 +16,7 @@ run_file() {
         "$folder/points.csv" "$1"
 }
 
-# service [MOST] - starts one in a new folder; url is where it is
+# service [RUNS] - starts one in a new folder; url is where it is
 service() {
     rm -rf "$folder/runs"
     service_again "$@"

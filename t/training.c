@@ -26,12 +26,12 @@ static void regions_new(const training_t *t, double *region[PL_REGIONS])
     training_fill(t, PL_REGION_STATE, region[PL_REGION_STATE]);
 }
 
-/* One step: figures are the loss (sum, weight) and the norm before clipping. */
+/* One step: metrics are the loss (sum, weight) and the norm before clipping. */
 static bool train(training_t *t, int step, double *region[PL_REGIONS],
-                  double figures[2][2])
+                  double metrics[2][2])
 {
     pl_error_t err;
-    pl_reference_replay_t forward = {.seed = 1}, update = {.figures = figures};
+    pl_reference_replay_t forward = {.seed = 1}, update = {.metrics = metrics};
     memcpy(forward.region, region, sizeof forward.region);
     memcpy(update.region, region, sizeof update.region);
     training_batch(t, step, forward.input);
@@ -40,14 +40,14 @@ static bool train(training_t *t, int step, double *region[PL_REGIONS],
                 && pl_reference_replay(t->update, &update, &err) == PL_OK;
     if (!done)
         tap_diag("%s", err.text);
-    return done && !update.guarded;
+    return done && !update.skipped;
 }
 
 static void check(const training_case_t *c, const json_t *want)
 {
     training_t t;
     pl_error_t err = {0};
-    double *region[PL_REGIONS], figures[2][2] = {{0}}, loss = 0, norm = 0,
+    double *region[PL_REGIONS], metrics[2][2] = {{0}}, loss = 0, norm = 0,
                                 gradients = INFINITY;
     if (!ok(training_init(&t, c, &err) == PL_OK, "%s can be described", c->name)) {
         tap_diag("%s", err.text);
@@ -55,13 +55,13 @@ static void check(const training_case_t *c, const json_t *want)
     }
     regions_new(&t, region);
     for (int step = 0; step < TRAINING_STEPS; step++) {
-        if (!train(&t, step, region, figures))
+        if (!train(&t, step, region, metrics))
             loss = INFINITY;
-        const double *l = figures[0],
+        const double *l = metrics[0],
                      wanted = number(json_object_get(want, "losses"), step);
         loss = tap_larger(loss, fabs(l[0] / l[1] - wanted) / wanted);
         double n = number(json_object_get(want, "norms"), step);
-        norm = tap_larger(norm, fabs(figures[1][0] - n) / n);
+        norm = tap_larger(norm, fabs(metrics[1][0] - n) / n);
         if (step == 0)
             gradients = training_distance(&t, PL_REGION_PARAMS, region[PL_REGION_GRADS],
                                           t.nominal / l[1],

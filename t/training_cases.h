@@ -4,7 +4,7 @@
  * A training is a model, the graph of a step with its gradients, the graph of the
  * optimizer step and batches by formula.  Who runs it: fill PARAMS and STATE; for each
  * step replay `step` with the batch's fields, then `update` with the scalars.  The
- * update's figures are the loss and the gradient's norm. */
+ * update's metrics are the loss and the gradient's norm. */
 #ifndef T_TRAINING_CASES_H
 #define T_TRAINING_CASES_H
 

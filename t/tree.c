@@ -10,18 +10,18 @@
 static void the_tree_is_that_of_its_definition(void)
 {
     enum { N = 3000 };
-    static float in[MEMBERS_MOST][N], out[N];
-    const void *inputs[MEMBERS_MOST];
+    static float in[MEMBERS_MAX][N], out[N];
+    const void *inputs[MEMBERS_MAX];
     int wrong = 0;
-    for (int rank = 0; rank < MEMBERS_MOST; rank++) {
+    for (int rank = 0; rank < MEMBERS_MAX; rank++) {
         inputs[rank] = in[rank];
         for (int k = 0; k < N; k++)
             in[rank][k] = element_of(rank, (uint64_t)k);
     }
-    for (int ranks = 1; ranks <= MEMBERS_MOST; ranks++) {
+    for (int ranks = 1; ranks <= MEMBERS_MAX; ranks++) {
         pl_tree_reduce(out, inputs, ranks, N, PL_F32, PL_REDUCE_SUM);
         for (int k = 0; k < N; k++) {
-            float value[MEMBERS_MOST];
+            float value[MEMBERS_MAX];
             for (int rank = 0; rank < ranks; rank++)
                 value[rank] = in[rank][k];
             const float want = tree_sum(value, ranks);
@@ -29,7 +29,7 @@ static void the_tree_is_that_of_its_definition(void)
         }
     }
     is_int(wrong, 0, "each element is the sum that the definition gives, 1 to %d ranks",
-           MEMBERS_MOST);
+           MEMBERS_MAX);
     pl_tree_reduce(in[2], inputs, 3, N, PL_F32, PL_REDUCE_SUM);
     pl_tree_reduce(out, (const void *[]){in[2]}, 1, N, PL_F32, PL_REDUCE_SUM);
     ok(!memcmp(out, in[2], sizeof out), "the sum may replace one of the inputs");

@@ -6,11 +6,11 @@
 #include "rig.h"
 #include "tap.h"
 
-enum { MOST = 200 };
+enum { MAX = 200 };
 
 typedef struct trials {
     int count;
-    double lr[MOST], loss[MOST];
+    double lr[MAX], loss[MAX];
 } trials_t;
 
 static trials_t trials_of(const rig_result_t *result)
@@ -19,7 +19,7 @@ static trials_t trials_of(const rig_result_t *result)
     json_t *text = json_loads(result->text ? result->text : "{}", 0, NULL), *trial;
     size_t k;
     json_array_foreach(json_object_get(text, "trials"), k, trial) {
-        if (trials.count == MOST)
+        if (trials.count == MAX)
             break;
         trials.lr[trials.count] = json_number_value(json_object_get(trial, "lr"));
         trials.loss[trials.count++] = json_number_value(json_object_get(trial, "loss"));
@@ -50,13 +50,13 @@ static void the_rate_is_that_of_the_steepest_fall(void)
     const rig_result_t *result = rig_tune(rig, &(pl_tuning_t){.max_lr = 10});
     trials_t t = trials_of(result);
     int best = -1;
-    double least = INFINITY;
+    double min = INFINITY;
     for (int k = 10; k < t.count - 1; k++) {
         double slope = k == 10            ? t.loss[11] - t.loss[10]
                        : k == t.count - 2 ? t.loss[k] - t.loss[k - 1]
                                           : (t.loss[k + 1] - t.loss[k - 1]) / 2;
-        if (slope < least) {
-            least = slope;
+        if (slope < min) {
+            min = slope;
             best = k;
         }
     }

@@ -48,7 +48,7 @@ static double loss_beside(operator_run_t *run, int64_t i, double h)
 {
     device_results_t got = {0};
     run->region[PL_REGION_PARAMS][i] += h;
-    double loss = compute(run, 1, &got) ? got.figures[0][0] : NAN;
+    double loss = compute(run, 1, &got) ? got.metrics[0][0] : NAN;
     run->region[PL_REGION_PARAMS][i] -= h;
     device_results_release(&got);
     return loss;

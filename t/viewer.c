@@ -11,11 +11,11 @@
 
 void viewer_open(viewer_t *v, const char *topic)
 {
-    int most = 10, patience = 20000,
+    int max = 10, patience = 20000,
         six = strchr(pl_monitor_endpoint(rig.runtime), '[') != NULL;
     *v = (viewer_t){.context = zmq_ctx_new()};
     v->sub = zmq_socket(v->context, ZMQ_SUB);
-    zmq_setsockopt(v->sub, ZMQ_RCVHWM, &most, sizeof most);
+    zmq_setsockopt(v->sub, ZMQ_RCVHWM, &max, sizeof max);
     zmq_setsockopt(v->sub, ZMQ_RCVTIMEO, &patience, sizeof patience);
     zmq_setsockopt(v->sub, ZMQ_IPV6, &six, sizeof six);
     zmq_setsockopt(v->sub, ZMQ_SUBSCRIBE, topic, strlen(topic));

@@ -91,9 +91,9 @@ static void a_quorum_lets_fewer_move(void)
                  *all = fit(.optimizer = SGD, .data = "\"batch_size\": 13",
                             .trainer = QUIET
                             "\"devices\": 3, \"max_steps\": 1, " VOTES("0.5"));
-    const moves_t most = moves_of(begun, any, NULL), agreed = moves_of(begun, all, any);
-    ok(agreed.none > most.none, "3 to 0 is rarer than 2 to 1 (%d and %d stay)",
-       agreed.none, most.none);
+    const moves_t max = moves_of(begun, any, NULL), agreed = moves_of(begun, all, any);
+    ok(agreed.none > max.none, "3 to 0 is rarer than 2 to 1 (%d and %d stay)",
+       agreed.none, max.none);
     is_int(agreed.against, 0, "who moves moves the same way");
     rig_result_free(begun);
     rig_result_free(any);

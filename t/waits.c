@@ -7,7 +7,7 @@
 
 #include <event2/event.h>
 
-#include "actors/own_loop.h"
+#include "actors/manual_loop.h"
 #include "base/random.h"
 #include "paceline.h"
 #include "tap.h"
@@ -22,7 +22,7 @@ static const pl_field_t fields[] = {{"x", PL_F32, {1, {FEATURES}}},
                                     {"y", PL_I64, {0, {0}}}};
 static pl_error_t err;
 static char run_dir[512];
-static int told, moved;
+static int reported, moved;
 static pl_loop_result_t step;
 
 static void data_register(void)
@@ -62,7 +62,7 @@ static pl_trainer_t *trainer_new(pl_engine_t *engine, const char *trainer)
     pl_options_t *of = options(trainer);
     pl_trainer_t *made = pl_trainer_new(engine, of, &err);
     pl_options_free(of);
-    told = moved = 0;
+    reported = moved = 0;
     err = (pl_error_t){0};
     return made;
 }
@@ -72,7 +72,7 @@ static pl_trainer_t *trainer_new(pl_engine_t *engine, const char *trainer)
 static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user)
 {
     (void)trainer;
-    told++;
+    reported++;
     snprintf(run_dir, sizeof run_dir, "%s", result->run_dir);
     snprintf(user, 32, "%s", result->status);
 }
@@ -86,7 +86,7 @@ static void on_moved(pl_trainer_t *trainer, const pl_progress_t *progress, void 
 static void on_step(pl_loop_t *loop, const pl_loop_result_t *result, void *user)
 {
     (void)loop, (void)user;
-    told++;
+    reported++;
     step = *result;
 }
 
@@ -99,7 +99,7 @@ static void a_fit_returns_when_it_has_ended(void)
     pl_trainer_t *trainer = trainer_new(engine, "\"max_epochs\": 3,");
     pl_trainer_on_progress(trainer, on_moved, NULL);
     is_int(pl_trainer_fit_wait(trainer, on_done, status, &err), PL_OK, "%s", err.text);
-    is_int(told, 1, "it is told once");
+    is_int(reported, 1, "it is told once");
     is_text(status, "ok", "how it ended");
     ok(moved > 0, "and %d times how far it was", moved);
     char of[512];
@@ -114,7 +114,7 @@ static void a_fit_returns_when_it_has_ended(void)
     is_int(pl_trainer_tune_wait(trainer, &(pl_tuning_t){.num_training = 10}, on_done,
                                 status, &err),
            PL_OK, "tunes %s", err.text);
-    is_int(told, 4, "each is told once");
+    is_int(reported, 4, "each is told once");
     pl_engine_free(engine);
 }
 
@@ -142,7 +142,7 @@ static void what_fails_is_the_code(void)
     is_int(pl_trainer_test_wait(trainer, "/nowhere", on_done, status, &err), PL_ENOTFOUND,
            "weights that are not there");
     like(err.text, "nowhere", "are named");
-    ok(told == 0 || !strcmp(status, "failed"), "and told as such");
+    ok(reported == 0 || !strcmp(status, "failed"), "and told as such");
     is_int(pl_trainer_tune_wait(trainer, &(pl_tuning_t){.num_training = -1}, on_done,
                                 status, &err),
            PL_EINVAL, "what is refused at once: %s", err.text);
@@ -203,12 +203,12 @@ static void waiting_ends_with_what_is_waited_for(void)
     pl_trainer_on_progress(trainer, free_it, NULL);
     is_int(pl_trainer_fit_wait(trainer, on_done, status, &err), PL_ECANCELLED,
            "a trainer that is freed: %s", err.text);
-    is_int(told, 0, "of which nothing is told");
+    is_int(reported, 0, "of which nothing is told");
     trainer = trainer_new(engine, "\"max_epochs\": -1,");
     pl_trainer_on_progress(trainer, close_it, engine);
     is_int(pl_trainer_fit_wait(trainer, on_done, status, &err), PL_ECANCELLED,
            "an engine that is closed: %s", err.text);
-    is_int(told, 1, "told once");
+    is_int(reported, 1, "told once");
     pl_engine_free(engine);
 }
 
@@ -223,29 +223,30 @@ static void on_command(pl_trainer_t *trainer, const pl_command_result_t *result,
 
 static void commands_to_a_fit_are_waited_for(void)
 {
-    char status[32] = "", heard[512] = "";
+    char status[32] = "", received[512] = "";
     pl_engine_t *engine = pl_engine_new(NULL, &err);
     pl_trainer_t *trainer = trainer_new(engine, "\"max_epochs\": -1,");
     pl_trainer_fit(trainer, on_done, status, &err);
-    is_int(pl_trainer_pause_wait(trainer, on_command, heard, &err), PL_OK, "%s",
+    is_int(pl_trainer_pause_wait(trainer, on_command, received, &err), PL_OK, "%s",
            err.text);
-    is_text(heard, "pause", "it pauses");
-    is_int(pl_trainer_continue_wait(trainer, on_command, heard, &err), PL_OK, "%s",
+    is_text(received, "pause", "it pauses");
+    is_int(pl_trainer_continue_wait(trainer, on_command, received, &err), PL_OK, "%s",
            err.text);
-    is_int(pl_trainer_set_lr_wait(trainer, 0.05, NULL, on_command, heard, &err), PL_OK,
+    is_int(pl_trainer_set_lr_wait(trainer, 0.05, NULL, on_command, received, &err), PL_OK,
            "%s", err.text);
-    is_int(pl_trainer_scale_lr_wait(trainer, 0.5, NULL, on_command, heard, &err), PL_OK,
-           "%s", err.text);
-    is_int(pl_trainer_save_wait(trainer, on_command, heard, &err), PL_OK, "%s", err.text);
-    like(heard, "asked-step=", "it saves");
-    is_int(pl_trainer_save_as_wait(trainer, "here", on_command, heard, &err), PL_OK, "%s",
+    is_int(pl_trainer_scale_lr_wait(trainer, 0.5, NULL, on_command, received, &err),
+           PL_OK, "%s", err.text);
+    is_int(pl_trainer_save_wait(trainer, on_command, received, &err), PL_OK, "%s",
            err.text);
-    like(heard, "asked-here", "by a name as well");
-    is_int(pl_trainer_save_as_wait(trainer, "../here", on_command, heard, &err),
+    like(received, "asked-step=", "it saves");
+    is_int(pl_trainer_save_as_wait(trainer, "here", on_command, received, &err), PL_OK,
+           "%s", err.text);
+    like(received, "asked-here", "by a name as well");
+    is_int(pl_trainer_save_as_wait(trainer, "../here", on_command, received, &err),
            PL_EINVAL, "%s", err.text);
-    is_int(pl_trainer_set_lr_wait(trainer, 0.05, "other", on_command, heard, &err),
+    is_int(pl_trainer_set_lr_wait(trainer, 0.05, "other", on_command, received, &err),
            PL_EINVAL, "of an optimizer that is not there: %s", err.text);
-    is_int(told, 0, "and trains all the time");
+    is_int(reported, 0, "and trains all the time");
     pl_engine_free(engine);
 }
 
@@ -264,10 +265,10 @@ static void a_loop_is_a_loop(void)
     const pl_loop_spec_t spec = {.field_count = 2,
                                  .field = fields,
                                  .targets = 1,
-                                 .keeps = true};
+                                 .enable_checkpointing = true};
     pl_engine_t *engine = pl_engine_new(NULL, &err);
     pl_options_t *of = options("");
-    told = 0;
+    reported = 0;
     pl_loop_t *loop = pl_loop_open_wait(engine, of, &spec, &err);
     ok(loop, "it is open %s", err.text);
     for (int k = 0; k < SAMPLES; k += BATCH) {
@@ -285,7 +286,7 @@ static void a_loop_is_a_loop(void)
     is_int(pl_loop_save_wait(loop, "../here", on_step, NULL, &err), PL_EINVAL, "%s",
            err.text);
     is_int(pl_loop_close_wait(loop, on_step, NULL, &err), PL_OK, "%s", err.text);
-    is_int(told, SAMPLES / BATCH + 4, "each is told once");
+    is_int(reported, SAMPLES / BATCH + 4, "each is told once");
     pl_options_free(of);
     of = options("\"precision\": \"none\",");
     ok(!of || !pl_loop_open_wait(engine, of, &spec, &err), "one that cannot be opened");
@@ -317,7 +318,7 @@ static void note_second(pl_loop_t *loop, const pl_loop_result_t *result, void *u
 }
 
 /* The run behind it is over, and the program has not heard of it yet. */
-static void a_batch_that_comes_too_late_is_told_all_the_same(void)
+static void a_batch_that_comes_too_late_is_reported_all_the_same(void)
 {
     const pl_loop_spec_t spec = {.field_count = 2, .field = fields, .targets = 1};
     pl_engine_t *engine = pl_engine_new(NULL, &err);
@@ -342,7 +343,7 @@ static void a_loop_that_does_not_get_ready_is_closed(void)
     const pl_loop_spec_t spec = {.field_count = 2,
                                  .field = fields,
                                  .targets = 1,
-                                 .keeps = true,
+                                 .enable_checkpointing = true,
                                  .resume = "/nowhere"};
     pl_engine_t *engine = pl_engine_new(NULL, &err);
     pl_options_t *of = options("");
@@ -363,7 +364,7 @@ int main(int argc, char **argv)
     run(waiting_ends_with_what_is_waited_for);
     run(commands_to_a_fit_are_waited_for);
     run(a_loop_is_a_loop);
-    run(a_batch_that_comes_too_late_is_told_all_the_same);
+    run(a_batch_that_comes_too_late_is_reported_all_the_same);
     run(a_loop_that_does_not_get_ready_is_closed);
     return tap_done();
 }

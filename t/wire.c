@@ -12,17 +12,17 @@
 #include <string.h>
 
 /* Bytes on a long way. */
-typedef struct parcel {
+typedef struct packet {
     struct pair *pair;
     struct bufferevent *to;
     struct evbuffer *bytes;
     struct event *timer;
-    struct parcel *next;
-} parcel_t;
+    struct packet *next;
+} packet_t;
 
 typedef struct pair {
     struct bufferevent *near, *far;
-    parcel_t *parcels;
+    packet_t *packets;
     struct pair *next;
 } pair_t;
 
@@ -37,35 +37,35 @@ static struct {
 
 /* ---- a long way ---- */
 
-static void parcel_free(parcel_t *parcel)
+static void packet_free(packet_t *packet)
 {
-    event_free(parcel->timer);
-    evbuffer_free(parcel->bytes);
-    free(parcel);
+    event_free(packet->timer);
+    evbuffer_free(packet->bytes);
+    free(packet);
 }
 
-static void parcel_arrives(evutil_socket_t fd, short what, void *user)
+static void packet_arrives(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
-    parcel_t *parcel = user, **at = &parcel->pair->parcels;
-    while (*at != parcel)
+    packet_t *packet = user, **at = &packet->pair->packets;
+    while (*at != packet)
         at = &(*at)->next;
-    *at = parcel->next;
-    if (parcel->pair->near)
-        bufferevent_write_buffer(parcel->to, parcel->bytes);
-    parcel_free(parcel);
+    *at = packet->next;
+    if (packet->pair->near)
+        bufferevent_write_buffer(packet->to, packet->bytes);
+    packet_free(packet);
 }
 
 /* What takes equally long arrives in order. */
-static void parcel_send(pair_t *pair, struct bufferevent *to, struct evbuffer *bytes)
+static void packet_send(pair_t *pair, struct bufferevent *to, struct evbuffer *bytes)
 {
     const struct timeval in = {wire.delay_ms / 1000, wire.delay_ms % 1000 * 1000};
-    parcel_t *parcel = calloc(1, sizeof *parcel);
-    *parcel = (parcel_t){pair, to, evbuffer_new(), NULL, pair->parcels};
-    pair->parcels = parcel;
-    evbuffer_add_buffer(parcel->bytes, bytes);
-    parcel->timer = event_new(wire.base, -1, 0, parcel_arrives, parcel);
-    event_add(parcel->timer, event_base_init_common_timeout(wire.base, &in));
+    packet_t *packet = calloc(1, sizeof *packet);
+    *packet = (packet_t){pair, to, evbuffer_new(), NULL, pair->packets};
+    pair->packets = packet;
+    evbuffer_add_buffer(packet->bytes, bytes);
+    packet->timer = event_new(wire.base, -1, 0, packet_arrives, packet);
+    event_add(packet->timer, event_base_init_common_timeout(wire.base, &in));
 }
 
 void wire_delay(int milliseconds)
@@ -82,9 +82,9 @@ static void pair_cut(pair_t *pair)
         at = &(*at)->next;
     if (*at)
         *at = pair->next;
-    for (parcel_t *parcel = pair->parcels, *next; parcel; parcel = next) {
-        next = parcel->next;
-        parcel_free(parcel);
+    for (packet_t *packet = pair->packets, *next; packet; packet = next) {
+        next = packet->next;
+        packet_free(packet);
     }
     if (pair->near)
         bufferevent_free(pair->near);
@@ -136,7 +136,7 @@ static void readable(struct bufferevent *from, void *user)
     pair_t *pair = user;
     struct bufferevent *to = from == pair->near ? pair->far : pair->near;
     if (wire.delay_ms)
-        parcel_send(pair, to, bufferevent_get_input(from));
+        packet_send(pair, to, bufferevent_get_input(from));
     else
         bufferevent_write_buffer(to, bufferevent_get_input(from));
 }

@@ -17,7 +17,7 @@
 #include "runtime/share.h"
 
 enum {
-    COPY_LEAST = 1 << 20,                       /* bytes that are worth a second thread */
+    COPY_MIN = 1 << 20,                         /* bytes that are worth a second thread */
     REGION_ALIGNMENT = 64                       /* bytes */
 };
 
@@ -223,7 +223,7 @@ static int cpu_borrow(void *self, pl_region_t region, pl_dtype_t dtype, size_t n
 }
 
 /* Halves are to be rounded, and so written. */
-static bool cpu_adopt(void *self, pl_region_t region, size_t n, void *host)
+static bool cpu_take_ownership(void *self, pl_region_t region, size_t n, void *host)
 {
     pl_cpu_t *cpu = self;
     const pl_dtype_t dtype = cpu->region_dtype[region];
@@ -262,7 +262,7 @@ static void copy_piece(void *job, int64_t from, int64_t to, int part)
 static void copy(const pl_cpu_t *cpu, void *to, const void *from, size_t bytes)
 {
     copying_t job = {to, from};
-    pl_parallel_for(cpu->pool, bytes < COPY_LEAST ? 1 : cpu->thread_count, (int64_t)bytes,
+    pl_parallel_for(cpu->pool, bytes < COPY_MIN ? 1 : cpu->thread_count, (int64_t)bytes,
                     4096, copy_piece, &job);
 }
 
@@ -314,17 +314,18 @@ static int cpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error
     pl_cpu_t *cpu = self;
     pl_error_t failure = {0};
     int code = PL_OK;
-    cpu->halted &= !replay->resumes;
-    replay->guarded = replay->halts && cpu->halted;
-    if (!replay->guarded && replay->continues && cpu->waiting != plan)
-        code = pl_fail(&failure, PL_ESTATE,
-                       "the plan does not wait at an exchange: another plan was replayed "
-                       "or compiled since");
-    else if (!replay->guarded)
+    cpu->skipping &= !replay->restart;
+    replay->skipped = replay->fail_fast && cpu->skipping;
+    if (!replay->skipped && replay->continues && cpu->waiting != plan)
+        code =
+            pl_fail(&failure, PL_ESTATE,
+                    "the plan does not wait at a collective: another plan was replayed "
+                    "or compiled since");
+    else if (!replay->skipped)
         code = pl_plan_run(cpu, plan, replay, &failure);
-    cpu->waiting = replay->exchange ? plan : NULL;
-    if (replay->halts && (code != PL_OK || replay->guarded))
-        cpu->halted = true;
+    cpu->waiting = replay->collective ? plan : NULL;
+    if (replay->fail_fast && (code != PL_OK || replay->skipped))
+        cpu->skipping = true;
     replay->done(replay, code == PL_OK ? NULL : &failure);
     return PL_OK;
 }
@@ -350,7 +351,7 @@ const pl_accelerator_ops_t pl_cpu_accelerator = {
     .close = cpu_close,
     .region = cpu_region,
     .borrow = cpu_borrow,
-    .adopt = cpu_adopt,
+    .take_ownership = cpu_take_ownership,
     .write = cpu_write,
     .read = cpu_read,
     .compile = cpu_compile,

@@ -31,8 +31,8 @@ typedef struct pl_cpu {
     size_t region_count[PL_REGIONS];                        /* elements */
     pl_dtype_t region_dtype[PL_REGIONS];
     pl_buffer_t arena, scratch;              /* of all plans: one replay runs at a time */
-    bool halted;                             /* see pl_replay_t */
-    const pl_plan_t *waiting;                /* at an exchange, its values in the arena
+    bool skipping;                           /* see pl_replay_t */
+    const pl_plan_t *waiting;                /* at a collective, its values in the arena
                                                 [none] */
     unsigned generation;                     /* grows when any of this memory moves */
     pl_plan_t *plans;                        /* all that were compiled, for close */

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "accelerators/plan/lines.h"
+#include "accelerators/plan/formulas.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "tensor/operators.h"
@@ -94,7 +94,7 @@ static void emulate_all(emulator_t *e)
             g->value[i].dtype = PL_F32;
     for (int i = 0; i < g->fetch_count && !e->failed; i++) {
         g->fetch[i].value = e->same[g->fetch[i].value];
-        if (g->fetch[i].kind == PL_FETCH_FIGURE)
+        if (g->fetch[i].kind == PL_FETCH_METRIC)
             g->fetch[i].weight = e->same[g->fetch[i].weight];
     }
 }

@@ -13,7 +13,7 @@
 #include "paceline.h"
 
 /* Below so many elements of work a second thread costs more than it saves. */
-#define PL_PARALLEL_LEAST 16384
+#define PL_PARALLEL_MIN 16384
 
 typedef struct pl_pool pl_pool_t;
 

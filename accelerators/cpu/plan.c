@@ -1,8 +1,8 @@
 /* plan.c - a graph compiled into a flat list of kernel calls, and its replay
  *
  * Compiling: the graph is rewritten (rewrite.h) and lowered (lower.h), its element-wise
- * operations are grouped (fuse.h), its values are given places (tensor/lifetimes.h), and
- * each unit becomes a call (step.h).  Replaying is a loop over the calls; where values
+ * operations are grouped (fuse.h), its values are allocated (tensor/memory_plan.h), and
+ * each unit becomes a call (exec_op.h).  Replaying is a loop over the calls; where values
  * lie is worked out again only when memory has moved. */
 #include "accelerators/cpu/plan.h"
 
@@ -11,25 +11,25 @@
 #include "accelerators/cpu/emulate.h"
 #include "accelerators/plan/fuse.h"
 #include "accelerators/plan/rewrite.h"
-#include "accelerators/cpu/step.h"
-#include "accelerators/cpu/wide.h"
+#include "accelerators/cpu/exec_op.h"
+#include "accelerators/cpu/float64_plan.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 
 /* Where a value lies: `index` is the region, batch field, scalar slot or constant,
  * `offset` in bytes. */
-typedef struct place {
+typedef struct buffer {
     enum { NOWHERE, IN_ARENA, IN_REGION, IN_INPUT, IN_SCALAR, IN_CONSTANT } in;
     int index;
     size_t offset, bytes;
-} place_t;
+} buffer_t;
 
 typedef struct fetch {
-    bool is_figure;
+    bool is_metric;
     int32_t value, weight;
     size_t bytes;
-    int64_t sums;                                      /* of a figure; a pair has 2 */
+    int64_t sums;                                      /* of a metric; a pair has 2 */
     int ready;                                         /* calls after which it is there */
 } fetch_t;
 
@@ -39,7 +39,7 @@ struct pl_plan {
     int exec_ops;
     pl_device_span_t *span;                           /* [exec_ops]  [not measured yet] */
     int forward;                                      /* so many before backward begins */
-    place_t *place;                                   /* [values] */
+    buffer_t *buffer;                                 /* [values] */
     char **at;                                        /* [values] */
     int values;
     float *constant;                                     /* [values] those that are one */
@@ -47,12 +47,12 @@ struct pl_plan {
     fetch_t *fetch;
     int fetches;
     int bucket_after
-        [PL_GRAD_BUCKETS_MOST];          /* calls after which that one of the graph's, and
+        [PL_GRAD_BUCKETS_MAX];           /* calls after which that one of the graph's, and
                                             those before it, are there */
     int buckets;
-    int run, told;                   /* calls and buckets of the replay that waits */
+    int run, reported;               /* calls and buckets of the replay that waits */
     size_t arena, scratch;           /* bytes needed */
-    pl_wide_t *wide;                 /* all that a plan in float64 has  [NULL: float32] */
+    pl_float64_plan_t *wide;         /* all that a plan in float64 has  [NULL: float32] */
     unsigned generation;             /* of the memory that at[] points to; 0: none yet */
 };
 
@@ -64,7 +64,7 @@ typedef struct compiler {
     pl_graph_t graph;                                       /* a copy, rewritten */
     pl_lowered_t lowered;
     pl_fusion_t fusion;
-    pl_lifetimes_t lifetimes;
+    pl_memory_plan_t memory_plan;
 } compiler_t;
 
 /* Kernels that read an element of these inputs for the last time before they write the
@@ -84,7 +84,7 @@ static unsigned kernel_in_place(pl_opcode_t code)
     }
 }
 
-static bool may_take_place(const pl_graph_t *g, int op, int32_t input, void *user)
+static bool may_reuse_buffer(const pl_graph_t *g, int op, int32_t input, void *user)
 {
     const pl_fusion_t *fusion = user;
     const pl_op_t *maker = &g->op[op];
@@ -99,11 +99,11 @@ static bool may_take_place(const pl_graph_t *g, int op, int32_t input, void *use
 
 static int plan_memory(compiler_t *c, pl_error_t *err)
 {
-    const pl_lifetime_rules_t rules = {.time = c->fusion.unit,
-                                       .inside = c->fusion.inside,
-                                       .in_place = may_take_place,
-                                       .user = &c->fusion};
-    return pl_lifetimes_plan(&c->lifetimes, &c->lowered.graph, &rules, err);
+    const pl_memory_plan_rules_t rules = {.time = c->fusion.unit,
+                                          .inside = c->fusion.inside,
+                                          .in_place = may_reuse_buffer,
+                                          .user = &c->fusion};
+    return pl_memory_plan_build(&c->memory_plan, &c->lowered.graph, &rules, err);
 }
 
 /* ---- Steps ---- */
@@ -144,7 +144,7 @@ static int prepare_unit(const compiler_t *c, const pl_builder_t *b, pl_exec_op_t
                        pl_op_where(op, where));
     int code = prepare(s, b, err);
     if (code != PL_OK && err)
-        return pl_pass(err, "%s", pl_op_where(op, where));
+        return pl_error_prefix(err, "%s", pl_op_where(op, where));
     return code;
 }
 
@@ -160,8 +160,8 @@ static int exec_ops_make(compiler_t *c, int *op_of_unit, pl_error_t *err)
     pl_plan_t *plan = c->plan;
     const pl_graph_t *g = &c->lowered.graph;
     const pl_builder_t b = {.lowered = &c->lowered,
-                            .home = c->lifetimes.home,
-                            .done = c->lifetimes.done,
+                            .allocation = c->memory_plan.allocation,
+                            .done = c->memory_plan.done,
                             .library = c->cpu->library,
                             .kernels = c->cpu->kernels,
                             .threads = c->cpu->thread_count};
@@ -170,7 +170,7 @@ static int exec_ops_make(compiler_t *c, int *op_of_unit, pl_error_t *err)
         for (to = from; to < g->op_count && c->fusion.unit[to] == unit; to++)
             ;
         op_of_unit[unit] = plan->exec_ops;
-        if (pl_unit_is_nothing(g, c->lifetimes.done, from, to))
+        if (pl_unit_is_nothing(g, c->memory_plan.done, from, to))
             continue;
         if (plan->forward == plan->exec_ops && !is_backward(g, from, to))
             plan->forward++;
@@ -184,7 +184,7 @@ static int exec_ops_make(compiler_t *c, int *op_of_unit, pl_error_t *err)
     return PL_OK;
 }
 
-/* ---- Places ---- */
+/* ---- Buffers ---- */
 
 static int check_region(const pl_cpu_t *cpu, const pl_value_t *v, pl_error_t *err)
 {
@@ -197,42 +197,44 @@ static int check_region(const pl_cpu_t *cpu, const pl_value_t *v, pl_error_t *er
                    v->index, cpu->region_count[v->index]);
 }
 
-static int place_outside(compiler_t *c, int32_t value, place_t *place, pl_error_t *err)
+static int allocate_external(compiler_t *c, int32_t value, buffer_t *buffer,
+                             pl_error_t *err)
 {
-    const pl_value_t *root = &c->lowered.graph.value[c->lifetimes.home[value].root];
-    place->index = root->index;
+    const pl_value_t *root =
+        &c->lowered.graph.value[c->memory_plan.allocation[value].root];
+    buffer->index = root->index;
     switch (root->source) {
     case PL_FROM_REGION:
-        place->in = IN_REGION;
-        place->offset = (size_t)root->offset * sizeof(float);
+        buffer->in = IN_REGION;
+        buffer->offset = (size_t)root->offset * sizeof(float);
         return check_region(c->cpu, root, err);
-    case PL_FROM_INPUT: place->in = IN_INPUT; return PL_OK;
-    case PL_FROM_SCALAR: place->in = IN_SCALAR; return PL_OK;
+    case PL_FROM_INPUT: buffer->in = IN_INPUT; return PL_OK;
+    case PL_FROM_SCALAR: buffer->in = IN_SCALAR; return PL_OK;
     case PL_FROM_CONSTANT:
-        place->in = IN_CONSTANT;
-        place->index = c->lifetimes.home[value].root;
-        c->plan->constant[place->index] = (float)root->constant;
+        buffer->in = IN_CONSTANT;
+        buffer->index = c->memory_plan.allocation[value].root;
+        c->plan->constant[buffer->index] = (float)root->constant;
         return PL_OK;
     default: return pl_fail(err, PL_EBUG, "a value of the graph has no memory");
     }
 }
 
-static int place_value(compiler_t *c, int32_t value, pl_error_t *err)
+static int allocate_value(compiler_t *c, int32_t value, pl_error_t *err)
 {
-    const pl_home_t *home = &c->lifetimes.home[value];
+    const pl_allocation_t *allocation = &c->memory_plan.allocation[value];
     const pl_value_t *v = &c->lowered.graph.value[value];
-    place_t *place = &c->plan->place[value];
-    place->bytes = (size_t)pl_elements(v->shape) * pl_dtype_size(v->dtype);
-    switch (home->place) {
-    case PL_PLACE_OUTSIDE: return place_outside(c, value, place, err);
-    case PL_PLACE_ARENA:
-        place->in = IN_ARENA;
-        place->offset = (size_t)home->offset;
+    buffer_t *buffer = &c->plan->buffer[value];
+    buffer->bytes = (size_t)pl_elements(v->shape) * pl_dtype_size(v->dtype);
+    switch (allocation->kind) {
+    case PL_ALLOCATION_EXTERNAL: return allocate_external(c, value, buffer, err);
+    case PL_ALLOCATION_ARENA:
+        buffer->in = IN_ARENA;
+        buffer->offset = (size_t)allocation->offset;
         return PL_OK;
-    case PL_PLACE_TARGET:
-        place->in = IN_REGION;
-        place->index = (int)home->region;
-        place->offset = (size_t)home->offset * sizeof(float);
+    case PL_ALLOCATION_TARGET:
+        buffer->in = IN_REGION;
+        buffer->index = (int)allocation->region;
+        buffer->offset = (size_t)allocation->offset * sizeof(float);
         return PL_OK;
     default: return PL_OK;
     }
@@ -244,18 +246,18 @@ static int ops_before(const compiler_t *c, const int *op_of_unit, int32_t value)
     return v->source == PL_FROM_OP ? op_of_unit[c->fusion.unit[v->op]] + 1 : 0;
 }
 
-static void place_fetches(compiler_t *c, const int *op_of_unit)
+static void schedule_fetches(compiler_t *c, const int *op_of_unit)
 {
     for (int i = 0; i < c->lowered.graph.fetch_count; i++) {
         const pl_fetch_t *f = &c->lowered.graph.fetch[i];
         fetch_t *to = &c->plan->fetch[c->plan->fetches++];
-        *to = (fetch_t){.is_figure = f->kind == PL_FETCH_FIGURE,
+        *to = (fetch_t){.is_metric = f->kind == PL_FETCH_METRIC,
                         .value = f->value,
                         .weight = f->weight,
-                        .bytes = c->plan->place[f->value].bytes,
+                        .bytes = c->plan->buffer[f->value].bytes,
                         .sums = f->sums,
                         .ready = ops_before(c, op_of_unit, f->value)};
-        if (to->is_figure && ops_before(c, op_of_unit, f->weight) > to->ready)
+        if (to->is_metric && ops_before(c, op_of_unit, f->weight) > to->ready)
             to->ready = ops_before(c, op_of_unit, f->weight);
     }
 }
@@ -263,12 +265,12 @@ static void place_fetches(compiler_t *c, const int *op_of_unit)
 /* Where an assign is nothing its value is made where it belongs. */
 static int assigned_after(const compiler_t *c, const int *op_of_unit, int op)
 {
-    if (c->lifetimes.done[op])
+    if (c->memory_plan.done[op])
         return ops_before(c, op_of_unit, c->lowered.graph.op[op].input[1]);
     return op_of_unit[c->fusion.unit[op]] + 1;
 }
 
-static void bucket_place(compiler_t *c, const int *op_of_unit, int bucket)
+static void bucket_schedule(compiler_t *c, const int *op_of_unit, int bucket)
 {
     const pl_graph_t *g = &c->lowered.graph;
     const int64_t from = c->graph.bucket[bucket + 1], to = c->graph.bucket[bucket];
@@ -286,11 +288,11 @@ static void bucket_place(compiler_t *c, const int *op_of_unit, int bucket)
     c->plan->bucket_after[bucket] = after;
 }
 
-static void place_buckets(compiler_t *c, const int *op_of_unit)
+static void schedule_buckets(compiler_t *c, const int *op_of_unit)
 {
     c->plan->buckets = c->graph.bucket_count;
     for (int k = 0; k < c->plan->buckets; k++)
-        bucket_place(c, op_of_unit, k);
+        bucket_schedule(c, op_of_unit, k);
 }
 
 static int fill_plan(compiler_t *c, pl_error_t *err)
@@ -298,23 +300,23 @@ static int fill_plan(compiler_t *c, pl_error_t *err)
     pl_plan_t *p = c->plan;
     const pl_graph_t *g = &c->lowered.graph;
     p->values = g->value_count;
-    p->arena = c->lifetimes.arena;
+    p->arena = c->memory_plan.arena;
     p->exec_op = pl_alloc_array((size_t)c->fusion.units, sizeof *p->exec_op);
-    p->place = pl_alloc_array((size_t)p->values, sizeof *p->place);
+    p->buffer = pl_alloc_array((size_t)p->values, sizeof *p->buffer);
     p->at = pl_alloc_array((size_t)p->values, sizeof *p->at);
     p->constant = pl_alloc_array((size_t)p->values, sizeof *p->constant);
     p->fetch = pl_alloc_array((size_t)g->fetch_count, sizeof *p->fetch);
     int *op_of_unit = pl_alloc_array((size_t)c->fusion.units, sizeof *op_of_unit);
     int code = PL_OK;
-    if (!p->exec_op || !p->place || !p->at || !p->constant || !p->fetch || !op_of_unit)
+    if (!p->exec_op || !p->buffer || !p->at || !p->constant || !p->fetch || !op_of_unit)
         code = pl_no_memory(err);
     for (int32_t v = 0; v < p->values && code == PL_OK; v++)
-        code = place_value(c, v, err);
+        code = allocate_value(c, v, err);
     if (code == PL_OK)
         code = exec_ops_make(c, op_of_unit, err);
     if (code == PL_OK) {
-        place_fetches(c, op_of_unit);
-        place_buckets(c, op_of_unit);
+        schedule_fetches(c, op_of_unit);
+        schedule_buckets(c, op_of_unit);
     }
     pl_free(op_of_unit);
     return code;
@@ -364,13 +366,14 @@ int pl_plan_new(pl_cpu_t *cpu, const pl_graph_t *g, pl_plan_t **plan, pl_error_t
     compiler_t c = {.cpu = cpu, .plan = pl_alloc(sizeof *c.plan)};
     if (!c.plan)
         return pl_no_memory(err);
-    if (pl_graph_is_wide(g))
-        code = (c.plan->wide = pl_wide_new(cpu, g, err)) ? PL_OK : PL_EUNSUPPORTED;
+    if (pl_graph_is_float64(g))
+        code = (c.plan->wide = pl_float64_plan_new(cpu, g, err)) ? PL_OK
+                                                                 : PL_EUNSUPPORTED;
     else
         code = compile(&c, g, err);
     if (code == PL_OK)
         code = reserve(cpu, c.plan, err);
-    pl_lifetimes_release(&c.lifetimes);
+    pl_memory_plan_release(&c.memory_plan);
     pl_fusion_release(&c.fusion);
     pl_lowered_release(&c.lowered);
     pl_graph_copy_release(&c.graph);
@@ -395,10 +398,10 @@ void pl_plan_free(pl_cpu_t *cpu, pl_plan_t *plan)
         cpu->waiting = NULL;
     for (int i = 0; i < plan->exec_ops; i++)
         exec_op_release(&plan->exec_op[i]);
-    pl_wide_free(plan->wide);
+    pl_float64_plan_free(plan->wide);
     pl_free(plan->exec_op);
     pl_free(plan->span);
-    pl_free(plan->place);
+    pl_free(plan->buffer);
     pl_free(plan->at);
     pl_free(plan->constant);
     pl_free(plan->fetch);
@@ -411,7 +414,7 @@ void pl_plan_free(pl_cpu_t *cpu, pl_plan_t *plan)
 static int resolve(const pl_cpu_t *cpu, pl_plan_t *plan, pl_error_t *err)
 {
     for (int32_t v = 0; v < plan->values; v++) {
-        const place_t *p = &plan->place[v];
+        const buffer_t *p = &plan->buffer[v];
         if (p->in == IN_REGION
             && p->offset + p->bytes > cpu->region_count[p->index] * sizeof(float))
             return pl_fail(
@@ -435,7 +438,7 @@ static int resolve_replay(pl_plan_t *plan, const pl_replay_t *replay, pl_error_t
     for (int k = 0; k < PL_STEP_SCALARS; k++)
         plan->scalar[k] = (float)replay->scalar[k];
     for (int32_t v = 0; v < plan->values; v++) {
-        const place_t *p = &plan->place[v];
+        const buffer_t *p = &plan->buffer[v];
         if (p->in == IN_SCALAR)
             plan->at[v] = (char *)&plan->scalar[p->index];
         if (p->in != IN_INPUT)
@@ -448,45 +451,45 @@ static int resolve_replay(pl_plan_t *plan, const pl_replay_t *replay, pl_error_t
     return PL_OK;
 }
 
-static void hand_out_sums(const pl_plan_t *plan, const fetch_t *f, double *figure)
+static void hand_out_sums(const pl_plan_t *plan, const fetch_t *f, double *metric)
 {
     const float *value = (const float *)plan->at[f->value];
     if (f->sums == 2) {
-        figure[0] = (double)*value;
-        figure[1] = (double)*(const float *)plan->at[f->weight];
+        metric[0] = (double)*value;
+        metric[1] = (double)*(const float *)plan->at[f->weight];
         return;
     }
     for (int64_t k = 0; k < f->sums; k++)
-        figure[k] = (double)value[k];
+        metric[k] = (double)value[k];
 }
 
 /* Hands out what the first `ops` operations have made ready. */
 static void hand_out(const pl_plan_t *plan, pl_replay_t *replay, int ops)
 {
     int outputs = 0;
-    double *next = replay->figures;
+    double *next = replay->metrics;
     for (int i = 0; i < plan->fetches; i++) {
         const fetch_t *f = &plan->fetch[i];
-        double *figure = f->is_figure ? next : NULL;
-        void *output = f->is_figure ? NULL : replay->output[outputs];
-        next += next && f->is_figure ? f->sums : 0;
-        outputs += !f->is_figure;
+        double *metric = f->is_metric ? next : NULL;
+        void *output = f->is_metric ? NULL : replay->output[outputs];
+        next += next && f->is_metric ? f->sums : 0;
+        outputs += !f->is_metric;
         if (f->ready > ops)
             continue;
-        if (figure)
-            hand_out_sums(plan, f, figure);
+        if (metric)
+            hand_out_sums(plan, f, metric);
         if (output)
             memcpy(output, plan->at[f->value], f->bytes);
     }
 }
 
 /* -> how many are told; the last one's end is that of the replay. */
-static int tell_buckets(const pl_plan_t *plan, pl_replay_t *replay, int told, int ops)
+static int tell_buckets(const pl_plan_t *plan, pl_replay_t *replay, int reported, int ops)
 {
-    int ready = told;
+    int ready = reported;
     while (ready < plan->buckets && plan->bucket_after[ready] <= ops)
         ready++;
-    if (ready > told && ops < plan->exec_ops && replay->ready)
+    if (ready > reported && ops < plan->exec_ops && replay->ready)
         replay->ready(replay, ready, NULL);
     return ready;
 }
@@ -515,7 +518,7 @@ static int exec_ops_run(pl_plan_t *plan, const pl_exec_context_t *frame,
                         pl_replay_t *replay, int *next, pl_error_t *err)
 {
     const int64_t began = pl_now();
-    int told = replay->continues ? plan->told : 0, i = *next, code = PL_OK;
+    int reported = replay->continues ? plan->reported : 0, i = *next, code = PL_OK;
     double since = 0;
     for (; i < plan->exec_ops && code == PL_OK; i++) {
         if (i == plan->forward)
@@ -523,14 +526,14 @@ static int exec_ops_run(pl_plan_t *plan, const pl_exec_context_t *frame,
         code = plan->exec_op[i].run(&plan->exec_op[i], frame, err);
         if (replay->measured)
             since = note_span(plan, i, since, seconds_since(began));
-        if (code == PL_OK && told < plan->buckets)
-            told = tell_buckets(plan, replay, told, i + 1);
+        if (code == PL_OK && reported < plan->buckets)
+            reported = tell_buckets(plan, replay, reported, i + 1);
     }
-    if (code == PL_WAITS && i <= plan->forward)
+    if (code == PL_EXEC_YIELD && i <= plan->forward)
         replay->forward = seconds_since(began);
     if (replay->measured && plan->span)
         replay->measured(replay, plan->span + *next, i - *next);
-    plan->told = told;
+    plan->reported = reported;
     *next = i;
     return code;
 }
@@ -538,7 +541,7 @@ static int exec_ops_run(pl_plan_t *plan, const pl_exec_context_t *frame,
 int pl_plan_run(pl_cpu_t *cpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
 {
     if (plan->wide)
-        return pl_wide_run(cpu, plan->wide, replay, err);
+        return pl_float64_plan_run(cpu, plan->wide, replay, err);
     int code = plan->generation == cpu->generation ? PL_OK : resolve(cpu, plan, err);
     if (code == PL_OK)
         code = resolve_replay(plan, replay, err);
@@ -552,10 +555,10 @@ int pl_plan_run(pl_cpu_t *cpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t 
                                      .replay = replay};
     int ops = replay->continues ? plan->run : 0;
     code = exec_ops_run(plan, &frame, replay, &ops, err);
-    replay->guarded = code == PL_GUARDED;
+    replay->skipped = code == PL_EXEC_NON_FINITE;
     plan->run = ops;
-    if (code == PL_WAITS)
-        replay->exchange = 1 + plan->exec_op[ops - 1].op.attr.axis;
+    if (code == PL_EXEC_YIELD)
+        replay->collective = 1 + plan->exec_op[ops - 1].op.attr.axis;
     else if (code >= 0)
         hand_out(plan, replay, code > 0 ? ops - 1 : ops);
     return code < 0 ? code : PL_OK;

@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-#define WORK_LEAST (1 << 18)           /* products of numbers worth a second thread */
+#define WORK_MIN (1 << 18)             /* products of numbers worth a second thread */
 #define GRAIN 16                       /* rows or columns that are not torn apart */
 #define WIDE 8                         /* columns for a row, from which on they are cut */
 
@@ -123,7 +123,7 @@ static bool cut_matmul(pl_slices_t *s, pl_library_t *library, pl_matmul_t m, int
 pl_slices_t *pl_slices_matmul(pl_library_t *library, int threads, const pl_matmul_t *m,
                               pl_error_t *err)
 {
-    const int many = work_of(m) < WORK_LEAST ? 1 : threads, axis = axis_to_cut(m, many);
+    const int many = work_of(m) < WORK_MIN ? 1 : threads, axis = axis_to_cut(m, many);
     const int64_t n = m->c.dim[axis],
                   piece = pl_parallel_piece(many, n, axis < m->rank - 2 ? 1 : GRAIN);
     pl_slices_t *s = slices_new(many, err);
@@ -224,7 +224,7 @@ int pl_slices_run(pl_slices_t *s, pl_pool_t *pool, void *const argument[4], void
             return s->slice[k].code;
         }
     if (s->summed)
-        pl_parallel_for(pool, s->summed < PL_PARALLEL_LEAST ? 1 : s->count, s->summed,
+        pl_parallel_for(pool, s->summed < PL_PARALLEL_MIN ? 1 : s->count, s->summed,
                         GRAIN, sums_add, &call);
     return PL_OK;
 }

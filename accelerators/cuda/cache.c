@@ -22,7 +22,7 @@
 #define SUFFIX ".kernels"
 #define ASIDE ".part"
 
-enum { DAY = 24 * 3600, BYTES_MOST = 1 << 30 };
+enum { DAY = 24 * 3600, BYTES_MAX = 1 << 30 };
 
 static const char magic[16] = "paceline cuda 1";
 
@@ -34,7 +34,7 @@ typedef struct head {
 
 struct cuda_cache {
     char folder[PATH_MAX];
-    int64_t most;                                       /* bytes */
+    int64_t max;                                        /* bytes */
     atomic_bool is_logged;                              /* that it cannot be written to */
 };
 
@@ -51,13 +51,13 @@ bool cuda_cache_folder(const char *given, char path[PATH_MAX])
     return length > 0 && length < PATH_MAX;
 }
 
-cuda_cache_t *cuda_cache_new(const char *folder, int64_t most_mb)
+cuda_cache_t *cuda_cache_new(const char *folder, int64_t max_mb)
 {
     cuda_cache_t *cache = pl_alloc(sizeof *cache);
     if (!cache)
         return NULL;
     snprintf(cache->folder, sizeof cache->folder, "%s", folder);
-    cache->most = most_mb << 20;
+    cache->max = max_mb << 20;
     return cache;
 }
 
@@ -116,7 +116,7 @@ static char *entry_read(int file, const char *key, head_t *head)
     if (fstat(file, &facts) != 0 || !S_ISREG(facts.st_mode)
         || !read_all(file, head, sizeof *head)
         || memcmp(head->magic, magic, sizeof magic) != 0 || head->key != strlen(key)
-        || head->code == 0 || head->code > BYTES_MOST
+        || head->code == 0 || head->code > BYTES_MAX
         || (uint64_t)facts.st_size != sizeof *head + head->key + head->code)
         return NULL;
     char *data = pl_alloc((size_t)(head->key + head->code));
@@ -260,9 +260,9 @@ static void trim(const cuda_cache_t *cache)
 {
     entries_t all;
     entries_read(cache->folder, &all);
-    if (all.bytes > cache->most)
+    if (all.bytes > cache->max)
         qsort(all.entry, (size_t)all.count, sizeof *all.entry, by_use);
-    for (int k = 0; k < all.count - 1 && all.bytes > cache->most; k++) {
+    for (int k = 0; k < all.count - 1 && all.bytes > cache->max; k++) {
         char path[PATH_MAX + 40];
         snprintf(path, sizeof path, "%s/%s", cache->folder, all.entry[k].name);
         all.bytes -= unlink(path) == 0 ? all.entry[k].bytes : 0;

@@ -53,16 +53,16 @@ static const pl_option_t cuda_options[] = {
 static int cuda_open(void *self, pl_device_info_t *info, pl_error_t *err)
 {
     cuda_t *cuda = self;
-    const bool is_paper = cuda->compile_for && *cuda->compile_for;
-    if (is_paper && info->computes && !info->compiles)
+    const bool is_offline = cuda->compile_for && *cuda->compile_for;
+    if (is_offline && info->computes && !info->compiles)
         return pl_fail(err, PL_EINVAL,
                        "trainer.accelerator.compile_for is for paceline compile: remove "
                        "it to train on a card");
-    if (is_paper)
-        return pl_gpu_open(self, &cuda_paper_machine, info, err);
+    if (is_offline)
+        return pl_gpu_open(self, &cuda_offline_backend, info, err);
     return pl_gpu_open(self,
-                       cuda->recordings ? &cuda_machine
-                                        : &cuda_machine_without_recordings,
+                       cuda->recordings ? &cuda_backend
+                                        : &cuda_backend_without_recordings,
                        info, err);
 }
 
@@ -415,7 +415,7 @@ static const pl_accelerator_ops_t cuda_accelerator = {
     .report = cuda_report,
     .memory_kind = "cuda",
     PL_GPU_OPS,
-    PL_GPU_LENDS,
+    PL_GPU_REGISTERS,
 };
 
 PL_PLUGIN({"accelerator", &cuda_accelerator})

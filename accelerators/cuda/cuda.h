@@ -1,6 +1,6 @@
 /* cuda.h - what the files of the cuda accelerator share
  *
- * machine_cuda.c is the machine table over the driver, machine_paper.c the same for a
+ * backend_cuda.c is the backend table over the driver, backend_offline.c the same for a
  * card that is not there, notifier.c the thread that reports passed events, build.c the
  * compiler, cache.c compiled kernels on disk, products.c products of matrices, dnn.c
  * attention and convolution, streams.c streams of others, stats.c measurements of the
@@ -68,11 +68,11 @@ typedef struct cuda {
     pl_error_t lost;                /* why the device cannot be used any more  [code 0] */
 } cuda_t;
 
-extern const pl_machine_ops_t cuda_machine, cuda_machine_without_recordings;
-/* A card that is not there (machine_paper.c). */
-extern const pl_machine_ops_t cuda_paper_machine;
+extern const pl_gpu_backend_ops_t cuda_backend, cuda_backend_without_recordings;
+/* A card that is not there (backend_offline.c). */
+extern const pl_gpu_backend_ops_t cuda_offline_backend;
 
-/* ---- machine_cuda.c ---- */
+/* ---- backend_cuda.c ---- */
 
 /* PL_OK, or what the driver says of a failed call: `what` (printf) failed on which card.
  * An error after which the driver refuses every call is kept as the device's end.  Any
@@ -125,10 +125,10 @@ int cuda_build(cuda_t *cuda, const char *text, bool again, cuda_code_t *code,
  * take is compiled again. */
 int cuda_module_load(cuda_t *cuda, const char *text, CUmodule *module, cuda_code_t *made,
                      pl_error_t *err);
-/* As machine.h has it. */
+/* As backend.h has it. */
 int cuda_module_new(void *self, const char *text, void **module, pl_error_t *err);
 
-/* ---- record.c: launches recorded as CUDA graphs, as machine.h has them ---- */
+/* ---- record.c: launches recorded as CUDA graphs, as backend.h has them ---- */
 
 int cuda_record_begin(void *self, pl_stream_t stream, pl_error_t *err);
 int cuda_record_end(void *self, pl_stream_t stream, pl_recording_t **recording,
@@ -137,7 +137,7 @@ int cuda_recording_run(void *self, pl_stream_t stream, pl_recording_t *recording
                        pl_error_t *err);
 void cuda_recording_free(void *self, pl_recording_t *recording);
 
-/* ---- streams.c: streams of others, as machine.h has them ---- */
+/* ---- streams.c: streams of others, as backend.h has them ---- */
 
 void *cuda_stream(void *self, pl_stream_t which);
 int cuda_stream_enter(void *self, pl_error_t *err);
@@ -154,13 +154,13 @@ void cuda_products_open(cuda_t *cuda);
 const cuda_multiplier_t *cuda_products_library(cuda_t *cuda);
 /* With the context current, when all that was prepared is freed. */
 void cuda_products_close(cuda_t *cuda);
-/* As machine.h has them. */
-int cuda_product_new(void *self, const pl_product_t *product, pl_prepared_t **prepared,
-                     size_t *workspace, pl_error_t *err);
-int cuda_product_run(void *self, pl_stream_t stream, const pl_prepared_t *prepared,
+/* As backend.h has them. */
+int cuda_product_new(void *self, const pl_product_t *product,
+                     pl_product_plan_t **prepared, size_t *workspace, pl_error_t *err);
+int cuda_product_run(void *self, pl_stream_t stream, const pl_product_plan_t *prepared,
                      const pl_device_ptr_t address[PL_PRODUCT_ADDRESSES],
                      pl_error_t *err);
-void cuda_product_free(void *self, pl_prepared_t *prepared);
+void cuda_product_free(void *self, pl_product_plan_t *prepared);
 /* Whether cuBLASLt may compute it; it says so itself only on a card. */
 bool cuda_product_is_asked(const pl_product_t *product);
 unsigned cuda_epilogues(const void *self);
@@ -171,7 +171,7 @@ unsigned cuda_epilogues(const void *self);
 void cuda_layers_name(const cuda_t *cuda, pl_device_info_t *info);
 /* With the context current, when all plans of graphs are freed. */
 void cuda_layers_close(cuda_t *cuda);
-/* As machine.h has them. */
+/* As backend.h has them. */
 int cuda_layer_new(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,
                    pl_error_t *err);
 int cuda_layer_build(void *self, pl_layer_plan_t *plan, size_t *workspace,
@@ -191,7 +191,7 @@ void cuda_stats(void *self, pl_device_stats_t *stats);
  * false: there is none, because HOME is not set. */
 bool cuda_cache_folder(const char *given, char path[PATH_MAX]);
 /* NULL: out of memory, or there is no folder. */
-cuda_cache_t *cuda_cache_new(const char *folder, int64_t most_mb);
+cuda_cache_t *cuda_cache_new(const char *folder, int64_t max_mb);
 void cuda_cache_free(cuda_cache_t *cache);
 /* The cache of the device by its options: kernels are compiled each time where they
  * cannot be kept; its folder  [NULL: there is none]. */

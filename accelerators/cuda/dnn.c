@@ -19,8 +19,8 @@
 #include "base/error.h"
 #include "base/log.h"
 
-enum { WIDTH_STEP = 8, WIDTH_MOST = 256 };
-int64_t dnn_part_most = (int64_t)256 << 20;
+enum { WIDTH_STEP = 8, WIDTH_MAX = 256 };
+int64_t dnn_part_max = (int64_t)256 << 20;
 
 struct pl_layer_plan {
     pl_layer_plan_t *next;
@@ -45,7 +45,7 @@ bool dnn_fits(const pl_layer_t *layer)
     const __typeof__(layer->attention) *a = &layer->attention;
     if (layer->kind >= PL_LAYER_CONVOLUTION)
         return half || layer->dtype == PL_F32;
-    bool fits = half && a->width % WIDTH_STEP == 0 && a->width <= WIDTH_MOST;
+    bool fits = half && a->width % WIDTH_STEP == 0 && a->width <= WIDTH_MAX;
     for (int k = 0; k < PL_LAYER_WORKSPACE; k++)
         for (int i = 0; i < 3 && k != PL_ATTENTION_SUMS; i++)
             fits &= a->stride[k][i] % WIDTH_STEP == 0;
@@ -53,9 +53,9 @@ bool dnn_fits(const pl_layer_t *layer)
 }
 
 /* The largest divisor of n that is at most so much; 1 at least. */
-static int64_t divisor(int64_t n, int64_t most)
+static int64_t divisor(int64_t n, int64_t max)
 {
-    int64_t d = most < n ? most : n;
+    int64_t d = max < n ? max : n;
     while (d > 1 && n % d)
         d--;
     return d < 1 ? 1 : d;
@@ -69,9 +69,9 @@ pl_layer_t dnn_part(const pl_layer_t *layer, int64_t *batches, int64_t *heads)
         return part;
     const __typeof__(layer->attention) *a = &layer->attention;
     const int64_t head = 2 * a->tokens * a->tokens;
-    part.attention.batches = divisor(a->batches, dnn_part_most / (head * a->heads));
+    part.attention.batches = divisor(a->batches, dnn_part_max / (head * a->heads));
     if (part.attention.batches == 1)
-        part.attention.heads = divisor(a->heads, dnn_part_most / head);
+        part.attention.heads = divisor(a->heads, dnn_part_max / head);
     *batches = a->batches / part.attention.batches;
     *heads = a->heads / part.attention.heads;
     return part;
@@ -377,7 +377,7 @@ cu_result_t dnn_plan_run(const dnn_plan_t *plan, cudnnHandle_t handle,
                          const pl_layer_t *layer,
                          const pl_device_ptr_t address[PL_LAYER_ADDRESSES])
 {
-    static const float least = -INFINITY, one = 1;
+    static const float min = -INFINITY, one = 1;
     const cuda_dnn_t *call = plan->graph.call;
     const bool attention = layer->kind < PL_LAYER_CONVOLUTION;
     const float scale = (float)layer->attention.scale;
@@ -394,7 +394,7 @@ cu_result_t dnn_plan_run(const dnn_plan_t *plan, cudnnHandle_t handle,
     if (attention)
         id[count] = DNN_ID_SCALE, at[count++] = &scale;
     if (attention && layer->attention.causal)
-        id[count] = DNN_ID_LEAST, at[count++] = &least;
+        id[count] = DNN_ID_MIN, at[count++] = &min;
     if (layer->kind == PL_LAYER_ATTENTION_GRAD)
         id[count] = DNN_ID_ONE, at[count++] = &one;
     if (plan->rows)

@@ -8,16 +8,16 @@
 #define PL_CUDA_DNN_H
 
 #include "accelerators/cuda/load.h"
-#include "accelerators/gpu/machine.h"
+#include "accelerators/gpu/backend.h"
 
 enum { DNN_DESCRIPTORS = 128, DNN_OPERATIONS = 32, DNN_DIMS = 4, DNN_OPERANDS = 14 };
 
 /* Numbers of values that a graph reads from the host's memory when it runs, and of rows
  * of an attention that lie in the workspace; an operand of a layer has its number in
- * machine.h + 1. */
+ * backend.h + 1. */
 enum {
     DNN_ID_SCALE = 50,
-    DNN_ID_LEAST,
+    DNN_ID_MIN,
     DNN_ID_ONE,
     DNN_ID_ROWS,
     DNN_ID_OTHERS = 100,
@@ -98,7 +98,7 @@ cu_result_t dnn_plan_make(dnn_plan_t *plan, const cuda_dnn_t *call,
 cu_result_t dnn_plan_load(dnn_plan_t *plan, const cuda_dnn_t *call,
                           cudnnBackendDescriptor_t device, const pl_layer_t *layer,
                           const char *text, size_t bytes);
-/* For addresses as machine.h has them. */
+/* For addresses as backend.h has them. */
 cu_result_t dnn_plan_run(const dnn_plan_t *plan, cudnnHandle_t handle,
                          const pl_layer_t *layer,
                          const pl_device_ptr_t address[PL_LAYER_ADDRESSES]);
@@ -114,7 +114,7 @@ static inline bool dnn_is_unsupported(cu_result_t status)
 bool dnn_fits(const pl_layer_t *layer);
 /* The part of it that is computed at a time; *batches and *heads: how many parts.  A part
  * of a gradient of attention needs so many bytes of workspace at most, if it can. */
-extern int64_t dnn_part_most;
+extern int64_t dnn_part_max;
 pl_layer_t dnn_part(const pl_layer_t *layer, int64_t *batches, int64_t *heads);
 enum { DNN_TEXT = 640 };
 /* All of it as text. */

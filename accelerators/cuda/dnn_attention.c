@@ -94,7 +94,7 @@ static cudnnBackendDescriptor_t masked(const attention_t *a, cudnnBackendDescrip
     dnn_index(g, s, 2, query);
     dnn_index(g, s, 3, key);
     dnn_pointwise(g, DNN_AT_LEAST, query, key, NULL, sees);
-    dnn_pointwise(g, DNN_SELECT, s, dnn_number(g, DNN_ID_LEAST), sees, kept);
+    dnn_pointwise(g, DNN_SELECT, s, dnn_number(g, DNN_ID_MIN), sees, kept);
     return kept;
 }
 
@@ -105,18 +105,18 @@ void dnn_attention(dnn_graph_t *g, const pl_layer_t *layer)
                              k = operand_transposed(&a, PL_ATTENTION_K),
                              v = operand(&a, PL_ATTENTION_V),
                              y = operand(&a, PL_ATTENTION_Y), product = scores(&a),
-                             scaled = scores(&a), most = row(&a), less = scores(&a),
+                             scaled = scores(&a), row_max = row(&a), less = scores(&a),
                              e = scores(&a), sum = row(&a), logarithm = row(&a),
                              p = dnn_between(g, a.type, &a.scores);
     dnn_matmul(g, q, k, product);
     dnn_pointwise(g, DNN_MUL, product, dnn_number(g, DNN_ID_SCALE), NULL, scaled);
     scaled = masked(&a, scaled);
-    dnn_reduce(g, DNN_MAX, scaled, most);
-    dnn_pointwise(g, DNN_SUB, scaled, most, NULL, less);
+    dnn_reduce(g, DNN_MAX, scaled, row_max);
+    dnn_pointwise(g, DNN_SUB, scaled, row_max, NULL, less);
     dnn_pointwise(g, DNN_EXP, less, NULL, NULL, e);
     dnn_reduce(g, DNN_SUM, e, sum);
     dnn_pointwise(g, DNN_LOG, sum, NULL, NULL, logarithm);
-    dnn_pointwise(g, DNN_ADD, most, logarithm, NULL, sums(&a));
+    dnn_pointwise(g, DNN_ADD, row_max, logarithm, NULL, sums(&a));
     dnn_pointwise(g, DNN_DIV, e, sum, NULL, p);
     dnn_matmul(g, p, v, y);
 }

@@ -8,8 +8,8 @@
 #include "accelerators/cuda/dnn.h"
 #include "base/alloc.h"
 
-enum { FOUND_MOST = 64, TRIED_MOST = 8 };
-static const int64_t workspace_most = (int64_t)256 << 20;   /* of a convolution */
+enum { FOUND_MAX = 64, TRIED_MAX = 8 };
+static const int64_t workspace_max = (int64_t)256 << 20;    /* of a convolution */
 
 /* ---- Descriptors ---- */
 
@@ -259,7 +259,7 @@ static cu_result_t plan_try(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
     if (status == DNN_OK)
         status = call->get(made, DNN_PLAN_WORKSPACE, DNN_TYPE_INT64, 1, &count,
                            &plan->workspace);
-    if (status == DNN_OK && convolves && plan->workspace > workspace_most)
+    if (status == DNN_OK && convolves && plan->workspace > workspace_max)
         status = DNN_NOT_SUPPORTED;
     if (status == DNN_OK)
         plan->plan = made;
@@ -287,21 +287,21 @@ static cu_result_t search(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
 {
     const bool tensor_cores = layer->dtype != PL_F32 || tf32;
     dnn_graph_t found = {.call = plan->graph.call};
-    cudnnBackendDescriptor_t choice[FOUND_MOST] = {0};
+    cudnnBackendDescriptor_t choice[FOUND_MAX] = {0};
     int64_t count = 0;
     cudnnBackendDescriptor_t search = dnn_descriptor(&found, DNN_SEARCH);
     dnn_set_one(&found, search, DNN_SEARCH_GRAPH, operations);
     dnn_set(&found, search, DNN_SEARCH_MODE, DNN_TYPE_SEARCH, 1, &mode);
     dnn_set_one(&found, search, DNN_SEARCH_DEVICE, device);
     dnn_finalize(&found, search);
-    for (int k = 0; k < FOUND_MOST; k++)
+    for (int k = 0; k < FOUND_MAX; k++)
         choice[k] = dnn_descriptor(&found, DNN_CONFIGURATION);
     if (found.status == DNN_OK)
         found.status = found.call->get(search, DNN_SEARCH_RESULTS, DNN_TYPE_DESCRIPTOR,
-                                       FOUND_MOST, &count, choice);
+                                       FOUND_MAX, &count, choice);
     cu_result_t status = found.status == DNN_OK ? DNN_NOT_SUPPORTED : found.status;
     for (int64_t k = 0, tried = 0;
-         k < count && k < FOUND_MOST && tried < TRIED_MOST && may_try_more(status); k++) {
+         k < count && k < FOUND_MAX && tried < TRIED_MAX && may_try_more(status); k++) {
         cu_result_t made = engine_check(found.call, choice[k], tensor_cores,
                                         &plan->engine);
         tried += made == DNN_OK;

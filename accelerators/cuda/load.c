@@ -133,7 +133,7 @@ static int driver_start(void *library, pl_error_t *err)
         result = driver.call.version(&driver.version);
     if (result != CU_OK)
         return fail_init(result, err);
-    if (driver.version < CUDA_LEAST)
+    if (driver.version < CUDA_MIN)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "NVIDIA's driver is too old: it supports CUDA %d.%d; install "
                        "version 525 (CUDA 12.0) or later",
@@ -210,11 +210,11 @@ int cuda_driver_check(const cuda_driver_t *call, int number, cu_result_t result,
 
 /* Where they are looked for: folders, as patterns, behind the value of a variable
  * [none]. */
-typedef struct place {
+typedef struct search_dir {
     const char *variable, *folder;
-} place_t;
+} search_dir_t;
 
-static const place_t places[] = {
+static const search_dir_t search_dirs[] = {
     {"PACELINE_CUDA_PATH", ""},
     {NULL, NULL},                                           /* where the loader looks */
     {"CUDA_HOME", "/lib64"},
@@ -230,18 +230,18 @@ static const place_t places[] = {
     {NULL, "/usr/lib/python3/dist-packages/nvidia/*/lib"},
 };
 
-enum { PLACES = sizeof places / sizeof *places };
+enum { SEARCH_DIRS = sizeof search_dirs / sizeof *search_dirs };
 
 const char *cuda_search_path(char text[CUDA_PATH_TEXT])
 {
     size_t at = 0;
     text[0] = '\0';
-    for (int k = 0; k < PLACES; k++) {
-        const place_t *place = &places[k];
-        const char *root = place->variable ? getenv(place->variable) : "",
-                   *folder = place->folder ? place->folder
-                                           : "LD_LIBRARY_PATH and the system's folders";
-        if (!root || (place->variable && !*root))
+    for (int k = 0; k < SEARCH_DIRS; k++) {
+        const search_dir_t *dir = &search_dirs[k];
+        const char *root = dir->variable ? getenv(dir->variable) : "",
+                   *folder = dir->folder ? dir->folder
+                                         : "LD_LIBRARY_PATH and the system's folders";
+        if (!root || (dir->variable && !*root))
             continue;
         char whole[PATH_MAX];
         const int length = snprintf(whole, sizeof whole, "%s%s", root, folder);
@@ -267,16 +267,16 @@ static bool file_try(const char *file, take_t take)
 }
 
 /* In the folders that a pattern names. */
-static bool place_try(const place_t *place, const char *file, take_t take)
+static bool search_dir_try(const search_dir_t *dir, const char *file, take_t take)
 {
     char pattern[PATH_MAX];
     glob_t found;
     bool taken = false;
-    const char *root = place->variable ? getenv(place->variable) : "";
-    if (!place->folder)
+    const char *root = dir->variable ? getenv(dir->variable) : "";
+    if (!dir->folder)
         return file_try(file, take);
-    if (!root || (place->variable && !*root)
-        || snprintf(pattern, sizeof pattern, "%s%s/%s", root, place->folder, file)
+    if (!root || (dir->variable && !*root)
+        || snprintf(pattern, sizeof pattern, "%s%s/%s", root, dir->folder, file)
                >= PATH_MAX
         || glob(pattern, 0, NULL, &found) != 0)
         return false;
@@ -289,19 +289,19 @@ static bool place_try(const place_t *place, const char *file, take_t take)
 static bool file_find(const char *file, take_t take)
 {
     int k = 0;
-    while (k < PLACES && !place_try(&places[k], file, take))
+    while (k < SEARCH_DIRS && !search_dir_try(&search_dirs[k], file, take))
         k++;
-    return k < PLACES;
+    return k < SEARCH_DIRS;
 }
 
 /* The newest of a toolkit that is no newer than the driver  [0: any]. */
-static bool library_find(const char *name, int most, take_t take)
+static bool library_find(const char *name, int max, take_t take)
 {
     static const int majors[] = {13, 12};
     char file[32];
     for (size_t m = 0; m < sizeof majors / sizeof *majors; m++) {
         snprintf(file, sizeof file, "%s.so.%d", name, majors[m]);
-        if ((!most || majors[m] <= most) && file_find(file, take))
+        if ((!max || majors[m] <= max) && file_find(file, take))
             return true;
     }
     return false;
@@ -371,19 +371,19 @@ static bool nvrtc_take(void *library)
 static int nvrtc_open(int driver_version, pl_error_t *err)
 {
     static bool opened;
-    const int most = driver_version / 1000;
+    const int max = driver_version / 1000;
     char ways[WAYS_TEXT];
-    opened = opened || library_find("libnvrtc", most, nvrtc_take);
+    opened = opened || library_find("libnvrtc", max, nvrtc_take);
     if (!opened)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "NVIDIA's compiler of kernels (libnvrtc.so.12%s) is not found: "
                        "%s, or name its folder in PACELINE_CUDA_PATH" CUDA_LOOKED,
-                       most == 12 ? "" : " or .13",
+                       max == 12 ? "" : " or .13",
                        ways_to_get(&nvrtc_packages, driver_version, ways));
-    if (most && nvrtc.major > most)
+    if (max && nvrtc.major > max)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "NVRTC %d.%d (%.200s) is newer than the driver (CUDA %d.%d)",
-                       nvrtc.major, nvrtc.minor, nvrtc.path, most,
+                       nvrtc.major, nvrtc.minor, nvrtc.path, max,
                        driver_version / 10 % 100);
     return PL_OK;
 }
@@ -412,15 +412,15 @@ static bool cublas_take(void *library)
 static int cublas_open(int driver_version, pl_error_t *err)
 {
     static bool opened;
-    const int most = driver_version / 1000;
+    const int max = driver_version / 1000;
     char ways[WAYS_TEXT];
-    opened = opened || library_find("libcublasLt", most, cublas_take);
+    opened = opened || library_find("libcublasLt", max, cublas_take);
     if (opened)
         return PL_OK;
     return pl_fail(err, PL_ENOTFOUND,
                    "NVIDIA's library of products (libcublasLt.so.12%s) is not found: %s, "
                    "or name its folder in PACELINE_CUDA_PATH" CUDA_LOOKED,
-                   most == 12 ? "" : " or .13",
+                   max == 12 ? "" : " or .13",
                    ways_to_get(&cublas_packages, driver_version, ways));
 }
 
@@ -436,7 +436,7 @@ const cuda_multiplier_t *cuda_multiplier_open(int driver_version, pl_error_t *er
 
 /* For CUDA of at most which major version  [0: any]; what was found and is for another
  * one, or too old. */
-static int cudnn_most, unfit_runtime;
+static int cudnn_max, unfit_runtime;
 static cuda_dnn_library_t unfit;
 
 /* Its file has the same name for every version of CUDA: only those of the driver's
@@ -449,7 +449,7 @@ static bool cudnn_take(void *library)
     found.version = (int)found.call.version();
     path_of((const void *)found.call.open, found.path);
     const int runtime = (int)found.call.runtime() / 1000;
-    if (found.version < CUDA_DNN_LEAST || (cudnn_most && runtime > cudnn_most)) {
+    if (found.version < CUDA_DNN_MIN || (cudnn_max && runtime > cudnn_max)) {
         unfit = found;
         unfit_runtime = runtime;
         return false;
@@ -461,9 +461,9 @@ static bool cudnn_take(void *library)
 static int cudnn_open(int driver_version, pl_error_t *err)
 {
     static bool opened;
-    const int most = driver_version / 1000;
+    const int max = driver_version / 1000;
     char ways[WAYS_TEXT];
-    cudnn_most = most;
+    cudnn_max = max;
     unfit.version = 0;
     opened = opened || file_find("libcudnn.so.9", cudnn_take);
     if (opened)
@@ -473,7 +473,7 @@ static int cudnn_open(int driver_version, pl_error_t *err)
                        "cuDNN %d.%d for CUDA %d (%.160s) cannot be used: install 9.8 or "
                        "later for CUDA %d (%s)",
                        unfit.version / 10000, unfit.version / 100 % 100, unfit_runtime,
-                       unfit.path, most == 12 ? 12 : 13,
+                       unfit.path, max == 12 ? 12 : 13,
                        ways_to_get(&cudnn_packages, driver_version, ways));
     return pl_fail(err, PL_ENOTFOUND,
                    "NVIDIA's library of attention and convolution (libcudnn.so.9) is not "
@@ -545,8 +545,7 @@ static bool nccl_take(void *library)
 {
     int version = 0;
     const bool is_one = !symbols_find(library, nccl_symbols, &nccl.call)
-                        && nccl.call.version(&version) == NCCL_OK
-                        && version >= NCCL_LEAST;
+                        && nccl.call.version(&version) == NCCL_OK && version >= NCCL_MIN;
     const void *found = dlsym(library, "ncclGetVersion");
     if (!found || (!is_one && nccl.version))
         return false;
@@ -563,7 +562,7 @@ static int nccl_open(pl_error_t *err)
     char version[CUDA_VERSION_TEXT], ways[WAYS_TEXT];
     ways_to_get(&nccl_packages, driver.version, ways);
     /* One that PACELINE_CUDA_PATH names is used or refused. */
-    opened = opened || place_try(&places[0], NCCL_FILE, nccl_take)
+    opened = opened || search_dir_try(&search_dirs[0], NCCL_FILE, nccl_take)
              || (!nccl.version && file_find(NCCL_FILE, nccl_take));
     if (opened)
         return PL_OK;

@@ -9,9 +9,9 @@
 
 /* The oldest driver that is used: CUDA 12.0; the oldest cuDNN: 9.8; the oldest NCCL:
  * 2.18. */
-#define CUDA_LEAST 12000
-#define CUDA_DNN_LEAST 90800
-#define NCCL_LEAST 21800
+#define CUDA_MIN 12000
+#define CUDA_DNN_MIN 90800
+#define NCCL_MIN 21800
 
 enum { CUDA_ARCHS = 64 };
 

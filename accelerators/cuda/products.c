@@ -12,10 +12,10 @@
 #include "base/error.h"
 #include "base/log.h"
 
-enum { FOUND_MOST = 8 };
-static const size_t workspace_most = (size_t)32 << 20;
+enum { FOUND_MAX = 8 };
+static const size_t workspace_max = (size_t)32 << 20;
 
-struct pl_prepared {
+struct pl_product_plan {
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algorithm;
@@ -124,9 +124,10 @@ static cu_result_t layout_new(const cuda_lt_t *lt, cublasLtMatrixLayout_t *layou
     cu_result_t status = lt->layout_new(layout, type_of(dtype), (uint64_t)m->rows,
                                         (uint64_t)m->columns, m->leading);
     if (status == LT_OK && count > 1)
-        status = lt->layout_set(*layout, LT_LAYOUT_BATCHES, &count, sizeof count);
+        status = lt->signature_set_size(*layout, LT_LAYOUT_BATCHES, &count, sizeof count);
     if (status == LT_OK && count > 1)
-        status = lt->layout_set(*layout, LT_LAYOUT_STRIDE, &m->batch, sizeof m->batch);
+        status = lt->signature_set_size(*layout, LT_LAYOUT_STRIDE, &m->batch,
+                                        sizeof m->batch);
     return status;
 }
 
@@ -136,7 +137,7 @@ static matrix_t swapped(int64_t rows, int64_t columns, int64_t row, int64_t batc
     return (matrix_t){.rows = columns, .columns = rows, .leading = row, .batch = batch};
 }
 
-static cu_result_t layouts_new(const cuda_lt_t *lt, pl_prepared_t *made,
+static cu_result_t layouts_new(const cuda_lt_t *lt, pl_product_plan_t *made,
                                const pl_product_t *p)
 {
     const matrix_t first = swapped(p->transpose_b ? p->n : p->k,
@@ -165,7 +166,7 @@ static cu_choice_t epilogue_of(const pl_product_t *p)
     }
 }
 
-static cu_result_t epilogue_describe(const cuda_lt_t *lt, pl_prepared_t *made,
+static cu_result_t epilogue_describe(const cuda_lt_t *lt, pl_product_plan_t *made,
                                      const pl_product_t *p)
 {
     const cu_choice_t epilogue = epilogue_of(p);
@@ -185,7 +186,7 @@ static cu_result_t epilogue_describe(const cuda_lt_t *lt, pl_prepared_t *made,
     return status;
 }
 
-static cu_result_t product_describe(const cuda_t *cuda, pl_prepared_t *made,
+static cu_result_t product_describe(const cuda_t *cuda, pl_product_plan_t *made,
                                     const pl_product_t *p)
 {
     const cuda_lt_t *lt = &cuda->products.library->call;
@@ -220,8 +221,8 @@ static bool is_deterministic(const cuda_lt_t *lt, const cublasLtMatmulAlgo_t *al
 static cu_result_t preference_fill(const cuda_lt_t *lt, cublasLtMatmulPreference_t wanted)
 {
     const uint32_t reduction = LT_REDUCTION_COMPUTE, alignment = PL_PRODUCT_ALIGNMENT;
-    cu_result_t status = lt->preference_set(wanted, LT_PREF_WORKSPACE, &workspace_most,
-                                            sizeof workspace_most);
+    cu_result_t status = lt->preference_set(wanted, LT_PREF_WORKSPACE, &workspace_max,
+                                            sizeof workspace_max);
     if (status == LT_OK)
         status = lt->preference_set(wanted, LT_PREF_REDUCTION, &reduction,
                                     sizeof reduction);
@@ -231,22 +232,22 @@ static cu_result_t preference_fill(const cuda_lt_t *lt, cublasLtMatmulPreference
 }
 
 /* The one that cuBLASLt expects to be the fastest. */
-static cu_result_t algorithm_find(const cuda_t *cuda, pl_prepared_t *made)
+static cu_result_t algorithm_find(const cuda_t *cuda, pl_product_plan_t *made)
 {
     const cuda_lt_t *lt = &cuda->products.library->call;
     cublasLtMatmulPreference_t wanted = NULL;
-    cublasLtMatmulHeuristicResult_t found[FOUND_MOST];
+    cublasLtMatmulHeuristicResult_t found[FOUND_MAX];
     int count = 0, k = 0;
     cu_result_t status = lt->preference_new(&wanted);
     if (status == LT_OK)
         status = preference_fill(lt, wanted);
     if (status == LT_OK)
         status = lt->find(cuda->products.handle, made->product, made->a, made->b, made->c,
-                          made->c, wanted, FOUND_MOST, found, &count);
+                          made->c, wanted, FOUND_MAX, found, &count);
     if (wanted)
         lt->preference_free(wanted);
     while (status == LT_OK && k < count
-           && (found[k].state != LT_OK || found[k].workspaceSize > workspace_most
+           && (found[k].state != LT_OK || found[k].workspaceSize > workspace_max
                || !is_deterministic(lt, &found[k].algo)))
         k++;
     if (status != LT_OK || k == count)
@@ -256,7 +257,7 @@ static cu_result_t algorithm_find(const cuda_t *cuda, pl_prepared_t *made)
     return LT_OK;
 }
 
-static void prepared_free(const cuda_lt_t *lt, pl_prepared_t *made)
+static void prepared_free(const cuda_lt_t *lt, pl_product_plan_t *made)
 {
     cublasLtMatrixLayout_t const layouts[] = {made->a, made->b, made->c};
     for (size_t k = 0; k < sizeof layouts / sizeof *layouts; k++)
@@ -288,8 +289,8 @@ bool cuda_product_is_asked(const pl_product_t *product)
     return product->batches <= INT32_MAX && !(product->has_aux && product->row_c % 8);
 }
 
-int cuda_product_new(void *self, const pl_product_t *product, pl_prepared_t **prepared,
-                     size_t *workspace, pl_error_t *err)
+int cuda_product_new(void *self, const pl_product_t *product,
+                     pl_product_plan_t **prepared, size_t *workspace, pl_error_t *err)
 {
     cuda_t *cuda = self;
     const bool plain = product->epilogue == PL_EPILOGUE_NONE && !product->adds;
@@ -299,7 +300,7 @@ int cuda_product_new(void *self, const pl_product_t *product, pl_prepared_t **pr
     if (!cuda_product_is_asked(product) || !library_is_open(cuda))
         return PL_EUNSUPPORTED;
     const cuda_lt_t *lt = &cuda->products.library->call;
-    pl_prepared_t *made = pl_alloc(sizeof *made);
+    pl_product_plan_t *made = pl_alloc(sizeof *made);
     if (!made)
         return pl_no_memory(err);
     made->has_bias = product->has_bias || product->epilogue == PL_EPILOGUE_BIAS_GRAD;
@@ -330,7 +331,7 @@ unsigned cuda_epilogues(const void *self)
            | (unsigned)cuda->fuse_bias_grad << PL_EPILOGUE_BIAS_GRAD;
 }
 
-void cuda_product_free(void *self, pl_prepared_t *prepared)
+void cuda_product_free(void *self, pl_product_plan_t *prepared)
 {
     const cuda_t *cuda = self;
     prepared_free(&cuda->products.library->call, prepared);
@@ -343,14 +344,14 @@ static void *pointer(pl_device_ptr_t address)
     return (void *)(uintptr_t)address;
 }
 
-int cuda_product_run(void *self, pl_stream_t stream, const pl_prepared_t *prepared,
+int cuda_product_run(void *self, pl_stream_t stream, const pl_product_plan_t *prepared,
                      const pl_device_ptr_t address[PL_PRODUCT_ADDRESSES], pl_error_t *err)
 {
     static const float factors[2] = {0, 1};
     static const double wide_factors[2] = {0, 1};
     cuda_t *cuda = self;
     const cuda_lt_t *lt = &cuda->products.library->call;
-    const pl_prepared_t *p = prepared;
+    const pl_product_plan_t *p = prepared;
     void *const c = pointer(address[PL_PRODUCT_C]);
     const void *const bias = pointer(address[PL_PRODUCT_BIAS]),
                       *const aux = pointer(address[PL_PRODUCT_AUX]);

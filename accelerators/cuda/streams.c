@@ -1,4 +1,4 @@
-/* streams.c - streams for collectives that work on lent memory of a card */
+/* streams.c - streams for collectives that work on registered memory of a card */
 #include "accelerators/cuda/cuda.h"
 
 void *cuda_stream(void *self, pl_stream_t which)

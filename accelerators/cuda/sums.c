@@ -277,7 +277,7 @@ int cuda_sums_prepare(cuda_sums_t *s, pl_dtype_t dtype, bool is_max, pl_error_t 
 
 /* Where the card has that number.  A copy from memory that is not pinned may wait for
  * what is on its stream, so it has a stream of its own.  0: an error. */
-static CUdeviceptr count_place(cuda_sums_t *s, uint64_t count, pl_error_t *err)
+static CUdeviceptr count_upload(cuda_sums_t *s, uint64_t count, pl_error_t *err)
 {
     const cuda_driver_t *call = s->call;
     cu_result_t result = CU_OK;
@@ -310,7 +310,7 @@ static CUdeviceptr count_place(cuda_sums_t *s, uint64_t count, pl_error_t *err)
 
 int cuda_sums_add(cuda_sums_t *s, const cuda_sum_t *of, CUstream stream, pl_error_t *err)
 {
-    const CUdeviceptr count = count_place(s, of->count, err);
+    const CUdeviceptr count = count_upload(s, of->count, err);
     const sum_t sum = {stream, count, of->count, kind_of(of->dtype), of->is_max};
     if (!count)
         return PL_EIO;

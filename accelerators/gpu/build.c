@@ -4,12 +4,12 @@
  * A compiler of kernels takes a tenth of a second for each, and a library up to a second
  * for a layer: threads build the layers of a plan and then its texts, in which its
  * kernels stand, while the accelerator's own thread works.  After each they write to the
- * machine's descriptor, and the accelerator collects what is ready.
+ * backend's descriptor, and the accelerator collects what is ready.
  *
  * What is not wanted any more is dropped where no thread has begun it.  A thread that is
  * in a compiler is waited for, also by exit(): nothing can end it.
  *
- * Only a build shows that a library does not compute a layer.  The machine remembers it,
+ * Only a build shows that a library does not compute a layer.  The backend remembers it,
  * and the graph is compiled again. */
 #include "accelerators/gpu/build.h"
 
@@ -24,7 +24,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-enum { THREADS_MOST = 4 };
+enum { THREADS_MAX = 4 };
 
 /* A plan whose kernels are being made. */
 typedef struct building {
@@ -42,8 +42,8 @@ typedef struct pl_gpu_builder {
     pl_gpu_t *gpu;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    pthread_t thread[THREADS_MOST];
-    int threads, most;
+    pthread_t thread[THREADS_MAX];
+    int threads, max;
     bool is_ending;
     building_t *first, **last;                              /* in order */
 } builder_t;
@@ -116,8 +116,8 @@ static int job_run(pl_gpu_t *gpu, building_t *b, int k, size_t *workspace,
         return stopped(err);
     const int code =
         text < 0
-            ? gpu->machine->layer_build(gpu, b->plan->built[k], workspace, err)
-            : gpu->machine->code_new(gpu, b->text[text].text, &b->plan->code[text], err);
+            ? gpu->backend->layer_build(gpu, b->plan->built[k], workspace, err)
+            : gpu->backend->code_new(gpu, b->text[text].text, &b->plan->code[text], err);
     work_leave();
     return code;
 }
@@ -126,7 +126,7 @@ static void job_do(builder_t *builder, building_t *b)
 {
     const int k = b->begun++, text = k - b->plan->builts;
     pl_gpu_t *gpu = builder->gpu;
-    const pl_machine_ops_t *machine = gpu->machine;
+    const pl_gpu_backend_ops_t *backend = gpu->backend;
     pl_error_t err = {0};
     size_t workspace = 0;
     const uint64_t one = 1;
@@ -136,9 +136,9 @@ static void job_do(builder_t *builder, building_t *b)
     const double seconds = (double)(pl_now() - began) / 1e9;
     pthread_mutex_lock(&builder->lock);
     b->plan->seconds += seconds;
-    if (code == PL_OK && text >= 0 && machine->code_cached) {
+    if (code == PL_OK && text >= 0 && backend->code_cached) {
         bool is_stored = false;
-        b->plan->cached_codes += machine->code_cached(b->plan->code[text], &is_stored);
+        b->plan->cached_codes += backend->code_cached(b->plan->code[text], &is_stored);
         b->plan->stored_codes += is_stored;
     }
     if (code == PL_EUNSUPPORTED && text < 0)
@@ -149,7 +149,7 @@ static void job_do(builder_t *builder, building_t *b)
         b->workspace = workspace;
     b->ended++;
     pthread_cond_broadcast(&builder->changed);
-    if (b->caller && write(gpu->machine->descriptor(gpu), &one, sizeof one) < 0
+    if (b->caller && write(gpu->backend->descriptor(gpu), &one, sizeof one) < 0
         && b->error.code == PL_OK)
         pl_fail(&b->error, PL_EIO, "writing to the descriptor of the device: %s",
                 strerror(errno));
@@ -179,7 +179,7 @@ int gpu_builder_open(pl_gpu_t *gpu, const pl_device_info_t *info, pl_error_t *er
         return pl_no_memory(err);
     builder->gpu = gpu;
     builder->last = &builder->first;
-    builder->most = cores < 1 ? 1 : cores < THREADS_MOST ? (int)cores : THREADS_MOST;
+    builder->max = cores < 1 ? 1 : cores < THREADS_MAX ? (int)cores : THREADS_MAX;
     pthread_mutex_init(&builder->lock, NULL);
     pthread_cond_init(&builder->changed, NULL);
     gpu->builder = builder;
@@ -212,7 +212,7 @@ void gpu_build_stop(pl_gpu_t *gpu)
     }
     pthread_cond_broadcast(&builder->changed);
     pthread_mutex_unlock(&builder->lock);
-    if (write(gpu->machine->descriptor(gpu), &one, sizeof one) < 0)
+    if (write(gpu->backend->descriptor(gpu), &one, sizeof one) < 0)
         return;                                             /* it can be read already */
 }
 
@@ -238,7 +238,7 @@ static int threads_start(builder_t *builder, int jobs, pl_error_t *err)
 {
     if (builder->is_ending)
         return stopped(err);
-    while (builder->threads < builder->most && builder->threads < jobs) {
+    while (builder->threads < builder->max && builder->threads < jobs) {
         pthread_t *thread = &builder->thread[builder->threads];
         if (pthread_create(thread, NULL, thread_run, builder) == 0)
             pthread_setname_np(builder->thread[builder->threads++], "kernels");
@@ -258,7 +258,7 @@ static void building_take(builder_t *builder, building_t *b)
         next = &(*next)->next;
     *next = b->next;
     if (!*next)
-        builder->last = link;
+        builder->last = next;
 }
 
 /* Compiles the graph of a plan with a layer that was refused once more. */

@@ -85,9 +85,9 @@ static int read_range(const checking_t *c, const range_t *wanted, pl_error_t *er
                    wanted->to - wanted->from);
 }
 
-static int made_by(const gpu_spot_t *spot)
+static int made_by(const gpu_buffer_t *buffer)
 {
-    return !spot->writes ? 0 : spot->made ? spot->made : spot->value;
+    return !buffer->writes ? 0 : buffer->made ? buffer->made : buffer->value;
 }
 
 /* A value may be made by several kernels: it is whole behind the last of them. */
@@ -95,8 +95,8 @@ static int check_makers(const checking_t *c, int value, int kernel, pl_error_t *
 {
     for (int later = kernel + 1; later < c->plan->kernels; later++)
         for (int k = 0; k < c->plan->kernel[later].launch[0].count; k++) {
-            const gpu_spot_t *spot = &c->plan->kernel[later].spot[k];
-            if (spot->at == GPU_AT_ARENA && made_by(spot) == value)
+            const gpu_buffer_t *buffer = &c->plan->kernel[later].buffer[k];
+            if (buffer->at == GPU_IN_ARENA && made_by(buffer) == value)
                 return pl_fail(err, PL_EBUG,
                                "kernel %s reads value %d, to which %s adds later",
                                name_of(c, kernel), value - 1, name_of(c, later));
@@ -110,11 +110,11 @@ static int check_kernel(checking_t *c, int kernel, pl_error_t *err)
     int code = PL_OK;
     for (int writes = 0; writes < 2; writes++)
         for (int k = 0; k < of->launch[0].count && code == PL_OK; k++) {
-            const gpu_spot_t *spot = &of->spot[k];
-            if (spot->at != GPU_AT_ARENA || !(writes ? spot->writes : spot->reads))
+            const gpu_buffer_t *buffer = &of->buffer[k];
+            if (buffer->at != GPU_IN_ARENA || !(writes ? buffer->writes : buffer->reads))
                 continue;
-            const range_t range = {spot->offset, spot->offset + spot->reach,
-                                   writes ? made_by(spot) : spot->value, kernel};
+            const range_t range = {buffer->offset, buffer->offset + buffer->reach,
+                                   writes ? made_by(buffer) : buffer->value, kernel};
             code = writes ? write_range(c, &range, err) : read_range(c, &range, err);
             if (code == PL_OK && !writes)
                 code = check_makers(c, range.value, kernel, err);
@@ -123,28 +123,28 @@ static int check_kernel(checking_t *c, int kernel, pl_error_t *err)
 }
 
 /* The end of the kernels that may run during the copies of a piece to the host: those
- * behind the piece, up to the next exchange, which waits for the copies. */
+ * behind the piece, up to the next collective, which waits for the copies. */
 static int beside_end(const pl_plan_t *plan, int piece)
 {
-    while (piece < plan->pieces - 1 && !plan->piece[piece].exchange)
+    while (piece < plan->pieces - 1 && !plan->piece[piece].collective)
         piece++;
     return plan->piece[piece].to;
 }
 
 /* Passages [from, to) of a piece. */
-static int check_passages(const checking_t *c, int from, int to, int piece,
-                          pl_error_t *err)
+static int check_host_copies(const checking_t *c, int from, int to, int piece,
+                             pl_error_t *err)
 {
     const int end = beside_end(c->plan, piece);
     for (int kernel = c->plan->piece[piece].to; kernel < end; kernel++)
         for (int k = 0; k < c->plan->kernel[kernel].launch[0].count; k++) {
-            const gpu_spot_t *spot = &c->plan->kernel[kernel].spot[k];
+            const gpu_buffer_t *buffer = &c->plan->kernel[kernel].buffer[k];
             for (int i = from; i < to; i++) {
-                const gpu_passage_t *p = &c->plan->out[i];
-                const size_t width = spot->reach / (spot->count ? spot->count : 1);
-                if (spot->at == GPU_AT_REGION && spot->index == p->region && spot->writes
-                    && spot->offset < (p->from + p->count) * width
-                    && p->from * width < spot->offset + spot->reach)
+                const gpu_host_copy_t *p = &c->plan->out[i];
+                const size_t width = buffer->reach / (buffer->count ? buffer->count : 1);
+                if (buffer->at == GPU_IN_REGION && buffer->index == p->region
+                    && buffer->writes && buffer->offset < (p->from + p->count) * width
+                    && p->from * width < buffer->offset + buffer->reach)
                     return pl_fail(err, PL_EBUG,
                                    "kernel %s changes region %d while it is copied to "
                                    "the host",
@@ -161,13 +161,13 @@ int gpu_check(const pl_plan_t *plan, pl_error_t *err)
     for (int k = 0; k < plan->kernels && code == PL_OK; k++)
         code = check_kernel(&c, k, err);
     for (int k = 0; k < plan->pieces && code == PL_OK; k++)
-        code = check_passages(&c, k ? plan->piece[k - 1].passages : 0,
-                              plan->piece[k].passages, k, err);
+        code = check_host_copies(&c, k ? plan->piece[k - 1].host_copies : 0,
+                                 plan->piece[k].host_copies, k, err);
     for (int k = 0; k < plan->outputs && code == PL_OK; k++) {
-        const gpu_spot_t *spot = &plan->output[k].spot;
-        const range_t range = {spot->offset, spot->offset + spot->reach, spot->value,
-                               plan->kernels - 1};
-        if (spot->at == GPU_AT_ARENA)
+        const gpu_buffer_t *buffer = &plan->output[k].buffer;
+        const range_t range = {buffer->offset, buffer->offset + buffer->reach,
+                               buffer->value, plan->kernels - 1};
+        if (buffer->at == GPU_IN_ARENA)
             code = read_range(&c, &range, err);
     }
     pl_free(c.range);

@@ -1,10 +1,10 @@
 /* compile.c - a graph as kernels in texts, and the order in which a replay runs them
  *
  * The graph is rewritten, lowered and refined, its operations are grouped in units
- * (accelerators/plan/), its values are given places (tensor/lifetimes.h), and each unit
- * is printed (text.h).  The launches are cut into pieces where a replay has other
+ * (accelerators/plan/), its values are allocated (tensor/memory_plan.h), and each unit
+ * is printed (codegen.h).  The launches are cut into pieces where a replay has other
  * work between them (replay.h): where backward begins, a bucket of gradients is complete,
- * ranks exchange, or the host computes. */
+ * an in-graph collective waits, or the host computes. */
 #include "accelerators/gpu/plan.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 #include "accelerators/gpu/layers.h"
 #include "accelerators/gpu/products.h"
-#include "accelerators/gpu/refine.h"
+#include "accelerators/gpu/fold_casts.h"
 #include "accelerators/plan/lower.h"
 #include "accelerators/plan/rewrite.h"
 #include "base/alloc.h"
@@ -25,8 +25,8 @@ typedef struct compiler {
     pl_graph_t graph;                                       /* a copy, rewritten */
     pl_lowered_t lowered;
     pl_fusion_t fusion;
-    pl_lifetimes_t lifetimes;
-    gpu_text_t text;
+    pl_memory_plan_t memory_plan;
+    gpu_codegen_t text;
     bool backward;                                          /* it has begun */
 } compiler_t;
 
@@ -34,7 +34,7 @@ typedef struct compiler {
 
 /* Where elements have another width, element i lies elsewhere; and a core reads more than
  * the element at hand, but the gradient of a cross-entropy of its logits. */
-static bool may_take_place(const pl_graph_t *g, int op, int32_t input, void *user)
+static bool may_reuse_buffer(const pl_graph_t *g, int op, int32_t input, void *user)
 {
     const pl_fusion_t *fusion = &((const compiler_t *)user)->fusion;
     const pl_op_t *maker = &g->op[op];
@@ -59,7 +59,7 @@ static bool must_stay(const pl_graph_t *g, int op, const pl_value_t *target, voi
     const pl_plan_t *p = c->plan;
     const bool is_layer = gpu_is_by_layer(&c->text, p, op);
     return (gpu_is_by_library(p, g->op[op].output[0]) || is_layer)
-           && !(p->kept && target->index == PL_REGION_GRADS
+           && !(p->grads_backup && target->index == PL_REGION_GRADS
                 && (!is_layer || gpu_layer_may_lie(target)));
 }
 
@@ -77,7 +77,7 @@ static gpu_piece_t *piece_add(compiler_t *c)
     p->piece[p->pieces] = (gpu_piece_t){.from = p->pieces ? p->piece[p->pieces - 1].to
                                                           : p->refresh + 1,
                                         .to = c->text.kernels,
-                                        .passages = p->outs};
+                                        .host_copies = p->outs};
     return &p->piece[p->pieces++];
 }
 
@@ -138,39 +138,39 @@ static int print_unit(compiler_t *c, int from, int to, pl_error_t *err)
              && !gpu_print_attention(&c->text, core))
         return pl_fail(err, PL_EUNSUPPORTED,
                        "%s: the %s accelerator has no such operator",
-                       pl_op_where(op, where), c->gpu->machine->name);
+                       pl_op_where(op, where), c->gpu->backend->name);
     return PL_OK;
 }
 
 /* Halves of a mirrored region to or from what the host has for them. */
-static void print_floats(compiler_t *c, const gpu_passage_t *p, bool to_host)
+static void print_floats(compiler_t *c, const gpu_host_copy_t *p, bool to_host)
 {
     const pl_dtype_t dtype = c->gpu->memory->region[p->region].dtype;
-    const gpu_spot_t halves = {.at = GPU_AT_REGION,
-                               .index = p->region,
-                               .offset = p->from * pl_dtype_size(dtype)},
-                     floats = {.at = GPU_AT_FLOATS,
-                               .index = p->region,
-                               .offset = p->from * sizeof(float)};
+    const gpu_buffer_t halves = {.at = GPU_IN_REGION,
+                                 .index = p->region,
+                                 .offset = p->from * pl_dtype_size(dtype)},
+                       floats = {.at = GPU_IN_FLOATS,
+                                 .index = p->region,
+                                 .offset = p->from * sizeof(float)};
     if (to_host)
         gpu_print_convert(&c->text, &halves, dtype, &floats, PL_F32, p->count);
     else
         gpu_print_convert(&c->text, &floats, PL_F32, &halves, dtype, p->count);
 }
 
-static void passage_add(compiler_t *c, int region, size_t from, size_t count)
+static void host_copy_add(compiler_t *c, int region, size_t from, size_t count)
 {
     pl_plan_t *p = c->plan;
     const gpu_region_t *r = &c->gpu->memory->region[region];
     if (!count || !r->mirror)
         return;
-    gpu_passage_t passage = {region, from, count, -1};
+    gpu_host_copy_t host_copy = {region, from, count, -1};
     if (gpu_is_half(r->dtype)) {
-        passage.kernel = c->text.kernels;
-        print_floats(c, &passage, true);
+        host_copy.kernel = c->text.kernels;
+        print_floats(c, &host_copy, true);
     }
     if (PL_GROW(p->out, p->outs, p->out_capacity) == PL_OK)
-        p->out[p->outs++] = passage;
+        p->out[p->outs++] = host_copy;
     else if (c->text.error.code == PL_OK)
         pl_no_memory(&c->text.error);
 }
@@ -200,7 +200,7 @@ static int bucket_unit(const compiler_t *c, int64_t from, int64_t to)
             || target->offset + pl_elements(target->shape) <= from)
             continue;
         const pl_value_t *made = &g->value[c->fusion.root[g->op[i].input[1]]];
-        const int unit = c->lifetimes.done[i] && made->source == PL_FROM_OP
+        const int unit = c->memory_plan.done[i] && made->source == PL_FROM_OP
                              ? c->fusion.unit[made->op]
                              : c->fusion.unit[i];
         last = unit > last ? unit : last;
@@ -215,8 +215,8 @@ static void cut_buckets(compiler_t *c, const int *last, int *bucket, int unit)
     const int before = *bucket;
     for (; *bucket < c->graph.bucket_count && last[*bucket] <= unit; ++*bucket)
         if (unit + 1 < c->fusion.units)     /* those of the end are there with the rest */
-            passage_add(c, bucket_region(c), (size_t)at[*bucket + 1],
-                        (size_t)(at[*bucket] - at[*bucket + 1]));
+            host_copy_add(c, bucket_region(c), (size_t)at[*bucket + 1],
+                          (size_t)(at[*bucket] - at[*bucket + 1]));
         else
             return;
     gpu_piece_t *piece = *bucket > before ? piece_add(c) : NULL;
@@ -224,13 +224,13 @@ static void cut_buckets(compiler_t *c, const int *last, int *bucket, int unit)
         piece->buckets = *bucket;
 }
 
-static void cut_exchange(compiler_t *c, int op)
+static void split_at_collective(compiler_t *c, int op)
 {
     gpu_print_record(&c->text, op);
-    passage_add(c, PL_REGION_EXCHANGE, 0, c->plan->exchanged.count);
+    host_copy_add(c, PL_REGION_COLLECTIVE, 0, c->plan->collective_result.count);
     gpu_piece_t *piece = piece_add(c);
     if (piece)
-        piece->exchange = 1 + c->lowered.graph.op[op].attr.axis;
+        piece->collective = 1 + c->lowered.graph.op[op].attr.axis;
 }
 
 /* Before the first unit of backward. */
@@ -253,15 +253,15 @@ static void cut_end(compiler_t *c, int buckets)
         if (g->op[i].code == PL_OP_assign)
             changes[g->value[g->op[i].input[0]].index] = true;
     for (int r = 0; r < PL_REGIONS; r++) {
-        if (!changes[r] || (r == PL_REGION_EXCHANGE && p->exchanged.count))
+        if (!changes[r] || (r == PL_REGION_COLLECTIVE && p->collective_result.count))
             continue;
         if (r == bucket_region(c) && buckets) {
             const size_t passed = (size_t)c->graph.bucket[0],
                          left = (size_t)c->graph.bucket[buckets];
-            passage_add(c, r, 0, left);
-            passage_add(c, r, passed, p->needs[r] - passed);
+            host_copy_add(c, r, 0, left);
+            host_copy_add(c, r, passed, p->needs[r] - passed);
         } else {
-            passage_add(c, r, 0, p->needs[r]);
+            host_copy_add(c, r, 0, p->needs[r]);
         }
     }
     piece_add(c);
@@ -274,14 +274,14 @@ static void print_ins(compiler_t *c)
         const gpu_region_t *region = &c->gpu->memory->region[r];
         if (!region->mirror || !p->needs[r])
             continue;
-        gpu_passage_t passage = {r, 0, p->needs[r], -1};
+        gpu_host_copy_t host_copy = {r, 0, p->needs[r], -1};
         if (gpu_is_half(region->dtype)) {
-            passage.kernel = c->text.kernels;
-            print_floats(c, &passage, false);
+            host_copy.kernel = c->text.kernels;
+            print_floats(c, &host_copy, false);
         }
-        p->in[p->ins++] = passage;
-        if (r == PL_REGION_EXCHANGE)
-            p->exchanged = passage;
+        p->in[p->ins++] = host_copy;
+        if (r == PL_REGION_COLLECTIVE)
+            p->collective_result = host_copy;
     }
     gpu_piece_t *piece = piece_add(c);
     if (piece && piece->to == piece->from)
@@ -294,8 +294,8 @@ static void print_refresh(compiler_t *c)
     pl_plan_t *p = c->plan;
     const gpu_region_t *params = &c->gpu->memory->region[PL_REGION_PARAMS],
                        *low = &c->gpu->memory->region[GPU_REGION_LOW];
-    const gpu_spot_t from = {.at = GPU_AT_REGION, .index = PL_REGION_PARAMS},
-                     to = {.at = GPU_AT_REGION, .index = GPU_REGION_LOW};
+    const gpu_buffer_t from = {.at = GPU_IN_REGION, .index = PL_REGION_PARAMS},
+                       to = {.at = GPU_IN_REGION, .index = GPU_REGION_LOW};
     if (p->needs[GPU_REGION_LOW])
         gpu_print_convert(&c->text, &from, params->dtype, &to, low->dtype, low->count);
 }
@@ -309,7 +309,7 @@ static bool keeps_low(const compiler_t *c)
         if (op->code != PL_OP_assign || g->value[op->input[0]].index != PL_REGION_PARAMS)
             continue;
         const pl_value_t *made = &g->value[c->fusion.root[op->input[1]]];
-        if (c->lifetimes.done[i]
+        if (c->memory_plan.done[i]
             && !(made->source == PL_FROM_OP && pl_is_elementwise(g, &g->op[made->op])))
             return false;
     }
@@ -336,17 +336,17 @@ static int print_units(compiler_t *c, const int *last, pl_error_t *err)
     print_refresh(c);
     print_ins(c);
     gpu_print_begin(&c->text);
-    if (c->plan->kept)
-        gpu_print_kept(&c->text, c->plan->kept, false);
+    if (c->plan->grads_backup)
+        gpu_print_grads_backup(&c->text, c->plan->grads_backup, false);
     for (int from = 0, to; from < g->op_count && code == PL_OK; from = to) {
         const int unit = c->fusion.unit[from], kernels = c->text.kernels;
         for (to = from; to < g->op_count && c->fusion.unit[to] == unit; to++)
             ;
         if (is_backward(g, from, to))
             cut_forward(c);
-        if (g->op[from].code == PL_OP_exchange)
-            cut_exchange(c, from);
-        else if (!pl_unit_is_nothing(g, c->lifetimes.done, from, to))
+        if (g->op[from].code == PL_OP_collective)
+            split_at_collective(c, from);
+        else if (!pl_unit_is_nothing(g, c->memory_plan.done, from, to))
             code = print_unit(c, from, to, err);
         for (int k = kernels; k < c->text.kernels; k++)
             snprintf(c->text.kernel[k].path, sizeof c->text.kernel[k].path, "%s",
@@ -355,8 +355,8 @@ static int print_units(compiler_t *c, const int *last, pl_error_t *err)
         c->text.core = -1;
         cut_buckets(c, last, &bucket, unit);
     }
-    if (c->plan->kept)
-        gpu_print_kept(&c->text, c->plan->kept, true);
+    if (c->plan->grads_backup)
+        gpu_print_grads_backup(&c->text, c->plan->grads_backup, true);
     gpu_print_record(&c->text, g->op_count);
     cut_end(c, bucket);
     return code;
@@ -431,13 +431,13 @@ static int note_fetches(compiler_t *c, pl_error_t *err)
         const pl_fetch_t *f = &g->fetch[i];
         const pl_value_t *value = &g->value[f->value];
         const int made = maker_of(c, f->value);
-        if (f->kind == PL_FETCH_FIGURE) {
+        if (f->kind == PL_FETCH_METRIC) {
             const int weight = maker_of(c, f->weight);
             p->metric[p->metrics++] = (gpu_sums_t){f->sums,
                                                    made > weight ? made : weight};
             p->sums += f->sums;
         } else {
-            p->output[p->outputs++] = (gpu_output_t){gpu_spot_of(&c->text, f->value),
+            p->output[p->outputs++] = (gpu_output_t){gpu_buffer_of(&c->text, f->value),
                                                      (size_t)pl_elements(value->shape)
                                                          * pl_dtype_size(value->dtype),
                                                      made};
@@ -449,12 +449,12 @@ static int note_fetches(compiler_t *c, pl_error_t *err)
 static int refine(compiler_t *c, pl_error_t *err)
 {
     pl_dtype_t low;
-    int code = gpu_refine_params(&c->lowered.graph, &low, err);
+    int code = gpu_fold_param_casts(&c->lowered.graph, &low, err);
     if (code == PL_OK && low != PL_F32)
         code = gpu_reserve_low(c->gpu, low, err);
-    return code == PL_OK
-               ? gpu_refine(&c->lowered.graph, c->gpu->machine->layer_new != NULL, err)
-               : code;
+    return code == PL_OK ? gpu_fold_casts(&c->lowered.graph,
+                                          c->gpu->backend->layer_new != NULL, err)
+                         : code;
 }
 
 static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
@@ -473,11 +473,11 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
     }
     if (code == PL_OK)
         code = refine(c, err);
-    limits.look = c->lowered.look;
+    limits.view = c->lowered.view;
     c->text.g = &c->lowered.graph;
-    c->text.look = c->lowered.look;
+    c->text.view = c->lowered.view;
     c->text.fusion = &c->fusion;
-    c->text.wide = pl_graph_is_wide(g);
+    c->text.wide = pl_graph_is_float64(g);
     c->text.core = -1;
     if (code == PL_OK)
         code = gpu_products_find(c->gpu, &c->text, c->plan, c->graph.bucket_count, err);
@@ -488,19 +488,19 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
     if (code == PL_OK)
         code = gpu_layers_find(c->gpu, &c->text, &c->lowered.graph, c->plan, err);
     if (code == PL_OK) {
-        const pl_lifetime_rules_t rules = {.time = c->fusion.unit,
-                                           .inside = c->fusion.inside,
-                                           .in_place = may_take_place,
-                                           .must_stay = must_stay,
-                                           .user = c};
-        code = pl_lifetimes_plan(&c->lifetimes, &c->lowered.graph, &rules, err);
+        const pl_memory_plan_rules_t rules = {.time = c->fusion.unit,
+                                              .inside = c->fusion.inside,
+                                              .in_place = may_reuse_buffer,
+                                              .must_stay = must_stay,
+                                              .user = c};
+        code = pl_memory_plan_build(&c->memory_plan, &c->lowered.graph, &rules, err);
     }
     if (code != PL_OK)
         return code;
-    c->text.home = c->lifetimes.home;
-    c->text.done = c->lifetimes.done;
-    c->plan->arena = c->lifetimes.arena;
-    gpu_products_placed(&c->text, c->plan);
+    c->text.allocation = c->memory_plan.allocation;
+    c->text.done = c->memory_plan.done;
+    c->plan->arena = c->memory_plan.arena;
+    gpu_products_allocated(&c->text, c->plan);
     note_needs(c);
     note_params(c);
     code = note_fetches(c, err);
@@ -521,8 +521,8 @@ int gpu_compile(pl_gpu_t *gpu, pl_plan_t *plan, const pl_graph_t *g, gpu_string_
         c.text.text = NULL;
         c.text.texts = 0;
     }
-    gpu_text_release(&c.text);
-    pl_lifetimes_release(&c.lifetimes);
+    gpu_codegen_release(&c.text);
+    pl_memory_plan_release(&c.memory_plan);
     pl_fusion_release(&c.fusion);
     pl_lowered_release(&c.lowered);
     pl_graph_copy_release(&c.graph);

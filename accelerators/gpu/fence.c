@@ -1,4 +1,5 @@
-/* fence.c - fences of the core, and regions that are lent to users of the same device
+/* fence.c - fences of the core, and regions that are registered for users of the same
+ * device
  *
  * A fence is an event that is recorded once while the fence is referred to, and then used
  * again for another.  A fence may outlive the device: the list of
@@ -60,7 +61,7 @@ static int fence_passed(pl_fence_t *fence, bool *passed, pl_error_t *err)
     gpu_fence_t *f = (gpu_fence_t *)fence;
     pthread_mutex_lock(&f->of->lock);
     pl_gpu_t *gpu = f->of->gpu;
-    const int code = gpu ? gpu->machine->event_passed(gpu, f->event, passed, err)
+    const int code = gpu ? gpu->backend->event_passed(gpu, f->event, passed, err)
                          : fail_closed(err);
     pthread_mutex_unlock(&f->of->lock);
     return code;
@@ -71,7 +72,7 @@ static int fence_join(pl_fence_t *fence, void *stream, pl_error_t *err)
     gpu_fence_t *f = (gpu_fence_t *)fence;
     pthread_mutex_lock(&f->of->lock);
     pl_gpu_t *gpu = f->of->gpu;
-    const int code = gpu ? gpu->machine->stream_wait(gpu, stream, f->event, err)
+    const int code = gpu ? gpu->backend->stream_wait(gpu, stream, f->event, err)
                          : fail_closed(err);
     pthread_mutex_unlock(&f->of->lock);
     return code;
@@ -101,7 +102,7 @@ void gpu_fences_close(pl_gpu_t *gpu)
     pthread_mutex_lock(&fences->lock);
     fences->gpu = NULL;
     for (gpu_fence_t *f = fences->all; f; f = f->next)
-        gpu->machine->event_free(gpu, f->event);
+        gpu->backend->event_free(gpu, f->event);
     pthread_mutex_unlock(&fences->lock);
     pl_object_unref(fences);
     gpu->fences = NULL;
@@ -118,7 +119,7 @@ static int fence_take(fences_t *fences, gpu_fence_t **taken, pl_error_t *err)
     f = pl_alloc(sizeof *f);
     if (!f)
         return pl_no_memory(err);
-    int code = fences->gpu->machine->event_new(fences->gpu, &f->event, err);
+    int code = fences->gpu->backend->event_new(fences->gpu, &f->event, err);
     if (code != PL_OK) {
         pl_free(f);
         return code;
@@ -138,7 +139,7 @@ static int fence_record(pl_gpu_t *gpu, void *stream, pl_fence_t **fence, pl_erro
     pthread_mutex_lock(&fences->lock);
     int code = fence_take(fences, &f, err);
     if (code == PL_OK)
-        code = gpu->machine->stream_record(gpu, stream, f->event, err);
+        code = gpu->backend->stream_record(gpu, stream, f->event, err);
     if (code != PL_OK && f) {
         f->spare = fences->spare;
         fences->spare = f;
@@ -154,11 +155,11 @@ static int fence_record(pl_gpu_t *gpu, void *stream, pl_fence_t **fence, pl_erro
 
 static int fence_main(pl_gpu_t *gpu, pl_fence_t **fence, pl_error_t *err)
 {
-    return fence_record(gpu, gpu->machine->stream(gpu, PL_STREAM_MAIN), fence, err);
+    return fence_record(gpu, gpu->backend->stream(gpu, PL_STREAM_MAIN), fence, err);
 }
 
-/* Of lent gradients a bucket is ready behind a fence, whether the replay runs or not:
- * the ranks cannot know that yet, and all of them reduce it. */
+/* Of registered gradients a bucket is ready behind a fence, whether the replay runs or
+ * not: the ranks cannot know that yet, and all of them reduce it. */
 int gpu_fence_ready(pl_gpu_t *gpu, pl_replay_t *replay, int buckets, pl_error_t *err)
 {
     pl_fence_t *fence = NULL;
@@ -185,17 +186,17 @@ int gpu_fence_ordered(pl_gpu_t *gpu, pl_replay_t *replay, pl_error_t *err)
 
 static int device_enter(void *device, pl_error_t *err)
 {
-    return ((pl_gpu_t *)device)->machine->enter(device, err);
+    return ((pl_gpu_t *)device)->backend->enter(device, err);
 }
 
 static int device_stream_new(void *device, void **stream, pl_error_t *err)
 {
-    return ((pl_gpu_t *)device)->machine->stream_new(device, stream, err);
+    return ((pl_gpu_t *)device)->backend->stream_new(device, stream, err);
 }
 
 static void device_stream_free(void *device, void *stream)
 {
-    ((pl_gpu_t *)device)->machine->stream_free(device, stream);
+    ((pl_gpu_t *)device)->backend->stream_free(device, stream);
 }
 
 static int device_fence_new(void *device, void *stream, pl_fence_t **fence,
@@ -208,49 +209,50 @@ static int device_module_new(void *device, const char *text, void **module,
                              pl_error_t *err)
 {
     pl_gpu_t *gpu = device;
-    if (!gpu->machine->module_new)
+    if (!gpu->backend->module_new)
         return pl_fail(err, PL_EUNSUPPORTED, "%s compiles no kernels of others",
-                       gpu->machine->name);
-    return gpu->machine->module_new(gpu, text, module, err);
+                       gpu->backend->name);
+    return gpu->backend->module_new(gpu, text, module, err);
 }
 
 static const pl_device_ops_t device_ops = {device_enter, device_stream_new,
                                            device_stream_free, device_fence_new,
                                            device_module_new};
 
-typedef struct lent {
-    pl_lent_t lent;                                         /* first */
+typedef struct region_buffer {
+    pl_reg_buffer_t buffer;                                 /* first */
     pl_device_memory_t memory;
-} lent_t;
+} region_buffer_t;
 
-static void lent_release(pl_object_t *object)
+static void region_buffer_release(pl_object_t *object)
 {
     pl_free(object);
 }
 
 /* What is on the streams has run: others need no fence for what was before. */
-int pl_gpu_lend(void *self, pl_region_t region, pl_lent_t **lent, pl_error_t *err)
+int pl_gpu_register_region(void *self, pl_region_t region, pl_reg_buffer_t **buffer,
+                           pl_error_t *err)
 {
     pl_gpu_t *gpu = self;
     gpu_region_t *r = &gpu->memory->region[region];
     int code = fences_open(gpu, err);
     if (code == PL_OK)
         code = gpu_drain(gpu, err);
-    lent_t *fresh = code == PL_OK ? pl_alloc(sizeof *fresh) : NULL;
+    region_buffer_t *fresh = code == PL_OK ? pl_alloc(sizeof *fresh) : NULL;
     if (code == PL_OK && !fresh)
         code = pl_no_memory(err);
     if (code != PL_OK)
         return code;
-    pl_object_init(&fresh->lent.object, lent_release);
-    fresh->lent.bytes = r->count * pl_dtype_size(r->dtype);
-    fresh->lent.device = &fresh->memory;
-    fresh->memory = (pl_device_memory_t){.kind = gpu->machine->name,
+    pl_object_init(&fresh->buffer.object, region_buffer_release);
+    fresh->buffer.bytes = r->count * pl_dtype_size(r->dtype);
+    fresh->buffer.device = &fresh->memory;
+    fresh->memory = (pl_device_memory_t){.kind = gpu->backend->name,
                                          .ordinal = gpu->ordinal,
                                          .address = r->block.address,
                                          .ops = &device_ops,
                                          .device = gpu};
-    r->is_lent = true;
-    *lent = &fresh->lent;
+    r->is_registered = true;
+    *buffer = &fresh->buffer;
     return PL_OK;
 }
 
@@ -258,7 +260,7 @@ int pl_gpu_lend(void *self, pl_region_t region, pl_lent_t **lent, pl_error_t *er
 int pl_gpu_join(void *self, pl_fence_t *fence, pl_error_t *err)
 {
     pl_gpu_t *gpu = self;
-    if (gpu->memory->region[PL_REGION_PARAMS].is_lent)
+    if (gpu->memory->region[PL_REGION_PARAMS].is_registered)
         gpu->memory->low_is_fresh = false;
-    return fence->ops->join(fence, gpu->machine->stream(gpu, PL_STREAM_MAIN), err);
+    return fence->ops->join(fence, gpu->backend->stream(gpu, PL_STREAM_MAIN), err);
 }

@@ -1,4 +1,5 @@
-/* fence.h - fences of the core, and regions that are lent to users of the same device */
+/* fence.h - fences of the core, and regions that are registered for users of the same
+ * device */
 #ifndef PL_GPU_FENCE_H
 #define PL_GPU_FENCE_H
 

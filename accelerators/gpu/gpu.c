@@ -14,13 +14,13 @@
 #include "accelerators/gpu/transfer.h"
 #include "base/alloc.h"
 
-int pl_gpu_open(void *self, const pl_machine_ops_t *machine, pl_device_info_t *info,
+int pl_gpu_open(void *self, const pl_gpu_backend_ops_t *backend, pl_device_info_t *info,
                 pl_error_t *err)
 {
     pl_gpu_t *gpu = self;
-    gpu->machine = machine;
+    gpu->backend = backend;
     gpu->logs = info->local_rank == 0;
-    int code = machine->open(self, info, err);
+    int code = backend->open(self, info, err);
     gpu->ordinal = info->device;
     if (code == PL_OK)
         code = gpu_memory_open(gpu, err);
@@ -32,7 +32,7 @@ int pl_gpu_open(void *self, const pl_machine_ops_t *machine, pl_device_info_t *i
 void pl_gpu_close(void *self)
 {
     pl_gpu_t *gpu = self;
-    if (!gpu->machine)
+    if (!gpu->backend)
         return;
     gpu_builder_close(gpu);
     gpu_drain(gpu, NULL);
@@ -45,8 +45,8 @@ void pl_gpu_close(void *self)
     gpu_replays_close(gpu);
     gpu_fences_close(gpu);
     gpu_memory_close(gpu);
-    gpu->machine->close(self);
-    gpu->machine = NULL;
+    gpu->backend->close(self);
+    gpu->backend = NULL;
 }
 
 int pl_gpu_compile(void *self, const pl_graph_t *g, pl_plan_t **plan, pl_error_t *err)
@@ -74,8 +74,8 @@ static double bytes_of(const gpu_kernel_t *kernel)
 {
     double bytes = 0;
     for (int k = 0; k < kernel->launch[0].count; k++)
-        bytes += (double)kernel->spot[k].bytes
-                 * (kernel->spot[k].reads + kernel->spot[k].writes);
+        bytes += (double)kernel->buffer[k].bytes
+                 * (kernel->buffer[k].reads + kernel->buffer[k].writes);
     return bytes;
 }
 
@@ -103,7 +103,7 @@ void pl_gpu_describe(const void *self, const pl_plan_t *plan, pl_plan_facts_t *f
 const char *pl_gpu_cache(const void *self)
 {
     const pl_gpu_t *gpu = self;
-    return gpu->machine->cache ? gpu->machine->cache(self) : NULL;
+    return gpu->backend->cache ? gpu->backend->cache(self) : NULL;
 }
 
 int pl_gpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
@@ -114,14 +114,14 @@ int pl_gpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *
 int pl_gpu_descriptor(const void *self)
 {
     const pl_gpu_t *gpu = self;
-    return gpu->machine->descriptor(self);
+    return gpu->backend->descriptor(self);
 }
 
 void pl_gpu_collect(void *self)
 {
     pl_gpu_t *gpu = self;
     uint64_t count;
-    while (read(gpu->machine->descriptor(gpu), &count, sizeof count) < 0
+    while (read(gpu->backend->descriptor(gpu), &count, sizeof count) < 0
            && errno == EINTR)
         ;
     gpu_collect(gpu);

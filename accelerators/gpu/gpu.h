@@ -1,11 +1,11 @@
-/* gpu.h - the core of the GPU accelerators: graphs as kernels, for any machine
+/* gpu.h - the core of the GPU accelerators: graphs as kernels, for any backend
  *
  * An accelerator of this kind is a struct that begins with a pl_gpu_t, a table of its
- * machine (machine.h), and this table of its own:
+ * backend (backend.h), and this table of its own:
  *
  *     static int open(void *self, pl_device_info_t *info, pl_error_t *err)
  *     {
- *         return pl_gpu_open(self, &machine, info, err);
+ *         return pl_gpu_open(self, &backend, info, err);
  *     }
  *     const pl_accelerator_ops_t accelerator = {
  *         .name = "…", .size = sizeof(own_t), .open = open, PL_GPU_OPS};
@@ -13,13 +13,13 @@
 #ifndef PL_GPU_GPU_H
 #define PL_GPU_GPU_H
 
-#include "accelerators/gpu/machine.h"
+#include "accelerators/gpu/backend.h"
 
 enum { PL_GPU_LOGGED = 16 };
 
 /* Zeros until it is opened. */
 typedef struct pl_gpu {
-    const pl_machine_ops_t *machine;
+    const pl_gpu_backend_ops_t *backend;
     struct pl_gpu_memory *memory;            /* memory.h */
     struct pl_gpu_replays *replays;          /* replay.h */
     struct pl_gpu_transfers *transfers;      /* transfer.h  [NULL: none yet] */
@@ -44,14 +44,14 @@ typedef struct pl_gpu {
     .held = pl_gpu_held, .replay = pl_gpu_replay, .descriptor = pl_gpu_descriptor, \
     .collect = pl_gpu_collect
 
-/* And of a machine that lets others use its memory: .memory_kind, which is the
- * machine's. */
-#define PL_GPU_LENDS .lend = pl_gpu_lend, .join = pl_gpu_join
+/* And of a backend that lets others use its memory: .memory_kind, which is the
+ * backend's. */
+#define PL_GPU_REGISTERS .register_region = pl_gpu_register_region, .join = pl_gpu_join
 
 /* For a compiler that can be interrupted, which asks it again and again.  Any thread. */
 PL_API bool pl_gpu_stops(const void *self);
 
-PL_API int pl_gpu_open(void *self, const pl_machine_ops_t *machine,
+PL_API int pl_gpu_open(void *self, const pl_gpu_backend_ops_t *backend,
                        pl_device_info_t *info, pl_error_t *err);
 
 /* As pl_accelerator_ops_t says.  What is borrowed lies in the device's memory too: it is
@@ -61,7 +61,8 @@ PL_API int pl_gpu_region(void *self, pl_region_t region, pl_dtype_t dtype, size_
                          pl_error_t *err);
 PL_API int pl_gpu_borrow(void *self, pl_region_t region, pl_dtype_t dtype, size_t n,
                          void *host, pl_error_t *err);
-PL_API int pl_gpu_lend(void *self, pl_region_t region, pl_lent_t **lent, pl_error_t *err);
+PL_API int pl_gpu_register_region(void *self, pl_region_t region,
+                                  pl_reg_buffer_t **buffer, pl_error_t *err);
 PL_API int pl_gpu_join(void *self, pl_fence_t *fence, pl_error_t *err);
 PL_API int pl_gpu_write(void *self, pl_region_t region, size_t offset, const void *host,
                         size_t n, pl_error_t *err);

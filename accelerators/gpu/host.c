@@ -9,14 +9,14 @@
 
 enum { ALIGNMENT = 64 };
 
-static size_t bytes_of(const gpu_text_t *t, pl_shape_t shape)
+static size_t bytes_of(const gpu_codegen_t *t, pl_shape_t shape)
 {
     const size_t bytes = (size_t)pl_elements(shape)
                          * (t->wide ? sizeof(double) : sizeof(float));
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-int gpu_host_init(gpu_host_t *host, const pl_gpu_t *gpu, const gpu_text_t *t, int i,
+int gpu_host_init(gpu_host_t *host, const pl_gpu_t *gpu, const gpu_codegen_t *t, int i,
                   pl_error_t *err)
 {
     const pl_op_t *op = &t->g->op[i];
@@ -26,11 +26,11 @@ int gpu_host_init(gpu_host_t *host, const pl_gpu_t *gpu, const gpu_text_t *t, in
                          .kernel = pl_op_kernel(op, kind, NULL),
                          .inputs = op->input_count,
                          .call.output_shape = t->g->value[op->output[0]].shape};
-    if (!gpu->machine->call)
+    if (!gpu->backend->call)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "%s: operator \"%s\" has no text for \"gpu\", and %s devices "
                        "cannot wait for the host: add one to its table",
-                       pl_op_where(op, where), host->table->name, gpu->machine->name);
+                       pl_op_where(op, where), host->table->name, gpu->backend->name);
     if (!host->kernel)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "%s: operator \"%s\" has neither a text for \"gpu\" nor a kernel "
@@ -47,7 +47,7 @@ int gpu_host_init(gpu_host_t *host, const pl_gpu_t *gpu, const gpu_text_t *t, in
 }
 
 /* AT(i): element i of a value that lies in scratch. */
-static int64_t begin(gpu_text_t *t, const char *what, pl_shape_t shape, size_t at)
+static int64_t begin(gpu_codegen_t *t, const char *what, pl_shape_t shape, size_t at)
 {
     const int64_t n = pl_elements(shape);
     gpu_kernel_begin(t, what);
@@ -57,27 +57,27 @@ static int64_t begin(gpu_text_t *t, const char *what, pl_shape_t shape, size_t a
     return n;
 }
 
-void gpu_host_print_inputs(const gpu_host_t *host, gpu_text_t *t, int i)
+void gpu_host_print_inputs(const gpu_host_t *host, gpu_codegen_t *t, int i)
 {
     for (int k = 0; k < host->inputs; k++) {
         const int64_t n = begin(t, "to_host", host->call.input_shape[k], host->in[k]);
         gpu_define_load(t, "FROM", t->g->op[i].input[k]);
         gpu_define(t, "PUT(i, v)", "(AT(i) = (v))");
-        gpu_print_each(t, "copy", n);
+        gpu_print_elementwise(t, "copy", n);
     }
 }
 
-void gpu_host_print_output(const gpu_host_t *host, gpu_text_t *t, int i)
+void gpu_host_print_output(const gpu_host_t *host, gpu_codegen_t *t, int i)
 {
     const int64_t n = begin(t, "from_host", host->call.output_shape, host->out);
     gpu_define(t, "FROM(i)", "AT(i)");
     gpu_define_store(t, "PUT", t->g->op[i].output[0]);
-    gpu_print_each(t, "copy", n);
+    gpu_print_elementwise(t, "copy", n);
 }
 
 int gpu_host_open(gpu_host_t *host, pl_gpu_t *gpu, pl_error_t *err)
 {
-    host->memory = gpu->machine->host_new(gpu, host->end, err);
+    host->memory = gpu->backend->host_new(gpu, host->end, err);
     if (!host->memory)
         return PL_ENOMEM;
     host->call.self = host->values;
@@ -90,7 +90,7 @@ int gpu_host_open(gpu_host_t *host, pl_gpu_t *gpu, pl_error_t *err)
 void gpu_host_close(gpu_host_t *host, pl_gpu_t *gpu)
 {
     if (host->memory)
-        gpu->machine->host_free(gpu, host->memory);
+        gpu->backend->host_free(gpu, host->memory);
 }
 
 static void compute(void *user)
@@ -102,14 +102,14 @@ static void compute(void *user)
 
 int gpu_host_put(gpu_host_t *host, pl_gpu_t *gpu, pl_error_t *err)
 {
-    const pl_machine_ops_t *machine = gpu->machine;
+    const pl_gpu_backend_ops_t *backend = gpu->backend;
     const pl_device_ptr_t scratch = gpu->memory->scratch.address;
-    int code = machine->copy_out(gpu, PL_STREAM_MAIN, host->memory, scratch, host->out,
+    int code = backend->copy_out(gpu, PL_STREAM_MAIN, host->memory, scratch, host->out,
                                  err);
     if (code == PL_OK)
-        code = machine->call(gpu, PL_STREAM_MAIN, compute, host, err);
+        code = backend->call(gpu, PL_STREAM_MAIN, compute, host, err);
     return code == PL_OK
-               ? machine->copy_in(gpu, PL_STREAM_MAIN, scratch + host->out,
+               ? backend->copy_in(gpu, PL_STREAM_MAIN, scratch + host->out,
                                   host->memory + host->out, host->end - host->out, err)
                : code;
 }

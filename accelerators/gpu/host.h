@@ -8,7 +8,7 @@
 #define PL_GPU_HOST_H
 
 #include "accelerators/gpu/gpu.h"
-#include "accelerators/gpu/text.h"
+#include "accelerators/gpu/codegen.h"
 
 typedef struct gpu_host {
     const pl_operator_ops_t *table;
@@ -21,11 +21,11 @@ typedef struct gpu_host {
 } gpu_host_t;
 
 /* PL_EUNSUPPORTED: operator `op` has no kernel for the host either. */
-int gpu_host_init(gpu_host_t *host, const pl_gpu_t *gpu, const gpu_text_t *t, int op,
+int gpu_host_init(gpu_host_t *host, const pl_gpu_t *gpu, const gpu_codegen_t *t, int op,
                   pl_error_t *err);
 /* The kernels before and behind it. */
-void gpu_host_print_inputs(const gpu_host_t *host, gpu_text_t *t, int op);
-void gpu_host_print_output(const gpu_host_t *host, gpu_text_t *t, int op);
+void gpu_host_print_inputs(const gpu_host_t *host, gpu_codegen_t *t, int op);
+void gpu_host_print_output(const gpu_host_t *host, gpu_codegen_t *t, int op);
 
 /* Its memory; it stays where it is from then on. */
 int gpu_host_open(gpu_host_t *host, pl_gpu_t *gpu, pl_error_t *err);

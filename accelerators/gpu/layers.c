@@ -1,6 +1,6 @@
-/* layers.c - attentions and convolutions that the machine's library computes
+/* layers.c - attentions and convolutions that the backend's library computes
  *
- * Each is described to the machine (machine.h), as it lies in memory: a library reads
+ * Each is described to the backend (backend.h), as it lies in memory: a library reads
  * queries, keys and values where one product has made them, and writes their gradients
  * side by side where a concat would put them.  An attention and its gradient belong
  * together, because a library keeps other sums than the core's kernels do.
@@ -17,7 +17,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-/* The operands of an operation, by their number in machine.h  [-1: not there]. */
+/* The operands of an operation, by their number in backend.h  [-1: not there]. */
 typedef struct operands {
     int32_t value[PL_LAYER_WORKSPACE];
     bool writes[PL_LAYER_WORKSPACE];
@@ -91,7 +91,7 @@ static operands_t operands_of(const pl_graph_t *g, const pl_op_t *op,
 
 /* The concat that an output of an operation is a part of, as the operation's unit has it;
  * NULL: none. */
-static const pl_op_t *concat_of(const gpu_text_t *t, const pl_op_t *op, int32_t value)
+static const pl_op_t *concat_of(const gpu_codegen_t *t, const pl_op_t *op, int32_t value)
 {
     for (int i = 0; i < t->g->op_count; i++) {
         const pl_op_t *other = &t->g->op[i];
@@ -106,7 +106,7 @@ static const pl_op_t *concat_of(const gpu_text_t *t, const pl_op_t *op, int32_t 
 }
 
 /* Part of a concat: where it lies in the result. */
-static pl_view_t part_of(const gpu_text_t *t, const pl_op_t *concat, int32_t value)
+static pl_view_t part_of(const gpu_codegen_t *t, const pl_op_t *concat, int32_t value)
 {
     const pl_view_t whole = pl_view_whole(concat->output[0],
                                           t->g->value[concat->output[0]].shape);
@@ -115,14 +115,14 @@ static pl_view_t part_of(const gpu_text_t *t, const pl_op_t *concat, int32_t val
     int64_t from = 0;
     int k = 0;
     for (; concat->input[k] != value; k++)
-        from += t->look[concat->attr.from + k].shape.dim[axis];
+        from += t->view[concat->attr.from + k].shape.dim[axis];
     return pl_view_slice(&whole, axis, from,
-                         from + t->look[concat->attr.from + k].shape.dim[axis]);
+                         from + t->view[concat->attr.from + k].shape.dim[axis]);
 }
 
 /* Of an operand of attention, as [batches, heads, tokens, width]; false: strides cannot
  * say it. */
-static bool view_of(const gpu_text_t *t, const pl_op_t *op, const operands_t *o, int k,
+static bool view_of(const gpu_codegen_t *t, const pl_op_t *op, const operands_t *o, int k,
                     pl_view_t *view)
 {
     static const int swap[] = {0, 2, 1, 3};
@@ -130,7 +130,7 @@ static bool view_of(const gpu_text_t *t, const pl_op_t *op, const operands_t *o,
     const bool grad = op->code == PL_OP_attention_grad;
     for (int i = 0; i < op->input_count && !o->writes[k]; i++)
         if (inputs_of[grad ? PL_LAYER_ATTENTION_GRAD : PL_LAYER_ATTENTION][i] == k) {
-            *view = t->look[op->attr.from + i];
+            *view = t->view[op->attr.from + i];
             return true;
         }
     const pl_op_t *concat = concat_of(t, op, value);
@@ -155,7 +155,7 @@ bool gpu_layer_may_lie(const pl_value_t *target)
     return is_aligned(target->offset, target->dtype);
 }
 
-bool gpu_is_by_layer(const gpu_text_t *t, const pl_plan_t *plan, int op)
+bool gpu_is_by_layer(const gpu_codegen_t *t, const pl_plan_t *plan, int op)
 {
     const int *unit = t->fusion->unit;
     int i = op;
@@ -169,11 +169,11 @@ bool gpu_is_by_layer(const gpu_text_t *t, const pl_plan_t *plan, int op)
 
 /* ---- Descriptions ---- */
 
-static bool describe_attention(const gpu_text_t *t, const pl_op_t *op,
+static bool describe_attention(const gpu_codegen_t *t, const pl_op_t *op,
                                const operands_t *o, pl_layer_t *layer)
 {
     const bool grad = layer->kind == PL_LAYER_ATTENTION_GRAD;
-    const pl_shape_t q = t->look[op->attr.from + grad].shape;
+    const pl_shape_t q = t->view[op->attr.from + grad].shape;
     if (op->attr.b > 0 || op->input_count > (grad ? 6 : 3))
         return false;              /* dropout is the core's own, and there are no masks */
     layer->attention.batches = q.dim[0];
@@ -202,7 +202,7 @@ static bool describe_attention(const gpu_text_t *t, const pl_op_t *op,
     return true;
 }
 
-static bool describe_convolution(const gpu_text_t *t, const pl_op_t *op,
+static bool describe_convolution(const gpu_codegen_t *t, const pl_op_t *op,
                                  const operands_t *o, pl_layer_t *layer)
 {
     const pl_shape_t x = t->g->value[o->value[PL_CONVOLUTION_X]].shape,
@@ -223,7 +223,7 @@ static bool describe_convolution(const gpu_text_t *t, const pl_op_t *op,
 }
 
 /* False: it is no layer, or one that no library computes as the core does. */
-static bool describe(const gpu_text_t *t, const pl_op_t *op, pl_layer_t *layer)
+static bool describe(const gpu_codegen_t *t, const pl_op_t *op, pl_layer_t *layer)
 {
     *layer = (pl_layer_t){0};
     if (!kind_of(op, &layer->kind))
@@ -249,13 +249,13 @@ static bool describe(const gpu_text_t *t, const pl_op_t *op, pl_layer_t *layer)
 
 /* ---- Which ---- */
 
-static int layer_find(pl_gpu_t *gpu, const gpu_text_t *t, pl_plan_t *plan, int i,
+static int layer_find(pl_gpu_t *gpu, const gpu_codegen_t *t, pl_plan_t *plan, int i,
                       pl_error_t *err)
 {
     pl_layer_t layer;
     if (!describe(t, &t->g->op[i], &layer))
         return PL_OK;
-    const int code = gpu->machine->layer_new(gpu, &layer, &plan->layer[i], err);
+    const int code = gpu->backend->layer_new(gpu, &layer, &plan->layer[i], err);
     if (code == PL_EUNSUPPORTED)
         plan->layer[i] = NULL;
     return code == PL_EUNSUPPORTED ? PL_OK : code;
@@ -264,12 +264,12 @@ static int layer_find(pl_gpu_t *gpu, const gpu_text_t *t, pl_plan_t *plan, int i
 static void layer_drop(pl_gpu_t *gpu, pl_plan_t *plan, int i)
 {
     if (plan->layer[i])
-        gpu->machine->layer_free(gpu, plan->layer[i]);
+        gpu->backend->layer_free(gpu, plan->layer[i]);
     plan->layer[i] = NULL;
 }
 
 /* Whether an attention and all its gradients are layers. */
-static bool is_whole(const gpu_text_t *t, const pl_plan_t *plan, int i)
+static bool is_whole(const gpu_codegen_t *t, const pl_plan_t *plan, int i)
 {
     const int32_t sums = t->g->op[i].output[1];
     bool whole = plan->layer[i];
@@ -280,8 +280,8 @@ static bool is_whole(const gpu_text_t *t, const pl_plan_t *plan, int i)
     return whole;
 }
 
-static void sums_match(pl_gpu_t *gpu, const gpu_text_t *t, pl_graph_t *g, pl_plan_t *plan,
-                       int i)
+static void sums_match(pl_gpu_t *gpu, const gpu_codegen_t *t, pl_graph_t *g,
+                       pl_plan_t *plan, int i)
 {
     enum { SUMS = 5 };                                   /* of the inputs of a gradient */
     const int32_t sums = g->op[i].output[1];
@@ -295,12 +295,12 @@ static void sums_match(pl_gpu_t *gpu, const gpu_text_t *t, pl_graph_t *g, pl_pla
             layer_drop(gpu, plan, k);
 }
 
-int gpu_layers_find(pl_gpu_t *gpu, const gpu_text_t *t, pl_graph_t *g, pl_plan_t *plan,
+int gpu_layers_find(pl_gpu_t *gpu, const gpu_codegen_t *t, pl_graph_t *g, pl_plan_t *plan,
                     pl_error_t *err)
 {
     const size_t count = (size_t)g->op_count;
     int code = PL_OK;
-    if (!gpu->machine->layer_new)
+    if (!gpu->backend->layer_new)
         return PL_OK;
     plan->layer = pl_alloc_array(count, sizeof(pl_layer_plan_t *));
     plan->built = pl_alloc_array(count, sizeof(pl_layer_plan_t *));
@@ -324,50 +324,50 @@ int gpu_layers_find(pl_gpu_t *gpu, const gpu_text_t *t, pl_graph_t *g, pl_plan_t
 
 /* ---- Launches ---- */
 
-static gpu_spot_t spot_of(const gpu_text_t *t, const pl_op_t *op, const operands_t *o,
-                          pl_layer_kind_t kind, int k)
+static gpu_buffer_t buffer_of(const gpu_codegen_t *t, const pl_op_t *op,
+                              const operands_t *o, pl_layer_kind_t kind, int k)
 {
     const int32_t value = o->value[k];
     const pl_op_t *concat = concat_of(t, op, value);
     pl_view_t view;
-    gpu_spot_t spot = gpu_spot_of(t, concat ? concat->output[0] : value);
+    gpu_buffer_t buffer = gpu_buffer_of(t, concat ? concat->output[0] : value);
     if (is_attention(kind) && k == PL_ATTENTION_SUMS) {    /* half of what kernels need */
-        spot.bytes /= 2, spot.reach /= 2, spot.count /= 2;
+        buffer.bytes /= 2, buffer.reach /= 2, buffer.count /= 2;
     } else if (is_attention(kind) && view_of(t, op, o, k, &view)) {
-        const size_t width = spot.reach / (spot.count ? spot.count : 1),
+        const size_t width = buffer.reach / (buffer.count ? buffer.count : 1),
                      before = (size_t)view.offset * width;
         const size_t bytes = (size_t)pl_elements(view.shape) * width;
-        spot.offset += before;
-        spot.reach -= before;
-        spot.count -= (size_t)view.offset;
-        spot.bytes = bytes;
+        buffer.offset += before;
+        buffer.reach -= before;
+        buffer.count -= (size_t)view.offset;
+        buffer.bytes = bytes;
     }
-    spot.reads = !o->writes[k];
-    spot.writes = o->writes[k];
-    spot.made = spot.writes ? spot.value : 0;
-    return spot;
+    buffer.reads = !o->writes[k];
+    buffer.writes = o->writes[k];
+    buffer.made = buffer.writes ? buffer.value : 0;
+    return buffer;
 }
 
-bool gpu_layer_put(gpu_text_t *t, const pl_plan_t *plan, int i)
+bool gpu_layer_put(gpu_codegen_t *t, const pl_plan_t *plan, int i)
 {
     static const char *const names[] = {"attention", "attention_grad", "conv2d",
                                         "conv2d_dx", "conv2d_dw"};
     pl_layer_plan_t *layer = plan->layer ? plan->layer[i] : NULL;
     const pl_op_t *op = &t->g->op[i];
     pl_layer_kind_t kind;
-    gpu_spot_t spot[PL_LAYER_ADDRESSES];
+    gpu_buffer_t buffer[PL_LAYER_ADDRESSES];
     char where[128];
     if (!layer || !kind_of(op, &kind))
         return false;
     const operands_t o = operands_of(t->g, op, kind);
     for (int k = 0; k < PL_LAYER_ADDRESSES; k++)
-        spot[k] = k < PL_LAYER_WORKSPACE && o.value[k] >= 0
-                      ? spot_of(t, op, &o, kind, k)
-                      : (gpu_spot_t){.at = GPU_AT_SCRATCH};
+        buffer[k] = k < PL_LAYER_WORKSPACE && o.value[k] >= 0
+                        ? buffer_of(t, op, &o, kind, k)
+                        : (gpu_buffer_t){.at = GPU_IN_SCRATCH};
     gpu_parts_close(t);
-    if (t->error.code == PL_OK && !gpu_library_may_use(plan, spot, PL_LAYER_ADDRESSES))
+    if (t->error.code == PL_OK && !gpu_library_may_use(plan, buffer, PL_LAYER_ADDRESSES))
         pl_fail(&t->error, PL_EBUG,
-                "%s: its operands do not lie as the library of the machine needs them",
+                "%s: its operands do not lie as the library of the backend needs them",
                 pl_op_where(op, where));
     if (t->error.code == PL_OK && PL_GROW(t->kernel, t->kernels, t->capacity) != PL_OK)
         pl_no_memory(&t->error);
@@ -377,7 +377,7 @@ bool gpu_layer_put(gpu_text_t *t, const pl_plan_t *plan, int i)
     *kernel = (gpu_kernel_t){.layer = layer, .launch[0].count = PL_LAYER_ADDRESSES};
     snprintf(kernel->name, sizeof kernel->name, "%s_%d", names[kind], t->kernels);
     for (int k = 0; k < PL_LAYER_ADDRESSES; k++)
-        kernel->spot[k] = spot[k];
+        kernel->buffer[k] = buffer[k];
     return true;
 }
 

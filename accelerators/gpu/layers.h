@@ -1,4 +1,4 @@
-/* layers.h - attentions and convolutions that the machine's library computes */
+/* layers.h - attentions and convolutions that the backend's library computes */
 #ifndef PL_GPU_LAYERS_H
 #define PL_GPU_LAYERS_H
 
@@ -6,15 +6,15 @@
 
 /* Fills plan->layer, by operation, and plan->built; `g` is the text's graph, whose sums
  * of attention become float32.  The text knows graph, looks and roots. */
-int gpu_layers_find(pl_gpu_t *gpu, const gpu_text_t *t, pl_graph_t *g, pl_plan_t *plan,
+int gpu_layers_find(pl_gpu_t *gpu, const gpu_codegen_t *t, pl_graph_t *g, pl_plan_t *plan,
                     pl_error_t *err);
 /* Adds the launch of one; false: operation i is to be kernels. */
-bool gpu_layer_put(gpu_text_t *t, const pl_plan_t *plan, int i);
-/* Whether a layer may make its result at a place of a region. */
+bool gpu_layer_put(gpu_codegen_t *t, const pl_plan_t *plan, int i);
+/* Whether a layer may write its result into a region. */
 bool gpu_layer_may_lie(const pl_value_t *target);
 /* When operations are in units: whether operation `op` is a layer, or a concat of what
  * one makes. */
-bool gpu_is_by_layer(const gpu_text_t *t, const pl_plan_t *plan, int op);
+bool gpu_is_by_layer(const gpu_codegen_t *t, const pl_plan_t *plan, int op);
 void gpu_layers_free(pl_gpu_t *gpu, pl_plan_t *plan);
 
 #endif

@@ -16,7 +16,7 @@ int gpu_drain(pl_gpu_t *gpu, pl_error_t *err)
 {
     int code = PL_OK;
     for (int k = 0; k < PL_STREAMS && code == PL_OK; k++)
-        code = gpu->machine->finish(gpu, (pl_stream_t)k, err);
+        code = gpu->backend->finish(gpu, (pl_stream_t)k, err);
     return code;
 }
 
@@ -25,7 +25,7 @@ static void block_free(pl_gpu_t *gpu, gpu_block_t *block)
 {
     if (!block->bytes)
         return;
-    gpu->machine->memory_free(gpu, block->address);
+    gpu->backend->memory_free(gpu, block->address);
     gpu->memory->generation++;
     gpu->memory->held -= block->bytes;
     *block = (gpu_block_t){0};
@@ -35,14 +35,14 @@ static int block_new(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, bool zeroe
                      pl_error_t *err)
 {
     pl_device_ptr_t fresh;
-    int code = gpu->machine->memory_new(gpu, bytes, &fresh, err);
+    int code = gpu->backend->memory_new(gpu, bytes, &fresh, err);
     if (code == PL_ENOMEM && gpu_transfers_drop(gpu))
-        code = gpu->machine->memory_new(gpu, bytes, &fresh, err);
+        code = gpu->backend->memory_new(gpu, bytes, &fresh, err);
     if (code != PL_OK)
         return code;
     gpu->memory->held += bytes;
     *block = (gpu_block_t){fresh, bytes};
-    return zeroed ? gpu->machine->zero(gpu, PL_STREAM_MAIN, fresh, bytes, err) : PL_OK;
+    return zeroed ? gpu->backend->zero(gpu, PL_STREAM_MAIN, fresh, bytes, err) : PL_OK;
 }
 
 /* ---- Too little memory ---- */
@@ -58,8 +58,8 @@ static const char *const region_names[GPU_REGIONS] = {
     [PL_REGION_STATE] = "state of the model",
     [PL_REGION_AVERAGE] = "averaged parameters",
     [PL_REGION_MASTER] = "parameters of the optimizer",
-    [PL_REGION_KEPT] = "kept state of the model",
-    [PL_REGION_EXCHANGE] = "exchange of ranks",
+    [PL_REGION_STATE_BACKUP] = "backup of the model's state",
+    [PL_REGION_COLLECTIVE] = "in-graph collectives",
     [GPU_REGION_LOW] = "parameters as halves",
 };
 
@@ -94,22 +94,23 @@ static int users_of(const pl_gpu_memory_t *m, user_t list[GPU_REGIONS + 3])
     return count;
 }
 
-/* Adds to the machine's error: the purpose, the largest users, and what to change. */
+/* Adds to the backend's error: the purpose, the largest users, and what to change. */
 static int fail_memory(const pl_gpu_t *gpu, const char *what, pl_error_t *err)
 {
     user_t list[GPU_REGIONS + 3];
     const int count = users_of(gpu->memory, list);
     char text[256] = "";
     for (int n = 0; n < 3 && n < count; n++) {
-        user_t *most = list;
+        user_t *largest = list;
         for (int k = 1; k < count; k++)
-            if (list[k].bytes > most->bytes)
-                most = &list[k];
-        if (!most->bytes)
+            if (list[k].bytes > largest->bytes)
+                largest = &list[k];
+        if (!largest->bytes)
             break;
         snprintf(text + strlen(text), sizeof text - strlen(text), "%s %.1f MiB %s",
-                 n ? "," : "; it holds", (double)most->bytes / (1 << 20), most->what);
-        most->bytes = 0;
+                 n ? "," : "; it holds", (double)largest->bytes / (1 << 20),
+                 largest->what);
+        largest->bytes = 0;
     }
     pl_error_t said = err ? *err : (pl_error_t){.text = ""};
     return pl_fail(
@@ -136,7 +137,7 @@ static int reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, bool zeroed,
         block_new(gpu, block, before, zeroed, NULL);
     if (code == PL_ENOMEM)
         return fail_memory(gpu, what, err);
-    return code == PL_OK ? PL_OK : pl_pass(err, "%s", what);
+    return code == PL_OK ? PL_OK : pl_error_prefix(err, "%s", what);
 }
 
 int gpu_reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, const char *what,
@@ -172,17 +173,17 @@ static int set_open(pl_gpu_t *gpu, gpu_set_t *set, pl_error_t *err)
 {
     int code = gpu_reserve(gpu, &set->step, sizeof(gpu_step_t), "step block", err);
     if (code == PL_OK)
-        code = gpu->machine->event_new(gpu, &set->filled, err);
-    return code == PL_OK ? gpu->machine->event_new(gpu, &set->left, err) : code;
+        code = gpu->backend->event_new(gpu, &set->filled, err);
+    return code == PL_OK ? gpu->backend->event_new(gpu, &set->left, err) : code;
 }
 
 static void set_close(pl_gpu_t *gpu, gpu_set_t *set)
 {
     block_free(gpu, &set->step);
     if (set->filled)
-        gpu->machine->event_free(gpu, set->filled);
+        gpu->backend->event_free(gpu, set->filled);
     if (set->left)
-        gpu->machine->event_free(gpu, set->left);
+        gpu->backend->event_free(gpu, set->left);
 }
 
 int gpu_memory_open(pl_gpu_t *gpu, pl_error_t *err)
@@ -213,7 +214,7 @@ static void plans_memory_free(pl_gpu_t *gpu)
     block_free(gpu, &m->arena);
     block_free(gpu, &m->scratch);
     block_free(gpu, &m->counters);
-    block_free(gpu, &m->kept);
+    block_free(gpu, &m->grads_backup);
     for (int set = 0; set < GPU_SETS; set++) {
         block_free(gpu, &m->set[set].record);
         for (int k = 0; k < PL_FIELDS; k++)
@@ -249,20 +250,20 @@ size_t pl_gpu_held(const void *self)
     return m ? m->held : 0;
 }
 
-pl_device_ptr_t gpu_address(const pl_gpu_t *gpu, const gpu_spot_t *spot, int set)
+pl_device_ptr_t gpu_address(const pl_gpu_t *gpu, const gpu_buffer_t *buffer, int set)
 {
     const pl_gpu_memory_t *m = gpu->memory;
-    switch (spot->at) {
-    case GPU_AT_ARENA: return m->arena.address + spot->offset;
-    case GPU_AT_REGION: return m->region[spot->index].block.address + spot->offset;
-    case GPU_AT_FLOATS: return m->region[spot->index].floats.address + spot->offset;
-    case GPU_AT_INPUT: return m->set[set].input[spot->index].address + spot->offset;
-    case GPU_AT_STEP: return m->set[set].step.address;
-    case GPU_AT_KEPT: return m->kept.address;
-    case GPU_AT_COUNTER: return m->counters.address;
-    case GPU_AT_CONTROL: return m->control.address;
-    case GPU_AT_RECORD: return m->set[set].record.address + spot->offset;
-    default: return m->scratch.address + spot->offset;
+    switch (buffer->at) {
+    case GPU_IN_ARENA: return m->arena.address + buffer->offset;
+    case GPU_IN_REGION: return m->region[buffer->index].block.address + buffer->offset;
+    case GPU_IN_FLOATS: return m->region[buffer->index].floats.address + buffer->offset;
+    case GPU_IN_INPUT: return m->set[set].input[buffer->index].address + buffer->offset;
+    case GPU_IN_STEP: return m->set[set].step.address;
+    case GPU_IN_GRADS_BACKUP: return m->grads_backup.address;
+    case GPU_IN_COUNTER: return m->counters.address;
+    case GPU_IN_CONTROL: return m->control.address;
+    case GPU_IN_RECORD: return m->set[set].record.address + buffer->offset;
+    default: return m->scratch.address + buffer->offset;
     }
 }
 
@@ -394,9 +395,9 @@ int pl_gpu_write(void *self, pl_region_t region, size_t offset, const void *host
             return PL_ENOMEM;
         to_halves(bits, host, n, r->dtype);
     }
-    code = gpu->machine->copy_in(gpu, PL_STREAM_MAIN, r->block.address + offset * width,
+    code = gpu->backend->copy_in(gpu, PL_STREAM_MAIN, r->block.address + offset * width,
                                  bits ? bits : host, n * width, err);
-    return code == PL_OK ? gpu->machine->finish(gpu, PL_STREAM_MAIN, err) : code;
+    return code == PL_OK ? gpu->backend->finish(gpu, PL_STREAM_MAIN, err) : code;
 }
 
 int pl_gpu_read(void *self, pl_region_t region, size_t offset, void *host, size_t n,
@@ -418,10 +419,10 @@ int pl_gpu_read(void *self, pl_region_t region, size_t offset, void *host, size_
     uint16_t *bits = gpu_is_half(r->dtype) ? staging_of(gpu, n * width, err) : NULL;
     if (gpu_is_half(r->dtype) && !bits)
         return PL_ENOMEM;
-    code = gpu->machine->copy_out(gpu, PL_STREAM_MAIN, bits ? (void *)bits : host,
+    code = gpu->backend->copy_out(gpu, PL_STREAM_MAIN, bits ? (void *)bits : host,
                                   r->block.address + offset * width, n * width, err);
     if (code == PL_OK)
-        code = gpu->machine->finish(gpu, PL_STREAM_MAIN, err);
+        code = gpu->backend->finish(gpu, PL_STREAM_MAIN, err);
     if (code == PL_OK && bits)
         gpu_to_floats(host, bits, n, r->dtype);
     return code;

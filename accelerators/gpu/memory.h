@@ -4,8 +4,8 @@
 #define PL_GPU_MEMORY_H
 
 #include "accelerators/gpu/gpu.h"
-#include "accelerators/gpu/refine.h"
-#include "accelerators/gpu/text.h"
+#include "accelerators/gpu/fold_casts.h"
+#include "accelerators/gpu/codegen.h"
 
 typedef struct gpu_block {
     pl_device_ptr_t address;
@@ -19,7 +19,7 @@ typedef struct gpu_region {
     void *mirror;            /* of the host: what was borrowed, where the truth is between
                                 replays  [NULL] */
     gpu_block_t floats;      /* of a mirrored region of halves: as the host has them */
-    bool is_lent;            /* to others */
+    bool is_registered;      /* to others */
 } gpu_region_t;
 
 /* What a replay has for itself. */
@@ -31,10 +31,10 @@ typedef struct gpu_set {
 
 typedef struct pl_gpu_memory {
     gpu_region_t region[GPU_REGIONS];
-    bool low_is_fresh;                         /* GPU_REGION_LOW is what parameters are */
+    bool low_is_fresh;                        /* GPU_REGION_LOW is what parameters are */
     gpu_block_t arena, scratch, counters, control;  /* of all plans: they run one after
                                                        another */
-    gpu_block_t kept;                          /* gradients, while a halted replay runs */
+    gpu_block_t grads_backup;                 /* gradients, while a skipped replay runs */
     gpu_set_t set[GPU_SETS];
     void *staging;                                /* of the host, for what is converted */
     size_t staging_bytes;
@@ -42,7 +42,7 @@ typedef struct pl_gpu_memory {
     size_t held;                                            /* bytes of all blocks */
 } pl_gpu_memory_t;
 
-enum { GPU_GUARDED = 1, GPU_ENOUGH, GPU_WRONG_INDEX, GPU_NOT_FINITE };
+enum { GPU_SKIP_NON_FINITE = 1, GPU_SKIP_EMPTY, GPU_WRONG_INDEX, GPU_NOT_FINITE };
 
 int gpu_memory_open(pl_gpu_t *gpu, pl_error_t *err);
 void gpu_memory_close(pl_gpu_t *gpu);
@@ -65,8 +65,8 @@ int gpu_reserve_low(pl_gpu_t *gpu, pl_dtype_t dtype, pl_error_t *err);
 bool gpu_is_half(pl_dtype_t dtype);
 /* n halves as float32; both may lie in one place of 4 n bytes, the halves at its end. */
 void gpu_to_floats(void *floats, const void *halves, size_t n, pl_dtype_t dtype);
-/* The address of a spot, for replays that have a set; the places of a region must be in
- * it. */
-pl_device_ptr_t gpu_address(const pl_gpu_t *gpu, const gpu_spot_t *spot, int set);
+/* The address of a buffer, for replays that have a set; the buffers of a region must
+ * be in it. */
+pl_device_ptr_t gpu_address(const pl_gpu_t *gpu, const gpu_buffer_t *buffer, int set);
 
 #endif

@@ -13,19 +13,19 @@
 int gpu_put_kernels(pl_gpu_t *gpu, const pl_plan_t *plan, int from, int to, int set,
                     pl_error_t *err)
 {
-    const pl_machine_ops_t *machine = gpu->machine;
+    const pl_gpu_backend_ops_t *backend = gpu->backend;
     int code = PL_OK;
     for (int k = from; k < to && code == PL_OK; k++) {
         const gpu_kernel_t *kernel = &plan->kernel[k];
         const pl_launch_t *launch = &kernel->launch[set];
         if (kernel->library)
-            code = machine->product_run(gpu, PL_STREAM_MAIN, kernel->library,
+            code = backend->product_run(gpu, PL_STREAM_MAIN, kernel->library,
                                         launch->address, err);
         else if (kernel->layer)
-            code = machine->layer_run(gpu, PL_STREAM_MAIN, kernel->layer, launch->address,
+            code = backend->layer_run(gpu, PL_STREAM_MAIN, kernel->layer, launch->address,
                                       err);
         else
-            code = machine->launch(gpu, PL_STREAM_MAIN, launch, err);
+            code = backend->launch(gpu, PL_STREAM_MAIN, launch, err);
     }
     return code;
 }
@@ -34,73 +34,76 @@ int gpu_put_kernels(pl_gpu_t *gpu, const pl_plan_t *plan, int from, int to, int 
 static int piece_record(pl_gpu_t *gpu, const pl_plan_t *plan, gpu_piece_t *piece, int set,
                         pl_error_t *err)
 {
-    const pl_machine_ops_t *machine = gpu->machine;
+    const pl_gpu_backend_ops_t *backend = gpu->backend;
     pl_recording_t *made = NULL;
-    int code = machine->record_begin(gpu, PL_STREAM_MAIN, err);
+    int code = backend->record_begin(gpu, PL_STREAM_MAIN, err);
     if (code != PL_OK)
         return code;
     code = gpu_put_kernels(gpu, plan, piece->from, piece->to, set, err);
-    const int ended = machine->record_end(gpu, PL_STREAM_MAIN, &made,
+    const int ended = backend->record_end(gpu, PL_STREAM_MAIN, &made,
                                           code == PL_OK ? err : NULL);
     if (code == PL_OK)
         piece->recording[set] = made;
     else if (made)
-        machine->recording_free(gpu, made);
+        backend->recording_free(gpu, made);
     return code == PL_OK ? ended : code;
 }
 
 /* ---- Measured ---- */
 
-int gpu_mark(pl_gpu_t *gpu, gpu_marks_t *marks, pl_stream_t stream, int what,
-             pl_error_t *err)
+int gpu_timing(pl_gpu_t *gpu, gpu_timings_t *timings, pl_stream_t stream, int what,
+               pl_error_t *err)
 {
-    if (!marks)
+    if (!timings)
         return PL_OK;
-    if (marks->count == marks->made) {
-        if (PL_GROW(marks->mark, marks->made, marks->capacity) != PL_OK)
+    if (timings->count == timings->made) {
+        if (PL_GROW(timings->mark, timings->made, timings->capacity) != PL_OK)
             return pl_no_memory(err);
-        marks->mark[marks->made] = (gpu_mark_t){.event = NULL};
-        const int code = gpu->machine->event_new(gpu, &marks->mark[marks->made].event,
+        timings->mark[timings->made] = (gpu_timing_t){.event = NULL};
+        const int code = gpu->backend->event_new(gpu, &timings->mark[timings->made].event,
                                                  err);
         if (code != PL_OK)
             return code;
-        marks->made++;
+        timings->made++;
     }
-    gpu_mark_t *mark = &marks->mark[marks->count++];
+    gpu_timing_t *mark = &timings->mark[timings->count++];
     mark->stream = stream;
     mark->what = what;
-    return gpu->machine->event_record(gpu, mark->event, stream, err);
+    return gpu->backend->event_record(gpu, mark->event, stream, err);
 }
 
 static int piece_measure(pl_gpu_t *gpu, const pl_plan_t *plan, const gpu_piece_t *piece,
-                         int set, gpu_marks_t *marks, pl_error_t *err)
+                         int set, gpu_timings_t *timings, pl_error_t *err)
 {
-    int code = gpu_mark(gpu, marks, PL_STREAM_MAIN, GPU_MARK_BEGIN, err);
+    int code = gpu_timing(gpu, timings, PL_STREAM_MAIN, GPU_TIMING_BEGIN, err);
     for (int k = piece->from; k < piece->to && code == PL_OK; k++) {
         code = gpu_put_kernels(gpu, plan, k, k + 1, set, err);
         if (code == PL_OK)
-            code = gpu_mark(gpu, marks, PL_STREAM_MAIN, k, err);
+            code = gpu_timing(gpu, timings, PL_STREAM_MAIN, k, err);
     }
     return code;
 }
 
-void gpu_marks_report(pl_gpu_t *gpu, const gpu_marks_t *marks, const pl_plan_t *plan,
-                      pl_event_t *began, pl_replay_t *replay)
+void gpu_timings_report(pl_gpu_t *gpu, const gpu_timings_t *timings,
+                        const pl_plan_t *plan, pl_event_t *began, pl_replay_t *replay)
 {
     double since[PL_STREAMS] = {0};
     int count = 0;
-    pl_device_span_t *span = pl_alloc_array((size_t)marks->count + 1, sizeof *span);
-    for (int k = 0; span && k < marks->count; k++) {
-        const gpu_mark_t *mark = &marks->mark[k];
-        const double now = gpu->machine->event_seconds(gpu, began, mark->event);
-        if (mark->what != GPU_MARK_BEGIN)
-            span[count++] = (pl_device_span_t){
-                .what = mark->what == GPU_MARK_COPY ? "copy"
-                                                    : plan->kernel[mark->what].kind,
-                .path = mark->what == GPU_MARK_COPY ? "" : plan->kernel[mark->what].path,
-                .stream = (int)mark->stream,
-                .begin = since[mark->stream],
-                .end = now};
+    pl_device_span_t *span = pl_alloc_array((size_t)timings->count + 1, sizeof *span);
+    for (int k = 0; span && k < timings->count; k++) {
+        const gpu_timing_t *mark = &timings->mark[k];
+        const double now = gpu->backend->event_seconds(gpu, began, mark->event);
+        if (mark->what != GPU_TIMING_BEGIN)
+            span[count++] =
+                (pl_device_span_t){.what = mark->what == GPU_TIMING_COPY
+                                               ? "copy"
+                                               : plan->kernel[mark->what].kind,
+                                   .path = mark->what == GPU_TIMING_COPY
+                                               ? ""
+                                               : plan->kernel[mark->what].path,
+                                   .stream = (int)mark->stream,
+                                   .begin = since[mark->stream],
+                                   .end = now};
         since[mark->stream] = now;
     }
     if (span)
@@ -108,12 +111,12 @@ void gpu_marks_report(pl_gpu_t *gpu, const gpu_marks_t *marks, const pl_plan_t *
     pl_free(span);
 }
 
-void gpu_marks_free(pl_gpu_t *gpu, gpu_marks_t *marks)
+void gpu_timings_free(pl_gpu_t *gpu, gpu_timings_t *timings)
 {
-    for (int k = 0; k < marks->made; k++)
-        gpu->machine->event_free(gpu, marks->mark[k].event);
-    pl_free(marks->mark);
-    *marks = (gpu_marks_t){NULL};
+    for (int k = 0; k < timings->made; k++)
+        gpu->backend->event_free(gpu, timings->mark[k].event);
+    pl_free(timings->mark);
+    *timings = (gpu_timings_t){NULL};
 }
 
 /* ---- A piece ---- */
@@ -121,12 +124,12 @@ void gpu_marks_free(pl_gpu_t *gpu, gpu_marks_t *marks)
 /* The first time launches run one by one, because they may load code; then they are
  * recorded. */
 int gpu_piece_run(pl_gpu_t *gpu, pl_plan_t *plan, gpu_piece_t *piece, int set,
-                  gpu_marks_t *marks, pl_error_t *err)
+                  gpu_timings_t *timings, pl_error_t *err)
 {
-    const pl_machine_ops_t *machine = gpu->machine;
-    if (marks)
-        return piece_measure(gpu, plan, piece, set, marks, err);
-    const bool records = machine->record_begin && piece->to - piece->from > 1;
+    const pl_gpu_backend_ops_t *backend = gpu->backend;
+    if (timings)
+        return piece_measure(gpu, plan, piece, set, timings, err);
+    const bool records = backend->record_begin && piece->to - piece->from > 1;
     if (records && piece->runs[set] && !piece->recording[set]) {
         const int code = piece_record(gpu, plan, piece, set, err);
         if (code != PL_OK)
@@ -134,6 +137,6 @@ int gpu_piece_run(pl_gpu_t *gpu, pl_plan_t *plan, gpu_piece_t *piece, int set,
     }
     piece->runs[set]++;
     return piece->recording[set]
-               ? machine->recording_run(gpu, PL_STREAM_MAIN, piece->recording[set], err)
+               ? backend->recording_run(gpu, PL_STREAM_MAIN, piece->recording[set], err)
                : gpu_put_kernels(gpu, plan, piece->from, piece->to, set, err);
 }

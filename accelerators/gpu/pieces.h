@@ -6,33 +6,33 @@
 
 /* Between two marks of a stream lies what the second one names: a kernel, by its number
  * in the plan, or a copy; nothing, where another begins. */
-enum { GPU_MARK_BEGIN = -1, GPU_MARK_COPY = -2 };
+enum { GPU_TIMING_BEGIN = -1, GPU_TIMING_COPY = -2 };
 
-typedef struct gpu_mark {
+typedef struct gpu_timing {
     pl_event_t *event;
     pl_stream_t stream;
     int what;
-} gpu_mark_t;
+} gpu_timing_t;
 
 /* Of a replay; zeros: none yet. */
-typedef struct gpu_marks {
-    gpu_mark_t *mark;                            /* [made], of which `count` are in use */
+typedef struct gpu_timings {
+    gpu_timing_t *mark;                          /* [made], of which `count` are in use */
     int count, made, capacity;
-} gpu_marks_t;
+} gpu_timings_t;
 
 /* Onto a stream  [marks NULL: nothing is done]. */
-int gpu_mark(pl_gpu_t *gpu, gpu_marks_t *marks, pl_stream_t stream, int what,
-             pl_error_t *err);
+int gpu_timing(pl_gpu_t *gpu, gpu_timings_t *timings, pl_stream_t stream, int what,
+               pl_error_t *err);
 /* Calls the replay's measured(), once all marks have passed. */
-void gpu_marks_report(pl_gpu_t *gpu, const gpu_marks_t *marks, const pl_plan_t *plan,
-                      pl_event_t *began, pl_replay_t *replay);
-void gpu_marks_free(pl_gpu_t *gpu, gpu_marks_t *marks);
+void gpu_timings_report(pl_gpu_t *gpu, const gpu_timings_t *timings,
+                        const pl_plan_t *plan, pl_event_t *began, pl_replay_t *replay);
+void gpu_timings_free(pl_gpu_t *gpu, gpu_timings_t *timings);
 
 /* Puts kernels [from, to) on stream MAIN. */
 int gpu_put_kernels(pl_gpu_t *gpu, const pl_plan_t *plan, int from, int to, int set,
                     pl_error_t *err);
 /* The same of a piece, with marks where it is measured  [NULL: it may be recorded]. */
 int gpu_piece_run(pl_gpu_t *gpu, pl_plan_t *plan, gpu_piece_t *piece, int set,
-                  gpu_marks_t *marks, pl_error_t *err);
+                  gpu_timings_t *timings, pl_error_t *err);
 
 #endif

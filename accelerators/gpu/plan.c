@@ -19,7 +19,8 @@ static int reserve(pl_gpu_t *gpu, const pl_plan_t *p, pl_error_t *err)
     if (code == PL_OK)
         code = gpu_reserve_zeros(gpu, &m->counters, p->counters, "counters", err);
     if (code == PL_OK)
-        code = gpu_reserve(gpu, &m->kept, p->kept, "copy of gradients", err);
+        code = gpu_reserve(gpu, &m->grads_backup, p->grads_backup, "copy of gradients",
+                           err);
     for (int set = 0; set < GPU_SETS && code == PL_OK; set++) {
         code = gpu_reserve(gpu, &m->set[set].record,
                            GPU_RECORD_SUMS + (size_t)p->sums * sizeof(double), "record",
@@ -30,7 +31,7 @@ static int reserve(pl_gpu_t *gpu, const pl_plan_t *p, pl_error_t *err)
     return code;
 }
 
-/* For the machine: how much of each argument belongs to its kernel. */
+/* For the backend: how much of each argument belongs to its kernel. */
 static int tell_reach(pl_plan_t *plan, pl_error_t *err)
 {
     plan->reach = pl_alloc_array((size_t)plan->kernels * PL_LAUNCH_ADDRESSES,
@@ -40,7 +41,7 @@ static int tell_reach(pl_plan_t *plan, pl_error_t *err)
     for (int k = 0; k < plan->kernels; k++) {
         size_t *reach = plan->reach + (size_t)k * PL_LAUNCH_ADDRESSES;
         for (int i = 0; i < plan->kernel[k].launch[0].count; i++)
-            reach[i] = plan->kernel[k].spot[i].reach;
+            reach[i] = plan->kernel[k].buffer[i].reach;
         plan->kernel[k].launch[0].bytes = reach;
     }
     return PL_OK;
@@ -52,7 +53,7 @@ int gpu_plan_finish(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err)
     for (int k = 0; k < plan->kernels && code == PL_OK; k++) {
         gpu_kernel_t *kernel = &plan->kernel[k];
         if (!kernel->library && !kernel->layer
-            && !(kernel->launch[0].entry = gpu->machine->code_entry(
+            && !(kernel->launch[0].entry = gpu->backend->code_entry(
                      gpu, plan->code[kernel->text], kernel->name, err)))
             return PL_EBUG;
         for (int set = 1; set < GPU_SETS; set++)
@@ -62,7 +63,7 @@ int gpu_plan_finish(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err)
         code = gpu_host_open(&plan->host[k], gpu, err);
     if (code == PL_OK && gpu->checks)
         code = gpu_check(plan, err);
-    /* What a replay keeps at an exchange must not move: then the plan's first replay
+    /* What a replay keeps at a collective must not move: then the plan's first replay
      * reserves. */
     return code == PL_OK && !gpu_replay_waits(gpu) ? reserve(gpu, plan, err) : code;
 }
@@ -96,7 +97,7 @@ static void recordings_free(pl_gpu_t *gpu, pl_plan_t *plan)
         for (int set = 0; set < GPU_SETS; set++) {
             gpu_piece_t *piece = &plan->piece[k];
             if (piece->recording[set])
-                gpu->machine->recording_free(gpu, piece->recording[set]);
+                gpu->backend->recording_free(gpu, piece->recording[set]);
             piece->recording[set] = NULL;
             piece->runs[set] = 0;
         }
@@ -118,7 +119,7 @@ void gpu_plan_free(pl_gpu_t *gpu, pl_plan_t *plan)
     }
     for (int k = 0; k < plan->codes && plan->code; k++)
         if (plan->code[k])
-            gpu->machine->code_free(gpu, plan->code[k]);
+            gpu->backend->code_free(gpu, plan->code[k]);
     pl_free(plan->code);
     gpu_products_free(gpu, plan);
     gpu_layers_free(gpu, plan);
@@ -154,7 +155,7 @@ int gpu_plan_resolve(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err)
         for (int set = 0; set < GPU_SETS; set++) {
             pl_launch_t *launch = &plan->kernel[k].launch[set];
             for (int i = 0; i < launch->count; i++)
-                launch->address[i] = gpu_address(gpu, &plan->kernel[k].spot[i], set);
+                launch->address[i] = gpu_address(gpu, &plan->kernel[k].buffer[i], set);
         }
     plan->generation = m->generation;
     return PL_OK;

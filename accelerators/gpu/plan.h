@@ -6,7 +6,7 @@
 #include "accelerators/gpu/memory.h"
 
 typedef struct gpu_output {
-    gpu_spot_t spot;
+    gpu_buffer_t buffer;
     size_t bytes;
     int made;                                 /* by that operation: without value when a
                                                  guard before it stops the replay  [-1: by
@@ -20,28 +20,28 @@ typedef struct gpu_sums {
 } gpu_sums_t;
 
 /* Elements of a mirrored region on their way from or to the host. */
-typedef struct gpu_passage {
+typedef struct gpu_host_copy {
     int region;
     size_t from, count;
     int kernel;                                             /* that converts them  [-1] */
-} gpu_passage_t;
+} gpu_host_copy_t;
 
-/* Kernels, and products and layers of the machine's library, [from, to) that nothing
+/* Kernels, and products and layers of the backend's library, [from, to) that nothing
  * comes between; behind them, in this order: an operator that the host computes,
- * backward, passages to the host, buckets that are ready, an exchange. */
+ * backward, copies to the host, buckets that are ready, a collective. */
 typedef struct gpu_piece {
     int from, to;
     int host;                               /* the operator's number from 1  [0] */
     bool backward;                          /* it begins behind them */
-    int passages, buckets;                  /* so many of the plan's, up to here */
-    int exchange;                           /* its number from 1: the replay waits  [0] */
+    int host_copies, buckets;               /* so many of the plan's, up to here */
+    int collective;                         /* its number from 1: the replay waits  [0] */
     pl_recording_t *recording[GPU_SETS];
     int runs[GPU_SETS];                                     /* since memory moved */
 } gpu_piece_t;
 
 /* A product, and what it does besides: see products.c.  Values by number  [-1: none]. */
 typedef struct gpu_product {
-    pl_prepared_t *prepared;            /* by the machine's library  [NULL: a kernel] */
+    pl_product_plan_t *prepared;        /* by the backend's library  [NULL: a kernel] */
     int32_t behind;                     /* what a function of its result or a sum makes */
     int32_t aux;                        /* what a library keeps or reads for that */
     int32_t target;                     /* what it is added to */
@@ -68,15 +68,15 @@ struct pl_plan {
     int pieces, piece_capacity;
     gpu_host_t *host;                                       /* [hosts] */
     int hosts, host_capacity;
-    gpu_passage_t in[PL_REGIONS];                           /* before the first piece */
+    gpu_host_copy_t in[PL_REGIONS];                         /* before the first piece */
     int ins;
-    gpu_passage_t *out;                                     /* in the order of pieces */
+    gpu_host_copy_t *out;                                   /* in the order of pieces */
     int outs, out_capacity;
-    gpu_passage_t exchanged;  /* PL_REGION_EXCHANGE, when a replay continues
-                                 [count 0] */
+    gpu_host_copy_t collective_result;  /* PL_REGION_COLLECTIVE, when a replay continues
+                                           [count 0] */
     size_t arena, scratch, counters;  /* bytes */
-    size_t kept;            /* of PL_REGION_GRADS, which a halted replay puts back  [0] */
-    gpu_sums_t *metric;     /* [metrics] */
+    size_t grads_backup;   /* of PL_REGION_GRADS, which a skipped replay puts back  [0] */
+    gpu_sums_t *metric;    /* [metrics] */
     int metrics;
     int64_t sums;                                           /* of all metrics */
     gpu_output_t output[PL_FIELDS];

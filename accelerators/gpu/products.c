@@ -1,8 +1,8 @@
-/* products.c - which products of a graph the machine's library computes, and what they
+/* products.c - which products of a graph the backend's library computes, and what they
  * do besides
  *
- * Where a machine has a library of products (machine.h), each matmul and linear is
- * offered to it; what it does not take is a kernel of the core's (text_product.c).
+ * Where a backend has a library of products (backend.h), each matmul and linear is
+ * offered to it; what it does not take is a kernel of the core's (codegen_product.c).
  *
  * What follows a product can be done before its result goes to memory: a gelu_tanh or
  * its slope, the assign that adds a gradient to those of other batches, and the sums of
@@ -15,7 +15,7 @@
  * was stopped before.  So its results lie in the arena, and the unit that assigns them to
  * a region is a kernel, which looks at the guard.  But gradients of weights are large:
  * moving them takes a third of the time of an optimizer's step.  Where a replay can be
- * stopped only before it begins, they lie in PL_REGION_GRADS: a replay that is halted
+ * stopped only before it begins, they lie in PL_REGION_GRADS: a replay that is skipped
  * keeps the region's content before its first product, and puts it back behind the last.
  * That takes as much memory as the region has, so it is done only where that is a small
  * part of the free memory. */
@@ -44,7 +44,7 @@ static bool batches_are_even(pl_shape_t own, pl_shape_t all, int64_t *apart)
     return merged.shape.rank <= 1;
 }
 
-static bool describe_matmul(const gpu_text_t *t, const pl_op_t *op, pl_product_t *p)
+static bool describe_matmul(const gpu_codegen_t *t, const pl_op_t *op, pl_product_t *p)
 {
     const pl_shape_t a = t->g->value[op->input[0]].shape,
                      b = t->g->value[op->input[1]].shape,
@@ -65,7 +65,7 @@ static bool describe_matmul(const gpu_text_t *t, const pl_op_t *op, pl_product_t
     return true;
 }
 
-static bool describe_linear(const gpu_text_t *t, const pl_op_t *op, pl_product_t *p)
+static bool describe_linear(const gpu_codegen_t *t, const pl_op_t *op, pl_product_t *p)
 {
     const pl_shape_t w = t->g->value[op->input[1]].shape;
     p->transpose_b = true;
@@ -78,7 +78,7 @@ static bool describe_linear(const gpu_text_t *t, const pl_op_t *op, pl_product_t
 }
 
 /* False: it is no product, or one that no library computes as the core does. */
-static bool describe(const gpu_text_t *t, const pl_op_t *op, pl_product_t *p)
+static bool describe(const gpu_codegen_t *t, const pl_op_t *op, pl_product_t *p)
 {
     *p = (pl_product_t){0};
     if (op->code != PL_OP_matmul && op->code != PL_OP_linear)
@@ -103,8 +103,8 @@ static bool describe(const gpu_text_t *t, const pl_op_t *op, pl_product_t *p)
     return true;
 }
 
-/* Bytes of PL_REGION_GRADS that a halted replay has to put back; 0: products must not lie
- * there, because a guard, ranks or the host come between, or memory is scarce. */
+/* Bytes of PL_REGION_GRADS that a skipped replay has to put back; 0: products must not
+ * lie there, because a guard, ranks or the host come between, or memory is scarce. */
 static size_t bytes_to_keep(pl_gpu_t *gpu, const pl_graph_t *g)
 {
     enum { SHARE = 16 };                                    /* of free memory */
@@ -112,7 +112,7 @@ static size_t bytes_to_keep(pl_gpu_t *gpu, const pl_graph_t *g)
     if (gpu->memory->region[PL_REGION_GRADS].mirror)
         return 0;
     for (int i = 0; i < g->op_count; i++)
-        if (g->op[i].code == PL_OP_guard || g->op[i].code == PL_OP_exchange)
+        if (g->op[i].code == PL_OP_guard || g->op[i].code == PL_OP_collective)
             return 0;
     for (int32_t v = 0; v < g->value_count; v++) {
         const pl_value_t *value = &g->value[v];
@@ -122,8 +122,8 @@ static size_t bytes_to_keep(pl_gpu_t *gpu, const pl_graph_t *g)
                            * pl_dtype_size(value->dtype);
         bytes = end > bytes ? end : bytes;
     }
-    if (gpu->machine->memory_left)
-        gpu->machine->memory_left(gpu, &left, &all);
+    if (gpu->backend->memory_left)
+        gpu->backend->memory_left(gpu, &left, &all);
     return bytes <= left / SHARE ? bytes : 0;
 }
 
@@ -143,7 +143,7 @@ static bool is_fetched(const pl_graph_t *g, int32_t value)
 {
     for (int i = 0; i < g->fetch_count; i++)
         if (root_of(g, g->fetch[i].value) == value
-            || (g->fetch[i].kind == PL_FETCH_FIGURE
+            || (g->fetch[i].kind == PL_FETCH_METRIC
                 && root_of(g, g->fetch[i].weight) == value))
             return true;
     return false;
@@ -259,11 +259,11 @@ static bool describe_epilogue(const pl_graph_t *g, const pl_plan_t *plan,
 static const gpu_product_t plain = {NULL, -1, -1, -1, -1};
 
 /* Asks for a product as it is described. */
-static int library_ask(pl_gpu_t *gpu, gpu_text_t *t, const pl_product_t *p,
+static int library_ask(pl_gpu_t *gpu, gpu_codegen_t *t, const pl_product_t *p,
                        gpu_product_t *made, pl_error_t *err)
 {
     size_t workspace = 0;
-    const int code = gpu->machine->product_new(gpu, p, &made->prepared, &workspace, err);
+    const int code = gpu->backend->product_new(gpu, p, &made->prepared, &workspace, err);
     if (code != PL_OK)
         made->prepared = NULL;
     else if (t->scratch < workspace)
@@ -272,16 +272,16 @@ static int library_ask(pl_gpu_t *gpu, gpu_text_t *t, const pl_product_t *p,
 }
 
 /* ... with what follows it, as much as the library can; PL_EUNSUPPORTED. */
-static int library_find(pl_gpu_t *gpu, gpu_text_t *t, const pl_plan_t *plan, int i,
+static int library_find(pl_gpu_t *gpu, gpu_codegen_t *t, const pl_plan_t *plan, int i,
                         bool alone, gpu_product_t *made, pl_error_t *err)
 {
     const pl_graph_t *g = t->g;
     const pl_op_t *op = &g->op[i];
-    const unsigned offered = gpu->machine->epilogues ? gpu->machine->epilogues(gpu) : 0;
-    const int target = plan->kept && !alone ? target_of(g, op->output[0]) : -1;
+    const unsigned offered = gpu->backend->epilogues ? gpu->backend->epilogues(gpu) : 0;
+    const int target = plan->grads_backup && !alone ? target_of(g, op->output[0]) : -1;
     pl_product_t plainly, p;
     int code = PL_EUNSUPPORTED;
-    if (!gpu->machine->product_new || !describe(t, op, &plainly))
+    if (!gpu->backend->product_new || !describe(t, op, &plainly))
         return code;
     for (int adds = target >= 0; adds >= 0 && code == PL_EUNSUPPORTED; adds--)
         for (int more = !alone; more >= 0 && code == PL_EUNSUPPORTED; more--) {
@@ -315,7 +315,7 @@ static bool is_product(const pl_op_t *op)
     return op->code == PL_OP_matmul || op->code == PL_OP_linear;
 }
 
-int gpu_products_find(pl_gpu_t *gpu, gpu_text_t *t, pl_plan_t *plan, bool leave,
+int gpu_products_find(pl_gpu_t *gpu, gpu_codegen_t *t, pl_plan_t *plan, bool leave,
                       pl_error_t *err)
 {
     const pl_graph_t *g = t->g;
@@ -325,8 +325,8 @@ int gpu_products_find(pl_gpu_t *gpu, gpu_text_t *t, pl_plan_t *plan, bool leave,
     plan->products = g->value_count;
     for (int32_t v = 0; v < g->value_count; v++)
         plan->product[v] = plain;
-    if (!leave && (gpu->machine->product_new || gpu->machine->layer_new))
-        plan->kept = bytes_to_keep(gpu, g);
+    if (!leave && (gpu->backend->product_new || gpu->backend->layer_new))
+        plan->grads_backup = bytes_to_keep(gpu, g);
     for (int i = 0; i < g->op_count; i++) {
         if (!is_product(&g->op[i]))
             continue;
@@ -355,7 +355,8 @@ int32_t gpu_product_before(const pl_graph_t *g, int i, void *user)
 }
 
 /* How many of those that are to follow a product are in its unit, or are not. */
-static int count_followers(const gpu_text_t *t, pl_plan_t *plan, int32_t value, bool in)
+static int count_followers(const gpu_codegen_t *t, pl_plan_t *plan, int32_t value,
+                           bool in)
 {
     const pl_graph_t *g = t->g;
     const int unit = t->fusion->unit[g->value[value].op];
@@ -366,7 +367,7 @@ static int count_followers(const gpu_text_t *t, pl_plan_t *plan, int32_t value, 
     return count;
 }
 
-int gpu_products_limit(pl_gpu_t *gpu, gpu_text_t *t, pl_plan_t *plan, pl_error_t *err)
+int gpu_products_limit(pl_gpu_t *gpu, gpu_codegen_t *t, pl_plan_t *plan, pl_error_t *err)
 {
     const pl_graph_t *g = t->g;
     int code = PL_OK;
@@ -375,7 +376,7 @@ int gpu_products_limit(pl_gpu_t *gpu, gpu_text_t *t, pl_plan_t *plan, pl_error_t
         if (!made->prepared || !count_followers(t, plan, v, false))
             continue;
         const bool alone = !count_followers(t, plan, v, true);
-        gpu->machine->product_free(gpu, made->prepared);
+        gpu->backend->product_free(gpu, made->prepared);
         if (made->behind >= 0)
             plan->product[made->behind].front = -1;
         *made = plain;
@@ -393,79 +394,83 @@ bool gpu_is_by_library(const pl_plan_t *plan, int32_t value)
     return plan->product[value].prepared || (front >= 0 && plan->product[front].prepared);
 }
 
-void gpu_products_placed(const gpu_text_t *t, pl_plan_t *plan)
+void gpu_products_allocated(const gpu_codegen_t *t, pl_plan_t *plan)
 {
     bool any = false;
-    for (int i = 0; i < t->g->op_count && plan->kept; i++) {
+    for (int i = 0; i < t->g->op_count && plan->grads_backup; i++) {
         const pl_op_t *op = &t->g->op[i];
         const bool is_layer = gpu_is_by_layer(t, plan, i);
         for (int k = 0; k < op->output_count; k++)
             any |= (is_layer || gpu_is_by_library(plan, op->output[k]))
-                   && (t->home[op->output[k]].place == PL_PLACE_TARGET
+                   && (t->allocation[op->output[k]].kind == PL_ALLOCATION_TARGET
                        || plan->product[op->output[k]].target >= 0);
     }
-    plan->kept = any ? plan->kept : 0;
+    plan->grads_backup = any ? plan->grads_backup : 0;
 }
 
 /* ---- Launches ---- */
 
-static gpu_spot_t spot_of(const gpu_text_t *t, int32_t value, bool reads, bool writes)
+static gpu_buffer_t buffer_of(const gpu_codegen_t *t, int32_t value, bool reads,
+                              bool writes)
 {
-    gpu_spot_t spot = gpu_spot_of(t, value);
-    spot.reads = reads;
-    spot.writes = writes;
-    spot.made = writes ? spot.value : 0;
-    return spot;
+    gpu_buffer_t buffer = gpu_buffer_of(t, value);
+    buffer.reads = reads;
+    buffer.writes = writes;
+    buffer.made = writes ? buffer.value : 0;
+    return buffer;
 }
 
 /* A library may write there. */
-static bool is_open(const pl_plan_t *plan, const gpu_spot_t *spot)
+static bool is_open(const pl_plan_t *plan, const gpu_buffer_t *buffer)
 {
-    return !spot->writes || spot->at == GPU_AT_ARENA
-           || (plan->kept && spot->at == GPU_AT_REGION && spot->index == PL_REGION_GRADS);
+    return !buffer->writes || buffer->at == GPU_IN_ARENA
+           || (plan->grads_backup && buffer->at == GPU_IN_REGION
+               && buffer->index == PL_REGION_GRADS);
 }
 
-bool gpu_library_may_use(const pl_plan_t *plan, const gpu_spot_t *spot, int count)
+bool gpu_library_may_use(const pl_plan_t *plan, const gpu_buffer_t *buffer, int count)
 {
     for (int k = 0; k < count; k++)
-        if (spot[k].offset % PL_PRODUCT_ALIGNMENT || !is_open(plan, &spot[k]))
+        if (buffer[k].offset % PL_PRODUCT_ALIGNMENT || !is_open(plan, &buffer[k]))
             return false;
     return true;
 }
 
-static void find_spots(const gpu_text_t *t, const pl_op_t *op, const gpu_product_t *made,
-                       gpu_spot_t spot[PL_PRODUCT_ADDRESSES])
+static void find_buffers(const gpu_codegen_t *t, const pl_op_t *op,
+                         const gpu_product_t *made,
+                         gpu_buffer_t buffer[PL_PRODUCT_ADDRESSES])
 {
-    const gpu_spot_t scratch = {.at = GPU_AT_SCRATCH};
+    const gpu_buffer_t scratch = {.at = GPU_IN_SCRATCH};
     const bool sums = made->behind >= 0
                       && t->g->op[t->g->value[made->behind].op].code == PL_OP_sum,
                keeps = made->aux == op->output[0];
-    spot[PL_PRODUCT_A] = spot_of(t, op->input[0], true, false);
-    spot[PL_PRODUCT_B] = spot_of(t, op->input[1], true, false);
-    spot[PL_PRODUCT_C] = made->target >= 0 ? spot_of(t, made->target, true, true)
-                         : made->behind >= 0 && !sums
-                             ? spot_of(t, made->behind, false, true)
-                             : spot_of(t, op->output[0], false, true);
-    spot[PL_PRODUCT_BIAS] = op->input_count > 2 ? spot_of(t, op->input[2], true, false)
-                            : sums              ? spot_of(t, made->behind, false, true)
-                                                : scratch;
-    spot[PL_PRODUCT_AUX] = made->aux >= 0 && gpu_is_wanted(t, made->aux)
-                               ? spot_of(t, made->aux, !keeps, keeps)
-                               : scratch;
-    spot[PL_PRODUCT_WORKSPACE] = scratch;
+    buffer[PL_PRODUCT_A] = buffer_of(t, op->input[0], true, false);
+    buffer[PL_PRODUCT_B] = buffer_of(t, op->input[1], true, false);
+    buffer[PL_PRODUCT_C] = made->target >= 0 ? buffer_of(t, made->target, true, true)
+                           : made->behind >= 0 && !sums
+                               ? buffer_of(t, made->behind, false, true)
+                               : buffer_of(t, op->output[0], false, true);
+    buffer[PL_PRODUCT_BIAS] = op->input_count > 2
+                                  ? buffer_of(t, op->input[2], true, false)
+                              : sums ? buffer_of(t, made->behind, false, true)
+                                     : scratch;
+    buffer[PL_PRODUCT_AUX] = made->aux >= 0 && gpu_is_wanted(t, made->aux)
+                                 ? buffer_of(t, made->aux, !keeps, keeps)
+                                 : scratch;
+    buffer[PL_PRODUCT_WORKSPACE] = scratch;
 }
 
-bool gpu_product_put(gpu_text_t *t, const pl_plan_t *plan, int i)
+bool gpu_product_put(gpu_codegen_t *t, const pl_plan_t *plan, int i)
 {
     const pl_op_t *op = &t->g->op[i];
     const gpu_product_t *made = &plan->product[op->output_count ? op->output[0] : 0];
-    gpu_spot_t spot[PL_PRODUCT_ADDRESSES];
+    gpu_buffer_t buffer[PL_PRODUCT_ADDRESSES];
     if (!is_product(op) || !made->prepared)
         return false;
     if (made->behind < 0 && made->target < 0 && !gpu_is_wanted(t, op->output[0]))
         return false;
-    find_spots(t, op, made, spot);
-    if (!gpu_library_may_use(plan, spot, PL_PRODUCT_ADDRESSES))
+    find_buffers(t, op, made, buffer);
+    if (!gpu_library_may_use(plan, buffer, PL_PRODUCT_ADDRESSES))
         return false;
     gpu_parts_close(t);
     if (t->error.code == PL_OK && PL_GROW(t->kernel, t->kernels, t->capacity) != PL_OK)
@@ -477,7 +482,7 @@ bool gpu_product_put(gpu_text_t *t, const pl_plan_t *plan, int i)
                              .launch[0].count = PL_PRODUCT_ADDRESSES};
     snprintf(kernel->name, sizeof kernel->name, "product_%d", t->kernels);
     for (int k = 0; k < PL_PRODUCT_ADDRESSES; k++)
-        kernel->spot[k] = spot[k];
+        kernel->buffer[k] = buffer[k];
     return true;
 }
 
@@ -485,6 +490,6 @@ void gpu_products_free(pl_gpu_t *gpu, pl_plan_t *plan)
 {
     for (int k = 0; k < plan->products; k++)
         if (plan->product[k].prepared)
-            gpu->machine->product_free(gpu, plan->product[k].prepared);
+            gpu->backend->product_free(gpu, plan->product[k].prepared);
     pl_free(plan->product);
 }

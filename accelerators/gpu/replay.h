@@ -11,9 +11,9 @@ void gpu_replays_close(pl_gpu_t *gpu);
 /* See pl_accelerator_ops_t. */
 int gpu_replay(pl_gpu_t *gpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err);
 void gpu_collect(pl_gpu_t *gpu);
-/* No replay waits at an exchange of this plan any more. */
+/* No replay waits at a collective of this plan any more. */
 void gpu_replays_forget(pl_gpu_t *gpu, const pl_plan_t *plan);
-/* Whether one waits at an exchange: what it has computed so far must stay. */
+/* Whether one waits at a collective: what it has computed so far must stay. */
 bool gpu_replay_waits(const pl_gpu_t *gpu);
 /* Frees the host memory of replays that are over. */
 void gpu_replays_shrink(pl_gpu_t *gpu);

@@ -14,29 +14,29 @@
 
 enum { PART = 1 << 19 /* elements converted at once, which takes less than 1 ms */ };
 
-typedef struct going {
-    struct going *next;
+typedef struct pending {
+    struct pending *next;
     pl_transfer_t *transfer;
     gpu_block_t snapshot;                                   /* [none] */
     pl_dtype_t dtype;                                       /* of the region */
     size_t converted;                                       /* elements, of halves */
     pl_event_t *taken, *over;
-} going_t;
+} pending_t;
 
 typedef struct pl_gpu_transfers {
-    going_t *first, **last;                                 /* under way, in order */
-    going_t *spare;                                         /* with their snapshots */
+    pending_t *first, **last;                               /* under way, in order */
+    pending_t *spare;                                       /* with their snapshots */
 } transfers_t;
 
-static going_t *going_free(pl_gpu_t *gpu, going_t *g)
+static pending_t *pending_free(pl_gpu_t *gpu, pending_t *g)
 {
-    going_t *next = g->next;
+    pending_t *next = g->next;
     if (g->snapshot.bytes)
-        gpu->machine->memory_free(gpu, g->snapshot.address);
+        gpu->backend->memory_free(gpu, g->snapshot.address);
     if (g->taken)
-        gpu->machine->event_free(gpu, g->taken);
+        gpu->backend->event_free(gpu, g->taken);
     if (g->over)
-        gpu->machine->event_free(gpu, g->over);
+        gpu->backend->event_free(gpu, g->over);
     pl_free(g);
     return next;
 }
@@ -47,9 +47,9 @@ void gpu_transfers_close(pl_gpu_t *gpu)
     if (!t)
         return;
     while (t->first)
-        t->first = going_free(gpu, t->first);
+        t->first = pending_free(gpu, t->first);
     while (t->spare)
-        t->spare = going_free(gpu, t->spare);
+        t->spare = pending_free(gpu, t->spare);
     pl_free(t);
     gpu->transfers = NULL;
 }
@@ -59,50 +59,50 @@ bool gpu_transfers_drop(pl_gpu_t *gpu)
     transfers_t *t = gpu->transfers;
     const bool any = t && t->spare;
     while (t && t->spare)
-        t->spare = going_free(gpu, t->spare);
+        t->spare = pending_free(gpu, t->spare);
     return any;
 }
 
 /* A spare one, best with a snapshot that is large enough. */
-static int going_take(pl_gpu_t *gpu, size_t bytes, going_t **taken, pl_error_t *err)
+static int pending_take(pl_gpu_t *gpu, size_t bytes, pending_t **taken, pl_error_t *err)
 {
     transfers_t *t = gpu->transfers;
-    going_t **next = &t->spare;
+    pending_t **next = &t->spare;
     while (*next && (*next)->snapshot.bytes < bytes)
         next = &(*next)->next;
     if (!*next)
         next = &t->spare;
-    going_t *g = *next;
+    pending_t *g = *next;
     if (g)
         *next = g->next;
     else if (!(g = pl_alloc(sizeof *g)))
         return pl_no_memory(err);
-    int code = g->taken ? PL_OK : gpu->machine->event_new(gpu, &g->taken, err);
+    int code = g->taken ? PL_OK : gpu->backend->event_new(gpu, &g->taken, err);
     if (code == PL_OK && !g->over)
-        code = gpu->machine->event_new(gpu, &g->over, err);
+        code = gpu->backend->event_new(gpu, &g->over, err);
     if (code == PL_OK)
         *taken = g;
     else
-        going_free(gpu, g);
+        pending_free(gpu, g);
     return code;
 }
 
 /* Room for a snapshot, if the device has it. */
-static bool snapshot_make(pl_gpu_t *gpu, going_t *g, size_t bytes)
+static bool snapshot_make(pl_gpu_t *gpu, pending_t *g, size_t bytes)
 {
     if (g->snapshot.bytes >= bytes)
         return true;
     if (g->snapshot.bytes)
-        gpu->machine->memory_free(gpu, g->snapshot.address);
+        gpu->backend->memory_free(gpu, g->snapshot.address);
     g->snapshot = (gpu_block_t){0};
-    if (gpu->machine->memory_new(gpu, bytes, &g->snapshot.address, NULL) != PL_OK)
+    if (gpu->backend->memory_new(gpu, bytes, &g->snapshot.address, NULL) != PL_OK)
         return false;
     g->snapshot.bytes = bytes;
     return true;
 }
 
 /* Where the region's elements come to. */
-static char *arrival_of(const going_t *g)
+static char *arrival_of(const pending_t *g)
 {
     const pl_transfer_t *t = g->transfer;
     return (char *)t->host
@@ -110,26 +110,26 @@ static char *arrival_of(const going_t *g)
 }
 
 /* What is on MAIN so far comes before; without a snapshot what follows comes behind. */
-static int put(pl_gpu_t *gpu, going_t *g, pl_device_ptr_t from, size_t bytes,
+static int put(pl_gpu_t *gpu, pending_t *g, pl_device_ptr_t from, size_t bytes,
                pl_error_t *err)
 {
-    const pl_machine_ops_t *machine = gpu->machine;
+    const pl_gpu_backend_ops_t *backend = gpu->backend;
     const bool is_kept = snapshot_make(gpu, g, bytes);
-    int code = is_kept ? machine->copy(gpu, PL_STREAM_MAIN, g->snapshot.address, from,
+    int code = is_kept ? backend->copy(gpu, PL_STREAM_MAIN, g->snapshot.address, from,
                                        bytes, err)
                        : PL_OK;
     if (code == PL_OK)
-        code = machine->event_record(gpu, g->taken, PL_STREAM_MAIN, err);
+        code = backend->event_record(gpu, g->taken, PL_STREAM_MAIN, err);
     if (code == PL_OK)
-        code = machine->event_wait(gpu, g->taken, PL_STREAM_OUT, err);
+        code = backend->event_wait(gpu, g->taken, PL_STREAM_OUT, err);
     if (code == PL_OK)
-        code = machine->copy_out(gpu, PL_STREAM_OUT, arrival_of(g),
+        code = backend->copy_out(gpu, PL_STREAM_OUT, arrival_of(g),
                                  is_kept ? g->snapshot.address : from, bytes, err);
     if (code == PL_OK)
-        code = machine->event_record(gpu, g->over, PL_STREAM_OUT, err);
+        code = backend->event_record(gpu, g->over, PL_STREAM_OUT, err);
     if (code == PL_OK && !is_kept)
-        code = machine->event_wait(gpu, g->over, PL_STREAM_MAIN, err);
-    return code == PL_OK ? machine->notify(gpu, g->over, err) : code;
+        code = backend->event_wait(gpu, g->over, PL_STREAM_MAIN, err);
+    return code == PL_OK ? backend->notify(gpu, g->over, err) : code;
 }
 
 static int read_now(pl_gpu_t *gpu, pl_transfer_t *t, pl_error_t *err)
@@ -153,8 +153,8 @@ int pl_gpu_read_later(void *self, pl_transfer_t *t, pl_error_t *err)
             return pl_no_memory(err);
         gpu->transfers->last = &gpu->transfers->first;
     }
-    going_t *g = NULL;
-    int code = going_take(gpu, bytes, &g, err);
+    pending_t *g = NULL;
+    int code = pending_take(gpu, bytes, &g, err);
     if (code != PL_OK)
         return code;
     g->transfer = t;
@@ -164,7 +164,7 @@ int pl_gpu_read_later(void *self, pl_transfer_t *t, pl_error_t *err)
     code = put(gpu, g, r->block.address + t->offset * width, bytes, err);
     if (code != PL_OK) {
         gpu_drain(gpu, NULL);
-        going_free(gpu, g);
+        pending_free(gpu, g);
         return code;
     }
     *gpu->transfers->last = g;
@@ -174,7 +174,7 @@ int pl_gpu_read_later(void *self, pl_transfer_t *t, pl_error_t *err)
 
 /* A part of the halves that have arrived; false: there are more, for which the
  * accelerator collects again. */
-static bool convert(pl_gpu_t *gpu, going_t *g)
+static bool convert(pl_gpu_t *gpu, pending_t *g)
 {
     const pl_transfer_t *t = g->transfer;
     const uint64_t one = 1;
@@ -185,7 +185,7 @@ static bool convert(pl_gpu_t *gpu, going_t *g)
                       g->dtype);
         g->converted += part;
         if (g->converted < t->count
-            && write(gpu->machine->descriptor(gpu), &one, sizeof one) == sizeof one)
+            && write(gpu->backend->descriptor(gpu), &one, sizeof one) == sizeof one)
             return false;
     }
     return true;
@@ -196,9 +196,9 @@ void gpu_transfers_collect(pl_gpu_t *gpu)
     transfers_t *t = gpu->transfers;
     pl_error_t err = {0};
     while (t && t->first) {
-        going_t *g = t->first;
+        pending_t *g = t->first;
         bool over = false;
-        const int code = gpu->machine->event_passed(gpu, g->over, &over, &err);
+        const int code = gpu->backend->event_passed(gpu, g->over, &over, &err);
         if (code == PL_OK && (!over || !convert(gpu, g)))
             return;
         t->first = g->next;
@@ -215,11 +215,11 @@ void gpu_transfers_collect(pl_gpu_t *gpu)
 int pl_gpu_pin(void *self, void *host, size_t bytes, pl_error_t *err)
 {
     pl_gpu_t *gpu = self;
-    if (!gpu->machine->host_pin)
+    if (!gpu->backend->host_pin)
         return PL_OK;
     if (PL_GROW(gpu->pin, gpu->pins, gpu->pin_capacity) != PL_OK)
         return pl_no_memory(err);
-    const int code = gpu->machine->host_pin(gpu, host, bytes, err);
+    const int code = gpu->backend->host_pin(gpu, host, bytes, err);
     if (code == PL_OK)
         gpu->pin[gpu->pins++] = (gpu_pin_t){host, bytes};
     return code;
@@ -234,7 +234,7 @@ void pl_gpu_unpin(void *self, void *host)
     if (k == gpu->pins)
         return;
     gpu->pin[k] = gpu->pin[--gpu->pins];
-    gpu->machine->host_unpin(gpu, host);
+    gpu->backend->host_unpin(gpu, host);
 }
 
 bool gpu_is_pinned(const pl_gpu_t *gpu, const void *host, size_t bytes)

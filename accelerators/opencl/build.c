@@ -16,7 +16,7 @@ enum { HEADERS = sizeof header_text / sizeof *header_text };
 struct pl_entry {
     pl_entry_t *next;
     cl_kernel kernel;
-    size_t threads_most;
+    size_t threads_max;
     char name[48];
 };
 
@@ -143,7 +143,7 @@ const pl_entry_t *opencl_code_entry(void *self, pl_binary_t *code, const char *n
         return NULL;
     }
     clGetKernelWorkGroupInfo(entry->kernel, cl->device.id, CL_KERNEL_WORK_GROUP_SIZE,
-                             sizeof entry->threads_most, &entry->threads_most, NULL);
+                             sizeof entry->threads_max, &entry->threads_max, NULL);
     entry->next = code->entries;
     code->entries = entry;
     return entry;
@@ -160,12 +160,12 @@ int opencl_launch(void *self, pl_stream_t stream, const pl_launch_t *launch,
     const int code = opencl_enter(cl, err);
     if (code != PL_OK)
         return code;
-    if (entry->threads_most < local)
+    if (entry->threads_max < local)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "opencl:%d (%s): the kernel %s needs groups of %zu threads, and "
                        "the device has %zu at most",
                        cl->number, cl->device.name, entry->name, local,
-                       entry->threads_most);
+                       entry->threads_max);
     for (int k = 0; k < launch->count && result == CL_SUCCESS; k++)
         result = clSetKernelArgSVMPointer(entry->kernel, (cl_uint)k,
                                           opencl_pointer(launch->address[k]));

@@ -9,7 +9,7 @@
 
 static int opencl_open(void *self, pl_device_info_t *info, pl_error_t *err)
 {
-    return pl_gpu_open(self, &opencl_machine, info, err);
+    return pl_gpu_open(self, &opencl_backend, info, err);
 }
 
 /* ---- The devices of this machine ---- */

@@ -61,9 +61,9 @@ typedef struct opencl {
     pl_error_t lost;                /* why the device cannot be used any more  [code 0] */
 } opencl_t;
 
-/* ---- machine_opencl.c ---- */
+/* ---- backend_opencl.c ---- */
 
-extern const pl_machine_ops_t opencl_machine;
+extern const pl_gpu_backend_ops_t opencl_backend;
 
 static inline void *opencl_pointer(pl_device_ptr_t address)
 {
@@ -80,7 +80,7 @@ void opencl_launches(void *self, uint64_t *put, uint64_t *ended);
 /* Fails once the device is lost. */
 int opencl_enter(opencl_t *cl, pl_error_t *err);
 
-/* ---- build.c, as machine.h has them ---- */
+/* ---- build.c, as backend.h has them ---- */
 
 int opencl_code_new(void *self, const char *text, pl_binary_t **code, pl_error_t *err);
 void opencl_code_free(void *self, pl_binary_t *code);

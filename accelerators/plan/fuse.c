@@ -13,7 +13,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/map.h"
-#include "tensor/touches.h"
+#include "tensor/alias_index.h"
 
 typedef struct unit {
     int64_t elements;                        /* 0: nothing may join */
@@ -31,9 +31,9 @@ typedef struct fuser {
     unit_t *unit;                        /* [units] */
     int *before;                         /* [operations] that before it in its unit + 1 */
     bool failed;                         /* out of memory */
-    int guarded;                         /* the first unit after all guards so far */
+    int after_guards;                    /* the first unit after all guards so far */
     pl_map_t newest;                     /* by elements, the newest unit + 1 */
-    pl_touches_t touches;
+    pl_alias_index_t aliases;
 } fuser_t;
 
 bool pl_is_total(const pl_graph_t *g, const pl_op_t *op)
@@ -68,7 +68,9 @@ bool pl_values_overlap(const pl_value_t *a, const pl_value_t *b)
 
 /* ---- Cores ---- */
 
-enum { ROW_MOST = 8192 };     /* elements that a group of threads can keep in registers */
+enum {
+    ROW_ELEMENTS_MAX = 8192
+};                            /* elements that a group of threads can keep in registers */
 
 static bool is_product(const fuser_t *f, const pl_op_t *op)
 {
@@ -97,7 +99,7 @@ static bool takes_units(const fuser_t *f, const pl_op_t *op)
 {
     const pl_shape_t shape = f->g->value[op->input[0]].shape;
     return f->limits->cores && op->code == PL_OP_layer_norm
-           && shape.dim[shape.rank - 1] <= ROW_MOST;
+           && shape.dim[shape.rank - 1] <= ROW_ELEMENTS_MAX;
 }
 
 static int count_reads(const pl_graph_t *g, int32_t value)
@@ -118,12 +120,12 @@ static int parts_maker(const fuser_t *f, const pl_op_t *op)
     const pl_graph_t *g = f->g;
     int maker = -1;
     for (int k = 0; k < op->input_count && f->limits->cores; k++) {
-        const pl_view_t *look = &f->limits->look[op->attr.from + k];
+        const pl_view_t *view = &f->limits->view[op->attr.from + k];
         const pl_value_t *part = &g->value[op->input[k]];
-        if (part->source != PL_FROM_OP || (k && part->op != maker) || look->offset
-            || g->op[part->op].code != PL_OP_attention_grad || !pl_view_is_dense(look)
+        if (part->source != PL_FROM_OP || (k && part->op != maker) || view->offset
+            || g->op[part->op].code != PL_OP_attention_grad || !pl_view_is_dense(view)
             || count_reads(g, op->input[k]) != 1
-            || pl_elements(look->shape) != pl_elements(part->shape))
+            || pl_elements(view->shape) != pl_elements(part->shape))
             return -1;
         maker = part->op;
     }
@@ -138,9 +140,9 @@ int pl_unit_core(const pl_graph_t *g, int from, int to)
     return -1;
 }
 
-static bool is_piece(const pl_touch_t *touch, const pl_value_t *v)
+static bool is_piece(const pl_alias_t *alias, const pl_value_t *v)
 {
-    return touch->from == v->offset && touch->to == v->offset + pl_elements(v->shape);
+    return alias->from == v->offset && alias->to == v->offset + pl_elements(v->shape);
 }
 
 /* Whether input k of an operation is read; the target of an assign is only written. */
@@ -174,8 +176,8 @@ static int floor_of_read(const fuser_t *f, int i, int32_t value)
                          && f->fusion->root[value] == g->op[v->op].output[0]);
     if (v->source != PL_FROM_REGION)
         return 0;
-    for (const pl_touch_t *t = pl_touches_last(&f->touches, v); t;
-         t = pl_touches_before(&f->touches, v, t))
+    for (const pl_alias_t *t = pl_alias_last(&f->aliases, v); t;
+         t = pl_alias_before(&f->aliases, v, t))
         if (t->op < i && pl_op_writes(&g->op[t->op], t->input))
             floor = larger(floor, after(f, t->op, whole && is_piece(t, v)));
     return floor;
@@ -187,13 +189,13 @@ static int floor_of_assign(const fuser_t *f, int i, int32_t target)
     const pl_graph_t *g = f->g;
     const pl_value_t *t = &g->value[target];
     int floor = 0;
-    for (const pl_touch_t *touch = pl_touches_last(&f->touches, t); touch;
-         touch = pl_touches_before(&f->touches, t, touch)) {
-        const pl_op_t *op = &g->op[touch->op];
-        if (touch->op < i && op->code != PL_OP_reshape)
+    for (const pl_alias_t *alias = pl_alias_last(&f->aliases, t); alias;
+         alias = pl_alias_before(&f->aliases, t, alias)) {
+        const pl_op_t *op = &g->op[alias->op];
+        if (alias->op < i && op->code != PL_OP_reshape)
             floor = larger(floor,
-                           after(f, touch->op,
-                                 pl_is_elementwise(g, op) && is_piece(touch, t)
+                           after(f, alias->op,
+                                 pl_is_elementwise(g, op) && is_piece(alias, t)
                                      && pl_op_elements(g, op) == pl_elements(t->shape)));
     }
     return floor;
@@ -205,7 +207,7 @@ static int floor_of(const fuser_t *f, int i)
 {
     const pl_op_t *op = &f->g->op[i];
     int floor = op->code == PL_OP_assign ? floor_of_assign(f, i, op->input[0]) : 0;
-    floor = larger(floor, f->guarded);
+    floor = larger(floor, f->after_guards);
     for (int k = 0; k < op->input_count; k++)
         if (is_read(op, k))
             floor = larger(floor, floor_of_read(f, i, op->input[k]));
@@ -289,7 +291,7 @@ static void join(fuser_t *f, int i, int u)
     f->before[i] = f->unit[u].newest;
     f->unit[u].newest = i + 1;
     if (f->g->op[i].code == PL_OP_guard)
-        f->guarded = larger(f->guarded, u + 1);
+        f->after_guards = larger(f->after_guards, u + 1);
 }
 
 static int open_unit(fuser_t *f, int64_t elements)
@@ -315,7 +317,7 @@ static int find_cross_entropy(const fuser_t *f, int i)
         || f->g->op[made->op].code != PL_OP_cross_entropy)
         return -1;
     const int u = f->fusion->unit[made->op];
-    int floor = f->guarded;
+    int floor = f->after_guards;
     for (int k = 0; k < op->input_count; k++)
         if (k != EXPONENTIALS)
             floor = larger(floor, floor_of_read(f, i, op->input[k]));
@@ -335,8 +337,9 @@ static int find_before(const fuser_t *f, int i)
     }
     if (op->code == PL_OP_concat) {
         const int maker = parts_maker(f, op);
-        return maker >= 0 && f->fusion->unit[maker] >= f->guarded ? f->fusion->unit[maker]
-                                                                  : -1;
+        return maker >= 0 && f->fusion->unit[maker] >= f->after_guards
+                   ? f->fusion->unit[maker]
+                   : -1;
     }
     const pl_value_t *x = &f->g->value[f->fusion->root[op->input[0]]];
     if (!takes_units(f, op) || x->source != PL_FROM_OP)
@@ -351,7 +354,7 @@ static int find_before(const fuser_t *f, int i)
                : -1;
 }
 
-static void place_core(fuser_t *f, int i)
+static void core_put(fuser_t *f, int i)
 {
     const pl_op_t *op = &f->g->op[i];
     int u = op->input_count ? find_before(f, i) : -1;
@@ -374,7 +377,7 @@ static void place(fuser_t *f, int i)
         return;
     }
     if (!elementwise) {
-        place_core(f, i);
+        core_put(f, i);
         return;
     }
     int u = find_unit(f, i), more = u >= 0 ? strangers(f, u, i) : -1;
@@ -544,7 +547,7 @@ static void find_inside(fuser_t *f)
     find_across(f);
     for (int i = 0; i < g->fetch_count; i++) {
         inside[f->fusion->root[g->fetch[i].value]] = false;
-        if (g->fetch[i].kind == PL_FETCH_FIGURE)
+        if (g->fetch[i].kind == PL_FETCH_METRIC)
             inside[f->fusion->root[g->fetch[i].weight]] = false;
     }
     for (int i = 0; i < g->op_count; i++)
@@ -570,7 +573,7 @@ int pl_fuse(pl_fusion_t *fusion, pl_graph_t *g, const pl_unit_limits_t *limits,
         for (int i = 0; i < g->op_count; i++)
             if (g->op[i].code == PL_OP_reshape)
                 fusion->root[g->op[i].output[0]] = fusion->root[g->op[i].input[0]];
-        whole = pl_touches_find(&f.touches, g, fusion->root, err) == PL_OK;
+        whole = pl_alias_index_build(&f.aliases, g, fusion->root, err) == PL_OK;
     }
     if (whole) {
         for (int i = 0; i < g->op_count; i++)
@@ -582,7 +585,7 @@ int pl_fuse(pl_fusion_t *fusion, pl_graph_t *g, const pl_unit_limits_t *limits,
     pl_free(f.unit);
     pl_free(f.before);
     pl_map_release(&f.newest);
-    pl_touches_release(&f.touches);
+    pl_alias_index_release(&f.aliases);
     if (whole)
         return PL_OK;
     pl_fusion_release(fusion);

@@ -24,7 +24,7 @@ typedef struct pl_unit_limits {
     int lines;                               /* operations */
     int dropouts, totals;                    /* of which so many draw, and add up */
     bool cores;                              /* see pl_unit_core() */
-    const struct pl_view *look;              /* of a lowered graph: with cores */
+    const struct pl_view *view;              /* of a lowered graph: with cores */
     /* The result of the product that operation `op`, which reads it or stands beside it,
      * may follow as one of its unit; -1  [none follows a product]. */
     int32_t (*front)(const pl_graph_t *g, int op, void *user);
@@ -44,7 +44,7 @@ bool pl_is_elementwise(const pl_graph_t *g, const pl_op_t *op);
 /* The elements that an element-wise operation runs over. */
 int64_t pl_op_elements(const pl_graph_t *g, const pl_op_t *op);
 /* Whether the result of an element-wise operation may take the place of an input of its
- * unit: element i is read before it is written.  For pl_lifetime_rules_t.in_place. */
+ * unit: element i is read before it is written.  For pl_memory_plan_rules_t.in_place. */
 bool pl_unit_in_place(const pl_fusion_t *fusion, const pl_graph_t *g, int op,
                       int32_t input);
 /* The operation of a unit that is no element-wise one: its core; -1: they all are.  With

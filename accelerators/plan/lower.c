@@ -58,14 +58,14 @@ static int32_t add_op(lowering_t *l, const pl_op_t *op, const pl_value_t *output
     return own.output[0];
 }
 
-static int64_t add_look(lowering_t *l, const pl_view_t *view)
+static int64_t add_view(lowering_t *l, const pl_view_t *view)
 {
     pl_lowered_t *to = l->to;
-    l->failed = l->failed || PL_GROW(to->look, to->looks, to->look_capacity) != PL_OK;
+    l->failed = l->failed || PL_GROW(to->view, to->views, to->view_capacity) != PL_OK;
     if (l->failed)
         return 0;
-    to->look[to->looks] = *view;
-    return to->looks++;
+    to->view[to->views] = *view;
+    return to->views++;
 }
 
 static pl_shape_t shape_in(const lowering_t *l, int32_t value)
@@ -81,7 +81,7 @@ static pl_view_t view_in(const lowering_t *l, int32_t value)
 /* ---- Moves ---- */
 
 /* What is read through a view must not change between now and then: regions do. */
-static bool may_look(const lowering_t *l, int32_t root)
+static bool may_view(const lowering_t *l, int32_t root)
 {
     return !l->failed && l->to->graph.value[root].source != PL_FROM_REGION;
 }
@@ -99,7 +99,7 @@ static int32_t add_reshape(lowering_t *l, const pl_op_t *for_op, int32_t value,
     pl_value_t out = {.dtype = l->to->graph.value[value].dtype, .shape = shape};
     int32_t result = add_op(l, &op, &out);
     pl_view_t whole = view_in(l, value), view;
-    if (!l->failed && may_look(l, whole.root) && pl_view_reshape(&whole, shape, &view))
+    if (!l->failed && may_view(l, whole.root) && pl_view_reshape(&whole, shape, &view))
         l->view[result] = view;
     return result;
 }
@@ -119,11 +119,11 @@ static int32_t add_move(lowering_t *l, const pl_op_t *for_op, const pl_view_t *v
                   .output_count = 1,
                   .input = {view->root}};
     memcpy(op.path, for_op->path, sizeof op.path);
-    op.attr.from = add_look(l, view);
+    op.attr.from = add_view(l, view);
     pl_value_t out = {.dtype = l->failed ? PL_F32 : l->to->graph.value[view->root].dtype,
                       .shape = view->shape};
     int32_t result = add_op(l, &op, &out);
-    if (!l->failed && may_look(l, view->root))
+    if (!l->failed && may_view(l, view->root))
         l->view[result] = *view;
     return result;
 }
@@ -152,11 +152,11 @@ static void lower_reshape(lowering_t *l, const pl_op_t *op)
 static void lower_concat(lowering_t *l, const pl_op_t *op)
 {
     pl_op_t own = *op;
-    own.attr.from = l->to->looks;
+    own.attr.from = l->to->views;
     for (int k = 0; k < op->input_count; k++) {
         pl_view_t view = view_in(l, l->plain[op->input[k]]);
         own.input[k] = view.root;
-        add_look(l, &view);
+        add_view(l, &view);
     }
     l->plain[op->output[0]] = add_op(l, &own, &l->from->value[op->output[0]]);
 }
@@ -319,13 +319,13 @@ static void lower_attention(lowering_t *l, const pl_op_t *op)
     static const int swap[] = {0, 2, 1, 3};
     pl_op_t own = *op;
     pl_value_t out[PL_OP_OUTPUTS];
-    own.attr.from = l->to->looks;
+    own.attr.from = l->to->views;
     for (int k = 0; k < op->input_count; k++) {
         pl_view_t view = view_in(l, l->plain[op->input[k]]);
         if (view.shape.rank != 4 || view.stride[3] != 1)
             view = pl_view_whole(l->plain[op->input[k]], view.shape);
         own.input[k] = view.root;
-        add_look(l, &view);
+        add_view(l, &view);
     }
     for (int k = 0; k < op->output_count; k++) {
         out[k] = l->from->value[op->output[k]];
@@ -378,7 +378,7 @@ static void lower_fetches(lowering_t *l)
     for (int i = 0; i < l->from->fetch_count && !l->failed; i++) {
         g->fetch[i] = l->from->fetch[i];
         g->fetch[i].value = l->plain[l->from->fetch[i].value];
-        if (g->fetch[i].kind == PL_FETCH_FIGURE)
+        if (g->fetch[i].kind == PL_FETCH_METRIC)
             g->fetch[i].weight = l->plain[l->from->fetch[i].weight];
         g->fetch_count++;
     }
@@ -410,6 +410,6 @@ void pl_lowered_release(pl_lowered_t *lowered)
     pl_free(lowered->graph.value);
     pl_free(lowered->graph.op);
     pl_free(lowered->graph.fetch);
-    pl_free(lowered->look);
+    pl_free(lowered->view);
     *lowered = (pl_lowered_t){0};
 }

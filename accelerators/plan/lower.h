@@ -3,10 +3,10 @@
  * The same values and operations, with what the device does differently put into the
  * graph, so that memory planning and all that follows see it: pictures have their
  * channels last between operations, and copies that only look at memory in another order
- * are replaced by looks.  In a lowered graph
+ * are replaced by views.  In a lowered graph
  *   - conv2d and its gradients, max_pool2d and its gradient take and give [B, H, W, C];
  *   - a permute is any copy by strides: slices and chains of moves have become one;
- *   - permute, concat and attention read, and attention writes, through looks:
+ *   - permute, concat and attention read, and attention writes, through views:
  *     attr.from is the first of theirs. */
 #ifndef PL_PLAN_LOWER_H
 #define PL_PLAN_LOWER_H
@@ -23,8 +23,8 @@ typedef struct pl_view {
 
 typedef struct pl_lowered {
     pl_graph_t graph;
-    pl_view_t *look;
-    int looks, look_capacity;
+    pl_view_t *view;
+    int views, view_capacity;
 } pl_lowered_t;
 
 /* Lowers a graph; it is only read.  pl_lowered_release() also after a failure. */

@@ -38,7 +38,7 @@ void pl_graph_copy_release(pl_graph_t *copy)
     *copy = (pl_graph_t){0};
 }
 
-bool pl_graph_is_wide(const pl_graph_t *g)
+bool pl_graph_is_float64(const pl_graph_t *g)
 {
     for (int32_t i = 0; i < g->value_count; i++)
         if (g->value[i].dtype == PL_F64)
@@ -54,7 +54,7 @@ static int count_readers(const pl_graph_t *g, int32_t value)
             count += g->op[i].input[k] == value;
     for (int i = 0; i < g->fetch_count; i++)
         count += g->fetch[i].value == value
-                 || (g->fetch[i].kind == PL_FETCH_FIGURE && g->fetch[i].weight == value);
+                 || (g->fetch[i].kind == PL_FETCH_METRIC && g->fetch[i].weight == value);
     return count;
 }
 

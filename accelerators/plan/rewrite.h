@@ -10,7 +10,7 @@ int pl_graph_copy(pl_graph_t *copy, const pl_graph_t *g, pl_error_t *err);
 void pl_graph_copy_release(pl_graph_t *copy);
 
 /* Whether it computes in float64. */
-bool pl_graph_is_wide(const pl_graph_t *g);
+bool pl_graph_is_float64(const pl_graph_t *g);
 
 /* Rewrites a graph in place. */
 void pl_rewrite(pl_graph_t *g);

@@ -61,8 +61,8 @@ typedef struct tap {
 
 typedef void (*tap_visitor_t)(pl_reference_call_t *c, const tap_t *tap);
 
-static void each_tap(pl_reference_call_t *c, pl_shape_t x, pl_shape_t w, pl_shape_t y,
-                     tap_visitor_t visit)
+static void for_each_tap(pl_reference_call_t *c, pl_shape_t x, pl_shape_t w, pl_shape_t y,
+                         tap_visitor_t visit)
 {
     const int64_t stride = c->attr->stride, padding = c->attr->padding;
     for (int64_t e = 0; e < pl_elements(y); e++) {
@@ -104,19 +104,19 @@ static void tap_grad_w(pl_reference_call_t *c, const tap_t *tap)
 static void compute_conv2d(pl_reference_call_t *c)
 {
     const pl_shape_t y = c->out_shape[0];
-    each_tap(c, c->in_shape[0], c->in_shape[1], y, tap_forward);
+    for_each_tap(c, c->in_shape[0], c->in_shape[1], y, tap_forward);
     for (int64_t e = 0; e < pl_elements(y) && c->op->input_count == 3; e++)
         c->out[0][e] += c->in[2][e / (y.dim[2] * y.dim[3]) % y.dim[1]];
 }
 
 static void compute_conv2d_grad_x(pl_reference_call_t *c)
 {
-    each_tap(c, c->out_shape[0], c->in_shape[1], c->in_shape[0], tap_grad_x);
+    for_each_tap(c, c->out_shape[0], c->in_shape[1], c->in_shape[0], tap_grad_x);
 }
 
 static void compute_conv2d_grad_w(pl_reference_call_t *c)
 {
-    each_tap(c, c->in_shape[1], c->out_shape[0], c->in_shape[0], tap_grad_w);
+    for_each_tap(c, c->in_shape[1], c->out_shape[0], c->in_shape[0], tap_grad_w);
 }
 
 /* ---- max_pool2d: `where` is the element of x ---- */

@@ -17,11 +17,11 @@ typedef struct pl_reference_run interpreter_t;
 struct pl_reference_run {
     const pl_graph_t *g;
     pl_reference_replay_t *replay;
-    bool waits;                                    /* at each exchange */
+    bool waits;                                    /* at each collective */
     int next;                                      /* operation */
     double **value;                                /* [values] */
     bool *own;                                     /* [values] whether it is freed here */
-    const pl_lifetimes_t *plan;                    /* [each value has its own memory] */
+    const pl_memory_plan_t *plan;                  /* [each value has its own memory] */
     double *arena;
 };
 
@@ -140,15 +140,17 @@ static bool is_an_input(const pl_reference_call_t *call, const double *memory)
  * input. */
 static double *output_new(interpreter_t *in, const pl_reference_call_t *call, int32_t v)
 {
-    const pl_home_t *home = in->plan ? &in->plan->home[v] : NULL;
+    const pl_allocation_t *allocation = in->plan ? &in->plan->allocation[v] : NULL;
     const size_t n = (size_t)pl_elements(in->g->value[v].shape);
-    if (!home || home->place == PL_PLACE_NOWHERE) {
+    if (!allocation || allocation->kind == PL_ALLOCATION_NONE) {
         in->own[v] = true;
         return in->value[v] = pl_alloc_array(n, sizeof(double));
     }
-    double *region = home->place == PL_PLACE_TARGET ? in->replay->region[home->region]
-                                                    : NULL;
-    in->value[v] = region ? region + home->offset : in->arena + home->offset / 2;
+    double *region = allocation->kind == PL_ALLOCATION_TARGET
+                         ? in->replay->region[allocation->region]
+                         : NULL;
+    in->value[v] = region ? region + allocation->offset
+                          : in->arena + allocation->offset / 2;
     if (!is_an_input(call, in->value[v]))
         memset(in->value[v], 0, n * sizeof(double));
     return in->value[v];
@@ -207,8 +209,8 @@ static bool guard_looks(const interpreter_t *in, const pl_op_t *op)
 static bool guard_stops(const interpreter_t *in, const pl_op_t *op)
 {
     const double x = in->value[op->input[0]][0];
-    in->replay->guarded = !isfinite(x);
-    return in->replay->guarded || (op->attr.empty && x == 0);
+    in->replay->skipped = !isfinite(x);
+    return in->replay->skipped || (op->attr.empty && x == 0);
 }
 
 static int watch(const interpreter_t *in, const pl_op_t *op, pl_error_t *err)
@@ -226,15 +228,15 @@ static int run_ops(interpreter_t *in, pl_error_t *err)
     while (in->next < in->g->op_count) {
         const int i = in->next++;
         const pl_op_t *op = &in->g->op[i];
-        if (op->code == PL_OP_exchange) {
-            in->replay->exchange = in->waits ? 1 + op->attr.axis : 0;
+        if (op->code == PL_OP_collective) {
+            in->replay->collective = in->waits ? 1 + op->attr.axis : 0;
             if (in->waits)
                 return PL_OK;
             continue;
         }
-        const bool looks = op->code == PL_OP_guard && guard_looks(in, op);
-        int code = looks ? watch(in, op, err) : PL_OK;
-        if (code == PL_OK && looks && guard_stops(in, op))
+        const bool views = op->code == PL_OP_guard && guard_looks(in, op);
+        int code = views ? watch(in, op, err) : PL_OK;
+        if (code == PL_OK && views && guard_stops(in, op))
             return PL_OK;
         if (op->code == PL_OP_reshape)
             in->value[op->output[0]] = in->value[op->input[0]];
@@ -253,7 +255,7 @@ int pl_reference_check(const pl_graph_t *g, pl_error_t *err)
     for (int i = 0; i < g->op_count; i++) {
         const pl_op_t *op = &g->op[i];
         const bool own = op->code == PL_OP_reshape || op->code == PL_OP_assign
-                         || op->code == PL_OP_guard || op->code == PL_OP_exchange;
+                         || op->code == PL_OP_guard || op->code == PL_OP_collective;
         if (op->code == PL_OP_apply && !pl_op_kernel(op, PL_REFERENCE, err))
             return PL_EUNSUPPORTED;
         if (!own && !kernel_of(op->code))
@@ -266,21 +268,21 @@ int pl_reference_check(const pl_graph_t *g, pl_error_t *err)
 /* What comes after a guard that stopped has no value. */
 static void hand_out(interpreter_t *in)
 {
-    int64_t figures = 0;
+    int64_t metrics = 0;
     int outputs = 0;
     for (int i = 0; i < in->g->fetch_count; i++) {
         const pl_fetch_t *f = &in->g->fetch[i];
         const double *value = in->value[f->value];
-        if (f->kind == PL_FETCH_FIGURE) {
-            double *figure = in->replay->figures ? in->replay->figures[0] + figures
+        if (f->kind == PL_FETCH_METRIC) {
+            double *metric = in->replay->metrics ? in->replay->metrics[0] + metrics
                                                  : NULL;
-            if (figure && value && f->sums != 2)
-                memcpy(figure, value, (size_t)f->sums * sizeof *figure);
-            else if (figure && value && in->value[f->weight]) {
-                figure[0] = value[0];
-                figure[1] = in->value[f->weight][0];
+            if (metric && value && f->sums != 2)
+                memcpy(metric, value, (size_t)f->sums * sizeof *metric);
+            else if (metric && value && in->value[f->weight]) {
+                metric[0] = value[0];
+                metric[1] = in->value[f->weight][0];
             }
-            figures += f->sums;
+            metrics += f->sums;
         } else {
             double *to = in->replay->output[outputs++];
             if (to && value)
@@ -312,13 +314,13 @@ static void run_release(interpreter_t *in)
     pl_free(in->arena);
 }
 
-/* Whether it is over is in replay->exchange. */
+/* Whether it is over is in replay->collective. */
 static int run_on(interpreter_t *in, pl_error_t *err)
 {
-    in->replay->guarded = false;
-    in->replay->exchange = 0;
+    in->replay->skipped = false;
+    in->replay->collective = 0;
     int code = run_ops(in, err);
-    if (code == PL_OK && !in->replay->exchange)
+    if (code == PL_OK && !in->replay->collective)
         hand_out(in);
     return code;
 }
@@ -329,7 +331,7 @@ int pl_reference_replay(const pl_graph_t *g, pl_reference_replay_t *replay,
     return pl_reference_replay_planned(g, NULL, replay, err);
 }
 
-int pl_reference_replay_planned(const pl_graph_t *g, const pl_lifetimes_t *plan,
+int pl_reference_replay_planned(const pl_graph_t *g, const pl_memory_plan_t *plan,
                                 pl_reference_replay_t *replay, pl_error_t *err)
 {
     interpreter_t in = {.g = g, .replay = replay, .plan = plan};
@@ -354,7 +356,7 @@ int pl_reference_replay_part(const pl_graph_t *g, pl_reference_replay_t *replay,
         in->replay = replay;
         code = run_on(in, err);
     }
-    if (code == PL_OK && replay->exchange)
+    if (code == PL_OK && replay->collective)
         *run = in;
     else
         pl_reference_drop(in);

@@ -5,7 +5,7 @@
 
 #include "accelerators/accelerator.h"
 #include "tensor/graph.h"
-#include "tensor/lifetimes.h"
+#include "tensor/memory_plan.h"
 
 /* The name under which users' operators bring their kernels for float64. */
 #define PL_REFERENCE "reference"
@@ -18,23 +18,23 @@ typedef struct pl_reference_replay {
     const void *input[PL_FIELDS];            /* [batch, …] each, as the field says */
     double scalar[PL_STEP_SCALARS];
     uint64_t seed, step, micro_batch;
-    double (*figures)[2];           /* out: the sums of all figures in order of fetch; of
+    double (*metrics)[2];           /* out: the sums of all metrics in order of fetch; of
                                        a pair sum and weight  [not wanted] */
     double *output[PL_FIELDS];      /* out: output fetches in their order  [not wanted] */
-    bool guarded;                   /* out: a guard was not finite, the rest did not
+    bool skipped;                   /* out: a guard was not finite, the rest did not
                                        happen */
-    int exchange;                   /* out: see pl_replay_t; 0 where nothing waits */
+    int collective;                 /* out: see pl_replay_t; 0 where nothing waits */
 } pl_reference_replay_t;
 
-/* A replay that waits at an exchange. */
+/* A replay that waits at a collective. */
 typedef struct pl_reference_run pl_reference_run_t;
 
-/* Runs the operations of g in their order, where nobody else has anything to exchange.
+/* Runs the operations of g in their order, where no collective waits for other ranks.
  * PL_EUNSUPPORTED names an operator without a reference kernel. */
 int pl_reference_replay(const pl_graph_t *g, pl_reference_replay_t *replay,
                         pl_error_t *err);
 
-/* The same up to an exchange, where *run is left, and from there on; *run is NULL before
+/* The same up to a collective, where *run is left, and from there on; *run is NULL before
  * the first part and behind the last, or one that fails. */
 int pl_reference_replay_part(const pl_graph_t *g, pl_reference_replay_t *replay,
                              pl_reference_run_t **run, pl_error_t *err);
@@ -45,7 +45,7 @@ int pl_reference_check(const pl_graph_t *g, pl_error_t *err);
 
 /* The same with values where a plan puts them, so that a plan that lets one overwrite
  * another shows: an arena of doubles, two bytes of the plan each. */
-int pl_reference_replay_planned(const pl_graph_t *g, const pl_lifetimes_t *plan,
+int pl_reference_replay_planned(const pl_graph_t *g, const pl_memory_plan_t *plan,
                                 pl_reference_replay_t *replay, pl_error_t *err);
 
 /* A value in half precision becomes what that can hold. */

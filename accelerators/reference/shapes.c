@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "accelerators/reference/kernels.h"
-#include "base/exact.h"
+#include "base/compensated_sum.h"
 
 /* A tensor as [outer, size, inner] around one axis. */
 typedef struct around {
@@ -59,16 +59,16 @@ static int64_t first_largest(const double *x, around_t a, int64_t o, int64_t i)
 
 static void compute_power_sums(pl_reference_call_t *c)
 {
-    pl_exact_t sum[2] = {{0}};
+    pl_compensated_sum_t sum[2] = {{0}};
     for (int64_t e = 0; e < pl_elements(c->in_shape[0]); e++) {
-        pl_exact_add(&sum[0], c->in[0][e]);
-        pl_exact_add_product(&sum[1], c->in[0][e], c->in[0][e]);
+        pl_compensated_add(&sum[0], c->in[0][e]);
+        pl_compensated_add_product(&sum[1], c->in[0][e], c->in[0][e]);
     }
     for (int k = 0; k < 2; k++) {
-        float part[PL_EXACT_PARTS];
-        pl_exact_split(sum[k], part);
-        for (int i = 0; i < PL_EXACT_PARTS; i++)
-            c->out[0][k * PL_EXACT_PARTS + i] = (double)part[i];
+        float part[PL_COMPENSATED_PARTS];
+        pl_compensated_split(sum[k], part);
+        for (int i = 0; i < PL_COMPENSATED_PARTS; i++)
+            c->out[0][k * PL_COMPENSATED_PARTS + i] = (double)part[i];
     }
 }
 

@@ -20,7 +20,7 @@ struct pl_batch_pool {
     pl_batch_t *spare;
     bool closed, wanted;                                 /* somebody found none to take */
     int made;                                            /* batches that exist */
-    int most, field_count, notice;
+    int max, field_count, notice;
     size_t size;                                            /* of a block */
     size_t index;                                           /* where in the block */
     size_t field[PL_FIELDS];
@@ -63,7 +63,7 @@ pl_batch_pool_t *pl_batch_pool_new(const pl_batch_spec_t *spec, pl_error_t *err)
         pl_no_memory(err);
         return NULL;
     }
-    pool->most = spec->most;
+    pool->max = spec->max;
     pool->field_count = spec->field_count;
     pool->notice = spec->notice;
     if (block_lay_out(pool, spec)) {
@@ -162,7 +162,7 @@ pl_batch_t *pl_batch_pool_take(pl_batch_pool_t *pool, pl_error_t *err)
 {
     pthread_mutex_lock(&pool->lock);
     pl_batch_t *batch = pool->spare;
-    bool may_grow = pool->made < pool->most;
+    bool may_grow = pool->made < pool->max;
     if (batch)
         pool->spare = batch->next;
     else if (may_grow)
@@ -171,7 +171,7 @@ pl_batch_t *pl_batch_pool_take(pl_batch_pool_t *pool, pl_error_t *err)
         pool->wanted = true;
     pthread_mutex_unlock(&pool->lock);
     if (!batch && !may_grow) {
-        pl_fail(err, PL_EBUSY, "all %d batches are in use", pool->most);
+        pl_fail(err, PL_EBUSY, "all %d batches are in use", pool->max);
         return NULL;
     }
     if (!batch)

@@ -5,14 +5,14 @@
 #ifndef PL_CONNECTORS_BATCH_POOL_H
 #define PL_CONNECTORS_BATCH_POOL_H
 
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
 typedef struct pl_batch_pool pl_batch_pool_t;
 
 /* A pool of at most `most` batches of up to `rows` samples of those fields. */
 typedef struct pl_batch_spec {
     int64_t rows;
-    int most;
+    int max;
     int field_count;
     const pl_field_t *field;             /* [field_count] */
     int notice;                          /* an eventfd, written when a batch has come back

@@ -26,11 +26,11 @@ static int compare_lengths(const void *a, const void *b)
 }
 
 /* Samples of one length are never torn apart. */
-static void cut(pl_buckets_t *buckets, const measured_t *m, int64_t count, int64_t most)
+static void cut(pl_buckets_t *buckets, const measured_t *m, int64_t count, int64_t max)
 {
     int64_t begin = 0;
     while (begin < count) {
-        int64_t left = most - buckets->count, end = count;
+        int64_t left = max - buckets->count, end = count;
         if (left > 1)
             end = begin + (count - begin + left - 1) / left;
         while (end < count && m[end].length == m[end - 1].length)
@@ -41,11 +41,11 @@ static void cut(pl_buckets_t *buckets, const measured_t *m, int64_t count, int64
     }
 }
 
-int pl_buckets_make(pl_buckets_t *buckets, const pl_order_t *order, const int64_t *length,
-                    int64_t most, pl_error_t *err)
+int pl_buckets_make(pl_buckets_t *buckets, const pl_sampler_t *sampler,
+                    const int64_t *length, int64_t max, pl_error_t *err)
 {
-    const int64_t count = order->count;
-    pl_order_t sorted = *order;
+    const int64_t count = sampler->count;
+    pl_sampler_t sorted = *sampler;
     sorted.shuffle = false;
     measured_t *m = pl_alloc_array((size_t)count, sizeof *m);
     int64_t *sample = pl_alloc_array((size_t)count, sizeof *sample);
@@ -55,14 +55,14 @@ int pl_buckets_make(pl_buckets_t *buckets, const pl_order_t *order, const int64_
         return pl_no_memory(err);
     }
     for (int64_t k = 0; k < count; k++) {
-        int64_t at = pl_order_at(&sorted, 0, k);
+        int64_t at = pl_sampler_at(&sorted, 0, k);
         m[k] = (measured_t){length[at], k, at};
     }
     qsort(m, (size_t)count, sizeof *m, compare_lengths);
     for (int64_t k = 0; k < count; k++)
         sample[k] = m[k].sample;
     *buckets = (pl_buckets_t){.sample = sample};
-    cut(buckets, m, count, most < PL_BUCKETS_MOST ? most : PL_BUCKETS_MOST);
+    cut(buckets, m, count, max < PL_BUCKETS_MAX ? max : PL_BUCKETS_MAX);
     pl_free(m);
     return PL_OK;
 }
@@ -73,52 +73,55 @@ void pl_buckets_release(pl_buckets_t *buckets)
     *buckets = (pl_buckets_t){0};
 }
 
-/* ---- A pass ---- */
+/* ---- An iteration ---- */
 
 int64_t pl_buckets_batches(const pl_buckets_t *buckets, int64_t batch_size,
-                           const pl_deal_t *deal)
+                           const pl_sampler_partition_t *partition)
 {
     int64_t batches = 0;
     for (int k = 0; k < buckets->count; k++)
-        batches += pl_deal_batches(deal, buckets->bucket[k].count, batch_size);
+        batches += pl_sampler_batches(partition, buckets->bucket[k].count, batch_size);
     return batches;
 }
 
-static uint64_t key_of(const pl_bucket_pass_t *pass, const char *purpose)
+static uint64_t key_of(const pl_bucket_iter_t *iter, const char *purpose)
 {
-    return pl_mix(pl_mix(pass->order->seed, pl_hash(purpose)), pass->epoch);
+    return pl_mix(pl_mix(iter->sampler->seed, pl_hash(purpose)), iter->epoch);
 }
 
-pl_bucket_batch_t pl_bucket_batch_at(const pl_bucket_pass_t *pass, int64_t place)
+pl_bucket_batch_t pl_bucket_batch_at(const pl_bucket_iter_t *iter, int64_t place)
 {
-    const pl_buckets_t *buckets = pass->buckets;
+    const pl_buckets_t *buckets = iter->buckets;
     pl_bucket_batch_t batch = {0};
-    if (pass->order->shuffle)
-        place =
-            pl_permute_index(key_of(pass, "data.batches"),
-                             pl_buckets_batches(buckets, pass->batch_size, &pass->deal),
-                             place);
+    if (iter->sampler->shuffle)
+        place = pl_permute_index(key_of(iter, "data.batches"),
+                                 pl_buckets_batches(buckets, iter->batch_size,
+                                                    &iter->partition),
+                                 place);
     for (int64_t batches; batch.bucket < buckets->count - 1; batch.bucket++) {
-        batches = pl_deal_batches(&pass->deal, buckets->bucket[batch.bucket].count,
-                                  pass->batch_size);
+        batches = pl_sampler_batches(&iter->partition,
+                                     buckets->bucket[batch.bucket].count,
+                                     iter->batch_size);
         if (place < batches)
             break;
         place -= batches;
     }
     batch.batch = place;
-    batch.count = pl_deal_count(&pass->deal, buckets->bucket[batch.bucket].count,
-                                pass->batch_size, place);
+    batch.count = pl_sampler_batch_count(&iter->partition,
+                                         buckets->bucket[batch.bucket].count,
+                                         iter->batch_size, place);
     return batch;
 }
 
-int64_t pl_bucket_sample_at(const pl_bucket_pass_t *pass, const pl_bucket_batch_t *batch,
+int64_t pl_bucket_sample_at(const pl_bucket_iter_t *iter, const pl_bucket_batch_t *batch,
                             int64_t i)
 {
-    const pl_bucket_t *bucket = &pass->buckets->bucket[batch->bucket];
-    int64_t place = pl_deal_place(&pass->deal, pass->batch_size, batch->batch, i);
-    if (pass->order->shuffle)
-        place = pl_permute_index(pl_mix(key_of(pass, "data.shuffle"),
+    const pl_bucket_t *bucket = &iter->buckets->bucket[batch->bucket];
+    int64_t place = pl_sampler_position(&iter->partition, iter->batch_size, batch->batch,
+                                        i);
+    if (iter->sampler->shuffle)
+        place = pl_permute_index(pl_mix(key_of(iter, "data.shuffle"),
                                         (uint64_t)batch->bucket + 1),
                                  bucket->count, place);
-    return pass->buckets->sample[bucket->begin + place];
+    return iter->buckets->sample[bucket->begin + place];
 }

@@ -2,9 +2,9 @@
 #ifndef PL_CONNECTORS_BUCKETS_H
 #define PL_CONNECTORS_BUCKETS_H
 
-#include "actors/connectors/order.h"
+#include "actors/connectors/sampler.h"
 
-#define PL_BUCKETS_MOST 8
+#define PL_BUCKETS_MAX 8
 
 typedef struct pl_bucket {
     int64_t length;                           /* all are padded to: that of its longest */
@@ -14,11 +14,11 @@ typedef struct pl_bucket {
 /* All zero: samples are of one length. */
 typedef struct pl_buckets {
     int count;
-    pl_bucket_t bucket[PL_BUCKETS_MOST];                    /* longest first */
+    pl_bucket_t bucket[PL_BUCKETS_MAX];                     /* longest first */
     int64_t *sample;                                        /* [samples of the order] */
 } pl_buckets_t;
 
-/* A batch of a pass: which it is of a bucket's, and how many samples this partition
+/* A batch of an iteration: which it is of a bucket's, and how many samples this partition
  * has. */
 typedef struct pl_bucket_batch {
     int bucket;
@@ -27,25 +27,25 @@ typedef struct pl_bucket_batch {
 
 /* Sorts the samples of an order into at most `most` buckets with about as many samples in
  * each; length [samples of the data set]. */
-int pl_buckets_make(pl_buckets_t *buckets, const pl_order_t *order, const int64_t *length,
-                    int64_t most, pl_error_t *err);
+int pl_buckets_make(pl_buckets_t *buckets, const pl_sampler_t *sampler,
+                    const int64_t *length, int64_t max, pl_error_t *err);
 void pl_buckets_release(pl_buckets_t *buckets);
 
 /* Of a pass over the largest share of every bucket. */
 int64_t pl_buckets_batches(const pl_buckets_t *buckets, int64_t batch_size,
-                           const pl_deal_t *deal);
+                           const pl_sampler_partition_t *partition);
 
 /* The batch at a place of an epoch, and its samples: pure functions of the order's seed,
  * the epoch and the place. */
-typedef struct pl_bucket_pass {
+typedef struct pl_bucket_iter {
     const pl_buckets_t *buckets;
-    const pl_order_t *order;
+    const pl_sampler_t *sampler;
     uint64_t epoch;
     int64_t batch_size;
-    pl_deal_t deal;
-} pl_bucket_pass_t;
-pl_bucket_batch_t pl_bucket_batch_at(const pl_bucket_pass_t *pass, int64_t place);
-int64_t pl_bucket_sample_at(const pl_bucket_pass_t *pass, const pl_bucket_batch_t *batch,
+    pl_sampler_partition_t partition;
+} pl_bucket_iter_t;
+pl_bucket_batch_t pl_bucket_batch_at(const pl_bucket_iter_t *iter, int64_t place);
+int64_t pl_bucket_sample_at(const pl_bucket_iter_t *iter, const pl_bucket_batch_t *batch,
                             int64_t i);
 
 #endif

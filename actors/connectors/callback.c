@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "actors/connectors/wishes.h"
+#include "actors/connectors/callback_requests.h"
 #include "actors/intervals.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/options.h"
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
 typedef struct hosted {
     pl_instance_t component;                                /* pl_callback_ops_t */
@@ -206,7 +206,7 @@ static int callbacks_on_interest(void *self, pl_call_t *call, const pl_body_t *b
 {
     (void)body, (void)err;
     const callbacks_t *callbacks = self;
-    pl_interest_reply_t reply = {0};
+    pl_callback_hooks_reply_t reply = {0};
     pl_intervals_t halts = {0}, looks = {0};
     for (int k = 0; k < callbacks->count; k++) {
         const hosted_t *hosted = &callbacks->hosted[k];
@@ -218,7 +218,7 @@ static int callbacks_on_interest(void *self, pl_call_t *call, const pl_body_t *b
     }
     reply.halts = pl_intervals_bytes(&halts);
     reply.looks = pl_intervals_bytes(&looks);
-    return pl_reply_interest(call, &reply);
+    return pl_reply_callback_hooks(call, &reply);
 }
 
 /* ---- Hooks ---- */
@@ -232,8 +232,8 @@ static bool is_wanted(const hosted_t *hosted, const pl_hook_t point, uint64_t gl
 }
 
 /* What has to be prepared for comes too late when it is not said at the start. */
-static int wish_declared(const pl_callback_ops_t *ops,
-                         const pl_callback_request_t *request, pl_error_t *err)
+static int request_declared(const pl_callback_ops_t *ops,
+                            const pl_callback_request_t *request, pl_error_t *err)
 {
     if (request->accumulate <= 1 || ops->requests & PL_MAY_ACCUMULATE)
         return PL_OK;
@@ -244,45 +244,45 @@ static int wish_declared(const pl_callback_ops_t *ops,
 
 /* Asks one callback, when the point is its own. */
 static int hosted_ask(hosted_t *hosted, pl_hook_t point, const pl_hook_event_t *event,
-                      pl_wishes_t *all, pl_error_t *err)
+                      pl_callback_requests_t *all, pl_error_t *err)
 {
     const pl_callback_ops_t *ops = ops_of(hosted);
-    pl_callback_request_t request = pl_wishes_new(all);
+    pl_callback_request_t request = pl_callback_requests_new(all);
     pl_error_t why = {0};
     if (!is_wanted(hosted, point, event->global_step))
         return PL_OK;
     if (ops->on(hosted->component.self, point, event, &request, &why) != PL_OK
-        || wish_declared(ops, &request, &why) != PL_OK
-        || pl_wishes_add(all, ops, point, &request, &why) != PL_OK)
+        || request_declared(ops, &request, &why) != PL_OK
+        || pl_callback_requests_add(all, ops, point, &request, &why) != PL_OK)
         return callback_fail(hosted, hook_names[point], &why, err);
     return PL_OK;
 }
 
-static int callbacks_answer(pl_call_t *call, const pl_wishes_t *all, pl_error_t *err)
+static int callbacks_answer(pl_call_t *call, const pl_callback_requests_t *all,
+                            pl_error_t *err)
 {
-    const json_t *figures = all->figures.object;
-    char *text = figures ? pl_json_write(figures, PL_JSON_COMPACT) : NULL;
-    if (figures && !text)
+    const json_t *metrics = all->metrics.object;
+    char *text = metrics ? pl_json_write(metrics, PL_JSON_COMPACT) : NULL;
+    if (metrics && !text)
         return pl_no_memory(err);
-    const pl_ask_callbacks_reply_t reply = {.stop = all->stop,
-                                            .by_clock = all->by_clock,
-                                            .skip = all->skip,
-                                            .lr_factor = all->lr_factor,
-                                            .accumulate = all->accumulate,
-                                            .metrics = text ? text : "",
-                                            .freeze = all->freeze,
-                                            .unfreeze = all->unfreeze,
-                                            .save = all->wanted.save,
-                                            .drop = all->wanted.drop,
-                                            .reason = all->reason};
-    int code = pl_reply_ask_callbacks(call, &reply);
+    const pl_run_hook_reply_t reply = {.stop = all->stop,
+                                       .by_clock = all->by_clock,
+                                       .skip = all->skip,
+                                       .lr_factor = all->lr_factor,
+                                       .accumulate = all->accumulate,
+                                       .metrics = text ? text : "",
+                                       .freeze = all->freeze,
+                                       .unfreeze = all->unfreeze,
+                                       .save = all->checkpoints.save,
+                                       .drop = all->checkpoints.drop,
+                                       .reason = all->reason};
+    int code = pl_reply_run_hook(call, &reply);
     pl_free(text);
     return code;
 }
 
 /* What all are told; tensors is room for the outputs. */
-static pl_hook_event_t event_of(const callbacks_t *callbacks,
-                                const pl_ask_callbacks_t *asked,
+static pl_hook_event_t event_of(const callbacks_t *callbacks, const pl_run_hook_t *asked,
                                 pl_result_tensor_t tensors[PL_FIELDS])
 {
     const pl_outputs_t *outputs = (const pl_outputs_t *)asked->outputs;
@@ -312,19 +312,19 @@ static int callbacks_on_hook(void *self, pl_call_t *call, const pl_body_t *body,
                              pl_error_t *err)
 {
     callbacks_t *callbacks = self;
-    const pl_ask_callbacks_t *asked = &body->ask_callbacks;
+    const pl_run_hook_t *asked = &body->run_hook;
     pl_result_tensor_t tensors[PL_FIELDS];
-    pl_wishes_t all;
+    pl_callback_requests_t all;
     int code = PL_OK;
     if (asked->point >= PL_HOOK_COUNT)
         return pl_fail(err, PL_EINVAL, "there is no hook %u", asked->point);
     const pl_hook_event_t event = event_of(callbacks, asked, tensors);
-    pl_wishes_begin(&all);
+    pl_callback_requests_init(&all);
     for (int k = 0; k < callbacks->count && code == PL_OK; k++)
         code = hosted_ask(&callbacks->hosted[k], asked->point, &event, &all, err);
     if (code == PL_OK)
         code = callbacks_answer(call, &all, err);
-    pl_wishes_end(&all);
+    pl_callback_requests_release(&all);
     return code;
 }
 
@@ -409,8 +409,8 @@ static const pl_handler_t callbacks_handlers[] = {
     PL_ON(start, callbacks_on_start),
     PL_ON(show_model, callbacks_on_show_model),
     PL_ON(show_device, callbacks_on_show_device),
-    PL_ON(interest, callbacks_on_interest),
-    PL_ON(ask_callbacks, callbacks_on_hook),
+    PL_ON(callback_hooks, callbacks_on_interest),
+    PL_ON(run_hook, callbacks_on_hook),
     PL_ON(get_state, callbacks_on_get_state),
     PL_ON(set_state, callbacks_on_set_state),
     PL_HANDLERS_END,

@@ -21,11 +21,11 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/options.h"
-#include "base/run_same.h"
+#include "base/resume_keys.h"
 #include "formats/checkpoint.h"
-#include "formats/direct.h"
-#include "runtime/cargo.h"
-#include "runtime/deaths.h"
+#include "formats/direct_io.h"
+#include "runtime/payload.h"
+#include "runtime/timeouts.h"
 
 enum { LOOK_MS = 250 };                                     /* at the disk */
 
@@ -54,15 +54,16 @@ static json_t *fixed_of(const pl_job_t *job, pl_error_t *err)
     char hex[17];
     char *run = pl_options_print(job->options, err);
     json_t *parsed = run ? pl_json_read(run, strlen(run), "run", err) : NULL;
-    json_t *same = parsed ? pl_run_same_keys(parsed) : NULL;
+    json_t *same = parsed ? pl_resume_keys(parsed) : NULL;
     if (getrandom(&id, sizeof id, GRND_NONBLOCK) < 0)
         id = 0;
     snprintf(hex, sizeof hex, "%016llx", (unsigned long long)id);
-    json_t *fixed = same ? json_pack("{s:s, s:s, s:I, s:o, s:o}", "format",
-                                     PL_CHECKPOINT_FORMAT, "run_id", hex, "seed",
-                                     (json_int_t)job->trainer->seed, "arithmetic",
-                                     pl_run_same_hash(same), "run", json_incref(parsed))
-                         : NULL;
+    json_t *fixed = same
+                        ? json_pack("{s:s, s:s, s:I, s:o, s:o}", "format",
+                                    PL_CHECKPOINT_FORMAT, "run_id", hex, "seed",
+                                    (json_int_t)job->trainer->seed, "arithmetic",
+                                    pl_resume_keys_hash(same), "run", json_incref(parsed))
+                        : NULL;
     json_decref(same);
     json_decref(parsed);
     pl_text_free(run);
@@ -170,15 +171,15 @@ static bool is_stuck(checkpoint_t *checkpoint)
 {
     const int64_t awake = pl_actor_awake_since(checkpoint),
                   since = checkpoint->moved_at > awake ? checkpoint->moved_at : awake,
-                  most = checkpoint->timeout_ms < PL_STOP_SAVE_MS ? checkpoint->timeout_ms
-                                                                  : PL_STOP_SAVE_MS;
-    return pl_now() - since >= most * PL_MILLISECOND;
+                  max = checkpoint->timeout_ms < PL_STOP_SAVE_MS ? checkpoint->timeout_ms
+                                                                 : PL_STOP_SAVE_MS;
+    return pl_now() - since >= max * PL_MILLISECOND;
 }
 
 static void disk_look(void *self)
 {
     checkpoint_t *checkpoint = self;
-    const uint64_t moves = pl_disk_moves();
+    const uint64_t moves = pl_disk_progress();
     if (!checkpoint->open)
         return;
     if (moves != checkpoint->moves) {
@@ -199,7 +200,7 @@ static void call_began(checkpoint_t *checkpoint)
 {
     if (checkpoint->open++ > 0)
         return;
-    checkpoint->moves = pl_disk_moves();
+    checkpoint->moves = pl_disk_progress();
     checkpoint->moved_at = pl_now();
     progress_tell(checkpoint);
     disk_look(checkpoint);

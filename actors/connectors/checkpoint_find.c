@@ -15,11 +15,11 @@
 #include "base/json_text.h"
 #include "formats/checkpoint.h"
 #include "formats/safetensors.h"
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
 /* ---- tensors ---- */
 
-enum { HOLES_MOST = 1 << 16 };              /* elements of a block that are no tensor's */
+enum { HOLES_MAX = 1 << 16 };               /* elements of a block that are no tensor's */
 
 static size_t aligned(size_t elements)
 {
@@ -39,7 +39,7 @@ static int tensor_copy(pl_weights_t *weights, pl_region_t region, const char *na
     return pl_safetensors_load(file, tensor, to->data, err);
 }
 
-/* It is lent from behind `end`, where it is still to be moved. */
+/* It is borrowed from behind `end`, where it is still to be moved. */
 static int tensor_take(pl_weights_t *weights, const pl_safetensors_t *file,
                        const pl_safetensors_tensor_t *tensor, pl_floats_t *block,
                        size_t *end, pl_error_t *err)
@@ -63,7 +63,7 @@ static int tensor_take(pl_weights_t *weights, const pl_safetensors_t *file,
     if (!weights->block[region])
         weights->block[region] = pl_object_ref(block);
     *end = at + count;
-    return pl_weights_lend(weights, region, name, tensor->shape, (int64_t)at, err);
+    return pl_weights_borrow(weights, region, name, tensor->shape, (int64_t)at, err);
 }
 
 /* A file has no holes between tensors, a region has.  The last one is moved first: it
@@ -74,7 +74,7 @@ static void tensors_move(const pl_weights_t *weights, const pl_safetensors_t *fi
     for (int k = file->count - 1; k >= 0; k--) {
         const size_t count = file->tensor[k].size / sizeof(float);
         const uint8_t *from = file->memory + file->tensor[k].offset;
-        if (!taken[k].lent)
+        if (!taken[k].borrowed)
             continue;
         if (from != (const uint8_t *)taken[k].data)
             memmove(taken[k].data, from, count * sizeof(float));
@@ -108,10 +108,10 @@ static int text_copy(const pl_safetensors_t *file, const char *key, char **text_
  * is less than twice what the file says of the tensor. */
 static size_t block_elements(size_t bytes)
 {
-    return bytes / sizeof(float) + (bytes / 2 < HOLES_MOST ? bytes / 2 : HOLES_MOST);
+    return bytes / sizeof(float) + (bytes / 2 < HOLES_MAX ? bytes / 2 : HOLES_MAX);
 }
 
-/* The file's bytes are the block that its tensors are lent from. */
+/* The file's bytes are the block that its tensors are borrowed from. */
 static int file_take(pl_weights_t *weights, const char *path, const json_t *manifest,
                      const char *name, pl_error_t *err)
 {
@@ -130,7 +130,7 @@ static int file_take(pl_weights_t *weights, const char *path, const json_t *mani
     if (code == PL_OK) {
         code = text_copy(&file, "module", &weights->module, err);
         if (code == PL_OK)
-            code = text_copy(&file, "facts", &weights->facts, err);
+            code = text_copy(&file, "facts", &weights->data_info, err);
         if (code == PL_OK)
             code = tensors_take(weights, &file, block, err);
         pl_safetensors_close(&file);
@@ -237,7 +237,7 @@ int pl_candidates_list(pl_candidates_t *all, const char *run_dir, pl_error_t *er
 
 /* ---- taking one ---- */
 
-static int pass_over(pl_found_t *found, const char *why, pl_error_t *err)
+static int checkpoint_skip(pl_found_t *found, const char *why, pl_error_t *err)
 {
     char *longer = pl_text("%s%s%s", found->passed ? found->passed : "",
                            found->passed ? "\n" : "", why);
@@ -278,7 +278,7 @@ static int pl_candidate_take(pl_found_t *found, const pl_candidate_t *one,
         found->weights = weights_take(one->path, one->manifest, true, &why);
     if (!found->weights)
         return why.code == PL_ENOMEM ? pl_fail(err, PL_ENOMEM, "%s", why.text)
-                                     : pass_over(found, why.text, err);
+                                     : checkpoint_skip(found, why.text, err);
     found->path = pl_strdup(one->path);
     found->manifest = pl_json_write(one->manifest, PL_JSON_COMPACT);
     return found->path && found->manifest ? PL_OK : pl_no_memory(err);
@@ -301,8 +301,8 @@ static bool is_aside(const pl_candidate_t *one)
     return json_is_true(json_object_get(one->manifest, "aside"));
 }
 
-int pl_checkpoint_find_back(const char *run_dir, uint64_t serial, pl_found_t *found,
-                            pl_error_t *err)
+int pl_checkpoint_find_rollback(const char *run_dir, uint64_t serial, pl_found_t *found,
+                                pl_error_t *err)
 {
     pl_candidates_t all;
     *found = (pl_found_t){.run_dir = pl_strdup(run_dir)};
@@ -460,7 +460,7 @@ static int run_skip(pl_found_t *found, const char *root, const char *run_dir,
     const unsigned long long step = logged_step(run_dir);
     if (!step && !is_latest(root, run_dir)) {
         char *why = pl_text("%s has no checkpoint to resume from", run_dir);
-        int code = why ? pass_over(found, why, err) : pl_no_memory(err);
+        int code = why ? checkpoint_skip(found, why, err) : pl_no_memory(err);
         pl_free(why);
         return code;
     }

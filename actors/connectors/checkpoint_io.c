@@ -15,7 +15,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "formats/checkpoint.h"
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
 typedef struct io {
     bool cleaned;                                           /* what others have left */
@@ -37,14 +37,14 @@ static int file_write(const pl_checkpoint_t *checkpoint, const pl_weights_t *wei
     const char *name = part == PL_WEIGHTS_MODULE ? PL_CHECKPOINT_MODEL
                                                  : PL_CHECKPOINT_OPTIMIZER;
     const json_int_t step = json_integer_value(json_object_get(manifest, "global_step"));
-    pl_sums_t sums = {0};
+    pl_checksums_t sums = {0};
     char *path = pl_checkpoint_file(checkpoint, name, err);
     int code = path ? pl_weights_write_part(path, weights, part, (uint64_t)step, &sums,
                                             err)
                     : PL_ENOMEM;
     if (code == PL_OK)
-        code = pl_checkpoint_note(manifest, name, &sums, err);
-    pl_sums_release(&sums);
+        code = pl_checkpoint_add_file(manifest, name, &sums, err);
+    pl_checksums_release(&sums);
     pl_free(path);
     return code;
 }
@@ -184,7 +184,7 @@ static int io_on_write(void *self, pl_call_t *call, const pl_body_t *body,
     if (code == PL_OK)
         pl_progress_write_checkpoint(call, &(pl_write_checkpoint_progress_t){
                                                .path = all.at[0].path});
-    written_end(&all, code == PL_OK ? pl_checkpoint_settle : pl_checkpoint_take_back);
+    written_end(&all, code == PL_OK ? pl_checkpoint_finish : pl_checkpoint_rollback);
     if (code != PL_OK)
         return code;
     const bool gone = older_remove(self, wanted->folder, wanted->drop);
@@ -233,7 +233,7 @@ static int names_complete(const char *folder, const char *found, json_t *manifes
     while (code == PL_OK && (path = path_next(folder, &names, err))) {
         if (!has_serial(path, serial)
             && (code = one_write(&other, path, found, NULL, manifest, err)) == PL_OK)
-            pl_checkpoint_settle(&other);
+            pl_checkpoint_finish(&other);
         pl_free(path);
     }
     return code == PL_OK && err->code ? err->code : code;
@@ -276,8 +276,8 @@ static int find_in_order(const pl_find_checkpoint_t *wanted, pl_found_t *found,
     if (code != PL_OK || found->path || wanted->only_first)
         return code;
     pl_found_release(found);
-    return wanted->back_from
-               ? pl_checkpoint_find_back(from, wanted->back_from, found, err)
+    return wanted->rollback_serial
+               ? pl_checkpoint_find_rollback(from, wanted->rollback_serial, found, err)
                : pl_checkpoint_find(wanted->root, wanted->run_name, from, found, err);
 }
 

@@ -49,8 +49,8 @@ int pl_checkpoint_find(const char *root, const char *run_name, const char *from,
                        pl_found_t *found, pl_error_t *err);
 /* To go back to: the newest valid one up to that serial number, and one that was made
  * aside only where there is no other.  PL_ENOTFOUND: there is none. */
-int pl_checkpoint_find_back(const char *run_dir, uint64_t serial, pl_found_t *found,
-                            pl_error_t *err);
+int pl_checkpoint_find_rollback(const char *run_dir, uint64_t serial, pl_found_t *found,
+                                pl_error_t *err);
 /* The newest of a run directory, which need not have one. */
 int pl_checkpoint_find_first(const char *run_dir, pl_found_t *found, pl_error_t *err);
 void pl_found_release(pl_found_t *found);

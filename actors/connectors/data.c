@@ -1,8 +1,9 @@
 /* data.c - the data connector: batches for the loops
  *
- * Readers open and read on threads of their own; here is decided what they read, and in
- * which order it is handed out.  Each reader is given little at a time, a millisecond's
- * work or two batches, so that a dropped pass or the end of the run waits for little. */
+ * Readers open and read on threads of their own; here is decided what they read, and
+ * in which order it is handed out.  Each reader is given little at a time, a
+ * millisecond's work or two batches, so that a dropped iteration or the end of the run
+ * waits for little. */
 #include "actors/connectors/data.h"
 
 #include <errno.h>
@@ -12,7 +13,7 @@
 #include <unistd.h>
 
 #include "actors/connectors/reader.h"
-#include "actors/connectors/sources.h"
+#include "actors/connectors/data_loaders.h"
 #include "actors/request.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -22,58 +23,58 @@
 #include "base/stages.h"
 
 #define READER_AHEAD 8
-#define READER_LEAST 2                                      /* one is read, one waits */
-#define WAITING_MOST 64                                     /* fetches */
+#define READER_MIN 2                                        /* one is read, one waits */
+#define WAITING_MAX 64                                      /* fetches */
 
 typedef struct reader {
     pl_address_t at;
-    int most, with;                        /* batches: to be with it, that are */
+    int max, with;                         /* batches: to be with it, that are */
     bool is_fed;                           /* it had as many: no more till half is read */
     pl_batch_t *batch[READER_AHEAD];       /* with it; counted */
 } reader_t;
 
 /* Fetches that wait for their batch, in order. */
-typedef struct queue {
-    pl_call_t *call[WAITING_MOST];
+typedef struct fetches {
+    pl_call_t *call[WAITING_MAX];
     int count;
-} queue_t;
+} fetches_t;
 
 typedef struct data {
     pl_job_t *job;                                          /* counted */
-    pl_sources_t sources;
-    bool has_notice;                              /* sources.notice is a descriptor */
-    pl_call_t *opening;                           /* open_data, reload_data  [not now] */
-    const char *facts;                            /* of that call */
-    bool reloads;                                 /* it is the latter */
-    char *known;                                  /* facts of the first opening  [none] */
-    pl_layout_t *layout;                          /* of it, counted  [none] */
-    pl_feed_t feed[PL_SOURCES];
-    queue_t waiting[PL_SOURCES];
+    pl_data_loaders_t loaders;
+    bool has_notice;                          /* loaders.notice is a descriptor */
+    pl_call_t *opening;                       /* open_data, reload_data  [not now] */
+    const char *data_info;                    /* of that call */
+    bool reloads;                             /* it is the latter */
+    char *known;                              /* data info of the first opening  [none] */
+    pl_batch_signature_t *signature;          /* of it, counted  [none] */
+    pl_prefetch_t queue[PL_DATA_LOADERS];
+    fetches_t waiting[PL_DATA_LOADERS];
     reader_t *reader;
     int reader_count;
 } data_t;
 
 /* ---- The end ---- */
 
-static void queue_fail(queue_t *queue, const pl_error_t *error)
+static void fetches_fail(fetches_t *fetches, const pl_error_t *error)
 {
-    for (int k = 0; k < queue->count; k++)
-        pl_call_fail(queue->call[k], error);
-    queue->count = 0;
+    for (int k = 0; k < fetches->count; k++)
+        pl_call_fail(fetches->call[k], error);
+    fetches->count = 0;
 }
 
-static void feeds_close(data_t *data)
+static void queues_close(data_t *data)
 {
-    for (int stage = 0; stage < PL_SOURCES; stage++)
-        pl_feed_close(&data->feed[stage]);
+    for (int stage = 0; stage < PL_DATA_LOADERS; stage++)
+        pl_prefetch_close(&data->queue[stage]);
 }
 
 /* Drops all that refers to a data set: the readers, which end next, are to have the last
  * reference, so that it is closed on their thread. */
 static void data_drop(data_t *data)
 {
-    feeds_close(data);
-    pl_sources_drop(&data->sources);
+    queues_close(data);
+    pl_data_loaders_release(&data->loaders);
     for (int k = 0; k < data->reader_count; k++) {
         data->reader[k].with = 0;
         data->reader[k].is_fed = false;
@@ -88,8 +89,8 @@ static void data_end(data_t *data, const pl_error_t *error)
 {
     pl_error_t gone;
     pl_fail(&gone, PL_ECANCELLED, "the data connector ends");
-    for (int stage = 0; stage < PL_SOURCES; stage++)
-        queue_fail(&data->waiting[stage], error ? error : &gone);
+    for (int stage = 0; stage < PL_DATA_LOADERS; stage++)
+        fetches_fail(&data->waiting[stage], error ? error : &gone);
     if (data->opening)
         pl_call_fail(data->opening, error ? error : &gone);
     data_drop(data);
@@ -101,10 +102,10 @@ static void data_release(void *self)
     data_t *data = self;
     data_drop(data);
     if (data->has_notice)
-        close(data->sources.notice);
+        close(data->loaders.notice);
     pl_free(data->reader);
     pl_free(data->known);
-    pl_object_unref(data->layout);
+    pl_object_unref(data->signature);
     pl_object_unref(data->job);
 }
 
@@ -128,7 +129,7 @@ static void data_on_notice(void *self)
 {
     data_t *data = self;
     eventfd_t times;
-    eventfd_read(data->sources.notice, &times);
+    eventfd_read(data->loaders.notice, &times);
     data_go_on(data);
 }
 
@@ -140,7 +141,7 @@ static int notice_open(data_t *data, pl_error_t *err)
                        "no descriptor is left: %s; raise the limit of open files "
                        "(ulimit -n)",
                        strerror(errno));
-    data->sources.notice = fd;
+    data->loaders.notice = fd;
     data->has_notice = true;
     return pl_watch(data, fd, data_on_notice, err);
 }
@@ -153,7 +154,7 @@ static int data_on_start(void *self, pl_call_t *call, const pl_body_t *body,
     const pl_how_t how = {.on_answer = data_on_reader_end};
     const pl_start_t start = {.options = ""};
     data->job = pl_object_ref(body->start.context);
-    data->sources.job = data->job;
+    data->loaders.job = data->job;
     if (notice_open(data, err) != PL_OK)
         return err->code;
     int64_t workers = data->job->data->workers;
@@ -161,7 +162,7 @@ static int data_on_start(void *self, pl_call_t *call, const pl_body_t *body,
     if (!data->reader)
         return pl_no_memory(err);
     for (; data->reader_count < workers; data->reader_count++) {
-        data->reader[data->reader_count].most = READER_LEAST;
+        data->reader[data->reader_count].max = READER_MIN;
         if (!pl_spawn(self, &pl_io_reader, PL_OWN_THREAD, &start, how,
                       &data->reader[data->reader_count].at, err))
             return err->code;
@@ -172,70 +173,73 @@ static int data_on_start(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* ---- Opening ---- */
 
-static int source_open(data_t *data, pl_stage_t stage, uint32_t loader, const char *facts,
-                       pl_error_t *err);
+static int source_open(data_t *data, pl_stage_t stage, uint32_t loader,
+                       const char *data_info, pl_error_t *err);
 
 static void open_fail(data_t *data, const pl_error_t *error)
 {
     pl_call_t *call = data->opening;
     data->opening = NULL;
-    pl_sources_drop(&data->sources);
+    pl_data_loaders_release(&data->loaders);
     pl_call_fail(call, error);
 }
 
 /* What the first opening gave holds for all that follow. */
-static int open_keep(data_t *data, pl_layout_t *layout, const char *facts,
+static int open_keep(data_t *data, pl_batch_signature_t *signature, const char *data_info,
                      pl_error_t *err)
 {
     if (data->reloads)
-        return pl_sources_same(data->layout, data->known, layout, facts, err);
-    data->layout = pl_object_ref(layout);
-    data->known = pl_strdup(facts);
+        return pl_data_loaders_check_same(data->signature, data->known, signature,
+                                          data_info, err);
+    data->signature = pl_object_ref(signature);
+    data->known = pl_strdup(data_info);
     return data->known ? PL_OK : pl_no_memory(err);
 }
 
 /* Every step takes all samples then, which is seldom meant. */
 static void batch_size_warn(data_t *data)
 {
-    const pl_feed_t *feed = &data->feed[PL_TRAIN];
-    const pl_deal_t *deal = &data->sources.deal;
-    const int64_t ranks = deal->micro_shards ? deal->micro_shards : deal->partitions,
+    const pl_prefetch_t *queue = &data->queue[PL_TRAIN];
+    const pl_sampler_partition_t *partition = &data->loaders.partition;
+    const int64_t ranks = partition->micro_shards ? partition->micro_shards
+                                                  : partition->partitions,
                   size = data->job->data->batch_size;
-    if (!feed->dataset || deal->partition || data->job->tuning.num_training
-        || feed->order.count / ranks >= size)
+    if (!queue->dataset || partition->partition || data->job->tuning.num_training
+        || queue->sampler.count / ranks >= size)
         return;
-    char each[64] = "";
+    char per_rank[64] = "";
     if (ranks > 1)
-        snprintf(each, sizeof each, " for each of %lld %s", (long long)ranks,
-                 deal->micro_shards ? "micro-shards" : "ranks");
+        snprintf(per_rank, sizeof per_rank, " for each of %lld %s", (long long)ranks,
+                 partition->micro_shards ? "micro-shards" : "ranks");
     pl_log_line(PL_LOG_WARNING, pl_actor_rank(data), pl_actor_name(data),
                 "data.batch_size is %lld%s, more than the %lld training sample%s: an "
                 "epoch is one step; lower it",
-                (long long)size, each, (long long)feed->order.count,
-                pl_plural(feed->order.count));
+                (long long)size, per_rank, (long long)queue->sampler.count,
+                pl_plural(queue->sampler.count));
 }
 
 static void open_done(data_t *data)
 {
-    pl_layout_t *layout = NULL;
-    const char *facts = NULL;
+    pl_batch_signature_t *signature = NULL;
+    const char *data_info = NULL;
     pl_error_t err = {0};
     pl_call_t *call = data->opening;
-    int code = pl_sources_feeds(&data->sources, data->feed, &layout, &facts, &err);
+    int code = pl_data_loaders_open_queues(&data->loaders, data->queue, &signature,
+                                           &data_info, &err);
     if (code == PL_OK)
-        code = open_keep(data, layout, facts, &err);
-    char *content = code == PL_OK && data->sources.sums
-                        ? pl_sources_content(&data->sources, &err)
+        code = open_keep(data, signature, data_info, &err);
+    char *content = code == PL_OK && data->loaders.sums
+                        ? pl_data_loaders_content(&data->loaders, &err)
                         : NULL;
-    if (code == PL_OK && data->sources.sums && !content)
+    if (code == PL_OK && data->loaders.sums && !content)
         code = err.code;
     if (code != PL_OK) {
-        pl_object_unref(layout);
-        feeds_close(data);
+        pl_object_unref(signature);
+        queues_close(data);
         open_fail(data, &err);
         return;
     }
-    if (!data->reloads && pl_sources_tests_training(&data->sources))
+    if (!data->reloads && pl_data_loaders_tests_training(&data->loaders))
         pl_log_line(
             PL_LOG_WARNING, pl_actor_rank(data), pl_actor_name(data),
             "the test uses all samples of the source that this run trains%s on, so its "
@@ -245,14 +249,15 @@ static void open_done(data_t *data)
         batch_size_warn(data);
     data->opening = NULL;
     if (data->reloads)
-        pl_reply_reload_data(call, &(pl_reload_data_reply_t){.layout = &layout->object});
+        pl_reply_reload_data(call,
+                             &(pl_reload_data_reply_t){.signature = &signature->object});
     else
         pl_reply_open_data(call,
-                           &(pl_open_data_reply_t){.facts = facts,
+                           &(pl_open_data_reply_t){.data_info = data_info,
                                                    .content = content ? content : "",
-                                                   .layout = &layout->object});
+                                                   .signature = &signature->object});
     pl_text_free(content);
-    pl_object_unref(layout);
+    pl_object_unref(signature);
 }
 
 static void data_on_source(void *self, const pl_answer_t *answer)
@@ -261,42 +266,42 @@ static void data_on_source(void *self, const pl_answer_t *answer)
     pl_error_t err = {0};
     const pl_dataset_t *opened = answer->context;
     if (answer->kind == PL_ANSWER_ERROR) {
-        pl_sources_blame(&data->sources, opened, answer->error, &err);
+        pl_data_loaders_error(&data->loaders, opened, answer->error, &err);
         open_fail(data, &err);
     }
     if (answer->kind != PL_ANSWER_REPLY)
         return;
     pl_stage_t stage = opened->request.stage;
     uint32_t loader = 0;
-    if (stage == PL_TRAIN && pl_sources_validation_is_apart(&data->sources))
+    if (stage == PL_TRAIN && pl_data_loaders_validation_is_separate(&data->loaders))
         stage = PL_VALIDATE;
     else
-        while (data->sources.dataset[pl_source_place(stage, loader)])
+        while (data->loaders.dataset[pl_data_loader_index(stage, loader)])
             loader++;
-    if (stage == PL_TRAIN || loader == pl_sources_loaders(&data->sources, stage))
+    if (stage == PL_TRAIN || loader == pl_data_loaders_count(&data->loaders, stage))
         open_done(data);
-    else if (source_open(data, stage, loader, data->facts, &err) != PL_OK)
+    else if (source_open(data, stage, loader, data->data_info, &err) != PL_OK)
         open_fail(data, &err);
 }
 
-static int source_open(data_t *data, pl_stage_t stage, uint32_t loader, const char *facts,
-                       pl_error_t *err)
+static int source_open(data_t *data, pl_stage_t stage, uint32_t loader,
+                       const char *data_info, pl_error_t *err)
 {
-    int code = pl_sources_prepare(&data->sources, stage, loader, facts, err);
+    int code = pl_data_loaders_prepare(&data->loaders, stage, loader, data_info, err);
     if (code != PL_OK)
         return code;
-    pl_dataset_t *dataset = data->sources.dataset[pl_source_place(stage, loader)];
-    const pl_open_source_t fields = {.dataset = &dataset->object};
+    pl_dataset_t *dataset = data->loaders.dataset[pl_data_loader_index(stage, loader)];
+    const pl_open_dataset_t fields = {.dataset = &dataset->object};
     const pl_how_t how = {.on_answer = data_on_source, .context = dataset};
-    return pl_call_open_source(data, data->reader[0].at, &fields, how, err) ? PL_OK
-                                                                            : err->code;
+    return pl_call_open_dataset(data, data->reader[0].at, &fields, how, err) ? PL_OK
+                                                                             : err->code;
 }
 
 static bool data_is_open(const data_t *data)
 {
     bool open = data->opening;
-    for (int stage = 0; stage < PL_SOURCES; stage++)
-        open = open || data->sources.dataset[stage];
+    for (int stage = 0; stage < PL_DATA_LOADERS; stage++)
+        open = open || data->loaders.dataset[stage];
     return open;
 }
 
@@ -311,54 +316,56 @@ static int data_on_open(void *self, pl_call_t *call, const pl_body_t *body,
     if (body->open_data.partition >= body->open_data.partitions)
         return pl_fail(err, PL_EINVAL, "there is no part %u of %u",
                        body->open_data.partition, body->open_data.partitions);
-    data->sources.wanted = (pl_stage_t)body->open_data.stage;
-    data->sources.deal = (pl_deal_t){body->open_data.partition,
-                                     body->open_data.partitions, body->open_data.even,
-                                     body->open_data.micro_shards};
-    data->facts = body->open_data.facts;
-    data->sources.sums = data->sources.wanted == PL_TRAIN && pl_actor_rank(data) <= 0
+    data->loaders.stage = (pl_stage_t)body->open_data.stage;
+    data->loaders.partition =
+        (pl_sampler_partition_t){body->open_data.partition, body->open_data.partitions,
+                                 body->open_data.even, body->open_data.micro_shards};
+    data->data_info = body->open_data.data_info;
+    data->loaders.sums = data->loaders.stage == PL_TRAIN && pl_actor_rank(data) <= 0
                          && pl_request_writes(data->job);
-    int code = source_open(data, pl_sources_first(&data->sources), 0, data->facts, err);
+    int code = source_open(data, pl_data_loaders_first(&data->loaders), 0,
+                           data->data_info, err);
     if (code == PL_OK)
         data->opening = call;
     else
-        pl_sources_drop(&data->sources);
+        pl_data_loaders_release(&data->loaders);
     return code;
 }
 
-/* Batches that are still being read are dropped with their pass. */
+/* Batches that are still being read are dropped with their iteration. */
 static int data_on_reload(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
     data_t *data = self;
     if (data->opening || !data->known)
         return pl_fail(err, PL_ESTATE, "the data is not open");
-    feeds_close(data);
-    pl_sources_drop(&data->sources);
-    data->sources.batch_size = (int64_t)body->reload_data.batch_size;
+    queues_close(data);
+    pl_data_loaders_release(&data->loaders);
+    data->loaders.batch_size = (int64_t)body->reload_data.batch_size;
     data->reloads = true;
-    data->sources.sums = false;
-    data->facts = data->known;
-    int code = source_open(data, pl_sources_first(&data->sources), 0, data->facts, err);
+    data->loaders.sums = false;
+    data->data_info = data->known;
+    int code = source_open(data, pl_data_loaders_first(&data->loaders), 0,
+                           data->data_info, err);
     if (code == PL_OK)
         data->opening = call;
     else
-        pl_sources_drop(&data->sources);
+        pl_data_loaders_release(&data->loaders);
     return code;
 }
 
 /* ---- Reading and handing out ---- */
 
-static pl_feed_t *feed_of_batch(data_t *data, const pl_batch_t *batch)
+static pl_prefetch_t *queue_of_batch(data_t *data, const pl_batch_t *batch)
 {
-    return &data->feed[pl_source_place(batch->stage, batch->loader)];
+    return &data->queue[pl_data_loader_index(batch->stage, batch->loader)];
 }
 
 /* As many as it reads in a millisecond, by the last. */
-static int reader_most(const pl_batch_t *read)
+static int reader_max(const pl_batch_t *read)
 {
     const int64_t many = PL_MILLISECOND / (read->took + 1);
-    return many < READER_LEAST   ? READER_LEAST
+    return many < READER_MIN     ? READER_MIN
            : many > READER_AHEAD ? READER_AHEAD
                                  : (int)many;
 }
@@ -371,8 +378,8 @@ static void reader_done(data_t *data, const pl_batch_t *batch)
                 reader_t *reader = &data->reader[k];
                 reader->batch[slot] = NULL;
                 reader->with--;
-                reader->most = reader_most(batch);
-                reader->is_fed &= 2 * reader->with > reader->most;
+                reader->max = reader_max(batch);
+                reader->is_fed &= 2 * reader->with > reader->max;
             }
 }
 
@@ -380,14 +387,14 @@ static void reader_done(data_t *data, const pl_batch_t *batch)
  * reader in company, because each that goes alone wakes a thread here and there. */
 static reader_t *reader_free(data_t *data)
 {
-    reader_t *least = NULL;
+    reader_t *min = NULL;
     for (int k = 0; k < data->reader_count; k++) {
         reader_t *reader = &data->reader[k];
-        if (!reader->is_fed && reader->with < reader->most
-            && (!least || reader->with < least->with))
-            least = reader;
+        if (!reader->is_fed && reader->with < reader->max
+            && (!min || reader->with < min->with))
+            min = reader;
     }
-    return least;
+    return min;
 }
 
 static void reader_given(reader_t *reader, pl_batch_t *batch)
@@ -397,7 +404,7 @@ static void reader_given(reader_t *reader, pl_batch_t *batch)
         slot++;
     reader->batch[slot] = batch;
     reader->with++;
-    reader->is_fed = reader->with >= reader->most;
+    reader->is_fed = reader->with >= reader->max;
 }
 
 static void data_on_batch(void *self, const pl_answer_t *answer)
@@ -408,7 +415,8 @@ static void data_on_batch(void *self, const pl_answer_t *answer)
         return;
     bool failed = answer->kind == PL_ANSWER_ERROR;
     reader_done(data, batch);
-    pl_feed_read(feed_of_batch(data, batch), batch, failed ? answer->error : NULL);
+    pl_prefetch_batch_read(queue_of_batch(data, batch), batch,
+                           failed ? answer->error : NULL);
     pl_object_unref(batch);
     data_go_on(data);
 }
@@ -423,31 +431,31 @@ static void batch_read(data_t *data, reader_t *reader, pl_batch_t *batch)
         reader_given(reader, batch);
         return;
     }
-    pl_feed_read(feed_of_batch(data, batch), batch, &err);
+    pl_prefetch_batch_read(queue_of_batch(data, batch), batch, &err);
     pl_object_unref(batch);
 }
 
 /* Gives the readers what they can take. */
-static void feed_read_on(data_t *data, pl_feed_t *feed, int waiting)
+static void queue_read_ahead(data_t *data, pl_prefetch_t *queue, int waiting)
 {
     for (reader_t *reader; (reader = reader_free(data));) {
-        pl_batch_t *batch = pl_feed_next(feed, (uint32_t)waiting);
+        pl_batch_t *batch = pl_prefetch_next(queue, (uint32_t)waiting);
         if (!batch)
             return;
         batch_read(data, reader, batch);
     }
 }
 
-static void feed_hand_out(pl_feed_t *feed, queue_t *queue)
+static void queue_hand_out(pl_prefetch_t *queue, fetches_t *fetches)
 {
-    while (queue->count && pl_feed_ready(feed)) {
+    while (fetches->count && pl_prefetch_is_ready(queue)) {
         pl_error_t err = {0};
         pl_batch_t *batch;
-        pl_call_t *call = queue->call[0];
-        queue->count--;
-        for (int k = 0; k < queue->count; k++)
-            queue->call[k] = queue->call[k + 1];
-        if (pl_feed_take(feed, &batch, &err) != PL_OK) {
+        pl_call_t *call = fetches->call[0];
+        fetches->count--;
+        for (int k = 0; k < fetches->count; k++)
+            fetches->call[k] = fetches->call[k + 1];
+        if (pl_prefetch_take(queue, &batch, &err) != PL_OK) {
             pl_call_fail(call, &err);
             continue;
         }
@@ -463,30 +471,31 @@ static void feed_hand_out(pl_feed_t *feed, queue_t *queue)
 /* Later stages first: who validates does not train meanwhile. */
 static void data_go_on(data_t *data)
 {
-    for (int stage = PL_SOURCES - 1; stage >= 0; stage--) {
+    for (int stage = PL_DATA_LOADERS - 1; stage >= 0; stage--) {
         bool more = true;
-        pl_feed_t *feed = &data->feed[stage];
+        pl_prefetch_t *queue = &data->queue[stage];
         while (more) {                                      /* what is taken makes room */
-            uint32_t taken = feed->to_take;
-            feed_read_on(data, feed, data->waiting[stage].count);
-            feed_hand_out(feed, &data->waiting[stage]);
-            more = feed->to_take != taken;
+            uint32_t taken = queue->to_take;
+            queue_read_ahead(data, queue, data->waiting[stage].count);
+            queue_hand_out(queue, &data->waiting[stage]);
+            more = queue->to_take != taken;
         }
     }
 }
 
 /* ---- Passes ---- */
 
-/* The feed of a stage that has data. */
-static pl_feed_t *feed_of(data_t *data, uint32_t stage, uint32_t loader, pl_error_t *err)
+/* The queue of a stage that has data. */
+static pl_prefetch_t *queue_of(data_t *data, uint32_t stage, uint32_t loader,
+                               pl_error_t *err)
 {
-    if (stage >= PL_STAGES || loader >= PL_LOADERS_MOST) {
+    if (stage >= PL_STAGES || loader >= PL_LOADERS_MAX) {
         pl_fail(err, PL_EINVAL, "there is no stage %u with a source %u", stage, loader);
         return NULL;
     }
-    pl_feed_t *feed = &data->feed[pl_source_place((pl_stage_t)stage, loader)];
-    if (feed->dataset && feed->stage == (pl_stage_t)stage)
-        return feed;
+    pl_prefetch_t *queue = &data->queue[pl_data_loader_index((pl_stage_t)stage, loader)];
+    if (queue->dataset && queue->stage == (pl_stage_t)stage)
+        return queue;
     pl_fail(err, PL_ESTATE, "there is no %s data open", pl_stages[stage].data);
     return NULL;
 }
@@ -497,18 +506,18 @@ static int data_on_begin(void *self, pl_call_t *call, const pl_body_t *body,
     data_t *data = self;
     const pl_begin_t *begin = &body->begin;
     pl_error_t dropped;
-    pl_feed_t *feed = feed_of(data, begin->stage, begin->loader, err);
-    if (!feed)
+    pl_prefetch_t *queue = queue_of(data, begin->stage, begin->loader, err);
+    if (!queue)
         return err->code;
     pl_fail(&dropped, PL_ECANCELLED, "the %s data is read from its start again",
             pl_stages[begin->stage].data);
-    queue_fail(&data->waiting[feed - data->feed], &dropped);
-    pl_feed_begin(feed, &(pl_feed_pass_t){.epoch = begin->epoch,
-                                          .first = begin->first,
-                                          .again = begin->again});
-    const pl_begin_reply_t reply = {.batches = feed->batches,
-                                    .loaders = pl_sources_loaders(&data->sources,
-                                                                  feed->stage)};
+    fetches_fail(&data->waiting[queue - data->queue], &dropped);
+    pl_prefetch_begin(queue, &(pl_prefetch_iter_t){.epoch = begin->epoch,
+                                                   .first = begin->first,
+                                                   .again = begin->again});
+    const pl_begin_reply_t reply = {.batches = queue->batches,
+                                    .loaders = pl_data_loaders_count(&data->loaders,
+                                                                     queue->stage)};
     return pl_reply_begin(call, &reply);
 }
 
@@ -517,17 +526,17 @@ static int data_on_fetch(void *self, pl_call_t *call, const pl_body_t *body,
 {
     data_t *data = self;
     uint32_t stage = body->fetch_batch.stage;
-    pl_feed_t *feed = feed_of(data, stage, body->fetch_batch.loader, err);
-    if (!feed)
+    pl_prefetch_t *queue = queue_of(data, stage, body->fetch_batch.loader, err);
+    if (!queue)
         return err->code;
-    if (!feed->begun)
+    if (!queue->begun)
         return pl_fail(err, PL_ESTATE, "reading of the %s data has not begun",
                        pl_stages[stage].data);
-    queue_t *queue = &data->waiting[feed - data->feed];
-    if (queue->count == WAITING_MOST)
-        return pl_fail(err, PL_EBUSY, "%d fetches are already waiting", WAITING_MOST);
-    queue->call[queue->count++] = call;
-    pl_feed_want(feed, body->fetch_batch.until);
+    fetches_t *fetches = &data->waiting[queue - data->queue];
+    if (fetches->count == WAITING_MAX)
+        return pl_fail(err, PL_EBUSY, "%d fetches are already waiting", WAITING_MAX);
+    fetches->call[fetches->count++] = call;
+    pl_prefetch_request(queue, body->fetch_batch.until);
     data_go_on(data);
     return PL_OK;
 }
@@ -541,15 +550,15 @@ static void data_on_cancel(void *self, pl_call_t *call)
         return;
     }
     pl_fail(&cancelled, PL_ECANCELLED, "the fetch was cancelled; its batch comes next");
-    for (int stage = 0; stage < PL_SOURCES; stage++) {
-        queue_t *queue = &data->waiting[stage];
+    for (int stage = 0; stage < PL_DATA_LOADERS; stage++) {
+        fetches_t *fetches = &data->waiting[stage];
         int kept = 0;
-        for (int k = 0; k < queue->count; k++)
-            if (queue->call[k] != call)
-                queue->call[kept++] = queue->call[k];
-        if (kept < queue->count)
+        for (int k = 0; k < fetches->count; k++)
+            if (fetches->call[k] != call)
+                fetches->call[kept++] = fetches->call[k];
+        if (kept < fetches->count)
             pl_call_fail(call, &cancelled);
-        queue->count = kept;
+        fetches->count = kept;
     }
 }
 

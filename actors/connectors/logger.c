@@ -1,7 +1,7 @@
-/* logger.c - the logger connector: figures to the run's loggers
+/* logger.c - the logger connector: metrics to the run's loggers
  *
  * Each logger has a thread of its own (recorder.c) and a queue here, so that a slow or
- * failing one delays neither the run nor another logger.  Figures gather for a moment,
+ * failing one delays neither the run nor another logger.  Metrics gather for a moment,
  * because waking a thread costs more than what it then does; while a logger is at work
  * they gather until it is ready, and those for which there is no room are dropped.  What
  * a logger does not take at the end within a grace is given up.  How far each has come
@@ -17,10 +17,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/options.h"
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
-#define WAITING_MOST ((size_t)1 << 20)                      /* bytes of figures */
-#define GATHERED_ENOUGH (WAITING_MOST / 4)                  /* not to wait for more */
+#define WAITING_MAX ((size_t)1 << 20)                       /* bytes of metrics */
+#define GATHERED_ENOUGH (WAITING_MAX / 4)                   /* not to wait for more */
 enum { GATHER_MS = 100, LAST_MS = 2000, INTERRUPTED_MS = 1000 };
 
 /* ---- The start ---- */
@@ -33,7 +33,7 @@ static int sink_open(sink_t *sink, const pl_options_t *options, int k,
     const pl_component_request_t request = {
         .role = "logger",
         .path = path,
-        .automatic = pl_options_value(options, "loggers") ? NULL : pl_usual_logger};
+        .automatic = pl_options_value(options, "loggers") ? NULL : pl_default_logger};
     pl_instance_t component = {0};
     int code = pl_options_component(options, &request, &component, err);
     if (code != PL_OK)
@@ -66,7 +66,7 @@ static int sinks_open(logger_t *logger, const pl_options_t *options, const char 
     return code;
 }
 
-static void recorder_told(void *self, const pl_answer_t *answer)
+static void recorder_reported(void *self, const pl_answer_t *answer)
 {
     logger_t *logger = self;
     if (answer->kind == PL_ANSWER_PROGRESS && ++logger->ready == logger->count)
@@ -77,7 +77,7 @@ static void recorder_told(void *self, const pl_answer_t *answer)
 
 static int recorders_start(logger_t *logger, pl_error_t *err)
 {
-    const pl_how_t how = {.on_answer = recorder_told};
+    const pl_how_t how = {.on_answer = recorder_reported};
     for (int k = 0; k < logger->count; k++) {
         sink_t *sink = &logger->sink[k];
         const pl_start_t start = {.options = "", .context = &sink->component->object};
@@ -108,19 +108,19 @@ static int logger_on_start(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* ---- What is lost ---- */
 
-static void sink_warn(logger_t *logger, const sink_t *sink, bool *told, const char *what,
-                      const char *why)
+static void sink_warn(logger_t *logger, const sink_t *sink, bool *reported,
+                      const char *what, const char *why)
 {
-    if (!*told)
+    if (!*reported)
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(logger), pl_actor_name(logger),
                     "logger \"%s\": %s: %s", ops_of(sink)->name, what, why);
-    *told = true;
+    *reported = true;
 }
 
 static void sink_lose(logger_t *logger, sink_t *sink, uint64_t count, const char *why)
 {
     sink->lost += count;
-    sink_warn(logger, sink, &sink->told_lost,
+    sink_warn(logger, sink, &sink->reported_lost,
               "metrics are lost, the run continues and counts them at its end", why);
 }
 
@@ -174,7 +174,7 @@ static void sink_answered(void *self, const pl_answer_t *answer)
         if (reply->lost)
             sink_lose(logger, sink, reply->lost, reply->why);
         else if (*reply->why)
-            sink_warn(logger, sink, &sink->told_unsynced,
+            sink_warn(logger, sink, &sink->reported_unsynced,
                       "checkpoints keep an older position of its file", reply->why);
     } else {
         return;
@@ -196,7 +196,7 @@ void sink_go_on(logger_t *logger, sink_t *sink)
     const pl_write_records_t fields = {.records = &sink->waiting->object,
                                        .position = sink->position ? sink->position : "",
                                        .global_step = logger->resumed_step,
-                                       .is_resume = sink->goes_on,
+                                       .is_resume = sink->is_resume,
                                        .behind = sink->resumed,
                                        .status = logger->status,
                                        .sync = sink->asked};
@@ -228,19 +228,19 @@ static void gather(logger_t *logger)
         gathered(logger);
 }
 
-/* ---- Figures ---- */
+/* ---- Metrics ---- */
 
 static int sink_add(sink_t *sink, pl_logged_t *logged, pl_error_t *err)
 {
     pl_records_t **into = sink->asked ? &sink->behind : &sink->waiting;
     if (!*into && !(*into = pl_records_new(err)))
         return PL_ENOMEM;
-    if ((*into)->size + logged->size > WAITING_MOST)
+    if ((*into)->size + logged->size > WAITING_MAX)
         return pl_fail(err, PL_EBUSY, "the logger is too slow for the number of records");
     return pl_records_add(*into, logged, err);
 }
 
-/* For the loggers that take such a record: figures, or tensors  [NULL]. */
+/* For the loggers that take such a record: metrics, or tensors  [NULL]. */
 static void record_add(logger_t *logger, const pl_record_t *record, pl_weights_t *weights)
 {
     pl_error_t err = {0};
@@ -316,7 +316,7 @@ static void sink_interrupt(logger_t *logger, sink_t *sink)
 }
 
 /* Nothing is waited for any more: should it be stuck, the runtime says so. */
-static void give_up(logger_t *logger)
+static void logger_disable(logger_t *logger)
 {
     for (int k = 0; k < logger->count; k++) {
         sink_t *sink = &logger->sink[k];
@@ -327,20 +327,20 @@ static void give_up(logger_t *logger)
     pl_actor_end(logger, NULL);
 }
 
-/* Who has not taken its figures by now does not get them. */
-static void out_of_patience(void *self)
+/* Who has not taken its metrics by now does not get them. */
+static void drain_expired(void *self)
 {
     logger_t *logger = self;
     if (logger->interrupted) {
-        give_up(logger);
+        logger_disable(logger);
         return;
     }
     logger->interrupted = true;
     for (int k = 0; k < logger->count; k++)
         sink_interrupt(logger, &logger->sink[k]);
     end_when_all_is_written(logger);
-    if (pl_after(logger, INTERRUPTED_MS, out_of_patience, NULL) != PL_OK)
-        give_up(logger);
+    if (pl_after(logger, INTERRUPTED_MS, drain_expired, NULL) != PL_OK)
+        logger_disable(logger);
 }
 
 /* What was handed over is written first, for a while. */
@@ -352,8 +352,8 @@ static void logger_on_cancel(void *self, pl_call_t *call)
     logger->ending = true;
     gathered(logger);
     end_when_all_is_written(logger);
-    if (pl_after(logger, LAST_MS, out_of_patience, NULL) != PL_OK)
-        out_of_patience(logger);
+    if (pl_after(logger, LAST_MS, drain_expired, NULL) != PL_OK)
+        drain_expired(logger);
 }
 
 static void logger_release(void *self)

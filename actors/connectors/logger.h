@@ -1,4 +1,4 @@
-/* logger.h - the logger connector: figures to the run's loggers */
+/* logger.h - the logger connector: metrics to the run's loggers */
 #ifndef PL_CONNECTORS_LOGGER_H
 #define PL_CONNECTORS_LOGGER_H
 

@@ -1,4 +1,4 @@
-/* logger_parts.h - what logger.c (figures on their way to the loggers) and
+/* logger_parts.h - what logger.c (metrics on their way to the loggers) and
  * logger_positions.c (how far those have come) share */
 #ifndef PL_CONNECTORS_LOGGER_PARTS_H
 #define PL_CONNECTORS_LOGGER_PARTS_H
@@ -17,14 +17,14 @@ typedef struct sink {
     pl_records_t *behind;     /* counted  [none] */
     bool awaited;             /* by who asked */
     char *kept;               /* that position, or the newest; until all have theirs */
-    bool goes_on;             /* the checkpoint of the run knows this logger */
+    bool is_resume;           /* the checkpoint of the run knows this logger */
     uint64_t resumed;         /* records behind the position that belong to it, there */
     uint64_t written;         /* records since that position, those included */
     uint64_t at, asked_at;    /* of them, when it synced the newest; when it was asked */
     uint64_t lacking;         /* with `kept`: records that are behind it */
     int64_t since, took;      /* pl_now() when it was given work; ns, the newest */
     uint64_t taken, lost;     /* records of the run */
-    bool told_lost, told_unsynced;  /* each is said once in a run */
+    bool reported_lost, reported_unsynced;  /* each is said once in a run */
 } sink_t;
 
 typedef struct logger {
@@ -32,7 +32,7 @@ typedef struct logger {
     int count, ready;
     bool gathering;                          /* a timer is set */
     pl_call_t *asking;                       /* get_state  [not now] */
-    uint64_t global_step, resumed_step;      /* of the newest figures; where it went on */
+    uint64_t global_step, resumed_step;      /* of the newest metrics; where it went on */
     char status[16];                         /* of the run  [it goes on] */
     bool ending, interrupted;
 } logger_t;

@@ -150,7 +150,7 @@ static const json_t *state_of(const logger_t *logger, int k, const json_t *all)
     return NULL;
 }
 
-/* Before the first figures. */
+/* Before the first metrics. */
 int logger_on_set_state(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
@@ -166,7 +166,7 @@ int logger_on_set_state(void *self, pl_call_t *call, const pl_body_t *body,
         sink_t *sink = &logger->sink[k];
         const json_t *state = state_of(logger, k, json_object_get(kept, "loggers"));
         sink_keep_position(sink, json_string_value(json_object_get(state, "position")));
-        sink->goes_on = state != NULL;
+        sink->is_resume = state != NULL;
         sink->written = sink->resumed =
             (uint64_t)json_integer_value(json_object_get(state, "behind"));
     }

@@ -13,8 +13,8 @@
 #include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/error.h"
-#include "base/run_same.h"
-#include "runtime/cargo.h"
+#include "base/resume_keys.h"
+#include "runtime/payload.h"
 
 typedef struct reader {
     pl_dataset_t **opened;                                  /* counted; closed here */
@@ -250,10 +250,10 @@ static int targets_read(pl_dataset_t *dataset, pl_error_t *err)
 /* ---- A checksum of the samples ---- */
 
 /* Samples as they are read, in order: so another file, format or compression of the same
- * samples is the same data.  All of up to SUM_MOST bytes, of more as many bytes in blocks
+ * samples is the same data.  All of up to SUM_MAX bytes, of more as many bytes in blocks
  * at even distances, the first and the last samples among them: a start does not wait
  * for a large file to be read, and rows that were added, sorted or shuffled are seen. */
-enum { SUM_MOST = 16 << 20, SUM_BLOCK = 64 };
+enum { SUM_MAX = 16 << 20, SUM_BLOCK = 64 };
 
 /* Where field k of a block of samples lies in memory; the size of all. */
 static size_t block_layout(const pl_dataset_t *dataset, int count,
@@ -300,16 +300,17 @@ static void dataset_sum(pl_dataset_t *dataset)
     size_t at[PL_FIELDS + 1];
     const size_t sample = block_layout(dataset, 1, at) + 1;
     const int64_t samples = dataset->info.samples;
-    const int each = sample > SUM_MOST / SUM_BLOCK ? 1 : SUM_BLOCK;
-    const int64_t all = (samples + each - 1) / each,
-                  most = SUM_MOST / (int64_t)sample / each + 2,
-                  blocks = all < most ? all : most;
-    char *memory = samples ? pl_alloc(block_layout(dataset, each, at)) : NULL;
+    const int per_block = sample > SUM_MAX / SUM_BLOCK ? 1 : SUM_BLOCK;
+    const int64_t all = (samples + per_block - 1) / per_block,
+                  max = SUM_MAX / (int64_t)sample / per_block + 2,
+                  blocks = all < max ? all : max;
+    char *memory = samples ? pl_alloc(block_layout(dataset, per_block, at)) : NULL;
     bool whole = memory;
     for (int64_t k = 0; whole && k < blocks; k++) {
         const int64_t block = blocks == all ? k : k * (all - 1) / (blocks - 1),
-                      first = block * each, left = samples - first;
-        whole = block_sum(dataset, first, left < each ? (int)left : each, memory)
+                      first = block * per_block, left = samples - first;
+        whole = block_sum(dataset, first, left < per_block ? (int)left : per_block,
+                          memory)
                 == PL_OK;
     }
     dataset->summed = whole;
@@ -332,7 +333,7 @@ static int reader_on_open(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
     reader_t *reader = self;
-    pl_dataset_t *dataset = (pl_dataset_t *)body->open_source.dataset;
+    pl_dataset_t *dataset = (pl_dataset_t *)body->open_dataset.dataset;
     pl_error_t why = {0};
     reader_close(reader);
     if (PL_GROW(reader->opened, reader->opened_count, reader->opened_capacity) != PL_OK)
@@ -345,7 +346,7 @@ static int reader_on_open(void *self, pl_call_t *call, const pl_body_t *body,
         return pl_fail(err, code, "data set \"%s\": %s", dataset_name(dataset), why.text);
     if (dataset->sums && pl_run_reads_files(dataset_name(dataset)))
         dataset_sum(dataset);
-    return pl_reply_open_source(call, &(pl_open_source_reply_t){0});
+    return pl_reply_open_dataset(call, &(pl_open_dataset_reply_t){0});
 }
 
 /* ---- Reading ---- */
@@ -447,7 +448,7 @@ static void reader_on_cancel(void *self, pl_call_t *call)
 
 static const pl_handler_t reader_handlers[] = {
     PL_ON(start, reader_on_start),
-    PL_ON(open_source, reader_on_open),
+    PL_ON(open_dataset, reader_on_open),
     PL_ON(read_batch, reader_on_read),
     PL_HANDLERS_END,
 };

@@ -1,7 +1,7 @@
-/* recorder.c - hands figures to one logger, on a thread of its own
+/* recorder.c - hands metrics to one logger, on a thread of its own
  *
  * A logger may wait for a disk or a server; here nobody else waits with it.  What it
- * cannot keep is counted, and the next figures are tried again. */
+ * cannot keep is counted, and the next metrics are tried again. */
 #include "actors/connectors/recorder.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "actors/connectors/records.h"
 #include "base/alloc.h"
 #include "base/error.h"
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
 typedef struct recorder {
     pl_log_component_t *component;                          /* counted */

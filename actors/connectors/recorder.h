@@ -1,4 +1,4 @@
-/* recorder.h - the actor that hands figures to one logger, on a thread of its own */
+/* recorder.h - the actor that hands metrics to one logger, on a thread of its own */
 #ifndef PL_CONNECTORS_RECORDER_H
 #define PL_CONNECTORS_RECORDER_H
 

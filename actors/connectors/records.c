@@ -1,4 +1,4 @@
-/* records.c - figures on their way from the logger connector to the loggers */
+/* records.c - metrics on their way from the logger connector to the loggers */
 #include "actors/connectors/records.h"
 
 #include <string.h>

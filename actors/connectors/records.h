@@ -1,4 +1,4 @@
-/* records.h - figures on their way from the logger connector to the loggers
+/* records.h - metrics on their way from the logger connector to the loggers
  *
  * Counted objects, because each logger takes its own time: a record is shared by all
  * loggers it is for, and not changed once made. */
@@ -7,12 +7,12 @@
 
 #include "runtime/actor.h"
 
-/* Figures at one point of the run. */
+/* Metrics at one point of the run. */
 typedef struct pl_logged {
     pl_object_t object;
     pl_record_t record;                                     /* its text is the object's */
     size_t size;                                            /* of the text, bytes */
-    struct pl_weights *weights;                             /* counted  [figures] */
+    struct pl_weights *weights;                             /* counted  [metrics] */
     char metrics[];
 } pl_logged_t;
 

@@ -21,7 +21,7 @@
 #include "base/log.h"
 #include "formats/durable.h"
 
-#define DIGITS_MOST 9
+#define DIGITS_MAX 9
 #define ATTEMPTS 10000                                   /* other runs starting at once */
 #define LATEST_PREFIX ".latest-"                         /* and the run's name */
 
@@ -98,7 +98,7 @@ static bool is_number(const char *name)
     size_t length = 0;
     while (isdigit((unsigned char)name[length]))
         length++;
-    return length > 0 && length <= DIGITS_MOST && name[length] == '\0';
+    return length > 0 && length <= DIGITS_MAX && name[length] == '\0';
 }
 
 static int newest_number(const char *root, long *newest, pl_error_t *err)

@@ -208,7 +208,7 @@ char *pl_run_describe(const char *run_dir, pl_error_t *err)
     pl_run_weights_t all;
     if (!err)
         err = &local;
-    if (pl_given(run_dir, "a run directory", err) != PL_OK)
+    if (pl_require(run_dir, "a run directory", err) != PL_OK)
         return NULL;
     char *whole = pl_run_path(run_dir);
     const int code = whole ? pl_run_weights_list(whole, &all, err) : pl_no_memory(err);
@@ -216,13 +216,13 @@ char *pl_run_describe(const char *run_dir, pl_error_t *err)
     if (code != PL_OK)
         return NULL;
     const int newest = all.count > 1 && all.at[0].monitor;
-    json_t *told = json_pack("{s:s, s:s, s:s*, s:s}", "path", all.at[0].path, "which",
-                             all.at[0].which, "monitor", all.at[0].monitor, "newest",
-                             all.at[newest].path);
-    char *text = told ? pl_json_write(told, PL_JSON_COMPACT) : NULL;
+    json_t *object = json_pack("{s:s, s:s, s:s*, s:s}", "path", all.at[0].path, "which",
+                               all.at[0].which, "monitor", all.at[0].monitor, "newest",
+                               all.at[newest].path);
+    char *text = object ? pl_json_write(object, PL_JSON_COMPACT) : NULL;
     if (!text)
         pl_no_memory(err);
-    json_decref(told);
+    json_decref(object);
     pl_run_weights_release(&all);
     return text;
 }

@@ -1,6 +1,6 @@
 /* run_weights.h - which weights a run directory stands for
  *
- * The best, where a model_checkpoint has a figure to go by; else what was made last: the
+ * The best, where a model_checkpoint has a metric to go by; else what was made last: the
  * newest checkpoint, or what the run ended with. */
 #ifndef PL_CONNECTORS_RUN_WEIGHTS_H
 #define PL_CONNECTORS_RUN_WEIGHTS_H
@@ -28,7 +28,7 @@ int pl_run_weights_list(const char *run_dir, pl_run_weights_t *all, pl_error_t *
 void pl_run_weights_release(pl_run_weights_t *all);
 
 /* The path of the best checkpoint by what callbacks have kept of themselves, a JSON array
- * of {name, state}; to be freed  [NULL: none of them has a figure to go by, or what it
+ * of {name, state}; to be freed  [NULL: none of them has a metric to go by, or what it
  * kept is not there]. */
 int pl_run_weights_best(const char *run_dir, const char *callbacks, char **path_p,
                         pl_error_t *err);

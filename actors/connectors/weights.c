@@ -17,8 +17,8 @@
 #include "base/error.h"
 #include "formats/checkpoint.h"
 #include "formats/safetensors.h"
-#include "formats/sums.h"
-#include "runtime/cargo.h"
+#include "formats/checksums.h"
+#include "runtime/payload.h"
 #include "tensor/graph.h"
 
 /* ---- Writing ---- */
@@ -38,8 +38,8 @@ static char *tensor_name(const pl_output_t *tensor)
 }
 
 int pl_weights_write_part(const char *path, const pl_weights_t *weights,
-                          pl_weights_part_t part, uint64_t global_step, pl_sums_t *sums,
-                          pl_error_t *err)
+                          pl_weights_part_t part, uint64_t global_step,
+                          pl_checksums_t *sums, pl_error_t *err)
 {
     char step[24], epoch[16];
     snprintf(step, sizeof step, "%llu", (unsigned long long)global_step);
@@ -49,7 +49,7 @@ int pl_weights_write_part(const char *path, const pl_weights_t *weights,
         {"global_step", step},
         {"epoch", epoch},
         {"module", weights->module ? weights->module : "{}"},
-        {"facts", weights->facts ? weights->facts : "{}"},
+        {"facts", weights->data_info ? weights->data_info : "{}"},
     };
     int count = 0, code = PL_OK;
     pl_safetensors_source_t *source = pl_alloc_array((size_t)weights->count,
@@ -126,7 +126,7 @@ static int file_read(pl_weights_t *weights, const pl_safetensors_t *file, pl_err
 {
     int code = metadata_read(file, "module", &weights->module, err);
     if (code == PL_OK)
-        code = metadata_read(file, "facts", &weights->facts, err);
+        code = metadata_read(file, "facts", &weights->data_info, err);
     weights->global_step = number_read(file, "global_step");
     weights->epoch = (uint32_t)number_read(file, "epoch");
     for (int k = 0; k < file->count && code == PL_OK; k++)

@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "formats/append.h"
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
 typedef struct writer {
     int held;                                    /* descriptor of the run's folder  [0] */

@@ -9,7 +9,7 @@ extern const pl_actor_ops_t pl_io_writer;
 
 /* What the writer does, for other threads that may block. */
 struct pl_weights;
-struct pl_sums;
+struct pl_checksums;
 
 typedef enum pl_weights_part {
     PL_WEIGHTS_MODULE,
@@ -20,7 +20,7 @@ typedef enum pl_weights_part {
  * durably, and its sums [not wanted]; errors as of pl_safetensors_write(). */
 int pl_weights_write_part(const char *path, const struct pl_weights *weights,
                           pl_weights_part_t part, uint64_t global_step,
-                          struct pl_sums *sums, pl_error_t *err);
+                          struct pl_checksums *sums, pl_error_t *err);
 /* The module's. */
 int pl_weights_write(const char *path, const struct pl_weights *weights,
                      uint64_t global_step, pl_error_t *err);

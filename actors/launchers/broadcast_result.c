@@ -4,12 +4,12 @@
  * Nobody waits for long for one that does not take it. */
 #include "actors/launchers/broadcast_result.h"
 
-#include "actors/launchers/parcel.h"
+#include "actors/launchers/job_serialization.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "runtime/actor.h"
-#include "runtime/deaths.h"
+#include "runtime/timeouts.h"
 
 typedef struct waiting {
     pl_result_broadcast_t *broadcast;

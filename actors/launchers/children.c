@@ -26,7 +26,7 @@ typedef struct child {
 struct pl_children {
     pl_children_spec_t spec;
     int living;
-    int told;                                /* status of the failure that was; 0: none */
+    int reported;                            /* status of the failure that was; 0: none */
     uint64_t sent;                           /* signals, a bit each */
     child_t child[];                         /* [count] */
 };
@@ -58,7 +58,7 @@ static bool is_cause(const pl_children_t *all, int status)
 
 static bool is_news(const pl_children_t *all, int status)
 {
-    return !all->told || (all->told == PL_STATUS_LOST && is_cause(all, status));
+    return !all->reported || (all->reported == PL_STATUS_LOST && is_cause(all, status));
 }
 
 static void tell_failed(pl_children_t *all, const child_t *child, const pl_death_t *death)
@@ -69,7 +69,7 @@ static void tell_failed(pl_children_t *all, const child_t *child, const pl_death
     pl_fail(&failure.error, PL_EDIED, "rank %d (process %d) %s", child->rank,
             pl_process_id(child->process), pl_death_text(death, text));
     pl_last_words(child->process, all->spec.on_line != NULL, &failure.error);
-    all->told = failure.status;
+    all->reported = failure.status;
     all->spec.on_failed(all->spec.user, &failure);
 }
 
@@ -97,7 +97,7 @@ static void child_died(void *user, const pl_death_t *death)
         all->spec.on_end(all->spec.user);
 }
 
-static void child_said(void *user, const char *line)
+static void child_line(void *user, const char *line)
 {
     const child_t *child = user;
     if (child->all->spec.on_line)
@@ -123,8 +123,8 @@ static void texts_put(variable_t *at, const pl_children_spec_t *s)
         const char *name, *text;
     } texts[] = {{"PACELINE_ENDPOINT", s->endpoint},
                  {"PACELINE_JOB_KEY_FILE", s->job_key},
-                 {"PACELINE_TRAIL", s->trail},
-                 {"PACELINE_DEPARTURES", s->departures},
+                 {"PACELINE_RUN_DIR_INDEX", s->run_dir_index},
+                 {"PACELINE_FINISHED_RANKS", s->finished_ranks},
                  {"PACELINE_RUN_ID", s->job}};
     for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)
         snprintf(at[k], VARIABLE, *texts[k].text ? "%s=%s" : "%s", texts[k].name,
@@ -143,7 +143,7 @@ static int child_start(child_t *child, int local_rank, struct event_base *loop,
                           {"PACELINE_WORLD_SIZE", s->nodes * s->count},
                           {"PACELINE_LOCAL_RANK", local_rank},
                           {"PACELINE_LOCAL_WORLD_SIZE", s->count},
-                          {"PACELINE_NODE_RANK", s->place},
+                          {"PACELINE_NODE_RANK", s->node_rank},
                           {"PACELINE_RESTART_COUNT", (int)s->attempt - 1}};
     variable_t *text = pl_alloc_array(VARIABLES, sizeof *text);
     const char *variable[VARIABLES + 1] = {NULL};
@@ -156,12 +156,12 @@ static int child_start(child_t *child, int local_rank, struct event_base *loop,
         variable[k] = text[k];
     const pl_process_spec_t spec = {.argv = s->argv,
                                     .environment = variable,
-                                    .on_line = child_said,
+                                    .on_line = child_line,
                                     .on_death = child_died,
                                     .user = child};
     child->process = pl_process_start(&spec, loop, err);
     pl_free(text);
-    return child->process ? PL_OK : pl_pass(err, "rank %d", child->rank);
+    return child->process ? PL_OK : pl_error_prefix(err, "rank %d", child->rank);
 }
 
 /* ---- life ---- */
@@ -174,7 +174,7 @@ pl_children_t *pl_children_start(const pl_children_spec_t *spec, struct event_ba
     if (all)
         all->spec = *spec;
     for (int k = 0; k < spec->count && code == PL_OK; k++) {
-        all->child[k] = (child_t){.all = all, .rank = spec->place * spec->count + k};
+        all->child[k] = (child_t){.all = all, .rank = spec->node_rank * spec->count + k};
         code = child_start(&all->child[k], k, loop, err);
         all->living += code == PL_OK;
     }

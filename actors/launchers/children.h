@@ -22,11 +22,11 @@ typedef struct pl_failure {
 typedef struct pl_children_spec {
     const char *const *argv;
     int count;
-    int nodes, place;                            /* that take part; this one among them */
+    int nodes, node_rank;                        /* that take part; this one among them */
     uint32_t attempt;                            /* from 1 */
     const char *endpoint;                        /* where rank zero is met */
     const char *job;
-    const char *job_key, *trail, *departures;               /* [""] */
+    const char *job_key, *run_dir_index, *finished_ranks;   /* [""] */
     void (*on_line)(void *user, int rank, const char *line);
     /* The others go on; again when a cause comes behind a rank that was lost by it.  None
      * may free the children. */

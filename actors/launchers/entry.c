@@ -22,7 +22,7 @@
 #include "actors/launchers/rank_links.h"
 #include "base/alloc.h"
 #include "base/error.h"
-#include "runtime/deaths.h"
+#include "runtime/timeouts.h"
 #include "runtime/monitor.h"
 #include "runtime/reactor.h"
 
@@ -131,12 +131,12 @@ static void signal_came(void *self)
 {
     entry_t *e = self;
     struct signalfd_siginfo info;
-    char wish[80];
+    char request[80];
     if (read(e->signals, &info, sizeof info) != sizeof info)
         return;
-    snprintf(wish, sizeof wish, "rank %d received SIG%s", e->client.spec.rank,
+    snprintf(request, sizeof request, "rank %d received SIG%s", e->client.spec.rank,
              sigabbrev_np((int)info.ssi_signo));
-    pl_rank_client_request_stop(&e->client, wish);
+    pl_rank_client_request_stop(&e->client, request);
 }
 
 /* Before any other thread is there, so that all inherit it. */
@@ -160,27 +160,28 @@ static const pl_actor_ops_t entry_ops = {.name = "entry",
                                          .level = PL_LEVEL_LAUNCHER,
                                          .handlers = (pl_handler_t[]){PL_HANDLERS_END}};
 
-static int entry_connect(entry_t *e, const pl_place_t *place, pl_error_t *err)
+static int entry_connect(entry_t *e, const pl_bootstrap_t *bootstrap, pl_error_t *err)
 {
     static const pl_rank_client_ops_t ops = {.on_end = entry_end,
                                              .on_lost = entry_lost,
                                              .on_left = entry_gone};
     const pl_rank_client_spec_t spec = {
-        .calls = pl_folder_path(place->folder, PL_FOLDER_CALLS, e->calls),
-        .bulk = pl_folder_path(place->folder, PL_FOLDER_BULK, e->bulk),
-        .run = place->run,
-        .incarnation = place->incarnation,
-        .rank = place->rank,
-        .world_size = place->world_size,
-        .local_rank = place->rank,
-        .sharers = place->world_size};
+        .calls = pl_folder_path(bootstrap->folder, PL_FOLDER_CALLS, e->calls),
+        .bulk = pl_folder_path(bootstrap->folder, PL_FOLDER_BULK, e->bulk),
+        .run = bootstrap->run,
+        .incarnation = bootstrap->incarnation,
+        .rank = bootstrap->rank,
+        .world_size = bootstrap->world_size,
+        .local_rank = bootstrap->rank,
+        .sharers = bootstrap->world_size};
     return pl_rank_client_open(&e->client, e, &ops, &spec, err);
 }
 
 /* On this thread, until the rank has ended. */
-static int rank_live(pl_runtime_t *runtime, const pl_place_t *place, pl_error_t *err)
+static int rank_live(pl_runtime_t *runtime, const pl_bootstrap_t *bootstrap,
+                     pl_error_t *err)
 {
-    pl_reactor_t *reactor = pl_reactor_new(runtime, place->rank, err);
+    pl_reactor_t *reactor = pl_reactor_new(runtime, bootstrap->rank, err);
     void *self = NULL;
     if (!reactor)
         return err->code;
@@ -191,10 +192,10 @@ static int rank_live(pl_runtime_t *runtime, const pl_place_t *place, pl_error_t 
         code = signals_open(e, err);
     }
     if (code == PL_OK)
-        code = entry_connect(e, place, err);
+        code = entry_connect(e, bootstrap, err);
     if (code == PL_OK) {
-        if (place->log_level >= 0)
-            pl_log_hook(line_say, (pl_log_level_t)place->log_level, e);
+        if (bootstrap->log_level >= 0)
+            pl_log_hook(line_say, (pl_log_level_t)bootstrap->log_level, e);
         pl_reactor_run(reactor);
         pl_log_hook(NULL, PL_LOG_ERROR, NULL);
     }
@@ -206,40 +207,40 @@ static int rank_live(pl_runtime_t *runtime, const pl_place_t *place, pl_error_t 
 }
 
 /* Who has no link says by its last words why. */
-static int rank_lost(const pl_place_t *place, const pl_error_t *why)
+static int rank_lost(const pl_bootstrap_t *bootstrap, const pl_error_t *why)
 {
-    fprintf(stderr, "rank %d: %s\n", place->rank, why->text);
+    fprintf(stderr, "rank %d: %s\n", bootstrap->rank, why->text);
     return LOST;
 }
 
-static int rank_main(const pl_place_t *place)
+static int rank_main(const pl_bootstrap_t *bootstrap)
 {
     pl_runtime_t runtime;
     pl_error_t err = {0};
     char name[16];
-    snprintf(name, sizeof name, "rank %d", place->rank);
+    snprintf(name, sizeof name, "rank %d", bootstrap->rank);
     prctl(PR_SET_NAME, name);
     if (pl_runtime_init(&runtime, &err) != PL_OK)
-        return rank_lost(place, &err);
-    pl_place_enter(place, &runtime);
+        return rank_lost(bootstrap, &err);
+    pl_bootstrap_enter(bootstrap, &runtime);
     pl_backtrace_on_abort();
-    int code = rank_live(&runtime, place, &err);
+    int code = rank_live(&runtime, bootstrap, &err);
     pl_monitor_stop(&runtime);
     if (runtime.stuck)
         _exit(LOST);                         /* a thread that does not end holds it all */
     pl_runtime_release(&runtime);
-    return code == PL_OK ? EXIT_SUCCESS : rank_lost(place, &err);
+    return code == PL_OK ? EXIT_SUCCESS : rank_lost(bootstrap, &err);
 }
 
 /* Its handlers of signals are the program's, but of what a launcher sends. */
 static void script_enter(void)
 {
     char name[16];
-    const pl_place_t *place = pl_place_in_script();
-    if (!place)
+    const pl_bootstrap_t *bootstrap = pl_bootstrap_in_script();
+    if (!bootstrap)
         return;
-    unsetenv(PL_PLACE_IN_SCRIPT);
-    snprintf(name, sizeof name, "rank %d", place->rank);
+    unsetenv(PL_BOOTSTRAP_IN_SCRIPT);
+    snprintf(name, sizeof name, "rank %d", bootstrap->rank);
     prctl(PR_SET_NAME, name);
     pl_backtrace_on_abort();
 }
@@ -247,10 +248,10 @@ static void script_enter(void)
 /* What this process starts is no rank. */
 void pl_entry_if_rank(void)
 {
-    pl_place_t place;
+    pl_bootstrap_t bootstrap;
     script_enter();
-    if (!pl_place_read(getenv(PL_PLACE), &place))
+    if (!pl_bootstrap_read(getenv(PL_BOOTSTRAP), &bootstrap))
         return;
-    unsetenv(PL_PLACE);
-    exit(rank_main(&place));
+    unsetenv(PL_BOOTSTRAP);
+    exit(rank_main(&bootstrap));
 }

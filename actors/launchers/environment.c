@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "actors/launchers/place.h"
+#include "actors/launchers/bootstrap.h"
 
 typedef char *(*get_t)(const char *name);
 
@@ -39,18 +39,17 @@ static const char *text_of(get_t get, const char *name)
 /* ---- numbers ---- */
 
 /* What is not set leaves *number as it is. */
-static int number_read(get_t get, const char *name, int least, int *number,
-                       pl_error_t *err)
+static int number_read(get_t get, const char *name, int min, int *number, pl_error_t *err)
 {
     const char *text = text_of(get, name);
     if (!text)
         return PL_OK;
     char *end;
     long value = strtol(text, &end, 10);
-    if (*end || value < least || value > 1 << 24)
+    if (*end || value < min || value > 1 << 24)
         return pl_fail(err, PL_EINVAL,
                        "%s is \"%.40s\": set it to a whole number from %d", name, text,
-                       least);
+                       min);
     *number = (int)value;
     return PL_OK;
 }
@@ -185,10 +184,10 @@ static bool ancestor_read(ancestor_t *a, long id)
  * an ancestor, beyond whatever a script has put between. */
 static int hydra_find(pl_environment_t *e, get_t get, pl_error_t *err)
 {
-    enum { DEPTH_MOST = 32 };
+    enum { DEPTH_MAX = 32 };
     ancestor_t a = {.parent = getppid()};
     (void)get, (void)err;
-    for (int k = 0; k < DEPTH_MOST && e->local_world_size == e->world_size && a.parent > 1
+    for (int k = 0; k < DEPTH_MAX && e->local_world_size == e->world_size && a.parent > 1
                     && ancestor_read(&a, a.parent);
          k++)
         if (!strcmp(a.name, "hydra_pmi_proxy")) {
@@ -403,7 +402,7 @@ static int numbers_read(pl_environment_t *e, const source_t *s, get_t get,
 {
     const struct {
         const char *name;
-        int least, *number;
+        int min, *number;
     } numbers[] = {
         {s->rank, 0, &e->rank},
         {s->world_size, 1, &e->world_size},
@@ -413,7 +412,7 @@ static int numbers_read(pl_environment_t *e, const source_t *s, get_t get,
         {s->restarts, 0, &e->restarts},
     };
     for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
-        int code = number_read(get, numbers[k].name, numbers[k].least, numbers[k].number,
+        int code = number_read(get, numbers[k].name, numbers[k].min, numbers[k].number,
                                err);
         if (code != PL_OK)
             return code;
@@ -569,7 +568,7 @@ int pl_environment_read(pl_environment_t *environment, get_t get, pl_error_t *er
 int pl_rank(void)
 {
     pl_environment_t environment;
-    const pl_place_t *script = pl_place_in_script();
+    const pl_bootstrap_t *script = pl_bootstrap_in_script();
     if (script)
         return 1 + script->rank;
     return pl_environment_read(&environment, getenv, NULL) == PL_OK && environment.source

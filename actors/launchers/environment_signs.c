@@ -20,7 +20,7 @@ static const char *text_of(get_t get, const char *name)
  * needed to join the others. */
 static const struct {
     const char *name;
-    int least;                                              /* of a size 2, of a rank 1 */
+    int min;                                                /* of a size 2, of a rank 1 */
     const char *needed[2];
 } signs[] = {
     {"LOCAL_RANK", 1, {"RANK", "WORLD_SIZE"}},
@@ -69,7 +69,7 @@ int pl_environment_signs(get_t get, pl_error_t *err)
 {
     for (size_t k = 0; k < sizeof signs / sizeof *signs; k++) {
         const char *text = text_of(get, signs[k].name);
-        if (text && atoi(text) >= signs[k].least)
+        if (text && atoi(text) >= signs[k].min)
             return sign_fail(get, signs[k].name, signs[k].needed, err);
     }
     return PL_OK;

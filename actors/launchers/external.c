@@ -5,9 +5,9 @@
  * those connect, get their work by message, and hear at last what the run came to, which
  * is then the answer to what was asked for there.
  *
- * A process's runs are counted: the second of one meets the second of all others.  Where
- * whoever has started the processes has started them again, rank zero's trail tells
- * which run goes on from where. */
+ * A process's runs are counted: the second of one meets the second of all others.
+ * Where whoever has started the processes has started them again, rank zero's
+ * run-directory index tells which run goes on from where. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,10 +16,10 @@
 
 #include "accelerators/accelerator.h"
 #include "accelerators/actor.h"
-#include "actors/launchers/departures.h"
+#include "actors/launchers/finished_ranks.h"
 #include "actors/launchers/environment.h"
 #include "actors/launchers/participant.h"
-#include "actors/launchers/trail.h"
+#include "actors/launchers/run_dir_index.h"
 #include "actors/launchers/launchers.h"
 #include "actors/launchers/remote.h"
 #include "actors/launchers/rendezvous.h"
@@ -92,18 +92,18 @@ static void broadcast_begin(pl_ranks_t *ranks)
     x->broadcast = pl_result_broadcast(ranks, ranks->links, 1);
 }
 
-static void run_dir_note(pl_ranks_t *ranks, const char *path)
+static void run_dir_record(pl_ranks_t *ranks, const char *path)
 {
     const external_t *x = (const external_t *)ranks;
     if (x->training)
-        pl_trail_note(x->training, path);
+        pl_run_dir_index_add(x->training, path);
 }
 
 static int host_open(external_t *x, const pl_body_t *start, pl_error_t *err)
 {
     static const pl_ranks_ops_t ops = {.start = rank_start,
                                        .broadcast_result = broadcast_begin,
-                                       .run_dir = run_dir_note};
+                                       .run_dir = run_dir_record};
     const pl_rank_links_spec_t spec = {.count = x->environment.world_size,
                                        .join_ms = pl_milliseconds(x->join_timeout),
                                        .endpoint = x->endpoint,
@@ -114,7 +114,7 @@ static int host_open(external_t *x, const pl_body_t *start, pl_error_t *err)
                                        .incarnation = x->incarnation};
     pl_ranks_init(&x->participant.ranks, &ops, start);
     x->participant.ranks.count = x->environment.world_size;
-    x->participant.ranks.least = x->participant.ranks.most = x->environment.world_size;
+    x->participant.ranks.min = x->participant.ranks.max = x->environment.world_size;
     x->participant.ranks.links = pl_rank_links_new(x, &spec, err);
     return x->participant.ranks.links ? PL_OK : err->code;
 }
@@ -143,24 +143,25 @@ static int guest_open(external_t *x, pl_error_t *err)
 
 static int endpoint_find(external_t *x, pl_error_t *err)
 {
-    const char *told = x->environment.endpoint, *given = x->rendezvous;
+    const char *from_environment = x->environment.endpoint, *given = x->rendezvous;
     char other[ENDPOINT];
-    if (!*told && !*given)
+    if (!*from_environment && !*given)
         return pl_fail(err, PL_EINVAL,
                        "%s started the ranks, but no variable names the address where "
                        "they connect: set PACELINE_ENDPOINT to the HOST:PORT of rank 0 "
                        "(or MASTER_ADDR and MASTER_PORT, if RANK and WORLD_SIZE are "
                        "set)",
                        x->environment.source);
-    int code = pl_rendezvous_read(*told ? told : given, x->endpoint, ENDPOINT, err);
-    if (code != PL_OK || !*told || !*given)
+    int code = pl_rendezvous_read(*from_environment ? from_environment : given,
+                                  x->endpoint, ENDPOINT, err);
+    if (code != PL_OK || !*from_environment || !*given)
         return code;
     code = pl_rendezvous_read(given, other, ENDPOINT, err);
     if (code == PL_OK && strcmp(other, x->endpoint))
         code = pl_fail(err, PL_EINVAL,
                        "trainer.launcher.rendezvous is \"%s\", but the environment sets "
                        "the address %s: remove one of them",
-                       given, told);
+                       given, from_environment);
     return code;
 }
 
@@ -291,13 +292,13 @@ static bool look_for_guests(external_t *x)
         if (!pl_rank_links_is_awaited(x->participant.ranks.links, k))
             continue;
         waits = true;
-        if (x->participant.ranks.run && pl_departures_find(k, text, sizeof text))
+        if (x->participant.ranks.run && pl_finished_ranks_find(k, text, sizeof text))
             pl_rank_links_abort(x->participant.ranks.links, k, text);
     }
     return waits;
 }
 
-static void departures_look(void *self)
+static void finished_ranks_check(void *self)
 {
     external_t *x = self;
     char text[PL_ERROR_TEXT];
@@ -305,10 +306,10 @@ static void departures_look(void *self)
                                                 : pl_participant_waits(&x->participant);
     if (!waits)
         return;
-    if (x->environment.rank && pl_departures_find(0, text, sizeof text))
+    if (x->environment.rank && pl_finished_ranks_find(0, text, sizeof text))
         pl_participant_abort(&x->participant, text);
     else
-        pl_after(x, LOOK_MS, departures_look, NULL);
+        pl_after(x, LOOK_MS, finished_ranks_check, NULL);
 }
 
 /* ---- the launcher ---- */
@@ -323,8 +324,8 @@ static int external_start(void *self, pl_call_t *call, const pl_body_t *body,
         code = traits_find(x, (const pl_job_t *)body->start.context, err);
     if (code == PL_OK)
         code = x->environment.rank == 0 ? host_open(x, body, err) : guest_open(x, err);
-    if (code == PL_OK && pl_departures_are_told())
-        departures_look(x);
+    if (code == PL_OK && pl_finished_ranks_are_reported())
+        finished_ranks_check(x);
     if (code == PL_OK)
         pl_actor_ready(self);
     return code;
@@ -334,7 +335,8 @@ static int external_start(void *self, pl_call_t *call, const pl_body_t *body,
 static int training_count(const pl_job_t *job)
 {
     static int trainings;                                   /* of this process; atomic */
-    return pl_job_goes_on(job) ? __atomic_add_fetch(&trainings, 1, __ATOMIC_RELAXED) : 0;
+    return pl_job_is_training(job) ? __atomic_add_fetch(&trainings, 1, __ATOMIC_RELAXED)
+                                   : 0;
 }
 
 /* The job as all ranks get it: of as many as there are, on from where it was cut off. */
@@ -348,7 +350,7 @@ static pl_job_t *job_here(external_t *x, const pl_job_t *job, pl_error_t *err)
     x->training = training_count(job);
     const bool was_cut_off = e->restarts && x->training;
     if (was_cut_off)
-        folder = pl_trail_find(x->training, &none);
+        folder = pl_run_dir_index_find(x->training, &none);
     *err = none;
     const char *came_to = was_cut_off && !folder ? "" : folder;
     pl_job_t *own = err->code
@@ -484,8 +486,8 @@ const pl_actor_ops_t pl_external_launcher = {
     .role = "launcher",
     .level = PL_LEVEL_LAUNCHER,
     .handlers = external_handlers,
-    .elsewhere = true,
-    .here = true,
-    .joins = true,
+    .remote_ranks = true,
+    .in_process = true,
+    .externally_started = true,
     .release = external_release,
 };

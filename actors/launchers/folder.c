@@ -24,9 +24,9 @@ enum { YOUNG_S = 60 };                                     /* may not have its l
 const char *pl_folder_path(const char *folder, pl_folder_file_t file,
                            char text[PL_FOLDER_PATH])
 {
-    static const char *const names[] = {"calls",      "bulk",         "stream",
-                                        "calls-bulk", "calls-stream", "trail",
-                                        "departures", "past"};
+    static const char *const names[] = {"calls",          "bulk",         "stream",
+                                        "calls-bulk",     "calls-stream", "run-dir-index",
+                                        "finished-ranks", "run-history"};
     snprintf(text, PL_FOLDER_PATH, "ipc://%s/%s", folder, names[file]);
     return text;
 }

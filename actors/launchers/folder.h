@@ -17,9 +17,9 @@ typedef enum pl_folder_file {
     PL_FOLDER_STREAM,
     PL_FOLDER_CALLS_BULK,
     PL_FOLDER_CALLS_STREAM,
-    PL_FOLDER_TRAIL,                                        /* files */
-    PL_FOLDER_DEPARTURES,
-    PL_FOLDER_PAST,
+    PL_FOLDER_RUN_DIR_INDEX,                                /* files */
+    PL_FOLDER_FINISHED_RANKS,
+    PL_FOLDER_RUN_HISTORY,
     PL_FOLDER_FILES
 } pl_folder_file_t;
 #define PL_FOLDER_PATH (PL_LINK_FOLDER + 24)

@@ -46,7 +46,7 @@ const pl_actor_ops_t pl_inline_launcher = {
     .role = "launcher",
     .level = PL_LEVEL_LAUNCHER,
     .handlers = inline_handlers,
-    .devices_most = PL_NODE_RANKS_MOST,
-    .here = true,
+    .devices_max = PL_NODE_RANKS_MAX,
+    .in_process = true,
     .release = inline_release,
 };

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WORDS_MOST = 256 };                                  /* of its tail */
+enum { WORDS_MAX = 256 };                                   /* of its tail */
 
 static const char *last_line(const char *text, size_t length)
 {
@@ -20,9 +20,9 @@ void pl_last_words(pl_process_t *process, bool is_shown, pl_error_t *error)
     size_t length = strlen(tail), at = strlen(error->text);
     while (length && tail[length - 1] == '\n')
         length--;
-    if (length > WORDS_MOST) {
-        from = tail + length - WORDS_MOST;
-        const char *line = memchr(from, '\n', WORDS_MOST);
+    if (length > WORDS_MAX) {
+        from = tail + length - WORDS_MAX;
+        const char *line = memchr(from, '\n', WORDS_MAX);
         from = from[-1] == '\n' || !line ? from : line + 1;
     }
     if (is_shown)

@@ -10,22 +10,22 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "actors/launchers/departures.h"
+#include "actors/launchers/finished_ranks.h"
 #include "actors/launchers/launch_parts.h"
 #include "actors/launchers/rendezvous.h"
-#include "actors/launchers/tries.h"
+#include "actors/launchers/restart_policy.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/options.h"
 #include "runtime/limits.h"
 #include "runtime/port_holder.h"
 
-enum { SIGNALS_MOST = 63 };                                /* a set of them has 64 bits */
-static const double USUAL_JOIN_S = 60, USUAL_LAST_CALL_S = 10, SECONDS_MOST = 1e9;
+enum { SIGNALS_MAX = 63 };                                 /* a set of them has 64 bits */
+static const double USUAL_JOIN_S = 60, USUAL_LAST_CALL_S = 10, SECONDS_MAX = 1e9;
 
 /* ---- the children ---- */
 
-static void child_said(void *user, int rank, const char *line)
+static void child_line(void *user, int rank, const char *line)
 {
     const pl_launch_t *launch = user;
     if (launch->spec.on_line)
@@ -56,46 +56,47 @@ static const char *file_of(const pl_launch_t *launch, pl_folder_file_t file,
     return pl_folder_path(launch->folder, file, text) + strlen("ipc://");
 }
 
-void launch_departed(const pl_launch_t *launch, int rank, const char *text)
+void launch_rank_finished(const pl_launch_t *launch, int rank, const char *text)
 {
     char name[PL_FOLDER_PATH];
-    pl_departures_note(file_of(launch, PL_FOLDER_DEPARTURES, name), rank, text);
+    pl_finished_ranks_add(file_of(launch, PL_FOLDER_FINISHED_RANKS, name), rank, text);
 }
 
 /* All nodes hear of it: who waits for that rank may be anywhere. */
 static void child_left(void *user, int rank, const char *text)
 {
     const pl_launch_t *launch = user;
-    launch_departed(launch, rank, text);
+    launch_rank_finished(launch, rank, text);
     if (launch->host)
-        host_departed(launch->host, 0, rank, text);
+        host_rank_finished(launch->host, 0, rank, text);
     else
-        node_departed(launch->node, rank, text);
+        node_rank_finished(launch->node, rank, text);
 }
 
 int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_t *err)
 {
-    char trail[PL_FOLDER_PATH], departures[PL_FOLDER_PATH];
-    const bool has_first = launch->host;      /* rank zero keeps a trail, so that it knows
-                                                 where it was when it is started again */
+    char run_dir_index[PL_FOLDER_PATH], finished_ranks[PL_FOLDER_PATH];
+    const bool has_first = launch->host;    /* rank zero keeps the index, so that it knows
+                                               where it was when it is started again */
     const pl_children_spec_t spec = {
         .argv = launch->spec.argv,
         .count = launch->spec.devices,
         .nodes = attempt->nodes,
-        .place = attempt->place,
+        .node_rank = attempt->node_rank,
         .attempt = attempt->number,
         .endpoint = attempt->endpoint,
         .job = attempt->job,
         .job_key = launch->job_key,
-        .trail = has_first ? file_of(launch, PL_FOLDER_TRAIL, trail) : "",
-        .departures = file_of(launch, PL_FOLDER_DEPARTURES, departures),
-        .on_line = child_said,
+        .run_dir_index =
+            has_first ? file_of(launch, PL_FOLDER_RUN_DIR_INDEX, run_dir_index) : "",
+        .finished_ranks = file_of(launch, PL_FOLDER_FINISHED_RANKS, finished_ranks),
+        .on_line = child_line,
         .on_failed = children_failed,
         .on_left = child_left,
         .on_end = children_ended,
         .user = launch};
     pl_children_free(launch->children);
-    unlink(spec.departures);                                /* of the attempt before */
+    unlink(spec.finished_ranks);                            /* of the attempt before */
     launch->children = pl_children_start(&spec, launch->loop.base, err);
     return launch->children ? PL_OK : err->code;
 }
@@ -120,8 +121,8 @@ void launch_note(const pl_launch_t *launch, const char *format, ...)
 char *launch_traits(const pl_launch_t *launch)
 {
     const pl_launch_spec_t *s = &launch->spec;
-    return pl_text("{\"least nodes\": \"%d\", \"ranks per node\": \"%d\"}",
-                   s->nodes_least, s->devices);
+    return pl_text("{\"least nodes\": \"%d\", \"ranks per node\": \"%d\"}", s->nodes_min,
+                   s->devices);
 }
 
 void launch_end(pl_launch_t *launch, const pl_failure_t *failure)
@@ -133,7 +134,7 @@ void launch_end(pl_launch_t *launch, const pl_failure_t *failure)
 
 void pl_launch_signal(pl_launch_t *launch, int number)
 {
-    if (!launch || number < 1 || number > SIGNALS_MOST)
+    if (!launch || number < 1 || number > SIGNALS_MAX)
         return;
     launch->was_signalled = true;
     launch_signal(launch, number);
@@ -172,16 +173,16 @@ static void turned(evutil_socket_t fd, short what, void *user)
 
 static int turn_begin(pl_launch_t *launch, pl_error_t *err)
 {
-    const struct timeval each = {0, LAUNCH_TURN_MS * 1000};
+    const struct timeval interval = {0, LAUNCH_TURN_MS * 1000};
     launch->turn = event_new(launch->loop.base, -1, EV_PERSIST, turned, launch);
-    return launch->turn && event_add(launch->turn, &each) == 0 ? PL_OK
-                                                               : pl_no_memory(err);
+    return launch->turn && event_add(launch->turn, &interval) == 0 ? PL_OK
+                                                                   : pl_no_memory(err);
 }
 
 static int place_find(pl_launch_t *launch, pl_error_t *err)
 {
-    const char *told = launch->spec.endpoint, *port = told ? strrchr(told, ':') : NULL;
-    const bool is_any = !told || (port && !strcmp(port, ":0"));
+    const char *given = launch->spec.endpoint, *port = given ? strrchr(given, ':') : NULL;
+    const bool is_any = !given || (port && !strcmp(port, ":0"));
     if (is_any && launch->spec.nodes > 1)
         return pl_fail(err, PL_EINVAL,
                        "%d nodes need an address where they connect: set "
@@ -194,7 +195,7 @@ static int place_find(pl_launch_t *launch, pl_error_t *err)
         snprintf(launch->endpoint, sizeof launch->endpoint, "ipc://%s/calls",
                  launch->folder);
     else if (code == PL_OK)
-        code = pl_rendezvous_read(told, launch->endpoint, sizeof launch->endpoint, err);
+        code = pl_rendezvous_read(given, launch->endpoint, sizeof launch->endpoint, err);
     return code == PL_OK ? key_find(launch, err) : code;
 }
 
@@ -202,31 +203,31 @@ static int place_find(pl_launch_t *launch, pl_error_t *err)
 
 static int spec_check(const pl_launch_spec_t *s, pl_error_t *err)
 {
-    if (s->nodes < 1 || s->devices < 1 || s->devices > PL_RANKS_MOST / s->nodes)
+    if (s->nodes < 1 || s->devices < 1 || s->devices > PL_RANKS_MAX / s->nodes)
         return pl_fail(err, PL_EINVAL,
                        "%d ranks on each of %d nodes: a job has 1 to %d ranks",
-                       s->devices, s->nodes, PL_RANKS_MOST);
-    if (s->nodes_least < 0 || s->nodes_least > s->nodes)
+                       s->devices, s->nodes, PL_RANKS_MAX);
+    if (s->nodes_min < 0 || s->nodes_min > s->nodes)
         return pl_fail(err, PL_EINVAL,
                        "at least %d nodes and at most %d: the range is empty",
-                       s->nodes_least, s->nodes);
+                       s->nodes_min, s->nodes);
     if (s->node_rank < 0 || s->node_rank >= s->nodes)
         return pl_fail(err, PL_EINVAL, "node rank %d of %d nodes: node ranks start at 0",
                        s->node_rank, s->nodes);
-    if (s->max_restarts < 0 || s->max_restarts > PL_TRIES_MOST)
+    if (s->max_restarts < 0 || s->max_restarts > PL_TRIES_MAX)
         return pl_fail(err, PL_EINVAL, "%d restarts: set a number from 0 to %d",
-                       s->max_restarts, PL_TRIES_MOST);
-    if (!(s->join_timeout <= SECONDS_MOST) || !(s->last_call_timeout <= SECONDS_MOST))
+                       s->max_restarts, PL_TRIES_MAX);
+    if (!(s->join_timeout <= SECONDS_MAX) || !(s->last_call_timeout <= SECONDS_MAX))
         return pl_fail(err, PL_EINVAL,
                        "join_timeout %g s, last_call_timeout %g s: each is at most %g s",
-                       s->join_timeout, s->last_call_timeout, SECONDS_MOST);
+                       s->join_timeout, s->last_call_timeout, SECONDS_MAX);
     return s->argv && *s->argv ? PL_OK
                                : pl_fail(err, PL_EINVAL, "there is no command to launch");
 }
 
 static void spec_defaults(pl_launch_spec_t *s)
 {
-    s->nodes_least = s->nodes_least ? s->nodes_least : s->nodes;
+    s->nodes_min = s->nodes_min ? s->nodes_min : s->nodes;
     s->join_timeout = s->join_timeout > 0 ? s->join_timeout : USUAL_JOIN_S;
     s->last_call_timeout = s->last_call_timeout > 0 ? s->last_call_timeout
                                                     : USUAL_LAST_CALL_S;
@@ -235,8 +236,8 @@ static void spec_defaults(pl_launch_spec_t *s)
 pl_launch_t *pl_launch_start(struct event_base *base, const pl_launch_spec_t *spec,
                              pl_error_t *err)
 {
-    if (pl_given(base, "an event loop", err) != PL_OK
-        || pl_given(spec, "what to launch", err) != PL_OK
+    if (pl_require(base, "an event loop", err) != PL_OK
+        || pl_require(spec, "what to launch", err) != PL_OK
         || spec_check(spec, err) != PL_OK)
         return NULL;
     pl_launch_t *launch = pl_alloc(sizeof *launch);

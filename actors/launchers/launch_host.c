@@ -16,12 +16,12 @@
 #include "actors/launchers/launch_parts.h"
 #include "actors/launchers/outbox.h"
 #include "actors/launchers/rendezvous.h"
-#include "actors/launchers/tries.h"
+#include "actors/launchers/restart_policy.h"
 #include "actors/launchers/rank_links.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "runtime/deaths.h"
+#include "runtime/timeouts.h"
 
 typedef enum host_state {
     HOST_WAITS,                            /* for nodes */
@@ -30,12 +30,12 @@ typedef enum host_state {
     HOST_IS_DONE,
 } host_state_t;
 
-typedef struct seat {
+typedef struct node_slot {
     launch_host_t *host;
     bool is_there, runs;
     pl_outbox_t outbox;                                     /* of another node */
     char about[128];                                        /* what it says it is */
-} seat_t;
+} node_slot_t;
 
 struct launch_host {
     pl_launch_t *launch;
@@ -49,12 +49,12 @@ struct launch_host {
     bool is_decided;                             /* what comes of it is known: */
     bool again;                                  /* it is followed by another */
     bool wants_in;                               /* a node that has come */
-    pl_tries_t tries;
+    pl_restart_policy_t policy;
     int64_t waits;                        /* for nodes, since when */
     int64_t not_before;                   /* the next attempt */
     int64_t until;                        /* ranks may take to end, nodes to hear of it */
     int count;
-    seat_t seat[];                                          /* [count], by node rank */
+    node_slot_t slot[];                                     /* [count], by node rank */
 };
 
 /* Looks what is to be done; never from inside a function of the children's. */
@@ -69,21 +69,21 @@ static int host_there(const launch_host_t *h)
 {
     int there = 0;
     for (int k = 0; k < h->count; k++)
-        there += h->seat[k].is_there;
+        there += h->slot[k].is_there;
     return there;
 }
 
 static bool host_has_ranks(const launch_host_t *h)
 {
     for (int k = 0; k < h->count; k++)
-        if (h->seat[k].runs)
+        if (h->slot[k].runs)
             return true;
     return false;
 }
 
-static void seat_tell(seat_t *seat, pl_message_t message, const void *fields)
+static void slot_send(node_slot_t *slot, pl_message_t message, const void *fields)
 {
-    pl_outbox_post(&seat->outbox, PL_KIND_CALL, message, seat->host->attempt, fields,
+    pl_outbox_post(&slot->outbox, PL_KIND_CALL, message, slot->host->attempt, fields,
                    NULL);
 }
 
@@ -91,17 +91,17 @@ static void host_signal(launch_host_t *h, int number)
 {
     launch_signal(h->launch, number);
     for (int k = 1; k < h->count; k++)
-        if (h->seat[k].runs)
-            seat_tell(&h->seat[k], PL_MESSAGE_signal_ranks,
+        if (h->slot[k].runs)
+            slot_send(&h->slot[k], PL_MESSAGE_signal_ranks,
                       &(pl_signal_ranks_t){.signal = (uint32_t)number});
 }
 
-void host_departed(launch_host_t *h, int number, int rank, const char *text)
+void host_rank_finished(launch_host_t *h, int number, int rank, const char *text)
 {
     const pl_report_finished_rank_t left = {.rank = (uint32_t)rank, .text = text};
     for (int k = 1; k < h->count; k++)
-        if (h->seat[k].runs && k != number)
-            seat_tell(&h->seat[k], PL_MESSAGE_report_finished_rank, &left);
+        if (h->slot[k].runs && k != number)
+            slot_send(&h->slot[k], PL_MESSAGE_report_finished_rank, &left);
 }
 
 /* ---- the end of the job ---- */
@@ -114,8 +114,8 @@ static void host_finish(launch_host_t *h)
     h->state = HOST_LEAVES;
     h->until = pl_now() + PL_LEAVE_MS * PL_MILLISECOND;
     for (int k = 1; k < h->count; k++)
-        if (h->seat[k].is_there)
-            seat_tell(&h->seat[k], PL_MESSAGE_end_node, &end);
+        if (h->slot[k].is_there)
+            slot_send(&h->slot[k], PL_MESSAGE_end_node, &end);
     host_soon(h, 0);
 }
 
@@ -130,7 +130,7 @@ static void host_leave(launch_host_t *h)
     launch_end(h->launch, &h->failure);
 }
 
-static void host_give_up(launch_host_t *h, int status, const pl_error_t *error)
+static void host_abort(launch_host_t *h, int status, const pl_error_t *error)
 {
     h->failure = (pl_failure_t){.status = status, .error = *error};
     host_finish(h);
@@ -155,7 +155,7 @@ static void failure_decide(launch_host_t *h)
 {
     int wait = makes_room(h) ? 0 : -1;
     if (h->failure.may_pass && !h->launch->was_signalled)
-        wait = pl_tries_add(&h->tries, 0, h->failed);
+        wait = pl_restart_policy_add(&h->policy, 0, h->failed);
     h->is_decided = true;
     h->again = wait >= 0;
     h->not_before = pl_now() + wait * PL_MILLISECOND;
@@ -184,23 +184,23 @@ void host_failed(launch_host_t *h, int number, const pl_failure_t *failure)
     const bool is_cause = failure->status != PL_STATUS_LOST;
     if (host_has_failed(h) && (h->failure.status != PL_STATUS_LOST || !is_cause))
         return;
-    const bool was_heard = host_has_failed(h);
+    const bool had_failed = host_has_failed(h);
     h->failure = *failure;
     h->failed = number;
     if (number)
-        pl_pass(&h->failure.error, "node %d (%s)", number, h->seat[number].about);
+        pl_error_prefix(&h->failure.error, "node %d (%s)", number, h->slot[number].about);
     if (is_cause && !h->is_decided)
         failure_decide(h);
-    else if (!was_heard)
+    else if (!had_failed)
         h->until = pl_now() + PL_NODE_CAUSE_MS * PL_MILLISECOND;
-    if (!was_heard)
-        event_add(h->tell, &(struct timeval){0, PL_FAILURE_TOLD_MS * 1000});
+    if (!had_failed)
+        event_add(h->tell, &(struct timeval){0, PL_FAILURE_REPORT_MS * 1000});
     host_soon(h, h->until - pl_now());
 }
 
 void host_ended(launch_host_t *h, int number)
 {
-    h->seat[number].runs = false;
+    h->slot[number].runs = false;
     host_soon(h, 0);
 }
 
@@ -210,7 +210,7 @@ static void attempt_over(launch_host_t *h)
     if (failed && !h->is_decided)
         failure_decide(h);
     if (failed && !h->again && h->failure.may_pass)
-        pl_tries_tell(&h->tries, NULL, &h->failure.error);
+        pl_restart_policy_report(&h->policy, NULL, &h->failure.error);
     const bool goes_on = !h->launch->was_signalled && (failed ? h->again : h->wants_in);
     h->waits = pl_now();
     h->state = HOST_WAITS;
@@ -221,7 +221,7 @@ static void attempt_over(launch_host_t *h)
                     h->failure.error.text);
     else if (failed && !makes_room(h))
         launch_note(h->launch, "%s; all ranks are started again (%d of %d)",
-                    h->failure.error.text, h->tries.count, (int)h->tries.most);
+                    h->failure.error.text, h->policy.count, (int)h->policy.max);
     if (h->state == HOST_WAITS)
         host_soon(h, 0);
 }
@@ -256,16 +256,16 @@ static int attempt_place(launch_host_t *h, pl_error_t *err)
     return PL_OK;
 }
 
-static void seats_begin(launch_host_t *h)
+static void slots_begin(launch_host_t *h)
 {
     pl_begin_ranks_t begin = {.nodes = (uint32_t)host_there(h),
                               .endpoint = h->endpoint,
                               .job = h->job};
     for (int k = 1; k < h->count; k++)
-        if (h->seat[k].is_there) {
+        if (h->slot[k].is_there) {
             begin.node_rank++;
-            h->seat[k].runs = true;
-            seat_tell(&h->seat[k], PL_MESSAGE_begin_ranks, &begin);
+            h->slot[k].runs = true;
+            slot_send(&h->slot[k], PL_MESSAGE_begin_ranks, &begin);
         }
 }
 
@@ -284,8 +284,8 @@ static int host_begin(launch_host_t *h, pl_error_t *err)
     h->attempt++;
     h->failure = (pl_failure_t){0};
     h->is_decided = h->again = h->wants_in = false;
-    h->seat[0].runs = true;
-    seats_begin(h);
+    h->slot[0].runs = true;
+    slots_begin(h);
     if (h->link && attempt.nodes < h->count)
         launch_note(h->launch, "%d of %d nodes %s part", attempt.nodes, h->count,
                     attempt.nodes == 1 ? "takes" : "take");
@@ -300,30 +300,30 @@ static void missing_tell(const launch_host_t *h, pl_error_t *err)
     char missing[200] = "";
     size_t length = 0;
     for (int k = 1; k < h->count && length < sizeof missing - 16; k++)
-        if (!h->seat[k].is_there)
+        if (!h->slot[k].is_there)
             length += (size_t)snprintf(missing + length, sizeof missing - length, "%s%d",
                                        length ? ", " : "", k);
     pl_fail(err, PL_ETIMEOUT,
             "the job needs %d nodes, but only %d joined within %g s: node %s is missing",
-            s->nodes_least, host_there(h), s->join_timeout, missing);
+            s->nodes_min, host_there(h), s->join_timeout, missing);
 }
 
 static void host_gather(launch_host_t *h)
 {
     const pl_launch_spec_t *s = &h->launch->spec;
     const int there = host_there(h);
-    const bool enough = there >= s->nodes_least;
-    const double patience = enough ? s->last_call_timeout : s->join_timeout;
-    const int64_t now = pl_now(), until = h->waits + (int64_t)(patience * PL_SECOND);
+    const bool enough = there >= s->nodes_min;
+    const double timeout = enough ? s->last_call_timeout : s->join_timeout;
+    const int64_t now = pl_now(), until = h->waits + (int64_t)(timeout * PL_SECOND);
     pl_error_t err = {0};
     if (now < h->not_before) {
         host_soon(h, h->not_before - now);
     } else if (there == h->count || (enough && now >= until)) {
         if (host_begin(h, &err) != PL_OK)
-            host_give_up(h, LAUNCH_WRONG, &err);
+            host_abort(h, LAUNCH_WRONG, &err);
     } else if (now >= until) {
         missing_tell(h, &err);
-        host_give_up(h, 1, &err);
+        host_abort(h, 1, &err);
     } else {
         host_soon(h, until - now);
     }
@@ -345,18 +345,18 @@ void host_signalled(launch_host_t *h, int number)
 {
     pl_error_t none = {0};
     if (h->state == HOST_WAITS)
-        host_give_up(h, 128 + number, &none);
+        host_abort(h, 128 + number, &none);
 }
 
 /* ---- other nodes ---- */
 
 /* What is saved is what it will begin with. */
-static void seat_joined(seat_t *seat, const char *about)
+static void slot_joined(node_slot_t *slot, const char *about)
 {
-    launch_host_t *h = seat->host;
-    const int number = (int)(seat - h->seat);
-    seat->is_there = true;
-    snprintf(seat->about, sizeof seat->about, "%s", about);
+    launch_host_t *h = slot->host;
+    const int number = (int)(slot - h->slot);
+    slot->is_there = true;
+    snprintf(slot->about, sizeof slot->about, "%s", about);
     if (h->state == HOST_RUNS && h->failure.error.code == PL_OK && !h->wants_in) {
         launch_note(h->launch,
                     "node %d (%s) has joined: saving the run to continue with it", number,
@@ -367,36 +367,36 @@ static void seat_joined(seat_t *seat, const char *about)
     host_soon(h, 0);
 }
 
-static void seat_gone(seat_t *seat, const char *why)
+static void slot_gone(node_slot_t *slot, const char *why)
 {
-    launch_host_t *h = seat->host;
-    const bool ran = seat->runs;
+    launch_host_t *h = slot->host;
+    const bool ran = slot->runs;
     pl_failure_t failure = {.status = 1, .may_pass = true};
-    pl_outbox_release(&seat->outbox);
-    seat->is_there = seat->runs = false;
+    pl_outbox_release(&slot->outbox);
+    slot->is_there = slot->runs = false;
     pl_fail(&failure.error, PL_EDIED, "the node is gone: %s", why);
     if (ran)
-        host_failed(h, (int)(seat - h->seat), &failure);
+        host_failed(h, (int)(slot - h->slot), &failure);
     host_soon(h, 0);
 }
 
 static void event_came(void *user, int number, pl_link_event_t event, const char *text)
 {
     launch_host_t *h = user;
-    seat_t *seat = number > 0 && number < h->count ? &h->seat[number] : NULL;
+    node_slot_t *slot = number > 0 && number < h->count ? &h->slot[number] : NULL;
     if (event == PL_LINK_REFUSED)
         launch_note(h->launch, "the connection of a node was refused: %s", text);
-    if (!seat)
+    if (!slot)
         return;
     if (event == PL_LINK_JOINED)
-        seat_joined(seat, text);
+        slot_joined(slot, text);
     if (event == PL_LINK_WRITABLE)
-        pl_outbox_flush(&seat->outbox);
+        pl_outbox_flush(&slot->outbox);
     if (event == PL_LINK_GONE || event == PL_LINK_LEFT)
-        seat_gone(seat, text);
+        slot_gone(slot, text);
     if (event == PL_LINK_SILENT) {
         pl_link_dismiss(h->link, number, "the node sent nothing for too long");
-        seat_gone(seat, text);
+        slot_gone(slot, text);
     }
 }
 
@@ -410,20 +410,20 @@ static void message_came(void *user, int number, pl_frame_t *message)
     const pl_bytes_t bytes = pl_frame_bytes(message);
     if (pl_envelope_read(bytes, &e, NULL) != PL_OK
         || pl_frame_decode_foreign(bytes, &body, &error, NULL) != PL_OK
-        || e.call != h->attempt || !h->seat[number].runs)
+        || e.call != h->attempt || !h->slot[number].runs)
         return;
     if (e.message == PL_MESSAGE_report_finished_rank && e.kind == PL_KIND_CALL) {
-        launch_departed(h->launch, (int)body.report_finished_rank.rank,
-                        body.report_finished_rank.text);
-        host_departed(h, number, (int)body.report_finished_rank.rank,
-                      body.report_finished_rank.text);
+        launch_rank_finished(h->launch, (int)body.report_finished_rank.rank,
+                             body.report_finished_rank.text);
+        host_rank_finished(h, number, (int)body.report_finished_rank.rank,
+                           body.report_finished_rank.text);
     }
     if (e.message != PL_MESSAGE_begin_ranks)
         return;
     if (e.kind == PL_KIND_PROGRESS) {
-        const pl_begin_ranks_progress_t *told = &body.begin_ranks_progress;
-        pl_failure_t failure = {(int)told->status, told->transient, {0}};
-        pl_fail(&failure.error, PL_EDIED, "%s", told->text);
+        const pl_begin_ranks_progress_t *reported = &body.begin_ranks_progress;
+        pl_failure_t failure = {(int)reported->status, reported->transient, {0}};
+        pl_fail(&failure.error, PL_EDIED, "%s", reported->text);
         host_failed(h, number, &failure);
     } else if (e.kind == PL_KIND_REPLY) {
         host_ended(h, number);
@@ -457,14 +457,14 @@ static int link_open(launch_host_t *h, pl_error_t *err)
         h->link = pl_link_listen(&spec, &launch->loop, err);
     pl_text_free(traits);
     for (int k = 1; k < h->count; k++)
-        h->seat[k].outbox = (pl_outbox_t){h->link, k, LAUNCH_RUN, 1, NULL};
+        h->slot[k].outbox = (pl_outbox_t){h->link, k, LAUNCH_RUN, 1, NULL};
     return h->link ? PL_OK : err->code;
 }
 
 launch_host_t *host_open(pl_launch_t *launch, pl_error_t *err)
 {
     const int count = launch->spec.nodes;
-    launch_host_t *h = pl_alloc(sizeof *h + (size_t)count * sizeof *h->seat);
+    launch_host_t *h = pl_alloc(sizeof *h + (size_t)count * sizeof *h->slot);
     if (!h) {
         pl_no_memory(err);
         return NULL;
@@ -472,9 +472,9 @@ launch_host_t *host_open(pl_launch_t *launch, pl_error_t *err)
     h->launch = launch;
     h->count = count;
     h->waits = pl_now();
-    h->tries.most = launch->spec.max_restarts;
+    h->policy.max = launch->spec.max_restarts;
     for (int k = 0; k < count; k++)
-        h->seat[k] = (seat_t){.host = h, .is_there = k == 0};
+        h->slot[k] = (node_slot_t){.host = h, .is_there = k == 0};
     h->timer = event_new(launch->loop.base, -1, 0, host_look, h);
     h->tell = event_new(launch->loop.base, -1, 0, failure_tell, h);
     int code = h->timer && h->tell ? PL_OK : pl_no_memory(err);
@@ -499,7 +499,7 @@ void host_free(launch_host_t *h)
         return;
     pl_link_free(h->link);
     for (int k = 0; k < h->count; k++)
-        pl_outbox_release(&h->seat[k].outbox);
+        pl_outbox_release(&h->slot[k].outbox);
     if (h->timer)
         event_free(h->timer);
     if (h->tell)

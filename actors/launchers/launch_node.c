@@ -13,7 +13,7 @@
 #include "actors/launchers/rank_links.h"
 #include "base/alloc.h"
 #include "base/error.h"
-#include "runtime/deaths.h"
+#include "runtime/timeouts.h"
 
 struct launch_node {
     pl_launch_t *launch;
@@ -57,13 +57,13 @@ static void node_tell(launch_node_t *n, pl_kind_t kind, pl_message_t message,
 
 void node_failed(launch_node_t *n, const pl_failure_t *failure)
 {
-    const pl_begin_ranks_progress_t told = {.status = (uint32_t)failure->status,
-                                            .transient = failure->may_pass,
-                                            .text = failure->error.text};
-    node_tell(n, PL_KIND_PROGRESS, PL_MESSAGE_begin_ranks, &told);
+    const pl_begin_ranks_progress_t msg = {.status = (uint32_t)failure->status,
+                                           .transient = failure->may_pass,
+                                           .text = failure->error.text};
+    node_tell(n, PL_KIND_PROGRESS, PL_MESSAGE_begin_ranks, &msg);
 }
 
-void node_departed(launch_node_t *n, int rank, const char *text)
+void node_rank_finished(launch_node_t *n, int rank, const char *text)
 {
     const pl_report_finished_rank_t left = {.rank = (uint32_t)rank, .text = text};
     node_tell(n, PL_KIND_CALL, PL_MESSAGE_report_finished_rank, &left);
@@ -80,22 +80,22 @@ void node_ended(launch_node_t *n)
 /* Rank 0 tells of the run, on another terminal. */
 static void begun_tell(const launch_node_t *n, const launch_attempt_t *attempt)
 {
-    const int each = n->launch->spec.devices, first = attempt->place * each;
+    const int per_node = n->launch->spec.devices, first = attempt->node_rank * per_node;
     char ranks[48];
-    snprintf(ranks, sizeof ranks, each == 1 ? "rank %d" : "ranks %d to %d", first,
-             first + each - 1);
+    snprintf(ranks, sizeof ranks, per_node == 1 ? "rank %d" : "ranks %d to %d", first,
+             first + per_node - 1);
     launch_note(n->launch, "%s of %d start%s here; node 0 shows the output of the run",
-                ranks, attempt->nodes * each, each == 1 ? "s" : "");
+                ranks, attempt->nodes * per_node, per_node == 1 ? "s" : "");
 }
 
-static void ranks_begin(launch_node_t *n, uint64_t number, const pl_begin_ranks_t *told)
+static void ranks_begin(launch_node_t *n, uint64_t number, const pl_begin_ranks_t *msg)
 {
     pl_failure_t failure = {.status = LAUNCH_WRONG};
     const launch_attempt_t attempt = {.number = (uint32_t)number,
-                                      .nodes = (int)told->nodes,
-                                      .place = (int)told->node_rank,
-                                      .endpoint = told->endpoint,
-                                      .job = told->job};
+                                      .nodes = (int)msg->nodes,
+                                      .node_rank = (int)msg->node_rank,
+                                      .endpoint = msg->endpoint,
+                                      .job = msg->job};
     if (n->runs)
         return;
     n->attempt = (uint32_t)number;
@@ -127,8 +127,8 @@ static void message_came(void *user, int peer, pl_frame_t *message)
     else if (e.message == PL_MESSAGE_signal_ranks)
         launch_signal(n->launch, (int)body.signal_ranks.signal);
     else if (e.message == PL_MESSAGE_report_finished_rank && e.call == n->attempt)
-        launch_departed(n->launch, (int)body.report_finished_rank.rank,
-                        body.report_finished_rank.text);
+        launch_rank_finished(n->launch, (int)body.report_finished_rank.rank,
+                             body.report_finished_rank.text);
     if (e.message != PL_MESSAGE_end_node)
         return;
     if (*body.end_node.text)

@@ -40,7 +40,7 @@ struct pl_launch {
 /* One attempt of this node's ranks. */
 typedef struct launch_attempt {
     uint32_t number;                                        /* from 1 */
-    int nodes, place;
+    int nodes, node_rank;
     const char *endpoint, *job;
 } launch_attempt_t;
 
@@ -48,7 +48,7 @@ typedef struct launch_attempt {
 int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_t *err);
 void launch_signal(pl_launch_t *launch, int number);
 /* Those of its ranks that wait for that one to join fail. */
-void launch_departed(const pl_launch_t *launch, int rank, const char *text);
+void launch_rank_finished(const pl_launch_t *launch, int rank, const char *text);
 void launch_note(const pl_launch_t *launch, const char *format, ...) PL_PRINTF(2, 3);
 /* What all nodes must have in common; from pl_text(). */
 char *launch_traits(const pl_launch_t *launch);
@@ -60,7 +60,7 @@ launch_host_t *host_open(pl_launch_t *launch, pl_error_t *err);
 void host_failed(launch_host_t *host, int number, const pl_failure_t *failure);
 void host_ended(launch_host_t *host, int number);
 /* A rank, of this node or another, has ended with status 0. */
-void host_departed(launch_host_t *host, int number, int rank, const char *text);
+void host_rank_finished(launch_host_t *host, int number, int rank, const char *text);
 /* This process was sent a signal. */
 void host_signalled(launch_host_t *host, int number);
 void host_free(launch_host_t *host);
@@ -69,7 +69,7 @@ void host_free(launch_host_t *host);
 launch_node_t *node_open(pl_launch_t *launch, pl_error_t *err);
 void node_failed(launch_node_t *node, const pl_failure_t *failure);
 void node_ended(launch_node_t *node);
-void node_departed(launch_node_t *node, int rank, const char *text);
+void node_rank_finished(launch_node_t *node, int rank, const char *text);
 void node_signalled(launch_node_t *node, int number);
 void node_free(launch_node_t *node);
 

@@ -11,7 +11,7 @@
 #include "actors/launchers/rank_links.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "runtime/deaths.h"
+#include "runtime/timeouts.h"
 #include "runtime/monitor.h"
 
 enum { AGAIN_MS = 100 };
@@ -41,7 +41,7 @@ static int job_came(void *self, pl_job_t *job, pl_error_t *err)
     return participant->on_job ? participant->on_job(self, job, err) : PL_OK;
 }
 
-static void client_settled(void *self, pl_outcome_t *outcome, const pl_error_t *error)
+static void client_result(void *self, pl_outcome_t *outcome, const pl_error_t *error)
 {
     pl_participant_t *participant = self;
     if (participant->has_result || participant->is_lost)
@@ -126,7 +126,7 @@ static int client_open(pl_participant_t *participant, pl_error_t *err)
 {
     static const pl_rank_client_ops_t ops = {.on_job = job_came,
                                              .on_end = client_ended,
-                                             .on_result = client_settled,
+                                             .on_result = client_result,
                                              .on_lost = client_lost,
                                              .on_left = participant_answer};
     const int64_t left = (participant->until - pl_now()) / PL_MILLISECOND;

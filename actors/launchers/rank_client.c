@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-#include "actors/launchers/parcel.h"
+#include "actors/launchers/job_serialization.h"
 #include "actors/launchers/rendezvous.h"
 #include "actors/result.h"
 #include "actors/worker.h"
@@ -142,14 +142,14 @@ static int job_begin(pl_rank_client_t *m, uint64_t transfer, pl_error_t *err)
     return begun ? PL_OK : err->code;
 }
 
-/* A call that was passed on; its number there is the context here. */
+/* A call that was forwarded; its number there is the context here. */
 typedef struct asked {
     pl_rank_client_t *client;
     uint64_t number;
     pl_message_t message;
 } asked_t;
 
-static void passed_answered(void *self, const pl_answer_t *answer)
+static void forwarded_answered(void *self, const pl_answer_t *answer)
 {
     (void)self;
     asked_t *asked = answer->context;
@@ -170,7 +170,7 @@ static int pass_on(pl_rank_client_t *m, const pl_envelope_t *envelope,
     if (!asked)
         return pl_no_memory(err);
     *asked = (asked_t){m, envelope->call, (pl_message_t)envelope->message};
-    const pl_how_t how = {.on_answer = passed_answered, .context = asked};
+    const pl_how_t how = {.on_answer = forwarded_answered, .context = asked};
     if (pl_call(m->self, m->worker, asked->message, body, how, err))
         return PL_OK;
     pl_free(asked);
@@ -299,7 +299,7 @@ static int bulk_connect(pl_rank_client_t *m, const char *endpoint, pl_error_t *e
                                           .rank = m->spec.rank,
                                           .host = m->spec.host,
                                           .times = m->spec.times},
-                                 .most = SIZE_MAX / 2,
+                                 .max = SIZE_MAX / 2,
                                  .on_sent = outcome_sent,
                                  .on_event = event_came,
                                  .user = m};

@@ -7,7 +7,7 @@
 
 #include "actors/launchers/outbox.h"
 #include "runtime/bulk.h"
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
 /* On the owner's thread; none may free the client. */
 typedef struct pl_rank_client_ops {

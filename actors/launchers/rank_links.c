@@ -4,15 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "actors/launchers/crew.h"
+#include "actors/launchers/worker_pool.h"
 #include "actors/launchers/folder.h"
 #include "actors/launchers/rendezvous.h"
-#include "actors/launchers/scribe.h"
+#include "actors/launchers/log_writer.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "runtime/deaths.h"
+#include "runtime/timeouts.h"
 #include "runtime/monitor.h"
 #include "runtime/reactor.h"
 
@@ -36,14 +36,14 @@ struct pl_rank_links {
     char stream_path[ENDPOINT];             /* where messages for the stream would come */
     char stream[ENDPOINT];                  /* where they do  ["": nowhere] */
     bool has_tried;                         /* to let them come */
-    struct pl_crew *crew;                   /* whose it is  [NULL] */
+    struct pl_worker_pool *pool;            /* whose it is  [NULL] */
     pl_runtime_t *runtime;
     uint64_t launched;                         /* the call that all of them are part of */
     pl_link_t *link;
     pl_bulk_t *bulk;
-    pl_place_t place;                                       /* of any rank */
+    pl_bootstrap_t bootstrap;                               /* of any rank */
     char *run_dir;                                          /* [not told yet] */
-    pl_address_t scribe;
+    pl_address_t log_writer;
     int count;
     int joined;                                            /* of this incarnation */
     bool were_there;                                       /* all of one */
@@ -134,13 +134,13 @@ void pl_rank_links_detach(pl_rank_links_t *links, int rank, const void *self)
 
 pl_outbox_t pl_rank_links_outbox(const pl_rank_links_t *links, int rank)
 {
-    return (pl_outbox_t){links->link, rank, links->place.run, links->place.incarnation,
-                         NULL};
+    return (pl_outbox_t){links->link, rank, links->bootstrap.run,
+                         links->bootstrap.incarnation, NULL};
 }
 
-struct pl_crew *pl_rank_links_crew(const pl_rank_links_t *links)
+struct pl_worker_pool *pl_rank_links_worker_pool(const pl_rank_links_t *links)
 {
-    return links->crew;
+    return links->pool;
 }
 
 pl_link_t *pl_rank_links_calls(const pl_rank_links_t *links)
@@ -180,22 +180,22 @@ void pl_rank_links_died(pl_rank_links_t *links, int rank)
 
 int pl_rank_links_renew(pl_rank_links_t *links, int count, pl_error_t *err)
 {
-    const uint32_t incarnation = links->place.incarnation + 1;
+    const uint32_t incarnation = links->bootstrap.incarnation + 1;
     int code = pl_link_renew(links->link, incarnation, count, err);
     if (code == PL_OK)
         code = pl_bulk_renew(links->bulk, incarnation, count, err);
     if (code != PL_OK)
         return code;
-    links->place.incarnation = incarnation;
-    links->place.world_size = links->count = count;
+    links->bootstrap.incarnation = incarnation;
+    links->bootstrap.world_size = links->count = count;
     links->joined = 0;
     links->hurries = false;
     return PL_OK;
 }
 
-uint32_t pl_rank_links_epoch(const pl_rank_links_t *links)
+uint32_t pl_rank_links_incarnation(const pl_rank_links_t *links)
 {
-    return links->place.incarnation;
+    return links->bootstrap.incarnation;
 }
 
 bool pl_rank_links_are_awaited(const pl_rank_links_t *links)
@@ -232,9 +232,9 @@ const char *pl_rank_links_run_dir(const pl_rank_links_t *links)
     return links->run_dir ? links->run_dir : "";
 }
 
-pl_address_t pl_rank_links_scribe(const pl_rank_links_t *links)
+pl_address_t pl_rank_links_log_writer(const pl_rank_links_t *links)
 {
-    return links->scribe;
+    return links->log_writer;
 }
 
 /* That may begin at any time. */
@@ -276,12 +276,14 @@ void pl_rank_links_stream_lost(const pl_rank_links_t *links, int rank)
         pl_monitor_lost(links->runtime, links->stream, rank);
 }
 
-void pl_rank_links_place(const pl_rank_links_t *links, int rank, char text[PL_PLACE_TEXT])
+void pl_rank_links_bootstrap(const pl_rank_links_t *links, int rank,
+                             char text[PL_BOOTSTRAP_TEXT])
 {
-    pl_place_t place = links->place;
-    place.rank = rank;
-    snprintf(place.folder, sizeof place.folder, "%s", links->folder);
-    pl_place_write(&place, links->crew ? PL_PLACE_IN_SCRIPT : PL_PLACE, text);
+    pl_bootstrap_t bootstrap = links->bootstrap;
+    bootstrap.rank = rank;
+    snprintf(bootstrap.folder, sizeof bootstrap.folder, "%s", links->folder);
+    pl_bootstrap_write(&bootstrap, links->pool ? PL_BOOTSTRAP_IN_SCRIPT : PL_BOOTSTRAP,
+                       text);
 }
 
 /* Who hears nothing for the lease ends itself, before anybody takes its place. */
@@ -302,7 +304,7 @@ static void rank_links_release(pl_object_t *object)
     pl_free(links->run_dir);
     if (links->stream[0])
         pl_monitor_take_no_more(links->runtime, links->stream);
-    if (!links->crew)
+    if (!links->pool)
         pl_folder_remove(links->folder, links->lock);
     pl_keys_forget(&links->keys);
     pl_free(links);
@@ -330,7 +332,7 @@ static int rank_links_open(pl_rank_links_t *links, const pl_rank_links_spec_t *w
     links->joined = spec.sits;
     links->were_there = links->joined == links->count;
     const pl_bulk_spec_t with = {.link = spec,
-                                 .most = SIZE_MAX / 2,  /* ranks are this program's own */
+                                 .max = SIZE_MAX / 2,   /* ranks are this program's own */
                                  .on_sent = bulk_sent,
                                  .on_event = bulk_event,
                                  .user = links};
@@ -353,12 +355,13 @@ static int rank_links_open_folder(pl_rank_links_t *links, const pl_rank_links_sp
 {
     char calls[PL_FOLDER_PATH], bulk[PL_FOLDER_PATH];
     const pl_start_t start = {.options = ""};
-    if (!pl_spawn(launcher, &pl_scribe, PL_OWN_THREAD, &start, (pl_how_t){0},
-                  &links->scribe, err))
+    if (!pl_spawn(launcher, &pl_log_writer, PL_OWN_THREAD, &start, (pl_how_t){0},
+                  &links->log_writer, err))
         return err->code;
     int code = PL_OK;
-    if (w->crew)
-        snprintf(links->folder, sizeof links->folder, "%s", pl_crew_folder(w->crew));
+    if (w->pool)
+        snprintf(links->folder, sizeof links->folder, "%s",
+                 pl_worker_pool_folder(w->pool));
     else
         code = pl_folder_make(links->folder, &links->lock, err);
     pl_folder_path(links->folder, PL_FOLDER_CALLS, calls);
@@ -390,16 +393,18 @@ pl_rank_links_t *pl_rank_links_new(void *launcher, const pl_rank_links_spec_t *s
     links->lock = -1;
     if ((links->has_keys = spec->keys != NULL))
         links->keys = *spec->keys;
-    links->crew = spec->crew;
+    links->pool = spec->pool;
     links->launched = pl_actor_doing(launcher);
     pl_runtime_t *runtime = links->runtime = pl_actor_runtime(launcher);
-    links->place = (pl_place_t){.world_size = count,
-                                .run = spec->run,
-                                .incarnation = spec->incarnation,
-                                .began = runtime->began,
-                                .log_level = pl_log_level(),
-                                .grace_ms = runtime->grace_ms,
-                                .past = spec->crew ? pl_crew_past(spec->crew) : 0};
+    links->bootstrap =
+        (pl_bootstrap_t){.world_size = count,
+                         .run = spec->run,
+                         .incarnation = spec->incarnation,
+                         .began = runtime->began,
+                         .log_level = pl_log_level(),
+                         .grace_ms = runtime->grace_ms,
+                         .past_runs = spec->pool ? pl_worker_pool_past_runs(spec->pool)
+                                                 : 0};
     int code = spec->endpoint ? rank_links_open_at(links, spec, launcher, err)
                               : rank_links_open_folder(links, spec, launcher, err);
     if (code == PL_OK)

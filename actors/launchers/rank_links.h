@@ -8,7 +8,7 @@
 
 #include "actors/launchers/folder.h"
 #include "actors/launchers/outbox.h"
-#include "actors/launchers/place.h"
+#include "actors/launchers/bootstrap.h"
 #include "runtime/bulk.h"
 #include "runtime/runtime.h"
 
@@ -32,7 +32,7 @@ typedef struct pl_rank_links_spec {
                                            die with this process] */
     const pl_keys_t *keys;              /* [none] */
     const char *traits;                 /* of rank 0  [none] */
-    struct pl_crew *crew;               /* whose processes the ranks are, and whose folder
+    struct pl_worker_pool *pool;        /* whose processes the ranks are, and whose folder
                                            it is  [each is started for the run alone] */
     uint64_t run;
     bool takes_any;                         /* the others were not told which run it is */
@@ -51,7 +51,8 @@ void pl_rank_links_detach(pl_rank_links_t *links, int rank, const void *self);
 /* Of all that is sent over them. */
 pl_outbox_t pl_rank_links_outbox(const pl_rank_links_t *links, int rank);
 
-struct pl_crew *pl_rank_links_crew(const pl_rank_links_t *links);  /* [none] */
+struct pl_worker_pool *pl_rank_links_worker_pool(
+    const pl_rank_links_t *links);                          /* [none] */
 pl_link_t *pl_rank_links_calls(const pl_rank_links_t *links);
 pl_bulk_t *pl_rank_links_bulk(const pl_rank_links_t *links);
 /* The rank has left or is gone on both: nothing comes any more. */
@@ -63,7 +64,7 @@ bool pl_rank_links_is_awaited(const pl_rank_links_t *links, int rank);
 void pl_rank_links_abort(pl_rank_links_t *links, int rank, const char *why);
 /* A new incarnation, of no more ranks than they were made for, after all have ended. */
 int pl_rank_links_renew(pl_rank_links_t *links, int count, pl_error_t *err);
-uint32_t pl_rank_links_epoch(const pl_rank_links_t *links);
+uint32_t pl_rank_links_incarnation(const pl_rank_links_t *links);
 /* Not all ranks of this incarnation have joined yet; all of one have, of this or one
  * before. */
 bool pl_rank_links_are_awaited(const pl_rank_links_t *links);
@@ -78,7 +79,7 @@ const char *pl_rank_links_run_dir(const pl_rank_links_t *links);
 /* Who writes what the ranks' processes say: a child of the launcher, older than any that
  * stands in for a rank, so that it ends behind them  [nobody, where the processes are
  * somebody else's]. */
-pl_address_t pl_rank_links_scribe(const pl_rank_links_t *links);
+pl_address_t pl_rank_links_log_writer(const pl_rank_links_t *links);
 
 /* What a rank is to be told so that it brings its messages to the stream, with a clock of
  * its own or this process's; false: nobody publishes here. */
@@ -88,8 +89,8 @@ bool pl_rank_links_stream(pl_rank_links_t *links, bool has_clock, pl_bring_strea
 void pl_rank_links_stream_lost(const pl_rank_links_t *links, int rank);
 
 /* Where that rank finds its launcher, as a variable of the environment. */
-void pl_rank_links_place(const pl_rank_links_t *links, int rank,
-                         char text[PL_PLACE_TEXT]);
+void pl_rank_links_bootstrap(const pl_rank_links_t *links, int rank,
+                             char text[PL_BOOTSTRAP_TEXT]);
 
 /* Limits of links with ranks that somebody else has started. */
 pl_link_times_t pl_rank_links_lease(int join_ms);

@@ -20,16 +20,16 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/run.h"
-#include "runtime/deaths.h"
+#include "runtime/timeouts.h"
 
 void pl_ranks_init(pl_ranks_t *ranks, const pl_ranks_ops_t *ops, const pl_body_t *start)
 {
     const pl_job_t *job = (const pl_job_t *)start->start.context;
     ranks->ops = ops;
     ranks->silence_ms = pl_milliseconds(job->trainer->step_timeout);
-    ranks->count = ranks->most = pl_request_ranks(job);
-    const int64_t least = job->trainer->devices.least;
-    ranks->least = least && least < ranks->count ? (int)least : ranks->count;
+    ranks->count = ranks->max = pl_request_ranks(job);
+    const int64_t min = job->trainer->devices.min;
+    ranks->min = min && min < ranks->count ? (int)min : ranks->count;
 }
 
 /* ---- who watches ---- */
@@ -53,14 +53,14 @@ static void silence_tell(const pl_rank_t *rank, const char *cause)
     gethostname(host, sizeof host - 1);
     if (!rank->can_end)
         ranks_tell(rank->ranks,
-                   &(pl_watch_progress_t){.event = "silent",
-                                          .rank = (uint32_t)rank->number,
-                                          .host = host,
-                                          .process = (uint32_t)getpid(),
-                                          .cause = cause,
-                                          .seconds = (double)(pl_now() - rank->heard)
-                                                     / PL_SECOND,
-                                          .global_step = rank->global_step});
+                   &(pl_watch_progress_t){
+                       .event = "silent",
+                       .rank = (uint32_t)rank->number,
+                       .host = host,
+                       .process = (uint32_t)getpid(),
+                       .cause = cause,
+                       .seconds = (double)(pl_now() - rank->received_at) / PL_SECOND,
+                       .global_step = rank->global_step});
 }
 
 int pl_ranks_watch(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
@@ -118,7 +118,7 @@ static void ranks_failed(pl_ranks_t *ranks, int rank, const pl_error_t *error)
                    && !was_stopped_early(ranks))) {
         *first = *error;
         ranks->failed = rank;
-        pl_after(ranks, PL_FAILURE_TOLD_MS, failure_tell, NULL);
+        pl_after(ranks, PL_FAILURE_REPORT_MS, failure_tell, NULL);
     }
     if (ranks->links && ranks->starts && (!follows_another(first) || ranks->stops))
         pl_rank_links_hurry(ranks->links);
@@ -244,7 +244,7 @@ static void rank_stuck(pl_rank_t *rank)
 
 /* ---- the ranks meet ---- */
 
-static void ranks_give_up(pl_ranks_t *ranks, const pl_error_t *error)
+static void ranks_abort(pl_ranks_t *ranks, const pl_error_t *error)
 {
     ranks_failed(ranks, -1, error);
     ranks_cancel(ranks);
@@ -267,7 +267,7 @@ static void rank_joined(void *self, const pl_answer_t *answer)
 {
     pl_ranks_t *ranks = self;
     if (answer->kind == PL_ANSWER_ERROR && ranks->run)
-        ranks_give_up(ranks, answer->error);
+        ranks_abort(ranks, answer->error);
 }
 
 static void ranks_join(pl_ranks_t *ranks)
@@ -286,7 +286,7 @@ static void ranks_join(pl_ranks_t *ranks)
     }
     pl_free(addresses);
     if (!sent)
-        ranks_give_up(ranks, &err);
+        ranks_abort(ranks, &err);
 }
 
 /* Addresses rise one by one, and go down as a table. */
@@ -299,10 +299,10 @@ static void rank_address(pl_rank_t *rank, const char *address)
     rank->address = pl_strdup(address);
     if (!rank->address) {
         pl_no_memory(&err);
-        ranks_give_up(ranks, &err);
+        ranks_abort(ranks, &err);
         return;
     }
-    if (++ranks->told == ranks->count && !ranks->ended)
+    if (++ranks->reported == ranks->count && !ranks->ended)
         ranks_join(ranks);
 }
 
@@ -325,7 +325,7 @@ static void rank_device(pl_rank_t *rank, const char *identity)
     if (!rank->device)
         pl_no_memory(&err);
     if (err.code != PL_OK)
-        ranks_give_up(ranks, &err);
+        ranks_abort(ranks, &err);
 }
 
 /* ---- the run ---- */
@@ -390,7 +390,7 @@ static void rank_reported(pl_rank_t *rank, const pl_run_progress_t *report)
         rank_address(rank, report->address);
     if (*report->device)
         rank_device(rank, report->device);
-    rank->heard = pl_now();
+    rank->received_at = pl_now();
     if (report->global_step > rank->global_step)
         rank->global_step = report->global_step;
     if (*report->run_dir && rank->ranks->ops->run_dir)
@@ -408,7 +408,7 @@ static void rank_reported(pl_rank_t *rank, const pl_run_progress_t *report)
 static void rank_replied(pl_rank_t *rank, pl_outcome_t *outcome)
 {
     pl_ranks_t *ranks = rank->ranks;
-    const bool failed = outcome->error.code != PL_OK && !outcome->back;
+    const bool failed = outcome->error.code != PL_OK && !outcome->rollback;
     if (rank->number == 0 || (failed && !ranks->outcome)) {
         pl_object_unref(ranks->outcome);
         ranks->outcome = pl_object_ref(outcome);
@@ -442,7 +442,7 @@ static int rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_error_t *err)
     if (!rank->life)
         return err->code;
     ranks->started++;
-    rank->heard = pl_now();
+    rank->received_at = pl_now();
     const pl_run_t msg = {.job = &ranks->job->object};
     if (rank->can_end
         && !pl_call_watch(ranks, rank->worker, &(pl_watch_t){0},
@@ -460,7 +460,7 @@ static void ranks_clear(pl_ranks_t *ranks)
     }
     pl_object_unref(ranks->outcome);
     ranks->outcome = NULL;
-    ranks->started = ranks->told = ranks->answered = ranks->ended = 0;
+    ranks->started = ranks->reported = ranks->answered = ranks->ended = 0;
     ranks->error.code = PL_OK;
     ranks->failed = -1;
     ranks->pauses = false;
@@ -491,8 +491,8 @@ int pl_ranks_begin(pl_ranks_t *ranks, pl_job_t *job, pl_error_t *err)
 /* Of a range of numbers it says which one it is. */
 static pl_job_t *job_of(const pl_ranks_t *ranks, const pl_job_t *asked, pl_error_t *err)
 {
-    return ranks->least < ranks->most ? pl_job_again(asked, NULL, ranks->count, 1, err)
-                                      : pl_object_ref((pl_job_t *)asked);
+    return ranks->min < ranks->max ? pl_job_again(asked, NULL, ranks->count, 1, err)
+                                   : pl_object_ref((pl_job_t *)asked);
 }
 
 int pl_ranks_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)

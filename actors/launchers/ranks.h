@@ -6,7 +6,7 @@
 #ifndef PL_LAUNCHERS_RANKS_H
 #define PL_LAUNCHERS_RANKS_H
 
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,7 +28,7 @@ typedef struct pl_rank {
     char *address;                          /* where the others find it  [not told yet] */
     char *device;                           /* identity of its own  [not told yet, or
                                                unknown] */
-    int64_t heard;                          /* pl_now() of its newest sign of life */
+    int64_t received_at;                    /* pl_now() of its newest sign of life */
     uint64_t global_step;                   /* that it has told */
 } pl_rank_t;
 
@@ -57,9 +57,9 @@ struct pl_ranks {
     bool broadcasts;
     pl_job_t *job;                                   /* counted */
     pl_rank_t *rank;                                 /* [count] */
-    int least, most;                                 /* to go on with; asked for */
+    int min, max;                                    /* to go on with; asked for */
     int count, started;                              /* taking part; of these */
-    int told, answered, ended;                       /* how many of them: see pl_rank_t */
+    int reported, answered, ended;                   /* how many of them: see pl_rank_t */
     pl_outcome_t *outcome;                           /* of rank zero, once it is there */
     pl_error_t error;                                /* the run's  [code 0: none] */
     int failed;                                      /* whose it is  [-1: of no rank] */

@@ -4,31 +4,32 @@
  * are the answers to those calls, so nobody above knows where a rank runs.  When and how
  * it has ended is remote_end.c's.
  *
- * A rank that somebody else has started has no process here: it ends when its worker has,
- * or when nothing is heard of it any more, and who shall be killed is cut off instead.
- * One whose process is lent by a crew ends with its worker, too, or with its process. */
+ * A rank that somebody else has started has no process here: it ends when its worker
+ * has, or when nothing is heard of it any more, and who shall be killed is cut off
+ * instead. A proxy whose process belongs to a worker pool ends with its worker, too,
+ * or with its process. */
 #include "actors/launchers/remote.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "actors/launchers/again.h"
-#include "actors/launchers/parcel.h"
+#include "actors/launchers/self_exec.h"
+#include "actors/launchers/job_serialization.h"
 #include "actors/launchers/remote_parts.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "runtime/deaths.h"
+#include "runtime/timeouts.h"
 #include "runtime/socket.h"
 
 /* ---- what the process says ---- */
 
-static void process_said(void *self, const char *line)
+static void process_line(void *self, const char *line)
 {
     remote_t *r = self;
     const pl_log_level_t level = r->end == REMOTE_KILLED ? PL_LOG_DEBUG : PL_LOG_WARNING;
     pl_log_line(level, (int)r->rank, "stderr", "%s", line);
-    pl_said_line(&r->said, line);
+    pl_rank_log_append(&r->log, line);
 }
 
 /* ---- who watches ---- */
@@ -50,7 +51,7 @@ static int remote_watch(void *self, pl_call_t *call, const pl_body_t *body,
 static void stream_tell(remote_t *r)
 {
     pl_bring_stream_t msg;
-    if (!r->is_streamed && pl_rank_links_stream(r->links, r->is_foreign || r->crew, &msg))
+    if (!r->is_streamed && pl_rank_links_stream(r->links, r->is_foreign || r->pool, &msg))
         r->is_streamed = pl_outbox_post(&r->outbox, PL_KIND_CALL, PL_MESSAGE_bring_stream,
                                         0, &msg, NULL)
                          == PL_OK;
@@ -87,16 +88,16 @@ static void run_replied(remote_t *r, uint64_t transfer)
 
 static void report_came(remote_t *r, const pl_run_progress_t *report)
 {
-    r->heard = pl_now();
+    r->received_at = pl_now();
     if (report->global_step > r->global_step)
         r->global_step = report->global_step;
     if (*report->run_dir)
         pl_rank_links_tell_run_dir(r->links, report->run_dir);
-    pl_run_progress_t passed = *report;
-    passed.peers.count = 0;                       /* addresses of its process mean nothing
+    pl_run_progress_t forwarded = *report;
+    forwarded.peers.count = 0;                    /* addresses of its process mean nothing
                                                      here */
     if (r->run)
-        pl_progress_run(r->run, &passed);
+        pl_progress_run(r->run, &forwarded);
 }
 
 static void log_came(const remote_t *r, const pl_serve_progress_t *line)
@@ -126,11 +127,11 @@ static void answer_came(remote_t *r, const pl_envelope_t *e, const pl_body_t *bo
         if (failed && r->error.code == PL_OK)
             r->error = *error;
         if (r->life == REMOTE_LIVES && r->end != REMOTE_KILLED
-            && (r->is_foreign || r->crew))
+            && (r->is_foreign || r->pool))
             r->life = REMOTE_FREE;
         remote_finish(r);
         return;
-    default: pl_passed_end(&r->passed, e, body, error);
+    default: pl_forwarded_calls_end(&r->forwarded, e, body, error);
     }
 }
 
@@ -177,7 +178,7 @@ static void remote_event(void *self, pl_link_event_t event, const char *text)
     case PL_LINK_JOINED:
         r->has_joined = true;
         snprintf(r->about, sizeof r->about, "%s", text);
-        r->heard = pl_now();
+        r->received_at = pl_now();
         stream_tell(r);
         pl_outbox_flush(&r->outbox);
         return;
@@ -197,7 +198,7 @@ static void remote_event(void *self, pl_link_event_t event, const char *text)
             remote_end_silent(r, text);
         return;
     case PL_LINK_BACK:
-    case PL_LINK_HEARD:
+    case PL_LINK_RECEIVED:
         if (r->end != REMOTE_KILLED)                        /* it was woken to die */
             remote_tell(r, event == PL_LINK_BACK ? "back" : "heard", text);
         return;
@@ -214,7 +215,8 @@ static int control_pass(void *self, pl_call_t *call, const pl_control_t *what,
 {
     remote_t *r = self;
     const pl_body_t body = {.control = *what};
-    return pl_passed_on(&r->passed, &r->outbox, call, PL_MESSAGE_control, &body, err);
+    return pl_forwarded_calls_send(&r->forwarded, &r->outbox, call, PL_MESSAGE_control,
+                                   &body, err);
 }
 
 static int remote_control(void *self, pl_call_t *call, const pl_body_t *body,
@@ -275,7 +277,8 @@ static int remote_join(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
     remote_t *r = self;
-    return pl_passed_on(&r->passed, &r->outbox, call, PL_MESSAGE_join, body, err);
+    return pl_forwarded_calls_send(&r->forwarded, &r->outbox, call, PL_MESSAGE_join, body,
+                                   err);
 }
 
 static int remote_stop(void *self, pl_call_t *call, const pl_body_t *body,
@@ -285,7 +288,8 @@ static int remote_stop(void *self, pl_call_t *call, const pl_body_t *body,
     const bool is_first = !r->was_stopped;
     r->was_stopped = true;
     if (r->job == REMOTE_SERVED && is_first)
-        return pl_passed_on(&r->passed, &r->outbox, call, PL_MESSAGE_stop, body, err);
+        return pl_forwarded_calls_send(&r->forwarded, &r->outbox, call, PL_MESSAGE_stop,
+                                       body, err);
     if (r->job != REMOTE_SERVED)
         snprintf(r->stop_reason, sizeof r->stop_reason, "%s", body->stop.reason);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
@@ -295,14 +299,14 @@ static int remote_stop(void *self, pl_call_t *call, const pl_body_t *body,
 
 static int process_start(remote_t *r, pl_error_t *err)
 {
-    char place[PL_PLACE_TEXT];
-    pl_rank_links_place(r->links, (int)r->rank, place);
-    const pl_process_spec_t spec = {.environment = (const char *[]){place, NULL},
-                                    .on_line = process_said,
+    char bootstrap[PL_BOOTSTRAP_TEXT];
+    pl_rank_links_bootstrap(r->links, (int)r->rank, bootstrap);
+    const pl_process_spec_t spec = {.environment = (const char *[]){bootstrap, NULL},
+                                    .on_line = process_line,
                                     .on_death = remote_died,
                                     .user = r};
-    r->process = r->crew ? pl_crew_hire(r->crew, (int)r->rank, &spec, err)
-                         : pl_again_start(&spec, pl_actor_loop(r)->base, err);
+    r->process = r->pool ? pl_worker_pool_acquire(r->pool, (int)r->rank, &spec, err)
+                         : pl_self_exec_start(&spec, pl_actor_loop(r)->base, err);
     return r->process ? PL_OK : err->code;
 }
 
@@ -312,16 +316,16 @@ static int remote_start(void *self, pl_call_t *call, const pl_body_t *body,
     remote_t *r = self;
     (void)call;
     r->links = pl_object_ref(body->start.context);
-    r->crew = pl_rank_links_crew(r->links);
+    r->pool = pl_rank_links_worker_pool(r->links);
     r->outbox = pl_rank_links_outbox(r->links, (int)r->rank);
-    r->said = (pl_said_t){.self = r, .links = r->links, .rank = (int)r->rank};
+    r->log = (pl_rank_log_t){.self = r, .links = r->links, .rank = (int)r->rank};
     static const pl_wire_ops_t ops = {.on_message = remote_message,
                                       .on_event = remote_event,
                                       .on_sent = job_sent};
     pl_rank_links_attach(r->links, (int)r->rank, &ops, r);
     int code = r->is_foreign ? PL_OK : process_start(r, err);
     if (code != PL_OK)
-        return pl_pass(err, "rank %d", (int)r->rank);
+        return pl_error_prefix(err, "rank %d", (int)r->rank);
     pl_actor_ready(self);
     return PL_OK;
 }
@@ -329,15 +333,15 @@ static int remote_start(void *self, pl_call_t *call, const pl_body_t *body,
 static void remote_release(void *self)
 {
     remote_t *r = self;
-    if (r->crew)
-        pl_crew_dismiss(r->crew, (int)r->rank, r);
+    if (r->pool)
+        pl_worker_pool_return(r->pool, (int)r->rank, r);
     else
         pl_process_free(r->process);
     if (r->links)
         pl_rank_links_detach(r->links, (int)r->rank, r);
     pl_outbox_release(&r->outbox);
-    pl_said_release(&r->said);
-    pl_passed_release(&r->passed);
+    pl_rank_log_release(&r->log);
+    pl_forwarded_calls_release(&r->forwarded);
     pl_object_unref(r->links);
 }
 

@@ -16,7 +16,7 @@
 #include "actors/launchers/remote_parts.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "runtime/deaths.h"
+#include "runtime/timeouts.h"
 
 /* "HOST process NUMBER" is what a process says when it joins. */
 void remote_tell(const remote_t *r, const char *event, const char *cause)
@@ -29,7 +29,9 @@ void remote_tell(const remote_t *r, const char *event, const char *cause)
         sscanf(r->about, "%63s process %u", host, &process);
     else
         gethostname(host, sizeof host - 1);
-    const double seconds = r->heard ? (double)(pl_now() - r->heard) / PL_SECOND : 0;
+    const double seconds = r->received_at
+                               ? (double)(pl_now() - r->received_at) / PL_SECOND
+                               : 0;
     pl_progress_watch(r->watch, &(pl_watch_progress_t){.event = event,
                                                        .rank = (uint32_t)r->rank,
                                                        .host = host,
@@ -73,7 +75,7 @@ static void death_tell(remote_t *r, pl_error_t *error)
     snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
 }
 
-static bool died_well(const remote_t *r)
+static bool exited_cleanly(const remote_t *r)
 {
     if (r->is_foreign || r->life == REMOTE_FREE)
         return !r->run;
@@ -107,8 +109,8 @@ void remote_finish(remote_t *r)
         || (r->life == REMOTE_DEAD && !r->is_foreign
             && !pl_rank_links_is_over(r->links, (int)r->rank)))
         return;
-    pl_said_end(&r->said);
-    if (!died_well(r)) {
+    pl_rank_log_close(&r->log);
+    if (!exited_cleanly(r)) {
         pl_rank_links_stream_lost(r->links, (int)r->rank);
         end_tell(r, &error);
     } else {
@@ -235,7 +237,7 @@ static void remote_end(remote_t *r)
         remote_kill_now(r);
     } else {
         pl_after(r, PL_RANK_END_MS, end_late, NULL);
-        if (!r->is_foreign && !r->crew)
+        if (!r->is_foreign && !r->pool)
             pl_after(r, PL_START_END_MS, end_look, NULL);
     }
 }
@@ -296,7 +298,7 @@ void remote_died(void *self, const pl_death_t *death)
     if (r->died_early)
         return;
     remote_dead(r);
-    if (!died_well(r) && r->error.code != PL_ECANCELLED)
+    if (!exited_cleanly(r) && r->error.code != PL_ECANCELLED)
         remote_tell(r, "died", pl_death_text(death, text));
     pl_rank_links_died(r->links, (int)r->rank);
     remote_finish(r);

@@ -4,10 +4,10 @@
 #define PL_LAUNCHERS_REMOTE_PARTS_H
 
 #include "actors/commands.h"
-#include "actors/launchers/crew.h"
+#include "actors/launchers/worker_pool.h"
 #include "actors/launchers/outbox.h"
-#include "actors/launchers/passed.h"
-#include "actors/launchers/said.h"
+#include "actors/launchers/forwarded_calls.h"
+#include "actors/launchers/rank_log.h"
 #include "actors/launchers/rank_links.h"
 #include "runtime/process.h"
 
@@ -24,7 +24,7 @@ typedef struct remote {
     int64_t rank;
     bool is_foreign;                             /* somebody else has started it */
     pl_rank_links_t *links;                      /* counted */
-    pl_crew_t *crew;                             /* that lends the process  [its own] */
+    pl_worker_pool_t *pool;                      /* that lends the process  [its own] */
     pl_process_t *process;                       /* [it is foreign] */
     char about[128];                             /* what a foreign one says it is  [""] */
     pl_outbox_t outbox;
@@ -33,11 +33,11 @@ typedef struct remote {
     pl_held_t held;                              /* commands, before it is served */
     char stop_reason[128];                       /* asked for before that  [""] */
     bool was_stopped;                            /* one stop is enough */
-    pl_passed_t passed;
+    pl_forwarded_calls_t forwarded;
     pl_call_t *watch;                                  /* [nobody asks] */
     uint64_t global_step;                              /* the newest that it has told */
-    int64_t heard;                                     /* pl_now() of its newest report */
-    pl_said_t said;
+    int64_t received_at;                               /* pl_now() of its newest report */
+    pl_rank_log_t log;
     bool is_streamed;                              /* was told where messages are taken */
     bool has_joined;
     remote_end_t end;                                       /* what it was told */

@@ -213,9 +213,10 @@ int pl_rendezvous_own_host(pl_lookup_t *lookup, bool listens,
     const int code = pl_lookup_result(lookup, &found, err);
     if (code != PL_OK)
         return code;
-    bool told = host_towards(found, own);
-    if (told && listens && !strncmp(own, "127.", 4))
-        told = host_of_interface(own);
-    return told ? PL_OK
-                : pl_fail(err, PL_EIO, "no route to the rendezvous: %s", strerror(errno));
+    bool is_known = host_towards(found, own);
+    if (is_known && listens && !strncmp(own, "127.", 4))
+        is_known = host_of_interface(own);
+    return is_known
+               ? PL_OK
+               : pl_fail(err, PL_EIO, "no route to the rendezvous: %s", strerror(errno));
 }

@@ -16,7 +16,7 @@ enum { LOOK_MS = 200 };                      /* between looks at whether the run
 static bool may_return(const pl_restarts_t *r)
 {
     const pl_job_t *job = r->ranks->job;
-    return r->return_after > 0 && pl_job_goes_on(job)
+    return r->return_after > 0 && pl_job_is_training(job)
            && job->trainer->enable_checkpointing;
 }
 
@@ -24,11 +24,11 @@ static bool may_return(const pl_restarts_t *r)
 static bool leaves_out(pl_restarts_t *r)
 {
     pl_ranks_t *ranks = r->ranks;
-    if (ranks->count <= ranks->least || ranks->failed < 0
-        || !pl_tries_is_same(&r->tries, ranks->failed))
+    if (ranks->count <= ranks->min || ranks->failed < 0
+        || !pl_restart_policy_is_same(&r->policy, ranks->failed))
         return false;
     ranks->count--;
-    r->tries.count = 0;
+    r->policy.count = 0;
     r->left_out = ranks->failed;
     if (may_return(r)
         && pl_after(ranks, pl_milliseconds(r->return_after), r->look, NULL) == PL_OK)
@@ -40,7 +40,7 @@ static bool leaves_out(pl_restarts_t *r)
 void pl_restarts_look(pl_restarts_t *r)
 {
     pl_ranks_t *ranks = r->ranks;
-    if (!ranks->run || ranks->broadcasts || ranks->stops || ranks->count == ranks->most)
+    if (!ranks->run || ranks->broadcasts || ranks->stops || ranks->count == ranks->max)
         return;
     if (ranks->global_step && !ranks->pauses && !ranks->answered && !ranks->ended
         && ranks->error.code == PL_OK)
@@ -59,14 +59,14 @@ static bool begins_in(pl_restarts_t *r, int wait)
 static bool takes_back(pl_restarts_t *r)
 {
     pl_ranks_t *ranks = r->ranks;
-    r->tries.count = 0;
-    const int wait = pl_tries_add(&r->tries, ranks->global_step, r->left_out);
+    r->policy.count = 0;
+    const int wait = pl_restart_policy_add(&r->policy, ranks->global_step, r->left_out);
     if (!begins_in(r, wait))
         return false;
     pl_log_line(PL_LOG_INFO, -1, pl_actor_name(ranks),
                 "rank %d is started again: the run is saved and continues with %d ranks",
-                r->left_out, ranks->most);
-    ranks->count = ranks->most;
+                r->left_out, ranks->max);
+    ranks->count = ranks->max;
     ranks->global_step = 0;
     return true;
 }
@@ -79,12 +79,12 @@ static void again_tell(const pl_restarts_t *r, bool leaves)
     pl_ranks_t *ranks = r->ranks;
     const char *plural = ranks->count == 1 ? "" : "s";
     char with[48] = "";
-    if (ranks->count < ranks->most)
+    if (ranks->count < ranks->max)
         snprintf(with, sizeof with, " with %d rank%s", ranks->count, plural);
     pl_log_line(PL_LOG_WARNING, -1, pl_actor_name(ranks),
                 "%s; all ranks are started again, from the newest checkpoint "
                 "(%d of %d%s)",
-                ranks->error.text, r->tries.count, (int)r->most, with);
+                ranks->error.text, r->policy.count, (int)r->max, with);
     if (leaves)
         pl_log_line(PL_LOG_WARNING, -1, pl_actor_name(ranks),
                     "rank %d has died again: the run continues with %d rank%s",
@@ -104,16 +104,16 @@ bool pl_restarts_try(pl_restarts_t *r)
     pl_ranks_t *ranks = r->ranks;
     const int code = ranks->error.code;
     const uint64_t step = failed_after(ranks);
-    r->tries.most = r->most;
+    r->policy.max = r->max;
     if (pl_ranks_have_paused(ranks))
         return takes_back(r);
     const bool passes = (code == PL_EDIED || code == PL_ESTUCK)
                         && pl_rank_links_were_all_there(ranks->links);
     const bool leaves = passes && leaves_out(r);
     const int who = leaves ? -1 : ranks->failed;
-    const int wait = passes ? pl_tries_add(&r->tries, step, who) : -1;
+    const int wait = passes ? pl_restart_policy_add(&r->policy, step, who) : -1;
     if (wait < 0 && code != PL_OK)
-        pl_tries_tell(&r->tries, &step, &ranks->error);
+        pl_restart_policy_report(&r->policy, &step, &ranks->error);
     if (!begins_in(r, wait))
         return false;
     ranks->global_step = 0;

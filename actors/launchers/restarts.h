@@ -6,7 +6,7 @@
 #define PL_LAUNCHERS_RESTARTS_H
 
 #include "actors/launchers/ranks.h"
-#include "actors/launchers/tries.h"
+#include "actors/launchers/restart_policy.h"
 #include "actors/launchers/rank_links.h"
 
 #define PL_RESTARTS_OPTION(type) \
@@ -16,13 +16,13 @@
 /* The launcher's, for one run. */
 typedef struct pl_restarts {
     pl_ranks_t *ranks;
-    int64_t most;
+    int64_t max;
     void (*begin)(void *launcher);           /* called when it is time to; in the end
                                                 it calls pl_restarts_begin() */
     void (*look)(void *launcher);            /* calls pl_restarts_look() */
     double return_after;                     /* s; look and return_after: of who takes
                                                 a range  [0: who was left out stays so] */
-    pl_tries_t tries;
+    pl_restart_policy_t policy;
     int left_out;                                           /* the last rank that was */
     bool waits;                                             /* until it begins */
 } pl_restarts_t;

@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "actors/launchers/crew.h"
+#include "actors/launchers/worker_pool.h"
 #include "actors/launchers/participant.h"
 #include "actors/launchers/launchers.h"
-#include "actors/launchers/past.h"
+#include "actors/launchers/run_history.h"
 #include "actors/launchers/remote.h"
 #include "actors/launchers/restarts.h"
 #include "actors/launchers/broadcast_result.h"
@@ -29,7 +29,7 @@ typedef struct script {
     pl_job_t *own;                                  /* counted: what was asked for here */
     char calls[PL_FOLDER_PATH], bulk[PL_FOLDER_PATH];  /* of all but the program */
     /* Of the program: */
-    pl_crew_t *crew;                                        /* taken */
+    pl_worker_pool_t *pool;                                 /* taken */
     pl_restarts_t restarts;
     pl_result_broadcast_t *broadcast;                       /* [the run goes on] */
 } script_t;
@@ -48,19 +48,20 @@ static void script_begin_again(void *self)
     script_t *script = self;
     if (!script->restarts.waits)
         return;
-    if (!pl_crew_kill(script->crew)
+    if (!pl_worker_pool_kill(script->pool)
         && pl_after(self, KILL_MS, script_begin_again, NULL) == PL_OK)
         return;
     pl_restarts_begin(&script->restarts);
-    pl_crew_came_to(script->crew, pl_rank_links_epoch(script->participant.ranks.links));
+    pl_worker_pool_advance(script->pool,
+                           pl_rank_links_incarnation(script->participant.ranks.links));
 }
 
 static bool script_again(pl_ranks_t *ranks)
 {
     script_t *script = (script_t *)ranks;
-    if (!pl_crew_knows_past(script->crew) || !pl_restarts_try(&script->restarts))
+    if (!pl_worker_pool_has_history(script->pool) || !pl_restarts_try(&script->restarts))
         return false;
-    pl_crew_kill(script->crew);
+    pl_worker_pool_kill(script->pool);
     return true;
 }
 
@@ -77,7 +78,7 @@ static void script_broadcast_result(pl_ranks_t *ranks)
     if (!script->broadcast || !script->max_restarts)
         return;
     const pl_blob_t *outcome = pl_result_broadcast_outcome(script->broadcast, &failed);
-    pl_crew_note(script->crew, outcome, failed);
+    pl_worker_pool_record(script->pool, outcome, failed);
 }
 
 static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err)
@@ -88,26 +89,27 @@ static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err
                                        .now = script_now};
     pl_ranks_t *ranks = &script->participant.ranks;
     pl_ranks_init(ranks, &ops, body);
-    if (ranks->least < ranks->count)
+    if (ranks->min < ranks->count)
         return pl_fail(
             err, PL_EINVAL,
             "\"trainer.devices\" is a range, but launcher \"script\" needs one number, "
             "the same in all processes");
-    script->crew = pl_crew_take(script, ranks->count, err);
-    if (!script->crew)
+    script->pool = pl_worker_pool_begin_run(script, ranks->count, err);
+    if (!script->pool)
         return err->code;
     const pl_rank_links_spec_t spec = {.count = ranks->count,
                                        .join_ms = pl_milliseconds(script->join_timeout),
-                                       .crew = script->crew,
+                                       .pool = script->pool,
                                        .run = pl_actor_runtime(script)->run,
-                                       .incarnation = pl_crew_incarnation(script->crew)};
+                                       .incarnation =
+                                           pl_worker_pool_incarnation(script->pool)};
     ranks->links = pl_rank_links_new(script, &spec, err);
     if (!ranks->links)
         return err->code;
     script->restarts = (pl_restarts_t){.ranks = ranks,
-                                       .most = script->max_restarts,
+                                       .max = script->max_restarts,
                                        .begin = script_begin_again};
-    pl_crew_came_to(script->crew, spec.incarnation);
+    pl_worker_pool_advance(script->pool, spec.incarnation);
     return PL_OK;
 }
 
@@ -138,25 +140,25 @@ static int job_compare(void *self, pl_job_t *job, pl_error_t *err)
     return code;
 }
 
-static int guest_open(script_t *script, const pl_place_t *place, pl_error_t *err)
+static int guest_open(script_t *script, const pl_bootstrap_t *bootstrap, pl_error_t *err)
 {
     static int runs;                                        /* of this process; atomic */
     const int run = __atomic_fetch_add(&runs, 1, __ATOMIC_RELAXED);
-    if (run < place->past) {
+    if (run < bootstrap->past_runs) {
         pl_error_t failed = {0};
-        pl_outcome_t *outcome = pl_past_read(place->folder, run, &failed);
+        pl_outcome_t *outcome = pl_run_history_read(bootstrap->folder, run, &failed);
         pl_participant_know(&script->participant, outcome, &failed);
         return PL_OK;
     }
     const pl_rank_client_spec_t spec = {
-        .calls = pl_folder_path(place->folder, PL_FOLDER_CALLS, script->calls),
-        .bulk = pl_folder_path(place->folder, PL_FOLDER_BULK, script->bulk),
-        .run = place->run,
-        .incarnation = place->incarnation + (uint32_t)(run - place->past),
-        .rank = place->rank,
-        .world_size = place->world_size,
-        .local_rank = place->rank,
-        .sharers = place->world_size};
+        .calls = pl_folder_path(bootstrap->folder, PL_FOLDER_CALLS, script->calls),
+        .bulk = pl_folder_path(bootstrap->folder, PL_FOLDER_BULK, script->bulk),
+        .run = bootstrap->run,
+        .incarnation = bootstrap->incarnation + (uint32_t)(run - bootstrap->past_runs),
+        .rank = bootstrap->rank,
+        .world_size = bootstrap->world_size,
+        .local_rank = bootstrap->rank,
+        .sharers = bootstrap->world_size};
     return pl_participant_open(&script->participant, &spec,
                                pl_now() + (int64_t)(script->join_timeout * PL_SECOND),
                                job_compare, err);
@@ -168,10 +170,11 @@ static int script_start(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
     script_t *script = self;
-    const pl_place_t *place = pl_place_in_script();
+    const pl_bootstrap_t *bootstrap = pl_bootstrap_in_script();
     (void)call;
     script->own = pl_object_ref(body->start.context);
-    int code = place ? guest_open(script, place, err) : program_open(script, body, err);
+    int code = bootstrap ? guest_open(script, bootstrap, err)
+                         : program_open(script, body, err);
     if (code == PL_OK)
         pl_actor_ready(self);
     return code;
@@ -179,7 +182,7 @@ static int script_start(void *self, pl_call_t *call, const pl_body_t *body,
 
 static int script_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
-    if (!pl_place_in_script())
+    if (!pl_bootstrap_in_script())
         return pl_ranks_run(self, call, body, err);
     pl_participant_run(self, call);
     return PL_OK;
@@ -188,14 +191,14 @@ static int script_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
 static int script_stop(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
-    return pl_place_in_script() ? pl_participant_stop(self, call, body->stop.reason)
-                                : pl_ranks_stop(self, call, body, err);
+    return pl_bootstrap_in_script() ? pl_participant_stop(self, call, body->stop.reason)
+                                    : pl_ranks_stop(self, call, body, err);
 }
 
 static int script_control(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
-    return pl_place_in_script()
+    return pl_bootstrap_in_script()
                ? pl_participant_control(self, "the program that started it", err)
                : pl_ranks_control(self, call, body, err);
 }
@@ -204,8 +207,8 @@ static int script_control(void *self, pl_call_t *call, const pl_body_t *body,
 static int script_watch(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
-    return pl_place_in_script() ? pl_reply_watch(call, &(pl_watch_reply_t){0})
-                                : pl_ranks_watch(self, call, body, err);
+    return pl_bootstrap_in_script() ? pl_reply_watch(call, &(pl_watch_reply_t){0})
+                                    : pl_ranks_watch(self, call, body, err);
 }
 
 static void script_release(void *self)
@@ -214,8 +217,8 @@ static void script_release(void *self)
     pl_result_broadcast_free(script->broadcast);
     pl_participant_release(&script->participant);
     pl_object_unref(script->participant.ranks.links);
-    if (script->crew)
-        pl_crew_leave(script->crew);
+    if (script->pool)
+        pl_worker_pool_end_run(script->pool);
     pl_object_unref(script->own);
 }
 
@@ -239,6 +242,6 @@ const pl_actor_ops_t pl_script_launcher = {
     .role = "launcher",
     .level = PL_LEVEL_LAUNCHER,
     .handlers = script_handlers,
-    .devices_most = PL_NODE_RANKS_MOST,
+    .devices_max = PL_NODE_RANKS_MAX,
     .release = script_release,
 };

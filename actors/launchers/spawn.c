@@ -58,7 +58,7 @@ static int spawn_start(void *self, pl_call_t *call, const pl_body_t *body,
     if (!spawn->ranks.links)
         return err->code;
     spawn->restarts = (pl_restarts_t){.ranks = &spawn->ranks,
-                                      .most = spawn->max_restarts,
+                                      .max = spawn->max_restarts,
                                       .begin = spawn_begin_again,
                                       .look = spawn_look,
                                       .return_after = spawn->return_after};
@@ -98,7 +98,7 @@ const pl_actor_ops_t pl_spawn_launcher = {
     .role = "launcher",
     .level = PL_LEVEL_LAUNCHER,
     .handlers = spawn_handlers,
-    .devices_most = PL_NODE_RANKS_MOST,
-    .elsewhere = true,
+    .devices_max = PL_NODE_RANKS_MAX,
+    .remote_ranks = true,
     .release = spawn_release,
 };

@@ -22,12 +22,12 @@
 #include <string.h>
 
 #include "actors/loops/loops.h"
-#include "actors/loops/pass.h"
-#include "actors/loops/search.h"
+#include "actors/loops/batch_iter.h"
+#include "actors/loops/search_result.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/json_walk.h"
+#include "base/json_path.h"
 #include "base/memory.h"
 
 enum { END = 0, AGAIN = -1 };               /* what comes next, instead of a size */
@@ -35,11 +35,11 @@ static const double MEMORY_SHARE = 0.9;     /* of the host's that is free, unles
 static const int64_t TIMING = PL_SECOND / 25;  /* at least, unless one step is longer */
 
 typedef struct finder {
-    pl_pass_t pass;              /* first: see pass.h */
+    pl_batch_iter_t iter;        /* first: see batch_iter.h */
     pl_job_t *job;               /* counted */
-    pl_call_t *run;              /* while no pass is under way  [NULL] */
+    pl_call_t *run;              /* while no iteration is under way  [NULL] */
     pl_size_trial_t *trial;      /* [max_trials] */
-    int64_t tried, size, most;   /* most: samples there are  [0: unknown] */
+    int64_t tried, size, max;    /* max: samples there are  [0: unknown] */
     int64_t low, high;           /* fits, does not  [0: not known yet] */
     bool warm, ends, runs;       /* of the trial under way: one step is done; the timing
                                     is to end; its clock runs */
@@ -95,13 +95,13 @@ static void finder_fail(finder_t *f, const pl_error_t *error)
 /* The largest that fits, the quickest, and the one to take. */
 static void finder_end(finder_t *f)
 {
-    const pl_size_trial_t *quickest = pl_size_quickest(f->trial, f->tried),
-                          *suggested = pl_size_suggested(f->trial, f->tried, f->most);
+    const pl_size_trial_t *quickest = pl_size_fastest(f->trial, f->tried),
+                          *suggested = pl_size_suggested(f->trial, f->tried, f->max);
     pl_call_t *call = f->run;
     f->run = NULL;
     pl_search_end(call, f->outcome,
-                  &(pl_findings_t){
-                      .figures = json_pack("{s:o, s:o, s:o}", "batch_size",
+                  &(pl_search_result_t){
+                      .metrics = json_pack("{s:o, s:o, s:o}", "batch_size",
                                            size_or_null(f->low), "quickest_batch_size",
                                            size_or_null(quickest ? quickest->size : 0),
                                            "suggested_batch_size",
@@ -125,8 +125,9 @@ static bool is_too_much(const finder_t *f, int64_t size)
         }
     if (!a || !f->limit || b->memory <= a->memory)
         return false;
-    const double each = (double)(b->memory - a->memory) / (double)(b->size - a->size);
-    return (double)(b->memory - f->memory) + each * (double)(size - b->size)
+    const double per_sample = (double)(b->memory - a->memory)
+                              / (double)(b->size - a->size);
+    return (double)(b->memory - f->memory) + per_sample * (double)(size - b->size)
            > (double)f->limit;
 }
 
@@ -144,12 +145,12 @@ static void trial_keep(finder_t *f, const pl_size_trial_t *trial)
 static int64_t size_after(const finder_t *f)
 {
     const bool halves = !strcmp(what_of(f)->batch_size, "binsearch");
-    const bool whole = f->most && f->low == f->most;
+    const bool whole = f->max && f->low == f->max;
     if (f->stopping || f->tried >= what_of(f)->max_trials || (whole && !f->high)
         || (f->high && ((f->low && !halves) || f->high - f->low <= 1)))
         return END;
     const int64_t size = f->high ? f->low + (f->high - f->low) / 2 : f->low * 2;
-    return f->most && size > f->most ? f->most : size;
+    return f->max && size > f->max ? f->max : size;
 }
 
 /* The next size to be tried, or the end. */
@@ -167,9 +168,9 @@ static void trial_begin(finder_t *f);
 
 static void go_on(finder_t *f, int64_t next)
 {
-    pl_pass_t *pass = &f->pass;
+    pl_batch_iter_t *iter = &f->iter;
     pl_call_t *call = f->run;
-    pass->halts_at = 0;
+    iter->halts_at = 0;
     if (!call)
         return;
     if (next > 0) {
@@ -179,11 +180,11 @@ static void go_on(finder_t *f, int64_t next)
         finder_end(f);
     } else {
         f->run = NULL;
-        pass->epoch += pass->fetched == pass->batches;
-        if (pass->fetched < pass->batches)
-            pl_pass_resume(pass, call);
+        iter->epoch += iter->fetched == iter->batches;
+        if (iter->fetched < iter->batches)
+            pl_batch_iter_resume(iter, call);
         else
-            pl_pass_begin(pass, call);
+            pl_batch_iter_begin(iter, call);
     }
 }
 
@@ -201,12 +202,13 @@ static void agree(finder_t *f, int64_t next)
     char text[24];
     pl_error_t err = {0};
     const pl_decide_t msg = {.text = text, .announced = true};
-    if (pl_is_nobody(f->pass.agreement)) {
+    if (pl_is_nobody(f->iter.coordinator)) {
         go_on(f, next);
         return;
     }
     snprintf(text, sizeof text, "%lld", (long long)next);
-    if (!pl_call_decide(f, f->pass.agreement, &msg, (pl_how_t){.on_answer = said}, &err))
+    if (!pl_call_decide(f, f->iter.coordinator, &msg, (pl_how_t){.on_answer = said},
+                        &err))
         finder_fail(f, &err);
 }
 
@@ -225,33 +227,33 @@ static void trial_report(finder_t *f)
                                          .metrics = ""});
 }
 
-/* ---- the pass ---- */
+/* ---- the iteration ---- */
 
-static void finder_named(pl_pass_t *pass, const char *names)
+static void finder_named(pl_batch_iter_t *iter, const char *names)
 {
-    (void)pass, (void)names;
+    (void)iter, (void)names;
 }
 
-static uint32_t finder_begun(pl_pass_t *pass, uint32_t there)
+static uint32_t finder_begun(pl_batch_iter_t *iter, uint32_t there)
 {
-    (void)pass;
+    (void)iter;
     return there;
 }
 
 /* The first step of a size goes alone and is not timed: memory is taken into use. */
-static bool finder_may_fetch(const pl_pass_t *pass)
+static bool finder_may_fetch(const pl_batch_iter_t *iter)
 {
-    const finder_t *f = (const finder_t *)pass;
+    const finder_t *f = (const finder_t *)iter;
     if (!f->warm)
-        return pass->pending == 0;
-    return pl_is_nobody(pass->agreement) ? !f->ends && !f->stopping
-                                         : !pl_pass_halts(pass);
+        return iter->pending == 0;
+    return pl_is_nobody(iter->coordinator) ? !f->ends && !f->stopping
+                                           : !pl_batch_iter_is_sync_point(iter);
 }
 
 static void step_answered(void *self, const pl_answer_t *answer)
 {
     finder_t *f = self;
-    if (pl_pass_no_reply(&f->pass, answer))
+    if (pl_batch_iter_no_reply(&f->iter, answer))
         return;
     if (f->runs)
         f->samples += (intptr_t)answer->context;
@@ -259,14 +261,14 @@ static void step_answered(void *self, const pl_answer_t *answer)
     const bool ended = f->ends;
     f->ends = f->runs && f->spent + pl_now() - f->since >= TIMING;
     if (f->ends && !ended)
-        pl_pass_announce(&f->pass);
-    pl_pass_batch_done(&f->pass, answer->body->train_batch_reply.halt);
-    pl_pass_go_on(&f->pass);
+        pl_batch_iter_request_sync(&f->iter);
+    pl_batch_iter_batch_done(&f->iter, answer->body->train_batch_reply.halt);
+    pl_batch_iter_continue(&f->iter);
 }
 
-static uint64_t finder_send(pl_pass_t *pass, const pl_fetch_batch_reply_t *batch)
+static uint64_t finder_send(pl_batch_iter_t *iter, const pl_fetch_batch_reply_t *batch)
 {
-    finder_t *f = (finder_t *)pass;
+    finder_t *f = (finder_t *)iter;
     const pl_train_batch_t msg = {.global_step = ++f->sent,
                                   .step_due = true,
                                   .may_skip = true,
@@ -277,7 +279,7 @@ static uint64_t finder_send(pl_pass_t *pass, const pl_fetch_batch_reply_t *batch
         f->runs = true;
         f->since = pl_now();
     }
-    return pl_call_train_batch(pass, pass->strategy, &msg, how, &pass->failure);
+    return pl_call_train_batch(iter, iter->strategy, &msg, how, &iter->failure);
 }
 
 /* ---- timings ---- */
@@ -356,17 +358,17 @@ static void memory_counted(void *self, const pl_answer_t *answer)
 static void memory_count(finder_t *f)
 {
     pl_error_t err = {0};
-    if (!pl_call_count_memory(f, f->pass.strategy, &(pl_count_memory_t){0},
+    if (!pl_call_count_memory(f, f->iter.strategy, &(pl_count_memory_t){0},
                               (pl_how_t){.on_answer = memory_counted}, &err))
         finder_fail(f, &err);
 }
 
 /* Of a size that nothing is known of when the search is stopped nothing is told. */
-static void finder_rest(pl_pass_t *pass)
+static void finder_rest(pl_batch_iter_t *iter)
 {
-    finder_t *f = (finder_t *)pass;
+    finder_t *f = (finder_t *)iter;
     timing_stop(f);
-    f->run = pl_pass_call(pass);
+    f->run = pl_batch_iter_take_call(iter);
     if (f->timings == what_of(f)->steps_per_trial || (f->stopping && f->timings))
         memory_count(f);
     else
@@ -374,20 +376,20 @@ static void finder_rest(pl_pass_t *pass)
 }
 
 /* Ranks of which one has failed in a step do not meet again. */
-static void finder_failed(pl_pass_t *pass)
+static void finder_failed(pl_batch_iter_t *iter)
 {
-    finder_t *f = (finder_t *)pass;
-    f->run = pl_pass_call(pass);
-    if (pass->failure.code == PL_ENOMEM && pl_is_nobody(pass->agreement))
+    finder_t *f = (finder_t *)iter;
+    f->run = pl_batch_iter_take_call(iter);
+    if (iter->failure.code == PL_ENOMEM && pl_is_nobody(iter->coordinator))
         does_not_fit(f);
     else
-        finder_fail(f, &pass->failure);
+        finder_fail(f, &iter->failure);
 }
 
-static void finder_what(const pl_pass_t *pass, char text[160])
+static void finder_what(const pl_batch_iter_t *iter, char text[160])
 {
     snprintf(text, 160, "a step with batches of %lld samples",
-             (long long)((const finder_t *)pass)->size);
+             (long long)((const finder_t *)iter)->size);
 }
 
 /* ---- a size ---- */
@@ -397,10 +399,10 @@ static void pass_start(finder_t *f)
     f->sent = 0;
     f->warm = f->ends = f->runs = false;
     f->spent = f->samples = f->timings = 0;
-    f->pass.epoch = 0;
+    f->iter.epoch = 0;
     pl_call_t *call = f->run;
     f->run = NULL;
-    pl_pass_begin(&f->pass, call);
+    pl_batch_iter_begin(&f->iter, call);
 }
 
 static void polled(void *self, const pl_answer_t *answer)
@@ -418,8 +420,8 @@ static void size_judge(finder_t *f, bool fits)
     pl_error_t err = {0};
     const pl_decide_t msg = {.text = "", .polls = true, .objects = !fits};
     const pl_how_t how = {.on_answer = polled};
-    if (!pl_is_nobody(f->pass.agreement)) {
-        if (!pl_call_decide(f, f->pass.agreement, &msg, how, &err))
+    if (!pl_is_nobody(f->iter.coordinator)) {
+        if (!pl_call_decide(f, f->iter.coordinator, &msg, how, &err))
             finder_fail(f, &err);
     } else if (fits) {
         pass_start(f);
@@ -438,20 +440,20 @@ static bool trial_failed(finder_t *f, const pl_answer_t *answer)
     return answer->kind != PL_ANSWER_REPLY;
 }
 
-static void layout_taken(void *self, const pl_answer_t *answer)
+static void signature_set(void *self, const pl_answer_t *answer)
 {
     if (!trial_failed(self, answer))
         size_judge(self, true);
 }
 
 /* Samples that a batch can have: of several ranks each has a part of them all. */
-static int64_t most_of(const pl_layout_t *layout, int64_t size)
+static int64_t max_of(const pl_batch_signature_t *signature, int64_t size)
 {
     int64_t largest = 0;
-    for (int k = 0; k < layout->stage[PL_TRAIN].size_count; k++)
-        if (layout->stage[PL_TRAIN].size[k].count > largest)
-            largest = layout->stage[PL_TRAIN].size[k].count;
-    return largest < size ? largest : layout->stage[PL_TRAIN].samples;
+    for (int k = 0; k < signature->stage[PL_TRAIN].size_count; k++)
+        if (signature->stage[PL_TRAIN].size[k].count > largest)
+            largest = signature->stage[PL_TRAIN].size[k].count;
+    return largest < size ? largest : signature->stage[PL_TRAIN].samples;
 }
 
 static void data_reloaded(void *self, const pl_answer_t *answer)
@@ -460,13 +462,14 @@ static void data_reloaded(void *self, const pl_answer_t *answer)
     pl_error_t err = {0};
     if (trial_failed(f, answer))
         return;
-    pl_object_t *object = answer->body->reload_data_reply.layout;
-    const pl_layout_t *layout = (const pl_layout_t *)object;
-    f->most = most_of(layout, f->size);
-    if (f->size > f->most)
-        f->size = f->most;
-    if (!pl_call_take_layout(f, f->pass.strategy, &(pl_take_layout_t){.layout = object},
-                             (pl_how_t){.on_answer = layout_taken}, &err))
+    pl_object_t *object = answer->body->reload_data_reply.signature;
+    const pl_batch_signature_t *signature = (const pl_batch_signature_t *)object;
+    f->max = max_of(signature, f->size);
+    if (f->size > f->max)
+        f->size = f->max;
+    if (!pl_call_set_signature(f, f->iter.strategy,
+                               &(pl_set_signature_t){.signature = object},
+                               (pl_how_t){.on_answer = signature_set}, &err))
         finder_fail(f, &err);
 }
 
@@ -474,7 +477,7 @@ static void trial_begin(finder_t *f)
 {
     pl_error_t err = {0};
     const pl_reload_data_t msg = {.batch_size = (uint64_t)f->size};
-    if (!pl_call_reload_data(f, f->pass.data, &msg,
+    if (!pl_call_reload_data(f, f->iter.data, &msg,
                              (pl_how_t){.on_answer = data_reloaded}, &err))
         finder_fail(f, &err);
 }
@@ -484,17 +487,17 @@ static void trial_begin(finder_t *f)
 static int finder_start(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
-    static const pl_pass_ops_t ops = {.on_names = finder_named,
-                                      .on_begun = finder_begun,
-                                      .may_fetch = finder_may_fetch,
-                                      .send = finder_send,
-                                      .rest = finder_rest,
-                                      .fail = finder_failed,
-                                      .what = finder_what};
+    static const pl_batch_iter_ops_t ops = {.on_names = finder_named,
+                                            .on_begun = finder_begun,
+                                            .may_fetch = finder_may_fetch,
+                                            .send = finder_send,
+                                            .rest = finder_rest,
+                                            .fail = finder_failed,
+                                            .what = finder_what};
     (void)call, (void)err;
     finder_t *f = self;
     f->job = pl_object_ref(body->start.context);
-    pl_pass_init(&f->pass, &ops, body);
+    pl_batch_iter_init(&f->iter, &ops, body);
     pl_actor_ready(self);
     return PL_OK;
 }
@@ -513,7 +516,7 @@ static int finder_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     f->began = pl_now();
     f->run = call;
     f->size = what_of(f)->init_val;
-    f->pass.stage = PL_TRAIN;
+    f->iter.stage = PL_TRAIN;
     memory_count(f);
     return PL_OK;
 }
@@ -524,7 +527,7 @@ static int finder_stop(void *self, pl_call_t *call, const pl_body_t *body,
     (void)body, (void)err;
     finder_t *f = self;
     f->stopping = true;
-    pl_pass_announce(&f->pass);
+    pl_batch_iter_request_sync(&f->iter);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
 

@@ -1,10 +1,11 @@
 /* epoch.c - the epoch loop: train on the batches of one epoch
  *
  * Some batches are followed by a decision: a callback's turn, validation, the end
- * (epoch_decide.c).  Which ones they are is known from step and progress alone, when they
- * are fetched; nothing is sent past one until all before it have come back, so that
- * timing decides nothing.  Answers come in order, so a log line needs no such halt. */
-#include "actors/loops/epoch_parts.h"
+ * (epoch_batch_end.c).  Which ones they are is known from step and progress alone,
+ * when they are fetched; nothing is sent past one until all before it have come back,
+ * so that timing decides nothing.  Answers come in order, so a log line needs no such
+ * halt. */
+#include "actors/loops/epoch.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,21 +28,21 @@ static const int64_t REPORT_EVERY = PL_SECOND / 10;
  * checkpoint. */
 void pl_epoch_complete(pl_epoch_t *e)
 {
-    if (!pl_due_step(&e->due, e->pass.done - 1))
+    if (!pl_batch_schedule_is_step(&e->schedule, e->iter.done - 1))
         return;
-    e->pass.counts.completed = e->pass.counts.processed;
+    e->iter.counts.completed = e->iter.counts.processed;
     e->steps.completed = e->steps.processed;
 }
 
 /* Answers come in order; what is not finite has been looked for and its step named. */
 static void batch_failed(pl_epoch_t *e, const pl_error_t *error)
 {
-    if (e->pass.failure.code != PL_OK)
+    if (e->iter.failure.code != PL_OK)
         return;
-    e->pass.failure = *error;
+    e->iter.failure = *error;
     if (error->code != PL_ENAN)
-        pl_pass(&e->pass.failure, "epoch %" PRIu64 ", batch %" PRIu64,
-                e->pass.epoch + UINT64_C(1), e->pass.done + UINT64_C(1));
+        pl_error_prefix(&e->iter.failure, "epoch %" PRIu64 ", batch %" PRIu64,
+                        e->iter.epoch + UINT64_C(1), e->iter.done + UINT64_C(1));
 }
 
 /* Not every one: a run may have very many. */
@@ -51,62 +52,63 @@ static void step_skipped(pl_epoch_t *e, const char *why)
         pl_log_line(
             PL_LOG_WARNING, pl_actor_rank(e), pl_actor_name(e),
             "step %llu was skipped and changed no weight: %s; skipped so far: %llu",
-            (unsigned long long)pl_due_steps(&e->due, e->pass.done), why,
+            (unsigned long long)pl_batch_schedule_steps(&e->schedule, e->iter.done), why,
             (unsigned long long)e->skipped);
 }
 
 /* So many that nothing is learnt any more. */
 static void skips_limit(pl_epoch_t *e, const char *why)
 {
-    if (++e->in_row == (uint64_t)e->pass.options->nan_limit)
-        pl_fail(&e->pass.failure, PL_ENAN,
+    if (++e->in_row == (uint64_t)e->iter.options->nan_limit)
+        pl_fail(&e->iter.failure, PL_ENAN,
                 "step %llu: %s; steps skipped before it for the same reason: %llu, which "
                 "is the limit (trainer.nan_limit)",
-                (unsigned long long)pl_due_steps(&e->due, e->pass.done), why,
-                (unsigned long long)e->in_row - 1);
+                (unsigned long long)pl_batch_schedule_steps(&e->schedule, e->iter.done),
+                why, (unsigned long long)e->in_row - 1);
 }
 
 static void batch_count(pl_epoch_t *e, const pl_train_batch_reply_t *reply,
                         int64_t samples)
 {
-    const bool ends = pl_due_step(&e->due, e->pass.done);
+    const bool ends = pl_batch_schedule_is_step(&e->schedule, e->iter.done);
     if (reply->skipped) {
         step_skipped(e, reply->bad);
         skips_limit(e, reply->bad);
     } else if (ends) {
         e->in_row = 0;
     }
-    e->global_step = pl_due_steps(&e->due, e->pass.done);
-    e->steps.processed += pl_due_step(&e->due, e->pass.done);
+    e->global_step = pl_batch_schedule_steps(&e->schedule, e->iter.done);
+    e->steps.processed += pl_batch_schedule_is_step(&e->schedule, e->iter.done);
     e->samples += (uint64_t)samples;
-    pl_times_add(&e->times, reply->timings, pl_now());
-    pl_pass_batch_done(&e->pass, reply->halt);
-    if (!pl_due_decision(&e->due, e->pass.done - 1))
+    pl_stragglers_add(&e->stragglers, reply->timings, pl_now());
+    pl_batch_iter_batch_done(&e->iter, reply->halt);
+    if (!pl_batch_schedule_is_halt(&e->schedule, e->iter.done - 1))
         pl_epoch_complete(e);
-    if (e->may_skip && !pl_figures_are_finite(reply->metrics))
+    if (e->may_skip && !pl_metrics_are_finite(reply->metrics))
         return;                                /* of a step that is going to be skipped */
-    pl_figures_add(&e->sums, reply->metrics);
-    pl_figures_add(&e->since_log, reply->metrics);
-    pl_figures_add_steps(&e->since_report, reply->metrics);
+    pl_metrics_add(&e->sums, reply->metrics);
+    pl_metrics_add(&e->since_log, reply->metrics);
+    pl_metrics_add_steps(&e->since_report, reply->metrics);
 }
 
 /* What is due behind the newest batch, while others are under way. */
 static void batch_look(pl_epoch_t *e)
 {
-    const uint32_t batch = e->pass.done - 1;
-    if (!e->pass.call || e->pass.failure.code != PL_OK || pl_due_decision(&e->due, batch))
+    const uint32_t batch = e->iter.done - 1;
+    if (!e->iter.call || e->iter.failure.code != PL_OK
+        || pl_batch_schedule_is_halt(&e->schedule, batch))
         return;
-    if (pl_due_log(&e->due, batch))
+    if (pl_batch_schedule_is_log(&e->schedule, batch))
         pl_epoch_log(e, NULL);
-    if (pl_due_look(&e->due, batch))
-        pl_epoch_look(e);
+    if (pl_batch_schedule_is_observer_hook(&e->schedule, batch))
+        pl_epoch_run_observers(e);
 }
 
 static void batch_ended(pl_epoch_t *e)
 {
-    pl_epoch_look_at_clock(e);
+    pl_epoch_check_time(e);
     batch_look(e);
-    if (e->pass.call && pl_now() - e->reported_at >= REPORT_EVERY)
+    if (e->iter.call && pl_now() - e->reported_at >= REPORT_EVERY)
         pl_epoch_report(e, "train");
 }
 
@@ -115,18 +117,19 @@ static void batch_done(void *self, const pl_answer_t *answer)
     pl_epoch_t *e = self;
     if (answer->kind == PL_ANSWER_ERROR)
         batch_failed(e, answer->error);
-    if (pl_pass_no_reply(&e->pass, answer))
+    if (pl_batch_iter_no_reply(&e->iter, answer))
         return;
     batch_count(e, &answer->body->train_batch_reply, (intptr_t)answer->context);
     batch_ended(e);
-    pl_pass_go_on(&e->pass);
+    pl_batch_iter_continue(&e->iter);
 }
 
 /* ---- steps that are not made again ---- */
 
 static uint64_t step_of(const pl_epoch_t *e, uint32_t batch)
 {
-    return pl_due_steps(&e->due, batch) + !pl_due_step(&e->due, batch);
+    return pl_batch_schedule_steps(&e->schedule, batch)
+           + !pl_batch_schedule_is_step(&e->schedule, batch);
 }
 
 static json_int_t of_range(const json_t *range, size_t which)
@@ -139,7 +142,7 @@ static const json_t *range_around(const pl_epoch_t *e, uint32_t batch)
     const json_int_t step = (json_int_t)step_of(e, batch);
     size_t k;
     json_t *range;
-    json_array_foreach(e->pass_over, k, range)
+    json_array_foreach(e->skipped_ranges, k, range)
         if (step >= of_range(range, 0) && step <= of_range(range, 1))
             return range;
     return NULL;
@@ -153,13 +156,12 @@ static bool is_passed_over(const pl_epoch_t *e, uint32_t batch)
 /* At the step that failed: from where the run goes on depends on stops. */
 static void rollback_log(pl_epoch_t *e)
 {
-    const json_t *range = range_around(e, e->pass.done - 1);
+    const json_t *range = range_around(e, e->iter.done - 1);
     char text[64];
-    if (pl_is_nobody(e->asking.logger)
-        || of_range(range, 1) != (json_int_t)e->global_step)
+    if (pl_is_nobody(e->hooks.logger) || of_range(range, 1) != (json_int_t)e->global_step)
         return;
     snprintf(text, sizeof text, "{\"rollbacks\": %lld}", (long long)of_range(range, 2));
-    const pl_log_metrics_t msg = {.epoch = e->pass.epoch,
+    const pl_log_metrics_t msg = {.epoch = e->iter.epoch,
                                   .global_step = e->global_step,
                                   .metrics = text};
     pl_epoch_log_record(e, &msg, NULL);
@@ -168,50 +170,51 @@ static void rollback_log(pl_epoch_t *e)
 /* All counts go on as if the step had been made. */
 static void batch_pass_over(pl_epoch_t *e, uint32_t samples)
 {
-    const bool ends = pl_due_step(&e->due, e->pass.done);
+    const bool ends = pl_batch_schedule_is_step(&e->schedule, e->iter.done);
     if (ends) {
         step_skipped(e, "it led to a rollback");
         e->in_row++;
     }
-    e->global_step = pl_due_steps(&e->due, e->pass.done);
+    e->global_step = pl_batch_schedule_steps(&e->schedule, e->iter.done);
     e->samples += samples;
-    e->pass.done++;
+    e->iter.done++;
     if (ends)
         rollback_log(e);
-    e->pass.counts.started++;
-    e->pass.counts.processed++;
+    e->iter.counts.started++;
+    e->iter.counts.processed++;
     e->steps.ready += ends;
     e->steps.started += ends;
     e->steps.processed += ends;
-    if (!pl_due_decision(&e->due, e->pass.done - 1))
+    if (!pl_batch_schedule_is_halt(&e->schedule, e->iter.done - 1))
         pl_epoch_complete(e);
-    pl_patience_renew(&e->pass.patience);
+    pl_watchdog_reset(&e->iter.watchdog);
     batch_ended(e);
 }
 
-static uint64_t epoch_send(pl_pass_t *pass, const pl_fetch_batch_reply_t *batch)
+static uint64_t epoch_send(pl_batch_iter_t *iter, const pl_fetch_batch_reply_t *batch)
 {
-    pl_epoch_t *e = (pl_epoch_t *)pass;
-    const bool step_due = pl_due_step(&e->due, batch->batch_idx);
+    pl_epoch_t *e = (pl_epoch_t *)iter;
+    const bool step_due = pl_batch_schedule_is_step(&e->schedule, batch->batch_idx);
     if (is_passed_over(e, batch->batch_idx)) {
         batch_pass_over(e, batch->samples);
         return 0;
     }
-    pl_train_batch_t msg = {.global_step = step_of(e, batch->batch_idx),
-                            .total_steps = e->total_steps,
-                            .epoch = e->pass.epoch,
-                            .total_epochs = pl_due_epochs(&e->due, e->total_steps),
-                            .epoch_steps = pl_due_epoch_steps(&e->due),
-                            .epoch_ends = batch->batch_idx + 1 == e->due.batches,
-                            .micro_batch = pl_due_shard(&e->due, batch->batch_idx),
-                            .step_due = step_due,
-                            .lr_factor = e->lr_factor,
-                            .may_skip = e->may_skip,
-                            .waited = (double)pass->waited / 1e9,
-                            .batch = batch->batch};
+    pl_train_batch_t msg = {
+        .global_step = step_of(e, batch->batch_idx),
+        .total_steps = e->total_steps,
+        .epoch = e->iter.epoch,
+        .total_epochs = pl_batch_schedule_epochs(&e->schedule, e->total_steps),
+        .epoch_steps = pl_batch_schedule_epoch_steps(&e->schedule),
+        .epoch_ends = batch->batch_idx + 1 == e->schedule.batches,
+        .micro_batch = pl_batch_schedule_micro_batch(&e->schedule, batch->batch_idx),
+        .step_due = step_due,
+        .lr_factor = e->lr_factor,
+        .may_skip = e->may_skip,
+        .waited = (double)iter->waited / 1e9,
+        .batch = batch->batch};
     const pl_how_t how = {.on_answer = batch_done,
                           .context = (void *)(intptr_t)batch->samples};
-    uint64_t sent = pl_call_train_batch(e, pass->strategy, &msg, how, &pass->failure);
+    uint64_t sent = pl_call_train_batch(e, iter->strategy, &msg, how, &iter->failure);
     e->steps.ready += step_due;
     e->steps.started += step_due && sent;
     return sent;
@@ -220,55 +223,59 @@ static uint64_t epoch_send(pl_pass_t *pass, const pl_fetch_batch_reply_t *batch)
 /* What was fetched last ends an optimizer step. */
 static bool is_at_step(const pl_epoch_t *e)
 {
-    return e->pass.fetched == 0 || pl_due_step(&e->due, e->pass.fetched - 1);
+    return e->iter.fetched == 0
+           || pl_batch_schedule_is_step(&e->schedule, e->iter.fetched - 1);
 }
 
 /* It is followed by a decision. */
 static bool is_at_decision(const pl_epoch_t *e)
 {
-    return e->pass.fetched > e->decided
-           && (pl_due_decision(&e->due, e->pass.fetched - 1) || e->owes
-               || ((e->validates_now || pl_pass_halts(&e->pass)) && is_at_step(e)));
+    return e->iter.fetched > e->decided
+           && (pl_batch_schedule_is_halt(&e->schedule, e->iter.fetched - 1) || e->owes
+               || ((e->validates_now || pl_batch_iter_is_sync_point(&e->iter))
+                   && is_at_step(e)));
 }
 
 /* A stop or a checkpoint waits for the optimizer step that the newest micro-batch belongs
  * to. */
-static bool epoch_may_fetch(const pl_pass_t *pass)
+static bool epoch_may_fetch(const pl_batch_iter_t *iter)
 {
-    const pl_epoch_t *e = (const pl_epoch_t *)pass;
-    const uint32_t next = pass->fetched;
+    const pl_epoch_t *e = (const pl_epoch_t *)iter;
+    const uint32_t next = iter->fetched;
     const bool alone = is_passed_over(e, next) || (next && is_passed_over(e, next - 1));
-    if (alone && pass->pending)                             /* answers come in order */
+    if (alone && iter->pending)                             /* answers come in order */
         return false;
     return !is_at_decision(e)
-           && !((e->stopping || *e->wanted.save || e->halts) && is_at_step(e));
+           && !((e->stopping || *e->checkpoint_requests.save || e->halts)
+                && is_at_step(e));
 }
 
-static void epoch_what(const pl_pass_t *pass, char text[160])
+static void epoch_what(const pl_batch_iter_t *iter, char text[160])
 {
     snprintf(text, 160, "step %" PRIu64 ", in epoch %" PRIu64 ",",
-             ((const pl_epoch_t *)pass)->global_step + 1, pass->epoch + UINT64_C(1));
+             ((const pl_epoch_t *)iter)->global_step + 1, iter->epoch + UINT64_C(1));
 }
 
 /* ---- the end ---- */
 
 /* An error says nothing of how far it came. */
-static void epoch_fail(pl_pass_t *pass)
+static void epoch_fail(pl_batch_iter_t *iter)
 {
-    pl_epoch_report((pl_epoch_t *)pass, "alive");
-    pl_call_fail(pl_pass_call(pass), &pass->failure);
+    pl_epoch_report((pl_epoch_t *)iter, "alive");
+    pl_call_fail(pl_batch_iter_take_call(iter), &iter->failure);
 }
 
 static void epoch_finish(pl_epoch_t *e)
 {
-    pl_pass_t *pass = &e->pass;
-    char *text = pl_metrics_text(e->newest, &pass->failure);
-    const bool is_whole = pass->done == e->due.batches;
-    if (pass->done == e->due.end && !e->owes && (is_whole || pass->done > pass->first))
+    pl_batch_iter_t *iter = &e->iter;
+    char *text = pl_metrics_text(e->newest, &iter->failure);
+    const bool is_whole = iter->done == e->schedule.batches;
+    if (iter->done == e->schedule.end && !e->owes
+        && (is_whole || iter->done > iter->first))
         pl_epoch_report(e, "epoch");
     else
-        pl_epoch_tell(e, "alive", "");                      /* what follows it may fail */
-    pl_call_t *call = pl_pass_call(pass);
+        pl_epoch_progress(e, "alive", "");                  /* what follows it may fail */
+    pl_call_t *call = pl_batch_iter_take_call(iter);
     if (text)
         pl_reply_train_epoch(
             call, &(pl_train_epoch_reply_t){.global_step = e->global_step,
@@ -280,23 +287,23 @@ static void epoch_finish(pl_epoch_t *e)
                                             .drop = "",
                                             .reason = e->reason,
                                             .stop_called = e->told,
-                                            .stop_request = pl_epoch_wish_kept(e),
+                                            .stop_request = pl_epoch_stop_request(e),
                                             .metrics = text});
     else
-        pl_call_fail(call, &pass->failure);
+        pl_call_fail(call, &iter->failure);
     pl_free(text);
 }
 
 /* Whoever makes the checkpoint asks for more than this loop has. */
 static void epoch_halt(pl_epoch_t *e)
 {
-    const pl_wanted_t wanted = e->wanted;
+    const pl_checkpoint_requests_t checkpoint_requests = e->checkpoint_requests;
     const bool commanded = e->halts;
-    char *text = pl_metrics_text(e->newest, &e->pass.failure);
-    e->wanted = (pl_wanted_t){0};
+    char *text = pl_metrics_text(e->newest, &e->iter.failure);
+    e->checkpoint_requests = (pl_checkpoint_requests_t){0};
     e->halts = false;
     e->halted_at = pl_now();
-    pl_call_t *call = pl_pass_call(&e->pass);
+    pl_call_t *call = pl_batch_iter_take_call(&e->iter);
     if (text)
         pl_reply_train_epoch(
             call, &(pl_train_epoch_reply_t){.global_step = e->global_step,
@@ -304,37 +311,37 @@ static void epoch_halt(pl_epoch_t *e)
                                             .skipped = e->in_row > 0,
                                             .halted = true,
                                             .commanded = commanded,
-                                            .stop_request = pl_epoch_wish_kept(e),
-                                            .save = wanted.save,
-                                            .drop = wanted.drop,
+                                            .stop_request = pl_epoch_stop_request(e),
+                                            .save = checkpoint_requests.save,
+                                            .drop = checkpoint_requests.drop,
                                             .reason = "",
                                             .metrics = text});
     else
-        pl_call_fail(call, &e->pass.failure);
+        pl_call_fail(call, &e->iter.failure);
     pl_free(text);
 }
 
 static void rest_synchronized(void *self, const pl_answer_t *answer)
 {
     pl_epoch_t *e = self;
-    if (pl_pass_no_reply(&e->pass, answer))
+    if (pl_batch_iter_no_reply(&e->iter, answer))
         return;
-    e->pass.pending--;
+    e->iter.pending--;
     pl_epoch_synchronized(e, &answer->body->synchronize_reply);
-    pl_pass_go_on(&e->pass);
+    pl_batch_iter_continue(&e->iter);
 }
 
 /* A stop or a checkpoint comes between two decisions. */
-static void epoch_rest(pl_pass_t *pass)
+static void epoch_rest(pl_batch_iter_t *iter)
 {
-    pl_epoch_t *e = (pl_epoch_t *)pass;
+    pl_epoch_t *e = (pl_epoch_t *)iter;
     if (is_at_decision(e))
-        pl_epoch_decide(e);
+        pl_epoch_batch_end(e);
     else if (pl_epoch_synchronize(e, rest_synchronized))
-        pass->pending++;
-    else if (pass->failure.code != PL_OK)
-        epoch_fail(pass);
-    else if (*e->wanted.save || e->halts)
+        iter->pending++;
+    else if (iter->failure.code != PL_OK)
+        epoch_fail(iter);
+    else if (*e->checkpoint_requests.save || e->halts)
         epoch_halt(e);
     else
         epoch_finish(e);
@@ -342,12 +349,12 @@ static void epoch_rest(pl_pass_t *pass)
 
 /* ---- the beginning ---- */
 
-static void epoch_names(pl_pass_t *pass, const char *names)
+static void epoch_names(pl_batch_iter_t *iter, const char *names)
 {
-    pl_epoch_t *e = (pl_epoch_t *)pass;
-    pl_figures_name(&e->sums, "train_", names);
-    pl_figures_name(&e->since_log, "train_", names);
-    pl_figures_name(&e->since_report, "train_", names);
+    pl_epoch_t *e = (pl_epoch_t *)iter;
+    pl_metrics_name(&e->sums, "train_", names);
+    pl_metrics_name(&e->since_log, "train_", names);
+    pl_metrics_name(&e->since_report, "train_", names);
     pl_epoch_sums_restore(e);
 }
 
@@ -359,33 +366,33 @@ static bool interval_fits(const pl_trainer_options_t *options, uint32_t batches)
            || every.value <= batches;
 }
 
-static uint32_t epoch_begun(pl_pass_t *pass, uint32_t there)
+static uint32_t epoch_begun(pl_batch_iter_t *iter, uint32_t there)
 {
-    pl_epoch_t *e = (pl_epoch_t *)pass;
-    uint32_t batches = pl_amount_of(pass->options->limit_train_batches, there);
+    pl_epoch_t *e = (pl_epoch_t *)iter;
+    uint32_t batches = pl_amount_of(iter->options->limit_train_batches, there);
     if (there == 0)
-        pl_fail(&pass->failure, PL_EINVAL,
+        pl_fail(&iter->failure, PL_EINVAL,
                 "an epoch has no batch: there are no samples, or data.drop_last drops "
                 "the only batch");
     else if (batches == 0)
-        pl_fail(&pass->failure, PL_EINVAL,
+        pl_fail(&iter->failure, PL_EINVAL,
                 "trainer.limit_train_batches excludes every batch of an epoch, which has "
                 "%u: raise it",
                 there);
-    if (e->due.validates && !interval_fits(pass->options, batches))
+    if (e->schedule.validates && !interval_fits(iter->options, batches))
         pl_fail(
-            &pass->failure, PL_EINVAL,
+            &iter->failure, PL_EINVAL,
             "trainer.val_check_interval is %g, but an epoch has %u batch%s: lower it, "
             "or set trainer.check_val_every_n_epoch to 0 to count across epochs",
-            pass->options->val_check_interval.value, batches, batches == 1 ? "" : "es");
-    e->total_steps = pl_due_begin(&e->due, pass->epoch, pass->first, e->global_step,
-                                  batches);
+            iter->options->val_check_interval.value, batches, batches == 1 ? "" : "es");
+    e->total_steps = pl_batch_schedule_begin(&e->schedule, iter->epoch, iter->first,
+                                             e->global_step, batches);
     if (e->cut)                               /* it goes on where nothing is left of it */
-        e->due.batches = e->due.end = pass->first;
-    return e->due.end;
+        e->schedule.batches = e->schedule.end = iter->first;
+    return e->schedule.end;
 }
 
-static void begin_agreed(void *self, const pl_answer_t *answer)
+static void begin_coordinated(void *self, const pl_answer_t *answer)
 {
     pl_epoch_t *e = self;
     pl_call_t *call = e->agreeing;
@@ -396,24 +403,24 @@ static void begin_agreed(void *self, const pl_answer_t *answer)
         pl_call_fail(call, answer->error);
         return;
     }
-    pl_epoch_agreed(e, answer->body->decide_reply.text);
-    pl_pass_begin(&e->pass, call);
+    pl_epoch_coordinated(e, answer->body->decide_reply.text);
+    pl_batch_iter_begin(&e->iter, call);
 }
 
 /* Several ranks agree first on what was heard since the last epoch. */
 static int epoch_begin(pl_epoch_t *e, pl_call_t *call, pl_error_t *err)
 {
-    if (pl_is_nobody(e->pass.agreement)) {
-        pl_pass_begin(&e->pass, call);
+    if (pl_is_nobody(e->iter.coordinator)) {
+        pl_batch_iter_begin(&e->iter, call);
         return PL_OK;
     }
-    if (!pl_epoch_agree(e, begin_agreed, err))
+    if (!pl_epoch_coordinate(e, begin_coordinated, err))
         return err->code;
     e->agreeing = call;
     return PL_OK;
 }
 
-static void due_halt_to_look(pl_due_t *due)
+static void due_halt_to_look(pl_batch_schedule_t *due)
 {
     for (int k = 0; k < due->looks.count; k++)
         pl_intervals_add(&due->halts, due->looks.steps[k]);
@@ -431,9 +438,9 @@ static void epoch_go_on(pl_epoch_t *e, const pl_train_epoch_t *msg, pl_call_t *c
     deadline_set(e, msg->seconds);
     e->validated_at += pl_now() - e->halted_at;
     if (*msg->stop)
-        pl_epoch_told(e, msg->stop);
-    pl_pass_resume(&e->pass, call);
-    pl_epoch_hear_halt(e);
+        pl_epoch_stop(e, msg->stop);
+    pl_batch_iter_resume(&e->iter, call);
+    pl_epoch_request_halt(e);
 }
 
 static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
@@ -441,45 +448,45 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
 {
     pl_epoch_t *e = self;
     const pl_train_epoch_t *msg = &body->train_epoch;
-    int code = pl_pass_is_idle(&e->pass, err);
+    int code = pl_batch_iter_is_idle(&e->iter, err);
     if (code != PL_OK)
         return code;
-    e->asking.points = msg->points;
-    pl_intervals_read(&e->due.halts, msg->halts);
-    pl_intervals_read(&e->due.looks, msg->looks);
-    if (!pl_is_nobody(e->pass.agreement))                 /* ranks agree on all answers */
-        due_halt_to_look(&e->due);
+    e->hooks.points = msg->points;
+    pl_intervals_read(&e->schedule.halts, msg->halts);
+    pl_intervals_read(&e->schedule.looks, msg->looks);
+    if (!pl_is_nobody(e->iter.coordinator))               /* ranks agree on all answers */
+        due_halt_to_look(&e->schedule);
     if (msg->continues) {
         epoch_go_on(e, msg, call);
         return PL_OK;
     }
-    e->due.accumulate = msg->accumulate
-                            ? msg->accumulate
-                            : (uint64_t)e->pass.options->accumulate_grad_batches;
-    e->pass.epoch = msg->epoch;
+    e->schedule.accumulate = msg->accumulate
+                                 ? msg->accumulate
+                                 : (uint64_t)e->iter.options->accumulate_grad_batches;
+    e->iter.epoch = msg->epoch;
     e->owes &= msg->batch > 0;
-    e->pass.first = msg->batch;
+    e->iter.first = msg->batch;
     e->decided = msg->batch - e->owes;
-    e->pass.again = e->pass.options->max_epochs <= 0
-                    || msg->epoch + INT64_C(1) < e->pass.options->max_epochs;
+    e->iter.again = e->iter.options->max_epochs <= 0
+                    || msg->epoch + INT64_C(1) < e->iter.options->max_epochs;
     e->lr_factor *= msg->lr_factor;
     e->global_step = msg->global_step;
     deadline_set(e, msg->seconds);
     if (!e->validated_at)
         e->validated_at = pl_now();
-    json_decref(e->pass_over);
-    e->pass_over = NULL;
+    json_decref(e->skipped_ranges);
+    e->skipped_ranges = NULL;
     if (*msg->skipped_ranges
-        && !(e->pass_over = pl_json_value(msg->skipped_ranges,
-                                          strlen(msg->skipped_ranges), err)))
+        && !(e->skipped_ranges = pl_json_value(msg->skipped_ranges,
+                                               strlen(msg->skipped_ranges), err)))
         return err->code;
     if (*msg->stop_request)
-        snprintf(e->wish, sizeof e->wish, "%s", msg->stop_request);
+        snprintf(e->stop_request, sizeof e->stop_request, "%s", msg->stop_request);
     e->synchronized = msg->batch;
     if (msg->batch == 0) {
         e->cut = false;
-        pl_figures_clear(&e->sums);
-        pl_figures_clear(&e->since_log);
+        pl_metrics_clear(&e->sums);
+        pl_metrics_clear(&e->since_log);
         json_decref(e->kept);                               /* sums of the epoch before */
         e->kept = NULL;
     }
@@ -490,11 +497,11 @@ static int epoch_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_err
 {
     (void)err;
     pl_epoch_t *e = self;
-    if (!e->heard.told)
-        snprintf(e->heard.reason, sizeof e->heard.reason, "%s", body->stop.reason);
-    e->heard.told = true;
-    pl_epoch_hear(e);
-    if (pl_epoch_puts_off(e))
+    if (!e->pending.stop)
+        snprintf(e->pending.reason, sizeof e->pending.reason, "%s", body->stop.reason);
+    e->pending.stop = true;
+    pl_epoch_request_sync(e);
+    if (pl_epoch_defers_validation(e))
         pl_cancel(e, e->evaluating);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
@@ -505,31 +512,31 @@ static int epoch_control(void *self, pl_call_t *call, const pl_body_t *body,
 {
     (void)body, (void)err;
     pl_epoch_t *e = self;
-    e->heard.halt = true;
-    pl_epoch_hear_halt(e);
+    e->pending.halt = true;
+    pl_epoch_request_halt(e);
     return pl_reply_control(call, &(pl_control_reply_t){.checkpoint = ""});
 }
 
 static int epoch_start(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
-    static const pl_pass_ops_t ops = {.on_names = epoch_names,
-                                      .on_begun = epoch_begun,
-                                      .may_fetch = epoch_may_fetch,
-                                      .send = epoch_send,
-                                      .rest = epoch_rest,
-                                      .fail = epoch_fail,
-                                      .what = epoch_what};
+    static const pl_batch_iter_ops_t ops = {.on_names = epoch_names,
+                                            .on_begun = epoch_begun,
+                                            .may_fetch = epoch_may_fetch,
+                                            .send = epoch_send,
+                                            .rest = epoch_rest,
+                                            .fail = epoch_fail,
+                                            .what = epoch_what};
     (void)call;
     pl_epoch_t *e = self;
-    pl_pass_init(&e->pass, &ops, body);
-    e->pass.stage = PL_TRAIN;
+    pl_batch_iter_init(&e->iter, &ops, body);
+    e->iter.stage = PL_TRAIN;
     e->evaluate = pl_peer(self, "evaluate");
-    pl_asking_init(&e->asking, self);
-    e->due = (pl_due_t){.options = e->pass.options,
-                        .validates = !pl_is_nobody(e->evaluate)};
+    pl_hooks_init(&e->hooks, self);
+    e->schedule = (pl_batch_schedule_t){.options = e->iter.options,
+                                        .validates = !pl_is_nobody(e->evaluate)};
     e->lr_factor = 1;
-    e->may_skip = !strcmp(e->pass.options->nan_policy, "skip");
+    e->may_skip = !strcmp(e->iter.options->nan_policy, "skip");
     e->newest = json_object();
     e->reported = json_object();
     if (!e->newest || !e->reported)
@@ -544,12 +551,12 @@ static void epoch_release(void *self)
     json_decref(e->newest);
     json_decref(e->reported);
     json_decref(e->kept);
-    json_decref(e->pass_over);
-    pl_asking_release(&e->asking);
-    pl_times_release(&e->times);
-    pl_figures_release(&e->sums);
-    pl_figures_release(&e->since_log);
-    pl_figures_release(&e->since_report);
+    json_decref(e->skipped_ranges);
+    pl_hooks_release(&e->hooks);
+    pl_stragglers_release(&e->stragglers);
+    pl_metrics_release(&e->sums);
+    pl_metrics_release(&e->since_log);
+    pl_metrics_release(&e->since_report);
     json_decref(e->held);
 }
 

@@ -2,22 +2,22 @@
  * loggers */
 #include <string.h>
 
-#include "actors/loops/epoch_parts.h"
+#include "actors/loops/epoch.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/json_walk.h"
+#include "base/json_path.h"
 #include "base/log.h"
 
-void pl_epoch_tell(const pl_epoch_t *e, const char *event, const char *metrics)
+void pl_epoch_progress(const pl_epoch_t *e, const char *event, const char *metrics)
 {
-    pl_progress_train_epoch(e->pass.call,
+    pl_progress_train_epoch(e->iter.call,
                             &(pl_train_epoch_progress_t){.event = event,
                                                          .global_step = e->global_step,
                                                          .total_steps = e->total_steps,
-                                                         .epoch = e->pass.epoch,
-                                                         .batch = e->pass.done,
-                                                         .batches = e->due.end,
+                                                         .epoch = e->iter.epoch,
+                                                         .batch = e->iter.done,
+                                                         .batches = e->schedule.end,
                                                          .metrics = metrics});
 }
 
@@ -36,7 +36,7 @@ int pl_epoch_newest(const pl_epoch_t *e, json_t *into, pl_error_t *err)
 {
     if (e->skipped)
         json_object_del(into, "skipped_steps");             /* it has both counts */
-    int code = pl_figures_put(&e->since_log, PL_FIGURES_OF_STEPS, into, err);
+    int code = pl_metrics_put(&e->since_log, PL_METRICS_OF_STEPS, into, err);
     return code == PL_OK ? add_skipped(e, into, err) : code;
 }
 
@@ -45,10 +45,10 @@ int pl_epoch_newest(const pl_epoch_t *e, json_t *into, pl_error_t *err)
 static json_t *metrics_now(pl_epoch_t *e)
 {
     json_t *now = json_copy(e->newest);
-    int code = now ? pl_figures_put(&e->since_report, PL_FIGURES_OF_STEPS, e->reported,
+    int code = now ? pl_metrics_put(&e->since_report, PL_METRICS_OF_STEPS, e->reported,
                                     NULL)
                    : PL_ENOMEM;
-    pl_figures_clear(&e->since_report);
+    pl_metrics_clear(&e->since_report);
     if (code == PL_OK && e->skipped)
         json_object_del(now, "skipped_steps");
     if (code == PL_OK && json_object_update(now, e->reported) == 0
@@ -60,20 +60,20 @@ static json_t *metrics_now(pl_epoch_t *e)
 
 void pl_epoch_report(pl_epoch_t *e, const char *event)
 {
-    json_t *now = metrics_now(e), *ranks = pl_times_tell(&e->times, pl_now());
+    json_t *now = metrics_now(e), *ranks = pl_stragglers_report(&e->stragglers, pl_now());
     if (ranks && !strcmp(event, "train"))
         now = pl_json_with(now, "ranks", json_incref(ranks));
     char *text = now ? pl_metrics_text(now, NULL) : NULL;
     e->reported_at = pl_now();
-    pl_epoch_tell(e, event, text ? text : "");
+    pl_epoch_progress(e, event, text ? text : "");
     pl_free(text);
     json_decref(now);
 }
 
 static bool record_send(pl_epoch_t *e, const pl_log_metrics_t *msg, pl_on_answer_t then)
 {
-    return pl_call_log_metrics(e, e->asking.logger, msg, (pl_how_t){.on_answer = then},
-                               &e->pass.failure);
+    return pl_call_log_metrics(e, e->hooks.logger, msg, (pl_how_t){.on_answer = then},
+                               &e->iter.failure);
 }
 
 bool pl_epoch_log_record(pl_epoch_t *e, const pl_log_metrics_t *msg, pl_on_answer_t then)
@@ -84,18 +84,18 @@ bool pl_epoch_log_record(pl_epoch_t *e, const pl_log_metrics_t *msg, pl_on_answe
                                "global_step", (json_int_t)msg->global_step, "metrics",
                                msg->metrics);
     return json_array_append_new(e->held, record) == 0
-           || (pl_no_memory(&e->pass.failure), false);
+           || (pl_no_memory(&e->iter.failure), false);
 }
 
-void pl_epoch_log_waits(pl_epoch_t *e)
+void pl_epoch_log_hold(pl_epoch_t *e)
 {
     if (!e->held)
         e->held = json_array();
     if (json_array_append_new(e->held, json_null()) != 0)
-        pl_no_memory(&e->pass.failure);
+        pl_no_memory(&e->iter.failure);
 }
 
-void pl_epoch_log_goes_on(pl_epoch_t *e)
+void pl_epoch_log_release(pl_epoch_t *e)
 {
     for (json_array_remove(e->held, 0); json_is_object(json_array_get(e->held, 0));
          json_array_remove(e->held, 0)) {
@@ -111,18 +111,18 @@ void pl_epoch_log_goes_on(pl_epoch_t *e)
     }
 }
 
-/* A loss of no weight is no figure, so nothing else shows that nothing was learned. */
+/* A loss of no weight is no metric, so nothing else shows that nothing was learned. */
 static void warn_of_no_target(const pl_epoch_t *e)
 {
-    const pl_figures_t *sums = &e->sums;
-    const pl_figure_t *loss = sums->figure;
+    const pl_metrics_t *sums = &e->sums;
+    const pl_logged_metric_t *loss = sums->metric;
     if (pl_actor_rank((void *)e) <= 0 && sums->count && sums->sum && !e->skipped
         && loss->from + 1 < sums->size && sums->sum[loss->from + 1] == 0)
         pl_log_line(PL_LOG_WARNING, pl_actor_rank((void *)e), pl_actor_name((void *)e),
                     "epoch %u changes no weight: the weight of its loss is 0, because "
                     "all targets are ignored or all samples have weight 0; check the "
                     "data and the module's ignore_index",
-                    e->pass.epoch + 1);
+                    e->iter.epoch + 1);
 }
 
 /* A line of what came since the newest to the loggers, at its end with what the epoch
@@ -131,27 +131,27 @@ bool pl_epoch_log(pl_epoch_t *e, pl_on_answer_t then)
 {
     json_t *line = json_object();
     char *text = NULL;
-    bool last = e->pass.done == e->due.end;
+    bool last = e->iter.done == e->schedule.end;
     if (last)
         warn_of_no_target(e);
     if (!line)
-        pl_no_memory(&e->pass.failure);
-    else if (pl_epoch_newest(e, line, &e->pass.failure) == PL_OK
+        pl_no_memory(&e->iter.failure);
+    else if (pl_epoch_newest(e, line, &e->iter.failure) == PL_OK
              && (!last
-                 || pl_figures_put(&e->sums, PL_FIGURES_OF_EPOCH, line, &e->pass.failure)
+                 || pl_metrics_put(&e->sums, PL_METRICS_OF_EPOCH, line, &e->iter.failure)
                         == PL_OK))
         text = json_object_update(e->newest, line) == 0
-                   ? pl_metrics_text(line, &e->pass.failure)
+                   ? pl_metrics_text(line, &e->iter.failure)
                    : NULL;
-    if (!text && e->pass.failure.code == PL_OK)
-        pl_no_memory(&e->pass.failure);
+    if (!text && e->iter.failure.code == PL_OK)
+        pl_no_memory(&e->iter.failure);
     json_decref(line);
-    pl_log_metrics_t msg = {.epoch = e->pass.epoch,
+    pl_log_metrics_t msg = {.epoch = e->iter.epoch,
                             .global_step = e->global_step,
                             .metrics = text};
-    bool sent = text && !pl_is_nobody(e->asking.logger)
+    bool sent = text && !pl_is_nobody(e->hooks.logger)
                 && pl_epoch_log_record(e, &msg, then);
     pl_free(text);
-    pl_figures_clear(&e->since_log);
+    pl_metrics_clear(&e->since_log);
     return sent;
 }

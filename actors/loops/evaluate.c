@@ -1,10 +1,10 @@
-/* evaluate.c - the evaluate loop: forward all batches of a stage, sum the figures */
+/* evaluate.c - the evaluate loop: forward all batches of a stage, sum the sums */
 #include <stdio.h>
 #include <string.h>
 
-#include "actors/loops/figures.h"
+#include "actors/loops/metrics.h"
 #include "actors/loops/loops.h"
-#include "actors/loops/walk.h"
+#include "actors/loops/forward_loop.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
@@ -12,39 +12,40 @@
 #include "base/stages.h"
 
 typedef struct evaluate {
-    pl_walk_t walk;                                         /* first: see walk.h */
+    pl_forward_loop_t loop;                                /* first: see forward_loop.h */
     uint64_t global_step;
-    pl_figures_t figures;                                   /* of the source at hand */
+    pl_metrics_t sums;                                      /* of the source at hand */
     json_t *metrics;                                        /* of those before */
     uint32_t batches;
-    pl_counts_t whole;                        /* of measurements that came to their end */
+    pl_tracker_t whole;                       /* of measurements that came to their end */
     bool tries;                               /* which counts for nothing */
 } evaluate_t;
 
-static void evaluate_names(pl_walk_t *walk, const char *names)
+static void evaluate_names(pl_forward_loop_t *loop, const char *names)
 {
-    pl_figures_name(&((evaluate_t *)walk)->figures, pl_stages[walk->pass.stage].prefix,
+    pl_metrics_name(&((evaluate_t *)loop)->sums, pl_stages[loop->iter.stage].prefix,
                     names);
 }
 
-static void evaluate_batch(pl_walk_t *walk, const pl_evaluate_batch_reply_t *reply)
+static void evaluate_batch(pl_forward_loop_t *loop,
+                           const pl_evaluate_batch_reply_t *reply)
 {
-    pl_figures_add(&((evaluate_t *)walk)->figures, reply->metrics);
+    pl_metrics_add(&((evaluate_t *)loop)->sums, reply->metrics);
 }
 
-static void evaluate_report(pl_walk_t *walk)
+static void evaluate_report(pl_forward_loop_t *loop)
 {
-    pl_evaluate_progress_t progress = {.event = pl_stages[walk->pass.stage].verb,
-                                       .global_step = ((evaluate_t *)walk)->global_step,
-                                       .epoch = walk->pass.epoch,
-                                       .batch = walk->pass.done,
-                                       .batches = walk->pass.batches,
+    pl_evaluate_progress_t progress = {.event = pl_stages[loop->iter.stage].verb,
+                                       .global_step = ((evaluate_t *)loop)->global_step,
+                                       .epoch = loop->iter.epoch,
+                                       .batch = loop->iter.done,
+                                       .batches = loop->iter.batches,
                                        .metrics = ""};
-    pl_progress_evaluate(walk->pass.call, &progress);
+    pl_progress_evaluate(loop->iter.call, &progress);
 }
 
 /* Validation changes nothing, so the run goes on; but who chooses weights by such a
- * figure should know. */
+ * metric should know. */
 static void evaluate_warn(evaluate_t *e, const json_t *metrics)
 {
     const char *name;
@@ -58,16 +59,16 @@ static void evaluate_warn(evaluate_t *e, const json_t *metrics)
     }
 }
 
-/* Of several sources each has figures of its own: "val_loss/dataloader_idx_1". */
-static int metrics_add(json_t *all, const json_t *own, const pl_pass_t *pass,
+/* Of several sources each has sums of its own: "val_loss/dataloader_idx_1". */
+static int metrics_add(json_t *all, const json_t *own, const pl_batch_iter_t *iter,
                        pl_error_t *err)
 {
     char longer[128];
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)own, name, value) {
-        snprintf(longer, sizeof longer, "%s/dataloader_idx_%u", name, pass->loader);
-        if (json_object_set(all, pass->loaders > 1 ? longer : name, value) != 0)
+        snprintf(longer, sizeof longer, "%s/dataloader_idx_%u", name, iter->loader);
+        if (json_object_set(all, iter->loaders > 1 ? longer : name, value) != 0)
             return pl_no_memory(err);
     }
     return PL_OK;
@@ -76,12 +77,12 @@ static int metrics_add(json_t *all, const json_t *own, const pl_pass_t *pass,
 static int evaluate_keep(evaluate_t *e, pl_error_t *err)
 {
     json_t *own = json_object();
-    int code = own ? pl_figures_put(&e->figures, PL_FIGURES_OF_PASS, own, err)
+    int code = own ? pl_metrics_put(&e->sums, PL_METRICS_OF_PASS, own, err)
                    : pl_no_memory(err);
     if (code == PL_OK)
-        code = metrics_add(e->metrics, own, &e->walk.pass, err);
+        code = metrics_add(e->metrics, own, &e->loop.iter, err);
     evaluate_warn(e, own);
-    e->batches += e->walk.pass.done;
+    e->batches += e->loop.iter.done;
     json_decref(own);
     return code;
 }
@@ -99,53 +100,53 @@ static void evaluate_reply(evaluate_t *e, pl_call_t *call)
 }
 
 /* One source after the other. */
-static void evaluate_end(pl_walk_t *walk, pl_call_t *call)
+static void evaluate_end(pl_forward_loop_t *loop, pl_call_t *call)
 {
-    evaluate_t *e = (evaluate_t *)walk;
+    evaluate_t *e = (evaluate_t *)loop;
     pl_error_t err = {0};
     if (evaluate_keep(e, &err) != PL_OK) {
         pl_call_fail(call, &err);
         return;
     }
-    pl_figures_clear(&e->figures);
-    if (++walk->pass.loader < walk->pass.loaders) {
-        pl_walk_begin(walk, call);
+    pl_metrics_clear(&e->sums);
+    if (++loop->iter.loader < loop->iter.loaders) {
+        pl_forward_loop_begin(loop, call);
         return;
     }
     if (!e->tries)
-        e->whole = walk->pass.counts;
+        e->whole = loop->iter.counts;
     evaluate_reply(e, call);
 }
 
 static int evaluate_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
                              pl_error_t *err)
 {
-    static const pl_walk_ops_t ops = {.on_batch = evaluate_batch,
-                                      .report = evaluate_report,
-                                      .end = evaluate_end,
-                                      .on_names = evaluate_names};
+    static const pl_forward_loop_ops_t ops = {.on_batch = evaluate_batch,
+                                              .report = evaluate_report,
+                                              .end = evaluate_end,
+                                              .on_names = evaluate_names};
     evaluate_t *e = self;
-    pl_walk_t *walk = &e->walk;
-    int code = pl_pass_is_idle(&walk->pass, err);
+    pl_forward_loop_t *loop = &e->loop;
+    int code = pl_batch_iter_is_idle(&loop->iter, err);
     if (code != PL_OK)
         return code;
     e->global_step = body->evaluate.global_step;
-    walk->pass.counts = e->whole;
-    pl_figures_clear(&e->figures);
-    walk->ops = &ops;
-    walk->pass.known = walk->pass.known && walk->pass.stage == body->evaluate.stage;
-    walk->pass.stage = body->evaluate.stage;
-    walk->pass.loader = e->batches = 0;
+    loop->iter.counts = e->whole;
+    pl_metrics_clear(&e->sums);
+    loop->ops = &ops;
+    loop->iter.known = loop->iter.known && loop->iter.stage == body->evaluate.stage;
+    loop->iter.stage = body->evaluate.stage;
+    loop->iter.loader = e->batches = 0;
     json_object_clear(e->metrics);
-    walk->pass.epoch = body->evaluate.epoch;
-    walk->limit = walk->pass.stage == PL_TEST ? walk->pass.options->limit_test_batches
-                                              : walk->pass.options->limit_val_batches;
+    loop->iter.epoch = body->evaluate.epoch;
+    loop->limit = loop->iter.stage == PL_TEST ? loop->iter.options->limit_test_batches
+                                              : loop->iter.options->limit_val_batches;
     e->tries = body->evaluate.max_batches != 0;
-    walk->most = e->tries ? body->evaluate.max_batches : UINT32_MAX;
-    snprintf(walk->what, sizeof walk->what, "the %s after step %llu",
-             walk->pass.stage == PL_TEST ? "test" : "validation",
+    loop->max = e->tries ? body->evaluate.max_batches : UINT32_MAX;
+    snprintf(loop->what, sizeof loop->what, "the %s after step %llu",
+             loop->iter.stage == PL_TEST ? "test" : "validation",
              (unsigned long long)e->global_step);
-    pl_walk_begin(walk, call);
+    pl_forward_loop_begin(loop, call);
     return PL_OK;
 }
 
@@ -157,7 +158,7 @@ static int evaluate_get_state(void *self, pl_call_t *call, const pl_body_t *body
     (void)body;
     const evaluate_t *e = self;
     json_t *kept = json_pack("{s:{s:o}}", "counts", "val_batches",
-                             pl_counts_keep(&e->whole));
+                             pl_tracker_save(&e->whole));
     char *text = kept ? pl_metrics_text(kept, err) : (pl_no_memory(err), NULL);
     json_decref(kept);
     if (!text)
@@ -176,7 +177,7 @@ static int evaluate_set_state(void *self, pl_call_t *call, const pl_body_t *body
     if (!kept)
         return err->code;
     const json_t *counts = json_object_get(kept, "counts");
-    pl_counts_restore(&e->whole, json_object_get(counts, "val_batches"));
+    pl_tracker_load(&e->whole, json_object_get(counts, "val_batches"));
     json_decref(kept);
     return pl_reply_set_state(call, &(pl_set_state_reply_t){0});
 }
@@ -188,8 +189,8 @@ static void evaluate_cancel(void *self, pl_call_t *call)
     evaluate_t *e = self;
     if (pl_is_life(self, call))
         pl_actor_end(self, NULL);
-    else if (call == e->walk.pass.call)
-        pl_walk_cancel(&e->walk);
+    else if (call == e->loop.iter.call)
+        pl_forward_loop_cancel(&e->loop);
 }
 
 static int evaluate_start(void *self, pl_call_t *call, const pl_body_t *body,
@@ -197,13 +198,13 @@ static int evaluate_start(void *self, pl_call_t *call, const pl_body_t *body,
 {
     evaluate_t *e = self;
     e->metrics = json_object();
-    return e->metrics ? pl_walk_start(self, call, body, err) : pl_no_memory(err);
+    return e->metrics ? pl_forward_loop_start(self, call, body, err) : pl_no_memory(err);
 }
 
 static void evaluate_release(void *self)
 {
     evaluate_t *e = self;
-    pl_figures_release(&e->figures);
+    pl_metrics_release(&e->sums);
     json_decref(e->metrics);
 }
 

@@ -1,17 +1,17 @@
 /* fit.c - the fit loop: epochs until a limit or a stop, then the weights */
-#include "actors/loops/fit_parts.h"
+#include "actors/loops/fit.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "actors/loops/figures.h"
+#include "actors/loops/metrics.h"
 #include "actors/loops/loops.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/run.h"
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
 static int fit_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
@@ -28,15 +28,15 @@ static int fit_start(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
     fit->data = pl_peer(self, "data");
     fit->epoch = pl_peer(self, "epoch");
     fit->evaluate = pl_peer(self, "evaluate");
-    pl_asking_init(&fit->asking, self);
+    pl_hooks_init(&fit->hooks, self);
     fit->checkpoint = pl_peer(self, "checkpoint");
     fit->strategy = pl_peer(self, "strategy");
     fit->saves = !pl_is_nobody(fit->checkpoint);
     fit->lr_factor = 1;
     fit->shown_step = UINT64_MAX;
     fit->metrics = json_object();
-    fit->pass_over = json_array();
-    if (!fit->metrics || !fit->pass_over)
+    fit->skipped_ranges = json_array();
+    if (!fit->metrics || !fit->skipped_ranges)
         return pl_no_memory(err);
     pl_actor_ready(self);
     return PL_OK;
@@ -53,13 +53,13 @@ void pl_fit_fail(pl_fit_t *fit, const pl_error_t *error)
                     || (fit->total_steps && fit->global_step >= fit->total_steps);
     if (!fit->call)
         return;
-    if (pl_fit_may_go_back(fit, error)) {
-        pl_fit_go_back(fit, error);
+    if (pl_fit_may_roll_back(fit, error)) {
+        pl_fit_roll_back(fit, error);
         return;
     }
     if (fit->failure.code == PL_OK) {
         fit->failure = *error;
-        pl_fit_say_limit(fit, &fit->failure);
+        pl_fit_report_rollback_limit(fit, &fit->failure);
     }
     if (fit_tell_failure(fit))
         return;
@@ -141,15 +141,15 @@ static int outcome_fill(pl_fit_t *fit, pl_error_t *err)
     return fit->outcome->metrics ? PL_OK : PL_ENOMEM;
 }
 
-void pl_fit_reply_back(pl_fit_t *fit, char *back)
+void pl_fit_reply_rollback(pl_fit_t *fit, char *rollback)
 {
     pl_error_t err = {0};
     if (outcome_fill(fit, &err) == PL_OK) {
-        fit->outcome->back = back;
+        fit->outcome->rollback = rollback;
         fit_reply(fit);
         return;
     }
-    pl_free(back);
+    pl_free(rollback);
     pl_fit_fail(fit, &err);
 }
 
@@ -165,7 +165,7 @@ static void fit_export(pl_fit_t *fit)
 }
 
 /* One that cannot tell does not keep the weights back. */
-static void callbacks_told(void *self, const pl_answer_t *answer)
+static void callbacks_reported(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
     pl_error_t err = {0};
@@ -184,14 +184,14 @@ static void callbacks_told(void *self, const pl_answer_t *answer)
 static void fit_save(pl_fit_t *fit)
 {
     pl_error_t err = {0};
-    const pl_how_t how = {.on_answer = callbacks_told};
+    const pl_how_t how = {.on_answer = callbacks_reported};
     if (fit->saving)
         return;
     fit->saving = true;
-    pl_fit_say_unsaved(fit);
+    pl_fit_report_unsaved(fit);
     if (outcome_fill(fit, &err) != PL_OK)
         pl_fit_fail(fit, &err);
-    else if (!pl_call_get_state(fit, fit->asking.callback, &(pl_get_state_t){0}, how,
+    else if (!pl_call_get_state(fit, fit->hooks.callback, &(pl_get_state_t){0}, how,
                                 &err))
         fit_export(fit);
 }
@@ -200,21 +200,21 @@ static void fit_end_hooked(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
     if (!fit_failed(fit, answer))
-        pl_fit_kept(fit, fit_save);
+        pl_fit_checkpoint_wait(fit, fit_save);
 }
 
 static uint64_t fit_ask(pl_fit_t *fit, unsigned point, pl_on_answer_t then,
                         pl_error_t *err)
 {
-    pl_ask_callbacks_t msg = {.point = point,
-                              .epoch = fit->epochs.completed,
-                              .global_step = fit->global_step,
-                              .total_steps = fit->total_steps,
-                              .samples = fit->samples,
-                              .extra = pl_fit_is_extra(fit, point),
-                              .error = fit->failure.text};
-    return pl_ask(fit, &fit->asking, &msg, fit->metrics, (pl_how_t){.on_answer = then},
-                  err);
+    pl_run_hook_t msg = {.point = point,
+                         .epoch = fit->epochs.completed,
+                         .global_step = fit->global_step,
+                         .total_steps = fit->total_steps,
+                         .samples = fit->samples,
+                         .extra = pl_fit_is_extra(fit, point),
+                         .error = fit->failure.text};
+    return pl_hooks_run(fit, &fit->hooks, &msg, fit->metrics,
+                        (pl_how_t){.on_answer = then}, err);
 }
 
 static void fit_hook(pl_fit_t *fit, unsigned point, pl_on_answer_t then)
@@ -230,13 +230,13 @@ static void fit_fail_again(pl_fit_t *fit)
     pl_fit_fail(fit, &fit->failure);
 }
 
-static void fit_failure_told(void *self, const pl_answer_t *answer)
+static void fit_failure_reported(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
     if (answer->kind == PL_ANSWER_REPLY) {
-        const pl_ask_callbacks_reply_t *wish = &answer->body->ask_callbacks_reply;
-        pl_fit_want_aside(fit, wish->save, wish->drop);
-        pl_fit_keep(fit, fit_fail_again);
+        const pl_run_hook_reply_t *request = &answer->body->run_hook_reply;
+        pl_fit_request_final_checkpoint(fit, request->save, request->drop);
+        pl_fit_checkpoint(fit, fit_fail_again);
     } else if (answer->kind == PL_ANSWER_ERROR) {
         pl_fit_fail(fit, &fit->failure);
     }
@@ -245,10 +245,10 @@ static void fit_failure_told(void *self, const pl_answer_t *answer)
 /* False: nobody wants to know, or they do already. */
 static bool fit_tell_failure(pl_fit_t *fit)
 {
-    if (fit->told || !(fit->asking.points & PL_AT(EXCEPTION)))
+    if (fit->reported || !(fit->hooks.points & PL_AT(EXCEPTION)))
         return false;
-    fit->told = true;
-    return fit_ask(fit, PL_HOOK_EXCEPTION, fit_failure_told, NULL) != 0;
+    fit->reported = true;
+    return fit_ask(fit, PL_HOOK_EXCEPTION, fit_failure_reported, NULL) != 0;
 }
 
 static void fit_end(pl_fit_t *fit)
@@ -260,48 +260,49 @@ static void fit_end(pl_fit_t *fit)
 /* ---- epochs ---- */
 
 static void fit_epoch_begin(void *self, const pl_answer_t *answer);
-static void fit_train(pl_fit_t *fit, bool goes_on);
+static void fit_train(pl_fit_t *fit, bool continues);
 
-const char *pl_fit_wish_kept(const pl_fit_t *fit)
+const char *pl_fit_stop_request(const pl_fit_t *fit)
 {
-    return fit->by_clock ? "" : fit->wish;
+    return fit->by_clock ? "" : fit->stop_request;
 }
 
 /* What a callback wants, at whichever point it was asked.  Between two epochs a
  * checkpoint is made at once; an epoch that was broken off is none. */
-static void fit_wish(pl_fit_t *fit, const pl_ask_callbacks_reply_t *wish)
+static void fit_stop_request(pl_fit_t *fit, const pl_run_hook_reply_t *request)
 {
-    const pl_ask_callbacks_t msg = {.epoch = fit->epochs.completed,
-                                    .global_step = fit->global_step};
-    pl_ask_log(fit, &fit->asking, &msg, wish, fit->metrics, NULL);
-    pl_ask_freeze(fit, fit->strategy, wish, &fit->failure);
-    fit->lr_factor *= wish->lr_factor;
-    if (wish->accumulate)
-        fit->accumulate = wish->accumulate;
-    if (wish->stop && (!*fit->wish || fit->by_clock)) {
-        snprintf(fit->wish, sizeof fit->wish, "%s", wish->reason);
-        fit->by_clock = wish->by_clock;
+    const pl_run_hook_t msg = {.epoch = fit->epochs.completed,
+                               .global_step = fit->global_step};
+    pl_hooks_log(fit, &fit->hooks, &msg, request, fit->metrics, NULL);
+    pl_hooks_freeze(fit, fit->strategy, request, &fit->failure);
+    fit->lr_factor *= request->lr_factor;
+    if (request->accumulate)
+        fit->accumulate = request->accumulate;
+    if (request->stop && (!*fit->stop_request || fit->by_clock)) {
+        snprintf(fit->stop_request, sizeof fit->stop_request, "%s", request->reason);
+        fit->by_clock = request->by_clock;
     }
-    if (*fit->wish && fit->epochs.completed >= (uint64_t)fit->options->min_epochs
+    if (*fit->stop_request && fit->epochs.completed >= (uint64_t)fit->options->min_epochs
         && fit->global_step >= (uint64_t)fit->options->min_steps) {
         fit->ended = fit->stopped = true;
-        fit->wished = !fit->by_clock;
-        snprintf(fit->reason, sizeof fit->reason, "%s", fit->wish);
+        fit->stop_requested = !fit->by_clock;
+        snprintf(fit->reason, sizeof fit->reason, "%s", fit->stop_request);
     }
     if (!fit->in_epoch)
-        pl_wanted_add(&fit->wanted, wish->save, wish->drop, NULL);
+        pl_checkpoint_requests_add(&fit->checkpoint_requests, request->save,
+                                   request->drop, NULL);
 }
 
 /* Who ends before its time is to be able to go on. */
 static void fit_want_stopped(pl_fit_t *fit)
 {
     if (fit->options->enable_checkpointing)
-        pl_fit_want_aside(fit, PL_STOPPED_CHECKPOINT, "");
+        pl_fit_request_final_checkpoint(fit, PL_STOPPED_CHECKPOINT, "");
 }
 
 static bool is_saved(const pl_fit_t *fit)
 {
-    return fit->serial && fit->keeping.global_step == fit->global_step;
+    return fit->serial && fit->checkpointing.global_step == fit->global_step;
 }
 
 static bool fit_is_over(const pl_fit_t *fit)
@@ -336,11 +337,11 @@ static void fit_epoch_hooked(void *self, const pl_answer_t *answer)
     if (fit_failed(fit, answer))
         return;
     fit->epochs.completed += fit->epoch_whole;
-    fit_wish(fit, &answer->body->ask_callbacks_reply);
-    if (fit->epoch_whole && fit->told_to_stop)
+    fit_stop_request(fit, &answer->body->run_hook_reply);
+    if (fit->epoch_whole && fit->stop_received)
         fit_want_stopped(fit);
     fit->epoch_whole = false;
-    pl_fit_keep(fit, fit_next);
+    pl_fit_checkpoint(fit, fit_next);
 }
 
 static void fit_ask_epoch_end(pl_fit_t *fit)
@@ -355,11 +356,11 @@ static void fit_cut_hooked(void *self, const pl_answer_t *answer)
     pl_fit_t *fit = self;
     if (fit_failed(fit, answer))
         return;
-    const pl_ask_callbacks_reply_t *wish = &answer->body->ask_callbacks_reply;
-    pl_fit_want_aside(fit, wish->save, wish->drop);
-    if (!*fit->wanted.save && !is_saved(fit))
+    const pl_run_hook_reply_t *request = &answer->body->run_hook_reply;
+    pl_fit_request_final_checkpoint(fit, request->save, request->drop);
+    if (!*fit->checkpoint_requests.save && !is_saved(fit))
         fit_want_stopped(fit);
-    pl_fit_keep(fit, fit_ask_epoch_end);
+    pl_fit_checkpoint(fit, fit_ask_epoch_end);
 }
 
 static void fit_epoch_reported(pl_fit_t *fit, const pl_train_epoch_progress_t *p)
@@ -394,32 +395,35 @@ static void fit_epoch_done(void *self, const pl_answer_t *answer)
     fit->global_step = reply->global_step;
     fit->samples = reply->samples;
     fit->fruitless = reply->skipped;
-    fit->told_to_stop |= reply->stop_called;
+    fit->stop_received |= reply->stop_called;
     if (pl_metrics_merge(fit->metrics, reply->metrics, &err) != PL_OK
-        || pl_wanted_add(&fit->wanted, reply->save, reply->drop, &err) != PL_OK) {
+        || pl_checkpoint_requests_add(&fit->checkpoint_requests, reply->save, reply->drop,
+                                      &err)
+               != PL_OK) {
         pl_fit_fail(fit, &err);
         return;
     }
     if (reply->halted) {
-        (reply->commanded ? pl_fit_obey : pl_fit_keep)(fit, fit_epoch_go_on);
+        (reply->commanded ? pl_fit_commands_run : pl_fit_checkpoint)(fit,
+                                                                     fit_epoch_go_on);
         return;
     }
     fit->ended = reply->ended;
     fit->stopped = reply->reason[0] != '\0';
-    fit->wished |= fit->stopped && *reply->stop_request && !fit->told_to_stop;
-    snprintf(fit->wish, sizeof fit->wish, "%s", reply->stop_request);
+    fit->stop_requested |= fit->stopped && *reply->stop_request && !fit->stop_received;
+    snprintf(fit->stop_request, sizeof fit->stop_request, "%s", reply->stop_request);
     fit->by_clock = false;
     snprintf(fit->reason, sizeof fit->reason, "%s", reply->reason);
     fit->epoch_whole = reply->whole;
     fit->epochs.processed += reply->whole;
     fit->in_epoch = !reply->whole;
-    if (fit->in_epoch && !fit->told_to_stop) {
+    if (fit->in_epoch && !fit->stop_received) {
         fit_hook(fit, PL_HOOK_TRAIN_CUT, fit_cut_hooked);
         return;
     }
     if (fit->in_epoch)
         fit_want_stopped(fit);
-    pl_fit_keep(fit, fit_ask_epoch_end);
+    pl_fit_checkpoint(fit, fit_ask_epoch_end);
 }
 
 /* 0: no limit.  Of a time that is over some is left: the epoch loop ends it. */
@@ -431,32 +435,33 @@ static double seconds_left(const pl_fit_t *fit)
 
 /* From its start, or from where a run that was cut off had come to, or on after a
  * halt. */
-static void fit_train(pl_fit_t *fit, bool goes_on)
+static void fit_train(pl_fit_t *fit, bool continues)
 {
     pl_error_t err = {0};
-    char *pass_over = pl_fit_pass_over(fit, &err);
+    char *skipped_ranges = pl_fit_skipped_ranges(fit, &err);
     pl_train_epoch_t msg = {.epoch = fit->epochs.completed,
                             .batch = fit->resumes ? fit->batch : 0,
                             .global_step = fit->global_step,
                             .lr_factor = fit->lr_factor,
                             .seconds = seconds_left(fit),
-                            .stop_request = pl_fit_wish_kept(fit),
+                            .stop_request = pl_fit_stop_request(fit),
                             .accumulate = fit->accumulate,
-                            .points = fit->asking.points,
+                            .points = fit->hooks.points,
                             .halts = pl_intervals_bytes(&fit->halts),
                             .looks = pl_intervals_bytes(&fit->looks),
-                            .skipped_ranges = pass_over,
+                            .skipped_ranges = skipped_ranges,
                             .stop = fit->commands.stop,
-                            .continues = goes_on};
-    if (!goes_on)
+                            .continues = continues};
+    if (!continues)
         fit->lr_factor = 1;
-    if (!goes_on && !fit->resumes)
+    if (!continues && !fit->resumes)
         fit->epochs.started++;
     fit->resumes = false;
     fit->in_epoch = true;
     const pl_how_t how = {.on_answer = fit_epoch_done};
-    uint64_t call = pass_over ? pl_call_train_epoch(fit, fit->epoch, &msg, how, &err) : 0;
-    pl_text_free(pass_over);
+    uint64_t call = skipped_ranges ? pl_call_train_epoch(fit, fit->epoch, &msg, how, &err)
+                                   : 0;
+    pl_text_free(skipped_ranges);
     fit_sent(fit, call, &err);
 }
 
@@ -465,7 +470,7 @@ static void fit_epoch_begin(void *self, const pl_answer_t *answer)
     pl_fit_t *fit = self;
     if (fit_failed(fit, answer))
         return;
-    fit_wish(fit, &answer->body->ask_callbacks_reply);
+    fit_stop_request(fit, &answer->body->run_hook_reply);
     if (fit->ended)
         fit_end(fit);
     else
@@ -478,7 +483,7 @@ static void fit_tried(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
     bool broken_off = answer->kind == PL_ANSWER_ERROR
-                      && (fit->told_to_stop || !pl_is_nobody(fit->asking.agreement))
+                      && (fit->stop_received || !pl_is_nobody(fit->hooks.coordinator))
                       && answer->error->code == PL_ECANCELLED;
     if (!broken_off && fit_failed(fit, answer))
         return;
@@ -488,13 +493,13 @@ static void fit_tried(void *self, const pl_answer_t *answer)
 
 static void fit_try(pl_fit_t *fit)
 {
-    const int64_t most = fit->options->num_sanity_val_steps;
+    const int64_t max = fit->options->num_sanity_val_steps;
     const pl_evaluate_t msg = {.stage = PL_VALIDATE,
                                .max_batches =
-                                   most < 0 || most > UINT32_MAX ? 0 : (uint32_t)most};
+                                   max < 0 || max > UINT32_MAX ? 0 : (uint32_t)max};
     pl_error_t err = {0};
-    const bool goes_on = fit->resumes || fit->global_step > 0;
-    if (!most || pl_is_nobody(fit->evaluate) || goes_on || fit_is_over(fit)) {
+    const bool continues = fit->resumes || fit->global_step > 0;
+    if (!max || pl_is_nobody(fit->evaluate) || continues || fit_is_over(fit)) {
         fit_next(fit);
         return;
     }
@@ -508,15 +513,15 @@ static void fit_started(void *self, const pl_answer_t *answer)
     pl_fit_t *fit = self;
     if (fit_failed(fit, answer))
         return;
-    pl_ask_callbacks_reply_t wish = answer->body->ask_callbacks_reply;
-    if (fit->serial) {                  /* what was wished for then is in what was kept */
-        wish.lr_factor = 1;
-        wish.freeze = wish.unfreeze = "";
+    pl_run_hook_reply_t request = answer->body->run_hook_reply;
+    if (fit->serial) {                   /* what was requested then is in what was kept */
+        request.lr_factor = 1;
+        request.freeze = request.unfreeze = "";
     }
-    fit_wish(fit, &wish);
-    pl_fit_want_start(fit);
+    fit_stop_request(fit, &request);
+    pl_fit_request_start_checkpoint(fit);
     pl_fit_count_rollbacks(fit);
-    pl_fit_keep(fit, fit_try);
+    pl_fit_checkpoint(fit, fit_try);
 }
 
 static void fit_interest_known(void *self, const pl_answer_t *answer)
@@ -524,11 +529,11 @@ static void fit_interest_known(void *self, const pl_answer_t *answer)
     pl_fit_t *fit = self;
     if (fit_failed(fit, answer))
         return;
-    fit->asking.points = answer->body->interest_reply.points;
-    pl_intervals_read(&fit->halts, answer->body->interest_reply.halts);
-    pl_intervals_read(&fit->looks, answer->body->interest_reply.looks);
-    if (answer->body->interest_reply.requests & PL_MAY_SAVE)
-        pl_fit_keep_prepare(fit);
+    fit->hooks.points = answer->body->callback_hooks_reply.points;
+    pl_intervals_read(&fit->halts, answer->body->callback_hooks_reply.halts);
+    pl_intervals_read(&fit->looks, answer->body->callback_hooks_reply.looks);
+    if (answer->body->callback_hooks_reply.requests & PL_MAY_SAVE)
+        pl_fit_checkpoint_prepare(fit);
     fit_hook(fit, PL_HOOK_FIT_START, fit_started);
 }
 
@@ -538,7 +543,7 @@ static int fit_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
     pl_fit_t *fit = self;
     if (fit->call)
         return pl_fail(err, PL_EBUSY, "a fit is already running");
-    if (!pl_ask_interest(fit, &fit->asking, fit_interest_known, err))
+    if (!pl_hooks_query(fit, &fit->hooks, fit_interest_known, err))
         return err->code;
     fit->call = call;
     fit->began = pl_now();
@@ -548,9 +553,10 @@ static int fit_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
 static int fit_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     pl_fit_t *fit = self;
-    fit->told_to_stop |= pl_is_nobody(fit->asking.agreement);  /* else the epoch tells */
+    /* else the epoch tells */
+    fit->stop_received |= pl_is_nobody(fit->hooks.coordinator);
     pl_cancel(fit, fit->trying);
-    pl_fit_keep_hurry(fit);
+    pl_fit_checkpoint_hurry(fit);
     if (!pl_fit_commands_stop(fit, body->stop.reason)
         && !pl_call_stop(fit, fit->epoch, &body->stop, (pl_how_t){0}, err))
         return err->code;
@@ -560,10 +566,10 @@ static int fit_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error
 static void fit_release(void *self)
 {
     pl_fit_t *fit = self;
-    pl_fit_keep_release(fit);
-    pl_asking_release(&fit->asking);
+    pl_fit_checkpoint_release(fit);
+    pl_hooks_release(&fit->hooks);
     json_decref(fit->metrics);
-    json_decref(fit->pass_over);
+    json_decref(fit->skipped_ranges);
     pl_object_unref(fit->outcome);
 }
 

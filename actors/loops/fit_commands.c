@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "actors/commands.h"
-#include "actors/loops/fit_parts.h"
+#include "actors/loops/fit.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -18,7 +18,7 @@ static const char last_step_made[] = "the run has made its last step",
                   has_failed[] = "the run has failed: if it is started again, send the "
                                  "command again";
 
-static void commands_agree(pl_fit_t *fit);
+static void commands_coordinate(pl_fit_t *fit);
 
 /* ---- answers ---- */
 
@@ -148,9 +148,10 @@ static void save_carry_out(pl_fit_t *fit, const pl_control_t *what, pl_call_t *c
                             .global_step = fit->global_step,
                             .serial = fit->serial + 1};
     save_name(what, fit->global_step, save.name);
-    int code = c->saves == PL_COMMANDS_MOST
+    int code = c->saves == PL_COMMANDS_MAX
                    ? pl_fail(&err, PL_EBUSY, "too many checkpoints are being saved")
-                   : pl_wanted_add(&fit->wanted, save.name, "", &err);
+                   : pl_checkpoint_requests_add(&fit->checkpoint_requests, save.name, "",
+                                                &err);
     if (code == PL_OK && call)
         c->save[c->saves++] = save;
     else if (call)
@@ -198,8 +199,9 @@ static char *commands_write(const pl_fit_t *fit, pl_error_t *err)
     bool whole = list != NULL;
     for (int k = 0; k < c->count && whole; k++)
         whole = json_array_append_new(list, command_write(&c->waiting[k].what)) == 0;
-    json_t *all = whole ? json_pack("{s:s, s:O}", "stop", c->heard_stop, "commands", list)
-                        : NULL;
+    json_t *all = whole
+                      ? json_pack("{s:s, s:O}", "stop", c->pending_stop, "commands", list)
+                      : NULL;
     char *text = all ? pl_json_write(all, PL_JSON_COMPACT) : NULL;
     json_decref(all);
     json_decref(list);
@@ -230,10 +232,10 @@ static void pause_begin(pl_fit_t *fit)
     if (!c->paused_at)
         c->paused_at = pl_now();
     c->waits = true;
-    if (!pl_is_nobody(fit->asking.agreement) && pl_actor_rank(fit) > 0)
-        commands_agree(fit);
-    else if (c->count || *c->heard_stop)
-        commands_agree(fit);
+    if (!pl_is_nobody(fit->hooks.coordinator) && pl_actor_rank(fit) > 0)
+        commands_coordinate(fit);
+    else if (c->count || *c->pending_stop)
+        commands_coordinate(fit);
 }
 
 /* A pause is no time of the run's. */
@@ -255,7 +257,7 @@ static void commands_done(pl_fit_t *fit)
 static void commands_carry_out(pl_fit_t *fit, const json_t *all, int own)
 {
     pl_commands_t *c = &fit->commands;
-    pl_waiting_t waiting[PL_COMMANDS_MOST];
+    pl_waiting_t waiting[PL_COMMANDS_MAX];
     const char *stop = json_string_value(json_object_get(all, "stop"));
     size_t k;
     json_t *one;
@@ -265,7 +267,7 @@ static void commands_carry_out(pl_fit_t *fit, const json_t *all, int own)
     snprintf(c->stop, sizeof c->stop, "%s", stop ? stop : "");
     json_array_foreach(json_object_get(all, "commands"), k, one)
         command_read(fit, one, (int)k < own ? waiting[k].call : NULL);
-    pl_fit_keep(fit, commands_done);
+    pl_fit_checkpoint(fit, commands_done);
 }
 
 static void commands_read(pl_fit_t *fit, const char *text, int own)
@@ -279,7 +281,7 @@ static void commands_read(pl_fit_t *fit, const char *text, int own)
     json_decref(all);
 }
 
-static void commands_agreed(void *self, const pl_answer_t *answer)
+static void commands_coordinated(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
     if (answer->kind == PL_ANSWER_ERROR)
@@ -289,27 +291,28 @@ static void commands_agreed(void *self, const pl_answer_t *answer)
                       (int)(intptr_t)answer->context);
 }
 
-static void commands_agree(pl_fit_t *fit)
+static void commands_coordinate(pl_fit_t *fit)
 {
     pl_commands_t *c = &fit->commands;
     pl_error_t err = {0};
     const int own = c->count;
-    const pl_how_t how = {.on_answer = commands_agreed, .context = (void *)(intptr_t)own};
+    const pl_how_t how = {.on_answer = commands_coordinated,
+                          .context = (void *)(intptr_t)own};
     char *text = commands_write(fit, &err);
     c->waits = false;
-    if (text && pl_is_nobody(fit->asking.agreement))
+    if (text && pl_is_nobody(fit->hooks.coordinator))
         commands_read(fit, text, own);
     else if (!text
-             || !pl_call_decide(fit, fit->asking.agreement, &(pl_decide_t){.text = text},
+             || !pl_call_decide(fit, fit->hooks.coordinator, &(pl_decide_t){.text = text},
                                 how, &err))
         pl_fit_fail(fit, &err);
     pl_text_free(text);
 }
 
-void pl_fit_obey(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
+void pl_fit_commands_run(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
 {
     fit->commands.then = then;
-    commands_agree(fit);
+    commands_coordinate(fit);
 }
 
 /* ---- from above ---- */
@@ -321,12 +324,12 @@ static int command_check(const pl_fit_t *fit, const pl_control_t *what, pl_error
                        fit->failure.code != PL_OK ? has_failed : "the run has ended");
     if (fit->commands.over)
         return pl_fail(err, PL_ESTATE, last_step_made);
-    if (*fit->commands.heard_stop)
+    if (*fit->commands.pending_stop)
         return pl_fail(err, PL_ESTATE, "the run is stopping");
-    if (fit->commands.count == PL_COMMANDS_MOST)
+    if (fit->commands.count == PL_COMMANDS_MAX)
         return pl_fail(err, PL_EBUSY,
                        "%d commands are already waiting: send the next after an answer",
-                       PL_COMMANDS_MOST);
+                       PL_COMMANDS_MAX);
     if (!strcmp(what->command, "save")
         && (!fit->saves || !fit->options->enable_checkpointing))
         return pl_fail(err, PL_ESTATE,
@@ -344,7 +347,7 @@ int pl_fit_control(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
         return code;
     c->waiting[c->count++] = (pl_waiting_t){call, body->control};
     if (c->waits) {
-        commands_agree(fit);
+        commands_coordinate(fit);
         return PL_OK;
     }
     if (pl_call_control(fit, fit->epoch, &body->control, (pl_how_t){0}, err))
@@ -356,10 +359,10 @@ int pl_fit_control(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
 bool pl_fit_commands_stop(pl_fit_t *fit, const char *reason)
 {
     pl_commands_t *c = &fit->commands;
-    snprintf(c->heard_stop, sizeof c->heard_stop, "%s",
+    snprintf(c->pending_stop, sizeof c->pending_stop, "%s",
              *reason ? reason : "requested by the program");
     if (!c->waits)
         return false;
-    commands_agree(fit);
+    commands_coordinate(fit);
     return true;
 }

@@ -1,6 +1,6 @@
 /* fit_reload.c - reload_dataloaders_every_n_epochs: between two epochs data sets are
  * closed and opened anew, and batches of new sizes get their plans */
-#include "actors/loops/fit_parts.h"
+#include "actors/loops/fit.h"
 #include "base/clock.h"
 #include "base/error.h"
 
@@ -16,15 +16,15 @@ static bool reload_failed(pl_fit_t *fit, const pl_answer_t *answer)
 {
     if (answer->kind == PL_ANSWER_ERROR) {
         pl_error_t err = *answer->error;
-        pl_pass(&err, "reloading the data after %llu epoch%s",
-                (unsigned long long)fit->epochs.completed,
-                pl_plural((int64_t)fit->epochs.completed));
+        pl_error_prefix(&err, "reloading the data after %llu epoch%s",
+                        (unsigned long long)fit->epochs.completed,
+                        pl_plural((int64_t)fit->epochs.completed));
         pl_fit_fail(fit, &err);
     }
     return answer->kind != PL_ANSWER_REPLY || !fit->call;
 }
 
-static void layout_taken(void *self, const pl_answer_t *answer)
+static void signature_set(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
     if (!reload_failed(fit, answer))
@@ -37,9 +37,10 @@ static void data_reloaded(void *self, const pl_answer_t *answer)
     pl_error_t err = {0};
     if (reload_failed(fit, answer))
         return;
-    const pl_take_layout_t msg = {.layout = answer->body->reload_data_reply.layout};
-    if (!pl_call_take_layout(fit, fit->strategy, &msg,
-                             (pl_how_t){.on_answer = layout_taken}, &err))
+    const pl_set_signature_t msg = {
+        .signature = answer->body->reload_data_reply.signature};
+    if (!pl_call_set_signature(fit, fit->strategy, &msg,
+                               (pl_how_t){.on_answer = signature_set}, &err))
         pl_fit_fail(fit, &err);
 }
 

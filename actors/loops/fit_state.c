@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "actors/loops/fit_parts.h"
+#include "actors/loops/fit.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -19,25 +19,26 @@ static int64_t count_of(const json_t *kept, const char *key)
     return json_integer_value(json_object_get(kept, key));
 }
 
-static json_t *fit_keep(const pl_fit_t *fit, json_t *epoch, json_t *evaluate)
+static json_t *fit_state_json(const pl_fit_t *fit, json_t *epoch, json_t *evaluate)
 {
     return json_pack(
         "{s:{s:o}, s:I, s:I, s:I, s:I, s:f, s:b, s:b, s:s, s:s, s:I, s:O, s:o, s:o}",
-        "counts", "epochs", pl_counts_keep(&fit->epochs), "global_step",
+        "counts", "epochs", pl_tracker_save(&fit->epochs), "global_step",
         (json_int_t)fit->global_step, "samples", (json_int_t)fit->samples, "serial",
         (json_int_t)fit->serial, "accumulate", (json_int_t)fit->accumulate, "lr_factor",
-        fit->lr_factor, "in_epoch", fit->in_epoch, "stop", fit->wished, "passing",
-        fit->passing, "stop_request", pl_fit_wish_kept(fit), "nanoseconds",
+        fit->lr_factor, "in_epoch", fit->in_epoch, "stop", fit->stop_requested, "passing",
+        fit->passing, "stop_request", pl_fit_stop_request(fit), "nanoseconds",
         (json_int_t)(fit->before + pl_now() - fit->began), "metrics", fit->metrics,
         "epoch", epoch, "validate", evaluate);
 }
 
-char *pl_fit_state(const pl_fit_t *fit, const pl_keeping_t *keeping, pl_error_t *err)
+char *pl_fit_state(const pl_fit_t *fit, const pl_checkpointing_t *checkpointing,
+                   pl_error_t *err)
 {
-    json_t *epoch = inner_read(keeping->epoch, err);
-    json_t *evaluate = epoch ? inner_read(keeping->evaluate, err) : NULL;
-    json_t *kept = evaluate ? fit_keep(fit, epoch, evaluate) : NULL;
-    json_t *back = kept ? pl_fit_keep_rollbacks(fit) : NULL;
+    json_t *epoch = inner_read(checkpointing->epoch, err);
+    json_t *evaluate = epoch ? inner_read(checkpointing->evaluate, err) : NULL;
+    json_t *kept = evaluate ? fit_state_json(fit, epoch, evaluate) : NULL;
+    json_t *back = kept ? pl_fit_save_rollbacks(fit) : NULL;
     bool whole = back && json_object_update(kept, back) == 0;
     json_decref(back);
     char *text = whole ? pl_json_write(kept, PL_JSON_COMPACT) : NULL;
@@ -52,10 +53,10 @@ char *pl_fit_state(const pl_fit_t *fit, const pl_keeping_t *keeping, pl_error_t 
 static int state_take(pl_fit_t *fit, const json_t *kept, pl_error_t *err)
 {
     json_t *metrics = json_object_get(kept, "metrics");
-    pl_counts_restore(&fit->epochs,
-                      json_object_get(json_object_get(kept, "counts"), "epochs"));
+    pl_tracker_load(&fit->epochs,
+                    json_object_get(json_object_get(kept, "counts"), "epochs"));
     fit->global_step = (uint64_t)count_of(kept, "global_step");
-    fit->keeping.global_step = fit->saved_step = fit->global_step;
+    fit->checkpointing.global_step = fit->saved_step = fit->global_step;
     fit->resumed_step = fit->global_step;
     fit->samples = (uint64_t)count_of(kept, "samples");
     fit->serial = (uint64_t)count_of(kept, "serial");
@@ -66,14 +67,15 @@ static int state_take(pl_fit_t *fit, const json_t *kept, pl_error_t *err)
     fit->epochs.started += fit->in_epoch;
     fit->batch = (uint32_t)count_of(json_object_get(kept, "epoch"), "batch");
     fit->fruitless = count_of(json_object_get(kept, "epoch"), "in_row") > 0;
-    fit->ended = fit->stopped = fit->wished = json_is_true(json_object_get(kept, "stop"));
+    fit->ended = fit->stopped = fit->stop_requested =
+        json_is_true(json_object_get(kept, "stop"));
     fit->before = count_of(kept, "nanoseconds");
-    const char *wish = pl_stop_request_of(kept);
+    const char *request = pl_stop_request_load(kept);
     const char *passing = json_string_value(json_object_get(kept, "passing"));
-    snprintf(fit->wish, sizeof fit->wish, "%s", wish);
-    snprintf(fit->reason, sizeof fit->reason, "%s", fit->wish);
+    snprintf(fit->stop_request, sizeof fit->stop_request, "%s", request);
+    snprintf(fit->reason, sizeof fit->reason, "%s", fit->stop_request);
     snprintf(fit->passing, sizeof fit->passing, "%s", passing ? passing : "");
-    if (pl_fit_set_rollbacks(fit, kept, err) != PL_OK)
+    if (pl_fit_load_rollbacks(fit, kept, err) != PL_OK)
         return PL_ENOMEM;
     return metrics && json_object_update(fit->metrics, metrics) ? pl_no_memory(err)
                                                                 : PL_OK;
@@ -99,7 +101,7 @@ void pl_fit_reason(const pl_fit_t *fit, char *reason, size_t size)
 
 static void all_have(void *self, const pl_answer_t *answer)
 {
-    pl_fit_keep_release(self);                              /* what was to be given */
+    pl_fit_checkpoint_release(self);                        /* what was to be given */
     if (answer->kind == PL_ANSWER_REPLY)
         pl_reply_set_state(answer->context, &(pl_set_state_reply_t){0});
     if (answer->kind == PL_ANSWER_ERROR)
@@ -117,7 +119,7 @@ static int inner_give(pl_fit_t *fit, pl_address_t loop, const char *state,
 static void epoch_has(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
-    const char *evaluate = fit->keeping.evaluate;
+    const char *evaluate = fit->checkpointing.evaluate;
     pl_error_t err = {0};
     if (answer->kind != PL_ANSWER_REPLY || !evaluate || pl_is_nobody(fit->evaluate))
         all_have(self, answer);
@@ -142,14 +144,14 @@ int pl_fit_set_state(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
     json_t *kept = pl_json_read(text, strlen(text), "the loops' state", err);
     int code = kept ? state_take(fit, kept, err) : err->code;
     if (code == PL_OK)
-        code = inner_take(kept, "epoch", &fit->keeping.epoch, err);
+        code = inner_take(kept, "epoch", &fit->checkpointing.epoch, err);
     if (code == PL_OK)
-        code = inner_take(kept, "validate", &fit->keeping.evaluate, err);
+        code = inner_take(kept, "validate", &fit->checkpointing.evaluate, err);
     json_decref(kept);
     if (code != PL_OK)
         return code;
-    if (!fit->keeping.epoch)
+    if (!fit->checkpointing.epoch)
         return pl_fail(err, PL_EFORMAT,
                        "the state of the loops has no state of the epoch loop");
-    return inner_give(fit, fit->epoch, fit->keeping.epoch, epoch_has, call, err);
+    return inner_give(fit, fit->epoch, fit->checkpointing.epoch, epoch_has, call, err);
 }

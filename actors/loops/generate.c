@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "actors/loops/loops.h"
-#include "actors/loops/patience.h"
+#include "actors/loops/watchdog.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -15,7 +15,7 @@
 #include "base/random.h"
 #include "base/run.h"
 #include "formats/vocabulary.h"
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
 typedef struct generate {
     pl_job_t *job;                                          /* counted */
@@ -33,47 +33,48 @@ typedef struct generate {
     } * choice;                                             /* [vocabulary] */
     bool stopping;
     double timeout;                                         /* s */
-    pl_patience_t patience;                                 /* with the next token */
+    pl_watchdog_t watchdog;                                 /* with the next token */
 } generate_t;
 
-/* What the training data knew, read back from its facts. */
+/* What the training data knew, read back from its data info. */
 typedef struct knowledge {
-    json_t *facts;
+    json_t *data_info;
     const char *vocabulary;
     int64_t context;
 } knowledge_t;
 
-static int knowledge_read(knowledge_t *k, const char *facts, pl_error_t *err)
+static int knowledge_read(knowledge_t *k, const char *data_info, pl_error_t *err)
 {
-    k->facts = json_loads(facts ? facts : "", JSON_REJECT_DUPLICATES, NULL);
-    k->vocabulary = json_string_value(json_object_get(k->facts, "vocabulary"));
-    k->context = json_integer_value(json_object_get(k->facts, "context"));
+    k->data_info = json_loads(data_info ? data_info : "", JSON_REJECT_DUPLICATES, NULL);
+    k->vocabulary = json_string_value(json_object_get(k->data_info, "vocabulary"));
+    k->context = json_integer_value(json_object_get(k->data_info, "context"));
     if (k->vocabulary && k->context > 0)
         return PL_OK;
-    json_decref(k->facts);
+    json_decref(k->data_info);
     return pl_fail(
         err, PL_EINVAL,
         "a prompt needs weights that were trained on text: these weights have no "
         "vocabulary");
 }
 
-pl_layout_t *pl_generate_layout(const char *facts, pl_error_t *err)
+pl_batch_signature_t *pl_generate_signature(const char *data_info, pl_error_t *err)
 {
     knowledge_t k;
-    if (knowledge_read(&k, facts, err) != PL_OK)
+    if (knowledge_read(&k, data_info, err) != PL_OK)
         return NULL;
-    pl_layout_t *layout = pl_layout_new(err);
-    if (layout) {
-        layout->stage[PL_PREDICT].present = true;
-        layout->stage[PL_PREDICT].samples = layout->stage[PL_PREDICT].batch_size = 1;
-        layout->stage[PL_PREDICT].size[0].count = 1;
-        layout->stage[PL_PREDICT].size_count = 1;
-        layout->stage[PL_PREDICT].field_count = 1;
-        layout->stage[PL_PREDICT].field[0] =
+    pl_batch_signature_t *signature = pl_batch_signature_new(err);
+    if (signature) {
+        signature->stage[PL_PREDICT].present = true;
+        signature->stage[PL_PREDICT].samples = signature->stage[PL_PREDICT].batch_size =
+            1;
+        signature->stage[PL_PREDICT].size[0].count = 1;
+        signature->stage[PL_PREDICT].size_count = 1;
+        signature->stage[PL_PREDICT].field_count = 1;
+        signature->stage[PL_PREDICT].field[0] =
             (pl_field_t){.name = "x", .dtype = PL_I64, .shape = PL_SHAPE(k.context)};
     }
-    json_decref(k.facts);
-    return layout;
+    json_decref(k.data_info);
+    return signature;
 }
 
 static int tokens_begin(generate_t *g, pl_error_t *err)
@@ -87,7 +88,7 @@ static int tokens_begin(generate_t *g, pl_error_t *err)
     int code = pl_vocabulary_encode(g->vocabulary, g->job->prompt, length, g->token,
                                     &count, err);
     if (code != PL_OK)
-        return pl_pass(err, "prompt");
+        return pl_error_prefix(err, "prompt");
     if (count == 0)
         return pl_fail(err, PL_EINVAL,
                        "the prompt is empty: give at least one character");
@@ -95,7 +96,7 @@ static int tokens_begin(generate_t *g, pl_error_t *err)
     return PL_OK;
 }
 
-/* `start`: options are the facts of the weights. */
+/* `start`: options are the data info of the weights. */
 static int generate_start(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
@@ -104,7 +105,7 @@ static int generate_start(void *self, pl_call_t *call, const pl_body_t *body,
     knowledge_t k;
     g->job = pl_object_ref(body->start.context);
     g->strategy = pl_peer(self, "strategy");
-    g->patience.pulse = g->job->pulse;
+    g->watchdog.pulse = g->job->pulse;
     g->timeout = g->job->trainer->step_timeout;
     g->key = pl_mix((uint64_t)g->job->trainer->seed, pl_hash("generate"));
     int code = knowledge_read(&k, body->start.options, err);
@@ -112,7 +113,7 @@ static int generate_start(void *self, pl_call_t *call, const pl_body_t *body,
         return code;
     g->context = k.context;
     g->vocabulary = pl_vocabulary_new(k.vocabulary, err);
-    json_decref(k.facts);
+    json_decref(k.data_info);
     code = g->vocabulary ? tokens_begin(g, err) : PL_ENOMEM;
     if (code == PL_OK)
         pl_actor_ready(self);
@@ -138,15 +139,15 @@ static int32_t choose(generate_t *g, const float *logits, int size)
         g->choice[k].token = k;
     }
     qsort(g->choice, (size_t)size, sizeof *g->choice, by_probability);
-    int most = g->job->top_k > 0 && g->job->top_k < size ? (int)g->job->top_k : size;
+    int max = g->job->top_k > 0 && g->job->top_k < size ? (int)g->job->top_k : size;
     if (g->job->temperature <= 0)
         return g->choice[0].token;
     double best = g->choice[0].p, sum = 0;
-    for (int k = 0; k < most; k++)
+    for (int k = 0; k < max; k++)
         sum += g->choice[k].p = exp((g->choice[k].p - best) / g->job->temperature);
     double left = pl_random_uniform(g->key, (uint64_t)g->count) * sum;
     int k = 0;
-    while (k < most - 1 && (left -= g->choice[k].p) >= 0)
+    while (k < max - 1 && (left -= g->choice[k].p) >= 0)
         k++;
     return g->choice[k].token;
 }
@@ -190,8 +191,8 @@ static void generate_look(void *self)
     generate_t *g = self;
     pl_error_t err;
     if (g->call
-        && pl_patience_is_over(&g->patience, g, &err, "token %lld of the text",
-                               (long long)(g->count - g->prompt_count)))
+        && pl_watchdog_has_expired(&g->watchdog, g, &err, "token %lld of the text",
+                                   (long long)(g->count - g->prompt_count)))
         generate_fail(g, &err);
 }
 
@@ -259,7 +260,7 @@ static void generate_seen(void *self, const pl_answer_t *answer)
     int64_t at = (g->count < g->context ? g->count : g->context) - 1;
     g->token[g->count] = choose(g, logits->data + at * size, size);
     g->count++;
-    pl_patience_renew(&g->patience);
+    pl_watchdog_reset(&g->watchdog);
     generate_report(g);
     generate_next(g);
 }
@@ -290,7 +291,7 @@ static int generate_run(void *self, pl_call_t *call, const pl_body_t *body,
         return pl_fail(err, PL_ESTATE, "the loop has already generated a text");
     g->call = call;
     g->began = pl_now();
-    pl_patience_begin(&g->patience, g, g->timeout, generate_look);
+    pl_watchdog_begin(&g->watchdog, g, g->timeout, generate_look);
     generate_next(g);
     return PL_OK;
 }

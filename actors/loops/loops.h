@@ -5,18 +5,18 @@
  * "data", "callback", "logger", "strategy"; evaluate, predict and tuners: "data",
  * "strategy"; measure: "evaluate"; generate: "strategy"; own: "checkpoint",
  * "logger", "strategy".  Of a fit without validation
- * data there is no "evaluate".  `start` options are for generate the facts that the
+ * data there is no "evaluate".  `start` options are for generate the data info that the
  * weights bring along. */
 #ifndef PL_LOOPS_H
 #define PL_LOOPS_H
 
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
 extern const pl_actor_ops_t pl_fit_loop, pl_epoch_loop, pl_evaluate_loop, pl_measure_loop,
-    pl_predict_loop, pl_generate_loop, pl_own_loop, pl_tuner, pl_batch_size_finder;
+    pl_predict_loop, pl_generate_loop, pl_manual_loop, pl_tuner, pl_batch_size_finder;
 
-/* What the generate loop will feed the module, from the facts of the weights; counted
+/* What the generate loop will feed the module, from the data info of the weights; counted
  * once. */
-pl_layout_t *pl_generate_layout(const char *facts, pl_error_t *err);
+pl_batch_signature_t *pl_generate_signature(const char *data_info, pl_error_t *err);
 
 #endif

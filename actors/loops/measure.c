@@ -1,7 +1,7 @@
 /* measure.c - the measure loop: one evaluation of given weights, as a run of its own:
  * validate, test */
-#include "actors/loops/ask.h"
-#include "actors/loops/figures.h"
+#include "actors/loops/hooks.h"
+#include "actors/loops/metrics.h"
 #include "actors/loops/loops.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -11,7 +11,7 @@ typedef struct measure {
     pl_stage_t stage;
     int64_t global_step, epoch;                             /* options: of the weights */
     pl_address_t evaluate;
-    pl_asking_t asking;
+    pl_hooks_t hooks;
     json_t *metrics;
     pl_call_t *call;                                        /* the run  [idle] */
     uint64_t evaluating;                                    /* the call */
@@ -33,7 +33,7 @@ static int measure_start(void *self, pl_call_t *call, const pl_body_t *body,
     measure_t *m = self;
     m->stage = ((const pl_job_t *)body->start.context)->stage;
     m->evaluate = pl_peer(self, "evaluate");
-    pl_asking_init(&m->asking, self);
+    pl_hooks_init(&m->hooks, self);
     m->metrics = json_object();
     if (!m->metrics)
         return pl_no_memory(err);
@@ -86,18 +86,19 @@ static bool measure_failed(measure_t *m, const pl_answer_t *answer)
 
 /* ---- one thing after the other ---- */
 
-static pl_ask_callbacks_t measure_place(const measure_t *m, pl_hook_t point)
+static pl_run_hook_t measure_place(const measure_t *m, pl_hook_t point)
 {
-    return (pl_ask_callbacks_t){.point = point,
-                                .epoch = (uint32_t)m->epoch,
-                                .global_step = (uint64_t)m->global_step};
+    return (pl_run_hook_t){.point = point,
+                           .epoch = (uint32_t)m->epoch,
+                           .global_step = (uint64_t)m->global_step};
 }
 
 static bool measure_ask(measure_t *m, pl_hook_t point, pl_on_answer_t then,
                         pl_error_t *err)
 {
-    pl_ask_callbacks_t msg = measure_place(m, point);
-    return pl_ask(m, &m->asking, &msg, m->metrics, (pl_how_t){.on_answer = then}, err)
+    pl_run_hook_t msg = measure_place(m, point);
+    return pl_hooks_run(m, &m->hooks, &msg, m->metrics, (pl_how_t){.on_answer = then},
+                        err)
            != 0;
 }
 
@@ -107,9 +108,8 @@ static void measure_ended(void *self, const pl_answer_t *answer)
     pl_error_t err = {0};
     if (measure_failed(m, answer))
         return;
-    const pl_ask_callbacks_t msg = measure_place(m, 0);
-    if (pl_ask_log(m, &m->asking, &msg, &answer->body->ask_callbacks_reply, m->metrics,
-                   &err)
+    const pl_run_hook_t msg = measure_place(m, 0);
+    if (pl_hooks_log(m, &m->hooks, &msg, &answer->body->run_hook_reply, m->metrics, &err)
         == PL_OK)
         measure_end(m);
     else
@@ -121,11 +121,11 @@ static bool measure_log(measure_t *m, const char *metrics, pl_error_t *err)
     const pl_log_metrics_t log = {.epoch = (uint32_t)m->epoch,
                                   .global_step = (uint64_t)m->global_step,
                                   .metrics = metrics};
-    return pl_is_nobody(m->asking.logger)
-           || pl_call_log_metrics(m, m->asking.logger, &log, (pl_how_t){0}, err);
+    return pl_is_nobody(m->hooks.logger)
+           || pl_call_log_metrics(m, m->hooks.logger, &log, (pl_how_t){0}, err);
 }
 
-/* A part of the data gives no figure that could be compared: a stop leaves none. */
+/* A part of the data gives no metric that could be compared: a stop leaves none. */
 static void measured(void *self, const pl_answer_t *answer)
 {
     measure_t *m = self;
@@ -133,7 +133,7 @@ static void measured(void *self, const pl_answer_t *answer)
     if (answer->kind == PL_ANSWER_PROGRESS && m->call)
         measure_report(m, &answer->body->evaluate_progress);
     if (answer->kind == PL_ANSWER_ERROR
-        && (m->stopping || !pl_is_nobody(m->asking.agreement))
+        && (m->stopping || !pl_is_nobody(m->hooks.coordinator))
         && answer->error->code == PL_ECANCELLED) {
         m->stopping = true;
         measure_end(m);
@@ -156,9 +156,9 @@ static void measure_begun(void *self, const pl_answer_t *answer)
     pl_error_t err = {0};
     if (measure_failed(m, answer))
         return;
-    const pl_ask_callbacks_reply_t *wish = &answer->body->ask_callbacks_reply;
-    const bool alone = pl_is_nobody(m->asking.agreement);   /* else all stop together */
-    m->stopping = (m->stopping && alone) || wish->stop || wish->skip;
+    const pl_run_hook_reply_t *request = &answer->body->run_hook_reply;
+    const bool alone = pl_is_nobody(m->hooks.coordinator);  /* else all stop together */
+    m->stopping = (m->stopping && alone) || request->stop || request->skip;
     if (m->stopping) {
         measure_end(m);
         return;
@@ -178,7 +178,7 @@ static void measure_interest(void *self, const pl_answer_t *answer)
     pl_error_t err = {0};
     if (measure_failed(m, answer))
         return;
-    m->asking.points = answer->body->interest_reply.points;
+    m->hooks.points = answer->body->callback_hooks_reply.points;
     if (!measure_ask(m,
                      m->stage == PL_TEST ? PL_HOOK_TEST_START : PL_HOOK_VALIDATION_START,
                      measure_begun, &err))
@@ -193,7 +193,7 @@ static int measure_run(void *self, pl_call_t *call, const pl_body_t *body,
     if (m->outcome)
         return pl_fail(err, PL_EBUSY, "the loop has already run");
     m->outcome = pl_outcome_new(err);
-    if (!m->outcome || !pl_ask_interest(m, &m->asking, measure_interest, err))
+    if (!m->outcome || !pl_hooks_query(m, &m->hooks, measure_interest, err))
         return err->code;
     m->began = pl_now();
     m->call = call;
@@ -206,9 +206,9 @@ static int measure_stop(void *self, pl_call_t *call, const pl_body_t *body,
     (void)body, (void)err;
     measure_t *m = self;
     m->stopping = true;
-    if (!pl_is_nobody(m->asking.agreement))
-        pl_call_announce(m, m->asking.agreement, &(pl_announce_t){0}, (pl_how_t){0},
-                         NULL);
+    if (!pl_is_nobody(m->hooks.coordinator))
+        pl_call_request_sync(m, m->hooks.coordinator, &(pl_request_sync_t){0},
+                             (pl_how_t){0}, NULL);
     else
         pl_cancel(m, m->evaluating);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
@@ -217,7 +217,7 @@ static int measure_stop(void *self, pl_call_t *call, const pl_body_t *body,
 static void measure_release(void *self)
 {
     measure_t *m = self;
-    pl_asking_release(&m->asking);
+    pl_hooks_release(&m->hooks);
     json_decref(m->metrics);
     pl_object_unref(m->outcome);
 }

@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/exact.h"
+#include "base/compensated_sum.h"
 
 /* ---- pairs and numbers ---- */
 
@@ -35,30 +35,30 @@ static double bits_of(const pl_metric_sums_t *m)
 
 /* Sum of (y - c)^2 = sum of y^2 - 2 c y + c^2, with the mean as c.  0 where the parts,
  * 96 bits, do not tell it from 0. */
-static double squares_around_mean(double count, const double y[PL_EXACT_PARTS],
-                                  const double squares[PL_EXACT_PARTS])
+static double squares_around_mean(double count, const double y[PL_COMPENSATED_PARTS],
+                                  const double squares[PL_COMPENSATED_PARTS])
 {
-    pl_exact_t sum = {0}, around = {0}, square = {0};
-    for (int k = 0; k < PL_EXACT_PARTS; k++)
-        pl_exact_add(&sum, y[k]);
-    const double mean = pl_exact_value(sum) / count;
-    for (int k = 0; k < PL_EXACT_PARTS; k++) {
-        pl_exact_add(&around, squares[k]);
-        pl_exact_add_product(&around, -2 * mean, y[k]);
+    pl_compensated_sum_t sum = {0}, around = {0}, square = {0};
+    for (int k = 0; k < PL_COMPENSATED_PARTS; k++)
+        pl_compensated_add(&sum, y[k]);
+    const double mean = pl_compensated_value(sum) / count;
+    for (int k = 0; k < PL_COMPENSATED_PARTS; k++) {
+        pl_compensated_add(&around, squares[k]);
+        pl_compensated_add_product(&around, -2 * mean, y[k]);
     }
-    pl_exact_add_product(&square, mean, mean);
-    pl_exact_add_product(&around, count, square.sum);
-    pl_exact_add_product(&around, count, square.rest);
-    const double value = pl_exact_value(around);
+    pl_compensated_add_product(&square, mean, mean);
+    pl_compensated_add_product(&around, count, square.sum);
+    pl_compensated_add_product(&around, count, square.rest);
+    const double value = pl_compensated_value(around);
     return value <= 0x1p-90 * squares[0] ? 0 : value;
 }
 
 /* Sums of 1, y, y^2, (x - y)^2: those of y and y^2 in parts. */
 static double r2_of(const pl_metric_sums_t *m)
 {
-    const double *y = m->sum + 1, *squares = y + PL_EXACT_PARTS;
+    const double *y = m->sum + 1, *squares = y + PL_COMPENSATED_PARTS;
     const double around = squares_around_mean(m->sum[0], y, squares),
-                 errors = squares[PL_EXACT_PARTS];
+                 errors = squares[PL_COMPENSATED_PARTS];
     if (m->sum[0] < 2)
         return NAN;
     return around == 0 ? errors == 0 : 1 - errors / around;

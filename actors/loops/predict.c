@@ -3,18 +3,18 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "actors/loops/ask.h"
+#include "actors/loops/hooks.h"
 #include "actors/loops/loops.h"
-#include "actors/loops/walk.h"
+#include "actors/loops/forward_loop.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 
 typedef struct predict {
-    pl_walk_t walk;                       /* first: see walk.h */
-    pl_call_t *call;                      /* the run, before and after the walk  [NULL] */
-    pl_asking_t asking;
-    json_t *figures;                                        /* none: for pl_ask() */
+    pl_forward_loop_t loop;       /* first: see forward_loop.h */
+    pl_call_t *call;              /* the run, before and after the forward pass  [NULL] */
+    pl_hooks_t hooks;
+    json_t *metrics;                                        /* none: for pl_hooks_run() */
     uint32_t asked;                                         /* batches */
     int64_t began, samples;                                 /* samples: kept */
     bool stopped;
@@ -27,12 +27,14 @@ typedef struct predict {
 static int output_append(pl_output_t *all, const pl_output_t *batch, int64_t done,
                          pl_error_t *err)
 {
-    int64_t each = pl_elements(batch->shape) / batch->shape.dim[0],
+    int64_t per_sample = pl_elements(batch->shape) / batch->shape.dim[0],
             more = batch->shape.dim[0];
-    float *larger = pl_resize(all->data, (size_t)((done + more) * each) * sizeof *larger);
+    float *larger = pl_resize(all->data,
+                              (size_t)((done + more) * per_sample) * sizeof *larger);
     if (!larger)
         return pl_no_memory(err);
-    memcpy(larger + done * each, batch->data, (size_t)(more * each) * sizeof *larger);
+    memcpy(larger + done * per_sample, batch->data,
+           (size_t)(more * per_sample) * sizeof *larger);
     all->data = larger;
     all->shape.dim[0] = done + more;
     return PL_OK;
@@ -71,21 +73,21 @@ static int outputs_append(predict_t *p, const pl_outputs_t *batch, pl_error_t *e
     return code;
 }
 
-/* ---- the walk ---- */
+/* ---- the forward pass ---- */
 
 /* What a batch gave goes to the result, unless a callback says that nobody needs it. */
 static void predict_asked(void *self, const pl_answer_t *answer)
 {
     predict_t *p = self;
-    pl_pass_t *pass = &p->walk.pass;
+    pl_batch_iter_t *iter = &p->loop.iter;
     pl_outputs_t *outputs = answer->context;
-    if (!pl_pass_no_reply(pass, answer)) {
-        const pl_ask_callbacks_reply_t *wish = &answer->body->ask_callbacks_reply;
-        pass->pending--;
-        p->walk.stopping = p->walk.stopping || wish->stop;
-        if (!wish->skip && pass->failure.code == PL_OK)
-            outputs_append(p, outputs, &pass->failure);
-        pl_pass_go_on(pass);
+    if (!pl_batch_iter_no_reply(iter, answer)) {
+        const pl_run_hook_reply_t *request = &answer->body->run_hook_reply;
+        iter->pending--;
+        p->loop.stopping = p->loop.stopping || request->stop;
+        if (!request->skip && iter->failure.code == PL_OK)
+            outputs_append(p, outputs, &iter->failure);
+        pl_batch_iter_continue(iter);
     }
     if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
         pl_object_unref(outputs);
@@ -93,35 +95,35 @@ static void predict_asked(void *self, const pl_answer_t *answer)
 
 static void batch_ask(predict_t *p, pl_outputs_t *outputs)
 {
-    pl_pass_t *pass = &p->walk.pass;
-    pl_ask_callbacks_t msg = {.point = PL_HOOK_PREDICT_BATCH_END,
-                              .batch = ++p->asked,
-                              .batches = pass->batches,
-                              .outputs = &outputs->object};
+    pl_batch_iter_t *iter = &p->loop.iter;
+    pl_run_hook_t msg = {.point = PL_HOOK_PREDICT_BATCH_END,
+                         .batch = ++p->asked,
+                         .batches = iter->batches,
+                         .outputs = &outputs->object};
     pl_how_t how = {.on_answer = predict_asked, .context = pl_object_ref(outputs)};
-    if (pl_ask(p, &p->asking, &msg, p->figures, how, &pass->failure))
-        pass->pending++;
+    if (pl_hooks_run(p, &p->hooks, &msg, p->metrics, how, &iter->failure))
+        iter->pending++;
     else
         pl_object_unref(outputs);
 }
 
-static void predict_batch(pl_walk_t *walk, const pl_evaluate_batch_reply_t *reply)
+static void predict_batch(pl_forward_loop_t *loop, const pl_evaluate_batch_reply_t *reply)
 {
-    predict_t *p = (predict_t *)walk;
+    predict_t *p = (predict_t *)loop;
     pl_outputs_t *outputs = (pl_outputs_t *)reply->outputs;
-    if (outputs_check(outputs, reply->samples, &walk->pass.failure) != PL_OK)
+    if (outputs_check(outputs, reply->samples, &loop->iter.failure) != PL_OK)
         return;
-    if (p->asking.points & PL_AT(PREDICT_BATCH_END))
+    if (p->hooks.points & PL_AT(PREDICT_BATCH_END))
         batch_ask(p, outputs);
     else
-        outputs_append(p, outputs, &walk->pass.failure);
+        outputs_append(p, outputs, &loop->iter.failure);
 }
 
-static void predict_report(pl_walk_t *walk)
+static void predict_report(pl_forward_loop_t *loop)
 {
-    pl_progress_run(walk->pass.call, &(pl_run_progress_t){.event = "predict",
-                                                          .batch = walk->pass.done,
-                                                          .batches = walk->pass.batches,
+    pl_progress_run(loop->iter.call, &(pl_run_progress_t){.event = "predict",
+                                                          .batch = loop->iter.done,
+                                                          .batches = loop->iter.batches,
                                                           .metrics = ""});
 }
 
@@ -154,24 +156,24 @@ static void predict_ended(void *self, const pl_answer_t *answer)
     p->call = NULL;
 }
 
-static void predict_end(pl_walk_t *walk, pl_call_t *call)
+static void predict_end(pl_forward_loop_t *loop, pl_call_t *call)
 {
-    predict_t *p = (predict_t *)walk;
+    predict_t *p = (predict_t *)loop;
     pl_error_t err = {0};
-    p->stopped = p->stopped || walk->stopping;
-    pl_ask_callbacks_t msg = {.point = PL_HOOK_PREDICT_END,
-                              .outputs = &p->outcome->outputs->object};
+    p->stopped = p->stopped || loop->stopping;
+    pl_run_hook_t msg = {.point = PL_HOOK_PREDICT_END,
+                         .outputs = &p->outcome->outputs->object};
     p->call = call;
-    if (!pl_ask(p, &p->asking, &msg, p->figures, (pl_how_t){.on_answer = predict_ended},
-                &err))
+    if (!pl_hooks_run(p, &p->hooks, &msg, p->metrics,
+                      (pl_how_t){.on_answer = predict_ended}, &err))
         predict_fail(p, &err);
 }
 
 /* What is there by then is told. */
-static void predict_halt(pl_walk_t *walk, pl_call_t *call)
+static void predict_halt(pl_forward_loop_t *loop, pl_call_t *call)
 {
-    ((predict_t *)walk)->stopped = true;
-    predict_end(walk, call);
+    ((predict_t *)loop)->stopped = true;
+    predict_end(loop, call);
 }
 
 static void predict_begun(void *self, const pl_answer_t *answer)
@@ -182,51 +184,51 @@ static void predict_begun(void *self, const pl_answer_t *answer)
     pl_call_t *call = p->call;
     p->call = NULL;
     /* Ranks agree only when nothing else is under way. */
-    if (!pl_is_nobody(p->asking.agreement) && p->asking.points & PL_AT(PREDICT_BATCH_END))
-        pl_pace_begin(&p->walk.pass.pace, 1);
-    p->walk.stopping = p->walk.stopping || answer->body->ask_callbacks_reply.stop;
-    pl_walk_begin(&p->walk, call);
+    if (!pl_is_nobody(p->hooks.coordinator) && p->hooks.points & PL_AT(PREDICT_BATCH_END))
+        pl_pipeline_depth_begin(&p->loop.iter.depth, 1);
+    p->loop.stopping = p->loop.stopping || answer->body->run_hook_reply.stop;
+    pl_forward_loop_begin(&p->loop, call);
 }
 
 static void predict_interest(void *self, const pl_answer_t *answer)
 {
     predict_t *p = self;
     pl_error_t err = {0};
-    pl_ask_callbacks_t msg = {.point = PL_HOOK_PREDICT_START};
+    pl_run_hook_t msg = {.point = PL_HOOK_PREDICT_START};
     if (predict_failed(p, answer))
         return;
-    p->asking.points = answer->body->interest_reply.points;
-    if (!pl_ask(p, &p->asking, &msg, p->figures, (pl_how_t){.on_answer = predict_begun},
-                &err))
+    p->hooks.points = answer->body->callback_hooks_reply.points;
+    if (!pl_hooks_run(p, &p->hooks, &msg, p->metrics,
+                      (pl_how_t){.on_answer = predict_begun}, &err))
         predict_fail(p, &err);
 }
 
 static int predict_run(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
-    static const pl_walk_ops_t ops = {.on_batch = predict_batch,
-                                      .report = predict_report,
-                                      .end = predict_end,
-                                      .halt = predict_halt};
+    static const pl_forward_loop_ops_t ops = {.on_batch = predict_batch,
+                                              .report = predict_report,
+                                              .end = predict_end,
+                                              .halt = predict_halt};
     (void)body;
     predict_t *p = self;
     if (p->outcome)
         return pl_fail(err, PL_EBUSY, "the loop has already run");
     p->outcome = pl_outcome_new(err);
-    p->figures = json_object();
-    if (!p->outcome || !p->figures || !(p->outcome->outputs = pl_outputs_new(err))
+    p->metrics = json_object();
+    if (!p->outcome || !p->metrics || !(p->outcome->outputs = pl_outputs_new(err))
         || !(p->outcome->metrics = pl_strdup("{}")))
         return pl_no_memory(err);
-    pl_asking_init(&p->asking, self);
-    if (!pl_ask_interest(p, &p->asking, predict_interest, err))
+    pl_hooks_init(&p->hooks, self);
+    if (!pl_hooks_query(p, &p->hooks, predict_interest, err))
         return err->code;
     p->call = call;
     p->began = pl_now();
-    p->walk.ops = &ops;
-    p->walk.pass.stage = PL_PREDICT;
-    p->walk.most = UINT32_MAX;
-    p->walk.limit = p->walk.pass.options->limit_predict_batches;
-    snprintf(p->walk.what, sizeof p->walk.what, "the prediction");
+    p->loop.ops = &ops;
+    p->loop.iter.stage = PL_PREDICT;
+    p->loop.max = UINT32_MAX;
+    p->loop.limit = p->loop.iter.options->limit_predict_batches;
+    snprintf(p->loop.what, sizeof p->loop.what, "the prediction");
     return PL_OK;
 }
 
@@ -234,24 +236,24 @@ static int predict_stop(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
     (void)body, (void)err;
-    pl_walk_t *walk = self;
-    if (pl_is_nobody(walk->pass.agreement))
-        walk->stopping = true;
+    pl_forward_loop_t *loop = self;
+    if (pl_is_nobody(loop->iter.coordinator))
+        loop->stopping = true;
     else
-        pl_pass_announce(&walk->pass);
+        pl_batch_iter_request_sync(&loop->iter);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
 
 static void predict_release(void *self)
 {
     predict_t *p = self;
-    json_decref(p->figures);
-    pl_asking_release(&p->asking);
+    json_decref(p->metrics);
+    pl_hooks_release(&p->hooks);
     pl_object_unref(p->outcome);
 }
 
 static const pl_handler_t predict_handlers[] = {
-    PL_ON(start, pl_walk_start),
+    PL_ON(start, pl_forward_loop_start),
     PL_ON(run, predict_run),
     PL_ON(stop, predict_stop),
     PL_HANDLERS_END,

@@ -9,12 +9,12 @@
 #include <string.h>
 
 #include "actors/loops/loops.h"
-#include "actors/loops/pass.h"
-#include "actors/loops/search.h"
+#include "actors/loops/batch_iter.h"
+#include "actors/loops/search_result.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/json_walk.h"
+#include "base/json_path.h"
 
 enum { SKIP_BEGIN = 10, SKIP_END = 1 };                     /* trials that say little */
 #define SMOOTHING 0.98
@@ -25,7 +25,7 @@ typedef struct trial {
 } trial_t;
 
 typedef struct tuner {
-    pl_pass_t pass;                                         /* first: see pass.h */
+    pl_batch_iter_t iter;                                   /* first: see batch_iter.h */
     pl_job_t *job;                                          /* counted */
     trial_t *trial;                                         /* [num_training] */
     uint32_t sent, kept;
@@ -68,15 +68,15 @@ static void trial_keep(tuner_t *t, double loss)
 static bool steepest(const tuner_t *t, double *lr)
 {
     const int last = (int)t->kept - 1 - SKIP_END;
-    double least = INFINITY;
+    double min = INFINITY;
     bool found = false;
     for (int k = SKIP_BEGIN; k <= last && last > SKIP_BEGIN; k++) {
         int before = k > SKIP_BEGIN ? k - 1 : k, behind = k < last ? k + 1 : k;
         double slope = (t->trial[behind].loss - t->trial[before].loss)
                        / (behind - before);
-        if (!(slope < least))
+        if (!(slope < min))
             continue;
-        least = slope;
+        min = slope;
         *lr = t->trial[k].lr;
         found = true;
     }
@@ -105,34 +105,35 @@ static void tuner_end(tuner_t *t)
     double lr = NAN;
     const bool found = !t->stopping && steepest(t, &lr);
     t->outcome->global_step = t->kept;
-    pl_search_end(pl_pass_call(&t->pass), t->outcome,
-                  &(pl_findings_t){.figures = json_pack("{s:o}", "lr",
-                                                        number_or_null(found ? lr : NAN)),
-                                   .trials = trials_json(t),
-                                   .began = t->began,
-                                   .stopped = t->stopping});
+    pl_search_end(pl_batch_iter_take_call(&t->iter), t->outcome,
+                  &(pl_search_result_t){.metrics =
+                                            json_pack("{s:o}", "lr",
+                                                      number_or_null(found ? lr : NAN)),
+                                        .trials = trials_json(t),
+                                        .began = t->began,
+                                        .stopped = t->stopping});
 }
 
-/* ---- the pass ---- */
+/* ---- the iteration ---- */
 
-static void tuner_named(pl_pass_t *pass, const char *names)
+static void tuner_named(pl_batch_iter_t *iter, const char *names)
 {
-    (void)pass, (void)names;                                /* the loss is the first */
+    (void)iter, (void)names;                                /* the loss is the first */
 }
 
-static uint32_t tuner_begun(pl_pass_t *pass, uint32_t there)
+static uint32_t tuner_begun(pl_batch_iter_t *iter, uint32_t there)
 {
-    const tuner_t *t = (tuner_t *)pass;
+    const tuner_t *t = (tuner_t *)iter;
     const uint32_t left = (uint32_t)what_of(t)->num_training - t->sent;
     if (there == 0)
-        pl_fail(&pass->failure, PL_EINVAL, "there are no training batches to tune with");
+        pl_fail(&iter->failure, PL_EINVAL, "there are no training batches to tune with");
     return there < left ? there : left;
 }
 
-static bool tuner_may_fetch(const pl_pass_t *pass)
+static bool tuner_may_fetch(const pl_batch_iter_t *iter)
 {
-    const tuner_t *t = (const tuner_t *)pass;
-    return !t->ended && !t->stopping && !pl_pass_halts(pass);
+    const tuner_t *t = (const tuner_t *)iter;
+    return !t->ended && !t->stopping && !pl_batch_iter_is_sync_point(iter);
 }
 
 static void tuner_report(tuner_t *t)
@@ -140,14 +141,14 @@ static void tuner_report(tuner_t *t)
     if (pl_now() - t->reported < REPORT_EVERY)
         return;
     t->reported = pl_now();
-    pl_progress_run(t->pass.call,
+    pl_progress_run(t->iter.call,
                     &(pl_run_progress_t){.event = "train",
                                          .global_step = t->kept,
                                          .total_steps =
                                              (uint64_t)what_of(t)->num_training,
-                                         .epoch = t->pass.epoch,
-                                         .batch = t->pass.done,
-                                         .batches = t->pass.batches,
+                                         .epoch = t->iter.epoch,
+                                         .batch = t->iter.done,
+                                         .batches = t->iter.batches,
                                          .metrics = ""});
 }
 
@@ -159,56 +160,56 @@ static void step_answered(void *self, const pl_answer_t *answer)
     if (answer->kind == PL_ANSWER_ERROR && t->kept > 0
         && (t->ended || answer->error->code == PL_ENAN)) {
         t->ended = true;
-        t->pass.pending--;
-        pl_pass_go_on(&t->pass);
+        t->iter.pending--;
+        pl_batch_iter_continue(&t->iter);
         return;
     }
-    if (pl_pass_no_reply(&t->pass, answer))
+    if (pl_batch_iter_no_reply(&t->iter, answer))
         return;
-    const pl_bytes_t figures = answer->body->train_batch_reply.metrics;
-    if (figures.size >= sizeof loss)
-        memcpy(loss, figures.data, sizeof loss);
+    const pl_bytes_t metrics = answer->body->train_batch_reply.metrics;
+    if (metrics.size >= sizeof loss)
+        memcpy(loss, metrics.data, sizeof loss);
     if (!t->ended)
         trial_keep(t, loss[1] > 0 ? loss[0] / loss[1] : 0);
-    pl_pass_batch_done(&t->pass, answer->body->train_batch_reply.halt);
+    pl_batch_iter_batch_done(&t->iter, answer->body->train_batch_reply.halt);
     tuner_report(t);
-    pl_pass_go_on(&t->pass);
+    pl_batch_iter_continue(&t->iter);
 }
 
 /* The job's own rate is 1 and has no schedule. */
-static uint64_t tuner_send(pl_pass_t *pass, const pl_fetch_batch_reply_t *batch)
+static uint64_t tuner_send(pl_batch_iter_t *iter, const pl_fetch_batch_reply_t *batch)
 {
-    tuner_t *t = (tuner_t *)pass;
+    tuner_t *t = (tuner_t *)iter;
     const pl_train_batch_t msg = {.global_step = t->sent + 1,
                                   .step_due = true,
                                   .lr_factor = rate_at(what_of(t), t->sent),
                                   .batch = batch->batch};
     t->sent++;
-    return pl_call_train_batch(pass, pass->strategy, &msg,
-                               (pl_how_t){.on_answer = step_answered}, &pass->failure);
+    return pl_call_train_batch(iter, iter->strategy, &msg,
+                               (pl_how_t){.on_answer = step_answered}, &iter->failure);
 }
 
-static void tuner_rest(pl_pass_t *pass)
+static void tuner_rest(pl_batch_iter_t *iter)
 {
-    tuner_t *t = (tuner_t *)pass;
-    t->stopping |= pl_pass_halts(pass);
+    tuner_t *t = (tuner_t *)iter;
+    t->stopping |= pl_batch_iter_is_sync_point(iter);
     if (t->ended || t->stopping || t->sent >= what_of(t)->num_training) {
         tuner_end(t);
         return;
     }
-    pass->epoch++;
-    pl_pass_begin(pass, pl_pass_call(pass));
+    iter->epoch++;
+    pl_batch_iter_begin(iter, pl_batch_iter_take_call(iter));
 }
 
-static void tuner_fail(pl_pass_t *pass)
+static void tuner_fail(pl_batch_iter_t *iter)
 {
-    pl_call_fail(pl_pass_call(pass), &pass->failure);
+    pl_call_fail(pl_batch_iter_take_call(iter), &iter->failure);
 }
 
-static void tuner_what(const pl_pass_t *pass, char text[160])
+static void tuner_what(const pl_batch_iter_t *iter, char text[160])
 {
     snprintf(text, 160, "step %u of the search for a learning rate",
-             ((const tuner_t *)pass)->kept + 1);
+             ((const tuner_t *)iter)->kept + 1);
 }
 
 /* ---- the run ---- */
@@ -216,17 +217,17 @@ static void tuner_what(const pl_pass_t *pass, char text[160])
 static int tuner_start(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
-    static const pl_pass_ops_t ops = {.on_names = tuner_named,
-                                      .on_begun = tuner_begun,
-                                      .may_fetch = tuner_may_fetch,
-                                      .send = tuner_send,
-                                      .rest = tuner_rest,
-                                      .fail = tuner_fail,
-                                      .what = tuner_what};
+    static const pl_batch_iter_ops_t ops = {.on_names = tuner_named,
+                                            .on_begun = tuner_begun,
+                                            .may_fetch = tuner_may_fetch,
+                                            .send = tuner_send,
+                                            .rest = tuner_rest,
+                                            .fail = tuner_fail,
+                                            .what = tuner_what};
     (void)call, (void)err;
     tuner_t *t = self;
     t->job = pl_object_ref(body->start.context);
-    pl_pass_init(&t->pass, &ops, body);
+    pl_batch_iter_init(&t->iter, &ops, body);
     pl_actor_ready(self);
     return PL_OK;
 }
@@ -242,8 +243,8 @@ static int tuner_run(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
     if (!t->outcome)
         return pl_no_memory(err);
     t->began = pl_now();
-    t->pass.stage = PL_TRAIN;
-    pl_pass_begin(&t->pass, call);
+    t->iter.stage = PL_TRAIN;
+    pl_batch_iter_begin(&t->iter, call);
     return PL_OK;
 }
 
@@ -251,10 +252,10 @@ static int tuner_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_err
 {
     (void)body, (void)err;
     tuner_t *t = self;
-    if (pl_is_nobody(t->pass.agreement))
+    if (pl_is_nobody(t->iter.coordinator))
         t->stopping = true;
     else
-        pl_pass_announce(&t->pass);
+        pl_batch_iter_request_sync(&t->iter);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
 

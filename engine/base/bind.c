@@ -9,8 +9,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
-#include "base/json_walk.h"
-#include "base/nearest.h"
+#include "base/json_path.h"
+#include "base/suggestion.h"
 #include "base/option.h"
 #include "base/run.h"
 #include "base/utf8.h"
@@ -23,14 +23,14 @@ struct pl_binding {
 
 static int fail_unknown(const pl_option_t *table, const char *key, pl_error_t *err)
 {
-    char text[PL_NEAREST_TEXT], shown[SHOWN];
-    pl_nearest_t nearest;
-    pl_nearest_init(&nearest, key);
+    char text[PL_SUGGESTION_TEXT], shown[SHOWN];
+    pl_suggestion_t nearest;
+    pl_suggestion_init(&nearest, key);
     for (; table && table->name; table++)
-        pl_nearest_offer(&nearest, table->name);
+        pl_suggestion_offer(&nearest, table->name);
     return pl_fail(err, PL_EINVAL, "has no option \"%s\": %s",
                    pl_utf8_show(key, shown, sizeof shown),
-                   pl_nearest_text(&nearest, text));
+                   pl_suggestion_text(&nearest, text));
 }
 
 /* An object without the keys that somebody else reads; a new reference. */
@@ -55,12 +55,12 @@ static int check_keys(const pl_option_t *table, const json_t *object, pl_error_t
 
 /* A new reference to the option's value: given, known to the data, or the default. */
 static json_t *choose(const pl_option_t *option, const json_t *object,
-                      const json_t *facts, pl_error_t *err)
+                      const json_t *auto_values, pl_error_t *err)
 {
     json_t *given = json_object_get(object, option->name), *value = NULL;
     bool automatic = pl_option_is_automatic(option) && (!given || pl_is_auto(given));
     if (automatic && option->type != PL_OPTION_COMPONENT) {
-        value = json_object_get(facts, option->name);
+        value = json_object_get(auto_values, option->name);
         if (!value) {
             pl_fail(err, PL_EINVAL,
                     "needs \"%s\", which the data does not provide (%s): "
@@ -140,9 +140,9 @@ static int bind_groups(json_t *values, const pl_option_t *option, const json_t *
 }
 
 static int bind_option(json_t *values, const pl_option_t *option, const json_t *object,
-                       const json_t *facts, char *component, pl_error_t *err)
+                       const json_t *auto_values, char *component, pl_error_t *err)
 {
-    json_t *value = choose(option, object, facts, err);
+    json_t *value = choose(option, object, auto_values, err);
     if (!value)
         return err->code;
     void *field = component + option->offset;
@@ -159,7 +159,7 @@ static int bind_option(json_t *values, const pl_option_t *option, const json_t *
     return rc;
 }
 
-int pl_bind(const pl_option_t *table, const json_t *object, const json_t *facts,
+int pl_bind(const pl_option_t *table, const json_t *object, const json_t *auto_values,
             void *component, pl_binding_t **binding_p, pl_error_t *err)
 {
     pl_error_t why = {0};
@@ -172,7 +172,7 @@ int pl_bind(const pl_option_t *table, const json_t *object, const json_t *facts,
     if (!binding || !binding->values)
         rc = PL_ENOMEM;
     for (; rc == PL_OK && table && table->name; table++)
-        rc = bind_option(binding->values, table, object, facts, component, &why);
+        rc = bind_option(binding->values, table, object, auto_values, component, &why);
     if (rc == PL_OK) {
         *binding_p = binding;
         return PL_OK;
@@ -199,9 +199,10 @@ static int instance_bind(pl_instance_t *made, const pl_instance_request_t *reque
                               json_is_object(request->value) ? request->value : NULL);
     pl_error_t why = {0};
     made->self = pl_alloc(component->size);
-    int rc = object && made->self ? pl_bind(component->options, object, request->facts,
-                                            made->self, &made->binding, &why)
-                                  : PL_ENOMEM;
+    int rc = object && made->self
+                 ? pl_bind(component->options, object, request->auto_values, made->self,
+                           &made->binding, &why)
+                 : PL_ENOMEM;
     json_decref(object);
     if (rc == PL_OK || rc == PL_ENOMEM)
         return rc == PL_OK ? rc : pl_no_memory(err);

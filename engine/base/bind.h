@@ -2,7 +2,7 @@
  *
  * A run says "mlp" or {"name": "mlp", "hidden": [128]}; an actor needs the table of
  * functions and a struct with every option in it.  What the run leaves "auto" comes from
- * facts: what the data says of itself. */
+ * auto_values: what the data says of itself. */
 #ifndef PL_BASE_BIND_H
 #define PL_BASE_BIND_H
 
@@ -13,10 +13,10 @@
 /* Owns the texts of a bound struct; free it after the struct's last use. */
 typedef struct pl_binding pl_binding_t;
 
-/* Fills the struct `component` as the table says: from object (NULL: nothing given), from
- * facts (NULL: none) where it says auto, else from the defaults.  A key that the table
- * lacks is an error, except "name".  On failure component is undefined. */
-int pl_bind(const pl_option_t *table, const json_t *object, const json_t *facts,
+/* Fills the struct `component` as the table says: from object (NULL: nothing given),
+ * from auto_values (NULL: none) where it says auto, else from the defaults.  A key
+ * that the table lacks is an error, except "name".  On failure component is undefined. */
+int pl_bind(const pl_option_t *table, const json_t *object, const json_t *auto_values,
             void *component, pl_binding_t **binding_p, pl_error_t *err);
 void pl_binding_free(pl_binding_t *binding);
 
@@ -25,7 +25,7 @@ typedef struct pl_instance_request {
     const char *role;                  /* "accelerator" */
     const json_t *value;               /* "cpu", {"name": "cpu", …}  [all is auto] */
     const char *automatic;             /* what "auto" or no name means here  [an error] */
-    const json_t *facts;               /* [none] */
+    const json_t *auto_values;         /* [none] */
 } pl_instance_request_t;
 
 /* Finds the component, makes its zeroed struct and binds it.  instance_release()

@@ -40,7 +40,7 @@ int pl_fail(pl_error_t *err, int code, const char *format, ...)
     return code;
 }
 
-int pl_pass(pl_error_t *err, const char *format, ...)
+int pl_error_prefix(pl_error_t *err, const char *format, ...)
 {
     if (!err)
         return PL_EBUG;
@@ -62,7 +62,7 @@ int pl_no_memory(pl_error_t *err)
     return pl_fail(err, PL_ENOMEM, "out of memory");
 }
 
-int pl_given(const void *thing, const char *what, pl_error_t *err)
+int pl_require(const void *thing, const char *what, pl_error_t *err)
 {
     return thing ? PL_OK
                  : pl_fail(err, PL_EINVAL, "%s is required, but the argument is NULL",

@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/json_place.h"
+#include "base/json_position.h"
 #include "base/utf8.h"
 
 /* ---- Reading ---- */
@@ -65,8 +65,8 @@ static int fail_syntax(const char *text, size_t length, const char *name,
         return pl_no_memory(err);
     char prefix[PL_JSON_PREFIX], shown[JSON_ERROR_TEXT_LENGTH];
     size_t start = fault_offset(text, length, error);
-    pl_json_place_t place = pl_json_place_at(text, start);
-    pl_json_prefix(name, place.line, place.column, prefix);
+    pl_json_position_t position = pl_json_position_at(text, start);
+    pl_json_prefix(name, position.line, position.column, prefix);
     if (json_error_code(error) == json_error_duplicate_key)
         return pl_fail(err, PL_EFORMAT, "%skey %s occurs twice: remove one", prefix,
                        fault_key(text, error, start, shown));
@@ -97,7 +97,7 @@ static size_t string_end(const char *text, size_t length, size_t at)
     return at < length ? at + 1 : length;
 }
 
-size_t pl_json_relax(char *text, size_t length)
+size_t pl_json_strip_comments(char *text, size_t length)
 {
     size_t to = 0, comma = 0;
     char last = '[';                       /* the newest character that means something */
@@ -171,7 +171,7 @@ json_t *pl_json_value(const char *text, size_t length, pl_error_t *err)
     return value;
 }
 
-json_t *pl_json_loose(const char *text, pl_error_t *err)
+json_t *pl_json_parse_lenient(const char *text, pl_error_t *err)
 {
     pl_error_t why = {0};
     size_t length = strlen(text);

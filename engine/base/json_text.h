@@ -21,7 +21,7 @@ json_t *pl_json_value(const char *text, size_t length, pl_error_t *err);
 
 /* The same of what people write, where a component's name has no quotes: what is no
  * JSON is a string.  NULL: PL_EINVAL, no UTF-8; PL_ENOMEM. */
-json_t *pl_json_loose(const char *text, pl_error_t *err);
+json_t *pl_json_parse_lenient(const char *text, pl_error_t *err);
 
 /* "run.json:3:18: " or "", for the start of an error. */
 #define PL_JSON_PREFIX 160
@@ -33,7 +33,7 @@ typedef enum pl_json_layout { PL_JSON_COMPACT, PL_JSON_INDENTED } pl_json_layout
  * slashes, or between slash-star and star-slash) and a comma behind the last element of a
  * list or an object: spaces take their place, one for each character, so that lines and
  * columns stay.  text[length] becomes NUL; -> the new length, which is not larger. */
-size_t pl_json_relax(char *text, size_t length);
+size_t pl_json_strip_comments(char *text, size_t length);
 
 /* The value as text, to be freed by pl_text_free(); NULL: out of memory. */
 char *pl_json_write(const json_t *value, pl_json_layout_t layout);

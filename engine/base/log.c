@@ -10,15 +10,15 @@
 #include <stdio.h>
 
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;  /* of these two */
-static pl_log_ear_t host;
-static pl_log_ear_t *ears;
+static pl_log_listener_t host;
+static pl_log_listener_t *ears;
 static int log_limit = -1;                                /* atomic; -1: nobody listens */
 
 /* With the lock held for writing. */
 static void limit_update(void)
 {
     int limit = host.hook ? (int)host.level : -1;
-    for (const pl_log_ear_t *ear = ears; ear; ear = ear->next)
+    for (const pl_log_listener_t *ear = ears; ear; ear = ear->next)
         limit = (int)ear->level > limit ? (int)ear->level : limit;
     __atomic_store_n(&log_limit, limit, __ATOMIC_RELAXED);
 }
@@ -26,12 +26,12 @@ static void limit_update(void)
 void pl_log_hook(pl_log_hook_t hook, pl_log_level_t level, void *user)
 {
     pthread_rwlock_wrlock(&lock);
-    host = (pl_log_ear_t){.hook = hook, .level = level, .user = user};
+    host = (pl_log_listener_t){.hook = hook, .level = level, .user = user};
     limit_update();
     pthread_rwlock_unlock(&lock);
 }
 
-void pl_log_listen(pl_log_ear_t *ear)
+void pl_log_listener_add(pl_log_listener_t *ear)
 {
     pthread_rwlock_wrlock(&lock);
     ear->next = ears;
@@ -40,10 +40,10 @@ void pl_log_listen(pl_log_ear_t *ear)
     pthread_rwlock_unlock(&lock);
 }
 
-void pl_log_listen_no_more(pl_log_ear_t *ear)
+void pl_log_listener_remove(pl_log_listener_t *ear)
 {
     pthread_rwlock_wrlock(&lock);
-    for (pl_log_ear_t **at = &ears; *at; at = &(*at)->next)
+    for (pl_log_listener_t **at = &ears; *at; at = &(*at)->next)
         if (*at == ear) {
             *at = ear->next;
             break;
@@ -65,7 +65,7 @@ void pl_log_line(pl_log_level_t level, int rank, const char *actor, const char *
     pthread_rwlock_rdlock(&lock);
     if (host.hook && level <= host.level)
         host.hook(level, rank, actor, text, host.user);
-    for (const pl_log_ear_t *ear = ears; ear; ear = ear->next)
+    for (const pl_log_listener_t *ear = ears; ear; ear = ear->next)
         if (level <= ear->level)
             ear->hook(level, rank, actor, text, ear->user);
     pthread_rwlock_unlock(&lock);

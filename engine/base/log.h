@@ -11,15 +11,15 @@ PL_API void pl_log_line(pl_log_level_t level, int rank, const char *actor,
 int pl_log_level(void);
 
 /* Who hears them beside the host, whichever hook that has: the same rules as for it. */
-typedef struct pl_log_ear {
+typedef struct pl_log_listener {
     pl_log_hook_t hook;
     pl_log_level_t level;
     void *user;
-    struct pl_log_ear *next;                                /* the list's */
-} pl_log_ear_t;
+    struct pl_log_listener *next;                           /* the list's */
+} pl_log_listener_t;
 
-void pl_log_listen(pl_log_ear_t *ear);
+void pl_log_listener_add(pl_log_listener_t *ear);
 /* It is in no thread any more when this returns; not from its hook. */
-void pl_log_listen_no_more(pl_log_ear_t *ear);
+void pl_log_listener_remove(pl_log_listener_t *ear);
 
 #endif

@@ -51,7 +51,7 @@ int64_t pl_memory_used(void)
     return used_by("self");
 }
 
-static void child_tell(int process, pl_memory_tell_t tell, void *user)
+static void child_tell(int process, pl_memory_visit_t tell, void *user)
 {
     char number[16], path[64], name[32] = "";
     snprintf(number, sizeof number, "%d", process);
@@ -65,7 +65,7 @@ static void child_tell(int process, pl_memory_tell_t tell, void *user)
         fclose(file);
 }
 
-static void children_of(const char *thread, pl_memory_tell_t tell, void *user)
+static void children_of(const char *thread, pl_memory_visit_t tell, void *user)
 {
     char path[300];
     int process;
@@ -77,7 +77,7 @@ static void children_of(const char *thread, pl_memory_tell_t tell, void *user)
         fclose(file);
 }
 
-void pl_memory_children(pl_memory_tell_t tell, void *user)
+void pl_memory_children(pl_memory_visit_t tell, void *user)
 {
     DIR *threads = opendir("/proc/self/task");
     const struct dirent *entry;

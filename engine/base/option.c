@@ -11,13 +11,13 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json_text.h"
-#include "base/nearest.h"
+#include "base/suggestion.h"
 #include "base/range.h"
 #include "base/run.h"
 
-#define INTS_MOST ((int)(sizeof((pl_ints_t *)0)->value / sizeof(int64_t)))
-#define REALS_MOST (sizeof((pl_reals_t *)0)->value / sizeof(double))
-#define TEXTS_MOST (sizeof((pl_texts_t *)0)->text / sizeof(char *))
+#define INTS_MAX ((int)(sizeof((pl_ints_t *)0)->value / sizeof(int64_t)))
+#define REALS_MAX (sizeof((pl_reals_t *)0)->value / sizeof(double))
+#define TEXTS_MAX (sizeof((pl_texts_t *)0)->text / sizeof(char *))
 
 typedef int (*read_t)(const pl_option_t *option, const json_t *value, void *field,
                       pl_error_t *err);
@@ -100,13 +100,13 @@ static int read_integer(const pl_option_t *option, const json_t *value, void *fi
 /* Numbers of devices: each is one. */
 static int read_devices(const json_t *list, pl_span_t *span, pl_error_t *err)
 {
-    enum { MOST = 1024 };                                   /* ranks of a run */
+    enum { MAX = 1024 };                                    /* ranks of a run */
     const size_t count = json_array_size(list);
     char shown[PL_JSON_SHOWN];
-    if (count < 1 || count > MOST)
+    if (count < 1 || count > MAX)
         return pl_fail(err, PL_EINVAL,
                        "is a list of %zu device numbers: give 1 to %d, such as [0, 2]",
-                       count, MOST);
+                       count, MAX);
     for (size_t k = 0; k < count; k++) {
         const json_t *number = json_array_get(list, k);
         if (!json_is_integer(number) || json_integer_value(number) < 0
@@ -132,27 +132,27 @@ static int read_span(const pl_option_t *option, const json_t *value, void *field
 {
     pl_span_t *span = field;
     pl_range_t range;
-    int64_t least, most;
+    int64_t min, max;
     int end = -1;
     if (json_is_array(value))
         return read_devices(value, span, err);
     if (!json_is_string(value)) {
-        int rc = read_integer(option, value, &most, err);
+        int rc = read_integer(option, value, &max, err);
         if (rc == PL_OK)
-            *span = (pl_span_t){most, most};
+            *span = (pl_span_t){max, max};
         return rc;
     }
     int rc = pl_range_parse(option->range, &range, err);
     if (rc != PL_OK)
         return rc;
     const char *text = json_string_value(value);
-    if (sscanf(text, "%9" SCNd64 ":%9" SCNd64 "%n", &least, &most, &end) != 2
-        || text[end] != '\0' || least > most || !pl_range_holds_integer(&range, least)
-        || !pl_range_holds_integer(&range, most))
+    if (sscanf(text, "%9" SCNd64 ":%9" SCNd64 "%n", &min, &max, &end) != 2
+        || text[end] != '\0' || min > max || !pl_range_holds_integer(&range, min)
+        || !pl_range_holds_integer(&range, max))
         return fail_value(option, value,
                           "a list of device numbers, or an integer or \"MIN:MAX\"",
                           &range, err);
-    *span = (pl_span_t){least, most};
+    *span = (pl_span_t){min, max};
     return PL_OK;
 }
 
@@ -209,11 +209,11 @@ static bool is_choice(const char *choices, const char *text)
 static int fail_choice(const pl_option_t *option, const json_t *value, pl_error_t *err)
 {
     char best[64] = "", word[64], shown[PL_JSON_SHOWN];
-    int least = 3;
+    int min = 3;
     for (const char *choices = option->range; next_choice(&choices, word);) {
         int distance = pl_edit_distance(json_string_value(value), word);
-        if (distance < least) {
-            least = distance;
+        if (distance < min) {
+            min = distance;
             strcpy(best, word);
         }
     }
@@ -248,7 +248,7 @@ static int read_integers(const pl_option_t *option, const json_t *value, void *f
     if (rc != PL_OK)
         return rc;
     pl_ints_t ints = {.count = (int)json_array_size(value)};
-    bool fits = json_is_array(value) && json_array_size(value) <= (size_t)INTS_MOST;
+    bool fits = json_is_array(value) && json_array_size(value) <= (size_t)INTS_MAX;
     for (int i = 0; fits && i < ints.count; i++) {
         const json_t *entry = json_array_get(value, (size_t)i);
         ints.value[i] = json_integer_value(entry);
@@ -268,7 +268,7 @@ static int read_numbers(const pl_option_t *option, const json_t *value, void *fi
     if (rc != PL_OK)
         return rc;
     pl_reals_t reals = {.count = (int)json_array_size(value)};
-    bool fits = json_is_array(value) && json_array_size(value) <= REALS_MOST;
+    bool fits = json_is_array(value) && json_array_size(value) <= REALS_MAX;
     for (int i = 0; fits && i < reals.count; i++) {
         const json_t *entry = json_array_get(value, (size_t)i);
         reals.value[i] = json_number_value(entry);
@@ -286,7 +286,7 @@ static int read_texts(const pl_option_t *option, const json_t *value, void *fiel
     pl_texts_t texts = {0};
     const char *name;
     json_t *text;
-    bool fits = json_is_object(value) && json_object_size(value) <= TEXTS_MOST;
+    bool fits = json_is_object(value) && json_object_size(value) <= TEXTS_MAX;
     json_object_foreach((json_t *)value, name, text) {
         fits = fits && json_is_string(text);
         if (!fits)
@@ -362,9 +362,9 @@ static int read_components(const pl_option_t *option, const json_t *value, void 
     int code = PL_OK;
     if (!json_is_array(value))
         return read_component(option, value, field, err);
-    if (count < 1 || count > PL_LOADERS_MOST)
+    if (count < 1 || count > PL_LOADERS_MAX)
         return pl_fail(err, PL_EINVAL, "takes a list of 1 to %d, not of %zu",
-                       PL_LOADERS_MOST, count);
+                       PL_LOADERS_MAX, count);
     for (size_t k = 0; k < count && code == PL_OK; k++)
         code = json_is_null(json_array_get(value, k))
                    ? fail_value(option, json_array_get(value, k),

@@ -8,12 +8,12 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
-#include "base/json_walk.h"
-#include "base/nearest.h"
+#include "base/json_path.h"
+#include "base/suggestion.h"
 #include "base/option.h"
 #include "base/run_check.h"
-#include "base/run_fill.h"
-#include "base/run_same.h"
+#include "base/run_defaults.h"
+#include "base/resume_keys.h"
 #include "base/utf8.h"
 
 /* ---- Making ---- */
@@ -54,7 +54,7 @@ pl_options_t *pl_options_take(char *text, size_t length, const char *name,
     o->text = text;
     o->name = pl_strdup(name);
     int rc = o->name ? PL_OK : pl_no_memory(err);
-    o->length = length = pl_json_relax(text, length);
+    o->length = length = pl_json_strip_comments(text, length);
     json_t *root = rc == PL_OK ? pl_json_read(text, length, name, err) : NULL;
     if (root) {
         json_decref(o->root);
@@ -69,7 +69,8 @@ pl_options_t *pl_options_take(char *text, size_t length, const char *name,
 
 pl_options_t *pl_options_parse(const char *text, const char *name, pl_error_t *err)
 {
-    if (pl_given(text, "a text", err) != PL_OK || pl_given(name, "a name", err) != PL_OK)
+    if (pl_require(text, "a text", err) != PL_OK
+        || pl_require(name, "a name", err) != PL_OK)
         return NULL;
     char *copy = pl_strdup(text);
     if (copy)
@@ -80,7 +81,7 @@ pl_options_t *pl_options_parse(const char *text, const char *name, pl_error_t *e
 
 pl_options_t *pl_options_clone(const pl_options_t *o, pl_error_t *err)
 {
-    if (pl_given(o, "a run", err) != PL_OK)
+    if (pl_require(o, "a run", err) != PL_OK)
         return NULL;
     pl_options_t *clone = pl_alloc(sizeof *clone);
     if (clone) {
@@ -102,7 +103,7 @@ pl_options_t *pl_options_clone(const pl_options_t *o, pl_error_t *err)
 
 int pl_options_check(const pl_options_t *o, pl_error_t *err)
 {
-    int code = pl_given(o, "a run", err);
+    int code = pl_require(o, "a run", err);
     if (code == PL_OK)
         code = pl_run_check(o, PL_CHECK_DEEP, err);
     return code == PL_OK ? pl_trainer_check(o, err) : code;
@@ -120,7 +121,7 @@ char *pl_options_print(const pl_options_t *o, pl_error_t *err)
 {
     if (pl_options_check(o, err) != PL_OK)
         return NULL;
-    json_t *filled = pl_run_fill(o->root, err);
+    json_t *filled = pl_run_with_defaults(o->root, err);
     char *text = filled ? write_text(filled, PL_JSON_INDENTED, err) : NULL;
     json_decref(filled);
     return text;
@@ -135,7 +136,7 @@ char *pl_options_text(const pl_options_t *o, pl_error_t *err)
 
 const json_t *pl_options_value(const pl_options_t *o, const char *path)
 {
-    const json_t *value = pl_json_walk(o->root, path);
+    const json_t *value = pl_json_get_path(o->root, path);
     return json_is_null(value) ? NULL : value;
 }
 
@@ -144,9 +145,9 @@ char *pl_options_get(const pl_options_t *o, const char *key)
     if (!o || !key)
         return NULL;
     const json_t *value = pl_options_value(o, key);
-    json_t *filled = value ? NULL : pl_run_fill(o->root, NULL);
+    json_t *filled = value ? NULL : pl_run_with_defaults(o->root, NULL);
     if (!value)
-        value = pl_json_walk(filled, key);
+        value = pl_json_get_path(filled, key);
     char *text = NULL;
     if (json_is_string(value))
         text = pl_strdup(json_string_value(value));
@@ -165,7 +166,7 @@ char *pl_options_key(const char *word)
 
 char *pl_options_hint(const char *word)
 {
-    const char *hint = word ? pl_foreign(word) : NULL;
+    const char *hint = word ? pl_compat_advice(word) : NULL;
     return hint ? pl_text("%s", hint) : NULL;
 }
 
@@ -199,23 +200,23 @@ int pl_options_trainer(const pl_options_t *o, pl_trainer_options_t *trainer,
     const json_t *object = json_object_get(o->root, "trainer"),
                  *devices = json_object_get(object, "devices"),
                  *nodes = json_object_get(object, "num_nodes");
-    json_t *facts = json_object();
-    int rc = json_object_set_new(facts, "devices", json_integer(1));
+    json_t *auto_values = json_object();
+    int rc = json_object_set_new(auto_values, "devices", json_integer(1));
     if (rc == 0)
-        rc = json_object_set_new(facts, "num_nodes", json_integer(1));
+        rc = json_object_set_new(auto_values, "num_nodes", json_integer(1));
     if (rc == 0)
-        rc = json_object_set_new(facts, "max_epochs",
+        rc = json_object_set_new(auto_values, "max_epochs",
                                  json_integer(pl_default_epochs(object)));
     if (rc == 0)
-        rc = json_object_set_new(facts, "micro_shards",
+        rc = json_object_set_new(auto_values, "micro_shards",
                                  json_integer(pl_run_micro_shards(object)));
-    rc = rc == 0 ? pl_bind(pl_trainer_table, object, facts, trainer, binding_p, err)
+    rc = rc == 0 ? pl_bind(pl_trainer_table, object, auto_values, trainer, binding_p, err)
                  : pl_no_memory(err);
     if (rc == PL_OK && (!devices || pl_is_auto(devices)))
         trainer->devices = (pl_span_t){0};
     if (rc == PL_OK && (!nodes || pl_is_auto(nodes)))
         trainer->num_nodes = 0;
-    json_decref(facts);
+    json_decref(auto_values);
     return rc;
 }
 
@@ -285,14 +286,15 @@ int pl_options_component(const pl_options_t *o, const pl_component_request_t *re
     if (!wanted.automatic
         && pl_options_needs(o, request->role, request->path, err) != PL_OK)
         return PL_ENOTFOUND;
-    json_t *facts = request->facts
-                        ? pl_json_value(request->facts, strlen(request->facts), err)
-                        : NULL;
-    if (request->facts && !facts)
+    json_t *auto_values = request->data_info
+                              ? pl_json_value(request->data_info,
+                                              strlen(request->data_info), err)
+                              : NULL;
+    if (request->data_info && !auto_values)
         return err ? err->code : PL_EFORMAT;
-    wanted.facts = facts;
+    wanted.auto_values = auto_values;
     int rc = pl_instance_make(instance, &wanted, err);
-    json_decref(facts);
+    json_decref(auto_values);
     return rc;
 }
 

@@ -12,7 +12,7 @@
 #include "base/run.h"
 #include "paceline.h"
 
-#define PL_RUN_FILE_MOST ((size_t)16 << 20)                 /* bytes */
+#define PL_RUN_FILE_MAX ((size_t)16 << 20)                  /* bytes */
 
 /* How long a run file that is a pipe is waited for while nothing comes; tests shorten
  * it. */
@@ -65,13 +65,13 @@ int pl_options_trainer(const pl_options_t *o, pl_trainer_options_t *trainer,
 int pl_options_general(const pl_options_t *o, const char *path, const pl_option_t *table,
                        void *into, pl_binding_t **binding_p, pl_error_t *err);
 
-/* The component at a path: `automatic` is the name that "auto" or nothing stands for [an
- * error]; facts is the JSON object of pl_data_info_t [none].  PL_ENOTFOUND: nothing is
- * given there, or no such component. */
+/* The component at a path: `automatic` is the name that "auto" or nothing stands for
+ * [an error]; data info is the JSON object of pl_data_info_t [none].  PL_ENOTFOUND:
+ * nothing is given there, or no such component. */
 typedef struct pl_component_request {
     const char *role, *path;
     const char *automatic;
-    const char *facts;
+    const char *data_info;
 } pl_component_request_t;
 int pl_options_component(const pl_options_t *o, const pl_component_request_t *request,
                          pl_instance_t *instance, pl_error_t *err);

@@ -14,7 +14,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
-#include "base/json_walk.h"
+#include "base/json_path.h"
 #include "base/options.h"
 #include "base/run_check.h"
 #include "base/utf8.h"
@@ -39,12 +39,12 @@ static int wait_for_bytes(int fd, pl_error_t *err)
                    pl_run_file_wait_ms / 1e3);
 }
 
-/* All bytes of fd and a NUL; at most PL_RUN_FILE_MOST + 1, so that more can be told. */
+/* All bytes of fd and a NUL; at most PL_RUN_FILE_MAX + 1, so that more can be told. */
 static int read_all(int fd, char **text_p, size_t *length_p, pl_error_t *err)
 {
     size_t length = 0, capacity = 0;
     char *text = NULL;
-    for (ssize_t got = 1; got > 0 && length <= PL_RUN_FILE_MOST; length += (size_t)got) {
+    for (ssize_t got = 1; got > 0 && length <= PL_RUN_FILE_MAX; length += (size_t)got) {
         if (length + 1 >= capacity) {
             capacity = 2 * capacity + 4096;
             char *larger = pl_resize(text, capacity);
@@ -96,7 +96,7 @@ static int read_file(const char *path, char **text_p, size_t *length_p, pl_error
         return fd;
     int rc = read_all(fd, text_p, length_p, err);
     close(fd);
-    if (rc == PL_OK && *length_p > PL_RUN_FILE_MOST) {
+    if (rc == PL_OK && *length_p > PL_RUN_FILE_MAX) {
         pl_free(*text_p);
         return pl_fail(err, PL_EFORMAT, "larger than 16 MiB: this is not a run file");
     }
@@ -108,7 +108,7 @@ pl_options_t *pl_options_load(const char *path, pl_error_t *err)
     char *text = NULL, shown[SHOWN];
     size_t length = 0;
     pl_error_t why = {0};
-    if (pl_given(path, "a path", err) != PL_OK)
+    if (pl_require(path, "a path", err) != PL_OK)
         return NULL;
     int rc = read_file(path, &text, &length, &why);
     const char *name = strcmp(path, "-") ? path : "/dev/stdin";
@@ -133,18 +133,18 @@ static int changed(const pl_options_t *o, const char *key, const char *text,
         json_decref(value);
         return pl_no_memory(err);
     }
-    int rc = pl_json_put(copy->root, key, value, err);
+    int rc = pl_json_set_path(copy->root, key, value, err);
     return rc == PL_OK ? pl_run_check(copy, PL_CHECK_SHALLOW, err) : rc;
 }
 
 int pl_options_set(pl_options_t *o, const char *key, const char *value, pl_error_t *err)
 {
-    if (pl_given(o, "a run", err) != PL_OK || pl_given(key, "a key", err) != PL_OK
-        || pl_given(value, "a value", err) != PL_OK)
+    if (pl_require(o, "a run", err) != PL_OK || pl_require(key, "a key", err) != PL_OK
+        || pl_require(value, "a value", err) != PL_OK)
         return PL_EINVAL;
     if (!pl_utf8_ok(key, strlen(key)))
         return pl_fail(err, PL_EINVAL, "the key is not UTF-8");
-    json_t *parsed = pl_json_loose(value, err);
+    json_t *parsed = pl_json_parse_lenient(value, err);
     if (!parsed)
         return err ? err->code : PL_EINVAL;
     pl_options_t copy, old = *o;

@@ -49,7 +49,7 @@ static bool one_fits(const char *pattern, const char *end, char c, const char **
 
 /* A '*' that took too little takes one character more: only the newest need be tried
  * again. */
-bool pl_pattern_fits(const char *pattern, size_t length, const char *name)
+bool pl_pattern_matches(const char *pattern, size_t length, const char *name)
 {
     const char *end = pattern + length, *star = NULL, *taken = name, *behind;
     while (*name) {
@@ -71,11 +71,11 @@ bool pl_pattern_fits(const char *pattern, size_t length, const char *name)
     return pattern == end;
 }
 
-bool pl_patterns_fit(const char *patterns, const char *name)
+bool pl_patterns_match(const char *patterns, const char *name)
 {
     size_t length;
     for (const char *p; (p = pl_pattern_next(&patterns, &length));)
-        if (pl_pattern_fits(p, length, name))
+        if (pl_pattern_matches(p, length, name))
             return true;
     return false;
 }

@@ -11,9 +11,9 @@
 const char *pl_pattern_next(const char **rest, size_t *length);
 
 /* Whether the whole name is as a pattern of `length` bytes says. */
-bool pl_pattern_fits(const char *pattern, size_t length, const char *name);
+bool pl_pattern_matches(const char *pattern, size_t length, const char *name);
 
 /* Whether it is as one of several patterns says. */
-bool pl_patterns_fit(const char *patterns, const char *name);
+bool pl_patterns_match(const char *patterns, const char *name);
 
 #endif

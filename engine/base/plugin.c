@@ -67,11 +67,12 @@ static bool in_folders(const char *file, char path[PATH_MAX])
     return false;
 }
 
-const char *pl_plugin_places(char text[PL_PLUGIN_PLACES])
+const char *pl_plugin_search_path(char text[PL_PLUGIN_SEARCH_PATH])
 {
     char shown[SHOWN];
     const char *folders = getenv("PACELINE_PLUGIN_PATH");
-    snprintf(text, PL_PLUGIN_PLACES, "PACELINE_PLUGIN_PATH (%s) nor in " PL_PLUGIN_FOLDER,
+    snprintf(text, PL_PLUGIN_SEARCH_PATH,
+             "PACELINE_PLUGIN_PATH (%s) nor in " PL_PLUGIN_FOLDER,
              folders ? pl_utf8_show(folders, shown, sizeof shown) : "not set");
     return text;
 }
@@ -79,7 +80,7 @@ const char *pl_plugin_places(char text[PL_PLUGIN_PLACES])
 /* A path is taken as it is, a bare name looked for in the folders. */
 static int find_file(const char *file, char path[PATH_MAX], pl_error_t *err)
 {
-    char shown[SHOWN], places[PL_PLUGIN_PLACES];
+    char shown[SHOWN], search_path[PL_PLUGIN_SEARCH_PATH];
     if (strchr(file, '/') && strlen(file) < PATH_MAX) {
         strcpy(path, file);
         return PL_OK;
@@ -87,7 +88,8 @@ static int find_file(const char *file, char path[PATH_MAX], pl_error_t *err)
     if (in_folders(file, path))
         return PL_OK;
     return pl_fail(err, PL_ENOTFOUND, "no plug-in %s in %s: set its path, with a '/'",
-                   pl_utf8_show(file, shown, sizeof shown), pl_plugin_places(places));
+                   pl_utf8_show(file, shown, sizeof shown),
+                   pl_plugin_search_path(search_path));
 }
 
 /* ---- what was loaded ---- */
@@ -199,7 +201,7 @@ static int plugin_register(void *library, const char *path, const char *file,
 int pl_plugin_load(const char *file, pl_error_t *err)
 {
     char path[PATH_MAX], shown[SHOWN], why[2 * SHOWN];
-    int rc = pl_given(file, "a file", err);
+    int rc = pl_require(file, "a file", err);
     if (rc == PL_OK)
         rc = find_file(file, path, err);
     if (rc != PL_OK)
@@ -219,7 +221,7 @@ int pl_plugin_load(const char *file, pl_error_t *err)
 
 /* ---- Plug-ins that nobody loaded by hand ---- */
 
-int pl_plugin_offer(const char *name, pl_error_t *err)
+int pl_plugin_load_named(const char *name, pl_error_t *err)
 {
     char file[NAME_MAX + 1], path[PATH_MAX];
     size_t length = strlen(name);
@@ -281,7 +283,7 @@ static void load_folders(void)
     see_folders(load, NULL);
 }
 
-void pl_plugins_offer(void)
+void pl_plugins_load_all(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, load_folders);
@@ -289,9 +291,9 @@ void pl_plugins_offer(void)
 
 /* ---- what a file may have, as long as it is not loaded ---- */
 
-typedef struct hunt {
+typedef struct search {
     const char *role, *name;
-} hunt_t;
+} search_t;
 
 /* How many bytes of it loading would map: behind them is what debuggers read. */
 static size_t file_core(FILE *file)
@@ -336,15 +338,15 @@ static bool file_has(const char *path, const char *text)
 
 static void load_if_it_has(void *user, const char *path, const char *name)
 {
-    const hunt_t *hunt = user;
+    const search_t *search = user;
     (void)name;
-    if (file_has(path, hunt->role) && file_has(path, hunt->name))
+    if (file_has(path, search->role) && file_has(path, search->name))
         load_or_tell(path);
 }
 
-void pl_plugins_hunt(const char *role, const char *name)
+void pl_plugins_search(const char *role, const char *name)
 {
-    see_folders(load_if_it_has, &(hunt_t){.role = role, .name = name});
+    see_folders(load_if_it_has, &(search_t){.role = role, .name = name});
 }
 
 /* One that cannot be loaded has nothing that could be meant. */
@@ -355,7 +357,7 @@ static void load_if_of_role(void *user, const char *path, const char *name)
         pl_plugin_load(path, NULL);
 }
 
-void pl_plugins_hunt_role(const char *role)
+void pl_plugins_search_role(const char *role)
 {
     see_folders(load_if_of_role, (void *)role);
 }

@@ -10,7 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/nearest.h"
+#include "base/suggestion.h"
 #include "base/option.h"
 #include "base/plugin.h"
 #include "base/run.h"
@@ -80,16 +80,16 @@ static void insert(const char *role, const pl_component_t *component, const char
 
 static int role_check(const char *role, pl_error_t *err)
 {
-    char text[PL_NEAREST_TEXT];
-    pl_nearest_t nearest;
-    pl_nearest_init(&nearest, role);
+    char text[PL_SUGGESTION_TEXT];
+    pl_suggestion_t nearest;
+    pl_suggestion_init(&nearest, role);
     for (int i = 0; pl_roles[i]; i++) {
         if (!strcmp(pl_roles[i], role))
             return PL_OK;
-        pl_nearest_offer(&nearest, pl_roles[i]);
+        pl_suggestion_offer(&nearest, pl_roles[i]);
     }
     return pl_fail(err, PL_EINVAL, "unknown role \"%s\" of a component: %s", role,
-                   pl_nearest_text(&nearest, text));
+                   pl_suggestion_text(&nearest, text));
 }
 
 /* A component's options stand in one object with those of every component of its role. */
@@ -246,16 +246,16 @@ static const pl_component_t *known(const char *role, const char *name)
 
 static void fail_unknown(const char *role, const char *name, pl_error_t *err)
 {
-    char text[PL_NEAREST_TEXT], shown[SHOWN], places[PL_PLUGIN_PLACES];
-    pl_nearest_t nearest;
-    pl_nearest_init(&nearest, pl_component_here(name));
+    char text[PL_SUGGESTION_TEXT], shown[SHOWN], search_path[PL_PLUGIN_SEARCH_PATH];
+    pl_suggestion_t nearest;
+    pl_suggestion_init(&nearest, pl_compat_component(name));
     pthread_mutex_lock(&lock);
     for (int i = position(role, ""); i < entry_count && !strcmp(entries[i].role, role);
          i++)
-        pl_nearest_offer(&nearest, entries[i].component->name);
+        pl_suggestion_offer(&nearest, entries[i].component->name);
     pthread_mutex_unlock(&lock);
     pl_utf8_show(name, shown, sizeof shown);
-    pl_nearest_text(&nearest, text);
+    pl_suggestion_text(&nearest, text);
     if (nearest.length && nearest.distance && !strcmp(role, "accelerator"))
         pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": known are %s", role, shown,
                 nearest.known);
@@ -263,33 +263,34 @@ static void fail_unknown(const char *role, const char *name, pl_error_t *err)
         pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": %s", role, shown, text);
     else
         pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": %s, nor found in %s", role,
-                shown, text, pl_plugin_places(places));
+                shown, text, pl_plugin_search_path(search_path));
 }
 
 const void *pl_component_offered(const char *role, const char *name)
 {
     const pl_component_t *component = known(role, name);
-    if (!component && pl_plugin_offer(name, NULL) == PL_OK)
+    if (!component && pl_plugin_load_named(name, NULL) == PL_OK)
         component = known(role, name);
     return component;
 }
 
 const void *pl_component_find(const char *role, const char *name, pl_error_t *err)
 {
-    if (pl_given(role, "a role", err) != PL_OK || pl_given(name, "a name", err) != PL_OK)
+    if (pl_require(role, "a role", err) != PL_OK
+        || pl_require(name, "a name", err) != PL_OK)
         return NULL;
     const pl_component_t *component = known(role, name);
     if (component)
         return component;
-    if (pl_plugin_offer(name, err) != PL_OK)
+    if (pl_plugin_load_named(name, err) != PL_OK)
         return NULL;
     component = known(role, name);
     if (!component) {
-        pl_plugins_hunt(role, name);                  /* its file may have another name */
+        pl_plugins_search(role, name);                /* its file may have another name */
         component = known(role, name);
     }
     if (!component) {
-        pl_plugins_hunt_role(role);
+        pl_plugins_search_role(role);
         component = known(role, name);          /* a name may be made when it is loaded */
     }
     if (!component)
@@ -317,7 +318,7 @@ const pl_component_t *pl_component_at(const char *role, int k)
     const pl_component_t *component = NULL;
     if (!role)
         return NULL;
-    pl_plugins_offer();
+    pl_plugins_load_all();
     pthread_mutex_lock(&lock);
     int at = position(role, "");
     if (k >= 0 && k < entry_count - at && !strcmp(entries[at + k].role, role))

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-const char pl_usual_logger[] = "jsonl";
+const char pl_default_logger[] = "jsonl";
 
 const pl_section_t pl_sections[] = {
     {"module", PL_SECTION_COMPONENT, "module", "network to train", NULL},
@@ -17,7 +17,7 @@ const pl_section_t pl_sections[] = {
     {"callbacks", PL_SECTION_COMPONENTS, "callback", "functions called during the run",
      NULL},
     {"loggers", PL_SECTION_COMPONENTS, "logger", "destinations of metrics",
-     pl_usual_logger},
+     pl_default_logger},
     {"plugins", PL_SECTION_FILES, NULL, "shared objects with further components", NULL},
     {NULL, PL_SECTION_COMPONENT, NULL, NULL, NULL},
 };

@@ -30,7 +30,7 @@ typedef struct pl_section {
 extern const pl_section_t pl_sections[];
 
 /* The logger of a run that names none. */
-extern const char pl_usual_logger[];
+extern const char pl_default_logger[];
 
 /* "trainer": names are Lightning's. */
 typedef struct pl_trainer_options {
@@ -134,13 +134,13 @@ const pl_option_t *pl_general_options(const char *role);
 /* What an option that stands for several, such as fast_dev_run, makes of them. */
 void pl_trainer_expand(pl_trainer_options_t *trainer, pl_data_options_t *data);
 
-/* "data" with sources apart, the first of each; there may be as many as PL_LOADERS_MOST
+/* "data" with sources apart, the first of each; there may be as many as PL_LOADERS_MAX
  * to validate and test on. */
 typedef struct pl_data_sources {
     pl_choice_t train, val, test, predict;
 } pl_data_sources_t;
 
-enum { PL_LOADERS_MOST = 8 };
+enum { PL_LOADERS_MAX = 8 };
 
 extern const pl_option_t pl_source_table[];
 

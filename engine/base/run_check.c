@@ -8,14 +8,14 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/json_place.h"
+#include "base/json_position.h"
 #include "base/json_text.h"
-#include "base/json_walk.h"
-#include "base/nearest.h"
+#include "base/json_path.h"
+#include "base/suggestion.h"
 #include "base/option.h"
 #include "base/registry.h"
-#include "base/run_check_parts.h"
-#include "base/run_fill.h"
+#include "base/run_check_internal.h"
+#include "base/run_defaults.h"
 
 /* What the keys of one object may be. */
 typedef struct schema {
@@ -28,19 +28,19 @@ typedef struct schema {
 
 /* ---- Errors ---- */
 
-static void offer_table(pl_nearest_t *nearest, const pl_option_t *table)
+static void offer_table(pl_suggestion_t *nearest, const pl_option_t *table)
 {
     for (; table && table->name; table++)
-        pl_nearest_offer(nearest, table->name);
+        pl_suggestion_offer(nearest, table->name);
 }
 
 static int fail_unknown(const checker_t *c, const path_t *path, const schema_t *schema)
 {
     const pl_component_t *component;
-    pl_nearest_t nearest;
-    pl_nearest_init(&nearest, path->key);
+    pl_suggestion_t nearest;
+    pl_suggestion_init(&nearest, path->key);
     if (schema->named)
-        pl_nearest_offer(&nearest, "name");
+        pl_suggestion_offer(&nearest, "name");
     offer_table(&nearest, schema->table[0]);
     offer_table(&nearest, schema->table[1]);
     for (int k = 0; schema->any_of && (component = pl_component_at(schema->any_of, k));
@@ -57,13 +57,13 @@ static int check_component(const checker_t *c, const path_t *path, const char *r
 static int check_components(const checker_t *c, const path_t *path, const char *role,
                             const json_t *list)
 {
-    enum { MOST = 100 };
+    enum { MAX = 100 };
     char shown[PATH_TEXT];
     int rc = PL_OK;
-    if (json_array_size(list) > MOST)
+    if (json_array_size(list) > MAX)
         return run_fail_at(c, path, PL_JSON_VALUE, PL_EINVAL,
                            "\"%s\" takes at most %d components, not %zu",
-                           run_show_path(path, shown), MOST, json_array_size(list));
+                           run_show_path(path, shown), MAX, json_array_size(list));
     for (size_t i = 0; i < json_array_size(list) && rc == PL_OK; i++) {
         path_t at = {.up = path, .index = i};
         rc = check_component(c, &at, role, false, json_array_get(list, i));
@@ -77,7 +77,7 @@ static const char *set_text(const checker_t *c, const path_t *path, const json_t
     char whole[PATH_TEXT];
     const char *raw = json_string_value(
         json_object_get(c->o->set, pl_json_path_text(path, whole, sizeof whole)));
-    json_t *parsed = raw ? pl_json_loose(raw, NULL) : NULL;
+    json_t *parsed = raw ? pl_json_parse_lenient(raw, NULL) : NULL;
     const bool same = parsed && json_equal(parsed, value);
     json_decref(parsed);
     return same ? raw : NULL;
@@ -95,8 +95,9 @@ static int make_text(const checker_t *c, const path_t *path, const json_t **valu
         return PL_OK;
     *value = text;
     return !text ? pl_no_memory(c->err)
-                 : pl_json_put(c->o->root, pl_json_path_text(path, whole, sizeof whole),
-                               text, c->err);
+                 : pl_json_set_path(c->o->root,
+                                    pl_json_path_text(path, whole, sizeof whole), text,
+                                    c->err);
 }
 
 static int make_texts(const checker_t *c, const path_t *path, const pl_option_t *option,
@@ -335,17 +336,17 @@ static const pl_module_objective_t *module_objectives(const checker_t *c)
 static int check_objective_name(const checker_t *c, const path_t *path,
                                 const pl_module_objective_t *objective)
 {
-    char shown[PATH_TEXT], text[PL_NEAREST_TEXT];
-    pl_nearest_t nearest;
-    pl_nearest_init(&nearest, path->key);
+    char shown[PATH_TEXT], text[PL_SUGGESTION_TEXT];
+    pl_suggestion_t nearest;
+    pl_suggestion_init(&nearest, path->key);
     for (; objective->name; objective++) {
         if (!strcmp(objective->name, path->key))
             return PL_OK;
-        pl_nearest_offer(&nearest, objective->name);
+        pl_suggestion_offer(&nearest, objective->name);
     }
     return run_fail_at(c, path, PL_JSON_KEY, PL_EINVAL,
                        "unknown key \"%s\": the module has no such objective: %s",
-                       run_show_path(path, shown), pl_nearest_text(&nearest, text));
+                       run_show_path(path, shown), pl_suggestion_text(&nearest, text));
 }
 
 /* A component for each objective of the module; the learning rate of one without a
@@ -513,10 +514,10 @@ static int check_section_names(const checker_t *c)
         if (section_find(key))
             continue;
         const path_t path = {.key = key};
-        pl_nearest_t nearest;
-        pl_nearest_init(&nearest, key);
+        pl_suggestion_t nearest;
+        pl_suggestion_init(&nearest, key);
         for (const pl_section_t *section = pl_sections; section->name; section++)
-            pl_nearest_offer(&nearest, section->name);
+            pl_suggestion_offer(&nearest, section->name);
         return run_fail_meant(c, &path, &nearest);
     }
     return PL_OK;

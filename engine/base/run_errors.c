@@ -5,14 +5,14 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/json_place.h"
+#include "base/json_position.h"
 #include "base/json_text.h"
-#include "base/json_walk.h"
-#include "base/nearest.h"
+#include "base/json_path.h"
+#include "base/suggestion.h"
 #include "base/option.h"
 #include "base/registry.h"
 #include "base/run_check.h"
-#include "base/run_check_parts.h"
+#include "base/run_check_internal.h"
 #include "base/utf8.h"
 
 /* ---- Where it stands ---- */
@@ -41,10 +41,10 @@ int run_fail_at(const checker_t *c, const path_t *path, pl_json_part_t component
     va_start(args, format);
     pl_text_print(text, sizeof text, format, args);
     va_end(args);
-    pl_json_place_t place;
+    pl_json_position_t position;
     if (c->o->text && !was_set(c, pl_json_path_text(path, whole, sizeof whole))
-        && pl_json_place_find(c->o->text, c->o->length, path, component, &place))
-        pl_json_prefix(c->o->name, place.line, place.column, prefix);
+        && pl_json_position_find(c->o->text, c->o->length, path, component, &position))
+        pl_json_prefix(c->o->name, position.line, position.column, prefix);
     return pl_fail(c->err, code, "%s%s", prefix, text);
 }
 
@@ -86,8 +86,8 @@ char *run_show_path(const path_t *path, char shown[PATH_TEXT])
 static const char *value_hint(const checker_t *c, const path_t *path, char hint[HINT])
 {
     char whole[PATH_TEXT], shown[PL_JSON_SHOWN];
-    const json_t *value = pl_json_walk(c->o->root,
-                                       pl_json_path_text(path, whole, sizeof whole));
+    const json_t *value = pl_json_get_path(c->o->root,
+                                           pl_json_path_text(path, whole, sizeof whole));
     const bool is_target =
         path->key && (!strcmp(path->key, "label") || !strcmp(path->key, "target"));
     hint[0] = '\0';
@@ -152,7 +152,7 @@ static const char *section_with(const char *key)
 
 const char *pl_run_key(const char *word, char key[PL_RUN_KEY])
 {
-    const char *synonym = pl_synonym(word), *section;
+    const char *synonym = pl_compat_key(word), *section;
     if (synonym)
         return synonym;
     for (const pl_section_t *s = pl_sections; s->name; s++)
@@ -166,19 +166,20 @@ const char *pl_run_key(const char *word, char key[PL_RUN_KEY])
     return key;
 }
 
-int run_fail_meant(const checker_t *c, const path_t *path, const pl_nearest_t *nearest)
+int run_fail_meant(const checker_t *c, const path_t *path, const pl_suggestion_t *nearest)
 {
-    char shown[PATH_TEXT], text[PL_NEAREST_TEXT], buffer[PL_RUN_KEY];
+    char shown[PATH_TEXT], text[PL_SUGGESTION_TEXT], buffer[PL_RUN_KEY];
     const bool is_deep = path->up && path->up->up;
-    const char *meant = is_deep ? pl_synonym(path->key) : pl_run_key(path->key, buffer);
+    const char *meant = is_deep ? pl_compat_key(path->key)
+                                : pl_run_key(path->key, buffer);
     run_show_path(path, shown);
     const char *const dot = strrchr(shown, '.');
     const size_t section = dot ? (size_t)(dot - shown) : 0;
     const bool is_beside = section && meant && !strncmp(meant, shown, section + 1)
                            && nearest->name && strcmp(meant + section + 1, nearest->name);
-    if ((pl_nearest_is_sure(nearest) && !is_beside) || !meant || !strcmp(meant, shown))
+    if ((pl_suggestion_is_sure(nearest) && !is_beside) || !meant || !strcmp(meant, shown))
         return run_fail_at(c, path, PL_JSON_KEY, PL_EINVAL, "unknown key \"%s\": %s",
-                           shown, pl_nearest_text(nearest, text));
+                           shown, pl_suggestion_text(nearest, text));
     return run_fail_at(c, path, PL_JSON_KEY, PL_EINVAL,
                        "unknown key \"%s\": did you mean \"%s\"?", shown, meant);
 }

@@ -11,8 +11,8 @@
 
 /* ---- Options that contradict each other ---- */
 
-static int least_check(const pl_options_t *o, const pl_trainer_options_t *t,
-                       pl_error_t *err)
+static int limits_check(const pl_options_t *o, const pl_trainer_options_t *t,
+                        pl_error_t *err)
 {
     if (t->max_epochs >= 0 && t->min_epochs > t->max_epochs)
         return pl_options_fail(err, PL_EINVAL, o, "trainer.min_epochs",
@@ -99,14 +99,14 @@ static int elastic_check(const pl_options_t *o, const pl_trainer_options_t *t,
                                "\"trainer.strategy.micro_shards\"",
                                key, (long long)t->global_batch_size,
                                (long long)t->micro_shards);
-    const int64_t each = t->global_batch_size / t->micro_shards;
-    if (given && json_integer_value(given) != each)
+    const int64_t per_shard = t->global_batch_size / t->micro_shards;
+    if (given && json_integer_value(given) != per_shard)
         return pl_options_fail(err, PL_EINVAL, o, "data.batch_size",
                                "\"data.batch_size\", of a micro-shard, is %lld, but %lld "
                                "samples in %lld micro-shards are %lld each: remove one",
                                (long long)json_integer_value(given),
                                (long long)t->global_batch_size,
-                               (long long)t->micro_shards, (long long)each);
+                               (long long)t->micro_shards, (long long)per_shard);
     return PL_OK;
 }
 
@@ -144,7 +144,7 @@ int pl_trainer_check(const pl_options_t *o, pl_error_t *err)
     int code = pl_options_trainer(o, &trainer, &binding, err);
     if (code != PL_OK)
         return code;
-    code = least_check(o, &trainer, err);
+    code = limits_check(o, &trainer, err);
     if (code == PL_OK)
         code = time_check(o, &trainer, err);
     if (code == PL_OK)

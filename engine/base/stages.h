@@ -6,7 +6,7 @@
 
 typedef struct pl_stage_names {
     const char *verb;                           /* "validate": of events and plans */
-    const char *prefix;                         /* "val_": of its figures */
+    const char *prefix;                         /* "val_": of its metrics */
     const char *data;                           /* "validation": the data that it takes */
 } pl_stage_names_t;
 

@@ -7,7 +7,7 @@
 
 int pl_utf8_get(const void *text, size_t size, uint32_t *code)
 {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    static const uint32_t min[] = {0, 0, 0x80, 0x800, 0x10000};
     const uint8_t *p = text;
     if (size == 0)
         return 0;
@@ -24,7 +24,7 @@ int pl_utf8_get(const void *text, size_t size, uint32_t *code)
             return 0;
         c = c << 6 | (p[i] & 0x3F);
     }
-    if (c < least[bytes] || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000))
+    if (c < min[bytes] || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000))
         return 0;
     *code = c;
     return bytes;

@@ -15,7 +15,7 @@
  * stands in a sample. */
 typedef struct scores {
     const float *data;
-    int64_t samples, each, classes;
+    int64_t samples, per_sample, classes;
 } scores_t;
 
 static scores_t scores_of(const pl_result_tensor_t *output)
@@ -23,10 +23,10 @@ static scores_t scores_of(const pl_result_tensor_t *output)
     const pl_shape_t *shape = &output->shape;
     scores_t scores = {.data = output->data,
                        .samples = shape->dim[0],
-                       .each = 1,
+                       .per_sample = 1,
                        .classes = 1};
     for (int axis = 1; axis < shape->rank - 1; axis++)
-        scores.each *= shape->dim[axis];
+        scores.per_sample *= shape->dim[axis];
     if (shape->rank > 1)
         scores.classes = shape->dim[shape->rank - 1];
     return scores;
@@ -45,8 +45,8 @@ static void write_numbers(FILE *file, const scores_t *s)
 {
     const float *score = s->data;
     for (int64_t sample = 0; sample < s->samples && !ferror(file); sample++)
-        for (int64_t k = 0; k < s->each; k++, score += s->classes) {
-            char end = k + 1 < s->each ? ' ' : '\n';
+        for (int64_t k = 0; k < s->per_sample; k++, score += s->classes) {
+            char end = k + 1 < s->per_sample ? ' ' : '\n';
             if (s->classes > 1)
                 fprintf(file, "%lld%c", (long long)likeliest(score, s->classes), end);
             else
@@ -88,7 +88,7 @@ static void write_characters(FILE *file, const scores_t *s, const char *const *b
 {
     const float *score = s->data;
     for (int64_t sample = 0; sample < s->samples && !ferror(file); sample++) {
-        for (int64_t k = 0; k < s->each; k++, score += s->classes) {
+        for (int64_t k = 0; k < s->per_sample; k++, score += s->classes) {
             int64_t token = likeliest(score, s->classes);
             char byte = (char)token;
             if (begin)
@@ -105,8 +105,8 @@ void cli_answers_write(FILE *file, const pl_result_tensor_t *output,
                        const char *checkpoint)
 {
     const scores_t scores = scores_of(output), *s = &scores;
-    json_t *facts = s->each > 1 ? cli_weights_facts(checkpoint) : NULL;
-    const char *vocabulary = json_string_value(json_object_get(facts, "vocabulary"));
+    json_t *data_info = s->per_sample > 1 ? cli_weights_data_info(checkpoint) : NULL;
+    const char *vocabulary = json_string_value(json_object_get(data_info, "vocabulary"));
     bool bytes = vocabulary && !*vocabulary && s->classes == 256;
     const char **begin = vocabulary && *vocabulary ? characters_of(vocabulary, s->classes)
                                                    : NULL;
@@ -115,7 +115,7 @@ void cli_answers_write(FILE *file, const pl_result_tensor_t *output,
     else
         write_numbers(file, s);
     free(begin);
-    json_decref(facts);
+    json_decref(data_info);
 }
 
 static json_t *numbers(const float *value, int64_t count)
@@ -132,13 +132,13 @@ json_t *cli_answer_json(const pl_result_t *result, int64_t sample)
     json_t *json = json_pack("{s:s, s:I}", "event", "prediction", "sample",
                              (json_int_t)sample);
     scores_t first = scores_of(&result->output[0]);
-    if (first.classes > 1 && first.each == 1)
+    if (first.classes > 1 && first.per_sample == 1)
         json_object_set_new(json, "class",
                             json_integer(likeliest(first.data + sample * first.classes,
                                                    first.classes)));
     for (int k = 0; k < result->output_count; k++) {
         scores_t s = scores_of(&result->output[k]);
-        int64_t size = s.each * s.classes;
+        int64_t size = s.per_sample * s.classes;
         if (sample < s.samples)
             json_object_set_new(json, result->output[k].name,
                                 numbers(s.data + sample * size, size));
@@ -149,7 +149,7 @@ json_t *cli_answer_json(const pl_result_t *result, int64_t sample)
 int cli_answers_npy(const char *path, const pl_result_tensor_t *output, pl_error_t *err)
 {
     scores_t s = scores_of(output);
-    int64_t count = s.samples * s.each;
+    int64_t count = s.samples * s.per_sample;
     pl_shape_t shape = output->shape;
     if (s.classes == 1)
         return cli_npy_write(path, PL_F32, shape, s.data, err);

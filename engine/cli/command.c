@@ -16,7 +16,7 @@ enum { OPTIONS = 32 };                                      /* of a command at m
      .kind = CLI_KIND_##kind_, \
      .offset = offsetof(cli_##command##_t, field_), \
      .fallback = fallback_, \
-     .least = least_, \
+     .min = least_, \
      .needed = needed_, \
      .what = what_, \
      .help = help_},
@@ -32,10 +32,10 @@ enum { OPTIONS = 32 };                                      /* of a command at m
     ENTRY(TEXT, command, field, 0, 0, false, what, help)
 #define CLI_TEXTS(command, field, what, help) \
     ENTRY(TEXTS, command, field, 0, 0, false, what, help)
-#define CLI_COUNT(command, field, fallback, least, what, help) \
-    ENTRY(COUNT, command, field, fallback, least, false, what, help)
-#define CLI_REAL(command, field, fallback, least, what, help) \
-    ENTRY(REAL, command, field, fallback, least, false, what, help)
+#define CLI_COUNT(command, field, fallback, min, what, help) \
+    ENTRY(COUNT, command, field, fallback, min, false, what, help)
+#define CLI_REAL(command, field, fallback, min, what, help) \
+    ENTRY(REAL, command, field, fallback, min, false, what, help)
 /* clang-format off */
 #define CLI_END(command) {.name = NULL}};
 /* clang-format on */
@@ -242,11 +242,11 @@ static int read_number(const reader_t *r, const cli_option_t *option, const char
     bool whole = option->kind == CLI_KIND_COUNT;
     errno = 0;
     *value = whole ? (double)strtoll(word, &end, 10) : strtod(word, &end);
-    if (!*word || *end || errno || !isfinite(*value) || *value < option->least
+    if (!*word || *end || errno || !isfinite(*value) || *value < option->min
         || fabs(*value) > 1e15)
         return pl_fail(r->err, PL_EINVAL, "%s takes %s of at least %g, not \"%s\"",
                        cli_option_flag(option, flag), whole ? "an integer" : "a number",
-                       option->least, word);
+                       option->min, word);
     return PL_OK;
 }
 
@@ -254,10 +254,10 @@ static int read_number(const reader_t *r, const cli_option_t *option, const char
  * Lives as long as the process, as the other words do. */
 static const char *word_of_run(const char *word)
 {
-    enum { MOST = 16 };
-    static char *kept[MOST];
+    enum { MAX = 16 };
+    static char *kept[MAX];
     static int count;
-    char *path = count < MOST ? pl_run_path(word) : NULL;
+    char *path = count < MAX ? pl_run_path(word) : NULL;
     if (path && strcmp(path, word) != 0)
         return kept[count++] = path;
     pl_text_free(path);

@@ -16,8 +16,8 @@ typedef struct cli_texts {
 #define CLI_FLAG(command, field, help) bool field;
 #define CLI_TEXT(command, field, what, help) const char *field;
 #define CLI_TEXTS(command, field, what, help) cli_texts_t field;
-#define CLI_COUNT(command, field, fallback, least, what, help) int64_t field;
-#define CLI_REAL(command, field, fallback, least, what, help) double field;
+#define CLI_COUNT(command, field, fallback, min, what, help) int64_t field;
+#define CLI_REAL(command, field, fallback, min, what, help) double field;
 /* clang-format off */
 #define CLI_END(command) } cli_##command##_t;
 /* clang-format on */
@@ -37,7 +37,7 @@ typedef struct cli_option {
     const char *name;                                      /* "top_k"; shown as --top-k */
     cli_kind_t kind;
     size_t offset;                              /* of the field in the command's struct */
-    double fallback, least;
+    double fallback, min;
     bool needed;                                            /* of what is no option */
     const char *what, *help;
 } cli_option_t;

@@ -171,7 +171,7 @@ int cli_compile(const cli_compile_t *arguments)
     if (!arguments->json)
         cli_show_information();
     if (c.session.options)
-        status = cli_session_run(&c.session, CLI_SIGHT(arguments));
+        status = cli_session_run(&c.session, CLI_TELEMETRY(arguments));
     else
         cli_failure(&err, arguments->json);
     json_decref(c.plans);

@@ -16,13 +16,13 @@
 #include "cli/session.h"
 #include "cli/watch.h"
 
-enum { REQUEST_MOST = 4096 };                               /* bytes, that a run takes */
+enum { REQUEST_MAX = 4096 };                                /* bytes, that a run takes */
 
 static const double ABSENCE = 2, PATIENCE = 3, GREETING = 30, TURN = 0.2;  /* s */
 
 typedef struct order {
-    const char *word, *command;               /* what is typed; what is sent */
-    const char *figure;                       /* key of the value that it takes  [none] */
+    const char *word, *command;      /* what is typed; what is sent */
+    const char *value;               /* key of the value that the command takes  [none] */
     bool takes_optimizer, takes_name, takes_reason;
 } order_t;
 
@@ -62,16 +62,16 @@ static const order_t *order_find(const char *word, pl_error_t *err)
     return NULL;
 }
 
-static int figure_read(const order_t *order, const char *text, double *figure,
-                       pl_error_t *err)
+static int value_read(const order_t *order, const char *text, double *value,
+                      pl_error_t *err)
 {
     char *end;
-    if (!order->figure)
+    if (!order->value)
         return text ? pl_fail(err, PL_EINVAL, "%s takes no value, but got \"%s\"",
                               order->word, text)
                     : PL_OK;
-    *figure = text ? strtod(text, &end) : NAN;
-    if (text && end != text && !*end && isfinite(*figure) && *figure >= 0)
+    *value = text ? strtod(text, &end) : NAN;
+    if (text && end != text && !*end && isfinite(*value) && *value >= 0)
         return PL_OK;
     return pl_fail(err, PL_EINVAL, "%s needs a number of at least 0%s%s%s", order->word,
                    text ? ", not \"" : "", text ? text : "", text ? "\"" : "");
@@ -92,16 +92,16 @@ static int check_options(const order_t *order, const cli_control_t *a, pl_error_
 
 static char *request_write(const cli_control_t *a, pl_error_t *err)
 {
-    double figure = 0;
+    double value = 0;
     const order_t *order = order_find(a->command, err);
-    if (!order || figure_read(order, a->value, &figure, err) != PL_OK
+    if (!order || value_read(order, a->value, &value, err) != PL_OK
         || check_options(order, a, err) != PL_OK)
         return NULL;
     json_t *request = json_pack("{s:s, s:s*, s:s*, s:s*}", "command", order->command,
                                 "optimizer", a->optimizer, "name", a->name, "reason",
                                 a->reason);
-    if (order->figure)
-        json_object_set_new(request, order->figure, json_real(figure));
+    if (order->value)
+        json_object_set_new(request, order->value, json_real(value));
     if (a->run)
         json_object_set_new(request, "run", json_integer(a->run));
     char *text = request ? json_dumps(request, JSON_COMPACT) : NULL;
@@ -116,11 +116,11 @@ static char *request_write(const cli_control_t *a, pl_error_t *err)
 static int check_length(const char *request, const cli_control_t *a, pl_error_t *err)
 {
     const size_t length = strlen(request);
-    if (length <= REQUEST_MOST)
+    if (length <= REQUEST_MAX)
         return PL_OK;
     return pl_fail(err, PL_EINVAL,
                    "the request has %zu bytes, a run takes at most %d: give a shorter %s",
-                   length, REQUEST_MOST,
+                   length, REQUEST_MAX,
                    a->reason ? "--reason"
                    : a->name ? "--name"
                              : "--optimizer");

@@ -13,8 +13,8 @@
 
 enum {
     QUEUE = 100000,                  /* messages that may wait for us */
-    MESSAGE_MOST = 64 << 20,         /* bytes */
-    TOPIC_MOST = 199,                /* longer ones are framed wrongly by some versions */
+    MESSAGE_MAX = 64 << 20,          /* bytes */
+    TOPIC_MAX = 199,                 /* longer ones are framed wrongly by some versions */
 };
 
 static int zmq_fail(pl_error_t *err, const char *what, const char *which)
@@ -30,14 +30,14 @@ static void set_int(void *socket, int option, int value)
 
 static void set_limits(void *socket)
 {
-    int64_t most = MESSAGE_MOST;
+    int64_t max = MESSAGE_MAX;
     set_int(socket, ZMQ_LINGER, 0);
     set_int(socket, ZMQ_RCVHWM, QUEUE);
     set_int(socket, ZMQ_SNDHWM, 0);            /* or subscriptions too many are dropped */
     set_int(socket, ZMQ_HANDSHAKE_IVL, 2000);
     set_int(socket, ZMQ_HEARTBEAT_IVL, 1000);
     set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, 3000);
-    zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &most, sizeof most);
+    zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &max, sizeof max);
 }
 
 static bool is_loopback(const char *host, size_t length)
@@ -162,8 +162,8 @@ void cli_disconnect(cli_endpoint_client_t *c)
 int cli_subscribe(cli_endpoint_client_t *c, const char *topic, pl_error_t *err)
 {
     const size_t length = strlen(topic);
-    if (length > TOPIC_MOST)
-        return pl_fail(err, PL_EINVAL, "--topic takes at most %d characters", TOPIC_MOST);
+    if (length > TOPIC_MAX)
+        return pl_fail(err, PL_EINVAL, "--topic takes at most %d characters", TOPIC_MAX);
     if (zmq_setsockopt(c->socket, ZMQ_SUBSCRIBE, topic, length) != 0)
         return zmq_fail(err, "cannot subscribe to", topic);
     return PL_OK;

@@ -10,7 +10,7 @@
 enum {
     OPEN_SHOWN = 24,
     TOP = 6,
-    FIGURE = 16,                                            /* columns before a text */
+    COLUMN = 16,                                            /* columns before a text */
     TABLE = 80,                                             /* columns of the ranks' */
 };
 
@@ -205,17 +205,17 @@ static const char *largest_stage(const json_t *answer, double *share)
     json_t *rank;
     size_t i;
     double spent[STAGES] = {0}, sum = 0;
-    int most = 0;
+    int max = 0;
     const json_t *ranks = json_object_get(json_object_get(answer, "times"), "ranks");
     json_array_foreach(ranks, i, rank)
         for (int k = 0; k < PAUSED; k++)
             spent[k] += number_of(rank, stages[k]);
     for (int k = 0; k < PAUSED; k++) {
         sum += spent[k];
-        most = spent[k] > spent[most] ? k : most;
+        max = spent[k] > spent[max] ? k : max;
     }
-    *share = sum > 0 ? spent[most] / sum : 0;
-    return stages[most];
+    *share = sum > 0 ? spent[max] / sum : 0;
+    return stages[max];
 }
 
 /* ---- what took the time of the run ---- */
@@ -230,7 +230,7 @@ static double largest(double a, double b)
 }
 
 /* Seconds of each kind, of the rank that has most of it; they may overlap. */
-static void spent_find(const json_t *answer, double spent[KINDS], double *all)
+static void timings_find(const json_t *answer, double spent[KINDS], double *all)
 {
     json_t *entry;
     size_t i;
@@ -255,24 +255,24 @@ static void spent_find(const json_t *answer, double spent[KINDS], double *all)
 }
 
 /* "; training steps took 80 % of 12.0 s, most of it backward", or "". */
-static const char *what_took_most(const json_t *answer, char text[160])
+static const char *longest_kind(const json_t *answer, char text[160])
 {
     static const char *const kinds[KINDS] = {"training steps",
                                              "validation and prediction",
                                              "writing checkpoints", "start and end"};
     double spent[KINDS], all, share;
     const char *stage = largest_stage(answer, &share);
-    int most = 0;
-    spent_find(answer, spent, &all);
+    int max = 0;
+    timings_find(answer, spent, &all);
     for (int k = 0; k < KINDS; k++)
-        most = spent[k] > spent[most] ? k : most;
+        max = spent[k] > spent[max] ? k : max;
     text[0] = '\0';
     if (!(all > 0) || !(share > 0))
         return text;
-    const double percent = 100 * spent[most] / all;
-    int length = snprintf(text, 160, "; %s took %.0f %% of %.*f s", kinds[most],
+    const double percent = 100 * spent[max] / all;
+    int length = snprintf(text, 160, "; %s took %.0f %% of %.*f s", kinds[max],
                           percent < 100 ? percent : 100, all < 1000 ? 3 : 1, all);
-    if (most == STEPS)
+    if (max == STEPS)
         snprintf(text + length, 160 - (size_t)length, ", and %s %.0f %% of a step", stage,
                  100 * share);
     return text;
@@ -306,7 +306,7 @@ static void show_sentence(const json_t *answer)
     else
         say(0, 0, "The run %s after %s%s.",
             !strcmp(status, "ok") ? "ended normally" : "was stopped",
-            times(step, "step", steps), what_took_most(answer, took));
+            times(step, "step", steps), longest_kind(answer, took));
     cli_print("\n");
 }
 
@@ -347,7 +347,7 @@ static void show_waits(const json_t *answer)
         if (k == TOP)
             break;
         cli_print("  %10.3f s  ", number_of(entry, "seconds"));
-        say(FIGURE, FIGURE, "%s for %s: %s, %s, %.3f s at most", text_of(entry, "caller"),
+        say(COLUMN, COLUMN, "%s for %s: %s, %s, %.3f s at most", text_of(entry, "caller"),
             actor(entry, "for", name), text_of(entry, "call"),
             times(count_of(entry, "calls"), "time", count), number_of(entry, "longest"));
     }
@@ -451,7 +451,7 @@ static void show_times(const json_t *answer)
         if (k == TOP)
             break;
         cli_print("  %10.3f s  ", number_of(entry, "seconds"));
-        say(FIGURE, FIGURE, "%s, %s", actor(entry, "actor", name),
+        say(COLUMN, COLUMN, "%s, %s", actor(entry, "actor", name),
             times(count_of(entry, "calls"), "call", count));
     }
 }
@@ -463,20 +463,19 @@ static void show_kinds(json_t *kinds, double bytes)
     size_t at = 0;
     double rest = 100;
     for (int shown = 0; shown < TOP && json_array_size(kinds); shown++) {
-        size_t most = 0, k;
+        size_t max = 0, k;
         const json_t *kind;
         json_array_foreach(kinds, k, kind)
-            if (number_of(kind, "bytes")
-                > number_of(json_array_get(kinds, most), "bytes"))
-                most = k;
-        kind = json_array_get(kinds, most);
+            if (number_of(kind, "bytes") > number_of(json_array_get(kinds, max), "bytes"))
+                max = k;
+        kind = json_array_get(kinds, max);
         const double share = bytes > 0 ? 100 * number_of(kind, "bytes") / bytes : 0;
         at += (size_t)snprintf(text + at, sizeof text - at, "%s%lld %s (%.0f %%%s)",
                                shown ? ", " : "", count_of(kind, "launches"),
                                text_of(kind, "name"), share,
                                shown ? "" : " of the bytes");
         rest -= share;
-        json_array_remove(kinds, most);
+        json_array_remove(kinds, max);
     }
     if (json_array_size(kinds))
         snprintf(text + at, sizeof text - at, ", and %zu more kinds (%.0f %%)",

@@ -175,15 +175,15 @@ static void prompt_of(const char *vocabulary, char prompt[16])
 static void show_predict(const pl_options_t *options, const char *run_dir)
 {
     char prompt[16] = "";
-    json_t *facts = cli_weights_facts(run_dir);
-    const char *vocabulary = json_string_value(json_object_get(facts, "vocabulary"));
+    json_t *data_info = cli_weights_data_info(run_dir);
+    const char *vocabulary = json_string_value(json_object_get(data_info, "vocabulary"));
     if (vocabulary)
         prompt_of(vocabulary, prompt);
     if (*prompt || (!vocabulary && cli_has_data_to_predict(options))) {
         print_command("predict", run_dir, "--checkpoint");
         cli_print(*prompt ? " --prompt '%s'\n" : " | head\n", prompt);
     }
-    json_decref(facts);
+    json_decref(data_info);
 }
 
 static void show_resume(const char *run_dir)
@@ -336,7 +336,7 @@ int cli_fit(const cli_fit_t *arguments)
         return fit_refuse(&fit, &err);
     int status = arguments->print_config
                      ? print_config(fit.session.options, arguments->json)
-                     : cli_session_run(&fit.session, CLI_SIGHT(arguments));
+                     : cli_session_run(&fit.session, CLI_TELEMETRY(arguments));
     cli_sweep_close(&fit.sweep);
     return status;
 }

@@ -15,7 +15,7 @@
 #include "cli/weights.h"
 
 enum { TAIL = 1 << 16 };                   /* bytes of metrics.jsonl that are looked at */
-#define RUN_MOST (16 << 20)                /* bytes of run.json */
+#define RUN_MAX (16 << 20)                 /* bytes of run.json */
 
 /* ---- weights ---- */
 
@@ -108,7 +108,7 @@ static void show_metadata(const json_t *weights, bool has_epoch)
 
 /* The last `most` bytes of a file; no text when there is none.  Never waits:
  * opening a pipe would, until somebody writes. */
-static int read_tail(const char *path, size_t most, char **text_p, size_t *length_p,
+static int read_tail(const char *path, size_t max, char **text_p, size_t *length_p,
                      pl_error_t *err)
 {
     struct stat status;
@@ -122,11 +122,11 @@ static int read_tail(const char *path, size_t most, char **text_p, size_t *lengt
         code = pl_fail(err, PL_EIO, "cannot read %s: %s", path, strerror(errno));
     else if (!S_ISREG(status.st_mode))
         code = pl_fail(err, PL_EFORMAT, "%s is not a file", path);
-    else if (!(*text_p = malloc(most)))
+    else if (!(*text_p = malloc(max)))
         code = pl_fail(err, PL_ENOMEM, "out of memory");
     if (code == PL_OK) {
-        off_t from = status.st_size > (off_t)most ? status.st_size - (off_t)most : 0;
-        ssize_t got = pread(fd, *text_p, most, from);
+        off_t from = status.st_size > (off_t)max ? status.st_size - (off_t)max : 0;
+        ssize_t got = pread(fd, *text_p, max, from);
         *length_p = got > 0 ? (size_t)got : 0;
     }
     if (fd >= 0)
@@ -134,7 +134,7 @@ static int read_tail(const char *path, size_t most, char **text_p, size_t *lengt
     return code;
 }
 
-/* The newest figure of each name. */
+/* The newest metric of each name. */
 static int newest_metrics(const char *folder, json_t *newest, pl_error_t *err)
 {
     char path[PATH_MAX], *text;
@@ -144,9 +144,9 @@ static int newest_metrics(const char *folder, json_t *newest, pl_error_t *err)
     for (size_t at = 0; code == PL_OK && at < length;) {
         const char *end = memchr(text + at, '\n', length - at);
         size_t line = end ? (size_t)(end - text) - at : length - at;
-        json_t *figures = json_loadb(text + at, line, 0, NULL);
-        json_object_update(newest, figures);
-        json_decref(figures);
+        json_t *metrics = json_loadb(text + at, line, 0, NULL);
+        json_object_update(newest, metrics);
+        json_decref(metrics);
         at += line + 1;
     }
     free(text);
@@ -161,7 +161,7 @@ static int read_run(const char *folder, json_t **run_p, pl_error_t *err)
     json_error_t why;
     *run_p = NULL;
     snprintf(path, sizeof path, "%s/run.json", folder);
-    int code = read_tail(path, RUN_MOST, &text, &length, err);
+    int code = read_tail(path, RUN_MAX, &text, &length, err);
     if (code == PL_OK && text) {
         *run_p = json_loadb(text, length, JSON_REJECT_DUPLICATES, &why);
         if (!json_is_object(*run_p))

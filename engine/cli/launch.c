@@ -105,28 +105,27 @@ static bool catch_signals(launch_t *launch)
     return true;
 }
 
-enum { MOST = 1 << 16 };
+enum { MAX = 1 << 16 };
 
 /* "2", "1:3" */
 static int nodes_read(const char *text, pl_launch_spec_t *spec, pl_error_t *err)
 {
-    int least, most, end = -1;
+    int min, max, end = -1;
     if (!text)
         text = "1";
-    if (sscanf(text, "%6d:%6d%n", &least, &most, &end) == 2 && text[end] == '\0'
-        && least >= 1 && least <= most && most <= MOST) {
-        spec->nodes_least = least;
-        spec->nodes = most;
+    if (sscanf(text, "%6d:%6d%n", &min, &max, &end) == 2 && text[end] == '\0' && min >= 1
+        && min <= max && max <= MAX) {
+        spec->nodes_min = min;
+        spec->nodes = max;
         return PL_OK;
     }
-    if (sscanf(text, "%6d%n", &most, &end) == 1 && text[end] == '\0' && most >= 1
-        && most <= MOST) {
-        spec->nodes = most;
+    if (sscanf(text, "%6d%n", &max, &end) == 1 && text[end] == '\0' && max >= 1
+        && max <= MAX) {
+        spec->nodes = max;
         return PL_OK;
     }
     return pl_fail(err, PL_EINVAL,
-                   "--nnodes takes a number or MIN:MAX, from 1 to %d, not %s", MOST,
-                   text);
+                   "--nnodes takes a number or MIN:MAX, from 1 to %d, not %s", MAX, text);
 }
 
 /* The file with the key of the job  [NULL: none is named]. */
@@ -175,7 +174,7 @@ static void launch_end(launch_t *launch)
 
 static int fits(int64_t number)
 {
-    return number <= MOST;
+    return number <= MAX;
 }
 
 int cli_launch(const cli_launch_t *a)

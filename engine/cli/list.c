@@ -6,7 +6,7 @@
 #include "cli/output.h"
 #include "cli/session.h"
 
-enum { INDENT_LEAST = 22 };                                 /* columns */
+enum { INDENT_MIN = 22 };                                   /* columns */
 
 /* ---- one option ---- */
 
@@ -19,7 +19,7 @@ static const char *range_of(const pl_option_t *option, char words[64])
 /* Where help stands: behind the longest name. */
 static int indent_of(const pl_option_t *options)
 {
-    int indent = INDENT_LEAST;
+    int indent = INDENT_MIN;
     for (; options && options->name; options++)
         if ((int)strlen(options->name) + 4 > indent)
             indent = (int)strlen(options->name) + 4;

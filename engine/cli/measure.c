@@ -1,4 +1,4 @@
-/* measure.c - paceline validate and paceline test: the figures of given weights */
+/* measure.c - paceline validate and paceline test: the metrics of given weights */
 #include <string.h>
 
 #include "cli/commands.h"
@@ -70,17 +70,17 @@ static int measure(const cli_run_t *run, const char *command, measure_start_t st
         return CLI_WRONG;
     }
     cli_progress_begin(&m.progress, m.session.options);
-    return cli_session_run(&m.session, run->sight);
+    return cli_session_run(&m.session, run->telemetry);
 }
 
 int cli_validate(const cli_validate_t *a)
 {
-    const cli_run_t run = {a->run, CLI_SIGHT(a), a->set, a->plugin};
+    const cli_run_t run = {a->run, CLI_TELEMETRY(a), a->set, a->plugin};
     return measure(&run, "validate", validate_start, a->checkpoint, a->json);
 }
 
 int cli_test(const cli_test_t *a)
 {
-    const cli_run_t run = {a->run, CLI_SIGHT(a), a->set, a->plugin};
+    const cli_run_t run = {a->run, CLI_TELEMETRY(a), a->set, a->plugin};
     return measure(&run, "test", test_start, a->checkpoint, a->json);
 }

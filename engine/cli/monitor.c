@@ -9,7 +9,7 @@
 
 #include "cli/commands.h"
 #include "cli/endpoint_client.h"
-#include "cli/in_time.h"
+#include "cli/time_merge.h"
 #include "cli/output.h"
 #include "cli/session.h"
 #include "cli/stream_line.h"
@@ -18,7 +18,7 @@
 
 enum {
     RANKS = 4096,                            /* whose gaps are told */
-    TAKEN_MOST = 1000,                       /* messages between looks at what is due */
+    TAKEN_MAX = 1000,                        /* messages between looks at what is due */
     ABSENCE = 1,                             /* s until it is said that nobody is there */
     SILENCE = 3,                             /* s until a hint is given */
 };
@@ -28,7 +28,7 @@ static const double PROGRESS_EVERY = 1;                 /* s between lines */
 typedef struct monitor {
     const cli_monitor_t *arguments;
     cli_endpoint_client_t client;
-    cli_in_time_t queue;
+    cli_time_merge_t queue;
     int64_t count;
     json_int_t next[RANKS];                       /* number of each rank's next message */
     double began;                                 /* s */
@@ -141,7 +141,7 @@ static void keep_message(monitor_t *m, const char *text, size_t length)
                             .text = is_shown ? copy_of(text, length) : NULL};
     const bool is_wanted = json_object_get(message, "kind")
                            || (is_shown && m->arguments->topic.count);
-    if (is_wanted && (one.text || !is_shown) && cli_in_time_add(&m->queue, &one))
+    if (is_wanted && (one.text || !is_shown) && cli_time_merge_add(&m->queue, &one))
         return;
     json_decref(message);
     free(one.text);
@@ -192,8 +192,8 @@ static void take_state(monitor_t *m, const char *text, size_t length)
 
 static bool has_all(const monitor_t *m)
 {
-    const int64_t most = m->arguments->count;
-    return cli_signalled() || cli_output_gone() || (most && m->count >= most);
+    const int64_t max = m->arguments->count;
+    return cli_signalled() || cli_output_gone() || (max && m->count >= max);
 }
 
 static bool is_enough(const monitor_t *m)
@@ -204,10 +204,10 @@ static bool is_enough(const monitor_t *m)
 
 static void show_due(monitor_t *m, bool ends)
 {
-    const int due = cli_in_time_due(&m->queue, cli_now(), ends);
+    const int due = cli_time_merge_due(&m->queue, cli_now(), ends);
     for (int k = 0; k < due && !has_all(m); k++)
         show_message(m, &m->queue.held[k]);
-    cli_in_time_drop(&m->queue, due);
+    cli_time_merge_drop(&m->queue, due);
     cli_flush();
 }
 
@@ -217,7 +217,7 @@ static int take_messages(monitor_t *m)
     int taken = 0;
     size_t length;
     const char *text;
-    while (taken < TAKEN_MOST && (text = cli_receive(&m->client, &length))) {
+    while (taken < TAKEN_MAX && (text = cli_receive(&m->client, &length))) {
         if (shows_progress(m) && !has_all(m))
             take_state(m, text, length);
         else if (!shows_progress(m))
@@ -258,7 +258,7 @@ static void follow(monitor_t *m)
     while (!is_enough(m) && !m->client.parted) {
         const double duration = m->arguments->duration,
                      left = duration > 0 ? m->began + duration - cli_now() : TURN,
-                     turn = m->queue.count ? CLI_IN_TIME_MS / 5e3 : TURN;
+                     turn = m->queue.count ? CLI_TIME_MERGE_MS / 5e3 : TURN;
         cli_wait(&m->client, -1, left < turn ? left : turn);
         take_messages(m);
         show_due(m, false);

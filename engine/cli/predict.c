@@ -205,6 +205,6 @@ int cli_predict(const cli_predict_t *arguments)
         return CLI_WRONG;
     }
     cli_progress_begin(&predict.progress, predict.session.options);
-    const int status = cli_session_run(&predict.session, CLI_SIGHT(arguments));
+    const int status = cli_session_run(&predict.session, CLI_TELEMETRY(arguments));
     return output_close(&predict, status);
 }

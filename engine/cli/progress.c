@@ -16,8 +16,8 @@
 
 enum {
     PIECES = 16,
-    BAR_LEAST = 6,
-    BAR_MOST = 24,
+    BAR_MIN = 6,
+    BAR_MAX = 24,
     BAR_WANTED = 60
 };                                      /* columns from which on the bar goes before other
                                            pieces */
@@ -133,7 +133,7 @@ static bool starts(const char *text, const char *with)
     return !strncmp(text, with, strlen(with));
 }
 
-/* "val_loss 0.4123", or of several sources "val_loss/1 0.4123", for each figure of a
+/* "val_loss 0.4123", or of several sources "val_loss/1 0.4123", for each metric of a
  * validation: the first loss goes last, other losses and then the rest sooner. */
 static void add_validation(pieces_t *pieces, json_t *metrics)
 {
@@ -201,9 +201,9 @@ static void add_remaining(pieces_t *pieces, int rank, const cli_progress_t *p,
     uint64_t done = now->global_step - p->first_step;
     if (now->total_steps <= now->global_step || !done || time - p->began < SECOND)
         return;
-    double each = (double)(time - p->began) / (double)done / SECOND;
+    double per_step = (double)(time - p->began) / (double)done / SECOND;
     add(pieces, rank, "%s left",
-        cli_clock(each * (double)(now->total_steps - now->global_step), clock));
+        cli_clock(per_step * (double)(now->total_steps - now->global_step), clock));
 }
 
 static void add_rate(pieces_t *pieces, int rank, const cli_progress_t *p,
@@ -241,12 +241,12 @@ static void draw(pieces_t *pieces, double share)
 {
     char line[1024];
     int columns = cli_columns(stderr) - 3;                  /* the terminal may add ^C */
-    fit_into(pieces, columns < BAR_WANTED ? columns : columns - BAR_LEAST - 2);
+    fit_into(pieces, columns < BAR_WANTED ? columns : columns - BAR_MIN - 2);
     int left = columns - width_of(pieces) - 2;
     size_t at = (size_t)snprintf(line, sizeof line, "%.*s", columns > 0 ? columns : 0,
                                  pieces->piece[0].text);
-    if (share >= 0 && left >= BAR_LEAST)
-        at += draw_bar(share, left < BAR_MOST ? left : BAR_MOST, line + at,
+    if (share >= 0 && left >= BAR_MIN)
+        at += draw_bar(share, left < BAR_MAX ? left : BAR_MAX, line + at,
                        sizeof line - at);
     if (pieces->count > 1) {
         at += (size_t)snprintf(line + at, sizeof line - at, "  ");
@@ -263,7 +263,7 @@ static void tell(cli_progress_t *p, pieces_t *pieces, int64_t time)
     if (p->bar)
         fit_into(pieces, cli_columns(stderr) - 1);
     join(pieces, 0, line, sizeof line);
-    p->told = time;
+    p->reported = time;
     if (p->bar)
         cli_live_line("");                                  /* what it says is past */
     cli_note("%s", line);
@@ -387,7 +387,7 @@ void cli_progress_begin(cli_progress_t *p, const pl_options_t *options)
 
 static bool is_too_soon(const cli_progress_t *p, int64_t time)
 {
-    return p->bar ? time - p->drawn < REDRAW : time - p->told < PLAIN_EVERY;
+    return p->bar ? time - p->drawn < REDRAW : time - p->reported < PLAIN_EVERY;
 }
 
 void cli_progress_show(cli_progress_t *p, const pl_progress_t *now)
@@ -397,7 +397,7 @@ void cli_progress_show(cli_progress_t *p, const pl_progress_t *now)
          result = !strcmp(now->event, "validated") || !strcmp(now->event, "epoch");
     /* A run that was started again counts anew, as its result does. */
     if (!p->began || now->global_step < p->newest_step) {
-        p->began = p->told = time;
+        p->began = p->reported = time;
         p->first_step = now->global_step;
     }
     p->newest_step = now->global_step;

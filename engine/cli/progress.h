@@ -9,7 +9,7 @@ typedef struct cli_progress {
     bool bar;                            /* one line that is redrawn; otherwise a line now
                                             and then */
     int64_t max_epochs;                  /* 0: unknown */
-    int64_t began, drawn, told;          /* ns, monotonic; 0: not yet */
+    int64_t began, drawn, reported;      /* ns, monotonic; 0: not yet */
     uint64_t first_step;                 /* the step at `began` */
     uint64_t newest_step;
     uint64_t result_step;                              /* of the newest line of results */

@@ -18,7 +18,7 @@
 
 #include "cli/watch.h"
 
-enum { DESCRIPTORS = 65536, DESCRIPTORS_LEAST = 64 };
+enum { DESCRIPTORS = 65536, DESCRIPTORS_MIN = 64 };
 #define SAME_REQUEST 0.5                             /* s: signals that belong together */
 
 /* ---- options ---- */
@@ -333,7 +333,7 @@ static int raise_descriptors(pl_error_t *err)
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= DESCRIPTORS)
         return PL_OK;
-    if (limit.rlim_max < DESCRIPTORS_LEAST)
+    if (limit.rlim_max < DESCRIPTORS_MIN)
         return pl_fail(err, PL_EBUSY,
                        "the limit of open descriptors is %d, too low: raise it to 1024 "
                        "or more (ulimit -n)",
@@ -409,14 +409,14 @@ static const char *socket_of(const char *endpoint)
 }
 
 /* What two write to one file is of use to nobody. */
-static int files_check(const cli_sight_t *sight, pl_error_t *err)
+static int files_check(const cli_telemetry_t *telemetry, pl_error_t *err)
 {
     const struct {
         const char *option, *file;
-    } files[] = {{"journal", sight->journal},
-                 {"trace", sight->trace},
-                 {"monitor", socket_of(sight->monitor)},
-                 {"control", socket_of(sight->control)}};
+    } files[] = {{"journal", telemetry->journal},
+                 {"trace", telemetry->trace},
+                 {"monitor", socket_of(telemetry->monitor)},
+                 {"control", socket_of(telemetry->control)}};
     enum { FILES = sizeof files / sizeof *files };
     for (int k = 0; k < FILES; k++)
         for (int other = k + 1; other < FILES; other++)
@@ -430,25 +430,26 @@ static int files_check(const cli_sight_t *sight, pl_error_t *err)
 }
 
 /* One stream of all ranks: it is in the first one's process. */
-static int show(cli_session_t *session, const cli_sight_t *sight, pl_error_t *err)
+static int show(cli_session_t *session, const cli_telemetry_t *telemetry, pl_error_t *err)
 {
     if (pl_rank() > 0)
         return PL_OK;
-    int code = files_check(sight, err);
-    if (code == PL_OK && sight->journal)
-        code = pl_engine_journal(session->engine, sight->journal, err);
-    if (code == PL_OK && sight->trace)
-        code = pl_engine_trace(session->engine, sight->trace, err);
-    if (code == PL_OK && sight->monitor)
-        code = pl_engine_monitor(session->engine, sight->monitor, err);
-    if (code == PL_OK && sight->dashboard)
-        code = pl_engine_dashboard(session->engine, sight->dashboard, err);
-    if (code == PL_OK && sight->control)
-        code = pl_engine_control(session->engine, sight->control, err);
+    int code = files_check(telemetry, err);
+    if (code == PL_OK && telemetry->journal)
+        code = pl_engine_journal(session->engine, telemetry->journal, err);
+    if (code == PL_OK && telemetry->trace)
+        code = pl_engine_trace(session->engine, telemetry->trace, err);
+    if (code == PL_OK && telemetry->monitor)
+        code = pl_engine_monitor(session->engine, telemetry->monitor, err);
+    if (code == PL_OK && telemetry->dashboard)
+        code = pl_engine_dashboard(session->engine, telemetry->dashboard, err);
+    if (code == PL_OK && telemetry->control)
+        code = pl_engine_control(session->engine, telemetry->control, err);
     return code;
 }
 
-static int session_open(cli_session_t *session, const cli_sight_t *sight, pl_error_t *err)
+static int session_open(cli_session_t *session, const cli_telemetry_t *telemetry,
+                        pl_error_t *err)
 {
     if (raise_descriptors(err) != PL_OK)
         return PL_EBUSY;
@@ -458,7 +459,7 @@ static int session_open(cli_session_t *session, const cli_sight_t *sight, pl_err
     session->engine = pl_engine_new(session->base, err);
     if (!session->engine)
         return PL_ENOMEM;
-    const int code = show(session, sight, err);
+    const int code = show(session, telemetry, err);
     if (code != PL_OK)
         return code;
     if (!catch_signals(session))
@@ -497,13 +498,13 @@ static void tell_dashboard(const cli_session_t *session)
         cli_note("dashboard: %s", url);
 }
 
-int cli_session_run(cli_session_t *session, cli_sight_t sight)
+int cli_session_run(cli_session_t *session, cli_telemetry_t telemetry)
 {
     pl_error_t err = {0};
     session->status = CLI_WRONG;
     if (session->work->trains && !session->json)
         cli_show_information();
-    if (session_open(session, &sight, &err) != PL_OK) {
+    if (session_open(session, &telemetry, &err) != PL_OK) {
         cli_failure(&err, session->json);
     } else {
         tell_endpoint(session, "monitor", pl_engine_monitor_endpoint(session->engine));

@@ -16,8 +16,8 @@ enum { CLI_SIGNALS = 3 };                                   /* that stop a run *
 
 /* Carries out the command's part: starts the run; hears of progress and of the end. */
 typedef struct cli_work {
-    bool trains;                                    /* the result has steps and figures */
-    bool measures;                                  /* it has figures */
+    bool trains;                                    /* the result has steps and metrics */
+    bool measures;                                  /* it has metrics */
     int (*start)(cli_session_t *session, pl_on_done_t on_done, pl_error_t *err);
     void (*progress)(cli_session_t *session, const pl_progress_t *progress);
     int (*done)(
@@ -48,22 +48,22 @@ struct cli_session {
 };
 
 /* Where a run can be seen, in every command that reads a run file  [NULL: not there]. */
-typedef struct cli_sight {
+typedef struct cli_telemetry {
     const char *monitor, *dashboard, *control, *journal, *trace;
-} cli_sight_t;
+} cli_telemetry_t;
 
 /* Of the arguments of a command. */
-#define CLI_SIGHT(arguments) \
-    ((cli_sight_t){.monitor = (arguments)->monitor, \
-                   .dashboard = (arguments)->dashboard, \
-                   .control = (arguments)->control, \
-                   .journal = (arguments)->journal, \
-                   .trace = (arguments)->trace})
+#define CLI_TELEMETRY(arguments) \
+    ((cli_telemetry_t){.monitor = (arguments)->monitor, \
+                       .dashboard = (arguments)->dashboard, \
+                       .control = (arguments)->control, \
+                       .journal = (arguments)->journal, \
+                       .trace = (arguments)->trace})
 
 /* What stands in every command that reads a run file. */
 typedef struct cli_run {
     const char *file;
-    cli_sight_t sight;
+    cli_telemetry_t telemetry;
     cli_texts_t set, plugins;
 } cli_run_t;
 
@@ -76,7 +76,7 @@ bool cli_is_set(const pl_options_t *options, const char *key);
 bool cli_has_data_to_predict(const pl_options_t *options);
 
 /* Runs session->work with session->options, which it consumes; the exit status. */
-int cli_session_run(cli_session_t *session, cli_sight_t sight);
+int cli_session_run(cli_session_t *session, cli_telemetry_t telemetry);
 
 /* {"event": …, "global_step": …} for --json. */
 json_t *cli_progress_json(const pl_progress_t *progress);
@@ -85,7 +85,7 @@ json_t *cli_result_json(const cli_session_t *session, const pl_result_t *result)
 /* nohup has SIGHUP ignored, and so it stays. */
 bool cli_is_ignored(int number);
 
-/* The figures of a result whose names begin so, one a line. */
+/* The metrics of a result whose names begin so, one a line. */
 void cli_show_metrics(const pl_result_t *result, const char *beginning);
 /* Tells of an error without a result of the engine's: on standard error and, when events
  * are wanted, as the result too. */

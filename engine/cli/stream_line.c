@@ -11,7 +11,7 @@
 #include "cli/output.h"
 
 enum {
-    TEXT_MOST = 120,                   /* characters of a field; a run file is one, too */
+    TEXT_MAX = 120,                    /* characters of a field; a run file is one, too */
     NARROW = 60,                       /* columns */
     WIDE = 100,
 };
@@ -63,7 +63,7 @@ static const char *cut_mark(void)
 
 static void add_text(line_t *line, const char *name, const char *text)
 {
-    const size_t length = cli_bytes_of(text, TEXT_MOST);
+    const size_t length = cli_bytes_of(text, TEXT_MAX);
     const char *quote = strpbrk(text, " =") ? "\"" : "";
     add(line, " %s=%s%.*s%s%s", name, quote, (int)length, text,
         text[length] ? cut_mark() : "", quote);

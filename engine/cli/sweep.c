@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RUNS_MOST = 1000, COLUMNS_MOST = 6, CELL = 40 };
+enum { RUNS_MAX = 1000, COLUMNS_MAX = 6, CELL = 40 };
 
 /* ---- Values ---- */
 
@@ -105,10 +105,10 @@ static int find_axes(cli_sweep_t *sweep, pl_error_t *err)
         if (code == PL_OK)
             code = check_alone(sweep, k, err);
         sweep->runs *= axis->count;
-        if (code == PL_OK && sweep->runs > RUNS_MOST)
+        if (code == PL_OK && sweep->runs > RUNS_MAX)
             code = pl_fail(err, PL_EINVAL,
                            "--set: %d or more runs; at most %d are possible", sweep->runs,
-                           RUNS_MOST);
+                           RUNS_MAX);
     }
     return code;
 }
@@ -289,7 +289,7 @@ json_t *cli_sweep_json(cli_sweep_t *sweep)
     return json_pack("{s:s, s:O}", "event", "sweep", "runs", sweep->rows);
 }
 
-/* The figures that tell runs apart: what was validated, otherwise what was trained. */
+/* The metrics that tell runs apart: what was validated, otherwise what was trained. */
 static int columns_of(const json_t *rows, const char *beginning, const char **names)
 {
     size_t k;
@@ -301,14 +301,14 @@ static int columns_of(const json_t *rows, const char *beginning, const char **na
             bool known = strncmp(name, beginning, strlen(beginning)) != 0;
             for (int i = 0; i < count; i++)
                 known = known || !strcmp(names[i], name);
-            if (!known && count < COLUMNS_MOST)
+            if (!known && count < COLUMNS_MAX)
                 names[count++] = name;
         }
     }
     return count;
 }
 
-static const char *figure_text(const json_t *row, const char *name, char text[CELL])
+static const char *metric_text(const json_t *row, const char *name, char text[CELL])
 {
     const json_t *value = json_object_get(json_object_get(row, "metrics"), name);
     char number[24];
@@ -320,7 +320,7 @@ static const char *figure_text(const json_t *row, const char *name, char text[CE
 }
 
 /* A cell of the table, `column` from 0; row NULL: its heading. */
-static const char *cell_text(const json_t *row, int column, const char *const *figures,
+static const char *cell_text(const json_t *row, int column, const char *const *metrics,
                              const json_t *set, char text[CELL])
 {
     static const char *const ends[] = {"status", "steps", "seconds", "run_dir"};
@@ -328,10 +328,10 @@ static const char *cell_text(const json_t *row, int column, const char *const *f
     int keys = (int)json_object_size(set), count = 0;
     for (int k = 0; k < column && key; k++)
         key = json_object_iter_next((json_t *)set, key);
-    while (figures[count])
+    while (metrics[count])
         count++;
     const char *name = column < keys               ? json_object_iter_key(key)
-                       : column < keys + count     ? figures[column - keys]
+                       : column < keys + count     ? metrics[column - keys]
                        : column < keys + count + 4 ? ends[column - keys - count]
                                                    : NULL;
     if (!name)
@@ -343,7 +343,7 @@ static const char *cell_text(const json_t *row, int column, const char *const *f
     else if (column < keys)
         value_words(json_object_get(json_object_get(row, "set"), name), text, CELL);
     else if (column < keys + count)
-        figure_text(row, name, text);
+        metric_text(row, name, text);
     else if (json_is_real(value))
         snprintf(text, CELL, "%.1f", json_real_value(value));
     else if (value)
@@ -353,67 +353,67 @@ static const char *cell_text(const json_t *row, int column, const char *const *f
     return text;
 }
 
-static int column_width(const json_t *rows, int column, const char *const *figures,
+static int column_width(const json_t *rows, int column, const char *const *metrics,
                         const json_t *set)
 {
     char text[CELL];
     size_t k;
     json_t *row;
-    if (!cell_text(NULL, column, figures, set, text))
+    if (!cell_text(NULL, column, metrics, set, text))
         return 0;
     int width = (int)strlen(text);
     json_array_foreach((json_t *)rows, k, row) {
-        int length = (int)strlen(cell_text(row, column, figures, set, text));
+        int length = (int)strlen(cell_text(row, column, metrics, set, text));
         width = length > width ? length : width;
     }
     return width;
 }
 
-static void show_row(const json_t *rows, const json_t *row, const char *const *figures,
+static void show_row(const json_t *rows, const json_t *row, const char *const *metrics,
                      const json_t *set)
 {
     char text[CELL];
     int space = 0;                                         /* that the cell before left */
-    for (int column = 0; cell_text(row, column, figures, set, text); column++) {
+    for (int column = 0; cell_text(row, column, metrics, set, text); column++) {
         cli_print("%*s%s", space, "", text);
-        space = column_width(rows, column, figures, set) + 2 - (int)strlen(text);
+        space = column_width(rows, column, metrics, set) + 2 - (int)strlen(text);
     }
     cli_print("\n");
 }
 
-static void show_best(const json_t *rows, const char *figure)
+static void show_best(const json_t *rows, const char *metric)
 {
     const json_t *best = NULL;
-    double least = 0;
+    double min = 0;
     size_t k;
     json_t *row;
     json_array_foreach((json_t *)rows, k, row) {
-        const json_t *value = json_object_get(json_object_get(row, "metrics"), figure);
-        if (!json_is_number(value) || (best && json_number_value(value) >= least))
+        const json_t *value = json_object_get(json_object_get(row, "metrics"), metric);
+        if (!json_is_number(value) || (best && json_number_value(value) >= min))
             continue;
         best = row;
-        least = json_number_value(value);
+        min = json_number_value(value);
     }
     char words[256];
     if (!best)
         return;
     cli_sweep_words(json_object_get(best, "set"), words, sizeof words);
-    cli_print("lowest %s: %s\n", figure, words);
+    cli_print("lowest %s: %s\n", metric, words);
 }
 
 void cli_sweep_show(cli_sweep_t *sweep)
 {
-    const char *figures[COLUMNS_MOST + 1] = {NULL};
+    const char *metrics[COLUMNS_MAX + 1] = {NULL};
     keep_others(sweep);
     const json_t *rows = sweep->rows;
     const json_t *set = json_object_get(json_array_get(rows, 0), "set");
-    bool validated = columns_of(rows, "val_", figures) > 0;
+    bool validated = columns_of(rows, "val_", metrics) > 0;
     if (!validated)
-        columns_of(rows, "train_", figures);
+        columns_of(rows, "train_", metrics);
     size_t k;
     json_t *row;
-    show_row(rows, NULL, figures, set);
+    show_row(rows, NULL, metrics, set);
     json_array_foreach((json_t *)rows, k, row)
-        show_row(rows, row, figures, set);
+        show_row(rows, row, metrics, set);
     show_best(rows, validated ? "val_loss" : "train_loss");
 }

@@ -46,7 +46,7 @@ static void states_forget(top_t *top)
     }
 }
 
-static double figure_of(const json_t *state, const char *key)
+static double number_of(const json_t *state, const char *key)
 {
     return json_number_value(json_object_get(json_object_get(state, "state"), key));
 }
@@ -67,8 +67,8 @@ static bool goes_back(const json_t *run, const json_t *before)
  * does a run that goes back: between these states there is no rate. */
 static bool is_another(const json_t *state, const json_t *before)
 {
-    return figure_of(state, "wall") != figure_of(before, "wall")
-           || figure_of(state, "messages") < figure_of(before, "messages")
+    return number_of(state, "wall") != number_of(before, "wall")
+           || number_of(state, "messages") < number_of(before, "messages")
            || goes_back(cli_view_run(state), cli_view_run(before));
 }
 

@@ -6,7 +6,7 @@
 #include "cli/output.h"
 #include "cli/top_view_parts.h"
 
-enum { CELLS = 10, ACTORS_LEAST = 4, LANES_MOST = 128 };
+enum { CELLS = 10, ACTORS_MIN = 4, LANES_MAX = 128 };
 
 /* ---- tables ---- */
 
@@ -137,7 +137,7 @@ void view_ranks(cli_view_t *view, const json_t *before, const json_t *now, doubl
                  *memory = json_object_get(now, "memory");
     const size_t count = json_array_size(ranks);
     table_t t = {.view = view, .columns = rank_columns};
-    const int kept = view->has_actors ? ACTORS_LEAST + 3 : 1,
+    const int kept = view->has_actors ? ACTORS_MIN + 3 : 1,
               left = view->rows - view->count - kept;
     size_t capacity = left > 1 ? (size_t)left : 1;
     if (!count)
@@ -171,48 +171,48 @@ static int by_messages(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-static const json_t *lane_before(const json_t *before, const json_t *lane)
+static const json_t *row_before(const json_t *before, const json_t *row)
 {
     size_t k;
     const json_t *entry;
-    json_array_foreach(json_object_get(json_object_get(before, "state"), "lanes"), k,
+    json_array_foreach(json_object_get(json_object_get(before, "state"), "actors"), k,
                        entry)
-        if (!strcmp(text_of(entry, "name"), text_of(lane, "name")))
+        if (!strcmp(text_of(entry, "name"), text_of(row, "name")))
             return entry;
     return NULL;
 }
 
-static void actor_row(const table_t *t, const json_t *lane, const json_t *was,
+static void actor_row(const table_t *t, const json_t *row, const json_t *was,
                       double seconds)
 {
     char cells[CELLS][CELL] = {""};
-    const double count = number_of(lane, "messages");
+    const double count = number_of(row, "messages");
     const double came = count - number_of(was, "messages");
-    snprintf(cells[0], CELL, "%s", text_of(lane, "name"));
-    snprintf(cells[1], CELL, "%.0f", number_of(lane, "open"));
+    snprintf(cells[0], CELL, "%s", text_of(row, "name"));
+    snprintf(cells[1], CELL, "%.0f", number_of(row, "open"));
     view_rate(came, seconds, cells[2]);
-    view_figure(count, cells[3]);
-    snprintf(cells[4], CELL, "%.0f", number_of(lane, "level"));
+    view_number(count, cells[3]);
+    snprintf(cells[4], CELL, "%.0f", number_of(row, "level"));
     table_row(t, CLI_PLAIN, cells);
 }
 
 void view_actors(cli_view_t *view, const json_t *before, const json_t *now,
                  double seconds)
 {
-    const json_t *lanes = json_object_get(json_object_get(now, "state"), "lanes"),
-                 *sorted[LANES_MOST];
+    const json_t *rows = json_object_get(json_object_get(now, "state"), "actors"),
+                 *sorted[LANES_MAX];
     const int left = view->rows - view->count - 1;
     table_t t = {.view = view, .columns = actor_columns};
     int count = 0;
-    for (size_t k = 0; k < json_array_size(lanes) && count < LANES_MOST; k++)
-        sorted[count++] = json_array_get(lanes, k);
+    for (size_t k = 0; k < json_array_size(rows) && count < LANES_MAX; k++)
+        sorted[count++] = json_array_get(rows, k);
     if (!count || left < 1)
         return;
     qsort(sorted, (size_t)count, sizeof *sorted, by_messages);
     table_begin(&t);
     const int shown = count > left ? left - (left > 1) : count;
     for (int k = 0; k < shown; k++)
-        actor_row(&t, sorted[k], lane_before(before, sorted[k]), seconds);
+        actor_row(&t, sorted[k], row_before(before, sorted[k]), seconds);
     if (shown < count)
         cli_view_line(view, CLI_PLAIN, "and %d more actors", count - shown);
 }

@@ -14,11 +14,11 @@
 #include "cli/output.h"
 #include "cli/top_view_parts.h"
 
-enum { FIGURES_MOST = 8, DEVICES_MOST = 4 };
+enum { METRICS_SHOWN_MAX = 8, DEVICES_MAX = 4 };
 
-/* ---- figures ---- */
+/* ---- metrics ---- */
 
-const char *view_figure(double value, char text[CELL])
+const char *view_number(double value, char text[CELL])
 {
     static const char units[] = " kMGT";
     int unit = 0;
@@ -35,7 +35,7 @@ const char *view_figure(double value, char text[CELL])
 const char *view_rate(double count, double seconds, char text[CELL])
 {
     if (seconds > 0)
-        return view_figure(count / seconds, text);
+        return view_number(count / seconds, text);
     snprintf(text, CELL, "-");
     return text;
 }
@@ -247,7 +247,7 @@ static const char *curve_text(const cli_curve_t *curve, int columns,
     return text;
 }
 
-enum { CURVE_MOST = 60 };                                   /* columns */
+enum { CURVE_MAX = 60 };                                    /* columns */
 
 static void show_curve(cli_view_t *view, const json_t *run)
 {
@@ -255,7 +255,7 @@ static void show_curve(cli_view_t *view, const json_t *run)
     const int capacity = view->columns - 26;
     if (!view->curve || view->curve->number != number_of(run, "number"))
         return;
-    curve_text(view->curve, capacity < CURVE_MOST ? capacity : CURVE_MOST, text);
+    curve_text(view->curve, capacity < CURVE_MAX ? capacity : CURVE_MAX, text);
     if (*text)
         cli_view_line(view, CLI_PLAIN, "loss %s %s %s",
                       cli_number(view->curve->value[0], 3, first), text,
@@ -358,7 +358,7 @@ static void add_speed(flow_t *flow, const json_t *run, const json_t *was, double
              view_duration(quantile_of(run, "step_seconds_p95", "run_p95"), b));
 }
 
-static void add_figures(flow_t *flow, const json_t *run)
+static void add_metrics(flow_t *flow, const json_t *run)
 {
     size_t k;
     int shown = 0;
@@ -367,7 +367,7 @@ static void add_figures(flow_t *flow, const json_t *run)
         const char *name = text_of(entry, "name");
         const json_t *newest = json_object_get(entry, "newest");
         if (strstr(name, "_per_second") || !strncmp(name, "step_seconds", 12)
-            || !json_is_number(newest) || shown++ == FIGURES_MOST)
+            || !json_is_number(newest) || shown++ == METRICS_SHOWN_MAX)
             continue;
         flow_add(flow, "%s %.4g", name, json_number_value(newest));
     }
@@ -422,7 +422,7 @@ static void add_devices(flow_t *flow, const json_t *run)
     size_t k;
     char used[24], total[24];
     json_array_foreach(devices, k, device) {
-        if (k == DEVICES_MOST) {
+        if (k == DEVICES_MAX) {
             flow_add(flow, "and %zu more devices", json_array_size(devices) - k);
             break;
         }
@@ -455,7 +455,7 @@ static void add_messages(flow_t *flow, const json_t *before, const json_t *now)
                        seconds_between(before, now), text));
     if (number_of(state, "missing") > 0)
         flow_add(flow, "%s messages lost",
-                 view_figure(number_of(state, "missing"), text));
+                 view_number(number_of(state, "missing"), text));
     flow_end(flow);
 }
 
@@ -531,7 +531,7 @@ void cli_view_make(cli_view_t *view, const json_t *before, const json_t *now)
     if (run && !is_short)
         show_curve(view, run);
     if (!is_short)
-        add_figures(&flow, run);
+        add_metrics(&flow, run);
     if (*cli_view_end(run, text))
         view_text(view, *text_of(run, "error") ? CLI_BAD : CLI_STRONG, text);
     show_amiss(view, run);

@@ -6,7 +6,7 @@
 
 #include "cli/top_view.h"
 
-enum { CELL = 40 };                                      /* bytes of a figure or a cell */
+enum { CELL = 40 };                                      /* bytes of a number or a cell */
 
 static inline double number_of(const json_t *object, const char *key)
 {
@@ -21,7 +21,7 @@ static inline const char *text_of(const json_t *object, const char *key)
 
 /* top_view.c */
 /* "12", "1.2k", "34M". */
-const char *view_figure(double value, char text[CELL]);
+const char *view_number(double value, char text[CELL]);
 /* How many a second; with one state there is none. */
 const char *view_rate(double count, double seconds, char text[CELL]);
 const char *view_duration(double seconds, char text[CELL]);

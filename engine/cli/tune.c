@@ -113,7 +113,7 @@ static bool fits(const json_t *trial)
     return json_is_true(json_object_get(trial, "fits"));
 }
 
-static double figure_of(const json_t *trial, const char *name)
+static double number_of(const json_t *trial, const char *name)
 {
     return json_number_value(json_object_get(trial, name));
 }
@@ -127,12 +127,12 @@ static void show_sizes(const json_t *trials)
     cli_print("%-10s  %-10s  memory\n", "batch_size", "samples/s");
     json_array_foreach((json_t *)trials, k, trial)
         if (!fits(trial))
-            cli_print("%-10.0f  does not fit\n", figure_of(trial, "batch_size"));
+            cli_print("%-10.0f  does not fit\n", number_of(trial, "batch_size"));
         else
-            cli_print("%-10.0f  %-10.0f  %s\n", figure_of(trial, "batch_size"),
-                      figure_of(trial, "samples_per_second"),
-                      figure_of(trial, "memory") > 0
-                          ? cli_bytes(figure_of(trial, "memory"), memory)
+            cli_print("%-10.0f  %-10.0f  %s\n", number_of(trial, "batch_size"),
+                      number_of(trial, "samples_per_second"),
+                      number_of(trial, "memory") > 0
+                          ? cli_bytes(number_of(trial, "memory"), memory)
                           : "unknown");
 }
 
@@ -141,8 +141,8 @@ static double rate_of(const json_t *trials, double size)
     size_t k;
     json_t *trial;
     json_array_foreach((json_t *)trials, k, trial)
-        if (fits(trial) && figure_of(trial, "batch_size") == size)
-            return figure_of(trial, "samples_per_second");
+        if (fits(trial) && number_of(trial, "batch_size") == size)
+            return number_of(trial, "samples_per_second");
     return 0;
 }
 
@@ -154,8 +154,8 @@ static void show_why(const json_t *trials, double size, double largest)
     double best = 0;
     const double rate = rate_of(trials, size);
     json_array_foreach((json_t *)trials, k, trial)
-        if (fits(trial) && figure_of(trial, "batch_size") > size)
-            best = fmax(best, figure_of(trial, "samples_per_second"));
+        if (fits(trial) && number_of(trial, "batch_size") > size)
+            best = fmax(best, number_of(trial, "samples_per_second"));
     cli_print("suggested: %.0f, with %.0f samples/s; batches of up to %.0f fit\n", size,
               rate, largest);
     if (size == largest)
@@ -229,5 +229,5 @@ int cli_tune(const cli_tune_t *arguments)
         return CLI_WRONG;
     }
     cli_progress_begin(&tune.progress, tune.session.options);
-    return cli_session_run(&tune.session, CLI_SIGHT(arguments));
+    return cli_session_run(&tune.session, CLI_TELEMETRY(arguments));
 }

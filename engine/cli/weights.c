@@ -49,14 +49,15 @@ void cli_weights_file(const char *checkpoint, char file[PATH_MAX])
     json_decref(said);
 }
 
-json_t *cli_weights_facts(const char *checkpoint)
+json_t *cli_weights_data_info(const char *checkpoint)
 {
     char path[PATH_MAX];
     cli_weights_file(checkpoint, path);
     json_t *said = cli_weights_read(path, NULL);
     const json_t *metadata = json_object_get(said, "metadata");
-    const char *facts = json_string_value(json_object_get(metadata, "facts"));
-    json_t *parsed = facts ? json_loads(facts, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    const char *data_info = json_string_value(json_object_get(metadata, "facts"));
+    json_t *parsed = data_info ? json_loads(data_info, JSON_REJECT_DUPLICATES, NULL)
+                               : NULL;
     json_decref(said);
     return parsed;
 }

@@ -23,7 +23,7 @@ void cli_weights_file(const char *checkpoint, char file[PATH_MAX]);
 
 /* What its data knew of itself: stored beside the weights of a file or run directory.
  * To be decref'd; NULL: nothing. */
-json_t *cli_weights_facts(const char *checkpoint);
+json_t *cli_weights_data_info(const char *checkpoint);
 
 /* Refuses a directory without weights, as a run that was aborted leaves it behind
  * runs/latest, and names the newest run beside it that has them. */

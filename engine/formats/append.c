@@ -10,7 +10,7 @@
 #include "base/alloc.h"
 #include "base/crc32c.h"
 #include "base/error.h"
-#include "formats/direct.h"
+#include "formats/direct_io.h"
 
 /* A pipe of that name would hold us until somebody is at its other end. */
 #define NEVER_WAITS (O_CLOEXEC | O_NONBLOCK)

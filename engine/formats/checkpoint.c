@@ -14,7 +14,7 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/json_text.h"
-#include "formats/direct.h"
+#include "formats/direct_io.h"
 
 static atomic_uint folders;                /* begun by this process: makes names differ */
 
@@ -36,7 +36,7 @@ static int folder_sync(const char *path, pl_error_t *err)
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), failed = fd < 0 || fsync(fd);
     int code = failed ? pl_fail(err, PL_EIO, "%s: cannot be synced to the disk: %m", path)
                       : PL_OK;
-    pl_disk_moved();
+    pl_disk_progress_add();
     if (fd >= 0)
         close(fd);
     return code;
@@ -167,7 +167,7 @@ void pl_checkpoint_abandon(pl_checkpoint_t *checkpoint)
 
 /* ---- the manifest ---- */
 
-static json_t *sums_list(const pl_sums_t *sums)
+static json_t *sums_list(const pl_checksums_t *sums)
 {
     json_t *blocks = json_array();
     char hex[9];
@@ -181,8 +181,8 @@ static json_t *sums_list(const pl_sums_t *sums)
     return blocks;
 }
 
-int pl_checkpoint_note(json_t *manifest, const char *name, const pl_sums_t *sums,
-                       pl_error_t *err)
+int pl_checkpoint_add_file(json_t *manifest, const char *name, const pl_checksums_t *sums,
+                           pl_error_t *err)
 {
     json_t *files = json_object_get(manifest, "files"), *blocks = sums_list(sums);
     if (!files && json_object_set_new(manifest, "files", json_object()) == 0)
@@ -273,13 +273,13 @@ int pl_checkpoint_commit(pl_checkpoint_t *checkpoint, json_t *manifest, pl_error
         code = folder_sync(around, err);
     pl_free(around);
     if (placed && code != PL_OK)
-        pl_checkpoint_take_back(checkpoint);
+        pl_checkpoint_rollback(checkpoint);
     else if (!placed)
         pl_checkpoint_abandon(checkpoint);
     return code;
 }
 
-void pl_checkpoint_settle(pl_checkpoint_t *checkpoint)
+void pl_checkpoint_finish(pl_checkpoint_t *checkpoint)
 {
     if (checkpoint->replaced)
         pl_checkpoint_remove(checkpoint->temporary, NULL);
@@ -287,7 +287,7 @@ void pl_checkpoint_settle(pl_checkpoint_t *checkpoint)
 }
 
 /* What cannot be exchanged again stays where it is: both are whole. */
-void pl_checkpoint_take_back(pl_checkpoint_t *checkpoint)
+void pl_checkpoint_rollback(pl_checkpoint_t *checkpoint)
 {
     if (!checkpoint->replaced)
         pl_checkpoint_remove(checkpoint->path, NULL);

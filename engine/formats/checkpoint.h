@@ -37,12 +37,12 @@ int pl_checkpoint_commit(pl_checkpoint_t *checkpoint, json_t *manifest, pl_error
 void pl_checkpoint_abandon(pl_checkpoint_t *checkpoint);
 /* Once it is known to be good what it has replaced is removed; or it is itself, and the
  * other has its place again. */
-void pl_checkpoint_settle(pl_checkpoint_t *checkpoint);
-void pl_checkpoint_take_back(pl_checkpoint_t *checkpoint);
+void pl_checkpoint_finish(pl_checkpoint_t *checkpoint);
+void pl_checkpoint_rollback(pl_checkpoint_t *checkpoint);
 
 /* Notes a file that was written in the manifest's "files". */
-int pl_checkpoint_note(json_t *manifest, const char *name, const pl_sums_t *sums,
-                       pl_error_t *err);
+int pl_checkpoint_add_file(json_t *manifest, const char *name, const pl_checksums_t *sums,
+                           pl_error_t *err);
 
 /* The manifest of a checkpoint, whole and of this format; PL_EFORMAT, PL_ENOTFOUND,
  * PL_EIO name the file. */

@@ -18,12 +18,12 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "formats/checkpoint.h"
-#include "formats/direct.h"
+#include "formats/direct_io.h"
 
-#define MANIFEST_MOST ((int64_t)256 << 20)      /* bytes */
-#define ALIGNED_LEAST ((size_t)2 << 20)         /* bytes; holds a block, lies on a page */
+#define MANIFEST_MAX ((int64_t)256 << 20)       /* bytes */
+#define ALIGNED_MIN ((size_t)2 << 20)           /* bytes; holds a block, lies on a page */
 
-enum { READERS_MOST = 4, BLOCKS_LEAST = 16 };    /* threads for a file; blocks for each */
+enum { READERS_MAX = 4, BLOCKS_MIN = 16 };       /* threads for a file; blocks for each */
 
 /* ---- a file ---- */
 
@@ -57,7 +57,7 @@ static int read_at(int fd, const char *path, void *into, size_t size, int64_t fr
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EINVAL && !refused) {
-            pl_cache_use(fd);
+            pl_page_cache_use(fd);
             refused = true;
             continue;
         }
@@ -65,7 +65,7 @@ static int read_at(int fd, const char *path, void *into, size_t size, int64_t fr
             return pl_fail(err, PL_EIO, "%s: cannot be read: %m", path);
         if (n == 0)
             return pl_fail(err, PL_EFORMAT, "%s: was truncated while it was read", path);
-        pl_disk_moved();
+        pl_disk_progress_add();
         at += n;
         from += n;
         size -= (size_t)n;
@@ -117,8 +117,8 @@ static json_t *manifest_read(const char *path, pl_error_t *err)
     int fd = file_open(path, &size, err);
     if (fd < 0)
         return NULL;
-    char *text = size <= MANIFEST_MOST ? pl_alloc((size_t)size + 1) : NULL;
-    if (size > MANIFEST_MOST)
+    char *text = size <= MANIFEST_MAX ? pl_alloc((size_t)size + 1) : NULL;
+    if (size > MANIFEST_MAX)
         pl_fail(err, PL_EFORMAT, "%s: has %lld bytes, so it is not a manifest", path,
                 (long long)size);
     else if (!text)
@@ -231,11 +231,11 @@ static int reader_open(const piece_t *whole, int64_t reader)
  * read by this one. */
 static int pieces_read(const piece_t *whole, pl_error_t *err)
 {
-    piece_t piece[READERS_MOST];
+    piece_t piece[READERS_MAX];
     int64_t blocks = (whole->to + PL_SUMS_BLOCK - 1) / PL_SUMS_BLOCK, pieces;
     int code = PL_OK;
-    pieces = whole->keep ? blocks / BLOCKS_LEAST + 1 : 1;
-    pieces = pieces < READERS_MOST ? pieces : READERS_MOST;
+    pieces = whole->keep ? blocks / BLOCKS_MIN + 1 : 1;
+    pieces = pieces < READERS_MAX ? pieces : READERS_MAX;
     for (int64_t k = 0; k < pieces; k++) {
         piece[k] = *whole;
         piece[k].fd = reader_open(whole, k);
@@ -280,7 +280,7 @@ static int file_read(const char *path, const json_t *file, char *into, bool keep
     if (fd < 0)
         return err->code;
     if (!keep || is_cold(fd))
-        pl_cache_pass(fd);
+        pl_page_cache_bypass(fd);
     int code = pieces_read(&whole, err);
     close(fd);
     return code;
@@ -291,7 +291,7 @@ int pl_checkpoint_read(const char *path, const json_t *manifest, const char *nam
 {
     const json_t *file = json_object_get(json_object_get(manifest, "files"), name);
     char *whole = pl_text("%s/%s", path, name);
-    void *block = NULL, *memory = into ? NULL : pl_alloc_large(ALIGNED_LEAST, &block);
+    void *block = NULL, *memory = into ? NULL : pl_alloc_large(ALIGNED_MIN, &block);
     pl_error_t local = {0};
     int code = PL_OK;
     if (!whole || (!into && !memory))
@@ -324,7 +324,7 @@ int pl_checkpoint_verify(const char *path, pl_error_t *err)
 char *pl_checkpoint_describe(const char *path, bool verify, pl_error_t *err)
 {
     pl_error_t local = {0};
-    json_t *manifest = pl_given(path, "a path", &local) == PL_OK
+    json_t *manifest = pl_require(path, "a path", &local) == PL_OK
                            ? pl_checkpoint_manifest(path, &local)
                            : NULL;
     char *text = NULL;

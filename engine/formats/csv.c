@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "formats/number.h"
 
-#define MOST_COLUMNS (1 << 24)
+#define COLUMNS_MAX (1 << 24)
 
 /* One field as it stands: between its commas or quotes, quotes in it still doubled. */
 typedef struct csv_field {
@@ -221,9 +221,9 @@ static int csv_look_at_first(csv_scan_t *s, bool *names)
         int code = csv_take_field(&ahead, &field);
         if (code)
             return code;
-        if (++s->csv.columns > MOST_COLUMNS)
+        if (++s->csv.columns > COLUMNS_MAX)
             return pl_fail(s->err, PL_EFORMAT, PLACE "more than %d fields",
-                           PLACE_OF(s, &field), MOST_COLUMNS);
+                           PLACE_OF(s, &field), COLUMNS_MAX);
         something = something || !csv_is_empty(&field);
         numbers = numbers || csv_number(&field, &number);
     } while (!field.last);

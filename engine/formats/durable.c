@@ -12,7 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "formats/direct.h"
+#include "formats/direct_io.h"
 
 #define ATTEMPTS 100
 #define PIECE ((size_t)1 << 20)              /* bytes: still in the cache after its sum */
@@ -22,7 +22,7 @@ static atomic_uint files;                  /* begun by this process: makes names
 
 static void durable_release(pl_durable_t *file)
 {
-    pl_direct_free(file->direct);
+    pl_direct_io_free(file->direct);
     if (file->fd >= 0)
         close(file->fd);
     if (file->directory >= 0)
@@ -85,7 +85,7 @@ int pl_durable_open(pl_durable_t *file, const char *path, pl_error_t *err)
 void pl_durable_expect(pl_durable_t *file, uint64_t bytes)
 {
     if (bytes >= LARGE)
-        file->direct = pl_direct_new(file->fd);
+        file->direct = pl_direct_io_new(file->fd);
 }
 
 /* The end of an error: an old file of that name stays as it was. */
@@ -100,7 +100,7 @@ static const char *old_file(const pl_durable_t *file)
 static int fail_write(const pl_durable_t *file, pl_error_t *err)
 {
     return pl_fail(err, PL_EIO, "%s: byte %llu cannot be written: %m%s", file->path,
-                   (unsigned long long)(file->direct ? pl_direct_written(file->direct)
+                   (unsigned long long)(file->direct ? pl_direct_io_written(file->direct)
                                                      : file->written),
                    old_file(file));
 }
@@ -108,12 +108,12 @@ static int fail_write(const pl_durable_t *file, pl_error_t *err)
 static int piece_write(pl_durable_t *file, const char *piece, size_t size,
                        pl_error_t *err)
 {
-    int failed = file->direct ? pl_direct_add(file->direct, piece, size)
+    int failed = file->direct ? pl_direct_io_add(file->direct, piece, size)
                               : pl_write_all(file->fd, piece, size, &file->written);
     if (failed)
         return fail_write(file, err);
     if (!file->direct)                                      /* which counts its blocks */
-        pl_disk_moved();
+        pl_disk_progress_add();
     return PL_OK;
 }
 
@@ -124,7 +124,7 @@ int pl_durable_write(pl_durable_t *file, const void *data, size_t size, pl_error
     while (size > 0 && code == PL_OK) {
         size_t piece = size < PIECE ? size : PIECE;
         if (file->sums)
-            code = pl_sums_add(file->sums, rest, piece, err);
+            code = pl_checksums_add(file->sums, rest, piece, err);
         if (code == PL_OK)
             code = piece_write(file, rest, piece, err);
         rest += piece;
@@ -135,12 +135,12 @@ int pl_durable_write(pl_durable_t *file, const void *data, size_t size, pl_error
 
 static int durable_place(pl_durable_t *file, pl_error_t *err)
 {
-    if (file->direct && pl_direct_end(file->direct))
+    if (file->direct && pl_direct_io_end(file->direct))
         return fail_write(file, err);
     if (fsync(file->fd))
         return pl_fail(err, PL_EIO, "%s: cannot be synced to the disk: %m%s", file->path,
                        old_file(file));
-    pl_disk_moved();
+    pl_disk_progress_add();
     int fd = file->fd;
     file->fd = -1;
     if (close(fd) && errno != EINTR)
@@ -155,7 +155,7 @@ static int durable_place(pl_durable_t *file, pl_error_t *err)
 int pl_durable_commit(pl_durable_t *file, pl_error_t *err)
 {
     int code = durable_place(file, err);
-    pl_disk_moved();
+    pl_disk_progress_add();
     if (code) {
         pl_durable_abandon(file);
         return code;
@@ -166,7 +166,7 @@ int pl_durable_commit(pl_durable_t *file, pl_error_t *err)
             "%s is in place, but its directory could not be synced: %m; a power failure "
             "may undo that",
             file->path);
-    pl_disk_moved();
+    pl_disk_progress_add();
     durable_release(file);
     return code;
 }

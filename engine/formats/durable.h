@@ -7,7 +7,7 @@
 #ifndef PL_FORMATS_DURABLE_H
 #define PL_FORMATS_DURABLE_H
 
-#include "formats/sums.h"
+#include "formats/checksums.h"
 #include "paceline.h"
 
 typedef struct pl_durable {
@@ -16,8 +16,8 @@ typedef struct pl_durable {
     char *temporary;                      /* the name until then, in the same directory */
     int directory, fd;
     uint64_t written;                               /* bytes, without direct */
-    struct pl_direct *direct;                       /* [it is not large] */
-    pl_sums_t *sums;                                /* of what is written  [not wanted] */
+    struct pl_direct_io *direct;                    /* [it is not large] */
+    pl_checksums_t *sums;                           /* of what is written  [not wanted] */
 } pl_durable_t;
 
 /* Starts a file that is to be at `path`.  PL_EIO, PL_ENOTFOUND (no such directory),

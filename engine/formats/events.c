@@ -219,7 +219,7 @@ int pl_events_session_end(pl_append_t *file, const pl_event_t *event, bool faile
 /* ---- Histograms ---- */
 
 typedef struct histogram {
-    double least, greatest, count, sum, squares;
+    double min, max, count, sum, squares;
     double limit[BINS], bin[BINS];
 } histogram_t;
 
@@ -229,8 +229,8 @@ static void histogram_measure(histogram_t *h, const float *value, size_t count)
         double x = value[k];
         if (!isfinite(x))
             continue;
-        h->least = h->count == 0 || x < h->least ? x : h->least;
-        h->greatest = h->count == 0 || x > h->greatest ? x : h->greatest;
+        h->min = h->count == 0 || x < h->min ? x : h->min;
+        h->max = h->count == 0 || x > h->max ? x : h->max;
         h->count++;
         h->sum += x;
         h->squares += x * x;
@@ -239,11 +239,11 @@ static void histogram_measure(histogram_t *h, const float *value, size_t count)
 
 static void histogram_fill(histogram_t *h, const float *value, size_t count)
 {
-    double width = (h->greatest - h->least) / BINS;
+    double width = (h->max - h->min) / BINS;
     for (int k = 0; k < BINS; k++)
-        h->limit[k] = k + 1 < BINS ? h->least + width * (k + 1) : h->greatest;
+        h->limit[k] = k + 1 < BINS ? h->min + width * (k + 1) : h->max;
     for (size_t k = 0; k < count; k++) {
-        double at = width > 0 ? (value[k] - h->least) / width : 0;
+        double at = width > 0 ? (value[k] - h->min) / width : 0;
         if (isfinite(value[k]))
             h->bin[at < BINS ? (int)at : BINS - 1]++;
     }
@@ -263,8 +263,8 @@ int pl_events_histogram(pl_append_t *file, const pl_event_t *event, const char *
     histogram_t h = {0};
     histogram_measure(&h, value, count);
     histogram_fill(&h, value, count);
-    double_put(&inner, HISTOGRAM_MIN, h.least);
-    double_put(&inner, HISTOGRAM_MAX, h.greatest);
+    double_put(&inner, HISTOGRAM_MIN, h.min);
+    double_put(&inner, HISTOGRAM_MAX, h.max);
     double_put(&inner, HISTOGRAM_COUNT, h.count);
     double_put(&inner, HISTOGRAM_SUM, h.sum);
     double_put(&inner, HISTOGRAM_SQUARES, h.squares);

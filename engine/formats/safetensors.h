@@ -72,7 +72,7 @@ typedef struct pl_safetensors_content {
     int count;
     const pl_metadata_t *metadata;                          /* [metadata_count]  [none] */
     int metadata_count;
-    struct pl_sums *sums;                                  /* of the file  [not wanted] */
+    struct pl_checksums *sums;                             /* of the file  [not wanted] */
 } pl_safetensors_content_t;
 
 /* Writes a file durably: at `path` is the old file or the whole new one.  PL_EINVAL names

@@ -56,7 +56,7 @@ static json_t *metadata_of(const pl_safetensors_t *file)
 char *pl_weights_describe(const char *path, pl_error_t *err)
 {
     pl_safetensors_t file;
-    if (pl_given(path, "a path", err) != PL_OK
+    if (pl_require(path, "a path", err) != PL_OK
         || pl_safetensors_open(path, &file, err) != PL_OK)
         return NULL;
     json_t *said = json_pack("{s:o, s:o}", "tensors", tensors_of(&file), "metadata",

@@ -180,7 +180,7 @@ static int scan_number(scan_t *s, int64_t *number)
     return PL_OK;
 }
 
-static int scan_numbers(scan_t *s, int64_t *number, int most, int *count)
+static int scan_numbers(scan_t *s, int64_t *number, int max, int *count)
 {
     bool more;
     *count = 0;
@@ -189,7 +189,7 @@ static int scan_numbers(scan_t *s, int64_t *number, int most, int *count)
     if (scan_take(s, ']'))
         return PL_OK;
     do {
-        if (*count == most)
+        if (*count == max)
             return scan_bad(s, "too many numbers (a shape has at most 5 axes, "
                                "data_offsets has two numbers)");
         int code = scan_number(s, &number[(*count)++]);

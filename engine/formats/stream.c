@@ -63,14 +63,14 @@ static int stream_too_large(const stream_t *s)
  * it is passed. */
 static int stream_reserve(stream_t *s, size_t extra)
 {
-    size_t most = s->limit > SIZE_MAX - 2 ? SIZE_MAX : s->limit + 2;
-    if (s->out.size > s->limit || extra > most - 1 - s->out.size)
+    size_t max = s->limit > SIZE_MAX - 2 ? SIZE_MAX : s->limit + 2;
+    if (s->out.size > s->limit || extra > max - 1 - s->out.size)
         return stream_too_large(s);
     size_t needed = s->out.size + extra + 1;
     if (needed <= s->capacity)
         return PL_OK;
     size_t capacity = s->capacity ? 2 * s->capacity : PIECE;
-    capacity = capacity > most ? most : capacity;
+    capacity = capacity > max ? max : capacity;
     capacity = capacity < needed ? needed : capacity;
     uint8_t *larger = pl_resize(s->out.data, capacity);
     if (!larger)

@@ -2,7 +2,7 @@
  *
  * A token is the place of a character in the vocabulary, or a byte.  What names a
  * vocabulary is a text: its characters in order; "" stands for bytes.  It travels in the
- * data's facts and beside the weights. */
+ * data's info and beside the weights. */
 #ifndef PL_FORMATS_VOCABULARY_H
 #define PL_FORMATS_VOCABULARY_H
 

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "runtime/actors.h"
-#include "runtime/deaths.h"
+#include "runtime/timeouts.h"
 #include "runtime/profile.h"
 
 enum { SUSPECT_PART = 20 };                    /* of the grace: it had its time already */
@@ -438,7 +438,7 @@ void pl_actor_computes(void *self)
 
 void pl_peers_add(pl_peers_t *peers, const char *role, pl_address_t at)
 {
-    if (peers->count == PL_PEERS_MOST)
+    if (peers->count == PL_PEERS_MAX)
         return;
     snprintf(peers->peer[peers->count].role, sizeof peers->peer[0].role, "%s", role);
     peers->peer[peers->count++].at = at;

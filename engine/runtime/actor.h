@@ -36,7 +36,7 @@ typedef struct pl_address {
     uint32_t kind;                           /* gives name and level */
 } pl_address_t;
 
-#define PL_PEERS_MOST 12
+#define PL_PEERS_MAX 12
 
 /* Addresses by role: what an actor is told in `start`. */
 typedef struct pl_peers {
@@ -44,7 +44,7 @@ typedef struct pl_peers {
     struct {
         char role[20];                                      /* "strategy" */
         pl_address_t at;
-    } peer[PL_PEERS_MOST];
+    } peer[PL_PEERS_MAX];
 } pl_peers_t;
 
 PL_API void pl_peers_add(pl_peers_t *peers, const char *role, pl_address_t at);
@@ -125,19 +125,19 @@ typedef struct pl_actor_ops {
     const pl_handler_t *handlers;      /* up to PL_HANDLERS_END; `start` among them */
     int credit;                        /* calls open at once; more are refused, PL_EBUSY,
                                           stops excepted  [64] */
-    int devices_most;                  /* of a strategy or launcher: as many on a node
+    int devices_max;                   /* of a strategy or launcher: as many on a node
                                           [any number] */
     bool elastic;                      /* of a strategy: what a run comes to does not
                                           depend on how many ranks it has */
-    bool apart;                        /* of a strategy: ranks take steps by themselves */
-    bool plain;                        /* of a strategy: a step is that of one process
+    bool independent_steps;            /* of a strategy: ranks take steps by themselves */
+    bool global_batch_semantics;       /* of a strategy: a step is that of one process
                                           with all samples, and so runs of such ones go on
                                           from each other's checkpoints  [from its own] */
-    bool elsewhere;                    /* of a launcher: ranks are other processes, which
+    bool remote_ranks;                 /* of a launcher: ranks are other processes, which
                                           know parts by name alone */
-    bool here;                         /* of a launcher: a rank of it is a thread of the
+    bool in_process;                   /* of a launcher: a rank of it is a thread of the
                                           program that asked for the run */
-    bool joins;                        /* of a launcher: somebody else has started them,
+    bool externally_started;           /* of a launcher: somebody else has started them,
                                           and says how many there are */
     /* Whose handlers take what these do not, and whose release() comes after this one's;
      * its struct is the first member of this one's  [nobody's] */
@@ -256,7 +256,7 @@ PL_API uint64_t pl_spawn(void *self, const pl_actor_ops_t *ops, pl_where_t where
 
 /* Says that `start` went well: sends its progress "ready". */
 PL_API void pl_actor_ready(void *self);
-/* The same of one that meets its likes on other ranks: what they must be told in join. */
+/* The same of one that joins those of other ranks: what they must be told in join. */
 PL_API void pl_actor_ready_at(void *self, const char *address);
 
 /* Whether a call is this actor's own `start`: what on_cancel() asks first. */

@@ -16,7 +16,7 @@
 #include "runtime/socket.h"
 
 enum { PIECE = 512 << 10, UNDER_WAY = 8 << 20, TRIES = 100 };
-static const size_t MOST = (size_t)4 << 30;
+static const size_t MAX = (size_t)4 << 30;
 
 typedef enum bulk_kind {
     BULK_BEGIN,                                         /* number: bytes of all */
@@ -264,7 +264,7 @@ static void in_torn(pl_bulk_t *bulk, int number, bulk_peer_t *peer,
 static transfer_t *in_new(const pl_bulk_t *bulk, const bulk_peer_t *peer,
                           const bulk_head_t *head, pl_error_t *err)
 {
-    size_t capacity = bulk->spec.most - peer->held;
+    size_t capacity = bulk->spec.max - peer->held;
     if (head->number > capacity) {
         pl_fail(err, PL_EBUSY,
                 "transfer %" PRIu64 " has %" PRIu64 " bytes; the limit is %zu",
@@ -474,9 +474,9 @@ static pl_bulk_t *bulk_new(const pl_bulk_spec_t *spec, bool is_host, pl_error_t 
     if (bulk) {
         bulk->spec = *spec;
         bulk->is_host = is_host;
-        bulk->spec.most = spec->most ? spec->most : MOST;
-        bulk->spec.link.message_most = PIECE + sizeof(bulk_head_t);
-        bulk->spec.link.unread_most = UNDER_WAY;
+        bulk->spec.max = spec->max ? spec->max : MAX;
+        bulk->spec.link.message_max = PIECE + sizeof(bulk_head_t);
+        bulk->spec.link.unread_max = UNDER_WAY;
         bulk->spec.link.on_message = message_came;
         bulk->spec.link.on_event = event_came;
         bulk->spec.link.user = bulk;

@@ -23,7 +23,7 @@ pl_blob_t *pl_blob_new(size_t size, pl_error_t *err);       /* zeroed */
 
 typedef struct pl_bulk_spec {
     pl_link_spec_t link;                 /* its functions and sizes are set here */
-    size_t most;                         /* bytes of all transfers that are coming or wait
+    size_t max;                          /* bytes of all transfers that are coming or wait
                                             to be taken, of a peer  [4 GiB] */
     /* None of these may free it.  One has come whole: pl_bulk_take() gives it.  [nobody
      * asks] */

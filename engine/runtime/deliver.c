@@ -20,13 +20,13 @@ static const int CREDIT = 64, TRIES = 100;
 static const int64_t LONGEST = 366 * 24 * 3600 * PL_SECOND;
 
 /* A message with what it says; code: whether its body could be read. */
-typedef struct letter {
+typedef struct incoming {
     pl_envelope_t e;
     pl_body_t body;
     pl_error_t error;                  /* of an error message; or why it cannot be read */
     int code;
     pl_frame_t *frame;
-} letter_t;
+} incoming_t;
 
 /* ---- calls ---- */
 
@@ -117,7 +117,7 @@ static int call_admit(const actor_t *actor, const pl_envelope_t *e, pl_error_t *
 /* Those behind it come all the same, to an actor that does not hear of this one, such as
  * a collective, where other ranks would meet them in its place: so a lack of memory that
  * passes does not refuse it. */
-static pl_call_t *call_new(actor_t *actor, letter_t *l)
+static pl_call_t *call_new(actor_t *actor, incoming_t *l)
 {
     const pl_envelope_t *e = &l->e;
     pl_call_t *call = NULL;
@@ -188,7 +188,7 @@ static int handle(actor_t *actor, pl_call_t *call, const pl_body_t *body, pl_err
     return code;
 }
 
-static void deliver_call(pl_reactor_t *reactor, letter_t *l)
+static void deliver_call(pl_reactor_t *reactor, incoming_t *l)
 {
     actor_t *actor = pl_map_get(&reactor->actors, l->e.to_actor);
     int code = l->code == PL_OK ? call_admit(actor, &l->e, &l->error) : l->code;
@@ -215,7 +215,7 @@ static void deliver_call(pl_reactor_t *reactor, letter_t *l)
                     "failed after its reply: %s", l->error.text);
 }
 
-static void deliver_cancel(pl_reactor_t *reactor, const letter_t *l)
+static void deliver_cancel(pl_reactor_t *reactor, const incoming_t *l)
 {
     actor_t *actor = pl_map_get(&reactor->actors, l->e.to_actor);
     pl_call_t *call = actor && l->code == PL_OK ? call_of(actor, l->e.call) : NULL;
@@ -250,7 +250,7 @@ void answer_pass(pl_made_call_t *made, const pl_answer_t *answer)
     }
 }
 
-static void deliver_progress(pl_made_call_t *made, const letter_t *l)
+static void deliver_progress(pl_made_call_t *made, const incoming_t *l)
 {
     if (l->code != PL_OK)
         return;
@@ -264,7 +264,7 @@ static void deliver_progress(pl_made_call_t *made, const letter_t *l)
                                      &l->body, NULL});
 }
 
-static void deliver_end(pl_made_call_t *made, const letter_t *l)
+static void deliver_end(pl_made_call_t *made, const incoming_t *l)
 {
     bool failed = l->e.kind == PL_KIND_ERROR || l->code != PL_OK;
     pl_answer_t answer = {.kind = failed ? PL_ANSWER_ERROR : PL_ANSWER_REPLY,
@@ -281,7 +281,7 @@ static void deliver_end(pl_made_call_t *made, const letter_t *l)
         actor_go_on_ending(ended.actor);
 }
 
-static void deliver_answer(pl_reactor_t *reactor, const letter_t *l)
+static void deliver_answer(pl_reactor_t *reactor, const incoming_t *l)
 {
     pl_made_call_t *made = l->e.call ? pl_map_get(&reactor->calls, l->e.call) : NULL;
     if (!made || made->to.actor != l->e.from_actor || made->message != l->e.message)
@@ -296,7 +296,7 @@ void pl_actors_deliver(pl_reactor_t *reactor, pl_frame_t *frame)
 {
     if (pl_reactor_is_abandoned(reactor))
         return;
-    letter_t l;                               /* large, so not zeroed for every message */
+    incoming_t l;                             /* large, so not zeroed for every message */
     l.e = pl_frame_envelope(frame);
     l.frame = frame;
     l.error.code = PL_OK;

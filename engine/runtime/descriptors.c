@@ -19,7 +19,7 @@
 
 /* OF_THREAD: an event loop has four and the two of its signals; more are asked for when
  * it is made, of which some are given back. */
-enum { SPARE = 8, MOST = 64, OF_THREAD = 6, ASKED = 2 * SPARE };
+enum { SPARE = 8, EXTRA_MAX = 64, OF_THREAD = 6, ASKED = 2 * SPARE };
 
 /* Looks at each; -1: nobody says. */
 static int64_t count_open(void)
@@ -50,7 +50,7 @@ static int64_t table_size(void)
 /* count: how many are open, known when false.  To look at each connection of a service
  * takes some ms, which the program's loop does not have.  Linux before 6.2 does not say
  * how many there are; then it is enough that its table is no larger. */
-static bool at_most_open(int64_t capacity, int64_t *count)
+static bool has_at_most_open(int64_t capacity, int64_t *count)
 {
     struct stat status;
     if (stat("/proc/self/fd", &status) == 0 && status.st_size > 0) {
@@ -67,21 +67,20 @@ static bool at_most_open(int64_t capacity, int64_t *count)
 int pl_descriptors_for(int64_t threads, int64_t files, pl_error_t *err)
 {
     int64_t count = 0;
-    const int64_t need = OF_THREAD * threads + files + ASKED,
-                  most = pl_descriptors_most();
-    if (at_most_open(most - need, &count) || count < 0)
+    const int64_t need = OF_THREAD * threads + files + ASKED, max = pl_descriptors_max();
+    if (has_at_most_open(max - need, &count) || count < 0)
         return PL_OK;
     return pl_fail(
         err, PL_EBUSY,
         "this run needs %lld descriptors; %lld are open, and the limit is %lld: "
         "raise it to %lld or more (ulimit -n)",
-        (long long)need, (long long)count, (long long)most, (long long)(count + need));
+        (long long)need, (long long)count, (long long)max, (long long)(count + need));
 }
 
 int pl_descriptors_check(int count, const char *what, pl_error_t *err)
 {
-    int fd[MOST], opened = 0;
-    count = count + SPARE < MOST ? count + SPARE : MOST;
+    int fd[EXTRA_MAX], opened = 0;
+    count = count + SPARE < EXTRA_MAX ? count + SPARE : EXTRA_MAX;
     while (opened < count && (fd[opened] = eventfd(0, EFD_CLOEXEC)) >= 0)
         opened++;
     for (int k = 0; k < opened; k++)
@@ -92,7 +91,7 @@ int pl_descriptors_check(int count, const char *what, pl_error_t *err)
                          "no descriptors left for %s: raise the limit (ulimit -n)", what);
 }
 
-int pl_descriptors_most(void)
+int pl_descriptors_max(void)
 {
     struct rlimit limit;
     return getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < INT_MAX
@@ -106,5 +105,5 @@ bool pl_descriptors_are_few(void)
     int lowest = eventfd(0, EFD_CLOEXEC);
     if (lowest >= 0)
         close(lowest);
-    return lowest < 0 || lowest > pl_descriptors_most() / 2;
+    return lowest < 0 || lowest > pl_descriptors_max() / 2;
 }

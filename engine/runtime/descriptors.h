@@ -19,6 +19,6 @@ int pl_descriptors_for(int64_t threads, int64_t files, pl_error_t *err);
 bool pl_descriptors_are_few(void);
 
 /* How many may be open at once. */
-int pl_descriptors_most(void);
+int pl_descriptors_max(void);
 
 #endif

@@ -54,19 +54,19 @@ typedef struct pl_device_memory {
     void *device;                                           /* for these */
 } pl_device_memory_t;
 
-/* Memory that ranks reduce, lent by a collective, or by a device.  The holder of a
- * reference may read and write it while no operation on that part of it is under way;
- * after an abort other ranks may still write into it.  A device's is the region's: it is
- * there until the region is allocated again or the device is closed. */
-typedef struct pl_lent {
+/* A registered buffer: memory that ranks reduce, of a collective or of a device.  The
+ * holder of a reference may read and write it while no operation on that part of it is
+ * under way; after an abort other ranks may still write into it.  A device's is the
+ * region's: it is there until the region is allocated again or the device is closed. */
+typedef struct pl_reg_buffer {
     pl_object_t object;
     void *data;                                  /* [bytes], on a page boundary  [NULL: it
                                                     is a device's] */
     size_t bytes;
     uint32_t number;                               /* the same on all ranks; of a device's
-                                                      memory share_memory sets it */
+                                                      memory register_buffer sets it */
     const pl_device_memory_t *device;              /* [it is the host's] */
-} pl_lent_t;
+} pl_reg_buffer_t;
 
 #ifdef __cplusplus
 }

@@ -21,17 +21,17 @@
 #include <sodium.h>
 #endif
 
-enum { FILE_MOST = 1024, FILE_PATH = 4096 };
+enum { FILE_MAX = 1024, FILE_PATH = 4096 };
 
 /* ---- their text ---- */
 
 static const char title[] = "paceline job key 1";
 
-static int keys_print(const pl_keys_t *keys, char text[FILE_MOST])
+static int keys_print(const pl_keys_t *keys, char text[FILE_MAX])
 {
     char root[PL_KEY_TEXT];
     zmq_z85_encode(root, keys->root, PL_KEY_BYTES);
-    int length = snprintf(text, FILE_MOST, "%s\nserver %s %s\nclient %s %s\nroot %s\n",
+    int length = snprintf(text, FILE_MAX, "%s\nserver %s %s\nclient %s %s\nroot %s\n",
                           title, keys->server_public, keys->server_secret,
                           keys->client_public, keys->client_secret, root);
     explicit_bzero(root, sizeof root);
@@ -86,12 +86,12 @@ static int owner_check(int fd, const char *path, pl_error_t *err)
 
 static int keys_load(int fd, const char *path, pl_keys_t *keys, pl_error_t *err)
 {
-    char text[FILE_MOST + 1];
+    char text[FILE_MAX + 1];
     pl_keys_t scanned;
     int code = owner_check(fd, path, err);
     if (code != PL_OK)
         return code;
-    ssize_t size = read(fd, text, FILE_MOST);
+    ssize_t size = read(fd, text, FILE_MAX);
     text[size > 0 ? size : 0] = '\0';
     if (size < 0)
         code = pl_fail(err, PL_EIO, "job key %s: %s", path, strerror(errno));
@@ -130,7 +130,7 @@ static int keys_draw(pl_keys_t *keys, pl_error_t *err)
 
 static int keys_write(int fd, const pl_keys_t *keys)
 {
-    char text[FILE_MOST];
+    char text[FILE_MAX];
     int length = keys_print(keys, text);
     bool is_written = write(fd, text, (size_t)length) == length && fsync(fd) == 0;
     explicit_bzero(text, sizeof text);

@@ -10,8 +10,8 @@
 #include "runtime/actor.h"
 #include "runtime/message.h"
 
-#define KINDS_MOST 1024
-#define TABLES_MOST 64
+#define KINDS_MAX 1024
+#define TABLES_MAX 64
 
 typedef struct kind {
     char name[48];
@@ -19,7 +19,7 @@ typedef struct kind {
 } kind_t;
 
 static pthread_mutex_t kind_lock = PTHREAD_MUTEX_INITIALIZER;
-static kind_t kinds[KINDS_MOST];
+static kind_t kinds[KINDS_MAX];
 static uint32_t kind_count = 1;                           /* number 0 is nobody; atomic */
 
 uint32_t pl_kind_enter(const char *name, int level, pl_error_t *err)
@@ -30,15 +30,15 @@ uint32_t pl_kind_enter(const char *name, int level, pl_error_t *err)
            && (kinds[k].level != level
                || strncmp(kinds[k].name, name, sizeof kinds[k].name - 1)))
         k++;
-    if (k == kind_count && k < KINDS_MOST) {
+    if (k == kind_count && k < KINDS_MAX) {
         snprintf(kinds[k].name, sizeof kinds[k].name, "%s", name);
         kinds[k].level = level;
         __atomic_store_n(&kind_count, k + 1, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&kind_lock);
-    if (k < KINDS_MOST)
+    if (k < KINDS_MAX)
         return k;
-    pl_fail(err, PL_EBUSY, "more than %d kinds of actors in one process", KINDS_MOST - 1);
+    pl_fail(err, PL_EBUSY, "more than %d kinds of actors in one process", KINDS_MAX - 1);
     return 0;
 }
 
@@ -63,22 +63,22 @@ int pl_kind_level(uint32_t kind)
 const pl_actor_ops_t *pl_actor_kind(const pl_actor_ops_t *like, const char *name,
                                     pl_error_t *err)
 {
-    static pl_actor_ops_t tables[TABLES_MOST];
+    static pl_actor_ops_t tables[TABLES_MAX];
     int k = 0;
     pthread_mutex_lock(&kind_lock);
-    while (k < TABLES_MOST && tables[k].name
+    while (k < TABLES_MAX && tables[k].name
            && (tables[k].name != name || tables[k].handlers != like->handlers))
         k++;
-    if (k < TABLES_MOST && !tables[k].name) {
+    if (k < TABLES_MAX && !tables[k].name) {
         tables[k] = *like;
         tables[k].name = name;
     }
     pthread_mutex_unlock(&kind_lock);
-    if (k < TABLES_MOST)
+    if (k < TABLES_MAX)
         return &tables[k];
     pl_fail(err, PL_EBUSY,
             "more than %d kinds of accelerators and collectives in one "
             "process",
-            TABLES_MOST);
+            TABLES_MAX);
     return NULL;
 }

@@ -2,8 +2,8 @@
 #ifndef PL_RUNTIME_LIMITS_H
 #define PL_RUNTIME_LIMITS_H
 
-#define PL_RANKS_MOST 1024                                  /* of a run */
-#define PL_NODE_RANKS_MOST 256                              /* that a run starts itself */
+#define PL_RANKS_MAX 1024                                   /* of a run */
+#define PL_NODE_RANKS_MAX 256                               /* that a run starts itself */
 #define PL_KEY_BYTES 32
 
 #endif

@@ -15,13 +15,13 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/utf8.h"
-#include "runtime/deaths.h"
+#include "runtime/timeouts.h"
 #include "runtime/link_parts.h"
 
 enum {
     TELL_AFTER_MS = 20,                       /* how long what came is not acknowledged */
-    TELL_AFTER_PART = 8,                      /* or until it is so much of unread_most */
-    TEXT_MOST = 1024,
+    TELL_AFTER_PART = 8,                      /* or until it is so much of unread_max */
+    TEXT_MAX = 1024,
 };
 static const char MAGIC[6] = "PLLINK";
 static const int64_t LATE = PL_SECOND / 4;
@@ -49,7 +49,7 @@ bool link_return(pl_link_t *link, link_guard_t *guard)
 static bool tell(pl_link_t *link, int peer, pl_link_event_t event, const char *format,
                  va_list args)
 {
-    char text[TEXT_MOST];
+    char text[TEXT_MAX];
     link_guard_t guard;
     pl_text_print(text, sizeof text, format, args);
     link_enter(link, &guard);
@@ -137,10 +137,10 @@ int link_post(pl_link_t *link, uint32_t identity, link_head_t *head, pl_bytes_t 
 
 /* ---- sending ---- */
 
-static void told(link_peer_t *peer)
+static void acknowledge(link_peer_t *peer)
 {
-    peer->path.told = peer->path.received;
-    peer->path.untold_bytes = 0;
+    peer->path.acknowledged = peer->path.received;
+    peer->path.unacknowledged_bytes = 0;
 }
 
 static void lost_if(pl_link_t *link, link_peer_t *peer, int code)
@@ -155,9 +155,9 @@ void link_beat(pl_link_t *link, link_peer_t *peer)
 {
     link_head_t head = link_head_for(link, peer, LINK_BEAT);
     int code = link_post(link, peer->identity, &head, (pl_bytes_t){0}, NULL);
-    peer->told = pl_now();
+    peer->sent_at = pl_now();
     if (code == PL_OK)
-        told(peer);
+        acknowledge(peer);
     lost_if(link, peer, code);
 }
 
@@ -174,7 +174,7 @@ static void pump(pl_link_t *link, link_peer_t *peer)
         lost_if(link, peer, code);
         if (code != PL_OK)
             return;
-        told(peer);
+        acknowledge(peer);
         peer->path.unsent = entry->next;
     }
 }
@@ -182,7 +182,7 @@ static void pump(pl_link_t *link, link_peer_t *peer)
 int link_queue(pl_link_t *link, link_peer_t *peer, link_kind_t kind, pl_bytes_t bytes,
                pl_error_t *err)
 {
-    int code = link_path_queue(&peer->path, (uint8_t)kind, bytes, link->spec.unread_most,
+    int code = link_path_queue(&peer->path, (uint8_t)kind, bytes, link->spec.unread_max,
                                err);
     if (code == PL_EBUSY)
         peer->was_refused = true;
@@ -207,9 +207,9 @@ int pl_link_send(pl_link_t *link, int number, pl_bytes_t message, pl_error_t *er
     if (!may)
         return pl_fail(err, PL_EPEER, "rank %d is not connected",
                        peer && !link->is_host ? link->spec.rank : number);
-    if (message.size > link->spec.message_most)
+    if (message.size > link->spec.message_max)
         return pl_fail(err, PL_EINVAL, "a message of %zu bytes; the limit is %zu",
-                       message.size, link->spec.message_most);
+                       message.size, link->spec.message_max);
     return link_queue(link, peer, LINK_MESSAGE, message, err);
 }
 
@@ -234,7 +234,7 @@ static bool acknowledged(pl_link_t *link, link_peer_t *peer, uint64_t received)
         return true;
     }
     pump(link, peer);
-    if (peer->was_refused && peer->path.bytes <= link->spec.unread_most / 2) {
+    if (peer->was_refused && peer->path.bytes <= link->spec.unread_max / 2) {
         peer->was_refused = false;
         if (!link_tell(link, link_number(link, peer), PL_LINK_WRITABLE,
                        "messages are accepted again"))
@@ -261,7 +261,7 @@ static bool numbered(pl_link_t *link, link_peer_t *peer, const link_head_t *head
         return again(link, peer);
     bool is_new = link_path_take(&peer->path, head->sequence, bytes.size);
     link->counts.repeated += !is_new;
-    if (peer->path.untold_bytes > link->spec.unread_most / TELL_AFTER_PART)
+    if (peer->path.unacknowledged_bytes > link->spec.unread_max / TELL_AFTER_PART)
         link_beat(link, peer);
     else
         link_soon(link, TELL_AFTER_MS);
@@ -276,13 +276,13 @@ static bool numbered(pl_link_t *link, link_peer_t *peer, const link_head_t *head
                                     (const char *)bytes.data);
 }
 
-bool link_heard(pl_link_t *link, link_peer_t *peer, const link_head_t *head,
-                pl_bytes_t bytes)
+bool link_received(pl_link_t *link, link_peer_t *peer, const link_head_t *head,
+                   pl_bytes_t bytes)
 {
-    peer->heard = pl_now();
+    peer->received_at = pl_now();
     if (peer->is_silent) {
         peer->is_silent = false;
-        if (!link_tell(link, link_number(link, peer), PL_LINK_HEARD,
+        if (!link_tell(link, link_number(link, peer), PL_LINK_RECEIVED,
                        "data arrives again"))
             return false;
     }
@@ -296,14 +296,14 @@ bool link_heard(pl_link_t *link, link_peer_t *peer, const link_head_t *head,
 bool link_there(pl_link_t *link, link_peer_t *peer, uint64_t received, const char *about)
 {
     bool is_first = peer->state == PL_LINK_AWAITED;
-    peer->heard = peer->told = pl_now();
+    peer->received_at = peer->sent_at = pl_now();
     peer->cut = 0;
     peer->is_silent = peer->is_lost = false;
     peer->state = PL_LINK_IS_THERE;
     if (!link_path_acknowledge(&peer->path, received))
         link->counts.malformed++;
     link->counts.sent_again += (uint64_t)link_path_rewind(&peer->path);
-    told(peer);
+    acknowledge(peer);
     pump(link, peer);
     return link_tell(link, link_number(link, peer),
                      is_first ? PL_LINK_JOINED : PL_LINK_BACK, "%s", about)
@@ -376,7 +376,7 @@ static void excuse(pl_link_t *link, int64_t late)
     link->opened += late;
     for (int k = 0; k < link->peer_count; k++) {
         link_peer_t *peer = &link->peers[k];
-        peer->heard += late;
+        peer->received_at += late;
         peer->cut += peer->cut ? late : 0;
     }
 }
@@ -385,7 +385,7 @@ static bool silence_check(pl_link_t *link, link_peer_t *peer, int64_t now)
 {
     int ms = link->spec.times.silence;
     if (peer->is_silent || peer->state != PL_LINK_IS_THERE
-        || now - peer->heard < ms * PL_MILLISECOND)
+        || now - peer->received_at < ms * PL_MILLISECOND)
         return true;
     peer->is_silent = true;
     return link_tell(link, link_number(link, peer), PL_LINK_SILENT, "no data for %g s",
@@ -403,7 +403,7 @@ static void ticked(evutil_socket_t fd, short what, void *user)
     for (int k = 0; k < link->peer_count; k++) {
         link_peer_t *peer = &link->peers[k];
         if (peer->state == PL_LINK_IS_THERE
-            && now - peer->told >= link->spec.times.beat * PL_MILLISECOND)
+            && now - peer->sent_at >= link->spec.times.beat * PL_MILLISECOND)
             link_beat(link, peer);
         pump(link, peer);
         if (!silence_check(link, peer, now))
@@ -421,7 +421,8 @@ static void soon_fired(evutil_socket_t fd, short what, void *user)
     pl_link_t *link = user;
     for (int k = 0; k < link->peer_count; k++) {
         link_peer_t *peer = &link->peers[k];
-        if (peer->state == PL_LINK_IS_THERE && peer->path.told != peer->path.received)
+        if (peer->state == PL_LINK_IS_THERE
+            && peer->path.acknowledged != peer->path.received)
             link_beat(link, peer);
     }
     if (link->is_host)
@@ -443,10 +444,10 @@ static void spec_defaults(pl_link_spec_t *spec)
     t->beat = t->beat ? t->beat : usual.beat;
     t->silence = t->silence ? t->silence : usual.silence;
     t->rejoin = t->rejoin ? t->rejoin : usual.rejoin;
-    if (!spec->message_most)
-        spec->message_most = 1 << 20;
-    if (!spec->unread_most)
-        spec->unread_most = 16 << 20;
+    if (!spec->message_max)
+        spec->message_max = 1 << 20;
+    if (!spec->unread_max)
+        spec->unread_max = 16 << 20;
 }
 
 static int spec_copy(pl_link_t *link, const pl_link_spec_t *spec, pl_error_t *err)

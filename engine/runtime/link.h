@@ -31,7 +31,7 @@ typedef enum pl_link_event {
     PL_LINK_CUT,        /* the connection is gone; what is sent now waits */
     PL_LINK_BACK,       /* it is there again; nothing was lost */
     PL_LINK_SILENT,     /* nothing was heard for silence_ms */
-    PL_LINK_HEARD,      /* it is heard again after that */
+    PL_LINK_RECEIVED,   /* it is heard again after that */
     PL_LINK_WRITABLE,   /* after PL_EBUSY: messages are taken again */
     PL_LINK_CLEAR,      /* all that was sent has come to the other side */
     PL_LINK_LEFT,       /* the peer has left in order, and all it had sent has come */
@@ -91,8 +91,8 @@ typedef struct pl_link_spec {
                                           where it is a process of this machine it is
                                           known at once, as by pl_link_died() */
     pl_link_times_t times;
-    size_t message_most;                /* bytes of a message  [1 MiB] */
-    size_t unread_most;                 /* bytes sent to a peer and not acknowledged: more
+    size_t message_max;                 /* bytes of a message  [1 MiB] */
+    size_t unread_max;                  /* bytes sent to a peer and not acknowledged: more
                                            is refused with PL_EBUSY  [16 MiB] */
     /* A message has come; aligned to 8, may be moved from. */
     void (*on_message)(void *user, int peer, pl_frame_t *message);
@@ -118,7 +118,7 @@ int pl_link_endpoint(pl_link_t *link, char *text, size_t capacity, pl_error_t *e
 uint64_t pl_link_run(const pl_link_t *link);
 
 /* Sends a copy.  PL_EBUSY: too much is not acknowledged, WRITABLE will tell; PL_EPEER:
- * the peer has not joined, has left or is gone; PL_EINVAL: longer than message_most. */
+ * the peer has not joined, has left or is gone; PL_EINVAL: longer than message_max. */
 int pl_link_send(pl_link_t *link, int peer, pl_bytes_t message, pl_error_t *err);
 
 typedef enum pl_link_state {

@@ -38,19 +38,19 @@ int link_folder_check(const char *endpoint, pl_error_t *err)
 /* Where the user wants it, else in the session's, which may be gone or far down. */
 static int folder_root(const char **root, pl_error_t *err)
 {
-    static const size_t most = PL_LINK_FOLDER - sizeof FOLDER;
-    const char *told = getenv("TMPDIR"), *own = getenv("XDG_RUNTIME_DIR");
-    const bool own_will_do = own && *own == '/' && strlen(own) <= most
+    static const size_t max = PL_LINK_FOLDER - sizeof FOLDER;
+    const char *tmpdir = getenv("TMPDIR"), *own = getenv("XDG_RUNTIME_DIR");
+    const bool own_will_do = own && *own == '/' && strlen(own) <= max
                              && access(own, W_OK) == 0;
-    *root = told && *told ? told : own_will_do ? own : "/tmp";
+    *root = tmpdir && *tmpdir ? tmpdir : own_will_do ? own : "/tmp";
     if (**root != '/')
         return pl_fail(err, PL_EINVAL, "TMPDIR is \"%s\": set it to an absolute path",
                        *root);
-    if (strlen(*root) > most)
+    if (strlen(*root) > max)
         return pl_fail(err, PL_EINVAL,
                        "TMPDIR is %s, which has %zu bytes: sockets lie there, and their "
                        "paths leave %zu for it: set TMPDIR to a shorter one",
-                       *root, strlen(*root), most);
+                       *root, strlen(*root), max);
     return PL_OK;
 }
 

@@ -11,17 +11,17 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
-#include "runtime/deaths.h"
+#include "runtime/timeouts.h"
 #include "runtime/descriptors.h"
 #include "runtime/link_parts.h"
 
 enum {
     PROBES = 3,
     PROBE_MS = 10,
-    JOIN_MOST = 16 << 10,
+    JOIN_MAX = 16 << 10,
     SAID = LINK_PLACE + 512,
     STRANGERS_FEW = 32,
-    STRANGERS_MOST = 2048,
+    STRANGERS_MAX = 2048,
 };
 
 /* ---- joining ---- */
@@ -57,7 +57,7 @@ static int traits_check(pl_link_t *link, int rank, json_t *traits, pl_error_t *e
     return PL_OK;
 }
 
-static bool is_seat(const pl_link_t *link, int rank)
+static bool is_own_rank(const pl_link_t *link, int rank)
 {
     return link->spec.sits && rank == 0;
 }
@@ -90,7 +90,7 @@ static int place_check(pl_link_t *link, const link_head_t *head, pl_error_t *err
                        link->peer_count - 1);
     link_peer_t *peer = &link->peers[head->rank];
     if (link->spec.returns && peer->who && peer->who != head->who
-        && !is_seat(link, head->rank)) {
+        && !is_own_rank(link, head->rank)) {
         if (peer->state == PL_LINK_IS_CUT)
             return pl_fail(err, PL_EBUSY,
                            "the previous process of this rank may reconnect");
@@ -158,7 +158,7 @@ static bool join(pl_link_t *link, uint32_t identity, const link_head_t *head,
     pl_error_t err = {0};
     int code = place_check(link, head, &err);
     json_t *said = NULL;
-    if (code == PL_OK && bytes.size <= JOIN_MOST)
+    if (code == PL_OK && bytes.size <= JOIN_MAX)
         said = pl_json_read(bytes.data, bytes.size, "its join message", &err);
     if (code == PL_OK)
         code = said ? join_check(link, head, said, &err) : PL_EPROTOCOL;
@@ -213,7 +213,7 @@ void host_frame(void *user, uint32_t identity, pl_frame_t *frame)
              || head.kind > LINK_LEAVE)
         link->counts.malformed++;
     else
-        link_heard(link, peer, &head, bytes);
+        link_received(link, peer, &head, bytes);
 }
 
 /* ---- connections that end ---- */
@@ -234,7 +234,7 @@ static void host_peers(void *user, int connected)
         host_probe(link);
     link->connected = connected;
     pl_socket_shut_port(link->socket,
-                        strangers > STRANGERS_MOST
+                        strangers > STRANGERS_MAX
                             || (strangers > STRANGERS_FEW && pl_descriptors_are_few()));
 }
 
@@ -331,7 +331,7 @@ static bool silence_ends(pl_link_t *link, link_peer_t *peer, int64_t now)
     const pl_link_times_t *t = &link->spec.times;
     const int ms = t->silence + t->rejoin;
     return !t->lease || peer->state != PL_LINK_IS_THERE
-           || now - peer->heard < ms * PL_MILLISECOND
+           || now - peer->received_at < ms * PL_MILLISECOND
            || link_end(link, peer, PL_LINK_GONE, "no data for %g s", ms / 1e3);
 }
 
@@ -354,7 +354,7 @@ bool host_tick(pl_link_t *link, int64_t now)
 
 /* ---- the rank that the launcher's process is ---- */
 
-static int seat_take(pl_link_t *link, pl_error_t *err)
+static int own_rank_join(pl_link_t *link, pl_error_t *err)
 {
     if (!link->spec.sits)
         return PL_OK;
@@ -408,14 +408,14 @@ int pl_link_renew(pl_link_t *link, uint32_t incarnation, int world_size, pl_erro
     link->opened = pl_now();
     link->said_missing = false;
     link->generation++;
-    return seat_take(link, err);
+    return own_rank_join(link, err);
 }
 
 /* ---- opening ---- */
 
 pl_link_t *pl_link_listen(const pl_link_spec_t *spec, pl_sockets_t *loop, pl_error_t *err)
 {
-    if (spec->world_size < 1 || spec->world_size > PL_RANKS_MOST || !spec->incarnation) {
+    if (spec->world_size < 1 || spec->world_size > PL_RANKS_MAX || !spec->incarnation) {
         pl_fail(err, PL_EINVAL, "a link for %d ranks, incarnation %" PRIu32,
                 spec->world_size, spec->incarnation);
         return NULL;
@@ -429,11 +429,11 @@ pl_link_t *pl_link_listen(const pl_link_spec_t *spec, pl_sockets_t *loop, pl_err
                                .keys = spec->keys,
                                .high_water_mark = LINK_HIGH_WATER,
                                .linger_ms = PL_LINGER_MS,
-                               .message_most = (int64_t)link->spec.message_most
-                                               + (int64_t)sizeof(link_head_t),
+                               .message_max = (int64_t)link->spec.message_max
+                                              + (int64_t)sizeof(link_head_t),
                                .on_peers = host_peers,
                                .on_greeting = host_greeting};
-    if (seat_take(link, err) == PL_OK)
+    if (own_rank_join(link, err) == PL_OK)
         link->socket = pl_socket_open(&socket, loop, host_frame, link, err);
     if (link->socket)
         return link;

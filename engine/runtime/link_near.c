@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "runtime/deaths.h"
+#include "runtime/timeouts.h"
 #include "runtime/descriptors.h"
 #include "runtime/link_parts.h"
 
@@ -81,9 +81,9 @@ void pl_link_died(pl_link_t *link, int number)
 /* What had come before its end is taken first: the connection ends behind that. */
 bool link_bury(pl_link_t *link, link_peer_t *peer, int64_t now)
 {
-    bool is_heard = peer->state == PL_LINK_IS_THERE
-                    && now - peer->died < PL_LINK_HEARD_MS * PL_MILLISECOND;
-    if (!peer->died || is_heard || peer->state >= PL_LINK_HAS_LEFT)
+    bool is_received = peer->state == PL_LINK_IS_THERE
+                       && now - peer->died < PL_LINK_DRAIN_MS * PL_MILLISECOND;
+    if (!peer->died || is_received || peer->state >= PL_LINK_HAS_LEFT)
         return true;
     if (link->is_host)
         return link_end(link, peer, PL_LINK_GONE, "its process has died");

@@ -53,7 +53,7 @@ typedef struct link_peer {
     uint64_t who;                                           /* 0: has never joined */
     uint32_t identity;                                      /* of its connection */
     link_path_t path;
-    int64_t heard, told;                                    /* when; of a beat to it */
+    int64_t received_at, sent_at;                           /* when; of a beat to it */
     int64_t cut, died;                                      /* when; 0: not */
     bool is_silent;
     bool is_lost;                             /* a send has found its connection gone */
@@ -125,8 +125,8 @@ int link_queue(pl_link_t *link, link_peer_t *peer, link_kind_t kind, pl_bytes_t 
                pl_error_t *err);
 void link_soon(pl_link_t *link, int milliseconds);
 /* What a frame of a peer that is there says. */
-bool link_heard(pl_link_t *link, link_peer_t *peer, const link_head_t *head,
-                pl_bytes_t bytes);
+bool link_received(pl_link_t *link, link_peer_t *peer, const link_head_t *head,
+                   pl_bytes_t bytes);
 /* It is there, for the first time or again: both sides send what the other has not. */
 bool link_there(pl_link_t *link, link_peer_t *peer, uint64_t received, const char *about);
 /* Its connection is gone. */

@@ -11,12 +11,12 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-int link_path_queue(link_path_t *path, uint8_t kind, pl_bytes_t bytes, size_t most,
+int link_path_queue(link_path_t *path, uint8_t kind, pl_bytes_t bytes, size_t max,
                     pl_error_t *err)
 {
-    if (path->oldest && path->bytes + bytes.size > most)
+    if (path->oldest && path->bytes + bytes.size > max)
         return pl_fail(err, PL_EBUSY, "%zu bytes wait for the peer; the limit is %zu",
-                       path->bytes, most);
+                       path->bytes, max);
     link_entry_t *entry = pl_alloc(sizeof *entry + bytes.size);
     if (!entry)
         return pl_no_memory(err);
@@ -66,7 +66,7 @@ bool link_path_take(link_path_t *path, uint64_t sequence, size_t size)
     if (sequence != path->received + 1)
         return false;
     path->received = sequence;
-    path->untold_bytes += size;
+    path->unacknowledged_bytes += size;
     return true;
 }
 

@@ -23,12 +23,12 @@ typedef struct link_path {
     uint64_t last;                           /* sequence of the newest ever sent */
     size_t bytes;                            /* of those that are kept */
     uint64_t received;                       /* the last in order that came */
-    uint64_t told;                           /* the last that the other side knows came */
-    size_t untold_bytes;                     /* of what came since */
+    uint64_t acknowledged;                   /* the last that the other side knows came */
+    size_t unacknowledged_bytes;             /* of what came since */
 } link_path_t;
 
 /* Keeps a copy to be sent.  PL_EBUSY: then more than `most` bytes would be kept. */
-int link_path_queue(link_path_t *path, uint8_t kind, pl_bytes_t bytes, size_t most,
+int link_path_queue(link_path_t *path, uint8_t kind, pl_bytes_t bytes, size_t max,
                     pl_error_t *err);
 /* The other side has all up to that one: false when it never was sent. */
 bool link_path_acknowledge(link_path_t *path, uint64_t sequence);

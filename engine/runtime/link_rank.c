@@ -99,7 +99,7 @@ void rank_frame(void *user, uint32_t identity, pl_frame_t *frame)
              && head.kind != LINK_DISMISS)
         link->counts.malformed++;
     else
-        link_heard(link, peer, &head, bytes);
+        link_received(link, peer, &head, bytes);
 }
 
 static void rank_peers(void *user, int connected)
@@ -141,8 +141,8 @@ static int connect_at(pl_link_t *link, const char *endpoint, pl_error_t *err)
                                            | (uint32_t)link->attempt << 24,
                                .waits = true,
                                .high_water_mark = LINK_HIGH_WATER,
-                               .message_most = (int64_t)link->spec.message_most
-                                               + (int64_t)sizeof(link_head_t),
+                               .message_max = (int64_t)link->spec.message_max
+                                              + (int64_t)sizeof(link_head_t),
                                .on_peers = rank_peers,
                                .on_greeting = rank_greeting};
     link->dialled = pl_now();
@@ -255,7 +255,7 @@ bool rank_tick(pl_link_t *link, int64_t now)
     bool is_awaited = peer->state == PL_LINK_AWAITED;
     if (is_awaited && expired(link->opened, now, t->join))
         return join_expired(link);
-    if (!is_awaited && expired(peer->heard, now, t->lease))
+    if (!is_awaited && expired(peer->received_at, now, t->lease))
         return link_end(link, peer, PL_LINK_GONE,
                         "no data from %s for %g s: the lease has expired",
                         link->spec.host, t->lease / 1e3);
@@ -271,7 +271,7 @@ bool rank_tick(pl_link_t *link, int64_t now)
 pl_link_t *pl_link_connect(const pl_link_spec_t *spec, pl_sockets_t *loop,
                            pl_error_t *err)
 {
-    if (spec->rank < 0 || spec->rank >= PL_RANKS_MOST || !spec->incarnation) {
+    if (spec->rank < 0 || spec->rank >= PL_RANKS_MAX || !spec->incarnation) {
         pl_fail(err, PL_EINVAL, "a link of rank %d", spec->rank);
         return NULL;
     }

@@ -12,7 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "runtime/marks.h"
+#include "runtime/tsan_annotations.h"
 #include "runtime/object.h"
 #include "runtime/wire.h"
 
@@ -120,30 +120,30 @@ static zmq_msg_t *message_of(const pl_frame_t *frame)
     return (zmq_msg_t *)frame->zmq_msg;
 }
 
-/* What a frame with objects points to: it goes back by cargo_release, wherever ZeroMQ
+/* What a frame with objects points to: it goes back by payload_release, wherever ZeroMQ
  * drops it. */
-typedef struct cargo {
+typedef struct payload {
     int handle_count;
-    uint64_t handle[PL_HANDLES_MOST];
+    uint64_t handle[PL_HANDLES_MAX];
     unsigned char bytes[];
-} cargo_t;
+} payload_t;
 
 /* Any thread. */
-static void cargo_release(void *bytes, void *hint)
+static void payload_release(void *bytes, void *hint)
 {
     (void)bytes;
-    cargo_t *cargo = hint;
-    PL_MARK_ACQUIRE();
-    for (int k = 0; k < cargo->handle_count; k++)
-        pl_flight_leave(cargo->handle[k]);
-    pl_free(cargo);
+    payload_t *payload = hint;
+    PL_TSAN_ACQUIRE();
+    for (int k = 0; k < payload->handle_count; k++)
+        pl_flight_leave(payload->handle[k]);
+    pl_free(payload);
 }
 
 /* Either measures (at NULL) or writes. */
 typedef struct writer {
     unsigned char *at;
     size_t size;
-    cargo_t *cargo;                                         /* while measuring: NULL */
+    payload_t *payload;                                     /* while measuring: NULL */
     int handle_count;
     pl_error_t *err;
     bool failed;
@@ -159,9 +159,9 @@ static void put(writer_t *w, const void *data, size_t size)
 static void put_length(writer_t *w, size_t size)
 {
     uint32_t length = (uint32_t)size;
-    if (size > PL_MESSAGE_MOST && !w->failed) {
+    if (size > PL_MESSAGE_MAX && !w->failed) {
         pl_fail(w->err, PL_EPROTOCOL, "a message field of %zu bytes; the limit is %d",
-                size, PL_MESSAGE_MOST);
+                size, PL_MESSAGE_MAX);
         w->failed = true;
     }
     put(w, &length, sizeof length);
@@ -186,11 +186,11 @@ static void put_handle(writer_t *w, pl_object_t *object)
 {
     uint64_t number = 0;
     w->handle_count++;
-    if (w->cargo && object) {
+    if (w->payload && object) {
         number = pl_flight_enter(object, w->err);
         w->failed |= !number;
         if (number)
-            w->cargo->handle[w->cargo->handle_count++] = number;
+            w->payload->handle[w->payload->handle_count++] = number;
     }
     put(w, &number, sizeof number);
 }
@@ -227,7 +227,7 @@ static void put_frame(writer_t *w, const pl_envelope_t *envelope, const void *fi
         put_field(w, f->type, (const char *)fields + pl_field_place(f->type, &offset));
 }
 
-/* A ZeroMQ message of its own for bytes alone, a cargo when objects travel along. */
+/* A ZeroMQ message of its own for bytes alone, a payload when objects travel along. */
 static int frame_reserve(pl_frame_t *frame, writer_t *w)
 {
     size_t size = w->size;
@@ -238,16 +238,17 @@ static int frame_reserve(pl_frame_t *frame, writer_t *w)
         w->at = zmq_msg_data(message_of(frame));
         return PL_OK;
     }
-    cargo_t *cargo = pl_alloc(sizeof *cargo + size);
-    if (!cargo)
+    payload_t *payload = pl_alloc(sizeof *payload + size);
+    if (!payload)
         return pl_no_memory(w->err);
-    if (zmq_msg_init_data(message_of(frame), cargo->bytes, size, cargo_release, cargo)
+    if (zmq_msg_init_data(message_of(frame), payload->bytes, size, payload_release,
+                          payload)
         != 0) {
-        pl_free(cargo);
+        pl_free(payload);
         return pl_no_memory(w->err);
     }
-    w->cargo = cargo;
-    w->at = cargo->bytes;
+    w->payload = payload;
+    w->at = payload->bytes;
     w->handle_count = 0;
     return PL_OK;
 }
@@ -258,9 +259,9 @@ int pl_frame_make(pl_frame_t *frame, const pl_envelope_t *envelope, const void *
     pl_error_t own;
     writer_t w = {.err = err ? err : &own};
     put_frame(&w, envelope, fields);
-    if (!w.failed && w.size > PL_MESSAGE_MOST)
+    if (!w.failed && w.size > PL_MESSAGE_MAX)
         return pl_fail(err, PL_EPROTOCOL, "a message of %zu bytes; the limit is %d",
-                       w.size, PL_MESSAGE_MOST);
+                       w.size, PL_MESSAGE_MAX);
     if (w.failed || frame_reserve(frame, &w) != PL_OK)
         return w.err->code;
     put_frame(&w, envelope, fields);
@@ -410,7 +411,7 @@ int pl_frame_decode_record(pl_bytes_t frame, pl_body_t *body, pl_error_t *error,
 
 typedef struct kinds_walk {
     unsigned char *frame;
-    void (*each)(void *user, uint32_t *number);
+    void (*visit)(void *user, uint32_t *number);
     void *user;
 } kinds_walk_t;
 
@@ -419,7 +420,7 @@ static void kind_visit(const kinds_walk_t *walk, size_t at)
     uint32_t before, number;
     memcpy(&before, walk->frame + at, sizeof before);
     number = before;
-    walk->each(walk->user, &number);
+    walk->visit(walk->user, &number);
     if (number != before)
         memcpy(walk->frame + at, &number, sizeof number);
 }
@@ -445,10 +446,10 @@ static bool has_peers(const pl_field_info_t *field)
     return field->name;
 }
 
-void pl_frame_kinds(pl_bytes_t frame, void (*each)(void *user, uint32_t *number),
+void pl_frame_kinds(pl_bytes_t frame, void (*visit)(void *user, uint32_t *number),
                     void *user)
 {
-    const kinds_walk_t walk = {(unsigned char *)frame.data, each, user};
+    const kinds_walk_t walk = {(unsigned char *)frame.data, visit, user};
     pl_envelope_t e;
     pl_body_t unused;
     memcpy(&e, frame.data, sizeof e);

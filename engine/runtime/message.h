@@ -9,8 +9,8 @@
 #include "runtime/actor.h"
 
 #define PL_PROTOCOL_VERSION 2
-#define PL_MESSAGE_MOST (16 << 20)                          /* bytes of a frame */
-#define PL_HANDLES_MOST 4                                   /* of one message */
+#define PL_MESSAGE_MAX (16 << 20)                           /* bytes of a frame */
+#define PL_HANDLES_MAX 4                                    /* of one message */
 
 typedef enum pl_kind {
     PL_KIND_CALL,
@@ -103,7 +103,7 @@ int pl_frame_decode_record(pl_bytes_t frame, pl_body_t *body, pl_error_t *error,
 
 /* Calls each with every number of a kind of actor in a frame whose envelope was read: of
  * its two ends and of addresses; it may change them, in bytes that are the caller's. */
-void pl_frame_kinds(pl_bytes_t frame, void (*each)(void *user, uint32_t *number),
+void pl_frame_kinds(pl_bytes_t frame, void (*visit)(void *user, uint32_t *number),
                     void *user);
 
 /* Where a message stands in the stream. */
@@ -116,13 +116,13 @@ typedef struct pl_stamp {
 #define PL_STREAM_VERSION \
     2                                       /* of those lines: grows when a key that is
                                                there changes, not when one is added */
-#define PL_LINE_LEAST 1024                  /* room that a line needs before its fields */
+#define PL_LINE_MIN 1024                    /* room that a line needs before its fields */
 
 /* One line of the stream (doc/messages.md) for a frame, without a newline; its length, 0
- * for what is no frame.  origin: of the process whose numbers its calls have.  Always
+ * for what is no frame.  process_id: of the process whose numbers its calls have.  Always
  * valid JSON: a text that does not fit ends in "…", a field that does not fit or is
  * malformed is left out. */
-size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, uint32_t origin,
+size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, uint32_t process_id,
                        char *text, size_t capacity);
 
 /* Where the next field of a type stands in its struct; *offset moves behind it. */

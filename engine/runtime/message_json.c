@@ -42,14 +42,14 @@ static void add_plain(line_t *l, const char *text)
 
 /* The digits of a number, zeros before them up to `least`; much quicker than a format,
  * and there are ten of these in a line. */
-static void add_digits(line_t *l, uint64_t value, unsigned base, size_t least)
+static void add_digits(line_t *l, uint64_t value, unsigned base, size_t min)
 {
     char text[24], *first = text + sizeof text;
     do {
         *--first = "0123456789abcdef"[value % base];
         value /= base;
     } while (value);
-    while (text + sizeof text - first < (ptrdiff_t)least)
+    while (text + sizeof text - first < (ptrdiff_t)min)
         *--first = '0';
     add(l, first, (size_t)(text + sizeof text - first));
 }
@@ -79,11 +79,11 @@ static size_t escape(const char *text, size_t left, char escaped[static 8])
 }
 
 /* How many of the first bytes are themselves in JSON. */
-static size_t plain_run(const char *text, size_t most)
+static size_t plain_run(const char *text, size_t max)
 {
     const unsigned char *s = (const unsigned char *)text;
     size_t n = 0;
-    while (n < most && s[n] >= 0x20 && s[n] < 0x7f && s[n] != '"' && s[n] != '\\')
+    while (n < max && s[n] >= 0x20 && s[n] < 0x7f && s[n] != '"' && s[n] != '\\')
         n++;
     return n;
 }
@@ -247,11 +247,11 @@ static void add_actor(line_t *l, const char *role, const char *level, uint32_t k
     add_signed(l, pl_kind_level(kind));
 }
 
-size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, uint32_t origin,
+size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, uint32_t process_id,
                        char *text, size_t capacity)
 {
     pl_envelope_t e;
-    if (capacity < PL_LINE_LEAST || pl_envelope_read(frame, &e, NULL) != PL_OK)
+    if (capacity < PL_LINE_MIN || pl_envelope_read(frame, &e, NULL) != PL_OK)
         return 0;
     line_t l = {.text = text, .capacity = capacity - (sizeof CLOSE - 1)};
     pl_reader_t r = pl_reader(frame);
@@ -276,8 +276,8 @@ size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, uint32_t origi
     add_plain(&l, pl_message_kinds[e.kind]);
     add_plain(&l, "\", \"name\": ");
     add_text(&l, pl_message_info(e.message)->name);
-    add_plain(&l, ", \"origin\": ");
-    add_digits(&l, origin, 10, 1);
+    add_plain(&l, ", \"process_id\": ");
+    add_digits(&l, process_id, 10, 1);
     add_plain(&l, ", \"call\": ");
     add_count(&l, e.call);
     add_plain(&l, ", \"cause\": ");

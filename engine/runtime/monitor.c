@@ -68,7 +68,7 @@ void pl_monitor_offer(pl_reactor_t *reactor, pl_bytes_t frame)
     pl_monitor_t *m = monitor_of(reactor->runtime);
     if (!m)
         return;
-    const size_t size = frame.size < PL_TAP_FRAME_MOST ? frame.size : PL_TAP_FRAME_MOST;
+    const size_t size = frame.size < PL_TAP_FRAME_MAX ? frame.size : PL_TAP_FRAME_MAX;
     bool is_watched = __atomic_load_n(&m->watchers, __ATOMIC_RELAXED) > 0;
     record_t *record = is_watched ? record_new(m, frame, size) : NULL;
     if (!record) {

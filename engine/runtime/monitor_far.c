@@ -36,11 +36,11 @@ typedef struct brought_kind {
     char name[48];
 } brought_kind_t;
 
-enum { KINDS_MOST = PL_PEERS_MOST + 2 };
+enum { KINDS_MAX = PL_PEERS_MAX + 2 };
 
 typedef struct brought_head {
     brought_t brought;
-    brought_kind_t kind[KINDS_MOST];
+    brought_kind_t kind[KINDS_MAX];
 } brought_head_t;
 
 _Static_assert(sizeof(brought_t) % 8 == 0 && sizeof(brought_kind_t) % 8 == 0,
@@ -49,7 +49,7 @@ _Static_assert(sizeof(brought_t) % 8 == 0 && sizeof(brought_kind_t) % 8 == 0,
 static void kind_add(void *user, uint32_t *number)
 {
     brought_head_t *head = user;
-    if (head->brought.kinds == KINDS_MOST)
+    if (head->brought.kinds == KINDS_MAX)
         return;
     brought_kind_t *kind = &head->kind[head->brought.kinds++];
     *kind = (brought_kind_t){.number = *number, .level = pl_kind_level(*number)};
@@ -198,10 +198,10 @@ static bool head_read(pl_bytes_t bytes, brought_head_t *head, size_t *size)
     if (bytes.size < sizeof head->brought)
         return false;
     memcpy(&head->brought, bytes.data, sizeof head->brought);
-    if (head->brought.kinds > KINDS_MOST)
+    if (head->brought.kinds > KINDS_MAX)
         return false;
     *size = sizeof head->brought + head->brought.kinds * sizeof *head->kind;
-    if (bytes.size < *size || bytes.size - *size > PL_TAP_FRAME_MOST)
+    if (bytes.size < *size || bytes.size - *size > PL_TAP_FRAME_MAX)
         return false;
     memcpy(head, bytes.data, *size);
     for (uint32_t k = 0; k < head->brought.kinds; k++)
@@ -221,7 +221,8 @@ static bool brought_read(const feed_t *feed, pl_bytes_t bytes, unsigned char *bu
     *record = (pl_tap_record_t){.stamp = {.seq = head.brought.seq,
                                           .time = head.brought.time,
                                           .rank = head.brought.rank},
-                                .origin = pl_origin(feed->number, head.brought.rank),
+                                .process_id = pl_stream_process(feed->number,
+                                                                head.brought.rank),
                                 .under = feed->under,
                                 .frame = {buffer, bytes.size - size}};
     memcpy(buffer, (const unsigned char *)bytes.data + size, record->frame.size);
@@ -240,14 +241,14 @@ static bool is_end(pl_bytes_t bytes, brought_head_t *head)
 static void feed_message(void *user, uint32_t identity, pl_frame_t *frame)
 {
     (void)identity;
-    static _Thread_local _Alignas(8) unsigned char buffer[PL_TAP_FRAME_MOST];
+    static _Thread_local _Alignas(8) unsigned char buffer[PL_TAP_FRAME_MAX];
     const feed_t *feed = user;
     pl_monitor_t *m = feed->monitor;
     pl_tap_record_t record;
     brought_head_t last;
     if (frame && is_end(pl_frame_bytes(frame), &last))
-        monitor_taps_end(m, pl_origin(feed->number, last.brought.rank), last.brought.rank,
-                         &last.brought.seq);
+        monitor_taps_end(m, pl_stream_process(feed->number, last.brought.rank),
+                         last.brought.rank, &last.brought.seq);
     else if (frame && brought_read(feed, pl_frame_bytes(frame), buffer, &record))
         monitor_show(m, &record);
     else
@@ -288,8 +289,8 @@ static void feed_lost(void *argument)
     feed_t *feed = *feed_find(which);
     if (feed) {
         pl_socket_drain(feed->in);
-        monitor_taps_end(feed->monitor, pl_origin(feed->number, which->lost), which->lost,
-                         NULL);
+        monitor_taps_end(feed->monitor, pl_stream_process(feed->number, which->lost),
+                         which->lost, NULL);
     }
     pl_free(which);
 }
@@ -330,8 +331,8 @@ int pl_monitor_take(pl_runtime_t *runtime, const pl_monitor_take_t *how, char *b
                                    .keys = how->keys,
                                    .bind = true,
                                    .high_water_mark = m->lossless ? 0 : BACKLOG_LINES,
-                                   .message_most = sizeof(brought_head_t)
-                                                   + PL_TAP_FRAME_MOST};
+                                   .message_max = sizeof(brought_head_t)
+                                                  + PL_TAP_FRAME_MAX};
     feed->in = pl_socket_open(&spec, NULL, NULL, NULL, err);
     int code = feed->in ? pl_socket_endpoint(feed->in, feed->endpoint,
                                              sizeof feed->endpoint, err)

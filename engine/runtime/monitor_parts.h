@@ -10,7 +10,7 @@
 
 enum {
     BACKLOG_LINES = 2000,                              /* that wait for one slow viewer */
-    TOPIC_MOST = 128,
+    TOPIC_MAX = 128,
     MONITOR_LAST_MS = 3000,            /* for what is brought at the end, twice at most */
 };
 
@@ -61,13 +61,13 @@ struct pl_monitor {
 
     int watchers;                   /* atomic: topics, of both, and taps */
     int tap_count;                  /* atomic: without those that tell something */
-    int told;                       /* topics of `own` that taps tell */
+    int reported;                   /* topics of `own` that taps tell */
     struct record *top;             /* atomic: newest first */
     size_t waiting;                 /* atomic: bytes in records */
     bool looks;                     /* atomic: the hub will look at the stack by itself */
     int wake_fd;                    /* eventfd: look now */
     struct event *wake, *look, *tick;
-    char line[PL_TAP_LINE_MOST];
+    char line[PL_TAP_LINE_MAX];
 };
 
 /* A call of a whole run or its end: they are few, and without its end a run would seem to
@@ -119,7 +119,8 @@ int monitor_taps_wanted(pl_monitor_t *m);
 void monitor_taps_show(pl_monitor_t *m, const pl_tap_record_t *record);
 /* No more comes of a rank of another process, which has sent so many in all  [NULL:
  * nobody knows]. */
-void monitor_taps_end(pl_monitor_t *m, uint32_t origin, int rank, const uint64_t *sent);
+void monitor_taps_end(pl_monitor_t *m, uint32_t process_id, int rank,
+                      const uint64_t *sent);
 void monitor_taps_close(pl_monitor_t *m);
 
 #endif

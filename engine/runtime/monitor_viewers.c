@@ -26,16 +26,16 @@ enum {
     VIEWERS_FEW = 32,
     VIEWERS_AT_PORT = 2048,
     COMERS_A_SECOND = 250,
-    SUBSCRIPTION_MOST = 256,
+    SUBSCRIPTION_MAX = 256,
     LINGER_MS = 1000,
     ALL_LINES_TO = 4,                            /* viewers: they get all that there is */
     LINES_A_TURN = 20000,                        /* to more, together, in bursts; and as
                                                     many again of what is rare */
     OFTEN = 64,                                  /* in a turn */
     WOKEN_A_SECOND = 200,                        /* viewers, by bursts */
-    SORTS_MOST = 1 << 16,
-    HELD_LEAST_MS = 20,
-    HELD_MOST_MS = 1000,                                    /* 1 for each viewer */
+    SORTS_MAX = 1 << 16,
+    HELD_MIN_MS = 20,
+    HELD_MAX_MS = 1000,                                     /* 1 for each viewer */
     HELD_BYTES = 256 << 10,
 };
 static const int64_t SAY_EVERY = 10 * PL_SECOND;
@@ -72,7 +72,7 @@ bool monitor_has_topic(const pl_monitor_t *m, const char *topic, size_t length)
 
 void monitor_count_watchers(pl_monitor_t *m)
 {
-    m->told = monitor_taps_wanted(m);
+    m->reported = monitor_taps_wanted(m);
     const int here = (int)m->own.topics.count + m->tap_count;
     const int count = here + (int)m->other.topics.count + (m->held_until != 0);
     __atomic_store_n(&m->watchers, count, __ATOMIC_RELEASE);
@@ -132,7 +132,7 @@ static void tell_limit(pl_monitor_t *m, int peers, limit_t limit)
         pl_log_line(PL_LOG_WARNING, -1, "",
                     "the stream has %d viewers, and few descriptors are left for more: "
                     "the limit is %d; raise it (ulimit -n)",
-                    peers, pl_descriptors_most());
+                    peers, pl_descriptors_max());
     else
         pl_log_line(PL_LOG_WARNING, -1, "",
                     "%s: more than %d connections a second, so some wait", m->endpoint,
@@ -161,7 +161,7 @@ static void hub_peers(void *user, int peers)
 
 /* "RANK.TO.NAME", of pieces: a format would take longer than all else that is done here
  * for a line.  It has room: names of actors are shorter than 48 bytes. */
-static pl_bytes_t topic_make(char topic[TOPIC_MOST], const pl_tap_record_t *record)
+static pl_bytes_t topic_make(char topic[TOPIC_MAX], const pl_tap_record_t *record)
 {
     const pl_envelope_t *e = &record->envelope;
     const int rank = record->stamp.rank;
@@ -194,7 +194,7 @@ static sort_t *sort_of(audience_t *a, const pl_tap_record_t *record)
     sort_t *sort = pl_map_get(&a->sorts, key);
     if (sort)
         return sort;
-    if (a->sorts.count >= SORTS_MOST)
+    if (a->sorts.count >= SORTS_MAX)
         sorts_release(&a->sorts);
     sort = pl_alloc(sizeof *sort);
     if (sort && pl_map_put(&a->sorts, key, sort) != PL_OK) {
@@ -206,7 +206,7 @@ static sort_t *sort_of(audience_t *a, const pl_tap_record_t *record)
 
 static bool is_wanted(pl_monitor_t *m, sort_t *sort, const pl_tap_record_t *record)
 {
-    char topic[TOPIC_MOST];
+    char topic[TOPIC_MAX];
     if (sort->looked != m->audience.looked) {
         sort->looked = m->audience.looked;
         sort->is_wanted = is_subscribed(&m->own.topics, topic_make(topic, record));
@@ -299,7 +299,7 @@ static void held_release(evutil_socket_t fd, short what, void *monitor)
     held_publish(monitor);
 }
 
-_Static_assert(sizeof(held_t) + TOPIC_MOST + PL_TAP_LINE_MOST <= HELD_BYTES,
+_Static_assert(sizeof(held_t) + TOPIC_MAX + PL_TAP_LINE_MAX <= HELD_BYTES,
                "each line has room");
 
 /* false: nothing can let it go later. */
@@ -308,8 +308,8 @@ static bool hold(pl_monitor_t *m, pl_bytes_t topic, pl_bytes_t line)
     audience_t *a = &m->audience;
     const held_t held = {topic.size, line.size};
     const size_t bytes = sizeof held + topic.size + line.size;
-    const int least = a->viewers > HELD_LEAST_MS ? a->viewers : HELD_LEAST_MS,
-              ms = least < HELD_MOST_MS ? least : HELD_MOST_MS;
+    const int min = a->viewers > HELD_MIN_MS ? a->viewers : HELD_MIN_MS,
+              ms = min < HELD_MAX_MS ? min : HELD_MAX_MS;
     const struct timeval moment = {ms / 1000, ms % 1000 * 1000};
     if (a->held_bytes + bytes > HELD_BYTES)
         held_publish(m);
@@ -339,8 +339,8 @@ static void line_leaves(pl_monitor_t *m, pl_bytes_t topic, pl_bytes_t line)
 
 void monitor_publish(pl_monitor_t *m, const pl_tap_record_t *record)
 {
-    char topic[TOPIC_MOST];
-    if ((int)m->own.topics.count <= m->told)
+    char topic[TOPIC_MAX];
+    if ((int)m->own.topics.count <= m->reported)
         return;
     sort_t *sort = sort_of(&m->audience, record);
     if (!sort || !is_wanted(m, sort, record)
@@ -360,7 +360,7 @@ int monitor_outlet_open(pl_monitor_t *m, outlet_t *outlet, const pl_socket_spec_
     spec.type = PL_SOCKET_XPUB;
     spec.linger_ms = spec.bind ? LINGER_MS : MONITOR_LAST_MS;
     spec.high_water_mark = m->lossless ? 0 : BACKLOG_LINES;
-    spec.message_most = SUBSCRIPTION_MOST;
+    spec.message_max = SUBSCRIPTION_MAX;
     spec.on_peers = spec.bind ? hub_peers : NULL;
     spec.comers_a_second = spec.bind ? COMERS_A_SECOND : 0;
     outlet->socket = pl_socket_open(&spec, &m->reactor->loop, hub_subscription, outlet,

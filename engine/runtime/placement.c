@@ -14,10 +14,10 @@
 
 #include "base/clock.h"
 
-enum { PROCESSORS_MOST = CPU_SETSIZE };
+enum { PROCESSORS_MAX = CPU_SETSIZE };
 static const int64_t MOVE_EVERY = PL_MILLISECOND;
 
-static int computing[PROCESSORS_MOST];         /* atomic: threads at work, by processor */
+static int computing[PROCESSORS_MAX];          /* atomic: threads at work, by processor */
 
 static void count(int *processor, int now)
 {
@@ -38,7 +38,7 @@ static void step_aside(int processor)
         return;
     others = allowed;
     CPU_CLR(processor, &others);
-    for (int k = 0; k < PROCESSORS_MOST; k++)
+    for (int k = 0; k < PROCESSORS_MAX; k++)
         if (CPU_ISSET(k, &others) && __atomic_load_n(&computing[k], __ATOMIC_RELAXED))
             CPU_CLR(k, &others);
     if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof others, &others) != 0)
@@ -49,7 +49,7 @@ static void step_aside(int processor)
 void pl_placement_work(pl_placement_t *placement)
 {
     int processor = sched_getcpu();
-    if (processor < 0 || processor >= PROCESSORS_MOST)
+    if (processor < 0 || processor >= PROCESSORS_MAX)
         return;
     if (placement->computes) {
         count(&placement->busy, processor + 1);

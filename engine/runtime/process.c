@@ -21,7 +21,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "runtime/deaths.h"
+#include "runtime/timeouts.h"
 #include "runtime/descriptors.h"
 
 #define PARENT "PACELINE_PARENT"                        /* the number of who started it */

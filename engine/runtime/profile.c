@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/stages.h"
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 #include "runtime/message.h"
 
 enum { SHOWN = 24, NAME = 80 };                             /* shown: of each part */
@@ -82,7 +82,7 @@ static int stage_of(uint32_t message, const pl_body_t *fields)
     case PL_MESSAGE_log_metrics:
     case PL_MESSAGE_log_weights:
     case PL_MESSAGE_write_records: return LOGGING;
-    case PL_MESSAGE_ask_callbacks: return CALLBACKS;
+    case PL_MESSAGE_run_hook: return CALLBACKS;
     case PL_MESSAGE_all_gather:
     case PL_MESSAGE_all_reduce:
     case PL_MESSAGE_barrier:

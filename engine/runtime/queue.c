@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 
-enum { CAPACITY_LEAST = 16, CAPACITY_KEPT = 1024 };
+enum { CAPACITY_MIN = 16, CAPACITY_KEPT = 1024 };
 
 static pl_frame_t *slot_at(const pl_queue_t *queue, size_t k)
 {
@@ -16,8 +16,7 @@ int pl_queue_reserve(pl_queue_t *queue)
 {
     if (queue->count < queue->capacity)
         return PL_OK;
-    pl_queue_t wider = {.capacity = queue->capacity ? 2 * queue->capacity
-                                                    : CAPACITY_LEAST,
+    pl_queue_t wider = {.capacity = queue->capacity ? 2 * queue->capacity : CAPACITY_MIN,
                         .count = queue->count};
     wider.slot = pl_alloc_array(wider.capacity, sizeof *wider.slot);
     if (!wider.slot)

@@ -38,8 +38,8 @@ enum {
     EXPECT_WAKES = 16,
     LONGEST_HANDLERS = 8
 };
-static const int64_t TURN_TIME = PL_MILLISECOND, HOLD_MOST = 8 * PL_MILLISECOND,
-                     HOLD_LEAST = PL_MILLISECOND / 4, LOOP_LEAST = PL_MILLISECOND / 4;
+static const int64_t TURN_TIME = PL_MILLISECOND, HOLD_MAX = 8 * PL_MILLISECOND,
+                     HOLD_MIN = PL_MILLISECOND / 4, LOOP_MIN = PL_MILLISECOND / 4;
 
 static void inproc_name(uint32_t thread, char text[static ENDPOINT_TEXT])
 {
@@ -304,7 +304,7 @@ static void held_send(pl_reactor_t *reactor)
 
 static bool is_overdue(const pl_reactor_t *reactor, int64_t now)
 {
-    return now - reactor->held_at >= HOLD_MOST || reactor->longest >= HOLD_MOST;
+    return now - reactor->held_at >= HOLD_MAX || reactor->longest >= HOLD_MAX;
 }
 
 static void held_send_if_due(pl_reactor_t *reactor, int64_t now)
@@ -312,7 +312,7 @@ static void held_send_if_due(pl_reactor_t *reactor, int64_t now)
     if (!reactor->held.count || !reactor->queue.count)
         return;                            /* what is held goes when the queue is empty */
     bool is_due = is_overdue(reactor, now);
-    if (!is_due && now - reactor->held_at >= HOLD_LEAST
+    if (!is_due && now - reactor->held_at >= HOLD_MIN
         && reactor->held.count >= reactor->queue.count) {
         pl_socket_look(reactor->inbound);         /* more may have come while we worked */
         is_due = reactor->held.count >= reactor->queue.count;
@@ -374,7 +374,7 @@ static void rest(pl_reactor_t *reactor)
 static void loop_turn(pl_reactor_t *reactor)
 {
     const bool waits = reactor->queue.count > 0;
-    if (waits && pl_now() - reactor->looped_at < LOOP_LEAST)
+    if (waits && pl_now() - reactor->looped_at < LOOP_MIN)
         return;
     event_base_loop(reactor->loop.base, EVLOOP_ONCE | (waits ? EVLOOP_NONBLOCK : 0));
     if (waits)

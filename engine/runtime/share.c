@@ -69,13 +69,13 @@ void pl_share_take(int share, int shares)
     CPU_ZERO(&own);
     if (shares < 2 || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
         return;
-    const int count = CPU_COUNT(&allowed), each = count / shares;
-    processor_t *processor = each ? pl_alloc_array((size_t)count, sizeof *processor)
-                                  : NULL;
+    const int count = CPU_COUNT(&allowed), per_part = count / shares;
+    processor_t *processor = per_part ? pl_alloc_array((size_t)count, sizeof *processor)
+                                      : NULL;
     if (!processor)
         return;
     processors_list(&allowed, processor);
-    for (int k = share * each; k < (share + 1) * each; k++)
+    for (int k = share * per_part; k < (share + 1) * per_part; k++)
         CPU_SET(processor[k].number, &own);
     is_taken = sched_setaffinity(0, sizeof own, &own) == 0;
     pl_free(processor);

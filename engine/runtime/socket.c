@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "runtime/deaths.h"
+#include "runtime/timeouts.h"
 #include "runtime/descriptors.h"
 #include "runtime/port_holder.h"
 #include "runtime/socket_parts.h"
@@ -56,7 +56,7 @@ static int option_identity(void *zmq, uint32_t identity)
 
 static int options_set(void *zmq, const pl_socket_spec_t *spec)
 {
-    int64_t most = spec->message_most ? spec->message_most : PL_MESSAGE_MOST;
+    int64_t max = spec->message_max ? spec->message_max : PL_MESSAGE_MAX;
     const bool is_far = !strncmp(spec->endpoint, "tcp:", 4),
                has_viewers = spec->type == PL_SOCKET_XPUB && spec->bind;
     /* who is silent holds a descriptor for so long */
@@ -64,7 +64,7 @@ static int options_set(void *zmq, const pl_socket_spec_t *spec)
     int failed = option_int(zmq, ZMQ_LINGER, spec->linger_ms)
                  | option_int(zmq, ZMQ_SNDHWM, spec->high_water_mark)
                  | option_int(zmq, ZMQ_RCVHWM, spec->high_water_mark)
-                 | zmq_setsockopt(zmq, ZMQ_MAXMSGSIZE, &most, sizeof most)
+                 | zmq_setsockopt(zmq, ZMQ_MAXMSGSIZE, &max, sizeof max)
                  | option_int(zmq, ZMQ_HANDSHAKE_IVL, greet_ms)
                  | option_int(zmq, ZMQ_RECONNECT_IVL_MAX, 5000);
     if (is_far)
@@ -85,15 +85,15 @@ static int options_set(void *zmq, const pl_socket_spec_t *spec)
     return failed;
 }
 
-/* Who binds asks the gate about the key of who connects. */
+/* The binding side asks the ZAP handler about the key of each peer. */
 static int keys_set(pl_socket_t *socket, const pl_socket_spec_t *spec, pl_error_t *err)
 {
     enum {
         ZAP_ENFORCE_DOMAIN = 93
-    };                                      /* refuse all where there is no gate; declared
-                                               for drafts only */
+    };                                       /* refuse all without a ZAP handler; declared
+                                                for drafts only */
     const pl_keys_t *keys = spec->keys;
-    int code = spec->bind ? pl_gate_open(keys, socket->domain, err) : PL_OK, failed;
+    int code = spec->bind ? pl_zap_open(keys, socket->domain, err) : PL_OK, failed;
     if (code != PL_OK)
         return code;
     if (spec->bind)
@@ -267,7 +267,7 @@ void pl_socket_close(pl_socket_t *socket)
     if (socket->zmq) {
         zmq_close(socket->zmq);
         if (socket->domain[0])
-            pl_gate_close(socket->domain);
+            pl_zap_close(socket->domain);
         pl_context_release();
     }
     pl_free(socket);

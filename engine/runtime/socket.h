@@ -57,8 +57,8 @@ typedef struct pl_socket_spec {
     int high_water_mark;                         /* messages; 0: no limit */
     int linger_ms;                               /* to get the last messages out when
                                                     closing */
-    int64_t message_most;                        /* bytes of one received
-                                                    [PL_MESSAGE_MOST] */
+    int64_t message_max;                         /* bytes of one received
+                                                    [PL_MESSAGE_MAX] */
     void (*on_peers)(void *user, int peers);     /* how many are connected to one that has
                                                     a loop, whenever that changes; must
                                                     not close it  [nobody asks] */

@@ -4,7 +4,7 @@
 #define PL_RUNTIME_SOCKET_PARTS_H
 
 #include "runtime/endpoint.h"
-#include "runtime/gate.h"
+#include "runtime/zap.h"
 #include "runtime/socket.h"
 
 enum {
@@ -44,8 +44,8 @@ struct pl_socket {
     bool listen_shut;
     struct event *look;                           /* whether somebody may come in again */
     socket_intake_t intake;
-    char domain[PL_GATE_DOMAIN];                /* that its gate is open in  ["": none] */
-    pl_socket_t *peers;                         /* tells who connects  [nobody asks] */
+    char domain[PL_ZAP_DOMAIN];                    /* of ZAP requests  ["": none] */
+    pl_socket_t *peers;                            /* tells who connects  [nobody asks] */
     int peer_count;
     void (*on_peers)(void *user, int peers);
     void (*on_greeting)(void *user, pl_greeting_t how, const char *who);

@@ -15,11 +15,11 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "runtime/marks.h"
+#include "runtime/tsan_annotations.h"
 #include "runtime/socket_parts.h"
 
 #ifdef __SANITIZE_THREAD__
-char pl_mark;
+char pl_tsan_address;
 #endif
 
 enum { TURN_MESSAGES = 64, FLUSH_TURNS = 16 };
@@ -103,7 +103,7 @@ static int receive_all(pl_socket_t *socket, zmq_msg_t *last, uint32_t *identity)
                  || socket->type == PL_SOCKET_SUB));
     if (socket->type == PL_SOCKET_REP || socket->type == PL_SOCKET_DESK)
         *identity = (uint32_t)zmq_msg_more(last);
-    PL_MARK_ACQUIRE();
+    PL_TSAN_ACQUIRE();
     return parts;
 }
 
@@ -122,16 +122,16 @@ static int receive_one(pl_socket_t *socket, zmq_msg_t *message, uint32_t *identi
         socket->has_more = zmq_msg_more(message);
     }
     *identity = socket->from;
-    PL_MARK_ACQUIRE();
+    PL_TSAN_ACQUIRE();
     return socket->type == PL_SOCKET_ROUTER ? 2 : 1;
 }
 
 /* False when the socket was closed meanwhile. */
-static bool turn(pl_socket_t *socket, int most)
+static bool turn(pl_socket_t *socket, int max)
 {
     bool closed = false, *outer = socket->closed;
     int64_t end = pl_now() + TURN_TIME;
-    int wanted = socket->type == PL_SOCKET_ROUTER ? 2 : 1, parts = 0, budget = most;
+    int wanted = socket->type == PL_SOCKET_ROUTER ? 2 : 1, parts = 0, budget = max;
     pl_frame_t frame;
     zmq_msg_t *message = (zmq_msg_t *)frame.zmq_msg;
     uint32_t identity;
@@ -151,7 +151,7 @@ static bool turn(pl_socket_t *socket, int most)
     }
     socket->closed = outer;
     socket_looked(socket);
-    if (parts && most == 1)
+    if (parts && max == 1)
         socket_look_later(socket);
     else if (parts)
         go_on(socket);
@@ -249,7 +249,7 @@ int pl_socket_send_with(pl_socket_t *socket, uint32_t identity, pl_frame_t *fram
                         bool more, pl_error_t *err)
 {
     int sent = PL_OK;
-    PL_MARK_RELEASE();
+    PL_TSAN_RELEASE();
     if (socket->type == PL_SOCKET_ROUTER && !socket->sends_more)
         sent = send_identity(socket, identity, err);
     if (sent == PL_OK)
@@ -282,7 +282,7 @@ int pl_socket_send_parts(pl_socket_t *socket, const pl_bytes_t *parts, int count
                          pl_error_t *err)
 {
     int sent = PL_OK;
-    PL_MARK_RELEASE();
+    PL_TSAN_RELEASE();
     for (int k = 0; k < count && sent == PL_OK; k++)
         sent = send_copy(socket, parts[k], k + 1 < count ? ZMQ_SNDMORE : 0, err);
     socket_look_later(socket);

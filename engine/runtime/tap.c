@@ -18,9 +18,9 @@ typedef struct tap {
 } tap_t;
 
 /* Ranks of one process, or one of another. */
-static uint64_t key_of(uint32_t origin, int rank)
+static uint64_t key_of(uint32_t process_id, int rank)
 {
-    return (uint64_t)origin << 32 | (uint32_t)(rank + 2);
+    return (uint64_t)process_id << 32 | (uint32_t)(rank + 2);
 }
 
 /* What came before the tap is not missing, nor does a rank that was started again miss
@@ -28,18 +28,19 @@ static uint64_t key_of(uint32_t origin, int rank)
 static void look_for_gap(tap_t *tap, const pl_tap_record_t *record)
 {
     const pl_stamp_t *stamp = &record->stamp;
-    const uint64_t key = key_of(record->origin, stamp->rank),
+    const uint64_t key = key_of(record->process_id, stamp->rank),
                    expected = (uintptr_t)pl_map_get(&tap->expected, key);
     if (expected && stamp->seq > expected - 1 && tap->ops->gap)
         tap->ops->gap(tap->self, stamp->rank, stamp->seq - (expected - 1));
     pl_map_put(&tap->expected, key, (void *)(uintptr_t)(stamp->seq + 2));
 }
 
-void monitor_taps_end(pl_monitor_t *m, uint32_t origin, int rank, const uint64_t *sent)
+void monitor_taps_end(pl_monitor_t *m, uint32_t process_id, int rank,
+                      const uint64_t *sent)
 {
     for (tap_t *tap = m->taps; tap; tap = tap->next) {
         const uint64_t expected = (uintptr_t)pl_map_take(&tap->expected,
-                                                         key_of(origin, rank));
+                                                         key_of(process_id, rank));
         if (expected && tap->ops->gap && (!sent || *sent > expected - 1))
             tap->ops->gap(tap->self, rank, sent ? *sent - (expected - 1) : 0);
     }
@@ -169,5 +170,6 @@ int pl_tap_add(pl_runtime_t *runtime, const pl_tap_ops_t *ops, void *self,
 
 size_t pl_tap_line(const pl_tap_record_t *record, char *text, size_t capacity)
 {
-    return pl_message_json(record->frame, &record->stamp, record->origin, text, capacity);
+    return pl_message_json(record->frame, &record->stamp, record->process_id, text,
+                           capacity);
 }

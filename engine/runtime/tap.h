@@ -10,9 +10,9 @@
 #include "runtime/runtime.h"
 
 enum {
-    PL_TAP_FRAME_MOST = 16384,                 /* of a frame: what is behind is cut off */
+    PL_TAP_FRAME_MAX = 16384,                  /* of a frame: what is behind is cut off */
     PL_TAP_TICK_MS = 250,
-    PL_TAP_LINE_MOST = 8192,
+    PL_TAP_LINE_MAX = 8192,
 };
 
 /* One message.  Kinds of actors (pl_kind_name()) are numbers of this process, also of a
@@ -20,9 +20,9 @@ enum {
  * process's. */
 typedef struct pl_tap_record {
     pl_stamp_t stamp;
-    uint32_t origin;                            /* process: 0 this one; see pl_origin() */
-    uint64_t under;                             /* of another one: the call made here that
-                                                   all its own are part of; 0: unknown */
+    uint32_t process_id;                /* process: 0 this one; see pl_stream_process() */
+    uint64_t under;                     /* of another one: the call made here that
+                                           all its own are part of; 0: unknown */
     pl_envelope_t envelope;
     pl_bytes_t frame;                            /* envelope and body, at a multiple of 8;
                                                     for pl_frame_decode_record() */
@@ -31,14 +31,14 @@ typedef struct pl_tap_record {
 } pl_tap_record_t;
 
 /* Processes are told apart by whose feed brings what they say, and their rank. */
-static inline uint32_t pl_origin(uint32_t feed, int rank)
+static inline uint32_t pl_stream_process(uint32_t feed, int rank)
 {
     return feed << 20 | (uint32_t)(rank + 1);
 }
 
-static inline int pl_origin_rank(uint32_t origin)
+static inline int pl_stream_process_rank(uint32_t process_id)
 {
-    return (int)(origin & 0xfffff) - 1;
+    return (int)(process_id & 0xfffff) - 1;
 }
 
 /* Called on the hub's thread, which all viewers and taps share: none may wait for

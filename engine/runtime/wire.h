@@ -83,7 +83,7 @@ static inline bool pl_read_text(pl_reader_t *r, const char **text)
 
 static inline bool pl_read_peers(pl_reader_t *r, pl_peers_t *peers)
 {
-    if (!pl_read(r, peers, sizeof *peers) || peers->count > PL_PEERS_MOST
+    if (!pl_read(r, peers, sizeof *peers) || peers->count > PL_PEERS_MAX
         || (peers->count && r->is_foreign))
         return false;
     for (uint32_t k = 0; k < peers->count; k++)

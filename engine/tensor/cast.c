@@ -140,11 +140,11 @@ static void cast_fetches(caster_t *c)
     pl_graph_t *g = c->g;
     for (int i = 0; i < g->fetch_count; i++) {
         pl_fetch_t *f = &g->fetch[i];
-        const pl_dtype_t wanted = f->kind == PL_FETCH_FIGURE ? c->precision->wide
+        const pl_dtype_t wanted = f->kind == PL_FETCH_METRIC ? c->precision->wide
                                                              : PL_F32;
         if (pl_is_float(g->value[f->value].dtype))
             f->value = cast(c, f->value, wanted, "");
-        if (f->kind == PL_FETCH_FIGURE)
+        if (f->kind == PL_FETCH_METRIC)
             f->weight = cast(c, f->weight, wanted, "");
     }
 }

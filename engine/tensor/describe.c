@@ -23,7 +23,7 @@ void pl_scope(pl_graph_t *g, const char *format, ...)
     if (length < 0 || (size_t)length + 2 > capacity
         || g->scope_depth == sizeof g->scope_mark / sizeof *g->scope_mark) {
         g->scope[used] = '\0';
-        pl_refuse(
+        pl_op_fail(
             g, "scopes can be at most %d deep, and their path at most %d characters long",
             (int)(sizeof g->scope_mark / sizeof *g->scope_mark),
             (int)sizeof g->scope - 2);
@@ -31,7 +31,7 @@ void pl_scope(pl_graph_t *g, const char *format, ...)
     }
     if (!pl_utf8_ok(g->scope + used, (size_t)length)) {
         g->scope[used] = '\0';
-        pl_refuse(g, "the name of a scope is not UTF-8");
+        pl_op_fail(g, "the name of a scope is not UTF-8");
         return;
     }
     strcat(g->scope, ".");
@@ -54,7 +54,7 @@ void pl_scope_end(pl_graph_t *g)
 static bool has_name(pl_graph_t *g, const char *name, const char *what)
 {
     if (!name && !g->error.code)
-        pl_refuse(g, "%s needs a name, and NULL was given", what);
+        pl_op_fail(g, "%s needs a name, and NULL was given", what);
     return !g->error.code;
 }
 
@@ -115,13 +115,13 @@ static const pl_tensor_info_t *tensor_get(pl_graph_t *g, const pl_tensor_info_t 
 {
     pl_tensor_info_t full = *wanted;
     if (!g->model) {
-        pl_refuse(g, "%s: a graph without a model has no parameters or state", name);
+        pl_op_fail(g, "%s: a graph without a model has no parameters or state", name);
         return NULL;
     }
     if (snprintf(full.name, sizeof full.name, "%s%s", g->scope, name)
         >= (int)sizeof full.name) {
-        pl_refuse(g, "%s: the path of a parameter can have at most %d characters", name,
-                  (int)sizeof full.name - 1);
+        pl_op_fail(g, "%s: the path of a parameter can have at most %d characters", name,
+                   (int)sizeof full.name - 1);
         return NULL;
     }
     const pl_tensor_info_t *there = pl_model_find(g->model, full.name);
@@ -133,13 +133,14 @@ static const pl_tensor_info_t *tensor_get(pl_graph_t *g, const pl_tensor_info_t 
         return there;
     }
     if (there->region != wanted->region)
-        pl_refuse(g,
-                  "%s is a parameter in one place and state in another; give one of them "
-                  "its own name",
-                  full.name);
+        pl_op_fail(
+            g,
+            "%s is a parameter in one place and state in another; give one of them "
+            "its own name",
+            full.name);
     else if (!pl_same_shape(there->shape, wanted->shape))
-        pl_refuse(g, "%s is %s, requested as %s: one path is one tensor with one shape",
-                  full.name, PL_TEXT_OF(there->shape), PL_TEXT_OF(wanted->shape));
+        pl_op_fail(g, "%s is %s, requested as %s: one path is one tensor with one shape",
+                   full.name, PL_TEXT_OF(there->shape), PL_TEXT_OF(wanted->shape));
     return g->error.code ? NULL : there;
 }
 
@@ -180,13 +181,13 @@ static void fetch_add(pl_graph_t *g, const pl_fetch_t *fetch, const char *name, 
             return;
         }
     if (!pl_utf8_ok(name, strlen(name)) || strpbrk(name, "\t\n")) {
-        pl_refuse(g,
-                  "the name of an output or a metric is not UTF-8 or has a line break");
+        pl_op_fail(g,
+                   "the name of an output or a metric is not UTF-8 or has a line break");
         return;
     }
     if (strlen(name) >= sizeof fetch->name) {
-        pl_refuse(g, "the name \"%s\" is too long: at most %d characters are possible",
-                  name, (int)sizeof fetch->name - 1);
+        pl_op_fail(g, "the name \"%s\" is too long: at most %d characters are possible",
+                   name, (int)sizeof fetch->name - 1);
         return;
     }
     if (PL_GROW(g->fetch, g->fetch_count, g->fetch_capacity) != PL_OK) {
@@ -209,46 +210,47 @@ void pl_output(pl_graph_t *g, const char *name, pl_node_t x)
     if (!has_name(g, name, "an output"))
         return;
     if (outputs == PL_FIELDS)
-        pl_refuse(g, "output \"%s\" is one too many: a step has at most %d outputs", name,
-                  PL_FIELDS);
+        pl_op_fail(g, "output \"%s\" is one too many: a step has at most %d outputs",
+                   name, PL_FIELDS);
     else
         fetch_add(g, &(pl_fetch_t){.kind = PL_FETCH_OUTPUT, .value = x.id, .weight = -1},
                   name, g->fetch_count);
 }
 
 /* Sums of a kind that is no pair. */
-static bool is_vector(const pl_metric_t *figure)
+static bool is_vector(const pl_metric_t *metric)
 {
-    return figure->kind >= PL_METRIC_R2;
+    return metric->kind >= PL_METRIC_R2;
 }
 
-static void figure_add(pl_graph_t *g, const char *name, const pl_metric_t *figure,
+static void metric_add(pl_graph_t *g, const char *name, const pl_metric_t *metric,
                        int when, int at)
 {
-    pl_shape_t sum = pl_shape_of(g, figure->sum), weight = pl_shape_of(g, figure->weight);
+    pl_shape_t sum = pl_shape_of(g, metric->sum), weight = pl_shape_of(g, metric->weight);
     if (!has_name(g, name, "a metric"))
         return;
-    if (!is_vector(figure) && (sum.rank || weight.rank)) {
-        pl_refuse(g,
-                  "%s takes a sum [] and a weight [], got %s and %s; pl_sum() over all "
-                  "axes makes a scalar",
-                  name, PL_TEXT_OF(sum), PL_TEXT_OF(weight));
+    if (!is_vector(metric) && (sum.rank || weight.rank)) {
+        pl_op_fail(g,
+                   "%s takes a sum [] and a weight [], got %s and %s; pl_sum() over all "
+                   "axes makes a scalar",
+                   name, PL_TEXT_OF(sum), PL_TEXT_OF(weight));
         return;
     }
-    pl_fetch_t fetch = {.kind = PL_FETCH_FIGURE,
-                        .value = figure->sum.id,
-                        .weight = figure->weight.id,
-                        .metric = figure->kind,
-                        .average = figure->average,
-                        .sums = is_vector(figure) ? pl_elements(sum) : 2,
+    pl_fetch_t fetch = {.kind = PL_FETCH_METRIC,
+                        .value = metric->sum.id,
+                        .weight = metric->weight.id,
+                        .metric = metric->kind,
+                        .average = metric->average,
+                        .sums = is_vector(metric) ? pl_elements(sum) : 2,
                         .columns = sum.rank ? sum.dim[sum.rank - 1] : 1,
                         .when = when};
     int64_t sums = fetch.sums;
     for (int i = 0; i < g->fetch_count; i++)
         sums += g->fetch[i].sums;
-    if (sums > PL_SUMS_MOST)
-        pl_refuse(g, "with \"%s\" the step has %lld sums to log; at most %d are possible",
-                  name, (long long)sums, PL_SUMS_MOST);
+    if (sums > PL_SUMS_MAX)
+        pl_op_fail(g,
+                   "with \"%s\" the step has %lld sums to log; at most %d are possible",
+                   name, (long long)sums, PL_SUMS_MAX);
     else
         fetch_add(g, &fetch, name, at);
 }
@@ -256,13 +258,13 @@ static void figure_add(pl_graph_t *g, const char *name, const pl_metric_t *figur
 void pl_loss(pl_graph_t *g, pl_loss_t loss)
 {
     if (loss.kind != PL_METRIC_MEAN)
-        pl_refuse(
+        pl_op_fail(
             g,
             "the loss cannot be a metric of this kind; it must be a sum and its weight");
-    figure_add(g, "loss", &loss, PL_ON_EPOCH | PL_ON_STEP, 0);
+    metric_add(g, "loss", &loss, PL_ON_EPOCH | PL_ON_STEP, 0);
 }
 
-void pl_log(pl_graph_t *g, const char *name, pl_metric_t figure, pl_log_when_t when)
+void pl_log(pl_graph_t *g, const char *name, pl_metric_t metric, pl_log_when_t when)
 {
-    figure_add(g, name, &figure, when, g->fetch_count);
+    metric_add(g, name, &metric, when, g->fetch_count);
 }

@@ -239,7 +239,7 @@ static int check_step(pl_graph_t *g, pl_error_t *err)
         return code;
     if (g->stage != PL_TRAIN || !g->model)
         return pl_fail(err, PL_ESTATE, "gradients need a training step of a model");
-    if (!g->fetch_count || g->fetch[0].kind != PL_FETCH_FIGURE
+    if (!g->fetch_count || g->fetch[0].kind != PL_FETCH_METRIC
         || g->fetch[0].metric != PL_METRIC_MEAN || strcmp(g->fetch[0].name, "loss"))
         return pl_fail(err, PL_EINVAL,
                        "the training step has no loss; end it with pl_loss()");
@@ -249,7 +249,7 @@ static int check_step(pl_graph_t *g, pl_error_t *err)
 /* A scaled backward starts as GradScaler's does, from factor / (loss weight *
  * micro-batches to a step): float16 gradients then have PyTorch's magnitude.  Float32
  * gradients leave it at once, as gradients of sum/nominal, so that those of batches and
- * ranks with other weights can be added.  Ranks that exchange the moments of a batch norm
+ * ranks with other weights can be added.  Ranks that combine the moments of a batch norm
  * in backward need one scale for all of them. */
 static void backward_scale(backward_t *b)
 {

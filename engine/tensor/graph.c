@@ -130,7 +130,7 @@ pl_node_t pl_graph_fail(pl_graph_t *g, int code, const char *format, ...)
     return PL_NO_NODE;
 }
 
-int pl_refuse(pl_graph_t *g, const char *format, ...)
+int pl_op_fail(pl_graph_t *g, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -206,14 +206,14 @@ pl_shape_t pl_shape(int rank, ...)
 static int shape_check(pl_graph_t *g, pl_shape_t shape)
 {
     if (shape.rank < 0 || shape.rank > PL_DIMS)
-        return pl_refuse(g, "a tensor has 0 to %d axes, got %d", PL_DIMS, shape.rank);
+        return pl_op_fail(g, "a tensor has 0 to %d axes, got %d", PL_DIMS, shape.rank);
     int64_t bytes = 8;
     for (int i = 0; i < shape.rank; i++)
         if (shape.dim[i] < 1 || __builtin_mul_overflow(bytes, shape.dim[i], &bytes))
-            return pl_refuse(g,
-                             "a tensor cannot have shape %s: sizes start at 1 and the "
-                             "whole must fit in memory",
-                             PL_TEXT_OF(shape));
+            return pl_op_fail(g,
+                              "a tensor cannot have shape %s: sizes start at 1 and the "
+                              "whole must fit in memory",
+                              PL_TEXT_OF(shape));
     return PL_OK;
 }
 
@@ -262,8 +262,8 @@ int pl_axis_of(pl_graph_t *g, const char *who, pl_node_t x, int axis)
         return -1;
     if (from_front >= 0 && from_front < shape.rank)
         return from_front;
-    pl_refuse(g, "%s takes an axis from %d to %d of %s, got %d", who, -shape.rank,
-              shape.rank - 1, PL_TEXT_OF(shape), axis);
+    pl_op_fail(g, "%s takes an axis from %d to %d of %s, got %d", who, -shape.rank,
+               shape.rank - 1, PL_TEXT_OF(shape), axis);
     return -1;
 }
 
@@ -361,11 +361,11 @@ int pl_want_float(pl_graph_t *g, const pl_op_t *op, int count)
     for (int k = 0; k < count; k++) {
         const pl_value_t *in = pl_input_of(g, op, k);
         if (in->dtype != PL_F32)
-            return pl_refuse(g, "%s takes float32, got %s %s%s", pl_op_name(op),
-                             pl_dtype_name(in->dtype), PL_TEXT_OF(in->shape),
-                             in->source == PL_FROM_INPUT
-                                 ? ", a field of the data: convert it to float32"
-                                 : "");
+            return pl_op_fail(g, "%s takes float32, got %s %s%s", pl_op_name(op),
+                              pl_dtype_name(in->dtype), PL_TEXT_OF(in->shape),
+                              in->source == PL_FROM_INPUT
+                                  ? ", a field of the data: convert it to float32"
+                                  : "");
     }
     return PL_OK;
 }
@@ -404,10 +404,10 @@ pl_node_t pl_emit(pl_graph_t *g, pl_opcode_t code, const pl_node_t *inputs,
     }
     if (g->error.code)
         return PL_NO_NODE;
-    if (g->op_count == PL_OPS_MOST)
+    if (g->op_count == PL_OPS_MAX)
         return pl_graph_fail(g, PL_EUNSUPPORTED,
                              "a step with its gradients has at most %d operations",
-                             PL_OPS_MOST);
+                             PL_OPS_MAX);
     if (attr)
         op.attr = *attr;
     pl_path(g, op.path);
@@ -445,7 +445,7 @@ static void mark_fetches(const pl_graph_t *g, bool *needed)
 {
     for (int i = 0; i < g->fetch_count; i++) {
         needed[g->fetch[i].value] = true;
-        if (g->fetch[i].kind == PL_FETCH_FIGURE)
+        if (g->fetch[i].kind == PL_FETCH_METRIC)
             needed[g->fetch[i].weight] = true;
     }
 }

@@ -26,15 +26,15 @@ typedef enum pl_region {
     /* [parameters] over steps */
     PL_REGION_MASTER,                      /* [parameters] that the optimizer updates when
                                               parameters are of a narrower type */
-    PL_REGION_KEPT,                        /* [state elements] as the newest optimizer
-                                              step left them: a step that is guarded
+    PL_REGION_STATE_BACKUP,                /* [state elements] as the newest optimizer
+                                              step left them: a step that is skipped
                                               goes back to them */
     PL_REGION_STRATEGY0,                   /* PL_STRATEGY_REGIONS of them, which are the
                                               strategy's own */
     PL_REGION_SCALING = PL_REGION_STRATEGY0 + PL_STRATEGY_REGIONS,
     /* [pl_scaling_t] of a precision that scales */
-    PL_REGION_EXCHANGE,                          /* what ranks exchange in the middle of a
-                                                    step */
+    PL_REGION_COLLECTIVE,                   /* of in-graph collectives, in the middle of a
+                                               step */
     PL_REGIONS,
 } pl_region_t;
 
@@ -50,14 +50,14 @@ typedef enum pl_scaling {
     PL_SCALING_COUNT,
 } pl_scaling_t;
 
-/* What a piece of PL_REGION_EXCHANGE becomes where the ranks meet over it. */
-typedef enum pl_exchange {
-    PL_EXCHANGE_SUM,                        /* the sum over ranks */
-    PL_EXCHANGE_MOMENTS,                    /* means of so many channels, their variances
+/* What a piece of PL_REGION_COLLECTIVE becomes in the collective. */
+typedef enum pl_graph_collective {
+    PL_GRAPH_COLLECTIVE_SUM,                /* the sum over ranks */
+    PL_GRAPH_COLLECTIVE_MOMENTS,            /* means of so many channels, their variances
                                                and, in the first of PL_REGION_ALIGN
                                                elements, how many values each is of: those
                                                of the values of all ranks together */
-} pl_exchange_t;
+} pl_graph_collective_t;
 
 typedef enum pl_opcode {
 #define PL_OPERATOR(name, inputs, outputs, precision, kind, meaning) PL_OP_##name,
@@ -79,7 +79,7 @@ typedef enum pl_op_kind {
 
 #define PL_OP_INPUTS PL_OPERATOR_INPUTS
 #define PL_OP_OUTPUTS 3
-#define PL_OPS_MOST 1000000               /* of a graph: to compile more takes too long */
+#define PL_OPS_MAX 1000000                /* of a graph: to compile more takes too long */
 
 typedef struct pl_operator {
     const char *name;
@@ -131,7 +131,7 @@ typedef struct pl_attr {
     int64_t kernel, stride, padding;
     pl_dtype_t dtype;                     /* of cast */
     uint64_t stream;                      /* random stream: hash of the operator's path */
-    pl_running_t running;                 /* of an exchange of moments */
+    pl_running_t running;                 /* of a collective of moments */
     const char *watches;                  /* guard: of any shape, on a result of an
                                              operator of this name; what is not finite
                                              is an error  [NULL: a scalar] */
@@ -157,28 +157,28 @@ typedef struct pl_op {
 /* What a replay hands back to the host. */
 typedef struct pl_fetch {
     char name[48];                                    /* "loss", "acc", "logits" */
-    enum { PL_FETCH_FIGURE, PL_FETCH_OUTPUT } kind;   /* a (sum, weight) pair; a tensor */
+    enum { PL_FETCH_METRIC, PL_FETCH_OUTPUT } kind;   /* a (sum, weight) pair; a tensor */
     int32_t value, weight;                            /* value numbers; weight of
-                                                         figures only */
-    pl_metric_kind_t metric;                          /* figures only, as the next */
+                                                         metrics only */
+    pl_metric_kind_t metric;                          /* metrics only, as the next */
     pl_average_t average;
     int64_t sums;                                         /* numbers; a pair has 2 */
     int64_t columns;                                      /* of their shape's last axis */
-    int when;                                             /* pl_log_when_t bits, figures
+    int when;                                             /* pl_log_when_t bits, metrics
                                                              only */
 } pl_fetch_t;
 
-/* Sums of all figures of a step. */
-#define PL_SUMS_MOST 65536
+/* Sums of all metrics of a step. */
+#define PL_SUMS_MAX 65536
 
 struct pl_model;
 
 /* Ranges of gradients, or parameters, that are reported as soon as they are ready. */
-enum { PL_GRAD_BUCKETS_MOST = 64 };
+enum { PL_GRAD_BUCKETS_MAX = 64 };
 
 struct pl_graph {
-    int64_t exchanged;                       /* elements of PL_REGION_EXCHANGE it uses, */
-    int exchanges;                           /* in so many pieces */
+    int64_t collective_elements;           /* elements of PL_REGION_COLLECTIVE it uses, */
+    int collectives;                       /* in so many pieces */
     pl_value_t *value;
     int value_count, value_capacity;
     pl_op_t *op;
@@ -199,9 +199,9 @@ struct pl_graph {
     int scope_mark[8], scope_depth;
     unsigned random_count;                  /* nameless random operators so far, for their
                                                streams */
-    int64_t bucket[PL_GRAD_BUCKETS_MOST + 1];  /* elements of the region,
-                                                  falling: bucket k is
-                                                  [bucket[k + 1], bucket[k]) */
+    int64_t bucket[PL_GRAD_BUCKETS_MAX + 1];  /* elements of the region,
+                                                 falling: bucket k is
+                                                 [bucket[k + 1], bucket[k]) */
     int bucket_count;                       /* 0: nobody wants to be told */
     bool bucket_params;                     /* they are of parameters, which it updates */
     pl_error_t error;                       /* the first; code 0 when none */
@@ -223,19 +223,19 @@ PL_API pl_node_t pl_region_view(pl_graph_t *g, pl_region_t region, int64_t offse
                                 pl_shape_t shape);
 PL_API pl_node_t pl_step_scalar(pl_graph_t *g, int slot);
 
-/* What ranks are to exchange is assigned to a piece of PL_REGION_EXCHANGE, which is
- * taken for it; behind the exchange it holds what came of it: sums, or moments where
- * there is something that follows them.  operators_effects.c */
-PL_API int64_t pl_exchange_take(pl_graph_t *g, int64_t count);
-PL_API void pl_exchange(pl_graph_t *g, int64_t from, int64_t count,
-                        const pl_running_t *running);
-/* They do, behind the exchange of the moments that lie from an element on.  layers.c */
+/* The input of an in-graph collective is assigned to a piece of PL_REGION_COLLECTIVE,
+ * which is taken for it; behind the collective it holds what came of it: sums, or
+ * moments where there is something that follows them.  operators_effects.c */
+PL_API int64_t pl_graph_collective_reserve(pl_graph_t *g, int64_t count);
+PL_API void pl_graph_collective(pl_graph_t *g, int64_t from, int64_t count,
+                                const pl_running_t *running);
+/* They do, behind the collective of the moments that lie from an element on.  layers.c */
 PL_API void pl_running_follow(pl_graph_t *g, int64_t from, const pl_running_t *running);
 
 /* Whether an operation writes to its input k, a piece of a region. */
 static inline bool pl_op_writes(const pl_op_t *op, int k)
 {
-    return k == 0 && (op->code == PL_OP_assign || op->code == PL_OP_exchange);
+    return k == 0 && (op->code == PL_OP_assign || op->code == PL_OP_collective);
 }
 
 /* Adds an operation after checking shapes by the operator's rule; -> its first output.
@@ -264,8 +264,8 @@ PL_API void pl_graph_drop_outputs(pl_graph_t *g);
 /* Drops operations whose results nobody reads and that have no effect. */
 PL_API void pl_graph_prune(pl_graph_t *g);
 
-/* Watches every result of a graph that is otherwise done: watch.c. */
-PL_API int pl_graph_watch(pl_graph_t *g, pl_error_t *err);
+/* Watches every result of a graph that is otherwise done: anomaly.c. */
+PL_API int pl_graph_detect_anomaly(pl_graph_t *g, pl_error_t *err);
 /* PL_ENAN of a guard that watches; step 0: none. */
 PL_API int pl_guard_fail(const pl_op_t *guard, uint64_t step, pl_error_t *err);
 

@@ -13,7 +13,7 @@
 static void layer_begin(pl_graph_t *g, const char *name)
 {
     if (!name)
-        pl_refuse(g, "a layer needs a name, and NULL was given");
+        pl_op_fail(g, "a layer needs a name, and NULL was given");
     pl_scope(g, "%s", name ? name : "");
 }
 
@@ -29,11 +29,11 @@ static bool linear_fits(pl_graph_t *g, pl_node_t x)
     snprintf(name, sizeof name, "%sweight", g->scope);
     const pl_tensor_info_t *weight = g->model ? pl_model_find(g->model, name) : NULL;
     if (shape.rank < 1)
-        pl_refuse(g, "linear takes x [..., K], got a scalar");
+        pl_op_fail(g, "linear takes x [..., K], got a scalar");
     else if (weight && weight->shape.rank == 2
              && weight->shape.dim[1] != shape.dim[shape.rank - 1])
-        pl_refuse(g, "linear takes x [..., %lld], got %s",
-                  (long long)weight->shape.dim[1], PL_TEXT_OF(shape));
+        pl_op_fail(g, "linear takes x [..., %lld], got %s",
+                   (long long)weight->shape.dim[1], PL_TEXT_OF(shape));
     return !g->error.code;
 }
 
@@ -77,7 +77,7 @@ static pl_node_t conv2d_here(pl_graph_t *g, pl_node_t x, int64_t channels,
 {
     pl_shape_t shape = pl_shape_of(g, x);
     if (!g->error.code && (shape.rank != 4 || o->kernel < 1))
-        pl_refuse(
+        pl_op_fail(
             g, "conv2d takes x [B, C, H, W] and a kernel of at least 1, got %s and %lld",
             PL_TEXT_OF(shape), (long long)o->kernel);
     if (g->error.code)
@@ -133,7 +133,7 @@ static pl_node_t batch_norm_alone(pl_graph_t *g, const norm_t *norm)
 
 /* ---- of all ranks together, as torch.nn.SyncBatchNorm ---- */
 
-/* As they lie in PL_REGION_EXCHANGE. */
+/* As they lie in PL_REGION_COLLECTIVE. */
 typedef struct moments {
     pl_node_t mean, var, n;
 } moments_t;
@@ -143,9 +143,9 @@ static moments_t moments_from(pl_graph_t *g, int64_t from, int64_t channels)
     const int64_t row = (channels + PL_REGION_ALIGN - 1) / PL_REGION_ALIGN
                         * PL_REGION_ALIGN;
     const pl_shape_t shape = PL_SHAPE(channels);
-    return (moments_t){.mean = pl_region_view(g, PL_REGION_EXCHANGE, from, shape),
-                       .var = pl_region_view(g, PL_REGION_EXCHANGE, from + row, shape),
-                       .n = pl_region_view(g, PL_REGION_EXCHANGE, from + 2 * row,
+    return (moments_t){.mean = pl_region_view(g, PL_REGION_COLLECTIVE, from, shape),
+                       .var = pl_region_view(g, PL_REGION_COLLECTIVE, from + row, shape),
+                       .n = pl_region_view(g, PL_REGION_COLLECTIVE, from + 2 * row,
                                            pl_shape(0))};
 }
 
@@ -160,7 +160,7 @@ void pl_running_follow(pl_graph_t *g, int64_t from, const pl_running_t *running)
                     pl_mul(g, m.var, unbiased), running->momentum);
 }
 
-/* What each rank's values come to is exchanged before any of them is normalised. */
+/* The moments of all ranks are combined before any value is normalised. */
 static pl_node_t batch_norm_together(pl_graph_t *g, norm_t norm)
 {
     pl_node_t extra[2];
@@ -171,14 +171,14 @@ static pl_node_t batch_norm_together(pl_graph_t *g, norm_t norm)
                                   .var = g->value[norm.input[4].id].offset,
                                   .channels = pl_dim(g, norm.input[1], 0),
                                   .momentum = norm.momentum};
-    const int64_t from = pl_exchange_take(g, running.channels);
-    pl_exchange_take(g, running.channels);
-    pl_exchange_take(g, 1);
+    const int64_t from = pl_graph_collective_reserve(g, running.channels);
+    pl_graph_collective_reserve(g, running.channels);
+    pl_graph_collective_reserve(g, 1);
     const moments_t m = moments_from(g, from, running.channels);
     pl_assign(g, m.mean, extra[0]);
     pl_assign(g, m.var, extra[1]);
     pl_assign(g, m.n, pl_scalar(g, norm.n));
-    pl_exchange(g, from, g->exchanged - from, &running);
+    pl_graph_collective(g, from, g->collective_elements - from, &running);
     pl_running_follow(g, from, &running);
     norm.input[3] = m.mean;
     norm.input[4] = m.var;
@@ -193,7 +193,7 @@ static pl_node_t batch_norm_here(pl_graph_t *g, pl_node_t x, double momentum,
 {
     pl_shape_t shape = pl_shape_of(g, x);
     if (!g->error.code && shape.rank < 2)
-        pl_refuse(g, "batch_norm takes x [B, C, ...], got %s", PL_TEXT_OF(shape));
+        pl_op_fail(g, "batch_norm takes x [B, C, ...], got %s", PL_TEXT_OF(shape));
     if (g->error.code)
         return PL_NO_NODE;
     const pl_shape_t channels = PL_SHAPE(shape.dim[1]);

@@ -5,7 +5,7 @@
  * from counts in bins: exact ones would need every score of an epoch in one place. */
 #include "tensor/operators.h"
 
-enum { CLASSES_MOST = 256, BINS = 200, BINS_MOST = 4096 };
+enum { CLASSES_MAX = 256, BINS = 200, BINS_MAX = 4096 };
 
 pl_loss_t pl_pair(pl_node_t sum, pl_node_t weight)
 {
@@ -31,8 +31,8 @@ pl_metric_t pl_accuracy_top(pl_graph_t *g, pl_node_t logits, pl_node_t targets, 
                             const pl_cross_entropy_options_t *options)
 {
     if (k < 1)
-        pl_refuse(g, "accuracy among the first %lld: the number must be 1 or more",
-                  (long long)k);
+        pl_op_fail(g, "accuracy among the first %lld: the number must be 1 or more",
+                   (long long)k);
     return pl_against_targets(g, PL_OP_correct, logits, targets, attr_of(options, k),
                               NULL);
 }
@@ -42,9 +42,9 @@ static pl_metric_t counted(pl_graph_t *g, pl_metric_kind_t kind, pl_node_t logit
 {
     const pl_attr_t attr = {.has_ignore = options && options->has_ignore,
                             .from = options ? options->ignore_index : 0};
-    if (pl_dim(g, logits, -1) > CLASSES_MOST)
-        pl_refuse(g, "%lld classes are too many to count each; at most %d are possible",
-                  (long long)pl_dim(g, logits, -1), CLASSES_MOST);
+    if (pl_dim(g, logits, -1) > CLASSES_MAX)
+        pl_op_fail(g, "%lld classes are too many to count each; at most %d are possible",
+                   (long long)pl_dim(g, logits, -1), CLASSES_MAX);
     pl_metric_t metric = pl_against_targets(g, PL_OP_confusion, logits, targets, attr,
                                             NULL);
     metric.kind = kind;
@@ -91,9 +91,9 @@ static pl_metric_t binned(pl_graph_t *g, pl_metric_kind_t kind, pl_node_t scores
     const pl_attr_t attr = {.has_ignore = options && options->has_ignore,
                             .from = options ? options->ignore_index : 0,
                             .to = bins ? bins : BINS};
-    if (bins < 0 || bins == 1 || bins > BINS_MOST)
-        pl_refuse(g, "scores in %lld bins; 2 to %d are possible", (long long)bins,
-                  BINS_MOST);
+    if (bins < 0 || bins == 1 || bins > BINS_MAX)
+        pl_op_fail(g, "scores in %lld bins; 2 to %d are possible", (long long)bins,
+                   BINS_MAX);
     pl_metric_t metric = pl_against_targets(g, PL_OP_score_bins, scores, targets, attr,
                                             NULL);
     metric.kind = kind;
@@ -128,9 +128,9 @@ static pl_node_t difference(pl_graph_t *g, const char *who, pl_node_t x, pl_node
     const bool is_column = a.rank == 2 && b.rank == 1 && a.dim[0] == b.dim[0]
                            && a.dim[1] == 1;
     if (!g->error.code && !pl_same_shape(a, b))
-        pl_refuse(g, "%s takes x and target of one shape, got %s and %s%s", who,
-                  PL_TEXT_OF(a), PL_TEXT_OF(b),
-                  is_column ? ": pl_flatten(g, x, 0) removes the last axis" : "");
+        pl_op_fail(g, "%s takes x and target of one shape, got %s and %s%s", who,
+                   PL_TEXT_OF(a), PL_TEXT_OF(b),
+                   is_column ? ": pl_flatten(g, x, 0) removes the last axis" : "");
     *count = pl_scalar(g, (double)pl_elements(a));
     return pl_sub(g, x, target);
 }
@@ -153,14 +153,14 @@ pl_loss_t pl_weighted_mse(pl_graph_t *g, pl_node_t x, pl_node_t target, pl_node_
     pl_shape_t shape = pl_shape_of(g, x), w = pl_shape_of(g, weights);
     pl_node_t count, d = difference(g, "mse", x, target, &count);
     if (!g->error.code && (w.rank != 1 || shape.rank < 1 || w.dim[0] != shape.dim[0]))
-        pl_refuse(g,
-                  "mse takes a weight [B] for each sample of x [B, ...], got %s for %s",
-                  PL_TEXT_OF(w), PL_TEXT_OF(shape));
-    const double each = (double)pl_elements(shape) / (double)w.dim[0];
+        pl_op_fail(g,
+                   "mse takes a weight [B] for each sample of x [B, ...], got %s for %s",
+                   PL_TEXT_OF(w), PL_TEXT_OF(shape));
+    const double per_sample = (double)pl_elements(shape) / (double)w.dim[0];
     pl_node_t loss = pl_sum(g, pl_reshape(g, pl_mul(g, d, d), PL_SHAPE(w.dim[0], -1)),
                             (int[]){1}, 1, false);          /* [B] */
     return pl_pair(total(g, pl_mul(g, weights, loss)),
-                   pl_scale(g, total(g, weights), each));
+                   pl_scale(g, total(g, weights), per_sample));
 }
 
 pl_metric_t pl_rmse(pl_graph_t *g, pl_node_t x, pl_node_t target)
@@ -203,8 +203,8 @@ pl_metric_t pl_perplexity(pl_loss_t loss)
 pl_metric_t pl_bits_per_byte(pl_graph_t *g, pl_loss_t loss, double bytes_per_token)
 {
     if (!(bytes_per_token > 0))
-        pl_refuse(g, "a token of %g bytes: the number must be larger than 0",
-                  bytes_per_token);
+        pl_op_fail(g, "a token of %g bytes: the number must be larger than 0",
+                   bytes_per_token);
     return (pl_metric_t){.sum = loss.sum,
                          .weight = pl_scale(g, loss.weight, bytes_per_token),
                          .kind = PL_METRIC_BITS};

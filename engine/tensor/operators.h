@@ -15,7 +15,7 @@
 
 typedef struct pl_rules {
     /* Checks the inputs and fills in shape and dtype of out[output_count]; they come
-     * as float32 with the first input's shape.  On failure pl_refuse() has been
+     * as float32 with the first input's shape.  On failure pl_op_fail() has been
      * called. */
     int (*shape)(pl_graph_t *g, const pl_op_t *op, pl_value_t *out);
     /* Emits what computes dx[k] = d(loss)/d(input k) from dy = d(loss)/d(first
@@ -41,7 +41,7 @@ const pl_value_t *pl_input_of(const pl_graph_t *g, const pl_op_t *op,
                               int k);                       /* until the next pl_emit() */
 pl_shape_t pl_input_shape(const pl_graph_t *g, const pl_op_t *op, int k);
 /* "h.0: add takes …" into the graph's error; returns PL_EINVAL. */
-int pl_refuse(pl_graph_t *g, const char *format, ...) PL_PRINTF(2, 3);
+int pl_op_fail(pl_graph_t *g, const char *format, ...) PL_PRINTF(2, 3);
 /* PL_OK when inputs 0 to count-1 are float32. */
 int pl_want_float(pl_graph_t *g, const pl_op_t *op, int count);
 /* Every axis but the last `inner` ones; how many elements one of those has. */

@@ -16,9 +16,9 @@ static int shape_unary(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 static int shape_cast(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
     if (!pl_is_float(pl_input_of(g, op, 0)->dtype) || !pl_is_float(op->attr.dtype))
-        return pl_refuse(g, "cast takes and gives floating-point numbers, got %s for %s",
-                         pl_dtype_name(pl_input_of(g, op, 0)->dtype),
-                         pl_dtype_name(op->attr.dtype));
+        return pl_op_fail(g, "cast takes and gives floating-point numbers, got %s for %s",
+                          pl_dtype_name(pl_input_of(g, op, 0)->dtype),
+                          pl_dtype_name(op->attr.dtype));
     out->dtype = op->attr.dtype;
     return PL_OK;
 }
@@ -29,11 +29,11 @@ static int shape_binary(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     if (pl_want_float(g, op, 2) != PL_OK)
         return PL_EINVAL;
     if (!pl_broadcast_shapes(a, b, &out->shape))
-        return pl_refuse(g,
-                         "%s takes two shapes that broadcast (axes from the end equal, "
-                         "or one of them 1), got %s "
-                         "and %s",
-                         pl_operators[op->code].name, PL_TEXT_OF(a), PL_TEXT_OF(b));
+        return pl_op_fail(g,
+                          "%s takes two shapes that broadcast (axes from the end equal, "
+                          "or one of them 1), got %s "
+                          "and %s",
+                          pl_operators[op->code].name, PL_TEXT_OF(a), PL_TEXT_OF(b));
     return PL_OK;
 }
 

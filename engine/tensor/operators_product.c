@@ -17,19 +17,19 @@ static int shape_matmul(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     if (pl_want_float(g, op, 2) != PL_OK)
         return PL_EINVAL;
     if (a.rank < 2 || b.rank < 2)
-        return pl_refuse(g, "matmul takes at least two axes each, got %s and %s",
-                         PL_TEXT_OF(a), PL_TEXT_OF(b));
+        return pl_op_fail(g, "matmul takes at least two axes each, got %s and %s",
+                          PL_TEXT_OF(a), PL_TEXT_OF(b));
     int64_t m = a.dim[a.rank - 1 - !ta], k = a.dim[a.rank - 1 - ta];
     int64_t n = b.dim[b.rank - 1 - tb], kb = b.dim[b.rank - 1 - !tb];
     if (k != kb)
-        return pl_refuse(g, "matmul multiplies along %lld of %s%s but %lld of %s%s",
-                         (long long)k, PL_TEXT_OF(a), ta ? " transposed" : "",
-                         (long long)kb, PL_TEXT_OF(b), tb ? " transposed" : "");
+        return pl_op_fail(g, "matmul multiplies along %lld of %s%s but %lld of %s%s",
+                          (long long)k, PL_TEXT_OF(a), ta ? " transposed" : "",
+                          (long long)kb, PL_TEXT_OF(b), tb ? " transposed" : "");
     pl_shape_t la = a, lb = b;
     la.rank -= 2, lb.rank -= 2;
     if (!pl_broadcast_shapes(la, lb, &out->shape))
-        return pl_refuse(g, "matmul: the leading axes of %s and %s do not broadcast",
-                         PL_TEXT_OF(a), PL_TEXT_OF(b));
+        return pl_op_fail(g, "matmul: the leading axes of %s and %s do not broadcast",
+                          PL_TEXT_OF(a), PL_TEXT_OF(b));
     out->shape.dim[out->shape.rank++] = m;
     out->shape.dim[out->shape.rank++] = n;
     return PL_OK;
@@ -80,13 +80,13 @@ static int shape_linear(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     if (pl_want_float(g, op, op->input_count) != PL_OK)
         return PL_EINVAL;
     if (x.rank != 2 || w.rank != 2 || x.dim[1] != w.dim[1])
-        return pl_refuse(g,
-                         "linear takes x [..., K] and a weight [units, K], got %s and %s",
-                         PL_TEXT_OF(x), PL_TEXT_OF(w));
+        return pl_op_fail(
+            g, "linear takes x [..., K] and a weight [units, K], got %s and %s",
+            PL_TEXT_OF(x), PL_TEXT_OF(w));
     if (op->input_count == 3
         && !pl_same_shape(pl_input_shape(g, op, 2), PL_SHAPE(w.dim[0])))
-        return pl_refuse(g, "linear takes a bias [%lld], got %s", (long long)w.dim[0],
-                         PL_TEXT_OF(pl_input_shape(g, op, 2)));
+        return pl_op_fail(g, "linear takes a bias [%lld], got %s", (long long)w.dim[0],
+                          PL_TEXT_OF(pl_input_shape(g, op, 2)));
     out->shape.dim[1] = w.dim[0];
     return PL_OK;
 }
@@ -107,8 +107,8 @@ static void gradient_linear(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_n
 /* Places of a window along an axis, or 0 when it does not fit. */
 static int64_t windows(int64_t size, int64_t kernel, const pl_attr_t *attr)
 {
-    const int64_t most = INT64_MAX / 8;                     /* of sums below */
-    if (size > most || kernel > most || attr->padding > most)
+    const int64_t max = INT64_MAX / 8;                      /* of sums below */
+    if (size > max || kernel > max || attr->padding > max)
         return 0;
     int64_t extent = size + 2 * attr->padding - kernel;
     return extent < 0 ? 0 : extent / attr->stride + 1;
@@ -120,24 +120,25 @@ static int shape_conv2d(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     if (pl_want_float(g, op, op->input_count) != PL_OK)
         return PL_EINVAL;
     if (x.rank != 4 || w.rank != 4 || x.dim[1] != w.dim[1] || w.dim[2] != w.dim[3])
-        return pl_refuse(
+        return pl_op_fail(
             g,
             "conv2d takes x [B, C, H, W] and a weight [channels, C, k, k], got %s and %s",
             PL_TEXT_OF(x), PL_TEXT_OF(w));
     if (op->attr.stride < 1 || op->attr.padding < 0)
-        return pl_refuse(g,
-                         "conv2d takes a stride of at least 1 and a padding of at least "
-                         "0, got %lld and %lld",
-                         (long long)op->attr.stride, (long long)op->attr.padding);
+        return pl_op_fail(g,
+                          "conv2d takes a stride of at least 1 and a padding of at least "
+                          "0, got %lld and %lld",
+                          (long long)op->attr.stride, (long long)op->attr.padding);
     if (op->input_count == 3
         && !pl_same_shape(pl_input_shape(g, op, 2), PL_SHAPE(w.dim[0])))
-        return pl_refuse(g, "conv2d takes a bias [%lld], got %s", (long long)w.dim[0],
-                         PL_TEXT_OF(pl_input_shape(g, op, 2)));
+        return pl_op_fail(g, "conv2d takes a bias [%lld], got %s", (long long)w.dim[0],
+                          PL_TEXT_OF(pl_input_shape(g, op, 2)));
     out->shape = PL_SHAPE(x.dim[0], w.dim[0], windows(x.dim[2], w.dim[2], &op->attr),
                           windows(x.dim[3], w.dim[3], &op->attr));
     if (!out->shape.dim[2] || !out->shape.dim[3])
-        return pl_refuse(g, "conv2d: a window of %lld does not fit %s with padding %lld",
-                         (long long)w.dim[2], PL_TEXT_OF(x), (long long)op->attr.padding);
+        return pl_op_fail(g, "conv2d: a window of %lld does not fit %s with padding %lld",
+                          (long long)w.dim[2], PL_TEXT_OF(x),
+                          (long long)op->attr.padding);
     return PL_OK;
 }
 
@@ -173,20 +174,19 @@ static int shape_max_pool2d(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     if (pl_want_float(g, op, 1) != PL_OK)
         return PL_EINVAL;
     if (x.rank != 4)
-        return pl_refuse(g, "max_pool2d takes x [B, C, H, W], got %s", PL_TEXT_OF(x));
+        return pl_op_fail(g, "max_pool2d takes x [B, C, H, W], got %s", PL_TEXT_OF(x));
     if (a->kernel < 1 || a->stride < 1 || a->padding < 0 || a->padding > a->kernel / 2)
-        return pl_refuse(g,
-                         "max_pool2d takes a kernel and a stride of at least 1 and a "
-                         "padding of up to half the kernel, got %lld, %lld and %lld",
-                         (long long)a->kernel, (long long)a->stride,
-                         (long long)a->padding);
+        return pl_op_fail(g,
+                          "max_pool2d takes a kernel and a stride of at least 1 and a "
+                          "padding of up to half the kernel, got %lld, %lld and %lld",
+                          (long long)a->kernel, (long long)a->stride,
+                          (long long)a->padding);
     x.dim[2] = windows(x.dim[2], a->kernel, a);
     x.dim[3] = windows(x.dim[3], a->kernel, a);
     if (!x.dim[2] || !x.dim[3])
-        return pl_refuse(g,
-                         "max_pool2d: a window of %lld does not fit %s with padding %lld",
-                         (long long)a->kernel, PL_TEXT_OF(out->shape),
-                         (long long)a->padding);
+        return pl_op_fail(
+            g, "max_pool2d: a window of %lld does not fit %s with padding %lld",
+            (long long)a->kernel, PL_TEXT_OF(out->shape), (long long)a->padding);
     out[0].shape = out[1].shape = x;
     out[1].dtype = PL_I32;
     return PL_OK;
@@ -219,13 +219,13 @@ static int shape_attention(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     if (pl_want_float(g, op, op->input_count) != PL_OK)
         return PL_EINVAL;
     if (q.rank != 4 || !pl_same_shape(q, k) || !pl_same_shape(q, v))
-        return pl_refuse(
+        return pl_op_fail(
             g, "attention takes q, k and v [B, heads, T, d] alike, got %s, %s and %s",
             PL_TEXT_OF(q), PL_TEXT_OF(k), PL_TEXT_OF(v));
     out[1].shape = PL_SHAPE(2, q.dim[0] * q.dim[1] * q.dim[2]);
     if (op->input_count == 4
         && !pl_same_shape(pl_input_shape(g, op, 3), PL_SHAPE(q.dim[0], q.dim[2])))
-        return pl_refuse(
+        return pl_op_fail(
             g, "attention takes a mask [B, T] for keys [B, heads, T, d], got %s for %s",
             PL_TEXT_OF(pl_input_shape(g, op, 3)), PL_TEXT_OF(k));
     return PL_OK;

@@ -1,5 +1,5 @@
 /* operators_reduce.c - sums, means and maxima over axes */
-#include "base/exact.h"
+#include "base/compensated_sum.h"
 #include "tensor/operators.h"
 
 /* ---- Sums ---- */
@@ -24,7 +24,8 @@ static bool axes_mask(pl_graph_t *g, const char *who, pl_node_t x, const int *ax
                       int count, unsigned *mask)
 {
     if (count < 0 || (count && !axes)) {
-        pl_refuse(g, "%s takes a list of axes, or none; got a count without a list", who);
+        pl_op_fail(g, "%s takes a list of axes, or none; got a count without a list",
+                   who);
         return false;
     }
     *mask = count ? 0 : (1u << pl_shape_of(g, x).rank) - 1;
@@ -136,15 +137,15 @@ static int shape_block_norms(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     const int64_t elements = op->attr.from + pl_elements(pl_input_shape(g, op, 0)),
                   block = op->attr.to;
     if (block < 1 || op->attr.from < 0 || op->attr.from >= block)
-        return pl_refuse(g, "block_norms of %lld elements, the first from %lld on",
-                         (long long)block, (long long)op->attr.from);
+        return pl_op_fail(g, "block_norms of %lld elements, the first from %lld on",
+                          (long long)block, (long long)op->attr.from);
     out->shape = PL_SHAPE((elements + block - 1) / block);
     return pl_want_float(g, op, 1);
 }
 
 static int shape_power_sums(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
-    out->shape = PL_SHAPE(2, PL_EXACT_PARTS);
+    out->shape = PL_SHAPE(2, PL_COMPENSATED_PARTS);
     return pl_want_float(g, op, 1);
 }
 

@@ -10,9 +10,9 @@ static int want_indices(pl_graph_t *g, const pl_op_t *op, int k, pl_shape_t shap
     const pl_value_t *v = pl_input_of(g, op, k);
     if ((v->dtype == PL_I32 || v->dtype == PL_I64) && pl_same_shape(v->shape, shape))
         return PL_OK;
-    return pl_refuse(g, "%s takes indices int32 or int64 %s, got %s %s",
-                     pl_operators[op->code].name, PL_TEXT_OF(shape),
-                     pl_dtype_name(v->dtype), PL_TEXT_OF(v->shape));
+    return pl_op_fail(g, "%s takes indices int32 or int64 %s, got %s %s",
+                      pl_operators[op->code].name, PL_TEXT_OF(shape),
+                      pl_dtype_name(v->dtype), PL_TEXT_OF(v->shape));
 }
 
 /* PL_OK when inputs from k to 4 are [channels]. */
@@ -20,9 +20,9 @@ static int want_channels(pl_graph_t *g, const pl_op_t *op, int k, int64_t channe
 {
     for (; k < op->input_count && k < 5; k++)
         if (!pl_same_shape(pl_input_shape(g, op, k), PL_SHAPE(channels)))
-            return pl_refuse(g, "%s takes weight and bias [%lld], got %s",
-                             pl_operators[op->code].name, (long long)channels,
-                             PL_TEXT_OF(pl_input_shape(g, op, k)));
+            return pl_op_fail(g, "%s takes weight and bias [%lld], got %s",
+                              pl_operators[op->code].name, (long long)channels,
+                              PL_TEXT_OF(pl_input_shape(g, op, k)));
     return PL_OK;
 }
 
@@ -31,7 +31,7 @@ static int want_channels(pl_graph_t *g, const pl_op_t *op, int k, int64_t channe
 static int shape_softmax(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
     if (out->shape.rank < 1)
-        return pl_refuse(g, "softmax takes at least one axis, got a scalar");
+        return pl_op_fail(g, "softmax takes at least one axis, got a scalar");
     return pl_want_float(g, op, op->input_count);
 }
 
@@ -54,7 +54,7 @@ static int shape_layer_norm(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     if (pl_want_float(g, op, 3) != PL_OK)
         return PL_EINVAL;
     if (x.rank < 1)
-        return pl_refuse(g, "layer_norm takes at least one axis, got a scalar");
+        return pl_op_fail(g, "layer_norm takes at least one axis, got a scalar");
     out[1].shape = out[2].shape = PL_SHAPE(pl_rows(x, 1));
     return want_channels(g, op, 1, x.dim[x.rank - 1]);
 }
@@ -88,7 +88,7 @@ static int shape_batch_norm_with(pl_graph_t *g, const pl_op_t *op, pl_value_t *o
     if (pl_want_float(g, op, op->input_count) != PL_OK)
         return PL_EINVAL;
     if (x.rank < 2)
-        return pl_refuse(g, "batch_norm takes x [B, C, ...], got %s", PL_TEXT_OF(x));
+        return pl_op_fail(g, "batch_norm takes x [B, C, ...], got %s", PL_TEXT_OF(x));
     return want_channels(g, op, 1, x.dim[1]);
 }
 
@@ -110,7 +110,7 @@ static void gradient_batch_norm_with(pl_graph_t *g, const pl_op_t *op, pl_node_t
                                      pl_node_t *dx)
 {
     if (op->input_count < 6) {
-        pl_refuse(g, "batch_norm_with has no gradient: its statistics are given");
+        pl_op_fail(g, "batch_norm_with has no gradient: its statistics are given");
         return;
     }
     pl_node_t inputs[8] = {dy, pl_node_of(op->input[0]), pl_node_of(op->input[1]),
@@ -119,14 +119,14 @@ static void gradient_batch_norm_with(pl_graph_t *g, const pl_op_t *op, pl_node_t
     if (!pl_wants(g, op, 0))
         return;
     const pl_shape_t shape = pl_input_shape(g, op, 1);
-    const int64_t from = pl_exchange_take(g, shape.dim[0]),
-                  to = pl_exchange_take(g, shape.dim[0]);
-    inputs[5] = pl_region_view(g, PL_REGION_EXCHANGE, from, shape);
-    inputs[6] = pl_region_view(g, PL_REGION_EXCHANGE, to, shape);
+    const int64_t from = pl_graph_collective_reserve(g, shape.dim[0]),
+                  to = pl_graph_collective_reserve(g, shape.dim[0]);
+    inputs[5] = pl_region_view(g, PL_REGION_COLLECTIVE, from, shape);
+    inputs[6] = pl_region_view(g, PL_REGION_COLLECTIVE, to, shape);
     inputs[7] = pl_node_of(op->input[5]);
     pl_assign(g, inputs[5], dx[1]);
     pl_assign(g, inputs[6], dx[2]);
-    pl_exchange(g, from, g->exchanged - from, NULL);
+    pl_graph_collective(g, from, g->collective_elements - from, NULL);
     dx[0] = pl_emit(g, PL_OP_batch_norm_grad, inputs, 8, &op->attr, NULL);
 }
 
@@ -138,10 +138,11 @@ static int shape_embedding(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     if (want_indices(g, op, 0, indices) != PL_OK)
         return PL_EINVAL;
     if (w.rank != 2 || pl_input_of(g, op, 1)->dtype != PL_F32 || indices.rank == PL_DIMS)
-        return pl_refuse(g,
-                         "embedding takes a weight [rows, width] and indices of up to %d "
-                         "axes, got %s and %s",
-                         PL_DIMS - 1, PL_TEXT_OF(w), PL_TEXT_OF(indices));
+        return pl_op_fail(
+            g,
+            "embedding takes a weight [rows, width] and indices of up to %d "
+            "axes, got %s and %s",
+            PL_DIMS - 1, PL_TEXT_OF(w), PL_TEXT_OF(indices));
     out->shape.dim[out->shape.rank++] = w.dim[1];
     return PL_OK;
 }
@@ -171,8 +172,8 @@ static int want_weights(pl_graph_t *g, const pl_op_t *op, int k, int64_t n)
     const pl_value_t *v = pl_input_of(g, op, k);
     if (v->dtype == PL_F32 && (!v->shape.rank || pl_same_shape(v->shape, PL_SHAPE(n))))
         return PL_OK;
-    return pl_refuse(g, "cross_entropy takes float32 weights [%lld], got %s %s",
-                     (long long)n, pl_dtype_name(v->dtype), PL_TEXT_OF(v->shape));
+    return pl_op_fail(g, "cross_entropy takes float32 weights [%lld], got %s %s",
+                      (long long)n, pl_dtype_name(v->dtype), PL_TEXT_OF(v->shape));
 }
 
 static int shape_cross_entropy(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
@@ -181,8 +182,8 @@ static int shape_cross_entropy(pl_graph_t *g, const pl_op_t *op, pl_value_t *out
     if (pl_want_float(g, op, 1) != PL_OK)
         return PL_EINVAL;
     if (logits.rank != 2)
-        return pl_refuse(g, "%s takes logits [rows, C], got %s",
-                         pl_operators[op->code].name, PL_TEXT_OF(logits));
+        return pl_op_fail(g, "%s takes logits [rows, C], got %s",
+                          pl_operators[op->code].name, PL_TEXT_OF(logits));
     if (want_weights(g, op, 2, logits.dim[1]) != PL_OK
         || want_weights(g, op, 3, logits.dim[0]) != PL_OK)
         return PL_EINVAL;
@@ -199,8 +200,8 @@ pl_metric_t pl_against_targets(pl_graph_t *g, pl_opcode_t code, pl_node_t logits
     pl_shape_t x = pl_shape_of(g, logits), y = pl_shape_of(g, targets), rows = x;
     rows.rank = x.rank > 0 ? x.rank - 1 : 0;
     if (!g->error.code && (x.rank < 1 || !pl_same_shape(rows, y)))
-        pl_refuse(g, "%s takes logits [..., C] and targets [...], got %s and %s",
-                  pl_operators[code].name, PL_TEXT_OF(x), PL_TEXT_OF(y));
+        pl_op_fail(g, "%s takes logits [..., C] and targets [...], got %s and %s",
+                   pl_operators[code].name, PL_TEXT_OF(x), PL_TEXT_OF(y));
     pl_node_t extra[2] = {PL_NO_NODE, PL_NO_NODE};
     pl_node_t inputs[4] = {pl_reshape(g, logits, PL_SHAPE(-1, pl_dim(g, logits, -1))),
                            pl_reshape(g, targets, PL_SHAPE(-1))};

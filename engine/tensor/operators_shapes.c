@@ -12,8 +12,8 @@ static int shape_broadcast(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     pl_shape_t x = pl_input_shape(g, op, 0);
     if (!pl_broadcast_shapes(x, op->attr.shape, &out->shape)
         || !pl_same_shape(out->shape, op->attr.shape))
-        return pl_refuse(g, "broadcast: %s cannot be repeated to %s", PL_TEXT_OF(x),
-                         PL_TEXT_OF(op->attr.shape));
+        return pl_op_fail(g, "broadcast: %s cannot be repeated to %s", PL_TEXT_OF(x),
+                          PL_TEXT_OF(op->attr.shape));
     out->dtype = pl_input_of(g, op, 0)->dtype;
     return PL_OK;
 }
@@ -37,11 +37,10 @@ static int shape_reshape(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
     pl_shape_t x = pl_input_shape(g, op, 0);
     if (pl_elements(x) != pl_elements(op->attr.shape))
-        return pl_refuse(g,
-                         "reshape keeps the number of elements: %s has %lld, %s has %lld",
-                         PL_TEXT_OF(x), (long long)pl_elements(x),
-                         PL_TEXT_OF(op->attr.shape),
-                         (long long)pl_elements(op->attr.shape));
+        return pl_op_fail(
+            g, "reshape keeps the number of elements: %s has %lld, %s has %lld",
+            PL_TEXT_OF(x), (long long)pl_elements(x), PL_TEXT_OF(op->attr.shape),
+            (long long)pl_elements(op->attr.shape));
     out->shape = op->attr.shape;
     out->dtype = pl_input_of(g, op, 0)->dtype;
     return PL_OK;
@@ -61,14 +60,15 @@ static int shape_complete(pl_graph_t *g, pl_shape_t x, pl_shape_t *shape)
                   || __builtin_mul_overflow(known, shape->dim[i], &known);
     }
     if (bad)
-        return pl_refuse(
+        return pl_op_fail(
             g, "reshape takes up to %d sizes of at least 1, one of which may be -1",
             PL_DIMS);
     if (unknown < 0)
         return PL_OK;
     if (pl_elements(x) % known)
-        return pl_refuse(g, "reshape: the %lld elements of %s are not a multiple of %lld",
-                         (long long)pl_elements(x), PL_TEXT_OF(x), (long long)known);
+        return pl_op_fail(g,
+                          "reshape: the %lld elements of %s are not a multiple of %lld",
+                          (long long)pl_elements(x), PL_TEXT_OF(x), (long long)known);
     shape->dim[unknown] = pl_elements(x) / known;
     return PL_OK;
 }
@@ -109,8 +109,8 @@ static int shape_permute(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     for (int i = 0; i < x.rank; i++) {
         int from = op->attr.order[i];
         if (from < 0 || from >= x.rank || seen >> from & 1)
-            return pl_refuse(g, "permute takes each axis of %s once, from 0 on",
-                             PL_TEXT_OF(x));
+            return pl_op_fail(g, "permute takes each axis of %s once, from 0 on",
+                              PL_TEXT_OF(x));
         seen |= 1u << from;
         out->shape.dim[i] = x.dim[from];
     }
@@ -145,7 +145,7 @@ static int shape_slice(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     pl_shape_t x = pl_input_shape(g, op, 0);
     const pl_attr_t *a = &op->attr;
     if (a->from < 0 || a->from >= a->to || a->to > x.dim[a->axis])
-        return pl_refuse(
+        return pl_op_fail(
             g,
             "slice takes a range within 0 to %lld along axis %d of %s, got %lld to %lld",
             (long long)x.dim[a->axis], a->axis, PL_TEXT_OF(x), (long long)a->from,
@@ -186,11 +186,11 @@ static int shape_concat(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
         if (x.rank > axis)
             like.dim[axis] = x.dim[axis];
         if (!pl_same_shape(x, like) || pl_input_of(g, op, k)->dtype != first->dtype)
-            return pl_refuse(g,
-                             "concat takes inputs of one type that differ along axis %d "
-                             "only, got %s %s and %s %s",
-                             axis, pl_dtype_name(first->dtype), PL_TEXT_OF(first->shape),
-                             pl_dtype_name(pl_input_of(g, op, k)->dtype), PL_TEXT_OF(x));
+            return pl_op_fail(g,
+                              "concat takes inputs of one type that differ along axis %d "
+                              "only, got %s %s and %s %s",
+                              axis, pl_dtype_name(first->dtype), PL_TEXT_OF(first->shape),
+                              pl_dtype_name(pl_input_of(g, op, k)->dtype), PL_TEXT_OF(x));
         length += x.dim[axis];
     }
     out->shape.dim[axis] = length;

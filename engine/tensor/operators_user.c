@@ -49,9 +49,9 @@ static int shape_same(pl_graph_t *g, const pl_op_t *op)
 {
     for (int k = 1; k < op->input_count; k++)
         if (!pl_same_shape(pl_input_shape(g, op, k), pl_input_shape(g, op, 0)))
-            return pl_refuse(g, "%s takes inputs of one shape, got %s and %s",
-                             pl_op_name(op), PL_TEXT_OF(pl_input_shape(g, op, 0)),
-                             PL_TEXT_OF(pl_input_shape(g, op, k)));
+            return pl_op_fail(g, "%s takes inputs of one shape, got %s and %s",
+                              pl_op_name(op), PL_TEXT_OF(pl_input_shape(g, op, 0)),
+                              PL_TEXT_OF(pl_input_shape(g, op, k)));
     return PL_OK;
 }
 
@@ -67,7 +67,7 @@ static int shape_apply(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     for (int k = 0; k < op->input_count; k++)
         input[k] = pl_input_shape(g, op, k);
     int code = table->shape(op->attr.self.byte, input, &out->shape, &why);
-    return code == PL_OK ? code : pl_refuse(g, "%s: %s", table->name, why.text);
+    return code == PL_OK ? code : pl_op_fail(g, "%s: %s", table->name, why.text);
 }
 
 static void gradient_apply(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
@@ -87,8 +87,8 @@ static void gradient_apply(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_no
             continue;
         const pl_shape_t got = pl_shape_of(g, dx[k]);
         if (!g->error.code && !pl_same_shape(got, want))
-            pl_refuse(g, "%s: the gradient of input %d is %s, the input %s", table->name,
-                      k, PL_TEXT_OF(got), PL_TEXT_OF(want));
+            pl_op_fail(g, "%s: the gradient of input %d is %s, the input %s", table->name,
+                       k, PL_TEXT_OF(got), PL_TEXT_OF(want));
     }
 }
 

@@ -1,4 +1,4 @@
-/* summary.c - what a graph of a module is made of, for people and for figures of speed */
+/* summary.c - what a graph of a module is made of, for the summary and for FLOP counts */
 #include "tensor/summary.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* summary.h - what a graph of a module is made of, for people and for figures of speed */
+/* summary.h - what a graph of a module is made of, for the summary and for FLOP counts */
 #ifndef PL_TENSOR_SUMMARY_H
 #define PL_TENSOR_SUMMARY_H
 

@@ -7,7 +7,7 @@ callbacks.  So ranks are threads of this process: the launcher is always "inline
 with an engine cannot create one (multiprocessing: use "spawn").
 To resume a run later, name its "data": {"source": …}.
 
-    result = paceline.fit({"module": "mlp", "optimizer": "adamw"}, {"x": x, "y": y}, facts={"classes": 10})
+    result = paceline.fit({"module": "mlp", "optimizer": "adamw"}, {"x": x, "y": y}, data_info={"classes": 10})
     result.metrics["train_loss"], result.weights["fc1.weight"]
     paceline.predict(run, {"x": x}, checkpoint=result.run_dir).outputs["logits"]
 """
@@ -39,7 +39,7 @@ pl_error = _struct("pl_error", "int code, char*96 where, char*512 text")
 pl_shape = _struct("pl_shape", f"int rank, i64*{DIMS} dim")
 pl_field = _struct("pl_field", f"char*{NAME} name, int dtype, pl_shape shape")
 pl_arrays = _struct("pl_arrays", f"i64 samples, int field_count, pl_field*{FIELDS} field, at*{FIELDS} data, "
-                    f"text facts, at offset, real*{FIELDS} padding")
+                    f"text data_info, at offset, real*{FIELDS} padding")
 pl_result_tensor = _struct("pl_result_tensor", "text name, pl_shape shape, at data")
 _TYPES["tensors"] = POINTER(pl_result_tensor)
 pl_result = _struct("pl_result", "text status, text reason, pl_error error, u64 global_step, u32 epoch, real seconds, "
@@ -127,7 +127,7 @@ def _held(name, array):
         raise TypeError(f"{name} is {array.dtype}: use {name}.astype(…) for one of {', '.join(DTYPES)}")
     return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
 
-def _arrays(fields, facts=None):
+def _arrays(fields, data_info=None):
     """A pl_arrays_t on the memory of {"x": array, …}, which it keeps; copies only arrays with gaps."""
     if not isinstance(fields, dict) or not 1 <= len(fields) <= FIELDS:
         raise TypeError(f'pass {{"x": array, …}}: 1 to {FIELDS} arrays by name')
@@ -135,7 +135,7 @@ def _arrays(fields, facts=None):
     samples = {len(array) for array in held.values()}
     if len(samples) != 1:
         raise ValueError("numbers of samples differ: " + ", ".join(f"{len(a)} of {name}" for name, a in held.items()))
-    arrays = pl_arrays(samples=samples.pop(), field_count=len(held), facts=facts and json.dumps(facts).encode())
+    arrays = pl_arrays(samples=samples.pop(), field_count=len(held), data_info=data_info and json.dumps(data_info).encode())
     for k, (name, array) in enumerate(held.items()):
         shape = pl_shape(array.ndim - 1, (c_int64 * DIMS)(*array.shape[1:]))
         arrays.field[k] = pl_field(name.encode(), DTYPES[array.dtype.name], shape)
@@ -164,7 +164,7 @@ class Callback:
     def _on(self, _self, point, event, request, err):
         try:
             event, request = event.contents, request.contents
-            event.callback_metrics = event.figures = json.loads(event.metrics or b"{}")
+            event.callback_metrics = json.loads(event.metrics or b"{}")
             request.log = lambda name, value: _call(_lib.pl_callback_log, byref(request), name.encode(), value)
             getattr(self, HOOKS[point])(event, request)
             return 0
@@ -193,7 +193,7 @@ class Result:
 
 class Run:
     """A run under way: stop() ends it at its next step; wait() returns its Result or raises; each needs a wait()."""
-    def __init__(self, call, run, data=None, facts=None, callbacks=(), progress=None):
+    def __init__(self, call, run, data=None, data_info=None, callbacks=(), progress=None):
         trainer = dict(run.get("trainer", {}))
         if trainer.setdefault("launcher", "inline") not in ("inline", "auto"):
             raise Error(pl_error(EUNSUPPORTED, b"", b"Python supports only the launcher \"inline\""))
@@ -201,7 +201,7 @@ class Run:
         run = {**run, "trainer": {**trainer, "launcher": "inline"},
                "callbacks": [*run.get("callbacks", []), *(c._register() for c in self._callbacks)]}
         if data is not None:
-            self._source, self._arrays = next(_names), _arrays(data, facts)
+            self._source, self._arrays = next(_names), _arrays(data, data_info)
             run["data"] = {"source": self._source, **run.get("data", {}), "name": "memory"}
         else:                                               # another run may give that name to others
             self._arrays = _sources.get((run["data"] if isinstance(run.get("data"), dict) else {}).get("source"))

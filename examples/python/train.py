@@ -34,7 +34,7 @@ with tempfile.TemporaryDirectory() as folder:
         "optimizer": {"name": "adamw", "lr": 1e-2},
         "trainer": {"max_epochs": 100, "default_root_dir": folder, "accelerator": {"name": "cpu", "threads": 1}},
     }
-    result = paceline.fit(run, {"x": x, "y": y}, facts={"classes": 2}, callbacks=[Enough()], progress=show)
+    result = paceline.fit(run, {"x": x, "y": y}, data_info={"classes": 2}, callbacks=[Enough()], progress=show)
     print(result.status, result.reason, result.epoch, "epochs", {k: v.shape for k, v in result.weights.items()})
     logits = paceline.Model(result.run_dir)({"x": x})["logits"]
     print(f"acc {(logits.argmax(1) == y).mean():.3f}")

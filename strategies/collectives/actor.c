@@ -14,7 +14,7 @@
 
 /* A call, from when it came to its end. */
 typedef struct entry {
-    pl_operation_t op;                                      /* first: done() gets it */
+    pl_coll_request_t req;                                  /* first: done() gets it */
     struct collective *owner;
     pl_call_t *call;
     struct entry *next;
@@ -45,26 +45,26 @@ static void component_release(pl_object_t *object)
 {
     pl_collective_component_t *component = (pl_collective_component_t *)object;
     pl_instance_release(&component->component);
-    pl_text_free((char *)(uintptr_t)component->seat.host);
-    if (component->seat.key)
-        explicit_bzero((unsigned char *)(uintptr_t)component->seat.key, PL_KEY_BYTES);
-    pl_free((unsigned char *)(uintptr_t)component->seat.key);
+    pl_text_free((char *)(uintptr_t)component->context.host);
+    if (component->context.key)
+        explicit_bzero((unsigned char *)(uintptr_t)component->context.key, PL_KEY_BYTES);
+    pl_free((unsigned char *)(uintptr_t)component->context.key);
     pl_free(component);
 }
 
-static bool seat_copy(pl_seat_t *own, const pl_seat_t *seat)
+static bool context_copy(pl_collective_context_t *own,
+                         const pl_collective_context_t *context)
 {
-    unsigned char *key = seat->key ? pl_alloc(PL_KEY_BYTES) : NULL;
-    own->host = seat->host ? pl_strdup(seat->host) : NULL;
+    unsigned char *key = context->key ? pl_alloc(PL_KEY_BYTES) : NULL;
+    own->host = context->host ? pl_strdup(context->host) : NULL;
     own->key = key;
     if (key)
-        memcpy(key, seat->key, PL_KEY_BYTES);
-    return !seat->host == !own->host && !seat->key == !key;
+        memcpy(key, context->key, PL_KEY_BYTES);
+    return !context->host == !own->host && !context->key == !key;
 }
 
-pl_collective_component_t *pl_collective_component_new(pl_instance_t *instance,
-                                                       const pl_seat_t *seat,
-                                                       pl_error_t *err)
+pl_collective_component_t *pl_collective_component_new(
+    pl_instance_t *instance, const pl_collective_context_t *context, pl_error_t *err)
 {
     pl_collective_component_t *component = pl_alloc(sizeof *component);
     if (!component) {
@@ -75,7 +75,7 @@ pl_collective_component_t *pl_collective_component_new(pl_instance_t *instance,
     pl_object_init(&component->object, component_release);
     component->component = *instance;
     *instance = (pl_instance_t){0};
-    if (!seat || seat_copy(&component->seat, seat))
+    if (!context || context_copy(&component->context, context))
         return component;
     pl_object_unref(component);
     pl_no_memory(err);
@@ -86,7 +86,7 @@ pl_collective_component_t *pl_collective_component_new(pl_instance_t *instance,
 
 static queue_t *queue_of(collective_t *c, const entry_t *entry)
 {
-    return entry->op.want.is_device ? &c->device : &c->host;
+    return entry->req.desc.is_device ? &c->device : &c->host;
 }
 
 static entry_t *entry_take(queue_t *q)
@@ -100,24 +100,24 @@ static entry_t *entry_take(queue_t *q)
 
 static void entry_free(entry_t *entry)
 {
-    if (entry->op.want.move == PL_MOVE_lend_memory)
-        pl_object_unref(entry->op.memory);
-    pl_object_unref(entry->op.fence);
+    if (entry->req.desc.op == PL_COLL_OP_alloc_buffer)
+        pl_object_unref(entry->req.memory);
+    pl_object_unref(entry->req.fence);
     pl_free(entry);
 }
 
-/* Replies of operations that move elements have the same field. */
+/* Replies of operations on elements have the same field. */
 static void entry_reply(const entry_t *entry)
 {
-    pl_fence_t *fence = entry->op.fence;
-    switch (entry->op.want.move) {
-    case PL_MOVE_lend_memory:
-        pl_reply_lend_memory(entry->call, &(pl_lend_memory_reply_t){
-                                              .memory = &entry->op.memory->object});
+    pl_fence_t *fence = entry->req.fence;
+    switch (entry->req.desc.op) {
+    case PL_COLL_OP_alloc_buffer:
+        pl_reply_alloc_buffer(entry->call, &(pl_alloc_buffer_reply_t){
+                                               .memory = &entry->req.memory->object});
         return;
-    case PL_MOVE_join:
-    case PL_MOVE_share_memory:
-    case PL_MOVE_barrier: pl_reply(entry->call, &(pl_barrier_reply_t){0}); return;
+    case PL_COLL_OP_join:
+    case PL_COLL_OP_register_buffer:
+    case PL_COLL_OP_barrier: pl_reply(entry->call, &(pl_barrier_reply_t){0}); return;
     default:
         pl_reply(entry->call,
                  &(pl_all_reduce_reply_t){.fence = fence ? &fence->object : NULL});
@@ -126,29 +126,29 @@ static void entry_reply(const entry_t *entry)
 
 static void entry_end(entry_t *entry, const pl_error_t *err)
 {
-    pl_error_t told;
+    pl_error_t reported;
     if (err) {
-        told = *err;
-        pl_pass(&told, "%s", pl_move_name(entry->op.want.move));
-        pl_call_fail(entry->call, &told);
+        reported = *err;
+        pl_error_prefix(&reported, "%s", pl_coll_op_name(entry->req.desc.op));
+        pl_call_fail(entry->call, &reported);
     } else {
         entry_reply(entry);
     }
     entry_free(entry);
 }
 
-static int operation_begin(const collective_t *c, pl_operation_t *op, pl_error_t *err)
+static int request_begin(const collective_t *c, pl_coll_request_t *req, pl_error_t *err)
 {
-    int (*const slots[])(void *, pl_operation_t *, pl_error_t *) = {
+    int (*const slots[])(void *, pl_coll_request_t *, pl_error_t *) = {
 #define PL_X(name) c->ops->name,
-        PL_MOVES(PL_X)
+        PL_COLL_OPS(PL_X)
 #undef PL_X
     };
-    if (!slots[op->want.move])
+    if (!slots[req->desc.op])
         return pl_fail(err, PL_EUNSUPPORTED, "the collective \"%s\" does not support %s",
-                       c->ops->name, pl_move_name(op->want.move));
-    op->want.memory = op->memory ? op->memory->number : 0;
-    return slots[op->want.move](c->component->component.self, op, err);
+                       c->ops->name, pl_coll_op_name(req->desc.op));
+    req->desc.memory = req->memory ? req->memory->number : 0;
+    return slots[req->desc.op](c->component->component.self, req, err);
 }
 
 static void queue_go_on(collective_t *c, queue_t *q);
@@ -163,21 +163,21 @@ static void failure_keep(collective_t *c, const pl_error_t *why)
 }
 
 /* What fails here fails everywhere. */
-static void operation_failed(collective_t *c, queue_t *q, const pl_error_t *why)
+static void request_failed(collective_t *c, queue_t *q, const pl_error_t *why)
 {
-    const pl_error_t told = *why;
-    failure_keep(c, &told);
-    entry_end(entry_take(q), &told);
-    c->ops->give_up(c->component->component.self, &told);
+    const pl_error_t reported = *why;
+    failure_keep(c, &reported);
+    entry_end(entry_take(q), &reported);
+    c->ops->abort(c->component->component.self, &reported);
 }
 
-static void operation_done(pl_operation_t *op, const pl_error_t *err)
+static void request_done(pl_coll_request_t *req, const pl_error_t *err)
 {
-    collective_t *c = ((entry_t *)op)->owner;
-    queue_t *q = queue_of(c, (entry_t *)op);
+    collective_t *c = ((entry_t *)req)->owner;
+    queue_t *q = queue_of(c, (entry_t *)req);
     q->under_way = false;
     if (err)
-        operation_failed(c, q, err);
+        request_failed(c, q, err);
     else
         entry_end(entry_take(q), NULL);
     queue_go_on(c, q);
@@ -191,35 +191,35 @@ static void queue_go_on(collective_t *c, queue_t *q)
     while (q->first && !q->under_way) {
         pl_error_t err = {0};
         q->under_way = true;
-        if (operation_begin(c, &q->first->op, &err) == PL_OK)
+        if (request_begin(c, &q->first->req, &err) == PL_OK)
             continue;
         q->under_way = false;
-        operation_failed(c, q, &err);
+        request_failed(c, q, &err);
     }
     q->starting = false;
 }
 
 /* Memory and fence are objects of the call's message, which stay until it ends. */
-static int enqueue(collective_t *c, pl_call_t *call, const pl_want_t *want,
+static int enqueue(collective_t *c, pl_call_t *call, const pl_coll_desc_t *desc,
                    pl_object_t *memory, pl_object_t *after, pl_error_t *err)
 {
     if (!c->world.size)
         return pl_fail(err, PL_ESTATE, "%s was requested before join",
-                       pl_move_name(want->move));
+                       pl_coll_op_name(desc->op));
     entry_t *entry = pl_alloc(sizeof *entry + (size_t)c->world.size);
-    if (!entry) {                             /* others would meet what comes behind it */
+    if (!entry) {                      /* others would synchronize with what follows it */
         pl_no_memory(err);
         failure_keep(c, err);
-        c->ops->give_up(c->component->component.self, err);
+        c->ops->abort(c->component->component.self, err);
         return PL_ENOMEM;
     }
-    entry->op = (pl_operation_t){.want = *want,
-                                 .world = &c->world,
-                                 .memory = (pl_lent_t *)memory,
-                                 .after = (pl_fence_t *)after,
-                                 .arrived = entry->arrived,
-                                 .done = operation_done};
-    entry->op.want.is_device = memory && entry->op.memory->device;
+    entry->req = (pl_coll_request_t){.desc = *desc,
+                                     .world = &c->world,
+                                     .memory = (pl_reg_buffer_t *)memory,
+                                     .after = (pl_fence_t *)after,
+                                     .arrived = entry->arrived,
+                                     .done = request_done};
+    entry->req.desc.is_device = memory && entry->req.memory->device;
     entry->owner = c;
     entry->call = call;
     queue_t *q = queue_of(c, entry);
@@ -240,7 +240,7 @@ static void collective_advance(void *self)
     if (!c->ops->device || !c->ops->alive || c->device.under_way || !c->world.size
         || c->ops->alive(c->component->component.self, &err) == PL_OK)
         return;
-    c->ops->give_up(c->component->component.self, &err);
+    c->ops->abort(c->component->component.self, &err);
     pl_actor_end(self, &err);
 }
 
@@ -255,7 +255,7 @@ static int on_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error
     c->component = pl_object_ref(body->start.context);
     c->ops = c->component->component.ops;
     c->opened = true;                             /* close() also after a failed open() */
-    int code = c->ops->open(c->component->component.self, &c->component->seat, address,
+    int code = c->ops->open(c->component->component.self, &c->component->context, address,
                             &descriptor, err);
     if (code == PL_OK)
         code = pl_watch(self, descriptor, collective_advance, err);
@@ -283,10 +283,10 @@ static int on_join(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
     const pl_join_t *msg = &body->join;
     if (c->world.size)
         return pl_fail(err, PL_ESTATE, "the ranks have joined already");
-    if (!msg->world_size || msg->world_size > PL_RANKS_MOST
+    if (!msg->world_size || msg->world_size > PL_RANKS_MAX
         || msg->rank >= msg->world_size)
         return pl_fail(err, PL_EINVAL, "rank %u of %u: at most %d ranks are possible",
-                       msg->rank, msg->world_size, PL_RANKS_MOST);
+                       msg->rank, msg->world_size, PL_RANKS_MAX);
     const char **address = pl_alloc_array(msg->world_size, sizeof *address);
     pl_text_free(c->addresses);
     pl_free((char **)(uintptr_t)c->world.address);
@@ -298,11 +298,11 @@ static int on_join(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
     if (code != PL_OK)
         return code;
     c->world.rank = (int)msg->rank, c->world.size = (int)msg->world_size;
-    return enqueue(c, call, &(pl_want_t){.move = PL_MOVE_join}, NULL, NULL, err);
+    return enqueue(c, call, &(pl_coll_desc_t){.op = PL_COLL_OP_join}, NULL, NULL, err);
 }
 
 /* Nobody waits for this any more, so nobody can wait for what comes after it. */
-static void give_up(collective_t *c, const queue_t *q, bool late)
+static void abort_stuck(collective_t *c, const queue_t *q, bool late)
 {
     char text[PL_ARRIVED_TEXT];
     pl_error_t why;
@@ -311,7 +311,7 @@ static void give_up(collective_t *c, const queue_t *q, bool late)
                 pl_arrived_text(q->first->arrived, c->world.size, text));
     else
         pl_fail(&why, PL_ECANCELLED, "the caller has ended");
-    c->ops->give_up(c->component->component.self, &why);
+    c->ops->abort(c->component->component.self, &why);
 }
 
 static void on_cancel(void *self, pl_call_t *call)
@@ -319,9 +319,9 @@ static void on_cancel(void *self, pl_call_t *call)
     collective_t *c = self;
     if (pl_is_life(self, call)) {
         if (c->host.under_way || c->device.under_way)
-            c->ops->give_up(c->component->component.self,
-                            &(pl_error_t){.code = PL_ECANCELLED,
-                                          .text = "the collective is ending"});
+            c->ops->abort(c->component->component.self,
+                          &(pl_error_t){.code = PL_ECANCELLED,
+                                        .text = "the collective is ending"});
         pl_actor_end(self, c->failure.code == PL_OK ? NULL : &c->failure);
         return;
     }
@@ -329,7 +329,7 @@ static void on_cancel(void *self, pl_call_t *call)
     for (int k = 0; k < 2; k++)
         for (entry_t *entry = queues[k]->first; entry; entry = entry->next)
             if (entry->call == call) {
-                give_up(c, queues[k], pl_is_late(call));
+                abort_stuck(c, queues[k], pl_is_late(call));
                 return;
             }
 }
@@ -350,28 +350,28 @@ static void collective_release(void *self)
 
 /* ---- calls ---- */
 
-static int on_lend_memory(void *self, pl_call_t *call, const pl_body_t *body,
-                          pl_error_t *err)
-{
-    const pl_want_t want = {.move = PL_MOVE_lend_memory,
-                            .count = body->lend_memory.bytes};
-    return enqueue(self, call, &want, NULL, NULL, err);
-}
-
-static int on_share_memory(void *self, pl_call_t *call, const pl_body_t *body,
+static int on_alloc_buffer(void *self, pl_call_t *call, const pl_body_t *body,
                            pl_error_t *err)
 {
-    const pl_lent_t *memory = (const pl_lent_t *)body->share_memory.memory;
-    const pl_want_t want = {.move = PL_MOVE_share_memory,
-                            .count = memory ? memory->bytes : 0};
-    return enqueue(self, call, &want, body->share_memory.memory, NULL, err);
+    const pl_coll_desc_t desc = {.op = PL_COLL_OP_alloc_buffer,
+                                 .count = body->alloc_buffer.bytes};
+    return enqueue(self, call, &desc, NULL, NULL, err);
+}
+
+static int on_register_buffer(void *self, pl_call_t *call, const pl_body_t *body,
+                              pl_error_t *err)
+{
+    const pl_reg_buffer_t *memory = (const pl_reg_buffer_t *)body->register_buffer.memory;
+    const pl_coll_desc_t desc = {.op = PL_COLL_OP_register_buffer,
+                                 .count = memory ? memory->bytes : 0};
+    return enqueue(self, call, &desc, body->register_buffer.memory, NULL, err);
 }
 
 static int on_compile_sums(void *self, pl_call_t *call, const pl_body_t *body,
                            pl_error_t *err)
 {
     collective_t *c = self;
-    const pl_lent_t *memory = (const pl_lent_t *)body->compile_sums.memory;
+    const pl_reg_buffer_t *memory = (const pl_reg_buffer_t *)body->compile_sums.memory;
     const int code = c->ops->compile_sums
                          ? c->ops->compile_sums(c->component->component.self,
                                                 memory->device,
@@ -385,78 +385,79 @@ static int on_all_reduce(void *self, pl_call_t *call, const pl_body_t *body,
                          pl_error_t *err)
 {
     const pl_all_reduce_t *msg = &body->all_reduce;
-    const pl_want_t want = {.move = PL_MOVE_all_reduce,
-                            .dtype = msg->dtype,
-                            .reduction = msg->reduction,
-                            .offset = msg->offset,
-                            .count = msg->count};
-    return enqueue(self, call, &want, msg->memory, msg->after, err);
+    const pl_coll_desc_t desc = {.op = PL_COLL_OP_all_reduce,
+                                 .dtype = msg->dtype,
+                                 .reduction = msg->reduction,
+                                 .offset = msg->offset,
+                                 .count = msg->count};
+    return enqueue(self, call, &desc, msg->memory, msg->after, err);
 }
 
 static int on_reduce_scatter(void *self, pl_call_t *call, const pl_body_t *body,
                              pl_error_t *err)
 {
     const pl_reduce_scatter_t *msg = &body->reduce_scatter;
-    const pl_want_t want = {.move = PL_MOVE_reduce_scatter,
-                            .dtype = msg->dtype,
-                            .reduction = msg->reduction,
-                            .offset = msg->offset,
-                            .count = msg->count,
-                            .step = msg->step};
-    return enqueue(self, call, &want, msg->memory, msg->after, err);
+    const pl_coll_desc_t desc = {.op = PL_COLL_OP_reduce_scatter,
+                                 .dtype = msg->dtype,
+                                 .reduction = msg->reduction,
+                                 .offset = msg->offset,
+                                 .count = msg->count,
+                                 .step = msg->step};
+    return enqueue(self, call, &desc, msg->memory, msg->after, err);
 }
 
 static int on_all_gather(void *self, pl_call_t *call, const pl_body_t *body,
                          pl_error_t *err)
 {
     const pl_all_gather_t *msg = &body->all_gather;
-    const pl_want_t want = {.move = PL_MOVE_all_gather,
-                            .dtype = msg->dtype,
-                            .offset = msg->offset,
-                            .count = msg->count,
-                            .step = msg->step};
-    return enqueue(self, call, &want, msg->memory, msg->after, err);
+    const pl_coll_desc_t desc = {.op = PL_COLL_OP_all_gather,
+                                 .dtype = msg->dtype,
+                                 .offset = msg->offset,
+                                 .count = msg->count,
+                                 .step = msg->step};
+    return enqueue(self, call, &desc, msg->memory, msg->after, err);
 }
 
 static int on_all_to_all(void *self, pl_call_t *call, const pl_body_t *body,
                          pl_error_t *err)
 {
     const pl_all_to_all_t *msg = &body->all_to_all;
-    const pl_want_t want = {.move = PL_MOVE_all_to_all,
-                            .dtype = msg->dtype,
-                            .offset = msg->offset,
-                            .count = msg->count};
-    return enqueue(self, call, &want, msg->memory, msg->after, err);
+    const pl_coll_desc_t desc = {.op = PL_COLL_OP_all_to_all,
+                                 .dtype = msg->dtype,
+                                 .offset = msg->offset,
+                                 .count = msg->count};
+    return enqueue(self, call, &desc, msg->memory, msg->after, err);
 }
 
 static int on_broadcast(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
     const pl_broadcast_t *msg = &body->broadcast;
-    const pl_want_t want = {.move = PL_MOVE_broadcast,
-                            .dtype = msg->dtype,
-                            .root = msg->root,
-                            .offset = msg->offset,
-                            .count = msg->count};
-    return enqueue(self, call, &want, msg->memory, msg->after, err);
+    const pl_coll_desc_t desc = {.op = PL_COLL_OP_broadcast,
+                                 .dtype = msg->dtype,
+                                 .root = msg->root,
+                                 .offset = msg->offset,
+                                 .count = msg->count};
+    return enqueue(self, call, &desc, msg->memory, msg->after, err);
 }
 
 static int on_send(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     const pl_send_t *msg = &body->send;
-    const pl_want_t want = {.move = PL_MOVE_send,
-                            .dtype = msg->dtype,
-                            .root = msg->root,
-                            .to = msg->to,
-                            .offset = msg->offset,
-                            .count = msg->count};
-    return enqueue(self, call, &want, msg->memory, msg->after, err);
+    const pl_coll_desc_t desc = {.op = PL_COLL_OP_send,
+                                 .dtype = msg->dtype,
+                                 .root = msg->root,
+                                 .to = msg->to,
+                                 .offset = msg->offset,
+                                 .count = msg->count};
+    return enqueue(self, call, &desc, msg->memory, msg->after, err);
 }
 
 static int on_barrier(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     (void)body;
-    return enqueue(self, call, &(pl_want_t){.move = PL_MOVE_barrier}, NULL, NULL, err);
+    return enqueue(self, call, &(pl_coll_desc_t){.op = PL_COLL_OP_barrier}, NULL, NULL,
+                   err);
 }
 
 static int on_abort(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
@@ -465,15 +466,15 @@ static int on_abort(void *self, pl_call_t *call, const pl_body_t *body, pl_error
     collective_t *c = self;
     pl_error_t why;
     pl_fail(&why, PL_ECANCELLED, "%s", body->abort.reason);
-    c->ops->give_up(c->component->component.self, &why);
+    c->ops->abort(c->component->component.self, &why);
     return pl_reply_abort(call, &(pl_abort_reply_t){0});
 }
 
 static const pl_handler_t collective_handlers[] = {
     PL_ON(start, on_start),
     PL_ON(join, on_join),
-    PL_ON(lend_memory, on_lend_memory),
-    PL_ON(share_memory, on_share_memory),
+    PL_ON(alloc_buffer, on_alloc_buffer),
+    PL_ON(register_buffer, on_register_buffer),
     PL_ON(compile_sums, on_compile_sums),
     PL_ON(all_reduce, on_all_reduce),
     PL_ON(reduce_scatter, on_reduce_scatter),

@@ -14,15 +14,14 @@ extern "C" {
 typedef struct pl_collective_component {
     pl_object_t object;
     pl_instance_t component;                                /* pl_collective_ops_t */
-    pl_seat_t seat;                                         /* its text and key are the
+    pl_collective_context_t context;                        /* its text and key are the
                                                                object's */
 } pl_collective_component_t;
 
-/* Takes the part over, also on failure, and copies the seat [on loopback, without a
+/* Takes the part over, also on failure, and copies the context [on loopback, without a
  * key]. */
-PL_API pl_collective_component_t *pl_collective_component_new(pl_instance_t *component,
-                                                              const pl_seat_t *seat,
-                                                              pl_error_t *err);
+PL_API pl_collective_component_t *pl_collective_component_new(
+    pl_instance_t *component, const pl_collective_context_t *context, pl_error_t *err);
 
 /* The table of the actor for a collective of that name, which is the registry's:
  * "collective.shm" in the stream; to be started on a thread of its own.

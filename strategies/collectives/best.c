@@ -40,8 +40,8 @@ typedef struct best {
                                                                of what is not open */
     int *machine;                                           /* [world size] */
     pl_world_t world;
-    nodes_t nodes;                                          /* where both are taken */
-    bool is_inner;                                          /* as pl_seat_t has it */
+    nodes_t nodes;                                 /* where both are taken */
+    bool is_inner;                                 /* as pl_collective_context_t has it */
 } best_t;
 
 /* ---- opening ---- */
@@ -57,7 +57,7 @@ static void choice_close(choice_t *choice)
 }
 
 static int choice_open(best_t *b, choice_t *choice, const char *name,
-                       const pl_seat_t *seat, pl_error_t *err)
+                       const pl_collective_context_t *context, pl_error_t *err)
 {
     int descriptor;
     json_t *value = json_string(name);
@@ -69,8 +69,8 @@ static int choice_open(best_t *b, choice_t *choice, const char *name,
     if (code != PL_OK)
         return code;
     choice->ops = choice->component.ops;
-    code = choice->ops->open(choice->component.self, seat, choice->address, &descriptor,
-                             err);
+    code = choice->ops->open(choice->component.self, context, choice->address,
+                             &descriptor, err);
     if (code == PL_OK && epoll_ctl(b->epoll, EPOLL_CTL_ADD, descriptor, &event) != 0)
         code = pl_fail(err, PL_EIO, "cannot wait for the collective %s: %s", name,
                        strerror(errno));
@@ -79,18 +79,19 @@ static int choice_open(best_t *b, choice_t *choice, const char *name,
     return code;
 }
 
-/* Without tcp, which may need a key, ranks can still meet on one machine. */
-static int best_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
-                     int *descriptor, pl_error_t *err)
+/* Without tcp, which may need a key, ranks can still join on one machine. */
+static int best_open(void *self, const pl_collective_context_t *context,
+                     char address[PL_ADDRESS_TEXT], int *descriptor, pl_error_t *err)
 {
     best_t *b = self;
     pl_error_t why = {0};
-    b->is_inner = seat->is_inner;
+    b->is_inner = context->is_inner;
     *descriptor = b->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (b->epoll < 0)
         return pl_fail(err, PL_EIO, "cannot wait for other ranks: %s", strerror(errno));
-    int code = choice_open(b, &b->choice[SHM], names[SHM], seat, err);
-    if (code == PL_OK && choice_open(b, &b->choice[TCP], names[TCP], seat, &why) != PL_OK
+    int code = choice_open(b, &b->choice[SHM], names[SHM], context, err);
+    if (code == PL_OK
+        && choice_open(b, &b->choice[TCP], names[TCP], context, &why) != PL_OK
         && why.code == PL_ENOMEM)
         code = pl_no_memory(err);
     const char *shm = b->choice[SHM].address, *tcp = b->choice[TCP].address;
@@ -207,26 +208,26 @@ static void choice_tell(const best_t *b, const pl_world_t *world, int machines)
                 "collective.best", "%s the data of the %d ranks", what, world->size);
 }
 
-static int best_join(void *self, pl_operation_t *op, pl_error_t *err)
+static int best_join(void *self, pl_coll_request_t *req, pl_error_t *err)
 {
     best_t *b = self;
     if (b->ops)
-        return b->ops->join(b->self, op, err);
-    int code = tables_make(b, op->world, err);
+        return b->ops->join(b->self, req, err);
+    int code = tables_make(b, req->world, err);
     if (code != PL_OK)
         return code;
-    const int machines = machines_find(b, op->world);
+    const int machines = machines_find(b, req->world);
     if (machines > 1)
-        code = tcp_check(b, op->world, err);
+        code = tcp_check(b, req->world, err);
     if (code == PL_OK)
-        code = machines == 1 || machines == op->world->size
-                   ? choose_one(b, op->world, machines == 1 ? SHM : TCP)
-                   : choose_both(b, op->world, err);
+        code = machines == 1 || machines == req->world->size
+                   ? choose_one(b, req->world, machines == 1 ? SHM : TCP)
+                   : choose_both(b, req->world, err);
     if (code != PL_OK)
         return code;
-    choice_tell(b, op->world, machines);
-    op->world = &b->world;
-    return b->ops->join(b->self, op, err);
+    choice_tell(b, req->world, machines);
+    req->world = &b->world;
+    return b->ops->join(b->self, req, err);
 }
 
 /* ---- passing on ---- */
@@ -236,14 +237,14 @@ static int not_met(pl_error_t *err)
     return pl_fail(err, PL_ESTATE, "the ranks have not joined yet");
 }
 
-#define PASS_ON(move) \
-    static int best_##move(void *self, pl_operation_t *op, pl_error_t *err) \
+#define PASS_ON(op) \
+    static int best_##op(void *self, pl_coll_request_t *req, pl_error_t *err) \
     { \
         const best_t *b = self; \
-        return b->ops ? b->ops->move(b->self, op, err) : not_met(err); \
+        return b->ops ? b->ops->op(b->self, req, err) : not_met(err); \
     }
 
-PASS_ON(lend_memory)
+PASS_ON(alloc_buffer)
 PASS_ON(all_reduce)
 PASS_ON(reduce_scatter)
 PASS_ON(all_gather)
@@ -265,12 +266,12 @@ static void best_advance(void *self)
         b->ops->advance(b->self);
 }
 
-static void best_give_up(void *self, const pl_error_t *why)
+static void best_abort(void *self, const pl_error_t *why)
 {
     best_t *b = self;
     for (int k = 0; k < CHOICES; k++)
         if (b->choice[k].ops)
-            b->choice[k].ops->give_up(b->choice[k].component.self, why);
+            b->choice[k].ops->abort(b->choice[k].component.self, why);
 }
 
 static void best_close(void *self)
@@ -293,7 +294,7 @@ const pl_collective_ops_t pl_best_collective = {
     .size = sizeof(best_t),
     .open = best_open,
     .join = best_join,
-    .lend_memory = best_lend_memory,
+    .alloc_buffer = best_alloc_buffer,
     .all_reduce = best_all_reduce,
     .reduce_scatter = best_reduce_scatter,
     .all_gather = best_all_gather,
@@ -303,6 +304,6 @@ const pl_collective_ops_t pl_best_collective = {
     .barrier = best_barrier,
     .alive = best_alive,
     .advance = best_advance,
-    .give_up = best_give_up,
+    .abort = best_abort,
     .close = best_close,
 };

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "accelerators/accelerator.h"
-#include "accelerators/choice.h"
+#include "accelerators/auto_select.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/registry.h"
@@ -16,8 +16,8 @@ static const char *const preferred[] = {"nccl"};
 
 static void log_host(const char *device, const pl_error_t *why)
 {
-    static atomic_bool told;
-    if (!atomic_exchange(&told, true))
+    static atomic_bool reported;
+    if (!atomic_exchange(&reported, true))
         pl_log_line(PL_LOG_WARNING, -1, "",
                     "ranks reduce memory of %s through the host, which is slow: %s",
                     device, why->text);
@@ -26,7 +26,7 @@ static void log_host(const char *device, const pl_error_t *why)
 const char *pl_collective_automatic(const pl_options_t *o)
 {
     const char *name = pl_options_choice(o, "trainer.accelerator",
-                                         pl_accelerator_automatic(o));
+                                         pl_accelerator_auto(o));
     const pl_accelerator_ops_t *accelerator = pl_component_offered("accelerator", name);
     const char *device = accelerator ? accelerator->memory_kind : NULL;
     for (size_t k = 0; device && k < sizeof preferred / sizeof *preferred; k++) {
@@ -44,7 +44,7 @@ const char *pl_collective_automatic(const pl_options_t *o)
 int pl_collective_report(const char *collective, pl_fact_t tell, void *user,
                          pl_error_t *err)
 {
-    if (pl_given(tell, "a function", err) != PL_OK)
+    if (pl_require(tell, "a function", err) != PL_OK)
         return PL_EINVAL;
     pl_error_t why = {0};
     const pl_collective_ops_t *ops = pl_component_find("collective", collective, &why);

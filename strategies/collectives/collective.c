@@ -1,4 +1,4 @@
-/* collective.c - what all collectives share: chunks, checks, texts, memory to lend */
+/* collective.c - what all collectives share: chunks, checks, texts, registered buffers */
 #include "strategies/collectives/collective.h"
 
 #include <errno.h>
@@ -12,14 +12,14 @@
 #include "base/error.h"
 #include "strategies/collectives/tree.h"
 
-const char *pl_move_name(uint32_t move)
+const char *pl_coll_op_name(uint32_t op)
 {
     static const char *const names[] = {
 #define PL_X(name) #name,
-        PL_MOVES(PL_X)
+        PL_COLL_OPS(PL_X)
 #undef PL_X
     };
-    return move < PL_MOVE_COUNT ? names[move] : "?";
+    return op < PL_COLL_OP_COUNT ? names[op] : "?";
 }
 
 void pl_chunk_of(uint64_t count, int size, int rank, uint64_t *first, uint64_t *length)
@@ -27,10 +27,10 @@ void pl_chunk_of(uint64_t count, int size, int rank, uint64_t *first, uint64_t *
     pl_chunk_by(count, PL_CHUNK_STEP, size, rank, first, length);
 }
 
-void pl_want_chunk(const pl_want_t *want, int size, int rank, uint64_t *first,
+void pl_coll_chunk(const pl_coll_desc_t *desc, int size, int rank, uint64_t *first,
                    uint64_t *length)
 {
-    pl_chunk_by(want->count, want->step ? want->step : PL_CHUNK_STEP, size, rank, first,
+    pl_chunk_by(desc->count, desc->step ? desc->step : PL_CHUNK_STEP, size, rank, first,
                 length);
 }
 
@@ -60,108 +60,108 @@ size_t pl_dtype_bytes(uint32_t dtype)
 }
 
 /* Whether memory of this kind is moved here. */
-static int memory_check(const pl_underway_t *now, const pl_operation_t *op,
+static int memory_check(const pl_underway_t *now, const pl_coll_request_t *req,
                         pl_error_t *err)
 {
-    const pl_lent_t *memory = op->memory;
-    const bool shares = op->want.move == PL_MOVE_share_memory;
+    const pl_reg_buffer_t *memory = req->memory;
+    const bool shares = req->desc.op == PL_COLL_OP_register_buffer;
     if (shares && !(memory && memory->device))
-        return pl_fail(err, PL_EINVAL, "share_memory needs memory of a device");
+        return pl_fail(err, PL_EINVAL, "register_buffer needs memory of a device");
     if (!memory || !memory->device
         || (now->device && !strcmp(memory->device->kind, now->device)))
         return PL_OK;
     return pl_fail(err, PL_EUNSUPPORTED,
                    "%s of memory of a device of kind \"%s\": the collective moves memory "
-                   "of the host%s%s; keep the elements in memory of lend_memory",
-                   pl_move_name(op->want.move), memory->device->kind,
+                   "of the host%s%s; keep the elements in memory of alloc_buffer",
+                   pl_coll_op_name(req->desc.op), memory->device->kind,
                    now->device ? " and of kind " : "", now->device ? now->device : "");
 }
 
-static int elements_check(const pl_operation_t *op, pl_error_t *err)
+static int elements_check(const pl_coll_request_t *req, pl_error_t *err)
 {
-    const pl_want_t *want = &op->want;
-    const char *name = pl_move_name(want->move);
-    const size_t bytes = pl_dtype_bytes(want->dtype);
-    if (!bytes || !op->memory || want->memory != op->memory->number
-        || (want->is_device != 0) != (op->memory->device != NULL))
+    const pl_coll_desc_t *desc = &req->desc;
+    const char *name = pl_coll_op_name(desc->op);
+    const size_t bytes = pl_dtype_bytes(desc->dtype);
+    if (!bytes || !req->memory || desc->memory != req->memory->number
+        || (desc->is_device != 0) != (req->memory->device != NULL))
         return pl_fail(err, PL_EINVAL,
-                       "%s of elements of type %u needs memory of lend_memory", name,
-                       want->dtype);
-    if (want->offset % bytes || want->offset > op->memory->bytes
-        || want->count > (op->memory->bytes - want->offset) / bytes)
-        return pl_fail(err, PL_EINVAL,
-                       "%s of %llu elements at byte %llu does not fit lent memory %u, "
-                       "which has %zu bytes",
-                       name, (unsigned long long)want->count,
-                       (unsigned long long)want->offset, op->memory->number,
-                       op->memory->bytes);
+                       "%s of elements of type %u needs memory of alloc_buffer", name,
+                       desc->dtype);
+    if (desc->offset % bytes || desc->offset > req->memory->bytes
+        || desc->count > (req->memory->bytes - desc->offset) / bytes)
+        return pl_fail(
+            err, PL_EINVAL,
+            "%s of %llu elements at byte %llu does not fit registered buffer %u, "
+            "which has %zu bytes",
+            name, (unsigned long long)desc->count, (unsigned long long)desc->offset,
+            req->memory->number, req->memory->bytes);
     return PL_OK;
 }
 
-static int operation_check(const pl_underway_t *now, const pl_operation_t *op, int size,
-                           pl_error_t *err)
+static int request_check(const pl_underway_t *now, const pl_coll_request_t *req, int size,
+                         pl_error_t *err)
 {
-    const int code = memory_check(now, op, err);
-    const pl_want_t *want = &op->want;
-    const bool reduces = want->move == PL_MOVE_all_reduce
-                         || want->move == PL_MOVE_reduce_scatter;
-    if (code != PL_OK || !pl_has_elements(want))
+    const int code = memory_check(now, req, err);
+    const pl_coll_desc_t *desc = &req->desc;
+    const bool reduces = desc->op == PL_COLL_OP_all_reduce
+                         || desc->op == PL_COLL_OP_reduce_scatter;
+    if (code != PL_OK || !pl_has_elements(desc))
         return code;
-    if (reduces && !pl_tree_can(want->dtype, want->reduction))
+    if (reduces && !pl_tree_can(desc->dtype, desc->reduction))
         return pl_fail(err, PL_EUNSUPPORTED,
                        "%s: reduction %u of elements of type %u is not supported; sums "
                        "and maxima of float32, float64 and int64 are",
-                       pl_move_name(want->move), want->reduction, want->dtype);
-    if ((want->move == PL_MOVE_broadcast || want->move == PL_MOVE_send)
-        && want->root >= (uint32_t)size)
+                       pl_coll_op_name(desc->op), desc->reduction, desc->dtype);
+    if ((desc->op == PL_COLL_OP_broadcast || desc->op == PL_COLL_OP_send)
+        && desc->root >= (uint32_t)size)
         return pl_fail(err, PL_EINVAL, "%s from rank %u: there are only %d ranks",
-                       pl_move_name(want->move), want->root, size);
-    if (want->move == PL_MOVE_send
-        && (want->to >= (uint32_t)size || want->to == want->root))
+                       pl_coll_op_name(desc->op), desc->root, size);
+    if (desc->op == PL_COLL_OP_send
+        && (desc->to >= (uint32_t)size || desc->to == desc->root))
         return pl_fail(err, PL_EINVAL,
                        "send from rank %u to rank %u: two ranks of %d are needed",
-                       want->root, want->to, size);
-    if (want->move == PL_MOVE_all_to_all && want->count % (uint64_t)size)
+                       desc->root, desc->to, size);
+    if (desc->op == PL_COLL_OP_all_to_all && desc->count % (uint64_t)size)
         return pl_fail(err, PL_EINVAL,
                        "all_to_all of %llu elements: %d ranks need a multiple of their "
                        "number",
-                       (unsigned long long)want->count, size);
-    if (want->step % PL_CHUNK_STEP)
+                       (unsigned long long)desc->count, size);
+    if (desc->step % PL_CHUNK_STEP)
         return pl_fail(err, PL_EINVAL,
                        "%s by chunks of multiples of %llu elements: it has to be a "
                        "multiple of %d",
-                       pl_move_name(want->move), (unsigned long long)want->step,
+                       pl_coll_op_name(desc->op), (unsigned long long)desc->step,
                        PL_CHUNK_STEP);
-    return elements_check(op, err);
+    return elements_check(req, err);
 }
 
-int pl_underway_check(const pl_underway_t *now, const pl_operation_t *op, int size,
+int pl_underway_check(const pl_underway_t *now, const pl_coll_request_t *req, int size,
                       pl_error_t *err)
 {
     if (now->broken.code)
         return pl_fail(err, now->broken.code, "%s", now->broken.text);
-    if (now->op)
+    if (now->req)
         return pl_fail(err, PL_ESTATE, "%s was requested while %s is running",
-                       pl_move_name(op->want.move), pl_move_name(now->op->want.move));
-    if ((size > 0) == (op->want.move == PL_MOVE_join))
+                       pl_coll_op_name(req->desc.op), pl_coll_op_name(now->req->desc.op));
+    if ((size > 0) == (req->desc.op == PL_COLL_OP_join))
         return pl_fail(err, PL_ESTATE,
                        size ? "the ranks have joined already"
                             : "the ranks have not joined yet");
-    return operation_check(now, op, size, err);
+    return request_check(now, req, size, err);
 }
 
-bool pl_has_elements(const pl_want_t *want)
+bool pl_has_elements(const pl_coll_desc_t *desc)
 {
-    return want->move != PL_MOVE_join && want->move != PL_MOVE_lend_memory
-           && want->move != PL_MOVE_share_memory && want->move != PL_MOVE_barrier;
+    return desc->op != PL_COLL_OP_join && desc->op != PL_COLL_OP_alloc_buffer
+           && desc->op != PL_COLL_OP_register_buffer && desc->op != PL_COLL_OP_barrier;
 }
 
 void pl_underway_end(pl_underway_t *now, const pl_error_t *err)
 {
-    pl_operation_t *op = now->op;
-    now->op = NULL;
-    if (op)
-        op->done(op, err);
+    pl_coll_request_t *req = now->req;
+    now->req = NULL;
+    if (req)
+        req->done(req, err);
 }
 
 void pl_underway_break(pl_underway_t *now, const pl_error_t *why)
@@ -206,60 +206,60 @@ const char *pl_arrived_text(const unsigned char *arrived, int size,
 }
 
 /* Of the operation that a barrier is before, or of the own one. */
-static const char *want_name(const pl_want_t *want)
+static const char *desc_name(const pl_coll_desc_t *desc)
 {
-    return pl_move_name(want->agrees ? (uint32_t)(want->agrees - 1) : want->move);
+    return pl_coll_op_name(desc->agrees ? (uint32_t)(desc->agrees - 1) : desc->op);
 }
 
-int pl_want_compare(const pl_want_t *own, int rank, const pl_want_t *theirs,
-                    pl_error_t *err)
+int pl_coll_desc_compare(const pl_coll_desc_t *own, int rank,
+                         const pl_coll_desc_t *theirs, pl_error_t *err)
 {
     if (!memcmp(own, theirs, sizeof *own))
         return PL_OK;
     return pl_fail(err, PL_EPROTOCOL,
                    "the ranks do different operations: rank %d begins %s of %llu "
                    "elements of type %u, this rank begins %s of %llu elements of type %u",
-                   rank, want_name(theirs), (unsigned long long)theirs->count,
-                   theirs->dtype, want_name(own), (unsigned long long)own->count,
+                   rank, desc_name(theirs), (unsigned long long)theirs->count,
+                   theirs->dtype, desc_name(own), (unsigned long long)own->count,
                    own->dtype);
 }
 
-static void chunk_copy(const pl_want_t *want, int size, int rank, const void *from,
+static void chunk_copy(const pl_coll_desc_t *desc, int size, int rank, const void *from,
                        void *own)
 {
     uint64_t first, length;
-    const size_t bytes = pl_dtype_bytes(want->dtype);
-    pl_want_chunk(want, size, rank, &first, &length);
+    const size_t bytes = pl_dtype_bytes(desc->dtype);
+    pl_coll_chunk(desc, size, rank, &first, &length);
     memcpy((char *)own + first * bytes, (const char *)from + first * bytes,
            length * bytes);
 }
 
 /* What another rank has for this one. */
-static void partition_copy(const pl_want_t *want, int size, int rank, int other,
+static void partition_copy(const pl_coll_desc_t *desc, int size, int rank, int other,
                            const void *from, void *own)
 {
     uint64_t there, here, length;
-    const size_t bytes = pl_dtype_bytes(want->dtype);
-    pl_partition_of(want->count, size, rank, &there, &length);
-    pl_partition_of(want->count, size, other, &here, &length);
+    const size_t bytes = pl_dtype_bytes(desc->dtype);
+    pl_partition_of(desc->count, size, rank, &there, &length);
+    pl_partition_of(desc->count, size, other, &here, &length);
     memcpy((char *)own + here * bytes, (const char *)from + there * bytes,
            length * bytes);
 }
 
-void pl_few_elements(const pl_want_t *want, int size, int rank, const void **in,
+void pl_few_elements(const pl_coll_desc_t *desc, int size, int rank, const void **in,
                      void *own)
 {
-    if (want->move == PL_MOVE_broadcast
-        || (want->move == PL_MOVE_send && want->to == (uint32_t)rank))
-        memcpy(own, in[want->root], want->count * pl_dtype_bytes(want->dtype));
-    else if (want->move == PL_MOVE_all_gather)
+    if (desc->op == PL_COLL_OP_broadcast
+        || (desc->op == PL_COLL_OP_send && desc->to == (uint32_t)rank))
+        memcpy(own, in[desc->root], desc->count * pl_dtype_bytes(desc->dtype));
+    else if (desc->op == PL_COLL_OP_all_gather)
         for (int other = 0; other < size; other++)
-            chunk_copy(want, size, other, in[other], own);
-    else if (want->move == PL_MOVE_all_to_all)
+            chunk_copy(desc, size, other, in[other], own);
+    else if (desc->op == PL_COLL_OP_all_to_all)
         for (int other = 0; other < size; other++)
-            partition_copy(want, size, rank, other, in[other], own);
-    else if (want->move != PL_MOVE_send)
-        pl_tree_reduce(own, in, size, want->count, want->dtype, want->reduction);
+            partition_copy(desc, size, rank, other, in[other], own);
+    else if (desc->op != PL_COLL_OP_send)
+        pl_tree_reduce(own, in, size, desc->count, desc->dtype, desc->reduction);
 }
 
 /* ---- memory ---- */
@@ -270,11 +270,11 @@ static size_t whole_pages(size_t bytes)
     return bytes ? (bytes + page - 1) / page * page : page;
 }
 
-static void lent_release(pl_object_t *object)
+static void buffer_release(pl_object_t *object)
 {
-    pl_lent_t *lent = (pl_lent_t *)object;
-    munmap(lent->data, whole_pages(lent->bytes));
-    pl_free(lent);
+    pl_reg_buffer_t *buffer = (pl_reg_buffer_t *)object;
+    munmap(buffer->data, whole_pages(buffer->bytes));
+    pl_free(buffer);
 }
 
 /* Pages are taken now, so that what is not there is an error and not a signal later. */
@@ -292,30 +292,31 @@ static int shared_make(size_t bytes, pl_error_t *err)
                    bytes, strerror(code ? code : errno));
 }
 
-pl_lent_t *pl_lent_new(size_t bytes, uint32_t number, int *fd, pl_error_t *err)
+pl_reg_buffer_t *pl_reg_buffer_new(size_t bytes, uint32_t number, int *fd,
+                                   pl_error_t *err)
 {
-    pl_lent_t *lent = bytes <= SIZE_MAX / 4 ? pl_alloc(sizeof *lent) : NULL;
-    if (!lent) {
+    pl_reg_buffer_t *buffer = bytes <= SIZE_MAX / 4 ? pl_alloc(sizeof *buffer) : NULL;
+    if (!buffer) {
         pl_no_memory(err);
         return NULL;
     }
     const size_t pages = whole_pages(bytes);
     int file = shared_make(pages, err);
-    *lent = (pl_lent_t){.bytes = bytes, .number = number, .data = MAP_FAILED};
-    pl_object_init(&lent->object, lent_release);
+    *buffer = (pl_reg_buffer_t){.bytes = bytes, .number = number, .data = MAP_FAILED};
+    pl_object_init(&buffer->object, buffer_release);
     if (file >= 0)
-        lent->data = mmap(NULL, pages, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-                          file, 0);
-    if (file >= 0 && lent->data == MAP_FAILED)
+        buffer->data = mmap(NULL, pages, PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_POPULATE, file, 0);
+    if (file >= 0 && buffer->data == MAP_FAILED)
         pl_fail(err, PL_ENOMEM, "cannot map %zu bytes of shared memory: %s", bytes,
                 strerror(errno));
-    if (file >= 0 && (lent->data == MAP_FAILED || !fd))
+    if (file >= 0 && (buffer->data == MAP_FAILED || !fd))
         close(file);
-    if (lent->data == MAP_FAILED) {
-        pl_free(lent);
+    if (buffer->data == MAP_FAILED) {
+        pl_free(buffer);
         return NULL;
     }
     if (fd)
         *fd = file;
-    return lent;
+    return buffer;
 }

@@ -1,11 +1,11 @@
 /* mpi.c - the collective over the cluster's own MPI: an engine that knows the wires
  *
  * MPI does not name who is missing, cannot end what was begun, and has nothing to wait
- * on.  So ranks first agree on what they begin, which shows whether all want the same;
- * who waits for long tells the others that it is there; who gives up tells them why; and
- * a timer says when to look again.  What was under way then stays so: its memory is never
- * freed, and this process uses MPI no more.  In which order elements are added is MPI's
- * business: its bits are its own. */
+ * on.  So ranks first agree on what they begin, which shows whether all requests are
+ * the same; who waits for long tells the others that it is there; who gives up tells
+ * them why; and a timer says when to look again.  What was under way then stays so:
+ * its memory is never freed, and this process uses MPI no more.  In which order
+ * elements are added is MPI's business: its bits are its own. */
 #include <errno.h>
 #include <limits.h>
 #include <mpi.h>
@@ -32,9 +32,9 @@ static const int64_t TURN = PL_MILLISECOND, SOON = 20000, LATE = 10 * PL_MILLISE
                      STUCK = PL_SECOND;
 
 typedef enum phase {
-    AGREEING,                                              /* whether all want the same */
-    COMPARING,                                             /* they do not: who wants
-                                                              what */
+    AGREEING,                                      /* whether all requests are the same */
+    COMPARING,                                     /* they are not: which rank requests
+                                                      what */
     MOVING,
 } phase_t;
 
@@ -48,21 +48,21 @@ typedef struct note {
 /* What MPI may still write to after an operation was given up. */
 typedef struct exchange {
     MPI_Request request;
-    uint64_t own[2], all[2];                              /* what is wanted, as numbers */
-    pl_want_t want, *wants;                               /* [size] */
-    int *counts, *places;                                 /* [size], elements */
-    void *scratch;                                        /* own chunk of a
-                                                             reduce_scatter */
-    pl_lent_t *memory;                                    /* counted  [NULL] */
+    uint64_t own[2], all[2];                                /* the request, as numbers */
+    pl_coll_desc_t desc, *descs;                            /* [size] */
+    int *counts, *places;                                   /* [size], elements */
+    void *scratch;                                          /* own chunk of a
+                                                               reduce_scatter */
+    pl_reg_buffer_t *memory;                                /* counted  [NULL] */
 } exchange_t;
 
 typedef struct mpi {
     mpi_options_t options;
     int timer;
-    bool seated;                                           /* this is the process's one */
+    bool is_open;                                          /* this is the process's one */
     int rank, size;
-    bool joined, told;                                     /* the others: that it ended */
-    uint32_t lent;
+    bool joined, reported;                                 /* the others: that it ended */
+    uint32_t buffers;
     uint64_t *entered;                                      /* [size], what ranks told */
 
     pl_underway_t now;
@@ -70,7 +70,7 @@ typedef struct mpi {
     uint64_t number;
     uint64_t at;                                            /* elements that are moved */
     int64_t since;                                          /* when the phase began */
-    bool here_told;
+    bool here_reported;
     exchange_t *x;
 } mpi_t;
 
@@ -109,7 +109,7 @@ static void note_take(mpi_t *m, int from, note_t *note)
         m->entered[from] = note->number;
     if (!note->gives_up || m->now.broken.code)
         return;
-    m->told = true;
+    m->reported = true;
     pl_fail(&err, PL_EPEER, "rank %d aborted: %s", from, note->text);
     mpi_break(m, &err);
 }
@@ -133,27 +133,28 @@ static void notes_hear(mpi_t *m)
 
 static void here_tell(mpi_t *m)
 {
-    if (m->here_told || m->phase != AGREEING || pl_now() - m->since < LATE)
+    if (m->here_reported || m->phase != AGREEING || pl_now() - m->since < LATE)
         return;
-    m->here_told = true;
+    m->here_reported = true;
     note_send(m, &(note_t){.number = m->number});
 }
 
 static void arrived_tell(mpi_t *m)
 {
     for (int rank = 0; rank < m->size; rank++)
-        m->now.op->arrived[rank] = rank == m->rank || m->phase != AGREEING
-                                   || m->entered[rank] >= m->number;
+        m->now.req->arrived[rank] = rank == m->rank || m->phase != AGREEING
+                                    || m->entered[rank] >= m->number;
 }
 
 /* ---- what is sent ---- */
 
-/* FNV-1a: whether all want the same can be told from the greatest and the least. */
-static uint64_t want_number(const pl_want_t *want)
+/* FNV-1a: whether all requests are the same can be told from the greatest and the
+ * least. */
+static uint64_t desc_number(const pl_coll_desc_t *desc)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    const unsigned char *bytes = (const unsigned char *)want;
-    for (size_t k = 0; k < sizeof *want; k++)
+    const unsigned char *bytes = (const unsigned char *)desc;
+    for (size_t k = 0; k < sizeof *desc; k++)
         hash = (hash ^ bytes[k]) * UINT64_C(0x100000001b3);
     return hash;
 }
@@ -161,8 +162,8 @@ static uint64_t want_number(const pl_want_t *want)
 static int agree(mpi_t *m, pl_error_t *err)
 {
     exchange_t *x = m->x;
-    x->want = m->now.op->want;
-    x->own[0] = want_number(&x->want), x->own[1] = ~x->own[0];
+    x->desc = m->now.req->desc;
+    x->own[0] = desc_number(&x->desc), x->own[1] = ~x->own[0];
     m->phase = AGREEING;
     m->since = pl_now();
     return mpi_fail(MPI_Iallreduce(x->own, x->all, 2, MPI_UINT64_T, MPI_MAX,
@@ -173,9 +174,9 @@ static int agree(mpi_t *m, pl_error_t *err)
 static int compare(mpi_t *m, pl_error_t *err)
 {
     exchange_t *x = m->x;
-    const int bytes = sizeof x->want;
+    const int bytes = sizeof x->desc;
     m->phase = COMPARING;
-    return mpi_fail(MPI_Iallgather(&x->want, bytes, MPI_BYTE, x->wants, bytes, MPI_BYTE,
+    return mpi_fail(MPI_Iallgather(&x->desc, bytes, MPI_BYTE, x->descs, bytes, MPI_BYTE,
                                    mpi_process.data, &x->request),
                     "exchange the operations of the ranks", err);
 }
@@ -192,44 +193,44 @@ static MPI_Datatype datatype_of(uint32_t dtype)
     }
 }
 
-static MPI_Op op_of(const pl_want_t *want)
+static MPI_Op op_of(const pl_coll_desc_t *desc)
 {
-    if (want->reduction == PL_REDUCE_SUM)
+    if (desc->reduction == PL_REDUCE_SUM)
         return MPI_SUM;
-    return want->dtype == PL_F32   ? mpi_process.max_float
-           : want->dtype == PL_F64 ? mpi_process.max_double
+    return desc->dtype == PL_F32   ? mpi_process.max_float
+           : desc->dtype == PL_F64 ? mpi_process.max_double
                                    : MPI_MAX;
 }
 
 static char *elements(const mpi_t *m)
 {
-    return (char *)m->now.op->memory->data + m->now.op->want.offset;
+    return (char *)m->now.req->memory->data + m->now.req->desc.offset;
 }
 
 static void chunks_count(const mpi_t *m)
 {
     for (int rank = 0; rank < m->size; rank++) {
         uint64_t first, length;
-        pl_want_chunk(&m->now.op->want, m->size, rank, &first, &length);
+        pl_coll_chunk(&m->now.req->desc, m->size, rank, &first, &length);
         m->x->places[rank] = (int)first, m->x->counts[rank] = (int)length;
     }
 }
 
 static int piece_reduce(mpi_t *m)
 {
-    const pl_want_t *want = &m->now.op->want;
-    const uint64_t left = want->count - m->at;
+    const pl_coll_desc_t *desc = &m->now.req->desc;
+    const uint64_t left = desc->count - m->at;
     const int count = left < PIECE ? (int)left : PIECE;
-    char *data = elements(m) + m->at * pl_dtype_bytes(want->dtype);
+    char *data = elements(m) + m->at * pl_dtype_bytes(desc->dtype);
     m->at += (uint64_t)count;
-    return MPI_Iallreduce(MPI_IN_PLACE, data, count, datatype_of(want->dtype),
-                          op_of(want), mpi_process.data, &m->x->request);
+    return MPI_Iallreduce(MPI_IN_PLACE, data, count, datatype_of(desc->dtype),
+                          op_of(desc), mpi_process.data, &m->x->request);
 }
 
 static int scatter_reserve(mpi_t *m)
 {
     const size_t bytes = (size_t)m->x->counts[m->rank]
-                         * pl_dtype_bytes(m->now.op->want.dtype);
+                         * pl_dtype_bytes(m->now.req->desc.dtype);
     pl_free(m->x->scratch);
     m->x->scratch = pl_alloc(bytes ? bytes : 1);
     return m->x->scratch ? MPI_SUCCESS : MPI_ERR_NO_MEM;
@@ -238,57 +239,57 @@ static int scatter_reserve(mpi_t *m)
 static int move_begin(mpi_t *m)
 {
     exchange_t *x = m->x;
-    const pl_want_t *want = &m->now.op->want;
-    const MPI_Datatype type = datatype_of(want->dtype);
-    if (want->move == PL_MOVE_all_reduce)
+    const pl_coll_desc_t *desc = &m->now.req->desc;
+    const MPI_Datatype type = datatype_of(desc->dtype);
+    if (desc->op == PL_COLL_OP_all_reduce)
         return piece_reduce(m);
-    m->at = want->count;
-    if (want->move == PL_MOVE_all_to_all)
+    m->at = desc->count;
+    if (desc->op == PL_COLL_OP_all_to_all)
         return MPI_Ialltoall(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, elements(m),
-                             (int)(want->count / (uint64_t)m->size), type,
+                             (int)(desc->count / (uint64_t)m->size), type,
                              mpi_process.data, &x->request);
-    if (want->move == PL_MOVE_send)
-        return want->root == (uint32_t)m->rank
-                   ? MPI_Isend(elements(m), (int)want->count, type, (int)want->to, TAG,
+    if (desc->op == PL_COLL_OP_send)
+        return desc->root == (uint32_t)m->rank
+                   ? MPI_Isend(elements(m), (int)desc->count, type, (int)desc->to, TAG,
                                mpi_process.data, &x->request)
-               : want->to == (uint32_t)m->rank
-                   ? MPI_Irecv(elements(m), (int)want->count, type, (int)want->root, TAG,
+               : desc->to == (uint32_t)m->rank
+                   ? MPI_Irecv(elements(m), (int)desc->count, type, (int)desc->root, TAG,
                                mpi_process.data, &x->request)
                    : MPI_SUCCESS;
     chunks_count(m);
-    if (want->move == PL_MOVE_broadcast)
-        return MPI_Ibcast(elements(m), (int)want->count, type, (int)want->root,
+    if (desc->op == PL_COLL_OP_broadcast)
+        return MPI_Ibcast(elements(m), (int)desc->count, type, (int)desc->root,
                           mpi_process.data, &x->request);
-    if (want->move == PL_MOVE_all_gather)
+    if (desc->op == PL_COLL_OP_all_gather)
         return MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, elements(m), x->counts,
                                x->places, type, mpi_process.data, &x->request);
     int code = scatter_reserve(m);
     return code == MPI_SUCCESS
                ? MPI_Ireduce_scatter(elements(m), x->scratch, x->counts, type,
-                                     op_of(want), mpi_process.data, &x->request)
+                                     op_of(desc), mpi_process.data, &x->request)
                : code;
 }
 
 /* ---- from one phase to the next ---- */
 
-static bool has_elements(const pl_want_t *want)
+static bool has_elements(const pl_coll_desc_t *desc)
 {
-    return pl_has_elements(want) && want->count;
+    return pl_has_elements(desc) && desc->count;
 }
 
 static void fail_unlike(const mpi_t *m, pl_error_t *err)
 {
     pl_fail(err, PL_EPROTOCOL, "the ranks do different operations");
     for (int rank = 0; rank < m->size; rank++)
-        if (pl_want_compare(&m->x->want, rank, &m->x->wants[rank], err) != PL_OK)
+        if (pl_coll_desc_compare(&m->x->desc, rank, &m->x->descs[rank], err) != PL_OK)
             return;
 }
 
 static void scattered_place(const mpi_t *m)
 {
-    const pl_want_t *want = &m->now.op->want;
-    const size_t bytes = pl_dtype_bytes(want->dtype);
-    if (want->move == PL_MOVE_reduce_scatter)
+    const pl_coll_desc_t *desc = &m->now.req->desc;
+    const size_t bytes = pl_dtype_bytes(desc->dtype);
+    if (desc->op == PL_COLL_OP_reduce_scatter)
         memcpy(elements(m) + (size_t)m->x->places[m->rank] * bytes, m->x->scratch,
                (size_t)m->x->counts[m->rank] * bytes);
 }
@@ -306,10 +307,10 @@ static int next(mpi_t *m, pl_error_t *err)
     }
     m->phase = MOVING;
     m->since = pl_now();
-    const pl_want_t *want = &m->now.op->want;
-    if (has_elements(want) && (before == AGREEING || m->at < want->count))
-        return mpi_fail(move_begin(m), pl_move_name(want->move), err);
-    if (has_elements(want))
+    const pl_coll_desc_t *desc = &m->now.req->desc;
+    if (has_elements(desc) && (before == AGREEING || m->at < desc->count))
+        return mpi_fail(move_begin(m), pl_coll_op_name(desc->op), err);
+    if (has_elements(desc))
         scattered_place(m);
     timer_set(m, 0);
     pl_underway_end(&m->now, NULL);
@@ -321,14 +322,14 @@ static bool step(mpi_t *m)
 {
     pl_error_t err;
     int is = 0, code = mpi_fail(MPI_Test(&m->x->request, &is, MPI_STATUS_IGNORE),
-                                pl_move_name(m->now.op->want.move), &err);
+                                pl_coll_op_name(m->now.req->desc.op), &err);
     if (code == PL_OK && !is)
         return false;
     if (code == PL_OK)
         code = next(m, &err);
     if (code != PL_OK)
         mpi_break(m, &err);
-    return m->now.op != NULL;
+    return m->now.req != NULL;
 }
 
 /* Looks for a while, and says when to look again: soon while bytes are moving, which they
@@ -336,22 +337,22 @@ static bool step(mpi_t *m)
 static void proceed(mpi_t *m)
 {
     const int64_t began = pl_now(),
-                  most = m->phase == MOVING ? TURN : m->options.spin_us * 1000;
-    while (m->now.op) {
+                  max = m->phase == MOVING ? TURN : m->options.spin_us * 1000;
+    while (m->now.req) {
         if (step(m))
             continue;
         const int64_t at = pl_now();
-        if (!m->now.op || at - began > most || at - m->since > STUCK)
+        if (!m->now.req || at - began > max || at - m->since > STUCK)
             break;
         sched_yield();
     }
-    if (!m->now.op)
+    if (!m->now.req)
         return;
-    const int64_t waited = pl_now() - m->since, most_wait = TURN;
+    const int64_t waited = pl_now() - m->since, max_wait = TURN;
     int64_t delay = m->phase == MOVING ? (waited > STUCK ? TURN : 1) : waited / 8 + SOON;
     here_tell(m);
     arrived_tell(m);
-    timer_set(m, delay < most_wait ? delay : most_wait);
+    timer_set(m, delay < max_wait ? delay : max_wait);
 }
 
 /* ---- the table ---- */
@@ -362,7 +363,7 @@ static exchange_t *exchange_new(int size)
     if (!x)
         return NULL;
     x->request = MPI_REQUEST_NULL;
-    x->wants = pl_alloc_array((size_t)size, sizeof *x->wants);
+    x->descs = pl_alloc_array((size_t)size, sizeof *x->descs);
     x->counts = pl_alloc_array((size_t)size, sizeof *x->counts);
     x->places = pl_alloc_array((size_t)size, sizeof *x->places);
     return x;
@@ -372,7 +373,7 @@ static void exchange_free(exchange_t *x)
 {
     if (!x)
         return;
-    pl_free(x->wants);
+    pl_free(x->descs);
     pl_free(x->counts);
     pl_free(x->places);
     pl_free(x->scratch);
@@ -380,10 +381,10 @@ static void exchange_free(exchange_t *x)
     pl_free(x);
 }
 
-static int mpi_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
-                    int *descriptor, pl_error_t *err)
+static int mpi_open(void *self, const pl_collective_context_t *context,
+                    char address[PL_ADDRESS_TEXT], int *descriptor, pl_error_t *err)
 {
-    (void)seat;
+    (void)context;
     mpi_t *m = self;
     *descriptor = m->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     int code = m->timer >= 0 ? mpi_take(err)
@@ -391,12 +392,12 @@ static int mpi_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_T
                                        strerror(errno));
     if (code != PL_OK)
         return code;
-    m->seated = true;
+    m->is_open = true;
     MPI_Comm_rank(mpi_process.data, &m->rank);
     MPI_Comm_size(mpi_process.data, &m->size);
     m->entered = pl_alloc_array((size_t)m->size, sizeof *m->entered);
     m->x = exchange_new(m->size);
-    if (!m->entered || !m->x || !m->x->wants || !m->x->counts || !m->x->places)
+    if (!m->entered || !m->x || !m->x->descs || !m->x->counts || !m->x->places)
         return pl_no_memory(err);
     snprintf(address, PL_ADDRESS_TEXT, "mpi %d %d", m->rank, m->size);
     return PL_OK;
@@ -407,23 +408,23 @@ static int size_met(const mpi_t *m)
     return m->joined ? m->size : 0;
 }
 
-static int enter(mpi_t *m, pl_operation_t *op, pl_error_t *err)
+static int enter(mpi_t *m, pl_coll_request_t *req, pl_error_t *err)
 {
     pl_object_t *before = m->x->memory ? &m->x->memory->object : NULL;
-    m->now.op = op;
+    m->now.req = req;
     m->number++;
     m->at = 0;
-    m->here_told = false;
-    m->x->memory = op->memory ? pl_object_ref(op->memory) : NULL;
+    m->here_reported = false;
+    m->x->memory = req->memory ? pl_object_ref(req->memory) : NULL;
     pl_object_unref(before);
     int code = agree(m, err);
     if (code == PL_OK) {
         notes_hear(m);
-        if (m->now.op)
+        if (m->now.req)
             proceed(m);
         return PL_OK;
     }
-    m->now.op = NULL;
+    m->now.req = NULL;
     return code;
 }
 
@@ -451,64 +452,65 @@ static int world_check(const mpi_t *m, const pl_world_t *world, pl_error_t *err)
     return PL_OK;
 }
 
-static int mpi_join(void *self, pl_operation_t *op, pl_error_t *err)
+static int mpi_join(void *self, pl_coll_request_t *req, pl_error_t *err)
 {
     mpi_t *m = self;
-    int code = pl_underway_check(&m->now, op, size_met(m), err);
+    int code = pl_underway_check(&m->now, req, size_met(m), err);
     if (code == PL_OK)
-        code = world_check(m, op->world, err);
+        code = world_check(m, req->world, err);
     if (code != PL_OK)
         return code;
     m->joined = true;
-    return enter(m, op, err);
+    return enter(m, req, err);
 }
 
-static int mpi_lend_memory(void *self, pl_operation_t *op, pl_error_t *err)
+static int mpi_alloc_buffer(void *self, pl_coll_request_t *req, pl_error_t *err)
 {
     mpi_t *m = self;
-    int code = pl_underway_check(&m->now, op, size_met(m), err);
+    int code = pl_underway_check(&m->now, req, size_met(m), err);
     if (code != PL_OK)
         return code;
-    op->want.memory = m->lent;
-    op->memory = pl_lent_new(op->want.count, m->lent, NULL, err);
-    if (!op->memory)
+    req->desc.memory = m->buffers;
+    req->memory = pl_reg_buffer_new(req->desc.count, m->buffers, NULL, err);
+    if (!req->memory)
         return PL_ENOMEM;
-    m->lent++;
-    return enter(m, op, err);
+    m->buffers++;
+    return enter(m, req, err);
 }
 
-static int mpi_move(void *self, pl_operation_t *op, pl_error_t *err)
+static int mpi_enter(void *self, pl_coll_request_t *req, pl_error_t *err)
 {
     mpi_t *m = self;
-    int code = pl_underway_check(&m->now, op, size_met(m), err);
-    if (code == PL_OK && op->want.move != PL_MOVE_all_reduce && op->want.count > INT_MAX)
+    int code = pl_underway_check(&m->now, req, size_met(m), err);
+    if (code == PL_OK && req->desc.op != PL_COLL_OP_all_reduce
+        && req->desc.count > INT_MAX)
         code = pl_fail(err, PL_EUNSUPPORTED,
                        "MPI moves at most %d elements at once, not %llu", INT_MAX,
-                       (unsigned long long)op->want.count);
-    return code == PL_OK ? enter(m, op, err) : code;
+                       (unsigned long long)req->desc.count);
+    return code == PL_OK ? enter(m, req, err) : code;
 }
 
 static void mpi_advance(void *self)
 {
     mpi_t *m = self;
     uint64_t times;
-    if (read(m->timer, &times, sizeof times) != sizeof times || !m->now.op)
+    if (read(m->timer, &times, sizeof times) != sizeof times || !m->now.req)
         return;
     notes_hear(m);
-    if (m->now.op)
+    if (m->now.req)
         proceed(m);
 }
 
 /* Once; and what one of them told is not told again. */
-static void mpi_give_up(void *self, const pl_error_t *why)
+static void mpi_abort(void *self, const pl_error_t *why)
 {
     mpi_t *m = self;
     note_t note = {.gives_up = 1, .number = m->number};
     snprintf(note.text, sizeof note.text, "%.*s", TEXT - 1,
              m->now.broken.code ? m->now.broken.text : why->text);
-    if (m->seated && m->entered && !m->told)
+    if (m->is_open && m->entered && !m->reported)
         note_send(m, &note);
-    m->told = true;
+    m->reported = true;
     mpi_break(m, why);
 }
 
@@ -521,7 +523,7 @@ static void mpi_close(void *self)
     if (!open)
         exchange_free(m->x);
     pl_free(m->entered);
-    if (m->seated)
+    if (m->is_open)
         mpi_leave(open ? m->x : NULL);
 }
 
@@ -533,16 +535,16 @@ static const pl_collective_ops_t mpi_collective = {
     .own_order = mpi_own_order,
     .open = mpi_open,
     .join = mpi_join,
-    .lend_memory = mpi_lend_memory,
-    .all_reduce = mpi_move,
-    .reduce_scatter = mpi_move,
-    .all_gather = mpi_move,
-    .all_to_all = mpi_move,
-    .broadcast = mpi_move,
-    .send = mpi_move,
-    .barrier = mpi_move,
+    .alloc_buffer = mpi_alloc_buffer,
+    .all_reduce = mpi_enter,
+    .reduce_scatter = mpi_enter,
+    .all_gather = mpi_enter,
+    .all_to_all = mpi_enter,
+    .broadcast = mpi_enter,
+    .send = mpi_enter,
+    .barrier = mpi_enter,
     .advance = mpi_advance,
-    .give_up = mpi_give_up,
+    .abort = mpi_abort,
     .close = mpi_close,
 };
 

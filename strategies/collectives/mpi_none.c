@@ -4,10 +4,10 @@
  * what is missing. */
 #include "strategies/collectives/mpi.h"
 
-static int mpi_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
-                    int *descriptor, pl_error_t *err)
+static int mpi_open(void *self, const pl_collective_context_t *context,
+                    char address[PL_ADDRESS_TEXT], int *descriptor, pl_error_t *err)
 {
-    (void)self, (void)seat, (void)address, (void)descriptor;
+    (void)self, (void)context, (void)address, (void)descriptor;
     return pl_fail(err, PL_EUNSUPPORTED,
                    "Paceline was built without MPI: apt-get install libmpich-dev or "
                    "libopenmpi-dev, configure and build again");
@@ -18,7 +18,7 @@ static void mpi_ignore(void *self)
     (void)self;
 }
 
-static void mpi_give_up(void *self, const pl_error_t *why)
+static void mpi_abort(void *self, const pl_error_t *why)
 {
     (void)self, (void)why;
 }
@@ -31,7 +31,7 @@ static const pl_collective_ops_t mpi_collective = {
     .own_order = mpi_own_order,
     .open = mpi_open,
     .advance = mpi_ignore,
-    .give_up = mpi_give_up,
+    .abort = mpi_abort,
     .close = mpi_ignore,
 };
 

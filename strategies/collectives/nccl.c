@@ -170,7 +170,7 @@ static bool stage_is_done(nccl_t *n)
         if (result == NCCL_OK)
             result = state;
         n->is_busy = false;
-        if (nccl_check(n, result, pl_move_name(n->now.op->want.move), &err) != PL_OK) {
+        if (nccl_check(n, result, pl_coll_op_name(n->now.req->desc.op), &err) != PL_OK) {
             fail(n, &err);
             return false;
         }
@@ -195,7 +195,7 @@ static void proceed(nccl_t *n)
         if (code != PL_OK) {
             fail(n, &err);
         } else if (!more) {
-            n->now.op->fence = pl_object_ref(n->last);
+            n->now.req->fence = pl_object_ref(n->last);
             nccl_end(n);
         }
     }
@@ -204,7 +204,7 @@ static void proceed(nccl_t *n)
 static void moves_begin(nccl_t *n)
 {
     pl_error_t err = {0};
-    pl_fence_t *after = n->now.op->after;
+    pl_fence_t *after = n->now.req->after;
     n->phase = NCCL_MOVING;
     n->stage = 0;
     n->is_busy = false;
@@ -224,17 +224,17 @@ static void share(nccl_t *n)
         nccl_connect(n);
         return;
     }
-    n->now.op->memory->number = n->shared++;
+    n->now.req->memory->number = n->shared++;
     nccl_end(n);
 }
 
 /* All ranks request the same. */
-static void agreed(pl_operation_t *step, const pl_error_t *err)
+static void agreed(pl_coll_request_t *step, const pl_error_t *err)
 {
     nccl_t *n = (nccl_t *)step;
     if (err)
         nccl_break(n, err);
-    else if (n->now.op->want.move == PL_MOVE_share_memory)
+    else if (n->now.req->desc.op == PL_COLL_OP_register_buffer)
         share(n);
     else
         moves_begin(n);
@@ -242,44 +242,45 @@ static void agreed(pl_operation_t *step, const pl_error_t *err)
 }
 
 /* The host's collective compares what a barrier requests, and does no more with it. */
-static int agree(nccl_t *n, pl_operation_t *op, pl_error_t *err)
+static int agree(nccl_t *n, pl_coll_request_t *req, pl_error_t *err)
 {
-    n->now.op = op;
+    n->now.req = req;
     n->phase = NCCL_AGREEING;
-    n->step = (pl_operation_t){.want = op->want, .arrived = op->arrived, .done = agreed};
-    n->step.want.move = PL_MOVE_barrier;
-    n->step.want.is_device = 0;
-    n->step.want.agrees = op->want.move + 1;
+    n->step =
+        (pl_coll_request_t){.desc = req->desc, .arrived = req->arrived, .done = agreed};
+    n->step.desc.op = PL_COLL_OP_barrier;
+    n->step.desc.is_device = 0;
+    n->step.desc.agrees = req->desc.op + 1;
     const int code = n->side->barrier(n->component[1].self, &n->step, err);
     if (code == PL_OK)
         return PL_OK;
-    n->now.op = NULL;
+    n->now.req = NULL;
     n->phase = NCCL_IDLE;
     return code;
 }
 
-static int device_check(const nccl_t *n, const pl_operation_t *op, pl_error_t *err)
+static int device_check(const nccl_t *n, const pl_coll_request_t *req, pl_error_t *err)
 {
-    const pl_device_memory_t *memory = op->memory->device;
+    const pl_device_memory_t *memory = req->memory->device;
     if (n->context && memory->ordinal != n->device.ordinal)
         return pl_fail(err, PL_EINVAL,
                        "%s of memory of cuda:%d: a rank has one card, cuda:%d",
-                       pl_move_name(op->want.move), memory->ordinal, n->device.ordinal);
-    if (!n->is_connected && op->want.move != PL_MOVE_share_memory)
-        return pl_fail(err, PL_ESTATE, "%s of memory of a device before share_memory",
-                       pl_move_name(op->want.move));
+                       pl_coll_op_name(req->desc.op), memory->ordinal, n->device.ordinal);
+    if (!n->is_connected && req->desc.op != PL_COLL_OP_register_buffer)
+        return pl_fail(err, PL_ESTATE, "%s of memory of a device before register_buffer",
+                       pl_coll_op_name(req->desc.op));
     return PL_OK;
 }
 
-static int device_begin(nccl_t *n, pl_operation_t *op, pl_error_t *err)
+static int device_begin(nccl_t *n, pl_coll_request_t *req, pl_error_t *err)
 {
     if (n->joining)
         return pl_fail(err, PL_ESTATE, "%s of memory of a device while the ranks join",
-                       pl_move_name(op->want.move));
-    int code = pl_underway_check(&n->now, op, n->world.size, err);
+                       pl_coll_op_name(req->desc.op));
+    int code = pl_underway_check(&n->now, req, n->world.size, err);
     if (code == PL_OK)
-        code = device_check(n, op, err);
-    return code == PL_OK ? agree(n, op, err) : code;
+        code = device_check(n, req, err);
+    return code == PL_OK ? agree(n, req, err) : code;
 }
 
 /* ---- the table ---- */
@@ -290,32 +291,32 @@ static int broken(const nccl_t *n, pl_error_t *err)
                               : PL_OK;
 }
 
-#define MOVE(move) \
-    static int nccl_##move(void *self, pl_operation_t *op, pl_error_t *err) \
+#define COLL_OP(op) \
+    static int nccl_##op(void *self, pl_coll_request_t *req, pl_error_t *err) \
     { \
         nccl_t *n = self; \
-        if (op->memory && op->memory->device) \
-            return device_begin(n, op, err); \
-        if (!n->inner->move) \
+        if (req->memory && req->memory->device) \
+            return device_begin(n, req, err); \
+        if (!n->inner->op) \
             return pl_fail(err, PL_EUNSUPPORTED, \
-                           "the collective \"%s\" does not support " #move, \
+                           "the collective \"%s\" does not support " #op, \
                            n->inner->name); \
         const int code = broken(n, err); \
-        return code == PL_OK ? n->inner->move(n->component[0].self, op, err) : code; \
+        return code == PL_OK ? n->inner->op(n->component[0].self, req, err) : code; \
     }
 
-MOVE(lend_memory)
-MOVE(all_reduce)
-MOVE(reduce_scatter)
-MOVE(all_gather)
-MOVE(all_to_all)
-MOVE(broadcast)
-MOVE(send)
-MOVE(barrier)
+COLL_OP(alloc_buffer)
+COLL_OP(all_reduce)
+COLL_OP(reduce_scatter)
+COLL_OP(all_gather)
+COLL_OP(all_to_all)
+COLL_OP(broadcast)
+COLL_OP(send)
+COLL_OP(barrier)
 
-static int nccl_share_memory(void *self, pl_operation_t *op, pl_error_t *err)
+static int nccl_register_buffer(void *self, pl_coll_request_t *req, pl_error_t *err)
 {
-    return device_begin(self, op, err);
+    return device_begin(self, req, err);
 }
 
 /* Until all that is on the stream has run. */
@@ -372,16 +373,16 @@ static int nccl_alive(void *self, pl_error_t *err)
     return n->given_up ? PL_OK : broken(n, err);
 }
 
-static void nccl_give_up(void *self, const pl_error_t *why)
+static void nccl_abort(void *self, const pl_error_t *why)
 {
     nccl_t *n = self;
     const pl_error_t kept = n->now.broken.code ? n->now.broken : *why;
     const bool reports = !n->given_up;
     n->given_up = true;
     if (reports && n->inner)
-        n->inner->give_up(n->component[0].self, &kept);
+        n->inner->abort(n->component[0].self, &kept);
     if (reports && n->side)
-        n->side->give_up(n->component[1].self, &kept);
+        n->side->abort(n->component[1].self, &kept);
     nccl_break(n, &kept);
     timer_set(n);
 }
@@ -459,8 +460,8 @@ static const pl_collective_ops_t nccl_collective = {
     .report = nccl_report,
     .open = nccl_open,
     .join = nccl_join,
-    .lend_memory = nccl_lend_memory,
-    .share_memory = nccl_share_memory,
+    .alloc_buffer = nccl_alloc_buffer,
+    .register_buffer = nccl_register_buffer,
     .compile_sums = nccl_compile_sums,
     .all_reduce = nccl_all_reduce,
     .reduce_scatter = nccl_reduce_scatter,
@@ -471,7 +472,7 @@ static const pl_collective_ops_t nccl_collective = {
     .barrier = nccl_barrier,
     .alive = nccl_alive,
     .advance = nccl_advance,
-    .give_up = nccl_give_up,
+    .abort = nccl_abort,
     .close = nccl_close,
 };
 

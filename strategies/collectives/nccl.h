@@ -1,7 +1,7 @@
 /* nccl.h - what the files of the collective "nccl" share
  *
  * nccl.c has the table and what happens when a rank or a card fails; nccl_join.c opens
- * the two collectives inside; nccl_connect.c makes the communicator; nccl_moves.c begins
+ * the two collectives inside; nccl_connect.c makes the communicator; nccl_ops.c begins
  * operations on memory of cards, with accelerators/cuda/sums.c for the canonical order.
  */
 #ifndef PL_COLLECTIVES_NCCL_H
@@ -21,7 +21,7 @@ typedef enum nccl_phase {
 typedef struct nccl {
     /* First: done() gets it.  The operation of an inner collective that joining, or the
      * operation under way, is made of, now. */
-    pl_operation_t step;
+    pl_coll_request_t step;
     pl_choice_t host;                                       /* options */
     const char *order;
 
@@ -31,11 +31,11 @@ typedef struct nccl {
     const pl_collective_ops_t *inner, *side;
     char side_address[PL_ADDRESS_TEXT];
     int epoll, timer;
-    pl_operation_t *joining;
+    pl_coll_request_t *joining;
     pl_world_t world, side_world;                     /* size 0: not joined */
     char *text;                                       /* [size][PL_ADDRESS_TEXT] */
     const char **address, **side_table;               /* [size] */
-    pl_lent_t *addresses;                             /* counted, of the second  [NULL] */
+    pl_reg_buffer_t *addresses;                       /* counted, of the second  [NULL] */
     pl_underway_t now;                                /* on memory of cards */
     nccl_phase_t phase;
     bool given_up;                               /* the others know, or are not to know */
@@ -49,7 +49,7 @@ typedef struct nccl {
     CUstream stream;
     ncclComm_t comm;                                        /* [there is none] */
     bool is_connected;
-    pl_lent_t *records;                          /* counted; what each rank has  [NULL] */
+    pl_reg_buffer_t *records;                    /* counted; what each rank has  [NULL] */
     uint32_t shared;                             /* memories so far */
     cuda_sums_t *sums;                           /* [not used] */
 
@@ -85,9 +85,9 @@ void nccl_end(nccl_t *n);
 /* ---- nccl_join.c ---- */
 
 /* As the table has them. */
-int nccl_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
-              int *descriptor, pl_error_t *err);
-int nccl_join(void *self, pl_operation_t *op, pl_error_t *err);
+int nccl_open(void *self, const pl_collective_context_t *context,
+              char address[PL_ADDRESS_TEXT], int *descriptor, pl_error_t *err);
+int nccl_join(void *self, pl_coll_request_t *req, pl_error_t *err);
 
 /* ---- nccl_connect.c ---- */
 
@@ -103,7 +103,7 @@ void nccl_connect_poll(nccl_t *n);
  * second at most. */
 void nccl_disconnect(nccl_t *n);
 
-/* ---- nccl_moves.c ---- */
+/* ---- nccl_ops.c ---- */
 
 /* Puts the next stage of the operation under way on the stream; *more false: there was
  * none left. */

@@ -91,7 +91,7 @@ static int comm_begin(nccl_t *n, pl_error_t *err)
 {
     ncclConfig_t config = {.size = sizeof config,
                            .magic = NCCL_MAGIC,
-                           .version = NCCL_LEAST,
+                           .version = NCCL_MIN,
                            .blocking = 0,
                            .cgaClusterSize = NCCL_UNSET,
                            .minCTAs = NCCL_UNSET,
@@ -108,7 +108,7 @@ static int comm_begin(nccl_t *n, pl_error_t *err)
     return code;
 }
 
-static void gathered(pl_operation_t *step, const pl_error_t *failure)
+static void gathered(pl_coll_request_t *step, const pl_error_t *failure)
 {
     nccl_t *n = (nccl_t *)step;
     pl_error_t err = {0};
@@ -130,7 +130,7 @@ static void gathered(pl_operation_t *step, const pl_error_t *failure)
         nccl_connect_poll(n);
 }
 
-static void lent(pl_operation_t *step, const pl_error_t *failure)
+static void buffer_allocated(pl_coll_request_t *step, const pl_error_t *failure)
 {
     nccl_t *n = (nccl_t *)step;
     pl_error_t err = {0};
@@ -141,13 +141,13 @@ static void lent(pl_operation_t *step, const pl_error_t *failure)
     }
     int code = record_fill(n, &err);
     *step =
-        (pl_operation_t){.want = {.move = PL_MOVE_all_gather,
-                                  .dtype = PL_U8,
-                                  .memory = n->records->number,
-                                  .count = (uint64_t)n->world.size * sizeof(record_t)},
-                         .memory = n->records,
-                         .arrived = n->now.op->arrived,
-                         .done = gathered};
+        (pl_coll_request_t){.desc = {.op = PL_COLL_OP_all_gather,
+                                     .dtype = PL_U8,
+                                     .memory = n->records->number,
+                                     .count = (uint64_t)n->world.size * sizeof(record_t)},
+                            .memory = n->records,
+                            .arrived = n->now.req->arrived,
+                            .done = gathered};
     if (code == PL_OK)
         code = n->side->all_gather(n->component[1].self, step, &err);
     if (code != PL_OK)
@@ -185,15 +185,15 @@ static int card_open(nccl_t *n, pl_error_t *err)
 void nccl_connect(nccl_t *n)
 {
     pl_error_t err = {0};
-    n->device = *n->now.op->memory->device;
+    n->device = *n->now.req->memory->device;
     int code = card_open(n, &err);
     n->step =
-        (pl_operation_t){.want = {.move = PL_MOVE_lend_memory,
-                                  .count = (uint64_t)n->world.size * sizeof(record_t)},
-                         .arrived = n->now.op->arrived,
-                         .done = lent};
+        (pl_coll_request_t){.desc = {.op = PL_COLL_OP_alloc_buffer,
+                                     .count = (uint64_t)n->world.size * sizeof(record_t)},
+                            .arrived = n->now.req->arrived,
+                            .done = buffer_allocated};
     if (code == PL_OK)
-        code = n->side->lend_memory(n->component[1].self, &n->step, &err);
+        code = n->side->alloc_buffer(n->component[1].self, &n->step, &err);
     if (code != PL_OK)
         nccl_break(n, &err);
 }
@@ -235,7 +235,7 @@ void nccl_connect_poll(nccl_t *n)
     } else if (is_there) {
         connected_tell(n);
         n->is_connected = true;
-        n->now.op->memory->number = n->shared++;
+        n->now.req->memory->number = n->shared++;
         nccl_end(n);
     }
 }

@@ -1,4 +1,4 @@
-/* nccl_join.c - how ranks of the collective "nccl" meet: by two collectives inside
+/* nccl_join.c - rendezvous of the collective "nccl": by two collectives inside
  *
  * Operations on memory of the host, and those on memory of cards, have an order each, and
  * a collective has one.  The addresses of the second go by the first. */
@@ -24,16 +24,16 @@ static int watched(const nccl_t *n, int fd, pl_error_t *err)
 
 /* Watched with what it waits for. */
 static int component_open(const nccl_t *n, pl_instance_t *component,
-                          const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
-                          pl_error_t *err)
+                          const pl_collective_context_t *context,
+                          char address[PL_ADDRESS_TEXT], pl_error_t *err)
 {
     const pl_collective_ops_t *ops = component->ops;
     int descriptor = -1;
-    const int code = ops->open(component->self, seat, address, &descriptor, err);
+    const int code = ops->open(component->self, context, address, &descriptor, err);
     return code == PL_OK ? watched(n, descriptor, err) : code;
 }
 
-static int components_open(nccl_t *n, const pl_seat_t *seat,
+static int components_open(nccl_t *n, const pl_collective_context_t *context,
                            char address[PL_ADDRESS_TEXT], pl_error_t *err)
 {
     const pl_choice_t best = {.name = "best", .options = "{}"};
@@ -51,10 +51,12 @@ static int components_open(nccl_t *n, const pl_seat_t *seat,
                        "host, not %s",
                        n->host.name);
     }
-    code = component_open(n, &n->component[0], seat, address, err);
+    code = component_open(n, &n->component[0], context, address, err);
     if (code != PL_OK)
         return code;
-    const pl_seat_t inner = {.host = seat->host, .key = seat->key, .is_inner = true};
+    const pl_collective_context_t inner = {.host = context->host,
+                                           .key = context->key,
+                                           .is_inner = true};
     n->side = n->component[1].ops;
     code = component_open(n, &n->component[1], &inner, n->side_address, err);
     if (code == PL_OK && strlen(address) + sizeof suffix > PL_ADDRESS_TEXT)
@@ -64,8 +66,8 @@ static int components_open(nccl_t *n, const pl_seat_t *seat,
     return code;
 }
 
-int nccl_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
-              int *descriptor, pl_error_t *err)
+int nccl_open(void *self, const pl_collective_context_t *context,
+              char address[PL_ADDRESS_TEXT], int *descriptor, pl_error_t *err)
 {
     nccl_t *n = self;
     n->now.device = "cuda";
@@ -75,7 +77,7 @@ int nccl_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
     if (!n->library)
         return err ? err->code : PL_ENOTFOUND;
     const int code = watched(n, n->timer, err);
-    return code == PL_OK ? components_open(n, seat, address, err) : code;
+    return code == PL_OK ? components_open(n, context, address, err) : code;
 }
 
 /* What each rank reported, as its collective of the host's memory delivered it. */
@@ -104,40 +106,40 @@ static int addresses_cut(nccl_t *n, const pl_world_t *world, pl_error_t *err)
 
 static void join_end(nccl_t *n, const pl_error_t *err)
 {
-    pl_operation_t *op = n->joining;
+    pl_coll_request_t *req = n->joining;
     n->joining = NULL;
-    if (op)
-        op->done(op, err);
+    if (req)
+        req->done(req, err);
 }
 
 /* The next step of joining. */
-static void join_step(nccl_t *n, const pl_want_t *want, pl_lent_t *memory,
-                      void (*done)(pl_operation_t *op, const pl_error_t *err))
+static void join_step(nccl_t *n, const pl_coll_desc_t *desc, pl_reg_buffer_t *memory,
+                      void (*done)(pl_coll_request_t *req, const pl_error_t *err))
 {
     pl_error_t err = {0};
-    const bool joins = want->move == PL_MOVE_join;
-    n->step = (pl_operation_t){.want = *want,
-                               .world = &n->side_world,
-                               .memory = memory,
-                               .arrived = n->joining->arrived,
-                               .done = done};
-    int (*begin)(void *, pl_operation_t *, pl_error_t *) =
-        joins                               ? n->side->join
-        : want->move == PL_MOVE_lend_memory ? n->inner->lend_memory
-                                            : n->inner->all_gather;
+    const bool joins = desc->op == PL_COLL_OP_join;
+    n->step = (pl_coll_request_t){.desc = *desc,
+                                  .world = &n->side_world,
+                                  .memory = memory,
+                                  .arrived = n->joining->arrived,
+                                  .done = done};
+    int (*begin)(void *, pl_coll_request_t *, pl_error_t *) =
+        joins                                 ? n->side->join
+        : desc->op == PL_COLL_OP_alloc_buffer ? n->inner->alloc_buffer
+                                              : n->inner->all_gather;
     if (begin(n->component[joins].self, &n->step, &err) != PL_OK)
         join_end(n, &err);
 }
 
-static void side_joined(pl_operation_t *step, const pl_error_t *err)
+static void side_joined(pl_coll_request_t *step, const pl_error_t *err)
 {
     join_end((nccl_t *)step, err);
 }
 
-static void addresses_gathered(pl_operation_t *step, const pl_error_t *err)
+static void addresses_gathered(pl_coll_request_t *step, const pl_error_t *err)
 {
     nccl_t *n = (nccl_t *)step;
-    const pl_want_t want = {.move = PL_MOVE_join};
+    const pl_coll_desc_t desc = {.op = PL_COLL_OP_join};
     if (err) {
         join_end(n, err);
         return;
@@ -145,10 +147,10 @@ static void addresses_gathered(pl_operation_t *step, const pl_error_t *err)
     for (int rank = 0; rank < n->world.size; rank++)
         n->side_table[rank] = (char *)n->addresses->data + rank * PL_ADDRESS_TEXT;
     n->side_world = (pl_world_t){n->world.rank, n->world.size, n->side_table};
-    join_step(n, &want, NULL, side_joined);
+    join_step(n, &desc, NULL, side_joined);
 }
 
-static void addresses_lent(pl_operation_t *step, const pl_error_t *err)
+static void addresses_allocated(pl_coll_request_t *step, const pl_error_t *err)
 {
     nccl_t *n = (nccl_t *)step;
     n->addresses = step->memory;
@@ -158,40 +160,40 @@ static void addresses_lent(pl_operation_t *step, const pl_error_t *err)
     }
     memcpy((char *)n->addresses->data + n->world.rank * PL_ADDRESS_TEXT, n->side_address,
            PL_ADDRESS_TEXT);
-    const pl_want_t want = {.move = PL_MOVE_all_gather,
-                            .dtype = PL_U8,
-                            .memory = n->addresses->number,
-                            .count = (uint64_t)n->world.size * PL_ADDRESS_TEXT};
-    join_step(n, &want, n->addresses, addresses_gathered);
+    const pl_coll_desc_t desc = {.op = PL_COLL_OP_all_gather,
+                                 .dtype = PL_U8,
+                                 .memory = n->addresses->number,
+                                 .count = (uint64_t)n->world.size * PL_ADDRESS_TEXT};
+    join_step(n, &desc, n->addresses, addresses_gathered);
 }
 
-static void host_joined(pl_operation_t *step, const pl_error_t *err)
+static void host_joined(pl_coll_request_t *step, const pl_error_t *err)
 {
     nccl_t *n = (nccl_t *)step;
-    const pl_want_t want = {.move = PL_MOVE_lend_memory,
-                            .count = (uint64_t)n->world.size * PL_ADDRESS_TEXT};
+    const pl_coll_desc_t desc = {.op = PL_COLL_OP_alloc_buffer,
+                                 .count = (uint64_t)n->world.size * PL_ADDRESS_TEXT};
     if (err)
         join_end(n, err);
     else
-        join_step(n, &want, NULL, addresses_lent);
+        join_step(n, &desc, NULL, addresses_allocated);
 }
 
 /* The second collective's addresses go by the first. */
-int nccl_join(void *self, pl_operation_t *op, pl_error_t *err)
+int nccl_join(void *self, pl_coll_request_t *req, pl_error_t *err)
 {
     nccl_t *n = self;
-    int code = pl_underway_check(&n->now, op, n->world.size, err);
+    int code = pl_underway_check(&n->now, req, n->world.size, err);
     if (code == PL_OK)
-        code = addresses_cut(n, op->world, err);
+        code = addresses_cut(n, req->world, err);
     if (code != PL_OK)
         return code;
-    n->world = *op->world;
+    n->world = *req->world;
     n->world.address = n->address;
-    n->joining = op;
-    n->step = (pl_operation_t){.want = op->want,
-                               .world = &n->world,
-                               .arrived = op->arrived,
-                               .done = host_joined};
+    n->joining = req;
+    n->step = (pl_coll_request_t){.desc = req->desc,
+                                  .world = &n->world,
+                                  .arrived = req->arrived,
+                                  .done = host_joined};
     code = n->inner->join(n->component[0].self, &n->step, err);
     if (code != PL_OK)
         n->joining = NULL;

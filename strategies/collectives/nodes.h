@@ -6,9 +6,9 @@
 
 /* Of who has opened both; zeroed at first. */
 typedef struct nodes {
-    pl_operation_t step;                                   /* first: done() gets it.  What
-                                                              op is made of, now */
-    pl_operation_t *op;                                    /* join or lend_memory */
+    pl_coll_request_t step;                                /* first: done() gets it.  What
+                                                              req is made of, now */
+    pl_coll_request_t *req;                                /* join or alloc_buffer */
     bool is_near;                                          /* the step is shm's */
     void *shm, *tcp;                                       /* not owned */
     pl_world_t all, mates;
@@ -18,7 +18,7 @@ typedef struct nodes {
     unsigned char *arrived;                                /* [mates] */
 } nodes_t;
 
-/* The ranks as tcp meets them, and the machines they are on, from any number on; and
+/* The ranks as tcp joins them, and the machines they are on, from any number on; and
  * the addresses of all for shm. */
 int nodes_make(nodes_t *n, const pl_world_t *all, const char *const *near,
                pl_error_t *err);

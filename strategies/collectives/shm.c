@@ -1,12 +1,12 @@
 /* shm.c - the collective of one machine: ranks reduce in each other's memory
  *
- * Lent memory is mapped by all ranks, be they processes or threads of one.  When all have
- * begun an operation, each reduces its chunk of the elements, reading where they lie and
- * writing the result to where all want it; when all have finished, it is over.  Few
- * elements are laid out beside the news that one has begun, and each rank reduces all of
- * them for itself: there is nothing to wait for a second time.
+ * Registered buffers are mapped by all ranks, be they processes or threads of one.
+ * When all have begun an operation, each reduces its chunk of the elements, reading
+ * where they lie and writing the result to where all need it; when all have finished,
+ * it is over.  Few elements are laid out beside the news that one has begun, and each
+ * rank reduces all of them for itself: there is nothing to wait for a second time.
  *
- * Who waits looks for a moment (spin.h), then sleeps until it is rung (shm_meet.c).
+ * Who waits looks for a moment (spin.h), then sleeps until it is rung (shm_rendezvous.c).
  */
 #include <sched.h>
 #include <string.h>
@@ -45,7 +45,7 @@ static int missing(const shm_t *s)
     int first = -1;
     for (int rank = s->size - 1; rank >= 0; rank--) {
         const bool there = is_there(s, rank);
-        s->now.op->arrived[rank] = there;
+        s->now.req->arrived[rank] = there;
         if (!there)
             first = rank;
     }
@@ -78,7 +78,7 @@ static void fail_if_left(shm_t *s)
             pl_fail(&err, PL_EPEER,
                     "rank %d is gone in the middle of %s: its process or thread has "
                     "ended",
-                    s->peer[rank].number, pl_move_name(s->now.op->want.move));
+                    s->peer[rank].number, pl_coll_op_name(s->now.req->desc.op));
             pl_underway_break(&s->now, &err);
             return;
         }
@@ -111,50 +111,50 @@ void *shm_reach(const shm_t *s, int rank, uint64_t memory)
 /* Where a rank's elements are read. */
 static const void *source_of(const shm_t *s, int rank)
 {
-    const pl_want_t *want = &s->now.op->want;
+    const pl_coll_desc_t *desc = &s->now.req->desc;
     if (s->small)
         return s->peer[rank].control->small[s->number & 1];
-    return (const char *)shm_reach(s, rank, want->memory) + want->offset;
+    return (const char *)shm_reach(s, rank, desc->memory) + desc->offset;
 }
 
 static bool memory_missing(const shm_t *s)
 {
-    const uint64_t memory = s->now.op->want.memory;
+    const uint64_t memory = s->now.req->desc.memory;
     for (int rank = 0; rank < s->size; rank++)
         if (!shm_reach(s, rank, memory)
-            || s->peer[rank].block[memory].bytes < s->now.op->memory->bytes)
+            || s->peer[rank].block[memory].bytes < s->now.req->memory->bytes)
             return true;
     return false;
 }
 
-/* All have begun: what each wants has to be the same, and to be mapped here.  False: the
- * operation has failed. */
+/* All have begun: the requests of all have to be the same, and to be mapped here.
+ * False: the operation has failed. */
 static bool agreed(shm_t *s)
 {
-    const pl_want_t *want = &s->now.op->want;
+    const pl_coll_desc_t *desc = &s->now.req->desc;
     pl_error_t err;
     for (int rank = 0; rank < s->size; rank++)
-        if (pl_want_compare(want, s->peer[rank].number,
-                            &s->peer[rank].control->want[s->number & 1], &err)
+        if (pl_coll_desc_compare(desc, s->peer[rank].number,
+                                 &s->peer[rank].control->desc[s->number & 1], &err)
             != PL_OK) {
             pl_underway_break(&s->now, &err);
             return false;
         }
-    if (want->move == PL_MOVE_barrier)
+    if (desc->op == PL_COLL_OP_barrier)
         return true;
     if (memory_missing(s))
         shm_listen(s);           /* it was announced before the news that one has begun */
-    if (s->now.op && memory_missing(s)) {
+    if (s->now.req && memory_missing(s)) {
         pl_fail(&err, PL_EPROTOCOL,
-                "a rank has not lent memory %llu, or has lent less of it than this rank",
-                (unsigned long long)want->memory);
+                "a rank has not registered buffer %llu, or less of it than this rank",
+                (unsigned long long)desc->memory);
         pl_underway_break(&s->now, &err);
     }
-    if (!s->now.op)
+    if (!s->now.req)
         return false;
-    if (want->move == PL_MOVE_lend_memory)
-        shm_touch(s, s->now.op->memory);
-    for (int rank = 0; rank < s->size && pl_has_elements(want); rank++)
+    if (desc->op == PL_COLL_OP_alloc_buffer)
+        shm_touch(s, s->now.req->memory);
+    for (int rank = 0; rank < s->size && pl_has_elements(desc); rank++)
         s->in[rank] = source_of(s, rank);
     return true;
 }
@@ -165,61 +165,61 @@ static bool agreed(shm_t *s)
  * exchange it with one, which one of the two does; false: there is no such. */
 static bool piece_of(const shm_t *s, int k, int *from, uint64_t *first, uint64_t *length)
 {
-    const pl_want_t *want = &s->now.op->want;
+    const pl_coll_desc_t *desc = &s->now.req->desc;
     *from = k;
-    switch (want->move) {
-    case PL_MOVE_all_gather: pl_want_chunk(want, s->size, k, first, length); break;
-    case PL_MOVE_all_to_all:
-        pl_partition_of(want->count, s->size, k, first, length);
+    switch (desc->op) {
+    case PL_COLL_OP_all_gather: pl_coll_chunk(desc, s->size, k, first, length); break;
+    case PL_COLL_OP_all_to_all:
+        pl_partition_of(desc->count, s->size, k, first, length);
         if ((k < s->rank) == ((k + s->rank) % 2 == 0))
             *length = 0;
         break;
-    case PL_MOVE_broadcast:
-    case PL_MOVE_send:
-        *from = (int)want->root;
+    case PL_COLL_OP_broadcast:
+    case PL_COLL_OP_send:
+        *from = (int)desc->root;
         *first = 0;
-        *length = want->move == PL_MOVE_send && want->to != (uint32_t)s->rank
+        *length = desc->op == PL_COLL_OP_send && desc->to != (uint32_t)s->rank
                       ? 0
-                      : want->count;
+                      : desc->count;
         break;
-    default: *from = -1; pl_want_chunk(want, s->size, s->rank, first, length);
+    default: *from = -1; pl_coll_chunk(desc, s->size, s->rank, first, length);
     }
     if (*from == s->rank)
         *length = 0;
-    return k < (want->move == PL_MOVE_all_gather || want->move == PL_MOVE_all_to_all
+    return k < (desc->op == PL_COLL_OP_all_gather || desc->op == PL_COLL_OP_all_to_all
                     ? s->size
                     : 1);
 }
 
 static char *own_elements(const shm_t *s)
 {
-    return (char *)s->now.op->memory->data + s->now.op->want.offset;
+    return (char *)s->now.req->memory->data + s->now.req->desc.offset;
 }
 
-/* While it is near, the result goes to all that want it. */
+/* While it is near, the result goes to all that need it. */
 static void slice_reduce(shm_t *s, uint64_t first, uint64_t n)
 {
-    const pl_want_t *want = &s->now.op->want;
-    const size_t size = pl_dtype_bytes(want->dtype), at = first * size;
+    const pl_coll_desc_t *desc = &s->now.req->desc;
+    const size_t size = pl_dtype_bytes(desc->dtype), at = first * size;
     char *own = own_elements(s) + at;
     for (int rank = 0; rank < s->size; rank++)
         s->part[rank] = (const char *)s->in[rank] + at;
-    pl_tree_reduce(own, s->part, s->size, n, want->dtype, want->reduction);
-    if (want->move != PL_MOVE_all_reduce)
+    pl_tree_reduce(own, s->part, s->size, n, desc->dtype, desc->reduction);
+    if (desc->op != PL_COLL_OP_all_reduce)
         return;
     for (int rank = 0; rank < s->size; rank++)
         if (rank != s->rank)
             memcpy((char *)(uintptr_t)s->part[rank], own, n * size);
 }
 
-static void slice_exchange(shm_t *s, int with, uint64_t first, uint64_t n)
+static void slice_swap(shm_t *s, int with, uint64_t first, uint64_t n)
 {
-    const pl_want_t *want = &s->now.op->want;
-    const size_t size = pl_dtype_bytes(want->dtype);
+    const pl_coll_desc_t *desc = &s->now.req->desc;
+    const size_t size = pl_dtype_bytes(desc->dtype);
     char kept[SLICE_BYTES], *own = own_elements(s) + first * size;
     uint64_t here, there, length;
-    pl_partition_of(want->count, s->size, with, &here, &length);
-    pl_partition_of(want->count, s->size, s->rank, &there, &length);
+    pl_partition_of(desc->count, s->size, with, &here, &length);
+    pl_partition_of(desc->count, s->size, s->rank, &there, &length);
     char *theirs = (char *)(uintptr_t)s->in[with] + (there + first - here) * size;
     memcpy(kept, theirs, n * size);
     memcpy(theirs, own, n * size);
@@ -228,11 +228,11 @@ static void slice_exchange(shm_t *s, int with, uint64_t first, uint64_t n)
 
 static void slice_do(shm_t *s, int from, uint64_t first, uint64_t n)
 {
-    const size_t size = pl_dtype_bytes(s->now.op->want.dtype);
+    const size_t size = pl_dtype_bytes(s->now.req->desc.dtype);
     if (from < 0)
         slice_reduce(s, first, n);
-    else if (s->now.op->want.move == PL_MOVE_all_to_all)
-        slice_exchange(s, from, first, n);
+    else if (s->now.req->desc.op == PL_COLL_OP_all_to_all)
+        slice_swap(s, from, first, n);
     else
         memcpy(own_elements(s) + first * size, (const char *)s->in[from] + first * size,
                n * size);
@@ -248,11 +248,11 @@ static bool work(shm_t *s)
     for (; piece_of(s, s->piece, &from, &first, &length); s->piece++, s->piece_at = 0)
         while (s->piece_at < length) {
             const uint64_t left = length - s->piece_at;
-            const uint64_t most = SLICE_BYTES / pl_dtype_bytes(s->now.op->want.dtype);
+            const uint64_t max = SLICE_BYTES / pl_dtype_bytes(s->now.req->desc.dtype);
             if (s->piece_at && pl_now() > until)
                 return false;
-            slice_do(s, from, first + s->piece_at, left < most ? left : most);
-            s->piece_at += left < most ? left : most;
+            slice_do(s, from, first + s->piece_at, left < max ? left : max);
+            s->piece_at += left < max ? left : max;
         }
     return true;
 }
@@ -271,9 +271,9 @@ static bool step(shm_t *s)
 {
     const uint64_t more = 1;
     switch (s->phase) {
-    case SHM_MEETING:
+    case SHM_RENDEZVOUS:
         for (int rank = 0; rank < s->size; rank++)
-            s->now.op->arrived[rank] = s->peer[rank].met;
+            s->now.req->arrived[rank] = s->peer[rank].met;
         if (!shm_all_met(s))
             return false;
         shm_met(s);
@@ -285,8 +285,8 @@ static bool step(shm_t *s)
         s->phase = SHM_WORKING;
         if (!s->small)
             return true;
-        if (pl_has_elements(&s->now.op->want))
-            pl_few_elements(&s->now.op->want, s->size, s->rank, s->in, own_elements(s));
+        if (pl_has_elements(&s->now.req->desc))
+            pl_few_elements(&s->now.req->desc, s->size, s->rank, s->in, own_elements(s));
         pl_underway_end(&s->now, NULL);
         return false;
     case SHM_WORKING:
@@ -304,101 +304,102 @@ static bool step(shm_t *s)
 
 static void proceed(shm_t *s)
 {
-    while (s->now.op && step(s))
+    while (s->now.req && step(s))
         continue;
 }
 
 /* ---- the table ---- */
 
-static int shm_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
-                    int *descriptor, pl_error_t *err)
+static int shm_open(void *self, const pl_collective_context_t *context,
+                    char address[PL_ADDRESS_TEXT], int *descriptor, pl_error_t *err)
 {
-    (void)seat;
+    (void)context;
     shm_t *s = self;
     s->epoll = s->listener = s->timer = s->work = s->own_fd = -1;
     for (int k = 0; k < SHM_STRANGERS; k++)
         s->stranger[k] = -1;
-    int code = shm_open_seat(s, address, err);
+    int code = shm_open_context(s, address, err);
     *descriptor = s->epoll;
     return code;
 }
 
-static int shm_join(void *self, pl_operation_t *op, pl_error_t *err)
+static int shm_join(void *self, pl_coll_request_t *req, pl_error_t *err)
 {
     shm_t *s = self;
-    int code = pl_underway_check(&s->now, op, s->size, err);
+    int code = pl_underway_check(&s->now, req, s->size, err);
     if (code == PL_OK)
-        code = shm_meet(s, op->world, err);
+        code = shm_rendezvous(s, req->world, err);
     if (code != PL_OK)
         return code;
     pl_spin_init(&s->spin, s->spin_us, s->size);
-    s->phase = SHM_MEETING;
-    s->now.op = op;
+    s->phase = SHM_RENDEZVOUS;
+    s->now.req = req;
     proceed(s);
     return PL_OK;
 }
 
 /* Tells the others that this rank has begun. */
-static int enter(shm_t *s, pl_operation_t *op, bool small)
+static int enter(shm_t *s, pl_coll_request_t *req, bool small)
 {
-    s->now.op = op;
+    s->now.req = req;
     s->small = small;
     s->piece = 0, s->piece_at = 0;
     s->phase = SHM_ENTERING;
     s->number++;
-    s->own->want[s->number & 1] = op->want;
+    s->own->desc[s->number & 1] = req->desc;
     __atomic_store_n(&s->own->entered, s->number, __ATOMIC_SEQ_CST);
     shm_ring(s);
     proceed(s);
     return PL_OK;
 }
 
-static int shm_begin(void *self, pl_operation_t *op, pl_error_t *err)
+static int shm_begin(void *self, pl_coll_request_t *req, pl_error_t *err)
 {
     shm_t *s = self;
-    const pl_want_t *want = &op->want;
-    int code = pl_underway_check(&s->now, op, s->size, err);
+    const pl_coll_desc_t *desc = &req->desc;
+    int code = pl_underway_check(&s->now, req, s->size, err);
     if (code != PL_OK)
         return code;
-    const size_t bytes = pl_has_elements(want) ? want->count * pl_dtype_bytes(want->dtype)
+    const size_t bytes = pl_has_elements(desc) ? desc->count * pl_dtype_bytes(desc->dtype)
                                                : 0;
     if (bytes && bytes <= SHM_SMALL)
         memcpy(s->own->small[(s->number + 1) & 1],
-               (const char *)op->memory->data + want->offset, bytes);
-    return enter(s, op, bytes <= SHM_SMALL);
+               (const char *)req->memory->data + desc->offset, bytes);
+    return enter(s, req, bytes <= SHM_SMALL);
 }
 
-static int lent_keep(shm_t *s, pl_lent_t *lent, pl_error_t *err)
+static int buffer_keep(shm_t *s, pl_reg_buffer_t *buffer, pl_error_t *err)
 {
     shm_peer_t *own = &s->peer[s->rank];
-    if (PL_GROW(s->lent, s->lent_count, s->lent_capacity) != PL_OK
+    if (PL_GROW(s->buffers, s->buffer_count, s->buffer_capacity) != PL_OK
         || PL_GROW(own->block, own->block_count, own->block_capacity) != PL_OK)
         return pl_no_memory(err);
-    own->block[own->block_count++] = (shm_block_t){lent->data, lent->bytes};
-    s->lent[s->lent_count++] = pl_object_ref(lent);
+    own->block[own->block_count++] = (shm_block_t){buffer->data, buffer->bytes};
+    s->buffers[s->buffer_count++] = pl_object_ref(buffer);
     return PL_OK;
 }
 
-static int shm_lend_memory(void *self, pl_operation_t *op, pl_error_t *err)
+static int shm_alloc_buffer(void *self, pl_coll_request_t *req, pl_error_t *err)
 {
     shm_t *s = self;
-    int fd = -1, code = pl_underway_check(&s->now, op, s->size, err);
+    int fd = -1, code = pl_underway_check(&s->now, req, s->size, err);
     if (code != PL_OK)
         return code;
-    op->want.memory = (uint64_t)s->lent_count;
-    pl_lent_t *lent = pl_lent_new(op->want.count, (uint32_t)s->lent_count, &fd, err);
-    if (!lent)
+    req->desc.memory = (uint64_t)s->buffer_count;
+    pl_reg_buffer_t *buffer = pl_reg_buffer_new(req->desc.count,
+                                                (uint32_t)s->buffer_count, &fd, err);
+    if (!buffer)
         return PL_ENOMEM;
-    code = shm_send_memory(s, lent, fd, err);
+    code = shm_send_memory(s, buffer, fd, err);
     if (code == PL_OK)
-        code = lent_keep(s, lent, err);
+        code = buffer_keep(s, buffer, err);
     close(fd);
     if (code != PL_OK) {
-        pl_object_unref(lent);
+        pl_object_unref(buffer);
         return code;
     }
-    op->memory = lent;
-    return enter(s, op, true);
+    req->memory = buffer;
+    return enter(s, req, true);
 }
 
 static void shm_advance(void *self)
@@ -422,12 +423,12 @@ static int shm_alive(void *self, pl_error_t *err)
 }
 
 /* Once; and what one of them told is not told again. */
-static void shm_give_up(void *self, const pl_error_t *why)
+static void shm_abort(void *self, const pl_error_t *why)
 {
     shm_t *s = self;
-    if (!s->told)
+    if (!s->reported)
         shm_send_abort(s, s->now.broken.code ? s->now.broken.text : why->text);
-    s->told = true;
+    s->reported = true;
     pl_underway_break(&s->now, why);
 }
 
@@ -435,9 +436,9 @@ static void shm_close(void *self)
 {
     shm_t *s = self;
     shm_release(s);
-    while (s->lent_count)
-        pl_object_unref(s->lent[--s->lent_count]);
-    pl_free(s->lent);
+    while (s->buffer_count)
+        pl_object_unref(s->buffers[--s->buffer_count]);
+    pl_free(s->buffers);
 }
 
 static const pl_option_t shm_options[] = {
@@ -453,7 +454,7 @@ const pl_collective_ops_t pl_shm_collective = {
     .options = shm_options,
     .open = shm_open,
     .join = shm_join,
-    .lend_memory = shm_lend_memory,
+    .alloc_buffer = shm_alloc_buffer,
     .all_reduce = shm_begin,
     .reduce_scatter = shm_begin,
     .all_gather = shm_begin,
@@ -463,6 +464,6 @@ const pl_collective_ops_t pl_shm_collective = {
     .barrier = shm_begin,
     .alive = shm_alive,
     .advance = shm_advance,
-    .give_up = shm_give_up,
+    .abort = shm_abort,
     .close = shm_close,
 };

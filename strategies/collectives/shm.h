@@ -1,4 +1,4 @@
-/* shm.h - what shm.c (operations) and shm_meet.c (how ranks meet and ring each other)
+/* shm.h - what shm.c (operations) and shm_rendezvous.c (rendezvous and wake-ups)
  * share */
 #ifndef PL_COLLECTIVES_SHM_H
 #define PL_COLLECTIVES_SHM_H
@@ -20,7 +20,7 @@ enum {
  * so have left the one before that. */
 typedef struct shm_control {
     _Alignas(64) uint64_t entered;                          /* the newest it has begun */
-    pl_want_t want[2];
+    pl_coll_desc_t desc[2];
     _Alignas(64) uint64_t finished;                     /* has done its part of */
     _Alignas(64) uint32_t asleep;                       /* to be rung, by who clears it */
     _Alignas(64) unsigned char small[2][SHM_SMALL];     /* elements, when they are few */
@@ -32,12 +32,12 @@ typedef struct shm_block {
 } shm_block_t;
 
 typedef struct shm_peer {
-    int fd;                                                /* the connection  [-1] */
-    int number;                                            /* its rank in the run */
-    bool met, left;                                        /* it said hello; it is gone */
-    char name[SHM_NAME];                                   /* where it listens */
-    shm_control_t *control;                                /* [not met] */
-    shm_block_t *block;                                    /* lent memory, by number */
+    int fd;                                            /* the connection  [-1] */
+    int number;                                        /* its rank in the run */
+    bool met, left;                                    /* it said hello; it is gone */
+    char name[SHM_NAME];                               /* where it listens */
+    shm_control_t *control;                            /* [not met] */
+    shm_block_t *block;                                /* registered buffers, by number */
     int block_count, block_capacity;
 } shm_peer_t;
 
@@ -57,7 +57,7 @@ typedef struct shm_note {
 } shm_note_t;
 
 typedef enum shm_phase {
-    SHM_MEETING,
+    SHM_RENDEZVOUS,
     SHM_ENTERING,                                           /* waits for all to begin */
     SHM_WORKING,
     SHM_FINISHING,                                          /* waits for all to finish */
@@ -77,9 +77,9 @@ typedef struct shm {
     const void **in;                                        /* [size], elements of the
                                                                operation */
     const void **part;                                      /* [size], those of a slice */
-    pl_lent_t **lent;                                       /* own, counted */
-    int lent_count, lent_capacity;
-    bool told;                                            /* the others know that it is */
+    pl_reg_buffer_t **buffers;                              /* own, counted */
+    int buffer_count, buffer_capacity;
+    bool reported;                                        /* the others know that it is */
 
     pl_underway_t now;
     uint64_t number;                                        /* of that */
@@ -90,10 +90,10 @@ typedef struct shm {
     pl_spin_t spin;
 } shm_t;
 
-/* ---- shm_meet.c ---- */
+/* ---- shm_rendezvous.c ---- */
 
-int shm_open_seat(shm_t *s, char address[PL_ADDRESS_TEXT], pl_error_t *err);
-int shm_meet(shm_t *s, const pl_world_t *world, pl_error_t *err);
+int shm_open_context(shm_t *s, char address[PL_ADDRESS_TEXT], pl_error_t *err);
+int shm_rendezvous(shm_t *s, const pl_world_t *world, pl_error_t *err);
 bool shm_all_met(const shm_t *s);
 /* Nobody is waited for any more. */
 void shm_met(shm_t *s);
@@ -102,15 +102,15 @@ void shm_met(shm_t *s);
 void shm_listen(shm_t *s);
 /* Wakes those that wait. */
 void shm_ring(shm_t *s);
-int shm_send_memory(shm_t *s, const pl_lent_t *lent, int fd, pl_error_t *err);
-/* Maps the pages of what all have lent, which are there. */
-void shm_touch(const shm_t *s, const pl_lent_t *lent);
+int shm_send_memory(shm_t *s, const pl_reg_buffer_t *buffer, int fd, pl_error_t *err);
+/* Maps the pages of what all have registered, which are there. */
+void shm_touch(const shm_t *s, const pl_reg_buffer_t *buffer);
 void shm_send_abort(shm_t *s, const char *why);
 void shm_release(shm_t *s);
 
 /* ---- shm.c ---- */
 
-/* What a rank has lent, or NULL. */
+/* What a rank has registered, or NULL. */
 void *shm_reach(const shm_t *s, int rank, uint64_t memory);
 
 #endif

@@ -6,23 +6,23 @@
 #include "base/clock.h"
 #include "runtime/share.h"
 
-enum { LEAST_PART = 16, RANG = 4 };
+enum { PART_MIN = 16, RANG = 4 };
 
-void pl_spin_init(pl_spin_t *p, int64_t most_us, int ranks)
+void pl_spin_init(pl_spin_t *p, int64_t max_us, int ranks)
 {
     cpu_set_t mine;
     CPU_ZERO(&mine);
     *p = (pl_spin_t){0};
     if (sched_getaffinity(0, sizeof mine, &mine) == 0
         && (CPU_COUNT(&mine) >= ranks || pl_share_is_taken()))
-        p->most = p->now = most_us * 1000;
+        p->max = p->now = max_us * 1000;
 }
 
 int64_t pl_spin_until(const pl_spin_t *p)
 {
-    if (!p->most)
+    if (!p->max)
         return 0;
-    const int64_t until = pl_now() + p->now, rang = p->rang + RANG * p->most;
+    const int64_t until = pl_now() + p->now, rang = p->rang + RANG * p->max;
     return until > rang ? until : rang;
 }
 
@@ -34,12 +34,12 @@ void pl_spin_ends(pl_spin_t *p)
 
 void pl_spin_learns(pl_spin_t *p)
 {
-    const int64_t least = p->most / LEAST_PART;
+    const int64_t min = p->max / PART_MIN;
     if (!p->since)
         return;
-    if (pl_now() - p->since < 2 * p->most)
-        p->now = p->most;
+    if (pl_now() - p->since < 2 * p->max)
+        p->now = p->max;
     else
-        p->now = p->now / 2 > least ? p->now / 2 : least;
+        p->now = p->now / 2 > min ? p->now / 2 : min;
     p->since = 0;
 }

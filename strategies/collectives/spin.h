@@ -11,14 +11,14 @@
 #include <stdint.h>
 
 typedef struct pl_spin {
-    int64_t most, now;                                      /* ns; most 0: none */
+    int64_t max, now;                                       /* ns; max 0: none */
     int64_t rang;                                           /* when another was woken */
     int64_t since;                                          /* when sleep began; 0: it has
                                                                not */
 } pl_spin_t;
 
 /* Of one of so many ranks on this machine. */
-void pl_spin_init(pl_spin_t *p, int64_t most_us, int ranks);
+void pl_spin_init(pl_spin_t *p, int64_t max_us, int ranks);
 /* Until when to look, from now on; 0: not at all. */
 int64_t pl_spin_until(const pl_spin_t *p);
 /* It was not enough; what was waited for has come. */

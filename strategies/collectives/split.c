@@ -35,14 +35,14 @@ static void split_done(void *self, pl_group_split_t *split, const pl_error_t *fa
 {
     const bool has_ended = split->has_ended;
     split->is_done = true;
-    pl_object_unref(split->lent);
-    split->lent = NULL;
+    pl_object_unref(split->buffer);
+    split->buffer = NULL;
     split->done(self, split, failure);
     if (has_ended)
         split_end(self, split);
 }
 
-/* Answers to lend_memory, all_gather and join. */
+/* Answers to alloc_buffer, all_gather and join. */
 static void stepped(void *self, const pl_answer_t *answer)
 {
     pl_group_split_t *split = answer->context;
@@ -73,7 +73,7 @@ static void joined(void *self, pl_group_split_t *split, const pl_body_t *body)
 /* Those of this rank's color; a line for each. */
 static char *members_list(pl_group_split_t *split)
 {
-    const entry_t *entry = split->lent->data;
+    const entry_t *entry = split->buffer->data;
     const size_t capacity = (size_t)split->size * (PL_ADDRESS_TEXT + 1);
     char *text = pl_alloc(capacity);
     size_t at = 0;
@@ -93,7 +93,7 @@ static char *members_list(pl_group_split_t *split)
 /* The first rank that has no group; this one's may have ended after it was given. */
 static int entries_check(const pl_group_split_t *split, pl_error_t *err)
 {
-    const entry_t *entry = split->lent->data;
+    const entry_t *entry = split->buffer->data;
     int rank = 0;
     while (rank < split->size && !*entry[rank].cause)
         rank++;
@@ -133,15 +133,15 @@ static void gathered(void *self, pl_group_split_t *split, const pl_body_t *body)
 static void entry_give(void *self, pl_group_split_t *split)
 {
     pl_error_t err = {0};
-    if (split->is_given || !split->lent || (!*split->address && !split->failure.code))
+    if (split->is_given || !split->buffer || (!*split->address && !split->failure.code))
         return;
-    entry_t *own = (entry_t *)split->lent->data + split->rank;
+    entry_t *own = (entry_t *)split->buffer->data + split->rank;
     split->is_given = true;
     own->color = split->color;
     strcpy(own->address, split->address);
     if (split->failure.code)
         strcpy(own->cause, split->failure.text);
-    const pl_all_gather_t msg = {.memory = &split->lent->object,
+    const pl_all_gather_t msg = {.memory = &split->buffer->object,
                                  .count = (uint64_t)split->size * sizeof(entry_t),
                                  .dtype = PL_U8};
     if (pl_call_all_gather(self, split->from, &msg, then(split, gathered), &err))
@@ -151,9 +151,9 @@ static void entry_give(void *self, pl_group_split_t *split)
     split_done(self, split, &err);
 }
 
-static void lent(void *self, pl_group_split_t *split, const pl_body_t *body)
+static void buffer_allocated(void *self, pl_group_split_t *split, const pl_body_t *body)
 {
-    split->lent = pl_object_ref(body->lend_memory_reply.memory);
+    split->buffer = pl_object_ref(body->alloc_buffer_reply.memory);
     entry_give(self, split);
 }
 
@@ -214,19 +214,20 @@ static bool is_splitting(void *self, pl_address_t from)
 
 int pl_collective_split(void *self, pl_group_split_t *split, pl_error_t *err)
 {
-    const pl_lend_memory_t msg = {.bytes = (uint64_t)split->size * sizeof(entry_t)};
-    if (split->rank < 0 || split->size > PL_RANKS_MOST || split->rank >= split->size)
+    const pl_alloc_buffer_t msg = {.bytes = (uint64_t)split->size * sizeof(entry_t)};
+    if (split->rank < 0 || split->size > PL_RANKS_MAX || split->rank >= split->size)
         return pl_fail(err, PL_EINVAL, "rank %d of %d: at most %d ranks are possible",
-                       split->rank, split->size, PL_RANKS_MOST);
+                       split->rank, split->size, PL_RANKS_MAX);
     if (is_splitting(self, split->from))
         return pl_fail(err, PL_EBUSY,
                        "a collective is split once at a time: wait for done()");
     split->life = split->joining = 0;
-    split->lent = NULL;
+    split->buffer = NULL;
     split->address[0] = '\0';
     split->failure = split->end = (pl_error_t){0};
     split->is_given = split->is_done = split->has_ended = false;
-    if (!pl_call_lend_memory(self, split->from, &msg, then(split, lent), err))
+    if (!pl_call_alloc_buffer(self, split->from, &msg, then(split, buffer_allocated),
+                              err))
         return err ? err->code : PL_EIO;
     group_start(self, split);
     return PL_OK;

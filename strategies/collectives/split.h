@@ -29,7 +29,7 @@ typedef struct pl_group_split {
 
     /* Private, but that an actor that ends before done() has to unref the memory in its
      * release(). */
-    pl_lent_t *lent;                                        /* counted  [NULL] */
+    pl_reg_buffer_t *buffer;                                /* counted  [NULL] */
     char address[PL_ADDRESS_TEXT];                          /* of the group  [""] */
     pl_error_t failure, end;                                /* of this rank; of `life` */
     bool is_given, is_done, has_ended;

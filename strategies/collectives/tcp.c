@@ -43,10 +43,11 @@ static tcp_peer_t *own_of(const tcp_t *t)
 /* Whether nothing more of it, or for it, belongs to the operation. */
 static bool is_done_with(const tcp_t *t, const tcp_peer_t *peer)
 {
-    return peer->entered >= t->number && peer->entry_told
+    return peer->entered >= t->number && peer->entry_reported
            && peer->taken.done == peer->taken.all && peer->given.done == peer->given.all
-           && peer->told.done == peer->told.all && peer->heard.done == peer->heard.all
-           && peer->finished && peer->finish_told;
+           && peer->reported.done == peer->reported.all
+           && peer->received.done == peer->received.all && peer->finished
+           && peer->finish_reported;
 }
 
 static void fail_lost(tcp_t *t, int rank)
@@ -56,7 +57,7 @@ static void fail_lost(tcp_t *t, int rank)
         &err, PL_EPEER,
         "rank %d is gone in the middle of %s: its process or thread has ended, or the "
         "connection to it",
-        rank, pl_move_name(t->now.op->want.move));
+        rank, pl_coll_op_name(t->now.req->desc.op));
     tcp_break(t, &err);
 }
 
@@ -66,7 +67,7 @@ static void peer_lost(tcp_t *t, int rank)
 {
     tcp_peer_t *peer = &t->peer[rank];
     peer->left_busy = !tcp_connection_is_idle(peer->connection);
-    peer->left = peer->entered || !tcp_meets(t);
+    peer->left = peer->entered || !tcp_is_listening(t);
     tcp_connection_free(peer->connection);
     peer->connection = NULL;
 }
@@ -81,7 +82,7 @@ void tcp_check_connections(tcp_t *t)
 /* Who is gone and has not done all that belongs to the operation never will. */
 static void left_check(tcp_t *t)
 {
-    for (int rank = 0; rank < t->size && t->now.op; rank++) {
+    for (int rank = 0; rank < t->size && t->now.req; rank++) {
         const tcp_peer_t *peer = &t->peer[rank];
         if (peer->left && (peer->left_busy || !is_done_with(t, peer)))
             fail_lost(t, rank);
@@ -90,14 +91,15 @@ static void left_check(tcp_t *t)
 
 /* ---- what comes ---- */
 
-/* All want the same, or nothing goes on. */
+/* All requests are the same, or nothing continues. */
 static void want_check(tcp_t *t, int rank)
 {
     pl_error_t err;
     const tcp_peer_t *peer = &t->peer[rank];
-    if (!t->now.op || peer->entered != t->number)
+    if (!t->now.req || peer->entered != t->number)
         return;
-    if (pl_want_compare(&t->now.op->want, rank, &peer->entry[t->number & 1].want, &err)
+    if (pl_coll_desc_compare(&t->now.req->desc, rank, &peer->entry[t->number & 1].desc,
+                             &err)
         != PL_OK)
         tcp_break(t, &err);
 }
@@ -106,14 +108,15 @@ static void want_check(tcp_t *t, int rank)
 static void *place_of(const tcp_t *t, int rank, const tcp_frame_t *frame)
 {
     tcp_peer_t *peer = &t->peer[rank];
-    const bool now = t->now.op && frame->number == t->number
+    const bool now = t->now.req && frame->number == t->number
                      && peer->entered == t->number;
     size_t bytes = 0;
     void *place = NULL;
     switch (frame->kind) {
     case TCP_ENTER:
         if (frame->number == peer->entered + 1 && frame->number <= t->number + 1
-            && frame->length >= sizeof(pl_want_t) && frame->length <= sizeof(tcp_entry_t))
+            && frame->length >= sizeof(pl_coll_desc_t)
+            && frame->length <= sizeof(tcp_entry_t))
             return &peer->entry[frame->number & 1];
         return NULL;
     case TCP_GIVE:
@@ -124,10 +127,10 @@ static void *place_of(const tcp_t *t, int rank, const tcp_frame_t *frame)
         place = tcp_window(t, rank, frame->at);
         break;
     case TCP_RESULT:
-        if (!now || frame->at != peer->heard.done || frame->at >= peer->heard.all)
+        if (!now || frame->at != peer->received.done || frame->at >= peer->received.all)
             return NULL;
         place = tcp_segment(t, rank, frame->at, &bytes);
-        if (!tcp_carries(t, peer->tells_all))
+        if (!tcp_carries(t, peer->reports_all))
             bytes = 0;
         break;
     case TCP_FINISH: place = now && !peer->finished ? peer->reason : NULL; break;
@@ -159,7 +162,7 @@ static void frame_take(tcp_t *t, int rank, const tcp_frame_t *frame)
         want_check(t, rank);
         break;
     case TCP_GIVE: peer->taken.done++; break;
-    case TCP_RESULT: peer->heard.done++; break;
+    case TCP_RESULT: peer->received.done++; break;
     case TCP_FINISH: peer->finished = true; break;
     default: abort_take(t, rank, frame); break;
     }
@@ -188,27 +191,28 @@ static void peer_hear(tcp_t *t, int rank)
 static int enter_put(const tcp_t *t, tcp_peer_t *peer)
 {
     const tcp_entry_t *entry = &own_of(t)->entry[t->number & 1];
-    const pl_want_t *want = &entry->want;
-    const bool gives = t->few
-                       && ((want->move != PL_MOVE_broadcast && want->move != PL_MOVE_send)
-                           || want->root == (uint32_t)t->rank);
-    const size_t few = gives ? want->count * pl_dtype_bytes(want->dtype) : 0;
+    const pl_coll_desc_t *desc = &entry->desc;
+    const bool gives =
+        t->few
+        && ((desc->op != PL_COLL_OP_broadcast && desc->op != PL_COLL_OP_send)
+            || desc->root == (uint32_t)t->rank);
+    const size_t few = gives ? desc->count * pl_dtype_bytes(desc->dtype) : 0;
     const tcp_frame_t head = {.kind = TCP_ENTER,
-                              .length = (uint32_t)(sizeof *want + few),
+                              .length = (uint32_t)(sizeof *desc + few),
                               .number = t->number};
-    peer->entry_told = true;
+    peer->entry_reported = true;
     return tcp_connection_put(peer->connection, &head, entry, false);
 }
 
 static int result_put(const tcp_t *t, tcp_peer_t *peer)
 {
     size_t bytes;
-    const char *own = tcp_told(t, (int)(peer - t->peer), peer->told.done, &bytes);
-    const bool carries = tcp_carries(t, peer->hears_all);
+    const char *own = tcp_reported(t, (int)(peer - t->peer), peer->reported.done, &bytes);
+    const bool carries = tcp_carries(t, peer->receives_all);
     const tcp_frame_t head = {.kind = TCP_RESULT,
                               .length = carries ? (uint32_t)bytes : 0,
                               .number = t->number,
-                              .at = peer->told.done++};
+                              .at = peer->reported.done++};
     return tcp_connection_put(peer->connection, &head, own, false);
 }
 
@@ -228,7 +232,7 @@ static int give_put(const tcp_t *t, int rank)
 static int finish_put(const tcp_t *t, tcp_peer_t *peer)
 {
     const tcp_frame_t head = {.kind = TCP_FINISH, .number = t->number};
-    peer->finish_told = true;
+    peer->finish_reported = true;
     return tcp_connection_put(peer->connection, &head, NULL, false);
 }
 
@@ -236,15 +240,15 @@ static int finish_put(const tcp_t *t, tcp_peer_t *peer)
 static int next_put(const tcp_t *t, int rank)
 {
     tcp_peer_t *peer = &t->peer[rank];
-    if (!peer->entry_told)
+    if (!peer->entry_reported)
         return enter_put(t, peer) < 0 ? -1 : 1;
     if (peer->entered < t->number)
         return 0;
-    if (peer->told.done < t->ready && peer->told.done < peer->told.all)
+    if (peer->reported.done < t->ready && peer->reported.done < peer->reported.all)
         return result_put(t, peer) < 0 ? -1 : 1;
     if (tcp_may_give(t, peer))
         return give_put(t, rank) < 0 ? -1 : 1;
-    if (t->finished && !peer->finish_told)
+    if (t->finished && !peer->finish_reported)
         return finish_put(t, peer) < 0 ? -1 : 1;
     return 0;
 }
@@ -267,17 +271,17 @@ static void peer_send(tcp_t *t, int rank)
 
 static void few_take(tcp_t *t)
 {
-    const pl_want_t *want = &t->now.op->want;
+    const pl_coll_desc_t *desc = &t->now.req->desc;
     for (int rank = 0; rank < t->size; rank++)
         t->in[rank] = t->peer[rank].entry[t->number & 1].few;
-    pl_few_elements(want, t->size, t->rank, t->in,
-                    (char *)t->now.op->memory->data + want->offset);
+    pl_few_elements(desc, t->size, t->rank, t->in,
+                    (char *)t->now.req->memory->data + desc->offset);
 }
 
 static void join_go_on(tcp_t *t)
 {
     for (int rank = 0; rank < t->size; rank++)
-        t->now.op->arrived[rank] = rank == t->rank || t->peer[rank].connection;
+        t->now.req->arrived[rank] = rank == t->rank || t->peer[rank].connection;
     if (tcp_all_met(t))
         pl_underway_end(&t->now, NULL);
 }
@@ -312,26 +316,26 @@ static bool is_over(const tcp_t *t)
     bool over = true;
     const bool all_given = t->ready == t->parts;
     for (int rank = 0; rank < t->size; rank++)
-        over &= t->now.op->arrived[rank] = has_come(t, rank, all_begun, all_given);
+        over &= t->now.req->arrived[rank] = has_come(t, rank, all_begun, all_given);
     return over && all_begun && all_given && t->finished;
 }
 
 static void go_on(tcp_t *t)
 {
     left_check(t);
-    if (t->now.op && t->now.op->want.move == PL_MOVE_join) {
+    if (t->now.req && t->now.req->desc.op == PL_COLL_OP_join) {
         join_go_on(t);
         return;
     }
-    if (t->now.op && tcp_meets(t) && have_all_begun(t))
+    if (t->now.req && tcp_is_listening(t) && have_all_begun(t))
         tcp_met(t);
-    if (t->now.op && t->moves && !tcp_work(t))
+    if (t->now.req && t->moves && !tcp_work(t))
         tcp_again(t);
-    for (int rank = 0; rank < t->size && t->now.op; rank++)
+    for (int rank = 0; rank < t->size && t->now.req; rank++)
         if (t->peer[rank].connection)
             peer_send(t, rank);
     left_check(t);
-    if (!t->now.op || !is_over(t))
+    if (!t->now.req || !is_over(t))
         return;
     if (t->few)
         few_take(t);
@@ -352,7 +356,7 @@ static void abort_put(tcp_t *t)
         if (!peer->connection)
             continue;
         int code = tcp_connection_flush(peer->connection, false);
-        if (code == 1 && t->tells && !peer->knows) {
+        if (code == 1 && t->reports && !peer->knows) {
             peer->knows = true;
             code = tcp_connection_put(peer->connection, &head, t->reason, false);
         }
@@ -367,7 +371,7 @@ static void abort_put(tcp_t *t)
 static void event_take(tcp_t *t, const struct epoll_event *event)
 {
     const uint32_t from = event->data.u32;
-    if (from >= PL_RANKS_MOST)
+    if (from >= PL_RANKS_MAX)
         tcp_hear(t, from);
     else if (t->peer[from].connection && event->events & ~(uint32_t)EPOLLOUT)
         peer_hear(t, (int)from);
@@ -414,35 +418,35 @@ static void tcp_advance(void *self)
 
 /* ---- the table ---- */
 
-static int tcp_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
-                    int *descriptor, pl_error_t *err)
+static int tcp_open(void *self, const pl_collective_context_t *context,
+                    char address[PL_ADDRESS_TEXT], int *descriptor, pl_error_t *err)
 {
     tcp_t *t = self;
     t->epoll = t->listener = t->timer = -1;
-    int code = tcp_open_seat(t, seat, address, err);
+    int code = tcp_open_context(t, context, address, err);
     *descriptor = t->epoll;
     return code;
 }
 
-static int tcp_join(void *self, pl_operation_t *op, pl_error_t *err)
+static int tcp_join(void *self, pl_coll_request_t *req, pl_error_t *err)
 {
     tcp_t *t = self;
-    int code = pl_underway_check(&t->now, op, t->size, err);
+    int code = pl_underway_check(&t->now, req, t->size, err);
     if (code == PL_OK)
-        code = tcp_meet(t, op->world, err);
+        code = tcp_rendezvous(t, req->world, err);
     if (code != PL_OK)
         return code;
-    t->now.op = op;
+    t->now.req = req;
     go_on(t);
     return PL_OK;
 }
 
-static int enter(tcp_t *t, pl_operation_t *op, bool few)
+static int enter(tcp_t *t, pl_coll_request_t *req, bool few)
 {
-    t->now.op = op;
+    t->now.req = req;
     t->few = few;
     t->number++;
-    own_of(t)->entry[t->number & 1].want = op->want;
+    own_of(t)->entry[t->number & 1].desc = req->desc;
     own_of(t)->entered = t->number;
     tcp_count(t);
     for (int rank = 0; rank < t->size; rank++)
@@ -451,51 +455,54 @@ static int enter(tcp_t *t, pl_operation_t *op, bool few)
     return PL_OK;
 }
 
-static int tcp_begin(void *self, pl_operation_t *op, pl_error_t *err)
+static int tcp_begin(void *self, pl_coll_request_t *req, pl_error_t *err)
 {
     tcp_t *t = self;
-    const pl_want_t *want = &op->want;
-    int code = pl_underway_check(&t->now, op, t->size, err);
+    const pl_coll_desc_t *desc = &req->desc;
+    int code = pl_underway_check(&t->now, req, t->size, err);
     if (code == PL_OK)
-        code = tcp_check_reach(t, want, err);
+        code = tcp_check_reach(t, desc, err);
     if (code != PL_OK)
         return code;
-    const size_t bytes = pl_has_elements(want) ? want->count * pl_dtype_bytes(want->dtype)
+    const size_t bytes = pl_has_elements(desc) ? desc->count * pl_dtype_bytes(desc->dtype)
                                                : 0;
-    if (want->move == PL_MOVE_all_to_all && bytes > TCP_FEW)
-        code = tcp_keep(t, op, bytes, err);
+    if (desc->op == PL_COLL_OP_all_to_all && bytes > TCP_FEW)
+        code = tcp_keep(t, req, bytes, err);
     if (code != PL_OK)
         return code;
     if (bytes && bytes <= TCP_FEW)
         memcpy(own_of(t)->entry[(t->number + 1) & 1].few,
-               (const char *)op->memory->data + want->offset, bytes);
-    return enter(t, op, bytes && bytes <= TCP_FEW);
+               (const char *)req->memory->data + desc->offset, bytes);
+    return enter(t, req, bytes && bytes <= TCP_FEW);
 }
 
-static int tcp_lend_memory(void *self, pl_operation_t *op, pl_error_t *err)
+static int tcp_alloc_buffer(void *self, pl_coll_request_t *req, pl_error_t *err)
 {
     tcp_t *t = self;
-    int code = pl_underway_check(&t->now, op, t->size, err);
-    if (code == PL_OK && PL_GROW(t->lent, t->lent_count, t->lent_capacity) != PL_OK)
+    int code = pl_underway_check(&t->now, req, t->size, err);
+    if (code == PL_OK
+        && PL_GROW(t->buffers, t->buffer_count, t->buffer_capacity) != PL_OK)
         code = pl_no_memory(err);
     if (code != PL_OK)
         return code;
-    op->want.memory = (uint64_t)t->lent_count;
-    op->memory = pl_lent_new(op->want.count, (uint32_t)t->lent_count, NULL, err);
-    if (!op->memory)
+    req->desc.memory = (uint64_t)t->buffer_count;
+    req->memory = pl_reg_buffer_new(req->desc.count, (uint32_t)t->buffer_count, NULL,
+                                    err);
+    if (!req->memory)
         return PL_ENOMEM;
-    t->lent[t->lent_count++] = pl_object_ref(op->memory);
-    return enter(t, op, false);
+    t->buffers[t->buffer_count++] = pl_object_ref(req->memory);
+    return enter(t, req, false);
 }
 
-static void tcp_give_up(void *self, const pl_error_t *why)
+static void tcp_abort(void *self, const pl_error_t *why)
 {
     tcp_t *t = self;
-    pl_error_t told = *why;
-    if (told.code == PL_ETIMEOUT && t->now.op && t->now.op->want.move == PL_MOVE_join)
-        tcp_tell_unmet(t, &told);
-    tcp_break(t, &told);
-    t->tells = true;
+    pl_error_t reported = *why;
+    if (reported.code == PL_ETIMEOUT && t->now.req
+        && t->now.req->desc.op == PL_COLL_OP_join)
+        tcp_tell_unmet(t, &reported);
+    tcp_break(t, &reported);
+    t->reports = true;
     abort_put(t);
 }
 
@@ -536,7 +543,7 @@ static bool abort_has_come(const tcp_t *t)
 static void tcp_close(void *self)
 {
     tcp_t *t = self;
-    int left = t->tells ? CLOSE_MS : 0;
+    int left = t->reports ? CLOSE_MS : 0;
     for (; left > 0 && !abort_is_out(t); left--) {
         links_drain(t);
         abort_put(t);
@@ -551,9 +558,9 @@ static void tcp_close(void *self)
         links_drain(t);
     }
     tcp_release(t);
-    while (t->lent_count)
-        pl_object_unref(t->lent[--t->lent_count]);
-    pl_free(t->lent);
+    while (t->buffer_count)
+        pl_object_unref(t->buffers[--t->buffer_count]);
+    pl_free(t->buffers);
 }
 
 static const pl_option_t tcp_options[] = {
@@ -573,7 +580,7 @@ const pl_collective_ops_t pl_tcp_collective = {
     .options = tcp_options,
     .open = tcp_open,
     .join = tcp_join,
-    .lend_memory = tcp_lend_memory,
+    .alloc_buffer = tcp_alloc_buffer,
     .all_reduce = tcp_begin,
     .reduce_scatter = tcp_begin,
     .all_gather = tcp_begin,
@@ -583,6 +590,6 @@ const pl_collective_ops_t pl_tcp_collective = {
     .barrier = tcp_begin,
     .alive = tcp_alive,
     .advance = tcp_advance,
-    .give_up = tcp_give_up,
+    .abort = tcp_abort,
     .close = tcp_close,
 };

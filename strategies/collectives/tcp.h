@@ -1,5 +1,5 @@
-/* tcp.h - what tcp.c (operations), tcp_elements.c (what is added where), tcp_meet.c (how
- * ranks meet) and tcp_greet.c (how they say hello) share */
+/* tcp.h - what tcp.c (operations), tcp_elements.c (what is added where), tcp_rendezvous.c
+ * (rendezvous) and tcp_greet.c (how they say hello) share */
 #ifndef PL_COLLECTIVES_TCP_H
 #define PL_COLLECTIVES_TCP_H
 
@@ -17,17 +17,17 @@ enum {
     TCP_HOST = 64
 };
 
-/* What epoll tells: below PL_RANKS_MOST a rank. */
+/* What epoll tells: below PL_RANKS_MAX a rank. */
 enum {
-    FROM_LISTENER = PL_RANKS_MOST,
+    FROM_LISTENER = PL_RANKS_MAX,
     FROM_TIMER,
     FROM_STRANGER,                                          /* and which */
-    FROM_LOOK = 3 * PL_RANKS_MOST                           /* and a rank */
+    FROM_LOOK = 3 * PL_RANKS_MAX                            /* and a rank */
 };
 
 /* What goes with the news that a rank has begun an operation. */
 typedef struct tcp_entry {
-    pl_want_t want;
+    pl_coll_desc_t desc;
     unsigned char few[TCP_FEW];
 } tcp_entry_t;
 
@@ -58,7 +58,7 @@ typedef struct tcp_peer {
     bool is_mate;                                           /* it shares memory */
     bool speaks, spoken_to;                                 /* for its unit, to this rank;
                                                                this rank to it */
-    bool hears_all, tells_all;                              /* own results, for its
+    bool receives_all, reports_all;                         /* own results, for its
                                                                machine; it its, to this
                                                                rank for all here */
     int voice;                                              /* who gives what its unit
@@ -71,11 +71,11 @@ typedef struct tcp_peer {
                                                                given  [it lies ready] */
 
     /* Of the operation under way. */
-    bool entry_told;                                       /* that it has begun here */
+    bool entry_reported;                                   /* that it has begun here */
     tcp_count_t taken, given;                              /* to be reduced here; there */
-    tcp_count_t told, heard;                               /* own results; its */
+    tcp_count_t reported, received;                        /* own results; its */
     uint64_t passed;                                       /* of heard, to mates */
-    bool finished, finish_told;                            /* mates: it writes and reads
+    bool finished, finish_reported;                        /* mates: it writes and reads
                                                               no more; nor does this */
 } tcp_peer_t;
 
@@ -104,9 +104,9 @@ typedef struct tcp {
     char *kept;                                             /* [kept_bytes], the elements
                                                                of an all_to_all */
     size_t kept_bytes;
-    pl_lent_t **lent;                                       /* counted */
-    int lent_count, lent_capacity;
-    bool tells;                                           /* the others, that it is */
+    pl_reg_buffer_t **buffers;                              /* counted */
+    int buffer_count, buffer_capacity;
+    bool reports;                                         /* the others, that it is */
     int origin;                                           /* who gave up first, and its */
     const char *reason;                                   /* words */
 
@@ -119,16 +119,16 @@ typedef struct tcp {
     bool finished;                                          /* all that is done here */
 } tcp_t;
 
-/* ---- tcp_meet.c ---- */
+/* ---- tcp_rendezvous.c ---- */
 
-int tcp_open_seat(tcp_t *t, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
-                  pl_error_t *err);
-int tcp_meet(tcp_t *t, const pl_world_t *world, pl_error_t *err);
+int tcp_open_context(tcp_t *t, const pl_collective_context_t *context,
+                     char address[PL_ADDRESS_TEXT], pl_error_t *err);
+int tcp_rendezvous(tcp_t *t, const pl_world_t *world, pl_error_t *err);
 bool tcp_all_met(const tcp_t *t);
 /* Adds to `why` where the ranks are that have not been met, and what keeps them away. */
 void tcp_tell_unmet(const tcp_t *t, pl_error_t *why);
 /* Whether it still listens for others. */
-bool tcp_meets(const tcp_t *t);
+bool tcp_is_listening(const tcp_t *t);
 /* Nobody is looked for any more. */
 void tcp_met(tcp_t *t);
 /* Something has come that epoll names, from somebody not met. */
@@ -154,21 +154,21 @@ tcp_greeting_t tcp_greet(const tcp_t *t, tcp_connection_t *connection, int *rank
 
 /* ---- tcp_elements.c ---- */
 
-/* When the ranks meet: who shares memory with whom, and room for it. */
+/* At the rendezvous: which ranks share memory, and room for it. */
 int tcp_share(tcp_t *t, const pl_world_t *world, pl_error_t *err);
-/* Whether what mates have lent is there. */
-int tcp_check_reach(const tcp_t *t, const pl_want_t *want, pl_error_t *err);
+/* Whether what mates have registered is there. */
+int tcp_check_reach(const tcp_t *t, const pl_coll_desc_t *desc, pl_error_t *err);
 /* When an operation begins: all that there is to do. */
 void tcp_count(tcp_t *t);
 /* Where a segment of an owner's lies here, and its bytes; where one lies that a rank is
  * told. */
 char *tcp_segment(const tcp_t *t, int owner, uint64_t k, size_t *bytes);
-const char *tcp_told(const tcp_t *t, int rank, uint64_t k, size_t *bytes);
+const char *tcp_reported(const tcp_t *t, int rank, uint64_t k, size_t *bytes);
 /* Whether what a rank is sent has elements: some learn only how far another is. */
 bool tcp_carries(const tcp_t *t, bool is_for_all);
 /* Before an all_to_all: what is given is kept aside, because what comes takes its
  * place. */
-int tcp_keep(tcp_t *t, const pl_operation_t *op, size_t bytes, pl_error_t *err);
+int tcp_keep(tcp_t *t, const pl_coll_request_t *req, size_t bytes, pl_error_t *err);
 /* Where that of ours goes which a rank gives. */
 char *tcp_window(const tcp_t *t, int rank, uint64_t k);
 bool tcp_may_give(const tcp_t *t, const tcp_peer_t *peer);

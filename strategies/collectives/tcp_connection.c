@@ -12,7 +12,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "runtime/deaths.h"
+#include "runtime/timeouts.h"
 
 /* A machine that is gone says nothing: asked every second while there is silence.  While
  * something is on its way the kernel does not ask, but waits for minutes. */

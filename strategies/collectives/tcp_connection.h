@@ -15,12 +15,12 @@ enum { TCP_SEGMENT = 128 << 10, TCP_RAW = 64 };
 
 typedef enum tcp_kind {
     TCP_HELLO = 1,
-    TCP_ENTER,                            /* an operation was begun; with what it wants */
-    TCP_GIVE,                             /* elements for the receiver to reduce */
-    TCP_RESULT,                           /* the sender's reduced elements; or just that
-                                             they are */
-    TCP_FINISH,                           /* the sender is through with our memory */
-    TCP_ABORT,                            /* with the reason */
+    TCP_ENTER,                              /* an operation was begun; with its request */
+    TCP_GIVE,                               /* elements for the receiver to reduce */
+    TCP_RESULT,                             /* the sender's reduced elements; or just that
+                                               they are */
+    TCP_FINISH,                             /* the sender is through with our memory */
+    TCP_ABORT,                              /* with the reason */
 } tcp_kind_t;
 
 typedef struct tcp_frame {

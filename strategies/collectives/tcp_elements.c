@@ -4,7 +4,7 @@
  * share a machine reach each other's memory (pl_world_t), so less has to travel: of the
  * ranks there that are a subtree of the canonical tree of their own, a unit, one gives
  * the sum of all, and one of the machine gets the results and writes them to where all
- * want them.  Which one that is goes round with the owner of the chunk, so that all have
+ * need them.  Which one that is goes round with the owner of the chunk, so that all have
  * a part of the work.  Where no ranks share memory, each rank is a unit and a machine.
  *
  * What one rank has for one other, as in all_to_all and send, goes straight to it. */
@@ -47,8 +47,8 @@ static void peer_place(tcp_t *t, const int *machine, int rank)
     peer->voice = rank == first ? voice : -1;
     peer->speaks = rank == voice;
     peer->spoken_to = speaker(t->unit, t->unit_size, rank) == t->rank;
-    peer->hears_all = peer->speaks && is_first_of_machine(machine, first);
-    peer->tells_all = peer->spoken_to && is_first_of_machine(machine, t->unit);
+    peer->receives_all = peer->speaks && is_first_of_machine(machine, first);
+    peer->reports_all = peer->spoken_to && is_first_of_machine(machine, t->unit);
 }
 
 static int peer_reserve(const tcp_t *t, tcp_peer_t *peer, pl_error_t *err)
@@ -87,27 +87,27 @@ int tcp_share(tcp_t *t, const pl_world_t *world, pl_error_t *err)
 /* Each rank has something else for each other. */
 static bool is_direct(const tcp_t *t)
 {
-    const uint32_t move = t->now.op->want.move;
-    return move == PL_MOVE_all_to_all || move == PL_MOVE_send;
+    const uint32_t op = t->now.req->desc.op;
+    return op == PL_COLL_OP_all_to_all || op == PL_COLL_OP_send;
 }
 
 static bool reduces(const tcp_t *t)
 {
-    const uint32_t move = t->now.op->want.move;
-    return move == PL_MOVE_all_reduce || move == PL_MOVE_reduce_scatter;
+    const uint32_t op = t->now.req->desc.op;
+    return op == PL_COLL_OP_all_reduce || op == PL_COLL_OP_reduce_scatter;
 }
 
 /* The bytes that a rank makes known, or has to itself. */
 static void partition_of(const tcp_t *t, int owner, uint64_t *first, uint64_t *length)
 {
-    const pl_want_t *want = &t->now.op->want;
-    const size_t size = pl_dtype_bytes(want->dtype);
-    if (want->move == PL_MOVE_broadcast || want->move == PL_MOVE_send)
-        *first = 0, *length = want->root == (uint32_t)owner ? want->count : 0;
-    else if (want->move == PL_MOVE_all_to_all)
-        pl_partition_of(want->count, t->size, owner, first, length);
+    const pl_coll_desc_t *desc = &t->now.req->desc;
+    const size_t size = pl_dtype_bytes(desc->dtype);
+    if (desc->op == PL_COLL_OP_broadcast || desc->op == PL_COLL_OP_send)
+        *first = 0, *length = desc->root == (uint32_t)owner ? desc->count : 0;
+    else if (desc->op == PL_COLL_OP_all_to_all)
+        pl_partition_of(desc->count, t->size, owner, first, length);
     else
-        pl_want_chunk(want, t->size, owner, first, length);
+        pl_coll_chunk(desc, t->size, owner, first, length);
     *first *= size, *length *= size;
 }
 
@@ -122,13 +122,13 @@ static uint64_t segments_of(const tcp_t *t, int owner)
 static char *segment_at(const tcp_t *t, int rank, int owner, uint64_t k, size_t *bytes)
 {
     uint64_t first, length;
-    const pl_operation_t *op = t->now.op;
+    const pl_coll_request_t *req = t->now.req;
     partition_of(t, owner, &first, &length);
     const uint64_t left = length - k * TCP_SEGMENT;
-    char *data = rank == t->rank ? op->memory->data
-                                 : t->reach(t->reach_user, rank, op->want.memory);
+    char *data = rank == t->rank ? req->memory->data
+                                 : t->reach(t->reach_user, rank, req->desc.memory);
     *bytes = left < TCP_SEGMENT ? left : TCP_SEGMENT;
-    return data + op->want.offset + first + k * TCP_SEGMENT;
+    return data + req->desc.offset + first + k * TCP_SEGMENT;
 }
 
 char *tcp_segment(const tcp_t *t, int owner, uint64_t k, size_t *bytes)
@@ -136,22 +136,23 @@ char *tcp_segment(const tcp_t *t, int owner, uint64_t k, size_t *bytes)
     return segment_at(t, t->rank, owner, k, bytes);
 }
 
-const char *tcp_told(const tcp_t *t, int rank, uint64_t k, size_t *bytes)
+const char *tcp_reported(const tcp_t *t, int rank, uint64_t k, size_t *bytes)
 {
-    const pl_operation_t *op = t->now.op;
-    if (op->want.move != PL_MOVE_all_to_all)
+    const pl_coll_request_t *req = t->now.req;
+    if (req->desc.op != PL_COLL_OP_all_to_all)
         return tcp_segment(t, t->rank, k, bytes);
     return t->kept
-           + (tcp_segment(t, rank, k, bytes) - (char *)op->memory->data
-              - op->want.offset);
+           + (tcp_segment(t, rank, k, bytes) - (char *)req->memory->data
+              - req->desc.offset);
 }
 
 bool tcp_carries(const tcp_t *t, bool is_for_all)
 {
-    return is_direct(t) || (is_for_all && t->now.op->want.move != PL_MOVE_reduce_scatter);
+    return is_direct(t)
+           || (is_for_all && t->now.req->desc.op != PL_COLL_OP_reduce_scatter);
 }
 
-int tcp_keep(tcp_t *t, const pl_operation_t *op, size_t bytes, pl_error_t *err)
+int tcp_keep(tcp_t *t, const pl_coll_request_t *req, size_t bytes, pl_error_t *err)
 {
     if (t->kept_bytes < bytes) {
         char *fresh = pl_alloc(bytes);
@@ -160,7 +161,7 @@ int tcp_keep(tcp_t *t, const pl_operation_t *op, size_t bytes, pl_error_t *err)
         pl_free(t->kept);
         t->kept = fresh, t->kept_bytes = bytes;
     }
-    memcpy(t->kept, (const char *)op->memory->data + op->want.offset, bytes);
+    memcpy(t->kept, (const char *)req->memory->data + req->desc.offset, bytes);
     return PL_OK;
 }
 
@@ -169,12 +170,12 @@ char *tcp_window(const tcp_t *t, int rank, uint64_t k)
     return (char *)t->peer[rank].window + k % t->window * TCP_SEGMENT;
 }
 
-int tcp_check_reach(const tcp_t *t, const pl_want_t *want, pl_error_t *err)
+int tcp_check_reach(const tcp_t *t, const pl_coll_desc_t *desc, pl_error_t *err)
 {
-    for (int rank = 0; rank < t->size && pl_has_elements(want); rank++)
-        if (t->peer[rank].is_mate && !t->reach(t->reach_user, rank, want->memory))
-            return pl_fail(err, PL_EINVAL, "rank %d has not lent memory %llu", rank,
-                           (unsigned long long)want->memory);
+    for (int rank = 0; rank < t->size && pl_has_elements(desc); rank++)
+        if (t->peer[rank].is_mate && !t->reach(t->reach_user, rank, desc->memory))
+            return pl_fail(err, PL_EINVAL, "rank %d has not registered buffer %llu", rank,
+                           (unsigned long long)desc->memory);
     return PL_OK;
 }
 
@@ -183,20 +184,21 @@ int tcp_check_reach(const tcp_t *t, const pl_want_t *want, pl_error_t *err)
 /* Of the operation under way, for a rank that memory may be shared with. */
 static void count_direct(tcp_t *t)
 {
-    const pl_want_t *want = &t->now.op->want;
-    const bool sends = want->move == PL_MOVE_send;
-    const bool gives = !sends || want->root == (uint32_t)t->rank,
-               takes = !sends || want->to == (uint32_t)t->rank;
+    const pl_coll_desc_t *desc = &t->now.req->desc;
+    const bool sends = desc->op == PL_COLL_OP_send;
+    const bool gives = !sends || desc->root == (uint32_t)t->rank,
+               takes = !sends || desc->to == (uint32_t)t->rank;
     for (int rank = 0; rank < t->size; rank++) {
         tcp_peer_t *peer = &t->peer[rank];
         const bool is_other = rank != t->rank;
-        const bool told = is_other && gives && (!sends || want->to == (uint32_t)rank);
+        const bool reported = is_other && gives && (!sends || desc->to == (uint32_t)rank);
         peer->taken = peer->given = (tcp_count_t){0, 0};
-        peer->told = (tcp_count_t){0, told ? segments_of(t, sends ? t->rank : rank) : 0};
-        peer->heard = (tcp_count_t){0, is_other && takes ? segments_of(t, rank) : 0};
+        peer->reported =
+            (tcp_count_t){0, reported ? segments_of(t, sends ? t->rank : rank) : 0};
+        peer->received = (tcp_count_t){0, is_other && takes ? segments_of(t, rank) : 0};
         peer->passed = 0;
-        peer->entry_told = false;
-        peer->finished = peer->finish_told = true;
+        peer->entry_reported = false;
+        peer->finished = peer->finish_reported = true;
     }
     t->parts = t->ready = segments_of(t, t->rank);
     t->finished = true;
@@ -204,7 +206,7 @@ static void count_direct(tcp_t *t)
 
 void tcp_count(tcp_t *t)
 {
-    t->moves = pl_has_elements(&t->now.op->want) && !t->few;
+    t->moves = pl_has_elements(&t->now.req->desc) && !t->few;
     if (t->moves && is_direct(t)) {
         count_direct(t);
         return;
@@ -214,15 +216,15 @@ void tcp_count(tcp_t *t)
     for (int rank = 0; rank < t->size; rank++) {
         tcp_peer_t *peer = &t->peer[rank];
         const uint64_t theirs = t->moves ? segments_of(t, rank) : 0;
-        const bool hears = adds ? peer->speaks : peer->hears_all,
-                   tells = adds ? peer->spoken_to : peer->tells_all;
+        const bool receives = adds ? peer->speaks : peer->receives_all,
+                   reports = adds ? peer->spoken_to : peer->reports_all;
         peer->taken = (tcp_count_t){0, adds && peer->speaks ? own : 0};
         peer->given = (tcp_count_t){0, adds && peer->spoken_to ? theirs : 0};
-        peer->told = (tcp_count_t){0, hears ? own : 0};
-        peer->heard = (tcp_count_t){0, tells ? theirs : 0};
+        peer->reported = (tcp_count_t){0, receives ? own : 0};
+        peer->received = (tcp_count_t){0, reports ? theirs : 0};
         peer->passed = 0;
-        peer->entry_told = false;
-        peer->finished = peer->finish_told = !t->moves || !peer->is_mate;
+        peer->entry_reported = false;
+        peer->finished = peer->finish_reported = !t->moves || !peer->is_mate;
     }
     t->parts = own;
     t->ready = adds || t->mates ? 0 : own;
@@ -258,7 +260,7 @@ static void mates_write(const tcp_t *t, int owner, uint64_t k)
 
 static void segment_reduce(tcp_t *t)
 {
-    const pl_want_t *want = &t->now.op->want;
+    const pl_coll_desc_t *desc = &t->now.req->desc;
     size_t bytes;
     for (int rank = 0; rank < t->size; rank++) {
         const int voice = t->peer[rank].voice;
@@ -268,28 +270,28 @@ static void segment_reduce(tcp_t *t)
                           : tcp_window(t, voice, t->ready);
     }
     char *own = tcp_segment(t, t->rank, t->ready, &bytes);
-    pl_tree_reduce(own, t->in, t->size, bytes / pl_dtype_bytes(want->dtype), want->dtype,
-                   want->reduction);
+    pl_tree_reduce(own, t->in, t->size, bytes / pl_dtype_bytes(desc->dtype), desc->dtype,
+                   desc->reduction);
 }
 
 const void *tcp_given(const tcp_t *t, int owner)
 {
     const tcp_peer_t *peer = &t->peer[owner];
-    const pl_want_t *want = &t->now.op->want;
+    const pl_coll_desc_t *desc = &t->now.req->desc;
     size_t bytes;
     if (t->unit_size == 1)
         return tcp_segment(t, owner, peer->given.done, &bytes);
     for (int rank = t->unit; rank < t->unit + t->unit_size; rank++)
         t->in[rank] = segment_at(t, rank, owner, peer->given.done, &bytes);
     pl_tree_reduce(peer->partial, t->in + t->unit, t->unit_size,
-                   bytes / pl_dtype_bytes(want->dtype), want->dtype, want->reduction);
+                   bytes / pl_dtype_bytes(desc->dtype), desc->dtype, desc->reduction);
     return peer->partial;
 }
 
 bool tcp_may_give(const tcp_t *t, const tcp_peer_t *peer)
 {
     return peer->given.done < peer->given.all
-           && peer->given.done < peer->heard.done + t->window && mates_are_here(t);
+           && peer->given.done < peer->received.done + t->window && mates_are_here(t);
 }
 
 static bool is_complete(const tcp_t *t)
@@ -298,14 +300,16 @@ static bool is_complete(const tcp_t *t)
     for (int rank = 0; rank < t->size; rank++) {
         const tcp_peer_t *peer = &t->peer[rank];
         is &= peer->taken.done == peer->taken.all && peer->given.done == peer->given.all
-              && peer->heard.done == peer->heard.all && peer->passed == peer->heard.done;
+              && peer->received.done == peer->received.all
+              && peer->passed == peer->received.done;
     }
     return is;
 }
 
 bool tcp_work(tcp_t *t)
 {
-    const bool adds = reduces(t), shares = t->now.op->want.move != PL_MOVE_reduce_scatter;
+    const bool adds = reduces(t),
+               shares = t->now.req->desc.op != PL_COLL_OP_reduce_scatter;
     int left = SEGMENTS_A_TURN;
     if (is_direct(t) || !mates_are_here(t))
         return true;
@@ -317,8 +321,8 @@ bool tcp_work(tcp_t *t)
     }
     for (int rank = 0; rank < t->size; rank++) {
         tcp_peer_t *peer = &t->peer[rank];
-        for (; peer->passed < peer->heard.done && left; peer->passed++, left--)
-            if (shares && peer->tells_all)
+        for (; peer->passed < peer->received.done && left; peer->passed++, left--)
+            if (shares && peer->reports_all)
                 mates_write(t, rank, peer->passed);
     }
     t->finished |= is_complete(t);

@@ -7,9 +7,9 @@
 
 #include <string.h>
 
-#include "runtime/cargo.h"
+#include "runtime/payload.h"
 
-enum { BLOCK_BYTES = 4096, DEPTH_MOST = 12 };
+enum { BLOCK_BYTES = 4096, DEPTH_MAX = 12 };
 
 typedef void (*combine_t)(void *out, const void *left, const void *right, size_t n);
 
@@ -81,7 +81,7 @@ typedef struct block {
     const void *const *in;                                  /* [ranks] */
     size_t at, n;                                           /* bytes, elements */
     combine_t combine;
-    _Alignas(64) char scratch[DEPTH_MOST][BLOCK_BYTES];
+    _Alignas(64) char scratch[DEPTH_MAX][BLOCK_BYTES];
 } block_t;
 
 /* Whether all these ranks' elements are in the input of the first. */
@@ -109,7 +109,7 @@ void pl_tree_reduce(void *out, const void **in, int ranks, size_t n, uint32_t dt
                     uint32_t reduction)
 {
     const kind_t *kind = &kinds[dtype];
-    const size_t most = BLOCK_BYTES / kind->bytes;
+    const size_t max = BLOCK_BYTES / kind->bytes;
     block_t b;
     b.in = in;
     const int left = is_one(&b, 0, ranks) ? ranks : pl_tree_left(ranks);
@@ -117,7 +117,7 @@ void pl_tree_reduce(void *out, const void **in, int ranks, size_t n, uint32_t dt
     for (size_t done = 0; done < n; done += b.n) {
         char *to = (char *)out + done * kind->bytes;
         b.at = done * kind->bytes;
-        b.n = n - done < most ? n - done : most;
+        b.n = n - done < max ? n - done : max;
         const void *l = reduced(&b, 0, left, 0);
         if (left < ranks)
             b.combine(to, l, reduced(&b, left, ranks - left, 1), b.n);

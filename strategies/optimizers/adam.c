@@ -41,12 +41,12 @@ void pl_adam_step(pl_graph_t *g, const adam_t *adam, const pl_update_t *u, pl_no
                             pl_times_rest(g, u, grad, adam->beta1));
     pl_node_t square = pl_add(g, pl_scale(g, u->slot[1], adam->beta2),
                               pl_scale(g, pl_mul(g, grad, grad), 1 - adam->beta2));
-    pl_node_t most = square;
+    pl_node_t max_square = square;
     if (adam->amsgrad) {
-        most = pl_neg(g, pl_minimum(g, pl_neg(g, u->slot[2]), pl_neg(g, square)));
-        pl_assign(g, u->slot[2], most);
+        max_square = pl_neg(g, pl_minimum(g, pl_neg(g, u->slot[2]), pl_neg(g, square)));
+        pl_assign(g, u->slot[2], max_square);
     }
-    pl_node_t root = pl_add(g, pl_mul(g, pl_sqrt(g, most), u->scalar[1]),
+    pl_node_t root = pl_add(g, pl_mul(g, pl_sqrt(g, max_square), u->scalar[1]),
                             pl_scalar(g, adam->eps));
     pl_node_t rate = pl_mul(g, u->lr, u->scalar[0]);
     pl_assign(g, u->param, pl_sub(g, from, pl_div(g, pl_mul(g, mean, rate), root)));

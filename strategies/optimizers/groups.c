@@ -10,19 +10,19 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
-#include "base/json_walk.h"
-#include "base/nearest.h"
+#include "base/json_path.h"
+#include "base/suggestion.h"
 #include "base/option.h"
 #include "base/pattern.h"
-#include "base/run_fill.h"
+#include "base/run_defaults.h"
 #include "strategies/optimizers/optimizer.h"
 
 typedef struct pl_optimizer_memory {
     pl_optimizer_options_t options;
     pl_binding_t *binding;
     json_t *groups;                                         /* the patterns lie in it */
-    pl_group_t group[PL_GROUPS_MOST];
-    pl_instance_t instance[2 * (PL_GROUPS_MOST + 1)];
+    pl_group_t group[PL_GROUPS_MAX];
+    pl_instance_t instance[2 * (PL_GROUPS_MAX + 1)];
     int instance_count;
 } memory_t;
 
@@ -81,9 +81,9 @@ static int groups_make(memory_t *m, const json_t *base, pl_optimizer_t *to,
     m->groups = pl_json_value(m->options.groups, strlen(m->options.groups), err);
     if (!m->groups)
         return err->code;
-    if (json_array_size(m->groups) > PL_GROUPS_MOST)
+    if (json_array_size(m->groups) > PL_GROUPS_MAX)
         return pl_fail(err, PL_EINVAL, "\"groups\" can have at most %d entries",
-                       PL_GROUPS_MOST);
+                       PL_GROUPS_MAX);
     int code = group_make(m, base, NULL, to, &rest, err);
     to->self = rest.self;
     to->vectors = rest.vectors;
@@ -157,7 +157,7 @@ int pl_optimizer_cycle(pl_optimizer_t *optimizer, double momentum, pl_error_t *e
 
 static bool belongs(const pl_group_t *group, const pl_tensor_info_t *parameter)
 {
-    return pl_patterns_fit(group->match, parameter->name);
+    return pl_patterns_match(group->match, parameter->name);
 }
 
 static int group_of(const pl_optimizer_t *optimizer, const pl_tensor_info_t *parameter)
@@ -181,9 +181,9 @@ pl_treatment_t pl_optimizer_treatment(const pl_optimizer_t *optimizer,
 static int fail_empty(const pl_group_t *group, int number, const pl_model_t *model,
                       pl_error_t *err)
 {
-    char text[PL_NEAREST_TEXT];
-    pl_nearest_t nearest;
-    pl_nearest_init(&nearest, group->match);
+    char text[PL_SUGGESTION_TEXT];
+    pl_suggestion_t nearest;
+    pl_suggestion_init(&nearest, group->match);
     for (int i = 0; i < model->count; i++) {
         const pl_tensor_info_t *t = &model->tensor[i];
         if (t->region == PL_REGION_PARAMS && belongs(group, t))
@@ -193,16 +193,16 @@ static int fail_empty(const pl_group_t *group, int number, const pl_model_t *mod
                 "first match counts: change the order of the groups",
                 number, group->match);
         if (t->region == PL_REGION_PARAMS)
-            pl_nearest_offer(&nearest, t->name);
+            pl_suggestion_offer(&nearest, t->name);
     }
     return pl_fail(err, PL_EINVAL, "groups.%d: \"%s\" matches no parameter: %s", number,
-                   group->match, pl_nearest_text(&nearest, text));
+                   group->match, pl_suggestion_text(&nearest, text));
 }
 
 int pl_optimizer_groups_check(const pl_optimizer_t *optimizer, const pl_model_t *model,
                               pl_error_t *err)
 {
-    bool found[PL_GROUPS_MOST + 1] = {false};
+    bool found[PL_GROUPS_MAX + 1] = {false};
     for (int i = 0; i < model->count; i++)
         if (model->tensor[i].region == PL_REGION_PARAMS)
             found[group_of(optimizer, &model->tensor[i])] = true;

@@ -63,12 +63,12 @@ static pl_node_t normalized(pl_graph_t *g, pl_node_t x)
     static const int matrix[] = {-2, -1};
     const double scale = 0x1p-80;
     pl_node_t small = pl_scale(g, x, scale), one = pl_scalar(g, 1),
-              most = pl_scalar(g, FLT_MAX),
+              max = pl_scalar(g, FLT_MAX),
               squares = pl_sum(g, pl_mul(g, x, x), matrix, 2, true),
-              overflows = pl_sign(g, pl_relu(g, pl_sub(g, squares, most))),
+              overflows = pl_sign(g, pl_relu(g, pl_sub(g, squares, max))),
               fits = pl_sub(g, one, overflows),
               scales = pl_add(g, fits, pl_scale(g, overflows, scale)),
-              norm = pl_mul(g, pl_sqrt(g, pl_minimum(g, squares, most)), fits),
+              norm = pl_mul(g, pl_sqrt(g, pl_minimum(g, squares, max)), fits),
               small_norm = pl_sqrt(g,
                                    pl_sum(g, pl_mul(g, small, small), matrix, 2, true));
     norm = pl_add(g, norm, pl_mul(g, small_norm, overflows));

@@ -64,12 +64,12 @@ double pl_optimizer_lr(const pl_optimizer_t *optimizer, int group)
 
 int pl_optimizer_slots(const pl_optimizer_t *optimizer)
 {
-    int most = 0;
+    int max = 0;
     for (int k = 0; k <= optimizer->group_count; k++) {
         int slots = optimizer->ops->slots(self_of(optimizer, k));
-        most = slots > most ? slots : most;
+        max = slots > max ? slots : max;
     }
-    return most;
+    return max;
 }
 
 void pl_optimizer_scalars(const pl_optimizer_t *optimizer, double factor, uint64_t step,
@@ -127,17 +127,17 @@ typedef struct step {
     const pl_piece_t *piece;                                /* that is updated now */
 } step_t;
 
-static void figure(pl_graph_t *g, const char *name, pl_node_t sum, pl_node_t weight)
+static void metric(pl_graph_t *g, const char *name, pl_node_t sum, pl_node_t weight)
 {
     pl_log(g, name, pl_pair(sum, weight), PL_ON_STEP);
 }
 
-/* For a step that is guarded to go back to. */
+/* The state that a skipped step goes back to. */
 static void keep_state(pl_graph_t *g, const pl_model_t *model)
 {
     const pl_shape_t shape = PL_SHAPE(model->state);
     if (model->state)
-        pl_assign(g, pl_region_view(g, PL_REGION_KEPT, 0, shape),
+        pl_assign(g, pl_region_view(g, PL_REGION_STATE_BACKUP, 0, shape),
                   pl_region_view(g, PL_REGION_STATE, 0, shape));
 }
 
@@ -191,13 +191,13 @@ static pl_node_t ranges_norm(pl_graph_t *g, const pl_model_t *model, int objecti
 
 /* ---- Norms of blocks ---- */
 
-enum { BLOCKS_MOST = 1 << 15 };
+enum { BLOCKS_MAX = 1 << 15 };
 
 /* Of GPT-2 with 124 million parameters a block has 4 096. */
 int64_t pl_norm_block(const pl_model_t *model)
 {
     int64_t block = PL_REGION_ALIGN;
-    while (model->params / block > BLOCKS_MOST)
+    while (model->params / block > BLOCKS_MAX)
         block *= 2;
     return block;
 }
@@ -311,8 +311,8 @@ static pl_node_t gradient_factor(pl_graph_t *g, const pl_optimizer_t *optimizer,
     pl_emit(g, PL_OP_guard, &weight, 1, &(pl_attr_t){.empty = true}, NULL);
     pl_node_t factor = pl_div(g, pl_scalar(g, nominal), weight);
     pl_node_t norm = gradient_norm(g, optimizer, model, factor);
-    figure(g, "loss", loss, weight);
-    figure(g, "grad_norm", norm, pl_scalar(g, 1));
+    metric(g, "loss", loss, weight);
+    metric(g, "grad_norm", norm, pl_scalar(g, 1));
     if (model->scaling) {
         pl_scaling_step(g, model, loss, norm);
     } else {
@@ -337,10 +337,10 @@ static void average_range(pl_graph_t *g, pl_node_t newest, int64_t from, pl_shap
 }
 
 /* torch.nn.utils.clip_grad_value_ */
-static pl_node_t clip_elements(pl_graph_t *g, pl_node_t grad, double most)
+static pl_node_t clip_elements(pl_graph_t *g, pl_node_t grad, double max)
 {
-    pl_node_t above = pl_neg(g, pl_minimum(g, grad, pl_scalar(g, most)));
-    return pl_neg(g, pl_minimum(g, above, pl_scalar(g, most)));
+    pl_node_t above = pl_neg(g, pl_minimum(g, grad, pl_scalar(g, max)));
+    return pl_neg(g, pl_minimum(g, above, pl_scalar(g, max)));
 }
 
 /* Its slots lie from element `slot` on. */

@@ -6,7 +6,7 @@
  * "grad_norm" (norm of the mean loss's gradient before clipping, 1), and those of
  * scaling.h.  Its guards stop the step when the loss or the norm is not finite.  With a
  * weight of 0, when nobody had a sample or all targets were ignored, nothing is updated,
- * and that is no fault.  State is kept in PL_REGION_KEPT by each step that does
+ * and that is no fault.  State is kept in PL_REGION_STATE_BACKUP by each step that does
  * update. */
 #ifndef PL_OPTIMIZER_H
 #define PL_OPTIMIZER_H
@@ -57,7 +57,7 @@ typedef struct pl_optimizer {
     struct pl_optimizer_memory *memory;  /* what it owns  [it is the caller's] */
     int objective;                      /* of the module's objectives, whose parameters it
                                            updates */
-    pl_piece_t piece[PL_GRAD_BUCKETS_MOST];  /* of the parameters, which it updates */
+    pl_piece_t piece[PL_GRAD_BUCKETS_MAX];  /* of the parameters, which it updates */
     int pieces;                         /* [0: all] */
     int64_t block;                      /* elements of a block: the norm of the
                                            gradients is that of the norms of blocks
@@ -68,10 +68,10 @@ typedef struct pl_optimizer {
 } pl_optimizer_t;
 
 enum {
-    PL_GROUPS_MOST = 15,
+    PL_GROUPS_MAX = 15,
     /* The step scalar that is the share of the newest weights in their average; a
      * schedule's momentum and 1 less it. */
-    PL_SCALAR_AVERAGE = (PL_GROUPS_MOST + 1) * (1 + PL_SCALARS),
+    PL_SCALAR_AVERAGE = (PL_GROUPS_MAX + 1) * (1 + PL_SCALARS),
     PL_SCALAR_MOMENTUM,
     PL_SCALAR_REST,
 };

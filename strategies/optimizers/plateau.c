@@ -1,4 +1,4 @@
-/* plateau.c - reduce_on_plateau: a lower learning rate when a figure gets no better
+/* plateau.c - reduce_on_plateau: a lower learning rate when a metric gets no better
  *
  * torch's ReduceLROnPlateau, asked after each validation or, where there is none, epoch.
  * It is the one schedule that keeps something: checkpoints hold it as JSON. */
@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
-#include "base/nearest.h"
+#include "base/suggestion.h"
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/optimizers/schedules.h"
 
@@ -79,22 +79,22 @@ static void plateau_take(plateau_t *p, double value)
 
 static int fail_unknown(const plateau_t *p, const json_t *metrics, pl_error_t *err)
 {
-    char text[PL_NEAREST_TEXT];
+    char text[PL_SUGGESTION_TEXT];
     const char *name;
     json_t *value;
-    pl_nearest_t nearest;
-    pl_nearest_init(&nearest, p->monitor);
+    pl_suggestion_t nearest;
+    pl_suggestion_init(&nearest, p->monitor);
     json_object_foreach((json_t *)metrics, name, value) {
-        pl_nearest_offer(&nearest, name);
+        pl_suggestion_offer(&nearest, name);
     }
     return pl_fail(err, PL_ENOTFOUND, "reduce_on_plateau: there is no metric \"%s\": %s",
-                   p->monitor, pl_nearest_text(&nearest, text));
+                   p->monitor, pl_suggestion_text(&nearest, text));
 }
 
-static int plateau_observe(void *self, const char *figures, pl_error_t *err)
+static int plateau_observe(void *self, const char *text, pl_error_t *err)
 {
     plateau_t *p = self;
-    json_t *metrics = pl_json_value(figures, strlen(figures), err);
+    json_t *metrics = pl_json_value(text, strlen(text), err);
     if (!metrics)
         return PL_EFORMAT;
     const json_t *value = json_object_get(metrics, p->monitor);

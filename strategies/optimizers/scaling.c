@@ -2,13 +2,13 @@
  *
  * torch.cuda.amp.GradScaler; Micikevicius et al., "Mixed precision training", 2018.  All
  * of it is arithmetic on the device: the host, several steps ahead, waits for none that
- * is finite.  A skipped one is guarded, so that the steps behind it run only when the
+ * is finite.  A skipped one ends its plan, so that the steps behind it run only when the
  * host has given them the step numbers of an optimizer that did not make it.  A
  * comparison is relu's gradient: its first input where the second is above zero or NaN,
  * and zero elsewhere. */
 #include "strategies/optimizers/scaling.h"
 
-#define FACTOR_MOST 0x1p127                               /* what float32 can double to */
+#define FACTOR_MAX 0x1p127                                /* what float32 can double to */
 
 static pl_node_t slot(pl_graph_t *g, pl_scaling_t which)
 {
@@ -38,9 +38,9 @@ static void restore_state(pl_graph_t *g, const pl_model_t *model, pl_node_t good
     if (!model->state)
         return;
     pl_node_t state = pl_region_view(g, PL_REGION_STATE, 0, shape);
-    pl_node_t kept = pl_region_view(g, PL_REGION_KEPT, 0, shape);
+    pl_node_t backup = pl_region_view(g, PL_REGION_STATE_BACKUP, 0, shape);
     pl_assign(g, state,
-              pl_add(g, where_positive(g, state, good), where_positive(g, kept, bad)));
+              pl_add(g, where_positive(g, state, good), where_positive(g, backup, bad)));
 }
 
 void pl_scaling_step(pl_graph_t *g, const pl_model_t *model, pl_node_t loss,
@@ -62,10 +62,10 @@ void pl_scaling_step(pl_graph_t *g, const pl_model_t *model, pl_node_t loss,
     pl_node_t up = pl_add(g, good, pl_scale(g, grows, s->growth_factor - 1));
     pl_node_t by = pl_add(g, up, pl_scale(g, bad, s->backoff_factor));
     pl_node_t next = pl_minimum(g, larger(g, pl_mul(g, factor, by), s->min_scale),
-                                pl_scalar(g, FACTOR_MOST));
+                                pl_scalar(g, FACTOR_MAX));
     pl_node_t skipped = pl_add(g, slot(g, PL_SCALING_SKIPPED), bad);
-    pl_node_t told = pl_sub(g, next, where_positive(g, next, is_fault));
-    pl_log(g, "loss_scale", (pl_loss_t){told, one}, PL_ON_STEP);
+    pl_node_t reported = pl_sub(g, next, where_positive(g, next, is_fault));
+    pl_log(g, "loss_scale", (pl_loss_t){reported, one}, PL_ON_STEP);
     pl_log(g, "skipped_steps", (pl_loss_t){skipped, one}, PL_ON_STEP);
     pl_emit(g, PL_OP_guard, &fault, 1, NULL, NULL);
     pl_assign(g, factor, next);

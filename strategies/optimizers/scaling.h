@@ -5,7 +5,7 @@
 #include "tensor/model.h"
 
 /* Moves the factor of the next step; what is described after it happens only when loss
- * and norm are finite.  Otherwise the step is guarded, state goes back to what it was,
+ * and norm are finite.  Otherwise the step is skipped, state goes back to what it was,
  * and the factor falls; at its lowest nothing of this happens.  Logs "loss_scale", the
  * next factor, 0 for a step that is not finite at the lowest, and "skipped_steps", those
  * of the run. */

@@ -19,7 +19,7 @@
 #include "t/bench/bench.h"
 
 extern char **environ;
-enum { RUNS_MOST = 101, WORDS = 24, LINE = 4096 };
+enum { RUNS_MAX = 101, WORDS = 24, LINE = 4096 };
 
 typedef struct way {
     const char *name;
@@ -28,7 +28,7 @@ typedef struct way {
 } way_t;
 
 static const way_t ways[] = {
-    {"spawn", {"./paceline"}, "trainer.launcher=spawn", "PACELINE_PLACE=1 "},
+    {"spawn", {"./paceline"}, "trainer.launcher=spawn", "PACELINE_BOOTSTRAP=1 "},
     {"launch",
      {"./paceline", "launch", "--devices", "2", "--", "./paceline"},
      "trainer.launcher=external",
@@ -39,7 +39,7 @@ typedef struct again {
     double noticed, trains;                                 /* ms */
 } again_t;
 
-static void give_up(const char *why)
+static void fail(const char *why)
 {
     fprintf(stderr, "again: %s\n", why);
     exit(1);
@@ -118,11 +118,11 @@ static int command_start(const way_t *way, const char *run_file, const char *dat
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
     if (pipe2(pipes, O_CLOEXEC) != 0)
-        give_up("no pipe");
+        fail("no pipe");
     posix_spawn_file_actions_adddup2(&files, pipes[1], STDERR_FILENO);
     posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
     if (posix_spawn(child, words[0], &files, NULL, (char **)words, environ) != 0)
-        give_up("./paceline cannot be started");
+        fail("./paceline cannot be started");
     posix_spawn_file_actions_destroy(&files);
     close(pipes[1]);
     return pipes[0];
@@ -134,7 +134,7 @@ static int64_t line_wait(FILE *said, const char *what)
     while (fgets(line, sizeof line, said))
         if (strstr(line, what))
             return pl_now();
-    give_up(what);
+    fail(what);
     return 0;
 }
 
@@ -146,7 +146,7 @@ static again_t again(const way_t *way, const char *run_file, const char *data)
     line_wait(said, "saved step");
     const int rank = child_find(child, way->mark);
     if (!rank)
-        give_up("there is no rank 1");
+        fail("there is no rank 1");
     const int64_t began = pl_now();
     kill(rank, SIGKILL);
     const int64_t noticed = line_wait(said, "are started again");
@@ -160,9 +160,10 @@ static again_t again(const way_t *way, const char *run_file, const char *data)
                      (double)(trains - began) / PL_MILLISECOND};
 }
 
-/* ---- figures ---- */
+/* ---- metrics ---- */
 
-static void told(const char *what, const way_t *way, double *ms, int runs, double limit)
+static void reported(const char *what, const way_t *way, double *ms, int runs,
+                     double limit)
 {
     char name[80];
     snprintf(name, sizeof name, "%s, %s", what, way->name);
@@ -171,19 +172,19 @@ static void told(const char *what, const way_t *way, double *ms, int runs, doubl
 
 static void measure(const way_t *way, int runs, const char *run_file, const char *data)
 {
-    double noticed[RUNS_MOST], trains[RUNS_MOST];
+    double noticed[RUNS_MAX], trains[RUNS_MAX];
     for (int k = 0; k < runs; k++) {
         const again_t one = again(way, run_file, data);
         noticed[k] = one.noticed;
         trains[k] = one.trains;
     }
-    told("kill -9 of a rank to noticed, all ended", way, noticed, runs, 100);
-    told("kill -9 of a rank to training again", way, trains, runs, 2000);
+    reported("kill -9 of a rank to noticed, all ended", way, noticed, runs, 100);
+    reported("kill -9 of a rank to training again", way, trains, runs, 2000);
 }
 
 int main(int argc, char **argv)
 {
-    const int runs = bench_runs(argc, argv, 7, RUNS_MOST);
+    const int runs = bench_runs(argc, argv, 7, RUNS_MAX);
     bench_digits_t digits;
     const bool there = bench_digits(&digits, "kill -9 of a rank");
     for (size_t k = 0; k < sizeof ways / sizeof *ways && there; k++)

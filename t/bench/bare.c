@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 
-enum { ORDER = 1000, ORDERS_OPEN = 4, MESSAGE_MOST = 256 };
+enum { ORDER = 1000, ORDERS_OPEN = 4, MESSAGE_MAX = 256 };
 
 typedef struct side {
     void *zmq;
@@ -60,7 +60,7 @@ static void side_close(side_t *side)
 
 static void server_readable(evutil_socket_t fd, short what, void *user)
 {
-    char id[16], bytes[MESSAGE_MOST] = "";
+    char id[16], bytes[MESSAGE_MAX] = "";
     (void)fd, (void)what, (void)user;
     while (has_message(&server)) {
         int id_size = zmq_recv(server.zmq, id, sizeof id, 0), count = 0;
@@ -84,7 +84,7 @@ static void *server_main(void *user)
 
 static void order(int count)
 {
-    char bytes[MESSAGE_MOST] = "";
+    char bytes[MESSAGE_MAX] = "";
     memcpy(bytes, &count, sizeof count);
     zmq_send(client.zmq, bytes, message_bytes, 0);
 }
@@ -103,7 +103,7 @@ static void client_message(void)
 
 static void client_readable(evutil_socket_t fd, short what, void *user)
 {
-    char bytes[MESSAGE_MOST];
+    char bytes[MESSAGE_MAX];
     (void)fd, (void)what, (void)user;
     while (has_message(&client)) {
         zmq_recv(client.zmq, bytes, sizeof bytes, 0);

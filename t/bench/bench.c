@@ -40,10 +40,10 @@ void bench_interval(double *value, int count, double *low, double *high)
     *high = value[to < count ? to : count - 1];
 }
 
-int bench_runs(int argc, char **argv, int otherwise, int most)
+int bench_runs(int argc, char **argv, int otherwise, int max)
 {
     const int runs = argc > 1 ? atoi(argv[1]) : otherwise;
-    return runs < 1 ? 1 : runs > most ? most : runs;
+    return runs < 1 ? 1 : runs > max ? max : runs;
 }
 
 void bench_limit(const char *name, double *ms, int runs, double limit)

@@ -14,7 +14,7 @@ double bench_median(double *value, int count);              /* sorts value */
 void bench_interval(double *value, int count, double *low, double *high);
 
 /* argv[1], or what it is without. */
-int bench_runs(int argc, char **argv, int otherwise, int most);
+int bench_runs(int argc, char **argv, int otherwise, int max);
 /* A line about times, whose median is to stay below the limit; sorts ms. */
 void bench_limit(const char *name, double *ms, int runs, double limit);
 

@@ -21,7 +21,14 @@
 #include "strategies/collectives/collective.h"
 #include "t/bench/bench.h"
 
-enum { ROUNDS = 7, ROUNDS_MOST = 99, RANKS = 2, LINE = 512, TEAMS = 4, MOST = 256 << 20 };
+enum {
+    ROUNDS = 7,
+    ROUNDS_MAX = 99,
+    RANKS = 2,
+    LINE = 512,
+    TEAMS = 4,
+    BYTES_MAX = 256 << 20
+};
 
 extern char **environ;
 
@@ -31,27 +38,27 @@ typedef struct rank {
     pl_instance_t component;
     const pl_collective_ops_t *ops;
     int descriptor;
-    pl_lent_t *lent;
+    pl_reg_buffer_t *buffer;
 } rank_t;
 
 static bool op_done;
 
-static void on_done(pl_operation_t *op, const pl_error_t *err)
+static void on_done(pl_coll_request_t *req, const pl_error_t *err)
 {
-    (void)op;
+    (void)req;
     bench_must(err ? err->code : PL_OK, err);
     op_done = true;
 }
 
-static void rank_do(rank_t *r, pl_operation_t *op,
-                    int (*begin)(void *, pl_operation_t *, pl_error_t *))
+static void rank_do(rank_t *r, pl_coll_request_t *req,
+                    int (*begin)(void *, pl_coll_request_t *, pl_error_t *))
 {
     static unsigned char arrived[RANKS];
     pl_error_t err;
-    op->arrived = arrived;
-    op->done = on_done;
+    req->arrived = arrived;
+    req->done = on_done;
     op_done = false;
-    bench_must(begin(r->component.self, op, &err), &err);
+    bench_must(begin(r->component.self, req, &err), &err);
     while (!op_done) {
         struct pollfd wait = {.fd = r->descriptor, .events = POLLIN};
         poll(&wait, 1, -1);
@@ -59,7 +66,7 @@ static void rank_do(rank_t *r, pl_operation_t *op,
     }
 }
 
-static void rank_meet(rank_t *r, const char *kind, int number)
+static void rank_connect(rank_t *r, const char *kind, int number)
 {
     char own[PL_ADDRESS_TEXT], line[RANKS][LINE];
     const char *address[RANKS] = {line[0], line[1]};
@@ -70,8 +77,8 @@ static void rank_meet(rank_t *r, const char *kind, int number)
     bench_must(pl_instance_make(&r->component, &request, &err), &err);
     json_decref(name);
     r->ops = r->component.ops;
-    bench_must(r->ops->open(r->component.self, &(pl_seat_t){0}, own, &r->descriptor,
-                            &err),
+    bench_must(r->ops->open(r->component.self, &(pl_collective_context_t){0}, own,
+                            &r->descriptor, &err),
                &err);
     printf("%s\n", own);
     fflush(stdout);
@@ -80,13 +87,14 @@ static void rank_meet(rank_t *r, const char *kind, int number)
             exit(1);
         line[k][strcspn(line[k], "\n")] = '\0';
     }
-    pl_operation_t join = {.want = {.move = PL_MOVE_join}, .world = &world};
+    pl_coll_request_t join = {.desc = {.op = PL_COLL_OP_join}, .world = &world};
     rank_do(r, &join, r->ops->join);
-    pl_operation_t lend = {.want = {.move = PL_MOVE_lend_memory, .count = MOST}};
-    rank_do(r, &lend, r->ops->lend_memory);
-    r->lent = lend.memory;
-    float *data = r->lent->data;
-    for (size_t k = 0; k < MOST / sizeof *data; k++)
+    pl_coll_request_t alloc = {
+        .desc = {.op = PL_COLL_OP_alloc_buffer, .count = BYTES_MAX}};
+    rank_do(r, &alloc, r->ops->alloc_buffer);
+    r->buffer = alloc.memory;
+    float *data = r->buffer->data;
+    for (size_t k = 0; k < BYTES_MAX / sizeof *data; k++)
         data[k] = (float)(k % 1000);
 }
 
@@ -94,18 +102,18 @@ static void rank_main(const char *kind, int number)
 {
     rank_t r = {0};
     long bytes, times;
-    rank_meet(&r, kind, number);
+    rank_connect(&r, kind, number);
     while (scanf("%ld %ld", &bytes, &times) == 2) {
-        const pl_operation_t op = {.want = {.move = PL_MOVE_all_reduce,
-                                            .dtype = PL_F32,
-                                            .count = (uint64_t)bytes / 4},
-                                   .memory = r.lent};
-        pl_operation_t again = op, barrier = {.want = {.move = PL_MOVE_barrier}};
+        const pl_coll_request_t req = {.desc = {.op = PL_COLL_OP_all_reduce,
+                                                .dtype = PL_F32,
+                                                .count = (uint64_t)bytes / 4},
+                                       .memory = r.buffer};
+        pl_coll_request_t again = req, barrier = {.desc = {.op = PL_COLL_OP_barrier}};
         rank_do(&r, &again, r.ops->all_reduce);
         rank_do(&r, &barrier, r.ops->barrier);
         const int64_t began = pl_now();
         for (long k = 0; k < times; k++) {
-            again = op;
+            again = req;
             rank_do(&r, &again, r.ops->all_reduce);
         }
         if (number == 0)
@@ -113,7 +121,7 @@ static void rank_main(const char *kind, int number)
         fflush(stdout);
     }
     r.ops->close(r.component.self);
-    pl_object_unref(r.lent);
+    pl_object_unref(r.buffer);
     pl_instance_release(&r.component);
 }
 
@@ -243,9 +251,9 @@ typedef struct size {
 } size_row_t;
 
 static const size_row_t sizes[] = {
-    {"4 B", 4, 2000, 2, 0, 1, 5},       {"64 KiB", 64 << 10, 300, 2, 1, 1, 0},
-    {"1 MiB", 1 << 20, 60, 2, 1, 1, 0}, {"16 MiB", 16 << 20, 5, 2, 1, 1, 0},
-    {"256 MiB", MOST, 1, 2, 1, 1, 0},
+    {"4 B", 4, 2000, 2, 0, 1, 5},          {"64 KiB", 64 << 10, 300, 2, 1, 1, 0},
+    {"1 MiB", 1 << 20, 60, 2, 1, 1, 0},    {"16 MiB", 16 << 20, 5, 2, 1, 1, 0},
+    {"256 MiB", BYTES_MAX, 1, 2, 1, 1, 0},
 };
 
 static void row(const char *size, const char *ours, double us, const char *against,
@@ -279,7 +287,7 @@ enum { SHM, TCP, GLOO, MPI };
 
 static void size_measure(team_t team[TEAMS], const size_row_t *s, int rounds)
 {
-    static double us[TEAMS][ROUNDS_MOST];
+    static double us[TEAMS][ROUNDS_MAX];
     double middle[TEAMS] = {0};
     for (int round = 0; round < rounds; round++)
         for (int k = 0; k < TEAMS; k++)
@@ -327,7 +335,7 @@ int main(int argc, char **argv)
         return 0;
     }
     int rounds = argc > 1 ? atoi(argv[1]) : ROUNDS;
-    rounds = rounds < 1 ? 1 : rounds > ROUNDS_MOST ? ROUNDS_MOST : rounds;
+    rounds = rounds < 1 ? 1 : rounds > ROUNDS_MAX ? ROUNDS_MAX : rounds;
     ours_start(&team[SHM], argv[0], "shm");
     ours_start(&team[TCP], argv[0], "tcp");
     const char *top = source_folder();

@@ -18,7 +18,7 @@
 #include "runtime/reactor.h"
 #include "t/bench/bench.h"
 
-enum { RUNS = 9, RUNS_MOST = 101, LEAST = 16, MOST = 1024, STEP = 4 };
+enum { RUNS = 9, RUNS_MAX = 101, RANKS_MIN = 16, RANKS_MAX = 1024, STEP = 4 };
 
 static pl_reactor_t *reactor;
 static int begun, met;                                      /* ranks */
@@ -171,7 +171,7 @@ static phases_t lead(pl_runtime_t *runtime, int ranks)
 
 static double median_of(const phases_t *phases, int runs, size_t member)
 {
-    double value[RUNS_MOST];
+    double value[RUNS_MAX];
     for (int k = 0; k < runs; k++)
         memcpy(&value[k], (const char *)&phases[k] + member, sizeof value[k]);
     return bench_median(value, runs);
@@ -179,26 +179,26 @@ static double median_of(const phases_t *phases, int runs, size_t member)
 
 int main(int argc, char **argv)
 {
-    const int runs = bench_runs(argc, argv, RUNS, RUNS_MOST);
+    const int runs = bench_runs(argc, argv, RUNS, RUNS_MAX);
     pl_runtime_t runtime;
     pl_error_t err;
-    double least = 0, most = 0;
+    double min = 0, max = 0;
     bench_must(pl_runtime_init(&runtime, &err), &err);
-    for (int ranks = LEAST; ranks <= MOST; ranks *= STEP) {
-        phases_t phases[RUNS_MOST];
+    for (int ranks = RANKS_MIN; ranks <= RANKS_MAX; ranks *= STEP) {
+        phases_t phases[RUNS_MAX];
         for (int k = 0; k < runs; k++)
             phases[k] = lead(&runtime, ranks);
-        most = median_of(phases, runs, offsetof(phases_t, all));
-        least = ranks == LEAST ? most : least;
+        max = median_of(phases, runs, offsetof(phases_t, all));
+        min = ranks == RANKS_MIN ? max : min;
         printf("{\"name\": \"control plane, %d ranks\", \"unit\": \"ms\", \"ours\": "
                "%.3f, \"start\": %.3f, \"barrier\": %.3f, \"stop\": %.3f}\n",
-               ranks, most, median_of(phases, runs, offsetof(phases_t, begin)),
+               ranks, max, median_of(phases, runs, offsetof(phases_t, begin)),
                median_of(phases, runs, offsetof(phases_t, meet)),
                median_of(phases, runs, offsetof(phases_t, end)));
     }
     printf("{\"name\": \"control plane, %d ranks against %d\", \"unit\": \"times\", "
            "\"ours\": %.1f}\n",
-           MOST, LEAST, most / least);
+           RANKS_MAX, RANKS_MIN, max / min);
     pl_runtime_release(&runtime);
     return 0;
 }

@@ -166,17 +166,17 @@ static double bare_run(bare_t *b, int steps, double *used)
     const double before = processor_seconds(CLOCK_PROCESS_CPUTIME_ID);
     for (int k = 0; k < steps; k++) {
         pl_error_t err;
-        double figures[8][2];
+        double metrics[8][2];
         int at = k % BATCHES * BATCH;
         pl_replay_t step = {.seed = 42,
                             .step = ++b->steps,
-                            .figures = figures[0],
+                            .metrics = metrics[0],
                             .done = bare_done,
                             .input = {images + (size_t)at * FEATURES, labels + at}};
         pl_replay_t update = {.scalar = {0.01},
                               .seed = 42,
                               .step = b->steps,
-                              .figures = figures[0],
+                              .metrics = metrics[0],
                               .done = bare_done};
         bench_must(b->ops->replay(b->accelerator.self, b->step, &step, &err), &err);
         bench_must(b->ops->replay(b->accelerator.self, b->update, &update, &err), &err);
@@ -565,8 +565,8 @@ static void row_shown(bench_t *b)
 
 static void pairs_open(pairs_t *p)
 {
-    double *figure = pl_alloc_array((size_t)p->count * 4, sizeof *figure);
-    p->ratio = figure, p->bare_ms = figure + p->count, p->fit_ms = p->bare_ms + p->count,
+    double *sample = pl_alloc_array((size_t)p->count * 4, sizeof *sample);
+    p->ratio = sample, p->bare_ms = sample + p->count, p->fit_ms = p->bare_ms + p->count,
     p->own_us = p->fit_ms + p->count;
 }
 

@@ -34,7 +34,7 @@ enum {
     A_SECOND = 5000,                       /* at most */
     WARM_BATCHES = 1000,                   /* batches until a fit goes at its own speed */
     TURN_MS = 200,
-    MOST = 999,
+    MAX = 999,
 };
 
 const pl_registration_t *mlp_plugin(void);
@@ -201,8 +201,8 @@ static void report(turns_t *turns)
 
 int main(int argc, char **argv)
 {
-    static double ratio[MOST];
-    turns_t turns = {.pairs = bench_runs(argc, argv, 151, MOST), .ratio = ratio};
+    static double ratio[MAX];
+    turns_t turns = {.pairs = bench_runs(argc, argv, 151, MAX), .ratio = ratio};
     pl_error_t err;
     pthread_t thread;
     flood_start(&turns.flood);

@@ -25,7 +25,7 @@
 #include "base/random.h"
 #include "t/bench/bench.h"
 
-enum { TRAINERS = 4, TICK_US = 2000, SECONDS = 20, COUNTERS_SECONDS = 5, MOST = 1 << 20 };
+enum { TRAINERS = 4, TICK_US = 2000, SECONDS = 20, COUNTERS_SECONDS = 5, MAX = 1 << 20 };
 enum { SAMPLES = 60000, MADE = 6000, FEATURES = 784 };      /* others repeat those made */
 
 const pl_registration_t *mlp_plugin(void);
@@ -50,7 +50,7 @@ typedef struct host {
 
 static void times_add(times_t *times, int64_t ns)
 {
-    if (times->count < MOST)
+    if (times->count < MAX)
         times->us[times->count++] = (double)ns / 1e3;
 }
 
@@ -94,11 +94,11 @@ static void tick(evutil_socket_t fd, short what, void *user)
 
 static struct event *timer_start(host_t *h)
 {
-    const struct itimerspec each = {{0, TICK_US * 1000}, {0, TICK_US * 1000}};
+    const struct itimerspec interval = {{0, TICK_US * 1000}, {0, TICK_US * 1000}};
     h->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     struct event *event = event_new(h->base, h->timer, EV_READ | EV_PERSIST, tick, h);
     event_add(event, NULL);
-    timerfd_settime(h->timer, 0, &each, NULL);
+    timerfd_settime(h->timer, 0, &interval, NULL);
     h->due = pl_now() + TICK_US * 1000;
     h->ticks = h->late.count = 0;
     return event;
@@ -316,8 +316,8 @@ int main(int argc, char **argv)
 {
     const int seconds = argc > 1 ? atoi(argv[1]) : SECONDS;
     host_t h = {.base = event_base_new(),
-                .late = {.us = pl_alloc_array(MOST, sizeof(double))},
-                .held = {.us = pl_alloc_array(MOST, sizeof(double))}};
+                .late = {.us = pl_alloc_array(MAX, sizeof(double))},
+                .held = {.us = pl_alloc_array(MAX, sizeof(double))}};
     pl_error_t err;
     double alone[2], late[2];
     bench_must(pl_init(&argc, &argv, mlp_plugin(), &err), &err);

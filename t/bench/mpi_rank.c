@@ -11,15 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 256 << 20 };
+enum { BYTES_MAX = 256 << 20 };
 
 int main(int argc, char **argv)
 {
     int rank, length;
     long order[2];
     char version[MPI_MAX_LIBRARY_VERSION_STRING];
-    float *data = malloc(MOST);
-    for (size_t k = 0; k < MOST / sizeof *data; k++)
+    float *data = malloc(BYTES_MAX);
+    for (size_t k = 0; k < BYTES_MAX / sizeof *data; k++)
         data[k] = (float)(k % 1000);
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

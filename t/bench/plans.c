@@ -11,7 +11,7 @@
 
 #include "t/bench/bench.h"
 
-enum { RUNS_MOST = 101 };
+enum { RUNS_MAX = 101 };
 
 static double compile(void)
 {
@@ -53,8 +53,8 @@ static void run_write(void)
 
 int main(int argc, char **argv)
 {
-    const int runs = bench_runs(argc, argv, 11, RUNS_MOST);
-    double ms[RUNS_MOST];
+    const int runs = bench_runs(argc, argv, 11, RUNS_MAX);
+    double ms[RUNS_MAX];
     setenv("PACELINE_CUDA_PATH", "t/stand_in/.libs", 1);
     setenv("XDG_CACHE_HOME", bench_folder(), 1);
     run_write();

@@ -25,7 +25,7 @@
 #include "tensor/graph.h"
 #include "t/bench/bench.h"
 
-enum { SAMPLES = 4096, EPOCH = 1 << 20, PAIRS_MOST = 101 };
+enum { SAMPLES = 4096, EPOCH = 1 << 20, PAIRS_MAX = 101 };
 
 const pl_registration_t *mlp_plugin(void);
 const pl_registration_t *cnn_plugin(void);
@@ -293,7 +293,7 @@ static double rate_of(int which, const process_t *process, int processes, int ra
 static void workload_run(int which, const process_t process[3], int pairs, double seconds)
 {
     const workload_t *w = &workloads[which];
-    double ratio[PAIRS_MOST], apart[PAIRS_MOST], together[PAIRS_MOST], low, high;
+    double ratio[PAIRS_MAX], apart[PAIRS_MAX], together[PAIRS_MAX], low, high;
     rate_of(which, process, 2, 1, seconds);
     rate_of(which, &process[2], 1, 2, seconds);
     for (int k = 0; k < pairs; k++) {
@@ -321,7 +321,7 @@ int main(int argc, char **argv)
     const char *only = argc > 3 ? argv[3] : "",
                *strategy = argc > 4 ? argv[4] : "\"ddp\"";
     process_t process[3];
-    pairs = pairs < 1 ? 1 : pairs > PAIRS_MOST ? PAIRS_MOST : pairs;
+    pairs = pairs < 1 ? 1 : pairs > PAIRS_MAX ? PAIRS_MAX : pairs;
     for (int k = 0; k < 3; k++)
         process[k] = process_start(strategy);
     for (int k = 0; k < WORKLOADS; k++)

@@ -23,7 +23,7 @@
 
 enum {
     PAIRS = 31,
-    PAIRS_MOST = 999,
+    PAIRS_MAX = 999,
     TRIPS = 4000,
     MESSAGES = 100000,
     ORDER = 1000,
@@ -248,19 +248,19 @@ typedef struct comparison {
     double bar;                                     /* of theirs / ours in time */
 } comparison_t;
 
-static double figure(const comparison_t *c, double seconds)
+static double measurement(const comparison_t *c, double seconds)
 {
     return c->is_rate ? c->count / seconds : seconds / c->count * c->scale;
 }
 
 static void compare(const comparison_t *c, int pairs)
 {
-    static double ours[PAIRS_MOST], theirs[PAIRS_MOST], ratio[PAIRS_MOST];
+    static double ours[PAIRS_MAX], theirs[PAIRS_MAX], ratio[PAIRS_MAX];
     double low, high;
     c->ours(c->count), c->theirs(c->count);
     for (int k = 0; k < pairs; k++) {
         double a = c->ours(c->count), b = c->theirs(c->count);
-        ours[k] = figure(c, a), theirs[k] = figure(c, b), ratio[k] = b / a;
+        ours[k] = measurement(c, a), theirs[k] = measurement(c, b), ratio[k] = b / a;
     }
     bench_interval(ratio, pairs, &low, &high);
     double middle = bench_median(ratio, pairs);
@@ -315,7 +315,7 @@ static void close_both(void)
 int main(int argc, char **argv)
 {
     int pairs = argc > 1 ? atoi(argv[1]) : PAIRS;
-    pairs = pairs < 1 ? 1 : pairs > PAIRS_MOST ? PAIRS_MOST : pairs;
+    pairs = pairs < 1 ? 1 : pairs > PAIRS_MAX ? PAIRS_MAX : pairs;
     comparison_t trip = {"actor call, two processors",
                          "us",
                          "bare libevent and ZeroMQ",

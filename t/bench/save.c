@@ -26,7 +26,7 @@
 #include "base/clock.h"
 #include "t/bench/bench.h"
 
-enum { ROWS = 40690, WIDTH = 1024, BYTES = 3 * ROWS * WIDTH * 4, ROUNDS_MOST = 31 };
+enum { ROWS = 40690, WIDTH = 1024, BYTES = 3 * ROWS * WIDTH * 4, ROUNDS_MAX = 31 };
 extern char **environ;
 
 static void *must_have(void *memory)
@@ -57,7 +57,7 @@ static int read_samples(void *user, const pl_read_request_t *request, void *cons
 
 typedef enum phase {
     PHASE_BEGIN,
-    PHASE_STALLED,                                  /* a save was wished for */
+    PHASE_STALLED,                                  /* a save was requested */
     PHASE_WRITING,                                  /* it is not yet durable */
     PHASE_SECOND,                                   /* one more, behind one that is not */
     PHASE_RESUMED                                   /* another process: the first step */
@@ -66,10 +66,10 @@ typedef enum phase {
 static struct {
     phase_t phase;
     int rounds, round;
-    int64_t began, wished;
+    int64_t began, requested;
     char *from, *to;                                        /* [BYTES] */
-    double copy[ROUNDS_MOST], stall[ROUNDS_MOST];           /* ms */
-    double saving[ROUNDS_MOST], dd[ROUNDS_MOST];            /* s */
+    double copy[ROUNDS_MAX], stall[ROUNDS_MAX];             /* ms */
+    double saving[ROUNDS_MAX], dd[ROUNDS_MAX];              /* s */
     double second;                                          /* ms */
 } probe;
 
@@ -116,11 +116,11 @@ static void dd_measure(void)
     command_run("rm %s/dd; sync", bench_folder());
 }
 
-static void save_wish(pl_callback_request_t *request, phase_t next)
+static void save_request(pl_callback_request_t *request, phase_t next)
 {
     snprintf(request->save, sizeof request->save, "s%d", probe.round);
     probe.phase = next;
-    probe.wished = pl_now();
+    probe.requested = pl_now();
 }
 
 static void round_begin(pl_callback_request_t *request)
@@ -128,7 +128,7 @@ static void round_begin(pl_callback_request_t *request)
     copy_measure();
     if (probe.round % 2 == 0)
         dd_measure();
-    save_wish(request, PHASE_STALLED);
+    save_request(request, PHASE_STALLED);
 }
 
 /* Looked for without a step in between: the disk has the machine for itself. */
@@ -141,21 +141,21 @@ static void durable_wait(int number)
 static void round_end(pl_callback_request_t *request)
 {
     durable_wait(probe.round);
-    probe.saving[probe.round] = (double)(pl_now() - probe.wished) / 1e9;
+    probe.saving[probe.round] = (double)(pl_now() - probe.requested) / 1e9;
     if (probe.round % 2)
         dd_measure();
     probe.round++;
     if (probe.round < probe.rounds)
         round_begin(request);
     else
-        save_wish(request, PHASE_WRITING);
+        save_request(request, PHASE_WRITING);
 }
 
 static int probe_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
                     pl_callback_request_t *request, pl_error_t *err)
 {
     (void)self, (void)point, (void)event, (void)err;
-    double since = (double)(pl_now() - probe.wished) / 1e6;
+    double since = (double)(pl_now() - probe.requested) / 1e6;
     if (probe.phase == PHASE_RESUMED) {
         printf("%lld\n", (long long)pl_now());
         fflush(stdout);
@@ -167,7 +167,7 @@ static int probe_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
         round_end(request);
     } else if (probe.phase == PHASE_WRITING) {
         probe.round++;
-        save_wish(request, PHASE_SECOND);
+        save_request(request, PHASE_SECOND);
     } else if (probe.phase == PHASE_SECOND) {
         probe.second = since;
         durable_wait(probe.round);
@@ -248,11 +248,11 @@ static double resume_measure(const char *self)
     if (posix_spawn(&child, self, &files, NULL, (char **)arguments, environ) != 0)
         bench_must(PL_EIO, NULL);
     close(out[1]);
-    FILE *told = fdopen(out[0], "r");
-    if (!told || fscanf(told, "%lld", &first) != 1)
+    FILE *reported = fdopen(out[0], "r");
+    if (!reported || fscanf(reported, "%lld", &first) != 1)
         fprintf(stderr, "save: the run did not go on\n");
-    if (told)
-        fclose(told);
+    if (reported)
+        fclose(reported);
     waitpid(child, &status, 0);
     posix_spawn_file_actions_destroy(&files);
     if (status != 0)
@@ -291,7 +291,7 @@ static void report(const char *name, const char *unit, double ours, const char *
 
 static void resume_report(const char *self, int rounds, bool cold)
 {
-    double ours[ROUNDS_MOST], theirs[ROUNDS_MOST], ratio[ROUNDS_MOST];
+    double ours[ROUNDS_MAX], theirs[ROUNDS_MAX], ratio[ROUNDS_MAX];
     if (cold && !cache_drop()) {
         printf("{\"name\": \"resume of 500 MB, cold\", \"skipped\": \"the page cache "
                "cannot be dropped\"}\n");
@@ -319,7 +319,7 @@ static void save_report(void)
 {
     double first = probe.stall[0], copy = bench_median(probe.copy, probe.rounds);
     double stall = bench_median(probe.stall, probe.rounds);
-    double ratio[ROUNDS_MOST];
+    double ratio[ROUNDS_MAX];
     for (int k = 0; k < probe.rounds; k++)
         ratio[k] = probe.dd[k] / probe.saving[k];
     report("stall of the first save of 500 MB", "ms", first, "a copy + 5 ms", copy + 5,
@@ -354,7 +354,7 @@ int main(int argc, char **argv)
         return 1;
     }
     int rounds = argc > 1 ? atoi(argv[1]) : 7;
-    probe.rounds = rounds < 1 ? 1 : rounds > ROUNDS_MOST ? ROUNDS_MOST : rounds;
+    probe.rounds = rounds < 1 ? 1 : rounds > ROUNDS_MAX ? ROUNDS_MAX : rounds;
     probe.from = memset(must_have(pl_alloc(BYTES)), 1, BYTES);
     probe.to = memset(must_have(pl_alloc(BYTES)), 1, BYTES);
     train(bench_folder(), NULL);

@@ -3,7 +3,7 @@
  *     start [RUNS]
  *
  * `paceline fit` on the digits, files in the page cache.  The time of the first step is
- * what stands in the first line of metrics.jsonl, so the step is over and its figures are
+ * what stands in the first line of metrics.jsonl, so the step is over and its metrics are
  * on their way to the disk by then.
  *
  * A run takes its defaults, so one rank alone has a thread for each core, and each of two
@@ -23,7 +23,7 @@
 #include "t/bench/bench.h"
 
 extern char **environ;
-enum { RUNS_MOST = 101 };
+enum { RUNS_MAX = 101 };
 
 static double wall_now(void)
 {
@@ -105,7 +105,7 @@ static double first_step_time(const char *root)
 static void measure(const start_t *start, int runs, const char *run_file,
                     const char *data)
 {
-    double ms[RUNS_MOST];
+    double ms[RUNS_MAX];
     for (int k = -1; k < runs; k++) {             /* the first one warms the page cache */
         double began = wall_now();
         fit(start, "./paceline", run_file, data, bench_folder());
@@ -116,7 +116,7 @@ static void measure(const start_t *start, int runs, const char *run_file,
 
 int main(int argc, char **argv)
 {
-    const int runs = bench_runs(argc, argv, 21, RUNS_MOST);
+    const int runs = bench_runs(argc, argv, 21, RUNS_MAX);
     bench_digits_t digits;
     for (size_t k = 0; k < sizeof starts / sizeof *starts; k++)
         if (bench_digits(&digits, starts[k].name))

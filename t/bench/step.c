@@ -126,7 +126,7 @@ static void bench_start(bench_t *b, const training_case_t *workload, int threads
 static void one_step(bench_t *b)
 {
     pl_error_t err;
-    double figures[2][2];
+    double metrics[2][2];
     void *const *batch = b->batch[b->steps % b->batches];
     pl_replay_t forward = {.seed = 1,
                            .step = (uint64_t)b->steps + 1,
@@ -134,13 +134,13 @@ static void one_step(bench_t *b)
                            .done = on_done};
     pl_replay_t update = {.seed = 1,
                           .step = forward.step,
-                          .figures = figures[0],
+                          .metrics = metrics[0],
                           .done = on_done};
     training_scalars(&b->training, b->steps++, update.scalar);
     if (pl_cpu_accelerator.replay(&b->cpu, b->step, &forward, &err) != PL_OK
         || pl_cpu_accelerator.replay(&b->cpu, b->update, &update, &err) != PL_OK)
         fail("cannot replay", &err);
-    b->loss = figures[0][0] / figures[0][1];
+    b->loss = metrics[0][0] / metrics[0][1];
 }
 
 static double time_steps(bench_t *b, int steps)

@@ -4,7 +4,7 @@
  *
  * Four ranks in processes of their own train in steps of about 1 ms; this process
  * computes nothing, so its processor time is what control takes: reports, signs of life,
- * figures for the loggers, the links.  Of a short and a long run, so that what begins and
+ * metrics for the loggers, the links.  Of a short and a long run, so that what begins and
  * ends them is not in it. */
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 enum {
     RUNS = 5,
-    RUNS_MOST = 101,
+    RUNS_MAX = 101,
     RANKS = 4,
     BATCH = 32,
     SHORT = 500,                                            /* steps */
@@ -45,9 +45,9 @@ static void points_write(char path[static 512])
 
 typedef struct spent {
     double processor, seconds;                              /* µs; s */
-} spent_t;
+} timings_t;
 
-static spent_t train(pl_engine_t *engine, const char *data, int steps)
+static timings_t train(pl_engine_t *engine, const char *data, int steps)
 {
     char run[2048];
     const double before = processor_us();
@@ -63,14 +63,15 @@ static spent_t train(pl_engine_t *engine, const char *data, int steps)
              "               \"default_root_dir\": \"%s\"}}",
              data, BATCH, RANKS, steps, bench_folder());
     const double seconds = bench_fit(engine, run);
-    return (spent_t){processor_us() - before, seconds};
+    return (timings_t){processor_us() - before, seconds};
 }
 
 static void measure(pl_engine_t *engine, const char *data, int runs)
 {
-    double us[RUNS_MOST], step[RUNS_MOST];
+    double us[RUNS_MAX], step[RUNS_MAX];
     for (int k = 0; k < runs; k++) {
-        const spent_t some = train(engine, data, SHORT), more = train(engine, data, LONG);
+        const timings_t some = train(engine, data, SHORT),
+                        more = train(engine, data, LONG);
         us[k] = (more.processor - some.processor) / (LONG - SHORT);
         step[k] = (more.seconds - some.seconds) / (LONG - SHORT) * 1e3;
     }
@@ -88,7 +89,7 @@ int main(int argc, char **argv)
     pl_error_t err = {0};
     char data[512];
     bench_must(pl_init(&argc, &argv, mlp_plugin(), &err), &err);
-    const int runs = bench_runs(argc, argv, RUNS, RUNS_MOST);
+    const int runs = bench_runs(argc, argv, RUNS, RUNS_MAX);
     points_write(data);
     pl_engine_t *engine = pl_engine_new(NULL, &err);
     bench_must(engine ? PL_OK : err.code, &err);

@@ -1,6 +1,6 @@
 /* strategy.c - a strategy as users write one, against installed headers: single once
  * more, with a factor on the rate */
-#include <strategies/replica.h>
+#include <strategies/replica/replica.h>
 
 typedef struct plain {
     pl_replica_t replica;                                   /* first: see replica.h */

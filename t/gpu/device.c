@@ -126,7 +126,7 @@ static uint64_t results_hash(const device_results_t *r)
     for (int k = 0; k < PL_REGIONS; k++)
         of = r->wide[k] ? hash(of, r->wide[k], r->size[k] * sizeof(double))
                         : hash(of, r->region[k], r->size[k] * sizeof(float));
-    return hash(of, r->figures, sizeof r->figures);
+    return hash(of, r->metrics, sizeof r->metrics);
 }
 
 static double tolerance_of(const char *precision)
@@ -218,18 +218,18 @@ typedef struct trainer {
     pl_error_t failed;                                /* the first */
 } trainer_t;
 
-typedef struct flight {
+typedef struct inflight {
     pl_replay_t replay;                                     /* first */
     trainer_t *of;
-    double figures[PL_FIELDS][2];
-} flight_t;
+    double metrics[PL_FIELDS][2];
+} inflight_t;
 
 static void on_done(pl_replay_t *replay, const pl_error_t *err)
 {
-    flight_t *flight = (flight_t *)replay;
-    flight->of->flying--;
-    if (err && flight->of->failed.code == PL_OK)
-        flight->of->failed = *err;
+    inflight_t *inflight = (inflight_t *)replay;
+    inflight->of->flying--;
+    if (err && inflight->of->failed.code == PL_OK)
+        inflight->of->failed = *err;
 }
 
 /* A region is zero where nothing is written. */
@@ -324,45 +324,46 @@ static void on_measured(pl_replay_t *replay, const pl_device_span_t *span, int c
     }
 }
 
-static bool trainer_put(trainer_t *r, pl_plan_t *plan, flight_t *flight)
+static bool trainer_put(trainer_t *r, pl_plan_t *plan, inflight_t *inflight)
 {
-    flight->of = r;
-    flight->replay.done = on_done;
-    flight->replay.figures = flight->figures[0];
+    inflight->of = r;
+    inflight->replay.done = on_done;
+    inflight->replay.metrics = inflight->metrics[0];
     r->flying++;
-    if (r->rig.ops->replay(r->rig.self, plan, &flight->replay, &r->failed) == PL_OK)
+    if (r->rig.ops->replay(r->rig.self, plan, &inflight->replay, &r->failed) == PL_OK)
         return true;
     r->flying--;
     return false;
 }
 
-/* Puts a step on the device; its figures are there when both replays are over. */
-static bool trainer_step(trainer_t *r, int step, flight_t flight[2])
+/* Puts a step on the device; its metrics are there when both replays are over. */
+static bool trainer_step(trainer_t *r, int step, inflight_t inflight[2])
 {
-    flight[0].replay = (pl_replay_t){.seed = 1, .step = (uint64_t)step + 1};
-    flight[1].replay = (pl_replay_t){.seed = 1, .step = (uint64_t)step + 1};
+    inflight[0].replay = (pl_replay_t){.seed = 1, .step = (uint64_t)step + 1};
+    inflight[1].replay = (pl_replay_t){.seed = 1, .step = (uint64_t)step + 1};
     if (!r->is_measured || !r->input[0])
         training_batch(&r->t, step, r->input);
-    memcpy(flight[0].replay.input, r->input, sizeof r->input);
-    training_scalars(&r->t, step, flight[1].replay.scalar);
+    memcpy(inflight[0].replay.input, r->input, sizeof r->input);
+    training_scalars(&r->t, step, inflight[1].replay.scalar);
     if (r->is_watched)
-        flight[0].replay.measured = flight[1].replay.measured = on_measured;
-    return trainer_put(r, r->step, &flight[0]) && trainer_put(r, r->update, &flight[1]);
+        inflight[0].replay.measured = inflight[1].replay.measured = on_measured;
+    return trainer_put(r, r->step, &inflight[0])
+           && trainer_put(r, r->update, &inflight[1]);
 }
 
 static void check_training(const training_case_t *c, const json_t *want)
 {
     trainer_t r = {.is_measured = false};
-    flight_t flight[2];
+    inflight_t inflight[2];
     double loss = 0, norm = 0;
     const bool is_open = trainer_open(&r, c, true);
     for (int step = 0; step < TRAINING_STEPS && is_open; step++) {
-        if (!trainer_step(&r, step, flight) || !trainer_wait(&r, 0)) {
+        if (!trainer_step(&r, step, inflight) || !trainer_wait(&r, 0)) {
             print_error("training", c->name, r.failed.text);
             loss = INFINITY;
             break;
         }
-        const double *l = flight[1].figures[0], *n = flight[1].figures[1];
+        const double *l = inflight[1].metrics[0], *n = inflight[1].metrics[1];
         const double wanted = json_number_value(
                          json_array_get(json_object_get(want, "losses"), (size_t)step)),
                      length = json_number_value(
@@ -404,11 +405,12 @@ enum { BITS_STEPS = 8 };
 static uint64_t bits_of(const training_case_t *c, bool recordings, int depth)
 {
     trainer_t r = {.is_measured = false};
-    flight_t flight[BITS_STEPS][2];
+    inflight_t inflight[BITS_STEPS][2];
     uint64_t of = 0;
     bool is_good = trainer_open(&r, c, recordings);
     for (int step = 0; step < BITS_STEPS && is_good; step++)
-        is_good = trainer_step(&r, step, flight[step]) && trainer_wait(&r, 2 * depth - 2);
+        is_good = trainer_step(&r, step, inflight[step])
+                  && trainer_wait(&r, 2 * depth - 2);
     is_good = is_good && trainer_wait(&r, 0);
     const size_t n = is_good ? (size_t)r.t.model->params : 0;
     float *data = pl_alloc_array(n + 1, sizeof *data);
@@ -503,12 +505,12 @@ enum { DEPTH = 4, PIECES = 64 };
 /* Steps with four under way; the milliseconds of each, negative after an error. */
 static double piece_run(trainer_t *r, int steps, int *step)
 {
-    static flight_t flight[DEPTH][2];
+    static inflight_t inflight[DEPTH][2];
     const int64_t since = pl_now();
     bool is_good = true;
     for (int k = 0; k < steps && is_good; k++, ++*step)
         is_good = trainer_wait(r, 2 * DEPTH - 2)
-                  && trainer_step(r, *step, flight[*step % DEPTH]);
+                  && trainer_step(r, *step, inflight[*step % DEPTH]);
     is_good = is_good && trainer_wait(r, 0);
     return is_good ? (double)(pl_now() - since) / 1e6 / steps : -1;
 }
@@ -532,10 +534,10 @@ static int by_time(const void *a, const void *b)
 /* Milliseconds of one step by kind of launch, each launched by itself. */
 static void measure(trainer_t *r, int step)
 {
-    flight_t flight[2];
+    inflight_t inflight[2];
     json_t *shares = json_array();
     r->is_watched = true;
-    if (!trainer_step(r, step, flight) || !trainer_wait(r, 0))
+    if (!trainer_step(r, step, inflight) || !trainer_wait(r, 0))
         print_error("measure", "step", r->failed.text);
     qsort(share, SHARES, sizeof *share, by_time);
     for (int k = 0; k < SHARES && *share[k].what && share[k].ms > 0; k++)

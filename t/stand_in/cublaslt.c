@@ -374,15 +374,15 @@ static void found_add(cublasLtMatmulHeuristicResult_t *to, int *count, uint64_t 
 API cu_result_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t handle, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
     cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-    cublasLtMatmulPreference_t wanted, int most, cublasLtMatmulHeuristicResult_t *found,
+    cublasLtMatmulPreference_t wanted, int max, cublasLtMatmulHeuristicResult_t *found,
     int *count)
 {
     int more = 0;
     *count = 0;
     if (++handle->searches == handle->fact("find", 0, &more))
         return (cu_result_t)more;
-    const cu_result_t result = c == d && most >= 4 ? check(product, a, b, d)
-                                                   : LT_INVALID_VALUE;
+    const cu_result_t result = c == d && max >= 4 ? check(product, a, b, d)
+                                                  : LT_INVALID_VALUE;
     if (result != LT_OK)
         return result;
     const uint64_t hash = hash_of(product, a, b, d);

@@ -27,7 +27,7 @@ pthread_mutex_t stand_in_lock = PTHREAD_MUTEX_INITIALIZER;
 __thread context_t *stand_in_current;
 static context_t context[DEVICES];
 static bool is_started;
-static stream_t *captures[DEVICES][STREAMS_MOST];           /* that are recorded */
+static stream_t *captures[DEVICES][STREAMS_MAX];            /* that are recorded */
 
 /* ---- Facts and faults ---- */
 
@@ -177,8 +177,8 @@ cu_result_t stand_in_refuse_in_capture(void)
 {
     cu_result_t result = CU_OK;
     pthread_mutex_lock(&stand_in_lock);
-    for (int k = 0; k < DEVICES * STREAMS_MOST; k++) {
-        stream_t *stream = captures[k / STREAMS_MOST][k % STREAMS_MOST];
+    for (int k = 0; k < DEVICES * STREAMS_MAX; k++) {
+        stream_t *stream = captures[k / STREAMS_MAX][k % STREAMS_MAX];
         if (stream && pthread_equal(stream->by, pthread_self())) {
             stream->is_invalid = true;
             result = CU_CAPTURE_UNSUPPORTED;
@@ -415,7 +415,7 @@ API cu_result_t cuMemFree_v2(CUdeviceptr address)
     cu_result_t result = stand_in_current && stand_in_current->users
                              ? stand_in_refuse_in_capture()
                              : CU_INVALID_CONTEXT;
-    for (int k = 0; k < STREAMS_MOST && result == CU_OK; k++)
+    for (int k = 0; k < STREAMS_MAX && result == CU_OK; k++)
         streams_finish(stand_in_current->streams, k);
     if (result != CU_OK)
         return result;

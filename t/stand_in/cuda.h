@@ -35,7 +35,7 @@ typedef struct CUctx_st {
     block_t *memory, *pinned;
     size_t used;
     int things[A_READY_GRAPH + 1];                          /* of each kind */
-    bool is_stream[STREAMS_MOST];
+    bool is_stream[STREAMS_MAX];
     int allocations, functions, launches, runs;             /* so far, for faults */
 } context_t;
 /* What a graph records; its own. */

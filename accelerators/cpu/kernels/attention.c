@@ -60,10 +60,10 @@ PL_INLINE void tile(int rows, int vectors, int64_t depth, factor_t a, side_t b, 
 PL_INLINE void strip(int vectors, int64_t rows, int64_t depth, factor_t a, side_t b,
                      side_t c, bool add)
 {
-    const int most = 2 * TILE_ROWS / vectors;
+    const int rows_max = 2 * TILE_ROWS / vectors;
     int64_t i = 0;
-    for (; i + most <= rows; i += most)
-        tile(most, vectors, depth, (factor_t){a.at + i * a.row, a.row, a.step}, b,
+    for (; i + rows_max <= rows; i += rows_max)
+        tile(rows_max, vectors, depth, (factor_t){a.at + i * a.row, a.row, a.step}, b,
              side_at(c, i, 0), add);
     for (; i < rows; i++)
         tile(1, vectors, depth, (factor_t){a.at + i * a.row, a.row, a.step}, b,
@@ -108,18 +108,18 @@ static float *head_take(head_t *h, int64_t floats)
     return at;
 }
 
-static float *look_at(const head_t *h, const pl_look_t *look)
+static float *strides_apply(const head_t *h, const pl_strides_t *strides)
 {
-    return (float *)look->at + h->index / h->job->heads * look->batch
-           + h->index % h->job->heads * look->head;
+    return (float *)strides->at + h->index / h->job->heads * strides->batch
+           + h->index % h->job->heads * strides->head;
 }
 
 /* Whether a head is used where it lies: its tokens one after the other, each of whole
  * vectors.  Rows far apart would throw each other out of the first-level cache, where
  * their addresses differ by powers of two. */
-static bool is_dense(const head_t *h, const pl_look_t *look)
+static bool is_dense(const head_t *h, const pl_strides_t *strides)
 {
-    return h->width == h->columns && look->token == h->width;
+    return h->width == h->columns && strides->token == h->width;
 }
 
 /* Rows of whole vectors from one place to another; calls of memcpy() would cost more. */
@@ -133,16 +133,16 @@ static void copy_rows(const float *from, int64_t from_row, float *to, int64_t to
 }
 
 /* The tensor itself or a padded copy. */
-static side_t side_in(head_t *h, const pl_look_t *look)
+static side_t side_in(head_t *h, const pl_strides_t *strides)
 {
-    float *from = look_at(h, look);
-    if (is_dense(h, look))
-        return (side_t){from, look->token};
+    float *from = strides_apply(h, strides);
+    if (is_dense(h, strides))
+        return (side_t){from, strides->token};
     float *copy = head_take(h, h->tokens * h->columns);
     if (h->width == h->columns)
-        copy_rows(from, look->token, copy, h->columns, h->tokens, h->columns);
+        copy_rows(from, strides->token, copy, h->columns, h->tokens, h->columns);
     for (int64_t t = 0; t < h->tokens && h->width != h->columns; t++) {
-        memcpy(copy + t * h->columns, from + t * look->token,
+        memcpy(copy + t * h->columns, from + t * strides->token,
                (size_t)h->width * sizeof *copy);
         memset(copy + t * h->columns + h->width, 0,
                (size_t)(h->columns - h->width) * sizeof *copy);
@@ -150,10 +150,10 @@ static side_t side_in(head_t *h, const pl_look_t *look)
     return (side_t){copy, h->columns};
 }
 
-static side_t side_out(head_t *h, const pl_look_t *look)
+static side_t side_out(head_t *h, const pl_strides_t *strides)
 {
-    if (is_dense(h, look))
-        return (side_t){look_at(h, look), look->token};
+    if (is_dense(h, strides))
+        return (side_t){strides_apply(h, strides), strides->token};
     return (side_t){head_take(h, h->tokens * h->columns), h->columns};
 }
 
@@ -164,15 +164,15 @@ static void side_clear(const head_t *h, side_t side)
 }
 
 /* Puts what was computed into a copy where it belongs. */
-static void side_finish(const head_t *h, side_t side, const pl_look_t *look)
+static void side_finish(const head_t *h, side_t side, const pl_strides_t *strides)
 {
-    float *to = look_at(h, look);
-    if (is_dense(h, look))
+    float *to = strides_apply(h, strides);
+    if (is_dense(h, strides))
         return;
     if (h->width == h->columns)
-        copy_rows(side.at, side.row, to, look->token, h->tokens, h->columns);
+        copy_rows(side.at, side.row, to, strides->token, h->tokens, h->columns);
     for (int64_t t = 0; t < h->tokens && h->width != h->columns; t++)
-        memcpy(to + t * look->token, side.at + t * side.row,
+        memcpy(to + t * strides->token, side.at + t * side.row,
                (size_t)h->width * sizeof *to);
 }
 
@@ -281,12 +281,13 @@ PL_INLINE void multiply(float *x, const float *by, int64_t n)
  * of the exponentials. */
 PL_INLINE lanes_t largest(const float *score, int64_t keys, int64_t row)
 {
-    lanes_t most = *(const lanes_t *)score;
+    lanes_t row_max = *(const lanes_t *)score;
     for (int64_t j = 1; j < keys; j++) {
         const lanes_t x = *(const lanes_t *)(score + j * row);
-        most = (lanes_t)choose(x > most, (lane_numbers_t)x, (lane_numbers_t)most);
+        row_max = (lanes_t)choose(x > row_max, (lane_numbers_t)x,
+                                  (lane_numbers_t)row_max);
     }
-    return most;
+    return row_max;
 }
 
 PL_INLINE lanes_t sum_of(const float *score, int64_t keys, int64_t row)
@@ -297,16 +298,16 @@ PL_INLINE lanes_t sum_of(const float *score, int64_t keys, int64_t row)
     return sum;
 }
 
-/* score = e^(scale (score - most)) [factor], a number of each lane; exactly 1 for the
+/* score = e^(scale (score - row_max)) [factor], a number of each lane; exactly 1 for the
  * largest. */
 PL_INLINE void exponentials(float *score, int64_t keys, int64_t row, float scale,
-                            const float *most, const float *factor)
+                            const float *row_max, const float *factor)
 {
     for (int64_t j = 0; j < keys; j++) {
         float *s = score + j * row;
 #pragma GCC ivdep
         for (int i = 0; i < LANES; i++) {
-            const float e = pl_expf((s[i] - most[i]) * scale);
+            const float e = pl_expf((s[i] - row_max[i]) * scale);
             s[i] = factor ? e * factor[i] : e;
         }
     }
@@ -316,20 +317,20 @@ PL_INLINE void exponentials(float *score, int64_t keys, int64_t row, float scale
 static void weigh(const head_t *h, block_t b, float *factor)
 {
     const float scale = h->job->scale;
-    float most[BLOCK], sum[BLOCK];
+    float row_max[BLOCK], sum[BLOCK];
     for (int64_t v = 0; v < h->block; v += LANES) {
-        *(lanes_t *)(most + v) = largest(h->weight + v, b.keys, h->block);
+        *(lanes_t *)(row_max + v) = largest(h->weight + v, b.keys, h->block);
         for (int64_t i = v; i < v + LANES && h->first > 0; i++)
-            most[i] = sees_nothing(h, b.from + i) ? 0.0f : most[i];
-        exponentials(h->weight + v, b.keys, h->block, scale, most + v, NULL);
+            row_max[i] = sees_nothing(h, b.from + i) ? 0.0f : row_max[i];
+        exponentials(h->weight + v, b.keys, h->block, scale, row_max + v, NULL);
         *(lanes_t *)(sum + v) = sum_of(h->weight + v, b.keys, h->block);
     }
     for (int64_t i = 0; i < b.to - b.from; i++)
         factor[i] = sees_nothing(h, b.from + i) ? 0.0f : 1.0f / sum[i];
-    if (!h->job->most)
+    if (!h->job->row_max)
         return;
     const int64_t at = h->index * h->tokens + b.from;
-    memcpy(h->job->most + at, most, (size_t)(b.to - b.from) * sizeof *most);
+    memcpy(h->job->row_max + at, row_max, (size_t)(b.to - b.from) * sizeof *row_max);
     memcpy(h->job->sum + at, sum, (size_t)(b.to - b.from) * sizeof *sum);
 }
 
@@ -384,8 +385,8 @@ static void backward_block(const head_t *h, block_t b)
     const side_t q = side_at(h->q, b.from, 0), dy = side_at(h->dy, b.from, 0);
     const bool drops = h->job->dropout.p > 0.0;
     const int64_t at = h->index * h->tokens + b.from;
-    float most[BLOCK] = {0}, factor[BLOCK] = {0};
-    memcpy(most, h->job->most + at, (size_t)rows * sizeof *most);
+    float row_max[BLOCK] = {0}, factor[BLOCK] = {0};
+    memcpy(row_max, h->job->row_max + at, (size_t)rows * sizeof *row_max);
     for (int64_t i = 0; i < rows; i++)
         factor[i] = sees_nothing(h, b.from + i) ? 0.0f : 1.0f / h->job->sum[at + i];
     scores(h, b, h->k, h->q, h->weight);
@@ -397,7 +398,7 @@ static void backward_block(const head_t *h, block_t b)
         multiply(h->slope, h->factor, b.keys * row);
     }
     for (int64_t v = 0; v < row; v += LANES) {
-        exponentials(h->weight + v, b.keys, row, h->job->scale, most + v, factor + v);
+        exponentials(h->weight + v, b.keys, row, h->job->scale, row_max + v, factor + v);
         slopes(h->weight + v, h->slope + v, b.keys, row, h->job->scale);
     }
     if (drops)

@@ -35,15 +35,14 @@ PL_INLINE void dropout_words(const pl_dropout_t *d, uint64_t block, uint32_t wor
 PL_INLINE void dropout_factors(const pl_dropout_t *d, uint64_t element, int64_t n,
                                float *factor)
 {
-    const float stays = (float)(1.0 / (1.0 - d->p)), least = (float)ceil(d->p * 0x1p24);
+    const float stays = (float)(1.0 / (1.0 - d->p)), min = (float)ceil(d->p * 0x1p24);
     for (int64_t i = 0; i < n;) {
         uint32_t words[64];
         const int skip = (int)((element + (uint64_t)i) % 4),
                   m = n - i < 64 - skip ? (int)(n - i) : 64 - skip;
         dropout_words(d, (element + (uint64_t)i) / 4, words);
         for (int j = 0; j < m; j++)
-            factor[i + j] = (float)(int32_t)(words[skip + j] >> 8) >= least ? stays
-                                                                            : 0.0f;
+            factor[i + j] = (float)(int32_t)(words[skip + j] >> 8) >= min ? stays : 0.0f;
         i += m;
     }
 }

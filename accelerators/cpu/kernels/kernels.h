@@ -48,8 +48,8 @@ typedef struct pl_cross_entropy_job {
     bool has_ignore;
     int64_t ignore;
     int64_t top;                       /* right with fewer than these before the target */
-    float *most, *sum;                 /* [rows] the largest logit, the sum of
-                                          e^(logit - most)  [not wanted] */
+    float *row_max, *sum;              /* [rows] the largest logit, the sum of
+                                          e^(logit - row_max)  [not wanted] */
     const float *class_weight;         /* [classes]  [all 1] */
     const float *row_weight;           /* [rows]; there when the other is */
     bool one_class_weight, one_row_weight;  /* it is [] */
@@ -96,21 +96,21 @@ typedef struct pl_sum_job {
 
 /* q, k, v, y and their gradients [batch, heads, tokens, width] by strides in elements,
  * the width's being 1. */
-typedef struct pl_look {
+typedef struct pl_strides {
     const float *at;
     int64_t batch, head, token;
-} pl_look_t;
+} pl_strides_t;
 
 typedef struct pl_attention_job {
     int64_t batch, heads, tokens, width;
     float scale;
     bool causal;
     pl_dropout_t dropout;                                   /* p 0: none */
-    pl_look_t q, k, v, y, dy, dq, dk, dv;
-    const float *mask;            /* [batch, tokens]: 0 where no query sees the key  [all
-                                     are seen] */
-    float *most, *sum;            /* [batch, heads, tokens] the largest score, not scaled;
-                                     the sum of e^(scale (score - most))  [not wanted] */
+    pl_strides_t q, k, v, y, dy, dq, dk, dv;
+    const float *mask;          /* [batch, tokens]: 0 where no query sees the key  [all
+                                   are seen] */
+    float *row_max, *sum;       /* [batch, heads, tokens] the largest score, not scaled;
+                                   the sum of e^(scale (score - row_max))  [not wanted] */
     char *scratch;
 } pl_attention_job_t;
 

@@ -30,14 +30,14 @@ typedef struct block {
             to[i] = value; \
         } \
     }
-PL_LINES(PL_X)
+PL_FORMULAS(PL_X)
 #undef PL_X
 
 typedef void (*line_t)(float *to, const float *a, const float *b, float f, int n);
 
 static const line_t lines[] = {
-#define PL_X(name, value) [PL_LINE_##name] = line_##name,
-    PL_LINES(PL_X)
+#define PL_X(name, value) [PL_FORMULA_##name] = line_##name,
+    PL_FORMULAS(PL_X)
 #undef PL_X
 };
 
@@ -85,8 +85,8 @@ static double line_squares(const float *x, int n)
     int i = 0;
     for (; i + CHAINS * LANES <= n; i += CHAINS * LANES)
         for (int k = 0; k < CHAINS; k++) {
-            const lanes_t each = *(const lanes_t *)(x + i + k * LANES);
-            chain[k] += each * each;
+            const lanes_t element = *(const lanes_t *)(x + i + k * LANES);
+            chain[k] += element * element;
         }
     float sum = chains_total(chain);
     for (; i < n; i++)
@@ -207,13 +207,13 @@ static void block_run(const pl_program_job_t *job, const block_t *block)
     ahead_t ahead = ahead_start(p);
     for (int k = 0; k < p->line_count; k++) {
         const pl_line_t *l = &p->line[k];
-        if (l->code == PL_LINE_dropout)
+        if (l->code == PL_FORMULA_dropout)
             line_dropout(at[l->to], at[l->x], &job->dropout[(int)l->f], block->from,
                          block->n);
-        else if (l->code == PL_LINE_total || l->code == PL_LINE_squares)
+        else if (l->code == PL_FORMULA_total || l->code == PL_FORMULA_squares)
             job->partial[(int)l->f][block->from / p->block] =
-                l->code == PL_LINE_total ? line_total(at[l->x], block->n)
-                                         : line_squares(at[l->x], block->n);
+                l->code == PL_FORMULA_total ? line_total(at[l->x], block->n)
+                                            : line_squares(at[l->x], block->n);
         else
             lines[l->code](at[l->to], at[l->x], at[l->y], l->f, block->n);
         ahead_ask(p, block, &ahead);
@@ -223,7 +223,7 @@ static void block_run(const pl_program_job_t *job, const block_t *block)
 static bool has_total(const pl_program_t *p)
 {
     for (int k = 0; k < p->line_count; k++)
-        if (p->line[k].code == PL_LINE_total || p->line[k].code == PL_LINE_squares)
+        if (p->line[k].code == PL_FORMULA_total || p->line[k].code == PL_FORMULA_squares)
             return true;
     return false;
 }

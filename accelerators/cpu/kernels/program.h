@@ -6,7 +6,7 @@
 #ifndef PL_CPU_PROGRAM_H
 #define PL_CPU_PROGRAM_H
 
-#include "accelerators/plan/lines.h"
+#include "accelerators/plan/formulas.h"
 #include "base/random.h"
 #include "paceline.h"
 

@@ -11,11 +11,11 @@
 
 PL_INLINE float row_max(const float *x, int64_t n)
 {
-    float most = -INFINITY;
-#pragma omp simd reduction(max : most)
+    float max = -INFINITY;
+#pragma omp simd reduction(max : max)
     for (int64_t i = 0; i < n; i++)
-        most = x[i] > most ? x[i] : most;
-    return most;
+        max = x[i] > max ? x[i] : max;
+    return max;
 }
 
 /* The sum of x - shift. */

@@ -67,13 +67,14 @@ void KERNEL(cross_entropy)(const pl_cross_entropy_job_t *job, int64_t from, int6
     for (int64_t r = from; r < to; r++) {
         const float *x = job->logits + r * job->classes;
         int64_t target = target_of(job, r);
-        const float most = row_max(x, job->classes), sum = exp_sum(x, most, job->classes);
-        if (job->most) {
-            job->most[r] = most;
+        const float max = row_max(x, job->classes),
+                    sum = exp_sum(x, max, job->classes);
+        if (job->row_max) {
+            job->row_max[r] = max;
             job->sum[r] = sum;
         }
         float weight = weight_of(job, r, target);
-        job->row[r] = target < 0 ? 0.0f : weight * (logf(sum) - (x[target] - most));
+        job->row[r] = target < 0 ? 0.0f : weight * (logf(sum) - (x[target] - max));
         job->counted[r] = weight;
     }
 }
@@ -90,11 +91,11 @@ void KERNEL(cross_entropy_grad)(const pl_cross_entropy_job_t *job, int64_t from,
             memset(dx, 0, (size_t)job->classes * sizeof *dx);
             continue;
         }
-        const float dsum = *job->dsum * weight_of(job, r, target), most = job->most[r],
-                    factor = dsum / job->sum[r];
+        const float dsum = *job->dsum * weight_of(job, r, target),
+                    max = job->row_max[r], factor = dsum / job->sum[r];
 #pragma GCC ivdep
         for (int64_t i = 0; i < job->classes; i++)
-            dx[i] = pl_expf(x[i] - most) * factor;
+            dx[i] = pl_expf(x[i] - max) * factor;
         dx[target] -= dsum;
     }
 }
@@ -102,13 +103,13 @@ void KERNEL(cross_entropy_grad)(const pl_cross_entropy_job_t *job, int64_t from,
 /* A NaN is larger than anything, as in PyTorch. */
 static int64_t first_largest(const float *x, int64_t n)
 {
-    const float most = row_max(x, n);
+    const float max = row_max(x, n);
     int64_t best = n;
     for (int64_t i = n - 1; i >= 0; i--)
         best = x[i] != x[i] ? i : best;
     if (best < n)
         return best;
-    for (best = 0; best < n - 1 && x[best] != most; best++)
+    for (best = 0; best < n - 1 && x[best] != max; best++)
         ;
     return best;
 }
@@ -117,12 +118,12 @@ static int64_t first_largest(const float *x, int64_t n)
  * large. */
 static int64_t before(const float *x, int64_t n, int64_t target)
 {
-    const float most = x[target];
+    const float max = x[target];
     int64_t count = 0;
     for (int64_t i = 0; i < target; i++)
-        count += x[i] >= most || x[i] != x[i];
-    for (int64_t i = target + 1; i < n && most == most; i++)
-        count += x[i] > most || x[i] != x[i];
+        count += x[i] >= max || x[i] != x[i];
+    for (int64_t i = target + 1; i < n && max == max; i++)
+        count += x[i] > max || x[i] != x[i];
     return count;
 }
 

@@ -294,7 +294,7 @@ GROUP_FOLD(group_sum64, double, ADDED, 0.0)
 GROUP_FOLD(group_max, real, larger, -(real)INFINITY)
 #undef GROUP_FOLD
 
-/* ---- Sums whose rounding errors are kept, as base/exact.h has them ---- */
+/* ---- Sums whose rounding errors are kept, as base/compensated_sum.h has them ---- */
 
 #if defined EMULATOR || defined __OPENCL_VERSION__
 #define EXACT_PRODUCT(a, b) ((a) * (b))
@@ -334,18 +334,18 @@ typedef struct step {
     double scalar[STEP_SCALARS];
     uint64_t seed;
     uint32_t step, micro_batch;                             /* as pl_dropout_t has them */
-    int32_t halts, resumes;                                 /* as pl_replay_t */
+    int32_t fail_fast, restart;                             /* as pl_replay_t */
 } step_t;
 
 typedef struct control {
-    int32_t guarded;            /* no region changes any more: GUARDED, … */
+    int32_t status;             /* not 0: no region changes: SKIP_NON_FINITE, … */
     int32_t operation;          /* that got a wrong index, or the guard that stopped it */
     int64_t index;              /* the first that was found */
-    int32_t halted, halts;      /* across replays: see begin.k */
+    int32_t skipping, fail_fast;  /* across replays: see begin.k */
 } control_t;
 
-#define GUARDED 1                                           /* something was not finite */
-#define ENOUGH 2                                            /* that is no fault */
+#define SKIP_NON_FINITE 1                                   /* something was not finite */
+#define SKIP_EMPTY 2                                        /* that is no fault */
 #define WRONG_INDEX 3
 #define NOT_FINITE 4                                     /* in a result that is watched */
 
@@ -356,7 +356,7 @@ FN int64_t checked_index(GLOBAL control_t *control, int operation, int64_t index
 {
     if (index >= 0 && index < below)
         return index;
-    if (atomicCAS(&control->guarded, 0, WRONG_INDEX) == 0) {
+    if (atomicCAS(&control->status, 0, WRONG_INDEX) == 0) {
         control->operation = operation;
         control->index = index;
     }

@@ -1,6 +1,6 @@
-/* early_stopping.c - stops a run whose figure gets no better, is good enough, or is lost
+/* early_stopping.c - stops a run whose metric gets no better, is good enough, or is lost
  *
- * What it decides follows from the figures alone, so a run that goes on from a checkpoint
+ * What it decides follows from the metrics alone, so a run that goes on from a checkpoint
  * stops where it would have stopped. */
 #include <math.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "actors/connectors/callbacks/callbacks.h"
-#include "actors/connectors/callbacks/figure.h"
+#include "actors/connectors/callbacks/metric.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -110,8 +110,8 @@ static void value_check(early_stopping_t *e, const pl_hook_event_t *event, doubl
                      e->mode);
 }
 
-/* A figure that is not there will hardly come later. */
-static int figure_missing(early_stopping_t *e, const pl_hook_event_t *event,
+/* A metric that is not there will hardly come later. */
+static int metric_missing(early_stopping_t *e, const pl_hook_event_t *event,
                           const pl_error_t *why, pl_error_t *err)
 {
     if (e->strict || why->code != PL_ENOTFOUND)
@@ -144,7 +144,7 @@ static int start_check(early_stopping_t *e, const pl_hook_event_t *event, pl_err
             "data.val_split, or set \"monitor\" to a metric of training, such as "
             "\"train_loss\"",
             e->monitor);
-    return figure_missing(e, event, &why, err);
+    return metric_missing(e, event, &why, err);
 }
 
 static int early_stopping_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
@@ -157,8 +157,8 @@ static int early_stopping_on(void *self, pl_hook_t point, const pl_hook_event_t 
         return start_check(e, event, err);
     if (!is_time(e, point) || event->extra)
         return PL_OK;
-    if (pl_figure_find(event, e->monitor, &value, &why) != PL_OK)
-        return figure_missing(e, event, &why, err);
+    if (pl_metric_find(event, e->monitor, &value, &why) != PL_OK)
+        return metric_missing(e, event, &why, err);
     value_check(e, event, value, request);
     return PL_OK;
 }

@@ -13,7 +13,7 @@
 typedef struct finetuning {
     const char *freeze, *unfreeze;
     pl_ints_t epochs;
-    int given;                                           /* groups that were wished for */
+    int given;                                            /* groups that were requested */
 } finetuning_t;
 
 static const pl_option_t finetuning_options[] = {
@@ -67,8 +67,8 @@ static int finetuning_start(void *self, pl_error_t *err)
 }
 
 /* All groups whose time has come since it was asked last. */
-static int groups_wish(finetuning_t *f, uint32_t epoch, pl_callback_request_t *request,
-                       pl_error_t *err)
+static int groups_request(finetuning_t *f, uint32_t epoch, pl_callback_request_t *request,
+                          pl_error_t *err)
 {
     size_t used = 0;
     for (; f->given < f->epochs.count && f->epochs.value[f->given] <= epoch; f->given++) {
@@ -89,7 +89,7 @@ static int finetuning_on(void *self, pl_hook_t point, const pl_hook_event_t *eve
 {
     finetuning_t *f = self;
     if (point != PL_HOOK_FIT_START)
-        return groups_wish(f, event->epoch, request, err);
+        return groups_request(f, event->epoch, request, err);
     snprintf(request->freeze, sizeof request->freeze, "%s", f->freeze);
     return PL_OK;
 }

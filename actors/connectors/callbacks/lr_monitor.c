@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "actors/connectors/callbacks/callbacks.h"
-#include "actors/connectors/callbacks/figure.h"
+#include "actors/connectors/callbacks/metric.h"
 #include "base/json_text.h"
 
 typedef struct lr_monitor {

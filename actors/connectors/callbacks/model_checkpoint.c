@@ -1,7 +1,7 @@
 /* model_checkpoint.c - says when a checkpoint is to be made, what it is called and which
  * older ones may go
  *
- * What it decides follows from steps and figures, the time interval aside, so that a run
+ * What it decides follows from steps and metrics, the time interval aside, so that a run
  * that goes on from a checkpoint keeps what it would have kept. */
 #include <math.h>
 #include <stdarg.h>
@@ -9,11 +9,11 @@
 #include <string.h>
 
 #include "actors/connectors/callbacks/callbacks.h"
-#include "actors/connectors/callbacks/figure.h"
+#include "actors/connectors/callbacks/metric.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/json_walk.h"
+#include "base/json_path.h"
 #include "base/log.h"
 
 enum { NAME = sizeof((pl_callback_request_t *)0)->save };
@@ -100,7 +100,7 @@ static int pattern_check(const char *at, pl_error_t *err)
     return PL_OK;
 }
 
-/* In the name of a figure it becomes a '_'. */
+/* In the name of a metric it becomes a '_'. */
 static bool has_slash(const char *pattern)
 {
     bool within = false;
@@ -191,7 +191,7 @@ static void name_add(char name[NAME], const char *format, ...)
     va_end(args);
 }
 
-/* "epoch=3" or, of a figure, "val_loss=0.25", with as many digits as said. */
+/* "epoch=3" or, of a metric, "val_loss=0.25", with as many digits as said. */
 static int field_add(char name[NAME], const char *field, const pl_hook_event_t *event,
                      pl_error_t *err)
 {
@@ -208,7 +208,7 @@ static int field_add(char name[NAME], const char *field, const pl_hook_event_t *
     } else if (!strcmp(key, "step")) {
         name_add(name, "step=%llu", (unsigned long long)event->global_step);
     } else {
-        if (pl_figure_find(event, key, &value, err) != PL_OK)
+        if (pl_metric_find(event, key, &value, err) != PL_OK)
             return err->code;
         name_add(name, digits >= 0 ? "%s=%.*f" : "%s=%.*g", key, digits >= 0 ? digits : 6,
                  value);
@@ -232,7 +232,7 @@ static int name_make(const model_checkpoint_t *m, const pl_hook_event_t *event,
             at = strchr(at, '}') + 1;
         }
     }
-    for (char *c = name; *c; c++)                        /* a figure's name may have it */
+    for (char *c = name; *c; c++)                        /* a metric's name may have it */
         if (*c == '/' || *c == '\n')
             *c = '_';
     return code;
@@ -286,7 +286,7 @@ static int kept_add(model_checkpoint_t *m, char name[NAME], double score,
     return PL_OK;
 }
 
-/* Smaller is better; without a figure the newest is. */
+/* Smaller is better; without a metric the newest is. */
 static int score_of(const model_checkpoint_t *m, const pl_hook_event_t *event,
                     double *score, pl_error_t *err)
 {
@@ -295,13 +295,13 @@ static int score_of(const model_checkpoint_t *m, const pl_hook_event_t *event,
         *score = -(double)event->global_step;
         return PL_OK;
     }
-    int code = pl_figure_find(event, m->monitor, &value, err);
+    int code = pl_metric_find(event, m->monitor, &value, err);
     if (code == PL_OK)
         *score = isnan(value) ? INFINITY : !strcmp(m->mode, "min") ? value : -value;
     return code;
 }
 
-/* Its name among those that go by the figure; "" when it is none of them. */
+/* Its name among those that go by the metric; "" when it is none of them. */
 static int best_add(model_checkpoint_t *m, const pl_hook_event_t *event, char name[NAME],
                     pl_callback_request_t *request, pl_error_t *err)
 {
@@ -312,7 +312,7 @@ static int best_add(model_checkpoint_t *m, const pl_hook_event_t *event, char na
     return code == PL_OK ? kept_add(m, name, score, request, err) : code;
 }
 
-/* A figure of validation that is not there may come yet; others hardly will. */
+/* A metric of validation that is not there may come yet; others hardly will. */
 static bool may_come(model_checkpoint_t *m, const pl_hook_event_t *event,
                      const pl_error_t *why)
 {
@@ -325,8 +325,8 @@ static bool may_come(model_checkpoint_t *m, const pl_hook_event_t *event,
     return true;
 }
 
-/* An epoch that is cut short has no figure to go by. */
-static bool goes_by_figure(const model_checkpoint_t *m, pl_hook_t point)
+/* An epoch that is cut short has no metric to go by. */
+static bool goes_by_metric(const model_checkpoint_t *m, pl_hook_t point)
 {
     return m->save_top_k && !(point == PL_HOOK_TRAIN_CUT && *m->monitor);
 }
@@ -354,7 +354,7 @@ static void end_check(const model_checkpoint_t *m, const pl_hook_event_t *event)
                     *m->monitor ? " by \"" : "", m->monitor, *m->monitor ? "\"" : "");
 }
 
-/* Of a validation all figures are known with the first: what is not there then will not
+/* Of a validation all metrics are known with the first: what is not there then will not
  * be later, when the first checkpoint is due. */
 static int names_check(const model_checkpoint_t *m, const pl_hook_event_t *event,
                        pl_error_t *err)
@@ -363,11 +363,11 @@ static int names_check(const model_checkpoint_t *m, const pl_hook_event_t *event
     double value;
     int code = strncmp(m->monitor, "val_", 4)
                    ? PL_OK
-                   : pl_figure_find(event, m->monitor, &value, err);
+                   : pl_metric_find(event, m->monitor, &value, err);
     for (const char *at = m->filename; code == PL_OK && (at = strstr(at, "{val_"));) {
         at++;
         snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ":}"), at);
-        code = pl_figure_find(event, name, &value, err);
+        code = pl_metric_find(event, name, &value, err);
     }
     return code;
 }
@@ -389,7 +389,7 @@ static int model_checkpoint_on(void *self, pl_hook_t point, const pl_hook_event_
     if (!is_time(m, point, event)
         || (event->global_step == m->saved_step && m->saved_step))
         return PL_OK;
-    if (goes_by_figure(m, point) && best_add(m, event, name, request, &why) != PL_OK) {
+    if (goes_by_metric(m, point) && best_add(m, event, name, request, &why) != PL_OK) {
         if (!may_come(m, event, &why))
             return pl_fail(err, why.code, "%s", why.text);
         *name = '\0';
@@ -433,22 +433,22 @@ static char *model_checkpoint_state(const void *self, pl_error_t *err)
 static int model_checkpoint_restore(void *self, const char *state, pl_error_t *err)
 {
     model_checkpoint_t *m = self;
-    json_t *told = pl_state_read(state, err), *entry;
+    json_t *object = pl_state_read(state, err), *entry;
     size_t at;
-    if (!told)
+    if (!object)
         return err->code;
-    m->saved_step = (uint64_t)json_integer_value(json_object_get(told, "step"));
-    json_array_foreach(json_object_get(told, "kept"), at, entry) {
+    m->saved_step = (uint64_t)json_integer_value(json_object_get(object, "step"));
+    json_array_foreach(json_object_get(object, "kept"), at, entry) {
         const char *name = json_string_value(json_object_get(entry, "name"));
         if (PL_GROW(m->kept, m->count, m->capacity) != PL_OK) {
-            json_decref(told);
+            json_decref(object);
             return pl_no_memory(err);
         }
         m->kept[m->count] =
             (kept_t){.score = score_kept(json_object_get(entry, "score"))};
         snprintf(m->kept[m->count++].name, NAME, "%s", name ? name : "");
     }
-    json_decref(told);
+    json_decref(object);
     return PL_OK;
 }
 

@@ -98,11 +98,11 @@ static void layer_put(const json_t *layer, int64_t depth, row_t *rows, int *coun
 
 static int widest(const row_t *rows, int count, int column)
 {
-    size_t most = strlen(titles[column]);
+    size_t max = strlen(titles[column]);
     for (int k = 0; k < count; k++)
-        if (strlen(rows[k].cell[column]) > most)
-            most = strlen(rows[k].cell[column]);
-    return (int)most;
+        if (strlen(rows[k].cell[column]) > max)
+            max = strlen(rows[k].cell[column]);
+    return (int)max;
 }
 
 static void line_log(int rank, const int width[COLUMNS], const char *const cell[COLUMNS])

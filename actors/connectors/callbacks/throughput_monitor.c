@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/json_text.h"
 
-enum { LOOKS_MOST = 256 };
+enum { LOOKS_MAX = 256 };
 
 /* How far the run was at a look; time goes on while it trains only. */
 typedef struct look {
@@ -27,7 +27,7 @@ typedef struct throughput {
     int64_t since;                          /* it trains, ns; 0: it does something else */
     int64_t trained;                        /* until then, ns */
     uint64_t looks;
-    look_t look[LOOKS_MOST + 1];                            /* the newest, a ring */
+    look_t look[LOOKS_MAX + 1];                             /* the newest, a ring */
 } throughput_t;
 
 static const pl_option_t throughput_options[] = {
@@ -61,7 +61,7 @@ static void clock_go(throughput_t *t)
 
 static look_t *look_at(throughput_t *t, uint64_t number)
 {
-    return &t->look[number % (LOOKS_MOST + 1)];
+    return &t->look[number % (LOOKS_MAX + 1)];
 }
 
 static void look_add(throughput_t *t, const pl_hook_event_t *event)

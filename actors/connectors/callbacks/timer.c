@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "actors/connectors/callbacks/callbacks.h"
-#include "actors/connectors/callbacks/figure.h"
+#include "actors/connectors/callbacks/metric.h"
 #include "base/clock.h"
 #include "base/error.h"
 

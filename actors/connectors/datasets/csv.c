@@ -6,17 +6,17 @@
  *
  * What the columns are called and for, whether targets are classes, and the moments are
  * decided once, from the training data: a model would take the same row for another if
- * each file decided for itself.  The facts carry them to all other sources. */
+ * each file decided for itself.  The data info carries them to all other sources. */
 #include "actors/connectors/datasets/csv_parts.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "actors/connectors/order.h"
+#include "actors/connectors/sampler.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
-#include "base/json_walk.h"
+#include "base/json_path.h"
 
 static const pl_option_t csv_options[] = {
     PL_TEXT(csv_t, path, NULL, NULL, "the file, plain or gzip"),
@@ -96,9 +96,9 @@ static int csv_measure_all(csv_t *csv, const pl_data_request_t *request, pl_erro
 }
 
 /* Those of the training data: [[mean, factor], ...]. */
-static int csv_recall(csv_t *csv, const json_t *facts, pl_error_t *err)
+static int csv_recall(csv_t *csv, const json_t *data_info, pl_error_t *err)
 {
-    const json_t *known = json_object_get(facts, PL_MOMENTS);
+    const json_t *known = json_object_get(data_info, PL_MOMENTS);
     if (!known)
         return pl_fail(err, PL_EINVAL,
                        "%s: the training data was not standardized: set "
@@ -119,7 +119,7 @@ static int csv_recall(csv_t *csv, const json_t *facts, pl_error_t *err)
 }
 
 static int csv_find_moments(csv_t *csv, const pl_data_request_t *request,
-                            const json_t *facts, pl_error_t *err)
+                            const json_t *data_info, pl_error_t *err)
 {
     csv->moments = pl_alloc_array((size_t)csv->features, sizeof *csv->moments);
     if (!csv->moments)
@@ -128,19 +128,20 @@ static int csv_find_moments(csv_t *csv, const pl_data_request_t *request,
         csv->moments[k] = (pl_moments_t){0, 1};
     if (!csv->standardize)
         return PL_OK;
-    return facts ? csv_recall(csv, facts, err) : csv_measure_all(csv, request, err);
+    return data_info ? csv_recall(csv, data_info, err)
+                     : csv_measure_all(csv, request, err);
 }
 
 /* What all data sets tell, the columns' names and the moments; NULL: out of memory. */
-static char *csv_facts(const csv_t *csv, const pl_shape_t *shape)
+static char *csv_data_info(const csv_t *csv, const pl_shape_t *shape)
 {
-    char *facts = pl_dataset_facts(csv->classes, shape);
+    char *data_info = pl_dataset_data_info(csv->classes, shape);
     if (csv->names) {
         char *names = pl_json_write(csv->names, PL_JSON_COMPACT);
-        facts = pl_dataset_tell(&facts, COLUMNS, &names);
+        data_info = pl_dataset_tell(&data_info, COLUMNS, &names);
     }
-    return csv->standardize ? pl_moments_tell(&facts, csv->moments, csv->features)
-                            : facts;
+    return csv->standardize ? pl_moments_tell(&data_info, csv->moments, csv->features)
+                            : data_info;
 }
 
 /* ---- Loading ---- */
@@ -213,10 +214,10 @@ static int csv_make_all(csv_t *csv, pl_error_t *err)
     return code;
 }
 
-static int csv_load(csv_t *csv, const pl_data_request_t *request, const json_t *facts,
+static int csv_load(csv_t *csv, const pl_data_request_t *request, const json_t *data_info,
                     pl_error_t *err)
 {
-    const bool may_be_empty = facts && pl_may_be_empty(request->stage);
+    const bool may_be_empty = data_info && pl_may_be_empty(request->stage);
     pl_csv_header_t header = !strcmp(csv->header, "yes")  ? PL_CSV_YES
                              : !strcmp(csv->header, "no") ? PL_CSV_NO
                                                           : PL_CSV_AUTO;
@@ -226,19 +227,19 @@ static int csv_load(csv_t *csv, const pl_data_request_t *request, const json_t *
         code = pl_fail(err, PL_EFORMAT, "%s: there is nothing below the header",
                        csv->path);
     if (!code)
-        code = csv_find_uses(csv, facts, request->stage, err);
+        code = csv_find_uses(csv, data_info, request->stage, err);
     if (!code)
-        code = csv_find_target(csv, facts, err);
+        code = csv_find_target(csv, data_info, err);
     if (!code)
-        code = csv_find_moments(csv, request, facts, err);
-    if (!code && facts)
-        csv->names = json_incref(json_object_get(facts, COLUMNS));
+        code = csv_find_moments(csv, request, data_info, err);
+    if (!code && data_info)
+        csv->names = json_incref(json_object_get(data_info, COLUMNS));
     else if (!code)
         code = csv_names(csv, &csv->names, err);
     if (!code)
         code = csv_make_all(csv, err);
     if (!code)
-        code = csv_count_classes(csv, request, facts, err);
+        code = csv_count_classes(csv, request, data_info, err);
     pl_csv_release(&csv->table);
     json_decref(csv->places);
     csv->places = NULL;
@@ -251,20 +252,20 @@ static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t
                     pl_error_t *err)
 {
     csv_t *csv = self;
-    const char *text = request->facts;
-    json_t *facts = text ? pl_json_read(text, strlen(text), "facts", err) : NULL;
-    if (text && !facts)
+    const char *text = request->data_info;
+    json_t *data_info = text ? pl_json_read(text, strlen(text), "facts", err) : NULL;
+    if (text && !data_info)
         return err ? err->code : PL_EFORMAT;
     csv->rank = request->rank;
-    int code = csv_load(csv, request, facts, err);
-    json_decref(facts);
+    int code = csv_load(csv, request, data_info, err);
+    json_decref(data_info);
     if (code)
         return code;
     pl_shape_t shape = PL_SHAPE(csv->features);
     pl_data_info_t found = {.same_samples = true,
                             .samples = csv->rows,
-                            .facts = csv_facts(csv, &shape)};
-    if (!found.facts)
+                            .data_info = csv_data_info(csv, &shape)};
+    if (!found.data_info)
         return pl_no_memory(err);
     pl_dataset_field(&found, "x", PL_F32, shape);
     if (csv->kind != TARGET_NONE)

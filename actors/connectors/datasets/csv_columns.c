@@ -10,12 +10,12 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
-#include "base/json_walk.h"
+#include "base/json_path.h"
 #include "base/log.h"
 #include "base/utf8.h"
 
 /* Classes that "auto" takes for such; more than PL_CLASSES_FEW need two rows for each. */
-#define CLASSES_MOST 1000
+#define CLASSES_MAX 1000
 
 /* A line of the run, not of each rank. */
 static PL_PRINTF(3, 4) void csv_log(const csv_t *csv, pl_log_level_t level,
@@ -261,9 +261,9 @@ static int csv_use_by_name(csv_t *csv, const json_t *known, pl_stage_t stage,
     return code;
 }
 
-int csv_find_uses(csv_t *csv, const json_t *facts, pl_stage_t stage, pl_error_t *err)
+int csv_find_uses(csv_t *csv, const json_t *data_info, pl_stage_t stage, pl_error_t *err)
 {
-    const json_t *known = json_object_get(facts, COLUMNS);
+    const json_t *known = json_object_get(data_info, COLUMNS);
     if (csv_name_target(csv, known && csv->table.name, stage, err) != PL_OK)
         return PL_EINVAL;
     if (csv->others.count > PL_FIELDS - 2)
@@ -277,11 +277,11 @@ int csv_find_uses(csv_t *csv, const json_t *facts, pl_stage_t stage, pl_error_t 
         return PL_ENOMEM;
     if (known && csv->table.name)
         return csv_use_by_name(csv, known, stage, err);
-    if (known || (facts && csv->table.name))
+    if (known || (data_info && csv->table.name))
         csv_log(csv, PL_LOG_WARNING, "columns are matched by position: %s",
                 known ? "the file has no header, but the training data has one"
                       : "the names of the training data's columns are not known");
-    const json_t *shape = json_object_get(facts, "shape");
+    const json_t *shape = json_object_get(data_info, "shape");
     const int64_t features = json_integer_value(json_array_get(shape, 0));
     const int code = csv_use_by_position(csv, err);
     if (code || stage == PL_TRAIN || json_array_size(shape) != 1
@@ -369,15 +369,15 @@ static csv_target_t csv_decide_target(const csv_t *csv)
         return TARGET_VALUE;
     }
     const double classes = csv_largest(csv) + 1;
-    if (classes > PL_LABEL_MOST + 1.0) {
+    if (classes > PL_LABEL_MAX + 1.0) {
         csv_log(csv, PL_LOG_INFO,
                 "the target, column %s, is a value: %.0f is more than %d, the largest "
                 "possible label",
-                column, classes - 1, PL_LABEL_MOST);
+                column, classes - 1, PL_LABEL_MAX);
         return TARGET_VALUE;
     }
     const bool many = classes > PL_CLASSES_FEW
-                      && (classes > CLASSES_MOST || 2 * classes > (double)csv->rows);
+                      && (classes > CLASSES_MAX || 2 * classes > (double)csv->rows);
     csv_log(csv, PL_LOG_INFO,
             many ? "the target, column %s, is a value: its whole numbers would be %.0f "
                    "classes in %lld row%s; \"target\": \"class\" makes them classes"
@@ -390,7 +390,7 @@ static csv_target_t csv_decide_target(const csv_t *csv)
     return many ? TARGET_VALUE : TARGET_CLASS;
 }
 
-int csv_find_target(csv_t *csv, const json_t *facts, pl_error_t *err)
+int csv_find_target(csv_t *csv, const json_t *data_info, pl_error_t *err)
 {
     const bool is_auto = !strcmp(csv->target, "auto");
     csv->kind = TARGET_NONE;
@@ -398,8 +398,8 @@ int csv_find_target(csv_t *csv, const json_t *facts, pl_error_t *err)
         return PL_OK;
     if (!is_auto)
         csv->kind = !strcmp(csv->target, "class") ? TARGET_CLASS : TARGET_VALUE;
-    else if (facts)
-        csv->kind = json_object_get(facts, "classes") ? TARGET_CLASS : TARGET_VALUE;
+    else if (data_info)
+        csv->kind = json_object_get(data_info, "classes") ? TARGET_CLASS : TARGET_VALUE;
     else
         csv->kind = csv_decide_target(csv);
     const int64_t row = csv->kind == TARGET_CLASS ? csv_first_value(csv) : -1;
@@ -419,8 +419,8 @@ int csv_find_target(csv_t *csv, const json_t *facts, pl_error_t *err)
 }
 
 /* What is there, or was in the training data. */
-int csv_count_classes(csv_t *csv, const pl_data_request_t *request, const json_t *facts,
-                      pl_error_t *err)
+int csv_count_classes(csv_t *csv, const pl_data_request_t *request,
+                      const json_t *data_info, pl_error_t *err)
 {
     double smallest = INFINITY;
     if (csv->kind != TARGET_CLASS)
@@ -431,18 +431,18 @@ int csv_count_classes(csv_t *csv, const pl_data_request_t *request, const json_t
         if (is_ignored(csv, label))
             continue;
         smallest = fmin(smallest, label);
-        if (label > PL_LABEL_MOST)
+        if (label > PL_LABEL_MAX)
             return pl_fail(err, PL_EFORMAT,
                            "%s:%lld: the label is %.0f, but the largest possible label "
                            "is %d: number the classes from 0, or set \"target\": "
                            "\"value\"",
                            csv->path, (long long)csv->table.line[row], label,
-                           PL_LABEL_MOST);
+                           PL_LABEL_MAX);
     }
-    if (!facts && csv->rows)
+    if (!data_info && csv->rows)
         pl_dataset_warn_of_labels(request, csv->path, csv->rows,
                                   largest < 0 ? -1 : (int64_t)smallest, (int64_t)largest);
-    int64_t known = json_integer_value(json_object_get(facts, "classes"));
+    int64_t known = json_integer_value(json_object_get(data_info, "classes"));
     csv->classes = known > (int64_t)largest + 1 ? known : (int64_t)largest + 1;
     return PL_OK;
 }

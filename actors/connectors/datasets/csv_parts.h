@@ -28,16 +28,16 @@ typedef struct csv {
     int *from;                                             /* [features]: their columns */
     uint32_t rank;
     int features, other_columns;
-    int width[PL_FIELDS];                                /* columns of each other field */
-    float *other;                                        /* [rows, other_columns] */
-    int64_t classes;                                     /* 0: no classes */
-    json_t *places;                                      /* name -> column, while it is
-                                                            opened */
-    json_t *names;                                       /* of the columns, for the facts
-                                                            [by position] */
-    pl_moments_t *moments;                               /* [features] */
-    float *x;                                            /* [rows, features] */
-    double *y;                                           /* [rows]  [no target] */
+    int width[PL_FIELDS];                             /* columns of each other field */
+    float *other;                                     /* [rows, other_columns] */
+    int64_t classes;                                  /* 0: no classes */
+    json_t *places;                                   /* name -> column, while it is
+                                                         opened */
+    json_t *names;                                    /* of the columns, for the data info
+                                                         [by position] */
+    pl_moments_t *moments;                            /* [features] */
+    float *x;                                         /* [rows, features] */
+    double *y;                                        /* [rows]  [no target] */
 } csv_t;
 
 static inline double csv_at(const csv_t *csv, int64_t row, int column)
@@ -47,15 +47,15 @@ static inline double csv_at(const csv_t *csv, int64_t row, int column)
 
 /* Finds the use of each column, from the names of the training data if both files have
  * names, else by position. */
-int csv_find_uses(csv_t *csv, const json_t *facts, pl_stage_t stage, pl_error_t *err);
+int csv_find_uses(csv_t *csv, const json_t *data_info, pl_stage_t stage, pl_error_t *err);
 
-/* {"x": ["a", "b"], "y": ["c"], …} for the facts; NULL without a code: there is nothing
- * by which another file could be matched. */
+/* {"x": ["a", "b"], "y": ["c"], …} for the data info; NULL without a code: there is
+ * nothing by which another file could be matched. */
 int csv_names(const csv_t *csv, json_t **names_p, pl_error_t *err);
 
 /* Finds the type of the target, then the number of classes. */
-int csv_find_target(csv_t *csv, const json_t *facts, pl_error_t *err);
-int csv_count_classes(csv_t *csv, const pl_data_request_t *request, const json_t *facts,
-                      pl_error_t *err);
+int csv_find_target(csv_t *csv, const json_t *data_info, pl_error_t *err);
+int csv_count_classes(csv_t *csv, const pl_data_request_t *request,
+                      const json_t *data_info, pl_error_t *err);
 
 #endif

@@ -56,7 +56,7 @@ void pl_dataset_warn_of_labels(const pl_data_request_t *request, const char *pat
                     path, (long long)largest);
 }
 
-char *pl_dataset_facts(int64_t classes, const pl_shape_t *shape)
+char *pl_dataset_data_info(int64_t classes, const pl_shape_t *shape)
 {
     char axes[PL_DIMS * 24] = "", known[48] = "";
     int length = 0;
@@ -68,14 +68,14 @@ char *pl_dataset_facts(int64_t classes, const pl_shape_t *shape)
     return pl_text("{%s\"shape\": [%s]}", known, axes);
 }
 
-char *pl_dataset_tell(char **facts_p, const char *key, char **json_p)
+char *pl_dataset_tell(char **data_info_p, const char *key, char **json_p)
 {
-    char *facts = NULL;
-    if (*facts_p && *json_p)
-        facts = pl_text("%.*s, \"%s\": %s}", (int)strlen(*facts_p) - 1, *facts_p, key,
-                        *json_p);
+    char *data_info = NULL;
+    if (*data_info_p && *json_p)
+        data_info = pl_text("%.*s, \"%s\": %s}", (int)strlen(*data_info_p) - 1,
+                            *data_info_p, key, *json_p);
     pl_text_free(*json_p);
-    pl_text_free(*facts_p);
-    *facts_p = *json_p = NULL;
-    return facts;
+    pl_text_free(*data_info_p);
+    *data_info_p = *json_p = NULL;
+    return data_info;
 }

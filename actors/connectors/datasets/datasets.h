@@ -33,11 +33,11 @@ pl_shape_t pl_dataset_sample_shape(const pl_shape_t *shape);
 
 /* {"classes": 10, "shape": [1, 28, 28]} for pl_data_info_t, classes only when there are
  * any; NULL: out of memory. */
-char *pl_dataset_facts(int64_t classes, const pl_shape_t *shape);
+char *pl_dataset_data_info(int64_t classes, const pl_shape_t *shape);
 
 /* Labels are numbers of classes, and a module has an output for each class up to the
  * largest: what is larger is hardly a class, and would fill the memory. */
-#define PL_LABEL_MOST ((1 << 24) - 1)
+#define PL_LABEL_MAX ((1 << 24) - 1)
 
 /* So many classes are plausible with any number of samples. */
 #define PL_CLASSES_FEW 10
@@ -54,8 +54,8 @@ char *pl_dataset_facts(int64_t classes, const pl_shape_t *shape);
 void pl_dataset_warn_of_labels(const pl_data_request_t *request, const char *path,
                                int64_t samples, int64_t smallest, int64_t largest);
 
-/* The facts, not empty, with one more, whose value is JSON; both texts are consumed, also
- * NULL.  NULL: out of memory. */
-char *pl_dataset_tell(char **facts_p, const char *key, char **json_p);
+/* The data info, not empty, with one more, whose value is JSON; both texts are
+ * consumed, also NULL.  NULL: out of memory. */
+char *pl_dataset_tell(char **data_info_p, const char *key, char **json_p);
 
 #endif

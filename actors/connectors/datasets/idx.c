@@ -188,12 +188,12 @@ static int idx_check_labels(const idx_t *idx, pl_error_t *err)
                        (long long)labels->count, (long long)images);
     for (int64_t i = 0; i < images; i++)
         if (idx_label(idx, i) != idx->ignore_index
-            && (idx_label(idx, i) < 0 || idx_label(idx, i) > PL_LABEL_MOST))
+            && (idx_label(idx, i) < 0 || idx_label(idx, i) > PL_LABEL_MAX))
             return pl_fail(err, PL_EFORMAT,
                            "%s: record %lld: the label is %lld; classes are whole "
                            "numbers from 0 to %d, and %lld is ignored (ignore_index)",
                            idx->labels_file, (long long)i, (long long)idx_label(idx, i),
-                           PL_LABEL_MOST, (long long)idx->ignore_index);
+                           PL_LABEL_MAX, (long long)idx->ignore_index);
     return PL_OK;
 }
 
@@ -326,10 +326,10 @@ static int idx_open(void *self, const pl_data_request_t *request, pl_data_info_t
     const double one = idx->images.dtype == PL_U8 ? 255 : 1;
     const pl_shape_t shape = idx_sample_shape(idx);
     const pl_moments_t moments = {one * idx->mean, 1 / (one * idx->std)};
-    char *facts = pl_dataset_facts(idx_classes(idx, request), &shape);
+    char *data_info = pl_dataset_data_info(idx_classes(idx, request), &shape);
     pl_data_info_t found = {.samples = samples,
-                            .facts = pl_moments_tell(&facts, &moments, 1)};
-    if (!found.facts)
+                            .data_info = pl_moments_tell(&data_info, &moments, 1)};
+    if (!found.data_info)
         return pl_no_memory(err);
     pl_dataset_field(&found, "x", PL_F32, shape);
     if (idx->labels.count > 0)

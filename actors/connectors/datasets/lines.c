@@ -77,13 +77,13 @@ static int lines_open(void *self, const pl_data_request_t *request, pl_data_info
     const pl_tokens_request_t file = {.path = lines->path,
                                       .vocabulary = lines->vocabulary,
                                       .context = lines->context,
-                                      .facts = request->facts};
+                                      .data_info = request->data_info};
     pl_data_info_t found = {.same_samples = true, .padding = {0, NOTHING}};
-    int code = pl_tokens_load(&lines->tokens, &file, &found.facts, err);
+    int code = pl_tokens_load(&lines->tokens, &file, &found.data_info, err);
     if (code == PL_OK)
         code = lines_find(lines, err);
     if (code != PL_OK) {
-        pl_text_free(found.facts);
+        pl_text_free(found.data_info);
         return code;
     }
     found.samples = lines->samples;

@@ -13,7 +13,7 @@
 
 typedef struct source {
     struct source *next;
-    char *name, *facts;
+    char *name, *data_info;
     pl_memory_data_t data;
     pl_arrays_t arrays;                    /* what read gets  [the user's own read] */
     int users;                             /* data sets that have it open, and the list */
@@ -36,7 +36,7 @@ static source_t *sources;
 static void source_free(source_t *source)
 {
     pl_free(source->name);
-    pl_free(source->facts);
+    pl_free(source->data_info);
     pl_free(source);
 }
 
@@ -62,16 +62,16 @@ static source_t *source_new(const char *name, const pl_memory_data_t *data,
     source_t *source = pl_alloc(sizeof *source);
     if (source) {
         source->name = pl_strdup(name);
-        source->facts = data->facts ? pl_strdup(data->facts) : NULL;
+        source->data_info = data->data_info ? pl_strdup(data->data_info) : NULL;
     }
-    if (!source || !source->name || (data->facts && !source->facts)) {
+    if (!source || !source->name || (data->data_info && !source->data_info)) {
         if (source)
             source_free(source);
         pl_no_memory(err);
         return NULL;
     }
     source->data = *data;
-    source->data.facts = source->facts;
+    source->data.data_info = source->data_info;
     source->users = 1;
     return source;
 }
@@ -144,7 +144,7 @@ static int source_check(const char *name, const pl_memory_data_t *data, pl_error
 
 int pl_memory_data(const char *name, const pl_memory_data_t *data, pl_error_t *err)
 {
-    if (pl_given(name, "a name", err) != PL_OK)
+    if (pl_require(name, "a name", err) != PL_OK)
         return PL_EINVAL;
     if (!data) {
         source_replace(name, NULL);
@@ -168,12 +168,12 @@ static int64_t arrays_length(void *user, int64_t index)
 
 int pl_memory_arrays(const char *name, const pl_arrays_t *arrays, pl_error_t *err)
 {
-    if (pl_given(name, "a name", err) != PL_OK
-        || pl_given(arrays, "arrays", err) != PL_OK)
+    if (pl_require(name, "a name", err) != PL_OK
+        || pl_require(arrays, "arrays", err) != PL_OK)
         return PL_EINVAL;
     pl_memory_data_t data = {.samples = arrays->samples,
                              .field_count = arrays->field_count,
-                             .facts = arrays->facts,
+                             .data_info = arrays->data_info,
                              .read = pl_arrays_read,
                              .length = arrays->offset ? arrays_length : NULL};
     memcpy(data.field, arrays->field, sizeof data.field);
@@ -189,7 +189,7 @@ int pl_memory_arrays(const char *name, const pl_arrays_t *arrays, pl_error_t *er
     if (!source)
         return PL_ENOMEM;
     source->arrays = *arrays;
-    source->arrays.facts = source->facts;
+    source->arrays.data_info = source->data_info;
     source->data.user = &source->arrays;
     source_replace(name, source);
     return PL_OK;
@@ -250,9 +250,9 @@ static int arrays_check_field(const pl_arrays_t *arrays, const pl_read_request_t
 static int arrays_check(const pl_arrays_t *arrays, const pl_read_request_t *request,
                         void *const field[], pl_error_t *err)
 {
-    if (pl_given(arrays, "arrays", err) != PL_OK
-        || pl_given(request, "a request", err) != PL_OK
-        || pl_given(field, "a place for each field", err) != PL_OK)
+    if (pl_require(arrays, "arrays", err) != PL_OK
+        || pl_require(request, "a request", err) != PL_OK
+        || pl_require(field, "a place for each field", err) != PL_OK)
         return PL_EINVAL;
     if (request->count < 0 || (request->count && !request->index))
         return pl_fail(err, PL_EINVAL, "arrays: %d samples are requested, %s",
@@ -301,8 +301,8 @@ static int memory_open(void *self, const pl_data_request_t *request, pl_data_inf
                             .field_count = source->data.field_count};
     memcpy(found.field, source->data.field, sizeof found.field);
     memcpy(found.padding, source->data.padding, sizeof found.padding);
-    found.facts = source->facts ? pl_text("%s", source->facts) : NULL;
-    if (source->facts && !found.facts)
+    found.data_info = source->data_info ? pl_text("%s", source->data_info) : NULL;
+    if (source->data_info && !found.data_info)
         return pl_no_memory(err);
     *info = found;
     return PL_OK;

@@ -1,4 +1,4 @@
-/* moments.c - what a data set did to the numbers of "x", told among its facts */
+/* moments.c - what a data set did to the numbers of "x", told in its data info */
 #include "actors/connectors/datasets/moments.h"
 
 #include "actors/connectors/datasets/datasets.h"
@@ -31,8 +31,8 @@ static char *moments_text(const pl_moments_t *moments, int count)
     return text;
 }
 
-char *pl_moments_tell(char **facts_p, const pl_moments_t *moments, int count)
+char *pl_moments_tell(char **data_info_p, const pl_moments_t *moments, int count)
 {
-    char *told = *facts_p ? moments_text(moments, count) : NULL;
-    return pl_dataset_tell(facts_p, PL_MOMENTS, &told);
+    char *reported = *data_info_p ? moments_text(moments, count) : NULL;
+    return pl_dataset_tell(data_info_p, PL_MOMENTS, &reported);
 }

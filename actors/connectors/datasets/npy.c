@@ -161,13 +161,13 @@ static int npy_classes(const npy_t *npy, const pl_data_request_t *request,
             continue;
         largest = value > largest ? value : largest;
         smallest = value < smallest ? value : smallest;
-        if (value > PL_LABEL_MOST)
+        if (value > PL_LABEL_MAX)
             return pl_fail(err, PL_EFORMAT,
                            "%s: element %lld is %lld, but the largest possible label is "
                            "%d: number the classes from 0, or give values as floats",
-                           npy->y_path, (long long)i, (long long)value, PL_LABEL_MOST);
+                           npy->y_path, (long long)i, (long long)value, PL_LABEL_MAX);
     }
-    if (!request->facts && y->shape.rank == 1 && !npy->field[1].varies)
+    if (!request->data_info && y->shape.rank == 1 && !npy->field[1].varies)
         pl_dataset_warn_of_labels(request, npy->y_path, y->count, smallest, largest);
     *classes = largest + 1;
     return PL_OK;
@@ -202,8 +202,8 @@ static int npy_open(void *self, const pl_data_request_t *request, pl_data_info_t
     int64_t classes;
     if (npy_classes(npy, request, &classes, err) != PL_OK)
         return err->code;
-    found.facts = pl_dataset_facts(classes, &npy->field[0].shape);
-    if (!found.facts)
+    found.data_info = pl_dataset_data_info(classes, &npy->field[0].shape);
+    if (!found.data_info)
         return pl_no_memory(err);
     for (int i = 0; i < npy->fields; i++)
         npy_describe(&npy->field[i], &found);

@@ -65,19 +65,19 @@ static int text_open(void *self, const pl_data_request_t *request, pl_data_info_
     const pl_tokens_request_t file = {.path = text->path,
                                       .vocabulary = text->vocabulary,
                                       .context = text->context,
-                                      .facts = request->facts};
-    char *facts = NULL;
-    int code = pl_tokens_load(&text->tokens, &file, &facts, err);
+                                      .data_info = request->data_info};
+    char *data_info = NULL;
+    int code = pl_tokens_load(&text->tokens, &file, &data_info, err);
     if (code == PL_OK)
         code = text_share(text, request, err);
     if (code != PL_OK) {
-        pl_text_free(facts);
+        pl_text_free(data_info);
         return code;
     }
     pl_data_info_t found = {.same_samples = true,
                             .samples = text->samples,
                             .ordered = true,
-                            .facts = facts};
+                            .data_info = data_info};
     pl_dataset_field(&found, "x", PL_I64, PL_SHAPE(text->context));
     pl_dataset_field(&found, "y", PL_I64, PL_SHAPE(text->context));
     *info = found;

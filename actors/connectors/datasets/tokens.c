@@ -18,10 +18,11 @@
 static pl_vocabulary_t *vocabulary_for(const pl_tokens_request_t *request,
                                        const pl_file_bytes_t *bytes, pl_error_t *err)
 {
-    json_t *facts = request->facts
-                        ? pl_json_value(request->facts, strlen(request->facts), NULL)
-                        : NULL;
-    const json_t *known = json_object_get(facts, "vocabulary");
+    json_t *data_info = request->data_info
+                            ? pl_json_value(request->data_info,
+                                            strlen(request->data_info), NULL)
+                            : NULL;
+    const json_t *known = json_object_get(data_info, "vocabulary");
     pl_vocabulary_t *made;
     if (json_is_string(known))
         made = pl_vocabulary_new(json_string_value(known), err);
@@ -29,19 +30,19 @@ static pl_vocabulary_t *vocabulary_for(const pl_tokens_request_t *request,
         made = pl_vocabulary_new("", err);
     else
         made = pl_vocabulary_of(bytes->data, bytes->size, request->path, err);
-    json_decref(facts);
+    json_decref(data_info);
     return made;
 }
 
-static char *facts_of(const pl_tokens_request_t *request,
-                      const pl_vocabulary_t *vocabulary)
+static char *data_info_of(const pl_tokens_request_t *request,
+                          const pl_vocabulary_t *vocabulary)
 {
-    json_t *facts = json_pack("{s:i, s:s, s:I}", "vocabulary_size",
-                              pl_vocabulary_size(vocabulary), "vocabulary",
-                              pl_vocabulary_characters(vocabulary), "context",
-                              (json_int_t)request->context);
-    char *written = facts ? pl_json_write(facts, PL_JSON_COMPACT) : NULL;
-    json_decref(facts);
+    json_t *data_info = json_pack("{s:i, s:s, s:I}", "vocabulary_size",
+                                  pl_vocabulary_size(vocabulary), "vocabulary",
+                                  pl_vocabulary_characters(vocabulary), "context",
+                                  (json_int_t)request->context);
+    char *written = data_info ? pl_json_write(data_info, PL_JSON_COMPACT) : NULL;
+    json_decref(data_info);
     return written;
 }
 
@@ -66,7 +67,7 @@ static int tokens_encode(pl_tokens_t *tokens, const pl_vocabulary_t *vocabulary,
                && size > PIECE - 4)
             size--;                                  /* not in the midst of a character */
         if (pl_vocabulary_encode(vocabulary, bytes->data + at, size, piece, &count, err))
-            return pl_pass(err, "%s: from byte %zu on", request->path, at);
+            return pl_error_prefix(err, "%s: from byte %zu on", request->path, at);
         tokens_add(tokens, piece, count);
     }
     tokens->newline = -1;
@@ -76,19 +77,19 @@ static int tokens_encode(pl_tokens_t *tokens, const pl_vocabulary_t *vocabulary,
 }
 
 static int tokens_take(pl_tokens_t *tokens, const pl_tokens_request_t *request,
-                       const pl_file_bytes_t *bytes, char **facts, pl_error_t *err)
+                       const pl_file_bytes_t *bytes, char **data_info, pl_error_t *err)
 {
     pl_vocabulary_t *vocabulary = vocabulary_for(request, bytes, err);
     if (!vocabulary)
         return err->code;
     tokens->dtype = pl_vocabulary_size(vocabulary) <= 256 ? PL_U8 : PL_I32;
     tokens->data = pl_alloc_array(bytes->size, pl_array_width(tokens->dtype));
-    char *said = tokens->data ? facts_of(request, vocabulary) : NULL;
+    char *said = tokens->data ? data_info_of(request, vocabulary) : NULL;
     int code = said ? tokens_encode(tokens, vocabulary, request, bytes, err)
                     : pl_no_memory(err);
     pl_vocabulary_free(vocabulary);
     if (code == PL_OK)
-        *facts = said;
+        *data_info = said;
     else
         pl_text_free(said);
     return code;
@@ -106,8 +107,8 @@ static void text_normalise(pl_file_bytes_t *bytes)
     bytes->size = to;
 }
 
-int pl_tokens_load(pl_tokens_t *tokens, const pl_tokens_request_t *request, char **facts,
-                   pl_error_t *err)
+int pl_tokens_load(pl_tokens_t *tokens, const pl_tokens_request_t *request,
+                   char **data_info, pl_error_t *err)
 {
     pl_file_bytes_t bytes;
     pl_tokens_t made = {0};
@@ -116,7 +117,7 @@ int pl_tokens_load(pl_tokens_t *tokens, const pl_tokens_request_t *request, char
     if (code != PL_OK)
         return code;
     text_normalise(&bytes);
-    code = tokens_take(&made, request, &bytes, facts, &why);
+    code = tokens_take(&made, request, &bytes, data_info, &why);
     pl_file_bytes_release(&bytes);
     if (code == PL_OK) {
         *tokens = made;

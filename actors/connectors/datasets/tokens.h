@@ -14,15 +14,15 @@ typedef struct pl_tokens {
 typedef struct pl_tokens_request {
     const char *path;
     const char *vocabulary;           /* "char" or "byte" */
-    int64_t context;                  /* tokens of a sample at most, for the facts */
-    const char *facts;                /* of the training data, whose vocabulary then holds
+    int64_t context;                  /* tokens of a sample at most, for the data info */
+    const char *data_info;            /* of the training data, whose vocabulary then holds
                                          [none] */
 } pl_tokens_request_t;
 
-/* Loads the whole file.  *facts becomes {"vocabulary_size": n, "vocabulary": "…",
+/* Loads the whole file.  *data_info becomes {"vocabulary_size": n, "vocabulary": "…",
  * "context": n}, to be freed by pl_text_free().  An error names the file. */
-int pl_tokens_load(pl_tokens_t *tokens, const pl_tokens_request_t *request, char **facts,
-                   pl_error_t *err);
+int pl_tokens_load(pl_tokens_t *tokens, const pl_tokens_request_t *request,
+                   char **data_info, pl_error_t *err);
 void pl_tokens_release(pl_tokens_t *tokens);
 
 /* Tokens [from, from + count) as int64. */

@@ -1,6 +1,6 @@
 /* csv.c - metrics.csv: a row for each record, a column for each name, as in Lightning
  *
- * Which figures there are is known only as they come: validation has others than
+ * Which metrics there are is known only as they come: validation has others than
  * training.  A new name is a new column at the right end, for which the file is written
  * anew, with empty cells in the rows before; that happens a few times in a run. */
 #include <errno.h>
@@ -73,7 +73,7 @@ static bool has_column(const csv_t *csv, const char *cell)
     return false;
 }
 
-/* A column for each figure; `cells` gets them under the names of the columns. */
+/* A column for each metric; `cells` gets them under the names of the columns. */
 static int columns_of(csv_t *csv, const json_t *metrics, json_t *cells, pl_error_t *err)
 {
     const char *name;

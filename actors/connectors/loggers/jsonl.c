@@ -33,7 +33,7 @@ static int jsonl_open(void *self, const pl_log_run_t *run, pl_error_t *err)
     return code;
 }
 
-/* {"global_step": …, "epoch": …, "time": …, and the figures}; NULL: out of memory. */
+/* {"global_step": …, "epoch": …, "time": …, and the metrics}; NULL: out of memory. */
 static char *line_of(const pl_record_t *record, const json_t *metrics)
 {
     const char *name;

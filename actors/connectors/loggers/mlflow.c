@@ -1,9 +1,9 @@
-/* mlflow.c - figures to an MLflow tracking server, by its REST API
+/* mlflow.c - metrics to an MLflow tracking server, by its REST API
  *
  * A plug-in of its own, because it alone needs libcurl.  What is sent waits for the
  * server as long as `timeout` says, which costs nobody else time; what the server does
  * not take is lost.  A run that goes on keeps its MLflow run, where nothing can be taken
- * back: so the server is asked how far each figure is, and what is trained again and
+ * back: so the server is asked how far each metric is, and what is trained again and
  * stands there is not sent again.
  * https://mlflow.org/docs/latest/rest-api.html */
 #include <curl/curl.h>
@@ -19,7 +19,7 @@
 
 #include "actors/connectors/loggers/mlflow.h"
 
-enum { METRICS_MOST = 1000, PARAMS_MOST = 100, VALUE_MOST = 500, ANSWER_MOST = 1 << 20 };
+enum { METRICS_MAX = 1000, PARAMS_MAX = 100, VALUE_MAX = 500, ANSWER_MAX = 1 << 20 };
 
 typedef struct mlflow {
     mlflow_options_t options;                        /* first: the table knows no other */
@@ -27,7 +27,7 @@ typedef struct mlflow {
     char *run_id;
     json_t *metrics;                          /* not yet sent */
     json_t *there;                            /* of a run that goes on: the newest step of
-                                                 each figure that the server has */
+                                                 each metric that the server has */
     atomic_bool interrupted;
 } mlflow_t;
 
@@ -43,7 +43,7 @@ static size_t answer_take(char *data, size_t one, size_t count, void *user)
 {
     answer_t *answer = user;
     size_t size = one * count;
-    if (answer->size + size > ANSWER_MOST)
+    if (answer->size + size > ANSWER_MAX)
         return 0;
     char *joined = pl_text("%s%.*s", answer->text ? answer->text : "", (int)size, data);
     if (!joined)
@@ -296,11 +296,11 @@ static int params_add(json_t *params, const char *path, const json_t *value)
     if (json_is_object(value))
         return params_add_members(params, path, value);
     char *text = json_is_string(value)
-                     ? pl_text("%.*s", VALUE_MOST, json_string_value(value))
+                     ? pl_text("%.*s", VALUE_MAX, json_string_value(value))
                      : NULL;
     char *dumped = text ? NULL : json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
     if (dumped)
-        text = pl_text("%.*s", VALUE_MOST, dumped);
+        text = pl_text("%.*s", VALUE_MAX, dumped);
     if (dumped)
         text_free(dumped);
     int failed = !text
@@ -311,11 +311,11 @@ static int params_add(json_t *params, const char *path, const json_t *value)
 }
 
 /* Of a list, so many from there on; NULL without memory. */
-static json_t *piece_of(const json_t *all, size_t from, size_t most)
+static json_t *piece_of(const json_t *all, size_t from, size_t max)
 {
     json_t *piece = json_array();
     int failed = !piece;
-    for (size_t k = from; k < from + most && k < json_array_size(all); k++)
+    for (size_t k = from; k < from + max && k < json_array_size(all); k++)
         failed |= json_array_append(piece, json_array_get(all, k));
     if (!failed)
         return piece;
@@ -324,14 +324,14 @@ static json_t *piece_of(const json_t *all, size_t from, size_t most)
 }
 
 /* A server takes so many at once. */
-static int batches_send(mlflow_t *m, const char *what, const json_t *all, size_t most,
+static int batches_send(mlflow_t *m, const char *what, const json_t *all, size_t max,
                         pl_error_t *err)
 {
     int code = PL_OK;
-    for (size_t from = 0; code == PL_OK && from < json_array_size(all); from += most)
+    for (size_t from = 0; code == PL_OK && from < json_array_size(all); from += max)
         code = post_only(m, "runs/log-batch",
                          json_pack("{s:s, s:o}", "run_id", m->run_id, what,
-                                   piece_of(all, from, most)),
+                                   piece_of(all, from, max)),
                          err);
     return code;
 }
@@ -340,7 +340,7 @@ static int params_send(mlflow_t *m, const char *run, pl_error_t *err)
 {
     json_t *given = json_loads(run, 0, NULL), *params = json_array();
     int code = params && !params_add(params, "", given)
-                   ? batches_send(m, "params", params, PARAMS_MOST, err)
+                   ? batches_send(m, "params", params, PARAMS_MAX, err)
                    : pl_fail(err, PL_ENOMEM, "out of memory");
     json_decref(given);
     json_decref(params);
@@ -422,7 +422,7 @@ static int mlflow_log(void *self, const pl_record_t *record, pl_error_t *err)
 static int mlflow_flush(void *self, pl_error_t *err)
 {
     mlflow_t *m = self;
-    int code = batches_send(m, "metrics", m->metrics, METRICS_MOST, err);
+    int code = batches_send(m, "metrics", m->metrics, METRICS_MAX, err);
     json_array_clear(m->metrics);
     return code;
 }

@@ -227,7 +227,7 @@ static int tensorboard_open(void *self, const pl_log_run_t *run, pl_error_t *err
     return code;
 }
 
-/* ---- Figures ---- */
+/* ---- Metrics ---- */
 
 static int scalars_add(tensorboard_t *t, const pl_record_t *record, const json_t *metrics,
                        pl_error_t *err)

@@ -1,0 +1,184 @@
+/* exec_moves.c - copies by strides: permute, concat, slice_grad, broadcast of whole
+ * numbers, range */
+#include <string.h>
+
+#include "accelerators/cpu/parallel.h"
+#include "accelerators/cpu/exec_op.h"
+#include "accelerators/plan/view.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+/* A few copies into one output; job.x and job.y are filled in when it runs. */
+typedef struct moves {
+    int count;
+    struct {
+        pl_move_job_t job;
+        int64_t from, to;                  /* elements into input k and into the output */
+    } move[PL_OP_INPUTS];
+} moves_t;
+
+/* Axes of size 1 go, axes that lie one after the other on both sides become one; two at
+ * least stay. */
+static void add_move(moves_t *m, const pl_view_t *from, const pl_view_t *to, int size)
+{
+    pl_move_job_t *job = &m->move[m->count].job;
+    *job = (pl_move_job_t){.size = size};
+    for (int i = 0; i < from->shape.rank; i++) {
+        const int last = job->rank - 1;
+        const int64_t n = from->shape.dim[i];
+        if (n == 1)
+            continue;
+        if (last >= 0 && job->from[last] == from->stride[i] * n
+            && job->to[last] == to->stride[i] * n) {
+            job->dim[last] *= n;
+            job->from[last] = from->stride[i];
+            job->to[last] = to->stride[i];
+            continue;
+        }
+        job->dim[job->rank] = n;
+        job->from[job->rank] = from->stride[i];
+        job->to[job->rank++] = to->stride[i];
+    }
+    while (job->rank < 2) {
+        memmove(job->dim + 1, job->dim, (PL_DIMS - 1) * sizeof *job->dim);
+        memmove(job->from + 1, job->from, (PL_DIMS - 1) * sizeof *job->from);
+        memmove(job->to + 1, job->to, (PL_DIMS - 1) * sizeof *job->to);
+        job->dim[0] = 1;
+        job->from[0] = job->to[0] = job->rank ? 0 : 1;
+        job->rank++;
+    }
+    m->move[m->count].from = from->offset;
+    m->move[m->count++].to = to->offset;
+}
+
+typedef struct move_call {
+    const pl_kernels_t *kernels;
+    pl_move_job_t job;
+} move_call_t;
+
+static void run_piece(void *user, int64_t from, int64_t to, int part)
+{
+    (void)part;
+    const move_call_t *call = user;
+    call->kernels->move(&call->job, from, to);
+}
+
+static int run_moves(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
+{
+    (void)err;
+    const moves_t *m = s->own;
+    for (int k = 0; k < m->count; k++) {
+        move_call_t call = {f->kernels, m->move[k].job};
+        call.job.x = (const char *)pl_in(s, f, k) + m->move[k].from * call.job.size;
+        call.job.y = (char *)pl_out(s, f, 0) + m->move[k].to * call.job.size;
+        int64_t elements = 1;
+        for (int i = 0; i < call.job.rank; i++)
+            elements *= call.job.dim[i];
+        pl_parallel_for(f->pool, elements < PL_PARALLEL_MIN ? 1 : f->threads,
+                        call.job.dim[0], 1, run_piece, &call);
+    }
+    return PL_OK;
+}
+
+static moves_t *moves_new(pl_exec_op_t *s, pl_error_t *err)
+{
+    moves_t *m = s->own = pl_alloc(sizeof *m);
+    s->run = run_moves;
+    if (!m)
+        pl_no_memory(err);
+    return m;
+}
+
+static int element_size(const pl_builder_t *b, const pl_exec_op_t *s)
+{
+    return (int)pl_dtype_size(b->lowered->graph.value[s->op.output[0]].dtype);
+}
+
+static int prepare_permute(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    moves_t *m = moves_new(s, err);
+    if (!m)
+        return PL_ENOMEM;
+    pl_view_t to = pl_view_whole(s->op.output[0], pl_exec_op_out(b, s, 0));
+    add_move(m, &b->lowered->view[s->op.attr.from], &to, element_size(b, s));
+    return PL_OK;
+}
+
+static int prepare_concat(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    moves_t *m = moves_new(s, err);
+    if (!m)
+        return PL_ENOMEM;
+    const pl_view_t whole = pl_view_whole(s->op.output[0], pl_exec_op_out(b, s, 0));
+    int64_t at = 0;
+    for (int k = 0; k < s->op.input_count; k++) {
+        const pl_view_t *from = &b->lowered->view[s->op.attr.from + k];
+        const int64_t length = from->shape.dim[s->op.attr.axis];
+        pl_view_t to = pl_view_slice(&whole, s->op.attr.axis, at, at + length);
+        add_move(m, from, &to, element_size(b, s));
+        at += length;
+    }
+    return PL_OK;
+}
+
+static int run_slice_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                          pl_error_t *err)
+{
+    memset(pl_out(s, f, 0), 0, (size_t)s->size[0]);
+    return run_moves(s, f, err);
+}
+
+static int prepare_slice_grad(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    moves_t *m = moves_new(s, err);
+    if (!m)
+        return PL_ENOMEM;
+    const pl_view_t from = pl_view_whole(s->op.input[0], pl_exec_op_in(b, s, 0));
+    const pl_view_t whole = pl_view_whole(s->op.output[0], pl_exec_op_out(b, s, 0));
+    const pl_view_t to = pl_view_slice(&whole, s->op.attr.axis, s->op.attr.from,
+                                       s->op.attr.to);
+    add_move(m, &from, &to, element_size(b, s));
+    s->size[0] = pl_elements(whole.shape) * element_size(b, s);
+    s->run = run_slice_grad;
+    return PL_OK;
+}
+
+/* Only of what is not float32: that one is element-wise. */
+static int prepare_broadcast(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    moves_t *m = moves_new(s, err);
+    if (!m)
+        return PL_ENOMEM;
+    const pl_view_t to = pl_view_whole(s->op.output[0], pl_exec_op_out(b, s, 0));
+    const pl_view_t x = pl_view_whole(s->op.input[0], pl_exec_op_in(b, s, 0));
+    pl_view_t from = {.shape = to.shape};
+    for (int i = to.shape.rank - x.shape.rank; i < to.shape.rank; i++) {
+        const int k = i - (to.shape.rank - x.shape.rank);
+        from.stride[i] = x.shape.dim[k] == 1 ? 0 : x.stride[k];
+    }
+    add_move(m, &from, &to, element_size(b, s));
+    return PL_OK;
+}
+
+static int run_range(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
+{
+    (void)err;
+    int32_t *to = pl_out(s, f, 0);
+    for (int64_t i = 0; i < s->size[0]; i++)
+        to[i] = (int32_t)i;
+    return PL_OK;
+}
+
+static int prepare_range(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    (void)err;
+    s->size[0] = pl_elements(pl_exec_op_out(b, s, 0));
+    s->run = run_range;
+    return PL_OK;
+}
+
+const pl_prepare_t pl_prepare_moves[PL_OPCODES] = {
+    [PL_OP_broadcast] = prepare_broadcast,   [PL_OP_concat] = prepare_concat,
+    [PL_OP_permute] = prepare_permute,       [PL_OP_range] = prepare_range,
+    [PL_OP_slice_grad] = prepare_slice_grad,
+};

@@ -1,0 +1,330 @@
+/* exec_products.c - matrix products and convolutions by the library, pools and attention
+ * by our own kernels */
+#include <string.h>
+
+#include "accelerators/cpu/slices.h"
+#include "accelerators/cpu/exec_op.h"
+#include "accelerators/plan/view.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+/* ---- By the library ---- */
+
+static void release_product(pl_exec_op_t *s)
+{
+    pl_slices_free(s->own);
+}
+
+static int keep_product(pl_exec_op_t *s, pl_slices_t *product)
+{
+    if (!product)
+        return PL_ENOMEM;                    /* any failure: the library has said which */
+    s->own = product;
+    s->release = release_product;
+    s->scratch = pl_slices_scratch(product);
+    return PL_OK;
+}
+
+/* The library's four arguments: inputs in their order, the result last. */
+static int run_product(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
+{
+    void *argument[4] = {pl_in(s, f, 0), pl_in(s, f, 1), NULL, pl_out(s, f, 0)};
+    if (s->op.input_count == 3)
+        argument[2] = pl_in(s, f, 2);
+    return pl_slices_run(s->own, f->pool, argument, f->scratch, err);
+}
+
+/* A matrix or a batch of them, with `rank` axes, read transposed or not; repeated where
+ * an axis is 1 or missing. */
+static pl_matrix_t matrix_of(pl_shape_t shape, int rank, bool transposed)
+{
+    pl_matrix_t m = {{0}, {0}};
+    const pl_view_t whole = pl_view_whole(0, shape);
+    for (int i = 0; i < rank; i++) {
+        const int k = i - (rank - shape.rank);
+        m.dim[i] = k < 0 ? 1 : shape.dim[k];
+        m.stride[i] = k < 0 ? pl_elements(shape) : whole.stride[k];
+    }
+    if (transposed) {
+        const int64_t dim = m.dim[rank - 2], stride = m.stride[rank - 2];
+        m.dim[rank - 2] = m.dim[rank - 1];
+        m.stride[rank - 2] = m.stride[rank - 1];
+        m.dim[rank - 1] = dim;
+        m.stride[rank - 1] = stride;
+    }
+    return m;
+}
+
+static int prepare_matmul(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    const pl_shape_t y = pl_exec_op_out(b, s, 0);
+    const bool linear = s->op.code == PL_OP_linear;
+    const pl_matmul_t m = {
+        .rank = y.rank,
+        .a = matrix_of(pl_exec_op_in(b, s, 0), y.rank, s->op.attr.transpose_a),
+        .b = matrix_of(pl_exec_op_in(b, s, 1), y.rank, linear || s->op.attr.transpose_b),
+        .c = matrix_of(y, y.rank, false),
+        .has_bias = s->op.input_count == 3,
+    };
+    s->run = run_product;
+    return keep_product(s, pl_slices_matmul(b->library, b->threads, &m, err));
+}
+
+/* x and y are [B, H, W, C], w [filters, C, k, k]. */
+static int prepare_convolution_of(pl_exec_op_t *s, const pl_builder_t *b,
+                                  pl_convolution_t c, pl_error_t *err, pl_shape_t x,
+                                  pl_shape_t w, pl_shape_t y)
+{
+    c.batch = x.dim[0], c.height = x.dim[1], c.width = x.dim[2], c.channels = x.dim[3];
+    c.filters = w.dim[0], c.kernel = w.dim[2];
+    c.out_height = y.dim[1], c.out_width = y.dim[2];
+    c.stride = s->op.attr.stride, c.padding = s->op.attr.padding;
+    s->run = run_product;
+    return keep_product(s, pl_slices_convolution(b->library, b->threads, &c, err));
+}
+
+static int prepare_conv2d(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    const pl_convolution_t c = {.kind = PL_CONVOLVE, .has_bias = s->op.input_count == 3};
+    return prepare_convolution_of(s, b, c, err, pl_exec_op_in(b, s, 0),
+                                  pl_exec_op_in(b, s, 1), pl_exec_op_out(b, s, 0));
+}
+
+static int prepare_conv2d_grad_x(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    const pl_convolution_t c = {.kind = PL_CONVOLVE_GRAD_X};
+    return prepare_convolution_of(s, b, c, err, pl_exec_op_out(b, s, 0),
+                                  pl_exec_op_in(b, s, 1), pl_exec_op_in(b, s, 0));
+}
+
+static int prepare_conv2d_grad_w(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    const pl_convolution_t c = {.kind = PL_CONVOLVE_GRAD_W};
+    return prepare_convolution_of(s, b, c, err, pl_exec_op_in(b, s, 1),
+                                  pl_exec_op_out(b, s, 0), pl_exec_op_in(b, s, 0));
+}
+
+/* ---- Pools: size is batch, height, width, channels, out_height, out_width ---- */
+
+typedef struct pool_call {
+    pl_pool_job_t job;
+    void (*kernel)(const pl_pool_job_t *job, int64_t from, int64_t to);
+} pool_call_t;
+
+static void pool_piece(void *user, int64_t from, int64_t to, int part)
+{
+    (void)part;
+    const pool_call_t *call = user;
+    call->kernel(&call->job, from, to);
+}
+
+static pl_pool_job_t pool_job(const pl_exec_op_t *s)
+{
+    return (pl_pool_job_t){.batch = s->size[0],
+                           .height = s->size[1],
+                           .width = s->size[2],
+                           .channels = s->size[3],
+                           .out_height = s->size[4],
+                           .out_width = s->size[5],
+                           .kernel = s->op.attr.kernel,
+                           .stride = s->op.attr.stride,
+                           .padding = s->op.attr.padding};
+}
+
+static int run_pool(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
+{
+    (void)err;
+    pool_call_t call = {pool_job(s), f->kernels->pool};
+    call.job.x = pl_in(s, f, 0);
+    call.job.y = pl_out(s, f, 0);
+    call.job.where = pl_out(s, f, 1) ? pl_out(s, f, 1) : (int32_t *)f->scratch;
+    pl_parallel_for(f->pool, f->threads, call.job.batch, 1, pool_piece, &call);
+    return PL_OK;
+}
+
+static int run_pool_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                         pl_error_t *err)
+{
+    (void)err;
+    pool_call_t call = {pool_job(s), f->kernels->pool_grad};
+    call.job.dy = pl_in(s, f, 0);
+    call.job.where = pl_in(s, f, 1);
+    call.job.dx = pl_out(s, f, 0);
+    pl_parallel_for(f->pool, f->threads, call.job.batch, 1, pool_piece, &call);
+    return PL_OK;
+}
+
+static void pool_sizes(pl_exec_op_t *s, pl_shape_t x, pl_shape_t y)
+{
+    memcpy(s->size, x.dim, 4 * sizeof *s->size);
+    s->size[4] = y.dim[1];
+    s->size[5] = y.dim[2];
+}
+
+static int prepare_pool(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    (void)err;
+    pool_sizes(s, pl_exec_op_in(b, s, 0), pl_exec_op_out(b, s, 0));
+    if (b->allocation[s->op.output[1]].kind == PL_ALLOCATION_NONE)
+        s->scratch = (size_t)pl_elements(pl_exec_op_out(b, s, 1)) * sizeof(int32_t);
+    s->run = run_pool;
+    return PL_OK;
+}
+
+static int prepare_pool_grad(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    (void)err;
+    pool_sizes(s, pl_exec_op_out(b, s, 0), pl_exec_op_in(b, s, 0));
+    s->run = run_pool_grad;
+    return PL_OK;
+}
+
+/* ---- Attention ---- */
+
+typedef struct attention_side {
+    pl_strides_t strides;                         /* but for the address */
+    int64_t offset;                               /* elements from where the value lies */
+} attention_side_t;
+
+typedef struct attention_own {
+    pl_attention_job_t job;                           /* but for addresses */
+    size_t part;                                      /* bytes of scratch for each part */
+    attention_side_t in[PL_OP_INPUTS], out[PL_OP_OUTPUTS];
+} attention_own_t;
+
+typedef struct attention_call {
+    pl_attention_job_t job;
+    size_t part;
+    void (*kernel)(const pl_attention_job_t *job, int64_t from, int64_t to);
+} attention_call_t;
+
+static void attention_piece(void *user, int64_t from, int64_t to, int part)
+{
+    const attention_call_t *call = user;
+    pl_attention_job_t job = call->job;
+    job.scratch += (size_t)part * call->part;
+    call->kernel(&job, from, to);
+}
+
+static attention_side_t side_of(const pl_view_t *view)
+{
+    return (attention_side_t){{.batch = view->stride[0],
+                               .head = view->stride[1],
+                               .token = view->stride[2]},
+                              view->offset};
+}
+
+static pl_strides_t strides_in(const pl_exec_op_t *s, const pl_exec_context_t *f, int k)
+{
+    const attention_side_t *side = &((const attention_own_t *)s->own)->in[k];
+    pl_strides_t strides = side->strides;
+    strides.at = (const float *)pl_in(s, f, k) + side->offset;
+    return strides;
+}
+
+/* A gradient that nobody wants is written to scratch beyond the kernel's own. */
+static pl_strides_t strides_out(const pl_exec_op_t *s, const pl_exec_context_t *f, int k)
+{
+    const attention_own_t *own = s->own;
+    pl_strides_t strides = own->out[k].strides;
+    strides.at = pl_out(s, f, k) ? pl_out(s, f, k)
+                                 : (float *)(f->scratch + own->part * (size_t)f->threads);
+    return strides;
+}
+
+static attention_call_t attention_start(const pl_exec_op_t *s, const pl_exec_context_t *f)
+{
+    const attention_own_t *own = s->own;
+    attention_call_t call = {own->job, own->part, NULL};
+    call.job.scratch = f->scratch;
+    call.job.dropout = pl_dropout_init(f->replay->seed, f->replay->step,
+                                       f->replay->micro_batch, s->op.attr.stream,
+                                       s->op.attr.b);
+    return call;
+}
+
+static int64_t queries_of(const pl_attention_job_t *job)
+{
+    return job->batch * job->heads * job->tokens;
+}
+
+static int run_attention(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                         pl_error_t *err)
+{
+    (void)err;
+    attention_call_t call = attention_start(s, f);
+    call.kernel = f->kernels->attention;
+    call.job.q = strides_in(s, f, 0);
+    call.job.k = strides_in(s, f, 1);
+    call.job.v = strides_in(s, f, 2);
+    call.job.y = strides_out(s, f, 0);
+    call.job.mask = s->op.input_count == 4 ? pl_in(s, f, 3) : NULL;
+    call.job.row_max = pl_out(s, f, 1);
+    call.job.sum = call.job.row_max ? call.job.row_max + queries_of(&call.job) : NULL;
+    pl_parallel_for(f->pool, f->threads, call.job.batch * call.job.heads, 1,
+                    attention_piece, &call);
+    return PL_OK;
+}
+
+static int run_attention_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                              pl_error_t *err)
+{
+    (void)err;
+    attention_call_t call = attention_start(s, f);
+    call.kernel = f->kernels->attention_grad;
+    call.job.dy = strides_in(s, f, 0);
+    call.job.q = strides_in(s, f, 1);
+    call.job.k = strides_in(s, f, 2);
+    call.job.v = strides_in(s, f, 3);
+    call.job.y = strides_in(s, f, 4);
+    call.job.row_max = (float *)pl_in(s, f, 5);
+    call.job.sum = call.job.row_max + queries_of(&call.job);
+    call.job.mask = s->op.input_count == 7 ? pl_in(s, f, 6) : NULL;
+    call.job.dq = strides_out(s, f, 0);
+    call.job.dk = strides_out(s, f, 1);
+    call.job.dv = strides_out(s, f, 2);
+    pl_parallel_for(f->pool, f->threads, call.job.batch * call.job.heads, 1,
+                    attention_piece, &call);
+    return PL_OK;
+}
+
+static int prepare_attention(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    static const int swap[] = {0, 2, 1, 3};
+    const bool grad = s->op.code == PL_OP_attention_grad;
+    const pl_view_t *strides = &b->lowered->view[s->op.attr.from];
+    const pl_shape_t q = strides[grad].shape;
+    attention_own_t *own = s->own = pl_alloc(sizeof *own);
+    if (!own)
+        return pl_no_memory(err);
+    for (int k = 0; k < s->op.input_count; k++)
+        own->in[k] = side_of(&strides[k]);
+    for (int k = 0; k < s->op.output_count; k++) {
+        pl_view_t view = pl_view_whole(s->op.output[k], pl_exec_op_out(b, s, k));
+        if (view.shape.rank == 4)
+            view = pl_view_permute(&view, swap);
+        own->out[k] = side_of(&view);
+    }
+    own->job = (pl_attention_job_t){.batch = q.dim[0],
+                                    .heads = q.dim[1],
+                                    .tokens = q.dim[2],
+                                    .width = q.dim[3],
+                                    .scale = (float)s->op.attr.a,
+                                    .causal = s->op.attr.causal};
+    own->part = (b->kernels->attention_scratch(&own->job) + 63) / 64 * 64;
+    s->scratch = own->part * (size_t)b->threads + (size_t)pl_elements(q) * sizeof(float);
+    s->run = grad ? run_attention_grad : run_attention;
+    return PL_OK;
+}
+
+const pl_prepare_t pl_prepare_products[PL_OPCODES] = {
+    [PL_OP_attention] = prepare_attention,
+    [PL_OP_attention_grad] = prepare_attention,
+    [PL_OP_conv2d] = prepare_conv2d,
+    [PL_OP_conv2d_grad_w] = prepare_conv2d_grad_w,
+    [PL_OP_conv2d_grad_x] = prepare_conv2d_grad_x,
+    [PL_OP_linear] = prepare_matmul,
+    [PL_OP_matmul] = prepare_matmul,
+    [PL_OP_max_pool2d] = prepare_pool,
+    [PL_OP_max_pool2d_grad] = prepare_pool_grad,
+};

@@ -1,0 +1,418 @@
+/* exec_program.c - units of element-wise operations as programs
+ *
+ * A value that stays inside its unit has a register, or is written straight to where it
+ * is assigned; inputs with as many elements as the result are read in place, others are
+ * repeated into a register. */
+#include <math.h>
+#include <string.h>
+
+#include "accelerators/plan/fuse.h"
+#include "accelerators/cpu/parallel.h"
+#include "accelerators/cpu/exec_op.h"
+#include "accelerators/plan/view.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+#define FETCH_AHEAD_FROM 1000000                            /* elements of all operands */
+
+typedef struct unit_program {
+    pl_program_t program;
+    int dropouts, totals;
+    int32_t total[PL_PROGRAM_TOTALS];                       /* the values they are for */
+    double scale[PL_PROGRAM_TOTALS];                        /* of a norm  [0: a sum] */
+    double p[PL_PROGRAM_DROPOUTS];
+    uint64_t stream[PL_PROGRAM_DROPOUTS];
+} unit_program_t;
+
+typedef struct composer {
+    const pl_graph_t *g;
+    const pl_fusion_t *fusion;
+    const pl_allocation_t *allocation;
+    int from, to;                                           /* operations of the unit */
+    unit_program_t *own;
+    pl_program_t *p;
+    int made_operand[PL_PROGRAM_LINES];          /* [made] operands with results so far */
+    int32_t made_value[PL_PROGRAM_LINES];        /* [made] and whose they are */
+    int made;
+    bool busy[PL_PROGRAM_OPERANDS];                         /* registers */
+    int register_operand[PL_PROGRAM_OPERANDS];
+} composer_t;
+
+/* ---- Operands ---- */
+
+static int add_operand(composer_t *c, const pl_operand_t *operand)
+{
+    c->p->operand[c->p->operand_count] = *operand;
+    return c->p->operand_count++;
+}
+
+static int linear_operand(composer_t *c, int32_t value)
+{
+    for (int k = 0; k < c->p->operand_count; k++)
+        if (c->p->operand[k].kind == PL_OPERAND_LINEAR && c->p->operand[k].slot == value)
+            return k;
+    return add_operand(c, &(pl_operand_t){.kind = PL_OPERAND_LINEAR, .slot = value});
+}
+
+static int new_register(composer_t *c)
+{
+    c->busy[c->p->registers] = true;
+    return c->p->registers++;
+}
+
+/* A register for a result: one that is free again, or a new one. */
+static int register_operand(composer_t *c)
+{
+    int r = 0;
+    while (r < c->p->registers && c->busy[r])
+        r++;
+    if (r == c->p->registers)
+        new_register(c);
+    c->busy[r] = true;
+    if (c->register_operand[r] < 0)
+        c->register_operand[r] =
+            add_operand(c, &(pl_operand_t){.kind = PL_OPERAND_REGISTER, .reg = r});
+    return c->register_operand[r];
+}
+
+/* How a value of `shape` repeats over a result: axes that go on alike become one. */
+static pl_operand_t repeat(pl_shape_t shape, pl_shape_t result)
+{
+    pl_operand_t o = {.kind = PL_OPERAND_REPEATED, .rank = 1, .size = {1}, .period = 1};
+    pl_view_t whole = pl_view_whole(0, shape);
+    for (int i = 0; i < result.rank; i++) {
+        const int k = i - (result.rank - shape.rank);
+        const int64_t stride = k < 0 || shape.dim[k] == 1 ? 0 : whole.stride[k],
+                      size = result.dim[i];
+        int64_t *last_size = &o.size[o.rank - 1], *last_stride = &o.stride[o.rank - 1];
+        if (size == 1)
+            continue;
+        if (*last_size == 1) {
+            *last_size = size;
+            *last_stride = stride;
+        } else if (*last_stride == stride * size) {
+            *last_size *= size;
+            *last_stride = stride;
+        } else {
+            o.size[o.rank] = size;
+            o.stride[o.rank++] = stride;
+        }
+    }
+    for (int d = o.stride[0] == 0 ? 1 : 0; d < o.rank; d++)
+        o.period *= o.size[d];
+    return o;
+}
+
+static bool same_repeat(const pl_operand_t *a, const pl_operand_t *b)
+{
+    return a->kind == b->kind && a->slot == b->slot && a->rank == b->rank
+           && memcmp(a->size, b->size, sizeof a->size) == 0
+           && memcmp(a->stride, b->stride, sizeof a->stride) == 0;
+}
+
+static int repeated_operand(composer_t *c, int32_t value, pl_shape_t result)
+{
+    pl_operand_t o = repeat(c->g->value[value].shape, result);
+    o.slot = c->fusion->root[value];
+    for (int k = 0; k < c->p->operand_count; k++)
+        if (same_repeat(&c->p->operand[k], &o))
+            return k;
+    o.reg = new_register(c);        /* for itself: it may be loaded once for all blocks */
+    return add_operand(c, &o);
+}
+
+static pl_shape_t result_shape(const composer_t *c, const pl_op_t *op)
+{
+    return c->g->value[op->code == PL_OP_assign ? op->input[0] : op->output[0]].shape;
+}
+
+static bool made_here(const composer_t *c, int32_t root)
+{
+    const pl_value_t *v = &c->g->value[root];
+    return v->source == PL_FROM_OP && v->op >= c->from && v->op < c->to;
+}
+
+/* The operand that holds a value of this unit; -1 when it is not made yet. */
+static int made_operand(const composer_t *c, int32_t root)
+{
+    for (int k = 0; k < c->made; k++)
+        if (c->made_value[k] == root)
+            return c->made_operand[k];
+    return -1;
+}
+
+static int input_operand(composer_t *c, const pl_op_t *op, int k)
+{
+    const int32_t value = op->input[k], root = c->fusion->root[value];
+    if (made_here(c, root))
+        return made_operand(c, root);
+    if (pl_elements(c->g->value[value].shape) == c->p->count)
+        return linear_operand(c, root);
+    return repeated_operand(c, value, result_shape(c, op));
+}
+
+/* ---- Results ---- */
+
+/* The last operation of the unit that reads a value, by way of reshapes too. */
+static int last_reader(const composer_t *c, int32_t root)
+{
+    int last = -1;
+    for (int i = c->from; i < c->to; i++)
+        for (int k = c->g->op[i].code == PL_OP_assign ? 1 : 0;
+             k < c->g->op[i].input_count; k++)
+            if (c->g->op[i].code != PL_OP_reshape
+                && c->fusion->root[c->g->op[i].input[k]] == root)
+                last = i;
+    return last;
+}
+
+/* Whether a value lies in what `target` is part of: a piece of a region, or what was
+ * written straight to one. */
+static bool lies_in(const composer_t *c, int32_t root, int32_t target)
+{
+    const int operand = made_operand(c, root);
+    const bool linear = operand >= 0 && c->p->operand[operand].kind == PL_OPERAND_LINEAR;
+    const int32_t at = linear ? c->p->operand[operand].slot : root;
+    return pl_values_overlap(&c->g->value[at], &c->g->value[target]);
+}
+
+/* Whether no operation from `from` to `to` reads or writes any of `target`. */
+static bool untouched(const composer_t *c, int32_t target, int from, int to)
+{
+    for (int i = from; i <= to; i++)
+        for (int k = 0; k < c->g->op[i].input_count; k++)
+            if (lies_in(c, c->fusion->root[c->g->op[i].input[k]], target))
+                return false;
+    return true;
+}
+
+/* Whether operation i makes a value where memory planning has put it into `target`. */
+static bool makes_in(const composer_t *c, int i, int32_t target)
+{
+    const pl_op_t *op = &c->g->op[i];
+    const pl_allocation_t *allocation = op->output_count ? &c->allocation[op->output[0]]
+                                                         : NULL;
+    if (!allocation || allocation->kind != PL_ALLOCATION_TARGET)
+        return false;
+    const pl_value_t there = {.source = PL_FROM_REGION,
+                              .shape = c->g->value[op->output[0]].shape,
+                              .index = (int)allocation->region,
+                              .offset = allocation->offset};
+    return pl_values_overlap(&there, &c->g->value[target]);
+}
+
+/* Whether what `maker` writes to the target of operation `assign` is there for as long as
+ * the value is read. */
+static bool stays(const composer_t *c, int maker, int assign, int32_t value)
+{
+    const int32_t target = c->g->op[assign].input[0];
+    for (int i = maker + 1; i <= last_reader(c, value); i++) {
+        const pl_op_t *op = &c->g->op[i];
+        const bool writes = op->code == PL_OP_assign && i > assign;
+        if (makes_in(c, i, target)
+            || (writes
+                && pl_values_overlap(&c->g->value[op->input[0]], &c->g->value[target])))
+            return false;
+    }
+    return true;
+}
+
+/* The target of the assign that a value inside may be written straight to, or -1. */
+static int32_t direct_target(const composer_t *c, int32_t value, int maker)
+{
+    for (int i = maker + 1; i < c->to; i++) {
+        const pl_op_t *op = &c->g->op[i];
+        if (op->code == PL_OP_assign && !op->attr.accumulate
+            && c->fusion->root[op->input[1]] == value
+            && untouched(c, op->input[0], maker + 1, i - 1) && stays(c, maker, i, value))
+            return op->input[0];
+    }
+    return -1;
+}
+
+static int result_operand(composer_t *c, int i)
+{
+    const int32_t value = c->g->op[i].output[0], target = direct_target(c, value, i);
+    if (!c->fusion->inside[value])
+        return linear_operand(c, value);
+    return target >= 0 ? linear_operand(c, target) : register_operand(c);
+}
+
+/* Gives back the registers of values read for the last time by operation i. */
+static void free_registers(composer_t *c, int i)
+{
+    const pl_op_t *op = &c->g->op[i];
+    for (int k = op->code == PL_OP_assign ? 1 : 0; k < op->input_count; k++) {
+        int32_t root = c->fusion->root[op->input[k]];
+        if (!made_here(c, root) || last_reader(c, root) != i)
+            continue;
+        const pl_operand_t *o = &c->p->operand[made_operand(c, root)];
+        if (o->kind == PL_OPERAND_REGISTER)
+            c->busy[o->reg] = false;
+    }
+}
+
+/* ---- Lines ---- */
+
+static void add_line(composer_t *c, pl_formula_code_t code, int to, int x, int y, float f)
+{
+    c->p->line[c->p->line_count++] = (pl_line_t){.code = (uint8_t)code,
+                                                 .to = (uint8_t)to,
+                                                 .x = (uint8_t)x,
+                                                 .y = (uint8_t)y,
+                                                 .f = f};
+}
+
+static void compose_assign(composer_t *c, const pl_op_t *op)
+{
+    const int target = linear_operand(c, op->input[0]), value = input_operand(c, op, 1);
+    if (op->attr.accumulate)
+        add_line(c, PL_FORMULA_add, target, target, value, 0);
+    else if (target != value)
+        add_line(c, PL_FORMULA_copy, target, value, value, 0);
+}
+
+static float add_dropout(composer_t *c, const pl_attr_t *attr)
+{
+    c->own->p[c->own->dropouts] = attr->a;
+    c->own->stream[c->own->dropouts] = attr->stream;
+    return (float)c->own->dropouts++;
+}
+
+static void compose_total(composer_t *c, const pl_op_t *op)
+{
+    const int x = input_operand(c, op, 0);
+    const bool is_norm = op->code == PL_OP_norm;
+    add_line(c, is_norm ? PL_FORMULA_squares : PL_FORMULA_total, x, x, x,
+             (float)c->own->totals);
+    c->own->scale[c->own->totals] = is_norm ? op->attr.a : 0;
+    c->own->total[c->own->totals++] = op->output[0];
+}
+
+static void compose_op(composer_t *c, int i)
+{
+    const pl_op_t *op = &c->g->op[i];
+    if (op->code == PL_OP_assign || pl_is_total(c->g, op)) {
+        (op->code == PL_OP_assign ? compose_assign : compose_total)(c, op);
+        free_registers(c, i);
+        return;
+    }
+    int x = input_operand(c, op, 0),
+        y = op->input_count > 1 ? input_operand(c, op, 1) : x;
+    float f = op->code == PL_OP_dropout ? add_dropout(c, &op->attr) : (float)op->attr.a;
+    free_registers(c, i);
+    int to = result_operand(c, i);
+    c->made_value[c->made] = op->output[0];
+    c->made_operand[c->made++] = to;
+    add_line(c, pl_formula_of(op), to, x, y, f);
+}
+
+/* Elements at a time: few enough for all operands to stay in the first-level cache, and
+ * whole rows where a row is repeated, so that it is loaded once. */
+static int block_length(const pl_program_t *p)
+{
+    int block = p->operand_count > 8 ? PL_BLOCK / 2 : PL_BLOCK;
+    for (int k = 0; k < p->operand_count; k++) {
+        const pl_operand_t *o = &p->operand[k];
+        if (o->kind == PL_OPERAND_REPEATED && o->period > 1 && o->period <= block)
+            block = block / (int)o->period * (int)o->period;
+    }
+    return block;
+}
+
+/* ---- The kernel call ---- */
+
+typedef struct program_call {
+    const pl_exec_op_t *exec_op;
+    const pl_exec_context_t *frame;
+    const pl_dropout_t *dropout;
+} program_call_t;
+
+static int64_t block_count(const pl_program_t *p)
+{
+    return (p->count + p->block - 1) / p->block;
+}
+
+/* Scratch is the partial sums of all totals, then the registers of each thread. */
+static double *partial_sums(const unit_program_t *own, const pl_exec_context_t *f,
+                            int total)
+{
+    return (double *)f->scratch + total * block_count(&own->program);
+}
+
+static float *registers(const unit_program_t *own, const pl_exec_context_t *f, int part)
+{
+    const int64_t before = (own->totals * block_count(&own->program) * 2 + 15) / 16 * 16;
+    return (float *)f->scratch + before
+           + (int64_t)part * own->program.registers * PL_BLOCK;
+}
+
+static void run_piece(void *user, int64_t from, int64_t to, int part)
+{
+    const program_call_t *call = user;
+    const unit_program_t *own = call->exec_op->own;
+    pl_program_job_t job = {.program = &own->program,
+                            .at = call->frame->at,
+                            .dropout = call->dropout,
+                            .scratch = registers(own, call->frame, part)};
+    for (int k = 0; k < own->totals; k++)
+        job.partial[k] = partial_sums(own, call->frame, k);
+    call->frame->kernels->program(&job, from, to);
+}
+
+/* In the order of the blocks, whoever has computed them. */
+static float total_of(const double *partial, int64_t n, double scale)
+{
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; i++)
+        sum += partial[i];
+    return (float)(scale != 0 ? scale * sqrt(sum) : sum);
+}
+
+static int run_program(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
+{
+    (void)err;
+    const unit_program_t *own = s->own;
+    pl_dropout_t dropout[PL_PROGRAM_DROPOUTS];
+    for (int k = 0; k < own->dropouts; k++)
+        dropout[k] = pl_dropout_init(f->replay->seed, f->replay->step,
+                                     f->replay->micro_batch, own->stream[k], own->p[k]);
+    program_call_t call = {s, f, dropout};
+    const int threads = own->program.count < PL_PARALLEL_MIN ? 1 : f->threads;
+    pl_parallel_for(f->pool, threads, own->program.count, own->program.block, run_piece,
+                    &call);
+    for (int k = 0; k < own->totals; k++)
+        if (f->at[own->total[k]])
+            *(float *)f->at[own->total[k]] = total_of(partial_sums(own, f, k),
+                                                      block_count(&own->program),
+                                                      own->scale[k]);
+    return PL_OK;
+}
+
+int pl_prepare_program(pl_exec_op_t *s, const pl_builder_t *b, const pl_fusion_t *fusion,
+                       int from, int to, pl_error_t *err)
+{
+    composer_t c = {.g = &b->lowered->graph,
+                    .fusion = fusion,
+                    .allocation = b->allocation,
+                    .from = from,
+                    .to = to};
+    s->own = c.own = pl_alloc(sizeof *c.own);
+    if (!c.own)
+        return pl_no_memory(err);
+    c.p = &c.own->program;
+    memset(c.register_operand, -1, sizeof c.register_operand);
+    for (int i = from; i < to; i++) {
+        if (c.g->op[i].code == PL_OP_reshape || b->done[i])
+            continue;
+        c.p->count = pl_op_elements(c.g, &c.g->op[i]);
+        compose_op(&c, i);
+    }
+    c.p->block = block_length(c.p);
+    c.p->fetch_ahead = c.p->count * c.p->operand_count >= FETCH_AHEAD_FROM;
+    s->scratch = ((size_t)c.own->totals * (size_t)block_count(c.p) * 2 + 16
+                  + (size_t)b->threads * (size_t)c.p->registers * PL_BLOCK)
+                 * sizeof(float);
+    s->run = run_program;
+    return PL_OK;
+}

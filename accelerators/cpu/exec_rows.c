@@ -1,0 +1,502 @@
+/* exec_rows.c - what runs along rows: softmax, norms, embedding, cross-entropy
+ *
+ * Indices come from data: they are checked before anything is touched, and a wrong one
+ * ends the replay with an error that names the operation.  Sums over rows that end in one
+ * number are added in the order of the rows. */
+#include <math.h>
+#include <string.h>
+
+#include "accelerators/cpu/parallel.h"
+#include "accelerators/cpu/exec_op.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+static int64_t last_dim(pl_shape_t shape)
+{
+    return shape.dim[shape.rank - 1];
+}
+
+static int threads_for(const pl_exec_context_t *f, int64_t elements)
+{
+    return elements < PL_PARALLEL_MIN ? 1 : f->threads;
+}
+
+/* ---- Indices ---- */
+
+int64_t pl_index_at(const void *indices, pl_dtype_t dtype, int64_t i)
+{
+    return dtype == PL_I64 ? ((const int64_t *)indices)[i]
+                           : ((const int32_t *)indices)[i];
+}
+
+int pl_check_indices(const pl_exec_op_t *s, const void *indices, int64_t n, int64_t below,
+                     pl_error_t *err)
+{
+    for (int64_t i = 0; i < n; i++) {
+        int64_t index = pl_index_at(indices, s->dtype, i);
+        if ((index < 0 || index >= below)
+            && !(s->op.attr.has_ignore && index == s->op.attr.from))
+            return pl_index_fail(&s->op, index, below, err);
+    }
+    return PL_OK;
+}
+
+/* ---- softmax: size is rows, width ---- */
+
+typedef struct softmax_call {
+    pl_softmax_job_t job;
+    void (*kernel)(const pl_softmax_job_t *job, int64_t from, int64_t to);
+} softmax_call_t;
+
+static void softmax_piece(void *user, int64_t from, int64_t to, int part)
+{
+    (void)part;
+    const softmax_call_t *c = user;
+    c->kernel(&c->job, from, to);
+}
+
+static int run_softmax(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
+{
+    (void)err;
+    const bool grad = s->op.code == PL_OP_softmax_grad;
+    softmax_call_t c = {.job = {.width = s->size[1], .to = pl_out(s, f, 0)},
+                        .kernel = grad ? f->kernels->softmax_grad : f->kernels->softmax};
+    c.job.x = pl_in(s, f, grad);
+    c.job.dy = grad ? pl_in(s, f, 0) : NULL;
+    pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
+                    softmax_piece, &c);
+    return PL_OK;
+}
+
+static int prepare_softmax(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    (void)err;
+    const pl_shape_t x = pl_exec_op_in(b, s, 0);
+    s->size[1] = last_dim(x);
+    s->size[0] = pl_elements(x) / s->size[1];
+    s->run = run_softmax;
+    return PL_OK;
+}
+
+/* ---- layer_norm: size is rows, width ---- */
+
+typedef struct layer_norm_call {
+    const pl_kernels_t *kernels;
+    pl_layer_norm_job_t job;
+    float *sums;                                      /* [parts][2][width] of dw and db */
+} layer_norm_call_t;
+
+static void layer_norm_piece(void *user, int64_t from, int64_t to, int part)
+{
+    (void)part;
+    const layer_norm_call_t *c = user;
+    c->kernels->layer_norm(&c->job, from, to);
+}
+
+static int run_layer_norm(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                          pl_error_t *err)
+{
+    (void)err;
+    layer_norm_call_t c = {.kernels = f->kernels,
+                           .job = {.width = s->size[1],
+                                   .epsilon = (float)s->op.attr.a,
+                                   .x = pl_in(s, f, 0),
+                                   .w = pl_in(s, f, 1),
+                                   .b = pl_in(s, f, 2),
+                                   .y = pl_out(s, f, 0),
+                                   .mean = pl_out(s, f, 1),
+                                   .rstd = pl_out(s, f, 2)}};
+    if (!c.job.y)
+        c.job.y = (float *)f->scratch;
+    pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
+                    layer_norm_piece, &c);
+    return PL_OK;
+}
+
+static void layer_norm_grad_piece(void *user, int64_t from, int64_t to, int part)
+{
+    const layer_norm_call_t *c = user;
+    pl_layer_norm_job_t job = c->job;
+    job.dw = c->sums + 2 * part * job.width;
+    job.db = job.dw + job.width;
+    memset(job.dw, 0, 2 * (size_t)job.width * sizeof(float));
+    c->kernels->layer_norm_grad(&job, from, to);
+}
+
+static int run_layer_norm_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                               pl_error_t *err)
+{
+    (void)err;
+    const int64_t rows = s->size[0], width = s->size[1];
+    layer_norm_call_t c = {.kernels = f->kernels,
+                           .sums = (float *)f->scratch,
+                           .job = {.width = width,
+                                   .dy = pl_in(s, f, 0),
+                                   .x = pl_in(s, f, 1),
+                                   .w = pl_in(s, f, 2),
+                                   .mean = pl_in(s, f, 3),
+                                   .rstd = pl_in(s, f, 4),
+                                   .dx = pl_out(s, f, 0)}};
+    const int threads = threads_for(f, rows * width);
+    pl_parallel_for(f->pool, threads, rows, 1, layer_norm_grad_piece, &c);
+    const int64_t piece = pl_parallel_piece(threads, rows, 1);
+    for (int64_t part = 1; part * piece < rows; part++)
+        f->kernels->add(c.sums, c.sums + 2 * part * width, 2 * width);
+    for (int k = 0; k < 2; k++)
+        if (pl_out(s, f, 1 + k))
+            memcpy(pl_out(s, f, 1 + k), c.sums + k * width,
+                   (size_t)width * sizeof(float));
+    return PL_OK;
+}
+
+static int prepare_layer_norm(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    (void)err;
+    const bool grad = s->op.code == PL_OP_layer_norm_grad;
+    const pl_shape_t x = pl_exec_op_in(b, s, grad);
+    s->size[1] = last_dim(x);
+    s->size[0] = pl_elements(x) / s->size[1];
+    if (grad)
+        s->scratch = (size_t)b->threads * 2 * (size_t)s->size[1] * sizeof(float);
+    else if (b->allocation[s->op.output[0]].kind == PL_ALLOCATION_NONE)
+        s->scratch = (size_t)pl_elements(x) * sizeof(float);
+    s->run = grad ? run_layer_norm_grad : run_layer_norm;
+    return PL_OK;
+}
+
+/* ---- batch_norm: size is batch, channels, inner; scratch is seven rows of [channels]
+ * ---- */
+
+typedef struct batch_norm_call {
+    const pl_kernels_t *kernels;
+    pl_batch_norm_job_t job;
+    void (*kernel)(const pl_batch_norm_job_t *job, int64_t from, int64_t to);
+} batch_norm_call_t;
+
+static void batch_norm_piece(void *user, int64_t from, int64_t to, int part)
+{
+    (void)part;
+    const batch_norm_call_t *c = user;
+    c->kernel(&c->job, from, to);
+}
+
+static batch_norm_call_t batch_norm_start(const pl_exec_op_t *s,
+                                          const pl_exec_context_t *f)
+{
+    return (batch_norm_call_t){.kernels = f->kernels,
+                               .job = {.batch = s->size[0],
+                                       .channels = s->size[1],
+                                       .inner = s->size[2],
+                                       .epsilon = (float)s->op.attr.a}};
+}
+
+static void batch_norm_run(batch_norm_call_t *c, const pl_exec_op_t *s,
+                           const pl_exec_context_t *f, int64_t n, int64_t grain,
+                           void (*kernel)(const pl_batch_norm_job_t *job, int64_t from,
+                                          int64_t to))
+{
+    c->kernel = kernel;
+    pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1] * s->size[2]), n,
+                    grain, batch_norm_piece, c);
+}
+
+static float *scratch_row(const pl_exec_op_t *s, const pl_exec_context_t *f, int row)
+{
+    return (float *)f->scratch + row * s->size[1];
+}
+
+static void *or_scratch(void *wanted, const pl_exec_op_t *s, const pl_exec_context_t *f,
+                        int row)
+{
+    return wanted ? wanted : scratch_row(s, f, row);
+}
+
+/* The factors of (x - mean) and 1 that make y. */
+static void forward_factors(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                            batch_norm_call_t *c)
+{
+    float *p = scratch_row(s, f, 0), *q = scratch_row(s, f, 1);
+    for (int64_t k = 0; k < s->size[1]; k++) {
+        p[k] = c->job.w[k] / sqrtf(c->job.var[k] + c->job.epsilon);
+        q[k] = c->job.b[k];
+    }
+    c->job.p = p;
+    c->job.q = q;
+}
+
+static int run_batch_norm(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                          pl_error_t *err)
+{
+    (void)err;
+    const bool given = s->op.code == PL_OP_batch_norm_with;
+    batch_norm_call_t c = batch_norm_start(s, f);
+    c.job.x = pl_in(s, f, 0);
+    c.job.w = pl_in(s, f, 1);
+    c.job.b = pl_in(s, f, 2);
+    c.job.y = pl_out(s, f, 0);
+    c.job.mean = given ? pl_in(s, f, 3) : or_scratch(pl_out(s, f, 1), s, f, 3);
+    c.job.var = given ? pl_in(s, f, 4) : or_scratch(pl_out(s, f, 2), s, f, 4);
+    if (!given)
+        batch_norm_run(&c, s, f, s->size[1], 16, f->kernels->batch_norm_statistics);
+    if (!c.job.y)
+        return PL_OK;
+    forward_factors(s, f, &c);
+    batch_norm_run(&c, s, f, s->size[0], 1, f->kernels->batch_norm);
+    return PL_OK;
+}
+
+/* The sums that dx needs are given: they are not of this x alone. */
+static bool sums_are_given(const pl_exec_op_t *s)
+{
+    return s->op.input_count == 8;
+}
+
+/* dx = w rstd (dy - db / n - (x - mean) rstd dw / n).  What cancels is subtracted before
+ * it is scaled: where a channel hardly varies, w rstd is large. */
+static void backward_factors(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                             batch_norm_call_t *c)
+{
+    float *p = scratch_row(s, f, 0), *q = scratch_row(s, f, 1), *r = scratch_row(s, f, 2);
+    const float n = sums_are_given(s) ? *(const float *)pl_in(s, f, 7)
+                                      : (float)(s->size[0] * s->size[2]);
+    for (int64_t k = 0; k < s->size[1]; k++) {
+        const float rstd = 1.0f / sqrtf(c->job.var[k] + c->job.epsilon);
+        r[k] = c->job.w[k] * rstd;
+        p[k] = rstd * c->job.dw[k] / n;
+        q[k] = c->job.db[k] / n;
+    }
+    c->job.p = p;
+    c->job.q = q;
+    c->job.r = r;
+}
+
+static int run_batch_norm_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                               pl_error_t *err)
+{
+    (void)err;
+    batch_norm_call_t c = batch_norm_start(s, f);
+    c.job.dy = pl_in(s, f, 0);
+    c.job.x = pl_in(s, f, 1);
+    c.job.w = pl_in(s, f, 2);
+    c.job.mean = pl_in(s, f, 3);
+    c.job.var = pl_in(s, f, 4);
+    c.job.dx = pl_out(s, f, 0);
+    const bool given = sums_are_given(s);
+    c.job.dw = given ? pl_in(s, f, 5) : or_scratch(pl_out(s, f, 1), s, f, 5);
+    c.job.db = given ? pl_in(s, f, 6) : or_scratch(pl_out(s, f, 2), s, f, 6);
+    if (!given)
+        batch_norm_run(&c, s, f, s->size[1], 16, f->kernels->batch_norm_sums);
+    if (!c.job.dx)
+        return PL_OK;
+    backward_factors(s, f, &c);
+    batch_norm_run(&c, s, f, s->size[0], 1, f->kernels->batch_norm_grad);
+    return PL_OK;
+}
+
+static int prepare_batch_norm(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    (void)err;
+    const bool grad = s->op.code == PL_OP_batch_norm_grad;
+    const pl_shape_t x = pl_exec_op_in(b, s, grad);
+    s->size[0] = x.dim[0];
+    s->size[1] = x.dim[1];
+    s->size[2] = pl_elements(x) / (x.dim[0] * x.dim[1]);
+    s->scratch = 7 * (size_t)s->size[1] * sizeof(float);
+    s->run = grad ? run_batch_norm_grad : run_batch_norm;
+    return PL_OK;
+}
+
+/* ---- embedding: size is indices, width, rows of the table ---- */
+
+typedef struct embedding_call {
+    const pl_exec_op_t *s;
+    const void *indices;
+    const float *from;
+    float *to;
+    const pl_kernels_t *kernels;
+} embedding_call_t;
+
+static void embedding_piece(void *user, int64_t from, int64_t to, int part)
+{
+    (void)part;
+    const embedding_call_t *c = user;
+    const int64_t width = c->s->size[1];
+    for (int64_t i = from; i < to; i++)
+        memcpy(c->to + i * width,
+               c->from + pl_index_at(c->indices, c->s->dtype, i) * width,
+               (size_t)width * sizeof(float));
+}
+
+static int run_embedding(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                         pl_error_t *err)
+{
+    embedding_call_t c = {s, pl_in(s, f, 0), pl_in(s, f, 1), pl_out(s, f, 0), f->kernels};
+    int code = pl_check_indices(s, c.indices, s->size[0], s->size[2], err);
+    if (code == PL_OK)
+        pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
+                        embedding_piece, &c);
+    return code;
+}
+
+/* Rows of the table [from, to): everybody goes through all positions, in order. */
+static void embedding_grad_piece(void *user, int64_t from, int64_t to, int part)
+{
+    (void)part;
+    const embedding_call_t *c = user;
+    const int64_t width = c->s->size[1];
+    memset(c->to + from * width, 0, (size_t)((to - from) * width) * sizeof(float));
+    for (int64_t i = 0; i < c->s->size[0]; i++) {
+        int64_t row = pl_index_at(c->indices, c->s->dtype, i);
+        if (row >= from && row < to)
+            c->kernels->add(c->to + row * width, c->from + i * width, width);
+    }
+}
+
+static int run_embedding_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                              pl_error_t *err)
+{
+    embedding_call_t c = {s, pl_in(s, f, 0), pl_in(s, f, 1), pl_out(s, f, 0), f->kernels};
+    int code = pl_check_indices(s, c.indices, s->size[0], s->size[2], err);
+    if (code == PL_OK)
+        pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[2], 1,
+                        embedding_grad_piece, &c);
+    return code;
+}
+
+static int prepare_embedding(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    (void)err;
+    const bool grad = s->op.code == PL_OP_embedding_grad;
+    const pl_shape_t table = grad ? pl_exec_op_out(b, s, 0) : pl_exec_op_in(b, s, 1);
+    s->dtype = b->lowered->graph.value[s->op.input[0]].dtype;
+    s->size[0] = pl_elements(pl_exec_op_in(b, s, 0));
+    s->size[1] = table.dim[1];
+    s->size[2] = table.dim[0];
+    s->run = grad ? run_embedding_grad : run_embedding;
+    return PL_OK;
+}
+
+/* ---- cross_entropy and correct: size is rows, classes, axes of both weights; scratch is
+ * two numbers for each row ---- */
+
+typedef struct entropy_call {
+    pl_cross_entropy_job_t job;
+    void (*kernel)(const pl_cross_entropy_job_t *job, int64_t from, int64_t to);
+} entropy_call_t;
+
+static void entropy_piece(void *user, int64_t from, int64_t to, int part)
+{
+    (void)part;
+    const entropy_call_t *c = user;
+    c->kernel(&c->job, from, to);
+}
+
+static float total(const float *x, int64_t n)
+{
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)x[i];
+    return (float)sum;
+}
+
+/* Input `logits`, targets behind it; the weights, if any, are the last two. */
+static entropy_call_t entropy_start(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                                    int logits, int weights)
+{
+    float *row = (float *)f->scratch;
+    const bool weighted = s->op.input_count > weights;
+    return (entropy_call_t){
+        .job = {.classes = s->size[1],
+                .logits = pl_in(s, f, logits),
+                .targets = pl_in(s, f, logits + 1),
+                .class_weight = weighted ? pl_in(s, f, weights) : NULL,
+                .row_weight = weighted ? pl_in(s, f, weights + 1) : NULL,
+                .one_class_weight = !s->size[2],
+                .one_row_weight = !s->size[3],
+                .dtype = s->dtype,
+                .has_ignore = s->op.attr.has_ignore,
+                .ignore = s->op.attr.from,
+                .top = s->op.attr.to,
+                .row = row,
+                .counted = row + s->size[0]}};
+}
+
+static int run_cross_entropy(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                             pl_error_t *err)
+{
+    entropy_call_t c = entropy_start(s, f, 0, 2);
+    int code = pl_check_indices(s, c.job.targets, s->size[0], s->size[1], err);
+    if (code != PL_OK)
+        return code;
+    if (s->op.code == PL_OP_cross_entropy)
+        c.job.row_max = pl_out(s, f, 2);
+    if (c.job.row_max)
+        c.job.sum = c.job.row_max + s->size[0];
+    c.kernel = s->op.code == PL_OP_correct ? f->kernels->correct
+                                           : f->kernels->cross_entropy;
+    pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
+                    entropy_piece, &c);
+    if (pl_out(s, f, 0))
+        *(float *)pl_out(s, f, 0) = total(c.job.row, s->size[0]);
+    if (pl_out(s, f, 1))
+        *(float *)pl_out(s, f, 1) = total(c.job.counted, s->size[0]);
+    return PL_OK;
+}
+
+static int run_cross_entropy_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                                  pl_error_t *err)
+{
+    entropy_call_t c = entropy_start(s, f, 1, 4);
+    int code = pl_check_indices(s, c.job.targets, s->size[0], s->size[1], err);
+    if (code != PL_OK)
+        return code;
+    c.job.dsum = pl_in(s, f, 0);
+    c.job.row_max = pl_in(s, f, 3);
+    c.job.sum = c.job.row_max + s->size[0];
+    c.job.dlogits = pl_out(s, f, 0);
+    c.kernel = f->kernels->cross_entropy_grad;
+    pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
+                    entropy_piece, &c);
+    return PL_OK;
+}
+
+static int prepare_cross_entropy(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    (void)err;
+    const bool grad = s->op.code == PL_OP_cross_entropy_grad;
+    const pl_shape_t logits = pl_exec_op_in(b, s, grad);
+    s->dtype = b->lowered->graph.value[s->op.input[1 + grad]].dtype;
+    s->size[0] = logits.dim[0];
+    s->size[1] = logits.dim[1];
+    for (int k = 0, first = grad ? 4 : 2; k < 2 && s->op.input_count > first; k++)
+        s->size[2 + k] = pl_exec_op_in(b, s, first + k).rank;
+    s->scratch = 2 * (size_t)s->size[0] * sizeof(float);
+    s->run = grad ? run_cross_entropy_grad : run_cross_entropy;
+    return PL_OK;
+}
+
+static int prepare_counts(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    int code = prepare_cross_entropy(s, b, err);
+    s->scratch = 0;
+    s->size[2] = s->op.attr.to;
+    s->run = s->op.code == PL_OP_confusion ? pl_run_confusion : pl_run_score_bins;
+    return code;
+}
+
+const pl_prepare_t pl_prepare_rows[PL_OPCODES] = {
+    [PL_OP_batch_norm] = prepare_batch_norm,
+    [PL_OP_batch_norm_grad] = prepare_batch_norm,
+    [PL_OP_batch_norm_with] = prepare_batch_norm,
+    [PL_OP_confusion] = prepare_counts,
+    [PL_OP_correct] = prepare_cross_entropy,
+    [PL_OP_cross_entropy] = prepare_cross_entropy,
+    [PL_OP_cross_entropy_grad] = prepare_cross_entropy,
+    [PL_OP_embedding] = prepare_embedding,
+    [PL_OP_embedding_grad] = prepare_embedding,
+    [PL_OP_layer_norm] = prepare_layer_norm,
+    [PL_OP_layer_norm_grad] = prepare_layer_norm,
+    [PL_OP_score_bins] = prepare_counts,
+    [PL_OP_softmax] = prepare_softmax,
+    [PL_OP_softmax_grad] = prepare_softmax,
+};

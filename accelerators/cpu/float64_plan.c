@@ -1,0 +1,129 @@
+/* float64_plan.c - plans in float64, for 64-true: by the reference's plain loops
+ *
+ * A graph in float64 is there to be right, not fast: operation after operation on one
+ * thread, each value in memory of its own.  Its regions are float64, too. */
+#include "accelerators/cpu/float64_plan.h"
+
+#include <string.h>
+
+#include "accelerators/plan/rewrite.h"
+#include "accelerators/reference/reference.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+struct pl_float64_plan {
+    pl_graph_t graph;                                       /* a copy */
+    pl_reference_run_t *run;                                /* that waits  [none] */
+};
+
+static int check_regions(const pl_cpu_t *cpu, const pl_graph_t *g, pl_error_t *err)
+{
+    for (int32_t i = 0; i < g->value_count; i++) {
+        const pl_value_t *v = &g->value[i];
+        if (v->source != PL_FROM_REGION)
+            continue;
+        if (cpu->region_dtype[v->index] != PL_F64
+            || (size_t)(v->offset + pl_elements(v->shape)) > cpu->region_count[v->index])
+            return pl_fail(err, PL_ESTATE,
+                           "the graph needs %lld elements of float64 in region %d: "
+                           "allocate them before compiling",
+                           (long long)(v->offset + pl_elements(v->shape)), v->index);
+    }
+    return PL_OK;
+}
+
+pl_float64_plan_t *pl_float64_plan_new(const pl_cpu_t *cpu, const pl_graph_t *g,
+                                       pl_error_t *err)
+{
+    pl_float64_plan_t *wide = pl_alloc(sizeof *wide);
+    if (!wide) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    int code = pl_graph_copy(&wide->graph, g, err);
+    if (code == PL_OK)
+        code = check_regions(cpu, g, err);
+    if (code == PL_OK)
+        code = pl_reference_check(g, err);
+    if (code == PL_OK)
+        return wide;
+    pl_float64_plan_free(wide);
+    return NULL;
+}
+
+void pl_float64_plan_free(pl_float64_plan_t *wide)
+{
+    if (wide) {
+        pl_reference_drop(wide->run);
+        pl_graph_copy_release(&wide->graph);
+    }
+    pl_free(wide);
+}
+
+/* Memory for fetched tensors, which the host gets in their own types. */
+static int outputs_make(const pl_graph_t *g, const pl_replay_t *replay,
+                        double *output[PL_FIELDS], pl_error_t *err)
+{
+    int outputs = 0;
+    for (int i = 0; i < g->fetch_count; i++) {
+        if (g->fetch[i].kind != PL_FETCH_OUTPUT || !replay->output[outputs++])
+            continue;
+        const size_t n = (size_t)pl_elements(g->value[g->fetch[i].value].shape);
+        output[outputs - 1] = pl_alloc_array(n, sizeof(double));
+        if (!output[outputs - 1])
+            return pl_no_memory(err);
+    }
+    return PL_OK;
+}
+
+static void outputs_store(const pl_graph_t *g, pl_replay_t *replay,
+                          double *const output[PL_FIELDS])
+{
+    int outputs = 0;
+    for (int i = 0; i < g->fetch_count; i++) {
+        if (g->fetch[i].kind != PL_FETCH_OUTPUT)
+            continue;
+        const pl_value_t *v = &g->value[g->fetch[i].value];
+        if (output[outputs])
+            pl_reference_store(v->dtype, output[outputs], pl_elements(v->shape),
+                               replay->output[outputs]);
+        outputs++;
+    }
+}
+
+/* What waits for nobody any more goes. */
+static int replay_part(pl_float64_plan_t *wide, bool continues,
+                       pl_reference_replay_t *run, pl_error_t *err)
+{
+    if (!continues) {
+        pl_reference_drop(wide->run);
+        wide->run = NULL;
+    }
+    return pl_reference_replay_part(&wide->graph, run, &wide->run, err);
+}
+
+int pl_float64_plan_run(const pl_cpu_t *cpu, pl_float64_plan_t *wide, pl_replay_t *replay,
+                        pl_error_t *err)
+{
+    pl_reference_replay_t run = {.seed = replay->seed,
+                                 .step = replay->step,
+                                 .micro_batch = replay->micro_batch,
+                                 .metrics = (double(*)[2])replay->metrics};
+    int code = check_regions(cpu, &wide->graph, err);
+    if (code != PL_OK)
+        return code;
+    for (int r = 0; r < PL_REGIONS; r++)
+        run.region[r] = (double *)(void *)cpu->region[r].data;
+    memcpy(run.scalar, replay->scalar, sizeof run.scalar);
+    memcpy(run.input, replay->input, sizeof run.input);
+    code = outputs_make(&wide->graph, replay, run.output, err);
+    if (code == PL_OK)
+        code = replay_part(wide, replay->continues, &run, err);
+    replay->collective = run.collective;
+    replay->skipped = run.skipped;
+    if (code == PL_OK && !run.collective)
+        outputs_store(&wide->graph, replay, run.output);
+    for (int k = 0; k < PL_FIELDS; k++)
+        pl_free(run.output[k]);
+    return code;
+}

@@ -1,0 +1,116 @@
+/* codegen_attention.c - attention and its gradient as kernels that keep no scores */
+#include <stdio.h>
+
+#include "accelerators/gpu/codegen.h"
+
+typedef struct sizes {
+    int64_t heads, tokens, width, rows;
+} sizes_t;
+
+/* NAME(head, i, e) of an input, read through its look: [B, heads, T, d]. */
+static void define_view(gpu_codegen_t *t, const char *name, const pl_op_t *op, int k)
+{
+    const pl_view_t *view = &t->view[op->attr.from + k];
+    char own[24], word[24];
+    snprintf(own, sizeof own, "%.6s_IN", name);
+    snprintf(word, sizeof word, "%.6s(head, i, e)", name);
+    gpu_define_load(t, own, op->input[k]);
+    gpu_define(
+        t, word,
+        "%s(%lld + (head) / HEADS * %lld + (head) %% HEADS * %lld + (i) * %lld + (e) * "
+        "%lld)",
+        own, (long long)view->offset, (long long)view->stride[0],
+        (long long)view->stride[1], (long long)view->stride[2],
+        (long long)view->stride[3]);
+}
+
+/* Where results lie: [B, T, heads, d]. */
+#define RESULT_AT \
+    "(((head) / HEADS * TOKENS + (i)) * HEADS + (head) %% HEADS) * WIDTH + (e)"
+
+/* NAME(head, i, e, v) of an output. */
+static void define_output(gpu_codegen_t *t, const char *name, int32_t value)
+{
+    char own[24], word[24];
+    snprintf(own, sizeof own, "%.6s_OUT", name);
+    snprintf(word, sizeof word, "%.6s(head, i, e, v)", name);
+    gpu_define_store(t, own, value);
+    gpu_define(t, word, "%s(" RESULT_AT ", v)", own);
+}
+
+/* What both kernels read; `q` is the input that the queries are. */
+static sizes_t define_inputs(gpu_codegen_t *t, const pl_op_t *op, int q, int mask)
+{
+    const pl_shape_t shape = t->view[op->attr.from + q].shape;
+    const sizes_t s = {.heads = shape.dim[1],
+                       .tokens = shape.dim[2],
+                       .width = shape.dim[3],
+                       .rows = shape.dim[0] * shape.dim[1] * shape.dim[2]};
+    char number[40];
+    gpu_define_number(t, "HEADS", s.heads);
+    gpu_define_number(t, "TOKENS", s.tokens);
+    gpu_define_number(t, "WIDTH", s.width);
+    gpu_define_number(t, "ROWS", s.rows);
+    gpu_define_number(t, "CAUSAL", op->attr.causal);
+    gpu_define(t, "SCALE", "%s", gpu_number(t, op->attr.a, number));
+    define_view(t, "Q", op, q);
+    define_view(t, "KEY", op, q + 1);
+    define_view(t, "V", op, q + 2);
+    if (op->input_count > mask) {
+        gpu_define_load(t, "MASK", op->input[mask]);
+        gpu_define(t, "SEEN(head, j)", "(MASK((head) / HEADS * TOKENS + (j)) != 0)");
+    } else {
+        gpu_define(t, "SEEN(head, j)", "1");
+    }
+    if (op->attr.b > 0)
+        gpu_define(t, "KEEP(head, i, j)",
+                   "dropout_factor(a%d, 0x%llxull, (uint64_t)(((head) * TOKENS + (i)) * "
+                   "TOKENS + (j)), %a)",
+                   gpu_argument(t, &(gpu_buffer_t){.at = GPU_IN_STEP}, "step_t", false),
+                   (unsigned long long)op->attr.stream, op->attr.b);
+    else
+        gpu_define(t, "KEEP(head, i, j)", "((real)1)");
+    return s;
+}
+
+static int threads_for(const sizes_t *s)
+{
+    return gpu_row_threads(s->tokens > s->width ? s->tokens : s->width);
+}
+
+static void print_attention(gpu_codegen_t *t, const pl_op_t *op)
+{
+    gpu_kernel_begin(t, "attention");
+    const sizes_t s = define_inputs(t, op, 0, 3);
+    define_output(t, "Y", op->output[0]);
+    gpu_define_store(t, "ROW_MAX", op->output[1]);
+    gpu_define(t, "SUM(i, v)", "ROW_MAX(ROWS + (i), v)");
+    gpu_include(t, "attention");
+    gpu_kernel_end(t, gpu_row_groups(s.rows), threads_for(&s));
+}
+
+static void print_attention_grad(gpu_codegen_t *t, const pl_op_t *op)
+{
+    gpu_kernel_begin(t, "attention_grad");
+    const sizes_t s = define_inputs(t, op, 1, 6);
+    define_view(t, "DY", op, 0);
+    gpu_define_load(t, "O_IN", op->input[4]);
+    gpu_define(t, "O(head, i, e)", "O_IN(" RESULT_AT ")");
+    gpu_define_load(t, "ROW_MAX", op->input[5]);
+    gpu_define(t, "SUM(i)", "ROW_MAX(ROWS + (i))");
+    define_output(t, "DQ", op->output[0]);
+    define_output(t, "DK", op->output[1]);
+    define_output(t, "DV", op->output[2]);
+    gpu_include(t, "attention_grad");
+    gpu_kernel_end(t, gpu_row_groups(2 * s.rows), threads_for(&s));
+}
+
+bool gpu_print_attention(gpu_codegen_t *t, int i)
+{
+    const pl_op_t *op = &t->g->op[i];
+    if (op->code == PL_OP_attention)
+        print_attention(t, op);
+    else if (op->code == PL_OP_attention_grad)
+        print_attention_grad(t, op);
+    return op->code == PL_OP_attention || op->code == PL_OP_attention_grad;
+}

@@ -1,0 +1,415 @@
+/* codegen_unit.c - lines of element-wise operations as text, for kernels and parts of
+ * them
+ *
+ * What a unit reads is loaded, the operations follow in the order of the graph with all
+ * values in registers, and what others read is stored: an element is read before it is
+ * written, and what is assigned to a piece of a region and read again within the unit is
+ * what was assigned. */
+#include "accelerators/gpu/codegen_unit.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "accelerators/plan/formulas.h"
+#include "accelerators/plan/view.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+static const pl_value_t *value_of(const gpu_unit_t *u, int32_t value)
+{
+    return &u->t->g->value[value];
+}
+
+static void too_many(gpu_unit_t *u)
+{
+    if (u->t->error.code == PL_OK)
+        pl_fail(&u->t->error, PL_EBUG, "a unit has more than %d values", GPU_UNIT_KNOWN);
+}
+
+/* ---- Registers ---- */
+
+/* Whether two values are the same piece of a region. */
+static bool same_piece(const pl_value_t *a, const pl_value_t *b)
+{
+    return a->source == PL_FROM_REGION && b->source == PL_FROM_REGION
+           && a->index == b->index && a->offset == b->offset
+           && pl_elements(a->shape) == pl_elements(b->shape);
+}
+
+static bool same_view(const pl_view_t *a, const pl_view_t *b)
+{
+    if (a->shape.rank != b->shape.rank)
+        return false;
+    for (int k = 0; k < a->shape.rank; k++)
+        if (a->shape.dim[k] != b->shape.dim[k] || a->stride[k] != b->stride[k])
+            return false;
+    return true;
+}
+
+/* The newest register with a value, or -1. */
+static int find_known(const gpu_unit_t *u, int32_t root, const pl_view_t *repeat)
+{
+    for (int k = u->known_count - 1; k >= 0; k--) {
+        const gpu_known_t *known = &u->known[k];
+        if ((known->value == root
+             || same_piece(value_of(u, known->value), value_of(u, root)))
+            && same_view(&known->repeat, repeat))
+            return known->number;
+    }
+    return -1;
+}
+
+static void add_known(gpu_unit_t *u, int32_t value, const pl_view_t *repeat, int number)
+{
+    if (u->known_count == GPU_UNIT_KNOWN) {
+        too_many(u);
+        return;
+    }
+    u->known[u->known_count++] = (gpu_known_t){value, number, *repeat};
+}
+
+/* ---- Loads ---- */
+
+/* How a value repeats over a result; rank 1 at least. */
+static pl_view_t repeat_over(const pl_value_t *v, pl_shape_t result)
+{
+    const pl_view_t whole = pl_view_whole(0, v->shape);
+    pl_view_t all = {.shape = result};
+    for (int i = 0; i < result.rank; i++) {
+        const int k = i - (result.rank - v->shape.rank);
+        all.stride[i] = k < 0 || v->shape.dim[k] == 1 ? 0 : whole.stride[k];
+    }
+    pl_view_t merged = pl_view_merged(&all);
+    if (!merged.shape.rank)
+        merged.shape = PL_SHAPE(1);
+    return merged;
+}
+
+/* The element of a value that belongs to element i of the result; ends a load. */
+static void print_index(const gpu_unit_t *u, const pl_view_t *repeat, const char *element)
+{
+    char text[512];
+    gpu_print(u->t, "%s);\n",
+              repeat->shape.rank
+                  ? gpu_index_text(repeat, element, u->n <= INT32_MAX, text)
+                  : element);
+}
+
+/* Whether four neighbours of a result read one element, four neighbours, or neither. */
+typedef enum reads { READS_ONE, READS_FOUR, READS_PER_ELEMENT } reads_t;
+
+static reads_t reads_of(const pl_view_t *repeat)
+{
+    const int last = repeat->shape.rank - 1;
+    if (repeat->shape.dim[last] % 4)
+        return last == 0 && !repeat->stride[0] ? READS_ONE : READS_PER_ELEMENT;
+    if (!repeat->stride[last])
+        return READS_ONE;
+    for (int k = 0; k < last; k++)
+        if (repeat->stride[k] % 4)
+            return READS_PER_ELEMENT;
+    return repeat->stride[last] == 1 ? READS_FOUR : READS_PER_ELEMENT;
+}
+
+bool gpu_is_aligned(const gpu_buffer_t *buffer, pl_dtype_t dtype)
+{
+    return buffer->offset % (4 * pl_dtype_size(dtype)) == 0;
+}
+
+/* A value of memory in a register; `repeat` has rank 0 where it goes element by
+ * element. */
+static int load(gpu_unit_t *u, int32_t root, const pl_view_t *repeat)
+{
+    gpu_codegen_t *t = u->t;
+    const pl_value_t *v = value_of(u, root);
+    const gpu_buffer_t buffer = gpu_buffer_of(t, root);
+    const int a = gpu_argument(t, &buffer, gpu_type(v->dtype), false), r = u->registers++;
+    const char *suffix = gpu_suffix(v->dtype);
+    const bool repeats = repeat->shape.rank > 0;
+    const reads_t reads = !repeats ? READS_FOUR
+                          : !gpu_is_aligned(&buffer, v->dtype)
+                                  && reads_of(repeat) != READS_ONE
+                              ? READS_PER_ELEMENT
+                              : reads_of(repeat);
+    add_known(u, root, repeat, r);
+    if (t->error.code != PL_OK)
+        return r;
+    if (u->width == 1) {
+        gpu_print(t, "const real v%d = (real)load_%s(a%d, ", r, suffix, a);
+        print_index(u, repeat, "i");
+    } else if (reads == READS_PER_ELEMENT) {
+        gpu_print(t,
+                  "four_t v%d;\nfor (int k = 0; k < 4; k++)\n"
+                  "v%d.at[k] = (real)load_%s(a%d, ",
+                  r, r, suffix, a);
+        print_index(u, repeat, "(i + k)");
+    } else if (reads == READS_FOUR) {
+        gpu_print(t, "const four_t v%d = load4_%s(a%d, ", r, suffix, a);
+        print_index(u, repeat, "i");
+    } else {
+        gpu_print(t, "const real s%d = (real)load_%s(a%d, ", r, suffix, a);
+        print_index(u, repeat, "i");
+        gpu_print(t, "const four_t v%d = {{s%d, s%d, s%d, s%d}};\n", r, r, r, r, r);
+    }
+    return r;
+}
+
+/* Input k of an operation as the loop's text has it. */
+static const char *operand(gpu_unit_t *u, const pl_op_t *op, int k, char text[48])
+{
+    gpu_codegen_t *t = u->t;
+    const int32_t value = op->input[k], root = t->fusion->root[value];
+    const pl_value_t *v = value_of(u, root);
+    pl_view_t repeat = {.shape = {.rank = 0}};
+    if (v->source == PL_FROM_CONSTANT) {
+        char number[40];
+        gpu_number(t, v->constant, number);
+        snprintf(text, 48, *number == '-' ? "(%s)" : "%s", number);
+        return text;
+    }
+    if (v->source == PL_FROM_SCALAR) {
+        const int a = gpu_argument(t, &(gpu_buffer_t){.at = GPU_IN_STEP}, "step_t",
+                                   false);
+        snprintf(text, 48, "(%sa%d->scalar[%d])", t->wide ? "" : "(float)", a, v->index);
+        return text;
+    }
+    if (pl_elements(value_of(u, value)->shape) != u->n) {
+        const int32_t result = op->code == PL_OP_assign ? op->input[0] : op->output[0];
+        repeat = repeat_over(value_of(u, value), value_of(u, result)->shape);
+    }
+    int r = find_known(u, root, &repeat);
+    if (r < 0)
+        r = load(u, root, &repeat);
+    snprintf(text, 48, u->width == 1 ? "v%d" : "v%d.at[k]", r);
+    return text;
+}
+
+/* ---- Lines ---- */
+
+static void loop_print(gpu_unit_t *u, const char *format, ...) PL_PRINTF(2, 3);
+static void loop_print(gpu_unit_t *u, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    gpu_write_list(u->t, &u->loop, format, args);
+    va_end(args);
+}
+
+static void store_add(gpu_unit_t *u, const gpu_buffer_t *buffer, pl_dtype_t dtype,
+                      int number)
+{
+    for (int k = 0; k < u->stores; k++)
+        if (u->store[k].buffer.at == buffer->at
+            && u->store[k].buffer.index == buffer->index
+            && u->store[k].buffer.offset == buffer->offset) {
+            u->store[k].number = number;
+            return;
+        }
+    if (u->stores == GPU_UNIT_KNOWN)
+        too_many(u);
+    else
+        u->store[u->stores++] = (gpu_store_t){*buffer, dtype, number};
+}
+
+gpu_buffer_t gpu_low_of(const gpu_codegen_t *t, const gpu_buffer_t *buffer,
+                        pl_dtype_t dtype)
+{
+    const size_t from = pl_dtype_size(dtype), to = pl_dtype_size(t->low_dtype);
+    gpu_buffer_t low = *buffer;
+    low.index = t->low;
+    low.offset = buffer->offset / from * to;
+    low.bytes = buffer->bytes / from * to;
+    low.reach = buffer->reach / from * to;
+    return low;
+}
+
+/* Parameters are kept as halves, too. */
+static void add_store(gpu_unit_t *u, const gpu_buffer_t *buffer, pl_dtype_t dtype,
+                      int number)
+{
+    const gpu_codegen_t *t = u->t;
+    store_add(u, buffer, dtype, number);
+    if (!t->low || buffer->at != GPU_IN_REGION || buffer->index != PL_REGION_PARAMS)
+        return;
+    const gpu_buffer_t low = gpu_low_of(t, buffer, dtype);
+    store_add(u, &low, t->low_dtype, number);
+}
+
+/* A formula with its operands: "x *y" as "v0 * v1". */
+static void print_formula(gpu_unit_t *u, const char *formula, const char *x,
+                          const char *y, const char *f)
+{
+    while (*formula) {
+        const size_t word = strspn(formula, "abcdefghijklmnopqrstuvwxyz"
+                                            "ABCDEFGHIJKLMNOPQRSTUVWXYZ_.0123456789");
+        const size_t length = word ? word : 1;
+        const char *operand = length > 1        ? NULL
+                              : *formula == 'x' ? x
+                              : *formula == 'y' ? y
+                              : *formula == 'f' ? f
+                                                : NULL;
+        if (operand)
+            loop_print(u, "%s", operand);
+        else
+            loop_print(u, "%.*s%s", (int)length, formula,
+                       *formula == '*' && formula[1] != ' ' ? " " : "");
+        formula += length;
+    }
+}
+
+/* A result in a register of its own: rounded to its type, unless it is of that type
+ * anyhow. */
+static int result(gpu_unit_t *u, pl_dtype_t dtype, bool exact, const char *x,
+                  const char *y, const char *f, const char *formula)
+{
+    const int r = u->registers++;
+    const bool rounds = !exact && dtype != (u->t->wide ? PL_F64 : PL_F32);
+    if (u->width == 1) {
+        loop_print(u, "const real v%d = ", r);
+    } else {
+        gpu_print(u->t, "four_t v%d;\n", r);
+        loop_print(u, "v%d.at[k] = ", r);
+    }
+    if (rounds)
+        loop_print(u, "round_%s(", gpu_suffix(dtype));
+    print_formula(u, formula, x, y, f);
+    loop_print(u, rounds ? ");\n" : ";\n");
+    return r;
+}
+
+/* Four elements share a block of random bits; their words are in the loop's head. */
+static void dropout_words(gpu_unit_t *u, const pl_op_t *op, int number)
+{
+    gpu_codegen_t *t = u->t;
+    const int a = gpu_argument(t, &(gpu_buffer_t){.at = GPU_IN_STEP}, "step_t", false);
+    gpu_print(t,
+              "const uint64_t key%d = mix(a%d->seed, 0x%llxull);\n"
+              "const words_t words%d = philox((uint64_t)i / 4, a%d->step, "
+              "a%d->micro_batch, (uint32_t)key%d, (uint32_t)(key%d >> 32));\n",
+              number, a, (unsigned long long)op->attr.stream, number, a, a, number,
+              number);
+}
+
+static int dropout(gpu_unit_t *u, const pl_op_t *op, pl_dtype_t dtype, const char *x)
+{
+    char stays[40], formula[160];
+    const int number = u->registers++;
+    dropout_words(u, op, number);
+    gpu_number(u->t, 1.0 / (1.0 - op->attr.a), stays);
+    snprintf(formula, sizeof formula,
+             "(double)(words%d.at[%s] >> 8) * 0x1p-24 >= %a ? x * %s : (real)0", number,
+             u->width == 1 ? "i % 4" : "k", op->attr.a, stays);
+    return result(u, dtype, false, x, NULL, NULL, formula);
+}
+
+static void print_total(gpu_unit_t *u, const pl_op_t *op, const char *x)
+{
+    if (u->totals == GPU_UNIT_TOTALS) {
+        too_many(u);
+        return;
+    }
+    loop_print(u,
+               op->code == PL_OP_norm ? "total%1$d += (double)%2$s * %2$s;\n"
+                                      : "total%1$d += %2$s;\n",
+               u->totals, x);
+    u->total[u->totals++] = op;
+}
+
+static void print_assign(gpu_unit_t *u, const pl_op_t *op, bool done)
+{
+    const int32_t target = op->input[0];
+    const pl_value_t *v = value_of(u, target);
+    const pl_view_t plain = {.shape = {.rank = 0}};
+    char x[48], y[48];
+    operand(u, op, 1, x);
+    int r;
+    if (op->attr.accumulate)
+        r = result(u, v->dtype, false, operand(u, op, 0, y), x, NULL, "x + y");
+    else
+        r = result(u, v->dtype, value_of(u, op->input[1])->dtype == v->dtype, x, NULL,
+                   NULL, "x");
+    if (!done) {
+        const gpu_buffer_t buffer = gpu_buffer_of(u->t, target);
+        add_store(u, &buffer, v->dtype, r);
+    }
+    add_known(u, target, &plain, r);
+}
+
+void gpu_unit_op(gpu_unit_t *u, int i)
+{
+    gpu_codegen_t *t = u->t;
+    const pl_op_t *op = &t->g->op[i];
+    char x[48], y[48], f[40];
+    if (op->code == PL_OP_assign) {
+        print_assign(u, op, t->done[i]);
+        return;
+    }
+    operand(u, op, 0, x);
+    if (pl_is_total(t->g, op)) {
+        print_total(u, op, x);
+        return;
+    }
+    const int32_t value = op->output[0];
+    const pl_dtype_t dtype = value_of(u, value)->dtype;
+    const pl_view_t plain = {.shape = {.rank = 0}};
+    const pl_formula_code_t code = op->code == PL_OP_cast ? PL_FORMULA_copy
+                                                          : pl_formula_of(op);
+    const bool exact = op->code != PL_OP_cast && pl_is_exact(op->code);
+    const int r = op->code == PL_OP_dropout
+                      ? dropout(u, op, dtype, x)
+                      : result(u, dtype, exact, x,
+                               op->input_count > 1 ? operand(u, op, 1, y) : NULL,
+                               op->code == PL_OP_scale ? gpu_number(t, op->attr.a, f)
+                                                       : NULL,
+                               pl_formula_text(code));
+    add_known(u, value, &plain, r);
+    gpu_unit_keep(u, value, r);
+}
+
+static void print_stores(gpu_unit_t *u)
+{
+    gpu_codegen_t *t = u->t;
+    for (int k = 0; k < u->stores; k++) {
+        const gpu_store_t *s = &u->store[k];
+        const int a = gpu_argument(t, &s->buffer, gpu_type(s->dtype), true);
+        gpu_print(t, "store%s_%s(a%d, i, v%d);\n", u->width == 4 ? "4" : "",
+                  gpu_suffix(s->dtype), a, s->number);
+    }
+}
+
+static void print_lines(gpu_unit_t *u)
+{
+    gpu_codegen_t *t = u->t;
+    const char *const lines = u->loop.length ? u->loop.text : "";
+    gpu_print(t, u->width == 4 ? "for (int k = 0; k < 4; k++) {\n%s}\n" : "%s", lines);
+}
+
+void gpu_unit_print(gpu_unit_t *u)
+{
+    print_lines(u);
+    print_stores(u);
+}
+
+void gpu_unit_knows(gpu_unit_t *u, int32_t value, int number)
+{
+    const pl_view_t plain = {.shape = {.rank = 0}};
+    add_known(u, value, &plain, number);
+}
+
+int gpu_unit_register(gpu_unit_t *u, int32_t value)
+{
+    const pl_view_t plain = {.shape = {.rank = 0}};
+    const int32_t root = u->t->fusion->root[value];
+    const int r = find_known(u, root, &plain);
+    return r < 0 ? load(u, root, &plain) : r;
+}
+
+void gpu_unit_keep(gpu_unit_t *u, int32_t value, int number)
+{
+    const gpu_codegen_t *t = u->t;
+    if (t->fusion->inside[value] || t->allocation[value].kind == PL_ALLOCATION_NONE)
+        return;
+    const gpu_buffer_t buffer = gpu_buffer_of(t, value);
+    add_store(u, &buffer, value_of(u, value)->dtype, number);
+}

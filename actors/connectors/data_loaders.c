@@ -1,0 +1,501 @@
+/* data_loaders.c - the data sets of a run, and which samples each stage takes from them
+ *
+ * Validation data is a source of its own, a share of the training samples, or, where a
+ * cut between samples would let training see what validation is asked (text), a share
+ * that the data set itself cuts: then it is opened twice. */
+#include "actors/connectors/data_loaders.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/options.h"
+
+void pl_data_loaders_release(pl_data_loaders_t *loaders)
+{
+    for (int k = 0; k < PL_DATA_LOADERS; k++) {
+        pl_object_unref(loaders->dataset[k]);
+        loaders->dataset[k] = NULL;
+    }
+    pl_data_split_release(&loaders->split);
+}
+
+/* ---- Which data sets ---- */
+
+int pl_data_loader_index(pl_stage_t stage, uint32_t loader)
+{
+    return loader ? PL_STAGES - 1 + (int)loader : (int)stage;
+}
+
+uint32_t pl_data_loaders_count(const pl_data_loaders_t *loaders, pl_stage_t stage)
+{
+    bool several = stage == PL_VALIDATE || stage == PL_TEST;
+    return several ? pl_options_loaders(loaders->job->options, stage) : 1;
+}
+
+static bool has_source(const pl_data_loaders_t *loaders, const char *key)
+{
+    return pl_options_has_sources(loaders->job->options)
+           && pl_options_value(loaders->job->options, key);
+}
+
+pl_stage_t pl_data_loaders_first(const pl_data_loaders_t *loaders)
+{
+    bool of_training = loaders->stage == PL_VALIDATE && !has_source(loaders, "data.val");
+    return of_training ? PL_TRAIN : loaders->stage;
+}
+
+bool pl_data_loaders_validation_is_separate(const pl_data_loaders_t *loaders)
+{
+    return has_source(loaders, "data.val")
+           || (loaders->job->data->val_split > 0
+               && loaders->dataset[PL_TRAIN]->info.ordered);
+}
+
+bool pl_data_loaders_tests_training(const pl_data_loaders_t *loaders)
+{
+    const pl_options_t *options = loaders->job->options;
+    if (loaders->stage != PL_TEST || !loaders->dataset[PL_TEST]->info.same_samples)
+        return false;
+    if (!pl_options_has_sources(options))
+        return true;
+    const json_t *train = pl_options_value(options, "data.train");
+    return train && json_equal(train, pl_options_value(options, "data.test"));
+}
+
+/* What the data sets of a run are to agree on. */
+static const char *data_info_for(const pl_data_loaders_t *loaders, const char *given)
+{
+    const pl_dataset_t *train = loaders->dataset[PL_TRAIN];
+    if (train)
+        return train->info.data_info;
+    return *given ? given : NULL;
+}
+
+int pl_data_loaders_prepare(pl_data_loaders_t *loaders, pl_stage_t stage, uint32_t loader,
+                            const char *data_info, pl_error_t *err)
+{
+    pl_dataset_t **into = &loaders->dataset[pl_data_loader_index(stage, loader)];
+    pl_data_request_t request = {.stage = stage,
+                                 .from = 0,
+                                 .to = 1,
+                                 .seed = loaders->job->trainer->seed,
+                                 .data_info = data_info_for(loaders, data_info),
+                                 .rank = loaders->partition.partition};
+    pl_stage_t source = stage;
+    double rest = 1 - loaders->job->data->val_split;
+    pl_instance_t component = {0};
+    if (stage == PL_TRAIN) {
+        request.to = rest;
+        request.val_split = loaders->job->data->val_split;
+        request.stratify = loaders->job->data->stratify;
+    }
+    if (stage == PL_VALIDATE && !has_source(loaders, "data.val")) {
+        source = PL_TRAIN;
+        request.from = rest;
+    }
+    int code = pl_options_source(loaders->job->options, source, loader, &component, err);
+    if (code != PL_OK)
+        return code;
+    *into = pl_dataset_new(&component, &request, err);
+    if (*into)
+        (*into)->sums = loaders->sums;
+    return *into ? PL_OK : PL_ENOMEM;
+}
+
+/* ---- A file that cannot be read ---- */
+
+/* The option that an error is about: its key, and how well its text fits. */
+typedef struct blamed {
+    size_t fit;                                             /* 0: none does */
+    char key[256];
+} blamed_t;
+
+/* How well a text fits the file that an error names: as the end of its path it fits
+ * better than as a folder on the way, and the longer the better. */
+static size_t text_fit(const char *error, const char *text)
+{
+    const size_t length = strlen(text);
+    size_t fit = 0;
+    for (const char *at = error; length && (at = strstr(at, text)); at++) {
+        const bool begins = at == error || at[-1] == ' ' || at[-1] == '/';
+        if (begins && at[length] == ':')
+            return length + PL_ERROR_TEXT;
+        if (begins && at[length] == '/')
+            fit = length;
+    }
+    return fit;
+}
+
+/* Whether an error that is not of a file names an option: "label" in quotes. */
+static bool is_named(const char *name, const pl_error_t *error)
+{
+    char quoted[80];
+    snprintf(quoted, sizeof quoted, "\"%s\" is ", name);
+    return strstr(error->text, quoted);
+}
+
+/* Finds the option that an error names, or the text option that fits best, in an object
+ * of options or one below it. */
+static void key_find(const json_t *object, const pl_error_t *error, const char *key,
+                     blamed_t *blamed)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)object, name, value) {
+        char path[sizeof blamed->key];
+        const char *text = json_string_value(value);
+        const bool of_file = text && strcmp(name, "name") && error->code != PL_EINVAL;
+        const size_t fit = of_file ? text_fit(error->text, text)
+                           : error->code == PL_EINVAL && is_named(name, error) ? 1
+                                                                               : 0;
+        snprintf(path, sizeof path, "%s.%s", key, name);
+        key_find(value, error, path, blamed);
+        if (fit <= blamed->fit)
+            continue;
+        blamed->fit = fit;
+        memcpy(blamed->key, path, sizeof path);
+    }
+}
+
+int pl_data_loaders_error(const pl_data_loaders_t *loaders, const pl_dataset_t *dataset,
+                          const pl_error_t *error, pl_error_t *err)
+{
+    const pl_options_t *options = loaders->job->options;
+    char key[sizeof((blamed_t *)0)->key] = "data";
+    blamed_t blamed = {0};
+    int place = 0;
+    while (place < PL_DATA_LOADERS && loaders->dataset[place] != dataset)
+        place++;
+    if (place == PL_DATA_LOADERS
+        || (error->code != PL_ENOTFOUND && error->code != PL_EIO
+            && error->code != PL_EINVAL))
+        return pl_fail(err, error->code, "%s", error->text);
+    if (pl_options_has_sources(options)) {
+        const pl_stage_t stage = dataset->request.stage;
+        const char *name = pl_source_name(stage);
+        snprintf(key, sizeof key, "data.%s", name);
+        if (stage == PL_PREDICT && !pl_options_value(options, key))
+            snprintf(key, sizeof key, "data.%s", pl_source_name(PL_TEST));
+        if (json_is_array(pl_options_value(options, key)))
+            snprintf(key + strlen(key), sizeof key - strlen(key), ".%d",
+                     place < PL_STAGES ? 0 : place - PL_STAGES + 1);
+    }
+    key_find(pl_options_value(options, key), error, key, &blamed);
+    if (!blamed.fit)
+        return pl_fail(err, error->code, "%s", error->text);
+    const char *package = loaders->job->data->package;
+    const bool is_missing = strstr(error->text, "o such file");
+    const bool is_packed =
+        is_missing && *package
+        && !package[strspn(package, "abcdefghijklmnopqrstuvwxyz0123456789+-.")];
+    if (is_packed)
+        return pl_options_fail(err, error->code, options, blamed.key,
+                               "\"%s\": %s; install it as root: apt-get install %s",
+                               blamed.key, error->text, package);
+    const char *path = json_string_value(pl_options_value(options, blamed.key));
+    const bool is_several = is_missing && path && strpbrk(path, "*?[");
+    return pl_options_fail(err, error->code, options, blamed.key, "\"%s\": %s%s",
+                           blamed.key, error->text,
+                           is_several ? ": a data source is one file: join several with "
+                                        "cat"
+                                      : "");
+}
+
+/* ---- Which samples ---- */
+
+static pl_sampler_t sampler_of(const pl_data_loaders_t *loaders, int place)
+{
+    pl_sampler_t sampler = {.split = &loaders->split,
+                            .seed = loaders->job->trainer->seed,
+                            .count = loaders->dataset[place]->info.samples,
+                            .shuffle = place == PL_TRAIN && loaders->job->data->shuffle};
+    if (loaders->split.held_count == 0 || place > PL_VALIDATE)
+        return sampler;
+    sampler.side = place == PL_TRAIN ? PL_REST : PL_HELD;
+    sampler.count = place == PL_TRAIN ? loaders->split.total - loaders->split.held_count
+                                      : loaders->split.held_count;
+    return sampler;
+}
+
+static int split_make(pl_data_loaders_t *loaders, pl_error_t *err)
+{
+    pl_dataset_t *train = loaders->dataset[PL_TRAIN];
+    if (!train || loaders->dataset[PL_VALIDATE] || !(loaders->job->data->val_split > 0))
+        return PL_OK;
+    const pl_data_split_spec_t spec = {.seed = loaders->job->trainer->seed,
+                                       .total = train->info.samples,
+                                       .share = loaders->job->data->val_split,
+                                       .target = train->target};
+    pl_error_t why = {0};
+    const int code = pl_data_split_make(&loaders->split, &spec, &why);
+    if (code != PL_OK)
+        return pl_options_fail(err, code, loaders->job->options, "data.val_split", "%s",
+                               why.text);
+    loaders->dataset[PL_VALIDATE] = pl_object_ref(train);
+    return PL_OK;
+}
+
+static void layout_first(pl_batch_signature_t *signature, const pl_prefetch_t *queue)
+{
+    const pl_data_info_t *info = &queue->dataset->info;
+    signature->stage[queue->stage].present = true;
+    signature->stage[queue->stage].samples = queue->sampler.count;
+    signature->stage[queue->stage].field_count = info->field_count;
+    memcpy(signature->stage[queue->stage].field, info->field, sizeof info->field);
+    signature->stage[queue->stage].batch_size = queue->batch_size;
+    signature->stage[queue->stage].size_count =
+        pl_prefetch_sizes(queue, signature->stage[queue->stage].size);
+}
+
+static int size_add(pl_batch_signature_t *signature, pl_stage_t stage,
+                    pl_batch_size_t size, pl_error_t *err)
+{
+    int count = signature->stage[stage].size_count;
+    pl_batch_size_t *there = signature->stage[stage].size;
+    for (int k = 0; k < count; k++)
+        if (there[k].count == size.count && there[k].length == size.length)
+            return PL_OK;
+    if (count == PL_SIZES_MAX)
+        return pl_fail(err, PL_EINVAL,
+                       "the sources of data.%s have batches of more than %d sizes: "
+                       "choose data.batch_size so that fewer sources end with a smaller "
+                       "batch",
+                       pl_source_name(stage), PL_SIZES_MAX);
+    there[signature->stage[stage].size_count++] = size;
+    return PL_OK;
+}
+
+static bool same_fields(const pl_field_t *a, const pl_field_t *b, int count)
+{
+    bool same = true;
+    for (int k = 0; same && k < count; k++)
+        same = !strcmp(a[k].name, b[k].name) && a[k].dtype == b[k].dtype
+               && pl_same_shape(a[k].shape, b[k].shape);
+    return same;
+}
+
+/* A stage is one graph: what differs among its sources is how many samples they have. */
+static int layout_further(pl_batch_signature_t *signature, const pl_prefetch_t *queue,
+                          pl_error_t *err)
+{
+    const pl_data_info_t *info = &queue->dataset->info;
+    if (info->field_count != signature->stage[queue->stage].field_count
+        || !same_fields(info->field, signature->stage[queue->stage].field,
+                        info->field_count))
+        return pl_fail(err, PL_EINVAL,
+                       "data.%s.%u has other fields than data.%s.0: names, types and "
+                       "shapes must be the same",
+                       pl_source_name(queue->stage), queue->loader,
+                       pl_source_name(queue->stage));
+    pl_batch_size_t size[PL_SIZES_MAX];
+    int count = pl_prefetch_sizes(queue, size), code = PL_OK;
+    for (int k = 0; k < count && code == PL_OK; k++)
+        code = size_add(signature, queue->stage, size[k], err);
+    return code;
+}
+
+static pl_stage_t stage_at(const pl_data_loaders_t *loaders, int place)
+{
+    if (place < PL_STAGES)
+        return (pl_stage_t)place;
+    return loaders->stage == PL_TEST ? PL_TEST : PL_VALIDATE;
+}
+
+/* A batch size that is tried out may be larger than the data. */
+static bool drops_last(const pl_data_loaders_t *loaders, int place)
+{
+    return loaders->job->data->drop_last && place == PL_TRAIN && !loaders->batch_size;
+}
+
+/* A search takes as many batches as it needs. */
+static pl_amount_t limit_of(const pl_data_loaders_t *loaders, int place)
+{
+    const pl_job_t *job = loaders->job;
+    return place == PL_TRAIN && !job->tuning.num_training
+               ? job->trainer->limit_train_batches
+               : (pl_amount_t){0};
+}
+
+static int queue_make(pl_data_loaders_t *loaders, int place, pl_prefetch_t *queue,
+                      pl_batch_signature_t *signature, pl_error_t *err)
+{
+    const pl_stage_t stage = stage_at(loaders, place);
+    const pl_prefetch_spec_t spec = {
+        .dataset = loaders->dataset[place],
+        .stage = stage,
+        .loader = place < PL_STAGES ? 0 : (uint32_t)(place - PL_STAGES + 1),
+        .sampler = sampler_of(loaders, place),
+        .partition = {loaders->partition.partition, loaders->partition.partitions,
+                      loaders->partition.even && place == PL_TRAIN,
+                      loaders->partition.micro_shards, drops_last(loaders, place)},
+        .batch_size = loaders->batch_size ? loaders->batch_size
+                                          : loaders->job->data->batch_size,
+        .prefetch = loaders->job->data->prefetch,
+        .buckets = loaders->job->data->buckets,
+        .limit = limit_of(loaders, place),
+        .notice = loaders->notice};
+    if (!spec.loader && !spec.dataset->info.samples)
+        return pl_fail(err, PL_EFORMAT, "the first source of data.%s has no samples",
+                       pl_source_name(stage));
+    pl_batch_size_t size[PL_SIZES_MAX];
+    int code = pl_prefetch_open(queue, &spec, err);
+    if (code == PL_OK && spec.partition.drop_last && !pl_prefetch_sizes(queue, size)) {
+        const uint32_t ranks = spec.partition.micro_shards ? spec.partition.micro_shards
+                                                           : spec.partition.partitions;
+        pl_prefetch_close(queue);
+        return pl_fail(
+            err, PL_EINVAL,
+            "data.drop_last leaves no batch: the training data has %lld sample%s, and "
+            "%u rank%s need%s batches of %lld; lower data.batch_size",
+            (long long)spec.sampler.count, pl_plural(spec.sampler.count), ranks,
+            pl_plural(ranks), ranks == 1 ? "s" : "", (long long)spec.batch_size);
+    }
+    if (code == PL_OK && spec.loader)
+        code = layout_further(signature, queue, err);
+    else if (code == PL_OK)
+        layout_first(signature, queue);
+    return code;
+}
+
+static int queues_open(pl_data_loaders_t *loaders, pl_prefetch_t *queue,
+                       pl_batch_signature_t *signature, pl_error_t *err)
+{
+    int code = split_make(loaders, err);
+    for (int k = 0; k < PL_DATA_LOADERS && code == PL_OK; k++)
+        if (loaders->dataset[k] && (k != PL_TRAIN || loaders->stage == PL_TRAIN))
+            code = queue_make(loaders, k, &queue[k], signature, err);
+    return code;
+}
+
+/* ---- What the data knows ---- */
+
+static int data_info_read(const pl_dataset_t *dataset, json_t **data_info_p,
+                          pl_error_t *err)
+{
+    const char *text = dataset->info.data_info;
+    pl_error_t why = {0};
+    *data_info_p = text ? pl_json_value(text, strlen(text), &why) : json_object();
+    if (!*data_info_p && (!text || why.code == PL_ENOMEM))
+        return pl_no_memory(err);
+    if (json_is_object(*data_info_p))
+        return PL_OK;
+    json_decref(*data_info_p);
+    *data_info_p = NULL;
+    return pl_fail(err, PL_EUSER,
+                   "data set \"%s\": its data info is not a JSON object: %.100s",
+                   ((const pl_component_t *)dataset->component.ops)->name, text);
+}
+
+/* Numbers may differ, such as the classes that are there; a text, such as a vocabulary,
+ * says what the numbers of samples mean. */
+static int data_info_compare(const json_t *train, const json_t *validation,
+                             pl_error_t *err)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)train, key, value) {
+        const json_t *other = json_object_get(validation, key);
+        if (json_is_string(value) && other && !json_equal(value, other))
+            return pl_fail(err, PL_EINVAL,
+                           "the validation data has another \"%s\" than "
+                           "the training data: take both from one source, with "
+                           "data.val_split",
+                           key);
+    }
+    return PL_OK;
+}
+
+static int data_info_check(const pl_data_loaders_t *loaders, pl_error_t *err)
+{
+    json_t *train = NULL;
+    int code = PL_OK;
+    for (int k = 0; k < PL_DATA_LOADERS && code == PL_OK; k++) {
+        json_t *data_info = NULL;
+        if (!loaders->dataset[k])
+            continue;
+        code = data_info_read(loaders->dataset[k], &data_info, err);
+        if (code == PL_OK && train && stage_at(loaders, k) == PL_VALIDATE)
+            code = data_info_compare(train, data_info, err);
+        if (k == PL_TRAIN)
+            train = json_incref(data_info);
+        json_decref(data_info);
+    }
+    json_decref(train);
+    return code;
+}
+
+int pl_data_loaders_open_queues(pl_data_loaders_t *loaders, pl_prefetch_t *queue,
+                                pl_batch_signature_t **signature_p,
+                                const char **data_info_p, pl_error_t *err)
+{
+    int code = data_info_check(loaders, err);
+    pl_batch_signature_t *signature = code == PL_OK ? pl_batch_signature_new(err) : NULL;
+    if (code == PL_OK)
+        code = signature ? queues_open(loaders, queue, signature, err) : PL_ENOMEM;
+    if (code != PL_OK) {
+        for (int k = 0; k < PL_DATA_LOADERS; k++)
+            pl_prefetch_close(&queue[k]);
+        pl_object_unref(signature);
+        return code;
+    }
+    const pl_dataset_t *first = loaders->dataset[pl_data_loaders_first(loaders)];
+    *data_info_p = first->info.data_info ? first->info.data_info : "{}";
+    *signature_p = signature;
+    return PL_OK;
+}
+
+char *pl_data_loaders_content(const pl_data_loaders_t *loaders, pl_error_t *err)
+{
+    json_t *all = json_object();
+    int failed = !all;
+    for (int k = 0; k < PL_DATA_LOADERS && !failed; k++) {
+        const pl_dataset_t *dataset = loaders->dataset[k];
+        if (!dataset || (k != PL_TRAIN && dataset == loaders->dataset[PL_TRAIN]))
+            continue;
+        char name[24], sum[9];
+        snprintf(name, sizeof name, k < PL_STAGES ? "%s" : "%s.%d",
+                 pl_source_name(stage_at(loaders, k)), k - PL_STAGES + 1);
+        snprintf(sum, sizeof sum, "%08x", dataset->crc32c);
+        failed = json_object_set_new(all, name,
+                                     json_pack("{s:I, s:s*}", "samples",
+                                               (json_int_t)dataset->info.samples,
+                                               "crc32c", dataset->summed ? sum : NULL));
+    }
+    char *text = failed ? NULL : pl_json_write(all, PL_JSON_COMPACT);
+    json_decref(all);
+    if (!text)
+        pl_no_memory(err);
+    return text;
+}
+
+int pl_data_loaders_check_same(const pl_batch_signature_t *was, const char *old_data_info,
+                               const pl_batch_signature_t *is, const char *new_data_info,
+                               pl_error_t *err)
+{
+    for (int stage = 0; stage < PL_STAGES; stage++) {
+        const int fields = was->stage[stage].field_count;
+        if (was->stage[stage].present != is->stage[stage].present
+            || fields != is->stage[stage].field_count
+            || !same_fields(was->stage[stage].field, is->stage[stage].field, fields))
+            return pl_fail(err, PL_EINVAL,
+                           "the data of stage %s have other fields than before: names, "
+                           "types and shapes must stay the same",
+                           pl_source_name((pl_stage_t)stage));
+    }
+    json_t *before = pl_json_value(old_data_info, strlen(old_data_info), NULL),
+           *now = pl_json_value(new_data_info, strlen(new_data_info), NULL);
+    const int code = !before || !now           ? pl_no_memory(err)
+                     : json_equal(before, now) ? PL_OK
+                                               : PL_EINVAL;
+    json_decref(before);
+    json_decref(now);
+    return code == PL_EINVAL
+               ? pl_fail(err, code,
+                         "the data changed: the module was made for %.200s, but now the "
+                         "data is %.200s",
+                         old_data_info, new_data_info)
+               : code;
+}

@@ -1,0 +1,284 @@
+/* prefetch_queue.c - batches of one stage: read ahead and handed out in order */
+#include "actors/connectors/prefetch_queue.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/option.h"
+
+#define OUT_MAX 32                                          /* batches that others keep */
+
+struct pl_prefetch_slot {
+    pl_batch_t *batch;                                      /* [none, or it failed] */
+    bool done;
+    pl_error_t error;                                       /* code 0: it was read */
+};
+
+/* ---- Opening ---- */
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* What is predicted is told in the data's order, so all of it has one length. */
+static int queue_sort(const pl_prefetch_spec_t *spec, pl_buckets_t *buckets,
+                      pl_error_t *err)
+{
+    *buckets = (pl_buckets_t){0};
+    if (!spec->dataset->length || spec->stage == PL_PREDICT)
+        return PL_OK;
+    return pl_buckets_make(buckets, &spec->sampler, spec->dataset->length, spec->buckets,
+                           err);
+}
+
+int pl_prefetch_open(pl_prefetch_t *queue, const pl_prefetch_spec_t *spec,
+                     pl_error_t *err)
+{
+    pl_buckets_t buckets;
+    const int64_t count = spec->sampler.count,
+                  full = pl_sampler_full_batch(&spec->partition, count, spec->batch_size),
+                  batches = pl_sampler_batches(&spec->partition, count, full),
+                  rows = pl_sampler_max_batch(&spec->partition, count, spec->batch_size);
+    const int64_t ahead = smaller(spec->prefetch, batches + !batches);
+    const int64_t slots = ahead + OUT_MAX;
+    const pl_data_info_t *info = &spec->dataset->info;
+    if (batches > UINT32_MAX || rows > INT32_MAX || ahead > INT32_MAX - OUT_MAX)
+        return pl_fail(err, PL_EINVAL,
+                       "%lld batches, or %lld samples in one, or %lld read ahead are "
+                       "too many: lower data.prefetch or change data.batch_size",
+                       (long long)batches, (long long)rows, (long long)ahead);
+    pl_field_t field[PL_FIELDS];
+    for (int k = 0; k < info->field_count; k++) {
+        field[k] = info->field[k];
+        if (pl_varies(&field[k]))
+            field[k].shape.dim[0] = spec->dataset->longest;
+    }
+    const pl_batch_spec_t block = {rows, (int)slots, info->field_count, field,
+                                   spec->notice};
+    pl_batch_pool_t *pool = pl_batch_pool_new(&block, err);
+    if (!pool)
+        return err->code;
+    pl_prefetch_slot_t *slot = pl_alloc_array((size_t)slots, sizeof *slot);
+    int code = slot ? queue_sort(spec, &buckets, err) : pl_no_memory(err);
+    if (code != PL_OK) {
+        pl_batch_pool_close(pool);
+        pl_free(slot);
+        return code;
+    }
+    *queue =
+        (pl_prefetch_t){.dataset = pl_object_ref(spec->dataset),
+                        .stage = spec->stage,
+                        .loader = spec->loader,
+                        .sampler = spec->sampler,
+                        .partition = spec->partition,
+                        .buckets = buckets,
+                        .batch_size = full,
+                        .without_last = !buckets.count && spec->limit.value > 0
+                                        && pl_amount_of(spec->limit, (uint32_t)batches)
+                                               < batches,
+                        .pool = pool,
+                        .slot = slot,
+                        .prefetch = (uint32_t)ahead,
+                        .slot_count = (uint32_t)slots};
+    return PL_OK;
+}
+
+static void queue_drop(pl_prefetch_t *queue)
+{
+    for (uint32_t k = 0; k < queue->slot_count; k++) {
+        pl_object_unref(queue->slot[k].batch);
+        queue->slot[k] = (pl_prefetch_slot_t){0};
+    }
+    queue->begun = queue->ahead = false;
+}
+
+void pl_prefetch_close(pl_prefetch_t *queue)
+{
+    queue_drop(queue);
+    pl_free(queue->slot);
+    pl_buckets_release(&queue->buckets);
+    pl_batch_pool_close(queue->pool);
+    pl_object_unref(queue->dataset);
+    *queue = (pl_prefetch_t){0};
+}
+
+static void sizes_add(pl_batch_size_t *size, int *count, pl_batch_size_t more)
+{
+    bool known = more.count == 0;
+    for (int k = 0; k < *count; k++)
+        known = known || (size[k].count == more.count && size[k].length == more.length);
+    if (!known)
+        size[(*count)++] = more;
+}
+
+int pl_prefetch_sizes(const pl_prefetch_t *queue, pl_batch_size_t size[PL_SIZES_MAX])
+{
+    const pl_bucket_t whole = {.count = queue->sampler.count,
+                               .length = queue->dataset->longest};
+    const pl_bucket_t *bucket = queue->buckets.count ? queue->buckets.bucket : &whole;
+    int buckets = queue->buckets.count ? queue->buckets.count : queue->sampler.count > 0,
+        count = 0;
+    for (int k = 0; k < buckets; k++) {
+        int64_t samples[2];
+        pl_sampler_batch_sizes(&queue->partition, bucket[k].count, queue->batch_size,
+                               samples);
+        for (int i = 0; i < (queue->without_last ? 1 : 2); i++)
+            sizes_add(size, &count, (pl_batch_size_t){samples[i], bucket[k].length});
+    }
+    return count;
+}
+
+/* ---- An iteration ---- */
+
+static void queue_restart(pl_prefetch_t *queue, const pl_prefetch_iter_t *iter)
+{
+    queue_drop(queue);
+    queue->batches =
+        (uint32_t)(queue->buckets.count
+                       ? pl_buckets_batches(&queue->buckets, queue->batch_size,
+                                            &queue->partition)
+                       : pl_sampler_batches(&queue->partition, queue->sampler.count,
+                                            queue->batch_size));
+    queue->epoch = iter->epoch;
+    queue->to_read = queue->to_take = iter->first < queue->batches ? iter->first
+                                                                   : queue->batches;
+    queue->requested = 0;
+    queue->begun = true;
+}
+
+void pl_prefetch_begin(pl_prefetch_t *queue, const pl_prefetch_iter_t *iter)
+{
+    const bool is_there = queue->ahead && iter->epoch == queue->epoch && iter->first == 0;
+    if (!is_there)
+        queue_restart(queue, iter);
+    queue->ahead = false;
+    queue->again = iter->again;
+}
+
+/* With the last batch taken: so that the next iteration need not wait for its first
+ * one. */
+static void queue_look_ahead(pl_prefetch_t *queue)
+{
+    const pl_prefetch_iter_t next = {.epoch = queue->epoch + 1};
+    if (!queue->again || queue->to_take < queue->batches)
+        return;
+    queue_restart(queue, &next);
+    queue->requested = queue->batches;
+    queue->ahead = true;
+}
+
+void pl_prefetch_request(pl_prefetch_t *queue, uint32_t until)
+{
+    if (!queue->ahead)
+        queue->requested = until && until < queue->batches ? until : queue->batches;
+}
+
+static void batch_choose(const pl_prefetch_t *queue, pl_batch_t *batch)
+{
+    batch->length = queue->dataset->longest;
+    batch->count = pl_sampler_batch_count(&queue->partition, queue->sampler.count,
+                                          queue->batch_size, queue->to_read);
+    for (int64_t i = 0; i < batch->count; i++)
+        batch->index[i] = pl_sampler_at(&queue->sampler, queue->epoch,
+                                        pl_sampler_position(&queue->partition,
+                                                            queue->batch_size,
+                                                            queue->to_read, i));
+}
+
+static void batch_choose_alike(const pl_prefetch_t *queue, pl_batch_t *batch)
+{
+    const pl_bucket_iter_t iter = {&queue->buckets, &queue->sampler, queue->epoch,
+                                   queue->batch_size, queue->partition};
+    const pl_bucket_batch_t alike = pl_bucket_batch_at(&iter, queue->to_read);
+    batch->length = queue->buckets.bucket[alike.bucket].length;
+    batch->count = alike.count;
+    for (int64_t i = 0; i < batch->count; i++)
+        batch->index[i] = pl_bucket_sample_at(&iter, &alike, i);
+}
+
+static void batch_fill(const pl_prefetch_t *queue, pl_batch_t *batch)
+{
+    batch->dataset = pl_object_ref(queue->dataset);
+    batch->stage = queue->stage;
+    batch->loader = queue->loader;
+    batch->seed = queue->sampler.seed;
+    /* What is measured is the same in every epoch. */
+    batch->epoch = queue->stage == PL_TRAIN ? queue->epoch : 0;
+    batch->batch_idx = queue->to_read;
+    if (queue->buckets.count)
+        batch_choose_alike(queue, batch);
+    else
+        batch_choose(queue, batch);
+}
+
+pl_batch_t *pl_prefetch_next(pl_prefetch_t *queue, uint32_t waiting)
+{
+    const uint64_t ahead = queue->prefetch + (queue->ahead ? 0 : (uint64_t)waiting),
+                   max = ahead < queue->slot_count ? ahead : queue->slot_count;
+    while (queue->begun && queue->to_read < queue->requested
+           && queue->to_read - queue->to_take < max) {
+        pl_prefetch_slot_t *slot = &queue->slot[queue->to_read % queue->slot_count];
+        pl_error_t err = {0};
+        pl_batch_t *batch = pl_batch_pool_take(queue->pool, &err);
+        if (!batch && err.code == PL_EBUSY)
+            return NULL;
+        if (batch)
+            batch_fill(queue, batch);
+        const bool is_read = batch && batch->count;
+        *slot = (pl_prefetch_slot_t){.batch = batch, .done = !is_read, .error = err};
+        queue->to_read++;
+        if (is_read)
+            return pl_object_ref(batch);
+    }
+    return NULL;
+}
+
+void pl_prefetch_batch_read(pl_prefetch_t *queue, pl_batch_t *batch,
+                            const pl_error_t *error)
+{
+    pl_prefetch_slot_t *slot = queue->begun
+                                   ? &queue->slot[batch->batch_idx % queue->slot_count]
+                                   : NULL;
+    if (!slot || slot->batch != batch)
+        return;
+    slot->done = true;
+    if (!error)
+        return;
+    slot->error = *error;
+    slot->batch = NULL;
+    pl_object_unref(batch);
+}
+
+static bool queue_is_at_end(const pl_prefetch_t *queue)
+{
+    return queue->ahead || queue->to_take == queue->batches;
+}
+
+bool pl_prefetch_is_ready(const pl_prefetch_t *queue)
+{
+    return queue_is_at_end(queue)
+           || (queue->to_take < queue->to_read
+               && queue->slot[queue->to_take % queue->slot_count].done);
+}
+
+int pl_prefetch_take(pl_prefetch_t *queue, pl_batch_t **batch_p, pl_error_t *err)
+{
+    *batch_p = NULL;
+    if (queue_is_at_end(queue))
+        return PL_OK;
+    pl_prefetch_slot_t *slot = &queue->slot[queue->to_take % queue->slot_count];
+    pl_batch_t *batch = slot->batch;
+    pl_error_t error = slot->error;
+    *slot = (pl_prefetch_slot_t){0};
+    queue->to_take++;
+    queue_look_ahead(queue);
+    if (!batch) {
+        *err = error;
+        return error.code;
+    }
+    /* Read is read: who keeps the batch does not keep files open. */
+    pl_object_unref(batch->dataset);
+    batch->dataset = NULL;
+    *batch_p = batch;
+    return PL_OK;
+}

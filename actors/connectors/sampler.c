@@ -1,0 +1,270 @@
+/* sampler.c - which sample comes when: splits, shuffles and partitions
+ *
+ * Only what is held back is stored.  The others are found by counting: held[k] - k of
+ * them come before the k-th held one. */
+#include "actors/connectors/sampler.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/random.h"
+
+static int compare_samples(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* ---- a split that keeps the proportions of classes ---- */
+
+typedef struct member {
+    int64_t target, sample;
+    uint64_t key;                                           /* the order within a class */
+} member_t;
+
+typedef struct group {
+    int64_t begin, count, take;
+    double rest;                               /* what rounding down leaves out of take */
+} group_t;
+
+static int compare_members(const void *a, const void *b)
+{
+    const member_t *x = a, *y = b;
+    if (x->target != y->target)
+        return (x->target > y->target) - (x->target < y->target);
+    if (x->key != y->key)
+        return (x->key > y->key) - (x->key < y->key);
+    return (x->sample > y->sample) - (x->sample < y->sample);
+}
+
+static int compare_groups(const void *a, const void *b)
+{
+    const group_t *x = a, *y = b;
+    if (x->rest != y->rest)
+        return (x->rest < y->rest) - (x->rest > y->rest);
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* What each class gives: its share rounded down, and one more of those that lose most by
+ * rounding, till there are `count`.  One sample of each class at least stays. */
+static int64_t groups_share(group_t *group, int64_t groups, double share, int64_t count)
+{
+    int64_t taken = 0;
+    for (int64_t k = 0; k < groups; k++) {
+        const double wanted = share * (double)group[k].count;
+        group[k].take = (int64_t)floor(wanted);
+        group[k].rest = wanted - (double)group[k].take;
+        taken += group[k].take;
+    }
+    qsort(group, (size_t)groups, sizeof *group, compare_groups);
+    for (bool more = true; more && taken < count;) {
+        more = false;
+        for (int64_t k = 0; k < groups && taken < count; k++)
+            if (group[k].take + 1 < group[k].count) {
+                group[k].take++;
+                taken++;
+                more = true;
+            }
+    }
+    return taken;
+}
+
+static int64_t groups_find(const member_t *member, int64_t total, group_t *group)
+{
+    int64_t groups = 0;
+    for (int64_t k = 0; k < total; k++) {
+        if (k == 0 || member[k].target != member[k - 1].target)
+            group[groups++] = (group_t){.begin = k};
+        group[groups - 1].count++;
+    }
+    return groups;
+}
+
+/* Fills held [count]; -> how many, fewer where classes are too small. */
+static int64_t split_by_class(const pl_data_split_spec_t *spec, uint64_t key,
+                              int64_t count, member_t *member, group_t *group,
+                              int64_t *held)
+{
+    int64_t made = 0;
+    for (int64_t k = 0; k < spec->total; k++)
+        member[k] = (member_t){spec->target[k], k, pl_random_u64(key, (uint64_t)k)};
+    qsort(member, (size_t)spec->total, sizeof *member, compare_members);
+    const int64_t groups = groups_find(member, spec->total, group);
+    groups_share(group, groups, spec->share, count);
+    for (int64_t k = 0; k < groups; k++)
+        for (int64_t i = 0; i < group[k].take && made < count; i++)
+            held[made++] = member[group[k].begin + i].sample;
+    return made;
+}
+
+int pl_data_split_make(pl_data_split_t *split, const pl_data_split_spec_t *spec,
+                       pl_error_t *err)
+{
+    const int64_t total = spec->total;
+    int64_t count = llround(spec->share * (double)total);
+    if (count < 1 || count >= total)
+        return pl_fail(err, PL_EINVAL,
+                       "data.val_split %g of %lld samples leaves %s: choose another, or "
+                       "none",
+                       spec->share, (long long)total,
+                       count < 1 ? "nothing to validate on" : "nothing to train on");
+    int64_t *held = pl_alloc_array((size_t)count, sizeof *held);
+    if (!held)
+        return pl_no_memory(err);
+    uint64_t key = pl_mix(spec->seed, pl_hash("data.val_split"));
+    for (int64_t k = 0; k < count && !spec->target; k++)
+        held[k] = pl_permute_index(key, total, k);
+    if (spec->target) {
+        member_t *member = pl_alloc_array((size_t)total, sizeof *member);
+        group_t *group = pl_alloc_array((size_t)total, sizeof *group);
+        count = member && group ? split_by_class(spec, key, count, member, group, held)
+                                : -1;
+        pl_free(member);
+        pl_free(group);
+    }
+    if (count < 1) {
+        pl_free(held);
+        return count < 0 ? pl_no_memory(err)
+                         : pl_fail(err, PL_EINVAL,
+                                   "data.stratify: no class has two samples, so there "
+                                   "is nothing to validate on");
+    }
+    qsort(held, (size_t)count, sizeof *held, compare_samples);
+    *split = (pl_data_split_t){total, count, held};
+    return PL_OK;
+}
+
+bool pl_data_split_holds(const pl_data_split_t *split, int64_t sample)
+{
+    return split->held_count > 0
+           && bsearch(&sample, split->held, (size_t)split->held_count, sizeof sample,
+                      compare_samples);
+}
+
+void pl_data_split_release(pl_data_split_t *split)
+{
+    pl_free(split->held);
+    *split = (pl_data_split_t){0};
+}
+
+/* The k-th sample, rising, of those that are not held back. */
+static int64_t split_rest(const pl_data_split_t *split, int64_t k)
+{
+    int64_t low = 0, high = split->held_count;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (split->held[middle] - middle <= k)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return k + low;
+}
+
+/* ---- how samples are dealt out ---- */
+
+static int64_t between(int64_t min, int64_t value, int64_t max)
+{
+    return value < min ? min : value < max ? value : max;
+}
+
+/* Of those that are dealt out one by one. */
+static int64_t share(const pl_sampler_partition_t *of, uint32_t partition, int64_t count)
+{
+    const int64_t more = partition < count % of->partitions && !of->even;
+    return count / of->partitions + more;
+}
+
+/* The first micro-shard of a partition. */
+static int64_t micro_shard_first(const pl_sampler_partition_t *of, uint32_t partition)
+{
+    return (int64_t)of->micro_shards * partition / of->partitions;
+}
+
+/* Of `count` samples those that come in batches. */
+static int64_t used(const pl_sampler_partition_t *of, int64_t count, int64_t batch_size)
+{
+    const int64_t batch = (of->micro_shards ? of->micro_shards : of->partitions)
+                          * batch_size;
+    return of->drop_last ? count - count % batch : count;
+}
+
+int64_t pl_sampler_full_batch(const pl_sampler_partition_t *of, int64_t count,
+                              int64_t batch_size)
+{
+    if (of->drop_last)
+        return batch_size;
+    return between(1, of->micro_shards ? count : share(of, 0, count), batch_size);
+}
+
+int64_t pl_sampler_max_batch(const pl_sampler_partition_t *of, int64_t count,
+                             int64_t batch_size)
+{
+    const int64_t full = pl_sampler_full_batch(of, count, batch_size),
+                  micro_shards = micro_shard_first(of, of->partition + 1)
+                                 - micro_shard_first(of, of->partition);
+    return of->micro_shards ? between(1, micro_shards * full, count)
+                            : between(1, count, full);
+}
+
+int64_t pl_sampler_batches(const pl_sampler_partition_t *of, int64_t count,
+                           int64_t batch_size)
+{
+    count = used(of, count, batch_size);
+    const int64_t max = of->micro_shards ? count : share(of, 0, count),
+                  all = of->micro_shards ? of->micro_shards * batch_size : batch_size;
+    return max / all + (max % all && !(of->micro_shards && of->even));
+}
+
+int64_t pl_sampler_batch_count(const pl_sampler_partition_t *of, int64_t count,
+                               int64_t batch_size, int64_t batch)
+{
+    count = used(of, count, batch_size);
+    if (!of->micro_shards)
+        return between(0, share(of, of->partition, count) - batch * batch_size,
+                       batch_size);
+    const int64_t from = micro_shard_first(of, of->partition) * batch_size,
+                  to = micro_shard_first(of, of->partition + 1) * batch_size;
+    return between(0, count - batch * of->micro_shards * batch_size - from, to - from);
+}
+
+int64_t pl_sampler_position(const pl_sampler_partition_t *of, int64_t batch_size,
+                            int64_t batch, int64_t i)
+{
+    if (!of->micro_shards)
+        return of->partition + (batch * batch_size + i) * of->partitions;
+    return (batch * of->micro_shards + micro_shard_first(of, of->partition)) * batch_size
+           + i;
+}
+
+/* Of micro-shards the same for all partitions. */
+void pl_sampler_batch_sizes(const pl_sampler_partition_t *of, int64_t count,
+                            int64_t batch_size, int64_t size[2])
+{
+    if (of->drop_last) {
+        size[0] = used(of, count, batch_size) ? batch_size : 0;
+        size[1] = 0;
+        return;
+    }
+    const int64_t own = of->micro_shards ? count : share(of, of->partition, count);
+    size[0] = pl_sampler_full_batch(of, count, batch_size);
+    size[1] = of->micro_shards && of->even ? 0 : own % size[0];
+}
+
+/* ---- the order ---- */
+
+int64_t pl_sampler_at(const pl_sampler_t *sampler, uint64_t epoch, int64_t place)
+{
+    if (sampler->shuffle) {
+        uint64_t key = pl_mix(pl_mix(sampler->seed, pl_hash("data.shuffle")), epoch);
+        place = pl_permute_index(key, sampler->count, place);
+    }
+    switch (sampler->side) {
+    case PL_REST: return split_rest(sampler->split, place);
+    case PL_HELD: return sampler->split->held[place];
+    case PL_WHOLE: break;
+    }
+    return place;
+}

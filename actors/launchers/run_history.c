@@ -1,0 +1,123 @@
+/* run_history.c - results of the finished runs of a program, for its processes that
+ * are started in the middle of it
+ *
+ * One after the other: a head and a packed outcome, which of a run that failed has its
+ * error alone.  Both sides are the same program on the same machine. */
+#include "actors/launchers/run_history.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "actors/launchers/folder.h"
+#include "actors/launchers/job_serialization.h"
+#include "base/error.h"
+
+typedef struct head {
+    uint64_t bytes, has_failed;
+} head_t;
+
+static const char *history_file(const char *folder, char path[PL_FOLDER_PATH])
+{
+    return pl_folder_path(folder, PL_FOLDER_RUN_HISTORY, path) + strlen("ipc://");
+}
+
+static FILE *history_open(const char *folder, const char *mode)
+{
+    char path[PL_FOLDER_PATH];
+    return fopen(history_file(folder, path), mode);
+}
+
+/* One that is not there yet has room. */
+static int capacity_check(const char *folder, uint64_t max, uint64_t bytes,
+                          pl_error_t *err)
+{
+    char path[PL_FOLDER_PATH];
+    struct stat all = {0};
+    const uint64_t there = stat(history_file(folder, path), &all) == 0
+                               ? (uint64_t)all.st_size
+                               : 0;
+    if (bytes <= max && there <= max - bytes)
+        return PL_OK;
+    unlink(history_file(folder, path));
+    return pl_fail(err, PL_EBUSY,
+                   "the results of all runs would take more than %.0f MiB of %s",
+                   (double)max / (1 << 20), folder);
+}
+
+static pl_blob_t *failure_pack(const pl_error_t *failed, pl_error_t *err)
+{
+    pl_outcome_t *outcome = pl_outcome_new(err);
+    if (!outcome)
+        return NULL;
+    outcome->error = *failed;
+    pl_blob_t *blob = pl_outcome_pack(outcome, err);
+    pl_object_unref(outcome);
+    return blob;
+}
+
+int pl_run_history_add(const char *folder, uint64_t max, const pl_blob_t *outcome,
+                       const pl_error_t *failed, pl_error_t *err)
+{
+    pl_blob_t *failure = outcome ? NULL : failure_pack(failed, err);
+    const pl_blob_t *blob = outcome ? outcome : failure;
+    if (!blob)
+        return err->code;
+    const head_t head = {blob->size, !outcome};
+    if (capacity_check(folder, max, blob->size + sizeof head, err) != PL_OK) {
+        pl_object_unref(failure);
+        return err->code;
+    }
+    FILE *file = history_open(folder, "ae");
+    bool whole = file && fwrite(&head, sizeof head, 1, file) == 1
+                 && fwrite(blob->data, blob->size, 1, file) == 1;
+    if (file)
+        whole = fclose(file) == 0 && whole;
+    pl_object_unref(failure);
+    return whole ? PL_OK : pl_fail(err, PL_EIO, "%s: %s", folder, strerror(errno));
+}
+
+/* What is said of more bytes than there are is not asked for. */
+static bool head_find(FILE *file, int run, head_t *head)
+{
+    struct stat all;
+    bool is_there = file && fstat(fileno(file), &all) == 0;
+    for (int k = 0; k <= run && is_there; k++)
+        is_there = (k == 0 || fseeko(file, (off_t)head->bytes, SEEK_CUR) == 0)
+                   && fread(head, sizeof *head, 1, file) == 1
+                   && head->bytes <= (uint64_t)(all.st_size - ftello(file));
+    return is_there;
+}
+
+static pl_blob_t *blob_read(FILE *file, int run, head_t *head, pl_error_t *err)
+{
+    const bool is_there = head_find(file, run, head);
+    pl_blob_t *blob = is_there ? pl_blob_new(head->bytes, err) : NULL;
+    if (blob && fread(blob->data, blob->size, 1, file) == 1)
+        return blob;
+    if (blob || !is_there)
+        pl_fail(err, PL_EIO,
+                "cannot read the result of run %d of the program, which ended before "
+                "this process started",
+                run + 1);
+    pl_object_unref(blob);
+    return NULL;
+}
+
+pl_outcome_t *pl_run_history_read(const char *folder, int run, pl_error_t *failed)
+{
+    FILE *file = history_open(folder, "re");
+    head_t head;
+    pl_blob_t *blob = blob_read(file, run, &head, failed);
+    pl_outcome_t *outcome = blob ? pl_outcome_unpack(blob, failed) : NULL;
+    if (file)
+        fclose(file);
+    pl_object_unref(blob);
+    if (!outcome || !head.has_failed)
+        return outcome;
+    *failed = outcome->error;
+    pl_object_unref(outcome);
+    return NULL;
+}

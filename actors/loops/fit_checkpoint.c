@@ -1,0 +1,513 @@
+/* fit_checkpoint.c - how a checkpoint is made: collects the state of all components
+ *
+ * It is asked between two steps, and the run waits for the copy of the tensors, no
+ * longer.  That the loggers have written all up to here is waited for while it goes on,
+ * for as long as they say, and so is the disk.  The next may be copied while one is being
+ * written; the one after that waits until the first is durable, and the run with it: all
+ * that were requested are made.
+ *
+ * A disk may block for ever.  If it does nothing for trainer.step_timeout, the log says
+ * so; a run that waits for it fails. */
+#include <stdio.h>
+#include <string.h>
+
+#include "actors/loops/metrics.h"
+#include "actors/loops/fit.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "runtime/timeouts.h"
+
+enum { WRITTEN_MAX = 2 };                                   /* copies in memory */
+
+static void checkpoint_begin(pl_fit_t *fit);
+static void disk_look(void *self);
+
+/* ---- the end of one ---- */
+
+static void checkpointing_clear(pl_checkpointing_t *checkpointing)
+{
+    pl_free(checkpointing->epoch);
+    pl_free(checkpointing->evaluate);
+    pl_free(checkpointing->progress);
+    pl_free(checkpointing->callbacks);
+    pl_free(checkpointing->loggers);
+    pl_free(checkpointing->metrics);
+    pl_object_unref(checkpointing->weights);
+    checkpointing->epoch = checkpointing->evaluate = NULL;
+    checkpointing->progress = checkpointing->callbacks = checkpointing->loggers =
+        checkpointing->metrics = NULL;
+    checkpointing->weights = NULL;
+}
+
+static bool is_waited_for(const pl_checkpointing_t *k)
+{
+    return k->replies || (k->done && !k->making && k->writing > k->max);
+}
+
+/* Who waits goes on, once no more than it said are on their way. */
+static void checkpoint_check(pl_fit_t *fit)
+{
+    pl_checkpointing_t *k = &fit->checkpointing;
+    void (*done)(pl_fit_t *) = k->done;
+    if (is_waited_for(k) && k->late)
+        disk_look(fit);
+    if (!done || k->making || k->writing > k->max)
+        return;
+    k->done = NULL;
+    if (fit->call)
+        done(fit);
+}
+
+static void checkpoint_fail(pl_fit_t *fit, const pl_error_t *error)
+{
+    if (fit->failure.code != PL_OK)                         /* which is what is told */
+        pl_log_line(PL_LOG_ERROR, pl_actor_rank(fit), pl_actor_name(fit),
+                    "no checkpoint of the failed run was saved: %s", error->text);
+    fit->checkpointing.done = NULL;
+    fit->checkpointing.making = false;
+    checkpointing_clear(&fit->checkpointing);
+    pl_fit_fail(fit, error);
+}
+
+/* True unless it is a reply. */
+static bool checkpoint_failed(pl_fit_t *fit, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_ERROR)
+        checkpoint_fail(fit, answer->error);
+    return answer->kind != PL_ANSWER_REPLY;
+}
+
+/* What a part keeps; false: there is none yet, or the run has failed. */
+static bool checkpoint_take(pl_fit_t *fit, const pl_answer_t *answer, char **text_p)
+{
+    pl_error_t err = {0};
+    if (checkpoint_failed(fit, answer))
+        return false;
+    *text_p = pl_strdup(answer->body->get_state_reply.state);
+    if (!*text_p) {
+        pl_no_memory(&err);
+        checkpoint_fail(fit, &err);
+    }
+    return *text_p != NULL;
+}
+
+static void checkpoint_sent(pl_fit_t *fit, uint64_t call, const pl_error_t *err)
+{
+    if (!call)
+        checkpoint_fail(fit, err);
+}
+
+/* ---- the disk ---- */
+
+static void stuck(pl_fit_t *fit, const pl_error_t *error)
+{
+    pl_checkpointing_t *k = &fit->checkpointing;
+    void (*replies)(pl_fit_t *) = k->replies;
+    k->replies = NULL;
+    if (!replies) {
+        checkpoint_fail(fit, error);
+        return;
+    }
+    if (fit->outcome->error.code == PL_OK)
+        fit->outcome->error = *error;
+    replies(fit);
+}
+
+static void disk_look(void *self)
+{
+    pl_fit_t *fit = self;
+    pl_checkpointing_t *k = &fit->checkpointing;
+    pl_error_t silent, err;
+    if (!fit->call || (!k->writing && !k->replies)
+        || !pl_watchdog_has_expired(&k->watchdog, fit, &silent,
+                                    "the save after step %llu",
+                                    (unsigned long long)k->save_step))
+        return;
+    pl_fail(&err, PL_ESTUCK, "%s: %s", silent.text,
+            k->save_path ? k->save_path : "the path is not known yet");
+    if (is_waited_for(k))
+        stuck(fit, &err);
+    else if (!k->late)
+        pl_log_line(PL_LOG_WARNING, pl_actor_rank(fit), pl_actor_name(fit), "%s",
+                    err.text);
+    k->late = true;
+}
+
+static void disk_moved(pl_fit_t *fit, const char *path, uint64_t step)
+{
+    pl_checkpointing_t *k = &fit->checkpointing;
+    const double timeout = fit->options->step_timeout, stop = PL_STOP_SAVE_MS / 1e3;
+    k->late = false;
+    if (path) {
+        pl_free(k->save_path);
+        k->save_path = pl_strdup(path);
+    }
+    k->save_step = step;
+    if (k->hurries && stop < timeout)
+        pl_watchdog_begin_custom(&k->watchdog, fit, stop, "the limit after a stop",
+                                 disk_look);
+    else
+        pl_watchdog_begin(&k->watchdog, fit, timeout, disk_look);
+}
+
+void pl_fit_checkpoint_hurry(pl_fit_t *fit)
+{
+    pl_checkpointing_t *k = &fit->checkpointing;
+    const int64_t since = k->watchdog.since;
+    if (k->hurries)
+        return;
+    k->hurries = true;
+    if (!k->writing && !k->replies)
+        return;
+    const bool late = k->late;
+    disk_moved(fit, NULL, k->save_step);
+    k->late = late;
+    k->watchdog.since = since;
+    disk_look(fit);
+}
+
+static void checkpoint_wait(pl_fit_t *fit, int max, void (*done)(pl_fit_t *fit))
+{
+    fit->checkpointing.done = done;
+    fit->checkpointing.max = max;
+    checkpoint_check(fit);
+}
+
+/* ---- the weights at the end ---- */
+
+static void written(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    pl_checkpointing_t *k = &fit->checkpointing;
+    void (*replies)(pl_fit_t *) = k->replies;
+    if (answer->kind == PL_ANSWER_PROGRESS)
+        disk_moved(fit, answer->body->save_progress.path, fit->global_step);
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    k->replies = NULL;
+    if (!fit->call || !replies)
+        return;
+    if (answer->kind == PL_ANSWER_ERROR && fit->outcome->error.code == PL_OK)
+        fit->outcome->error = *answer->error;     /* the weights are in the result all the
+                                                     same */
+    replies(fit);
+}
+
+void pl_fit_write(pl_fit_t *fit, void (*done)(pl_fit_t *fit))
+{
+    pl_error_t err = {0};
+    const pl_save_t msg = {.weights = &fit->outcome->weights->object,
+                           .global_step = fit->global_step};
+    const pl_how_t how = {.on_answer = written};
+    if (!pl_call_save(fit, fit->checkpoint, &msg, how, &err)) {
+        pl_fit_fail(fit, &err);
+        return;
+    }
+    fit->checkpointing.replies = done;
+    disk_moved(fit, NULL, fit->global_step);
+}
+
+/* ---- handing it on ---- */
+
+static void saved(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    if (answer->kind == PL_ANSWER_PROGRESS)
+        disk_moved(fit, answer->body->save_checkpoint_progress.path,
+                   answer->body->save_checkpoint_progress.global_step);
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    const bool safe = answer->kind == PL_ANSWER_REPLY
+                      && answer->body->save_checkpoint_reply.saved;
+    if (safe)
+        fit->saved_step = answer->body->save_checkpoint_reply.global_step;
+    fit->unsaved += !safe;
+    fit->checkpointing.writing--;
+    pl_fit_commands_saved(fit, (uint64_t)(uintptr_t)answer->context, safe);
+    checkpoint_check(fit);
+}
+
+static void hand_on(pl_fit_t *fit)
+{
+    pl_checkpointing_t *k = &fit->checkpointing;
+    pl_error_t err = {0};
+    const pl_save_checkpoint_t msg = {.weights = &k->weights->object,
+                                      .epoch = k->epochs,
+                                      .global_step = k->global_step,
+                                      .serial = fit->serial,
+                                      .aside = k->aside,
+                                      .names = k->checkpoint_requests.save,
+                                      .drop = k->checkpoint_requests.drop,
+                                      .metrics = k->metrics,
+                                      .progress = k->progress,
+                                      .callbacks = k->callbacks,
+                                      .loggers = k->loggers ? k->loggers : ""};
+    const pl_how_t how = {.on_answer = saved, .context = (void *)(uintptr_t)fit->serial};
+    uint64_t call = pl_call_save_checkpoint(fit, fit->checkpoint, &msg, how, &err);
+    if (call && !k->writing)
+        disk_moved(fit, NULL, k->global_step);
+    checkpointing_clear(k);
+    k->making = false;
+    k->writing += call != 0;
+    checkpoint_sent(fit, call, &err);
+    checkpoint_check(fit);
+}
+
+/* Without their answer a run that goes on from there logs more than once. */
+static void loggers_reported(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    if (answer->kind == PL_ANSWER_PROGRESS || !fit->checkpointing.weights)
+        return;
+    if (answer->kind == PL_ANSWER_REPLY)
+        fit->checkpointing.loggers = pl_strdup(answer->body->get_state_reply.state);
+    hand_on(fit);
+}
+
+/* ---- asking the parts ---- */
+
+/* All is copied: from here on the run goes on meanwhile. */
+static void ask_loggers(pl_fit_t *fit)
+{
+    pl_error_t err = {0};
+    void (*then)(pl_fit_t *) = fit->checkpointing.then;
+    const pl_how_t how = {.on_answer = loggers_reported};
+    uint64_t call = pl_call_get_state(fit, fit->hooks.logger, &(pl_get_state_t){0}, how,
+                                      &err);
+    if (!call)
+        hand_on(fit);
+    if (fit->call)
+        then(fit);
+}
+
+static void exported(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    pl_error_t err = {0};
+    if (answer->kind == PL_ANSWER_LATE) {
+        pl_fail(&err, PL_ESTUCK,
+                "reading the state after step %llu has not ended for %g s "
+                "(trainer.step_timeout)",
+                (unsigned long long)fit->global_step, fit->options->step_timeout);
+        pl_fit_fail(fit, &err);
+    }
+    if (checkpoint_failed(fit, answer))
+        return;
+    fit->checkpointing.weights =
+        pl_object_ref(answer->body->export_weights_reply.weights);
+    fit->checkpointing.weights->epoch = fit->checkpointing.epochs;
+    pl_fit_log_weights(fit, fit->checkpointing.weights);
+    ask_loggers(fit);
+}
+
+static void callbacks_reported(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    pl_error_t err = {0};
+    pl_how_t how = {.on_answer = exported,
+                    .silence_ms = pl_milliseconds(fit->options->step_timeout)};
+    if (checkpoint_take(fit, answer, &fit->checkpointing.callbacks))
+        checkpoint_sent(fit,
+                        pl_call_export_weights(fit, fit->strategy,
+                                               &(pl_export_weights_t){.whole = true}, how,
+                                               &err),
+                        &err);
+}
+
+static void loops_reported(pl_fit_t *fit)
+{
+    pl_error_t err = {0};
+    pl_how_t how = {.on_answer = callbacks_reported};
+    pl_checkpointing_t *k = &fit->checkpointing;
+    k->progress = pl_fit_state(fit, k, &err);
+    k->metrics = pl_metrics_text(fit->metrics, &err);
+    if (!k->progress || !k->metrics) {
+        checkpoint_fail(fit, &err);
+        return;
+    }
+    checkpoint_sent(fit,
+                    pl_call_get_state(fit, fit->hooks.callback, &(pl_get_state_t){0}, how,
+                                      &err),
+                    &err);
+}
+
+static void evaluate_reported(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    if (checkpoint_take(fit, answer, &fit->checkpointing.evaluate))
+        loops_reported(fit);
+}
+
+static void epoch_reported(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    pl_error_t err = {0};
+    pl_how_t how = {.on_answer = evaluate_reported};
+    if (!checkpoint_take(fit, answer, &fit->checkpointing.epoch))
+        return;
+    if (pl_is_nobody(fit->evaluate))
+        loops_reported(fit);
+    else
+        checkpoint_sent(fit,
+                        pl_call_get_state(fit, fit->evaluate, &(pl_get_state_t){0}, how,
+                                          &err),
+                        &err);
+}
+
+/* What goes with it, and what goes with the next; one that was made aside takes nothing
+ * along that the run might have to go back to. */
+static void passing_assign(pl_fit_t *fit, pl_checkpointing_t *k)
+{
+    static const char *const names[] = {PL_STOPPED_CHECKPOINT, PL_START_CHECKPOINT};
+    pl_checkpoint_requests_t passing = {0};
+    if (k->aside
+        || pl_checkpoint_requests_add(&k->checkpoint_requests, "", fit->passing, NULL)
+               != PL_OK)
+        pl_checkpoint_requests_add(&passing, fit->passing, "", NULL);
+    for (int i = 0; i < 2; i++)
+        if (pl_checkpoint_requests_has(k->checkpoint_requests.save, names[i]))
+            pl_checkpoint_requests_add(&passing, names[i], "", NULL);
+    snprintf(fit->passing, sizeof fit->passing, "%.31s", passing.save);
+}
+
+static void checkpoint_begin(pl_fit_t *fit)
+{
+    pl_checkpointing_t *k = &fit->checkpointing;
+    pl_error_t err = {0};
+    pl_how_t how = {.on_answer = epoch_reported};
+    k->making = true;
+    k->checkpoint_requests = fit->checkpoint_requests;
+    k->aside = fit->aside;
+    k->global_step = fit->global_step;
+    k->epochs = fit->epochs.completed;
+    passing_assign(fit, k);
+    if (!k->aside)
+        pl_fit_rollback_point(fit);
+    fit->checkpoint_requests = (pl_checkpoint_requests_t){0};
+    fit->aside = false;
+    fit->serial++;
+    checkpoint_sent(fit,
+                    pl_call_get_state(fit, fit->epoch, &(pl_get_state_t){0}, how, &err),
+                    &err);
+}
+
+/* ---- for the loop ---- */
+
+void pl_fit_request_final_checkpoint(pl_fit_t *fit, const char *save, const char *drop)
+{
+    fit->aside |= *save && !*fit->checkpoint_requests.save;
+    pl_checkpoint_requests_add(&fit->checkpoint_requests, save, drop, NULL);
+}
+
+void pl_fit_log_weights(pl_fit_t *fit, pl_weights_t *weights)
+{
+    const pl_log_weights_t msg = {.epoch = fit->epochs.completed,
+                                  .global_step = fit->global_step,
+                                  .weights = &weights->object};
+    if (pl_is_nobody(fit->hooks.logger) || fit->shown_step == fit->global_step)
+        return;
+    if (pl_call_log_weights(fit, fit->hooks.logger, &msg, (pl_how_t){0}, NULL))
+        fit->shown_step = fit->global_step;
+}
+
+static void checkpoint_continue(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
+{
+    if (!fit->saves || !fit->options->enable_checkpointing
+        || !*fit->checkpoint_requests.save) {
+        fit->checkpoint_requests = (pl_checkpoint_requests_t){0};
+        fit->aside = false;
+        then(fit);
+        return;
+    }
+    fit->checkpointing.then = then;
+    checkpoint_wait(fit, WRITTEN_MAX - 1, checkpoint_begin);
+}
+
+/* ---- ranks of which each has a part of what is kept ---- */
+
+static void checkpoint_synchronized(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    if (!checkpoint_failed(fit, answer) && fit->call)
+        checkpoint_continue(fit, fit->checkpointing.then);
+}
+
+/* Rank zero alone knows whether it saves. */
+static void checkpoint_coordinated(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    pl_error_t err = {0};
+    const pl_how_t how = {.on_answer = checkpoint_synchronized};
+    if (checkpoint_failed(fit, answer) || !fit->call)
+        return;
+    if (*answer->body->decide_reply.text)
+        checkpoint_sent(fit,
+                        pl_call_synchronize(fit, fit->strategy,
+                                            &(pl_synchronize_t){.whole = true}, how,
+                                            &err),
+                        &err);
+    else
+        checkpoint_continue(fit, fit->checkpointing.then);
+}
+
+/* After a failure ranks meet no more. */
+void pl_fit_checkpoint(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
+{
+    pl_error_t err = {0};
+    const bool saves = fit->saves && *fit->checkpoint_requests.save;
+    const pl_decide_t msg = {.text = saves ? "save" : ""};
+    const pl_how_t how = {.on_answer = checkpoint_coordinated};
+    if (pl_is_nobody(fit->hooks.coordinator) || fit->failure.code != PL_OK
+        || !fit->options->enable_checkpointing) {
+        checkpoint_continue(fit, then);
+        return;
+    }
+    fit->checkpointing.then = then;
+    checkpoint_sent(fit, pl_call_decide(fit, fit->hooks.coordinator, &msg, how, &err),
+                    &err);
+}
+
+bool pl_fit_is_extra(const pl_fit_t *fit, unsigned point)
+{
+    return (point == PL_HOOK_TRAIN_EPOCH_END && fit->in_epoch)
+           || (point == PL_HOOK_FIT_END && fit->stopped
+               && (fit->stop_received || fit->in_epoch));
+}
+
+void pl_fit_report_unsaved(pl_fit_t *fit)
+{
+    char newest[64] = "none";
+    if (fit->saved_step)
+        snprintf(newest, sizeof newest, "step %llu", (unsigned long long)fit->saved_step);
+    if (fit->unsaved)
+        pl_log_line(PL_LOG_ERROR, pl_actor_rank(fit), pl_actor_name(fit),
+                    "checkpoints that could not be saved: %llu; newest saved "
+                    "checkpoint: %s",
+                    (unsigned long long)fit->unsaved, newest);
+}
+
+void pl_fit_checkpoint_wait(pl_fit_t *fit, void (*done)(pl_fit_t *fit))
+{
+    checkpoint_wait(fit, 0, done);
+}
+
+/* A strategy that cannot does without. */
+static void prepared(void *self, const pl_answer_t *answer)
+{
+    (void)self, (void)answer;
+}
+
+void pl_fit_checkpoint_prepare(const pl_fit_t *fit)
+{
+    if (fit->saves && fit->options->enable_checkpointing)
+        pl_call_prepare_export((void *)fit, fit->strategy, &(pl_prepare_export_t){0},
+                               (pl_how_t){.on_answer = prepared}, NULL);
+}
+
+void pl_fit_checkpoint_release(pl_fit_t *fit)
+{
+    checkpointing_clear(&fit->checkpointing);
+    pl_free(fit->checkpointing.save_path);
+}

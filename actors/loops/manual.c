@@ -1,0 +1,571 @@
+/* manual.c - the manual loop: trains on batches that the program sends
+ *
+ * What an epoch loop decides is the program's here: which batch comes next, and whether
+ * it is trained on or forwarded.  So all that is left is order: batches are done as they
+ * come.  Those of one sort are sent on while others are under way; between two sorts, at
+ * a size of batches that no plan was made for yet, and for a save all comes back first.
+ *
+ * A step that fails changes nothing and fails alone: what the strategy did not run behind
+ * it is sent once more, as if it had come later. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "actors/loops/manual.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/stages.h"
+
+static const int64_t REPORT_EVERY = PL_SECOND / 10;
+
+static void item_free(pl_manual_item_t *item)
+{
+    pl_object_unref(item->weights);
+    pl_free(item->name);
+    pl_free(item);
+}
+
+static void item_fail(pl_manual_item_t *item, const pl_error_t *error)
+{
+    pl_call_fail(item->call, error);
+    item_free(item);
+}
+
+static void list_push(pl_manual_list_t *list, pl_manual_item_t *item)
+{
+    item->next = NULL;
+    *list->last = item;
+    list->last = &item->next;
+}
+
+static pl_manual_item_t *list_take(pl_manual_list_t *list)
+{
+    pl_manual_item_t *item = list->first;
+    if (item)
+        list->first = item->next;
+    if (!list->first)
+        list->last = &list->first;
+    return item;
+}
+
+/* Out of those under way: mostly the oldest. */
+static void out_take(pl_manual_t *o, const pl_manual_item_t *item)
+{
+    pl_manual_item_t **from = &o->out.first;
+    while (*from != item)
+        from = &(*from)->next;
+    *from = item->next;
+    if (o->out.last == &item->next)
+        o->out.last = from;
+}
+
+static void list_free(pl_manual_list_t *list)
+{
+    for (pl_manual_item_t *item; (item = list_take(list));)
+        item_free(item);
+}
+
+/* ---- the end ---- */
+
+void pl_manual_fail(pl_manual_t *o, const pl_error_t *error)
+{
+    pl_call_t *run = o->run;
+    o->run = NULL;
+    for (pl_manual_item_t *item; (item = list_take(&o->waiting));)
+        item_fail(item, error);
+    for (pl_manual_item_t *item; (item = list_take(&o->again));)
+        item_fail(item, error);
+    for (pl_manual_item_t *item = o->out.first; item; item = item->next) {
+        if (item->call)
+            pl_call_fail(item->call, error);               /* its answer may still come */
+        item->call = NULL;
+    }
+    if (run)
+        pl_call_fail(run, error);
+}
+
+void pl_manual_timed_out(pl_manual_t *o)
+{
+    pl_error_t err;
+    pl_fail(&err, PL_ESTUCK,
+            "the save after step %llu has not ended for %g s (trainer.step_timeout)",
+            (unsigned long long)o->global_step, o->options->step_timeout);
+    pl_manual_fail(o, &err);
+}
+
+static void manual_sent(pl_manual_t *o, uint64_t call, const pl_error_t *err)
+{
+    if (!call)
+        pl_manual_fail(o, err);
+}
+
+static void manual_reply(pl_manual_t *o)
+{
+    pl_call_t *run = o->run;
+    o->run = NULL;
+    pl_reply_run(run, &(pl_run_reply_t){.outcome = &o->outcome->object});
+}
+
+static void manual_save_done(void *self, const pl_answer_t *answer)
+{
+    pl_manual_t *o = self;
+    if (answer->kind == PL_ANSWER_LATE)
+        pl_manual_timed_out(o);
+    if (answer->kind == PL_ANSWER_ERROR)
+        o->outcome->error = *answer->error;
+    if (o->run && (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR))
+        manual_reply(o);                          /* the weights are in it all the same */
+}
+
+static void manual_exported(void *self, const pl_answer_t *answer)
+{
+    pl_manual_t *o = self;
+    pl_error_t err = {0};
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_manual_fail(o, answer->error);
+    if (answer->kind != PL_ANSWER_REPLY || !o->run)
+        return;
+    o->outcome->weights = pl_object_ref(answer->body->export_weights_reply.weights);
+    const pl_save_t msg = {.weights = &o->outcome->weights->object,
+                           .global_step = o->global_step};
+    if (pl_is_nobody(o->checkpoint))
+        manual_reply(o);
+    else
+        manual_sent(o,
+                    pl_call_save(o, o->checkpoint, &msg,
+                                 (pl_how_t){.on_answer = manual_save_done,
+                                            .silence_ms = pl_milliseconds(
+                                                o->options->step_timeout)},
+                                 &err),
+                    &err);
+}
+
+static void manual_finish(pl_manual_t *o)
+{
+    pl_error_t err = {0};
+    o->busy = true;
+    o->outcome = pl_outcome_new(&err);
+    if (!o->outcome || !(o->outcome->metrics = pl_metrics_text(o->newest, &err))) {
+        pl_manual_fail(o, &err);
+        return;
+    }
+    o->outcome->global_step = o->global_step;
+    o->outcome->seconds = (double)(pl_now() - o->began) / 1e9;
+    manual_sent(o,
+                pl_call_export_weights(o, o->strategy, &(pl_export_weights_t){0},
+                                       (pl_how_t){.on_answer = manual_exported}, &err),
+                &err);
+}
+
+/* ---- what a batch came to ---- */
+
+static json_t *sums_json(const pl_metrics_t *sums, pl_error_t *err)
+{
+    json_t *metrics = json_object();
+    int code = metrics ? PL_OK : pl_no_memory(err);
+    if (code == PL_OK)
+        code = pl_metrics_put(sums, PL_METRICS_OF_PASS, metrics, err);
+    if (code == PL_OK)
+        code = pl_metrics_put(sums, PL_METRICS_OF_STEPS, metrics, err);
+    if (code == PL_OK)
+        return metrics;
+    json_decref(metrics);
+    return NULL;
+}
+
+static int metrics_of(pl_manual_t *o, pl_stage_t stage, pl_bytes_t sums, char **text_p,
+                      pl_error_t *err)
+{
+    pl_metrics_t *all = &o->metrics[stage];
+    pl_metrics_clear(all);
+    pl_metrics_add(all, sums);
+    json_t *metrics = sums_json(all, err);
+    int code = metrics ? PL_OK : err->code;
+    if (metrics && json_object_update(o->newest, metrics))
+        code = pl_no_memory(err);
+    *text_p = code == PL_OK ? pl_metrics_text(metrics, err) : NULL;
+    json_decref(metrics);
+    return *text_p ? PL_OK : err->code;
+}
+
+static void step_report(pl_manual_t *o)
+{
+    json_t *metrics = sums_json(&o->since_report, NULL);
+    char *text = metrics ? pl_metrics_text(metrics, NULL) : NULL;
+    o->reported_at = pl_now();
+    pl_metrics_clear(&o->since_report);
+    pl_progress_run(o->run, &(pl_run_progress_t){.event = "train",
+                                                 .global_step = o->global_step,
+                                                 .metrics = text ? text : ""});
+    pl_free(text);
+    json_decref(metrics);
+}
+
+static void step_reported(pl_manual_t *o, const char *metrics)
+{
+    const int64_t every = o->options->log_every_n_steps;
+    const pl_log_metrics_t msg = {.global_step = o->global_step, .metrics = metrics};
+    if (every && o->global_step % (uint64_t)every == 0 && !pl_is_nobody(o->logger))
+        pl_call_log_metrics(o, o->logger, &msg, (pl_how_t){0}, NULL);
+    if (o->run && pl_now() - o->reported_at >= REPORT_EVERY)
+        step_report(o);
+}
+
+static void item_reply(pl_manual_t *o, pl_manual_item_t *item, pl_bytes_t sums,
+                       const char *skipped, pl_object_t *outputs)
+{
+    pl_error_t err = {0};
+    char *metrics;
+    if (metrics_of(o, item->stage, sums, &metrics, &err) != PL_OK) {
+        item_fail(item, &err);
+        return;
+    }
+    if (item->step_due)
+        step_reported(o, metrics);
+    pl_reply_take_batch(item->call,
+                        &(pl_take_batch_reply_t){.global_step = o->global_step,
+                                                 .skipped = skipped,
+                                                 .metrics = metrics,
+                                                 .outputs = outputs});
+    pl_free(metrics);
+    item_free(item);
+}
+
+/* The strategy names the one that failed, and says of those behind it that they were not
+ * run. */
+static void step_failed(pl_manual_t *o, pl_manual_item_t *item, const pl_error_t *error)
+{
+    const bool was_run = !o->broken || error->code != PL_ECANCELLED;
+    o->broken = true;
+    if (was_run)
+        item_fail(item, error);
+    else
+        list_push(&o->again, item);
+}
+
+static void manual_continue(pl_manual_t *o);
+
+/* A batch has come back; false: nobody waits for it any more. */
+static bool batch_back(pl_manual_t *o, pl_manual_item_t *item)
+{
+    o->pending--;
+    o->rested_at = o->pending ? 0 : pl_now();
+    out_take(o, item);
+    pl_watchdog_reset(&o->watchdog);
+    if (item->call)
+        return true;
+    item_free(item);
+    return false;
+}
+
+static void batch_trained(void *self, const pl_answer_t *answer)
+{
+    pl_manual_t *o = self;
+    pl_manual_item_t *item = answer->context;
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    if (!batch_back(o, item))
+        return;
+    if (answer->kind == PL_ANSWER_ERROR) {
+        step_failed(o, item, answer->error);
+    } else {
+        const pl_train_batch_reply_t *reply = &answer->body->train_batch_reply;
+        o->global_step += item->step_due;
+        o->samples += (uint64_t)item->batch->count;
+        if (!o->may_skip || pl_metrics_are_finite(reply->metrics))
+            pl_metrics_add(&o->since_report, reply->metrics);
+        item_reply(o, item, reply->metrics, reply->skipped ? reply->bad : "", NULL);
+    }
+    manual_continue(o);
+}
+
+static void batch_forwarded(void *self, const pl_answer_t *answer)
+{
+    pl_manual_t *o = self;
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    const pl_evaluate_batch_reply_t *reply = &answer->body->evaluate_batch_reply;
+    if (!batch_back(o, answer->context))
+        return;
+    if (answer->kind == PL_ANSWER_ERROR)
+        item_fail(answer->context, answer->error);
+    else
+        item_reply(o, answer->context, reply->metrics, "", reply->outputs);
+    manual_continue(o);
+}
+
+/* ---- sending ---- */
+
+static uint64_t send_training(pl_manual_t *o, pl_manual_item_t *item, pl_error_t *err)
+{
+    const int64_t max = o->options->max_steps;
+    item->step_due = o->micro_batch + 1 == (uint32_t)o->options->accumulate_grad_batches;
+    const pl_train_batch_t msg = {.global_step = o->sent_steps + 1,
+                                  .total_steps = max > 0 ? (uint64_t)max : 0,
+                                  .micro_batch = o->micro_batch,
+                                  .step_due = item->step_due,
+                                  .lr_factor = item->lr_factor * o->lr_factor,
+                                  .may_skip = o->may_skip,
+                                  .waited = o->rested_at
+                                                ? (double)(pl_now() - o->rested_at) / 1e9
+                                                : 0,
+                                  .batch = &item->batch->object};
+    const pl_how_t how = {.on_answer = batch_trained, .context = item};
+    uint64_t sent = pl_call_train_batch(o, o->strategy, &msg, how, err);
+    if (!sent)
+        return 0;
+    o->rested_at = 0;
+    o->sent_steps += item->step_due;
+    o->micro_batch = item->step_due ? 0 : o->micro_batch + 1;
+    return sent;
+}
+
+static uint64_t send_forward(pl_manual_t *o, pl_manual_item_t *item, pl_error_t *err)
+{
+    const pl_evaluate_batch_t msg = {.stage = item->stage, .batch = &item->batch->object};
+    const pl_how_t how = {.on_answer = batch_forwarded, .context = item};
+    return pl_call_evaluate_batch(o, o->strategy, &msg, how, err);
+}
+
+static void item_send(pl_manual_t *o, pl_manual_item_t *item)
+{
+    pl_error_t err = {0};
+    o->stage = item->stage;
+    if (o->pending == 0)
+        pl_watchdog_reset(&o->watchdog);
+    if (item->stage == PL_TRAIN ? send_training(o, item, &err)
+                                : send_forward(o, item, &err)) {
+        o->pending++;
+        list_push(&o->out, item);
+    } else {
+        item_fail(item, &err);
+    }
+}
+
+/* Gradients of a step that was not completed are gone. */
+static void begin_anew(pl_manual_t *o)
+{
+    o->broken = false;
+    o->micro_batch = 0;
+    o->sent_steps = o->global_step;
+    *o->again.last = o->waiting.first;
+    if (o->waiting.first)
+        o->again.last = o->waiting.last;
+    o->waiting = o->again;
+    if (!o->waiting.first)
+        o->waiting.last = &o->waiting.first;
+    o->again = (pl_manual_list_t){.last = &o->again.first};
+    pl_manual_set_signature(o, NULL);
+}
+
+/* One that waits for what is under way, or for something else, stays. */
+static bool item_begin(pl_manual_t *o, pl_manual_item_t *item)
+{
+    const bool alone = item->name || !pl_manual_has_plan(o, item);
+    if (o->pending && (alone || item->stage != o->stage))
+        return false;
+    if (item->name) {
+        list_push(&o->out, list_take(&o->waiting));
+        pl_manual_save(o, item);
+    } else if (alone)
+        pl_manual_set_signature(o, item);
+    else
+        item_send(o, list_take(&o->waiting));
+    return true;
+}
+
+static void manual_continue(pl_manual_t *o)
+{
+    while (o->run && !o->busy) {
+        pl_manual_item_t *item = o->waiting.first;
+        if (o->broken && o->pending)
+            return;
+        if (o->broken)
+            begin_anew(o);
+        else if (item && !item_begin(o, item))
+            return;
+        else if (!item) {
+            if (o->ending && !o->pending && !o->saving)
+                manual_finish(o);
+            return;
+        }
+    }
+}
+
+void pl_manual_idle(pl_manual_t *o)
+{
+    o->busy = false;
+    pl_watchdog_reset(&o->watchdog);
+    manual_continue(o);
+}
+
+void pl_manual_drop_first(pl_manual_t *o, const pl_error_t *error)
+{
+    pl_manual_item_t *item = list_take(&o->waiting);
+    if (item)
+        item_fail(item, error);
+}
+
+void pl_manual_saved(pl_manual_t *o, pl_manual_item_t *item, const pl_error_t *error)
+{
+    o->saving--;
+    out_take(o, item);
+    if (error && item->call)
+        pl_call_fail(item->call, error);
+    else if (item->call)
+        pl_reply_save_loop(item->call,
+                           &(pl_save_loop_reply_t){.global_step = item->step});
+    item_free(item);
+    manual_continue(o);
+}
+
+/* ---- calls ---- */
+
+static int item_add(pl_manual_t *o, pl_manual_item_t like, const char *name,
+                    pl_error_t *err)
+{
+    if (!o->run || o->ending)
+        return pl_fail(err, PL_ESTATE, "the loop has ended");
+    pl_manual_item_t *item = pl_alloc(sizeof *item);
+    if (!item)
+        return pl_no_memory(err);
+    *item = like;
+    item->name = name ? pl_strdup(name) : NULL;
+    if (name && !item->name) {
+        pl_free(item);
+        return pl_no_memory(err);
+    }
+    list_push(&o->waiting, item);
+    manual_continue(o);
+    return PL_OK;
+}
+
+static int manual_take_batch(void *self, pl_call_t *call, const pl_body_t *body,
+                             pl_error_t *err)
+{
+    const pl_take_batch_t *msg = &body->take_batch;
+    const pl_manual_item_t like = {.call = call,
+                                   .stage = (pl_stage_t)msg->stage,
+                                   .batch = (pl_batch_t *)msg->batch,
+                                   .lr_factor = msg->lr_factor};
+    return item_add(self, like, NULL, err);
+}
+
+static int manual_save(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    pl_manual_t *o = self;
+    if (pl_is_nobody(o->checkpoint))
+        return pl_fail(
+            err, PL_ESTATE,
+            "this loop has no run directory: open it with `enable_checkpointing` set");
+    return item_add(o, (pl_manual_item_t){.call = call}, body->save_loop.name, err);
+}
+
+static void manual_check(void *self)
+{
+    pl_manual_t *o = self;
+    pl_error_t err;
+    if (!o->run)
+        return;
+    if (!o->pending)
+        pl_watchdog_reset(&o->watchdog);
+    if (pl_watchdog_has_expired(&o->watchdog, o, &err, "%s, after step %llu,",
+                                o->stage == PL_TRAIN ? "a step" : "a batch",
+                                (unsigned long long)o->global_step))
+        pl_manual_fail(o, &err);
+}
+
+void pl_manual_ready(pl_manual_t *o)
+{
+    pl_progress_run(o->run, &(pl_run_progress_t){.event = "ready",
+                                                 .global_step = o->global_step,
+                                                 .metrics = ""});
+}
+
+static int manual_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)body;
+    pl_manual_t *o = self;
+    if (o->began)
+        return pl_fail(err, PL_ESTATE, "a loop runs once");
+    if (!pl_manual_query_names(o, PL_TRAIN, err))
+        return err->code;
+    o->run = call;
+    o->busy = true;
+    o->began = pl_now();
+    pl_watchdog_begin(&o->watchdog, o, o->options->step_timeout, manual_check);
+    return PL_OK;
+}
+
+static int manual_stop(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    (void)body, (void)err;
+    pl_manual_t *o = self;
+    o->ending = true;
+    manual_continue(o);
+    return pl_reply_stop(call, &(pl_stop_reply_t){0});
+}
+
+/* ---- the actor ---- */
+
+static int manual_start(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
+{
+    (void)call;
+    pl_manual_t *o = self;
+    const pl_job_t *job = (const pl_job_t *)body->start.context;
+    o->options = job->trainer;
+    o->watchdog.pulse = job->pulse;
+    o->signature = pl_object_ref(job->manual_signature);
+    o->strategy = pl_peer(self, "strategy");
+    o->checkpoint = pl_peer(self, "checkpoint");
+    o->logger = pl_peer(self, "logger");
+    o->may_skip = !strcmp(o->options->nan_policy, "skip");
+    o->lr_factor = 1;
+    o->waiting.last = &o->waiting.first;
+    o->again.last = &o->again.first;
+    o->out.last = &o->out.first;
+    o->newest = json_object();
+    if (!o->newest)
+        return pl_no_memory(err);
+    pl_actor_ready(self);
+    return PL_OK;
+}
+
+static void manual_release(void *self)
+{
+    pl_manual_t *o = self;
+    list_free(&o->waiting);
+    list_free(&o->again);
+    list_free(&o->out);
+    for (int k = 0; k <= PL_PREDICT; k++)
+        pl_metrics_release(&o->metrics[k]);
+    pl_metrics_release(&o->since_report);
+    json_decref(o->newest);
+    pl_object_unref(o->outcome);
+    pl_object_unref(o->signature);
+    pl_object_unref(o->next_signature);
+}
+
+static const pl_handler_t manual_handlers[] = {
+    PL_ON(start, manual_start),
+    PL_ON(run, manual_run),
+    PL_ON(stop, manual_stop),
+    PL_ON(take_batch, manual_take_batch),
+    PL_ON(save_loop, manual_save),
+    PL_ON(set_state, pl_manual_set_state),
+    PL_HANDLERS_END,
+};
+
+const pl_actor_ops_t pl_manual_loop = {
+    .name = "own",
+    .help = "trains on batches that the program sends",
+    .size = sizeof(pl_manual_t),
+    .role = "loop",
+    .level = PL_LEVEL_FIT_LOOP,
+    .handlers = manual_handlers,
+    .release = manual_release,
+};

@@ -1,0 +1,48 @@
+/* tracker.c - progress of a loop: counts of its epochs, batches or optimizer steps */
+#include "actors/loops/tracker.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+json_t *pl_tracker_save(const pl_tracker_t *counts)
+{
+    return json_pack("{s:I, s:I, s:I, s:I}", "ready", (json_int_t)counts->ready,
+                     "started", (json_int_t)counts->started, "processed",
+                     (json_int_t)counts->processed, "completed",
+                     (json_int_t)counts->completed);
+}
+
+void pl_tracker_load(pl_tracker_t *counts, const json_t *kept)
+{
+    const uint64_t completed =
+        (uint64_t)json_integer_value(json_object_get(kept, "completed"));
+    *counts = (pl_tracker_t){completed, completed, completed, completed};
+}
+
+json_t *pl_number_save(double value)
+{
+    uint64_t bits;
+    char text[17];
+    memcpy(&bits, &value, sizeof bits);
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)bits);
+    return json_string(text);
+}
+
+double pl_number_load(const json_t *kept)
+{
+    const char *text = json_string_value(kept);
+    uint64_t bits = text ? strtoull(text, NULL, 16) : 0;
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* Checkpoints of earlier releases have it under another key. */
+const char *pl_stop_request_load(const json_t *kept)
+{
+    const json_t *request = json_object_get(kept, "stop_request");
+    if (!request)
+        request = json_object_get(kept, "wish");            /* former name */
+    return json_is_string(request) ? json_string_value(request) : "";
+}

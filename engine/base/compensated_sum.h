@@ -1,0 +1,51 @@
+/* compensated_sum.h - sums of float64 whose rounding errors are kept
+ *
+ * Differences of large sums, such as of squares, keep their digits: each addition's error
+ * goes into a second number (Neumaier, "Rundungsfehleranalyse einiger Verfahren zur
+ * Summation endlicher Summen", 1974), and fma gives that of a product. */
+#ifndef PL_BASE_COMPENSATED_SUM_H
+#define PL_BASE_COMPENSATED_SUM_H
+
+#include <math.h>
+
+#include "base/half.h"
+
+typedef struct pl_compensated_sum {
+    double sum, rest;                           /* what they add up to counts; {0} is 0 */
+} pl_compensated_sum_t;
+
+static inline void pl_compensated_add(pl_compensated_sum_t *s, double x)
+{
+    const double sum = s->sum + x, added = sum - s->sum;
+    s->rest += (s->sum - (sum - added)) + (x - added);
+    s->sum = sum;
+}
+
+/* volatile: a compiler that joins the product with the addition would lose its rounding,
+ * which fma accounts for. */
+static inline void pl_compensated_add_product(pl_compensated_sum_t *s, double a, double b)
+{
+    const volatile double product = a * b;
+    pl_compensated_add(s, product);
+    pl_compensated_add(s, fma(a, b, -product));
+}
+
+static inline double pl_compensated_value(pl_compensated_sum_t s)
+{
+    return s.sum + s.rest;
+}
+
+/* As float32 numbers of 12 bits that add up to it, largest first.  Parts of many sums may
+ * be added one by one, also in float32, as ranks add the metrics of a step: that leaves
+ * 12 bits for the additions. */
+enum { PL_COMPENSATED_PARTS = 8 };
+static inline void pl_compensated_split(pl_compensated_sum_t s,
+                                        float part[PL_COMPENSATED_PARTS])
+{
+    for (int k = 0; k < PL_COMPENSATED_PARTS; k++) {
+        part[k] = pl_round_mantissa((float)pl_compensated_value(s), 12);
+        pl_compensated_add(&s, -(double)part[k]);
+    }
+}
+
+#endif

@@ -1,0 +1,230 @@
+/* connections.c - who is connected to the page's server: how many, and for how long
+ *
+ * evhttp takes whoever comes and waits for each next byte.  Here a request has to be
+ * there, and its answer to be taken, by a deadline; while there are too many connections
+ * the next ones wait in the system's queue, and who says nothing makes room for them.
+ * Each carries one request.
+ *
+ * evhttp does not tell when it lets go of a connection.  So a reference is kept to each,
+ * and one that has no callbacks any more was let go of. */
+#include <errno.h>
+#include <event2/listener.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <arpa/inet.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "runtime/descriptors.h"
+#include "telemetry/dashboard_parts.h"
+
+enum { QUEUE = 128, SEND_BUFFER = 256 << 10 };
+
+static int limit(void)
+{
+    return pl_descriptors_are_few() ? CONNECTIONS_FEW : CONNECTIONS_MAX;
+}
+
+static void let_in(pl_dashboard_t *d, bool more)
+{
+    d->is_full = !more;
+    if (more)
+        evconnlistener_enable(d->listener);
+    else
+        evconnlistener_disable(d->listener);
+}
+
+static void output_grew(struct evbuffer *out, const struct evbuffer_cb_info *info,
+                        void *user)
+{
+    const connection_t *c = user;
+    if (!c->has_asked && info->n_added)
+        http_add_to_error(c->dashboard, out, info->n_added);
+}
+
+static void connection_free(connection_t *c)
+{
+    evbuffer_remove_cb(bufferevent_get_output(c->bev), output_grew, c);
+    bufferevent_decref(c->bev);
+    pl_free(c);
+}
+
+/* For evhttp, of a connection that has come.  Without memory for it evhttp makes one of
+ * its own, of which we know nothing but that it has its time limits. */
+static struct bufferevent *connection_new(struct event_base *base, void *user)
+{
+    pl_dashboard_t *d = user;
+    struct bufferevent *bev = bufferevent_socket_new(base, -1, BEV_OPT_CLOSE_ON_FREE);
+    connection_t *c = bev ? pl_alloc(sizeof *c) : NULL;
+    if (!c)
+        return bev;
+    bufferevent_incref(bev);
+    const int64_t now = pl_now();
+    *c = (connection_t){.dashboard = d,
+                        .bev = bev,
+                        .came = now,
+                        .until = now + REQUEST_SECONDS * PL_SECOND,
+                        .next = d->connections};
+    evbuffer_add_cb(bufferevent_get_output(bev), output_grew, c);
+    d->connections = c;
+    d->connection_count++;
+    if (d->connection_count >= CONNECTIONS_MAX)
+        let_in(d, false);
+    return bev;
+}
+
+static bool was_let_go(const connection_t *c)
+{
+    bufferevent_data_cb on_read, on_write;
+    bufferevent_event_cb on_event;
+    void *user;
+    bufferevent_getcb(c->bev, &on_read, &on_write, &on_event, &user);
+    return !on_read && !on_write && !on_event;
+}
+
+static bool is_late(const pl_dashboard_t *d, const connection_t *c, int64_t now)
+{
+    return (c->until && now > c->until)
+           || (d->is_full && !c->has_asked && now > c->came + SILENT_MS * PL_MILLISECOND);
+}
+
+void connections_tick(pl_dashboard_t *d)
+{
+    const int64_t now = pl_now();
+    for (connection_t **at = &d->connections, *c; (c = *at);) {
+        if (was_let_go(c)) {
+            *at = c->next;
+            connection_free(c);
+            d->connection_count--;
+            continue;
+        }
+        if (is_late(d, c, now))                   /* evhttp sees its end and lets it go */
+            shutdown(bufferevent_getfd(c->bev), SHUT_RDWR);
+        at = &c->next;
+    }
+    let_in(d, d->connection_count < limit());
+}
+
+void connection_extend(pl_dashboard_t *d, struct evhttp_request *request, int seconds)
+{
+    const struct bufferevent *bev =
+        evhttp_connection_get_bufferevent(evhttp_request_get_connection(request));
+    for (connection_t *c = d->connections; c; c = c->next)
+        if (c->bev == bev) {
+            c->until = seconds ? pl_now() + seconds * PL_SECOND : 0;
+            c->has_asked = true;
+        }
+}
+
+void connections_close(pl_dashboard_t *d)
+{
+    for (connection_t *c; (c = d->connections);) {
+        d->connections = c->next;
+        connection_free(c);
+    }
+    d->connection_count = 0;
+}
+
+/* ---- listening ---- */
+
+/* The system has no descriptor or memory for who comes: at the next tick, then.  The user
+ * of the listener is evhttp. */
+static void accept_failed(struct evconnlistener *listener, void *evhttp)
+{
+    (void)evhttp;
+    evconnlistener_disable(listener);
+}
+
+typedef struct place {
+    struct sockaddr_storage address;
+    socklen_t size;
+} place_t;
+
+static bool port_read(const char *text, uint16_t *port)
+{
+    char *end;
+    const unsigned long value = strtoul(text, &end, 10);
+    *port = htons((uint16_t)value);
+    return *text >= '0' && *text <= '9' && !*end && value <= 65535;
+}
+
+/* "[HOST:]PORT"; false: it is none of this machine. */
+static bool place_read(const char *text, place_t *place)
+{
+    char host[64] = "127.0.0.1";
+    const char *colon = strrchr(text, ':'), *port = colon ? colon + 1 : text;
+    struct sockaddr_in *four = (struct sockaddr_in *)&place->address;
+    struct sockaddr_in6 *six = (struct sockaddr_in6 *)&place->address;
+    *place = (place_t){.size = sizeof *four};
+    if (colon && (size_t)(colon - text) < sizeof host)
+        snprintf(host, sizeof host, "%.*s", (int)(colon - text), text);
+    else if (colon)
+        return false;
+    if (!strcmp(host, "localhost"))
+        strcpy(host, "127.0.0.1");
+    four->sin_family = AF_INET;
+    if (inet_pton(AF_INET, host, &four->sin_addr) == 1)
+        return ntohl(four->sin_addr.s_addr) >> 24 == 127
+               && port_read(port, &four->sin_port);
+    *place = (place_t){.size = sizeof *six};
+    six->sin6_family = AF_INET6;
+    six->sin6_addr = in6addr_loopback;
+    return !strcmp(host, "[::1]") && port_read(port, &six->sin6_port);
+}
+
+static void host_tell(pl_dashboard_t *d, const struct sockaddr_storage *bound)
+{
+    char host[INET6_ADDRSTRLEN] = "";
+    if (bound->ss_family == AF_INET) {
+        const struct sockaddr_in *four = (const struct sockaddr_in *)bound;
+        inet_ntop(AF_INET, &four->sin_addr, host, sizeof host);
+        snprintf(d->host, sizeof d->host, "%s:%d", host, ntohs(four->sin_port));
+    } else {
+        const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)bound;
+        snprintf(d->host, sizeof d->host, "[::1]:%d", ntohs(six->sin6_port));
+    }
+}
+
+int connections_listen(pl_dashboard_t *d, const char *address, pl_error_t *err)
+{
+    place_t place;
+    const int max = SEND_BUFFER;
+    if (!place_read(address, &place))
+        return pl_fail(
+            err, PL_EINVAL,
+            "dashboard \"%.100s\" is not [HOST:]PORT with a HOST of 127.0.0.1, "
+            "localhost or [::1]; for other machines use ssh -L or a reverse "
+            "proxy (doc/monitoring.md)",
+            address);
+    d->listener = evconnlistener_new_bind(d->reactor->loop.base, NULL, NULL,
+                                          LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC
+                                              | LEV_OPT_REUSEABLE,
+                                          QUEUE, (struct sockaddr *)&place.address,
+                                          (int)place.size);
+    if (!d->listener)
+        return pl_fail(err, PL_EBUSY,
+                       "the dashboard cannot listen at %s: %s: choose another port, or 0 "
+                       "for any",
+                       address, strerror(errno));
+    const evutil_socket_t fd = evconnlistener_get_fd(d->listener);
+    /* What a connection inherits: how much the system keeps for who does not read. */
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &max, sizeof max);
+    int code = PL_OK;
+    if (getsockname(fd, (struct sockaddr *)&place.address, &place.size) != 0)
+        code = pl_fail(err, PL_EIO, "dashboard: %s", strerror(errno));
+    else if (!evhttp_bind_listener(d->http, d->listener))
+        code = pl_no_memory(err);
+    if (code != PL_OK) {
+        evconnlistener_free(d->listener);
+        d->listener = NULL;
+        return code;
+    }
+    host_tell(d, &place.address);
+    evhttp_set_bevcb(d->http, connection_new, d);
+    evconnlistener_set_error_cb(d->listener, accept_failed);
+    return PL_OK;
+}

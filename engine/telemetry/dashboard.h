@@ -1,0 +1,33 @@
+/* dashboard.h - a page that shows the runs of an engine, and what machines ask: metrics,
+ * health
+ *
+ * Served over HTTP at a loopback address, on a thread of its own, to who has the
+ * token. */
+#ifndef PL_TELEMETRY_DASHBOARD_H
+#define PL_TELEMETRY_DASHBOARD_H
+
+#include "runtime/reactor.h"
+#include "telemetry/commander.h"
+#include "telemetry/run_registry.h"
+
+typedef struct pl_dashboard pl_dashboard_t;
+
+/* address: "[HOST:]PORT", HOST a loopback address [127.0.0.1], port 0: any.  control: the
+ * engine's thread, whose pulse is health; it must be there until the stop.  commander:
+ * carries out what the page's buttons say; copied.  registry: what there was before
+ * [nothing].  PL_EINVAL: another address; PL_EBUSY: somebody listens there. */
+pl_dashboard_t *pl_dashboard_start(pl_runtime_t *runtime, pl_reactor_t *control,
+                                   const pl_commander_t *commander,
+                                   pl_run_registry_t *registry, const char *address,
+                                   pl_error_t *err);
+/* "http://127.0.0.1:8080/?token=…" */
+const char *pl_dashboard_url(const pl_dashboard_t *dashboard);
+/* The engine takes no further work: it is not ready any more.  Any thread. */
+void pl_dashboard_closing(pl_dashboard_t *dashboard);
+
+/* Ends the server, while the engine's thread is still there; then, when that and the
+ * stream are no more, the rest.  NULL is fine. */
+void pl_dashboard_stop(pl_dashboard_t *dashboard);
+void pl_dashboard_free(pl_dashboard_t *dashboard);
+
+#endif

@@ -1,0 +1,142 @@
+/* dashboard_parts.h - what dashboard.c (life), connections.c (who is connected), http.c
+ * (requests), http_guard.c (who may), page.c (what the page is made of), live.c (who
+ * watches) and command.c (who commands) share */
+#ifndef PL_TELEMETRY_DASHBOARD_PARTS_H
+#define PL_TELEMETRY_DASHBOARD_PARTS_H
+
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <event2/http.h>
+
+#include "base/log.h"
+#include "telemetry/run_view.h"
+#include "telemetry/dashboard.h"
+#include "telemetry/token.h"
+
+enum {
+    CONNECTIONS_MAX = 128,
+    CONNECTIONS_FEW = 16,                                  /* while descriptors are few */
+    VIEWERS_MAX = 64,
+    HEAD_MAX = 8192,                                      /* bytes of a request's lines */
+    BODY_MAX = 4096,
+    BODY_READ_MAX = 64 << 10,                 /* longer ones evhttp refuses, in its way */
+    REQUEST_SECONDS = 10,                     /* for a request to come as a whole */
+    ANSWER_SECONDS = 30,                      /* for its answer to be taken */
+    SILENT_MS = 250,                          /* the same while others wait */
+    TICK_MS = 250,
+    UPDATE_TICKS = 2,
+    PULSE_SECONDS = 10,                     /* without a pulse a thread counts as stuck */
+};
+
+/* What evhttp does not tell: which connections there are, for how long. */
+typedef struct connection {
+    pl_dashboard_t *dashboard;
+    struct bufferevent *bev;                                /* counted reference */
+    int64_t came, until;                                    /* pl_now(); 0: it may stay */
+    bool has_asked;                                         /* its request is there */
+    struct connection *next;
+} connection_t;
+
+/* Who has the page open. */
+typedef struct viewer {
+    struct pl_dashboard *dashboard;
+    struct evhttp_request *request;
+    uint64_t since;                                        /* the item that it has */
+    int64_t received_at;                                   /* pl_now(): took all it got */
+    struct viewer *next, **pprev;
+} viewer_t;
+
+typedef struct pending pending_t;
+
+struct pl_dashboard {
+    pl_runtime_t *runtime;
+    pl_reactor_t *control;
+    pl_commander_t commander;
+    pl_run_view_t *view;
+    pl_log_listener_t ear;
+    char token[PL_TOKEN_TEXT], url[256], cookie[32], host[64];
+    uint32_t boot;                      /* random: items of another server mean nothing */
+    bool is_closing;                    /* atomic */
+    int64_t control_pulse, hub_pulse;   /* atomic: pl_now() */
+    bool is_asked;                      /* atomic: the control thread, for its */
+    pthread_mutex_t lock;               /* of these two, for late replies */
+    bool is_stopped;
+    pending_t *pending;                                  /* commands that are under way */
+
+    /* The server's thread: */
+    pl_reactor_t *reactor;
+    struct evhttp *http;
+    struct evconnlistener *listener;
+    bool is_full;                                           /* nobody is let in */
+    struct event *tick;
+    uint64_t ticks;
+    connection_t *connections;
+    int connection_count;
+    viewer_t *viewers;
+    int viewer_count;
+    struct {
+        uint64_t since, until;
+        bool has_more;                             /* points than it could hold */
+        char *text;                                /* [nothing yet] */
+    } update;                                      /* the same goes to all that need it */
+    uint64_t answered[6];                          /* by hundreds of the status */
+};
+
+/* A file of the page. */
+typedef struct page_file {
+    const char *path, *type;
+    const unsigned char *bytes;
+    size_t size;
+} page_file_t;
+
+/* NULL: there is none. */
+const page_file_t *page_file(const char *path);
+
+/* ---- http.c ---- */
+
+void http_request(struct evhttp_request *request, void *dashboard);
+/* With the headers that all answers have; body consumed  [none]. */
+void http_answer(pl_dashboard_t *d, struct evhttp_request *request, int status,
+                 const char *type, struct evbuffer *body);
+void http_refuse(pl_dashboard_t *d, struct evhttp_request *request, int status,
+                 const char *why);
+/* In the callback that says that the connection of an unanswered one is gone. */
+void http_forget(struct evhttp_request *request);
+void http_head(struct evhttp_request *request, const char *type);
+/* So many bytes have been written to who got no answer of ours: if they begin an error,
+ * it has these headers too. */
+void http_add_to_error(pl_dashboard_t *d, struct evbuffer *out, size_t added);
+
+/* ---- http_guard.c ---- */
+
+/* All of these: false, and the request is answered, when it may not. */
+bool guard_host(pl_dashboard_t *d, struct evhttp_request *request);
+bool guard_token(pl_dashboard_t *d, struct evhttp_request *request);
+bool guard_post(pl_dashboard_t *d, struct evhttp_request *request);
+/* A page's address with the token becomes a cookie; true: it is answered. */
+bool guard_login(pl_dashboard_t *d, struct evhttp_request *request, const char *query);
+
+/* ---- connections.c ---- */
+
+int connections_listen(pl_dashboard_t *d, const char *address, pl_error_t *err);
+void connections_tick(pl_dashboard_t *d);
+/* The request has come; its answer may take that long, 0: any time. */
+void connection_extend(pl_dashboard_t *d, struct evhttp_request *request, int seconds);
+void connections_close(pl_dashboard_t *d);
+
+/* ---- live.c ---- */
+
+void live_begin(pl_dashboard_t *d, struct evhttp_request *request);
+void live_tick(pl_dashboard_t *d);
+/* How it all ended, to who has taken what was before; after the server's thread. */
+void live_last(pl_dashboard_t *d);
+void live_end(pl_dashboard_t *d);
+
+/* ---- command.c ---- */
+
+void command_begin(pl_dashboard_t *d, struct evhttp_request *request);
+/* When nothing can be answered any more. */
+void command_end(pl_dashboard_t *d);
+
+#endif

@@ -1,0 +1,349 @@
+/* run_view_json.c - the run view as the page gets it
+ *
+ * Points, log lines and the like have numbers and are sent once: a page says up to which
+ * it has them, also one that was away for a while.  All else is small and sent whole. */
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/json_text.h"
+#include "base/utf8.h"
+#include "telemetry/run_view_parts.h"
+
+/* JSON knows no NaN. */
+static json_t *number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+/* Cut texts may end within a character. */
+static json_t *text(const char *value)
+{
+    char shown[600];
+    return json_string(pl_utf8_show(value, shown, sizeof shown));
+}
+
+/* The first of a ring's entries that is still there. */
+static uint64_t oldest(uint64_t count, uint64_t max)
+{
+    return count > max ? count - max : 0;
+}
+
+/* ---- a run ---- */
+
+/* Seven digits are enough for a curve, and are written in half the time. */
+static double rounded(double value)
+{
+    if (!isfinite(value) || value == 0)
+        return value;
+    const double scale = pow(10, 6 - floor(log10(fabs(value))));
+    return isfinite(scale) && isfinite(value * scale) ? round(value * scale) / scale
+                                                      : value;
+}
+
+static json_t *point_json(const point_t *point, int columns)
+{
+    json_t *row = json_pack("[f, I, f]", round(point->time * 1e3) / 1e3,
+                            (json_int_t)point->step, rounded(point->epoch));
+    for (int k = 0; k < columns; k++)
+        json_array_append_new(row, number(rounded(point->value[k])));
+    return row;
+}
+
+/* Of `count` neighbours each the newest values. */
+static json_t *points_json(const run_t *run, int from, int to, int count)
+{
+    json_t *all = json_array();
+    for (int k = from; k < to; k += count) {
+        point_t point;
+        for (int c = 0; c < COLUMNS_MAX; c++)
+            point.value[c] = NAN;
+        for (int p = k; p < k + count && p < to; p++)
+            run_point_merge(run, p, &point);
+        json_array_append_new(all, point_json(&point, run->columns));
+    }
+    return all;
+}
+
+/* How many of its points have a number up to this. */
+static int points_until(const run_t *run, uint64_t item)
+{
+    int low = 0, high = run->curves.count;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (run->curves.item[middle] <= item)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static json_t *strip_json(const run_t *run, uint64_t since, uint64_t until)
+{
+    json_t *all = json_array();
+    for (uint64_t k = oldest(run->slots, STRIP_SLOTS); k < run->slots; k++) {
+        const strip_slot_t *slot = &run->strip[k % STRIP_SLOTS];
+        if (slot->item <= since || slot->item > until)
+            continue;
+        json_t *own = json_array();
+        for (int rank = 0; rank < run->ranks; rank++)
+            json_array_append_new(own, number((double)slot->own[rank]));
+        json_array_append_new(all, json_pack("[f, o]", slot->time, own));
+    }
+    return all;
+}
+
+/* Of each rank what its steps took in the newest slot, by stage. */
+static json_t *stages_json(const run_t *run)
+{
+    json_t *all = json_array();
+    for (int rank = 0; run->slots && rank < run->ranks; rank++) {
+        json_t *row = json_array();
+        for (int k = 0; k < PL_TIMINGS; k++)
+            json_array_append_new(row, number((double)run->stage[rank][k]));
+        json_array_append_new(all, row);
+    }
+    return all;
+}
+
+/* What is known of the device of each rank. */
+static json_t *devices_json(const run_t *run)
+{
+    json_t *all = json_array();
+    for (int rank = 0; rank < RANKS_MAX && !run->ended; rank++) {
+        const pl_device_stats_t *d = &run->device[rank];
+        if (!run->has_device[rank])
+            continue;
+        json_array_append_new(all, json_pack("{s:i, s:o, s:o, s:o, s:o, s:o}", "rank",
+                                             rank, "memory_used", number(d->memory_used),
+                                             "memory_total", number(d->memory_total),
+                                             "utilization", number(d->utilization),
+                                             "power", number(d->power), "temperature",
+                                             number(d->temperature)));
+    }
+    return all;
+}
+
+/* What is the matter with a rank, in the words of the page. */
+static const char *absence(const char *event)
+{
+    return !strcmp(event, "mute")  ? "silent"
+           : !strcmp(event, "cut") ? "disconnected"
+                                   : event;
+}
+
+/* Ranks that the run has to do without: which, how and for how long. */
+static json_t *absent_json(const pl_run_view_t *b, const run_t *run)
+{
+    json_t *all = json_array();
+    for (int k = 0; k < run->absents && !run->ended; k++) {
+        const absent_t *a = &run->absent[k];
+        json_array_append_new(all, json_pack("{s:i, s:s, s:f, s:o}", "rank", a->rank,
+                                             "event", absence(a->event), "seconds",
+                                             run_view_now(b) - a->since, "text",
+                                             text(a->text)));
+    }
+    return all;
+}
+
+/* All of them, once one is new or changed; else none. */
+static json_t *saves_json(const run_t *run, uint64_t since)
+{
+    json_t *all = json_array();
+    bool changed = false;
+    for (int k = 0; k < run->saves; k++)
+        changed |= run->save[k].item > since;
+    for (int k = 0; changed && k < run->saves; k++) {
+        const save_t *save = &run->save[k];
+        json_array_append_new(all, json_pack("{s:I, s:f, s:b, s:b, s:o}", "number",
+                                             (json_int_t)save->number, "time", save->time,
+                                             "failed", save->failed, "removed",
+                                             save->removed, "text", text(save->text)));
+    }
+    return all;
+}
+
+/* A rate is as old as the steps that it was taken of. */
+static double newest_of(const pl_run_view_t *b, const run_t *run, int column)
+{
+    const bool is_rate = column == COLUMN_SAMPLES_RATE || column == COLUMN_STEP_RATE;
+    return is_rate && run_stalled(b, run) > 0 ? 0 : run->newest[column];
+}
+
+static json_t *columns_json(const pl_run_view_t *b, const run_t *run)
+{
+    json_t *all = json_array();
+    for (int k = 0; k < run->columns; k++)
+        json_array_append_new(all, json_pack("{s:o, s:o}", "name", text(run->name[k]),
+                                             "newest", number(newest_of(b, run, k))));
+    return all;
+}
+
+/* What a reader gets: the items from the one behind `since` up to `until`; of an overview
+ * OVERVIEW_POINTS points of each run at most. */
+typedef struct range {
+    uint64_t since, until;
+    bool is_overview;
+} range_t;
+
+/* `whole`: the page is to forget the points that it has. */
+static json_t *run_json(const pl_run_view_t *b, const run_t *run, range_t range)
+{
+    const uint64_t since = range.since;
+    const bool whole = since < run->rewritten;
+    const int from = points_until(run, since), to = points_until(run, range.until);
+    const int per_point = range.is_overview
+                              ? (to - from + OVERVIEW_POINTS - 1) / OVERVIEW_POINTS
+                              : 1;
+    json_t *options = run->options && run->options_item > since
+                          ? pl_json_value(run->options, strlen(run->options), NULL)
+                          : NULL;
+    json_t *all = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:b, s:f, s:f, s:f}",
+                            "number", (json_int_t)run->number, "call",
+                            (json_int_t)run->call, "name", text(run_view_run_name(run)),
+                            "dir", text(run->dir), "module", text(run->module), "doing",
+                            text(run->is_paused && !run->ended ? "paused" : run->doing),
+                            "error", text(run->error), "ended", run->ended, "began",
+                            run->began, "seconds", run_seconds(b, run), "clip",
+                            run->clip);
+    json_t *more =
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:b, s:o, s:o, s:f, s:o}",
+                  "step", (json_int_t)run->step, "total_steps",
+                  (json_int_t)run->total_steps, "epoch", (json_int_t)run->epoch, "batch",
+                  (json_int_t)run->batch, "batches", (json_int_t)run->batches, "samples",
+                  (json_int_t)run->samples, "run_p50",
+                  number(pl_durations_quantile(&run->all, 0.5)), "run_p95",
+                  number(pl_durations_quantile(&run->all, 0.95)), "whole", whole,
+                  "epochs", run->epochs < 0 ? json_null() : json_integer(run->epochs),
+                  "reason", text(run->reason), "stalled", run_stalled(b, run), "absent",
+                  absent_json(b, run));
+    json_t *lists = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i}", "columns",
+                              columns_json(b, run), "points",
+                              points_json(run, from, to, per_point > 0 ? per_point : 1),
+                              "strip", strip_json(run, since, range.until), "stages",
+                              stages_json(run), "devices", devices_json(run), "saves",
+                              saves_json(run, since), "options",
+                              options ? options : json_null(), "reports_per_point",
+                              run->stride);
+    json_object_update_missing(all, more);
+    json_object_update_missing(all, lists);
+    json_decref(more);
+    json_decref(lists);
+    return all;
+}
+
+static json_t *runs_json(const pl_run_view_t *b, range_t range)
+{
+    json_t *all = json_array();
+    for (int k = 0; k < RUNS_MAX; k++)
+        if (b->run[k].call)
+            json_array_append_new(all, run_json(b, &b->run[k], range));
+    return all;
+}
+
+static int64_t points_between(const pl_run_view_t *b, uint64_t since, uint64_t until)
+{
+    int64_t points = 0;
+    for (int k = 0; k < RUNS_MAX; k++)
+        points += points_until(&b->run[k], until) - points_until(&b->run[k], since);
+    return points;
+}
+
+/* The last item behind `since` up to which there are no more than CHUNK_POINTS points. */
+static uint64_t chunk_end(const pl_run_view_t *b, uint64_t since)
+{
+    uint64_t low = since, high = b->item;
+    if (since >= b->item || points_between(b, since, b->item) <= CHUNK_POINTS)
+        return b->item;
+    while (high - low > 1) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (points_between(b, since, middle) <= CHUNK_POINTS)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* ---- messages ---- */
+
+static json_t *kind_json(const pl_run_view_t *b, int kind)
+{
+    const actor_kind_t *row = &b->kinds[kind];
+    json_t *slots = json_array();
+    for (int64_t slot = b->kind_slot - KIND_SLOTS + 1; slot <= b->kind_slot; slot++)
+        json_array_append_new(slots,
+                              json_integer(slot < 0 ? 0 : row->slot[slot % KIND_SLOTS]));
+    return json_pack("{s:o, s:i, s:I, s:I, s:o}", "name", text(pl_kind_name(kind)),
+                     "level", pl_kind_level(kind), "messages", (json_int_t)row->messages,
+                     "open", (json_int_t)row->open, "slots", slots);
+}
+
+static json_t *kinds_json(const pl_run_view_t *b)
+{
+    json_t *all = json_array();
+    for (int k = 1; k < KINDS_MAX; k++)
+        if (b->kinds[k].messages)
+            json_array_append_new(all, kind_json(b, k));
+    return all;
+}
+
+static json_t *newest_json(const pl_run_view_t *b)
+{
+    json_t *all = json_array();
+    for (uint64_t k = oldest(b->newest_count, NEWEST_MAX); k < b->newest_count; k++) {
+        const newest_t *n = &b->newest[k % NEWEST_MAX];
+        json_array_append_new(all,
+                              json_pack("[f, i, s, s, s, s]", (double)n->time * 1e-9,
+                                        n->rank, pl_kind_name(n->from),
+                                        pl_kind_name(n->to), pl_message_kinds[n->kind],
+                                        pl_message_info(n->message)->name));
+    }
+    return all;
+}
+
+static json_t *log_json(const pl_run_view_t *b, range_t range)
+{
+    static const char *const levels[] = {"error", "warning", "info", "debug"};
+    json_t *all = json_array();
+    for (uint64_t k = oldest(b->logs, LOG_MAX); k < b->logs; k++) {
+        const log_entry_t *e = &b->log[k % LOG_MAX];
+        if (e->item > range.since && e->item <= range.until)
+            json_array_append_new(all,
+                                  json_pack("[f, s, i, o, o]", e->time, levels[e->level],
+                                            e->rank, text(e->actor), text(e->text)));
+    }
+    return all;
+}
+
+/* With the lock held, which it releases. */
+static char *run_view_write(pl_run_view_t *b, range_t range)
+{
+    const bool more = range.until < b->item;
+    json_t *all = json_pack("{s:I, s:f, s:f, s:I, s:I, s:o, s:o, s:o, s:o, s:b}", "since",
+                            (json_int_t)range.since, "now", run_view_now(b), "wall",
+                            b->wall, "messages", (json_int_t)b->newest_count, "missing",
+                            (json_int_t)b->missing, "runs", runs_json(b, range), "actors",
+                            kinds_json(b), "newest", newest_json(b), "log",
+                            log_json(b, range), "more", more);
+    pthread_mutex_unlock(&b->lock);
+    char *written = all ? pl_json_write(all, PL_JSON_COMPACT) : NULL;
+    json_decref(all);
+    return written;
+}
+
+char *pl_run_view_json(pl_run_view_t *b, uint64_t since, uint64_t *until, bool *more)
+{
+    pthread_mutex_lock(&b->lock);
+    *until = chunk_end(b, since);
+    if (more)
+        *more = *until < b->item;
+    return run_view_write(b, (range_t){.since = since, .until = *until});
+}
+
+char *pl_run_view_state(pl_run_view_t *b)
+{
+    pthread_mutex_lock(&b->lock);
+    return run_view_write(b, (range_t){.until = b->item, .is_overview = true});
+}

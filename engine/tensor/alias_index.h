@@ -1,0 +1,34 @@
+/* alias_index.h - index of the operations that access a piece of a region
+ *
+ * For passes that move operations or their results. */
+#ifndef PL_TENSOR_ALIAS_INDEX_H
+#define PL_TENSOR_ALIAS_INDEX_H
+
+#include "tensor/graph.h"
+
+/* Input `input` of operation `op` is elements [from, to) of a region, or a view of some
+ * of them. */
+typedef struct pl_alias {
+    int region, op, input;
+    int64_t from, to;
+    int64_t reach;                       /* the largest `to` of this and all before in the
+                                            region */
+} pl_alias_t;
+
+typedef struct pl_alias_index {
+    pl_alias_t *alias;                                      /* by region, then from */
+    int count;
+} pl_alias_index_t;
+
+/* root[value]: whose memory a value is.  The target of an assign counts, too. */
+int pl_alias_index_build(pl_alias_index_t *aliases, const pl_graph_t *g,
+                         const int32_t *root, pl_error_t *err);
+void pl_alias_index_release(pl_alias_index_t *aliases);
+
+/* The last that overlaps a value which is a piece of a region, and the one before; NULL:
+ * no more. */
+const pl_alias_t *pl_alias_last(const pl_alias_index_t *aliases, const pl_value_t *v);
+const pl_alias_t *pl_alias_before(const pl_alias_index_t *aliases, const pl_value_t *v,
+                                  const pl_alias_t *alias);
+
+#endif

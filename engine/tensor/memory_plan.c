@@ -1,0 +1,364 @@
+/* memory_plan.c - liveness of the values of a graph, and an allocation for each
+ *
+ * First the views are traced to the memory they look at and the lives counted; then
+ * values that are made only to be assigned move to where they are assigned; then those
+ * that may take the place of an input that dies do so; the rest is laid out largest
+ * first, each into the smallest gap that is free for all of its life. */
+#include "tensor/memory_plan.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "tensor/alias_index.h"
+
+typedef struct block {                     /* bytes that values use one after the other */
+    int32_t owner;                         /* the first of them */
+    int first_use, last_use;
+    size_t bytes, offset;
+} block_t;
+
+typedef struct planner {
+    const pl_graph_t *g;
+    const pl_memory_plan_rules_t *rules;
+    pl_allocation_t *allocation;
+    bool *done;
+    bool *plain;                        /* [values] itself or the root's elements in their
+                                           order */
+    bool *inherited;                    /* [values] another one took its place */
+    pl_alias_index_t aliases;
+    int *guards;                                   /* [operations + 1] guards before it */
+    int *block_of;                                 /* [values] of those that own one */
+    block_t *block;                                /* in order of offset, once laid out */
+    int blocks, capacity;
+    size_t arena;
+} planner_t;
+
+static int op_time(const planner_t *p, int op)
+{
+    return p->rules->time ? p->rules->time[op] : op;
+}
+
+static bool op_is_view(const planner_t *p, int op)
+{
+    if (p->g->op[op].code == PL_OP_reshape)
+        return true;
+    return p->rules->is_view && p->rules->is_view(p->g, op, p->rules->user);
+}
+
+static bool is_inside(const planner_t *p, int32_t value)
+{
+    return p->rules->inside && p->rules->inside[value];
+}
+
+static size_t value_bytes(const planner_t *p, int32_t value)
+{
+    const pl_value_t *v = &p->g->value[value];
+    size_t bytes = p->rules->bytes
+                       ? p->rules->bytes(p->g, value, p->rules->user)
+                       : (size_t)pl_elements(v->shape) * pl_dtype_size(v->dtype);
+    return (bytes + PL_ARENA_ALIGN - 1) / PL_ARENA_ALIGN * PL_ARENA_ALIGN;
+}
+
+/* ---- Views and lives ---- */
+
+static void trace_views(planner_t *p)
+{
+    const pl_graph_t *g = p->g;
+    for (int32_t v = 0; v < g->value_count; v++) {
+        const bool outside = g->value[v].source != PL_FROM_OP;
+        p->allocation[v] = (pl_allocation_t){.kind = outside ? PL_ALLOCATION_EXTERNAL
+                                                             : PL_ALLOCATION_NONE,
+                                             .root = v,
+                                             .last_use = -1};
+        p->plain[v] = true;
+    }
+    for (int i = 0; i < g->op_count; i++) {
+        for (int k = 0; k < g->op[i].output_count; k++)
+            p->allocation[g->op[i].output[k]].first_use = op_time(p, i);
+        if (!op_is_view(p, i))
+            continue;
+        int32_t from = g->op[i].input[0], to = g->op[i].output[0];
+        p->allocation[to].root = p->allocation[from].root;
+        p->allocation[to].kind = p->allocation[from].kind;
+        p->plain[to] = p->plain[from] && g->op[i].code == PL_OP_reshape;
+    }
+}
+
+static void is_used_until(planner_t *p, int32_t value, int time)
+{
+    pl_allocation_t *allocation = &p->allocation[p->allocation[value].root];
+    if (allocation->last_use < time)
+        allocation->last_use = time;
+}
+
+static void count_uses(planner_t *p)
+{
+    const pl_graph_t *g = p->g;
+    for (int i = 0; i < g->op_count; i++)
+        for (int k = 0; k < g->op[i].input_count && !op_is_view(p, i); k++)
+            is_used_until(p, g->op[i].input[k], op_time(p, i));
+    for (int i = 0; i < g->fetch_count; i++) {
+        is_used_until(p, g->fetch[i].value, INT_MAX);
+        if (g->fetch[i].kind == PL_FETCH_METRIC)
+            is_used_until(p, g->fetch[i].weight, INT_MAX);
+    }
+}
+
+/* ---- Straight into the target of an assign ---- */
+
+/* Whether the operation may look at `target` as the maker of `root` is about to write
+ * into it, or has. */
+static bool reader_agrees(const planner_t *p, const pl_alias_t *alias,
+                          const pl_value_t *target, int32_t root)
+{
+    const pl_graph_t *g = p->g;
+    const int now = op_time(p, alias->op);
+    if (now < p->allocation[root].first_use)
+        return true;
+    const bool same = alias->from == target->offset
+                      && alias->to == target->offset + pl_elements(target->shape);
+    return now == p->allocation[root].first_use && same && p->rules->in_place
+           && p->rules->in_place(g, g->value[root].op,
+                                 g->op[alias->op].input[alias->input], p->rules->user);
+}
+
+/* Between making and assigning nobody may need what the target held, write to it, or
+ * stop the assign; afterwards nobody may write to it while the value is still read. */
+static bool may_move(const planner_t *p, int assign, int32_t root)
+{
+    const pl_graph_t *g = p->g;
+    const int made = g->value[root].op;
+    const pl_value_t *target = &g->value[g->op[assign].input[0]];
+    if (p->rules->must_stay && p->rules->must_stay(g, made, target, p->rules->user))
+        return false;
+    if (assign > made && p->guards[assign] > p->guards[made + 1])
+        return false;
+    for (const pl_alias_t *t = pl_alias_last(&p->aliases, target); t;
+         t = pl_alias_before(&p->aliases, target, t)) {
+        const int i = t->op, now = op_time(p, i);
+        const bool writes = pl_op_writes(&g->op[i], t->input);
+        const bool before = i > made && i<assign, after = i> assign
+                            && now <= p->allocation[root].last_use;
+        if (writes && (before || after))
+            return false;
+        if (!writes && (i < assign || now == p->allocation[root].first_use)
+            && !reader_agrees(p, t, target, root))
+            return false;
+    }
+    return true;
+}
+
+static void move_to_targets(planner_t *p)
+{
+    const pl_graph_t *g = p->g;
+    for (int i = 0; i < g->op_count; i++) {
+        const pl_op_t *op = &g->op[i];
+        if (op->code != PL_OP_assign || op->attr.accumulate)
+            continue;
+        int32_t root = p->allocation[op->input[1]].root;
+        if (g->value[root].source != PL_FROM_OP
+            || p->allocation[root].kind == PL_ALLOCATION_TARGET || is_inside(p, root)
+            || !p->plain[op->input[1]] || !may_move(p, i, root))
+            continue;
+        p->allocation[root].kind = PL_ALLOCATION_TARGET;
+        p->allocation[root].region = (pl_region_t)g->value[op->input[0]].index;
+        p->allocation[root].offset = g->value[op->input[0]].offset;
+        p->done[i] = true;
+    }
+}
+
+/* ---- The arena ---- */
+
+/* The value, read for the last time by what makes v, whose place v may take; -1 when
+ * there is none. */
+static int32_t predecessor(const planner_t *p, int32_t v)
+{
+    const pl_graph_t *g = p->g;
+    const int maker = g->value[v].op, now = op_time(p, maker);
+    int from = maker, to = maker;
+    while (from > 0 && op_time(p, from - 1) == now)
+        from--;
+    while (to + 1 < g->op_count && op_time(p, to + 1) == now)
+        to++;
+    for (int i = from; i <= to; i++)
+        for (int k = 0; k < g->op[i].input_count; k++) {
+            int32_t input = g->op[i].input[k], root = p->allocation[input].root;
+            if (p->allocation[root].kind == PL_ALLOCATION_ARENA
+                && p->allocation[root].last_use == now
+                && p->allocation[root].first_use < now && p->plain[input]
+                && !p->inherited[root] && value_bytes(p, root) >= value_bytes(p, v)
+                && p->rules->in_place(g, maker, input, p->rules->user))
+                return root;
+        }
+    return -1;
+}
+
+/* Gives v, which owns its memory so far, a block or the place of a predecessor. */
+static int make_block(planner_t *p, int32_t v)
+{
+    pl_allocation_t *allocation = &p->allocation[v];
+    allocation->kind = PL_ALLOCATION_ARENA;
+    int32_t before = p->rules->in_place && p->g->value[v].index == 0 ? predecessor(p, v)
+                                                                     : -1;
+    if (before >= 0) {
+        p->inherited[before] = true;
+        allocation->offset =
+            p->allocation[before].offset;       /* the owner, until blocks have offsets */
+        p->block[p->block_of[allocation->offset]].last_use = allocation->last_use;
+        return PL_OK;
+    }
+    if (PL_GROW(p->block, p->blocks, p->capacity) != PL_OK)
+        return PL_ENOMEM;
+    p->block_of[v] = p->blocks;
+    p->block[p->blocks++] = (block_t){.owner = v,
+                                      .first_use = allocation->first_use,
+                                      .last_use = allocation->last_use,
+                                      .bytes = value_bytes(p, v)};
+    allocation->offset = v;
+    return PL_OK;
+}
+
+static int make_blocks(planner_t *p)
+{
+    const pl_graph_t *g = p->g;
+    for (int i = 0; i < g->op_count; i++)
+        for (int k = 0; k < g->op[i].output_count; k++) {
+            int32_t v = g->op[i].output[k];
+            const pl_allocation_t *allocation = &p->allocation[v];
+            if (allocation->root != v || allocation->kind != PL_ALLOCATION_NONE
+                || allocation->last_use < 0 || is_inside(p, v))
+                continue;
+            if (make_block(p, v) != PL_OK)
+                return PL_ENOMEM;
+        }
+    return PL_OK;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const block_t *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return x->owner - y->owner;                             /* the same plan every time */
+}
+
+/* The smallest gap that is free while b lives, among blocks [0, count), which are in
+ * order of offset. */
+static size_t best_offset(const block_t *placed, int count, const block_t *b)
+{
+    size_t end = 0, best = 0, best_gap = SIZE_MAX;
+    for (int i = 0; i < count; i++) {
+        if (placed[i].last_use < b->first_use || b->last_use < placed[i].first_use)
+            continue;
+        size_t gap = placed[i].offset > end ? placed[i].offset - end : 0;
+        if (gap >= b->bytes && gap < best_gap) {
+            best = end;
+            best_gap = gap;
+        }
+        if (placed[i].offset + placed[i].bytes > end)
+            end = placed[i].offset + placed[i].bytes;
+    }
+    return best_gap == SIZE_MAX ? end : best;
+}
+
+static void lay_out(planner_t *p)
+{
+    if (p->blocks)
+        qsort(p->block, (size_t)p->blocks, sizeof *p->block, by_size);
+    for (int i = 0; i < p->blocks; i++) {
+        block_t b = p->block[i];
+        b.offset = best_offset(p->block, i, &b);
+        if (b.offset + b.bytes > p->arena)
+            p->arena = b.offset + b.bytes;
+        int at = i;
+        for (; at > 0 && p->block[at - 1].offset > b.offset; at--)
+            p->block[at] = p->block[at - 1];
+        p->block[at] = b;
+    }
+}
+
+/* Owners become offsets, and views say what their roots say. */
+static void offsets_assign(planner_t *p)
+{
+    const pl_graph_t *g = p->g;
+    for (int k = 0; k < p->blocks; k++)
+        p->block_of[p->block[k].owner] = k;
+    for (int32_t v = 0; v < g->value_count; v++) {
+        pl_allocation_t *allocation = &p->allocation[v];
+        if (allocation->root != v || allocation->kind != PL_ALLOCATION_ARENA)
+            continue;
+        const block_t *block = &p->block[p->block_of[allocation->offset]];
+        allocation->offset = (int64_t)block->offset;
+        allocation->root = block->owner;
+    }
+    for (int i = 0; i < g->op_count; i++)
+        if (op_is_view(p, i))
+            p->allocation[g->op[i].output[0]] = p->allocation[g->op[i].input[0]];
+}
+
+/* What may_move() looks up. */
+static int look_around(planner_t *p, pl_error_t *err)
+{
+    const pl_graph_t *g = p->g;
+    int32_t *root = pl_alloc_array((size_t)g->value_count, sizeof *root);
+    if (!root)
+        return pl_no_memory(err);
+    for (int32_t v = 0; v < g->value_count; v++)
+        root[v] = p->allocation[v].root;
+    int code = pl_alias_index_build(&p->aliases, g, root, err);
+    pl_free(root);
+    for (int i = 0; i < g->op_count; i++)
+        p->guards[i + 1] = p->guards[i] + (g->op[i].code == PL_OP_guard);
+    return code;
+}
+
+int pl_memory_plan_build(pl_memory_plan_t *plan, const pl_graph_t *g,
+                         const pl_memory_plan_rules_t *rules, pl_error_t *err)
+{
+    static const pl_memory_plan_rules_t none;
+    const size_t values = (size_t)g->value_count;
+    planner_t p = {.g = g, .rules = rules ? rules : &none};
+    p.allocation = pl_alloc_array(values, sizeof *p.allocation);
+    p.done = pl_alloc_array((size_t)g->op_count, sizeof *p.done);
+    p.plain = pl_alloc_array(values, sizeof *p.plain);
+    p.inherited = pl_alloc_array(values, sizeof *p.inherited);
+    p.guards = pl_alloc_array((size_t)g->op_count + 1, sizeof *p.guards);
+    p.block_of = pl_alloc_array(values, sizeof *p.block_of);
+    bool whole = p.allocation && p.done && p.plain && p.inherited && p.guards
+                 && p.block_of;
+    if (whole) {
+        trace_views(&p);
+        count_uses(&p);
+        whole = look_around(&p, err) == PL_OK;
+    }
+    if (whole) {
+        move_to_targets(&p);
+        whole = make_blocks(&p) == PL_OK;
+    }
+    if (whole) {
+        lay_out(&p);
+        offsets_assign(&p);
+        *plan = (pl_memory_plan_t){.allocation = p.allocation,
+                                   .done = p.done,
+                                   .arena = p.arena};
+    } else {
+        pl_free(p.allocation);
+        pl_free(p.done);
+    }
+    pl_free(p.plain);
+    pl_free(p.inherited);
+    pl_free(p.guards);
+    pl_free(p.block_of);
+    pl_alias_index_release(&p.aliases);
+    pl_free(p.block);
+    return whole ? PL_OK : pl_no_memory(err);
+}
+
+void pl_memory_plan_release(pl_memory_plan_t *plan)
+{
+    pl_free(plan->allocation);
+    pl_free(plan->done);
+    *plan = (pl_memory_plan_t){0};
+}

@@ -1,0 +1,503 @@
+/* tcp_rendezvous.c - rendezvous over TCP
+ *
+ * The rank with the higher number connects, and both say hello (tcp_greet.c).  Those who
+ * do not come to a hello soon make room for others.
+ *
+ * The side that is called has met the other before that one knows.  So who has said hello
+ * does not hang up while the other's machine answers; and until all have been heard to
+ * begin the first operation nothing is lost with a connection: who had called calls
+ * again, and a newer call takes the place of the one before, whose end may not have come
+ * as far. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "runtime/port_holder.h"
+#include "strategies/collectives/tcp.h"
+
+enum { LOOK_MS = 20, LINK_MS = 1000, BACKLOG = 128 };
+
+static const int64_t HELLO_MAX = 10 * PL_SECOND;
+
+/* ---- opening ---- */
+
+static bool is_loopback(const char *host)
+{
+    struct in6_addr six;
+    return !strncmp(host, "127.", 4)
+           || (inet_pton(AF_INET6, host, &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six));
+}
+
+static int key_check(const tcp_t *t, pl_error_t *err)
+{
+    if (t->is_near && !t->encrypt)
+        return PL_OK;
+    if (t->has_key) {                /* found now, and not when the first rank connects */
+        tcp_cipher_t *cipher = cipher_new(t->key, err);
+        cipher_free(cipher);
+        return cipher ? PL_OK : PL_EUNSUPPORTED;
+    }
+    return pl_fail(
+        err, PL_EINVAL,
+        "ranks that connect at %s%s need the key of the job: set PACELINE_JOB_KEY_FILE",
+        t->own_host, t->is_near ? " with encryption" : ", beyond this machine,");
+}
+
+static void port_put(struct sockaddr *at, int port)
+{
+    if (at->sa_family == AF_INET6)
+        ((struct sockaddr_in6 *)at)->sin6_port = htons((uint16_t)port);
+    else
+        ((struct sockaddr_in *)at)->sin_port = htons((uint16_t)port);
+}
+
+/* A socket may not be bound again once listen() has found its port taken. */
+static int listener_open_in_range(tcp_t *t, const struct addrinfo *at, pl_error_t *err)
+{
+    const pl_ports_t range = pl_ports();
+    for (int port = range.first; port <= range.last; port++) {
+        port_put(at->ai_addr, port);
+        t->listener = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
+                             0);
+        if (t->listener >= 0 && bind(t->listener, at->ai_addr, at->ai_addrlen) == 0
+            && listen(t->listener, BACKLOG) == 0)
+            return PL_OK;
+        const int why = errno;
+        if (t->listener >= 0)
+            close(t->listener);
+        t->listener = -1;
+        if (why != EADDRINUSE && why != EACCES)
+            return pl_fail(err, PL_EIO, "a rank cannot listen at %s, port %d: %s",
+                           t->own_host, port, strerror(why));
+    }
+    return pl_ports_fail(t->own_host, err);
+}
+
+static int listener_open(tcp_t *t, const struct addrinfo *at, pl_error_t *err)
+{
+    const int yes = 1;
+    if (!t->port && pl_ports().first)
+        return listener_open_in_range(t, at, err);
+    t->listener = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (t->listener >= 0 && t->port)
+        setsockopt(t->listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (t->listener >= 0 && bind(t->listener, at->ai_addr, at->ai_addrlen) == 0
+        && listen(t->listener, BACKLOG) == 0)
+        return PL_OK;
+    return pl_fail(err, PL_EIO, "a rank cannot listen at %s, port %lld: %s", t->own_host,
+                   (long long)t->port, strerror(errno));
+}
+
+static int host_check(tcp_t *t, const struct addrinfo *at, pl_error_t *err)
+{
+    if (getnameinfo(at->ai_addr, at->ai_addrlen, t->own_host, sizeof t->own_host, NULL, 0,
+                    NI_NUMERICHOST)
+        != 0)
+        return pl_fail(err, PL_EINVAL, "the host of this rank has no numeric address");
+    if (!strcmp(t->own_host, "0.0.0.0") || !strcmp(t->own_host, "::"))
+        return pl_fail(err, PL_EINVAL,
+                       "other ranks cannot reach this machine at %s: set the host to an "
+                       "address of this machine",
+                       t->own_host);
+    t->is_near = is_loopback(t->own_host);
+    return key_check(t, err);
+}
+
+/* A host's name is looked up here, once; the others get its number. */
+static int host_listen(tcp_t *t, const char *host, pl_error_t *err)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_NUMERICSERV};
+    struct addrinfo *found = NULL;
+    char port[8];
+    snprintf(port, sizeof port, "%d", (int)t->port);
+    int wrong = getaddrinfo(host, port, &hints, &found);
+    if (wrong)
+        return pl_fail(err, PL_EINVAL,
+                       "the host \"%s\" of this rank cannot be resolved: %s", host,
+                       gai_strerror(wrong));
+    int code = host_check(t, found, err);
+    if (code == PL_OK)
+        code = listener_open(t, found, err);
+    freeaddrinfo(found);
+    return code;
+}
+
+static bool address_tell(tcp_t *t, char address[PL_ADDRESS_TEXT])
+{
+    struct sockaddr_storage at;
+    socklen_t length = sizeof at;
+    char port[8];
+    if (getsockname(t->listener, (struct sockaddr *)&at, &length) != 0
+        || getnameinfo((struct sockaddr *)&at, length, NULL, 0, port, sizeof port,
+                       NI_NUMERICSERV)
+               != 0
+        || getrandom(t->token, sizeof t->token, 0) != sizeof t->token)
+        return false;
+    int at_end = snprintf(address, PL_ADDRESS_TEXT, "tcp %s %s ", t->own_host, port);
+    for (int k = 0; k < TCP_TOKEN; k++)
+        at_end += snprintf(address + at_end, PL_ADDRESS_TEXT - (size_t)at_end, "%02x",
+                           t->token[k]);
+    return true;
+}
+
+int tcp_open_context(tcp_t *t, const pl_collective_context_t *context,
+                     char address[PL_ADDRESS_TEXT], pl_error_t *err)
+{
+    const char *host = *t->host ? t->host : context->host ? context->host : "127.0.0.1";
+    t->has_key = context->key != NULL;
+    if (context->key)
+        memcpy(t->key, context->key, sizeof t->key);
+    t->epoll = epoll_create1(EPOLL_CLOEXEC);
+    t->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    int code = t->epoll >= 0 && t->timer >= 0
+                   ? host_listen(t, host, err)
+                   : pl_fail(err, PL_EIO, "cannot listen for other ranks: %s",
+                             strerror(errno));
+    if (code == PL_OK && !address_tell(t, address))
+        code = pl_fail(err, PL_EIO, "cannot determine the address of this rank: %s",
+                       strerror(errno));
+    return code;
+}
+
+/* ---- the table ---- */
+
+static bool token_read(unsigned char token[TCP_TOKEN], const char *text)
+{
+    for (int k = 0; k < TCP_TOKEN; k++)
+        if (sscanf(text + 2 * k, "%2hhx", &token[k]) != 1)
+            return false;
+    return true;
+}
+
+static int address_read(tcp_t *t, int rank, const char *address, pl_error_t *err)
+{
+    tcp_peer_t *peer = &t->peer[rank];
+    char kind[8], token[2 * TCP_TOKEN + 1], rest[2];
+    if (sscanf(address, "%7s %63s %7s %32s%1s", kind, peer->host, peer->port, token, rest)
+            != 4
+        || strcmp(kind, "tcp") != 0 || strlen(token) != 2 * TCP_TOKEN
+        || !token_read(peer->token, token))
+        return pl_fail(
+            err, PL_EINVAL,
+            "the address of rank %d is not one of collective \"tcp\": \"%.80s\"", rank,
+            address);
+    peer->is_near = is_loopback(peer->host);
+    if (!peer->is_near && !t->has_key)
+        return pl_fail(err, PL_EINVAL,
+                       "rank %d listens at %s, beyond this machine: that needs the key "
+                       "of the job; set PACELINE_JOB_KEY_FILE",
+                       rank, peer->host);
+    return PL_OK;
+}
+
+static int peers_make(tcp_t *t, const pl_world_t *world, pl_error_t *err)
+{
+    t->peer = pl_alloc_array((size_t)world->size, sizeof *t->peer);
+    t->in = pl_alloc_array((size_t)world->size, sizeof *t->in);
+    const int strangers = world->size + TCP_STRANGERS;
+    t->stranger = pl_alloc_array((size_t)strangers, sizeof(tcp_connection_t *));
+    if (!t->peer || !t->in || !t->stranger)
+        return pl_no_memory(err);
+    t->stranger_count = strangers;
+    t->rank = world->rank, t->size = world->size;
+    t->window = t->size > 1 ? TCP_WINDOWS / (uint64_t)(t->size - 1) : 1;
+    t->window = t->window > TCP_WINDOW ? TCP_WINDOW : t->window < 2 ? 2 : t->window;
+    int code = PL_OK;
+    for (int rank = 0; rank < t->size && code == PL_OK; rank++)
+        code = address_read(t, rank, world->address[rank], err);
+    if (code == PL_OK && memcmp(t->peer[t->rank].token, t->token, TCP_TOKEN) != 0)
+        code = pl_fail(err, PL_EINVAL,
+                       "rank %d received the address of another rank as its own",
+                       t->rank);
+    return code == PL_OK ? tcp_share(t, world, err) : code;
+}
+
+/* ---- looking for the others ---- */
+
+/* What listens on loopback is talked to in plain. */
+static const unsigned char *key_for(const tcp_t *t, bool near)
+{
+    return near && !t->encrypt ? NULL : t->key;
+}
+
+static int connection_begin(const tcp_peer_t *peer)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_NUMERICSERV | AI_NUMERICHOST};
+    struct addrinfo *at = NULL;
+    if (getaddrinfo(peer->host, peer->port, &hints, &at) != 0) {
+        errno = EADDRNOTAVAIL;
+        return -1;
+    }
+    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) != 0
+        && errno != EINPROGRESS) {
+        const int why = errno;
+        close(fd);
+        fd = -1;
+        errno = why;
+    }
+    freeaddrinfo(at);
+    return fd;
+}
+
+static int fail_gone(int rank, pl_error_t *err)
+{
+    return pl_fail(err, PL_EPEER, "rank %d is gone: nothing listens at its address",
+                   rank);
+}
+
+/* Those with lower numbers are connected to, and those with higher ones only looked for:
+ * who does not listen is gone; for all else there is a next time. */
+static int peer_look(tcp_t *t, int rank, pl_error_t *err)
+{
+    tcp_peer_t *peer = &t->peer[rank];
+    int fd = connection_begin(peer);
+    if (fd < 0)
+        return (peer->wrong = errno) == ECONNREFUSED ? fail_gone(rank, err) : PL_OK;
+    peer->look = tcp_connection_new(t->epoll, fd, FROM_LOOK + (uint32_t)rank,
+                                    rank < t->rank ? key_for(t, peer->is_near) : NULL,
+                                    err);
+    if (!peer->look || !tcp_connection_watch(peer->look, false, true))
+        return pl_no_memory(err);
+    peer->look->connects = true;
+    return PL_OK;
+}
+
+static int peers_look(tcp_t *t, pl_error_t *err)
+{
+    int code = PL_OK;
+    for (int rank = 0; rank < t->size && code == PL_OK; rank++)
+        if (rank != t->rank && !t->peer[rank].connection && !t->peer[rank].look)
+            code = peer_look(t, rank, err);
+    return code;
+}
+
+static bool ticks_set(const tcp_t *t, int milliseconds)
+{
+    const struct timespec often = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
+    const struct itimerspec times = {often, often};
+    return timerfd_settime(t->timer, 0, &times, NULL) == 0;
+}
+
+void tcp_again(const tcp_t *t)
+{
+    const struct itimerspec times = {{LINK_MS / 1000, 0}, {0, 1}};
+    timerfd_settime(t->timer, 0, &times, NULL);
+}
+
+int tcp_rendezvous(tcp_t *t, const pl_world_t *world, pl_error_t *err)
+{
+    struct epoll_event listens = {.events = EPOLLIN, .data.u32 = FROM_LISTENER},
+                       ticks = {.events = EPOLLIN, .data.u32 = FROM_TIMER};
+    int code = peers_make(t, world, err);
+    if (code != PL_OK)
+        return code;
+    if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, t->listener, &listens) != 0
+        || epoll_ctl(t->epoll, EPOLL_CTL_ADD, t->timer, &ticks) != 0
+        || !ticks_set(t, LOOK_MS))
+        return pl_fail(err, PL_EIO, "cannot listen for other ranks: %s", strerror(errno));
+    return peers_look(t, err);
+}
+
+bool tcp_all_met(const tcp_t *t)
+{
+    for (int rank = 0; rank < t->size; rank++)
+        if (rank != t->rank && !t->peer[rank].connection)
+            return false;
+    return true;
+}
+
+static const char *unmet_reason(const tcp_peer_t *peer)
+{
+    if (peer->wrong)
+        return strerror(peer->wrong);
+    return peer->look && peer->look->stage == TCP_CONNECTING
+               ? "it does not answer; is there a firewall between?"
+               : "it accepts the connection and sends nothing";
+}
+
+void tcp_tell_unmet(const tcp_t *t, pl_error_t *why)
+{
+    size_t length = strlen(why->text);
+    for (int rank = 0; rank < t->size && length + 1 < sizeof why->text; rank++) {
+        const tcp_peer_t *peer = &t->peer[rank];
+        if (rank == t->rank || peer->connection)
+            continue;
+        snprintf(why->text + length, sizeof why->text - length,
+                 "; rank %d at %s, port %s: %s", rank, peer->host, peer->port,
+                 unmet_reason(peer));
+        length = strlen(why->text);
+    }
+}
+
+bool tcp_is_listening(const tcp_t *t)
+{
+    return t->listener >= 0;
+}
+
+static void drop(tcp_connection_t **connection)
+{
+    tcp_connection_free(*connection);
+    *connection = NULL;
+}
+
+void tcp_met(tcp_t *t)
+{
+    for (int k = 0; k < t->stranger_count; k++)
+        drop(&t->stranger[k]);
+    for (int rank = 0; rank < t->size; rank++)
+        drop(&t->peer[rank].look);
+    if (t->listener >= 0)
+        close(t->listener);
+    t->listener = -1;
+    ticks_set(t, LINK_MS);
+}
+
+/* ---- what comes from those not met ---- */
+
+/* It becomes the connection to that rank, unless it is nobody's. */
+static void link_serve(tcp_t *t, tcp_connection_t **place)
+{
+    int rank;
+    tcp_connection_t *connection = *place;
+    tcp_greeting_t is = tcp_greet(t, connection, &rank);
+    if (is == TCP_GREETING_WAITS)
+        return;
+    *place = NULL;
+    tcp_connection_watch(connection, false, false);
+    connection->tag = (uint32_t)rank;
+    connection->stage = TCP_OPEN;
+    if (is == TCP_GREETING_DONE && tcp_connection_watch(connection, true, false)) {
+        tcp_connection_free(t->peer[rank].connection);
+        drop(&t->peer[rank].look);            /* a late refusal would look like a death */
+        t->peer[rank].connection = connection;
+        t->peer[rank].entry_reported = false;
+    } else {
+        tcp_connection_free(connection);
+    }
+}
+
+/* A place for one more: the oldest makes room when there is none. */
+static int stranger_place(tcp_t *t)
+{
+    int k = t->stranger_next;
+    for (int tried = 0; tried < t->stranger_count && t->stranger[k]; tried++)
+        k = (k + 1) % t->stranger_count;
+    drop(&t->stranger[k]);
+    t->stranger_next = (k + 1) % t->stranger_count;
+    return k;
+}
+
+static void strangers_accept(tcp_t *t)
+{
+    pl_error_t err;
+    for (int fd;
+         (fd = accept4(t->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
+        const int k = stranger_place(t);
+        t->stranger[k] = tcp_connection_new(t->epoll, fd, FROM_STRANGER + (uint32_t)k,
+                                            key_for(t, t->is_near), &err);
+        if (t->stranger[k]
+            && (!tcp_preamble_send(t->stranger[k])
+                || !tcp_connection_watch(t->stranger[k], true, false)))
+            drop(&t->stranger[k]);
+    }
+}
+
+/* The connection is there, or is not. */
+static void look_serve(tcp_t *t, int rank)
+{
+    tcp_peer_t *peer = &t->peer[rank];
+    int why = 0;
+    socklen_t length = sizeof why;
+    pl_error_t err;
+    if (peer->look->stage != TCP_CONNECTING) {
+        link_serve(t, &peer->look);
+        return;
+    }
+    getsockopt(peer->look->fd, SOL_SOCKET, SO_ERROR, &why, &length);
+    peer->wrong = why;
+    if (why || rank > t->rank || !tcp_preamble_send(peer->look)
+        || !tcp_connection_watch(peer->look, true, false))
+        drop(&peer->look);
+    if (why == ECONNREFUSED) {
+        fail_gone(rank, &err);
+        tcp_break(t, &err);
+    }
+}
+
+static bool is_in_vain(const tcp_connection_t *connection)
+{
+    const bool has_said_hello = connection->connects && connection->stage == TCP_GREETING;
+    return connection->since < pl_now() - HELLO_MAX
+           && (!has_said_hello || tcp_connection_is_dead(connection));
+}
+
+static void look_again(tcp_t *t)
+{
+    pl_error_t err;
+    for (int k = 0; k < t->stranger_count; k++)
+        if (t->stranger[k] && is_in_vain(t->stranger[k]))
+            drop(&t->stranger[k]);
+    for (int rank = 0; rank < t->size; rank++)
+        if (t->peer[rank].look && is_in_vain(t->peer[rank].look))
+            drop(&t->peer[rank].look);
+    if (peers_look(t, &err) != PL_OK)
+        tcp_break(t, &err);
+}
+
+static void tick(tcp_t *t)
+{
+    uint64_t times;
+    if (read(t->timer, &times, sizeof times) != sizeof times)
+        return;
+    if (!tcp_is_listening(t))
+        tcp_check_connections(t);
+    else if (t->now.req)
+        look_again(t);
+}
+
+void tcp_hear(tcp_t *t, uint32_t from)
+{
+    if (from >= FROM_LOOK) {
+        if (t->peer[from - FROM_LOOK].look)
+            look_serve(t, (int)(from - FROM_LOOK));
+    } else if (from >= FROM_STRANGER) {
+        if (t->stranger[from - FROM_STRANGER])
+            link_serve(t, &t->stranger[from - FROM_STRANGER]);
+    } else if (from == FROM_TIMER) {
+        tick(t);
+    } else {
+        strangers_accept(t);
+    }
+}
+
+void tcp_release(tcp_t *t)
+{
+    tcp_met(t);
+    for (int rank = 0; rank < t->size; rank++) {
+        drop(&t->peer[rank].connection);
+        pl_free(t->peer[rank].window);
+        pl_free(t->peer[rank].partial);
+    }
+    if (t->timer >= 0)
+        close(t->timer);
+    if (t->epoll >= 0)
+        close(t->epoll);
+    pl_free(t->peer);
+    pl_free(t->in);
+    pl_free(t->kept);
+    pl_free(t->stranger);
+    explicit_bzero(t->key, sizeof t->key);
+}

@@ -1,0 +1,308 @@
+/* ddp.h - what the files of data parallel training share, and what strategies are
+ * built upon that have ranks add up something else
+ *
+ * Such a strategy's struct begins with a pl_ddp_t and its table names pl_ddp_strategy
+ * as its base.  Its own `start` sets `reduce_hooks`, or `replica.sync_hooks` where
+ * that is not pl_ddp_sync_hooks, and calls pl_ddp_start(); where a step's gradients
+ * are to be added up it does that in its way, and all else stays. */
+#ifndef PL_STRATEGIES_DDP_H
+#define PL_STRATEGIES_DDP_H
+
+#include "strategies/replica/replica.h"
+#include "strategies/strategies.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A point at which ranks synchronize: all ranks reach the same ones in the same order. */
+struct pl_ddp;
+
+typedef struct pl_sync_point {
+    struct pl_sync_point *next;
+    /* Makes the collective's calls of it, by pl_ddp_call_…(); then, when all have ended,
+     * end() does what is to be done with what came of them. */
+    int (*begin)(struct pl_ddp *ddp, struct pl_sync_point *point, pl_error_t *err);
+    void (*end)(struct pl_ddp *ddp, struct pl_sync_point *point,
+                const pl_error_t *failure);
+    bool ready;                                       /* what this rank brings is there */
+    bool on_device;                                   /* gradients of the step are summed
+                                                         on the device; */
+    bool is_computed;                                 /* and the metrics are there */
+    bool is_normed;                                   /* norms of pieces are on the way */
+    pl_replica_sums_t sums;                           /* of a step */
+    pl_forward_t *forward;                            /* of a batch */
+    const pl_replica_collective_t *collective;        /* within a step */
+    pl_call_t *call;                                  /* of a decision */
+    char *text;
+    bool polls, objects;
+    bool compares;                                   /* its text with that of rank zero */
+} pl_sync_point_t;
+
+/* What a strategy built upon this one does with a step.  Both run on the rank's thread:
+ * what takes long is the accelerator's. */
+typedef struct pl_ddp_reduce_hooks {
+    /* This rank's gradients are there: has the collective move them, by
+     * pl_ddp_sum_step() or pl_ddp_all_…_region() and, in the host's memory,
+     * pl_ddp_sum_tail().  [pl_ddp_sum_step()] */
+    int (*give)(struct pl_ddp *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
+    /* Has one of its own plans replayed behind what give() moved, before anything else
+     * runs; `how` takes the answers.  [none] */
+    int (*combine)(struct pl_ddp *ddp, const pl_replica_sums_t *sums, pl_how_t how,
+                   pl_error_t *err);
+    /* The metrics of the step are there: has the collective sum them in its way, and
+     * takes the sums from there.  [they are in the tail] */
+    int (*give_metrics)(struct pl_ddp *ddp, const pl_replica_sums_t *sums,
+                        pl_error_t *err);
+    void (*take_metrics)(struct pl_ddp *ddp, const pl_replica_sums_t *sums);
+    /* Regions that ranks reduce besides gradients and state.  [none] */
+    bool (*shares)(const struct pl_ddp *ddp, pl_region_t region);
+    /* The regions lie in memory of their own, not beside the control buffer.  [one
+     * operation sums gradients and tail, as far as that is possible] */
+    bool separates;
+    /* Gradients, and the regions that it shares, may stay in the memory of devices: the
+     * host reads and writes none of them.  [they lie in the host's] */
+    bool stays;
+    bool keeps_state;          /* give() and combine() see to what ranks agree on of it */
+    /* All that is over, or has failed; ends, now or later, with pl_replica_reduced().
+     * [with it at once, or pl_replica_reported() where gradients stay on devices] */
+    void (*take)(struct pl_ddp *ddp, const pl_replica_sums_t *sums,
+                 const pl_error_t *failure, bool halt);
+} pl_ddp_reduce_hooks_t;
+
+/* Where things lie in the control buffer, in bytes: what the host writes, has summed,
+ * and reads. The regions that ranks move are the replica's `bulk`. */
+typedef struct pl_ddp_places {
+    size_t tail, moments, metrics, outputs, end;
+    size_t scratch;                /* room for parameters, where gradients stay on devices
+                                      and each rank has a partition */
+} pl_ddp_places_t;
+
+/* Of the first so many buckets, behind what each is there; counted. */
+typedef struct pl_ddp_fences {
+    pl_fence_t *fence[PL_GRAD_BUCKETS_MAX];
+    int count;
+} pl_ddp_fences_t;
+
+/* Neighbouring parameters of one of the module's objectives, of whose gradients a rank
+ * gets the sums of its chunk alone. */
+typedef struct pl_ddp_range {
+    int64_t first, end;
+    int objective;
+} pl_ddp_range_t;
+
+typedef struct pl_ddp {
+    pl_replica_t replica;                                   /* first: see replica.h */
+    pl_choice_t collective;                                 /* option: PL_DDP_OPTIONS */
+    const pl_ddp_reduce_hooks_t *reduce_hooks;              /* [its own] */
+    pl_address_t collective_actor;
+    pl_call_t *joining, *asked;               /* join; role, until that is done  [NULL] */
+    bool joined;
+    int join_ms;                                     /* that the ranks may take to join */
+    pl_reg_buffer_t *texts;                          /* counted */
+    pl_reg_buffer_t *control;                        /* counted  [not allocated yet] */
+    pl_ddp_places_t at;
+    size_t bulk_bytes;                          /* of memory of its own for the regions */
+    pl_dtype_t dtype;                           /* of gradients and tail */
+    pl_sync_point_t *first, **last, *spare;
+    pl_sync_point_t *under_way;
+    pl_replica_sums_t ended;            /* of the step that ranks synchronized on last, */
+    bool halts;                         /* reported with that */
+    double bucket_mb;                   /* options */
+    bool drop_last, replace_sampler;
+    const char *device_kind;                /* of memory that the collective moves besides
+                                               the host's  [NULL] */
+    bool on_device;                         /* gradients stay there: ddp/device.c */
+    bool agrees;                            /* there is state that ranks agree on */
+    pl_ddp_range_t scatter[PL_GRAD_BUCKETS_MAX];  /* zero1.c; with buckets these */
+    int scatters;                           /* [0: each rank gets all sums] */
+    bool shares;                            /* their memory was given to the collective */
+    pl_ddp_fences_t computed, updated;      /* gradients of the step to come; parameters
+                                               of the update under way */
+    pl_fence_t *after;                      /* what is summed next is there behind that */
+    pl_sync_point_t *ordering;              /* whose operations are not in order; so many
+                                               calls of the collective's for it: */
+    int enqueuing;
+    bool state_given, norms_given;          /* their replays of that are in order */
+    int called;                             /* buckets of the step to come */
+    int pending;                            /* calls of the collective's for it, and for
+                                               those */
+    bool announced;                         /* rank zero has something to say */
+    pl_error_t failure;                     /* of a sync point: no more follow [code 0] */
+} pl_ddp_t;
+
+/* ---- ddp.c: for strategies that are built upon it ---- */
+
+/* Options that each has, in the table of a struct that begins with a pl_ddp_t. */
+#define PL_DDP_OPTIONS \
+    PL_CHOICE(pl_ddp_t, collective, "\"auto\"", "collective", \
+              "collective that moves data among the ranks"), \
+        PL_BOOL(pl_ddp_t, drop_last, "false", \
+                "training leaves out samples at the end of an epoch that not all ranks " \
+                "have"), \
+        PL_BOOL(pl_ddp_t, replace_sampler, "true", \
+                "each rank reads its partition of the samples; false: all samples of " \
+                "its own data set")
+
+/* And those that add up gradients as ddp does. */
+#define PL_DDP_BUCKETS \
+    PL_FLOAT(pl_ddp_t, bucket_mb, "25", "(0..", \
+             "size of a bucket in MiB; gradients are summed bucket by bucket, as soon " \
+             "as backward has computed them")
+
+PL_API int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err);
+
+/* ---- ddp/sync_points.c: sync points, one after the other ---- */
+
+/* A new sync point at the end of the queue; NULL: PL_ENOMEM, or the error of one
+ * before. */
+pl_sync_point_t *pl_ddp_sync_point_new(pl_ddp_t *ddp, pl_error_t *err);
+/* Begins the first that is ready. */
+void pl_ddp_go_on(pl_ddp_t *ddp);
+/* A new one like this, which is ready, at the end; or, where one has just ended that is
+ * the same on all ranks, before those that only some may have come to. */
+int pl_ddp_sync(pl_ddp_t *ddp, const pl_sync_point_t *like, pl_error_t *err);
+int pl_ddp_sync_next(pl_ddp_t *ddp, const pl_sync_point_t *like, pl_error_t *err);
+/* The first sync point of a batch, which is done. */
+pl_sync_point_t *pl_ddp_sync_point_of(const pl_ddp_t *ddp, const pl_forward_t *forward);
+/* Have the collective sum or gather elements of the host's memory. */
+PL_API int pl_ddp_call_sum(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count, pl_dtype_t dtype,
+                           pl_error_t *err);
+PL_API int pl_ddp_call_gather(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count,
+                              pl_dtype_t dtype, pl_error_t *err);
+/* The same with chunks that begin at multiples of so many elements. */
+int pl_ddp_call_gather_by(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count, int64_t step,
+                          pl_dtype_t dtype, pl_error_t *err);
+/* Has it broadcast bytes of the texts, from rank zero. */
+int pl_ddp_call_broadcast(pl_ddp_t *ddp, size_t offset, size_t bytes, pl_error_t *err);
+void pl_ddp_sync_points_release(pl_ddp_t *ddp);
+
+/* ---- ddp/memory.c: the control buffer, and regions of the device ---- */
+
+int pl_ddp_prepare(pl_replica_t *r, pl_error_t *err);
+void pl_ddp_described(pl_replica_t *r);
+/* A place in the control buffer; and a region of `bulk`, from an element on. */
+PL_API pl_reg_ptr_t pl_ddp_control_buffer(const pl_ddp_t *ddp, size_t place);
+PL_API pl_reg_ptr_t pl_ddp_region(const pl_ddp_t *ddp, pl_region_t region,
+                                  size_t element);
+
+/* Element k of ddp->dtype each. */
+double pl_ddp_element(const pl_ddp_t *ddp, pl_reg_ptr_t at, size_t k);
+void pl_ddp_element_set(const pl_ddp_t *ddp, pl_reg_ptr_t at, size_t k, double value);
+
+/* Rows of a prediction's batch, of all ranks; how many floats one has of an output; how
+ * many outputs there are. */
+size_t pl_ddp_rows_max(const pl_ddp_t *ddp);
+size_t pl_ddp_output_row_elements(const pl_replica_plan_t *plan, int k);
+int pl_ddp_output_count(const pl_replica_plan_t *plan);
+
+/* ---- ddp/sums.c: steps and batches ---- */
+
+/* Elements of a step's tail. */
+size_t pl_ddp_tail_end(const pl_ddp_t *ddp);
+
+extern const pl_sync_hooks_t pl_ddp_sync_hooks;
+
+/* The gradients' region, ddp->dtype each: all parameters, then loss and weight of each
+ * step. */
+PL_API void *pl_ddp_gradients(const pl_ddp_t *ddp);
+/* Room for the metrics of a batch, of each micro-shard where it is split. */
+double *pl_ddp_metrics(const pl_ddp_t *ddp);
+/* Have the collective sum or gather neighbouring elements of a region that ranks move,
+ * wherever it lies. */
+PL_API int pl_ddp_all_reduce_region(pl_ddp_t *ddp, pl_region_t region, size_t from,
+                                    size_t count, pl_error_t *err);
+PL_API int pl_ddp_all_gather_region(pl_ddp_t *ddp, pl_region_t region, size_t count,
+                                    pl_error_t *err);
+/* The sums of a step: of its gradients, its loss and the tail; or of the last two
+ * alone. */
+PL_API int pl_ddp_sum_step(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
+PL_API int pl_ddp_sum_tail(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
+/* A sync point of a step at the end of the queue, which is not ready.  NULL:
+ * PL_ENOMEM, or the error of one before. */
+pl_sync_point_t *pl_ddp_step_sync_point(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
+                                        pl_error_t *err);
+int pl_ddp_gather(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err);
+
+/* ---- ddp/device.c: gradients that stay in the memory of devices ---- */
+
+/* Whether they can. */
+bool pl_ddp_stays(const pl_ddp_t *ddp);
+/* Elements of a block for their norm, whether they stay there or pass through the host;
+ * 0: they are the host's. */
+int64_t pl_ddp_norm_block(const pl_ddp_t *ddp);
+bool pl_ddp_device_compile(pl_replica_t *r, pl_region_t registered, pl_how_t how,
+                           pl_error_t *err);
+extern const pl_sync_hooks_t pl_ddp_device_sync_hooks;
+/* The same with state that ranks agree on. */
+extern const pl_sync_hooks_t pl_ddp_state_sync_hooks;
+/* For a strategy built upon this one, where on_device: its steps are reduced there. */
+void pl_ddp_sync_on_device(pl_sync_hooks_t *hooks);
+/* A step whose metrics are there, wherever gradients lie. */
+int pl_ddp_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err);
+/* Sums or gathers neighbouring elements of a region, behind ddp->after. */
+int pl_ddp_device_sum(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
+                      pl_error_t *err);
+int pl_ddp_device_gather(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
+                         pl_error_t *err);
+/* Sums a range in the same way, so that this rank gets its chunk, if something there is
+ * trained. */
+int pl_ddp_device_scatter(pl_ddp_t *ddp, const pl_ddp_range_t *range, pl_error_t *err);
+/* An operation is in order, or has failed: the last has the replica go on. */
+void pl_ddp_device_enqueued(pl_ddp_t *ddp, const pl_error_t *failure);
+/* Answers of a replay that the host does not wait for: a failure ends what follows. */
+void pl_ddp_device_replayed(void *self, const pl_answer_t *answer);
+/* Gathers the parameters that an objective trains behind their update: for updated() and
+ * stepped(). */
+void pl_ddp_device_updated(pl_replica_t *r, int buckets, pl_fence_t *fence);
+int pl_ddp_device_gather_params(pl_ddp_t *ddp, int objective, pl_error_t *err);
+void pl_ddp_device_release(pl_ddp_t *ddp);
+
+/* ---- ddp/state.c: what ranks agree on, there ---- */
+
+enum { PL_DDP_STATE_GRAPHS = 2 };
+/* For graphs of a strategy that gives in its own way: how many ranks had samples; and
+ * what this rank gives of a tensor, or, behind the sums, takes.  They begin at a scalar:
+ * whether this rank has samples, whether it is the first. */
+enum { PL_DDP_STATE_SCALARS = 2 };
+void pl_ddp_state_give_present(pl_graph_t *g, int scalar);
+struct pl_tensor_info;
+pl_node_t pl_ddp_state_share(const struct pl_tensor_info *t, int scalar, pl_graph_t *g);
+pl_node_t pl_ddp_state_mean(const struct pl_tensor_info *t, pl_graph_t *g);
+/* Sums both, in the way of pl_ddp_device_sum(). */
+int pl_ddp_state_sum(pl_ddp_t *ddp, pl_error_t *err);
+/* Behind these, or alone, where there are norms: one for each of the module's
+ * objectives. */
+pl_graph_t *pl_ddp_state_describe(pl_replica_t *r, int k, pl_error_t *err);
+int64_t pl_ddp_state_region(const pl_replica_t *r, int k);
+/* Has this rank's state summed, which counts among `enqueuing`; when that is in order,
+ * divides what came of it. */
+int pl_ddp_state_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
+int pl_ddp_state_take(pl_ddp_t *ddp, pl_error_t *err);
+/* Has the norms of this rank's blocks of a step's gradients put among those of all;
+ * counts among `enqueuing`. */
+int pl_ddp_norms_give(pl_ddp_t *ddp, int objective, pl_error_t *err);
+
+/* ---- ddp/graph_collectives.c: within a step ---- */
+
+/* Bytes that the moments of all ranks take at most. */
+size_t pl_ddp_moments(const pl_ddp_t *ddp);
+int pl_ddp_collective(pl_replica_t *r, const pl_replica_collective_t *collective,
+                      pl_error_t *err);
+
+/* ---- ddp/decide.c: texts ---- */
+
+enum { PL_DDP_TEXTS = 1 << 18 };                            /* bytes */
+
+int pl_ddp_decide(pl_ddp_t *ddp, pl_call_t *call, const pl_decide_t *msg,
+                  pl_error_t *err);
+/* Answers a call for the names of metrics, which must be the same on all ranks. */
+int pl_ddp_agree_on_names(pl_ddp_t *ddp, pl_call_t *call, const char *names,
+                          pl_error_t *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

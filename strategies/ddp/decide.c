@@ -1,0 +1,171 @@
+/* decide.c - what rank zero says, to all ranks
+ *
+ * A text goes over the control buffer in two pieces: its length and as much as fits
+ * beside it first, because most are short. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "strategies/ddp/ddp.h"
+
+enum {
+    LENGTH = sizeof(uint64_t),
+    FIRST = 1024,
+    POLL = PL_DDP_TEXTS - sizeof(double),                   /* where it lies */
+    LONGEST = POLL - LENGTH
+};
+
+static double *poll_on(const pl_ddp_t *ddp)
+{
+    return (double *)(void *)((char *)ddp->texts->data + POLL);
+}
+
+static uint64_t length_on(const pl_ddp_t *ddp)
+{
+    uint64_t length;
+    memcpy(&length, ddp->texts->data, sizeof length);
+    return length;
+}
+
+/* Of a line of metric_names the name alone: where it begins and how long it is. */
+static int name_of(const char **line)
+{
+    *line += **line == '=';
+    const int length = (int)strcspn(*line, "\t\n");
+    return length - (length && (*line)[length - 1] == '*');
+}
+
+static const char *next_line(const char *line)
+{
+    line += strcspn(line, "\n");
+    return line + (*line == '\n');
+}
+
+/* Metrics are added up by their places. */
+static int names_compare(const pl_ddp_t *ddp, const char *own, const char *theirs,
+                         pl_error_t *err)
+{
+    int place = 1;
+    while (*own && strcspn(own, "\n") == strcspn(theirs, "\n")
+           && !strncmp(own, theirs, strcspn(own, "\n"))) {
+        own = next_line(own);
+        theirs = next_line(theirs);
+        place++;
+    }
+    if (!*own && !*theirs)
+        return PL_OK;
+    const int own_length = name_of(&own), their_length = name_of(&theirs);
+    return pl_fail(
+        err, PL_EINVAL,
+        "metric %d of a step is \"%.*s\" on rank %u and \"%.*s\" on rank 0: the module "
+        "must log the same metrics, in the same way and order, on all ranks",
+        place, own_length, own, (unsigned)ddp->replica.rank, their_length, theirs);
+}
+
+static void names_reply(pl_ddp_t *ddp, const pl_sync_point_t *point, const char *text)
+{
+    pl_error_t err = {0};
+    if (names_compare(ddp, point->text, text, &err) == PL_OK)
+        pl_reply_metric_names(point->call, &(pl_metric_names_reply_t){.names = text});
+    else
+        pl_call_fail(point->call, &err);
+}
+
+static void text_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *failure)
+{
+    pl_error_t err = {0};
+    char *text = NULL;
+    const uint64_t length = failure ? 0 : length_on(ddp);
+    pl_replica_waited(&ddp->replica);
+    if (failure)
+        err = *failure;
+    else if (!(text = pl_alloc(length + 1)))
+        pl_no_memory(&err);
+    if (!text) {
+        pl_call_fail(point->call, &err);
+        return;
+    }
+    memcpy(text, (const char *)ddp->texts->data + LENGTH, length);
+    text[length] = '\0';
+    const bool objected = point->polls && *poll_on(ddp) > 0;
+    if (point->compares)
+        names_reply(ddp, point, text);
+    else
+        pl_reply_decide(point->call,
+                        &(pl_decide_reply_t){.text = text, .objected = objected});
+    pl_free(text);
+}
+
+static int rest_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
+{
+    (void)point;
+    return pl_ddp_call_broadcast(ddp, FIRST, LENGTH + length_on(ddp) - FIRST, err);
+}
+
+/* The rest is a sync point of its own, before any other. */
+static void first_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *failure)
+{
+    pl_error_t err = {0};
+    if (failure || LENGTH + length_on(ddp) <= FIRST) {
+        text_end(ddp, point, failure);
+        return;
+    }
+    const pl_sync_point_t rest = {.begin = rest_begin,
+                                  .end = text_end,
+                                  .call = point->call,
+                                  .text = point->text,
+                                  .polls = point->polls,
+                                  .compares = point->compares};
+    point->text = NULL;
+    if (pl_ddp_sync_next(ddp, &rest, &err) == PL_OK)
+        return;
+    pl_free(rest.text);
+    pl_replica_waited(&ddp->replica);
+    pl_call_fail(rest.call, &err);
+}
+
+static int first_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
+{
+    const uint64_t length = strlen(point->text);
+    if (ddp->replica.rank == 0) {
+        memcpy(ddp->texts->data, &length, sizeof length);
+        memcpy((char *)ddp->texts->data + LENGTH, point->text, length);
+    }
+    int code = pl_ddp_call_broadcast(ddp, 0, FIRST, err);
+    if (code != PL_OK || !point->polls)
+        return code;
+    *poll_on(ddp) = point->objects;
+    return pl_ddp_call_sum(ddp, (pl_reg_ptr_t){ddp->texts, POLL}, 1, PL_F64, err);
+}
+
+static int decide_sync(pl_ddp_t *ddp, pl_call_t *call, const pl_decide_t *msg,
+                       bool compares, pl_error_t *err)
+{
+    if (strlen(msg->text) > LONGEST)
+        return pl_fail(
+            err, PL_EUNSUPPORTED,
+            "rank 0 has %zu bytes to send to the other ranks; at most %zu are possible",
+            strlen(msg->text), (size_t)LONGEST);
+    const pl_sync_point_t first = {.begin = first_begin,
+                                   .end = first_end,
+                                   .call = call,
+                                   .text = pl_strdup(msg->text),
+                                   .polls = msg->polls,
+                                   .objects = msg->objects,
+                                   .compares = compares};
+    int code = first.text ? pl_ddp_sync(ddp, &first, err) : pl_no_memory(err);
+    if (code != PL_OK)
+        pl_free(first.text);
+    return code;
+}
+
+int pl_ddp_decide(pl_ddp_t *ddp, pl_call_t *call, const pl_decide_t *msg, pl_error_t *err)
+{
+    return decide_sync(ddp, call, msg, false, err);
+}
+
+int pl_ddp_agree_on_names(pl_ddp_t *ddp, pl_call_t *call, const char *names,
+                          pl_error_t *err)
+{
+    return decide_sync(ddp, call, &(pl_decide_t){.text = names}, true, err);
+}

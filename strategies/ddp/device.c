@@ -1,0 +1,389 @@
+/* device.c - gradients that stay in the memory of devices
+ *
+ * Where the accelerator registers its memory, and the collective moves that kind of
+ * memory, the collective sums each bucket on the device, behind the fence of the piece
+ * of backward that ends it, and the update runs behind the last sum.  The host waits
+ * for none of that.  What in-graph collectives need (ddp/graph_collectives.c) is
+ * little, and passes through the host's memory.  The control buffer stays there, too:
+ * its tail has the metrics of a batch, and is summed when they are there, while
+ * devices compute.
+ *
+ * Every rank has to come to the same sums.  A step that is skipped is so on all ranks,
+ * because its gradients are the same; what was sent behind it is not reduced, because the
+ * replica waits for the result of an update before it has ranks reduce the next step. */
+#include <assert.h>
+#include <string.h>
+
+#include "accelerators/actor.h"
+#include "accelerators/auto_select.h"
+#include "base/error.h"
+#include "base/options.h"
+#include "strategies/ddp/ddp.h"
+#include "strategies/replica/internal.h"
+#include "tensor/model.h"
+
+/* Of memory that the accelerator has and this strategy might leave them in. */
+static const char *memory_kind(const pl_ddp_t *ddp)
+{
+    const pl_replica_t *r = &ddp->replica;
+    const pl_options_t *options = r->job->options;
+    const bool may = ddp->reduce_hooks ? ddp->reduce_hooks->stays
+                                       : r->sync_hooks == &pl_ddp_sync_hooks;
+    const char *automatic = pl_accelerator_auto(options);
+    if (!may || r->job->stage != PL_TRAIN)
+        return NULL;
+    return pl_accelerator_memory_kind(
+        pl_options_choice(options, "trainer.accelerator", automatic));
+}
+
+int64_t pl_ddp_norm_block(const pl_ddp_t *ddp)
+{
+    const bool gives = ddp->reduce_hooks && ddp->reduce_hooks->give;
+    return !gives && memory_kind(ddp) ? pl_norm_block(ddp->replica.model) : 0;
+}
+
+bool pl_ddp_stays(const pl_ddp_t *ddp)
+{
+    const pl_replica_t *r = &ddp->replica;
+    const char *kind = memory_kind(ddp);
+    pl_dtype_t dtype;
+    if (!ddp->device_kind || !kind || strcmp(kind, ddp->device_kind) != 0)
+        return false;
+    pl_replica_gradients(r, &dtype);
+    return dtype == PL_F32 || dtype == PL_F64;
+}
+
+/* ---- operations on the device ---- */
+
+/* Of the oldest step that lacks its metrics. */
+static pl_sync_point_t *sync_point_waiting(const pl_ddp_t *ddp)
+{
+    pl_sync_point_t *point = ddp->first;
+    while (point && (point->is_computed || !point->on_device))
+        point = point->next;
+    return point;
+}
+
+/* Behind the sums of all buckets; whether that is on the way now. */
+static bool norms_begin(pl_ddp_t *ddp, pl_sync_point_t *point)
+{
+    if (!ddp->scatters || !point->on_device || point->is_normed)
+        return false;
+    point->is_normed = true;
+    return pl_ddp_norms_give(ddp, point->sums.objective, &ddp->failure) == PL_OK;
+}
+
+void pl_ddp_device_replayed(void *self, const pl_answer_t *answer)
+{
+    pl_ddp_t *ddp = self;
+    if (answer->kind == PL_ANSWER_ERROR && ddp->failure.code == PL_OK)
+        ddp->failure = *answer->error;
+}
+
+/* Runs behind what was moved. */
+static void combine(pl_ddp_t *ddp, const pl_sync_point_t *point)
+{
+    const pl_how_t how = {.on_answer = pl_ddp_device_replayed};
+    if (ddp->reduce_hooks && ddp->reduce_hooks->combine)
+        ddp->reduce_hooks->combine(ddp, &point->sums, how, &ddp->failure);
+    else if (ddp->agrees)
+        pl_ddp_state_take(ddp, &ddp->failure);
+}
+
+void pl_ddp_device_enqueued(pl_ddp_t *ddp, const pl_error_t *failure)
+{
+    pl_sync_point_t *point = ddp->ordering;
+    assert(ddp->enqueuing > 0);
+    if (failure && ddp->failure.code == PL_OK)
+        ddp->failure = *failure;
+    if (--ddp->enqueuing || !point)
+        return;
+    if (ddp->failure.code == PL_OK && norms_begin(ddp, point))
+        return;
+    ddp->ordering = NULL;
+    if (ddp->failure.code == PL_OK && point->on_device)
+        combine(ddp, point);
+    if (ddp->failure.code == PL_OK && ddp->replica.sync_hooks->stays)
+        pl_replica_ordered(&ddp->replica);
+    point->ready = ddp->failure.code != PL_OK || point->is_computed;
+    pl_ddp_go_on(ddp);
+}
+
+static void answered(pl_ddp_t *ddp, const pl_answer_t *answer, pl_object_t *fence)
+{
+    pl_replica_t *r = &ddp->replica;
+    if (fence) {
+        pl_object_unref(r->reduced);
+        r->reduced = pl_object_ref(fence);
+    }
+    if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
+        pl_ddp_device_enqueued(ddp,
+                               answer->kind == PL_ANSWER_ERROR ? answer->error : NULL);
+}
+
+static void sum_answered(void *self, const pl_answer_t *answer)
+{
+    answered(self, answer,
+             answer->kind == PL_ANSWER_REPLY ? answer->body->all_reduce_reply.fence
+                                             : NULL);
+}
+
+int pl_ddp_device_sum(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
+                      pl_error_t *err)
+{
+    const pl_reg_ptr_t at = pl_ddp_region(ddp, region, from);
+    const pl_all_reduce_t msg = {.memory = &at.memory->object,
+                                 .offset = at.offset,
+                                 .count = count,
+                                 .dtype = ddp->dtype,
+                                 .reduction = PL_REDUCE_SUM,
+                                 .after = ddp->after ? &ddp->after->object : NULL};
+    const pl_how_t how = {.on_answer = sum_answered};
+    if (!pl_call_all_reduce(ddp, ddp->collective_actor, &msg, how, err))
+        return err->code;
+    ddp->enqueuing++;
+    return PL_OK;
+}
+
+static void scatter_answered(void *self, const pl_answer_t *answer)
+{
+    answered(self, answer,
+             answer->kind == PL_ANSWER_REPLY ? answer->body->reduce_scatter_reply.fence
+                                             : NULL);
+}
+
+/* Ranks move none of what is frozen. */
+static bool is_trained(const pl_ddp_t *ddp, const pl_ddp_range_t *range)
+{
+    for (int64_t a = 0, b = 0; pl_replica_range(&ddp->replica, range->objective, &a, &b);)
+        if (a < range->end && b > range->first)
+            return true;
+    return false;
+}
+
+int pl_ddp_device_scatter(pl_ddp_t *ddp, const pl_ddp_range_t *range, pl_error_t *err)
+{
+    const pl_reg_ptr_t at = pl_ddp_region(ddp, PL_REGION_GRADS, (size_t)range->first);
+    const pl_reduce_scatter_t msg = {.memory = &at.memory->object,
+                                     .offset = at.offset,
+                                     .count = (uint64_t)(range->end - range->first),
+                                     .step = (uint64_t)ddp->replica.norm_block,
+                                     .dtype = ddp->dtype,
+                                     .reduction = PL_REDUCE_SUM,
+                                     .after = ddp->after ? &ddp->after->object : NULL};
+    const pl_how_t how = {.on_answer = scatter_answered};
+    if (!is_trained(ddp, range))
+        return PL_OK;
+    if (!pl_call_reduce_scatter(ddp, ddp->collective_actor, &msg, how, err))
+        return err->code;
+    ddp->enqueuing++;
+    return PL_OK;
+}
+
+bool pl_ddp_device_compile(pl_replica_t *r, pl_region_t registered, pl_how_t how,
+                           pl_error_t *err)
+{
+    const pl_ddp_t *ddp = (pl_ddp_t *)r;
+    const pl_compile_sums_t msg = {.memory = &r->bulk[registered].memory->object,
+                                   .dtype = ddp->dtype};
+    return pl_call_compile_sums(r, ddp->collective_actor, &msg, how, err);
+}
+
+static void share_answered(void *self, const pl_answer_t *answer)
+{
+    answered(self, answer, NULL);
+}
+
+/* Once, before the first sum. */
+static int share(pl_ddp_t *ddp, pl_error_t *err)
+{
+    const pl_replica_t *r = &ddp->replica;
+    const pl_how_t how = {.on_answer = share_answered};
+    for (int k = 0; k < PL_REGIONS && !ddp->shares; k++) {
+        const pl_register_buffer_t msg = {
+            .memory = r->registered[k] ? &r->bulk[k].memory->object : NULL};
+        if (!msg.memory)
+            continue;
+        if (!pl_call_register_buffer(ddp, ddp->collective_actor, &msg, how, err))
+            return err->code;
+        ddp->enqueuing++;
+    }
+    ddp->shares = true;
+    return PL_OK;
+}
+
+static void gather_answered(void *self, const pl_answer_t *answer)
+{
+    answered(self, answer,
+             answer->kind == PL_ANSWER_REPLY ? answer->body->all_gather_reply.fence
+                                             : NULL);
+}
+
+/* The ranks have synchronized behind an update, and everything before is told. */
+static int gathered_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
+{
+    (void)ddp, (void)point, (void)err;
+    return PL_OK;
+}
+
+static void gathered_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *failure)
+{
+    (void)point;
+    pl_replica_reported(&ddp->replica, failure, false);
+}
+
+static int gather(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count, int64_t step,
+                  const pl_fence_t *after, pl_error_t *err)
+{
+    const pl_all_gather_t msg = {.memory = &at.memory->object,
+                                 .offset = at.offset,
+                                 .count = count,
+                                 .step = (uint64_t)step,
+                                 .dtype = ddp->dtype,
+                                 .after = after ? (pl_object_t *)&after->object : NULL};
+    const pl_how_t how = {.on_answer = gather_answered};
+    if (!pl_call_all_gather(ddp, ddp->collective_actor, &msg, how, err))
+        return err->code;
+    ddp->enqueuing++;
+    return PL_OK;
+}
+
+int pl_ddp_device_gather(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
+                         pl_error_t *err)
+{
+    return gather(ddp, pl_ddp_region(ddp, region, from), count, 0, ddp->after, err);
+}
+
+static int range_gather(pl_ddp_t *ddp, const pl_ddp_range_t *range,
+                        const pl_fence_t *after, pl_error_t *err)
+{
+    return gather(ddp, pl_ddp_region(ddp, PL_REGION_PARAMS, (size_t)range->first),
+                  (size_t)(range->end - range->first),
+                  ddp->scatters ? ddp->replica.norm_block : 0, after, err);
+}
+
+static void fences_drop(pl_ddp_fences_t *fences)
+{
+    while (fences->count)
+        pl_object_unref(fences->fence[--fences->count]);
+}
+
+static void fences_keep(pl_ddp_fences_t *fences, int buckets, pl_fence_t *fence)
+{
+    for (; fences->count < buckets; fences->count++)
+        fences->fence[fences->count] = pl_object_ref(fence);
+}
+
+void pl_ddp_device_updated(pl_replica_t *r, int buckets, pl_fence_t *fence)
+{
+    fences_keep(&((pl_ddp_t *)r)->updated, buckets, fence);
+}
+
+/* Each range as soon as its update is over, while the device updates the next. */
+int pl_ddp_device_gather_params(pl_ddp_t *ddp, int objective, pl_error_t *err)
+{
+    const pl_replica_t *r = &ddp->replica;
+    const pl_ddp_range_t all = {.end = r->model->params};
+    pl_sync_point_t *point = pl_ddp_sync_point_new(ddp, err);
+    if (!point)
+        return err->code;
+    point->begin = gathered_begin;
+    point->end = gathered_end;
+    point->is_computed = true;
+    ddp->ordering = point;
+    int code = ddp->scatters ? PL_OK : range_gather(ddp, &all, r->updated, err);
+    for (int k = 0; k < ddp->scatters && code == PL_OK; k++)
+        if (ddp->scatter[k].objective == objective && is_trained(ddp, &ddp->scatter[k]))
+            code = range_gather(ddp, &ddp->scatter[k],
+                                k < ddp->updated.count ? ddp->updated.fence[k]
+                                                       : r->updated,
+                                err);
+    fences_drop(&ddp->updated);
+    if (code == PL_OK)
+        return PL_OK;
+    ddp->enqueuing++;
+    pl_ddp_device_enqueued(ddp, err);
+    return PL_OK;
+}
+
+/* ---- where ranks synchronize ---- */
+
+static void device_ready(pl_replica_t *r, int buckets, pl_fence_t *fence)
+{
+    pl_ddp_t *ddp = (pl_ddp_t *)r;
+    if (!buckets)
+        fences_drop(&ddp->computed);
+    fences_keep(&ddp->computed, buckets, fence);
+}
+
+/* The sums first; the tail follows when the metrics are there, too. */
+static int device_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
+{
+    pl_ddp_t *ddp = (pl_ddp_t *)r;
+    pl_sync_point_t *point = pl_ddp_step_sync_point(ddp, sums, err);
+    if (!point)
+        return err->code;
+    point->on_device = true;
+    ddp->ordering = point;
+    const bool gives = ddp->reduce_hooks && ddp->reduce_hooks->give;
+    int code = share(ddp, err);
+    ddp->after = r->computed;
+    if (code == PL_OK)
+        code = gives ? ddp->reduce_hooks->give(ddp, sums, err)
+                     : pl_ddp_sum_step(ddp, sums, err);
+    if (code == PL_OK && ddp->agrees && !gives)
+        code = pl_ddp_state_give(ddp, sums, err);
+    fences_drop(&ddp->computed);
+    fences_drop(&ddp->updated);
+    if (code == PL_OK)
+        return PL_OK;
+    ddp->enqueuing++;
+    pl_ddp_device_enqueued(ddp, err);
+    return PL_OK;
+}
+
+static void device_computed(pl_replica_t *r, const pl_replica_sums_t *sums)
+{
+    pl_ddp_t *ddp = (pl_ddp_t *)r;
+    pl_sync_point_t *point = sync_point_waiting(ddp);
+    if (!point)
+        return;
+    point->sums.metrics = sums->metrics;
+    point->sums.metric_count = sums->metric_count;
+    point->is_computed = true;
+    point->ready = ddp->ordering != point;
+    pl_ddp_go_on(ddp);
+}
+
+int pl_ddp_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
+{
+    if (!((pl_ddp_t *)r)->on_device)
+        return pl_ddp_sync_hooks.reduce(r, sums, err);
+    const int code = device_reduce(r, sums, err);
+    if (code == PL_OK)
+        device_computed(r, sums);
+    return code;
+}
+
+void pl_ddp_sync_on_device(pl_sync_hooks_t *hooks)
+{
+    hooks->reduce = device_reduce;
+    hooks->computed = device_computed;
+    hooks->stays = true;
+}
+
+void pl_ddp_device_release(pl_ddp_t *ddp)
+{
+    fences_drop(&ddp->computed);
+    fences_drop(&ddp->updated);
+}
+
+#define MEETS \
+    .prepare = pl_ddp_prepare, .compile = pl_ddp_device_compile, .ready = device_ready, \
+    .reduce = device_reduce, .computed = device_computed, .stays = true, \
+    .collective = pl_ddp_collective, .gather = pl_ddp_gather
+
+const pl_sync_hooks_t pl_ddp_device_sync_hooks = {MEETS};
+const pl_sync_hooks_t pl_ddp_state_sync_hooks = {MEETS, .graphs = PL_DDP_STATE_GRAPHS,
+                                                 .describe = pl_ddp_state_describe,
+                                                 .region = pl_ddp_state_region};

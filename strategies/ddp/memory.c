@@ -1,0 +1,261 @@
+/* memory.c - memory of what ranks move: the control buffer, and regions of the device
+ *
+ * What the host writes and reads lies in the control buffer; the regions (`bulk`) are
+ * the device's.  A device that registers its memory keeps the gradients there
+ * (ddp/device.c), but not what ranks collective within a step.  One that borrows the
+ * host's has its regions beside the control buffer, and the tail of a step lies behind
+ * the gradients: then one operation sums both. */
+#include <math.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "strategies/ddp/ddp.h"
+#include "strategies/optimizers/optimizer.h"
+#include "strategies/replica/internal.h"
+#include "tensor/model.h"
+#include "tensor/precision.h"
+
+enum { ALIGN = 64 };
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* ---- access ---- */
+
+pl_reg_ptr_t pl_ddp_control_buffer(const pl_ddp_t *ddp, size_t place)
+{
+    return (pl_reg_ptr_t){ddp->control, place};
+}
+
+pl_reg_ptr_t pl_ddp_region(const pl_ddp_t *ddp, pl_region_t region, size_t element)
+{
+    const pl_replica_t *r = &ddp->replica;
+    const pl_dtype_t dtype = pl_region_dtype(r->model->precision, region);
+    pl_reg_ptr_t at = r->bulk[region];
+    at.offset += element * pl_element_bytes(dtype);
+    return at;
+}
+
+double pl_ddp_element(const pl_ddp_t *ddp, pl_reg_ptr_t at, size_t k)
+{
+    const char *from = (const char *)at.memory->data + at.offset;
+    return ddp->dtype == PL_F64 ? ((const double *)from)[k] : ((const float *)from)[k];
+}
+
+void pl_ddp_element_set(const pl_ddp_t *ddp, pl_reg_ptr_t at, size_t k, double value)
+{
+    char *to = (char *)at.memory->data + at.offset;
+    if (ddp->dtype == PL_F64)
+        ((double *)to)[k] = value;
+    else
+        ((float *)to)[k] = (float)value;
+}
+
+/* ---- what lies where ---- */
+
+/* Rows of a prediction's batch, of all ranks; and how many floats one has. */
+size_t pl_ddp_rows_max(const pl_ddp_t *ddp)
+{
+    const pl_replica_t *r = &ddp->replica;
+    return (size_t)r->signature->stage[PL_PREDICT].batch_size
+           * (r->micro.micro_shards ? r->micro.micro_shards : r->ranks);
+}
+
+size_t pl_ddp_output_row_elements(const pl_replica_plan_t *plan, int k)
+{
+    const pl_shape_t shape = plan->output_shape[k];
+    return shape.rank && shape.dim[0] ? (size_t)(pl_elements(shape) / shape.dim[0]) : 0;
+}
+
+int pl_ddp_output_count(const pl_replica_plan_t *plan)
+{
+    int count = 0;
+    for (int k = 0; k < plan->fetch_count; k++)
+        count += plan->fetch[k].kind == PL_FETCH_OUTPUT;
+    return count;
+}
+
+static size_t outputs_bytes(const pl_ddp_t *ddp)
+{
+    size_t max = 0;
+    for (int k = 0; k < ddp->replica.plan_count; k++) {
+        const pl_replica_plan_t *plan = &ddp->replica.plan[k];
+        size_t floats = 0;
+        for (int i = 0; plan->stage == PL_PREDICT && i < pl_ddp_output_count(plan); i++)
+            floats += pl_ddp_output_row_elements(plan, i) * pl_ddp_rows_max(ddp);
+        max = floats > max ? floats : max;
+    }
+    return max * sizeof(float);
+}
+
+static bool separates(const pl_ddp_t *ddp)
+{
+    return ddp->on_device || (ddp->reduce_hooks && ddp->reduce_hooks->separates);
+}
+
+/* Whether ranks move a region. */
+static bool is_bulk(const pl_ddp_t *ddp, pl_region_t region)
+{
+    const pl_replica_t *r = &ddp->replica;
+    if (r->job->stage != PL_TRAIN)
+        return false;
+    if (region == PL_REGION_GRADS || region == PL_REGION_COLLECTIVE
+        || (region == PL_REGION_STATE && (ddp->agrees || !ddp->on_device))
+        || (region == PL_REGION_STRATEGY0 && ddp->agrees)
+        || (region == PL_REGION_NORMS && ddp->scatters))
+        return pl_replica_region_count(r, region) > 0;
+    return ddp->reduce_hooks && ddp->reduce_hooks->shares
+           && ddp->reduce_hooks->shares(ddp, region);
+}
+
+static size_t piece_find(size_t *end, size_t bytes)
+{
+    const size_t begin = aligned(*end);
+    *end = begin + bytes;
+    return begin;
+}
+
+static void region_find(pl_ddp_t *ddp, pl_region_t region, size_t *end)
+{
+    pl_replica_t *r = &ddp->replica;
+    const pl_dtype_t dtype = pl_region_dtype(r->model->precision, region);
+    if (is_bulk(ddp, region) && !r->registered[region])
+        r->bulk[region].offset = piece_find(end,
+                                            (size_t)pl_replica_region_count(r, region)
+                                                * pl_element_bytes(dtype));
+}
+
+static size_t scratch_bytes(const pl_ddp_t *ddp)
+{
+    const pl_replica_t *r = &ddp->replica;
+    return ddp->on_device && pl_replica_is_partitioned(r)
+               ? (size_t)r->model->params * pl_element_bytes(ddp->dtype)
+               : 0;
+}
+
+/* The tail begins where the gradients end, in memory that is both's. */
+static void places_find(pl_ddp_t *ddp)
+{
+    pl_replica_t *r = &ddp->replica;
+    const bool trains = r->job->stage == PL_TRAIN;
+    const size_t rows = r->micro.micro_shards ? r->micro.micro_shards : 1;
+    size_t bulk = 0, own = 0, *control = separates(ddp) ? &own : &bulk;
+    region_find(ddp, PL_REGION_GRADS, &bulk);
+    ddp->at.tail = *control;
+    *control += trains ? pl_ddp_tail_end(ddp) * pl_element_bytes(ddp->dtype) : 0;
+    region_find(ddp, PL_REGION_STATE, &bulk);
+    for (int k = 0; k < PL_REGIONS; k++)
+        if (k != PL_REGION_GRADS && k != PL_REGION_STATE)
+            region_find(ddp, (pl_region_t)k, &bulk);
+    ddp->at.moments = piece_find(control, pl_ddp_moments(ddp));
+    ddp->at.metrics = piece_find(control,
+                                 (2 + pl_replica_max_metrics(r) * rows) * sizeof(double));
+    ddp->at.scratch = piece_find(control, scratch_bytes(ddp));
+    ddp->at.outputs = piece_find(control, outputs_bytes(ddp));
+    ddp->at.end = *control;
+    ddp->bulk_bytes = separates(ddp) ? bulk : 0;
+}
+
+/* From the end, where backward is done first; the limit grows where there would be too
+ * many.  One that would be all of them is none; and whoever gives in its own way gives
+ * all at once.  They begin where a block of norms does. */
+static void buckets_find(pl_ddp_t *ddp)
+{
+    pl_replica_t *r = &ddp->replica;
+    const pl_model_t *model = r->model;
+    const int64_t params = model->params, min = params / (PL_GRAD_BUCKETS_MAX / 2) + 1,
+                  wanted = (int64_t)fmin(ddp->bucket_mb * (1 << 20)
+                                             / pl_element_bytes(ddp->dtype),
+                                         1e15),
+                  max = wanted > min ? wanted : min,
+                  block = r->norm_block ? r->norm_block : 1;
+    const bool gives = ddp->reduce_hooks && ddp->reduce_hooks->give;
+    int count = 0;
+    r->bucket[0] = params;
+    for (int k = model->count - 1; k >= 0 && r->objectives == 1 && !gives; k--) {
+        const pl_tensor_info_t *t = &model->tensor[k];
+        const int64_t from = (t->offset + block - 1) / block * block;
+        if (t->region == PL_REGION_PARAMS && from < r->bucket[count]
+            && (r->bucket[count] - from >= max || !from))
+            r->bucket[++count] = from;
+    }
+    r->bucket_count = count > 1 ? count : 0;
+}
+
+static void bulk_take(pl_ddp_t *ddp, pl_reg_buffer_t *memory)
+{
+    for (int k = 0; k < PL_REGIONS; k++)
+        if (is_bulk(ddp, (pl_region_t)k) && !ddp->replica.registered[k])
+            ddp->replica.bulk[k].memory = pl_object_ref(memory);
+}
+
+static void control_lent(void *self, const pl_answer_t *answer)
+{
+    pl_ddp_t *ddp = self;
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_replica_prepared(&ddp->replica, answer->error);
+    if (answer->kind != PL_ANSWER_REPLY)
+        return;
+    ddp->control = pl_object_ref(answer->body->alloc_buffer_reply.memory);
+    if (!ddp->bulk_bytes)
+        bulk_take(ddp, ddp->control);
+    pl_replica_prepared(&ddp->replica, NULL);
+}
+
+static int control_lend(pl_ddp_t *ddp, pl_error_t *err)
+{
+    const pl_alloc_buffer_t msg = {.bytes = ddp->at.end};
+    const pl_how_t how = {.on_answer = control_lent};
+    return pl_call_alloc_buffer(ddp, ddp->collective_actor, &msg, how, err) ? PL_OK
+                                                                            : err->code;
+}
+
+static void bulk_allocated(void *self, const pl_answer_t *answer)
+{
+    pl_ddp_t *ddp = self;
+    pl_error_t err = {0};
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_replica_prepared(&ddp->replica, answer->error);
+    if (answer->kind != PL_ANSWER_REPLY)
+        return;
+    bulk_take(ddp, (pl_reg_buffer_t *)answer->body->alloc_buffer_reply.memory);
+    if (control_lend(ddp, &err) != PL_OK)
+        pl_replica_prepared(&ddp->replica, &err);
+}
+
+void pl_ddp_described(pl_replica_t *r)
+{
+    pl_ddp_t *ddp = (pl_ddp_t *)r;
+    pl_replica_gradients(r, &ddp->dtype);
+    r->norm_block = pl_ddp_norm_block(ddp);
+    buckets_find(ddp);
+    ddp->on_device = pl_ddp_stays(ddp);
+    const bool agrees = ddp->on_device
+                        && !(ddp->reduce_hooks && ddp->reduce_hooks->keeps_state);
+    for (int k = 0; k < r->model->count && agrees; k++)
+        ddp->agrees |= r->model->tensor[k].region == PL_REGION_STATE
+                       && r->model->tensor[k].agree != PL_AGREE_NONE;
+    if (ddp->on_device && r->sync_hooks == &pl_ddp_sync_hooks)
+        r->sync_hooks = ddp->agrees ? &pl_ddp_state_sync_hooks
+                                    : &pl_ddp_device_sync_hooks;
+}
+
+int pl_ddp_prepare(pl_replica_t *r, pl_error_t *err)
+{
+    pl_ddp_t *ddp = (pl_ddp_t *)r;
+    for (int k = 0; k < PL_REGIONS; k++)
+        r->registered[k] = ddp->on_device && k != PL_REGION_COLLECTIVE
+                           && is_bulk(ddp, (pl_region_t)k);
+    places_find(ddp);
+    r->timings_by_rank = pl_alloc_array((size_t)r->ranks * PL_TIMINGS, sizeof(double));
+    if (!r->timings_by_rank)
+        return pl_no_memory(err);
+    const pl_alloc_buffer_t msg = {.bytes = ddp->bulk_bytes};
+    const pl_how_t how = {.on_answer = bulk_allocated};
+    if (!ddp->bulk_bytes)
+        return control_lend(ddp, err);
+    return pl_call_alloc_buffer(ddp, ddp->collective_actor, &msg, how, err) ? PL_OK
+                                                                            : err->code;
+}

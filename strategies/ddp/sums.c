@@ -1,0 +1,506 @@
+/* sums.c - what the ranks add up: gradients, metrics, state; and outputs of a batch
+ *
+ * The first piece is the tail of a step:
+ *
+ *     gradients and losses || announced | ranks with samples | bad[ranks] | hash[ranks]
+ *                          | spent[ranks] | metrics | state
+ *
+ * A step's state is copied behind the metrics, because some tensors of it are summed and
+ * others not. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "strategies/ddp/ddp.h"
+#include "strategies/replica/internal.h"
+#include "tensor/model.h"
+#include "tensor/precision.h"
+
+enum { HASH_BITS = 20 };
+
+/* ---- the tail ---- */
+
+enum { TAIL_ANNOUNCED, TAIL_PRESENT, TAIL_BAD };
+
+static size_t tail_hash(const pl_ddp_t *ddp)
+{
+    return TAIL_BAD + ddp->replica.ranks;
+}
+
+static size_t tail_timings(const pl_ddp_t *ddp, uint32_t rank)
+{
+    return tail_hash(ddp) + ddp->replica.ranks + (size_t)rank * PL_TIMINGS;
+}
+
+static size_t tail_metrics(const pl_ddp_t *ddp)
+{
+    return tail_timings(ddp, ddp->replica.ranks);
+}
+
+static size_t tail_state(const pl_ddp_t *ddp)
+{
+    return tail_metrics(ddp) + pl_replica_max_metrics(&ddp->replica);
+}
+
+static bool shares_state(const pl_ddp_t *ddp)
+{
+    return !ddp->on_device && (!ddp->reduce_hooks || !ddp->reduce_hooks->keeps_state);
+}
+
+size_t pl_ddp_tail_end(const pl_ddp_t *ddp)
+{
+    const size_t state = (size_t)ddp->replica.model->state;
+    return tail_state(ddp) + (shares_state(ddp) ? state : 0);
+}
+
+static double tail(const pl_ddp_t *ddp, size_t k)
+{
+    return pl_ddp_element(ddp, pl_ddp_control_buffer(ddp, ddp->at.tail), k);
+}
+
+static void tail_set(const pl_ddp_t *ddp, size_t k, double value)
+{
+    pl_ddp_element_set(ddp, pl_ddp_control_buffer(ddp, ddp->at.tail), k, value);
+}
+
+/* ---- a step ---- */
+
+/* Of the state tensors: what is summed, and by how many. */
+static double state_share(const pl_ddp_t *ddp, const pl_tensor_info_t *t,
+                          bool has_samples)
+{
+    if (t->agree == PL_AGREE_MEAN)
+        return has_samples;
+    return t->agree == PL_AGREE_RANK0 && ddp->replica.rank == 0;
+}
+
+static void state_put(const pl_ddp_t *ddp, bool has_samples)
+{
+    const pl_model_t *model = ddp->replica.model;
+    for (int k = 0; k < model->count && shares_state(ddp); k++) {
+        const pl_tensor_info_t *t = &model->tensor[k];
+        const double share = state_share(ddp, t, has_samples);
+        if (t->region != PL_REGION_STATE)
+            continue;
+        for (size_t i = (size_t)t->offset; i < (size_t)(t->offset + t->count); i++)
+            tail_set(ddp, tail_state(ddp) + i,
+                     share ? pl_ddp_element(ddp, ddp->replica.bulk[PL_REGION_STATE], i)
+                           : 0);
+    }
+}
+
+/* A rank that had no samples has the state of before, which says nothing. */
+static void state_take(const pl_ddp_t *ddp, double present)
+{
+    const pl_model_t *model = ddp->replica.model;
+    for (int k = 0; k < model->count && shares_state(ddp); k++) {
+        const pl_tensor_info_t *t = &model->tensor[k];
+        const double of = t->agree == PL_AGREE_MEAN ? present : 1;
+        if (t->region != PL_REGION_STATE || t->agree == PL_AGREE_NONE || !of)
+            continue;
+        for (size_t i = (size_t)t->offset; i < (size_t)(t->offset + t->count); i++)
+            pl_ddp_element_set(ddp, ddp->replica.bulk[PL_REGION_STATE], i,
+                               tail(ddp, tail_state(ddp) + i) / of);
+    }
+}
+
+static double hash_of(const pl_ddp_t *ddp)
+{
+    return (double)(ddp->replica.first_hash >> (64 - HASH_BITS));
+}
+
+/* Of the step before: what this one takes is not over. */
+static void timings_put(pl_ddp_t *ddp)
+{
+    pl_replica_t *r = &ddp->replica;
+    for (int k = 0; k < PL_TIMINGS; k++)
+        tail_set(ddp, tail_timings(ddp, r->rank) + (size_t)k, r->timings[k]);
+    memset(r->timings, 0, sizeof r->timings);
+}
+
+static void timings_take(const pl_ddp_t *ddp)
+{
+    const pl_replica_t *r = &ddp->replica;
+    for (size_t k = 0; k < (size_t)r->ranks * PL_TIMINGS; k++)
+        r->timings_by_rank[k] += tail(ddp, tail_timings(ddp, 0) + k);
+}
+
+/* Metrics of a step that are summed in the tail. */
+static size_t tail_metrics_count(const pl_ddp_t *ddp, const pl_replica_sums_t *sums)
+{
+    return ddp->reduce_hooks && ddp->reduce_hooks->give_metrics ? 0 : sums->metric_count;
+}
+
+/* The loss is a step's first metric. */
+static void tail_put(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
+{
+    const size_t count = tail_metrics_count(ddp, sums);
+    const bool bad = count && !isfinite(sums->metrics[0]);
+    for (size_t k = 0; k < pl_ddp_tail_end(ddp); k++)
+        tail_set(ddp, k, 0);
+    tail_set(ddp, TAIL_ANNOUNCED, ddp->announced);
+    tail_set(ddp, TAIL_PRESENT, sums->has_samples);
+    tail_set(ddp, TAIL_BAD + ddp->replica.rank, bad);
+    tail_set(ddp, tail_hash(ddp) + ddp->replica.rank, hash_of(ddp));
+    for (size_t k = 0; k < count; k++)
+        tail_set(ddp, tail_metrics(ddp) + k, sums->metrics[k]);
+    state_put(ddp, sums->has_samples);
+    timings_put(ddp);
+}
+
+int pl_ddp_all_reduce_region(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
+                             pl_error_t *err)
+{
+    if (ddp->on_device)
+        return pl_ddp_device_sum(ddp, region, from, count, err);
+    return pl_ddp_call_sum(ddp, pl_ddp_region(ddp, region, from), count, ddp->dtype, err);
+}
+
+int pl_ddp_all_gather_region(pl_ddp_t *ddp, pl_region_t region, size_t count,
+                             pl_error_t *err)
+{
+    if (ddp->on_device)
+        return pl_ddp_device_gather(ddp, region, 0, count, err);
+    return pl_ddp_call_gather(ddp, pl_ddp_region(ddp, region, 0), count, ddp->dtype, err);
+}
+
+static int grads_call(pl_ddp_t *ddp, size_t from, size_t count, pl_error_t *err)
+{
+    return pl_ddp_all_reduce_region(ddp, PL_REGION_GRADS, from, count, err);
+}
+
+/* Those of a bucket that are trained. */
+static int bucket_call(pl_ddp_t *ddp, int bucket, pl_error_t *err)
+{
+    const pl_replica_t *r = &ddp->replica;
+    const int64_t first = r->bucket[bucket + 1], end = r->bucket[bucket];
+    int code = PL_OK;
+    if (ddp->scatters)
+        return pl_ddp_device_scatter(ddp, &ddp->scatter[bucket], err);
+    for (int64_t a = 0, b = 0; code == PL_OK && pl_replica_range(r, 0, &a, &b);) {
+        const int64_t from = a > first ? a : first, to = b < end ? b : end;
+        if (from < to)
+            code = grads_call(ddp, (size_t)from, (size_t)(to - from), err);
+    }
+    return code;
+}
+
+static void buckets_call(pl_ddp_t *ddp, int buckets)
+{
+    pl_error_t err = {0};
+    for (; ddp->called < buckets && ddp->failure.code == PL_OK; ddp->called++) {
+        ddp->after = ddp->called < ddp->computed.count ? ddp->computed.fence[ddp->called]
+                                                       : ddp->replica.computed;
+        if (bucket_call(ddp, ddp->called, &err) != PL_OK)
+            ddp->failure = err;
+    }
+}
+
+static void ddp_ready(pl_replica_t *r, int buckets, pl_fence_t *fence)
+{
+    (void)fence;
+    buckets_call((pl_ddp_t *)r, buckets);
+}
+
+void *pl_ddp_gradients(const pl_ddp_t *ddp)
+{
+    const pl_reg_ptr_t grads = ddp->replica.bulk[PL_REGION_GRADS];
+    return (char *)grads.memory->data + grads.offset;
+}
+
+static size_t loss_of(const pl_ddp_t *ddp, const pl_replica_sums_t *sums)
+{
+    return (size_t)ddp->replica.model->params + 2 * (size_t)sums->objective;
+}
+
+static int tail_call(pl_ddp_t *ddp, pl_error_t *err)
+{
+    return pl_ddp_call_sum(ddp, pl_ddp_control_buffer(ddp, ddp->at.tail),
+                           pl_ddp_tail_end(ddp), ddp->dtype, err);
+}
+
+/* From some gradients on, up to the loss: one piece, and the tail with it where they lie
+ * together. */
+static int sum_from(pl_ddp_t *ddp, size_t from, size_t loss, pl_error_t *err)
+{
+    const pl_reg_ptr_t end = pl_ddp_region(ddp, PL_REGION_GRADS, loss + 2);
+    const bool together = end.memory == ddp->control && end.offset == ddp->at.tail;
+    int code = grads_call(ddp, from,
+                          loss + 2 - from + (together ? pl_ddp_tail_end(ddp) : 0), err);
+    return code == PL_OK && !together && !ddp->on_device ? tail_call(ddp, err) : code;
+}
+
+int pl_ddp_sum_tail(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err)
+{
+    const size_t loss = loss_of(ddp, sums);
+    return sum_from(ddp, loss, loss, err);
+}
+
+/* Without buckets: all that the objective trains.  Where that ends with the loss, it
+ * goes with it from *from on. */
+static int ranges_call(pl_ddp_t *ddp, const pl_replica_sums_t *sums, size_t *from,
+                       pl_error_t *err)
+{
+    int code = PL_OK;
+    for (int k = 0; k < ddp->scatters && code == PL_OK; k++)
+        if (ddp->scatter[k].objective == sums->objective)
+            code = pl_ddp_device_scatter(ddp, &ddp->scatter[k], err);
+    for (int64_t a = 0, b = 0;
+         code == PL_OK && !ddp->scatters
+         && pl_replica_range(&ddp->replica, sums->objective, &a, &b);) {
+        if ((size_t)b == *from)
+            *from = (size_t)a;
+        else
+            code = grads_call(ddp, (size_t)a, (size_t)(b - a), err);
+    }
+    return code;
+}
+
+int pl_ddp_sum_step(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err)
+{
+    const size_t loss = loss_of(ddp, sums);
+    size_t from = loss;
+    int code = PL_OK;
+    buckets_call(ddp, ddp->replica.bucket_count);
+    ddp->called = 0;
+    ddp->after = ddp->replica.computed;
+    if (ddp->failure.code != PL_OK) {
+        *err = ddp->failure;
+        return err->code;
+    }
+    if (!ddp->replica.bucket_count)
+        code = ranges_call(ddp, sums, &from, err);
+    return code == PL_OK ? sum_from(ddp, from, loss, err) : code;
+}
+
+static int step_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
+{
+    const pl_ddp_reduce_hooks_t *reduce_hooks = ddp->reduce_hooks;
+    int code = PL_OK;
+    tail_put(ddp, &point->sums);
+    if (reduce_hooks && reduce_hooks->give_metrics)
+        code = reduce_hooks->give_metrics(ddp, &point->sums, err);
+    if (code != PL_OK)
+        return code;
+    if (point->on_device)
+        return tail_call(ddp, err);
+    return reduce_hooks && reduce_hooks->give ? reduce_hooks->give(ddp, &point->sums, err)
+                                              : pl_ddp_sum_step(ddp, &point->sums, err);
+}
+
+static int hashes_check(const pl_ddp_t *ddp, pl_error_t *err)
+{
+    const double first = tail(ddp, tail_hash(ddp));
+    for (size_t k = 1; k < ddp->replica.ranks; k++)
+        if (tail(ddp, tail_hash(ddp) + k) != first)
+            return pl_fail(err, PL_EPEER,
+                           "rank %zu began with other weights than rank 0: module, "
+                           "options and seed must be the same on all ranks",
+                           k);
+    return PL_OK;
+}
+
+static void blame(pl_ddp_t *ddp)
+{
+    pl_replica_t *r = &ddp->replica;
+    r->blamed[0] = '\0';
+    for (uint32_t k = 0; k < r->ranks && !r->blamed[0]; k++)
+        if (tail(ddp, TAIL_BAD + k) != 0)
+            snprintf(r->blamed, sizeof r->blamed, "rank %u: ", k);
+}
+
+static void tail_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
+{
+    for (size_t k = 0; k < tail_metrics_count(ddp, sums) && sums->metrics; k++)
+        sums->metrics[k] = tail(ddp, tail_metrics(ddp) + k);
+    ddp->halts = tail(ddp, TAIL_ANNOUNCED) > 0;
+    state_take(ddp, tail(ddp, TAIL_PRESENT));
+    blame(ddp);
+    timings_take(ddp);
+    if (ddp->reduce_hooks && ddp->reduce_hooks->take_metrics)
+        ddp->reduce_hooks->take_metrics(ddp, sums);
+}
+
+static void step_over(pl_ddp_t *ddp, const pl_error_t *failure)
+{
+    if (ddp->reduce_hooks && ddp->reduce_hooks->take)
+        ddp->reduce_hooks->take(ddp, &ddp->ended, failure, ddp->halts);
+    else if (ddp->on_device)
+        pl_replica_reported(&ddp->replica, failure, ddp->halts);
+    else
+        pl_replica_reduced(&ddp->replica, failure, ddp->halts);
+}
+
+static void combined(void *self, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_REPLY)
+        step_over(self, NULL);
+    else if (answer->kind == PL_ANSWER_ERROR)
+        step_over(self, answer->error);
+}
+
+/* On devices the plan that combines is in order already. */
+static void step_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *failure)
+{
+    const pl_how_t how = {.on_answer = combined};
+    pl_error_t err = failure ? *failure : (pl_error_t){0};
+    ddp->ended = point->sums;
+    ddp->halts = false;
+    if (!failure && hashes_check(ddp, &err) == PL_OK)
+        tail_take(ddp, &point->sums);
+    if (err.code == PL_OK && !point->on_device && ddp->reduce_hooks
+        && ddp->reduce_hooks->combine
+        && ddp->reduce_hooks->combine(ddp, &point->sums, how, &err) == PL_OK)
+        return;
+    step_over(ddp, err.code == PL_OK ? NULL : &err);
+}
+
+pl_sync_point_t *pl_ddp_step_sync_point(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
+                                        pl_error_t *err)
+{
+    pl_sync_point_t *point = pl_ddp_sync_point_new(ddp, err);
+    if (!point)
+        return NULL;
+    point->begin = step_begin;
+    point->end = step_end;
+    point->sums = *sums;
+    return point;
+}
+
+static int ddp_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
+{
+    const pl_sync_point_t step = {.begin = step_begin, .end = step_end, .sums = *sums};
+    return pl_ddp_sync((pl_ddp_t *)r, &step, err);
+}
+
+/* ---- a batch that is evaluated ---- */
+
+enum { BATCH_ANNOUNCED, BATCH_SAMPLES, BATCH_METRICS };
+
+double *pl_ddp_metrics(const pl_ddp_t *ddp)
+{
+    return (double *)((char *)ddp->control->data + ddp->at.metrics);
+}
+
+static float *outputs_at(const pl_ddp_t *ddp)
+{
+    return (float *)((char *)ddp->control->data + ddp->at.outputs);
+}
+
+/* Where sample i of this rank is among those of all. */
+static size_t row_of(const pl_ddp_t *ddp, size_t i)
+{
+    const pl_replica_t *r = &ddp->replica;
+    const size_t per_row = (size_t)r->job->data->batch_size;
+    return r->micro.micro_shards ? r->micro.first * per_row + i : r->rank + i * r->ranks;
+}
+
+/* Where others' are stay zeros. */
+static void outputs_put(const pl_ddp_t *ddp, const pl_forward_t *forward)
+{
+    float *to = outputs_at(ddp);
+    memset(to, 0, ddp->at.end - ddp->at.outputs);
+    for (int k = 0; k < pl_ddp_output_count(forward->plan); k++) {
+        const size_t per_row = pl_ddp_output_row_elements(forward->plan, k);
+        for (size_t i = 0; i < (size_t)forward->samples; i++)
+            memcpy(to + row_of(ddp, i) * per_row,
+                   forward->outputs->output[k].data + i * per_row, per_row * sizeof *to);
+        to += per_row * pl_ddp_rows_max(ddp);
+    }
+}
+
+static int outputs_take(const pl_ddp_t *ddp, pl_forward_t *forward, int64_t samples,
+                        pl_error_t *err)
+{
+    const pl_replica_plan_t *plan = forward->plan;
+    const float *from = outputs_at(ddp);
+    pl_outputs_t *all = pl_outputs_new(err);
+    int code = all ? PL_OK : PL_ENOMEM;
+    for (int k = 0, made = 0; k < plan->fetch_count && code == PL_OK; k++) {
+        if (plan->fetch[k].kind != PL_FETCH_OUTPUT)
+            continue;
+        pl_shape_t shape = plan->output_shape[made];
+        const size_t per_row = pl_ddp_output_row_elements(plan, made);
+        shape.dim[0] = samples;
+        code = pl_outputs_add(all, plan->fetch[k].name, shape, err);
+        if (code == PL_OK)
+            memcpy(all->output[made].data, from,
+                   (size_t)samples * per_row * sizeof *from);
+        from += per_row * pl_ddp_rows_max(ddp);
+        made++;
+    }
+    if (code != PL_OK) {
+        pl_object_unref(all);
+        return code;
+    }
+    pl_object_unref(forward->outputs);
+    forward->outputs = all;
+    return PL_OK;
+}
+
+static bool predicts(const pl_forward_t *forward)
+{
+    return forward->plan->stage == PL_PREDICT && pl_ddp_output_count(forward->plan) > 0;
+}
+
+static int batch_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
+{
+    const pl_forward_t *forward = point->forward;
+    double *metrics = pl_ddp_metrics(ddp);
+    metrics[BATCH_ANNOUNCED] = ddp->announced;
+    metrics[BATCH_SAMPLES] = (double)forward->samples;
+    memcpy(metrics + BATCH_METRICS, forward->metrics,
+           forward->metric_count * sizeof *metrics);
+    int code = pl_ddp_call_sum(ddp, pl_ddp_control_buffer(ddp, ddp->at.metrics),
+                               BATCH_METRICS + forward->metric_count, PL_F64, err);
+    if (code != PL_OK || !predicts(forward))
+        return code;
+    outputs_put(ddp, forward);
+    return pl_ddp_call_sum(ddp, pl_ddp_control_buffer(ddp, ddp->at.outputs),
+                           (ddp->at.end - ddp->at.outputs) / sizeof(float), PL_F32, err);
+}
+
+static void batch_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *failure)
+{
+    pl_forward_t *forward = point->forward;
+    const double *metrics = pl_ddp_metrics(ddp);
+    pl_error_t err = failure ? *failure : (pl_error_t){0};
+    if (!failure) {
+        forward->samples = (int64_t)metrics[BATCH_SAMPLES];
+        memcpy(forward->metrics, metrics + BATCH_METRICS,
+               forward->metric_count * sizeof *metrics);
+        if (predicts(forward))
+            outputs_take(ddp, forward, forward->samples, &err);
+    }
+    pl_replica_gathered(&ddp->replica, forward, err.code == PL_OK ? NULL : &err,
+                        !failure && metrics[BATCH_ANNOUNCED] > 0);
+}
+
+int pl_ddp_gather(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
+{
+    pl_ddp_t *ddp = (pl_ddp_t *)r;
+    pl_sync_point_t *point = forward->done ? pl_ddp_sync_point_of(ddp, forward)
+                                           : pl_ddp_sync_point_new(ddp, err);
+    if (!point)
+        return err->code;
+    if (forward->failure.code != PL_OK && ddp->failure.code == PL_OK)
+        ddp->failure = forward->failure;
+    point->begin = batch_begin;
+    point->end = batch_end;
+    point->forward = forward;
+    point->ready = forward->done;
+    pl_ddp_go_on(ddp);
+    return PL_OK;
+}
+
+const pl_sync_hooks_t pl_ddp_sync_hooks = {
+    .described = pl_ddp_described,
+    .prepare = pl_ddp_prepare,
+    .compile = pl_ddp_device_compile,
+    .ready = ddp_ready,
+    .reduce = ddp_reduce,
+    .collective = pl_ddp_collective,
+    .gather = pl_ddp_gather,
+};

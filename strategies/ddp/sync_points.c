@@ -1,0 +1,184 @@
+/* sync_points.c - sync points, one after the other
+ *
+ * All ranks reach the same sync points in the same order; a rank that is ahead waits.  A
+ * sync point that fails is the last. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "strategies/ddp/ddp.h"
+
+/* A sync point that is not in the queue; NULL: PL_ENOMEM, or the error of one before. */
+static pl_sync_point_t *sync_point_new(pl_ddp_t *ddp, pl_error_t *err)
+{
+    pl_sync_point_t *point = ddp->spare;
+    if (ddp->failure.code != PL_OK) {
+        *err = ddp->failure;
+        return NULL;
+    }
+    if (point)
+        ddp->spare = point->next;
+    else if (!(point = pl_alloc(sizeof *point))) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    *point = (pl_sync_point_t){0};
+    return point;
+}
+
+pl_sync_point_t *pl_ddp_sync_point_new(pl_ddp_t *ddp, pl_error_t *err)
+{
+    pl_sync_point_t *point = sync_point_new(ddp, err);
+    if (!point)
+        return NULL;
+    *ddp->last = point;
+    ddp->last = &point->next;
+    return point;
+}
+
+pl_sync_point_t *pl_ddp_sync_point_of(const pl_ddp_t *ddp, const pl_forward_t *forward)
+{
+    pl_sync_point_t *point = ddp->first;
+    while (point && point->forward != forward)
+        point = point->next;
+    return point;
+}
+
+static void sync_point_end(pl_ddp_t *ddp)
+{
+    pl_sync_point_t *point = ddp->under_way;
+    const pl_error_t failure = ddp->failure;
+    ddp->first = point->next;
+    if (!ddp->first)
+        ddp->last = &ddp->first;
+    ddp->under_way = NULL;
+    point->end(ddp, point, failure.code == PL_OK ? NULL : &failure);
+    pl_free(point->text);
+    point->text = NULL;
+    point->next = ddp->spare;
+    ddp->spare = point;
+}
+
+/* What could not be called for fails it, once all that was has ended. */
+static void sync_point_begin(pl_ddp_t *ddp, pl_sync_point_t *point)
+{
+    pl_error_t err = {0};
+    const pl_call_t *call = point->forward ? point->forward->call : point->call;
+    if (call)
+        pl_actor_does(ddp, call);
+    ddp->under_way = point;
+    if (ddp->failure.code == PL_OK && point->begin(ddp, point, &err) != PL_OK)
+        ddp->failure = err;
+    if (!ddp->pending)
+        sync_point_end(ddp);
+}
+
+void pl_ddp_go_on(pl_ddp_t *ddp)
+{
+    while (!ddp->under_way && ddp->first && ddp->first->ready)
+        sync_point_begin(ddp, ddp->first);
+}
+
+int pl_ddp_sync(pl_ddp_t *ddp, const pl_sync_point_t *like, pl_error_t *err)
+{
+    pl_sync_point_t *point = pl_ddp_sync_point_new(ddp, err);
+    if (!point)
+        return err->code;
+    *point = *like;
+    point->ready = true;
+    pl_ddp_go_on(ddp);
+    return PL_OK;
+}
+
+int pl_ddp_sync_next(pl_ddp_t *ddp, const pl_sync_point_t *like, pl_error_t *err)
+{
+    pl_sync_point_t *point = sync_point_new(ddp, err);
+    if (!point)
+        return err->code;
+    *point = *like;
+    point->ready = true;
+    point->next = ddp->first;
+    if (!ddp->first)
+        ddp->last = &point->next;
+    ddp->first = point;
+    pl_ddp_go_on(ddp);
+    return PL_OK;
+}
+
+static void call_ended(void *self, const pl_answer_t *answer)
+{
+    pl_ddp_t *ddp = self;
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    if (answer->kind == PL_ANSWER_ERROR && ddp->failure.code == PL_OK)
+        ddp->failure = *answer->error;
+    if (--ddp->pending > 0 || !ddp->under_way)
+        return;
+    sync_point_end(ddp);
+    pl_ddp_go_on(ddp);
+}
+
+int pl_ddp_call_sum(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count, pl_dtype_t dtype,
+                    pl_error_t *err)
+{
+    const pl_all_reduce_t msg = {.memory = &at.memory->object,
+                                 .offset = at.offset,
+                                 .count = count,
+                                 .dtype = dtype,
+                                 .reduction = PL_REDUCE_SUM};
+    const pl_how_t how = {.on_answer = call_ended};
+    if (!pl_call_all_reduce(ddp, ddp->collective_actor, &msg, how, err))
+        return err->code;
+    ddp->pending++;
+    return PL_OK;
+}
+
+int pl_ddp_call_broadcast(pl_ddp_t *ddp, size_t offset, size_t bytes, pl_error_t *err)
+{
+    const pl_broadcast_t msg = {.memory = &ddp->texts->object,
+                                .offset = offset,
+                                .count = bytes,
+                                .dtype = PL_U8};
+    const pl_how_t how = {.on_answer = call_ended};
+    if (!pl_call_broadcast(ddp, ddp->collective_actor, &msg, how, err))
+        return err->code;
+    ddp->pending++;
+    return PL_OK;
+}
+
+int pl_ddp_call_gather(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count, pl_dtype_t dtype,
+                       pl_error_t *err)
+{
+    return pl_ddp_call_gather_by(ddp, at, count, 0, dtype, err);
+}
+
+int pl_ddp_call_gather_by(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count, int64_t step,
+                          pl_dtype_t dtype, pl_error_t *err)
+{
+    const pl_all_gather_t msg = {.memory = &at.memory->object,
+                                 .offset = at.offset,
+                                 .count = count,
+                                 .dtype = dtype,
+                                 .step = (uint64_t)step};
+    const pl_how_t how = {.on_answer = call_ended};
+    if (!pl_call_all_gather(ddp, ddp->collective_actor, &msg, how, err))
+        return err->code;
+    ddp->pending++;
+    return PL_OK;
+}
+
+static void list_free(pl_sync_point_t *point)
+{
+    while (point) {
+        pl_sync_point_t *next = point->next;
+        pl_free(point->text);
+        pl_free(point);
+        point = next;
+    }
+}
+
+void pl_ddp_sync_points_release(pl_ddp_t *ddp)
+{
+    list_free(ddp->first);
+    list_free(ddp->spare);
+}

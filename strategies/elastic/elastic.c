@@ -1,0 +1,494 @@
+/* elastic.c - data parallel whose bits do not depend on the number of ranks
+ *
+ * Each batch is split into micro-shards, which the ranks share out: a batch of as many
+ * samples as a rank would have is never computed, so that it does not matter how many
+ * that is.  Each micro-shard is replayed at its own shape, with random numbers of its
+ * own, and begins with the same state; all that comes of it, gradients, state and
+ * metrics, is added up in the canonical tree over the micro-shards.  Of that a rank
+ * makes the subtrees that lie within its micro-shards (micro_shards.h); these travel
+ * to all ranks, and each of them adds up the rest.  So the ranks only ever move bytes,
+ * whatever moves them, and the sums are made by the device, in whose memory all that
+ * stays where that is possible.
+ *
+ * Built upon ddp. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "base/run.h"
+#include "strategies/elastic/elastic.h"
+#include "strategies/replica/internal.h"
+#include "tensor/model.h"
+
+enum { UNDER_WAY_MAX = 16 };                                /* replays */
+
+/* ---- metrics of batches ---- */
+
+static size_t rows_count(const pl_elastic_t *e)
+{
+    return e->ddp.replica.micro.micro_shards * e->count;
+}
+
+/* For the batch under way: zeros. */
+static int rows_take(pl_elastic_t *e, pl_error_t *err)
+{
+    e->count = pl_metrics_before(&e->ddp.replica, 1);
+    pl_elastic_rows_t *rows = e->spare;
+    if (rows)
+        e->spare = rows->next;
+    else
+        rows = pl_alloc(sizeof *rows + rows_count(e) * sizeof *rows->metric);
+    if (!rows)
+        return pl_no_memory(err);
+    memset(rows->metric, 0, rows_count(e) * sizeof *rows->metric);
+    rows->step = e->msg.step;
+    rows->batch = e->msg.micro_batch;
+    e->rows = rows;
+    return PL_OK;
+}
+
+static void rows_give(pl_elastic_t *e, pl_elastic_rows_t *rows)
+{
+    rows->next = e->spare;
+    e->spare = rows;
+}
+
+static bool comes_before(const pl_elastic_rows_t *rows, uint64_t step, uint32_t batch)
+{
+    return rows && (rows->step < step || (rows->step == step && rows->batch < batch));
+}
+
+/* Of a batch that has run, which is the oldest that ranks have yet to synchronize on. */
+static pl_elastic_rows_t *rows_find(pl_elastic_t *e, uint64_t step, uint32_t batch)
+{
+    pl_elastic_rows_t *rows;
+    while (comes_before(rows = e->computed, step, batch)) {
+        e->computed = rows->next;
+        rows_give(e, rows);
+    }
+    return rows;
+}
+
+/* The batch under way has run.  What is there of it, or of later ones, is of an attempt
+ * that failed. */
+static void rows_keep(pl_elastic_t *e)
+{
+    pl_elastic_rows_t **next = &e->computed, *rows = e->rows;
+    while (comes_before(*next, rows->step, rows->batch))
+        next = &(*next)->next;
+    for (pl_elastic_rows_t *old; (old = *next);) {
+        *next = old->next;
+        rows_give(e, old);
+    }
+    rows->next = NULL;
+    *next = rows;
+}
+
+static void rows_free(pl_elastic_rows_t *rows)
+{
+    while (rows) {
+        pl_elastic_rows_t *next = rows->next;
+        pl_free(rows);
+        rows = next;
+    }
+}
+
+/* ---- forward and backward of a batch ---- */
+
+static int batch_begin(pl_elastic_t *e, pl_error_t *err);
+
+/* The next batch may be here already. */
+static void compute_ended(pl_elastic_t *e)
+{
+    pl_replica_t *r = &e->ddp.replica;
+    pl_objective_state_t *of = e->of;
+    pl_error_t err = e->failure;
+    const bool skipped = e->skipped;
+    const double forward = e->forward, seconds = e->seconds;
+    e->of = NULL;
+    if (skipped || err.code != PL_OK)
+        rows_give(e, e->rows);
+    else
+        rows_keep(e);
+    e->rows = NULL;
+    pl_replica_computed(r, of, skipped, forward, seconds,
+                        err.code == PL_OK ? NULL : &err);
+    of = e->next_of;
+    if (!of)
+        return;
+    e->next_of = NULL;
+    e->of = of;
+    e->msg = e->next_msg;
+    if (batch_begin(e, &err) != PL_OK)
+        pl_replica_computed(r, of, false, 0, 0, &err);
+}
+
+static void compute_send(pl_elastic_t *e);
+
+static void replayed(void *self, const pl_answer_t *answer)
+{
+    pl_elastic_t *e = self;
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    e->back++;
+    if (answer->kind == PL_ANSWER_ERROR && e->failure.code == PL_OK)
+        e->failure = *answer->error;
+    if (answer->kind == PL_ANSWER_REPLY) {
+        e->skipped |= answer->body->replay_plan_reply.skipped;
+        e->forward += answer->body->replay_plan_reply.forward;
+        e->seconds += answer->body->replay_plan_reply.seconds;
+    }
+    compute_send(e);
+    if (e->back == e->sent)
+        compute_ended(e);
+}
+
+/* All that this rank gives is there behind the last. */
+static void last_folded(void *self, const pl_answer_t *answer)
+{
+    pl_elastic_t *e = self;
+    if (answer->kind == PL_ANSWER_PROGRESS)
+        pl_replica_enqueued(&e->ddp.replica, e->of,
+                            answer->body->replay_plan_progress.fence);
+    replayed(self, answer);
+}
+
+/* With the metrics of a micro-shard, which one the context says. */
+static void micro_shard_computed(void *self, const pl_answer_t *answer)
+{
+    pl_elastic_t *e = self;
+    if (answer->kind == PL_ANSWER_REPLY) {
+        const pl_bytes_t metrics = answer->body->replay_plan_reply.metrics;
+        double *row = e->rows->metric + (uintptr_t)answer->context * e->count;
+        if (metrics.size)
+            memcpy(row, metrics.data, metrics.size);
+        for (size_t k = 0; k < e->count; k++)
+            row[k] += 0.0;                      /* -0 is 0 once others' zeros are added */
+    }
+    replayed(self, answer);
+}
+
+static int replay(pl_elastic_t *e, const pl_replica_plan_t *plan, pl_replay_plan_t *msg,
+                  pl_how_t how, pl_error_t *err)
+{
+    pl_replica_t *r = &e->ddp.replica;
+    if (!plan)
+        return err->code;
+    msg->plan = plan->number;
+    msg->restart = e->msg.restart && !e->sent;
+    msg->after = pl_replica_reduced_fence(r);
+    if (!pl_call_replay_plan(e, r->accelerator, msg, how, err))
+        return err->code;
+    e->sent++;
+    return PL_OK;
+}
+
+static int own_replay(pl_elastic_t *e, int k, const char *what, const double *scalars,
+                      pl_on_answer_t then, pl_error_t *err)
+{
+    pl_replay_plan_t msg = {.what = what, .fail_fast = true};
+    if (scalars)
+        msg.scalars = (pl_bytes_t){scalars, PL_ELASTIC_SCALARS * sizeof *scalars};
+    return replay(e, pl_replica_plan_of(&e->ddp.replica, PL_PLAN_OWN, k), &msg,
+                  (pl_how_t){.on_answer = then}, err);
+}
+
+static int fold_plan(const pl_elastic_t *e, pl_fold_t fold)
+{
+    int k = 0;
+    while (e->fold[k].there != fold.there || e->fold[k].added != fold.added)
+        k++;
+    return pl_elastic_first_fold(e) + k;
+}
+
+/* One without samples gives zeros. */
+static int micro_shard_send(pl_elastic_t *e, int k, pl_error_t *err)
+{
+    pl_replica_t *r = &e->ddp.replica;
+    const pl_batch_t *batch = (const pl_batch_t *)e->msg.batch;
+    const int micro_shard = (int)r->micro.first + k;
+    const int64_t samples = pl_replica_piece(r, batch, k);
+    const pl_replica_plan_t like = {.stage = PL_TRAIN, .size = {samples, batch->length}};
+    const pl_replica_plan_t *plan = samples ? pl_replica_plan(r, &like, err)
+                                            : pl_replica_plan_of(r, PL_PLAN_EMPTY, 0);
+    const double scalars[PL_ELASTIC_SCALARS] = {
+        [PL_ELASTIC_PRESENT] = samples > 0, [PL_ELASTIC_FIRST] = micro_shard == 0};
+    const pl_how_t how = {.on_answer = samples ? micro_shard_computed : replayed,
+                          .context = (void *)(uintptr_t)micro_shard};
+    pl_replay_plan_t msg = e->msg;
+    msg.micro_batch = e->msg.micro_batch * r->micro.micro_shards + (uint32_t)micro_shard;
+    msg.first = (uint64_t)(k * pl_replica_piece(r, batch, 0));
+    int code = replay(e, plan, &msg, how, err);
+    if (code != PL_OK)
+        return code;
+    const pl_fold_t fold = pl_micro_sums_fold(&e->sums, (int)r->micro.micro_shards,
+                                              micro_shard);
+    return own_replay(e, fold_plan(e, fold), "fold", scalars,
+                      micro_shard + 1 == (int)r->micro.end ? last_folded : replayed, err);
+}
+
+/* Some are sent ahead, so that the device never waits. */
+static void compute_send(pl_elastic_t *e)
+{
+    pl_replica_t *r = &e->ddp.replica;
+    const int micro_shards = (int)(r->micro.end - r->micro.first);
+    pl_error_t err = {0};
+    int code = e->failure.code;
+    if (code == PL_OK && !e->began && r->model->state)
+        code = own_replay(e, PL_ELASTIC_BEGIN, "begin", NULL, replayed, &err);
+    e->began = true;
+    while (code == PL_OK && e->next < micro_shards && !e->skipped
+           && e->sent - e->back < UNDER_WAY_MAX)
+        code = micro_shard_send(e, e->next++, &err);
+    if (code != PL_OK && e->failure.code == PL_OK)
+        e->failure = err;
+}
+
+/* e->of and e->msg. */
+static int batch_begin(pl_elastic_t *e, pl_error_t *err)
+{
+    if (rows_take(e, err) != PL_OK) {
+        e->of = NULL;
+        return PL_ENOMEM;
+    }
+    e->sums.count = e->sent = e->back = e->next = 0;
+    e->skipped = e->began = false;
+    e->forward = e->seconds = 0;
+    e->failure.code = PL_OK;
+    compute_send(e);
+    if (e->sent)
+        return PL_OK;
+    rows_give(e, e->rows);
+    e->rows = NULL;
+    e->of = NULL;
+    *err = e->failure;
+    return err->code;
+}
+
+/* One after the other: what is under way comes to its end while the device has the sums
+ * and the update to do, behind which this one runs. */
+static int elastic_compute(pl_replica_t *r, const pl_replay_plan_t *msg,
+                           pl_objective_state_t *of, pl_error_t *err)
+{
+    pl_elastic_t *e = (pl_elastic_t *)r;
+    if (e->of) {
+        e->next_of = of;
+        e->next_msg = *msg;
+        return PL_OK;
+    }
+    e->of = of;
+    e->msg = *msg;
+    return batch_begin(e, err);
+}
+
+/* ---- the ranks synchronize ---- */
+
+static int elastic_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err)
+{
+    int code = pl_ddp_all_gather_region(ddp, (pl_region_t)PL_ELASTIC_RANK_SUMS,
+                                        (size_t)pl_elastic_region(&ddp->replica, 0), err);
+    return code == PL_OK && !ddp->on_device ? pl_ddp_sum_tail(ddp, sums, err) : code;
+}
+
+static int elastic_combine(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_how_t how,
+                           pl_error_t *err)
+{
+    const int which = PL_ELASTIC_COMBINE + !!sums->batch + 2 * !sums->is_last;
+    return pl_replica_replay(&ddp->replica, which, "combine", how, err);
+}
+
+/* Of a batch that has not run there are none. */
+static int elastic_give_metrics(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
+                                pl_error_t *err)
+{
+    pl_elastic_t *e = (pl_elastic_t *)ddp;
+    const pl_elastic_rows_t *rows = rows_find(e, sums->number, sums->batch);
+    const size_t count = rows_count(e);
+    double *metrics = pl_ddp_metrics(ddp);
+    memset(metrics, 0, count * sizeof *metrics);
+    if (rows && sums->metrics)
+        memcpy(metrics, rows->metric, count * sizeof *metrics);
+    return count ? pl_ddp_call_sum(ddp, pl_ddp_control_buffer(ddp, ddp->at.metrics),
+                                   count, PL_F64, err)
+                 : PL_OK;
+}
+
+/* The loss is a step's first metric. */
+static void blame(pl_elastic_t *e, const double *metrics)
+{
+    pl_replica_t *r = &e->ddp.replica;
+    int rank = 0;
+    for (uint32_t k = 0; k < r->micro.micro_shards && e->count; k++) {
+        while ((int)k >= pl_micro_shard_first((int)r->micro.micro_shards, (int)r->ranks,
+                                              rank + 1))
+            rank++;
+        if (isfinite(metrics[k * e->count]))
+            continue;
+        snprintf(r->blamed, sizeof r->blamed, "rank %d: ", rank);
+        return;
+    }
+}
+
+static void elastic_take_metrics(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
+{
+    pl_elastic_t *e = (pl_elastic_t *)ddp;
+    double *metrics = pl_ddp_metrics(ddp);
+    blame(e, metrics);
+    pl_replica_fold(&ddp->replica, metrics, e->count);
+    if (e->count && sums->metrics)
+        memcpy(sums->metrics, metrics, e->count * sizeof *metrics);
+}
+
+static bool elastic_shares(const pl_ddp_t *ddp, pl_region_t region)
+{
+    (void)ddp;
+    return (int)region == PL_ELASTIC_RANK_SUMS;
+}
+
+/* ---- calls ---- */
+
+static int elastic_process_dataloader(void *self, pl_call_t *call, const pl_body_t *body,
+                                      pl_error_t *err)
+{
+    (void)body, (void)err;
+    const pl_ddp_t *ddp = self;
+    return pl_reply_process_dataloader(
+        call,
+        &(pl_process_dataloader_reply_t){.partition = ddp->replica.rank,
+                                         .partitions = ddp->replica.ranks,
+                                         .micro_shards = ddp->replica.micro.micro_shards,
+                                         .even = ddp->drop_last});
+}
+
+/* Each kind of fold once. */
+static void folds_find(pl_elastic_t *e)
+{
+    const pl_micro_sharding_t *micro = &e->ddp.replica.micro;
+    pl_micro_sums_t sums = {.count = 0};
+    for (uint32_t micro_shard = micro->first; micro_shard < micro->end; micro_shard++) {
+        const pl_fold_t fold = pl_micro_sums_fold(&sums, (int)micro->micro_shards,
+                                                  (int)micro_shard);
+        int k = 0;
+        while (k < e->folds
+               && (e->fold[k].there != fold.there || e->fold[k].added != fold.added))
+            k++;
+        e->fold[k] = fold;
+        e->folds += k == e->folds;
+        e->sums_max = sums.count > e->sums_max ? sums.count : e->sums_max;
+    }
+}
+
+/* The ranks have met: which micro-shards this one has is known. */
+static int elastic_setup(void *self, pl_call_t *call, const pl_body_t *body,
+                         pl_error_t *err)
+{
+    pl_elastic_t *e = self;
+    pl_replica_t *r = self;
+    const int micro_shards = (int)r->micro.micro_shards, ranks = (int)r->ranks,
+              rank = (int)r->rank;
+    if (ranks > micro_shards)
+        return pl_fail(
+            err, PL_EINVAL,
+            "%d ranks cannot share %d micro-shard%s, because each rank needs one: set a "
+            "smaller trainer.devices or more micro_shards",
+            ranks, micro_shards, pl_plural(micro_shards));
+    r->micro.first = (uint32_t)pl_micro_shard_first(micro_shards, ranks, rank);
+    r->micro.end = (uint32_t)pl_micro_shard_first(micro_shards, ranks, rank + 1);
+    e->rank_sums_max = pl_micro_sums_max(micro_shards, ranks);
+    folds_find(e);
+    e->combines =
+        body->setup.accumulates
+                || ((const pl_job_t *)body->setup.job)->trainer->accumulate_grad_batches
+                       > 1
+            ? PL_ELASTIC_COMBINES
+            : 1;
+    e->sync_hooks.graphs = pl_elastic_first_fold(e) + e->folds;
+    return pl_replica_setup(r, call, &body->setup, err);
+}
+
+static const pl_ddp_reduce_hooks_t elastic_reduce_hooks = {
+    .give = elastic_give,
+    .combine = elastic_combine,
+    .give_metrics = elastic_give_metrics,
+    .take_metrics = elastic_take_metrics,
+    .shares = elastic_shares,
+    .stays = true,
+    .keeps_state = true,
+};
+
+static void elastic_described(pl_replica_t *r)
+{
+    pl_elastic_t *e = (pl_elastic_t *)r;
+    pl_ddp_described(r);
+    if (e->ddp.on_device)
+        pl_ddp_sync_on_device(&e->sync_hooks);
+}
+
+static int elastic_start(void *self, pl_call_t *call, const pl_body_t *body,
+                         pl_error_t *err)
+{
+    pl_elastic_t *e = self;
+    pl_replica_t *r = self;
+    const pl_job_t *job = (const pl_job_t *)body->start.context;
+    r->micro.micro_shards = (uint32_t)job->trainer->micro_shards;
+    if (pl_actor_rank(self) == 0
+        && json_is_integer(pl_options_value(job->options, "trainer.micro_shards")))
+        pl_log_line(PL_LOG_WARNING, 0, pl_actor_name(self),
+                    "\"trainer.micro_shards\" is the older spelling: write "
+                    "\"strategy\": {\"name\": \"elastic\", \"micro_shards\": %lld}",
+                    (long long)job->trainer->micro_shards);
+    e->ddp.reduce_hooks = &elastic_reduce_hooks;
+    e->sync_hooks = pl_ddp_sync_hooks;
+    e->sync_hooks.per_batch = true;
+    e->sync_hooks.ready = NULL;
+    e->sync_hooks.compute = elastic_compute;
+    e->sync_hooks.collective = NULL;
+    e->sync_hooks.described = elastic_described;
+    e->sync_hooks.describe = pl_elastic_describe;
+    e->sync_hooks.region = pl_elastic_region;
+    r->sync_hooks = &e->sync_hooks;
+    return pl_ddp_start(self, call, body, err);
+}
+
+static void elastic_release(void *self)
+{
+    pl_elastic_t *e = self;
+    rows_free(e->computed);
+    rows_free(e->spare);
+    pl_free(e->rows);
+}
+
+static const pl_option_t elastic_options[] = {
+    PL_CHOICE(pl_ddp_t, collective, "\"auto\"", "collective",
+              "collective that moves data among the ranks"),
+    PL_BOOL(pl_ddp_t, drop_last, "false",
+            "training leaves out the last batch of an epoch if it is not full"),
+    PL_INT(pl_elastic_t, micro_shards, "0", "0..64",
+           "micro-shards of each batch, which are distributed over the ranks; 0: 12"),
+    PL_OPTIONS_END,
+};
+
+static const pl_handler_t elastic_handlers[] = {
+    PL_ON(start, elastic_start),
+    PL_ON(process_dataloader, elastic_process_dataloader),
+    PL_ON(setup, elastic_setup),
+    PL_HANDLERS_END,
+};
+
+const pl_actor_ops_t pl_elastic_strategy = {
+    .name = "elastic",
+    .help = "ddp with the same bits for any number of ranks: deterministic elastic",
+    .size = sizeof(pl_elastic_t),
+    .options = elastic_options,
+    .role = "strategy",
+    .elastic = true,
+    .level = PL_LEVEL_STRATEGY,
+    .handlers = elastic_handlers,
+    .global_batch_semantics = true,
+    .base = &pl_ddp_strategy,
+    .release = elastic_release,
+};

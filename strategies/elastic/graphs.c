@@ -1,0 +1,239 @@
+/* graphs.c - what the strategy elastic has the device add up
+ *
+ * A row is all that is summed: gradients and losses | how many micro-shards had
+ * samples | state.  Sums of this rank's micro-shards lie where they travel from, as
+ * far as they are left at the end. */
+#include "base/error.h"
+#include "strategies/collectives/collective.h"
+#include "strategies/collectives/tree.h"
+#include "strategies/elastic/elastic.h"
+#include "tensor/model.h"
+#include "tensor/operators.h"
+#include "tensor/precision.h"
+
+/* ---- rows ---- */
+
+static int64_t rounded(int64_t elements)
+{
+    return (elements + PL_CHUNK_STEP - 1) / PL_CHUNK_STEP * PL_CHUNK_STEP;
+}
+
+static int64_t grads_of(const pl_replica_t *r)
+{
+    return r->model->params + 2 * r->objectives;
+}
+
+static int64_t row_present(const pl_replica_t *r)
+{
+    return rounded(grads_of(r));
+}
+
+static int64_t row_state(const pl_replica_t *r)
+{
+    return row_present(r) + PL_CHUNK_STEP;
+}
+
+static int64_t row_end(const pl_replica_t *r)
+{
+    return row_state(r) + rounded(r->model->state);
+}
+
+/* A row of a region: what is in it from an element on. */
+typedef struct row {
+    int region;
+    int64_t at;
+} row_t;
+
+/* The k-th sum of a rank. */
+static row_t row_of_rank_sum(const pl_elastic_t *e, int rank, int k)
+{
+    const int64_t row = row_end(&e->ddp.replica);
+    return (row_t){PL_ELASTIC_RANK_SUMS, ((int64_t)rank * e->rank_sums_max + k) * row};
+}
+
+/* Those of this rank lie where they are to travel from, as many as may be left at the
+ * end. */
+static row_t row_of_sum(const pl_elastic_t *e, int k)
+{
+    const pl_replica_t *r = &e->ddp.replica;
+    if (k < e->rank_sums_max)
+        return row_of_rank_sum(e, (int)r->rank, k);
+    return (row_t){PL_ELASTIC_LOCAL_SUMS, (k - e->rank_sums_max) * row_end(r)};
+}
+
+static int sums_besides(const pl_elastic_t *e)
+{
+    return e->sums_max > e->rank_sums_max ? e->sums_max - e->rank_sums_max : 0;
+}
+
+/* Gradients of the step's batches before. */
+static row_t row_of_step(const pl_elastic_t *e)
+{
+    return (row_t){PL_ELASTIC_LOCAL_SUMS, sums_besides(e) * row_end(&e->ddp.replica)};
+}
+
+/* State as the batch found it. */
+static int64_t state_before(const pl_elastic_t *e)
+{
+    const int64_t step = e->combines > 1 ? grads_of(&e->ddp.replica) : 0;
+    return row_of_step(e).at + rounded(step);
+}
+
+int pl_elastic_first_fold(const pl_elastic_t *e)
+{
+    return PL_ELASTIC_COMBINE + e->combines;
+}
+
+static pl_node_t row_view(pl_graph_t *g, row_t row, int64_t from, int64_t count)
+{
+    return pl_region_view(g, (pl_region_t)row.region, row.at + from, PL_SHAPE(count));
+}
+
+/* ---- graphs ---- */
+
+static pl_node_t state_view(const pl_elastic_t *e, pl_graph_t *g, bool before)
+{
+    const pl_replica_t *r = &e->ddp.replica;
+    return before ? row_view(g, (row_t){PL_ELASTIC_LOCAL_SUMS, state_before(e)}, 0,
+                             r->model->state)
+                  : pl_region_view(g, PL_REGION_STATE, 0, PL_SHAPE(r->model->state));
+}
+
+/* A micro-shard's own, or the sum with those before it, into the place of the first of
+ * them. */
+static void fold_put(const pl_elastic_t *e, pl_graph_t *g, pl_fold_t fold, int64_t from,
+                     pl_node_t own)
+{
+    const int64_t count = pl_dim(g, own, 0);
+    for (int k = fold.there - 1; k >= fold.there - fold.added; k--)
+        own = pl_add(g, row_view(g, row_of_sum(e, k), from, count), own);
+    pl_assign(g, row_view(g, row_of_sum(e, fold.there - fold.added), from, count), own);
+}
+
+/* Of a tensor that is rank zero's the first micro-shard's counts, of others those of
+ * all that had samples. */
+static pl_node_t share_of(pl_graph_t *g, const pl_tensor_info_t *t)
+{
+    return pl_step_scalar(g, t->agree == PL_AGREE_RANK0 ? PL_ELASTIC_FIRST
+                                                        : PL_ELASTIC_PRESENT);
+}
+
+/* The next micro-shard finds the state that this one has found. */
+static void describe_fold(const pl_elastic_t *e, pl_graph_t *g, pl_fold_t fold)
+{
+    const pl_replica_t *r = &e->ddp.replica;
+    fold_put(e, g, fold, 0, pl_region_view(g, PL_REGION_GRADS, 0, PL_SHAPE(grads_of(r))));
+    fold_put(e, g, fold, row_present(r),
+             pl_reshape(g, pl_step_scalar(g, PL_ELASTIC_PRESENT), PL_SHAPE(1)));
+    for (int k = 0; k < r->model->count; k++) {
+        const pl_tensor_info_t *t = &r->model->tensor[k];
+        if (t->region == PL_REGION_STATE)
+            fold_put(e, g, fold, row_state(r) + t->offset,
+                     pl_mul(g,
+                            pl_region_view(g, PL_REGION_STATE, t->offset,
+                                           PL_SHAPE(t->count)),
+                            share_of(g, t)));
+    }
+    if (r->model->state)
+        pl_assign(g, state_view(e, g, false), state_view(e, g, true));
+}
+
+/* Elements of a node of the tree; where it is one rank's it is there. */
+static pl_node_t tree_sum(const pl_elastic_t *e, pl_graph_t *g, pl_micro_range_t node,
+                          int64_t from, int64_t count)
+{
+    const pl_replica_t *r = &e->ddp.replica;
+    for (int rank = 0; rank < (int)r->ranks; rank++) {
+        pl_micro_sums_t sums;
+        pl_micro_sums_of(&sums, (int)r->micro.micro_shards, (int)r->ranks, rank);
+        for (int k = 0; k < sums.count; k++)
+            if (sums.range[k].first == node.first && sums.range[k].count == node.count)
+                return row_view(g, row_of_rank_sum(e, rank, k), from, count);
+    }
+    const int left = pl_tree_left(node.count);
+    const pl_micro_range_t sides[] = {{node.first, left},
+                                      {node.first + left, node.count - left}};
+    return pl_add(g, tree_sum(e, g, sides[0], from, count),
+                  tree_sum(e, g, sides[1], from, count));
+}
+
+static void describe_combine(const pl_elastic_t *e, pl_graph_t *g, bool is_first,
+                             bool is_last)
+{
+    const pl_replica_t *r = &e->ddp.replica;
+    const pl_micro_range_t all = {0, (int)r->micro.micro_shards};
+    pl_node_t sum = tree_sum(e, g, all, 0, grads_of(r));
+    if (!is_first)
+        sum = pl_add(g, row_view(g, row_of_step(e), 0, grads_of(r)), sum);
+    pl_assign(g,
+              is_last ? pl_region_view(g, PL_REGION_GRADS, 0, PL_SHAPE(grads_of(r)))
+                      : row_view(g, row_of_step(e), 0, grads_of(r)),
+              sum);
+    for (int k = 0; k < r->model->count; k++) {
+        const pl_tensor_info_t *t = &r->model->tensor[k];
+        if (t->region != PL_REGION_STATE)
+            continue;
+        sum = tree_sum(e, g, all, row_state(r) + t->offset, t->count);
+        if (t->agree == PL_AGREE_MEAN)
+            sum = pl_div(g, sum, tree_sum(e, g, all, row_present(r), 1));
+        pl_assign(g, pl_region_view(g, PL_REGION_STATE, t->offset, PL_SHAPE(t->count)),
+                  sum);
+    }
+}
+
+static void describe(const pl_elastic_t *e, pl_graph_t *g, int k)
+{
+    const pl_replica_t *r = &e->ddp.replica;
+    if (k >= pl_elastic_first_fold(e))
+        describe_fold(e, g, e->fold[k - pl_elastic_first_fold(e)]);
+    else if (k >= PL_ELASTIC_COMBINE)
+        describe_combine(e, g, !((k - PL_ELASTIC_COMBINE) & 1),
+                         !((k - PL_ELASTIC_COMBINE) & 2));
+    else if (r->model->state)
+        pl_assign(g, state_view(e, g, true), state_view(e, g, false));
+}
+
+static int run_check(const pl_replica_t *r, pl_error_t *err)
+{
+    if (r->objectives > 1)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "\"trainer.deterministic\" \"elastic\" trains modules with one "
+                       "objective; this one has %d",
+                       r->objectives);
+    for (int k = 0; k < r->model->count; k++)
+        if (r->model->tensor[k].region == PL_REGION_STATE
+            && r->model->tensor[k].agree == PL_AGREE_NONE)
+            return pl_fail(
+                err, PL_EUNSUPPORTED,
+                "state \"%s\" differs between ranks (PL_AGREE_NONE), so results would "
+                "depend on their number: with \"trainer.deterministic\" \"elastic\" "
+                "declare it PL_AGREE_MEAN or PL_AGREE_RANK0",
+                r->model->tensor[k].name);
+    return PL_OK;
+}
+
+int64_t pl_elastic_region(const pl_replica_t *r, int k)
+{
+    const pl_elastic_t *e = (const pl_elastic_t *)r;
+    switch (PL_REGION_STRATEGY0 + k) {
+    case PL_ELASTIC_RANK_SUMS: return (int64_t)r->ranks * e->rank_sums_max * row_end(r);
+    case PL_ELASTIC_LOCAL_SUMS: return state_before(e) + rounded(r->model->state);
+    default: return 0;
+    }
+}
+
+pl_graph_t *pl_elastic_describe(pl_replica_t *r, int k, pl_error_t *err)
+{
+    pl_elastic_t *e = (pl_elastic_t *)r;
+    if (run_check(r, err) != PL_OK)
+        return NULL;
+    pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
+    if (!g)
+        return NULL;
+    describe(e, g, k);
+    if (pl_graph_check(g, err) == PL_OK
+        && pl_graph_cast(g, r->model->precision, err) == PL_OK)
+        return g;
+    pl_graph_free(g);
+    return NULL;
+}

@@ -1,0 +1,392 @@
+/* forward.c - forward passes of a replica, and what comes of them */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/run.h"
+#include "strategies/collectives/tree.h"
+#include "strategies/replica/internal.h"
+#include "tensor/model.h"
+#include "tensor/precision.h"
+
+bool pl_replica_keeps_state(const pl_replica_t *r)
+{
+    return r->job->stage == PL_TRAIN && r->model->state > 0;
+}
+
+/* ---- outputs ---- */
+
+/* Memory for a plan's outputs, or NULL when it has none; *failed tells that from no
+ * memory. */
+static pl_outputs_t *outputs_new(const pl_replica_plan_t *plan, int64_t samples,
+                                 bool *failed, pl_error_t *err)
+{
+    pl_outputs_t *outputs = NULL;
+    int made = 0, code = PL_OK;
+    *failed = false;
+    for (int k = 0; k < plan->fetch_count && code == PL_OK; k++) {
+        if (plan->fetch[k].kind != PL_FETCH_OUTPUT)
+            continue;
+        pl_shape_t shape = plan->output_shape[made++];
+        if (shape.rank && shape.dim[0] == plan->size.count)
+            shape.dim[0] = samples;
+        if (!outputs && !(outputs = pl_outputs_new(err)))
+            code = PL_ENOMEM;
+        else
+            code = pl_outputs_add(outputs, plan->fetch[k].name, shape, err);
+    }
+    if (code == PL_OK)
+        return outputs;
+    pl_object_unref(outputs);
+    *failed = true;
+    return NULL;
+}
+
+/* Integers become float32, as all outputs are.  NULL is fine. */
+static void outputs_filled(const pl_replica_plan_t *plan, pl_outputs_t *outputs)
+{
+    for (int k = 0; outputs && k < outputs->count; k++) {
+        float *data = outputs->output[k].data;
+        int64_t count = plan->output_is_int[k] ? pl_elements(outputs->output[k].shape)
+                                               : 0;
+        for (int64_t i = 0; i < count; i++) {
+            int32_t number;
+            memcpy(&number, &data[i], sizeof number);
+            data[i] = (float)number;
+        }
+    }
+}
+
+/* ---- a batch in micro-shards ---- */
+
+int64_t pl_replica_piece(const pl_replica_t *r, const pl_batch_t *batch, int micro_shard)
+{
+    const int64_t whole = batch->count,
+                  per_row = r->job->data->batch_size < whole ? r->job->data->batch_size
+                                                             : whole,
+                  left = whole - micro_shard * per_row;
+    if (!r->micro.micro_shards)
+        return micro_shard ? 0 : whole;
+    return left < per_row ? left > 0 ? left : 0 : per_row;
+}
+
+void pl_replica_fold(const pl_replica_t *r, double *metrics, size_t count)
+{
+    const void *row[PL_MICRO_SHARDS_MAX];
+    for (uint32_t k = 0; k < r->micro.micro_shards; k++)
+        row[k] = metrics + k * count;
+    pl_tree_reduce(metrics, row, (int)r->micro.micro_shards, count, PL_F64,
+                   PL_REDUCE_SUM);
+}
+
+/* ---- a forward pass ---- */
+
+/* One that nobody answers any more goes with the replica. */
+static void forward_free(pl_forward_t *forward)
+{
+    *forward->from = forward->next;
+    if (forward->next)
+        forward->next->from = forward->from;
+    pl_object_unref(forward->outputs);
+    pl_free(forward->metrics);
+    pl_free(forward);
+}
+
+static void forward_reply(pl_forward_t *forward, pl_bytes_t metrics, bool halt)
+{
+    pl_evaluate_batch_reply_t reply = {.halt = halt,
+                                       .metrics = metrics,
+                                       .outputs = forward->outputs
+                                                      ? &forward->outputs->object
+                                                      : NULL,
+                                       .samples = (uint32_t)forward->samples};
+    pl_reply_evaluate_batch(forward->call, &reply);
+    forward_free(forward);
+}
+
+void pl_replica_gathered(pl_replica_t *r, pl_forward_t *forward,
+                         const pl_error_t *failure, bool halt)
+{
+    if (r->micro.micro_shards && !failure) {
+        forward->metric_count /= r->micro.micro_shards;
+        pl_replica_fold(r, forward->metrics, forward->metric_count);
+    }
+    const pl_bytes_t metrics = {forward->metrics,
+                                forward->metric_count * sizeof *forward->metrics};
+    if (!failure) {
+        forward_reply(forward, metrics, halt);
+        return;
+    }
+    pl_call_fail(forward->call, failure);
+    forward_free(forward);
+}
+
+/* It is there, as this rank has it. */
+static void forward_gather(pl_replica_t *r, pl_forward_t *forward)
+{
+    pl_error_t err = {0};
+    forward->done = true;
+    if (r->sync_hooks->gather(r, forward, &err) != PL_OK)
+        pl_replica_gathered(r, forward, &err, false);
+}
+
+/* The ranks synchronize on it all the same: what comes behind it waits for that. */
+static void forward_fail(pl_replica_t *r, pl_forward_t *forward)
+{
+    pl_error_t err = {0};
+    forward->done = true;
+    if (!r->sync_hooks || r->sync_hooks->gather(r, forward, &err) != PL_OK)
+        pl_replica_gathered(r, forward, &forward->failure, false);
+}
+
+/* Answers come in order.  A sum that is -0 would not be the same once others' zeros are
+ * added. */
+static void metrics_keep(const pl_replica_t *r, pl_forward_t *forward, pl_bytes_t metrics)
+{
+    const size_t count = metrics.size / sizeof(double),
+                 row = r->micro.first + (size_t)forward->back;
+    double *to = forward->metrics + (r->micro.micro_shards ? row * count : 0);
+    if (count)
+        memcpy(to, metrics.data, metrics.size);
+    for (size_t k = 0; k < count && r->micro.micro_shards; k++)
+        to[k] += 0.0;
+}
+
+static int forward_send(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err);
+
+static void forward_answered(void *self, const pl_answer_t *answer)
+{
+    pl_replica_t *r = self;
+    pl_forward_t *forward = answer->context;
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    const pl_bytes_t metrics = answer->kind == PL_ANSWER_REPLY
+                                   ? answer->body->replay_plan_reply.metrics
+                                   : (pl_bytes_t){0};
+    if (answer->kind == PL_ANSWER_ERROR && forward->failure.code == PL_OK)
+        forward->failure = *answer->error;
+    if (r->sync_hooks)
+        metrics_keep(r, forward, metrics);
+    forward->back++;
+    if (forward->failure.code == PL_OK)
+        forward_send(r, forward, &forward->failure);
+    if (forward->back < forward->sent)
+        return;
+    if (forward->failure.code != PL_OK) {
+        forward_fail(r, forward);
+        return;
+    }
+    outputs_filled(forward->plan, forward->outputs);
+    if (r->sync_hooks)
+        forward_gather(r, forward);
+    else
+        forward_reply(forward, metrics, false);
+}
+
+static int micro_shard_send(pl_replica_t *r, pl_forward_t *forward, int64_t samples,
+                            pl_error_t *err)
+{
+    const pl_batch_t *batch = forward->batch;
+    const pl_replica_plan_t like = {.stage = forward->plan->stage,
+                                    .size = {samples, batch->length}};
+    const pl_replica_plan_t *plan = pl_replica_plan(r, &like, err);
+    if (!plan)
+        return err->code;
+    const pl_replay_plan_t replay = {
+        .plan = plan->number,
+        .what = "forward",
+        .seed = (uint64_t)r->job->trainer->seed,
+        .batch = &((pl_batch_t *)batch)->object,
+        .first = (uint64_t)(forward->sent * pl_replica_piece(r, batch, 0)),
+        .outputs = forward->outputs ? &forward->outputs->object : NULL,
+        .after = pl_replica_reduced_fence(r)};
+    const pl_how_t how = {.on_answer = forward_answered, .context = forward};
+    pl_actor_does(r, forward->call);
+    if (!pl_call_replay_plan(r, r->accelerator, &replay, how, err))
+        return err->code;
+    forward->sent++;
+    return PL_OK;
+}
+
+/* One micro-shard after the other, of each batch no more than two at once. */
+static int forward_send(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
+{
+    int code = PL_OK;
+    for (int64_t samples;
+         code == PL_OK && forward->sent - forward->back < 2
+         && (samples = pl_replica_piece(r, forward->batch, forward->sent));)
+        code = micro_shard_send(r, forward, samples, err);
+    return code;
+}
+
+static int forward_begin(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
+{
+    bool failed = false;
+    if (forward->plan->stage == PL_PREDICT)
+        forward->outputs = outputs_new(forward->plan, forward->samples, &failed, err);
+    return failed ? err->code : forward_send(r, forward, err);
+}
+
+/* Ranks gather in the order in which batches came, whenever they are done. */
+static int forward_expect(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
+{
+    forward->metric_count = pl_replica_metrics(forward->plan)
+                            * (r->micro.micro_shards ? r->micro.micro_shards : 1);
+    forward->metrics = pl_alloc_array(forward->metric_count + 1, sizeof(double));
+    return forward->metrics ? r->sync_hooks->gather(r, forward, err) : pl_no_memory(err);
+}
+
+static const pl_replica_plan_t *forward_plan(const pl_replica_t *r, pl_stage_t stage,
+                                             const pl_batch_t *batch, pl_error_t *err)
+{
+    const pl_replica_plan_t like = {.stage = stage,
+                                    .size = {pl_replica_piece(r, batch, 0),
+                                             batch->length}};
+    for (int k = 0; k < r->plan_count && r->sync_hooks && !batch->count; k++)
+        if (r->plan[k].kind == PL_PLAN_BATCH && r->plan[k].stage == stage)
+            return &r->plan[k];                            /* all have the same metrics */
+    return pl_replica_plan(r, &like, err);
+}
+
+int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call, const pl_evaluate_batch_t *msg,
+                        pl_error_t *err)
+{
+    const pl_batch_t *batch = (const pl_batch_t *)msg->batch;
+    const pl_replica_plan_t *plan = forward_plan(r, (pl_stage_t)msg->stage, batch, err);
+    pl_forward_t *forward = plan ? pl_alloc(sizeof *forward) : NULL;
+    if (!forward)
+        return plan ? pl_no_memory(err) : err->code;
+    *forward = (pl_forward_t){.next = r->forward,
+                              .from = &r->forward,
+                              .call = call,
+                              .plan = plan,
+                              .batch = batch,
+                              .samples = batch->count};
+    if (r->forward)
+        r->forward->from = &forward->next;
+    r->forward = forward;
+    int code = r->sync_hooks ? forward_expect(r, forward, err) : PL_OK;
+    if (code != PL_OK) {
+        forward_free(forward);
+        return code;
+    }
+    if (r->sync_hooks && !batch->count)
+        forward_gather(r, forward);
+    else if (forward_begin(r, forward, &forward->failure) != PL_OK && !forward->sent)
+        forward_fail(r, forward);
+    return PL_OK;
+}
+
+size_t pl_replica_max_metrics(const pl_replica_t *r)
+{
+    size_t max = 0;
+    for (int k = 0; k < r->plan_count; k++) {
+        const size_t numbers = pl_replica_metrics(&r->plan[k]);
+        max = numbers > max ? numbers : max;
+    }
+    return max;
+}
+
+int64_t pl_replica_gradients(const pl_replica_t *r, pl_dtype_t *dtype)
+{
+    *dtype = pl_region_dtype(r->model->precision, PL_REGION_GRADS);
+    return pl_replica_region_count(r, PL_REGION_GRADS);
+}
+
+bool pl_replica_range(const pl_replica_t *r, int objective, int64_t *from, int64_t *to)
+{
+    return pl_trained_range(r->model, objective, from, to);
+}
+
+void pl_replica_drop_forwards(pl_replica_t *r)
+{
+    while (r->forward)
+        forward_free(r->forward);
+}
+
+/* ---- metrics ---- */
+
+/* Longer by one line, as messages.def has it, or NULL. */
+static PL_PRINTF(2, 3) char *names_add(char *names, const char *format, ...)
+{
+    char name[192];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(name, sizeof name, format, args);
+    va_end(args);
+    char *longer = names ? pl_text("%s%s\n", names, name) : NULL;
+    pl_free(names);
+    return longer;
+}
+
+static char *names_of_plan(char *names, const pl_replica_plan_t *plan,
+                           const char *objective)
+{
+    for (int k = 0; k < plan->fetch_count; k++) {
+        const pl_fetch_t *f = &plan->fetch[k];
+        if (f->kind == PL_FETCH_METRIC)
+            names = names_add(names, "%s%s%s%s\t%d\t%d\t%lld\t%lld", objective,
+                              *objective ? "_" : "", f->name,
+                              f->when & PL_ON_STEP ? "*" : "", f->metric, f->average,
+                              (long long)f->sums, (long long)f->columns);
+    }
+    return names;
+}
+
+int pl_replica_other_metrics(const pl_replica_t *r)
+{
+    int metrics = 2 * r->objectives + 2;
+    for (int k = 0; k < r->objectives; k++)
+        metrics += r->objective[k].optimizer->group_count;
+    return metrics;
+}
+
+/* What each objective's optimizer is told by; of the only one it is its own name.  Its
+ * groups are numbered as they are listed. */
+static char *names_of_optimizers(char *names, const pl_replica_t *r)
+{
+    for (int k = 0; k < r->objectives; k++) {
+        const pl_module_objective_t *objective = r->objective[k].table;
+        const pl_optimizer_t *optimizer = r->objective[k].optimizer;
+        const char *name = objective ? objective->name : optimizer->ops->name;
+        names = names_add(names, "=lr-%s", name);
+        for (int i = 1; i <= optimizer->group_count; i++)
+            names = names_add(names, "=lr-%s/pg%d", name, i);
+        names = names_add(names, "=grad_norm%s%s", objective ? "-" : "",
+                          objective ? objective->name : "");
+    }
+    if (r->model->scaling)
+        names = names_add(names, "=loss_scale\n=skipped_steps");
+    return names;
+}
+
+/* All plans of a stage and objective have the same metrics. */
+static bool is_first(const pl_replica_t *r, int k)
+{
+    for (int i = 0; i < k; i++)
+        if (r->plan[i].kind == PL_PLAN_BATCH && r->plan[i].stage == r->plan[k].stage
+            && r->plan[i].objective == r->plan[k].objective)
+            return false;
+    return true;
+}
+
+char *pl_replica_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err)
+{
+    char *names = pl_strdup("");
+    for (int k = 0; k < r->plan_count; k++) {
+        const pl_replica_plan_t *plan = &r->plan[k];
+        if (plan->kind != PL_PLAN_BATCH || plan->stage != stage || !is_first(r, k))
+            continue;
+        const pl_module_objective_t *objective = stage == PL_TRAIN
+                                                     ? r->objective[plan->objective].table
+                                                     : NULL;
+        names = names_of_plan(names, plan, objective ? objective->name : "");
+    }
+    if (stage == PL_TRAIN)
+        names = names_of_optimizers(names, r);
+    if (!names)
+        pl_no_memory(err);
+    return names;
+}

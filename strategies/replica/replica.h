@@ -1,0 +1,353 @@
+/* replica.h - a whole copy of the module on one device: its graphs, plans, weights and
+ * steps
+ *
+ * What every strategy that keeps the whole model on each rank shares: it describes the
+ * module's objectives, has them compiled, starts, trains, reads and replaces the
+ * weights.  A pl_replica_t is the first member of the strategy's own struct, so that
+ * it makes calls in the strategy's name. */
+#ifndef PL_STRATEGIES_REPLICA_H
+#define PL_STRATEGIES_REPLICA_H
+
+#include "runtime/payload.h"
+#include "tensor/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A plan for each size of the batches; gradients are set or, from the second micro-batch
+ * of a step on, added to. */
+enum {
+    PL_MANUAL_PLANS = 32,
+    PL_PLANS_MAX = (2 * PL_OBJECTIVES + 1) * PL_SIZES_MAX + 3 * PL_OBJECTIVES + 1
+                   + PL_MANUAL_PLANS
+};
+
+typedef enum pl_plan_kind {
+    PL_PLAN_BATCH,
+    PL_PLAN_OPTIMIZER,
+    PL_PLAN_RESTORE,                      /* state as the newest optimizer step left it */
+    PL_PLAN_EMPTY,                        /* what a batch without samples gives: zeros;
+                                             nothing where that is added to others */
+    PL_PLAN_OWN,                          /* the strategy's, see pl_sync_hooks_t */
+} pl_plan_kind_t;
+
+typedef struct pl_replica_plan {
+    pl_plan_kind_t kind;
+    pl_stage_t stage;
+    int objective;                           /* of the module's objectives, when training;
+                                                of the strategy's own plans */
+    pl_batch_size_t size;
+    bool accumulate;
+    bool compiled;
+    uint32_t number;                                        /* the accelerator's */
+    uint32_t hash;                                          /* of its graph */
+    pl_fetch_t *fetch;                                      /* [fetch_count] */
+    int fetch_count;
+    pl_shape_t output_shape[PL_FIELDS];                  /* of output fetches, in order */
+    bool output_is_int[PL_FIELDS];                       /* int32; else float32 */
+} pl_replica_plan_t;
+
+/* A piece of PL_REGION_COLLECTIVE over which ranks synchronize in the middle of
+ * forward and backward. */
+typedef struct pl_replica_collective {
+    pl_graph_collective_t how;
+    pl_running_t running;                 /* of moments */
+    int64_t from, count;                  /* elements */
+    int buckets;                          /* so many of the gradients' are there before */
+} pl_replica_collective_t;
+
+/* What somebody has set the learning rate to: a factor on it, and a rate that the factor
+ * will follow from. */
+typedef struct pl_replica_rate {
+    double factor, aim;
+    bool aims;
+} pl_replica_rate_t;
+
+/* Weights of an older version came without a count. */
+#define PL_STEPS_UNKNOWN UINT64_MAX
+
+/* One of the ways in which the module is trained. */
+typedef struct pl_replica_objective {
+    const pl_module_objective_t *table;  /* [the module's only one] */
+    int64_t every;                       /* optimizer steps */
+    uint64_t made, sent;                 /* its optimizer's steps that were made, and with
+                                            those under way; not those that were skipped
+                                            [PL_STEPS_UNKNOWN: as many as the run's] */
+    struct pl_optimizer *optimizer;
+    pl_instance_t scheduler;
+    pl_replica_rate_t rate;
+    pl_replica_collective_t *collective;       /* [collectives], in the order in which all
+                                                  ranks come to them */
+    int collectives;
+} pl_replica_objective_t;
+
+/* A registered buffer, from a byte on: what a request of the collective reduces. */
+typedef struct pl_reg_ptr {
+    pl_reg_buffer_t *memory;
+    uint64_t offset;                                        /* bytes */
+} pl_reg_ptr_t;
+
+/* Calls under way that together answer one call of the strategy's. */
+typedef struct pl_replica_calls {
+    pl_call_t *waiting;
+    int pending;
+    pl_error_t failure;
+} pl_replica_calls_t;
+
+typedef struct pl_replica pl_replica_t;
+struct pl_objective_state;
+
+/* A strategy may split each batch into micro-shards, which are shared among the ranks:
+ * each is replayed by itself, so that nothing depends on which rank has it. */
+typedef struct pl_micro_sharding {
+    uint32_t micro_shards;                                  /* [0: batches are whole] */
+    uint32_t first, end;                                    /* this rank's */
+} pl_micro_sharding_t;
+
+/* A batch that is being evaluated. */
+typedef struct pl_forward {
+    struct pl_forward *next, **from;                        /* what points to it */
+    pl_call_t *call;
+    const pl_replica_plan_t *plan;
+    const pl_batch_t *batch;                        /* kept by the call */
+    int sent, back;                                 /* replays: one of each micro-shard */
+    int64_t samples;
+    bool done;                                /* what follows is there: */
+    double *metrics;                          /* [metric_count]; of several ranks;
+                                                 until they are gathered for each
+                                                 micro-shard of a batch in micro-shards */
+    size_t metric_count;
+    pl_outputs_t *outputs;                                  /* counted  [none] */
+    pl_error_t failure;                                     /* instead of all that */
+} pl_forward_t;
+
+/* What a rank has of an optimizer step of one of the module's objectives. */
+typedef struct pl_replica_sums {
+    int objective;                                        /* of the module's objectives */
+    uint64_t number;                                      /* of the optimizer's */
+    uint32_t batch;                                       /* of its batches, from 0, */
+    bool is_last;                                         /* and there are no more */
+    bool has_samples;
+    double *metrics;                                        /* [metric_count]  [the step
+                                                               was passed over] */
+    size_t metric_count;
+} pl_replica_sums_t;
+
+/* What a strategy of several ranks does at their sync points.  All ranks reach the same
+ * sync points in the same order. */
+typedef struct pl_sync_hooks {
+    /* The model is described, but neither the optimizer's graphs nor the strategy's own:
+     * sets r->registered, and may replace r->sync_hooks.  [no region is registered] */
+    void (*described)(pl_replica_t *r);
+    /* The graphs are described.  Sets r->bulk and r->bucket, then
+     * pl_replica_prepared(). */
+    int (*prepare)(pl_replica_t *r, pl_error_t *err);
+    /* Where plans are compiled ahead, so are sums of a region that is registered:
+     * makes a call for it, which is answered so. */
+    bool (*compile)(pl_replica_t *r, pl_region_t registered, pl_how_t how,
+                    pl_error_t *err);
+    /* Of the gradients of the step that reduce() comes for next the first so many
+     * buckets are there, or, of a device whose gradients are registered, behind the
+     * fence, which is borrowed; none of a step that begins.  [they are all reduced
+     * there] */
+    void (*ready)(pl_replica_t *r, int buckets, pl_fence_t *fence);
+    /* The gradients of a step are there, in r->bulk: adds up theirs and the metrics of
+     * all ranks, in place, then pl_replica_reduced().  Nothing else runs there. */
+    int (*reduce)(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err);
+    /* Of a device that orders what is sent to it: reduce() comes as soon as forward and
+     * backward are sent, and this when the metrics of that batch are on the host; without
+     * metrics where it failed or did not run.  reduce() is told later.  [reduce() comes
+     * when gradients and metrics are there] */
+    void (*computed)(pl_replica_t *r, const pl_replica_sums_t *sums);
+    bool stays;                 /* gradients are registered, and those of each step summed
+                                   there: reduce() comes when they are enqueued, with
+                                   r->computed, and the update before is over, so that
+                                   it comes on all ranks or on none */
+    /* Forward and backward wait until this collective of all ranks is done, in the
+     * order of these calls and those of ready(); then pl_replica_collective_done().
+     * [they never do] */
+    int (*collective)(pl_replica_t *r, const pl_replica_collective_t *collective,
+                      pl_error_t *err);
+    bool per_batch;                 /* reduce() comes behind each batch of a step, and the
+                                       metrics are that one's */
+    /* Forward and backward of a batch: the message of a plain replay, which lacks the
+     * plan; ends with pl_replica_computed(), and before that, where gradients are
+     * registered, comes pl_replica_enqueued().  [a plain replay] */
+    int (*compute)(pl_replica_t *r, const pl_replay_plan_t *msg,
+                   struct pl_objective_state *of, pl_error_t *err);
+    /* A batch is evaluated: called when that begins, and again when it is done.  Gathers
+     * in the order of the first calls, then pl_replica_gathered(). */
+    int (*gather)(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err);
+    /* The optimizer step is done, or was passed over: what follows it before anything
+     * else runs, then pl_replica_reduced() once more.  Where each step's gradients stay
+     * on the device it comes when the update is enqueued, with r->updated.  [nothing
+     * does] */
+    int (*stepped)(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err);
+    /* Whether stepped() comes for the optimizer step of that number, or whatever is sent
+     * next may run behind the update.  [for each] */
+    bool (*follows)(const pl_replica_t *r, uint64_t number);
+    /* Where parameters are registered and gradients have buckets: of the update that
+     * stepped() comes for next the parameters of the first so many buckets are there
+     * behind the fence, which is borrowed.  [stepped() comes for all] */
+    void (*updated)(pl_replica_t *r, int buckets, pl_fence_t *fence);
+    /* Graphs of its own, PL_MANUAL_PLANS at most, which pl_replica_replay() runs; when
+     * they are described the model is whole.  [there are none] */
+    int graphs;
+    pl_graph_t *(*describe)(pl_replica_t *r, int k, pl_error_t *err);
+    /* Regions of its own, for these graphs: the elements of PL_REGION_STRATEGY0 + k.  No
+     * export has them.  [there are none] */
+    int64_t (*region)(const pl_replica_t *r, int k);
+    /* Slots of its own, behind those of the optimizers: every whole export has them. */
+    int slots;
+    /* Piece k of the parameters that this rank updates, and whose slots it has, in the
+     * order in which those lie; PL_GRAD_BUCKETS_MAX at most; false: there are no more.
+     * [all] */
+    bool (*partition)(const pl_replica_t *r, int k, int64_t *first, int64_t *count);
+    /* With a partition: how many elements of PL_REGION_NORMS have norms of blocks of
+     * the gradients before an update, of all ranks, at most; then a graph of its own
+     * for each of the module's objectives is pl_optimizer_norms(), and its graphs are
+     * made anew when parameters are frozen.  [0: gradients are whole] */
+    int64_t norms;
+    /* With a partition: slot k of all ranks, counted, which the strategy has gathered for
+     * the export that takes it; NULL: it has not. */
+    pl_floats_t *(*take_slot)(pl_replica_t *r, int k);
+} pl_sync_hooks_t;
+
+struct pl_replica {
+    pl_job_t *job;                              /* counted */
+    pl_batch_signature_t *signature;            /* counted */
+    double nominal;                             /* samples that gradients are scaled by */
+    char *data_info;
+    pl_address_t accelerator;
+    const pl_sync_hooks_t *sync_hooks;  /* [there is one rank] */
+    uint32_t rank, ranks;              /* ranks 0: one */
+    const char *order;                 /* who adds up the ranks' sums, where that is in an
+                                          order of its own  [the canonical tree's] */
+    pl_micro_sharding_t micro;
+    pl_reg_ptr_t bulk[PL_REGIONS];    /* regions that ranks move: their memory, counted
+                                         [none] */
+    bool registered[PL_REGIONS];      /* by the device: its memory is `bulk` */
+    pl_fence_t *computed, *updated;   /* counted: of the newest forward and backward, and
+                                         of the newest update that ranks synchronize
+                                         behind  [NULL] */
+    pl_fence_t *reduced;              /* counted: what ranks have moved on the device,
+                                         which whatever is sent there runs behind  [NULL]
+                                         */
+    pl_error_t failure;               /* of a step, on this rank alone: it does not
+                                         synchronize again  [code 0] */
+    double timings[PL_TIMINGS];       /* by this rank, since it was told */
+    double *timings_by_rank;          /* [ranks][PL_TIMINGS], since the last reply
+                                         [there is one rank, or nobody tells] */
+    int64_t bucket[PL_GRAD_BUCKETS_MAX + 1];  /* of the graphs that train: graph.h */
+    int bucket_count;                 /* 0: nobody wants to be told */
+    int64_t norm_block;               /* elements of a block whose norm goes into that of
+                                         the gradients: pl_optimizer_t  [none] */
+    char blamed[96];                  /* who gave what was not finite: "rank 1: "  [""] */
+    struct pl_graph **graph;          /* [PL_PLANS_MAX], until compiled */
+    uint64_t first_hash;              /* of the values it begins with */
+    pl_instance_t precision, module;
+    pl_instance_t averaging;                                /* [none] */
+    pl_replica_objective_t objective[PL_OBJECTIVES];
+    int objectives;                                         /* 0 when it does not train */
+    bool accumulates, imports, validates_average;
+    struct pl_model *model;
+    char *reported;                       /* of it, in the reply to setup: messages.def */
+    pl_replica_plan_t plan[PL_PLANS_MAX];
+    int plan_count;
+
+    struct pl_pipeline *pipeline;         /* training steps in flight: replica/train.h */
+    pl_forward_t *forward;                /* batches being evaluated: replica/forward.c */
+
+    pl_replica_calls_t calls;                       /* of setup, an export or an import */
+    pl_replica_calls_t freezing;
+    bool exports_whole;                                  /* the export under way */
+    bool freezes_again;                                  /* once more when that is done */
+    pl_floats_t *read[PL_REGIONS];                       /* being exported */
+};
+
+/* What such a strategy has as its base: it takes all calls of its level but start, role
+ * and process_dataloader. */
+extern PL_API const pl_actor_ops_t pl_replica_strategy;
+
+/* ---- For who takes one of its calls: each answers it, later or now ---- */
+
+/* Describes and compiles all that the job's stage needs and writes the first weights;
+ * answers `call` (setup) when all is there. */
+PL_API int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
+                            pl_error_t *err);
+/* Answer export_weights and import_weights; whole: with the optimizer's tensors.  An
+ * import that gives lets the device keep the tensors' memory. */
+PL_API int pl_replica_export(pl_replica_t *r, pl_call_t *call, bool whole,
+                             pl_error_t *err);
+PL_API int pl_replica_import(pl_replica_t *r, pl_call_t *call,
+                             const pl_import_weights_t *msg, pl_error_t *err);
+
+/* Trains on a micro-batch and, when one is due, takes the optimizer step.  A step that is
+ * not finite changes nothing, and what was sent behind it waits until that is clear: then
+ * it is told as skipped and they run, or it fails, and they with it. */
+PL_API int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *msg,
+                            pl_error_t *err);
+
+/* ---- How sync points end ---- */
+
+PL_API void pl_replica_prepared(pl_replica_t *r, const pl_error_t *failure);
+/* As the progress of a replay that is enqueued: the fence is that of all of it. */
+PL_API void pl_replica_enqueued(pl_replica_t *r, struct pl_objective_state *of,
+                                pl_object_t *fence);
+/* As the reply to a replay; skipped: it did not run; forward, and all of it: seconds. */
+PL_API void pl_replica_computed(pl_replica_t *r, struct pl_objective_state *of,
+                                bool skipped, double forward, double seconds,
+                                const pl_error_t *failure);
+PL_API void pl_replica_collective_done(pl_replica_t *r, const pl_error_t *failure);
+/* Of reduce() and stepped(), for the oldest step that waits for one of them.  Ordered:
+ * replays that are sent from now on run behind it, so the replica sends them.  Told: it
+ * is over, and its results are on the host; halt: as in the reply to train_batch.
+ * Reduced: both at once. */
+PL_API void pl_replica_ordered(pl_replica_t *r);
+PL_API void pl_replica_reported(pl_replica_t *r, const pl_error_t *failure, bool halt);
+PL_API void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt);
+PL_API void pl_replica_gathered(pl_replica_t *r, pl_forward_t *forward,
+                                const pl_error_t *failure, bool halt);
+
+/* Runs one of the strategy's own plans, by pl_sync_hooks_t's describe(). */
+PL_API int pl_replica_replay(pl_replica_t *r, int k, const char *what, pl_how_t how,
+                             pl_error_t *err);
+
+/* Elements of the gradients' region, its type, and how many numbers the metrics of a step
+ * are, or of a stage that is only measured: at most. */
+PL_API int64_t pl_replica_gradients(const pl_replica_t *r, pl_dtype_t *dtype);
+PL_API size_t pl_replica_max_metrics(const pl_replica_t *r);
+/* Elements of the parameters that this rank updates, and whose slots it keeps. */
+/* Piece k of the parameters that this rank updates; *piece has the one before.  False:
+ * there are no more. */
+struct pl_piece;
+PL_API bool pl_replica_own_piece(const pl_replica_t *r, int k, struct pl_piece *piece);
+/* The elements of all of them. */
+PL_API int64_t pl_replica_partition(const pl_replica_t *r);
+/* Neighbouring gradients of one of the module's objectives, from element *to on;
+ * false: no more. */
+PL_API bool pl_replica_range(const pl_replica_t *r, int objective, int64_t *from,
+                             int64_t *to);
+
+/* Samples of a batch that one plan takes, from its `micro_shard` on of this rank's; of
+ * a batch that is not split, all. */
+PL_API int64_t pl_replica_piece(const pl_replica_t *r, const pl_batch_t *batch,
+                                int micro_shard);
+/* metrics [micro-shards][count] of a batch that is cut, zeros of other ranks'
+ * micro-shards: the sums of all in the first. */
+PL_API void pl_replica_fold(const pl_replica_t *r, double *metrics, size_t count);
+
+/* What the metrics of a stage are called, as metric_names replies; for pl_free(). */
+char *pl_replica_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err);
+
+/* The ranks synchronize from here on: the time that this rank does not run is counted,
+ * until it has. */
+PL_API void pl_replica_waits(pl_replica_t *r);
+PL_API void pl_replica_waited(pl_replica_t *r);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

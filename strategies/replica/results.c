@@ -1,0 +1,460 @@
+/* results.c - what a training step is answered with: its metrics, or what was not
+ * finite in it
+ *
+ * Steps are answered in the order of their calls: where one fails, those behind it were
+ * not run.  A step of several batches is told as a whole: their metrics are added up
+ * until it ends.
+ *
+ * The device has not let a skipped step change anything, and its gradients stay where
+ * they are.  So the first bad tensor can be looked up and named; then the step fails, or
+ * is told as skipped and those behind it are sent once more. */
+#include "strategies/replica/train.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/run.h"
+#include "strategies/optimizers/optimizer.h"
+#include "tensor/model.h"
+
+/* ---- the list of steps in flight ---- */
+
+pl_pipeline_t *pl_pipeline_new(pl_error_t *err)
+{
+    pl_pipeline_t *pipeline = pl_alloc(sizeof *pipeline);
+    if (pipeline)
+        pipeline->last = &pipeline->first;
+    else
+        pl_no_memory(err);
+    return pipeline;
+}
+
+static void list_free(pl_inflight_t *f)
+{
+    while (f) {
+        pl_inflight_t *next = f->next;
+        pl_free(f->metrics);
+        pl_free(f);
+        f = next;
+    }
+}
+
+void pl_pipeline_free(pl_pipeline_t *pipeline)
+{
+    if (!pipeline)
+        return;
+    pl_free(pipeline->carried);
+    list_free(pipeline->first);
+    list_free(pipeline->spare);
+    pl_free(pipeline);
+}
+
+static pl_inflight_t *inflight_new(const pl_replica_t *r)
+{
+    pl_inflight_t *f = pl_alloc(sizeof *f);
+    if (f)
+        f->metrics = pl_alloc_array(pl_metrics_count(r), sizeof *f->metrics);
+    if (!f || f->metrics)
+        return f;
+    pl_free(f);
+    return NULL;
+}
+
+pl_inflight_t *pl_inflight_take(const pl_replica_t *r, pl_error_t *err)
+{
+    pl_inflight_t *f = r->pipeline->spare;
+    if (f)
+        r->pipeline->spare = f->next;
+    else if (!(f = inflight_new(r)))
+        pl_no_memory(err);
+    return f;
+}
+
+/* The oldest has been answered. */
+static void inflight_give(pl_pipeline_t *pipeline)
+{
+    pl_inflight_t *f = pipeline->first;
+    pipeline->first = f->next;
+    if (!pipeline->first)
+        pipeline->last = &pipeline->first;
+    f->next = pipeline->spare;
+    pipeline->spare = f;
+}
+
+pl_objective_state_t *pl_train_owing(const pl_replica_t *r, unsigned stages)
+{
+    for (pl_inflight_t *f = r->pipeline->first; f; f = f->next)
+        for (int k = 0; k < r->objectives; k++)
+            if (f->objective[k].stages.owed & stages)
+                return &f->objective[k];
+    return NULL;
+}
+
+/* ---- metrics ---- */
+
+size_t pl_metrics_before(const pl_replica_t *r, int objective)
+{
+    size_t before = 0;
+    for (int k = 0; k < objective; k++)
+        before += pl_replica_metrics(pl_replica_plan_of(r, PL_PLAN_BATCH, k));
+    return before;
+}
+
+size_t pl_metrics_count(const pl_replica_t *r)
+{
+    return pl_metrics_before(r, r->objectives) + 2 * (size_t)pl_replica_other_metrics(r);
+}
+
+int pl_train_carry_new(pl_replica_t *r, pl_error_t *err)
+{
+    if (!r->pipeline->carried)
+        r->pipeline->carried = pl_alloc_array(pl_metrics_count(r), sizeof(double));
+    return r->pipeline->carried ? PL_OK : pl_no_memory(err);
+}
+
+/* Where the ranks have synchronized over the batch, its metrics are those of all. */
+void pl_train_carry(pl_replica_t *r, const pl_objective_state_t *o)
+{
+    pl_pipeline_t *pipeline = r->pipeline;
+    const pl_inflight_t *f = o->inflight;
+    const size_t from = pl_metrics_before(r, o->objective),
+                 to = pl_metrics_before(r, o->objective + 1);
+    if (!f->batch->count && !pl_train_syncs_batches(r))
+        memset(f->metrics + from, 0, (to - from) * sizeof *f->metrics);
+    for (size_t k = from; k < to; k++) {
+        f->metrics[k] += f->micro_batch ? pipeline->carried[k] : 0;
+        pipeline->carried[k] = f->metrics[k];
+    }
+}
+
+/* ---- answers ---- */
+
+static void metric_put(pl_inflight_t *f, size_t *at, double value, bool is_there)
+{
+    f->metrics[(*at)++] = value;
+    f->metrics[(*at)++] = is_there;
+}
+
+/* The oldest, which ends a step: also with what the step took, by each rank's stages.
+ * Then the next counts from nothing. */
+static void reply_timed(pl_replica_t *r, const pl_train_batch_reply_t *what)
+{
+    const size_t of_one = PL_TIMINGS * sizeof(double),
+                 of_all = r->timings_by_rank ? (size_t)r->ranks * of_one : 0;
+    double *spent = r->sync_hooks ? r->timings_by_rank : r->timings;
+    pl_train_batch_reply_t reply = *what;
+    if (!r->sync_hooks)
+        pl_train_share(r);
+    reply.timings = (pl_bytes_t){spent, r->sync_hooks ? of_all : of_one};
+    pl_reply_train_batch(r->pipeline->first->call, &reply);
+    if (reply.timings.size)
+        memset(spent, 0, reply.timings.size);
+}
+
+/* Rates, norms and the loss's factor come last, in the order of their names, a pair
+ * (it, 1) each where there was an optimizer step.  A step that was not taken says
+ * nothing, nor does a loss that is not finite, of a step that scaling has skipped. */
+static void inflight_reply(pl_replica_t *r, pl_inflight_t *f)
+{
+    size_t at = pl_metrics_before(r, r->objectives);
+    const pl_objective_state_t *newest = NULL;
+    for (int k = 0; k < r->objectives; k++) {
+        const pl_objective_state_t *o = &f->objective[k];
+        const size_t from = pl_metrics_before(r, k), to = pl_metrics_before(r, k + 1);
+        const bool stepped = f->step_due && pl_objective_is_due(r, o);
+        if (!pl_objective_is_due(r, o) || !isfinite(o->loss))
+            memset(f->metrics + from, 0, (to - from) * sizeof *f->metrics);
+        const pl_optimizer_t *optimizer = r->objective[k].optimizer;
+        const int groups = optimizer->group_count;
+        for (int i = 0; i <= groups; i++)
+            metric_put(f, &at,
+                       pl_optimizer_lr(optimizer, i ? i - 1 : groups) * o->lr_factor,
+                       stepped);
+        metric_put(f, &at, o->norm, stepped);
+        newest = stepped ? o : newest;
+    }
+    for (int k = 0; k < 2 && r->model->scaling; k++)
+        metric_put(f, &at, newest ? newest->scaling[k] : 0, newest != NULL);
+    pl_train_batch_reply_t reply = {.bad = "",
+                                    .halt = f->halt,
+                                    .metrics = {f->metrics, at * sizeof *f->metrics}};
+    if (!f->step_due && r->sync_hooks)
+        reply.metrics.size = 0;
+    if (f->step_due)
+        reply_timed(r, &reply);
+    else
+        pl_reply_train_batch(f->call, &reply);
+}
+
+int pl_train_fail_behind(const pl_pipeline_t *pipeline, uint64_t number, pl_error_t *err)
+{
+    return pl_fail(err, PL_ECANCELLED, "step %llu was not run, because step %llu failed",
+                   (unsigned long long)number, (unsigned long long)pipeline->ended_by);
+}
+
+/* All steps behind the oldest fail with it. */
+static void oldest_fail(pl_replica_t *r)
+{
+    pl_pipeline_t *pipeline = r->pipeline;
+    pl_inflight_t *f = pipeline->first;
+    const bool is_first = !pipeline->ended_by;
+    pl_call_fail(f->call, &f->failure);
+    if (is_first)
+        pipeline->ended_by = f->number;
+    inflight_give(pipeline);
+    if (is_first)
+        pl_train_pipeline_take(r, PL_PIPELINE_ON_END);
+    if (is_first && pipeline->failure.code != PL_OK)
+        pl_train_pipeline_take(r, PL_PIPELINE_ON_BREAK);
+}
+
+static bool owes(const pl_inflight_t *f)
+{
+    unsigned owed = 0;
+    for (int k = 0; k < PL_OBJECTIVES; k++)
+        owed |= f->objective[k].stages.owed;
+    return owed;
+}
+
+/* The objective whose step was skipped, or NULL. */
+static pl_objective_state_t *skipped_of(pl_inflight_t *f)
+{
+    for (int k = 0; k < PL_OBJECTIVES; k++)
+        if (f->objective[k].stages.phase == PL_OBJECTIVE_SKIPPED)
+            return &f->objective[k];
+    return NULL;
+}
+
+static bool is_sent(const pl_replica_t *r, const pl_inflight_t *f)
+{
+    for (int k = 0; k < r->objectives; k++)
+        if (pl_objective_is_due(r, &f->objective[k])
+            && f->objective[k].stages.phase != PL_OBJECTIVE_SENT)
+            return false;
+    return true;
+}
+
+static void diagnose(pl_replica_t *r);
+static void diagnosis_continue(pl_replica_t *r);
+
+void pl_train_answer(pl_replica_t *r)
+{
+    pl_pipeline_t *pipeline = r->pipeline;
+    if (pipeline->state == PL_PIPELINE_DIAGNOSING)
+        diagnosis_continue(r);
+    for (pl_inflight_t *f; (f = pipeline->first) && !owes(f)
+                           && pipeline->state != PL_PIPELINE_DIAGNOSING
+                           && pipeline->state != PL_PIPELINE_FOLLOWING;) {
+        if (pipeline->ended_by && f->failure.code == PL_OK)
+            pl_train_fail_behind(pipeline, f->number, &f->failure);
+        if (f->failure.code != PL_OK) {
+            if (!pipeline->ended_by)
+                r->failure = f->failure;
+            oldest_fail(r);
+        } else if (skipped_of(f)) {
+            diagnose(r);
+        } else if (is_sent(r, f)) {
+            inflight_reply(r, f);
+            inflight_give(pipeline);
+        } else {
+            return;
+        }
+    }
+}
+
+/* ---- a step that was skipped ---- */
+
+static const char *first_bad(const pl_replica_t *r, const pl_floats_t *grads)
+{
+    const int objective = skipped_of(r->pipeline->first)->objective;
+    for (int k = 0; k < r->model->count; k++) {
+        const pl_tensor_info_t *t = &r->model->tensor[k];
+        if (pl_is_trained(t, objective))
+            for (int64_t i = t->offset; i < t->offset + t->count; i++)
+                if (!isfinite(grads->dtype == PL_F64 ? grads->wide[i]
+                                                     : (double)grads->data[i]))
+                    return t->name;
+    }
+    return NULL;
+}
+
+/* "generator: the loss is not finite", or without a name of the only objective. */
+static void bad_describe(const pl_replica_t *r, const char *name)
+{
+    pl_pipeline_t *pipeline = r->pipeline;
+    const pl_objective_state_t *o = skipped_of(pipeline->first);
+    const pl_module_objective_t *table = r->objective[o->objective].table;
+    snprintf(pipeline->bad, sizeof pipeline->bad, "%s%s%sthe %s is not finite%s%s%s",
+             r->blamed, table ? table->name : "", table ? ": " : "",
+             isfinite(o->loss) ? "gradient" : "loss",
+             name ? ", the first bad gradient belongs to \"" : "", name ? name : "",
+             name ? "\"" : "");
+}
+
+/* The device has lowered the factor, and there is nothing to be named: see scaling.h. */
+static bool scaling_skipped(const pl_replica_t *r, const pl_objective_state_t *o)
+{
+    return r->model->scaling && o->scaling[0] > 0;
+}
+
+/* Of a step that scaling has skipped the other objectives are trained all the same. */
+static void skipped_resume(pl_replica_t *r, pl_objective_state_t *o)
+{
+    int from = 0;
+    if (scaling_skipped(r, o)) {
+        pl_train_take(r, o, PL_OBJECTIVE_ON_ALL_SENT);
+        from = o->objective + 1;
+    } else {
+        reply_timed(r, &(pl_train_batch_reply_t){.skipped = true,
+                                                 .halt = o->inflight->halt,
+                                                 .bad = r->pipeline->bad});
+        inflight_give(r->pipeline);
+    }
+    pl_train_pipeline_take(r, PL_PIPELINE_ON_RESUME);
+    pl_train_again(r, from);
+}
+
+static void skipped_fail(pl_replica_t *r, pl_inflight_t *f)
+{
+    pl_fail(&f->failure, PL_ENAN,
+            "step %llu: %s%s; it changed no weight: trainer.detect_anomaly names the "
+            "first operator with such a result; check the data, lower the learning rate, "
+            "or let trainer.nan_policy skip such steps",
+            (unsigned long long)f->number, r->pipeline->bad,
+            r->model->scaling ? ", and the loss scaling has reached "
+                                "trainer.precision.min_scale"
+                              : "");
+    oldest_fail(r);
+}
+
+/* What was sent behind the skipped step is back as well, and has not run. */
+static void diagnosis_end(pl_replica_t *r)
+{
+    pl_inflight_t *f = r->pipeline->first;
+    pl_objective_state_t *o = skipped_of(f);
+    r->pipeline->restart = true;
+    if (f->failure.code == PL_OK && (f->may_skip || scaling_skipped(r, o)))
+        skipped_resume(r, o);
+    else if (f->failure.code == PL_OK)
+        skipped_fail(r, f);
+    else
+        oldest_fail(r);
+    pl_train_answer(r);
+}
+
+void pl_train_followed(pl_replica_t *r)
+{
+    diagnosis_end(r);
+}
+
+/* What follows an optimizer step comes behind one that was skipped, too: the other ranks
+ * may not have skipped it. */
+static void diagnosis_continue(pl_replica_t *r)
+{
+    pl_pipeline_t *pipeline = r->pipeline;
+    pl_inflight_t *f = pipeline->first;
+    if (pipeline->diagnosing || pl_train_owing(r, ~0u))
+        return;
+    pl_objective_state_t *o = skipped_of(f);
+    if (f->may_skip && f->failure.code == PL_OK && pl_train_follows(r, o)) {
+        pl_train_pipeline_take(r, PL_PIPELINE_ON_FOLLOW);
+        pl_train_follow(r, o, NULL, 0);
+    } else {
+        diagnosis_end(r);
+    }
+}
+
+static void looked(void *self, const pl_answer_t *answer)
+{
+    pl_replica_t *r = self;
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    r->pipeline->diagnosing--;
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_train_fail(r, r->pipeline->first, answer->error);
+    else if (answer->context)
+        bad_describe(r,
+                     first_bad(r, (pl_floats_t *)answer->body->read_region_reply.floats));
+    diagnosis_continue(r);
+}
+
+/* Looks which gradient is bad, and restores the state, which forward may have changed.
+ *
+ * The gradients are those of the skipped step, also on a device that has run behind it
+ * what was sent before its result was here.  All of that was sent with fail_fast and
+ * changed nothing: the device skips it (pl_replay_t.fail_fast), or
+ * accelerators/actor.c does. Nor have ranks summed the gradients once more.  On the
+ * host they sum what a replay has told as computed, and one that was skipped is not.
+ * On devices the sums of a step are sent when the update before it is told
+ * (may_reduce()).  The read comes behind all of that, and nothing is sent before it is
+ * answered. */
+static void diagnose(pl_replica_t *r)
+{
+    pl_pipeline_t *pipeline = r->pipeline;
+    pl_inflight_t *f = pipeline->first;
+    pl_read_region_t read = {.region = PL_REGION_GRADS,
+                             .count = (uint64_t)r->model->params,
+                             .after = pl_replica_reduced_fence(r)};
+    pl_replay_plan_t restore = {.what = "restore"};
+    pl_train_pipeline_take(r, PL_PIPELINE_ON_DIAGNOSE);
+    if (!scaling_skipped(r, skipped_of(f))) {
+        bad_describe(r, NULL);
+        pipeline->diagnosing +=
+            pl_call_read_region(r, r->accelerator, &read,
+                                (pl_how_t){.on_answer = looked, .context = f},
+                                &f->failure)
+            != 0;
+        const pl_replica_plan_t *plan = pl_replica_plan_of(r, PL_PLAN_RESTORE, 0);
+        if (plan) {
+            restore.plan = plan->number;
+            pipeline->diagnosing += pl_call_replay_plan(r, r->accelerator, &restore,
+                                                        (pl_how_t){.on_answer = looked},
+                                                        &f->failure)
+                                    != 0;
+        }
+    }
+    diagnosis_continue(r);
+}
+
+/* ---- between two steps ---- */
+
+void pl_train_reset(pl_replica_t *r)
+{
+    pl_pipeline_t *pipeline = r->pipeline;
+    if (pipeline->first)
+        return;
+    if (pipeline->ended_by) {
+        pipeline->restart = true;
+        r->failure.code = PL_OK;
+        for (int k = 0; k < r->objectives; k++)
+            r->objective[k].sent = r->objective[k].made;
+    }
+    pipeline->ended_by = 0;
+    pl_train_pipeline_take(r, PL_PIPELINE_ON_RESET);
+}
+
+int pl_train_hold(pl_replica_t *r, pl_error_t *err)
+{
+    if (r->pipeline->first)
+        return pl_fail(err, PL_EBUSY,
+                       "parameters can be frozen only between two steps, and some steps "
+                       "are running");
+    pl_train_pipeline_take(r, PL_PIPELINE_ON_HOLD);
+    return PL_OK;
+}
+
+void pl_train_release(pl_replica_t *r, const pl_error_t *failure)
+{
+    pl_pipeline_t *pipeline = r->pipeline;
+    if (failure)
+        pipeline->failure = *failure;
+    for (pl_inflight_t *f = pipeline->first; f && failure; f = f->next)
+        f->failure = *failure;
+    pl_train_pipeline_take(r, failure ? PL_PIPELINE_ON_BREAK : PL_PIPELINE_ON_RELEASE);
+    if (!failure)
+        pl_train_again(r, 0);
+    pl_train_answer(r);
+}

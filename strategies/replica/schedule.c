@@ -1,0 +1,284 @@
+/* schedule.c - the learning rate of a replica's steps, and what its schedule
+ * keeps; the share of its weights in their average */
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/log.h"
+#include "base/stages.h"
+#include "strategies/optimizers/optimizer.h"
+#include "strategies/replica/internal.h"
+
+enum { LOOKS_MAX = 1 << 20 };                               /* steps; a few ms */
+
+static pl_moment_t moment_of(const pl_train_batch_t *msg)
+{
+    return (pl_moment_t){.step = msg->global_step - 1,
+                         .total_steps = msg->total_steps,
+                         .epoch = msg->epoch,
+                         .total_epochs = msg->total_epochs,
+                         .epoch_steps = msg->epoch_steps,
+                         .epoch_ends = msg->epoch_ends};
+}
+
+double pl_replica_lr_factor(const pl_replica_t *r, int objective,
+                            const pl_train_batch_t *msg)
+{
+    const pl_instance_t *component = &r->objective[objective].scheduler;
+    const pl_scheduler_ops_t *scheduler = component->ops;
+    const pl_averaging_ops_t *averaging = r->averaging.ops;
+    const pl_moment_t when = moment_of(msg);
+    pl_moment_t start = when;
+    const pl_optimizer_t *optimizer = r->objective[objective].optimizer;
+    double lr = pl_optimizer_lr(optimizer, optimizer->group_count), at = lr;
+    const double way = averaging && averaging->anneal && lr > 0
+                           ? averaging->anneal(r->averaging.self, &when, &start, &at)
+                           : 0;
+    const double scheduled = scheduler->factor(component->self, &start);
+    return msg->lr_factor
+           * (way > 0 ? scheduled + (at / lr - scheduled) * way : scheduled);
+}
+
+double pl_replica_momentum(const pl_replica_t *r, int objective,
+                           const pl_train_batch_t *msg)
+{
+    const pl_instance_t *component = &r->objective[objective].scheduler;
+    const pl_scheduler_ops_t *scheduler = component->ops;
+    const pl_moment_t when = moment_of(msg);
+    return scheduler->momentum ? scheduler->momentum(component->self, &when) : NAN;
+}
+
+/* When a step of a whole run is made, as the loops will tell it. */
+static pl_moment_t moment_at(const pl_train_batch_t *msg, uint64_t step)
+{
+    pl_moment_t when = moment_of(msg);
+    when.step = step;
+    when.epoch = step / msg->epoch_steps;
+    when.epoch_ends = (step + 1) % msg->epoch_steps == 0;
+    return when;
+}
+
+/* Whether the run will end with a mean of several states of the weights: looked for from
+ * its end, back to where the average is the weights of one step. */
+static bool averages_several(const pl_instance_t *averaging, const pl_train_batch_t *msg)
+{
+    const pl_averaging_ops_t *ops = averaging->ops;
+    const uint64_t total = msg->total_steps;
+    double share = 0;
+    for (uint64_t k = 1; share == 0 && k <= total && k <= LOOKS_MAX; k++) {
+        const pl_moment_t when = moment_at(msg, total - k);
+        share = ops->share(averaging->self, &when);
+    }
+    return share < 1;
+}
+
+void pl_replica_check_average(const pl_replica_t *r, const pl_train_batch_t *msg)
+{
+    const pl_averaging_ops_t *averaging = r->averaging.ops;
+    if (averaging && msg->total_steps && msg->epoch_steps
+        && !averages_several(&r->averaging, msg))
+        pl_log_line(
+            PL_LOG_WARNING, pl_actor_rank((void *)r), pl_actor_name((void *)r),
+            "\"averaging\": \"%s\" would average fewer than two states of the weights in "
+            "a run of %llu epoch%s, %llu step%s: let it begin sooner, or train longer",
+            averaging->name, (unsigned long long)msg->total_epochs,
+            pl_plural((int64_t)msg->total_epochs), (unsigned long long)msg->total_steps,
+            pl_plural((int64_t)msg->total_steps));
+}
+
+double pl_replica_average_share(const pl_replica_t *r, const pl_train_batch_t *msg)
+{
+    const pl_averaging_ops_t *averaging = r->averaging.ops;
+    const pl_moment_t when = moment_of(msg);
+    return averaging ? averaging->share(r->averaging.self, &when) : 0;
+}
+
+/* What else a callback may log is not known before the first validation. */
+int pl_replica_check_monitors(const pl_replica_t *r, pl_error_t *err)
+{
+    const bool validates = r->signature->stage[PL_VALIDATE].present;
+    for (int k = 0; k < r->objectives; k++) {
+        const pl_instance_t *component = &r->objective[k].scheduler;
+        const pl_scheduler_ops_t *scheduler = component->ops;
+        const char *name = scheduler->monitor ? scheduler->monitor(component->self) : "";
+        if (!validates
+            && !strncmp(name, pl_stages[PL_VALIDATE].prefix,
+                        strlen(pl_stages[PL_VALIDATE].prefix)))
+            return pl_fail(err, PL_EINVAL,
+                           "schedule \"%s\" monitors \"%s\", and the run has no "
+                           "validation data: set data.val_split, or scheduler.monitor to "
+                           "a metric of training such as \"train_loss\"",
+                           scheduler->name, name);
+    }
+    return PL_OK;
+}
+
+int pl_replica_observe_metrics(pl_replica_t *r, pl_call_t *call,
+                               const pl_observe_metrics_t *msg, pl_error_t *err)
+{
+    int code = PL_OK;
+    for (int k = 0; k < r->objectives && code == PL_OK; k++) {
+        const pl_scheduler_ops_t *scheduler = r->objective[k].scheduler.ops;
+        if (scheduler->observe)
+            code = scheduler->observe(r->objective[k].scheduler.self, msg->metrics, err);
+    }
+    if (code != PL_OK)
+        return code;
+    return pl_reply_observe_metrics(call, &(pl_observe_metrics_reply_t){0});
+}
+
+/* ---- "schedule": what it keeps, or an object with that of each objective ---- */
+
+static int schedule_keep(const pl_instance_t *component, const char *name, json_t *into,
+                         pl_error_t *err)
+{
+    const pl_scheduler_ops_t *scheduler = component->ops;
+    if (!scheduler->save)
+        return PL_OK;
+    char *saved = scheduler->save(component->self, err);
+    json_t *value = saved ? pl_json_value(saved, strlen(saved), err) : NULL;
+    pl_text_free(saved);
+    if (!value)
+        return err->code;
+    return json_object_set_new(into, name, value) == 0 ? PL_OK : pl_no_memory(err);
+}
+
+int pl_replica_keep_schedule(const pl_replica_t *r, json_t *into, pl_error_t *err)
+{
+    if (r->objectives && !r->objective[0].table)
+        return schedule_keep(&r->objective[0].scheduler, "schedule", into, err);
+    json_t *by_objective = json_object();
+    int code = by_objective ? PL_OK : pl_no_memory(err);
+    for (int k = 0; k < r->objectives && code == PL_OK; k++)
+        code = schedule_keep(&r->objective[k].scheduler, r->objective[k].table->name,
+                             by_objective, err);
+    if (code == PL_OK && json_object_size(by_objective)
+        && json_object_set(into, "schedule", by_objective) != 0)
+        code = pl_no_memory(err);
+    json_decref(by_objective);
+    return code;
+}
+
+static int schedule_restore(const pl_instance_t *component, const json_t *value,
+                            pl_error_t *err)
+{
+    const pl_scheduler_ops_t *scheduler = component->ops;
+    if (!scheduler->restore)
+        return PL_OK;
+    if (!value)
+        return pl_fail(err, PL_EFORMAT, "the checkpoint has no state of schedule \"%s\"",
+                       scheduler->name);
+    char *saved = pl_json_write(value, PL_JSON_COMPACT);
+    int code = saved ? scheduler->restore(component->self, saved, err)
+                     : pl_no_memory(err);
+    pl_text_free(saved);
+    return code;
+}
+
+int pl_replica_restore_schedule(pl_replica_t *r, const json_t *from, pl_error_t *err)
+{
+    const json_t *value = json_object_get(from, "schedule");
+    int code = PL_OK;
+    for (int k = 0; k < r->objectives && code == PL_OK; k++) {
+        const pl_module_objective_t *objective = r->objective[k].table;
+        code = schedule_restore(&r->objective[k].scheduler,
+                                objective ? json_object_get(value, objective->name)
+                                          : value,
+                                err);
+    }
+    return code;
+}
+
+/* ---- rates that are set in the middle of a run ---- */
+
+/* Each objective has a factor on what its schedule says.  A rate that is set becomes one
+ * when the next step comes whose rate is not 0: that step is made at it, and the schedule
+ * continues from there in proportion. */
+static bool is_meant(const pl_replica_t *r, int objective, const char *name)
+{
+    const pl_module_objective_t *table = r->objective[objective].table;
+    return !*name || (table && !strcmp(table->name, name));
+}
+
+int pl_replica_set_rate(pl_replica_t *r, pl_call_t *call, const pl_set_rate_t *msg,
+                        pl_error_t *err)
+{
+    int meant = 0;
+    for (int k = 0; k < r->objectives; k++) {
+        pl_replica_rate_t *rate = &r->objective[k].rate;
+        if (!is_meant(r, k, msg->optimizer))
+            continue;
+        meant++;
+        rate->aims = !msg->is_factor;
+        *(msg->is_factor ? &rate->factor : &rate->aim) = msg->value;
+    }
+    if (meant)
+        return pl_reply_set_rate(call, &(pl_set_rate_reply_t){0});
+    if (r->objectives && !r->objective[0].table)
+        return pl_fail(
+            err, PL_EINVAL,
+            "no optimizer \"%s\": the module has only one objective, without a name",
+            msg->optimizer);
+    return pl_fail(err, PL_EINVAL,
+                   "no optimizer \"%s\": the module's first objective is \"%s\"",
+                   msg->optimizer, r->objectives ? r->objective[0].table->name : "");
+}
+
+double pl_replica_rate(pl_replica_t *r, int objective, const pl_train_batch_t *msg)
+{
+    pl_replica_rate_t *rate = &r->objective[objective].rate;
+    const pl_optimizer_t *optimizer = r->objective[objective].optimizer;
+    const double scheduled = pl_replica_lr_factor(r, objective, msg),
+                 factor =
+                     rate->aim
+                     / (scheduled * pl_optimizer_lr(optimizer, optimizer->group_count));
+    const bool is_due = msg->global_step % (uint64_t)r->objective[objective].every == 0;
+    if (rate->aims && is_due && isfinite(factor)) {
+        rate->aims = false;
+        rate->factor = factor;
+    }
+    return scheduled * rate->factor;
+}
+
+/* ---- in checkpoints: {"rates": [[factor, aim or null], …]}, one for each objective
+ * ---- */
+
+static bool is_as_scheduled(const pl_replica_t *r)
+{
+    for (int k = 0; k < r->objectives; k++)
+        if (r->objective[k].rate.aims || r->objective[k].rate.factor != 1)
+            return false;
+    return true;
+}
+
+int pl_replica_keep_rates(const pl_replica_t *r, json_t *into, pl_error_t *err)
+{
+    if (is_as_scheduled(r))
+        return PL_OK;
+    json_t *rates = json_array();
+    int failed = json_object_set_new(into, "rates", rates);
+    for (int k = 0; k < r->objectives && !failed; k++) {
+        const pl_replica_rate_t *rate = &r->objective[k].rate;
+        json_t *aim = rate->aims ? json_real(rate->aim) : json_null();
+        failed = json_array_append_new(rates, json_pack("[f, o]", rate->factor, aim));
+    }
+    return failed ? pl_no_memory(err) : PL_OK;
+}
+
+int pl_replica_restore_rates(pl_replica_t *r, const json_t *from, pl_error_t *err)
+{
+    const json_t *rates = json_object_get(from, "rates");
+    for (int k = 0; rates && k < r->objectives; k++) {
+        const json_t *kept = json_array_get(rates, (size_t)k),
+                     *factor = json_array_get(kept, 0), *aim = json_array_get(kept, 1);
+        if (!json_is_number(factor))
+            return pl_fail(
+                err, PL_EFORMAT,
+                "the state of the checkpoint has learning rates that are not numbers");
+        r->objective[k].rate = (pl_replica_rate_t){.factor = json_number_value(factor),
+                                                   .aims = json_is_number(aim),
+                                                   .aim = json_number_value(aim)};
+    }
+    return PL_OK;
+}

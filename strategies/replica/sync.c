@@ -1,0 +1,304 @@
+/* sync.c - what the ranks do together for a training step: sums of gradients,
+ * what follows the update, and collectives in the middle of a plan
+ *
+ * The sums of a step, and what follows its update, belong to the oldest step that waits
+ * for them, because all ranks come to everything in the same order.
+ *
+ * trainer.sync_batchnorm: a batch norm of all ranks needs sums of all of them before
+ * it can go on, once in forward and once in backward.  The plan waits there (an
+ * operation `collective`), the strategy has the ranks synchronize on a piece of
+ * PL_REGION_COLLECTIVE, and the plan continues.  Which collectives there are, and
+ * which buckets of the gradients are there before each, follows from the graph alone:
+ * so all ranks come to everything in the same order, also one without samples, which
+ * brings zeros. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/run.h"
+#include "strategies/replica/train.h"
+#include "tensor/model.h"
+#include "tensor/operators.h"
+
+/* ---- sums, and what follows the update ---- */
+
+/* What a rank has of the step. */
+pl_replica_sums_t pl_train_sums(const pl_replica_t *r, const pl_objective_state_t *o)
+{
+    const pl_inflight_t *f = o->inflight;
+    const size_t from = pl_metrics_before(r, o->objective),
+                 to = pl_metrics_before(r, o->objective + 1);
+    return (pl_replica_sums_t){.objective = o->objective,
+                               .number = f->number,
+                               .batch = f->micro_batch,
+                               .is_last = f->step_due,
+                               .has_samples = r->pipeline->has_samples[o->objective],
+                               .metrics = f->metrics + from,
+                               .metric_count = to - from};
+}
+
+/* Sums that were sent before the batch was computed wait for its metrics. */
+void pl_train_computed(pl_replica_t *r, pl_objective_state_t *o, bool has_run)
+{
+    pl_replica_sums_t sums = pl_train_sums(r, o);
+    if (!pl_train_runs_ahead(r) || !pl_objective_owes(&o->stages, PL_STAGE_REDUCE))
+        return;
+    if (!has_run)
+        sums.metrics = NULL, sums.metric_count = 0;
+    r->sync_hooks->computed(r, &sums);
+}
+
+/* Ranks may have things in common only behind an optimizer step: then nothing else
+ * begins before that is over. */
+void pl_train_follow(pl_replica_t *r, pl_objective_state_t *o, double *metrics,
+                     size_t count)
+{
+    pl_error_t err = {0};
+    const pl_replica_sums_t sums = {.objective = o->objective,
+                                    .number = o->inflight->number,
+                                    .has_samples = r->pipeline->has_samples[o->objective],
+                                    .metrics = metrics,
+                                    .metric_count = count};
+    pl_train_take(r, o, PL_OBJECTIVE_ON_FOLLOW_SENT);
+    pl_actor_does(r, o->inflight->call);
+    if (!pl_train_stays(r))
+        pl_train_sync_begin(r);
+    if (r->sync_hooks->stepped(r, &sums, &err) != PL_OK)
+        pl_replica_reported(r, &err, false);
+}
+
+/* The oldest that waits for the other ranks: for its sums to be ordered, or told.  What a
+ * skipped or failed one waits for need not be ordered any more. */
+static pl_objective_state_t *syncing(pl_replica_t *r, bool to_order)
+{
+    pl_error_t err = {0};
+    for (pl_inflight_t *f = r->pipeline->first; f && to_order; f = f->next)
+        for (int k = 0; k < r->objectives; k++)
+            if (f->objective[k].stages.phase == PL_OBJECTIVE_REDUCING
+                || f->objective[k].stages.phase == PL_OBJECTIVE_FOLLOWING)
+                return &f->objective[k];
+    pl_objective_state_t *o = pl_train_owing(r, PL_STAGES_OF_RANKS);
+    if (o)
+        return o;
+    pl_fail(&err, PL_EBUG, "the ranks have synchronized, and no training step waits");
+    pl_actor_end(r, &err);
+    return NULL;
+}
+
+/* Its sums are told before what follows the update, which may be ordered earlier. */
+static bool syncing_order(pl_replica_t *r)
+{
+    pl_objective_state_t *o = syncing(r, true);
+    return o
+           && pl_train_take(r, o,
+                            o->stages.phase != PL_OBJECTIVE_FOLLOWING
+                                    && pl_objective_owes(&o->stages, PL_STAGE_REDUCE)
+                                ? PL_OBJECTIVE_ON_REDUCE_ORDERED
+                                : PL_OBJECTIVE_ON_FOLLOW_ORDERED);
+}
+
+void pl_replica_ordered(pl_replica_t *r)
+{
+    if (syncing_order(r))
+        pl_train_advance(r);
+}
+
+void pl_replica_reported(pl_replica_t *r, const pl_error_t *failure, bool halt)
+{
+    pl_objective_state_t *o = syncing(r, false);
+    if (!o)
+        return;
+    const pl_objective_stage_t stage = pl_objective_owes(&o->stages, PL_STAGE_REDUCE)
+                                           ? PL_STAGE_REDUCE
+                                           : PL_STAGE_FOLLOW;
+    if (stage == PL_STAGE_REDUCE ? !pl_train_runs_ahead(r) : !pl_train_stays(r))
+        pl_train_sync_end(r);
+    o->inflight->halt |= halt;
+    if (failure)
+        pl_train_stage_fail(r, o, stage, failure);
+    else if (pl_train_take(r, o,
+                           pl_objective_event_of(stage, PL_OBJECTIVE_ON_COMPUTE_REPORTED))
+             && stage == PL_STAGE_REDUCE && pl_train_syncs_batches(r))
+        pl_train_carry(r, o);
+    if (r->pipeline->state == PL_PIPELINE_FOLLOWING) {
+        pl_train_followed(r);
+        return;
+    }
+    pl_train_advance(r);
+    pl_train_answer(r);
+}
+
+void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt)
+{
+    if (failure || syncing_order(r))
+        pl_replica_reported(r, failure, halt);
+}
+
+/* ---- which in-graph collectives there are ---- */
+
+int pl_replica_bind_norms(pl_replica_t *r, pl_error_t *err)
+{
+    if (!r->job->trainer->sync_batchnorm || r->ranks < 2 || r->job->stage != PL_TRAIN)
+        return PL_OK;
+    if (!r->sync_hooks->collective)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "\"trainer.sync_batchnorm\" synchronizes ranks in the middle of a "
+                       "step, which this \"trainer.strategy\" does not support: use "
+                       "another, such as \"ddp\"");
+    r->model->together = true;
+    return PL_OK;
+}
+
+static pl_replica_collective_t collective_of(const pl_graph_t *g, const pl_op_t *op)
+{
+    const pl_value_t *piece = &g->value[op->input[0]];
+    return (pl_replica_collective_t){.how = (pl_graph_collective_t)op->attr.from,
+                                     .running = op->attr.running,
+                                     .from = piece->offset,
+                                     .count = pl_elements(piece->shape)};
+}
+
+int pl_replica_find_collectives(pl_replica_t *r, int objective, const pl_graph_t *g,
+                                pl_error_t *err)
+{
+    pl_replica_objective_t *of = &r->objective[objective];
+    pl_replica_collective_t *found =
+        g->collectives ? pl_alloc_array((size_t)g->collectives, sizeof *found) : NULL;
+    if (g->collectives && !found)
+        return pl_no_memory(err);
+    pl_free(of->collective);
+    of->collective = found;
+    of->collectives = g->collectives;
+    for (int i = 0; i < g->op_count; i++)
+        if (g->op[i].code == PL_OP_collective)
+            found[g->op[i].attr.axis] = collective_of(g, &g->op[i]);
+    return PL_OK;
+}
+
+/* Of the operations from `from` on, whether one assigns to gradients from an element
+ * on. */
+static bool assigns_later(const pl_graph_t *g, int from, int64_t element, int64_t end)
+{
+    for (int i = from; i < g->op_count; i++) {
+        const pl_op_t *op = &g->op[i];
+        const pl_value_t *target = op->input_count ? &g->value[op->input[0]] : NULL;
+        if (op->code == PL_OP_assign && target->index == PL_REGION_GRADS
+            && target->offset >= element && target->offset < end)
+            return true;
+    }
+    return false;
+}
+
+static int other_norms(pl_error_t *err)
+{
+    return pl_fail(err, PL_EUNSUPPORTED,
+                   "the batch norms of the module depend on the size of the batch: with "
+                   "\"trainer.sync_batchnorm\" they must be the same for all sizes");
+}
+
+int pl_replica_place_collectives(pl_replica_t *r, int objective, const pl_graph_t *g,
+                                 pl_error_t *err)
+{
+    if (g->collectives != r->objective[objective].collectives)
+        return other_norms(err);
+    for (int i = 0; i < g->op_count; i++) {
+        if (g->op[i].code != PL_OP_collective)
+            continue;
+        int buckets = 0;
+        while (buckets < r->bucket_count
+               && !assigns_later(g, i, r->bucket[buckets + 1], r->bucket[0]))
+            buckets++;
+        r->objective[objective].collective[g->op[i].attr.axis].buckets = buckets;
+    }
+    return PL_OK;
+}
+
+/* Backward's are fewer than forward's, and still fewer while something is frozen. */
+int64_t pl_replica_collectives_end(const pl_replica_t *r)
+{
+    int64_t max = 0;
+    for (int objective = 0; objective < r->objectives; objective++) {
+        int64_t forward = 0;
+        for (int k = 0; k < r->objective[objective].collectives; k++) {
+            const pl_replica_collective_t *collective =
+                &r->objective[objective].collective[k];
+            forward += collective->how == PL_GRAPH_COLLECTIVE_MOMENTS ? collective->count
+                                                                      : 0;
+        }
+        max = 2 * forward > max ? 2 * forward : max;
+    }
+    return max;
+}
+
+/* ---- a rank without samples ---- */
+
+/* What follows moments does so on all ranks. */
+void pl_replica_empty_collectives(const pl_replica_t *r, int objective, pl_graph_t *g)
+{
+    for (int k = 0; k < r->objective[objective].collectives; k++) {
+        const pl_replica_collective_t *collective =
+            &r->objective[objective].collective[k];
+        const pl_shape_t shape = PL_SHAPE(collective->count);
+        pl_assign(g, pl_region_view(g, PL_REGION_COLLECTIVE, collective->from, shape),
+                  pl_broadcast_to(g, pl_scalar(g, 0), shape));
+        const bool moments = collective->how == PL_GRAPH_COLLECTIVE_MOMENTS;
+        pl_graph_collective(g, collective->from, collective->count,
+                            moments ? &collective->running : NULL);
+        if (moments)
+            pl_running_follow(g, collective->from, &collective->running);
+    }
+}
+
+const pl_replica_plan_t *pl_train_empty_plan(const pl_replica_t *r,
+                                             const pl_objective_state_t *o)
+{
+    const pl_replica_plan_t *plan = pl_replica_plan_of(r, PL_PLAN_EMPTY, o->objective);
+    const bool accumulates = o->inflight->micro_batch > 0;
+    while (plan < r->plan + r->plan_count
+           && (plan->kind != PL_PLAN_EMPTY || plan->objective != o->objective
+               || plan->accumulate != accumulates))
+        plan++;
+    return plan;
+}
+
+/* ---- in-graph collectives in a step ---- */
+
+int pl_train_buckets(const pl_replica_t *r, const pl_objective_state_t *o, int ready)
+{
+    const pl_replica_objective_t *objective = &r->objective[o->objective];
+    const int max = o->collectives_begun < objective->collectives
+                        ? objective->collective[o->collectives_begun].buckets
+                        : r->bucket_count;
+    return ready < max ? ready : max;
+}
+
+int pl_train_collective(pl_replica_t *r, pl_objective_state_t *o, int number,
+                        pl_error_t *err)
+{
+    const pl_replica_objective_t *objective = &r->objective[o->objective];
+    if (number != o->collectives_begun + 1 || number > objective->collectives)
+        return other_norms(err);
+    if (o->inflight->step_due && r->sync_hooks->ready)
+        r->sync_hooks->ready(r, pl_train_buckets(r, o, r->bucket_count), NULL);
+    o->collectives_begun = number;
+    pl_actor_does(r, o->inflight->call);
+    pl_train_sync_begin(r);
+    return r->sync_hooks->collective(r, &objective->collective[number - 1], err);
+}
+
+void pl_replica_collective_done(pl_replica_t *r, const pl_error_t *failure)
+{
+    pl_error_t err = failure ? *failure : (pl_error_t){0};
+    pl_objective_state_t *o = pl_train_owing(r, 1u << PL_STAGE_COMPUTE);
+    pl_train_sync_end(r);
+    if (!o) {
+        pl_fail(&err, PL_EBUG,
+                "an in-graph collective has ended, and no training step waits");
+        pl_actor_end(r, &err);
+        return;
+    }
+    if (!failure
+        && (!pl_train_take(r, o, PL_OBJECTIVE_ON_COLLECTIVE_DONE)
+            || pl_train_replay(r, o, &err) == PL_OK))
+        return;
+    pl_train_stage_fail(r, o, PL_STAGE_COMPUTE, &err);
+    pl_train_replay_ended(r);
+}

@@ -1,0 +1,127 @@
+/* timing.c - what a rank's step takes, by its stages
+ *
+ * While a rank waits for others it may be stopped itself, and they soon wait for it.  No
+ * clock tells who waited for whom, but a rank that runs can say so every few
+ * milliseconds: what lies between two such signs, and is too long, is no time that it
+ * waited. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "strategies/replica/train.h"
+
+enum { LOOK_MS = 10 };
+
+void pl_train_spending(pl_replica_t *r)
+{
+    r->pipeline->since = pl_now();
+}
+
+/* Seconds since that, or since the last time. */
+static double passed(pl_replica_t *r)
+{
+    const int64_t since = r->pipeline->since;
+    pl_train_spending(r);
+    return (double)(r->pipeline->since - since) / 1e9;
+}
+
+void pl_train_add_timing(pl_replica_t *r, pl_timing_t kind, double forward,
+                         double seconds)
+{
+    pl_pipeline_t *pipeline = r->pipeline;
+    const double here = passed(r);
+    seconds = seconds > 0 ? seconds : here;
+    forward = forward < seconds ? forward : seconds;
+    pipeline->passed += here;
+    pipeline->ran[PL_TIMING_FORWARD] += forward;
+    pipeline->ran[kind] += seconds - forward;
+}
+
+/* When answers come tells nothing of what each ran: one may wait for the next.  What lies
+ * between replays is of all, by their share. */
+void pl_train_share(pl_replica_t *r)
+{
+    pl_pipeline_t *pipeline = r->pipeline;
+    double all = 0;
+    for (int k = 0; k < PL_TIMINGS; k++)
+        all += pipeline->ran[k];
+    for (int k = 0; k < PL_TIMINGS && all > 0; k++)
+        r->timings[k] += pipeline->passed * pipeline->ran[k] / all;
+    pipeline->passed = 0;
+    memset(pipeline->ran, 0, sizeof pipeline->ran);
+}
+
+/* ---- while the ranks synchronize ---- */
+
+static void look(void *self);
+
+static void look_later(pl_replica_t *r)
+{
+    r->pipeline->looks = r->pipeline->looks || pl_after(r, LOOK_MS, look, NULL) == PL_OK;
+}
+
+/* Timers may be a bit late. */
+static void absence_count(pl_pipeline_t *pipeline)
+{
+    const int64_t now = pl_now(),
+                  late = now - pipeline->looked - LOOK_MS * PL_MILLISECOND;
+    if (late > LOOK_MS * PL_MILLISECOND)
+        pipeline->absent += late;
+    pipeline->looked = now;
+}
+
+static void look(void *self)
+{
+    pl_replica_t *r = self;
+    r->pipeline->looks = false;
+    if (!r->pipeline->is_syncing)
+        return;
+    absence_count(r->pipeline);
+    look_later(r);
+}
+
+static void looks_begin(pl_replica_t *r)
+{
+    r->pipeline->is_syncing = true;
+    r->pipeline->looked = pl_now();
+    look_later(r);
+}
+
+/* What it was absent since. */
+static double looks_end(pl_replica_t *r)
+{
+    if (r->pipeline->is_syncing)
+        absence_count(r->pipeline);
+    const double absent = (double)r->pipeline->absent / 1e9;
+    r->pipeline->is_syncing = false;
+    r->pipeline->absent = 0;
+    r->timings[PL_TIMING_ABSENT] += absent;
+    return absent;
+}
+
+void pl_train_sync_begin(pl_replica_t *r)
+{
+    if (!r->sync_hooks)
+        return;
+    pl_train_share(r);
+    pl_train_spending(r);
+    looks_begin(r);
+}
+
+void pl_train_sync_end(pl_replica_t *r)
+{
+    const double absent = looks_end(r);
+    if (r->sync_hooks)
+        r->timings[PL_TIMING_COLLECTIVE] += passed(r) - absent;
+}
+
+void pl_replica_waits(pl_replica_t *r)
+{
+    if (r->pipeline && r->sync_hooks && !r->pipeline->is_syncing)
+        looks_begin(r);
+}
+
+void pl_replica_waited(pl_replica_t *r)
+{
+    if (r->pipeline && !pl_train_owing(r, PL_STAGES_OF_RANKS))
+        looks_end(r);
+}
