@@ -15,9 +15,8 @@
 
 #include "accelerators/actor.h"
 #include "accelerators/auto_select.h"
-#include "actors/connectors/callback.h"
+#include "actors/connectors/connectors.h"
 #include "actors/connectors/checkpoint_io.h"
-#include "actors/connectors/data.h"
 #include "actors/connectors/writer.h"
 #include "actors/request.h"
 #include "base/alloc.h"

@@ -2,8 +2,7 @@
  * loop */
 #include <string.h>
 
-#include "actors/connectors/checkpoint.h"
-#include "actors/connectors/logger.h"
+#include "actors/connectors/connectors.h"
 #include "actors/connectors/run_options.h"
 #include "actors/connectors/run_weights.h"
 #include "actors/loops/loops.h"

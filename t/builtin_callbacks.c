@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "actors/connectors/callback.h"
+#include "actors/connectors/connectors.h"
 #include "base/clock.h"
 #include "queen.h"
 #include "rig.h"

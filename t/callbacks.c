@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "actors/connectors/callback.h"
+#include "actors/connectors/connectors.h"
 #include "actors/connectors/callbacks/callbacks.h"
 #include "queen.h"
 #include "scarce.h"

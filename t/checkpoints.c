@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "actors/connectors/checkpoint.h"
+#include "actors/connectors/connectors.h"
 #include "actors/connectors/checkpoint_io.h"
 #include "base/crc32c.h"
 #include "base/resume_keys.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "actors/connectors/data.h"
+#include "actors/connectors/connectors.h"
 #include "actors/connectors/datasets/datasets.h"
 #include "base/error.h"
 #include "files.h"
@@ -270,7 +270,7 @@ static void parts_share_the_samples(void)
     components_check("{\"name\": \"numbers\", \"samples\": 2, \"batch_size\": 4}", 4, 2);
     start("{\"name\": \"numbers\", \"samples\": 10, \"batch_size\": 2}");
     is_int(open_partition(PL_TRAIN, 3, 3)->error.code, PL_EINVAL,
-           "there is no part 3 of 3");
+           "there is no partition 3 of 3");
     queen_close();
 }
 

@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "actors/connectors/logger.h"
+#include "actors/connectors/connectors.h"
 #include "actors/connectors/loggers/loggers.h"
 #include "base/clock.h"
 #include "base/options.h"

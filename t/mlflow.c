@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "actors/connectors/logger.h"
+#include "actors/connectors/connectors.h"
 #include "base/options.h"
 #include "http_server.h"
 #include "queen.h"

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "actors/connectors/checkpoint.h"
+#include "actors/connectors/connectors.h"
 #include "actors/connectors/writer.h"
 #include "base/clock.h"
 #include "queen.h"

@@ -1,8 +1,8 @@
 /* batch_pool.c - batches that are used again
  *
  * A batch, its indices and its fields are one block of memory, each field aligned for the
- * widest vectors; a large one has whole pages, which a device may keep registered.  The
- * last of its owner and its batches frees the pool. */
+ * widest vectors; a large block has whole pages, which a device may keep registered.  The
+ * owner or the last batch frees the pool, whichever ends last. */
 #include "actors/connectors/batch_pool.h"
 
 #include <pthread.h>
@@ -18,17 +18,17 @@
 struct pl_batch_pool {
     pthread_mutex_t lock;                                   /* of what follows, to made */
     pl_batch_t *spare;
-    bool closed, wanted;                                 /* somebody found none to take */
-    int made;                                            /* batches that exist */
+    bool closed, wanted;                                    /* a take found none */
+    int made;                                               /* batches that exist */
     int max, field_count, notice;
     size_t size;                                            /* of a block */
     size_t index;                                           /* where in the block */
     size_t field[PL_FIELDS];
 };
 
-/* ---- Where things lie in a block ---- */
+/* ---- The layout of a block ---- */
 
-/* Appends count elements, aligned; where they begin.  False: too large. */
+/* Appends count elements, aligned, and tells where they begin; false: too large. */
 static bool block_add(size_t *size, int64_t count, size_t element, size_t *begin)
 {
     size_t bytes;
@@ -37,23 +37,6 @@ static bool block_add(size_t *size, int64_t count, size_t element, size_t *begin
     *begin &= ~(ALIGNMENT - 1);
     return count > 0 && !__builtin_mul_overflow((size_t)count, element, &bytes)
            && !__builtin_add_overflow(*begin, bytes, size);
-}
-
-static bool block_lay_out(pl_batch_pool_t *pool, const pl_batch_spec_t *spec)
-{
-    bool fits = true;
-    pool->size = sizeof(pl_batch_t);
-    fits = block_add(&pool->size, spec->rows, sizeof(int64_t), &pool->index);
-    for (int k = 0; fits && k < spec->field_count; k++) {
-        int64_t elements = spec->rows;
-        for (int axis = 0; fits && axis < spec->field[k].shape.rank; axis++)
-            fits = !__builtin_mul_overflow(elements, spec->field[k].shape.dim[axis],
-                                           &elements);
-        fits = fits
-               && block_add(&pool->size, elements, pl_dtype_size(spec->field[k].dtype),
-                            &pool->field[k]);
-    }
-    return fits && pool->size <= PTRDIFF_MAX - ALIGNMENT;
 }
 
 pl_batch_pool_t *pl_batch_pool_new(const pl_batch_spec_t *spec, pl_error_t *err)
@@ -66,16 +49,27 @@ pl_batch_pool_t *pl_batch_pool_new(const pl_batch_spec_t *spec, pl_error_t *err)
     pool->max = spec->max;
     pool->field_count = spec->field_count;
     pool->notice = spec->notice;
-    if (block_lay_out(pool, spec)) {
-        pthread_mutex_init(&pool->lock, NULL);
-        return pool;
+    pool->size = sizeof(pl_batch_t);
+    bool fits = block_add(&pool->size, spec->rows, sizeof(int64_t), &pool->index);
+    for (int k = 0; fits && k < spec->field_count; k++) {
+        int64_t elements = spec->rows;
+        for (int axis = 0; fits && axis < spec->field[k].shape.rank; axis++)
+            fits = !__builtin_mul_overflow(elements, spec->field[k].shape.dim[axis],
+                                           &elements);
+        fits = fits
+               && block_add(&pool->size, elements, pl_dtype_size(spec->field[k].dtype),
+                            &pool->field[k]);
     }
-    pl_free(pool);
-    pl_fail(err, PL_EINVAL,
-            "a batch of %lld such samples is larger than any memory: lower "
-            "data.batch_size",
-            (long long)spec->rows);
-    return NULL;
+    if (!fits || pool->size > PTRDIFF_MAX - ALIGNMENT) {
+        pl_free(pool);
+        pl_fail(err, PL_EINVAL,
+                "a batch of %lld such samples is larger than any memory: lower "
+                "data.batch_size",
+                (long long)spec->rows);
+        return NULL;
+    }
+    pthread_mutex_init(&pool->lock, NULL);
+    return pool;
 }
 
 /* ---- The end ---- */
@@ -114,7 +108,7 @@ void pl_batch_pool_close(pl_batch_pool_t *pool)
 
 /* ---- Batches ---- */
 
-/* Any thread. */
+/* Called on any thread. */
 static void batch_release(pl_object_t *object)
 {
     pl_batch_t *batch = (pl_batch_t *)object;
@@ -157,7 +151,7 @@ static pl_batch_t *batch_new(pl_batch_pool_t *pool)
     return batch;
 }
 
-/* Owner's thread only, like all that adds to `made`. */
+/* Only the owner's thread adds to `made`. */
 pl_batch_t *pl_batch_pool_take(pl_batch_pool_t *pool, pl_error_t *err)
 {
     pthread_mutex_lock(&pool->lock);

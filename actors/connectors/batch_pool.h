@@ -1,7 +1,7 @@
 /* batch_pool.h - batches that are used again
  *
- * Memory for batches is taken once.  A batch goes back by itself when its last reference
- * is dropped, on whatever thread that is, also after the pool's owner is gone. */
+ * Memory for batches is allocated once.  A batch goes back when its last reference is
+ * dropped, on any thread, also after the pool's owner is gone. */
 #ifndef PL_CONNECTORS_BATCH_POOL_H
 #define PL_CONNECTORS_BATCH_POOL_H
 
@@ -9,7 +9,7 @@
 
 typedef struct pl_batch_pool pl_batch_pool_t;
 
-/* A pool of at most `most` batches of up to `rows` samples of those fields. */
+/* A pool of at most `max` batches of up to `rows` samples. */
 typedef struct pl_batch_spec {
     int64_t rows;
     int max;
@@ -22,11 +22,11 @@ typedef struct pl_batch_spec {
 
 pl_batch_pool_t *pl_batch_pool_new(const pl_batch_spec_t *spec, pl_error_t *err);
 
-/* No more batches from it; those that are out stay whole.  NULL is fine. */
+/* Ends the pool; batches that are out stay valid.  NULL is allowed. */
 void pl_batch_pool_close(pl_batch_pool_t *pool);
 
-/* A batch with one reference and field_count, index and field set.  NULL: PL_EBUSY when
- * all are out, PL_ENOMEM. */
+/* A batch with one reference and field_count, index and field set; on the owner's thread.
+ * NULL: PL_EBUSY when all are out, PL_ENOMEM. */
 pl_batch_t *pl_batch_pool_take(pl_batch_pool_t *pool, pl_error_t *err);
 
 #endif

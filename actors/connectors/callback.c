@@ -2,7 +2,7 @@
  *
  * Hooks are calls: the loop asks, the requests of the callbacks are the answer, and
  * the loop does it.  Callbacks are asked in the order of the run file. */
-#include "actors/connectors/callback.h"
+#include "actors/connectors/connectors.h"
 
 #include <stdio.h>
 #include <string.h>

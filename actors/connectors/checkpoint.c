@@ -5,7 +5,7 @@
  * is waited for, also at the end: it is what the run was for.  While a disk works the
  * loop receives progress; without it the loop decides how long it waits, and a connector
  * that is to end waits no longer than that. */
-#include "actors/connectors/checkpoint.h"
+#include "actors/connectors/connectors.h"
 
 #include <jansson.h>
 #include <stdio.h>

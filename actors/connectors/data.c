@@ -1,18 +1,16 @@
 /* data.c - the data connector: batches for the loops
  *
- * Readers open and read on threads of their own; here is decided what they read, and
- * in which order it is handed out.  Each reader is given little at a time, a
+ * Readers open and read on threads of their own; this actor decides what they read and
+ * the order in which batches are handed out.  Each reader receives little at a time, a
  * millisecond's work or two batches, so that a dropped iteration or the end of the run
  * waits for little. */
-#include "actors/connectors/data.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "actors/connectors/reader.h"
+#include "actors/connectors/connectors.h"
 #include "actors/connectors/data_loaders.h"
 #include "actors/request.h"
 #include "base/alloc.h"
@@ -28,9 +26,9 @@
 
 typedef struct reader {
     pl_address_t at;
-    int max, with;                         /* batches: to be with it, that are */
-    bool is_fed;                           /* it had as many: no more till half is read */
-    pl_batch_t *batch[READER_AHEAD];       /* with it; counted */
+    pl_batch_t *batch[READER_AHEAD];      /* that it has to read; counted  [none] */
+    int count, max;                       /* of them: now, and allowed */
+    bool is_fed;                          /* it had max: it gets more when half is read */
 } reader_t;
 
 /* Fetches that wait for their batch, in order. */
@@ -42,12 +40,12 @@ typedef struct fetches {
 typedef struct data {
     pl_job_t *job;                                          /* counted */
     pl_data_loaders_t loaders;
-    bool has_notice;                          /* loaders.notice is a descriptor */
-    pl_call_t *opening;                       /* open_data, reload_data  [not now] */
-    const char *data_info;                    /* of that call */
-    bool reloads;                             /* it is the latter */
-    char *known;                              /* data info of the first opening  [none] */
-    pl_batch_signature_t *signature;          /* of it, counted  [none] */
+    bool has_notice;                         /* loaders.notice is a descriptor */
+    pl_call_t *opening;                      /* open_data, reload_data  [not now] */
+    bool reloads;                            /* it is reload_data */
+    const char *data_info;                   /* of that call */
+    char *first_data_info;                   /* from the first opening  [none] */
+    pl_batch_signature_t *signature;         /* from the first opening, counted  [none] */
     pl_prefetch_t queue[PL_DATA_LOADERS];
     fetches_t waiting[PL_DATA_LOADERS];
     reader_t *reader;
@@ -65,18 +63,18 @@ static void fetches_fail(fetches_t *fetches, const pl_error_t *error)
 
 static void queues_close(data_t *data)
 {
-    for (int stage = 0; stage < PL_DATA_LOADERS; stage++)
-        pl_prefetch_close(&data->queue[stage]);
+    for (int k = 0; k < PL_DATA_LOADERS; k++)
+        pl_prefetch_close(&data->queue[k]);
 }
 
-/* Drops all that refers to a data set: the readers, which end next, are to have the last
- * reference, so that it is closed on their thread. */
+/* Drops all references to data sets.  The readers, which end next, then have the last
+ * ones and close the data sets on their threads. */
 static void data_drop(data_t *data)
 {
     queues_close(data);
     pl_data_loaders_release(&data->loaders);
     for (int k = 0; k < data->reader_count; k++) {
-        data->reader[k].with = 0;
+        data->reader[k].count = 0;
         data->reader[k].is_fed = false;
         for (int slot = 0; slot < READER_AHEAD; slot++) {
             pl_object_unref(data->reader[k].batch[slot]);
@@ -89,8 +87,8 @@ static void data_end(data_t *data, const pl_error_t *error)
 {
     pl_error_t gone;
     pl_fail(&gone, PL_ECANCELLED, "the data connector ends");
-    for (int stage = 0; stage < PL_DATA_LOADERS; stage++)
-        fetches_fail(&data->waiting[stage], error ? error : &gone);
+    for (int k = 0; k < PL_DATA_LOADERS; k++)
+        fetches_fail(&data->waiting[k], error ? error : &gone);
     if (data->opening)
         pl_call_fail(data->opening, error ? error : &gone);
     data_drop(data);
@@ -104,14 +102,14 @@ static void data_release(void *self)
     if (data->has_notice)
         close(data->loaders.notice);
     pl_free(data->reader);
-    pl_free(data->known);
+    pl_free(data->first_data_info);
     pl_object_unref(data->signature);
     pl_object_unref(data->job);
 }
 
 /* ---- The start ---- */
 
-static void data_go_on(data_t *data);
+static void data_advance(data_t *data);
 
 /* A reader lives as long as this actor does. */
 static void data_on_reader_end(void *self, const pl_answer_t *answer)
@@ -124,26 +122,13 @@ static void data_on_reader_end(void *self, const pl_answer_t *answer)
         data_end(self, &gone);
 }
 
-/* Whoever kept all batches has dropped one. */
+/* A batch has come back to a pool that had none left. */
 static void data_on_notice(void *self)
 {
     data_t *data = self;
     eventfd_t times;
     eventfd_read(data->loaders.notice, &times);
-    data_go_on(data);
-}
-
-static int notice_open(data_t *data, pl_error_t *err)
-{
-    const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (fd < 0)
-        return pl_fail(err, PL_EIO,
-                       "no descriptor is left: %s; raise the limit of open files "
-                       "(ulimit -n)",
-                       strerror(errno));
-    data->loaders.notice = fd;
-    data->has_notice = true;
-    return pl_watch(data, fd, data_on_notice, err);
+    data_advance(data);
 }
 
 static int data_on_start(void *self, pl_call_t *call, const pl_body_t *body,
@@ -155,7 +140,15 @@ static int data_on_start(void *self, pl_call_t *call, const pl_body_t *body,
     const pl_start_t start = {.options = ""};
     data->job = pl_object_ref(body->start.context);
     data->loaders.job = data->job;
-    if (notice_open(data, err) != PL_OK)
+    const int notice = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (notice < 0)
+        return pl_fail(err, PL_EIO,
+                       "no descriptor is left: %s; raise the limit of open files "
+                       "(ulimit -n)",
+                       strerror(errno));
+    data->loaders.notice = notice;
+    data->has_notice = true;
+    if (pl_watch(data, notice, data_on_notice, err) != PL_OK)
         return err->code;
     int64_t workers = data->job->data->workers;
     data->reader = pl_alloc_array((size_t)workers, sizeof *data->reader);
@@ -173,8 +166,7 @@ static int data_on_start(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* ---- Opening ---- */
 
-static int source_open(data_t *data, pl_stage_t stage, uint32_t loader,
-                       const char *data_info, pl_error_t *err);
+static int source_open(data_t *data, pl_stage_t stage, uint32_t loader, pl_error_t *err);
 
 static void open_fail(data_t *data, const pl_error_t *error)
 {
@@ -184,19 +176,7 @@ static void open_fail(data_t *data, const pl_error_t *error)
     pl_call_fail(call, error);
 }
 
-/* What the first opening gave holds for all that follow. */
-static int open_keep(data_t *data, pl_batch_signature_t *signature, const char *data_info,
-                     pl_error_t *err)
-{
-    if (data->reloads)
-        return pl_data_loaders_check_same(data->signature, data->known, signature,
-                                          data_info, err);
-    data->signature = pl_object_ref(signature);
-    data->known = pl_strdup(data_info);
-    return data->known ? PL_OK : pl_no_memory(err);
-}
-
-/* Every step takes all samples then, which is seldom meant. */
+/* Warns that every step takes all samples, which is seldom intended. */
 static void batch_size_warn(data_t *data)
 {
     const pl_prefetch_t *queue = &data->queue[PL_TRAIN];
@@ -218,44 +198,51 @@ static void batch_size_warn(data_t *data)
                 pl_plural(queue->sampler.count));
 }
 
+/* All data sets are open: makes their queues and replies. */
 static void open_done(data_t *data)
 {
     pl_batch_signature_t *signature = NULL;
     const char *data_info = NULL;
+    char *content = NULL;
     pl_error_t err = {0};
     pl_call_t *call = data->opening;
     int code = pl_data_loaders_open_queues(&data->loaders, data->queue, &signature,
                                            &data_info, &err);
-    if (code == PL_OK)
-        code = open_keep(data, signature, data_info, &err);
-    char *content = code == PL_OK && data->loaders.sums
-                        ? pl_data_loaders_content(&data->loaders, &err)
-                        : NULL;
-    if (code == PL_OK && data->loaders.sums && !content)
-        code = err.code;
+    if (code == PL_OK && data->reloads)
+        code = pl_data_loaders_check_same(data->signature, data->first_data_info,
+                                          signature, data_info, &err);
+    if (code == PL_OK && !data->reloads) {
+        data->signature = pl_object_ref(signature);
+        data->first_data_info = pl_strdup(data_info);
+        code = data->first_data_info ? PL_OK : pl_no_memory(&err);
+    }
+    if (code == PL_OK && data->loaders.sums) {
+        content = pl_data_loaders_content(&data->loaders, &err);
+        code = content ? PL_OK : err.code;
+    }
     if (code != PL_OK) {
         pl_object_unref(signature);
         queues_close(data);
         open_fail(data, &err);
         return;
     }
-    if (!data->reloads && pl_data_loaders_tests_training(&data->loaders))
-        pl_log_line(
-            PL_LOG_WARNING, pl_actor_rank(data), pl_actor_name(data),
-            "the test uses all samples of the source that this run trains%s on, so its "
-            "metrics say little about other data: set data.test",
-            data->job->data->val_split > 0 ? " and validates" : "");
-    if (!data->reloads)
-        batch_size_warn(data);
     data->opening = NULL;
-    if (data->reloads)
+    if (data->reloads) {
         pl_reply_reload_data(call,
                              &(pl_reload_data_reply_t){.signature = &signature->object});
-    else
+    } else {
+        if (pl_data_loaders_tests_training(&data->loaders))
+            pl_log_line(PL_LOG_WARNING, pl_actor_rank(data), pl_actor_name(data),
+                        "the test uses all samples of the source that this run "
+                        "trains%s on, so its metrics say little about other data: set "
+                        "data.test",
+                        data->job->data->val_split > 0 ? " and validates" : "");
+        batch_size_warn(data);
         pl_reply_open_data(call,
                            &(pl_open_data_reply_t){.data_info = data_info,
                                                    .content = content ? content : "",
                                                    .signature = &signature->object});
+    }
     pl_text_free(content);
     pl_object_unref(signature);
 }
@@ -280,16 +267,15 @@ static void data_on_source(void *self, const pl_answer_t *answer)
             loader++;
     if (stage == PL_TRAIN || loader == pl_data_loaders_count(&data->loaders, stage))
         open_done(data);
-    else if (source_open(data, stage, loader, data->data_info, &err) != PL_OK)
+    else if (source_open(data, stage, loader, &err) != PL_OK)
         open_fail(data, &err);
 }
 
-static int source_open(data_t *data, pl_stage_t stage, uint32_t loader,
-                       const char *data_info, pl_error_t *err)
+static int source_open(data_t *data, pl_stage_t stage, uint32_t loader, pl_error_t *err)
 {
-    int code = pl_data_loaders_prepare(&data->loaders, stage, loader, data_info, err);
-    if (code != PL_OK)
-        return code;
+    if (pl_data_loaders_prepare(&data->loaders, stage, loader, data->data_info, err)
+        != PL_OK)
+        return err->code;
     pl_dataset_t *dataset = data->loaders.dataset[pl_data_loader_index(stage, loader)];
     const pl_open_dataset_t fields = {.dataset = &dataset->object};
     const pl_how_t how = {.on_answer = data_on_source, .context = dataset};
@@ -297,39 +283,40 @@ static int source_open(data_t *data, pl_stage_t stage, uint32_t loader,
                                                                              : err->code;
 }
 
-static bool data_is_open(const data_t *data)
+/* Opens the data sets, one after the other; the last one ends the call. */
+static int sources_open(data_t *data, pl_call_t *call, const char *data_info,
+                        pl_error_t *err)
 {
-    bool open = data->opening;
-    for (int stage = 0; stage < PL_DATA_LOADERS; stage++)
-        open = open || data->loaders.dataset[stage];
-    return open;
+    data->data_info = data_info;
+    int code = source_open(data, pl_data_loaders_first(&data->loaders), 0, err);
+    if (code == PL_OK)
+        data->opening = call;
+    else
+        pl_data_loaders_release(&data->loaders);
+    return code;
 }
 
 static int data_on_open(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
     data_t *data = self;
-    if (data_is_open(data))
+    const pl_open_data_t *open = &body->open_data;
+    bool is_open = data->opening;
+    for (int k = 0; k < PL_DATA_LOADERS; k++)
+        is_open = is_open || data->loaders.dataset[k];
+    if (is_open)
         return pl_fail(err, PL_ESTATE, "the data is already open");
-    if (body->open_data.stage >= PL_STAGES)
-        return pl_fail(err, PL_EINVAL, "there is no stage %u", body->open_data.stage);
-    if (body->open_data.partition >= body->open_data.partitions)
-        return pl_fail(err, PL_EINVAL, "there is no part %u of %u",
-                       body->open_data.partition, body->open_data.partitions);
-    data->loaders.stage = (pl_stage_t)body->open_data.stage;
-    data->loaders.partition =
-        (pl_sampler_partition_t){body->open_data.partition, body->open_data.partitions,
-                                 body->open_data.even, body->open_data.micro_shards};
-    data->data_info = body->open_data.data_info;
+    if (open->stage >= PL_STAGES)
+        return pl_fail(err, PL_EINVAL, "there is no stage %u", open->stage);
+    if (open->partition >= open->partitions)
+        return pl_fail(err, PL_EINVAL, "there is no partition %u of %u", open->partition,
+                       open->partitions);
+    data->loaders.stage = (pl_stage_t)open->stage;
+    data->loaders.partition = (pl_sampler_partition_t){open->partition, open->partitions,
+                                                       open->even, open->micro_shards};
     data->loaders.sums = data->loaders.stage == PL_TRAIN && pl_actor_rank(data) <= 0
                          && pl_request_writes(data->job);
-    int code = source_open(data, pl_data_loaders_first(&data->loaders), 0,
-                           data->data_info, err);
-    if (code == PL_OK)
-        data->opening = call;
-    else
-        pl_data_loaders_release(&data->loaders);
-    return code;
+    return sources_open(data, call, open->data_info, err);
 }
 
 /* Batches that are still being read are dropped with their iteration. */
@@ -337,21 +324,14 @@ static int data_on_reload(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
     data_t *data = self;
-    if (data->opening || !data->known)
+    if (data->opening || !data->first_data_info)
         return pl_fail(err, PL_ESTATE, "the data is not open");
     queues_close(data);
     pl_data_loaders_release(&data->loaders);
     data->loaders.batch_size = (int64_t)body->reload_data.batch_size;
-    data->reloads = true;
     data->loaders.sums = false;
-    data->data_info = data->known;
-    int code = source_open(data, pl_data_loaders_first(&data->loaders), 0,
-                           data->data_info, err);
-    if (code == PL_OK)
-        data->opening = call;
-    else
-        pl_data_loaders_release(&data->loaders);
-    return code;
+    data->reloads = true;
+    return sources_open(data, call, data->first_data_info, err);
 }
 
 /* ---- Reading and handing out ---- */
@@ -361,88 +341,67 @@ static pl_prefetch_t *queue_of_batch(data_t *data, const pl_batch_t *batch)
     return &data->queue[pl_data_loader_index(batch->stage, batch->loader)];
 }
 
-/* As many as it reads in a millisecond, by the last. */
-static int reader_max(const pl_batch_t *read)
-{
-    const int64_t many = PL_MILLISECOND / (read->took + 1);
-    return many < READER_MIN     ? READER_MIN
-           : many > READER_AHEAD ? READER_AHEAD
-                                 : (int)many;
-}
-
-static void reader_done(data_t *data, const pl_batch_t *batch)
-{
-    for (int k = 0; k < data->reader_count; k++)
-        for (int slot = 0; slot < READER_AHEAD; slot++)
-            if (data->reader[k].batch[slot] == batch) {
-                reader_t *reader = &data->reader[k];
-                reader->batch[slot] = NULL;
-                reader->with--;
-                reader->max = reader_max(batch);
-                reader->is_fed &= 2 * reader->with > reader->max;
-            }
-}
-
-/* The one with the least to do of those that may have more, or NULL.  Batches go to a
- * reader in company, because each that goes alone wakes a thread here and there. */
-static reader_t *reader_free(data_t *data)
-{
-    reader_t *min = NULL;
-    for (int k = 0; k < data->reader_count; k++) {
-        reader_t *reader = &data->reader[k];
-        if (!reader->is_fed && reader->with < reader->max
-            && (!min || reader->with < min->with))
-            min = reader;
-    }
-    return min;
-}
-
-static void reader_given(reader_t *reader, pl_batch_t *batch)
-{
-    int slot = 0;
-    while (reader->batch[slot])
-        slot++;
-    reader->batch[slot] = batch;
-    reader->with++;
-    reader->is_fed = reader->with >= reader->max;
-}
-
 static void data_on_batch(void *self, const pl_answer_t *answer)
 {
     data_t *data = self;
     pl_batch_t *batch = answer->context;
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
-    bool failed = answer->kind == PL_ANSWER_ERROR;
-    reader_done(data, batch);
+    /* As many as the reader reads in a millisecond, by the time of the last one. */
+    const int64_t many = PL_MILLISECOND / (batch->took + 1);
+    const int max = many < READER_MIN     ? READER_MIN
+                    : many > READER_AHEAD ? READER_AHEAD
+                                          : (int)many;
+    for (reader_t *reader = data->reader; reader < data->reader + data->reader_count;
+         reader++)
+        for (int slot = 0; slot < READER_AHEAD; slot++)
+            if (reader->batch[slot] == batch) {
+                reader->batch[slot] = NULL;
+                reader->count--;
+                reader->max = max;
+                reader->is_fed &= 2 * reader->count > max;
+            }
     pl_prefetch_batch_read(queue_of_batch(data, batch), batch,
-                           failed ? answer->error : NULL);
+                           answer->kind == PL_ANSWER_ERROR ? answer->error : NULL);
     pl_object_unref(batch);
-    data_go_on(data);
+    data_advance(data);
 }
 
-/* Has a batch read; a failure comes out in the batch's place. */
-static void batch_read(data_t *data, reader_t *reader, pl_batch_t *batch)
+/* The reader with the fewest batches of those that may get more, or NULL.  A reader gets
+ * batches in groups, because each batch that is sent alone wakes a thread twice. */
+static reader_t *reader_free(data_t *data)
 {
-    pl_error_t err = {0};
-    const pl_read_batch_t fields = {.batch = &batch->object};
-    const pl_how_t how = {.on_answer = data_on_batch, .context = batch};
-    if (pl_call_read_batch(data, reader->at, &fields, how, &err)) {
-        reader_given(reader, batch);
-        return;
+    reader_t *min = NULL;
+    for (int k = 0; k < data->reader_count; k++) {
+        reader_t *reader = &data->reader[k];
+        if (!reader->is_fed && reader->count < reader->max
+            && (!min || reader->count < min->count))
+            min = reader;
     }
-    pl_prefetch_batch_read(queue_of_batch(data, batch), batch, &err);
-    pl_object_unref(batch);
+    return min;
 }
 
-/* Gives the readers what they can take. */
+/* Sends batches to the readers; one that cannot be sent fails in its place. */
 static void queue_read_ahead(data_t *data, pl_prefetch_t *queue, int waiting)
 {
     for (reader_t *reader; (reader = reader_free(data));) {
+        pl_error_t err = {0};
         pl_batch_t *batch = pl_prefetch_next(queue, (uint32_t)waiting);
         if (!batch)
             return;
-        batch_read(data, reader, batch);
+        const pl_read_batch_t fields = {.batch = &batch->object};
+        const pl_how_t how = {.on_answer = data_on_batch, .context = batch};
+        if (!pl_call_read_batch(data, reader->at, &fields, how, &err)) {
+            pl_prefetch_batch_read(queue, batch, &err);
+            pl_object_unref(batch);
+            continue;
+        }
+        int slot = 0;
+        while (reader->batch[slot])
+            slot++;
+        reader->batch[slot] = batch;
+        reader->count++;
+        reader->is_fed = reader->count >= reader->max;
     }
 }
 
@@ -468,22 +427,23 @@ static void queue_hand_out(pl_prefetch_t *queue, fetches_t *fetches)
     }
 }
 
-/* Later stages first: who validates does not train meanwhile. */
-static void data_go_on(data_t *data)
+/* Reads ahead and hands out what is ready.  Later stages come first: while a run
+ * validates, it does not train. */
+static void data_advance(data_t *data)
 {
-    for (int stage = PL_DATA_LOADERS - 1; stage >= 0; stage--) {
+    for (int k = PL_DATA_LOADERS - 1; k >= 0; k--) {
         bool more = true;
-        pl_prefetch_t *queue = &data->queue[stage];
-        while (more) {                                      /* what is taken makes room */
+        pl_prefetch_t *queue = &data->queue[k];
+        while (more) {                          /* a batch that is taken frees its slot */
             uint32_t taken = queue->to_take;
-            queue_read_ahead(data, queue, data->waiting[stage].count);
-            queue_hand_out(queue, &data->waiting[stage]);
+            queue_read_ahead(data, queue, data->waiting[k].count);
+            queue_hand_out(queue, &data->waiting[k]);
             more = queue->to_take != taken;
         }
     }
 }
 
-/* ---- Passes ---- */
+/* ---- Iterations ---- */
 
 /* The queue of a stage that has data. */
 static pl_prefetch_t *queue_of(data_t *data, uint32_t stage, uint32_t loader,
@@ -537,7 +497,7 @@ static int data_on_fetch(void *self, pl_call_t *call, const pl_body_t *body,
         return pl_fail(err, PL_EBUSY, "%d fetches are already waiting", WAITING_MAX);
     fetches->call[fetches->count++] = call;
     pl_prefetch_request(queue, body->fetch_batch.until);
-    data_go_on(data);
+    data_advance(data);
     return PL_OK;
 }
 

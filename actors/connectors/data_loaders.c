@@ -1,8 +1,8 @@
 /* data_loaders.c - the data sets of a run, and which samples each stage takes from them
  *
- * Validation data is a source of its own, a share of the training samples, or, where a
- * cut between samples would let training see what validation is asked (text), a share
- * that the data set itself cuts: then it is opened twice. */
+ * Validation data is a separate source or a share of the training samples.  If the order
+ * of samples matters (text), a cut between samples would let training see validation
+ * data: then the data set itself cuts the share and is opened twice. */
 #include "actors/connectors/data_loaders.h"
 
 #include <stdio.h>
@@ -65,24 +65,18 @@ bool pl_data_loaders_tests_training(const pl_data_loaders_t *loaders)
     return train && json_equal(train, pl_options_value(options, "data.test"));
 }
 
-/* What the data sets of a run are to agree on. */
-static const char *data_info_for(const pl_data_loaders_t *loaders, const char *given)
-{
-    const pl_dataset_t *train = loaders->dataset[PL_TRAIN];
-    if (train)
-        return train->info.data_info;
-    return *given ? given : NULL;
-}
-
 int pl_data_loaders_prepare(pl_data_loaders_t *loaders, pl_stage_t stage, uint32_t loader,
                             const char *data_info, pl_error_t *err)
 {
     pl_dataset_t **into = &loaders->dataset[pl_data_loader_index(stage, loader)];
+    const pl_dataset_t *train = loaders->dataset[PL_TRAIN];
     pl_data_request_t request = {.stage = stage,
                                  .from = 0,
                                  .to = 1,
                                  .seed = loaders->job->trainer->seed,
-                                 .data_info = data_info_for(loaders, data_info),
+                                 .data_info = train        ? train->info.data_info
+                                              : *data_info ? data_info
+                                                           : NULL,
                                  .rank = loaders->partition.partition};
     pl_stage_t source = stage;
     double rest = 1 - loaders->job->data->val_split;
@@ -107,7 +101,7 @@ int pl_data_loaders_prepare(pl_data_loaders_t *loaders, pl_stage_t stage, uint32
 
 /* ---- A file that cannot be read ---- */
 
-/* The option that an error is about: its key, and how well its text fits. */
+/* The option that an error refers to: its key, and how well its text fits. */
 typedef struct blamed {
     size_t fit;                                             /* 0: none does */
     char key[256];
@@ -129,7 +123,7 @@ static size_t text_fit(const char *error, const char *text)
     return fit;
 }
 
-/* Whether an error that is not of a file names an option: "label" in quotes. */
+/* An error that refers to no file names an option in quotes: "label" is … */
 static bool is_named(const char *name, const pl_error_t *error)
 {
     char quoted[80];
@@ -206,20 +200,6 @@ int pl_data_loaders_error(const pl_data_loaders_t *loaders, const pl_dataset_t *
 
 /* ---- Which samples ---- */
 
-static pl_sampler_t sampler_of(const pl_data_loaders_t *loaders, int place)
-{
-    pl_sampler_t sampler = {.split = &loaders->split,
-                            .seed = loaders->job->trainer->seed,
-                            .count = loaders->dataset[place]->info.samples,
-                            .shuffle = place == PL_TRAIN && loaders->job->data->shuffle};
-    if (loaders->split.held_count == 0 || place > PL_VALIDATE)
-        return sampler;
-    sampler.side = place == PL_TRAIN ? PL_REST : PL_HELD;
-    sampler.count = place == PL_TRAIN ? loaders->split.total - loaders->split.held_count
-                                      : loaders->split.held_count;
-    return sampler;
-}
-
 static int split_make(pl_data_loaders_t *loaders, pl_error_t *err)
 {
     pl_dataset_t *train = loaders->dataset[PL_TRAIN];
@@ -238,36 +218,6 @@ static int split_make(pl_data_loaders_t *loaders, pl_error_t *err)
     return PL_OK;
 }
 
-static void layout_first(pl_batch_signature_t *signature, const pl_prefetch_t *queue)
-{
-    const pl_data_info_t *info = &queue->dataset->info;
-    signature->stage[queue->stage].present = true;
-    signature->stage[queue->stage].samples = queue->sampler.count;
-    signature->stage[queue->stage].field_count = info->field_count;
-    memcpy(signature->stage[queue->stage].field, info->field, sizeof info->field);
-    signature->stage[queue->stage].batch_size = queue->batch_size;
-    signature->stage[queue->stage].size_count =
-        pl_prefetch_sizes(queue, signature->stage[queue->stage].size);
-}
-
-static int size_add(pl_batch_signature_t *signature, pl_stage_t stage,
-                    pl_batch_size_t size, pl_error_t *err)
-{
-    int count = signature->stage[stage].size_count;
-    pl_batch_size_t *there = signature->stage[stage].size;
-    for (int k = 0; k < count; k++)
-        if (there[k].count == size.count && there[k].length == size.length)
-            return PL_OK;
-    if (count == PL_SIZES_MAX)
-        return pl_fail(err, PL_EINVAL,
-                       "the sources of data.%s have batches of more than %d sizes: "
-                       "choose data.batch_size so that fewer sources end with a smaller "
-                       "batch",
-                       pl_source_name(stage), PL_SIZES_MAX);
-    there[signature->stage[stage].size_count++] = size;
-    return PL_OK;
-}
-
 static bool same_fields(const pl_field_t *a, const pl_field_t *b, int count)
 {
     bool same = true;
@@ -277,24 +227,48 @@ static bool same_fields(const pl_field_t *a, const pl_field_t *b, int count)
     return same;
 }
 
-/* A stage is one graph: what differs among its sources is how many samples they have. */
-static int layout_further(pl_batch_signature_t *signature, const pl_prefetch_t *queue,
-                          pl_error_t *err)
+/* Adds a source to the signature of its stage.  A stage is one graph: its sources may
+ * differ only in their numbers of samples. */
+static int signature_add(pl_batch_signature_t *signature, const pl_prefetch_t *queue,
+                         pl_error_t *err)
 {
     const pl_data_info_t *info = &queue->dataset->info;
-    if (info->field_count != signature->stage[queue->stage].field_count
-        || !same_fields(info->field, signature->stage[queue->stage].field,
-                        info->field_count))
+    const char *source = pl_source_name(queue->stage);
+    int *field_count = &signature->stage[queue->stage].field_count,
+        *size_count = &signature->stage[queue->stage].size_count;
+    pl_field_t *field = signature->stage[queue->stage].field;
+    pl_batch_size_t *size = signature->stage[queue->stage].size, more[PL_SIZES_MAX];
+    if (!queue->loader) {
+        signature->stage[queue->stage].present = true;
+        signature->stage[queue->stage].samples = queue->sampler.count;
+        signature->stage[queue->stage].batch_size = queue->batch_size;
+        *field_count = info->field_count;
+        memcpy(field, info->field, sizeof info->field);
+        *size_count = pl_prefetch_sizes(queue, size);
+        return PL_OK;
+    }
+    if (info->field_count != *field_count
+        || !same_fields(info->field, field, info->field_count))
         return pl_fail(err, PL_EINVAL,
                        "data.%s.%u has other fields than data.%s.0: names, types and "
                        "shapes must be the same",
-                       pl_source_name(queue->stage), queue->loader,
-                       pl_source_name(queue->stage));
-    pl_batch_size_t size[PL_SIZES_MAX];
-    int count = pl_prefetch_sizes(queue, size), code = PL_OK;
-    for (int k = 0; k < count && code == PL_OK; k++)
-        code = size_add(signature, queue->stage, size[k], err);
-    return code;
+                       source, queue->loader, source);
+    const int count = pl_prefetch_sizes(queue, more);
+    for (int k = 0; k < count; k++) {
+        int at = 0;
+        while (at < *size_count
+               && (size[at].count != more[k].count || size[at].length != more[k].length))
+            at++;
+        if (at == PL_SIZES_MAX)
+            return pl_fail(err, PL_EINVAL,
+                           "the sources of data.%s have batches of more than %d sizes: "
+                           "choose data.batch_size so that fewer sources end with a "
+                           "smaller batch",
+                           source, PL_SIZES_MAX);
+        if (at == *size_count)
+            size[(*size_count)++] = more[k];
+    }
+    return PL_OK;
 }
 
 static pl_stage_t stage_at(const pl_data_loaders_t *loaders, int place)
@@ -304,42 +278,45 @@ static pl_stage_t stage_at(const pl_data_loaders_t *loaders, int place)
     return loaders->stage == PL_TEST ? PL_TEST : PL_VALIDATE;
 }
 
-/* A batch size that is tried out may be larger than the data. */
-static bool drops_last(const pl_data_loaders_t *loaders, int place)
-{
-    return loaders->job->data->drop_last && place == PL_TRAIN && !loaders->batch_size;
-}
-
-/* A search takes as many batches as it needs. */
-static pl_amount_t limit_of(const pl_data_loaders_t *loaders, int place)
+static pl_prefetch_spec_t queue_spec(const pl_data_loaders_t *loaders, int place)
 {
     const pl_job_t *job = loaders->job;
-    return place == PL_TRAIN && !job->tuning.num_training
-               ? job->trainer->limit_train_batches
-               : (pl_amount_t){0};
+    const pl_data_split_t *split = &loaders->split;
+    const bool trains = place == PL_TRAIN;
+    pl_prefetch_spec_t spec = {
+        .dataset = loaders->dataset[place],
+        .stage = stage_at(loaders, place),
+        .loader = place < PL_STAGES ? 0 : (uint32_t)(place - PL_STAGES + 1),
+        .sampler = {.split = split,
+                    .seed = job->trainer->seed,
+                    .count = loaders->dataset[place]->info.samples,
+                    .shuffle = trains && job->data->shuffle},
+        .partition = loaders->partition,
+        .batch_size = loaders->batch_size ? loaders->batch_size : job->data->batch_size,
+        .prefetch = job->data->prefetch,
+        .buckets = job->data->buckets,
+        .notice = loaders->notice};
+    if (split->held_count > 0 && place <= PL_VALIDATE) {
+        spec.sampler.side = trains ? PL_REST : PL_HELD;
+        spec.sampler.count = trains ? split->total - split->held_count
+                                    : split->held_count;
+    }
+    spec.partition.even &= trains;
+    /* A batch size that the tuner tries may be larger than the data. */
+    spec.partition.drop_last = trains && job->data->drop_last && !loaders->batch_size;
+    /* The tuner takes as many batches as it needs. */
+    if (trains && !job->tuning.num_training)
+        spec.limit = job->trainer->limit_train_batches;
+    return spec;
 }
 
 static int queue_make(pl_data_loaders_t *loaders, int place, pl_prefetch_t *queue,
                       pl_batch_signature_t *signature, pl_error_t *err)
 {
-    const pl_stage_t stage = stage_at(loaders, place);
-    const pl_prefetch_spec_t spec = {
-        .dataset = loaders->dataset[place],
-        .stage = stage,
-        .loader = place < PL_STAGES ? 0 : (uint32_t)(place - PL_STAGES + 1),
-        .sampler = sampler_of(loaders, place),
-        .partition = {loaders->partition.partition, loaders->partition.partitions,
-                      loaders->partition.even && place == PL_TRAIN,
-                      loaders->partition.micro_shards, drops_last(loaders, place)},
-        .batch_size = loaders->batch_size ? loaders->batch_size
-                                          : loaders->job->data->batch_size,
-        .prefetch = loaders->job->data->prefetch,
-        .buckets = loaders->job->data->buckets,
-        .limit = limit_of(loaders, place),
-        .notice = loaders->notice};
+    const pl_prefetch_spec_t spec = queue_spec(loaders, place);
     if (!spec.loader && !spec.dataset->info.samples)
         return pl_fail(err, PL_EFORMAT, "the first source of data.%s has no samples",
-                       pl_source_name(stage));
+                       pl_source_name(spec.stage));
     pl_batch_size_t size[PL_SIZES_MAX];
     int code = pl_prefetch_open(queue, &spec, err);
     if (code == PL_OK && spec.partition.drop_last && !pl_prefetch_sizes(queue, size)) {
@@ -353,24 +330,10 @@ static int queue_make(pl_data_loaders_t *loaders, int place, pl_prefetch_t *queu
             (long long)spec.sampler.count, pl_plural(spec.sampler.count), ranks,
             pl_plural(ranks), ranks == 1 ? "s" : "", (long long)spec.batch_size);
     }
-    if (code == PL_OK && spec.loader)
-        code = layout_further(signature, queue, err);
-    else if (code == PL_OK)
-        layout_first(signature, queue);
-    return code;
+    return code == PL_OK ? signature_add(signature, queue, err) : code;
 }
 
-static int queues_open(pl_data_loaders_t *loaders, pl_prefetch_t *queue,
-                       pl_batch_signature_t *signature, pl_error_t *err)
-{
-    int code = split_make(loaders, err);
-    for (int k = 0; k < PL_DATA_LOADERS && code == PL_OK; k++)
-        if (loaders->dataset[k] && (k != PL_TRAIN || loaders->stage == PL_TRAIN))
-            code = queue_make(loaders, k, &queue[k], signature, err);
-    return code;
-}
-
-/* ---- What the data knows ---- */
+/* ---- Data info ---- */
 
 static int data_info_read(const pl_dataset_t *dataset, json_t **data_info_p,
                           pl_error_t *err)
@@ -389,8 +352,8 @@ static int data_info_read(const pl_dataset_t *dataset, json_t **data_info_p,
                    ((const pl_component_t *)dataset->component.ops)->name, text);
 }
 
-/* Numbers may differ, such as the classes that are there; a text, such as a vocabulary,
- * says what the numbers of samples mean. */
+/* Numbers may differ, such as the number of classes that occur; a text, such as a
+ * vocabulary, defines the meaning of the samples. */
 static int data_info_compare(const json_t *train, const json_t *validation,
                              pl_error_t *err)
 {
@@ -434,7 +397,10 @@ int pl_data_loaders_open_queues(pl_data_loaders_t *loaders, pl_prefetch_t *queue
     int code = data_info_check(loaders, err);
     pl_batch_signature_t *signature = code == PL_OK ? pl_batch_signature_new(err) : NULL;
     if (code == PL_OK)
-        code = signature ? queues_open(loaders, queue, signature, err) : PL_ENOMEM;
+        code = signature ? split_make(loaders, err) : PL_ENOMEM;
+    for (int k = 0; k < PL_DATA_LOADERS && code == PL_OK; k++)
+        if (loaders->dataset[k] && (k != PL_TRAIN || loaders->stage == PL_TRAIN))
+            code = queue_make(loaders, k, &queue[k], signature, err);
     if (code != PL_OK) {
         for (int k = 0; k < PL_DATA_LOADERS; k++)
             pl_prefetch_close(&queue[k]);

@@ -6,7 +6,7 @@
  * they gather until it is ready, and those for which there is no room are dropped.  What
  * a logger does not take at the end within a grace is given up.  How far each has come
  * is for logger_positions.c. */
-#include "actors/connectors/logger.h"
+#include "actors/connectors/connectors.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
 #ifndef PL_CONNECTORS_LOGGER_PARTS_H
 #define PL_CONNECTORS_LOGGER_PARTS_H
 
-#include "actors/connectors/recorder.h"
+#include "actors/connectors/connectors.h"
 #include "actors/connectors/records.h"
 #include "runtime/actor.h"
 

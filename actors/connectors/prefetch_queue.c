@@ -1,5 +1,5 @@
 /* prefetch_queue.c - batches of one stage: read ahead and handed out in order */
-#include "actors/connectors/prefetch_queue.h"
+#include "actors/connectors/data_loaders.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -15,32 +15,17 @@ struct pl_prefetch_slot {
 
 /* ---- Opening ---- */
 
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-/* What is predicted is told in the data's order, so all of it has one length. */
-static int queue_sort(const pl_prefetch_spec_t *spec, pl_buckets_t *buckets,
-                      pl_error_t *err)
-{
-    *buckets = (pl_buckets_t){0};
-    if (!spec->dataset->length || spec->stage == PL_PREDICT)
-        return PL_OK;
-    return pl_buckets_make(buckets, &spec->sampler, spec->dataset->length, spec->buckets,
-                           err);
-}
-
 int pl_prefetch_open(pl_prefetch_t *queue, const pl_prefetch_spec_t *spec,
                      pl_error_t *err)
 {
-    pl_buckets_t buckets;
+    pl_buckets_t buckets = {0};
     const int64_t count = spec->sampler.count,
                   full = pl_sampler_full_batch(&spec->partition, count, spec->batch_size),
                   batches = pl_sampler_batches(&spec->partition, count, full),
                   rows = pl_sampler_max_batch(&spec->partition, count, spec->batch_size);
-    const int64_t ahead = smaller(spec->prefetch, batches + !batches);
-    const int64_t slots = ahead + OUT_MAX;
+    const int64_t most = batches ? batches : 1,
+                  ahead = spec->prefetch < most ? spec->prefetch : most,
+                  slots = ahead + OUT_MAX;
     const pl_data_info_t *info = &spec->dataset->info;
     if (batches > UINT32_MAX || rows > INT32_MAX || ahead > INT32_MAX - OUT_MAX)
         return pl_fail(err, PL_EINVAL,
@@ -59,7 +44,11 @@ int pl_prefetch_open(pl_prefetch_t *queue, const pl_prefetch_spec_t *spec,
     if (!pool)
         return err->code;
     pl_prefetch_slot_t *slot = pl_alloc_array((size_t)slots, sizeof *slot);
-    int code = slot ? queue_sort(spec, &buckets, err) : pl_no_memory(err);
+    int code = slot ? PL_OK : pl_no_memory(err);
+    /* Predictions come in the data's order, so all batches have one length. */
+    if (code == PL_OK && spec->dataset->length && spec->stage != PL_PREDICT)
+        code = pl_buckets_make(&buckets, &spec->sampler, spec->dataset->length,
+                               spec->buckets, err);
     if (code != PL_OK) {
         pl_batch_pool_close(pool);
         pl_free(slot);
@@ -102,15 +91,6 @@ void pl_prefetch_close(pl_prefetch_t *queue)
     *queue = (pl_prefetch_t){0};
 }
 
-static void sizes_add(pl_batch_size_t *size, int *count, pl_batch_size_t more)
-{
-    bool known = more.count == 0;
-    for (int k = 0; k < *count; k++)
-        known = known || (size[k].count == more.count && size[k].length == more.length);
-    if (!known)
-        size[(*count)++] = more;
-}
-
 int pl_prefetch_sizes(const pl_prefetch_t *queue, pl_batch_size_t size[PL_SIZES_MAX])
 {
     const pl_bucket_t whole = {.count = queue->sampler.count,
@@ -122,8 +102,14 @@ int pl_prefetch_sizes(const pl_prefetch_t *queue, pl_batch_size_t size[PL_SIZES_
         int64_t samples[2];
         pl_sampler_batch_sizes(&queue->partition, bucket[k].count, queue->batch_size,
                                samples);
-        for (int i = 0; i < (queue->without_last ? 1 : 2); i++)
-            sizes_add(size, &count, (pl_batch_size_t){samples[i], bucket[k].length});
+        for (int i = 0; i < (queue->without_last ? 1 : 2); i++) {
+            const pl_batch_size_t one = {samples[i], bucket[k].length};
+            bool is_new = one.count > 0;
+            for (int j = 0; is_new && j < count; j++)
+                is_new = size[j].count != one.count || size[j].length != one.length;
+            if (is_new)
+                size[count++] = one;
+        }
     }
     return count;
 }
@@ -148,23 +134,10 @@ static void queue_restart(pl_prefetch_t *queue, const pl_prefetch_iter_t *iter)
 
 void pl_prefetch_begin(pl_prefetch_t *queue, const pl_prefetch_iter_t *iter)
 {
-    const bool is_there = queue->ahead && iter->epoch == queue->epoch && iter->first == 0;
-    if (!is_there)
+    if (!queue->ahead || iter->epoch != queue->epoch || iter->first != 0)
         queue_restart(queue, iter);
     queue->ahead = false;
     queue->again = iter->again;
-}
-
-/* With the last batch taken: so that the next iteration need not wait for its first
- * one. */
-static void queue_look_ahead(pl_prefetch_t *queue)
-{
-    const pl_prefetch_iter_t next = {.epoch = queue->epoch + 1};
-    if (!queue->again || queue->to_take < queue->batches)
-        return;
-    queue_restart(queue, &next);
-    queue->requested = queue->batches;
-    queue->ahead = true;
 }
 
 void pl_prefetch_request(pl_prefetch_t *queue, uint32_t until)
@@ -173,8 +146,26 @@ void pl_prefetch_request(pl_prefetch_t *queue, uint32_t until)
         queue->requested = until && until < queue->batches ? until : queue->batches;
 }
 
-static void batch_choose(const pl_prefetch_t *queue, pl_batch_t *batch)
+/* Chooses the samples of the next batch. */
+static void batch_fill(const pl_prefetch_t *queue, pl_batch_t *batch)
 {
+    batch->dataset = pl_object_ref(queue->dataset);
+    batch->stage = queue->stage;
+    batch->loader = queue->loader;
+    batch->seed = queue->sampler.seed;
+    /* A measurement is the same in every epoch. */
+    batch->epoch = queue->stage == PL_TRAIN ? queue->epoch : 0;
+    batch->batch_idx = queue->to_read;
+    if (queue->buckets.count) {
+        const pl_bucket_iter_t iter = {&queue->buckets, &queue->sampler, queue->epoch,
+                                       queue->batch_size, queue->partition};
+        const pl_bucket_batch_t of_bucket = pl_bucket_batch_at(&iter, queue->to_read);
+        batch->length = queue->buckets.bucket[of_bucket.bucket].length;
+        batch->count = of_bucket.count;
+        for (int64_t i = 0; i < batch->count; i++)
+            batch->index[i] = pl_bucket_sample_at(&iter, &of_bucket, i);
+        return;
+    }
     batch->length = queue->dataset->longest;
     batch->count = pl_sampler_batch_count(&queue->partition, queue->sampler.count,
                                           queue->batch_size, queue->to_read);
@@ -183,32 +174,6 @@ static void batch_choose(const pl_prefetch_t *queue, pl_batch_t *batch)
                                         pl_sampler_position(&queue->partition,
                                                             queue->batch_size,
                                                             queue->to_read, i));
-}
-
-static void batch_choose_alike(const pl_prefetch_t *queue, pl_batch_t *batch)
-{
-    const pl_bucket_iter_t iter = {&queue->buckets, &queue->sampler, queue->epoch,
-                                   queue->batch_size, queue->partition};
-    const pl_bucket_batch_t alike = pl_bucket_batch_at(&iter, queue->to_read);
-    batch->length = queue->buckets.bucket[alike.bucket].length;
-    batch->count = alike.count;
-    for (int64_t i = 0; i < batch->count; i++)
-        batch->index[i] = pl_bucket_sample_at(&iter, &alike, i);
-}
-
-static void batch_fill(const pl_prefetch_t *queue, pl_batch_t *batch)
-{
-    batch->dataset = pl_object_ref(queue->dataset);
-    batch->stage = queue->stage;
-    batch->loader = queue->loader;
-    batch->seed = queue->sampler.seed;
-    /* What is measured is the same in every epoch. */
-    batch->epoch = queue->stage == PL_TRAIN ? queue->epoch : 0;
-    batch->batch_idx = queue->to_read;
-    if (queue->buckets.count)
-        batch_choose_alike(queue, batch);
-    else
-        batch_choose(queue, batch);
 }
 
 pl_batch_t *pl_prefetch_next(pl_prefetch_t *queue, uint32_t waiting)
@@ -271,12 +236,17 @@ int pl_prefetch_take(pl_prefetch_t *queue, pl_batch_t **batch_p, pl_error_t *err
     pl_error_t error = slot->error;
     *slot = (pl_prefetch_slot_t){0};
     queue->to_take++;
-    queue_look_ahead(queue);
+    if (queue->again && queue->to_take == queue->batches) {
+        /* The next epoch then need not wait for its first batch. */
+        queue_restart(queue, &(pl_prefetch_iter_t){.epoch = queue->epoch + 1});
+        queue->requested = queue->batches;
+        queue->ahead = true;
+    }
     if (!batch) {
         *err = error;
         return error.code;
     }
-    /* Read is read: who keeps the batch does not keep files open. */
+    /* The data set is not needed further: a kept batch does not keep files open. */
     pl_object_unref(batch->dataset);
     batch->dataset = NULL;
     *batch_p = batch;

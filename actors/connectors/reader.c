@@ -1,9 +1,9 @@
 /* reader.c - opens data sets and reads samples, on a thread of its own
  *
- * A read may block, in the kernel or in the user's own function.  Whatever a data set
- * gets wrong is said here: an error always names the data set and, when one of them alone
- * is at fault, the record. */
-#include "actors/connectors/reader.h"
+ * A read may block, in the kernel or in the user's own function.  Faults of data sets are
+ * reported here: an error always names the data set and, when a single record is at
+ * fault, the record. */
+#include "actors/connectors/connectors.h"
 
 #include <math.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static const char *dataset_name(const pl_dataset_t *dataset)
     return ((const pl_component_t *)dataset->component.ops)->name;
 }
 
-/* The code that a failed function of a data set stands for, with some text. */
+/* The error code for a failed function of a data set; its error gets a text. */
 static int dataset_fault(int code, pl_error_t *why)
 {
     if (!why->text[0])
@@ -44,22 +44,6 @@ static int dataset_fault(int code, pl_error_t *why)
 
 /* ---- Opening ---- */
 
-static int field_check(const pl_field_t *field, pl_error_t *err)
-{
-    if (!field->name[0] || !memchr(field->name, '\0', sizeof field->name))
-        return pl_fail(err, PL_EUSER, "a field has no name, or one that is too long");
-    if (field->dtype < PL_F32 || field->dtype > PL_U8)
-        return pl_fail(err, PL_EUSER, "field \"%s\" has an unknown type", field->name);
-    if (field->shape.rank < 0 || field->shape.rank >= PL_DIMS)
-        return pl_fail(err, PL_EUSER, "field \"%s\" has %d axes; 0 to %d are possible",
-                       field->name, field->shape.rank, PL_DIMS - 1);
-    for (int axis = pl_varies(field); axis < field->shape.rank; axis++)
-        if (field->shape.dim[axis] < 1)
-            return pl_fail(err, PL_EUSER, "axis %d of field \"%s\" is empty", axis,
-                           field->name);
-    return PL_OK;
-}
-
 static int info_check(const pl_data_info_t *info, bool may_be_empty, pl_error_t *err)
 {
     if (info->samples < (may_be_empty ? 0 : 1))
@@ -67,39 +51,42 @@ static int info_check(const pl_data_info_t *info, bool may_be_empty, pl_error_t 
     if (info->field_count < 1 || info->field_count > PL_FIELDS)
         return pl_fail(err, PL_EUSER, "it has %d fields; 1 to %d are possible",
                        info->field_count, PL_FIELDS);
-    int code = PL_OK;
-    for (int k = 0; k < info->field_count && code == PL_OK; k++)
-        code = field_check(&info->field[k], err);
-    return code;
-}
-
-/* ---- Samples of different length ---- */
-
-#define MASK "mask"
-
-/* Asks for all of them, and for the longest. */
-static int lengths_read(pl_dataset_t *dataset, pl_error_t *err)
-{
-    const pl_dataset_ops_t *ops = dataset->component.ops;
-    dataset->length = pl_alloc_array((size_t)dataset->info.samples,
-                                     sizeof *dataset->length);
-    if (!dataset->length)
-        return pl_no_memory(err);
-    for (int64_t i = 0; i < dataset->info.samples; i++) {
-        int64_t length = ops->length(dataset->component.self, i);
-        if (length < 1)
-            return pl_fail(err, PL_EFORMAT,
-                           "sample %lld has length %lld: the length must be at least 1",
-                           (long long)i, (long long)length);
-        dataset->length[i] = length;
-        dataset->longest = length > dataset->longest ? length : dataset->longest;
+    for (int k = 0; k < info->field_count; k++) {
+        const pl_field_t *field = &info->field[k];
+        if (!field->name[0] || !memchr(field->name, '\0', sizeof field->name))
+            return pl_fail(err, PL_EUSER, "a field has no name, or one that is too long");
+        if (field->dtype < PL_F32 || field->dtype > PL_U8)
+            return pl_fail(err, PL_EUSER, "field \"%s\" has an unknown type",
+                           field->name);
+        if (field->shape.rank < 0 || field->shape.rank >= PL_DIMS)
+            return pl_fail(err, PL_EUSER,
+                           "field \"%s\" has %d axes; 0 to %d are possible", field->name,
+                           field->shape.rank, PL_DIMS - 1);
+        for (int axis = pl_varies(field); axis < field->shape.rank; axis++)
+            if (field->shape.dim[axis] < 1)
+                return pl_fail(err, PL_EUSER, "axis %d of field \"%s\" is empty", axis,
+                               field->name);
     }
     return PL_OK;
 }
 
-/* Where there is something; written here, for every data set. */
-static int mask_add(pl_data_info_t *info, pl_error_t *err)
+/* ---- Samples of different length ---- */
+
+/* Marks the samples' own positions in a batch; every such data set gets this field. */
+#define MASK "mask"
+
+/* If a field varies, adds the mask and reads the lengths of all samples. */
+static int lengths_read(pl_dataset_t *dataset, pl_error_t *err)
 {
+    const pl_dataset_ops_t *ops = dataset->component.ops;
+    pl_data_info_t *info = &dataset->info;
+    bool varies = false;
+    for (int k = 0; k < info->field_count; k++)
+        varies = varies || pl_varies(&info->field[k]);
+    if (!varies)
+        return PL_OK;
+    if (!ops->length)
+        return pl_fail(err, PL_EUSER, "a field varies, but its table lacks length");
     for (int k = 0; k < info->field_count; k++)
         if (!strcmp(info->field[k].name, MASK))
             return pl_fail(err, PL_EUSER,
@@ -112,21 +99,19 @@ static int mask_add(pl_data_info_t *info, pl_error_t *err)
                        PL_FIELDS);
     info->field[info->field_count++] =
         (pl_field_t){.name = MASK, .dtype = PL_F32, .shape = PL_SHAPE(PL_VARIES)};
+    dataset->length = pl_alloc_array((size_t)info->samples, sizeof *dataset->length);
+    if (!dataset->length)
+        return pl_no_memory(err);
+    for (int64_t i = 0; i < info->samples; i++) {
+        int64_t length = ops->length(dataset->component.self, i);
+        if (length < 1)
+            return pl_fail(err, PL_EFORMAT,
+                           "sample %lld has length %lld: the length must be at least 1",
+                           (long long)i, (long long)length);
+        dataset->length[i] = length;
+        dataset->longest = length > dataset->longest ? length : dataset->longest;
+    }
     return PL_OK;
-}
-
-static int lengths_find(pl_dataset_t *dataset, pl_error_t *err)
-{
-    pl_data_info_t *info = &dataset->info;
-    bool varies = false;
-    for (int k = 0; k < info->field_count; k++)
-        varies = varies || pl_varies(&info->field[k]);
-    if (!varies)
-        return PL_OK;
-    if (!((const pl_dataset_ops_t *)dataset->component.ops)->length)
-        return pl_fail(err, PL_EUSER, "a field varies, but its table lacks length");
-    int code = mask_add(info, err);
-    return code == PL_OK ? lengths_read(dataset, err) : code;
 }
 
 static int64_t elements_of(const pl_field_t *field, int64_t length)
@@ -146,11 +131,12 @@ static void fill(pl_dtype_t dtype, double value, int64_t count, void *at)
         case PL_I32: ((int32_t *)at)[i] = (int32_t)value; break;
         case PL_I64: ((int64_t *)at)[i] = (int64_t)value; break;
         case PL_U8: ((uint8_t *)at)[i] = (uint8_t)value; break;
-        default: break;                                     /* no data set has others */
+        default: break;                                /* data sets have no other types */
         }
 }
 
-/* What samples that are shorter than the batch leave as it is; the mask is the last. */
+/* Fills fields that vary with their padding, before samples are read into them; the mask
+ * is the last field. */
 static void batch_pad(const pl_batch_t *batch)
 {
     const pl_data_info_t *info = &batch->dataset->info;
@@ -176,7 +162,7 @@ static int dataset_open(pl_dataset_t *dataset, pl_error_t *err)
         code = dataset_fault(code, err);
     else
         code = info_check(&dataset->info, pl_may_be_empty(dataset->request.stage), err);
-    return code == PL_OK ? lengths_find(dataset, err) : code;
+    return code == PL_OK ? lengths_read(dataset, err) : code;
 }
 
 /* ---- Targets, for a split that keeps the proportions of classes ---- */
@@ -208,28 +194,21 @@ static int targets_read_some(pl_dataset_t *dataset, void *const field[], int y,
     return PL_OK;
 }
 
-static int targets_find(const pl_data_info_t *info, int *y, pl_error_t *err)
-{
-    for (*y = 0; *y < info->field_count && strcmp(info->field[*y].name, "y");)
-        ++*y;
-    const pl_field_t *field = &info->field[*y];
-    if (!info->ordered && *y < info->field_count && field->shape.rank == 0
-        && (field->dtype == PL_I64 || field->dtype == PL_I32 || field->dtype == PL_U8))
-        return PL_OK;
-    return pl_fail(err, PL_EINVAL,
-                   "data.stratify needs classes: a field \"y\" of one whole number for "
-                   "each sample; remove it, or make the targets classes");
-}
-
 static int targets_read(pl_dataset_t *dataset, pl_error_t *err)
 {
     const pl_data_info_t *info = &dataset->info;
     void *field[PL_FIELDS] = {0};
-    int y, code = targets_find(info, &y, err);
-    if (code != PL_OK)
-        return code;
+    int y = 0;
+    while (y < info->field_count && strcmp(info->field[y].name, "y"))
+        y++;
+    const pl_dtype_t type = y < info->field_count ? info->field[y].dtype : PL_F32;
+    if (info->ordered || y == info->field_count || info->field[y].shape.rank != 0
+        || (type != PL_I64 && type != PL_I32 && type != PL_U8))
+        return pl_fail(err, PL_EINVAL,
+                       "data.stratify needs classes: a field \"y\" of one whole number "
+                       "for each sample; remove it, or make the targets classes");
     dataset->target = pl_alloc_array((size_t)info->samples, sizeof *dataset->target);
-    code = dataset->target ? PL_OK : pl_no_memory(err);
+    int code = dataset->target ? PL_OK : pl_no_memory(err);
     for (int k = 0; k < info->field_count && code == PL_OK; k++) {
         const int64_t elements = elements_of(&info->field[k], dataset->longest);
         field[k] = pl_alloc_array(TARGETS_AT_ONCE * (size_t)elements, sizeof(int64_t));
@@ -249,13 +228,14 @@ static int targets_read(pl_dataset_t *dataset, pl_error_t *err)
 
 /* ---- A checksum of the samples ---- */
 
-/* Samples as they are read, in order: so another file, format or compression of the same
- * samples is the same data.  All of up to SUM_MAX bytes, of more as many bytes in blocks
- * at even distances, the first and the last samples among them: a start does not wait
- * for a large file to be read, and rows that were added, sorted or shuffled are seen. */
+/* The sum covers samples as they are read, in order: so another file, format or
+ * compression of the same samples is the same data.  It covers up to SUM_MAX bytes: of
+ * larger data, blocks at even distances, with the first and the last samples among them.
+ * So a start does not wait for a large file, and rows that were added, sorted or shuffled
+ * change the sum. */
 enum { SUM_MAX = 16 << 20, SUM_BLOCK = 64 };
 
-/* Where field k of a block of samples lies in memory; the size of all. */
+/* The place of each field in memory for a block of samples, and the size of the block. */
 static size_t block_layout(const pl_dataset_t *dataset, int count,
                            size_t at[PL_FIELDS + 1])
 {
@@ -270,33 +250,12 @@ static size_t block_layout(const pl_dataset_t *dataset, int count,
     return at[dataset->info.field_count];
 }
 
-static int block_sum(pl_dataset_t *dataset, int64_t first, int count, char *memory)
+/* A sample that cannot be read leaves no sum; training reports the error. */
+static void dataset_sum(pl_dataset_t *dataset)
 {
     const pl_dataset_ops_t *ops = dataset->component.ops;
     int64_t index[SUM_BLOCK];
-    size_t at[PL_FIELDS + 1];
     void *field[PL_FIELDS];
-    const size_t size = block_layout(dataset, count, at);
-    pl_error_t why = {0};
-    for (int k = 0; k < count; k++)
-        index[k] = first + k;
-    for (int k = 0; k < dataset->info.field_count; k++)
-        field[k] = memory + at[k];
-    memset(memory, 0, size);
-    const pl_read_request_t request = {index,
-                                       count,
-                                       dataset->request.seed,
-                                       0,
-                                       dataset->request.stage,
-                                       dataset->longest ? dataset->longest : 1};
-    const int code = ops->read(dataset->component.self, &request, field, &why);
-    dataset->crc32c = pl_crc32c(dataset->crc32c, memory, size);
-    return code;
-}
-
-/* A sample that cannot be read is an error when its batch is trained on. */
-static void dataset_sum(pl_dataset_t *dataset)
-{
     size_t at[PL_FIELDS + 1];
     const size_t sample = block_layout(dataset, 1, at) + 1;
     const int64_t samples = dataset->info.samples;
@@ -309,15 +268,28 @@ static void dataset_sum(pl_dataset_t *dataset)
     for (int64_t k = 0; whole && k < blocks; k++) {
         const int64_t block = blocks == all ? k : k * (all - 1) / (blocks - 1),
                       first = block * per_block, left = samples - first;
-        whole = block_sum(dataset, first, left < per_block ? (int)left : per_block,
-                          memory)
-                == PL_OK;
+        const int count = left < per_block ? (int)left : per_block;
+        const size_t size = block_layout(dataset, count, at);
+        const pl_read_request_t request = {.index = index,
+                                           .count = count,
+                                           .seed = dataset->request.seed,
+                                           .stage = dataset->request.stage,
+                                           .length = dataset->longest ? dataset->longest
+                                                                      : 1};
+        pl_error_t why = {0};
+        for (int i = 0; i < count; i++)
+            index[i] = first + i;
+        for (int i = 0; i < dataset->info.field_count; i++)
+            field[i] = memory + at[i];
+        memset(memory, 0, size);
+        whole = ops->read(dataset->component.self, &request, field, &why) == PL_OK;
+        dataset->crc32c = pl_crc32c(dataset->crc32c, memory, size);
     }
     dataset->summed = whole;
     pl_free(memory);
 }
 
-/* Those that nobody refers to any more. */
+/* Closes data sets that have no other references. */
 static void reader_close(reader_t *reader)
 {
     int kept = 0;
@@ -359,33 +331,24 @@ static int samples_read(const pl_batch_t *batch, int first, int count, pl_error_
     return ops->read(batch->dataset->component.self, &request, batch->field, err);
 }
 
-/* Reads one sample after the other to find the one at fault; -> its place or -1. */
-static int fault_find(const pl_batch_t *batch, pl_error_t *why)
-{
-    for (int k = 0; k < batch->count; k++) {
-        pl_error_t alone = {0};
-        int code = samples_read(batch, k, 1, &alone);
-        if (code == PL_OK)
-            continue;
-        dataset_fault(code, &alone);
-        *why = alone;
-        return k;
-    }
-    return -1;
-}
-
+/* Reads one sample after the other to find the record at fault. */
 static int batch_fail(const pl_batch_t *batch, int code, pl_error_t *why, pl_error_t *err)
 {
     if (code == PL_ENOMEM)
         return pl_no_memory(err);
     const char *name = dataset_name(batch->dataset);
     code = dataset_fault(code, why);
-    int k = fault_find(batch, why);
-    if (k < 0)
-        return pl_fail(err, code, "data set \"%s\", batch %u: %s", name, batch->batch_idx,
-                       why->text);
-    return pl_fail(err, code, "data set \"%s\", record %lld: %s", name,
-                   (long long)batch->index[k], why->text);
+    for (int k = 0; k < batch->count; k++) {
+        pl_error_t alone = {0};
+        const int fault = samples_read(batch, k, 1, &alone);
+        if (fault == PL_OK)
+            continue;
+        dataset_fault(fault, &alone);
+        return pl_fail(err, code, "data set \"%s\", record %lld: %s", name,
+                       (long long)batch->index[k], alone.text);
+    }
+    return pl_fail(err, code, "data set \"%s\", batch %u: %s", name, batch->batch_idx,
+                   why->text);
 }
 
 /* A loss with negative weights has no minimum, and one of NaN is NaN. */
@@ -442,7 +405,7 @@ static void reader_on_cancel(void *self, pl_call_t *call)
 {
     if (!pl_is_life(self, call))
         return;
-    reader_release(self);                                   /* on this thread, for sure */
+    reader_release(self);                    /* here, to close data sets on this thread */
     pl_actor_end(self, NULL);
 }
 

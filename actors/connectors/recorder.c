@@ -2,7 +2,7 @@
  *
  * A logger may wait for a disk or a server; here nobody else waits with it.  What it
  * cannot keep is counted, and the next metrics are tried again. */
-#include "actors/connectors/recorder.h"
+#include "actors/connectors/connectors.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
-/* sampler.c - which sample comes when: splits, shuffles and partitions
+/* sampler.c - the order of samples: splits, shuffles, partitions and buckets of lengths
  *
- * Only what is held back is stored.  The others are found by counting: held[k] - k of
- * them come before the k-th held one. */
+ * Of a split, only held samples are stored.  The others are found by counting: held[k]
+ * - k of them come before the k-th held sample. */
 #include "actors/connectors/sampler.h"
 
 #include <math.h>
@@ -24,9 +24,10 @@ typedef struct member {
     uint64_t key;                                           /* the order within a class */
 } member_t;
 
+/* The samples of one class. */
 typedef struct group {
     int64_t begin, count, take;
-    double rest;                               /* what rounding down leaves out of take */
+    double rest;                                /* of the share, after rounding it down */
 } group_t;
 
 static int compare_members(const void *a, const void *b)
@@ -47,15 +48,16 @@ static int compare_groups(const void *a, const void *b)
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* What each class gives: its share rounded down, and one more of those that lose most by
- * rounding, till there are `count`.  One sample of each class at least stays. */
-static int64_t groups_share(group_t *group, int64_t groups, double share, int64_t count)
+/* Sets how many samples of each class are held: its share rounded down, then one more of
+ * the classes with the largest rests until there are `count`.  At least one sample of
+ * each class stays. */
+static void groups_share(group_t *group, int64_t groups, double share, int64_t count)
 {
     int64_t taken = 0;
     for (int64_t k = 0; k < groups; k++) {
-        const double wanted = share * (double)group[k].count;
-        group[k].take = (int64_t)floor(wanted);
-        group[k].rest = wanted - (double)group[k].take;
+        const double exact = share * (double)group[k].count;
+        group[k].take = (int64_t)floor(exact);
+        group[k].rest = exact - (double)group[k].take;
         taken += group[k].take;
     }
     qsort(group, (size_t)groups, sizeof *group, compare_groups);
@@ -68,30 +70,22 @@ static int64_t groups_share(group_t *group, int64_t groups, double share, int64_
                 more = true;
             }
     }
-    return taken;
 }
 
-static int64_t groups_find(const member_t *member, int64_t total, group_t *group)
-{
-    int64_t groups = 0;
-    for (int64_t k = 0; k < total; k++) {
-        if (k == 0 || member[k].target != member[k - 1].target)
-            group[groups++] = (group_t){.begin = k};
-        group[groups - 1].count++;
-    }
-    return groups;
-}
-
-/* Fills held [count]; -> how many, fewer where classes are too small. */
+/* Fills held [count]; -> the number of held samples, fewer if classes are too small. */
 static int64_t split_by_class(const pl_data_split_spec_t *spec, uint64_t key,
                               int64_t count, member_t *member, group_t *group,
                               int64_t *held)
 {
-    int64_t made = 0;
+    int64_t made = 0, groups = 0;
     for (int64_t k = 0; k < spec->total; k++)
         member[k] = (member_t){spec->target[k], k, pl_random_u64(key, (uint64_t)k)};
     qsort(member, (size_t)spec->total, sizeof *member, compare_members);
-    const int64_t groups = groups_find(member, spec->total, group);
+    for (int64_t k = 0; k < spec->total; k++) {
+        if (k == 0 || member[k].target != member[k - 1].target)
+            group[groups++] = (group_t){.begin = k};
+        group[groups - 1].count++;
+    }
     groups_share(group, groups, spec->share, count);
     for (int64_t k = 0; k < groups; k++)
         for (int64_t i = 0; i < group[k].take && made < count; i++)
@@ -149,7 +143,7 @@ void pl_data_split_release(pl_data_split_t *split)
     *split = (pl_data_split_t){0};
 }
 
-/* The k-th sample, rising, of those that are not held back. */
+/* The k-th sample that is not held back, in rising order. */
 static int64_t split_rest(const pl_data_split_t *split, int64_t k)
 {
     int64_t low = 0, high = split->held_count;
@@ -170,7 +164,7 @@ static int64_t between(int64_t min, int64_t value, int64_t max)
     return value < min ? min : value < max ? value : max;
 }
 
-/* Of those that are dealt out one by one. */
+/* Number of samples of a partition when they are dealt out one by one. */
 static int64_t share(const pl_sampler_partition_t *of, uint32_t partition, int64_t count)
 {
     const int64_t more = partition < count % of->partitions && !of->even;
@@ -183,7 +177,7 @@ static int64_t micro_shard_first(const pl_sampler_partition_t *of, uint32_t part
     return (int64_t)of->micro_shards * partition / of->partitions;
 }
 
-/* Of `count` samples those that come in batches. */
+/* The number of `count` samples that come in batches. */
 static int64_t used(const pl_sampler_partition_t *of, int64_t count, int64_t batch_size)
 {
     const int64_t batch = (of->micro_shards ? of->micro_shards : of->partitions)
@@ -239,7 +233,6 @@ int64_t pl_sampler_position(const pl_sampler_partition_t *of, int64_t batch_size
            + i;
 }
 
-/* Of micro-shards the same for all partitions. */
 void pl_sampler_batch_sizes(const pl_sampler_partition_t *of, int64_t count,
                             int64_t batch_size, int64_t size[2])
 {
@@ -267,4 +260,116 @@ int64_t pl_sampler_at(const pl_sampler_t *sampler, uint64_t epoch, int64_t place
     case PL_WHOLE: break;
     }
     return place;
+}
+
+/* ---- samples of different length ----
+ *
+ * Padding is computed for nothing, and each padded length needs a plan: so there are a
+ * few buckets with about as many samples each.  Within a bucket, and among batches, a
+ * pure function shuffles; only the bucket of each sample is stored. */
+
+typedef struct measured {
+    int64_t length, place, sample;
+} measured_t;
+
+/* The longest samples first; those of one length in the data's order. */
+static int compare_lengths(const void *a, const void *b)
+{
+    const measured_t *x = a, *y = b;
+    if (x->length != y->length)
+        return x->length < y->length ? 1 : -1;
+    return (x->place > y->place) - (x->place < y->place);
+}
+
+int pl_buckets_make(pl_buckets_t *buckets, const pl_sampler_t *sampler,
+                    const int64_t *length, int64_t max, pl_error_t *err)
+{
+    const int64_t count = sampler->count;
+    pl_sampler_t sorted = *sampler;
+    sorted.shuffle = false;
+    measured_t *m = pl_alloc_array((size_t)count, sizeof *m);
+    int64_t *sample = pl_alloc_array((size_t)count, sizeof *sample);
+    if (!m || !sample) {
+        pl_free(m);
+        pl_free(sample);
+        return pl_no_memory(err);
+    }
+    for (int64_t k = 0; k < count; k++) {
+        int64_t at = pl_sampler_at(&sorted, 0, k);
+        m[k] = (measured_t){length[at], k, at};
+    }
+    qsort(m, (size_t)count, sizeof *m, compare_lengths);
+    for (int64_t k = 0; k < count; k++)
+        sample[k] = m[k].sample;
+    *buckets = (pl_buckets_t){.sample = sample};
+    if (max > PL_BUCKETS_MAX)
+        max = PL_BUCKETS_MAX;
+    for (int64_t begin = 0, end = count; begin < count; begin = end, end = count) {
+        const int64_t left = max - buckets->count;
+        if (left > 1)
+            end = begin + (count - begin + left - 1) / left;
+        while (end < count && m[end].length == m[end - 1].length)
+            end++;                              /* a bucket has all samples of a length */
+        buckets->bucket[buckets->count++] = (pl_bucket_t){m[begin].length, begin,
+                                                          end - begin};
+    }
+    pl_free(m);
+    return PL_OK;
+}
+
+void pl_buckets_release(pl_buckets_t *buckets)
+{
+    pl_free(buckets->sample);
+    *buckets = (pl_buckets_t){0};
+}
+
+int64_t pl_buckets_batches(const pl_buckets_t *buckets, int64_t batch_size,
+                           const pl_sampler_partition_t *partition)
+{
+    int64_t batches = 0;
+    for (int k = 0; k < buckets->count; k++)
+        batches += pl_sampler_batches(partition, buckets->bucket[k].count, batch_size);
+    return batches;
+}
+
+static uint64_t key_of(const pl_bucket_iter_t *iter, const char *purpose)
+{
+    return pl_mix(pl_mix(iter->sampler->seed, pl_hash(purpose)), iter->epoch);
+}
+
+pl_bucket_batch_t pl_bucket_batch_at(const pl_bucket_iter_t *iter, int64_t place)
+{
+    const pl_buckets_t *buckets = iter->buckets;
+    pl_bucket_batch_t batch = {0};
+    if (iter->sampler->shuffle)
+        place = pl_permute_index(key_of(iter, "data.batches"),
+                                 pl_buckets_batches(buckets, iter->batch_size,
+                                                    &iter->partition),
+                                 place);
+    for (int64_t batches; batch.bucket < buckets->count - 1; batch.bucket++) {
+        batches = pl_sampler_batches(&iter->partition,
+                                     buckets->bucket[batch.bucket].count,
+                                     iter->batch_size);
+        if (place < batches)
+            break;
+        place -= batches;
+    }
+    batch.batch = place;
+    batch.count = pl_sampler_batch_count(&iter->partition,
+                                         buckets->bucket[batch.bucket].count,
+                                         iter->batch_size, place);
+    return batch;
+}
+
+int64_t pl_bucket_sample_at(const pl_bucket_iter_t *iter, const pl_bucket_batch_t *batch,
+                            int64_t i)
+{
+    const pl_bucket_t *bucket = &iter->buckets->bucket[batch->bucket];
+    int64_t place = pl_sampler_position(&iter->partition, iter->batch_size, batch->batch,
+                                        i);
+    if (iter->sampler->shuffle)
+        place = pl_permute_index(pl_mix(key_of(iter, "data.shuffle"),
+                                        (uint64_t)batch->bucket + 1),
+                                 bucket->count, place);
+    return iter->buckets->sample[bucket->begin + place];
 }

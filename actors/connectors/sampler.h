@@ -1,7 +1,7 @@
-/* sampler.h - which sample comes when: splits, shuffles and partitions
+/* sampler.h - the order of samples: splits, shuffles, partitions and buckets of lengths
  *
- * Pure functions of a key and a place: neither how many threads read nor how far ahead
- * changes what comes, and a shuffle of any length takes no memory. */
+ * Pure functions of a key and a place: the number of reading threads and of batches read
+ * ahead changes no result, and a shuffle of any length takes no memory. */
 #ifndef PL_CONNECTORS_SAMPLER_H
 #define PL_CONNECTORS_SAMPLER_H
 
@@ -16,53 +16,55 @@ typedef struct pl_data_split {
 
 typedef struct pl_data_split_spec {
     uint64_t seed;
-    int64_t total;                         /* samples */
-    double share;                          /* of them, held back */
-    const int64_t *target;                 /* [total] classes, each of which is cut in the
-                                              same proportion  [no classes] */
+    int64_t total;                                /* samples */
+    double share;                                 /* of them, held back */
+    const int64_t *target;                        /* [total] classes, each cut in the same
+                                                     proportion  [no classes] */
 } pl_data_split_spec_t;
 
-/* Holds back a share of the samples.  PL_EINVAL: nothing is left on either side. */
+/* Holds back a share of the samples.  PL_EINVAL: one side would be empty. */
 int pl_data_split_make(pl_data_split_t *split, const pl_data_split_spec_t *spec,
                        pl_error_t *err);
-/* Whether a sample is held back. */
+/* The sample is held back. */
 bool pl_data_split_holds(const pl_data_split_t *split, int64_t sample);
 void pl_data_split_release(pl_data_split_t *split);
 
-/* How samples are dealt out: one by one, and each partition makes batches of its own;
- * or, so that nothing but who has them depends on the number of partitions, batches of
- * all are cut into micro-shards and a partition has neighbouring ones. */
+/* How samples are dealt out.  One by one: each partition makes its own batches.  By
+ * micro-shards: batches of all samples are cut into micro-shards, and a partition has
+ * neighbouring ones, so the batches do not depend on the number of partitions. */
 typedef struct pl_sampler_partition {
     uint32_t partition, partitions;
-    bool even;                             /* those that not all partitions would have, or
-                                              not all micro-shards, are left out */
-    uint32_t micro_shards;                 /* 0: one by one */
-    bool drop_last;                        /* batches that are not full on all partitions
-                                              are left out */
+    bool even;                             /* leave out samples at the end so that all
+                                              partitions, or micro-shards, have as many */
+    uint32_t micro_shards;                 /* of a batch  [0: one by one] */
+    bool drop_last;                        /* leave out batches that are not full on all
+                                              partitions */
 } pl_sampler_partition_t;
 
-/* Of `count` samples in batches, or micro-shards, of batch_size at most: the samples
- * of one that is full, and of the largest batch of this partition, both 1 at least. */
+/* The samples of a full batch, or micro-shard, and of this partition's largest batch,
+ * both at least 1.  Here and below `count` samples are in batches of at most
+ * batch_size. */
 int64_t pl_sampler_full_batch(const pl_sampler_partition_t *partition, int64_t count,
                               int64_t batch_size);
 int64_t pl_sampler_max_batch(const pl_sampler_partition_t *partition, int64_t count,
                              int64_t batch_size);
-/* How many batches all partitions make; some of them may be empty. */
+/* Number of batches of every partition; some may be empty. */
 int64_t pl_sampler_batches(const pl_sampler_partition_t *partition, int64_t count,
                            int64_t batch_size);
-/* The samples of a batch, and the place of its i-th one among all. */
+/* Number of samples of a batch, and the place of its i-th sample among all. */
 int64_t pl_sampler_batch_count(const pl_sampler_partition_t *partition, int64_t count,
                                int64_t batch_size, int64_t batch);
 int64_t pl_sampler_position(const pl_sampler_partition_t *partition, int64_t batch_size,
                             int64_t batch, int64_t i);
-/* What a full one has, and the last one of them, 0: none is smaller. */
+/* Number of samples of a full batch, and of the last one; 0: none is smaller.  With
+ * micro-shards they are the same on all partitions. */
 void pl_sampler_batch_sizes(const pl_sampler_partition_t *partition, int64_t count,
                             int64_t batch_size, int64_t size[2]);
 
 /* The samples of a stage in order. */
 typedef enum pl_split_side { PL_WHOLE, PL_REST, PL_HELD } pl_split_side_t;
 
-typedef struct pl_order {
+typedef struct pl_sampler {
     const pl_data_split_t *split;                           /* borrowed  [PL_WHOLE] */
     pl_split_side_t side;
     int64_t count;                                          /* samples */
@@ -72,5 +74,51 @@ typedef struct pl_order {
 
 /* The sample at a place of an epoch, for place in [0, count). */
 int64_t pl_sampler_at(const pl_sampler_t *sampler, uint64_t epoch, int64_t place);
+
+/* ---- samples of different length in batches of nearly one length ---- */
+
+#define PL_BUCKETS_MAX 8
+
+typedef struct pl_bucket {
+    int64_t length;                         /* of its longest sample; others are padded */
+    int64_t begin, count;                   /* range of its samples in `sample` */
+} pl_bucket_t;
+
+/* All zero: samples are of one length. */
+typedef struct pl_buckets {
+    int count;
+    pl_bucket_t bucket[PL_BUCKETS_MAX];                     /* longest first */
+    int64_t *sample;                                        /* [samples of the sampler] */
+} pl_buckets_t;
+
+/* A batch of an iteration. */
+typedef struct pl_bucket_batch {
+    int bucket;
+    int64_t batch;                                         /* within the bucket */
+    int64_t count;                                         /* samples of this partition */
+} pl_bucket_batch_t;
+
+/* Sorts the samples of a sampler into at most `max` buckets with about as many samples
+ * each; length [samples of the data set]. */
+int pl_buckets_make(pl_buckets_t *buckets, const pl_sampler_t *sampler,
+                    const int64_t *length, int64_t max, pl_error_t *err);
+void pl_buckets_release(pl_buckets_t *buckets);
+
+/* Number of batches of an iteration over the largest partition of every bucket. */
+int64_t pl_buckets_batches(const pl_buckets_t *buckets, int64_t batch_size,
+                           const pl_sampler_partition_t *partition);
+
+/* The batch at a place of an epoch, and its samples: pure functions of the sampler's
+ * seed, the epoch and the place. */
+typedef struct pl_bucket_iter {
+    const pl_buckets_t *buckets;
+    const pl_sampler_t *sampler;
+    uint64_t epoch;
+    int64_t batch_size;
+    pl_sampler_partition_t partition;
+} pl_bucket_iter_t;
+pl_bucket_batch_t pl_bucket_batch_at(const pl_bucket_iter_t *iter, int64_t place);
+int64_t pl_bucket_sample_at(const pl_bucket_iter_t *iter, const pl_bucket_batch_t *batch,
+                            int64_t i);
 
 #endif
