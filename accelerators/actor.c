@@ -1,15 +1,14 @@
 /* actor.c - the accelerator actor: a device on a thread of its own, driven by messages
  *
  * It turns messages into calls of the device's table (accelerator.h) and completions into
- * replies, and knows nothing of what is computed.  A device may complete a replay from
- * inside replay() or later on this thread; replies go out as they come. */
+ * replies.  A device may complete a replay from inside replay() or later on this thread;
+ * replies are sent in the order of completion. */
 #include "accelerators/actor_internal.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "accelerators/auto_select.h"
-#include "accelerators/peak_flops.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -22,22 +21,22 @@
 
 struct running;
 
-/* A replay of a call. */
+/* One of the replays of a call. */
 typedef struct call_replay {
-    pl_replay_t replay;                                   /* first: done() gets it back */
+    pl_replay_t replay;                      /* first: done() casts it to call_replay_t */
     struct running *of;
-    double seconds;                                         /* that it ran */
+    double seconds;                                         /* run time */
 } call_replay_t;
 
-/* A call on its way, with the replay behind the first if it wants one; from a list of
- * spare ones, so that a step allocates nothing. */
+/* A call of replay_plan that has not ended, with one replay or two.  Ended ones are
+ * kept in a list of spare ones, so that a step allocates nothing. */
 typedef struct running {
     call_replay_t first, then;
     pl_device_t *device;
     pl_call_t *call;
     int left;                                               /* replays not yet done */
     pl_error_t failure;                                     /* the first  [code 0] */
-    size_t sums, capacity;                                  /* of metrics; in numbers */
+    size_t sums, capacity;                                  /* numbers in metrics */
     double *metrics;                                        /* [capacity] */
     json_t *spans;                                          /* measured  [NULL: none] */
     struct running *next;
@@ -58,24 +57,14 @@ static int instance_of(const pl_job_t *job, pl_instance_t *component, pl_error_t
     return pl_options_component(job->options, &request, component, err);
 }
 
-/* How a loop is cut, and so the bits, goes by the number of threads: that may not follow
- * from the number of ranks where the bits must not. */
+/* The bits of a result depend on the number of threads. Results of elastic training must
+ * not depend on the number of ranks, so the number of threads must not either. */
 static int threads_of(const pl_job_t *job)
 {
     return pl_trainer_is_elastic(job->trainer) ? 1 : 0;
 }
 
-/* The type in which a run multiplies. */
-static pl_dtype_t low_of(const pl_job_t *job)
-{
-    const pl_precision_ops_t *precision =
-        pl_component_find("precision",
-                          pl_options_choice(job->options, "trainer.precision", "32-true"),
-                          NULL);
-    return precision ? precision->low : PL_F32;
-}
-
-/* For the launcher: no two ranks may have the same.  [""] */
+/* The identity of the device, of which the launcher allows each only once  [""]. */
 static void identity_write(const unsigned char uuid[16], char text[33])
 {
     unsigned char any = 0;
@@ -102,13 +91,17 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
     device->info.threads = threads_of(job);
     device->info.computes = true;
     device->info.compiles = job->compiles;
-    device->low = low_of(job);
-    device->times.wanted = !strcmp(job->trainer->profiler, "operators");
+    const pl_precision_ops_t *precision =
+        pl_component_find("precision",
+                          pl_options_choice(job->options, "trainer.precision", "32-true"),
+                          NULL);
+    device->low = precision ? precision->low : PL_F32;
+    device->times.enabled = !strcmp(job->trainer->profiler, "operators");
     device->info.local_rank = (int)body->start.local_rank;
     device->info.device = pl_options_device(job->options, device->info.local_rank);
     const bool is_numbered = device->info.device >= 0;
     device->staging.ops = device->ops, device->staging.device = device->component.self;
-    device->opened = true;                        /* close() also after a failed open() */
+    device->opened = true;           /* so that close() is called after a failed open() */
     code = device->ops->open(device->component.self, &device->info, err);
     if (code == PL_OK && device->ops->collect)
         code = pl_watch(self, device->ops->descriptor(device->component.self),
@@ -139,14 +132,14 @@ static void device_watch(void *self);
 
 static void watch_later(pl_device_t *device)
 {
-    const int component = pl_milliseconds(device->job->trainer->step_timeout) / 8 + 1;
+    const int fraction = pl_milliseconds(device->job->trainer->step_timeout) / 8 + 1;
     device->watches = true;
-    pl_after(device, component < WATCH_MS ? component : WATCH_MS, device_watch, NULL);
+    pl_after(device, fraction < WATCH_MS ? fraction : WATCH_MS, device_watch, NULL);
 }
 
-/* A device that ends still computes what it was given.  The actor above waits as long as
- * launches end, and at first as long as for a step. */
-static void device_look(pl_device_t *device)
+/* Reports the launches that have ended.  While the actor ends, the device completes what
+ * is enqueued: the actor above waits while launches end, for step_timeout each. */
+static void device_report_launches(pl_device_t *device)
 {
     const double timeout = device->job->trainer->step_timeout;
     uint64_t put = 0, ended = 0;
@@ -166,7 +159,7 @@ static void device_watch(void *self)
     device->watches = false;
     if (!device->running)
         return;
-    device_look(device);
+    device_report_launches(device);
     watch_later(device);
 }
 
@@ -177,8 +170,7 @@ static void running_free(running_t *running)
     pl_free(running);
 }
 
-/* With room for so many sums; a spare one grows when a plan has more than those before
- * it. */
+/* A spare or new one with space for that many sums. */
 static running_t *running_take(pl_device_t *device, size_t sums)
 {
     running_t *running = device->spare;
@@ -203,28 +195,6 @@ static void running_give(running_t *running)
     running->device->spare = running;
 }
 
-static void running_answer(const running_t *running)
-{
-    char *spans = running->spans ? pl_json_write(running->spans, PL_JSON_COMPACT) : NULL;
-    const pl_replay_t *first = &running->first.replay, *then = &running->then.replay;
-    pl_bytes_t metrics = {running->metrics, running->sums * sizeof(double)};
-    if (first->collective)
-        metrics.size = 0;
-    if (running->failure.code != PL_OK)
-        pl_call_fail(running->call, &running->failure);
-    else
-        pl_reply_replay_plan(
-            running->call,
-            &(pl_replay_plan_reply_t){.skipped = first->skipped || then->skipped,
-                                      .collective = (uint32_t)first->collective,
-                                      .forward = first->forward,
-                                      .seconds = running->first.seconds,
-                                      .then = running->then.seconds,
-                                      .metrics = metrics,
-                                      .spans = spans ? spans : ""});
-    pl_text_free(spans);
-}
-
 static void replay_done(pl_replay_t *replay, const pl_error_t *err)
 {
     call_replay_t *call_replay = (call_replay_t *)replay;
@@ -238,14 +208,28 @@ static void replay_done(pl_replay_t *replay, const pl_error_t *err)
     if (--running->left)
         return;
     device->running--;
-    running_answer(running);
+    const pl_replay_t *first = &running->first.replay, *then = &running->then.replay;
+    const size_t sums = first->collective ? 0 : running->sums;
+    char *spans = running->spans ? pl_json_write(running->spans, PL_JSON_COMPACT) : NULL;
+    if (running->failure.code != PL_OK)
+        pl_call_fail(running->call, &running->failure);
+    else
+        pl_reply_replay_plan(running->call,
+                             &(pl_replay_plan_reply_t){
+                                 .skipped = first->skipped || then->skipped,
+                                 .collective = (uint32_t)first->collective,
+                                 .forward = first->forward,
+                                 .seconds = running->first.seconds,
+                                 .then = running->then.seconds,
+                                 .metrics = {running->metrics, sums * sizeof(double)},
+                                 .spans = spans ? spans : ""});
+    pl_text_free(spans);
     json_decref(running->spans);
     running_give(running);
     if (device->ending && pl_device_is_idle(device))
         pl_actor_end(device, NULL);
 }
 
-/* Whoever is asked for them later hears of them at the end. */
 static void replay_ready(pl_replay_t *replay, int buckets, pl_fence_t *fence)
 {
     pl_progress_replay_plan(((call_replay_t *)replay)->of->call,
@@ -268,15 +252,53 @@ static void replay_measured(pl_replay_t *replay, const pl_device_span_t *span, i
                                          running->spans);
 }
 
-static int replay_fill(pl_device_t *device, pl_replay_t *replay,
-                       const pl_replay_plan_t *msg, const pl_compiled_t *compiled,
-                       pl_error_t *err)
+static const pl_compiled_t *compiled_find(const pl_device_t *device, uint32_t number,
+                                          pl_error_t *err)
 {
+    if (number < (uint32_t)device->plan_count && device->plan[number].plan)
+        return &device->plan[number];
+    pl_fail(err, PL_EINVAL, "there is no plan %u", number);
+    return NULL;
+}
+
+/* Sets up the replays: the first reads the batch and the outputs; the last one reads the
+ * scalars. */
+static int running_fill(running_t *running, const pl_replay_plan_t *msg,
+                        const pl_compiled_t *compiled, const pl_compiled_t *then,
+                        pl_error_t *err)
+{
+    pl_device_t *device = running->device;
+    pl_replay_t *replay = &running->first.replay, *second = &running->then.replay;
     const pl_batch_t *batch = (const pl_batch_t *)msg->batch;
     pl_outputs_t *outputs = (pl_outputs_t *)msg->outputs;
-    replay->seed = msg->seed, replay->step = msg->step,
-    replay->micro_batch = msg->micro_batch, replay->fail_fast = msg->fail_fast,
-    replay->restart = msg->restart, replay->continues = msg->continues;
+    if (msg->scalars.size > sizeof replay->scalar)
+        return pl_fail(err, PL_EINVAL, "more than %d scalars were given for a step",
+                       PL_STEP_SCALARS);
+    if (running->sums)
+        memset(running->metrics, 0, running->sums * sizeof(double));
+    running->first =
+        (call_replay_t){{.metrics = running->metrics,
+                         .seed = msg->seed,
+                         .step = msg->step,
+                         .micro_batch = msg->micro_batch,
+                         .fail_fast = msg->fail_fast,
+                         .restart = msg->restart,
+                         .continues = msg->continues,
+                         .ready = compiled->bucket_count ? replay_ready : NULL,
+                         .ordered = device->registers ? replay_ordered : NULL,
+                         .done = replay_done},
+                        running,
+                        0};
+    running->then = (call_replay_t){{.done = replay_done}, then ? running : NULL, 0};
+    running->spans = NULL;
+    if (device->times.enabled)
+        replay->measured = second->measured = replay_measured;
+    if (then) {
+        second->metrics = running->metrics + compiled->sums;
+        second->seed = msg->seed, second->step = msg->step;
+        second->fail_fast = msg->fail_fast;
+    }
+    memcpy((then ? second : replay)->scalar, msg->scalars.data, msg->scalars.size);
     if (batch && batch->pages && device->ops->pin)
         pl_staging_pin(&device->staging, batch->pages);
     for (int k = 0; batch && k < batch->field_count; k++)
@@ -289,45 +311,6 @@ static int replay_fill(pl_device_t *device, pl_replay_t *replay,
         replay->output[k] = (char *)outputs->output[k].data
                             + msg->first * compiled->output[k];
     return PL_OK;
-}
-
-static const pl_compiled_t *compiled_find(const pl_device_t *device, uint32_t number,
-                                          pl_error_t *err)
-{
-    if (number < (uint32_t)device->plan_count && device->plan[number].plan)
-        return &device->plan[number];
-    pl_fail(err, PL_EINVAL, "there is no plan %u", number);
-    return NULL;
-}
-
-static int running_fill(running_t *running, const pl_device_t *device,
-                        const pl_replay_plan_t *msg, const pl_compiled_t *compiled,
-                        const pl_compiled_t *then, pl_error_t *err)
-{
-    pl_replay_t *scaled = then ? &running->then.replay : &running->first.replay;
-    if (msg->scalars.size > sizeof scaled->scalar)
-        return pl_fail(err, PL_EINVAL, "more than %d scalars were given for a step",
-                       PL_STEP_SCALARS);
-    if (running->sums)
-        memset(running->metrics, 0, running->sums * sizeof(double));
-    running->first =
-        (call_replay_t){{.metrics = running->metrics,
-                         .ready = compiled->bucket_count ? replay_ready : NULL,
-                         .ordered = device->registers ? replay_ordered : NULL,
-                         .done = replay_done},
-                        running,
-                        0};
-    running->then = (call_replay_t){{.done = replay_done}, then ? running : NULL, 0};
-    running->spans = NULL;
-    if (running->device->times.wanted)
-        running->first.replay.measured = running->then.replay.measured = replay_measured;
-    if (then) {
-        running->then.replay.metrics = running->metrics + compiled->sums;
-        running->then.replay.seed = msg->seed, running->then.replay.step = msg->step,
-        running->then.replay.fail_fast = msg->fail_fast;
-    }
-    memcpy(scaled->scalar, msg->scalars.data, msg->scalars.size);
-    return replay_fill(running->device, &running->first.replay, msg, compiled, err);
 }
 
 static int replay_begin(pl_device_t *device, pl_call_t *call, const pl_replay_plan_t *msg,
@@ -348,7 +331,7 @@ static int replay_begin(pl_device_t *device, pl_call_t *call, const pl_replay_pl
         device->since = device->moved = pl_now();
     if (device->ops->launches && !device->watches)
         watch_later(device);
-    int code = running_fill(running, device, msg, compiled, then, err);
+    int code = running_fill(running, msg, compiled, then, err);
     if (code == PL_OK)
         code = pl_device_join(device, msg->after, err);
     if (code == PL_OK)
@@ -379,9 +362,9 @@ static int device_replay(void *self, pl_call_t *call, const pl_body_t *body,
     return code;
 }
 
-/* ---- its peak ---- */
+/* ---- the peak ---- */
 
-static void peak_known(void *user, double flops, const pl_error_t *err)
+static void peak_measured(void *user, double flops, const pl_error_t *err)
 {
     pl_device_t *device = user;
     pl_call_t *call = device->measuring;
@@ -406,12 +389,12 @@ static int device_measure_peak(void *self, pl_call_t *call, const pl_body_t *bod
     device->measuring = call;
     device->running++;
     int code = pl_device_measure_peak_flops(device->ops, device->component.self,
-                                            device->low, peak_known, device, err);
+                                            device->low, peak_measured, device, err);
     device->running -= code != PL_OK;
     return code;
 }
 
-/* ---- What it does ---- */
+/* ---- statistics ---- */
 
 static int device_measure(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
@@ -440,7 +423,7 @@ static int device_count_memory(void *self, pl_call_t *call, const pl_body_t *bod
 
 /* ---- the end ---- */
 
-/* Replays that were started complete first: they write into memory that others hold. */
+/* Started replays complete first: they write into memory that others hold. */
 static void device_cancel(void *self, pl_call_t *call)
 {
     pl_device_t *device = self;
@@ -453,7 +436,7 @@ static void device_cancel(void *self, pl_call_t *call)
     if (pl_device_is_idle(device))
         pl_actor_end(self, NULL);
     else if (device->running && device->ops->launches)
-        device_look(device);
+        device_report_launches(device);
 }
 
 static void device_release(void *self)

@@ -6,25 +6,22 @@
 #include "runtime/actor.h"
 #include "runtime/payload.h"
 
-/* The table of the actor for a device kind of that name, which is the registry's:
- * "accelerator.cpu" in the stream. `start`: context is the pl_job_t whose
- * trainer.accelerator says which device.  NULL: PL_ENOTFOUND, PL_EBUSY. */
+/* The actor for the device kind that is registered as `name`; the stream calls it
+ * "accelerator.cpu". The context of `start` is the pl_job_t whose trainer.accelerator
+ * selects the device.  NULL: PL_ENOTFOUND, PL_EBUSY. */
 const pl_actor_ops_t *pl_accelerator_actor(const char *name, pl_error_t *err);
 
-/* Whether devices of that kind answer measure_device. */
+/* Properties of a device kind: it answers measure_device; */
 bool pl_accelerator_measures(const char *name);
-
-/* The kind of memory that they register, or NULL. */
+/* the kind of memory that it registers, or NULL; */
 const char *pl_accelerator_memory_kind(const char *name);
-
-/* Whether they know anything of their plans for describe_plans. */
+/* it knows details of its plans for describe_plans; */
 bool pl_accelerator_describes(const char *name);
-
-/* Whether they can keep compiled kernels, by an option: "cache". */
+/* it can keep compiled kernels, by its option "cache". */
 bool pl_accelerator_keeps_kernels(const char *name);
 
-/* What the device of a job is, by opening it for a moment: of one among so many ranks on
- * this machine. */
+/* Describes the device of a job by opening it for a moment, as rank `local_rank` of
+ * `ranks` ranks of this machine. */
 int pl_accelerator_describe(const pl_job_t *job, int ranks, int local_rank,
                             pl_device_info_t *info, pl_error_t *err);
 

@@ -1,4 +1,4 @@
-/* actor_internal.h - what the accelerator actor consists of, for its files */
+/* actor_internal.h - the state of the accelerator actor, shared by its files */
 #ifndef PL_ACCELERATORS_ACTOR_PARTS_H
 #define PL_ACCELERATORS_ACTOR_PARTS_H
 
@@ -11,6 +11,7 @@
 #include "base/options.h"
 #include "runtime/actor.h"
 
+/* A compiled plan and the sizes of what its replays read and return. */
 typedef struct pl_compiled {
     char name[32];
     int64_t samples;                                  /* of a batch  [0: it reads none] */
@@ -18,10 +19,10 @@ typedef struct pl_compiled {
     size_t sums;                                            /* numbers of all metrics */
     int output_count, bucket_count;
     size_t sample[PL_FIELDS];                       /* bytes of a sample, of each field */
-    size_t output[PL_FIELDS];                       /* of each output */
+    size_t output[PL_FIELDS];                       /* bytes of a sample's output, each */
 } pl_compiled_t;
 
-/* Where the time of a device goes: by operator and kind of kernel. */
+/* Time of a device in one kind of kernel of one operator. */
 typedef struct pl_time_row {
     char what[24], operator[64];
     int stream;
@@ -30,86 +31,100 @@ typedef struct pl_time_row {
     double seconds;               /* of the others */
 } pl_time_row_t;
 
-/* Zeros: nothing was measured yet. */
+/* Where the time of a device goes. Zeros: nothing was measured yet. */
 typedef struct pl_device_times {
-    bool wanted;
+    bool enabled;
     pl_time_row_t *row;
     int rows, capacity;
-    pl_map_t known;                                         /* a row's number from 1 */
+    pl_map_t row_of;                          /* hash of a row's key: its number from 1 */
     uint64_t replays;
-    double before;                          /* s of the replays before in the same list */
+    double before;                         /* s of the earlier replays of the same call */
 } pl_device_times_t;
 
 typedef struct pl_device {
     pl_instance_t component;
     const pl_accelerator_ops_t *ops;
     pl_device_info_t info;
-    pl_dtype_t dtype[PL_REGIONS], low;           /* low: of the run's products */
-    pl_object_t *borrowed[PL_REGIONS];           /* counted: what regions lie in [none] */
+    pl_dtype_t dtype[PL_REGIONS], low;                  /* low: of the run's products */
+    pl_object_t *borrowed[PL_REGIONS];                  /* counted: host memory of regions
+                                                           [not borrowed] */
     bool opened;
-    bool registers;                                 /* regions, to others */
-    unsigned warned;                                /* emulated formats that were named */
+    bool registers;                               /* a region was registered */
+    unsigned warned;                              /* emulated formats already warned of */
     pl_compiled_t *plan;
     int plan_count, plan_capacity;
-    struct compile *compiles;                               /* under way: actor_plans.c */
+    struct compile *compiles;                       /* in the background: actor_plans.c */
     struct running *spare;
-    int running;                     /* replays and measurements under way */
-    int readings;                    /* of regions */
-    int64_t since;                   /* pl_now() when the newest replay began, or could */
-    bool skipping;                   /* a fail_fast replay could not begin */
+    int running;                        /* replays and measurements that have not ended */
+    int readings;                       /* reads of regions that have not ended */
+    int64_t since;                      /* pl_now() when the newest replay could begin */
+    bool skipping;                      /* a fail_fast replay could not begin */
     bool ending;
-    pl_call_t *life;                                 /* the call of `start` */
-    pl_job_t *job;                                   /* counted */
-    bool watches;                                    /* its launches, while replays run */
-    uint64_t ended;                                  /* of them */
-    int64_t moved;                                   /* pl_now() when one ended, or
-                                                        replays began */
-    int64_t ending_since;                            /* pl_now() */
-    bool reported;                                   /* that it waits for a compiler */
-    pl_call_t *measuring;                            /* its peak  [NULL] */
+    pl_call_t *life;                               /* the call of `start` */
+    pl_job_t *job;                                 /* counted */
+    bool watches;                                  /* the timer of device_watch runs */
+    uint64_t ended;                                /* launches */
+    int64_t moved;                                 /* pl_now() when a launch ended, or
+                                                      replays began */
+    int64_t ending_since;                          /* pl_now() */
+    bool reported;                                 /* the wait for a compiler is logged */
+    pl_call_t *measuring;                          /* the peak  [NULL] */
     pl_staging_t staging;
     pl_device_times_t times;
 } pl_device_t;
 
-/* Nothing is under way that writes into memory which others hold, or that close() would
- * wait for. */
+/* True if no replay, read or compilation remains that writes into memory of others, or
+ * for which close() would wait. */
 static inline bool pl_device_is_idle(const pl_device_t *device)
 {
     return !device->running && !device->readings
            && !(device->compiles && device->ops->compile_stop);
 }
 
-/* actor_regions.c: regions are allocated, registered, written and read. */
+/* ---- actor_regions.c ---- */
+
 int pl_device_allocate(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err);
 int pl_device_write(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
 int pl_device_prepare(void *self, pl_call_t *call, const pl_body_t *body,
                       pl_error_t *err);
 int pl_device_read(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
-/* What is called next comes behind a fence  [NULL: behind nothing more]. */
+/* Later calls of the device run after the fence `after`  [NULL: no fence]. */
 int pl_device_join(pl_device_t *device, pl_object_t *after, pl_error_t *err);
 
-/* actor_plans.c: plans are compiled, at once or in the background, described and
- * discarded. */
+/* ---- actor_plans.c ---- */
+
 int pl_device_compile(void *self, pl_call_t *call, const pl_body_t *body,
                       pl_error_t *err);
 int pl_device_discard(void *self, pl_call_t *call, const pl_body_t *body,
                       pl_error_t *err);
 int pl_device_describe(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err);
-/* Ends those under way, and tells until they have ended that the device is at work. */
+/* Stops background compilations, and reports "ending" until they have ended. */
 void pl_device_compiles_stop(pl_device_t *device);
-/* Those under way, which the device has forgotten. */
+/* Frees background compilations after the device is closed. */
 void pl_device_compiles_drop(pl_device_t *device);
 
 /* ---- actor_times.c ---- */
 
-/* Adds a replay's; -> the list with them, as the reply of replay_plan has it (consumed
- * [NULL: a new one]; NULL: out of memory). */
+/* Adds the spans of a replay. `spans` is the list for the reply of replay_plan and is
+ * consumed  [NULL: a new list]; returns it with the spans added  [NULL: out of
+ * memory]. */
 json_t *pl_device_times_add(pl_device_times_t *times, const pl_device_span_t *span,
                             int count, json_t *spans);
-/* A table as log lines, longest first, if anything was measured. */
+/* Logs a table, longest time first, if anything was measured. */
 void pl_device_times_log(pl_device_times_t *times, int rank);
 void pl_device_times_release(pl_device_times_t *times);
+
+/* ---- peak_flops.c ---- */
+
+/* Measures how fast the device multiplies matrices of that type, in operations per
+ * second, and calls then(user) once, from inside or later.  It allocates
+ * PL_REGION_PARAMS, so it runs before a model does.  The accelerator's thread. */
+int pl_device_measure_peak_flops(const pl_accelerator_ops_t *ops, void *device,
+                                 pl_dtype_t dtype,
+                                 void (*then)(void *user, double flops,
+                                              const pl_error_t *err),
+                                 void *user, pl_error_t *err);
 
 #endif

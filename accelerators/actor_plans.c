@@ -1,5 +1,5 @@
-/* actor_plans.c - plans of the accelerator actor: compiled, at once or in the background,
- * described and discarded */
+/* actor_plans.c - plans of the accelerator actor: compiles them, at once or in the
+ * background, describes and discards them */
 #include <stdio.h>
 
 #include "accelerators/actor_internal.h"
@@ -15,37 +15,16 @@
 static const int64_t LINES_APART = 2 * PL_SECOND;
 enum { BEAT_MS = 100 };
 
-/* A plan that is compiled in the background. */
+/* A compilation in the background. */
 typedef struct compile {
-    pl_compiling_t compiling;                             /* first: done() gets it back */
+    pl_compiling_t compiling;                    /* first: done() casts it to compile_t */
     struct compile *next;
     pl_device_t *device;
     pl_call_t *call;
     pl_compiled_t compiled;
-    unsigned formats;                                  /* of the graph: 1 << pl_dtype_t */
-    int64_t said;                                      /* pl_now() of the last line */
+    unsigned formats;                             /* of the graph: 1 << pl_dtype_t each */
+    int64_t logged;                               /* pl_now() of the last log line */
 } compile_t;
-
-static size_t bytes_of(const pl_graph_t *g, const pl_value_t *v)
-{
-    return (size_t)pl_elements(v->shape) / (size_t)g->batch_size
-           * pl_dtype_size(v->dtype);
-}
-
-static void count_fetches(const pl_graph_t *g, pl_compiled_t *compiled)
-{
-    compiled->bucket_count = g->bucket_count;
-    compiled->samples = g->field_count ? g->batch_size : 0;
-    for (int k = 0; k < g->fetch_count; k++)
-        if (g->fetch[k].kind == PL_FETCH_METRIC)
-            compiled->sums += (size_t)g->fetch[k].sums;
-        else if (compiled->output_count++ < PL_FIELDS)
-            compiled->output[compiled->output_count - 1] =
-                bytes_of(g, &g->value[g->fetch[k].value]);
-    for (int k = 0; k < g->field_count; k++)
-        compiled->sample[k] = (size_t)pl_elements(g->field[k].shape)
-                              * pl_dtype_size(g->field[k].dtype);
-}
 
 static unsigned formats_of(const pl_graph_t *g)
 {
@@ -55,25 +34,20 @@ static unsigned formats_of(const pl_graph_t *g)
     return formats;
 }
 
-/* Warns once for each format: emulated formats cost speed. */
-static void warn_emulated(pl_device_t *device, unsigned formats)
+/* Adds a plan and answers its call; warns once of each emulated format. */
+static int compiled_add(pl_device_t *device, pl_call_t *call,
+                        const pl_compiled_t *compiled, unsigned formats, pl_error_t *err)
 {
-    const unsigned fresh = formats & device->info.emulated & ~device->warned;
-    device->warned |= fresh;
+    const unsigned emulated = formats & device->info.emulated & ~device->warned;
+    if (PL_GROW(device->plan, device->plan_count, device->plan_capacity) != PL_OK)
+        return pl_no_memory(err);
+    device->warned |= emulated;
     for (unsigned format = 0; format < 32; format++)
-        if (fresh & 1u << format)
+        if (emulated & 1u << format)
             pl_log_line(PL_LOG_WARNING, pl_actor_rank(device), pl_actor_name(device),
                         "%s is emulated on this device: results are correct, but steps "
                         "take longer than with float32",
                         pl_dtype_name((pl_dtype_t)format));
-}
-
-static int compiled_add(pl_device_t *device, pl_call_t *call,
-                        const pl_compiled_t *compiled, unsigned formats, pl_error_t *err)
-{
-    if (PL_GROW(device->plan, device->plan_count, device->plan_capacity) != PL_OK)
-        return pl_no_memory(err);
-    warn_emulated(device, formats);
     device->plan[device->plan_count] = *compiled;
     return pl_reply_compile(call, &(pl_compile_reply_t){
                                       .plan = (uint32_t)device->plan_count++});
@@ -87,9 +61,9 @@ static void compile_progress(pl_compiling_t *compiling, int done, int all)
     const int64_t now = pl_now();
     pl_progress_compile(c->call, &(pl_compile_progress_t){.done = (uint32_t)done,
                                                           .all = (uint32_t)all});
-    if (now - c->said < LINES_APART)
+    if (now - c->logged < LINES_APART)
         return;
-    c->said = now;
+    c->logged = now;
     char batches[40] = "";
     if (c->compiled.samples)
         snprintf(batches, sizeof batches, ", batches of %lld",
@@ -126,7 +100,7 @@ static void compile_done(pl_compiling_t *compiling, const pl_error_t *failure)
         pl_actor_end(device, NULL);
 }
 
-/* A compiler may take seconds for a kernel, and not each can be interrupted. */
+/* A compiler may take seconds for a kernel, and not every compiler can be interrupted. */
 static void compiles_wait(void *self)
 {
     pl_device_t *device = self;
@@ -163,7 +137,7 @@ static int compile_later(pl_device_t *device, pl_call_t *call, const pl_graph_t 
                      .call = call,
                      .compiled = *compiled,
                      .formats = formats_of(g),
-                     .said = pl_now()};
+                     .logged = pl_now()};
     device->compiles = c;
     int code = device->ops->compile_later(device->component.self, g, &c->compiling, err);
     if (code == PL_OK)
@@ -176,9 +150,21 @@ int pl_device_compile(void *self, pl_call_t *call, const pl_body_t *body, pl_err
 {
     pl_device_t *device = self;
     const pl_graph_t *g = ((const pl_graph_holder_t *)body->compile.graph)->graph;
-    pl_compiled_t compiled = {0};
+    pl_compiled_t compiled = {.bucket_count = g->bucket_count,
+                              .samples = g->field_count ? g->batch_size : 0};
     snprintf(compiled.name, sizeof compiled.name, "%s", body->compile.name);
-    count_fetches(g, &compiled);
+    for (int k = 0; k < g->field_count; k++)
+        compiled.sample[k] = (size_t)pl_elements(g->field[k].shape)
+                             * pl_dtype_size(g->field[k].dtype);
+    for (int k = 0; k < g->fetch_count; k++) {
+        const pl_value_t *v = &g->value[g->fetch[k].value];
+        if (g->fetch[k].kind == PL_FETCH_METRIC)
+            compiled.sums += (size_t)g->fetch[k].sums;
+        else if (compiled.output_count++ < PL_FIELDS)
+            compiled.output[compiled.output_count - 1] = (size_t)pl_elements(v->shape)
+                                                         / (size_t)g->batch_size
+                                                         * pl_dtype_size(v->dtype);
+    }
     if (compiled.sums > PL_SUMS_MAX || compiled.output_count > PL_FIELDS)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "a plan with %zu sums of metrics and %d outputs: at most %d and "
@@ -192,7 +178,7 @@ int pl_device_compile(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     return compiled_add(device, call, &compiled, formats_of(g), err);
 }
 
-/* No replay of the plan is under way: the caller discards it after their replies. */
+/* The caller discards a plan after the replies of its replays. */
 int pl_device_discard(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     pl_device_t *device = self;
@@ -204,9 +190,9 @@ int pl_device_discard(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     return pl_reply_discard_plan(call, &(pl_discard_plan_reply_t){0});
 }
 
-/* ---- what they are ---- */
+/* ---- descriptions ---- */
 
-static json_t *data_info_json(const pl_compiled_t *compiled, const pl_plan_facts_t *facts)
+static json_t *plan_json(const pl_compiled_t *compiled, const pl_plan_facts_t *facts)
 {
     json_t *kinds = json_array();
     int launches = 0;
@@ -226,8 +212,11 @@ static json_t *data_info_json(const pl_compiled_t *compiled, const pl_plan_facts
                      facts->stored, "seconds", facts->seconds, "kinds", kinds);
 }
 
-static json_t *plans_json(const pl_device_t *device)
+int pl_device_describe(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
 {
+    (void)body;
+    pl_device_t *device = self;
     json_t *plans = json_array();
     for (int k = 0; k < device->plan_count; k++) {
         const pl_compiled_t *compiled = &device->plan[k];
@@ -236,17 +225,8 @@ static json_t *plans_json(const pl_device_t *device)
             continue;
         if (device->ops->describe)
             device->ops->describe(device->component.self, compiled->plan, &facts);
-        plans = pl_json_append(plans, data_info_json(compiled, &facts));
+        plans = pl_json_append(plans, plan_json(compiled, &facts));
     }
-    return plans;
-}
-
-int pl_device_describe(void *self, pl_call_t *call, const pl_body_t *body,
-                       pl_error_t *err)
-{
-    (void)body;
-    pl_device_t *device = self;
-    json_t *plans = plans_json(device);
     char *text = plans ? pl_json_write(plans, PL_JSON_COMPACT) : NULL;
     const char *cache = device->ops->cache ? device->ops->cache(device->component.self)
                                            : NULL;

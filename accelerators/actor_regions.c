@@ -1,5 +1,5 @@
-/* actor_regions.c - regions of the accelerator: allocated, registered, written and
- * read */
+/* actor_regions.c - regions of the accelerator actor: allocates, registers, writes and
+ * reads them */
 #include "accelerators/actor_internal.h"
 
 #include <string.h>
@@ -59,19 +59,6 @@ int pl_device_join(pl_device_t *device, pl_object_t *after, pl_error_t *err)
 
 /* ---- to and from the host ---- */
 
-/* Where a region of several ranks lies is for all of them to see. */
-static bool region_take_ownership(pl_device_t *device, const pl_write_region_t *msg,
-                                  void *host)
-{
-    if (!msg->take_ownership || msg->offset || device->borrowed[msg->region]
-        || !device->ops->take_ownership
-        || !device->ops->take_ownership(device->component.self, msg->region, msg->count,
-                                        host))
-        return false;
-    device->borrowed[msg->region] = pl_object_ref(msg->floats);
-    return true;
-}
-
 int pl_device_write(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     pl_device_t *device = self;
@@ -89,12 +76,17 @@ int pl_device_write(void *self, pl_call_t *call, const pl_body_t *body, pl_error
                        floats->count);
     void *host = floats->dtype == PL_F64 ? (void *)(floats->wide + msg->first)
                                          : floats->data + msg->first;
+    void *component = device->component.self;
     int code = pl_device_join(device, msg->after, err);
-    if (code == PL_OK)
-        code = region_take_ownership(device, msg, host)
-                   ? PL_OK
-                   : device->ops->write(device->component.self, region, msg->offset, host,
-                                        msg->count, err);
+    if (code != PL_OK)
+        return code;
+    /* Borrowed memory stays where all ranks can see it. */
+    if (msg->take_ownership && !msg->offset && !device->borrowed[region]
+        && device->ops->take_ownership
+        && device->ops->take_ownership(component, region, msg->count, host))
+        device->borrowed[region] = pl_object_ref(msg->floats);
+    else
+        code = device->ops->write(component, region, msg->offset, host, msg->count, err);
     return code == PL_OK ? pl_reply_write_region(call, &(pl_write_region_reply_t){0})
                          : code;
 }
@@ -114,14 +106,16 @@ int pl_device_prepare(void *self, pl_call_t *call, const pl_body_t *body, pl_err
 
 /* A read in the background. */
 typedef struct reading {
-    pl_transfer_t transfer;                               /* first: done() gets it back */
+    pl_transfer_t transfer;                      /* first: done() casts it to reading_t */
     pl_device_t *device;
     pl_call_t *call;
     pl_floats_t *floats;                                    /* counted */
 } reading_t;
 
-static void reading_end(reading_t *reading, const pl_error_t *err)
+static void read_done(pl_transfer_t *transfer, const pl_error_t *err)
 {
+    reading_t *reading = (reading_t *)transfer;
+    pl_device_t *device = reading->device;
     if (err)
         pl_call_fail(reading->call, err);
     else
@@ -129,13 +123,6 @@ static void reading_end(reading_t *reading, const pl_error_t *err)
                                                 .floats = &reading->floats->object});
     pl_object_unref(reading->floats);
     pl_free(reading);
-}
-
-static void read_done(pl_transfer_t *transfer, const pl_error_t *err)
-{
-    reading_t *reading = (reading_t *)transfer;
-    pl_device_t *device = reading->device;
-    reading_end(reading, err);
     device->readings--;
     if (device->ending && pl_device_is_idle(device))
         pl_actor_end(device, NULL);

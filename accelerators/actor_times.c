@@ -1,7 +1,7 @@
-/* actor_times.c - where the time of a device goes: by operator and kind of kernel
+/* actor_times.c - where the time of a device goes, by operator and kind of kernel
  *
- * A few hundred rows, which are found by a hash of both; the table is logged when the
- * device ends. */
+ * The table has a few hundred rows, found by a hash of operator and kind. It is logged
+ * when the device ends. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,17 +20,18 @@ static uint64_t hash(uint64_t of, const char *text)
     return of;
 }
 
-static pl_time_row_t *row_of(pl_device_times_t *times, const pl_device_span_t *span)
+static pl_time_row_t *row_find_or_add(pl_device_times_t *times,
+                                      const pl_device_span_t *span)
 {
     const uint64_t key =
         hash(hash(0xcbf29ce484222325u + (unsigned)span->stream, span->what) * 31,
              span->path)
         | 1;
-    const uintptr_t known = (uintptr_t)pl_map_get(&times->known, key);
-    if (known)
-        return &times->row[known - 1];
+    const uintptr_t number = (uintptr_t)pl_map_get(&times->row_of, key);
+    if (number)
+        return &times->row[number - 1];
     if (PL_GROW(times->row, times->rows, times->capacity) != PL_OK
-        || pl_map_put(&times->known, key, (void *)(uintptr_t)(times->rows + 1)) != PL_OK)
+        || pl_map_put(&times->row_of, key, (void *)(uintptr_t)(times->rows + 1)) != PL_OK)
         return NULL;
     pl_time_row_t *row = &times->row[times->rows++];
     *row = (pl_time_row_t){.stream = span->stream};
@@ -44,17 +45,16 @@ json_t *pl_device_times_add(pl_device_times_t *times, const pl_device_span_t *sp
 {
     static const char *const names[] = {"", "copy to the device", "copy to the host"};
     double end = 0;
-    if (!spans) {                                           /* the first of a call */
+    if (!spans) {                                           /* first replay of a call */
         times->before = 0;
         spans = json_array();
     }
     for (int k = 0; k < count; k++) {
         pl_device_span_t s = span[k];
         s.what = s.stream > 0 && s.stream < 3 ? names[s.stream] : s.what;
-        pl_time_row_t *row = row_of(times, &s);
-        if (row) {
+        pl_time_row_t *row = row_find_or_add(times, &s);
+        if (row)
             *(row->count++ ? &row->seconds : &row->first) += s.end - s.begin;
-        }
         end = s.end > end ? s.end : end;
         spans = pl_json_append(spans,
                                json_pack("[i,s,s,I,I]", s.stream, s.what, s.path,
@@ -85,15 +85,12 @@ static int by_total(const void *a, const void *b)
 
 static const char *time_text(double seconds, char text[24])
 {
-    const bool is_short = seconds < 1e-3;
-    snprintf(text, 24, "%.1f %s",
-             seconds
-                 * (is_short      ? 1e6
-                    : seconds < 1 ? 1e3
-                                  : 1),
-             is_short      ? "us"
-             : seconds < 1 ? "ms"
-                           : "s");
+    if (seconds < 1e-3)
+        snprintf(text, 24, "%.1f us", seconds * 1e6);
+    else if (seconds < 1)
+        snprintf(text, 24, "%.1f ms", seconds * 1e3);
+    else
+        snprintf(text, 24, "%.1f s", seconds);
     return text;
 }
 
@@ -103,7 +100,7 @@ void pl_device_times_log(pl_device_times_t *times, int rank)
     if (!times->rows)
         return;
     qsort(times->row, (size_t)times->rows, sizeof *times->row, by_total);
-    pl_map_release(&times->known);                          /* rows have moved */
+    pl_map_release(&times->row_of);                         /* rows have moved */
     for (int k = 0; k < times->rows; k++)
         all += total_of(&times->row[k]);
     pl_log_line(PL_LOG_INFO, rank, "",
@@ -126,7 +123,7 @@ void pl_device_times_log(pl_device_times_t *times, int rank)
 
 void pl_device_times_release(pl_device_times_t *times)
 {
-    pl_map_release(&times->known);
+    pl_map_release(&times->row_of);
     pl_free(times->row);
     times->row = NULL;
 }

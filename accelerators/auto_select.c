@@ -1,10 +1,9 @@
-/* auto_select.c - which accelerators this machine has: what "auto" stands for, and
- * reports
+/* auto_select.c - which accelerator "auto" selects, and reports on accelerators
  *
- * A GPU is preferred where there is one.  Its plug-in and the driver are looked for at
- * each call: that costs less than a millisecond where there is none.  Whether a card
- * works is known when it is opened, which takes some tenths of a second: so each process
- * tries once in a run the card that its first rank would use. */
+ * A GPU is preferred if the machine has one.  Each call looks for its plug-in and the
+ * driver, which costs less than a millisecond if there is none.  Only opening a card
+ * shows whether it works, which takes some tenths of a second: so each process opens the
+ * card that its first rank would use once in a run. */
 #include "accelerators/auto_select.h"
 
 #include <pthread.h>
@@ -18,23 +17,14 @@
 #include "base/option.h"
 #include "base/registry.h"
 
-/* The first that has a device and every option that is given. */
+/* "auto" selects the first that has a device and all options of the run file. */
 static const char *const preferred[] = {"cuda"};
 
-static bool has_options(const pl_accelerator_ops_t *ops, const json_t *given)
-{
-    const char *name;
-    json_t *value;
-    json_object_foreach((json_t *)given, name, value)
-        if (strcmp(name, "name") != 0 && !pl_option_find(ops->options, name))
-            return false;
-    return true;
-}
-
-/* Whether the last probe of each failed. */
+/* The last probe of each failed. */
 static atomic_bool is_refused[sizeof preferred / sizeof *preferred];
 
-/* Once in a process.  A machine without a card needs no more than a short line. */
+/* Logs once in a process that "auto" selects the CPU; with a warning if the machine has a
+ * card. */
 static void log_cpu(const pl_error_t *why, bool has_card)
 {
     static atomic_bool reported;
@@ -55,14 +45,18 @@ static bool is_automatic(const pl_options_t *o)
     return pl_options_choice(o, "trainer.accelerator", automatic) == automatic;
 }
 
-/* NULL: "auto" does not stand for it, and why is logged. */
+/* NULL: "auto" cannot select it; a missing device is logged. */
 static const pl_accelerator_ops_t *offered(size_t k, const pl_options_t *o)
 {
     pl_error_t why = {0};
     const pl_accelerator_ops_t *ops = pl_component_offered("accelerator", preferred[k]);
-    if (!ops || !ops->count
-        || !has_options(ops, pl_options_value(o, "trainer.accelerator")))
+    if (!ops || !ops->count)
         return NULL;
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)pl_options_value(o, "trainer.accelerator"), name, value)
+        if (strcmp(name, "name") != 0 && !pl_option_find(ops->options, name))
+            return NULL;
     if (ops->count(&why) > 0)
         return ops;
     log_cpu(&why, access("/dev/nvidiactl", F_OK) == 0);
@@ -74,7 +68,7 @@ const char *pl_accelerator_auto(const pl_options_t *o)
     for (size_t k = 0; is_automatic(o) && k < sizeof preferred / sizeof *preferred; k++)
         if (!atomic_load(&is_refused[k]) && offered(k, o))
             return preferred[k];
-    return "cpu";                                           /* or not asked for */
+    return "cpu";                               /* unused if the run file names another */
 }
 
 static void probe(const pl_options_t *o, int local_rank)

@@ -5,11 +5,11 @@
 #include "base/options.h"
 #include "runtime/payload.h"
 
-/* What "auto" stands for in a run: a GPU where one can be used, else "cpu". */
+/* The accelerator that "auto" selects: a GPU if one can be used, else "cpu". */
 const char *pl_accelerator_auto(const pl_options_t *o);
-/* Whether the device works that a rank of this run would use by "auto": what that stands
- * for in this process until the next run.  The first of several ranks of a process
- * decides for all. */
+/* Opens the device that this rank would use by "auto".  If the device does not work,
+ * "auto" does not select it in this process until the next run.  The first of several
+ * ranks of a process decides for all. */
 void pl_accelerator_probe(pl_job_t *job, int local_rank);
 
 #endif

@@ -1,10 +1,11 @@
-/* peak_flops.c - how fast a device multiplies matrices: what a run's speed is a share of
+/* peak_flops.c - measures how fast a device multiplies matrices, as the base of a run's
+ * utilization
  *
- * Measured, because what a processor's name promises depends on its clock, its
- * neighbours and the library.  Products of square matrices in the run's number format,
- * larger and larger until they take some milliseconds: the best of all counts.  A device
- * whose replays end later begins the next one when one has ended. */
-#include "accelerators/peak_flops.h"
+ * The speed is measured because it depends on the processor's clock, the load of the
+ * machine and the library.  Square matrices in the run's number format are multiplied,
+ * with growing sizes until a product takes some milliseconds; the best result counts.  If
+ * replays of a device end later, each begins when the one before has ended. */
+#include "accelerators/actor_internal.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -14,36 +15,19 @@ enum { SMALLEST = 128, LARGEST = 8192, PRODUCTS = 2, ROUNDS = 3 };
 static const int64_t LONG_ENOUGH = 10 * PL_MILLISECOND, TOO_LONG = PL_SECOND;
 
 typedef struct peak {
-    pl_replay_t replay;                                    /* first: done() is given it */
+    pl_replay_t replay;                                /* first: done() casts to peak_t */
     const pl_accelerator_ops_t *ops;
     void *device;
     pl_plan_t *plan;
     pl_dtype_t dtype;
-    int64_t size, began, taken;           /* of the newest replay, ns */
-    int rounds;                           /* of that size */
-    double flops;                         /* the best so far */
-    bool inside, ended;                   /* replay() is called; and the replay is over */
+    int64_t size, began, taken;                /* of the newest replay; rows, ns, ns */
+    int rounds;                                /* replays of that size */
+    double flops;                              /* the best so far */
+    bool inside, ended;                        /* inside replay(); the replay has ended */
     pl_error_t failure;
     void (*then)(void *user, double flops, const pl_error_t *err);
     void *user;
 } peak_t;
-
-static pl_graph_t *products(int64_t size, pl_dtype_t dtype, pl_error_t *err)
-{
-    pl_graph_t *g = pl_graph_new(NULL, PL_PREDICT, NULL, 0, 1, err);
-    if (!g)
-        return NULL;
-    pl_node_t x = pl_region_view(g, PL_REGION_PARAMS, 0, PL_SHAPE(size, size)), y = x;
-    for (int k = 0; k < PRODUCTS; k++)
-        y = pl_matmul(g, y, x, false, false);
-    pl_output(g, "y", y);
-    for (int32_t v = 0; v < g->value_count; v++)
-        g->value[v].dtype = dtype;
-    if (pl_graph_check(g, err) == PL_OK)
-        return g;
-    pl_graph_free(g);
-    return NULL;
-}
 
 static void plan_drop(peak_t *p)
 {
@@ -56,21 +40,25 @@ static int plan_make(peak_t *p, pl_error_t *err)
 {
     int code = p->ops->region(p->device, PL_REGION_PARAMS, p->dtype,
                               (size_t)(p->size * p->size), err);
-    pl_graph_t *g = code == PL_OK ? products(p->size, p->dtype, err) : NULL;
-    if (g)
+    pl_graph_t *g = code == PL_OK ? pl_graph_new(NULL, PL_PREDICT, NULL, 0, 1, err)
+                                  : NULL;
+    if (!g)
+        return err->code;
+    pl_node_t x = pl_region_view(g, PL_REGION_PARAMS, 0, PL_SHAPE(p->size, p->size)),
+              y = x;
+    for (int k = 0; k < PRODUCTS; k++)
+        y = pl_matmul(g, y, x, false, false);
+    pl_output(g, "y", y);
+    for (int32_t v = 0; v < g->value_count; v++)
+        g->value[v].dtype = p->dtype;
+    code = pl_graph_check(g, err);
+    if (code == PL_OK)
         code = p->ops->compile(p->device, g, &p->plan, err);
     pl_graph_free(g);
-    return g ? code : err->code;
+    return code;
 }
 
-static void peak_end(peak_t *p)
-{
-    plan_drop(p);
-    p->then(p->user, p->flops, p->failure.code == PL_OK ? NULL : &p->failure);
-    pl_free(p);
-}
-
-static void peak_go_on(peak_t *p);
+static void peak_continue(peak_t *p);
 
 static void replayed(pl_replay_t *replay, const pl_error_t *err)
 {
@@ -86,23 +74,7 @@ static void replayed(pl_replay_t *replay, const pl_error_t *err)
     else if (flops > p->flops)
         p->flops = flops;
     if (!p->inside)
-        peak_go_on(p);
-}
-
-/* False: it ends later, and goes on from there. */
-static bool round_run(peak_t *p)
-{
-    pl_error_t why = {0};
-    p->replay = (pl_replay_t){.done = replayed};
-    p->ended = false;
-    p->inside = true;
-    p->began = pl_now();
-    if (p->ops->replay(p->device, p->plan, &p->replay, &why) != PL_OK) {
-        p->failure = why;
-        p->ended = true;
-    }
-    p->inside = false;
-    return p->ended;
+        peak_continue(p);
 }
 
 static bool is_enough(const peak_t *p)
@@ -112,8 +84,9 @@ static bool is_enough(const peak_t *p)
            || (p->rounds && p->taken > TOO_LONG);
 }
 
-/* Rounds of one size, and of the next. */
-static void peak_go_on(peak_t *p)
+/* Replays rounds of each size until one ends later, in done(), or the measurement is
+ * complete. */
+static void peak_continue(peak_t *p)
 {
     while (!is_enough(p)) {
         pl_error_t why = {0};
@@ -127,10 +100,21 @@ static void peak_go_on(peak_t *p)
             if (code != PL_OK)
                 break;
         }
-        if (!round_run(p))
+        p->replay = (pl_replay_t){.done = replayed};
+        p->ended = false;
+        p->inside = true;
+        p->began = pl_now();
+        if (p->ops->replay(p->device, p->plan, &p->replay, &why) != PL_OK) {
+            p->failure = why;
+            p->ended = true;
+        }
+        p->inside = false;
+        if (!p->ended)
             return;
     }
-    peak_end(p);
+    plan_drop(p);
+    p->then(p->user, p->flops, p->failure.code == PL_OK ? NULL : &p->failure);
+    pl_free(p);
 }
 
 int pl_device_measure_peak_flops(const pl_accelerator_ops_t *ops, void *device,
@@ -143,6 +127,6 @@ int pl_device_measure_peak_flops(const pl_accelerator_ops_t *ops, void *device,
     if (!p)
         return pl_no_memory(err);
     p->ops = ops, p->device = device, p->dtype = dtype, p->then = then, p->user = user;
-    peak_go_on(p);
+    peak_continue(p);
     return PL_OK;
 }

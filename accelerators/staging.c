@@ -1,5 +1,5 @@
-/* staging.c - host memory that a device copies: what regions are read to, kept from one
- * read to the next, and what batches lie in, which is pinned */
+/* staging.c - host memory for copies of a device: buffers for reads of regions, which are
+ * reused, and the pages of batches, which are pinned */
 #include "accelerators/staging.h"
 
 #include <signal.h>
@@ -29,18 +29,7 @@ static void touch_end(pl_staging_t *staging)
     staging->touches = false;
 }
 
-/* The kernel does it: what somebody reads into the memory meanwhile stays.  One that
- * cannot leaves the memory as it is. */
-static void buffer_touch(const pl_staging_t *staging, const pl_floats_t *buffer)
-{
-    const size_t bytes = bytes_of(buffer);
-    char *data = (char *)buffer->data;
-    for (size_t at = 0; bytes >= PIECE && at < bytes && !atomic_load(&staging->ending);
-         at += PIECE)
-        madvise(data + at, bytes - at < PIECE ? bytes - at : PIECE, MADV_POPULATE_WRITE);
-}
-
-/* Small ones are touched soon enough by who uses them. */
+/* Small buffers need no thread: their first use touches them. */
 static bool any_is_large(const pl_staging_t *staging)
 {
     for (int k = 0; k < PL_STAGING_BUFFERS * PL_REGIONS; k++) {
@@ -51,22 +40,28 @@ static bool any_is_large(const pl_staging_t *staging)
     return false;
 }
 
+/* The kernel touches the pages, so data that is read into them at the same time stays.  A
+ * kernel that lacks the call leaves them untouched. */
 static void *toucher_main(void *user)
 {
     const pl_staging_t *staging = user;
-    for (int k = 0; k < PL_STAGING_BUFFERS; k++)
-        for (int region = 0; region < PL_REGIONS; region++)
-            if (staging->buffer[k][region])
-                buffer_touch(staging, staging->buffer[k][region]);
+    for (int k = 0; k < PL_STAGING_BUFFERS * PL_REGIONS; k++) {
+        const pl_floats_t *buffer = staging->buffer[k / PL_REGIONS][k % PL_REGIONS];
+        const size_t bytes = buffer ? bytes_of(buffer) : 0;
+        for (size_t at = 0;
+             bytes >= PIECE && at < bytes && !atomic_load(&staging->ending); at += PIECE)
+            madvise((char *)buffer->data + at, bytes - at < PIECE ? bytes - at : PIECE,
+                    MADV_POPULATE_WRITE);
+    }
     return NULL;
 }
 
-/* Without a thread it is touched when it is used. */
+/* Without a thread, the first use of a buffer touches it. */
 static void touch_begin(pl_staging_t *staging)
 {
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);            /* they are for the host's */
+    pthread_sigmask(SIG_SETMASK, &all, &before);   /* the host's threads handle signals */
     atomic_store(&staging->ending, false);
     staging->touches = pthread_create(&staging->toucher, NULL, toucher_main, staging)
                        == 0;
@@ -75,14 +70,7 @@ static void touch_begin(pl_staging_t *staging)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* ---- what regions are read to ---- */
-
-/* What the device cannot pin is read to more slowly. */
-static void buffer_pin(const pl_staging_t *staging, const pl_floats_t *buffer)
-{
-    if (staging->ops && staging->ops->pin && buffer->count)
-        staging->ops->pin(staging->device, buffer->data, bytes_of(buffer), NULL);
-}
+/* ---- buffers for reads of regions ---- */
 
 static void buffer_drop(const pl_staging_t *staging, pl_floats_t *buffer)
 {
@@ -100,7 +88,8 @@ static int buffer_make(pl_staging_t *staging, int k, pl_region_t region, pl_dtyp
     touch_end(staging);
     buffer_drop(staging, staging->buffer[k][region]);
     staging->buffer[k][region] = fresh;
-    buffer_pin(staging, fresh);
+    if (staging->ops && staging->ops->pin && count)      /* if it fails, reads are slow */
+        staging->ops->pin(staging->device, fresh->data, bytes_of(fresh), NULL);
     return PL_OK;
 }
 
@@ -137,7 +126,7 @@ int pl_staging_prepare(pl_staging_t *staging, const pl_dtype_t dtype[PL_REGIONS]
     return code;
 }
 
-/* ---- what batches lie in ---- */
+/* ---- pages of batches ---- */
 
 static void pinned_drop(pl_staging_t *staging, int k)
 {
@@ -153,7 +142,7 @@ void pl_staging_pin(pl_staging_t *staging, pl_pages_t *pages)
     for (int k = 0; k < staging->pinned_count; k++)
         if (staging->pinned[k].pages == pages)
             return;
-    for (int k = staging->pinned_count - 1; k >= 0; k--)    /* of batches that are gone */
+    for (int k = staging->pinned_count - 1; k >= 0; k--)    /* no batch uses them */
         if (pl_object_is_ours(staging->pinned[k].pages))
             pinned_drop(staging, k);
     if (PL_GROW(staging->pinned, staging->pinned_count, staging->pinned_capacity)

@@ -112,9 +112,8 @@ static bool objective_is_right(pl_objective_phase_t state, unsigned owed,
     const bool is_right = to ? code == PL_OK
                                    && !strcmp(pl_objective_phase_name(now.phase), to)
                                    && now.owed == left
-                             : code == PL_EBUG && now.phase == state
-                                   && now.owed == owed && strstr(err.text, from)
-                                   && strstr(err.text, name);
+                             : code == PL_EBUG && now.phase == state && now.owed == owed
+                                   && strstr(err.text, from) && strstr(err.text, name);
     if (!is_right)
         tap_diag("%s, owed %x, %s: code %d, %s, owed %x; expected %s, owed %x", from,
                  owed, name, code, pl_objective_phase_name(now.phase), now.owed,

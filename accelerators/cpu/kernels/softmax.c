@@ -67,8 +67,7 @@ void KERNEL(cross_entropy)(const pl_cross_entropy_job_t *job, int64_t from, int6
     for (int64_t r = from; r < to; r++) {
         const float *x = job->logits + r * job->classes;
         int64_t target = target_of(job, r);
-        const float max = row_max(x, job->classes),
-                    sum = exp_sum(x, max, job->classes);
+        const float max = row_max(x, job->classes), sum = exp_sum(x, max, job->classes);
         if (job->row_max) {
             job->row_max[r] = max;
             job->sum[r] = sum;
@@ -91,8 +90,8 @@ void KERNEL(cross_entropy_grad)(const pl_cross_entropy_job_t *job, int64_t from,
             memset(dx, 0, (size_t)job->classes * sizeof *dx);
             continue;
         }
-        const float dsum = *job->dsum * weight_of(job, r, target),
-                    max = job->row_max[r], factor = dsum / job->sum[r];
+        const float dsum = *job->dsum * weight_of(job, r, target), max = job->row_max[r],
+                    factor = dsum / job->sum[r];
 #pragma GCC ivdep
         for (int64_t i = 0; i < job->classes; i++)
             dx[i] = pl_expf(x[i] - max) * factor;
