@@ -109,7 +109,7 @@ for folder in connectors:CONNECTOR launchers:LAUNCHER 'loops:(FIT_LOOP|EPOCH_LOO
     lines "$where/" "\.level = PL_LEVEL_${folder#*:}" | cut -d: -f1 | LC_ALL=C sort -u |
         while read -r file; do
             base=${file%.c}
-            includes "$where/" "$base\.h" | not_in "$base\.c:"
+            includes "$where/" "$base\.h" | not_in "$base(_[a-z_]*)?\.[ch]:"
         done | holds "no file of $where/ includes the header of another actor there"
 done
 # The trainer and the headers of actors/ that it includes, and theirs: in code, comments and texts.
@@ -134,9 +134,9 @@ words $trainer | holds 'the trainer has no word for processes, devices or gradie
 # ---- one place ----
 
 lines '' '\<zmq_(send|recv|msg_send|msg_recv|sendmsg|recvmsg|poll|poller_[a-z_]+|setsockopt|getsockopt|socket|bind|connect|close)[[:space:]]*\(' |
-    not_in 'engine/runtime/socket(_turn)?\.c:|engine/cli/connection\.c:' |
+    not_in 'engine/runtime/socket(_turn)?\.c:|engine/cli/endpoint_client\.c:' |
     holds 'ZeroMQ sockets are sent to, received from and polled in engine/runtime/socket.c and socket_turn.c (the command is a client)'
-lines '' '\<pthread_create[[:space:]]*\(' | not_in 'engine/runtime/reactor\.c:|accelerators/cpu/parallel|accelerators/(staging|gpu/build|cuda/[a-z_]+)\.c:|engine/runtime/lookup\.c:|engine/formats/(checkpoint_read|direct)\.c:' |
+lines '' '\<pthread_create[[:space:]]*\(' | not_in 'engine/runtime/reactor\.c:|accelerators/cpu/parallel|accelerators/(staging|gpu/build|cuda/[a-z_]+)\.c:|engine/runtime/lookup\.c:|engine/formats/(checkpoint_read|direct_io)\.c:' |
     holds 'threads are started by reactors, by the pool of parallel loops, to touch memory, to compile kernels, by devices, for large files, and to look up a name'
 grep -rnE 'omp[[:space:]]+(parallel|for|sections|task|single|barrier)|omp_(get|set)_' --include='*.[ch]' \
     engine accelerators strategies actors | not_in 'accelerators/cpu/library_onednn\.c' |

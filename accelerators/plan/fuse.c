@@ -201,8 +201,7 @@ static int floor_of_assign(const fuser_t *f, int i, int32_t target)
     return floor;
 }
 
-/* What comes after a guard stays there: effects must, and the rest is most often what
- * they wait for. */
+/* What follows a guard stays there: effects must, and most of the rest serves them. */
 static int floor_of(const fuser_t *f, int i)
 {
     const pl_op_t *op = &f->g->op[i];
