@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "accelerators/gpu/check.h"
 #include "accelerators/gpu/plan.h"
 #include "base/alloc.h"
 #include "device_rig.h"

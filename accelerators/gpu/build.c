@@ -1,13 +1,12 @@
-/* build.c - kernels of plans made from their texts, and layers of its library, by threads
- * in the background
+/* build.c - threads that compile the texts of plans and build the layers of a library
  *
- * A compiler of kernels takes a tenth of a second for each, and a library up to a second
- * for a layer: threads build the layers of a plan and then its texts, in which its
- * kernels stand, while the accelerator's own thread works.  After each they write to the
- * backend's descriptor, and the accelerator collects what is ready.
+ * A compiler takes a tenth of a second for each kernel, and a library up to a second for
+ * a layer. So threads build the layers of a plan and then its texts, which contain its
+ * kernels, while the accelerator's own thread works.  After each job they write to the
+ * backend's descriptor, and the accelerator collects the finished plans.
  *
- * What is not wanted any more is dropped where no thread has begun it.  A thread that is
- * in a compiler is waited for, also by exit(): nothing can end it.
+ * pl_gpu_compile_stop() drops the jobs that no thread has begun.  Nothing can end a
+ * thread that is in a compiler, so both gpu_builder_close() and exit() wait for it.
  *
  * Only a build shows that a library does not compute a layer.  The backend remembers it,
  * and the graph is compiled again. */
@@ -26,16 +25,16 @@
 
 enum { THREADS_MAX = 4 };
 
-/* A plan whose kernels are being made. */
+/* A plan in the making. */
 typedef struct building {
     struct building *next;
     pl_plan_t *plan;
-    pl_compiling_t *caller;                                 /* NULL: it waits */
-    gpu_string_t *text;                                     /* [texts] */
-    int texts, jobs, begun, ended, reported;                /* jobs: layers, then texts */
-    size_t workspace;                                       /* bytes, of any layer */
-    bool is_refused;                                        /* a layer is */
-    pl_error_t error;                                       /* the first  [code 0] */
+    pl_compiling_t *caller;           /* [NULL: gpu_build() waits for the end] */
+    gpu_string_t *text;               /* [texts] */
+    int texts, jobs, begun, ended, reported;  /* jobs: layers, then texts */
+    size_t workspace;                 /* bytes, of any layer */
+    bool is_refused;                  /* the library does not compute one of the layers */
+    pl_error_t error;                 /* the first  [code 0] */
 } building_t;
 
 typedef struct pl_gpu_builder {
@@ -48,15 +47,6 @@ typedef struct pl_gpu_builder {
     building_t *first, **last;                              /* in order */
 } builder_t;
 
-/* With the lock: the first with a job that no thread does yet. */
-static building_t *work_find(builder_t *builder)
-{
-    building_t *b = builder->first;
-    while (b && b->begun == b->jobs)
-        b = b->next;
-    return b;
-}
-
 /* ---- The end of the process ---- */
 
 static pthread_mutex_t leaving = PTHREAD_MUTEX_INITIALIZER;
@@ -64,9 +54,9 @@ static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
 static int at_work;                                   /* threads that are in a compiler */
 static bool is_leaving, is_known;
 
-/* Of exit(), before the libraries of compilers are ended under their threads: those were
- * opened before. */
-static void leave(void)
+/* Called by exit().  The libraries of compilers were loaded before atexit(), so they are
+ * still there: threads leave them first. */
+static void wait_for_compilers(void)
 {
     pthread_mutex_lock(&leaving);
     __atomic_store_n(&is_leaving, true, __ATOMIC_RELAXED);
@@ -75,18 +65,19 @@ static void leave(void)
     pthread_mutex_unlock(&leaving);
 }
 
-static bool work_enter(void)
+/* False: the process is about to end. */
+static bool compiler_enter(void)
 {
     pthread_mutex_lock(&leaving);
     const bool enters = !is_leaving;
     at_work += enters;
     if (!is_known)
-        is_known = atexit(leave) == 0;
+        is_known = atexit(wait_for_compilers) == 0;
     pthread_mutex_unlock(&leaving);
     return enters;
 }
 
-static void work_leave(void)
+static void compiler_leave(void)
 {
     pthread_mutex_lock(&leaving);
     at_work--;
@@ -108,21 +99,8 @@ static int stopped(pl_error_t *err)
     return pl_fail(err, PL_ECANCELLED, "kernels are not compiled any more");
 }
 
-static int job_run(pl_gpu_t *gpu, building_t *b, int k, size_t *workspace,
-                   pl_error_t *err)
-{
-    const int text = k - b->plan->builts;
-    if (!work_enter())
-        return stopped(err);
-    const int code =
-        text < 0
-            ? gpu->backend->layer_build(gpu, b->plan->built[k], workspace, err)
-            : gpu->backend->code_new(gpu, b->text[text].text, &b->plan->code[text], err);
-    work_leave();
-    return code;
-}
-
-static void job_do(builder_t *builder, building_t *b)
+/* Begins and ends the next job of a plan; the lock is free in between. */
+static void job_run(builder_t *builder, building_t *b)
 {
     const int k = b->begun++, text = k - b->plan->builts;
     pl_gpu_t *gpu = builder->gpu;
@@ -132,7 +110,13 @@ static void job_do(builder_t *builder, building_t *b)
     const uint64_t one = 1;
     pthread_mutex_unlock(&builder->lock);
     const int64_t began = pl_now();
-    const int code = job_run(gpu, b, k, &workspace, &err);
+    int code = compiler_enter() ? PL_OK : stopped(&err);
+    if (code == PL_OK) {
+        code = text < 0 ? backend->layer_build(gpu, b->plan->built[k], &workspace, &err)
+                        : backend->code_new(gpu, b->text[text].text, &b->plan->code[text],
+                                            &err);
+        compiler_leave();
+    }
     const double seconds = (double)(pl_now() - began) / 1e9;
     pthread_mutex_lock(&builder->lock);
     b->plan->seconds += seconds;
@@ -149,7 +133,7 @@ static void job_do(builder_t *builder, building_t *b)
         b->workspace = workspace;
     b->ended++;
     pthread_cond_broadcast(&builder->changed);
-    if (b->caller && write(gpu->backend->descriptor(gpu), &one, sizeof one) < 0
+    if (b->caller && write(backend->descriptor(gpu), &one, sizeof one) < 0
         && b->error.code == PL_OK)
         pl_fail(&b->error, PL_EIO, "writing to the descriptor of the device: %s",
                 strerror(errno));
@@ -160,9 +144,11 @@ static void *thread_run(void *user)
     builder_t *builder = user;
     pthread_mutex_lock(&builder->lock);
     while (!builder->is_ending) {
-        building_t *b = work_find(builder);
+        building_t *b = builder->first;
+        while (b && b->begun == b->jobs)
+            b = b->next;
         if (b)
-            job_do(builder, b);
+            job_run(builder, b);
         else
             pthread_cond_wait(&builder->changed, &builder->lock);
     }
@@ -197,8 +183,9 @@ static building_t *building_free(building_t *b)
     return next;
 }
 
-void gpu_build_stop(pl_gpu_t *gpu)
+void pl_gpu_compile_stop(void *self)
 {
+    pl_gpu_t *gpu = self;
     builder_t *builder = gpu->builder;
     const uint64_t one = 1;
     __atomic_store_n(&gpu->stops, true, __ATOMIC_RELAXED);
@@ -221,7 +208,7 @@ void gpu_builder_close(pl_gpu_t *gpu)
     builder_t *builder = gpu->builder;
     if (!builder)
         return;
-    gpu_build_stop(gpu);
+    pl_gpu_compile_stop(gpu);
     for (int k = 0; k < builder->threads; k++)
         pthread_join(builder->thread[k], NULL);
     while (builder->first)
@@ -232,8 +219,8 @@ void gpu_builder_close(pl_gpu_t *gpu)
     gpu->builder = NULL;
 }
 
-/* One more while there are jobs for it.  The accelerator's thread blocks all signals,
- * and so do they. */
+/* As many threads as there are jobs, up to the limit.  They block all signals, as the
+ * accelerator's thread does, which starts them. */
 static int threads_start(builder_t *builder, int jobs, pl_error_t *err)
 {
     if (builder->is_ending)
@@ -250,7 +237,7 @@ static int threads_start(builder_t *builder, int jobs, pl_error_t *err)
     return PL_OK;
 }
 
-/* With the lock: takes it out of the list. */
+/* Takes a plan out of the list; the caller holds the lock. */
 static void building_take(builder_t *builder, building_t *b)
 {
     building_t **next = &builder->first;
@@ -261,20 +248,20 @@ static void building_take(builder_t *builder, building_t *b)
         builder->last = next;
 }
 
-/* Compiles the graph of a plan with a layer that was refused once more. */
+/* Compiles the graph of a plan again, because the library refused one of its layers. */
 static int build_again(pl_gpu_t *gpu, building_t *b, pl_plan_t **ready, pl_error_t *err)
 {
     pl_graph_t graph = b->plan->source;
     pl_compiling_t *caller = b->caller;
     b->plan->source = (pl_graph_t){0};
-    gpu_plan_free(gpu, b->plan);
+    pl_gpu_discard(gpu, b->plan);
     building_free(b);
     const int code = gpu_plan_new(gpu, &graph, ready, caller, err);
     pl_graph_copy_release(&graph);
     return code;
 }
 
-/* *ready: the plan, unless its graph is compiled again for a caller. */
+/* Sets *ready to the plan, unless its graph is compiled again for a caller. */
 static int building_end(pl_gpu_t *gpu, building_t *b, pl_plan_t **ready, pl_error_t *err)
 {
     pl_plan_t *plan = b->plan;
@@ -289,7 +276,7 @@ static int building_end(pl_gpu_t *gpu, building_t *b, pl_plan_t **ready, pl_erro
     if (code == PL_OK)
         code = gpu_plan_finish(gpu, plan, err);
     if (code != PL_OK)
-        gpu_plan_free(gpu, plan);
+        pl_gpu_discard(gpu, plan);
     else
         *ready = plan;
     building_free(b);
@@ -310,7 +297,7 @@ int gpu_build(pl_gpu_t *gpu, pl_plan_t *plan, gpu_string_t *text, int texts,
             pl_free(text[k].text);
         pl_free(text);
         pl_free(b);
-        gpu_plan_free(gpu, plan);
+        pl_gpu_discard(gpu, plan);
         return code;
     }
     *b = (building_t){
@@ -327,27 +314,19 @@ int gpu_build(pl_gpu_t *gpu, pl_plan_t *plan, gpu_string_t *text, int texts,
     return caller ? PL_OK : building_end(gpu, b, ready, err);
 }
 
-/* With the lock: one with progress to report, out of the list when it is ready. */
-static building_t *news_find(builder_t *builder, bool *ready)
-{
-    building_t *b = builder->first;
-    while (b && (!b->caller || b->reported == b->ended))
-        b = b->next;
-    *ready = b && b->ended == b->jobs;
-    if (b)
-        b->reported = b->ended;
-    if (*ready)
-        building_take(builder, b);
-    return b;
-}
-
 void gpu_build_collect(pl_gpu_t *gpu)
 {
     builder_t *builder = gpu->builder;
-    bool ready = true;
     for (;;) {
         pthread_mutex_lock(&builder->lock);
-        building_t *b = news_find(builder, &ready);
+        building_t *b = builder->first;
+        while (b && (!b->caller || b->reported == b->ended))
+            b = b->next;
+        const bool ready = b && b->ended == b->jobs;
+        if (b)
+            b->reported = b->ended;
+        if (ready)
+            building_take(builder, b);
         pthread_mutex_unlock(&builder->lock);
         if (!b)
             return;

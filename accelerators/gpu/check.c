@@ -1,11 +1,11 @@
-/* check.c - the proof that a plan reads what was written for it
+/* check.c - verifies that a plan reads what was written for it
  *
- * Every argument of a kernel says which value lies there and how many bytes it has.  The
- * kernels are gone through in their order, and for each byte of the arena it is kept
- * which value was written there last, and by which kernel: a kernel that reads a value
- * must find it whole.  Kernels run one after another, so only copies to the host can
- * race: what they take must not change behind them. */
-#include "accelerators/gpu/check.h"
+ * Every argument of a kernel has the number of its value and its bytes.  The check
+ * follows the kernels in their order and records, for each byte of the arena, the last
+ * value written there and its kernel: a kernel that reads a value must find all of it.
+ * Kernels run one after another, so only copies to the host can race: no later kernel
+ * may change the elements of a copy in progress. */
+#include "accelerators/gpu/plan.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -38,7 +38,7 @@ static int range_add(checking_t *c, const range_t *range, pl_error_t *err)
     return PL_OK;
 }
 
-/* What others left there is gone. */
+/* Overwrites whatever was in that range. */
 static int write_range(checking_t *c, const range_t *fresh, pl_error_t *err)
 {
     int code = PL_OK;
@@ -90,7 +90,7 @@ static int made_by(const gpu_buffer_t *buffer)
     return !buffer->writes ? 0 : buffer->made ? buffer->made : buffer->value;
 }
 
-/* A value may be made by several kernels: it is whole behind the last of them. */
+/* Several kernels may make a value: no kernel reads it before the last of them. */
 static int check_makers(const checking_t *c, int value, int kernel, pl_error_t *err)
 {
     for (int later = kernel + 1; later < c->plan->kernels; later++)
@@ -122,21 +122,16 @@ static int check_kernel(checking_t *c, int kernel, pl_error_t *err)
     return code;
 }
 
-/* The end of the kernels that may run during the copies of a piece to the host: those
- * behind the piece, up to the next collective, which waits for the copies. */
-static int beside_end(const pl_plan_t *plan, int piece)
-{
-    while (piece < plan->pieces - 1 && !plan->piece[piece].collective)
-        piece++;
-    return plan->piece[piece].to;
-}
-
-/* Passages [from, to) of a piece. */
+/* Copies [from, to) of a piece to the host.  Kernels after the piece may run at the
+ * same time, up to the next collective, which waits for the copies. */
 static int check_host_copies(const checking_t *c, int from, int to, int piece,
                              pl_error_t *err)
 {
-    const int end = beside_end(c->plan, piece);
-    for (int kernel = c->plan->piece[piece].to; kernel < end; kernel++)
+    int last = piece;
+    while (last < c->plan->pieces - 1 && !c->plan->piece[last].collective)
+        last++;
+    for (int kernel = c->plan->piece[piece].to; kernel < c->plan->piece[last].to;
+         kernel++)
         for (int k = 0; k < c->plan->kernel[kernel].launch[0].count; k++) {
             const gpu_buffer_t *buffer = &c->plan->kernel[kernel].buffer[k];
             for (int i = from; i < to; i++) {

@@ -1,9 +1,9 @@
 /* fence.c - fences of the core, and regions that are registered for users of the same
  * device
  *
- * A fence is an event that is recorded once while the fence is referred to, and then used
- * again for another.  A fence may outlive the device: the list of
- * all, which every fence keeps, outlives the device. */
+ * A fence is an event that is recorded once.  When the last reference to the fence is
+ * gone, the event serves another fence.  A fence may outlive the device, so every fence
+ * has a reference to the list of all fences, which outlives the device too. */
 #include "accelerators/gpu/fence.h"
 
 #include <pthread.h>
@@ -16,7 +16,7 @@ typedef struct pl_gpu_fences fences_t;
 
 typedef struct gpu_fence {
     pl_fence_t fence;                           /* first */
-    fences_t *of;                               /* counted, while anybody has the fence */
+    fences_t *of;                               /* a reference, while the fence has one */
     struct gpu_fence *next, *spare;
     pl_event_t *event;
 } gpu_fence_t;
@@ -26,6 +26,7 @@ struct pl_gpu_fences {
     pthread_mutex_t lock;
     pl_gpu_t *gpu;                                          /* [it is closed] */
     gpu_fence_t *all, *spare;
+    pl_device_ops_t device_ops;
 };
 
 static void fences_release(pl_object_t *object)
@@ -80,20 +81,6 @@ static int fence_join(pl_fence_t *fence, void *stream, pl_error_t *err)
 
 static const pl_fence_ops_t fence_ops = {fence_passed, fence_join};
 
-static int fences_open(pl_gpu_t *gpu, pl_error_t *err)
-{
-    fences_t *fences = gpu->fences ? NULL : pl_alloc(sizeof *fences);
-    if (gpu->fences)
-        return PL_OK;
-    if (!fences)
-        return pl_no_memory(err);
-    pl_object_init(&fences->object, fences_release);
-    pthread_mutex_init(&fences->lock, NULL);
-    fences->gpu = gpu;
-    gpu->fences = fences;
-    return PL_OK;
-}
-
 void gpu_fences_close(pl_gpu_t *gpu)
 {
     fences_t *fences = gpu->fences;
@@ -108,7 +95,7 @@ void gpu_fences_close(pl_gpu_t *gpu)
     gpu->fences = NULL;
 }
 
-/* With the lock: a spare one, or one that is new. */
+/* A spare fence or a new one; the caller holds the lock. */
 static int fence_take(fences_t *fences, gpu_fence_t **taken, pl_error_t *err)
 {
     gpu_fence_t *f = *taken = fences->spare;
@@ -131,7 +118,7 @@ static int fence_take(fences_t *fences, gpu_fence_t **taken, pl_error_t *err)
     return PL_OK;
 }
 
-/* A fence behind the work on a stream, which is the vendor's handle. */
+/* A fence after the work on a stream, which is a handle of the vendor. */
 static int fence_record(pl_gpu_t *gpu, void *stream, pl_fence_t **fence, pl_error_t *err)
 {
     fences_t *fences = gpu->fences;
@@ -153,51 +140,12 @@ static int fence_record(pl_gpu_t *gpu, void *stream, pl_fence_t **fence, pl_erro
     return PL_OK;
 }
 
-static int fence_main(pl_gpu_t *gpu, pl_fence_t **fence, pl_error_t *err)
+int gpu_fence_main(pl_gpu_t *gpu, pl_fence_t **fence, pl_error_t *err)
 {
     return fence_record(gpu, gpu->backend->stream(gpu, PL_STREAM_MAIN), fence, err);
 }
 
-/* Of registered gradients a bucket is ready behind a fence, whether the replay runs or
- * not: the ranks cannot know that yet, and all of them reduce it. */
-int gpu_fence_ready(pl_gpu_t *gpu, pl_replay_t *replay, int buckets, pl_error_t *err)
-{
-    pl_fence_t *fence = NULL;
-    int code = fence_main(gpu, &fence, err);
-    if (code != PL_OK)
-        return code;
-    replay->ready(replay, buckets, fence);
-    pl_object_unref(fence);
-    return PL_OK;
-}
-
-int gpu_fence_ordered(pl_gpu_t *gpu, pl_replay_t *replay, pl_error_t *err)
-{
-    pl_fence_t *fence = NULL;
-    int code = fence_main(gpu, &fence, err);
-    if (code != PL_OK)
-        return code;
-    replay->ordered(replay, fence);
-    pl_object_unref(fence);
-    return PL_OK;
-}
-
-/* ---- What others use of the device ---- */
-
-static int device_enter(void *device, pl_error_t *err)
-{
-    return ((pl_gpu_t *)device)->backend->enter(device, err);
-}
-
-static int device_stream_new(void *device, void **stream, pl_error_t *err)
-{
-    return ((pl_gpu_t *)device)->backend->stream_new(device, stream, err);
-}
-
-static void device_stream_free(void *device, void *stream)
-{
-    ((pl_gpu_t *)device)->backend->stream_free(device, stream);
-}
+/* ---- The device for collectives ---- */
 
 static int device_fence_new(void *device, void *stream, pl_fence_t **fence,
                             pl_error_t *err)
@@ -215,10 +163,6 @@ static int device_module_new(void *device, const char *text, void **module,
     return gpu->backend->module_new(gpu, text, module, err);
 }
 
-static const pl_device_ops_t device_ops = {device_enter, device_stream_new,
-                                           device_stream_free, device_fence_new,
-                                           device_module_new};
-
 typedef struct region_buffer {
     pl_reg_buffer_t buffer;                                 /* first */
     pl_device_memory_t memory;
@@ -229,15 +173,28 @@ static void region_buffer_release(pl_object_t *object)
     pl_free(object);
 }
 
-/* What is on the streams has run: others need no fence for what was before. */
+/* Waits for all streams first: users of the region need no fence for earlier work. */
 int pl_gpu_register_region(void *self, pl_region_t region, pl_reg_buffer_t **buffer,
                            pl_error_t *err)
 {
     pl_gpu_t *gpu = self;
     gpu_region_t *r = &gpu->memory->region[region];
-    int code = fences_open(gpu, err);
-    if (code == PL_OK)
-        code = gpu_drain(gpu, err);
+    const pl_gpu_backend_ops_t *backend = gpu->backend;
+    if (!gpu->fences) {
+        fences_t *fences = pl_alloc(sizeof *fences);
+        if (!fences)
+            return pl_no_memory(err);
+        pl_object_init(&fences->object, fences_release);
+        pthread_mutex_init(&fences->lock, NULL);
+        fences->gpu = gpu;
+        fences->device_ops = (pl_device_ops_t){.enter = backend->enter,
+                                               .stream_new = backend->stream_new,
+                                               .stream_free = backend->stream_free,
+                                               .fence_new = device_fence_new,
+                                               .module_new = device_module_new};
+        gpu->fences = fences;
+    }
+    int code = gpu_drain(gpu, err);
     region_buffer_t *fresh = code == PL_OK ? pl_alloc(sizeof *fresh) : NULL;
     if (code == PL_OK && !fresh)
         code = pl_no_memory(err);
@@ -246,17 +203,17 @@ int pl_gpu_register_region(void *self, pl_region_t region, pl_reg_buffer_t **buf
     pl_object_init(&fresh->buffer.object, region_buffer_release);
     fresh->buffer.bytes = r->count * pl_dtype_size(r->dtype);
     fresh->buffer.device = &fresh->memory;
-    fresh->memory = (pl_device_memory_t){.kind = gpu->backend->name,
+    fresh->memory = (pl_device_memory_t){.kind = backend->name,
                                          .ordinal = gpu->ordinal,
                                          .address = r->block.address,
-                                         .ops = &device_ops,
+                                         .ops = &gpu->fences->device_ops,
                                          .device = gpu};
     r->is_registered = true;
     *buffer = &fresh->buffer;
     return PL_OK;
 }
 
-/* Halves of the parameters may be made from others now. */
+/* Other threads may have changed registered parameters: their copy as halves is old. */
 int pl_gpu_join(void *self, pl_fence_t *fence, pl_error_t *err)
 {
     pl_gpu_t *gpu = self;

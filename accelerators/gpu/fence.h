@@ -5,11 +5,10 @@
 
 #include "accelerators/gpu/gpu.h"
 
-/* Report what is on stream MAIN so far, by a fence: so many buckets of gradients, or all
- * of a replay. */
-int gpu_fence_ready(pl_gpu_t *gpu, pl_replay_t *replay, int buckets, pl_error_t *err);
-int gpu_fence_ordered(pl_gpu_t *gpu, pl_replay_t *replay, pl_error_t *err);
-/* When nothing more is put on the device: fences that others still have fail. */
+/* A fence after the work that is on stream MAIN so far. */
+int gpu_fence_main(pl_gpu_t *gpu, pl_fence_t **fence, pl_error_t *err);
+/* After the last work of the device.  Fences that still have references fail from then
+ * on. */
 void gpu_fences_close(pl_gpu_t *gpu);
 
 #endif

@@ -1,4 +1,4 @@
-/* gpu.c - an accelerator that is a GPU: opened and closed, its plans and its replays */
+/* gpu.c - the accelerator of a GPU: opening, closing, and the description of plans */
 #include "accelerators/gpu/gpu.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ void pl_gpu_close(void *self)
     gpu_builder_close(gpu);
     gpu_drain(gpu, NULL);
     while (gpu->plans)
-        gpu_plan_free(gpu, gpu->plans);
+        pl_gpu_discard(gpu, gpu->plans);
     gpu_transfers_close(gpu);
     pl_free(gpu->pin);
     gpu->pin = NULL;
@@ -60,38 +60,22 @@ int pl_gpu_compile_later(void *self, const pl_graph_t *g, pl_compiling_t *c,
     return gpu_plan_new(self, g, NULL, c, err);
 }
 
-void pl_gpu_compile_stop(void *self)
-{
-    gpu_build_stop(self);
-}
-
-void pl_gpu_discard(void *self, pl_plan_t *plan)
-{
-    gpu_plan_free(self, plan);
-}
-
-static double bytes_of(const gpu_kernel_t *kernel)
-{
-    double bytes = 0;
-    for (int k = 0; k < kernel->launch[0].count; k++)
-        bytes += (double)kernel->buffer[k].bytes
-                 * (kernel->buffer[k].reads + kernel->buffer[k].writes);
-    return bytes;
-}
-
 void pl_gpu_describe(const void *self, const pl_plan_t *plan, pl_plan_facts_t *facts)
 {
     (void)self;
     for (int k = 0; k < plan->kernels; k++) {
-        const char *kind = plan->kernel[k].kind;
+        const gpu_kernel_t *kernel = &plan->kernel[k];
         int i = 0;
-        while (i < facts->kinds && strcmp(facts->kind[i].name, kind) != 0)
+        while (i < facts->kinds && strcmp(facts->kind[i].name, kernel->kind) != 0)
             i++;
         if (i == facts->kinds && i < PL_PLAN_KINDS)
-            snprintf(facts->kind[facts->kinds++].name, 24, "%s", kind);
+            snprintf(facts->kind[facts->kinds++].name, 24, "%s", kernel->kind);
         i = i < PL_PLAN_KINDS ? i : PL_PLAN_KINDS - 1;
         facts->kind[i].launches++;
-        facts->kind[i].bytes += bytes_of(&plan->kernel[k]);
+        for (int a = 0; a < kernel->launch[0].count; a++)
+            facts->kind[i].bytes +=
+                (double)kernel->buffer[a].bytes
+                * (kernel->buffer[a].reads + kernel->buffer[a].writes);
     }
     facts->arena = plan->arena;
     facts->pieces = plan->codes;
@@ -104,11 +88,6 @@ const char *pl_gpu_cache(const void *self)
 {
     const pl_gpu_t *gpu = self;
     return gpu->backend->cache ? gpu->backend->cache(self) : NULL;
-}
-
-int pl_gpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
-{
-    return gpu_replay(self, plan, replay, err);
 }
 
 int pl_gpu_descriptor(const void *self)
@@ -124,7 +103,7 @@ void pl_gpu_collect(void *self)
     while (read(gpu->backend->descriptor(gpu), &count, sizeof count) < 0
            && errno == EINTR)
         ;
-    gpu_collect(gpu);
+    gpu_replays_collect(gpu);
     gpu_transfers_collect(gpu);
     gpu_build_collect(gpu);
 }

@@ -26,11 +26,11 @@ typedef struct pl_gpu {
     struct pl_gpu_builder *builder;          /* build.h */
     struct pl_gpu_fences *fences;            /* fence.h */
     bool stops;                              /* atomic: nothing is compiled any more */
-    bool checks;                             /* proves each plan: check.h */
+    bool checks;                             /* verifies each plan: check.c */
     pl_plan_t *plans;                        /* all, for close */
     struct pl_gpu_pin *pin;                  /* [pins] of the host's memory: transfer.h */
     int pins, pin_capacity;
-    bool logs;                                 /* in the log; of several ranks one does */
+    bool logs;                                 /* this rank writes to the log */
     int ordinal;                               /* of the device  [-1: it has no number] */
     const pl_operator_ops_t *logged[PL_GPU_LOGGED];  /* that the host computes */
 } pl_gpu_t;
@@ -44,18 +44,19 @@ typedef struct pl_gpu {
     .held = pl_gpu_held, .replay = pl_gpu_replay, .descriptor = pl_gpu_descriptor, \
     .collect = pl_gpu_collect
 
-/* And of a backend that lets others use its memory: .memory_kind, which is the
- * backend's. */
+/* For a backend whose memory collectives may use; it also sets .memory_kind, the name of
+ * the backend. */
 #define PL_GPU_REGISTERS .register_region = pl_gpu_register_region, .join = pl_gpu_join
 
-/* For a compiler that can be interrupted, which asks it again and again.  Any thread. */
+/* Whether compilation is to stop.  A compiler that can be interrupted polls it, on any
+ * thread. */
 PL_API bool pl_gpu_stops(const void *self);
 
 PL_API int pl_gpu_open(void *self, const pl_gpu_backend_ops_t *backend,
                        pl_device_info_t *info, pl_error_t *err);
 
-/* As pl_accelerator_ops_t says.  What is borrowed lies in the device's memory too: it is
- * copied before and after each replay. */
+/* See pl_accelerator_ops_t.  A borrowed region has a copy in the device's memory,
+ * which is copied from the host before each replay and to the host after it. */
 PL_API void pl_gpu_close(void *self);
 PL_API int pl_gpu_region(void *self, pl_region_t region, pl_dtype_t dtype, size_t n,
                          pl_error_t *err);

@@ -1,9 +1,13 @@
-/* host.c - operators of users that have no text: the host computes them */
-#include "accelerators/gpu/host.h"
+/* host.c - operators of users that have no text: the host computes them
+ *
+ * Kernels copy the inputs to scratch, in the form that the operator's kernel for the host
+ * takes.  They are copied to memory of the host, a function of the host computes, the
+ * output is copied to scratch, and another kernel reads it there.  All of this is on
+ * stream MAIN, so later work waits for it; the accelerator's thread does not. */
+#include "accelerators/gpu/plan.h"
 
 #include <string.h>
 
-#include "accelerators/gpu/memory.h"
 #include "base/error.h"
 #include "tensor/operators.h"
 

@@ -1,5 +1,5 @@
-/* memory.c - the device's memory: regions in their own width, what all plans share, and
- * what replays take turns with */
+/* memory.c - the device's memory: regions in their own width, blocks that all plans
+ * share, and two sets of blocks that replays use in turn */
 #include "accelerators/gpu/memory.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ int gpu_drain(pl_gpu_t *gpu, pl_error_t *err)
     return code;
 }
 
-/* Launches that point there are resolved again. */
+/* Launches get new addresses before the next replay. */
 static void block_free(pl_gpu_t *gpu, gpu_block_t *block)
 {
     if (!block->bytes)
@@ -81,8 +81,11 @@ static void user_add(user_t *list, int *count, const char *what, size_t bytes)
         list[(*count)++] = (user_t){what, bytes};
 }
 
-static int users_of(const pl_gpu_memory_t *m, user_t list[GPU_REGIONS + 3])
+/* Adds to the backend's error: the purpose, the largest users, and what to change. */
+static int fail_memory(const pl_gpu_t *gpu, const char *what, pl_error_t *err)
 {
+    const pl_gpu_memory_t *m = gpu->memory;
+    user_t list[GPU_REGIONS + 3];
     int count = 0;
     user_add(list, &count, "values of a step", m->arena.bytes);
     user_add(list, &count, "kernels' scratch", m->scratch.bytes);
@@ -91,14 +94,6 @@ static int users_of(const pl_gpu_memory_t *m, user_t list[GPU_REGIONS + 3])
             user_add(list, &count, "batches", m->set[set].input[k].bytes);
     for (int r = 0; r < GPU_REGIONS; r++)
         user_add(list, &count, region_name(r), m->region[r].block.bytes);
-    return count;
-}
-
-/* Adds to the backend's error: the purpose, the largest users, and what to change. */
-static int fail_memory(const pl_gpu_t *gpu, const char *what, pl_error_t *err)
-{
-    user_t list[GPU_REGIONS + 3];
-    const int count = users_of(gpu->memory, list);
     char text[256] = "";
     for (int n = 0; n < 3 && n < count; n++) {
         user_t *largest = list;
@@ -120,8 +115,8 @@ static int fail_memory(const pl_gpu_t *gpu, const char *what, pl_error_t *err)
         said.text, what, text);
 }
 
-/* The old block is freed first, so that what fits does not depend on what was there
- * before.  Without memory for the new one its plans get another of the old size. */
+/* Frees the old block first, so that a plan fits or not whatever ran before it.  Without
+ * memory for the new block, earlier plans get one of the old size again. */
 static int reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, bool zeroed,
                    const char *what, pl_error_t *err)
 {
@@ -169,23 +164,6 @@ static void *staging_of(pl_gpu_t *gpu, size_t bytes, pl_error_t *err)
     return fresh;
 }
 
-static int set_open(pl_gpu_t *gpu, gpu_set_t *set, pl_error_t *err)
-{
-    int code = gpu_reserve(gpu, &set->step, sizeof(gpu_step_t), "step block", err);
-    if (code == PL_OK)
-        code = gpu->backend->event_new(gpu, &set->filled, err);
-    return code == PL_OK ? gpu->backend->event_new(gpu, &set->left, err) : code;
-}
-
-static void set_close(pl_gpu_t *gpu, gpu_set_t *set)
-{
-    block_free(gpu, &set->step);
-    if (set->filled)
-        gpu->backend->event_free(gpu, set->filled);
-    if (set->left)
-        gpu->backend->event_free(gpu, set->left);
-}
-
 int gpu_memory_open(pl_gpu_t *gpu, pl_error_t *err)
 {
     gpu->memory = pl_alloc(sizeof *gpu->memory);
@@ -195,8 +173,14 @@ int gpu_memory_open(pl_gpu_t *gpu, pl_error_t *err)
     m->generation = 1;
     int code = gpu_reserve_zeros(gpu, &m->control, sizeof(gpu_control_t), "control block",
                                  err);
-    for (int k = 0; k < GPU_SETS && code == PL_OK; k++)
-        code = set_open(gpu, &m->set[k], err);
+    for (int k = 0; k < GPU_SETS && code == PL_OK; k++) {
+        gpu_set_t *set = &m->set[k];
+        code = gpu_reserve(gpu, &set->step, sizeof(gpu_step_t), "step block", err);
+        if (code == PL_OK)
+            code = gpu->backend->event_new(gpu, &set->filled, err);
+        if (code == PL_OK)
+            code = gpu->backend->event_new(gpu, &set->left, err);
+    }
     return code;
 }
 
@@ -207,7 +191,7 @@ static void region_close(pl_gpu_t *gpu, gpu_region_t *region)
     *region = (gpu_region_t){0};
 }
 
-/* What plans reserve. */
+/* The blocks that plans reserve. */
 static void plans_memory_free(pl_gpu_t *gpu)
 {
     pl_gpu_memory_t *m = gpu->memory;
@@ -236,8 +220,13 @@ void gpu_memory_close(pl_gpu_t *gpu)
     for (int r = 0; r < GPU_REGIONS; r++)
         region_close(gpu, &m->region[r]);
     plans_memory_free(gpu);
-    for (int k = 0; k < GPU_SETS; k++)
-        set_close(gpu, &m->set[k]);
+    for (int k = 0; k < GPU_SETS; k++) {
+        block_free(gpu, &m->set[k].step);
+        if (m->set[k].filled)
+            gpu->backend->event_free(gpu, m->set[k].filled);
+        if (m->set[k].left)
+            gpu->backend->event_free(gpu, m->set[k].left);
+    }
     block_free(gpu, &m->control);
     pl_free(m->staging);
     pl_free(m);
@@ -274,22 +263,10 @@ bool gpu_is_half(pl_dtype_t dtype)
     return dtype == PL_BF16 || dtype == PL_F16;
 }
 
-/* As the host has elements of a region. */
+/* Bytes of an element of a region on the host, which has halves as float32. */
 static size_t host_width(pl_dtype_t dtype)
 {
     return dtype == PL_F64 ? sizeof(double) : sizeof(float);
-}
-
-static int region_make(pl_gpu_t *gpu, gpu_region_t *region, const char *what,
-                       pl_error_t *err)
-{
-    const size_t width = pl_dtype_size(region->dtype), n = region->count;
-    if (n > SIZE_MAX / sizeof(double))
-        return pl_no_memory(err);
-    int code = gpu_reserve_zeros(gpu, &region->block, n * width, what, err);
-    if (code == PL_OK && region->mirror && gpu_is_half(region->dtype))
-        code = gpu_reserve(gpu, &region->floats, n * sizeof(float), what, err);
-    return code;
 }
 
 /* After a failure the region has no elements. */
@@ -303,7 +280,13 @@ static int region_set(pl_gpu_t *gpu, int number, gpu_region_t fresh, pl_error_t 
     if (number == PL_REGION_PARAMS)
         region_close(gpu, &gpu->memory->region[GPU_REGION_LOW]);
     *region = fresh;
-    code = region_make(gpu, region, region_name(number), err);
+    const size_t width = pl_dtype_size(fresh.dtype), n = fresh.count;
+    const char *what = region_name(number);
+    code = n > SIZE_MAX / sizeof(double)
+               ? pl_no_memory(err)
+               : gpu_reserve_zeros(gpu, &region->block, n * width, what, err);
+    if (code == PL_OK && region->mirror && gpu_is_half(region->dtype))
+        code = gpu_reserve(gpu, &region->floats, n * sizeof(float), what, err);
     if (code != PL_OK)
         region_close(gpu, region);
     return code;
@@ -345,12 +328,6 @@ static int check_range(const gpu_region_t *r, pl_region_t region, size_t offset,
         (int)region, r->count, n, offset);
 }
 
-static void to_halves(uint16_t *bits, const float *floats, size_t n, pl_dtype_t dtype)
-{
-    for (size_t i = 0; i < n; i++)
-        bits[i] = dtype == PL_BF16 ? pl_bf16_bits(floats[i]) : pl_f16_bits(floats[i]);
-}
-
 void gpu_to_floats(void *floats, const void *halves, size_t n, pl_dtype_t dtype)
 {
     for (size_t i = 0; i < n; i++) {
@@ -358,18 +335,6 @@ void gpu_to_floats(void *floats, const void *halves, size_t n, pl_dtype_t dtype)
         memcpy(&bits, (const char *)halves + i * sizeof bits, sizeof bits);
         const float x = dtype == PL_BF16 ? pl_bf16_float(bits) : pl_f16_float(bits);
         memcpy((char *)floats + i * sizeof x, &x, sizeof x);
-    }
-}
-
-/* As the region can hold them. */
-static void mirror_write(const gpu_region_t *r, size_t offset, const void *host, size_t n)
-{
-    const size_t width = host_width(r->dtype);
-    char *to = (char *)r->mirror + offset * width;
-    memcpy(to, host, n * width);
-    for (size_t i = 0; i < n && gpu_is_half(r->dtype); i++) {
-        float *x = (float *)to + i;
-        *x = r->dtype == PL_BF16 ? pl_round_bf16(*x) : pl_round_f16(*x);
     }
 }
 
@@ -387,13 +352,20 @@ int pl_gpu_write(void *self, pl_region_t region, size_t offset, const void *host
         return code;
     gpu->memory->low_is_fresh &= region != PL_REGION_PARAMS;
     if (r->mirror) {
-        mirror_write(r, offset, host, n);
+        char *to = (char *)r->mirror + offset * host_width(r->dtype);
+        memcpy(to, host, n * host_width(r->dtype));
+        for (size_t i = 0; i < n && gpu_is_half(r->dtype); i++) {
+            float *x = (float *)to + i;
+            *x = r->dtype == PL_BF16 ? pl_round_bf16(*x) : pl_round_f16(*x);
+        }
         return PL_OK;
     }
     if (gpu_is_half(r->dtype)) {
+        const float *x = host;
         if (!(bits = staging_of(gpu, n * width, err)))
             return PL_ENOMEM;
-        to_halves(bits, host, n, r->dtype);
+        for (size_t i = 0; i < n; i++)
+            bits[i] = r->dtype == PL_BF16 ? pl_bf16_bits(x[i]) : pl_f16_bits(x[i]);
     }
     code = gpu->backend->copy_in(gpu, PL_STREAM_MAIN, r->block.address + offset * width,
                                  bits ? bits : host, n * width, err);

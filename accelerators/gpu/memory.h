@@ -1,5 +1,5 @@
-/* memory.h - the device's memory: regions, what all plans share, and what replays take
- * turns with */
+/* memory.h - the device's memory: regions, blocks that all plans share, and two sets of
+ * blocks that replays use in turn */
 #ifndef PL_GPU_MEMORY_H
 #define PL_GPU_MEMORY_H
 
@@ -16,27 +16,27 @@ typedef struct gpu_region {
     gpu_block_t block;                                   /* elements in their own width */
     size_t count;                                        /* elements */
     pl_dtype_t dtype;
-    void *mirror;            /* of the host: what was borrowed, where the truth is between
-                                replays  [NULL] */
-    gpu_block_t floats;      /* of a mirrored region of halves: as the host has them */
-    bool is_registered;      /* to others */
+    void *mirror;           /* borrowed memory of the host, which has the current elements
+                               between replays  [NULL] */
+    gpu_block_t floats;     /* of a mirrored region of halves: its elements as float32 */
+    bool is_registered;     /* collectives use it */
 } gpu_region_t;
 
-/* What a replay has for itself. */
+/* Blocks of one replay. */
 typedef struct gpu_set {
     gpu_block_t step, record, input[PL_FIELDS];
-    pl_event_t *filled;     /* the step block and the batch are there */
-    pl_event_t *left;       /* the record has been fetched: the set may be filled again */
+    pl_event_t *filled;            /* the step block and the batch are there */
+    pl_event_t *left;              /* the record is copied: the set may be filled again */
 } gpu_set_t;
 
 typedef struct pl_gpu_memory {
     gpu_region_t region[GPU_REGIONS];
-    bool low_is_fresh;                        /* GPU_REGION_LOW is what parameters are */
+    bool low_is_fresh;                        /* GPU_REGION_LOW equals the parameters */
     gpu_block_t arena, scratch, counters, control;  /* of all plans: they run one after
                                                        another */
     gpu_block_t grads_backup;                 /* gradients, while a skipped replay runs */
     gpu_set_t set[GPU_SETS];
-    void *staging;                                /* of the host, for what is converted */
+    void *staging;                                      /* of the host, for conversions */
     size_t staging_bytes;
     unsigned generation;                                    /* grows when memory moves */
     size_t held;                                            /* bytes of all blocks */
@@ -47,10 +47,11 @@ enum { GPU_SKIP_NON_FINITE = 1, GPU_SKIP_EMPTY, GPU_WRONG_INDEX, GPU_NOT_FINITE 
 int gpu_memory_open(pl_gpu_t *gpu, pl_error_t *err);
 void gpu_memory_close(pl_gpu_t *gpu);
 
-/* Frees what plans have reserved, when no plan is left. */
+/* Frees the blocks of plans, when no plan is left. */
 void gpu_memory_shrink(pl_gpu_t *gpu);
 
-/* At least so many bytes; what was in it is lost when it grows, and when it cannot. */
+/* At least so many bytes; a block loses its contents when it grows, and when it
+ * cannot. */
 int gpu_reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, const char *what,
                 pl_error_t *err);
 /* The same, and fresh memory is zeroed. */

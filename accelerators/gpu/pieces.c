@@ -1,8 +1,8 @@
 /* pieces.c - the launches of a piece of a plan: one by one, recorded, or measured
  *
- * Measured launches are not recorded, because events stand between them: then a step
- * takes longer, and most of all one with many small kernels. */
-#include "accelerators/gpu/pieces.h"
+ * Measured launches are not recorded, because there are events between them.  So a
+ * measured step takes longer, most of all one with many small kernels. */
+#include "accelerators/gpu/replay.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -49,7 +49,7 @@ static int piece_record(pl_gpu_t *gpu, const pl_plan_t *plan, gpu_piece_t *piece
     return code == PL_OK ? ended : code;
 }
 
-/* ---- Measured ---- */
+/* ---- Measured launches ---- */
 
 int gpu_timing(pl_gpu_t *gpu, gpu_timings_t *timings, pl_stream_t stream, int what,
                pl_error_t *err)
@@ -70,18 +70,6 @@ int gpu_timing(pl_gpu_t *gpu, gpu_timings_t *timings, pl_stream_t stream, int wh
     mark->stream = stream;
     mark->what = what;
     return gpu->backend->event_record(gpu, mark->event, stream, err);
-}
-
-static int piece_measure(pl_gpu_t *gpu, const pl_plan_t *plan, const gpu_piece_t *piece,
-                         int set, gpu_timings_t *timings, pl_error_t *err)
-{
-    int code = gpu_timing(gpu, timings, PL_STREAM_MAIN, GPU_TIMING_BEGIN, err);
-    for (int k = piece->from; k < piece->to && code == PL_OK; k++) {
-        code = gpu_put_kernels(gpu, plan, k, k + 1, set, err);
-        if (code == PL_OK)
-            code = gpu_timing(gpu, timings, PL_STREAM_MAIN, k, err);
-    }
-    return code;
 }
 
 void gpu_timings_report(pl_gpu_t *gpu, const gpu_timings_t *timings,
@@ -127,14 +115,21 @@ int gpu_piece_run(pl_gpu_t *gpu, pl_plan_t *plan, gpu_piece_t *piece, int set,
                   gpu_timings_t *timings, pl_error_t *err)
 {
     const pl_gpu_backend_ops_t *backend = gpu->backend;
-    if (timings)
-        return piece_measure(gpu, plan, piece, set, timings, err);
-    const bool records = backend->record_begin && piece->to - piece->from > 1;
-    if (records && piece->runs[set] && !piece->recording[set]) {
-        const int code = piece_record(gpu, plan, piece, set, err);
-        if (code != PL_OK)
-            return code;
+    int code = PL_OK;
+    if (timings) {
+        code = gpu_timing(gpu, timings, PL_STREAM_MAIN, GPU_TIMING_BEGIN, err);
+        for (int k = piece->from; k < piece->to && code == PL_OK; k++) {
+            code = gpu_put_kernels(gpu, plan, k, k + 1, set, err);
+            if (code == PL_OK)
+                code = gpu_timing(gpu, timings, PL_STREAM_MAIN, k, err);
+        }
+        return code;
     }
+    const bool records = backend->record_begin && piece->to - piece->from > 1;
+    if (records && piece->runs[set] && !piece->recording[set])
+        code = piece_record(gpu, plan, piece, set, err);
+    if (code != PL_OK)
+        return code;
     piece->runs[set]++;
     return piece->recording[set]
                ? backend->recording_run(gpu, PL_STREAM_MAIN, piece->recording[set], err)

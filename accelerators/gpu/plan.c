@@ -1,8 +1,7 @@
-/* plan.c - plans: made, given memory and addresses, and freed */
+/* plan.c - plans: compilation, memory, addresses and release */
 #include "accelerators/gpu/plan.h"
 
 #include "accelerators/gpu/build.h"
-#include "accelerators/gpu/check.h"
 #include "accelerators/gpu/layers.h"
 #include "accelerators/gpu/products.h"
 #include "accelerators/gpu/replay.h"
@@ -31,31 +30,26 @@ static int reserve(pl_gpu_t *gpu, const pl_plan_t *p, pl_error_t *err)
     return code;
 }
 
-/* For the backend: how much of each argument belongs to its kernel. */
-static int tell_reach(pl_plan_t *plan, pl_error_t *err)
-{
-    plan->reach = pl_alloc_array((size_t)plan->kernels * PL_LAUNCH_ADDRESSES,
-                                 sizeof *plan->reach);
-    if (!plan->reach)
-        return pl_no_memory(err);
-    for (int k = 0; k < plan->kernels; k++) {
-        size_t *reach = plan->reach + (size_t)k * PL_LAUNCH_ADDRESSES;
-        for (int i = 0; i < plan->kernel[k].launch[0].count; i++)
-            reach[i] = plan->kernel[k].buffer[i].reach;
-        plan->kernel[k].launch[0].bytes = reach;
-    }
-    return PL_OK;
-}
-
 int gpu_plan_finish(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err)
 {
-    int code = gpu->checks ? tell_reach(plan, err) : PL_OK;
-    for (int k = 0; k < plan->kernels && code == PL_OK; k++) {
+    int code = PL_OK;
+    if (gpu->checks) {
+        plan->reach = pl_alloc_array((size_t)plan->kernels * PL_LAUNCH_ADDRESSES,
+                                     sizeof *plan->reach);
+        if (!plan->reach)
+            return pl_no_memory(err);
+    }
+    for (int k = 0; k < plan->kernels; k++) {
         gpu_kernel_t *kernel = &plan->kernel[k];
         if (!kernel->library && !kernel->layer
             && !(kernel->launch[0].entry = gpu->backend->code_entry(
                      gpu, plan->code[kernel->text], kernel->name, err)))
             return PL_EBUG;
+        for (int i = 0; i < kernel->launch[0].count && plan->reach; i++) {
+            size_t *reach = plan->reach + (size_t)k * PL_LAUNCH_ADDRESSES;
+            reach[i] = kernel->buffer[i].reach;
+            kernel->launch[0].bytes = reach;
+        }
         for (int set = 1; set < GPU_SETS; set++)
             kernel->launch[set] = kernel->launch[0];
     }
@@ -63,8 +57,8 @@ int gpu_plan_finish(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err)
         code = gpu_host_open(&plan->host[k], gpu, err);
     if (code == PL_OK && gpu->checks)
         code = gpu_check(plan, err);
-    /* What a replay keeps at a collective must not move: then the plan's first replay
-     * reserves. */
+    /* Memory must not move while a replay waits at a collective: then the plan's first
+     * replay reserves. */
     return code == PL_OK && !gpu_replay_waits(gpu) ? reserve(gpu, plan, err) : code;
 }
 
@@ -85,7 +79,7 @@ int gpu_plan_new(pl_gpu_t *gpu, const pl_graph_t *g, pl_plan_t **plan,
         for (int k = 0; k < texts; k++)
             pl_free(text[k].text);
         pl_free(text);
-        gpu_plan_free(gpu, p);
+        pl_gpu_discard(gpu, p);
         return code;
     }
     return gpu_build(gpu, p, text, texts, plan, caller, err);
@@ -103,8 +97,9 @@ static void recordings_free(pl_gpu_t *gpu, pl_plan_t *plan)
         }
 }
 
-void gpu_plan_free(pl_gpu_t *gpu, pl_plan_t *plan)
+void pl_gpu_discard(void *self, pl_plan_t *plan)
 {
+    pl_gpu_t *gpu = self;
     if (!plan)
         return;
     pl_plan_t **next = &gpu->plans;

@@ -1,23 +1,21 @@
-/* replay.c - replays of plans: put on the device's streams, and collected when they are
- * over
+/* replay.c - replays of plans: launches on the device's streams, and the results
  *
- * Nothing here waits for the device.  A replay fills one of the device's sets (its step
- * block and the batch, by stream IN, while the one before still computes), and puts the
- * plan's kernels on stream MAIN, which leave a record in the set; stream OUT fetches it
- * and what mirrored regions are to show the host.  The device then writes to the
- * descriptor, and collecting reports how the replay went. */
+ * Nothing here waits for the device.  A replay fills one of the device's sets (step block
+ * and batch, by stream IN, while the replay before it still computes) and puts the plan's
+ * kernels on stream MAIN, which leave a record in the set.  Stream OUT copies the record
+ * and the changed elements of mirrored regions to the host.  The device then writes to
+ * the descriptor, and gpu_replays_collect() reports the results. */
 #include "accelerators/gpu/replay.h"
 
 #include <string.h>
 
 #include "accelerators/gpu/fence.h"
-#include "accelerators/gpu/pieces.h"
 #include "accelerators/gpu/transfer.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/random.h"
 
-enum { ALIGNMENT = 64 /* of what shares host memory */ };
+enum { ALIGNMENT = 64 /* of each buffer in the host memory of a replay */ };
 
 /* A replay in flight, with host memory that copies at full speed: its step block, its
  * record, the batch, and the outputs. */
@@ -28,15 +26,15 @@ typedef struct inflight {
     char *host;
     size_t bytes;
     int set;
-    int piece;                                     /* the next */
-    int reported;                                  /* buckets */
-    int collective;                                /* that it waits at, at its end  [0] */
-    bool is_timed;                                 /* backward has begun */
+    int piece;                                      /* the next one */
+    int reported;                                   /* of the `readies` */
+    int collective;                                 /* that the last piece ends at  [0] */
+    bool is_timed;                                  /* `backward` is recorded */
     pl_event_t *began, *backward, *computed, *over;
     pl_event_t *ready[PL_GRAD_BUCKETS_MAX];                 /* [NULL: not made yet] */
-    int readies;                                            /* that were recorded */
-    int buckets[PL_GRAD_BUCKETS_MAX];                       /* that are ready with each */
-    gpu_timings_t timings;                                  /* where it is measured */
+    int readies;                                            /* recorded ones */
+    int buckets[PL_GRAD_BUCKETS_MAX];                       /* ready with each of them */
+    gpu_timings_t timings;                                  /* of a measured replay */
 } inflight_t;
 
 typedef struct pl_gpu_replays {
@@ -132,7 +130,7 @@ static char *record_of(const inflight_t *f)
     return f->host + aligned(sizeof(gpu_step_t));
 }
 
-/* As it is when those buckets are ready. */
+/* The control block at the time of the event `ready`. */
 static gpu_control_t *control_of(const inflight_t *f, int ready)
 {
     return (gpu_control_t *)(record_of(f) + aligned(record_bytes(f->plan))
@@ -157,7 +155,7 @@ static char *outputs_of(const inflight_t *f)
     return batch_of(f) + batch_bytes(f->plan);
 }
 
-/* Outputs that the caller does not want take no memory. */
+/* Outputs that the caller does not ask for take no memory. */
 static size_t inflight_bytes(const pl_plan_t *p, const pl_replay_t *replay)
 {
     size_t bytes = aligned(sizeof(gpu_step_t)) + aligned(record_bytes(p))
@@ -167,27 +165,7 @@ static size_t inflight_bytes(const pl_plan_t *p, const pl_replay_t *replay)
     return bytes;
 }
 
-static int events_make(pl_gpu_t *gpu, inflight_t *f, pl_error_t *err)
-{
-    pl_event_t **const events[] = {&f->began, &f->backward, &f->computed, &f->over};
-    int code = PL_OK;
-    for (size_t k = 0; k < sizeof events / sizeof *events && code == PL_OK; k++)
-        code = *events[k] ? PL_OK : gpu->backend->event_new(gpu, events[k], err);
-    return code;
-}
-
-static int host_make(pl_gpu_t *gpu, inflight_t *f, size_t bytes, pl_error_t *err)
-{
-    if (bytes <= f->bytes)
-        return PL_OK;
-    if (f->host)
-        gpu->backend->host_free(gpu, f->host);
-    f->host = gpu->backend->host_new(gpu, bytes, err);
-    f->bytes = f->host ? bytes : 0;
-    return f->host ? PL_OK : PL_ENOMEM;
-}
-
-/* A failure leaves nothing on its way. */
+/* A spare flight or a new one, with events and memory for a replay. */
 static int inflight_take(pl_gpu_t *gpu, pl_plan_t *plan, const pl_replay_t *replay,
                          inflight_t **taken, pl_error_t *err)
 {
@@ -201,9 +179,19 @@ static int inflight_take(pl_gpu_t *gpu, pl_plan_t *plan, const pl_replay_t *repl
     f->next = NULL;
     f->piece = f->reported = f->readies = f->collective = f->timings.count = 0;
     f->is_timed = false;
-    int code = events_make(gpu, f, err);
-    if (code == PL_OK)
-        code = host_make(gpu, f, inflight_bytes(plan, replay), err);
+    const pl_gpu_backend_ops_t *backend = gpu->backend;
+    pl_event_t **const events[] = {&f->began, &f->backward, &f->computed, &f->over};
+    const size_t bytes = inflight_bytes(plan, replay);
+    int code = PL_OK;
+    for (size_t k = 0; k < sizeof events / sizeof *events && code == PL_OK; k++)
+        code = *events[k] ? PL_OK : backend->event_new(gpu, events[k], err);
+    if (code == PL_OK && bytes > f->bytes) {
+        if (f->host)
+            backend->host_free(gpu, f->host);
+        f->host = backend->host_new(gpu, bytes, err);
+        f->bytes = f->host ? bytes : 0;
+        code = f->host ? PL_OK : PL_ENOMEM;
+    }
     if (code == PL_OK)
         *taken = f;
     else
@@ -211,7 +199,7 @@ static int inflight_take(pl_gpu_t *gpu, pl_plan_t *plan, const pl_replay_t *repl
     return code;
 }
 
-/* ---- On their way to the device ---- */
+/* ---- To the device ---- */
 
 /* [NULL: its kernels and copies are not measured] */
 static gpu_timings_t *timings_of(inflight_t *f)
@@ -259,7 +247,7 @@ static int set_fill(pl_gpu_t *gpu, inflight_t *f, pl_error_t *err)
                          : code;
 }
 
-/* Of a mirrored region: where elements lie on the device, as the host has them. */
+/* Where the device has elements of a mirrored region in the type of the host. */
 static pl_device_ptr_t host_copy_address(const gpu_region_t *r, const gpu_host_copy_t *p,
                                          size_t *width)
 {
@@ -278,31 +266,8 @@ static int host_copy_in(pl_gpu_t *gpu, const gpu_host_copy_t *p, pl_error_t *err
                                  err);
 }
 
-/* Its kernel, if it has one, ran with the piece. */
-static int host_copy_out(pl_gpu_t *gpu, const gpu_host_copy_t *p, pl_error_t *err)
-{
-    const gpu_region_t *r = &gpu->memory->region[p->region];
-    size_t width;
-    const pl_device_ptr_t from = host_copy_address(r, p, &width);
-    return gpu->backend->copy_out(gpu, PL_STREAM_OUT, (char *)r->mirror + p->from * width,
-                                  from, p->count * width, err);
-}
-
-/* Passages to the host up to the piece's last, behind what it computes. */
-static int put_host_copies(pl_gpu_t *gpu, inflight_t *f, const gpu_piece_t *piece,
-                           int from, pl_error_t *err)
-{
-    const pl_gpu_backend_ops_t *backend = gpu->backend;
-    int code = PL_OK;
-    if (from < piece->host_copies || piece->buckets)
-        code = backend->event_record(gpu, f->computed, PL_STREAM_MAIN, err);
-    if (code == PL_OK && (from < piece->host_copies || piece->buckets))
-        code = backend->event_wait(gpu, f->computed, PL_STREAM_OUT, err);
-    for (int k = from; k < piece->host_copies && code == PL_OK; k++)
-        code = host_copy_out(gpu, &f->plan->out[k], err);
-    return code;
-}
-
+/* Copies the control block to the host, which reports the buckets when it has arrived and
+ * the replay was not stopped. */
 static int put_ready(pl_gpu_t *gpu, inflight_t *f, int buckets, pl_error_t *err)
 {
     const pl_gpu_backend_ops_t *backend = gpu->backend;
@@ -320,12 +285,31 @@ static int put_ready(pl_gpu_t *gpu, inflight_t *f, int buckets, pl_error_t *err)
     return code;
 }
 
+/* Reports at once, with a fence after the work on stream MAIN: so many buckets of
+ * registered gradients, or [0] all of a replay.  A bucket is reported whether the replay
+ * runs or is stopped: the ranks cannot know that yet, and all of them reduce it. */
+static int report_by_fence(pl_gpu_t *gpu, pl_replay_t *replay, int buckets,
+                           pl_error_t *err)
+{
+    pl_fence_t *fence = NULL;
+    int code = gpu_fence_main(gpu, &fence, err);
+    if (code != PL_OK)
+        return code;
+    if (buckets)
+        replay->ready(replay, buckets, fence);
+    else
+        replay->ordered(replay, fence);
+    pl_object_unref(fence);
+    return PL_OK;
+}
+
+/* Puts a piece and the copies after it on the streams. */
 static int piece_put(pl_gpu_t *gpu, inflight_t *f, pl_error_t *err)
 {
     const pl_gpu_backend_ops_t *backend = gpu->backend;
     pl_plan_t *p = f->plan;
     gpu_piece_t *piece = &p->piece[f->piece];
-    const int host_copies = f->piece ? piece[-1].host_copies : 0;
+    const int from = f->piece ? piece[-1].host_copies : 0, buckets = piece->buckets;
     int code = gpu_piece_run(gpu, p, piece, f->set, timings_of(f), err);
     f->piece++;
     if (code == PL_OK && piece->host)
@@ -334,43 +318,47 @@ static int piece_put(pl_gpu_t *gpu, inflight_t *f, pl_error_t *err)
         f->is_timed = true;
         code = backend->event_record(gpu, f->backward, PL_STREAM_MAIN, err);
     }
-    if (code == PL_OK)
-        code = put_host_copies(gpu, f, piece, host_copies, err);
-    if (code == PL_OK && piece->buckets && f->replay->ready)
+    if (code == PL_OK && (from < piece->host_copies || buckets))
+        code = backend->event_record(gpu, f->computed, PL_STREAM_MAIN, err);
+    if (code == PL_OK && (from < piece->host_copies || buckets))
+        code = backend->event_wait(gpu, f->computed, PL_STREAM_OUT, err);
+    for (int k = from; k < piece->host_copies && code == PL_OK; k++) {
+        const gpu_region_t *r = &gpu->memory->region[p->out[k].region];
+        size_t width;
+        const pl_device_ptr_t at = host_copy_address(r, &p->out[k], &width);
+        code = backend->copy_out(gpu, PL_STREAM_OUT,
+                                 (char *)r->mirror + p->out[k].from * width, at,
+                                 p->out[k].count * width, err);
+    }
+    if (code == PL_OK && buckets && f->replay->ready)
         code = gpu->memory->region[PL_REGION_GRADS].is_registered
-                   ? gpu_fence_ready(gpu, f->replay, piece->buckets, err)
-                   : put_ready(gpu, f, piece->buckets, err);
+                   ? report_by_fence(gpu, f->replay, buckets, err)
+                   : put_ready(gpu, f, buckets, err);
     f->collective = piece->collective;
     return code;
 }
 
-static int put_outputs(pl_gpu_t *gpu, const inflight_t *f, pl_error_t *err)
-{
-    char *to = outputs_of(f);
-    int code = PL_OK;
-    for (int k = 0; k < f->plan->outputs && code == PL_OK; k++) {
-        const gpu_output_t *output = &f->plan->output[k];
-        if (!f->replay->output[k])
-            continue;
-        code = gpu->backend->copy_out(gpu, PL_STREAM_MAIN, to,
-                                      gpu_address(gpu, &output->buffer, f->set),
-                                      output->bytes, err);
-        to += aligned(output->bytes);
-    }
-    return code;
-}
-
-/* Pieces up to a collective or the end, and the record. */
+/* Puts the pieces up to a collective or the end on the streams, then the outputs and the
+ * record. */
 static int inflight_put(pl_gpu_t *gpu, inflight_t *f, pl_error_t *err)
 {
     const pl_gpu_backend_ops_t *backend = gpu->backend;
+    const pl_plan_t *p = f->plan;
     gpu_set_t *set = &gpu->memory->set[f->set];
+    char *to = outputs_of(f);
     int code = PL_OK;
     do
         code = piece_put(gpu, f, err);
-    while (code == PL_OK && f->piece < f->plan->pieces && !f->collective);
-    if (code == PL_OK && !f->collective)
-        code = put_outputs(gpu, f, err);
+    while (code == PL_OK && f->piece < p->pieces && !f->collective);
+    for (int k = 0; k < p->outputs && !f->collective && code == PL_OK; k++) {
+        const gpu_output_t *output = &p->output[k];
+        if (!f->replay->output[k])
+            continue;
+        code = backend->copy_out(gpu, PL_STREAM_MAIN, to,
+                                 gpu_address(gpu, &output->buffer, f->set), output->bytes,
+                                 err);
+        to += aligned(output->bytes);
+    }
     if (code == PL_OK)
         code = backend->event_record(gpu, f->computed, PL_STREAM_MAIN, err);
     if (code == PL_OK)
@@ -379,7 +367,7 @@ static int inflight_put(pl_gpu_t *gpu, inflight_t *f, pl_error_t *err)
         code = gpu_timing(gpu, timings_of(f), PL_STREAM_OUT, GPU_TIMING_BEGIN, err);
     if (code == PL_OK)
         code = backend->copy_out(gpu, PL_STREAM_OUT, record_of(f), set->record.address,
-                                 record_bytes(f->plan), err);
+                                 record_bytes(p), err);
     if (code == PL_OK)
         code = gpu_timing(gpu, timings_of(f), PL_STREAM_OUT, GPU_TIMING_COPY, err);
     if (code == PL_OK)
@@ -389,7 +377,7 @@ static int inflight_put(pl_gpu_t *gpu, inflight_t *f, pl_error_t *err)
     return code == PL_OK ? backend->notify(gpu, f->over, err) : code;
 }
 
-/* Parameters as halves, where the host or a plan has changed them since. */
+/* Makes GPU_REGION_LOW again if the host or a plan has changed the parameters. */
 static int refresh(pl_gpu_t *gpu, const inflight_t *f, pl_error_t *err)
 {
     pl_gpu_memory_t *m = gpu->memory;
@@ -411,7 +399,8 @@ static int inflight_begin(pl_gpu_t *gpu, inflight_t *f, pl_error_t *err)
     int code = backend->event_record(gpu, f->began, PL_STREAM_MAIN, err);
     if (code == PL_OK)
         code = set_fill(gpu, f, err);
-    if (code == PL_OK && p->ins)            /* what the one before leaves with the host */
+    if (code == PL_OK
+        && p->ins)             /* the replay before copies mirrored regions to the host */
         code = backend->event_wait(gpu, before->left, PL_STREAM_MAIN, err);
     for (int k = 0; k < p->ins && code == PL_OK; k++)
         code = host_copy_in(gpu, &p->in[k], err);
@@ -429,23 +418,6 @@ static int inflight_resume(pl_gpu_t *gpu, inflight_t *f, pl_error_t *err)
     return code == PL_OK ? inflight_put(gpu, f, err) : code;
 }
 
-static void inflight_append(pl_gpu_t *gpu, inflight_t *f)
-{
-    replays_t *r = gpu->replays;
-    f->next = NULL;
-    *r->last = f;
-    r->last = &f->next;
-}
-
-static int check_inputs(const pl_plan_t *plan, const pl_replay_t *replay, pl_error_t *err)
-{
-    for (int k = 0; k < PL_FIELDS; k++)
-        if (plan->input[k] && !replay->input[k])
-            return pl_fail(err, PL_EINVAL, "the replay has no data for batch field %d",
-                           k);
-    return PL_OK;
-}
-
 /* The waiting flight that a replay continues, or a new one. */
 static int inflight_find(pl_gpu_t *gpu, pl_plan_t *plan, const pl_replay_t *replay,
                          inflight_t **found, pl_error_t *err)
@@ -458,7 +430,8 @@ static int inflight_find(pl_gpu_t *gpu, pl_plan_t *plan, const pl_replay_t *repl
             "the plan does not wait at a collective: another plan was replayed "
             "or compiled since");
     if (replay->continues && f->bytes < inflight_bytes(plan, replay))
-        return pl_fail(err, PL_EINVAL, "outputs are asked for by a replay's first part");
+        return pl_fail(err, PL_EINVAL,
+                       "a replay that continues has more outputs than at its begin");
     r->waiting = NULL;
     *found = f;
     if (replay->continues)
@@ -473,12 +446,16 @@ static int inflight_find(pl_gpu_t *gpu, pl_plan_t *plan, const pl_replay_t *repl
     return code;
 }
 
-int gpu_replay(pl_gpu_t *gpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
+int pl_gpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
 {
+    pl_gpu_t *gpu = self;
+    replays_t *r = gpu->replays;
     inflight_t *f = NULL;
-    int code = check_inputs(plan, replay, err);
-    if (code == PL_OK)
-        code = gpu_plan_resolve(gpu, plan, err);
+    for (int k = 0; k < PL_FIELDS; k++)
+        if (plan->input[k] && !replay->input[k])
+            return pl_fail(err, PL_EINVAL, "the replay has no data for batch field %d",
+                           k);
+    int code = gpu_plan_resolve(gpu, plan, err);
     if (code == PL_OK)
         code = inflight_find(gpu, plan, replay, &f, err);
     if (code != PL_OK)
@@ -486,29 +463,22 @@ int gpu_replay(pl_gpu_t *gpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *
     f->replay = replay;
     code = replay->continues ? inflight_resume(gpu, f, err) : inflight_begin(gpu, f, err);
     if (code == PL_OK && replay->ordered && !f->collective)
-        code = gpu_fence_ordered(gpu, replay, err);
+        code = report_by_fence(gpu, replay, 0, err);
     if (code != PL_OK) {        /* launches on the streams run, but nothing is reported */
         gpu_drain(gpu, NULL);
         inflight_give(gpu, f);
         return code;
     }
-    inflight_append(gpu, f);
+    f->next = NULL;
+    *r->last = f;
+    r->last = &f->next;
     return PL_OK;
 }
 
-/* ---- On their way to the host ---- */
+/* ---- To the host ---- */
 
-/* What a kernel found. */
-static int fail_check(const inflight_t *f, const gpu_control_t *found, pl_error_t *err)
-{
-    const gpu_check_t *check = &f->plan->check[found->operation];
-    if (found->status == GPU_NOT_FINITE)
-        return pl_guard_fail(&check->op, f->replay->step, err);
-    return pl_index_fail(&check->op, found->index, check->below, err);
-}
-
-/* What comes behind a guard that stops the replay keeps no value; one that would have
- * met other ranks is over there, and has no outputs. */
+/* Copies metrics and outputs to the caller, except those after the guard that stopped the
+ * replay.  A replay that was stopped before a collective has no outputs. */
 static void hand_out(const inflight_t *f, int32_t stopped)
 {
     const pl_plan_t *p = f->plan;
@@ -530,27 +500,25 @@ static void hand_out(const inflight_t *f, int32_t stopped)
     }
 }
 
-/* The kernel that found it may have had groups that came later and so did not count. */
-static void counters_reset(pl_gpu_t *gpu)
-{
-    const gpu_block_t *c = &gpu->memory->counters;
-    if (c->bytes)
-        gpu->backend->zero(gpu, PL_STREAM_MAIN, c->address, c->bytes, NULL);
-}
-
 static void inflight_end(pl_gpu_t *gpu, inflight_t *f, const pl_error_t *failure)
 {
+    const gpu_block_t *counters = &gpu->memory->counters;
     pl_replay_t *replay = f->replay;
     pl_error_t err = {0};
     gpu_control_t control = {0};
     int code = failure ? failure->code : PL_OK;
     if (!failure) {
         memcpy(&control, record_of(f), sizeof control);
-        if (control.status >= GPU_WRONG_INDEX) {
-            code = fail_check(f, &control, &err);
-            counters_reset(gpu);
-        }
         failure = &err;
+    }
+    if (control.status >= GPU_WRONG_INDEX) {
+        const gpu_check_t *check = &f->plan->check[control.operation];
+        code = control.status == GPU_NOT_FINITE
+                   ? pl_guard_fail(&check->op, replay->step, &err)
+                   : pl_index_fail(&check->op, control.index, check->below, &err);
+        if (counters->bytes)        /* later groups of that kernel may not have counted */
+            gpu->backend->zero(gpu, PL_STREAM_MAIN, counters->address, counters->bytes,
+                               NULL);
     }
     replay->skipped = control.status == GPU_SKIP_NON_FINITE;
     replay->collective = code == PL_OK && !control.status ? f->collective : 0;
@@ -567,29 +535,21 @@ static void inflight_end(pl_gpu_t *gpu, inflight_t *f, const pl_error_t *failure
     replay->done(replay, code == PL_OK ? NULL : failure);
 }
 
-/* Buckets that are ready by now, unless the replay was stopped: then nothing is; *over:
- * and the replay is. */
-static int inflight_look(pl_gpu_t *gpu, inflight_t *f, bool *over, pl_error_t *err)
+void gpu_replays_collect(pl_gpu_t *gpu)
 {
-    bool passed = true;
-    int code = gpu->backend->event_passed(gpu, f->over, over, err);
-    while (code == PL_OK && !*over && passed && f->reported < f->readies) {
-        code = gpu->backend->event_passed(gpu, f->ready[f->reported], &passed, err);
-        if (code == PL_OK && passed && !control_of(f, f->reported)->status)
-            f->replay->ready(f->replay, f->buckets[f->reported], NULL);
-        f->reported += passed;
-    }
-    return code;
-}
-
-void gpu_collect(pl_gpu_t *gpu)
-{
+    const pl_gpu_backend_ops_t *backend = gpu->backend;
     replays_t *r = gpu->replays;
     pl_error_t err = {0};
     while (r->first) {
         inflight_t *f = r->first;
-        bool over = false;
-        const int code = inflight_look(gpu, f, &over, &err);
+        bool over = false, passed = true;
+        int code = backend->event_passed(gpu, f->over, &over, &err);
+        while (code == PL_OK && !over && passed && f->reported < f->readies) {
+            code = backend->event_passed(gpu, f->ready[f->reported], &passed, &err);
+            if (code == PL_OK && passed && !control_of(f, f->reported)->status)
+                f->replay->ready(f->replay, f->buckets[f->reported], NULL);
+            f->reported += passed;
+        }
         if (code == PL_OK && !over)
             return;
         r->first = f->next;

@@ -1,10 +1,10 @@
-/* transfer.c - reads of regions during training, and memory of the host that is pinned
+/* transfer.c - reads of regions during training, and pinned memory of the host
  *
- * A region is copied within the device first, which is fast, and from that snapshot to
- * the host by stream OUT, while stream MAIN computes.  Where the device has no memory for
+ * A region is copied within the device first, which is fast, and then from that snapshot
+ * to the host by stream OUT, while stream MAIN computes.  If the device has no memory for
  * a snapshot, MAIN waits for the copy to the host instead.  Regions with a mirror are
- * read at once.  Halves, which the host needs as float32, come to the end of the room for
- * those, and each time the accelerator collects some of them are converted. */
+ * read at once.  Halves, which the host needs as float32, arrive at the end of the host's
+ * buffer; each time the accelerator collects, it converts some of them in place. */
 #include "accelerators/gpu/transfer.h"
 
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-enum { PART = 1 << 19 /* elements converted at once, which takes less than 1 ms */ };
+enum { CHUNK = 1 << 19 /* elements converted at once, which takes less than 1 ms */ };
 
 typedef struct pending {
     struct pending *next;
@@ -63,7 +63,7 @@ bool gpu_transfers_drop(pl_gpu_t *gpu)
     return any;
 }
 
-/* A spare one, best with a snapshot that is large enough. */
+/* A spare read, if possible with a snapshot that is large enough, or a new one. */
 static int pending_take(pl_gpu_t *gpu, size_t bytes, pending_t **taken, pl_error_t *err)
 {
     transfers_t *t = gpu->transfers;
@@ -87,21 +87,7 @@ static int pending_take(pl_gpu_t *gpu, size_t bytes, pending_t **taken, pl_error
     return code;
 }
 
-/* Room for a snapshot, if the device has it. */
-static bool snapshot_make(pl_gpu_t *gpu, pending_t *g, size_t bytes)
-{
-    if (g->snapshot.bytes >= bytes)
-        return true;
-    if (g->snapshot.bytes)
-        gpu->backend->memory_free(gpu, g->snapshot.address);
-    g->snapshot = (gpu_block_t){0};
-    if (gpu->backend->memory_new(gpu, bytes, &g->snapshot.address, NULL) != PL_OK)
-        return false;
-    g->snapshot.bytes = bytes;
-    return true;
-}
-
-/* Where the region's elements come to. */
+/* Where the region's elements arrive on the host. */
 static char *arrival_of(const pending_t *g)
 {
     const pl_transfer_t *t = g->transfer;
@@ -109,12 +95,20 @@ static char *arrival_of(const pending_t *g)
            + (gpu_is_half(g->dtype) ? t->count * pl_dtype_size(g->dtype) : 0);
 }
 
-/* What is on MAIN so far comes before; without a snapshot what follows comes behind. */
+/* The copies come after the work that is on MAIN so far.  Without memory for a snapshot,
+ * later work on MAIN comes after them. */
 static int put(pl_gpu_t *gpu, pending_t *g, pl_device_ptr_t from, size_t bytes,
                pl_error_t *err)
 {
     const pl_gpu_backend_ops_t *backend = gpu->backend;
-    const bool is_kept = snapshot_make(gpu, g, bytes);
+    if (g->snapshot.bytes < bytes) {
+        if (g->snapshot.bytes)
+            backend->memory_free(gpu, g->snapshot.address);
+        g->snapshot = (gpu_block_t){0};
+        if (backend->memory_new(gpu, bytes, &g->snapshot.address, NULL) == PL_OK)
+            g->snapshot.bytes = bytes;
+    }
+    const bool is_kept = g->snapshot.bytes >= bytes;
     int code = is_kept ? backend->copy(gpu, PL_STREAM_MAIN, g->snapshot.address, from,
                                        bytes, err)
                        : PL_OK;
@@ -132,21 +126,18 @@ static int put(pl_gpu_t *gpu, pending_t *g, pl_device_ptr_t from, size_t bytes,
     return code == PL_OK ? backend->notify(gpu, g->over, err) : code;
 }
 
-static int read_now(pl_gpu_t *gpu, pl_transfer_t *t, pl_error_t *err)
-{
-    int code = pl_gpu_read(gpu, t->region, t->offset, t->host, t->count, err);
-    if (code == PL_OK)
-        t->done(t, NULL);
-    return code;
-}
-
 int pl_gpu_read_later(void *self, pl_transfer_t *t, pl_error_t *err)
 {
     pl_gpu_t *gpu = self;
     const gpu_region_t *r = &gpu->memory->region[t->region];
     const size_t width = pl_dtype_size(r->dtype), bytes = t->count * width;
-    if (t->offset > r->count || t->count > r->count - t->offset || r->mirror || !t->count)
-        return read_now(gpu, t, err);
+    if (t->offset > r->count || t->count > r->count - t->offset || r->mirror
+        || !t->count) {
+        const int code = pl_gpu_read(gpu, t->region, t->offset, t->host, t->count, err);
+        if (code == PL_OK)
+            t->done(t, NULL);
+        return code;
+    }
     if (!gpu->transfers) {
         gpu->transfers = pl_alloc(sizeof *gpu->transfers);
         if (!gpu->transfers)
@@ -172,18 +163,18 @@ int pl_gpu_read_later(void *self, pl_transfer_t *t, pl_error_t *err)
     return PL_OK;
 }
 
-/* A part of the halves that have arrived; false: there are more, for which the
- * accelerator collects again. */
+/* Converts a chunk of the halves that have arrived; false: there are more, and the
+ * descriptor is written to, so that the accelerator collects again. */
 static bool convert(pl_gpu_t *gpu, pending_t *g)
 {
     const pl_transfer_t *t = g->transfer;
     const uint64_t one = 1;
     while (gpu_is_half(g->dtype) && g->converted < t->count) {
-        const size_t left = t->count - g->converted, part = left < PART ? left : PART;
+        const size_t left = t->count - g->converted, chunk = left < CHUNK ? left : CHUNK;
         gpu_to_floats((char *)t->host + g->converted * sizeof(float),
-                      arrival_of(g) + g->converted * pl_dtype_size(g->dtype), part,
+                      arrival_of(g) + g->converted * pl_dtype_size(g->dtype), chunk,
                       g->dtype);
-        g->converted += part;
+        g->converted += chunk;
         if (g->converted < t->count
             && write(gpu->backend->descriptor(gpu), &one, sizeof one) == sizeof one)
             return false;

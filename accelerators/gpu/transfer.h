@@ -1,4 +1,4 @@
-/* transfer.h - reads of regions during training, and memory of the host that is pinned */
+/* transfer.h - reads of regions during training, and pinned memory of the host */
 #ifndef PL_GPU_TRANSFER_H
 #define PL_GPU_TRANSFER_H
 
@@ -6,9 +6,9 @@
 
 void gpu_transfers_close(pl_gpu_t *gpu);
 
-/* Calls done() of those that are over. */
+/* Calls done() of the reads that are over. */
 void gpu_transfers_collect(pl_gpu_t *gpu);
-/* Frees the memory of unused snapshots; false: there is none. */
+/* Frees the memory of unused snapshots; false if there is none. */
 bool gpu_transfers_drop(pl_gpu_t *gpu);
 
 typedef struct pl_gpu_pin {
@@ -16,7 +16,7 @@ typedef struct pl_gpu_pin {
     size_t bytes;
 } gpu_pin_t;
 
-/* Whether the device copies from there at full speed. */
+/* Whether the memory is pinned, so that the device copies it at full speed. */
 bool gpu_is_pinned(const pl_gpu_t *gpu, const void *host, size_t bytes);
 
 #endif
