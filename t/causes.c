@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "actors/host.h"
+#include "actors/api/host.h"
 #include "base/map.h"
 #include "base/random.h"
 #include "far.h"

@@ -1,4 +1,4 @@
-/* host.c - tests of actors/host.c: an engine as a program uses it, at any moment */
+/* host.c - tests of actors/api/host.c: an engine as a program uses it, at any moment */
 #include <event2/event.h>
 #include <math.h>
 #include <poll.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "actors/host_parts.h"
+#include "actors/api/host.h"
 #include "base/clock.h"
 #include "fake.h"
 #include "files.h"

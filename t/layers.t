@@ -92,15 +92,15 @@ includes 'engine/(runtime|telemetry|tensor|formats)/' 'event2/|zmq' | not_in 'en
 
 # ---- actors ----
 
-includes 'actors/connectors/' 'actors/(loops|launchers|worker|trainer|host)' |
+includes 'actors/connectors/' 'actors/(loops|launchers|worker|trainer|api/)' |
     holds 'connectors include nothing of loops, launchers, worker or trainer'
-includes 'actors/loops/' 'actors/(connectors|launchers|worker|trainer|host)' |
+includes 'actors/loops/' 'actors/(connectors|launchers|worker|trainer|api/)' |
     holds 'loops include nothing of connectors, launchers, worker or trainer'
-includes 'actors/launchers/' 'actors/(connectors|loops|trainer|host)' |
+includes 'actors/launchers/' 'actors/(connectors|loops|worker/|trainer|api/)' |
     holds 'launchers include nothing of connectors, loops or trainer'
-includes 'actors/worker\.' 'actors/(launchers|trainer|host)' |
+includes 'actors/worker/' 'actors/(launchers|trainer|api/)' |
     holds 'the worker includes nothing of launchers or trainer'
-includes 'actors/trainer\.' '(accelerators|strategies)/|actors/(connectors|loops|launchers|worker|host)' |
+includes 'actors/trainer\.' '(accelerators|strategies)/|actors/(connectors|loops|launchers|worker|api/)' |
     holds 'the trainer includes no other actor'
 
 # An actor of a folder is a file with a table of that level; no other file of the folder includes its header.

@@ -1,4 +1,4 @@
-/* manual_loop.c - tests of actors/manual_loop.c and actors/loops/manual.c: a program
+/* manual_loop.c - tests of actors/api/manual_loop.c and actors/loops/manual.c: a program
  * that sends its batches itself */
 #include <event2/event.h>
 #include <math.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "actors/host.h"
+#include "actors/api/host.h"
 #include "rig.h"
 #include "rig_stream.h"
 #include "runtime/object.h"

@@ -1,4 +1,4 @@
-/* model.c - tests of actors/model.c and strategies/replica/weights_match.c: answers
+/* model.c - tests of actors/api/model.c and strategies/replica/weights_match.c: answers
  * without a trainer, weights that do not fit, and files of other programs */
 #include <math.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "actors/host.h"
+#include "actors/api/host.h"
 #include "fake.h"
 #include "rig_stream.h"
 #include "tap.h"

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "actors/host.h"
+#include "actors/api/host.h"
 #include "base/clock.h"
 #include "fake.h"
 #include "rig.h"

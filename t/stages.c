@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "actors/host.h"
+#include "actors/api/host.h"
 #include "base/clock.h"
 #include "rig.h"
 #include "runtime/tap.h"

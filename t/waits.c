@@ -1,4 +1,4 @@
-/* waits.c - tests of actors/host_waits.c: a program without an event loop */
+/* waits.c - tests of actors/api/waits.c: a program without an event loop */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include <event2/event.h>
 
-#include "actors/manual_loop.h"
+#include "actors/api/manual_loop.h"
 #include "base/random.h"
 #include "paceline.h"
 #include "tap.h"

@@ -9,7 +9,7 @@
 #include "paceline.h"
 
 /* Bytes and how many; a zero byte follows the last, so that text needs no copy. */
-typedef struct pl_bytes {
+typedef struct pl_file_bytes {
     uint8_t *data;
     size_t size;
 } pl_file_bytes_t;

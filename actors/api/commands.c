@@ -1,13 +1,13 @@
-/* host_commands.c - commands to the runs of an engine, on its control thread
+/* commands.c - commands to the runs of an engine, on its control thread
  *
  * Each becomes a call of the trainer; its answer is a notification when the program
  * asked, and a text when somebody else did, through the engine's commander
- * (host_requests.c). */
+ * (json_commands.c). */
 #include <float.h>
 #include <string.h>
 
 #include "actors/connectors/checkpoint_io.h"
-#include "actors/host_parts.h"
+#include "actors/api/host.h"
 #include "base/alloc.h"
 #include "base/error.h"
 

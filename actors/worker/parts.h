@@ -1,13 +1,22 @@
-/* worker_parts.h - what the files of the worker share */
+/* parts.h - what the files of the worker share */
 #ifndef PL_WORKER_PARTS_H
 #define PL_WORKER_PARTS_H
+
+#include <jansson.h>
 
 #include "actors/commands.h"
 #include "actors/loops/hooks.h"
 #include "actors/loops/watchdog.h"
-#include "actors/resume.h"
 #include "actors/worker.h"
 #include "runtime/payload.h"
+
+/* The checkpoint that the run resumes from; all zero: none. */
+typedef struct pl_resume {
+    json_t *manifest;
+    char *path;                                /* of the checkpoint */
+    char *run_dir;                             /* that it goes on in  [one of its own] */
+    bool elsewhere;                            /* its own, because the user asks for it */
+} pl_resume_t;
 
 typedef struct pl_worker {
     pl_call_t *run;                                         /* NULL: idle */
@@ -61,7 +70,7 @@ void pl_worker_phase_of_all(pl_worker_t *w, const char *phase);
 void pl_worker_component_ended(void *self, const pl_answer_t *answer);
 void pl_worker_tell_loggers(pl_worker_t *w, const char *status);
 
-/* ---- worker_commands.c ---- */
+/* ---- commands.c ---- */
 
 int pl_worker_control(void *self, pl_call_t *call, const pl_body_t *body,
                       pl_error_t *err);
@@ -71,15 +80,49 @@ void pl_worker_commands_release(pl_worker_t *w);
 /* Writes down a stop that was asked for, once the loop has made its last step. */
 void pl_worker_stop_note(pl_worker_t *w, const pl_outcome_t *outcome);
 
-/* ---- worker_setup.c ---- */
+/* ---- setup.c ---- */
 
 /* Callbacks and data readers are there: weights come in, the strategy is set up, and the
  * worker goes on. */
 void pl_worker_begin(pl_worker_t *w);
 
-/* ---- worker_loops.c ---- */
+/* ---- loops.c ---- */
 
 /* All below the loops is there: the run gets its folder, then the loop runs. */
 void pl_worker_go_on(pl_worker_t *w);
+
+/* ---- resume.c ---- */
+
+/* What is to be looked for: what the ranks agreed on, or what the job says  [NULL]. */
+int pl_resume_is_requested(const pl_job_t *job, const char *agreed,
+                           pl_find_checkpoint_t *wanted, pl_error_t *err);
+
+/* Says what was found and what was refused; the run must agree with the one that was
+ * saved in all that changes arithmetic or order: PL_EINVAL names what does not. */
+int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
+                   const pl_find_checkpoint_reply_t *found, pl_error_t *err);
+
+/* The run must read the samples that the one that was saved has read; content is that of
+ * open_data.  PL_EINVAL says which source differs, and how. */
+int pl_resume_data(const pl_resume_t *resume, const pl_job_t *job, const char *content,
+                   pl_error_t *err);
+
+/* What a part of the run had kept, "" for nothing; from pl_text(). */
+char *pl_resume_state(const pl_resume_t *resume, const char *component, pl_error_t *err);
+
+void pl_resume_release(pl_resume_t *resume);
+
+/* ---- first_weights.c ---- */
+
+/* Where they come from  [NULL: nowhere]. */
+const char *pl_first_weights_path(const pl_job_t *job);
+/* PL_EINVAL when they say that they are of another module than the run's; a log line of
+ * the worker when they hold what is not finite. */
+int pl_first_weights_check(void *worker, const pl_job_t *job, const pl_weights_t *weights,
+                           pl_error_t *err);
+/* The steps and epochs that made them, as options of the measure loop. */
+void pl_first_weights_made(const pl_weights_t *weights, char options[64]);
+/* Whether what does not fit of them is left out: module.init_strict. */
+bool pl_first_weights_partly(const pl_job_t *job);
 
 #endif

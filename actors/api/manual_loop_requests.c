@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "actors/manual_loop.h"
+#include "actors/api/manual_loop.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/stages.h"

@@ -1,11 +1,14 @@
-/* host_runs.c - what a program asks its trainers to run */
-#include "actors/host_parts.h"
+/* runs.c - what a program asks its trainers to run */
+#include <stdio.h>
+#include <string.h>
+
+#include "actors/api/host.h"
 #include "actors/request.h"
-#include "actors/tuning.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/options.h"
 
-enum { TOKENS_MAX = 100000000 };
+enum { TOKENS_MAX = 100000000, TUNING_COUNT_MAX = 1000000 };
 
 static int trainer_free_to_run(const pl_trainer_t *trainer, pl_error_t *err)
 {
@@ -45,6 +48,99 @@ int pl_trainer_resume(pl_trainer_t *trainer, const char *from, pl_on_done_t on_d
     return pl_no_memory(err);
 }
 
+/* ---- Searches for a learning rate or a batch size ---- */
+
+static int rates_check(const pl_tuning_t *what, pl_error_t *err)
+{
+    if (!(what->min_lr > 0 && what->min_lr < what->max_lr && what->max_lr <= 1e6))
+        return pl_fail(
+            err, PL_EINVAL,
+            "the learning rates go from %g to %g: the first must be above 0 and below "
+            "the last",
+            what->min_lr, what->max_lr);
+    if (!(what->early_stop_threshold >= 0))
+        return pl_fail(err, PL_EINVAL, "early_stop_threshold is %g: set it to 0 or more",
+                       what->early_stop_threshold);
+    return PL_OK;
+}
+
+static int count_check(const char *name, int64_t count, pl_error_t *err)
+{
+    if (count >= 1 && count <= TUNING_COUNT_MAX)
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL, "%s is %lld: set it to a number from 1 to %d", name,
+                   (long long)count, TUNING_COUNT_MAX);
+}
+
+/* The text becomes one that lives as long as the program. */
+static int mode_default(const char **mode, pl_error_t *err)
+{
+    static const char *const modes[] = {"power", "binsearch"};
+    for (int k = 0; *mode && k < 2; k++)
+        if (!strcmp(*mode, modes[k])) {
+            *mode = modes[k];
+            return PL_OK;
+        }
+    return *mode ? pl_fail(err, PL_EINVAL,
+                           "the search for a batch size has the modes \"power\" and "
+                           "\"binsearch\", not \"%s\"",
+                           *mode)
+                 : PL_OK;
+}
+
+/* Fills in what is left to be chosen; PL_EINVAL: what cannot be. */
+static int tuning_complete(pl_tuning_t *what, pl_error_t *err)
+{
+    what->min_lr = what->min_lr == 0 ? 1e-8 : what->min_lr;
+    what->max_lr = what->max_lr == 0 ? 1 : what->max_lr;
+    what->num_training = what->num_training ? what->num_training : 100;
+    what->steps_per_trial = what->steps_per_trial ? what->steps_per_trial : 5;
+    what->init_val = what->init_val ? what->init_val : 2;
+    what->max_trials = what->max_trials ? what->max_trials : 25;
+    int code = rates_check(what, err);
+    if (code == PL_OK)
+        code = count_check("num_training", what->num_training, err);
+    if (code == PL_OK)
+        code = count_check("steps_per_trial", what->steps_per_trial, err);
+    if (code == PL_OK)
+        code = count_check("init_val", what->init_val, err);
+    if (code == PL_OK)
+        code = count_check("max_trials", what->max_trials, err);
+    if (code == PL_OK && what->max_memory < 0)
+        code = pl_fail(err, PL_EINVAL, "max_memory is %lld: set it to 0 or more",
+                       (long long)what->max_memory);
+    return code == PL_OK ? mode_default(&what->batch_size, err) : code;
+}
+
+/* The run file's own size may be one that does not fit: a search begins without it. */
+static int size_begin(pl_options_t *options, const pl_tuning_t *what, pl_error_t *err)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%d", (int)(what->init_val < 2 ? what->init_val : 2));
+    return what->batch_size ? pl_options_set(options, "data.batch_size", text, err)
+                            : PL_OK;
+}
+
+/* A rate of 1 and no schedule: then the factor of a step is its rate. */
+static pl_job_t *tuning_job(const pl_options_t *given, const pl_tuning_t *what,
+                            pl_error_t *err)
+{
+    pl_options_t *options = pl_options_clone(given, err);
+    int code = options ? pl_options_needs(options, "optimizer", "optimizer", err)
+                       : PL_ENOMEM;
+    if (code == PL_OK)
+        code = pl_options_set(options, "optimizer.lr", "1.0", err);
+    if (code == PL_OK)
+        code = pl_options_set(options, "scheduler", "null", err);
+    if (code == PL_OK)
+        code = size_begin(options, what, err);
+    pl_job_t *job = code == PL_OK ? pl_job_new(options, PL_TRAIN, err) : NULL;
+    if (job)
+        job->tuning = *what;
+    pl_options_free(options);
+    return job;
+}
+
 int pl_trainer_tune(pl_trainer_t *trainer, const pl_tuning_t *given, pl_on_done_t on_done,
                     void *user, pl_error_t *err)
 {
@@ -55,15 +151,17 @@ int pl_trainer_tune(pl_trainer_t *trainer, const pl_tuning_t *given, pl_on_done_
         code = pl_require(given, "what to tune", err);
     if (code == PL_OK) {
         what = *given;
-        code = pl_tuning_defaults(&what, err);
+        code = tuning_complete(&what, err);
     }
     if (code != PL_OK)
         return code;
-    pl_job_t *job = pl_tuning_job(trainer->options, &what, &why);
+    pl_job_t *job = tuning_job(trainer->options, &what, &why);
     if (!job)
         return pl_fail(err, why.code, "%s", why.text);
     return pl_trainer_begin(trainer, job, on_done, user, err);
 }
+
+/* ---- Other runs ---- */
 
 int pl_trainer_compile(pl_trainer_t *trainer, pl_stage_t stage, pl_on_done_t on_done,
                        void *user, pl_error_t *err)

@@ -1,5 +1,5 @@
 /* first_weights.c - what is wrong with weights that a run starts with */
-#include "actors/first_weights.h"
+#include "actors/worker/parts.h"
 
 #include <jansson.h>
 #include <math.h>

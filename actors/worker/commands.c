@@ -1,9 +1,9 @@
-/* worker_commands.c - commands to the fit of a worker: kept until its loop is there, and
+/* commands.c - commands to the fit of a worker: kept until its loop is there, and
  * written down when they are carried out */
 #include <jansson.h>
 #include <string.h>
 
-#include "actors/worker_parts.h"
+#include "actors/worker/parts.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"

@@ -1,5 +1,5 @@
 /* resume.c - a checkpoint that a run goes on from, as the worker hands it out */
-#include "actors/resume.h"
+#include "actors/worker/parts.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -9,17 +9,122 @@
 
 #include "accelerators/accelerator.h"
 #include "actors/connectors/writer.h"
-#include "actors/model_inputs.h"
+#include "actors/connectors/datasets/moments.h"
 #include "base/alloc.h"
 #include "base/bind.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "formats/array.h"
+#include "formats/convert.h"
 #include "runtime/payload.h"
 #include "strategies/replica/weights_match.h"
+#include "tensor/graph.h"
 #include "tensor/model.h"
 #include "tensor/operators.h"
 
 enum { SIZES = 7, SAMPLES_MAX = 1 << (SIZES - 1) };         /* 1, 2, 4, … 64 */
+
+/* ---- Samples as the module was trained to take them ----
+ *
+ * A data set may have changed the numbers of its files before the module saw them. Its
+ * data info says how, so programs give samples as the files have them. */
+
+/* What the data set of the training did to "x". */
+typedef struct inputs {
+    pl_moments_t *moments;                         /* [count], of each number or of all */
+    int count;                                     /* [0: nothing] */
+} inputs_t;
+
+static int moments_take(inputs_t *inputs, const json_t *list, pl_error_t *err)
+{
+    const size_t count = json_array_size(list);
+    inputs->moments = pl_alloc_array(count, sizeof *inputs->moments);
+    if (!inputs->moments)
+        return pl_no_memory(err);
+    inputs->count = (int)count;
+    const int bad = pl_moments_read(list, inputs->moments);
+    return bad < 0 ? PL_OK
+                   : pl_fail(err, PL_EFORMAT,
+                             "the file of the weights has no mean and factor for "
+                             "feature %d",
+                             bad);
+}
+
+/* From the data info of the weights  [NULL: none]. */
+static int inputs_init(inputs_t *inputs, const char *data_info, pl_error_t *err)
+{
+    *inputs = (inputs_t){0};
+    if (!data_info || !*data_info)
+        return PL_OK;
+    json_t *known = pl_json_value(data_info, strlen(data_info), err);
+    const json_t *list = json_object_get(known, PL_MOMENTS);
+    int code = known ? PL_OK : err->code;
+    if (code == PL_OK && json_array_size(list))
+        code = moments_take(inputs, list, err);
+    json_decref(known);
+    return code;
+}
+
+static void inputs_release(inputs_t *inputs)
+{
+    pl_free(inputs->moments);
+    *inputs = (inputs_t){0};
+}
+
+static bool is_number(pl_dtype_t dtype)
+{
+    return dtype == PL_F32 || dtype == PL_F64 || dtype == PL_U8;
+}
+
+static bool is_prepared(const inputs_t *inputs, const pl_field_t *given)
+{
+    return inputs->count && !strcmp(given->name, "x") && is_number(given->dtype);
+}
+
+/* What the module gets of a field as it is given: bytes and doubles become float32.
+ * PL_EINVAL: "x" has other numbers than in training. */
+static int inputs_field(const inputs_t *inputs, const pl_field_t *given,
+                        pl_field_t *field, pl_error_t *err)
+{
+    const int64_t numbers = pl_elements(given->shape);
+    if (is_prepared(inputs, given) && inputs->count != 1 && inputs->count != numbers)
+        return pl_fail(err, PL_EINVAL,
+                       "a sample of \"x\" has %lld numbers, but the training data had "
+                       "%d features",
+                       (long long)numbers, inputs->count);
+    *field = *given;
+    if (is_number(given->dtype))
+        field->dtype = PL_F32;
+    return PL_OK;
+}
+
+static double number_at(pl_dtype_t dtype, const void *data, int64_t i)
+{
+    return dtype == PL_F64  ? ((const double *)data)[i]
+           : dtype == PL_U8 ? ((const uint8_t *)data)[i]
+                            : (double)((const float *)data)[i];
+}
+
+/* Writes so many samples of the given field, from `at` on, as that. */
+static void inputs_fill(const inputs_t *inputs, const pl_field_t *given, const void *data,
+                        int64_t at, int64_t samples, void *out)
+{
+    const int64_t per_sample = pl_elements(given->shape);
+    const char *from = (const char *)data
+                       + (size_t)(at * per_sample) * pl_array_width(given->dtype);
+    if (!is_prepared(inputs, given)) {
+        pl_convert(given->dtype, from, is_number(given->dtype) ? PL_F32 : given->dtype,
+                   out, (size_t)(samples * per_sample));
+        return;
+    }
+    for (int64_t i = 0; i < samples * per_sample; i++) {
+        const pl_moments_t *moments =
+            &inputs->moments[inputs->count == 1 ? 0 : i % per_sample];
+        ((float *)out)[i] = pl_moments_apply(moments, number_at(given->dtype, from, i));
+    }
+}
+
+/* ---- The model ---- */
 
 typedef struct answer {
     char name[48];
@@ -41,7 +146,7 @@ struct pl_loaded_model {
     bool opened;
     pl_weights_t *weights;                                  /* counted; until placed */
     pl_model_t *model;
-    pl_model_inputs_t inputs;
+    inputs_t inputs;
     int field_count;                                        /* that plans are made for */
     pl_field_t field[PL_FIELDS];
     sized_t sized[SIZES];
@@ -93,7 +198,7 @@ static int load(pl_loaded_model_t *m, const char *checkpoint, int threads,
         return err->code;
     int code = components_make(m, checkpoint, threads, err);
     if (code == PL_OK)
-        code = pl_model_inputs_init(&m->inputs, m->weights->data_info, err);
+        code = inputs_init(&m->inputs, m->weights->data_info, err);
     if (code != PL_OK)
         return code;
     m->ops = m->accelerator.ops;
@@ -153,7 +258,7 @@ void pl_model_unload(pl_loaded_model_t *m)
         m->ops->close(m->accelerator.self);
     }
     pl_model_free(m->model);
-    pl_model_inputs_release(&m->inputs);
+    inputs_release(&m->inputs);
     pl_object_unref(m->weights);
     pl_instance_release(&m->accelerator);
     pl_instance_release(&m->module);
@@ -377,8 +482,8 @@ static int run_piece(pl_loaded_model_t *m, const pl_arrays_t *samples, int64_t a
     if (code == PL_OK && at == 0)
         code = given_reserve(m, sized, samples->samples, err);
     for (int k = 0; k < m->field_count && code == PL_OK; k++)
-        pl_model_inputs_fill(&m->inputs, &samples->field[k], samples->data[k], at, count,
-                             sized->input[k]);
+        inputs_fill(&m->inputs, &samples->field[k], samples->data[k], at, count,
+                    sized->input[k]);
     if (code == PL_OK)
         code = replay(m, sized, err);
     for (int k = 0; code == PL_OK && k < m->given; k++)
@@ -403,7 +508,7 @@ static int fields_take(pl_loaded_model_t *m, const pl_arrays_t *samples, pl_erro
     pl_field_t field[PL_FIELDS];
     int code = PL_OK;
     for (int k = 0; k < samples->field_count && code == PL_OK; k++)
-        code = pl_model_inputs_field(&m->inputs, &samples->field[k], &field[k], err);
+        code = inputs_field(&m->inputs, &samples->field[k], &field[k], err);
     if (code != PL_OK || same_fields(m, field, samples->field_count))
         return code;
     plans_drop(m);

@@ -1,17 +1,83 @@
-/* worker_setup.c - the worker's lower half: weights from a checkpoint or a file, data,
+/* setup.c - the worker's lower half: weights from a checkpoint or a file, data,
  * and the strategy set up for them */
+#include <inttypes.h>
+#include <string.h>
+
 #include "accelerators/auto_select.h"
-#include "actors/first_weights.h"
 #include "actors/loops/loops.h"
 #include "actors/monitors.h"
-#include "actors/same_data.h"
-#include "actors/worker_parts.h"
+#include "actors/worker/parts.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/options.h"
 #include "base/run.h"
+#include "tensor/graph.h"
+#include "tensor/operators.h"
+
+/* ---- All ranks have the same data ----
+ *
+ * Each rank opens its own data. If a file differs between machines, the ranks would make
+ * different numbers of steps, of different sizes, and only their collective would
+ * fail. */
+
+/* Takes the text over. */
+static char *text_add(char *text, const char *more)
+{
+    char *longer = text && more ? pl_text("%s%s", text, more) : NULL;
+    pl_text_free(text);
+    return longer;
+}
+
+static char *stage_add(char *text, const pl_batch_signature_t *signature,
+                       pl_stage_t stage)
+{
+    char *more = pl_text("%s data of %" PRId64 " samples with", pl_source_name(stage),
+                         signature->stage[stage].samples);
+    text = text_add(text, more);
+    pl_text_free(more);
+    for (int k = 0; k < signature->stage[stage].field_count; k++) {
+        const pl_field_t *field = &signature->stage[stage].field[k];
+        char shape[64];
+        more = pl_text("%s %s %s %s", k ? "," : "", field->name,
+                       pl_dtype_name(field->dtype), pl_shape_text(field->shape, shape));
+        text = text_add(text, more);
+        pl_text_free(more);
+    }
+    return text_add(text, "\n");
+}
+
+/* Samples and fields of each stage, one a line; pl_text_free(); NULL: out of memory. */
+static char *data_describe(const pl_batch_signature_t *signature)
+{
+    char *text = pl_text("%s", "");
+    for (int stage = 0; stage <= PL_PREDICT; stage++)
+        if (signature->stage[stage].present)
+            text = stage_add(text, signature, (pl_stage_t)stage);
+    return text;
+}
+
+/* Compares the description of this rank's data with that of rank 0. */
+static int data_check(const char *own, const char *first, int rank, pl_error_t *err)
+{
+    size_t a = strcspn(own, "\n"), b = strcspn(first, "\n");
+    while (*own && *first && a == b && !strncmp(own, first, a)) {
+        own += a + 1;
+        first += b + 1;
+        a = strcspn(own, "\n");
+        b = strcspn(first, "\n");
+    }
+    if (!*own && !*first)
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL,
+                   "rank %d found other data than rank 0: %.*s; rank 0: %.*s; give all "
+                   "ranks the same files",
+                   rank, *own ? (int)a : 4, *own ? own : "none", *first ? (int)b : 4,
+                   *first ? first : "none");
+}
+
+/* ---- The sequence ---- */
 
 /* The strategy says that it goes on. */
 static void phase_goes_on(pl_worker_t *w, const pl_answer_t *answer)
@@ -188,7 +254,7 @@ static void data_compared(void *self, const pl_answer_t *answer)
     if (pl_worker_failed(w, answer))
         return;
     const char *first = answer->body->decide_reply.text;
-    if (pl_data_compare(w->found, first, pl_actor_rank(w), &err) == PL_OK)
+    if (data_check(w->found, first, pl_actor_rank(w), &err) == PL_OK)
         data_found(w, w->signature, w->data_info);
     else
         pl_worker_fail(w, &err);
@@ -203,7 +269,7 @@ static void data_compare(pl_worker_t *w, pl_batch_signature_t *signature,
     const pl_how_t how = {.on_answer = data_compared};
     w->signature = pl_object_ref(signature);
     w->data_info = pl_strdup(data_info);
-    w->found = pl_data_say(signature);
+    w->found = data_describe(signature);
     if (!w->data_info || !w->found) {
         pl_no_memory(&err);
         pl_worker_fail(w, &err);

@@ -8,7 +8,7 @@
  *
  * Each phase of the start-up has trainer.step_timeout to end.  A stop in that time gives
  * the phase a moment more, because a start-up that is nearly done ends in order. */
-#include "actors/worker_parts.h"
+#include "actors/worker/parts.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* host_requests.c - commands to the runs of an engine as JSON, from any thread
+/* json_commands.c - commands to the runs of an engine as JSON, from any thread
  *
  * What serves a page or a socket hands them in through the engine's commander. Whatever
  * comes is answered, once; a queue of its own, so that nothing is lost when the engine
@@ -6,7 +6,7 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "actors/host_parts.h"
+#include "actors/api/host.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"

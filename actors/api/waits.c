@@ -1,9 +1,9 @@
-/* host_waits.c - twins of the calls that return at once: they wait for what comes of it
+/* waits.c - twins of the calls that return at once: they wait for what comes of it
  *
  * For programs without an event loop.  Who waits runs the engine's notifications, so that
  * the program hears of the same as it would from its loop. */
-#include "actors/host_parts.h"
-#include "actors/manual_loop.h"
+#include "actors/api/host.h"
+#include "actors/api/manual_loop.h"
 #include "base/error.h"
 
 struct pl_wait {

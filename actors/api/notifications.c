@@ -4,7 +4,7 @@
  * One queue for an engine, in order.  The program may not look for a long time: then a
  * trainer's newest report takes the place of its last one of the same sort, and of all
  * others only so many wait.  What ends something is never dropped. */
-#include "actors/notifications.h"
+#include "actors/api/notifications.h"
 
 #include <errno.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * The program's side posts commands to the control thread and gets notifications by one
  * eventfd; nothing else crosses. On the control thread the program is an actor like
  * others, the highest: its calls are what the program asked for. */
-#include "actors/host_parts.h"
+#include "actors/api/host.h"
 
 #include <event2/event.h>
 #include <poll.h>

@@ -3,7 +3,7 @@
 #define PL_MANUAL_LOOP_H
 
 #include "actors/connectors/batch_pool.h"
-#include "actors/host.h"
+#include "actors/api/host.h"
 
 typedef enum pl_loop_state { PL_LOOP_OPENS, PL_LOOP_READY, PL_LOOP_OVER } pl_loop_state_t;
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "actors/manual_loop.h"
+#include "actors/api/manual_loop.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/run.h"

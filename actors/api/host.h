@@ -1,14 +1,52 @@
-/* host_parts.h - what the files of the engine's host share: host.c (engines, trainers,
- * notifications), host_runs.c (what they run), host_commands.c and host_requests.c
- * (commands to runs), host_waits.c (calls that wait), telemetry.c (stream, page,
- * journal, trace) */
-#ifndef PL_ACTORS_HOST_PARTS_H
-#define PL_ACTORS_HOST_PARTS_H
+/* host.h - the inside of an engine: first what tests and the manual loop use, then what
+ * the files of the host share */
+#ifndef PL_API_HOST_H
+#define PL_API_HOST_H
 
-#include "actors/host.h"
-#include "actors/notifications.h"
+#include "actors/api/notifications.h"
+#include "runtime/payload.h"
+#include "runtime/reactor.h"
+#include "telemetry/commander.h"
 #include "telemetry/dashboard.h"
 #include "telemetry/run_registry.h"
+
+/* What all threads of an engine share.  To be changed only before its first trainer
+ * runs. */
+pl_runtime_t *pl_engine_runtime(pl_engine_t *engine);
+
+/* Through which its runs take commands from elsewhere, such as a page's buttons. */
+pl_commander_t pl_engine_commander(pl_engine_t *engine);
+
+/* Who hears of a trainer's run in the program's place. */
+typedef struct pl_attached {
+    /* Control thread: each report, and that the run is over [NULL: it went well]. */
+    void (*reported)(struct pl_attached *self, const pl_run_progress_t *report);
+    void (*ended)(struct pl_attached *self, const pl_error_t *error);
+    /* Program's thread: whether the end of the run is to be told later, as something
+     * else is to be told first. */
+    bool (*waits)(const struct pl_attached *self);
+    void (*release)(struct pl_attached *self);    /* program's thread, with the trainer */
+} pl_attached_t;
+
+/* What it needs to make calls of its own. */
+typedef struct pl_inside {
+    const pl_engine_t *engine;
+    pl_reactor_t *reactor;                                /* of the control thread */
+    void *host;                                           /* the actor there that calls */
+    pl_notifications_t *notifications;
+} pl_inside_t;
+
+/* PL_EINVAL: there is no engine; PL_ESTATE: it is closing, and what is asked for might
+ * never be told of. */
+int pl_engine_is_open(const pl_engine_t *engine, pl_error_t *err);
+
+/* Before the trainer runs; once. */
+pl_inside_t pl_trainer_attach(pl_trainer_t *trainer, pl_attached_t *attached);
+/* Runs a job, which it consumes, also on failure; the trainer must be idle. */
+int pl_trainer_begin(pl_trainer_t *trainer, pl_job_t *job, pl_on_done_t on_done,
+                     void *user, pl_error_t *err);
+
+/* ---- Among the files of the host ---- */
 
 struct event;
 
@@ -100,7 +138,7 @@ void pl_engine_turn(pl_engine_t *engine);
 /* Control thread: of a run that is under way. */
 int pl_trainer_tell_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err);
 
-/* ---- host_commands.c ---- */
+/* ---- commands.c ---- */
 
 /* Any thread: whether its value is one; the name of a step's optimizer [NULL: all]; what
  * it is saved as [NULL: after its step]. */
@@ -112,12 +150,12 @@ void pl_order_give(void *order);
 /* Control thread: the run has ended, and what was not answered is, with that. */
 void pl_orders_end(pl_trainer_t *trainer);
 
-/* ---- host_waits.c ---- */
+/* ---- waits.c ---- */
 
 /* Nothing will come any more of what is waited for: the trainer [each] is freed. */
 void pl_waits_end(pl_engine_t *engine, const pl_trainer_t *trainer);
 
-/* ---- host_requests.c ---- */
+/* ---- json_commands.c ---- */
 
 void pl_requests_init(pl_requests_t *requests);
 /* Control thread: none is taken any more. */

@@ -1,6 +1,6 @@
 /* telemetry.c - telemetry and commands of an engine: its stream, a page, commands, a
  * journal, a trace */
-#include "actors/host_parts.h"
+#include "actors/api/host.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "runtime/monitor.h"

@@ -1,4 +1,4 @@
-/* worker_loops.c - the worker's upper half: the run's folder, what is to be kept, and the
+/* loops.c - the worker's upper half: the run's folder, what is to be kept, and the
  * loop */
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "actors/connectors/run_weights.h"
 #include "actors/loops/loops.h"
 #include "actors/request.h"
-#include "actors/worker_parts.h"
+#include "actors/worker/parts.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/options.h"
