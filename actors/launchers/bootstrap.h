@@ -1,10 +1,32 @@
-/* bootstrap.h - how a rank finds its launcher: what one process tells another in its
- * environment */
+/* bootstrap.h - how a rank's process is started, and how it finds its launcher */
 #ifndef PL_LAUNCHERS_BOOTSTRAP_H
 #define PL_LAUNCHERS_BOOTSTRAP_H
 
-#include "actors/launchers/folder.h"
+#include "runtime/link.h"
+#include "runtime/process.h"
 #include "runtime/runtime.h"
+
+/* A new one that only this user can enter, and a descriptor that holds its lock; to be
+ * removed also after a failure. */
+int pl_folder_make(char folder[PL_LINK_FOLDER], int *lock, pl_error_t *err);
+/* With its sockets; "" and -1: none. */
+void pl_folder_remove(const char *folder, int lock);
+
+/* An endpoint in a folder. */
+typedef enum pl_folder_file {
+    PL_FOLDER_CALLS,
+    PL_FOLDER_BULK,
+    PL_FOLDER_STREAM,
+    PL_FOLDER_CALLS_BULK,
+    PL_FOLDER_CALLS_STREAM,
+    PL_FOLDER_RUN_DIR_INDEX,                                /* files */
+    PL_FOLDER_FINISHED_RANKS,
+    PL_FOLDER_RUN_HISTORY,
+    PL_FOLDER_FILES
+} pl_folder_file_t;
+#define PL_FOLDER_PATH (PL_LINK_FOLDER + 24)
+const char *pl_folder_path(const char *folder, pl_folder_file_t file,
+                           char text[PL_FOLDER_PATH]);
 
 typedef struct pl_bootstrap {
     int rank, world_size;
@@ -31,5 +53,12 @@ bool pl_bootstrap_read(const char *text, pl_bootstrap_t *bootstrap);
 void pl_bootstrap_enter(const pl_bootstrap_t *bootstrap, pl_runtime_t *runtime);
 /* Of this process when it runs the program for a rank; NULL: it does not. */
 const pl_bootstrap_t *pl_bootstrap_in_script(void);
+
+/* Keeps the arguments that started this program, before the program changes them. */
+void pl_self_exec_init(void);
+/* Starts the program that runs, whatever lies at its path by now, with the same words;
+ * the rest as the spec says. */
+pl_process_t *pl_self_exec_start(const pl_process_spec_t *spec, struct event_base *loop,
+                                 pl_error_t *err);
 
 #endif

@@ -16,14 +16,12 @@
 
 #include "accelerators/accelerator.h"
 #include "accelerators/actor.h"
-#include "actors/launchers/finished_ranks.h"
+#include "actors/launchers/job_state.h"
 #include "actors/launchers/environment.h"
 #include "actors/launchers/participant.h"
-#include "actors/launchers/run_dir_index.h"
 #include "actors/launchers/launchers.h"
-#include "actors/launchers/remote.h"
+#include "actors/launchers/proxy.h"
 #include "actors/launchers/rendezvous.h"
-#include "actors/launchers/broadcast_result.h"
 #include "actors/launchers/rank_links.h"
 #include "actors/worker.h"
 #include "base/alloc.h"
@@ -83,7 +81,7 @@ static uint64_t rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
 {
     if (rank->number == 0)
         return thread_start(ranks, rank, life, err);
-    return pl_remote_start(ranks, rank, ranks->links, true, life, err);
+    return pl_proxy_start(ranks, rank, ranks->links, true, life, err);
 }
 
 static void broadcast_begin(pl_ranks_t *ranks)

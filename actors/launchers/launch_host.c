@@ -13,10 +13,10 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "actors/launchers/launch_parts.h"
+#include "actors/launchers/launch.h"
 #include "actors/launchers/outbox.h"
 #include "actors/launchers/rendezvous.h"
-#include "actors/launchers/restart_policy.h"
+#include "actors/launchers/restarts.h"
 #include "actors/launchers/rank_links.h"
 #include "base/alloc.h"
 #include "base/clock.h"

@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 
-#include "actors/launchers/launch_parts.h"
+#include "actors/launchers/launch.h"
 #include "actors/launchers/outbox.h"
 #include "actors/launchers/rank_links.h"
 #include "base/alloc.h"

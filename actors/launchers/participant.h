@@ -1,14 +1,13 @@
-/* participant.h - a process that has asked for a run by itself and takes part in it as
- * a rank
+/* participant.h - processes that request a run by themselves: one coordinates, the others
+ * take part as ranks
  *
- * What another process coordinates: this one connects to it, gets its work by message,
- * and hears at last what the run came to, which is then the answer to what was asked for
- * here.  A pl_participant_t is the first member of the struct of a launcher that has such
- * processes; in the one that coordinates only its ranks are used. */
+ * A pl_participant_t is the first member of the struct of a launcher that has such
+ * processes; in the coordinator only its ranks are used. */
 #ifndef PL_LAUNCHERS_PARTICIPANT_H
 #define PL_LAUNCHERS_PARTICIPANT_H
 
 #include "actors/launchers/rank_client.h"
+#include "actors/launchers/rank_links.h"
 #include "actors/launchers/ranks.h"
 
 typedef struct pl_participant {
@@ -46,5 +45,18 @@ bool pl_participant_waits(const pl_participant_t *participant);
 void pl_participant_abort(pl_participant_t *participant, const char *why);
 /* With its ranks. */
 void pl_participant_release(pl_participant_t *participant);
+
+typedef struct pl_result_broadcast pl_result_broadcast_t;
+
+/* For a launcher's ranks when all have ended: tells the outcome, or the error, to those
+ * that are there, from the first whose process waits for it on, and answers the
+ * launcher's run when all have it and have left, or are gone.  To be freed with the
+ * launcher  [NULL: out of memory; it is answered]. */
+pl_result_broadcast_t *pl_result_broadcast(pl_ranks_t *ranks, pl_rank_links_t *links,
+                                           int first);
+/* What is told: the outcome, packed, or, NULL, the error. */
+const pl_blob_t *pl_result_broadcast_outcome(const pl_result_broadcast_t *broadcast,
+                                             const pl_error_t **error);
+void pl_result_broadcast_free(pl_result_broadcast_t *broadcast);
 
 #endif

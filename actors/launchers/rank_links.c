@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "actors/launchers/worker_pool.h"
-#include "actors/launchers/folder.h"
+#include "actors/launchers/bootstrap.h"
 #include "actors/launchers/rendezvous.h"
-#include "actors/launchers/log_writer.h"
+#include "actors/launchers/rank_log.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"

@@ -6,9 +6,8 @@
 #ifndef PL_LAUNCHERS_RANK_LINKS_H
 #define PL_LAUNCHERS_RANK_LINKS_H
 
-#include "actors/launchers/folder.h"
-#include "actors/launchers/outbox.h"
 #include "actors/launchers/bootstrap.h"
+#include "actors/launchers/outbox.h"
 #include "runtime/bulk.h"
 #include "runtime/runtime.h"
 

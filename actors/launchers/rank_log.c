@@ -1,13 +1,117 @@
-/* rank_log.c - the output of a rank's process, on its way to a file of the run directory
+/* rank_log.c - the output of a rank's process: its file in the run directory, and its
+ * last lines behind an error
  *
- * Output waits until there is a run directory, and while the file is being
- * written; only so much of it. */
+ * Output waits until there is a run directory, and while the file is being written; only
+ * so much of it.  Files may be slow: an actor on a thread of its own writes them. */
 #include "actors/launchers/rank_log.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/error.h"
 #include "base/log.h"
+
+/* ---- Last lines ---- */
+
+enum { WORDS_MAX = 256 };                                   /* of its tail */
+
+static const char *last_line(const char *text, size_t length)
+{
+    const char *break_before = memrchr(text, '\n', length);
+    return break_before ? break_before + 1 : text;
+}
+
+/* Whole lines, the last ones that there is room for: what was said last counts. */
+void pl_last_words(pl_process_t *process, bool is_shown, pl_error_t *error)
+{
+    static const char between[] = " | ";
+    const char *tail = pl_process_tail(process), *from = tail;
+    size_t length = strlen(tail), at = strlen(error->text);
+    while (length && tail[length - 1] == '\n')
+        length--;
+    if (length > WORDS_MAX) {
+        from = tail + length - WORDS_MAX;
+        const char *line = memchr(from, '\n', WORDS_MAX);
+        from = from[-1] == '\n' || !line ? from : line + 1;
+    }
+    if (is_shown)
+        from = last_line(from, length - (size_t)(from - tail));
+    if (!length)
+        return;
+    at += (size_t)snprintf(error->text + at, sizeof error->text - at,
+                           "; its last words: ");
+    while (from < tail + length && at < sizeof error->text) {
+        const size_t rest = (size_t)(tail + length - from);
+        const char *end = memchr(from, '\n', rest);
+        const size_t line = end ? (size_t)(end - from) : rest;
+        at += (size_t)snprintf(error->text + at, sizeof error->text - at, "%.*s%s",
+                               (int)line, from, end ? between : "");
+        from += line + 1;
+    }
+}
+
+/* ---- The writer ---- */
+
+typedef struct log_writer {
+    char nothing;
+} log_writer_t;
+
+static int log_writer_start(void *self, pl_call_t *call, const pl_body_t *body,
+                            pl_error_t *err)
+{
+    (void)call, (void)body, (void)err;
+    pl_actor_ready(self);
+    return PL_OK;
+}
+
+/* The error's number, or 0. */
+static int append(const char *path, pl_bytes_t text)
+{
+    const char *at = text.data;
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666), failed = 0;
+    if (fd < 0)
+        return errno;
+    while (text.size && !failed) {
+        ssize_t size = write(fd, at, text.size);
+        if (size > 0) {
+            at += size;
+            text.size -= (size_t)size;
+        } else if (errno != EINTR) {
+            failed = errno;
+        }
+    }
+    return close(fd) == 0 || failed ? failed : errno;
+}
+
+static int log_writer_append_log(void *self, pl_call_t *call, const pl_body_t *body,
+                                 pl_error_t *err)
+{
+    (void)self;
+    int failed = append(body->append_log.path, body->append_log.text);
+    if (failed)
+        return pl_fail(err, PL_EIO, "%s: %s", body->append_log.path, strerror(failed));
+    return pl_reply_append_log(call, &(pl_append_log_reply_t){0});
+}
+
+static const pl_handler_t log_writer_handlers[] = {
+    PL_ON(start, log_writer_start),
+    PL_ON(append_log, log_writer_append_log),
+    PL_HANDLERS_END,
+};
+
+const pl_actor_ops_t pl_log_writer = {
+    .name = "log_writer",
+    .help = "writes the output of rank processes to files",
+    .size = sizeof(log_writer_t),
+    .level = PL_LEVEL_IO,
+    .handlers = log_writer_handlers,
+};
+
+/* ---- The log of one rank ---- */
 
 enum { SAID_MAX = 64 << 10 };
 

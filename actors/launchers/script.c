@@ -11,10 +11,9 @@
 #include "actors/launchers/worker_pool.h"
 #include "actors/launchers/participant.h"
 #include "actors/launchers/launchers.h"
-#include "actors/launchers/run_history.h"
-#include "actors/launchers/remote.h"
+#include "actors/launchers/job_state.h"
+#include "actors/launchers/proxy.h"
 #include "actors/launchers/restarts.h"
-#include "actors/launchers/broadcast_result.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/options.h"
@@ -39,7 +38,7 @@ typedef struct script {
 static uint64_t rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
                            pl_error_t *err)
 {
-    return pl_remote_start(ranks, rank, ranks->links, false, life, err);
+    return pl_proxy_start(ranks, rank, ranks->links, false, life, err);
 }
 
 /* No process of before may be left when others begin. */

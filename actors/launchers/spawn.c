@@ -3,7 +3,7 @@
  * It enters at pl_init() and gets its work by message, so it knows parts by name alone
  * and sees nothing of the host's memory.  Who is stuck can be killed. */
 #include "actors/launchers/launchers.h"
-#include "actors/launchers/remote.h"
+#include "actors/launchers/proxy.h"
 #include "actors/launchers/restarts.h"
 #include "base/clock.h"
 #include "runtime/runtime.h"
@@ -18,7 +18,7 @@ typedef struct spawn {
 static uint64_t process_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
                               pl_error_t *err)
 {
-    return pl_remote_start(ranks, rank, ranks->links, false, life, err);
+    return pl_proxy_start(ranks, rank, ranks->links, false, life, err);
 }
 
 static void spawn_begin_again(void *self)

@@ -7,8 +7,8 @@
 #include <signal.h>
 #include <stdio.h>
 
-#include "actors/launchers/self_exec.h"
-#include "actors/launchers/run_history.h"
+#include "actors/launchers/bootstrap.h"
+#include "actors/launchers/job_state.h"
 #include "actors/launchers/rank_links.h"
 #include "base/alloc.h"
 #include "base/error.h"

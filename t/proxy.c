@@ -1,6 +1,6 @@
-/* remote.c - tests of actors/launchers/remote.c: whoever stands in for a rank, whose
+/* proxy.c - tests of actors/launchers/remote.c: whoever stands in for a rank, whose
  * process and whose end of the links are the test's own */
-#include "actors/launchers/remote.h"
+#include "actors/launchers/proxy.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "actor_rig.h"
-#include "actors/launchers/self_exec.h"
+#include "actors/launchers/bootstrap.h"
 #include "actors/launchers/job_serialization.h"
 #include "actors/launchers/rank_links.h"
 #include "base/options.h"
@@ -181,7 +181,7 @@ static void scene_begin(scene_t *s, int join_ms)
     s->links = pl_rank_links_new(rig.queen, &spec, NULL);
     const pl_start_t start = {.options = "{\"rank\": 0}",
                               .context = (pl_object_t *)s->links};
-    s->life = pl_spawn(rig.queen, &pl_remote, PL_SAME_THREAD, &start,
+    s->life = pl_spawn(rig.queen, &pl_proxy, PL_SAME_THREAD, &start,
                        (pl_how_t){.on_answer = life_answered, .context = s}, &s->at,
                        NULL);
 }

@@ -1,4 +1,4 @@
-/* remote_end.c - how a rank elsewhere ends: by itself, asked to, killed, or lost
+/* proxy_end.c - how a rank elsewhere ends: by itself, asked to, killed, or lost
  *
  * It has ended when the process is dead and all that it had sent has come: so a result
  * that was sent counts, whatever happens after that, and a death without one is an error
@@ -12,14 +12,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "actors/launchers/last_words.h"
-#include "actors/launchers/remote_parts.h"
+#include "actors/launchers/rank_log.h"
+#include "actors/launchers/proxy_internal.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "runtime/timeouts.h"
 
 /* "HOST process NUMBER" is what a process says when it joins. */
-void remote_tell(const remote_t *r, const char *event, const char *cause)
+void proxy_tell(const proxy_t *r, const char *event, const char *cause)
 {
     char host[64] = "";
     unsigned process = r->process ? (unsigned)pl_process_id(r->process) : 0;
@@ -44,7 +44,7 @@ void remote_tell(const remote_t *r, const char *event, const char *cause)
 /* ---- what is said of it ---- */
 
 /* One that was started again has made none, whatever was made before. */
-static const char *when_text(const remote_t *r, char text[static 48])
+static const char *when_text(const proxy_t *r, char text[static 48])
 {
     if (r->global_step)
         snprintf(text, 48, "after step %" PRIu64, r->global_step);
@@ -53,13 +53,13 @@ static const char *when_text(const remote_t *r, char text[static 48])
     return text;
 }
 
-static void death_tell(remote_t *r, pl_error_t *error)
+static void death_tell(proxy_t *r, pl_error_t *error)
 {
     char host[64] = "?", when[48] = "before it joined", death[PL_DEATH_TEXT];
     gethostname(host, sizeof host - 1);
     if (r->has_joined)
         when_text(r, when);
-    if (r->end == REMOTE_KILLED && r->has_joined && *pl_rank_links_run_dir(r->links)) {
+    if (r->end == PROXY_KILLED && r->has_joined && *pl_rank_links_run_dir(r->links)) {
         pl_fail(error, r->error.code,
                 "%s; %s/rank-%d.stderr has the backtraces of its threads", r->error.text,
                 pl_rank_links_run_dir(r->links), (int)r->rank);
@@ -75,15 +75,15 @@ static void death_tell(remote_t *r, pl_error_t *error)
     snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
 }
 
-static bool exited_cleanly(const remote_t *r)
+static bool exited_cleanly(const proxy_t *r)
 {
-    if (r->is_foreign || r->life == REMOTE_FREE)
+    if (r->is_foreign || r->life == PROXY_FREE)
         return !r->run;
-    return r->end == REMOTE_ENDS && (!r->death.is_known || r->death.status == 0);
+    return r->end == PROXY_ENDS && (!r->death.is_known || r->death.status == 0);
 }
 
 /* Nobody has seen a foreign one's death: only that it is not there. */
-static void loss_tell(const remote_t *r, pl_error_t *error)
+static void loss_tell(const proxy_t *r, pl_error_t *error)
 {
     *error = r->error;
     if (error->code == PL_OK)
@@ -92,9 +92,9 @@ static void loss_tell(const remote_t *r, pl_error_t *error)
     snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
 }
 
-static void end_tell(remote_t *r, pl_error_t *error)
+static void end_tell(proxy_t *r, pl_error_t *error)
 {
-    if (r->is_foreign || r->life == REMOTE_FREE)
+    if (r->is_foreign || r->life == PROXY_FREE)
         loss_tell(r, error);
     else
         death_tell(r, error);
@@ -102,11 +102,11 @@ static void end_tell(remote_t *r, pl_error_t *error)
 
 /* ---- the end ---- */
 
-void remote_finish(remote_t *r)
+void proxy_finish(proxy_t *r)
 {
     pl_error_t error = {0};
-    if (r->life == REMOTE_LIVES || r->life == REMOTE_DONE
-        || (r->life == REMOTE_DEAD && !r->is_foreign
+    if (r->life == PROXY_LIVES || r->life == PROXY_DONE
+        || (r->life == PROXY_DEAD && !r->is_foreign
             && !pl_rank_links_is_over(r->links, (int)r->rank)))
         return;
     pl_rank_log_close(&r->log);
@@ -118,7 +118,7 @@ void remote_finish(remote_t *r)
     }
     if (r->run && error.code == PL_OK)
         end_tell(r, &error);
-    r->life = REMOTE_DONE;
+    r->life = PROXY_DONE;
     pl_call_t *run = r->run, *watch = r->watch;
     r->run = r->watch = NULL;
     if (watch)
@@ -128,43 +128,43 @@ void remote_finish(remote_t *r)
     pl_actor_end(r, error.code && !run ? &error : NULL);    /* told once */
 }
 
-static void remote_dead(remote_t *r)
+static void proxy_dead(proxy_t *r)
 {
-    if (r->life == REMOTE_LIVES)
-        r->life = REMOTE_DEAD;
+    if (r->life == PROXY_LIVES)
+        r->life = PROXY_DEAD;
 }
 
 /* ---- it is to end ---- */
 
 static void process_kill(void *self)
 {
-    remote_t *r = self;
+    proxy_t *r = self;
     pl_process_signal(r->process, SIGKILL);
 }
 
 /* It hears why, if it hears anything, and ends itself. */
-static void remote_cut_off(remote_t *r)
+static void proxy_cut_off(proxy_t *r)
 {
     const char *why = r->error.code ? r->error.text : "the run has ended";
     pl_link_dismiss(pl_rank_links_calls(r->links), (int)r->rank, why);
     pl_link_dismiss(pl_bulk_link(pl_rank_links_bulk(r->links)), (int)r->rank, why);
-    remote_dead(r);
-    remote_finish(r);
+    proxy_dead(r);
+    proxy_finish(r);
 }
 
 /* A process that is stopped takes a signal only when it goes on. */
-void remote_kill(remote_t *r, const pl_error_t *why)
+void proxy_kill(proxy_t *r, const pl_error_t *why)
 {
-    if (r->end == REMOTE_KILLED || r->life != REMOTE_LIVES)
+    if (r->end == PROXY_KILLED || r->life != PROXY_LIVES)
         return;
-    r->end = REMOTE_KILLED;
+    r->end = PROXY_KILLED;
     r->error = *why;
     if (r->died_early) {
-        remote_died(r, &r->death);
+        proxy_died(r, &r->death);
         return;
     }
     if (r->is_foreign) {
-        remote_cut_off(r);
+        proxy_cut_off(r);
         return;
     }
     pl_process_signal(r->process, SIGABRT);
@@ -173,29 +173,29 @@ void remote_kill(remote_t *r, const pl_error_t *why)
         process_kill(r);
 }
 
-static void remote_kill_now(remote_t *r)
+static void proxy_kill_now(proxy_t *r)
 {
     if (r->is_foreign)
-        remote_cut_off(r);
+        proxy_cut_off(r);
     else
         process_kill(r);
 }
 
 static void end_late(void *self)
 {
-    remote_t *r = self;
+    proxy_t *r = self;
     pl_error_t err;
     pl_fail(&err, PL_ESTUCK, "rank %d did not end within %g s and was %s", (int)r->rank,
             PL_RANK_END_MS / 1e3, r->is_foreign ? "disconnected" : "killed");
-    remote_kill(r, &err);
+    proxy_kill(r, &err);
 }
 
 /* A rank that was starting has nothing to save, and whoever waits for the run's end would
  * wait for it: a file that does not open, a long compilation. */
 static void end_look(void *self)
 {
-    remote_t *r = self;
-    if (r->life != REMOTE_LIVES || r->end != REMOTE_ENDS)
+    proxy_t *r = self;
+    if (r->life != PROXY_LIVES || r->end != PROXY_ENDS)
         return;
     if (!pl_rank_links_are_hurried(r->links)) {
         pl_after(r, PL_START_END_MS, end_look, NULL);
@@ -204,37 +204,37 @@ static void end_look(void *self)
     pl_fail(&r->error, PL_ECANCELLED,
             "rank %d was stopped during its start-up, because the run failed",
             (int)r->rank);
-    r->end = REMOTE_KILLED;
+    r->end = PROXY_KILLED;
     process_kill(r);
 }
 
-void remote_end_silent(remote_t *r, const char *why)
+void proxy_end_silent(proxy_t *r, const char *why)
 {
     pl_error_t err;
     pl_fail(&err, PL_EDIED, "rank %d (%s) is gone %s: %s", (int)r->rank, r->about,
             when_text(r, (char[48]){""}), why);
-    remote_kill(r, &err);
+    proxy_kill(r, &err);
 }
 
-static void remote_end(remote_t *r)
+static void proxy_end(proxy_t *r)
 {
-    if (r->end != REMOTE_STAYS)
+    if (r->end != PROXY_STAYS)
         return;
-    r->end = REMOTE_ENDS;
+    r->end = PROXY_ENDS;
     if (r->died_early) {
-        remote_died(r, &r->death);
+        proxy_died(r, &r->death);
     } else if (r->is_foreign && !r->has_joined) {
-        remote_dead(r);                                  /* it may hear how the run was */
-        remote_finish(r);
+        proxy_dead(r);                                   /* it may hear how the run was */
+        proxy_finish(r);
     } else if (!r->has_joined) {
         pl_fail(&r->error, PL_ECANCELLED,
                 "rank %d was stopped before it joined, because the run failed",
                 (int)r->rank);
-        r->end = REMOTE_KILLED;
+        r->end = PROXY_KILLED;
         process_kill(r);
     } else if (pl_outbox_post(&r->outbox, PL_KIND_CANCEL, PL_MESSAGE_start, 0, NULL, NULL)
                != PL_OK) {
-        remote_kill_now(r);
+        proxy_kill_now(r);
     } else {
         pl_after(r, PL_RANK_END_MS, end_late, NULL);
         if (!r->is_foreign && !r->pool)
@@ -242,14 +242,14 @@ static void remote_end(remote_t *r)
     }
 }
 
-void remote_cancel(void *self, pl_call_t *call)
+void proxy_cancel(void *self, pl_call_t *call)
 {
-    remote_t *r = self;
+    proxy_t *r = self;
     pl_error_t err;
     if (pl_is_life(self, call)) {
-        remote_end(r);
+        proxy_end(r);
     } else if (call == r->run) {
-        remote_tell(r, "silent", "no progress of its steps");
+        proxy_tell(r, "silent", "no progress of its steps");
         if (r->is_foreign)
             pl_fail(&err, PL_ESTUCK, "rank %d (%s) was disconnected %s", (int)r->rank,
                     r->about, when_text(r, (char[48]){""}));
@@ -257,49 +257,49 @@ void remote_cancel(void *self, pl_call_t *call)
             pl_fail(&err, PL_ESTUCK, "the process of rank %d (%d) was killed %s",
                     (int)r->rank, pl_process_id(r->process),
                     when_text(r, (char[48]){""}));
-        remote_kill(r, &err);
+        proxy_kill(r, &err);
     }
 }
 
 /* ---- it has ended ---- */
 
-static void remote_lost(remote_t *r, const char *why)
+static void proxy_lost(proxy_t *r, const char *why)
 {
-    const bool is_news = r->life == REMOTE_LIVES;
+    const bool is_news = r->life == PROXY_LIVES;
     if (is_news)
-        remote_tell(r, "gone", why);
+        proxy_tell(r, "gone", why);
     if (r->error.code == PL_OK && is_news && !r->has_joined)
         pl_fail(&r->error, PL_ESTATE, "%s", why);           /* nor would it once more */
     else if (r->error.code == PL_OK && is_news)
         pl_fail(&r->error, PL_EDIED, "rank %d (%s) is gone %s: %s", (int)r->rank,
                 r->about, when_text(r, (char[48]){""}), why);
-    remote_dead(r);
-    remote_finish(r);
+    proxy_dead(r);
+    proxy_finish(r);
 }
 
-void remote_left(remote_t *r, const char *why)
+void proxy_left(proxy_t *r, const char *why)
 {
     if (r->is_foreign) {
-        remote_lost(r, why);
+        proxy_lost(r, why);
         return;
     }
-    if (r->life == REMOTE_LIVES && pl_after(r, PL_EXIT_MS, process_kill, NULL) != PL_OK)
+    if (r->life == PROXY_LIVES && pl_after(r, PL_EXIT_MS, process_kill, NULL) != PL_OK)
         process_kill(r);
-    remote_finish(r);
+    proxy_finish(r);
 }
 
 /* Whoever is to hear of it is heard before: a process may die as soon as it is made. */
-void remote_died(void *self, const pl_death_t *death)
+void proxy_died(void *self, const pl_death_t *death)
 {
-    remote_t *r = self;
+    proxy_t *r = self;
     char text[PL_DEATH_TEXT];
     r->death = *death;
-    r->died_early = r->life == REMOTE_LIVES && r->end == REMOTE_STAYS && !r->watch;
+    r->died_early = r->life == PROXY_LIVES && r->end == PROXY_STAYS && !r->watch;
     if (r->died_early)
         return;
-    remote_dead(r);
+    proxy_dead(r);
     if (!exited_cleanly(r) && r->error.code != PL_ECANCELLED)
-        remote_tell(r, "died", pl_death_text(death, text));
+        proxy_tell(r, "died", pl_death_text(death, text));
     pl_rank_links_died(r->links, (int)r->rank);
-    remote_finish(r);
+    proxy_finish(r);
 }

@@ -1,30 +1,114 @@
-/* entry.c - the process of a rank: what pl_init() enters when a launcher has started this
- * program
+/* rank_process.c - the process of a rank: pl_init() enters it when a launcher has started
+ * this program
  *
- * An actor in the launcher's place (rank_client.h); the process stays until the other
- * side has everything that it has said.
+ * An actor of the launcher's level (rank_client.h) makes here the calls that the proxy
+ * receives there.  The process stays until the other side has everything it has sent.
  *
- * The process is Paceline's own from here on, so it may set up what in a host would be
- * the host's: signals, environment, its exit. */
-#include "actors/launchers/entry.h"
+ * The process is Paceline's own from here on, so it may set up what in a host is the
+ * host's: signals, environment, exit. */
+#include "actors/launchers/rank_process.h"
 
+#include <execinfo.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "actors/launchers/backtrace.h"
 #include "actors/launchers/rank_client.h"
 #include "actors/launchers/rank_links.h"
 #include "base/alloc.h"
 #include "base/error.h"
-#include "runtime/timeouts.h"
 #include "runtime/monitor.h"
 #include "runtime/reactor.h"
+#include "runtime/timeouts.h"
+
+/* ---- Backtraces of all threads, on SIGABRT ---- */
+
+enum { FRAMES = 48, WAIT_US = 1000, WAITS = 50 };
+
+/* As getdents64(2) gives them. */
+typedef struct task {
+    uint64_t number;
+    int64_t offset;
+    uint16_t size;
+    uint8_t type;
+    char name[];
+} task_t;
+
+static int leader;                                        /* atomic: 0 until the signal */
+static int written;                                       /* atomic: backtraces */
+
+static void say(const char *text)
+{
+    if (write(STDERR_FILENO, text, strlen(text)) < 0)
+        return;
+}
+
+static void trace_write(void)
+{
+    void *frame[FRAMES];
+    char name[16] = "";
+    prctl(PR_GET_NAME, name);
+    say("thread \"");
+    say(name);
+    say("\":\n");
+    backtrace_symbols_fd(frame, backtrace(frame, FRAMES), STDERR_FILENO);
+    __atomic_add_fetch(&written, 1, __ATOMIC_RELEASE);
+}
+
+static void wait_for(int count)
+{
+    const struct timespec moment = {0, WAIT_US * 1000};
+    for (int k = 0; k < WAITS && __atomic_load_n(&written, __ATOMIC_ACQUIRE) < count; k++)
+        nanosleep(&moment, NULL);
+}
+
+static void others_ask(int self)
+{
+    _Alignas(task_t) char listed[4096];
+    int folder = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (long size; (size = syscall(SYS_getdents64, folder, listed, sizeof listed)) > 0;)
+        for (long at = 0; at < size; at += ((task_t *)(void *)(listed + at))->size) {
+            int other = atoi(((task_t *)(void *)(listed + at))->name);
+            int before = __atomic_load_n(&written, __ATOMIC_ACQUIRE);
+            if (other > 0 && other != self
+                && syscall(SYS_tgkill, getpid(), other, SIGABRT) == 0)
+                wait_for(before + 1);
+        }
+}
+
+static void aborted(int number)
+{
+    int none = 0, self = (int)syscall(SYS_gettid);
+    if (!__atomic_compare_exchange_n(&leader, &none, self, false, __ATOMIC_SEQ_CST,
+                                     __ATOMIC_SEQ_CST)) {
+        trace_write();
+        return;
+    }
+    others_ask(self);
+    trace_write();
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+/* From now on SIGABRT has every thread that does not block it write its backtrace to
+ * standard error before the process ends. */
+static void backtrace_on_abort(void)
+{
+    void *frame[1];
+    const struct sigaction action = {.sa_handler = aborted};
+    backtrace(frame, 1);                    /* the first one loads what all others need */
+    sigaction(SIGABRT, &action, NULL);
+}
 
 enum { LOST = 3 };                                          /* exit status */
 
@@ -223,7 +307,7 @@ static int rank_main(const pl_bootstrap_t *bootstrap)
     if (pl_runtime_init(&runtime, &err) != PL_OK)
         return rank_lost(bootstrap, &err);
     pl_bootstrap_enter(bootstrap, &runtime);
-    pl_backtrace_on_abort();
+    backtrace_on_abort();
     int code = rank_live(&runtime, bootstrap, &err);
     pl_monitor_stop(&runtime);
     if (runtime.stuck)
@@ -242,7 +326,7 @@ static void script_enter(void)
     unsetenv(PL_BOOTSTRAP_IN_SCRIPT);
     snprintf(name, sizeof name, "rank %d", bootstrap->rank);
     prctl(PR_SET_NAME, name);
-    pl_backtrace_on_abort();
+    backtrace_on_abort();
 }
 
 /* What this process starts is no rank. */

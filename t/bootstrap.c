@@ -1,6 +1,6 @@
-/* folder.c - tests of actors/launchers/folder.c: where folders are, and that they are
+/* bootstrap.c - tests of actors/launchers/folder.c: where folders are, and that they are
  * cleared away when nobody has them any more, and not before */
-#include "actors/launchers/folder.h"
+#include "actors/launchers/bootstrap.h"
 
 #include <dirent.h>
 #include <stdio.h>

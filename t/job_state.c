@@ -1,11 +1,11 @@
-/* run_history.c - tests of actors/launchers/run_history.c: results of finished runs */
+/* job_state.c - tests of actors/launchers/run_history.c: results of finished runs */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "actors/launchers/job_serialization.h"
-#include "actors/launchers/run_history.h"
+#include "actors/launchers/job_state.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "scarce.h"

@@ -1,19 +1,110 @@
-/* run_history.c - results of the finished runs of a program, for its processes that
- * are started in the middle of it
+/* job_state.c - what the processes of a job leave in files for those that start later
  *
- * One after the other: a head and a packed outcome, which of a run that failed has its
- * error alone.  Both sides are the same program on the same machine. */
-#include "actors/launchers/run_history.h"
+ * Three files of the job's folder.  A process that replaces a dead one goes through its
+ * program from the first line on, and reads there what it cannot know: where the runs
+ * before had their directories, which ranks have already ended well, and the results of
+ * runs that are over.  None of them has to outlive the machine. */
+#include "actors/launchers/job_state.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "actors/launchers/folder.h"
+#include "actors/launchers/bootstrap.h"
 #include "actors/launchers/job_serialization.h"
+#include "base/alloc.h"
 #include "base/error.h"
+#include "base/log.h"
+
+/* ---- Lines "NUMBER TEXT" ---- */
+
+enum { LINE = (PATH_MAX > PL_ERROR_TEXT ? PATH_MAX : PL_ERROR_TEXT) + 16 };
+
+/* The file that an environment variable names; NULL: none. */
+static const char *file_of(const char *variable)
+{
+    const char *name = getenv(variable);
+    return name && *name ? name : NULL;
+}
+
+/* Text of the last line with that number; "": there is none. */
+static void line_find(const char *name, int number, char text[LINE])
+{
+    FILE *file = name ? fopen(name, "re") : NULL;
+    char line[LINE];
+    int found, at;
+    text[0] = '\0';
+    while (file && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = '\0';
+        if (sscanf(line, "%d %n", &found, &at) == 1 && found == number)
+            memcpy(text, line + at, strlen(line + at) + 1);
+    }
+    if (file)
+        fclose(file);
+}
+
+static bool line_add(const char *name, int number, const char *text)
+{
+    char line[LINE];
+    const int length = snprintf(line, sizeof line, "%d %s\n", number, text);
+    const int fd = length < LINE && !strchr(text, '\n')
+                       ? open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)
+                       : -1;
+    const bool is_written = fd >= 0 && write(fd, line, (size_t)length) == length;
+    if (fd >= 0)
+        close(fd);
+    return is_written;
+}
+
+/* ---- Run directories: the last line of a run counts ---- */
+
+char *pl_run_dir_index_find(int run, pl_error_t *err)
+{
+    char found[LINE];
+    line_find(file_of("PACELINE_RUN_DIR_INDEX"), run, found);
+    char *folder = *found ? pl_strdup(found) : NULL;
+    if (*found && !folder)
+        pl_no_memory(err);
+    return folder;
+}
+
+void pl_run_dir_index_add(int run, const char *folder)
+{
+    const char *name = file_of("PACELINE_RUN_DIR_INDEX");
+    if (name && !line_add(name, run, folder))
+        pl_log_line(PL_LOG_WARNING, 0, "launcher.external",
+                    "%s: %s: if the job is started again, it begins without a "
+                    "checkpoint",
+                    name, strerror(errno));
+}
+
+/* ---- Finished ranks ---- */
+
+bool pl_finished_ranks_are_reported(void)
+{
+    return file_of("PACELINE_FINISHED_RANKS") != NULL;
+}
+
+void pl_finished_ranks_add(const char *file, int rank, const char *text)
+{
+    line_add(file, rank, text);
+}
+
+bool pl_finished_ranks_find(int rank, char *text, size_t capacity)
+{
+    char found[LINE];
+    line_find(file_of("PACELINE_FINISHED_RANKS"), rank, found);
+    if (*found)
+        snprintf(text, capacity, "%s", found);
+    return *found;
+}
+
+/* ---- Results: a head and a packed outcome for each run, one after the other ---- */
 
 typedef struct head {
     uint64_t bytes, has_failed;

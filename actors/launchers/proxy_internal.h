@@ -1,0 +1,70 @@
+/* proxy_internal.h - what proxy.c (what a rank is called for, and sends) and proxy_end.c
+ * (how it ends) share */
+#ifndef PL_LAUNCHERS_PROXY_INTERNAL_H
+#define PL_LAUNCHERS_PROXY_INTERNAL_H
+
+#include "actors/commands.h"
+#include "actors/launchers/outbox.h"
+#include "actors/launchers/rank_links.h"
+#include "actors/launchers/rank_log.h"
+#include "actors/launchers/worker_pool.h"
+#include "runtime/actor.h"
+#include "runtime/process.h"
+
+typedef struct forwarded forwarded_t;               /* a call that waits for its answer */
+
+typedef enum proxy_job { PROXY_UNASKED, PROXY_ASKED, PROXY_SERVED } proxy_job_t;
+typedef enum proxy_end { PROXY_STAYS, PROXY_ENDS, PROXY_KILLED } proxy_end_t;
+typedef enum proxy_life {
+    PROXY_LIVES,
+    PROXY_FREE,                        /* its worker has ended, its process may live */
+    PROXY_DEAD,                        /* its process is; or a foreign one that is gone */
+    PROXY_DONE                         /* and all that it had sent has come */
+} proxy_life_t;
+
+typedef struct proxy {
+    int64_t rank;
+    bool is_foreign;                             /* somebody else has started it */
+    pl_rank_links_t *links;                      /* counted */
+    pl_worker_pool_t *pool;                      /* that lends the process  [its own] */
+    pl_process_t *process;                       /* [it is foreign] */
+    char about[128];                             /* what a foreign one says it is  [""] */
+    pl_outbox_t outbox;
+    pl_call_t *run;                              /* NULL: not asked, or answered */
+    proxy_job_t job;                             /* asked: it is on its way to the rank */
+    pl_held_t held;                              /* commands, before it is served */
+    char stop_reason[128];                       /* asked for before that  [""] */
+    bool was_stopped;                            /* one stop is enough */
+    forwarded_t *forwarded;                      /* newest first  [none] */
+    uint64_t forwarded_count;                    /* so far: the newest's number */
+    pl_call_t *watch;                            /* [nobody asks] */
+    uint64_t global_step;                        /* the newest that it has told */
+    int64_t received_at;                         /* pl_now() of its newest report */
+    pl_rank_log_t log;
+    bool is_streamed;                              /* was told where messages are taken */
+    bool has_joined;
+    proxy_end_t end;                                        /* what it was told */
+    proxy_life_t life;
+    pl_death_t death;
+    bool died_early;                               /* nobody watched it yet */
+    pl_error_t error;                              /* why it was killed, or how its worker
+                                                      ended  [code 0] */
+} proxy_t;
+
+/* To who watches. */
+void proxy_tell(const proxy_t *r, const char *event, const char *cause);
+
+/* Its run's caller has waited for too long; or the rank is to end. */
+void proxy_cancel(void *self, pl_call_t *call);
+void proxy_kill(proxy_t *r, const pl_error_t *why);
+/* Nobody waits for the end of who is not heard any more. */
+void proxy_end_silent(proxy_t *r, const char *why);
+/* It has said its last, or its link is gone: its process is to end, and a foreign one has
+ * ended. */
+void proxy_left(proxy_t *r, const char *why);
+/* Of pl_process_spec_t. */
+void proxy_died(void *self, const pl_death_t *death);
+/* Ends the actor once nothing of the rank can come any more. */
+void proxy_finish(proxy_t *r);
+
+#endif
