@@ -118,7 +118,7 @@ SCHEDULES = {
     "warmup_stable_decay, cosine": factors(joined((flat, 150), (lambda o: L.CosineAnnealingLR(o, 50), 50))),
     "warmup_stable_decay, sqrt": factors(joined(
         (flat, 160), (lambda o: L.LambdaLR(o, lambda k: 1 - math.sqrt(k / 40)), 40))),
-    "figures": [figure(k) for k in range(STEPS)],
+    "metrics": [figure(k) for k in range(STEPS)],
     "reduce_on_plateau": plateau(map(figure, range(STEPS)), factor=0.5, patience=5),
     "reduce_on_plateau, more is better": plateau(map(figure, range(STEPS)), mode="max", factor=0.9, patience=2),
     "reduce_on_plateau, max": plateau((-figure(k) for k in range(STEPS)), mode="max", factor=0.7, patience=3,
