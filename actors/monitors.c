@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "base/suggestion.h"
 #include "base/options.h"
-#include "base/stages.h"
+#include "base/run.h"
 
 typedef int monitor_visit_t(const pl_job_t *job, const char *key, const char *monitor,
                             const void *context, pl_error_t *err);

@@ -17,7 +17,7 @@
 #include "base/json_text.h"
 #include "base/options.h"
 #include "base/run_check.h"
-#include "base/stages.h"
+#include "base/run.h"
 #include "base/utf8.h"
 #include "runtime/descriptors.h"
 

@@ -9,7 +9,7 @@
 #include "actors/api/manual_loop.h"
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/stages.h"
+#include "base/run.h"
 #include "tensor/graph.h"
 
 /* ---- what the program is told ---- */

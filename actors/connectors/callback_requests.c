@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/json_path.h"
 #include "base/utf8.h"
 
 static const int allowed[] = {
@@ -133,7 +134,7 @@ int pl_callback_log(pl_callback_request_t *request, const char *name, double val
         return pl_fail(err, PL_EINVAL, "a metric needs a name in UTF-8");
     if (!request->metrics->object)
         request->metrics->object = json_object();
-    json_t *number = isfinite(value) ? json_real(value) : json_null();
+    json_t *number = pl_json_number(value);
     return json_object_set_new(request->metrics->object, name, number) == 0
                ? PL_OK
                : pl_no_memory(err);

@@ -18,7 +18,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/run.h"
-#include "base/stages.h"
 
 #define READER_AHEAD 8
 #define READER_MIN 2                                        /* one is read, one waits */

@@ -169,10 +169,10 @@ int pl_data_loaders_error(const pl_data_loaders_t *loaders, const pl_dataset_t *
         return pl_fail(err, error->code, "%s", error->text);
     if (pl_options_has_sources(options)) {
         const pl_stage_t stage = dataset->request.stage;
-        const char *name = pl_source_name(stage);
+        const char *name = pl_stages[stage].source;
         snprintf(key, sizeof key, "data.%s", name);
         if (stage == PL_PREDICT && !pl_options_value(options, key))
-            snprintf(key, sizeof key, "data.%s", pl_source_name(PL_TEST));
+            snprintf(key, sizeof key, "data.%s", pl_stages[PL_TEST].source);
         if (json_is_array(pl_options_value(options, key)))
             snprintf(key + strlen(key), sizeof key - strlen(key), ".%d",
                      place < PL_STAGES ? 0 : place - PL_STAGES + 1);
@@ -233,7 +233,7 @@ static int signature_add(pl_batch_signature_t *signature, const pl_prefetch_t *q
                          pl_error_t *err)
 {
     const pl_data_info_t *info = &queue->dataset->info;
-    const char *source = pl_source_name(queue->stage);
+    const char *source = pl_stages[queue->stage].source;
     int *field_count = &signature->stage[queue->stage].field_count,
         *size_count = &signature->stage[queue->stage].size_count;
     pl_field_t *field = signature->stage[queue->stage].field;
@@ -316,7 +316,7 @@ static int queue_make(pl_data_loaders_t *loaders, int place, pl_prefetch_t *queu
     const pl_prefetch_spec_t spec = queue_spec(loaders, place);
     if (!spec.loader && !spec.dataset->info.samples)
         return pl_fail(err, PL_EFORMAT, "the first source of data.%s has no samples",
-                       pl_source_name(spec.stage));
+                       pl_stages[spec.stage].source);
     pl_batch_size_t size[PL_SIZES_MAX];
     int code = pl_prefetch_open(queue, &spec, err);
     if (code == PL_OK && spec.partition.drop_last && !pl_prefetch_sizes(queue, size)) {
@@ -423,7 +423,7 @@ char *pl_data_loaders_content(const pl_data_loaders_t *loaders, pl_error_t *err)
             continue;
         char name[24], sum[9];
         snprintf(name, sizeof name, k < PL_STAGES ? "%s" : "%s.%d",
-                 pl_source_name(stage_at(loaders, k)), k - PL_STAGES + 1);
+                 pl_stages[stage_at(loaders, k)].source, k - PL_STAGES + 1);
         snprintf(sum, sizeof sum, "%08x", dataset->crc32c);
         failed = json_object_set_new(all, name,
                                      json_pack("{s:I, s:s*}", "samples",
@@ -449,7 +449,7 @@ int pl_data_loaders_check_same(const pl_batch_signature_t *was, const char *old_
             return pl_fail(err, PL_EINVAL,
                            "the data of stage %s have other fields than before: names, "
                            "types and shapes must stay the same",
-                           pl_source_name((pl_stage_t)stage));
+                           pl_stages[(pl_stage_t)stage].source);
     }
     json_t *before = pl_json_value(old_data_info, strlen(old_data_info), NULL),
            *now = pl_json_value(new_data_info, strlen(new_data_info), NULL);

@@ -30,7 +30,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "base/stages.h"
+#include "base/run.h"
 #include "runtime/port_holder.h"
 #include "config.h"
 

@@ -236,21 +236,14 @@ static size_t tensor_bytes(const pl_output_t *tensor)
     return (size_t)pl_elements(tensor->shape) * pl_element_bytes(tensor->dtype);
 }
 
-static json_t *shape_say(const pl_shape_t *shape)
-{
-    json_t *list = json_array();
-    for (int d = 0; d < shape->rank; d++)
-        list = pl_json_append(list, json_integer(shape->dim[d]));
-    return list;
-}
-
 static json_t *tensors_list(const pl_output_t *tensor, int count, size_t *bytes)
 {
     json_t *list = json_array();
     for (int k = 0; list && k < count; k++) {
-        json_t *one = json_pack("{s:s,s:i,s:i,s:o}", "name", tensor[k].name, "dtype",
-                                (int)tensor[k].dtype, "region", (int)tensor[k].region,
-                                "shape", shape_say(&tensor[k].shape));
+        json_t *one =
+            json_pack("{s:s,s:i,s:i,s:o}", "name", tensor[k].name, "dtype",
+                      (int)tensor[k].dtype, "region", (int)tensor[k].region, "shape",
+                      pl_json_integers(tensor[k].shape.dim, tensor[k].shape.rank));
         if (!one || json_array_append_new(list, one) != 0) {
             json_decref(list);
             return NULL;

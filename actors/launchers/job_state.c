@@ -20,6 +20,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "formats/append.h"
 
 /* ---- Lines "NUMBER TEXT" ---- */
 
@@ -52,13 +53,9 @@ static bool line_add(const char *name, int number, const char *text)
 {
     char line[LINE];
     const int length = snprintf(line, sizeof line, "%d %s\n", number, text);
-    const int fd = length < LINE && !strchr(text, '\n')
-                       ? open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)
-                       : -1;
-    const bool is_written = fd >= 0 && write(fd, line, (size_t)length) == length;
-    if (fd >= 0)
-        close(fd);
-    return is_written;
+    const bool fits = length < LINE && !strchr(text, '\n');
+    errno = fits ? pl_append_once(name, 0600, line, (size_t)length) : EINVAL;
+    return errno == 0;
 }
 
 /* ---- Run directories: the last line of a run counts ---- */

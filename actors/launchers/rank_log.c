@@ -5,8 +5,6 @@
  * so much of it.  Files may be slow: an actor on a thread of its own writes them. */
 #include "actors/launchers/rank_log.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "formats/append.h"
 
 /* ---- Last lines ---- */
 
@@ -68,30 +67,12 @@ static int log_writer_start(void *self, pl_call_t *call, const pl_body_t *body,
     return PL_OK;
 }
 
-/* The error's number, or 0. */
-static int append(const char *path, pl_bytes_t text)
-{
-    const char *at = text.data;
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666), failed = 0;
-    if (fd < 0)
-        return errno;
-    while (text.size && !failed) {
-        ssize_t size = write(fd, at, text.size);
-        if (size > 0) {
-            at += size;
-            text.size -= (size_t)size;
-        } else if (errno != EINTR) {
-            failed = errno;
-        }
-    }
-    return close(fd) == 0 || failed ? failed : errno;
-}
-
 static int log_writer_append_log(void *self, pl_call_t *call, const pl_body_t *body,
                                  pl_error_t *err)
 {
     (void)self;
-    int failed = append(body->append_log.path, body->append_log.text);
+    const pl_bytes_t text = body->append_log.text;
+    int failed = pl_append_once(body->append_log.path, 0666, text.data, text.size);
     if (failed)
         return pl_fail(err, PL_EIO, "%s: %s", body->append_log.path, strerror(failed));
     return pl_reply_append_log(call, &(pl_append_log_reply_t){0});

@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/options.h"
-#include "base/stages.h"
+#include "base/run.h"
 
 enum { KILL_MS = 10 };                            /* between looks at who is to be dead */
 

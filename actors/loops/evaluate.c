@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/log.h"
-#include "base/stages.h"
+#include "base/run.h"
 
 typedef struct evaluate {
     pl_forward_loop_t loop;                                /* first: see forward_loop.h */

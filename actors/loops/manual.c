@@ -15,7 +15,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/stages.h"
+#include "base/run.h"
 
 static const int64_t REPORT_EVERY = PL_SECOND / 10;
 

@@ -7,7 +7,7 @@
 
 #include "actors/loops/manual.h"
 #include "base/error.h"
-#include "base/stages.h"
+#include "base/run.h"
 
 bool pl_manual_has_plan(const pl_manual_t *o, const pl_manual_item_t *item)
 {

@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "base/alloc.h"
+#include "base/json_path.h"
 #include "base/error.h"
 #include "base/compensated_sum.h"
 
@@ -198,11 +199,6 @@ static double together(const pl_metric_sums_t *m, double *bins)
 
 /* ---- values ---- */
 
-static json_t *number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 static int keep(json_t *made, json_t **value, pl_error_t *err)
 {
     if (!made)
@@ -234,7 +230,7 @@ static int list(const pl_metric_sums_t *m, json_t **value, pl_error_t *err)
     int failed = values == NULL;
     double weight;
     for (size_t k = 0; k < classes_of(m) && !failed; k++)
-        failed = json_array_append_new(values, number(value_of(m, k, &weight)));
+        failed = json_array_append_new(values, pl_json_number(value_of(m, k, &weight)));
     if (failed)
         json_decref(values);
     return keep(failed ? NULL : values, value, err);
@@ -247,13 +243,13 @@ static int of_classes(const pl_metric_sums_t *m, json_t **value, pl_error_t *err
     if (m->average == PL_PER_CLASS)
         return list(m, value, err);
     if (m->average != PL_MICRO)
-        return keep(number(averaged(m)), value, err);
+        return keep(pl_json_number(averaged(m)), value, err);
     if (!is_of_scores(m))
-        return keep(number(together_counts(m)), value, err);
+        return keep(pl_json_number(together_counts(m)), value, err);
     double *bins = pl_alloc_array(2 * m->columns, sizeof *bins);
     if (!bins)
         return pl_no_memory(err);
-    int code = keep(number(together(m, bins)), value, err);
+    int code = keep(pl_json_number(together(m, bins)), value, err);
     pl_free(bins);
     return code;
 }
@@ -276,6 +272,6 @@ int pl_metric_value(const pl_metric_sums_t *m, json_t **value, pl_error_t *err)
     };
     if (is_empty(m))
         return PL_OK;
-    return of_numbers[m->kind] ? keep(number(of_numbers[m->kind](m)), value, err)
+    return of_numbers[m->kind] ? keep(pl_json_number(of_numbers[m->kind](m)), value, err)
                                : of_classes(m, value, err);
 }

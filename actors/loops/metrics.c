@@ -7,6 +7,7 @@
 
 #include "actors/loops/metric.h"
 #include "base/alloc.h"
+#include "base/json_path.h"
 #include "base/error.h"
 #include "base/json_text.h"
 
@@ -123,7 +124,7 @@ void pl_metrics_add_steps(pl_metrics_t *metrics, pl_bytes_t sums)
 
 int pl_metric_put(json_t *into, const char *name, double value, pl_error_t *err)
 {
-    json_t *number = isfinite(value) ? json_real(value) : json_null();
+    json_t *number = pl_json_number(value);
     return json_object_set_new(into, name, number) == 0 ? PL_OK : pl_no_memory(err);
 }
 

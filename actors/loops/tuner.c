@@ -85,18 +85,13 @@ static bool steepest(const tuner_t *t, double *lr)
 
 /* ---- the result ---- */
 
-static json_t *number_or_null(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 static json_t *trials_json(const tuner_t *t)
 {
     json_t *trials = json_array();
     for (uint32_t k = 0; k < t->kept; k++)
         trials = pl_json_append(trials, json_pack("{s:o, s:o}", "lr",
-                                                  number_or_null(t->trial[k].lr), "loss",
-                                                  number_or_null(t->trial[k].loss)));
+                                                  pl_json_number(t->trial[k].lr), "loss",
+                                                  pl_json_number(t->trial[k].loss)));
     return trials;
 }
 
@@ -108,7 +103,7 @@ static void tuner_end(tuner_t *t)
     pl_search_end(pl_batch_iter_take_call(&t->iter), t->outcome,
                   &(pl_search_result_t){.metrics =
                                             json_pack("{s:o}", "lr",
-                                                      number_or_null(found ? lr : NAN)),
+                                                      pl_json_number(found ? lr : NAN)),
                                         .trials = trials_json(t),
                                         .began = t->began,
                                         .stopped = t->stopping});

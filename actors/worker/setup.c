@@ -33,7 +33,7 @@ static char *text_add(char *text, const char *more)
 static char *stage_add(char *text, const pl_batch_signature_t *signature,
                        pl_stage_t stage)
 {
-    char *more = pl_text("%s data of %" PRId64 " samples with", pl_source_name(stage),
+    char *more = pl_text("%s data of %" PRId64 " samples with", pl_stages[stage].source,
                          signature->stage[stage].samples);
     text = text_add(text, more);
     pl_text_free(more);

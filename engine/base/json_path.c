@@ -1,7 +1,9 @@
-/* json_path.c - JSON values by path, and copies of them */
+/* json_path.c - JSON values by path, their positions in a text, and how values are
+ * made */
 #include "base/json_path.h"
 
-#include <stdbool.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,8 +15,8 @@
 #define STEPS_MAX 16
 #define SHOWN 160
 
-/* The step at *path, and *path behind it and its dot; false: none, or none that any key
- * could match. */
+/* Copies the first step of *path and moves *path behind it and its dot.  False: there is
+ * no step, or no key could match it. */
 static bool next_step(const char **path, char step[STEP_MAX])
 {
     size_t length = strcspn(*path, ".");
@@ -55,7 +57,7 @@ const json_t *pl_json_get_path(const json_t *root, const char *path)
     return value;
 }
 
-/* ---- Putting ---- */
+/* ---- Setting ---- */
 
 static int put_child(json_t *holder, const char *step, json_t *value, pl_error_t *err)
 {
@@ -75,8 +77,8 @@ static int put_child(json_t *holder, const char *step, json_t *value, pl_error_t
     return rc == 0 ? PL_OK : pl_no_memory(err);
 }
 
-/* What stands in the way to `next` below holder's step, or takes its place there:
- * something that can hold keys. */
+/* Makes the value below holder's step one that can hold keys, with `next` under it: a
+ * text becomes its "name", and a missing value becomes an object or a list. */
 static int make_way(json_t *holder, const char *step, const char *next, json_t **way_p,
                     pl_error_t *err)
 {
@@ -126,37 +128,25 @@ int pl_json_set_path(json_t *root, const char *path, json_t *value, pl_error_t *
                    pl_utf8_show(path, shown, sizeof shown), why.text);
 }
 
-/* ---- Copies ---- */
-
-static bool copy_entries(json_t *copy, const json_t *object)
-{
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)object, key, value)
-        if (json_object_set_new(copy, key, pl_json_copy(value)) != 0)
-            return false;
-    return true;
-}
-
-static bool copy_elements(json_t *copy, const json_t *list)
-{
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (json_array_append_new(copy, pl_json_copy(json_array_get(list, i))) != 0)
-            return false;
-    return true;
-}
+/* ---- Making values ---- */
 
 json_t *pl_json_copy(const json_t *value)
 {
-    if (!json_is_object(value) && !json_is_array(value))
-        return json_deep_copy(value);
-    json_t *copy = json_is_object(value) ? json_object() : json_array();
-    bool whole = json_is_object(value) ? copy_entries(copy, value)
-                                       : copy_elements(copy, value);
-    if (copy && whole)
+    const char *key;
+    json_t *member, *copy;
+    size_t k;
+    if (json_is_object(value)) {
+        copy = json_object();
+        json_object_foreach((json_t *)value, key, member)
+            copy = pl_json_with(copy, key, pl_json_copy(member));
         return copy;
-    json_decref(copy);
-    return NULL;
+    }
+    if (!json_is_array(value))
+        return json_deep_copy(value);
+    copy = json_array();
+    json_array_foreach(value, k, member)
+        copy = pl_json_append(copy, pl_json_copy(member));
+    return copy;
 }
 
 json_t *pl_json_append(json_t *list, json_t *value)
@@ -173,4 +163,168 @@ json_t *pl_json_with(json_t *object, const char *key, json_t *value)
         return object;
     json_decref(object);
     return NULL;
+}
+
+json_t *pl_json_number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+json_t *pl_json_integers(const int64_t *values, int count)
+{
+    json_t *list = json_array();
+    for (int k = 0; k < count; k++)
+        list = pl_json_append(list, json_integer(values[k]));
+    return list;
+}
+
+/* ---- Positions ---- */
+
+typedef struct cursor {
+    const char *at, *end;
+} cursor_t;
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+/* Skips white space and the separators ',' and ':'. */
+static void skip_gap(cursor_t *c)
+{
+    while (c->at < c->end && (is_space(*c->at) || *c->at == ',' || *c->at == ':'))
+        c->at++;
+}
+
+static void skip_string(cursor_t *c)
+{
+    for (c->at++; c->at < c->end && *c->at != '"'; c->at++)
+        if (*c->at == '\\' && c->at + 1 < c->end)
+            c->at++;
+    if (c->at < c->end)
+        c->at++;
+}
+
+static void skip_token(cursor_t *c)
+{
+    if (*c->at == '"') {
+        skip_string(c);
+        return;
+    }
+    const char *start = c->at;
+    while (c->at < c->end && !is_space(*c->at)
+           && !strchr(",:[]{}\"", *c->at)) /* strchr() finds the NUL too */
+        c->at++;
+    if (c->at == start)
+        c->at++;
+}
+
+/* Moves from the start of a value behind it, without recursion for deep nesting. */
+static void skip_value(cursor_t *c)
+{
+    size_t depth = 0;
+    do {
+        skip_gap(c);
+        if (c->at >= c->end)
+            return;
+        if (*c->at == '{' || *c->at == '[')
+            depth++;
+        else if (*c->at == '}' || *c->at == ']')
+            depth--;
+        skip_token(c);
+    } while (depth > 0);
+}
+
+/* Whether the string token [from, to), quotes included, means `key`. */
+static bool is_key(const char *from, const char *to, const char *key)
+{
+    size_t length = (size_t)(to - from);
+    if (!memchr(from, '\\', length))
+        return length == strlen(key) + 2 && !memcmp(from + 1, key, length - 2);
+    json_t *text = json_loadb(from, length, JSON_DECODE_ANY, NULL);
+    bool same = text && !strcmp(json_string_value(text), key);
+    json_decref(text);
+    return same;
+}
+
+/* Moves the cursor to the value at a path, and *key_at to its key or to the element.
+ * Paths lead from the value up; the text is read from the root down. */
+static bool enter(cursor_t *c, const pl_json_path_t *path, const char **key_at)
+{
+    if (!path) {
+        skip_gap(c);
+        *key_at = c->at;
+        return c->at < c->end;
+    }
+    if (!enter(c, path->up, key_at) || *c->at != (path->key ? '{' : '['))
+        return false;
+    size_t index = path->index;
+    for (c->at++;; skip_value(c)) {
+        skip_gap(c);
+        if (c->at >= c->end || (path->key ? *c->at != '"' : *c->at == ']'))
+            return false;
+        *key_at = c->at;
+        if (!path->key && index-- == 0)
+            return true;
+        if (!path->key)
+            continue;
+        skip_string(c);
+        bool is_found = is_key(*key_at, c->at, path->key);
+        skip_gap(c);
+        if (is_found)
+            return true;
+    }
+}
+
+bool pl_json_position_find(const char *text, size_t length, const pl_json_path_t *path,
+                           pl_json_field_t field, pl_json_position_t *position)
+{
+    cursor_t c = {text, text + length};
+    const char *key_at = text;
+    if (!enter(&c, path, &key_at) || c.at >= c.end)
+        return false;
+    const char *at = field == PL_JSON_KEY ? key_at : c.at;
+    *position = pl_json_position_at(text, (size_t)(at - text));
+    return true;
+}
+
+pl_json_position_t pl_json_position_at(const char *text, size_t offset)
+{
+    pl_json_position_t position = {1, 1};
+    for (size_t i = 0; i < offset; i++) {
+        bool starts_character = ((unsigned char)text[i] & 0xC0) != 0x80;
+        position.column += starts_character;
+        if (text[i] == '\n')
+            position = (pl_json_position_t){position.line + 1, 1};
+    }
+    return position;
+}
+
+size_t pl_json_token_start(const char *text, size_t length, size_t end)
+{
+    cursor_t c = {text, text + length};
+    const char *start = text;
+    while (c.at < c.end && (size_t)(c.at - text) < end) {
+        start = c.at;
+        if (is_space(*c.at))
+            c.at++;
+        else
+            skip_token(&c);
+    }
+    return (size_t)(start - text);
+}
+
+char *pl_json_path_text(const pl_json_path_t *path, char *text, size_t size)
+{
+    if (!path) {
+        text[0] = '\0';
+        return text;
+    }
+    size_t used = strlen(pl_json_path_text(path->up, text, size));
+    const char *dot = used ? "." : "";
+    if (path->key)
+        snprintf(text + used, size - used, "%s%s", dot, path->key);
+    else
+        snprintf(text + used, size - used, "%s%zu", dot, path->index);
+    return text;
 }

@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/json_position.h"
+#include "base/json_path.h"
 #include "base/utf8.h"
 
 /* ---- Reading ---- */
@@ -40,15 +40,6 @@ static size_t fault_offset(const char *text, size_t length, const json_error_t *
     return pl_json_token_start(text, length, at);
 }
 
-/* The key that stands at that offset, quotes included. */
-static const char *fault_key(const char *text, const json_error_t *error, size_t start,
-                             char shown[PL_JSON_SHOWN])
-{
-    char key[PL_JSON_SHOWN];
-    snprintf(key, sizeof key, "%.*s", error->position - (int)start, text + start);
-    return pl_utf8_show(key, shown, PL_JSON_SHOWN);
-}
-
 /* What is wrong, without names of jansson's flags. */
 static const char *words_of(const json_error_t *error, char shown[JSON_ERROR_TEXT_LENGTH])
 {
@@ -67,13 +58,16 @@ static int fail_syntax(const char *text, size_t length, const char *name,
     size_t start = fault_offset(text, length, error);
     pl_json_position_t position = pl_json_position_at(text, start);
     pl_json_prefix(name, position.line, position.column, prefix);
-    if (json_error_code(error) == json_error_duplicate_key)
+    if (json_error_code(error) == json_error_duplicate_key) {
+        char key[PL_JSON_SHOWN];
+        snprintf(key, sizeof key, "%.*s", error->position - (int)start, text + start);
         return pl_fail(err, PL_EFORMAT, "%skey %s occurs twice: remove one", prefix,
-                       fault_key(text, error, start, shown));
+                       pl_utf8_show(key, shown, sizeof key));
+    }
     return pl_fail(err, PL_EFORMAT, "%snot JSON: %s", prefix, words_of(error, shown));
 }
 
-/* Behind the comment at text[at]; at: there is none, or it does not end. */
+/* The end of the comment at text[at]; at: there is none, or it does not end. */
 static size_t comment_end(const char *text, size_t length, size_t at)
 {
     if (at + 1 >= length || text[at] != '/')
@@ -88,20 +82,11 @@ static size_t comment_end(const char *text, size_t length, size_t at)
     return at;
 }
 
-/* Behind the string that begins at text[at]. */
-static size_t string_end(const char *text, size_t length, size_t at)
-{
-    for (at++; at < length && text[at] != '"' && text[at] != '\n'; at++)
-        if (text[at] == '\\' && at + 1 < length)
-            at++;
-    return at < length ? at + 1 : length;
-}
-
 size_t pl_json_strip_comments(char *text, size_t length)
 {
     size_t to = 0, comma = 0;
-    char last = '[';                       /* the newest character that means something */
-    bool ends_list = false;                /* it is a comma behind an element, at comma */
+    char last = '[';                          /* the newest character that is not a gap */
+    bool ends_list = false;                   /* last is a comma behind an element */
     for (size_t from = 0; from < length;) {
         const size_t behind = comment_end(text, length, from);
         if (behind > from) {
@@ -112,8 +97,13 @@ size_t pl_json_strip_comments(char *text, size_t length)
                     text[to++] = ' ';
             continue;
         }
-        const size_t end = text[from] == '"' ? string_end(text, length, from) : from + 1;
         const char c = text[from];
+        size_t end = from + 1;
+        if (c == '"') {
+            while (end < length && text[end] != '"' && text[end] != '\n')
+                end += text[end] == '\\' && end + 1 < length ? 2 : 1;
+            end += end < length;
+        }
         const bool is_gap = c == ' ' || c == '\t' || c == '\n' || c == '\r';
         if ((c == ']' || c == '}') && ends_list)
             text[comma] = ' ';
@@ -289,7 +279,7 @@ static void put_object(writer_t *w, const json_t *object, int depth)
     put(w, "}", 1);
 }
 
-static bool is_plain(const json_t *list)
+static bool is_flat(const json_t *list)
 {
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *value = json_array_get(list, i);
@@ -301,7 +291,7 @@ static bool is_plain(const json_t *list)
 
 static void put_list(writer_t *w, const json_t *list, int depth)
 {
-    bool on_one_line = is_plain(list);
+    bool on_one_line = is_flat(list);
     put(w, "[", 1);
     for (size_t i = 0; i < json_array_size(list); i++) {
         put(w, ",", i ? 1 : 0);

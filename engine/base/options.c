@@ -317,7 +317,7 @@ static int source_alone(const json_t *data, pl_instance_t *instance, pl_error_t 
 /* What the sources given apart say of a stage, or NULL. */
 static const json_t *source_apart(const json_t *data, pl_stage_t stage)
 {
-    const json_t *source = json_object_get(data, pl_source_name(stage));
+    const json_t *source = json_object_get(data, pl_stages[stage].source);
     if ((!source || json_is_null(source)) && stage == PL_PREDICT)
         return source_apart(data, PL_TEST);
     return json_is_null(source) ? NULL : source;
@@ -354,7 +354,7 @@ int pl_options_needs_source(const pl_options_t *o, pl_stage_t stage, pl_error_t 
     if (pl_data_has_sources(data) && !source_apart(data, stage))
         return fail_missing(o, err,
                             "the run has no data set for this stage: set \"data.%s\"",
-                            pl_source_name(stage));
+                            pl_stages[stage].source);
     return PL_OK;
 }
 

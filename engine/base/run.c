@@ -182,16 +182,12 @@ const pl_option_t pl_source_table[] = {
     PL_OPTIONS_END,
 };
 
-const char *pl_source_name(pl_stage_t stage)
-{
-    switch (stage) {
-    case PL_TRAIN: return "train";
-    case PL_VALIDATE: return "val";
-    case PL_TEST: return "test";
-    case PL_PREDICT: return "predict";
-    }
-    return "";
-}
+const pl_stage_names_t pl_stages[] = {
+    [PL_TRAIN] = {"train", "train_", "training", "train"},
+    [PL_VALIDATE] = {"validate", "val_", "validation", "val"},
+    [PL_TEST] = {"test", "test_", "test", "test"},
+    [PL_PREDICT] = {"predict", "predict_", "prediction", "predict"},
+};
 
 const pl_option_t *pl_general_options(const char *role)
 {

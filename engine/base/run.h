@@ -144,7 +144,15 @@ enum { PL_LOADERS_MAX = 8 };
 
 extern const pl_option_t pl_source_table[];
 
-/* The key in pl_source_table that a stage reads. */
-const char *pl_source_name(pl_stage_t stage);
+/* The names of a stage. */
+typedef struct pl_stage_names {
+    const char *verb;                             /* "validate": of events and plans */
+    const char *prefix;                           /* "val_": of its metrics */
+    const char *data;                             /* "validation": of the data it reads */
+    const char *source;                           /* "val": its key in pl_source_table */
+} pl_stage_names_t;
+
+/* [pl_stage_t] */
+extern const pl_stage_names_t pl_stages[];
 
 #endif

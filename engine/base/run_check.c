@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/json_position.h"
 #include "base/json_text.h"
 #include "base/json_path.h"
 #include "base/suggestion.h"

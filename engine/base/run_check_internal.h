@@ -3,7 +3,7 @@
 #ifndef PL_BASE_RUN_CHECK_PARTS_H
 #define PL_BASE_RUN_CHECK_PARTS_H
 
-#include "base/json_position.h"
+#include "base/json_path.h"
 #include "base/suggestion.h"
 #include "base/options.h"
 
@@ -19,7 +19,7 @@ typedef struct checker {
 typedef pl_json_path_t path_t;
 
 /* The error of a value or key: "run.json:3:18: " before the text (printf). */
-int run_fail_at(const checker_t *c, const path_t *path, pl_json_part_t component,
+int run_fail_at(const checker_t *c, const path_t *path, pl_json_field_t component,
                 int code, const char *format, ...) PL_PRINTF(5, 6);
 /* The path as errors show it, in quotes by the caller. */
 char *run_show_path(const path_t *path, char shown[PATH_TEXT]);

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/json_position.h"
 #include "base/json_text.h"
 #include "base/json_path.h"
 #include "base/suggestion.h"
@@ -33,7 +32,7 @@ static bool was_set(const checker_t *c, const char *path)
 
 enum { HINT = PL_JSON_SHOWN + 80 };                         /* bytes */
 
-int run_fail_at(const checker_t *c, const path_t *path, pl_json_part_t component,
+int run_fail_at(const checker_t *c, const path_t *path, pl_json_field_t component,
                 int code, const char *format, ...)
 {
     char text[PL_ERROR_TEXT], prefix[PL_JSON_PREFIX] = "", whole[PATH_TEXT];

@@ -215,6 +215,16 @@ int pl_append_sync(pl_append_t *file, pl_error_t *err)
     return PL_OK;
 }
 
+int pl_append_once(const char *path, unsigned mode, const void *data, size_t size)
+{
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, mode);
+    uint64_t written = 0;
+    if (fd < 0)
+        return errno;
+    int failed = pl_write_all(fd, data, size, &written) == 0 ? 0 : errno;
+    return close(fd) == 0 || failed ? failed : errno;
+}
+
 void pl_append_release(pl_append_t *file)
 {
     pl_free(file->path);

@@ -43,6 +43,10 @@ int pl_append_sync(pl_append_t *file, pl_error_t *err);
  * PL_ENOTFOUND, PL_EIO. */
 int pl_append_sum(const char *path, uint64_t size, uint32_t *sum, pl_error_t *err);
 
+/* Appends to a file in one piece, without pl_append_t; a new file gets the mode.  0, or
+ * the error's number. */
+int pl_append_once(const char *path, unsigned mode, const void *data, size_t size);
+
 /* What was not flushed is dropped; fine of a zeroed one. */
 void pl_append_release(pl_append_t *file);
 

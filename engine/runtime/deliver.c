@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/log.h"
-#include "base/stages.h"
+#include "base/run.h"
 #include "runtime/actors.h"
 #include "runtime/profile.h"
 

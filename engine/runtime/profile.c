@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/stages.h"
+#include "base/run.h"
 #include "runtime/payload.h"
 #include "runtime/message.h"
 

@@ -7,15 +7,11 @@
 #include <string.h>
 
 #include "base/json_text.h"
+#include "base/json_path.h"
 #include "base/utf8.h"
 #include "telemetry/run_view_parts.h"
 
 /* JSON knows no NaN. */
-static json_t *number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 /* Cut texts may end within a character. */
 static json_t *text(const char *value)
 {
@@ -46,7 +42,7 @@ static json_t *point_json(const point_t *point, int columns)
     json_t *row = json_pack("[f, I, f]", round(point->time * 1e3) / 1e3,
                             (json_int_t)point->step, rounded(point->epoch));
     for (int k = 0; k < columns; k++)
-        json_array_append_new(row, number(rounded(point->value[k])));
+        json_array_append_new(row, pl_json_number(rounded(point->value[k])));
     return row;
 }
 
@@ -88,7 +84,7 @@ static json_t *strip_json(const run_t *run, uint64_t since, uint64_t until)
             continue;
         json_t *own = json_array();
         for (int rank = 0; rank < run->ranks; rank++)
-            json_array_append_new(own, number((double)slot->own[rank]));
+            json_array_append_new(own, pl_json_number((double)slot->own[rank]));
         json_array_append_new(all, json_pack("[f, o]", slot->time, own));
     }
     return all;
@@ -101,7 +97,7 @@ static json_t *stages_json(const run_t *run)
     for (int rank = 0; run->slots && rank < run->ranks; rank++) {
         json_t *row = json_array();
         for (int k = 0; k < PL_TIMINGS; k++)
-            json_array_append_new(row, number((double)run->stage[rank][k]));
+            json_array_append_new(row, pl_json_number((double)run->stage[rank][k]));
         json_array_append_new(all, row);
     }
     return all;
@@ -115,12 +111,13 @@ static json_t *devices_json(const run_t *run)
         const pl_device_stats_t *d = &run->device[rank];
         if (!run->has_device[rank])
             continue;
-        json_array_append_new(all, json_pack("{s:i, s:o, s:o, s:o, s:o, s:o}", "rank",
-                                             rank, "memory_used", number(d->memory_used),
-                                             "memory_total", number(d->memory_total),
-                                             "utilization", number(d->utilization),
-                                             "power", number(d->power), "temperature",
-                                             number(d->temperature)));
+        json_array_append_new(all,
+                              json_pack("{s:i, s:o, s:o, s:o, s:o, s:o}", "rank", rank,
+                                        "memory_used", pl_json_number(d->memory_used),
+                                        "memory_total", pl_json_number(d->memory_total),
+                                        "utilization", pl_json_number(d->utilization),
+                                        "power", pl_json_number(d->power), "temperature",
+                                        pl_json_number(d->temperature)));
     }
     return all;
 }
@@ -175,8 +172,9 @@ static json_t *columns_json(const pl_run_view_t *b, const run_t *run)
 {
     json_t *all = json_array();
     for (int k = 0; k < run->columns; k++)
-        json_array_append_new(all, json_pack("{s:o, s:o}", "name", text(run->name[k]),
-                                             "newest", number(newest_of(b, run, k))));
+        json_array_append_new(all,
+                              json_pack("{s:o, s:o}", "name", text(run->name[k]),
+                                        "newest", pl_json_number(newest_of(b, run, k))));
     return all;
 }
 
@@ -213,8 +211,8 @@ static json_t *run_json(const pl_run_view_t *b, const run_t *run, range_t range)
                   (json_int_t)run->total_steps, "epoch", (json_int_t)run->epoch, "batch",
                   (json_int_t)run->batch, "batches", (json_int_t)run->batches, "samples",
                   (json_int_t)run->samples, "run_p50",
-                  number(pl_durations_quantile(&run->all, 0.5)), "run_p95",
-                  number(pl_durations_quantile(&run->all, 0.95)), "whole", whole,
+                  pl_json_number(pl_durations_quantile(&run->all, 0.5)), "run_p95",
+                  pl_json_number(pl_durations_quantile(&run->all, 0.95)), "whole", whole,
                   "epochs", run->epochs < 0 ? json_null() : json_integer(run->epochs),
                   "reason", text(run->reason), "stalled", run_stalled(b, run), "absent",
                   absent_json(b, run));

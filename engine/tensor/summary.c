@@ -1,70 +1,42 @@
-/* summary.c - what a graph of a module is made of, for the summary and for FLOP counts */
+/* summary.c - the layers of a module and the FLOPs of a forward pass, from a graph */
 #include "tensor/summary.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/json_path.h"
 #include "tensor/operators.h"
 
-/* ---- What it costs ---- */
+/* ---- FLOPs ---- */
 
-static double output_elements(const pl_graph_t *g, const pl_op_t *op)
+static double op_flops(const pl_graph_t *g, const pl_op_t *op)
 {
-    return (double)pl_elements(g->value[op->output[0]].shape);
-}
-
-/* [..., m, k] by [..., k, n] */
-static double flops_matmul(const pl_graph_t *g, const pl_op_t *op)
-{
-    pl_shape_t a = pl_input_shape(g, op, 0);
-    return 2 * output_elements(g, op)
-           * (double)a.dim[a.rank - (op->attr.transpose_a ? 2 : 1)];
-}
-
-/* x [rows, k], w [n, k] */
-static double flops_linear(const pl_graph_t *g, const pl_op_t *op)
-{
-    return 2 * output_elements(g, op) * (double)pl_input_shape(g, op, 1).dim[1];
-}
-
-/* w [out, in, k, k]: each output is a product of in k k elements. */
-static double flops_conv2d(const pl_graph_t *g, const pl_op_t *op)
-{
-    pl_shape_t w = pl_input_shape(g, op, 1);
-    return 2 * output_elements(g, op) * (double)(w.dim[1] * w.dim[2] * w.dim[3]);
-}
-
-/* q, k, v [B, H, T, d]: scores and weighted sum, as if nothing were masked. */
-static double flops_attention(const pl_graph_t *g, const pl_op_t *op)
-{
-    pl_shape_t q = pl_input_shape(g, op, 0), k = pl_input_shape(g, op, 1);
-    return 4 * (double)pl_elements(q) * (double)k.dim[2];
+    if (!op->output_count || op->input_count < 2)
+        return 0;
+    const pl_shape_t a = pl_input_shape(g, op, 0), b = pl_input_shape(g, op, 1);
+    const double outputs = (double)pl_elements(g->value[op->output[0]].shape);
+    switch (op->code) {
+    case PL_OP_matmul:                                    /* [..., m, k] by [..., k, n] */
+        return 2 * outputs * (double)a.dim[a.rank - (op->attr.transpose_a ? 2 : 1)];
+    case PL_OP_linear: /* x [rows, k], w [n, k] */ return 2 * outputs * (double)b.dim[1];
+    case PL_OP_conv2d:           /* w [out, in, k, k]: an output is a product of in k k */
+        return 2 * outputs * (double)(b.dim[1] * b.dim[2] * b.dim[3]);
+    case PL_OP_attention:       /* q, k, v [B, H, T, d]: scores and sum, without a mask */
+        return 4 * (double)pl_elements(a) * (double)b.dim[2];
+    default: return 0;
+    }
 }
 
 double pl_graph_flops(const pl_graph_t *g)
 {
-    static double (*const flops[PL_OPCODES])(const pl_graph_t *, const pl_op_t *) = {
-        [PL_OP_matmul] = flops_matmul,
-        [PL_OP_linear] = flops_linear,
-        [PL_OP_conv2d] = flops_conv2d,
-        [PL_OP_attention] = flops_attention,
-    };
     double sum = 0;
     for (int k = 0; k < g->op_count; k++)
-        if (flops[g->op[k].code])
-            sum += flops[g->op[k].code](g, &g->op[k]);
+        sum += op_flops(g, &g->op[k]);
     return sum;
 }
 
-/* ---- Its layers ---- */
-
-/* "fc1" of "fc1.weight"; a name without a dot is a layer of its own. */
-static void layer_name(const pl_tensor_info_t *tensor, char name[64])
-{
-    const char *dot = strrchr(tensor->name, '.');
-    snprintf(name, 64, "%.*s", dot ? (int)(dot - tensor->name) : 63, tensor->name);
-}
+/* ---- Layers ---- */
 
 static bool uses(const pl_graph_t *g, const pl_op_t *op, const pl_tensor_info_t *tensor)
 {
@@ -77,7 +49,7 @@ static bool uses(const pl_graph_t *g, const pl_op_t *op, const pl_tensor_info_t 
     return false;
 }
 
-/* Tensors are in order of first use: the search goes on where the one before ended. */
+/* Tensors are in order of first use: the search continues where the last one ended. */
 static const pl_op_t *first_use(const pl_graph_t *g, const pl_tensor_info_t *tensor,
                                 int *from)
 {
@@ -91,35 +63,22 @@ static const pl_op_t *first_use(const pl_graph_t *g, const pl_tensor_info_t *ten
     return NULL;
 }
 
-static json_t *shape_json(pl_shape_t shape)
-{
-    json_t *list = json_array();
-    for (int k = 0; k < shape.rank; k++)
-        if (json_array_append_new(list, json_integer(shape.dim[k])) != 0) {
-            json_decref(list);
-            return NULL;
-        }
-    return list;
-}
-
-/* The first input that is computed or given, not a parameter. */
-static pl_shape_t shape_in(const pl_graph_t *g, const pl_op_t *op)
-{
-    int k = 0;
-    while (k + 1 < op->input_count && g->value[op->input[k]].source == PL_FROM_REGION)
-        k++;
-    return pl_input_shape(g, op, k);
-}
-
+/* A layer without its parameters, from the operation that uses its first tensor first. */
 static json_t *layer_new(const pl_graph_t *g, const char *name,
                          const pl_tensor_info_t *tensor, int *from)
 {
     const pl_op_t *op = first_use(g, tensor, from);
-    pl_shape_t none = {0};
+    pl_shape_t in = {0}, out = {0};
+    if (op) {
+        int k = 0;                           /* the first input that is not a parameter */
+        while (k + 1 < op->input_count && g->value[op->input[k]].source == PL_FROM_REGION)
+            k++;
+        in = pl_input_shape(g, op, k);
+        out = g->value[op->output[0]].shape;
+    }
     return json_pack("{s:s, s:s, s:o, s:o, s:I}", "name", name, "type",
-                     op ? pl_op_name(op) : "", "in",
-                     shape_json(op ? shape_in(g, op) : none), "out",
-                     shape_json(op ? g->value[op->output[0]].shape : none), "parameters",
+                     op ? pl_op_name(op) : "", "in", pl_json_integers(in.dim, in.rank),
+                     "out", pl_json_integers(out.dim, out.rank), "parameters",
                      (json_int_t)0);
 }
 
@@ -137,8 +96,10 @@ static json_t *layer_find(const json_t *layers, const char *name)
 static int tensor_add(json_t *layers, const pl_graph_t *g, const pl_tensor_info_t *tensor,
                       int *from, pl_error_t *err)
 {
-    char name[64];
-    layer_name(tensor, name);
+    char name[64];                 /* "fc1" of "fc1.weight"; a whole name without a dot */
+    const char *dot = strrchr(tensor->name, '.');
+    snprintf(name, sizeof name, "%.*s", dot ? (int)(dot - tensor->name) : 63,
+             tensor->name);
     json_t *layer = layer_find(layers, name);
     if (!layer) {
         layer = layer_new(g, name, tensor, from);

@@ -1,4 +1,4 @@
-/* summary.h - what a graph of a module is made of, for the summary and for FLOP counts */
+/* summary.h - the layers of a module and the FLOPs of a forward pass, from a graph */
 #ifndef PL_TENSOR_SUMMARY_H
 #define PL_TENSOR_SUMMARY_H
 
@@ -7,10 +7,10 @@
 #include "tensor/graph.h"
 #include "tensor/model.h"
 
-/* Floating-point operations that the model's products take for a forward pass of the
- * whole batch: two for each multiplication and addition of a product, convolution or
- * attention, nothing for all else.  Training takes three times that, as usually counted
- * (Chowdhery et al., PaLM, appendix B): what is computed again does not count. */
+/* Floating-point operations of the products of a forward pass over the whole batch: two
+ * for each multiplication and addition of a product, convolution or attention; other
+ * operators count as nothing.  Training takes three times as many, as usually counted
+ * (Chowdhery et al., PaLM, appendix B): a repeated computation does not count. */
 double pl_graph_flops(const pl_graph_t *g);
 
 /* The layers of a described graph in order of first use: a list of {"name": "fc1",

@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/run.h"
-#include "base/stages.h"
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/replica/internal.h"
 #include "tensor/model.h"

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "base/random.h"
-#include "base/stages.h"
+#include "base/run.h"
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/replica/internal.h"
 #include "tensor/model.h"

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/log.h"
-#include "base/stages.h"
+#include "base/run.h"
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/replica/internal.h"
 
