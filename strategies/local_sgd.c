@@ -1,16 +1,17 @@
-/* local_sgd.c - ranks train by themselves and come together now and then, for slow links
+/* local_sgd.c - ranks train by themselves and synchronize now and then, for slow
+ * networks
  *
- * DiLoCo (Douillard et al., arXiv 2311.08105): each rank takes sync_every optimizer steps
- * with its own samples; then the mean of how far they came, each by the samples that it
- * had, is taken for a gradient, and an outer optimizer, SGD with Nesterov momentum, steps
- * with it from where they were last together.  What the inner optimizer keeps is averaged
- * as well (Yu et al., arXiv 1905.03817): afterwards all ranks have the same bits of
- * everything, so that a checkpoint has one state and any number of ranks can go on from
- * it.
+ * DiLoCo (Douillard et al., arXiv 2311.08105): each rank takes sync_every optimizer
+ * steps with its own samples.  Then the mean of their distances, weighted by the
+ * samples of each rank, is taken as a gradient, and an outer optimizer, SGD with
+ * Nesterov momentum, steps with it from the outer parameters.  The state of the inner
+ * optimizer is averaged as well (Yu et al., arXiv 1905.03817).  Afterwards all ranks
+ * have the same bits of everything, so a checkpoint has one state and any number of
+ * ranks can resume from it.
  *
- * Built upon ddp.  Whatever is to read the weights has the ranks come together first
- * (synchronize); the metrics of the steps in between are reported then.  Where
- * gradients stay on devices, what is averaged does, too. */
+ * Built on ddp.  Before the weights are read the ranks synchronize; the metrics of the
+ * steps in between are reported then.  Where gradients stay on devices, the averages
+ * stay there too. */
 #include <math.h>
 #include <string.h>
 
@@ -25,19 +26,19 @@
 #include "tensor/precision.h"
 
 typedef struct local {
-    pl_ddp_t ddp;                                           /* first: it is one */
+    pl_ddp_t ddp;                                      /* first: this strategy is a ddp */
     int64_t sync_every;
     double outer_lr, outer_momentum;
     bool nesterov;
     pl_sync_hooks_t sync_hooks;
-    bool apart;                            /* steps were taken since they came together */
-    double *metrics;                       /* [count] of these  [none yet] */
+    bool apart;             /* this rank has taken steps since the last synchronization */
+    double *metrics;        /* [count], sums since the last synchronization  [none yet] */
     size_t count;
     bool has_samples;
-    double weight;                    /* of the losses since they came together */
-    double *reported;                 /* where the sums of all ranks go  [not told yet] */
-    pl_call_t *synchronizing;         /* that asked for it  [a step] */
-    bool compared;                    /* what is summed is there, or in order */
+    double weight;             /* of the losses since the last synchronization */
+    double *reported;          /* destination of the sums of all ranks  [not known yet] */
+    pl_call_t *synchronizing;  /* the call that requested it  [a step] */
+    bool compared;             /* the summands are there, or in order */
 } local_t;
 
 static const pl_option_t local_options[] = {
@@ -56,14 +57,14 @@ static const pl_option_t local_options[] = {
 
 enum { BEGIN, COMPARE, STEP, GRAPHS };
 
-/* Its own region, [parameters]: as the ranks had them in common last.  The one before is
- * that of ddp/state.c. */
+/* Its own region, [parameters]: the parameters after the last synchronization.  The
+ * region before it is that of ddp/state.c. */
 enum { OUTER_PARAMS = PL_REGION_STRATEGY0 + 1 };
 
-/* What a rank brings: the weight of its losses, and what ddp/state.c wants to know. */
+/* Step scalars of a rank: the weight of its losses, and those of ddp/state.c. */
 enum { WEIGHT, STATE, SCALARS = STATE + PL_DDP_STATE_SCALARS };
 
-/* What a rank without samples counts: something only where none has any. */
+/* The weight of a rank without samples: it counts only if no rank has any. */
 static const double NEARLY_NOTHING = 0x1p-40;
 
 static int inner_slots(const pl_replica_t *r)
@@ -82,7 +83,7 @@ static pl_node_t view(const pl_replica_t *r, pl_graph_t *g, int region)
     return pl_region_view(g, (pl_region_t)region, 0, PL_SHAPE(r->model->params));
 }
 
-/* What the optimizer updates. */
+/* The weights that the optimizer updates. */
 static pl_node_t weights(const pl_replica_t *r, pl_graph_t *g)
 {
     return view(r, g,
@@ -104,13 +105,13 @@ static pl_node_t outer_step(const local_t *local, pl_graph_t *g, pl_node_t outer
                : velocity;
 }
 
-/* Where backward leaves that of a batch, and the sum of all ranks' is. */
+/* Where backward leaves the weight of a batch, and the sum over all ranks is. */
 static pl_node_t weight_view(const pl_replica_t *r, pl_graph_t *g)
 {
     return pl_region_view(g, PL_REGION_GRADS, r->model->params + 1, PL_SHAPE(1));
 }
 
-/* What is summed is weighted. */
+/* Each summand is weighted. */
 static void describe_compare(const local_t *local, pl_graph_t *g)
 {
     const pl_replica_t *r = &local->ddp.replica;
@@ -132,25 +133,6 @@ static void describe_compare(const local_t *local, pl_graph_t *g)
     }
 }
 
-/* For a skipped step, too. */
-static void describe_state(const local_t *local, pl_graph_t *g)
-{
-    const pl_model_t *model = local->ddp.replica.model;
-    if (!local->ddp.agrees) {
-        pl_assign(g, state_view(g, PL_REGION_STATE_BACKUP, 0, model->state),
-                  state_view(g, PL_REGION_STATE, 0, model->state));
-        return;
-    }
-    for (int k = 0; k < model->count; k++) {
-        const pl_tensor_info_t *t = &model->tensor[k];
-        if (t->region != PL_REGION_STATE)
-            continue;
-        const pl_node_t mean = pl_ddp_state_mean(t, g);
-        pl_assign(g, state_view(g, PL_REGION_STATE_BACKUP, t->offset, t->count), mean);
-        pl_assign(g, state_view(g, PL_REGION_STATE, t->offset, t->count), mean);
-    }
-}
-
 static void describe_step(const local_t *local, pl_graph_t *g)
 {
     const pl_replica_t *r = &local->ddp.replica;
@@ -165,8 +147,24 @@ static void describe_step(const local_t *local, pl_graph_t *g)
         const pl_node_t slot = view(r, g, PL_REGION_SLOT0 + k);
         pl_assign(g, slot, pl_mul(g, slot, share));
     }
-    if (r->model->state)
-        describe_state(local, g);
+    if (r->model->state) {
+        /* after a skipped step, too */
+        const pl_model_t *model = local->ddp.replica.model;
+        if (!local->ddp.agrees) {
+            pl_assign(g, state_view(g, PL_REGION_STATE_BACKUP, 0, model->state),
+                      state_view(g, PL_REGION_STATE, 0, model->state));
+            return;
+        }
+        for (int k = 0; k < model->count; k++) {
+            const pl_tensor_info_t *t = &model->tensor[k];
+            if (t->region != PL_REGION_STATE)
+                continue;
+            const pl_node_t mean = pl_ddp_state_mean(t, g);
+            pl_assign(g, state_view(g, PL_REGION_STATE_BACKUP, t->offset, t->count),
+                      mean);
+            pl_assign(g, state_view(g, PL_REGION_STATE, t->offset, t->count), mean);
+        }
+    }
 }
 
 static int run_check(const pl_replica_t *r, pl_error_t *err)
@@ -298,7 +296,7 @@ static void together(local_t *local)
         sync_end(local, &err, false);
 }
 
-/* Devices have it in order before it is over. */
+/* On devices the answer comes when the replay is in order, before it is over. */
 static void compared(void *self, const pl_answer_t *answer)
 {
     local_t *local = self;
@@ -316,7 +314,7 @@ static void compared(void *self, const pl_answer_t *answer)
     }
 }
 
-/* It ends with sync_end(). */
+/* Begins a synchronization, which ends with sync_end(). */
 static int sync_begin(local_t *local, double *reported, pl_error_t *err)
 {
     pl_replica_t *r = &local->ddp.replica;
@@ -337,17 +335,8 @@ static int sync_begin(local_t *local, double *reported, pl_error_t *err)
 
 /* ---- a step ---- */
 
-static int metrics_make(local_t *local, size_t count, pl_error_t *err)
-{
-    if (!local->metrics) {
-        local->metrics = pl_alloc_array(count + 1, sizeof *local->metrics);
-        local->count = local->metrics ? count : 0;
-    }
-    return local->metrics ? PL_OK : pl_no_memory(err);
-}
-
-/* A step that is not finite is this rank's alone, and says nothing; nor does one that has
- * not run. */
+/* A step with a result that is not finite concerns only this rank and adds nothing;
+ * nor does a step that has not run. */
 static void metrics_keep(local_t *local, const pl_replica_sums_t *sums)
 {
     if (!sums->metric_count || !isfinite(sums->metrics[0]))
@@ -369,14 +358,18 @@ static void begun(void *self, const pl_answer_t *answer)
         pl_replica_reduced(&local->ddp.replica, NULL, false);
 }
 
-/* Gradients stay this rank's.  What ranks begin with is kept before the first update,
+/* Gradients stay on this rank.  The outer parameters are kept before the first update,
  * which on devices is sent at once. */
 static int local_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
 {
     local_t *local = (local_t *)r;
     const bool is_first = !local->apart;
     const pl_how_t how = {.on_answer = begun};
-    int code = metrics_make(local, sums->metric_count, err);
+    if (!local->metrics) {
+        local->metrics = pl_alloc_array(sums->metric_count + 1, sizeof *local->metrics);
+        local->count = local->metrics ? sums->metric_count : 0;
+    }
+    int code = local->metrics ? PL_OK : pl_no_memory(err);
     if (code != PL_OK)
         return code;
     if (is_first)
@@ -402,7 +395,7 @@ static void local_computed(pl_replica_t *r, const pl_replica_sums_t *sums)
     pl_replica_reported(r, failure->code == PL_OK ? NULL : failure, false);
 }
 
-/* A search looks at each step. */
+/* A learning-rate search looks at each step. */
 static bool local_follows(const pl_replica_t *r, uint64_t number)
 {
     const local_t *local = (const local_t *)r;
@@ -438,7 +431,7 @@ static int local_synchronize(void *self, pl_call_t *call, const pl_body_t *body,
     return code;
 }
 
-/* What this rank has by itself is nobody's state. */
+/* Weights of one rank before a synchronization are not the state of the run. */
 static int local_export(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {

@@ -1,6 +1,4 @@
-/* single.c - one rank, one device: nothing to agree with anybody about
- *
- * All else is a replica's work. */
+/* single.c - one rank on one device: the replica does everything else */
 #include "base/error.h"
 #include "strategies/replica/replica.h"
 #include "strategies/strategies.h"

@@ -1,9 +1,10 @@
 /* strategies.h - the strategies that are built in
  *
- * A strategy is an actor of level STRATEGY: it takes role, process_dataloader, setup,
- * metric_names, train_batch, evaluate_batch, freeze, prepare_export, export_weights and
- * import_weights, and is given the address of an "accelerator".  Registered by name like
- * a user's own, which may have one of these as its base. */
+ * A strategy is an actor of level STRATEGY.  It takes role, process_dataloader, setup,
+ * metric_names, train_batch, evaluate_batch, freeze, prepare_export, export_weights
+ * and import_weights, and its start has the address of an "accelerator".  It is
+ * registered by name, like a user's own strategy, which may name one of these as its
+ * base. */
 #ifndef PL_STRATEGIES_H
 #define PL_STRATEGIES_H
 

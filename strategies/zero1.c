@@ -1,21 +1,21 @@
-/* zero1.c - data parallel, with the optimizer's state shared out among the ranks
+/* zero1.c - data parallel, with the optimizer's state partitioned among the ranks
  *
- * ZeRO, stage 1 (Rajbhandari et al., arXiv 1910.02054): of what the optimizer keeps for
- * each parameter a rank has its chunk alone, updates that chunk of the parameters, and
- * gets the others from the other ranks.  All else is ddp.  Gradients are added up whole:
- * the norm that they are clipped by is that of all of them, in one order, and so the bits
- * are those of ddp.
+ * ZeRO, stage 1 (Rajbhandari et al., arXiv 1910.02054): of the optimizer's state for
+ * each parameter a rank has only its chunk; it updates that chunk of the parameters
+ * and gets the other chunks from the other ranks.  Everything else is ddp.  Gradients
+ * are summed whole: the norm for clipping is that of all of them, in one order, so the
+ * bits are those of ddp.
  *
- * Where they stay on devices a rank has a chunk of each bucket, or of the parameters of
- * each of several objectives, and gets the sums of that chunk alone.  Their norm is made
- * of the norms of blocks, which chunks do not cut: each rank computes those of its
- * chunks, and the ranks add them up to those of all, which are the ones that ddp has
- * there.
- * Parameters of a bucket are gathered while the device updates those of the next.
+ * Where gradients stay on devices a rank has a chunk of each bucket, or of the
+ * parameters of each of several objectives, and gets the sums of that chunk only.  The
+ * norm is made of the norms of blocks, which chunks do not cut: each rank computes
+ * those of its chunks, and the ranks add them up to those of all, which are the same
+ * as those of ddp there.  The parameters of a bucket are gathered while the device
+ * updates those of the next.
  *
- * A checkpoint has all of the state: before one, ranks gather it slot by slot through the
- * gradients' memory, which is free between two steps, and rank zero keeps it; where
- * gradients stay on devices, through memory of the host. */
+ * A checkpoint has the whole state.  Before a checkpoint the ranks gather it slot by
+ * slot through the gradients' memory, which is free between two steps, and rank zero
+ * keeps it; where gradients stay on devices, through memory of the host. */
 #include <string.h>
 
 #include "base/error.h"
@@ -26,12 +26,12 @@
 #include "tensor/precision.h"
 
 typedef struct zero1 {
-    pl_ddp_t ddp;                                           /* first: it is one */
+    pl_ddp_t ddp;                                      /* first: this strategy is a ddp */
     pl_sync_hooks_t sync_hooks;
-    pl_call_t *gathering;                            /* that has slots gathered  [none] */
-    int slot;                                        /* which is */
-    pl_floats_t *gathered[PL_SLOTS];                 /* counted: whole, for the next
-                                                        export  [none] */
+    pl_call_t *gathering;                  /* the call that requested the slots  [none] */
+    int slot;                              /* the slot that is being gathered */
+    pl_floats_t
+        *gathered[PL_SLOTS];       /* counted: whole slots, for the next export  [none] */
 } zero1_t;
 
 static const pl_option_t zero1_options[] = {
@@ -40,8 +40,8 @@ static const pl_option_t zero1_options[] = {
     PL_OPTIONS_END,
 };
 
-/* Range k of the parameters that all ranks have a chunk of, which begins at a multiple of
- * *step; false: there are no more. */
+/* Range k of the parameters of which every rank has a chunk; chunks begin at multiples
+ * of *step; false: there are no more ranges. */
 static bool shared_range(const pl_replica_t *r, int k, int64_t *first, int64_t *end,
                          int64_t *step)
 {
@@ -92,7 +92,7 @@ static void slots_end(zero1_t *z, const pl_error_t *failure)
         pl_reply_synchronize(call, &(pl_synchronize_reply_t){0});
 }
 
-/* The gradients' memory, or memory of the host in its place. */
+/* The gradients' memory, or memory of the host instead. */
 static pl_reg_ptr_t slot_place(const pl_ddp_t *ddp)
 {
     return ddp->on_device ? pl_ddp_control_buffer(ddp, ddp->at.scratch)
@@ -175,7 +175,7 @@ static void slot_read(void *self, const pl_answer_t *answer)
     slot_sync(z);
 }
 
-/* The next, until there are no more. */
+/* Gathers the next slot, until there are no more. */
 static void slot_next(zero1_t *z)
 {
     pl_replica_t *r = &z->ddp.replica;
@@ -243,8 +243,8 @@ static int zero1_prepare(pl_replica_t *r, pl_error_t *err)
     return pl_ddp_sync_hooks.prepare(r, err);
 }
 
-/* Buckets; or parameters of one objective next to each other, unless there are too many
- * such ranges.  How many there are. */
+/* The ranges to scatter, and their number: buckets; or neighbouring parameters of one
+ * objective, unless there are too many such ranges. */
 static int ranges_find(const pl_replica_t *r, pl_ddp_range_t range[PL_GRAD_BUCKETS_MAX])
 {
     int count = 0;

@@ -1,9 +1,10 @@
-/* actor.c - the collective actor: what moves bytes among ranks, on a thread of its own,
+/* actor.c - the collective actor: moves bytes among ranks, on a thread of its own,
  * driven by messages
  *
- * It turns messages into operations of the table (collective.h), keeps those that have to
- * wait, and turns their ends into replies.  A rank that fails, or is asked for no more,
- * tells the others: nobody waits for a rank that does not come. */
+ * It turns messages into operations of the table (collective.h), queues operations
+ * that have to wait, and replies when they end.  A rank whose operation fails, or
+ * whose caller cancels, aborts the operation on all ranks: no rank waits for one that
+ * does not come. */
 #include "strategies/collectives/actor.h"
 
 #include <string.h>
@@ -12,7 +13,7 @@
 #include "base/bind.h"
 #include "base/error.h"
 
-/* A call, from when it came to its end. */
+/* A call, from its arrival to its end. */
 typedef struct entry {
     pl_coll_request_t req;                                  /* first: done() gets it */
     struct collective *owner;
@@ -21,10 +22,10 @@ typedef struct entry {
     unsigned char arrived[];                                /* [world size] */
 } entry_t;
 
-/* Operations in order; those on a device's memory do not wait for those on the host's. */
+/* Operations in order.  Operations on a device's memory do not wait for operations on
+ * the host's. */
 typedef struct queue {
-    entry_t *first, **last;                                 /* the first is under way, if
-                                                               any is */
+    entry_t *first, **last;     /* `first` is under way, if the queue has one under way */
     bool under_way, starting;
 } queue_t;
 
@@ -35,8 +36,8 @@ typedef struct collective {
     pl_world_t world;                                       /* size 0: not joined */
     char *addresses;                                        /* what world points into */
     queue_t host, device;
-    pl_error_t failure;                      /* that began here, not on another rank: what
-                                                this actor ends with  [code 0] */
+    pl_error_t
+        failure;  /* an error that began on this rank: the actor ends with it  [code 0] */
 } collective_t;
 
 /* ---- its part ---- */
@@ -106,7 +107,7 @@ static void entry_free(entry_t *entry)
     pl_free(entry);
 }
 
-/* Replies of operations on elements have the same field. */
+/* The replies of operations on elements all have the field `fence`. */
 static void entry_reply(const entry_t *entry)
 {
     pl_fence_t *fence = entry->req.fence;
@@ -153,8 +154,8 @@ static int request_begin(const collective_t *c, pl_coll_request_t *req, pl_error
 
 static void queue_go_on(collective_t *c, queue_t *q);
 
-/* Another rank may be heard of it first, and this one be ended before its own error
- * is. */
+/* Keeps an error of this rank as the reason of its end: another rank may report the
+ * failure first, and this rank may be stopped before its own error arrives. */
 static void failure_keep(collective_t *c, const pl_error_t *why)
 {
     if (c->failure.code == PL_OK && why->code != PL_EPEER && why->code != PL_EPROTOCOL
@@ -162,7 +163,7 @@ static void failure_keep(collective_t *c, const pl_error_t *why)
         c->failure = *why;
 }
 
-/* What fails here fails everywhere. */
+/* A failure on this rank aborts the operation on all ranks. */
 static void request_failed(collective_t *c, queue_t *q, const pl_error_t *why)
 {
     const pl_error_t reported = *why;
@@ -199,7 +200,7 @@ static void queue_go_on(collective_t *c, queue_t *q)
     q->starting = false;
 }
 
-/* Memory and fence are objects of the call's message, which stay until it ends. */
+/* `memory` and `after` belong to the call's message, which stays until the call ends. */
 static int enqueue(collective_t *c, pl_call_t *call, const pl_coll_desc_t *desc,
                    pl_object_t *memory, pl_object_t *after, pl_error_t *err)
 {
@@ -207,7 +208,7 @@ static int enqueue(collective_t *c, pl_call_t *call, const pl_coll_desc_t *desc,
         return pl_fail(err, PL_ESTATE, "%s was requested before join",
                        pl_coll_op_name(desc->op));
     entry_t *entry = pl_alloc(sizeof *entry + (size_t)c->world.size);
-    if (!entry) {                      /* others would synchronize with what follows it */
+    if (!entry) {                          /* other ranks would wait for this operation */
         pl_no_memory(err);
         failure_keep(c, err);
         c->ops->abort(c->component->component.self, err);
@@ -231,7 +232,7 @@ static int enqueue(collective_t *c, pl_call_t *call, const pl_coll_desc_t *desc,
 
 /* ---- its life ---- */
 
-/* Work on devices may fail when no operation on them is under way any more. */
+/* Work on a device may fail when no operation on it is under way any more. */
 static void collective_advance(void *self)
 {
     collective_t *c = self;
@@ -301,7 +302,7 @@ static int on_join(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
     return enqueue(c, call, &(pl_coll_desc_t){.op = PL_COLL_OP_join}, NULL, NULL, err);
 }
 
-/* Nobody waits for this any more, so nobody can wait for what comes after it. */
+/* No caller waits for this operation any more, so none can wait for what follows it. */
 static void abort_stuck(collective_t *c, const queue_t *q, bool late)
 {
     char text[PL_ARRIVED_TEXT];
@@ -339,7 +340,7 @@ static void collective_release(void *self)
     collective_t *c = self;
     if (c->opened)
         c->ops->close(c->component->component.self);
-    while (c->host.first)                    /* their calls are answered by the runtime */
+    while (c->host.first)                            /* the runtime answers their calls */
         entry_free(entry_take(&c->host));
     while (c->device.first)
         entry_free(entry_take(&c->device));

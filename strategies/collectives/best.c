@@ -1,9 +1,9 @@
 /* best.c - the collective that all ranks have in common: shm on one machine, tcp where
- * each has its own, both where some share one
+ * each rank has a machine of its own, both where some ranks share one
  *
- * Every rank opens both, as far as they can be opened, and tells both addresses; when the
- * table of all has come, all choose alike, and what is not needed is closed.  From then
- * on it is what was chosen. */
+ * Every rank opens both, as far as it can, and reports both addresses.  From the table
+ * of all addresses all ranks choose alike and close what they do not need.  From then
+ * on it forwards every operation to its choice. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "base/bind.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "strategies/collectives/nodes.h"
+#include "strategies/collectives/shm.h"
 
 enum { SHM, TCP, CHOICES };
 
@@ -27,21 +27,34 @@ typedef struct choice {
     char address[PL_ADDRESS_TEXT];
 } choice_t;
 
+/* shm and tcp together. */
+typedef struct nodes {
+    pl_coll_request_t
+        step;   /* first: done() gets it.  The operation of tcp or shm that `req` is at */
+    pl_coll_request_t *req;  /* join or alloc_buffer */
+    bool is_near;  /* the step is shm's */
+    void *shm, *tcp;  /* not owned */
+    pl_world_t all, mates;
+    int *number;                                     /* [mates], ranks of the run */
+    int *place;                                      /* [world size], index among mates */
+    const char **address;                            /* [mates] */
+    unsigned char *arrived;                          /* [mates] */
+} nodes_t;
+
 typedef struct best {
-    int epoll;                                              /* of those of all choices */
+    int epoll;                                        /* the descriptors of all choices */
     choice_t choice[CHOICES];
-    const pl_collective_ops_t *ops;                         /* chosen, and what it has for
-                                                               self  [the ranks have not
-                                                               met] */
+    const pl_collective_ops_t
+        *ops;                      /* the choice and its self  [the ranks have not met] */
     void *self;
     char *text;                                             /* [world size]
                                                                [PL_ADDRESS_TEXT] */
-    const char **table[CHOICES];                            /* [world size], addresses; ""
-                                                               of what is not open */
-    int *machine;                                           /* [world size] */
+    const char *
+        *table[CHOICES];  /* [world size], addresses; "" where a rank could not open it */
+    int *machine;         /* [world size] */
     pl_world_t world;
-    nodes_t nodes;                                 /* where both are taken */
-    bool is_inner;                                 /* as pl_collective_context_t has it */
+    nodes_t nodes;                                      /* used if both are chosen */
+    bool is_inner;                                      /* from pl_collective_context_t */
 } best_t;
 
 /* ---- opening ---- */
@@ -79,7 +92,7 @@ static int choice_open(best_t *b, choice_t *choice, const char *name,
     return code;
 }
 
-/* Without tcp, which may need a key, ranks can still join on one machine. */
+/* Without tcp, which may need a key, the ranks can still join on one machine. */
 static int best_open(void *self, const pl_collective_context_t *context,
                      char address[PL_ADDRESS_TEXT], int *descriptor, pl_error_t *err)
 {
@@ -104,9 +117,143 @@ static int best_open(void *self, const pl_collective_context_t *context,
     return code;
 }
 
+/* ---- shm and tcp together ----
+ *
+ * All ranks join over TCP, so that each rank learns which others have come, and why
+ * one has gone.  The ranks of one machine also join in shared memory and allocate
+ * their buffers there.  tcp reaches those buffers and moves as little as it can
+ * between the machines (tcp_elements.c). */
+
+static void *nodes_reach(void *user, int rank, uint64_t memory)
+{
+    const nodes_t *n = user;
+    return shm_reach(n->shm, n->place[rank], memory);
+}
+
+static int nodes_make(nodes_t *n, const pl_world_t *all, const char *const *near,
+                      pl_error_t *err)
+{
+    const size_t max = (size_t)all->size;
+    n->number = pl_alloc_array(max, sizeof *n->number);
+    n->place = pl_alloc_array(max, sizeof *n->place);
+    n->address = pl_alloc_array(max, sizeof *n->address);
+    n->arrived = pl_alloc(max);
+    if (!n->number || !n->place || !n->address || !n->arrived)
+        return pl_no_memory(err);
+    for (int rank = 0; rank < all->size; rank++) {
+        if (all->machine[rank] != all->machine[all->rank])
+            continue;
+        n->place[rank] = n->mates.size;
+        n->number[n->mates.size] = rank;
+        n->address[n->mates.size++] = near[rank];
+    }
+    n->mates.rank = n->place[all->rank];
+    n->mates.address = n->address;
+    n->mates.number = n->number;
+    n->all = *all;
+    n->all.reach = nodes_reach, n->all.user = n;
+    return PL_OK;
+}
+
+static void nodes_end(nodes_t *n, const pl_error_t *err)
+{
+    pl_coll_request_t *req = n->req;
+    n->req = NULL;
+    req->done(req, err);
+}
+
+static void nodes_step_done(pl_coll_request_t *step, const pl_error_t *err)
+{
+    nodes_t *n = (nodes_t *)step;
+    if (!err && !n->is_near) {    /* all ranks have come, so shm waits for none of them */
+        pl_error_t why;
+        const bool joins = n->req->desc.op == PL_COLL_OP_join;
+        memset(n->arrived, 0, (size_t)n->mates.size);
+        n->is_near = true;
+        n->step.arrived = n->arrived;
+        n->step.world = &n->mates;
+        const int code = joins ? pl_shm_collective.join(n->shm, &n->step, &why)
+                               : pl_shm_collective.alloc_buffer(n->shm, &n->step, &why);
+        if (code != PL_OK)
+            nodes_end(n, &why);
+        return;
+    }
+    n->req->desc.memory = step->desc.memory;
+    n->req->memory = step->memory;
+    nodes_end(n, err);
+}
+
+static void nodes_step_begin(nodes_t *n, pl_coll_request_t *req)
+{
+    n->req = req;
+    n->is_near = false;
+    n->step = (pl_coll_request_t){.desc = req->desc,
+                                  .world = &n->all,
+                                  .arrived = req->arrived,
+                                  .done = nodes_step_done};
+}
+
+static int nodes_join(void *self, pl_coll_request_t *req, pl_error_t *err)
+{
+    nodes_t *n = self;
+    nodes_step_begin(n, req);
+    return pl_tcp_collective.join(n->tcp, &n->step, err);
+}
+
+static int nodes_alloc_buffer(void *self, pl_coll_request_t *req, pl_error_t *err)
+{
+    nodes_t *n = self;
+    nodes_step_begin(n, req);
+    return pl_tcp_collective.barrier(n->tcp, &n->step, err);
+}
+
+static void nodes_advance(void *self)
+{
+    nodes_t *n = self;
+    pl_tcp_collective.advance(n->tcp);
+    pl_shm_collective.advance(n->shm);
+    for (int k = 0; k < n->mates.size && n->req && n->is_near; k++)
+        n->req->arrived[n->number[k]] = n->arrived[k];
+}
+
+static int nodes_alive(void *self, pl_error_t *err)
+{
+    return pl_tcp_collective.alive(((nodes_t *)self)->tcp, err);
+}
+
+#define BY_TCP(op) \
+    static int nodes_##op(void *self, pl_coll_request_t *req, pl_error_t *err) \
+    { \
+        return pl_tcp_collective.op(((nodes_t *)self)->tcp, req, err); \
+    }
+
+BY_TCP(all_reduce)
+BY_TCP(reduce_scatter)
+BY_TCP(all_gather)
+BY_TCP(all_to_all)
+BY_TCP(broadcast)
+BY_TCP(send)
+BY_TCP(barrier)
+
+/* best.c opens, aborts and closes shm and tcp themselves. */
+static const pl_collective_ops_t nodes_collective = {
+    .name = "nodes",
+    .join = nodes_join,
+    .alloc_buffer = nodes_alloc_buffer,
+    .all_reduce = nodes_all_reduce,
+    .reduce_scatter = nodes_reduce_scatter,
+    .all_gather = nodes_all_gather,
+    .all_to_all = nodes_all_to_all,
+    .broadcast = nodes_broadcast,
+    .send = nodes_send,
+    .barrier = nodes_barrier,
+    .alive = nodes_alive,
+    .advance = nodes_advance,
+};
+
 /* ---- choosing ---- */
 
-/* The first two words of what a rank told name its machine. */
+/* The first two words of an address name the machine. */
 static size_t machine_length(const char *address)
 {
     const char *first = strchr(address, ' '),
@@ -114,7 +261,8 @@ static size_t machine_length(const char *address)
     return second ? (size_t)(second - address) : strlen(address);
 }
 
-/* A machine is called by the first rank that is on it; -> how many there are. */
+/* Sets machine[rank] to the first rank on the same machine; returns how many machines
+ * there are. */
 static int machines_find(best_t *b, const pl_world_t *world)
 {
     int count = 0;
@@ -131,7 +279,7 @@ static int machines_find(best_t *b, const pl_world_t *world)
     return count;
 }
 
-/* What a rank told, in its two parts. */
+/* Splits the address of a rank into that of shm and that of tcp. */
 static int address_cut(best_t *b, int rank, const char *address, pl_error_t *err)
 {
     const char *middle = strstr(address, between);
@@ -148,8 +296,38 @@ static int address_cut(best_t *b, int rank, const char *address, pl_error_t *err
     return PL_OK;
 }
 
-static int tables_make(best_t *b, const pl_world_t *world, pl_error_t *err)
+/* From the addresses of all ranks, so that all ranks choose alike. */
+static int choose(best_t *b, const pl_world_t *world, int machines, pl_error_t *err)
 {
+    for (int rank = 0; rank < world->size && machines > 1; rank++)
+        if (strncmp(b->table[TCP][rank], "tcp ", 4) != 0)
+            return pl_fail(err, PL_EUNSUPPORTED,
+                           "the ranks are on several machines, and rank %d cannot be "
+                           "reached over TCP: %s",
+                           rank, b->table[TCP][rank]);
+    if (machines == 1 || machines == world->size) {
+        const int which = machines == 1 ? SHM : TCP;
+        b->world = (pl_world_t){world->rank, world->size, b->table[which]};
+        b->ops = b->choice[which].ops;
+        b->self = b->choice[which].component.self;
+        choice_close(&b->choice[!which]);
+        return PL_OK;
+    }
+    b->world = (pl_world_t){world->rank, world->size, b->table[TCP],
+                            .machine = b->machine};
+    b->nodes.shm = b->choice[SHM].component.self;
+    b->nodes.tcp = b->choice[TCP].component.self;
+    b->ops = &nodes_collective;
+    b->self = &b->nodes;
+    return nodes_make(&b->nodes, &b->world, b->table[SHM], err);
+}
+
+static int best_join(void *self, pl_coll_request_t *req, pl_error_t *err)
+{
+    best_t *b = self;
+    if (b->ops)
+        return b->ops->join(b->self, req, err);
+    const pl_world_t *world = req->world;
     const size_t size = (size_t)world->size;
     b->text = pl_alloc_array(size, PL_ADDRESS_TEXT);
     b->machine = pl_alloc_array(size, sizeof *b->machine);
@@ -160,72 +338,21 @@ static int tables_make(best_t *b, const pl_world_t *world, pl_error_t *err)
     int code = PL_OK;
     for (int rank = 0; rank < world->size && code == PL_OK; rank++)
         code = address_cut(b, rank, world->address[rank], err);
-    return code;
-}
-
-static int tcp_check(const best_t *b, const pl_world_t *world, pl_error_t *err)
-{
-    for (int rank = 0; rank < world->size; rank++)
-        if (strncmp(b->table[TCP][rank], "tcp ", 4) != 0)
-            return pl_fail(err, PL_EUNSUPPORTED,
-                           "the ranks are on several machines, and rank %d cannot be "
-                           "reached over TCP: %s",
-                           rank, b->table[TCP][rank]);
-    return PL_OK;
-}
-
-static int choose_one(best_t *b, const pl_world_t *world, int which)
-{
-    b->world = (pl_world_t){world->rank, world->size, b->table[which]};
-    b->ops = b->choice[which].ops;
-    b->self = b->choice[which].component.self;
-    choice_close(&b->choice[!which]);
-    return PL_OK;
-}
-
-static int choose_both(best_t *b, const pl_world_t *world, pl_error_t *err)
-{
-    b->world = (pl_world_t){world->rank, world->size, b->table[TCP],
-                            .machine = b->machine};
-    b->nodes.shm = b->choice[SHM].component.self;
-    b->nodes.tcp = b->choice[TCP].component.self;
-    b->ops = &pl_nodes_collective;
-    b->self = &b->nodes;
-    return nodes_make(&b->nodes, &b->world, b->table[SHM], err);
-}
-
-static void choice_tell(const best_t *b, const pl_world_t *world, int machines)
-{
+    if (code != PL_OK)
+        return code;
+    const int machines = machines_find(b, world);
+    code = choose(b, world, machines, err);
+    if (code != PL_OK)
+        return code;
     char what[96];
-    if (world->size == 1)                                   /* which exchanges nothing */
-        return;
-    if (b->ops == &pl_nodes_collective)
+    if (b->ops == &nodes_collective)
         snprintf(what, sizeof what, "tcp between %d machines, with shm on each, moves",
                  machines);
     else
         snprintf(what, sizeof what, "%s moves", b->ops->name);
-    pl_log_line(world->rank || b->is_inner ? PL_LOG_DEBUG : PL_LOG_INFO, world->rank,
-                "collective.best", "%s the data of the %d ranks", what, world->size);
-}
-
-static int best_join(void *self, pl_coll_request_t *req, pl_error_t *err)
-{
-    best_t *b = self;
-    if (b->ops)
-        return b->ops->join(b->self, req, err);
-    int code = tables_make(b, req->world, err);
-    if (code != PL_OK)
-        return code;
-    const int machines = machines_find(b, req->world);
-    if (machines > 1)
-        code = tcp_check(b, req->world, err);
-    if (code == PL_OK)
-        code = machines == 1 || machines == req->world->size
-                   ? choose_one(b, req->world, machines == 1 ? SHM : TCP)
-                   : choose_both(b, req->world, err);
-    if (code != PL_OK)
-        return code;
-    choice_tell(b, req->world, machines);
+    if (world->size > 1)
+        pl_log_line(world->rank || b->is_inner ? PL_LOG_DEBUG : PL_LOG_INFO, world->rank,
+                    "collective.best", "%s the data of the %d ranks", what, world->size);
     req->world = &b->world;
     return b->ops->join(b->self, req, err);
 }
@@ -281,7 +408,10 @@ static void best_close(void *self)
         choice_close(&b->choice[k]);
     if (b->epoll > 0)
         close(b->epoll);
-    nodes_release(&b->nodes);
+    pl_free(b->nodes.number);
+    pl_free(b->nodes.place);
+    pl_free(b->nodes.address);
+    pl_free(b->nodes.arrived);
     pl_free(b->text);
     pl_free(b->machine);
     for (int k = 0; k < CHOICES; k++)

@@ -1,15 +1,22 @@
-/* collective.c - what all collectives share: chunks, checks, texts, registered buffers */
+/* collective.c - what all collectives share: chunks, checks, texts, registered buffers,
+ * and the choice for "auto" */
 #include "strategies/collectives/collective.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "accelerators/accelerator.h"
+#include "accelerators/auto_select.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "base/registry.h"
+#include "strategies/collectives/actor.h"
 #include "strategies/collectives/tree.h"
 
 const char *pl_coll_op_name(uint32_t op)
@@ -59,7 +66,7 @@ size_t pl_dtype_bytes(uint32_t dtype)
     return dtype < sizeof bytes / sizeof *bytes ? bytes[dtype] : 0;
 }
 
-/* Whether memory of this kind is moved here. */
+/* Whether the collective moves memory of this kind. */
 static int memory_check(const pl_underway_t *now, const pl_coll_request_t *req,
                         pl_error_t *err)
 {
@@ -171,8 +178,8 @@ void pl_underway_break(pl_underway_t *now, const pl_error_t *why)
     pl_underway_end(now, &now->broken);
 }
 
-/* The ranks that have come, or have not: "rank 0, rank 2"; the text ends early when
- * there are many. */
+/* Lists the ranks that have come, or have not: "rank 0, rank 2".  The text ends early
+ * if there are many. */
 static int ranks_list(const unsigned char *arrived, int size, bool here, char *text,
                       size_t capacity)
 {
@@ -205,7 +212,7 @@ const char *pl_arrived_text(const unsigned char *arrived, int size,
     return text;
 }
 
-/* Of the operation that a barrier is before, or of the own one. */
+/* The name of the operation that a barrier precedes, or its own. */
 static const char *desc_name(const pl_coll_desc_t *desc)
 {
     return pl_coll_op_name(desc->agrees ? (uint32_t)(desc->agrees - 1) : desc->op);
@@ -224,17 +231,7 @@ int pl_coll_desc_compare(const pl_coll_desc_t *own, int rank,
                    own->dtype);
 }
 
-static void chunk_copy(const pl_coll_desc_t *desc, int size, int rank, const void *from,
-                       void *own)
-{
-    uint64_t first, length;
-    const size_t bytes = pl_dtype_bytes(desc->dtype);
-    pl_coll_chunk(desc, size, rank, &first, &length);
-    memcpy((char *)own + first * bytes, (const char *)from + first * bytes,
-           length * bytes);
-}
-
-/* What another rank has for this one. */
+/* Copies the partition that another rank has for this one. */
 static void partition_copy(const pl_coll_desc_t *desc, int size, int rank, int other,
                            const void *from, void *own)
 {
@@ -253,8 +250,13 @@ void pl_few_elements(const pl_coll_desc_t *desc, int size, int rank, const void 
         || (desc->op == PL_COLL_OP_send && desc->to == (uint32_t)rank))
         memcpy(own, in[desc->root], desc->count * pl_dtype_bytes(desc->dtype));
     else if (desc->op == PL_COLL_OP_all_gather)
-        for (int other = 0; other < size; other++)
-            chunk_copy(desc, size, other, in[other], own);
+        for (int other = 0; other < size; other++) {
+            uint64_t first, length;
+            const size_t bytes = pl_dtype_bytes(desc->dtype);
+            pl_coll_chunk(desc, size, other, &first, &length);
+            memcpy((char *)own + first * bytes, (const char *)in[other] + first * bytes,
+                   length * bytes);
+        }
     else if (desc->op == PL_COLL_OP_all_to_all)
         for (int other = 0; other < size; other++)
             partition_copy(desc, size, rank, other, in[other], own);
@@ -277,7 +279,8 @@ static void buffer_release(pl_object_t *object)
     pl_free(buffer);
 }
 
-/* Pages are taken now, so that what is not there is an error and not a signal later. */
+/* Reserves the pages now, so that lack of memory is an error here and not a signal
+ * later. */
 static int shared_make(size_t bytes, pl_error_t *err)
 {
     int fd = memfd_create("paceline", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -319,4 +322,45 @@ pl_reg_buffer_t *pl_reg_buffer_new(size_t bytes, uint32_t number, int *fd,
     if (fd)
         *fd = file;
     return buffer;
+}
+
+/* ---- what this machine has ---- */
+
+/* The collectives for memory of devices that "auto" considers. */
+static const char *const preferred[] = {"nccl"};
+
+const char *pl_collective_automatic(const pl_options_t *o)
+{
+    const char *name = pl_options_choice(o, "trainer.accelerator",
+                                         pl_accelerator_auto(o));
+    const pl_accelerator_ops_t *accelerator = pl_component_offered("accelerator", name);
+    const char *device = accelerator ? accelerator->memory_kind : NULL;
+    for (size_t k = 0; device && k < sizeof preferred / sizeof *preferred; k++) {
+        const pl_collective_ops_t *ops = pl_component_offered("collective", preferred[k]);
+        pl_error_t why = {0};
+        if (!ops || !ops->available || !ops->device || strcmp(ops->device, device) != 0)
+            continue;
+        if (ops->available(&why) == PL_OK)
+            return preferred[k];
+        static atomic_bool reported;
+        if (!atomic_exchange(&reported, true))
+            pl_log_line(PL_LOG_WARNING, -1, "",
+                        "ranks reduce memory of %s through the host, which is slow: %s",
+                        device, why.text);
+    }
+    return "best";
+}
+
+int pl_collective_report(const char *collective, pl_fact_t tell, void *user,
+                         pl_error_t *err)
+{
+    if (pl_require(tell, "a function", err) != PL_OK)
+        return PL_EINVAL;
+    pl_error_t why = {0};
+    const pl_collective_ops_t *ops = pl_component_find("collective", collective, &why);
+    if (!ops)
+        return pl_fail(err, why.code, "%s", why.text);
+    if (ops->report)
+        ops->report(tell, user);
+    return PL_OK;
 }

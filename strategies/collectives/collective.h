@@ -1,23 +1,24 @@
-/* collective.h - the role of a collective: what moves and reduces bytes among ranks
+/* collective.h - the role of a collective: moves and reduces bytes among ranks
  *
- * The table below is all that a new way of moving bytes has to fill in.
- * strategies/collectives/actor.c is the actor that owns one and turns messages into calls
- * of this table, on a thread of its own; a strategy never calls it.
+ * A new way to move bytes fills in the table below and nothing else.
+ * strategies/collectives/actor.c is the actor that owns a collective and turns
+ * messages into calls of this table, on a thread of its own.  A strategy never calls
+ * the table.
  *
- * Nothing here blocks: an operation is begun, and when it is over, soon or much later,
- * its done() is called; whatever a collective waits for can be waited for by one
- * descriptor.  One operation is under way at a time on the host's memory, and one on a
- * device's; of each kind all ranks begin the same ones in the same order. Once one has
- * failed, or was aborted, all that follow fail: the ranks have to join again, and what
- * was in registered buffers is lost.
+ * No function blocks.  A function begins an operation; the collective calls its done()
+ * when it is over, soon or much later.  One descriptor tells when there is more to
+ * do.  One operation on the host's memory and one on a device's may be under way at a
+ * time; of each kind all ranks begin the same operations in the same order.  After an
+ * operation has failed or was aborted all that follow fail: the ranks have to join
+ * again, and the contents of registered buffers are lost.
  *
- * Same bits: an element's sum over ranks is that of the canonical tree (tree.h), whatever
- * moves it and however it is cut; where a collective cannot hold to that, own_order()
- * says so.
+ * Same bits: the sum of an element over the ranks is that of the canonical tree
+ * (tree.h), whatever moves it and however it is cut.  A collective that cannot
+ * guarantee this says so with own_order().
  *
- * Memory is the host's, or that of a device, of the one kind that a collective names.
- * For a device's memory an operation is done when it is in order, not when it is over:
- * it begins behind one fence, and its effect is there behind another. */
+ * Memory is the host's, or that of the one kind of device that a collective names.  An
+ * operation on a device's memory is done when it is in order, not when it is over: it
+ * begins behind one fence, and its result is there behind another. */
 #ifndef PL_COLLECTIVES_COLLECTIVE_H
 #define PL_COLLECTIVES_COLLECTIVE_H
 
@@ -49,124 +50,138 @@ typedef enum pl_coll_op {
         PL_COLL_OP_COUNT
 } pl_coll_op_t;
 
-/* What all ranks must ask for alike: numbers alone, so that it can be sent and compared
+/* What all ranks must request alike: only numbers, so that it can be sent and compared
  * as bytes. */
 typedef struct pl_coll_desc {
-    uint32_t op;                                     /* pl_coll_op_t */
-    uint32_t dtype, reduction;                       /* pl_dtype_t, pl_reduction_t;
-                                                        0 where neither matters */
-    uint32_t root;                                   /* of broadcast and send */
-    uint32_t to;                                     /* of send */
-    uint32_t is_device;                              /* the memory is a device's */
-    uint64_t memory;                                 /* number of the registered buffer */
-    uint64_t offset;                                 /* in it, bytes */
-    uint64_t count;                                  /* elements; alloc_buffer and
-                                                        register_buffer: bytes */
-    uint64_t step;                                   /* chunks begin at multiples
-                                                        of it  [PL_CHUNK_STEP] */
-    uint64_t agrees;                                 /* 1 + the pl_coll_op_t that a
-                                                        barrier is before  [0] */
+    uint32_t op;          /* pl_coll_op_t */
+    uint32_t dtype, reduction;  /* pl_dtype_t, pl_reduction_t;
+                                   0 where neither matters */
+    uint32_t root;        /* rank: of broadcast and send */
+    uint32_t to;          /* rank: of send */
+    uint32_t is_device;   /* the memory is a device's */
+    uint64_t memory;      /* number of the registered buffer */
+    uint64_t offset;      /* in that buffer, bytes */
+    uint64_t count;       /* elements; alloc_buffer and
+                             register_buffer: bytes */
+    uint64_t step;        /* chunks begin at multiples of it, elements  [PL_CHUNK_STEP] */
+    uint64_t agrees;      /* 1 + the pl_coll_op_t that this barrier precedes  [0] */
 } pl_coll_desc_t;
 
-/* Which ranks join. */
+/* The ranks that join. */
 typedef struct pl_world {
     int rank, size;
-    const char *const *address;     /* [size], what open() of each rank told;
-                                       own included */
-    const int *number;              /* [size], their ranks in the run, of which these
-                                       are a part  [they are the run] */
-    const int *machine;             /* [size], the same for those that reach each
-                                       other's registered buffers: see reach()  [none do];
-                                       this and below stay until close() */
-    void *(*reach)(void *user, int rank, uint64_t memory);  /* its memory of that number
-                                                               [NULL: it has none] */
+    const char *const
+        *address;   /* [size], as open() of each rank returned it; this rank's included */
+    const int *number;  /* [size], their rank in the
+                           run, if these are a part of
+                           its ranks  [they are all] */
+    const int *machine;  /* [size], equal for ranks that
+                            reach each other's
+                            registered buffers with
+                            reach()  [none do]; this and
+                            the fields below stay until
+                            close() */
+    void *(*reach)(
+        void *user, int rank,
+        uint64_t memory);     /* that rank's buffer of this number  [NULL: it has none] */
     void *user;
 } pl_world_t;
 
-/* A request; its owner's, alive and unchanged until done. */
+/* A request.  It belongs to its requester and stays unchanged until done(). */
 typedef struct pl_coll_request {
     pl_coll_desc_t desc;
-    const pl_world_t *world;         /* of join; until done */
-    pl_reg_buffer_t *memory;         /* what the elements lie in, from desc.offset on; of
-                                        alloc_buffer filled in: counted, the owner's */
-    pl_fence_t *after;               /* of a device's memory: it begins behind that [NULL:
-                                        at once] */
-    pl_fence_t *fence;               /* out, of a device's memory: it is over behind that;
-                                        counted, the owner's  [NULL: it is over] */
-    unsigned char *arrived;          /* [world size], zeroed; 1: that rank has come, 0: it
-                                        is one that is waited for */
-    /* To be called once, from inside the function that began it, advance() or abort();
-     * err NULL when it went well. */
+    const pl_world_t *world;                            /* of join; stays until done() */
+    pl_reg_buffer_t *memory;                            /* the buffer of the elements,
+                                                           from desc.offset on;
+                                                           alloc_buffer fills it in:
+                                                           counted, the requester owns
+                                                           it */
+    pl_fence_t *after;                                  /* of a device's memory: the
+                                                           operation begins behind it
+                                                           [NULL: at once] */
+    pl_fence_t *fence;                                  /* out, of a device's memory:
+                                                           the result is there behind
+                                                           it; counted, the requester
+                                                           owns it  [NULL: it is there] */
+    unsigned char
+        *arrived;   /* [world size], zeroed; 1: that rank has come, 0: it is waited for */
+    /* Called once, from inside the function that began the operation, advance() or
+     * abort(); err NULL: success. */
     void (*done)(struct pl_coll_request *req, const pl_error_t *err);
 } pl_coll_request_t;
 
 /* What a collective is opened with. */
 typedef struct pl_collective_context {
-    const char *host;               /* address of this machine as the other ranks reach it
-                                       [loopback] */
-    const unsigned char *key;       /* [PL_KEY_BYTES] of the job, for what goes over
-                                       wires  [there is none] */
-    bool is_inner;                  /* inside another collective: it logs less */
+    const char *host;            /* address of this machine for other ranks  [loopback] */
+    const unsigned char *key;    /* [PL_KEY_BYTES], key of the
+                                    job, for data that leaves
+                                    the machine  [none] */
+    bool is_inner;               /* it is inside another collective and logs less */
 } pl_collective_context_t;
 
-/* Every function runs on the collective's own thread.  Where one that begins an operation
- * returns an error, done() is not called.  Operations are in place. */
+/* Every function runs on the collective's own thread.  If a function that begins an
+ * operation returns an error, done() is not called.  Operations are in place. */
 typedef struct pl_collective_ops {
     PL_COMPONENT;
-    /* Whether sums are not those of the canonical tree: the bits are its own  [they are
-     * those] */
+    /* True if sums have an order of its own instead of the canonical tree  [canonical] */
     bool (*own_order)(const void *self);
-    const char *device;                           /* kind of device memory that it moves
-                                                     besides the host's: "cuda"  [none] */
-    /* Whether this machine has what it needs: an error says what is missing.  Asked when
-     * "auto" selects it for its device; on any thread  ["auto" does not select it] */
+    const char *device;                                    /* kind of device memory that
+                                                              it moves besides the host's,
+                                                              such as "cuda"  [none] */
+    /* Whether this machine has what the collective needs: the error says what is
+     * missing. Called when "auto" selects for its device; on any thread  ["auto" does
+     * not select it] */
     int (*available)(pl_error_t *why);
-    /* Reports its libraries on this machine, or what to install; on any thread
+    /* Reports its libraries on this machine, or what to install; on any thread 
      * [nothing] */
     void (*report)(pl_fact_t tell, void *user);
-    /* Prepares the rendezvous: address (one line) is what the other ranks' join() must
-     * be told of this one, and descriptor, there until close(), what can be read when
-     * advance() is due. */
+    /* Prepares the rendezvous.  `address`, one line, is what join() of the other ranks
+     * needs. `descriptor` stays until close() and is readable when advance() is due. */
     int (*open)(void *self, const pl_collective_context_t *context,
                 char address[PL_ADDRESS_TEXT], int *descriptor, pl_error_t *err);
     /* Joins the ranks of req->world; once. */
     int (*join)(void *self, pl_coll_request_t *req, pl_error_t *err);
-    /* Memory for operations, desc.count bytes, zeroed, on page boundaries; its numbers
-     * count from 0.  It stays until nobody refers to it. */
+    /* Allocates memory for operations: desc.count bytes, zeroed, on page boundaries. 
+     * Buffers are numbered from 0.  A buffer stays until its last reference is
+     * dropped. */
     int (*alloc_buffer)(void *self, pl_coll_request_t *req, pl_error_t *err);
-    /* req->memory, a device's, is for operations of this collective from now on; sets its
-     * number.  As many bytes on all ranks.  [where `device` is] */
+    /* Registers req->memory, a device's, for operations of this collective; sets its
+     * number. It has the same size on all ranks.  [required if `device` is set] */
     int (*register_buffer)(void *self, pl_coll_request_t *req, pl_error_t *err);
-    /* Compiles what sums of such memory of a device need, so that a later run finds that
-     * kept; after join(), without other ranks.  [nothing is compiled] */
+    /* Compiles the kernels for sums of such memory of a device, so that a later run
+     * finds them in the cache; after join(), without other ranks.  [nothing is
+     * compiled] */
     int (*compile_sums)(void *self, const pl_device_memory_t *memory, pl_dtype_t dtype,
                         pl_error_t *err);
-    /* Afterwards all ranks have the reduced elements.  [PL_EUNSUPPORTED; so below] */
+    /* Reduces the elements to all ranks.  [PL_EUNSUPPORTED; so below] */
     int (*all_reduce)(void *self, pl_coll_request_t *req, pl_error_t *err);
-    /* The same, but each rank has its pl_coll_chunk() alone; the rest is undefined, of a
-     * device's memory as it was. */
+    /* Reduces each chunk, pl_coll_chunk(), to its rank.  The rest is undefined; of a
+     * device's memory it is unchanged. */
     int (*reduce_scatter)(void *self, pl_coll_request_t *req, pl_error_t *err);
-    /* Each rank gives its pl_coll_chunk(); afterwards all have all. */
+    /* Sends the chunk of each rank, pl_coll_chunk(), to all ranks. */
     int (*all_gather)(void *self, pl_coll_request_t *req, pl_error_t *err);
-    /* Of desc.count elements, a multiple of the ranks, each rank has one equal part for
-     * each rank, in their order; afterwards it has theirs for it, in their order. */
+    /* desc.count elements, a multiple of the ranks, are one equal partition per rank,
+     * in the order of ranks.  Each partition goes to its rank, into the partition of
+     * its sender. */
     int (*all_to_all)(void *self, pl_coll_request_t *req, pl_error_t *err);
-    /* All get the elements of desc.root. */
+    /* Sends the elements of desc.root to all ranks. */
     int (*broadcast)(void *self, pl_coll_request_t *req, pl_error_t *err);
-    /* Rank desc.to gets the elements of desc.root; the others' stay as they are. */
+    /* Sends the elements of desc.root to rank desc.to; other ranks' elements stay as
+     * they are. */
     int (*send)(void *self, pl_coll_request_t *req, pl_error_t *err);
-    /* Done when all have begun it. */
+    /* Ends when all ranks have begun it. */
     int (*barrier)(void *self, pl_coll_request_t *req, pl_error_t *err);
-    /* Between operations: fails with what is known to have failed, such as that a rank
-     * is gone.  The rank itself may have ended well  [the next operation will tell] */
+    /* Between operations: fails with a failure that is known, such as a rank that is
+     * gone. That rank itself may have ended well  [the next operation reports it] */
     int (*alive)(void *self, pl_error_t *err);
-    /* Does what can be done now, without waiting; for a millisecond or so. */
+    /* Does what can be done now, without waiting; for about a millisecond. */
     void (*advance)(void *self);
-    /* Ends all that it does, and all that the other ranks do with it; the operation under
-     * way is done with this error, theirs with PL_EPEER and its text. */
+    /* Ends all operations on all ranks: the one under way fails with this error, those
+     * of other ranks with PL_EPEER and its text. */
     void (*abort)(void *self, const pl_error_t *why);
-    void (*close)(void *self);           /* frees all but registered buffers; also after a
-                                            failed open */
+    void (*close)(void *self);                            /* frees everything except
+                                                             registered buffers; also
+                                                             called after a failed open */
 } pl_collective_ops_t;
 
 /* ---- What collectives share: collective.c ---- */
@@ -174,40 +189,41 @@ typedef struct pl_collective_ops {
 /* "all_reduce" */
 PL_API const char *pl_coll_op_name(uint32_t op);
 
-/* Elements: a cache line of the shortest that are reduced. */
+/* Elements: one cache line of the shortest type that is reduced. */
 enum { PL_CHUNK_STEP = 16 };
 
-/* Of `count` elements in `size` parts, that of a rank; they come in the order of ranks,
- * begin at multiples of PL_CHUNK_STEP, and may be empty. */
+/* The chunk of a rank if `count` elements are cut into `size` chunks: chunks follow
+ * the order of ranks, begin at multiples of PL_CHUNK_STEP, and may be empty. */
 PL_API void pl_chunk_of(uint64_t count, int size, int rank, uint64_t *first,
                         uint64_t *length);
-/* The same where they begin at multiples of `step`. */
+/* The same with chunks that begin at multiples of `step`. */
 PL_API void pl_chunk_by(uint64_t count, uint64_t step, int size, int rank,
                         uint64_t *first, uint64_t *length);
 /* The chunk of a rank in reduce_scatter and all_gather. */
 PL_API void pl_coll_chunk(const pl_coll_desc_t *desc, int size, int rank, uint64_t *first,
                           uint64_t *length);
 
-/* The equal part of a rank of all_to_all. */
+/* The equal partition of a rank in all_to_all. */
 PL_API void pl_partition_of(uint64_t count, int size, int rank, uint64_t *first,
                             uint64_t *length);
 
-/* Bytes of an element, 0: there is no such type. */
+/* Bytes of an element; 0: there is no such type. */
 PL_API size_t pl_dtype_bytes(uint32_t dtype);
 
-/* What a collective is at, the first thing that each has to know of itself. */
+/* The operation that a collective is at; the first member of every collective's state. */
 typedef struct pl_underway {
-    const char *device;                                     /* as the table has it */
-    pl_coll_request_t *req;                                 /* [none] */
-    pl_error_t broken;                                      /* code 0: it is not */
+    const char *device;                                  /* as in the table */
+    pl_coll_request_t *req;                              /* [none] */
+    pl_error_t broken;                                   /* the first failure  [code 0] */
 } pl_underway_t;
 
-/* Whether an operation can be begun now, by a rank of so many; 0: they have not met. */
+/* Whether an operation can begin now, on one of `size` ranks  [0: they have not
+ * joined]. */
 PL_API int pl_underway_check(const pl_underway_t *now, const pl_coll_request_t *req,
                              int size, pl_error_t *err);
-/* It is done, if there is one. */
+/* Ends the operation under way, if there is one. */
 PL_API void pl_underway_end(pl_underway_t *now, const pl_error_t *err);
-/* The one under way and all that follow fail, with the first such error. */
+/* Fails the operation under way and all that follow, with the first such error. */
 PL_API void pl_underway_break(pl_underway_t *now, const pl_error_t *why);
 
 /* "rank 0, rank 2 arrived, rank 1 did not" */
@@ -215,21 +231,21 @@ PL_API void pl_underway_break(pl_underway_t *now, const pl_error_t *why);
 const char *pl_arrived_text(const unsigned char *arrived, int size,
                             char text[PL_ARRIVED_TEXT]);
 
-/* PL_EPROTOCOL when another rank makes another request. */
+/* PL_EPROTOCOL if the request of another rank differs. */
 PL_API int pl_coll_desc_compare(const pl_coll_desc_t *own, int rank,
                                 const pl_coll_desc_t *theirs, pl_error_t *err);
 
-/* It moves elements of memory. */
+/* Whether the operation moves elements. */
 PL_API bool pl_has_elements(const pl_coll_desc_t *desc);
 
-/* A whole operation on few elements, when those of all ranks are here: in[] by rank, of
- * all_gather, broadcast and send only what that rank gives.  own gets them; it is none of
- * in[]. */
+/* Does a whole operation on few elements once those of all ranks are here.  in[rank]:
+ * the elements that a rank gave; of all_gather, broadcast and send only those that it
+ * sends. The result goes to `own`, which is none of in[]. */
 void pl_few_elements(const pl_coll_desc_t *desc, int size, int rank, const void **in,
                      void *own);
 
-/* A registered buffer that others can map: *fd is its descriptor, the caller's
- * [not wanted].  Sealed: nobody can make it shorter. */
+/* A registered buffer that other processes can map: *fd is its descriptor, which the
+ * caller closes  [NULL].  It is sealed: no process can shrink it. */
 PL_API pl_reg_buffer_t *pl_reg_buffer_new(size_t bytes, uint32_t number, int *fd,
                                           pl_error_t *err);
 

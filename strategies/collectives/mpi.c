@@ -1,11 +1,12 @@
-/* mpi.c - the collective over the cluster's own MPI: an engine that knows the wires
+/* mpi.c - the collective over the cluster's own MPI, which knows its network
  *
- * MPI does not name who is missing, cannot end what was begun, and has nothing to wait
- * on.  So ranks first agree on what they begin, which shows whether all requests are
- * the same; who waits for long tells the others that it is there; who gives up tells
- * them why; and a timer says when to look again.  What was under way then stays so:
- * its memory is never freed, and this process uses MPI no more.  In which order
- * elements are added is MPI's business: its bits are its own. */
+ * MPI does not name the rank that is missing, cannot end an operation that was begun,
+ * and has no descriptor to wait for.  So the ranks first agree on the operation they
+ * begin, which shows whether all requests are the same.  A rank that waits for long
+ * tells the others that it is there; a rank that aborts tells them why.  A timer says
+ * when to poll again.  An aborted operation stays under way: its memory is never
+ * freed, and the process uses MPI no more.  MPI chooses the order in which elements
+ * are added: the bits are its own. */
 #include <errno.h>
 #include <limits.h>
 #include <mpi.h>
@@ -19,56 +20,52 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "strategies/collectives/mpi.h"
-#include "strategies/collectives/mpi_process.h"
 
 enum {
     TAG = 1,
     TEXT = 240,
-    PIECE = 1 << 28                                         /* elements of an all_reduce
-                                                               at once */
+    PIECE = 1 << 28                            /* elements of one step of an all_reduce */
 };
 
 static const int64_t TURN = PL_MILLISECOND, SOON = 20000, LATE = 10 * PL_MILLISECOND,
                      STUCK = PL_SECOND;
 
 typedef enum phase {
-    AGREEING,                                      /* whether all requests are the same */
-    COMPARING,                                     /* they are not: which rank requests
-                                                      what */
+    AGREEING,                          /* whether all requests are the same */
+    COMPARING,                         /* the requests differ: which rank requests what */
     MOVING,
 } phase_t;
 
-/* From rank to rank: it has begun that operation; or it gives up, and why. */
+/* Sent from rank to rank: the sender has begun operation `number`, or aborts, and why. */
 typedef struct note {
     uint64_t number;
     uint32_t gives_up;
     char text[TEXT];
 } note_t;
 
-/* What MPI may still write to after an operation was given up. */
+/* Memory that MPI may still write to after an abort. */
 typedef struct exchange {
     MPI_Request request;
-    uint64_t own[2], all[2];                                /* the request, as numbers */
-    pl_coll_desc_t desc, *descs;                            /* [size] */
-    int *counts, *places;                                   /* [size], elements */
-    void *scratch;                                          /* own chunk of a
-                                                               reduce_scatter */
-    pl_reg_buffer_t *memory;                                /* counted  [NULL] */
+    uint64_t own[2], all[2];                 /* hash of the request, and its complement */
+    pl_coll_desc_t desc, *descs;             /* [size] */
+    int *counts, *places;                    /* [size], elements */
+    void *scratch;                           /* this rank's chunk of a reduce_scatter */
+    pl_reg_buffer_t *memory;                 /* counted  [NULL] */
 } exchange_t;
 
 typedef struct mpi {
     mpi_options_t options;
     int timer;
-    bool is_open;                                          /* this is the process's one */
+    bool is_open;                                  /* this is the process's user of MPI */
     int rank, size;
-    bool joined, reported;                                 /* the others: that it ended */
+    bool joined, reported;                         /* the other ranks know of the abort */
     uint32_t buffers;
-    uint64_t *entered;                                      /* [size], what ranks told */
+    uint64_t *entered;         /* [size], newest operation of each rank, from its notes */
 
     pl_underway_t now;
     phase_t phase;
     uint64_t number;
-    uint64_t at;                                            /* elements that are moved */
+    uint64_t at;                                            /* elements that were moved */
     int64_t since;                                          /* when the phase began */
     bool here_reported;
     exchange_t *x;
@@ -98,7 +95,8 @@ static void note_send(const mpi_t *m, const note_t *note)
             && MPI_Isend(note, sizeof *note, MPI_BYTE, rank, TAG, mpi_process.notes,
                          &request)
                    == MPI_SUCCESS)
-            MPI_Wait(&request, MPI_STATUS_IGNORE);         /* it is short, and goes off */
+            MPI_Wait(&request,
+                     MPI_STATUS_IGNORE);    /* the note is short, so it is sent at once */
 }
 
 static void note_take(mpi_t *m, int from, note_t *note)
@@ -131,55 +129,7 @@ static void notes_hear(mpi_t *m)
     }
 }
 
-static void here_tell(mpi_t *m)
-{
-    if (m->here_reported || m->phase != AGREEING || pl_now() - m->since < LATE)
-        return;
-    m->here_reported = true;
-    note_send(m, &(note_t){.number = m->number});
-}
-
-static void arrived_tell(mpi_t *m)
-{
-    for (int rank = 0; rank < m->size; rank++)
-        m->now.req->arrived[rank] = rank == m->rank || m->phase != AGREEING
-                                    || m->entered[rank] >= m->number;
-}
-
 /* ---- what is sent ---- */
-
-/* FNV-1a: whether all requests are the same can be told from the greatest and the
- * least. */
-static uint64_t desc_number(const pl_coll_desc_t *desc)
-{
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    const unsigned char *bytes = (const unsigned char *)desc;
-    for (size_t k = 0; k < sizeof *desc; k++)
-        hash = (hash ^ bytes[k]) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
-static int agree(mpi_t *m, pl_error_t *err)
-{
-    exchange_t *x = m->x;
-    x->desc = m->now.req->desc;
-    x->own[0] = desc_number(&x->desc), x->own[1] = ~x->own[0];
-    m->phase = AGREEING;
-    m->since = pl_now();
-    return mpi_fail(MPI_Iallreduce(x->own, x->all, 2, MPI_UINT64_T, MPI_MAX,
-                                   mpi_process.data, &x->request),
-                    "compare the operations of the ranks", err);
-}
-
-static int compare(mpi_t *m, pl_error_t *err)
-{
-    exchange_t *x = m->x;
-    const int bytes = sizeof x->desc;
-    m->phase = COMPARING;
-    return mpi_fail(MPI_Iallgather(&x->desc, bytes, MPI_BYTE, x->descs, bytes, MPI_BYTE,
-                                   mpi_process.data, &x->request),
-                    "exchange the operations of the ranks", err);
-}
 
 static MPI_Datatype datatype_of(uint32_t dtype)
 {
@@ -189,7 +139,7 @@ static MPI_Datatype datatype_of(uint32_t dtype)
     case PL_I64: return MPI_INT64_T;
     case PL_I32: return MPI_INT32_T;
     case PL_U8: return MPI_UINT8_T;
-    default: return MPI_UINT16_T;                           /* only moved */
+    default: return MPI_UINT16_T;                          /* moved only, never reduced */
     }
 }
 
@@ -207,42 +157,19 @@ static char *elements(const mpi_t *m)
     return (char *)m->now.req->memory->data + m->now.req->desc.offset;
 }
 
-static void chunks_count(const mpi_t *m)
-{
-    for (int rank = 0; rank < m->size; rank++) {
-        uint64_t first, length;
-        pl_coll_chunk(&m->now.req->desc, m->size, rank, &first, &length);
-        m->x->places[rank] = (int)first, m->x->counts[rank] = (int)length;
-    }
-}
-
-static int piece_reduce(mpi_t *m)
-{
-    const pl_coll_desc_t *desc = &m->now.req->desc;
-    const uint64_t left = desc->count - m->at;
-    const int count = left < PIECE ? (int)left : PIECE;
-    char *data = elements(m) + m->at * pl_dtype_bytes(desc->dtype);
-    m->at += (uint64_t)count;
-    return MPI_Iallreduce(MPI_IN_PLACE, data, count, datatype_of(desc->dtype),
-                          op_of(desc), mpi_process.data, &m->x->request);
-}
-
-static int scatter_reserve(mpi_t *m)
-{
-    const size_t bytes = (size_t)m->x->counts[m->rank]
-                         * pl_dtype_bytes(m->now.req->desc.dtype);
-    pl_free(m->x->scratch);
-    m->x->scratch = pl_alloc(bytes ? bytes : 1);
-    return m->x->scratch ? MPI_SUCCESS : MPI_ERR_NO_MEM;
-}
-
 static int move_begin(mpi_t *m)
 {
     exchange_t *x = m->x;
     const pl_coll_desc_t *desc = &m->now.req->desc;
     const MPI_Datatype type = datatype_of(desc->dtype);
-    if (desc->op == PL_COLL_OP_all_reduce)
-        return piece_reduce(m);
+    if (desc->op == PL_COLL_OP_all_reduce) {
+        const uint64_t left = desc->count - m->at;
+        const int count = left < PIECE ? (int)left : PIECE;
+        char *data = elements(m) + m->at * pl_dtype_bytes(desc->dtype);
+        m->at += (uint64_t)count;
+        return MPI_Iallreduce(MPI_IN_PLACE, data, count, datatype_of(desc->dtype),
+                              op_of(desc), mpi_process.data, &m->x->request);
+    }
     m->at = desc->count;
     if (desc->op == PL_COLL_OP_all_to_all)
         return MPI_Ialltoall(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, elements(m),
@@ -256,14 +183,22 @@ static int move_begin(mpi_t *m)
                    ? MPI_Irecv(elements(m), (int)desc->count, type, (int)desc->root, TAG,
                                mpi_process.data, &x->request)
                    : MPI_SUCCESS;
-    chunks_count(m);
+    for (int rank = 0; rank < m->size; rank++) {
+        uint64_t first, length;
+        pl_coll_chunk(&m->now.req->desc, m->size, rank, &first, &length);
+        m->x->places[rank] = (int)first, m->x->counts[rank] = (int)length;
+    }
     if (desc->op == PL_COLL_OP_broadcast)
         return MPI_Ibcast(elements(m), (int)desc->count, type, (int)desc->root,
                           mpi_process.data, &x->request);
     if (desc->op == PL_COLL_OP_all_gather)
         return MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, elements(m), x->counts,
                                x->places, type, mpi_process.data, &x->request);
-    int code = scatter_reserve(m);
+    const size_t bytes = (size_t)m->x->counts[m->rank]
+                         * pl_dtype_bytes(m->now.req->desc.dtype);
+    pl_free(m->x->scratch);
+    m->x->scratch = pl_alloc(bytes ? bytes : 1);
+    int code = m->x->scratch ? MPI_SUCCESS : MPI_ERR_NO_MEM;
     return code == MPI_SUCCESS
                ? MPI_Ireduce_scatter(elements(m), x->scratch, x->counts, type,
                                      op_of(desc), mpi_process.data, &x->request)
@@ -285,22 +220,18 @@ static void fail_unlike(const mpi_t *m, pl_error_t *err)
             return;
 }
 
-static void scattered_place(const mpi_t *m)
-{
-    const pl_coll_desc_t *desc = &m->now.req->desc;
-    const size_t bytes = pl_dtype_bytes(desc->dtype);
-    if (desc->op == PL_COLL_OP_reduce_scatter)
-        memcpy(elements(m) + (size_t)m->x->places[m->rank] * bytes, m->x->scratch,
-               (size_t)m->x->counts[m->rank] * bytes);
-}
-
-/* What MPI was asked for has come; begins what follows, if anything does. */
+/* MPI has finished its part: begins the next, if there is one. */
 static int next(mpi_t *m, pl_error_t *err)
 {
-    const exchange_t *x = m->x;
+    exchange_t *x = m->x;
     const phase_t before = m->phase;
-    if (before == AGREEING && (x->all[0] != x->own[0] || x->all[1] != x->own[1]))
-        return compare(m, err);
+    if (before == AGREEING && (x->all[0] != x->own[0] || x->all[1] != x->own[1])) {
+        const int bytes = sizeof x->desc;
+        m->phase = COMPARING;
+        return mpi_fail(MPI_Iallgather(&x->desc, bytes, MPI_BYTE, x->descs, bytes,
+                                       MPI_BYTE, mpi_process.data, &x->request),
+                        "exchange the operations of the ranks", err);
+    }
     if (before == COMPARING) {
         fail_unlike(m, err);
         return PL_EPROTOCOL;
@@ -310,14 +241,18 @@ static int next(mpi_t *m, pl_error_t *err)
     const pl_coll_desc_t *desc = &m->now.req->desc;
     if (has_elements(desc) && (before == AGREEING || m->at < desc->count))
         return mpi_fail(move_begin(m), pl_coll_op_name(desc->op), err);
-    if (has_elements(desc))
-        scattered_place(m);
+    if (has_elements(desc)) {
+        const size_t bytes = pl_dtype_bytes(desc->dtype);
+        if (desc->op == PL_COLL_OP_reduce_scatter)
+            memcpy(elements(m) + (size_t)m->x->places[m->rank] * bytes, m->x->scratch,
+                   (size_t)m->x->counts[m->rank] * bytes);
+    }
     timer_set(m, 0);
     pl_underway_end(&m->now, NULL);
     return PL_OK;
 }
 
-/* Whether something came; false, too, when the operation has ended. */
+/* Whether the operation went a step further; false also if it has ended. */
 static bool step(mpi_t *m)
 {
     pl_error_t err;
@@ -332,8 +267,8 @@ static bool step(mpi_t *m)
     return m->now.req != NULL;
 }
 
-/* Looks for a while, and says when to look again: soon while bytes are moving, which they
- * only do while somebody looks; later the longer a rank is waited for. */
+/* Polls for a while, then sets the timer: to soon while bytes move, which they do only
+ * while the process polls; else to later the longer a rank is waited for. */
 static void proceed(mpi_t *m)
 {
     const int64_t began = pl_now(),
@@ -350,8 +285,13 @@ static void proceed(mpi_t *m)
         return;
     const int64_t waited = pl_now() - m->since, max_wait = TURN;
     int64_t delay = m->phase == MOVING ? (waited > STUCK ? TURN : 1) : waited / 8 + SOON;
-    here_tell(m);
-    arrived_tell(m);
+    if (!m->here_reported && m->phase == AGREEING && pl_now() - m->since >= LATE) {
+        m->here_reported = true;
+        note_send(m, &(note_t){.number = m->number});
+    }
+    for (int rank = 0; rank < m->size; rank++)
+        m->now.req->arrived[rank] = rank == m->rank || m->phase != AGREEING
+                                    || m->entered[rank] >= m->number;
     timer_set(m, delay < max_wait ? delay : max_wait);
 }
 
@@ -367,18 +307,6 @@ static exchange_t *exchange_new(int size)
     x->counts = pl_alloc_array((size_t)size, sizeof *x->counts);
     x->places = pl_alloc_array((size_t)size, sizeof *x->places);
     return x;
-}
-
-static void exchange_free(exchange_t *x)
-{
-    if (!x)
-        return;
-    pl_free(x->descs);
-    pl_free(x->counts);
-    pl_free(x->places);
-    pl_free(x->scratch);
-    pl_object_unref(x->memory);
-    pl_free(x);
 }
 
 static int mpi_open(void *self, const pl_collective_context_t *context,
@@ -417,7 +345,19 @@ static int enter(mpi_t *m, pl_coll_request_t *req, pl_error_t *err)
     m->here_reported = false;
     m->x->memory = req->memory ? pl_object_ref(req->memory) : NULL;
     pl_object_unref(before);
-    int code = agree(m, err);
+    exchange_t *x = m->x;
+    x->desc = m->now.req->desc;
+    /* FNV-1a.  All requests are the same if the greatest and the least hash are equal. */
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    const unsigned char *bytes = (const unsigned char *)&x->desc;
+    for (size_t k = 0; k < sizeof *&x->desc; k++)
+        hash = (hash ^ bytes[k]) * UINT64_C(0x100000001b3);
+    x->own[0] = (hash), x->own[1] = ~x->own[0];
+    m->phase = AGREEING;
+    m->since = pl_now();
+    int code = mpi_fail(MPI_Iallreduce(x->own, x->all, 2, MPI_UINT64_T, MPI_MAX,
+                                       mpi_process.data, &x->request),
+                        "compare the operations of the ranks", err);
     if (code == PL_OK) {
         notes_hear(m);
         if (m->now.req)
@@ -501,7 +441,7 @@ static void mpi_advance(void *self)
         proceed(m);
 }
 
-/* Once; and what one of them told is not told again. */
+/* Reports once; an abort that another rank reported is not reported again. */
 static void mpi_abort(void *self, const pl_error_t *why)
 {
     mpi_t *m = self;
@@ -520,8 +460,16 @@ static void mpi_close(void *self)
     const bool open = m->x && m->x->request != MPI_REQUEST_NULL;
     if (m->timer >= 0)
         close(m->timer);
-    if (!open)
-        exchange_free(m->x);
+    if (!open) {
+        if (m->x) {
+            pl_free(m->x->descs);
+            pl_free(m->x->counts);
+            pl_free(m->x->places);
+            pl_free(m->x->scratch);
+            pl_object_unref(m->x->memory);
+            pl_free(m->x);
+        }
+    }
     pl_free(m->entered);
     if (m->is_open)
         mpi_leave(open ? m->x : NULL);

@@ -1,7 +1,7 @@
 /* mpi_none.c - the MPI collective of a build without MPI
  *
- * It has the same options, so that a run file is right or wrong in every build, and says
- * what is missing. */
+ * It has the same options, so that a run file is right or wrong in every build, and
+ * its error says what is missing. */
 #include "strategies/collectives/mpi.h"
 
 static int mpi_open(void *self, const pl_collective_context_t *context,

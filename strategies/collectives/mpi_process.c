@@ -1,23 +1,22 @@
-/* mpi_process.c - MPI in this process: begun once, by the first rank that needs it, and
- * ended with the process
+/* mpi_process.c - MPI in this process: begun by the first rank that needs it, ended
+ * with the process
  *
- * One rank of a process can use it.  It may be another thread's with each run, but one at
- * a time: MPI_THREAD_SERIALIZED. */
-#include "strategies/collectives/mpi_process.h"
-
+ * One rank of a process can use it.  Each run may use another thread, but one at a
+ * time: MPI_THREAD_SERIALIZED. */
+#include <mpi.h>
 #include <pthread.h>
 #include <sched.h>
 
 #include "base/clock.h"
+#include "strategies/collectives/mpi.h"
 
 static const int64_t PATIENCE = 2 * PL_SECOND;
 
 mpi_process_t mpi_process;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool begun, ours, taken;                             /* MPI is; by us; by a rank */
-static void *left_behind;                                   /* kept, so that it is not
-                                                               taken for lost */
+static bool begun, ours, taken;           /* MPI has begun; we began it; a rank uses it */
+static void *left_behind;                 /* kept, so that leak checkers see it */
 
 int mpi_fail(int code, const char *what, pl_error_t *err)
 {
@@ -42,23 +41,7 @@ int mpi_fail(int code, const char *what, pl_error_t *err)
 MAX(max_float, float)
 MAX(max_double, double)
 
-static int communicators_make(pl_error_t *err)
-{
-    int code = MPI_Comm_dup(MPI_COMM_WORLD, &mpi_process.data);
-    if (code == MPI_SUCCESS)
-        code = MPI_Comm_dup(MPI_COMM_WORLD, &mpi_process.notes);
-    if (code == MPI_SUCCESS)
-        code = MPI_Op_create(max_float, 1, &mpi_process.max_float);
-    if (code == MPI_SUCCESS)
-        code = MPI_Op_create(max_double, 1, &mpi_process.max_double);
-    if (code == MPI_SUCCESS)
-        code = MPI_Comm_set_errhandler(mpi_process.data, MPI_ERRORS_RETURN);
-    if (code == MPI_SUCCESS)
-        code = MPI_Comm_set_errhandler(mpi_process.notes, MPI_ERRORS_RETURN);
-    return mpi_fail(code, "prepare its communicators", err);
-}
-
-/* The next run of this process may have another thread, but one at a time. */
+/* The next run of this process may use another thread, but one at a time. */
 static int mpi_begin(pl_error_t *err)
 {
     int is = 0, level = MPI_THREAD_SERIALIZED, code = MPI_Initialized(&is);
@@ -73,7 +56,18 @@ static int mpi_begin(pl_error_t *err)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "this MPI does not allow calls from several threads in turn: "
                        "Paceline needs MPI_THREAD_SERIALIZED");
-    code = communicators_make(err);
+    code = MPI_Comm_dup(MPI_COMM_WORLD, &mpi_process.data);
+    if (code == MPI_SUCCESS)
+        code = MPI_Comm_dup(MPI_COMM_WORLD, &mpi_process.notes);
+    if (code == MPI_SUCCESS)
+        code = MPI_Op_create(max_float, 1, &mpi_process.max_float);
+    if (code == MPI_SUCCESS)
+        code = MPI_Op_create(max_double, 1, &mpi_process.max_double);
+    if (code == MPI_SUCCESS)
+        code = MPI_Comm_set_errhandler(mpi_process.data, MPI_ERRORS_RETURN);
+    if (code == MPI_SUCCESS)
+        code = MPI_Comm_set_errhandler(mpi_process.notes, MPI_ERRORS_RETURN);
+    code = mpi_fail(code, "prepare its communicators", err);
     begun = code == PL_OK;
     return code;
 }
@@ -106,8 +100,9 @@ void mpi_leave(void *behind)
     pthread_mutex_unlock(&lock);
 }
 
-/* Waits until all ranks' processes end, too, but not for ever for those that cannot: who
- * ends first, mpirun may have killed the others before they have said what went wrong. */
+/* Waits until the processes of all ranks end, but not forever for those that cannot:
+ * when the first process ends, mpirun may kill the others before they have reported
+ * their error. */
 static void others_await(void)
 {
     MPI_Request request;
@@ -117,7 +112,7 @@ static void others_await(void)
         sched_yield();
 }
 
-/* MPI complains of what nobody has taken. */
+/* Receives the notes that are left: MPI complains of messages that were not received. */
 static void notes_drop(void)
 {
     char note[512];

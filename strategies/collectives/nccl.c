@@ -1,15 +1,15 @@
 /* nccl.c - the collective over NCCL: memory of NVIDIA's cards, moved from card to card
  *
- * It has two others inside.  One moves memory of the host.  The other carries what NCCL
- * needs to connect, and notices ranks that are gone: NCCL itself would wait for them
- * without end.  Before each operation on memory of cards the ranks agree by it that all
- * request the same, so that what would hang NCCL is an error that names a rank.
+ * It has two collectives inside.  One moves memory of the host.  The other carries
+ * what NCCL needs to connect, and notices ranks that are gone: NCCL itself would wait
+ * for them without end.  Before each operation on memory of cards the ranks compare
+ * their requests with it, so that what would hang NCCL is an error that names a rank.
  *
- * The communicator is nonblocking and belongs to the thread of the collective: so that
- * thread can abort it at any time.  An operation is done when it is on the stream; errors
- * of its work are asked for every 10 ms until all has run.  An abort comes a
- * moment after the failure was reported: kernels that it ends leave garbage, which is
- * no result. */
+ * The communicator is nonblocking and belongs to the thread of the collective, so that
+ * thread can abort it at any time.  An operation is done when it is on the stream; the
+ * errors of its work are polled every 10 ms until all work has run.  The abort follows
+ * a moment after the failure was reported: kernels that are aborted leave garbage,
+ * which is no result. */
 #include "strategies/collectives/nccl.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ static const int64_t SPIN = 50000, SOON = 100000, LATER = PL_MILLISECOND,
 
 /* ---- what fails ---- */
 
-/* Of all that is on the stream; it becomes the last. */
+/* A fence behind all work on the stream; it becomes n->last. */
 static int fence_new(nccl_t *n, pl_error_t *err)
 {
     pl_fence_t *fence = NULL;
@@ -43,7 +43,7 @@ static int fence_new(nccl_t *n, pl_error_t *err)
     return PL_OK;
 }
 
-/* A card that is lost says so itself, in words. */
+/* If the card is lost, its own error explains more than NCCL's. */
 static int device_lost(nccl_t *n, pl_error_t *err)
 {
     bool passed;
@@ -79,7 +79,7 @@ int nccl_check_driver(const nccl_t *n, cu_result_t result, const char *what,
     return cuda_driver_check(&n->driver->call, n->device.ordinal, result, what, err);
 }
 
-/* A card that is lost answers every call with an error, and runs nothing any more. */
+/* A lost card answers every call with an error and runs nothing any more. */
 static bool is_card_lost(const nccl_t *n)
 {
     size_t left, all;
@@ -106,8 +106,8 @@ void nccl_end(nccl_t *n)
     pl_underway_end(&n->now, NULL);
 }
 
-/* NCCL may see before the other collective does that a rank is gone, and knows less of
- * it. */
+/* NCCL may notice before the side collective that a rank is gone, and its error says
+ * less. */
 static void fail(nccl_t *n, const pl_error_t *why)
 {
     if (why->code != PL_EPEER || n->doubt.code) {
@@ -118,9 +118,8 @@ static void fail(nccl_t *n, const pl_error_t *why)
     n->doubt_until = pl_now() + DOUBT;
 }
 
-/* Whether a rank is gone; the operation is broken then.  A rank that has ended well has
- * done its part of the work that still runs here, which ends soon: it is given that
- * time. */
+/* Whether a rank is gone, which fails the operation.  A rank that has ended well has
+ * done its part of the work that still runs here; that work gets `grace` to end. */
 static bool is_lost(nccl_t *n, int64_t grace)
 {
     pl_error_t err = {0};
@@ -132,13 +131,6 @@ static bool is_lost(nccl_t *n, int64_t grace)
         return false;
     nccl_break(n, &err);
     return true;
-}
-
-static void doubt_look(nccl_t *n)
-{
-    const pl_error_t why = n->doubt;
-    if (!is_lost(n, 0) && pl_now() > n->doubt_until)
-        nccl_break(n, &why);
 }
 
 /* ---- the timer ---- */
@@ -159,7 +151,7 @@ static void timer_set(const nccl_t *n)
 
 /* ---- operations on memory of cards ---- */
 
-/* Whether NCCL has done the last stage; false also when it has failed. */
+/* Whether NCCL has done the last stage; false also if it has failed. */
 static bool stage_is_done(nccl_t *n)
 {
     cu_result_t state = NCCL_IN_PROGRESS;
@@ -241,26 +233,14 @@ static void agreed(pl_coll_request_t *step, const pl_error_t *err)
     timer_set(n);
 }
 
-/* The host's collective compares what a barrier requests, and does no more with it. */
-static int agree(nccl_t *n, pl_coll_request_t *req, pl_error_t *err)
+static int device_begin(nccl_t *n, pl_coll_request_t *req, pl_error_t *err)
 {
-    n->now.req = req;
-    n->phase = NCCL_AGREEING;
-    n->step =
-        (pl_coll_request_t){.desc = req->desc, .arrived = req->arrived, .done = agreed};
-    n->step.desc.op = PL_COLL_OP_barrier;
-    n->step.desc.is_device = 0;
-    n->step.desc.agrees = req->desc.op + 1;
-    const int code = n->side->barrier(n->component[1].self, &n->step, err);
-    if (code == PL_OK)
-        return PL_OK;
-    n->now.req = NULL;
-    n->phase = NCCL_IDLE;
-    return code;
-}
-
-static int device_check(const nccl_t *n, const pl_coll_request_t *req, pl_error_t *err)
-{
+    if (n->joining)
+        return pl_fail(err, PL_ESTATE, "%s of memory of a device while the ranks join",
+                       pl_coll_op_name(req->desc.op));
+    int code = pl_underway_check(&n->now, req, n->world.size, err);
+    if (code != PL_OK)
+        return code;
     const pl_device_memory_t *memory = req->memory->device;
     if (n->context && memory->ordinal != n->device.ordinal)
         return pl_fail(err, PL_EINVAL,
@@ -269,18 +249,21 @@ static int device_check(const nccl_t *n, const pl_coll_request_t *req, pl_error_
     if (!n->is_connected && req->desc.op != PL_COLL_OP_register_buffer)
         return pl_fail(err, PL_ESTATE, "%s of memory of a device before register_buffer",
                        pl_coll_op_name(req->desc.op));
-    return PL_OK;
-}
-
-static int device_begin(nccl_t *n, pl_coll_request_t *req, pl_error_t *err)
-{
-    if (n->joining)
-        return pl_fail(err, PL_ESTATE, "%s of memory of a device while the ranks join",
-                       pl_coll_op_name(req->desc.op));
-    int code = pl_underway_check(&n->now, req, n->world.size, err);
+    /* The side collective compares the requests in a barrier and does nothing else
+     * with them. */
+    n->now.req = req;
+    n->phase = NCCL_AGREEING;
+    n->step =
+        (pl_coll_request_t){.desc = req->desc, .arrived = req->arrived, .done = agreed};
+    n->step.desc.op = PL_COLL_OP_barrier;
+    n->step.desc.is_device = 0;
+    n->step.desc.agrees = req->desc.op + 1;
+    code = n->side->barrier(n->component[1].self, &n->step, err);
     if (code == PL_OK)
-        code = device_check(n, req, err);
-    return code == PL_OK ? agree(n, req, err) : code;
+        return PL_OK;
+    n->now.req = NULL;
+    n->phase = NCCL_IDLE;
+    return code;
 }
 
 /* ---- the table ---- */
@@ -319,7 +302,7 @@ static int nccl_register_buffer(void *self, pl_coll_request_t *req, pl_error_t *
     return device_begin(self, req, err);
 }
 
-/* Until all that is on the stream has run. */
+/* Polls until all work on the stream has run. */
 static void watch(nccl_t *n)
 {
     pl_error_t err = {0};
@@ -356,9 +339,11 @@ static void nccl_advance(void *self)
             n->library->call.comm_abort(n->comm);
         n->comm = NULL;
     }
-    if (n->doubt.code)
-        doubt_look(n);
-    else if (n->phase == NCCL_CONNECTING && !is_lost(n, 0))
+    if (n->doubt.code) {
+        const pl_error_t why = n->doubt;
+        if (!is_lost(n, 0) && pl_now() > n->doubt_until)
+            nccl_break(n, &why);
+    } else if (n->phase == NCCL_CONNECTING && !is_lost(n, 0))
         nccl_connect_poll(n);
     else if (n->phase == NCCL_MOVING && !is_lost(n, GRACE))
         proceed(n);
@@ -366,7 +351,7 @@ static void nccl_advance(void *self)
     timer_set(n);
 }
 
-/* What failed with an operation has been reported by that. */
+/* The failure of an operation was already reported by that operation. */
 static int nccl_alive(void *self, pl_error_t *err)
 {
     const nccl_t *n = self;

@@ -1,7 +1,7 @@
 /* nccl.h - what the files of the collective "nccl" share
  *
- * nccl.c has the table and what happens when a rank or a card fails; nccl_join.c opens
- * the two collectives inside; nccl_connect.c makes the communicator; nccl_ops.c begins
+ * nccl.c has the table and what happens when a rank or a card fails; nccl_connect.c
+ * opens the two collectives inside and makes the communicator; nccl_ops.c begins
  * operations on memory of cards, with accelerators/cuda/sums.c for the canonical order.
  */
 #ifndef PL_COLLECTIVES_NCCL_H
@@ -13,55 +13,56 @@
 
 typedef enum nccl_phase {
     NCCL_IDLE,
-    NCCL_AGREEING,                 /* the host's collective compares what ranks request */
-    NCCL_CONNECTING,               /* the communicator is being made */
-    NCCL_MOVING,                   /* an operation's stages are put on the stream */
+    NCCL_AGREEING,          /* the host's collective compares the requests of the ranks */
+    NCCL_CONNECTING,        /* the communicator is being made */
+    NCCL_MOVING,            /* the operation's stages are being put on the stream */
 } nccl_phase_t;
 
 typedef struct nccl {
-    /* First: done() gets it.  The operation of an inner collective that joining, or the
-     * operation under way, is made of, now. */
+    /* First: done() gets it.  The operation of an inner collective that joining, or
+     * the operation under way, is at. */
     pl_coll_request_t step;
     pl_choice_t host;                                       /* options */
     const char *order;
 
-    /* The host's collectives: for memory of the host, and for what operations on cards
-     * need, which have an order of their own; and their tables  [not open]. */
+    /* Two collectives of the host, with an order of operations each, and their tables:
+     * `inner` moves memory of the host, `side` serves operations on cards  [not open]. */
     pl_instance_t component[2];
     const pl_collective_ops_t *inner, *side;
     char side_address[PL_ADDRESS_TEXT];
     int epoll, timer;
     pl_coll_request_t *joining;
-    pl_world_t world, side_world;                     /* size 0: not joined */
-    char *text;                                       /* [size][PL_ADDRESS_TEXT] */
-    const char **address, **side_table;               /* [size] */
-    pl_reg_buffer_t *addresses;                       /* counted, of the second  [NULL] */
-    pl_underway_t now;                                /* on memory of cards */
+    pl_world_t world, side_world;                      /* size 0: not joined */
+    char *text;                                        /* [size][PL_ADDRESS_TEXT] */
+    const char **address, **side_table;                /* [size] */
+    pl_reg_buffer_t *addresses;                        /* counted, of `inner`  [NULL] */
+    pl_underway_t now;                                 /* operations on memory of cards */
     nccl_phase_t phase;
-    bool given_up;                               /* the others know, or are not to know */
-    int64_t abort_at;                            /* pl_now() of it  [0: not due] */
+    bool given_up;                  /* the other ranks know of the failure, or must not */
+    int64_t abort_at;               /* pl_now() when the abort is due  [0: not due] */
 
     const cuda_communicator_t *library;
     const cuda_library_t *driver;
-    pl_device_memory_t device;                   /* of the memory that was shared first */
+    pl_device_memory_t device;               /* of the memory that was registered first */
     CUdevice card;
     CUcontext context;                                     /* retained  [not connected] */
     CUstream stream;
     ncclComm_t comm;                                        /* [there is none] */
     bool is_connected;
-    pl_reg_buffer_t *records;                    /* counted; what each rank has  [NULL] */
-    uint32_t shared;                             /* memories so far */
-    cuda_sums_t *sums;                           /* [not used] */
+    pl_reg_buffer_t *records;               /* counted; a record_t of each rank  [NULL] */
+    uint32_t shared;                        /* memories that were registered */
+    cuda_sums_t *sums;                      /* [not needed] */
 
-    int stage;                      /* of the operation, the next */
-    bool is_busy;                   /* NCCL is at the last one still */
-    int64_t since;                  /* when it, or connecting, began */
-    pl_fence_t *last;               /* counted; of the newest operation  [all are over] */
-    bool is_stuck;                  /* what is on the stream has no fence */
-    /* An error whose cause may be seen soon, and until when  [code 0]. */
+    int stage;            /* the next stage of the operation */
+    bool is_busy;         /* NCCL still works on the stage before */
+    int64_t since;        /* when that stage, or connecting, began */
+    pl_fence_t *last;     /* counted; the fence of the newest operation  [all are over] */
+    bool is_stuck;        /* the work on the stream has no fence */
+    /* An error whose cause may be known soon, and the time until which to wait for the
+     * cause [code 0]. */
     pl_error_t doubt;
     int64_t doubt_until;
-    int64_t lost_since;                                 /* a rank is gone  [0: none is] */
+    int64_t lost_since;          /* when a rank was first seen to be gone  [0: none is] */
 } nccl_t;
 
 /* ---- nccl.c ---- */
@@ -71,36 +72,34 @@ static inline bool nccl_is_canonical(const nccl_t *n)
     return n->order[0] == 'c';
 }
 
-/* PL_OK where NCCL has done what it was asked or is at it, then is_busy is set; else what
- * it says. */
+/* PL_OK if NCCL has done the call or works on it, which sets is_busy; else NCCL's
+ * error. */
 int nccl_check(nccl_t *n, cu_result_t result, const char *what, pl_error_t *err);
-/* The same of the driver. */
+/* The same for the driver. */
 int nccl_check_driver(const nccl_t *n, cu_result_t result, const char *what,
                       pl_error_t *err);
-/* The operation under way has failed, and all that follow will. */
+/* Fails the operation under way and all that follow. */
 void nccl_break(nccl_t *n, const pl_error_t *why);
-/* It is done. */
+/* Ends the operation under way. */
 void nccl_end(nccl_t *n);
 
-/* ---- nccl_join.c ---- */
+/* ---- nccl_connect.c ---- */
 
-/* As the table has them. */
+/* See pl_collective_ops_t. */
 int nccl_open(void *self, const pl_collective_context_t *context,
               char address[PL_ADDRESS_TEXT], int *descriptor, pl_error_t *err);
 int nccl_join(void *self, pl_coll_request_t *req, pl_error_t *err);
 
-/* ---- nccl_connect.c ---- */
-
-/* All have shared memory of a device for the first time: ends or breaks the operation
- * under way once the communicator is there. */
+/* When all ranks have registered memory of a device for the first time: makes the
+ * communicator, then ends or fails the operation under way. */
 void nccl_connect(nccl_t *n);
-/* As the table has it. */
+/* See pl_collective_ops_t. */
 int nccl_compile_sums(void *self, const pl_device_memory_t *memory, pl_dtype_t dtype,
                       pl_error_t *err);
-/* Looks how far it is. */
+/* Checks whether the communicator is there. */
 void nccl_connect_poll(nccl_t *n);
-/* Lets go of the communicator and all on the card; waits for the ranks' operations for a
- * second at most. */
+/* Frees the communicator and everything on the card; waits one second at most for the
+ * operations of the ranks. */
 void nccl_disconnect(nccl_t *n);
 
 /* ---- nccl_ops.c ---- */

@@ -1,15 +1,22 @@
-/* nccl_connect.c - how the communicator of the collective "nccl" is made and closed
+/* nccl_connect.c - how the ranks of the collective "nccl" meet, connect and disconnect
  *
- * The ranks gather by the host's collective what each has: its version of NCCL, its card,
- * and the id that rank 0 made.  So mixed versions, and two ranks on one card, are errors
- * that name the ranks before NCCL is asked. */
+ * Operations on memory of the host and operations on memory of cards have an order
+ * each, and a collective has one order.  So there are two collectives inside; the
+ * first carries the addresses of the second.  With the second the ranks gather what
+ * each has: its version of NCCL, its card, and the id that rank 0 made.  So mixed
+ * versions, and two ranks on one card, are errors that name the ranks before NCCL is
+ * called. */
+#include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
 
 #include "base/alloc.h"
+#include "base/bind.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -26,7 +33,7 @@ typedef struct record {
     char rest[56];
 } record_t;
 
-/* What is never freed. */
+/* Memory that is never freed. */
 typedef struct kept {
     struct kept *next;
     cuda_sums_t *sums;
@@ -35,12 +42,204 @@ typedef struct kept {
 
 _Static_assert(sizeof(record_t) == 256, "a chunk of all_gather is a record");
 
+/* ---- two collectives of the host ---- */
+
+static const char suffix[] = " | nccl";
+
+static int watched(const nccl_t *n, int fd, pl_error_t *err)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    if (fd >= 0 && epoll_ctl(n->epoll, EPOLL_CTL_ADD, fd, &event) == 0)
+        return PL_OK;
+    return pl_fail(err, PL_EIO, "cannot wait for other ranks: %s", strerror(errno));
+}
+
+/* Opens a collective inside and watches its descriptor. */
+static int component_open(const nccl_t *n, pl_instance_t *component,
+                          const pl_collective_context_t *context,
+                          char address[PL_ADDRESS_TEXT], pl_error_t *err)
+{
+    const pl_collective_ops_t *ops = component->ops;
+    int descriptor = -1;
+    const int code = ops->open(component->self, context, address, &descriptor, err);
+    return code == PL_OK ? watched(n, descriptor, err) : code;
+}
+
+static int components_open(nccl_t *n, const pl_collective_context_t *context,
+                           char address[PL_ADDRESS_TEXT], pl_error_t *err)
+{
+    const pl_choice_t best = {.name = "best", .options = "{}"};
+    int code = pl_instance_of_choice(&n->component[0], "collective", &n->host, "best",
+                                     err);
+    if (code == PL_OK)
+        code = pl_instance_of_choice(&n->component[1], "collective", &best, NULL, err);
+    if (code != PL_OK)
+        return code;
+    n->inner = n->component[0].ops;
+    if (n->inner->device) {
+        n->inner = NULL;
+        return pl_fail(err, PL_EINVAL,
+                       "\"host\" of the collective nccl is one that moves memory of the "
+                       "host, not %s",
+                       n->host.name);
+    }
+    code = component_open(n, &n->component[0], context, address, err);
+    if (code != PL_OK)
+        return code;
+    const pl_collective_context_t inner = {.host = context->host,
+                                           .key = context->key,
+                                           .is_inner = true};
+    n->side = n->component[1].ops;
+    code = component_open(n, &n->component[1], &inner, n->side_address, err);
+    if (code == PL_OK && strlen(address) + sizeof suffix > PL_ADDRESS_TEXT)
+        code = pl_fail(err, PL_EBUG, "the address of a rank is too long");
+    if (code == PL_OK)
+        strcat(address, suffix);
+    return code;
+}
+
+int nccl_open(void *self, const pl_collective_context_t *context,
+              char address[PL_ADDRESS_TEXT], int *descriptor, pl_error_t *err)
+{
+    nccl_t *n = self;
+    n->now.device = "cuda";
+    *descriptor = n->epoll = epoll_create1(EPOLL_CLOEXEC);
+    n->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    n->library = cuda_communicator_open(err);
+    if (!n->library)
+        return err ? err->code : PL_ENOTFOUND;
+    const int code = watched(n, n->timer, err);
+    return code == PL_OK ? components_open(n, context, address, err) : code;
+}
+
+/* Removes the suffix from the address of each rank: the rest is the address of
+ * `inner`. */
+static int addresses_cut(nccl_t *n, const pl_world_t *world, pl_error_t *err)
+{
+    n->text = pl_alloc_array((size_t)world->size, PL_ADDRESS_TEXT);
+    n->address = pl_alloc_array((size_t)world->size, sizeof *n->address);
+    n->side_table = pl_alloc_array((size_t)world->size, sizeof *n->side_table);
+    if (!n->text || !n->address || !n->side_table)
+        return pl_no_memory(err);
+    for (int rank = 0; rank < world->size; rank++) {
+        char *text = n->text + (size_t)rank * PL_ADDRESS_TEXT;
+        const size_t length = strlen(world->address[rank]);
+        if (length >= PL_ADDRESS_TEXT || length < strlen(suffix)
+            || strcmp(world->address[rank] + length - strlen(suffix), suffix) != 0)
+            return pl_fail(err, PL_EUNSUPPORTED,
+                           "rank %d does not use the collective nccl, which this rank "
+                           "uses: install NCCL on its machine, or set the strategy's "
+                           "\"collective\"",
+                           rank);
+        memcpy(text, world->address[rank], length - strlen(suffix));
+        n->address[rank] = text;
+    }
+    return PL_OK;
+}
+
+static void join_end(nccl_t *n, const pl_error_t *err)
+{
+    pl_coll_request_t *req = n->joining;
+    n->joining = NULL;
+    if (req)
+        req->done(req, err);
+}
+
+/* Begins the next operation of joining. */
+static void join_step(nccl_t *n, const pl_coll_desc_t *desc, pl_reg_buffer_t *memory,
+                      void (*done)(pl_coll_request_t *req, const pl_error_t *err))
+{
+    pl_error_t err = {0};
+    const bool joins = desc->op == PL_COLL_OP_join;
+    n->step = (pl_coll_request_t){.desc = *desc,
+                                  .world = &n->side_world,
+                                  .memory = memory,
+                                  .arrived = n->joining->arrived,
+                                  .done = done};
+    int (*begin)(void *, pl_coll_request_t *, pl_error_t *) =
+        joins                                 ? n->side->join
+        : desc->op == PL_COLL_OP_alloc_buffer ? n->inner->alloc_buffer
+                                              : n->inner->all_gather;
+    if (begin(n->component[joins].self, &n->step, &err) != PL_OK)
+        join_end(n, &err);
+}
+
+static void side_joined(pl_coll_request_t *step, const pl_error_t *err)
+{
+    join_end((nccl_t *)step, err);
+}
+
+static void addresses_gathered(pl_coll_request_t *step, const pl_error_t *err)
+{
+    nccl_t *n = (nccl_t *)step;
+    const pl_coll_desc_t desc = {.op = PL_COLL_OP_join};
+    if (err) {
+        join_end(n, err);
+        return;
+    }
+    for (int rank = 0; rank < n->world.size; rank++)
+        n->side_table[rank] = (char *)n->addresses->data + rank * PL_ADDRESS_TEXT;
+    n->side_world = (pl_world_t){n->world.rank, n->world.size, n->side_table};
+    join_step(n, &desc, NULL, side_joined);
+}
+
+static void addresses_allocated(pl_coll_request_t *step, const pl_error_t *err)
+{
+    nccl_t *n = (nccl_t *)step;
+    n->addresses = step->memory;
+    if (err) {
+        join_end(n, err);
+        return;
+    }
+    memcpy((char *)n->addresses->data + n->world.rank * PL_ADDRESS_TEXT, n->side_address,
+           PL_ADDRESS_TEXT);
+    const pl_coll_desc_t desc = {.op = PL_COLL_OP_all_gather,
+                                 .dtype = PL_U8,
+                                 .memory = n->addresses->number,
+                                 .count = (uint64_t)n->world.size * PL_ADDRESS_TEXT};
+    join_step(n, &desc, n->addresses, addresses_gathered);
+}
+
+static void host_joined(pl_coll_request_t *step, const pl_error_t *err)
+{
+    nccl_t *n = (nccl_t *)step;
+    const pl_coll_desc_t desc = {.op = PL_COLL_OP_alloc_buffer,
+                                 .count = (uint64_t)n->world.size * PL_ADDRESS_TEXT};
+    if (err)
+        join_end(n, err);
+    else
+        join_step(n, &desc, NULL, addresses_allocated);
+}
+
+/* The host's collective joins first; it then carries the addresses of the side
+ * collective. */
+int nccl_join(void *self, pl_coll_request_t *req, pl_error_t *err)
+{
+    nccl_t *n = self;
+    int code = pl_underway_check(&n->now, req, n->world.size, err);
+    if (code == PL_OK)
+        code = addresses_cut(n, req->world, err);
+    if (code != PL_OK)
+        return code;
+    n->world = *req->world;
+    n->world.address = n->address;
+    n->joining = req;
+    n->step = (pl_coll_request_t){.desc = req->desc,
+                                  .world = &n->world,
+                                  .arrived = req->arrived,
+                                  .done = host_joined};
+    code = n->inner->join(n->component[0].self, &n->step, err);
+    if (code != PL_OK)
+        n->joining = NULL;
+    return code;
+}
+
+/* ---- the records ---- */
+
 static record_t *record_of(const nccl_t *n, int rank)
 {
     return (record_t *)n->records->data + rank;
 }
-
-/* ---- what each rank has ---- */
 
 static int record_fill(nccl_t *n, pl_error_t *err)
 {
@@ -70,8 +269,7 @@ static int versions_compare(const nccl_t *n, pl_error_t *err)
     return PL_OK;
 }
 
-/* Processes that call themselves different machines may share one: NCCL lets them, for
- * tests. */
+/* Processes with different host ids may share a card: NCCL allows it, for tests. */
 static int cards_compare(const nccl_t *n, pl_error_t *err)
 {
     for (int rank = 1; rank < n->world.size; rank++)
@@ -108,7 +306,7 @@ static int comm_begin(nccl_t *n, pl_error_t *err)
     return code;
 }
 
-static void gathered(pl_coll_request_t *step, const pl_error_t *failure)
+static void records_gathered(pl_coll_request_t *step, const pl_error_t *failure)
 {
     nccl_t *n = (nccl_t *)step;
     pl_error_t err = {0};
@@ -130,7 +328,7 @@ static void gathered(pl_coll_request_t *step, const pl_error_t *failure)
         nccl_connect_poll(n);
 }
 
-static void buffer_allocated(pl_coll_request_t *step, const pl_error_t *failure)
+static void records_allocated(pl_coll_request_t *step, const pl_error_t *failure)
 {
     nccl_t *n = (nccl_t *)step;
     pl_error_t err = {0};
@@ -147,7 +345,7 @@ static void buffer_allocated(pl_coll_request_t *step, const pl_error_t *failure)
                                      .count = (uint64_t)n->world.size * sizeof(record_t)},
                             .memory = n->records,
                             .arrived = n->now.req->arrived,
-                            .done = gathered};
+                            .done = records_gathered};
     if (code == PL_OK)
         code = n->side->all_gather(n->component[1].self, step, &err);
     if (code != PL_OK)
@@ -191,7 +389,7 @@ void nccl_connect(nccl_t *n)
         (pl_coll_request_t){.desc = {.op = PL_COLL_OP_alloc_buffer,
                                      .count = (uint64_t)n->world.size * sizeof(record_t)},
                             .arrived = n->now.req->arrived,
-                            .done = buffer_allocated};
+                            .done = records_allocated};
     if (code == PL_OK)
         code = n->side->alloc_buffer(n->component[1].self, &n->step, &err);
     if (code != PL_OK)
@@ -204,21 +402,12 @@ int nccl_compile_sums(void *self, const pl_device_memory_t *memory, pl_dtype_t d
     const nccl_t *n = self;
     if (n->world.size == 1 || !nccl_is_canonical(n))
         return PL_OK;
-    /* Of a card that is not there nothing is loaded, so no driver is needed. */
+    /* If the card is not there nothing is loaded, so no driver is needed. */
     cuda_sums_t *sums = cuda_sums_new(cuda_library_open(NULL), memory, n->world.size,
                                       pl_tree_left, err);
     const int code = sums ? cuda_sums_prepare(sums, dtype, false, err) : PL_ENOMEM;
     cuda_sums_free(sums);
     return code;
-}
-
-static void connected_tell(const nccl_t *n)
-{
-    char version[CUDA_VERSION_TEXT];
-    pl_log_line(n->world.rank ? PL_LOG_DEBUG : PL_LOG_INFO, n->world.rank,
-                "collective.nccl",
-                "NCCL %s moves the memory of cards of the %d ranks; order of sums: %s",
-                cuda_nccl_version(n->library->version, version), n->world.size, n->order);
 }
 
 void nccl_connect_poll(nccl_t *n)
@@ -233,7 +422,11 @@ void nccl_connect_poll(nccl_t *n)
     if (code != PL_OK) {
         nccl_break(n, &err);
     } else if (is_there) {
-        connected_tell(n);
+        char version[CUDA_VERSION_TEXT];
+        pl_log_line(
+            n->world.rank ? PL_LOG_DEBUG : PL_LOG_INFO, n->world.rank, "collective.nccl",
+            "NCCL %s moves the memory of cards of the %d ranks; order of sums: %s",
+            cuda_nccl_version(n->library->version, version), n->world.size, n->order);
         n->is_connected = true;
         n->now.req->memory->number = n->shared++;
         nccl_end(n);
@@ -273,16 +466,6 @@ static bool finished(const nccl_t *n)
     return result == NCCL_OK;
 }
 
-/* Memory that kernels may still use stays: freeing it would wait for them. */
-static void keep(nccl_t *n)
-{
-    static _Atomic(kept_t *) first;
-    kept_t *kept = pl_alloc(sizeof *kept);
-    *kept = (kept_t){atomic_load(&first), n->sums, n->stream};
-    while (!atomic_compare_exchange_weak(&first, &kept->next, kept))
-        ;
-}
-
 void nccl_disconnect(nccl_t *n)
 {
     const cuda_driver_t *call = n->driver ? &n->driver->call : NULL;
@@ -302,8 +485,14 @@ void nccl_disconnect(nccl_t *n)
         cuda_sums_free(n->sums);
         if (n->stream)
             call->stream_free(n->stream);
-    } else if (n->context)
-        keep(n);
+    } else if (n->context) {
+        /* Memory that kernels may still use stays: freeing it would wait for them. */
+        static _Atomic(kept_t *) first;
+        kept_t *kept = pl_alloc(sizeof *kept);
+        *kept = (kept_t){atomic_load(&first), n->sums, n->stream};
+        while (!atomic_compare_exchange_weak(&first, &kept->next, kept))
+            ;
+    }
     if (n->context) {
         call->context_use(NULL);
         call->context_release(n->card);

@@ -1,9 +1,9 @@
 /* nccl_ops.c - operations of the collective "nccl" on memory of cards
  *
- * Sums in the canonical order are made of an exchange, after which each rank has the
- * elements of all for its own chunk, the addition on the card, and a gathering: the bytes
- * that a rank sends are those of a ring.  Chunks are those of pl_chunk_of(), which NCCL's
- * own operations fit only where they are equal. */
+ * A sum in the canonical order is an exchange, after which each rank has the elements
+ * of all ranks for its own chunk, an addition on the card, and a gathering: a rank
+ * sends as many bytes as in a ring.  Chunks are those of pl_chunk_of(), which fit
+ * NCCL's own operations only if all are equal. */
 #include "base/error.h"
 #include "strategies/collectives/nccl.h"
 
@@ -47,13 +47,13 @@ static range_t partition(const nccl_t *n, int rank)
     return (range_t){elements(n) + first * types[desc->dtype].bytes, count};
 }
 
-/* Whether all chunks are as long, as NCCL's own operations need it. */
+/* Whether all chunks are equal, as NCCL's own operations need it. */
 static bool is_even(const nccl_t *n)
 {
     return chunk(n, n->world.size - 1).count == chunk(n, 0).count;
 }
 
-/* ---- groups of calls: what one of them refuses, its end reports again ---- */
+/* ---- groups of calls: the end of a group reports again what one of them refused ---- */
 
 static int group(nccl_t *n, pl_error_t *err, int (*calls)(nccl_t *n, pl_error_t *err))
 {
@@ -93,13 +93,13 @@ static int receive(nccl_t *n, range_t range, int peer, pl_error_t *err)
 
 /* ---- sums ---- */
 
-/* Bytes between the parts of ranks in memory of their own. */
+/* Bytes from the elements of one rank to those of the next in the staging memory. */
 static size_t spacing(const nccl_t *n, uint64_t count)
 {
     return (count * types[n->now.req->desc.dtype].bytes + 255) / 256 * 256;
 }
 
-/* Each rank gets what the others have of its chunk. */
+/* Each rank receives the elements of the others for its chunk. */
 static int exchange(nccl_t *n, pl_error_t *err)
 {
     const int own = n->world.rank;
@@ -119,19 +119,6 @@ static int exchange(nccl_t *n, pl_error_t *err)
                         peer, err);
     }
     return code;
-}
-
-static int add(nccl_t *n, pl_error_t *err)
-{
-    const range_t own = chunk(n, n->world.rank);
-    const pl_coll_desc_t *desc = &n->now.req->desc;
-    const cuda_sum_t sum = {n->world.rank,
-                            own.at,
-                            spacing(n, chunk(n, 0).count),
-                            own.count,
-                            (pl_dtype_t)desc->dtype,
-                            desc->reduction == PL_REDUCE_MAX};
-    return own.count ? cuda_sums_add(n->sums, &sum, n->stream, err) : PL_OK;
 }
 
 static int gather(nccl_t *n, pl_error_t *err)
@@ -182,7 +169,7 @@ static int reduce_chunks(nccl_t *n, pl_error_t *err)
     return code;
 }
 
-/* In NCCL's own order. */
+/* Sums in NCCL's own order. */
 static int reduce_by_library(nccl_t *n, pl_error_t *err)
 {
     const pl_coll_desc_t *desc = &n->now.req->desc;
@@ -203,7 +190,7 @@ static int reduce_by_library(nccl_t *n, pl_error_t *err)
                       "reduce_scatter", err);
 }
 
-/* A maximum has the same bits in any order, but NCCL's loses a NaN. */
+/* A maximum has the same bits in any order, but NCCL's maximum loses a NaN. */
 static int reduce(nccl_t *n, bool *more, pl_error_t *err)
 {
     const bool gathers = n->now.req->desc.op == PL_COLL_OP_all_reduce;
@@ -219,7 +206,14 @@ static int reduce(nccl_t *n, bool *more, pl_error_t *err)
         return code == PL_OK ? group(n, err, exchange) : code;
     }
     case 1: {
-        const int code = add(n, err);
+        const range_t own = chunk(n, n->world.rank);
+        const cuda_sum_t sum = {n->world.rank,
+                                own.at,
+                                spacing(n, chunk(n, 0).count),
+                                own.count,
+                                (pl_dtype_t)desc->dtype,
+                                desc->reduction == PL_REDUCE_MAX};
+        const int code = own.count ? cuda_sums_add(n->sums, &sum, n->stream, err) : PL_OK;
         return code == PL_OK && gathers ? gather_all(n, err) : code;
     }
     default: return PL_OK;
@@ -228,7 +222,7 @@ static int reduce(nccl_t *n, bool *more, pl_error_t *err)
 
 /* ---- moves ---- */
 
-/* In place: what comes is kept elsewhere until all has gone. */
+/* In place: received elements stay in the staging memory until all were sent. */
 static int exchange_partitions(nccl_t *n, pl_error_t *err)
 {
     const range_t own = partition(n, n->world.rank);
@@ -248,47 +242,6 @@ static int exchange_partitions(nccl_t *n, pl_error_t *err)
     return code;
 }
 
-static int partitions_place(nccl_t *n, pl_error_t *err)
-{
-    int code = PL_OK;
-    for (int peer = 0; peer < n->world.size && code == PL_OK; peer++) {
-        const range_t of = partition(n, peer);
-        const CUdeviceptr staging = cuda_sums_staging(n->sums, spacing(n, of.count), err);
-        if (!staging)
-            return err->code;
-        if (peer != n->world.rank && of.count)
-            code = nccl_check_driver(
-                n,
-                n->driver->call.copy(of.at, staging + (size_t)peer * spacing(n, of.count),
-                                     of.count * types[n->now.req->desc.dtype].bytes,
-                                     n->stream),
-                "copying", err);
-    }
-    return code;
-}
-
-static int broadcast(nccl_t *n, pl_error_t *err)
-{
-    const pl_coll_desc_t *desc = &n->now.req->desc;
-    void *all = pointer(elements(n));
-    return nccl_check(n,
-                      n->library->call.broadcast(all, all, desc->count,
-                                                 types[desc->dtype].type, (int)desc->root,
-                                                 n->comm, n->stream),
-                      "broadcast", err);
-}
-
-static int send_one(nccl_t *n, pl_error_t *err)
-{
-    const pl_coll_desc_t *desc = &n->now.req->desc;
-    const range_t all = {elements(n), desc->count};
-    if (desc->root == (uint32_t)n->world.rank)
-        return send(n, all, (int)desc->to, err);
-    if (desc->to == (uint32_t)n->world.rank)
-        return receive(n, all, (int)desc->root, err);
-    return PL_OK;
-}
-
 int nccl_stage(nccl_t *n, bool *more, pl_error_t *err)
 {
     const pl_coll_desc_t *desc = &n->now.req->desc;
@@ -297,15 +250,46 @@ int nccl_stage(nccl_t *n, bool *more, pl_error_t *err)
         return PL_OK;
     if (desc->op == PL_COLL_OP_all_reduce || desc->op == PL_COLL_OP_reduce_scatter)
         return reduce(n, more, err);
-    if (desc->op == PL_COLL_OP_all_to_all && n->stage == 1)
-        return partitions_place(n, err);
+    if (desc->op == PL_COLL_OP_all_to_all && n->stage == 1) {
+        int code = PL_OK;
+        for (int peer = 0; peer < n->world.size && code == PL_OK; peer++) {
+            const range_t of = partition(n, peer);
+            const CUdeviceptr staging = cuda_sums_staging(n->sums, spacing(n, of.count),
+                                                          err);
+            if (!staging)
+                return err->code;
+            if (peer != n->world.rank && of.count)
+                code = nccl_check_driver(
+                    n,
+                    n->driver->call.copy(of.at,
+                                         staging + (size_t)peer * spacing(n, of.count),
+                                         of.count * types[n->now.req->desc.dtype].bytes,
+                                         n->stream),
+                    "copying", err);
+        }
+        return code;
+    }
     *more = n->stage == 0;
     if (n->stage)
         return PL_OK;
     switch (desc->op) {
     case PL_COLL_OP_all_gather: return gather_all(n, err);
     case PL_COLL_OP_all_to_all: return group(n, err, exchange_partitions);
-    case PL_COLL_OP_broadcast: return broadcast(n, err);
-    default: return send_one(n, err);
+    case PL_COLL_OP_broadcast: {
+        void *all = pointer(elements(n));
+        return nccl_check(n,
+                          n->library->call.broadcast(all, all, desc->count,
+                                                     types[desc->dtype].type,
+                                                     (int)desc->root, n->comm, n->stream),
+                          "broadcast", err);
+    }
+    default: {
+        const range_t all = {elements(n), desc->count};
+        if (desc->root == (uint32_t)n->world.rank)
+            return send(n, all, (int)desc->to, err);
+        if (desc->to == (uint32_t)n->world.rank)
+            return receive(n, all, (int)desc->root, err);
+        return PL_OK;
+    }
     }
 }

@@ -1,13 +1,18 @@
 /* shm.c - the collective of one machine: ranks reduce in each other's memory
  *
- * Registered buffers are mapped by all ranks, be they processes or threads of one.
- * When all have begun an operation, each reduces its chunk of the elements, reading
- * where they lie and writing the result to where all need it; when all have finished,
- * it is over.  Few elements are laid out beside the news that one has begun, and each
- * rank reduces all of them for itself: there is nothing to wait for a second time.
+ * All ranks, be they processes or threads of one, map the registered buffers.  When
+ * all have begun an operation, each rank reduces its chunk of the elements: it reads
+ * them where they lie and writes the result to where all need it.  When all have
+ * finished, the operation is over.  Few elements lie in the rank's shm_control_t, and
+ * each rank reduces all of them for itself: then no rank waits a second time.
  *
- * Who waits looks for a moment (spin.h), then sleeps until it is rung (shm_rendezvous.c).
- */
+ * A rank that waits polls for a moment, then sleeps until it is rung
+ * (shm_rendezvous.c). To be woken takes many times as long as to see that another rank
+ * has come, but a rank that polls keeps a processor from others.  So the time of
+ * polling grows while polling succeeds and shrinks while it does not.  It is longer
+ * after this rank has woken another: two ranks that wait for each other to wake up
+ * would never be awake together.  With fewer processors than ranks no rank polls: it
+ * would keep the others from coming. */
 #include <sched.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,10 +20,11 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "runtime/share.h"
 #include "strategies/collectives/shm.h"
 #include "strategies/collectives/tree.h"
 
-enum { SLICE_BYTES = 32 << 10, LOOKS = 16, ALONE = 4 };
+enum { SLICE_BYTES = 32 << 10, LOOKS = 16, ALONE = 4, SPIN_PART_MIN = 16, SPIN_RANG = 4 };
 
 static const int64_t TURN = PL_MILLISECOND;
 
@@ -31,6 +37,20 @@ static inline void look_aside(void)
 #endif
 }
 
+/* The rank was woken: it polls longer next time if it slept for little longer than it
+ * polls, else shorter. */
+static void spin_adapt(shm_spin_t *p)
+{
+    const int64_t min = p->max / SPIN_PART_MIN;
+    if (!p->since)
+        return;
+    if (pl_now() - p->since < 2 * p->max)
+        p->now = p->max;
+    else
+        p->now = p->now / 2 > min ? p->now / 2 : min;
+    p->since = 0;
+}
+
 static bool is_there(const shm_t *s, int rank)
 {
     const shm_control_t *control = s->peer[rank].control;
@@ -39,7 +59,7 @@ static bool is_there(const shm_t *s, int rank)
     return __atomic_load_n(counter, __ATOMIC_SEQ_CST) >= s->number;
 }
 
-/* The first that has not come, or -1. */
+/* The first rank that has not come, or -1. */
 static int missing(const shm_t *s)
 {
     int first = -1;
@@ -52,24 +72,26 @@ static int missing(const shm_t *s)
     return first;
 }
 
-/* Awake, as long as that is worth it; -> as missing(). */
+/* Polls while that is worth it; returns what missing() does. */
 static int look(const shm_t *s)
 {
     int rank = missing(s);
     if (rank < 0)
         return rank;
-    const int64_t until = pl_spin_until(&s->spin);
+    const int64_t now = pl_now() + s->spin.now,
+                  rang = s->spin.rang + SPIN_RANG * s->spin.max;
+    const int64_t until = !s->spin.max ? 0 : now > rang ? now : rang;
     for (int times = 0; rank >= 0 && until && pl_now() < until; times++) {
         for (int k = 0; k < LOOKS && !is_there(s, rank); k++)
             look_aside();
         if (times > ALONE)
-            sched_yield();                     /* it may be this processor it waits for */
+            sched_yield();          /* the other rank may be waiting for this processor */
         rank = missing(s);
     }
     return rank;
 }
 
-/* Who has not come and is gone never will. */
+/* A rank that has not come and is gone will never come. */
 static void fail_if_left(shm_t *s)
 {
     for (int rank = 0; rank < s->size; rank++)
@@ -84,17 +106,20 @@ static void fail_if_left(shm_t *s)
         }
 }
 
-/* Whether all have come; false also when it cannot be, and the operation has failed. */
+/* Whether all ranks have come; false also if one never will, and the operation has
+ * failed. */
 static bool all_there(shm_t *s)
 {
     int rank = look(s);
     if (rank >= 0) {
-        pl_spin_ends(&s->spin);
+        if (!s->spin.since)
+            s->spin.since = pl_now();
         __atomic_store_n(&s->own->asleep, 1, __ATOMIC_SEQ_CST);
-        rank = missing(s);            /* again: who came before that store did not ring */
+        rank =
+            missing(s);   /* once more: a rank that came before that store did not ring */
     }
     if (rank < 0)
-        pl_spin_learns(&s->spin);
+        spin_adapt(&s->spin);
     if (rank >= 0)
         fail_if_left(s);
     return rank < 0;
@@ -108,7 +133,7 @@ void *shm_reach(const shm_t *s, int rank, uint64_t memory)
     return memory < (uint64_t)peer->block_count ? peer->block[memory].data : NULL;
 }
 
-/* Where a rank's elements are read. */
+/* The memory that a rank's elements are read from. */
 static const void *source_of(const shm_t *s, int rank)
 {
     const pl_coll_desc_t *desc = &s->now.req->desc;
@@ -127,8 +152,8 @@ static bool memory_missing(const shm_t *s)
     return false;
 }
 
-/* All have begun: the requests of all have to be the same, and to be mapped here.
- * False: the operation has failed. */
+/* All ranks have begun: checks that their requests are the same and their buffers are
+ * mapped here.  False: the operation has failed. */
 static bool agreed(shm_t *s)
 {
     const pl_coll_desc_t *desc = &s->now.req->desc;
@@ -143,7 +168,7 @@ static bool agreed(shm_t *s)
     if (desc->op == PL_COLL_OP_barrier)
         return true;
     if (memory_missing(s))
-        shm_listen(s);           /* it was announced before the news that one has begun */
+        shm_listen(s);           /* the buffer was announced before the operation began */
     if (s->now.req && memory_missing(s)) {
         pl_fail(&err, PL_EPROTOCOL,
                 "a rank has not registered buffer %llu, or less of it than this rank",
@@ -161,8 +186,8 @@ static bool agreed(shm_t *s)
 
 /* ---- working ---- */
 
-/* The k-th thing this rank has to do: reduce a range (from < 0), copy it from a rank, or
- * exchange it with one, which one of the two does; false: there is no such. */
+/* The k-th piece of this rank's work: reduces a range (from < 0), copies it from a
+ * rank, or swaps it with a rank, which one of the two does; false: there is no k-th. */
 static bool piece_of(const shm_t *s, int k, int *from, uint64_t *first, uint64_t *length)
 {
     const pl_coll_desc_t *desc = &s->now.req->desc;
@@ -196,7 +221,7 @@ static char *own_elements(const shm_t *s)
     return (char *)s->now.req->memory->data + s->now.req->desc.offset;
 }
 
-/* While it is near, the result goes to all that need it. */
+/* The result goes to all ranks that need it while it is in the cache. */
 static void slice_reduce(shm_t *s, uint64_t first, uint64_t n)
 {
     const pl_coll_desc_t *desc = &s->now.req->desc;
@@ -212,34 +237,28 @@ static void slice_reduce(shm_t *s, uint64_t first, uint64_t n)
             memcpy((char *)(uintptr_t)s->part[rank], own, n * size);
 }
 
-static void slice_swap(shm_t *s, int with, uint64_t first, uint64_t n)
+static void slice_do(shm_t *s, int from, uint64_t first, uint64_t n)
 {
     const pl_coll_desc_t *desc = &s->now.req->desc;
     const size_t size = pl_dtype_bytes(desc->dtype);
-    char kept[SLICE_BYTES], *own = own_elements(s) + first * size;
-    uint64_t here, there, length;
-    pl_partition_of(desc->count, s->size, with, &here, &length);
-    pl_partition_of(desc->count, s->size, s->rank, &there, &length);
-    char *theirs = (char *)(uintptr_t)s->in[with] + (there + first - here) * size;
-    memcpy(kept, theirs, n * size);
-    memcpy(theirs, own, n * size);
-    memcpy(own, kept, n * size);
-}
-
-static void slice_do(shm_t *s, int from, uint64_t first, uint64_t n)
-{
-    const size_t size = pl_dtype_bytes(s->now.req->desc.dtype);
+    char *own = own_elements(s) + first * size;
     if (from < 0)
         slice_reduce(s, first, n);
-    else if (s->now.req->desc.op == PL_COLL_OP_all_to_all)
-        slice_swap(s, from, first, n);
-    else
-        memcpy(own_elements(s) + first * size, (const char *)s->in[from] + first * size,
-               n * size);
+    else if (desc->op == PL_COLL_OP_all_to_all) {
+        char kept[SLICE_BYTES];
+        uint64_t here, there, length;
+        pl_partition_of(desc->count, s->size, from, &here, &length);
+        pl_partition_of(desc->count, s->size, s->rank, &there, &length);
+        char *theirs = (char *)(uintptr_t)s->in[from] + (there + first - here) * size;
+        memcpy(kept, theirs, n * size);
+        memcpy(theirs, own, n * size);
+        memcpy(own, kept, n * size);
+    } else
+        memcpy(own, (const char *)s->in[from] + first * size, n * size);
 }
 
-/* Whether all of it is done; otherwise there was so much that others of this thread have
- * a turn. */
+/* Whether all work is done; false: the turn is over, because others use this thread
+ * too. */
 static bool work(shm_t *s)
 {
     const int64_t until = pl_now() + TURN;
@@ -259,14 +278,8 @@ static bool work(shm_t *s)
 
 /* ---- from one phase to the next ---- */
 
-static void finish(shm_t *s)
-{
-    s->phase = SHM_FINISHING;
-    __atomic_store_n(&s->own->finished, s->number, __ATOMIC_SEQ_CST);
-    shm_ring(s);
-}
-
-/* One phase further; false: something has to come first, or the operation is over. */
+/* Goes one phase further; false: something has to come first, or the operation is
+ * over. */
 static bool step(shm_t *s)
 {
     const uint64_t more = 1;
@@ -292,7 +305,9 @@ static bool step(shm_t *s)
     case SHM_WORKING:
         if (!work(s))
             return write(s->work, &more, sizeof more) < 0;
-        finish(s);
+        s->phase = SHM_FINISHING;
+        __atomic_store_n(&s->own->finished, s->number, __ATOMIC_SEQ_CST);
+        shm_ring(s);
         return true;
     case SHM_FINISHING:
         if (all_there(s))
@@ -331,7 +346,12 @@ static int shm_join(void *self, pl_coll_request_t *req, pl_error_t *err)
         code = shm_rendezvous(s, req->world, err);
     if (code != PL_OK)
         return code;
-    pl_spin_init(&s->spin, s->spin_us, s->size);
+    cpu_set_t processors;
+    CPU_ZERO(&processors);
+    s->spin = (shm_spin_t){0};
+    if (sched_getaffinity(0, sizeof processors, &processors) == 0
+        && (CPU_COUNT(&processors) >= s->size || pl_share_is_taken()))
+        s->spin.max = s->spin.now = s->spin_us * 1000;
     s->phase = SHM_RENDEZVOUS;
     s->now.req = req;
     proceed(s);
@@ -422,7 +442,7 @@ static int shm_alive(void *self, pl_error_t *err)
     return PL_OK;
 }
 
-/* Once; and what one of them told is not told again. */
+/* Reports once; an abort that another rank reported is not reported again. */
 static void shm_abort(void *self, const pl_error_t *why)
 {
     shm_t *s = self;

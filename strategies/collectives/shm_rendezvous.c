@@ -1,14 +1,14 @@
 /* shm_rendezvous.c - the rendezvous of the ranks of one machine: connections, shared
  * memory, rings
  *
- * Each pair of ranks has a connection of sequential packets over an abstract UNIX socket.
- * It carries the descriptors of what is shared (so nothing has a name that could be left
- * behind), rings who waits, and ends when the other side does, however that comes about:
- * a rank that is killed is noticed at once.  It is waited for by epoll, together with all
- * else that the thread waits for, which a futex could not be; a wake-up takes as long.
+ * Each pair of ranks has a connection of sequential packets over an abstract UNIX
+ * socket. It carries the descriptors of shared memory (so nothing has a name that
+ * could be left behind), rings ranks that wait, and ends when the other side does, in
+ * whatever way: a killed rank is noticed at once.  epoll waits for it together with
+ * everything else that the thread waits for; a futex could not, and wakes no faster.
  *
- * The rank with the higher number connects.  Only processes of the same user are
- * listened to, and of them those that know both ends' names, which are random. */
+ * The rank with the higher number connects.  A rank accepts only processes of the same
+ * user that know the names of both ends, which are random. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@
 
 enum { LOOK_MS = 10, BACKLOG = 128 };
 
-/* What epoll tells: below PL_RANKS_MAX a rank. */
+/* The sources of events in epoll: below PL_RANKS_MAX a rank. */
 enum { FROM_LISTENER = PL_RANKS_MAX, FROM_TIMER, FROM_WORK, FROM_STRANGER };
 
 /* ---- packets ---- */
@@ -54,8 +54,8 @@ static bool packet_send(int fd, const void *data, size_t bytes, int carried)
     return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)bytes;
 }
 
-/* -> bytes, 0 at the end, -1 with nothing there or an error (errno); *carried -1 when the
- * packet has no descriptor. */
+/* Returns bytes, 0 at the end, -1 if there is nothing or an error (errno); *carried is
+ * -1 if the packet has no descriptor. */
 static ssize_t packet_receive(int fd, shm_note_t *note, int *carried)
 {
     union {
@@ -89,25 +89,11 @@ static void *map_shared(int fd, size_t bytes)
 
 /* ---- opening ---- */
 
-/* Ranks that can share memory: the same kernel, the same names, the same user. */
-static void machine_tell(char machine[SHM_MACHINE])
-{
-    char boot[37] = "?", net[24] = "?";
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd >= 0 && read(fd, boot, 36) != 36)
-        strcpy(boot, "?");
-    if (fd >= 0)
-        close(fd);
-    ssize_t length = readlink("/proc/self/ns/net", net, sizeof net - 1);
-    net[length > 0 ? length : 0] = '\0';
-    snprintf(machine, SHM_MACHINE, "%s/%s/%u", boot, net, (unsigned)geteuid());
-}
-
 static socklen_t name_fill(struct sockaddr_un *at, const char *name)
 {
     *at = (struct sockaddr_un){.sun_family = AF_UNIX};
     size_t length = strlen(name);
-    memcpy(at->sun_path + 1, name, length);                 /* abstract: the first is 0 */
+    memcpy(at->sun_path + 1, name, length);            /* abstract: the first byte is 0 */
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
 }
 
@@ -136,16 +122,6 @@ static bool listener_open(shm_t *s)
            && listen(s->listener, BACKLOG) == 0;
 }
 
-static int control_make(shm_t *s, pl_error_t *err)
-{
-    pl_reg_buffer_t *buffer = pl_reg_buffer_new(sizeof *s->own, 0, &s->own_fd, err);
-    if (!buffer)
-        return PL_ENOMEM;
-    s->own = map_shared(s->own_fd, sizeof *s->own);
-    pl_object_unref(buffer);
-    return s->own ? PL_OK : pl_no_memory(err);
-}
-
 int shm_open_context(shm_t *s, char address[PL_ADDRESS_TEXT], pl_error_t *err)
 {
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -154,9 +130,24 @@ int shm_open_context(shm_t *s, char address[PL_ADDRESS_TEXT], pl_error_t *err)
     if (!listener_open(s) || !watched(s, s->timer, FROM_TIMER)
         || !watched(s, s->work, FROM_WORK))
         return pl_fail(err, PL_EIO, "cannot listen for other ranks: %s", strerror(errno));
-    machine_tell(s->machine);
+    /* Ranks of one machine can share memory: same kernel, same network names, same
+     * user. */
+    char boot[37] = "?", net[24] = "?";
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && read(fd, boot, 36) != 36)
+        strcpy(boot, "?");
+    if (fd >= 0)
+        close(fd);
+    ssize_t length = readlink("/proc/self/ns/net", net, sizeof net - 1);
+    net[length > 0 ? length : 0] = '\0';
+    snprintf(s->machine, SHM_MACHINE, "%s/%s/%u", boot, net, (unsigned)geteuid());
     snprintf(address, PL_ADDRESS_TEXT, "shm %s %s", s->machine, s->name);
-    return control_make(s, err);
+    pl_reg_buffer_t *buffer = pl_reg_buffer_new(sizeof *s->own, 0, &s->own_fd, err);
+    if (!buffer)
+        return PL_ENOMEM;
+    s->own = map_shared(s->own_fd, sizeof *s->own);
+    pl_object_unref(buffer);
+    return s->own ? PL_OK : pl_no_memory(err);
 }
 
 /* ---- rendezvous ---- */
@@ -228,8 +219,8 @@ static int connection_to(const shm_t *s, int rank)
     return -1;
 }
 
-/* Those with lower numbers are connected to, and those with higher ones only looked for:
- * who does not listen is gone; for all else there is a next time. */
+/* Connects to a rank with a lower number, and only checks that one with a higher
+ * number is there: a rank that does not listen is gone; anything else is tried again. */
 static int peer_look(shm_t *s, int rank, pl_error_t *err)
 {
     int fd = connection_to(s, rank);
@@ -290,7 +281,7 @@ void shm_met(shm_t *s)
     s->listener = s->timer = -1;
 }
 
-/* Whose hello it is; -1: nobody's who is awaited. */
+/* The rank whose hello it is; -1: it is not the hello of a rank that is awaited. */
 static int hello_rank(const shm_t *s, const shm_note_t *note, ssize_t bytes)
 {
     if (bytes != sizeof *note || note->magic != SHM_MAGIC || note->kind != SHM_NOTE_HELLO
@@ -330,36 +321,9 @@ static void stranger_hear(shm_t *s, int k)
         close(carried);
 }
 
-static bool is_same_user(int fd)
-{
-    struct ucred other;
-    socklen_t length = sizeof other;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &length) == 0
-           && other.uid == geteuid();
-}
-
-/* Those who do not say who they are make room for others. */
-static void strangers_accept(shm_t *s)
-{
-    for (int fd;
-         (fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
-        int k = s->stranger_next;
-        if (!is_same_user(fd) || !watched(s, fd, FROM_STRANGER + (uint32_t)k)) {
-            close(fd);
-            continue;
-        }
-        if (s->stranger[k] >= 0)
-            close(s->stranger[k]);
-        s->stranger[k] = fd;
-        s->stranger_next = (k + 1) % SHM_STRANGERS;
-        stranger_hear(s, k);
-    }
-}
-
 /* ---- what comes from the others ---- */
 
-/* A rank is ahead by one at most; how much it says that it is, is compared with what is
- * registered here. */
+/* A rank is ahead by one buffer at most, and its buffer must have the size of ours. */
 static void memory_take(shm_t *s, int rank, const shm_note_t *note, int carried)
 {
     shm_peer_t *peer = &s->peer[rank];
@@ -383,7 +347,7 @@ void shm_touch(const shm_t *s, const pl_reg_buffer_t *buffer)
         madvise(shm_reach(s, rank, buffer->number), buffer->bytes, MADV_POPULATE_WRITE);
 }
 
-/* One that ends before its hello has come was taken for a stranger's, to make room. */
+/* A connection that ends before its hello has come was replaced to make room. */
 static void peer_lost(shm_t *s, int rank)
 {
     shm_peer_t *peer = &s->peer[rank];
@@ -423,7 +387,9 @@ static void peer_hear(shm_t *s, int rank)
         ssize_t bytes = packet_receive(s->peer[rank].fd, &note, &carried);
         if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
             return;
-        if (bytes < 0 && errno == ECONNRESET)     /* told once, and before what it said */
+        if (bytes < 0 && errno == ECONNRESET)               /* the kernel reports it once,
+                                                               before the data that came
+                                                               earlier */
             continue;
         if (bytes <= 0)
             peer_lost(s, rank);
@@ -448,9 +414,26 @@ static void hear(shm_t *s, uint32_t from)
     uint64_t times;
     if (from < PL_RANKS_MAX)
         peer_hear(s, (int)from);
-    else if (from == FROM_LISTENER)
-        strangers_accept(s);
-    else if (from == FROM_TIMER)
+    else if (from == FROM_LISTENER) {
+        /* Connections without a hello make room for new ones. */
+        for (int fd; (fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC))
+                     >= 0;) {
+            int k = s->stranger_next;
+            struct ucred other;
+            socklen_t length = sizeof other;
+            if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &length) != 0
+                || other.uid != geteuid()
+                || !watched(s, fd, FROM_STRANGER + (uint32_t)k)) {
+                close(fd);
+                continue;
+            }
+            if (s->stranger[k] >= 0)
+                close(s->stranger[k]);
+            s->stranger[k] = fd;
+            s->stranger_next = (k + 1) % SHM_STRANGERS;
+            stranger_hear(s, k);
+        }
+    } else if (from == FROM_TIMER)
         look_again(s);
     else if (from == FROM_WORK && read(s->work, &times, sizeof times) < 0)
         return;
@@ -458,9 +441,9 @@ static void hear(shm_t *s, uint32_t from)
         stranger_hear(s, (int)(from - FROM_STRANGER));
 }
 
-/* Everything that had come when it was called, however many ranks have sent something:
- * agreed() relies on that.  One call of epoll_wait() returns as many events as its array
- * holds; the next call continues behind them. */
+/* Reads everything that had come when it was called, however many ranks have sent:
+ * agreed() relies on that.  One call of epoll_wait() returns as many events as its
+ * array holds; the next call continues behind them. */
 void shm_listen(shm_t *s)
 {
     enum { EVENTS = 64 };
@@ -512,22 +495,20 @@ void shm_send_abort(shm_t *s, const char *why)
             packet_send(s->peer[rank].fd, &note, sizeof note, -1);
 }
 
-static void peer_release(shm_peer_t *peer, bool own)
-{
-    if (peer->fd >= 0)
-        close(peer->fd);
-    for (int k = 0; k < peer->block_count && !own; k++)
-        munmap(peer->block[k].data, peer->block[k].bytes);
-    pl_free(peer->block);
-    if (peer->control && !own)
-        munmap(peer->control, sizeof *peer->control);
-}
-
 void shm_release(shm_t *s)
 {
     const int fds[] = {s->listener, s->timer, s->work, s->own_fd, s->epoll};
-    for (int rank = 0; rank < s->size; rank++)
-        peer_release(&s->peer[rank], rank == s->rank);
+    for (int rank = 0; rank < s->size; rank++) {
+        const shm_peer_t *peer = &s->peer[rank];
+        const bool is_own = rank == s->rank;
+        if (peer->fd >= 0)
+            close(peer->fd);
+        for (int k = 0; k < peer->block_count && !is_own; k++)
+            munmap(peer->block[k].data, peer->block[k].bytes);
+        pl_free(peer->block);
+        if (peer->control && !is_own)
+            munmap(peer->control, sizeof *peer->control);
+    }
     strangers_drop(s);
     for (size_t k = 0; k < sizeof fds / sizeof *fds; k++)
         if (fds[k] >= 0)

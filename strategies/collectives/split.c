@@ -1,10 +1,10 @@
 /* split.c - groups of ranks: those of the same color get a collective of their own
  *
- * Each rank starts a further collective of the same kind and has the ranks gather
- * addresses and colors by the collective of all.  Then those of its color join.  So a
- * group has memory, deaths and aborts of its own, and works beside the others.
+ * Each rank starts a further collective of the same kind.  The ranks gather addresses
+ * and colors with the collective of all ranks.  Then the ranks of a color join.  So a
+ * group has memory, failures and aborts of its own, and works beside the others.
  *
- * A rank that cannot open its group comes to the gather all the same, with the reason:
+ * A rank that cannot open its group still takes part in the gather, with the reason:
  * the others would wait for it without end. */
 #include "strategies/collectives/split.h"
 
@@ -14,10 +14,10 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-/* What a rank gives; chunks of all_gather are multiples of PL_CHUNK_STEP. */
+/* The entry of a rank; chunks of all_gather are multiples of PL_CHUNK_STEP. */
 typedef struct entry {
     char address[PL_ADDRESS_TEXT];
-    char cause[PL_ERROR_TEXT];                     /* of a rank that has no group  [""] */
+    char cause[PL_ERROR_TEXT];                      /* why this rank has no group  [""] */
     int32_t color, unused[3];
 } entry_t;
 
@@ -29,8 +29,8 @@ static void split_end(void *self, pl_group_split_t *split)
     split->ended(self, split, split->end.code ? &split->end : NULL);
 }
 
-/* No call to `from` is open then.  The struct may be gone behind done(), unless a group
- * is still to end. */
+/* No call to `from` is open then.  The struct may be gone after done(), unless a group
+ * has yet to end. */
 static void split_done(void *self, pl_group_split_t *split, const pl_error_t *failure)
 {
     const bool has_ended = split->has_ended;
@@ -70,27 +70,8 @@ static void joined(void *self, pl_group_split_t *split, const pl_body_t *body)
     split_done(self, split, NULL);
 }
 
-/* Those of this rank's color; a line for each. */
-static char *members_list(pl_group_split_t *split)
-{
-    const entry_t *entry = split->buffer->data;
-    const size_t capacity = (size_t)split->size * (PL_ADDRESS_TEXT + 1);
-    char *text = pl_alloc(capacity);
-    size_t at = 0;
-    split->group_size = 0;
-    for (int rank = 0; rank < split->size && text; rank++) {
-        if (entry[rank].color != split->color)
-            continue;
-        if (rank == split->rank)
-            split->group_rank = split->group_size;
-        split->group_size++;
-        at += (size_t)snprintf(text + at, capacity - at, "%.*s\n", PL_ADDRESS_TEXT - 1,
-                               entry[rank].address);
-    }
-    return text;
-}
-
-/* The first rank that has no group; this one's may have ended after it was given. */
+/* Fails for the first rank that has no group; this rank's may have ended since it was
+ * gathered. */
 static int entries_check(const pl_group_split_t *split, pl_error_t *err)
 {
     const entry_t *entry = split->buffer->data;
@@ -113,7 +94,21 @@ static void gathered(void *self, pl_group_split_t *split, const pl_body_t *body)
     char *members = NULL;
     int code = entries_check(split, &err);
     if (code == PL_OK) {
-        members = members_list(split);
+        /* The addresses of the ranks of this color, a line each. */
+        const entry_t *entry = split->buffer->data;
+        const size_t capacity = (size_t)split->size * (PL_ADDRESS_TEXT + 1);
+        size_t at = 0;
+        members = pl_alloc(capacity);
+        split->group_size = 0;
+        for (int rank = 0; rank < split->size && members; rank++) {
+            if (entry[rank].color != split->color)
+                continue;
+            if (rank == split->rank)
+                split->group_rank = split->group_size;
+            split->group_size++;
+            at += (size_t)snprintf(members + at, capacity - at, "%.*s\n",
+                                   PL_ADDRESS_TEXT - 1, entry[rank].address);
+        }
         code = members ? PL_OK : pl_no_memory(&err);
     }
     const pl_join_t msg = {.rank = (uint32_t)split->group_rank,
@@ -129,7 +124,7 @@ static void gathered(void *self, pl_group_split_t *split, const pl_body_t *body)
 
 /* ---- what this rank gives ---- */
 
-/* Once there is memory for the entry, and something to say. */
+/* Gathers once there is memory for the entry and an address or a cause. */
 static void entry_give(void *self, pl_group_split_t *split)
 {
     pl_error_t err = {0};
@@ -183,7 +178,8 @@ static void lived(void *self, const pl_answer_t *answer)
         entry_give(self, split);
         return;
     }
-    pl_abandon(self, split->joining);   /* its thread has ended, perhaps before it came */
+    pl_abandon(self,
+               split->joining);   /* its thread has ended, perhaps before the call came */
     split_done(self, split, &split->failure);
 }
 

@@ -1,15 +1,15 @@
-/* tcp.c - the collective over TCP: each rank's chunk is reduced by that rank
+/* tcp.c - the collective over TCP: each rank reduces its chunk
  *
- * Each pair of ranks has a connection.  All tell that they have begun; then each gives to
- * the others what they are to reduce, segment by segment, receives what it has to reduce
- * itself, adds that up in the order of the canonical tree, and tells the result: the
- * bytes of a ring, in an order that does not depend on who is fast.  A result also says
- * that the receiver may give one segment more, so that nobody has to keep more than a
- * few, and what arrives can always be read: an abort is never behind something that has
- * to wait.  Where ranks share memory, one gives and gets for others: tcp_elements.c.
+ * Each pair of ranks has a connection.  Each rank tells the others that it has begun.
+ * Then it gives them the elements that they reduce, segment by segment, receives the
+ * elements of its own chunk, adds them up in the order of the canonical tree, and
+ * sends the result: as many bytes as in a ring, in an order that does not depend on
+ * which rank is fast.  A result also permits its receiver to give one segment more.
+ * So no rank keeps more than a few segments, and what arrives can always be read: an
+ * abort is never behind a frame that has to wait.  Where ranks share memory, one gives
+ * and receives for others: tcp_elements.c.
  *
- * Few elements go along with the news of having begun, and each rank reduces all of them
- * for itself. */
+ * Few elements go along in TCP_ENTER, and each rank reduces all of them for itself. */
 #include <linux/sockios.h>
 #include <poll.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static tcp_peer_t *own_of(const tcp_t *t)
 
 /* ---- losing a rank ---- */
 
-/* Whether nothing more of it, or for it, belongs to the operation. */
+/* Whether no more frames of the operation go to or come from this rank. */
 static bool is_done_with(const tcp_t *t, const tcp_peer_t *peer)
 {
     return peer->entered >= t->number && peer->entry_reported
@@ -50,19 +50,8 @@ static bool is_done_with(const tcp_t *t, const tcp_peer_t *peer)
            && peer->finish_reported;
 }
 
-static void fail_lost(tcp_t *t, int rank)
-{
-    pl_error_t err;
-    pl_fail(
-        &err, PL_EPEER,
-        "rank %d is gone in the middle of %s: its process or thread has ended, or the "
-        "connection to it",
-        rank, pl_coll_op_name(t->now.req->desc.op));
-    tcp_break(t, &err);
-}
-
-/* What it still said comes first, and what others say of it: see left_check().  One that
- * has not begun anything yet is met again. */
+/* Frames that it sent before, and reports of others about it, count first: see
+ * left_check(). A rank that has not begun any operation yet is met again. */
 static void peer_lost(tcp_t *t, int rank)
 {
     tcp_peer_t *peer = &t->peer[rank];
@@ -79,19 +68,25 @@ void tcp_check_connections(tcp_t *t)
             peer_lost(t, rank);
 }
 
-/* Who is gone and has not done all that belongs to the operation never will. */
+/* A rank that is gone with frames of the operation missing will never send them. */
 static void left_check(tcp_t *t)
 {
     for (int rank = 0; rank < t->size && t->now.req; rank++) {
         const tcp_peer_t *peer = &t->peer[rank];
-        if (peer->left && (peer->left_busy || !is_done_with(t, peer)))
-            fail_lost(t, rank);
+        if (peer->left && (peer->left_busy || !is_done_with(t, peer))) {
+            pl_error_t err;
+            pl_fail(&err, PL_EPEER,
+                    "rank %d is gone in the middle of %s: its process or thread has "
+                    "ended, or the connection to it",
+                    rank, pl_coll_op_name(t->now.req->desc.op));
+            tcp_break(t, &err);
+        }
     }
 }
 
 /* ---- what comes ---- */
 
-/* All requests are the same, or nothing continues. */
+/* Fails if the request of a rank differs from ours. */
 static void want_check(tcp_t *t, int rank)
 {
     pl_error_t err;
@@ -104,7 +99,7 @@ static void want_check(tcp_t *t, int rank)
         tcp_break(t, &err);
 }
 
-/* Where the body of a frame belongs; NULL: it may not come now, or not so. */
+/* The place for the body of a frame; NULL: the frame is not allowed now, or malformed. */
 static void *place_of(const tcp_t *t, int rank, const tcp_frame_t *frame)
 {
     tcp_peer_t *peer = &t->peer[rank];
@@ -153,22 +148,7 @@ static void abort_take(tcp_t *t, int rank, const tcp_frame_t *frame)
     tcp_break(t, &t->now.broken);
 }
 
-static void frame_take(tcp_t *t, int rank, const tcp_frame_t *frame)
-{
-    tcp_peer_t *peer = &t->peer[rank];
-    switch (frame->kind) {
-    case TCP_ENTER:
-        peer->entered = frame->number;
-        want_check(t, rank);
-        break;
-    case TCP_GIVE: peer->taken.done++; break;
-    case TCP_RESULT: peer->received.done++; break;
-    case TCP_FINISH: peer->finished = true; break;
-    default: abort_take(t, rank, frame); break;
-    }
-}
-
-/* Up to what one turn allows; the rest is told of again. */
+/* Reads as much as one turn allows; epoll reports the rest again. */
 static void peer_hear(tcp_t *t, int rank)
 {
     tcp_peer_t *peer = &t->peer[rank];
@@ -182,7 +162,16 @@ static void peer_hear(tcp_t *t, int rank)
             peer_lost(t, rank);
         if (code <= 0)
             return;
-        frame_take(t, rank, &frame);
+        switch (frame.kind) {
+        case TCP_ENTER:
+            peer->entered = frame.number;
+            want_check(t, rank);
+            break;
+        case TCP_GIVE: peer->taken.done++; break;
+        case TCP_RESULT: peer->received.done++; break;
+        case TCP_FINISH: peer->finished = true; break;
+        default: abort_take(t, rank, &frame); break;
+        }
     }
 }
 
@@ -236,7 +225,7 @@ static int finish_put(const tcp_t *t, tcp_peer_t *peer)
     return tcp_connection_put(peer->connection, &head, NULL, false);
 }
 
-/* 1: the next frame is out, or under way; 0: there is nothing to send. */
+/* Returns 1: the next frame is sent or under way; 0: there is nothing to send. */
 static int next_put(const tcp_t *t, int rank)
 {
     tcp_peer_t *peer = &t->peer[rank];
@@ -263,31 +252,14 @@ static void peer_send(tcp_t *t, int rank)
             break;
     }
     if (code < 0)
-        peer_hear(t, rank);             /* why it is gone may still be there to be read */
+        peer_hear(t, rank);                /* the reason of its end may still be unread */
     else
         tcp_connection_watch(peer->connection, true,
                              !tcp_connection_is_idle(peer->connection));
 }
 
-static void few_take(tcp_t *t)
-{
-    const pl_coll_desc_t *desc = &t->now.req->desc;
-    for (int rank = 0; rank < t->size; rank++)
-        t->in[rank] = t->peer[rank].entry[t->number & 1].few;
-    pl_few_elements(desc, t->size, t->rank, t->in,
-                    (char *)t->now.req->memory->data + desc->offset);
-}
-
-static void join_go_on(tcp_t *t)
-{
-    for (int rank = 0; rank < t->size; rank++)
-        t->now.req->arrived[rank] = rank == t->rank || t->peer[rank].connection;
-    if (tcp_all_met(t))
-        pl_underway_end(&t->now, NULL);
-}
-
-/* Who has not begun; else who has not given what is to be reduced next; else with whom
- * there is anything left to do. */
+/* Whether nothing is awaited from a rank: first that it begins; when all have begun,
+ * the segments to reduce next; when all gave those, everything else. */
 static bool has_come(const tcp_t *t, int rank, bool all_begun, bool all_given)
 {
     const tcp_peer_t *peer = &t->peer[rank];
@@ -309,7 +281,7 @@ static bool have_all_begun(const tcp_t *t)
     return true;
 }
 
-/* Whether all is done; otherwise it is said who is waited for. */
+/* Whether the operation is over; else sets the ranks that are waited for. */
 static bool is_over(const tcp_t *t)
 {
     const bool all_begun = have_all_begun(t);
@@ -324,7 +296,10 @@ static void go_on(tcp_t *t)
 {
     left_check(t);
     if (t->now.req && t->now.req->desc.op == PL_COLL_OP_join) {
-        join_go_on(t);
+        for (int rank = 0; rank < t->size; rank++)
+            t->now.req->arrived[rank] = rank == t->rank || t->peer[rank].connection;
+        if (tcp_all_met(t))
+            pl_underway_end(&t->now, NULL);
         return;
     }
     if (t->now.req && tcp_is_listening(t) && have_all_begun(t))
@@ -337,13 +312,18 @@ static void go_on(tcp_t *t)
     left_check(t);
     if (!t->now.req || !is_over(t))
         return;
-    if (t->few)
-        few_take(t);
+    if (t->few) {
+        const pl_coll_desc_t *desc = &t->now.req->desc;
+        for (int rank = 0; rank < t->size; rank++)
+            t->in[rank] = t->peer[rank].entry[t->number & 1].few;
+        pl_few_elements(desc, t->size, t->rank, t->in,
+                        (char *)t->now.req->memory->data + desc->offset);
+    }
     pl_underway_end(&t->now, NULL);
 }
 
-/* ---- after a failure: no more is read, and the others are told, also what another has
- * told: it may have been kept from telling all ---- */
+/* ---- after a failure: no more is read, and the others are told, also of an abort
+ * that another rank told: it may not have reached all ---- */
 
 static void abort_put(tcp_t *t)
 {
@@ -368,18 +348,10 @@ static void abort_put(tcp_t *t)
 
 /* ---- turns ---- */
 
-static void event_take(tcp_t *t, const struct epoll_event *event)
-{
-    const uint32_t from = event->data.u32;
-    if (from >= PL_RANKS_MAX)
-        tcp_hear(t, from);
-    else if (t->peer[from].connection && event->events & ~(uint32_t)EPOLLOUT)
-        peer_hear(t, (int)from);
-}
-
-/* Each connection once, however many there are: left_check() blames a rank for its loss
- * unless another connection has already told the reason.  One call of epoll_wait()
- * returns as many events as its array holds; the next call continues behind them. */
+/* Each connection once, however many there are: left_check() blames a rank for its
+ * loss unless another connection has already reported the reason.  One call of
+ * epoll_wait() returns as many events as its array holds; the next call continues
+ * behind them. */
 static void hear(tcp_t *t)
 {
     enum { EVENTS = 64 };
@@ -387,8 +359,13 @@ static void hear(tcp_t *t)
     const int watched = 2 * t->size + t->stranger_count + 2;
     for (int seen = 0, count = EVENTS; count == EVENTS && seen < watched; seen += count) {
         count = epoll_wait(t->epoll, event, EVENTS, 0);
-        for (int k = 0; k < count && !t->now.broken.code; k++)
-            event_take(t, &event[k]);
+        for (int k = 0; k < count && !t->now.broken.code; k++) {
+            const uint32_t from = event[k].data.u32;
+            if (from >= PL_RANKS_MAX)
+                tcp_hear(t, from);
+            else if (t->peer[from].connection && event[k].events & ~(uint32_t)EPOLLOUT)
+                peer_hear(t, (int)from);
+        }
     }
 }
 
@@ -506,7 +483,7 @@ static void tcp_abort(void *self, const pl_error_t *why)
     abort_put(t);
 }
 
-/* So that others are not kept from sending, and get what was sent to them. */
+/* Reads and drops what others send, so that they can go on and read what we sent. */
 static void links_drain(const tcp_t *t)
 {
     char rest[16 << 10];
@@ -527,8 +504,8 @@ static bool abort_is_out(const tcp_t *t)
     return true;
 }
 
-/* Whether their kernels have all of it: what these do not have yet is thrown away when a
- * connection is closed on which something has come that nobody has read. */
+/* Whether the kernels of the others have all bytes: when a connection is closed with
+ * unread data, the bytes that the other kernel lacks are thrown away. */
 static bool abort_has_come(const tcp_t *t)
 {
     int bytes = 0;
@@ -539,7 +516,7 @@ static bool abort_has_come(const tcp_t *t)
     return bytes == 0;
 }
 
-/* The reason of an abort is not to be lost behind what was under way. */
+/* Sends the reason of an abort even behind frames that are under way. */
 static void tcp_close(void *self)
 {
     tcp_t *t = self;

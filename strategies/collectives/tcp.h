@@ -1,82 +1,82 @@
-/* tcp.h - what tcp.c (operations), tcp_elements.c (what is added where), tcp_rendezvous.c
- * (rendezvous) and tcp_greet.c (how they say hello) share */
+/* tcp.h - what tcp.c (operations), tcp_elements.c (who adds and sends what),
+ * tcp_rendezvous.c (rendezvous) and tcp_greet.c (the greeting) share */
 #ifndef PL_COLLECTIVES_TCP_H
 #define PL_COLLECTIVES_TCP_H
 
 #include "strategies/collectives/tcp_connection.h"
 
 enum {
-    TCP_FEW = 8 << 10,                                      /* bytes that go along with
-                                                               the news of having begun */
-    TCP_WINDOW = 16,                                        /* segments on their way, at
-                                                               most */
-    TCP_WINDOWS = 64,                                       /* of all ranks together, but
-                                                               2 of each */
-    TCP_STRANGERS = 16,                                     /* beside the other ranks */
+    TCP_FEW = 8 << 10,                    /* bytes that are sent in the frame TCP_ENTER */
+    TCP_WINDOW = 16,                      /* segments in flight from one rank, at most */
+    TCP_WINDOWS =
+        64,       /* segments in flight from all ranks together, but at least 2 of each */
+    TCP_STRANGERS = 16,  /* connections without a hello, besides the other ranks */
     TCP_TOKEN = 16,
     TCP_HOST = 64
 };
 
-/* What epoll tells: below PL_RANKS_MAX a rank. */
+/* The sources of events in epoll: below PL_RANKS_MAX a rank. */
 enum {
     FROM_LISTENER = PL_RANKS_MAX,
     FROM_TIMER,
-    FROM_STRANGER,                                          /* and which */
-    FROM_LOOK = 3 * PL_RANKS_MAX                            /* and a rank */
+    FROM_STRANGER,                                          /* + index of the stranger */
+    FROM_LOOK = 3 * PL_RANKS_MAX                            /* + rank */
 };
 
-/* What goes with the news that a rank has begun an operation. */
+/* The body of the frame TCP_ENTER. */
 typedef struct tcp_entry {
     pl_coll_desc_t desc;
     unsigned char few[TCP_FEW];
 } tcp_entry_t;
 
-/* Segments: how many have been, of how many. */
+/* Segments: how many are done, of how many. */
 typedef struct tcp_count {
     uint64_t done, all;
 } tcp_count_t;
 
 typedef struct tcp_peer {
-    tcp_connection_t *connection;                           /* [not met, or gone] */
-    tcp_connection_t *look;                                 /* on the way to be met, or to
-                                                               see whether it is there */
-    bool left;                                              /* it was met, and is gone */
-    bool left_busy;                                         /* in the middle of a frame
-                                                               to it */
+    tcp_connection_t *connection;             /* [it has not been met, or is gone] */
+    tcp_connection_t *look;                   /* a connection that has no
+                                                 hello yet, or that only
+                                                 checks whether the rank is
+                                                 there */
+    bool left;                                /* it was met, and is gone */
+    bool left_busy;                           /* it left in the middle of a frame to it */
     char host[TCP_HOST], port[8];
-    int wrong;                                              /* errno of the newest try to
-                                                               connect  [none] */
+    int wrong;                           /* errno of the newest attempt to connect  [0] */
     unsigned char token[TCP_TOKEN];
-    bool is_near;                                           /* it listens on loopback */
-    uint64_t entered;                                       /* newest operation begun */
-    tcp_entry_t entry[2];                                   /* of it and of that before,
-                                                               by parity */
-    char reason[PL_ERROR_TEXT / 2];                         /* of its abort */
-    bool knows;                                             /* of the abort here */
+    bool is_near;                    /* it listens on loopback */
+    uint64_t entered;                /* newest operation it has begun */
+    tcp_entry_t entry[2];            /* of that operation and the one before, by parity */
+    char reason[PL_ERROR_TEXT / 2];  /* the reason of its abort */
+    bool knows;                      /* it knows of the abort of this rank */
 
-    /* What it is to this rank: see tcp_elements.c. */
-    bool is_mate;                                           /* it shares memory */
-    bool speaks, spoken_to;                                 /* for its unit, to this rank;
-                                                               this rank to it */
-    bool receives_all, reports_all;                         /* own results, for its
-                                                               machine; it its, to this
-                                                               rank for all here */
-    int voice;                                              /* who gives what its unit
-                                                               adds up to  [-1: that of a
-                                                               rank before it] */
-    unsigned char *window;                                  /* [window][TCP_SEGMENT] of
-                                                               what it gave
-                                                               [it does not] */
-    unsigned char *partial;                                 /* [TCP_SEGMENT] of what it is
-                                                               given  [it lies ready] */
+    /* Its relation to this rank: see tcp_elements.c. */
+    bool is_mate;            /* it shares memory */
+    bool speaks, spoken_to;  /* it gives the sum of its unit
+                                to this rank; this rank that
+                                of its own unit to it */
+    bool receives_all, reports_all;  /* it receives this rank's
+                                        results for its machine;
+                                        this rank its results for
+                                        all here */
+    int voice;               /* the rank that gives what its
+                                unit adds up  [-1: the voice
+                                of a rank before it counts
+                                for it] */
+    unsigned char *window;   /* [window][TCP_SEGMENT], what it gave  [it does not give] */
+    unsigned char *partial;  /* [TCP_SEGMENT], what this
+                                rank gives to it  [it is
+                                sent from its place] */
 
     /* Of the operation under way. */
-    bool entry_reported;                                   /* that it has begun here */
-    tcp_count_t taken, given;                              /* to be reduced here; there */
-    tcp_count_t reported, received;                        /* own results; its */
-    uint64_t passed;                                       /* of heard, to mates */
-    bool finished, finish_reported;                        /* mates: it writes and reads
-                                                              no more; nor does this */
+    bool entry_reported;               /* it has been told that this rank has begun */
+    tcp_count_t taken, given;          /* segments to reduce here; there */
+    tcp_count_t reported, received;    /* this rank's results, told to it; its results */
+    uint64_t passed;                   /* of its results: how many are written to mates */
+    bool finished, finish_reported;    /* mates: it has finished with
+                                          our memory; we have told it
+                                          the same */
 } tcp_peer_t;
 
 typedef struct tcp {
@@ -89,34 +89,32 @@ typedef struct tcp {
     char own_host[TCP_HOST];
     unsigned char token[TCP_TOKEN];
     bool is_near;
-    tcp_connection_t **stranger;                            /* who has not said hello */
+    tcp_connection_t **stranger;       /* [stranger_count], connections without a hello */
     int stranger_count, stranger_next;
-    int rank, size;                                       /* size 0: not joined */
-    tcp_peer_t *peer;                                     /* [size] */
-    uint64_t window;                                      /* segments on their way from
-                                                             each rank, the same on all */
-    int unit, unit_size;                                  /* ranks here that are a
-                                                             subtree, with this one */
-    int mates;                                            /* others on this machine */
-    void *(*reach)(void *user, int rank, uint64_t memory);  /* of mates */
+    int rank, size;               /* size 0: not joined */
+    tcp_peer_t *peer;             /* [size] */
+    uint64_t window;              /* segments in flight from each rank, the same on all */
+    int unit, unit_size;          /* first rank and count of this
+                                     rank's unit: ranks of this
+                                     machine that are a subtree */
+    int mates;                    /* number of other ranks on this machine */
+    void *(*reach)(void *user, int rank, uint64_t memory);  /* the memory of mates */
     void *reach_user;
-    const void **in;                                        /* [size] */
-    char *kept;                                             /* [kept_bytes], the elements
-                                                               of an all_to_all */
+    const void **in;             /* [size] */
+    char *kept;                  /* [kept_bytes], the elements to send of an all_to_all */
     size_t kept_bytes;
     pl_reg_buffer_t **buffers;                              /* counted */
     int buffer_count, buffer_capacity;
-    bool reports;                                         /* the others, that it is */
-    int origin;                                           /* who gave up first, and its */
-    const char *reason;                                   /* words */
+    bool reports;                                   /* it tells the others of the abort */
+    int origin;                                     /* the rank that aborted first, */
+    const char *reason;                             /* and its reason */
 
     pl_underway_t now;
-    uint64_t number;                                        /* of that */
-    bool few, moves;                                        /* its elements go along; they
-                                                               travel for themselves */
-    uint64_t parts, ready;                                  /* own segments; how many are
-                                                               reduced, and with mates */
-    bool finished;                                          /* all that is done here */
+    uint64_t number;          /* of the operation under way */
+    bool few, moves;          /* the elements are in TCP_ENTER; they travel in segments */
+    uint64_t parts,
+        ready;      /* segments of this rank; how many are reduced and written to mates */
+    bool finished;  /* this rank's part is done */
 } tcp_t;
 
 /* ---- tcp_rendezvous.c ---- */
@@ -125,17 +123,18 @@ int tcp_open_context(tcp_t *t, const pl_collective_context_t *context,
                      char address[PL_ADDRESS_TEXT], pl_error_t *err);
 int tcp_rendezvous(tcp_t *t, const pl_world_t *world, pl_error_t *err);
 bool tcp_all_met(const tcp_t *t);
-/* Adds to `why` where the ranks are that have not been met, and what keeps them away. */
+/* Adds to `why` the addresses of ranks that have not been met, and what keeps them
+ * away. */
 void tcp_tell_unmet(const tcp_t *t, pl_error_t *why);
-/* Whether it still listens for others. */
+/* Whether the rendezvous still accepts connections. */
 bool tcp_is_listening(const tcp_t *t);
-/* Nobody is looked for any more. */
+/* Ends the rendezvous: no rank is waited for any more. */
 void tcp_met(tcp_t *t);
-/* Something has come that epoll names, from somebody not met. */
+/* Handles an event of a source that is not a rank. */
 void tcp_hear(tcp_t *t, uint32_t from);
 void tcp_release(tcp_t *t);
 
-/* There is more to do at once. */
+/* Has advance() called again at once. */
 void tcp_again(const tcp_t *t);
 
 /* ---- tcp_greet.c ---- */
@@ -146,42 +145,43 @@ typedef enum tcp_greeting {
     TCP_GREETING_DONE,
 } tcp_greeting_t;
 
-/* The first that each side sends; false: it cannot. */
+/* Sends the preamble; false: it cannot be sent. */
 bool tcp_preamble_send(tcp_connection_t *connection);
-/* One stage after the other, as far as what has come reaches; done: the rank of the other
- * side is in `rank`, else -1. */
+/* Goes through the stages of the greeting as far as data has come.  TCP_GREETING_DONE:
+ * *rank is the rank of the other side, else -1. */
 tcp_greeting_t tcp_greet(const tcp_t *t, tcp_connection_t *connection, int *rank);
 
 /* ---- tcp_elements.c ---- */
 
-/* At the rendezvous: which ranks share memory, and room for it. */
+/* At the rendezvous: finds the ranks that share memory, and allocates windows. */
 int tcp_share(tcp_t *t, const pl_world_t *world, pl_error_t *err);
-/* Whether what mates have registered is there. */
+/* Whether the buffers of the mates are there. */
 int tcp_check_reach(const tcp_t *t, const pl_coll_desc_t *desc, pl_error_t *err);
-/* When an operation begins: all that there is to do. */
+/* When an operation begins: counts the segments to send and receive. */
 void tcp_count(tcp_t *t);
-/* Where a segment of an owner's lies here, and its bytes; where one lies that a rank is
- * told. */
+/* The place of a segment of `owner` here, and its bytes; the place of a segment of
+ * this rank's result for `rank`. */
 char *tcp_segment(const tcp_t *t, int owner, uint64_t k, size_t *bytes);
 const char *tcp_reported(const tcp_t *t, int rank, uint64_t k, size_t *bytes);
-/* Whether what a rank is sent has elements: some learn only how far another is. */
+/* Whether a result has elements for the receiver; without them it only reports
+ * progress. */
 bool tcp_carries(const tcp_t *t, bool is_for_all);
-/* Before an all_to_all: what is given is kept aside, because what comes takes its
- * place. */
+/* Before an all_to_all: copies the elements to send, because received ones overwrite
+ * them. */
 int tcp_keep(tcp_t *t, const pl_coll_request_t *req, size_t bytes, pl_error_t *err);
-/* Where that of ours goes which a rank gives. */
+/* The place of a segment of our chunk that `rank` sends. */
 char *tcp_window(const tcp_t *t, int rank, uint64_t k);
 bool tcp_may_give(const tcp_t *t, const tcp_peer_t *peer);
-/* The next of an owner's that it is given; there until it is given the one after. */
+/* The next segment that `owner` is given; it stays until the one after. */
 const void *tcp_given(const tcp_t *t, int owner);
-/* Does what has come to be done; false: there is more. */
+/* Does the work whose input has come; false: there is more. */
 bool tcp_work(tcp_t *t);
 
 /* ---- tcp.c ---- */
 
-/* Ranks whose machine does not answer are gone. */
+/* Drops the connections to machines that do not answer. */
 void tcp_check_connections(tcp_t *t);
-/* It cannot go on: the operation under way and all that follow fail. */
+/* Fails the operation under way and all that follow. */
 void tcp_break(tcp_t *t, const pl_error_t *why);
 
 #endif

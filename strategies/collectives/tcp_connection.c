@@ -12,21 +12,152 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "config.h"
 #include "runtime/timeouts.h"
 
-/* A machine that is gone says nothing: asked every second while there is silence.  While
- * something is on its way the kernel does not ask, but waits for minutes. */
-enum { ALIVE_SECONDS = PL_TCP_ASK_MS / 1000, ALIVE_TIMES = 3 };
+#ifdef HAVE_SODIUM
+#include <sodium.h>
+#endif
 
-static void options_set(int fd)
+/* ---- the cipher ---- */
+
+#ifdef HAVE_SODIUM
+
+_Static_assert(CIPHER_HEADER == crypto_secretstream_xchacha20poly1305_HEADERBYTES
+                   && CIPHER_MORE == crypto_secretstream_xchacha20poly1305_ABYTES
+                   && PL_KEY_BYTES == crypto_generichash_KEYBYTES
+                   && crypto_generichash_BYTES
+                          == crypto_secretstream_xchacha20poly1305_KEYBYTES,
+               "sizes of libsodium");
+
+struct tcp_cipher {
+    unsigned char key[PL_KEY_BYTES], nonce[CIPHER_NONCE];
+    crypto_secretstream_xchacha20poly1305_state out, in;
+    unsigned char in_key[crypto_secretstream_xchacha20poly1305_KEYBYTES];
+};
+
+tcp_cipher_t *cipher_new(const unsigned char *key, pl_error_t *err)
 {
-    const int yes = 1, seconds = ALIVE_SECONDS, times = ALIVE_TIMES;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
+    tcp_cipher_t *c = sodium_init() < 0 ? NULL : pl_alloc(sizeof *c);
+    if (!c) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    memcpy(c->key, key, sizeof c->key);
+    randombytes_buf(c->nonce, sizeof c->nonce);
+    return c;
 }
+
+void cipher_free(tcp_cipher_t *c)
+{
+    if (c)
+        sodium_memzero(c, sizeof *c);
+    pl_free(c);
+}
+
+void cipher_nonce(const tcp_cipher_t *c, unsigned char nonce[CIPHER_NONCE])
+{
+    memcpy(nonce, c->nonce, CIPHER_NONCE);
+}
+
+static void direction_key(const tcp_cipher_t *c, const unsigned char *from,
+                          const unsigned char *to, unsigned char *key)
+{
+    static const unsigned char what[] = "paceline collective tcp 1";
+    crypto_generichash_state hash;
+    crypto_generichash_init(&hash, c->key, sizeof c->key, crypto_generichash_BYTES);
+    crypto_generichash_update(&hash, what, sizeof what);
+    crypto_generichash_update(&hash, from, CIPHER_NONCE);
+    crypto_generichash_update(&hash, to, CIPHER_NONCE);
+    crypto_generichash_final(&hash, key, crypto_generichash_BYTES);
+    sodium_memzero(&hash, sizeof hash);
+}
+
+bool cipher_agree(tcp_cipher_t *c, const unsigned char theirs[CIPHER_NONCE],
+                  unsigned char header[CIPHER_HEADER])
+{
+    unsigned char key[crypto_secretstream_xchacha20poly1305_KEYBYTES];
+    if (!memcmp(c->nonce, theirs, CIPHER_NONCE))
+        return false;                                       /* its own nonce: a mirror */
+    direction_key(c, c->nonce, theirs, key);
+    crypto_secretstream_xchacha20poly1305_init_push(&c->out, header, key);
+    direction_key(c, theirs, c->nonce, c->in_key);
+    sodium_memzero(key, sizeof key);
+    return true;
+}
+
+bool cipher_hear(tcp_cipher_t *c, const unsigned char header[CIPHER_HEADER])
+{
+    int code = crypto_secretstream_xchacha20poly1305_init_pull(&c->in, header, c->in_key);
+    sodium_memzero(c->in_key, sizeof c->in_key);
+    return code == 0;
+}
+
+void cipher_seal(tcp_cipher_t *c, unsigned char *sealed, const void *open, size_t bytes)
+{
+    crypto_secretstream_xchacha20poly1305_push(&c->out, sealed, NULL, open, bytes, NULL,
+                                               0, 0);
+}
+
+bool cipher_open(tcp_cipher_t *c, void *open, const unsigned char *sealed, size_t bytes)
+{
+    return crypto_secretstream_xchacha20poly1305_pull(&c->in, open, NULL, NULL, sealed,
+                                                      bytes + CIPHER_MORE, NULL, 0)
+           == 0;
+}
+
+#else
+
+tcp_cipher_t *cipher_new(const unsigned char *key, pl_error_t *err)
+{
+    (void)key;
+    pl_fail(err, PL_EUNSUPPORTED,
+            "this build cannot encrypt: for ranks on several machines build with "
+            "libsodium (apt-get install libsodium-dev)");
+    return NULL;
+}
+
+void cipher_free(tcp_cipher_t *c)
+{
+    (void)c;
+}
+
+void cipher_nonce(const tcp_cipher_t *c, unsigned char nonce[CIPHER_NONCE])
+{
+    (void)c, (void)nonce;
+}
+
+bool cipher_agree(tcp_cipher_t *c, const unsigned char theirs[CIPHER_NONCE],
+                  unsigned char header[CIPHER_HEADER])
+{
+    (void)c, (void)theirs, (void)header;
+    return false;
+}
+
+bool cipher_hear(tcp_cipher_t *c, const unsigned char header[CIPHER_HEADER])
+{
+    (void)c, (void)header;
+    return false;
+}
+
+void cipher_seal(tcp_cipher_t *c, unsigned char *sealed, const void *open, size_t bytes)
+{
+    (void)c, (void)sealed, (void)open, (void)bytes;
+}
+
+bool cipher_open(tcp_cipher_t *c, void *open, const unsigned char *sealed, size_t bytes)
+{
+    (void)c, (void)open, (void)sealed, (void)bytes;
+    return false;
+}
+
+#endif
+
+/* ---- the connection ---- */
+
+/* A machine that is gone sends nothing: the kernel probes it every second of silence. 
+ * While data is in flight the kernel does not probe, but waits for minutes. */
+enum { ALIVE_SECONDS = PL_TCP_ASK_MS / 1000, ALIVE_TIMES = 3 };
 
 static bool cipher_make(tcp_connection_t *connection, const unsigned char *key,
                         pl_error_t *err)
@@ -52,7 +183,12 @@ tcp_connection_t *tcp_connection_new(int epoll, int fd, uint32_t tag,
     }
     connection->fd = fd, connection->epoll = epoll, connection->tag = tag,
     connection->since = pl_now();
-    options_set(fd);
+    const int yes = 1, seconds = ALIVE_SECONDS, times = ALIVE_TIMES;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
     if (!key || cipher_make(connection, key, err))
         return connection;
     tcp_connection_free(connection);
@@ -101,7 +237,7 @@ bool tcp_connection_send_raw(tcp_connection_t *connection, const void *bytes,
            == (ssize_t)count;
 }
 
-/* -> bytes, 0: none yet, -1: gone. */
+/* Returns bytes, 0: none yet, -1: the other side is gone. */
 static ssize_t read_some(const tcp_connection_t *connection, void *to, size_t bytes)
 {
     ssize_t got = recv(connection->fd, to, bytes, MSG_DONTWAIT);
@@ -130,18 +266,6 @@ bool tcp_connection_is_idle(const tcp_connection_t *connection)
     return connection->out[0].iov_len + connection->out[1].iov_len == 0;
 }
 
-static void out_advance(tcp_connection_t *connection, size_t sent)
-{
-    for (int k = 0; k < 2 && sent > 0; k++) {
-        const size_t part = sent < connection->out[k].iov_len
-                                ? sent
-                                : connection->out[k].iov_len;
-        connection->out[k].iov_base = (char *)connection->out[k].iov_base + part;
-        connection->out[k].iov_len -= part;
-        sent -= part;
-    }
-}
-
 int tcp_connection_flush(tcp_connection_t *connection, bool more)
 {
     const int flags = MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0);
@@ -150,7 +274,13 @@ int tcp_connection_flush(tcp_connection_t *connection, bool more)
         ssize_t sent = sendmsg(connection->fd, &message, flags);
         if (sent < 0)
             return errno == EAGAIN || errno == EINTR ? 0 : -1;
-        out_advance(connection, (size_t)sent);
+        for (struct iovec *out = connection->out; sent > 0; out++) {
+            const size_t taken = (size_t)sent < out->iov_len ? (size_t)sent
+                                                             : out->iov_len;
+            out->iov_base = (char *)out->iov_base + taken;
+            out->iov_len -= taken;
+            sent -= (ssize_t)taken;
+        }
     }
     return 1;
 }

@@ -1,13 +1,14 @@
-/* tcp_elements.c - what a rank of the collective over TCP adds up, gives and gets
+/* tcp_elements.c - which elements a rank of the collective over TCP adds, gives and
+ * receives
  *
- * Each rank reduces a chunk of the elements, its own, and makes it known.  Ranks that
- * share a machine reach each other's memory (pl_world_t), so less has to travel: of the
- * ranks there that are a subtree of the canonical tree of their own, a unit, one gives
- * the sum of all, and one of the machine gets the results and writes them to where all
- * need them.  Which one that is goes round with the owner of the chunk, so that all have
- * a part of the work.  Where no ranks share memory, each rank is a unit and a machine.
+ * Each rank reduces one chunk of the elements and sends the result.  Ranks that share
+ * a machine reach each other's memory (pl_world_t), so less has to travel.  Ranks of a
+ * machine that are a subtree of the canonical tree are a unit: one of them gives the
+ * sum of all. One rank of a machine receives the results and writes them to where all
+ * need them.  Which rank that is depends on the owner of the chunk, so that all have a
+ * part of the work. Where no ranks share memory, each rank is a unit and a machine.
  *
- * What one rank has for one other, as in all_to_all and send, goes straight to it. */
+ * In all_to_all and send the elements go straight from rank to rank. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -19,7 +20,7 @@ enum { SEGMENTS_A_TURN = 16 };
 
 /* ---- who shares memory with whom ---- */
 
-/* Which rank of a unit speaks to the owner of a chunk. */
+/* The rank of a unit that gives to the owner of a chunk. */
 static int speaker(int first, int count, int owner)
 {
     return first + owner % count;
@@ -51,18 +52,6 @@ static void peer_place(tcp_t *t, const int *machine, int rank)
     peer->reports_all = peer->spoken_to && is_first_of_machine(machine, t->unit);
 }
 
-static int peer_reserve(const tcp_t *t, tcp_peer_t *peer, pl_error_t *err)
-{
-    if (peer->speaks)
-        peer->window = pl_alloc(t->window * TCP_SEGMENT);
-    if (peer->spoken_to && t->unit_size > 1)
-        peer->partial = pl_alloc(TCP_SEGMENT);
-    return (peer->speaks && !peer->window)
-                   || (peer->spoken_to && t->unit_size > 1 && !peer->partial)
-               ? pl_no_memory(err)
-               : PL_OK;
-}
-
 int tcp_share(tcp_t *t, const pl_world_t *world, pl_error_t *err)
 {
     int *alone = pl_alloc_array((size_t)t->size, sizeof *alone), code = PL_OK;
@@ -75,8 +64,13 @@ int tcp_share(tcp_t *t, const pl_world_t *world, pl_error_t *err)
     pl_tree_unit(machine, t->size, t->rank, &t->unit, &t->unit_size);
     for (int rank = 0; rank < t->size && code == PL_OK; rank++) {
         peer_place(t, machine, rank);
-        t->mates += t->peer[rank].is_mate;
-        code = peer_reserve(t, &t->peer[rank], err);
+        tcp_peer_t *peer = &t->peer[rank];
+        const bool adds_up = peer->spoken_to && t->unit_size > 1;
+        t->mates += peer->is_mate;
+        peer->window = peer->speaks ? pl_alloc(t->window * TCP_SEGMENT) : NULL;
+        peer->partial = adds_up ? pl_alloc(TCP_SEGMENT) : NULL;
+        if ((peer->speaks && !peer->window) || (adds_up && !peer->partial))
+            code = pl_no_memory(err);
     }
     pl_free(alone);
     return code;
@@ -84,7 +78,7 @@ int tcp_share(tcp_t *t, const pl_world_t *world, pl_error_t *err)
 
 /* ---- where elements are ---- */
 
-/* Each rank has something else for each other. */
+/* Whether each rank has other elements for each other rank. */
 static bool is_direct(const tcp_t *t)
 {
     const uint32_t op = t->now.req->desc.op;
@@ -97,7 +91,7 @@ static bool reduces(const tcp_t *t)
     return op == PL_COLL_OP_all_reduce || op == PL_COLL_OP_reduce_scatter;
 }
 
-/* The bytes that a rank makes known, or has to itself. */
+/* The bytes that a rank sends as its result, or keeps. */
 static void partition_of(const tcp_t *t, int owner, uint64_t *first, uint64_t *length)
 {
     const pl_coll_desc_t *desc = &t->now.req->desc;
@@ -118,7 +112,7 @@ static uint64_t segments_of(const tcp_t *t, int owner)
     return (length + TCP_SEGMENT - 1) / TCP_SEGMENT;
 }
 
-/* In the memory of this rank, or a mate's. */
+/* A segment in the memory of this rank or of a mate. */
 static char *segment_at(const tcp_t *t, int rank, int owner, uint64_t k, size_t *bytes)
 {
     uint64_t first, length;
@@ -181,7 +175,8 @@ int tcp_check_reach(const tcp_t *t, const pl_coll_desc_t *desc, pl_error_t *err)
 
 /* ---- what there is to do ---- */
 
-/* Of the operation under way, for a rank that memory may be shared with. */
+/* The segments of the operation under way between this rank and another with which it
+ * may share memory. */
 static void count_direct(tcp_t *t)
 {
     const pl_coll_desc_t *desc = &t->now.req->desc;
@@ -258,22 +253,6 @@ static void mates_write(const tcp_t *t, int owner, uint64_t k)
             memcpy(segment_at(t, rank, owner, k, &bytes), own, bytes);
 }
 
-static void segment_reduce(tcp_t *t)
-{
-    const pl_coll_desc_t *desc = &t->now.req->desc;
-    size_t bytes;
-    for (int rank = 0; rank < t->size; rank++) {
-        const int voice = t->peer[rank].voice;
-        t->in[rank] = voice < 0 ? NULL
-                      : voice == rank && !t->peer[rank].speaks
-                          ? segment_at(t, rank, t->rank, t->ready, &bytes)
-                          : tcp_window(t, voice, t->ready);
-    }
-    char *own = tcp_segment(t, t->rank, t->ready, &bytes);
-    pl_tree_reduce(own, t->in, t->size, bytes / pl_dtype_bytes(desc->dtype), desc->dtype,
-                   desc->reduction);
-}
-
 const void *tcp_given(const tcp_t *t, int owner)
 {
     const tcp_peer_t *peer = &t->peer[owner];
@@ -314,8 +293,20 @@ bool tcp_work(tcp_t *t)
     if (is_direct(t) || !mates_are_here(t))
         return true;
     for (; t->ready < t->parts && all_gave(t) && left; t->ready++, left--) {
-        if (adds)
-            segment_reduce(t);
+        if (adds) {
+            const pl_coll_desc_t *desc = &t->now.req->desc;
+            size_t bytes;
+            for (int rank = 0; rank < t->size; rank++) {
+                const int voice = t->peer[rank].voice;
+                t->in[rank] = voice < 0 ? NULL
+                              : voice == rank && !t->peer[rank].speaks
+                                  ? segment_at(t, rank, t->rank, t->ready, &bytes)
+                                  : tcp_window(t, voice, t->ready);
+            }
+            char *own = tcp_segment(t, t->rank, t->ready, &bytes);
+            pl_tree_reduce(own, t->in, t->size, bytes / pl_dtype_bytes(desc->dtype),
+                           desc->dtype, desc->reduction);
+        }
         if (shares)
             mates_write(t, t->rank, t->ready);
     }

@@ -1,9 +1,9 @@
 /* tcp_greet.c - the greeting on a new connection between two ranks
  *
- * Both say hello with two random numbers from the table of addresses, the other's and
- * their own; on connections beyond one machine all that, and what follows, is sealed
- * under the key of the job (tcp_cipher.h), so that nothing is read of who does not
- * have it. */
+ * Both sides say hello with two random numbers from the table of addresses: the
+ * other's and their own.  On connections beyond one machine everything after the
+ * preamble is sealed under the key of the job (tcp_connection.h), so that nothing of a
+ * sender without the key is read. */
 #include <string.h>
 
 #include "strategies/collectives/tcp.h"
@@ -36,7 +36,7 @@ static bool hello_send(const tcp_t *t, tcp_connection_t *connection, int to)
     return tcp_connection_put(connection, &head, &hello, false) == 1;
 }
 
-/* The side that connects knows whom it greets, and greets first. */
+/* The side that connects knows the other rank, and sends its hello first. */
 static tcp_greeting_t greeting_begin(const tcp_t *t, tcp_connection_t *connection)
 {
     connection->stage = TCP_GREETING;
@@ -73,15 +73,7 @@ static tcp_greeting_t header_hear(const tcp_t *t, tcp_connection_t *connection)
                : TCP_GREETING_BAD;
 }
 
-/* Not met yet, or it calls again. */
-static bool is_newest(const tcp_peer_t *peer, const tcp_connection_t *connection)
-{
-    return !peer->connection
-           || (!peer->entered && !connection->connects
-               && connection->since >= peer->connection->since);
-}
-
-/* Whether it is one of the others that knows both. */
+/* Whether the hello is that of another rank that knows both numbers. */
 static bool hello_is_good(const tcp_t *t, const tcp_connection_t *connection,
                           const hello_t *hello)
 {
@@ -90,7 +82,11 @@ static bool hello_is_good(const tcp_t *t, const tcp_connection_t *connection,
         return false;
     const tcp_peer_t *peer = &t->peer[hello->rank];
     const bool lower = hello->rank < (uint32_t)t->rank;
-    return is_newest(peer, connection) && lower == connection->connects
+    /* the rank has not been met, or it connects again */
+    return (!peer->connection
+            || (!peer->entered && !connection->connects
+                && connection->since >= peer->connection->since))
+           && lower == connection->connects
            && (!lower || hello->rank == connection->tag - FROM_LOOK)
            && !memcmp(hello->to, t->token, TCP_TOKEN)
            && !memcmp(hello->from, peer->token, TCP_TOKEN);

@@ -1,13 +1,13 @@
 /* tcp_rendezvous.c - rendezvous over TCP
  *
- * The rank with the higher number connects, and both say hello (tcp_greet.c).  Those who
- * do not come to a hello soon make room for others.
+ * The rank with the higher number connects, and both say hello (tcp_greet.c).
+ * Connections whose hello does not come soon make room for others.
  *
- * The side that is called has met the other before that one knows.  So who has said hello
- * does not hang up while the other's machine answers; and until all have been heard to
- * begin the first operation nothing is lost with a connection: who had called calls
- * again, and a newer call takes the place of the one before, whose end may not have come
- * as far. */
+ * The side that accepts has met the other before that one knows.  So a side that has
+ * said hello does not close while the other's machine answers.  Until all ranks have
+ * begun the first operation nothing is lost with a connection: the side that connected
+ * does so again, and the newer connection replaces the older one, whose end may arrive
+ * later. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
@@ -38,35 +38,15 @@ static bool is_loopback(const char *host)
            || (inet_pton(AF_INET6, host, &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six));
 }
 
-static int key_check(const tcp_t *t, pl_error_t *err)
-{
-    if (t->is_near && !t->encrypt)
-        return PL_OK;
-    if (t->has_key) {                /* found now, and not when the first rank connects */
-        tcp_cipher_t *cipher = cipher_new(t->key, err);
-        cipher_free(cipher);
-        return cipher ? PL_OK : PL_EUNSUPPORTED;
-    }
-    return pl_fail(
-        err, PL_EINVAL,
-        "ranks that connect at %s%s need the key of the job: set PACELINE_JOB_KEY_FILE",
-        t->own_host, t->is_near ? " with encryption" : ", beyond this machine,");
-}
-
-static void port_put(struct sockaddr *at, int port)
-{
-    if (at->sa_family == AF_INET6)
-        ((struct sockaddr_in6 *)at)->sin6_port = htons((uint16_t)port);
-    else
-        ((struct sockaddr_in *)at)->sin_port = htons((uint16_t)port);
-}
-
-/* A socket may not be bound again once listen() has found its port taken. */
+/* After listen() has found its port taken, a socket may not be bound again. */
 static int listener_open_in_range(tcp_t *t, const struct addrinfo *at, pl_error_t *err)
 {
     const pl_ports_t range = pl_ports();
     for (int port = range.first; port <= range.last; port++) {
-        port_put(at->ai_addr, port);
+        if (at->ai_family == AF_INET6)
+            ((struct sockaddr_in6 *)at->ai_addr)->sin6_port = htons((uint16_t)port);
+        else
+            ((struct sockaddr_in *)at->ai_addr)->sin_port = htons((uint16_t)port);
         t->listener = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
                              0);
         if (t->listener >= 0 && bind(t->listener, at->ai_addr, at->ai_addrlen) == 0
@@ -110,10 +90,20 @@ static int host_check(tcp_t *t, const struct addrinfo *at, pl_error_t *err)
                        "address of this machine",
                        t->own_host);
     t->is_near = is_loopback(t->own_host);
-    return key_check(t, err);
+    if (t->is_near && !t->encrypt)
+        return PL_OK;
+    if (t->has_key) {            /* an error here, and not when the first rank connects */
+        tcp_cipher_t *cipher = cipher_new(t->key, err);
+        cipher_free(cipher);
+        return cipher ? PL_OK : PL_EUNSUPPORTED;
+    }
+    return pl_fail(
+        err, PL_EINVAL,
+        "ranks that connect at %s%s need the key of the job: set PACELINE_JOB_KEY_FILE",
+        t->own_host, t->is_near ? " with encryption" : ", beyond this machine,");
 }
 
-/* A host's name is looked up here, once; the others get its number. */
+/* Resolves the name of this host once; the other ranks get its numeric address. */
 static int host_listen(tcp_t *t, const char *host, pl_error_t *err)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
@@ -225,7 +215,7 @@ static int peers_make(tcp_t *t, const pl_world_t *world, pl_error_t *err)
 
 /* ---- looking for the others ---- */
 
-/* What listens on loopback is talked to in plain. */
+/* Connections to loopback are plain. */
 static const unsigned char *key_for(const tcp_t *t, bool near)
 {
     return near && !t->encrypt ? NULL : t->key;
@@ -258,8 +248,8 @@ static int fail_gone(int rank, pl_error_t *err)
                    rank);
 }
 
-/* Those with lower numbers are connected to, and those with higher ones only looked for:
- * who does not listen is gone; for all else there is a next time. */
+/* Connects to a rank with a lower number, and only checks that one with a higher
+ * number is there: a rank that does not listen is gone; anything else is tried again. */
 static int peer_look(tcp_t *t, int rank, pl_error_t *err)
 {
     tcp_peer_t *peer = &t->peer[rank];
@@ -367,7 +357,7 @@ void tcp_met(tcp_t *t)
 
 /* ---- what comes from those not met ---- */
 
-/* It becomes the connection to that rank, unless it is nobody's. */
+/* The connection becomes that of the rank, or is dropped if the greeting is refused. */
 static void link_serve(tcp_t *t, tcp_connection_t **place)
 {
     int rank;
@@ -381,7 +371,8 @@ static void link_serve(tcp_t *t, tcp_connection_t **place)
     connection->stage = TCP_OPEN;
     if (is == TCP_GREETING_DONE && tcp_connection_watch(connection, true, false)) {
         tcp_connection_free(t->peer[rank].connection);
-        drop(&t->peer[rank].look);            /* a late refusal would look like a death */
+        drop(&t->peer[rank].look);                          /* a late refusal would look
+                                                               like the end of the rank */
         t->peer[rank].connection = connection;
         t->peer[rank].entry_reported = false;
     } else {
@@ -389,7 +380,7 @@ static void link_serve(tcp_t *t, tcp_connection_t **place)
     }
 }
 
-/* A place for one more: the oldest makes room when there is none. */
+/* A free slot for a connection; if there is none, that of the oldest. */
 static int stranger_place(tcp_t *t)
 {
     int k = t->stranger_next;
@@ -400,22 +391,7 @@ static int stranger_place(tcp_t *t)
     return k;
 }
 
-static void strangers_accept(tcp_t *t)
-{
-    pl_error_t err;
-    for (int fd;
-         (fd = accept4(t->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
-        const int k = stranger_place(t);
-        t->stranger[k] = tcp_connection_new(t->epoll, fd, FROM_STRANGER + (uint32_t)k,
-                                            key_for(t, t->is_near), &err);
-        if (t->stranger[k]
-            && (!tcp_preamble_send(t->stranger[k])
-                || !tcp_connection_watch(t->stranger[k], true, false)))
-            drop(&t->stranger[k]);
-    }
-}
-
-/* The connection is there, or is not. */
+/* The connection was made, or was refused. */
 static void look_serve(tcp_t *t, int rank)
 {
     tcp_peer_t *peer = &t->peer[rank];
@@ -444,19 +420,6 @@ static bool is_in_vain(const tcp_connection_t *connection)
            && (!has_said_hello || tcp_connection_is_dead(connection));
 }
 
-static void look_again(tcp_t *t)
-{
-    pl_error_t err;
-    for (int k = 0; k < t->stranger_count; k++)
-        if (t->stranger[k] && is_in_vain(t->stranger[k]))
-            drop(&t->stranger[k]);
-    for (int rank = 0; rank < t->size; rank++)
-        if (t->peer[rank].look && is_in_vain(t->peer[rank].look))
-            drop(&t->peer[rank].look);
-    if (peers_look(t, &err) != PL_OK)
-        tcp_break(t, &err);
-}
-
 static void tick(tcp_t *t)
 {
     uint64_t times;
@@ -464,8 +427,17 @@ static void tick(tcp_t *t)
         return;
     if (!tcp_is_listening(t))
         tcp_check_connections(t);
-    else if (t->now.req)
-        look_again(t);
+    else if (t->now.req) {
+        pl_error_t err;
+        for (int k = 0; k < t->stranger_count; k++)
+            if (t->stranger[k] && is_in_vain(t->stranger[k]))
+                drop(&t->stranger[k]);
+        for (int rank = 0; rank < t->size; rank++)
+            if (t->peer[rank].look && is_in_vain(t->peer[rank].look))
+                drop(&t->peer[rank].look);
+        if (peers_look(t, &err) != PL_OK)
+            tcp_break(t, &err);
+    }
 }
 
 void tcp_hear(tcp_t *t, uint32_t from)
@@ -479,7 +451,17 @@ void tcp_hear(tcp_t *t, uint32_t from)
     } else if (from == FROM_TIMER) {
         tick(t);
     } else {
-        strangers_accept(t);
+        pl_error_t err;
+        for (int fd; (fd = accept4(t->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC))
+                     >= 0;) {
+            const int k = stranger_place(t);
+            t->stranger[k] = tcp_connection_new(t->epoll, fd, FROM_STRANGER + (uint32_t)k,
+                                                key_for(t, t->is_near), &err);
+            if (t->stranger[k]
+                && (!tcp_preamble_send(t->stranger[k])
+                    || !tcp_connection_watch(t->stranger[k], true, false)))
+                drop(&t->stranger[k]);
+        }
     }
 }
 

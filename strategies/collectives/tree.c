@@ -1,8 +1,8 @@
 /* tree.c - the canonical tree: in which order the ranks' elements are added
  *
- * Taken block by block, so that partial results stay in the nearest cache.  Compiled for
- * vectors: an element's additions are in the order of the tree, whichever lane it is
- * in. */
+ * Works block by block, so that partial results stay in the nearest cache.  Compiled
+ * for vectors: the additions of an element are in the order of the tree, whichever
+ * lane it is in. */
 #include "strategies/collectives/tree.h"
 
 #include <string.h>
@@ -84,7 +84,7 @@ typedef struct block {
     _Alignas(64) char scratch[DEPTH_MAX][BLOCK_BYTES];
 } block_t;
 
-/* Whether all these ranks' elements are in the input of the first. */
+/* Whether the input of the first rank holds the elements of all these ranks. */
 static bool is_one(const block_t *b, int first, int count)
 {
     for (int k = 1; k < count; k++)
@@ -93,7 +93,7 @@ static bool is_one(const block_t *b, int first, int count)
     return true;
 }
 
-/* The block of the ranks first to first + count, reduced: an input or scratch. */
+/* The block of ranks first to first + count, reduced: an input or scratch. */
 static const void *reduced(block_t *b, int first, int count, int depth)
 {
     if (is_one(b, first, count))

@@ -19,18 +19,19 @@
 
 #include "paceline.h"
 
-/* How many of n > 1 ranks are on the left. */
+/* The number of ranks on the left of n > 1 ranks. */
 PL_API int pl_tree_left(int n);
 
-/* Whether elements of this type can be reduced so. */
+/* Whether elements of this type can be reduced in this way. */
 bool pl_tree_can(uint32_t dtype, uint32_t reduction);
 
-/* The largest subtree around a rank, of so many, that lies on one machine as a whole. */
+/* The largest subtree around a rank whose ranks all are on one machine. */
 void pl_tree_unit(const int *machine, int ranks, int rank, int *first, int *count);
 
-/* out[0..n) = the elements of `ranks` inputs, reduced by the tree.  out may be one of the
- * inputs.  NULL among them: that rank's are already in those of the nearest before it
- * that has some, which are a whole subtree's.  A maximum with a NaN is a NaN. */
+/* out[0..n) = the elements of `ranks` inputs, reduced in the order of the tree.  `out`
+ * may be one of the inputs.  An input may be NULL: the nearest input before it that is
+ * not NULL already holds the sum of a whole subtree that includes that rank.  A
+ * maximum with a NaN is a NaN. */
 void pl_tree_reduce(void *out, const void **in, int ranks, size_t n, uint32_t dtype,
                     uint32_t reduction);
 

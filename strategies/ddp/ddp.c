@@ -1,9 +1,8 @@
 /* ddp.c - data parallel: every rank holds the whole model
  *
- * Ranks differ only in the samples they see, so one sum of the gradients for each
- * optimizer step keeps them equal.  What a rank does by itself is in replica.c and
- * what it calls; where ranks synchronize, in ddp/sync_points.c; what moves the bytes
- * is the collective's business. */
+ * Ranks differ only in their samples, so one sum of the gradients for each optimizer
+ * step keeps them equal.  replica.c and the files it calls do the work of one rank,
+ * ddp/sync_points.c synchronizes the ranks, and the collective moves the bytes. */
 #include <string.h>
 
 #include "accelerators/actor.h"
@@ -15,7 +14,6 @@
 #include "base/log.h"
 #include "base/run.h"
 #include "strategies/collectives/actor.h"
-#include "strategies/collectives/choice.h"
 #include "strategies/ddp/ddp.h"
 #include "strategies/strategies.h"
 
@@ -27,21 +25,6 @@ static void collective_reported(void *self, const pl_answer_t *answer)
         pl_actor_ready_at(self, answer->body->start_progress.address);
     else if (answer->kind == PL_ANSWER_ERROR)
         pl_actor_end(self, answer->error);
-}
-
-/* A collective of memory of devices, for a device whose memory it cannot move. */
-static void log_other_device(pl_ddp_t *ddp, const pl_job_t *job,
-                             const pl_collective_ops_t *moves)
-{
-    const char *accelerator = pl_options_choice(job->options, "trainer.accelerator",
-                                                pl_accelerator_auto(job->options)),
-               *kind = pl_accelerator_memory_kind(accelerator);
-    if (pl_actor_rank(ddp) == 0 && moves->device
-        && (!kind || strcmp(kind, moves->device) != 0))
-        pl_log_line(PL_LOG_WARNING, 0, "",
-                    "the collective %s moves memory of %s alone: with the accelerator "
-                    "%s its \"host\" moves all data, as without it",
-                    moves->name, moves->device, accelerator);
 }
 
 int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
@@ -66,7 +49,17 @@ int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t 
     if (moves->own_order && moves->own_order(instance.self))
         ddp->replica.order = name;
     ddp->device_kind = moves->device;
-    log_other_device(ddp, job, moves);
+    /* The collective is for memory of devices, and it cannot move that of this
+     * accelerator. */
+    const char *accelerator = pl_options_choice(job->options, "trainer.accelerator",
+                                                pl_accelerator_auto(job->options)),
+               *kind = pl_accelerator_memory_kind(accelerator);
+    if (pl_actor_rank(ddp) == 0 && moves->device
+        && (!kind || strcmp(kind, moves->device) != 0))
+        pl_log_line(PL_LOG_WARNING, 0, "",
+                    "the collective %s moves memory of %s alone: with the accelerator "
+                    "%s its \"host\" moves all data, as without it",
+                    moves->name, moves->device, accelerator);
     pl_collective_component_t *component = pl_collective_component_new(&instance,
                                                                        &context, err);
     const pl_actor_ops_t *ops = component ? pl_collective_actor(name, err) : NULL;
@@ -146,7 +139,7 @@ static int ddp_role(void *self, pl_call_t *call, const pl_body_t *body, pl_error
     return PL_OK;
 }
 
-/* Predictions come together in the order of the samples, of which each has one. */
+/* Predictions return in the order of the samples, each of them once. */
 static int ddp_process_dataloader(void *self, pl_call_t *call, const pl_body_t *body,
                                   pl_error_t *err)
 {

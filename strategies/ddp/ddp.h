@@ -1,10 +1,10 @@
-/* ddp.h - what the files of data parallel training share, and what strategies are
- * built upon that have ranks add up something else
+/* ddp.h - what the files of data parallel training share, and the base of strategies
+ * whose ranks sum something else
  *
- * Such a strategy's struct begins with a pl_ddp_t and its table names pl_ddp_strategy
- * as its base.  Its own `start` sets `reduce_hooks`, or `replica.sync_hooks` where
- * that is not pl_ddp_sync_hooks, and calls pl_ddp_start(); where a step's gradients
- * are to be added up it does that in its way, and all else stays. */
+ * The struct of such a strategy begins with a pl_ddp_t, and its table names
+ * pl_ddp_strategy as its base.  Its own `start` sets `reduce_hooks`, or
+ * `replica.sync_hooks` instead of pl_ddp_sync_hooks, and calls pl_ddp_start().  The
+ * hooks replace the sums of a step's gradients; everything else stays. */
 #ifndef PL_STRATEGIES_DDP_H
 #define PL_STRATEGIES_DDP_H
 
@@ -20,72 +20,77 @@ struct pl_ddp;
 
 typedef struct pl_sync_point {
     struct pl_sync_point *next;
-    /* Makes the collective's calls of it, by pl_ddp_call_…(); then, when all have ended,
-     * end() does what is to be done with what came of them. */
+    /* Makes the collective's calls, with pl_ddp_call_…(); when all of them have ended,
+     * end() processes their results. */
     int (*begin)(struct pl_ddp *ddp, struct pl_sync_point *point, pl_error_t *err);
     void (*end)(struct pl_ddp *ddp, struct pl_sync_point *point,
                 const pl_error_t *failure);
-    bool ready;                                       /* what this rank brings is there */
+    bool ready;                                       /* the data of this rank is there */
     bool on_device;                                   /* gradients of the step are summed
                                                          on the device; */
-    bool is_computed;                                 /* and the metrics are there */
-    bool is_normed;                                   /* norms of pieces are on the way */
+    bool is_computed;                                 /* so are the metrics */
+    bool is_normed;                                   /* norms of blocks are on the way */
     pl_replica_sums_t sums;                           /* of a step */
     pl_forward_t *forward;                            /* of a batch */
     const pl_replica_collective_t *collective;        /* within a step */
     pl_call_t *call;                                  /* of a decision */
     char *text;
     bool polls, objects;
-    bool compares;                                   /* its text with that of rank zero */
+    bool compares;                           /* compare its text with that of rank zero */
 } pl_sync_point_t;
 
-/* What a strategy built upon this one does with a step.  Both run on the rank's thread:
- * what takes long is the accelerator's. */
+/* What a strategy built on this one does with a step.  All run on the rank's thread:
+ * leave long work to the accelerator. */
 typedef struct pl_ddp_reduce_hooks {
-    /* This rank's gradients are there: has the collective move them, by
+    /* This rank's gradients are there.  Has the collective move them, with
      * pl_ddp_sum_step() or pl_ddp_all_…_region() and, in the host's memory,
      * pl_ddp_sum_tail().  [pl_ddp_sum_step()] */
     int (*give)(struct pl_ddp *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
-    /* Has one of its own plans replayed behind what give() moved, before anything else
-     * runs; `how` takes the answers.  [none] */
+    /* Has one of its own plans replayed behind the operations of give(), before
+     * anything else runs; `how` takes the answers.  [none] */
     int (*combine)(struct pl_ddp *ddp, const pl_replica_sums_t *sums, pl_how_t how,
                    pl_error_t *err);
-    /* The metrics of the step are there: has the collective sum them in its way, and
-     * takes the sums from there.  [they are in the tail] */
+    /* The metrics of the step are there.  Has the collective sum them in its way, and
+     * takes the sums.  [they are in the tail] */
     int (*give_metrics)(struct pl_ddp *ddp, const pl_replica_sums_t *sums,
                         pl_error_t *err);
     void (*take_metrics)(struct pl_ddp *ddp, const pl_replica_sums_t *sums);
     /* Regions that ranks reduce besides gradients and state.  [none] */
     bool (*shares)(const struct pl_ddp *ddp, pl_region_t region);
-    /* The regions lie in memory of their own, not beside the control buffer.  [one
+    /* The regions have memory of their own, not next to the control buffer.  [one
      * operation sums gradients and tail, as far as that is possible] */
     bool separates;
-    /* Gradients, and the regions that it shares, may stay in the memory of devices: the
-     * host reads and writes none of them.  [they lie in the host's] */
+    /* Gradients, and the regions that it shares, may stay in the memory of devices:
+     * the host does not read or write them.  [they are in the host's] */
     bool stays;
-    bool keeps_state;          /* give() and combine() see to what ranks agree on of it */
-    /* All that is over, or has failed; ends, now or later, with pl_replica_reduced().
-     * [with it at once, or pl_replica_reported() where gradients stay on devices] */
+    bool keeps_state;                                       /* give() and combine() also
+                                                               handle the state that ranks
+                                                               agree on */
+    /* All operations are over, or have failed; ends, now or later, with
+     * pl_replica_reduced(). [at once, or pl_replica_reported() where gradients stay on
+     * devices] */
     void (*take)(struct pl_ddp *ddp, const pl_replica_sums_t *sums,
                  const pl_error_t *failure, bool halt);
 } pl_ddp_reduce_hooks_t;
 
-/* Where things lie in the control buffer, in bytes: what the host writes, has summed,
- * and reads. The regions that ranks move are the replica's `bulk`. */
+/* Places in the control buffer, in bytes: data that the host writes, has summed, and
+ * reads. The regions that ranks move are the replica's `bulk`. */
 typedef struct pl_ddp_places {
     size_t tail, moments, metrics, outputs, end;
-    size_t scratch;                /* room for parameters, where gradients stay on devices
-                                      and each rank has a partition */
+    size_t scratch;                                        /* memory for parameters, where
+                                                              gradients stay on devices
+                                                              and each rank has a
+                                                              partition */
 } pl_ddp_places_t;
 
-/* Of the first so many buckets, behind what each is there; counted. */
+/* The fences of the first `count` buckets, counted. */
 typedef struct pl_ddp_fences {
     pl_fence_t *fence[PL_GRAD_BUCKETS_MAX];
     int count;
 } pl_ddp_fences_t;
 
-/* Neighbouring parameters of one of the module's objectives, of whose gradients a rank
- * gets the sums of its chunk alone. */
+/* Neighbouring parameters of one of the module's objectives: a rank gets the sums of
+ * its chunk of their gradients only. */
 typedef struct pl_ddp_range {
     int64_t first, end;
     int objective;
@@ -96,44 +101,46 @@ typedef struct pl_ddp {
     pl_choice_t collective;                                 /* option: PL_DDP_OPTIONS */
     const pl_ddp_reduce_hooks_t *reduce_hooks;              /* [its own] */
     pl_address_t collective_actor;
-    pl_call_t *joining, *asked;               /* join; role, until that is done  [NULL] */
+    pl_call_t *joining,
+        *asked;           /* the call of join; a call of role that waits for it  [NULL] */
     bool joined;
-    int join_ms;                                     /* that the ranks may take to join */
-    pl_reg_buffer_t *texts;                          /* counted */
-    pl_reg_buffer_t *control;                        /* counted  [not allocated yet] */
+    int join_ms;                                    /* time limit for the ranks to join */
+    pl_reg_buffer_t *texts;                         /* counted */
+    pl_reg_buffer_t *control;                       /* counted  [not allocated yet] */
     pl_ddp_places_t at;
-    size_t bulk_bytes;                          /* of memory of its own for the regions */
-    pl_dtype_t dtype;                           /* of gradients and tail */
+    size_t bulk_bytes;              /* of the regions, if they have memory of their own */
+    pl_dtype_t dtype;               /* of gradients and tail */
     pl_sync_point_t *first, **last, *spare;
     pl_sync_point_t *under_way;
-    pl_replica_sums_t ended;            /* of the step that ranks synchronized on last, */
-    bool halts;                         /* reported with that */
-    double bucket_mb;                   /* options */
+    pl_replica_sums_t ended;                 /* the step of the newest synchronization, */
+    bool halts;                              /* and its halt */
+    double bucket_mb;                        /* options */
     bool drop_last, replace_sampler;
-    const char *device_kind;                /* of memory that the collective moves besides
-                                               the host's  [NULL] */
-    bool on_device;                         /* gradients stay there: ddp/device.c */
-    bool agrees;                            /* there is state that ranks agree on */
-    pl_ddp_range_t scatter[PL_GRAD_BUCKETS_MAX];  /* zero1.c; with buckets these */
-    int scatters;                           /* [0: each rank gets all sums] */
-    bool shares;                            /* their memory was given to the collective */
-    pl_ddp_fences_t computed, updated;      /* gradients of the step to come; parameters
-                                               of the update under way */
-    pl_fence_t *after;                      /* what is summed next is there behind that */
-    pl_sync_point_t *ordering;              /* whose operations are not in order; so many
-                                               calls of the collective's for it: */
+    const char *device_kind;                      /* kind of memory that the
+                                                     collective moves besides the
+                                                     host's  [NULL] */
+    bool on_device;                               /* gradients stay there: ddp/device.c */
+    bool agrees;                                  /* there is state that ranks agree on */
+    pl_ddp_range_t
+        scatter[PL_GRAD_BUCKETS_MAX];  /* zero1.c: these ranges, or one for each bucket */
+    int scatters;                     /* [0: each rank gets all sums] */
+    bool shares;                      /* their memory is registered with the collective */
+    pl_ddp_fences_t computed,
+        updated;    /* gradients of the coming step; parameters of the update under way */
+    pl_fence_t *after;  /* the next operand is there behind this fence */
+    pl_sync_point_t *ordering;  /* its operations are not in order yet; */
     int enqueuing;
-    bool state_given, norms_given;          /* their replays of that are in order */
-    int called;                             /* buckets of the step to come */
-    int pending;                            /* calls of the collective's for it, and for
-                                               those */
-    bool announced;                         /* rank zero has something to say */
-    pl_error_t failure;                     /* of a sync point: no more follow [code 0] */
+    bool state_given, norms_given;  /* its replays of that kind are in order */
+    int called;              /* buckets of the coming step that are being summed */
+    int pending;             /* calls to the collective for `under_way`; for `ordering` */
+    bool announced;          /* rank zero has an announcement */
+    pl_error_t failure;      /* of a sync point: no more follow  [code 0] */
 } pl_ddp_t;
 
 /* ---- ddp.c: for strategies that are built upon it ---- */
 
-/* Options that each has, in the table of a struct that begins with a pl_ddp_t. */
+/* Options of every such strategy, for the table of a struct that begins with a
+ * pl_ddp_t. */
 #define PL_DDP_OPTIONS \
     PL_CHOICE(pl_ddp_t, collective, "\"auto\"", "collective", \
               "collective that moves data among the ranks"), \
@@ -144,7 +151,7 @@ typedef struct pl_ddp {
                 "each rank reads its partition of the samples; false: all samples of " \
                 "its own data set")
 
-/* And those that add up gradients as ddp does. */
+/* Options of those that sum gradients as ddp does. */
 #define PL_DDP_BUCKETS \
     PL_FLOAT(pl_ddp_t, bucket_mb, "25", "(0..", \
              "size of a bucket in MiB; gradients are summed bucket by bucket, as soon " \
@@ -155,13 +162,14 @@ PL_API int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* ---- ddp/sync_points.c: sync points, one after the other ---- */
 
-/* A new sync point at the end of the queue; NULL: PL_ENOMEM, or the error of one
- * before. */
+/* Appends a new sync point to the queue; NULL: PL_ENOMEM, or the error of an earlier
+ * one. */
 pl_sync_point_t *pl_ddp_sync_point_new(pl_ddp_t *ddp, pl_error_t *err);
-/* Begins the first that is ready. */
+/* Begins the first sync point if it is ready. */
 void pl_ddp_go_on(pl_ddp_t *ddp);
-/* A new one like this, which is ready, at the end; or, where one has just ended that is
- * the same on all ranks, before those that only some may have come to. */
+/* Appends a sync point like this one, which is ready.  If an equal one has just ended,
+ * on all ranks alike, inserts it before sync points that some ranks may not have
+ * reached. */
 int pl_ddp_sync(pl_ddp_t *ddp, const pl_sync_point_t *like, pl_error_t *err);
 int pl_ddp_sync_next(pl_ddp_t *ddp, const pl_sync_point_t *like, pl_error_t *err);
 /* The first sync point of a batch, which is done. */
@@ -171,10 +179,10 @@ PL_API int pl_ddp_call_sum(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count, pl_dtyp
                            pl_error_t *err);
 PL_API int pl_ddp_call_gather(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count,
                               pl_dtype_t dtype, pl_error_t *err);
-/* The same with chunks that begin at multiples of so many elements. */
+/* The same with chunks that begin at multiples of `step` elements. */
 int pl_ddp_call_gather_by(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count, int64_t step,
                           pl_dtype_t dtype, pl_error_t *err);
-/* Has it broadcast bytes of the texts, from rank zero. */
+/* Has the collective broadcast bytes of the texts from rank zero. */
 int pl_ddp_call_broadcast(pl_ddp_t *ddp, size_t offset, size_t bytes, pl_error_t *err);
 void pl_ddp_sync_points_release(pl_ddp_t *ddp);
 
@@ -182,17 +190,17 @@ void pl_ddp_sync_points_release(pl_ddp_t *ddp);
 
 int pl_ddp_prepare(pl_replica_t *r, pl_error_t *err);
 void pl_ddp_described(pl_replica_t *r);
-/* A place in the control buffer; and a region of `bulk`, from an element on. */
+/* A place in the control buffer; an element of a region of `bulk`. */
 PL_API pl_reg_ptr_t pl_ddp_control_buffer(const pl_ddp_t *ddp, size_t place);
 PL_API pl_reg_ptr_t pl_ddp_region(const pl_ddp_t *ddp, pl_region_t region,
                                   size_t element);
 
-/* Element k of ddp->dtype each. */
+/* Element k, of ddp->dtype. */
 double pl_ddp_element(const pl_ddp_t *ddp, pl_reg_ptr_t at, size_t k);
 void pl_ddp_element_set(const pl_ddp_t *ddp, pl_reg_ptr_t at, size_t k, double value);
 
-/* Rows of a prediction's batch, of all ranks; how many floats one has of an output; how
- * many outputs there are. */
+/* For a prediction's batch: rows of all ranks; elements of a row of an output; number
+ * of outputs. */
 size_t pl_ddp_rows_max(const pl_ddp_t *ddp);
 size_t pl_ddp_output_row_elements(const pl_replica_plan_t *plan, int k);
 int pl_ddp_output_count(const pl_replica_plan_t *plan);
@@ -204,56 +212,56 @@ size_t pl_ddp_tail_end(const pl_ddp_t *ddp);
 
 extern const pl_sync_hooks_t pl_ddp_sync_hooks;
 
-/* The gradients' region, ddp->dtype each: all parameters, then loss and weight of each
- * step. */
+/* The gradients' region, of ddp->dtype: all parameters, then loss and weight of each
+ * objective. */
 PL_API void *pl_ddp_gradients(const pl_ddp_t *ddp);
-/* Room for the metrics of a batch, of each micro-shard where it is split. */
+/* Memory for the metrics of a batch, for each micro-shard if it is split. */
 double *pl_ddp_metrics(const pl_ddp_t *ddp);
-/* Have the collective sum or gather neighbouring elements of a region that ranks move,
- * wherever it lies. */
+/* Have the collective sum or gather neighbouring elements of a region, wherever it
+ * lies. */
 PL_API int pl_ddp_all_reduce_region(pl_ddp_t *ddp, pl_region_t region, size_t from,
                                     size_t count, pl_error_t *err);
 PL_API int pl_ddp_all_gather_region(pl_ddp_t *ddp, pl_region_t region, size_t count,
                                     pl_error_t *err);
-/* The sums of a step: of its gradients, its loss and the tail; or of the last two
- * alone. */
+/* Sums a step: its gradients, its loss and the tail; or only the last two. */
 PL_API int pl_ddp_sum_step(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
 PL_API int pl_ddp_sum_tail(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
-/* A sync point of a step at the end of the queue, which is not ready.  NULL:
- * PL_ENOMEM, or the error of one before. */
+/* Appends a sync point for a step, which is not ready.  NULL: PL_ENOMEM, or the error
+ * of an earlier sync point. */
 pl_sync_point_t *pl_ddp_step_sync_point(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
                                         pl_error_t *err);
 int pl_ddp_gather(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err);
 
 /* ---- ddp/device.c: gradients that stay in the memory of devices ---- */
 
-/* Whether they can. */
+/* Whether gradients can stay on devices. */
 bool pl_ddp_stays(const pl_ddp_t *ddp);
-/* Elements of a block for their norm, whether they stay there or pass through the host;
- * 0: they are the host's. */
+/* Elements of a block of norms, whether gradients stay on devices or pass through the
+ * host; 0: gradients are the host's. */
 int64_t pl_ddp_norm_block(const pl_ddp_t *ddp);
 bool pl_ddp_device_compile(pl_replica_t *r, pl_region_t registered, pl_how_t how,
                            pl_error_t *err);
 extern const pl_sync_hooks_t pl_ddp_device_sync_hooks;
-/* The same with state that ranks agree on. */
+/* The same, with state that ranks agree on. */
 extern const pl_sync_hooks_t pl_ddp_state_sync_hooks;
-/* For a strategy built upon this one, where on_device: its steps are reduced there. */
+/* For a strategy built on this one, if on_device: its steps are reduced on the device. */
 void pl_ddp_sync_on_device(pl_sync_hooks_t *hooks);
-/* A step whose metrics are there, wherever gradients lie. */
+/* Reduces a step whose metrics are there, wherever its gradients lie. */
 int pl_ddp_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err);
-/* Sums or gathers neighbouring elements of a region, behind ddp->after. */
+/* Sum or gather neighbouring elements of a region, behind ddp->after. */
 int pl_ddp_device_sum(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
                       pl_error_t *err);
 int pl_ddp_device_gather(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
                          pl_error_t *err);
-/* Sums a range in the same way, so that this rank gets its chunk, if something there is
- * trained. */
+/* Sums a range in the same way, so that this rank gets its chunk, if the range has
+ * trained parameters. */
 int pl_ddp_device_scatter(pl_ddp_t *ddp, const pl_ddp_range_t *range, pl_error_t *err);
-/* An operation is in order, or has failed: the last has the replica go on. */
+/* An operation is in order, or has failed; after the last one the replica continues. */
 void pl_ddp_device_enqueued(pl_ddp_t *ddp, const pl_error_t *failure);
-/* Answers of a replay that the host does not wait for: a failure ends what follows. */
+/* Takes answers of a replay that the host does not wait for: a failure ends what
+ * follows. */
 void pl_ddp_device_replayed(void *self, const pl_answer_t *answer);
-/* Gathers the parameters that an objective trains behind their update: for updated() and
+/* Gathers the parameters of an objective behind their update: for updated() and
  * stepped(). */
 void pl_ddp_device_updated(pl_replica_t *r, int buckets, pl_fence_t *fence);
 int pl_ddp_device_gather_params(pl_ddp_t *ddp, int objective, pl_error_t *err);
@@ -262,31 +270,30 @@ void pl_ddp_device_release(pl_ddp_t *ddp);
 /* ---- ddp/state.c: what ranks agree on, there ---- */
 
 enum { PL_DDP_STATE_GRAPHS = 2 };
-/* For graphs of a strategy that gives in its own way: how many ranks had samples; and
- * what this rank gives of a tensor, or, behind the sums, takes.  They begin at a scalar:
- * whether this rank has samples, whether it is the first. */
+/* For graphs of a strategy with its own give(): how many ranks had samples; the
+ * summand of this rank for a tensor; the result.  They begin at a step scalar: whether
+ * this rank has samples, whether it is the first. */
 enum { PL_DDP_STATE_SCALARS = 2 };
 void pl_ddp_state_give_present(pl_graph_t *g, int scalar);
 struct pl_tensor_info;
 pl_node_t pl_ddp_state_share(const struct pl_tensor_info *t, int scalar, pl_graph_t *g);
 pl_node_t pl_ddp_state_mean(const struct pl_tensor_info *t, pl_graph_t *g);
-/* Sums both, in the way of pl_ddp_device_sum(). */
+/* Sums both, as pl_ddp_device_sum() does. */
 int pl_ddp_state_sum(pl_ddp_t *ddp, pl_error_t *err);
-/* Behind these, or alone, where there are norms: one for each of the module's
+/* The graphs of norms follow these, or are the only ones: one for each of the module's
  * objectives. */
 pl_graph_t *pl_ddp_state_describe(pl_replica_t *r, int k, pl_error_t *err);
 int64_t pl_ddp_state_region(const pl_replica_t *r, int k);
-/* Has this rank's state summed, which counts among `enqueuing`; when that is in order,
- * divides what came of it. */
+/* Has this rank's state summed, which counts in `enqueuing`; then divides the sums. */
 int pl_ddp_state_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
 int pl_ddp_state_take(pl_ddp_t *ddp, pl_error_t *err);
-/* Has the norms of this rank's blocks of a step's gradients put among those of all;
- * counts among `enqueuing`. */
+/* Puts the norms of this rank's blocks of a step's gradients among those of all ranks;
+ * counts in `enqueuing`. */
 int pl_ddp_norms_give(pl_ddp_t *ddp, int objective, pl_error_t *err);
 
 /* ---- ddp/graph_collectives.c: within a step ---- */
 
-/* Bytes that the moments of all ranks take at most. */
+/* Bytes of the moments of all ranks, at most. */
 size_t pl_ddp_moments(const pl_ddp_t *ddp);
 int pl_ddp_collective(pl_replica_t *r, const pl_replica_collective_t *collective,
                       pl_error_t *err);

@@ -1,7 +1,7 @@
-/* decide.c - what rank zero says, to all ranks
+/* decide.c - texts of rank zero, for all ranks
  *
- * A text goes over the control buffer in two pieces: its length and as much as fits
- * beside it first, because most are short. */
+ * A text travels through the control buffer in two pieces: first its length and as
+ * much as fits next to it, because most texts are short. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -11,7 +11,7 @@
 enum {
     LENGTH = sizeof(uint64_t),
     FIRST = 1024,
-    POLL = PL_DDP_TEXTS - sizeof(double),                   /* where it lies */
+    POLL = PL_DDP_TEXTS - sizeof(double),            /* its place in the control buffer */
     LONGEST = POLL - LENGTH
 };
 
@@ -27,7 +27,7 @@ static uint64_t length_on(const pl_ddp_t *ddp)
     return length;
 }
 
-/* Of a line of metric_names the name alone: where it begins and how long it is. */
+/* The name in a line of metric_names: where it begins and its length. */
 static int name_of(const char **line)
 {
     *line += **line == '=';
@@ -41,7 +41,7 @@ static const char *next_line(const char *line)
     return line + (*line == '\n');
 }
 
-/* Metrics are added up by their places. */
+/* Metrics are summed by their positions, so all ranks must have the same. */
 static int names_compare(const pl_ddp_t *ddp, const char *own, const char *theirs,
                          pl_error_t *err)
 {
@@ -62,15 +62,6 @@ static int names_compare(const pl_ddp_t *ddp, const char *own, const char *their
         place, own_length, own, (unsigned)ddp->replica.rank, their_length, theirs);
 }
 
-static void names_reply(pl_ddp_t *ddp, const pl_sync_point_t *point, const char *text)
-{
-    pl_error_t err = {0};
-    if (names_compare(ddp, point->text, text, &err) == PL_OK)
-        pl_reply_metric_names(point->call, &(pl_metric_names_reply_t){.names = text});
-    else
-        pl_call_fail(point->call, &err);
-}
-
 static void text_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *failure)
 {
     pl_error_t err = {0};
@@ -88,9 +79,12 @@ static void text_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *fa
     memcpy(text, (const char *)ddp->texts->data + LENGTH, length);
     text[length] = '\0';
     const bool objected = point->polls && *poll_on(ddp) > 0;
-    if (point->compares)
-        names_reply(ddp, point, text);
-    else
+    if (point->compares) {
+        if (names_compare(ddp, point->text, text, &err) == PL_OK)
+            pl_reply_metric_names(point->call, &(pl_metric_names_reply_t){.names = text});
+        else
+            pl_call_fail(point->call, &err);
+    } else
         pl_reply_decide(point->call,
                         &(pl_decide_reply_t){.text = text, .objected = objected});
     pl_free(text);

@@ -1,16 +1,16 @@
 /* device.c - gradients that stay in the memory of devices
  *
- * Where the accelerator registers its memory, and the collective moves that kind of
+ * If the accelerator registers its memory and the collective moves that kind of
  * memory, the collective sums each bucket on the device, behind the fence of the piece
  * of backward that ends it, and the update runs behind the last sum.  The host waits
- * for none of that.  What in-graph collectives need (ddp/graph_collectives.c) is
- * little, and passes through the host's memory.  The control buffer stays there, too:
- * its tail has the metrics of a batch, and is summed when they are there, while
- * devices compute.
+ * for none of that.  The data of in-graph collectives (ddp/graph_collectives.c) is
+ * small and passes through the host's memory.  The control buffer stays there too: its
+ * tail has the metrics of a batch, and is summed when they are there, while devices
+ * compute.
  *
- * Every rank has to come to the same sums.  A step that is skipped is so on all ranks,
- * because its gradients are the same; what was sent behind it is not reduced, because the
- * replica waits for the result of an update before it has ranks reduce the next step. */
+ * Every rank must get the same sums.  A skipped step is skipped on all ranks, because
+ * its gradients are the same.  Steps sent behind it are not reduced: the replica waits
+ * for the result of an update before it has the ranks reduce the next step. */
 #include <assert.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@
 #include "strategies/replica/internal.h"
 #include "tensor/model.h"
 
-/* Of memory that the accelerator has and this strategy might leave them in. */
+/* The kind of the accelerator's memory, if this strategy may leave gradients there. */
 static const char *memory_kind(const pl_ddp_t *ddp)
 {
     const pl_replica_t *r = &ddp->replica;
@@ -55,7 +55,7 @@ bool pl_ddp_stays(const pl_ddp_t *ddp)
 
 /* ---- operations on the device ---- */
 
-/* Of the oldest step that lacks its metrics. */
+/* The oldest step whose metrics are missing. */
 static pl_sync_point_t *sync_point_waiting(const pl_ddp_t *ddp)
 {
     pl_sync_point_t *point = ddp->first;
@@ -64,7 +64,7 @@ static pl_sync_point_t *sync_point_waiting(const pl_ddp_t *ddp)
     return point;
 }
 
-/* Behind the sums of all buckets; whether that is on the way now. */
+/* Behind the sums of all buckets; whether the norms are on the way now. */
 static bool norms_begin(pl_ddp_t *ddp, pl_sync_point_t *point)
 {
     if (!ddp->scatters || !point->on_device || point->is_normed)
@@ -80,16 +80,6 @@ void pl_ddp_device_replayed(void *self, const pl_answer_t *answer)
         ddp->failure = *answer->error;
 }
 
-/* Runs behind what was moved. */
-static void combine(pl_ddp_t *ddp, const pl_sync_point_t *point)
-{
-    const pl_how_t how = {.on_answer = pl_ddp_device_replayed};
-    if (ddp->reduce_hooks && ddp->reduce_hooks->combine)
-        ddp->reduce_hooks->combine(ddp, &point->sums, how, &ddp->failure);
-    else if (ddp->agrees)
-        pl_ddp_state_take(ddp, &ddp->failure);
-}
-
 void pl_ddp_device_enqueued(pl_ddp_t *ddp, const pl_error_t *failure)
 {
     pl_sync_point_t *point = ddp->ordering;
@@ -101,8 +91,14 @@ void pl_ddp_device_enqueued(pl_ddp_t *ddp, const pl_error_t *failure)
     if (ddp->failure.code == PL_OK && norms_begin(ddp, point))
         return;
     ddp->ordering = NULL;
-    if (ddp->failure.code == PL_OK && point->on_device)
-        combine(ddp, point);
+    if (ddp->failure.code == PL_OK && point->on_device) {
+        /* runs behind the moved data */
+        const pl_how_t how = {.on_answer = pl_ddp_device_replayed};
+        if (ddp->reduce_hooks && ddp->reduce_hooks->combine)
+            ddp->reduce_hooks->combine(ddp, &point->sums, how, &ddp->failure);
+        else if (ddp->agrees)
+            pl_ddp_state_take(ddp, &ddp->failure);
+    }
     if (ddp->failure.code == PL_OK && ddp->replica.sync_hooks->stays)
         pl_replica_ordered(&ddp->replica);
     point->ready = ddp->failure.code != PL_OK || point->is_computed;
@@ -152,7 +148,7 @@ static void scatter_answered(void *self, const pl_answer_t *answer)
                                              : NULL);
 }
 
-/* Ranks move none of what is frozen. */
+/* Ranks move no frozen parameters. */
 static bool is_trained(const pl_ddp_t *ddp, const pl_ddp_range_t *range)
 {
     for (int64_t a = 0, b = 0; pl_replica_range(&ddp->replica, range->objective, &a, &b);)
@@ -194,7 +190,7 @@ static void share_answered(void *self, const pl_answer_t *answer)
     answered(self, answer, NULL);
 }
 
-/* Once, before the first sum. */
+/* Registers the memory, once, before the first sum. */
 static int share(pl_ddp_t *ddp, pl_error_t *err)
 {
     const pl_replica_t *r = &ddp->replica;
@@ -219,7 +215,7 @@ static void gather_answered(void *self, const pl_answer_t *answer)
                                              : NULL);
 }
 
-/* The ranks have synchronized behind an update, and everything before is told. */
+/* The ranks have synchronized behind an update, and everything before is reported. */
 static int gathered_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
 {
     (void)ddp, (void)point, (void)err;
@@ -316,7 +312,7 @@ static void device_ready(pl_replica_t *r, int buckets, pl_fence_t *fence)
     fences_keep(&ddp->computed, buckets, fence);
 }
 
-/* The sums first; the tail follows when the metrics are there, too. */
+/* Sums gradients first; the tail follows when the metrics are there, too. */
 static int device_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
 {
     pl_ddp_t *ddp = (pl_ddp_t *)r;

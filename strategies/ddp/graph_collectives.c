@@ -1,9 +1,9 @@
 /* graph_collectives.c - in-graph collectives: in the middle of a step, for batch norms
- * of all ranks
+ * over all ranks
  *
- * Sums are the collective's, in place.  Moments are gathered, and each rank comes to the
- * same ones from all, in the order of ranks: so only bytes travel, and the bits do not
- * depend on what moves them. */
+ * The collective sums in place.  Moments are gathered, and each rank combines them in
+ * the order of ranks: so only bytes travel, and the bits do not depend on how they are
+ * moved. */
 #include <string.h>
 
 #include "base/error.h"
@@ -38,11 +38,11 @@ static pl_reg_ptr_t collective_place(const pl_ddp_t *ddp,
 
 /* ---- moments ---- */
 
-/* Where channels, and how many values they are of, lie in a rank's moments. */
+/* Positions of channels, and of their counts of values, in a rank's moments. */
 typedef struct moments {
     pl_reg_ptr_t place;                                     /* of rank 0 */
-    size_t per_rank, channels;                              /* elements of all */
-    double n;                                               /* values, of all ranks */
+    size_t per_rank, channels;                              /* elements of a rank */
+    double n;                                               /* values of all ranks */
 } moments_t;
 
 static double moment(const pl_ddp_t *ddp, const moments_t *m, uint32_t rank, size_t k)
@@ -56,7 +56,8 @@ static double values(const pl_ddp_t *ddp, const moments_t *m, uint32_t rank)
 }
 
 /* Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing
- * sample variances", 1979: what means differ by counts, however large they are. */
+ * sample variances", 1979: counts weigh the differences of means, however large the
+ * means are. */
 static void channel_combine(const pl_ddp_t *ddp, const moments_t *m, size_t channel,
                             double *mean_p, double *var_p)
 {
@@ -100,25 +101,20 @@ static int moments_combine(const pl_ddp_t *ddp, const pl_replica_collective_t *c
     return PL_OK;
 }
 
-static int moments_gather(pl_ddp_t *ddp, const pl_replica_collective_t *collective,
-                          pl_error_t *err)
-{
-    const pl_replica_t *r = &ddp->replica;
-    const pl_reg_ptr_t own = collective_place(ddp, collective);
-    const size_t bytes = (size_t)collective->count * width(ddp);
-    memcpy((char *)ddp->control->data + ddp->at.moments + r->rank * bytes,
-           (const char *)own.memory->data + own.offset, bytes);
-    return pl_ddp_call_gather(ddp, pl_ddp_control_buffer(ddp, ddp->at.moments),
-                              (size_t)collective->count * r->ranks, ddp->dtype, err);
-}
-
 /* ---- the ranks synchronize ---- */
 
 static int collective_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
 {
     const pl_replica_collective_t *collective = point->collective;
-    if (collective->how == PL_GRAPH_COLLECTIVE_MOMENTS)
-        return moments_gather(ddp, collective, err);
+    if (collective->how == PL_GRAPH_COLLECTIVE_MOMENTS) {
+        const pl_replica_t *r = &ddp->replica;
+        const pl_reg_ptr_t own = collective_place(ddp, collective);
+        const size_t bytes = (size_t)collective->count * width(ddp);
+        memcpy((char *)ddp->control->data + ddp->at.moments + r->rank * bytes,
+               (const char *)own.memory->data + own.offset, bytes);
+        return pl_ddp_call_gather(ddp, pl_ddp_control_buffer(ddp, ddp->at.moments),
+                                  (size_t)collective->count * r->ranks, ddp->dtype, err);
+    }
     return pl_ddp_call_sum(ddp, collective_place(ddp, collective),
                            (size_t)collective->count, ddp->dtype, err);
 }

@@ -1,10 +1,11 @@
-/* memory.c - memory of what ranks move: the control buffer, and regions of the device
+/* memory.c - memory of the data that ranks move: the control buffer, and regions of
+ * the device
  *
- * What the host writes and reads lies in the control buffer; the regions (`bulk`) are
- * the device's.  A device that registers its memory keeps the gradients there
- * (ddp/device.c), but not what ranks collective within a step.  One that borrows the
- * host's has its regions beside the control buffer, and the tail of a step lies behind
- * the gradients: then one operation sums both. */
+ * The control buffer holds what the host writes and reads; the regions (`bulk`) belong
+ * to the device.  A device that registers its memory keeps the gradients there
+ * (ddp/device.c), but not the data of in-graph collectives.  A device that borrows the
+ * host's memory has its regions next to the control buffer, and the tail of a step
+ * lies behind the gradients: then one operation sums both. */
 #include <math.h>
 
 #include "base/alloc.h"
@@ -55,7 +56,7 @@ void pl_ddp_element_set(const pl_ddp_t *ddp, pl_reg_ptr_t at, size_t k, double v
 
 /* ---- what lies where ---- */
 
-/* Rows of a prediction's batch, of all ranks; and how many floats one has. */
+/* For a prediction's batch: rows of all ranks; elements of a row. */
 size_t pl_ddp_rows_max(const pl_ddp_t *ddp)
 {
     const pl_replica_t *r = &ddp->replica;
@@ -135,7 +136,7 @@ static size_t scratch_bytes(const pl_ddp_t *ddp)
                : 0;
 }
 
-/* The tail begins where the gradients end, in memory that is both's. */
+/* The tail begins where the gradients end, if host and device share memory. */
 static void places_find(pl_ddp_t *ddp)
 {
     pl_replica_t *r = &ddp->replica;
@@ -158,9 +159,9 @@ static void places_find(pl_ddp_t *ddp)
     ddp->bulk_bytes = separates(ddp) ? bulk : 0;
 }
 
-/* From the end, where backward is done first; the limit grows where there would be too
- * many.  One that would be all of them is none; and whoever gives in its own way gives
- * all at once.  They begin where a block of norms does. */
+/* From the end, where backward is done first; the limit grows if there would be too
+ * many buckets.  No buckets instead of one bucket of everything, and for a strategy
+ * with its own give().  They begin where a block of norms does. */
 static void buckets_find(pl_ddp_t *ddp)
 {
     pl_replica_t *r = &ddp->replica;

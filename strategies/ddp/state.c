@@ -1,11 +1,11 @@
-/* state.c - what ranks agree on, where it stays on devices: state, and norms of
- * blocks of the gradients
+/* state.c - what ranks agree on, where it stays on devices: state, and norms of blocks
+ * of the gradients
  *
- * Running statistics and the like: of each tensor what its declaration says (pl_agree_t).
- * One plan scales what this rank gives and writes down whether it had samples, the
- * collective sums both, and another plan divides by how many ranks had some.  They run in
- * the order of the device, between backward and the update, as the sums of gradients
- * do. */
+ * State is running statistics and the like; the declaration of each tensor says how
+ * ranks agree on it (pl_agree_t).  One plan scales this rank's summand and notes
+ * whether it had samples, the collective sums both, and another plan divides by the
+ * number of ranks that had samples.  The plans run in the order of the device, between
+ * backward and the update, as the sums of gradients do. */
 #include "accelerators/accelerator.h"
 #include "base/error.h"
 #include "strategies/ddp/ddp.h"
@@ -126,7 +126,7 @@ static size_t norms_count(const pl_ddp_t *ddp)
     return (size_t)r->objective[ddp->ordering->sums.objective].optimizer->norms;
 }
 
-/* Its own call counts as one of the collective's until the sums are called for. */
+/* Its own call counts as one of the collective's until the sums are requested. */
 static void given(void *self, const pl_answer_t *answer)
 {
     pl_ddp_t *ddp = self;

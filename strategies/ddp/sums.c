@@ -1,12 +1,12 @@
-/* sums.c - what the ranks add up: gradients, metrics, state; and outputs of a batch
+/* sums.c - the sums over the ranks: gradients, metrics, state; and outputs of a batch
  *
  * The first piece is the tail of a step:
  *
- *     gradients and losses || announced | ranks with samples | bad[ranks] | hash[ranks]
- *                          | spent[ranks] | metrics | state
+ * gradients and losses || announced | ranks with samples | bad[ranks] | hash[ranks] |
+ * spent[ranks] | metrics | state
  *
- * A step's state is copied behind the metrics, because some tensors of it are summed and
- * others not. */
+ * A step's state is copied behind the metrics, because some of its tensors are summed
+ * and others are not. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -67,7 +67,7 @@ static void tail_set(const pl_ddp_t *ddp, size_t k, double value)
 
 /* ---- a step ---- */
 
-/* Of the state tensors: what is summed, and by how many. */
+/* The factor of this rank's state tensor in the sum; 0: it is not summed. */
 static double state_share(const pl_ddp_t *ddp, const pl_tensor_info_t *t,
                           bool has_samples)
 {
@@ -76,58 +76,7 @@ static double state_share(const pl_ddp_t *ddp, const pl_tensor_info_t *t,
     return t->agree == PL_AGREE_RANK0 && ddp->replica.rank == 0;
 }
 
-static void state_put(const pl_ddp_t *ddp, bool has_samples)
-{
-    const pl_model_t *model = ddp->replica.model;
-    for (int k = 0; k < model->count && shares_state(ddp); k++) {
-        const pl_tensor_info_t *t = &model->tensor[k];
-        const double share = state_share(ddp, t, has_samples);
-        if (t->region != PL_REGION_STATE)
-            continue;
-        for (size_t i = (size_t)t->offset; i < (size_t)(t->offset + t->count); i++)
-            tail_set(ddp, tail_state(ddp) + i,
-                     share ? pl_ddp_element(ddp, ddp->replica.bulk[PL_REGION_STATE], i)
-                           : 0);
-    }
-}
-
-/* A rank that had no samples has the state of before, which says nothing. */
-static void state_take(const pl_ddp_t *ddp, double present)
-{
-    const pl_model_t *model = ddp->replica.model;
-    for (int k = 0; k < model->count && shares_state(ddp); k++) {
-        const pl_tensor_info_t *t = &model->tensor[k];
-        const double of = t->agree == PL_AGREE_MEAN ? present : 1;
-        if (t->region != PL_REGION_STATE || t->agree == PL_AGREE_NONE || !of)
-            continue;
-        for (size_t i = (size_t)t->offset; i < (size_t)(t->offset + t->count); i++)
-            pl_ddp_element_set(ddp, ddp->replica.bulk[PL_REGION_STATE], i,
-                               tail(ddp, tail_state(ddp) + i) / of);
-    }
-}
-
-static double hash_of(const pl_ddp_t *ddp)
-{
-    return (double)(ddp->replica.first_hash >> (64 - HASH_BITS));
-}
-
-/* Of the step before: what this one takes is not over. */
-static void timings_put(pl_ddp_t *ddp)
-{
-    pl_replica_t *r = &ddp->replica;
-    for (int k = 0; k < PL_TIMINGS; k++)
-        tail_set(ddp, tail_timings(ddp, r->rank) + (size_t)k, r->timings[k]);
-    memset(r->timings, 0, sizeof r->timings);
-}
-
-static void timings_take(const pl_ddp_t *ddp)
-{
-    const pl_replica_t *r = &ddp->replica;
-    for (size_t k = 0; k < (size_t)r->ranks * PL_TIMINGS; k++)
-        r->timings_by_rank[k] += tail(ddp, tail_timings(ddp, 0) + k);
-}
-
-/* Metrics of a step that are summed in the tail. */
+/* Number of metrics of a step that are summed in the tail. */
 static size_t tail_metrics_count(const pl_ddp_t *ddp, const pl_replica_sums_t *sums)
 {
     return ddp->reduce_hooks && ddp->reduce_hooks->give_metrics ? 0 : sums->metric_count;
@@ -143,11 +92,26 @@ static void tail_put(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
     tail_set(ddp, TAIL_ANNOUNCED, ddp->announced);
     tail_set(ddp, TAIL_PRESENT, sums->has_samples);
     tail_set(ddp, TAIL_BAD + ddp->replica.rank, bad);
-    tail_set(ddp, tail_hash(ddp) + ddp->replica.rank, hash_of(ddp));
+    tail_set(ddp, tail_hash(ddp) + ddp->replica.rank,
+             (double)(ddp->replica.first_hash >> (64 - HASH_BITS)));
     for (size_t k = 0; k < count; k++)
         tail_set(ddp, tail_metrics(ddp) + k, sums->metrics[k]);
-    state_put(ddp, sums->has_samples);
-    timings_put(ddp);
+    const pl_model_t *model = ddp->replica.model;
+    for (int k = 0; k < model->count && shares_state(ddp); k++) {
+        const pl_tensor_info_t *t = &model->tensor[k];
+        const double share = state_share(ddp, t, sums->has_samples);
+        if (t->region != PL_REGION_STATE)
+            continue;
+        for (size_t i = (size_t)t->offset; i < (size_t)(t->offset + t->count); i++)
+            tail_set(ddp, tail_state(ddp) + i,
+                     share ? pl_ddp_element(ddp, ddp->replica.bulk[PL_REGION_STATE], i)
+                           : 0);
+    }
+    /* of the step before: that of this step is not over */
+    pl_replica_t *r = &ddp->replica;
+    for (int k = 0; k < PL_TIMINGS; k++)
+        tail_set(ddp, tail_timings(ddp, r->rank) + (size_t)k, r->timings[k]);
+    memset(r->timings, 0, sizeof r->timings);
 }
 
 int pl_ddp_all_reduce_region(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
@@ -171,7 +135,7 @@ static int grads_call(pl_ddp_t *ddp, size_t from, size_t count, pl_error_t *err)
     return pl_ddp_all_reduce_region(ddp, PL_REGION_GRADS, from, count, err);
 }
 
-/* Those of a bucket that are trained. */
+/* Has the trained gradients of a bucket summed. */
 static int bucket_call(pl_ddp_t *ddp, int bucket, pl_error_t *err)
 {
     const pl_replica_t *r = &ddp->replica;
@@ -221,8 +185,8 @@ static int tail_call(pl_ddp_t *ddp, pl_error_t *err)
                            pl_ddp_tail_end(ddp), ddp->dtype, err);
 }
 
-/* From some gradients on, up to the loss: one piece, and the tail with it where they lie
- * together. */
+/* From these gradients on, up to the loss: one piece, together with the tail if both
+ * lie together. */
 static int sum_from(pl_ddp_t *ddp, size_t from, size_t loss, pl_error_t *err)
 {
     const pl_reg_ptr_t end = pl_ddp_region(ddp, PL_REGION_GRADS, loss + 2);
@@ -238,8 +202,8 @@ int pl_ddp_sum_tail(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *er
     return sum_from(ddp, loss, loss, err);
 }
 
-/* Without buckets: all that the objective trains.  Where that ends with the loss, it
- * goes with it from *from on. */
+/* Without buckets: everything that the objective trains.  If that ends with the loss,
+ * the loss goes with it from *from on. */
 static int ranges_call(pl_ddp_t *ddp, const pl_replica_sums_t *sums, size_t *from,
                        pl_error_t *err)
 {
@@ -316,9 +280,22 @@ static void tail_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
     for (size_t k = 0; k < tail_metrics_count(ddp, sums) && sums->metrics; k++)
         sums->metrics[k] = tail(ddp, tail_metrics(ddp) + k);
     ddp->halts = tail(ddp, TAIL_ANNOUNCED) > 0;
-    state_take(ddp, tail(ddp, TAIL_PRESENT));
+    /* a rank without samples still has the state of before, which does not count */
+    double present = tail(ddp, TAIL_PRESENT);
+    const pl_model_t *model = ddp->replica.model;
+    for (int k = 0; k < model->count && shares_state(ddp); k++) {
+        const pl_tensor_info_t *t = &model->tensor[k];
+        const double of = t->agree == PL_AGREE_MEAN ? present : 1;
+        if (t->region != PL_REGION_STATE || t->agree == PL_AGREE_NONE || !of)
+            continue;
+        for (size_t i = (size_t)t->offset; i < (size_t)(t->offset + t->count); i++)
+            pl_ddp_element_set(ddp, ddp->replica.bulk[PL_REGION_STATE], i,
+                               tail(ddp, tail_state(ddp) + i) / of);
+    }
     blame(ddp);
-    timings_take(ddp);
+    const pl_replica_t *r = &ddp->replica;
+    for (size_t k = 0; k < (size_t)r->ranks * PL_TIMINGS; k++)
+        r->timings_by_rank[k] += tail(ddp, tail_timings(ddp, 0) + k);
     if (ddp->reduce_hooks && ddp->reduce_hooks->take_metrics)
         ddp->reduce_hooks->take_metrics(ddp, sums);
 }
@@ -389,26 +366,12 @@ static float *outputs_at(const pl_ddp_t *ddp)
     return (float *)((char *)ddp->control->data + ddp->at.outputs);
 }
 
-/* Where sample i of this rank is among those of all. */
+/* The row of sample i of this rank in the batch of all ranks. */
 static size_t row_of(const pl_ddp_t *ddp, size_t i)
 {
     const pl_replica_t *r = &ddp->replica;
     const size_t per_row = (size_t)r->job->data->batch_size;
     return r->micro.micro_shards ? r->micro.first * per_row + i : r->rank + i * r->ranks;
-}
-
-/* Where others' are stay zeros. */
-static void outputs_put(const pl_ddp_t *ddp, const pl_forward_t *forward)
-{
-    float *to = outputs_at(ddp);
-    memset(to, 0, ddp->at.end - ddp->at.outputs);
-    for (int k = 0; k < pl_ddp_output_count(forward->plan); k++) {
-        const size_t per_row = pl_ddp_output_row_elements(forward->plan, k);
-        for (size_t i = 0; i < (size_t)forward->samples; i++)
-            memcpy(to + row_of(ddp, i) * per_row,
-                   forward->outputs->output[k].data + i * per_row, per_row * sizeof *to);
-        to += per_row * pl_ddp_rows_max(ddp);
-    }
 }
 
 static int outputs_take(const pl_ddp_t *ddp, pl_forward_t *forward, int64_t samples,
@@ -457,7 +420,16 @@ static int batch_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
                                BATCH_METRICS + forward->metric_count, PL_F64, err);
     if (code != PL_OK || !predicts(forward))
         return code;
-    outputs_put(ddp, forward);
+    /* rows of other ranks stay zeros */
+    float *to = outputs_at(ddp);
+    memset(to, 0, ddp->at.end - ddp->at.outputs);
+    for (int k = 0; k < pl_ddp_output_count(forward->plan); k++) {
+        const size_t per_row = pl_ddp_output_row_elements(forward->plan, k);
+        for (size_t i = 0; i < (size_t)forward->samples; i++)
+            memcpy(to + row_of(ddp, i) * per_row,
+                   forward->outputs->output[k].data + i * per_row, per_row * sizeof *to);
+        to += per_row * pl_ddp_rows_max(ddp);
+    }
     return pl_ddp_call_sum(ddp, pl_ddp_control_buffer(ddp, ddp->at.outputs),
                            (ddp->at.end - ddp->at.outputs) / sizeof(float), PL_F32, err);
 }

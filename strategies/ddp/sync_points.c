@@ -59,24 +59,21 @@ static void sync_point_end(pl_ddp_t *ddp)
     ddp->spare = point;
 }
 
-/* What could not be called for fails it, once all that was has ended. */
-static void sync_point_begin(pl_ddp_t *ddp, pl_sync_point_t *point)
-{
-    pl_error_t err = {0};
-    const pl_call_t *call = point->forward ? point->forward->call : point->call;
-    if (call)
-        pl_actor_does(ddp, call);
-    ddp->under_way = point;
-    if (ddp->failure.code == PL_OK && point->begin(ddp, point, &err) != PL_OK)
-        ddp->failure = err;
-    if (!ddp->pending)
-        sync_point_end(ddp);
-}
-
 void pl_ddp_go_on(pl_ddp_t *ddp)
 {
-    while (!ddp->under_way && ddp->first && ddp->first->ready)
-        sync_point_begin(ddp, ddp->first);
+    while (!ddp->under_way && ddp->first && ddp->first->ready) {
+        pl_error_t err = {0};
+        pl_sync_point_t *point = ddp->first;
+        const pl_call_t *call = point->forward ? point->forward->call : point->call;
+        if (call)
+            pl_actor_does(ddp, call);
+        ddp->under_way = point;
+        /* after a failure of begin() the calls that it has made still end first */
+        if (ddp->failure.code == PL_OK && point->begin(ddp, point, &err) != PL_OK)
+            ddp->failure = err;
+        if (!ddp->pending)
+            sync_point_end(ddp);
+    }
 }
 
 int pl_ddp_sync(pl_ddp_t *ddp, const pl_sync_point_t *like, pl_error_t *err)

@@ -1,16 +1,15 @@
 /* elastic.c - data parallel whose bits do not depend on the number of ranks
  *
- * Each batch is split into micro-shards, which the ranks share out: a batch of as many
- * samples as a rank would have is never computed, so that it does not matter how many
- * that is.  Each micro-shard is replayed at its own shape, with random numbers of its
- * own, and begins with the same state; all that comes of it, gradients, state and
- * metrics, is added up in the canonical tree over the micro-shards.  Of that a rank
- * makes the subtrees that lie within its micro-shards (micro_shards.h); these travel
- * to all ranks, and each of them adds up the rest.  So the ranks only ever move bytes,
- * whatever moves them, and the sums are made by the device, in whose memory all that
- * stays where that is possible.
+ * Each batch is split into micro-shards, which are shared among the ranks.  No plan
+ * computes all samples of a rank at once, so their number does not matter.  Each
+ * micro-shard is replayed at its own shape, with random numbers of its own, and begins
+ * with the same state. Its gradients, state and metrics are added up in the canonical
+ * tree over the micro-shards.  A rank makes the sums of the subtrees within its
+ * micro-shards (micro_shards.h); these travel to all ranks, and each rank adds up the
+ * rest.  So the ranks only move bytes, in whatever way, and the device makes the sums,
+ * in its own memory if that is possible.
  *
- * Built upon ddp. */
+ * Built on ddp. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,7 +32,7 @@ static size_t rows_count(const pl_elastic_t *e)
     return e->ddp.replica.micro.micro_shards * e->count;
 }
 
-/* For the batch under way: zeros. */
+/* Memory for the metrics of the batch under way, zeroed. */
 static int rows_take(pl_elastic_t *e, pl_error_t *err)
 {
     e->count = pl_metrics_before(&e->ddp.replica, 1);
@@ -62,7 +61,8 @@ static bool comes_before(const pl_elastic_rows_t *rows, uint64_t step, uint32_t 
     return rows && (rows->step < step || (rows->step == step && rows->batch < batch));
 }
 
-/* Of a batch that has run, which is the oldest that ranks have yet to synchronize on. */
+/* The metrics of the oldest batch that has run and that ranks have yet to synchronize
+ * on. */
 static pl_elastic_rows_t *rows_find(pl_elastic_t *e, uint64_t step, uint32_t batch)
 {
     pl_elastic_rows_t *rows;
@@ -71,21 +71,6 @@ static pl_elastic_rows_t *rows_find(pl_elastic_t *e, uint64_t step, uint32_t bat
         rows_give(e, rows);
     }
     return rows;
-}
-
-/* The batch under way has run.  What is there of it, or of later ones, is of an attempt
- * that failed. */
-static void rows_keep(pl_elastic_t *e)
-{
-    pl_elastic_rows_t **next = &e->computed, *rows = e->rows;
-    while (comes_before(*next, rows->step, rows->batch))
-        next = &(*next)->next;
-    for (pl_elastic_rows_t *old; (old = *next);) {
-        *next = old->next;
-        rows_give(e, old);
-    }
-    rows->next = NULL;
-    *next = rows;
 }
 
 static void rows_free(pl_elastic_rows_t *rows)
@@ -101,7 +86,7 @@ static void rows_free(pl_elastic_rows_t *rows)
 
 static int batch_begin(pl_elastic_t *e, pl_error_t *err);
 
-/* The next batch may be here already. */
+/* The next batch may have come already. */
 static void compute_ended(pl_elastic_t *e)
 {
     pl_replica_t *r = &e->ddp.replica;
@@ -112,8 +97,19 @@ static void compute_ended(pl_elastic_t *e)
     e->of = NULL;
     if (skipped || err.code != PL_OK)
         rows_give(e, e->rows);
-    else
-        rows_keep(e);
+    else {
+        /* the batch under way has run; entries of it, or of later batches, are of an
+         * attempt that failed */
+        pl_elastic_rows_t **next = &e->computed, *rows = e->rows;
+        while (comes_before(*next, rows->step, rows->batch))
+            next = &(*next)->next;
+        for (pl_elastic_rows_t *old; (old = *next);) {
+            *next = old->next;
+            rows_give(e, old);
+        }
+        rows->next = NULL;
+        *next = rows;
+    }
     e->rows = NULL;
     pl_replica_computed(r, of, skipped, forward, seconds,
                         err.code == PL_OK ? NULL : &err);
@@ -147,7 +143,7 @@ static void replayed(void *self, const pl_answer_t *answer)
         compute_ended(e);
 }
 
-/* All that this rank gives is there behind the last. */
+/* Behind the last fold everything that this rank gives is there. */
 static void last_folded(void *self, const pl_answer_t *answer)
 {
     pl_elastic_t *e = self;
@@ -157,7 +153,7 @@ static void last_folded(void *self, const pl_answer_t *answer)
     replayed(self, answer);
 }
 
-/* With the metrics of a micro-shard, which one the context says. */
+/* The answer with the metrics of a micro-shard; the context says which one. */
 static void micro_shard_computed(void *self, const pl_answer_t *answer)
 {
     pl_elastic_t *e = self;
@@ -167,7 +163,7 @@ static void micro_shard_computed(void *self, const pl_answer_t *answer)
         if (metrics.size)
             memcpy(row, metrics.data, metrics.size);
         for (size_t k = 0; k < e->count; k++)
-            row[k] += 0.0;                      /* -0 is 0 once others' zeros are added */
+            row[k] += 0.0;      /* -0 becomes 0 when the zeros of other ranks are added */
     }
     replayed(self, answer);
 }
@@ -205,7 +201,7 @@ static int fold_plan(const pl_elastic_t *e, pl_fold_t fold)
     return pl_elastic_first_fold(e) + k;
 }
 
-/* One without samples gives zeros. */
+/* A micro-shard without samples gives zeros. */
 static int micro_shard_send(pl_elastic_t *e, int k, pl_error_t *err)
 {
     pl_replica_t *r = &e->ddp.replica;
@@ -248,7 +244,7 @@ static void compute_send(pl_elastic_t *e)
         e->failure = err;
 }
 
-/* e->of and e->msg. */
+/* Begins the batch of e->of and e->msg. */
 static int batch_begin(pl_elastic_t *e, pl_error_t *err)
 {
     if (rows_take(e, err) != PL_OK) {
@@ -269,8 +265,8 @@ static int batch_begin(pl_elastic_t *e, pl_error_t *err)
     return err->code;
 }
 
-/* One after the other: what is under way comes to its end while the device has the sums
- * and the update to do, behind which this one runs. */
+/* One batch after the other: the batch under way ends while the device still has the
+ * sums and the update to do, behind which this one runs. */
 static int elastic_compute(pl_replica_t *r, const pl_replay_plan_t *msg,
                            pl_objective_state_t *of, pl_error_t *err)
 {
@@ -301,7 +297,7 @@ static int elastic_combine(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_how_
     return pl_replica_replay(&ddp->replica, which, "combine", how, err);
 }
 
-/* Of a batch that has not run there are none. */
+/* A batch that has not run has no metrics. */
 static int elastic_give_metrics(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
                                 pl_error_t *err)
 {
@@ -364,25 +360,7 @@ static int elastic_process_dataloader(void *self, pl_call_t *call, const pl_body
                                          .even = ddp->drop_last});
 }
 
-/* Each kind of fold once. */
-static void folds_find(pl_elastic_t *e)
-{
-    const pl_micro_sharding_t *micro = &e->ddp.replica.micro;
-    pl_micro_sums_t sums = {.count = 0};
-    for (uint32_t micro_shard = micro->first; micro_shard < micro->end; micro_shard++) {
-        const pl_fold_t fold = pl_micro_sums_fold(&sums, (int)micro->micro_shards,
-                                                  (int)micro_shard);
-        int k = 0;
-        while (k < e->folds
-               && (e->fold[k].there != fold.there || e->fold[k].added != fold.added))
-            k++;
-        e->fold[k] = fold;
-        e->folds += k == e->folds;
-        e->sums_max = sums.count > e->sums_max ? sums.count : e->sums_max;
-    }
-}
-
-/* The ranks have met: which micro-shards this one has is known. */
+/* The ranks have joined, so the micro-shards of this rank are known. */
 static int elastic_setup(void *self, pl_call_t *call, const pl_body_t *body,
                          pl_error_t *err)
 {
@@ -399,7 +377,20 @@ static int elastic_setup(void *self, pl_call_t *call, const pl_body_t *body,
     r->micro.first = (uint32_t)pl_micro_shard_first(micro_shards, ranks, rank);
     r->micro.end = (uint32_t)pl_micro_shard_first(micro_shards, ranks, rank + 1);
     e->rank_sums_max = pl_micro_sums_max(micro_shards, ranks);
-    folds_find(e);
+    /* each kind of fold once */
+    const pl_micro_sharding_t *micro = &e->ddp.replica.micro;
+    pl_micro_sums_t sums = {.count = 0};
+    for (uint32_t micro_shard = micro->first; micro_shard < micro->end; micro_shard++) {
+        const pl_fold_t fold = pl_micro_sums_fold(&sums, (int)micro->micro_shards,
+                                                  (int)micro_shard);
+        int k = 0;
+        while (k < e->folds
+               && (e->fold[k].there != fold.there || e->fold[k].added != fold.added))
+            k++;
+        e->fold[k] = fold;
+        e->folds += k == e->folds;
+        e->sums_max = sums.count > e->sums_max ? sums.count : e->sums_max;
+    }
     e->combines =
         body->setup.accumulates
                 || ((const pl_job_t *)body->setup.job)->trainer->accumulate_grad_batches

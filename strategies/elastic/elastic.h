@@ -6,19 +6,19 @@
 #include "strategies/replica/train.h"
 #include "strategies/elastic/micro_shards.h"
 
-/* Its own plans: before a batch; at its end, where steps have several of them for one
- * that is the first or the last, or not; behind these a fold of each kind. */
+/* Its own plans: before a batch; at its end, where steps of several batches have one
+ * for the first, the last and others; behind these a fold of each kind. */
 enum { PL_ELASTIC_BEGIN, PL_ELASTIC_COMBINE, PL_ELASTIC_COMBINES = 4 };
 
-/* Its own regions: sums over micro-shards, of all ranks; others that only this rank
- * has. */
+/* Its own regions: sums over micro-shards, of all ranks; further sums of this rank
+ * only. */
 enum {
     PL_ELASTIC_RANK_SUMS = PL_REGION_STRATEGY0,
     PL_ELASTIC_LOCAL_SUMS,
 };
 
-/* What changes from micro-shard to micro-shard: whether it has samples; whether it is
- * micro-shard 0. */
+/* Step scalars that change from micro-shard to micro-shard: whether it has samples;
+ * whether it is micro-shard 0. */
 enum { PL_ELASTIC_PRESENT, PL_ELASTIC_FIRST, PL_ELASTIC_SCALARS };
 
 /* Metrics of a batch of a step. */
@@ -30,28 +30,29 @@ typedef struct pl_elastic_rows {
 } pl_elastic_rows_t;
 
 typedef struct pl_elastic {
-    pl_ddp_t ddp;                                           /* first: it is one */
+    pl_ddp_t ddp;                                      /* first: this strategy is a ddp */
     pl_sync_hooks_t sync_hooks;
     int64_t micro_shards;                         /* option; pl_options_trainer() reads it
                                                      into the trainer's */
     int rank_sums_max, sums_max;                  /* of any rank; of this one at a time */
-    pl_fold_t fold[PL_FOLDS_MAX];                 /* that occur */
+    pl_fold_t fold[PL_FOLDS_MAX];                 /* the kinds that occur */
     int folds, combines;
 
-    pl_objective_state_t *of, *next_of;           /* the batch under way, and the next one
-                                                     [NULL]: */
+    pl_objective_state_t *of,
+        *next_of;                     /* the batch under way, and the next one  [NULL]: */
     pl_replay_plan_t msg, next_msg;
-    pl_micro_sums_t sums;                               /* of what is sent */
-    int sent, back;                                     /* replays */
-    int next;                                           /* of its micro-shards, to send */
+    pl_micro_sums_t sums;                         /* of the micro-shards that were sent */
+    int sent, back;                               /* replays */
+    int next;                                     /* the next micro-shard to send */
     bool skipped, began;
-    double forward, seconds;                                /* of it, and of all */
-    pl_elastic_rows_t *rows;                                /* its metrics */
+    double forward, seconds;                                /* forward, and all of it */
+    pl_elastic_rows_t *rows;                                /* the batch's metrics */
     size_t count;
     pl_error_t failure;
 
-    pl_elastic_rows_t *computed, *spare;    /* of batches that ranks have not synchronized
-                                               over, the oldest first; others */
+    pl_elastic_rows_t *computed, *spare;                    /* of batches that ranks have
+                                                               not synchronized on, the
+                                                               oldest first; free ones */
 } pl_elastic_t;
 
 /* ---- elastic/graphs.c ---- */

@@ -1,8 +1,8 @@
-/* graphs.c - what the strategy elastic has the device add up
+/* graphs.c - the graphs of the strategy elastic: folds and sums of micro-shards
  *
- * A row is all that is summed: gradients and losses | how many micro-shards had
- * samples | state.  Sums of this rank's micro-shards lie where they travel from, as
- * far as they are left at the end. */
+ * A row is everything that is summed: gradients and losses | how many micro-shards had
+ * samples | state.  The sums of this rank's micro-shards lie where they travel from,
+ * as far as they are left at the end. */
 #include "base/error.h"
 #include "strategies/collectives/collective.h"
 #include "strategies/collectives/tree.h"
@@ -38,7 +38,7 @@ static int64_t row_end(const pl_replica_t *r)
     return row_state(r) + rounded(r->model->state);
 }
 
-/* A row of a region: what is in it from an element on. */
+/* A row of a region: the region, and the element it begins at. */
 typedef struct row {
     int region;
     int64_t at;
@@ -51,8 +51,7 @@ static row_t row_of_rank_sum(const pl_elastic_t *e, int rank, int k)
     return (row_t){PL_ELASTIC_RANK_SUMS, ((int64_t)rank * e->rank_sums_max + k) * row};
 }
 
-/* Those of this rank lie where they are to travel from, as many as may be left at the
- * end. */
+/* The sums of this rank lie where they travel from, as many as may be left at the end. */
 static row_t row_of_sum(const pl_elastic_t *e, int k)
 {
     const pl_replica_t *r = &e->ddp.replica;
@@ -61,18 +60,15 @@ static row_t row_of_sum(const pl_elastic_t *e, int k)
     return (row_t){PL_ELASTIC_LOCAL_SUMS, (k - e->rank_sums_max) * row_end(r)};
 }
 
-static int sums_besides(const pl_elastic_t *e)
-{
-    return e->sums_max > e->rank_sums_max ? e->sums_max - e->rank_sums_max : 0;
-}
-
-/* Gradients of the step's batches before. */
+/* Gradients of the earlier batches of the step. */
 static row_t row_of_step(const pl_elastic_t *e)
 {
-    return (row_t){PL_ELASTIC_LOCAL_SUMS, sums_besides(e) * row_end(&e->ddp.replica)};
+    return (row_t){PL_ELASTIC_LOCAL_SUMS,
+                   (e->sums_max > e->rank_sums_max ? e->sums_max - e->rank_sums_max : 0)
+                       * row_end(&e->ddp.replica)};
 }
 
-/* State as the batch found it. */
+/* The state before the batch. */
 static int64_t state_before(const pl_elastic_t *e)
 {
     const int64_t step = e->combines > 1 ? grads_of(&e->ddp.replica) : 0;
@@ -99,8 +95,8 @@ static pl_node_t state_view(const pl_elastic_t *e, pl_graph_t *g, bool before)
                   : pl_region_view(g, PL_REGION_STATE, 0, PL_SHAPE(r->model->state));
 }
 
-/* A micro-shard's own, or the sum with those before it, into the place of the first of
- * them. */
+/* Writes a micro-shard's own row, or its sum with those before it, to the place of the
+ * first of them. */
 static void fold_put(const pl_elastic_t *e, pl_graph_t *g, pl_fold_t fold, int64_t from,
                      pl_node_t own)
 {
@@ -110,15 +106,7 @@ static void fold_put(const pl_elastic_t *e, pl_graph_t *g, pl_fold_t fold, int64
     pl_assign(g, row_view(g, row_of_sum(e, fold.there - fold.added), from, count), own);
 }
 
-/* Of a tensor that is rank zero's the first micro-shard's counts, of others those of
- * all that had samples. */
-static pl_node_t share_of(pl_graph_t *g, const pl_tensor_info_t *t)
-{
-    return pl_step_scalar(g, t->agree == PL_AGREE_RANK0 ? PL_ELASTIC_FIRST
-                                                        : PL_ELASTIC_PRESENT);
-}
-
-/* The next micro-shard finds the state that this one has found. */
+/* The next micro-shard begins with the same state as this one. */
 static void describe_fold(const pl_elastic_t *e, pl_graph_t *g, pl_fold_t fold)
 {
     const pl_replica_t *r = &e->ddp.replica;
@@ -127,18 +115,23 @@ static void describe_fold(const pl_elastic_t *e, pl_graph_t *g, pl_fold_t fold)
              pl_reshape(g, pl_step_scalar(g, PL_ELASTIC_PRESENT), PL_SHAPE(1)));
     for (int k = 0; k < r->model->count; k++) {
         const pl_tensor_info_t *t = &r->model->tensor[k];
+        /* of a tensor of rank zero the first micro-shard's counts, of others those of
+         * all with samples */
         if (t->region == PL_REGION_STATE)
             fold_put(e, g, fold, row_state(r) + t->offset,
                      pl_mul(g,
                             pl_region_view(g, PL_REGION_STATE, t->offset,
                                            PL_SHAPE(t->count)),
-                            share_of(g, t)));
+                            pl_step_scalar(g, t->agree == PL_AGREE_RANK0
+                                                  ? PL_ELASTIC_FIRST
+                                                  : PL_ELASTIC_PRESENT)));
     }
     if (r->model->state)
         pl_assign(g, state_view(e, g, false), state_view(e, g, true));
 }
 
-/* Elements of a node of the tree; where it is one rank's it is there. */
+/* Elements of a node of the tree; if all of them are one rank's, the sum is already
+ * there. */
 static pl_node_t tree_sum(const pl_elastic_t *e, pl_graph_t *g, pl_micro_range_t node,
                           int64_t from, int64_t count)
 {

@@ -15,7 +15,7 @@ static int end_of(pl_micro_range_t range)
     return range.first + range.count;
 }
 
-/* Whether the two are the sides of one node of the tree. */
+/* Whether the two are the children of one node of the tree. */
 static bool are_sides(int micro_shards, pl_micro_range_t a, pl_micro_range_t b)
 {
     pl_micro_range_t node = {0, micro_shards};

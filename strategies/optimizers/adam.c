@@ -1,9 +1,12 @@
-/* adam.c - Adam: steps along the gradient's mean over the root of its square's mean
+/* adam.c - Adam and AdamW: steps along the gradient's mean over the root of its square's
+ * mean
  *
- * torch.optim.Adam; Kingma and Ba, "Adam: a method for stochastic optimization", 2015,
- * algorithm 1.  The corrections of the moments' bias change with the step, so they
- * come as scalars: 1/(1 - beta1^t) and 1/sqrt(1 - beta2^t).  AMSGrad: Reddi, Kale and
- * Kumar, "On the convergence of Adam and beyond", 2018, algorithm 2. */
+ * torch.optim.Adam, torch.optim.AdamW; Kingma and Ba, "Adam: a method for stochastic
+ * optimization", 2015, algorithm 1.  The corrections of the moments' bias change with
+ * the step, so they come as scalars: 1/(1 - beta1^t) and 1/sqrt(1 - beta2^t).
+ * AMSGrad: Reddi, Kale and Kumar, "On the convergence of Adam and beyond", 2018,
+ * algorithm 2.  AdamW, which keeps weight decay apart from the gradient: Loshchilov
+ * and Hutter, "Decoupled weight decay regularization", 2019, algorithm 2. */
 #include "strategies/optimizers/adam.h"
 
 #include <math.h>
@@ -67,6 +70,36 @@ const pl_optimizer_ops_t pl_adam_optimizer = {
     .options = adam_options,
     .slots = pl_adam_slots,
     .update = adam_update,
+    .scalars = pl_adam_scalars,
+    .momentum = "beta1",
+};
+
+/* ---- AdamW ---- */
+
+static const pl_option_t adamw_options[] = {
+    PL_FLOAT(adam_t, lr, "0.001", "0..", "learning rate"),
+    PL_FLOAT(adam_t, beta1, "0.9", "[0..1)", "decay of the gradient's mean"),
+    PL_FLOAT(adam_t, beta2, "0.999", "[0..1)", "decay of the squared gradient's mean"),
+    PL_FLOAT(adam_t, eps, "1e-8", "0..", "added to the root, against division by zero"),
+    PL_FLOAT(adam_t, weight_decay, "0.01", "0..",
+             "each step reduces a parameter by this share times lr"),
+    PL_BOOL(adam_t, amsgrad, "false", "divide by the largest mean square so far"),
+    PL_OPTIONS_END,
+};
+
+static void adamw_update(pl_graph_t *g, const void *self, const pl_update_t *u)
+{
+    const adam_t *adam = self;
+    pl_adam_step(g, adam, u, pl_decayed_param(g, u, adam->weight_decay), u->grad);
+}
+
+const pl_optimizer_ops_t pl_adamw_optimizer = {
+    .name = "adamw",
+    .help = "Adam with decoupled weight decay",
+    .size = sizeof(adam_t),
+    .options = adamw_options,
+    .slots = pl_adam_slots,
+    .update = adamw_update,
     .scalars = pl_adam_scalars,
     .momentum = "beta1",
 };

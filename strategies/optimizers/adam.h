@@ -1,4 +1,5 @@
-/* adam.h - what Adam and AdamW share: the options and the step along the two moments */
+/* adam.h - what Adam, AdamW and Muon share: the options and the step along the two
+ * moments */
 #ifndef PL_ADAM_H
 #define PL_ADAM_H
 

@@ -1,9 +1,9 @@
 /* averaging.c - averages of the weights: an exponential one, and an equal one over the
  * end of a run
  *
- * Until an average begins it is the weights themselves, so that whoever reads it reads
- * something sensible at any time.  Batch norm's running statistics are no weights: those
- * of the training go with the average. */
+ * Until an average begins it is the weights themselves, so that it can be read at any
+ * time. Batch norm's running statistics are not weights: those of the training go with
+ * the average. */
 #include <math.h>
 #include <string.h>
 
@@ -76,7 +76,7 @@ static bool counts_epochs(const swa_t *swa)
     return !strcmp(swa->interval, "epoch");
 }
 
-/* The epoch or step with which it begins; false: not yet known. */
+/* The epoch or step at which it begins; false: not known yet. */
 static bool swa_start(const swa_t *swa, const pl_moment_t *when, uint64_t *start)
 {
     const uint64_t total = counts_epochs(swa) ? when->total_epochs : when->total_steps;
@@ -96,7 +96,7 @@ static double swa_share(const void *self, const pl_moment_t *when)
     const uint64_t at = epochs ? when->epoch : when->step, every = (uint64_t)swa->every;
     uint64_t start;
     if (!swa_start(swa, when, &start) || at <= start)
-        return 1;                              /* up to the first end it is the weights */
+        return 1;                 /* up to the end of the first epoch it is the weights */
     if ((epochs && !when->epoch_ends) || (at - start) % every)
         return 0;
     return 1 / ((double)((at - start) / every) + 1);

@@ -1,9 +1,9 @@
-/* groups.c - an optimizer as a run describes it: one struct of options for each group of
- * parameters
+/* groups.c - an optimizer as a run describes it: one struct of options for each group
+ * of parameters
  *
- * A group has the optimizer's options, with some of its own in their place.  Where only
- * matrices are to decay, each group that does not give a weight decay itself has a second
- * struct without one. */
+ * A group has the optimizer's options, with some of its own instead.  If only matrices
+ * decay, each group without a weight decay of its own has a second struct without
+ * decay. */
 #include <jansson.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@
 typedef struct pl_optimizer_memory {
     pl_optimizer_options_t options;
     pl_binding_t *binding;
-    json_t *groups;                                         /* the patterns lie in it */
+    json_t *groups;                             /* `match` of the groups points into it */
     pl_group_t group[PL_GROUPS_MAX];
     pl_instance_t instance[2 * (PL_GROUPS_MAX + 1)];
     int instance_count;
@@ -40,7 +40,7 @@ static const void *instance_add(memory_t *m, const json_t *value, pl_optimizer_t
     return made->self;
 }
 
-/* The struct for vectors: the same but for the weight decay. */
+/* The struct for vectors: the same without weight decay. */
 static int vectors_add(memory_t *m, json_t *value, pl_optimizer_t *to,
                        const void **vectors, pl_error_t *err)
 {
@@ -54,7 +54,7 @@ static int vectors_add(memory_t *m, json_t *value, pl_optimizer_t *to,
     return *vectors ? PL_OK : err->code;
 }
 
-/* Options of the optimizer, and those of a group instead [none]. */
+/* Options of the optimizer, overridden by those of a group  [none]. */
 static int group_make(memory_t *m, const json_t *base, const json_t *own,
                       pl_optimizer_t *to, pl_group_t *group, pl_error_t *err)
 {

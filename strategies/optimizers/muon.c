@@ -1,4 +1,4 @@
-/* muon.c - Muon: momentum made orthogonal for matrices, AdamW for all else
+/* muon.c - Muon: momentum made orthogonal for matrices, AdamW for the rest
  *
  * Jordan, "Muon: an optimizer for hidden layers in neural networks", 2024, and its
  * reference implementation, class MuonWithAuxAdam of github.com/KellerJordan/Muon, in
@@ -56,10 +56,13 @@ static bool muon_alone(const void *self, pl_shape_t shape)
     return muon->orthogonal && shape.rank >= 2;
 }
 
-/* Each matrix of x by its norm.  Squares of numbers above 1.8e19 overflow float32: where
- * the sum of squares does, the norm is that of numbers 2^80 times smaller. */
-static pl_node_t normalized(pl_graph_t *g, pl_node_t x)
+/* x of [..., M, N], M <= N, to nearly U V^T of its singular value decomposition: each
+ * iteration moves the singular values towards 1 by a polynomial of odd powers. */
+static pl_node_t newton_schulz(pl_graph_t *g, pl_node_t x, int64_t steps)
 {
+    static const double a = 3.4445, b = -4.7750, c = 2.0315;
+    /* each matrix of x by its norm; squares of numbers above 1.8e19 overflow float32:
+     * if the sum of squares does, the norm is computed from numbers 2^80 times smaller */
     static const int matrix[] = {-2, -1};
     const double scale = 0x1p-80;
     pl_node_t small = pl_scale(g, x, scale), one = pl_scalar(g, 1),
@@ -72,15 +75,7 @@ static pl_node_t normalized(pl_graph_t *g, pl_node_t x)
               small_norm = pl_sqrt(g,
                                    pl_sum(g, pl_mul(g, small, small), matrix, 2, true));
     norm = pl_add(g, norm, pl_mul(g, small_norm, overflows));
-    return pl_div(g, pl_mul(g, x, scales), pl_add(g, norm, pl_scale(g, scales, 1e-7)));
-}
-
-/* x of [..., M, N], M <= N, to nearly U V^T of its singular value decomposition: each
- * iteration moves the singular values towards 1 by a polynomial of odd powers. */
-static pl_node_t newton_schulz(pl_graph_t *g, pl_node_t x, int64_t steps)
-{
-    static const double a = 3.4445, b = -4.7750, c = 2.0315;
-    x = normalized(g, x);
+    x = pl_div(g, pl_mul(g, x, scales), pl_add(g, norm, pl_scale(g, scales, 1e-7)));
     for (int64_t k = 0; k < steps; k++) {
         pl_node_t square = pl_matmul(g, x, x, false, true);
         pl_node_t fourth = pl_matmul(g, square, square, false, false);
@@ -113,25 +108,21 @@ static pl_node_t mean_of(pl_graph_t *g, const pl_update_t *u, pl_node_t mean,
                   pl_times_rest(g, u, u->grad, decay));
 }
 
-static void matrix_update(pl_graph_t *g, const muon_t *muon, const pl_update_t *u)
-{
-    pl_node_t mean = mean_of(g, u, u->slot[0], muon->momentum);
-    pl_node_t ahead = muon->nesterov ? mean_of(g, u, mean, muon->momentum) : mean;
-    pl_node_t step = orthogonal(g, ahead, muon->ns_steps);
-    const double ratio = (double)pl_dim(g, u->grad, -2) / (double)pl_dim(g, u->grad, -1);
-    pl_node_t rate = pl_scale(g, u->lr, sqrt(ratio > 1 ? ratio : 1));
-    pl_node_t from = pl_decayed_param(g, u, muon->weight_decay);
-    pl_assign(g, u->param, pl_sub(g, from, pl_mul(g, step, rate)));
-    pl_assign(g, u->slot[0], mean);
-}
-
 static void muon_update(pl_graph_t *g, const void *self, const pl_update_t *u)
 {
     const muon_t *muon = self;
     const adam_t adam = adam_of(muon);
     pl_update_t other = *u;
     if (pl_shape_of(g, u->param).rank >= 2) {
-        matrix_update(g, muon, u);
+        pl_node_t mean = mean_of(g, u, u->slot[0], muon->momentum);
+        pl_node_t ahead = muon->nesterov ? mean_of(g, u, mean, muon->momentum) : mean;
+        pl_node_t step = orthogonal(g, ahead, muon->ns_steps);
+        const double ratio = (double)pl_dim(g, u->grad, -2)
+                             / (double)pl_dim(g, u->grad, -1);
+        pl_node_t rate = pl_scale(g, u->lr, sqrt(ratio > 1 ? ratio : 1));
+        pl_node_t from = pl_decayed_param(g, u, muon->weight_decay);
+        pl_assign(g, u->param, pl_sub(g, from, pl_mul(g, step, rate)));
+        pl_assign(g, u->slot[0], mean);
         return;
     }
     other.cycles = false;

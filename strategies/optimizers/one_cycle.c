@@ -1,8 +1,8 @@
 /* one_cycle.c - one rise to the largest learning rate and one fall far below the first
  *
- * torch's OneCycleLR; Smith and Topin, "Super-convergence", 2018.  The optimizer's lr is
- * the largest.  Momentum falls while the rate rises.  Where the length of the run is not
- * known both stay at the first. */
+ * torch's OneCycleLR; Smith and Topin, "Super-convergence", 2018.  The optimizer's lr
+ * is the largest.  Momentum falls while the rate rises.  If the length of the run is
+ * not known both keep their first value. */
 #include <math.h>
 #include <string.h>
 
@@ -35,10 +35,10 @@ static const pl_option_t one_cycle_options[] = {
     PL_OPTIONS_END,
 };
 
-/* Where in the cycle a moment is. */
+/* The position of a moment in the cycle. */
 typedef struct place {
-    bool rises, ends;                                      /* the first phase, the last */
-    double progress;                                       /* of the phase, 0 to 1 */
+    bool rises, ends;                          /* it is in the first phase, in the last */
+    double progress;                           /* of the phase, 0 to 1 */
 } place_t;
 
 static place_t place_of(const one_cycle_t *c, const pl_moment_t *when)

@@ -1,9 +1,9 @@
-/* optimizer.c - one optimizer step as a graph: norm, guard, clipping, and an
+/* optimizer.c - one optimizer step as a graph: norm, guard, clipping, and the
  * optimizer's update of every parameter
  *
- * Neighbouring tensors of one group are one range, with the zeros between
- * them: an optimizer sees a few long vectors and never a tensor.  Zeros stay zeros,
- * for their gradient is zero. */
+ * Neighbouring tensors of one group are one range, with the zeros between them: an
+ * optimizer sees a few long vectors and never a tensor.  Zeros stay zeros, because
+ * their gradient is zero. */
 #include "strategies/optimizers/optimizer.h"
 
 #include <assert.h>
@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "accelerators/accelerator.h"
-#include "strategies/optimizers/scaling.h"
 #include "tensor/graph.h"
 #include "tensor/operators.h"
 #include "tensor/precision.h"
@@ -124,21 +123,12 @@ typedef struct step {
     const pl_optimizer_t *optimizer;
     pl_node_t factor;                                       /* of every gradient */
     bool has_master;
-    const pl_piece_t *piece;                                /* that is updated now */
+    const pl_piece_t *piece;                         /* the piece that is being updated */
 } step_t;
 
 static void metric(pl_graph_t *g, const char *name, pl_node_t sum, pl_node_t weight)
 {
     pl_log(g, name, pl_pair(sum, weight), PL_ON_STEP);
-}
-
-/* The state that a skipped step goes back to. */
-static void keep_state(pl_graph_t *g, const pl_model_t *model)
-{
-    const pl_shape_t shape = PL_SHAPE(model->state);
-    if (model->state)
-        pl_assign(g, pl_region_view(g, PL_REGION_STATE_BACKUP, 0, shape),
-                  pl_region_view(g, PL_REGION_STATE, 0, shape));
 }
 
 bool pl_trained_range(const pl_model_t *model, int objective, int64_t *from, int64_t *to)
@@ -167,21 +157,17 @@ static pl_node_t norm_of(pl_graph_t *g, pl_node_t x, double scale)
     return pl_emit(g, PL_OP_norm, &x, 1, &(pl_attr_t){.a = scale}, NULL);
 }
 
-/* That of the gradients is made of smaller ones, which fit in float32. */
+/* The norm of the gradients is computed from smaller numbers, whose squares fit in
+ * float32. */
 #define SMALL 0x1p-20
-
-/* The norm of neighbouring gradients. */
-static pl_node_t range_norm(pl_graph_t *g, int64_t from, int64_t to)
-{
-    return norm_of(g, pl_region_view(g, PL_REGION_GRADS, from, PL_SHAPE(to - from)),
-                   SMALL);
-}
 
 static pl_node_t ranges_norm(pl_graph_t *g, const pl_model_t *model, int objective)
 {
     pl_node_t norm = {-1};
     for (int64_t a = 0, b = 0; pl_trained_range(model, objective, &a, &b);) {
-        pl_node_t part = range_norm(g, a, b);
+        /* neighbouring gradients */
+        pl_node_t part =
+            norm_of(g, pl_region_view(g, PL_REGION_GRADS, a, PL_SHAPE(b - a)), SMALL);
         pl_node_t both[] = {pl_reshape(g, norm.id < 0 ? part : norm, PL_SHAPE(1)),
                             pl_reshape(g, part, PL_SHAPE(1))};
         norm = norm.id < 0 ? part : norm_of(g, pl_concat(g, both, 2, 0), 1);
@@ -193,7 +179,7 @@ static pl_node_t ranges_norm(pl_graph_t *g, const pl_model_t *model, int objecti
 
 enum { BLOCKS_MAX = 1 << 15 };
 
-/* Of GPT-2 with 124 million parameters a block has 4 096. */
+/* GPT-2 with 124 million parameters has blocks of 4 096. */
 int64_t pl_norm_block(const pl_model_t *model)
 {
     int64_t block = PL_REGION_ALIGN;
@@ -202,27 +188,11 @@ int64_t pl_norm_block(const pl_model_t *model)
     return block;
 }
 
-/* A trained range, and its norms among all of the objective. */
+/* A trained range, and the indices of its norms among all of the objective. */
 typedef struct blocks {
-    int64_t from, to, begin;                       /* elements; blocks are counted from */
-    int64_t first, count;                          /* norms */
+    int64_t from, to, begin;                   /* elements; first element of the blocks */
+    int64_t first, count;                      /* norms */
 } blocks_t;
-
-/* The first of neighbouring parameters of an objective, frozen ones among them. */
-static int64_t begin_of(const pl_model_t *model, int objective, int64_t from)
-{
-    int64_t begin = 0;
-    bool is_inside = false;
-    for (int i = 0; i < model->count; i++) {
-        const pl_tensor_info_t *t = &model->tensor[i];
-        if (t->region != PL_REGION_PARAMS || t->offset > from)
-            continue;
-        if (t->objective == objective && !is_inside)
-            begin = t->offset;
-        is_inside = t->objective == objective;
-    }
-    return begin;
-}
 
 static int64_t block_of(const blocks_t *b, int64_t element, int64_t block)
 {
@@ -235,7 +205,17 @@ static bool blocks_next(const pl_model_t *model, int objective, int64_t block,
     b->first += b->count;
     if (!pl_trained_range(model, objective, &b->from, &b->to))
         return false;
-    b->begin = begin_of(model, objective, b->from);
+    /* the first of neighbouring parameters of an objective, including frozen ones */
+    bool is_inside = false;
+    b->begin = 0;
+    for (int i = 0; i < model->count; i++) {
+        const pl_tensor_info_t *t = &model->tensor[i];
+        if (t->region != PL_REGION_PARAMS || t->offset > b->from)
+            continue;
+        if (t->objective == objective && !is_inside)
+            b->begin = t->offset;
+        is_inside = t->objective == objective;
+    }
     b->count = block_of(b, b->to - 1, block) - block_of(b, b->from, block) + 1;
     return true;
 }
@@ -253,7 +233,7 @@ static pl_node_t block_norms(pl_graph_t *g, pl_node_t x, pl_attr_t attr)
     return pl_emit(g, PL_OP_block_norms, &x, 1, &attr, NULL);
 }
 
-/* Of elements that end where a block or the range does. */
+/* Norms of elements that end where a block or the range does. */
 static pl_node_t blocks_norms(pl_graph_t *g, const blocks_t *b, int64_t block,
                               int64_t from, int64_t to)
 {
@@ -268,7 +248,7 @@ static pl_node_t norms_view(pl_graph_t *g, int64_t first, int64_t count)
     return pl_region_view(g, PL_REGION_NORMS, first, PL_SHAPE(count));
 }
 
-/* All that an objective trains, in order. */
+/* The norms of all that an objective trains, in order. */
 static pl_node_t all_norms(pl_graph_t *g, const pl_optimizer_t *optimizer,
                            const pl_model_t *model)
 {
@@ -283,8 +263,8 @@ static pl_node_t all_norms(pl_graph_t *g, const pl_optimizer_t *optimizer,
     return all;
 }
 
-/* Of the gradients times `factor`.  The product may fit in float32 where the norm itself
- * does not, so that comes into it at last. */
+/* The norm of the gradients times `factor`.  The product may fit in float32 when the
+ * norm itself does not, so the factor is applied last. */
 static pl_node_t gradient_norm(pl_graph_t *g, const pl_optimizer_t *optimizer,
                                const pl_model_t *model, pl_node_t factor)
 {
@@ -301,7 +281,7 @@ static pl_node_t gradient_norm(pl_graph_t *g, const pl_optimizer_t *optimizer,
     return pl_scale(g, pl_mul(g, norm, factor), 1 / SMALL);
 }
 
-/* From the gradient of sum/nominal to that of sum/weight, clipped. */
+/* The factor from the gradient of sum/nominal to that of sum/weight, clipped. */
 static pl_node_t gradient_factor(pl_graph_t *g, const pl_optimizer_t *optimizer,
                                  const pl_model_t *model, double nominal, double clip)
 {
@@ -319,21 +299,16 @@ static pl_node_t gradient_factor(pl_graph_t *g, const pl_optimizer_t *optimizer,
         pl_emit(g, PL_OP_guard, &loss, 1, NULL, NULL);
         pl_emit(g, PL_OP_guard, &norm, 1, NULL, NULL);
     }
-    keep_state(g, model);
+    /* the state that a skipped step restores */
+    const pl_shape_t shape = PL_SHAPE(model->state);
+    if (model->state)
+        pl_assign(g, pl_region_view(g, PL_REGION_STATE_BACKUP, 0, shape),
+                  pl_region_view(g, PL_REGION_STATE, 0, shape));
     if (clip <= 0)
         return factor;
     /* torch.nn.utils.clip_grad_norm_ */
     pl_node_t share = pl_div(g, pl_scalar(g, clip), pl_add(g, norm, pl_scalar(g, 1e-6)));
     return pl_mul(g, factor, pl_minimum(g, share, pl_scalar(g, 1)));
-}
-
-/* With a share of 1 it is the newest to the bit, with 0 the old. */
-static void average_range(pl_graph_t *g, pl_node_t newest, int64_t from, pl_shape_t shape)
-{
-    pl_node_t average = pl_region_view(g, PL_REGION_AVERAGE, from, shape);
-    pl_node_t share = pl_step_scalar(g, PL_SCALAR_AVERAGE);
-    pl_node_t kept = pl_mul(g, average, pl_sub(g, pl_scalar(g, 1), share));
-    pl_assign(g, average, pl_add(g, kept, pl_mul(g, newest, share)));
 }
 
 /* torch.nn.utils.clip_grad_value_ */
@@ -343,7 +318,7 @@ static pl_node_t clip_elements(pl_graph_t *g, pl_node_t grad, double max)
     return pl_neg(g, pl_minimum(g, above, pl_scalar(g, max)));
 }
 
-/* Its slots lie from element `slot` on. */
+/* The range's slots begin at element `slot`. */
 static void update_range(step_t *s, int64_t from, int64_t slot, pl_shape_t shape,
                          pl_treatment_t how)
 {
@@ -367,17 +342,16 @@ static void update_range(step_t *s, int64_t from, int64_t slot, pl_shape_t shape
     ops->update(g, how.self, &u);
     if (s->has_master)
         pl_assign(g, pl_region_view(g, PL_REGION_PARAMS, from, shape), u.param);
-    if (s->optimizer->averages)
-        average_range(g, u.param, from, shape);
+    if (s->optimizer->averages) {
+        /* with a share of 1 it is the newest to the bit, with 0 the old */
+        pl_node_t average = pl_region_view(g, PL_REGION_AVERAGE, from, shape);
+        pl_node_t share = pl_step_scalar(g, PL_SCALAR_AVERAGE);
+        pl_node_t kept = pl_mul(g, average, pl_sub(g, pl_scalar(g, 1), share));
+        pl_assign(g, average, pl_add(g, kept, pl_mul(g, u.param, share)));
+    }
 }
 
-static bool is_alone(const pl_optimizer_t *optimizer, pl_treatment_t how,
-                     pl_shape_t shape)
-{
-    return optimizer->ops->alone && optimizer->ops->alone(how.self, shape);
-}
-
-/* A range of neighbours that are treated alike, up to an offset. */
+/* A range of neighbours with equal options, up to an offset. */
 typedef struct range {
     int64_t from;
     pl_treatment_t how;
@@ -395,19 +369,6 @@ static void range_end(step_t *s, range_t *range, int64_t to)
     range->from = to;
 }
 
-/* What sees a whole tensor cannot be shared out by elements. */
-static void update_alone(step_t *s, const pl_tensor_info_t *t, pl_treatment_t how)
-{
-    if (s->optimizer->pieces)
-        pl_graph_fail(
-            s->g, PL_EUNSUPPORTED,
-            "optimizer \"%s\" updates \"%s\" as a whole, and with this strategy each "
-            "rank updates a partition of the elements: use \"ddp\"",
-            s->optimizer->ops->name, t->name);
-    else
-        update_range(s, t->offset, t->offset, t->shape, how);
-}
-
 static void update_all(step_t *s, const pl_model_t *model)
 {
     range_t range = {0};
@@ -418,39 +379,32 @@ static void update_all(step_t *s, const pl_model_t *model)
         const bool ours = pl_is_trained(t, s->optimizer->objective);
         const pl_treatment_t how = ours ? pl_optimizer_treatment(s->optimizer, t)
                                         : (pl_treatment_t){0};
-        const bool alone = ours && is_alone(s->optimizer, how, t->shape);
+        const bool alone = ours && s->optimizer->ops->alone
+                           && s->optimizer->ops->alone(how.self, t->shape);
         if (alone || how.self != range.how.self)
             range_end(s, &range, t->offset);
         range.how = how;
         if (alone) {
-            update_alone(s, t, how);
+            /* an update of a whole tensor cannot be divided by elements */
+            if (s->optimizer->pieces)
+                pl_graph_fail(s->g, PL_EUNSUPPORTED,
+                              "optimizer \"%s\" updates \"%s\" as a whole, and with this "
+                              "strategy each rank updates a partition of the elements: "
+                              "use \"ddp\"",
+                              s->optimizer->ops->name, t->name);
+            else
+                update_range(s, t->offset, t->offset, t->shape, how);
             range = (range_t){.from = t->offset + t->count};
         }
     }
     range_end(s, &range, model->params);
 }
 
-/* Piece by piece: those of a bucket are done before those of the next. */
-static void update_pieces(step_t *s, const pl_model_t *model)
-{
-    const pl_piece_t all = {.count = model->params};
-    const int pieces = s->optimizer->pieces;
-    for (int k = 0; k == 0 || k < pieces; k++) {
-        s->piece = pieces ? &s->optimizer->piece[k] : &all;
-        update_all(s, model);
-    }
-}
-
-static bool has_parameters(const pl_model_t *model, int objective)
-{
-    int64_t from = 0, to = 0;
-    return pl_trained_range(model, objective, &from, &to);
-}
-
 pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t *model,
                                double nominal, double clip, pl_error_t *err)
 {
-    if (!has_parameters(model, optimizer->objective)) {
+    int64_t from = 0, to = 0;
+    if (!pl_trained_range(model, optimizer->objective, &from, &to)) {
         pl_fail(err, PL_EINVAL, "the module has no parameters to optimize");
         return NULL;
     }
@@ -463,7 +417,13 @@ pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t
         return NULL;
     pl_scope(s.g, "%s", optimizer->ops->name);
     s.factor = gradient_factor(s.g, optimizer, model, nominal, clip);
-    update_pieces(&s, model);
+    /* piece by piece: those of a bucket are done before those of the next */
+    const pl_piece_t all = {.count = model->params};
+    const int pieces = s.optimizer->pieces;
+    for (int k = 0; k == 0 || k < pieces; k++) {
+        s.piece = pieces ? &s.optimizer->piece[k] : &all;
+        update_all(&s, model);
+    }
     pl_scope_end(s.g);
     if (pl_graph_cast(s.g, model->precision, err) != PL_OK) {
         pl_graph_free(s.g);
@@ -473,7 +433,7 @@ pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t
     return s.g;
 }
 
-/* The piece that is the first at an element or behind it. */
+/* The first piece at an element or behind it. */
 static const pl_piece_t *piece_from(const pl_optimizer_t *optimizer, int64_t from)
 {
     const pl_piece_t *first = NULL;

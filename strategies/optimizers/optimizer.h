@@ -1,13 +1,13 @@
-/* optimizer.h - one optimizer step as a graph: norm, guard, clipping, and an
+/* optimizer.h - one optimizer step as a graph: norm, guard, clipping, and the
  * optimizer's update of every parameter
  *
- * Each group of parameters has 1 + PL_SCALARS step scalars: its learning rate, and what
- * the optimizer's scalars() writes.  The graph's fetches are "loss" (sum, weight) and
- * "grad_norm" (norm of the mean loss's gradient before clipping, 1), and those of
- * scaling.h.  Its guards stop the step when the loss or the norm is not finite.  With a
- * weight of 0, when nobody had a sample or all targets were ignored, nothing is updated,
- * and that is no fault.  State is kept in PL_REGION_STATE_BACKUP by each step that does
- * update. */
+ * Each group of parameters has 1 + PL_SCALARS step scalars: its learning rate, and
+ * those that the optimizer's scalars() writes.  The graph's fetches are "loss" (sum,
+ * weight) and "grad_norm" (norm of the mean loss's gradient before clipping, 1), and
+ * those of scaling.c. Its guards stop the step when the loss or the norm is not
+ * finite.  With a weight of 0, when no rank had a sample or all targets were ignored,
+ * nothing is updated, and that is no fault.  Each step that updates keeps the state in
+ * PL_REGION_STATE_BACKUP. */
 #ifndef PL_OPTIMIZER_H
 #define PL_OPTIMIZER_H
 
@@ -31,11 +31,11 @@ extern const pl_scheduler_ops_t pl_constant_scheduler, pl_cosine_restarts_schedu
 /* All of them, for pl_register(). */
 extern const pl_registration_t pl_optimizer_components[];
 
-/* Structs of an optimizer, options filled in, for some parameters. */
+/* Option structs of an optimizer for some parameters. */
 typedef struct pl_group {
     const char *match;                                      /* patterns of their names */
     const void *self;
-    const void *vectors;                    /* for those of fewer than two axes  [self] */
+    const void *vectors;                /* for tensors with fewer than two axes  [self] */
 } pl_group_t;
 
 /* Neighbouring elements of the parameters, and where their slots begin in a region of
@@ -46,46 +46,48 @@ typedef struct pl_piece {
 
 typedef struct pl_optimizer {
     const pl_optimizer_ops_t *ops;
-    const void *self, *vectors;         /* for what no group matches, as in pl_group_t */
-    const pl_group_t *group;            /* [group_count]; the first that matches counts */
+    const void *self,
+        *vectors;             /* for parameters that no group matches, as in pl_group_t */
+    const pl_group_t *group;  /* [group_count]; the first that matches counts */
     int group_count;
-    double clip_value;                  /* largest element of the mean loss's gradient
-                                           [0: any] */
-    bool averages;                      /* into PL_REGION_AVERAGE */
-    bool cycles;                        /* its momentum is the schedule's, */
-    double momentum;                    /* of the next step */
-    struct pl_optimizer_memory *memory;  /* what it owns  [it is the caller's] */
-    int objective;                      /* of the module's objectives, whose parameters it
-                                           updates */
-    pl_piece_t piece[PL_GRAD_BUCKETS_MAX];  /* of the parameters, which it updates */
-    int pieces;                         /* [0: all] */
-    int64_t block;                      /* elements of a block: the norm of the
-                                           gradients is that of the norms of blocks
-                                           [0: of ranges of them] */
-    int64_t norms;                      /* PL_REGION_NORMS has as many, which
-                                           pl_optimizer_norms() left of blocks of all
-                                           ranks  [0: the gradients are whole] */
+    double clip_value;    /* limit of an element of the mean loss's gradient  [0: none] */
+    bool averages;        /* into PL_REGION_AVERAGE */
+    bool cycles;          /* its momentum is the schedule's, */
+    double momentum;      /* and that of the next step */
+    struct pl_optimizer_memory *memory;  /* what it owns  [it belongs to the caller] */
+    int objective;        /* objective of the module whose parameters it updates */
+    pl_piece_t piece[PL_GRAD_BUCKETS_MAX];  /* of the parameters that it updates */
+    int pieces;           /* [0: all] */
+    int64_t block;        /* elements of a block: the
+                             norm of the gradients is
+                             that of the norms of blocks
+                             [0: of ranges of them] */
+    int64_t norms;        /* norms in PL_REGION_NORMS,
+                             which pl_optimizer_norms()
+                             left of the blocks of all
+                             ranks [0: the gradients are
+                             whole] */
 } pl_optimizer_t;
 
 enum {
     PL_GROUPS_MAX = 15,
-    /* The step scalar that is the share of the newest weights in their average; a
-     * schedule's momentum and 1 less it. */
+    /* The step scalars of the newest weights' share in their average; of a schedule's
+     * momentum, and 1 minus it. */
     PL_SCALAR_AVERAGE = (PL_GROUPS_MAX + 1) * (1 + PL_SCALARS),
     PL_SCALAR_MOMENTUM,
     PL_SCALAR_REST,
 };
 
-/* As a run describes it at a path, such as "optimizer".  groups.c */
+/* The optimizer that a run describes at a path, such as "optimizer".  groups.c */
 pl_optimizer_t *pl_optimizer_new(const pl_options_t *o, const char *path,
                                  pl_error_t *err);
 void pl_optimizer_free(pl_optimizer_t *optimizer);
 
-/* Takes a schedule's momentum in place of its option, in all groups, for the next step;
- * for the first time before its graph is made.  PL_EINVAL: the optimizer has none. */
+/* Uses a schedule's momentum instead of the option, in all groups, for the next step;
+ * the first time before its graph is made.  PL_EINVAL: the optimizer has no momentum. */
 int pl_optimizer_cycle(pl_optimizer_t *optimizer, double momentum, pl_error_t *err);
 
-/* The group of a parameter, group_count for none, and its struct. */
+/* The group of a parameter, group_count for none, and its option struct. */
 typedef struct pl_treatment {
     int group;
     const void *self;
@@ -97,31 +99,30 @@ int pl_optimizer_groups_check(const pl_optimizer_t *optimizer, const pl_model_t 
                               pl_error_t *err);
 
 /* The graph of one step over the regions of a model.  PL_REGION_GRADS holds sums as
- * pl_graph_gradients() left them with `nominal`, added up over ranks; clip is the
+ * pl_graph_gradients() left them with `nominal`, summed over ranks; clip is the
  * largest norm [0: no clipping]. */
 pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t *model,
                                double nominal, double clip, pl_error_t *err);
 
-/* Elements of a block of a model's gradients, a power of two, so that there are not
- * too many for each rank to have the norms of all; and how many norms those of an
- * objective have. Blocks are counted from the first of neighbouring parameters of one
- * objective.  So a rank that has whole blocks gets the same norms, whatever else it
- * has. */
+/* Elements of a block of a model's gradients, a power of two so large that each rank
+ * can have the norms of all; and the number of norms of an objective.  Blocks are
+ * counted from the first of neighbouring parameters of one objective.  So a rank that
+ * has whole blocks gets the same norms, whatever else it has. */
 int64_t pl_norm_block(const pl_model_t *model);
 int64_t pl_norm_count(const pl_model_t *model, int objective, int64_t block);
 
-/* Where `norms` is not 0: the graph that a rank runs before.  It writes the norms of the
- * blocks in its pieces, which begin and end where blocks do, and zeros for those of
- * others, so that they can be added up over ranks. */
+/* If `norms` is not 0: the graph that a rank runs before.  It writes the norms of the
+ * blocks in its pieces, which begin and end where blocks do, and zeros for the others,
+ * so that they can be summed over ranks. */
 pl_graph_t *pl_optimizer_norms(const pl_optimizer_t *optimizer, const pl_model_t *model,
                                pl_error_t *err);
 
-/* Neighbouring parameters that an objective trains, from element *to on; false: no
- * more. */
+/* Neighbouring parameters that an objective trains, from element *to on; false: there
+ * are no more. */
 bool pl_trained_range(const pl_model_t *model, int objective, int64_t *from, int64_t *to);
 
-/* The option "lr" of a group, group_count: of what none matches; and how many slots of
- * PL_REGION_SLOT0 and following it needs. */
+/* The option "lr" of a group, group_count: of parameters that none matches; and the
+ * number of slots, from PL_REGION_SLOT0 on, that it needs. */
 double pl_optimizer_lr(const pl_optimizer_t *optimizer, int group);
 int pl_optimizer_slots(const pl_optimizer_t *optimizer);
 
@@ -130,9 +131,19 @@ int pl_optimizer_slots(const pl_optimizer_t *optimizer);
 void pl_optimizer_scalars(const pl_optimizer_t *optimizer, double factor, uint64_t step,
                           double *scalar);
 
-/* For updates: the gradient with a share of the parameter added to it, and the parameter
- * less lr times a share of it; both as they are where nothing decays. */
+/* For updates: the gradient plus a share of the parameter, and the parameter minus lr
+ * times a share of it; both unchanged where nothing decays. */
 pl_node_t pl_decayed_gradient(pl_graph_t *g, const pl_update_t *u, double weight_decay);
 pl_node_t pl_decayed_param(pl_graph_t *g, const pl_update_t *u, double weight_decay);
+
+/* ---- scaling.c ---- */
+
+/* Sets the factor of the next step.  Operations described after it happen only when
+ * loss and norm are finite.  Otherwise the step is skipped, the state is restored, and
+ * the factor falls; at its lowest value none of this happens.  Logs "loss_scale", the
+ * next factor, 0 for a step that is not finite at the lowest, and "skipped_steps",
+ * those of the run. */
+void pl_scaling_step(pl_graph_t *g, const pl_model_t *model, pl_node_t loss,
+                     pl_node_t norm);
 
 #endif

@@ -1,7 +1,7 @@
-/* plateau.c - reduce_on_plateau: a lower learning rate when a metric gets no better
+/* plateau.c - reduce_on_plateau: a lower learning rate when a metric does not improve
  *
- * torch's ReduceLROnPlateau, asked after each validation or, where there is none, epoch.
- * It is the one schedule that keeps something: checkpoints hold it as JSON. */
+ * torch's ReduceLROnPlateau, called after each validation or, without validation, each
+ * epoch. It is the only schedule with state: checkpoints hold it as JSON. */
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
@@ -17,10 +17,10 @@ typedef struct plateau {
     double factor, threshold, min_lr_ratio;
     int64_t patience, cooldown, warmup_steps;
 
-    bool begun;                                             /* there is a best one */
+    bool begun;                                             /* there is a best value */
     double best;
     int64_t bad, cooling;                                   /* validations */
-    double scale;                                           /* 0: as at the start, 1 */
+    double scale;                                           /* 0: at the start, means 1 */
 } plateau_t;
 
 static const pl_option_t plateau_options[] = {

@@ -47,8 +47,10 @@ static void rmsprop_update(pl_graph_t *g, const void *self, const pl_update_t *u
     if (rmsprop->centered) {
         const pl_node_t slot = u->slot[rmsprop->momentum > 0 ? 2 : 1];
         pl_node_t mean = running_mean(g, slot, grad, rmsprop->alpha);
-        spread = pl_relu(g, pl_sub(g, square, pl_mul(g, mean, mean)));  /* not below 0 by
-                                                                           rounding */
+        spread = pl_relu(g,
+                         pl_sub(g, square,
+                                pl_mul(g, mean,
+                                       mean)));   /* rounding must not make it negative */
         pl_assign(g, slot, mean);
     }
     pl_node_t root = pl_add(g, pl_sqrt(g, spread), pl_scalar(g, rmsprop->eps));

@@ -1,14 +1,15 @@
-/* scaling.c - the factor of the loss: used, checked and moved by the optimizer's step
+/* scaling.c - the factor of the loss: used, checked and changed by the optimizer's
+ * step
  *
- * torch.cuda.amp.GradScaler; Micikevicius et al., "Mixed precision training", 2018.  All
- * of it is arithmetic on the device: the host, several steps ahead, waits for none that
- * is finite.  A skipped one ends its plan, so that the steps behind it run only when the
- * host has given them the step numbers of an optimizer that did not make it.  A
- * comparison is relu's gradient: its first input where the second is above zero or NaN,
- * and zero elsewhere. */
-#include "strategies/optimizers/scaling.h"
+ * torch.cuda.amp.GradScaler; Micikevicius et al., "Mixed precision training", 2018.
+ * All of it is arithmetic on the device: the host, several steps ahead, does not wait
+ * for a step that is finite.  A skipped step ends its plan, so that the steps behind
+ * it run only when the host has given them the step numbers of an optimizer that did
+ * not make it.  A comparison is relu's gradient: its first input where the second is
+ * above zero or NaN, and zero elsewhere. */
+#include "strategies/optimizers/optimizer.h"
 
-#define FACTOR_MAX 0x1p127                                /* what float32 can double to */
+#define FACTOR_MAX 0x1p127       /* the largest factor that doubles to a finite float32 */
 
 static pl_node_t slot(pl_graph_t *g, pl_scaling_t which)
 {
@@ -28,19 +29,6 @@ static pl_node_t one_where_positive(pl_graph_t *g, pl_node_t x)
 static pl_node_t larger(pl_graph_t *g, pl_node_t a, double b)
 {
     return pl_neg(g, pl_minimum(g, pl_neg(g, a), pl_scalar(g, -b)));
-}
-
-/* Forward may have put what is not finite into it. */
-static void restore_state(pl_graph_t *g, const pl_model_t *model, pl_node_t good,
-                          pl_node_t bad)
-{
-    const pl_shape_t shape = PL_SHAPE(model->state);
-    if (!model->state)
-        return;
-    pl_node_t state = pl_region_view(g, PL_REGION_STATE, 0, shape);
-    pl_node_t backup = pl_region_view(g, PL_REGION_STATE_BACKUP, 0, shape);
-    pl_assign(g, state,
-              pl_add(g, where_positive(g, state, good), where_positive(g, backup, bad)));
 }
 
 void pl_scaling_step(pl_graph_t *g, const pl_model_t *model, pl_node_t loss,
@@ -71,6 +59,14 @@ void pl_scaling_step(pl_graph_t *g, const pl_model_t *model, pl_node_t loss,
     pl_assign(g, factor, next);
     pl_assign(g, slot(g, PL_SCALING_GOOD), pl_mul(g, count, pl_sub(g, one, grows)));
     pl_assign(g, slot(g, PL_SCALING_SKIPPED), skipped);
-    restore_state(g, model, good, bad);
+    /* forward may have written values to it that are not finite */
+    const pl_shape_t shape = PL_SHAPE(model->state);
+    if (model->state) {
+        pl_node_t state = pl_region_view(g, PL_REGION_STATE, 0, shape);
+        pl_node_t backup = pl_region_view(g, PL_REGION_STATE_BACKUP, 0, shape);
+        pl_assign(g, state,
+                  pl_add(g, where_positive(g, state, good),
+                         where_positive(g, backup, bad)));
+    }
     pl_emit(g, PL_OP_guard, &both, 1, NULL, NULL);
 }

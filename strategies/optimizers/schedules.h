@@ -1,14 +1,15 @@
-/* schedules.h - what schedules share: the warm-up, and how far a run is after it
+/* schedules.h - what schedules share: the warm-up, and the part of a run after it
  *
- * The warm-up rises from 1/(warmup_steps + 1) in equal optimizer steps (nanoGPT's get_lr,
- * torch's LinearLR with that start factor).  What a schedule does by steps counts from
- * its end, as torch's SequentialLR does; what it does by epochs counts all of them. */
+ * The warm-up rises from 1/(warmup_steps + 1) in equal optimizer steps (nanoGPT's
+ * get_lr, torch's LinearLR with that start factor).  A schedule that counts steps
+ * counts from the end of the warm-up, as torch's SequentialLR does; one that counts
+ * epochs counts all of them. */
 #ifndef PL_SCHEDULES_H
 #define PL_SCHEDULES_H
 
 #include "paceline.h"
 
-/* The options of them all; each schedule's table names those it has. */
+/* The options of all schedules; each schedule's table names its own. */
 typedef struct schedule {
     int64_t warmup_steps;
     const char *interval;                                   /* "step" or "epoch" */

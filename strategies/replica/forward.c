@@ -1,4 +1,4 @@
-/* forward.c - forward passes of a replica, and what comes of them */
+/* forward.c - forward passes of a replica, and their results */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,8 +18,7 @@ bool pl_replica_keeps_state(const pl_replica_t *r)
 
 /* ---- outputs ---- */
 
-/* Memory for a plan's outputs, or NULL when it has none; *failed tells that from no
- * memory. */
+/* Memory for a plan's outputs, or NULL if it has none; *failed: there is no memory. */
 static pl_outputs_t *outputs_new(const pl_replica_plan_t *plan, int64_t samples,
                                  bool *failed, pl_error_t *err)
 {
@@ -42,21 +41,6 @@ static pl_outputs_t *outputs_new(const pl_replica_plan_t *plan, int64_t samples,
     pl_object_unref(outputs);
     *failed = true;
     return NULL;
-}
-
-/* Integers become float32, as all outputs are.  NULL is fine. */
-static void outputs_filled(const pl_replica_plan_t *plan, pl_outputs_t *outputs)
-{
-    for (int k = 0; outputs && k < outputs->count; k++) {
-        float *data = outputs->output[k].data;
-        int64_t count = plan->output_is_int[k] ? pl_elements(outputs->output[k].shape)
-                                               : 0;
-        for (int64_t i = 0; i < count; i++) {
-            int32_t number;
-            memcpy(&number, &data[i], sizeof number);
-            data[i] = (float)number;
-        }
-    }
 }
 
 /* ---- a batch in micro-shards ---- */
@@ -83,7 +67,7 @@ void pl_replica_fold(const pl_replica_t *r, double *metrics, size_t count)
 
 /* ---- a forward pass ---- */
 
-/* One that nobody answers any more goes with the replica. */
+/* A call whose answer never comes is freed with the replica. */
 static void forward_free(pl_forward_t *forward)
 {
     *forward->from = forward->next;
@@ -123,7 +107,7 @@ void pl_replica_gathered(pl_replica_t *r, pl_forward_t *forward,
     forward_free(forward);
 }
 
-/* It is there, as this rank has it. */
+/* The results of this rank are there. */
 static void forward_gather(pl_replica_t *r, pl_forward_t *forward)
 {
     pl_error_t err = {0};
@@ -132,7 +116,7 @@ static void forward_gather(pl_replica_t *r, pl_forward_t *forward)
         pl_replica_gathered(r, forward, &err, false);
 }
 
-/* The ranks synchronize on it all the same: what comes behind it waits for that. */
+/* The ranks still synchronize on it: what follows it waits for that. */
 static void forward_fail(pl_replica_t *r, pl_forward_t *forward)
 {
     pl_error_t err = {0};
@@ -141,7 +125,7 @@ static void forward_fail(pl_replica_t *r, pl_forward_t *forward)
         pl_replica_gathered(r, forward, &forward->failure, false);
 }
 
-/* Answers come in order.  A sum that is -0 would not be the same once others' zeros are
+/* Answers come in order.  -0 becomes 0 here, as it does when zeros of other ranks are
  * added. */
 static void metrics_keep(const pl_replica_t *r, pl_forward_t *forward, pl_bytes_t metrics)
 {
@@ -178,7 +162,18 @@ static void forward_answered(void *self, const pl_answer_t *answer)
         forward_fail(r, forward);
         return;
     }
-    outputs_filled(forward->plan, forward->outputs);
+    /* integers become float32, as all outputs are */
+    for (int k = 0; forward->outputs && k < forward->outputs->count; k++) {
+        float *data = forward->outputs->output[k].data;
+        int64_t count = forward->plan->output_is_int[k]
+                            ? pl_elements(forward->outputs->output[k].shape)
+                            : 0;
+        for (int64_t i = 0; i < count; i++) {
+            int32_t number;
+            memcpy(&number, &data[i], sizeof number);
+            data[i] = (float)number;
+        }
+    }
     if (r->sync_hooks)
         forward_gather(r, forward);
     else
@@ -210,7 +205,7 @@ static int micro_shard_send(pl_replica_t *r, pl_forward_t *forward, int64_t samp
     return PL_OK;
 }
 
-/* One micro-shard after the other, of each batch no more than two at once. */
+/* One micro-shard after the other, at most two of each batch at once. */
 static int forward_send(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
 {
     int code = PL_OK;
@@ -229,7 +224,7 @@ static int forward_begin(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err
     return failed ? err->code : forward_send(r, forward, err);
 }
 
-/* Ranks gather in the order in which batches came, whenever they are done. */
+/* Ranks gather in the order in which batches came, whenever those are done. */
 static int forward_expect(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
 {
     forward->metric_count = pl_replica_metrics(forward->plan)
@@ -308,7 +303,7 @@ void pl_replica_drop_forwards(pl_replica_t *r)
 
 /* ---- metrics ---- */
 
-/* Longer by one line, as messages.def has it, or NULL. */
+/* Appends a line in the form of messages.def; NULL if there is no memory. */
 static PL_PRINTF(2, 3) char *names_add(char *names, const char *format, ...)
 {
     char name[192];
@@ -321,20 +316,6 @@ static PL_PRINTF(2, 3) char *names_add(char *names, const char *format, ...)
     return longer;
 }
 
-static char *names_of_plan(char *names, const pl_replica_plan_t *plan,
-                           const char *objective)
-{
-    for (int k = 0; k < plan->fetch_count; k++) {
-        const pl_fetch_t *f = &plan->fetch[k];
-        if (f->kind == PL_FETCH_METRIC)
-            names = names_add(names, "%s%s%s%s\t%d\t%d\t%lld\t%lld", objective,
-                              *objective ? "_" : "", f->name,
-                              f->when & PL_ON_STEP ? "*" : "", f->metric, f->average,
-                              (long long)f->sums, (long long)f->columns);
-    }
-    return names;
-}
-
 int pl_replica_other_metrics(const pl_replica_t *r)
 {
     int metrics = 2 * r->objectives + 2;
@@ -343,8 +324,8 @@ int pl_replica_other_metrics(const pl_replica_t *r)
     return metrics;
 }
 
-/* What each objective's optimizer is told by; of the only one it is its own name.  Its
- * groups are numbered as they are listed. */
+/* Lines for each objective's optimizer, with the optimizer's own name if there is one.
+ * Groups are numbered in the order of the list. */
 static char *names_of_optimizers(char *names, const pl_replica_t *r)
 {
     for (int k = 0; k < r->objectives; k++) {
@@ -382,7 +363,15 @@ char *pl_replica_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err)
         const pl_module_objective_t *objective = stage == PL_TRAIN
                                                      ? r->objective[plan->objective].table
                                                      : NULL;
-        names = names_of_plan(names, plan, objective ? objective->name : "");
+        const char *name = objective ? objective->name : "";
+        for (int i = 0; i < plan->fetch_count; i++) {
+            const pl_fetch_t *f = &plan->fetch[i];
+            if (f->kind == PL_FETCH_METRIC)
+                names = names_add(names, "%s%s%s%s\t%d\t%d\t%lld\t%lld", name,
+                                  *name ? "_" : "", f->name,
+                                  f->when & PL_ON_STEP ? "*" : "", f->metric, f->average,
+                                  (long long)f->sums, (long long)f->columns);
+        }
     }
     if (stage == PL_TRAIN)
         names = names_of_optimizers(names, r);

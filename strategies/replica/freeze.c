@@ -1,7 +1,7 @@
 /* freeze.c - parameters that are not trained, for a while or for the whole run
  *
- * No gradient of them is computed and no optimizer touches them: the plans that train are
- * made anew without them, between two steps.  What arrives meanwhile waits. */
+ * No gradient of them is computed and no optimizer updates them: the plans that train
+ * are made again without them, between two steps.  Calls that arrive in between wait. */
 #include <jansson.h>
 
 #include "base/alloc.h"
@@ -46,7 +46,7 @@ static int left_check(const pl_replica_t *r, const bool *frozen, pl_error_t *err
     return PL_OK;
 }
 
-/* Takes over what is to be frozen of all tensors; whether that changes anything. */
+/* Takes over the frozen flags of all tensors; *changes: whether some changed. */
 static int frozen_take(pl_replica_t *r, const bool *frozen, bool *changes,
                        pl_error_t *err)
 {
@@ -98,28 +98,23 @@ static int remake(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *err)
 
 static void remade(void *self, const pl_answer_t *answer);
 
-/* The plans are there, and what was requested meanwhile is done with them next. */
-static void remade_all(pl_replica_t *r)
-{
-    pl_error_t err = {0};
-    const bool again = r->freezes_again;
-    r->freezes_again = false;
-    if (!again || remake(r, remade, &err) != PL_OK)
-        pl_train_release(r, again ? &err : NULL);
-}
-
 static void remade(void *self, const pl_answer_t *answer)
 {
     pl_replica_t *r = self;
     pl_replica_compiled(r, answer);
     const bool succeeded = pl_replica_all_ended(&r->freezing, answer);
-    if (succeeded)
-        remade_all(r);
-    else if (!r->freezing.pending && answer->kind != PL_ANSWER_PROGRESS)
+    if (succeeded) {
+        /* the plans are there; a request that came in between is done with them next */
+        pl_error_t err = {0};
+        const bool again = r->freezes_again;
+        r->freezes_again = false;
+        if (!again || remake(r, remade, &err) != PL_OK)
+            pl_train_release(r, again ? &err : NULL);
+    } else if (!r->freezing.pending && answer->kind != PL_ANSWER_PROGRESS)
         pl_train_release(r, &r->freezing.failure);
 }
 
-/* Steps wait until it is done: nobody else has to. */
+/* Steps wait until it is done; other calls do not. */
 static int remake_begin(pl_replica_t *r, pl_error_t *err)
 {
     int code = PL_OK;
@@ -132,7 +127,8 @@ static int remake_begin(pl_replica_t *r, pl_error_t *err)
     return code == PL_OK ? remake(r, remade, err) : code;
 }
 
-/* What cannot be done must not be trained over: the next step fails with it, too. */
+/* After a failure training must not continue as if it were done: the next step fails,
+ * too. */
 int pl_replica_freeze(pl_replica_t *r, pl_call_t *call, const pl_freeze_t *msg,
                       pl_error_t *err)
 {
@@ -148,7 +144,7 @@ int pl_replica_freeze(pl_replica_t *r, pl_call_t *call, const pl_freeze_t *msg,
     return code;
 }
 
-/* ---- in checkpoints: {"frozen": ["fc1.weight", …]}, beside what else is kept ---- */
+/* ---- in checkpoints: {"frozen": ["fc1.weight", …]}, next to the other state ---- */
 
 static bool is_any_frozen(const pl_replica_t *r)
 {

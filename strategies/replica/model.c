@@ -1,8 +1,8 @@
-/* model.c - the module of a replica and its precision: how the model is kept on
- * the device, and what people and numbers of speed are told of it
+/* model.c - the module of a replica and its precision: how the device keeps the model,
+ * and the model info for users and for numbers of speed
  *
- * The description is of the first graph that was described: that of the batches to train
- * on, where there is one. */
+ * The description is that of the first graph: that of training batches, if there is
+ * one. */
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
@@ -69,7 +69,7 @@ static int64_t frozen_elements(const pl_replica_t *r)
     return sum;
 }
 
-/* Of samples that are sequences of whole numbers: how long they are; otherwise 0. */
+/* The length of samples that are sequences of whole numbers; otherwise 0. */
 static int64_t sample_tokens(const pl_graph_t *g)
 {
     for (int k = 0; k < g->field_count; k++)

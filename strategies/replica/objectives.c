@@ -1,8 +1,9 @@
-/* objectives.c - the objectives of a module: whose parameters, by which
+/* objectives.c - the objectives of a module: which parameters each trains, with which
  * optimizer, how often
  *
- * Most modules have one objective, which trains all.  Of several each has parameters
- * of its own, so that gradients, slots and norms of one never touch those of another. */
+ * Most modules have one objective, which trains all parameters.  If there are several,
+ * each has parameters of its own, so that gradients, slots and norms of one never
+ * touch those of another. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@
 
 /* ---- what the run says of each ---- */
 
-/* Where the part of an objective stands: one for all, or one each. */
+/* The path of an objective's component in the run file: one for all, or one each. */
 static const char *component_path(const pl_replica_t *r,
                                   const pl_module_objective_t *objective,
                                   const char *section, char path[96])
@@ -121,7 +122,7 @@ int pl_replica_restore_counts(pl_replica_t *r, const json_t *from, pl_error_t *e
 
 /* ---- whose parameters ---- */
 
-/* Each pattern must fit some parameter: one that does not is a slip of the pen. */
+/* Each pattern must fit some parameter: one that does not is probably misspelt. */
 int pl_replica_check_patterns(const pl_model_t *model, const char *patterns,
                               const char *whose, pl_error_t *err)
 {

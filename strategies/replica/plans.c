@@ -1,9 +1,9 @@
-/* plans.c - the plans of a replica: which there are, what they compute, and a
- * number for it
+/* plans.c - the plans of a replica: which there are, what they compute, and a hash of
+ * that
  *
- * Those of batches are described by the module, a plan for each size; the others are of
- * the optimizers, of a batch without samples, of what a skipped step goes back to, and of
- * what a strategy does where ranks synchronize. */
+ * The module describes plans for batches, one for each size.  The others are for the
+ * optimizers, for a batch without samples, for the state after a skipped step, and for
+ * what a strategy does at sync points. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -119,7 +119,7 @@ static pl_graph_t *describe(pl_replica_t *r, const pl_replica_plan_t *plan,
     return NULL;
 }
 
-/* Gradients come when every stage is described: from then on no tensor can be added. */
+/* Adds gradients once every stage is described: from then on no tensor can be added. */
 static int complete(pl_replica_t *r, const pl_replica_plan_t *plan, pl_graph_t *g,
                     pl_error_t *err)
 {
@@ -163,7 +163,8 @@ static int plans_list_sizes(pl_replica_t *r, pl_stage_t stage, int objective,
     return code;
 }
 
-/* The order matters: parameters arise in the first graph, the full training batch's. */
+/* The order matters: the first graph, that of the full training batch, creates the
+ * parameters. */
 static int plans_list(pl_replica_t *r, pl_error_t *err)
 {
     static const pl_stage_t stages[] = {PL_TRAIN, PL_VALIDATE, PL_TEST, PL_PREDICT};
@@ -205,23 +206,19 @@ static void assign_zeros(pl_graph_t *g, int64_t from, pl_shape_t shape)
     pl_assign(g, grads, pl_broadcast_to(g, pl_scalar(g, 0), shape));
 }
 
-/* Of the parameters that an objective trains, and of its loss. */
-static void describe_zeros(const pl_replica_t *r, int objective, pl_graph_t *g)
-{
-    for (int64_t from = 0, to = 0; pl_replica_range(r, objective, &from, &to);)
-        assign_zeros(g, from, PL_SHAPE(to - from));
-    assign_zeros(g, r->model->params + 2 * objective, pl_shape(0));
-    assign_zeros(g, r->model->params + 2 * objective + 1, pl_shape(0));
-}
-
 static pl_graph_t *describe_empty(const pl_replica_t *r, const pl_replica_plan_t *plan,
                                   pl_error_t *err)
 {
     pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
     if (!g)
         return NULL;
-    if (!plan->accumulate)
-        describe_zeros(r, plan->objective, g);
+    if (!plan->accumulate) {
+        /* gradients of the parameters that the objective trains, and of its loss */
+        for (int64_t from = 0, to = 0; pl_replica_range(r, plan->objective, &from, &to);)
+            assign_zeros(g, from, PL_SHAPE(to - from));
+        assign_zeros(g, r->model->params + 2 * plan->objective, pl_shape(0));
+        assign_zeros(g, r->model->params + 2 * plan->objective + 1, pl_shape(0));
+    }
     pl_replica_empty_collectives(r, plan->objective, g);
     if (pl_graph_check(g, err) == PL_OK
         && pl_graph_cast(g, r->model->precision, err) == PL_OK)
@@ -230,7 +227,7 @@ static pl_graph_t *describe_empty(const pl_replica_t *r, const pl_replica_plan_t
     return NULL;
 }
 
-/* Each step that is not skipped backs up the state that a skipped step goes back to. */
+/* Each step that is not skipped backs up the state that a skipped step restores. */
 static pl_graph_t *describe_restore(const pl_replica_t *r, pl_error_t *err)
 {
     pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
@@ -283,8 +280,8 @@ static int graph_add(pl_replica_t *r, pl_graph_t *graph[], pl_plan_kind_t kind,
     return graph_add_like(r, graph, plan, err);
 }
 
-/* A rank without samples takes part in the in-graph collectives of a step, in each of its
- * batches. */
+/* A rank without samples takes part in the in-graph collectives of a step, in each of
+ * its batches. */
 static int graphs_add_empty(pl_replica_t *r, pl_graph_t *graph[], int objective,
                             pl_error_t *err)
 {
@@ -298,25 +295,7 @@ static int graphs_add_empty(pl_replica_t *r, pl_graph_t *graph[], int objective,
     return code;
 }
 
-/* Metrics of all objectives come together, with a rate and a norm of each and what
- * scaling tells. */
-static int metrics_check(const pl_replica_t *r, pl_error_t *err)
-{
-    const int others = pl_replica_other_metrics(r);
-    int metrics = others;
-    for (int k = 0; k < r->objectives; k++) {
-        const pl_replica_plan_t *plan = pl_replica_plan_of(r, PL_PLAN_BATCH, k);
-        for (int i = 0; i < plan->fetch_count; i++)
-            metrics += plan->fetch[i].kind == PL_FETCH_METRIC;
-    }
-    if (metrics <= PL_METRICS_MAX)
-        return PL_OK;
-    return pl_fail(err, PL_EUNSUPPORTED,
-                   "the module logs %d metrics in training; at most %d are possible",
-                   metrics - others, PL_METRICS_MAX - others);
-}
-
-/* Of plans: the order of the model's tensors and offsets comes from the first. */
+/* The order of the model's tensors and their offsets come from the first plan. */
 int pl_replica_describe_plans(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *err)
 {
     int code = plans_list(r, err);
@@ -347,12 +326,27 @@ int pl_replica_describe_plans(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *
         hash_plan(&r->plan[k], graph[k]);
     for (int k = 0; k < r->plan_count && code == PL_OK; k++)
         code = plan_keep_fetches(&r->plan[k], graph[k], err);
-    return code == PL_OK ? metrics_check(r, err) : code;
+    if (code != PL_OK)
+        return code;
+    /* metrics of all objectives come together, with a rate and a norm of each and
+     * those of scaling */
+    const int others = pl_replica_other_metrics(r);
+    int metrics = others;
+    for (int k = 0; k < r->objectives; k++) {
+        const pl_replica_plan_t *plan = pl_replica_plan_of(r, PL_PLAN_BATCH, k);
+        for (int i = 0; i < plan->fetch_count; i++)
+            metrics += plan->fetch[i].kind == PL_FETCH_METRIC;
+    }
+    if (metrics <= PL_METRICS_MAX)
+        return PL_OK;
+    return pl_fail(err, PL_EUNSUPPORTED,
+                   "the module logs %d metrics in training; at most %d are possible",
+                   metrics - others, PL_METRICS_MAX - others);
 }
 
 /* ---- compiling ---- */
 
-/* A plan that was there before is of no use any more. */
+/* Replaces the plan that was there before. */
 void pl_replica_compiled(pl_replica_t *r, const pl_answer_t *answer)
 {
     pl_replica_plan_t *plan = answer->context;
@@ -426,7 +420,7 @@ static int recompile(pl_replica_t *r, pl_replica_plan_t *plan, pl_replica_calls_
     return code;
 }
 
-/* First those of batches: an empty one has the in-graph collectives of these. */
+/* Those of batches first: an empty one has their in-graph collectives. */
 int pl_replica_recompile(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *err)
 {
     int code = PL_OK;
@@ -444,7 +438,7 @@ int pl_replica_recompile(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *
 
 /* ---- batches of other sizes ---- */
 
-/* One that could not be made is none. */
+/* A metric that could not be made is not needed. */
 static bool is_needed(const pl_replica_t *r, const pl_replica_plan_t *plan)
 {
     bool needed = plan->kind != PL_PLAN_BATCH;
@@ -457,7 +451,7 @@ static bool is_needed(const pl_replica_t *r, const pl_replica_plan_t *plan)
     return needed;
 }
 
-static void plans_drop(pl_replica_t *r)
+int pl_replica_renew_plans(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *err)
 {
     int kept = 0;
     for (int k = 0; k < r->plan_count; k++) {
@@ -472,11 +466,6 @@ static void plans_drop(pl_replica_t *r)
     }
     memset(r->plan + kept, 0, (size_t)(r->plan_count - kept) * sizeof *r->plan);
     r->plan_count = kept;
-}
-
-int pl_replica_renew_plans(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *err)
-{
-    plans_drop(r);
     const int there = r->plan_count;
     int code = plans_list(r, err);
     for (int k = there; k < r->plan_count && code == PL_OK; k++)
@@ -496,11 +485,11 @@ int pl_replica_replay(pl_replica_t *r, int k, const char *what, pl_how_t how,
 
 /* ---- what they compute, in checkpoints ---- */
 
-/* Options say what a run is to compute, graphs what it does: a module that was changed,
- * or data of other shapes, are seen here alone.  Only what every step of a training
- * computes counts: not plans that merely look, nor those that a callback has made, nor
- * what a strategy does where ranks synchronize, which goes by how many there are.
- * Whichever order they were made in: batches of new sizes come later. */
+/* The options say what a run computes; the graphs say it too: only they show a module
+ * that was changed, or data of other shapes.  Only what every step of a training
+ * computes counts: not plans that only evaluate, nor those of callbacks, nor those at
+ * sync points, which depend on the number of ranks.  The order in which they were made
+ * does not count: batches of new sizes come later. */
 static void hash_text(const pl_replica_t *r, char text[9])
 {
     uint32_t hash = 0;
@@ -540,8 +529,8 @@ static void compare_order(pl_replica_t *r, const json_t *from)
             then, now);
 }
 
-/* With as many samples in a step each has batches of another size, which is told; another
- * strategy has other plans for the same. */
+/* Whether the checkpoint's plans differ by batch size or strategy, which is reported
+ * elsewhere. */
 static bool had_others(const pl_replica_t *r, const json_t *from)
 {
     const json_int_t ranks = json_integer_value(json_object_get(from, "ranks"));
@@ -554,7 +543,7 @@ void pl_replica_compare_plans(pl_replica_t *r, const json_t *from)
 {
     char now[9];
     const char *then = json_string_value(json_object_get(from, "plans"));
-    if (r->rank > 0)                              /* all have the same: the first tells */
+    if (r->rank > 0)                      /* all ranks have the same: the first reports */
         return;
     hash_text(r, now);
     compare_order(r, from);

@@ -1,7 +1,7 @@
 /* replica.c - a whole copy of the module on one device: its setup, and its table
  *
- * The base of strategies that keep the whole model on each rank: they start, tell their
- * role and how the samples are dealt out, and take over what they do in another way. */
+ * The base of strategies that keep the whole model on each rank.  They start, answer
+ * role and process_dataloader, and override the calls that they do in another way. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -60,28 +60,25 @@ int pl_replica_made_all(pl_replica_calls_t *calls, int code, const pl_error_t *e
 
 /* ---- setup ---- */
 
-static void setup_reply(pl_replica_t *r)
-{
-    pl_error_t err = {0};
-    char *train = pl_replica_names(r, PL_TRAIN, &err),
-         *val = pl_replica_names(r, PL_VALIDATE, &err);
-    if (train && val)
-        pl_reply_setup(r->calls.waiting, &(pl_setup_reply_t){.model = r->reported,
-                                                             .train_metrics = train,
-                                                             .val_metrics = val});
-    else
-        pl_call_fail(r->calls.waiting, &err);
-    pl_free(train);
-    pl_free(val);
-}
-
 static void setup_answered(void *self, const pl_answer_t *answer)
 {
     pl_replica_t *r = self;
     if (answer->kind == PL_ANSWER_REPLY && r->calls.pending > 1)
-        pl_progress_setup(r->calls.waiting, &(pl_setup_progress_t){0});  /* it goes on */
-    if (pl_replica_all_ended(&r->calls, answer))
-        setup_reply(r);
+        pl_progress_setup(r->calls.waiting,
+                          &(pl_setup_progress_t){0});       /* it is not over */
+    if (pl_replica_all_ended(&r->calls, answer)) {
+        pl_error_t err = {0};
+        char *train = pl_replica_names(r, PL_TRAIN, &err),
+             *val = pl_replica_names(r, PL_VALIDATE, &err);
+        if (train && val)
+            pl_reply_setup(r->calls.waiting, &(pl_setup_reply_t){.model = r->reported,
+                                                                 .train_metrics = train,
+                                                                 .val_metrics = val});
+        else
+            pl_call_fail(r->calls.waiting, &err);
+        pl_free(train);
+        pl_free(val);
+    }
 }
 
 static void compile_answered(void *self, const pl_answer_t *answer)
@@ -97,7 +94,8 @@ static int call_compile(pl_replica_t *r, pl_region_t registered, pl_error_t *err
                                 r->sync_hooks->compile(r, registered, how, err), err);
 }
 
-/* A region's own memory, where the device registers it. */
+/* The accelerator has allocated a region; keeps the region's memory if the device
+ * registers it. */
 static void allocated(void *self, const pl_answer_t *answer)
 {
     pl_error_t err = {0};
@@ -127,18 +125,6 @@ static int call_allocate(pl_replica_t *r, pl_region_t region, int64_t count,
                                 pl_call_allocate(r, r->accelerator, &msg, how, err), err);
 }
 
-static int call_write(pl_replica_t *r, pl_region_t region, pl_floats_t *floats,
-                      pl_error_t *err)
-{
-    const pl_write_region_t msg = {.region = region,
-                                   .floats = &floats->object,
-                                   .count = floats->count};
-    const pl_how_t how = {.on_answer = setup_answered};
-    return pl_replica_made_call(&r->calls,
-                                pl_call_write_region(r, r->accelerator, &msg, how, err),
-                                err);
-}
-
 static uint64_t hash_of(const pl_floats_t *floats)
 {
     const size_t words = floats->count * (floats->dtype == PL_F64 ? 2 : 1);
@@ -163,32 +149,17 @@ static int call_first_values(pl_replica_t *r, pl_region_t region, int64_t count,
     pl_model_init(r->model, state ? PL_REGION_STATE : PL_REGION_PARAMS,
                   (uint64_t)r->job->trainer->seed, floats->dtype, floats->data);
     r->first_hash = pl_mix(r->first_hash, hash_of(floats));
-    int code = call_write(r, region, floats, err);
+    const pl_write_region_t msg = {.region = region,
+                                   .floats = &floats->object,
+                                   .count = floats->count};
+    const pl_how_t how = {.on_answer = setup_answered};
+    int code = pl_replica_made_call(
+        &r->calls, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
     pl_object_unref(floats);
     return code;
 }
 
-static int averaging_bind(pl_replica_t *r, pl_error_t *err)
-{
-    const pl_component_request_t averaging = {.role = "averaging", .path = "averaging"};
-    pl_averaging_options_t options;
-    pl_binding_t *binding = NULL;
-    if (!pl_options_value(r->job->options, "averaging"))
-        return PL_OK;
-    int code = pl_options_component(r->job->options, &averaging, &r->averaging, err);
-    if (code == PL_OK)
-        code = pl_options_general(r->job->options, "averaging", pl_averaging_table,
-                                  &options, &binding, err);
-    if (code != PL_OK)
-        return code;
-    for (int k = 0; k < r->objectives; k++)
-        r->objective[k].optimizer->averages = true;
-    r->validates_average = options.validate;
-    pl_binding_free(binding);
-    return PL_OK;
-}
-
-/* Each region by itself: they may be of different types. */
+/* Each region by itself: they may have different types. */
 static int calls_first_values(pl_replica_t *r, pl_error_t *err)
 {
     static const pl_region_t regions[] = {PL_REGION_PARAMS, PL_REGION_AVERAGE,
@@ -213,19 +184,24 @@ static int components_bind(pl_replica_t *r, pl_error_t *err)
     code = pl_replica_bind_objectives(r, err);
     if (code == PL_OK)
         code = pl_replica_check_monitors(r, err);
-    return code == PL_OK ? averaging_bind(r, err) : code;
-}
-
-/* Regions first, because plans refer to them; the accelerator takes calls in order. */
-static int calls_regions(pl_replica_t *r, pl_error_t *err)
-{
-    int code = PL_OK;
-    for (int region = 0; region < PL_REGIONS && code == PL_OK; region++) {
-        const int64_t count = pl_replica_region_count(r, (pl_region_t)region);
-        if (count)
-            code = call_allocate(r, (pl_region_t)region, count, err);
-    }
-    return code;
+    if (code != PL_OK)
+        return code;
+    const pl_component_request_t averaging = {.role = "averaging", .path = "averaging"};
+    pl_averaging_options_t options;
+    pl_binding_t *binding = NULL;
+    if (!pl_options_value(r->job->options, "averaging"))
+        return PL_OK;
+    code = pl_options_component(r->job->options, &averaging, &r->averaging, err);
+    if (code == PL_OK)
+        code = pl_options_general(r->job->options, "averaging", pl_averaging_table,
+                                  &options, &binding, err);
+    if (code != PL_OK)
+        return code;
+    for (int k = 0; k < r->objectives; k++)
+        r->objective[k].optimizer->averages = true;
+    r->validates_average = options.validate;
+    pl_binding_free(binding);
+    return PL_OK;
 }
 
 static void graphs_drop(pl_replica_t *r)
@@ -238,7 +214,13 @@ static void graphs_drop(pl_replica_t *r)
 
 static int setup_calls(pl_replica_t *r, pl_error_t *err)
 {
-    int code = calls_regions(r, err);
+    /* regions first, because plans refer to them; the accelerator takes calls in order */
+    int code = PL_OK;
+    for (int region = 0; region < PL_REGIONS && code == PL_OK; region++) {
+        const int64_t count = pl_replica_region_count(r, (pl_region_t)region);
+        if (count)
+            code = call_allocate(r, (pl_region_t)region, count, err);
+    }
     for (int k = 0; k < PL_PLANS_MAX && code == PL_OK; k++) {
         pl_graph_t *graph = r->graph[k];
         r->graph[k] = NULL;
@@ -262,19 +244,6 @@ void pl_replica_prepared(pl_replica_t *r, const pl_error_t *failure)
         r->calls.waiting = NULL;
         pl_call_fail(call, &err);
     }
-}
-
-static int setup_describe(pl_replica_t *r, pl_error_t *err)
-{
-    r->graph = pl_alloc_array(PL_PLANS_MAX, sizeof(pl_graph_t *));
-    if (!r->graph)
-        return pl_no_memory(err);
-    int code = pl_replica_describe_plans(r, r->graph, err);
-    if (code == PL_OK)
-        code = r->sync_hooks ? r->sync_hooks->prepare(r, err) : setup_calls(r, err);
-    if (code != PL_OK)
-        graphs_drop(r);
-    return code;
 }
 
 static void signature_answered(void *self, const pl_answer_t *answer)
@@ -321,7 +290,17 @@ int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
                                                    : pl_no_memory(err);
     if (code == PL_OK)
         code = pl_replica_bind_norms(r, err);
-    return code == PL_OK ? setup_describe(r, err) : code;
+    if (code != PL_OK)
+        return code;
+    r->graph = pl_alloc_array(PL_PLANS_MAX, sizeof(pl_graph_t *));
+    if (!r->graph)
+        return pl_no_memory(err);
+    code = pl_replica_describe_plans(r, r->graph, err);
+    if (code == PL_OK)
+        code = r->sync_hooks ? r->sync_hooks->prepare(r, err) : setup_calls(r, err);
+    if (code != PL_OK)
+        graphs_drop(r);
+    return code;
 }
 
 void pl_replica_release(pl_replica_t *r)

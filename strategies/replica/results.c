@@ -1,13 +1,13 @@
-/* results.c - what a training step is answered with: its metrics, or what was not
- * finite in it
+/* results.c - the answer to a training step: its metrics, or the value that was not
+ * finite
  *
- * Steps are answered in the order of their calls: where one fails, those behind it were
- * not run.  A step of several batches is told as a whole: their metrics are added up
+ * Steps are answered in the order of their calls; if one fails, those behind it were
+ * not run.  A step of several batches is reported as a whole: its metrics are added up
  * until it ends.
  *
- * The device has not let a skipped step change anything, and its gradients stay where
- * they are.  So the first bad tensor can be looked up and named; then the step fails, or
- * is told as skipped and those behind it are sent once more. */
+ * On the device a skipped step has changed nothing, and its gradients are still
+ * there.  So the first bad tensor can be found and named.  Then the step fails, or is
+ * reported as skipped and the steps behind it are sent again. */
 #include "strategies/replica/train.h"
 
 #include <math.h>
@@ -73,7 +73,7 @@ pl_inflight_t *pl_inflight_take(const pl_replica_t *r, pl_error_t *err)
     return f;
 }
 
-/* The oldest has been answered. */
+/* Gives back the oldest, which has been answered. */
 static void inflight_give(pl_pipeline_t *pipeline)
 {
     pl_inflight_t *f = pipeline->first;
@@ -115,7 +115,7 @@ int pl_train_carry_new(pl_replica_t *r, pl_error_t *err)
     return r->pipeline->carried ? PL_OK : pl_no_memory(err);
 }
 
-/* Where the ranks have synchronized over the batch, its metrics are those of all. */
+/* If the ranks have synchronized on the batch, its metrics are those of all ranks. */
 void pl_train_carry(pl_replica_t *r, const pl_objective_state_t *o)
 {
     pl_pipeline_t *pipeline = r->pipeline;
@@ -138,8 +138,8 @@ static void metric_put(pl_inflight_t *f, size_t *at, double value, bool is_there
     f->metrics[(*at)++] = is_there;
 }
 
-/* The oldest, which ends a step: also with what the step took, by each rank's stages.
- * Then the next counts from nothing. */
+/* Answers the oldest, which ends a step, also with the times of each rank's stages. 
+ * The times of the next step begin at 0. */
 static void reply_timed(pl_replica_t *r, const pl_train_batch_reply_t *what)
 {
     const size_t of_one = PL_TIMINGS * sizeof(double),
@@ -154,9 +154,9 @@ static void reply_timed(pl_replica_t *r, const pl_train_batch_reply_t *what)
         memset(spent, 0, reply.timings.size);
 }
 
-/* Rates, norms and the loss's factor come last, in the order of their names, a pair
- * (it, 1) each where there was an optimizer step.  A step that was not taken says
- * nothing, nor does a loss that is not finite, of a step that scaling has skipped. */
+/* Rates, norms and the factor of the loss come last, in the order of their names, as a
+ * pair (it, 1) if there was an optimizer step.  A step that was not taken reports
+ * nothing, nor does a loss that is not finite of a step that scaling has skipped. */
 static void inflight_reply(pl_replica_t *r, pl_inflight_t *f)
 {
     size_t at = pl_metrics_before(r, r->objectives);
@@ -281,7 +281,7 @@ static const char *first_bad(const pl_replica_t *r, const pl_floats_t *grads)
     return NULL;
 }
 
-/* "generator: the loss is not finite", or without a name of the only objective. */
+/* "generator: the loss is not finite"; without the name if there is one objective. */
 static void bad_describe(const pl_replica_t *r, const char *name)
 {
     pl_pipeline_t *pipeline = r->pipeline;
@@ -294,32 +294,36 @@ static void bad_describe(const pl_replica_t *r, const char *name)
              name ? "\"" : "");
 }
 
-/* The device has lowered the factor, and there is nothing to be named: see scaling.h. */
+/* The device has lowered the factor, and there is nothing to name: see scaling.c. */
 static bool scaling_skipped(const pl_replica_t *r, const pl_objective_state_t *o)
 {
     return r->model->scaling && o->scaling[0] > 0;
 }
 
-/* Of a step that scaling has skipped the other objectives are trained all the same. */
-static void skipped_resume(pl_replica_t *r, pl_objective_state_t *o)
+/* The steps that were sent behind the skipped step have come back too, and have not
+ * run. */
+static void diagnosis_end(pl_replica_t *r)
 {
-    int from = 0;
-    if (scaling_skipped(r, o)) {
-        pl_train_take(r, o, PL_OBJECTIVE_ON_ALL_SENT);
-        from = o->objective + 1;
-    } else {
-        reply_timed(r, &(pl_train_batch_reply_t){.skipped = true,
-                                                 .halt = o->inflight->halt,
-                                                 .bad = r->pipeline->bad});
-        inflight_give(r->pipeline);
-    }
-    pl_train_pipeline_take(r, PL_PIPELINE_ON_RESUME);
-    pl_train_again(r, from);
-}
-
-static void skipped_fail(pl_replica_t *r, pl_inflight_t *f)
-{
-    pl_fail(&f->failure, PL_ENAN,
+    pl_inflight_t *f = r->pipeline->first;
+    pl_objective_state_t *o = skipped_of(f);
+    r->pipeline->restart = true;
+    if (f->failure.code == PL_OK && (f->may_skip || scaling_skipped(r, o))) {
+        /* after a step that scaling has skipped the other objectives are still trained */
+        int from = 0;
+        if (scaling_skipped(r, o)) {
+            pl_train_take(r, o, PL_OBJECTIVE_ON_ALL_SENT);
+            from = o->objective + 1;
+        } else {
+            reply_timed(r, &(pl_train_batch_reply_t){.skipped = true,
+                                                     .halt = o->inflight->halt,
+                                                     .bad = r->pipeline->bad});
+            inflight_give(r->pipeline);
+        }
+        pl_train_pipeline_take(r, PL_PIPELINE_ON_RESUME);
+        pl_train_again(r, from);
+    } else if (f->failure.code == PL_OK) {
+        pl_fail(
+            &f->failure, PL_ENAN,
             "step %llu: %s%s; it changed no weight: trainer.detect_anomaly names the "
             "first operator with such a result; check the data, lower the learning rate, "
             "or let trainer.nan_policy skip such steps",
@@ -327,20 +331,8 @@ static void skipped_fail(pl_replica_t *r, pl_inflight_t *f)
             r->model->scaling ? ", and the loss scaling has reached "
                                 "trainer.precision.min_scale"
                               : "");
-    oldest_fail(r);
-}
-
-/* What was sent behind the skipped step is back as well, and has not run. */
-static void diagnosis_end(pl_replica_t *r)
-{
-    pl_inflight_t *f = r->pipeline->first;
-    pl_objective_state_t *o = skipped_of(f);
-    r->pipeline->restart = true;
-    if (f->failure.code == PL_OK && (f->may_skip || scaling_skipped(r, o)))
-        skipped_resume(r, o);
-    else if (f->failure.code == PL_OK)
-        skipped_fail(r, f);
-    else
+        oldest_fail(r);
+    } else
         oldest_fail(r);
     pl_train_answer(r);
 }
@@ -350,8 +342,8 @@ void pl_train_followed(pl_replica_t *r)
     diagnosis_end(r);
 }
 
-/* What follows an optimizer step comes behind one that was skipped, too: the other ranks
- * may not have skipped it. */
+/* What follows an optimizer step also follows a skipped one: other ranks may not have
+ * skipped it. */
 static void diagnosis_continue(pl_replica_t *r)
 {
     pl_pipeline_t *pipeline = r->pipeline;
@@ -381,16 +373,16 @@ static void looked(void *self, const pl_answer_t *answer)
     diagnosis_continue(r);
 }
 
-/* Looks which gradient is bad, and restores the state, which forward may have changed.
+/* Finds the bad gradient, and restores the state, which forward may have changed.
  *
- * The gradients are those of the skipped step, also on a device that has run behind it
- * what was sent before its result was here.  All of that was sent with fail_fast and
- * changed nothing: the device skips it (pl_replay_t.fail_fast), or
- * accelerators/actor.c does. Nor have ranks summed the gradients once more.  On the
- * host they sum what a replay has told as computed, and one that was skipped is not.
- * On devices the sums of a step are sent when the update before it is told
- * (may_reduce()).  The read comes behind all of that, and nothing is sent before it is
- * answered. */
+ * The gradients are those of the skipped step, although the device has run what was
+ * sent before its result was here: all of that was sent with fail_fast and changed
+ * nothing, because the device skips it (pl_replay_t.fail_fast), or
+ * accelerators/actor.c does.  Nor have ranks summed the gradients again: on the host
+ * they sum a replay that was reported as computed, and a skipped one is not; on
+ * devices the sums of a step are sent when the update before it is reported
+ * (objective_send()).  The read comes behind all of that, and nothing is sent before
+ * its answer. */
 static void diagnose(pl_replica_t *r)
 {
     pl_pipeline_t *pipeline = r->pipeline;

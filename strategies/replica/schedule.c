@@ -1,5 +1,5 @@
-/* schedule.c - the learning rate of a replica's steps, and what its schedule
- * keeps; the share of its weights in their average */
+/* schedule.c - the learning rate of a replica's steps, the state of its schedule, and
+ * the share of its weights in their average */
 #include <math.h>
 #include <string.h>
 
@@ -49,7 +49,7 @@ double pl_replica_momentum(const pl_replica_t *r, int objective,
     return scheduler->momentum ? scheduler->momentum(component->self, &when) : NAN;
 }
 
-/* When a step of a whole run is made, as the loops will tell it. */
+/* The moment of a step of a whole run, as the loops will give it. */
 static pl_moment_t moment_at(const pl_train_batch_t *msg, uint64_t step)
 {
     pl_moment_t when = moment_of(msg);
@@ -59,8 +59,8 @@ static pl_moment_t moment_at(const pl_train_batch_t *msg, uint64_t step)
     return when;
 }
 
-/* Whether the run will end with a mean of several states of the weights: looked for from
- * its end, back to where the average is the weights of one step. */
+/* Whether the run will end with a mean of several states of the weights: searches from
+ * its end back to the step where the average is the weights of one step. */
 static bool averages_several(const pl_instance_t *averaging, const pl_train_batch_t *msg)
 {
     const pl_averaging_ops_t *ops = averaging->ops;
@@ -94,7 +94,7 @@ double pl_replica_average_share(const pl_replica_t *r, const pl_train_batch_t *m
     return averaging ? averaging->share(r->averaging.self, &when) : 0;
 }
 
-/* What else a callback may log is not known before the first validation. */
+/* Metrics that a callback may log are not known before the first validation. */
 int pl_replica_check_monitors(const pl_replica_t *r, pl_error_t *err)
 {
     const bool validates = r->signature->stage[PL_VALIDATE].present;
@@ -128,7 +128,7 @@ int pl_replica_observe_metrics(pl_replica_t *r, pl_call_t *call,
     return pl_reply_observe_metrics(call, &(pl_observe_metrics_reply_t){0});
 }
 
-/* ---- "schedule": what it keeps, or an object with that of each objective ---- */
+/* ---- "schedule": its state, or an object with that of each objective ---- */
 
 static int schedule_keep(const pl_instance_t *component, const char *name, json_t *into,
                          pl_error_t *err)
@@ -192,22 +192,17 @@ int pl_replica_restore_schedule(pl_replica_t *r, const json_t *from, pl_error_t 
 
 /* ---- rates that are set in the middle of a run ---- */
 
-/* Each objective has a factor on what its schedule says.  A rate that is set becomes one
- * when the next step comes whose rate is not 0: that step is made at it, and the schedule
- * continues from there in proportion. */
-static bool is_meant(const pl_replica_t *r, int objective, const char *name)
-{
-    const pl_module_objective_t *table = r->objective[objective].table;
-    return !*name || (table && !strcmp(table->name, name));
-}
-
 int pl_replica_set_rate(pl_replica_t *r, pl_call_t *call, const pl_set_rate_t *msg,
                         pl_error_t *err)
 {
     int meant = 0;
     for (int k = 0; k < r->objectives; k++) {
         pl_replica_rate_t *rate = &r->objective[k].rate;
-        if (!is_meant(r, k, msg->optimizer))
+        /* Each objective has a factor on the rate of its schedule.  A rate that is set
+         * becomes a factor at the next step whose rate is not 0: that step has the set
+         * rate, and the schedule continues from there in proportion. */
+        const pl_module_objective_t *table = r->objective[k].table;
+        if (*msg->optimizer && (!table || strcmp(table->name, msg->optimizer)))
             continue;
         meant++;
         rate->aims = !msg->is_factor;

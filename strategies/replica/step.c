@@ -1,6 +1,6 @@
 /* step.c - the state machine of training steps: its transitions
  *
- * A table for each machine; a pair of state and event that it lacks is a bug. */
+ * One table for each machine; a pair of state and event that it lacks is a bug. */
 #include "strategies/replica/step.h"
 
 /* ---- one objective of a step ---- */
@@ -10,12 +10,13 @@ enum { STAGE_EVENTS = 4, STAGES = PL_STAGE_FOLLOW + 1 };
 #define TO(state) (PL_OBJECTIVE_##state + 1)
 #define ON(event) [PL_OBJECTIVE_ON_##event]
 
-/* What was sent before a step was skipped or failed may come into order later. */
+/* Work that was sent before a step was skipped or failed may come into order later. */
 #define ORDERED_LATE(state) \
     ON(COMPUTE_ORDERED) = TO(state), ON(REDUCE_ORDERED) = TO(state), \
     ON(UPDATE_ORDERED) = TO(state), ON(FOLLOW_ORDERED) = TO(state)
 
-/* How far it is sent.  Results are not here: what is owed decides about them. */
+/* How far it is sent.  Results are not here: the set of owed stages decides about
+ * them. */
 static const unsigned char objective_next[PL_OBJECTIVE_PHASES][PL_OBJECTIVE_EVENTS] = {
     [PL_OBJECTIVE_UNSENT] = {ON(COMPUTE_SENT) = TO(COMPUTING), ON(AGAIN) = TO(UNSENT)},
     [PL_OBJECTIVE_COMPUTING] = {ON(COMPUTE_ORDERED) = TO(COMPUTED),
@@ -65,7 +66,7 @@ static bool is_ordered(pl_objective_phase_t state, pl_objective_stage_t stage)
            && !(stage == PL_STAGE_COMPUTE && state == PL_OBJECTIVE_IN_COLLECTIVE);
 }
 
-/* A failure stays one, whatever else comes. */
+/* A failure stays one, whatever follows. */
 static void result_take(pl_objective_stages_t *stages, pl_objective_stage_t stage,
                         pl_objective_phase_t to)
 {
@@ -119,7 +120,7 @@ int pl_objective_take(pl_objective_stages_t *stages, pl_objective_event_t event,
 #define TO(state) (PL_PIPELINE_##state + 1)
 #define ON(event) [PL_PIPELINE_ON_##event]
 
-/* Steps that came before a fault may bring more of them. */
+/* Steps that came before a fault may bring further faults. */
 static const unsigned char pipeline_next[PL_PIPELINE_STATES][PL_PIPELINE_EVENTS] = {
     [PL_PIPELINE_OPEN] = {ON(FAULT) = TO(DRAINING), ON(HOLD) = TO(HELD),
                           ON(RESET) = TO(OPEN), ON(BREAK) = TO(BROKEN)},

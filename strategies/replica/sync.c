@@ -1,16 +1,15 @@
-/* sync.c - what the ranks do together for a training step: sums of gradients,
- * what follows the update, and collectives in the middle of a plan
+/* sync.c - the work of ranks together in a training step: sums of gradients, what
+ * follows the update, and collectives in the middle of a plan
  *
- * The sums of a step, and what follows its update, belong to the oldest step that waits
- * for them, because all ranks come to everything in the same order.
+ * The sums of a step, and what follows its update, belong to the oldest step that
+ * waits for them, because all ranks reach everything in the same order.
  *
- * trainer.sync_batchnorm: a batch norm of all ranks needs sums of all of them before
- * it can go on, once in forward and once in backward.  The plan waits there (an
- * operation `collective`), the strategy has the ranks synchronize on a piece of
- * PL_REGION_COLLECTIVE, and the plan continues.  Which collectives there are, and
- * which buckets of the gradients are there before each, follows from the graph alone:
- * so all ranks come to everything in the same order, also one without samples, which
- * brings zeros. */
+ * trainer.sync_batchnorm: a batch norm over all ranks needs sums over all of them
+ * before it can continue, once in forward and once in backward.  The plan waits there
+ * (an operation `collective`), the ranks synchronize on a piece of
+ * PL_REGION_COLLECTIVE, and the plan continues.  The collectives, and the buckets of
+ * gradients that are there before each, follow from the graph alone.  So all ranks
+ * reach everything in the same order, also a rank without samples, which brings zeros. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/run.h"
@@ -20,7 +19,7 @@
 
 /* ---- sums, and what follows the update ---- */
 
-/* What a rank has of the step. */
+/* This rank's data of the step. */
 pl_replica_sums_t pl_train_sums(const pl_replica_t *r, const pl_objective_state_t *o)
 {
     const pl_inflight_t *f = o->inflight;
@@ -35,7 +34,7 @@ pl_replica_sums_t pl_train_sums(const pl_replica_t *r, const pl_objective_state_
                                .metric_count = to - from};
 }
 
-/* Sums that were sent before the batch was computed wait for its metrics. */
+/* Sums that were requested before the batch was computed wait for its metrics. */
 void pl_train_computed(pl_replica_t *r, pl_objective_state_t *o, bool has_run)
 {
     pl_replica_sums_t sums = pl_train_sums(r, o);
@@ -46,8 +45,8 @@ void pl_train_computed(pl_replica_t *r, pl_objective_state_t *o, bool has_run)
     r->sync_hooks->computed(r, &sums);
 }
 
-/* Ranks may have things in common only behind an optimizer step: then nothing else
- * begins before that is over. */
+/* Ranks may have equal weights only behind an optimizer step: then nothing else begins
+ * before that is over. */
 void pl_train_follow(pl_replica_t *r, pl_objective_state_t *o, double *metrics,
                      size_t count)
 {
@@ -65,8 +64,8 @@ void pl_train_follow(pl_replica_t *r, pl_objective_state_t *o, double *metrics,
         pl_replica_reported(r, &err, false);
 }
 
-/* The oldest that waits for the other ranks: for its sums to be ordered, or told.  What a
- * skipped or failed one waits for need not be ordered any more. */
+/* The oldest that waits for the other ranks: for its sums to be ordered, or reported. 
+ * A skipped or failed one need not be ordered any more. */
 static pl_objective_state_t *syncing(pl_replica_t *r, bool to_order)
 {
     pl_error_t err = {0};
@@ -83,7 +82,7 @@ static pl_objective_state_t *syncing(pl_replica_t *r, bool to_order)
     return NULL;
 }
 
-/* Its sums are told before what follows the update, which may be ordered earlier. */
+/* Its sums are reported before what follows the update, which may be ordered earlier. */
 static bool syncing_order(pl_replica_t *r)
 {
     pl_objective_state_t *o = syncing(r, true);
@@ -173,7 +172,7 @@ int pl_replica_find_collectives(pl_replica_t *r, int objective, const pl_graph_t
     return PL_OK;
 }
 
-/* Of the operations from `from` on, whether one assigns to gradients from an element
+/* Whether one of the operations from `from` on assigns to gradients from an element
  * on. */
 static bool assigns_later(const pl_graph_t *g, int from, int64_t element, int64_t end)
 {
@@ -211,7 +210,7 @@ int pl_replica_place_collectives(pl_replica_t *r, int objective, const pl_graph_
     return PL_OK;
 }
 
-/* Backward's are fewer than forward's, and still fewer while something is frozen. */
+/* Backward has fewer than forward, and still fewer while parameters are frozen. */
 int64_t pl_replica_collectives_end(const pl_replica_t *r)
 {
     int64_t max = 0;
@@ -230,7 +229,7 @@ int64_t pl_replica_collectives_end(const pl_replica_t *r)
 
 /* ---- a rank without samples ---- */
 
-/* What follows moments does so on all ranks. */
+/* What follows moments runs on all ranks. */
 void pl_replica_empty_collectives(const pl_replica_t *r, int objective, pl_graph_t *g)
 {
     for (int k = 0; k < r->objective[objective].collectives; k++) {

@@ -1,9 +1,9 @@
-/* timing.c - what a rank's step takes, by its stages
+/* timing.c - the time of a rank's step, by its stages
  *
- * While a rank waits for others it may be stopped itself, and they soon wait for it.  No
- * clock tells who waited for whom, but a rank that runs can say so every few
- * milliseconds: what lies between two such signs, and is too long, is no time that it
- * waited. */
+ * While a rank waits for others it may itself be stopped, and then the others soon
+ * wait for it.  No clock tells which rank waited for which.  But a rank that runs can
+ * note that every few milliseconds: a gap between two notes that is too long does not
+ * count as waiting. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -16,7 +16,7 @@ void pl_train_spending(pl_replica_t *r)
     r->pipeline->since = pl_now();
 }
 
-/* Seconds since that, or since the last time. */
+/* Seconds since `since`, which becomes now. */
 static double passed(pl_replica_t *r)
 {
     const int64_t since = r->pipeline->since;
@@ -36,8 +36,8 @@ void pl_train_add_timing(pl_replica_t *r, pl_timing_t kind, double forward,
     pipeline->ran[kind] += seconds - forward;
 }
 
-/* When answers come tells nothing of what each ran: one may wait for the next.  What lies
- * between replays is of all, by their share. */
+/* The times of answers do not tell how long each replay ran: one may wait for the
+ * next.  The time between replays is divided among all, by their share. */
 void pl_train_share(pl_replica_t *r)
 {
     pl_pipeline_t *pipeline = r->pipeline;
@@ -86,7 +86,7 @@ static void looks_begin(pl_replica_t *r)
     look_later(r);
 }
 
-/* What it was absent since. */
+/* Seconds that it was absent. */
 static double looks_end(pl_replica_t *r)
 {
     if (r->pipeline->is_syncing)

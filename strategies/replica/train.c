@@ -1,13 +1,13 @@
 /* train.c - a training step of a replica, from its batch to its results
  *
- * A step is two replays: forward_backward, and optimizer_step when one is due; so is
- * each of several objectives of a module, one after the other.  A replica without other
- * ranks sends all at once, the two in one call; the accelerator takes them in order.
- * With several ranks each waits between the two until all have summed what they have.
- * step.h says which events a step goes through; this file makes the calls, and turns
- * their answers into events.
+ * A step is two replays: forward_backward, and optimizer_step when one is due; the
+ * same for each of several objectives of a module, one after the other.  A replica
+ * without other ranks sends all at once, both replays in one call; the accelerator
+ * takes them in order.  With several ranks each waits between the two until all ranks
+ * have summed their gradients.  step.h says which events a step goes through; this
+ * file makes the calls, and turns their answers into events.
  *
- * An optimizer step that is not finite changes nothing, and what was sent behind it does
+ * An optimizer step that is not finite changes nothing, and steps sent behind it do
  * not run: replica/results.c. */
 #include <math.h>
 #include <string.h>
@@ -65,15 +65,6 @@ static void skip(pl_replica_t *r, pl_objective_state_t *o, pl_objective_event_t 
         pl_train_computed(r, o, false);
 }
 
-/* Whatever is sent next runs behind forward and backward; but collectives in the
- * middle of them are the host's, and where gradients stay on the device it says when. */
-static bool orders_compute(const pl_replica_t *r, const pl_objective_state_t *o)
-{
-    return !r->sync_hooks
-           || (pl_train_runs_ahead(r) && !r->objective[o->objective].collectives
-               && !pl_train_stays(r));
-}
-
 /* Gradients and metrics of this rank are here. */
 static void compute_end(pl_replica_t *r, pl_objective_state_t *o)
 {
@@ -98,13 +89,6 @@ void pl_train_replay_ended(pl_replica_t *r)
     pl_train_advance(r);
     r->pipeline->replays--;
     pl_train_answer(r);
-}
-
-static void buckets_ready(pl_replica_t *r, const pl_objective_state_t *o, int buckets,
-                          pl_object_t *fence)
-{
-    if (o->inflight->step_due && r->sync_hooks && r->sync_hooks->ready)
-        r->sync_hooks->ready(r, pl_train_buckets(r, o, buckets), (pl_fence_t *)fence);
 }
 
 /* The device has enqueued forward and backward, or an update. */
@@ -166,8 +150,9 @@ static void forward_backward_answered(void *self, const pl_answer_t *answer)
         const pl_replay_plan_progress_t *progress = &answer->body->replay_plan_progress;
         if (progress->ordered)
             stage_ordered(r, o, PL_STAGE_COMPUTE, progress->fence);
-        else
-            buckets_ready(r, o, (int)progress->buckets, progress->fence);
+        else if (o->inflight->step_due && r->sync_hooks && r->sync_hooks->ready)
+            r->sync_hooks->ready(r, pl_train_buckets(r, o, (int)progress->buckets),
+                                 (pl_fence_t *)progress->fence);
     }
     if (answer->kind == PL_ANSWER_ERROR) {
         pl_train_stage_fail(r, o, PL_STAGE_COMPUTE, answer->error);
@@ -266,7 +251,7 @@ static void step_answered(void *self, const pl_answer_t *answer)
     }
 }
 
-/* Of an empty batch the gradients are zeros, which need not be added to others. */
+/* The gradients of an empty batch are zeros, which need not be added. */
 static const pl_replica_plan_t *plan_of(const pl_replica_t *r,
                                         const pl_objective_state_t *o, pl_error_t *err)
 {
@@ -280,8 +265,8 @@ static const pl_replica_plan_t *plan_of(const pl_replica_t *r,
     return pl_replica_plan(r, &like, err);
 }
 
-/* An optimizer counts the steps that it made: none of another objective, and none that
- * was skipped.  Zeros at the end are not sent: they are most of the scalars. */
+/* An optimizer counts its own steps: none of another objective, and no skipped one. 
+ * Zeros at the end are not sent: they are most of the scalars. */
 static int optimizer_fill(pl_replica_t *r, const pl_objective_state_t *o,
                           double scalars[static PL_STEP_SCALARS], pl_bytes_t *reported,
                           pl_error_t *err)
@@ -311,7 +296,7 @@ static bool is_whole(const pl_replica_t *r, const pl_objective_state_t *o)
     return !r->sync_hooks && o->inflight->step_due;
 }
 
-/* All of it, up to the first collective; or what is behind the newest. */
+/* The whole plan, up to the first collective; or from the newest collective on. */
 int pl_train_replay(pl_replica_t *r, pl_objective_state_t *o, pl_error_t *err)
 {
     const pl_inflight_t *f = o->inflight;
@@ -346,12 +331,6 @@ int pl_train_replay(pl_replica_t *r, pl_objective_state_t *o, pl_error_t *err)
 
 /* ---- sending ---- */
 
-static bool needs_no_replay(const pl_replica_t *r, const pl_objective_state_t *o)
-{
-    return !o->inflight->batch->count && o->inflight->micro_batch > 0
-           && !pl_train_syncs_batches(r) && !r->objective[o->objective].collectives;
-}
-
 static void compute(pl_replica_t *r, pl_objective_state_t *o)
 {
     pl_error_t err = {0};
@@ -362,7 +341,8 @@ static void compute(pl_replica_t *r, pl_objective_state_t *o)
     *has_samples = (f->micro_batch && *has_samples) || f->batch->count > 0;
     if (r->sync_hooks)
         code = pl_train_carry_new(r, &err);
-    if (code == PL_OK && needs_no_replay(r, o)) {
+    if (code == PL_OK && !f->batch->count && f->micro_batch > 0
+        && !pl_train_syncs_batches(r) && !r->objective[o->objective].collectives) {
         compute_end(r, o);
         return;
     }
@@ -377,7 +357,11 @@ static void compute(pl_replica_t *r, pl_objective_state_t *o)
     }
     replay_begun(r);
     r->pipeline->restart = false;
-    if (orders_compute(r, o))
+    /* later work runs behind forward and backward; but in-graph collectives are the
+     * host's, and a device whose gradients stay there reports the order itself */
+    if (!r->sync_hooks
+        || (pl_train_runs_ahead(r) && !r->objective[o->objective].collectives
+            && !pl_train_stays(r)))
         pl_train_take(r, o, PL_OBJECTIVE_ON_COMPUTE_ORDERED);
     if (is_whole(r, o)) {
         pl_train_take(r, o, PL_OBJECTIVE_ON_UPDATE_SENT);
@@ -385,32 +369,7 @@ static void compute(pl_replica_t *r, pl_objective_state_t *o)
     }
 }
 
-/* It may be over before reduce() returns. */
-static void reduce(pl_replica_t *r, pl_objective_state_t *o)
-{
-    const pl_replica_sums_t sums = pl_train_sums(r, o);
-    pl_error_t err = {0};
-    pl_train_take(r, o, PL_OBJECTIVE_ON_REDUCE_SENT);
-    if (!pl_train_runs_ahead(r))
-        pl_train_sync_begin(r);
-    pl_actor_does(r, o->inflight->call);
-    if (r->sync_hooks->reduce(r, &sums, &err) != PL_OK) {
-        pl_train_sync_end(r);
-        pl_train_stage_fail(r, o, PL_STAGE_REDUCE, &err);
-    } else if (pl_train_runs_ahead(r)
-               && !pl_objective_owes(&o->stages, PL_STAGE_COMPUTE)) {
-        pl_train_computed(r, o, true);
-    }
-}
-
-/* Of a step behind one that is skipped nothing is reduced: so all ranks first hear of the
- * update before. */
-static bool may_reduce(pl_replica_t *r)
-{
-    return !pl_train_stays(r) || !pl_train_owing(r, 1u << PL_STAGE_UPDATE);
-}
-
-/* The device orders it at once, unless the host has ranks synchronize behind it. */
+/* The device orders it at once, unless ranks synchronize behind it by the host. */
 static void update(pl_replica_t *r, pl_objective_state_t *o)
 {
     double scalars[PL_STEP_SCALARS];
@@ -434,7 +393,7 @@ static void update(pl_replica_t *r, pl_objective_state_t *o)
         pl_train_take(r, o, PL_OBJECTIVE_ON_UPDATE_ORDERED);
 }
 
-/* What comes next, if the objective waits for nothing. */
+/* Sends the next stage, if the objective waits for nothing; whether it did. */
 static bool objective_send(pl_replica_t *r, pl_objective_state_t *o)
 {
     const bool is_due = o->inflight->step_due;
@@ -442,9 +401,24 @@ static bool objective_send(pl_replica_t *r, pl_objective_state_t *o)
     case PL_OBJECTIVE_UNSENT: compute(r, o); return true;
     case PL_OBJECTIVE_COMPUTED:
         if (r->sync_hooks && (is_due || pl_train_syncs_batches(r))) {
-            if (!may_reduce(r))
+            /* a step behind a skipped one is not reduced: all ranks learn of the
+             * update before first */
+            if (pl_train_stays(r) && pl_train_owing(r, 1u << PL_STAGE_UPDATE))
                 return false;
-            reduce(r, o);
+            /* it may be over before reduce() returns */
+            const pl_replica_sums_t sums = pl_train_sums(r, o);
+            pl_error_t err = {0};
+            pl_train_take(r, o, PL_OBJECTIVE_ON_REDUCE_SENT);
+            if (!pl_train_runs_ahead(r))
+                pl_train_sync_begin(r);
+            pl_actor_does(r, o->inflight->call);
+            if (r->sync_hooks->reduce(r, &sums, &err) != PL_OK) {
+                pl_train_sync_end(r);
+                pl_train_stage_fail(r, o, PL_STAGE_REDUCE, &err);
+            } else if (pl_train_runs_ahead(r)
+                       && !pl_objective_owes(&o->stages, PL_STAGE_COMPUTE)) {
+                pl_train_computed(r, o, true);
+            }
         } else if (is_due)
             update(r, o);
         else
@@ -469,7 +443,7 @@ static bool objective_send(pl_replica_t *r, pl_objective_state_t *o)
     }
 }
 
-/* The first objective that is not sent whole; NULL: none may be sent. */
+/* The first objective that is not sent completely; NULL: none may be sent. */
 static pl_objective_state_t *objective_next(pl_replica_t *r)
 {
     pl_pipeline_t *pipeline = r->pipeline;

@@ -1,9 +1,9 @@
 /* weights.c - a replica's tensors to the host and back
  *
- * A region comes as one block, and the weights borrow their tensors from it: between the
- * device and a file nothing is copied twice.  It goes back as one where the tensors lie
- * in a block as they do in the region, and may then stay there: memory that was not used
- * before takes longer to get than to fill. */
+ * A region comes as one block, and the weights borrow their tensors from it: nothing
+ * is copied twice between the device and a file.  It returns as one block if the
+ * tensors lie in the block as in the region, and may then stay there: fresh memory
+ * takes longer to get than to fill. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -18,7 +18,7 @@
 
 /* ---- which regions there are ---- */
 
-/* The elements of a region that an export has. */
+/* The number of elements of a region in an export. */
 static int64_t region_count(const pl_replica_t *r, int region, bool whole)
 {
     const bool module = region == PL_REGION_PARAMS || region == PL_REGION_STATE;
@@ -30,8 +30,8 @@ static int64_t region_count(const pl_replica_t *r, int region, bool whole)
     return pl_replica_region_count(r, (pl_region_t)region);
 }
 
-/* The region of the device that holds what an export calls by another: those who use the
- * weights get the average, where there is one. */
+/* The region of the device that holds a region of an export: weights are read as the
+ * average, if there is one. */
 static pl_region_t region_of(const pl_replica_t *r, int region)
 {
     if (r->averaging.ops && region == PL_REGION_PARAMS)
@@ -41,7 +41,7 @@ static pl_region_t region_of(const pl_replica_t *r, int region)
     return (pl_region_t)region;
 }
 
-/* Whether a tensor of the module has its like in a region. */
+/* Whether a region has elements for a tensor of the module. */
 static bool is_in(const pl_tensor_info_t *tensor, int region)
 {
     return tensor->region
@@ -63,7 +63,7 @@ static int region_borrow(const pl_replica_t *r, pl_weights_t *weights, int regio
     return code;
 }
 
-/* What a whole export has besides tensors: {} when that is nothing. */
+/* The state of a whole export besides tensors: {} if there is none. */
 static int state_keep(const pl_replica_t *r, char **text_p, pl_error_t *err)
 {
     json_t *state = json_object();
@@ -124,7 +124,7 @@ static void read_answered(void *self, const pl_answer_t *answer)
     pl_object_unref(weights);
 }
 
-/* Where ranks keep a part each, they have been gathered. */
+/* If each rank keeps a partition, the slots were gathered. */
 static int slots_take(pl_replica_t *r, pl_error_t *err)
 {
     for (int k = 0; k < pl_replica_slots(r) && pl_replica_is_partitioned(r); k++) {
@@ -204,18 +204,18 @@ static int tensor_check(const pl_output_t *found, const pl_tensor_info_t *t, int
     return PL_OK;
 }
 
-/* What is imported, and what of it was found. */
+/* An import, and what was found of it. */
 typedef struct import {
     const pl_weights_t *weights;
     bool whole;
-    bool gives;                                   /* nobody else uses them any more */
-    bool partly;                                  /* what does not fit is left out */
-    bool writes;                                  /* or looks only whether all is there */
+    bool gives;                          /* it owns the only reference */
+    bool partly;                         /* tensors that do not fit are left out */
+    bool writes;                         /* false: only checks that everything is there */
     int taken;
 } import_t;
 
-/* The block that a tensor is borrowed from, where its elements are such as a region of
- * that type takes and begin at *first; NULL: they are to be copied. */
+/* The block that a tensor is borrowed from, if its elements have the region's type and
+ * begin at *first; NULL: they must be copied. */
 static pl_floats_t *tensor_block(const pl_weights_t *weights, const pl_output_t *tensor,
                                  pl_dtype_t dtype, uint64_t *first)
 {
@@ -238,7 +238,8 @@ static int floats_write(pl_replica_t *r, pl_write_region_t msg, pl_floats_t *flo
                                 err);
 }
 
-/* What of a tensor lies in a piece of the parameters, from the piece's slots on. */
+/* Writes the elements of a tensor that lie in a piece of the parameters, from the
+ * piece's slots on. */
 static int piece_write(pl_replica_t *r, pl_write_region_t msg, const pl_piece_t *piece,
                        const pl_tensor_info_t *t, pl_floats_t *floats, pl_error_t *err)
 {
@@ -272,14 +273,8 @@ static int tensor_write(pl_replica_t *r, const pl_weights_t *weights,
     return code;
 }
 
-/* Weights alone come without what the optimizer keeps: it begins with the same. */
-static bool comes_alone(const import_t *import, int region)
-{
-    return region == PL_REGION_MASTER && !import->whole;
-}
-
-/* Where a region's elements go besides: what a step that fails goes back to, and weights
- * alone are the start of an average, too. */
+/* A further region for a region's elements: that of a failed step's state; weights
+ * without optimizer state are also the start of an average. */
 static pl_region_t region_besides(const pl_replica_t *r, const import_t *import,
                                   int region)
 {
@@ -304,7 +299,7 @@ static int tensor_import(pl_replica_t *r, const import_t *import,
     return code;
 }
 
-/* Of the slots, also where this rank keeps none. */
+/* True for slots, too, even if this rank keeps none. */
 static bool is_imported(const pl_replica_t *r, int region, bool whole)
 {
     const int slot = region - PL_REGION_SLOT0;
@@ -313,8 +308,8 @@ static bool is_imported(const pl_replica_t *r, int region, bool whole)
     return region_count(r, region, whole) > 0;
 }
 
-/* The block that has all tensors of a region, from *first on, as the region has them, so
- * that they can be written at once; NULL: it has not. */
+/* The block that holds all tensors of a region, from *first on, as the region does, so
+ * that they can be written at once; NULL: there is none. */
 static pl_floats_t *region_block(const pl_replica_t *r, const import_t *import,
                                  int region, int *near, uint64_t *first)
 {
@@ -341,24 +336,10 @@ static pl_floats_t *region_block(const pl_replica_t *r, const import_t *import,
     return block;
 }
 
-/* What goes to another region as well cannot be given to both. */
-static int region_write(pl_replica_t *r, const import_t *import, int region,
-                        uint64_t first, pl_floats_t *block, pl_error_t *err)
-{
-    const pl_region_t to = region_of(r, region),
-                      besides = region_besides(r, import, region);
-    pl_write_region_t msg = {.region = to,
-                             .first = first,
-                             .count = (uint64_t)region_count(r, region, true),
-                             .take_ownership = import->gives && besides == to};
-    int code = floats_write(r, msg, block, err);
-    msg.region = besides;
-    return code == PL_OK && besides != to ? floats_write(r, msg, block, err) : code;
-}
-
 static int region_import(pl_replica_t *r, import_t *import, int region, pl_error_t *err)
 {
-    const bool alone = comes_alone(import, region);
+    /* weights alone come without a master copy: it begins with the same */
+    const bool alone = region == PL_REGION_MASTER && !import->whole;
     int own = 0, near = import->taken, code = PL_OK;
     int *taken = alone ? &own : &import->taken;
     pl_floats_t *block = NULL;
@@ -369,7 +350,16 @@ static int region_import(pl_replica_t *r, import_t *import, int region, pl_error
         block = region_block(r, import, region, &near, &first);
     if (block) {
         import->taken = near;
-        return region_write(r, import, region, first, block, err);
+        /* a block for two regions cannot be given to both */
+        const pl_region_t to = region_of(r, region),
+                          besides = region_besides(r, import, region);
+        pl_write_region_t msg = {.region = to,
+                                 .first = first,
+                                 .count = (uint64_t)region_count(r, region, true),
+                                 .take_ownership = import->gives && besides == to};
+        code = floats_write(r, msg, block, err);
+        msg.region = besides;
+        return code == PL_OK && besides != to ? floats_write(r, msg, block, err) : code;
     }
     for (int k = 0; k < r->model->count && code == PL_OK; k++) {
         const pl_tensor_info_t *t = &r->model->tensor[k];
@@ -414,36 +404,31 @@ static int state_restore(pl_replica_t *r, const char *text, pl_error_t *err)
     return code;
 }
 
-/* Weights to start a fit from may be asked for as far as they fit: the rest begins with
- * its first values, and what that is, is said. */
-static int check_partly(pl_replica_t *r, const pl_weights_t *weights,
-                        const pl_error_t *why, pl_error_t *err)
-{
-    int fits = 0;
-    for (int k = 0; k < r->model->count; k++)
-        fits += pl_weights_fit(weights, &r->model->tensor[k]);
-    if (!fits)
-        return pl_fail(err, why->code, "none of the tensors fits: %s", why->text);
-    pl_log_line(PL_LOG_WARNING, pl_actor_rank(r), pl_actor_name(r),
-                "%d of %d tensors are used, because module.init_strict is off: the "
-                "others keep their first values (%s)",
-                fits, r->model->count, why->text);
-    return PL_OK;
-}
-
 static int import_check(pl_replica_t *r, const import_t *import, const pl_weights_t *file,
                         pl_error_t *err)
 {
     pl_error_t why = {0};
     int code = pl_weights_match(r->model, &r->module, import->weights, file, &why);
-    if (code != PL_OK && import->partly)
-        return check_partly(r, import->weights, &why, err);
+    if (code != PL_OK && import->partly) {
+        /* a fit may start from the weights that fit: the rest begins with its first
+         * values, and a warning reports it */
+        int fits = 0;
+        for (int k = 0; k < r->model->count; k++)
+            fits += pl_weights_fit(import->weights, &r->model->tensor[k]);
+        if (!fits)
+            return pl_fail(err, why.code, "none of the tensors fits: %s", why.text);
+        pl_log_line(PL_LOG_WARNING, pl_actor_rank(r), pl_actor_name(r),
+                    "%d of %d tensors are used, because module.init_strict is off: the "
+                    "others keep their first values (%s)",
+                    fits, r->model->count, why.text);
+        return PL_OK;
+    }
     if (code != PL_OK)
         *err = why;
     return code;
 }
 
-/* All of it is there and fits, before anything is written. */
+/* Checks that everything is there and fits before anything is written. */
 int pl_replica_import(pl_replica_t *r, pl_call_t *call, const pl_import_weights_t *msg,
                       pl_error_t *err)
 {

@@ -1,8 +1,8 @@
-/* weights_match.c - whether weights fit a module, and in what they do not
+/* weights_match.c - whether weights fit a module, and where they do not
  *
- * One error lists all tensors that do not fit, not one at a time.  Files of other
- * programs have other names, and some have transposed matrices: the module alone knows
- * which. */
+ * One error lists all tensors that do not fit, instead of one at a time.  Files of
+ * other programs have other names, and some have transposed matrices: only the module
+ * knows which. */
 #include "strategies/replica/weights_match.h"
 
 #include <stdio.h>
@@ -29,8 +29,8 @@ static void list_add(list_t *list, const char *item)
     list->count++;
 }
 
-/* "1 missing (fc1.weight); 7 of another shape (fc2.bias: …, and 6 more)" with the items
- * that are to be shown. */
+/* "1 missing (fc1.weight); 7 of another shape (fc2.bias: …, and 6 more)", with `shown`
+ * items of each list. */
 static size_t lists_put(const list_t list[3], char *text, size_t capacity)
 {
     size_t used = 0;
@@ -51,19 +51,6 @@ static size_t lists_put(const list_t list[3], char *text, size_t capacity)
     return used;
 }
 
-/* An error has little room: an item is shown whole or counted. */
-static void lists_choose(list_t list[3], char *text, size_t capacity)
-{
-    for (int k = 0; k < ITEMS_MAX; k++)
-        for (list_t *l = list; l < list + 3; l++) {
-            const bool more = l->shown == k && k < l->count;
-            l->shown += more;
-            if (more && lists_put(list, text, capacity) >= capacity)
-                l->shown--;
-        }
-    lists_put(list, text, capacity);
-}
-
 /* A file of another program may have the matrix transposed. */
 static const pl_output_t *transposed_of(const pl_instance_t *module,
                                         const pl_weights_t *file, const char *name)
@@ -78,23 +65,6 @@ static const pl_output_t *transposed_of(const pl_instance_t *module,
     return NULL;
 }
 
-static void look_for(const pl_tensor_info_t *t, const pl_instance_t *module,
-                     const pl_weights_t *weights, const pl_weights_t *file, int near,
-                     list_t *missing, list_t *misshaped)
-{
-    char item[ITEM_TEXT], have[64], want[64];
-    const pl_output_t *found = pl_weights_find(weights, t->region, t->name, near);
-    if (!found) {
-        list_add(missing, t->name);
-    } else if (!pl_same_shape(found->shape, t->shape)) {
-        const pl_output_t *theirs = transposed_of(module, file, t->name);
-        snprintf(item, sizeof item, "%s: %s in the file%s, %s in the module", t->name,
-                 pl_shape_text(theirs ? theirs->shape : found->shape, have),
-                 theirs ? " (transposed)" : "", pl_shape_text(t->shape, want));
-        list_add(misshaped, item);
-    }
-}
-
 static bool model_uses(const pl_model_t *model, const char *patterns)
 {
     for (int k = 0; k < model->count; k++)
@@ -103,7 +73,7 @@ static bool model_uses(const pl_model_t *model, const char *patterns)
     return false;
 }
 
-/* Whether a tensor belongs to one of several sides that the model does without. */
+/* Whether a tensor belongs to one of several sides that the model does not need. */
 static bool is_of_other_side(const pl_model_t *model, const pl_module_ops_t *module,
                              const char *name)
 {
@@ -128,14 +98,34 @@ int pl_weights_match(const pl_model_t *model, const pl_instance_t *module,
                       {.what = "of another shape"},
                       {.what = "that the module does not have"}};
     char text[TEXT_MAX];
-    for (int k = 0; k < model->count; k++)
-        look_for(&model->tensor[k], module, weights, file, k, &list[0], &list[1]);
+    for (int k = 0; k < model->count; k++) {
+        const pl_tensor_info_t *t = &model->tensor[k];
+        char item[ITEM_TEXT], have[64], want[64];
+        const pl_output_t *found = pl_weights_find(weights, t->region, t->name, k);
+        if (!found) {
+            list_add(&list[0], t->name);
+        } else if (!pl_same_shape(found->shape, t->shape)) {
+            const pl_output_t *theirs = transposed_of(module, file, t->name);
+            snprintf(item, sizeof item, "%s: %s in the file%s, %s in the module", t->name,
+                     pl_shape_text(theirs ? theirs->shape : found->shape, have),
+                     theirs ? " (transposed)" : "", pl_shape_text(t->shape, want));
+            list_add(&list[1], item);
+        }
+    }
     for (int k = 0; k < weights->count; k++)
         if (weights->tensor[k].region < PL_REGION_SLOT0
             && !pl_model_find(model, weights->tensor[k].name)
             && !is_of_other_side(model, module->ops, weights->tensor[k].name))
             list_add(&list[2], weights->tensor[k].name);
-    lists_choose(list, text, sizeof text);
+    /* an error has little space: an item is shown completely or counted */
+    for (int k = 0; k < ITEMS_MAX; k++)
+        for (list_t *l = list; l < list + 3; l++) {
+            const bool more = l->shown == k && k < l->count;
+            l->shown += more;
+            if (more && lists_put(list, text, sizeof text) >= sizeof text)
+                l->shown--;
+        }
+    lists_put(list, text, sizeof text);
     if (!*text)
         return PL_OK;
     return pl_fail(err, PL_EFORMAT, "the weights are of another module: of %d tensors %s",
