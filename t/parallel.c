@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "accelerators/cpu/slices.h"
+#include "accelerators/cpu/library.h"
 #include "base/alloc.h"
 #include "tap.h"
 

@@ -1,7 +1,7 @@
 /* cpu.c - the CPU as an accelerator: its table, options, memory and description
  *
- * A replay computes before it returns: there is nothing to overlap with on the cores that
- * compute.  What compiles and runs a graph is in plan.c. */
+ * A replay ends before it returns, because the cores that compute have nothing to overlap
+ * with.  plan.c compiles and runs graphs. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,15 +10,14 @@
 #include <unistd.h>
 
 #include "accelerators/cpu/device.h"
-#include "accelerators/cpu/plan.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/half.h"
 #include "runtime/share.h"
 
 enum {
-    COPY_MIN = 1 << 20,                         /* bytes that are worth a second thread */
-    REGION_ALIGNMENT = 64                       /* bytes */
+    COPY_MIN = 1 << 20,              /* bytes from which on several threads copy faster */
+    REGION_ALIGNMENT = 64            /* bytes */
 };
 
 int pl_buffer_reserve(pl_buffer_t *buffer, size_t bytes, pl_error_t *err)
@@ -123,26 +122,13 @@ static void describe(const pl_cpu_t *cpu, pl_device_info_t *info)
     info->emulated = 1u << PL_BF16 | 1u << PL_F16;
 }
 
-/* How many cores this thread may use. */
-static int core_count(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-/* Where all cores compute, the host's loop and whoever else is woken gets one at once.
- * The threads that help inherit it. */
-static void give_way(int64_t nice)
-{
-    const id_t thread = (id_t)gettid();
-    setpriority(PRIO_PROCESS, thread, getpriority(PRIO_PROCESS, thread) + (int)nice);
-}
-
 static int cpu_open(void *self, pl_device_info_t *info, pl_error_t *err)
 {
     pl_cpu_t *cpu = self;
-    const int ranks = info->ranks > 1 && !pl_share_is_taken() ? info->ranks : 1,
-              cores = core_count(), share = cores / ranks;
+    cpu_set_t set;
+    const int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1,
+              ranks = info->ranks > 1 && !pl_share_is_taken() ? info->ranks : 1,
+              share = cores / ranks;
     if (cpu->threads < 0 || cpu->threads > 8 * (int64_t)cores)
         return pl_fail(err, PL_EINVAL,
                        "trainer.accelerator.threads is %lld, but this process may use %d "
@@ -156,13 +142,17 @@ static int cpu_open(void *self, pl_device_info_t *info, pl_error_t *err)
     cpu->kernels = find_kernels(cpu->instructions ? cpu->instructions : "auto", err);
     if (!cpu->kernels)
         return PL_EUNSUPPORTED;
+    /* A nice value for this thread and its helpers: when all cores compute, the host's
+     * loop and other threads that wake up run at once. */
+    const id_t thread = (id_t)gettid();
     if (info->computes)
-        give_way(cpu->nice);
+        setpriority(PRIO_PROCESS, thread,
+                    getpriority(PRIO_PROCESS, thread) + (int)cpu->nice);
     cpu->pool = pl_pool_new(cpu->thread_count, err);
     if (cpu->pool)
         cpu->library = pl_library_new(err);
     if (!cpu->library)
-        return PL_ENOMEM;                                /* any failure: err says which */
+        return PL_ENOMEM;                              /* any failure; err has its code */
     describe(cpu, info);
     return PL_OK;
 }
@@ -171,7 +161,7 @@ static void cpu_close(void *self)
 {
     pl_cpu_t *cpu = self;
     while (cpu->plans)
-        pl_plan_free(cpu, cpu->plans);
+        pl_cpu_discard(cpu, cpu->plans);
     for (int r = 0; r < PL_REGIONS; r++)
         pl_buffer_release(&cpu->region[r]);
     pl_buffer_release(&cpu->arena);
@@ -184,7 +174,7 @@ static void cpu_close(void *self)
 
 /* ---- Regions ---- */
 
-/* Halves are kept as float32: emulate.h. */
+/* emulate.c keeps half precision as float32. */
 static size_t width_of(pl_dtype_t dtype)
 {
     return dtype == PL_F64 ? sizeof(double) : sizeof(float);
@@ -222,7 +212,7 @@ static int cpu_borrow(void *self, pl_region_t region, pl_dtype_t dtype, size_t n
     return PL_OK;
 }
 
-/* Halves are to be rounded, and so written. */
+/* Half precision needs rounding, which cpu_write() does. */
 static bool cpu_take_ownership(void *self, pl_region_t region, size_t n, void *host)
 {
     pl_cpu_t *cpu = self;
@@ -258,7 +248,7 @@ static void copy_piece(void *job, int64_t from, int64_t to, int part)
     memcpy(c->to + from, c->from + from, (size_t)(to - from));
 }
 
-/* By all threads: one alone does not use all that memory can do. */
+/* By all threads: one thread alone does not use the full bandwidth of the memory. */
 static void copy(const pl_cpu_t *cpu, void *to, const void *from, size_t bytes)
 {
     copying_t job = {to, from};
@@ -295,19 +285,9 @@ static int cpu_read(void *self, pl_region_t region, size_t offset, void *host, s
     return code;
 }
 
-/* ---- Plans ---- */
+/* ---- Replays ---- */
 
-static int cpu_compile(void *self, const pl_graph_t *g, pl_plan_t **plan, pl_error_t *err)
-{
-    return pl_plan_new(self, g, plan, err);
-}
-
-static void cpu_discard(void *self, pl_plan_t *plan)
-{
-    pl_plan_free(self, plan);
-}
-
-/* What goes wrong while computing, such as an index out of range, is told by done(). */
+/* done() reports errors of the computation, such as an index out of range. */
 static int cpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
 {
     (void)err;
@@ -322,7 +302,7 @@ static int cpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error
                     "the plan does not wait at a collective: another plan was replayed "
                     "or compiled since");
     else if (!replay->skipped)
-        code = pl_plan_run(cpu, plan, replay, &failure);
+        code = pl_cpu_run(cpu, plan, replay, &failure);
     cpu->waiting = replay->collective ? plan : NULL;
     if (replay->fail_fast && (code != PL_OK || replay->skipped))
         cpu->skipping = true;
@@ -354,7 +334,7 @@ const pl_accelerator_ops_t pl_cpu_accelerator = {
     .take_ownership = cpu_take_ownership,
     .write = cpu_write,
     .read = cpu_read,
-    .compile = cpu_compile,
-    .discard = cpu_discard,
+    .compile = pl_cpu_compile,
+    .discard = pl_cpu_discard,
     .replay = cpu_replay,
 };

@@ -1,9 +1,9 @@
 /* emulate.c - half precision on a processor that has none
  *
- * A value in half precision is kept as float32, rounded by whoever made it.  Products of
- * halves are exact in float32 and are added up in it, as tensor units do; so the results
- * are those of real 16-bit storage, at the price of the roundings. */
-#include "accelerators/cpu/emulate.h"
+ * A value in half precision is kept as float32, rounded after the operator that computes
+ * it.  Products of halves are exact in float32 and are summed in float32, as tensor units
+ * do; so the results equal those of real 16-bit storage, at the cost of the roundings. */
+#include "accelerators/cpu/device.h"
 
 #include <string.h>
 
@@ -19,8 +19,8 @@ bool pl_is_emulated(pl_dtype_t dtype)
 
 typedef struct emulator {
     pl_graph_t *g;
-    int32_t *same;                                     /* [values] what stands for each */
-    bool failed;                                       /* out of memory */
+    int32_t *same;                                      /* [values] replacement of each */
+    bool failed;                                        /* out of memory */
 } emulator_t;
 
 static void add_op(emulator_t *e, const pl_op_t *op)
@@ -34,7 +34,7 @@ static void add_op(emulator_t *e, const pl_op_t *op)
     g->op[g->op_count++] = *op;
 }
 
-/* Output k becomes another value, and the rounding of it what it was. */
+/* Gives the operator a new value as output k; the rounding of it makes the old value. */
 static pl_op_t round_output(emulator_t *e, pl_op_t *op, int k)
 {
     pl_graph_t *g = e->g;
@@ -71,37 +71,12 @@ static void emulate_op(emulator_t *e, pl_op_t op)
         add_op(e, &rounding[k]);
 }
 
-static bool has_halves(const pl_graph_t *g)
-{
-    for (int32_t i = 0; i < g->value_count; i++)
-        if (pl_is_emulated(g->value[i].dtype))
-            return true;
-    return false;
-}
-
-static void emulate_all(emulator_t *e)
-{
-    pl_graph_t *g = e->g;
-    pl_op_t *op = g->op;
-    const int count = g->op_count;
-    g->op = NULL;
-    g->op_count = g->op_capacity = 0;
-    for (int i = 0; i < count && !e->failed; i++)
-        emulate_op(e, op[i]);
-    pl_free(op);
-    for (int32_t i = 0; i < g->value_count; i++)
-        if (pl_is_emulated(g->value[i].dtype))
-            g->value[i].dtype = PL_F32;
-    for (int i = 0; i < g->fetch_count && !e->failed; i++) {
-        g->fetch[i].value = e->same[g->fetch[i].value];
-        if (g->fetch[i].kind == PL_FETCH_METRIC)
-            g->fetch[i].weight = e->same[g->fetch[i].weight];
-    }
-}
-
 int pl_emulate(pl_graph_t *g, pl_error_t *err)
 {
-    if (!has_halves(g))
+    int32_t first = 0;
+    while (first < g->value_count && !pl_is_emulated(g->value[first].dtype))
+        first++;
+    if (first == g->value_count)                            /* no half precision */
         return PL_OK;
     emulator_t e = {.g = g};
     e.same = pl_alloc_array((size_t)g->value_count, sizeof *e.same);
@@ -109,7 +84,21 @@ int pl_emulate(pl_graph_t *g, pl_error_t *err)
         return pl_no_memory(err);
     for (int32_t i = 0; i < g->value_count; i++)
         e.same[i] = i;
-    emulate_all(&e);
+    pl_op_t *op = g->op;
+    const int count = g->op_count;
+    g->op = NULL;
+    g->op_count = g->op_capacity = 0;
+    for (int i = 0; i < count && !e.failed; i++)
+        emulate_op(&e, op[i]);
+    pl_free(op);
+    for (int32_t i = 0; i < g->value_count; i++)
+        if (pl_is_emulated(g->value[i].dtype))
+            g->value[i].dtype = PL_F32;
+    for (int i = 0; i < g->fetch_count && !e.failed; i++) {
+        g->fetch[i].value = e.same[g->fetch[i].value];
+        if (g->fetch[i].kind == PL_FETCH_METRIC)
+            g->fetch[i].weight = e.same[g->fetch[i].weight];
+    }
     pl_free(e.same);
     return e.failed ? pl_no_memory(err) : PL_OK;
 }

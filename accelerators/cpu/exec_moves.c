@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-/* A few copies into one output; job.x and job.y are filled in when it runs. */
+/* A few copies into one output; run_moves() sets job.x and job.y. */
 typedef struct moves {
     int count;
     struct {
@@ -17,8 +17,8 @@ typedef struct moves {
     } move[PL_OP_INPUTS];
 } moves_t;
 
-/* Axes of size 1 go, axes that lie one after the other on both sides become one; two at
- * least stay. */
+/* Drops axes of size 1 and merges axes that are contiguous on both sides; at least two
+ * axes remain. */
 static void add_move(moves_t *m, const pl_view_t *from, const pl_view_t *to, int size)
 {
     pl_move_job_t *job = &m->move[m->count].job;
@@ -143,7 +143,7 @@ static int prepare_slice_grad(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t
     return PL_OK;
 }
 
-/* Only of what is not float32: that one is element-wise. */
+/* Not for float32, whose broadcast is element-wise. */
 static int prepare_broadcast(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     moves_t *m = moves_new(s, err);

@@ -2,7 +2,6 @@
  * by our own kernels */
 #include <string.h>
 
-#include "accelerators/cpu/slices.h"
 #include "accelerators/cpu/exec_op.h"
 #include "accelerators/plan/view.h"
 #include "base/alloc.h"
@@ -18,14 +17,14 @@ static void release_product(pl_exec_op_t *s)
 static int keep_product(pl_exec_op_t *s, pl_slices_t *product)
 {
     if (!product)
-        return PL_ENOMEM;                    /* any failure: the library has said which */
+        return PL_ENOMEM;                              /* any failure; err has its code */
     s->own = product;
     s->release = release_product;
     s->scratch = pl_slices_scratch(product);
     return PL_OK;
 }
 
-/* The library's four arguments: inputs in their order, the result last. */
+/* The library has four arguments: the inputs in their order, then the result. */
 static int run_product(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     void *argument[4] = {pl_in(s, f, 0), pl_in(s, f, 1), NULL, pl_out(s, f, 0)};
@@ -34,8 +33,8 @@ static int run_product(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_err
     return pl_slices_run(s->own, f->pool, argument, f->scratch, err);
 }
 
-/* A matrix or a batch of them, with `rank` axes, read transposed or not; repeated where
- * an axis is 1 or missing. */
+/* A matrix or a batch of matrices with `rank` axes, transposed or not; it repeats along
+ * axes that are 1 or missing. */
 static pl_matrix_t matrix_of(pl_shape_t shape, int rank, bool transposed)
 {
     pl_matrix_t m = {{0}, {0}};
@@ -71,37 +70,25 @@ static int prepare_matmul(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *er
 }
 
 /* x and y are [B, H, W, C], w [filters, C, k, k]. */
-static int prepare_convolution_of(pl_exec_op_t *s, const pl_builder_t *b,
-                                  pl_convolution_t c, pl_error_t *err, pl_shape_t x,
-                                  pl_shape_t w, pl_shape_t y)
+static int prepare_convolution(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
+    const pl_shape_t first = pl_exec_op_in(b, s, 0), second = pl_exec_op_in(b, s, 1),
+                     result = pl_exec_op_out(b, s, 0);
+    pl_shape_t x = first, w = second, y = result;
+    pl_convolution_t c = {.kind = PL_CONVOLVE, .has_bias = s->op.input_count == 3};
+    if (s->op.code == PL_OP_conv2d_grad_x) {
+        c = (pl_convolution_t){.kind = PL_CONVOLVE_GRAD_X};
+        x = result, y = first;
+    } else if (s->op.code == PL_OP_conv2d_grad_w) {
+        c = (pl_convolution_t){.kind = PL_CONVOLVE_GRAD_W};
+        x = second, w = result, y = first;
+    }
     c.batch = x.dim[0], c.height = x.dim[1], c.width = x.dim[2], c.channels = x.dim[3];
     c.filters = w.dim[0], c.kernel = w.dim[2];
     c.out_height = y.dim[1], c.out_width = y.dim[2];
     c.stride = s->op.attr.stride, c.padding = s->op.attr.padding;
     s->run = run_product;
     return keep_product(s, pl_slices_convolution(b->library, b->threads, &c, err));
-}
-
-static int prepare_conv2d(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
-{
-    const pl_convolution_t c = {.kind = PL_CONVOLVE, .has_bias = s->op.input_count == 3};
-    return prepare_convolution_of(s, b, c, err, pl_exec_op_in(b, s, 0),
-                                  pl_exec_op_in(b, s, 1), pl_exec_op_out(b, s, 0));
-}
-
-static int prepare_conv2d_grad_x(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
-{
-    const pl_convolution_t c = {.kind = PL_CONVOLVE_GRAD_X};
-    return prepare_convolution_of(s, b, c, err, pl_exec_op_out(b, s, 0),
-                                  pl_exec_op_in(b, s, 1), pl_exec_op_in(b, s, 0));
-}
-
-static int prepare_conv2d_grad_w(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
-{
-    const pl_convolution_t c = {.kind = PL_CONVOLVE_GRAD_W};
-    return prepare_convolution_of(s, b, c, err, pl_exec_op_in(b, s, 1),
-                                  pl_exec_op_out(b, s, 0), pl_exec_op_in(b, s, 0));
 }
 
 /* ---- Pools: size is batch, height, width, channels, out_height, out_width ---- */
@@ -118,76 +105,57 @@ static void pool_piece(void *user, int64_t from, int64_t to, int part)
     call->kernel(&call->job, from, to);
 }
 
-static pl_pool_job_t pool_job(const pl_exec_op_t *s)
-{
-    return (pl_pool_job_t){.batch = s->size[0],
-                           .height = s->size[1],
-                           .width = s->size[2],
-                           .channels = s->size[3],
-                           .out_height = s->size[4],
-                           .out_width = s->size[5],
-                           .kernel = s->op.attr.kernel,
-                           .stride = s->op.attr.stride,
-                           .padding = s->op.attr.padding};
-}
-
 static int run_pool(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     (void)err;
-    pool_call_t call = {pool_job(s), f->kernels->pool};
-    call.job.x = pl_in(s, f, 0);
-    call.job.y = pl_out(s, f, 0);
-    call.job.where = pl_out(s, f, 1) ? pl_out(s, f, 1) : (int32_t *)f->scratch;
+    const bool grad = s->op.code == PL_OP_max_pool2d_grad;
+    pool_call_t call = {.kernel = grad ? f->kernels->pool_grad : f->kernels->pool,
+                        .job = {.batch = s->size[0],
+                                .height = s->size[1],
+                                .width = s->size[2],
+                                .channels = s->size[3],
+                                .out_height = s->size[4],
+                                .out_width = s->size[5],
+                                .kernel = s->op.attr.kernel,
+                                .stride = s->op.attr.stride,
+                                .padding = s->op.attr.padding}};
+    if (grad) {
+        call.job.dy = pl_in(s, f, 0);
+        call.job.where = pl_in(s, f, 1);
+        call.job.dx = pl_out(s, f, 0);
+    } else {
+        call.job.x = pl_in(s, f, 0);
+        call.job.y = pl_out(s, f, 0);
+        call.job.where = pl_out(s, f, 1) ? pl_out(s, f, 1) : (int32_t *)f->scratch;
+    }
     pl_parallel_for(f->pool, f->threads, call.job.batch, 1, pool_piece, &call);
     return PL_OK;
-}
-
-static int run_pool_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
-                         pl_error_t *err)
-{
-    (void)err;
-    pool_call_t call = {pool_job(s), f->kernels->pool_grad};
-    call.job.dy = pl_in(s, f, 0);
-    call.job.where = pl_in(s, f, 1);
-    call.job.dx = pl_out(s, f, 0);
-    pl_parallel_for(f->pool, f->threads, call.job.batch, 1, pool_piece, &call);
-    return PL_OK;
-}
-
-static void pool_sizes(pl_exec_op_t *s, pl_shape_t x, pl_shape_t y)
-{
-    memcpy(s->size, x.dim, 4 * sizeof *s->size);
-    s->size[4] = y.dim[1];
-    s->size[5] = y.dim[2];
 }
 
 static int prepare_pool(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     (void)err;
-    pool_sizes(s, pl_exec_op_in(b, s, 0), pl_exec_op_out(b, s, 0));
-    if (b->allocation[s->op.output[1]].kind == PL_ALLOCATION_NONE)
+    const bool grad = s->op.code == PL_OP_max_pool2d_grad;
+    const pl_shape_t first = pl_exec_op_in(b, s, 0), result = pl_exec_op_out(b, s, 0),
+                     x = grad ? result : first, y = grad ? first : result;
+    memcpy(s->size, x.dim, 4 * sizeof *s->size);
+    s->size[4] = y.dim[1];
+    s->size[5] = y.dim[2];
+    if (!grad && b->allocation[s->op.output[1]].kind == PL_ALLOCATION_NONE)
         s->scratch = (size_t)pl_elements(pl_exec_op_out(b, s, 1)) * sizeof(int32_t);
     s->run = run_pool;
-    return PL_OK;
-}
-
-static int prepare_pool_grad(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
-{
-    (void)err;
-    pool_sizes(s, pl_exec_op_out(b, s, 0), pl_exec_op_in(b, s, 0));
-    s->run = run_pool_grad;
     return PL_OK;
 }
 
 /* ---- Attention ---- */
 
 typedef struct attention_side {
-    pl_strides_t strides;                         /* but for the address */
-    int64_t offset;                               /* elements from where the value lies */
+    pl_strides_t strides;                          /* without the address */
+    int64_t offset;                                /* elements from the value's address */
 } attention_side_t;
 
 typedef struct attention_own {
-    pl_attention_job_t job;                           /* but for addresses */
+    pl_attention_job_t job;                           /* without addresses */
     size_t part;                                      /* bytes of scratch for each part */
     attention_side_t in[PL_OP_INPUTS], out[PL_OP_OUTPUTS];
 } attention_own_t;
@@ -222,7 +190,7 @@ static pl_strides_t strides_in(const pl_exec_op_t *s, const pl_exec_context_t *f
     return strides;
 }
 
-/* A gradient that nobody wants is written to scratch beyond the kernel's own. */
+/* An unused gradient is written to scratch, after the scratch of the kernel. */
 static pl_strides_t strides_out(const pl_exec_op_t *s, const pl_exec_context_t *f, int k)
 {
     const attention_own_t *own = s->own;
@@ -320,11 +288,11 @@ static int prepare_attention(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t 
 const pl_prepare_t pl_prepare_products[PL_OPCODES] = {
     [PL_OP_attention] = prepare_attention,
     [PL_OP_attention_grad] = prepare_attention,
-    [PL_OP_conv2d] = prepare_conv2d,
-    [PL_OP_conv2d_grad_w] = prepare_conv2d_grad_w,
-    [PL_OP_conv2d_grad_x] = prepare_conv2d_grad_x,
+    [PL_OP_conv2d] = prepare_convolution,
+    [PL_OP_conv2d_grad_w] = prepare_convolution,
+    [PL_OP_conv2d_grad_x] = prepare_convolution,
     [PL_OP_linear] = prepare_matmul,
     [PL_OP_matmul] = prepare_matmul,
     [PL_OP_max_pool2d] = prepare_pool,
-    [PL_OP_max_pool2d_grad] = prepare_pool_grad,
+    [PL_OP_max_pool2d_grad] = prepare_pool,
 };

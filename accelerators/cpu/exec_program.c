@@ -1,8 +1,8 @@
 /* exec_program.c - units of element-wise operations as programs
  *
- * A value that stays inside its unit has a register, or is written straight to where it
- * is assigned; inputs with as many elements as the result are read in place, others are
- * repeated into a register. */
+ * A value that stays inside its unit has a register, or is written directly to its target
+ * if an assign follows.  Inputs with as many elements as the result are read in place,
+ * others are repeated into a register. */
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@
 typedef struct unit_program {
     pl_program_t program;
     int dropouts, totals;
-    int32_t total[PL_PROGRAM_TOTALS];                       /* the values they are for */
+    int32_t total[PL_PROGRAM_TOTALS];                       /* their values */
     double scale[PL_PROGRAM_TOTALS];                        /* of a norm  [0: a sum] */
     double p[PL_PROGRAM_DROPOUTS];
     uint64_t stream[PL_PROGRAM_DROPOUTS];
@@ -31,8 +31,8 @@ typedef struct composer {
     int from, to;                                           /* operations of the unit */
     unit_program_t *own;
     pl_program_t *p;
-    int made_operand[PL_PROGRAM_LINES];          /* [made] operands with results so far */
-    int32_t made_value[PL_PROGRAM_LINES];        /* [made] and whose they are */
+    int made_operand[PL_PROGRAM_LINES];            /* [made] operands of results so far */
+    int32_t made_value[PL_PROGRAM_LINES];          /* [made] values of the same results */
     int made;
     bool busy[PL_PROGRAM_OPERANDS];                         /* registers */
     int register_operand[PL_PROGRAM_OPERANDS];
@@ -75,7 +75,8 @@ static int register_operand(composer_t *c)
     return c->register_operand[r];
 }
 
-/* How a value of `shape` repeats over a result: axes that go on alike become one. */
+/* The operand of a value of `shape` that repeats over a result; axes with continuous
+ * strides are merged. */
 static pl_operand_t repeat(pl_shape_t shape, pl_shape_t result)
 {
     pl_operand_t o = {.kind = PL_OPERAND_REPEATED, .rank = 1, .size = {1}, .period = 1};
@@ -103,27 +104,19 @@ static pl_operand_t repeat(pl_shape_t shape, pl_shape_t result)
     return o;
 }
 
-static bool same_repeat(const pl_operand_t *a, const pl_operand_t *b)
-{
-    return a->kind == b->kind && a->slot == b->slot && a->rank == b->rank
-           && memcmp(a->size, b->size, sizeof a->size) == 0
-           && memcmp(a->stride, b->stride, sizeof a->stride) == 0;
-}
-
 static int repeated_operand(composer_t *c, int32_t value, pl_shape_t result)
 {
     pl_operand_t o = repeat(c->g->value[value].shape, result);
     o.slot = c->fusion->root[value];
-    for (int k = 0; k < c->p->operand_count; k++)
-        if (same_repeat(&c->p->operand[k], &o))
+    for (int k = 0; k < c->p->operand_count; k++) {
+        const pl_operand_t *other = &c->p->operand[k];
+        if (other->kind == o.kind && other->slot == o.slot && other->rank == o.rank
+            && memcmp(other->size, o.size, sizeof o.size) == 0
+            && memcmp(other->stride, o.stride, sizeof o.stride) == 0)
             return k;
-    o.reg = new_register(c);        /* for itself: it may be loaded once for all blocks */
+    }
+    o.reg = new_register(c);        /* not shared: it may be loaded once for all blocks */
     return add_operand(c, &o);
-}
-
-static pl_shape_t result_shape(const composer_t *c, const pl_op_t *op)
-{
-    return c->g->value[op->code == PL_OP_assign ? op->input[0] : op->output[0]].shape;
 }
 
 static bool made_here(const composer_t *c, int32_t root)
@@ -132,7 +125,7 @@ static bool made_here(const composer_t *c, int32_t root)
     return v->source == PL_FROM_OP && v->op >= c->from && v->op < c->to;
 }
 
-/* The operand that holds a value of this unit; -1 when it is not made yet. */
+/* The operand of a value of this unit, or -1 if it is not computed yet. */
 static int made_operand(const composer_t *c, int32_t root)
 {
     for (int k = 0; k < c->made; k++)
@@ -148,12 +141,13 @@ static int input_operand(composer_t *c, const pl_op_t *op, int k)
         return made_operand(c, root);
     if (pl_elements(c->g->value[value].shape) == c->p->count)
         return linear_operand(c, root);
-    return repeated_operand(c, value, result_shape(c, op));
+    const int32_t result = op->code == PL_OP_assign ? op->input[0] : op->output[0];
+    return repeated_operand(c, value, c->g->value[result].shape);
 }
 
 /* ---- Results ---- */
 
-/* The last operation of the unit that reads a value, by way of reshapes too. */
+/* The last operation of the unit that reads a value, directly or through reshapes. */
 static int last_reader(const composer_t *c, int32_t root)
 {
     int last = -1;
@@ -166,79 +160,62 @@ static int last_reader(const composer_t *c, int32_t root)
     return last;
 }
 
-/* Whether a value lies in what `target` is part of: a piece of a region, or what was
- * written straight to one. */
-static bool lies_in(const composer_t *c, int32_t root, int32_t target)
-{
-    const int operand = made_operand(c, root);
-    const bool linear = operand >= 0 && c->p->operand[operand].kind == PL_OPERAND_LINEAR;
-    const int32_t at = linear ? c->p->operand[operand].slot : root;
-    return pl_values_overlap(&c->g->value[at], &c->g->value[target]);
-}
-
-/* Whether no operation from `from` to `to` reads or writes any of `target`. */
-static bool untouched(const composer_t *c, int32_t target, int from, int to)
+/* True if no operation from `from` to `to` reads or writes elements of `target`, a value
+ * in a region: neither directly nor as values that were written directly to it. */
+static bool is_untouched(const composer_t *c, int32_t target, int from, int to)
 {
     for (int i = from; i <= to; i++)
-        for (int k = 0; k < c->g->op[i].input_count; k++)
-            if (lies_in(c, c->fusion->root[c->g->op[i].input[k]], target))
+        for (int k = 0; k < c->g->op[i].input_count; k++) {
+            const int32_t root = c->fusion->root[c->g->op[i].input[k]];
+            const int made = made_operand(c, root);
+            const pl_operand_t *o = made < 0 ? NULL : &c->p->operand[made];
+            const int32_t at = o && o->kind == PL_OPERAND_LINEAR ? o->slot : root;
+            if (pl_values_overlap(&c->g->value[at], &c->g->value[target]))
                 return false;
+        }
     return true;
 }
 
-/* Whether operation i makes a value where memory planning has put it into `target`. */
-static bool makes_in(const composer_t *c, int i, int32_t target)
+/* True if no operation overwrites the target of `assign` between `maker`, which writes
+ * the value to it, and the last reader of the value: neither an assign nor an operation
+ * whose output the memory plan has put there. */
+static bool is_kept(const composer_t *c, int maker, int assign, int32_t value)
 {
-    const pl_op_t *op = &c->g->op[i];
-    const pl_allocation_t *allocation = op->output_count ? &c->allocation[op->output[0]]
-                                                         : NULL;
-    if (!allocation || allocation->kind != PL_ALLOCATION_TARGET)
-        return false;
-    const pl_value_t there = {.source = PL_FROM_REGION,
-                              .shape = c->g->value[op->output[0]].shape,
-                              .index = (int)allocation->region,
-                              .offset = allocation->offset};
-    return pl_values_overlap(&there, &c->g->value[target]);
-}
-
-/* Whether what `maker` writes to the target of operation `assign` is there for as long as
- * the value is read. */
-static bool stays(const composer_t *c, int maker, int assign, int32_t value)
-{
-    const int32_t target = c->g->op[assign].input[0];
+    const pl_value_t *target = &c->g->value[c->g->op[assign].input[0]];
     for (int i = maker + 1; i <= last_reader(c, value); i++) {
         const pl_op_t *op = &c->g->op[i];
-        const bool writes = op->code == PL_OP_assign && i > assign;
-        if (makes_in(c, i, target)
-            || (writes
-                && pl_values_overlap(&c->g->value[op->input[0]], &c->g->value[target])))
+        const pl_allocation_t *to = op->output_count ? &c->allocation[op->output[0]]
+                                                     : NULL;
+        if (to && to->kind == PL_ALLOCATION_TARGET
+            && pl_values_overlap(&(pl_value_t){.source = PL_FROM_REGION,
+                                               .shape = c->g->value[op->output[0]].shape,
+                                               .index = (int)to->region,
+                                               .offset = to->offset},
+                                 target))
+            return false;
+        if (op->code == PL_OP_assign && i > assign
+            && pl_values_overlap(&c->g->value[op->input[0]], target))
             return false;
     }
     return true;
 }
 
-/* The target of the assign that a value inside may be written straight to, or -1. */
+/* The target of an assign to which a value inside the unit may be written directly, or
+ * -1. */
 static int32_t direct_target(const composer_t *c, int32_t value, int maker)
 {
     for (int i = maker + 1; i < c->to; i++) {
         const pl_op_t *op = &c->g->op[i];
         if (op->code == PL_OP_assign && !op->attr.accumulate
             && c->fusion->root[op->input[1]] == value
-            && untouched(c, op->input[0], maker + 1, i - 1) && stays(c, maker, i, value))
+            && is_untouched(c, op->input[0], maker + 1, i - 1)
+            && is_kept(c, maker, i, value))
             return op->input[0];
     }
     return -1;
 }
 
-static int result_operand(composer_t *c, int i)
-{
-    const int32_t value = c->g->op[i].output[0], target = direct_target(c, value, i);
-    if (!c->fusion->inside[value])
-        return linear_operand(c, value);
-    return target >= 0 ? linear_operand(c, target) : register_operand(c);
-}
-
-/* Gives back the registers of values read for the last time by operation i. */
+/* Frees the registers of values that operation i reads for the last time. */
 static void free_registers(composer_t *c, int i)
 {
     const pl_op_t *op = &c->g->op[i];
@@ -272,13 +249,6 @@ static void compose_assign(composer_t *c, const pl_op_t *op)
         add_line(c, PL_FORMULA_copy, target, value, value, 0);
 }
 
-static float add_dropout(composer_t *c, const pl_attr_t *attr)
-{
-    c->own->p[c->own->dropouts] = attr->a;
-    c->own->stream[c->own->dropouts] = attr->stream;
-    return (float)c->own->dropouts++;
-}
-
 static void compose_total(composer_t *c, const pl_op_t *op)
 {
     const int x = input_operand(c, op, 0);
@@ -297,18 +267,25 @@ static void compose_op(composer_t *c, int i)
         free_registers(c, i);
         return;
     }
-    int x = input_operand(c, op, 0),
-        y = op->input_count > 1 ? input_operand(c, op, 1) : x;
-    float f = op->code == PL_OP_dropout ? add_dropout(c, &op->attr) : (float)op->attr.a;
+    const int x = input_operand(c, op, 0),
+              y = op->input_count > 1 ? input_operand(c, op, 1) : x;
+    const int32_t value = op->output[0];
+    float f = (float)op->attr.a;
+    if (op->code == PL_OP_dropout) {
+        c->own->p[c->own->dropouts] = op->attr.a;
+        c->own->stream[c->own->dropouts] = op->attr.stream;
+        f = (float)c->own->dropouts++;
+    }
     free_registers(c, i);
-    int to = result_operand(c, i);
-    c->made_value[c->made] = op->output[0];
+    const int32_t target = c->fusion->inside[value] ? direct_target(c, value, i) : value;
+    const int to = target >= 0 ? linear_operand(c, target) : register_operand(c);
+    c->made_value[c->made] = value;
     c->made_operand[c->made++] = to;
     add_line(c, pl_formula_of(op), to, x, y, f);
 }
 
-/* Elements at a time: few enough for all operands to stay in the first-level cache, and
- * whole rows where a row is repeated, so that it is loaded once. */
+/* Elements per block: few enough for all operands to stay in the first-level cache, and
+ * whole rows if a row is repeated, so that it is loaded once. */
 static int block_length(const pl_program_t *p)
 {
     int block = p->operand_count > 8 ? PL_BLOCK / 2 : PL_BLOCK;
@@ -340,27 +317,23 @@ static double *partial_sums(const unit_program_t *own, const pl_exec_context_t *
     return (double *)f->scratch + total * block_count(&own->program);
 }
 
-static float *registers(const unit_program_t *own, const pl_exec_context_t *f, int part)
-{
-    const int64_t before = (own->totals * block_count(&own->program) * 2 + 15) / 16 * 16;
-    return (float *)f->scratch + before
-           + (int64_t)part * own->program.registers * PL_BLOCK;
-}
-
 static void run_piece(void *user, int64_t from, int64_t to, int part)
 {
     const program_call_t *call = user;
     const unit_program_t *own = call->exec_op->own;
+    const int64_t before = (own->totals * block_count(&own->program) * 2 + 15) / 16 * 16;
     pl_program_job_t job = {.program = &own->program,
                             .at = call->frame->at,
                             .dropout = call->dropout,
-                            .scratch = registers(own, call->frame, part)};
+                            .scratch = (float *)call->frame->scratch + before
+                                       + (int64_t)part * own->program.registers
+                                             * PL_BLOCK};
     for (int k = 0; k < own->totals; k++)
         job.partial[k] = partial_sums(own, call->frame, k);
     call->frame->kernels->program(&job, from, to);
 }
 
-/* In the order of the blocks, whoever has computed them. */
+/* Adds the partial sums in the order of the blocks. */
 static float total_of(const double *partial, int64_t n, double scale)
 {
     double sum = 0.0;

@@ -1,8 +1,8 @@
 /* exec_reductions.c - sums over any axes, the largest along one, and guards
  *
- * A sum is cut where its results are apart, or, when there is one result only, into as
- * many partial sums as there are threads: always the same ones, so that the result has
- * the same bits. */
+ * A sum is divided along a dim of its results.  If it has only one result, it is
+ * divided into one partial sum for each thread, always in the same way, so that the
+ * result has the same bits. */
 #include <math.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@
 
 typedef struct sum_call {
     pl_sum_job_t job;
-    float *partial;                      /* [parts] for a sum with one result  [not so] */
+    float *partial;                         /* [parts] of a sum with one result  [NULL] */
     const pl_kernels_t *kernels;
 } sum_call_t;
 
@@ -51,11 +51,16 @@ static int run_sum(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t
     return PL_OK;
 }
 
-/* Neighbouring axes of one kind become one. */
-static void sum_dims(pl_sum_job_t *job, pl_shape_t x, unsigned axes)
+/* Merges neighbouring axes that are all summed or all kept.  The dim to divide is the
+ * last if it has many results, else the first with results. */
+static int prepare_sum(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
+    const pl_shape_t x = pl_exec_op_in(b, s, 0);
+    pl_sum_job_t *job = s->own = pl_alloc(sizeof *job);
+    if (!job)
+        return pl_no_memory(err);
     for (int i = 0; i < x.rank; i++) {
-        const bool summed = axes >> i & 1;
+        const bool summed = s->op.attr.axes >> i & 1;
         if (job->rank && (job->summed[job->rank - 1] == summed || x.dim[i] == 1)) {
             job->dim[job->rank - 1] *= x.dim[i];
             continue;
@@ -68,27 +73,12 @@ static void sum_dims(pl_sum_job_t *job, pl_shape_t x, unsigned axes)
         job->summed[0] = true;
         job->rank = 1;
     }
-}
-
-/* The dim to cut: the last when its results are many, else the first with results. */
-static int dim_to_cut(const pl_sum_job_t *job, int threads)
-{
     const int last = job->rank - 1;
-    if (!job->summed[last] && job->dim[last] >= 64 * threads)
-        return last;
-    for (int d = 0; d < job->rank; d++)
-        if (!job->summed[d])
-            return d;
-    return last;
-}
-
-static int prepare_sum(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
-{
-    pl_sum_job_t *job = s->own = pl_alloc(sizeof *job);
-    if (!job)
-        return pl_no_memory(err);
-    sum_dims(job, pl_exec_op_in(b, s, 0), s->op.attr.axes);
-    job->split = dim_to_cut(job, b->threads);
+    if (job->summed[last] || job->dim[last] < 64 * b->threads)
+        while (job->split < last && job->summed[job->split])
+            job->split++;
+    else
+        job->split = last;
     s->size[0] = pl_elements(pl_exec_op_out(b, s, 0));
     s->size[1] = pl_elements(pl_exec_op_in(b, s, 0));
     s->scratch = (size_t)b->threads * sizeof(float);
@@ -110,66 +100,41 @@ static void max_piece(void *user, int64_t from, int64_t to, int part)
     call->kernel(&call->job, from, to);
 }
 
-static void max_sizes(pl_exec_op_t *s, pl_shape_t x)
-{
-    s->size[0] = s->size[2] = 1;
-    for (int i = 0; i < x.rank; i++)
-        s->size[i < s->op.attr.axis   ? 0
-                : i > s->op.attr.axis ? 2
-                                      : 1] *= i == s->op.attr.axis ? 1 : x.dim[i];
-    s->size[1] = x.dim[s->op.attr.axis];
-}
-
-static void max_start(const pl_exec_op_t *s, const pl_exec_context_t *f, max_call_t *call)
-{
-    const int64_t results = s->size[0] * s->size[2];
-    call->job.n = s->size[1];
-    call->job.inner = s->size[2];
-    pl_parallel_for(f->pool, results * s->size[1] < PL_PARALLEL_MIN ? 1 : f->threads,
-                    results, 16, max_piece, call);
-}
-
 static int run_max(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     (void)err;
-    max_call_t call = {.kernel = f->kernels->max, .job = {.x = pl_in(s, f, 0)}};
+    const bool grad = s->op.code == PL_OP_max_grad;
+    const int64_t results = s->size[0] * s->size[2];
+    max_call_t call = {.kernel = grad ? f->kernels->max_grad : f->kernels->max,
+                       .job = {.n = s->size[1],
+                               .inner = s->size[2],
+                               .x = pl_in(s, f, grad),
+                               .dy = grad ? pl_in(s, f, 0) : NULL}};
     if (s->op.code == PL_OP_argmax)
         call.job.index = pl_out(s, f, 0);
     else
         call.job.to = pl_out(s, f, 0);
-    max_start(s, f, &call);
+    pl_parallel_for(f->pool, results * s->size[1] < PL_PARALLEL_MIN ? 1 : f->threads,
+                    results, 16, max_piece, &call);
     return PL_OK;
 }
 
 static int prepare_max(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     (void)err;
-    max_sizes(s, pl_exec_op_in(b, s, 0));
+    const pl_shape_t x = pl_exec_op_in(b, s, s->op.code == PL_OP_max_grad);
+    const int axis = s->op.attr.axis;
+    s->size[0] = s->size[2] = 1;
+    for (int i = 0; i < axis; i++)
+        s->size[0] *= x.dim[i];
+    s->size[1] = x.dim[axis];
+    for (int i = axis + 1; i < x.rank; i++)
+        s->size[2] *= x.dim[i];
     s->run = run_max;
     return PL_OK;
 }
 
-static int run_max_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
-                        pl_error_t *err)
-{
-    (void)err;
-    max_call_t call = {.kernel = f->kernels->max_grad,
-                       .job = {.dy = pl_in(s, f, 0),
-                               .x = pl_in(s, f, 1),
-                               .to = pl_out(s, f, 0)}};
-    max_start(s, f, &call);
-    return PL_OK;
-}
-
-static int prepare_max_grad(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
-{
-    (void)err;
-    max_sizes(s, pl_exec_op_in(b, s, 1));
-    s->run = run_max_grad;
-    return PL_OK;
-}
-
-/* ---- power_sums: a pass by one thread, little beside what made x ---- */
+/* ---- power_sums and block_norms: one thread, because they take little time ---- */
 
 static int run_power_sums(const pl_exec_op_t *s, const pl_exec_context_t *f,
                           pl_error_t *err)
@@ -189,16 +154,6 @@ static int run_power_sums(const pl_exec_op_t *s, const pl_exec_context_t *f,
     return PL_OK;
 }
 
-static int prepare_power_sums(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
-{
-    (void)err;
-    s->size[0] = pl_elements(pl_exec_op_in(b, s, 0));
-    s->run = run_power_sums;
-    return PL_OK;
-}
-
-/* ---- block_norms: of devices; on CPUs a pass by one thread ---- */
-
 static int run_block_norms(const pl_exec_op_t *s, const pl_exec_context_t *f,
                            pl_error_t *err)
 {
@@ -216,11 +171,11 @@ static int run_block_norms(const pl_exec_op_t *s, const pl_exec_context_t *f,
     return PL_OK;
 }
 
-static int prepare_block_norms(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_pass(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     (void)err;
     s->size[0] = pl_elements(pl_exec_op_in(b, s, 0));
-    s->run = run_block_norms;
+    s->run = s->op.code == PL_OP_power_sums ? run_power_sums : run_block_norms;
     return PL_OK;
 }
 
@@ -265,11 +220,11 @@ static int prepare_collective(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t
 
 const pl_prepare_t pl_prepare_reductions[PL_OPCODES] = {
     [PL_OP_argmax] = prepare_max,
-    [PL_OP_block_norms] = prepare_block_norms,
+    [PL_OP_block_norms] = prepare_pass,
     [PL_OP_collective] = prepare_collective,
     [PL_OP_guard] = prepare_guard,
     [PL_OP_max] = prepare_max,
-    [PL_OP_max_grad] = prepare_max_grad,
-    [PL_OP_power_sums] = prepare_power_sums,
+    [PL_OP_max_grad] = prepare_max,
+    [PL_OP_power_sums] = prepare_pass,
     [PL_OP_sum] = prepare_sum,
 };

@@ -1,8 +1,9 @@
-/* exec_rows.c - what runs along rows: softmax, norms, embedding, cross-entropy
+/* exec_rows.c - operators along rows: softmax, norms, embedding, cross-entropy, and
+ * counts for metrics
  *
- * Indices come from data: they are checked before anything is touched, and a wrong one
- * ends the replay with an error that names the operation.  Sums over rows that end in one
- * number are added in the order of the rows. */
+ * Indices come from data: they are checked before anything is written, and a wrong index
+ * ends the replay with an error that names the operation.  Sums over all rows are added
+ * in the order of the rows. */
 #include <math.h>
 #include <string.h>
 
@@ -23,17 +24,18 @@ static int threads_for(const pl_exec_context_t *f, int64_t elements)
 
 /* ---- Indices ---- */
 
-int64_t pl_index_at(const void *indices, pl_dtype_t dtype, int64_t i)
+static int64_t index_at(const void *indices, pl_dtype_t dtype, int64_t i)
 {
     return dtype == PL_I64 ? ((const int64_t *)indices)[i]
                            : ((const int32_t *)indices)[i];
 }
 
-int pl_check_indices(const pl_exec_op_t *s, const void *indices, int64_t n, int64_t below,
-                     pl_error_t *err)
+/* An ignored index is valid. */
+static int check_indices(const pl_exec_op_t *s, const void *indices, int64_t n,
+                         int64_t below, pl_error_t *err)
 {
     for (int64_t i = 0; i < n; i++) {
-        int64_t index = pl_index_at(indices, s->dtype, i);
+        int64_t index = index_at(indices, s->dtype, i);
         if ((index < 0 || index >= below)
             && !(s->op.attr.has_ignore && index == s->op.attr.from))
             return pl_index_fail(&s->op, index, below, err);
@@ -205,25 +207,13 @@ static float *scratch_row(const pl_exec_op_t *s, const pl_exec_context_t *f, int
     return (float *)f->scratch + row * s->size[1];
 }
 
-static void *or_scratch(void *wanted, const pl_exec_op_t *s, const pl_exec_context_t *f,
+static void *or_scratch(void *output, const pl_exec_op_t *s, const pl_exec_context_t *f,
                         int row)
 {
-    return wanted ? wanted : scratch_row(s, f, row);
+    return output ? output : scratch_row(s, f, row);
 }
 
-/* The factors of (x - mean) and 1 that make y. */
-static void forward_factors(const pl_exec_op_t *s, const pl_exec_context_t *f,
-                            batch_norm_call_t *c)
-{
-    float *p = scratch_row(s, f, 0), *q = scratch_row(s, f, 1);
-    for (int64_t k = 0; k < s->size[1]; k++) {
-        p[k] = c->job.w[k] / sqrtf(c->job.var[k] + c->job.epsilon);
-        q[k] = c->job.b[k];
-    }
-    c->job.p = p;
-    c->job.q = q;
-}
-
+/* y = p (x - mean) + q. */
 static int run_batch_norm(const pl_exec_op_t *s, const pl_exec_context_t *f,
                           pl_error_t *err)
 {
@@ -240,36 +230,19 @@ static int run_batch_norm(const pl_exec_op_t *s, const pl_exec_context_t *f,
         batch_norm_run(&c, s, f, s->size[1], 16, f->kernels->batch_norm_statistics);
     if (!c.job.y)
         return PL_OK;
-    forward_factors(s, f, &c);
+    float *p = scratch_row(s, f, 0), *q = scratch_row(s, f, 1);
+    for (int64_t k = 0; k < s->size[1]; k++) {
+        p[k] = c.job.w[k] / sqrtf(c.job.var[k] + c.job.epsilon);
+        q[k] = c.job.b[k];
+    }
+    c.job.p = p, c.job.q = q;
     batch_norm_run(&c, s, f, s->size[0], 1, f->kernels->batch_norm);
     return PL_OK;
 }
 
-/* The sums that dx needs are given: they are not of this x alone. */
-static bool sums_are_given(const pl_exec_op_t *s)
-{
-    return s->op.input_count == 8;
-}
-
-/* dx = w rstd (dy - db / n - (x - mean) rstd dw / n).  What cancels is subtracted before
- * it is scaled: where a channel hardly varies, w rstd is large. */
-static void backward_factors(const pl_exec_op_t *s, const pl_exec_context_t *f,
-                             batch_norm_call_t *c)
-{
-    float *p = scratch_row(s, f, 0), *q = scratch_row(s, f, 1), *r = scratch_row(s, f, 2);
-    const float n = sums_are_given(s) ? *(const float *)pl_in(s, f, 7)
-                                      : (float)(s->size[0] * s->size[2]);
-    for (int64_t k = 0; k < s->size[1]; k++) {
-        const float rstd = 1.0f / sqrtf(c->job.var[k] + c->job.epsilon);
-        r[k] = c->job.w[k] * rstd;
-        p[k] = rstd * c->job.dw[k] / n;
-        q[k] = c->job.db[k] / n;
-    }
-    c->job.p = p;
-    c->job.q = q;
-    c->job.r = r;
-}
-
+/* dx = w rstd (dy - db / n - (x - mean) rstd dw / n).  Terms that cancel are subtracted
+ * before they are scaled: if a channel hardly varies, w rstd is large.  With eight inputs
+ * the sums dw and db are inputs, because they are sums over more than this x. */
 static int run_batch_norm_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
                                pl_error_t *err)
 {
@@ -281,14 +254,23 @@ static int run_batch_norm_grad(const pl_exec_op_t *s, const pl_exec_context_t *f
     c.job.mean = pl_in(s, f, 3);
     c.job.var = pl_in(s, f, 4);
     c.job.dx = pl_out(s, f, 0);
-    const bool given = sums_are_given(s);
+    const bool given = s->op.input_count == 8;
     c.job.dw = given ? pl_in(s, f, 5) : or_scratch(pl_out(s, f, 1), s, f, 5);
     c.job.db = given ? pl_in(s, f, 6) : or_scratch(pl_out(s, f, 2), s, f, 6);
     if (!given)
         batch_norm_run(&c, s, f, s->size[1], 16, f->kernels->batch_norm_sums);
     if (!c.job.dx)
         return PL_OK;
-    backward_factors(s, f, &c);
+    float *p = scratch_row(s, f, 0), *q = scratch_row(s, f, 1), *r = scratch_row(s, f, 2);
+    const float n = given ? *(const float *)pl_in(s, f, 7)
+                          : (float)(s->size[0] * s->size[2]);
+    for (int64_t k = 0; k < s->size[1]; k++) {
+        const float rstd = 1.0f / sqrtf(c.job.var[k] + c.job.epsilon);
+        r[k] = c.job.w[k] * rstd;
+        p[k] = rstd * c.job.dw[k] / n;
+        q[k] = c.job.db[k] / n;
+    }
+    c.job.p = p, c.job.q = q, c.job.r = r;
     batch_norm_run(&c, s, f, s->size[0], 1, f->kernels->batch_norm_grad);
     return PL_OK;
 }
@@ -322,8 +304,7 @@ static void embedding_piece(void *user, int64_t from, int64_t to, int part)
     const embedding_call_t *c = user;
     const int64_t width = c->s->size[1];
     for (int64_t i = from; i < to; i++)
-        memcpy(c->to + i * width,
-               c->from + pl_index_at(c->indices, c->s->dtype, i) * width,
+        memcpy(c->to + i * width, c->from + index_at(c->indices, c->s->dtype, i) * width,
                (size_t)width * sizeof(float));
 }
 
@@ -331,14 +312,14 @@ static int run_embedding(const pl_exec_op_t *s, const pl_exec_context_t *f,
                          pl_error_t *err)
 {
     embedding_call_t c = {s, pl_in(s, f, 0), pl_in(s, f, 1), pl_out(s, f, 0), f->kernels};
-    int code = pl_check_indices(s, c.indices, s->size[0], s->size[2], err);
+    int code = check_indices(s, c.indices, s->size[0], s->size[2], err);
     if (code == PL_OK)
         pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
                         embedding_piece, &c);
     return code;
 }
 
-/* Rows of the table [from, to): everybody goes through all positions, in order. */
+/* Rows [from, to) of the table: every piece reads all positions, in order. */
 static void embedding_grad_piece(void *user, int64_t from, int64_t to, int part)
 {
     (void)part;
@@ -346,7 +327,7 @@ static void embedding_grad_piece(void *user, int64_t from, int64_t to, int part)
     const int64_t width = c->s->size[1];
     memset(c->to + from * width, 0, (size_t)((to - from) * width) * sizeof(float));
     for (int64_t i = 0; i < c->s->size[0]; i++) {
-        int64_t row = pl_index_at(c->indices, c->s->dtype, i);
+        int64_t row = index_at(c->indices, c->s->dtype, i);
         if (row >= from && row < to)
             c->kernels->add(c->to + row * width, c->from + i * width, width);
     }
@@ -356,7 +337,7 @@ static int run_embedding_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
                               pl_error_t *err)
 {
     embedding_call_t c = {s, pl_in(s, f, 0), pl_in(s, f, 1), pl_out(s, f, 0), f->kernels};
-    int code = pl_check_indices(s, c.indices, s->size[0], s->size[2], err);
+    int code = check_indices(s, c.indices, s->size[0], s->size[2], err);
     if (code == PL_OK)
         pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[2], 1,
                         embedding_grad_piece, &c);
@@ -399,7 +380,7 @@ static float total(const float *x, int64_t n)
     return (float)sum;
 }
 
-/* Input `logits`, targets behind it; the weights, if any, are the last two. */
+/* The targets follow the input `logits`; the optional weights are the last two inputs. */
 static entropy_call_t entropy_start(const pl_exec_op_t *s, const pl_exec_context_t *f,
                                     int logits, int weights)
 {
@@ -425,7 +406,7 @@ static int run_cross_entropy(const pl_exec_op_t *s, const pl_exec_context_t *f,
                              pl_error_t *err)
 {
     entropy_call_t c = entropy_start(s, f, 0, 2);
-    int code = pl_check_indices(s, c.job.targets, s->size[0], s->size[1], err);
+    int code = check_indices(s, c.job.targets, s->size[0], s->size[1], err);
     if (code != PL_OK)
         return code;
     if (s->op.code == PL_OP_cross_entropy)
@@ -447,7 +428,7 @@ static int run_cross_entropy_grad(const pl_exec_op_t *s, const pl_exec_context_t
                                   pl_error_t *err)
 {
     entropy_call_t c = entropy_start(s, f, 1, 4);
-    int code = pl_check_indices(s, c.job.targets, s->size[0], s->size[1], err);
+    int code = check_indices(s, c.job.targets, s->size[0], s->size[1], err);
     if (code != PL_OK)
         return code;
     c.job.dsum = pl_in(s, f, 0);
@@ -475,12 +456,80 @@ static int prepare_cross_entropy(pl_exec_op_t *s, const pl_builder_t *b, pl_erro
     return PL_OK;
 }
 
+/* ---- confusion and score_bins: size is rows, classes, bins ----
+ *
+ * One thread runs over the rows: that takes little time compared with computing them. */
+
+static bool is_ignored(const pl_exec_op_t *s, int64_t target)
+{
+    return s->op.attr.has_ignore && target == s->op.attr.from;
+}
+
+/* A NaN is larger than all numbers, as in PyTorch. */
+static int64_t first_largest(const float *x, int64_t n)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < n && !isnan(x[best]); i++)
+        if (x[i] > x[best] || isnan(x[i]))
+            best = i;
+    return best;
+}
+
+static int run_confusion(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                         pl_error_t *err)
+{
+    const int64_t rows = s->size[0], classes = s->size[1];
+    const float *x = pl_in(s, f, 0);
+    const void *targets = pl_in(s, f, 1);
+    float *count = pl_out(s, f, 0);
+    int code = check_indices(s, targets, rows, classes, err);
+    if (code != PL_OK)
+        return code;
+    memset(count, 0, (size_t)(classes * classes) * sizeof *count);
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t target = index_at(targets, s->dtype, r);
+        if (!is_ignored(s, target))
+            count[target * classes + first_largest(x + r * classes, classes)]++;
+    }
+    return PL_OK;
+}
+
+/* A NaN counts as the lowest score. */
+static int64_t bin_of(float score, int64_t bins)
+{
+    float at = score * (float)(bins - 1);
+    if (!(at > 0))
+        return 0;
+    return at < (float)(bins - 1) ? (int64_t)at : bins - 1;
+}
+
+static int run_score_bins(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                          pl_error_t *err)
+{
+    const int64_t rows = s->size[0], classes = s->size[1], bins = s->size[2];
+    const float *x = pl_in(s, f, 0);
+    const void *targets = pl_in(s, f, 1);
+    float *count = pl_out(s, f, 0);
+    int code = check_indices(s, targets, rows, classes == 1 ? 2 : classes, err);
+    if (code != PL_OK)
+        return code;
+    memset(count, 0, (size_t)(classes * 2 * bins) * sizeof *count);
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t target = index_at(targets, s->dtype, r);
+        for (int64_t c = 0; c < classes && !is_ignored(s, target); c++) {
+            bool is_it = target == (classes == 1 ? 1 : c);
+            count[(c * 2 + is_it) * bins + bin_of(x[r * classes + c], bins)]++;
+        }
+    }
+    return PL_OK;
+}
+
 static int prepare_counts(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     int code = prepare_cross_entropy(s, b, err);
     s->scratch = 0;
     s->size[2] = s->op.attr.to;
-    s->run = s->op.code == PL_OP_confusion ? pl_run_confusion : pl_run_score_bins;
+    s->run = s->op.code == PL_OP_confusion ? run_confusion : run_score_bins;
     return code;
 }
 

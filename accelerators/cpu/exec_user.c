@@ -8,7 +8,7 @@
 
 typedef struct applied {
     const pl_kernel_t *kernel;
-    pl_kernel_call_t call;                          /* memory is filled in when it runs */
+    pl_kernel_call_t call;                                /* run_apply() sets addresses */
     int64_t rows, elements;
 } applied_t;
 

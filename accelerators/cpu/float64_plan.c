@@ -1,8 +1,8 @@
-/* float64_plan.c - plans in float64, for 64-true: by the reference's plain loops
+/* float64_plan.c - plans in float64, for 64-true, which the reference's plain loops run
  *
- * A graph in float64 is there to be right, not fast: operation after operation on one
- * thread, each value in memory of its own.  Its regions are float64, too. */
-#include "accelerators/cpu/float64_plan.h"
+ * A plan in float64 is accurate, not fast: one thread runs operation after operation, and
+ * each value has its own memory.  Its regions are float64, too. */
+#include "accelerators/cpu/device.h"
 
 #include <string.h>
 
@@ -12,8 +12,8 @@
 #include "base/error.h"
 
 struct pl_float64_plan {
-    pl_graph_t graph;                                       /* a copy */
-    pl_reference_run_t *run;                                /* that waits  [none] */
+    pl_graph_t graph;                     /* a copy */
+    pl_reference_run_t *run;              /* a replay that waits at a collective [none] */
 };
 
 static int check_regions(const pl_cpu_t *cpu, const pl_graph_t *g, pl_error_t *err)
@@ -60,7 +60,7 @@ void pl_float64_plan_free(pl_float64_plan_t *wide)
     pl_free(wide);
 }
 
-/* Memory for fetched tensors, which the host gets in their own types. */
+/* Memory for fetched tensors, which the host receives in their own types. */
 static int outputs_make(const pl_graph_t *g, const pl_replay_t *replay,
                         double *output[PL_FIELDS], pl_error_t *err)
 {
@@ -91,17 +91,6 @@ static void outputs_store(const pl_graph_t *g, pl_replay_t *replay,
     }
 }
 
-/* What waits for nobody any more goes. */
-static int replay_part(pl_float64_plan_t *wide, bool continues,
-                       pl_reference_replay_t *run, pl_error_t *err)
-{
-    if (!continues) {
-        pl_reference_drop(wide->run);
-        wide->run = NULL;
-    }
-    return pl_reference_replay_part(&wide->graph, run, &wide->run, err);
-}
-
 int pl_float64_plan_run(const pl_cpu_t *cpu, pl_float64_plan_t *wide, pl_replay_t *replay,
                         pl_error_t *err)
 {
@@ -117,8 +106,12 @@ int pl_float64_plan_run(const pl_cpu_t *cpu, pl_float64_plan_t *wide, pl_replay_
     memcpy(run.scalar, replay->scalar, sizeof run.scalar);
     memcpy(run.input, replay->input, sizeof run.input);
     code = outputs_make(&wide->graph, replay, run.output, err);
+    if (code == PL_OK && !replay->continues) {
+        pl_reference_drop(wide->run);
+        wide->run = NULL;
+    }
     if (code == PL_OK)
-        code = replay_part(wide, replay->continues, &run, err);
+        code = pl_reference_replay_part(&wide->graph, &run, &wide->run, err);
     replay->collective = run.collective;
     replay->skipped = run.skipped;
     if (code == PL_OK && !run.collective)

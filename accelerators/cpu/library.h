@@ -1,24 +1,26 @@
 /* library.h - the compute library: matrix products and convolutions
  *
- * library_onednn.c is the only file that knows oneDNN; another library takes its place
- * with a file of these functions.  A product is made once, when a plan is compiled, for
- * fixed sizes; running it allocates nothing.  A product computes on the thread that runs
- * it alone; different ones may run at once.  All else is done on one thread. */
+ * library_onednn.c is the only file that uses oneDNN; another library needs a file with
+ * the same functions.  A product is made once, when a plan is compiled, for fixed sizes;
+ * running it allocates nothing.  A product computes only on the thread that runs it;
+ * different products may run at once.  One thread makes and frees them. */
 #ifndef PL_CPU_LIBRARY_H
 #define PL_CPU_LIBRARY_H
 
+#include "accelerators/cpu/parallel.h"
 #include "paceline.h"
 
 typedef struct pl_library pl_library_t;
 typedef struct pl_product pl_product_t;
 
-/* "oneDNN 2.6.3" into text, which it returns. */
+/* Writes "oneDNN 2.6.3" into text and returns it. */
 char *pl_library_name(char text[static 64]);
 
 pl_library_t *pl_library_new(pl_error_t *err);
 void pl_library_free(pl_library_t *library);
 
-/* A matrix or a batch of them, by strides in elements; a batch axis of 1 is repeated. */
+/* A matrix or a batch of matrices, with strides in elements; a batch axis of 1 is
+ * repeated. */
 typedef struct pl_matrix {
     int64_t dim[PL_DIMS], stride[PL_DIMS];
 } pl_matrix_t;
@@ -26,16 +28,16 @@ typedef struct pl_matrix {
 /* c [batch…, M, N] = a [batch…, M, K] b [batch…, K, N] + bias [N].  Arguments: a, b,
  * bias, c. */
 typedef struct pl_matmul {
-    int rank;                                          /* of each of them, 2 to PL_DIMS */
+    int rank;                                            /* of a, b and c, 2 to PL_DIMS */
     pl_matrix_t a, b, c;
     bool has_bias;
-    bool accumulate;                                        /* added to c */
+    bool accumulate;                                       /* the product is added to c */
 } pl_matmul_t;
 
 pl_product_t *pl_product_matmul(pl_library_t *library, const pl_matmul_t *m,
                                 pl_error_t *err);
 
-/* Pictures have channels last: x [batch, height, width, channels], y [batch, out_height,
+/* Images have channels last: x [batch, height, width, channels], y [batch, out_height,
  * out_width, filters]; weights are as in the graph, w [filters, channels, kernel,
  * kernel]. */
 typedef struct pl_convolution {
@@ -57,5 +59,21 @@ size_t pl_product_scratch(const pl_product_t *product);
 int pl_product_run(pl_product_t *product, void *const argument[4], void *scratch,
                    pl_error_t *err);
 void pl_product_free(pl_product_t *product);
+
+/* ---- slices.c ----
+ *
+ * A product cut into slices, which threads compute at once.  The cut depends only on the
+ * sizes of the product and the number of threads. */
+
+typedef struct pl_slices pl_slices_t;
+
+pl_slices_t *pl_slices_matmul(pl_library_t *library, int threads, const pl_matmul_t *m,
+                              pl_error_t *err);
+pl_slices_t *pl_slices_convolution(pl_library_t *library, int threads,
+                                   const pl_convolution_t *c, pl_error_t *err);
+size_t pl_slices_scratch(const pl_slices_t *s);
+int pl_slices_run(pl_slices_t *s, pl_pool_t *pool, void *const argument[4], void *scratch,
+                  pl_error_t *err);
+void pl_slices_free(pl_slices_t *s);
 
 #endif

@@ -1,9 +1,9 @@
 /* library_onednn.c - matrix products and convolutions by oneDNN 2.6 and later 2.x
  *
- * Each product is a few primitives in a row: the computation, and for convolutions a
- * reorder of the weights from or to the layout the library prefers.  Memory objects are
- * bound to addresses before each run.  The scratchpad is the caller's: with oneDNN's own,
- * a primitive made on one thread crashes on another. */
+ * Each product is a sequence of primitives: the computation, and for convolutions a
+ * reorder of the weights from or to the layout that the library prefers.  Memory objects
+ * are bound to addresses before each run.  The caller owns the scratchpad: with oneDNN's
+ * own, a primitive made on one thread crashes on another. */
 #include "accelerators/cpu/library.h"
 
 #include <omp.h>
@@ -28,7 +28,7 @@ typedef struct stage {
     dnnl_exec_arg_t arg[6];
 } stage_t;
 
-/* A memory object and where its data are: an argument of the run, or at an offset of the
+/* A memory object and the place of its data: an argument of the run, or an offset in the
  * scratch. */
 typedef struct binding {
     dnnl_memory_t memory;
@@ -38,7 +38,7 @@ typedef struct binding {
 
 struct pl_product {
     pl_library_t *library;
-    dnnl_stream_t stream;                       /* of its own: threads cannot share one */
+    dnnl_stream_t stream;                              /* threads cannot share a stream */
     int stages, bindings;
     stage_t stage[STAGES];
     binding_t binding[MEMORIES];
@@ -52,7 +52,7 @@ char *pl_library_name(char text[static 64])
     return text;
 }
 
-/* The library's answer as ours; what says which part of the work it was. */
+/* Converts a status of the library; `what` names the object it made or ran. */
 static int answer(dnnl_status_t status, const char *what, pl_error_t *err)
 {
     if (status == dnnl_success)
@@ -87,7 +87,7 @@ void pl_library_free(pl_library_t *library)
     pl_free(library);
 }
 
-/* The library takes the number of its threads from the one that calls it. */
+/* The library takes its number of threads from the calling thread. */
 static void compute_alone(void)
 {
     omp_set_num_threads(1);
@@ -118,8 +118,8 @@ static pl_product_t *product_new(pl_library_t *library, pl_error_t *err)
     return product_done(p, status, "stream", err);
 }
 
-/* A memory object of `md`, an argument or, FROM_SCRATCH, a piece of its own of the
- * scratch. */
+/* Makes a memory object of `md`, bound to an argument or to a piece of the scratch
+ * (FROM_SCRATCH). */
 static dnnl_status_t bind(pl_product_t *p, const dnnl_memory_desc_t *md, int argument,
                           dnnl_memory_t *memory)
 {
@@ -165,8 +165,8 @@ static dnnl_status_t stage_make(pl_product_t *p, stage_t *s, dnnl_primitive_desc
     return give(p, s, DNNL_ARG_SCRATCHPAD, scratchpad, FROM_SCRATCH);
 }
 
-/* Attributes that every primitive of ours has: the scratchpad is the caller's, and the
- * result may be added. */
+/* The attributes of all our primitives: the caller owns the scratchpad, and the result
+ * may be added to the output. */
 static dnnl_status_t attributes(bool accumulate, dnnl_primitive_attr_t *attr)
 {
     dnnl_post_ops_t ops = NULL;
@@ -198,16 +198,6 @@ static dnnl_status_t matrix_describe(int rank, const pl_matrix_t *m,
     return dnnl_memory_desc_init_by_strides(md, rank, dim, dnnl_f32, stride);
 }
 
-static dnnl_status_t bias_describe(const pl_matmul_t *m, dnnl_memory_desc_t *md)
-{
-    pl_matrix_t row = {.dim = {1, 1, 1, 1, 1}, .stride = {1, 1, 1, 1, 1}};
-    int64_t n = m->c.dim[m->rank - 1];
-    for (int i = 0; i < m->rank - 1; i++)
-        row.stride[i] = n;
-    row.dim[m->rank - 1] = n;
-    return matrix_describe(m->rank, &row, md);
-}
-
 static dnnl_status_t matmul_make(pl_product_t *p, const pl_matmul_t *m,
                                  dnnl_primitive_attr_t attr)
 {
@@ -215,13 +205,17 @@ static dnnl_status_t matmul_make(pl_product_t *p, const pl_matmul_t *m,
     dnnl_matmul_desc_t description_of;
     dnnl_primitive_desc_t pd = NULL;
     stage_t *s = &p->stage[p->stages++];
+    const int64_t n = m->c.dim[m->rank - 1];
+    pl_matrix_t row = {.dim = {1, 1, 1, 1, 1}, .stride = {n, n, n, n, n}};  /* the bias */
+    row.dim[m->rank - 1] = n;
+    row.stride[m->rank - 1] = 1;
     dnnl_status_t status = matrix_describe(m->rank, &m->a, &a);
     if (status == dnnl_success)
         status = matrix_describe(m->rank, &m->b, &b);
     if (status == dnnl_success)
         status = matrix_describe(m->rank, &m->c, &c);
     if (status == dnnl_success && m->has_bias)
-        status = bias_describe(m, &bias);
+        status = matrix_describe(m->rank, &row, &bias);
     if (status == dnnl_success)
         status = dnnl_matmul_desc_init(&description_of, &a, &b,
                                        m->has_bias ? &bias : NULL, &c);
@@ -261,11 +255,11 @@ pl_product_t *pl_product_matmul(pl_library_t *library, const pl_matmul_t *m,
 /* ---- Convolutions ---- */
 
 typedef struct convolution {
-    dnnl_memory_desc_t x, w, bias, y;         /* w in whatever layout the library likes */
-    dnnl_memory_desc_t plain;                 /* w as the graph has it */
-    dnnl_dims_t stride, padding;
+    dnnl_memory_desc_t x, w, bias, y;       /* w in any layout that the library prefers */
+    dnnl_memory_desc_t plain;               /* w in the graph's layout */
+    dnnl_dims_t stride, padding, padding_end;  /* end: at the right and the bottom */
     dnnl_primitive_attr_t attr;
-    dnnl_primitive_desc_t forward, own;  /* backward ones are made from the forward one */
+    dnnl_primitive_desc_t forward, own;         /* own: of a gradient; it needs forward */
 } convolution_t;
 
 static dnnl_status_t convolution_describe(const pl_convolution_t *c, convolution_t *v)
@@ -278,6 +272,10 @@ static dnnl_status_t convolution_describe(const pl_convolution_t *c, convolution
         v->stride[i] = c->stride;
         v->padding[i] = c->padding;
     }
+    v->padding_end[0] = (c->out_height - 1) * c->stride + c->kernel - c->height
+                        - c->padding;
+    v->padding_end[1] = (c->out_width - 1) * c->stride + c->kernel - c->width
+                        - c->padding;
     dnnl_status_t status = dnnl_memory_desc_init_by_tag(&v->x, 4, x, dnnl_f32, dnnl_nhwc);
     if (status == dnnl_success)
         status = dnnl_memory_desc_init_by_tag(&v->w, 4, w, dnnl_f32, dnnl_format_tag_any);
@@ -290,50 +288,36 @@ static dnnl_status_t convolution_describe(const pl_convolution_t *c, convolution
     return status;
 }
 
-/* What is left at the right and at the bottom, where windows do not come out even. */
-static void padding_behind(const pl_convolution_t *c, dnnl_dims_t padding)
-{
-    padding[0] = (c->out_height - 1) * c->stride + c->kernel - c->height - c->padding;
-    padding[1] = (c->out_width - 1) * c->stride + c->kernel - c->width - c->padding;
-}
-
-static dnnl_status_t convolution_forward(const pl_convolution_t *c, convolution_t *v,
-                                         dnnl_engine_t engine)
+/* Makes the descriptions of the forward primitive and of the gradient, if it is one. */
+static dnnl_status_t convolution_primitives(const pl_convolution_t *c, convolution_t *v,
+                                            dnnl_engine_t engine)
 {
     dnnl_convolution_desc_t d;
-    dnnl_dims_t behind;
-    padding_behind(c, behind);
     dnnl_status_t status =
         dnnl_convolution_forward_desc_init(&d, dnnl_forward_training,
                                            dnnl_convolution_direct, &v->x, &v->w,
                                            c->has_bias ? &v->bias : NULL, &v->y,
-                                           v->stride, v->padding, behind);
-    return status == dnnl_success
-               ? dnnl_primitive_desc_create(&v->forward, &d, v->attr, engine, NULL)
-               : status;
-}
-
-static dnnl_status_t convolution_backward(const pl_convolution_t *c, convolution_t *v,
-                                          dnnl_engine_t engine)
-{
-    dnnl_convolution_desc_t d;
-    dnnl_dims_t behind;
-    padding_behind(c, behind);
-    dnnl_status_t status =
+                                           v->stride, v->padding, v->padding_end);
+    if (status == dnnl_success)
+        status = dnnl_primitive_desc_create(&v->forward, &d, v->attr, engine, NULL);
+    if (status != dnnl_success || c->kind == PL_CONVOLVE)
+        return status;
+    status =
         c->kind == PL_CONVOLVE_GRAD_X
             ? dnnl_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, &v->x,
                                                        &v->w, &v->y, v->stride,
-                                                       v->padding, behind)
+                                                       v->padding, v->padding_end)
             : dnnl_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct,
                                                           &v->x, &v->w, NULL, &v->y,
-                                                          v->stride, v->padding, behind);
-    return status == dnnl_success
-               ? dnnl_primitive_desc_create(&v->own, &d, v->attr, engine, v->forward)
-               : status;
+                                                          v->stride, v->padding,
+                                                          v->padding_end);
+    if (status == dnnl_success)
+        status = dnnl_primitive_desc_create(&v->own, &d, v->attr, engine, v->forward);
+    return status;
 }
 
-/* The stage that turns weights of layout `from` into layout `to`: one of them is argument
- * `argument`. */
+/* Makes the stage that reorders argument `argument`: it packs plain weights for the
+ * library, or unpacks them. */
 static dnnl_status_t reorder_make(pl_product_t *p, const convolution_t *v,
                                   const dnnl_memory_desc_t *packed,
                                   dnnl_memory_t packed_memory, int argument, bool packs)
@@ -355,7 +339,7 @@ static dnnl_status_t reorder_make(pl_product_t *p, const convolution_t *v,
     return status;
 }
 
-/* Forward and gradient of x: the weights are packed first. */
+/* Forward and gradient of x: the first stage packs the weights. */
 static dnnl_status_t make_with_weights(pl_product_t *p, const pl_convolution_t *c,
                                        const convolution_t *v)
 {
@@ -382,7 +366,7 @@ static dnnl_status_t make_with_weights(pl_product_t *p, const pl_convolution_t *
                    : give(p, s, DNNL_ARG_DIFF_SRC, &v->x, 3);
 }
 
-/* Gradient of the weights: they are unpacked afterwards. */
+/* Gradient of the weights: the last stage unpacks them. */
 static dnnl_status_t make_of_weights(pl_product_t *p, const convolution_t *v)
 {
     const dnnl_memory_desc_t *packed = description(v->own, dnnl_query_diff_weights_md);
@@ -401,22 +385,6 @@ static dnnl_status_t make_of_weights(pl_product_t *p, const convolution_t *v)
                                   : status;
 }
 
-static dnnl_status_t convolution_make(pl_product_t *p, const pl_convolution_t *c,
-                                      convolution_t *v)
-{
-    dnnl_status_t status = attributes(false, &v->attr);
-    if (status == dnnl_success)
-        status = convolution_describe(c, v);
-    if (status == dnnl_success)
-        status = convolution_forward(c, v, p->library->engine);
-    if (status == dnnl_success && c->kind != PL_CONVOLVE)
-        status = convolution_backward(c, v, p->library->engine);
-    if (status != dnnl_success)
-        return status;
-    return c->kind == PL_CONVOLVE_GRAD_W ? make_of_weights(p, v)
-                                         : make_with_weights(p, c, v);
-}
-
 pl_product_t *pl_product_convolution(pl_library_t *library, const pl_convolution_t *c,
                                      pl_error_t *err)
 {
@@ -424,7 +392,14 @@ pl_product_t *pl_product_convolution(pl_library_t *library, const pl_convolution
     if (!p)
         return NULL;
     convolution_t v = {0};
-    dnnl_status_t status = convolution_make(p, c, &v);
+    dnnl_status_t status = attributes(false, &v.attr);
+    if (status == dnnl_success)
+        status = convolution_describe(c, &v);
+    if (status == dnnl_success)
+        status = convolution_primitives(c, &v, library->engine);
+    if (status == dnnl_success)
+        status = c->kind == PL_CONVOLVE_GRAD_W ? make_of_weights(p, &v)
+                                               : make_with_weights(p, c, &v);
     if (v.own)
         dnnl_primitive_desc_destroy(v.own);
     if (v.forward)

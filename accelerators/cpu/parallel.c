@@ -1,8 +1,8 @@
 /* parallel.c - parallel loops on a pool of threads that sleep when there is nothing to do
  *
- * Loops follow each other within microseconds, so a helper looks for the next one a short
- * while before it sleeps; no longer, for on a busy machine whoever spins takes the time
- * that the others need to get ready. */
+ * Loops follow each other within microseconds, so a helper spins for a short while before
+ * it sleeps.  It does not spin longer, because on a busy machine spinning takes time that
+ * other threads need. */
 #include "accelerators/cpu/parallel.h"
 
 #include <limits.h>
@@ -18,8 +18,8 @@
 #include "base/error.h"
 
 #define SPIN (PL_MILLISECOND / 20)
-#define LOOKS 16                        /* between two looks at the clock */
-#define LINE 64                         /* bytes that a core takes from another at once */
+#define LOOKS 16                                      /* between two looks at the clock */
+#define LINE 64                                       /* bytes of a cache line */
 
 typedef struct helper {
     pl_pool_t *pool;
@@ -28,19 +28,21 @@ typedef struct helper {
 } helper_t;
 
 struct pl_pool {
-    /* The loop.  Who has claimed a piece may read it: it stays until all are done. */
+    /* The loop.  A thread that has claimed a piece may read it: it stays the same until
+     * all pieces are done. */
     pl_parallel_body_t body;
     void *job;
     int64_t n, piece;
-    int pieces;                         /* atomic, as all that follows */
+    int pieces;                         /* atomic, as are the following ones */
     uint32_t *claimed;                  /* [threads] newest loop whose piece k is taken */
     char apart[LINE];
-    uint32_t loop;                         /* its number; helpers look at it, and sleep */
-    int asleep;                            /* helpers */
+    uint32_t loop;                          /* its number; helpers spin and sleep on it */
+    int asleep;                             /* helpers */
     bool ending;
     char apart_too[LINE];
-    uint32_t left;                     /* pieces not done; the caller looks, and sleeps */
-    bool waiting;                      /* the caller is asleep */
+    uint32_t left;                      /* pieces not done; the caller spins and sleeps on
+                                           it */
+    bool waiting;                       /* the caller is asleep */
 
     int threads, helpers;
     helper_t *helper;
@@ -63,21 +65,18 @@ static uint32_t look(const uint32_t *word)
     return __atomic_load_n(word, __ATOMIC_SEQ_CST);
 }
 
-static void pause_briefly(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
-
-/* Whether the word changes within the time that spinning may take. */
+/* Spins until the word changes; false: it did not change within SPIN. */
 static bool changes_soon(const uint32_t *word, uint32_t value)
 {
     int64_t now = 0, until = 0;
     do {
-        for (int k = 0; k < LOOKS; k++, pause_briefly())
+        for (int k = 0; k < LOOKS; k++) {
             if (look(word) != value)
                 return true;
+#if defined(__x86_64__)
+            __builtin_ia32_pause();
+#endif
+        }
         now = pl_now();
         until = until ? until : now + SPIN;
     } while (now < until);
@@ -94,37 +93,24 @@ static bool claim(pl_pool_t *pool, int k, uint32_t loop)
                                           __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
-static void piece_run(pl_pool_t *pool, int k)
-{
-    const int64_t from = k * pool->piece, to = from + pool->piece;
-    pool->body(pool->job, from, to < pool->n ? to : pool->n, k);
-    if (__atomic_sub_fetch(&pool->left, 1, __ATOMIC_SEQ_CST) == 0
-        && __atomic_load_n(&pool->waiting, __ATOMIC_SEQ_CST))
-        wake(&pool->left, 1);
-}
-
-/* Runs what nobody else has taken, from the `own`-th piece on.  A helper that comes late
- * finds every piece taken for its loop, whatever the number of pieces has become. */
+/* Runs the pieces that no other thread has claimed, from the `own`-th on.  A late helper
+ * finds every piece of its loop claimed, even if the number of pieces has changed. */
 static void pieces_run(pl_pool_t *pool, uint32_t loop, int own)
 {
     const int pieces = __atomic_load_n(&pool->pieces, __ATOMIC_SEQ_CST);
     for (int i = 0; i < pieces; i++) {
         const int k = (own + i) % pieces;
-        if (claim(pool, k, loop))
-            piece_run(pool, k);
+        if (!claim(pool, k, loop))
+            continue;
+        const int64_t from = k * pool->piece, to = from + pool->piece;
+        pool->body(pool->job, from, to < pool->n ? to : pool->n, k);
+        if (__atomic_sub_fetch(&pool->left, 1, __ATOMIC_SEQ_CST) == 0
+            && __atomic_load_n(&pool->waiting, __ATOMIC_SEQ_CST))
+            wake(&pool->left, 1);
     }
 }
 
 /* ---- Helpers ---- */
-
-static void helper_rest(pl_pool_t *pool, uint32_t seen)
-{
-    if (changes_soon(&pool->loop, seen))
-        return;
-    __atomic_add_fetch(&pool->asleep, 1, __ATOMIC_SEQ_CST);
-    sleep_while(&pool->loop, seen);
-    __atomic_sub_fetch(&pool->asleep, 1, __ATOMIC_SEQ_CST);
-}
 
 static void *helper_main(void *user)
 {
@@ -135,27 +121,14 @@ static void *helper_main(void *user)
         const uint32_t loop = look(&pool->loop);
         if (__atomic_load_n(&pool->ending, __ATOMIC_SEQ_CST))
             return NULL;
-        if (loop == seen)
-            helper_rest(pool, seen);
-        else
+        if (loop != seen) {
             pieces_run(pool, seen = loop, helper->own);
+        } else if (!changes_soon(&pool->loop, seen)) {
+            __atomic_add_fetch(&pool->asleep, 1, __ATOMIC_SEQ_CST);
+            sleep_while(&pool->loop, seen);
+            __atomic_sub_fetch(&pool->asleep, 1, __ATOMIC_SEQ_CST);
+        }
     }
-}
-
-static void helpers_start(pl_pool_t *pool)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);     /* they are for the host's threads */
-    for (int k = 0; k < pool->threads - 1; k++) {
-        helper_t *helper = &pool->helper[k];
-        *helper = (helper_t){.pool = pool, .own = k + 1};
-        if (pthread_create(&helper->thread, NULL, helper_main, helper) != 0)
-            break;
-        pthread_setname_np(helper->thread, "compute");
-        pool->helpers++;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 pl_pool_t *pl_pool_new(int threads, pl_error_t *err)
@@ -171,11 +144,22 @@ pl_pool_t *pl_pool_new(int threads, pl_error_t *err)
         pl_pool_free(pool);
         return NULL;
     }
-    helpers_start(pool);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);   /* the host's threads handle signals */
+    for (int k = 0; k < threads - 1; k++) {
+        helper_t *helper = &pool->helper[k];
+        *helper = (helper_t){.pool = pool, .own = k + 1};
+        if (pthread_create(&helper->thread, NULL, helper_main, helper) != 0)
+            break;
+        pthread_setname_np(helper->thread, "compute");
+        pool->helpers++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return pool;
 }
 
-/* A new number, so that all who sleep on it look. */
+/* Increases the loop's number and wakes the helpers that sleep on it. */
 static uint32_t loop_begin(pl_pool_t *pool, int helpers)
 {
     const uint32_t loop = __atomic_add_fetch(&pool->loop, 1, __ATOMIC_SEQ_CST);
@@ -199,17 +183,6 @@ void pl_pool_free(pl_pool_t *pool)
 
 /* ---- Loops ---- */
 
-static void wait_for_the_others(pl_pool_t *pool)
-{
-    for (uint32_t left; (left = look(&pool->left)) > 0;) {
-        if (changes_soon(&pool->left, left))
-            continue;
-        __atomic_store_n(&pool->waiting, true, __ATOMIC_SEQ_CST);
-        sleep_while(&pool->left, left);
-        __atomic_store_n(&pool->waiting, false, __ATOMIC_SEQ_CST);
-    }
-}
-
 void pl_parallel_for(pl_pool_t *pool, int threads, int64_t n, int64_t grain,
                      pl_parallel_body_t body, void *job)
 {
@@ -222,8 +195,14 @@ void pl_parallel_for(pl_pool_t *pool, int threads, int64_t n, int64_t grain,
     pool->body = body, pool->job = job, pool->n = n, pool->piece = piece;
     __atomic_store_n(&pool->pieces, pieces, __ATOMIC_SEQ_CST);
     __atomic_store_n(&pool->left, (uint32_t)pieces, __ATOMIC_SEQ_CST);
-    for (int k = pieces; k < pool->threads; k++)            /* there are no such pieces */
+    for (int k = pieces; k < pool->threads; k++)            /* no thread runs these */
         __atomic_store_n(&pool->claimed[k], pool->loop + 1, __ATOMIC_SEQ_CST);
     pieces_run(pool, loop_begin(pool, pieces - 1), 0);
-    wait_for_the_others(pool);
+    for (uint32_t left; (left = look(&pool->left)) > 0;) {
+        if (changes_soon(&pool->left, left))
+            continue;
+        __atomic_store_n(&pool->waiting, true, __ATOMIC_SEQ_CST);
+        sleep_while(&pool->left, left);
+        __atomic_store_n(&pool->waiting, false, __ATOMIC_SEQ_CST);
+    }
 }

@@ -2,23 +2,21 @@
  *
  * Compiling: the graph is rewritten (rewrite.h) and lowered (lower.h), its element-wise
  * operations are grouped (fuse.h), its values are allocated (tensor/memory_plan.h), and
- * each unit becomes a call (exec_op.h).  Replaying is a loop over the calls; where values
- * lie is worked out again only when memory has moved. */
-#include "accelerators/cpu/plan.h"
+ * each unit becomes a call (exec_op.h).  Replaying is a loop over the calls; addresses of
+ * values are computed again only after memory has moved. */
+#include "accelerators/cpu/device.h"
 
 #include <string.h>
 
-#include "accelerators/cpu/emulate.h"
 #include "accelerators/plan/fuse.h"
 #include "accelerators/plan/rewrite.h"
 #include "accelerators/cpu/exec_op.h"
-#include "accelerators/cpu/float64_plan.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 
-/* Where a value lies: `index` is the region, batch field, scalar slot or constant,
- * `offset` in bytes. */
+/* Place of a value: `index` is the region, batch field, scalar slot or constant, `offset`
+ * in bytes. */
 typedef struct buffer {
     enum { NOWHERE, IN_ARENA, IN_REGION, IN_INPUT, IN_SCALAR, IN_CONSTANT } in;
     int index;
@@ -30,30 +28,29 @@ typedef struct fetch {
     int32_t value, weight;
     size_t bytes;
     int64_t sums;                                      /* of a metric; a pair has 2 */
-    int ready;                                         /* calls after which it is there */
+    int ready;                                         /* calls after which it is final */
 } fetch_t;
 
 struct pl_plan {
     pl_plan_t *next;
-    pl_exec_op_t *exec_op;
+    pl_exec_op_t *exec_op;                                 /* the calls, in their order */
     int exec_ops;
-    pl_device_span_t *span;                           /* [exec_ops]  [not measured yet] */
-    int forward;                                      /* so many before backward begins */
-    buffer_t *buffer;                                 /* [values] */
-    char **at;                                        /* [values] */
+    pl_device_span_t *span;                          /* [exec_ops]  [not measured yet] */
+    int forward;                                     /* calls before the first backward */
+    buffer_t *buffer;                                /* [values] */
+    char **at;                                       /* [values] */
     int values;
-    float *constant;                                     /* [values] those that are one */
-    float scalar[PL_STEP_SCALARS];                       /* of the replay under way */
+    float *constant;                                      /* [values] set for constants */
+    float scalar[PL_STEP_SCALARS];                        /* of the current replay */
     fetch_t *fetch;
     int fetches;
-    int bucket_after
-        [PL_GRAD_BUCKETS_MAX];           /* calls after which that one of the graph's, and
-                                            those before it, are there */
+    /* Calls after which a bucket of the graph, and all before it, are final. */
+    int bucket_after[PL_GRAD_BUCKETS_MAX];
     int buckets;
-    int run, reported;               /* calls and buckets of the replay that waits */
-    size_t arena, scratch;           /* bytes needed */
-    pl_float64_plan_t *wide;         /* all that a plan in float64 has  [NULL: float32] */
-    unsigned generation;             /* of the memory that at[] points to; 0: none yet */
+    int run, reported;              /* calls and buckets of a replay that waits */
+    size_t arena, scratch;          /* bytes needed */
+    pl_float64_plan_t *wide;        /* a plan in float64 has only this  [NULL: float32] */
+    unsigned generation;            /* of the memory that at[] points to; 0: none yet */
 };
 
 /* ---- Compiling ---- */
@@ -67,8 +64,8 @@ typedef struct compiler {
     pl_memory_plan_t memory_plan;
 } compiler_t;
 
-/* Kernels that read an element of these inputs for the last time before they write the
- * same one of their output. */
+/* Mask of the inputs that a kernel may overwrite with its output: it writes each element
+ * after its last read. */
 static unsigned kernel_in_place(pl_opcode_t code)
 {
     switch (code) {
@@ -97,47 +94,24 @@ static bool may_reuse_buffer(const pl_graph_t *g, int op, int32_t input, void *u
     return pl_unit_in_place(fusion, g, op, input);
 }
 
-static int plan_memory(compiler_t *c, pl_error_t *err)
-{
-    const pl_memory_plan_rules_t rules = {.time = c->fusion.unit,
-                                          .inside = c->fusion.inside,
-                                          .in_place = may_reuse_buffer,
-                                          .user = &c->fusion};
-    return pl_memory_plan_build(&c->memory_plan, &c->lowered.graph, &rules, err);
-}
+/* ---- Calls ---- */
 
-/* ---- Steps ---- */
-
-static pl_prepare_t prepare_of(pl_opcode_t code)
-{
-    if (code == PL_OP_apply)
-        return pl_prepare_apply;
-    if (pl_prepare_moves[code])
-        return pl_prepare_moves[code];
-    if (pl_prepare_products[code])
-        return pl_prepare_products[code];
-    return pl_prepare_reductions[code] ? pl_prepare_reductions[code]
-                                       : pl_prepare_rows[code];
-}
-
-static void exec_op_release(pl_exec_op_t *s)
-{
-    if (s->release)
-        s->release(s);
-    else
-        pl_free(s->own);
-}
-
-/* Element-wise operations and reshapes [from, to), or one other operation. */
+/* Prepares the call for element-wise operations and reshapes [from, to), or for one other
+ * operation. */
 static int prepare_unit(const compiler_t *c, const pl_builder_t *b, pl_exec_op_t *s,
                         int from, int to, pl_error_t *err)
 {
+    static const pl_prepare_t *const prepares[] = {pl_prepare_moves, pl_prepare_products,
+                                                   pl_prepare_reductions,
+                                                   pl_prepare_rows};
     const pl_op_t *op = &c->lowered.graph.op[from];
     char where[128];
     s->op = *op;
     if (pl_is_elementwise(&c->lowered.graph, op))
         return pl_prepare_program(s, b, &c->fusion, from, to, err);
-    pl_prepare_t prepare = prepare_of(op->code);
+    pl_prepare_t prepare = op->code == PL_OP_apply ? pl_prepare_apply : NULL;
+    for (size_t k = 0; !prepare && k < sizeof prepares / sizeof *prepares; k++)
+        prepare = prepares[k][op->code];
     if (!prepare)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "%s: the CPU accelerator has no such operator",
@@ -155,7 +129,7 @@ static bool is_backward(const pl_graph_t *g, int from, int to)
     return from < to;
 }
 
-static int exec_ops_make(compiler_t *c, int *op_of_unit, pl_error_t *err)
+static int calls_make(compiler_t *c, int *call_of_unit, pl_error_t *err)
 {
     pl_plan_t *plan = c->plan;
     const pl_graph_t *g = &c->lowered.graph;
@@ -169,7 +143,7 @@ static int exec_ops_make(compiler_t *c, int *op_of_unit, pl_error_t *err)
         const int unit = c->fusion.unit[from];
         for (to = from; to < g->op_count && c->fusion.unit[to] == unit; to++)
             ;
-        op_of_unit[unit] = plan->exec_ops;
+        call_of_unit[unit] = plan->exec_ops;
         if (pl_unit_is_nothing(g, c->memory_plan.done, from, to))
             continue;
         if (plan->forward == plan->exec_ops && !is_backward(g, from, to))
@@ -186,28 +160,24 @@ static int exec_ops_make(compiler_t *c, int *op_of_unit, pl_error_t *err)
 
 /* ---- Buffers ---- */
 
-static int check_region(const pl_cpu_t *cpu, const pl_value_t *v, pl_error_t *err)
-{
-    if ((size_t)(v->offset + pl_elements(v->shape)) <= cpu->region_count[v->index])
-        return PL_OK;
-    return pl_fail(err, PL_ESTATE,
-                   "the graph refers to elements %lld to %lld of region %d, which has "
-                   "%zu; allocate it before compiling",
-                   (long long)v->offset, (long long)(v->offset + pl_elements(v->shape)),
-                   v->index, cpu->region_count[v->index]);
-}
-
 static int allocate_external(compiler_t *c, int32_t value, buffer_t *buffer,
                              pl_error_t *err)
 {
     const pl_value_t *root =
         &c->lowered.graph.value[c->memory_plan.allocation[value].root];
+    const int64_t end = root->offset + pl_elements(root->shape);
     buffer->index = root->index;
     switch (root->source) {
     case PL_FROM_REGION:
         buffer->in = IN_REGION;
         buffer->offset = (size_t)root->offset * sizeof(float);
-        return check_region(c->cpu, root, err);
+        if ((size_t)end <= c->cpu->region_count[root->index])
+            return PL_OK;
+        return pl_fail(err, PL_ESTATE,
+                       "the graph refers to elements %lld to %lld of region %d, which "
+                       "has %zu; allocate it before compiling",
+                       (long long)root->offset, (long long)end, root->index,
+                       c->cpu->region_count[root->index]);
     case PL_FROM_INPUT: buffer->in = IN_INPUT; return PL_OK;
     case PL_FROM_SCALAR: buffer->in = IN_SCALAR; return PL_OK;
     case PL_FROM_CONSTANT:
@@ -240,13 +210,14 @@ static int allocate_value(compiler_t *c, int32_t value, pl_error_t *err)
     }
 }
 
-static int ops_before(const compiler_t *c, const int *op_of_unit, int32_t value)
+/* Number of calls after which a value is computed. */
+static int calls_until(const compiler_t *c, const int *call_of_unit, int32_t value)
 {
     const pl_value_t *v = &c->lowered.graph.value[c->fusion.root[value]];
-    return v->source == PL_FROM_OP ? op_of_unit[c->fusion.unit[v->op]] + 1 : 0;
+    return v->source == PL_FROM_OP ? call_of_unit[c->fusion.unit[v->op]] + 1 : 0;
 }
 
-static void schedule_fetches(compiler_t *c, const int *op_of_unit)
+static void schedule_fetches(compiler_t *c, const int *call_of_unit)
 {
     for (int i = 0; i < c->lowered.graph.fetch_count; i++) {
         const pl_fetch_t *f = &c->lowered.graph.fetch[i];
@@ -256,21 +227,15 @@ static void schedule_fetches(compiler_t *c, const int *op_of_unit)
                         .weight = f->weight,
                         .bytes = c->plan->buffer[f->value].bytes,
                         .sums = f->sums,
-                        .ready = ops_before(c, op_of_unit, f->value)};
-        if (to->is_metric && ops_before(c, op_of_unit, f->weight) > to->ready)
-            to->ready = ops_before(c, op_of_unit, f->weight);
+                        .ready = calls_until(c, call_of_unit, f->value)};
+        if (to->is_metric && calls_until(c, call_of_unit, f->weight) > to->ready)
+            to->ready = calls_until(c, call_of_unit, f->weight);
     }
 }
 
-/* Where an assign is nothing its value is made where it belongs. */
-static int assigned_after(const compiler_t *c, const int *op_of_unit, int op)
-{
-    if (c->memory_plan.done[op])
-        return ops_before(c, op_of_unit, c->lowered.graph.op[op].input[1]);
-    return op_of_unit[c->fusion.unit[op]] + 1;
-}
-
-static void bucket_schedule(compiler_t *c, const int *op_of_unit, int bucket)
+/* A bucket is final after the last assign to it.  If nothing is left to do for an assign,
+ * its value is computed in place. */
+static void schedule_bucket(compiler_t *c, const int *call_of_unit, int bucket)
 {
     const pl_graph_t *g = &c->lowered.graph;
     const int64_t from = c->graph.bucket[bucket + 1], to = c->graph.bucket[bucket];
@@ -282,17 +247,12 @@ static void bucket_schedule(compiler_t *c, const int *op_of_unit, int bucket)
             || target->index != region || target->offset >= to
             || target->offset + pl_elements(target->shape) <= from)
             continue;
-        const int ready = assigned_after(c, op_of_unit, i);
+        const int ready = c->memory_plan.done[i]
+                              ? calls_until(c, call_of_unit, g->op[i].input[1])
+                              : call_of_unit[c->fusion.unit[i]] + 1;
         after = ready > after ? ready : after;
     }
     c->plan->bucket_after[bucket] = after;
-}
-
-static void schedule_buckets(compiler_t *c, const int *op_of_unit)
-{
-    c->plan->buckets = c->graph.bucket_count;
-    for (int k = 0; k < c->plan->buckets; k++)
-        bucket_schedule(c, op_of_unit, k);
 }
 
 static int fill_plan(compiler_t *c, pl_error_t *err)
@@ -306,19 +266,20 @@ static int fill_plan(compiler_t *c, pl_error_t *err)
     p->at = pl_alloc_array((size_t)p->values, sizeof *p->at);
     p->constant = pl_alloc_array((size_t)p->values, sizeof *p->constant);
     p->fetch = pl_alloc_array((size_t)g->fetch_count, sizeof *p->fetch);
-    int *op_of_unit = pl_alloc_array((size_t)c->fusion.units, sizeof *op_of_unit);
+    int *call_of_unit = pl_alloc_array((size_t)c->fusion.units, sizeof *call_of_unit);
     int code = PL_OK;
-    if (!p->exec_op || !p->buffer || !p->at || !p->constant || !p->fetch || !op_of_unit)
+    if (!p->exec_op || !p->buffer || !p->at || !p->constant || !p->fetch || !call_of_unit)
         code = pl_no_memory(err);
     for (int32_t v = 0; v < p->values && code == PL_OK; v++)
         code = allocate_value(c, v, err);
     if (code == PL_OK)
-        code = exec_ops_make(c, op_of_unit, err);
+        code = calls_make(c, call_of_unit, err);
     if (code == PL_OK) {
-        schedule_fetches(c, op_of_unit);
-        schedule_buckets(c, op_of_unit);
+        schedule_fetches(c, call_of_unit);
+        for (p->buckets = 0; p->buckets < c->graph.bucket_count; p->buckets++)
+            schedule_bucket(c, call_of_unit, p->buckets);
     }
-    pl_free(op_of_unit);
+    pl_free(call_of_unit);
     return code;
 }
 
@@ -328,6 +289,7 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
                                             .lines = PL_PROGRAM_LINES,
                                             .dropouts = PL_PROGRAM_DROPOUTS,
                                             .totals = PL_PROGRAM_TOTALS};
+    pl_memory_plan_rules_t rules = {.in_place = may_reuse_buffer, .user = &c->fusion};
     int code = pl_graph_copy(&c->graph, g, err);
     if (code == PL_OK)
         code = pl_emulate(&c->graph, err);
@@ -337,14 +299,16 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
     }
     if (code == PL_OK)
         code = pl_fuse(&c->fusion, &c->lowered.graph, &limits, err);
-    if (code == PL_OK)
-        code = plan_memory(c, err);
+    if (code == PL_OK) {
+        rules.time = c->fusion.unit, rules.inside = c->fusion.inside;
+        code = pl_memory_plan_build(&c->memory_plan, &c->lowered.graph, &rules, err);
+    }
     if (code == PL_OK)
         code = fill_plan(c, err);
     return code;
 }
 
-/* The device's own memory grows here, so that a replay need not. */
+/* Grows the device's memory now, so that a replay allocates nothing. */
 static int reserve(pl_cpu_t *cpu, const pl_plan_t *plan, pl_error_t *err)
 {
     const char *arena = cpu->arena.data, *scratch = cpu->scratch.data;
@@ -358,8 +322,9 @@ static int reserve(pl_cpu_t *cpu, const pl_plan_t *plan, pl_error_t *err)
     return code;
 }
 
-int pl_plan_new(pl_cpu_t *cpu, const pl_graph_t *g, pl_plan_t **plan, pl_error_t *err)
+int pl_cpu_compile(void *self, const pl_graph_t *g, pl_plan_t **plan, pl_error_t *err)
 {
+    pl_cpu_t *cpu = self;
     int code = pl_graph_check(g, err);
     if (code != PL_OK)
         return code;
@@ -382,12 +347,13 @@ int pl_plan_new(pl_cpu_t *cpu, const pl_graph_t *g, pl_plan_t **plan, pl_error_t
     if (code == PL_OK)
         *plan = c.plan;
     else
-        pl_plan_free(cpu, c.plan);
+        pl_cpu_discard(cpu, c.plan);
     return code;
 }
 
-void pl_plan_free(pl_cpu_t *cpu, pl_plan_t *plan)
+void pl_cpu_discard(void *self, pl_plan_t *plan)
 {
+    pl_cpu_t *cpu = self;
     if (!plan)
         return;
     pl_plan_t **next = &cpu->plans;
@@ -397,7 +363,10 @@ void pl_plan_free(pl_cpu_t *cpu, pl_plan_t *plan)
     if (cpu->waiting == plan)
         cpu->waiting = NULL;
     for (int i = 0; i < plan->exec_ops; i++)
-        exec_op_release(&plan->exec_op[i]);
+        if (plan->exec_op[i].release)
+            plan->exec_op[i].release(&plan->exec_op[i]);
+        else
+            pl_free(plan->exec_op[i].own);
     pl_float64_plan_free(plan->wide);
     pl_free(plan->exec_op);
     pl_free(plan->span);
@@ -410,7 +379,7 @@ void pl_plan_free(pl_cpu_t *cpu, pl_plan_t *plan)
 
 /* ---- Replaying ---- */
 
-/* Where everything lies that stays from replay to replay. */
+/* Sets the addresses that stay the same from replay to replay. */
 static int resolve(const pl_cpu_t *cpu, pl_plan_t *plan, pl_error_t *err)
 {
     for (int32_t v = 0; v < plan->values; v++) {
@@ -432,7 +401,7 @@ static int resolve(const pl_cpu_t *cpu, pl_plan_t *plan, pl_error_t *err)
     return PL_OK;
 }
 
-/* ... and what comes with each. */
+/* Sets the addresses of a replay's scalars and inputs. */
 static int resolve_replay(pl_plan_t *plan, const pl_replay_t *replay, pl_error_t *err)
 {
     for (int k = 0; k < PL_STEP_SCALARS; k++)
@@ -451,20 +420,8 @@ static int resolve_replay(pl_plan_t *plan, const pl_replay_t *replay, pl_error_t
     return PL_OK;
 }
 
-static void hand_out_sums(const pl_plan_t *plan, const fetch_t *f, double *metric)
-{
-    const float *value = (const float *)plan->at[f->value];
-    if (f->sums == 2) {
-        metric[0] = (double)*value;
-        metric[1] = (double)*(const float *)plan->at[f->weight];
-        return;
-    }
-    for (int64_t k = 0; k < f->sums; k++)
-        metric[k] = (double)value[k];
-}
-
-/* Hands out what the first `ops` operations have made ready. */
-static void hand_out(const pl_plan_t *plan, pl_replay_t *replay, int ops)
+/* Stores the fetched values that the first `calls` calls have computed. */
+static void store_fetches(const pl_plan_t *plan, pl_replay_t *replay, int calls)
 {
     int outputs = 0;
     double *next = replay->metrics;
@@ -472,26 +429,21 @@ static void hand_out(const pl_plan_t *plan, pl_replay_t *replay, int ops)
         const fetch_t *f = &plan->fetch[i];
         double *metric = f->is_metric ? next : NULL;
         void *output = f->is_metric ? NULL : replay->output[outputs];
+        const float *value = (const float *)plan->at[f->value];
         next += next && f->is_metric ? f->sums : 0;
         outputs += !f->is_metric;
-        if (f->ready > ops)
+        if (f->ready > calls)
             continue;
-        if (metric)
-            hand_out_sums(plan, f, metric);
         if (output)
-            memcpy(output, plan->at[f->value], f->bytes);
+            memcpy(output, value, f->bytes);
+        if (metric && f->sums == 2) {
+            metric[0] = (double)*value;
+            metric[1] = (double)*(const float *)plan->at[f->weight];
+            continue;
+        }
+        for (int64_t k = 0; metric && k < f->sums; k++)
+            metric[k] = (double)value[k];
     }
-}
-
-/* -> how many are told; the last one's end is that of the replay. */
-static int tell_buckets(const pl_plan_t *plan, pl_replay_t *replay, int reported, int ops)
-{
-    int ready = reported;
-    while (ready < plan->buckets && plan->bucket_after[ready] <= ops)
-        ready++;
-    if (ready > reported && ops < plan->exec_ops && replay->ready)
-        replay->ready(replay, ready, NULL);
-    return ready;
 }
 
 static double seconds_since(int64_t began)
@@ -499,8 +451,8 @@ static double seconds_since(int64_t began)
     return (double)(pl_now() - began) / PL_SECOND;
 }
 
-/* -> now. */
-static double note_span(pl_plan_t *plan, int index, double since, double now)
+/* Records the time of a call, from `since` to now, which it returns. */
+static double span_record(pl_plan_t *plan, int index, double since, double now)
 {
     const pl_op_t *op = &plan->exec_op[index].op;
     if (!plan->span)
@@ -513,9 +465,10 @@ static double note_span(pl_plan_t *plan, int index, double since, double now)
     return now;
 }
 
-/* From call *next on; -> PL_OK, an error or a call's answer. */
-static int exec_ops_run(pl_plan_t *plan, const pl_exec_context_t *frame,
-                        pl_replay_t *replay, int *next, pl_error_t *err)
+/* Runs the calls from *next on and reports buckets that are final; the end of the replay
+ * reports the last ones.  Returns PL_OK, an error or PL_EXEC_…. */
+static int calls_run(pl_plan_t *plan, const pl_exec_context_t *frame, pl_replay_t *replay,
+                     int *next, pl_error_t *err)
 {
     const int64_t began = pl_now();
     int reported = replay->continues ? plan->reported : 0, i = *next, code = PL_OK;
@@ -525,9 +478,13 @@ static int exec_ops_run(pl_plan_t *plan, const pl_exec_context_t *frame,
             replay->forward = seconds_since(began);
         code = plan->exec_op[i].run(&plan->exec_op[i], frame, err);
         if (replay->measured)
-            since = note_span(plan, i, since, seconds_since(began));
-        if (code == PL_OK && reported < plan->buckets)
-            reported = tell_buckets(plan, replay, reported, i + 1);
+            since = span_record(plan, i, since, seconds_since(began));
+        const int before = reported;
+        while (code == PL_OK && reported < plan->buckets
+               && plan->bucket_after[reported] <= i + 1)
+            reported++;
+        if (reported > before && i + 1 < plan->exec_ops && replay->ready)
+            replay->ready(replay, reported, NULL);
     }
     if (code == PL_EXEC_YIELD && i <= plan->forward)
         replay->forward = seconds_since(began);
@@ -538,7 +495,7 @@ static int exec_ops_run(pl_plan_t *plan, const pl_exec_context_t *frame,
     return code;
 }
 
-int pl_plan_run(pl_cpu_t *cpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
+int pl_cpu_run(pl_cpu_t *cpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
 {
     if (plan->wide)
         return pl_float64_plan_run(cpu, plan->wide, replay, err);
@@ -553,13 +510,13 @@ int pl_plan_run(pl_cpu_t *cpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t 
                                      .pool = cpu->pool,
                                      .threads = cpu->thread_count,
                                      .replay = replay};
-    int ops = replay->continues ? plan->run : 0;
-    code = exec_ops_run(plan, &frame, replay, &ops, err);
+    int calls = replay->continues ? plan->run : 0;
+    code = calls_run(plan, &frame, replay, &calls, err);
     replay->skipped = code == PL_EXEC_NON_FINITE;
-    plan->run = ops;
+    plan->run = calls;
     if (code == PL_EXEC_YIELD)
-        replay->collective = 1 + plan->exec_op[ops - 1].op.attr.axis;
+        replay->collective = 1 + plan->exec_op[calls - 1].op.attr.axis;
     else if (code >= 0)
-        hand_out(plan, replay, code > 0 ? ops - 1 : ops);
+        store_fetches(plan, replay, code > 0 ? calls - 1 : calls);
     return code < 0 ? code : PL_OK;
 }

@@ -1,24 +1,24 @@
 /* slices.c - a product of the library cut into slices, which threads compute at once
  *
  * Matrices are cut along a batch axis or along the rows of the result, very wide ones
- * along the columns: all threads read the other factor.  Convolutions are cut along the
- * batch; of a gradient of the weights each slice is a sum over its pictures, and those
- * are added up in the order of the slices. */
-#include "accelerators/cpu/slices.h"
+ * along the columns; all threads read the other factor.  Convolutions are cut along the
+ * batch; for a gradient of the weights each slice is a sum over its images, and the sums
+ * are added in the order of the slices. */
+#include "accelerators/cpu/library.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
 
-#define WORK_MIN (1 << 18)             /* products of numbers worth a second thread */
-#define GRAIN 16                       /* rows or columns that are not torn apart */
-#define WIDE 8                         /* columns for a row, from which on they are cut */
+#define WORK_MIN (1 << 18)             /* multiplications worth a second thread */
+#define GRAIN 16                       /* rows or columns that stay in one slice */
+#define WIDE 8                         /* columns per row from which on columns are cut */
 
 typedef struct slice {
     pl_product_t *product;
-    int64_t offset[4];                  /* of its arguments, in elements */
-    size_t scratch;                     /* where its own begins */
-    float *sum;                         /* of this run: where it computes a partial sum */
-    pl_error_t error;                   /* of this run */
+    int64_t offset[4];                   /* of its arguments, in elements */
+    size_t scratch;                      /* offset of its scratch */
+    float *sum;                          /* of this run: its partial sum [NULL: no sum] */
+    pl_error_t error;                    /* of this run */
     int code;
 } slice_t;
 
@@ -26,7 +26,7 @@ struct pl_slices {
     int count, capacity;
     slice_t *slice;
     size_t scratch;
-    int64_t summed;                           /* elements that are added up over slices */
+    int64_t summed;                              /* elements of a sum over slices, or 0 */
 };
 
 static pl_slices_t *slices_new(int capacity, pl_error_t *err)
@@ -58,7 +58,7 @@ static size_t aligned(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-/* Takes the product, NULL when it could not be made. */
+/* Takes ownership of the product; false if it is NULL. */
 static bool slice_add(pl_slices_t *s, pl_product_t *product, const int64_t offset[4])
 {
     if (!product)
@@ -67,7 +67,7 @@ static bool slice_add(pl_slices_t *s, pl_product_t *product, const int64_t offse
     slice->product = product;
     for (int i = 0; i < 4; i++)
         slice->offset[i] = offset[i];
-    if (s->count++ > 0)                      /* the first sums where the result belongs */
+    if (s->count++ > 0)                         /* the first slice writes to the result */
         s->scratch += aligned((size_t)s->summed * sizeof(float));
     slice->scratch = s->scratch;
     s->scratch += aligned(pl_product_scratch(product));
@@ -76,15 +76,7 @@ static bool slice_add(pl_slices_t *s, pl_product_t *product, const int64_t offse
 
 /* ---- Matrices ---- */
 
-static double work_of(const pl_matmul_t *m)
-{
-    double work = (double)m->a.dim[m->rank - 1];
-    for (int i = 0; i < m->rank; i++)
-        work *= (double)m->c.dim[i];
-    return work;
-}
-
-/* The longest batch axis, if it is enough for all threads, else rows or columns. */
+/* The longest batch axis if it has an item for each thread, else rows or columns. */
 static int axis_to_cut(const pl_matmul_t *m, int threads)
 {
     const int rows = m->rank - 2, columns = m->rank - 1;
@@ -97,7 +89,8 @@ static int axis_to_cut(const pl_matmul_t *m, int threads)
     return m->c.dim[columns] < WIDE * m->c.dim[rows] ? rows : columns;
 }
 
-/* [from, to) of an axis; what is repeated along it stays. */
+/* Reduces a matrix to [from, to) of an axis, except if it is repeated along that axis.
+ * Returns the offset in elements. */
 static int64_t matrix_cut(pl_matrix_t *x, int axis, int64_t from, int64_t to)
 {
     if (x->dim[axis] == 1)
@@ -106,31 +99,30 @@ static int64_t matrix_cut(pl_matrix_t *x, int axis, int64_t from, int64_t to)
     return from * x->stride[axis];
 }
 
-static bool cut_matmul(pl_slices_t *s, pl_library_t *library, pl_matmul_t m, int axis,
-                       int64_t from, int64_t to, pl_error_t *err)
-{
-    int64_t offset[4] = {0};
-    const bool columns = axis == m.rank - 1;
-    if (!columns)
-        offset[0] = matrix_cut(&m.a, axis, from, to);
-    if (axis != m.rank - 2)
-        offset[1] = matrix_cut(&m.b, axis, from, to);
-    offset[2] = columns ? from : 0;
-    offset[3] = matrix_cut(&m.c, axis, from, to);
-    return slice_add(s, pl_product_matmul(library, &m, err), offset);
-}
-
 pl_slices_t *pl_slices_matmul(pl_library_t *library, int threads, const pl_matmul_t *m,
                               pl_error_t *err)
 {
-    const int many = work_of(m) < WORK_MIN ? 1 : threads, axis = axis_to_cut(m, many);
+    double work = (double)m->a.dim[m->rank - 1];
+    for (int i = 0; i < m->rank; i++)
+        work *= (double)m->c.dim[i];
+    const int many = work < WORK_MIN ? 1 : threads, axis = axis_to_cut(m, many);
+    const bool columns = axis == m->rank - 1;
     const int64_t n = m->c.dim[axis],
                   piece = pl_parallel_piece(many, n, axis < m->rank - 2 ? 1 : GRAIN);
     pl_slices_t *s = slices_new(many, err);
     bool made = s != NULL;
-    for (int64_t from = 0; made && from < n; from += piece)
-        made = cut_matmul(s, library, *m, axis, from, from + piece < n ? from + piece : n,
-                          err);
+    for (int64_t from = 0; made && from < n; from += piece) {
+        const int64_t to = from + piece < n ? from + piece : n;
+        pl_matmul_t own = *m;
+        int64_t offset[4] = {0};
+        if (!columns)
+            offset[0] = matrix_cut(&own.a, axis, from, to);
+        if (axis != m->rank - 2)
+            offset[1] = matrix_cut(&own.b, axis, from, to);
+        offset[2] = columns ? from : 0;
+        offset[3] = matrix_cut(&own.c, axis, from, to);
+        made = slice_add(s, pl_product_matmul(library, &own, err), offset);
+    }
     if (made)
         return s;
     pl_slices_free(s);
@@ -195,7 +187,7 @@ static void slice_run(void *user, int64_t from, int64_t to, int part)
     }
 }
 
-/* Adds the elements [from, to) of the later slices' sums to the first one's. */
+/* Adds elements [from, to) of the sums of the other slices to the first slice's sum. */
 static void sums_add(void *user, int64_t from, int64_t to, int part)
 {
     const slices_call_t *call = user;

@@ -1,18 +1,71 @@
 /* kernels.h - the kernels of one instruction set
  *
- * Their sources are compiled once for each set, under names that end in the set's, and
- * met again in one table; which table is used is decided when the device is opened.
- * Kernels are plain loops over float32 in row-major order; they know nothing of graphs,
- * plans or threads: the caller cuts the work and passes [from, to). */
+ * The sources are compiled once for each set, under names that end in the set's name, and
+ * collected in one table per set; opening the device selects a table.  Kernels are plain
+ * loops over float32 in row-major order and know no graphs, plans or threads: the caller
+ * divides the work and passes [from, to). */
 #ifndef PL_CPU_KERNELS_H
 #define PL_CPU_KERNELS_H
 
-#include "accelerators/cpu/kernels/program.h"
+#include "accelerators/plan/formulas.h"
+#include "base/random.h"
+#include "paceline.h"
 
 /* KERNEL(softmax) is pl_softmax_avx512 in the files compiled with -DKERNEL_SET=avx512. */
 #define PL_KERNEL_JOIN(name, set) pl_##name##_##set
 #define PL_KERNEL_NAME(name, set) PL_KERNEL_JOIN(name, set)
 #define KERNEL(name) PL_KERNEL_NAME(name, KERNEL_SET)
+
+/* ---- Programs: chains of element-wise operations ----
+ *
+ * Elements are processed in blocks that stay in the first-level cache: every line of the
+ * program runs over one block, then the next block follows.  Intermediate values never
+ * reach memory. */
+
+#define PL_BLOCK 1024                                /* elements of a register, at most */
+#define PL_PROGRAM_OPERANDS 64
+#define PL_PROGRAM_LINES 96
+#define PL_PROGRAM_DROPOUTS 8
+#define PL_PROGRAM_TOTALS 4
+
+typedef struct pl_line {
+    uint8_t code, to, x, y;                                 /* operands by number */
+    float f;
+} pl_line_t;
+
+typedef struct pl_operand {
+    enum { PL_OPERAND_REGISTER, PL_OPERAND_LINEAR, PL_OPERAND_REPEATED } kind;
+    int slot;                                     /* job->at[slot]: its start  [registers
+                                                     have none] */
+    int reg;                                      /* its register  [linear ones have
+                                                     none] */
+    int64_t period;                               /* repeated: number of elements after
+                                                     which the values recur */
+    int rank;                                     /* repeated: element (i, j, …) of the
+                                                     result is */
+    int64_t size[PL_DIMS], stride[PL_DIMS];       /* at i stride[0] + j stride[1] + … */
+} pl_operand_t;
+
+typedef struct pl_program {
+    int64_t count;                                /* elements of each result */
+    int block;                                    /* elements at a time, up to PL_BLOCK */
+    int operand_count, line_count, registers;
+    bool fetch_ahead;                                 /* more data than the caches hold */
+    pl_operand_t operand[PL_PROGRAM_OPERANDS];
+    pl_line_t line[PL_PROGRAM_LINES];
+} pl_program_t;
+
+/* One run: addresses of the operands, dropout masks, scratch of registers × PL_BLOCK
+ * floats for this thread, and [blocks] partial sums of each total. */
+typedef struct pl_program_job {
+    const pl_program_t *program;
+    char *const *at;
+    const pl_dropout_t *dropout;
+    float *scratch;
+    double *partial[PL_PROGRAM_TOTALS];
+} pl_program_job_t;
+
+/* ---- Jobs of the other kernels ---- */
 
 typedef struct pl_softmax_job {
     int64_t width;
@@ -23,15 +76,15 @@ typedef struct pl_softmax_job {
 typedef struct pl_layer_norm_job {
     int64_t width;
     float epsilon;
-    const float *x, *dy, *w, *b;              /* [rows, width], [width] */
-    float *y, *dx;                            /* [rows, width] */
-    float *mean, *rstd;                       /* [rows] */
-    float *dw, *db;                           /* [width] of the caller's part, added to */
+    const float *x, *dy, *w, *b;        /* [rows, width], [width] */
+    float *y, *dx;                      /* [rows, width] */
+    float *mean, *rstd;                 /* [rows] */
+    float *dw, *db;                     /* [width] of the caller's part; sums are added */
 } pl_layer_norm_job_t;
 
 typedef struct pl_batch_norm_job {
-    int64_t batch, channels, inner;     /* x [batch, channels, inner]; inner 1: also with
-                                           channels last, batch counting the places too */
+    int64_t batch, channels, inner;      /* x [batch, channels, inner]; inner 1: also with
+                                            channels last, positions counted in batch */
     float epsilon;
     const float *x, *dy, *w, *b;
     float *y, *dx;
@@ -47,16 +100,16 @@ typedef struct pl_cross_entropy_job {
     pl_dtype_t dtype;
     bool has_ignore;
     int64_t ignore;
-    int64_t top;                       /* right with fewer than these before the target */
-    float *row_max, *sum;              /* [rows] the largest logit, the sum of
-                                          e^(logit - row_max)  [not wanted] */
-    const float *class_weight;         /* [classes]  [all 1] */
-    const float *row_weight;           /* [rows]; there when the other is */
-    bool one_class_weight, one_row_weight;  /* it is [] */
-    float *row, *counted;              /* [rows] loss or whether the guess is right; the
-                                          weight, 0 when it does not count */
-    const float *dsum;                 /* [] */
-    float *dlogits;                    /* [rows, classes] */
+    int64_t top;                        /* correct if fewer logits precede the target's */
+    float *row_max, *sum;               /* [rows] the largest logit, the sum of
+                                           e^(logit - row_max)  [not stored] */
+    const float *class_weight;          /* [classes]  [all 1] */
+    const float *row_weight;            /* [rows]; set if class_weight is */
+    bool one_class_weight, one_row_weight;  /* the weight is one number */
+    float *row, *counted;               /* [rows] loss, or 1 if the guess is correct; the
+                                           weight, 0 for an ignored row */
+    const float *dsum;                  /* [] */
+    float *dlogits;                     /* [rows, classes] */
 } pl_cross_entropy_job_t;
 
 /* x [outer, n, inner], reduced along n. */
@@ -77,7 +130,7 @@ typedef struct pl_pool_job {
     int32_t *where;
 } pl_pool_job_t;
 
-/* Elements of `size` bytes of x into y, each by strides in elements. */
+/* Copies elements of `size` bytes from x to y, both with strides in elements. */
 typedef struct pl_move_job {
     int rank, size;
     int64_t dim[PL_DIMS], from[PL_DIMS], to[PL_DIMS];
@@ -85,7 +138,7 @@ typedef struct pl_move_job {
     char *y;
 } pl_move_job_t;
 
-/* Adds x, summed over some of its dims, to y; [from, to) is along dim `split`. */
+/* Adds x, summed over some of its dims, to y; [from, to) is a range of dim `split`. */
 typedef struct pl_sum_job {
     int rank, split;
     int64_t dim[PL_DIMS];
@@ -94,8 +147,8 @@ typedef struct pl_sum_job {
     float *y;
 } pl_sum_job_t;
 
-/* q, k, v, y and their gradients [batch, heads, tokens, width] by strides in elements,
- * the width's being 1. */
+/* A tensor of attention [batch, heads, tokens, width] with strides in elements; the
+ * stride of the width is 1. */
 typedef struct pl_strides {
     const float *at;
     int64_t batch, head, token;
@@ -107,10 +160,10 @@ typedef struct pl_attention_job {
     bool causal;
     pl_dropout_t dropout;                                   /* p 0: none */
     pl_strides_t q, k, v, y, dy, dq, dk, dv;
-    const float *mask;          /* [batch, tokens]: 0 where no query sees the key  [all
-                                   are seen] */
+    const float *mask;          /* [batch, tokens]: 0 if queries ignore the key  [no key
+                                   is ignored] */
     float *row_max, *sum;       /* [batch, heads, tokens] the largest score, not scaled;
-                                   the sum of e^(scale (score - row_max))  [not wanted] */
+                                   the sum of e^(scale (score - row_max))  [not stored] */
     char *scratch;
 } pl_attention_job_t;
 
@@ -143,7 +196,7 @@ typedef struct pl_kernels {
     PL_KERNELS(PL_X)
 #undef PL_X
     void (*add)(float *to, const float *from, int64_t n);   /* to += from */
-    size_t (*attention_scratch)(const pl_attention_job_t *job);  /* bytes it needs */
+    size_t (*attention_scratch)(const pl_attention_job_t *job);  /* bytes */
 } pl_kernels_t;
 
 extern const pl_kernels_t pl_kernels_portable, pl_kernels_avx2, pl_kernels_avx512;
