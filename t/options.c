@@ -1,4 +1,4 @@
-/* options.c - tests of runs in memory: engine/base/options.c, options_file.c,
+/* options.c - tests of runs in memory: engine/base/options.c,
  * run_defaults.c, json_path.c */
 #include "base/options.h"
 

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/option.h"
 #include "base/options.h"
-#include "base/range.h"
 #include "base/utf8.h"
 #include "sample_components.h"
 #include "scarce.h"

@@ -7,7 +7,6 @@
 #include "actors/launchers/job_state.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

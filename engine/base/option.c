@@ -1,5 +1,5 @@
-/* option.c - one option: what its table entry allows, and a JSON value put into a
- * component's struct */
+/* option.c - one option: its range, its value from JSON, and the check of its table
+ * entry */
 #include "base/option.h"
 
 #include <inttypes.h>
@@ -12,19 +12,116 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/suggestion.h"
-#include "base/range.h"
 #include "base/run.h"
 
 #define INTS_MAX ((int)(sizeof((pl_ints_t *)0)->value / sizeof(int64_t)))
 #define REALS_MAX (sizeof((pl_reals_t *)0)->value / sizeof(double))
 #define TEXTS_MAX (sizeof((pl_texts_t *)0)->text / sizeof(char *))
 
+/* ---- Ranges ---- */
+
+/* The JSON number in [from, to); an empty text is no end. */
+static int end_parse(const char *from, const char *to, pl_range_end_t *end,
+                     pl_error_t *err)
+{
+    *end = (pl_range_end_t){.there = from < to,
+                            .open = end->open,
+                            .text = from,
+                            .length = (int)(to - from)};
+    if (!end->there)
+        return PL_OK;
+    pl_error_t why = {0};
+    json_t *value = pl_json_value(from, (size_t)(to - from), &why);
+    if (!value && why.code == PL_ENOMEM)
+        return pl_fail(err, PL_ENOMEM, "%s", why.text);
+    if (!json_is_number(value)) {
+        json_decref(value);
+        return pl_fail(err, PL_EINVAL, "%.*s is not a number", (int)(to - from), from);
+    }
+    end->whole = json_is_integer(value);
+    end->integer = json_integer_value(value);
+    end->number = json_number_value(value);
+    json_decref(value);
+    return PL_OK;
+}
+
+int pl_range_parse(const char *text, pl_range_t *range, pl_error_t *err)
+{
+    pl_range_t parsed = {0};
+    *range = parsed;
+    if (!text)
+        return PL_OK;
+    const char *from = text, *to = text + strlen(text), *dots = strstr(text, "..");
+    if (!dots)
+        return pl_fail(err, PL_EINVAL, "a range has the form 1.. or (0..1], not %s",
+                       text);
+    if (*from == '(' || *from == '[')
+        parsed.low.open = *from++ == '(';
+    if (to[-1] == ')' || to[-1] == ']')
+        parsed.high.open = *--to == ')';
+    int rc = end_parse(from, dots, &parsed.low, err);
+    if (rc == PL_OK)
+        rc = end_parse(dots + 2, to, &parsed.high, err);
+    if (rc == PL_OK)
+        *range = parsed;
+    return rc;
+}
+
+char *pl_range_words(const pl_range_t *range, char words[PL_RANGE_WORDS])
+{
+    const pl_range_end_t *low = &range->low, *high = &range->high;
+    int used = 0;
+    words[0] = '\0';
+    if (low->there)
+        used = snprintf(words, PL_RANGE_WORDS, " %s %.*s%s", low->open ? "above" : "from",
+                        low->length, low->text,
+                        high->there && low->open     ? ","
+                        : !high->there && !low->open ? " up"
+                                                     : "");
+    if (high->there && used < PL_RANGE_WORDS) {
+        const char *word = low->there && !low->open ? high->open ? "to below" : "to"
+                           : high->open             ? "below"
+                                                    : "up to";
+        snprintf(words + used, (size_t)(PL_RANGE_WORDS - used), " %s %.*s", word,
+                 high->length, high->text);
+    }
+    return words;
+}
+
+/* -1, 0 or 1: value is below, at or above the end. */
+static int compare(double value, int64_t integer, bool is_integer,
+                   const pl_range_end_t *end)
+{
+    if (is_integer && end->whole)
+        return (integer > end->integer) - (integer < end->integer);
+    return (value > end->number) - (value < end->number);
+}
+
+static bool holds(const pl_range_t *range, double value, int64_t integer, bool is_integer)
+{
+    const int low = compare(value, integer, is_integer, &range->low),
+              high = compare(value, integer, is_integer, &range->high);
+    if (range->low.there && (low < 0 || (low == 0 && range->low.open)))
+        return false;
+    return !range->high.there || high < 0 || (high == 0 && !range->high.open);
+}
+
+bool pl_range_holds_integer(const pl_range_t *range, int64_t value)
+{
+    return holds(range, (double)value, value, true);
+}
+
+bool pl_range_holds_number(const pl_range_t *range, double value)
+{
+    return holds(range, value, 0, false);
+}
+
 typedef int (*read_t)(const pl_option_t *option, const json_t *value, void *field,
                       pl_error_t *err);
 
 /* ---- Values ---- */
 
-/* `takes an integer from 1 up or "auto", not 0`; range is NULL where none applies. */
+/* `takes an integer from 1 up or "auto", not 0`; range  [none applies] */
 static int fail_value(const pl_option_t *option, const json_t *value, const char *kind,
                       const pl_range_t *range, pl_error_t *err)
 {
@@ -36,7 +133,7 @@ static int fail_value(const pl_option_t *option, const json_t *value, const char
                    or_auto ? " or \"auto\"" : "", pl_json_show(value, shown));
 }
 
-/* An integer in range, also as 1e2, which is a real number in JSON. */
+/* Whether the value is an integer in range, also as 1e2, which is a real in JSON. */
 static bool is_meant(const json_t *value, const pl_range_t *range)
 {
     double number = json_number_value(value);
@@ -44,43 +141,10 @@ static bool is_meant(const json_t *value, const pl_range_t *range)
            && pl_range_holds_integer(range, (int64_t)number);
 }
 
-static int fail_integer(const pl_option_t *option, const json_t *value,
-                        const pl_range_t *range, pl_error_t *err)
-{
-    char words[PL_RANGE_WORDS];
-    if (!is_meant(value, range))
-        return fail_value(option, value, "an integer", range, err);
-    return pl_fail(err, PL_EINVAL, "takes an integer%s: write %.0f",
-                   pl_range_words(range, words), json_real_value(value));
-}
-
-static int fail_integers(const pl_option_t *option, const json_t *value,
-                         const pl_range_t *range, pl_error_t *err)
-{
-    static const char kind[] = "a list of at most 16 integers";
-    char words[PL_RANGE_WORDS], shown[PL_JSON_SHOWN];
-    if (!is_meant(value, range))
-        return fail_value(option, value, kind, range, err);
-    return pl_fail(err, PL_EINVAL, "takes %s%s, not %s: write [%.0f]", kind,
-                   pl_range_words(range, words), pl_json_show(value, shown),
-                   json_number_value(value));
-}
-
-static int fail_numbers(const pl_option_t *option, const json_t *value,
-                        const pl_range_t *range, pl_error_t *err)
-{
-    static const char kind[] = "a list of at most 64 numbers";
-    char words[PL_RANGE_WORDS], shown[PL_JSON_SHOWN];
-    if (!json_is_number(value) || !pl_range_holds_number(range, json_number_value(value)))
-        return fail_value(option, value, kind, range, err);
-    pl_json_show(value, shown);
-    return pl_fail(err, PL_EINVAL, "takes %s%s, not %s: write [%s]", kind,
-                   pl_range_words(range, words), shown, shown);
-}
-
 static int read_integer(const pl_option_t *option, const json_t *value, void *field,
                         pl_error_t *err)
 {
+    char words[PL_RANGE_WORDS];
     pl_range_t range;
     int rc = pl_range_parse(option->range, &range, err);
     if (rc != PL_OK)
@@ -92,12 +156,15 @@ static int read_integer(const pl_option_t *option, const json_t *value, void *fi
         return PL_OK;
     }
     if (!json_is_integer(value) || !pl_range_holds_integer(&range, integer))
-        return fail_integer(option, value, &range, err);
+        return is_meant(value, &range)
+                   ? pl_fail(err, PL_EINVAL, "takes an integer%s: write %.0f",
+                             pl_range_words(&range, words), json_real_value(value))
+                   : fail_value(option, value, "an integer", &range, err);
     *(int64_t *)field = integer;
     return PL_OK;
 }
 
-/* Numbers of devices: each is one. */
+/* A list of device numbers stands for as many devices. */
 static int read_devices(const json_t *list, pl_span_t *span, pl_error_t *err)
 {
     enum { MAX = 1024 };                                    /* ranks of a run */
@@ -126,7 +193,7 @@ static int read_devices(const json_t *list, pl_span_t *span, pl_error_t *err)
     return PL_OK;
 }
 
-/* One number stands for both. */
+/* An integer, "MIN:MAX" or a list of device numbers. */
 static int read_span(const pl_option_t *option, const json_t *value, void *field,
                      pl_error_t *err)
 {
@@ -184,8 +251,8 @@ static int read_truth(const pl_option_t *option, const json_t *value, void *fiel
     return PL_OK;
 }
 
-/* The word of "relu|gelu|tanh" at *choices, and *choices behind it; false at the end or
- * when it is too long. */
+/* Copies the first word of *choices, "relu|gelu|tanh", and moves *choices behind it;
+ * false at the end or if the word is too long. */
 static bool next_choice(const char **choices, char word[64])
 {
     size_t length = strcspn(*choices, "|");
@@ -206,12 +273,25 @@ static bool is_choice(const char *choices, const char *text)
     return false;
 }
 
-static int fail_choice(const pl_option_t *option, const json_t *value, pl_error_t *err)
+/* true and false may be among the words. */
+static int read_text(const pl_option_t *option, const json_t *value, void *field,
+                     pl_error_t *err)
 {
+    const char *text = json_is_true(value)    ? "true"
+                       : json_is_false(value) ? "false"
+                                              : json_string_value(value);
+    const bool is_word = text && option->range && is_choice(option->range, text);
+    if (is_word || (json_is_string(value) && !option->range)) {
+        *(const char **)field = text;
+        return PL_OK;
+    }
+    if (!json_is_string(value))
+        return fail_value(option, value, option->range ? option->range : "text", NULL,
+                          err);
     char best[64] = "", word[64], shown[PL_JSON_SHOWN];
     int min = 3;
     for (const char *choices = option->range; next_choice(&choices, word);) {
-        int distance = pl_edit_distance(json_string_value(value), word);
+        int distance = pl_edit_distance(text, word);
         if (distance < min) {
             min = distance;
             strcpy(best, word);
@@ -222,27 +302,11 @@ static int fail_choice(const pl_option_t *option, const json_t *value, pl_error_
                    *best ? "\"?" : "");
 }
 
-/* true and false may be among the words. */
-static int read_text(const pl_option_t *option, const json_t *value, void *field,
-                     pl_error_t *err)
-{
-    const char *text = json_is_true(value)    ? "true"
-                       : json_is_false(value) ? "false"
-                                              : json_string_value(value);
-    const bool is_word = json_is_boolean(value) && option->range
-                         && is_choice(option->range, text);
-    if (!json_is_string(value) && !is_word)
-        return fail_value(option, value, option->range ? option->range : "text", NULL,
-                          err);
-    if (option->range && !is_choice(option->range, text))
-        return fail_choice(option, value, err);
-    *(const char **)field = text;
-    return PL_OK;
-}
-
 static int read_integers(const pl_option_t *option, const json_t *value, void *field,
                          pl_error_t *err)
 {
+    static const char kind[] = "a list of at most 16 integers";
+    char words[PL_RANGE_WORDS], shown[PL_JSON_SHOWN];
     pl_range_t range;
     int rc = pl_range_parse(option->range, &range, err);
     if (rc != PL_OK)
@@ -254,15 +318,20 @@ static int read_integers(const pl_option_t *option, const json_t *value, void *f
         ints.value[i] = json_integer_value(entry);
         fits = json_is_integer(entry) && pl_range_holds_integer(&range, ints.value[i]);
     }
-    if (!fits)
-        return fail_integers(option, value, &range, err);
-    *(pl_ints_t *)field = ints;
-    return PL_OK;
+    if (fits)
+        *(pl_ints_t *)field = ints;
+    if (fits || !is_meant(value, &range))
+        return fits ? PL_OK : fail_value(option, value, kind, &range, err);
+    return pl_fail(err, PL_EINVAL, "takes %s%s, not %s: write [%.0f]", kind,
+                   pl_range_words(&range, words), pl_json_show(value, shown),
+                   json_number_value(value));
 }
 
 static int read_numbers(const pl_option_t *option, const json_t *value, void *field,
                         pl_error_t *err)
 {
+    static const char kind[] = "a list of at most 64 numbers";
+    char words[PL_RANGE_WORDS], shown[PL_JSON_SHOWN];
     pl_range_t range;
     int rc = pl_range_parse(option->range, &range, err);
     if (rc != PL_OK)
@@ -274,10 +343,14 @@ static int read_numbers(const pl_option_t *option, const json_t *value, void *fi
         reals.value[i] = json_number_value(entry);
         fits = json_is_number(entry) && pl_range_holds_number(&range, reals.value[i]);
     }
-    if (!fits)
-        return fail_numbers(option, value, &range, err);
-    *(pl_reals_t *)field = reals;
-    return PL_OK;
+    if (fits)
+        *(pl_reals_t *)field = reals;
+    if (fits || !json_is_number(value)
+        || !pl_range_holds_number(&range, json_number_value(value)))
+        return fits ? PL_OK : fail_value(option, value, kind, &range, err);
+    pl_json_show(value, shown);
+    return pl_fail(err, PL_EINVAL, "takes %s%s, not %s: write [%s]", kind,
+                   pl_range_words(&range, words), shown, shown);
 }
 
 static int read_texts(const pl_option_t *option, const json_t *value, void *field,
@@ -300,7 +373,7 @@ static int read_texts(const pl_option_t *option, const json_t *value, void *fiel
     return PL_OK;
 }
 
-/* 1 is one of them, 1.0 is all of them. */
+/* 1 is a count of one, 1.0 the whole. */
 static int read_amount(const pl_option_t *option, const json_t *value, void *field,
                        pl_error_t *err)
 {
@@ -420,48 +493,29 @@ bool pl_is_auto(const json_t *value)
 
 /* ---- Tables ---- */
 
-static size_t field_bytes(pl_option_type_t type)
-{
-    static const size_t bytes[] = {
-        [PL_OPTION_INT] = sizeof(int64_t),
-        [PL_OPTION_FLOAT] = sizeof(double),
-        [PL_OPTION_BOOL] = sizeof(bool),
-        [PL_OPTION_TEXT] = sizeof(const char *),
-        [PL_OPTION_INTS] = sizeof(pl_ints_t),
-        [PL_OPTION_AMOUNT] = sizeof(pl_amount_t),
-        [PL_OPTION_COMPONENT] = sizeof(pl_choice_t),
-        [PL_OPTION_REALS] = sizeof(pl_reals_t),
-        [PL_OPTION_TEXTS] = sizeof(pl_texts_t),
-        [PL_OPTION_GROUPS] = sizeof(const char *),
-        [PL_OPTION_INTERVAL] = sizeof(pl_amount_t),
-        [PL_OPTION_SPAN] = sizeof(pl_span_t),
-    };
-    return (size_t)type < sizeof bytes / sizeof *bytes ? bytes[type] : 0;
-}
+static const size_t field_bytes[] = {
+    [PL_OPTION_INT] = sizeof(int64_t),
+    [PL_OPTION_FLOAT] = sizeof(double),
+    [PL_OPTION_BOOL] = sizeof(bool),
+    [PL_OPTION_TEXT] = sizeof(const char *),
+    [PL_OPTION_INTS] = sizeof(pl_ints_t),
+    [PL_OPTION_AMOUNT] = sizeof(pl_amount_t),
+    [PL_OPTION_COMPONENT] = sizeof(pl_choice_t),
+    [PL_OPTION_REALS] = sizeof(pl_reals_t),
+    [PL_OPTION_TEXTS] = sizeof(pl_texts_t),
+    [PL_OPTION_GROUPS] = sizeof(const char *),
+    [PL_OPTION_INTERVAL] = sizeof(pl_amount_t),
+    [PL_OPTION_SPAN] = sizeof(pl_span_t),
+};
 
-/* err is not NULL in these. */
-static int fallback_check(const pl_option_t *option, pl_error_t *err)
-{
-    if (option->type == PL_OPTION_COMPONENT && option->fallback
-        && strcmp(option->fallback, "\"auto\"") && strcmp(option->fallback, "null"))
-        return pl_fail(err, PL_EINVAL,
-                       "names a component: its default can only be \"auto\" or null");
-    if (!option->fallback || pl_option_is_automatic(option))
-        return PL_OK;
-    json_t *fallback = pl_option_fallback(option, err);
-    if (!fallback)
-        return err->code;
-    pl_field_value_t field;
-    int rc = pl_option_read(option, fallback, &field, err);
-    json_decref(fallback);
-    return rc;
-}
-
+/* The mistakes in one entry of a component's table; err is not NULL. */
 static int entry_check(const pl_component_t *component, const pl_option_t *option,
                        pl_error_t *err)
 {
     pl_range_t range;
-    size_t bytes = field_bytes(option->type);
+    pl_field_value_t field;
+    const size_t types = sizeof field_bytes / sizeof *field_bytes,
+                 bytes = (size_t)option->type < types ? field_bytes[option->type] : 0;
     if (bytes == 0)
         return pl_fail(err, PL_EINVAL, "has an unknown type");
     if (option->offset > component->size || component->size - option->offset < bytes)
@@ -470,10 +524,19 @@ static int entry_check(const pl_component_t *component, const pl_option_t *optio
     if (!strcmp(option->name, "name")
         || pl_option_find(component->options, option->name) != option)
         return pl_fail(err, PL_EINVAL, "has the name of another key");
-    bool has_words = option->type == PL_OPTION_TEXT
-                     || option->type == PL_OPTION_COMPONENT;
-    int rc = has_words ? PL_OK : pl_range_parse(option->range, &range, err);
-    return rc == PL_OK ? fallback_check(option, err) : rc;
+    if (option->type != PL_OPTION_TEXT && option->type != PL_OPTION_COMPONENT
+        && pl_range_parse(option->range, &range, err) != PL_OK)
+        return err->code;
+    if (option->type == PL_OPTION_COMPONENT && option->fallback
+        && strcmp(option->fallback, "\"auto\"") && strcmp(option->fallback, "null"))
+        return pl_fail(err, PL_EINVAL,
+                       "names a component: its default can only be \"auto\" or null");
+    if (!option->fallback || pl_option_is_automatic(option))
+        return PL_OK;
+    json_t *fallback = pl_option_fallback(option, err);
+    int rc = fallback ? pl_option_read(option, fallback, &field, err) : err->code;
+    json_decref(fallback);
+    return rc;
 }
 
 int pl_option_table_check(const char *role, const pl_component_t *component,

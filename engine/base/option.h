@@ -1,8 +1,7 @@
-/* option.h - one option: what its table entry allows, and a JSON value put into a
- * component's struct
+/* option.h - one option: its range, its value from JSON, and the check of its table entry
  *
- * Files, --set, defaults and what the data knows all come through pl_option_read(), so
- * that a value means the same wherever it was written. */
+ * Run files, --set, defaults and data info are all read by pl_option_read(), so that a
+ * value means the same in each of them. */
 #ifndef PL_BASE_OPTION_H
 #define PL_BASE_OPTION_H
 
@@ -11,7 +10,7 @@
 
 #include "paceline.h"
 
-/* Room for a field of any type. */
+/* Space for a field of any type. */
 typedef union pl_field_value {
     int64_t integer;
     double number;
@@ -24,22 +23,22 @@ typedef union pl_field_value {
     pl_choice_t choice;
 } pl_field_value_t;
 
-/* Writes the value into *field, which is of the option's type; texts are borrowed from
- * value.  A component and groups are only looked at for their form, and not
- * written.  The error starts with
- * a verb, for the caller to put the key before: `takes an integer from 1 up, not 0`. */
+/* Writes the value into *field, which has the option's type; texts are borrowed from
+ * value.  Of components and groups only the form is checked; nothing is written.  The
+ * error begins with a verb, and the caller puts the key before it: `takes an integer from
+ * 1 up, not 0`. */
 int pl_option_read(const pl_option_t *option, const json_t *value, void *field,
                    pl_error_t *err);
 
 /* The entry of that name, or NULL; a NULL table is empty. */
 const pl_option_t *pl_option_find(const pl_option_t *table, const char *name);
 
-/* The default as JSON, to be decref'd: null when it must be given. */
+/* The default as JSON, a new reference; null if the option is required. */
 json_t *pl_option_fallback(const pl_option_t *option, pl_error_t *err);
 
-/* Whether the default is "auto" in the sense of: taken from what the data knows. */
+/* Whether the default is "auto", which stands for the data info of the same name. */
 bool pl_option_is_automatic(const pl_option_t *option);
-/* Whether the value says so. */
+/* Whether the value is the text "auto". */
 bool pl_is_auto(const json_t *value);
 
 /* Finds the mistakes of a component's author: a default out of range, a field outside the
@@ -47,7 +46,33 @@ bool pl_is_auto(const json_t *value);
 int pl_option_table_check(const char *role, const pl_component_t *component,
                           pl_error_t *err);
 
-/* The number of batches that an amount allows of so many that there are. */
+/* How many of a number of batches an amount allows. */
 uint32_t pl_amount_of(pl_amount_t amount, uint32_t batches);
+
+/* ---- Ranges ---- */
+
+/* One end of the numbers that an option takes: "1..", "0..1", "(0..1]", "[0..1)".  Whole
+ * numbers stay integers: a seed of 63 bits does not fit a double. */
+typedef struct {
+    bool there, open, whole;
+    int64_t integer;                                        /* when whole */
+    double number;
+    const char *text;                      /* [length] as it was written, without a NUL */
+    int length;
+} pl_range_end_t;
+
+typedef struct {
+    pl_range_end_t low, high;
+} pl_range_t;
+
+/* Reads a range  [NULL: every number].  PL_EINVAL: text is not a range. */
+int pl_range_parse(const char *text, pl_range_t *range, pl_error_t *err);
+
+/* The range in words that follow a noun: " from 1 to 16", " above 0", "". */
+#define PL_RANGE_WORDS 64
+char *pl_range_words(const pl_range_t *range, char words[PL_RANGE_WORDS]);
+
+bool pl_range_holds_integer(const pl_range_t *range, int64_t value);
+bool pl_range_holds_number(const pl_range_t *range, double value);
 
 #endif

@@ -1,9 +1,17 @@
-/* options.c - a run: read, changed, printed, and handed to the actors in pieces */
+/* options.c - a run: read from a file or a text, changed, printed, and bound by actors
+ *
+ * A pipe is read once, and the wait for its next bytes is limited.  A change is made in a
+ * copy, checked, and replaces the original only then: a failed one leaves no trace. */
 #include "base/options.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -16,7 +24,11 @@
 #include "base/resume_keys.h"
 #include "base/utf8.h"
 
-/* ---- Making ---- */
+#define SHOWN 240
+
+int pl_run_file_wait_ms = 30000;
+
+/* ---- New runs ---- */
 
 pl_options_t *pl_options_new(pl_error_t *err)
 {
@@ -99,7 +111,123 @@ pl_options_t *pl_options_clone(const pl_options_t *o, pl_error_t *err)
     return NULL;
 }
 
-/* ---- Whole ---- */
+/* ---- Files ---- */
+
+/* All bytes of fd and a NUL; at most PL_RUN_FILE_MAX + 1, by which the caller sees that
+ * there are more. */
+static int read_all(int fd, char **text_p, size_t *length_p, pl_error_t *err)
+{
+    struct pollfd input = {.fd = fd, .events = POLLIN};
+    size_t length = 0, capacity = 0;
+    char *text = NULL;
+    int rc = PL_OK;
+    for (ssize_t got = 1; rc == PL_OK && got > 0 && length <= PL_RUN_FILE_MAX;) {
+        if (length + 1 >= capacity) {
+            capacity = 2 * capacity + 4096;
+            char *larger = pl_resize(text, capacity);
+            if (!larger) {
+                rc = pl_no_memory(err);
+                break;
+            }
+            text = larger;
+        }
+        int ready;
+        do
+            ready = poll(&input, 1, pl_run_file_wait_ms);
+        while (ready < 0 && errno == EINTR);
+        if (!ready) {
+            rc = pl_fail(err, PL_EIO,
+                         "no data for %g s: does a program write to this "
+                         "pipe?",
+                         pl_run_file_wait_ms / 1e3);
+            break;
+        }
+        do
+            got = read(fd, text + length, capacity - length - 1);
+        while (got < 0 && errno == EINTR);
+        if (got < 0)
+            rc = pl_fail(err, PL_EIO, "%s", strerror(errno));
+        else
+            length += (size_t)got;
+    }
+    if (rc != PL_OK) {
+        pl_free(text);
+        return rc;
+    }
+    text[length] = '\0';
+    *text_p = text;
+    *length_p = length;
+    return PL_OK;
+}
+
+static int read_file(const char *path, char **text_p, size_t *length_p, pl_error_t *err)
+{
+    struct stat status;
+    const bool is_input = !strcmp(path, "-") || !strcmp(path, "/dev/stdin");
+    int fd = is_input ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
+                      : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  /* a pipe, too */
+    if (fd < 0)
+        return pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO, "%s",
+                       strerror(errno));
+    const bool is_file = fstat(fd, &status) == 0 && !S_ISDIR(status.st_mode)
+                         && !S_ISBLK(status.st_mode);
+    int rc = is_file ? read_all(fd, text_p, length_p, err)
+                     : pl_fail(err, PL_EIO, "not a file");
+    close(fd);
+    if (rc == PL_OK && *length_p > PL_RUN_FILE_MAX) {
+        pl_free(*text_p);
+        return pl_fail(err, PL_EFORMAT, "larger than 16 MiB: this is not a run file");
+    }
+    return rc;
+}
+
+pl_options_t *pl_options_load(const char *path, pl_error_t *err)
+{
+    char *text = NULL, shown[SHOWN];
+    size_t length = 0;
+    pl_error_t why = {0};
+    if (pl_require(path, "a path", err) != PL_OK)
+        return NULL;
+    int rc = read_file(path, &text, &length, &why);
+    const char *name = strcmp(path, "-") ? path : "/dev/stdin";
+    if (rc == PL_OK)
+        return pl_options_take(text, length, name, err);
+    pl_fail(err, rc, "cannot read %s: %s", pl_utf8_show(path, shown, sizeof shown),
+            why.text);
+    return NULL;
+}
+
+/* ---- Changes ---- */
+
+int pl_options_set(pl_options_t *o, const char *key, const char *value, pl_error_t *err)
+{
+    if (pl_require(o, "a run", err) != PL_OK || pl_require(key, "a key", err) != PL_OK
+        || pl_require(value, "a value", err) != PL_OK)
+        return PL_EINVAL;
+    if (!pl_utf8_ok(key, strlen(key)))
+        return pl_fail(err, PL_EINVAL, "the key is not UTF-8");
+    json_t *parsed = pl_json_parse_lenient(value, err);
+    if (!parsed)
+        return err ? err->code : PL_EINVAL;
+    pl_options_t copy = *o, old = *o;
+    copy.root = pl_json_copy(o->root);
+    copy.set = pl_json_with(pl_json_copy(o->set), key, json_string(value));
+    int rc = PL_OK;
+    if (copy.root && copy.set)
+        rc = pl_json_set_path(copy.root, key, json_incref(parsed), err);
+    else
+        rc = pl_no_memory(err);
+    json_decref(parsed);
+    if (rc == PL_OK)
+        rc = pl_run_check(&copy, PL_CHECK_SHALLOW, err);
+    if (rc == PL_OK)
+        *o = copy;
+    json_decref(rc == PL_OK ? old.root : copy.root);
+    json_decref(rc == PL_OK ? old.set : copy.set);
+    return rc;
+}
+
+/* ---- The whole run ---- */
 
 int pl_options_check(const pl_options_t *o, pl_error_t *err)
 {
@@ -192,7 +320,7 @@ const char *pl_options_choice(const pl_options_t *o, const char *path,
     return name && strcmp(name, "auto") ? name : automatic;
 }
 
-/* ---- Pieces ---- */
+/* ---- Parts that actors bind ---- */
 
 int pl_options_trainer(const pl_options_t *o, pl_trainer_options_t *trainer,
                        pl_binding_t **binding_p, pl_error_t *err)
@@ -227,35 +355,23 @@ int pl_options_device(const pl_options_t *o, int local_rank)
     return json_is_integer(number) ? (int)json_integer_value(number) : -1;
 }
 
-/* The general keys of a section: an object of its own, to be decref'd. */
-static json_t *general_keys(const pl_option_t *table, const json_t *section,
-                            pl_error_t *err)
-{
-    json_t *general = json_object();
-    bool failed = !general;
-    for (const pl_option_t *option = table; !failed && option->name; option++) {
-        json_t *value = json_object_get(section, option->name);
-        failed = value && json_object_set(general, option->name, value) != 0;
-    }
-    if (!failed)
-        return general;
-    json_decref(general);
-    pl_no_memory(err);
-    return NULL;
-}
-
 int pl_options_general(const pl_options_t *o, const char *path, const pl_option_t *table,
                        void *into, pl_binding_t **binding_p, pl_error_t *err)
 {
-    json_t *general = general_keys(table, pl_options_value(o, path), err);
-    if (!general)
-        return PL_ENOMEM;
-    int rc = pl_bind(table, general, NULL, into, binding_p, err);
+    const json_t *section = pl_options_value(o, path);
+    json_t *general = json_object();
+    for (const pl_option_t *option = table; option->name; option++) {
+        json_t *value = json_object_get(section, option->name);
+        if (value)
+            general = pl_json_with(general, option->name, json_incref(value));
+    }
+    int rc = general ? pl_bind(table, general, NULL, into, binding_p, err)
+                     : pl_no_memory(err);
     json_decref(general);
     return rc;
 }
 
-/* What is missing has no line: the file alone can be named. */
+/* An error about a missing key: it has no line, so the text names only the file. */
 static PL_PRINTF(3, 4) int fail_missing(const pl_options_t *o, pl_error_t *err,
                                         const char *format, ...)
 {
@@ -303,30 +419,19 @@ bool pl_options_has_sources(const pl_options_t *o)
     return pl_data_has_sources(json_object_get(o->root, "data"));
 }
 
-static int source_alone(const json_t *data, pl_instance_t *instance, pl_error_t *err)
-{
-    json_t *component = pl_data_source_component(data, err);
-    if (!component)
-        return PL_ENOMEM;
-    pl_instance_request_t request = {.role = "dataset", .value = component};
-    int rc = pl_instance_make(instance, &request, err);
-    json_decref(component);
-    return rc;
-}
-
-/* What the sources given apart say of a stage, or NULL. */
-static const json_t *source_apart(const json_t *data, pl_stage_t stage)
+/* The value of a stage in "data" with several sources, or NULL. */
+static const json_t *source_of(const json_t *data, pl_stage_t stage)
 {
     const json_t *source = json_object_get(data, pl_stages[stage].source);
     if ((!source || json_is_null(source)) && stage == PL_PREDICT)
-        return source_apart(data, PL_TEST);
+        return source_of(data, PL_TEST);
     return json_is_null(source) ? NULL : source;
 }
 
 uint32_t pl_options_loaders(const pl_options_t *o, pl_stage_t stage)
 {
     const json_t *data = pl_options_value(o, "data");
-    size_t listed = json_array_size(source_apart(data, stage));
+    size_t listed = json_array_size(source_of(data, stage));
     return listed ? (uint32_t)listed : 1;
 }
 
@@ -337,13 +442,13 @@ int pl_options_needs_source(const pl_options_t *o, pl_stage_t stage, pl_error_t 
         return fail_missing(o, err, "the run has no data: set \"data\"");
     const json_t *split = json_object_get(data, "val_split");
     bool splits = json_number_value(split) > 0;
-    if (stage == PL_VALIDATE && splits && !source_apart(data, PL_VALIDATE))
+    if (stage == PL_VALIDATE && splits && !source_of(data, PL_VALIDATE))
         return pl_options_needs_source(o, PL_TRAIN, err);
     if (stage == PL_VALIDATE && !pl_data_has_sources(data))
         return fail_missing(o, err,
                             "the run has no validation data: set "
                             "\"data.val_split\" or a source \"data.val\"");
-    if (stage == PL_PREDICT && json_is_array(source_apart(data, stage)))
+    if (stage == PL_PREDICT && json_is_array(source_of(data, stage)))
         return pl_options_fail(err, PL_EINVAL, o, "data.test",
                                "\"data.test\" is a list: set the one to predict as "
                                "\"data.predict\"");
@@ -351,7 +456,7 @@ int pl_options_needs_source(const pl_options_t *o, pl_stage_t stage, pl_error_t 
         && !json_object_get(data, "name"))
         return pl_options_fail(err, PL_ENOTFOUND, o, "data",
                                "\"data\" names no data set: set \"data.name\"");
-    if (pl_data_has_sources(data) && !source_apart(data, stage))
+    if (pl_data_has_sources(data) && !source_of(data, stage))
         return fail_missing(o, err,
                             "the run has no data set for this stage: set \"data.%s\"",
                             pl_stages[stage].source);
@@ -365,12 +470,18 @@ int pl_options_source(const pl_options_t *o, pl_stage_t stage, uint32_t loader,
     int rc = pl_options_needs_source(o, stage, err);
     if (rc != PL_OK)
         return rc;
-    if (!pl_data_has_sources(data))
-        return source_alone(data, instance, err);
-    const json_t *source = source_apart(data, stage);
-    pl_instance_request_t request = {.role = "dataset",
-                                     .value = json_is_array(source)
-                                                  ? json_array_get(source, loader)
-                                                  : source};
-    return pl_instance_make(instance, &request, err);
+    json_t *component = NULL;
+    const json_t *source = source_of(data, stage);
+    if (json_is_array(source))
+        source = json_array_get(source, loader);
+    if (!pl_data_has_sources(data)) {
+        component = pl_data_source_component(data, err);
+        if (!component)
+            return PL_ENOMEM;
+        source = component;
+    }
+    pl_instance_request_t request = {.role = "dataset", .value = source};
+    rc = pl_instance_make(instance, &request, err);
+    json_decref(component);
+    return rc;
 }

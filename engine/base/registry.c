@@ -1,8 +1,8 @@
 /* registry.c - every component by its role and name
  *
- * Built-in components, those of the program and those of plug-ins stand in one list,
- * sorted by role and name, and nothing tells them apart.  Components are never taken
- * out: whoever found one may keep the pointer. */
+ * Built-in components, those of the program and those of plug-ins are in one list, sorted
+ * by role and name, without a difference.  Components are never removed: a pointer to one
+ * stays valid. */
 #include "base/registry.h"
 
 #include <pthread.h>
@@ -21,7 +21,7 @@
 typedef struct entry {
     const char *role;
     const pl_component_t *component;
-    const char *home;                       /* where other processes find it  [nowhere] */
+    const char *home;           /* plug-in where other processes find it  [they do not] */
 } entry_t;
 
 const char *const pl_roles[] = {"module",    "dataset",     "optimizer", "scheduler",
@@ -41,7 +41,7 @@ static int compare(const entry_t *entry, const char *role, const char *name)
     return order ? order : strcmp(entry->component->name, name);
 }
 
-/* Where it is or would be. */
+/* The index of the entry, or where it belongs. */
 static int position(const char *role, const char *name)
 {
     int low = 0, high = entry_count;
@@ -68,31 +68,9 @@ static const pl_component_t *lookup(const char *role, const char *name)
     return entry ? entry->component : NULL;
 }
 
-static void insert(const char *role, const pl_component_t *component, const char *home)
-{
-    int at = position(role, component->name);
-    memmove(&entries[at + 1], &entries[at], (size_t)(entry_count - at) * sizeof *entries);
-    entries[at] = (entry_t){role, component, home};
-    entry_count++;
-}
-
 /* ---- Registration ---- */
 
-static int role_check(const char *role, pl_error_t *err)
-{
-    char text[PL_SUGGESTION_TEXT];
-    pl_suggestion_t nearest;
-    pl_suggestion_init(&nearest, role);
-    for (int i = 0; pl_roles[i]; i++) {
-        if (!strcmp(pl_roles[i], role))
-            return PL_OK;
-        pl_suggestion_offer(&nearest, pl_roles[i]);
-    }
-    return pl_fail(err, PL_EINVAL, "unknown role \"%s\" of a component: %s", role,
-                   pl_suggestion_text(&nearest, text));
-}
-
-/* A component's options stand in one object with those of every component of its role. */
+/* A component's options must not have the names of keys that its section has itself. */
 static int general_check(const char *role, const pl_component_t *component,
                          pl_error_t *err)
 {
@@ -109,19 +87,7 @@ static int general_check(const char *role, const pl_component_t *component,
     return PL_OK;
 }
 
-static int kernels_check(const pl_operator_ops_t *table, pl_error_t *err)
-{
-    for (const pl_kernel_t *k = table->kernels; k && k->accelerator; k++) {
-        const bool is_text = !strcmp(k->accelerator, "gpu");
-        if (is_text != (k->text != NULL) || is_text != !k->run)
-            return pl_fail(err, PL_EINVAL,
-                           "the kernel of operator \"%s\" for \"%s\" must be a %s alone",
-                           table->name, k->accelerator, is_text ? "text" : "function");
-    }
-    return PL_OK;
-}
-
-/* What reads a graph relies on these. */
+/* The properties on which readers of a graph rely. */
 static int operator_check(const pl_operator_ops_t *table, pl_error_t *err)
 {
     if (table->inputs < 1 || table->inputs > PL_OPERATOR_INPUTS)
@@ -138,20 +104,33 @@ static int operator_check(const pl_operator_ops_t *table, pl_error_t *err)
                        "operator \"%s\" has options: options belong to the "
                        "module, which passes their values to pl_apply()",
                        table->name);
-    return kernels_check(table, err);
+    for (const pl_kernel_t *k = table->kernels; k && k->accelerator; k++) {
+        const bool is_text = !strcmp(k->accelerator, "gpu");
+        if (is_text != (k->text != NULL) || is_text != !k->run)
+            return pl_fail(err, PL_EINVAL,
+                           "the kernel of operator \"%s\" for \"%s\" must be a %s alone",
+                           table->name, k->accelerator, is_text ? "text" : "function");
+    }
+    return PL_OK;
 }
 
 static int component_check(const pl_registration_t *entry, pl_error_t *err)
 {
     const pl_component_t *component = entry->table;
-    int rc = role_check(entry->role, err);
-    if (rc != PL_OK)
-        return rc;
+    char text[PL_SUGGESTION_TEXT];
+    const char *const *role = pl_roles;
+    pl_suggestion_t nearest;
+    pl_suggestion_init(&nearest, entry->role);
+    for (; *role && strcmp(*role, entry->role); role++)
+        pl_suggestion_offer(&nearest, *role);
+    if (!*role)
+        return pl_fail(err, PL_EINVAL, "unknown role \"%s\" of a component: %s",
+                       entry->role, pl_suggestion_text(&nearest, text));
     if (!component || !component->name || !*component->name
         || !strcmp(component->name, "auto"))
         return pl_fail(err, PL_EINVAL, "a %s has no name, or \"auto\" for its name",
                        entry->role);
-    rc = pl_option_table_check(entry->role, component, err);
+    int rc = pl_option_table_check(entry->role, component, err);
     if (rc == PL_OK)
         rc = general_check(entry->role, component, err);
     if (rc == PL_OK && !strcmp(entry->role, "operator"))
@@ -159,39 +138,22 @@ static int component_check(const pl_registration_t *entry, pl_error_t *err)
     return rc;
 }
 
-/* The table that this role and name has among the entries before `end`, or in the
- * registry. */
-static const void *table_before(const pl_registration_t *registrations,
-                                const pl_registration_t *end)
-{
-    const char *name = ((const pl_component_t *)end->table)->name;
-    for (const pl_registration_t *r = registrations; r < end; r++)
-        if (!strcmp(r->role, end->role)
-            && !strcmp(((const pl_component_t *)r->table)->name, name))
-            return r->table;
-    return lookup(end->role, name);
-}
-
-/* One that is there may become known elsewhere as well. */
-static void insert_or_keep(const pl_registration_t *r, const char *home)
-{
-    const pl_component_t *component = r->table;
-    entry_t *there = entry_find(r->role, component->name);
-    if (!there)
-        insert(r->role, component, home);
-    else if (!there->home)
-        there->home = home;
-}
-
+/* All components or none.  A component that is registered already may become known to
+ * other processes. */
 static int insert_all(const char *home, const pl_registration_t *registrations, int count,
                       pl_error_t *err)
 {
     for (int i = 0; i < count; i++) {
-        const pl_registration_t *r = &registrations[i];
-        const void *other = table_before(registrations, r);
+        const pl_registration_t *r = &registrations[i], *same = registrations;
+        const char *name = ((const pl_component_t *)r->table)->name;
+        while (same < r
+               && (strcmp(same->role, r->role)
+                   || strcmp(((const pl_component_t *)same->table)->name, name)))
+            same++;
+        const void *other = same < r ? same->table : lookup(r->role, name);
         if (other && other != r->table)
             return pl_fail(err, PL_EEXIST, "another %s \"%s\" already exists: rename one",
-                           r->role, ((const pl_component_t *)r->table)->name);
+                           r->role, name);
     }
     if (entry_count + count > entry_capacity) {
         int capacity = 2 * (entry_count + count);
@@ -201,8 +163,19 @@ static int insert_all(const char *home, const pl_registration_t *registrations, 
         entries = larger;
         entry_capacity = capacity;
     }
-    for (int i = 0; i < count; i++)
-        insert_or_keep(&registrations[i], home);
+    for (int i = 0; i < count; i++) {
+        const pl_component_t *component = registrations[i].table;
+        entry_t *there = entry_find(registrations[i].role, component->name);
+        if (there) {
+            there->home = there->home ? there->home : home;
+            continue;
+        }
+        int at = position(registrations[i].role, component->name);
+        memmove(&entries[at + 1], &entries[at],
+                (size_t)(entry_count - at) * sizeof *entries);
+        entries[at] = (entry_t){registrations[i].role, component, home};
+        entry_count++;
+    }
     return PL_OK;
 }
 
@@ -291,7 +264,8 @@ const void *pl_component_find(const char *role, const char *name, pl_error_t *er
     }
     if (!component) {
         pl_plugins_search_role(role);
-        component = known(role, name);          /* a name may be made when it is loaded */
+        component = known(role,
+                          name);      /* a plug-in may make its names when it is loaded */
     }
     if (!component)
         fail_unknown(role, name, err);

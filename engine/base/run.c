@@ -1,7 +1,11 @@
 /* run.c - what a run file may say */
 #include "base/run.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#include "base/option.h"
+#include "base/suggestion.h"
 
 const char pl_default_logger[] = "jsonl";
 
@@ -211,4 +215,41 @@ const pl_option_t *pl_options_of(const char *section)
     if (!strcmp(section, "optimizer.groups"))
         return pl_group_table;
     return pl_general_options(section);
+}
+
+/* ---- Which key a word means ---- */
+
+/* Whether the section has the key itself, or a component of its role has such an
+ * option. */
+static bool section_has(const pl_section_t *section, const char *key, bool in_component)
+{
+    const pl_component_t *component;
+    if (!in_component)
+        return pl_option_find(pl_options_of(section->name), key) != NULL;
+    if (section->kind >= PL_SECTION_COMPONENTS || !section->role)
+        return false;
+    for (int k = 0; (component = pl_component_at(section->role, k)); k++)
+        if (pl_option_find(component->options, key))
+            return true;
+    return false;
+}
+
+const char *pl_run_key(const char *word, char key[PL_RUN_KEY])
+{
+    const char *synonym = pl_compat_key(word);
+    if (synonym)
+        return synonym;
+    for (const pl_section_t *s = pl_sections; s->name; s++)
+        if (!strcmp(s->name, word))
+            return s->name;
+    const size_t length = strlen(word);
+    if (length < 2 || length >= PL_RUN_KEY / 2)
+        return NULL;
+    for (int in_component = 0; in_component < 2; in_component++)
+        for (const pl_section_t *s = pl_sections; s->name; s++)
+            if (section_has(s, word, in_component)) {
+                snprintf(key, PL_RUN_KEY, "%s.%s", s->name, word);
+                return key;
+            }
+    return NULL;
 }

@@ -155,4 +155,9 @@ typedef struct pl_stage_names {
 /* [pl_stage_t] */
 extern const pl_stage_names_t pl_stages[];
 
+/* The key that a word means: "optimizer.lr" for "lr" and for "learning_rate"; NULL: none.
+ * A section's own keys come before the options of its components. */
+enum { PL_RUN_KEY = 96 };
+const char *pl_run_key(const char *word, char key[PL_RUN_KEY]);
+
 #endif
