@@ -285,7 +285,7 @@ kernels_are_compiled_ahead() {
     is "$status" 0 "a run on such a card trains: $err"
     is "$(ls "$folder/cache/paceline")" "$kept" "and compiles nothing"
     with devices=1 fit run.json --set trainer.accelerator=cuda --set trainer.profiler=operators --trace trace
-    like "$err" '^ +fc2 +product +[0-9]+ +[0-9.]+ us ' "a profile shows its operators"
+    like "$err" '^ +fc2 +product +[0-9]+ +[0-9.]+ [mu]s ' "a profile shows its operators"
     like "$(cat trace)" '"name":"fc2: product"' "and a trace"
     try "$paceline" explain journal
     like "$(tr -s '\n ' ' ' <<<"$out")" \

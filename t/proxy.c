@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "actor_rig.h"
-#include "actors/launchers/bootstrap.h"
+#include "actors/launchers/supervisor.h"
 #include "actors/launchers/job_serialization.h"
 #include "actors/launchers/rank_links.h"
 #include "base/options.h"
@@ -273,7 +273,7 @@ int main(void)
 {
     if (getenv(PL_BOOTSTRAP))
         process_live();
-    pl_self_exec_init();
+    pl_supervisor_init();
     run(what_a_dead_rank_had_sent_counts);
     run(an_early_death_waits_for_who_watches);
     run(nor_does_it_hold_up_the_end);

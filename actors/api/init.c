@@ -3,7 +3,7 @@
 #include "actors/connectors/callbacks/callbacks.h"
 #include "actors/connectors/datasets/datasets.h"
 #include "actors/connectors/loggers/loggers.h"
-#include "actors/launchers/bootstrap.h"
+#include "actors/launchers/supervisor.h"
 #include "actors/launchers/rank_process.h"
 #include "actors/launchers/launchers.h"
 #include "base/registry.h"
@@ -46,7 +46,7 @@ int pl_init(int *argc, char ***argv, const pl_registration_t *registrations,
         pl_logger_components, pl_precision_components, registrations,
     };
     (void)argc, (void)argv;                    /* the system tells the same, and of all */
-    pl_self_exec_init();
+    pl_supervisor_init();
     int code = pl_register(components_here, err);
     for (size_t k = 0; k < sizeof all / sizeof *all && code == PL_OK; k++)
         code = pl_register_at("", all[k], err);

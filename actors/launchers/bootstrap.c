@@ -1,4 +1,4 @@
-/* bootstrap.c - how a rank's process is started, and how it finds its launcher
+/* bootstrap.c - how the process of a rank finds its launcher
  *
  * The launcher starts its own program once more, with a variable of the environment that
  * says which rank it is.  Their sockets lie in a folder that only this user can enter.
@@ -171,49 +171,4 @@ const pl_bootstrap_t *pl_bootstrap_in_script(void)
     if (is_there < 0)
         is_there = pl_bootstrap_read(getenv(PL_BOOTSTRAP_IN_SCRIPT), &bootstrap);
     return is_there ? &bootstrap : NULL;
-}
-
-/* ---- This program, started once more ---- */
-
-enum { COMMAND_MAX = 64 << 10 };
-
-/* One after the other, as they were before the program took them apart. */
-static char words[COMMAND_MAX + 1];
-static size_t words_length;
-
-void pl_self_exec_init(void)
-{
-    FILE *file = words_length ? NULL : fopen("/proc/self/cmdline", "rbe");
-    if (!file)
-        return;
-    words_length = fread(words, 1, COMMAND_MAX, file);
-    fclose(file);
-}
-
-static const char **words_list(void)
-{
-    size_t count = 0;
-    const char *word = words;
-    for (size_t k = 0; k < words_length; k++)
-        count += words[k] == '\0';
-    const char **list = pl_alloc_array(count + 2, sizeof *list);
-    for (size_t k = 0; list && k < count; k++, word += strlen(word) + 1)
-        list[k] = word;
-    if (list && !count)
-        list[0] = "paceline";
-    return list;
-}
-
-pl_process_t *pl_self_exec_start(const pl_process_spec_t *spec, struct event_base *loop,
-                                 pl_error_t *err)
-{
-    const char **argv = words_list();
-    pl_process_spec_t own = *spec;
-    own.program = "/proc/self/exe";
-    own.argv = argv;
-    pl_process_t *process = argv ? pl_process_start(&own, loop, err) : NULL;
-    if (!argv)
-        pl_no_memory(err);
-    pl_free(argv);
-    return process;
 }

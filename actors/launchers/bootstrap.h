@@ -1,9 +1,8 @@
-/* bootstrap.h - how a rank's process is started, and how it finds its launcher */
+/* bootstrap.h - how the process of a rank finds its launcher */
 #ifndef PL_LAUNCHERS_BOOTSTRAP_H
 #define PL_LAUNCHERS_BOOTSTRAP_H
 
 #include "runtime/link.h"
-#include "runtime/process.h"
 #include "runtime/runtime.h"
 
 /* A new one that only this user can enter, and a descriptor that holds its lock; to be
@@ -53,12 +52,5 @@ bool pl_bootstrap_read(const char *text, pl_bootstrap_t *bootstrap);
 void pl_bootstrap_enter(const pl_bootstrap_t *bootstrap, pl_runtime_t *runtime);
 /* Of this process when it runs the program for a rank; NULL: it does not. */
 const pl_bootstrap_t *pl_bootstrap_in_script(void);
-
-/* Keeps the arguments that started this program, before the program changes them. */
-void pl_self_exec_init(void);
-/* Starts the program that runs, whatever lies at its path by now, with the same words;
- * the rest as the spec says. */
-pl_process_t *pl_self_exec_start(const pl_process_spec_t *spec, struct event_base *loop,
-                                 pl_error_t *err);
 
 #endif

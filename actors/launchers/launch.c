@@ -33,7 +33,7 @@ enum { VARIABLE = PATH_MAX + 64 };
 typedef struct child {
     pl_children_t *all;
     int rank;
-    pl_process_t *process;                                  /* [has ended] */
+    pl_supervisor_t *process;                               /* [has ended] */
 } child_t;
 
 struct pl_children {
@@ -80,8 +80,8 @@ static void tell_failed(pl_children_t *all, const child_t *child, const pl_death
     pl_failure_t failure = {.status = status_of(death),
                             .may_pass = may_pass(status_of(death))};
     pl_fail(&failure.error, PL_EDIED, "rank %d (process %d) %s", child->rank,
-            pl_process_id(child->process), pl_death_text(death, text));
-    pl_last_words(child->process, all->spec.on_line != NULL, &failure.error);
+            pl_supervisor_process_id(child->process), pl_death_text(death, text));
+    pl_supervisor_last_words(child->process, all->spec.on_line != NULL, &failure.error);
     all->reported = failure.status;
     all->spec.on_failed(all->spec.user, &failure);
 }
@@ -90,8 +90,8 @@ static void one_left(pl_children_t *all, const child_t *child)
 {
     pl_error_t said;
     pl_fail(&said, PL_EDIED, "rank %d (process %d) exited with status 0 before it joined",
-            child->rank, pl_process_id(child->process));
-    pl_last_words(child->process, false, &said);
+            child->rank, pl_supervisor_process_id(child->process));
+    pl_supervisor_last_words(child->process, false, &said);
     all->spec.on_left(all->spec.user, child->rank, said.text);
 }
 
@@ -104,7 +104,7 @@ static void child_died(void *user, const pl_death_t *death)
         one_left(all, child);
     else if (is_news(all, status))
         tell_failed(all, child, death);
-    pl_process_free(child->process);
+    pl_supervisor_free(child->process);
     child->process = NULL;
     if (--all->living == 0)
         all->spec.on_end(all->spec.user);
@@ -122,7 +122,7 @@ void pl_children_signal(pl_children_t *all, int number)
     all->sent |= UINT64_C(1) << number;
     for (int k = 0; k < all->spec.count; k++)
         if (all->child[k].process)
-            pl_process_signal(all->child[k].process, number);
+            pl_supervisor_signal(all->child[k].process, number);
 }
 
 /* ---- what ranks are told ---- */
@@ -172,7 +172,7 @@ static int child_start(child_t *child, int local_rank, struct event_base *loop,
                                     .on_line = child_line,
                                     .on_death = child_died,
                                     .user = child};
-    child->process = pl_process_start(&spec, loop, err);
+    child->process = pl_supervisor_start(&spec, loop, err);
     pl_free(text);
     return child->process ? PL_OK : pl_error_prefix(err, "rank %d", child->rank);
 }
@@ -202,7 +202,7 @@ void pl_children_free(pl_children_t *all)
     if (!all)
         return;
     for (int k = 0; k < all->spec.count; k++)
-        pl_process_free(all->child[k].process);
+        pl_supervisor_free(all->child[k].process);
     pl_free(all);
 }
 

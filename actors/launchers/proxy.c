@@ -344,7 +344,7 @@ static int process_start(proxy_t *r, pl_error_t *err)
                                     .on_death = proxy_died,
                                     .user = r};
     r->process = r->pool ? pl_worker_pool_acquire(r->pool, (int)r->rank, &spec, err)
-                         : pl_self_exec_start(&spec, pl_actor_loop(r)->base, err);
+                         : pl_supervisor_start(&spec, pl_actor_loop(r)->base, err);
     return r->process ? PL_OK : err->code;
 }
 
@@ -374,7 +374,7 @@ static void proxy_release(void *self)
     if (r->pool)
         pl_worker_pool_return(r->pool, (int)r->rank, r);
     else
-        pl_process_free(r->process);
+        pl_supervisor_free(r->process);
     if (r->links)
         pl_rank_links_detach(r->links, (int)r->rank, r);
     pl_outbox_release(&r->outbox);

@@ -22,7 +22,7 @@
 void proxy_tell(const proxy_t *r, const char *event, const char *cause)
 {
     char host[64] = "";
-    unsigned process = r->process ? (unsigned)pl_process_id(r->process) : 0;
+    unsigned process = r->process ? (unsigned)pl_supervisor_process_id(r->process) : 0;
     if (!r->watch)
         return;
     if (r->is_foreign)
@@ -70,8 +70,9 @@ static void death_tell(proxy_t *r, pl_error_t *error)
         *error = r->error;
     else
         pl_fail(error, PL_EDIED, "the process of rank %d (%d on %s) %s %s", (int)r->rank,
-                pl_process_id(r->process), host, pl_death_text(&r->death, death), when);
-    pl_last_words(r->process, false, error);
+                pl_supervisor_process_id(r->process), host,
+                pl_death_text(&r->death, death), when);
+    pl_supervisor_last_words(r->process, false, error);
     snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
 }
 
@@ -136,12 +137,6 @@ static void proxy_dead(proxy_t *r)
 
 /* ---- it is to end ---- */
 
-static void process_kill(void *self)
-{
-    proxy_t *r = self;
-    pl_process_signal(r->process, SIGKILL);
-}
-
 /* It hears why, if it hears anything, and ends itself. */
 static void proxy_cut_off(proxy_t *r)
 {
@@ -152,7 +147,6 @@ static void proxy_cut_off(proxy_t *r)
     proxy_finish(r);
 }
 
-/* A process that is stopped takes a signal only when it goes on. */
 void proxy_kill(proxy_t *r, const pl_error_t *why)
 {
     if (r->end == PROXY_KILLED || r->life != PROXY_LIVES)
@@ -167,10 +161,7 @@ void proxy_kill(proxy_t *r, const pl_error_t *why)
         proxy_cut_off(r);
         return;
     }
-    pl_process_signal(r->process, SIGABRT);
-    pl_process_signal(r->process, SIGCONT);
-    if (pl_after(r, PL_BACKTRACE_MS, process_kill, NULL) != PL_OK)
-        process_kill(r);
+    pl_supervisor_abort(r->process);
 }
 
 static void proxy_kill_now(proxy_t *r)
@@ -178,7 +169,7 @@ static void proxy_kill_now(proxy_t *r)
     if (r->is_foreign)
         proxy_cut_off(r);
     else
-        process_kill(r);
+        pl_supervisor_kill(r->process, 0);
 }
 
 static void end_late(void *self)
@@ -205,7 +196,7 @@ static void end_look(void *self)
             "rank %d was stopped during its start-up, because the run failed",
             (int)r->rank);
     r->end = PROXY_KILLED;
-    process_kill(r);
+    pl_supervisor_kill(r->process, 0);
 }
 
 void proxy_end_silent(proxy_t *r, const char *why)
@@ -231,7 +222,7 @@ static void proxy_end(proxy_t *r)
                 "rank %d was stopped before it joined, because the run failed",
                 (int)r->rank);
         r->end = PROXY_KILLED;
-        process_kill(r);
+        pl_supervisor_kill(r->process, 0);
     } else if (pl_outbox_post(&r->outbox, PL_KIND_CANCEL, PL_MESSAGE_start, 0, NULL, NULL)
                != PL_OK) {
         proxy_kill_now(r);
@@ -255,7 +246,7 @@ void proxy_cancel(void *self, pl_call_t *call)
                     r->about, when_text(r, (char[48]){""}));
         else
             pl_fail(&err, PL_ESTUCK, "the process of rank %d (%d) was killed %s",
-                    (int)r->rank, pl_process_id(r->process),
+                    (int)r->rank, pl_supervisor_process_id(r->process),
                     when_text(r, (char[48]){""}));
         proxy_kill(r, &err);
     }
@@ -283,8 +274,8 @@ void proxy_left(proxy_t *r, const char *why)
         proxy_lost(r, why);
         return;
     }
-    if (r->life == PROXY_LIVES && pl_after(r, PL_EXIT_MS, process_kill, NULL) != PL_OK)
-        process_kill(r);
+    if (r->life == PROXY_LIVES)
+        pl_supervisor_kill(r->process, PL_EXIT_MS);
     proxy_finish(r);
 }
 

@@ -9,7 +9,7 @@
 #include "actors/launchers/rank_log.h"
 #include "actors/launchers/worker_pool.h"
 #include "runtime/actor.h"
-#include "runtime/process.h"
+#include "actors/launchers/supervisor.h"
 
 typedef struct forwarded forwarded_t;               /* a call that waits for its answer */
 
@@ -27,7 +27,7 @@ typedef struct proxy {
     bool is_foreign;                             /* somebody else has started it */
     pl_rank_links_t *links;                      /* counted */
     pl_worker_pool_t *pool;                      /* that lends the process  [its own] */
-    pl_process_t *process;                       /* [it is foreign] */
+    pl_supervisor_t *process;                    /* [it is foreign] */
     char about[128];                             /* what a foreign one says it is  [""] */
     pl_outbox_t outbox;
     pl_call_t *run;                              /* NULL: not asked, or answered */

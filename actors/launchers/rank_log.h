@@ -1,15 +1,9 @@
-/* rank_log.h - the output of a rank's process: its file in the run directory, and its
- * last lines behind an error */
+/* rank_log.h - the output of a rank's process: its file in the run directory */
 #ifndef PL_LAUNCHERS_RANK_LOG_H
 #define PL_LAUNCHERS_RANK_LOG_H
 
 #include "actors/launchers/rank_links.h"
 #include "runtime/actor.h"
-#include "runtime/process.h"
-
-/* Whole lines, as there is room; of one whose lines are shown as they come the last
- * alone. */
-void pl_last_words(pl_process_t *process, bool is_shown, pl_error_t *error);
 
 /* Takes `append_log`. */
 extern const pl_actor_ops_t pl_log_writer;

@@ -21,7 +21,7 @@ static const uint64_t PAST_MAX = UINT64_C(1) << 30;       /* bytes of what runs 
 typedef struct worker {
     pl_worker_pool_t *pool;
     int rank;
-    pl_process_t *process;                                  /* [not begun] */
+    pl_supervisor_t *process;                               /* [not begun] */
     pl_process_spec_t acquired;                             /* by its user  [nobody] */
     bool is_dead;
     char end[PL_DEATH_TEXT];                                /* how it ended */
@@ -105,8 +105,8 @@ static int worker_start(worker_t *worker, const char *const *environment, pl_err
                                     .on_line = worker_line,
                                     .on_death = worker_died,
                                     .user = worker};
-    pl_process_free(worker->process);
-    worker->process = pl_self_exec_start(&spec, worker->pool->loop->base, err);
+    pl_supervisor_free(worker->process);
+    worker->process = pl_supervisor_start(&spec, worker->pool->loop->base, err);
     if (!worker->process)
         return err->code;
     worker->is_dead = false;
@@ -114,8 +114,8 @@ static int worker_start(worker_t *worker, const char *const *environment, pl_err
     return PL_OK;
 }
 
-pl_process_t *pl_worker_pool_acquire(pl_worker_pool_t *pool, int rank,
-                                     const pl_process_spec_t *spec, pl_error_t *err)
+pl_supervisor_t *pl_worker_pool_acquire(pl_worker_pool_t *pool, int rank,
+                                        const pl_process_spec_t *spec, pl_error_t *err)
 {
     worker_t *worker = &pool->worker[rank];
     const bool is_missing = !worker->process || worker->is_dead;
@@ -136,15 +136,18 @@ pl_process_t *pl_worker_pool_acquire(pl_worker_pool_t *pool, int rank,
 
 void pl_worker_pool_return(pl_worker_pool_t *pool, int rank, const void *user)
 {
-    if (pool->worker[rank].acquired.user == user)
-        pool->worker[rank].acquired = (pl_process_spec_t){0};
+    worker_t *worker = &pool->worker[rank];
+    if (worker->acquired.user != user)
+        return;
+    worker->acquired = (pl_process_spec_t){0};
+    pl_supervisor_spare(worker->process);
 }
 
 bool pl_worker_pool_kill(pl_worker_pool_t *pool)
 {
     for (int k = 0; k < pool->count; k++)
         if (pool->worker[k].process && !pool->worker[k].is_dead)
-            pl_process_signal(pool->worker[k].process, SIGKILL);
+            pl_supervisor_kill(pool->worker[k].process, 0);
     return pool->living == 0;
 }
 
@@ -252,7 +255,7 @@ static void pool_free(pl_worker_pool_t *pool)
 {
     pool_leave(pool);
     for (int k = 0; k < pool->count; k++)
-        pl_process_free(pool->worker[k].process);
+        pl_supervisor_free(pool->worker[k].process);
     if (pool->late)
         event_free(pool->late);
     pl_folder_remove(pool->folder, pool->lock);

@@ -9,7 +9,7 @@
 #define PL_LAUNCHERS_WORKER_POOL_H
 
 #include "runtime/bulk.h"
-#include "runtime/process.h"
+#include "actors/launchers/supervisor.h"
 #include "runtime/runtime.h"
 
 typedef struct pl_worker_pool pl_worker_pool_t;
@@ -29,8 +29,8 @@ void pl_worker_pool_advance(pl_worker_pool_t *pool, uint32_t incarnation);
 /* A rank's process, which is started if there is none yet; from now on what it says and
  * its death are told as the spec says.  PL_EDIED: it is gone since an earlier run, and
  * what came of that is not known. */
-pl_process_t *pl_worker_pool_acquire(pl_worker_pool_t *pool, int rank,
-                                     const pl_process_spec_t *spec, pl_error_t *err);
+pl_supervisor_t *pl_worker_pool_acquire(pl_worker_pool_t *pool, int rank,
+                                        const pl_process_spec_t *spec, pl_error_t *err);
 /* Unless somebody else has acquired it. */
 void pl_worker_pool_return(pl_worker_pool_t *pool, int rank, const void *user);
 
