@@ -10,8 +10,8 @@ typedef struct pl_supervisor pl_supervisor_t;
 /* Keeps the arguments that started this program, before the program changes them. */
 void pl_supervisor_init(void);
 
-/* Starts a process as pl_process_start() does; without `argv` it is this program, whatever
- * lies at its path by now, with the same arguments. */
+/* Starts a process as pl_process_start() does; without `argv` it is this program,
+ * whatever lies at its path by now, with the same arguments. */
 pl_supervisor_t *pl_supervisor_start(const pl_process_spec_t *spec,
                                      struct event_base *loop, pl_error_t *err);
 /* Ends the process by SIGKILL if it still lives; on_death is not called. */
