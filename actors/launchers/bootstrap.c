@@ -2,8 +2,8 @@
  *
  * The launcher starts its own program once more, with a variable of the environment that
  * says which rank it is.  Their sockets lie in a folder that only this user can enter.
- * A killed launcher leaves its folder behind; the next launcher removes those whose lock
- * nobody holds. */
+ * A killed launcher leaves its folder behind; the next launcher removes those whose
+ * lock is free. */
 #include "actors/launchers/bootstrap.h"
 
 #include <dirent.h>

@@ -1,4 +1,5 @@
-/* environment.c - which rank of what this process is, when somebody else has started it
+/* environment.c - which rank of which job this process is, when another program has
+ * started it
  *
  * A source is an entry of the table: how it is recognised, and under which names it tells
  * what.  What no name tells by itself a function of the entry finds out.  Conventions as
@@ -77,7 +78,7 @@ static bool slurm_has_job(get_t get)
            && !(job && (!strcmp(job, "bash") || !strcmp(job, "interactive")));
 }
 
-/* A batch script is told of the tasks too, and is none of them. */
+/* A batch script has the variables of the tasks too, but it is not a task. */
 static bool slurm_is_meant(get_t get)
 {
     return slurm_has_job(get) && text_of(get, "SLURM_STEP_ID");
@@ -97,7 +98,7 @@ static int slurm_miss(get_t get, pl_error_t *err)
                    tasks);
 }
 
-/* Runs that nobody has named are all called the same.  Where torchrun itself listens at
+/* All runs without a name are called the same.  Where torchrun itself listens at
  * the port, the one beside it is taken. */
 static int torchrun_find(pl_environment_t *e, get_t get, pl_error_t *err)
 {
@@ -231,7 +232,7 @@ static int plain_miss(get_t get, pl_error_t *err)
                    text_of(get, "RANK"));
 }
 
-/* The lines of the rank file are hosts, that of the launching one first. */
+/* The lines of the rank file are hosts; the first is the launching host. */
 static int lsf_find(pl_environment_t *e, get_t get, pl_error_t *err)
 {
     const char *path = get("LSB_DJOB_RANKFILE");

@@ -1,4 +1,5 @@
-/* environment.h - which rank of what this process is, when somebody else has started it
+/* environment.h - which rank of which job this process is, when another program has
+ * started it
  *
  * Schedulers and launchers tell a process its place by environment variables, each by its
  * own names.  Paceline's own names win; then the first that is found counts, and what
@@ -9,13 +10,13 @@
 #include "paceline.h"
 
 #define PL_ENVIRONMENT_PORT \
-    15000                                         /* and the last four digits of the job's
-                                                     number, where nobody names a port */
+    15000                                        /* and the last four digits of the job's
+                                                    number, if no variable names a port */
 
 typedef struct pl_environment {
-    const char *source;                     /* "Slurm"; NULL: nobody has told this process
-                                               anything, and nothing below counts */
-    bool is_own;                            /* Paceline's own variables have told it */
+    const char *source;                        /* "Slurm"; NULL: no variable says it, and
+                                                  nothing below counts */
+    bool is_own;                               /* Paceline's own variables have told it */
     int rank, world_size;
     int local_rank, local_world_size;  /* on this node; the size is 0 when not known */
     int node_rank;                     /* -1: not known */
@@ -30,7 +31,7 @@ typedef struct pl_environment {
 
 /* Reads it through getenv(), or through `get` in tests.  PL_EINVAL: a variable that is no
  * number or out of range, one that is missing beside another, or two that contradict each
- * other; the names and values are told. */
+ * other; the error has the names and values. */
 int pl_environment_read(pl_environment_t *environment, char *(*get)(const char *name),
                         pl_error_t *err);
 

@@ -1,13 +1,14 @@
-/* external.c - ranks that somebody else has started: a scheduler, mpirun, paceline launch
+/* external.c - ranks that another program has started: a scheduler, mpirun, paceline
+ * launch
  *
  * Each process has asked for the run by itself.  That of rank zero coordinates: it
  * listens at the rendezvous, is rank zero itself, and has a proxy for each other rank;
- * those connect, get their work by message, and hear at last what the run came to, which
- * is then the answer to what was asked for there.
+ * those connect, get their work by message, and at the end receive the result, which
+ * answers the run they requested.
  *
  * A process's runs are counted: the second of one meets the second of all others.
- * Where whoever has started the processes has started them again, rank zero's
- * run-directory index tells which run goes on from where. */
+ * If the scheduler has started the processes again, rank zero's run-directory
+ * index says which run continues from which directory. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +58,7 @@ typedef struct external {
     /* Of rank zero: */
     int training;                                         /* which of the process; 0:
                                                              the run is none */
-    pl_result_broadcast_t *broadcast;                     /* [the run goes on] */
+    pl_result_broadcast_t *broadcast;                     /* [the run is not over] */
     pl_lookup_t *lookup;                                  /* of its host  [NULL: none] */
     pl_call_t *run_call;                                  /* waits for it  [NULL: none] */
     pl_job_t *job;                                        /* of that call */
@@ -241,7 +242,7 @@ static int place_find(external_t *x, pl_error_t *err)
     code = run_number(e, &x->run, err);
     x->incarnation = __atomic_add_fetch(&runs, 1, __ATOMIC_RELAXED);
     x->until = pl_now() + (int64_t)(x->join_timeout * PL_SECOND);
-    const bool is_known = e->is_own && e->rank;             /* by who told it */
+    const bool is_known = e->is_own && e->rank;             /* by paceline launch */
     pl_log_line(is_known ? PL_LOG_DEBUG : PL_LOG_INFO, e->rank, pl_actor_name(x),
                 "rank %d of %d, set by %s; the ranks connect at %s", e->rank,
                 e->world_size, e->source, x->endpoint);
@@ -279,9 +280,9 @@ static int participant_place(void *self, pl_job_t *job, pl_error_t *err)
     return code;
 }
 
-/* ---- who will not come ---- */
+/* ---- ranks that will not join ---- */
 
-/* A rank that ends well before it joins fails nobody but those that wait for it. */
+/* A rank that ends well before it joins fails only the ranks that wait for it. */
 static bool look_for_guests(external_t *x)
 {
     char text[PL_ERROR_TEXT];

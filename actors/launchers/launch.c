@@ -52,7 +52,7 @@ static int status_of(const pl_death_t *death)
     return death->signal ? 128 + death->signal : death->is_known ? death->status : 0;
 }
 
-/* A shell says so of what it has started.  Who was asked to end is not started again. */
+/* As a shell reports it.  A process that was asked to end is not started again. */
 static bool may_pass(int status)
 {
     const int signal = status - 128;
@@ -125,7 +125,7 @@ void pl_children_signal(pl_children_t *all, int number)
             pl_supervisor_signal(all->child[k].process, number);
 }
 
-/* ---- what ranks are told ---- */
+/* ---- the environment of a rank ---- */
 
 typedef char variable_t[VARIABLE];
 
@@ -248,7 +248,7 @@ void launch_rank_finished(const pl_launch_t *launch, int rank, const char *text)
     pl_finished_ranks_add(file_of(launch, PL_FOLDER_FINISHED_RANKS, name), rank, text);
 }
 
-/* All nodes hear of it: who waits for that rank may be anywhere. */
+/* Reported to all nodes: ranks that wait for it may be on any of them. */
 static void child_left(void *user, int rank, const char *text)
 {
     const pl_launch_t *launch = user;

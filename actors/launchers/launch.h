@@ -20,9 +20,9 @@ typedef struct pl_children pl_children_t;
 
 /* The first that failed; behind one that has but lost another, the first that has not. */
 typedef struct pl_failure {
-    int status;                             /* as a shell has it */
-    bool may_pass;                          /* it died of what may not come again */
-    pl_error_t error;                       /* which it was and why  [code 0: none has] */
+    int status;                            /* as a shell has it */
+    bool may_pass;                         /* its cause may be gone at the next attempt */
+    pl_error_t error;                      /* which it was and why  [code 0: none has] */
 } pl_failure_t;
 
 typedef struct pl_children_spec {
@@ -34,10 +34,10 @@ typedef struct pl_children_spec {
     const char *job;
     const char *job_key, *run_dir_index, *finished_ranks;   /* [""] */
     void (*on_line)(void *user, int rank, const char *line);
-    /* The others go on; again when a cause comes behind a rank that was lost by it.  None
+    /* The others continue; called again if the cause of a lost rank becomes known.  None
      * may free the children. */
     void (*on_failed)(void *user, const pl_failure_t *failure);
-    /* One has ended with status 0, which fails nobody but ranks that wait for it. */
+    /* One has ended with status 0, which fails only the ranks that wait for it. */
     void (*on_left)(void *user, int rank, const char *text);
     void (*on_end)(void *user);                             /* all have ended */
     void *user;
@@ -47,7 +47,7 @@ typedef struct pl_children_spec {
 pl_children_t *pl_children_start(const pl_children_spec_t *spec, struct event_base *loop,
                                  pl_error_t *err);
 void pl_children_signal(pl_children_t *children, int number);
-/* Ends those that still live, by SIGKILL; nothing is told. */
+/* Ends those that still live, by SIGKILL, without a report. */
 void pl_children_free(pl_children_t *children);
 
 typedef struct launch_host launch_host_t;

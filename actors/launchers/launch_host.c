@@ -26,7 +26,7 @@
 typedef enum host_state {
     HOST_WAITS,                            /* for nodes */
     HOST_RUNS,                             /* an attempt is under way */
-    HOST_LEAVES,                           /* the job has ended, and the others hear it */
+    HOST_LEAVES,                           /* the job has ended; the nodes are informed */
     HOST_IS_DONE,
 } host_state_t;
 
@@ -50,9 +50,9 @@ struct launch_host {
     bool again;                                  /* it is followed by another */
     bool wants_in;                               /* a node that has come */
     pl_restart_policy_t policy;
-    int64_t waits;                        /* for nodes, since when */
-    int64_t not_before;                   /* the next attempt */
-    int64_t until;                        /* ranks may take to end, nodes to hear of it */
+    int64_t waits;                    /* for nodes, since when */
+    int64_t not_before;               /* the next attempt */
+    int64_t until;                    /* limit for ranks to end, and for nodes to leave */
     int count;
     node_slot_t slot[];                                     /* [count], by node rank */
 };
@@ -143,8 +143,8 @@ static bool host_has_failed(const launch_host_t *h)
     return h->failure.error.code != PL_OK;
 }
 
-/* What was told to make room for a node may fail of that: before it listens, or before
- * all ranks have joined.  What fails of something else does so again. */
+/* Ranks that are stopped for a new node may fail because of that: before it listens,
+ * or before all ranks have joined.  What fails of something else does so again. */
 static bool makes_room(const launch_host_t *h)
 {
     return h->wants_in && !h->launch->was_signalled && !h->failure.may_pass;
@@ -165,7 +165,7 @@ static void failure_decide(launch_host_t *h)
     h->until = pl_now() + grace * PL_MILLISECOND;
     if (!h->again && !h->launch->was_signalled) {
         host_signal(h, SIGTERM);
-        host_signal(h, SIGCONT);                           /* who is stopped hears none */
+        host_signal(h, SIGCONT);                    /* a stopped process takes no other */
     }
 }
 
@@ -178,7 +178,8 @@ static void failure_tell(evutil_socket_t fd, short what, void *user)
         launch_note(h->launch, "%s; the other ranks are ended", h->failure.error.text);
 }
 
-/* Who has lost another may be heard before that one is: the cause counts. */
+/* The report of a rank that lost another may arrive before the cause: the cause
+ * counts. */
 void host_failed(launch_host_t *h, int number, const pl_failure_t *failure)
 {
     const bool is_cause = failure->status != PL_STATUS_LOST;

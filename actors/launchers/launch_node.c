@@ -1,9 +1,9 @@
-/* launch_node.c - paceline launch of any node but the first: does as it is told
+/* launch_node.c - paceline launch on any node but the first: obeys node 0
  *
  * Its ranks begin, are sent signals and end as node 0 says; what becomes of them goes
- * back.  Who hears nothing of node 0 any more ends its ranks, so that none goes on alone,
- * and, where ranks may be started again, asks to be let in anew: the wire may have been
- * broken, or that node be started again. */
+ * back.  A node that receives nothing from node 0 ends its ranks, so that none
+ * continues alone.  If ranks may be started again, it connects again: the network may
+ * have been cut, or node 0 restarted. */
 #include <event2/event.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,9 +22,9 @@ struct launch_node {
     struct event *timer;                                    /* what to do next */
     uint32_t attempt;                                       /* 0: none yet */
     bool has_joined, runs;
-    bool is_lost;                                   /* node 0 is to be looked for again */
-    bool leaves, is_done;                           /* the job has ended; it was told */
-    pl_failure_t end;                               /* how */
+    bool is_lost;                                 /* node 0 is to be looked for again */
+    bool leaves, is_done;                         /* the job has ended; it was reported */
+    pl_failure_t end;                             /* how */
 };
 
 static void node_soon(launch_node_t *n, int ms)

@@ -61,7 +61,7 @@ static void client_result(void *self, pl_outcome_t *outcome, const pl_error_t *e
     pl_rank_client_leave(&participant->client);
 }
 
-/* Of a worker that shall do no more: nobody is there who would hear of it. */
+/* Of a worker that is to end after the coordinator was lost. */
 static void client_ended(void *self)
 {
     if (((pl_participant_t *)self)->is_lost)
@@ -185,13 +185,13 @@ int pl_participant_stop(pl_participant_t *participant, pl_call_t *call,
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
 
-int pl_participant_control(const pl_participant_t *participant, const char *who,
+int pl_participant_control(const pl_participant_t *participant, const char *coordinator,
                            pl_error_t *err)
 {
     return pl_fail(err, PL_ESTATE,
                    "this process is rank %d of the run and accepts no commands: give "
                    "them to %s",
-                   participant->spec.rank, who);
+                   participant->spec.rank, coordinator);
 }
 
 void pl_participant_release(pl_participant_t *participant)

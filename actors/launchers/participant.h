@@ -11,7 +11,7 @@
 #include "actors/launchers/ranks.h"
 
 typedef struct pl_participant {
-    pl_ranks_t ranks;                          /* of who coordinates */
+    pl_ranks_t ranks;                          /* of the coordinator */
     pl_rank_client_spec_t spec;                /* its texts and keys are the launcher's */
     int (*on_job)(void *self, pl_job_t *job,
                   pl_error_t *err);                         /* of pl_rank_client_ops_t */
@@ -24,7 +24,7 @@ typedef struct pl_participant {
     bool has_result, is_lost;
 } pl_participant_t;
 
-/* Connects, for the handler of `start`; the limit to join is told once for all. */
+/* Connects, for the handler of `start`; the limit to join holds for all attempts. */
 int pl_participant_open(pl_participant_t *participant, const pl_rank_client_spec_t *spec,
                         int64_t until,
                         int (*on_job)(void *self, pl_job_t *job, pl_error_t *err),
@@ -37,10 +37,10 @@ void pl_participant_know(pl_participant_t *participant, pl_outcome_t *outcome,
 void pl_participant_run(pl_participant_t *participant, pl_call_t *call);
 int pl_participant_stop(pl_participant_t *participant, pl_call_t *call,
                         const char *reason);
-/* Refuses it: `who` coordinates takes commands. */
-int pl_participant_control(const pl_participant_t *participant, const char *who,
+/* Refuses a command: the coordinator takes commands. */
+int pl_participant_control(const pl_participant_t *participant, const char *coordinator,
                            pl_error_t *err);
-/* It has not joined who coordinates; it will not, and what was asked for fails. */
+/* Whether it has not joined the coordinator yet; it will not, and its run fails. */
 bool pl_participant_waits(const pl_participant_t *participant);
 void pl_participant_abort(pl_participant_t *participant, const char *why);
 /* With its ranks. */
@@ -54,7 +54,7 @@ typedef struct pl_result_broadcast pl_result_broadcast_t;
  * launcher  [NULL: out of memory; it is answered]. */
 pl_result_broadcast_t *pl_result_broadcast(pl_ranks_t *ranks, pl_rank_links_t *links,
                                            int first);
-/* What is told: the outcome, packed, or, NULL, the error. */
+/* What is sent: the packed outcome; NULL: the error. */
 const pl_blob_t *pl_result_broadcast_outcome(const pl_result_broadcast_t *broadcast,
                                              const pl_error_t **error);
 void pl_result_broadcast_free(pl_result_broadcast_t *broadcast);

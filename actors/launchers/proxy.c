@@ -75,7 +75,7 @@ static void process_line(void *self, const char *line)
     pl_rank_log_append(&r->log, line);
 }
 
-/* ---- who watches ---- */
+/* ---- the watch call ---- */
 
 static int proxy_watch(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
@@ -90,7 +90,7 @@ static int proxy_watch(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* ---- the stream ---- */
 
-/* Somebody may begin to publish at any time: that is seen when a rank is heard. */
+/* The stream may start at any time; each message of the rank is a moment to look. */
 static void stream_tell(proxy_t *r)
 {
     pl_bring_stream_t msg;
@@ -275,7 +275,7 @@ static void job_sent(void *self, const pl_error_t *error)
     proxy_t *r = self;
     pl_error_t err = {0};
     if (error || r->job == PROXY_SERVED || !r->run
-        || r->end != PROXY_STAYS)              /* a rank that is gone is told otherwise */
+        || r->end != PROXY_STAYS)                  /* a lost rank is reported elsewhere */
         return;
     r->job = PROXY_SERVED;
     const pl_serve_t msg = {.job = 1};

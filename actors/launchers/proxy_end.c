@@ -1,11 +1,11 @@
-/* proxy_end.c - how a rank elsewhere ends: by itself, asked to, killed, or lost
+/* proxy_end.c - how the rank of a proxy ends: by itself, on request, killed, or lost
  *
  * It has ended when the process is dead and all that it had sent has come: so a result
  * that was sent counts, whatever happens after that, and a death without one is an error
  * with the last words of the process.
  *
- * Who is to end is told so and has a bound; who does not answer at all any more is asked
- * for a backtrace by SIGABRT and then killed. */
+ * A rank that is to end gets a request and a time limit; one that does not answer is
+ * asked for backtraces by SIGABRT and then killed. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -137,7 +137,7 @@ static void proxy_dead(proxy_t *r)
 
 /* ---- it is to end ---- */
 
-/* It hears why, if it hears anything, and ends itself. */
+/* The rank receives the reason if its link works, and ends itself. */
 static void proxy_cut_off(proxy_t *r)
 {
     const char *why = r->error.code ? r->error.text : "the run has ended";
@@ -181,8 +181,8 @@ static void end_late(void *self)
     proxy_kill(r, &err);
 }
 
-/* A rank that was starting has nothing to save, and whoever waits for the run's end would
- * wait for it: a file that does not open, a long compilation. */
+/* A rank that was starting has nothing to save, and the end of the run would wait for
+ * it: a file that does not open, a long compilation. */
 static void end_look(void *self)
 {
     proxy_t *r = self;
@@ -215,7 +215,7 @@ static void proxy_end(proxy_t *r)
     if (r->died_early) {
         proxy_died(r, &r->death);
     } else if (r->is_foreign && !r->has_joined) {
-        proxy_dead(r);                                   /* it may hear how the run was */
+        proxy_dead(r);                                     /* it may receive the result */
         proxy_finish(r);
     } else if (!r->has_joined) {
         pl_fail(&r->error, PL_ECANCELLED,
@@ -279,7 +279,7 @@ void proxy_left(proxy_t *r, const char *why)
     proxy_finish(r);
 }
 
-/* Whoever is to hear of it is heard before: a process may die as soon as it is made. */
+/* The watch call has to arrive first: a process may die as soon as it is started. */
 void proxy_died(void *self, const pl_death_t *death)
 {
     proxy_t *r = self;

@@ -24,7 +24,7 @@ typedef enum proxy_life {
 
 typedef struct proxy {
     int64_t rank;
-    bool is_foreign;                             /* somebody else has started it */
+    bool is_foreign;                             /* another program has started it */
     pl_rank_links_t *links;                      /* counted */
     pl_worker_pool_t *pool;                      /* that lends the process  [its own] */
     pl_supervisor_t *process;                    /* [it is foreign] */
@@ -37,27 +37,27 @@ typedef struct proxy {
     bool was_stopped;                            /* one stop is enough */
     forwarded_t *forwarded;                      /* newest first  [none] */
     uint64_t forwarded_count;                    /* so far: the newest's number */
-    pl_call_t *watch;                            /* [nobody asks] */
+    pl_call_t *watch;                            /* [no call] */
     uint64_t global_step;                        /* the newest that it has told */
     int64_t received_at;                         /* pl_now() of its newest report */
     pl_rank_log_t log;
-    bool is_streamed;                              /* was told where messages are taken */
+    bool is_streamed;                               /* it has the address of the stream */
     bool has_joined;
-    proxy_end_t end;                                        /* what it was told */
+    proxy_end_t end;                                        /* how it is to end */
     proxy_life_t life;
     pl_death_t death;
-    bool died_early;                               /* nobody watched it yet */
+    bool died_early;                               /* before the watch call */
     pl_error_t error;                              /* why it was killed, or how its worker
                                                       ended  [code 0] */
 } proxy_t;
 
-/* To who watches. */
+/* Progress of the watch call. */
 void proxy_tell(const proxy_t *r, const char *event, const char *cause);
 
 /* Its run's caller has waited for too long; or the rank is to end. */
 void proxy_cancel(void *self, pl_call_t *call);
 void proxy_kill(proxy_t *r, const pl_error_t *why);
-/* Nobody waits for the end of who is not heard any more. */
+/* A rank that is to end and is silent is not waited for. */
 void proxy_end_silent(proxy_t *r, const char *why);
 /* It has said its last, or its link is gone: its process is to end, and a foreign one has
  * ended. */

@@ -1,8 +1,8 @@
 /* rank_client.c - a rank's end of the links with its launcher
  *
  * A result goes when all its bytes have come; the links stay until the other side has
- * everything that was said.  Where several have started their processes by themselves,
- * what the run came to is told to each, as the reply to what it was to serve for. */
+ * everything that was said.  If the processes requested the run by themselves, each
+ * receives the result as the reply of `serve`. */
 #include "actors/launchers/rank_client.h"
 
 #include <stdio.h>

@@ -13,9 +13,9 @@
 typedef struct pl_rank_client_ops {
     /* Before the worker gets its job: what this process adds to it  [nothing]. */
     int (*on_job)(void *self, pl_job_t *job, pl_error_t *err);
-    /* The launcher was told that the worker has ended, or that there will be none. */
+    /* The launcher knows that the worker has ended, or that there will be none. */
     void (*on_end)(void *self);
-    /* How the run was, of all ranks; the outcome, or an error  [nobody waits for it]. */
+    /* How the run was, of all ranks; the outcome, or an error  [not needed]. */
     void (*on_result)(void *self, pl_outcome_t *outcome, const pl_error_t *error);
     /* The other side is not there any more; nothing comes.  Not after
      * pl_rank_client_leave(). */
@@ -25,11 +25,11 @@ typedef struct pl_rank_client_ops {
 } pl_rank_client_ops_t;
 
 typedef struct pl_rank_client_spec {
-    const char *calls;                    /* endpoint */
-    const char *bulk;                     /* the same  [what is told at joining, there] */
-    const pl_keys_t *keys;                /* [none] */
-    const char *traits;                   /* [none] */
-    const char *host;                     /* as in pl_link_spec_t  ["the launcher"] */
+    const char *calls;             /* endpoint */
+    const char *bulk;              /* the same  [the address in the answer to the join] */
+    const pl_keys_t *keys;         /* [none] */
+    const char *traits;            /* [none] */
+    const char *host;              /* as in pl_link_spec_t  ["the launcher"] */
     pl_link_times_t times;
     uint64_t run;                                        /* [learnt when it has joined] */
     uint32_t incarnation;

@@ -22,9 +22,9 @@ enum {
 };
 
 typedef struct end {
-    const pl_wire_ops_t *ops;                               /* [nobody stands in] */
+    const pl_wire_ops_t *ops;                               /* [no proxy] */
     void *self;
-    char early[ABOUT];            /* who has joined before anybody stood in  ["": none] */
+    char early[ABOUT];              /* process that joined before its proxy  ["": none] */
 } end_t;
 
 struct pl_rank_links {
@@ -119,7 +119,7 @@ static void bulk_sent(void *user, int rank, uint64_t transfer, const pl_error_t 
 void pl_rank_links_attach(pl_rank_links_t *links, int rank, const pl_wire_ops_t *ops,
                           void *self)
 {
-    char early[ABOUT];            /* who has joined before anybody stood in  ["": none] */
+    char early[ABOUT];              /* process that joined before its proxy  ["": none] */
     memcpy(early, links->end[rank].early, ABOUT);
     links->end[rank] = (end_t){ops, self, ""};
     if (*early && pl_link_state(links->link, rank) != PL_LINK_AWAITED)
@@ -286,7 +286,8 @@ void pl_rank_links_bootstrap(const pl_rank_links_t *links, int rank,
                        text);
 }
 
-/* Who hears nothing for the lease ends itself, before anybody takes its place. */
+/* A rank that receives nothing for the lease ends itself, before another takes its
+ * place. */
 pl_link_times_t pl_rank_links_lease(int join_ms)
 {
     return (pl_link_times_t){.join = join_ms,
@@ -310,7 +311,7 @@ static void rank_links_release(pl_object_t *object)
     pl_free(links);
 }
 
-/* Ranks find the place for bulk by what they are told when they join. */
+/* Ranks receive the address for bulk when they join. */
 static int rank_links_open(pl_rank_links_t *links, const pl_rank_links_spec_t *w,
                            const char *calls, const char *bulk, void *launcher,
                            pl_error_t *err)

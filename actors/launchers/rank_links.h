@@ -1,7 +1,7 @@
 /* rank_links.h - the links of a launcher with the processes of its ranks
  *
  * One link for calls and one for bulk, for all ranks, in a folder of their own or where
- * the ranks look for them; whoever stands in for a rank is told what comes from that one.
+ * the ranks look for them; the proxy of a rank receives what comes from it.
  * Counted; all on the launcher's thread, and gone with its last reference. */
 #ifndef PL_LAUNCHERS_RANK_LINKS_H
 #define PL_LAUNCHERS_RANK_LINKS_H
@@ -23,16 +23,16 @@ typedef struct pl_wire_ops {
 } pl_wire_ops_t;
 
 typedef struct pl_rank_links_spec {
-    int count;                          /* ranks */
-    int join_ms;                        /* for all to have joined */
-    const char *endpoint;               /* where ranks that somebody else has started
-                                           look; this process is rank 0 then, and the
-                                           others hold a lease  [a folder, for ranks that
-                                           die with this process] */
-    const pl_keys_t *keys;              /* [none] */
-    const char *traits;                 /* of rank 0  [none] */
-    struct pl_worker_pool *pool;        /* whose processes the ranks are, and whose folder
-                                           it is  [each is started for the run alone] */
+    int count;                    /* ranks */
+    int join_ms;                  /* for all to have joined */
+    const char *endpoint;         /* where ranks that another program has
+                                     started connect; this process is rank 0 then, and the
+                                     others hold a lease  [a folder, for ranks that
+                                     die with this process] */
+    const pl_keys_t *keys;        /* [none] */
+    const char *traits;           /* of rank 0  [none] */
+    struct pl_worker_pool *pool;  /* whose processes the ranks are, and whose folder
+                                     it is  [each is started for the run alone] */
     uint64_t run;
     bool takes_any;                         /* the others were not told which run it is */
     uint32_t incarnation;
@@ -45,7 +45,7 @@ pl_rank_links_t *pl_rank_links_new(void *launcher, const pl_rank_links_spec_t *s
 /* Hears at once of a rank that has joined before anybody stood in for it. */
 void pl_rank_links_attach(pl_rank_links_t *links, int rank, const pl_wire_ops_t *ops,
                           void *self);
-/* Unless somebody else has taken its place. */
+/* Unless another has taken its place. */
 void pl_rank_links_detach(pl_rank_links_t *links, int rank, const void *self);
 /* Of all that is sent over them. */
 pl_outbox_t pl_rank_links_outbox(const pl_rank_links_t *links, int rank);
@@ -57,8 +57,7 @@ pl_bulk_t *pl_rank_links_bulk(const pl_rank_links_t *links);
 /* The rank has left or is gone on both: nothing comes any more. */
 bool pl_rank_links_is_over(const pl_rank_links_t *links, int rank);
 void pl_rank_links_died(pl_rank_links_t *links, int rank);
-/* The rank has not joined yet; it will not, and who stands in for it hears that it is
- * gone. */
+/* The rank has not joined yet; it will not, and its proxy receives that it is gone. */
 bool pl_rank_links_is_awaited(const pl_rank_links_t *links, int rank);
 void pl_rank_links_abort(pl_rank_links_t *links, int rank, const char *why);
 /* A new incarnation, of no more ranks than they were made for, after all have ended. */
@@ -76,22 +75,22 @@ bool pl_rank_links_are_hurried(const pl_rank_links_t *links);
 void pl_rank_links_tell_run_dir(pl_rank_links_t *links, const char *path);
 const char *pl_rank_links_run_dir(const pl_rank_links_t *links);
 /* Who writes what the ranks' processes say: a child of the launcher, older than any that
- * stands in for a rank, so that it ends behind them  [nobody, where the processes are
- * somebody else's]. */
+ * stands in for a rank, so that it ends behind them  [none, if the processes belong to
+ * another program]. */
 pl_address_t pl_rank_links_log_writer(const pl_rank_links_t *links);
 
 /* What a rank is to be told so that it brings its messages to the stream, with a clock of
- * its own or this process's; false: nobody publishes here. */
+ * its own or this process's; false: there is no stream here. */
 bool pl_rank_links_stream(pl_rank_links_t *links, bool has_clock, pl_bring_stream_t *msg);
 
-/* The stream is told that the process of a rank has died. */
+/* Reports to the stream that the process of a rank has died. */
 void pl_rank_links_stream_lost(const pl_rank_links_t *links, int rank);
 
 /* Where that rank finds its launcher, as a variable of the environment. */
 void pl_rank_links_bootstrap(const pl_rank_links_t *links, int rank,
                              char text[PL_BOOTSTRAP_TEXT]);
 
-/* Limits of links with ranks that somebody else has started. */
+/* Time limits of links with ranks that another program has started. */
 pl_link_times_t pl_rank_links_lease(int join_ms);
 
 #endif

@@ -192,7 +192,7 @@ static void entry_end(void *self)
     pl_rank_client_leave(&e->client);
 }
 
-/* Nobody wants what it does. */
+/* Without the launcher its work has no use. */
 static void entry_lost(void *self, const char *why)
 {
     (void)self, (void)why;
@@ -210,7 +210,7 @@ static sigset_t signals_to_end(void)
     return set;
 }
 
-/* Whoever wants this rank to end wants the run to: ranks go together. */
+/* A signal to one rank ends the run: ranks go together. */
 static void signal_came(void *self)
 {
     entry_t *e = self;
@@ -316,7 +316,7 @@ static int rank_main(const pl_bootstrap_t *bootstrap)
     return code == PL_OK ? EXIT_SUCCESS : rank_lost(bootstrap, &err);
 }
 
-/* Its handlers of signals are the program's, but of what a launcher sends. */
+/* The program keeps its signal handlers, except for the signals of a launcher. */
 static void script_enter(void)
 {
     char name[16];

@@ -1,7 +1,7 @@
 /* ranks.c - the ranks of a run as a launcher sees them: started, collected, one result
  *
  * The run's result and its progress are rank zero's; the first error of any rank is the
- * run's, and the others are told to end then.  One that comes of another rank's end is
+ * run's, and the others end then.  One that comes of another rank's end is
  * not the cause: an error of a rank's own takes its place while all are collected.  All
  * have ended when the run is answered, so that the next finds everything free. */
 #include "actors/launchers/ranks.h"
@@ -32,7 +32,7 @@ void pl_ranks_init(pl_ranks_t *ranks, const pl_ranks_ops_t *ops, const pl_body_t
     ranks->min = min && min < ranks->count ? (int)min : ranks->count;
 }
 
-/* ---- who watches ---- */
+/* ---- the watch call ---- */
 
 static void ranks_tell(const pl_ranks_t *ranks, const pl_watch_progress_t *what)
 {
@@ -82,7 +82,7 @@ static bool follows_another(const pl_error_t *error)
            || error->code == PL_EPROTOCOL;
 }
 
-/* That nothing went on is told by all who waited. */
+/* Each rank that waited reports that nothing happened. */
 static void add_text(pl_error_t *to, const pl_error_t *from)
 {
     size_t length = strlen(to->text);
@@ -101,7 +101,7 @@ static void failure_tell(void *self)
                     "%s; the other ranks are being stopped", ranks->error.text);
 }
 
-/* What ranks say who were ended by that is no cause. */
+/* Errors of ranks that were ended by a stop are not its cause. */
 static bool was_stopped_early(const pl_ranks_t *ranks)
 {
     return ranks->stops && ranks->failed < 0 && ranks->error.code == PL_ECANCELLED;
@@ -330,7 +330,7 @@ static void rank_device(pl_rank_t *rank, const char *identity)
 
 /* ---- the run ---- */
 
-/* Nothing has begun that could be saved, and who has not come would be waited for. */
+/* There is nothing to save yet, and missing ranks would be waited for. */
 static int stop_at_once(pl_ranks_t *ranks, const char *reason)
 {
     pl_error_t early;
@@ -403,7 +403,7 @@ static void rank_reported(pl_rank_t *rank, const pl_run_progress_t *report)
         pl_progress_run(rank->ranks->run, report);
 }
 
-/* What went wrong after the last step ends the others too, who may wait for this one; the
+/* A failure after the last step ends the others too, which may wait for this rank; the
  * weights it has are those of all. */
 static void rank_replied(pl_rank_t *rank, pl_outcome_t *outcome)
 {

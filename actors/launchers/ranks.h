@@ -18,9 +18,9 @@ typedef struct pl_rank {
     pl_ranks_t *ranks;
     int number;
     pl_address_t worker;                           /* to be called, once it was started */
-    /* Of one that gives no sign of life, filled in by who starts it: what else is to be
-     * said of that, and whether its own worker ends it, whose `run` is cancelled  [it
-     * cannot be ended, and is given up]. */
+    /* Set by the launcher that starts the rank, for a rank without a sign of life: the
+     * end of the error text; and whether the worker ends the rank when its `run` is
+     * cancelled  [it cannot be ended, and is abandoned]. */
     const char *stuck;
     bool can_end;
     uint64_t life;                          /* ends when the rank has [0: not started] */
@@ -36,8 +36,8 @@ typedef struct pl_ranks_ops {
     /* Starts a rank, and fills in its worker; -> the number of a call that ends with it,
      * answered as `life` says, or 0. */
     uint64_t (*start)(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life, pl_error_t *err);
-    /* All have ended: tells the outcome, or the error, to whoever waits for it beside the
-     * caller, and calls pl_ranks_answer() when that is done  [nobody else waits] */
+    /* All have ended: sends the outcome, or the error, to the processes that wait for it
+     * beside the caller, and calls pl_ranks_answer() at the end  [no others wait] */
     void (*broadcast_result)(pl_ranks_t *ranks);
     /* The run has failed with its `error`, or has paused, and all have ended: true when
      * it begins again, by pl_ranks_begin(), now or later  [it does not]. */
@@ -45,7 +45,7 @@ typedef struct pl_ranks_ops {
     /* It waits for that, and is asked to stop: begins at once, so that it ends as any
      * that is stopped, with its weights  [there is no waiting] */
     void (*now)(pl_ranks_t *ranks);
-    /* The run's folder, as soon as it is known  [nobody asks] */
+    /* The run's folder, as soon as it is known  [not needed] */
     void (*run_dir)(pl_ranks_t *ranks, const char *path);
 } pl_ranks_ops_t;
 
@@ -53,17 +53,17 @@ struct pl_ranks {
     const pl_ranks_ops_t *ops;
     struct pl_rank_links *links;             /* to processes; the launcher's  [threads] */
     pl_call_t *run;                          /* NULL: idle */
-    pl_call_t *watch;                        /* [nobody asks] */
+    pl_call_t *watch;                        /* [not needed] */
     bool broadcasts;
     pl_job_t *job;                                   /* counted */
     pl_rank_t *rank;                                 /* [count] */
-    int min, max;                                    /* to go on with; asked for */
+    int min, max;                                    /* to continue with; requested */
     int count, started;                              /* taking part; of these */
     int reported, answered, ended;                   /* how many of them: see pl_rank_t */
     pl_outcome_t *outcome;                           /* of rank zero, once it is there */
     pl_error_t error;                                /* the run's  [code 0: none] */
     int failed;                                      /* whose it is  [-1: of no rank] */
-    uint64_t global_step;                            /* the newest that was told */
+    uint64_t global_step;                            /* the newest reported */
     bool begun;                                      /* a batch has been through */
     bool starts;                                     /* none has of these ranks */
     bool stops;                                      /* was asked to, */

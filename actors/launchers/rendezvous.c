@@ -1,4 +1,4 @@
-/* rendezvous.c - the place where processes that somebody else has started meet
+/* rendezvous.c - the address where processes that another program has started connect
  *
  * All are told the same place, but it is not the same for all: rank zero listens there,
  * the others go there, and what else is to be found on either machine lies beside it. */
@@ -128,7 +128,7 @@ static int free_port_in(pl_ports_t range, const struct addrinfo *own)
     return 0;
 }
 
-/* The kernel gives such ports in turn, so nobody else gets it soon. */
+/* The kernel gives such ports in turn, so no other process gets it soon. */
 static int free_port(const struct addrinfo *own)
 {
     struct sockaddr_storage bound = {0};

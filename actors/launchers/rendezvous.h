@@ -1,10 +1,10 @@
-/* rendezvous.h - the place where processes that somebody else has started meet */
+/* rendezvous.h - the address where processes that another program has started connect */
 #ifndef PL_LAUNCHERS_RENDEZVOUS_H
 #define PL_LAUNCHERS_RENDEZVOUS_H
 
 #include "runtime/lookup.h"
 
-/* "tcp://HOST:PORT", "HOST:PORT" or "ipc://FILE" as all ranks are told it, with
+/* "tcp://HOST:PORT", "HOST:PORT" or "ipc://FILE" as all ranks have it, with
  * "localhost" as a number.  PL_EINVAL: it is none. */
 int pl_rendezvous_read(const char *text, char *endpoint, size_t capacity,
                        pl_error_t *err);
@@ -24,8 +24,9 @@ void pl_rendezvous_find(const char *endpoint, const char *place, char *at,
 int pl_rendezvous_beside(const char *endpoint, char *at, size_t capacity,
                          pl_error_t *err);
 
-/* This machine's address as whoever it meets there reaches it, a number; for who listens
- * there, an address that others reach.  Errors as pl_lookup_result() gives them. */
+/* This machine's address, a number, at which the other ranks reach it; for rank zero,
+ * which listens, one that other machines reach.  Errors as pl_lookup_result() gives
+ * them. */
 #define PL_RENDEZVOUS_HOST 64
 int pl_rendezvous_own_host(pl_lookup_t *lookup, bool listens,
                            char host[PL_RENDEZVOUS_HOST], pl_error_t *err);

@@ -12,7 +12,7 @@
 
 enum { LOOK_MS = 200 };                      /* between looks at whether the run trains */
 
-/* ---- who is left out, and comes back ---- */
+/* ---- a rank that is left out, and returns ---- */
 
 /* What is measured is short, and what saves nothing cannot pause. */
 static bool may_return(const pl_restarts_t *r)
@@ -22,7 +22,8 @@ static bool may_return(const pl_restarts_t *r)
            && job->trainer->enable_checkpointing;
 }
 
-/* What dies again as soon as it was started again will go on to do so, for some time. */
+/* A rank that dies again as soon as it was started again is likely to do so for a
+ * while. */
 static bool leaves_out(pl_restarts_t *r)
 {
     pl_ranks_t *ranks = r->ranks;
@@ -57,7 +58,7 @@ static bool begins_in(pl_restarts_t *r, int wait)
     return r->waits;
 }
 
-/* For who dies next it is as if the one that was left out had died last. */
+/* The rank that was left out counts as the last that died. */
 static bool takes_back(pl_restarts_t *r)
 {
     pl_ranks_t *ranks = r->ranks;
@@ -75,7 +76,7 @@ static bool takes_back(pl_restarts_t *r)
 
 /* ---- once more ---- */
 
-/* The cause comes before what follows from it; tries are counted anew for fewer ranks. */
+/* The cause comes before its effects; restarts are counted from 0 for fewer ranks. */
 static void again_tell(const pl_restarts_t *r, bool leaves)
 {
     pl_ranks_t *ranks = r->ranks;
@@ -112,8 +113,8 @@ bool pl_restarts_try(pl_restarts_t *r)
     const bool passes = (code == PL_EDIED || code == PL_ESTUCK)
                         && pl_rank_links_were_all_there(ranks->links);
     const bool leaves = passes && leaves_out(r);
-    const int who = leaves ? -1 : ranks->failed;
-    const int wait = passes ? pl_restart_policy_add(&r->policy, step, who) : -1;
+    const int failed = leaves ? -1 : ranks->failed;
+    const int wait = passes ? pl_restart_policy_add(&r->policy, step, failed) : -1;
     if (wait < 0 && code != PL_OK)
         pl_restart_policy_report(&r->policy, &step, &ranks->error);
     if (!begins_in(r, wait))

@@ -17,11 +17,11 @@
 typedef struct pl_restarts {
     pl_ranks_t *ranks;
     int64_t max;
-    void (*begin)(void *launcher);           /* called when it is time to; in the end
-                                                it calls pl_restarts_begin() */
-    void (*look)(void *launcher);            /* calls pl_restarts_look() */
-    double return_after;                     /* s; look and return_after: of who takes
-                                                a range  [0: who was left out stays so] */
+    void (*begin)(void *launcher);              /* called when it is time to; in the end
+                                                   it calls pl_restarts_begin() */
+    void (*look)(void *launcher);               /* calls pl_restarts_look() */
+    double return_after;                        /* s; look and return_after: for a range
+                                                   of ranks  [0: a rank stays left out] */
     pl_restart_policy_t policy;
     int left_out;                                           /* the last rank that was */
     bool waits;                                             /* until it begins */
@@ -33,7 +33,8 @@ typedef struct pl_restarts {
  * tried.  A failure that is tried again counts. */
 bool pl_restarts_try(pl_restarts_t *restarts);
 /* Begins it, from the newest checkpoint there is, or answers it; the first time it is
- * called after that.  Who was asked to stop meanwhile stops as soon as it trains. */
+ * called after that.  A run that was asked to stop in between stops as soon as it
+ * trains. */
 void pl_restarts_begin(pl_restarts_t *restarts);
 /* Has the run pause, if it trains, for those that were left out. */
 void pl_restarts_look(pl_restarts_t *restarts);

@@ -19,7 +19,7 @@
 #include "base/options.h"
 #include "base/run.h"
 
-enum { KILL_MS = 10 };                            /* between looks at who is to be dead */
+enum { KILL_MS = 10 };                             /* between looks at killed processes */
 
 typedef struct script {
     pl_participant_t participant;                   /* in all but the program */
@@ -30,7 +30,7 @@ typedef struct script {
     /* Of the program: */
     pl_worker_pool_t *pool;                                 /* taken */
     pl_restarts_t restarts;
-    pl_result_broadcast_t *broadcast;                       /* [the run goes on] */
+    pl_result_broadcast_t *broadcast;                       /* [the run is not over] */
 } script_t;
 
 /* ---- the program ---- */

@@ -16,13 +16,13 @@
 #include "runtime/timeouts.h"
 #include "runtime/socket.h"
 
-static const uint64_t PAST_MAX = UINT64_C(1) << 30;       /* bytes of what runs came to */
+static const uint64_t PAST_MAX = UINT64_C(1) << 30;         /* bytes of all results */
 
 typedef struct worker {
     pl_worker_pool_t *pool;
     int rank;
-    pl_supervisor_t *process;                               /* [not begun] */
-    pl_process_spec_t acquired;                             /* by its user  [nobody] */
+    pl_supervisor_t *process;                            /* [not begun] */
+    pl_process_spec_t acquired;                          /* by its user  [not acquired] */
     bool is_dead;
     char end[PL_DEATH_TEXT];                                /* how it ended */
 } worker_t;

@@ -3,7 +3,7 @@
  *
  * Each goes through the whole program: what the program does for the k-th time they do
  * for the k-th time.  So they are started with its first run; one that takes the place of
- * another later is told what the runs before have come to.  They belong to an engine; all
+ * another later receives the results of the runs before.  They belong to an engine; all
  * on its control thread. */
 #ifndef PL_LAUNCHERS_WORKER_POOL_H
 #define PL_LAUNCHERS_WORKER_POOL_H
@@ -26,12 +26,12 @@ uint32_t pl_worker_pool_incarnation(const pl_worker_pool_t *pool);
 /* It took as many as that. */
 void pl_worker_pool_advance(pl_worker_pool_t *pool, uint32_t incarnation);
 
-/* A rank's process, which is started if there is none yet; from now on what it says and
- * its death are told as the spec says.  PL_EDIED: it is gone since an earlier run, and
+/* A rank's process, which is started if there is none yet; from now on its lines and its
+ * death are reported as the spec says.  PL_EDIED: it is gone since an earlier run, and
  * what came of that is not known. */
 pl_supervisor_t *pl_worker_pool_acquire(pl_worker_pool_t *pool, int rank,
                                         const pl_process_spec_t *spec, pl_error_t *err);
-/* Unless somebody else has acquired it. */
+/* Unless another has acquired it. */
 void pl_worker_pool_return(pl_worker_pool_t *pool, int rank, const void *user);
 
 /* Records the result of the run that has just ended, as pl_result_broadcast_outcome()
@@ -40,7 +40,7 @@ void pl_worker_pool_record(pl_worker_pool_t *pool, const pl_blob_t *outcome,
                            const pl_error_t *failed);
 /* How many of its runs are over. */
 int pl_worker_pool_past_runs(const pl_worker_pool_t *pool);
-/* Whether its processes may be started anew: all that is over was noted. */
+/* Whether its processes may be started again: all results were recorded. */
 bool pl_worker_pool_has_history(const pl_worker_pool_t *pool);
 /* Kills them all; false: some still live. */
 bool pl_worker_pool_kill(pl_worker_pool_t *pool);
