@@ -19,7 +19,7 @@
 #include "base/run_check.h"
 #include "base/run.h"
 #include "base/utf8.h"
-#include "runtime/descriptors.h"
+#include "base/descriptors.h"
 
 /* Where nobody says how ranks are started, somebody may have started them. */
 const pl_actor_ops_t *pl_request_launcher(const pl_job_t *job, pl_error_t *err)

@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "runtime/actors.h"
-#include "runtime/object.h"
+#include "runtime/flight.h"
 #include "tap.h"
 
 /* ---- a clock that may leap ---- */

@@ -13,7 +13,7 @@
 #include "tap.h"
 
 typedef struct made {
-    char path[PL_LINK_FOLDER];
+    char path[PL_SOCKET_FOLDER];
     int lock;
 } made_t;
 
@@ -99,14 +99,14 @@ static void made_nowhere(const char *where, int code, const char *why)
 
 static void one_is_made_where_the_user_says(void)
 {
-    enum { MAX = PL_LINK_FOLDER - 11, SOCKET = 108, BESIDE = 5 };
+    enum { MAX = PL_SOCKET_FOLDER - 11, SOCKET = 108, BESIDE = 5 };
     char longest[256], too_long[256], text[PL_FOLDER_PATH];
     deep(longest, MAX);
     deep(too_long, MAX + 1);
     setenv("TMPDIR", longest, 1);
     setenv("XDG_RUNTIME_DIR", tap_folder(), 1);
     made_in(longest, "in TMPDIR");
-    char made[PL_LINK_FOLDER];
+    char made[PL_SOCKET_FOLDER];
     memcpy(made, longest, MAX + 1);
     strcat(made, "/pl-123456");
     for (pl_folder_file_t file = 0; file < PL_FOLDER_FILES; file++)

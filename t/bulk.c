@@ -1,6 +1,6 @@
-/* bulk.c - tests of engine/runtime/bulk.c: transfers that come whole, and those that do
+/* bulk.c - tests of engine/transport/bulk.c: transfers that come whole, and those that do
  * not come */
-#include "runtime/bulk.h"
+#include "transport/bulk.h"
 
 #include <event2/event.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/random.h"
-#include "runtime/socket.h"
+#include "transport/socket.h"
 #include "scarce.h"
 #include "tap.h"
 #include "wire.h"

@@ -9,7 +9,7 @@
 
 #include "base/random.h"
 #include "rig.h"
-#include "runtime/object.h"
+#include "runtime/flight.h"
 #include "tap.h"
 
 #define LONG "\"max_epochs\": 100000"

@@ -1,4 +1,4 @@
-/* descriptors.c - tests of engine/runtime/descriptors.c: whatever the limit of
+/* descriptors.c - tests of engine/base/descriptors.c: whatever the limit of
  * descriptors, the engine's libraries end
  * no process and print nothing */
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "rig.h"
-#include "runtime/descriptors.h"
+#include "base/descriptors.h"
 #include "tap.h"
 
 enum { SUCCEEDED = 0, REFUSED = 1, UNCLEAR = 2 };           /* how a child ends */

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "runtime/process.h"
+#include "transport/process.h"
 #include "tap.h"
 
 enum { WANTED = 16, SECONDS = 3 };

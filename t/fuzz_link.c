@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
-#include "runtime/link_parts.h"
+#include "transport/link_parts.h"
 
 enum { AS_IT_IS = 1, TO_RANK = 2, ORDER = 4, RANKS = 3 };
 

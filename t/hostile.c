@@ -15,7 +15,7 @@
 #include "base/random.h"
 #include "runtime/actors.h"
 #include "runtime/monitor.h"
-#include "runtime/object.h"
+#include "runtime/flight.h"
 #include "scarce.h"
 #include "tap.h"
 

@@ -1,6 +1,6 @@
-/* keys.c - tests of engine/runtime/keys.c and zap.c: the file, and who gets in without
+/* keys.c - tests of engine/transport/keys.c and zap.c: the file, and who gets in without
  * it */
-#include "runtime/keys.h"
+#include "transport/keys.h"
 
 #include <arpa/inet.h>
 #include <event2/event.h>
@@ -15,9 +15,9 @@
 
 #include "base/clock.h"
 #include "config.h"
-#include "runtime/zap.h"
-#include "runtime/link.h"
-#include "runtime/socket.h"
+#include "transport/zap.h"
+#include "transport/link.h"
+#include "transport/socket.h"
 #include "scarce.h"
 #include "tap.h"
 

@@ -68,14 +68,14 @@ finds()
 {
 # ---- the search itself ----
 
-lines 'engine/runtime/socket_turn\.c' '\<zmq_msg_recv[[:space:]]*\(' | finds 'a call is found'
+lines 'engine/transport/socket_turn\.c' '\<zmq_msg_recv[[:space:]]*\(' | finds 'a call is found'
 includes 'accelerators/cpu/library_onednn\.c' '(dnnl|oneapi/)' | finds 'and an include'
-lines 'engine/runtime/socket\.c' 'the one wrapper around ZeroMQ' | holds 'comments are not searched'
+lines 'engine/transport/socket\.c' 'the one wrapper around ZeroMQ' | holds 'comments are not searched'
 lines 'engine/runtime/deliver\.c' 'calls only go down' | holds 'nor are texts'
 
 # ---- floors ----
 
-includes 'engine/(base|formats|runtime|telemetry|tensor)/|engine/paceline.h' '(accelerators|strategies|actors|cli|t)/' |
+includes 'engine/(base|formats|runtime|telemetry|tensor|transport)/|engine/paceline.h' '(accelerators|strategies|actors|cli|t)/' |
     holds 'engine/ includes nothing of accelerators/, strategies/, actors/ or the command'
 lines 'engine/cli/' '#[[:space:]]*include[[:space:]]*"' | grep -Ev '"(paceline\.h|config\.h|cli/[a-z_]+\.(h|def))"' |
     holds 'the command includes paceline.h and nothing else of the engine'
@@ -83,12 +83,24 @@ includes 'accelerators/' '(strategies|actors|cli)/' |
     holds 'accelerators/ includes nothing of strategies/ or actors/'
 includes 'strategies/' '(actors|cli)/' |
     holds 'strategies/ includes nothing of actors/'
-includes 'engine/base/' '(runtime|tensor|formats|telemetry)/' |
+includes 'engine/base/' '(runtime|tensor|formats|telemetry|transport)/' |
     holds 'engine/base/ includes nothing of the rest of the engine'
-includes 'engine/(base|formats|runtime|tensor)/' 'telemetry/' |
+includes 'engine/transport/' '(runtime|tensor|formats|telemetry)/' |
+    holds 'engine/transport/ includes nothing of the engine but base/'
+includes 'engine/runtime/' 'transport/' | finds 'runtime/ includes sockets'
+includes 'engine/runtime/' 'transport/' | grep -Ev '"transport/(endpoint|frame|keys|socket|tsan_annotations)\.h"' |
+    holds 'engine/runtime/ includes nothing of links, bulk data and processes'
+own='start|stop|run'
+lines 'engine/runtime/(actor|actors|call|deliver|limits|reactor|runtime|message|message_json|flight|kind|tap|monitor[a-z_]*)\.[ch]' "PL_MESSAGE_($own)" |
+    finds 'messages that the runtime knows are found'
+lines 'engine/runtime/' 'PL_MESSAGE_[a-z]' | not_in 'engine/runtime/profile\.c:' | grep -vE "PL_MESSAGE_($own)\>" |
+    holds "of all messages the runtime knows only $own; profile.c sorts them for people"
+includes 'engine/(base|formats|runtime|tensor|transport)/' 'telemetry/' |
     holds 'the rest of the engine includes nothing of telemetry/'
-includes 'engine/(runtime|telemetry|tensor|formats)/' 'event2/|zmq' | not_in 'engine/(runtime/|telemetry/[^:]*:.*event2/)' |
-    holds 'of the engine only runtime/ knows libevent and ZeroMQ, and telemetry/ what of libevent serves HTTP'
+includes 'engine/(runtime|telemetry|tensor|formats)/' 'zmq' |
+    holds 'in the engine only transport/ knows ZeroMQ'
+includes 'engine/(telemetry|tensor|formats)/' 'event2/' | not_in 'engine/telemetry/' |
+    holds 'in the engine only transport/, runtime/ and telemetry/ know libevent'
 
 # ---- actors ----
 
@@ -134,10 +146,10 @@ words $trainer | holds 'the trainer has no word for processes, devices or gradie
 # ---- one place ----
 
 lines '' '\<zmq_(send|recv|msg_send|msg_recv|sendmsg|recvmsg|poll|poller_[a-z_]+|setsockopt|getsockopt|socket|bind|connect|close)[[:space:]]*\(' |
-    not_in 'engine/runtime/socket(_turn)?\.c:|engine/cli/endpoint_client\.c:' |
-    holds 'ZeroMQ sockets are sent to, received from and polled in engine/runtime/socket.c and socket_turn.c (the command is a client)'
-lines '' '\<pthread_create[[:space:]]*\(' | not_in 'engine/runtime/reactor\.c:|accelerators/cpu/parallel|accelerators/(staging|gpu/build|cuda/[a-z_]+)\.c:|engine/runtime/lookup\.c:|engine/formats/(checkpoint_read|direct_io)\.c:' |
-    holds 'threads are started by reactors, by the pool of parallel loops, to touch memory, to compile kernels, by devices, for large files, and to look up a name'
+    not_in 'engine/transport/socket(_turn)?\.c:|engine/cli/endpoint_client\.c:' |
+    holds 'ZeroMQ sockets are sent to, received from and polled in engine/transport/socket.c and socket_turn.c (the command is a client)'
+lines '' '\<pthread_create[[:space:]]*\(' | not_in 'engine/base/thread\.c:|accelerators/cpu/parallel|accelerators/(staging|gpu/build|cuda/[a-z_]+)\.c:|engine/transport/lookup\.c:|engine/formats/(checkpoint_read|direct_io)\.c:' |
+    holds 'threads are started by base/thread.c, by the pool of parallel loops, to touch memory, to compile kernels, by devices, for large files, and to look up a name'
 grep -rnE 'omp[[:space:]]+(parallel|for|sections|task|single|barrier)|omp_(get|set)_' --include='*.[ch]' \
     engine accelerators strategies actors | not_in 'accelerators/cpu/library_onednn\.c' |
     holds 'OpenMP, whose threads spin, is known to the file of the library that brings it'
@@ -163,7 +175,7 @@ END
 
 # ---- a library's manners ----
 
-library='engine/(base|formats|runtime|telemetry|tensor)/|accelerators/|strategies/|actors/'
+library='engine/(base|formats|runtime|telemetry|tensor|transport)/|accelerators/|strategies/|actors/'
 
 lines "$library" '\<(printf|vprintf|puts|putchar|perror)[[:space:]]*\(|\<(stdout|stderr)\>' |
     not_in 'actors/launchers/rank_process\.c:' | holds 'the library prints nothing (to the process of a rank it is the program)'

@@ -1,6 +1,6 @@
-/* link.c - tests of engine/runtime/link*.c: joins, cuts, silence, deaths, other
+/* link.c - tests of engine/transport/link*.c: joins, cuts, silence, deaths, other
  * incarnations, and strangers */
-#include "runtime/link.h"
+#include "transport/link.h"
 
 #include <event2/event.h>
 #include <poll.h>
@@ -18,8 +18,8 @@
 #include "base/crc32c.h"
 #include "base/random.h"
 #include "flood.h"
-#include "runtime/link_parts.h"
-#include "runtime/process.h"
+#include "transport/link_parts.h"
+#include "transport/process.h"
 #include "scarce.h"
 #include "tap.h"
 #include "wire.h"
@@ -462,9 +462,9 @@ static void a_folder_that_others_can_enter_is_refused(void)
     ok(!pl_link_listen(&spec, &loop, &err) && err.code == PL_EINVAL,
        "and, without keys, another machine");
     close_all();
-    char made[PL_LINK_FOLDER];
+    char made[PL_SOCKET_FOLDER];
     struct stat there;
-    is_int(pl_link_folder(made, &err), PL_OK, "one that is made");
+    is_int(pl_socket_folder(made, &err), PL_OK, "one that is made");
     stat(made, &there);
     is_int(there.st_mode & 0777, 0700, "is closed");
     rmdir(made);

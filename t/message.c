@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "runtime/object.h"
+#include "runtime/flight.h"
 #include "runtime/wire.h"
 #include "tap.h"
 
@@ -210,7 +210,7 @@ static const size_t struct_sizes[][3] = {
 #define PL_CALL(name, number, from, to, help) \
     [number] = {sizeof(pl_##name##_t), sizeof(pl_##name##_progress_t), \
                 sizeof(pl_##name##_reply_t)},
-#include "runtime/messages.def"
+#include "messages/messages.def"
 };
 
 static void structs_are_laid_out_as_the_codec_walks(void)

@@ -1,6 +1,6 @@
-/* process.c - tests of engine/runtime/process.c: children that end well, badly, loudly,
+/* process.c - tests of engine/transport/process.c: children that end well, badly, loudly,
  * and with their parent */
-#include "runtime/process.h"
+#include "transport/process.h"
 
 #include <event2/event.h>
 #include <poll.h>

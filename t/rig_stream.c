@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "runtime/monitor.h"
-#include "runtime/socket.h"
+#include "transport/socket.h"
 #include "tap.h"
 
 #define LINE_MAX 16384

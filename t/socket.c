@@ -1,7 +1,7 @@
-/* socket.c - tests of engine/runtime/socket.c: what is true of libzmq and libevent that
+/* socket.c - tests of engine/transport/socket.c: what is true of libzmq and libevent that
  * it is built on, and what it makes
  * of it */
-#include "runtime/socket.h"
+#include "transport/socket.h"
 
 #include <event2/event.h>
 #include <netinet/in.h>

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "far.h"
-#include "runtime/socket.h"
+#include "transport/socket.h"
 #include "tap.h"
 
 #define SAVES \

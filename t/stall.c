@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "fake.h"
 #include "far.h"
-#include "runtime/timeouts.h"
+#include "base/timeouts.h"
 #include "tap.h"
 
 #define ENDLESS "\"max_epochs\": 1000000"

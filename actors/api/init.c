@@ -8,7 +8,7 @@
 #include "actors/launchers/launchers.h"
 #include "base/registry.h"
 #include "config.h"
-#include "runtime/process.h"
+#include "transport/process.h"
 #include "strategies/collectives/collective.h"
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/strategies.h"

@@ -25,7 +25,7 @@
 #include "formats/checkpoint.h"
 #include "formats/direct_io.h"
 #include "runtime/payload.h"
-#include "runtime/timeouts.h"
+#include "base/timeouts.h"
 
 enum { LOOK_MS = 250 };                                     /* at the disk */
 

@@ -96,7 +96,7 @@ static void folder_look_at(const char *folder)
 /* Beside a new folder. */
 static void folders_clean(const char *beside)
 {
-    char root[PL_LINK_FOLDER], path[PL_LINK_FOLDER];
+    char root[PL_SOCKET_FOLDER], path[PL_SOCKET_FOLDER];
     const char *name = strrchr(beside, '/') + 1;
     const int prefix = 3;                                   /* "pl-" */
     snprintf(root, sizeof root, "%.*s", (int)(name - beside), beside);
@@ -110,9 +110,9 @@ static void folders_clean(const char *beside)
         closedir(folder);
 }
 
-int pl_folder_make(char folder[PL_LINK_FOLDER], int *lock, pl_error_t *err)
+int pl_folder_make(char folder[PL_SOCKET_FOLDER], int *lock, pl_error_t *err)
 {
-    int code = pl_link_folder(folder, err);
+    int code = pl_socket_folder(folder, err);
     *lock = -1;
     if (code != PL_OK) {
         folder[0] = '\0';

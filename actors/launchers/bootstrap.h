@@ -2,12 +2,12 @@
 #ifndef PL_LAUNCHERS_BOOTSTRAP_H
 #define PL_LAUNCHERS_BOOTSTRAP_H
 
-#include "runtime/link.h"
+#include "transport/endpoint.h"
 #include "runtime/runtime.h"
 
 /* A new one that only this user can enter, and a descriptor that holds its lock; to be
  * removed also after a failure. */
-int pl_folder_make(char folder[PL_LINK_FOLDER], int *lock, pl_error_t *err);
+int pl_folder_make(char folder[PL_SOCKET_FOLDER], int *lock, pl_error_t *err);
 /* With its sockets; "" and -1: none. */
 void pl_folder_remove(const char *folder, int lock);
 
@@ -23,7 +23,7 @@ typedef enum pl_folder_file {
     PL_FOLDER_RUN_HISTORY,
     PL_FOLDER_FILES
 } pl_folder_file_t;
-#define PL_FOLDER_PATH (PL_LINK_FOLDER + 24)
+#define PL_FOLDER_PATH (PL_SOCKET_FOLDER + 24)
 const char *pl_folder_path(const char *folder, pl_folder_file_t file,
                            char text[PL_FOLDER_PATH]);
 
@@ -36,7 +36,7 @@ typedef struct pl_bootstrap {
     int grace_ms;                          /* of pl_runtime_t */
     int past_runs;                         /* runs of the program that were over when its
                                               process was started */
-    char folder[PL_LINK_FOLDER];
+    char folder[PL_SOCKET_FOLDER];
 } pl_bootstrap_t;
 
 #define PL_BOOTSTRAP "PACELINE_BOOTSTRAP"          /* of a process that is a rank alone */

@@ -32,7 +32,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/run.h"
-#include "runtime/port_holder.h"
+#include "transport/port_holder.h"
 #include "config.h"
 
 enum {

@@ -6,7 +6,7 @@
 #ifndef PL_LAUNCHERS_JOB_SERIALIZATION_H
 #define PL_LAUNCHERS_JOB_SERIALIZATION_H
 
-#include "runtime/bulk.h"
+#include "transport/bulk.h"
 #include "runtime/payload.h"
 
 /* Plug-ins are told by their files, and what was in them: the other side must find the

@@ -3,7 +3,7 @@
 #define PL_LAUNCHERS_JOB_STATE_H
 
 #include "paceline.h"
-#include "runtime/bulk.h"
+#include "transport/bulk.h"
 #include "runtime/payload.h"
 
 /* The folder of that run, from 1, to be freed; NULL: it is not there, or, with an error,

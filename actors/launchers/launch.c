@@ -22,9 +22,9 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/options.h"
-#include "runtime/limits.h"
-#include "runtime/port_holder.h"
-#include "runtime/process.h"
+#include "base/limits.h"
+#include "transport/port_holder.h"
+#include "transport/process.h"
 
 /* ---- The children of one attempt ---- */
 

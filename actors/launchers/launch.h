@@ -7,9 +7,9 @@
 
 #include "actors/launchers/bootstrap.h"
 #include "paceline.h"
-#include "runtime/keys.h"
+#include "transport/keys.h"
 #include "runtime/message.h"
-#include "runtime/socket.h"
+#include "transport/socket.h"
 
 struct pl_sockets;
 
@@ -64,7 +64,7 @@ static const uint64_t LAUNCH_RUN = 0x6c61756e6368;          /* of the nodes' lin
 struct pl_launch {
     pl_launch_spec_t spec;                               /* with defaults: no 0 is left */
     pl_sockets_t loop;
-    char folder[PL_LINK_FOLDER];
+    char folder[PL_SOCKET_FOLDER];
     int lock;
     char endpoint[LAUNCH_ENDPOINT];             /* where nodes meet; ranks, of one node */
     char job_key[PATH_MAX];                     /* [""] */

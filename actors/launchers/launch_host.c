@@ -21,7 +21,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "runtime/timeouts.h"
+#include "base/timeouts.h"
 
 typedef enum host_state {
     HOST_WAITS,                            /* for nodes */

@@ -13,7 +13,7 @@
 #include "actors/launchers/rank_links.h"
 #include "base/alloc.h"
 #include "base/error.h"
-#include "runtime/timeouts.h"
+#include "base/timeouts.h"
 
 struct launch_node {
     pl_launch_t *launch;

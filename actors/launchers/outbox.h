@@ -2,7 +2,8 @@
 #ifndef PL_LAUNCHERS_OUTBOX_H
 #define PL_LAUNCHERS_OUTBOX_H
 
-#include "runtime/link.h"
+#include "runtime/message.h"
+#include "transport/link.h"
 
 typedef struct pl_outbox {
     pl_link_t *link;

@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "runtime/actor.h"
 #include "runtime/monitor.h"
-#include "runtime/timeouts.h"
+#include "base/timeouts.h"
 
 enum { AGAIN_MS = 100 };
 

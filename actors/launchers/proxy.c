@@ -20,8 +20,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "runtime/socket.h"
-#include "runtime/timeouts.h"
+#include "transport/socket.h"
+#include "base/timeouts.h"
 
 /* ---- Forwarded calls ---- */
 

@@ -16,7 +16,7 @@
 #include "actors/launchers/proxy_internal.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "runtime/timeouts.h"
+#include "base/timeouts.h"
 
 /* "HOST process NUMBER" is what a process says when it joins. */
 void proxy_tell(const proxy_t *r, const char *event, const char *cause)

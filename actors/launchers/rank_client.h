@@ -6,7 +6,7 @@
 #define PL_LAUNCHERS_RANK_CLIENT_H
 
 #include "actors/launchers/outbox.h"
-#include "runtime/bulk.h"
+#include "transport/bulk.h"
 #include "runtime/payload.h"
 
 /* On the owner's thread; none may free the client. */

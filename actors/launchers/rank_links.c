@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "runtime/timeouts.h"
+#include "base/timeouts.h"
 #include "runtime/monitor.h"
 #include "runtime/reactor.h"
 
@@ -29,7 +29,7 @@ typedef struct end {
 
 struct pl_rank_links {
     pl_object_t object;
-    char folder[PL_LINK_FOLDER];
+    char folder[PL_SOCKET_FOLDER];
     int lock;                                               /* of the folder; -1: none */
     pl_keys_t keys;
     bool has_keys;

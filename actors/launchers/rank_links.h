@@ -8,7 +8,7 @@
 
 #include "actors/launchers/bootstrap.h"
 #include "actors/launchers/outbox.h"
-#include "runtime/bulk.h"
+#include "transport/bulk.h"
 #include "runtime/runtime.h"
 
 typedef struct pl_rank_links pl_rank_links_t;

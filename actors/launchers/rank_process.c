@@ -29,7 +29,7 @@
 #include "base/error.h"
 #include "runtime/monitor.h"
 #include "runtime/reactor.h"
-#include "runtime/timeouts.h"
+#include "base/timeouts.h"
 
 /* ---- Backtraces of all threads, on SIGABRT ---- */
 

@@ -20,7 +20,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/run.h"
-#include "runtime/timeouts.h"
+#include "base/timeouts.h"
 
 void pl_ranks_init(pl_ranks_t *ranks, const pl_ranks_ops_t *ops, const pl_body_t *start)
 {

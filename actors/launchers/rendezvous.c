@@ -16,9 +16,9 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "runtime/endpoint.h"
-#include "runtime/lookup.h"
-#include "runtime/port_holder.h"
+#include "transport/endpoint.h"
+#include "transport/lookup.h"
+#include "transport/port_holder.h"
 
 static const char tcp[] = "tcp://", ipc[] = "ipc://";
 

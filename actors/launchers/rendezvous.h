@@ -2,7 +2,7 @@
 #ifndef PL_LAUNCHERS_RENDEZVOUS_H
 #define PL_LAUNCHERS_RENDEZVOUS_H
 
-#include "runtime/lookup.h"
+#include "transport/lookup.h"
 
 /* "tcp://HOST:PORT", "HOST:PORT" or "ipc://FILE" as all ranks have it, with
  * "localhost" as a number.  PL_EINVAL: it is none. */

@@ -16,7 +16,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "runtime/timeouts.h"
+#include "base/timeouts.h"
 
 enum { COMMAND_MAX = 64 << 10 };
 

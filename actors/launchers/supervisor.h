@@ -3,7 +3,7 @@
 #ifndef PL_LAUNCHERS_SUPERVISOR_H
 #define PL_LAUNCHERS_SUPERVISOR_H
 
-#include "runtime/process.h"
+#include "transport/process.h"
 
 typedef struct pl_supervisor pl_supervisor_t;
 

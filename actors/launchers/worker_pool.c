@@ -13,8 +13,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "runtime/timeouts.h"
-#include "runtime/socket.h"
+#include "base/timeouts.h"
+#include "transport/socket.h"
 
 static const uint64_t PAST_MAX = UINT64_C(1) << 30;         /* bytes of all results */
 
@@ -31,7 +31,7 @@ struct pl_worker_pool {
     pl_worker_pool_t *next;                                 /* another engine's */
     const pl_runtime_t *runtime;
     pl_sockets_t *loop;
-    char folder[PL_LINK_FOLDER];
+    char folder[PL_SOCKET_FOLDER];
     int lock;
     uint32_t incarnation;                  /* of its newest run */
     int runs, noted, living;               /* runs begun; those whose outcome was noted */

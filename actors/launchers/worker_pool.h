@@ -8,7 +8,7 @@
 #ifndef PL_LAUNCHERS_WORKER_POOL_H
 #define PL_LAUNCHERS_WORKER_POOL_H
 
-#include "runtime/bulk.h"
+#include "transport/bulk.h"
 #include "actors/launchers/supervisor.h"
 #include "runtime/runtime.h"
 

@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "runtime/timeouts.h"
+#include "base/timeouts.h"
 
 enum { WRITTEN_MAX = 2 };                                   /* copies in memory */
 

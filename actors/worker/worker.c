@@ -24,7 +24,7 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "runtime/payload.h"
-#include "runtime/timeouts.h"
+#include "base/timeouts.h"
 
 /* The launcher limits how long ranks may take to start, and each rank its own start. */
 static const double UNLIMITED = 1e10;                       /* s */

@@ -12,9 +12,13 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/timeouts.h"
 #include "runtime/actors.h"
-#include "runtime/timeouts.h"
 #include "runtime/profile.h"
+
+_Static_assert((PL_GRACE_LEVELS + PL_LEVEL_WORKER) * PL_GRACE_MS / PL_GRACE_LEVELS
+                   < PL_RANK_END_MS,
+               "a rank reports what hangs before it is killed");
 
 enum { SUSPECT_PART = 20 };                    /* of the grace: it had its time already */
 

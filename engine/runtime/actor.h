@@ -11,8 +11,9 @@
 #ifndef PL_RUNTIME_ACTOR_H
 #define PL_RUNTIME_ACTOR_H
 
+#include "base/bytes.h"
+#include "base/counted.h"
 #include "paceline.h"
-#include "runtime/counted.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,7 +24,7 @@ extern "C" {
 typedef enum pl_level {
     PL_LEVEL_ANY = 0,
 #define PL_LEVEL(name, height, who) PL_LEVEL_##name = height,
-#include "runtime/levels.def"
+#include "messages/levels.def"
 
 } pl_level_t;
 
@@ -51,12 +52,6 @@ PL_API void pl_peers_add(pl_peers_t *peers, const char *role, pl_address_t at);
 
 /* ---- Messages: structs from messages.def ---- */
 
-/* Bytes, borrowed. */
-typedef struct pl_bytes {
-    const void *data;
-    size_t size;
-} pl_bytes_t;
-
 #define PL_U32(name, help) uint32_t name;
 #define PL_U64(name, help) uint64_t name;
 #define PL_F64(name, help) double name;
@@ -78,11 +73,11 @@ typedef struct pl_bytes {
 #define PL_END(name) \
     } \
     pl_##name##_reply_t;
-#include "runtime/messages.def"
+#include "messages/messages.def"
 
 typedef enum pl_message {
 #define PL_CALL(name, number, from, to, help) PL_MESSAGE_##name = number,
-#include "runtime/messages.def"
+#include "messages/messages.def"
 } pl_message_t;
 
 /* The fields of any message, after decoding.  Texts, bytes and handles are borrowed from
@@ -92,7 +87,7 @@ typedef union pl_body {
     pl_##name##_t name; \
     pl_##name##_progress_t name##_progress; \
     pl_##name##_reply_t name##_reply;
-#include "runtime/messages.def"
+#include "messages/messages.def"
 } pl_body_t;
 
 /* ---- The table of an actor ---- */
@@ -232,7 +227,7 @@ PL_API void *pl_open_call(void *self, pl_on_answer_t on_answer, int k);
     { \
         return pl_reply(call, fields); \
     }
-#include "runtime/messages.def"
+#include "messages/messages.def"
 
 /* ---- Life ---- */
 

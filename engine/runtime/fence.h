@@ -8,7 +8,7 @@
 #ifndef PL_RUNTIME_FENCE_H
 #define PL_RUNTIME_FENCE_H
 
-#include "runtime/counted.h"
+#include "base/counted.h"
 
 #ifdef __cplusplus
 extern "C" {

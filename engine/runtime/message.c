@@ -8,13 +8,12 @@
 #include <stdalign.h>
 #include <stdio.h>
 #include <string.h>
-#include <zmq.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "runtime/tsan_annotations.h"
-#include "runtime/object.h"
+#include "runtime/flight.h"
 #include "runtime/wire.h"
+#include "transport/tsan_annotations.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are little-endian");
 
@@ -49,7 +48,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are little-end
     { \
         NULL, PL_TYPE_U32, NULL \
     }
-#include "runtime/messages.def"
+#include "messages/messages.def"
 
 enum { MESSAGE_NUMBERS = 256 };
 
@@ -62,7 +61,7 @@ static const pl_message_info_t messages[MESSAGE_NUMBERS] = {
                 PL_LEVEL_##from, \
                 PL_LEVEL_##to, \
                 {label##_fields, label##_progress_fields, label##_reply_fields}},
-#include "runtime/messages.def"
+#include "messages/messages.def"
 };
 
 const pl_message_info_t *pl_message_info(unsigned number)
@@ -110,15 +109,6 @@ size_t pl_field_place(pl_field_type_t type, size_t *offset)
 }
 
 /* ---- frames ---- */
-
-_Static_assert(sizeof(pl_frame_t) == sizeof(zmq_msg_t)
-                   && alignof(pl_frame_t) >= alignof(zmq_msg_t),
-               "a zmq_msg_t");
-
-static zmq_msg_t *message_of(const pl_frame_t *frame)
-{
-    return (zmq_msg_t *)frame->zmq_msg;
-}
 
 /* What a frame with objects points to: it goes back by payload_release, wherever ZeroMQ
  * drops it. */
@@ -227,25 +217,22 @@ static void put_frame(writer_t *w, const pl_envelope_t *envelope, const void *fi
         put_field(w, f->type, (const char *)fields + pl_field_place(f->type, &offset));
 }
 
-/* A ZeroMQ message of its own for bytes alone, a payload when objects travel along. */
+/* Memory of its own for bytes alone, a payload when objects travel along. */
 static int frame_reserve(pl_frame_t *frame, writer_t *w)
 {
     size_t size = w->size;
     *w = (writer_t){.handle_count = w->handle_count, .err = w->err};
     if (!w->handle_count) {
-        if (zmq_msg_init_size(message_of(frame), size) != 0)
-            return pl_no_memory(w->err);
-        w->at = zmq_msg_data(message_of(frame));
-        return PL_OK;
+        w->at = pl_frame_new(frame, size, w->err);
+        return w->at ? PL_OK : PL_ENOMEM;
     }
     payload_t *payload = pl_alloc(sizeof *payload + size);
     if (!payload)
         return pl_no_memory(w->err);
-    if (zmq_msg_init_data(message_of(frame), payload->bytes, size, payload_release,
-                          payload)
-        != 0) {
+    if (pl_frame_wrap(frame, payload->bytes, size, payload_release, payload, w->err)
+        != PL_OK) {
         pl_free(payload);
-        return pl_no_memory(w->err);
+        return PL_ENOMEM;
     }
     w->payload = payload;
     w->at = payload->bytes;
@@ -271,38 +258,10 @@ int pl_frame_make(pl_frame_t *frame, const pl_envelope_t *envelope, const void *
     return w.err->code;
 }
 
-int pl_frame_join(pl_frame_t *frame, pl_bytes_t head, pl_bytes_t bytes, pl_error_t *err)
-{
-    if (zmq_msg_init_size(message_of(frame), head.size + bytes.size) != 0)
-        return pl_no_memory(err);
-    unsigned char *to = zmq_msg_data(message_of(frame));
-    if (head.size)
-        memcpy(to, head.data, head.size);
-    if (bytes.size)
-        memcpy(to + head.size, bytes.data, bytes.size);
-    return PL_OK;
-}
-
-void pl_frame_move(pl_frame_t *to, pl_frame_t *from)
-{
-    zmq_msg_init(message_of(to));
-    zmq_msg_move(message_of(to), message_of(from));
-}
-
-void pl_frame_release(pl_frame_t *frame)
-{
-    zmq_msg_close(message_of(frame));
-}
-
-pl_bytes_t pl_frame_bytes(const pl_frame_t *frame)
-{
-    return (pl_bytes_t){zmq_msg_data(message_of(frame)), zmq_msg_size(message_of(frame))};
-}
-
 pl_envelope_t pl_frame_envelope(const pl_frame_t *frame)
 {
     pl_envelope_t e;
-    memcpy(&e, zmq_msg_data(message_of(frame)), sizeof e);
+    memcpy(&e, pl_frame_bytes(frame).data, sizeof e);
     return e;
 }
 

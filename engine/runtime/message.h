@@ -7,9 +7,9 @@
 #define PL_RUNTIME_MESSAGE_H
 
 #include "runtime/actor.h"
+#include "transport/frame.h"
 
 #define PL_PROTOCOL_VERSION 2
-#define PL_MESSAGE_MAX (16 << 20)                           /* bytes of a frame */
 #define PL_HANDLES_MAX 4                                    /* of one message */
 
 typedef enum pl_kind {
@@ -65,22 +65,10 @@ typedef struct pl_message_info {
 const pl_message_info_t *pl_message_info(unsigned number);
 const pl_message_info_t *pl_message_at(int k, unsigned *number);
 
-/* A message being sent or received: bytes in a ZeroMQ message, with the objects it
- * carries kept alive.  Always moved, never copied; every frame is moved from or released
- * in the end. */
-typedef struct pl_frame {
-    _Alignas(void *) unsigned char zmq_msg[64];
-} pl_frame_t;
-
 /* Encodes; fields is the struct of that message and kind (a pl_error_t for errors, NULL
  * for cancel).  Nothing to release after an error. */
 int pl_frame_make(pl_frame_t *frame, const pl_envelope_t *envelope, const void *fields,
                   pl_error_t *err);
-/* One of two pieces of any bytes, which start at a multiple of 8. */
-int pl_frame_join(pl_frame_t *frame, pl_bytes_t head, pl_bytes_t bytes, pl_error_t *err);
-void pl_frame_move(pl_frame_t *to, pl_frame_t *from);  /* from holds nothing afterwards */
-void pl_frame_release(pl_frame_t *frame);
-pl_bytes_t pl_frame_bytes(const pl_frame_t *frame);
 pl_envelope_t pl_frame_envelope(const pl_frame_t *frame);   /* of one that was made or
                                                                checked */
 

@@ -20,8 +20,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "runtime/endpoint.h"
 #include "runtime/monitor_parts.h"
+#include "transport/endpoint.h"
 
 enum {
     BACKLOG_BYTES = 16 << 20,                        /* of frames that wait for the hub */

@@ -3,8 +3,8 @@
 #ifndef PL_RUNTIME_MONITOR_H
 #define PL_RUNTIME_MONITOR_H
 
-#include "runtime/keys.h"
 #include "runtime/reactor.h"
+#include "transport/keys.h"
 
 /* A hub on its own thread that publishes at endpoint: ipc://… or tcp://127.0.0.1:PORT,
  * "*" for any port; nothing else. At most 1024 viewers are served, 2048 at a port.  More

@@ -5,8 +5,8 @@
 
 #include "base/map.h"
 #include "runtime/monitor.h"
-#include "runtime/socket.h"
 #include "runtime/tap.h"
+#include "transport/socket.h"
 
 enum {
     BACKLOG_LINES = 2000,                              /* that wait for one slow viewer */

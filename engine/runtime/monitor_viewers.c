@@ -16,9 +16,9 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "runtime/descriptors.h"
 #include "runtime/monitor_parts.h"
 
 enum {

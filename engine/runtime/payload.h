@@ -6,10 +6,10 @@
 #ifndef PL_RUNTIME_PAYLOAD_H
 #define PL_RUNTIME_PAYLOAD_H
 
+#include "base/limits.h"
 #include "paceline.h"
 #include "runtime/actor.h"
 #include "runtime/fence.h"
-#include "runtime/limits.h"
 #include "tensor/graph.h"
 
 #ifdef __cplusplus

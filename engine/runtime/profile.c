@@ -14,8 +14,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/run.h"
-#include "runtime/payload.h"
 #include "runtime/message.h"
+#include "runtime/payload.h"
 
 enum { SHOWN = 24, NAME = 80 };                             /* shown: of each part */
 

@@ -21,23 +21,16 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "runtime/descriptors.h"
+#include "base/thread.h"
 #include "runtime/monitor.h"
 
-enum {
-    TURN_MESSAGES = 64,
-    ENDPOINT_TEXT = 48,
-    REACTOR_DESCRIPTORS = 8,
-    EXPECT_WAKES = 16,
-    LONGEST_HANDLERS = 8
-};
+enum { TURN_MESSAGES = 64, ENDPOINT_TEXT = 48, EXPECT_WAKES = 16, LONGEST_HANDLERS = 8 };
 static const int64_t TURN_TIME = PL_MILLISECOND, HOLD_MAX = 8 * PL_MILLISECOND,
                      HOLD_MIN = PL_MILLISECOND / 4, LOOP_MIN = PL_MILLISECOND / 4;
 
@@ -177,16 +170,9 @@ static void limit_timer_fired(evutil_socket_t fd, short what, void *user)
 
 static int reactor_events(pl_reactor_t *reactor, pl_error_t *err)
 {
-    if (pl_descriptors_check(REACTOR_DESCRIPTORS, "an event loop", err) != PL_OK)
-        return PL_EBUSY;
-    struct event_config *config = event_config_new();
-    if (config) {
-        event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
-        reactor->loop.base = event_base_new_with_config(config);
-        event_config_free(config);
-    }
-    if (!reactor->loop.base)
-        return pl_no_memory(err);
+    const int code = pl_sockets_open(&reactor->loop, err);
+    if (code != PL_OK)
+        return code;
     reactor->wake = event_new(reactor->loop.base, reactor->wake_fd, EV_READ | EV_PERSIST,
                               woken, reactor);
     reactor->limit_timer = event_new(reactor->loop.base, -1, 0, limit_timer_fired,
@@ -263,8 +249,7 @@ void pl_reactor_free(pl_reactor_t *reactor)
         event_free(reactor->wake);
     if (reactor->limit_timer)
         event_free(reactor->limit_timer);
-    if (reactor->loop.base)
-        event_base_free(reactor->loop.base);
+    pl_sockets_close(&reactor->loop);
     if (reactor->wake_fd >= 0)
         close(reactor->wake_fd);
     pthread_mutex_destroy(&reactor->post_lock);
@@ -416,46 +401,17 @@ static void *thread_main(void *user)
     return NULL;
 }
 
-/* pthread_create() says EAGAIN to both. */
-static int fail_start(const char *name, pl_error_t *err)
-{
-    pthread_attr_t usual;
-    size_t stack = 0;
-    pthread_attr_init(&usual);
-    pthread_attr_getstacksize(&usual, &stack);
-    pthread_attr_destroy(&usual);
-    void *hole = mmap(NULL, stack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (hole == MAP_FAILED)
-        return pl_fail(
-            err, PL_ENOMEM,
-            "cannot start a thread for %s: no memory for its stack of "
-            "%zu MiB: raise the limit of memory (ulimit -v) or lower the limit of "
-            "stacks (ulimit -s)",
-            name, stack >> 20);
-    munmap(hole, stack);
-    return pl_fail(err, PL_EBUSY,
-                   "cannot start a thread for %s: raise the limit of threads (ulimit -u)",
-                   name);
-}
-
 int pl_reactor_start(pl_reactor_t *reactor, const char *name, pl_error_t *err)
 {
-    sigset_t all, before;
-    reactor->shares = pl_share_is_taken();
-    sigfillset(&all);
+    sigset_t open;
+    sigemptyset(&open);
     if (reactor->runtime->is_child)
-        sigdelset(&all, SIGABRT);
-    pthread_sigmask(SIG_SETMASK, &all, &before);           /* signals belong to the host's
-                                                              threads */
-    int failed = pthread_create(&reactor->pthread, NULL, thread_main, reactor);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failed)
-        return fail_start(name, err);
-    reactor->has_pthread = true;
-    char short_name[16];
-    snprintf(short_name, sizeof short_name, "%s", name);
-    pthread_setname_np(reactor->pthread, short_name);
-    return PL_OK;
+        sigaddset(&open, SIGABRT);
+    reactor->shares = pl_share_is_taken();
+    const int code = pl_thread_start(&reactor->pthread, name, &open, thread_main, reactor,
+                                     err);
+    reactor->has_pthread = code == PL_OK;
+    return code;
 }
 
 void pl_reactor_leave(pl_reactor_t *reactor)

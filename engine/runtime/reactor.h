@@ -8,10 +8,9 @@
 #include "base/map.h"
 #include "runtime/message.h"
 #include "runtime/placement.h"
-#include "runtime/share.h"
-#include "runtime/queue.h"
 #include "runtime/runtime.h"
-#include "runtime/socket.h"
+#include "runtime/share.h"
+#include "transport/socket.h"
 
 struct event;
 

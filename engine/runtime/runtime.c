@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/map.h"
 #include "base/random.h"
-#include "runtime/timeouts.h"
+#include "base/timeouts.h"
 #include "runtime/reactor.h"
 
 void pl_count(uint64_t *counter)

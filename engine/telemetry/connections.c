@@ -19,7 +19,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "runtime/descriptors.h"
+#include "base/descriptors.h"
 #include "telemetry/dashboard_parts.h"
 
 enum { QUEUE = 128, SEND_BUFFER = 256 << 10 };

@@ -13,7 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "runtime/endpoint.h"
+#include "transport/endpoint.h"
 
 enum {
     CLIENT = 256,

@@ -2,7 +2,7 @@
 #ifndef PL_TELEMETRY_CONTROL_H
 #define PL_TELEMETRY_CONTROL_H
 
-#include "runtime/socket.h"
+#include "transport/socket.h"
 #include "telemetry/commander.h"
 
 typedef struct pl_control_desk pl_control_desk_t;

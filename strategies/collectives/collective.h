@@ -24,7 +24,7 @@
 
 #include "paceline.h"
 #include "runtime/payload.h"
-#include "runtime/limits.h"
+#include "base/limits.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "config.h"
-#include "runtime/timeouts.h"
+#include "base/timeouts.h"
 
 #ifdef HAVE_SODIUM
 #include <sodium.h>

@@ -22,7 +22,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "runtime/port_holder.h"
+#include "transport/port_holder.h"
 #include "strategies/collectives/tcp.h"
 
 enum { LOOK_MS = 20, LINK_MS = 1000, BACKLOG = 128 };

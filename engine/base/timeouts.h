@@ -1,0 +1,76 @@
+/* timeouts.h - all timeouts: how soon a death is noticed, and how long an actor or a
+ * rank may take to end
+ *
+ * The kernel tells at once of a child that is dead, and mostly of any process of this
+ * machine; everything else goes by silence.  Who is to end has a bound, the shorter the
+ * further in: an actor before its rank, a rank before what has started it; so the first
+ * to give up is beside what hangs, and names it.  Steps have a time of their own,
+ * trainer.step_timeout. */
+#ifndef PL_BASE_TIMEOUTS_H
+#define PL_BASE_TIMEOUTS_H
+
+/* In milliseconds. */
+enum {
+    /* ---- noticing ---- */
+
+    PL_SOCKET_BEAT_MS = 1000,         /* of ZeroMQ's thread, over TCP: the machine */
+    PL_SOCKET_SILENCE_MS = 3000,      /* after which a connection is cut */
+    PL_LINK_BEAT_MS = 1000,           /* of the thread that has the link's end */
+    PL_LINK_SILENCE_MS = 3000,        /* after which the other end counts as silent */
+    PL_LINK_REJOIN_MS = 5000,         /* that a connection of a link may be cut */
+    PL_LINK_DRAIN_MS = 1000,          /* what a dead process had sent is still received */
+    PL_STEPS_BEAT_MS = 500,           /* of a rank's steps, to its launcher */
+    PL_TCP_ASK_MS = 1000,             /* the machine of a collective's rank, by the */
+    PL_TCP_SILENCE_MS = 3000,         /* kernel; after which the rank is gone */
+
+    /* Ranks that do not die with their launcher end themselves when they receive
+     * nothing of it for so long; it waits longer before it takes one that is cut for
+     * gone. */
+    PL_LEASE_MS = 3000,
+    PL_LEASE_REJOIN_MS = 4000,
+
+    /* ---- ending ---- */
+
+    PL_GRACE_MS = 5000,              /* an actor of the lowest level; a higher one */
+    PL_GRACE_LEVELS = 20,            /* once more for each so many levels */
+    PL_RANK_END_MS = 30000,          /* all actors of a rank that is told to end */
+    PL_LEAVE_MS = 3000,              /* who leaves waits for what it said last to have
+                                        come */
+    PL_LINGER_MS = 2000,             /* the same of a link's host that is closed */
+    PL_STOP_START_MS = 2000,         /* a phase of the start-up, after a stop */
+    PL_STOP_SAVE_MS = 10000,         /* a save whose disk does nothing, after a stop */
+    PL_START_END_MS = 50,            /* a rank that starts, after another has failed */
+    PL_FAILURE_REPORT_MS = 60,       /* after which a failure is reported before all ranks
+                                        have ended */
+    PL_EXIT_MS = 5000,               /* the process of a rank that has left */
+    PL_BACKTRACE_MS = 4000,          /* between SIGABRT and SIGKILL */
+    PL_KILLED_MS = 1000,             /* the kernel, after SIGKILL */
+    PL_BROADCAST_RESULT_MS = 15000,  /* all ranks to have heard how the run was */
+    PL_SCRIPT_END_MS = 5000,         /* a script, after the last run of its host */
+    PL_NODE_STOP_MS = 30000,         /* ranks of `paceline launch` when it is told to
+                                        stop, */
+    PL_NODE_END_MS = 5000,           /* and after another has failed */
+    PL_NODE_CAUSE_MS = 1000,         /* by which who lost a rank may be heard before
+                                        the one that was lost */
+};
+
+#define PL_IN_ORDER(a, b, why) _Static_assert((a) < (b), why)
+
+PL_IN_ORDER(2 * PL_SOCKET_BEAT_MS, PL_SOCKET_SILENCE_MS, "one beat may be lost");
+PL_IN_ORDER(2 * PL_LINK_BEAT_MS, PL_LINK_SILENCE_MS, "one beat may be lost");
+PL_IN_ORDER(2 * PL_TCP_ASK_MS, PL_TCP_SILENCE_MS, "one answer may be lost");
+PL_IN_ORDER(2 * PL_LINK_BEAT_MS, PL_LEASE_MS, "no lease runs out between two beats");
+PL_IN_ORDER(PL_LEASE_MS, PL_LEASE_REJOIN_MS, "the old rank is gone before a new one");
+PL_IN_ORDER(PL_LEASE_REJOIN_MS, PL_NODE_END_MS,
+            "a rank that lost a peer reports it and ends by itself");
+PL_IN_ORDER(PL_NODE_CAUSE_MS, PL_NODE_END_MS,
+            "the cause is reported before the other ranks end");
+PL_IN_ORDER(PL_LINK_DRAIN_MS, PL_LINK_REJOIN_MS, "a known death is reported sooner");
+PL_IN_ORDER(PL_LEAVE_MS, PL_EXIT_MS, "a rank that leaves has left before it is killed");
+PL_IN_ORDER(PL_LINGER_MS, PL_EXIT_MS, "the same of a host");
+PL_IN_ORDER(PL_LEAVE_MS, PL_BROADCAST_RESULT_MS,
+            "a participant may leave before it is given up");
+
+#undef PL_IN_ORDER
+
+#endif
