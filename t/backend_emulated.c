@@ -346,7 +346,7 @@ static int emulated_stream_new(void *self, void **stream, pl_error_t *err)
     return PL_OK;
 }
 
-/* What is on it still runs. */
+/* Work on it still runs. */
 static void emulated_stream_free(void *self, void *stream)
 {
     (void)self, (void)stream;
@@ -419,7 +419,7 @@ typedef struct layering {
     pl_device_ptr_t at[PL_LAYER_ADDRESSES];
 } layering_t;
 
-/* What is put on a stream, or recorded. */
+/* Work on a stream, or recorded work. */
 typedef struct work {
     int (*run)(void *work);
     union {

@@ -1,7 +1,7 @@
 /* backend_emulated.h - an accelerator whose GPU is the emulator: kernels are compiled by
  * the C compiler and run by fibers, later and in any order that streams allow
  *
- * Registered as "emulated" by a test that wants it. */
+ * Registered as "emulated" by tests. */
 #ifndef T_MACHINE_EMULATED_H
 #define T_MACHINE_EMULATED_H
 
@@ -26,7 +26,7 @@ typedef struct emulated {
     pl_recording_t *recording;          /* under way  [NULL] */
     int products;                       /* and layers, that are prepared and not freed */
     int multiplied;                     /* that were put on a stream or recorded */
-    int followed, added;                /* of these with an epilogue; to what was there */
+    int followed, added;                /* of these with an epilogue; to earlier values */
     unsigned without;                   /* epilogues that its library is not asked for */
     int layered;                        /* layers, likewise */
     int refused;                        /* layers that were not built */

@@ -1,5 +1,5 @@
 /* cuda.c - tests of the accelerator "cuda" over stand-ins for NVIDIA's driver, NVRTC and
- * cuBLASLt: what it computes, what is refused, and what happens when the card fails */
+ * cuBLASLt: results, refusals, and failures of the card */
 #include <dirent.h>
 #include <event2/event.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@ static int *compiled, *compiling, *left, *multiplied, *followed, *left_of_cublas
 
 /* ---- Drivers that cannot be used ---- */
 
-static void what_is_wrong_with_a_driver_is_one_sentence(void)
+static void the_error_of_a_driver_is_one_sentence(void)
 {
     static const char *const faults[][2] = {
         {"stub", "libcuda.so.1.* is the stub of NVIDIA's toolkit, not a driver: remove "},
@@ -55,7 +55,7 @@ static bool crashes(const volatile char *at)
     return waitpid(child, &status, 0) == child && status != 0;
 }
 
-static void what_a_driver_may_forgive_is_an_error_here(void)
+static void wrong_calls_of_the_driver_are_errors_of_its_replacement(void)
 {
     const cuda_driver_t *call = &cuda_library_open(NULL)->call;
     CUcontext context;
@@ -87,7 +87,7 @@ static void what_a_driver_may_forgive_is_an_error_here(void)
     call->capture_end(stream, &graph);
     const int before = *left;
     call->context_release(0);
-    is_int(*left - before, 3, "what is left is told: memory, a stream, an event");
+    is_int(*left - before, 3, "the replacement counts leaks: memory, a stream, an event");
     *left = before;
     call->stream_free(stream);
     call->event_free(event);
@@ -109,7 +109,7 @@ static const format_t formats[] = {{"32-true", 1e-5},
 /* Every case once in one of the formats; PACELINE_TEST_LONG: in all. */
 enum { FORMATS = sizeof formats / sizeof *formats, SHARE = 5 };
 
-static void operators_compute_what_the_reference_does(void)
+static void operators_equal_the_reference(void)
 {
     const bool is_long = getenv("PACELINE_TEST_LONG");
     cuda_t device = {.recordings = true};
@@ -182,7 +182,7 @@ static double products_off(cuda_t *device, const format_t *format, int *by)
     return worst;
 }
 
-static void products_by_cublaslt_are_what_the_reference_computes(void)
+static void products_of_cublaslt_equal_the_reference(void)
 {
     int by;
     for (int f = 0; f < FORMATS; f++) {
@@ -199,7 +199,7 @@ static void products_by_cublaslt_are_what_the_reference_computes(void)
 }
 
 /* It does not round between a product and what follows it; and each option is one. */
-static void what_follows_products_is_computed_by_cublaslt(void)
+static void operations_after_products_are_computed_by_cublaslt(void)
 {
     int by, before = *followed;
     for (int f = 0; f < FORMATS; f++) {
@@ -232,7 +232,7 @@ static void a_device_that_computes_names_the_library(void)
     accelerator->close(&device);
 }
 
-static void float32_is_not_rounded_to_tf32_unless_asked_for(void)
+static void float32_is_not_rounded_to_tf32_by_default(void)
 {
     int by;
     const double off = products_off(&(cuda_t){.cublas = true, .tf32 = true}, &formats[0],
@@ -253,7 +253,7 @@ static int lines_without_cublas(const char *stand_in, const char *text, int *by)
     return lines;
 }
 
-static void what_cublaslt_does_not_compute_is_computed_by_kernels(void)
+static void products_refused_by_cublaslt_are_computed_by_kernels(void)
 {
     int by, all;
     products_off(&(cuda_t){.cublas = true}, &formats[0], &all);
@@ -261,11 +261,11 @@ static void what_cublaslt_does_not_compute_is_computed_by_kernels(void)
                                 "products of matrices are computed by "
                                 "kernels of Paceline, which are slower: ",
                                 &by),
-           1, "one line says that it cannot be opened");
+           1, "one line reports that it cannot be opened");
     is_int(by, 0, "it computes nothing");
     is_int(lines_without_cublas("find=3:15", "cuBLASLt does not compute a product of ",
                                 &by),
-           1, "one line says what it does not compute");
+           1, "one line names the product that it refuses");
     is_int(by, all - 1, "and it computes the rest");
     is_int(lines_without_cublas("find=5:14", "cuBLASLt does not compute a product of ",
                                 &by),
@@ -336,13 +336,13 @@ static void memory_that_runs_out_is_reported_in_numbers(void)
         like(err->text,
              "out of memory on cuda:0 .Stand-in 0.: [0-9]+ MiB requested, [0-9]+ of 512 "
              "MiB free",
-             "and the card, what was requested, what is free");
+             "and the card, the requested and the free memory");
     }
     ok(trains(), "the next run trains");
 }
 
-/* A library that a thread reads meanwhile is not left to a device that is gone. */
-static void a_card_that_others_have_alone_is_reported(void)
+/* A device waits at its close for the thread that reads a library. */
+static void a_card_in_exclusive_use_is_reported(void)
 {
     cuda_t *device = calloc(1, sizeof *device);
     pl_device_info_t info = {.ranks = 1, .device = -1, .computes = true};
@@ -396,7 +396,7 @@ static void a_launch_that_fails_is_reported_by_the_kernels_name(void)
     like(err->text,
          "cuda:0 .Stand-in 0.: launching kernel [a-z_0-9]+ failed: unspecified launch "
          "failure .CUDA_ERROR_LAUNCH_FAILED.; this process cannot use the card any more",
-         "with what the driver says");
+         "with the error of the driver");
     err = fails("launch=40:701", "{\"name\": \"cuda\", \"recordings\": false}",
                 "\"max_epochs\": 3");
     like(err->text, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "in the middle of a run, too");
@@ -416,7 +416,7 @@ static void a_product_that_fails_is_reported(void)
     like(err->text,
          "cuda:0 .Stand-in 0.: a product of matrices: cuBLASLt failed: "
          "CUBLAS_STATUS_EXECUTION_FAILED .13.",
-         "with what cuBLASLt says");
+         "with the error of cuBLASLt");
     ok(trains(), "the next run trains");
 }
 
@@ -427,7 +427,7 @@ static void a_card_that_is_lost_ends_the_run(void)
         const pl_error_t *err = fails(when[k], "cuda", "\"max_epochs\": 4");
         like(err->text,
              "cuda:0 .Stand-in 0.: .* failed: .*; this process cannot use the ",
-             "with what is wrong");
+             "with the reason");
     }
     ok(trains(), "the next run trains");
 }
@@ -449,7 +449,7 @@ static void cards_are_chosen_by_number(void)
     pl_device_info_t info = {.ranks = 1, .device = 1};
     setenv("STAND_IN", "devices=2", 1);
     is_int(accelerator->open(&device, &info, &why), PL_OK, "the second of two is opened");
-    ok(info.device == 1 && info.devices == 2, "and says so");
+    ok(info.device == 1 && info.devices == 2, "and reports it");
     accelerator->close(&device);
     setenv("STAND_IN", "capability=70", 1);
     err = fails("capability=70", "cuda", "\"max_epochs\": 1");
@@ -505,7 +505,7 @@ static void a_card_registers_memory_and_joins_fences(void)
     is_int(ops->fence_new(device, stream, &fence, &rig.err), PL_OK, "makes a fence");
     is_int(rig.ops->join(rig.self, fence, &rig.err), PL_OK, "which the card joins");
     rig.ops->read(rig.self, PL_REGION_GRADS, 0, got, N, &rig.err);
-    ok(memcmp(host, got, sizeof host) == 0, "and finds what was written before");
+    ok(memcmp(host, got, sizeof host) == 0, "and finds earlier writes");
     ok(fence->ops->passed(fence, &passed, &rig.err) == PL_OK && passed, "it has passed");
     ops->stream_free(device, stream);
     pl_object_unref(fence);
@@ -541,7 +541,7 @@ static rig_result_t *fit_watched(const char *stand_in)
     return result;
 }
 
-static void what_the_card_does_is_logged(void)
+static void measurements_of_the_card_are_logged(void)
 {
     rig_result_t *result = fit_watched("hot=70");
     is_near(rig_metric(result, "device_utilization_percent"), 87, 1e-9, "utilization");
@@ -558,7 +558,7 @@ static void what_the_card_does_is_logged(void)
 }
 
 /* Before NVML is opened, which is once in a process. */
-static void without_nvml_the_driver_tells_the_memory(void)
+static void without_nvml_the_driver_reports_the_memory(void)
 {
     rig_result_t *result = fit_watched("no_nvml");
     const double used = rig_metric(result, "device_memory_used_mb"),
@@ -646,7 +646,7 @@ static void a_cache_that_cannot_be_written_costs_one_line(void)
     fclose(fopen(file, "w"));
     rig_listen("compiled kernels cannot be kept in ");
     ok(compiles(on_with_cache(folder)) > 0, "kernels are compiled");
-    is_int(rig_lines_received(), 1, "and one line says why they are not kept");
+    is_int(rig_lines_received(), 1, "and one line has the reason why they are not kept");
     rig_listen(NULL);
 }
 
@@ -666,18 +666,19 @@ static void the_cache_is_bounded(void)
         cuda_cache_put(cache, key, code, sizeof code);
         ok(cuda_cache_get(cache, "key 0", &got, &size) == (k < ENTRIES)
                && size == sizeof code,
-           "what is used stays");
+           "an entry in use stays");
         free(got);
     }
     cuda_cache_count(folder, &count, &bytes);
     ok(bytes <= 1 << 20 && count == 3, "%d entries of %lld bytes", count,
        (long long)bytes);
-    ok(!cuda_cache_get(cache, "key 2", &got, &size), "what was not used is gone");
-    ok(!cuda_cache_get(cache, "another key", &got, &size), "and what was never there");
+    ok(!cuda_cache_get(cache, "key 2", &got, &size), "an unused entry is gone");
+    ok(!cuda_cache_get(cache, "another key", &got, &size),
+       "and a key without an entry has none");
     cuda_cache_free(cache);
 }
 
-/* ---- Compilations that nobody wants any more ---- */
+/* ---- Compilations that are not needed any more ---- */
 
 static bool is_compiling(void)
 {
@@ -718,7 +719,7 @@ static void a_run_is_stopped_while_kernels_compile(void)
     ok(waited > 4, "another is waited for: %.1f s", waited);
 }
 
-/* What main() is told to do in another process: to end while a thread compiles. */
+/* Runs in another process by an argument of main(): ends while a thread compiles. */
 #define EXITS "exits"
 
 static int exit_while_kernels_compile(void)
@@ -808,7 +809,7 @@ static int dated(const char *folder, int year)
     return count - 2;
 }
 
-static void a_folder_that_others_use_too_is_no_obstacle(void)
+static void a_cache_folder_can_be_shared(void)
 {
     char folder[256], path[512], name[64];
     void *got = NULL;
@@ -831,7 +832,7 @@ static void a_folder_that_others_use_too_is_no_obstacle(void)
     ok(!cuda_cache_get(cache, "key", &got, &size), "which go first");
     dated(folder, 2001);
     put_new(cache, "newest", "one more");
-    ok(access(path, F_OK) != 0, "what was left aside is removed after a day");
+    ok(access(path, F_OK) != 0, "a temporary file is removed after a day");
     of = opendir(folder);
     for (struct dirent *found; (found = readdir(of));)
         if (strstr(found->d_name, ".kernels")) {
@@ -841,7 +842,7 @@ static void a_folder_that_others_use_too_is_no_obstacle(void)
         }
     closedir(of);
     alarm(20);                                              /* instead of waiting */
-    ok(!cuda_cache_get(cache, "newest", &got, &size), "what is no file is no entry");
+    ok(!cuda_cache_get(cache, "newest", &got, &size), "a folder or a pipe is no entry");
     alarm(0);
     cuda_cache_free(cache);
 }
@@ -878,19 +879,19 @@ int main(int argc, char **argv)
     if (argc > 1 && !strcmp(argv[1], EXITS))
         return exit_while_kernels_compile();
     run(a_process_ends_when_no_compiler_runs);
-    run(what_is_wrong_with_a_driver_is_one_sentence);
-    run(what_a_driver_may_forgive_is_an_error_here);
-    run(operators_compute_what_the_reference_does);
+    run(the_error_of_a_driver_is_one_sentence);
+    run(wrong_calls_of_the_driver_are_errors_of_its_replacement);
+    run(operators_equal_the_reference);
     run(operators_of_users_are_computed_by_the_host);
-    run(products_by_cublaslt_are_what_the_reference_computes);
-    run(what_follows_products_is_computed_by_cublaslt);
+    run(products_of_cublaslt_equal_the_reference);
+    run(operations_after_products_are_computed_by_cublaslt);
     run(a_device_that_computes_names_the_library);
-    run(float32_is_not_rounded_to_tf32_unless_asked_for);
-    run(what_cublaslt_does_not_compute_is_computed_by_kernels);
-    run(without_nvml_the_driver_tells_the_memory);
+    run(float32_is_not_rounded_to_tf32_by_default);
+    run(products_refused_by_cublaslt_are_computed_by_kernels);
+    run(without_nvml_the_driver_reports_the_memory);
     run(runs_train_as_on_the_processor_and_recorded_to_the_same_bits);
     run(memory_that_runs_out_is_reported_in_numbers);
-    run(a_card_that_others_have_alone_is_reported);
+    run(a_card_in_exclusive_use_is_reported);
     run(every_call_of_the_driver_may_fail);
     run(a_launch_that_fails_is_reported_by_the_kernels_name);
     run(a_product_that_fails_is_reported);
@@ -899,13 +900,13 @@ int main(int argc, char **argv)
     run(ranks_of_two_cards_train);
     run(a_card_registers_memory_and_joins_fences);
     run(texts_that_cannot_be_compiled_are_reported);
-    run(what_the_card_does_is_logged);
+    run(measurements_of_the_card_are_logged);
     run(kernels_are_compiled_once);
     run(a_cache_that_cannot_be_written_costs_one_line);
     run(the_cache_is_bounded);
     run(a_run_is_stopped_while_kernels_compile);
     run(operators_of_users_are_compiled_ahead);
-    run(a_folder_that_others_use_too_is_no_obstacle);
+    run(a_cache_folder_can_be_shared);
     run(nothing_is_left_on_the_card);
     return tap_done();
 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# cuda.t - tests of the accelerator "cuda" as the command's users see it: what doctor and list say of a machine, and what
-# "auto" stands for; over replacements of NVIDIA's libraries
+# cuda.t - tests of the accelerator "cuda" with the command: the reports of doctor and list about a machine, the choice
+# of "auto", and runs; over replacements of NVIDIA's libraries
 . "$(dirname "$0")/tap.sh"
 . "$srcdir/t/dashboard.sh"
 
 points '"max_epochs": 2'
 stand_in=$builddir/t/stand_in/.libs
-# Ranks that are killed leave what they compile there.
+# Ranks that are killed leave files of compilations there.
 mkdir "$folder/tmp"
 export XDG_CACHE_HOME=$folder/cache TMPDIR=$folder/tmp top_srcdir=$srcdir
 unset CUDA_VISIBLE_DEVICES CUDA_HOME CUDA_PATH
@@ -18,7 +18,7 @@ with() {
     try env STAND_IN="$faults" PACELINE_CUDA_PATH="$stand_in" LD_LIBRARY_PATH="$stand_in" "$paceline" "$@"
 }
 
-a_machine_without_a_driver_is_told_what_to_install() {
+without_a_driver_errors_name_the_package() {
     try "$paceline" doctor
     is "$status" 0 "doctor reports"
     like "$out" '^accelerators .*cuda' "the accelerator is there"
@@ -41,7 +41,7 @@ a_machine_without_a_driver_is_told_what_to_install() {
         try unshare -rm sh -c 'for d in /usr/local/cuda*; do [ ! -d "$d" ] || mount -t tmpfs none "$d"; done
             HOME=/nowhere exec "$0" doctor' "$paceline"
         like "$out" "^NVRTC +NVIDIA's compiler of kernels .*is not found: apt-get install cuda-nvrtc-13-0" \
-            "without the toolkit it says how to get it"
+            "without the toolkit it has commands that install it"
         like "$out" '^no problems found$' "which is no problem where there is no card"
     fi
     try "$paceline" doctor
@@ -71,7 +71,7 @@ a_machine_without_a_driver_is_told_what_to_install() {
     try env PACELINE_CUDA_PATH="$stand_in" "$paceline" fit run.json --set trainer.devices=2 \
         --set trainer.strategy.collective=nccl
     like "$err" 'the collective nccl moves memory of cuda alone: with the accelerator cpu its "host" moves all data' \
-        "a collective of cards says that it has none to move"
+        "a collective of cards reports that no card has data"
 }
 
 a_machine_with_cards_is_described() {
@@ -108,7 +108,7 @@ a_machine_with_cards_is_described() {
     fi
 }
 
-what_is_wrong_with_a_driver_is_a_warning() {
+an_error_of_a_driver_is_a_warning() {
     local fault pattern
     while read -r fault pattern; do
         with "$fault" doctor
@@ -128,7 +128,7 @@ END
 }
 
 # inside SCRIPT FACTS [SIZE] - the doctor on a machine whose /dev/shm has that size, and whose /sys/class and /sys/module
-# are what the script makes
+# the script makes
 inside() {
     cat >inside.sh <<END
 mkdir -p sys && mount --rbind /sys sys && mount -t tmpfs none /sys && mkdir /sys/devices /sys/class /sys/module &&
@@ -141,7 +141,7 @@ END
     is "$status" 0 "doctor reports: $err"
 }
 
-what_nccl_lacks_is_a_warning() {
+a_requirement_of_nccl_is_a_warning() {
     local network='mkdir -p /sys/class/infiniband/mlx5_0/device'
     if ! unshare -rm mount -t tmpfs none /sys 2>/dev/null; then skip "there are no namespaces"; return; fi
     inside : devices=2
@@ -184,10 +184,10 @@ auto_uses_the_processor_where_a_card_does_not_work() {
     while read -r fault pattern; do
         with "devices=2 $fault" fit run.json
         is "$status" 0 "$fault: a run trains"
-        like "$err" "trainer.accelerator auto: the run uses the CPU: cuda:[01].*$pattern" "on the processor, and a line says why"
+        like "$err" "trainer.accelerator auto: the run uses the CPU: cuda:[01].*$pattern" "on the processor, and a line has the reason"
         with "devices=2 $fault" fit run.json --set trainer.devices=2
         is "$status" 0 "two ranks train"
-        is "$(grep -c 'uses the CPU' <<<"$err")" 1 "and one line says why"
+        is "$(grep -c 'uses the CPU' <<<"$err")" 1 "and one line has the reason"
         with "devices=1 $fault" fit run.json --set trainer.accelerator=cuda
         ok "a run that names the card fails" test "$status" -ne 0
         is "$(grep -c 'uses the CPU' <<<"$err")" 0 "without that line"
@@ -215,7 +215,7 @@ has_device() {
 on_terminal() { tmux -f /dev/null -S "$folder/tmux" "$@"; }
 top_has() { on_terminal capture-pane -p | grep -q -- "$1"; }
 
-what_a_card_does_is_shown() {
+measurements_of_a_card_are_shown() {
     train_on_card "$stand_in"
     like "$out" '^paceline_device_memory_used_bytes.run="1",rank="0". 104857600$' "memory in use"
     like "$out" '^paceline_device_memory_total_bytes.run="1",rank="0". 536870912$' "of how much"
@@ -234,7 +234,7 @@ what_a_card_does_is_shown() {
     stop
 }
 
-without_nvml_the_driver_tells_the_memory() {
+without_nvml_the_driver_reports_the_memory() {
     mkdir libraries
     ln -s "$stand_in"/libcuda.so* "$stand_in"/libnvrtc.so* "$stand_in"/libcublasLt.so* libraries
     train_on_card "$folder/libraries"
@@ -243,7 +243,7 @@ without_nvml_the_driver_tells_the_memory() {
     stop
     try env STAND_IN= PACELINE_CUDA_PATH="$stand_in" LD_LIBRARY_PATH="$folder/libraries" "$paceline" doctor
     like "$out" '^warning: libnvidia-ml.so.1 is not found: utilization, power and temperature are unknown' \
-        "doctor says what to install"
+        "doctor names the packages"
 }
 
 # ahead WORDS... - the kernels of the run, compiled on a machine without a card
@@ -293,40 +293,40 @@ kernels_are_compiled_ahead() {
         "explain shows its plans"
     like "$out" ' [0-9]+ product \([0-9]+ %( of the bytes)?\)' "by kind of launch"
     like "$(tr -s '\n ' ' ' <<<"$out")" 'optimizer: [0-9]+ launch(es)?, ' "that of updates has no batch"
-    like "$(tr -s '\n ' ' ' <<<"$out")" ', and [0-9]+ more kinds? \([0-9]+ %\)' "and what is not shown"
+    like "$(tr -s '\n ' ' ' <<<"$out")" ', and [0-9]+ more kinds? \([0-9]+ %\)' "and the number of kinds that are not shown"
     with devices=1 compile run.json --set trainer.accelerator=cuda
     like "$out" ' s: 0 compiled, ' "nor does compile, with the card"
 }
 
-what_cannot_be_compiled_ahead_is_one_sentence() {
+an_error_of_compiling_ahead_is_one_sentence() {
     try env PACELINE_CUDA_PATH="$stand_in" "$paceline" compile run.json
     is "$status" 2 "a processor keeps no kernels"
-    like "$err" '^paceline: accelerator "cpu" keeps no compiled kernels: there is nothing to compile' "the error says so"
+    like "$err" '^paceline: accelerator "cpu" keeps no compiled kernels: there is nothing to compile' "the error reports it"
     is "$(grep -c '^paceline: ' <<<"$err")" 1 "in one line"
     try "$paceline" compile run.json --set trainer.accelerator=opencl
     is "$status" 2 "nor does an accelerator whose driver does"
     like "$err" '^paceline: accelerator "opencl" keeps no compiled kernels: ' "and which one"
     ahead --card sm_90 --set trainer.accelerator=opencl
     is "$status" 2 "an accelerator that has no such cards"
-    like "$err" '^paceline: --card is for the accelerator "cuda", and trainer.accelerator is "opencl"' "the error says so"
+    like "$err" '^paceline: --card is for the accelerator "cuda", and trainer.accelerator is "opencl"' "the error reports it"
     ahead --card ''
     is "$status$err" '2paceline: --card needs a kind of card, such as sm_90' "no card"
     ahead --card sm_33
     is "$status" 2 "a card that the compiler does not know"
     like "$err" '^paceline: NVRTC 13\.99 compiles for sm_75 to sm_100, not for "sm_33": an A100 is sm_80, .* an H100 or H200 sm_90, ' \
-        "the error says what it knows"
+        "the error has the known kinds"
     ahead --card sm_90 --set trainer.accelerator.name=cuda --set trainer.accelerator.cache=false
     is "$status" 2 "no cache"
     like "$err" 'keeps no compiled kernels here: there is nothing to compile; set its options cache and cache_dir' \
-        "the error says which options matter"
+        "the error names the options"
     touch no-folder
     XDG_CACHE_HOME=$folder/ahead/no-folder ahead --card sm_90
     is "$status$out" 1 "a cache that cannot be written to"
-    like "$err" 'kept 0 of [1-9][0-9]* pieces of kernels in .*no-folder/paceline, which cannot be written to' "the error says so"
+    like "$err" 'kept 0 of [1-9][0-9]* pieces of kernels in .*no-folder/paceline, which cannot be written to' "the error reports it"
     try env PACELINE_CUDA_PATH="$stand_in" "$paceline" fit run.json --set trainer.accelerator.name=cuda \
         --set trainer.accelerator.compile_for=sm_90
     is "$status" 2 "a run on a card that is not there"
-    like "$err" 'compile_for is for paceline compile: remove it to train on a card' "the error says what to do"
+    like "$err" 'compile_for is for paceline compile: remove it to train on a card' "the error has the remedy"
     cd "$folder" || exit 99
     sed -i 's/, "accelerator": {[^}]*}//' run.json
     if "$paceline" compile run.json --card sm_90 >/dev/null 2>&1; then skip "NVRTC is installed"; return; fi
@@ -354,10 +354,10 @@ a_compile_ends_when_it_is_interrupted() {
     cd "$folder/ahead" || exit 99
     interrupted INT slow=100000
     is "$status" 130 "where the compiler can be: $err"
-    like "$err" 'stopped before the first step \(SIGINT\), while compiling' "it says so"
+    like "$err" 'stopped before the first step \(SIGINT\), while compiling' "it reports that"
     interrupted INT deaf=6000
     is "$status$out" 130 "where it is waited for: $err"
-    like "$err" 'waiting until the compiler has ended a kernel$' "it says what it waits for"
+    like "$err" 'waiting until the compiler has ended a kernel$' "it logs the reason for the wait"
     is "$(grep -c 'does not end' <<<"$err")" 0 "and nothing is taken for stuck"
     is "$(ls "$TMPDIR")" "" "no compiler is left in the middle"
     cd "$folder" || exit 99
@@ -419,35 +419,35 @@ large_batches_train_as_on_the_processor() {
 }
 
 # The script for a machine with a card, in a moment.
-what_is_run_on_a_card_runs_here() {
+the_script_for_a_card_runs_here() {
     if [ ! -e /dev/nvidiactl ]; then
         try "$srcdir/t/gpu/prove" run "$builddir"
-        is "$status$out" "0prove: this machine has no card of NVIDIA: skipped" "without one it says so"
+        is "$status$out" "0prove: this machine has no card of NVIDIA: skipped" "without one it reports that"
     fi
     try env OUT="$folder/proof" PROVE_WITHOUT_CARD=1 PROVE_SECONDS=8 LD_LIBRARY_PATH="$stand_in" \
         PACELINE_CUDA_PATH="$stand_in" \
         "$srcdir/t/gpu/prove" run "$builddir"
     is "$status" 0 "it ends well: $err"
-    like "$out" '^nothing wrong$' "and says so"
+    like "$out" '^nothing wrong$' "and reports that"
     ok "each result is an object on a line" test -z "$(grep -v '^{.*}$' proof/results.jsonl)"
     is "$(grep -c '"stage":"operators".*"wrong":0' proof/results.jsonl)" 4 "operators in four precisions"
     like "$(cat proof/results.jsonl)" '"stage": "resume", "same_bits": true' "a run that is resumed"
     like "$(cat proof/results.jsonl)" '"stage": "copies", "left": "the time is over"' "what does not fit in the time"
 }
 
-run a_machine_without_a_driver_is_told_what_to_install trains
+run without_a_driver_errors_name_the_package trains
 run a_machine_with_cards_is_described
-run what_is_wrong_with_a_driver_is_a_warning trains
-run what_nccl_lacks_is_a_warning
+run an_error_of_a_driver_is_a_warning trains
+run a_requirement_of_nccl_is_a_warning
 run auto_uses_a_card_that_works trains
 run auto_uses_the_processor_where_a_card_does_not_work trains
-run what_a_card_does_is_shown trains
-run without_nvml_the_driver_tells_the_memory trains
+run measurements_of_a_card_are_shown trains
+run without_nvml_the_driver_reports_the_memory trains
 run kernels_are_compiled_ahead trains
-run what_cannot_be_compiled_ahead_is_one_sentence trains
+run an_error_of_compiling_ahead_is_one_sentence trains
 run a_compile_ends_when_it_is_interrupted trains
 run objectives_have_plans_of_their_own trains
 run tune_finds_what_fits_on_a_card trains
 run large_batches_train_as_on_the_processor trains
-run what_is_run_on_a_card_runs_here trains
+run the_script_for_a_card_runs_here trains
 done_testing

@@ -128,7 +128,7 @@ static void attributes_have_the_size_that_cublaslt_expects(void)
     lt->preference_free(preference);
 }
 
-static void nccl_says_which_version_it_is(void)
+static void nccl_reports_its_version(void)
 {
     pl_error_t err = {0};
     char text[CUDA_VERSION_TEXT];
@@ -138,7 +138,7 @@ static void nccl_says_which_version_it_is(void)
         like(err.text,
              "^NVIDIA's library of collectives .libnccl.so.2. is not found: "
              "apt-get install libnccl2 .* or pip install nvidia-nccl-cu1[23], ",
-             "without NCCL an error says how to get it");
+             "without NCCL an error has commands that install it");
         return;
     }
     ok(nccl->version >= NCCL_MIN, "it is NCCL %s",
@@ -152,6 +152,6 @@ int main(void)
 {
     run(attributes_have_the_size_that_cublaslt_expects);
     run(names_are_those_of_nvidias_headers);
-    run(nccl_says_which_version_it_is);
+    run(nccl_reports_its_version);
     return tap_done();
 }

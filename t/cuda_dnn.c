@@ -26,7 +26,7 @@ int __lsan_is_turned_off(void)
 
 /* ---- Cards ---- */
 
-/* By their data sheets; a card of which cuDNN has told its own description is better. */
+/* By their data sheets, except where cuDNN has described the card itself. */
 typedef struct card {
     const char *name;
     int capability, multiprocessors, shared, l2, clock, memory_clock;
@@ -125,9 +125,9 @@ static const char *name_of(const pl_layer_t *layer)
     return text;
 }
 
-static FILE *record;                                        /* what was chosen */
+static FILE *record;                                        /* of chosen engines */
 
-/* Of what cuDNN makes of a layer for a card, if all is well. */
+/* The plan of cuDNN for a layer and a card, if it succeeds. */
 static bool is_accepted(const card_t *card, cudnnBackendDescriptor_t device,
                         const pl_layer_t *layer)
 {

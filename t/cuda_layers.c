@@ -1,5 +1,5 @@
 /* cuda_layers.c - tests of attention and convolution by cuDNN, over stand-ins for
- * NVIDIA's libraries: what is computed, what is left to kernels, how plans are kept, and
+ * NVIDIA's libraries: results, layers of the core's kernels, plans on disk, and
  * what happens when a call fails */
 #include <limits.h>
 #include <math.h>
@@ -58,7 +58,7 @@ static double cases_off(cuda_t *device, const char *word, const format_t *format
     return worst;
 }
 
-static void layers_by_cudnn_are_what_the_reference_computes(void)
+static void layers_of_cudnn_equal_the_reference(void)
 {
     int by;
     for (int f = 0; f < FORMATS; f++) {
@@ -80,7 +80,7 @@ static void layers_by_cudnn_are_what_the_reference_computes(void)
        "nor with the option \"strict\"");
 }
 
-static void float32_is_not_rounded_to_tf32_unless_asked_for(void)
+static void float32_is_not_rounded_to_tf32_by_default(void)
 {
     int by;
     const double off = cases_off(&(cuda_t){.cudnn = true, .tf32 = true}, "conv2d",
@@ -201,7 +201,7 @@ static int lines_with(const char *stand_in, const char *text, int *by)
     return lines;
 }
 
-static void what_cudnn_does_not_compute_is_computed_by_kernels(void)
+static void layers_refused_by_cudnn_are_computed_by_kernels(void)
 {
     static const char *const calls[] = {"dnn_new", "dnn_set", "dnn_finalize"};
     int by, all;
@@ -210,21 +210,21 @@ static void what_cudnn_does_not_compute_is_computed_by_kernels(void)
                       "attention and convolution are computed by kernels of Paceline, "
                       "which are slower: ",
                       &by),
-           1, "one line says that it cannot be opened");
+           1, "one line reports that it cannot be opened");
     is_int(by, 0, "it computes nothing");
     for (int at = 3; at < 60; at += 11) {
         char fault[32];
         snprintf(fault, sizeof fault, "%s=%d", calls[at % 3], at);
         ok(lines_with(fault, "cuDNN failed to plan convolution", &by) <= 1,
-           "at most one line says where it fails");
+           "at most one line names the layer that fails");
         ok(by > 0 && by <= all, "%d of %d layers are by cuDNN", by, all);
     }
     is_int(lines_with("dnn_set=2:3002", "cuDNN does not compute convolution", &by), 1,
-           "one line says what it does not compute");
+           "one line names the layer that it refuses");
 }
 
-/* Each layer is described and planned anew; the status and the words are cuDNN's. */
-static void what_cudnn_fails_at_is_computed_by_kernels_with_a_warning(void)
+/* Each layer is described and planned again; status and message are cuDNN's. */
+static void layers_that_cudnn_fails_at_are_computed_by_kernels_with_a_warning(void)
 {
     int by;
     is_int(lines_with("dnn_set=2",
@@ -250,13 +250,13 @@ static void a_card_that_is_lost_while_plans_are_made_is_the_error(void)
         ok(isinf(
                cases_off(&(cuda_t){.cudnn = true}, "conv2d, kernel 1", &formats[0], &by)),
            "%s: a plan is not compiled: %s", faults[k], failure.text);
-        is_int(rig_lines_received(), 0, "no line says that kernels compute it");
+        is_int(rig_lines_received(), 0, "no line reports that kernels compute it");
         rig_listen(NULL);
         setenv("STAND_IN", "", 1);
         like(failure.text,
              "cuda:0 .Stand-in 0.: .* failed: an illegal memory access was encountered "
              ".CUDA_ERROR_ILLEGAL_ADDRESS.; this process cannot use the card any more",
-             "with what is wrong with the card");
+             "with the error of the card");
         is_int(by, 0, "nothing is computed");
     }
 }
@@ -287,7 +287,7 @@ static void an_execution_that_fails_is_reported(void)
     like(failure.text,
          "cuda:0 .Stand-in 0.: a convolution: cuDNN failed: "
          "CUDNN_STATUS_EXECUTION_FAILED .5000.",
-         "with what cuDNN says");
+         "with the error of cuDNN");
 }
 
 /* ---- Plans on disk ---- */
@@ -345,12 +345,12 @@ int main(void)
     unsetenv("CUDA_VISIBLE_DEVICES");
     rig_init(cuda_plugin());
     accelerator = cuda_plugin()->table;
-    run(layers_by_cudnn_are_what_the_reference_computes);
-    run(float32_is_not_rounded_to_tf32_unless_asked_for);
+    run(layers_of_cudnn_equal_the_reference);
+    run(float32_is_not_rounded_to_tf32_by_default);
     run(a_gradient_of_attention_is_computed_in_parts);
     run(recorded_layers_give_the_same_bits);
-    run(what_cudnn_does_not_compute_is_computed_by_kernels);
-    run(what_cudnn_fails_at_is_computed_by_kernels_with_a_warning);
+    run(layers_refused_by_cudnn_are_computed_by_kernels);
+    run(layers_that_cudnn_fails_at_are_computed_by_kernels_with_a_warning);
     run(a_card_that_is_lost_while_plans_are_made_is_the_error);
     run(a_host_without_memory_is_the_error);
     run(an_execution_that_fails_is_reported);

@@ -71,7 +71,7 @@ static const pl_value_t *output_value(const pl_graph_t *g)
     return &g->value[g->fetch[k].value];
 }
 
-typedef struct reported {                                   /* what done() said */
+typedef struct reported {                                   /* by done() */
     pl_replay_t replay;
     pl_error_t *err;
     int times;
@@ -101,7 +101,7 @@ static void results_init(device_results_t *to, const operator_run_t *run)
     }
 }
 
-/* Until its end has been told; one that ends later is collected. */
+/* Waits until its end is reported; an earlier replay is collected. */
 static int replay_through(device_rig_t *rig, pl_plan_t *plan, reported_t *reported)
 {
     reported->times = 0;

@@ -31,7 +31,7 @@ bool device_results_same(const device_results_t *a, const device_results_t *b);
 
 /* Fills the device's regions with the case's start values. */
 int device_load(device_rig_t *rig, const operator_run_t *run);
-/* One replay of a plan; an error told by done() is returned like one of replay(). */
+/* One replay of a plan; an error of done() is returned like one of replay(). */
 int device_replay(device_rig_t *rig, const operator_run_t *run, pl_plan_t *plan,
                   device_results_t *to);
 /* The same for a replay of the caller's. */

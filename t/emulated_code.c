@@ -73,7 +73,7 @@ static bool source_write(const char *path, const kernel_texts_t *texts,
     return fclose(file) == 0;
 }
 
-/* What the compiler said first. */
+/* The first message of the compiler. */
 static int fail_compiling(const char *log, pl_error_t *err)
 {
     char line[512] = "";
@@ -161,7 +161,7 @@ static int number_new(const kernel_texts_t *texts, int number[])
     return fresh;
 }
 
-/* Compiles what is not in the table. */
+/* Compiles kernels that are not in the table. */
 static bool code_learn(const kernel_texts_t *texts, pl_error_t *err)
 {
     int *number = calloc((size_t)texts->count + 1, sizeof *number);

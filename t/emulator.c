@@ -146,7 +146,7 @@ UNWATCHED static void fiber_main(void)
     TSAN(__tsan_release(&argument_of));
     fiber->state = IS_DONE;
     jump(fiber, &host);
-    abort();                                                /* nobody goes on here */
+    abort();                                                /* no thread continues here */
 }
 
 static void fiber_start(fiber_t *fiber, block_t *of, unsigned number, unsigned which,
@@ -220,7 +220,7 @@ static void block_start(block_t *b, unsigned which, unsigned blocks, unsigned th
         fiber_start(&b->fiber[k], b, k, which, blocks);
 }
 
-/* Lets the warps go on whose threads are all at a shuffle. */
+/* Continues the warps whose threads are all at a shuffle. */
 static bool shuffles_pass(block_t *b)
 {
     bool passed = false;
@@ -244,7 +244,7 @@ static unsigned count_of(const block_t *b, state_t state)
     return count;
 }
 
-/* Each thread that can go on does so once, in a drawn order. */
+/* Each thread that can continue does so once, in a drawn order. */
 static void block_turn(block_t *b)
 {
     unsigned order[THREADS];

@@ -1,12 +1,12 @@
 /* emulator.h - CUDA's model of execution on the processor, for tests of kernels
  *
- * A kernel's text is compiled as C after this header, and each of its threads is a fiber.
- * Two groups are under way at once, and a seed decides which thread goes on, so that what
- * depends on an order shows.  A barrier that some threads of a group never come to, and
- * threads of a warp that part before a shuffle, end the process with a sentence.  With
- * -fsanitize=address the text is held to the memory it was given; with
- * -fsanitize=thread, and emulator.c without it but with EMULATOR_TSAN, accesses that no
- * barrier orders are found, in local and in global memory. */
+ * A kernel's text is compiled as C after this header, and each of its threads is a
+ * fiber. Two groups are under way at once, and a seed decides which thread continues,
+ * so that what depends on an order shows.  A barrier that some threads of a group
+ * never come to, and threads of a warp that part before a shuffle, end the process
+ * with a sentence.  With -fsanitize=address the text is held to the memory it was
+ * given; with -fsanitize=thread, and emulator.c without it but with EMULATOR_TSAN,
+ * accesses that no barrier orders are found, in local and in global memory. */
 #ifndef T_EMULATOR_H
 #define T_EMULATOR_H
 

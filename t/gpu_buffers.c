@@ -35,7 +35,7 @@ typedef struct writing {
 } writing_t;
 
 /* What another puts on a stream of its own; it runs when the device has waited for long,
- * or when the test says so: what does not wait for it is over by then. */
+ * or when the test says so: work that does not wait for it is over by then. */
 static int write_late(void *data)
 {
     writing_t *w = data;
@@ -81,26 +81,26 @@ static void a_registered_buffer_is_the_regions_own(void)
     ok(!buffer->data && buffer->bytes == COUNT * sizeof(float),
        "and has no address here");
     ops->write(&device, PL_REGION_GRADS, 7, &three, 1, NULL);
-    ok(elements()[7] == 3, "what is written to the region is there");
+    ok(elements()[7] == 3, "a write to the region is visible");
     pl_object_unref(buffer);
     ops->close(&device);
 }
 
-static void what_the_device_joins_comes_before_what_it_does(void)
+static void joined_work_comes_before_later_work_of_the_device(void)
 {
     void *stream = NULL;
     open_and_register();
     buffer->device->ops->stream_new(buffer->device->device, &stream, NULL);
     pl_fence_t *fence = write_on(stream);
     is_int(ops->join(&device, fence, NULL), PL_OK, "the device joins a fence");
-    is_int(read_differs(), 0, "and reads what is written before it");
+    is_int(read_differs(), 0, "and reads earlier writes");
     pl_object_unref(fence);
     buffer->device->ops->stream_free(buffer->device->device, stream);
     pl_object_unref(buffer);
     ops->close(&device);
 }
 
-static void a_fence_has_passed_when_what_it_stands_for_has_run(void)
+static void a_fence_has_passed_when_its_work_has_run(void)
 {
     void *stream = NULL;
     bool passed = true;
@@ -116,7 +116,7 @@ static void a_fence_has_passed_when_what_it_stands_for_has_run(void)
     ok(passed, "then it has");
     pl_object_unref(fence);
     pl_fence_t *next = write_on(stream);
-    ok(next == fence, "a fence that nobody has is used again");
+    ok(next == fence, "a fence without references is used again");
     release();
     streams_finish(device.streams, PL_STREAMS);
     pl_object_unref(next);
@@ -146,8 +146,8 @@ int main(void)
 {
     pl_init(NULL, NULL, NULL, NULL);
     run(a_registered_buffer_is_the_regions_own);
-    run(what_the_device_joins_comes_before_what_it_does);
-    run(a_fence_has_passed_when_what_it_stands_for_has_run);
+    run(joined_work_comes_before_later_work_of_the_device);
+    run(a_fence_has_passed_when_its_work_has_run);
     run(a_fence_may_outlive_its_device);
     return tap_done();
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# gpu_command.t - tests that the command trains on a GPU that a plug-in brings: the emulator
+# gpu_command.t - tests that the command trains on the GPU of a plug-in: the emulator
 . "$(dirname "$0")/tap.sh"
 
 read -ra cc <<<"${CC:-cc}"
-# Ranks that are killed leave what they compile there.
+# Ranks that are killed leave files of compilations there.
 mkdir tmp
 export TMPDIR=$folder/tmp top_srcdir=$srcdir PACELINE_PLUGIN_PATH=$PWD/plugins:$builddir/examples/.libs
 
@@ -19,7 +19,7 @@ PL_PLUGIN({"accelerator", &emulated_accelerator})' >plugin.c
     like "$out" '^emulated .*the emulator of a GPU' "the command lists it"
 }
 
-# loss ACCELERATOR WORDS... - of a run there
+# loss ACCELERATOR WORDS... - the loss of a run there
 loss() {
     try "$paceline" fit run.json --set "trainer.accelerator=$1" "${@:2}"
     is "$status" 0 "fit ends well with $1"
@@ -44,7 +44,7 @@ RUN
     is "$loss" "$cpu" "that is the same as far as it is printed"
 }
 
-# profiled ACCELERATOR KERNEL - of a run there, which is measured
+# profiled ACCELERATOR KERNEL - a measured run there
 profiled() {
     local whole=$loss
     loss "$1" --set trainer.profiler=operators --trace trace.json
@@ -57,7 +57,7 @@ profiled() {
     like "$(cat trace.json)" '"thread_name","args":\{"name":"device: kernels"' "on a track of the device"
 }
 
-a_table_shows_where_the_device_takes_its_time() {
+a_table_shows_the_time_of_the_device_by_layer() {
     profiled emulated linear
     like "$err" '^  - +copy to the device +16 ' "copies to it"
     like "$err" '^  - +copy to the host +16 ' "and from it are in the table"
@@ -69,5 +69,5 @@ a_table_shows_where_the_device_takes_its_time() {
 
 run the_emulator_is_built_as_a_plug_in
 run it_trains_as_the_processor trains
-run a_table_shows_where_the_device_takes_its_time trains
+run a_table_shows_the_time_of_the_device_by_layer trains
 done_testing

@@ -86,7 +86,7 @@ static void keep_thread(void *user)
     keep(c->y, d->step, d->micro_batch, d->key[0], d->key[1], (float)d->p, c->n);
 }
 
-static void dropout_keeps_what_the_processor_keeps(void)
+static void dropout_keeps_the_same_elements_as_the_processor(void)
 {
     enum { N = 4 * 500 };
     float *y = floats(N, 1);
@@ -249,7 +249,7 @@ static void tiles_of_local_memory_are_transposed(void)
 int main(void)
 {
     run(four_elements_at_once_are_those_of_one_at_a_time);
-    run(dropout_keeps_what_the_processor_keeps);
+    run(dropout_keeps_the_same_elements_as_the_processor);
     run(functions_are_those_of_c);
     run(rows_are_normalized_alike_in_every_order);
     run(a_gradient_takes_the_place_of_its_logits);

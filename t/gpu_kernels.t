@@ -14,7 +14,7 @@ build() {
     [ "$status" = 0 ]
 }
 
-# finds NAME SANITIZER FAULT PATTERN - a fault is found, and what says so
+# finds NAME SANITIZER FAULT PATTERN - a fault is found by that sanitizer
 finds() {
     build "$1" "$2" "$3" || { ok "$1 can be built" false; return; }
     try "./$1"
@@ -65,7 +65,7 @@ cudas_compiler_takes_them() {
     ln -s "$srcdir/accelerators" "$srcdir/t/gpu_kernels.k" .
     try ./nvrtc sm_80,sm_90,sm_100 gpu_kernels.k $kernels/dialect.h $kernels/functions.k
     if [ "$status" = 77 ]; then skip "CUDA's run-time compiler is not installed"; return; fi
-    is "$out" "" "it says nothing"
+    is "$out" "" "it prints nothing"
     is "$status" 0 "and makes code for sm_80, sm_90 and sm_100"
     echo 'extern "C" __global__ void half(float *x) { x[threadIdx.x] = }' >half.k
     try ./nvrtc sm_90 half.k

@@ -35,7 +35,7 @@ static void device_open(void)
 static void device_close(void)
 {
     is_int(device.stale, 0, "(nothing used memory that was freed)");
-    is_int(rig.ops->held(&device), device.used, "(it knows what it holds)");
+    is_int(rig.ops->held(&device), device.used, "(the core counts the same bytes)");
     rig.ops->close(&device);
     is_int(device.used + device.pinned, 0, "(and all of it is freed)");
 }
@@ -93,7 +93,7 @@ static bool replays_right(pl_plan_t *plan, int n, bool is_measured)
 
 /* ---- Blocks and regions ---- */
 
-static void what_fits_does_not_depend_on_what_was_there(void)
+static void a_plan_fits_or_not_whatever_ran_before(void)
 {
     gpu_block_t block = {0};
     device_open();
@@ -170,7 +170,7 @@ static void plans_outlive_one_that_does_not_fit(void)
     ok(replays_right(small, SMALL, false), "a plan");
     device.capacity = device.used + 1000;
     ok(!plan_of(power_of(LARGE)), "one that does not fit: %s", rig.err.text);
-    ok(replays_right(small, SMALL, false), "the first goes on");
+    ok(replays_right(small, SMALL, false), "the first plan still replays");
     device.limit = 1;
     ok(!plan_of(power_of(LARGE)), "nor does it without any memory");
     pl_replay_t replay = {.output = {y}};
@@ -208,7 +208,7 @@ static bool collect(const pl_replay_t *replay)
     return replay->step == 1;
 }
 
-static void memory_moves_behind_what_runs(void)
+static void memory_moves_after_running_work(void)
 {
     const int polls = 0;
     device_open();
@@ -239,7 +239,7 @@ static pl_graph_t *exchanged(int n)
     return g;
 }
 
-static void a_plan_that_is_compiled_leaves_what_a_collective_waits_with(void)
+static void compiling_a_plan_keeps_the_values_of_a_waiting_replay(void)
 {
     pl_replay_t replay = {.output = {y}};
     device_open();
@@ -248,11 +248,11 @@ static void a_plan_that_is_compiled_leaves_what_a_collective_waits_with(void)
     is_int(device_replay_alone(&rig, plan, &replay), PL_OK, "a replay: %s", rig.err.text);
     is_int(replay.collective, 1, "waits at a collective");
     pl_plan_t *large = plan_of(power_of(LARGE));
-    ok(large != NULL, "meanwhile a larger plan is compiled");
+    ok(large != NULL, "a larger plan is compiled while it waits");
     replay.continues = true;
     replay.collective = 0;
     is_int(device_replay_alone(&rig, plan, &replay), PL_OK, "it continues");
-    ok(is_all(X * X * X * X * SMALL * SMALL * SMALL, SMALL), "with what it had");
+    ok(is_all(X * X * X * X * SMALL * SMALL * SMALL, SMALL), "with its earlier values");
     ok(replays_right(large, LARGE, false), "the other is replayed behind it");
     is_int(rig.ops->replay(&device, plan, &replay, NULL), PL_ESTATE,
            "it does not continue twice");
@@ -269,14 +269,14 @@ static void without_plans_their_memory_is_given_back(void)
     rig.ops->discard(&device, small);
     ok(replays_right(large, LARGE, false), "without the first the second has it");
     rig.ops->discard(&device, large);
-    is_int(device.used, before, "without both nobody has");
+    is_int(device.used, before, "both are freed");
     is_int(device.pinned, 0, "nor memory of the host");
     small = plan_of(power_of(SMALL));
     ok(replays_right(small, SMALL, false), "the next has its own");
     device_close();
 }
 
-static void outputs_that_nobody_wants_take_no_memory_of_the_host(void)
+static void unused_outputs_take_no_memory_of_the_host(void)
 {
     device_open();
     pl_plan_t *plan = plan_of(power_of(LARGE));
@@ -348,7 +348,7 @@ static void halves_follow_parameters_that_the_host_writes(void)
 
 /* ---- Counters ---- */
 
-static void counters_are_zeros_behind_a_wrong_index(void)
+static void counters_are_zeros_after_a_wrong_index(void)
 {
     static const uint32_t ones[16] = {1, 1, 1, 1};
     uint32_t got[16] = {1};
@@ -410,7 +410,7 @@ static void a_descriptor_that_cannot_be_written_to_is_an_error(void)
     ok(eventually(is_compiled()), "ends");
     is_int(compiling_error.code, PL_EIO, "with an error");
     like(compiling_error.text,
-         "^writing to the descriptor of the device: ", "that says why");
+         "^writing to the descriptor of the device: ", "with the reason");
     close(device.descriptor);
     device.descriptor = was;
     pl_graph_free(g);
@@ -420,16 +420,16 @@ static void a_descriptor_that_cannot_be_written_to_is_an_error(void)
 int main(void)
 {
     pl_init(NULL, NULL, NULL, NULL);
-    run(what_fits_does_not_depend_on_what_was_there);
+    run(a_plan_fits_or_not_whatever_ran_before);
     run(a_block_that_cannot_grow_is_as_large_as_before);
     run(plans_follow_memory_that_moves);
     run(plans_outlive_one_that_does_not_fit);
-    run(memory_moves_behind_what_runs);
-    run(a_plan_that_is_compiled_leaves_what_a_collective_waits_with);
+    run(memory_moves_after_running_work);
+    run(compiling_a_plan_keeps_the_values_of_a_waiting_replay);
     run(without_plans_their_memory_is_given_back);
-    run(outputs_that_nobody_wants_take_no_memory_of_the_host);
+    run(unused_outputs_take_no_memory_of_the_host);
     run(halves_follow_parameters_that_the_host_writes);
-    run(counters_are_zeros_behind_a_wrong_index);
+    run(counters_are_zeros_after_a_wrong_index);
     run(a_descriptor_that_cannot_be_written_to_is_an_error);
     return tap_done();
 }

@@ -1,4 +1,4 @@
-/* gpu_operators.c - tests of what the core of the GPUs computes, on the emulator: every
+/* gpu_operators.c - tests of the operators of the GPU core, on the emulator: every
  * operator case in six precisions against the reference in float64, and those of products
  * and layers by a library */
 #include <math.h>
@@ -35,7 +35,7 @@ static void check_cases(device_rig_t *rig, const format_t *format, const char *w
     device_check(rig, format->precision, format->tolerance, word, 1);
 }
 
-static void every_case_is_what_the_reference_computes(void)
+static void every_case_equals_the_reference(void)
 {
     emulated_t device = {.seed = 1};
     pl_device_info_t info = {.ranks = 1};
@@ -69,7 +69,7 @@ static void gradients_are_added_to_those_of_other_batches(void)
     rig.ops->close(&device);
 }
 
-static void products_by_a_library_are_what_the_reference_computes(void)
+static void products_of_a_library_equal_the_reference(void)
 {
     emulated_t device = {.seed = 1};
     pl_device_info_t info = {.ranks = 1};
@@ -79,7 +79,7 @@ static void products_by_a_library_are_what_the_reference_computes(void)
     check_products(&rig, FORMATS_USUAL);
     ok(device.multiplied > 0, "the library computed %d products", device.multiplied);
     ok(device.followed > 0, "%d of them with what follows them", device.followed);
-    ok(device.added > 0, "%d added to what was there", device.added);
+    ok(device.added > 0, "%d added to earlier values", device.added);
     device.without = ~0u;
     device.followed = 0;
     check_products(&rig, 1);
@@ -88,7 +88,7 @@ static void products_by_a_library_are_what_the_reference_computes(void)
     rig.ops->close(&device);
 }
 
-static void layers_by_a_library_are_what_the_reference_computes(void)
+static void layers_of_a_library_equal_the_reference(void)
 {
     emulated_t device = {.seed = 1};
     pl_device_info_t info = {.ranks = 1};
@@ -173,7 +173,7 @@ static void changes_nothing(device_rig_t *rig, const char *name)
 }
 
 /* A library does not look at guards. */
-static void a_library_changes_nothing_behind_a_failure(void)
+static void a_library_changes_nothing_after_a_failure(void)
 {
     emulated_t device = {.seed = 1};
     pl_device_info_t info = {.ranks = 1};
@@ -341,7 +341,7 @@ static void an_operator_without_a_text_runs_on_the_host(void)
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
         ok(device_is_right(&rig, &c, formats[f].precision, formats[f].tolerance),
            "with the numbers of the reference in %s", formats[f].precision);
-    is_int(rig_lines_received(), 1, "and a line of the log says so");
+    is_int(rig_lines_received(), 1, "and a line of the log reports it");
     rig_listen(NULL);
     rig.ops->close(&device);
 }
@@ -358,16 +358,16 @@ int main(void)
 {
     rig_init(components);
     pl_register(swish_plugin(), NULL);
-    run(every_case_is_what_the_reference_computes);
+    run(every_case_equals_the_reference);
     if (getenv("KERNELS_ALONE"))
         return tap_done();
     run(an_operator_without_a_text_runs_on_the_host);
     run(an_operator_that_cannot_be_compiled_is_named);
     run(gradients_are_added_to_those_of_other_batches);
-    run(products_by_a_library_are_what_the_reference_computes);
-    run(layers_by_a_library_are_what_the_reference_computes);
+    run(products_of_a_library_equal_the_reference);
+    run(layers_of_a_library_equal_the_reference);
     run(a_layer_that_is_refused_late_is_compiled_in_the_background);
-    run(a_library_changes_nothing_behind_a_failure);
+    run(a_library_changes_nothing_after_a_failure);
     run(runs_train_as_on_the_processor);
     run(a_step_that_is_not_finite_is_skipped);
     run(the_bad_gradient_that_is_named_is_of_the_step_that_failed);

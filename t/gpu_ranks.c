@@ -281,7 +281,7 @@ static void a_device_that_is_slow_changes_no_bits(void)
 }
 
 /* The canonical order of elastic sums, in the memory of devices, too. */
-static void any_number_of_ranks_comes_to_the_same_bits(void)
+static void any_number_of_ranks_gives_the_same_bits(void)
 {
     static const char *const devices[] = {"\"devices\": 1",
                                           "\"devices\": 2, \"depth\": 3",
@@ -307,7 +307,7 @@ static void any_number_of_ranks_comes_to_the_same_bits(void)
 }
 
 /* The other half of the steps from a checkpoint of the first. */
-static void a_run_that_goes_on_comes_to_the_same_bits(void)
+static void a_resumed_run_gives_the_same_bits(void)
 {
     static const one_t ones[] = {
         {.trainer = "\"devices\": 2, \"depth\": 3", .strategy = SMALL},
@@ -328,7 +328,7 @@ static void a_run_that_goes_on_comes_to_the_same_bits(void)
                  (int)whole->global_step / 2 + 1);
         moved();
         const rig_result_t *again = rig_resume(rig, path);
-        is_text(again->status, "ok", "goes on from its middle: %s", again->error.text);
+        is_text(again->status, "ok", "resumes from its middle: %s", again->error.text);
         ok(moved() > 0 && rig_same_bits(whole, again), "to the same bits");
         rig_result_free(whole);
         rig_free(&rig);
@@ -354,10 +354,10 @@ static void sums_overlap_backward(void)
     }
 }
 
-/* Of a step behind one that is skipped nothing is reduced, also by a rank that hears of
- * that when its next batch is in order long since.  The first step is skipped, and one of
- * the second epoch; none that is the last of an epoch, behind which no batch comes. */
-static void a_rank_that_hears_late_reduces_what_the_others_do(void)
+/* After a skipped step, no rank reduces the next batch that is in order, not even a
+ * rank that receives the end of the step late.  The first step is skipped, and one of
+ * the second epoch, but not the last step of an epoch, because no batch follows it. */
+static void a_late_rank_makes_the_same_reductions_as_the_others(void)
 {
     static const char trainer[] = "\"devices\": 2, \"depth\": 4, \"step_timeout\": 30, "
                                   "\"nan_policy\": \"skip\"";
@@ -374,7 +374,7 @@ static void a_rank_that_hears_late_reduces_what_the_others_do(void)
         one.accelerator = "uneven";
         rig_result_t *result = train(&one, "emulated");
         is_text(result->status, "ok", "%s: %s", one.name, result->error.text);
-        ok(rig_same_bits(even, result), "to the bits of ranks that hear at once");
+        ok(rig_same_bits(even, result), "to the bits of ranks without delay");
         is_int(moved(), operations, "by as many operations");
         ok(gpu_ranks_late >= 2, "%d batches were in order before the news of an update",
            gpu_ranks_late);
@@ -398,7 +398,7 @@ static bool differs(const one_t *one, bool *fault)
     return found;
 }
 
-static void a_wait_that_is_missing_is_found(void)
+static void a_missing_wait_is_found(void)
 {
     ok(differs(&runs[2], &emu_forgets_after), "sums that do not wait for backward");
     ok(differs(&runs[2], &emu_forgets_fence), "updates that do not wait for sums");
@@ -411,7 +411,7 @@ static void a_wait_that_is_missing_is_found(void)
     static const one_t norms = {.trainer = "\"devices\": 2, \"sync_batchnorm\": true",
                                 .strategy = SMALL,
                                 .module = "\"normed\""};
-    ok(differs(&norms, &emu_forgets_after), "or for what is behind a collective");
+    ok(differs(&norms, &emu_forgets_after), "or for work after a collective");
     static const one_t shards = {.trainer = "\"devices\": 2, \"depth\": 3",
                                  .by = "elastic",
                                  .strategy = SHARDS};
@@ -426,7 +426,7 @@ static void a_wait_that_is_missing_is_found(void)
 }
 
 /* At the first operation, in the middle of a step, and in a later one. */
-static void what_cannot_be_moved_ends_the_run(void)
+static void a_failed_transfer_ends_the_run(void)
 {
     static const int at[] = {1, 2, 3, 9};
     static const one_t ones[] = {
@@ -444,13 +444,13 @@ static void what_cannot_be_moved_ends_the_run(void)
         const rig_result_t *result = rig_fit(rig);
         emu_fails_at = 0;
         is_text(result->status, "failed", "operation %d fails", at[k / 3]);
-        like(result->error.text, "the wire is cut", "and says why: %s",
+        like(result->error.text, "the wire is cut", "with the reason: %s",
              result->error.text);
         rig_free(&rig);
     }
 }
 
-/* The others wait on their devices for what it does not give any more. */
+/* The other ranks wait on their devices for a rank that is gone. */
 static void a_rank_that_fails_ends_the_others(void)
 {
     static const one_t ones[] = {
@@ -467,7 +467,7 @@ static void a_rank_that_fails_ends_the_others(void)
         rig_t *rig = rig_make(&spec);
         const rig_result_t *result = rig_fit(rig);
         is_text(result->status, "failed", "a record cannot be read");
-        like(result->error.text, "torn|record|read", "which is said: %s",
+        like(result->error.text, "torn|record|read", "the error reports it: %s",
              result->error.text);
         rig_free(&rig);
     }
@@ -499,7 +499,7 @@ static int failing_replay(void *self, pl_plan_t *plan, pl_replay_t *replay,
 
 /* What ranks agree on, and norms, are replays of their own: the error comes when what
  * follows is in order. */
-static void a_replay_that_fails_behind_its_fence_ends_the_run(void)
+static void a_replay_that_fails_after_its_fence_ends_the_run(void)
 {
     static const one_t ones[] = {{.trainer = "\"devices\": 2, \"depth\": 4",
                                   .strategy = SMALL,
@@ -553,13 +553,13 @@ int main(void)
     run(gradients_that_stay_on_devices_have_the_same_bits);
     run(a_strategy_that_reads_gradients_gets_them_on_the_host);
     run(a_device_that_is_slow_changes_no_bits);
-    run(any_number_of_ranks_comes_to_the_same_bits);
-    run(a_run_that_goes_on_comes_to_the_same_bits);
-    run(a_rank_that_hears_late_reduces_what_the_others_do);
+    run(any_number_of_ranks_gives_the_same_bits);
+    run(a_resumed_run_gives_the_same_bits);
+    run(a_late_rank_makes_the_same_reductions_as_the_others);
     run(sums_overlap_backward);
-    run(a_wait_that_is_missing_is_found);
-    run(what_cannot_be_moved_ends_the_run);
+    run(a_missing_wait_is_found);
+    run(a_failed_transfer_ends_the_run);
     run(a_rank_that_fails_ends_the_others);
-    run(a_replay_that_fails_behind_its_fence_ends_the_run);
+    run(a_replay_that_fails_after_its_fence_ends_the_run);
     return tap_done();
 }

@@ -150,7 +150,7 @@ const pl_actor_ops_t gpu_ranks_reading = {.name = "reading",
                                           .handlers = read_handlers,
                                           .base = &pl_ddp_strategy};
 
-/* ---- A GPU of which one rank hears before the other does ---- */
+/* ---- A GPU whose ends one rank receives before the other ---- */
 
 pl_accelerator_ops_t gpu_ranks_uneven;
 int gpu_ranks_late;
@@ -158,11 +158,11 @@ int gpu_ranks_late;
 /* Of the rank whose accelerator has the thread. */
 static _Thread_local struct uneven {
     int rank;
-    pl_replay_t *update;                                    /* that is not told  [NULL] */
+    pl_replay_t *update;                       /* whose end is not reported yet  [NULL] */
     void (*done)(pl_replay_t *replay, const pl_error_t *err);
-    bool is_skipped;                     /* it is over, too */
-    bool is_followed;                    /* a batch behind it is in order */
-    pl_replay_t *batch;                  /* that is in order, which is not told  [NULL] */
+    bool is_skipped;                              /* it is over, too */
+    bool is_followed;                             /* a batch behind it is in order */
+    pl_replay_t *batch;                           /* in order, not reported yet  [NULL] */
     void (*ordered)(pl_replay_t *replay, pl_fence_t *fence);
     pl_fence_t *fence;
 } uneven;

@@ -166,7 +166,7 @@ static void a_factor_that_is_too_large_falls_as_on_the_processor(void)
 }
 
 /* A loss; and a gradient where the factor cannot fall any more. */
-static void a_step_that_is_not_finite_is_told_as_on_the_processor(void)
+static void a_step_that_is_not_finite_is_reported_as_on_the_processor(void)
 {
     static const char *const words[] = {"the loss is not finite",
                                         "the gradient is not finite.*min_scale"};
@@ -192,7 +192,7 @@ static void a_step_that_is_not_finite_is_told_as_on_the_processor(void)
 }
 
 /* Elastic sums have one order however many ranks there are. */
-static void as_many_ranks_as_there_are_come_to_the_same_bits(void)
+static void any_number_of_ranks_gives_the_same_bits(void)
 {
     rig_result_t *result[3] = {NULL};
     for (int k = 0; k < 3; k++) {
@@ -208,7 +208,7 @@ static void as_many_ranks_as_there_are_come_to_the_same_bits(void)
         rig_result_free(result[k]);
 }
 
-/* ---- Reads while replays go on ---- */
+/* ---- Reads during replays ---- */
 
 enum { PARAMS = 530000 /* halves of so many are converted in two parts */ };
 
@@ -376,7 +376,7 @@ int main(void)
     run(a_run_knows_its_share_of_the_peak);
     run(ranks_train_as_on_the_processor);
     run(a_factor_that_is_too_large_falls_as_on_the_processor);
-    run(a_step_that_is_not_finite_is_told_as_on_the_processor);
-    run(as_many_ranks_as_there_are_come_to_the_same_bits);
+    run(a_step_that_is_not_finite_is_reported_as_on_the_processor);
+    run(any_number_of_ranks_gives_the_same_bits);
     return tap_done();
 }

@@ -1,5 +1,5 @@
 /* gpu_step.c - tests of plans on a device that only compiles: how many launches and bytes
- * a step of GPT-2 124M takes, and that what is wrong with a plan is found */
+ * a step of GPT-2 124M takes, and that errors of a plan are found */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -272,7 +272,7 @@ static void a_step_of_gpt2_moves_little_by_few_launches(void)
     ok(all.bytes <= 24.5e9, "%.2f GB", all.bytes / 1e9);
 }
 
-static void what_a_library_does_not_do_behind_products_are_kernels(void)
+static void operations_after_products_are_kernels_without_a_library_for_them(void)
 {
     tally_t step, all, matrices;
     count_step(&backend, 0, &step, &all, &matrices);
@@ -351,7 +351,7 @@ static void overwrite_all(pl_plan_t *plan)
     ok(tried > 20 && found == tried, "%d of %d lost values are found", found, tried);
 }
 
-/* A copy to the host of what a later kernel still changes. */
+/* A copy to the host of elements that a later kernel changes. */
 static void copy_too_early(pl_plan_t *plan)
 {
     gpu_host_copy_t early = {PL_REGION_GRADS, 0, plan->needs[PL_REGION_GRADS], -1};
@@ -368,7 +368,7 @@ static void copy_too_early(pl_plan_t *plan)
     plan->out = (gpu_host_copy_t *)out, plan->outs = outs;
 }
 
-static void what_is_wrong_with_a_plan_is_found(void)
+static void errors_of_a_plan_are_found(void)
 {
     const training_case_t small = gpt_of(SMALL, PL_SHAPE(2, 8), 32, "bf16-mixed");
     training_t t;
@@ -392,8 +392,8 @@ static void what_is_wrong_with_a_plan_is_found(void)
 
 int main(void)
 {
-    run(what_is_wrong_with_a_plan_is_found);
+    run(errors_of_a_plan_are_found);
     run(a_step_of_gpt2_moves_little_by_few_launches);
-    run(what_a_library_does_not_do_behind_products_are_kernels);
+    run(operations_after_products_are_kernels_without_a_library_for_them);
     return tap_done();
 }

@@ -29,7 +29,7 @@ cudas_compiler_takes_them() {
     kernels=(accelerators/gpu/kernels/*)
     try ./nvrtc sm_90 1 "$KERNELS" "${kernels[@]}"
     if [ "$status" = 77 ]; then skip "CUDA's run-time compiler is not installed"; return; fi
-    like "$out" '^[0-9]+ kernels$' "it says nothing but how many there are"
+    like "$out" '^[0-9]+ kernels$' "it prints only their number"
     is "$status" 0 "and makes code for sm_90 that hardly spills"
     [ -z "$PACELINE_TEST_LONG" ] || every=1
     try ./nvrtc sm_80,sm_100 $every "$KERNELS" "${kernels[@]}"

@@ -297,7 +297,7 @@ static void another_number_of_ranks_resumes(void)
 }
 
 /* The other half of the steps from a checkpoint of the first. */
-static void a_run_that_goes_on_comes_to_the_same_bits(void)
+static void a_resumed_run_gives_the_same_bits(void)
 {
     static const one_t ones[] = {
         {.trainer = "\"devices\": 2", .by = "zero1"},
@@ -320,7 +320,7 @@ static void a_run_that_goes_on_comes_to_the_same_bits(void)
                  (int)whole->global_step / 2 + 1);
         moved();
         const rig_result_t *again = rig_resume(rig, path);
-        is_text(again->status, "ok", "goes on from its middle: %s", again->error.text);
+        is_text(again->status, "ok", "resumes from its middle: %s", again->error.text);
         ok(moved() > 0 && rig_same_bits(whole, again), "to the same bits");
         rig_result_free(whole);
         rig_free(&rig);
@@ -364,7 +364,7 @@ static bool differs(const one_t *one, bool *fault)
     return found;
 }
 
-static void a_wait_that_is_missing_is_found(void)
+static void a_missing_wait_is_found(void)
 {
     static const one_t zero1 = {.trainer = "\"devices\": 2", .by = "zero1"};
     ok(differs(&zero1, &emu_forgets_fence), "steps that do not wait for parameters");
@@ -376,7 +376,7 @@ static void a_wait_that_is_missing_is_found(void)
 }
 
 /* At the first operation, in the middle of a step, and in a later one. */
-static void what_cannot_be_moved_ends_the_run(void)
+static void a_failed_transfer_ends_the_run(void)
 {
     static const one_t ones[] = {{.trainer = "\"devices\": 2",
                                   .by = "ddp",
@@ -392,7 +392,7 @@ static void what_cannot_be_moved_ends_the_run(void)
         const rig_result_t *result = rig_fit(rig);
         emu_fails_at = 0;
         is_text(result->status, "failed", "%s: operation %d fails", one->by, 1 + k / 2);
-        like(result->error.text, "the wire is cut", "and says why: %s",
+        like(result->error.text, "the wire is cut", "with the reason: %s",
              result->error.text);
         rig_free(&rig);
     }
@@ -415,9 +415,9 @@ int main(void)
     run(gradients_that_stay_on_devices_have_the_same_bits);
     run(zero1_has_the_bits_of_ddp);
     run(another_number_of_ranks_resumes);
-    run(a_run_that_goes_on_comes_to_the_same_bits);
+    run(a_resumed_run_gives_the_same_bits);
     run(sums_overlap_backward);
-    run(a_wait_that_is_missing_is_found);
-    run(what_cannot_be_moved_ends_the_run);
+    run(a_missing_wait_is_found);
+    run(a_failed_transfer_ends_the_run);
     return tap_done();
 }

@@ -2,7 +2,7 @@
  * one
  *
  * Plans repeat each other: of the kernels of all operator cases a third are different.
- * Who compiles many texts takes each kernel once. */
+ * A program that compiles many texts takes each kernel once. */
 #ifndef T_KERNEL_TEXTS_H
 #define T_KERNEL_TEXTS_H
 

@@ -5,7 +5,7 @@
  *     nvrtc CARDS EVERY FOLDER INCLUDED...    each EVERY-th of the kernels that are
  *                                             different in the texts FOLDER/NUMBER.k
  *
- * CARDS are "sm_80,sm_90".  Status 77: there is no compiler here; 1: it says something,
+ * CARDS are "sm_80,sm_90".  Status 77: there is no compiler here; 1: it has messages,
  * refuses a text, or spills more than a few registers to memory. */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -77,7 +77,7 @@ static bool nvrtc_open(nvrtc_t *n)
            && n->destroy;
 }
 
-/* Prints what ptxas did not say for information, and spills of more than some bytes. */
+/* Prints the messages of ptxas that are not for information, and spills of many bytes. */
 static bool log_is_fine(char *log, const char *card)
 {
     const char *kernel = "";

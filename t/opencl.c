@@ -1,5 +1,5 @@
 /* opencl.c - tests of the accelerator "opencl" on a device of this machine, such as PoCL:
- * what it computes, trainings, and errors
+ * operators, trainings, and errors
  *
  * Without a driver of OpenCL they are skipped. */
 #include <math.h>
@@ -39,7 +39,7 @@ static void device_close(device_t *d)
     pl_free(d->rig.self);
 }
 
-static void operators_compute_what_the_reference_does(void)
+static void operators_equal_the_reference(void)
 {
     const int every = getenv("PACELINE_TEST_LONG") ? 1 : 24;
     device_t d;
@@ -74,7 +74,7 @@ static void an_operator_without_a_text_runs_on_the_host(void)
        d.rig.err.text);
     ok(device_is_right(&d.rig, &c, "64-true", 1e-12), "and in float64");
     ok(device_is_right(&d.rig, &c, "bf16-mixed", 3 * 0x1p-8), "and in bf16");
-    is_int(rig_lines_received(), 1, "and a line of the log says so");
+    is_int(rig_lines_received(), 1, "and a line of the log reports it");
     rig_listen(NULL);
     device_close(&d);
 }
@@ -173,10 +173,10 @@ static void tell_missing(void *user, const char *name, const char *text)
     (void)user;
     is_text(name, "OpenCL", "it is a fact, and no warning");
     like(text, "^Paceline was built without OpenCL: apt-get install ocl-icd-opencl-dev",
-         "that says how to get it");
+         "with commands that install it");
 }
 
-static void a_build_without_opencl_says_how_to_get_it(void)
+static void a_build_without_opencl_names_the_package(void)
 {
     const pl_accelerator_ops_t *none = opencl_none_plugin()->table;
     opencl_options_t *self = pl_alloc(none->size);
@@ -184,7 +184,7 @@ static void a_build_without_opencl_says_how_to_get_it(void)
     pl_error_t err = {0};
     none->report(tell_missing, NULL);
     is_int(none->open(self, &info, &err), PL_EUNSUPPORTED, "it opens nothing");
-    like(err.text, "apt-get install ocl-icd-opencl-dev", "and says the same");
+    like(err.text, "apt-get install ocl-icd-opencl-dev", "and has the same command");
     pl_free(self);
 }
 
@@ -199,7 +199,7 @@ int main(void)
     rig_init(opencl_plugin());
     pl_register(operators, NULL);
     accelerator = opencl_plugin()->table;
-    run(a_build_without_opencl_says_how_to_get_it);
+    run(a_build_without_opencl_names_the_package);
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
     tap_skip("a driver of OpenCL is not built for sanitizers");
     return tap_done();
@@ -210,7 +210,7 @@ int main(void)
         tap_skip("%s", d.rig.err.text);
         return tap_done();
     }
-    run(operators_compute_what_the_reference_does);
+    run(operators_equal_the_reference);
     run(an_operator_without_a_text_runs_on_the_host);
     run(runs_train_as_on_the_processor);
     run(devices_are_chosen_by_number);

@@ -1,15 +1,16 @@
 /* build.c - kernels from text, by NVRTC
  *
- * The headers of the dialect are in the plug-in as text, so no file is needed at run
- * time.  Options are fixed, and no fast mathematics is used: the same text gives the same
- * bits with the same compiler.  A multiplication and an addition are contracted to one
- * instruction, unless the option `strict` asks for the bits of the emulator. */
+ * The plug-in contains the headers of the dialect as text, so it needs no files at run
+ * time.  Options are fixed and exclude fast mathematics: the same text gives the same
+ * bits with the same compiler.  The compiler contracts a multiplication and an addition
+ * to one instruction, unless the option `strict` asks for the bits of the emulator. */
 #include <stdio.h>
 #include <string.h>
 
 #include "accelerators/cuda/cuda.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
 
 #include "accelerators/gpu/headers.inc"
@@ -33,48 +34,23 @@ int cuda_compiler_check(const cuda_compiler_t *compiler, const cuda_card_t *card
                    compiler->minor, compiler->arch[0] / 10, compiler->arch[0] % 10);
 }
 
-/* The newest architecture of the compiler that the card has. */
-static int target_choose(const cuda_t *cuda, target_t *target, pl_error_t *err)
-{
-    const cuda_compiler_t *compiler = cuda->compiler;
-    const int card = 10 * cuda->card.major + cuda->card.minor;
-    int best = 0;
-    const int code = cuda_compiler_check(compiler, &cuda->card, err);
-    if (code != PL_OK)
-        return code;
-    for (int k = 0; k < compiler->archs; k++)
-        if (compiler->arch[k] <= card)
-            best = compiler->arch[k];
-    target->is_ptx = best != card;
-    snprintf(target->option, sizeof target->option, "--gpu-architecture=%s_%d",
-             target->is_ptx ? "compute" : "sm", best);
-    return PL_OK;
-}
-
-static uint64_t headers_hash(void)
-{
-    uint64_t of = 0xcbf29ce484222325u;
-    for (int k = 0; k < HEADERS; k++)
-        for (const char *at = header_text[k]; *at; at++)
-            of = (of ^ (unsigned char)*at) * 0x100000001b3u;
-    return of;
-}
-
-/* All that the machine code depends on. */
+/* Everything that the machine code depends on. */
 static char *key_of(const cuda_t *cuda, const char *const option[OPTIONS],
                     const char *text)
 {
     const size_t capacity = strlen(text) + 256;
     char *key = pl_alloc(capacity);
+    uint64_t headers = PL_HASH_EMPTY;
+    for (int k = 0; k < HEADERS; k++)
+        headers = pl_hash(headers, header_text[k], strlen(header_text[k]));
     if (key)
         snprintf(key, capacity, "NVRTC %d.%d %s %s %s %s %s headers %016llx\n%s",
                  cuda->compiler->major, cuda->compiler->minor, option[0], option[1],
-                 option[2], option[3], option[4], (unsigned long long)headers_hash(),
-                 text);
+                 option[2], option[3], option[4], (unsigned long long)headers, text);
     return key;
 }
 
-/* The compiler's words, from pl_alloc()  [NULL: none]. */
+/* The log of the compiler, from pl_alloc()  [NULL: none]. */
 static char *log_of(const cuda_nvrtc_t *call, nvrtcProgram program)
 {
     size_t bytes = 0;
@@ -86,7 +62,7 @@ static char *log_of(const cuda_nvrtc_t *call, nvrtcProgram program)
     return log;
 }
 
-/* The line of the log that says what is wrong. */
+/* An error with the line of the log that reports it. */
 static int fail_text(const char *option, cu_result_t result, const char *log,
                      pl_error_t *err)
 {
@@ -123,8 +99,8 @@ static int code_take(const cuda_nvrtc_t *call, nvrtcProgram program, bool is_ptx
     return PL_OK;
 }
 
-/* The compiler asks now and then whether to end. */
-static int compiler_asks(void *user, void *reserved)
+/* The compiler calls it at intervals; true: it ends. */
+static int compiler_is_cancelled(void *user, void *reserved)
 {
     (void)reserved;
     return pl_gpu_stops(user);
@@ -141,7 +117,7 @@ static int compile(cuda_t *cuda, const char *text, const target_t *target,
     if (result != NVRTC_OK)
         return fail_text(option[0], result, NULL, err);
     if (call->asks)
-        call->asks(program, compiler_asks, cuda);
+        call->asks(program, compiler_is_cancelled, cuda);
     result = call->compile(program, OPTIONS, option);
     char *log = log_of(call, program);
     int failed = PL_OK;
@@ -161,10 +137,18 @@ static int compile(cuda_t *cuda, const char *text, const target_t *target,
 int cuda_build(cuda_t *cuda, const char *text, bool again, cuda_code_t *code,
                pl_error_t *err)
 {
-    target_t target;
-    int failed = target_choose(cuda, &target, err);
+    const cuda_compiler_t *compiler = cuda->compiler;
+    const int card = 10 * cuda->card.major + cuda->card.minor;
+    int best = 0;          /* the newest architecture of the compiler that the card has */
+    int failed = cuda_compiler_check(compiler, &cuda->card, err);
     if (failed != PL_OK)
         return failed;
+    for (int k = 0; k < compiler->archs; k++)
+        if (compiler->arch[k] <= card)
+            best = compiler->arch[k];
+    target_t target = {.is_ptx = best != card};
+    snprintf(target.option, sizeof target.option, "--gpu-architecture=%s_%d",
+             target.is_ptx ? "compute" : "sm", best);
     const char *const option[OPTIONS] = {target.option, "--std=c++17", "-default-device",
                                          cuda->strict ? "--fmad=false" : "--fmad=true",
                                          "--diag-suppress=39,177,550"};

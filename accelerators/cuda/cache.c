@@ -1,9 +1,9 @@
 /* cache.c - compiled kernels on disk, so that the second run of a shape compiles nothing
  *
  * An entry is a file with the whole key in it: a hash selects the file, and the key, the
- * sizes and a checksum decide whether it is used.  Files are written aside and renamed,
- * so that processes may share a folder.  Losing an entry costs one compilation; therefore
- * nothing here is synced, and no failure is an error of the run. */
+ * sizes and a checksum decide whether it is used.  Files are written under a temporary
+ * name and renamed, so processes may share a folder.  Losing an entry costs one
+ * compilation.  So nothing here is synced, and no failure is an error of the run. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +17,7 @@
 
 #include "accelerators/cuda/cuda.h"
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "base/log.h"
 
 #define SUFFIX ".kernels"
@@ -79,20 +80,10 @@ const char *cuda_cache_used(const void *self)
     return cuda->store ? cuda->store->folder : NULL;
 }
 
-/* FNV-1a. */
-static uint64_t hash(uint64_t of, const void *data, size_t bytes)
-{
-    const unsigned char *at = data;
-    of = of ? of : 0xcbf29ce484222325u;
-    for (size_t k = 0; k < bytes; k++)
-        of = (of ^ at[k]) * 0x100000001b3u;
-    return of;
-}
-
 static bool file_of(const cuda_cache_t *cache, const char *key, char path[PATH_MAX])
 {
     return snprintf(path, PATH_MAX, "%s/%016llx" SUFFIX, cache->folder,
-                    (unsigned long long)hash(0, key, strlen(key)))
+                    (unsigned long long)pl_hash(PL_HASH_EMPTY, key, strlen(key)))
            < PATH_MAX;
 }
 
@@ -109,7 +100,7 @@ static bool read_all(int file, void *to, size_t bytes)
     return true;
 }
 
-/* What follows the head, if that fits the file and the key. */
+/* The key and the code of an entry; NULL: it is damaged, or of another key. */
 static char *entry_read(int file, const char *key, head_t *head)
 {
     struct stat facts;
@@ -122,7 +113,7 @@ static char *entry_read(int file, const char *key, head_t *head)
     char *data = pl_alloc((size_t)(head->key + head->code));
     if (data && read_all(file, data, (size_t)(head->key + head->code))
         && memcmp(data, key, (size_t)head->key) == 0
-        && hash(0, data, (size_t)(head->key + head->code)) == head->sum)
+        && pl_hash(PL_HASH_EMPTY, data, (size_t)(head->key + head->code)) == head->sum)
         return data;
     pl_free(data);
     return NULL;
@@ -132,13 +123,13 @@ bool cuda_cache_get(cuda_cache_t *cache, const char *key, void **code, size_t *b
 {
     char path[PATH_MAX];
     head_t head;
-    /* What is no file is no entry, and does not block. */
+    /* O_NONBLOCK: opening a pipe of that name must not block. */
     const int file = file_of(cache, key, path)
                          ? open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
                          : -1;
     char *data = file >= 0 ? entry_read(file, key, &head) : NULL;
     if (data) {
-        futimens(file, NULL);                     /* what was used last is kept longest */
+        futimens(file, NULL);             /* the time of use: trim() removes the oldest */
         memmove(data, data + head.key, (size_t)head.code);
         *code = data;
         *bytes = (size_t)head.code;
@@ -173,20 +164,20 @@ static bool write_all(int file, const void *from, size_t bytes)
     return true;
 }
 
-/* The file, which is closed then, has all of it. */
+/* Writes all of an entry and closes the file. */
 static bool entry_write(int file, const char *key, const void *code, size_t bytes)
 {
     const size_t length = strlen(key);
     head_t head = {.key = length,
                    .code = bytes,
-                   .sum = hash(hash(0, key, length), code, bytes)};
+                   .sum = pl_hash(pl_hash(PL_HASH_EMPTY, key, length), code, bytes)};
     memcpy(head.magic, magic, sizeof magic);
     const bool written = write_all(file, &head, sizeof head)
                          && write_all(file, key, length) && write_all(file, code, bytes);
     return close(file) == 0 && written;
 }
 
-/* ---- The bound ---- */
+/* ---- Maximum size ---- */
 
 typedef struct entry {
     char name[32];
@@ -202,12 +193,12 @@ typedef struct entries {
 
 static bool ends_with(const char *name, const char *end)
 {
-    const size_t length = strlen(name), wanted = strlen(end);
-    return length > wanted && length < sizeof((entry_t *)0)->name
-           && strcmp(name + length - wanted, end) == 0;
+    const size_t length = strlen(name), tail = strlen(end);
+    return length > tail && length < sizeof((entry_t *)0)->name
+           && strcmp(name + length - tail, end) == 0;
 }
 
-/* Also removes what a process that was killed left behind. */
+/* Also removes temporary files of processes that were killed. */
 static void entries_read(const char *folder, entries_t *all)
 {
     DIR *of = opendir(folder);
@@ -220,7 +211,7 @@ static void entries_read(const char *folder, entries_t *all)
             || fstatat(dirfd(of), found->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0
             || !S_ISREG(facts.st_mode))
             continue;
-        /* Of the future: the clock was set back, so nothing newer than now is. */
+        /* A time in the future: the clock was set back.  The entry counts as old. */
         if (facts.st_mtim.tv_sec > now + DAY)
             facts.st_mtim.tv_sec = 0;
         if (!is_entry && facts.st_mtim.tv_sec < now - DAY)
@@ -255,7 +246,7 @@ static int by_use(const void *a, const void *b)
     return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
 }
 
-/* The newest entry stays. */
+/* Removes the entries that were not used for the longest time; the newest one stays. */
 static void trim(const cuda_cache_t *cache)
 {
     entries_t all;
@@ -276,7 +267,7 @@ bool cuda_cache_put(cuda_cache_t *cache, const char *key, const void *code, size
     if (!file_of(cache, key, path)
         || snprintf(aside, sizeof aside, "%s/XXXXXX" ASIDE, cache->folder) >= PATH_MAX)
         return false;
-    /* Not by number of the process: others of that number may share the folder. */
+    /* mkostemps(), not the process id: a process of another machine may have the same. */
     const int file = folder_make(cache->folder)
                          ? mkostemps(aside, (int)strlen(ASIDE), O_CLOEXEC)
                          : -1;

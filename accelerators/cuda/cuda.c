@@ -1,7 +1,7 @@
-/* cuda.c - the accelerator "cuda": its options, and what it says of this machine
+/* cuda.c - the accelerator "cuda": its options, and its report about this machine
  *
- * It is a plug-in, so that one build serves machines with and without a GPU, and opens
- * NVIDIA's libraries when it is asked for a device. */
+ * It is a plug-in that opens NVIDIA's libraries when a device is used, so one build
+ * serves machines with and without a GPU. */
 #include "accelerators/cuda/cuda.h"
 
 #include <glob.h>
@@ -79,8 +79,8 @@ static int cuda_count(pl_error_t *why)
     return count > 0 ? count : 0;
 }
 
-/* What opening a card for a run needs of it; a number that it does not have is an error
- * there. */
+/* Tries what a run needs of a card.  A number that this machine does not have is an error
+ * of the run, not of the card. */
 static int cuda_probe(int device, pl_error_t *why)
 {
     cuda_card_t card;
@@ -113,7 +113,7 @@ static int cuda_probe(int device, pl_error_t *why)
     return cuda_driver_check(call, device, result, "allocating memory", why);
 }
 
-/* ---- What it says of this machine ---- */
+/* ---- The report about this machine ---- */
 
 typedef struct report {
     pl_fact_t fact;
@@ -130,20 +130,6 @@ static void show(const report_t *to, const char *name, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     to->fact(to->user, name, text);
-}
-
-/* "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14 …" */
-static void report_module(const report_t *to)
-{
-    char line[256] = "";
-    FILE *file = fopen("/proc/driver/nvidia/version", "re");
-    if (!file)
-        return;
-    if (fgets(line, sizeof line, file)) {
-        line[strcspn(line, "\n")] = '\0';
-        show(to, "kernel module", "%s", line);
-    }
-    fclose(file);
 }
 
 /* Free memory is known only with a context, which costs a moment. */
@@ -190,7 +176,7 @@ static void report_card(const report_t *to, const cuda_driver_t *call, int numbe
              number, compiler->major, compiler->minor, compiler->arch[0]);
 }
 
-/* Which cards reach the memory of which, where there are several. */
+/* Which cards can access the memory of which others. */
 static void report_peers(const report_t *to, const cuda_driver_t *call, int count)
 {
     char text[256] = "";
@@ -209,9 +195,9 @@ static void report_peers(const report_t *to, const cuda_driver_t *call, int coun
         show(to, "GPU to GPU", "%s", text);
 }
 
-/* ---- What NCCL needs of this machine ---- */
+/* ---- Requirements of NCCL ---- */
 
-enum { SHM_MIB = 1024 };                          /* what NVIDIA advises for containers */
+enum { SHM_MIB = 1024 };                              /* NVIDIA's advice for containers */
 
 static void check_shm(const report_t *to, int count)
 {
@@ -227,27 +213,21 @@ static void check_shm(const report_t *to, int count)
              bytes >> 20, count, SHM_MIB);
 }
 
-/* The first network card with RDMA; one that software emulates has no device. */
-static bool rdma_find(char name[64])
-{
-    glob_t found;
-    bool is_there = glob("/sys/class/infiniband/*/device", 0, NULL, &found) == 0;
-    if (!is_there)
-        return false;
-    const char *from = found.gl_pathv[0] + strlen("/sys/class/infiniband/");
-    snprintf(name, 64, "%.*s", (int)strcspn(from, "/"), from);
-    globfree(&found);
-    return true;
-}
-
-/* Such a card reaches the memory of GPUs by that module, or by DMA-BUF where NVIDIA's
- * open kernel modules are. */
+/* A network card with RDMA accesses the memory of GPUs by that module, or by DMA-BUF with
+ * NVIDIA's open kernel modules.  A network card that software emulates has no device. */
 static void check_rdma(const report_t *to, const cuda_driver_t *call, int count)
 {
+    static const char folder[] = "/sys/class/infiniband/";
     char name[64];
+    glob_t found;
     CUdevice device;
     int shares = 0;
-    if (count < 1 || !rdma_find(name) || access("/sys/module/nvidia_peermem", F_OK) == 0
+    if (count < 1 || glob("/sys/class/infiniband/*/device", 0, NULL, &found) != 0)
+        return;
+    const char *from = found.gl_pathv[0] + strlen(folder);
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(from, "/"), from);
+    globfree(&found);
+    if (access("/sys/module/nvidia_peermem", F_OK) == 0
         || call->device_get(&device, 0) != CU_OK)
         return;
     call->device_attribute(&shares, CU_DMA_BUF, device);
@@ -296,7 +276,7 @@ static void report_cache(const report_t *to)
          (long long)(bytes >> 20));
 }
 
-/* A library that is not there: a warning only where there is a card that needs it. */
+/* A missing library: a warning only if there is a card that needs it. */
 static void report_missing(const report_t *to, const char *name, bool is_needed,
                            const pl_error_t *why)
 {
@@ -322,24 +302,19 @@ static const cuda_library_t *report_driver(const report_t *to)
     return library;
 }
 
-static const cuda_compiler_t *report_compiler(const report_t *to, int driver, int cards)
+static const cuda_communicator_t *report_libraries(const report_t *to, int driver,
+                                                   int cards,
+                                                   const cuda_compiler_t **compiler_p)
 {
     pl_error_t err = {0};
-    const cuda_compiler_t *compiler = cuda_compiler_open(driver, &err);
+    char version[CUDA_VERSION_TEXT];
+    const cuda_compiler_t *compiler = *compiler_p = cuda_compiler_open(driver, &err);
     if (compiler)
         show(to, "NVRTC", "%d.%d (%.512s), sm_%d to sm_%d", compiler->major,
              compiler->minor, compiler->path, compiler->arch[0],
              compiler->arch[compiler->archs - 1]);
     else
         report_missing(to, "NVRTC", cards > 0, &err);
-    return compiler;
-}
-
-static const cuda_communicator_t *report_libraries(const report_t *to, int driver,
-                                                   int cards)
-{
-    pl_error_t err = {0};
-    char version[CUDA_VERSION_TEXT];
     const cuda_multiplier_t *multiplier = cuda_multiplier_open(driver, &err);
     if (multiplier)
         show(to, "cuBLASLt", "%d.%d (%.512s)", multiplier->major, multiplier->minor,
@@ -361,36 +336,38 @@ static const cuda_communicator_t *report_libraries(const report_t *to, int drive
     return nccl;
 }
 
-static void report_path(const report_t *to)
-{
-    char path[CUDA_PATH_TEXT];
-    glob_t found;
-    const char *own = getenv("PACELINE_CUDA_PATH");
-    show(to, "CUDA path", "%s", cuda_search_path(path));
-    if (own && *own && glob(own, 0, NULL, &found) != 0)
-        show(to, NULL, "PACELINE_CUDA_PATH names %.512s, which does not exist", own);
-    else if (own && *own)
-        globfree(&found);
-}
-
 static void cuda_report(pl_fact_t fact, void *user)
 {
     const report_t to = {fact, user};
     pl_error_t err = {0};
     int count = 0;
-    report_module(&to);
+    /* "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14 …" */
+    char line[256] = "", path[CUDA_PATH_TEXT];
+    FILE *file = fopen("/proc/driver/nvidia/version", "re");
+    if (file && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = '\0';
+        show(&to, "kernel module", "%s", line);
+    }
+    if (file)
+        fclose(file);
     const cuda_library_t *library = report_driver(&to);
     const int driver = library ? library->version : 0;
     if (library && library->call.device_count(&count) != CU_OK)
         count = 0;
-    const cuda_compiler_t *compiler = report_compiler(&to, driver, count);
-    const cuda_communicator_t *nccl = report_libraries(&to, driver, count);
+    const cuda_compiler_t *compiler;
+    const cuda_communicator_t *nccl = report_libraries(&to, driver, count, &compiler);
     const cuda_monitor_t *monitor = library ? cuda_monitor_open(&err) : NULL;
     if (monitor)
         show(&to, "NVML", "%.512s", monitor->path);
     else if (library)
         show(&to, NULL, "%s", err.text);
-    report_path(&to);
+    glob_t found;
+    const char *own = getenv("PACELINE_CUDA_PATH");
+    show(&to, "CUDA path", "%s", cuda_search_path(path));
+    if (own && *own && glob(own, 0, NULL, &found) != 0)
+        show(&to, NULL, "PACELINE_CUDA_PATH names %.512s, which does not exist", own);
+    else if (own && *own)
+        globfree(&found);
     for (int k = 0; k < count; k++)
         report_card(&to, &library->call, k, compiler);
     if (library)

@@ -1,13 +1,13 @@
 /* dnn.c - attention and convolution by cuDNN
  *
- * Layers that are alike have one plan, which is made by the threads that compile kernels
- * and kept on disk with them.  What cuDNN does not compute, and all where it is not
- * installed, is left to the core's kernels.  So is a layer whose plan cuDNN fails to
- * make, with a warning; but a lost card, and a host without memory, are errors.
+ * Equal layers share one plan.  The threads that compile kernels make it, and it is
+ * kept on disk with the kernels.  The core's kernels compute the layers that cuDNN
+ * refuses, and all layers if it is not installed; also, with a warning, a layer whose
+ * plan cuDNN fails to make.  But a lost card, and a host without memory, are errors.
  *
- * The gradient of an attention that adds up in a fixed order takes workspace of 2 bytes
- * for each pair of tokens: batches and heads are computed part by part, so that it does
- * not grow with them. */
+ * The gradient of an attention with additions in a fixed order takes workspace of 2 bytes
+ * for each pair of tokens.  So that it does not grow with batches and heads, these are
+ * computed in parts. */
 #include "accelerators/cuda/dnn.h"
 
 #include <math.h>
@@ -32,12 +32,12 @@ struct pl_layer_plan {
     dnn_plan_t plan;
 };
 
-/* Of the plans of all devices; what threads that build the same one wait for. */
+/* The lock of all plans, and the condition for threads that build the same one. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER,
                        open_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
-/* ---- What is computed ---- */
+/* ---- Layers and their parts ---- */
 
 bool dnn_fits(const pl_layer_t *layer)
 {
@@ -52,7 +52,7 @@ bool dnn_fits(const pl_layer_t *layer)
     return fits;
 }
 
-/* The largest divisor of n that is at most so much; 1 at least. */
+/* The largest divisor of n that is at most `max`, or 1. */
 static int64_t divisor(int64_t n, int64_t max)
 {
     int64_t d = max < n ? max : n;
@@ -109,7 +109,7 @@ void dnn_text(const pl_layer_t *layer, char text[DNN_TEXT])
 
 /* ---- The library on a device ---- */
 
-static bool is_wanted(const cuda_t *cuda)
+static bool is_enabled(const cuda_t *cuda)
 {
     return cuda->cudnn && !cuda->strict;
 }
@@ -125,7 +125,7 @@ static void log_without(const pl_error_t *why)
 void cuda_layers_name(const cuda_t *cuda, pl_device_info_t *info)
 {
     const size_t length = strlen(info->library);
-    const cuda_dnn_library_t *library = info->computes && is_wanted(cuda)
+    const cuda_dnn_library_t *library = info->computes && is_enabled(cuda)
                                             ? cuda_dnn_open(cuda->library->version, NULL)
                                             : NULL;
     if (library)
@@ -133,11 +133,11 @@ void cuda_layers_name(const cuda_t *cuda, pl_device_info_t *info)
                  library->version / 10000, library->version / 100 % 100);
 }
 
-/* NULL: it is not used, or not installed, which is logged once. */
+/* NULL: it is not used, or not installed; the latter is logged once. */
 static const cuda_dnn_library_t *library_of(cuda_t *cuda)
 {
     cuda_layers_t *layers = &cuda->layers;
-    if (!is_wanted(cuda) || layers->is_tried)
+    if (!is_enabled(cuda) || layers->is_tried)
         return layers->library;
     layers->is_tried = true;
     layers->library = cuda_dnn_open(cuda->library ? cuda->library->version : 0,
@@ -147,7 +147,8 @@ static const cuda_dnn_library_t *library_of(cuda_t *cuda)
     return layers->library;
 }
 
-/* An error that is not cuDNN's own: a library does not say that the card is lost. */
+/* PL_OK, or an error that is not cuDNN's own: the card is lost, which a library does not
+ * report, or the host has no memory. */
 static int check_others(cuda_t *cuda, cu_result_t status, pl_error_t *err)
 {
     const int code = cuda_check_alive(cuda, err);
@@ -167,8 +168,8 @@ static int fail(cuda_t *cuda, cu_result_t status, const char *what, pl_error_t *
                    status, *last ? ": " : "", last);
 }
 
-/* Once, by the first thread that builds a plan: it takes half a second.  PL_EUNSUPPORTED:
- * it cannot be used, which is logged. */
+/* Opens cuDNN once, on the first thread that builds a plan: it takes half a second.
+ * PL_EUNSUPPORTED: it cannot be used, which is logged. */
 static int handle_open(cuda_t *cuda, pl_error_t *err)
 {
     cuda_layers_t *layers = &cuda->layers;
@@ -215,27 +216,6 @@ void cuda_layers_close(cuda_t *cuda)
 
 /* ---- Plans ---- */
 
-static void steps_find(pl_layer_plan_t *plan)
-{
-    const __typeof__(plan->part.attention) *a = &plan->part.attention;
-    for (int k = 0; k < PL_LAYER_WORKSPACE; k++) {
-        const int64_t width = k == PL_ATTENTION_SUMS ? 4 : 2;
-        plan->step[k][0] = a->stride[k][0] * a->batches * width;
-        plan->step[k][1] = a->stride[k][1] * a->heads * width;
-    }
-}
-
-static pl_layer_plan_t *plan_new(const pl_layer_t *layer, const char *text)
-{
-    pl_layer_plan_t *plan = pl_alloc(sizeof *plan);
-    if (!plan)
-        return NULL;
-    plan->part = dnn_part(layer, &plan->batches, &plan->heads);
-    steps_find(plan);
-    snprintf(plan->text, sizeof plan->text, "%s", text);
-    return plan;
-}
-
 int cuda_layer_new(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,
                    pl_error_t *err)
 {
@@ -253,9 +233,17 @@ int cuda_layer_new(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,
     if (is_refused)
         return PL_EUNSUPPORTED;
     if (!found) {
-        found = plan_new(layer, text);
+        found = pl_alloc(sizeof *found);
         if (!found)
             return pl_no_memory(err);
+        found->part = dnn_part(layer, &found->batches, &found->heads);
+        const __typeof__(found->part.attention) *a = &found->part.attention;
+        for (int k = 0; k < PL_LAYER_WORKSPACE; k++) {
+            const int64_t width = k == PL_ATTENTION_SUMS ? 4 : 2;
+            found->step[k][0] = a->stride[k][0] * a->batches * width;
+            found->step[k][1] = a->stride[k][1] * a->heads * width;
+        }
+        snprintf(found->text, sizeof found->text, "%s", text);
         found->next = cuda->layers.first;
         cuda->layers.first = found;
     }
@@ -263,13 +251,13 @@ int cuda_layer_new(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,
     return PL_OK;
 }
 
-/* Plans stay for the next graph that has such a layer. */
+/* Plans stay for the next graph with such a layer. */
 void cuda_layer_free(void *self, pl_layer_plan_t *plan)
 {
     (void)self, (void)plan;
 }
 
-/* All that a plan depends on, from pl_alloc(). */
+/* Everything that a plan depends on, from pl_alloc(). */
 static char *key_of(const cuda_t *cuda, const pl_layer_plan_t *plan)
 {
     enum { KEY_TEXT = 2 * DNN_TEXT };
@@ -346,7 +334,7 @@ static int plan_build(cuda_t *cuda, pl_layer_plan_t *plan, pl_error_t *err)
     return PL_EUNSUPPORTED;
 }
 
-/* After an error the next one tries again. */
+/* After an error the next call tries again. */
 int cuda_layer_build(void *self, pl_layer_plan_t *plan, size_t *workspace,
                      pl_error_t *err)
 {

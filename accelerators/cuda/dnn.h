@@ -1,9 +1,9 @@
 /* dnn.h - layers as graphs of operations for cuDNN, and its plans for them
  *
- * dnn_graph.c describes operations and finds an engine, dnn_attention.c and
- * dnn_convolution.c say which operations a layer is, dnn.c keeps the plans of a device
- * and runs them.  A device is known by a descriptor alone, so that plans can be made for
- * a card that is not there. */
+ * dnn_graph.c describes operations and finds an engine, dnn_layers.c describes
+ * attention and convolution as operations, dnn.c keeps the plans of a device and runs
+ * them.  A device is a descriptor, so that plans can be made for a card that is not
+ * there. */
 #ifndef PL_CUDA_DNN_H
 #define PL_CUDA_DNN_H
 
@@ -13,8 +13,8 @@
 enum { DNN_DESCRIPTORS = 128, DNN_OPERATIONS = 32, DNN_DIMS = 4, DNN_OPERANDS = 14 };
 
 /* Numbers of values that a graph reads from the host's memory when it runs, and of rows
- * of an attention that lie in the workspace; an operand of a layer has its number in
- * backend.h + 1. */
+ * of an attention in the workspace.  An operand of a layer has its number of backend.h,
+ * plus 1. */
 enum {
     DNN_ID_SCALE = 50,
     DNN_ID_MIN,
@@ -25,10 +25,10 @@ enum {
 
 typedef struct dnn_graph {
     const cuda_dnn_t *call;
-    cu_result_t status;           /* the first that is no DNN_OK; then nothing is added */
+    cu_result_t status;           /* the first other than DNN_OK; then nothing is added */
     cudnnBackendDescriptor_t made[DNN_DESCRIPTORS], operation[DNN_OPERATIONS];
     int count, operations;
-    int64_t next;                            /* number of a tensor that is in no memory */
+    int64_t next;                                  /* number of the next virtual tensor */
 } dnn_graph_t;
 
 typedef struct dnn_shape {
@@ -38,7 +38,7 @@ typedef struct dnn_shape {
 /* All zero but `call` to begin with. */
 void dnn_graph_release(dnn_graph_t *graph);
 
-/* A descriptor of the graph's, its attributes, and that it is whole. */
+/* A new descriptor of the graph; its attributes; its end. */
 cudnnBackendDescriptor_t dnn_descriptor(dnn_graph_t *graph, cu_choice_t type);
 void dnn_set(dnn_graph_t *graph, cudnnBackendDescriptor_t of, cu_choice_t attribute,
              cu_choice_t type, int64_t count, const void *values);
@@ -46,21 +46,21 @@ void dnn_set_one(dnn_graph_t *graph, cudnnBackendDescriptor_t of, cu_choice_t at
                  cudnnBackendDescriptor_t value);
 void dnn_finalize(dnn_graph_t *graph, cudnnBackendDescriptor_t descriptor);
 
-/* An operand in memory; one that only operations pass on; one number from the host. */
+/* An operand in memory; a virtual tensor between operations; a number from the host. */
 cudnnBackendDescriptor_t dnn_operand(dnn_graph_t *graph, int64_t id, cu_choice_t type,
                                      const dnn_shape_t *shape);
 cudnnBackendDescriptor_t dnn_between(dnn_graph_t *graph, cu_choice_t type,
                                      const dnn_shape_t *shape);
 cudnnBackendDescriptor_t dnn_number(dnn_graph_t *graph, int64_t id);
 
-/* y = a b; y = mode(x, b, t), of which b and t may be NULL; y = x summed, or the largest,
- * along the axes on which y has one element; y has the elements of x in another order. */
+/* y = a b; y = mode(x, b, t), b and t may be NULL; the index of each element along an
+ * axis; the sum of x, or its largest element, along the axes on which y has one
+ * element; y has the elements of x in another order. */
 void dnn_matmul(dnn_graph_t *graph, cudnnBackendDescriptor_t a,
                 cudnnBackendDescriptor_t b, cudnnBackendDescriptor_t y);
 void dnn_pointwise(dnn_graph_t *graph, cu_choice_t mode, cudnnBackendDescriptor_t x,
                    cudnnBackendDescriptor_t b, cudnnBackendDescriptor_t t,
                    cudnnBackendDescriptor_t y);
-/* The place of each element along an axis. */
 void dnn_index(dnn_graph_t *graph, cudnnBackendDescriptor_t x, int64_t axis,
                cudnnBackendDescriptor_t y);
 void dnn_reduce(dnn_graph_t *graph, cu_choice_t mode, cudnnBackendDescriptor_t x,
@@ -76,16 +76,17 @@ void dnn_attention(dnn_graph_t *graph, const pl_layer_t *layer);
 void dnn_attention_grad(dnn_graph_t *graph, const pl_layer_t *layer);
 void dnn_convolution(dnn_graph_t *graph, const pl_layer_t *layer);
 
-/* A layer, or a part of one, ready to run. */
+/* A layer or a part of one, ready to run. */
 typedef struct dnn_plan {
     dnn_graph_t graph;
-    cudnnBackendDescriptor_t plan;                         /* [it is not made] */
-    int64_t workspace;                                     /* bytes */
-    int64_t rows;                                          /* of which the first */
-    int64_t engine;                                        /* its number  [-1: unknown] */
+    cudnnBackendDescriptor_t plan;                      /* [NULL: not made yet] */
+    int64_t workspace;                                  /* bytes */
+    int64_t rows;                                       /* bytes at its begin, for rows */
+    int64_t engine;                                     /* its number  [-1: unknown] */
 } dnn_plan_t;
 
-/* A descriptor of a device: by a description in JSON, or by a handle.  NULL: *status. */
+/* A descriptor of a device, by a description in JSON or by a handle.  NULL: see
+ * *status. */
 cudnnBackendDescriptor_t dnn_device_new(const cuda_dnn_t *call, cudnnHandle_t handle,
                                         const char *json, cu_result_t *status);
 /* Describes a layer and finds an engine that computes it with equal bits each time, and
@@ -104,20 +105,20 @@ cu_result_t dnn_plan_run(const dnn_plan_t *plan, cudnnHandle_t handle,
                          const pl_device_ptr_t address[PL_LAYER_ADDRESSES]);
 void dnn_plan_release(dnn_plan_t *plan);
 
-/* Statuses that say no more than that an engine does not compute it. */
+/* Whether a status is no failure: an engine does not compute the layer. */
 static inline bool dnn_is_unsupported(cu_result_t status)
 {
     return status / 1000 == DNN_NOT_SUPPORTED / 1000;
 }
 
-/* A layer that cuDNN may compute. */
+/* Whether cuDNN may compute a layer. */
 bool dnn_fits(const pl_layer_t *layer);
-/* The part of it that is computed at a time; *batches and *heads: how many parts.  A part
- * of a gradient of attention needs so many bytes of workspace at most, if it can. */
+/* The part of a layer that is computed at a time, and the number of parts.  dnn_part_max:
+ * bytes of workspace of a part of a gradient of attention, if it can be that small. */
 extern int64_t dnn_part_max;
 pl_layer_t dnn_part(const pl_layer_t *layer, int64_t *batches, int64_t *heads);
 enum { DNN_TEXT = 640 };
-/* All of it as text. */
+/* A description of a layer, with everything that its plan depends on. */
 void dnn_text(const pl_layer_t *layer, char text[DNN_TEXT]);
 
 #endif

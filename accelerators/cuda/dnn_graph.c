@@ -1,8 +1,8 @@
 /* dnn_graph.c - graphs of cuDNN's operations, and engines for them
  *
- * cuDNN's own names its engines' habits by numerical notes.  Only engines are used that
- * add up in a fixed order and in float32: so equal operands give equal bits, and float32
- * is not rounded to TF32 unless that is asked for. */
+ * cuDNN describes its engines by numerical notes.  Only engines that add up in a fixed
+ * order and in float32 are used: so equal operands give equal bits, and float32 is not
+ * rounded to TF32 unless the option asks for it. */
 #include <string.h>
 
 #include "accelerators/cuda/dnn.h"
@@ -73,7 +73,7 @@ static cudnnBackendDescriptor_t tensor(dnn_graph_t *graph, int64_t id, cu_choice
 cudnnBackendDescriptor_t dnn_operand(dnn_graph_t *graph, int64_t id, cu_choice_t type,
                                      const dnn_shape_t *shape)
 {
-    /* rows of an attention begin anywhere where it is computed in parts */
+    /* rows of an attention that is computed in parts begin at any float */
     const bool is_row = type == DNN_F32 && shape->dim[3] == 1 && shape->stride[2] == 1;
     return tensor(graph, id, type, shape,
                   is_row ? (int64_t)sizeof(float) : PL_PRODUCT_ALIGNMENT, 0);
@@ -203,7 +203,7 @@ cudnnBackendDescriptor_t dnn_device_new(const cuda_dnn_t *call, cudnnHandle_t ha
     return NULL;
 }
 
-/* DNN_OK: it may be used, and *number says which it is; DNN_NOT_SUPPORTED: it may not. */
+/* DNN_OK: the engine may be used, and *number is set; DNN_NOT_SUPPORTED: it may not. */
 static cu_result_t engine_check(const cuda_dnn_t *call, cudnnBackendDescriptor_t choice,
                                 bool tensor_cores, int64_t *number)
 {
@@ -228,21 +228,7 @@ static cu_result_t engine_check(const cuda_dnn_t *call, cudnnBackendDescriptor_t
     return status;
 }
 
-/* Rows of an attention that lie in the workspace, before what cuDNN uses. */
-static void rows_add(dnn_plan_t *plan, const pl_layer_t *layer)
-{
-    enum { ALIGNMENT = 256 };
-    const __typeof__(layer->attention) *a = &layer->attention;
-    const bool has = layer->kind == PL_LAYER_ATTENTION_GRAD
-                     || (layer->kind == PL_LAYER_ATTENTION
-                         && !a->stride[PL_ATTENTION_SUMS][2]);
-    const int64_t bytes = has ? a->batches * a->heads * a->tokens * (int64_t)sizeof(float)
-                              : 0;
-    plan->rows = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    plan->workspace += plan->rows;
-}
-
-/* DNN_OK: plan->plan is one for that choice. */
+/* DNN_OK: sets plan->plan to a plan by that choice. */
 static cu_result_t plan_try(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
                             cudnnBackendDescriptor_t choice, bool convolves)
 {
@@ -268,8 +254,8 @@ static cu_result_t plan_try(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
     return status;
 }
 
-/* Of what two attempts came to: a failure says more than that an engine does not compute
- * it. */
+/* The status of two attempts: a failure counts more than that an engine does not compute
+ * the layer. */
 static cu_result_t either(cu_result_t first, cu_result_t second)
 {
     return second == DNN_OK || dnn_is_unsupported(first) ? second : first;
@@ -280,7 +266,7 @@ static bool may_try_more(cu_result_t status)
     return status != DNN_OK && status != DNN_NO_MEMORY;
 }
 
-/* cuDNN lists the fastest first. */
+/* Tries the engines of a search; cuDNN lists the fastest first. */
 static cu_result_t search(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
                           cudnnBackendDescriptor_t operations, cu_choice_t mode,
                           const pl_layer_t *layer, bool tf32)
@@ -311,16 +297,6 @@ static cu_result_t search(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
     }
     dnn_graph_release(&found);
     return status;
-}
-
-static void describe(dnn_graph_t *graph, const pl_layer_t *layer)
-{
-    if (layer->kind == PL_LAYER_ATTENTION)
-        dnn_attention(graph, layer);
-    else if (layer->kind == PL_LAYER_ATTENTION_GRAD)
-        dnn_attention_grad(graph, layer);
-    else
-        dnn_convolution(graph, layer);
 }
 
 void dnn_plan_release(dnn_plan_t *plan)
@@ -373,17 +349,25 @@ cu_result_t dnn_plan_load(dnn_plan_t *plan, const cuda_dnn_t *call,
     if (status == DNN_OK)
         status = call->get(plan->plan, DNN_PLAN_WORKSPACE, DNN_TYPE_INT64, 1, &count,
                            &plan->workspace);
-    if (status == DNN_OK)
-        rows_add(plan, layer);
-    else
+    if (status != DNN_OK) {
         dnn_plan_release(plan);
-    return status;
+        return status;
+    }
+    enum { ALIGNMENT = 256 };
+    const __typeof__(layer->attention) *a = &layer->attention;
+    const bool has_rows = layer->kind == PL_LAYER_ATTENTION_GRAD
+                          || (layer->kind == PL_LAYER_ATTENTION
+                              && !a->stride[PL_ATTENTION_SUMS][2]);
+    const int64_t rows = has_rows ? a->batches * a->heads * a->tokens : 0;
+    plan->rows = (rows * (int64_t)sizeof(float) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    plan->workspace += plan->rows;
+    return DNN_OK;
 }
 
 /* ---- Making ---- */
 
 /* A plan that is made for a description of a device computes nothing with some engines of
- * cuDNN 9.19, and says that all is well; one that was loaded from its text computes. */
+ * cuDNN 9.19, and reports no error.  A plan that is loaded from its text computes. */
 static cu_result_t plan_renew(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
                               const pl_layer_t *layer, char **text, size_t *bytes)
 {
@@ -409,7 +393,12 @@ cu_result_t dnn_plan_make(dnn_plan_t *plan, const cuda_dnn_t *call,
     *text = NULL;
     *plan = (dnn_plan_t){.graph = {.call = call}, .engine = -1};
     dnn_graph_t *graph = &plan->graph;
-    describe(graph, layer);
+    if (layer->kind == PL_LAYER_ATTENTION)
+        dnn_attention(graph, layer);
+    else if (layer->kind == PL_LAYER_ATTENTION_GRAD)
+        dnn_attention_grad(graph, layer);
+    else
+        dnn_convolution(graph, layer);
     cudnnBackendDescriptor_t all = dnn_descriptor(graph, DNN_GRAPH);
     dnn_set(graph, all, DNN_GRAPH_OPS, DNN_TYPE_DESCRIPTOR, graph->operations,
             graph->operation);

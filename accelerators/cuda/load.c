@@ -1,8 +1,10 @@
 /* load.c - opens NVIDIA's driver, NVRTC, cuBLASLt, cuDNN, NVML and NCCL
  *
  * Only libcuda.so.1 is the driver.  libcuda.so is often the toolkit's stub, and once that
- * is in a process, each of NVIDIA's libraries binds to it; so that name is never
- * opened. */
+ * is in a process, each of NVIDIA's libraries binds to it; so that name is never opened.
+ *
+ * Each library is opened once, under a lock, and stays open.  cuBLASLt and cuDNN take
+ * long and have locks of their own. */
 #include "accelerators/cuda/load.h"
 
 #include <dlfcn.h>
@@ -76,7 +78,8 @@ static const symbol_t nccl_symbols[] = {
     {NULL, 0},
 };
 
-/* The name of a symbol that the library does not have; NULL: the table is filled. */
+/* Fills a table.  Returns the name of the first symbol that the library lacks, or
+ * NULL. */
 static const char *symbols_find(void *library, const symbol_t *symbol, void *table)
 {
     for (; symbol->name; symbol++) {
@@ -141,32 +144,24 @@ static int driver_start(void *library, pl_error_t *err)
     return PL_OK;
 }
 
-static int driver_open(pl_error_t *err)
-{
-    static bool opened;
-    if (opened)
-        return PL_OK;
-    void *library = dlopen(DRIVER_FILE, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        const char *why = dlerror();
-        return pl_fail(err, PL_ENOTFOUND,
-                       "no NVIDIA driver is installed (%.200s): apt-get install "
-                       "nvidia-driver",
-                       strstr(why, strerror(ENOENT)) ? DRIVER_FILE " is not found" : why);
-    }
-    const int code = driver_start(library, err);
-    if (code != PL_OK)
-        dlclose(library);
-    opened = code == PL_OK;
-    return code;
-}
-
 const cuda_library_t *cuda_library_open(pl_error_t *err)
 {
+    static bool is_open;
     pthread_mutex_lock(&lock);
-    const int code = driver_open(err);
+    void *library = is_open ? NULL : dlopen(DRIVER_FILE, RTLD_NOW | RTLD_LOCAL);
+    if (!is_open && !library) {
+        const char *why = dlerror();
+        pl_fail(err, PL_ENOTFOUND,
+                "no NVIDIA driver is installed (%.200s): apt-get install nvidia-driver",
+                strstr(why, strerror(ENOENT)) ? DRIVER_FILE " is not found" : why);
+    } else if (!is_open) {
+        is_open = driver_start(library, err) == PL_OK;
+        if (!is_open)
+            dlclose(library);
+    }
+    const cuda_library_t *found = is_open ? &driver : NULL;
     pthread_mutex_unlock(&lock);
-    return code == PL_OK ? &driver : NULL;
+    return found;
 }
 
 /* ---- Cards ---- */
@@ -208,15 +203,14 @@ int cuda_driver_check(const cuda_driver_t *call, int number, cu_result_t result,
 
 /* ---- Libraries of the toolkit ---- */
 
-/* Where they are looked for: folders, as patterns, behind the value of a variable
- * [none]. */
+/* The search path: folders, as patterns, after the value of a variable  [NULL: none]. */
 typedef struct search_dir {
     const char *variable, *folder;
 } search_dir_t;
 
 static const search_dir_t search_dirs[] = {
     {"PACELINE_CUDA_PATH", ""},
-    {NULL, NULL},                                           /* where the loader looks */
+    {NULL, NULL},                                          /* the folders of the loader */
     {"CUDA_HOME", "/lib64"},
     {"CUDA_PATH", "/lib64"},
     {NULL, "/usr/local/cuda/lib64"},
@@ -253,7 +247,7 @@ const char *cuda_search_path(char text[CUDA_PATH_TEXT])
     return text;
 }
 
-/* Whether a library is one that can be used; keeps what it finds there. */
+/* Whether a library can be used; keeps its functions. */
 typedef bool (*take_t)(void *library);
 
 static bool file_try(const char *file, take_t take)
@@ -266,7 +260,7 @@ static bool file_try(const char *file, take_t take)
     return false;
 }
 
-/* In the folders that a pattern names. */
+/* Tries a file in the folders of a pattern. */
 static bool search_dir_try(const search_dir_t *dir, const char *file, take_t take)
 {
     char pattern[PATH_MAX];
@@ -294,7 +288,7 @@ static bool file_find(const char *file, take_t take)
     return k < SEARCH_DIRS;
 }
 
-/* The newest of a toolkit that is no newer than the driver  [0: any]. */
+/* The newest library of a toolkit that is not newer than the driver  [max 0: any]. */
 static bool library_find(const char *name, int max, take_t take)
 {
     static const int majors[] = {13, 12};
@@ -307,10 +301,10 @@ static bool library_find(const char *name, int max, take_t take)
     return false;
 }
 
-/* ---- How to get a library ---- */
+/* ---- Packages ---- */
 
-/* The package of NVIDIA's repository for Debian, by what its name ends with, and the
- * wheels of PyPI. */
+/* The package of NVIDIA's repository for Debian, with the end of its name, and the wheels
+ * of PyPI. */
 typedef struct packages {
     const char *debian;
     enum { ONE_NAME, BY_MAJOR, BY_MINOR } ends;
@@ -326,11 +320,11 @@ static const packages_t nvrtc_packages = {"cuda-nvrtc", BY_MINOR,
                         nccl_packages = {"libnccl2", ONE_NAME, "nvidia-nccl-cu12",
                                          "nvidia-nccl-cu13"};
 
-enum { WAYS_TEXT = 160 };
+enum { COMMANDS_TEXT = 160 };
 
-/* For a driver of that version; for none, CUDA 13.0. */
-static const char *ways_to_get(const packages_t *packages, int driver_version,
-                               char text[WAYS_TEXT])
+/* Commands that install a library, for a driver of that version  [0: CUDA 13.0]. */
+static const char *install_commands(const packages_t *packages, int driver_version,
+                                    char text[COMMANDS_TEXT])
 {
     const int major = driver_version / 1000 == 12 ? 12 : 13;
     const int minor = driver_version / 1000 == major ? driver_version / 10 % 100 : 0;
@@ -339,7 +333,7 @@ static const char *ways_to_get(const packages_t *packages, int driver_version,
         snprintf(end, sizeof end, "-%d", major);
     else if (packages->ends == BY_MINOR)
         snprintf(end, sizeof end, "-%d-%d", major, minor);
-    snprintf(text, WAYS_TEXT,
+    snprintf(text, COMMANDS_TEXT,
              "apt-get install %s%s (from NVIDIA's repository) or pip install %s",
              packages->debian, end,
              major == 12 ? packages->wheel_12 : packages->wheel_13);
@@ -353,7 +347,7 @@ static int by_number(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
-/* Fills `nvrtc`; false: it is no NVRTC that can be used. */
+/* Fills `nvrtc`; false: it cannot be used. */
 static bool nvrtc_take(void *library)
 {
     if (symbols_find(library, nvrtc_symbols, &nvrtc.call)
@@ -368,32 +362,26 @@ static bool nvrtc_take(void *library)
     return true;
 }
 
-static int nvrtc_open(int driver_version, pl_error_t *err)
-{
-    static bool opened;
-    const int max = driver_version / 1000;
-    char ways[WAYS_TEXT];
-    opened = opened || library_find("libnvrtc", max, nvrtc_take);
-    if (!opened)
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "NVIDIA's compiler of kernels (libnvrtc.so.12%s) is not found: "
-                       "%s, or name its folder in PACELINE_CUDA_PATH" CUDA_LOOKED,
-                       max == 12 ? "" : " or .13",
-                       ways_to_get(&nvrtc_packages, driver_version, ways));
-    if (max && nvrtc.major > max)
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "NVRTC %d.%d (%.200s) is newer than the driver (CUDA %d.%d)",
-                       nvrtc.major, nvrtc.minor, nvrtc.path, max,
-                       driver_version / 10 % 100);
-    return PL_OK;
-}
-
 const cuda_compiler_t *cuda_compiler_open(int driver_version, pl_error_t *err)
 {
+    static bool is_open;
+    const int max = driver_version / 1000;
+    char commands[COMMANDS_TEXT];
     pthread_mutex_lock(&lock);
-    const int code = nvrtc_open(driver_version, err);
+    is_open = is_open || library_find("libnvrtc", max, nvrtc_take);
+    const cuda_compiler_t *found = is_open && !(max && nvrtc.major > max) ? &nvrtc : NULL;
+    if (!is_open)
+        pl_fail(err, PL_EUNSUPPORTED,
+                "NVIDIA's compiler of kernels (libnvrtc.so.12%s) is not found: %s, or "
+                "name its folder in PACELINE_CUDA_PATH" CUDA_LOOKED,
+                max == 12 ? "" : " or .13",
+                install_commands(&nvrtc_packages, driver_version, commands));
+    else if (!found)
+        pl_fail(err, PL_EUNSUPPORTED,
+                "NVRTC %d.%d (%.200s) is newer than the driver (CUDA %d.%d)", nvrtc.major,
+                nvrtc.minor, nvrtc.path, max, driver_version / 10 % 100);
     pthread_mutex_unlock(&lock);
-    return code == PL_OK ? &nvrtc : NULL;
+    return found;
 }
 
 /* ---- cuBLASLt ---- */
@@ -409,33 +397,28 @@ static bool cublas_take(void *library)
     return true;
 }
 
-static int cublas_open(int driver_version, pl_error_t *err)
-{
-    static bool opened;
-    const int max = driver_version / 1000;
-    char ways[WAYS_TEXT];
-    opened = opened || library_find("libcublasLt", max, cublas_take);
-    if (opened)
-        return PL_OK;
-    return pl_fail(err, PL_ENOTFOUND,
-                   "NVIDIA's library of products (libcublasLt.so.12%s) is not found: %s, "
-                   "or name its folder in PACELINE_CUDA_PATH" CUDA_LOOKED,
-                   max == 12 ? "" : " or .13",
-                   ways_to_get(&cublas_packages, driver_version, ways));
-}
-
 const cuda_multiplier_t *cuda_multiplier_open(int driver_version, pl_error_t *err)
 {
+    static bool is_open;
+    const int max = driver_version / 1000;
+    char commands[COMMANDS_TEXT];
     pthread_mutex_lock(&cublas_lock);
-    const int code = cublas_open(driver_version, err);
+    is_open = is_open || library_find("libcublasLt", max, cublas_take);
+    const cuda_multiplier_t *found = is_open ? &cublas : NULL;
     pthread_mutex_unlock(&cublas_lock);
-    return code == PL_OK ? &cublas : NULL;
+    if (!found)
+        pl_fail(err, PL_ENOTFOUND,
+                "NVIDIA's library of products (libcublasLt.so.12%s) is not found: %s, or "
+                "name its folder in PACELINE_CUDA_PATH" CUDA_LOOKED,
+                max == 12 ? "" : " or .13",
+                install_commands(&cublas_packages, driver_version, commands));
+    return found;
 }
 
 /* ---- cuDNN ---- */
 
-/* For CUDA of at most which major version  [0: any]; what was found and is for another
- * one, or too old. */
+/* The newest major version of CUDA that it may be for  [0: any]; a library that was found
+ * and is for another one, or too old. */
 static int cudnn_max, unfit_runtime;
 static cuda_dnn_library_t unfit;
 
@@ -458,77 +441,60 @@ static bool cudnn_take(void *library)
     return true;
 }
 
-static int cudnn_open(int driver_version, pl_error_t *err)
-{
-    static bool opened;
-    const int max = driver_version / 1000;
-    char ways[WAYS_TEXT];
-    cudnn_max = max;
-    unfit.version = 0;
-    opened = opened || file_find("libcudnn.so.9", cudnn_take);
-    if (opened)
-        return PL_OK;
-    if (unfit.version)
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "cuDNN %d.%d for CUDA %d (%.160s) cannot be used: install 9.8 or "
-                       "later for CUDA %d (%s)",
-                       unfit.version / 10000, unfit.version / 100 % 100, unfit_runtime,
-                       unfit.path, max == 12 ? 12 : 13,
-                       ways_to_get(&cudnn_packages, driver_version, ways));
-    return pl_fail(err, PL_ENOTFOUND,
-                   "NVIDIA's library of attention and convolution (libcudnn.so.9) is not "
-                   "found: %s, or name its folder in PACELINE_CUDA_PATH" CUDA_LOOKED,
-                   ways_to_get(&cudnn_packages, driver_version, ways));
-}
-
 const cuda_dnn_library_t *cuda_dnn_open(int driver_version, pl_error_t *err)
 {
+    static bool is_open;
+    char commands[COMMANDS_TEXT];
+    install_commands(&cudnn_packages, driver_version, commands);
     pthread_mutex_lock(&cudnn_lock);
-    const int code = cudnn_open(driver_version, err);
+    cudnn_max = driver_version / 1000;
+    unfit.version = 0;
+    is_open = is_open || file_find("libcudnn.so.9", cudnn_take);
+    const cuda_dnn_library_t *found = is_open ? &cudnn : NULL;
+    if (!found && unfit.version)
+        pl_fail(err, PL_EUNSUPPORTED,
+                "cuDNN %d.%d for CUDA %d (%.160s) cannot be used: install 9.8 or later "
+                "for CUDA %d (%s)",
+                unfit.version / 10000, unfit.version / 100 % 100, unfit_runtime,
+                unfit.path, cudnn_max == 12 ? 12 : 13, commands);
+    else if (!found)
+        pl_fail(err, PL_ENOTFOUND,
+                "NVIDIA's library of attention and convolution (libcudnn.so.9) is not "
+                "found: %s, or name its folder in PACELINE_CUDA_PATH" CUDA_LOOKED,
+                commands);
     pthread_mutex_unlock(&cudnn_lock);
-    return code == PL_OK ? &cudnn : NULL;
+    return found;
 }
 
 /* ---- NVML ---- */
 
-static int nvml_start(void *library, pl_error_t *err)
-{
-    const char *missing = symbols_find(library, nvml_symbols, &nvml.call);
-    const cu_result_t result = missing ? NVML_OK : nvml.call.init();
-    if (missing)
-        return pl_fail(err, PL_EUNSUPPORTED, NVML_FILE " has no %s: update the driver",
-                       missing);
-    if (result != NVML_OK)
-        return pl_fail(err, PL_EUNSUPPORTED, NVML_FILE " cannot be started: error %u",
-                       result);
-    path_of((const void *)nvml.call.init, nvml.path);
-    return PL_OK;
-}
-
-static int nvml_open(pl_error_t *err)
-{
-    static bool opened;
-    if (opened)
-        return PL_OK;
-    void *library = dlopen(NVML_FILE, RTLD_NOW | RTLD_LOCAL);
-    if (!library)
-        return pl_fail(err, PL_ENOTFOUND,
-                       NVML_FILE " is not found: utilization, power and temperature are "
-                                 "unknown; it is a part of NVIDIA's driver (apt-get "
-                                 "install libnvidia-ml1)");
-    const int code = nvml_start(library, err);
-    if (code != PL_OK)
-        dlclose(library);
-    opened = code == PL_OK;
-    return code;
-}
-
 const cuda_monitor_t *cuda_monitor_open(pl_error_t *err)
 {
+    static bool is_open;
     pthread_mutex_lock(&lock);
-    const int code = nvml_open(err);
+    void *library = is_open ? NULL : dlopen(NVML_FILE, RTLD_NOW | RTLD_LOCAL);
+    const char *missing = library ? symbols_find(library, nvml_symbols, &nvml.call)
+                                  : NULL;
+    const cu_result_t result = library && !missing ? nvml.call.init() : NVML_OK;
+    if (!is_open && !library)
+        pl_fail(err, PL_ENOTFOUND,
+                NVML_FILE
+                " is not found: utilization, power and temperature are unknown; "
+                "it is a part of NVIDIA's driver (apt-get install "
+                "libnvidia-ml1)");
+    else if (missing)
+        pl_fail(err, PL_EUNSUPPORTED, NVML_FILE " has no %s: update the driver", missing);
+    else if (result != NVML_OK)
+        pl_fail(err, PL_EUNSUPPORTED, NVML_FILE " cannot be started: error %u", result);
+    else if (!is_open) {
+        path_of((const void *)nvml.call.init, nvml.path);
+        is_open = true;
+    }
+    if (!is_open && library)
+        dlclose(library);
+    const cuda_monitor_t *found = is_open ? &nvml : NULL;
     pthread_mutex_unlock(&lock);
-    return code == PL_OK ? &nvml : NULL;
+    return found;
 }
 
 /* ---- NCCL ---- */
@@ -540,7 +506,7 @@ const char *cuda_nccl_version(int version, char text[CUDA_VERSION_TEXT])
     return text;
 }
 
-/* One that is too old is remembered, for the error. */
+/* Keeps the version of a library that is too old, for the error. */
 static bool nccl_take(void *library)
 {
     int version = 0;
@@ -556,31 +522,26 @@ static bool nccl_take(void *library)
     return is_one;
 }
 
-static int nccl_open(pl_error_t *err)
-{
-    static bool opened;
-    char version[CUDA_VERSION_TEXT], ways[WAYS_TEXT];
-    ways_to_get(&nccl_packages, driver.version, ways);
-    /* One that PACELINE_CUDA_PATH names is used or refused. */
-    opened = opened || search_dir_try(&search_dirs[0], NCCL_FILE, nccl_take)
-             || (!nccl.version && file_find(NCCL_FILE, nccl_take));
-    if (opened)
-        return PL_OK;
-    if (nccl.version)
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "NCCL %s (%.160s) is too old: install 2.18 or later (%s), or name "
-                       "its folder in PACELINE_CUDA_PATH",
-                       cuda_nccl_version(nccl.version, version), nccl.path, ways);
-    return pl_fail(err, PL_ENOTFOUND,
-                   "NVIDIA's library of collectives (" NCCL_FILE ") is not found: %s, or "
-                   "name its folder in PACELINE_CUDA_PATH" CUDA_LOOKED,
-                   ways);
-}
-
 const cuda_communicator_t *cuda_communicator_open(pl_error_t *err)
 {
+    static bool is_open;
+    char version[CUDA_VERSION_TEXT], commands[COMMANDS_TEXT];
     pthread_mutex_lock(&lock);
-    const int code = nccl_open(err);
+    install_commands(&nccl_packages, driver.version, commands);
+    /* A library that PACELINE_CUDA_PATH names is used or refused. */
+    is_open = is_open || search_dir_try(&search_dirs[0], NCCL_FILE, nccl_take)
+              || (!nccl.version && file_find(NCCL_FILE, nccl_take));
+    const cuda_communicator_t *found = is_open ? &nccl : NULL;
+    if (!found && nccl.version)
+        pl_fail(err, PL_EUNSUPPORTED,
+                "NCCL %s (%.160s) is too old: install 2.18 or later (%s), or name its "
+                "folder in PACELINE_CUDA_PATH",
+                cuda_nccl_version(nccl.version, version), nccl.path, commands);
+    else if (!found)
+        pl_fail(err, PL_ENOTFOUND,
+                "NVIDIA's library of collectives (" NCCL_FILE ") is not found: %s, or "
+                "name its folder in PACELINE_CUDA_PATH" CUDA_LOOKED,
+                commands);
     pthread_mutex_unlock(&lock);
-    return code == PL_OK ? &nccl : NULL;
+    return found;
 }

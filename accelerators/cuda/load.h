@@ -1,4 +1,4 @@
-/* load.h - NVIDIA's libraries, opened when a device is */
+/* load.h - NVIDIA's libraries, opened when a device is opened */
 #ifndef PL_CUDA_LOAD_H
 #define PL_CUDA_LOAD_H
 
@@ -76,38 +76,37 @@ const cuda_library_t *cuda_library_open(pl_error_t *err);
 int cuda_card_describe(const cuda_driver_t *call, int number, cuda_card_t *card,
                        pl_error_t *err);
 
-/* PL_OK, or what the driver says of a failed call on the card of that number. */
+/* PL_OK, or the driver's error about a failed call on the card of that number. */
 int cuda_driver_check(const cuda_driver_t *call, int number, cu_result_t result,
                       const char *what, pl_error_t *err);
 
-/* NVRTC, opened as cuda_library_open() opens the driver, for a driver of that version: a
- * compiler newer than the driver makes code that it does not take.  0: any version. */
+/* Opens NVRTC in the same way, for a driver of that version  [0: any]: the driver refuses
+ * code of a compiler that is newer than it. */
 const cuda_compiler_t *cuda_compiler_open(int driver_version, pl_error_t *err);
 
-/* The same of cuBLASLt, which takes a tenth of a second, or one when its 500 MB come from
- * a disk.  NULL: PL_ENOTFOUND. */
+/* Opens cuBLASLt, which takes a tenth of a second, or a second when its 500 MB come
+ * from a disk.  NULL: PL_ENOTFOUND. */
 const cuda_multiplier_t *cuda_multiplier_open(int driver_version, pl_error_t *err);
 
-/* The same of cuDNN, whose parts are read when they are first used.  NULL: PL_ENOTFOUND,
- * or PL_EUNSUPPORTED, what was found is too old or for another driver. */
+/* Opens cuDNN, whose parts are read when they are first used.  NULL: PL_ENOTFOUND, or
+ * PL_EUNSUPPORTED, the one that was found is too old or for another driver. */
 const cuda_dnn_library_t *cuda_dnn_open(int driver_version, pl_error_t *err);
 
-/* The same of NVML, which is a part of the driver.  NULL: PL_ENOTFOUND, or
- * PL_EUNSUPPORTED. */
+/* Opens NVML, which is a part of the driver.  NULL: PL_ENOTFOUND, or PL_EUNSUPPORTED. */
 const cuda_monitor_t *cuda_monitor_open(pl_error_t *err);
 
-/* The same of NCCL, which needs a driver only once ranks meet.  NULL: PL_ENOTFOUND, or
- * PL_EUNSUPPORTED, because the one that was found is too old. */
+/* Opens NCCL, which needs a driver only when ranks connect.  NULL: PL_ENOTFOUND, or
+ * PL_EUNSUPPORTED, the one that was found is too old. */
 const cuda_communicator_t *cuda_communicator_open(pl_error_t *err);
 
 /* "2.28.9" */
 #define CUDA_VERSION_TEXT 16
 const char *cuda_nccl_version(int version, char text[CUDA_VERSION_TEXT]);
 
-/* What the error of a library that is not found ends with. */
+/* The end of the error about a library that is not found. */
 #define CUDA_LOOKED "; paceline doctor lists where it was looked for"
 
-/* Where NVRTC, cuBLASLt, cuDNN and NCCL are looked for: folders and patterns of them. */
+/* The search path of NVRTC, cuBLASLt, cuDNN and NCCL: folders and patterns of them. */
 enum { CUDA_PATH_TEXT = 2048 };
 const char *cuda_search_path(char text[CUDA_PATH_TEXT]);
 

@@ -1,8 +1,8 @@
 /* notifier.c - the thread that waits for events of the device
  *
- * The driver can call a function behind the work of a stream (cuLaunchHostFunc), but it
- * does not call it any more after an error of the device, and the engine would wait
- * forever.  A thread that waits for an event returns in both cases. */
+ * The driver can call a function after the work of a stream (cuLaunchHostFunc), but it
+ * does not call it after an error of the device, and the engine would wait forever.  A
+ * thread that waits for an event returns in both cases. */
 #include <errno.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -34,47 +34,37 @@ static void event_destroy(const cuda_notifier_t *notifier, pl_event_t *event)
     pl_free(event);
 }
 
-/* The oldest pending notice; NULL: the notifier ends. */
-static notice_t *notice_take(cuda_notifier_t *notifier)
-{
-    pthread_mutex_lock(&notifier->lock);
-    while (!notifier->first && !notifier->ends)
-        pthread_cond_wait(&notifier->changed, &notifier->lock);
-    notice_t *notice = notifier->first;
-    pthread_mutex_unlock(&notifier->lock);
-    return notice;
-}
-
-/* It stays in the queue while its event is waited for. */
-static void notice_done(cuda_notifier_t *notifier, notice_t *notice)
-{
-    pl_event_t *event = notice->event;
-    pthread_mutex_lock(&notifier->lock);
-    notifier->first = notice->next;
-    if (!notifier->first)
-        notifier->last = &notifier->first;
-    const bool frees = --event->notices == 0 && event->freed;
-    pthread_mutex_unlock(&notifier->lock);
-    if (frees)
-        event_destroy(notifier, event);
-    pl_free(notice);
-}
-
+/* A notice stays in the queue while the thread waits for its event. */
 static void *notifier_main(void *user)
 {
     cuda_notifier_t *notifier = user;
     const uint64_t one = 1;
     notifier->cuda->call->context_use(notifier->cuda->context);
-    for (notice_t *notice; (notice = notice_take(notifier));
-         notice_done(notifier, notice)) {
-        /* An event that was recorded again has been seen to pass.  An error is for
-         * event_passed() to report. */
-        if (__atomic_load_n(&notice->event->records, __ATOMIC_RELAXED) == notice->records)
-            notifier->cuda->call->event_finish(notice->event->event);
+    for (;;) {
+        pthread_mutex_lock(&notifier->lock);
+        while (!notifier->first && !notifier->ends)
+            pthread_cond_wait(&notifier->changed, &notifier->lock);
+        notice_t *notice = notifier->first;
+        pthread_mutex_unlock(&notifier->lock);
+        if (!notice)
+            return NULL;
+        pl_event_t *event = notice->event;
+        /* An event that was recorded again has passed before.  event_passed() reports
+         * errors. */
+        if (__atomic_load_n(&event->records, __ATOMIC_RELAXED) == notice->records)
+            notifier->cuda->call->event_finish(event->event);
         while (write(notifier->descriptor, &one, sizeof one) < 0 && errno == EINTR)
             ;
+        pthread_mutex_lock(&notifier->lock);
+        notifier->first = notice->next;
+        if (!notifier->first)
+            notifier->last = &notifier->first;
+        const bool frees = --event->notices == 0 && event->freed;
+        pthread_mutex_unlock(&notifier->lock);
+        if (frees)
+            event_destroy(notifier, event);
+        pl_free(notice);
     }
-    return NULL;
 }
 
 cuda_notifier_t *cuda_notifier_new(cuda_t *cuda, pl_error_t *err)
@@ -119,13 +109,14 @@ void cuda_notifier_free(cuda_notifier_t *notifier)
     pl_free(notifier);
 }
 
-int cuda_notifier_descriptor(const cuda_notifier_t *notifier)
+int cuda_descriptor(const void *self)
 {
-    return notifier->descriptor;
+    return ((const cuda_t *)self)->notifier->descriptor;
 }
 
-int cuda_notifier_add(cuda_notifier_t *notifier, pl_event_t *event, pl_error_t *err)
+int cuda_notify(void *self, pl_event_t *event, pl_error_t *err)
 {
+    cuda_notifier_t *notifier = ((cuda_t *)self)->notifier;
     notice_t *notice = pl_alloc(sizeof *notice);
     if (!notice)
         return pl_no_memory(err);
@@ -140,8 +131,11 @@ int cuda_notifier_add(cuda_notifier_t *notifier, pl_event_t *event, pl_error_t *
     return PL_OK;
 }
 
-void cuda_notifier_forget(cuda_notifier_t *notifier, pl_event_t *event)
+void cuda_event_free(void *self, pl_event_t *event)
 {
+    cuda_t *cuda = self;
+    cuda_notifier_t *notifier = cuda->notifier;
+    cuda->call->context_use(cuda->context);
     pthread_mutex_lock(&notifier->lock);
     event->freed = true;
     const bool frees = event->notices == 0;

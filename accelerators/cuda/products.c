@@ -1,12 +1,12 @@
 /* products.c - products of matrices by cuBLASLt
  *
- * cuBLASLt has columns where this engine has rows: a row-major matrix is the transpose of
- * the column-major one in the same memory.  So c = a b is asked for as c' = b' a', with
- * the operands swapped, and nothing is moved.
+ * cuBLASLt's matrices are column-major: a row-major matrix is the transpose of the
+ * column-major one in the same memory.  So c = a b is requested as c' = b' a', with the
+ * operands swapped, and nothing is moved.
  *
- * Equal operands give equal bits: cuBLASLt may cut a long sum into parts only where their
- * sums are kept in the workspace and added up in order.  What it does not compute, and
- * all where it is not installed, is left to the core's kernels. */
+ * Equal operands give equal bits: cuBLASLt may cut a long sum into parts only if their
+ * sums are kept in the workspace and added up in order.  The core's kernels compute the
+ * products that cuBLASLt refuses, and all products if it is not installed. */
 #include "accelerators/cuda/cuda.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -33,7 +33,7 @@ static void *library_read(void *user)
     return NULL;
 }
 
-static bool is_wanted(const cuda_t *cuda)
+static bool is_enabled(const cuda_t *cuda)
 {
     return cuda->cublas && !cuda->strict;
 }
@@ -41,7 +41,7 @@ static bool is_wanted(const cuda_t *cuda)
 void cuda_products_open(cuda_t *cuda)
 {
     cuda_products_t *products = &cuda->products;
-    products->is_reading = is_wanted(cuda)
+    products->is_reading = is_enabled(cuda)
                            && pthread_create(&products->reader, NULL, library_read, cuda)
                                   == 0;
     products->is_read = products->is_reading;
@@ -57,7 +57,7 @@ static void reading_end(cuda_t *cuda)
 const cuda_multiplier_t *cuda_products_library(cuda_t *cuda)
 {
     reading_end(cuda);
-    if (!cuda->products.is_read && is_wanted(cuda))
+    if (!cuda->products.is_read && is_enabled(cuda))
         library_read(cuda);
     cuda->products.is_read = true;
     return cuda->products.library;
@@ -71,7 +71,8 @@ void cuda_products_close(cuda_t *cuda)
     cuda->products = (cuda_products_t){0};
 }
 
-/* A library does not say that the card is lost. */
+/* The error of the card, if it is lost, which a library does not report; else the
+ * status. */
 static int fail(cuda_t *cuda, cu_result_t status, const char *what, pl_error_t *err)
 {
     const int code = cuda_check_alive(cuda, err);
@@ -82,11 +83,11 @@ static int fail(cuda_t *cuda, cu_result_t status, const char *what, pl_error_t *
                    cuda->products.library->call.status_name(status), status);
 }
 
-/* Once; false: the core's kernels compute all. */
+/* Opens the library once; false: the core's kernels compute all products. */
 static bool library_is_open(cuda_t *cuda)
 {
     cuda_products_t *products = &cuda->products;
-    if (!is_wanted(cuda) || products->is_tried)
+    if (!is_enabled(cuda) || products->is_tried)
         return products->handle;
     products->is_tried = true;
     if (cuda_products_library(cuda)) {
@@ -103,15 +104,7 @@ static bool library_is_open(cuda_t *cuda)
     return false;
 }
 
-/* ---- What it is asked for ---- */
-
-static cu_choice_t type_of(pl_dtype_t dtype)
-{
-    return dtype == PL_F64    ? LT_F64
-           : dtype == PL_BF16 ? LT_BF16
-           : dtype == PL_F16  ? LT_F16
-                              : LT_F32;
-}
+/* ---- Descriptions ---- */
 
 typedef struct matrix {                                     /* as cuBLASLt sees it */
     int64_t rows, columns, leading, batch;
@@ -121,7 +114,11 @@ static cu_result_t layout_new(const cuda_lt_t *lt, cublasLtMatrixLayout_t *layou
                               pl_dtype_t dtype, const matrix_t *m, int64_t batches)
 {
     const int32_t count = (int32_t)batches;
-    cu_result_t status = lt->layout_new(layout, type_of(dtype), (uint64_t)m->rows,
+    const cu_choice_t type = dtype == PL_F64    ? LT_F64
+                             : dtype == PL_BF16 ? LT_BF16
+                             : dtype == PL_F16  ? LT_F16
+                                                : LT_F32;
+    cu_result_t status = lt->layout_new(layout, type, (uint64_t)m->rows,
                                         (uint64_t)m->columns, m->leading);
     if (status == LT_OK && count > 1)
         status = lt->signature_set_size(*layout, LT_LAYOUT_BATCHES, &count, sizeof count);
@@ -152,25 +149,20 @@ static cu_result_t layouts_new(const cuda_lt_t *lt, pl_product_plan_t *made,
                            : status;
 }
 
-/* In its terms: the function of a neuron and the bias are two bits, and the second
- * operand is this engine's first. */
-static cu_choice_t epilogue_of(const pl_product_t *p)
-{
-    const cu_choice_t bias = p->has_bias ? LT_EPILOGUE_BIAS : 0;
-    switch (p->epilogue) {
-    case PL_EPILOGUE_GELU:
-        return LT_EPILOGUE_GELU | bias | (p->has_aux ? LT_EPILOGUE_AUX : 0);
-    case PL_EPILOGUE_GELU_GRAD: return LT_EPILOGUE_GELU_GRAD;
-    case PL_EPILOGUE_BIAS_GRAD: return LT_EPILOGUE_BIAS_GRAD;
-    default: return bias ? bias : LT_EPILOGUE_NONE;
-    }
-}
-
 static cu_result_t epilogue_describe(const cuda_lt_t *lt, pl_product_plan_t *made,
                                      const pl_product_t *p)
 {
-    const cu_choice_t epilogue = epilogue_of(p);
-    /* Its value says how memory will be aligned. */
+    /* The function and the bias are bits, and cuBLASLt's second operand is the first
+     * here. */
+    const cu_choice_t bias = p->has_bias ? LT_EPILOGUE_BIAS : 0,
+                      aux = p->has_aux ? LT_EPILOGUE_AUX : 0,
+                      epilogue =
+                          p->epilogue == PL_EPILOGUE_GELU ? LT_EPILOGUE_GELU | bias | aux
+                          : p->epilogue == PL_EPILOGUE_GELU_GRAD ? LT_EPILOGUE_GELU_GRAD
+                          : p->epilogue == PL_EPILOGUE_BIAS_GRAD ? LT_EPILOGUE_BIAS_GRAD
+                          : bias                                 ? bias
+                                                                 : LT_EPILOGUE_NONE;
+    /* The value of this address tells how memory will be aligned. */
     const void *const somewhere = (const void *)(uintptr_t)PL_PRODUCT_ALIGNMENT;
     cu_result_t status = lt->product_set(made->product, LT_DESC_EPILOGUE, &epilogue,
                                          sizeof epilogue);
@@ -206,7 +198,7 @@ static cu_result_t product_describe(const cuda_t *cuda, pl_product_plan_t *made,
     return status == LT_OK ? epilogue_describe(lt, made, p) : status;
 }
 
-/* ---- How it computes ---- */
+/* ---- Algorithms ---- */
 
 static bool is_deterministic(const cuda_lt_t *lt, const cublasLtMatmulAlgo_t *algorithm)
 {
@@ -218,34 +210,28 @@ static bool is_deterministic(const cuda_lt_t *lt, const cublasLtMatmulAlgo_t *al
            && (reduction == LT_REDUCTION_NONE || reduction == LT_REDUCTION_COMPUTE);
 }
 
-static cu_result_t preference_fill(const cuda_lt_t *lt, cublasLtMatmulPreference_t wanted)
-{
-    const uint32_t reduction = LT_REDUCTION_COMPUTE, alignment = PL_PRODUCT_ALIGNMENT;
-    cu_result_t status = lt->preference_set(wanted, LT_PREF_WORKSPACE, &workspace_max,
-                                            sizeof workspace_max);
-    if (status == LT_OK)
-        status = lt->preference_set(wanted, LT_PREF_REDUCTION, &reduction,
-                                    sizeof reduction);
-    for (cu_choice_t k = LT_PREF_ALIGN_A; k <= LT_PREF_ALIGN_D && status == LT_OK; k++)
-        status = lt->preference_set(wanted, k, &alignment, sizeof alignment);
-    return status;
-}
-
-/* The one that cuBLASLt expects to be the fastest. */
+/* Takes the deterministic one that cuBLASLt expects to be the fastest. */
 static cu_result_t algorithm_find(const cuda_t *cuda, pl_product_plan_t *made)
 {
     const cuda_lt_t *lt = &cuda->products.library->call;
-    cublasLtMatmulPreference_t wanted = NULL;
+    cublasLtMatmulPreference_t preference = NULL;
     cublasLtMatmulHeuristicResult_t found[FOUND_MAX];
+    const uint32_t reduction = LT_REDUCTION_COMPUTE, alignment = PL_PRODUCT_ALIGNMENT;
     int count = 0, k = 0;
-    cu_result_t status = lt->preference_new(&wanted);
+    cu_result_t status = lt->preference_new(&preference);
     if (status == LT_OK)
-        status = preference_fill(lt, wanted);
+        status = lt->preference_set(preference, LT_PREF_WORKSPACE, &workspace_max,
+                                    sizeof workspace_max);
+    if (status == LT_OK)
+        status = lt->preference_set(preference, LT_PREF_REDUCTION, &reduction,
+                                    sizeof reduction);
+    for (cu_choice_t n = LT_PREF_ALIGN_A; n <= LT_PREF_ALIGN_D && status == LT_OK; n++)
+        status = lt->preference_set(preference, n, &alignment, sizeof alignment);
     if (status == LT_OK)
         status = lt->find(cuda->products.handle, made->product, made->a, made->b, made->c,
-                          made->c, wanted, FOUND_MAX, found, &count);
-    if (wanted)
-        lt->preference_free(wanted);
+                          made->c, preference, FOUND_MAX, found, &count);
+    if (preference)
+        lt->preference_free(preference);
     while (status == LT_OK && k < count
            && (found[k].state != LT_OK || found[k].workspaceSize > workspace_max
                || !is_deterministic(lt, &found[k].algo)))
@@ -268,24 +254,12 @@ static void prepared_free(const cuda_lt_t *lt, pl_product_plan_t *made)
     pl_free(made);
 }
 
-/* One line for each device. */
-static void log_unsupported(cuda_t *cuda, const pl_product_t *p, cu_result_t status)
-{
-    if (!cuda->products.is_logged)
-        pl_log_line(PL_LOG_INFO, -1, "",
-                    "cuBLASLt does not compute a product of [%lld, %lld] and [%lld, "
-                    "%lld] (%s): a kernel of Paceline does",
-                    (long long)p->m, (long long)p->k, (long long)p->k, (long long)p->n,
-                    cuda->products.library->call.status_name(status));
-    cuda->products.is_logged = true;
-}
-
 bool cuda_product_is_asked(const pl_product_t *product)
 {
     const bool is_gelu = product->epilogue == PL_EPILOGUE_GELU
                          || product->epilogue == PL_EPILOGUE_GELU_GRAD;
     if (is_gelu && product->in == PL_F64)
-        return false;                                /* on an H100 it is 1e-9 off there */
+        return false;                                   /* on an H100 its error is 1e-9 */
     return product->batches <= INT32_MAX && !(product->has_aux && product->row_c % 8);
 }
 
@@ -314,8 +288,15 @@ int cuda_product_new(void *self, const pl_product_t *product,
         status = algorithm_find(cuda, made);
     if (status != LT_OK) {
         prepared_free(lt, made);
-        if (plain)
-            log_unsupported(cuda, product, status);
+        if (plain && !cuda->products.is_logged) {           /* one line for each device */
+            pl_log_line(PL_LOG_INFO, -1, "",
+                        "cuBLASLt does not compute a product of [%lld, %lld] and [%lld, "
+                        "%lld] (%s): a kernel of Paceline does",
+                        (long long)product->m, (long long)product->k,
+                        (long long)product->k, (long long)product->n,
+                        lt->status_name(status));
+            cuda->products.is_logged = true;
+        }
         return PL_EUNSUPPORTED;
     }
     *prepared = made;

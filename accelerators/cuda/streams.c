@@ -6,11 +6,6 @@ void *cuda_stream(void *self, pl_stream_t which)
     return ((cuda_t *)self)->stream[which];
 }
 
-int cuda_stream_enter(void *self, pl_error_t *err)
-{
-    return cuda_enter(self, err);
-}
-
 int cuda_stream_new(void *self, void **fresh, pl_error_t *err)
 {
     cuda_t *cuda = self;

@@ -1,6 +1,6 @@
 /* sums.c - sums over ranks on a card, in the order of a tree
  *
- * A kernel adds the elements of up to 32 ranks; those of more are added subtree by
+ * A kernel adds the elements of up to 32 ranks; those of more ranks are added subtree by
  * subtree.  A sum of ranks has no product, so a compiler has nothing to contract. */
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,20 +23,20 @@ typedef struct kernel {
 
 struct cuda_sums {
     const cuda_driver_t *call;
-    pl_device_memory_t device;                              /* which compiles */
+    pl_device_memory_t device;                             /* its module_new() compiles */
     int ranks;
     int (*left)(int n);
     kernel_t kernel[KINDS][2][WIDE + 1];
-    CUdeviceptr block[BLOCKS];                /* the last is in use: see staging_grow() */
+    CUdeviceptr block[BLOCKS];                /* only the last: see cuda_sums_staging() */
     int blocks;
-    /* Numbers of elements that kernels read on the card; those of the last are known. */
+    /* Numbers of elements, which kernels read on the card; `known`: those of the last. */
     CUdeviceptr table[BLOCKS];
     int tables;
     int64_t known[COUNTS];                                  /* [counts] */
     int counts;
-    CUstream upload;                                        /* has nothing else */
-    size_t bytes;                                           /* of the last */
-    /* [ranks], a rank's elements, and where those of others are received. */
+    CUstream upload;                                        /* only for these numbers */
+    size_t bytes;                                           /* of the last block */
+    /* [ranks] Elements of each rank, and where those of others are received. */
     CUdeviceptr *in, *staging;
 };
 
@@ -86,50 +86,46 @@ void cuda_sums_free(cuda_sums_t *s)
     pl_free(s);
 }
 
-/* ---- memory ---- */
+/* ---- Memory ---- */
 
-/* Blocks that were too small stay until the end, also when a fence shows that nothing
+/* Blocks that were too small stay until the end, also when a fence shows that no kernel
  * uses them any more.  Freeing memory waits for all kernels on the card, those of NCCL
  * too, and these wait for other ranks: if one of them is gone, this thread has to abort
  * the communicator, and could not.  As each block has twice the bytes of the one before,
  * all old ones together have fewer than the newest, unless the card is nearly full. */
-static int staging_grow(cuda_sums_t *s, size_t bytes, pl_error_t *err)
+CUdeviceptr cuda_sums_staging(cuda_sums_t *s, size_t apart, pl_error_t *err)
 {
     const cuda_driver_t *call = s->call;
-    const size_t wanted = bytes > 2 * s->bytes ? bytes : 2 * s->bytes;
-    if (s->blocks == BLOCKS)
-        return pl_fail(err, PL_ENOMEM,
-                       "out of memory on cuda:%d: sums over ranks have grown %d times; "
-                       "set the strategy's bucket_mb lower",
-                       s->device.ordinal, BLOCKS);
-    cu_result_t result = call->memory_new(&s->block[s->blocks], wanted);
-    size_t got = wanted;
-    if (result == CU_OUT_OF_MEMORY && wanted > bytes)
+    const size_t bytes = (size_t)s->ranks * apart;
+    size_t got = bytes > 2 * s->bytes ? bytes : 2 * s->bytes;
+    if (bytes <= s->bytes)
+        return s->block[s->blocks - 1];
+    if (s->blocks == BLOCKS) {
+        pl_fail(err, PL_ENOMEM,
+                "out of memory on cuda:%d: sums over ranks have grown %d times; set the "
+                "strategy's bucket_mb lower",
+                s->device.ordinal, BLOCKS);
+        return 0;
+    }
+    cu_result_t result = call->memory_new(&s->block[s->blocks], got);
+    if (result == CU_OUT_OF_MEMORY && got > bytes)
         result = call->memory_new(&s->block[s->blocks], got = bytes);
     if (result == CU_OUT_OF_MEMORY) {
         size_t left = 0, all = 0;
         call->memory_info(&left, &all);
-        return pl_fail(err, PL_ENOMEM,
-                       "out of memory on cuda:%d: %zu MiB requested for sums over ranks, "
-                       "%zu of %zu MiB free; set the strategy's bucket_mb lower",
-                       s->device.ordinal, (bytes >> 20) + 1, left >> 20, all >> 20);
-    }
-    if (result != CU_OK)
-        return check(s, result, "allocating memory for sums over ranks", err);
-    s->blocks++;
-    s->bytes = got;
-    return PL_OK;
-}
-
-CUdeviceptr cuda_sums_staging(cuda_sums_t *s, size_t apart, pl_error_t *err)
-{
-    const size_t bytes = (size_t)s->ranks * apart;
-    if (bytes > s->bytes && staging_grow(s, bytes, err) != PL_OK)
+        pl_fail(err, PL_ENOMEM,
+                "out of memory on cuda:%d: %zu MiB requested for sums over ranks, %zu of "
+                "%zu MiB free; set the strategy's bucket_mb lower",
+                s->device.ordinal, (bytes >> 20) + 1, left >> 20, all >> 20);
         return 0;
-    return s->block[s->blocks - 1];
+    }
+    if (check(s, result, "allocating memory for sums over ranks", err) != PL_OK)
+        return 0;
+    s->bytes = got;
+    return s->block[s->blocks++];
 }
 
-/* ---- kernels ---- */
+/* ---- Kernels ---- */
 
 typedef struct text {
     char at[TEXT];
@@ -208,16 +204,16 @@ static int kind_of(pl_dtype_t dtype)
     return dtype == PL_F32 ? 0 : dtype == PL_F64 ? 1 : 2;
 }
 
-/* Whether the tree of `count` ranks has a kernel for so many. */
-static bool is_wanted(const cuda_sums_t *s, int count, int ranks)
+/* Whether the tree of `count` ranks needs the kernel for so many `ranks`. */
+static bool is_needed(const cuda_sums_t *s, int count, int ranks)
 {
     if (count <= WIDE)
         return count == ranks;
     const int left = s->left(count);
-    return ranks == 2 || is_wanted(s, left, ranks) || is_wanted(s, count - left, ranks);
+    return ranks == 2 || is_needed(s, left, ranks) || is_needed(s, count - left, ranks);
 }
 
-/* ---- adding ---- */
+/* ---- Adding ---- */
 
 typedef struct sum {
     CUstream stream;
@@ -248,8 +244,8 @@ static int launch(cuda_sums_t *s, const sum_t *sum, CUdeviceptr to, const CUdevi
     return check(s, result, "launching a kernel", err);
 }
 
-/* A subtree that is too wide leaves its halves where their first rank's elements were
- * received, and the whole in `to`. */
+/* A subtree that is too wide puts the sums of its halves where the elements of their
+ * first rank were received, and the sum of both in `to`. */
 static int add_tree(cuda_sums_t *s, const sum_t *sum, CUdeviceptr to, int first,
                     int count, pl_error_t *err)
 {
@@ -269,14 +265,14 @@ int cuda_sums_prepare(cuda_sums_t *s, pl_dtype_t dtype, bool is_max, pl_error_t 
     int code = PL_OK;
     for (int ranks = 2; ranks <= WIDE && code == PL_OK; ranks++) {
         kernel_t *kernel = &s->kernel[kind][is_max][ranks];
-        if (is_wanted(s, s->ranks, ranks) && !kernel->function)
+        if (is_needed(s, s->ranks, ranks) && !kernel->function)
             code = kernel_make(s, kernel, kind, is_max, ranks, err);
     }
     return code;
 }
 
-/* Where the card has that number.  A copy from memory that is not pinned may wait for
- * what is on its stream, so it has a stream of its own.  0: an error. */
+/* The address of that number on the card.  A copy from memory that is not pinned may wait
+ * for the work on its stream, so it has a stream of its own.  0: an error. */
 static CUdeviceptr count_upload(cuda_sums_t *s, uint64_t count, pl_error_t *err)
 {
     const cuda_driver_t *call = s->call;

@@ -1,13 +1,12 @@
-/* backend.h - what the core of the GPUs asks of a kind of device: memory, streams, events
- * and kernels from text
+/* backend.h - the table of a kind of GPU: memory, streams, events and kernels from text
  *
  * The core (gpu.h) knows graphs and kernels and no vendor; a backend knows its vendor's
  * driver and no graph.  Addresses are the device's: only the backend's functions and
- * kernels may use what they point to.  Every function runs on the accelerator's thread
- * unless it says otherwise; each error names what the driver said.
+ * kernels may use memory at them.  Every function runs on the accelerator's thread unless
+ * its comment says otherwise; each error contains the driver's error.
  *
- * What is put on a stream runs later, in the order of the stream.  An error of that
- * work is reported by event_passed() or finish(), and ends the device: every later call
+ * Work that is put on a stream runs later, in the order of the stream.  event_passed()
+ * and finish() report an error of that work, which ends the device: every later call
  * fails with it. */
 #ifndef PL_GPU_BACKEND_H
 #define PL_GPU_BACKEND_H
@@ -17,25 +16,25 @@
 /* An address in the device's memory; 0: none. */
 typedef uint64_t pl_device_ptr_t;
 
-/* Between streams nothing is ordered but by events. */
+/* Only events order work on different streams. */
 typedef enum pl_stream {
-    PL_STREAM_MAIN,                                /* all that computes */
+    PL_STREAM_MAIN,                                /* all computation */
     PL_STREAM_IN,                                  /* batches to the device */
     PL_STREAM_OUT,                                 /* results and snapshots to the host */
     PL_STREAMS,
 } pl_stream_t;
 
-/* The backend's own structs: a point of a stream; kernels of one text, ready to run; one
- * of them; launches that were recorded. */
+/* Structs of the backend: a point of a stream; the compiled kernels of one text; one of
+ * them; recorded launches. */
 typedef struct pl_event pl_event_t;
 typedef struct pl_binary pl_binary_t;
 typedef struct pl_entry pl_entry_t;
 typedef struct pl_recording pl_recording_t;
-/* A product, and a layer, that the backend's library computes, prepared. */
+/* A prepared product and a prepared layer of the backend's library. */
 typedef struct pl_product_plan pl_product_plan_t;
 typedef struct pl_layer_plan pl_layer_plan_t;
 
-/* A kernel's arguments are addresses alone, in order. */
+/* A kernel has only addresses as arguments. */
 #define PL_LAUNCH_ADDRESSES 48
 
 typedef struct pl_launch {
@@ -44,22 +43,22 @@ typedef struct pl_launch {
     int threads;                                            /* of a group: 32 to 1024 */
     int count;                                              /* of addresses */
     pl_device_ptr_t address[PL_LAUNCH_ADDRESSES];
-    const size_t *bytes;   /* at each address that the kernel may touch, for backends that
-                              check  [NULL: unknown] */
+    const size_t *bytes;  /* that the kernel may access at each address, for backends that
+                             check  [NULL: unknown] */
 } pl_launch_t;
 
-/* What becomes of u = op(a) op(b) + bias before it is rounded. */
+/* A function of u = op(a) op(b) + bias, before the result is rounded. */
 typedef enum pl_epilogue {
     PL_EPILOGUE_NONE,         /* c = u */
-    PL_EPILOGUE_GELU,         /* c = gelu_tanh(u), and aux = u where it has one */
+    PL_EPILOGUE_GELU,         /* c = gelu_tanh(u), and aux = u if it has aux */
     PL_EPILOGUE_GELU_GRAD,    /* c = u times the slope of gelu_tanh at aux */
     PL_EPILOGUE_BIAS_GRAD,    /* c = u, and bias, [m], becomes the sums of op(a) over k */
 } pl_epilogue_t;
 
 /* c = op(a) op(b) + bias for each of `batches`: op(a) is [m, k], op(b) [k, n], c [m, n],
- * all row-major; a is [k, m] where it is transposed, and b [n, k].  Products of halves
- * and of float32 are added up in float32, of float64 in float64; equal operands give
- * equal bits. */
+ * all row-major; a transposed a is [k, m], a transposed b [n, k].  Products of halves and
+ * of float32 are added up in float32, of float64 in float64; equal operands give equal
+ * bits. */
 typedef struct pl_product {
     int64_t m, n, k, batches;
     bool transpose_a, transpose_b;
@@ -69,11 +68,11 @@ typedef struct pl_product {
     bool has_bias;                       /* [n], added to each row */
     pl_epilogue_t epilogue;              /* of one batch */
     bool has_aux;                        /* [m, n], as c lies */
-    bool adds;                           /* to what c holds */
+    bool adds;                           /* to the values in c */
 } pl_product_t;
 
-/* What it works on: operands are aligned to PL_PRODUCT_ALIGNMENT bytes; bias and aux are
- * any addresses where it has none. */
+/* Its operands, aligned to PL_PRODUCT_ALIGNMENT bytes.  A product without bias or aux may
+ * get any address for it. */
 enum {
     PL_PRODUCT_A,
     PL_PRODUCT_B,
@@ -84,7 +83,7 @@ enum {
 };
 enum { PL_PRODUCT_ADDRESSES = PL_PRODUCT_WORKSPACE + 1, PL_PRODUCT_ALIGNMENT = 16 };
 
-/* ---- Layers: what a library computes in place of several kernels ---- */
+/* ---- Layers: a library computes them in place of several kernels ---- */
 
 typedef enum pl_layer_kind {
     PL_LAYER_ATTENTION,
@@ -110,8 +109,8 @@ enum {
     PL_LAYER_ADDRESSES,
 };
 
-/* Those of a convolution: y, x and w, or the gradient that is computed or given in its
- * place. */
+/* Operands of a convolution.  A gradient takes the place of the operand that it belongs
+ * to. */
 enum {
     PL_CONVOLUTION_X,
     PL_CONVOLUTION_W,
@@ -119,9 +118,9 @@ enum {
     PL_CONVOLUTION_BIAS,
 };
 
-/* All operands but sums are of one type, and aligned to PL_PRODUCT_ALIGNMENT bytes.  What
- * is added up, is so in float32; equal operands give equal bits.  A struct of zeros but
- * for what its kind has. */
+/* All operands except sums are of one type, and aligned to PL_PRODUCT_ALIGNMENT bytes.
+ * Sums are in float32; equal operands give equal bits.  All fields that do not belong to
+ * its kind are zeros. */
 typedef struct pl_layer {
     pl_layer_kind_t kind;
     pl_dtype_t dtype;
@@ -148,24 +147,24 @@ typedef struct pl_gpu_backend_ops {
     const char *name;                                       /* "cuda" */
     /* `self` is the accelerator's own struct, which begins with a pl_gpu_t. */
     int (*open)(void *self, pl_device_info_t *info, pl_error_t *err);
-    void (*close)(void *self);      /* also after a failed open; what was made is freed */
+    void (*close)(void *self);                              /* also after a failed open */
 
-    /* Device memory, aligned to 256 bytes; its content is undefined.  PL_ENOMEM: there is
-     * not so much; the device works on. */
+    /* Device memory, aligned to 256 bytes; its content is undefined.  After PL_ENOMEM the
+     * device still works. */
     int (*memory_new)(void *self, size_t bytes, pl_device_ptr_t *address,
                       pl_error_t *err);
     void (*memory_free)(void *self, pl_device_ptr_t address);
-    /* Bytes that are free, and all  [NULL: unknown]. */
+    /* Free bytes, and bytes of the device  [NULL: unknown]. */
     void (*memory_left)(void *self, size_t *left, size_t *all);
     /* Host memory that copies from and to the device at full speed. */
     void *(*host_new)(void *self, size_t bytes, pl_error_t *err);
     void (*host_free)(void *self, void *host);
-    /* The same for host memory that is there, until it is unpinned  [both NULL: copies of
-     * such memory may wait for the device]. */
+    /* The same for existing host memory, until it is unpinned  [both NULL: copies of such
+     * memory may wait for the device]. */
     int (*host_pin)(void *self, void *host, size_t bytes, pl_error_t *err);
     void (*host_unpin)(void *self, void *host);
 
-    /* Onto a stream.  Host memory is read or written when the copy runs. */
+    /* Put work on a stream.  Host memory is read or written when the copy runs. */
     int (*copy_in)(void *self, pl_stream_t stream, pl_device_ptr_t to, const void *host,
                    size_t bytes, pl_error_t *err);
     int (*copy_out)(void *self, pl_stream_t stream, void *host, pl_device_ptr_t from,
@@ -174,18 +173,18 @@ typedef struct pl_gpu_backend_ops {
                 size_t bytes, pl_error_t *err);
     int (*zero)(void *self, pl_stream_t stream, pl_device_ptr_t to, size_t bytes,
                 pl_error_t *err);
-    /* Calls a function of the host, which uses nothing of the backend, on any thread
-     * [NULL: not possible]. */
+    /* Puts a call of a function on a stream.  It runs on any thread, and does not use the
+     * backend  [NULL: not possible]. */
     int (*call)(void *self, pl_stream_t stream, void (*function)(void *user), void *user,
                 pl_error_t *err);
 
-    /* An event stands for what is on a stream when it is recorded there; before its first
-     * record it stands for nothing and has passed. */
+    /* An event passes when all work that is on a stream at its latest record has run.
+     * Before its first record it has passed. */
     int (*event_new)(void *self, pl_event_t **event, pl_error_t *err);
     void (*event_free)(void *self, pl_event_t *event);
     int (*event_record)(void *self, pl_event_t *event, pl_stream_t stream,
                         pl_error_t *err);
-    /* What comes behind on the stream waits for the event's latest record. */
+    /* Later work on the stream waits for the event's latest record. */
     int (*event_wait)(void *self, pl_event_t *event, pl_stream_t stream, pl_error_t *err);
     /* PL_OK sets *passed; an error: the device failed. */
     int (*event_passed)(void *self, pl_event_t *event, bool *passed, pl_error_t *err);
@@ -195,13 +194,13 @@ typedef struct pl_gpu_backend_ops {
      * latest record has passed or the device has failed. */
     int (*notify)(void *self, pl_event_t *event, pl_error_t *err);
     int (*descriptor)(const void *self);
-    /* Waits until all that is on the stream has run. */
+    /* Waits until all work on the stream has run. */
     int (*finish)(void *self, pl_stream_t stream, pl_error_t *err);
 
-    /* For collectives that work on registered memory, and so called from any thread,
-     * as event_new(), event_free() and event_passed() are then  [all NULL: it is not
-     * registered]. Streams are the vendor's handles: stream() gives one of the core's;
-     * enter() makes the device current on this thread. */
+    /* For collectives on registered memory, called from any thread, as are
+     * event_new(), event_free() and event_passed() then  [all NULL: memory is not
+     * registered].  Streams are handles of the vendor: stream() returns one of the
+     * core's; enter() makes the device current on this thread. */
     void *(*stream)(void *self, pl_stream_t stream);
     int (*enter)(void *self, pl_error_t *err);
     int (*stream_new)(void *self, void **stream, pl_error_t *err);
@@ -209,15 +208,15 @@ typedef struct pl_gpu_backend_ops {
     int (*stream_record)(void *self, void *stream, pl_event_t *event, pl_error_t *err);
     int (*stream_wait)(void *self, void *stream, pl_event_t *event, pl_error_t *err);
 
-    /* A module for others, as fence.h has it  [NULL: others launch no kernels]. */
+    /* A module for collectives, as fence.h has it  [NULL: they launch no kernels]. */
     int (*module_new)(void *self, const char *text, void **module, pl_error_t *err);
 
-    /* Makes kernels of a text in the dialect (kernels/dialect.h), which the text includes
-     * by name.  From any thread, several at once.  PL_ECANCELLED: pl_gpu_stops(). */
+    /* Compiles a text in the dialect (kernels/dialect.h), which the text includes by
+     * name. On any thread, several at once.  PL_ECANCELLED: pl_gpu_stops(). */
     int (*code_new)(void *self, const char *text, pl_binary_t **code, pl_error_t *err);
     void (*code_free)(void *self, pl_binary_t *code);
-    /* Whether it was compiled by an earlier run, and whether later ones find it; and the
-     * folder that keeps such code; NULL: it is not kept  [both NULL: it never is]. */
+    /* Whether an earlier run compiled it, and whether later runs find it; and the
+     * folder of such code  [NULL: there is none]  [both NULL: code is never kept]. */
     bool (*code_cached)(const pl_binary_t *code, bool *is_stored);
     const char *(*cache)(const void *self);
     /* NULL: the text has no such kernel. */
@@ -226,8 +225,9 @@ typedef struct pl_gpu_backend_ops {
     int (*launch)(void *self, pl_stream_t stream, const pl_launch_t *launch,
                   pl_error_t *err);
 
-    /* Launches put on the stream in between are kept instead of run, to be run together
-     * any number of times: less work for the host  [all NULL: not possible]. */
+    /* Launches between record_begin() and record_end() do not run.  recording_run() runs
+     * them together, any number of times: less work for the host  [all NULL: not
+     * possible]. */
     int (*record_begin)(void *self, pl_stream_t stream, pl_error_t *err);
     int (*record_end)(void *self, pl_stream_t stream, pl_recording_t **recording,
                       pl_error_t *err);
@@ -235,25 +235,25 @@ typedef struct pl_gpu_backend_ops {
                          pl_error_t *err);
     void (*recording_free)(void *self, pl_recording_t *recording);
 
-    /* Products by a library of the vendor's, in place of kernels of the core's.
-     * product_new() gives the bytes of workspace that product_run() needs, aligned to
-     * 256; product_run() may be recorded.  PL_EUNSUPPORTED, with or without a text: the
-     * library does not compute it, and the core's kernel does  [all NULL: never]. */
+    /* Products by a library of the vendor, in place of kernels of the core.
+     * product_new() sets the bytes of workspace that product_run() needs, aligned to
+     * 256; product_run() may be recorded.  PL_EUNSUPPORTED, with or without a text: a
+     * kernel of the core computes the product  [all NULL: always]. */
     int (*product_new)(void *self, const pl_product_t *product,
                        pl_product_plan_t **prepared, size_t *workspace, pl_error_t *err);
     int (*product_run)(void *self, pl_stream_t stream, const pl_product_plan_t *prepared,
                        const pl_device_ptr_t address[PL_PRODUCT_ADDRESSES],
                        pl_error_t *err);
     void (*product_free)(void *self, pl_product_plan_t *prepared);
-    /* Which epilogues it is asked for, 1 << PL_EPILOGUE_… each; others are kernels of the
-     * core's  [NULL: none]. */
+    /* A mask of 1 << PL_EPILOGUE_…, those that the library is asked for; kernels of
+     * the core compute the others  [NULL: all others]. */
     unsigned (*epilogues)(const void *self);
 
-    /* Layers likewise.  layer_new() takes no time; equal layers may have one plan, which
-     * is freed as often.  layer_build() may take a second, and runs on any thread, before
-     * the first layer_run(): it gives the bytes of workspace, aligned to 256.  Its
-     * PL_EUNSUPPORTED means that layer_new() refuses such a layer from now on, too  [all
-     * NULL: never]. */
+    /* Layers in the same way.  layer_new() takes no time; equal layers may share one
+     * plan, which is freed once for each.  layer_build() may take a second, and runs
+     * on any thread before the first layer_run(): it sets the bytes of workspace,
+     * aligned to 256. After its PL_EUNSUPPORTED, layer_new() refuses such a layer
+     * [all NULL: the core computes them]. */
     int (*layer_new)(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,
                      pl_error_t *err);
     int (*layer_build)(void *self, pl_layer_plan_t *plan, size_t *workspace,

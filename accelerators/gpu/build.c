@@ -248,26 +248,22 @@ static void building_take(builder_t *builder, building_t *b)
         builder->last = next;
 }
 
-/* Compiles the graph of a plan again, because the library refused one of its layers. */
-static int build_again(pl_gpu_t *gpu, building_t *b, pl_plan_t **ready, pl_error_t *err)
-{
-    pl_graph_t graph = b->plan->source;
-    pl_compiling_t *caller = b->caller;
-    b->plan->source = (pl_graph_t){0};
-    pl_gpu_discard(gpu, b->plan);
-    building_free(b);
-    const int code = gpu_plan_new(gpu, &graph, ready, caller, err);
-    pl_graph_copy_release(&graph);
-    return code;
-}
-
 /* Sets *ready to the plan, unless its graph is compiled again for a caller. */
 static int building_end(pl_gpu_t *gpu, building_t *b, pl_plan_t **ready, pl_error_t *err)
 {
     pl_plan_t *plan = b->plan;
     int code = b->error.code;
-    if (code == PL_OK && b->is_refused)
-        return build_again(gpu, b, ready, err);
+    if (code == PL_OK && b->is_refused) {                   /* compiles the graph again
+                                                               without the layer */
+        pl_graph_t graph = plan->source;
+        pl_compiling_t *caller = b->caller;
+        plan->source = (pl_graph_t){0};
+        pl_gpu_discard(gpu, plan);
+        building_free(b);
+        code = gpu_plan_new(gpu, &graph, ready, caller, err);
+        pl_graph_copy_release(&graph);
+        return code;
+    }
     if (code != PL_OK && err)
         *err = b->error;
     if (plan->scratch < b->workspace)

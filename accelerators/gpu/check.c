@@ -46,10 +46,10 @@ static int write_range(checking_t *c, const range_t *fresh, pl_error_t *err)
         const range_t old = c->range[k];
         if (old.to <= fresh->from || fresh->to <= old.from)
             continue;
-        range_t behind = old;
-        behind.from = fresh->to;
+        range_t rest = old;
+        rest.from = fresh->to;
         c->range[k].to = old.from < fresh->from ? fresh->from : old.from;
-        code = range_add(c, &behind, err);
+        code = range_add(c, &rest, err);
     }
     int kept = 0;
     for (int k = 0; k < c->ranges; k++)
@@ -59,30 +59,30 @@ static int write_range(checking_t *c, const range_t *fresh, pl_error_t *err)
     return code == PL_OK ? range_add(c, fresh, err) : code;
 }
 
-static int read_range(const checking_t *c, const range_t *wanted, pl_error_t *err)
+static int read_range(const checking_t *c, const range_t *needed, pl_error_t *err)
 {
     size_t found = 0;
     for (int k = 0; k < c->ranges; k++) {
         const range_t *r = &c->range[k];
-        const size_t from = r->from > wanted->from ? r->from : wanted->from,
-                     to = r->to < wanted->to ? r->to : wanted->to;
+        const size_t from = r->from > needed->from ? r->from : needed->from,
+                     to = r->to < needed->to ? r->to : needed->to;
         if (from >= to)
             continue;
-        if (r->value != wanted->value)
+        if (r->value != needed->value)
             return pl_fail(err, PL_EBUG,
                            "kernel %s reads value %d at byte %zu of the arena, where %s "
                            "has written value %d",
-                           name_of(c, wanted->kernel), wanted->value - 1, from,
+                           name_of(c, needed->kernel), needed->value - 1, from,
                            name_of(c, r->kernel), r->value - 1);
         found += to - from;
     }
-    if (found == wanted->to - wanted->from)
+    if (found == needed->to - needed->from)
         return PL_OK;
     return pl_fail(err, PL_EBUG,
                    "kernel %s reads value %d at byte %zu of the arena, of which %zu of "
                    "%zu bytes are written",
-                   name_of(c, wanted->kernel), wanted->value - 1, wanted->from, found,
-                   wanted->to - wanted->from);
+                   name_of(c, needed->kernel), needed->value - 1, needed->from, found,
+                   needed->to - needed->from);
 }
 
 static int made_by(const gpu_buffer_t *buffer)

@@ -17,20 +17,7 @@ static void no_memory(gpu_codegen_t *t)
         pl_no_memory(&t->error);
 }
 
-/* ---- strings ---- */
-
-static bool string_reserve(gpu_string_t *s, size_t more)
-{
-    if (s->length + more < s->capacity)
-        return true;
-    const size_t capacity = (s->length + more + 1024) * 2;
-    char *text = pl_resize(s->text, capacity);
-    if (!text)
-        return false;
-    s->text = text;
-    s->capacity = capacity;
-    return true;
-}
+/* ---- Strings ---- */
 
 void gpu_write_list(gpu_codegen_t *t, gpu_string_t *to, const char *format, va_list args)
 {
@@ -40,9 +27,19 @@ void gpu_write_list(gpu_codegen_t *t, gpu_string_t *to, const char *format, va_l
     va_end(again);
     if (t->error.code != PL_OK)
         return;
-    if (length < 0 || !string_reserve(to, (size_t)length)) {
+    if (length < 0) {
         no_memory(t);
         return;
+    }
+    if (to->length + (size_t)length >= to->capacity) {
+        const size_t capacity = (to->length + (size_t)length + 1024) * 2;
+        char *text = pl_resize(to->text, capacity);
+        if (!text) {
+            no_memory(t);
+            return;
+        }
+        to->text = text;
+        to->capacity = capacity;
     }
     vsnprintf(to->text + to->length, (size_t)length + 1, format, args);
     to->length += (size_t)length;
@@ -64,22 +61,6 @@ void gpu_print(gpu_codegen_t *t, const char *format, ...)
     va_end(args);
 }
 
-/* The next text, with its head. */
-static void text_begin(gpu_codegen_t *t)
-{
-    if (t->error.code == PL_OK && PL_GROW(t->text, t->texts, t->text_capacity) != PL_OK)
-        no_memory(t);
-    if (t->error.code != PL_OK)
-        return;
-    t->text[t->texts++] = (gpu_string_t){NULL};
-    t->text_kernels = 0;
-    gpu_write(t, &t->text[t->texts - 1],
-              "%s#include \"accelerators/gpu/kernels/dialect.h\"\n"
-              "#include \"accelerators/gpu/kernels/%s.k\"\n",
-              t->wide ? "#define WIDE 1\n" : "",
-              t->wide ? "functions_wide" : "functions");
-}
-
 void gpu_codegen_release(gpu_codegen_t *t)
 {
     for (int k = 0; k < t->texts; k++)
@@ -92,7 +73,7 @@ void gpu_codegen_release(gpu_codegen_t *t)
     pl_free(t->check);
 }
 
-/* ---- a kernel ---- */
+/* ---- A kernel ---- */
 
 void gpu_kernel_begin(gpu_codegen_t *t, const char *what)
 {
@@ -101,8 +82,19 @@ void gpu_kernel_begin(gpu_codegen_t *t, const char *what)
         no_memory(t);
     if (t->error.code != PL_OK)
         return;
-    if (!t->texts || t->text_kernels >= TEXT_KERNELS)
-        text_begin(t);
+    if (!t->texts || t->text_kernels >= TEXT_KERNELS) {
+        if (PL_GROW(t->text, t->texts, t->text_capacity) != PL_OK) {
+            no_memory(t);
+            return;
+        }
+        t->text[t->texts++] = (gpu_string_t){NULL};
+        t->text_kernels = 0;
+        gpu_write(t, &t->text[t->texts - 1],
+                  "%s#include \"accelerators/gpu/kernels/dialect.h\"\n"
+                  "#include \"accelerators/gpu/kernels/%s.k\"\n",
+                  t->wide ? "#define WIDE 1\n" : "",
+                  t->wide ? "functions_wide" : "functions");
+    }
     t->text_kernels++;
     gpu_kernel_t *kernel = &t->kernel[t->kernels++];
     *kernel = (gpu_kernel_t){.text = t->texts - 1};
@@ -111,12 +103,27 @@ void gpu_kernel_begin(gpu_codegen_t *t, const char *what)
     t->defines = 0;
 }
 
+gpu_kernel_t *gpu_library_kernel(gpu_codegen_t *t, const char *what,
+                                 const gpu_buffer_t *buffer, int count)
+{
+    gpu_parts_close(t);
+    if (t->error.code == PL_OK && PL_GROW(t->kernel, t->kernels, t->capacity) != PL_OK)
+        no_memory(t);
+    if (t->error.code != PL_OK)
+        return NULL;
+    gpu_kernel_t *kernel = &t->kernel[t->kernels++];
+    *kernel = (gpu_kernel_t){.launch[0].count = count};
+    snprintf(kernel->name, sizeof kernel->name, "%s_%d", what, t->kernels);
+    memcpy(kernel->buffer, buffer, (size_t)count * sizeof *buffer);
+    return kernel;
+}
+
 static bool same_buffer(const gpu_buffer_t *a, const gpu_buffer_t *b)
 {
     return a->at == b->at && a->index == b->index && a->offset == b->offset;
 }
 
-/* Of a place without a value: blocks have a size, and other places give theirs. */
+/* Bytes that a kernel may access of a buffer without a value. */
 static size_t reach_of(const gpu_codegen_t *t, const gpu_buffer_t *buffer)
 {
     switch (buffer->at) {
@@ -164,7 +171,7 @@ int gpu_argument(gpu_codegen_t *t, const gpu_buffer_t *buffer, const char *type,
     return k;
 }
 
-/* ---- words of a body ---- */
+/* ---- Macros of a body ---- */
 
 void gpu_define(gpu_codegen_t *t, const char *word, const char *format, ...)
 {
@@ -194,7 +201,7 @@ void gpu_define_number(gpu_codegen_t *t, const char *word, int64_t number)
     gpu_define(t, word, "%lld", (long long)number);
 }
 
-bool gpu_is_wanted(const gpu_codegen_t *t, int32_t value)
+bool gpu_is_allocated(const gpu_codegen_t *t, int32_t value)
 {
     return t->allocation[value].kind != PL_ALLOCATION_NONE;
 }
@@ -224,10 +231,10 @@ void gpu_define_store(gpu_codegen_t *t, const char *name, int32_t value)
 {
     const pl_dtype_t dtype = t->g->value[value].dtype;
     char word[24];
-    if (gpu_define_behind(t, name, value))
+    if (gpu_define_after(t, name, value))
         return;
     snprintf(word, sizeof word, "%.16s(i, v)", name);
-    if (!gpu_is_wanted(t, value)) {
+    if (!gpu_is_allocated(t, value)) {
         gpu_define(t, word, "((void)(v))");
         return;
     }
@@ -342,7 +349,7 @@ static void print_parameters(gpu_codegen_t *t, gpu_string_t *to)
     }
 }
 
-/* Texts of users in a comment or a literal: nothing that could end it. */
+/* Writes a word of a user into a comment or a literal, without characters that end it. */
 static void print_word(gpu_codegen_t *t, gpu_string_t *to, const char *word)
 {
     for (; *word; word++)
@@ -372,8 +379,8 @@ void gpu_function(gpu_codegen_t *t, const char *word, const char *parameter,
     gpu_print(t, ")\n");
 }
 
-/* The level of a line is the level of its braces; a statement that an if or a for above
- * it needs stands one deeper. */
+/* A line has the level of its braces; a statement without braces after an if or a for is
+ * one level deeper. */
 void gpu_write_indented(gpu_codegen_t *t, gpu_string_t *to, const char *lines)
 {
     int depth = 1, under = 0;
@@ -394,7 +401,7 @@ void gpu_write_indented(gpu_codegen_t *t, gpu_string_t *to, const char *lines)
     }
 }
 
-/* "element_3: add, relu; h.0.fc1": what the kernel at hand computes. */
+/* "element_3: add, relu; h.0.fc1": the operations of the current kernel. */
 static void print_title(gpu_codegen_t *t, gpu_string_t *to)
 {
     int named = 0;
@@ -413,42 +420,6 @@ static void print_title(gpu_codegen_t *t, gpu_string_t *to)
     gpu_write(t, to, " ---- */\n");
 }
 
-/* Whether a region changes: what follows a guard is computed in vain, but not kept. */
-static bool has_effect(const gpu_codegen_t *t)
-{
-    const gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
-    int k = 0;
-    while (k < kernel->launch[0].count
-           && !(kernel->buffer[k].at == GPU_IN_REGION && kernel->buffer[k].writes))
-        k++;
-    return k < kernel->launch[0].count;
-}
-
-static void kernel_end(gpu_codegen_t *t, int64_t groups, int threads, int control);
-
-void gpu_kernel_end(gpu_codegen_t *t, int64_t groups, int threads)
-{
-    int control = -1;
-    if (t->error.code == PL_OK && has_effect(t) && !t->is_small)
-        control = gpu_argument(t, &(gpu_buffer_t){.at = GPU_IN_CONTROL}, "control_t",
-                               false);
-    kernel_end(t, groups, threads, control);
-}
-
-/* Functions of a kernel have its parameters, as words. */
-static void print_parts(gpu_codegen_t *t, gpu_string_t *to)
-{
-    const gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
-    gpu_write(t, to, "#define PARAMETERS");
-    for (int k = 0; k < kernel->launch[0].count; k++)
-        gpu_write(t, to, "%s \\\n    GLOBAL %s%s *a%d", k ? "," : "",
-                  kernel->buffer[k].writes ? "" : "const ", t->type[k], k);
-    gpu_write(t, to, "\n#define ARGUMENTS");
-    for (int k = 0; k < kernel->launch[0].count; k++)
-        gpu_write(t, to, "%s a%d", k ? "," : "", k);
-    gpu_write(t, to, "\n\n%s", t->parts.text);
-}
-
 /* The kernel, and for the emulator a function that calls it with a list of addresses. */
 static void kernel_end(gpu_codegen_t *t, int64_t groups, int threads, int control)
 {
@@ -456,12 +427,21 @@ static void kernel_end(gpu_codegen_t *t, int64_t groups, int threads, int contro
     if (t->error.code != PL_OK)
         return;
     gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
+    const int arguments = kernel->launch[0].count;
     kernel->launch[0].groups = groups;
     kernel->launch[0].threads = threads;
     gpu_string_t *text = &t->text[kernel->text];
     print_title(t, text);
-    if (t->parts.length)
-        print_parts(t, text);
+    if (t->parts.length) {    /* functions of the kernel have its parameters, by macros */
+        gpu_write(t, text, "#define PARAMETERS");
+        for (int k = 0; k < arguments; k++)
+            gpu_write(t, text, "%s \\\n    GLOBAL %s%s *a%d", k ? "," : "",
+                      kernel->buffer[k].writes ? "" : "const ", t->type[k], k);
+        gpu_write(t, text, "\n#define ARGUMENTS");
+        for (int k = 0; k < arguments; k++)
+            gpu_write(t, text, "%s a%d", k ? "," : "", k);
+        gpu_write(t, text, "\n\n%s", t->parts.text);
+    }
     if (t->ahead.length)
         gpu_write(t, text, "%s", t->ahead.text);
     gpu_write(t, text, "KERNEL void BOUNDS(%d) %s(", threads, kernel->name);
@@ -472,11 +452,26 @@ static void kernel_end(gpu_codegen_t *t, int64_t groups, int threads, int contro
     if (t->body.length)
         gpu_write_indented(t, text, t->body.text);
     gpu_write(t, text, "}\nENTER(%s", kernel->name);
-    for (int k = 0; k < kernel->launch[0].count; k++)
+    for (int k = 0; k < arguments; k++)
         gpu_write(t, text, ", (void *)a[%d]", k);
     gpu_write(t, text, ")\n");
     if (t->parts.length)
         gpu_write(t, text, "#undef PARAMETERS\n#undef ARGUMENTS\n");
+}
+
+/* A kernel that changes a region has no effect after a guard has stopped the replay. */
+void gpu_kernel_end(gpu_codegen_t *t, int64_t groups, int threads)
+{
+    const gpu_kernel_t *kernel = t->error.code == PL_OK ? &t->kernel[t->kernels - 1]
+                                                        : NULL;
+    bool changes = false;
+    for (int k = 0; kernel && k < kernel->launch[0].count; k++)
+        changes |= kernel->buffer[k].at == GPU_IN_REGION && kernel->buffer[k].writes;
+    const int control = changes && !t->is_small
+                            ? gpu_argument(t, &(gpu_buffer_t){.at = GPU_IN_CONTROL},
+                                           "control_t", false)
+                            : -1;
+    kernel_end(t, groups, threads, control);
 }
 
 void gpu_print_convert(gpu_codegen_t *t, const gpu_buffer_t *from, pl_dtype_t from_type,
@@ -519,7 +514,7 @@ void gpu_print_grads_backup(gpu_codegen_t *t, size_t bytes, bool back)
     kernel_end(t, groups < CONVERT_GROUPS ? groups : CONVERT_GROUPS, CONVERT_THREADS, -1);
 }
 
-/* ---- values ---- */
+/* ---- Values ---- */
 
 gpu_buffer_t gpu_buffer_of(const gpu_codegen_t *t, int32_t value)
 {

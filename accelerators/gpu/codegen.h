@@ -1,8 +1,8 @@
 /* codegen.h - kernels of a plan as text, and the launches that run them
  *
- * A kernel is printed line by line; what it reads and writes becomes its arguments as it
- * is named.  The rest (sizes, strides, numbers of the graph) stands in the text, so that
- * a launch has nothing but addresses, which stay from replay to replay. */
+ * A kernel is printed line by line; a buffer becomes an argument when it is first named.
+ * Sizes, strides and constants of the graph are literals of the text.  So a launch has
+ * only addresses, which are the same in every replay. */
 #ifndef PL_GPU_CODEGEN_H
 #define PL_GPU_CODEGEN_H
 
@@ -17,27 +17,27 @@
 typedef struct gpu_buffer {
     enum {
         GPU_IN_ARENA,
-        GPU_IN_REGION,     /* `index` */
-        GPU_IN_INPUT,      /* batch field `index` */
-        GPU_IN_FLOATS,     /* what stands for region `index` on the way to the host */
-        GPU_IN_STEP,       /* step_t of dialect.h */
-        GPU_IN_CONTROL,    /* control_t */
-        GPU_IN_RECORD,     /* what a replay reports: control_t, and the sums of metrics */
-        GPU_IN_SCRATCH,    /* of one unit */
+        GPU_IN_REGION,       /* `index` */
+        GPU_IN_INPUT,        /* batch field `index` */
+        GPU_IN_FLOATS,       /* float32 copy of region `index`, for the host */
+        GPU_IN_STEP,         /* step_t of dialect.h */
+        GPU_IN_CONTROL,      /* control_t */
+        GPU_IN_RECORD,       /* results of a replay: control_t, and the sums of metrics */
+        GPU_IN_SCRATCH,      /* of one unit */
         GPU_IN_GRADS_BACKUP,  /* gradients of a replay that is skipped */
-        GPU_IN_COUNTER,    /* zeros, for is_last_group() */
+        GPU_IN_COUNTER,      /* zeros, for is_last_group() */
     } at;
     int index;
-    size_t offset;     /* bytes */
-    size_t bytes;      /* of a value: what a kernel reads or writes of it, at most */
-    size_t reach;      /* bytes from its start on that belong to it */
-    size_t count;      /* its elements */
-    int value;         /* that lies there, number + 1; what is read, if that is another */
-    int made;          /* what is written, number + 1 */
+    size_t offset;             /* bytes */
+    size_t bytes;              /* that a kernel reads or writes, at most */
+    size_t reach;              /* bytes of the whole value */
+    size_t count;              /* elements of it */
+    int value;                 /* number + 1 of the value that is read there  [0: none] */
+    int made;                  /* number + 1 of the value that is written  [0: none] */
     bool reads, writes;
 } gpu_buffer_t;
 
-/* What lies in a step block and in the control block: as dialect.h has it. */
+/* The step block and the control block: step_t and control_t of dialect.h. */
 typedef struct gpu_step {
     double scalar[PL_STEP_SCALARS];
     uint64_t seed;
@@ -51,22 +51,22 @@ typedef struct gpu_control {
     int32_t skipping, fail_fast;
 } gpu_control_t;
 
-/* Replays take turns with their step blocks, batches and records. */
+/* Sets of step block, batch and record, which replays use in turn. */
 enum { GPU_SETS = 2 };
 /* Bytes of a record before the sums of its metrics. */
 enum { GPU_RECORD_SUMS = 32 };
 
 typedef struct gpu_kernel {
     char name[32];
-    char kind[24];                   /* "layer_norm" of "layer_norm_12" */
-    char path[64];                   /* of the operator that it is of: "h.0.ln_1"  [""] */
-    int text;                        /* the one it stands in  [library, layer: none] */
+    char kind[24];                          /* "layer_norm" of "layer_norm_12" */
+    char path[64];                          /* of the operator: "h.0.ln_1"  [""] */
+    int text;                               /* that contains it  [library, layer: none] */
     const pl_product_plan_t
         *library;                  /* a product that the backend's library computes, with
                                       addresses as backend.h has them  [NULL: a kernel] */
     pl_layer_plan_t *layer;        /* likewise */
-    pl_launch_t launch[GPU_SETS];  /* entry and addresses are filled in when the code is
-                                      there, and when memory moves */
+    pl_launch_t launch[GPU_SETS];  /* entry: filled in with the code; addresses: when
+                                      memory moves */
     gpu_buffer_t buffer[PL_LAUNCH_ADDRESSES];
 } gpu_kernel_t;
 
@@ -89,27 +89,27 @@ typedef struct gpu_codegen {
     const pl_view_t *view;                                  /* of the lowered graph */
     const pl_fusion_t *fusion;
     const pl_allocation_t *allocation;
-    const bool *done;                /* [operations] assigns that are nothing */
-    int low;                         /* region that has parameters as halves  [0: none] */
+    const bool *done;                    /* [operations] assigns without a copy */
+    int low;                             /* region with parameters as halves  [0: none] */
     pl_dtype_t low_dtype;
     bool wide;                        /* numbers in registers are float64 */
-    int from, to, core;               /* operations of the unit at hand; its core  [-1] */
+    int from, to, core;               /* operations of the current unit; its core  [-1] */
     gpu_string_t *text;               /* [texts] kernels that are compiled together */
     int texts, text_capacity;
-    int text_kernels;        /* of the newest */
-    gpu_string_t parts;      /* functions of the kernel at hand, with its PARAMETERS */
-    gpu_string_t ahead;      /* what stands before the kernel at hand */
-    gpu_string_t body;       /* of the kernel at hand; indented when it is whole */
-    bool is_small;           /* the kernel at hand has parts, and may have more */
-    int64_t beside;          /* groups of the kernel at hand, whose parts run side by side
-                                and may become more  [0: it is none of these] */
-    bool beside_changes;     /* its parts change regions */
+    int text_kernels;       /* of the newest */
+    gpu_string_t parts;     /* functions of the current kernel, with its PARAMETERS */
+    gpu_string_t ahead;     /* text before the current kernel */
+    gpu_string_t body;      /* of the current kernel; indented at its end */
+    bool is_small;          /* the current kernel has parts, and may get more */
+    int64_t part_groups;    /* groups of the current kernel, if its parts run side by side
+                               and it may get more  [0: not such a kernel] */
+    bool part_changes;      /* its parts change regions */
     int parts_from, parts_to;  /* of the first part */
-    size_t small_at;         /* where its newest part begins in the body */
-    gpu_kernel_t *kernel;    /* [kernels] */
+    size_t small_at;        /* where its newest part begins in the body */
+    gpu_kernel_t *kernel;   /* [kernels] */
     int kernels, capacity;
-    const char *type[PL_LAUNCH_ADDRESSES];       /* of the arguments of the one at hand */
-    char defined[GPU_DEFINES][24];               /* names of macros of the one at hand */
+    const char *type[PL_LAUNCH_ADDRESSES];         /* of the current kernel's arguments */
+    char defined[GPU_DEFINES][24];                 /* names of its macros */
     int defines;
     gpu_check_t *check;                                     /* [checks] */
     int checks, check_capacity;
@@ -119,107 +119,112 @@ typedef struct gpu_codegen {
     pl_error_t error;                                   /* the first  [code 0] */
 } gpu_codegen_t;
 
-/* Whatever fails is kept in `error`, and the rest does nothing. */
+/* The first error is kept in `error`; after it, the other functions do nothing. */
 void gpu_codegen_release(gpu_codegen_t *t);
 
-/* Adds to a string of the text's. */
+/* Appends to a string. */
 void gpu_write(gpu_codegen_t *t, gpu_string_t *to, const char *format, ...)
     PL_PRINTF(3, 4);
 /* Lines of a function, indented. */
 void gpu_write_indented(gpu_codegen_t *t, gpu_string_t *to, const char *lines);
 void gpu_write_list(gpu_codegen_t *t, gpu_string_t *to, const char *format, va_list args);
 
-/* Begins a kernel that is called WHAT_NUMBER. */
+/* Adds a launch of the backend's library, named WHAT_NUMBER, with so many buffers; the
+ * caller sets `library` or `layer`.  NULL after an error. */
+gpu_kernel_t *gpu_library_kernel(gpu_codegen_t *t, const char *what,
+                                 const gpu_buffer_t *buffer, int count);
+/* Begins a kernel with the name WHAT_NUMBER. */
 void gpu_kernel_begin(gpu_codegen_t *t, const char *what);
 /* The number of the argument that points to a buffer: "a3" in the text. */
 int gpu_argument(gpu_codegen_t *t, const gpu_buffer_t *buffer, const char *type,
                  bool writes);
-/* A part of a kernel of one group, which computes what many small kernels would, one part
- * after another: any number of threads runs its lines.  It needs so many arguments; where
- * it changes a region, nothing happens behind a guard. */
+/* A part of a kernel of one group, which runs its parts one after another in place of
+ * many small kernels; the lines are for any number of threads.  The part needs so many
+ * arguments.  `changes`: it changes a region, so it does nothing after a guard. */
 void gpu_small_begin(gpu_codegen_t *t, const char *what, int arguments);
 void gpu_small_end(gpu_codegen_t *t, bool changes);
-/* The next part is in another kernel. */
+/* Ends the current kernel with parts: the next part begins another one. */
 void gpu_parts_close(gpu_codegen_t *t);
-/* Adds to the kernel at hand. */
+/* Appends to the body of the current kernel. */
 void gpu_print(gpu_codegen_t *t, const char *format, ...) PL_PRINTF(2, 3);
 void gpu_kernel_end(gpu_codegen_t *t, int64_t groups, int threads);
-/* The body of kernels/NAME.k, by words that are defined before it: "X(i)" for how it
- * loads, "Y(i, v)" for how it stores, "ROWS" for a number. */
+/* Includes kernels/NAME.k as the body.  It uses macros that are defined before: "X(i)"
+ * loads, "Y(i, v)" stores, "ROWS" is a number. */
 void gpu_include(gpu_codegen_t *t, const char *name);
 void gpu_define(gpu_codegen_t *t, const char *word, const char *format, ...)
     PL_PRINTF(3, 4);
 void gpu_undefine(gpu_codegen_t *t);
 void gpu_define_number(gpu_codegen_t *t, const char *word, int64_t number);
-/* Puts what was printed of the kernel at hand before it, and there a function of int64_t
- * PARAMETER whose body is a text: WORD(parameter) calls it.  What a compiler says of it
- * names the operator. */
+/* Moves the body so far before the kernel, and adds there a function of int64_t
+ * PARAMETER with a text as its body: WORD(parameter) calls it.  Messages of a compiler
+ * about it name the operator. */
 void gpu_function(gpu_codegen_t *t, const char *word, const char *parameter,
                   const char *body, const char *operator);
-/* NAME(i): element i of a value.  NAME(i, v): stores v as element i, or does nothing
- * where the value is not used. */
+/* NAME(i): element i of a value.  NAME(i, v): stores v as element i, or does nothing if
+ * the value is not used. */
 void gpu_define_load(gpu_codegen_t *t, const char *name, int32_t value);
 void gpu_define_store(gpu_codegen_t *t, const char *name, int32_t value);
-/* The same where operations of the unit come before or behind its core: then it is a
- * function of the kernel.  false: they do not. */
+/* The same as a function of the kernel, if operations of the unit come before or after
+ * its core; false if they do not. */
 bool gpu_define_before(gpu_codegen_t *t, const char *name, int32_t value);
-bool gpu_define_behind(gpu_codegen_t *t, const char *name, int32_t value);
-/* The kernel at hand reads or writes no more than so many rows of a value. */
+bool gpu_define_after(gpu_codegen_t *t, const char *name, int32_t value);
+/* The current kernel reads or writes no more than so many rows of a value. */
 void gpu_accesses_rows(gpu_codegen_t *t, int32_t value, int64_t rows);
-/* Of the unit's scratch: as doubles from byte `offset` on, `count` of them. */
+/* NAME: `count` doubles of the unit's scratch, from byte `offset` on. */
 void gpu_define_scratch(gpu_codegen_t *t, const char *name, size_t offset, int64_t count);
 void gpu_define_counters(gpu_codegen_t *t, const char *name, int64_t count);
-/* The number of a check: control_t.operation. */
+/* Adds a check and returns its number, which is control_t.operation. */
 int gpu_add_check(gpu_codegen_t *t, int op, int64_t below);
-bool gpu_is_wanted(const gpu_codegen_t *t, int32_t value);
+bool gpu_is_allocated(const gpu_codegen_t *t, int32_t value);
 
-/* Where element `element` of a shape lies by the strides of a view: "i / 64 % 10 * 3". */
+/* WORD: the index of element `element` by the strides of a view: "i / 64 % 10 * 3". */
 void gpu_define_index(gpu_codegen_t *t, const char *word, const char *element,
                       const pl_view_t *view);
-/* The same as text; `narrow`: divided in 32 bits, which is cheaper. */
+/* The same as text; `narrow`: with divisions in 32 bits, which are cheaper. */
 const char *gpu_index_text(const pl_view_t *view, const char *element, bool narrow,
                            char text[512]);
 
-/* Where a value lies; its root's memory. */
+/* The memory of a value, which is that of its root. */
 gpu_buffer_t gpu_buffer_of(const gpu_codegen_t *t, int32_t value);
-/* "float", "uint16_t": a type in memory; "f32": what stands for it in names of the
- * dialect. */
+/* The type in memory, such as "uint16_t", and its suffix in names of the dialect, such as
+ * "f32". */
 const char *gpu_type(pl_dtype_t dtype);
 const char *gpu_suffix(pl_dtype_t dtype);
-/* A number as C has it: "0x1.8p+1f". */
+/* A number as a literal of C: "0x1.8p+1f". */
 const char *gpu_number(const gpu_codegen_t *t, double number, char text[40]);
 
-/* How kernels end whose body has a thread for each of n elements, or a group for a
- * row. */
+/* Includes a body and ends the kernel, with a thread for each of n elements. */
 void gpu_print_elementwise(gpu_codegen_t *t, const char *body, int64_t n);
+/* For kernels with a group for each row. */
 int gpu_row_threads(int64_t width);
 int64_t gpu_row_groups(int64_t rows);
-/* Sums over rows of TERM(row, column), which is defined, for each column: the end of the
- * kernel at hand, and one more where there are many rows. */
+/* Ends the current kernel with the sums over rows of TERM(row, column), for each
+ * column. */
 void gpu_print_columns(gpu_codegen_t *t, int64_t rows, int64_t columns, size_t scratch,
                        int32_t result);
 
 /* The unit of element-wise operations [from, to); a guard. */
 void gpu_print_element(gpu_codegen_t *t, int from, int to);
 void gpu_print_guard(gpu_codegen_t *t, int op);
-/* How a replay begins; the record of it, with the metrics that operations before that
- * one make. */
+/* The begin of a replay, and its record, with the metrics that operations before
+ * `before` make. */
 void gpu_print_begin(gpu_codegen_t *t);
 void gpu_print_record(gpu_codegen_t *t, int before);
-/* Of a replay that is skipped: keeps so many bytes of PL_REGION_GRADS, or puts them
- * back. */
+/* Saves so many bytes of PL_REGION_GRADS, or restores them: only in a skipped replay. */
 void gpu_print_grads_backup(gpu_codegen_t *t, size_t bytes, bool back);
-/* Elements as another type: n of them from a buffer to a buffer, whatever guards say. */
+/* Converts n elements from a buffer to a buffer, also after a guard. */
 void gpu_print_convert(gpu_codegen_t *t, const gpu_buffer_t *from, pl_dtype_t from_type,
                        const gpu_buffer_t *to, pl_dtype_t to_type, size_t n);
-/* One operation of its own; false: it is none of these. */
+/* Print one operation; false: it is none of these. */
 bool gpu_print_reduction(gpu_codegen_t *t, int op);
 bool gpu_print_move(gpu_codegen_t *t, int op);
 bool gpu_print_row(gpu_codegen_t *t, int op);
 bool gpu_print_product(gpu_codegen_t *t, int op);
-/* Where the matrices of an operand begin, whose leading axes may be repeated: a view over
- * the leading axes of the result. */
+/* Where the matrices of an operand begin: a view over the leading axes of the result,
+ * over which the operand may be repeated. */
 pl_view_t gpu_batches(pl_shape_t own, pl_shape_t all);
+/* Where input k of a concat lies in the result. */
+pl_view_t gpu_concat_part(const gpu_codegen_t *t, const pl_op_t *concat, int k);
 bool gpu_print_attention(gpu_codegen_t *t, int op);
 bool gpu_print_user(gpu_codegen_t *t, int op);
 

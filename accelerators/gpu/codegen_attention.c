@@ -7,7 +7,7 @@ typedef struct sizes {
     int64_t heads, tokens, width, rows;
 } sizes_t;
 
-/* NAME(head, i, e) of an input, read through its look: [B, heads, T, d]. */
+/* NAME(head, i, e) of an input, read through its view: [B, heads, T, d]. */
 static void define_view(gpu_codegen_t *t, const char *name, const pl_op_t *op, int k)
 {
     const pl_view_t *view = &t->view[op->attr.from + k];
@@ -38,7 +38,7 @@ static void define_output(gpu_codegen_t *t, const char *name, int32_t value)
     gpu_define(t, word, "%s(" RESULT_AT ", v)", own);
 }
 
-/* What both kernels read; `q` is the input that the queries are. */
+/* Sizes and inputs of both kernels; `q` is the number of the queries. */
 static sizes_t define_inputs(gpu_codegen_t *t, const pl_op_t *op, int q, int mask)
 {
     const pl_shape_t shape = t->view[op->attr.from + q].shape;
@@ -73,44 +73,30 @@ static sizes_t define_inputs(gpu_codegen_t *t, const pl_op_t *op, int q, int mas
     return s;
 }
 
-static int threads_for(const sizes_t *s)
-{
-    return gpu_row_threads(s->tokens > s->width ? s->tokens : s->width);
-}
-
-static void print_attention(gpu_codegen_t *t, const pl_op_t *op)
-{
-    gpu_kernel_begin(t, "attention");
-    const sizes_t s = define_inputs(t, op, 0, 3);
-    define_output(t, "Y", op->output[0]);
-    gpu_define_store(t, "ROW_MAX", op->output[1]);
-    gpu_define(t, "SUM(i, v)", "ROW_MAX(ROWS + (i), v)");
-    gpu_include(t, "attention");
-    gpu_kernel_end(t, gpu_row_groups(s.rows), threads_for(&s));
-}
-
-static void print_attention_grad(gpu_codegen_t *t, const pl_op_t *op)
-{
-    gpu_kernel_begin(t, "attention_grad");
-    const sizes_t s = define_inputs(t, op, 1, 6);
-    define_view(t, "DY", op, 0);
-    gpu_define_load(t, "O_IN", op->input[4]);
-    gpu_define(t, "O(head, i, e)", "O_IN(" RESULT_AT ")");
-    gpu_define_load(t, "ROW_MAX", op->input[5]);
-    gpu_define(t, "SUM(i)", "ROW_MAX(ROWS + (i))");
-    define_output(t, "DQ", op->output[0]);
-    define_output(t, "DK", op->output[1]);
-    define_output(t, "DV", op->output[2]);
-    gpu_include(t, "attention_grad");
-    gpu_kernel_end(t, gpu_row_groups(2 * s.rows), threads_for(&s));
-}
-
 bool gpu_print_attention(gpu_codegen_t *t, int i)
 {
     const pl_op_t *op = &t->g->op[i];
-    if (op->code == PL_OP_attention)
-        print_attention(t, op);
-    else if (op->code == PL_OP_attention_grad)
-        print_attention_grad(t, op);
-    return op->code == PL_OP_attention || op->code == PL_OP_attention_grad;
+    const bool grad = op->code == PL_OP_attention_grad;
+    if (!grad && op->code != PL_OP_attention)
+        return false;
+    gpu_kernel_begin(t, pl_operators[op->code].name);
+    const sizes_t s = define_inputs(t, op, grad, grad ? 6 : 3);
+    if (grad) {
+        define_view(t, "DY", op, 0);
+        gpu_define_load(t, "O_IN", op->input[4]);
+        gpu_define(t, "O(head, i, e)", "O_IN(" RESULT_AT ")");
+        gpu_define_load(t, "ROW_MAX", op->input[5]);
+        gpu_define(t, "SUM(i)", "ROW_MAX(ROWS + (i))");
+        define_output(t, "DQ", op->output[0]);
+        define_output(t, "DK", op->output[1]);
+        define_output(t, "DV", op->output[2]);
+    } else {
+        define_output(t, "Y", op->output[0]);
+        gpu_define_store(t, "ROW_MAX", op->output[1]);
+        gpu_define(t, "SUM(i, v)", "ROW_MAX(ROWS + (i), v)");
+    }
+    gpu_include(t, pl_operators[op->code].name);
+    gpu_kernel_end(t, gpu_row_groups(grad ? 2 * s.rows : s.rows),
+                   gpu_row_threads(s.tokens > s.width ? s.tokens : s.width));
+    return true;
 }

@@ -11,7 +11,7 @@ static int control_argument(gpu_codegen_t *t, bool writes)
     return gpu_argument(t, &(gpu_buffer_t){.at = GPU_IN_CONTROL}, "control_t", writes);
 }
 
-/* ---- Kernels of one group, which have parts ---- */
+/* ---- Kernels of one group with parts ---- */
 
 void gpu_small_begin(gpu_codegen_t *t, const char *what, int arguments)
 {
@@ -50,14 +50,14 @@ void gpu_small_end(gpu_codegen_t *t, bool changes)
 void gpu_parts_close(gpu_codegen_t *t)
 {
     const int from = t->from, to = t->to;
-    const int64_t groups = t->is_small ? 1 : t->beside;
+    const int64_t groups = t->is_small ? 1 : t->part_groups;
     if (!groups)
         return;
     t->from = t->parts_from;
     t->to = t->parts_to;
     gpu_kernel_end(t, groups, THREADS);
     t->is_small = false;
-    t->beside = 0;
+    t->part_groups = 0;
     t->from = from;
     t->to = to;
 }
@@ -145,7 +145,7 @@ static bool is_made(const gpu_codegen_t *t, int32_t value, int before)
     return v->source != PL_FROM_OP || v->op < before;
 }
 
-/* Metrics `*next` and behind, as many as one kernel has arguments for, as float64 in the
+/* Metrics from `*next` on, as many as one kernel has arguments for, as float64 in the
  * order of the fetches. */
 static void print_sums(gpu_codegen_t *t, int *next, int64_t *at, int before)
 {

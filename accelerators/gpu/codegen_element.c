@@ -1,10 +1,10 @@
 /* codegen_element.c - units of element-wise operations as kernels
  *
- * A thread takes four elements at a time, or one where their number or place does not
- * allow it.  Units that follow each other and do not need each other are parts of one
- * kernel, side by side: an optimizer has one for each range of parameters.  Totals are
- * added up in blocks of a fixed number of elements, a group each, and the sums of the
- * blocks in order by the last group: the bits follow from the sizes alone. */
+ * A thread takes four elements at a time, or one if their number or alignment does not
+ * allow it.  Consecutive units that are independent become parts of one kernel, side by
+ * side: an optimizer has one unit for each range of parameters.  Each group adds up the
+ * totals of a block of a fixed number of elements, and the last group adds up the sums of
+ * the blocks in order: so the bits depend only on the sizes. */
 #include <stdio.h>
 #include <string.h>
 
@@ -56,7 +56,7 @@ static int partials(gpu_unit_t *u)
                         "double", true);
 }
 
-/* Behind the loop of a block. */
+/* After the loop of a block. */
 static void print_block_end(gpu_unit_t *u)
 {
     gpu_codegen_t *t = u->t;
@@ -78,30 +78,9 @@ static void print_block_end(gpu_unit_t *u)
     }
 }
 
-/* The sums of all blocks, by the last group. */
-static void print_totals(gpu_unit_t *u)
-{
-    gpu_codegen_t *t = u->t;
-    const int64_t blocks = blocks_of(u);
-    const int a = partials(u);
-    gpu_print(t, "if (!is_last_group(&COUNTER[0], (uint32_t)GROUPS, last))\nreturn;\n");
-    for (int k = 0; k < u->totals; k++) {
-        gpu_print(t,
-                  "double all%d = 0.0;\n"
-                  "for (int64_t block = THREAD; block < %lld; block += THREADS)\n"
-                  "all%d += a%d[%lld + block];\n"
-                  "all%d = group_sum64(all%d, rows);\nif (THREAD == 0) {\n",
-                  k, (long long)blocks, k, a, (long long)(k * blocks), k, k);
-        char sum[16];
-        snprintf(sum, sizeof sum, "all%d", k);
-        print_sum(u, k, sum);
-        gpu_print(t, "}\n");
-    }
-}
-
 /* ---- The unit ---- */
 
-/* Four at a time where all that goes element by element allows it. */
+/* Elements at a time: 4 if all operands that are read element by element allow it. */
 static int width_of(const gpu_unit_t *u)
 {
     const gpu_codegen_t *t = u->t;
@@ -123,18 +102,6 @@ static int width_of(const gpu_unit_t *u)
         }
     }
     return 4;
-}
-
-/* The loop of a thread, in groups [first, first + groups) of a kernel. */
-static void print_loop(gpu_unit_t *u, int64_t first, int64_t groups)
-{
-    const int step = THREADS * u->width;
-    gpu_print(u->t,
-              "if (GROUP >= %lld && GROUP < %lld) {\n"
-              "for (int64_t i = (GROUP - %lld) * %d + THREAD * %d; i < %lld; i += %lld) "
-              "{\n",
-              (long long)first, (long long)(first + groups), (long long)first, step,
-              u->width, (long long)u->n, (long long)groups * step);
 }
 
 static void print_head(gpu_unit_t *u, int threads)
@@ -178,20 +145,35 @@ static void print_with_totals(gpu_unit_t *u)
 {
     gpu_codegen_t *t = u->t;
     const int threads = u->n <= 32 * u->width ? 32 : THREADS;
+    const int64_t blocks = blocks_of(u);
     gpu_kernel_begin(t, "element");
-    if (blocks_of(u) > 1)
+    if (blocks > 1)
         gpu_define_counters(t, "COUNTER", 1);
     print_head(u, threads);
     print_ops(u);
     gpu_print(t, "}\n");
     print_block_end(u);
     gpu_print(t, "}\n");
-    if (blocks_of(u) > 1)
-        print_totals(u);
-    gpu_kernel_end(t, groups_of(blocks_of(u)), threads);
+    const int a = blocks > 1 ? partials(u) : 0;
+    if (blocks > 1)                    /* the last group adds up the sums of all blocks */
+        gpu_print(t,
+                  "if (!is_last_group(&COUNTER[0], (uint32_t)GROUPS, last))\nreturn;\n");
+    for (int k = 0; k < u->totals && blocks > 1; k++) {
+        gpu_print(t,
+                  "double all%d = 0.0;\n"
+                  "for (int64_t block = THREAD; block < %lld; block += THREADS)\n"
+                  "all%d += a%d[%lld + block];\n"
+                  "all%d = group_sum64(all%d, rows);\nif (THREAD == 0) {\n",
+                  k, (long long)blocks, k, a, (long long)(k * blocks), k, k);
+        char sum[16];
+        snprintf(sum, sizeof sum, "all%d", k);
+        print_sum(u, k, sum);
+        gpu_print(t, "}\n");
+    }
+    gpu_kernel_end(t, groups_of(blocks), threads);
 }
 
-/* ---- What a unit reads and writes ---- */
+/* ---- Operands of a unit ---- */
 
 typedef struct operand {
     gpu_buffer_t buffer;
@@ -256,19 +238,19 @@ static int operands_find(operands_t *o, const gpu_codegen_t *t, int from, int to
 
 /* ---- Units side by side ---- */
 
-enum { BLOCKS = 2 };                  /* arguments besides: of the step, and of control */
+enum { BLOCKS = 2 };                  /* more arguments: the step and the control block */
 
-static bool meet(const gpu_buffer_t *a, const gpu_buffer_t *b)
+static bool overlaps(const gpu_buffer_t *a, const gpu_buffer_t *b)
 {
     return a->at == b->at && a->index == b->index && a->offset < b->offset + b->reach
            && b->offset < a->offset + a->reach;
 }
 
-/* Whether a unit can be a part of the kernel at hand: there is room for its arguments,
- * and neither changes what the other one reads or writes. */
-static bool goes_beside(const gpu_codegen_t *t, const operands_t *o)
+/* Whether a unit can be a part of the current kernel: there are enough arguments, and
+ * neither writes what the other one reads or writes. */
+static bool can_join(const gpu_codegen_t *t, const operands_t *o)
 {
-    if (!t->beside || t->beside_changes != o->changes || t->error.code != PL_OK)
+    if (!t->part_groups || t->part_changes != o->changes || t->error.code != PL_OK)
         return false;
     const gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
     int arguments = kernel->launch[0].count + BLOCKS;
@@ -276,7 +258,7 @@ static bool goes_beside(const gpu_codegen_t *t, const operands_t *o)
         bool is_there = false;
         for (int i = 0; i < kernel->launch[0].count; i++) {
             const gpu_buffer_t *buffer = &kernel->buffer[i];
-            if (!meet(buffer, &o->list[k].buffer))
+            if (!overlaps(buffer, &o->list[k].buffer))
                 continue;
             if (buffer->writes || o->list[k].is_written)
                 return false;
@@ -287,51 +269,44 @@ static bool goes_beside(const gpu_codegen_t *t, const operands_t *o)
     return arguments <= PL_LAUNCH_ADDRESSES;
 }
 
-/* As a part of the kernel at hand, or of a new one. */
-static void print_beside(gpu_unit_t *u, const operands_t *o, bool goes)
+/* As a part of the current kernel, or of a new one. */
+static void print_part(gpu_unit_t *u, const operands_t *o, bool joins)
 {
     gpu_codegen_t *t = u->t;
     const int step = THREADS * u->width;
     const int64_t groups = groups_of((u->n + step - 1) / step);
-    if (!goes) {
+    if (!joins) {
         gpu_kernel_begin(t, "element");
         t->parts_from = t->from;
         t->parts_to = t->to;
-        t->beside_changes = o->changes;
+        t->part_changes = o->changes;
     } else {
         t->text_kernels++;
     }
-    print_loop(u, t->beside, groups);
+    gpu_print(t,
+              "if (GROUP >= %lld && GROUP < %lld) {\n"
+              "for (int64_t i = (GROUP - %lld) * %d + THREAD * %d; i < %lld; i += %lld) "
+              "{\n",
+              (long long)t->part_groups, (long long)(t->part_groups + groups),
+              (long long)t->part_groups, step, u->width, (long long)u->n,
+              (long long)groups * step);
     print_ops(u);
     gpu_print(t, "}\n}\n");
-    t->beside += groups;
+    t->part_groups += groups;
 }
 
-/* Whether an operand lies where the kernel at hand has something else: it could not be
- * told which of both is there at the end. */
-static bool is_elsewhere(const gpu_codegen_t *t, const operands_t *o)
+/* Whether an operand overlaps another buffer of the current kernel: check.c could not
+ * know which of both is there at the end. */
+static bool overlaps_another(const gpu_codegen_t *t, const operands_t *o)
 {
     const gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
     for (int k = 0; k < o->count; k++)
         for (int i = 0; i < kernel->launch[0].count; i++)
-            if (meet(&kernel->buffer[i], &o->list[k].buffer)
+            if (overlaps(&kernel->buffer[i], &o->list[k].buffer)
                 && (kernel->buffer[i].offset != o->list[k].buffer.offset
                     || strcmp(t->type[i], o->list[k].type)))
                 return true;
     return false;
-}
-
-/* Few elements: a part of a small kernel. */
-static void print_small(gpu_unit_t *u, const operands_t *o)
-{
-    gpu_codegen_t *t = u->t;
-    if (t->is_small && t->error.code == PL_OK && is_elsewhere(t, o))
-        gpu_parts_close(t);
-    gpu_small_begin(t, "element", o->count + BLOCKS);
-    print_head(u, 0);
-    print_ops(u);
-    gpu_print(t, "}\n");
-    gpu_small_end(t, o->changes);
 }
 
 void gpu_print_element(gpu_codegen_t *t, int from, int to)
@@ -355,11 +330,19 @@ void gpu_print_element(gpu_codegen_t *t, int from, int to)
     } else if (u->totals_ahead) {
         print_with_totals(u);
     } else {
-        const bool goes = goes_beside(t, &operands);
-        if (!goes && u->n <= (int64_t)THREADS * u->width)
-            print_small(u, &operands);
-        else
-            print_beside(u, &operands, goes);
+        const bool joins = can_join(t, &operands);
+        const bool is_small = !joins && u->n <= (int64_t)THREADS * u->width;
+        if (is_small) {
+            if (t->is_small && t->error.code == PL_OK && overlaps_another(t, &operands))
+                gpu_parts_close(t);
+            gpu_small_begin(t, "element", operands.count + BLOCKS);
+            print_head(u, 0);
+            print_ops(u);
+            gpu_print(t, "}\n");
+            gpu_small_end(t, operands.changes);
+        } else {
+            print_part(u, &operands, joins);
+        }
     }
     pl_free(operands.list);
     pl_free(u->loop.text);

@@ -1,7 +1,8 @@
 /* codegen_product.c - products, convolutions and pools as kernels
  *
- * One body, tiles of a product (kernels/product.k), serves all: what differs is how an
- * element of A and of B is found.  Pictures are [B, H, W, C], weights [O, C, k, k]. */
+ * Products and convolutions share one body, the tiles of a product
+ * (kernels/product.k); macros tell it where an element of A and of B is.  Pictures are
+ * [B, H, W, C], weights [O, C, k, k]. */
 #include "accelerators/gpu/codegen.h"
 
 enum { THREADS = 256, TILE = 64, GROUPS_MAX = 4096 };
@@ -25,16 +26,9 @@ static void end_product(gpu_codegen_t *t, int64_t batches, int64_t m, int64_t n,
 
 pl_view_t gpu_batches(pl_shape_t own, pl_shape_t all)
 {
-    const pl_view_t whole = pl_view_whole(0, own);
-    pl_view_t batch = {.shape = {.rank = 0}};
-    for (int k = 0; k < all.rank - 2; k++) {
-        const int from = k - (all.rank - own.rank);
-        batch.shape.dim[batch.shape.rank] = all.dim[k];
-        batch.stride[batch.shape.rank++] = from < 0 || own.dim[from] == 1
-                                               ? 0
-                                               : whole.stride[from];
-    }
-    return batch;
+    pl_view_t batches = pl_view_broadcast(own, all);
+    batches.shape.rank -= 2;
+    return batches;
 }
 
 static void define_batch(gpu_codegen_t *t, const char *word, pl_shape_t own,
@@ -123,7 +117,7 @@ static void define_patch(gpu_codegen_t *t)
         "KERNEL_SIZE)) : (real)0)");
 }
 
-/* Of pictures x, filters w and their product y two are read: by these names. */
+/* Two of pictures x, filters w and their product y are inputs, with these names. */
 static void begin_convolution(gpu_codegen_t *t, const pl_op_t *op, const char *kernel,
                               pl_shape_t x, pl_shape_t w, pl_shape_t y, const char *first,
                               const char *second)
@@ -160,7 +154,8 @@ static void print_convolution_grad_w(gpu_codegen_t *t, const pl_op_t *op)
                 y.dim[0] * y.dim[1] * y.dim[2]);
 }
 
-/* Of each element of a picture, by all places of all filters that met it, [O, k, k]. */
+/* An element of a picture gets the sum over all places of all filters that read it,
+ * [O, k, k]. */
 static void print_convolution_grad_x(gpu_codegen_t *t, const pl_op_t *op)
 {
     const pl_shape_t y = shape_of(t, op->input[0]), w = shape_of(t, op->input[1]),
@@ -206,21 +201,15 @@ static void print_pool(gpu_codegen_t *t, const pl_op_t *op)
     gpu_print_elementwise(t, grad ? "pool_grad" : "pool", pl_elements(grad ? x : y));
 }
 
-/* A library's product makes them itself. */
-static void print_sums_beside(gpu_codegen_t *t, int i)
-{
-    for (i++; i < t->to; i++)
-        if (t->g->op[i].code == PL_OP_sum)
-            gpu_print_reduction(t, i);
-}
-
 bool gpu_print_product(gpu_codegen_t *t, int i)
 {
     const pl_op_t *op = &t->g->op[i];
     switch (op->code) {
     case PL_OP_matmul:
         print_matmul(t, op);
-        print_sums_beside(t, i);
+        for (i++; i < t->to; i++)         /* a product of the library makes them itself */
+            if (t->g->op[i].code == PL_OP_sum)
+                gpu_print_reduction(t, i);
         return true;
     case PL_OP_linear: print_linear(t, op); return true;
     case PL_OP_conv2d: print_convolution(t, op); return true;

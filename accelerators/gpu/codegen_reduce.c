@@ -1,17 +1,11 @@
 /* codegen_reduce.c - sums and maxima over some axes as kernels
  *
- * A value is seen as rows, one for each number of the result, by what is added up: where
- * a row's elements are neighbours, a group takes a row; else groups take columns of
+ * The input is seen as rows, one for each element of the result.  If the elements of a
+ * row are neighbours in memory, a group takes a row.  Otherwise groups take columns of
  * strips, and the last of them adds up the strips' sums in order. */
 #include "accelerators/gpu/codegen.h"
 
 enum { THREADS = 256, GROUPS_MAX = 4096, STRIP = 64 };
-
-static int64_t groups_for(int64_t pieces)
-{
-    const int64_t groups = (pieces + THREADS - 1) / THREADS;
-    return groups < GROUPS_MAX ? groups : GROUPS_MAX;
-}
 
 int gpu_row_threads(int64_t width)
 {
@@ -25,8 +19,9 @@ int64_t gpu_row_groups(int64_t rows)
 
 void gpu_print_elementwise(gpu_codegen_t *t, const char *body, int64_t n)
 {
+    const int64_t groups = (n + THREADS - 1) / THREADS;
     gpu_include(t, body);
-    gpu_kernel_end(t, groups_for(n), THREADS);
+    gpu_kernel_end(t, groups < GROUPS_MAX ? groups : GROUPS_MAX, THREADS);
 }
 
 void gpu_print_columns(gpu_codegen_t *t, int64_t rows, int64_t columns, size_t scratch,
@@ -91,7 +86,7 @@ static void print_sum(gpu_codegen_t *t, const pl_op_t *op)
     }
 }
 
-/* The largest, its place, or a gradient that goes to it. */
+/* The largest element, its index, or the gradient, which goes to that element. */
 static void print_max(gpu_codegen_t *t, const pl_op_t *op)
 {
     const bool grad = op->code == PL_OP_max_grad;

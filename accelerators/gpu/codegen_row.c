@@ -14,7 +14,7 @@ static int64_t last_of(pl_shape_t shape)
     return shape.dim[shape.rank - 1];
 }
 
-/* ROWS and WIDTH of a value whose last axis are rows. */
+/* ROWS and WIDTH. */
 static void define_rows(gpu_codegen_t *t, int64_t rows, int64_t width)
 {
     gpu_define_number(t, "ROWS", rows);
@@ -57,39 +57,6 @@ static int64_t kept_of(int64_t width)
     return kept <= 32 ? kept : 0;
 }
 
-static void end_norm(gpu_codegen_t *t, int64_t rows, int64_t width)
-{
-    gpu_define_number(t, "KEPT", kept_of(width));
-    end_rows(t, "norm", rows, width);
-}
-
-/* Where element i of a row lies, and whose weight and bias it has: those of `i` or of the
- * `row`. */
-static void define_norm(gpu_codegen_t *t, const pl_op_t *op, const char *at,
-                        const char *of)
-{
-    define_epsilon(t, op);
-    gpu_define_load(t, "IN", op->input[0]);
-    gpu_define(t, "X(row, i)", "IN(%s)", at);
-    gpu_define_load(t, "W", op->input[1]);
-    gpu_define_load(t, "B", op->input[2]);
-    gpu_define_store(t, "OUT", op->output[0]);
-    gpu_define(t, "Y(row, i, n)", "OUT(%s, (n) * W(%s) + B(%s))", at, of, of);
-    gpu_define_store(t, "MEAN", op->output[1]);
-}
-
-static void print_layer_norm(gpu_codegen_t *t, const pl_op_t *op)
-{
-    const pl_shape_t x = shape_of(t, op->input[0]);
-    const int64_t width = last_of(x), rows = pl_elements(x) / width;
-    gpu_kernel_begin(t, "layer_norm");
-    define_rows(t, rows, width);
-    define_norm(t, op, "(row) * WIDTH + (i)", "i");
-    gpu_define(t, "VAR(row, v)", "((void)(v))");
-    gpu_define_store(t, "RSTD", op->output[2]);
-    end_norm(t, rows, width);
-}
-
 static void define_normal(gpu_codegen_t *t, const pl_op_t *op)
 {
     gpu_define_load(t, "DY", op->input[0]);
@@ -97,11 +64,17 @@ static void define_normal(gpu_codegen_t *t, const pl_op_t *op)
     gpu_define_load(t, "MEAN", op->input[3]);
 }
 
-static void print_layer_norm_sums(gpu_codegen_t *t, const pl_op_t *op, int64_t rows,
-                                  int64_t width)
+/* Sums of rows have few groups, because each group writes a partial sum. */
+enum { SUM_GROUPS = 792, BUNDLE = 32 };
+
+static void print_layer_norm_grad(gpu_codegen_t *t, const pl_op_t *op)
 {
-    for (int k = 1; k < 3; k++) {
-        if (!gpu_is_wanted(t, op->output[k]))
+    const pl_shape_t x = shape_of(t, op->input[1]);
+    const int64_t width = last_of(x), rows = pl_elements(x) / width,
+                  groups = rows < SUM_GROUPS ? rows : SUM_GROUPS,
+                  bundles = (groups + BUNDLE - 1) / BUNDLE, kept = kept_of(width);
+    for (int k = 1; k < 3 && !kept; k++) {      /* first: DX may overwrite their inputs */
+        if (!gpu_is_allocated(t, op->output[k]))
             continue;
         gpu_kernel_begin(t, k == 1 ? "layer_norm_dw" : "layer_norm_db");
         define_normal(t, op);
@@ -113,19 +86,6 @@ static void print_layer_norm_sums(gpu_codegen_t *t, const pl_op_t *op, int64_t r
                           : "DY(AT(row, column))");
         gpu_print_columns(t, rows, width, 0, op->output[k]);
     }
-}
-
-/* Sums of rows by few groups, as each leaves its own behind. */
-enum { SUM_GROUPS = 792, BUNDLE = 32 };
-
-static void print_layer_norm_grad(gpu_codegen_t *t, const pl_op_t *op)
-{
-    const pl_shape_t x = shape_of(t, op->input[1]);
-    const int64_t width = last_of(x), rows = pl_elements(x) / width,
-                  groups = rows < SUM_GROUPS ? rows : SUM_GROUPS,
-                  bundles = (groups + BUNDLE - 1) / BUNDLE, kept = kept_of(width);
-    if (!kept)                   /* what is behind may take the place of what they read */
-        print_layer_norm_sums(t, op, rows, width);
     gpu_kernel_begin(t, "layer_norm_grad");
     define_normal(t, op);
     gpu_define_load(t, "W", op->input[2]);
@@ -164,15 +124,40 @@ static channels_t define_channels(gpu_codegen_t *t, pl_shape_t x)
     return c;
 }
 
-static void print_batch_norm(gpu_codegen_t *t, const pl_op_t *op)
+/* layer_norm, or batch_norm with channels as rows. */
+static void print_norm(gpu_codegen_t *t, const pl_op_t *op)
 {
-    gpu_kernel_begin(t, "batch_norm");
-    const channels_t c = define_channels(t, shape_of(t, op->input[0]));
-    define_rows(t, c.count, c.size);
-    define_norm(t, op, "AT(row, i)", "row");
-    gpu_define_store(t, "VAR", op->output[2]);
-    gpu_define(t, "RSTD(row, v)", "((void)(v))");
-    end_norm(t, c.count, c.size);
+    const pl_shape_t x = shape_of(t, op->input[0]);
+    const bool batch = op->code == PL_OP_batch_norm;
+    int64_t width = last_of(x), rows = pl_elements(x) / width;
+    /* where element i of a row lies, and the index of its weight and bias */
+    const char *const at = batch ? "AT(row, i)" : "(row) * WIDTH + (i)", *const of =
+                                                                             batch ? "row"
+                                                                                   : "i";
+    gpu_kernel_begin(t, pl_operators[op->code].name);
+    if (batch) {
+        const channels_t c = define_channels(t, x);
+        rows = c.count;
+        width = c.size;
+    }
+    define_rows(t, rows, width);
+    define_epsilon(t, op);
+    gpu_define_load(t, "IN", op->input[0]);
+    gpu_define(t, "X(row, i)", "IN(%s)", at);
+    gpu_define_load(t, "W", op->input[1]);
+    gpu_define_load(t, "B", op->input[2]);
+    gpu_define_store(t, "OUT", op->output[0]);
+    gpu_define(t, "Y(row, i, n)", "OUT(%s, (n) * W(%s) + B(%s))", at, of, of);
+    gpu_define_store(t, "MEAN", op->output[1]);
+    if (batch) {
+        gpu_define_store(t, "VAR", op->output[2]);
+        gpu_define(t, "RSTD(row, v)", "((void)(v))");
+    } else {
+        gpu_define(t, "VAR(row, v)", "((void)(v))");
+        gpu_define_store(t, "RSTD", op->output[2]);
+    }
+    gpu_define_number(t, "KEPT", kept_of(width));
+    end_rows(t, "norm", rows, width);
 }
 
 static void print_batch_norm_with(gpu_codegen_t *t, const pl_op_t *op)
@@ -194,8 +179,8 @@ static void print_batch_norm_with(gpu_codegen_t *t, const pl_op_t *op)
     gpu_print_elementwise(t, "copy", pl_elements(x));
 }
 
-/* dw = sum(dy n) and db = sum(dy) of each channel, given or in scratch as well as where
- * they are used; then dx = w rstd (dy - db / n - (x - mean) rstd dw / n). */
+/* dw = sum(dy n) and db = sum(dy) of each channel, which are inputs or are summed here
+ * and kept in scratch; then dx = w rstd (dy - db / n - (x - mean) rstd dw / n). */
 static void print_batch_norm_grad(gpu_codegen_t *t, const pl_op_t *op)
 {
     const pl_shape_t x = shape_of(t, op->input[1]);
@@ -218,7 +203,7 @@ static void print_batch_norm_grad(gpu_codegen_t *t, const pl_op_t *op)
         gpu_define(t, "Y(row, v)", "(SUMS[row] = (v), OUT(row, v))");
         end_rows(t, "sums", c.count, c.size);
     }
-    if (!gpu_is_wanted(t, op->output[0]))
+    if (!gpu_is_allocated(t, op->output[0]))
         return;
     gpu_kernel_begin(t, "batch_norm_dx");
     const channels_t c = define_channels(t, x);
@@ -272,31 +257,19 @@ static void print_embedding(gpu_codegen_t *t, const pl_op_t *op, int number)
     end_rows(t, "embedding", n, table.dim[1]);
 }
 
-/* Positions that are sorted together, in local memory; a power of two. */
-static int64_t piece_of(int64_t n)
-{
-    int64_t piece = 2;
-    while (piece < n && (piece < 1024 || (n / piece > 2048 && piece < 4096)))
-        piece *= 2;
-    return piece;
-}
-
-/* The assign that adds a gradient to others; -1. */
-static int32_t target_behind(const gpu_codegen_t *t, int number)
-{
-    for (int i = number + 1; i < t->to; i++)
-        if (t->g->op[i].code == PL_OP_assign && t->g->op[i].attr.accumulate)
-            return t->g->op[i].input[0];
-    return -1;
-}
-
-/* The positions' order, and then sums by it. */
+/* Sorts the positions by their index, and then adds up the rows of each index. */
 static void print_embedding_grad(gpu_codegen_t *t, const pl_op_t *op, int number)
 {
     const pl_shape_t table = shape_of(t, op->output[0]);
-    const int64_t n = pl_elements(shape_of(t, op->input[0])), piece = piece_of(n),
-                  pieces = (n + piece - 1) / piece;
-    const int32_t target = target_behind(t, number);
+    const int64_t n = pl_elements(shape_of(t, op->input[0]));
+    int32_t target = -1;      /* gradient that an assign of the unit adds the result to */
+    for (int i = t->to - 1; i > number; i--)
+        if (t->g->op[i].code == PL_OP_assign && t->g->op[i].attr.accumulate)
+            target = t->g->op[i].input[0];
+    int64_t piece = 2;           /* positions that are sorted together, in local memory */
+    while (piece < n && (piece < 1024 || (n / piece > 2048 && piece < 4096)))
+        piece *= 2;
+    const int64_t pieces = (n + piece - 1) / piece;
     for (int k = 0; k < 2; k++) {
         gpu_kernel_begin(t, k ? "embedding_grad" : "embedding_sort");
         gpu_define_number(t, "PIECE", piece);
@@ -335,7 +308,7 @@ static void define_targets(gpu_codegen_t *t, const pl_op_t *op, int logits)
         gpu_define(t, "IGNORED(target)", "0");
 }
 
-/* The weights, if any, are the last two of the inputs. */
+/* WEIGHT: by the last two inputs, `first` and the next, if the operation has them. */
 static void define_weights(gpu_codegen_t *t, const pl_op_t *op, int first)
 {
     if (op->input_count <= first) {
@@ -349,33 +322,14 @@ static void define_weights(gpu_codegen_t *t, const pl_op_t *op, int first)
                shape_of(t, op->input[first + 1]).rank ? "row" : "0");
 }
 
-/* Two sums over rows in scratch. */
-static void define_row_values(gpu_codegen_t *t, const pl_op_t *op, int64_t rows)
-{
-    gpu_define_scratch(t, "LOSS", 0, rows);
-    gpu_define_scratch(t, "COUNTED", (size_t)rows * sizeof(double), rows);
-    gpu_define_store(t, "TOTAL_LOSS", op->output[0]);
-    gpu_define_store(t, "TOTAL_COUNTED", op->output[1]);
-    gpu_define_counters(t, "COUNTER", 1);
-}
-
-/* The gradient in the unit of a cross-entropy  [NULL: it is elsewhere]. */
-static const pl_op_t *gradient_beside(const gpu_codegen_t *t, int number)
-{
-    for (int i = number + 1; i < t->to; i++)
-        if (t->g->op[i].code == PL_OP_cross_entropy_grad)
-            return &t->g->op[i];
-    return NULL;
-}
-
-/* Whether a value lies in memory where four elements are moved at once, and nothing of
- * its unit stands between. */
+/* Whether four elements of a value can be loaded or stored at once: it is aligned, and no
+ * operation of its unit comes between. */
 static bool moves_by_four(const gpu_codegen_t *t, int32_t value, gpu_buffer_t *buffer)
 {
     const int32_t root = t->allocation[value].root;
     const pl_value_t *v = &t->g->value[root];
     if (t->error.code != PL_OK || v->source == PL_FROM_CONSTANT
-        || v->source == PL_FROM_SCALAR || !gpu_is_wanted(t, value)
+        || v->source == PL_FROM_SCALAR || !gpu_is_allocated(t, value)
         || (v->source == PL_FROM_OP && v->op >= t->from && v->op < t->core))
         return false;
     *buffer = gpu_buffer_of(t, value);
@@ -383,7 +337,7 @@ static bool moves_by_four(const gpu_codegen_t *t, int32_t value, gpu_buffer_t *b
 }
 
 /* LOAD(i) and STORE(i, v) of four elements from i on, a multiple of four  [STORE NULL:
- * none]; false: they are not moved at once. */
+ * none]; false: not possible. */
 static bool define_four(gpu_codegen_t *t, const char *load, int32_t from,
                         const char *store, int32_t to)
 {
@@ -412,11 +366,18 @@ static void print_cross_entropy(gpu_codegen_t *t, const pl_op_t *op, int number)
     define_targets(t, op, 0);
     define_rows(t, x.dim[0], x.dim[1]);
     define_check(t, number, x.dim[1]);
-    define_row_values(t, op, x.dim[0]);
+    gpu_define_scratch(t, "LOSS", 0, x.dim[0]);
+    gpu_define_scratch(t, "COUNTED", (size_t)x.dim[0] * sizeof(double), x.dim[0]);
+    gpu_define_store(t, "TOTAL_LOSS", op->output[0]);
+    gpu_define_store(t, "TOTAL_COUNTED", op->output[1]);
+    gpu_define_counters(t, "COUNTER", 1);
     if (hits) {
         gpu_define_number(t, "TOP", op->attr.to);
     } else {
-        const pl_op_t *gradient = gradient_beside(t, number);
+        const pl_op_t *gradient = NULL;      /* of this loss, if it is in the same unit */
+        for (int i = t->to - 1; i > number; i--)
+            if (t->g->op[i].code == PL_OP_cross_entropy_grad)
+                gradient = &t->g->op[i];
         define_weights(t, op, 2);
         gpu_define_store(t, "ROW_MAX", op->output[2]);
         gpu_define(t, "SUM(i, v)", "ROW_MAX(ROWS + (i), v)");
@@ -450,7 +411,7 @@ static void print_cross_entropy_grad(gpu_codegen_t *t, const pl_op_t *op, int nu
     end_rows(t, "cross_entropy_grad", x.dim[0], x.dim[1]);
 }
 
-/* Whole numbers in scratch: zeros, counts, and the result. */
+/* Counts as integers in scratch, by three kernels: zeros, counts, and the result. */
 static void print_counts(gpu_codegen_t *t, const pl_op_t *op, int number)
 {
     const pl_shape_t x = shape_of(t, op->input[0]);
@@ -482,17 +443,7 @@ static void print_counts(gpu_codegen_t *t, const pl_op_t *op, int number)
     }
 }
 
-static void print_power_sums(gpu_codegen_t *t, const pl_op_t *op)
-{
-    gpu_kernel_begin(t, "power_sums");
-    gpu_define_load(t, "X", op->input[0]);
-    gpu_define_store(t, "Y", op->output[0]);
-    gpu_define_number(t, "N", pl_elements(shape_of(t, op->input[0])));
-    gpu_include(t, "power_sums");
-    gpu_kernel_end(t, 1, 32);
-}
-
-/* Which thread adds up what depends on the size of a block alone. */
+/* The order of additions depends only on the size of a block. */
 static void print_block_norms(gpu_codegen_t *t, const pl_op_t *op)
 {
     const int64_t n = pl_elements(shape_of(t, op->input[0])), width = op->attr.to,
@@ -515,9 +466,9 @@ bool gpu_print_row(gpu_codegen_t *t, int i)
     switch (op->code) {
     case PL_OP_softmax:
     case PL_OP_softmax_grad: print_softmax(t, op); return true;
-    case PL_OP_layer_norm: print_layer_norm(t, op); return true;
+    case PL_OP_layer_norm:
+    case PL_OP_batch_norm: print_norm(t, op); return true;
     case PL_OP_layer_norm_grad: print_layer_norm_grad(t, op); return true;
-    case PL_OP_batch_norm: print_batch_norm(t, op); return true;
     case PL_OP_batch_norm_with: print_batch_norm_with(t, op); return true;
     case PL_OP_batch_norm_grad: print_batch_norm_grad(t, op); return true;
     case PL_OP_embedding: print_embedding(t, op, i); return true;
@@ -526,7 +477,14 @@ bool gpu_print_row(gpu_codegen_t *t, int i)
     case PL_OP_correct: print_cross_entropy(t, op, i); return true;
     case PL_OP_cross_entropy_grad: print_cross_entropy_grad(t, op, i); return true;
     case PL_OP_block_norms: print_block_norms(t, op); return true;
-    case PL_OP_power_sums: print_power_sums(t, op); return true;
+    case PL_OP_power_sums:
+        gpu_kernel_begin(t, "power_sums");
+        gpu_define_load(t, "X", op->input[0]);
+        gpu_define_store(t, "Y", op->output[0]);
+        gpu_define_number(t, "N", pl_elements(shape_of(t, op->input[0])));
+        gpu_include(t, "power_sums");
+        gpu_kernel_end(t, 1, 32);
+        return true;
     case PL_OP_confusion:
     case PL_OP_score_bins: print_counts(t, op, i); return true;
     default: return false;

@@ -1,10 +1,14 @@
 /* codegen_unit.c - lines of element-wise operations as text, for kernels and parts of
  * them
  *
- * What a unit reads is loaded, the operations follow in the order of the graph with all
- * values in registers, and what others read is stored: an element is read before it is
- * written, and what is assigned to a piece of a region and read again within the unit is
- * what was assigned. */
+ * A unit loads its operands, computes its operations in the order of the graph with all
+ * values in registers, and stores the values that other units read.  So an element is
+ * read before it is written, and an operation that reads elements of a region that the
+ * unit has assigned before gets the assigned value.
+ *
+ * A core has its own kernel body.  Element-wise operations before and after it in its
+ * unit become functions of that kernel: they load the core's input, or take its
+ * result. */
 #include "accelerators/gpu/codegen_unit.h"
 
 #include <stdarg.h>
@@ -71,31 +75,6 @@ static void add_known(gpu_unit_t *u, int32_t value, const pl_view_t *repeat, int
 
 /* ---- Loads ---- */
 
-/* How a value repeats over a result; rank 1 at least. */
-static pl_view_t repeat_over(const pl_value_t *v, pl_shape_t result)
-{
-    const pl_view_t whole = pl_view_whole(0, v->shape);
-    pl_view_t all = {.shape = result};
-    for (int i = 0; i < result.rank; i++) {
-        const int k = i - (result.rank - v->shape.rank);
-        all.stride[i] = k < 0 || v->shape.dim[k] == 1 ? 0 : whole.stride[k];
-    }
-    pl_view_t merged = pl_view_merged(&all);
-    if (!merged.shape.rank)
-        merged.shape = PL_SHAPE(1);
-    return merged;
-}
-
-/* The element of a value that belongs to element i of the result; ends a load. */
-static void print_index(const gpu_unit_t *u, const pl_view_t *repeat, const char *element)
-{
-    char text[512];
-    gpu_print(u->t, "%s);\n",
-              repeat->shape.rank
-                  ? gpu_index_text(repeat, element, u->n <= INT32_MAX, text)
-                  : element);
-}
-
 /* Whether four neighbours of a result read one element, four neighbours, or neither. */
 typedef enum reads { READS_ONE, READS_FOUR, READS_PER_ELEMENT } reads_t;
 
@@ -117,8 +96,8 @@ bool gpu_is_aligned(const gpu_buffer_t *buffer, pl_dtype_t dtype)
     return buffer->offset % (4 * pl_dtype_size(dtype)) == 0;
 }
 
-/* A value of memory in a register; `repeat` has rank 0 where it goes element by
- * element. */
+/* Loads a value into a register; `repeat` has rank 0 if element i of the unit reads
+ * element i of the value. */
 static int load(gpu_unit_t *u, int32_t root, const pl_view_t *repeat)
 {
     gpu_codegen_t *t = u->t;
@@ -127,6 +106,7 @@ static int load(gpu_unit_t *u, int32_t root, const pl_view_t *repeat)
     const int a = gpu_argument(t, &buffer, gpu_type(v->dtype), false), r = u->registers++;
     const char *suffix = gpu_suffix(v->dtype);
     const bool repeats = repeat->shape.rank > 0;
+    char index[512], next[512];       /* of the element that element i, or i + k, reads */
     const reads_t reads = !repeats ? READS_FOUR
                           : !gpu_is_aligned(&buffer, v->dtype)
                                   && reads_of(repeat) != READS_ONE
@@ -135,27 +115,30 @@ static int load(gpu_unit_t *u, int32_t root, const pl_view_t *repeat)
     add_known(u, root, repeat, r);
     if (t->error.code != PL_OK)
         return r;
-    if (u->width == 1) {
-        gpu_print(t, "const real v%d = (real)load_%s(a%d, ", r, suffix, a);
-        print_index(u, repeat, "i");
-    } else if (reads == READS_PER_ELEMENT) {
+    snprintf(index, sizeof index, "i");
+    snprintf(next, sizeof next, "(i + k)");
+    if (repeats) {
+        gpu_index_text(repeat, "i", u->n <= INT32_MAX, index);
+        gpu_index_text(repeat, "(i + k)", u->n <= INT32_MAX, next);
+    }
+    if (u->width == 1)
+        gpu_print(t, "const real v%d = (real)load_%s(a%d, %s);\n", r, suffix, a, index);
+    else if (reads == READS_PER_ELEMENT)
         gpu_print(t,
                   "four_t v%d;\nfor (int k = 0; k < 4; k++)\n"
-                  "v%d.at[k] = (real)load_%s(a%d, ",
-                  r, r, suffix, a);
-        print_index(u, repeat, "(i + k)");
-    } else if (reads == READS_FOUR) {
-        gpu_print(t, "const four_t v%d = load4_%s(a%d, ", r, suffix, a);
-        print_index(u, repeat, "i");
-    } else {
-        gpu_print(t, "const real s%d = (real)load_%s(a%d, ", r, suffix, a);
-        print_index(u, repeat, "i");
-        gpu_print(t, "const four_t v%d = {{s%d, s%d, s%d, s%d}};\n", r, r, r, r, r);
-    }
+                  "v%d.at[k] = (real)load_%s(a%d, %s);\n",
+                  r, r, suffix, a, next);
+    else if (reads == READS_FOUR)
+        gpu_print(t, "const four_t v%d = load4_%s(a%d, %s);\n", r, suffix, a, index);
+    else
+        gpu_print(t,
+                  "const real s%d = (real)load_%s(a%d, %s);\n"
+                  "const four_t v%d = {{s%d, s%d, s%d, s%d}};\n",
+                  r, suffix, a, index, r, r, r, r, r);
     return r;
 }
 
-/* Input k of an operation as the loop's text has it. */
+/* Input k of an operation as an expression of the loop. */
 static const char *operand(gpu_unit_t *u, const pl_op_t *op, int k, char text[48])
 {
     gpu_codegen_t *t = u->t;
@@ -176,7 +159,11 @@ static const char *operand(gpu_unit_t *u, const pl_op_t *op, int k, char text[48
     }
     if (pl_elements(value_of(u, value)->shape) != u->n) {
         const int32_t result = op->code == PL_OP_assign ? op->input[0] : op->output[0];
-        repeat = repeat_over(value_of(u, value), value_of(u, result)->shape);
+        const pl_view_t all = pl_view_broadcast(value_of(u, value)->shape,
+                                                value_of(u, result)->shape);
+        repeat = pl_view_merged(&all);
+        if (!repeat.shape.rank)
+            repeat.shape = PL_SHAPE(1);
     }
     int r = find_known(u, root, &repeat);
     if (r < 0)
@@ -196,7 +183,7 @@ static void loop_print(gpu_unit_t *u, const char *format, ...)
     va_end(args);
 }
 
-static void store_add(gpu_unit_t *u, const gpu_buffer_t *buffer, pl_dtype_t dtype,
+static void store_put(gpu_unit_t *u, const gpu_buffer_t *buffer, pl_dtype_t dtype,
                       int number)
 {
     for (int k = 0; k < u->stores; k++)
@@ -224,19 +211,19 @@ gpu_buffer_t gpu_low_of(const gpu_codegen_t *t, const gpu_buffer_t *buffer,
     return low;
 }
 
-/* Parameters are kept as halves, too. */
-static void add_store(gpu_unit_t *u, const gpu_buffer_t *buffer, pl_dtype_t dtype,
+/* Stores parameters also as halves. */
+static void store_add(gpu_unit_t *u, const gpu_buffer_t *buffer, pl_dtype_t dtype,
                       int number)
 {
     const gpu_codegen_t *t = u->t;
-    store_add(u, buffer, dtype, number);
+    store_put(u, buffer, dtype, number);
     if (!t->low || buffer->at != GPU_IN_REGION || buffer->index != PL_REGION_PARAMS)
         return;
     const gpu_buffer_t low = gpu_low_of(t, buffer, dtype);
-    store_add(u, &low, t->low_dtype, number);
+    store_put(u, &low, t->low_dtype, number);
 }
 
-/* A formula with its operands: "x *y" as "v0 * v1". */
+/* Prints a formula with its operands: "x *y" as "v0 * v1". */
 static void print_formula(gpu_unit_t *u, const char *formula, const char *x,
                           const char *y, const char *f)
 {
@@ -258,8 +245,7 @@ static void print_formula(gpu_unit_t *u, const char *formula, const char *x,
     }
 }
 
-/* A result in a register of its own: rounded to its type, unless it is of that type
- * anyhow. */
+/* A result in a new register; rounded to its type, unless it is exact. */
 static int result(gpu_unit_t *u, pl_dtype_t dtype, bool exact, const char *x,
                   const char *y, const char *f, const char *formula)
 {
@@ -278,9 +264,11 @@ static int result(gpu_unit_t *u, pl_dtype_t dtype, bool exact, const char *x,
     return r;
 }
 
-/* Four elements share a block of random bits; their words are in the loop's head. */
-static void dropout_words(gpu_unit_t *u, const pl_op_t *op, int number)
+/* Four elements share a block of random bits, which is computed before the loop. */
+static int dropout(gpu_unit_t *u, const pl_op_t *op, pl_dtype_t dtype, const char *x)
 {
+    char stays[40], formula[160];
+    const int number = u->registers++;
     gpu_codegen_t *t = u->t;
     const int a = gpu_argument(t, &(gpu_buffer_t){.at = GPU_IN_STEP}, "step_t", false);
     gpu_print(t,
@@ -289,31 +277,11 @@ static void dropout_words(gpu_unit_t *u, const pl_op_t *op, int number)
               "a%d->micro_batch, (uint32_t)key%d, (uint32_t)(key%d >> 32));\n",
               number, a, (unsigned long long)op->attr.stream, number, a, a, number,
               number);
-}
-
-static int dropout(gpu_unit_t *u, const pl_op_t *op, pl_dtype_t dtype, const char *x)
-{
-    char stays[40], formula[160];
-    const int number = u->registers++;
-    dropout_words(u, op, number);
-    gpu_number(u->t, 1.0 / (1.0 - op->attr.a), stays);
+    gpu_number(t, 1.0 / (1.0 - op->attr.a), stays);
     snprintf(formula, sizeof formula,
              "(double)(words%d.at[%s] >> 8) * 0x1p-24 >= %a ? x * %s : (real)0", number,
              u->width == 1 ? "i % 4" : "k", op->attr.a, stays);
     return result(u, dtype, false, x, NULL, NULL, formula);
-}
-
-static void print_total(gpu_unit_t *u, const pl_op_t *op, const char *x)
-{
-    if (u->totals == GPU_UNIT_TOTALS) {
-        too_many(u);
-        return;
-    }
-    loop_print(u,
-               op->code == PL_OP_norm ? "total%1$d += (double)%2$s * %2$s;\n"
-                                      : "total%1$d += %2$s;\n",
-               u->totals, x);
-    u->total[u->totals++] = op;
 }
 
 static void print_assign(gpu_unit_t *u, const pl_op_t *op, bool done)
@@ -331,9 +299,19 @@ static void print_assign(gpu_unit_t *u, const pl_op_t *op, bool done)
                    NULL, "x");
     if (!done) {
         const gpu_buffer_t buffer = gpu_buffer_of(u->t, target);
-        add_store(u, &buffer, v->dtype, r);
+        store_add(u, &buffer, v->dtype, r);
     }
     add_known(u, target, &plain, r);
+}
+
+/* Stores a value that other units read. */
+static void store_value(gpu_unit_t *u, int32_t value, int number)
+{
+    const gpu_codegen_t *t = u->t;
+    if (t->fusion->inside[value] || t->allocation[value].kind == PL_ALLOCATION_NONE)
+        return;
+    const gpu_buffer_t buffer = gpu_buffer_of(t, value);
+    store_add(u, &buffer, value_of(u, value)->dtype, number);
 }
 
 void gpu_unit_op(gpu_unit_t *u, int i)
@@ -347,7 +325,15 @@ void gpu_unit_op(gpu_unit_t *u, int i)
     }
     operand(u, op, 0, x);
     if (pl_is_total(t->g, op)) {
-        print_total(u, op, x);
+        if (u->totals == GPU_UNIT_TOTALS) {
+            too_many(u);
+            return;
+        }
+        loop_print(u,
+                   op->code == PL_OP_norm ? "total%1$d += (double)%2$s * %2$s;\n"
+                                          : "total%1$d += %2$s;\n",
+                   u->totals, x);
+        u->total[u->totals++] = op;
         return;
     }
     const int32_t value = op->output[0];
@@ -364,12 +350,14 @@ void gpu_unit_op(gpu_unit_t *u, int i)
                                                        : NULL,
                                pl_formula_text(code));
     add_known(u, value, &plain, r);
-    gpu_unit_keep(u, value, r);
+    store_value(u, value, r);
 }
 
-static void print_stores(gpu_unit_t *u)
+void gpu_unit_print(gpu_unit_t *u)
 {
     gpu_codegen_t *t = u->t;
+    gpu_print(t, u->width == 4 ? "for (int k = 0; k < 4; k++) {\n%s}\n" : "%s",
+              u->loop.length ? u->loop.text : "");
     for (int k = 0; k < u->stores; k++) {
         const gpu_store_t *s = &u->store[k];
         const int a = gpu_argument(t, &s->buffer, gpu_type(s->dtype), true);
@@ -378,38 +366,137 @@ static void print_stores(gpu_unit_t *u)
     }
 }
 
-static void print_lines(gpu_unit_t *u)
+/* ---- Before and after a core ---- */
+
+/* Operations [from, to) of the current unit, one element at a time. */
+static gpu_unit_t *unit_new(gpu_codegen_t *t, int from, int to)
 {
-    gpu_codegen_t *t = u->t;
-    const char *const lines = u->loop.length ? u->loop.text : "";
-    gpu_print(t, u->width == 4 ? "for (int k = 0; k < 4; k++) {\n%s}\n" : "%s", lines);
+    gpu_unit_t *u = pl_alloc(sizeof *u);
+    if (u)
+        *u =
+            (gpu_unit_t){.t = t,
+                         .from = from,
+                         .to = to,
+                         .n = pl_elements(t->g->value[t->g->op[t->core].output[0]].shape),
+                         .width = 1};
+    else
+        pl_no_memory(&t->error);
+    return u;
 }
 
-void gpu_unit_print(gpu_unit_t *u)
+static void unit_ops(gpu_unit_t *u)
 {
-    print_lines(u);
-    print_stores(u);
+    for (int i = u->from; i < u->to && u->t->error.code == PL_OK; i++)
+        if (u->t->g->op[i].code != PL_OP_reshape
+            && pl_is_elementwise(u->t->g, &u->t->g->op[i]))
+            gpu_unit_op(u, i);
 }
 
-void gpu_unit_knows(gpu_unit_t *u, int32_t value, int number)
+static void unit_free(gpu_unit_t *u)
 {
+    pl_free(u->loop.text);
+    pl_free(u);
+}
+
+/* "FN real NAME_X(int64_t i, PARAMETERS)" with the current body as its lines; the body of
+ * the kernel comes back. */
+static void function_end(gpu_codegen_t *t, gpu_string_t aside, const char *returns,
+                         const char *name, const char *parameter)
+{
+    const gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
+    const gpu_string_t lines = t->body;
+    t->body = aside;
+    gpu_write(t, &t->parts, "FN %s %s_%s(int64_t i, %sPARAMETERS)\n{\n", returns,
+              kernel->name, name, parameter);
+    gpu_write_indented(t, &t->parts, lines.length ? lines.text : "");
+    gpu_write(t, &t->parts, "}\n\n");
+    pl_free(lines.text);
+}
+
+bool gpu_define_before(gpu_codegen_t *t, const char *name, int32_t value)
+{
+    const int32_t root = t->fusion->root[value];
+    const pl_value_t *v = &t->g->value[root];
+    char word[24];
+    if (t->core < 0 || v->source != PL_FROM_OP || v->op < t->from || v->op >= t->core)
+        return false;
+    gpu_unit_t *u = t->error.code == PL_OK ? unit_new(t, t->from, t->core) : NULL;
+    if (!u)
+        return true;
     const pl_view_t plain = {.shape = {.rank = 0}};
-    add_known(u, value, &plain, number);
+    const gpu_string_t aside = t->body;                /* lines are printed to the body */
+    t->body = (gpu_string_t){NULL};
+    unit_ops(u);
+    int r = find_known(u, root, &plain);
+    if (r < 0)
+        r = load(u, root, &plain);
+    gpu_unit_print(u);
+    gpu_print(t, "return v%d;\n", r);
+    function_end(t, aside, "real", name, "");
+    unit_free(u);
+    snprintf(word, sizeof word, "%.16s(i)", name);
+    gpu_define(t, word, "%s_%s(i, ARGUMENTS)", t->kernel[t->kernels - 1].name, name);
+    return true;
 }
 
-int gpu_unit_register(gpu_unit_t *u, int32_t value)
+/* An input of a concat in the unit is stored where it belongs in the result. */
+static bool define_concat_part(gpu_codegen_t *t, const char *word, int32_t value)
 {
+    const pl_op_t *op = NULL;
+    int k = 0;
+    for (int i = t->core + 1; i < t->to && !op; i++) {
+        if (t->g->op[i].code != PL_OP_concat)
+            continue;
+        for (k = 0; k < t->g->op[i].input_count && t->g->op[i].input[k] != value; k++)
+            ;
+        if (k < t->g->op[i].input_count)
+            op = &t->g->op[i];
+    }
+    if (!op)
+        return false;
+    char place[512];
+    const pl_view_t part = gpu_concat_part(t, op, k);
+    const pl_dtype_t dtype = t->g->value[op->output[0]].dtype;
+    gpu_buffer_t buffer = gpu_buffer_of(t, op->output[0]);
+    gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
+    const int arguments = kernel->launch[0].count;
+    buffer.bytes /= (size_t)op->input_count;
+    const int a = gpu_argument(t, &buffer, gpu_type(dtype), true);
+    if (a < arguments)                                  /* other parts are written, too */
+        kernel->buffer[a].bytes += buffer.bytes;
+    gpu_define(t, word, "store_%s(a%d, %s, v)", gpu_suffix(dtype), a,
+               gpu_index_text(&part, "i", false, place));
+    return true;
+}
+
+bool gpu_define_after(gpu_codegen_t *t, const char *name, int32_t value)
+{
+    char word[24];
+    snprintf(word, sizeof word, "%.16s(i, v)", name);
+    if (t->error.code != PL_OK || t->core < 0)
+        return false;
+    if (define_concat_part(t, word, value))
+        return true;
+    const int next = pl_unit_core(t->g, t->core + 1, t->to);
+    const bool is_followed = pl_unit_first(t->g, t->core + 1, t->to) < t->to
+                             && (next < 0 || t->g->op[next].code == PL_OP_sum);
+    if (value != t->g->op[t->core].output[0] || !is_followed)
+        return false;
+    gpu_unit_t *u = unit_new(t, t->core + 1, t->to);
+    if (!u)
+        return true;
     const pl_view_t plain = {.shape = {.rank = 0}};
-    const int32_t root = u->t->fusion->root[value];
-    const int r = find_known(u, root, &plain);
-    return r < 0 ? load(u, root, &plain) : r;
-}
-
-void gpu_unit_keep(gpu_unit_t *u, int32_t value, int number)
-{
-    const gpu_codegen_t *t = u->t;
-    if (t->fusion->inside[value] || t->allocation[value].kind == PL_ALLOCATION_NONE)
-        return;
-    const gpu_buffer_t buffer = gpu_buffer_of(t, value);
-    add_store(u, &buffer, value_of(u, value)->dtype, number);
+    const gpu_string_t aside = t->body;
+    t->body = (gpu_string_t){NULL};
+    const pl_dtype_t dtype = t->g->value[value].dtype;
+    const int r = u->registers++;
+    gpu_print(t, "const real v%d = round_%s(v);\n", r, gpu_suffix(dtype));
+    add_known(u, value, &plain, r);
+    store_value(u, value, r);
+    unit_ops(u);
+    gpu_unit_print(u);
+    function_end(t, aside, "void", name, "real v, ");
+    unit_free(u);
+    gpu_define(t, word, "%s_%s(i, v, ARGUMENTS)", t->kernel[t->kernels - 1].name, name);
+    return true;
 }

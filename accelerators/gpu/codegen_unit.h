@@ -36,20 +36,14 @@ typedef struct unit {
     gpu_string_t loop;                                      /* the lines */
 } gpu_unit_t;
 
-/* Adds operation i to the text at hand: what it loads is printed, the rest is kept. */
+/* Adds operation i: prints its loads, and keeps its line and its stores for the end. */
 void gpu_unit_op(gpu_unit_t *u, int i);
-/* A value that is in a register, element by element. */
-void gpu_unit_knows(gpu_unit_t *u, int32_t value, int number);
-/* The register of a value, which is loaded if need be. */
-int gpu_unit_register(gpu_unit_t *u, int32_t value);
-/* Stores a value, if it has a buffer. */
-void gpu_unit_keep(gpu_unit_t *u, int32_t value, int number);
-/* What was kept: the lines, and then the stores. */
+/* Prints the lines and then the stores. */
 void gpu_unit_print(gpu_unit_t *u);
-/* Where halves lie of parameters at a buffer. */
+/* The halves of the parameters in a buffer. */
 gpu_buffer_t gpu_low_of(const gpu_codegen_t *t, const gpu_buffer_t *buffer,
                         pl_dtype_t dtype);
-/* Whether a value lies where four elements are loaded at once. */
+/* Whether four elements of a value can be loaded at once. */
 bool gpu_is_aligned(const gpu_buffer_t *buffer, pl_dtype_t dtype);
 
 #endif

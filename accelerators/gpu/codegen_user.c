@@ -1,7 +1,7 @@
 /* codegen_user.c - operators of users as kernels: a thread computes a row by a function
  * whose body is the operator's text
  *
- * doc/modules.md says what such a text may use. */
+ * doc/modules.md describes such a text. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,24 +16,6 @@ static void define_shape(gpu_codegen_t *t, const char *name, pl_shape_t shape)
         snprintf(word, sizeof word, "%.8s_DIM%d", name, k);
         gpu_define_number(t, word, shape.dim[k]);
     }
-}
-
-/* VALUES(to) copies the struct that the graph was given, whose size has to be the
- * size of `to`. */
-static void define_values(gpu_codegen_t *t, const pl_op_t *op)
-{
-    char text[PL_OPERATOR_SELF / 8 * 24] = "";
-    uint64_t word[PL_OPERATOR_SELF / 8];
-    const size_t size = op->attr.table->size;
-    memcpy(word, op->attr.self.byte, sizeof word);
-    for (size_t k = 0; k < (size + 7) / 8; k++)
-        snprintf(text + strlen(text), sizeof text - strlen(text), "%s0x%llxul",
-                 k ? ", " : "", (unsigned long long)word[k]);
-    gpu_define(
-        t, "VALUES(to)",
-        "do { typedef char VALUES_of_another_size[sizeof(to) == %zu ? 1 : -1]; const "
-        "uint64_t values_[] = {%s}; memcpy(&(to), values_, sizeof(to)); } while (0)",
-        size, text);
 }
 
 bool gpu_print_user(gpu_codegen_t *t, int i)
@@ -56,8 +38,22 @@ bool gpu_print_user(gpu_codegen_t *t, int i)
     define_shape(t, "OUT", y);
     gpu_define_store(t, "Y", op->output[0]);
     gpu_define(t, "OUT(i, v)", "Y(row * WIDTH + (i), v)");
-    if (op->attr.table->size)
-        define_values(t, op);
+    /* VALUES(to) copies the struct of the operator into `to`, which must have its
+     * size. */
+    char text[PL_OPERATOR_SELF / 8 * 24] = "";
+    uint64_t word[PL_OPERATOR_SELF / 8];
+    const size_t size = op->attr.table->size;
+    memcpy(word, op->attr.self.byte, sizeof word);
+    for (size_t k = 0; k < (size + 7) / 8; k++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s0x%llxul",
+                 k ? ", " : "", (unsigned long long)word[k]);
+    if (size)
+        gpu_define(
+            t, "VALUES(to)",
+            "do { typedef char VALUES_of_another_size[sizeof(to) == %zu ? 1 : -1]; "
+            "const uint64_t values_[] = {%s}; memcpy(&(to), values_, sizeof(to)); "
+            "} while (0)",
+            size, text);
     gpu_function(t, "ROW", "row", kernel->text, op->attr.table->name);
     gpu_define_number(t, "ROWS", rows);
     gpu_print_elementwise(t, "user", rows);

@@ -2,9 +2,9 @@
  *
  * The graph is rewritten, lowered and refined, its operations are grouped in units
  * (accelerators/plan/), its values are allocated (tensor/memory_plan.h), and each unit
- * is printed (codegen.h).  The launches are cut into pieces where a replay has other
- * work between them (replay.h): where backward begins, a bucket of gradients is complete,
- * an in-graph collective waits, or the host computes. */
+ * is printed (codegen.h).  A piece of launches ends where a replay has other work
+ * (plan.h): backward begins, a bucket of gradients is complete, an in-graph collective
+ * waits, or the host computes. */
 #include "accelerators/gpu/plan.h"
 
 #include <stdio.h>
@@ -27,13 +27,13 @@ typedef struct compiler {
     pl_fusion_t fusion;
     pl_memory_plan_t memory_plan;
     gpu_codegen_t text;
-    bool backward;                                          /* it has begun */
 } compiler_t;
 
-/* ---- Compiling ---- */
+/* ---- Allocation ---- */
 
-/* Where elements have another width, element i lies elsewhere; and a core reads more than
- * the element at hand, but the gradient of a cross-entropy of its logits. */
+/* A result must not take the buffer of an input whose elements have another width.  Nor
+ * may the result of a core, which reads other elements too, except the gradient of a
+ * cross-entropy, which takes that of its logits. */
 static bool may_reuse_buffer(const pl_graph_t *g, int op, int32_t input, void *user)
 {
     const pl_fusion_t *fusion = &((const compiler_t *)user)->fusion;
@@ -52,7 +52,8 @@ static bool may_reuse_buffer(const pl_graph_t *g, int op, int32_t input, void *u
            && pl_unit_in_place(fusion, g, op, input);
 }
 
-/* What a library computes cannot be stopped by a guard (products.c). */
+/* A guard does not stop the results of a library, so they stay in the arena
+ * (products.c). */
 static bool must_stay(const pl_graph_t *g, int op, const pl_value_t *target, void *user)
 {
     const compiler_t *c = user;
@@ -81,21 +82,6 @@ static gpu_piece_t *piece_add(compiler_t *c)
     return &p->piece[p->pieces++];
 }
 
-/* Logs once for each operator. */
-static void log_host(pl_gpu_t *gpu, const pl_operator_ops_t *table)
-{
-    int k = 0;
-    while (k < PL_GPU_LOGGED && gpu->logged[k] && gpu->logged[k] != table)
-        k++;
-    if (k == PL_GPU_LOGGED || gpu->logged[k])
-        return;
-    gpu->logged[k] = table;
-    if (gpu->logs)
-        pl_log_line(PL_LOG_INFO, -1, "accelerator",
-                    "operator \"%s\" has no text for \"gpu\": the host computes it",
-                    table->name);
-}
-
 static int print_on_host(compiler_t *c, int op, pl_error_t *err)
 {
     pl_plan_t *p = c->plan;
@@ -105,7 +91,16 @@ static int print_on_host(compiler_t *c, int op, pl_error_t *err)
     int code = gpu_host_init(host, c->gpu, &c->text, op, err);
     if (code != PL_OK)
         return code;
-    log_host(c->gpu, host->table);
+    int k = 0;                                           /* logs once for each operator */
+    while (k < PL_GPU_LOGGED && c->gpu->logged[k] && c->gpu->logged[k] != host->table)
+        k++;
+    if (k < PL_GPU_LOGGED && !c->gpu->logged[k]) {
+        c->gpu->logged[k] = host->table;
+        if (c->gpu->logs)
+            pl_log_line(PL_LOG_INFO, -1, "accelerator",
+                        "operator \"%s\" has no text for \"gpu\": the host computes it",
+                        host->table->name);
+    }
     p->hosts++;
     gpu_host_print_inputs(host, &c->text, op);
     gpu_piece_t *piece = piece_add(c);
@@ -142,7 +137,7 @@ static int print_unit(compiler_t *c, int from, int to, pl_error_t *err)
     return PL_OK;
 }
 
-/* Halves of a mirrored region to or from what the host has for them. */
+/* Halves of a mirrored region to or from the float32 copy for the host. */
 static void print_floats(compiler_t *c, const gpu_host_copy_t *p, bool to_host)
 {
     const pl_dtype_t dtype = c->gpu->memory->region[p->region].dtype;
@@ -175,20 +170,13 @@ static void host_copy_add(compiler_t *c, int region, size_t from, size_t count)
         pl_no_memory(&c->text.error);
 }
 
-static bool is_backward(const pl_graph_t *g, int from, int to)
-{
-    while (from < to && !g->op[from].gradient_of)
-        from++;
-    return from < to;
-}
-
 static int bucket_region(const compiler_t *c)
 {
     return c->graph.bucket_params ? PL_REGION_PARAMS : PL_REGION_GRADS;
 }
 
-/* The unit that is the last to put something into elements [from, to) of the buckets'
- * region; where an assign is nothing its value is made where it belongs. */
+/* The last unit that writes elements [from, to) of the buckets' region.  An assign
+ * without a copy is written by the unit that makes its value. */
 static int bucket_unit(const compiler_t *c, int64_t from, int64_t to)
 {
     const pl_graph_t *g = &c->lowered.graph;
@@ -208,13 +196,13 @@ static int bucket_unit(const compiler_t *c, int64_t from, int64_t to)
     return last;
 }
 
-/* The buckets that unit `unit` completes. */
+/* Ends a piece after unit `unit` if that completes buckets. */
 static void cut_buckets(compiler_t *c, const int *last, int *bucket, int unit)
 {
     const int64_t *at = c->graph.bucket;
     const int before = *bucket;
     for (; *bucket < c->graph.bucket_count && last[*bucket] <= unit; ++*bucket)
-        if (unit + 1 < c->fusion.units)     /* those of the end are there with the rest */
+        if (unit + 1 < c->fusion.units)                   /* the end reports the others */
             host_copy_add(c, bucket_region(c), (size_t)at[*bucket + 1],
                           (size_t)(at[*bucket] - at[*bucket + 1]));
         else
@@ -224,26 +212,8 @@ static void cut_buckets(compiler_t *c, const int *last, int *bucket, int unit)
         piece->buckets = *bucket;
 }
 
-static void split_at_collective(compiler_t *c, int op)
-{
-    gpu_print_record(&c->text, op);
-    host_copy_add(c, PL_REGION_COLLECTIVE, 0, c->plan->collective_result.count);
-    gpu_piece_t *piece = piece_add(c);
-    if (piece)
-        piece->collective = 1 + c->lowered.graph.op[op].attr.axis;
-}
-
-/* Before the first unit of backward. */
-static void cut_forward(compiler_t *c)
-{
-    gpu_piece_t *piece = c->backward ? NULL : piece_add(c);
-    c->backward = true;
-    if (piece)
-        piece->backward = true;
-}
-
-/* Mirrored regions that the plan changes; buckets of gradients are on their way
- * already. */
+/* The last piece copies the mirrored regions that the plan changes, except the buckets of
+ * gradients that were copied before. */
 static void cut_end(compiler_t *c, int buckets)
 {
     const pl_graph_t *g = &c->lowered.graph;
@@ -288,7 +258,7 @@ static void print_ins(compiler_t *c)
         p->pieces--;
 }
 
-/* Runs only when parameters have changed; it belongs to no piece. */
+/* The kernel that runs only when parameters have changed; it belongs to no piece. */
 static void print_refresh(compiler_t *c)
 {
     pl_plan_t *p = c->plan;
@@ -300,31 +270,24 @@ static void print_refresh(compiler_t *c)
         gpu_print_convert(&c->text, &from, params->dtype, &to, low->dtype, low->count);
 }
 
-/* Whether all that changes parameters are units of element-wise operations. */
-static bool keeps_low(const compiler_t *c)
+/* A plan can write GPU_REGION_LOW with the parameters if only units of element-wise
+ * operations change them. */
+static void note_params(compiler_t *c)
 {
     const pl_graph_t *g = &c->lowered.graph;
+    const gpu_region_t *low = &c->gpu->memory->region[GPU_REGION_LOW];
+    bool is_elementwise = true;
     for (int i = 0; i < g->op_count; i++) {
         const pl_op_t *op = &g->op[i];
         if (op->code != PL_OP_assign || g->value[op->input[0]].index != PL_REGION_PARAMS)
             continue;
         const pl_value_t *made = &g->value[c->fusion.root[op->input[1]]];
-        if (c->memory_plan.done[i]
-            && !(made->source == PL_FROM_OP && pl_is_elementwise(g, &g->op[made->op])))
-            return false;
+        c->plan->changes_params = true;
+        is_elementwise &= !c->memory_plan.done[i]
+                          || (made->source == PL_FROM_OP
+                              && pl_is_elementwise(g, &g->op[made->op]));
     }
-    return true;
-}
-
-static void note_params(compiler_t *c)
-{
-    const pl_graph_t *g = &c->lowered.graph;
-    const gpu_region_t *low = &c->gpu->memory->region[GPU_REGION_LOW];
-    for (int i = 0; i < g->op_count; i++)
-        c->plan->changes_params |= g->op[i].code == PL_OP_assign
-                                   && g->value[g->op[i].input[0]].index
-                                          == PL_REGION_PARAMS;
-    c->plan->keeps_low = c->plan->changes_params && low->count && keeps_low(c);
+    c->plan->keeps_low = c->plan->changes_params && low->count && is_elementwise;
     c->text.low = c->plan->keeps_low ? GPU_REGION_LOW : 0;
     c->text.low_dtype = low->dtype;
 }
@@ -333,6 +296,7 @@ static int print_units(compiler_t *c, const int *last, pl_error_t *err)
 {
     const pl_graph_t *g = &c->lowered.graph;
     int code = PL_OK, bucket = 0;
+    bool backward = false;                                  /* it has begun */
     print_refresh(c);
     print_ins(c);
     gpu_print_begin(&c->text);
@@ -342,11 +306,20 @@ static int print_units(compiler_t *c, const int *last, pl_error_t *err)
         const int unit = c->fusion.unit[from], kernels = c->text.kernels;
         for (to = from; to < g->op_count && c->fusion.unit[to] == unit; to++)
             ;
-        if (is_backward(g, from, to))
-            cut_forward(c);
-        if (g->op[from].code == PL_OP_collective)
-            split_at_collective(c, from);
-        else if (!pl_unit_is_nothing(g, c->memory_plan.done, from, to))
+        bool begins = false;
+        for (int i = from; i < to && !backward; i++)
+            begins |= g->op[i].gradient_of != NULL;
+        backward |= begins;
+        gpu_piece_t *piece = begins ? piece_add(c) : NULL;
+        if (piece)
+            piece->backward = true;
+        if (g->op[from].code == PL_OP_collective) {
+            gpu_print_record(&c->text, from);
+            host_copy_add(c, PL_REGION_COLLECTIVE, 0, c->plan->collective_result.count);
+            piece = piece_add(c);
+            if (piece)
+                piece->collective = 1 + g->op[from].attr.axis;
+        } else if (!pl_unit_is_nothing(g, c->memory_plan.done, from, to))
             code = print_unit(c, from, to, err);
         for (int k = kernels; k < c->text.kernels; k++)
             snprintf(c->text.kernel[k].path, sizeof c->text.kernel[k].path, "%s",
@@ -378,7 +351,7 @@ static int print_plan(compiler_t *c, pl_error_t *err)
     return code;
 }
 
-/* What the text has for the plan. */
+/* Moves the kernels from the text to the plan. */
 static int take_text(compiler_t *c, pl_error_t *err)
 {
     pl_plan_t *p = c->plan;
@@ -446,17 +419,6 @@ static int note_fetches(compiler_t *c, pl_error_t *err)
     return PL_OK;
 }
 
-static int refine(compiler_t *c, pl_error_t *err)
-{
-    pl_dtype_t low;
-    int code = gpu_fold_param_casts(&c->lowered.graph, &low, err);
-    if (code == PL_OK && low != PL_F32)
-        code = gpu_reserve_low(c->gpu, low, err);
-    return code == PL_OK ? gpu_fold_casts(&c->lowered.graph,
-                                          c->gpu->backend->layer_new != NULL, err)
-                         : code;
-}
-
 static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
 {
     pl_unit_limits_t limits = {.operands = PL_LAUNCH_ADDRESSES - 4,
@@ -471,8 +433,13 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
         pl_rewrite(&c->graph);
         code = pl_lower(&c->lowered, &c->graph, err);
     }
+    pl_dtype_t low = PL_F32;
     if (code == PL_OK)
-        code = refine(c, err);
+        code = gpu_fold_param_casts(&c->lowered.graph, &low, err);
+    if (code == PL_OK && low != PL_F32)
+        code = gpu_reserve_low(c->gpu, low, err);
+    if (code == PL_OK)
+        code = gpu_fold_casts(&c->lowered.graph, c->gpu->backend->layer_new != NULL, err);
     limits.view = c->lowered.view;
     c->text.g = &c->lowered.graph;
     c->text.view = c->lowered.view;

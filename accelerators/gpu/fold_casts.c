@@ -1,7 +1,7 @@
 /* fold_casts.c - casts of a lowered graph that need no kernel of their own
  *
- * A kernel converts what it loads and what it stores, so a cast beside an operation that
- * is no unit of element-wise ones costs nothing when that operation takes it over. */
+ * A kernel converts the elements that it loads and stores.  So an operation with a kernel
+ * of its own can read the input of a cast, or make the output of one, at no cost. */
 #include "accelerators/gpu/fold_casts.h"
 
 #include "accelerators/plan/fuse.h"
@@ -11,7 +11,7 @@
 typedef struct refining {
     pl_graph_t *g;
     bool library_convolves;
-    int32_t *is;                     /* [values] what stands for it: itself, or another */
+    int32_t *is;                     /* [values] the value that replaces it, or itself */
     int *readers;                    /* [values] operations and fetches */
     int32_t *reader;                 /* [values] the last operation that reads it  [-1] */
 } refining_t;
@@ -22,8 +22,8 @@ static bool is_product(pl_opcode_t code)
            || code == PL_OP_conv2d_grad_w || code == PL_OP_conv2d_grad_x;
 }
 
-/* Operations whose kernels load and store any floating-point type: not those that a
- * library may compute, which needs operands of one type. */
+/* Operations whose kernels load and store any floating-point type.  Products are not
+ * among them: a library may compute them, which needs operands of one type. */
 static bool takes_any(pl_opcode_t code)
 {
     switch (code) {
@@ -78,7 +78,7 @@ static bool takes_input(const pl_graph_t *g, const pl_op_t *op)
                                      : takes_any(op->code);
 }
 
-/* ... and all that read the value. */
+/* Whether all operations that read a value may read another type. */
 static bool takes_value(const pl_graph_t *g, int32_t value)
 {
     for (int i = 0; i < g->fetch_count; i++)
@@ -108,7 +108,7 @@ static void read_instead(pl_graph_t *g, int32_t value, int32_t other)
     }
 }
 
-/* An operation that reads what a cast has widened reads what the cast does. */
+/* An operation that reads a widened value reads the input of the cast instead. */
 static void widen(pl_graph_t *g)
 {
     for (int i = 0; i < g->op_count; i++) {
@@ -122,7 +122,7 @@ static void widen(pl_graph_t *g)
     }
 }
 
-/* Whether all that reads a value assigns it to gradients. */
+/* Whether a value is only assigned to gradients. */
 static bool is_gradient(const refining_t *r, int32_t value)
 {
     const pl_graph_t *g = r->g;
@@ -134,7 +134,7 @@ static bool is_gradient(const refining_t *r, int32_t value)
     return op->code == PL_OP_assign && g->value[op->input[0]].index == PL_REGION_GRADS;
 }
 
-/* Whether an operation may make its result in the type of the cast behind it. */
+/* Whether an operation may make its result in the type of the cast after it. */
 static bool takes_over(const refining_t *r, const pl_op_t *maker, const pl_op_t *cast)
 {
     const pl_value_t *to = &r->g->value[cast->output[0]],
@@ -147,7 +147,7 @@ static bool takes_over(const refining_t *r, const pl_op_t *maker, const pl_op_t 
     return takes_any(maker->code);
 }
 
-/* The one reader of a value where reshapes lie between: a cast, or -1. */
+/* The cast that is the only reader of a value, after reshapes or directly, or -1. */
 static int only_cast(const refining_t *r, int32_t value)
 {
     while (r->readers[value] == 1 && r->reader[value] >= 0) {
@@ -161,32 +161,29 @@ static int only_cast(const refining_t *r, int32_t value)
     return -1;
 }
 
-static void take_over(refining_t *r, int32_t value, const pl_op_t *cast)
-{
-    pl_graph_t *g = r->g;
-    const pl_dtype_t dtype = g->value[cast->output[0]].dtype;
-    int32_t last = value;
-    g->value[value].dtype = dtype;
-    while (g->op[r->reader[last]].code == PL_OP_reshape) {
-        last = g->op[r->reader[last]].output[0];
-        g->value[last].dtype = dtype;
-    }
-    r->is[cast->output[0]] = last;
-}
-
+/* An operation before a cast makes its result in the type of the cast, which is
+ * dropped. */
 static void narrow(refining_t *r)
 {
-    const pl_graph_t *g = r->g;
+    pl_graph_t *g = r->g;
     for (int i = 0; i < g->op_count; i++) {
         if (!takes_any(g->op[i].code) && !is_product(g->op[i].code))
             continue;
         const int cast = only_cast(r, g->op[i].output[0]);
-        if (cast >= 0 && takes_over(r, &g->op[i], &g->op[cast]))
-            take_over(r, g->op[i].output[0], &g->op[cast]);
+        if (cast < 0 || !takes_over(r, &g->op[i], &g->op[cast]))
+            continue;
+        const pl_dtype_t dtype = g->value[g->op[cast].output[0]].dtype;
+        int32_t last = g->op[i].output[0];
+        g->value[last].dtype = dtype;
+        while (g->op[r->reader[last]].code == PL_OP_reshape) {
+            last = g->op[r->reader[last]].output[0];
+            g->value[last].dtype = dtype;
+        }
+        r->is[g->op[cast].output[0]] = last;
     }
 }
 
-/* What is a cast that was taken over is read where its result is now. */
+/* Readers of a dropped cast read the value that replaces it. */
 static void rename_all(refining_t *r)
 {
     pl_graph_t *g = r->g;
@@ -205,7 +202,7 @@ static void rename_all(refining_t *r)
 
 /* ---- Sums of gradients ---- */
 
-/* The operation that makes a value where casts lie between. */
+/* The operation that makes a value, before casts. */
 static const pl_op_t *maker_of(const pl_graph_t *g, int32_t value)
 {
     while (g->value[value].source == PL_FROM_OP
@@ -214,8 +211,8 @@ static const pl_op_t *maker_of(const pl_graph_t *g, int32_t value)
     return g->value[value].source == PL_FROM_OP ? &g->op[g->value[value].op] : NULL;
 }
 
-/* Which input of an add is made by a product, while the other is the gradient of a table;
- * -1. */
+/* The input of an add that is made by a product, if the other is the gradient of a table,
+ * or -1. */
 static int product_of(const pl_graph_t *g, const pl_op_t *add)
 {
     for (int k = 0; k < 2 && add->code == PL_OP_add; k++) {
@@ -226,7 +223,7 @@ static int product_of(const pl_graph_t *g, const pl_op_t *add)
     return -1;
 }
 
-/* Whether other operations than that one have to do with the place of a value. */
+/* Whether operations other than `op` read or write the memory of a value. */
 static bool is_touched(const pl_graph_t *g, const pl_value_t *target, int op)
 {
     for (int i = 0; i < g->op_count; i++)
@@ -247,8 +244,8 @@ static void op_move(pl_graph_t *g, int from, int to)
             g->value[g->op[i].output[k]].op = i;
 }
 
-/* A table whose gradient is the sum of a product and of its rows: the product
- * is assigned when it is made, and the rows are added to it. */
+/* The gradient of a table that is the sum of a product and of its rows: the product is
+ * assigned when it is made, and the rows are added to it. */
 static void split_sums(refining_t *r)
 {
     pl_graph_t *g = r->g;
@@ -309,22 +306,6 @@ static bool is_param(const pl_value_t *v)
     return v->source == PL_FROM_REGION && v->index == PL_REGION_PARAMS;
 }
 
-static bool changes_params(const pl_graph_t *g)
-{
-    for (int i = 0; i < g->op_count; i++)
-        if (g->op[i].code == PL_OP_assign && is_param(&g->value[g->op[i].input[0]]))
-            return true;
-    return false;
-}
-
-/* A cast of parameters to halves. */
-static bool is_low(const pl_graph_t *g, const pl_op_t *op)
-{
-    const pl_dtype_t to = op->output_count ? g->value[op->output[0]].dtype : PL_F32;
-    return op->code == PL_OP_cast && is_param(&g->value[op->input[0]])
-           && (to == PL_BF16 || to == PL_F16);
-}
-
 static void read_all(pl_graph_t *g, int32_t value, int32_t other)
 {
     for (int i = 0; i < g->op_count; i++)
@@ -338,13 +319,17 @@ static void read_all(pl_graph_t *g, int32_t value, int32_t other)
 
 int gpu_fold_param_casts(pl_graph_t *g, pl_dtype_t *low, pl_error_t *err)
 {
+    bool changes_params = false;
     *low = PL_F32;
-    for (int i = 0; i < g->op_count && !changes_params(g); i++) {
+    for (int i = 0; i < g->op_count; i++)
+        changes_params |= g->op[i].code == PL_OP_assign
+                          && is_param(&g->value[g->op[i].input[0]]);
+    for (int i = 0; i < g->op_count && !changes_params; i++) {
         const pl_op_t *op = &g->op[i];
-        if (!is_low(g, op))
+        if (op->code != PL_OP_cast || !is_param(&g->value[op->input[0]]))
             continue;
         const pl_dtype_t to = g->value[op->output[0]].dtype;
-        if (*low != PL_F32 && *low != to)
+        if ((to != PL_BF16 && to != PL_F16) || (*low != PL_F32 && *low != to))
             continue;
         if (PL_GROW(g->value, g->value_count, g->value_capacity) != PL_OK)
             return pl_no_memory(err);

@@ -4,18 +4,18 @@
 
 #include "tensor/graph.h"
 
-/* Lets operations read and write the types that casts beside them bring, and drops those
- * casts.  What is rounded stays as it was, but for gradients of products: these go to
- * PL_REGION_GRADS as they are added up, and are not rounded in between; those of filters
- * only if no library may compute them, which makes halves of halves. */
+/* Lets operations read the inputs of casts and make the outputs of casts, and drops
+ * those casts.  Roundings do not change, except that gradients of products go to
+ * PL_REGION_GRADS without a rounding in between.  For filters this holds only if no
+ * library may compute them, because that makes halves from halves. */
 int gpu_fold_casts(pl_graph_t *g, bool library_convolves, pl_error_t *err);
 
-/* A region of the core's own: PL_REGION_PARAMS as halves, element for element, made when
+/* A region of the core: the elements of PL_REGION_PARAMS as halves, which are made when
  * parameters have changed and not in each replay. */
 enum { GPU_REGION_LOW = PL_REGIONS, GPU_REGIONS };
 
-/* Lets what reads parameters as halves of one type read GPU_REGION_LOW; *low: that type
- * [PL_F32: nothing does].  A plan that changes parameters stays as it is. */
+/* Replaces casts of parameters to halves of one type by GPU_REGION_LOW; *low: that type
+ * [PL_F32: none].  A plan that changes parameters stays as it is. */
 int gpu_fold_param_casts(pl_graph_t *g, pl_dtype_t *low, pl_error_t *err);
 
 #endif

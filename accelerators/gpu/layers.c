@@ -1,23 +1,21 @@
 /* layers.c - attentions and convolutions that the backend's library computes
  *
- * Each is described to the backend (backend.h), as it lies in memory: a library reads
- * queries, keys and values where one product has made them, and writes their gradients
- * side by side where a concat would put them.  An attention and its gradient belong
- * together, because a library keeps other sums than the core's kernels do.
+ * Each layer is described to the backend (backend.h) with the layout of its operands in
+ * memory: a library reads queries, keys and values where one product has made them, and
+ * writes their gradients side by side, in place of a concat.  An attention and its
+ * gradient belong together, because a library keeps other sums than the core's kernels.
  *
- * What a library computes is there whether or not the replay was stopped before; so it is
- * placed like its products (products.c).  A product whose operands lie elsewhere becomes
- * a kernel of the core's.  A layer cannot, because its gradient reads the library's sums:
- * so its operands have to lie as the library needs them. */
+ * A library computes its results also after the replay was stopped, so they are allocated
+ * like those of products (products.c).  If a library may not use the operands of a
+ * product, a kernel of the core computes it.  That is not possible for a layer, because
+ * its gradient reads the library's sums: it is an error (PL_EBUG). */
 #include "accelerators/gpu/layers.h"
-
-#include <stdio.h>
 
 #include "accelerators/gpu/products.h"
 #include "base/alloc.h"
 #include "base/error.h"
 
-/* The operands of an operation, by their number in backend.h  [-1: not there]. */
+/* The operands of an operation, by their number in backend.h  [-1: none]. */
 typedef struct operands {
     int32_t value[PL_LAYER_WORKSPACE];
     bool writes[PL_LAYER_WORKSPACE];
@@ -69,7 +67,7 @@ static bool is_read(const pl_graph_t *g, int32_t value)
     return false;
 }
 
-/* Without the sums of an attention that has no gradient. */
+/* An attention without a gradient has no sums. */
 static operands_t operands_of(const pl_graph_t *g, const pl_op_t *op,
                               pl_layer_kind_t kind)
 {
@@ -87,11 +85,12 @@ static operands_t operands_of(const pl_graph_t *g, const pl_op_t *op,
     return o;
 }
 
-/* ---- As operands lie in memory ---- */
+/* ---- Layout of operands ---- */
 
-/* The concat that an output of an operation is a part of, as the operation's unit has it;
- * NULL: none. */
-static const pl_op_t *concat_of(const gpu_codegen_t *t, const pl_op_t *op, int32_t value)
+/* The concat in the unit of an operation that has its output as an input, and the number
+ * of that input; NULL: none. */
+static const pl_op_t *concat_of(const gpu_codegen_t *t, const pl_op_t *op, int32_t value,
+                                int *input)
 {
     for (int i = 0; i < t->g->op_count; i++) {
         const pl_op_t *other = &t->g->op[i];
@@ -99,29 +98,16 @@ static const pl_op_t *concat_of(const gpu_codegen_t *t, const pl_op_t *op, int32
             || t->fusion->unit[i] != t->fusion->unit[t->g->value[op->output[0]].op])
             continue;
         for (int k = 0; k < other->input_count; k++)
-            if (other->input[k] == value)
+            if (other->input[k] == value) {
+                *input = k;
                 return other;
+            }
     }
     return NULL;
 }
 
-/* Part of a concat: where it lies in the result. */
-static pl_view_t part_of(const gpu_codegen_t *t, const pl_op_t *concat, int32_t value)
-{
-    const pl_view_t whole = pl_view_whole(concat->output[0],
-                                          t->g->value[concat->output[0]].shape);
-    const int axis = concat->attr.axis < 0 ? concat->attr.axis + whole.shape.rank
-                                           : concat->attr.axis;
-    int64_t from = 0;
-    int k = 0;
-    for (; concat->input[k] != value; k++)
-        from += t->view[concat->attr.from + k].shape.dim[axis];
-    return pl_view_slice(&whole, axis, from,
-                         from + t->view[concat->attr.from + k].shape.dim[axis]);
-}
-
-/* Of an operand of attention, as [batches, heads, tokens, width]; false: strides cannot
- * say it. */
+/* An operand of attention as [batches, heads, tokens, width]; false: not possible with
+ * strides. */
 static bool view_of(const gpu_codegen_t *t, const pl_op_t *op, const operands_t *o, int k,
                     pl_view_t *view)
 {
@@ -133,11 +119,12 @@ static bool view_of(const gpu_codegen_t *t, const pl_op_t *op, const operands_t 
             *view = t->view[op->attr.from + i];
             return true;
         }
-    const pl_op_t *concat = concat_of(t, op, value);
+    int input = 0;
+    const pl_op_t *concat = concat_of(t, op, value, &input);
     const pl_shape_t shape = t->g->value[value].shape;      /* [B, T, heads, d] */
     pl_view_t own = pl_view_whole(value, shape);
     if (concat) {
-        const pl_view_t part = part_of(t, concat, value);
+        const pl_view_t part = gpu_concat_part(t, concat, input);
         if (!pl_view_reshape(&part, shape, &own))
             return false;
     }
@@ -175,7 +162,7 @@ static bool describe_attention(const gpu_codegen_t *t, const pl_op_t *op,
     const bool grad = layer->kind == PL_LAYER_ATTENTION_GRAD;
     const pl_shape_t q = t->view[op->attr.from + grad].shape;
     if (op->attr.b > 0 || op->input_count > (grad ? 6 : 3))
-        return false;              /* dropout is the core's own, and there are no masks */
+        return false;                      /* only the core has this dropout, and masks */
     layer->attention.batches = q.dim[0];
     layer->attention.heads = q.dim[1];
     layer->attention.tokens = q.dim[2];
@@ -202,27 +189,7 @@ static bool describe_attention(const gpu_codegen_t *t, const pl_op_t *op,
     return true;
 }
 
-static bool describe_convolution(const gpu_codegen_t *t, const pl_op_t *op,
-                                 const operands_t *o, pl_layer_t *layer)
-{
-    const pl_shape_t x = t->g->value[o->value[PL_CONVOLUTION_X]].shape,
-                     y = t->g->value[o->value[PL_CONVOLUTION_Y]].shape,
-                     w = t->g->value[o->value[PL_CONVOLUTION_W]].shape;
-    layer->convolution.batches = x.dim[0];
-    layer->convolution.height = x.dim[1];
-    layer->convolution.width = x.dim[2];
-    layer->convolution.channels = x.dim[3];
-    layer->convolution.down = y.dim[1];
-    layer->convolution.across = y.dim[2];
-    layer->convolution.filters = y.dim[3];
-    layer->convolution.kernel = w.dim[2];
-    layer->convolution.stride = op->attr.stride;
-    layer->convolution.padding = op->attr.padding;
-    layer->convolution.has_bias = o->value[PL_CONVOLUTION_BIAS] >= 0;
-    return true;
-}
-
-/* False: it is no layer, or one that no library computes as the core does. */
+/* False: it is no layer, or one that a library does not compute as the core does. */
 static bool describe(const gpu_codegen_t *t, const pl_op_t *op, pl_layer_t *layer)
 {
     *layer = (pl_layer_t){0};
@@ -243,23 +210,26 @@ static bool describe(const gpu_codegen_t *t, const pl_op_t *op, pl_layer_t *laye
             || (o.writes[k] && !is_read(t->g, o.value[k])))
             return false;
     }
-    return is_attention(layer->kind) ? describe_attention(t, op, &o, layer)
-                                     : describe_convolution(t, op, &o, layer);
+    if (is_attention(layer->kind))
+        return describe_attention(t, op, &o, layer);
+    const pl_shape_t x = t->g->value[o.value[PL_CONVOLUTION_X]].shape,
+                     y = t->g->value[o.value[PL_CONVOLUTION_Y]].shape,
+                     w = t->g->value[o.value[PL_CONVOLUTION_W]].shape;
+    layer->convolution.batches = x.dim[0];
+    layer->convolution.height = x.dim[1];
+    layer->convolution.width = x.dim[2];
+    layer->convolution.channels = x.dim[3];
+    layer->convolution.down = y.dim[1];
+    layer->convolution.across = y.dim[2];
+    layer->convolution.filters = y.dim[3];
+    layer->convolution.kernel = w.dim[2];
+    layer->convolution.stride = op->attr.stride;
+    layer->convolution.padding = op->attr.padding;
+    layer->convolution.has_bias = o.value[PL_CONVOLUTION_BIAS] >= 0;
+    return true;
 }
 
-/* ---- Which ---- */
-
-static int layer_find(pl_gpu_t *gpu, const gpu_codegen_t *t, pl_plan_t *plan, int i,
-                      pl_error_t *err)
-{
-    pl_layer_t layer;
-    if (!describe(t, &t->g->op[i], &layer))
-        return PL_OK;
-    const int code = gpu->backend->layer_new(gpu, &layer, &plan->layer[i], err);
-    if (code == PL_EUNSUPPORTED)
-        plan->layer[i] = NULL;
-    return code == PL_EUNSUPPORTED ? PL_OK : code;
-}
+/* ---- Choice of layers ---- */
 
 static void layer_drop(pl_gpu_t *gpu, pl_plan_t *plan, int i)
 {
@@ -268,24 +238,16 @@ static void layer_drop(pl_gpu_t *gpu, pl_plan_t *plan, int i)
     plan->layer[i] = NULL;
 }
 
-/* Whether an attention and all its gradients are layers. */
-static bool is_whole(const gpu_codegen_t *t, const pl_plan_t *plan, int i)
-{
-    const int32_t sums = t->g->op[i].output[1];
-    bool whole = plan->layer[i];
-    for (int k = 0; k < t->g->op_count; k++)
-        for (int n = 0; n < t->g->op[k].input_count; n++)
-            if (t->g->op[k].input[n] == sums)
-                whole &= t->g->op[k].code == PL_OP_attention_grad && plan->layer[k];
-    return whole;
-}
-
-static void sums_match(pl_gpu_t *gpu, const gpu_codegen_t *t, pl_graph_t *g,
-                       pl_plan_t *plan, int i)
+/* An attention is a layer only together with all its gradients, which read its sums. */
+static void sums_match(pl_gpu_t *gpu, pl_graph_t *g, pl_plan_t *plan, int i)
 {
     enum { SUMS = 5 };                                   /* of the inputs of a gradient */
     const int32_t sums = g->op[i].output[1];
-    const bool whole = is_whole(t, plan, i);
+    bool whole = plan->layer[i];
+    for (int k = 0; k < g->op_count; k++)
+        for (int n = 0; n < g->op[k].input_count; n++)
+            if (g->op[k].input[n] == sums)
+                whole &= g->op[k].code == PL_OP_attention_grad && plan->layer[k];
     if (whole)
         g->value[sums].dtype = PL_F32;
     else
@@ -307,11 +269,19 @@ int gpu_layers_find(pl_gpu_t *gpu, const gpu_codegen_t *t, pl_graph_t *g, pl_pla
     if (!plan->layer || !plan->built)
         return pl_no_memory(err);
     plan->layers = g->op_count;
-    for (int i = 0; i < g->op_count && code == PL_OK; i++)
-        code = layer_find(gpu, t, plan, i, err);
+    for (int i = 0; i < g->op_count && code == PL_OK; i++) {
+        pl_layer_t layer;
+        if (!describe(t, &g->op[i], &layer))
+            continue;
+        code = gpu->backend->layer_new(gpu, &layer, &plan->layer[i], err);
+        if (code != PL_EUNSUPPORTED)
+            continue;
+        plan->layer[i] = NULL;
+        code = PL_OK;
+    }
     for (int i = 0; i < g->op_count && code == PL_OK; i++)
         if (g->op[i].code == PL_OP_attention)
-            sums_match(gpu, t, g, plan, i);
+            sums_match(gpu, g, plan, i);
     for (int i = 0; i < g->op_count && code == PL_OK; i++) {
         int k = 0;
         while (k < plan->builts && plan->built[k] != plan->layer[i])
@@ -328,7 +298,8 @@ static gpu_buffer_t buffer_of(const gpu_codegen_t *t, const pl_op_t *op,
                               const operands_t *o, pl_layer_kind_t kind, int k)
 {
     const int32_t value = o->value[k];
-    const pl_op_t *concat = concat_of(t, op, value);
+    int input;
+    const pl_op_t *concat = concat_of(t, op, value, &input);
     pl_view_t view;
     gpu_buffer_t buffer = gpu_buffer_of(t, concat ? concat->output[0] : value);
     if (is_attention(kind) && k == PL_ATTENTION_SUMS) {    /* half of what kernels need */
@@ -367,17 +338,11 @@ bool gpu_layer_put(gpu_codegen_t *t, const pl_plan_t *plan, int i)
     gpu_parts_close(t);
     if (t->error.code == PL_OK && !gpu_library_may_use(plan, buffer, PL_LAYER_ADDRESSES))
         pl_fail(&t->error, PL_EBUG,
-                "%s: its operands do not lie as the library of the backend needs them",
+                "%s: the library of the backend may not use its operands",
                 pl_op_where(op, where));
-    if (t->error.code == PL_OK && PL_GROW(t->kernel, t->kernels, t->capacity) != PL_OK)
-        pl_no_memory(&t->error);
-    if (t->error.code != PL_OK)
-        return true;
-    gpu_kernel_t *kernel = &t->kernel[t->kernels++];
-    *kernel = (gpu_kernel_t){.layer = layer, .launch[0].count = PL_LAYER_ADDRESSES};
-    snprintf(kernel->name, sizeof kernel->name, "%s_%d", names[kind], t->kernels);
-    for (int k = 0; k < PL_LAYER_ADDRESSES; k++)
-        kernel->buffer[k] = buffer[k];
+    gpu_kernel_t *kernel = gpu_library_kernel(t, names[kind], buffer, PL_LAYER_ADDRESSES);
+    if (kernel)
+        kernel->layer = layer;
     return true;
 }
 

@@ -57,7 +57,7 @@ int gpu_reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, const char *wha
 /* The same, and fresh memory is zeroed. */
 int gpu_reserve_zeros(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, const char *what,
                       pl_error_t *err);
-/* Waits until all streams have run what is on them. */
+/* Waits until all streams have run their work. */
 int gpu_drain(pl_gpu_t *gpu, pl_error_t *err);
 
 /* GPU_REGION_LOW, in halves of that type. */

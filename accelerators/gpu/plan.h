@@ -54,10 +54,10 @@ typedef struct gpu_piece {
  * none]. */
 typedef struct gpu_product {
     pl_product_plan_t *prepared;      /* by the backend's library  [NULL: a kernel] */
-    int32_t behind;                   /* result of the function or sum after it */
+    int32_t after;                    /* result of the function or sum after it */
     int32_t aux;                      /* value that the library keeps or reads for that */
     int32_t target;                   /* gradient that the result is added to */
-    int32_t front;                    /* the product whose `behind` this value is */
+    int32_t front;                    /* the product whose `after` this value is */
 } gpu_product_t;
 
 struct pl_plan {

@@ -1,33 +1,30 @@
-/* products.c - which products of a graph the backend's library computes, and what they
- * do besides
+/* products.c - which products of a graph the backend's library computes, and which
+ * operations become part of them
  *
- * Where a backend has a library of products (backend.h), each matmul and linear is
- * offered to it; what it does not take is a kernel of the core's (codegen_product.c).
+ * If a backend has a library of products (backend.h), each matmul and linear is offered
+ * to it.  The core's kernels compute the products that it refuses (codegen_product.c).
  *
- * What follows a product can be done before its result goes to memory: a gelu_tanh or
- * its slope, the assign that adds a gradient to those of other batches, and the sums of
- * a gradient's rows, which are those of a bias.  A library is asked for the product with
- * all that, and then for less; a kernel of the core's takes any function of one element.
- * A library may skip the rounding in between, and sums of rows add up
- * the elements that the product reads.
+ * Some operations after a product can be computed before its result goes to memory: a
+ * gelu_tanh or its slope, the assign that adds a gradient to those of other batches,
+ * and the sums of a gradient's rows, which are the gradient of a bias.  A library is
+ * asked for the product with all of them, and then with fewer; a kernel of the core
+ * takes any function of one element.  A library may skip the rounding in between, and
+ * sums of rows add up the elements that the product reads.
  *
- * A library knows nothing of guards: what it computes is there whether or not the replay
- * was stopped before.  So its results lie in the arena, and the unit that assigns them to
- * a region is a kernel, which looks at the guard.  But gradients of weights are large:
- * moving them takes a third of the time of an optimizer's step.  Where a replay can be
- * stopped only before it begins, they lie in PL_REGION_GRADS: a replay that is skipped
- * keeps the region's content before its first product, and puts it back behind the last.
- * That takes as much memory as the region has, so it is done only where that is a small
- * part of the free memory. */
+ * A library ignores guards: it computes its results also after the replay was stopped.
+ * So they lie in the arena, and the unit that assigns them to a region is a kernel,
+ * which obeys the guard.  But gradients of weights are large: moving them takes a
+ * third of the time of an optimizer's step.  If a replay can be stopped only before it
+ * begins, they lie in PL_REGION_GRADS: a skipped replay saves the region's content
+ * before its first product and restores it after the last.  That takes as much memory
+ * as the region has, so it is done only if that is a small part of the free memory. */
 #include "accelerators/gpu/products.h"
-
-#include <stdio.h>
 
 #include "accelerators/gpu/layers.h"
 #include "base/alloc.h"
 #include "base/error.h"
 
-/* What a value shows, where reshapes lie between. */
+/* The value before all reshapes. */
 static int32_t root_of(const pl_graph_t *g, int32_t value)
 {
     while (g->value[value].source == PL_FROM_OP
@@ -36,7 +33,7 @@ static int32_t root_of(const pl_graph_t *g, int32_t value)
     return value;
 }
 
-/* Elements from the matrix of one batch to the next; false: they are not evenly apart. */
+/* Elements from the matrix of one batch to the next; false: the distance varies. */
 static bool batches_are_even(pl_shape_t own, pl_shape_t all, int64_t *apart)
 {
     const pl_view_t batches = gpu_batches(own, all), merged = pl_view_merged(&batches);
@@ -65,19 +62,7 @@ static bool describe_matmul(const gpu_codegen_t *t, const pl_op_t *op, pl_produc
     return true;
 }
 
-static bool describe_linear(const gpu_codegen_t *t, const pl_op_t *op, pl_product_t *p)
-{
-    const pl_shape_t w = t->g->value[op->input[1]].shape;
-    p->transpose_b = true;
-    p->n = w.dim[0];
-    p->k = w.dim[1];
-    p->m = pl_elements(t->g->value[op->output[0]].shape) / p->n;
-    p->batches = 1;
-    p->has_bias = op->input_count > 2;
-    return true;
-}
-
-/* False: it is no product, or one that no library computes as the core does. */
+/* False: it is no product, or one that a library does not compute as the core does. */
 static bool describe(const gpu_codegen_t *t, const pl_op_t *op, pl_product_t *p)
 {
     *p = (pl_product_t){0};
@@ -92,9 +77,17 @@ static bool describe(const gpu_codegen_t *t, const pl_op_t *op, pl_product_t *p)
             return false;
     }
     if (t->wide != (p->in == PL_F64)
-        || !(op->code == PL_OP_matmul ? describe_matmul(t, op, p)
-                                      : describe_linear(t, op, p)))
+        || (op->code == PL_OP_matmul && !describe_matmul(t, op, p)))
         return false;
+    if (op->code == PL_OP_linear) {
+        const pl_shape_t w = t->g->value[op->input[1]].shape;
+        p->transpose_b = true;
+        p->n = w.dim[0];
+        p->k = w.dim[1];
+        p->m = pl_elements(t->g->value[op->output[0]].shape) / p->n;
+        p->batches = 1;
+        p->has_bias = op->input_count > 2;
+    }
     if (p->batches == 1)
         p->batch_a = p->batch_b = p->batch_c = 0;
     p->row_a = p->transpose_a ? p->m : p->k;
@@ -103,9 +96,9 @@ static bool describe(const gpu_codegen_t *t, const pl_op_t *op, pl_product_t *p)
     return true;
 }
 
-/* Bytes of PL_REGION_GRADS that a skipped replay has to put back; 0: products must not
- * lie there, because a guard, ranks or the host come between, or memory is scarce. */
-static size_t bytes_to_keep(pl_gpu_t *gpu, const pl_graph_t *g)
+/* Bytes of PL_REGION_GRADS that a skipped replay has to restore; 0: products must not lie
+ * there, because of a guard, a collective, a mirror, or little free memory. */
+static size_t bytes_to_back_up(pl_gpu_t *gpu, const pl_graph_t *g)
 {
     enum { SHARE = 16 };                                    /* of free memory */
     size_t bytes = 0, left = SIZE_MAX, all;
@@ -127,9 +120,9 @@ static size_t bytes_to_keep(pl_gpu_t *gpu, const pl_graph_t *g)
     return bytes <= left / SHARE ? bytes : 0;
 }
 
-/* ---- What follows a product ---- */
+/* ---- Operations after a product ---- */
 
-/* The first operation from `from` on that reads a value, reshaped or not; -1. */
+/* The first operation from `from` on that reads a value, reshaped or not, or -1. */
 static int reader_from(const pl_graph_t *g, int32_t value, int from)
 {
     for (int i = from; i < g->op_count; i++)
@@ -139,24 +132,19 @@ static int reader_from(const pl_graph_t *g, int32_t value, int from)
     return -1;
 }
 
-static bool is_fetched(const pl_graph_t *g, int32_t value)
-{
-    for (int i = 0; i < g->fetch_count; i++)
-        if (root_of(g, g->fetch[i].value) == value
-            || (g->fetch[i].kind == PL_FETCH_METRIC
-                && root_of(g, g->fetch[i].weight) == value))
-            return true;
-    return false;
-}
-
+/* Whether a value is fetched, or read by another operation than `op`. */
 static bool is_read_besides(const pl_graph_t *g, int32_t value, int op)
 {
-    int i = reader_from(g, value, 0);
-    return is_fetched(g, value) || (i >= 0 && i != op)
-           || (i == op && reader_from(g, value, op + 1) >= 0);
+    for (int k = 0; k < g->fetch_count; k++)
+        if (root_of(g, g->fetch[k].value) == value
+            || (g->fetch[k].kind == PL_FETCH_METRIC
+                && root_of(g, g->fetch[k].weight) == value))
+            return true;
+    const int i = reader_from(g, value, 0);
+    return (i >= 0 && i != op) || (i == op && reader_from(g, value, op + 1) >= 0);
 }
 
-/* A function of each element, as that of a neuron, and its gradient. */
+/* Activation functions and their gradients. */
 static bool is_function(pl_opcode_t code)
 {
     switch (code) {
@@ -174,7 +162,7 @@ static bool is_function(pl_opcode_t code)
     }
 }
 
-/* The function that a product's result goes through, which is its first input; -1. */
+/* The activation function, or gradient of one, whose first input the value is, or -1. */
 static int function_of(const pl_graph_t *g, int32_t value)
 {
     for (int i = reader_from(g, value, 0); i >= 0; i = reader_from(g, value, i + 1))
@@ -184,7 +172,7 @@ static int function_of(const pl_graph_t *g, int32_t value)
     return -1;
 }
 
-/* The assign that adds it to a gradient, and that alone reads it; -1. */
+/* The assign that adds a value to a gradient, if no other operation reads it, or -1. */
 static int target_of(const pl_graph_t *g, int32_t value)
 {
     const int i = reader_from(g, value, 0);
@@ -196,9 +184,9 @@ static int target_of(const pl_graph_t *g, int32_t value)
                : -1;
 }
 
-/* The sums of the rows of a product's transposed first operand, [m] of them, or of the
- * value that this is rounded from: the gradient of a bias beside the gradient of its
- * weights, which no other product has; -1. */
+/* The operation that sums the rows of a product's transposed first operand, [m], or of
+ * the value that this is rounded from, and that no other product has, or -1: the
+ * gradient of a bias, next to the gradient of its weights. */
 static int bias_sum_of(const pl_graph_t *g, const pl_plan_t *plan, const pl_op_t *op,
                        int64_t m)
 {
@@ -222,7 +210,7 @@ static int bias_sum_of(const pl_graph_t *g, const pl_plan_t *plan, const pl_op_t
     return -1;
 }
 
-/* Fills in an epilogue that a library can have; false: nothing fits. */
+/* Fills in an epilogue for a library; false: there is none. */
 static bool describe_epilogue(const pl_graph_t *g, const pl_plan_t *plan,
                               const pl_op_t *op, pl_product_t *p, gpu_product_t *made)
 {
@@ -237,7 +225,7 @@ static bool describe_epilogue(const pl_graph_t *g, const pl_plan_t *plan,
     if (function >= 0 && next->code == PL_OP_gelu_tanh) {
         p->epilogue = PL_EPILOGUE_GELU;
         p->has_aux = is_read_besides(g, value, function);
-        made->behind = next->output[0];
+        made->after = next->output[0];
         made->aux = value;
     } else if (function >= 0 && next->code == PL_OP_gelu_tanh_grad) {
         const int32_t aux = root_of(g, next->input[1]);
@@ -247,18 +235,18 @@ static bool describe_epilogue(const pl_graph_t *g, const pl_plan_t *plan,
             return false;
         p->epilogue = PL_EPILOGUE_GELU_GRAD;
         p->has_aux = true;
-        made->behind = next->output[0];
+        made->after = next->output[0];
         made->aux = aux;
     } else if (sum >= 0 && !p->has_bias) {
         p->epilogue = PL_EPILOGUE_BIAS_GRAD;
-        made->behind = g->op[sum].output[0];
+        made->after = g->op[sum].output[0];
     }
     return p->epilogue != PL_EPILOGUE_NONE;
 }
 
 static const gpu_product_t plain = {NULL, -1, -1, -1, -1};
 
-/* Asks for a product as it is described. */
+/* Asks the library for a product. */
 static int library_ask(pl_gpu_t *gpu, gpu_codegen_t *t, const pl_product_t *p,
                        gpu_product_t *made, pl_error_t *err)
 {
@@ -271,7 +259,8 @@ static int library_ask(pl_gpu_t *gpu, gpu_codegen_t *t, const pl_product_t *p,
     return code;
 }
 
-/* ... with what follows it, as much as the library can; PL_EUNSUPPORTED. */
+/* Asks for a product with as many of the operations after it as the library supports;
+ * `alone`: with none.  PL_EUNSUPPORTED: it does not compute the product. */
 static int library_find(pl_gpu_t *gpu, gpu_codegen_t *t, const pl_plan_t *plan, int i,
                         bool alone, gpu_product_t *made, pl_error_t *err)
 {
@@ -299,23 +288,12 @@ static int library_find(pl_gpu_t *gpu, gpu_codegen_t *t, const pl_plan_t *plan, 
     return code;
 }
 
-/* What a kernel of the core's does behind its product. */
-static void kernel_find(const pl_graph_t *g, int i, gpu_product_t *made)
-{
-    const int32_t value = g->op[i].output[0];
-    const int function = function_of(g, value), target = target_of(g, value);
-    if (function >= 0)
-        made->behind = g->op[function].output[0];
-    if (target >= 0)
-        made->target = g->op[target].input[0];
-}
-
 static bool is_product(const pl_op_t *op)
 {
     return op->code == PL_OP_matmul || op->code == PL_OP_linear;
 }
 
-int gpu_products_find(pl_gpu_t *gpu, gpu_codegen_t *t, pl_plan_t *plan, bool leave,
+int gpu_products_find(pl_gpu_t *gpu, gpu_codegen_t *t, pl_plan_t *plan, bool buckets,
                       pl_error_t *err)
 {
     const pl_graph_t *g = t->g;
@@ -325,20 +303,23 @@ int gpu_products_find(pl_gpu_t *gpu, gpu_codegen_t *t, pl_plan_t *plan, bool lea
     plan->products = g->value_count;
     for (int32_t v = 0; v < g->value_count; v++)
         plan->product[v] = plain;
-    if (!leave && (gpu->backend->product_new || gpu->backend->layer_new))
-        plan->grads_backup = bytes_to_keep(gpu, g);
+    if (!buckets && (gpu->backend->product_new || gpu->backend->layer_new))
+        plan->grads_backup = bytes_to_back_up(gpu, g);
     for (int i = 0; i < g->op_count; i++) {
         if (!is_product(&g->op[i]))
             continue;
         const int32_t value = g->op[i].output[0];
         gpu_product_t *made = &plan->product[value];
         const int code = library_find(gpu, t, plan, i, false, made, err);
-        if (code == PL_EUNSUPPORTED)
-            kernel_find(g, i, made);
-        else if (code != PL_OK)
+        if (code == PL_EUNSUPPORTED) {              /* a kernel of the core computes it */
+            const int function = function_of(g, value), target = target_of(g, value);
+            made->after = function < 0 ? -1 : g->op[function].output[0];
+            made->target = target < 0 ? -1 : g->op[target].input[0];
+        } else if (code != PL_OK) {
             return code;
-        if (made->behind >= 0)
-            plan->product[made->behind].front = value;
+        }
+        if (made->after >= 0)
+            plan->product[made->after].front = value;
     }
     return PL_OK;
 }
@@ -354,7 +335,8 @@ int32_t gpu_product_before(const pl_graph_t *g, int i, void *user)
     return op->output_count ? plan->product[op->output[0]].front : -1;
 }
 
-/* How many of those that are to follow a product are in its unit, or are not. */
+/* The number of operations that are part of a product and are in its unit (in), or are
+ * not. */
 static int count_followers(const gpu_codegen_t *t, pl_plan_t *plan, int32_t value,
                            bool in)
 {
@@ -377,8 +359,8 @@ int gpu_products_limit(pl_gpu_t *gpu, gpu_codegen_t *t, pl_plan_t *plan, pl_erro
             continue;
         const bool alone = !count_followers(t, plan, v, true);
         gpu->backend->product_free(gpu, made->prepared);
-        if (made->behind >= 0)
-            plan->product[made->behind].front = -1;
+        if (made->after >= 0)
+            plan->product[made->after].front = -1;
         *made = plain;
         if (alone)
             code = library_find(gpu, t, plan, g->value[v].op, true, made, err);
@@ -420,19 +402,16 @@ static gpu_buffer_t buffer_of(const gpu_codegen_t *t, int32_t value, bool reads,
     return buffer;
 }
 
-/* A library may write there. */
-static bool is_open(const pl_plan_t *plan, const gpu_buffer_t *buffer)
-{
-    return !buffer->writes || buffer->at == GPU_IN_ARENA
-           || (plan->grads_backup && buffer->at == GPU_IN_REGION
-               && buffer->index == PL_REGION_GRADS);
-}
-
 bool gpu_library_may_use(const pl_plan_t *plan, const gpu_buffer_t *buffer, int count)
 {
-    for (int k = 0; k < count; k++)
-        if (buffer[k].offset % PL_PRODUCT_ALIGNMENT || !is_open(plan, &buffer[k]))
+    for (int k = 0; k < count; k++) {
+        const gpu_buffer_t *b = &buffer[k];
+        const bool is_backed_up = plan->grads_backup && b->at == GPU_IN_REGION
+                                  && b->index == PL_REGION_GRADS;
+        if (b->offset % PL_PRODUCT_ALIGNMENT
+            || (b->writes && b->at != GPU_IN_ARENA && !is_backed_up))
             return false;
+    }
     return true;
 }
 
@@ -441,20 +420,20 @@ static void find_buffers(const gpu_codegen_t *t, const pl_op_t *op,
                          gpu_buffer_t buffer[PL_PRODUCT_ADDRESSES])
 {
     const gpu_buffer_t scratch = {.at = GPU_IN_SCRATCH};
-    const bool sums = made->behind >= 0
-                      && t->g->op[t->g->value[made->behind].op].code == PL_OP_sum,
+    const bool sums = made->after >= 0
+                      && t->g->op[t->g->value[made->after].op].code == PL_OP_sum,
                keeps = made->aux == op->output[0];
     buffer[PL_PRODUCT_A] = buffer_of(t, op->input[0], true, false);
     buffer[PL_PRODUCT_B] = buffer_of(t, op->input[1], true, false);
     buffer[PL_PRODUCT_C] = made->target >= 0 ? buffer_of(t, made->target, true, true)
-                           : made->behind >= 0 && !sums
-                               ? buffer_of(t, made->behind, false, true)
+                           : made->after >= 0 && !sums
+                               ? buffer_of(t, made->after, false, true)
                                : buffer_of(t, op->output[0], false, true);
     buffer[PL_PRODUCT_BIAS] = op->input_count > 2
                                   ? buffer_of(t, op->input[2], true, false)
-                              : sums ? buffer_of(t, made->behind, false, true)
+                              : sums ? buffer_of(t, made->after, false, true)
                                      : scratch;
-    buffer[PL_PRODUCT_AUX] = made->aux >= 0 && gpu_is_wanted(t, made->aux)
+    buffer[PL_PRODUCT_AUX] = made->aux >= 0 && gpu_is_allocated(t, made->aux)
                                  ? buffer_of(t, made->aux, !keeps, keeps)
                                  : scratch;
     buffer[PL_PRODUCT_WORKSPACE] = scratch;
@@ -467,22 +446,14 @@ bool gpu_product_put(gpu_codegen_t *t, const pl_plan_t *plan, int i)
     gpu_buffer_t buffer[PL_PRODUCT_ADDRESSES];
     if (!is_product(op) || !made->prepared)
         return false;
-    if (made->behind < 0 && made->target < 0 && !gpu_is_wanted(t, op->output[0]))
+    if (made->after < 0 && made->target < 0 && !gpu_is_allocated(t, op->output[0]))
         return false;
     find_buffers(t, op, made, buffer);
     if (!gpu_library_may_use(plan, buffer, PL_PRODUCT_ADDRESSES))
         return false;
-    gpu_parts_close(t);
-    if (t->error.code == PL_OK && PL_GROW(t->kernel, t->kernels, t->capacity) != PL_OK)
-        pl_no_memory(&t->error);
-    if (t->error.code != PL_OK)
-        return true;
-    gpu_kernel_t *kernel = &t->kernel[t->kernels++];
-    *kernel = (gpu_kernel_t){.library = made->prepared,
-                             .launch[0].count = PL_PRODUCT_ADDRESSES};
-    snprintf(kernel->name, sizeof kernel->name, "product_%d", t->kernels);
-    for (int k = 0; k < PL_PRODUCT_ADDRESSES; k++)
-        kernel->buffer[k] = buffer[k];
+    gpu_kernel_t *kernel = gpu_library_kernel(t, "product", buffer, PL_PRODUCT_ADDRESSES);
+    if (kernel)
+        kernel->library = made->prepared;
     return true;
 }
 

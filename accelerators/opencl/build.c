@@ -1,6 +1,6 @@
 /* build.c - kernels from text, by the compiler of the device's driver, and their launches
  *
- * Drivers keep what they have compiled on disk themselves. */
+ * Drivers themselves keep compiled kernels on disk. */
 #include <stdio.h>
 #include <string.h>
 
@@ -25,8 +25,8 @@ struct pl_binary {
     pl_entry_t *entries;                                    /* a list */
 };
 
-/* A text with what it includes in place, since not each driver finds headers: `length` is
- * that of a text of `bytes` that ends with '\0', or of one that has only been counted. */
+/* Appends a text to `to`, with the headers in place of #include lines, because not each
+ * driver finds headers  [to NULL: only counts].  Takes and returns the length so far. */
 static size_t expand(const char *text, char *to, size_t length)
 {
     static const char include[] = "#include \"";
@@ -49,7 +49,7 @@ static size_t expand(const char *text, char *to, size_t length)
     return length;
 }
 
-/* The line of the compiler's that says what is wrong. */
+/* An error with the line of the compiler's log that reports it. */
 static int fail_build(opencl_t *cl, cl_program program, cl_int result, pl_error_t *err)
 {
     size_t bytes = 0;
@@ -70,8 +70,8 @@ static int fail_build(opencl_t *cl, cl_program program, cl_int result, pl_error_
     return code;
 }
 
-/* The optimizer of PoCL 3 loses the condition of a loop behind barriers, and groups that
- * run at the same time disturb each other. */
+/* Without optimization on PoCL: the optimizer of PoCL 3 loses the condition of a loop
+ * after barriers, and groups that run at the same time disturb each other. */
 int opencl_code_new(void *self, const char *text, pl_binary_t **code, pl_error_t *err)
 {
     opencl_t *cl = self;

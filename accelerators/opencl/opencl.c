@@ -1,4 +1,5 @@
-/* opencl.c - the accelerator "opencl": its options, and what this machine has */
+/* opencl.c - the accelerator "opencl": the devices of this machine, and the report about
+ * them */
 #include "accelerators/opencl/opencl.h"
 
 #include <stdarg.h>
@@ -22,19 +23,6 @@ static void text_of(cl_device_id id, cl_device_info what, char *text, size_t cap
     snprintf(text, capacity, "%s", begin);
 }
 
-/* The first words of a version: drivers list how they were built behind two blanks or a
- * comma. */
-static void version_of(cl_platform_id platform, char *text, size_t capacity)
-{
-    char whole[512] = "";
-    clGetPlatformInfo(platform, CL_PLATFORM_VERSION, sizeof whole - 1, whole, NULL);
-    char *end = strstr(whole, "  ");
-    if (end)
-        *end = '\0';
-    whole[strcspn(whole, ",")] = '\0';
-    snprintf(text, capacity, "%.*s", (int)capacity - 1, whole);
-}
-
 static cl_ulong number_of(cl_device_id id, cl_device_info what)
 {
     cl_ulong number = 0;                             /* of 32 or 64 bits, little-endian */
@@ -42,13 +30,21 @@ static cl_ulong number_of(cl_device_id id, cl_device_info what)
     return number;
 }
 
-/* What the kernels and the core need. */
-static void device_judge(opencl_device_t *d)
+/* Fills in a device, and why it does not meet the needs of the kernels and the core. */
+static void device_describe(opencl_device_t *d)
 {
     const cl_ulong memory = number_of(d->id, CL_DEVICE_SVM_CAPABILITIES);
     int major = 0;
     char version[64];
+    text_of(d->id, CL_DEVICE_NAME, d->name, sizeof d->name);
+    text_of(d->id, CL_DEVICE_VENDOR, d->vendor, sizeof d->vendor);
     text_of(d->id, CL_DEVICE_VERSION, version, sizeof version);
+    d->memory = number_of(d->id, CL_DEVICE_GLOBAL_MEM_SIZE);
+    d->block = number_of(d->id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
+    d->units = (cl_uint)number_of(d->id, CL_DEVICE_MAX_COMPUTE_UNITS);
+    d->is_processor = number_of(d->id, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU;
+    d->rounds_correctly = number_of(d->id, CL_DEVICE_SINGLE_FP_CONFIG)
+                          & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT;
     sscanf(version, "OpenCL %d", &major);
     snprintf(d->language, sizeof d->language, "-cl-std=CL%s", major < 3 ? "2.0" : "3.0");
     if (major < 2)
@@ -64,36 +60,29 @@ static void device_judge(opencl_device_t *d)
         pl_fail(&d->why, PL_EUNSUPPORTED, "its driver calls it not available");
 }
 
-static void device_describe(opencl_device_t *d)
-{
-    const cl_ulong kind = number_of(d->id, CL_DEVICE_TYPE);
-    text_of(d->id, CL_DEVICE_NAME, d->name, sizeof d->name);
-    text_of(d->id, CL_DEVICE_VENDOR, d->vendor, sizeof d->vendor);
-    d->memory = number_of(d->id, CL_DEVICE_GLOBAL_MEM_SIZE);
-    d->block = number_of(d->id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
-    d->units = (cl_uint)number_of(d->id, CL_DEVICE_MAX_COMPUTE_UNITS);
-    d->is_processor = kind & CL_DEVICE_TYPE_CPU;
-    d->rounds_correctly = number_of(d->id, CL_DEVICE_SINGLE_FP_CONFIG)
-                          & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT;
-    device_judge(d);
-}
-
-/* All of one platform  -> how many there are now. */
-static int platform_add(cl_platform_id platform, const char *wanted,
+/* Adds the devices of a platform; returns the number of devices so far. */
+static int platform_add(cl_platform_id platform, const char *part,
                         opencl_device_t *device, int count)
 {
     cl_device_id id[OPENCL_DEVICES];
     cl_uint found = 0;
-    char name[256] = "";
+    char name[256] = "", version[512] = "";
     clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof name - 1, name, NULL);
-    if (!strcasestr(name, wanted)
+    if (!strcasestr(name, part)
         || clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, OPENCL_DEVICES, id, &found)
                != CL_SUCCESS)
         return count;
+    /* Drivers list how they were built after two blanks or a comma. */
+    clGetPlatformInfo(platform, CL_PLATFORM_VERSION, sizeof version - 1, version, NULL);
+    char *end = strstr(version, "  ");
+    if (end)
+        *end = '\0';
+    version[strcspn(version, ",")] = '\0';
     for (cl_uint k = 0; k < found && k < OPENCL_DEVICES && count < OPENCL_DEVICES; k++) {
         opencl_device_t *d = &device[count++];
         *d = (opencl_device_t){.platform = platform, .id = id[k]};
-        version_of(platform, d->version, sizeof d->version);
+        snprintf(d->version, sizeof d->version, "%.*s", (int)sizeof d->version - 1,
+                 version);
         device_describe(d);
     }
     return count;
@@ -104,18 +93,22 @@ static int rank_of(const opencl_device_t *d)
     return 2 * (d->why.code != PL_OK) + d->is_processor;
 }
 
-static int find_devices(const char *platform, opencl_device_t device[OPENCL_DEVICES],
-                        int *usable, pl_error_t *why)
+/* Under a lock: not each driver accepts two threads at once. */
+int opencl_devices(const char *platform, opencl_device_t device[OPENCL_DEVICES],
+                   int *usable, pl_error_t *why)
 {
     enum { PLATFORMS = 16 };
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     cl_platform_id found[PLATFORMS];
     cl_uint platforms = 0;
     int count = 0;
     *usable = 0;
+    pthread_mutex_lock(&lock);
     if (clGetPlatformIDs(PLATFORMS, found, &platforms) != CL_SUCCESS)
         platforms = 0;
     for (cl_uint k = 0; k < platforms && k < PLATFORMS; k++)
         count = platform_add(found[k], platform, device, count);
+    pthread_mutex_unlock(&lock);
     for (int i = 1; i < count; i++)
         for (int k = i; k > 0 && rank_of(&device[k]) < rank_of(&device[k - 1]); k--) {
             const opencl_device_t swapped = device[k];
@@ -144,18 +137,7 @@ static int find_devices(const char *platform, opencl_device_t device[OPENCL_DEVI
     return count;
 }
 
-/* Not each driver can be asked by two threads at once. */
-int opencl_devices(const char *platform, opencl_device_t device[OPENCL_DEVICES],
-                   int *usable, pl_error_t *why)
-{
-    static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
-    pthread_mutex_lock(&asking);
-    const int count = find_devices(platform, device, usable, why);
-    pthread_mutex_unlock(&asking);
-    return count;
-}
-
-/* ---- The doctor ---- */
+/* ---- The report of paceline doctor ---- */
 
 static void opencl_report(pl_fact_t fact, void *user)
 {

@@ -1,8 +1,8 @@
 /* opencl.h - the accelerator "opencl": GPUs of any vendor, and processors by PoCL
  *
- * The machine below the core (gpu.h) is a device of OpenCL 2.0 or later with float64 and
- * shared virtual memory, so that addresses are those of pointers.  Kernels are compiled
- * at run time by the vendor's driver. */
+ * The backend of the core (gpu.h) is a device of OpenCL 2.0 or later with float64 and
+ * shared virtual memory, so addresses are pointers.  The vendor's driver compiles kernels
+ * at run time. */
 #ifndef PL_OPENCL_OPENCL_H
 #define PL_OPENCL_OPENCL_H
 
@@ -36,7 +36,7 @@ typedef struct opencl_device {
     cl_device_id id;
     char name[64], vendor[64], version[96];  /* of the driver's platform: "PoCL 3.1 …" */
     char language[16];                      /* the option of the compiler */
-    cl_ulong memory, block;                 /* bytes in all, and in one block at most */
+    cl_ulong memory, block;                 /* bytes, and of one block at most */
     cl_uint units;
     bool is_processor, rounds_correctly;       /* divisions and square roots of float32 */
     pl_error_t why;
@@ -53,15 +53,15 @@ typedef struct opencl {
     int descriptor;
     struct opencl_block *blocks;                            /* of device memory */
     size_t allocated;
-    cl_event launch[OPENCL_WATCHED];  /* from number `ended` to `put`, in a ring */
+    cl_event launch[OPENCL_WATCHED];  /* a ring: those of numbers `ended` to `put` */
     uint64_t put, ended;             /* launches on stream MAIN */
     pthread_mutex_t lock;            /* of the fields that the driver's threads change: */
     pthread_cond_t changed;
-    int callbacks;                  /* that are still to come */
+    int callbacks;                  /* pending */
     pl_error_t lost;                /* why the device cannot be used any more  [code 0] */
 } opencl_t;
 
-/* ---- backend_opencl.c ---- */
+/* ---- backend.c ---- */
 
 extern const pl_gpu_backend_ops_t opencl_backend;
 
@@ -71,11 +71,12 @@ static inline void *opencl_pointer(pl_device_ptr_t address)
 }
 
 const char *opencl_error_name(cl_int error);
-/* PL_OK, or what the driver says: `doing` (printf) failed on which device. */
+/* PL_OK, or the driver's error about a failed call: `doing` (printf) is the action. */
 int opencl_check(opencl_t *cl, pl_error_t *err, cl_int result, const char *doing, ...)
     PL_PRINTF(4, 5);
-/* A launch was put on stream MAIN (consumed); and pl_accelerator_ops_t.launches. */
+/* Counts a launch on stream MAIN (consumes the event). */
 void opencl_watch(opencl_t *cl, cl_event launch);
+/* As pl_accelerator_ops_t has it. */
 void opencl_launches(void *self, uint64_t *put, uint64_t *ended);
 /* Fails once the device is lost. */
 int opencl_enter(opencl_t *cl, pl_error_t *err);
@@ -91,8 +92,8 @@ int opencl_launch(void *self, pl_stream_t stream, const pl_launch_t *launch,
 
 /* ---- opencl.c ---- */
 
-/* The devices of this machine, GPUs before processors, those that can be used first;
- * -> how many, and *usable of them.  0: why says what is missing. */
+/* The devices of this machine, the usable ones first, GPUs before processors; returns
+ * their number.  *usable: number of usable ones  [0: `why` has the reason]. */
 int opencl_devices(const char *platform, opencl_device_t device[OPENCL_DEVICES],
                    int *usable, pl_error_t *why);
 #endif

@@ -1,7 +1,7 @@
 /* opencl_none.c - the accelerator "opencl" of a build without OpenCL
  *
- * It has the same options, so that a run file is right or wrong in every build, and says
- * what is missing. */
+ * It has the same options, so a run file is valid or not in every build alike, and its
+ * errors name the missing package. */
 #include "accelerators/opencl/opencl.h"
 #include "base/error.h"
 

@@ -30,6 +30,17 @@ pl_view_t pl_view_slice(const pl_view_t *v, int axis, int64_t from, int64_t to)
     return out;
 }
 
+pl_view_t pl_view_broadcast(pl_shape_t own, pl_shape_t result)
+{
+    const pl_view_t whole = pl_view_whole(0, own);
+    pl_view_t out = {.shape = result};
+    for (int i = 0; i < result.rank; i++) {
+        const int k = i - (result.rank - own.rank);
+        out.stride[i] = k < 0 || own.dim[k] == 1 ? 0 : whole.stride[k];
+    }
+    return out;
+}
+
 bool pl_view_is_dense(const pl_view_t *v)
 {
     int64_t stride = 1;

@@ -8,6 +8,9 @@
 pl_view_t pl_view_whole(int32_t root, pl_shape_t shape);
 pl_view_t pl_view_permute(const pl_view_t *v, const int *order);
 pl_view_t pl_view_slice(const pl_view_t *v, int axis, int64_t from, int64_t to);
+/* A row-major value of shape `own` repeated over `result`, which has its axes last: those
+ * of size 1 and those that it lacks have stride 0. */
+pl_view_t pl_view_broadcast(pl_shape_t own, pl_shape_t result);
 /* The same elements in another shape; false when strides cannot say it. */
 bool pl_view_reshape(const pl_view_t *v, pl_shape_t shape, pl_view_t *out);
 /* The same elements by fewer axes: those of size 1 go, and neighbours that lie one after

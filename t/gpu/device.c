@@ -1,4 +1,4 @@
-/* device.c - what a card computes and how fast: the stages of t/gpu/prove that need the
+/* device.c - results and speed of a card: the stages of t/gpu/prove that need the
  * accelerator's table
  *
  *     device facts
@@ -140,7 +140,7 @@ static double tolerance_of(const char *precision)
 
 typedef struct tally {
     int right, wrong, missing, left;
-    double worst;                                 /* difference of those that are right */
+    double worst;                             /* the largest difference of correct ones */
 } tally_t;
 
 static void check_case(device_rig_t *rig, const operator_case_t *of,
@@ -211,11 +211,11 @@ typedef struct trainer {
     device_rig_t rig;
     training_t t;
     pl_plan_t *step, *update;
-    bool is_watched;                              /* launch by launch */
-    bool is_measured;                             /* all batches are one, made at first */
+    bool is_watched;                                   /* launch by launch */
+    bool is_measured;                                  /* all batches are the first one */
     const void *input[2];
-    int flying;                                       /* replays whose end was not told */
-    pl_error_t failed;                                /* the first */
+    int flying;                                /* replays whose end is not reported yet */
+    pl_error_t failed;                         /* the first */
 } trainer_t;
 
 typedef struct inflight {
@@ -232,7 +232,7 @@ static void on_done(pl_replay_t *replay, const pl_error_t *err)
         inflight->of->failed = *err;
 }
 
-/* A region is zero where nothing is written. */
+/* Elements of a region that are not written are zeros. */
 static bool region_fill(trainer_t *r, pl_region_t region)
 {
     const pl_model_t *model = r->t.model;
@@ -244,7 +244,7 @@ static bool region_fill(trainer_t *r, pl_region_t region)
         return r->rig.ops->region(r->rig.self, region, dtype, n, &r->rig.err) == PL_OK;
     double *wide = pl_alloc_array(n, sizeof *wide);
     float *data = pl_alloc_array(n, sizeof *data);
-    if (r->is_measured)                              /* by a formula that takes no time */
+    if (r->is_measured)                                     /* a cheap formula */
         for (size_t i = 0; i < n; i++)
             wide[i] = (double)(i * 2654435761u >> 16 & 1023) / 25600 - 0.02;
     else
@@ -288,7 +288,7 @@ static void trainer_close(trainer_t *r)
     training_release(&r->t);
 }
 
-/* Until so few are under way. */
+/* Waits until so few are in progress. */
 static bool trainer_wait(trainer_t *r, int flying)
 {
     while (r->flying > flying) {
@@ -336,7 +336,7 @@ static bool trainer_put(trainer_t *r, pl_plan_t *plan, inflight_t *inflight)
     return false;
 }
 
-/* Puts a step on the device; its metrics are there when both replays are over. */
+/* Puts a step on the device; its metrics are known when both replays are over. */
 static bool trainer_step(trainer_t *r, int step, inflight_t inflight[2])
 {
     inflight[0].replay = (pl_replay_t){.seed = 1, .step = (uint64_t)step + 1};
@@ -523,7 +523,7 @@ static const training_case_t *workload_find(const char *name)
     return NULL;
 }
 
-/* ---- Where a step takes its time ---- */
+/* ---- Time of a step by kind of launch ---- */
 
 static int by_time(const void *a, const void *b)
 {

@@ -1,15 +1,15 @@
-/* cublaslt.c - a stand-in for cuBLASLt, libcublasLt.so.13, by loops on the streams of the
- * stand-in for the driver
+/* cublaslt.c - a replacement of cuBLASLt, libcublasLt.so.13, by loops on the streams
+ * of the replacement of the driver
  *
- * It is stricter than cuBLASLt where that forgives: an attribute of another size, an
- * operand that is aligned less than was promised or lies beyond an allocation, an
- * algorithm for another product, and a workspace that is too small are errors.  The
- * workspace is filled with NaN when a product runs.  Of the algorithms that it finds, the
- * first adds up in no order, unless it was told not to, and the second is none.
+ * It refuses some calls that cuBLASLt accepts: an attribute of another size, an operand
+ * that is aligned less than declared or lies beyond an allocation, an algorithm for
+ * another product, and a workspace that is too small are errors.  The workspace is filled
+ * with NaN when a product runs.  The first algorithm that it finds adds up in no order,
+ * unless the preferences exclude that, and the second one has a failed state.
  *
  * STAND_IN has: "no_cublas" (it cannot be opened), "find=3:15" (the third search for an
- * algorithm fails so), "multiply=2:13" (the second product is refused so).  They count
- * from when it is opened. */
+ * algorithm fails with status 15), "multiply=2:13" (the second product fails with status
+ * 13).  Counts begin when it is opened. */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -204,7 +204,7 @@ API cu_result_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t 
     }
 }
 
-/* ---- What is computed ---- */
+/* ---- Computation ---- */
 
 /* Columns of the matrices are in order; d is n by m there. */
 typedef struct work {

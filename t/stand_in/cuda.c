@@ -1,19 +1,21 @@
-/* cuda.c - a stand-in for CUDA's driver, libcuda.so.1, on the emulator of the tests
+/* cuda.c - a replacement of CUDA's driver, libcuda.so.1, on the emulator of the tests
  *
- * It is stricter than the driver where that forgives.  Work of streams runs later, in any
- * order that events allow.  Device memory is no memory of the host: its addresses can be
- * used by kernels and copies alone, which have a mapping elsewhere, and what lies beyond
- * an allocation cannot be used at all.  Pinned memory is read when a copy runs, other
- * memory when the copy is requested.  A call without a current context is an error, and
- * so is what a recording does not allow.  What is left when a context ends is told.
+ * It refuses some calls that the driver accepts.  Work of streams runs later, in any
+ * order that events allow.  The host cannot use device memory: only kernels and copies
+ * can, which have a mapping elsewhere, and nothing can use memory beyond an
+ * allocation.  Pinned memory is read when a copy runs, other memory when the copy is
+ * requested.  A call without a current context is an error, and so is a call that a
+ * recording does not allow. Tests can ask for the number of leaks at the end of a
+ * context.
  *
- * The variable STAND_IN has faults and facts, separated by spaces: "no_device", "stub",
- * "old", "one_card" (all numbers are the same card), "dma_buf" (other devices reach its
- * memory), "devices=2", "memory_mb=64", "capability=90", "memory=3" (the third allocation
- * finds no memory), "function=2" (the second function is not found), "launch=2:719" (the
- * second launch fails so), "run=2:700" (the second kernel breaks the device), and
- * "cuEventCreate=3:999" (the third call of that function fails so; any function but those
- * that free something).  They count from the moment a context begins. */
+ * The variable STAND_IN has faults and facts, separated by spaces: "no_device",
+ * "stub", "old", "one_card" (all numbers are the same card), "dma_buf" (other devices
+ * reach its memory), "devices=2", "memory_mb=64", "capability=90", "memory=3" (the
+ * third allocation finds no memory), "function=2" (the second function is not found),
+ * "launch=2:719" (the second launch fails with that error), "run=2:700" (the second
+ * kernel breaks the device), and "cuEventCreate=3:999" (the third call of that
+ * function fails with that error; any function except those that free something).
+ * Counts begin with a context. */
 #include "t/stand_in/cuda.h"
 
 #include <stdio.h>
@@ -52,7 +54,7 @@ static int device_count(void)
     return stand_in_fact("devices", 1, NULL);
 }
 
-/* ---- Device memory: a range that nobody can use, and where it really lies ---- */
+/* ---- Device memory: a range that the host cannot use, and a mapping of it ---- */
 
 #define RANGE ((size_t)1 << 38)
 

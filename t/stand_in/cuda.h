@@ -1,4 +1,5 @@
-/* cuda.h - what the files of the stand-in for CUDA's driver share */
+/* cuda.h - types and functions that the files of the replacement of CUDA's driver
+ * share */
 #ifndef T_STAND_IN_CUDA_H
 #define T_STAND_IN_CUDA_H
 
@@ -15,7 +16,7 @@
 
 enum { DEVICES = 4, ARGUMENTS = 48 };
 
-/* Every handle begins with what it is and with its device's context. */
+/* Every handle begins with its kind and with the context of its device. */
 typedef enum kind { A_STREAM = 71, AN_EVENT, A_MODULE, A_GRAPH, A_READY_GRAPH } kind_t;
 
 typedef struct thing {

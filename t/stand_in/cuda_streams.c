@@ -1,4 +1,4 @@
-/* cuda_streams.c - the stand-in's streams, events, kernels and recordings */
+/* cuda_streams.c - streams of the replacement, events, kernels and recordings */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@ typedef struct CUmod_st {
 
 static pthread_mutex_t at_work = PTHREAD_MUTEX_INITIALIZER;  /* the emulator is one */
 
-/* ---- What runs on streams ---- */
+/* ---- Work on streams ---- */
 
 static cu_result_t stream_put(stream_t *stream, int (*run)(void *data), const void *data,
                               size_t bytes)
@@ -108,7 +108,7 @@ static int copy_run(void *data)
     return 0;
 }
 
-/* What a graph may contain as well, but the engine puts none there. */
+/* Other nodes of a graph, which the engine does not use. */
 API cu_result_t cuLaunchHostFunc(CUstream stream, void (*function)(void *user),
                                  void *user)
 {

@@ -1,18 +1,18 @@
-/* cudnn.c - a stand-in for cuDNN, libcudnn.so.9: an interpreter of graphs of operations
- * on the streams of the stand-in for the driver
+/* cudnn.c - a replacement of cuDNN, libcudnn.so.9: an interpreter of graphs of operations
+ * on the streams of the replacement of the driver
  *
  * It is stricter than cuDNN: an attribute that a descriptor does not have, or of another
  * type, one that is missing, a descriptor that is used before it is finalized or changed
- * behind it, shapes that do not fit, a tensor that is read before it is made, an operand
- * that is aligned less than was promised or lies beyond an allocation, are errors.  The
- * workspace is filled with NaN.  Of the engines that it finds, the first adds up in no
+ * after it, shapes that do not fit, a tensor that is read before it is made, an operand
+ * that is aligned less than declared or lies beyond an allocation, are errors.  The
+ * workspace is filled with NaN.  The first engine that it finds adds up in no
  * order, the second rounds float32 to TF32, the third makes no plan, and the fourth
  * computes.  A plan as text has all operations in it.
  *
  * STAND_IN has: "no_cudnn" (it cannot be opened), "old_cudnn" (version 9.5),
- * "dnn_new=3", "dnn_set=3", "dnn_finalize=3" and "dnn_execute=3" (the third call fails;
- * "dnn_new=3:4003": with that status; "dnn_new=3:700": because the card breaks so).  They
- * count from when it is opened. */
+ * "dnn_new=3", "dnn_set=3", "dnn_finalize=3" and "dnn_execute=3" (the third call
+ * fails; "dnn_new=3:4003": with that status; "dnn_new=3:700": because the card breaks
+ * with that error). Counts begin when it is opened. */
 #include <dlfcn.h>
 #include <math.h>
 #include <stdbool.h>
@@ -33,7 +33,7 @@ enum { WORKSPACE = 2048, IN_NO_ORDER = 0, BY_TENSOR_CORES, NONE, PLAIN };
  * what was made and not freed: for tests. */
 API int stand_in_executed, stand_in_planned, stand_in_loaded, stand_in_dnn_left;
 
-/* ---- What a plan has ---- */
+/* ---- Plans ---- */
 
 typedef struct tensor {
     int64_t id, alignment, dim[DIMS], stride[DIMS];
@@ -95,7 +95,7 @@ static bool driver_find(void)
 
 enum { NEW, SET, FINALIZE, EXECUTE };
 
-/* What a call comes to before it does anything. */
+/* The status of a call before it does anything. */
 static cu_result_t fault_of(int what)
 {
     static const char *const words[] = {"dnn_new", "dnn_set", "dnn_finalize",

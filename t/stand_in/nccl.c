@@ -1,19 +1,19 @@
-/* nccl.c - a stand-in for NCCL, libnccl.so.2, among processes and threads
+/* nccl.c - a replacement of NCCL, libnccl.so.2, among processes and threads
  *
- * Ranks exchange pieces through a shared file that the unique id names; what they do runs
- * on streams of the stand-in for the driver, delayed.  It is stricter than NCCL where
- * that forgives: communicators are nonblocking, a communicator has one thread, none of
- * its functions but those that ask for its state and abort it may be called while
- * something is in progress, nothing is recorded, memory and context are checked, and
- * ranks that do not want the same get an error instead of a hang.  Sums are added from
- * the last rank to the first.
+ * Ranks exchange pieces through a shared file that the unique id names; their work
+ * runs on streams of the replacement of the driver, delayed.  It refuses some calls
+ * that NCCL accepts: communicators are nonblocking, a communicator has one thread,
+ * none of its functions except those that ask for its state and abort it may be called
+ * while something is in progress, nothing is recorded, memory and context are checked,
+ * and ranks that request different operations get an error instead of a hang.  Sums
+ * are added from the last rank to the first.
  *
  * STAND_IN has: "nccl_version=21700"; "nccl_call=3:1" (the third call of a rank returns
- * 1); "nccl_async=2:6" (behind the second group the communicator has error 6);
+ * 1); "nccl_async=2:6" (after the second group the communicator has error 6);
  * "nccl_hang=2" (the second group never ends); "nccl_kill=3", "nccl_kill_run=2" (kill -9
  * at the third call, or when the second group runs).  "nccl_rank=1" limits them to that
- * rank; where the variable STAND_IN_ONCE names a file, they happen until that is
- * there. */
+ * rank; if the variable STAND_IN_ONCE names a file, they happen until that
+ * exists. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -43,7 +43,7 @@ typedef enum what {
 static const char *const names[] = {"all_reduce", "reduce",    "reduce_scatter",
                                     "all_gather", "broadcast", "send"};
 
-/* What both sides of a transfer must want alike. */
+/* Properties of a transfer that must be equal on both sides. */
 typedef struct note {
     uint32_t what, type, reduction, root;
     uint64_t count, number;                  /* number: of collective operations so far */
@@ -82,7 +82,7 @@ typedef struct operation {
     transfer_t transfer[TRANSFERS];
 } operation_t;
 
-/* What one group has of a communicator. */
+/* The operations of a communicator in one group. */
 typedef struct group {
     struct group *next;
     struct ncclComm *comm;
@@ -118,7 +118,7 @@ static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ncclComm *comms;
 static group_t *groups;
 
-/* For tests: what was left open, and rules that were broken. */
+/* For tests: communicators that were not closed, and broken rules. */
 API int stand_in_nccl_left, stand_in_nccl_wrong, stand_in_nccl_groups;
 
 static __thread int depth, rank_of_thread = -1, calls;
@@ -274,7 +274,7 @@ static bool transfer_step(struct ncclComm *comm, const operation_t *o, transfer_
         } \
     } while (0)
 
-/* What is done when all parts are here. */
+/* The result, when all parts have arrived. */
 static void operation_end(const struct ncclComm *comm, operation_t *o)
 {
     const int ranks = comm->ranks;

@@ -1,5 +1,5 @@
-/* nvml.c - a stand-in for NVML, libnvidia-ml.so.1: the numbers of the cards of the
- * stand-in for the driver
+/* nvml.c - a replacement of NVML, libnvidia-ml.so.1: the numbers of the cards of the
+ * replacement of the driver
  *
  * STAND_IN has: "no_nvml" (it cannot be started), "no_power" (the card does not measure
  * it), "hot=90" (degrees).  Each function but the first fails before nvmlInit_v2(). */

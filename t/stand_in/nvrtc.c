@@ -1,11 +1,10 @@
-/* nvrtc.c - a stand-in for NVRTC, libnvrtc.so.13, by the C compiler, for the emulator
+/* nvrtc.c - a replacement of NVRTC, libnvrtc.so.13, by the C compiler, for the emulator
  *
- * A text and the headers that come with it are written to a folder of their own, so that
- * a header that is missing there is missing.  "Machine code" is the shared object's
- * bytes.  The variable STAND_IN_NVRTC has "fails": no text is taken; "slow=MS": each
- * takes so long, unless it is interrupted; "deaf=MS": the same, and it cannot be.  The
- * environment names what compiles (CC, "cc") and where the emulator's header is
- * (top_srcdir). */
+ * A text and its headers are written to a folder of their own, so a missing header is
+ * found.  "Machine code" is the bytes of the shared object.  The variable STAND_IN_NVRTC
+ * has "fails": no text compiles; "slow=MS": each takes so long, unless it is interrupted;
+ * "deaf=MS": the same, and it cannot be interrupted.  The environment has the compiler
+ * (CC, "cc") and the folder of the emulator's header (top_srcdir). */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

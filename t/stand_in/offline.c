@@ -1,7 +1,7 @@
-/* offline.c - a stand-in for CUDA's driver that has no card, but keeps code: with it
+/* offline.c - a replacement of CUDA's driver that has no card, but loads code: with it
  * NVIDIA's libraries make plans for cards that are only described
  *
- * cuInit() says that this is a stub.  Code is taken without a look at it. */
+ * cuInit() returns that this is a stub.  Code is not looked at. */
 #include <stddef.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 #define API __attribute__((visibility("default")))
 
-/* What libraries look for and do not call without a card. */
+/* Functions that libraries look for and do not call without a card. */
 #define NOTHING(name) \
     API cu_result_t name(void); \
     API cu_result_t name(void) \

@@ -1,10 +1,10 @@
-/* backend_offline.c - a card that is not there, for which plans are compiled ahead
+/* offline.c - a card that is not there, for which plans are compiled ahead
  *
- * NVRTC compiles for any kind of card, so the cache of compiled kernels can be filled on
- * a machine without one.  Memory has addresses and no content, and streams run nothing:
- * the accelerator refuses to train on this machine.  cuBLASLt chooses its algorithms on a
- * card alone; where it is installed, each product is taken for one that it computes, and
- * each layer that fits where cuDNN is. */
+ * NVRTC compiles for any kind of card, so a machine without a card can fill the cache of
+ * compiled kernels.  Memory has addresses and no content, and streams run nothing: the
+ * accelerator refuses to train on this machine.  cuBLASLt chooses its algorithms only on
+ * a card.  So if it is installed, this backend assumes that it computes each product, and
+ * if cuDNN is installed, that it computes each layer that fits. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,12 +25,15 @@ struct pl_binary {
 
 /* ---- Open and close ---- */
 
-/* "sm_90". */
-static int card_name(cuda_t *cuda, pl_error_t *err)
+static int offline_open(void *self, pl_device_info_t *info, pl_error_t *err)
 {
-    char *end = NULL;
+    cuda_t *cuda = self;
     const char *name = cuda->compile_for;
-    const cuda_compiler_t *compiler = cuda->compiler;
+    char *end = NULL;
+    cuda->descriptor = -1;
+    const cuda_compiler_t *compiler = cuda->compiler = cuda_compiler_open(0, err);
+    if (!compiler)
+        return PL_EUNSUPPORTED;
     const long arch = strncmp(name, "sm_", 3) ? 0 : strtol(name + 3, &end, 10);
     int k = 0;
     while (k < compiler->archs && compiler->arch[k] != arch)
@@ -44,17 +47,6 @@ static int card_name(cuda_t *cuda, pl_error_t *err)
                        compiler->arch[compiler->archs - 1], name);
     cuda->card = (cuda_card_t){.major = (int)arch / 10, .minor = (int)arch % 10};
     snprintf(cuda->card.name, sizeof cuda->card.name, "%s", name);
-    return PL_OK;
-}
-
-static int offline_open(void *self, pl_device_info_t *info, pl_error_t *err)
-{
-    cuda_t *cuda = self;
-    cuda->descriptor = -1;
-    cuda->compiler = cuda_compiler_open(0, err);
-    const int code = cuda->compiler ? card_name(cuda, err) : PL_EUNSUPPORTED;
-    if (code != PL_OK)
-        return code;
     cuda->descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (cuda->descriptor < 0)
         return pl_fail(err, PL_EBUSY, "no descriptor for the device");
@@ -125,7 +117,7 @@ static int copy_in(void *self, pl_stream_t stream, pl_device_ptr_t to, const voi
     return PL_OK;
 }
 
-/* What strategies read of first weights. */
+/* Strategies read first weights, which are zeros here. */
 static int copy_out(void *self, pl_stream_t stream, void *host, pl_device_ptr_t from,
                     size_t bytes, pl_error_t *err)
 {

@@ -1,6 +1,6 @@
-/* backend_cuda.c - a card of NVIDIA as a backend of the GPU core, by CUDA's driver
+/* backend.c - a card of NVIDIA as a backend of the GPU core, by CUDA's driver
  *
- * A card's primary context is used, so that NVIDIA's other libraries, which use it too,
+ * The backend uses the primary context of a card, as NVIDIA's other libraries do, so they
  * share memory and streams with the engine.  A context belongs to a thread: each function
  * makes it current first, which costs some ten nanoseconds when it is current already. */
 #include <stdarg.h>
@@ -84,8 +84,9 @@ int cuda_check_alive(cuda_t *cuda, pl_error_t *err)
     return cuda_check(cuda, err, cuda->call->memory_info(&left, &all), "the card's work");
 }
 
-int cuda_enter(cuda_t *cuda, pl_error_t *err)
+int cuda_enter(void *self, pl_error_t *err)
 {
+    cuda_t *cuda = self;
     if (!cuda->context)
         return pl_fail(err, PL_ESTATE, "the card is not open");
     pthread_mutex_lock(&lost_lock);
@@ -137,8 +138,7 @@ static void describe(cuda_t *cuda, pl_device_info_t *info)
     info->emulated = 0;
     info->memory = all;
     info->memory_free = left;
-    /* Processes that call themselves different machines may share a card: NCCL lets
-     * them, for tests. */
+    /* For tests, NCCL_HOSTID lets processes on different "machines" share a card. */
     if (!getenv("NCCL_HOSTID"))
         memcpy(info->uuid, cuda->card.uuid.bytes, sizeof info->uuid);
     snprintf(info->model, sizeof info->model, "%.48s, sm_%d%d", cuda->card.name,
@@ -151,24 +151,6 @@ static void describe(cuda_t *cuda, pl_device_info_t *info)
         snprintf(info->library + length, sizeof info->library - length,
                  ", cuBLASLt %d.%d", products->major, products->minor);
     cuda_layers_name(cuda, info);
-}
-
-static int context_open(cuda_t *cuda, pl_error_t *err)
-{
-    CUcontext context;
-    /* Refused where another part of the process uses the card; then it polls. */
-    cuda->call->context_flags(cuda->card.device, CU_SCHEDULE_BLOCKING);
-    cu_result_t result = cuda->call->context_retain(&context, cuda->card.device);
-    if (result != CU_OK)
-        return cuda_check(cuda, err, result, "opening the card");
-    cuda->context = context;
-    int code = cuda_enter(cuda, err);
-    for (int k = 0; k < PL_STREAMS && code == PL_OK; k++) {
-        result = cuda->call->stream_new(&cuda->stream[k], CU_STREAM_APART);
-        if (result != CU_OK)
-            code = cuda_check(cuda, err, result, "making a stream");
-    }
-    return code;
 }
 
 static int machine_open(void *self, pl_device_info_t *info, pl_error_t *err)
@@ -186,7 +168,19 @@ static int machine_open(void *self, pl_device_info_t *info, pl_error_t *err)
         return PL_EUNSUPPORTED;
     if (info->computes)
         cuda_products_open(cuda);
-    code = context_open(cuda, err);
+    /* The driver refuses the flags if another part of the process uses the card; then
+     * waiting for it polls. */
+    cuda->call->context_flags(cuda->card.device, CU_SCHEDULE_BLOCKING);
+    CUcontext context;
+    cu_result_t result = cuda->call->context_retain(&context, cuda->card.device);
+    if (result != CU_OK)
+        return cuda_check(cuda, err, result, "opening the card");
+    cuda->context = context;
+    code = cuda_enter(cuda, err);
+    for (int k = 0; k < PL_STREAMS && code == PL_OK; k++) {
+        result = cuda->call->stream_new(&cuda->stream[k], CU_STREAM_APART);
+        code = cuda_check(cuda, err, result, "making a stream");
+    }
     if (code != PL_OK)
         return code;
     cuda->notifier = cuda_notifier_new(cuda, err);
@@ -204,7 +198,7 @@ static void machine_close(void *self)
     cuda_notifier_free(cuda->notifier);
     if (cuda->context)
         cuda->call->context_use(cuda->context);
-    cuda_products_close(cuda);            /* its thread may read without a context, too */
+    cuda_products_close(cuda);               /* its thread reads also without a context */
     if (cuda->context) {
         cuda_layers_close(cuda);
         for (int k = 0; k < PL_STREAMS; k++)
@@ -289,8 +283,8 @@ static void host_free(void *self, void *host)
     cuda->call->host_free(host);
 }
 
-/* The driver registers whole pages: memory that begins within one, which others may use
- * too, is copied more slowly. */
+/* The driver registers whole pages.  Memory that begins within a page is not pinned, and
+ * copies of it are slower. */
 static int host_pin(void *self, void *host, size_t bytes, pl_error_t *err)
 {
     cuda_t *cuda = self;
@@ -399,13 +393,6 @@ static int event_new(void *self, pl_event_t **event, pl_error_t *err)
     return PL_OK;
 }
 
-static void event_free(void *self, pl_event_t *event)
-{
-    cuda_t *cuda = self;
-    cuda->call->context_use(cuda->context);
-    cuda_notifier_forget(cuda->notifier, event);
-}
-
 static int event_record(void *self, pl_event_t *event, pl_stream_t stream,
                         pl_error_t *err)
 {
@@ -449,18 +436,6 @@ static double event_seconds(void *self, pl_event_t *from, pl_event_t *to)
     float ms = 0;
     cuda->call->context_use(cuda->context);
     return cuda->call->event_between(&ms, from->event, to->event) == CU_OK ? ms / 1e3 : 0;
-}
-
-static int notify(void *self, pl_event_t *event, pl_error_t *err)
-{
-    cuda_t *cuda = self;
-    return cuda_notifier_add(cuda->notifier, event, err);
-}
-
-static int descriptor(const void *self)
-{
-    const cuda_t *cuda = self;
-    return cuda_notifier_descriptor(cuda->notifier);
 }
 
 /* ---- Kernels ---- */
@@ -550,16 +525,15 @@ static int launch(void *self, pl_stream_t stream, const pl_launch_t *l, pl_error
     .memory_new = memory_new, .memory_free = memory_free, .memory_left = memory_left, \
     .host_new = host_new, .host_free = host_free, .host_pin = host_pin, \
     .host_unpin = host_unpin, .call = call, .copy_in = copy_in, .copy_out = copy_out, \
-    .copy = copy, .zero = zero, .event_new = event_new, .event_free = event_free, \
+    .copy = copy, .zero = zero, .event_new = event_new, .event_free = cuda_event_free, \
     .event_record = event_record, .event_wait = event_wait, \
-    .event_passed = event_passed, .event_seconds = event_seconds, .notify = notify, \
-    .descriptor = descriptor, .finish = finish, .stream = cuda_stream, \
-    .enter = cuda_stream_enter, .stream_new = cuda_stream_new, \
-    .stream_free = cuda_stream_free, .stream_record = cuda_stream_record, \
-    .stream_wait = cuda_stream_wait, .module_new = cuda_module_new, \
-    .code_new = code_new, .code_free = code_free, .code_cached = code_cached, \
-    .cache = cuda_cache_used, .code_entry = code_entry, .launch = launch, \
-    .product_new = cuda_product_new, .product_run = cuda_product_run, \
+    .event_passed = event_passed, .event_seconds = event_seconds, .notify = cuda_notify, \
+    .descriptor = cuda_descriptor, .finish = finish, .stream = cuda_stream, \
+    .enter = cuda_enter, .stream_new = cuda_stream_new, .stream_free = cuda_stream_free, \
+    .stream_record = cuda_stream_record, .stream_wait = cuda_stream_wait, \
+    .module_new = cuda_module_new, .code_new = code_new, .code_free = code_free, \
+    .code_cached = code_cached, .cache = cuda_cache_used, .code_entry = code_entry, \
+    .launch = launch, .product_new = cuda_product_new, .product_run = cuda_product_run, \
     .product_free = cuda_product_free, .epilogues = cuda_epilogues, \
     .layer_new = cuda_layer_new, .layer_build = cuda_layer_build, \
     .layer_run = cuda_layer_run, .layer_free = cuda_layer_free

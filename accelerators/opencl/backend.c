@@ -1,7 +1,7 @@
-/* backend_opencl.c - a device of OpenCL as a backend of the GPU core
+/* backend.c - a device of OpenCL as a backend of the GPU core
  *
  * Addresses are those of shared virtual memory; streams are queues in order, and events
- * are markers in them.  The driver calls a function when a marker has passed, on a thread
+ * are markers in them.  When a marker has passed, the driver calls a function on a thread
  * of its own, and the function writes to the engine's descriptor. */
 #include <errno.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@ struct pl_event {
     cl_event marker;                                 /* the latest record  [NULL: none] */
 };
 
-/* Device memory, from the lowest aligned address in it. */
+/* Device memory, and the lowest aligned address in it. */
 typedef struct opencl_block {
     struct opencl_block *next;
     void *memory;
@@ -74,7 +74,7 @@ int opencl_enter(opencl_t *cl, pl_error_t *err)
     return code;
 }
 
-/* What was put on a stream has failed. */
+/* The work on a stream has failed. */
 static void lose(opencl_t *cl, cl_int result)
 {
     pthread_mutex_lock(&cl->lock);
@@ -83,14 +83,14 @@ static void lose(opencl_t *cl, cl_int result)
     pthread_mutex_unlock(&cl->lock);
 }
 
-/* ---- How far it is ---- */
+/* ---- Launches in progress ---- */
 
 static void launch_forget(opencl_t *cl)
 {
     clReleaseEvent(cl->launch[cl->ended++ % OPENCL_WATCHED]);
 }
 
-/* The oldest of too many counts as ended. */
+/* If there are too many, the oldest one counts as ended. */
 void opencl_watch(opencl_t *cl, cl_event launch)
 {
     if (cl->put - cl->ended == OPENCL_WATCHED)
@@ -144,34 +144,6 @@ static int device_choose(opencl_t *cl, pl_device_info_t *info, pl_error_t *err)
     return PL_OK;
 }
 
-static void describe(const opencl_t *cl, pl_device_info_t *info)
-{
-    const opencl_device_t *d = &cl->device;
-    info->device = cl->number;
-    info->threads = 1;
-    info->emulated = 0;
-    info->memory = info->memory_free = d->memory;
-    snprintf(info->model, sizeof info->model, "%s", d->name);
-    snprintf(info->library, sizeof info->library, "%.63s", d->version);
-}
-
-static int queues_open(opencl_t *cl, pl_error_t *err)
-{
-    const cl_queue_properties properties[] = {CL_QUEUE_PROPERTIES,
-                                              CL_QUEUE_PROFILING_ENABLE, 0};
-    cl_int result;
-    cl->context = clCreateContext(NULL, 1, &cl->device.id, NULL, NULL, &result);
-    if (!cl->context)
-        return opencl_check(cl, err, result, "opening the device");
-    for (int k = 0; k < PL_STREAMS; k++) {
-        cl->queue[k] = clCreateCommandQueueWithProperties(cl->context, cl->device.id,
-                                                          properties, &result);
-        if (!cl->queue[k])
-            return opencl_check(cl, err, result, "making a queue");
-    }
-    return PL_OK;
-}
-
 static int machine_open(void *self, pl_device_info_t *info, pl_error_t *err)
 {
     opencl_t *cl = self;
@@ -180,12 +152,29 @@ static int machine_open(void *self, pl_device_info_t *info, pl_error_t *err)
     cl->descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (cl->descriptor < 0)
         return pl_fail(err, PL_EIO, "no descriptor for the device: %s", strerror(errno));
-    int code = device_choose(cl, info, err);
-    if (code == PL_OK)
-        code = queues_open(cl, err);
-    if (code == PL_OK)
-        describe(cl, info);
-    return code;
+    const int code = device_choose(cl, info, err);
+    if (code != PL_OK)
+        return code;
+    const opencl_device_t *d = &cl->device;
+    const cl_queue_properties properties[] = {CL_QUEUE_PROPERTIES,
+                                              CL_QUEUE_PROFILING_ENABLE, 0};
+    cl_int result;
+    cl->context = clCreateContext(NULL, 1, &d->id, NULL, NULL, &result);
+    if (!cl->context)
+        return opencl_check(cl, err, result, "opening the device");
+    for (int k = 0; k < PL_STREAMS; k++) {
+        cl->queue[k] = clCreateCommandQueueWithProperties(cl->context, d->id, properties,
+                                                          &result);
+        if (!cl->queue[k])
+            return opencl_check(cl, err, result, "making a queue");
+    }
+    info->device = cl->number;
+    info->threads = 1;
+    info->emulated = 0;
+    info->memory = info->memory_free = d->memory;
+    snprintf(info->model, sizeof info->model, "%s", d->name);
+    snprintf(info->library, sizeof info->library, "%.63s", d->version);
+    return PL_OK;
 }
 
 static void finish_all(opencl_t *cl)
@@ -195,7 +184,7 @@ static void finish_all(opencl_t *cl)
             clFinish(cl->queue[k]);
 }
 
-/* The driver's threads may still be about to call. */
+/* Waits for callbacks that the driver's threads have not called yet. */
 static void machine_close(void *self)
 {
     opencl_t *cl = self;
@@ -223,23 +212,6 @@ static void machine_close(void *self)
 
 /* ---- Memory ---- */
 
-/* Drivers may have a limit for one block that is far below the memory of the device. */
-static int fail_memory(const opencl_t *cl, size_t bytes, pl_error_t *err)
-{
-    if (bytes > cl->device.block)
-        return pl_fail(err, PL_ENOMEM,
-                       "one block of %zu bytes was requested on opencl:%d (%s), whose "
-                       "driver allocates at most %llu bytes in one "
-                       "(CL_DEVICE_MAX_MEM_ALLOC_SIZE)",
-                       bytes, cl->number, cl->device.name,
-                       (unsigned long long)cl->device.block);
-    return pl_fail(err, PL_ENOMEM,
-                   "out of memory on opencl:%d (%s): %zu MiB requested, %zu MiB in use "
-                   "by this rank of %zu MiB in all",
-                   cl->number, cl->device.name, (bytes + MIB - 1) / MIB,
-                   cl->allocated / MIB, (size_t)cl->device.memory / MIB);
-}
-
 static int memory_new(void *self, size_t bytes, pl_device_ptr_t *address, pl_error_t *err)
 {
     opencl_t *cl = self;
@@ -251,10 +223,22 @@ static int memory_new(void *self, size_t bytes, pl_device_ptr_t *address, pl_err
         return pl_no_memory(err);
     /* OpenCL aligns to 128 bytes at most. */
     void *memory = clSVMAlloc(cl->context, CL_MEM_READ_WRITE, bytes + ALIGNMENT, 0);
-    if (!memory) {
+    if (!memory)
         pl_free(block);
-        return fail_memory(cl, bytes + ALIGNMENT, err);
-    }
+    /* The limit of a driver for one block may be far below the memory of the device. */
+    if (!memory && bytes + ALIGNMENT > cl->device.block)
+        return pl_fail(err, PL_ENOMEM,
+                       "one block of %zu bytes was requested on opencl:%d (%s), whose "
+                       "driver allocates at most %llu bytes in one "
+                       "(CL_DEVICE_MAX_MEM_ALLOC_SIZE)",
+                       bytes + ALIGNMENT, cl->number, cl->device.name,
+                       (unsigned long long)cl->device.block);
+    if (!memory)
+        return pl_fail(err, PL_ENOMEM,
+                       "out of memory on opencl:%d (%s): %zu MiB requested, %zu MiB in "
+                       "use by this rank of %zu MiB in all",
+                       cl->number, cl->device.name, (bytes + ALIGNMENT + MIB - 1) / MIB,
+                       cl->allocated / MIB, (size_t)cl->device.memory / MIB);
     *address = ((uintptr_t)memory + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     *block = (block_t){cl->blocks, memory, *address, bytes};
     cl->blocks = block;
@@ -276,7 +260,7 @@ static void memory_free(void *self, pl_device_ptr_t address)
     pl_free(block);
 }
 
-/* OpenCL does not say what others use. */
+/* OpenCL does not report the memory in use by other processes. */
 static void memory_left(void *self, size_t *left, size_t *all)
 {
     const opencl_t *cl = self;
@@ -388,7 +372,7 @@ static void CL_CALLBACK callback_run(cl_event event, cl_int status, void *user)
     pthread_mutex_unlock(&cl->lock);
 }
 
-/* On failure `what` is not called. */
+/* After a failure the function is not called. */
 static int callback_add(opencl_t *cl, cl_event marker, callback_t what, pl_error_t *err)
 {
     callback_t *callback = pl_alloc(sizeof *callback);
@@ -409,7 +393,7 @@ static int callback_add(opencl_t *cl, cl_event marker, callback_t what, pl_error
     return opencl_check(cl, err, result, "waiting for an event");
 }
 
-/* What comes behind on the stream waits for an event that ends with the function. */
+/* Later work on the stream waits for an event that ends with the function. */
 static int call(void *self, pl_stream_t stream, void (*function)(void *user), void *user,
                 pl_error_t *err)
 {
