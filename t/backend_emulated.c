@@ -323,7 +323,7 @@ static int emulated_descriptor(const void *self)
     return e->descriptor;
 }
 
-/* ---- Streams of others: their numbers are behind those of the core ---- */
+/* ---- Streams of collectives, numbered after those of the core ---- */
 
 static void *emulated_stream(void *self, pl_stream_t stream)
 {

@@ -14,7 +14,7 @@ typedef struct device_rig {
     pl_error_t err;                        /* of the call that failed last */
 } device_rig_t;
 
-/* What a replay left behind; all memory is the case's own. */
+/* The results of a replay; all memory belongs to the case. */
 typedef struct device_results {
     float *region[PL_REGIONS];
     double *wide[PL_REGIONS];                         /* of regions of float64, instead */

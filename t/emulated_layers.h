@@ -8,7 +8,7 @@ enum { EMULATED_LAYER_WORKSPACE = 4096 };
 
 double emulated_element(pl_device_ptr_t at, pl_dtype_t dtype, int64_t i);
 void emulated_set(pl_device_ptr_t at, pl_dtype_t dtype, int64_t i, double x);
-/* In float64; the workspace has nothing but NaN behind it. */
+/* In float64; afterwards the workspace has only NaN. */
 void emulated_layer_compute(const pl_layer_t *layer,
                             const pl_device_ptr_t at[PL_LAYER_ADDRESSES]);
 

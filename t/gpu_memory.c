@@ -253,7 +253,7 @@ static void compiling_a_plan_keeps_the_values_of_a_waiting_replay(void)
     replay.collective = 0;
     is_int(device_replay_alone(&rig, plan, &replay), PL_OK, "it continues");
     ok(is_all(X * X * X * X * SMALL * SMALL * SMALL, SMALL), "with its earlier values");
-    ok(replays_right(large, LARGE, false), "the other is replayed behind it");
+    ok(replays_right(large, LARGE, false), "the other is replayed after it");
     is_int(rig.ops->replay(&device, plan, &replay, NULL), PL_ESTATE,
            "it does not continue twice");
     device_close();

@@ -228,7 +228,7 @@ static void runs_train_as_on_the_processor(void)
     }
 }
 
-/* A record has a NaN: its step changes nothing, and neither do those sent behind it. */
+/* A record has a NaN: its step changes nothing, and neither do the steps after it. */
 static void a_step_that_is_not_finite_is_skipped(void)
 {
     rig_result_t *result[2] = {NULL};
@@ -249,8 +249,8 @@ static void a_step_that_is_not_finite_is_skipped(void)
     rig_result_free(result[0]), rig_result_free(result[1]);
 }
 
-/* The gradients are looked at when steps behind it, whose gradients are finite, have been
- * sent. */
+/* The gradients are searched when later steps, whose gradients are finite, are on the
+ * device already. */
 static void the_bad_gradient_that_is_named_is_of_the_step_that_failed(void)
 {
     char text[2][PL_ERROR_TEXT];

@@ -1,5 +1,5 @@
-/* gpu_ranks.c - tests of ranks whose gradients stay on GPUs: the bits are those of the
- * way through the host, whatever order fences leave; a wait that is missing is found */
+/* gpu_ranks.c - tests of ranks whose gradients stay on GPUs: they have the bits of a
+ * run through the host, in any order that fences allow; a missing wait is found */
 #include <stdio.h>
 #include <string.h>
 
@@ -473,7 +473,7 @@ static void a_rank_that_fails_ends_the_others(void)
     }
 }
 
-/* ---- Replays that fail behind their fence ---- */
+/* ---- Replays that fail after their fence ---- */
 
 static pl_accelerator_ops_t failing;  /* an emulated GPU */
 static int fails_at, replays;      /* which replay of rank 1 it is  [0]; atomic: so far */

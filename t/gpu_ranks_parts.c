@@ -6,7 +6,7 @@
 #include "rig.h"
 #include "strategies/ddp/ddp.h"
 
-/* ---- Two objectives, the second of which comes with every other step ---- */
+/* ---- Two objectives; the second one has every other step ---- */
 
 static pl_node_t first_side(pl_graph_t *g)
 {
@@ -161,7 +161,7 @@ static _Thread_local struct uneven {
     pl_replay_t *update;                       /* whose end is not reported yet  [NULL] */
     void (*done)(pl_replay_t *replay, const pl_error_t *err);
     bool is_skipped;                              /* it is over, too */
-    bool is_followed;                             /* a batch behind it is in order */
+    bool is_followed;                             /* the batch after it is in order */
     pl_replay_t *batch;                           /* in order, not reported yet  [NULL] */
     void (*ordered)(pl_replay_t *replay, pl_fence_t *fence);
     pl_fence_t *fence;

@@ -19,13 +19,13 @@ extern const pl_module_ops_t gpu_ranks_spaced;
 /* "reading": ddp whose code reads gradients. */
 extern const pl_actor_ops_t gpu_ranks_reading;
 
-/* "uneven": an emulated GPU.  Rank 0 hears how an update went before its next batch is in
- * order; another rank hears that one was skipped only behind that.  Made before it is
- * registered. */
+/* "uneven": an emulated GPU.  Rank 0 receives the end of an update before its next batch
+ * is in order; other ranks receive the end of a skipped one after that.  Made before it
+ * is registered. */
 extern pl_accelerator_ops_t gpu_ranks_uneven;
 void gpu_ranks_uneven_make(void);
-/* Batches of other ranks that were in order before the update was told; reset by who
- * reads them.  Atomic. */
+/* Batches of other ranks that were in order before the update was reported; the reader
+ * resets it.  Atomic. */
 extern int gpu_ranks_late;
 
 #endif

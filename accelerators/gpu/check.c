@@ -38,7 +38,7 @@ static int range_add(checking_t *c, const range_t *range, pl_error_t *err)
     return PL_OK;
 }
 
-/* Overwrites whatever was in that range. */
+/* Replaces all values of that range. */
 static int write_range(checking_t *c, const range_t *fresh, pl_error_t *err)
 {
     int code = PL_OK;

@@ -33,8 +33,8 @@ static stream_t *captures[DEVICES][STREAMS_MAX];            /* that are recorded
 
 /* ---- Facts and faults ---- */
 
-/* The number behind "WORD=" in STAND_IN, and one behind ':'; `without` if it is not
- * there. */
+/* The number after "WORD=" in STAND_IN, and the one after ':'; `without` if there is
+ * none. */
 API int stand_in_fact(const char *word, int without, int *more)
 {
     const char *at = getenv("STAND_IN");
@@ -206,7 +206,7 @@ void stand_in_thing_free(void *handle)
     free(thing);
 }
 
-/* Things that contexts left behind, for tests. */
+/* The number of leaks of contexts, for tests. */
 API int stand_in_left;
 
 static void tell_left(const context_t *c)

@@ -53,8 +53,8 @@ typedef struct CUstream_st {
 extern pthread_mutex_t stand_in_lock;
 extern __thread context_t *stand_in_current;
 
-/* The number behind "WORD=" in STAND_IN, and one behind ':'; `without` if it is not
- * there. */
+/* The number after "WORD=" in STAND_IN, and the one after ':'; `without` if there is
+ * none. */
 API int stand_in_fact(const char *word, int without, int *more);
 
 /* For the stand-ins of other libraries, which look for them in this one: puts work on a
@@ -69,7 +69,7 @@ API void stand_in_break(cu_result_t result);
 
 /* The fault that STAND_IN has for a call of a function: "cuEventCreate=3:999". */
 cu_result_t stand_in_fault(const char *call);
-/* The same behind what a broken device, and a wrong handle, answer  [call NULL: no
+/* First the errors of a broken device and a wrong handle, then that fault  [call NULL: no
  * fault]. */
 cu_result_t stand_in_enter(const char *call);
 cu_result_t stand_in_enter_with(const void *handle, kind_t kind, const char *call);

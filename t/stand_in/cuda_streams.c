@@ -92,7 +92,7 @@ API CUcontext *stand_in_context(void)
 
 typedef struct copying {
     void *to;
-    const void *from;                                       /* NULL: behind it */
+    const void *from;                                       /* [NULL: after it] */
     size_t bytes;
     int byte;                                               /* to fill with  [-1] */
     char data[];

@@ -622,7 +622,7 @@ static void store(char *to, uint32_t type, int64_t i, double x)
     }
 }
 
-/* From its beginning to behind its last element. */
+/* Bytes from its first element to the end of its last one. */
 static int64_t extent(const tensor_t *t)
 {
     int64_t last = 0;

@@ -21,7 +21,7 @@ enum { UNINITIALIZED = 1, MIB = 1 << 20 };
 static struct nvmlDevice_st card[DEVICES];
 static int (*fact)(const char *word, int without, int *more);
 
-/* The driver is there before, as the real one is. */
+/* The driver is open before, as with the real library. */
 cu_result_t nvmlInit_v2(void)
 {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
