@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-static bool is_among(const char *list, const char *name, size_t length)
+bool pl_checkpoint_requests_has(const char *list, const char *name, size_t length)
 {
     while (*list) {
         size_t line = strcspn(list, "\n");
@@ -21,7 +21,7 @@ static int names_add(char *list, size_t capacity, const char *names, pl_error_t 
 {
     while (*names) {
         size_t length = strcspn(names, "\n"), at = strlen(list);
-        if (length && !is_among(list, names, length)) {
+        if (length && !pl_checkpoint_requests_has(list, names, length)) {
             if (at + length + 2 > capacity)
                 return pl_fail(err, PL_EBUSY,
                                "too many checkpoints are requested at once");
@@ -45,9 +45,4 @@ int pl_checkpoint_requests_add(pl_checkpoint_requests_t *requests, const char *s
     if (code == PL_OK)
         *requests = both;
     return code;
-}
-
-bool pl_checkpoint_requests_has(const char *list, const char *name)
-{
-    return is_among(list, name, strlen(name));
 }

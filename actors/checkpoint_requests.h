@@ -7,7 +7,7 @@
 
 #include "paceline.h"
 
-/* Names, one a line; all zero: none is wanted. */
+/* Names, one a line; all zero: none is requested. */
 typedef struct pl_checkpoint_requests {
     char save[512], drop[1024];
 } pl_checkpoint_requests_t;
@@ -16,7 +16,7 @@ typedef struct pl_checkpoint_requests {
  * added. */
 int pl_checkpoint_requests_add(pl_checkpoint_requests_t *requests, const char *save,
                                const char *drop, pl_error_t *err);
-/* Whether a list of names, one a line, has this one. */
-bool pl_checkpoint_requests_has(const char *list, const char *name);
+/* A list of names, one a line, contains name [length]. */
+bool pl_checkpoint_requests_has(const char *list, const char *name, size_t length);
 
 #endif

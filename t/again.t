@@ -67,7 +67,7 @@ one_that_dies_when_it_has_just_made_its_folder_begins_afresh() {
         '[ "$PACELINE_RESTART_COUNT" = 0 ] || exec "$@"; mkdir -p runs/half; kill -9 $$' - \
         "$paceline" fit run.json --set trainer.run_name=half
     is "$status" 0 "status 0"
-    like "$err" 'runs/half has become runs/half.1' "what it had begun is put aside"
+    like "$err" 'runs/half is renamed to runs/half.1' "what it had begun is put aside"
     ok "the same bits" cmp "$(inline_model 2)" runs/half/model.safetensors
 }
 

@@ -154,7 +154,7 @@ static pl_found_t find(void)
     pl_found_t found;
     pl_error_t err = {0};
     if (pl_checkpoint_find("", "", run_dir, &found, &err) != PL_OK)
-        found.passed = pl_text("%s", err.text);
+        found.rejected = pl_text("%s", err.text);
     return found;
 }
 
@@ -164,7 +164,7 @@ static const char *found_name(char refused[1024])
     static char name[64];
     pl_found_t found = find();
     snprintf(name, sizeof name, "%s", found.path ? strrchr(found.path, '/') + 1 : "");
-    snprintf(refused, 1024, "%s", found.passed ? found.passed : "");
+    snprintf(refused, 1024, "%s", found.rejected ? found.rejected : "");
     pl_found_release(&found);
     return name;
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "actors/connectors/writer.h"
+#include "actors/connectors/weights.h"
 #include "base/alloc.h"
 #include "rig.h"
 #include "runtime/payload.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "accelerators/accelerator.h"
-#include "actors/connectors/writer.h"
+#include "actors/connectors/weights.h"
 #include "actors/connectors/datasets/moments.h"
 #include "base/alloc.h"
 #include "base/bind.h"

@@ -1,19 +1,20 @@
-/* checkpoint.c - the checkpoint connector: keeps what a run has come to
+/* checkpoint.c - the checkpoint connector: saves checkpoints and the last weights
  *
- * Checkpoints on the way go to a thread of their own; one that cannot be written costs
- * nothing but itself, and what it was to take the place of stays.  A save that has begun
- * is waited for, also at the end: it is what the run was for.  While a disk works the
- * loop receives progress; without it the loop decides how long it waits, and a connector
- * that is to end waits no longer than that. */
-#include "actors/connectors/connectors.h"
-
+ * It decides what a checkpoint contains and which older ones it replaces; the writers
+ * below it know the disk.  Checkpoints are written on a thread of their own.  If one
+ * cannot be written, training continues and the older ones stay.  A save that has begun
+ * is waited for, also at the end of the run.  While the disk works the loop receives
+ * progress; without progress the loop decides how long it waits, and a connector that
+ * ends waits no longer. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 
+#include "actors/checkpoint_requests.h"
 #include "actors/connectors/checkpoint_io.h"
-#include "actors/connectors/run_options.h"
+#include "actors/connectors/connectors.h"
+#include "actors/connectors/weights.h"
 #include "actors/connectors/writer.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -27,28 +28,38 @@
 #include "runtime/payload.h"
 #include "base/timeouts.h"
 
-enum { LOOK_MS = 250 };                                     /* at the disk */
+enum { LOOK_MS = 250 };                                /* between two looks at the disk */
 
 typedef struct checkpoint {
-    char *path;                       /* of the weights  [none] */
-    char *folder;                     /* of the checkpoints  [none] */
-    json_t *fixed;                    /* what all manifests say: run, seed, …  [none] */
-    char *owed;                       /* names to be removed after the next save that
-                                         goes well, one a line  [none] */
-    pl_log_level_t level;             /* of saves: those that nobody listed are quiet */
-    int open;                         /* calls to the writers */
-    struct saving *oldest;            /* of the saves  [none] */
-    pl_call_t *weights;               /* the save of the weights  [none] */
-    int timeout_ms;                   /* trainer.step_timeout */
-    uint64_t moves;                   /* of the disk, when it was looked at */
-    int64_t moved_at;                 /* pl_now() when that changed, or a save began */
+    char *path;                      /* of the weights  [none] */
+    char *folder;                    /* of the checkpoints  [none] */
+    json_t *fixed;                   /* common to all manifests: run, seed, …  [none] */
+    char *owed;                      /* names to remove after the next successful save,
+                                        one a line  [none] */
+    pl_log_level_t level;            /* of the lines about saves */
+    int open;                        /* calls to the writers */
+    struct saving *oldest;           /* saves in progress  [none] */
+    pl_call_t *weights;              /* the save of the weights  [none] */
+    int timeout_ms;                  /* trainer.step_timeout */
+    uint64_t disk_progress;          /* pl_disk_progress() at the last look */
+    int64_t moved_at;                /* pl_now() when that changed, or a save began */
     bool ending;
 } checkpoint_t;
 
+/* A checkpoint that is being saved. */
+typedef struct saving {
+    pl_call_t *call;
+    uint64_t global_step;
+    char *path;                                             /* under its first name */
+    char *drop;                                             /* names, one a line */
+    struct saving *next;                                    /* newer */
+} saving_t;
+
 /* ---- the start ---- */
 
-/* The run by a name that no other has, and how it was set up. */
-static json_t *fixed_of(const pl_job_t *job, pl_error_t *err)
+/* The members that all manifests of the run share: a unique id of the run, and its
+ * configuration. */
+static json_t *manifest_fixed(const pl_job_t *job, pl_error_t *err)
 {
     uint64_t id = 0;
     char hex[17];
@@ -72,18 +83,6 @@ static json_t *fixed_of(const pl_job_t *job, pl_error_t *err)
     return fixed;
 }
 
-static bool is_listed_in(const pl_options_t *options)
-{
-    char path[32];
-    const int count = pl_options_count(options, "callbacks");
-    for (int k = 0; k < count; k++) {
-        snprintf(path, sizeof path, "callbacks.%d", k);
-        if (!strcmp(pl_options_choice(options, path, ""), "model_checkpoint"))
-            return true;
-    }
-    return false;
-}
-
 static int checkpoint_on_start(void *self, pl_call_t *call, const pl_body_t *body,
                                pl_error_t *err)
 {
@@ -99,10 +98,13 @@ static int checkpoint_on_start(void *self, pl_call_t *call, const pl_body_t *bod
     const pl_job_t *job = (const pl_job_t *)body->start.context;
     if (run_dir) {
         checkpoint->timeout_ms = pl_milliseconds(job->trainer->step_timeout);
-        checkpoint->level = is_listed_in(job->options) ? PL_LOG_INFO : PL_LOG_DEBUG;
+        /* Saves by the default callback are not worth a line. */
+        checkpoint->level = pl_callback_is_listed(job->options, "model_checkpoint")
+                                ? PL_LOG_INFO
+                                : PL_LOG_DEBUG;
         checkpoint->path = pl_text("%s/" PL_WEIGHTS_FILE, run_dir);
         checkpoint->folder = pl_text("%s/" PL_CHECKPOINTS_FOLDER, run_dir);
-        checkpoint->fixed = fixed_of(job, err);
+        checkpoint->fixed = manifest_fixed(job, err);
     }
     bool failed = run_dir
                   && !(checkpoint->path && checkpoint->folder && checkpoint->fixed
@@ -115,7 +117,7 @@ static int checkpoint_on_start(void *self, pl_call_t *call, const pl_body_t *bod
     return PL_OK;
 }
 
-/* The runs that this one goes on from. */
+/* The state is the list of the runs that this run resumes. */
 static int checkpoint_on_set_state(void *self, pl_call_t *call, const pl_body_t *body,
                                    pl_error_t *err)
 {
@@ -135,15 +137,6 @@ static int checkpoint_on_set_state(void *self, pl_call_t *call, const pl_body_t 
 
 /* ---- while the disk works ---- */
 
-/* One that is under way. */
-typedef struct saving {
-    pl_call_t *call;
-    uint64_t global_step;
-    char *path;                                             /* under its first name */
-    char *drop;                                             /* names, one a line */
-    struct saving *next;                                    /* newer */
-} saving_t;
-
 static void saving_free(saving_t *saving)
 {
     if (saving) {
@@ -153,8 +146,8 @@ static void saving_free(saving_t *saving)
     pl_free(saving);
 }
 
-/* The keeper writes the oldest. */
-static void progress_tell(const checkpoint_t *checkpoint)
+/* The keeper writes the oldest save first. */
+static void progress_report(const checkpoint_t *checkpoint)
 {
     const saving_t *saving = checkpoint->oldest;
     if (saving)
@@ -179,14 +172,14 @@ static bool is_stuck(checkpoint_t *checkpoint)
 static void disk_look(void *self)
 {
     checkpoint_t *checkpoint = self;
-    const uint64_t moves = pl_disk_progress();
+    const uint64_t progress = pl_disk_progress();
     if (!checkpoint->open)
         return;
-    if (moves != checkpoint->moves) {
+    if (progress != checkpoint->disk_progress) {
         checkpoint->moved_at = pl_now();
-        progress_tell(checkpoint);
+        progress_report(checkpoint);
     }
-    checkpoint->moves = moves;
+    checkpoint->disk_progress = progress;
     if (checkpoint->ending && is_stuck(checkpoint))
         pl_actor_end(checkpoint, NULL);
     else
@@ -200,9 +193,9 @@ static void call_began(checkpoint_t *checkpoint)
 {
     if (checkpoint->open++ > 0)
         return;
-    checkpoint->moves = pl_disk_progress();
+    checkpoint->disk_progress = pl_disk_progress();
     checkpoint->moved_at = pl_now();
-    progress_tell(checkpoint);
+    progress_report(checkpoint);
     disk_look(checkpoint);
 }
 
@@ -249,18 +242,6 @@ static int checkpoint_on_save(void *self, pl_call_t *call, const pl_body_t *body
 
 /* ---- a checkpoint ---- */
 
-/* The run goes on.  What was to be removed after this save is, after the next. */
-static void save_failed(checkpoint_t *checkpoint, saving_t *saving,
-                        const pl_error_t *error)
-{
-    pl_log_line(PL_LOG_ERROR, pl_actor_rank(checkpoint), pl_actor_name(checkpoint),
-                "the checkpoint of step %llu could not be saved, training continues: %s",
-                (unsigned long long)saving->global_step, error->text);
-    pl_free(checkpoint->owed);
-    checkpoint->owed = saving->drop;
-    saving->drop = NULL;
-}
-
 static void checkpoint_on_kept(void *self, const pl_answer_t *answer)
 {
     checkpoint_t *checkpoint = self;
@@ -269,8 +250,16 @@ static void checkpoint_on_kept(void *self, const pl_answer_t *answer)
         pl_log_line(checkpoint->level, pl_actor_rank(self), pl_actor_name(self),
                     "saved step %llu: %s", (unsigned long long)saving->global_step,
                     answer->body->write_checkpoint_progress.path);
-    if (answer->kind == PL_ANSWER_ERROR)
-        save_failed(self, saving, answer->error);
+    if (answer->kind == PL_ANSWER_ERROR) {
+        pl_log_line(
+            PL_LOG_ERROR, pl_actor_rank(self), pl_actor_name(self),
+            "the checkpoint of step %llu could not be saved, training continues: %s",
+            (unsigned long long)saving->global_step, answer->error->text);
+        /* The next successful save removes the older checkpoints of this one too. */
+        pl_free(checkpoint->owed);
+        checkpoint->owed = saving->drop;
+        saving->drop = NULL;
+    }
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
     pl_reply_save_checkpoint(saving->call, &(pl_save_checkpoint_reply_t){
@@ -284,19 +273,19 @@ static void checkpoint_on_kept(void *self, const pl_answer_t *answer)
     call_ended(self);
 }
 
-/* JSON of an actor; nothing becomes null. */
-static int put_text(json_t *manifest, const char *key, const char *text, pl_error_t *err)
-{
-    json_t *value = *text ? pl_json_value(text, strlen(text), err) : json_null();
-    if (!value)
-        return err->code;
-    return json_object_set_new(manifest, key, value) == 0 ? PL_OK : pl_no_memory(err);
-}
-
 static char *manifest_of(const checkpoint_t *checkpoint, const pl_save_checkpoint_t *msg,
                          const char *drop, pl_error_t *err)
 {
     const pl_weights_t *weights = (const pl_weights_t *)msg->weights;
+    const struct {
+        const char *key, *json;                             /* "": null */
+    } members[] = {
+        {"metrics", msg->metrics},
+        {"progress", msg->progress},
+        {"callbacks", msg->callbacks},
+        {"loggers", msg->loggers},
+        {"strategy", weights->state ? weights->state : ""},
+    };
     json_t *manifest = json_copy(checkpoint->fixed);
     char *text = NULL;
     int code = PL_OK;
@@ -308,38 +297,28 @@ static char *manifest_of(const checkpoint_t *checkpoint, const pl_save_checkpoin
         || json_object_set_new(manifest, "names", json_string(msg->names))
         || json_object_set_new(manifest, "drop", json_string(drop)))
         code = pl_no_memory(err);
-    if (code == PL_OK)
-        code = put_text(manifest, "metrics", msg->metrics, err);
-    if (code == PL_OK)
-        code = put_text(manifest, "progress", msg->progress, err);
-    if (code == PL_OK)
-        code = put_text(manifest, "callbacks", msg->callbacks, err);
-    if (code == PL_OK)
-        code = put_text(manifest, "loggers", msg->loggers, err);
-    if (code == PL_OK)
-        code = put_text(manifest, "strategy", weights->state ? weights->state : "", err);
+    for (size_t k = 0; k < sizeof members / sizeof *members && code == PL_OK; k++) {
+        const char *json = members[k].json;
+        json_t *value = *json ? pl_json_value(json, strlen(json), err) : json_null();
+        if (!value)
+            code = err->code;
+        else if (json_object_set_new(manifest, members[k].key, value) != 0)
+            code = pl_no_memory(err);
+    }
     if (code == PL_OK && !(text = pl_json_write(manifest, PL_JSON_COMPACT)))
         pl_no_memory(err);
     json_decref(manifest);
     return text;
 }
 
-static bool is_listed(const char *names, const char *name, size_t length)
-{
-    for (; *names; names += strcspn(names, "\n"), names += *names == '\n')
-        if (strcspn(names, "\n") == length && !strncmp(names, name, length))
-            return true;
-    return false;
-}
-
-/* What is to go and what is owed, but never what is being written. */
+/* The names to remove after this save: requested and owed ones, except its own names. */
 static char *drop_of(const checkpoint_t *checkpoint, const pl_save_checkpoint_t *msg)
 {
     char *all = pl_text("%s\n%s", msg->drop, checkpoint->owed ? checkpoint->owed : "");
     char *to = all;
     for (const char *from = all; from && *from;) {
         size_t length = strcspn(from, "\n"), whole = length + (from[length] == '\n');
-        if (length && !is_listed(msg->names, from, length)) {
+        if (length && !pl_checkpoint_requests_has(msg->names, from, length)) {
             memmove(to, from, whole);
             to += whole;
         }
@@ -348,24 +327,6 @@ static char *drop_of(const checkpoint_t *checkpoint, const pl_save_checkpoint_t 
     if (all)
         *to = '\0';
     return all;
-}
-
-static int checkpoint_write(checkpoint_t *checkpoint, saving_t *saving,
-                            const pl_save_checkpoint_t *msg, pl_error_t *err)
-{
-    char *manifest = manifest_of(checkpoint, msg, saving->drop, err);
-    if (!manifest)
-        return err->code;
-    const pl_write_checkpoint_t fields = {.folder = checkpoint->folder,
-                                          .names = msg->names,
-                                          .drop = saving->drop,
-                                          .manifest = manifest,
-                                          .weights = msg->weights};
-    const pl_how_t how = {.on_answer = checkpoint_on_kept, .context = saving};
-    uint64_t sent = pl_call_write_checkpoint(checkpoint, pl_peer(checkpoint, "keeper"),
-                                             &fields, how, err);
-    pl_free(manifest);
-    return sent ? PL_OK : err->code;
 }
 
 static int checkpoint_on_checkpoint(void *self, pl_call_t *call, const pl_body_t *body,
@@ -383,9 +344,20 @@ static int checkpoint_on_checkpoint(void *self, pl_call_t *call, const pl_body_t
                          .path = pl_text("%s/%.*s", checkpoint->folder,
                                          (int)strcspn(msg->names, "\n"), msg->names),
                          .drop = drop_of(checkpoint, msg)};
-    int code = saving->path && saving->drop
-                   ? checkpoint_write(checkpoint, saving, msg, err)
-                   : pl_no_memory(err);
+    char *manifest = NULL;
+    int code = saving->path && saving->drop ? PL_OK : pl_no_memory(err);
+    if (code == PL_OK && !(manifest = manifest_of(checkpoint, msg, saving->drop, err)))
+        code = err->code;
+    const pl_write_checkpoint_t fields = {.folder = checkpoint->folder,
+                                          .names = msg->names,
+                                          .drop = saving->drop,
+                                          .manifest = manifest,
+                                          .weights = msg->weights};
+    const pl_how_t how = {.on_answer = checkpoint_on_kept, .context = saving};
+    if (code == PL_OK
+        && !pl_call_write_checkpoint(self, pl_peer(self, "keeper"), &fields, how, err))
+        code = err->code;
+    pl_free(manifest);
     if (code != PL_OK) {
         saving_free(saving);
         return code;

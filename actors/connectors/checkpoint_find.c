@@ -1,6 +1,7 @@
-/* checkpoint_find.c - what a run can go on from: the newest checkpoint that is whole
+/* checkpoint_find.c - finds and reads the newest valid checkpoint
  *
- * Newest is what was saved last, as the manifests count it, not what a clock says. */
+ * The newest checkpoint is the one saved last, by the serial number in its manifest, not
+ * by a clock. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include "actors/connectors/checkpoint_io.h"
+#include "actors/connectors/weights.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
@@ -19,27 +21,16 @@
 
 /* ---- tensors ---- */
 
-enum { HOLES_MAX = 1 << 16 };               /* elements of a block that are no tensor's */
+enum { HOLES_MAX = 1 << 16 };                    /* elements of a block between tensors */
 
 static size_t aligned(size_t elements)
 {
     return (elements + PL_REGION_ALIGN - 1) / PL_REGION_ALIGN * PL_REGION_ALIGN;
 }
 
-/* What is no float32 is converted, and so copied; what its block has no room for, too. */
-static int tensor_copy(pl_weights_t *weights, pl_region_t region, const char *name,
-                       const pl_safetensors_t *file,
-                       const pl_safetensors_tensor_t *tensor, pl_error_t *err)
-{
-    int code = pl_weights_add(weights, name, tensor->shape, tensor->dtype, NULL, err);
-    if (code != PL_OK)
-        return code;
-    pl_output_t *to = &weights->tensor[weights->count - 1];
-    to->region = region;
-    return pl_safetensors_load(file, tensor, to->data, err);
-}
-
-/* It is borrowed from behind `end`, where it is still to be moved. */
+/* A float32 tensor borrows its place in the block, behind `end`; tensors_take() moves the
+ * data there.  Other tensors are converted, so copied, and so are those that do not fit
+ * into the block. */
 static int tensor_take(pl_weights_t *weights, const pl_safetensors_t *file,
                        const pl_safetensors_tensor_t *tensor, pl_floats_t *block,
                        size_t *end, pl_error_t *err)
@@ -58,18 +49,31 @@ static int tensor_take(pl_weights_t *weights, const pl_safetensors_t *file,
                        file->name, tensor->name);
     pl_region_t region = of_slot ? PL_REGION_SLOT0 + slot : PL_REGION_PARAMS;
     if (tensor->dtype != PL_F32 || tensor->offset % sizeof(float)
-        || aligned(at + count) > block->count)
-        return tensor_copy(weights, region, name, file, tensor, err);
+        || aligned(at + count) > block->count) {
+        if (pl_weights_add(weights, name, tensor->shape, tensor->dtype, NULL, err)
+            != PL_OK)
+            return err->code;
+        pl_output_t *to = &weights->tensor[weights->count - 1];
+        to->region = region;
+        return pl_safetensors_load(file, tensor, to->data, err);
+    }
     if (!weights->block[region])
         weights->block[region] = pl_object_ref(block);
     *end = at + count;
     return pl_weights_borrow(weights, region, name, tensor->shape, (int64_t)at, err);
 }
 
-/* A file has no holes between tensors, a region has.  The last one is moved first: it
- * makes room for the one before it. */
-static void tensors_move(const pl_weights_t *weights, const pl_safetensors_t *file)
+/* A file has no holes between tensors, a region has.  The last tensor is moved first: its
+ * old place has space for the one before it. */
+static int tensors_take(pl_weights_t *weights, const pl_safetensors_t *file,
+                        pl_floats_t *block, pl_error_t *err)
 {
+    int code = PL_OK;
+    size_t end = 0;
+    for (int k = 0; k < file->count && code == PL_OK; k++)
+        code = tensor_take(weights, file, &file->tensor[k], block, &end, err);
+    if (code != PL_OK)
+        return code;
     const pl_output_t *taken = weights->tensor + weights->count - file->count;
     for (int k = file->count - 1; k >= 0; k--) {
         const size_t count = file->tensor[k].size / sizeof(float);
@@ -80,38 +84,10 @@ static void tensors_move(const pl_weights_t *weights, const pl_safetensors_t *fi
             memmove(taken[k].data, from, count * sizeof(float));
         memset(taken[k].data + count, 0, (aligned(count) - count) * sizeof(float));
     }
+    return PL_OK;
 }
 
-static int tensors_take(pl_weights_t *weights, const pl_safetensors_t *file,
-                        pl_floats_t *block, pl_error_t *err)
-{
-    int code = PL_OK;
-    size_t end = 0;
-    for (int k = 0; k < file->count && code == PL_OK; k++)
-        code = tensor_take(weights, file, &file->tensor[k], block, &end, err);
-    if (code == PL_OK)
-        tensors_move(weights, file);
-    return code;
-}
-
-static int text_copy(const pl_safetensors_t *file, const char *key, char **text_p,
-                     pl_error_t *err)
-{
-    const char *text = pl_safetensors_metadata(file, key);
-    if (!text || *text_p)
-        return PL_OK;
-    *text_p = pl_strdup(text);
-    return *text_p ? PL_OK : pl_no_memory(err);
-}
-
-/* Elements of a block for a file: what room a tensor leaves behind it, 60 bytes at most,
- * is less than twice what the file says of the tensor. */
-static size_t block_elements(size_t bytes)
-{
-    return bytes / sizeof(float) + (bytes / 2 < HOLES_MAX ? bytes / 2 : HOLES_MAX);
-}
-
-/* The file's bytes are the block that its tensors are borrowed from. */
+/* Tensors borrow their data from the block into which the file is read. */
 static int file_take(pl_weights_t *weights, const char *path, const json_t *manifest,
                      const char *name, pl_error_t *err)
 {
@@ -121,16 +97,18 @@ static int file_take(pl_weights_t *weights, const char *path, const json_t *mani
     if (code != PL_OK)
         return code;
     char *whole = pl_text("%s/%s", path, name);
-    pl_floats_t *block = whole ? pl_floats_new(PL_F32, block_elements(size), err) : NULL;
+    /* The hole behind a tensor has at most 60 bytes, less than twice the size of the
+     * tensor's entry in the file. */
+    const size_t holes = size / 2 < HOLES_MAX ? size / 2 : HOLES_MAX;
+    pl_floats_t *block = whole ? pl_floats_new(PL_F32, size / sizeof(float) + holes, err)
+                               : NULL;
     code = block ? pl_checkpoint_read(path, manifest, name, block->data, err)
                  : pl_fail(err, PL_ENOMEM, "%s/%s: not enough memory for its %zu bytes",
                            path, name, size);
     if (code == PL_OK)
         code = pl_safetensors_read(block->data, size, whole, &file, err);
     if (code == PL_OK) {
-        code = text_copy(&file, "module", &weights->module, err);
-        if (code == PL_OK)
-            code = text_copy(&file, "facts", &weights->data_info, err);
+        code = pl_weights_read_metadata(weights, &file, err);
         if (code == PL_OK)
             code = tensors_take(weights, &file, block, err);
         pl_safetensors_close(&file);
@@ -138,14 +116,6 @@ static int file_take(pl_weights_t *weights, const char *path, const json_t *mani
     pl_object_unref(block);
     pl_free(whole);
     return code;
-}
-
-static int state_take(pl_weights_t *weights, const json_t *manifest, pl_error_t *err)
-{
-    const json_t *state = json_object_get(manifest, "strategy");
-    bool kept = state && !json_is_null(state);
-    weights->state = kept ? pl_json_write(state, PL_JSON_COMPACT) : NULL;
-    return kept && !weights->state ? pl_no_memory(err) : PL_OK;
 }
 
 static uint64_t number_of(const json_t *manifest, const char *key)
@@ -161,8 +131,11 @@ static pl_weights_t *weights_take(const char *path, const json_t *manifest, bool
                        : PL_ENOMEM;
     if (code == PL_OK && whole)
         code = file_take(weights, path, manifest, PL_CHECKPOINT_OPTIMIZER, err);
-    if (code == PL_OK && whole)
-        code = state_take(weights, manifest, err);
+    const json_t *state = json_object_get(manifest, "strategy");
+    if (code == PL_OK && whole && state && !json_is_null(state)) {
+        weights->state = pl_json_write(state, PL_JSON_COMPACT);
+        code = weights->state ? PL_OK : pl_no_memory(err);
+    }
     if (code == PL_OK) {
         weights->global_step = number_of(manifest, "global_step");
         weights->epoch = (uint32_t)number_of(manifest, "epoch");
@@ -199,22 +172,6 @@ void pl_candidates_release(pl_candidates_t *all)
     pl_free(all->at);
 }
 
-static int candidate_add(pl_candidates_t *all, const char *folder, const char *name,
-                         pl_error_t *err)
-{
-    pl_candidate_t found = {.path = pl_text("%s/%s", folder, name)};
-    if (!found.path || PL_GROW(all->at, all->count, all->capacity) != PL_OK) {
-        pl_free(found.path);
-        return pl_no_memory(err);
-    }
-    found.manifest = pl_checkpoint_manifest(found.path, &found.why);
-    found.serial = json_integer_value(json_object_get(found.manifest, "serial"));
-    if (!found.manifest)
-        found.serial = INT64_MAX;                         /* what is refused is told of */
-    all->at[all->count++] = found;
-    return PL_OK;
-}
-
 int pl_candidates_list(pl_candidates_t *all, const char *run_dir, pl_error_t *err)
 {
     *all = (pl_candidates_t){0};
@@ -222,9 +179,20 @@ int pl_candidates_list(pl_candidates_t *all, const char *run_dir, pl_error_t *er
     DIR *entries = folder ? opendir(folder) : NULL;
     int code = folder ? PL_OK : pl_no_memory(err);
     for (const struct dirent *entry;
-         code == PL_OK && entries && (entry = readdir(entries));)
-        if (entry->d_name[0] != '.')
-            code = candidate_add(all, folder, entry->d_name, err);
+         code == PL_OK && entries && (entry = readdir(entries));) {
+        if (entry->d_name[0] == '.')
+            continue;
+        pl_candidate_t one = {.path = pl_text("%s/%s", folder, entry->d_name)};
+        if (!one.path || PL_GROW(all->at, all->count, all->capacity) != PL_OK) {
+            pl_free(one.path);
+            code = pl_no_memory(err);
+            break;
+        }
+        one.manifest = pl_checkpoint_manifest(one.path, &one.why);
+        one.serial = one.manifest ? (json_int_t)number_of(one.manifest, "serial")
+                                  : INT64_MAX;         /* so that its error is reported */
+        all->at[all->count++] = one;
+    }
     if (entries)
         closedir(entries);
     if (all->count)
@@ -239,20 +207,20 @@ int pl_candidates_list(pl_candidates_t *all, const char *run_dir, pl_error_t *er
 
 static int checkpoint_skip(pl_found_t *found, const char *why, pl_error_t *err)
 {
-    char *longer = pl_text("%s%s%s", found->passed ? found->passed : "",
-                           found->passed ? "\n" : "", why);
+    char *longer = pl_text("%s%s%s", found->rejected ? found->rejected : "",
+                           found->rejected ? "\n" : "", why);
     if (!longer)
         return pl_no_memory(err);
-    pl_free(found->passed);
-    found->passed = longer;
+    pl_free(found->rejected);
+    found->rejected = longer;
     return PL_OK;
 }
 
-/* An error is one line. */
+/* The rejected ones in one line, for an error. */
 static const char *refused_text(const pl_found_t *found, char refused[PL_ERROR_TEXT])
 {
     *refused = '\0';
-    for (const char *line = found->passed; line && *line;) {
+    for (const char *line = found->rejected; line && *line;) {
         const size_t length = strcspn(line, "\n"), at = strlen(refused);
         snprintf(refused + at, PL_ERROR_TEXT - at, "; %s%.*s",
                  at ? "" : "refused: ", (int)length, line);
@@ -269,9 +237,8 @@ static int none_fail(const pl_found_t *found, const char *run_dir, const char *w
                    where, refused_text(found, refused));
 }
 
-/* PL_OK also when it is refused: then *why says. */
-static int pl_candidate_take(pl_found_t *found, const pl_candidate_t *one,
-                             pl_error_t *err)
+/* PL_OK also when it is rejected. */
+static int candidate_take(pl_found_t *found, const pl_candidate_t *one, pl_error_t *err)
 {
     pl_error_t why = one->why;
     if (one->manifest)
@@ -291,14 +258,9 @@ static int newest_take(pl_found_t *found, const char *run_dir, pl_error_t *err)
     if (code != PL_OK)
         return code;
     for (int k = 0; k < all.count && !found->path && code == PL_OK; k++)
-        code = pl_candidate_take(found, &all.at[k], err);
+        code = candidate_take(found, &all.at[k], err);
     pl_candidates_release(&all);
     return code;
-}
-
-static bool is_aside(const pl_candidate_t *one)
-{
-    return json_is_true(json_object_get(one->manifest, "aside"));
 }
 
 int pl_checkpoint_find_rollback(const char *run_dir, uint64_t serial, pl_found_t *found,
@@ -313,9 +275,10 @@ int pl_checkpoint_find_rollback(const char *run_dir, uint64_t serial, pl_found_t
     for (int aside = 0; aside < 2; aside++)
         for (int k = 0; k < all.count && !found->path && code == PL_OK; k++) {
             const pl_candidate_t *one = &all.at[k];
-            const bool is_later = one->manifest && one->serial > (json_int_t)serial;
-            if (!is_later && is_aside(one) == aside)
-                code = pl_candidate_take(found, one, err);
+            const bool is_later = one->manifest && one->serial > (json_int_t)serial,
+                       is_aside = json_is_true(json_object_get(one->manifest, "aside"));
+            if (!is_later && is_aside == aside)
+                code = candidate_take(found, one, err);
         }
     pl_candidates_release(&all);
     if (code == PL_OK && !found->path)
@@ -330,7 +293,7 @@ static bool is_there(const char *folder, const char *name)
     return length < (int)sizeof path && access(path, F_OK) == 0;
 }
 
-/* RUN_DIR of RUN_DIR/checkpoints/NAME, when that is one; NULL when it lies elsewhere. */
+/* RUN_DIR of RUN_DIR/checkpoints/NAME; NULL: the checkpoint is in no run directory. */
 static char *run_dir_of(const char *checkpoint)
 {
     char whole[PATH_MAX];
@@ -366,7 +329,7 @@ static int named_take(pl_found_t *found, const char *from, pl_error_t *err)
 
 typedef struct run {
     char *path;
-    struct timespec begun;                                  /* its run file was written */
+    struct timespec begun;                             /* when its run file was written */
 } run_t;
 
 typedef struct runs {
@@ -384,14 +347,7 @@ static int begun_last_first(const void *a, const void *b)
     return -strverscmp(x->path, y->path);
 }
 
-static void runs_release(runs_t *runs)
-{
-    for (int k = 0; k < runs->count; k++)
-        pl_free(runs->at[k].path);
-    pl_free(runs->at);
-}
-
-/* What has a run file; links are another's other name. */
+/* Adds a folder that has a run file; a link is a second name of another folder. */
 static int run_add(runs_t *runs, const char *root, const char *name, pl_error_t *err)
 {
     struct stat what = {0};
@@ -410,7 +366,7 @@ static int run_add(runs_t *runs, const char *root, const char *name, pl_error_t 
     return code;
 }
 
-/* All in root, the one that was begun last first; to be released also on failure. */
+/* The runs in root, last begun first; to be released also on failure. */
 static int runs_list(runs_t *runs, const char *root, pl_error_t *err)
 {
     DIR *entries = opendir(root);
@@ -426,7 +382,7 @@ static int runs_list(runs_t *runs, const char *root, pl_error_t *err)
     return code;
 }
 
-/* The step of the last record in the log of a run; 0: there is none. */
+/* The step of the last record in the log of a run; 0: there is no record. */
 static unsigned long long logged_step(const char *run_dir)
 {
     unsigned long long step = 0;
@@ -440,25 +396,20 @@ static unsigned long long logged_step(const char *run_dir)
     return step;
 }
 
-/* A run that has made a step becomes `latest`; its log may have no record yet. */
-static bool is_latest(const char *root, const char *run_dir)
-{
-    char *latest = pl_text("%s/latest", root),
-         *path = latest ? pl_run_path(latest) : NULL;
-    const bool is = path && !strcmp(path, run_dir);
-    pl_text_free(path);
-    pl_free(latest);
-    return is;
-}
-
-/* A run of which no checkpoint can be taken, before one of which one can.  A start that
- * failed hides no older run; in the place of a run that trained no other is resumed. */
+/* Skips a run without a valid checkpoint, which began after one that has some.  Only a
+ * start that failed is skipped: if the newest run trained, no older run is resumed
+ * instead.  A run that has made a step is `latest`; its log may have no record yet. */
 static int run_skip(pl_found_t *found, const char *root, const char *run_dir,
                     pl_error_t *err)
 {
     char refused[PL_ERROR_TEXT], steps[48] = "";
     const unsigned long long step = logged_step(run_dir);
-    if (!step && !is_latest(root, run_dir)) {
+    char *latest = pl_text("%s/latest", root),
+         *path = latest ? pl_run_path(latest) : NULL;
+    const bool is_latest = path && !strcmp(path, run_dir);
+    pl_text_free(path);
+    pl_free(latest);
+    if (!step && !is_latest) {
         char *why = pl_text("%s has no checkpoint to resume from", run_dir);
         int code = why ? checkpoint_skip(found, why, err) : pl_no_memory(err);
         pl_free(why);
@@ -472,7 +423,7 @@ static int run_skip(pl_found_t *found, const char *root, const char *run_dir,
                    run_dir, steps, refused_text(found, refused));
 }
 
-/* Of the newest run that has one. */
+/* The newest checkpoint of the newest run that has one. */
 static int last_take(pl_found_t *found, const char *root, pl_error_t *err)
 {
     runs_t runs = {0};
@@ -484,7 +435,9 @@ static int last_take(pl_found_t *found, const char *root, pl_error_t *err)
         code = pl_no_memory(err);
     for (int i = 0; i < k - 1 && found->path && code == PL_OK; i++)
         code = run_skip(found, root, runs.at[i].path, err);
-    runs_release(&runs);
+    for (int i = 0; i < runs.count; i++)
+        pl_free(runs.at[i].path);
+    pl_free(runs.at);
     return code;
 }
 
@@ -530,7 +483,7 @@ void pl_found_release(pl_found_t *found)
     pl_free(found->path);
     pl_free(found->run_dir);
     pl_free(found->manifest);
-    pl_free(found->passed);
+    pl_free(found->rejected);
     pl_object_unref(found->weights);
     *found = (pl_found_t){0};
 }

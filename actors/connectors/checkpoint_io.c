@@ -1,7 +1,8 @@
 /* checkpoint_io.c - writes, finds and removes checkpoints, on a thread of its own
  *
- * Training goes on meanwhile: what is written was copied before.  Older ones are removed
- * only once the new one was read back; finding changes nothing. */
+ * Training continues during a write, because the weights were copied before.  Older
+ * checkpoints are removed only after the new one was read back.  Finding changes
+ * nothing. */
 #include "actors/connectors/checkpoint_io.h"
 
 #include <errno.h>
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "actors/connectors/writer.h"
+#include "actors/connectors/weights.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
@@ -18,7 +19,7 @@
 #include "runtime/payload.h"
 
 typedef struct io {
-    bool cleaned;                                           /* what others have left */
+    bool cleaned;                             /* from temporary files of killed writers */
 } io_t;
 
 static int io_on_start(void *self, pl_call_t *call, const pl_body_t *body,
@@ -49,7 +50,7 @@ static int file_write(const pl_checkpoint_t *checkpoint, const pl_weights_t *wei
     return code;
 }
 
-/* The first is written; what it holds is the same under other names. */
+/* A checkpoint under a second name has the files of the first. */
 static int file_link(const pl_checkpoint_t *checkpoint, const char *from,
                      const char *name, pl_error_t *err)
 {
@@ -63,7 +64,7 @@ static int file_link(const pl_checkpoint_t *checkpoint, const char *from,
     return code;
 }
 
-/* What is left of it is to be settled or taken back. */
+/* The caller finishes it or rolls it back. */
 static int one_write(pl_checkpoint_t *checkpoint, const char *path, const char *same_as,
                      const pl_weights_t *weights, json_t *manifest, pl_error_t *err)
 {
@@ -85,8 +86,8 @@ static int one_write(pl_checkpoint_t *checkpoint, const char *path, const char *
     return code;
 }
 
-/* "FOLDER/NAME" of the first name of a list, one a line, which then begins with the
- * next; NULL at its end, or with an error: PL_EFORMAT for what lies elsewhere. */
+/* "FOLDER/NAME" for the first name of a list, one a line; the list then begins with the
+ * next name.  NULL at its end, or with an error: PL_EFORMAT for a path outside FOLDER. */
 static char *path_next(const char *folder, const char **names, pl_error_t *err)
 {
     size_t length = strcspn(*names, "\n");
@@ -104,37 +105,11 @@ static char *path_next(const char *folder, const char **names, pl_error_t *err)
     return path;
 }
 
-/* Those that were written, by the order of their names. */
+/* The checkpoints of one call, in the order of their names. */
 typedef struct written {
     pl_checkpoint_t *at;
     int count, capacity;
 } written_t;
-
-static void written_end(written_t *all, void (*end)(pl_checkpoint_t *checkpoint))
-{
-    for (int k = 0; k < all->count; k++)
-        end(&all->at[k]);
-    pl_free(all->at);
-}
-
-static bool written_replaced(const written_t *all)
-{
-    for (int k = 0; k < all->count; k++)
-        if (all->at[k].replaced)
-            return true;
-    return false;
-}
-
-static int next_write(written_t *all, const char *path, const pl_weights_t *weights,
-                      json_t *manifest, pl_error_t *err)
-{
-    if (PL_GROW(all->at, all->count, all->capacity) != PL_OK)
-        return pl_no_memory(err);
-    int code = one_write(&all->at[all->count], path, all->count ? all->at[0].path : NULL,
-                         weights, manifest, err);
-    all->count += code == PL_OK;
-    return code;
-}
 
 static int all_write(const pl_write_checkpoint_t *wanted, written_t *all, pl_error_t *err)
 {
@@ -144,8 +119,13 @@ static int all_write(const pl_write_checkpoint_t *wanted, written_t *all, pl_err
     int code = manifest ? PL_OK : err->code;
     char *path;
     while (code == PL_OK && (path = path_next(wanted->folder, &names, &failure))) {
-        code = next_write(all, path, (const pl_weights_t *)wanted->weights, manifest,
-                          err);
+        if (PL_GROW(all->at, all->count, all->capacity) != PL_OK)
+            code = pl_no_memory(err);
+        else
+            code = one_write(&all->at[all->count], path,
+                             all->count ? all->at[0].path : NULL,
+                             (const pl_weights_t *)wanted->weights, manifest, err);
+        all->count += code == PL_OK;
         pl_free(path);
     }
     json_decref(manifest);
@@ -153,7 +133,7 @@ static int all_write(const pl_write_checkpoint_t *wanted, written_t *all, pl_err
                                          : code;
 }
 
-/* What cannot be removed takes room, no more; false: some is left. */
+/* A checkpoint that cannot be removed only takes space; false: there is one. */
 static bool older_remove(void *self, const char *folder, const char *names)
 {
     char *path;
@@ -168,23 +148,28 @@ static bool older_remove(void *self, const char *folder, const char *names)
     return !err.code;
 }
 
-/* It is read back before anything that it takes the place of goes. */
+/* The new checkpoint is read back before a checkpoint that it replaces is removed. */
 static int io_on_write(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
     const pl_write_checkpoint_t *wanted = &body->write_checkpoint;
     io_t *io = self;
     written_t all = {0};
+    bool replaces = *wanted->drop;
     if (!io->cleaned)
         pl_checkpoint_clean(wanted->folder);
     io->cleaned = true;
     int code = all_write(wanted, &all, err);
-    if (code == PL_OK && (*wanted->drop || written_replaced(&all)))
+    for (int k = 0; k < all.count; k++)
+        replaces |= all.at[k].replaced;
+    if (code == PL_OK && replaces)
         code = pl_checkpoint_verify(all.at[0].path, err);
     if (code == PL_OK)
         pl_progress_write_checkpoint(call, &(pl_write_checkpoint_progress_t){
                                                .path = all.at[0].path});
-    written_end(&all, code == PL_OK ? pl_checkpoint_finish : pl_checkpoint_rollback);
+    for (int k = 0; k < all.count; k++)
+        (code == PL_OK ? pl_checkpoint_finish : pl_checkpoint_rollback)(&all.at[k]);
+    pl_free(all.at);
     if (code != PL_OK)
         return code;
     const bool gone = older_remove(self, wanted->folder, wanted->drop);
@@ -192,7 +177,7 @@ static int io_on_write(void *self, pl_call_t *call, const pl_body_t *body,
                                                .removed = gone ? wanted->drop : ""});
 }
 
-/* ---- what a run that was killed while it saved had begun ---- */
+/* ---- finishing the save of a killed run ---- */
 
 static bool is_newest(const char *run_dir, json_int_t serial, pl_error_t *err)
 {
@@ -206,13 +191,9 @@ static bool is_newest(const char *run_dir, json_int_t serial, pl_error_t *err)
     return newest;
 }
 
-static bool has_serial(const char *path, json_int_t serial)
+static json_int_t number_of(const json_t *manifest, const char *key)
 {
-    json_t *manifest = pl_checkpoint_manifest(path, NULL);
-    bool same = manifest
-                && json_integer_value(json_object_get(manifest, "serial")) == serial;
-    json_decref(manifest);
-    return same;
+    return json_integer_value(json_object_get(manifest, key));
 }
 
 static const char *text_of(const json_t *manifest, const char *key)
@@ -221,25 +202,29 @@ static const char *text_of(const json_t *manifest, const char *key)
     return text ? text : "";
 }
 
-/* The same under its other names; it was just read and is whole. */
+/* Makes the checkpoint's other names; it was just read and is valid. */
 static int names_complete(const char *folder, const char *found, json_t *manifest,
                           pl_error_t *err)
 {
-    json_int_t serial = json_integer_value(json_object_get(manifest, "serial"));
+    const json_int_t serial = number_of(manifest, "serial");
     const char *names = text_of(manifest, "names");
     pl_checkpoint_t other;
     int code = PL_OK;
     char *path;
     while (code == PL_OK && (path = path_next(folder, &names, err))) {
-        if (!has_serial(path, serial)
-            && (code = one_write(&other, path, found, NULL, manifest, err)) == PL_OK)
+        json_t *there = pl_checkpoint_manifest(path, NULL);
+        const bool is_same = there && number_of(there, "serial") == serial;
+        json_decref(there);
+        if (!is_same)
+            code = one_write(&other, path, found, NULL, manifest, err);
+        if (!is_same && code == PL_OK)
             pl_checkpoint_finish(&other);
         pl_free(path);
     }
     return code == PL_OK && err->code ? err->code : code;
 }
 
-/* So that the state that the callbacks kept in it holds. */
+/* Afterwards the files agree with the state of the callbacks in the checkpoint. */
 static int io_on_finish(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
@@ -247,9 +232,7 @@ static int io_on_finish(void *self, pl_call_t *call, const pl_body_t *body,
     char *folder = pl_text("%s/" PL_CHECKPOINTS_FOLDER, wanted->run_dir);
     json_t *manifest = folder ? pl_checkpoint_manifest(wanted->path, err) : NULL;
     int code = manifest ? PL_OK : folder ? err->code : pl_no_memory(err);
-    if (code == PL_OK
-        && is_newest(wanted->run_dir,
-                     json_integer_value(json_object_get(manifest, "serial")), err)) {
+    if (code == PL_OK && is_newest(wanted->run_dir, number_of(manifest, "serial"), err)) {
         code = names_complete(folder, wanted->path, manifest, err);
         if (code == PL_OK)
             older_remove(self, folder, text_of(manifest, "drop"));
@@ -265,28 +248,22 @@ static int io_on_finish(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* ---- finding ---- */
 
-static int find_in_order(const pl_find_checkpoint_t *wanted, pl_found_t *found,
-                         pl_error_t *err)
-{
-    const char *from = *wanted->from ? wanted->from : NULL;
-    int code = PL_OK;
-    *found = (pl_found_t){0};
-    if (*wanted->first)
-        code = pl_checkpoint_find_first(wanted->first, found, err);
-    if (code != PL_OK || found->path || wanted->only_first)
-        return code;
-    pl_found_release(found);
-    return wanted->rollback_serial
-               ? pl_checkpoint_find_rollback(from, wanted->rollback_serial, found, err)
-               : pl_checkpoint_find(wanted->root, wanted->run_name, from, found, err);
-}
-
 static int io_on_find(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     const pl_find_checkpoint_t *wanted = &body->find_checkpoint;
-    pl_found_t found;
+    const char *from = *wanted->from ? wanted->from : NULL;
+    pl_found_t found = {0};
     (void)self;
-    int code = find_in_order(wanted, &found, err);
+    int code = PL_OK;
+    if (*wanted->first)
+        code = pl_checkpoint_find_first(wanted->first, &found, err);
+    if (code == PL_OK && !found.path && !wanted->only_first) {
+        pl_found_release(&found);
+        code =
+            wanted->rollback_serial
+                ? pl_checkpoint_find_rollback(from, wanted->rollback_serial, &found, err)
+                : pl_checkpoint_find(wanted->root, wanted->run_name, from, &found, err);
+    }
     if (code != PL_OK) {
         pl_found_release(&found);
         return code;
@@ -296,7 +273,7 @@ static int io_on_find(void *self, pl_call_t *call, const pl_body_t *body, pl_err
         &(pl_find_checkpoint_reply_t){.path = found.path ? found.path : "",
                                       .run_dir = found.run_dir ? found.run_dir : "",
                                       .manifest = found.manifest ? found.manifest : "",
-                                      .rejected = found.passed ? found.passed : "",
+                                      .rejected = found.rejected ? found.rejected : "",
                                       .weights = found.weights ? &found.weights->object
                                                                : NULL});
     pl_found_release(&found);

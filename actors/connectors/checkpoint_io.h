@@ -13,10 +13,11 @@ extern const pl_actor_ops_t pl_io_checkpoint;
 /* The folder of the checkpoints in a run directory. */
 #define PL_CHECKPOINTS_FOLDER "checkpoints"
 
-/* The checkpoints in a run directory, newest first; what cannot be read comes before. */
+/* The checkpoints in a run directory: first the unreadable ones, then from the newest to
+ * the oldest. */
 typedef struct pl_candidate {
     char *path;
-    json_t *manifest;                                  /* [it cannot be read: why says] */
+    json_t *manifest;                               /* [unreadable: `why` is the error] */
     json_int_t serial;
     pl_error_t why;
 } pl_candidate_t;
@@ -26,36 +27,36 @@ typedef struct pl_candidates {
     int count, capacity;
 } pl_candidates_t;
 
-/* PL_ENOMEM; to be released only after PL_OK. */
+/* PL_ENOMEM; to be released after PL_OK only. */
 int pl_candidates_list(pl_candidates_t *all, const char *run_dir, pl_error_t *err);
 void pl_candidates_release(pl_candidates_t *all);
 
-/* What was found to go on from. */
+/* A checkpoint to resume from. */
 typedef struct pl_found {
-    char *path;                                 /* of the checkpoint  [none is valid] */
-    char *run_dir;                              /* that it lies in; without any, where it
-                                                   was looked for  [it lies in none] */
-    char *manifest;                             /* JSON */
-    char *passed;                               /* why which checkpoints and runs were not
-                                                   taken, one a line */
-    struct pl_weights *weights;                 /* whole; counted */
+    char *path;                               /* of the checkpoint  [none is valid] */
+    char *run_dir;                            /* that contains it; if there is none, the
+                                                 searched one  [outside of any] */
+    char *manifest;                           /* JSON */
+    char *rejected;                           /* checkpoints and runs that were not taken,
+                                                 and why, one a line */
+    struct pl_weights *weights;               /* with the optimizer's; counted */
 } pl_found_t;
 
-/* The newest valid checkpoint of a run directory, or one by its path; `from` NULL: of
- * the newest run in root that has one, or of the run of that name.  PL_ENOTFOUND,
- * PL_EFORMAT: one that was named is none, or is damaged.  Without any, path is NULL with
- * PL_OK. */
+/* The newest valid checkpoint of a run directory `from`, or the checkpoint `from`; NULL:
+ * of the run of that name in root, or "": of the newest run there that has one.
+ * PL_ENOTFOUND, PL_EFORMAT: `from` is no checkpoint, or a damaged one.  If there is no
+ * checkpoint, path is NULL with PL_OK. */
 int pl_checkpoint_find(const char *root, const char *run_name, const char *from,
                        pl_found_t *found, pl_error_t *err);
-/* To go back to: the newest valid one up to that serial number, and one that was made
- * aside only where there is no other.  PL_ENOTFOUND: there is none. */
+/* The newest valid checkpoint up to that serial number; one that was made aside only if
+ * there is no other.  PL_ENOTFOUND: there is none. */
 int pl_checkpoint_find_rollback(const char *run_dir, uint64_t serial, pl_found_t *found,
                                 pl_error_t *err);
-/* The newest of a run directory, which need not have one. */
+/* The newest checkpoint of a run directory; if there is none, path is NULL with PL_OK. */
 int pl_checkpoint_find_first(const char *run_dir, pl_found_t *found, pl_error_t *err);
 void pl_found_release(pl_found_t *found);
 
-/* The tensors of a checkpoint, held against its manifest: all, or the module's alone. */
+/* The tensors of a checkpoint, compared with its manifest: all, or the module's alone. */
 struct pl_weights *pl_checkpoint_weights(const char *path, bool whole, pl_error_t *err);
 
 #endif

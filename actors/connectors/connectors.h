@@ -31,4 +31,7 @@ extern const pl_actor_ops_t pl_io_recorder;
 /* Calls the run's callbacks.  `start`: the context is the pl_job_t. */
 extern const pl_actor_ops_t pl_callback_connector;
 
+/* The run file lists a callback of that name. */
+bool pl_callback_is_listed(const pl_options_t *options, const char *name);
+
 #endif

@@ -1,15 +1,98 @@
-/* recorder.c - hands metrics to one logger, on a thread of its own
+/* recorder.c - gives records to one logger, on a thread of its own
  *
- * A logger may wait for a disk or a server; here nobody else waits with it.  What it
- * cannot keep is counted, and the next metrics are tried again. */
-#include "actors/connectors/connectors.h"
-
+ * A logger may wait for a disk or a server, and no other actor waits with it.  Records
+ * that it cannot write are counted; the logger gets the next ones. */
 #include <string.h>
 
+#include "actors/connectors/connectors.h"
 #include "actors/connectors/records.h"
 #include "base/alloc.h"
+#include "base/bind.h"
 #include "base/error.h"
 #include "runtime/payload.h"
+
+/* ---- records.h ---- */
+
+static void logged_release(pl_object_t *object)
+{
+    pl_object_unref(((pl_logged_t *)object)->weights);
+    pl_free(object);
+}
+
+pl_logged_t *pl_logged_new(const pl_record_t *record, pl_error_t *err)
+{
+    size_t size = strlen(record->metrics);
+    pl_logged_t *logged = pl_alloc(sizeof *logged + size + 1);
+    if (!logged) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    pl_object_init(&logged->object, logged_release);
+    memcpy(logged->metrics, record->metrics, size);
+    logged->record = *record;
+    logged->record.metrics = logged->metrics;
+    logged->size = size;
+    return logged;
+}
+
+static void records_release(pl_object_t *object)
+{
+    pl_records_t *records = (pl_records_t *)object;
+    for (int k = 0; k < records->count; k++)
+        pl_object_unref(records->logged[k]);
+    pl_free(records->logged);
+    pl_free(records);
+}
+
+pl_records_t *pl_records_new(pl_error_t *err)
+{
+    pl_records_t *records = pl_alloc(sizeof *records);
+    if (records)
+        pl_object_init(&records->object, records_release);
+    else
+        pl_no_memory(err);
+    return records;
+}
+
+int pl_records_add(pl_records_t *records, pl_logged_t *logged, pl_error_t *err)
+{
+    if (PL_GROW(records->logged, records->count, records->capacity) != PL_OK)
+        return pl_no_memory(err);
+    records->logged[records->count++] = pl_object_ref(logged);
+    records->size += logged->size;
+    return PL_OK;
+}
+
+static void log_component_release(pl_object_t *object)
+{
+    pl_log_component_t *component = (pl_log_component_t *)object;
+    pl_instance_release(&component->component);
+    pl_free(component->run_dir);
+    pl_free(component->run);
+    pl_free(component);
+}
+
+pl_log_component_t *pl_log_component_new(pl_instance_t *component, const char *run_dir,
+                                         const char *run, pl_error_t *err)
+{
+    pl_log_component_t *made = pl_alloc(sizeof *made);
+    if (made) {
+        pl_object_init(&made->object, log_component_release);
+        made->component = *component;
+        made->run_dir = pl_strdup(run_dir);
+        made->run = pl_strdup(run);
+    } else {
+        pl_instance_release(component);
+    }
+    *component = (pl_instance_t){0};
+    if (made && made->run_dir && made->run)
+        return made;
+    pl_object_unref(made);
+    pl_no_memory(err);
+    return NULL;
+}
+
+/* ---- The actor ---- */
 
 typedef struct recorder {
     pl_log_component_t *component;                          /* counted */
@@ -67,15 +150,7 @@ static int weights_write(recorder_t *recorder, const pl_logged_t *logged, pl_err
     return code;
 }
 
-static int logged_write(recorder_t *recorder, const pl_logged_t *logged, pl_error_t *err)
-{
-    if (logged->weights)
-        return weights_write(recorder, logged, err);
-    return ops_of(recorder)->log(recorder->component->component.self, &logged->record,
-                                 err);
-}
-
-/* How many of the records are lost; *why is the first reason. */
+/* The number of lost records; *why is the first reason. */
 static int records_write(recorder_t *recorder, const pl_records_t *records,
                          pl_error_t *why)
 {
@@ -83,9 +158,13 @@ static int records_write(recorder_t *recorder, const pl_records_t *records,
     void *logger = recorder->component->component.self;
     pl_error_t err = {0};
     int lost = 0;
-    for (int k = 0; k < records->count; k++)
-        if (logged_write(recorder, records->logged[k], lost ? &err : why) != PL_OK)
-            lost++;
+    for (int k = 0; k < records->count; k++) {
+        const pl_logged_t *logged = records->logged[k];
+        pl_error_t *into = lost ? &err : why;
+        const int code = logged->weights ? weights_write(recorder, logged, into)
+                                         : ops->log(logger, &logged->record, into);
+        lost += code != PL_OK;
+    }
     if (ops->flush && ops->flush(logger, lost ? &err : why) != PL_OK)
         lost = records->count;
     return lost;
@@ -98,8 +177,9 @@ static void logger_close(recorder_t *recorder, const char *status)
     recorder->opened = false;
 }
 
-/* What a checkpoint may say: what is on the disk.  From pl_text(), or NULL. */
-static char *position_tell(recorder_t *recorder, const pl_write_records_t *msg,
+/* The position for a checkpoint: up to there all records are on the disk.  From
+ * pl_text(), or NULL. */
+static char *position_sync(recorder_t *recorder, const pl_write_records_t *msg,
                            pl_error_t *why)
 {
     const pl_logger_ops_t *ops = ops_of(recorder);
@@ -120,7 +200,7 @@ static int recorder_on_write(void *self, pl_call_t *call, const pl_body_t *body,
     int lost = records->count;
     if (logger_open(recorder, msg, &why) == PL_OK)
         lost = records_write(recorder, records, &why);
-    char *position = position_tell(recorder, msg, &unsynced);
+    char *position = position_sync(recorder, msg, &unsynced);
     if (!position)
         return pl_no_memory(err);
     if (*msg->status)
@@ -148,7 +228,7 @@ static void recorder_on_cancel(void *self, pl_call_t *call)
 {
     if (!pl_is_life(self, call))
         return;
-    recorder_release(self);                                 /* on this thread, for sure */
+    recorder_release(self);                         /* here, to close it on this thread */
     pl_actor_end(self, NULL);
 }
 

@@ -1,7 +1,7 @@
-/* records.h - metrics on their way from the logger connector to the loggers
+/* records.h - metrics on the way from the logger connector to the loggers
  *
- * Counted objects, because each logger takes its own time: a record is shared by all
- * loggers it is for, and not changed once made. */
+ * Records are counted objects that do not change: all loggers share them, and each takes
+ * its own time. */
 #ifndef PL_CONNECTORS_RECORDS_H
 #define PL_CONNECTORS_RECORDS_H
 
@@ -16,10 +16,10 @@ typedef struct pl_logged {
     char metrics[];
 } pl_logged_t;
 
-/* A copy; record->metrics may go. */
+/* Copies record->metrics. */
 pl_logged_t *pl_logged_new(const pl_record_t *record, pl_error_t *err);
 
-/* Those that a logger gets next, oldest first. */
+/* The next records for a logger, oldest first. */
 typedef struct pl_records {
     pl_object_t object;
     pl_logged_t **logged;                                   /* [count], counted */
@@ -30,8 +30,8 @@ typedef struct pl_records {
 pl_records_t *pl_records_new(pl_error_t *err);
 int pl_records_add(pl_records_t *records, pl_logged_t *logged, pl_error_t *err);
 
-/* A logger of the run: shared by the connector, which may interrupt it, and the recorder,
- * whose thread alone does all else with it. */
+/* A logger of the run.  The connector may interrupt it; all other functions are called on
+ * the recorder's thread. */
 typedef struct pl_log_component {
     pl_object_t object;
     pl_instance_t component;                                /* pl_logger_ops_t */

@@ -1,8 +1,7 @@
-/* run_dir.c - a folder of its own for each run
+/* run_dir.c - run directories: names, locks, `latest`
  *
- * mkdir() either makes a folder or says that somebody has it: so two runs that start at
- * once, in one process or many, get two. */
-#include <ctype.h>
+ * mkdir() makes a folder or fails because it exists: so two runs that start at the same
+ * time, in one process or many, get two folders. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,12 +17,13 @@
 #include "actors/connectors/writer.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "formats/durable.h"
 
 #define DIGITS_MAX 9
 #define ATTEMPTS 10000                                   /* other runs starting at once */
-#define LATEST_PREFIX ".latest-"                         /* and the run's name */
+#define LATEST_PREFIX ".latest-"                         /* then the run's name */
 
 static int fail_folder(const char *path, pl_error_t *err)
 {
@@ -49,6 +49,37 @@ static int fail_folder(const char *path, pl_error_t *err)
     }
 }
 
+/* ---- Options ---- */
+
+int pl_run_options(const char *options, char **run_dir_p, json_t **data_p,
+                   pl_error_t *err)
+{
+    if (!*options)
+        return PL_OK;
+    json_t *given = pl_json_read(options, strlen(options), "options", err);
+    if (!given)
+        return err->code;
+    const char *run_dir = json_string_value(json_object_get(given, "run_dir"));
+    char *copy = run_dir ? pl_strdup(run_dir) : NULL;
+    int code = run_dir && !copy ? pl_no_memory(err) : PL_OK;
+    *run_dir_p = copy;
+    if (data_p)
+        *data_p = json_incref(json_object_get(given, "data"));
+    json_decref(given);
+    return code;
+}
+
+char *pl_run_options_text(const char *run_dir, const char *data, pl_error_t *err)
+{
+    json_t *content = data && *data ? pl_json_value(data, strlen(data), NULL) : NULL;
+    json_t *given = json_pack("{s:s, s:o*}", "run_dir", run_dir, "data", content);
+    char *text = given ? pl_json_write(given, PL_JSON_COMPACT) : NULL;
+    json_decref(given);
+    if (!text)
+        pl_no_memory(err);
+    return text;
+}
+
 /* ---- The root ---- */
 
 static int folder_ensure(const char *path, pl_error_t *err)
@@ -63,7 +94,7 @@ static int folder_ensure(const char *path, pl_error_t *err)
     return fail_folder(path, err);
 }
 
-/* As mkdir -p; path is changed on the way and whole again afterwards. */
+/* As mkdir -p; path is changed during the call, and restored. */
 static int folders_ensure(char *path, pl_error_t *err)
 {
     int code = PL_OK;
@@ -75,52 +106,24 @@ static int folders_ensure(char *path, pl_error_t *err)
     return code == PL_OK ? folder_ensure(path, err) : code;
 }
 
-/* A copy without the slashes at its end, made to be there. */
-static char *root_make(const char *given, pl_error_t *err)
-{
-    char *root = pl_strdup(*given ? given : ".");
-    if (!root) {
-        pl_no_memory(err);
-        return NULL;
-    }
-    for (size_t length = strlen(root); length > 1 && root[length - 1] == '/'; length--)
-        root[length - 1] = '\0';
-    if (folders_ensure(root, err) == PL_OK)
-        return root;
-    pl_free(root);
-    return NULL;
-}
-
-/* ---- The run's own ---- */
-
-static bool is_number(const char *name)
-{
-    size_t length = 0;
-    while (isdigit((unsigned char)name[length]))
-        length++;
-    return length > 0 && length <= DIGITS_MAX && name[length] == '\0';
-}
-
-static int newest_number(const char *root, long *newest, pl_error_t *err)
-{
-    DIR *folder = opendir(root);
-    if (!folder)
-        return pl_fail(err, PL_EIO, "%s: cannot list the directory: %m", root);
-    *newest = 0;
-    for (const struct dirent *entry; (entry = readdir(folder));) {
-        long number = is_number(entry->d_name) ? strtol(entry->d_name, NULL, 10) : 0;
-        if (number > *newest)
-            *newest = number;
-    }
-    closedir(folder);
-    return PL_OK;
-}
+/* ---- The folder of a run ---- */
 
 static char *folder_numbered(const char *root, pl_error_t *err)
 {
     long newest = 0;
-    if (newest_number(root, &newest, err) != PL_OK)
+    DIR *entries = opendir(root);
+    if (!entries) {
+        pl_fail(err, PL_EIO, "%s: cannot list the directory: %m", root);
         return NULL;
+    }
+    for (const struct dirent *entry; (entry = readdir(entries));) {
+        const size_t digits = strspn(entry->d_name, "0123456789");
+        const bool is_number = digits && digits <= DIGITS_MAX && !entry->d_name[digits];
+        const long number = is_number ? strtol(entry->d_name, NULL, 10) : 0;
+        if (number > newest)
+            newest = number;
+    }
+    closedir(entries);
     for (int attempt = 1; attempt <= ATTEMPTS; attempt++) {
         char *path = pl_text("%s/%04ld", root, newest + attempt);
         if (!path) {
@@ -176,7 +179,7 @@ int pl_run_dir_is_free(const char *root, const char *name, pl_error_t *err)
     return code;
 }
 
-/* ---- What lies in it, and what points to it ---- */
+/* ---- run.json and `latest` ---- */
 
 static int run_write(const char *folder, const char *run, pl_error_t *err)
 {
@@ -196,38 +199,27 @@ static int run_write(const char *folder, const char *run, pl_error_t *err)
     return code;
 }
 
-/* Whether somebody trains in a folder of the root now. */
-static bool is_held(int root, const char *name)
-{
-    int fd = openat(root, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool held = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    if (fd >= 0)
-        close(fd);
-    return held;
-}
-
-/* Files on their way to become `latest`, of runs that were killed. */
+/* Removes temporary files of `latest` whose runs no process holds. */
 static void temporaries_clear(const char *root)
 {
     DIR *entries = opendir(root);
     const size_t prefix = strlen(LATEST_PREFIX);
-    for (const struct dirent *entry; entries && (entry = readdir(entries));)
-        if (!strncmp(entry->d_name, LATEST_PREFIX, prefix)
-            && !is_held(dirfd(entries), entry->d_name + prefix))
+    for (const struct dirent *entry; entries && (entry = readdir(entries));) {
+        if (strncmp(entry->d_name, LATEST_PREFIX, prefix))
+            continue;
+        int fd = openat(dirfd(entries), entry->d_name + prefix,
+                        O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (fd < 0 || flock(fd, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK)
             unlinkat(dirfd(entries), entry->d_name, 0);
+        if (fd >= 0)
+            close(fd);
+    }
     if (entries)
         closedir(entries);
 }
 
-static int name_write(const char *path, const char *name)
-{
-    FILE *file = fopen(path, "we");
-    const bool written = file && fprintf(file, "%s\n", name) > 0;
-    return file && fclose(file) == 0 && written ? 0 : -1;
-}
-
-/* A file with the run's name, not a link: programs that look through the root, such as
- * TensorBoard, would find the run twice.  A run is not lost for want of one. */
+/* A file with the run's name, not a link: programs that search the root, such as
+ * TensorBoard, would find the run twice.  A run continues without it. */
 int pl_run_dir_point(const char *folder, pl_error_t *err)
 {
     const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
@@ -237,8 +229,11 @@ int pl_run_dir_point(const char *folder, pl_error_t *err)
     int code = latest && temporary ? PL_OK : pl_no_memory(err);
     if (code == PL_OK) {
         temporaries_clear(root);
-        unlink(temporary);                                /* of this run, killed before */
-        if (name_write(temporary, name) != 0 || rename(temporary, latest) != 0) {
+        unlink(temporary);                      /* this run may have been killed before */
+        FILE *file = fopen(temporary, "we");
+        bool written = file && fprintf(file, "%s\n", name) > 0;
+        written = file && fclose(file) == 0 && written;
+        if (!written || rename(temporary, latest) != 0) {
             pl_log_line(PL_LOG_WARNING, -1, "io.writer", "%s: cannot point to %s: %s",
                         latest, folder, strerrordesc_np(errno));
             unlink(temporary);
@@ -250,7 +245,7 @@ int pl_run_dir_point(const char *folder, pl_error_t *err)
     return code;
 }
 
-/* The name of a run in a file `latest`; false: it is none. */
+/* Reads the name of a run from a file `latest`; false: the file is no such file. */
 static bool name_read(const char *path, char name[NAME_MAX + 2])
 {
     struct stat what;
@@ -289,24 +284,24 @@ char *pl_run_path(const char *path)
     return whole;
 }
 
-static void folder_remove(const char *folder)
-{
-    char *run = pl_text("%s/run.json", folder);
-    if (run)
-        unlink(run);
-    pl_free(run);
-    rmdir(folder);
-}
-
 char *pl_run_dir_make(const char *given, const char *name, const char *run,
                       pl_error_t *err)
 {
-    char *root = root_make(given, err);
-    if (!root)
+    char *root = pl_strdup(*given ? given : "."), *folder = NULL;
+    if (!root) {
+        pl_no_memory(err);
         return NULL;
-    char *folder = *name ? folder_named(root, name, err) : folder_numbered(root, err);
+    }
+    for (size_t length = strlen(root); length > 1 && root[length - 1] == '/'; length--)
+        root[length - 1] = '\0';
+    if (folders_ensure(root, err) == PL_OK)
+        folder = *name ? folder_named(root, name, err) : folder_numbered(root, err);
     if (folder && run_write(folder, run, err) != PL_OK) {
-        folder_remove(folder);
+        char *file = pl_text("%s/run.json", folder);
+        if (file)
+            unlink(file);
+        pl_free(file);
+        rmdir(folder);
         pl_free(folder);
         folder = NULL;
     }
@@ -329,9 +324,9 @@ int pl_run_dir_make_again(const char *file, pl_error_t *err)
     return code;
 }
 
-/* ---- Who writes in it ---- */
+/* ---- The lock ---- */
 
-/* The process that holds the lock of a file, out of lines such as
+/* The process that holds the lock of a file, from lines such as
  * "3: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF"; 0: unknown. */
 static long holder_of(int fd)
 {
@@ -368,8 +363,8 @@ int pl_run_dir_hold(const char *path, int *held, pl_error_t *err)
     return code;
 }
 
-/* Tries to write an unnamed file, which leaves nothing behind; a hidden file where the
- * file system has no unnamed ones. */
+/* Tries to write an unnamed file, which leaves nothing behind; a hidden file if the file
+ * system has no unnamed files. */
 static int folder_try(const char *path, pl_error_t *err)
 {
     char *hidden = NULL;
@@ -429,7 +424,7 @@ int pl_run_dir_put_aside(const char *root, const char *name, pl_error_t *err)
     if (there && code == PL_OK && (!other || rename(path, other) != 0))
         code = other ? fail_folder(path, err) : pl_no_memory(err);
     else if (there && code == PL_OK)
-        pl_log_line(PL_LOG_WARNING, -1, "io.writer", "%s has become %s", path, other);
+        pl_log_line(PL_LOG_WARNING, -1, "io.writer", "%s is renamed to %s", path, other);
     pl_run_dir_let(held);
     pl_free(other);
     pl_free(path);

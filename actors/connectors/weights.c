@@ -1,8 +1,8 @@
-/* weights.c - weights in a safetensors file
+/* weights.c - weights in safetensors files, checkpoints and run directories
  *
- * The metadata says which module they are of, and what the data knew, so that a file is
- * enough to predict with.  Files of others are read too, as far as they hold numbers that
- * fit. */
+ * The metadata of a file contains the module and the data info, so a file is enough to
+ * predict with.  Files of other programs are read too if their tensors fit. */
+#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,11 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "actors/connectors/weights.h"
 #include "actors/connectors/checkpoint_io.h"
-#include "actors/connectors/run_weights.h"
-#include "actors/connectors/writer.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "formats/checkpoint.h"
 #include "formats/safetensors.h"
 #include "formats/checksums.h"
@@ -26,15 +26,6 @@
 static pl_weights_part_t part_of(const pl_output_t *tensor)
 {
     return tensor->region < PL_REGION_SLOT0 ? PL_WEIGHTS_MODULE : PL_WEIGHTS_OPTIMIZER;
-}
-
-/* "fc1.weight", or "slot1/fc1.weight" of the optimizer's; from pl_text(). */
-static char *tensor_name(const pl_output_t *tensor)
-{
-    return part_of(tensor) == PL_WEIGHTS_MODULE
-               ? pl_text("%s", tensor->name)
-               : pl_text("slot%d/%s", (int)tensor->region - PL_REGION_SLOT0,
-                         tensor->name);
 }
 
 int pl_weights_write_part(const char *path, const pl_weights_t *weights,
@@ -60,8 +51,13 @@ int pl_weights_write_part(const char *path, const pl_weights_t *weights,
         const pl_output_t *tensor = &weights->tensor[k];
         if (part_of(tensor) != part)
             continue;
-        source[count] = (pl_safetensors_source_t){tensor_name(tensor), tensor->dtype,
-                                                  tensor->shape, tensor->data};
+        /* "fc1.weight", or "slot1/fc1.weight" for the optimizer. */
+        char *name = part == PL_WEIGHTS_MODULE
+                         ? pl_text("%s", tensor->name)
+                         : pl_text("slot%d/%s", (int)tensor->region - PL_REGION_SLOT0,
+                                   tensor->name);
+        source[count] = (pl_safetensors_source_t){name, tensor->dtype, tensor->shape,
+                                                  tensor->data};
         code = source[count].name ? PL_OK : pl_no_memory(err);
         count += code == PL_OK;
     }
@@ -82,7 +78,7 @@ int pl_weights_write(const char *path, const pl_weights_t *weights, uint64_t glo
                                  err);
 }
 
-/* ---- Reading ---- */
+/* ---- Reading a file ---- */
 
 static int tensor_read(pl_weights_t *weights, const pl_safetensors_t *file,
                        const pl_safetensors_tensor_t *tensor, pl_error_t *err)
@@ -104,34 +100,16 @@ static int tensor_read(pl_weights_t *weights, const pl_safetensors_t *file,
                                err);
 }
 
-/* A copy of a metadata text; nothing there is fine. */
-static int metadata_read(const pl_safetensors_t *file, const char *key, char **text_p,
-                         pl_error_t *err)
+int pl_weights_read_metadata(pl_weights_t *weights, const pl_safetensors_t *file,
+                             pl_error_t *err)
 {
-    const char *text = pl_safetensors_metadata(file, key);
-    if (!text)
-        return PL_OK;
-    *text_p = pl_strdup(text);
-    return *text_p ? PL_OK : pl_no_memory(err);
-}
-
-/* What made them; files of others do not say. */
-static uint64_t number_read(const pl_safetensors_t *file, const char *key)
-{
-    const char *text = pl_safetensors_metadata(file, key);
-    return text ? strtoull(text, NULL, 10) : 0;
-}
-
-static int file_read(pl_weights_t *weights, const pl_safetensors_t *file, pl_error_t *err)
-{
-    int code = metadata_read(file, "module", &weights->module, err);
-    if (code == PL_OK)
-        code = metadata_read(file, "facts", &weights->data_info, err);
-    weights->global_step = number_read(file, "global_step");
-    weights->epoch = (uint32_t)number_read(file, "epoch");
-    for (int k = 0; k < file->count && code == PL_OK; k++)
-        code = tensor_read(weights, file, &file->tensor[k], err);
-    return code;
+    const char *module = pl_safetensors_metadata(file, "module"),
+               *data_info = pl_safetensors_metadata(file, "facts");
+    if (module && !weights->module && !(weights->module = pl_strdup(module)))
+        return pl_no_memory(err);
+    if (data_info && !weights->data_info && !(weights->data_info = pl_strdup(data_info)))
+        return pl_no_memory(err);
+    return PL_OK;
 }
 
 static pl_weights_t *weights_of_file(const char *path, pl_error_t *err)
@@ -140,7 +118,15 @@ static pl_weights_t *weights_of_file(const char *path, pl_error_t *err)
     if (pl_safetensors_open(path, &file, err) != PL_OK)
         return NULL;
     pl_weights_t *weights = pl_weights_new(err);
-    if (weights && file_read(weights, &file, err) != PL_OK) {
+    int code = weights ? pl_weights_read_metadata(weights, &file, err) : PL_ENOMEM;
+    for (int k = 0; k < file.count && code == PL_OK; k++)
+        code = tensor_read(weights, &file, &file.tensor[k], err);
+    if (code == PL_OK) {
+        const char *step = pl_safetensors_metadata(&file, "global_step"),
+                   *epoch = pl_safetensors_metadata(&file, "epoch");
+        weights->global_step = step ? strtoull(step, NULL, 10) : 0;
+        weights->epoch = epoch ? (uint32_t)strtoull(epoch, NULL, 10) : 0;
+    } else {
         pl_object_unref(weights);
         weights = NULL;
     }
@@ -148,13 +134,215 @@ static pl_weights_t *weights_of_file(const char *path, pl_error_t *err)
     return weights;
 }
 
-/* Of a run directory; what is damaged is passed over while there is something else. */
+/* ---- Run directories ---- */
+
+/* A candidate of a run directory. */
+typedef struct choice {
+    char *path;                                            /* of a checkpoint or file */
+    const char *which;                                     /* "best", "newest", "final" */
+    char *monitor;                                         /* of the best  [NULL] */
+    bool is_file;
+} choice_t;
+
+/* In the order in which they are tried. */
+typedef struct choices {
+    choice_t *at;
+    int count, capacity;
+} choices_t;
+
+static int choice_add(choices_t *all, const char *path, const char *which,
+                      pl_error_t *err)
+{
+    char *copy = pl_strdup(path);
+    if (!copy || PL_GROW(all->at, all->count, all->capacity) != PL_OK) {
+        pl_free(copy);
+        return pl_no_memory(err);
+    }
+    all->at[all->count++] =
+        (choice_t){.path = copy, .which = which, .is_file = !strcmp(which, "final")};
+    return PL_OK;
+}
+
+static void choices_release(choices_t *all)
+{
+    for (int k = 0; k < all->count; k++) {
+        pl_free(all->at[k].path);
+        pl_free(all->at[k].monitor);
+    }
+    pl_free(all->at);
+    *all = (choices_t){0};
+}
+
+/* The state of a callback that is a model_checkpoint with a monitor, or NULL. */
+static json_t *keeper_state(const json_t *callback)
+{
+    const char *name = json_string_value(json_object_get(callback, "name")),
+               *text = json_string_value(json_object_get(callback, "state"));
+    json_t *state = name && text && !strcmp(name, "model_checkpoint")
+                        ? pl_json_value(text, strlen(text), NULL)
+                        : NULL;
+    const char *monitor = json_string_value(json_object_get(state, "monitor"));
+    if (monitor && *monitor)
+        return state;
+    json_decref(state);
+    return NULL;
+}
+
+static const char *best_name(const json_t *state)
+{
+    const json_t *best = json_array_get(json_object_get(state, "kept"), 0);
+    return json_string_value(json_object_get(best, "name"));
+}
+
+/* Adds the best checkpoint according to a callback's state, if it exists. */
+static int best_add(choices_t *all, const pl_candidates_t *found, const json_t *state,
+                    pl_error_t *err)
+{
+    const char *name = best_name(state);
+    int code = PL_OK;
+    for (int k = 0; name && k < found->count && code == PL_OK; k++) {
+        const char *path = found->at[k].path, *slash = strrchr(path, '/');
+        if (found->at[k].manifest && !strcmp(slash ? slash + 1 : path, name))
+            code = choice_add(all, path, "best", err);
+    }
+    if (code != PL_OK || !all->count)
+        return code;
+    all->at[0].monitor = pl_strdup(json_string_value(json_object_get(state, "monitor")));
+    return all->at[0].monitor ? PL_OK : pl_no_memory(err);
+}
+
+/* The step of a file of weights; files of older versions have none and count as the
+ * last. */
+static json_int_t step_of_file(const char *path)
+{
+    pl_safetensors_t file;
+    if (pl_safetensors_open(path, &file, NULL) != PL_OK)
+        return -1;
+    const char *text = pl_safetensors_metadata(&file, "global_step");
+    json_int_t step = text ? strtoll(text, NULL, 10) : INT64_MAX;
+    pl_safetensors_close(&file);
+    return step;
+}
+
+/* Adds the readable checkpoints, newest first.  The final weights come before those that
+ * are no newer, because they may be from a later step. */
+static int add_newest(choices_t *all, const pl_candidates_t *found, const char *final,
+                      pl_error_t *err)
+{
+    const json_int_t last = access(final, F_OK) == 0 ? step_of_file(final) : -2;
+    bool added = last == -2;
+    int code = PL_OK;
+    for (int k = 0; k < found->count && code == PL_OK; k++) {
+        const json_t *step = json_object_get(found->at[k].manifest, "global_step");
+        if (!found->at[k].manifest)
+            continue;
+        if (!added && json_integer_value(step) <= last) {
+            added = true;
+            code = choice_add(all, final, "final", err);
+        }
+        if (code == PL_OK)
+            code = choice_add(all, found->at[k].path, "newest", err);
+    }
+    return code == PL_OK && !added ? choice_add(all, final, "final", err) : code;
+}
+
+/* At least one choice.  PL_ENOTFOUND: there is none; PL_EFORMAT names one that is
+ * unreadable. */
+static int choices_list(choices_t *all, const char *run_dir, pl_error_t *err)
+{
+    pl_candidates_t found;
+    json_t *callback, *state;
+    size_t i;
+    int newest = 0, code = pl_candidates_list(&found, run_dir, err);
+    *all = (choices_t){0};
+    if (code != PL_OK)
+        return code;
+    char *final = pl_text("%s/" PL_WEIGHTS_FILE, run_dir);
+    code = final ? PL_OK : pl_no_memory(err);
+    while (newest < found.count && !found.at[newest].manifest)
+        newest++;
+    /* The newest manifest has the states of the callbacks; the first with a monitor
+     * counts. */
+    const json_t *manifest = newest < found.count ? found.at[newest].manifest : NULL;
+    json_array_foreach(json_object_get(manifest, "callbacks"), i, callback) {
+        if (all->count || code != PL_OK || !(state = keeper_state(callback)))
+            continue;
+        code = best_add(all, &found, state, err);
+        json_decref(state);
+    }
+    if (code == PL_OK)
+        code = add_newest(all, &found, final, err);
+    if (code == PL_OK && !all->count && found.count)
+        code = pl_fail(err, PL_EFORMAT, "%s", found.at[0].why.text);
+    else if (code == PL_OK && !all->count)
+        code = pl_fail(err, PL_ENOTFOUND,
+                       "%s: there are no weights (" PL_WEIGHTS_FILE ") and no "
+                       "checkpoints in this directory",
+                       run_dir);
+    if (code != PL_OK)
+        choices_release(all);
+    pl_candidates_release(&found);
+    pl_free(final);
+    return code;
+}
+
+int pl_run_weights_best(const char *run_dir, const char *callbacks, char **path_p,
+                        pl_error_t *err)
+{
+    json_t *all = pl_json_value(callbacks, strlen(callbacks), NULL), *callback, *state;
+    size_t k;
+    int code = all ? PL_OK : pl_no_memory(err);
+    *path_p = NULL;
+    json_array_foreach(all, k, callback) {
+        if (*path_p || code != PL_OK || !(state = keeper_state(callback)))
+            continue;
+        const char *name = best_name(state);
+        char *path = name ? pl_text("%s/" PL_CHECKPOINTS_FOLDER "/%s", run_dir, name)
+                          : NULL;
+        if (name && !path)
+            code = pl_no_memory(err);
+        if (path && access(path, F_OK) == 0)
+            *path_p = path;
+        else
+            pl_free(path);
+        json_decref(state);
+    }
+    json_decref(all);
+    return code;
+}
+
+char *pl_run_describe(const char *run_dir, pl_error_t *err)
+{
+    pl_error_t local;
+    choices_t all;
+    if (!err)
+        err = &local;
+    if (pl_require(run_dir, "a run directory", err) != PL_OK)
+        return NULL;
+    char *whole = pl_run_path(run_dir);
+    const int code = whole ? choices_list(&all, whole, err) : pl_no_memory(err);
+    pl_text_free(whole);
+    if (code != PL_OK)
+        return NULL;
+    const int newest = all.count > 1 && all.at[0].monitor;
+    json_t *object = json_pack("{s:s, s:s, s:s*, s:s}", "path", all.at[0].path, "which",
+                               all.at[0].which, "monitor", all.at[0].monitor, "newest",
+                               all.at[newest].path);
+    char *text = object ? pl_json_write(object, PL_JSON_COMPACT) : NULL;
+    if (!text)
+        pl_no_memory(err);
+    json_decref(object);
+    choices_release(&all);
+    return text;
+}
+
+/* Damaged weights are skipped as long as there are others. */
 static pl_weights_t *weights_of_run(const char *run_dir, pl_error_t *err)
 {
-    pl_run_weights_t all;
+    choices_t all;
     pl_error_t first = {0}, why;
     pl_weights_t *weights = NULL;
-    int code = pl_run_weights_list(run_dir, &all, err);
+    int code = choices_list(&all, run_dir, err);
     for (int k = 0; code == PL_OK && k < all.count && !weights; k++) {
         weights = all.at[k].is_file ? weights_of_file(all.at[k].path, &why)
                                     : pl_checkpoint_weights(all.at[k].path, false, &why);
@@ -164,33 +352,25 @@ static pl_weights_t *weights_of_run(const char *run_dir, pl_error_t *err)
     if (!weights && code == PL_OK)
         pl_fail(err, first.code, "%s", first.text);
     if (code == PL_OK)
-        pl_run_weights_release(&all);
+        choices_release(&all);
     return weights;
-}
-
-static bool is_checkpoint(const char *folder)
-{
-    char path[PATH_MAX];
-    int length = snprintf(path, sizeof path, "%s/" PL_CHECKPOINT_MANIFEST, folder);
-    return length < (int)sizeof path && access(path, F_OK) == 0;
-}
-
-static pl_weights_t *weights_at(const char *path, pl_error_t *err)
-{
-    struct stat what;
-    bool folder = stat(path, &what) == 0 && S_ISDIR(what.st_mode);
-    if (!folder)
-        return weights_of_file(path, err);
-    return is_checkpoint(path) ? pl_checkpoint_weights(path, false, err)
-                               : weights_of_run(path, err);
 }
 
 pl_weights_t *pl_weights_read(const char *path, pl_error_t *err)
 {
-    char *whole = pl_run_path(path);
-    pl_weights_t *weights = whole ? weights_at(whole, err) : NULL;
-    if (!whole)
+    struct stat what;
+    pl_weights_t *weights = NULL;
+    char *whole = pl_run_path(path),
+         *manifest = whole ? pl_text("%s/" PL_CHECKPOINT_MANIFEST, whole) : NULL;
+    if (!manifest)
         pl_no_memory(err);
+    else if (stat(whole, &what) != 0 || !S_ISDIR(what.st_mode))
+        weights = weights_of_file(whole, err);
+    else if (access(manifest, F_OK) == 0)
+        weights = pl_checkpoint_weights(whole, false, err);
+    else
+        weights = weights_of_run(whole, err);
+    pl_text_free(manifest);
     pl_text_free(whole);
     return weights;
 }

@@ -1,6 +1,7 @@
 /* writer.c - writes and reads a run's files, on a thread of its own
  *
- * A disk may take its time; nobody else waits for it. */
+ * A disk may be slow; no other actor waits for it. */
+#include "actors/connectors/weights.h"
 #include "actors/connectors/writer.h"
 
 #include "base/alloc.h"
@@ -48,7 +49,7 @@ static int writer_on_read(void *self, pl_call_t *call, const pl_body_t *body,
     return PL_OK;
 }
 
-/* Held for as long as this actor lives: nobody else writes there. */
+/* The lock is held while this actor lives: no other process writes there. */
 static int writer_on_run_dir(void *self, pl_call_t *call, const pl_body_t *body,
                              pl_error_t *err)
 {
@@ -79,7 +80,6 @@ static int writer_on_begun(void *self, pl_call_t *call, const pl_body_t *body,
     return code == PL_OK ? pl_reply_run_begun(call, &(pl_run_begun_reply_t){0}) : code;
 }
 
-/* Lines go on behind what is there. */
 static int writer_on_text(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {

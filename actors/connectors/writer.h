@@ -2,61 +2,49 @@
 #ifndef PL_CONNECTORS_WRITER_H
 #define PL_CONNECTORS_WRITER_H
 
+#include <jansson.h>
+
 #include "runtime/actor.h"
 
 /* `start`: needs nothing. */
 extern const pl_actor_ops_t pl_io_writer;
 
-/* What the writer does, for other threads that may block. */
-struct pl_weights;
-struct pl_checksums;
+/* ---- run directories (run_dir.c), for threads that may block ---- */
 
-typedef enum pl_weights_part {
-    PL_WEIGHTS_MODULE,
-    PL_WEIGHTS_OPTIMIZER
-} pl_weights_part_t;
+/* Reads the `start` options {"run_dir": …, "data": …} of connectors that write: the
+ * run directory, to be freed by pl_free(), and the content of the data, counted
+ * [data_p NULL: not needed].  Missing members leave NULL. */
+int pl_run_options(const char *options, char **run_dir_p, json_t **data_p,
+                   pl_error_t *err);
+/* Writes these options; data is JSON  [NULL or "": none]; pl_text_free() frees them. */
+char *pl_run_options_text(const char *run_dir, const char *data, pl_error_t *err);
 
-/* The module's tensors or the optimizer's after so many steps to a safetensors file,
- * durably, and its sums [not wanted]; errors as of pl_safetensors_write(). */
-int pl_weights_write_part(const char *path, const struct pl_weights *weights,
-                          pl_weights_part_t part, uint64_t global_step,
-                          struct pl_checksums *sums, pl_error_t *err);
-/* The module's. */
-int pl_weights_write(const char *path, const struct pl_weights *weights,
-                     uint64_t global_step, pl_error_t *err);
-/* Of a file, a checkpoint, or a run directory: see run_weights.h.  PL_ENOTFOUND, PL_EIO,
- * PL_EFORMAT, PL_EUNSUPPORTED name file and tensor.  NULL after an error. */
-struct pl_weights *pl_weights_read(const char *path, pl_error_t *err);
-
-/* The file of the weights in a run directory. */
-#define PL_WEIGHTS_FILE "model.safetensors"
-
-/* PL_EEXIST when a run has that name already.  Another one may still take it: only
- * making the folder reserves it. */
+/* PL_EEXIST when a run has that name already.  PL_OK reserves nothing: only making the
+ * folder does. */
 int pl_run_dir_is_free(const char *root, const char *name, pl_error_t *err);
 
-/* A new folder below root, with the run in run.json; `name` "" for the next number.  Its
- * path, to be freed by pl_text_free(), or NULL. */
+/* Makes a folder below root, with `run` in run.json; name "": the next number.  Returns
+ * its path, to be freed by pl_text_free(), or NULL. */
 char *pl_run_dir_make(const char *root, const char *name, const char *run,
                       pl_error_t *err);
 
-/* The file `latest` beside the folder names it; where it cannot be written, a warning
- * says so.  What killed runs have left of such files is removed. */
+/* Writes the folder's name to the file `latest` beside it; a warning reports a failure.
+ * Temporary files of killed runs are removed. */
 int pl_run_dir_point(const char *folder, pl_error_t *err);
 
-/* Gives the folder of that name another one, NAME.1 or the next, and says so; nothing is
- * there: fine.  PL_EBUSY as below. */
+/* Renames the folder of that name, if there is one, to NAME.1 or the next free number,
+ * and logs it.  PL_EBUSY as below. */
 int pl_run_dir_put_aside(const char *root, const char *name, pl_error_t *err);
 
-/* Holds a run's folder until pl_run_dir_let(), and clears away what killed writers have
- * left in it: PL_EBUSY names the process that holds it already. */
+/* Locks a run's folder until pl_run_dir_let(), and removes the temporary files of killed
+ * writers.  PL_EBUSY names the process that holds the lock. */
 int pl_run_dir_hold(const char *path, int *held, pl_error_t *err);
 void pl_run_dir_let(int held);
 
-/* PL_OK when files can be made in a run's folder, and in that of its checkpoints. */
+/* PL_OK when files can be made in a run's folder and in its folder of checkpoints. */
 int pl_run_dir_is_writable(const char *path, pl_error_t *err);
 
-/* Makes the folder of a file that lay there once again, and says so. */
+/* Makes the removed folder of a file again, and logs it. */
 int pl_run_dir_make_again(const char *file, pl_error_t *err);
 
 #endif

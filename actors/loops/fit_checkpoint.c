@@ -367,7 +367,8 @@ static void passing_assign(pl_fit_t *fit, pl_checkpointing_t *k)
                != PL_OK)
         pl_checkpoint_requests_add(&passing, fit->passing, "", NULL);
     for (int i = 0; i < 2; i++)
-        if (pl_checkpoint_requests_has(k->checkpoint_requests.save, names[i]))
+        if (pl_checkpoint_requests_has(k->checkpoint_requests.save, names[i],
+                                       strlen(names[i])))
             pl_checkpoint_requests_add(&passing, names[i], "", NULL);
     snprintf(fit->passing, sizeof fit->passing, "%.31s", passing.save);
 }

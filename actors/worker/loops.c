@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "actors/connectors/connectors.h"
-#include "actors/connectors/run_options.h"
-#include "actors/connectors/run_weights.h"
+#include "actors/connectors/writer.h"
+#include "actors/connectors/weights.h"
 #include "actors/loops/loops.h"
 #include "actors/request.h"
 #include "actors/worker/parts.h"
