@@ -759,6 +759,12 @@ PL_API char *pl_run_path(const char *path);
  * pl_text_free(). Any thread. */
 PL_API char *pl_weights_describe(const char *path, pl_error_t *err);
 
+/* Writes data [shape] as an array of NumPy (.npy, version 1): float32, float64, int32,
+ * int64 or uint8. At `path` is then the old file or the whole new one. PL_EINVAL,
+ * PL_ENOTFOUND (no such directory), PL_EIO. Any thread. */
+PL_API int pl_npy_write(const char *path, pl_dtype_t dtype, const pl_shape_t *shape,
+                        const void *data, pl_error_t *err);
+
 /* ---- Manual loops ------------------------------------------------------------------ */
 
 /* A manual loop, for a program whose batches come from elsewhere: a stream of events, or

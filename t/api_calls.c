@@ -178,8 +178,14 @@ static void files(void)
     char *texts[] = {DRAWN_MADE(pl_checkpoint_describe, any_path(), drawn_one_in(2)),
                      DRAWN_MADE(pl_run_describe, any_path()),
                      DRAWN_MADE(pl_weights_describe, any_path())};
+    static const double numbers[64];
+    const char *const arrays[] = {"drawn.npy", "missing/drawn.npy", "."};
+    const pl_shape_t shape = PL_SHAPE(drawn_below(9), drawn_below(9) - 1);
     for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)
         pl_text_free(texts[k]);
+    DRAWN_CODE(pl_npy_write, drawn_one_in(8) ? NULL : DRAWN(arrays),
+               (pl_dtype_t)drawn_below(9), drawn_one_in(8) ? NULL : &shape,
+               drawn_one_in(8) ? NULL : numbers);
 }
 
 static void answers(void)

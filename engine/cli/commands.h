@@ -12,7 +12,5 @@
 /* Text of --help, of one command and of all. */
 void cli_show_help(const cli_command_t *command);
 void cli_show_overview(void);
-/* What --set can say, one KEY= or KEY=VALUE a line. */
-void cli_show_keys(void);
 
 #endif

@@ -1,11 +1,11 @@
-/* compile.c - paceline compile: the kernels of a run, compiled before it begins
+/* compile.c - paceline compile: compiles the kernels of a run before it begins
  *
- * The plans of a fit come first, those of a prediction behind them, where the run file
- * has data for it. */
+ * First come the plans of fit, then those of predict if the run file has data for it. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/commands.h"
+#include "cli/json.h"
 #include "cli/session.h"
 
 typedef struct compile {
@@ -22,28 +22,10 @@ static int compile_start(cli_session_t *session, pl_on_done_t on_done, pl_error_
                               session, err);
 }
 
-/* The accelerator logs how far each plan is, which is shown. */
+/* The log lines of the accelerator show the progress. */
 static void compile_progress(cli_session_t *session, const pl_progress_t *now)
 {
     (void)session, (void)now;
-}
-
-static double number_of(const json_t *plan, const char *key)
-{
-    return json_number_value(json_object_get(plan, key));
-}
-
-/* Wide enough for the objectives of a module. */
-static int names_width(json_t *plans)
-{
-    size_t k;
-    json_t *plan;
-    int width = 12;
-    json_array_foreach(plans, k, plan) {
-        const int length = (int)json_string_length(json_object_get(plan, "name"));
-        width = length > width ? length : width;
-    }
-    return width;
 }
 
 static void show_plans(const compile_t *c)
@@ -51,19 +33,23 @@ static void show_plans(const compile_t *c)
     size_t k;
     json_t *plan;
     double pieces = 0, from_cache = 0;
-    const int width = names_width(c->plans);
+    int width = 12;                                   /* enough for most names of plans */
+    json_array_foreach(c->plans, k, plan) {
+        const int length = (int)json_string_length(json_object_get(plan, "name"));
+        width = length > width ? length : width;
+    }
     cli_print("%-*s %7s  %8s  %6s  %10s  %s\n", width, "plan", "samples", "launches",
               "pieces", "from cache", "compiled in");
     json_array_foreach(c->plans, k, plan) {
         char samples[24];
-        snprintf(samples, sizeof samples, "%.0f", number_of(plan, "samples"));
+        snprintf(samples, sizeof samples, "%.0f", cli_get_number(plan, "samples"));
         cli_print("%-*s %7s  %8.0f  %6.0f  %10.0f  %.2f s\n", width,
                   json_string_value(json_object_get(plan, "name")),
-                  number_of(plan, "samples") > 0 ? samples : "-",
-                  number_of(plan, "launches"), number_of(plan, "pieces"),
-                  number_of(plan, "from_cache"), number_of(plan, "seconds"));
-        pieces += number_of(plan, "pieces");
-        from_cache += number_of(plan, "from_cache");
+                  cli_get_number(plan, "samples") > 0 ? samples : "-",
+                  cli_get_number(plan, "launches"), cli_get_number(plan, "pieces"),
+                  cli_get_number(plan, "from_cache"), cli_get_number(plan, "seconds"));
+        pieces += cli_get_number(plan, "pieces");
+        from_cache += cli_get_number(plan, "from_cache");
     }
     cli_print("%.0f piece%s of kernels in %.1f s: %.0f compiled, %.0f from the cache "
               "%s\n",
@@ -83,18 +69,6 @@ static int compile_done(cli_session_t *session, const pl_result_t *result)
     return CLI_DONE;
 }
 
-/* The end of the last stage; a signal may have come before it. */
-static void compile_tell(cli_session_t *session, const char *status)
-{
-    const compile_t *c = (compile_t *)session;
-    if (session->json)
-        cli_print_json(json_pack("{s:s, s:s, s:s, s:f, s:O}", "event", "result", "status",
-                                 status, "cache", c->cache, "seconds", c->seconds,
-                                 "plans", c->plans));
-    else
-        show_plans(c);
-}
-
 static pl_options_t *compile_next(cli_session_t *session, const pl_result_t *result)
 {
     compile_t *c = (compile_t *)session;
@@ -104,7 +78,12 @@ static pl_options_t *compile_next(cli_session_t *session, const pl_result_t *res
     const bool is_over = c->stage != PL_TRAIN
                          || !cli_has_data_to_predict(session->options);
     if (is_over || session->signal) {
-        compile_tell(session, is_over ? "ok" : "stopped");
+        if (session->json)
+            cli_print_json(json_pack("{s:s, s:s, s:s, s:f, s:O}", "event", "result",
+                                     "status", is_over ? "ok" : "stopped", "cache",
+                                     c->cache, "seconds", c->seconds, "plans", c->plans));
+        else
+            show_plans(c);
         if (!is_over) {
             cli_note("stopped: the plans of predict are not compiled");
             session->status = CLI_FAILED;
@@ -121,8 +100,7 @@ static pl_options_t *compile_next(cli_session_t *session, const pl_result_t *res
     return options;
 }
 
-/* The accelerator's other options stay; another one than that which has cards is not
- * meant. */
+/* Sets the option of the accelerator cuda; an accelerator without cards is refused. */
 static int card_set(pl_options_t *options, const char *card, pl_error_t *err)
 {
     char *value = pl_options_get(options, "trainer.accelerator");
@@ -153,9 +131,7 @@ int cli_compile(const cli_compile_t *arguments)
                                     .done = compile_done,
                                     .next = compile_next};
     pl_error_t err = {0};
-    const cli_run_t run = {.file = arguments->run,
-                           .set = arguments->set,
-                           .plugins = arguments->plugin};
+    const cli_run_t run = CLI_RUN_OF(arguments);
     compile_t c = {.session = {.work = &work,
                                .arguments = arguments,
                                .json = arguments->json},
@@ -171,7 +147,7 @@ int cli_compile(const cli_compile_t *arguments)
     if (!arguments->json)
         cli_show_information();
     if (c.session.options)
-        status = cli_session_run(&c.session, CLI_TELEMETRY(arguments));
+        status = cli_session_run(&c.session, &run.telemetry);
     else
         cli_failure(&err, arguments->json);
     json_decref(c.plans);

@@ -1,10 +1,9 @@
 /* control.c - paceline control: a command to a run of another process
  *
- * The words are those of the functions in paceline.h.  A command is answered when it has
- * been carried out, behind the step that is under way; how long that takes only the run
- * knows, so nobody is given up on but who was never there, never greets, or has gone. */
-#include "cli/control.h"
-
+ * The commands are named like the functions of paceline.h. The run answers when it has
+ * carried out the command, after the step that is under way. Only the run knows how long
+ * that takes, so the answer has no time limit. The command gives up only if no run is
+ * there, if the process there never greets, or if the connection ends. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,11 +11,12 @@
 
 #include "cli/commands.h"
 #include "cli/endpoint_client.h"
+#include "cli/json.h"
 #include "cli/output.h"
 #include "cli/session.h"
 #include "cli/watch.h"
 
-enum { REQUEST_MAX = 4096 };                                /* bytes, that a run takes */
+enum { REQUEST_MAX = 4096 };                                /* bytes that a run accepts */
 
 static const double ABSENCE = 2, PATIENCE = 3, GREETING = 30, TURN = 0.2;  /* s */
 
@@ -37,7 +37,7 @@ static const order_t orders[] = {
     {NULL, NULL},
 };
 
-/* ---- what is asked for ---- */
+/* ---- the request ---- */
 
 static const order_t *order_find(const char *word, pl_error_t *err)
 {
@@ -90,6 +90,8 @@ static int check_options(const order_t *order, const cli_control_t *a, pl_error_
     return PL_OK;
 }
 
+/* Checks the length too: a run answers a request that is a little too long with an error,
+ * but closes the connection after one that is much too long. */
 static char *request_write(const cli_control_t *a, pl_error_t *err)
 {
     double value = 0;
@@ -106,24 +108,20 @@ static char *request_write(const cli_control_t *a, pl_error_t *err)
         json_object_set_new(request, "run", json_integer(a->run));
     char *text = request ? json_dumps(request, JSON_COMPACT) : NULL;
     json_decref(request);
+    const size_t length = text ? strlen(text) : 0;
     if (!text)
         pl_fail(err, PL_EINVAL,
                 "cannot write the request: a text is not UTF-8, or out of memory");
-    return text;
-}
-
-/* A run says so too, unless it is much too long: then it only ends the connection. */
-static int check_length(const char *request, const cli_control_t *a, pl_error_t *err)
-{
-    const size_t length = strlen(request);
     if (length <= REQUEST_MAX)
-        return PL_OK;
-    return pl_fail(err, PL_EINVAL,
-                   "the request has %zu bytes, a run takes at most %d: give a shorter %s",
-                   length, REQUEST_MAX,
-                   a->reason ? "--reason"
-                   : a->name ? "--name"
-                             : "--optimizer");
+        return text;
+    pl_fail(err, PL_EINVAL,
+            "the request has %zu bytes, a run takes at most %d: give a shorter %s",
+            length, REQUEST_MAX,
+            a->reason ? "--reason"
+            : a->name ? "--name"
+                      : "--optimizer");
+    free(text);
+    return NULL;
 }
 
 /* ---- the answer ---- */
@@ -132,7 +130,7 @@ static json_t *reply_wait(cli_endpoint_client_t *c, const cli_control_t *a,
                           pl_error_t *err)
 {
     const double began = cli_now();
-    double there = began;                                   /* when somebody was, last */
+    double there = began;                             /* when a process was there, last */
     const char *text = NULL;
     bool hinted = false;
     size_t length;
@@ -174,18 +172,7 @@ static json_t *reply_wait(cli_endpoint_client_t *c, const cli_control_t *a,
     return NULL;
 }
 
-/* ---- in words ---- */
-
-static const char *text_of(const json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
-}
-
-static long long count_of(const json_t *object, const char *key)
-{
-    return (long long)json_integer_value(json_object_get(object, key));
-}
+/* ---- its text ---- */
 
 bool cli_reply_words(const json_t *reply, char *text, size_t capacity)
 {
@@ -194,52 +181,47 @@ bool cli_reply_words(const json_t *reply, char *text, size_t capacity)
                                           {"save", "saved"},
                                           {"set_lr", "learning rate set"}};
     const json_t *error = json_object_get(reply, "error");
-    const char *command = text_of(reply, "command"), *checkpoint;
+    const char *command = cli_get_text(reply, "command"), *checkpoint;
     const char *words = command;
     for (size_t k = 0; k < sizeof done / sizeof *done; k++)
         if (!strcmp(command, done[k][0]))
             words = done[k][1];
-    checkpoint = text_of(reply, "checkpoint");
+    checkpoint = cli_get_text(reply, "checkpoint");
     if (error)
-        snprintf(text, capacity, "%s", text_of(error, "text"));
+        snprintf(text, capacity, "%s", cli_get_text(error, "text"));
     else if (!strcmp(command, "stop"))
         snprintf(text, capacity, "run %lld: stops after this step",
-                 count_of(reply, "run"));
+                 cli_get_count(reply, "run"));
     else
         snprintf(text, capacity, "run %lld: %s after step %lld%s%s",
-                 count_of(reply, "run"), words, count_of(reply, "global_step"),
+                 cli_get_count(reply, "run"), words, cli_get_count(reply, "global_step"),
                  *checkpoint ? ": " : "", checkpoint);
     return !error;
 }
 
-static void show_runs(const json_t *runs)
-{
-    size_t k;
-    const json_t *run;
-    if (!json_array_size(runs))
-        cli_print("no run is active\n");
-    json_array_foreach(runs, k, run)
-        cli_print("run %lld  %-8s  step %lld  epoch %lld  %s\n", count_of(run, "run"),
-                  text_of(run, "state"), count_of(run, "global_step"),
-                  count_of(run, "epoch") + 1, text_of(run, "run_dir"));
-}
-
+/* Prints the reply, which it consumes; the exit status. */
 static int reply_show(json_t *reply, bool json)
 {
     char text[1024];
+    size_t k;
     const json_t *runs = json_object_get(reply, "runs"),
-                 *error = json_object_get(reply, "error");
-    const bool is_wrong = !strcmp(text_of(error, "code"), "PL_EINVAL");
+                 *error = json_object_get(reply, "error"), *run;
+    const bool is_wrong = !strcmp(cli_get_text(error, "code"), "PL_EINVAL");
     const int status = !error ? CLI_DONE : is_wrong ? CLI_WRONG : CLI_FAILED;
     cli_reply_words(reply, text, sizeof text);
     if (error)
         cli_error("%s", text);
     if (json)
         cli_print_json(json_incref(reply));
-    else if (runs)
-        show_runs(runs);
-    else if (!error)
+    else if (runs && !json_array_size(runs))
+        cli_print("no run is active\n");
+    else if (!runs && !error)
         cli_print("%s\n", text);
+    json_array_foreach(json ? NULL : runs, k, run)
+        cli_print("run %lld  %-8s  step %lld  epoch %lld  %s\n",
+                  cli_get_count(run, "run"), cli_get_text(run, "state"),
+                  cli_get_count(run, "global_step"), cli_get_count(run, "epoch") + 1,
+                  cli_get_text(run, "run_dir"));
     json_decref(reply);
     return status;
 }
@@ -250,7 +232,7 @@ int cli_control(const cli_control_t *arguments)
     pl_error_t err = {0};
     int status = CLI_WRONG;
     char *request = request_write(arguments, &err);
-    if (request && check_length(request, arguments, &err) == PL_OK
+    if (request
         && cli_connect(&client, CLI_COMMANDS, arguments->endpoint, &err) == PL_OK) {
         cli_watch_signals();
         cli_send(&client, request);

@@ -1,5 +1,5 @@
-/* endpoint_client.c - a connection to an engine of another process: its stream, or
- * where it takes commands */
+/* endpoint_client.c - a connection to the engine of another process: to its stream, or to
+ * the socket where it takes commands */
 #include "cli/endpoint_client.h"
 
 #include <arpa/inet.h>
@@ -12,7 +12,7 @@
 #include <zmq.h>
 
 enum {
-    QUEUE = 100000,                  /* messages that may wait for us */
+    QUEUE = 100000,                  /* messages that may wait here */
     MESSAGE_MAX = 64 << 20,          /* bytes */
     TOPIC_MAX = 199,                 /* longer ones are framed wrongly by some versions */
 };
@@ -28,18 +28,6 @@ static void set_int(void *socket, int option, int value)
     zmq_setsockopt(socket, option, &value, sizeof value);
 }
 
-static void set_limits(void *socket)
-{
-    int64_t max = MESSAGE_MAX;
-    set_int(socket, ZMQ_LINGER, 0);
-    set_int(socket, ZMQ_RCVHWM, QUEUE);
-    set_int(socket, ZMQ_SNDHWM, 0);            /* or subscriptions too many are dropped */
-    set_int(socket, ZMQ_HANDSHAKE_IVL, 2000);
-    set_int(socket, ZMQ_HEARTBEAT_IVL, 1000);
-    set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, 3000);
-    zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &max, sizeof max);
-}
-
 static bool is_loopback(const char *host, size_t length)
 {
     char text[INET_ADDRSTRLEN];
@@ -52,9 +40,9 @@ static bool is_loopback(const char *host, size_t length)
            && ntohl(address.s_addr) >> 24 == 127;
 }
 
-/* Runs listen on their own machine alone: at any other place somebody may be found, who
- * never answers as a run does. */
-static int check_place(const char *endpoint, pl_error_t *err)
+/* Runs listen on their own machine only. At another address there may be a process of
+ * another kind, which never answers. */
+static int check_address(const char *endpoint, pl_error_t *err)
 {
     const char *host = endpoint + strlen("tcp://");
     if (!strncmp(endpoint, "ipc://", strlen("ipc://")))
@@ -80,8 +68,8 @@ static int check_place(const char *endpoint, pl_error_t *err)
                    endpoint);
 }
 
-/* What no run could listen at, or we could not reach: waiting for it would be for ever.
- * That there is nothing yet is fine. */
+/* Refuses files at which no run can listen, or which cannot be reached: the wait would
+ * not end. A file that does not exist yet is fine. */
 static int check_file(const char *endpoint, pl_error_t *err)
 {
     char folder[PATH_MAX];
@@ -108,6 +96,7 @@ static int sockets_open(cli_endpoint_client_t *c, cli_endpoint_kind_t kind,
     if (!c->context)
         return pl_fail(err, PL_ENOMEM, "no ZeroMQ context: %s",
                        zmq_strerror(zmq_errno()));
+    const int64_t max = MESSAGE_MAX;
     zmq_ctx_set(c->context, ZMQ_BLOCKY, 0);
     c->socket = zmq_socket(c->context, kind == CLI_STREAM ? ZMQ_SUB : ZMQ_DEALER);
     c->events = zmq_socket(c->context, ZMQ_PAIR);
@@ -117,15 +106,22 @@ static int sockets_open(cli_endpoint_client_t *c, cli_endpoint_kind_t kind,
     if (!c->frame)
         return pl_fail(err, PL_ENOMEM, "out of memory");
     zmq_msg_init(c->frame);
-    set_limits(c->socket);
     set_int(c->events, ZMQ_LINGER, 0);
+    set_int(c->socket, ZMQ_LINGER, 0);
+    set_int(c->socket, ZMQ_RCVHWM, QUEUE);
+    set_int(c->socket, ZMQ_SNDHWM, 0);                      /* otherwise some of many
+                                                               subscriptions are lost */
+    set_int(c->socket, ZMQ_HANDSHAKE_IVL, 2000);
+    set_int(c->socket, ZMQ_HEARTBEAT_IVL, 1000);
+    set_int(c->socket, ZMQ_HEARTBEAT_TIMEOUT, 3000);
+    zmq_setsockopt(c->socket, ZMQ_MAXMSGSIZE, &max, sizeof max);
     return PL_OK;
 }
 
 int cli_connect(cli_endpoint_client_t *c, cli_endpoint_kind_t kind, const char *endpoint,
                 pl_error_t *err)
 {
-    int code = check_place(endpoint, err);
+    int code = check_address(endpoint, err);
     if (code == PL_OK)
         code = check_file(endpoint, err);
     if (code == PL_OK)
@@ -169,15 +165,15 @@ int cli_subscribe(cli_endpoint_client_t *c, const char *topic, pl_error_t *err)
     return PL_OK;
 }
 
-/* As a REQ would: behind an empty frame. */
+/* An empty frame comes first, as from a REQ socket. */
 bool cli_send(cli_endpoint_client_t *c, const char *text)
 {
     return zmq_send(c->socket, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) == 0
            && zmq_send(c->socket, text, strlen(text), ZMQ_DONTWAIT) >= 0;
 }
 
-/* Who has hung up, or says nothing, is told of before the connection ends; one that
- * speaks otherwise is not. */
+/* ZeroMQ reports a failed handshake before the end of the connection if the peer hung up
+ * or was silent, but not if it speaks another protocol. */
 static void event_take(cli_endpoint_client_t *c, uint16_t event)
 {
     const bool ends = event == ZMQ_EVENT_DISCONNECTED;
@@ -189,9 +185,13 @@ static void event_take(cli_endpoint_client_t *c, uint16_t event)
     c->reached = event == ZMQ_EVENT_CONNECTED || begins || (c->reached && !ends);
 }
 
-/* Two frames each: the first begins with the number of the event. */
-static void take_events(cli_endpoint_client_t *c)
+void cli_wait(cli_endpoint_client_t *c, int other, double seconds)
 {
+    zmq_pollitem_t items[] = {{c->socket, 0, ZMQ_POLLIN, 0},
+                              {c->events, 0, ZMQ_POLLIN, 0},
+                              {NULL, other, ZMQ_POLLIN, 0}};
+    zmq_poll(items, other < 0 ? 2 : 3, seconds > 0 ? (long)(seconds * 1e3) + 1 : 0);
+    /* An event has two frames; the first begins with its number. */
     zmq_msg_t frame;
     uint16_t event;
     zmq_msg_init(&frame);
@@ -202,15 +202,6 @@ static void take_events(cli_endpoint_client_t *c)
         event_take(c, event);
     }
     zmq_msg_close(&frame);
-}
-
-void cli_wait(cli_endpoint_client_t *c, int other, double seconds)
-{
-    zmq_pollitem_t items[] = {{c->socket, 0, ZMQ_POLLIN, 0},
-                              {c->events, 0, ZMQ_POLLIN, 0},
-                              {NULL, other, ZMQ_POLLIN, 0}};
-    zmq_poll(items, other < 0 ? 2 : 3, seconds > 0 ? (long)(seconds * 1e3) + 1 : 0);
-    take_events(c);
 }
 
 const char *cli_receive(cli_endpoint_client_t *c, size_t *length)

@@ -1,9 +1,11 @@
-/* explain.c - paceline explain: what a journal says of its run, for people */
+/* explain.c - paceline explain: why a run ended and how its time was spent */
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/commands.h"
+#include "cli/json.h"
 #include "cli/output.h"
 #include "cli/session.h"
 
@@ -14,29 +16,13 @@ enum {
     TABLE = 80,                                             /* columns of the ranks' */
 };
 
-static const char *text_of(const json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
-}
-
-static double number_of(const json_t *object, const char *key)
-{
-    return json_number_value(json_object_get(object, key));
-}
-
-static long long count_of(const json_t *object, const char *key)
-{
-    return (long long)json_integer_value(json_object_get(object, key));
-}
-
 static const char *times(long long count, const char *thing, char text[64])
 {
     snprintf(text, 64, "%lld %s%s", count, thing, cli_plural((uint64_t)count));
     return text;
 }
 
-/* One entry, which begins at a column, in lines that are as wide as the terminal. */
+/* Prints an entry that begins at column `at`, in lines as wide as the terminal. */
 PL_PRINTF(3, 4) static void say(int at, int indent, const char *format, ...)
 {
     static char text[1 << 14];
@@ -47,31 +33,32 @@ PL_PRINTF(3, 4) static void say(int at, int indent, const char *format, ...)
     cli_wrap(text, at, indent);
 }
 
-/* "rank 1 strategy.ddp"; the engine's own actors are of no rank. */
+/* "rank 1 strategy.ddp"; the actors of the engine have no rank. */
 static const char *actor(const json_t *entry, const char *key, char text[96])
 {
-    const long long rank = count_of(entry, "rank");
+    const long long rank = cli_get_count(entry, "rank");
     if (rank >= 0)
-        snprintf(text, 96, "rank %lld %s", rank, text_of(entry, key));
+        snprintf(text, 96, "rank %lld %s", rank, cli_get_text(entry, key));
     else
-        snprintf(text, 96, "%s", text_of(entry, key));
+        snprintf(text, 96, "%s", cli_get_text(entry, key));
     return text;
 }
 
-/* ---- which runs there are ---- */
+/* ---- the runs ---- */
 
-static const char *way_of(const char *status)
+/* The beginning of the sentence about the end. */
+static const char *ending_of(const char *status)
 {
     static const struct {
         const char *status, *text;
-    } ways[] = {{"ok", "The run ended normally"},
-                {"stopped", "The run was stopped"},
-                {"failed", "The run failed"},
-                {"cut off", "The journal ends while the run is active"},
-                {"none", "No run has started"}};
-    for (size_t k = 0; k < sizeof ways / sizeof *ways; k++)
-        if (!strcmp(ways[k].status, status))
-            return ways[k].text;
+    } endings[] = {{"ok", "The run ended normally"},
+                   {"stopped", "The run was stopped"},
+                   {"failed", "The run failed"},
+                   {"cut off", "The journal ends while the run is active"},
+                   {"none", "No run has started"}};
+    for (size_t k = 0; k < sizeof endings / sizeof *endings; k++)
+        if (!strcmp(endings[k].status, status))
+            return endings[k].text;
     return status;
 }
 
@@ -80,21 +67,23 @@ static void show_runs(const json_t *answer)
     size_t k;
     char steps[64];
     const json_t *entry;
-    if (count_of(answer, "runs") < 2)
+    if (cli_get_count(answer, "runs") < 2)
         return;
     say(0, 0, "%lld runs; this is about run %lld; --run N chooses another",
-        count_of(answer, "runs"), count_of(answer, "run"));
+        cli_get_count(answer, "runs"), cli_get_count(answer, "run"));
     json_array_foreach(json_object_get(answer, "list"), k, entry)
-        say(0, 2, "run %lld: %s, %.3f s to %.3f s, %s%s%s", count_of(entry, "run"),
-            text_of(entry, "status"), number_of(entry, "began"), number_of(entry, "time"),
-            times(count_of(entry, "global_step"), "step", steps),
-            *text_of(entry, "reason") ? ": " : "", text_of(entry, "reason"));
+        say(0, 2, "run %lld: %s, %.3f s to %.3f s, %s%s%s", cli_get_count(entry, "run"),
+            cli_get_text(entry, "status"), cli_get_number(entry, "began"),
+            cli_get_number(entry, "time"),
+            times(cli_get_count(entry, "global_step"), "step", steps),
+            *cli_get_text(entry, "reason") ? ": " : "", cli_get_text(entry, "reason"));
     cli_print("\n");
 }
 
 /* ---- why it ended ---- */
 
-/* The code of an error is shown where it differs from that of the previous one. */
+/* The calls that failed, from the first to the last. The code of an error is shown where
+ * it differs from that of the call before. */
 static void show_chain(const json_t *chain)
 {
     size_t k;
@@ -102,29 +91,16 @@ static void show_chain(const json_t *chain)
     const json_t *entry;
     const char *code = "";
     json_array_foreach(chain, k, entry) {
-        const bool is_new = strcmp(code, text_of(entry, "code")) != 0;
-        code = text_of(entry, "code");
+        const bool is_new = strcmp(code, cli_get_text(entry, "code")) != 0;
+        code = cli_get_text(entry, "code");
         say(0, k ? 4 : 2, "%s%s, called by %s for %s, failed at %.3f s%s%s",
             !k                                                ? ""
             : json_is_true(json_object_get(entry, "certain")) ? "because "
                                                               : "probably because ",
-            actor(entry, "actor", name), text_of(entry, "asked_by"),
-            text_of(entry, "call"), number_of(entry, "time"), is_new ? ": " : "",
-            is_new ? code : "");
+            actor(entry, "actor", name), cli_get_text(entry, "asked_by"),
+            cli_get_text(entry, "call"), cli_get_number(entry, "time"),
+            is_new ? ": " : "", is_new ? code : "");
     }
-}
-
-static void show_events(const json_t *events)
-{
-    size_t k;
-    const json_t *entry;
-    json_array_foreach(events, k, entry)
-        say(0, 2, "%.3f s: rank %lld %s (%s; process %lld on %s, step %lld)%s",
-            number_of(entry, "time"), count_of(entry, "rank"), text_of(entry, "event"),
-            text_of(entry, "cause"), count_of(entry, "process"), text_of(entry, "host"),
-            count_of(entry, "global_step"),
-            json_is_true(json_object_get(entry, "recovered")) ? "; the run continued"
-                                                              : "");
 }
 
 static void show_commands(const json_t *commands)
@@ -136,18 +112,21 @@ static void show_commands(const json_t *commands)
         cli_print("\nCommands\n");
     json_array_foreach(commands, k, entry) {
         const json_t *done = json_object_get(entry, "done");
-        const char *command = text_of(entry, "command"), *text = text_of(entry, "text"),
-                   *error = text_of(entry, "error");
+        const char *command = cli_get_text(entry, "command"),
+                   *text = cli_get_text(entry, "text"),
+                   *error = cli_get_text(entry, "error");
         const bool sets = !strcmp(command, "set_lr");
-        snprintf(value, sizeof value, " %g%s", number_of(entry, "value"),
+        snprintf(value, sizeof value, " %g%s", cli_get_number(entry, "value"),
                  json_is_true(json_object_get(entry, "is_factor")) ? " times" : "");
-        say(0, 2, "%.3f s: %s%s%s%s%s, %s at step %lld%s%s", number_of(entry, "asked"),
-            command, sets ? value : "", *text ? " (" : "", text, *text ? ")" : "",
+        say(0, 2, "%.3f s: %s%s%s%s%s, %s at step %lld%s%s",
+            cli_get_number(entry, "asked"), command, sets ? value : "", *text ? " (" : "",
+            text, *text ? ")" : "",
             json_is_null(done) ? "not answered"
             : *error           ? "refused"
                                : "done",
-            count_of(entry, "global_step"), *text_of(entry, "checkpoint") ? ": " : "",
-            text_of(entry, "checkpoint"));
+            cli_get_count(entry, "global_step"),
+            *cli_get_text(entry, "checkpoint") ? ": " : "",
+            cli_get_text(entry, "checkpoint"));
         if (*error)
             say(0, 4, "%s", error);
     }
@@ -156,27 +135,36 @@ static void show_commands(const json_t *commands)
 static void show_end(const json_t *answer)
 {
     const json_t *end = json_object_get(answer, "end");
+    const json_t *entry;
     json_t *rank;
     size_t i;
-    const char *reason = text_of(end, "reason");
+    const char *reason = cli_get_text(end, "reason");
     char steps[64];
     cli_print("Why it ended\n");
-    say(0, 2, "%s at %.3f s, after %s%s%s", way_of(text_of(end, "status")),
-        number_of(end, "time"), times(count_of(end, "global_step"), "step", steps),
-        *reason ? ": " : ".", reason);
+    say(0, 2, "%s at %.3f s, after %s%s%s", ending_of(cli_get_text(end, "status")),
+        cli_get_number(end, "time"),
+        times(cli_get_count(end, "global_step"), "step", steps), *reason ? ": " : ".",
+        reason);
     show_chain(json_object_get(end, "chain"));
-    show_events(json_object_get(end, "events"));
+    json_array_foreach(json_object_get(end, "events"), i, entry)
+        say(0, 2, "%.3f s: rank %lld %s (%s; process %lld on %s, step %lld)%s",
+            cli_get_number(entry, "time"), cli_get_count(entry, "rank"),
+            cli_get_text(entry, "event"), cli_get_text(entry, "cause"),
+            cli_get_count(entry, "process"), cli_get_text(entry, "host"),
+            cli_get_count(entry, "global_step"),
+            json_is_true(json_object_get(entry, "recovered")) ? "; the run continued"
+                                                              : "");
     if (!json_is_true(json_object_get(answer, "whole")))
-        say(0, 2, "%s", text_of(answer, "damage"));
-    if (count_of(answer, "missing"))
+        say(0, 2, "%s", cli_get_text(answer, "damage"));
+    if (cli_get_count(answer, "missing"))
         say(0, 2, "%s missing: the following may be inexact.",
-            times(count_of(answer, "missing"), "message", steps));
+            times(cli_get_count(answer, "missing"), "message", steps));
     json_array_foreach(json_object_get(answer, "unsure"), i, rank)
         say(0, 2, "Messages of rank %lld may be missing: its process died.",
             (long long)json_integer_value(rank));
-    if (count_of(answer, "passed_over"))
+    if (cli_get_count(answer, "passed_over"))
         say(0, 2, "%s of another version skipped.",
-            times(count_of(answer, "passed_over"), "message", steps));
+            times(cli_get_count(answer, "passed_over"), "message", steps));
     show_commands(json_object_get(end, "commands"));
 }
 
@@ -186,20 +174,20 @@ static const char *const stages[] = {"data",      "forward", "backward", "collec
                                      "optimizer", "engine",  "paused"};
 enum { STAGES = sizeof stages / sizeof *stages, PAUSED = STAGES - 1 };
 
-/* Of a rank without which the run could not go on, with "was killed by SIGKILL" as its
- * cause; NULL: none. */
+/* The event of a rank whose death ended the run; its cause is such as "was killed by
+ * SIGKILL"  [none]. */
 static const json_t *death_of(const json_t *end)
 {
     size_t k;
     const json_t *entry;
     json_array_foreach(json_object_get(end, "events"), k, entry)
-        if (!strcmp(text_of(entry, "event"), "died")
+        if (!strcmp(cli_get_text(entry, "event"), "died")
             && !json_is_true(json_object_get(entry, "recovered")))
             return entry;
     return NULL;
 }
 
-/* The part that most of the time of the ranks' steps went into, and its share. */
+/* The stage that took most of the time of the steps, and its share. */
 static const char *largest_stage(const json_t *answer, double *share)
 {
     json_t *rank;
@@ -209,7 +197,7 @@ static const char *largest_stage(const json_t *answer, double *share)
     const json_t *ranks = json_object_get(json_object_get(answer, "times"), "ranks");
     json_array_foreach(ranks, i, rank)
         for (int k = 0; k < PAUSED; k++)
-            spent[k] += number_of(rank, stages[k]);
+            spent[k] += cli_get_number(rank, stages[k]);
     for (int k = 0; k < PAUSED; k++) {
         sum += spent[k];
         max = spent[k] > spent[max] ? k : max;
@@ -218,18 +206,11 @@ static const char *largest_stage(const json_t *answer, double *share)
     return stages[max];
 }
 
-/* ---- what took the time of the run ---- */
-
 enum { STEPS, EVALUATION, CHECKPOINTS, REST, KINDS };
 
 static double sum_of(const json_t *work);
 
-static double largest(double a, double b)
-{
-    return a > b ? a : b;
-}
-
-/* Seconds of each kind, of the rank that has most of it; they may overlap. */
+/* Seconds of each kind, of the rank with most of it; kinds may overlap. */
 static void timings_find(const json_t *answer, double spent[KINDS], double *all)
 {
     json_t *entry;
@@ -237,18 +218,20 @@ static void timings_find(const json_t *answer, double spent[KINDS], double *all)
     double writing[2] = {0};
     const json_t *times_of = json_object_get(answer, "times");
     spent[STEPS] = spent[EVALUATION] = spent[CHECKPOINTS] = 0;
-    *all = number_of(answer, "seconds") - number_of(times_of, "paused");
+    *all = cli_get_number(answer, "seconds") - cli_get_number(times_of, "paused");
     json_array_foreach(json_object_get(times_of, "ranks"), i, entry) {
         const json_t *evaluation = json_object_get(entry, "evaluation");
-        spent[STEPS] = largest(spent[STEPS], sum_of(entry) - number_of(entry, "paused"));
-        spent[EVALUATION] = largest(spent[EVALUATION],
-                                    sum_of(evaluation) - number_of(evaluation, "paused"));
+        spent[STEPS] = fmax(spent[STEPS],
+                            sum_of(entry) - cli_get_number(entry, "paused"));
+        spent[EVALUATION] =
+            fmax(spent[EVALUATION],
+                 sum_of(evaluation) - cli_get_number(evaluation, "paused"));
     }
     json_array_foreach(json_object_get(times_of, "waits"), i, entry) {
-        const char *call = text_of(entry, "call");
+        const char *call = cli_get_text(entry, "call");
         const int which = !strcmp(call, "write_weights");
         if (which || !strcmp(call, "write_checkpoint"))
-            writing[which] = largest(writing[which], number_of(entry, "seconds"));
+            writing[which] = fmax(writing[which], cli_get_number(entry, "seconds"));
     }
     spent[CHECKPOINTS] = writing[0] + writing[1];
     spent[REST] = *all - spent[STEPS] - spent[EVALUATION] - spent[CHECKPOINTS];
@@ -278,28 +261,25 @@ static const char *longest_kind(const json_t *answer, char text[160])
     return text;
 }
 
-/* An error without what follows its first line. */
-static int first_line(const char *text)
-{
-    const int length = (int)strcspn(text, "\n");
-    return length && text[length - 1] == '.' ? length - 1 : length;
-}
-
 static void show_sentence(const json_t *answer)
 {
     const json_t *end = json_object_get(answer, "end"), *death = death_of(end);
-    const char *status = text_of(end, "status"), *reason = text_of(end, "reason");
-    const long long step = count_of(end, "global_step");
+    const char *status = cli_get_text(end, "status"),
+               *reason = cli_get_text(end, "reason");
+    const long long step = cli_get_count(end, "global_step");
     char steps[64], took[160], where[64] = "before its first step ended";
+    int first_line = (int)strcspn(reason, "\n");            /* without its full stop */
+    if (first_line && reason[first_line - 1] == '.')
+        first_line--;
     if (step > 0)
         snprintf(where, sizeof where, "at step %lld", step + 1);
     if (!strcmp(status, "none"))
         say(0, 0, "The journal has no run.");
     else if (!strcmp(status, "failed") && death)
-        say(0, 0, "The run failed %s: rank %lld %s.", where, count_of(death, "rank"),
-            text_of(death, "cause"));
+        say(0, 0, "The run failed %s: rank %lld %s.", where, cli_get_count(death, "rank"),
+            cli_get_text(death, "cause"));
     else if (!strcmp(status, "failed"))
-        say(0, 0, "The run failed %s: %.*s.", where, first_line(reason), reason);
+        say(0, 0, "The run failed %s: %.*s.", where, first_line, reason);
     else if (!strcmp(status, "cut off"))
         say(0, 0, "The journal ends while the run is active, after %s.",
             times(step, "step", steps));
@@ -317,7 +297,7 @@ static void show_open(const json_t *then)
     const json_t *open = json_object_get(then, "open"), *entry;
     size_t k;
     char name[96];
-    cli_print("\nOpen calls at %.3f s\n", number_of(then, "time"));
+    cli_print("\nOpen calls at %.3f s\n", cli_get_number(then, "time"));
     if (!json_array_size(open))
         cli_print("  none\n");
     json_array_foreach(open, k, entry) {
@@ -326,9 +306,9 @@ static void show_open(const json_t *then)
                       json_array_size(open) - OPEN_SHOWN);
             break;
         }
-        say(0, 2 + 2 * (int)count_of(entry, "depth"), "%s: %s, for %s, for %.3f s",
-            actor(entry, "actor", name), text_of(entry, "call"), text_of(entry, "for"),
-            number_of(entry, "seconds"));
+        say(0, 2 + 2 * (int)cli_get_count(entry, "depth"), "%s: %s, for %s, for %.3f s",
+            actor(entry, "actor", name), cli_get_text(entry, "call"),
+            cli_get_text(entry, "for"), cli_get_number(entry, "seconds"));
     }
 }
 
@@ -342,20 +322,22 @@ static void show_waits(const json_t *answer)
     say(0, 2,
         "In %.3f s. Of nested waits only the innermost counts; simultaneous waits of one "
         "actor count once; waits of different actors overlap.",
-        number_of(answer, "seconds"));
+        cli_get_number(answer, "seconds"));
     json_array_foreach(waits, k, entry) {
         if (k == TOP)
             break;
-        cli_print("  %10.3f s  ", number_of(entry, "seconds"));
-        say(COLUMN, COLUMN, "%s for %s: %s, %s, %.3f s at most", text_of(entry, "caller"),
-            actor(entry, "for", name), text_of(entry, "call"),
-            times(count_of(entry, "calls"), "time", count), number_of(entry, "longest"));
+        cli_print("  %10.3f s  ", cli_get_number(entry, "seconds"));
+        say(COLUMN, COLUMN, "%s for %s: %s, %s, %.3f s at most",
+            cli_get_text(entry, "caller"), actor(entry, "for", name),
+            cli_get_text(entry, "call"),
+            times(cli_get_count(entry, "calls"), "time", count),
+            cli_get_number(entry, "longest"));
     }
 }
 
-/* ---- where the time went ---- */
+/* ---- the time ---- */
 
-/* As wide as its heading, with room for 100 %. */
+/* Columns of a stage: its heading, or 100 %. */
 static int width_of(int stage)
 {
     const int width = (int)strlen(stages[stage]);
@@ -364,21 +346,29 @@ static int width_of(int stage)
 
 static double share_of(const json_t *rank, int stage, double sum)
 {
-    return sum > 0 ? 100 * number_of(rank, stages[stage]) / sum : 0;
+    return sum > 0 ? 100 * cli_get_number(rank, stages[stage]) / sum : 0;
 }
 
 static double sum_of(const json_t *work)
 {
     double sum = 0;
     for (int k = 0; k < STAGES; k++)
-        sum += number_of(work, stages[k]);
+        sum += cli_get_number(work, stages[k]);
     return sum;
 }
 
-/* Where there is no room for a table. */
-static void show_rank_narrow(long long rank, const json_t *work, double sum)
+/* A row of the table, or a sentence where the terminal is too narrow for it. */
+static void show_rank(long long rank, const json_t *work)
 {
+    const double sum = sum_of(work);
     char text[256] = "";
+    if (cli_width() >= TABLE) {
+        cli_print("  rank %-4lld", rank);
+        for (int k = 0; k < STAGES; k++)
+            cli_print(" %*.1f%%", width_of(k) - 1, share_of(work, k, sum));
+        cli_print(" %7.*f s\n", sum < 1000 ? 3 : 1, sum);
+        return;
+    }
     for (int k = 0; k < STAGES; k++) {
         const size_t used = strlen(text);
         snprintf(text + used, sizeof text - used, " %s %.1f%%,", stages[k],
@@ -387,29 +377,8 @@ static void show_rank_narrow(long long rank, const json_t *work, double sum)
     say(0, 2, "rank %lld:%s of %.*f s", rank, text, sum < 1000 ? 3 : 1, sum);
 }
 
-static void show_rank(long long rank, const json_t *work)
-{
-    const double sum = sum_of(work);
-    if (cli_width() < TABLE) {
-        show_rank_narrow(rank, work, sum);
-        return;
-    }
-    cli_print("  rank %-4lld", rank);
-    for (int k = 0; k < STAGES; k++)
-        cli_print(" %*.1f%%", width_of(k) - 1, share_of(work, k, sum));
-    cli_print(" %7.*f s\n", sum < 1000 ? 3 : 1, sum);
-}
-
-static void show_headings(void)
-{
-    if (cli_width() < TABLE)
-        return;
-    cli_print("  %-9s", "");
-    for (int stage = 0; stage < STAGES; stage++)
-        cli_print(" %*s", width_of(stage), stages[stage]);
-    cli_print(" %9s\n", "all");
-}
-
+/* The table of the ranks that did any such work; key: the member of a rank with it
+ * [the rank itself]. */
 /* Of what a rank has at a key, or itself; nothing when none of them did any. */
 static void show_work(const json_t *ranks, const char *key, const char *title)
 {
@@ -423,10 +392,15 @@ static void show_work(const json_t *ranks, const char *key, const char *title)
         if (!has_title) {
             cli_print("\n");
             say(0, 0, "%s", title);
-            show_headings();
+        }
+        if (!has_title && cli_width() >= TABLE) {
+            cli_print("  %-9s", "");
+            for (int stage = 0; stage < STAGES; stage++)
+                cli_print(" %*s", width_of(stage), stages[stage]);
+            cli_print(" %9s\n", "all");
         }
         has_title = true;
-        show_rank(count_of(rank, "rank"), work);
+        show_rank(cli_get_count(rank, "rank"), work);
     }
 }
 
@@ -437,26 +411,26 @@ static void show_times(const json_t *answer)
     size_t k;
     char name[96], count[64];
     show_work(ranks, NULL, "Time of the training steps, by stage");
-    if (count_of(times_of, "slowest") >= 0)
+    if (cli_get_count(times_of, "slowest") >= 0)
         say(0, 2, "The slowest is rank %lld: the others wait for it.",
-            count_of(times_of, "slowest"));
+            cli_get_count(times_of, "slowest"));
     show_work(ranks, "evaluation", "Time of validation, test and prediction, by stage");
-    if (number_of(times_of, "paused") > 0)
+    if (cli_get_number(times_of, "paused") > 0)
         say(0, 2,
             "The run was paused for %.3f s of %.3f s; the following does not count that.",
-            number_of(times_of, "paused"), number_of(answer, "seconds"));
+            cli_get_number(times_of, "paused"), cli_get_number(answer, "seconds"));
     cli_print("\n");
     say(0, 0, "Time of the actors, without waits for other actors");
     json_array_foreach(json_object_get(times_of, "actors"), k, entry) {
         if (k == TOP)
             break;
-        cli_print("  %10.3f s  ", number_of(entry, "seconds"));
+        cli_print("  %10.3f s  ", cli_get_number(entry, "seconds"));
         say(COLUMN, COLUMN, "%s, %s", actor(entry, "actor", name),
-            times(count_of(entry, "calls"), "call", count));
+            times(cli_get_count(entry, "calls"), "call", count));
     }
 }
 
-/* What a replay reads and writes most of, by kind of launch. */
+/* The kinds of launches with most of the bytes that a replay reads and writes. */
 static void show_kinds(json_t *kinds, double bytes)
 {
     char text[(TOP + 1) * 64] = "";
@@ -466,13 +440,14 @@ static void show_kinds(json_t *kinds, double bytes)
         size_t max = 0, k;
         const json_t *kind;
         json_array_foreach(kinds, k, kind)
-            if (number_of(kind, "bytes") > number_of(json_array_get(kinds, max), "bytes"))
+            if (cli_get_number(kind, "bytes")
+                > cli_get_number(json_array_get(kinds, max), "bytes"))
                 max = k;
         kind = json_array_get(kinds, max);
-        const double share = bytes > 0 ? 100 * number_of(kind, "bytes") / bytes : 0;
+        const double share = bytes > 0 ? 100 * cli_get_number(kind, "bytes") / bytes : 0;
         at += (size_t)snprintf(text + at, sizeof text - at, "%s%lld %s (%.0f %%%s)",
-                               shown ? ", " : "", count_of(kind, "launches"),
-                               text_of(kind, "name"), share,
+                               shown ? ", " : "", cli_get_count(kind, "launches"),
+                               cli_get_text(kind, "name"), share,
                                shown ? "" : " of the bytes");
         rest -= share;
         json_array_remove(kinds, max);
@@ -495,20 +470,21 @@ static void show_plans(const json_t *answer)
         "Plans of the device: launches of a replay, with the bytes that they read and "
         "write, by kind");
     json_array_foreach(plans, k, plan) {
-        const long long from_cache = count_of(plan, "from_cache"),
-                        compiled = count_of(plan, "pieces") - from_cache;
+        const long long from_cache = cli_get_count(plan, "from_cache"),
+                        compiled = cli_get_count(plan, "pieces") - from_cache;
         char batch[40] = "", pieces[64], kept[48] = "";
-        if (count_of(plan, "samples"))
-            snprintf(batch, sizeof batch, ", batches of %lld", count_of(plan, "samples"));
-        if (count_of(plan, "stored"))
+        if (cli_get_count(plan, "samples"))
+            snprintf(batch, sizeof batch, ", batches of %lld",
+                     cli_get_count(plan, "samples"));
+        if (cli_get_count(plan, "stored"))
             snprintf(kept, sizeof kept, ", %lld from the cache", from_cache);
         say(0, 2, "%s%s: %lld launch%s, %s, values %s; %s compiled in %.1f s%s",
-            text_of(plan, "name"), batch, count_of(plan, "launches"),
-            count_of(plan, "launches") == 1 ? "" : "es",
-            cli_bytes(number_of(plan, "bytes"), moved),
-            cli_bytes(number_of(plan, "arena"), arena), times(compiled, "piece", pieces),
-            number_of(plan, "seconds"), kept);
-        show_kinds(json_object_get(plan, "kinds"), number_of(plan, "bytes"));
+            cli_get_text(plan, "name"), batch, cli_get_count(plan, "launches"),
+            cli_get_count(plan, "launches") == 1 ? "" : "es",
+            cli_bytes(cli_get_number(plan, "bytes"), moved),
+            cli_bytes(cli_get_number(plan, "arena"), arena),
+            times(compiled, "piece", pieces), cli_get_number(plan, "seconds"), kept);
+        show_kinds(json_object_get(plan, "kinds"), cli_get_number(plan, "bytes"));
     }
 }
 

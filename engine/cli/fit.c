@@ -1,18 +1,15 @@
-/* fit.c - paceline fit: train as a run file says, show how it goes and how it ended */
+/* fit.c - paceline fit: train as a run file says, show the progress and the result */
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli/commands.h"
-#include "cli/progress.h"
 #include "cli/session.h"
-#include "cli/sweep.h"
 #include "cli/weights.h"
 
 typedef struct fit {
     cli_session_t session;
-    cli_progress_t progress;
     cli_sweep_t sweep;
 } fit_t;
 
@@ -25,27 +22,12 @@ static int fit_start(cli_session_t *session, pl_on_done_t on_done, pl_error_t *e
     return pl_trainer_fit(session->trainer, on_done, session, err);
 }
 
-static void fit_progress(cli_session_t *session, const pl_progress_t *now)
-{
-    if (session->json)
-        cli_print_json(cli_progress_json(now));
-    else
-        cli_progress_show(&((fit_t *)session)->progress, now);
-}
-
-/* ---- how it ended ---- */
-
-static void show_skipped(const pl_result_t *result)
-{
-    double skipped;
-    if (pl_result_metric(result, "skipped_steps", &skipped) && skipped > 0)
-        cli_print("%.0f of the steps skipped: loss or gradients were not finite\n",
-                  skipped);
-}
+/* ---- the result ---- */
 
 static void show_end(const pl_result_t *result, int signal)
 {
     char clock[24];
+    double skipped;
     bool stopped = !strcmp(result->status, "stopped");
     cli_print("%s after %u epoch%s, %llu step%s in ",
               !stopped ? "done"
@@ -59,26 +41,22 @@ static void show_end(const pl_result_t *result, int signal)
         cli_print("%s min", cli_clock(result->seconds, clock));
     cli_print("%s%s\n", *result->reason && !signal ? ": " : "",
               signal ? "" : result->reason);
-    show_skipped(result);
+    if (pl_result_metric(result, "skipped_steps", &skipped) && skipped > 0)
+        cli_print("%.0f of the steps skipped: loss or gradients were not finite\n",
+                  skipped);
 }
 
-/* The resumed run was complete. */
-static bool trained_nothing(const pl_result_t *result)
-{
-    return !strcmp(result->status, "ok") && *result->reason;
-}
-
-static int is_shown(const struct dirent *entry)
+static int is_visible(const struct dirent *entry)
 {
     return entry->d_name[0] != '.';
 }
 
-/* As that of checkpoints none of which could be written. */
+/* The folder of checkpoints is empty if none could be written. */
 static bool is_empty_folder(const char *run_dir, const char *name)
 {
     struct dirent **entries = NULL;
     char *path = pl_text("%s/%s", run_dir, name);
-    const int count = path ? scandir(path, &entries, is_shown, NULL) : -1;
+    const int count = path ? scandir(path, &entries, is_visible, NULL) : -1;
     for (int k = 0; k < count; k++)
         free(entries[k]);
     free(entries);
@@ -89,7 +67,7 @@ static bool is_empty_folder(const char *run_dir, const char *name)
 static void show_files(const char *run_dir)
 {
     struct dirent **entries = NULL;
-    int count = scandir(run_dir, &entries, is_shown, alphasort);
+    int count = scandir(run_dir, &entries, is_visible, alphasort);
     cli_print("written to %s:", run_dir);
     for (int k = 0; k < count; k++) {
         if (!is_empty_folder(run_dir, entries[k]->d_name))
@@ -100,24 +78,24 @@ static void show_files(const char *run_dir)
     cli_print("\n");
 }
 
-/* Whether it was saved where it was stopped, and is not to end there again, as it is by a
- * callback. */
-static bool may_go_on(const pl_result_t *result)
+/* Whether the state at the stop is saved, and a resumed run would not stop there again,
+ * as after a stop by a callback. */
+static bool can_resume(const pl_result_t *result)
 {
     char *path = pl_text("%s/checkpoints/stopped/manifest.json", result->run_dir);
     json_t *manifest = path ? json_load_file(path, 0, NULL) : NULL;
     const json_t *step = json_object_get(manifest, "global_step");
     const json_t *ends = json_object_get(json_object_get(manifest, "progress"), "stop");
-    const bool may = json_integer_value(step) == (json_int_t)result->global_step
+    const bool can = json_integer_value(step) == (json_int_t)result->global_step
                      && !json_is_true(ends);
     json_decref(manifest);
     pl_text_free(path);
-    return may;
+    return can;
 }
 
-/* ---- what to try next ---- */
+/* ---- next steps ---- */
 
-/* A word as a shell takes it: whole, whatever is in it; free() frees it  [NULL: no
+/* A word quoted for a shell where that is needed; to be freed by free()  [NULL: no
  * memory]. */
 static char *word_text(const char *word)
 {
@@ -136,8 +114,8 @@ static char *word_text(const char *word)
     return text;
 }
 
-/* "paceline fit RUN_DIR/run.json --resume RUN_DIR": the effective run, which has all that
- * was set.  pl_text_free() frees it  [option ""; NULL: no memory]. */
+/* "paceline fit RUN_DIR/run.json --resume RUN_DIR": the effective run file, which has all
+ * that was set. To be freed by pl_text_free()  [option ""; NULL: no memory]. */
 static char *command_text(const char *command, const char *run_dir, const char *option)
 {
     char *path = pl_text("%s/run.json", run_dir), *file = path ? word_text(path) : NULL,
@@ -159,7 +137,7 @@ static void print_command(const char *command, const char *run_dir, const char *
     pl_text_free(text);
 }
 
-/* A word that the vocabulary of those weights can write. */
+/* A prompt that the vocabulary of the weights can express. */
 static void prompt_of(const char *vocabulary, char prompt[16])
 {
     snprintf(prompt, 16, "ROMEO:");
@@ -171,41 +149,27 @@ static void prompt_of(const char *vocabulary, char prompt[16])
         }
 }
 
-/* A prompt is for modules that write text: those whose data knew a vocabulary. */
-static void show_predict(const pl_options_t *options, const char *run_dir)
+/* A prompt is for modules that write text: their data info has a vocabulary. */
+static void show_next_steps(const pl_options_t *options, const char *run_dir)
 {
-    char prompt[16] = "";
+    char prompt[16] = "", *folder = word_text(run_dir);
     json_t *data_info = cli_weights_data_info(run_dir);
     const char *vocabulary = json_string_value(json_object_get(data_info, "vocabulary"));
+    cli_print("\nnext steps\n");
     if (vocabulary)
         prompt_of(vocabulary, prompt);
     if (*prompt || (!vocabulary && cli_has_data_to_predict(options))) {
         print_command("predict", run_dir, "--checkpoint");
         cli_print(*prompt ? " --prompt '%s'\n" : " | head\n", prompt);
     }
-    json_decref(data_info);
-}
-
-static void show_resume(const char *run_dir)
-{
-    cli_print("the state at the stop is saved; to resume\n");
-    print_command("fit", run_dir, "--resume");
-    cli_print("\n");
-}
-
-static void show_hints(const pl_options_t *options, const char *run_dir)
-{
-    cli_print("\nnext steps\n");
-    show_predict(options, run_dir);
-    char *folder = word_text(run_dir);
     cli_print("  %s inspect %s\n", cli_program(), folder ? folder : "");
-    free(folder);
     print_command("fit", run_dir, "");
     cli_print(" --set optimizer.lr=3e-4%s\n",
               cli_is_set(options, "trainer.run_name") ? " --set trainer.run_name=" : "");
+    json_decref(data_info);
+    free(folder);
 }
 
-/* What was saved before it failed is not lost. */
 static void fit_failed(const pl_result_t *result)
 {
     char *path = pl_text("%s/checkpoints", result->run_dir),
@@ -220,13 +184,15 @@ static void fit_failed(const pl_result_t *result)
 
 static int fit_done(cli_session_t *session, const pl_result_t *result)
 {
+    /* A resumed run that was complete trains nothing. */
+    const bool was_complete = !strcmp(result->status, "ok") && *result->reason;
     if (session->json) {
         cli_print_json(cli_result_json(session, result));
         return CLI_DONE;
     }
     if (((fit_t *)session)->sweep.runs > 1)
-        return CLI_DONE;                                    /* the table has it */
-    if (trained_nothing(result)) {
+        return CLI_DONE;                               /* the table at the end shows it */
+    if (was_complete) {
         cli_print("%s\n", result->reason);
     } else {
         if (cli_columns(stdout))
@@ -235,15 +201,20 @@ static int fit_done(cli_session_t *session, const pl_result_t *result)
         cli_show_metrics(result, "train_");
         show_end(result, session->signal);
     }
-    if (*result->run_dir)
-        show_files(result->run_dir);
-    if (*result->run_dir && !strcmp(result->status, "stopped") && may_go_on(result))
-        show_resume(result->run_dir);
-    if (*result->run_dir && !session->signal
-        && (isatty(STDOUT_FILENO) || getenv("PACELINE_HINTS")))
-        show_hints(session->options, result->run_dir);
+    if (!*result->run_dir)
+        return CLI_DONE;
+    show_files(result->run_dir);
+    if (!strcmp(result->status, "stopped") && can_resume(result)) {
+        cli_print("the state at the stop is saved; to resume\n");
+        print_command("fit", result->run_dir, "--resume");
+        cli_print("\n");
+    }
+    if (!session->signal && (isatty(STDOUT_FILENO) || getenv("PACELINE_HINTS")))
+        show_next_steps(session->options, result->run_dir);
     return CLI_DONE;
 }
+
+/* ---- the runs ---- */
 
 static int print_config(pl_options_t *options, bool json)
 {
@@ -259,16 +230,14 @@ static int print_config(pl_options_t *options, bool json)
     return status;
 }
 
-/* ---- several runs ---- */
-
-/* The options of the next run, told of; NULL: there is none. */
+/* The options of the next run, which it announces in a sweep; NULL: there is none. */
 static pl_options_t *fit_load(fit_t *fit, pl_error_t *err)
 {
     cli_sweep_t *sweep = &fit->sweep;
     pl_options_t *options = cli_sweep_next(sweep, err);
     if (!options)
         return NULL;
-    cli_progress_begin(&fit->progress, options);
+    cli_progress_begin(&fit->session.progress, options);
     if (sweep->runs == 1)
         return options;
     char words[256];
@@ -302,41 +271,29 @@ static pl_options_t *fit_next(cli_session_t *session, const pl_result_t *result)
     return NULL;
 }
 
-/* Status of a request for which nothing was started. */
-static int fit_refuse(fit_t *fit, const pl_error_t *err)
-{
-    cli_failure(err, fit->session.json);
-    cli_sweep_close(&fit->sweep);
-    return CLI_WRONG;
-}
-
 int cli_fit(const cli_fit_t *arguments)
 {
     static const cli_work_t work = {.trains = true,
                                     .start = fit_start,
-                                    .progress = fit_progress,
                                     .done = fit_done,
                                     .failed = fit_failed,
                                     .next = fit_next};
     pl_error_t err = {0};
-    cli_run_t run = {.file = arguments->run,
-                     .set = arguments->set,
-                     .plugins = arguments->plugin};
+    const cli_run_t run = CLI_RUN_OF(arguments);
     fit_t fit = {
         .session = {.work = &work, .arguments = arguments, .json = arguments->json}};
-    if (cli_sweep_open(&fit.sweep, &run, &err) != PL_OK)
-        return fit_refuse(&fit, &err);
-    if (arguments->print_config && fit.sweep.runs > 1) {
-        pl_fail(&err, PL_EINVAL,
-                "--print-config prints one run: give each --set one value");
-        return fit_refuse(&fit, &err);
-    }
-    fit.session.options = fit_load(&fit, &err);
+    int code = cli_sweep_open(&fit.sweep, &run, &err), status = CLI_WRONG;
+    if (code == PL_OK && arguments->print_config && fit.sweep.runs > 1)
+        code = pl_fail(&err, PL_EINVAL,
+                       "--print-config prints one run: give each --set one value");
+    if (code == PL_OK)
+        fit.session.options = fit_load(&fit, &err);
     if (!fit.session.options)
-        return fit_refuse(&fit, &err);
-    int status = arguments->print_config
-                     ? print_config(fit.session.options, arguments->json)
-                     : cli_session_run(&fit.session, CLI_TELEMETRY(arguments));
+        cli_failure(&err, arguments->json);
+    else if (arguments->print_config)
+        status = print_config(fit.session.options, arguments->json);
+    else
+        status = cli_session_run(&fit.session, &run.telemetry);
     cli_sweep_close(&fit.sweep);
     return status;
 }

@@ -8,6 +8,7 @@
 
 enum { LEFT = 24, NARROW = 60 };                            /* columns */
 
+/* An option or command on the left, its help on the right. */
 static void show_entry(const char *left, const char *text)
 {
     int at = 2 + (int)strlen(left), indent = cli_width() < NARROW ? 8 : LEFT;
@@ -19,41 +20,33 @@ static void show_entry(const char *left, const char *text)
     cli_wrap(text, at, indent);
 }
 
-static void show_option(const cli_option_t *option)
-{
-    char flag[64], left[160], text[256];
-    cli_option_flag(option, flag);
-    bool operand = cli_is_operand(option), number = option->kind >= CLI_KIND_COUNT;
-    snprintf(left, sizeof left, "%s%s%s", operand ? "" : flag,
-             option->what && !operand ? " " : "", option->what ? option->what : "");
-    snprintf(text, sizeof text, number ? "%s [%g]" : "%s", option->help,
-             option->fallback);
-    show_entry(left, text);
-}
-
-static void show_usage(const cli_command_t *command)
+void cli_show_help(const cli_command_t *command)
 {
     const bool ends = cli_ends_with_words(command);
-    char text[256];
-    size_t at = (size_t)snprintf(text, sizeof text, "paceline %s%s", command->name,
+    char usage[256];
+    size_t at = (size_t)snprintf(usage, sizeof usage, "paceline %s%s", command->name,
                                  ends ? " [OPTION]..." : "");
     for (const cli_option_t *option = command->options; option->name; option++)
         if (cli_is_operand(option))
-            at += (size_t)snprintf(text + at, sizeof text - at,
+            at += (size_t)snprintf(usage + at, sizeof usage - at,
                                    option->needed ? " %s" : " [%s]", option->what);
-    snprintf(text + at, sizeof text - at, ends ? "" : " [OPTION]...");
+    snprintf(usage + at, sizeof usage - at, ends ? "" : " [OPTION]...");
     cli_print("usage: ");
-    cli_wrap(text, 7, 7);
-}
-
-void cli_show_help(const cli_command_t *command)
-{
-    show_usage(command);
+    cli_wrap(usage, 7, 7);
     cli_print("\n");
     cli_wrap(command->more, 0, 0);
     cli_print("\n");
-    for (const cli_option_t *option = command->options; option->name; option++)
-        show_option(option);
+    for (const cli_option_t *option = command->options; option->name; option++) {
+        char flag[64], left[160], text[256];
+        const bool operand = cli_is_operand(option),
+                   number = option->kind >= CLI_KIND_COUNT;
+        cli_option_flag(option, flag);
+        snprintf(left, sizeof left, "%s%s%s", operand ? "" : flag,
+                 option->what && !operand ? " " : "", option->what ? option->what : "");
+        snprintf(text, sizeof text, number ? "%s [%g]" : "%s", option->help,
+                 option->fallback);
+        show_entry(left, text);
+    }
     show_entry("--help", "show this help");
 }
 
@@ -61,9 +54,7 @@ void cli_show_overview(void)
 {
     cli_print("usage: paceline COMMAND [OPERAND]... [OPTION]...\n\n");
     for (const cli_command_t *command = cli_commands; command->name; command++) {
-        char left[32];
-        snprintf(left, sizeof left, "%s", command->name);
-        show_entry(left, command->help);
+        show_entry(command->name, command->help);
     }
     cli_print("\n");
     cli_wrap(

@@ -1,4 +1,5 @@
-/* inspect.c - paceline inspect: what a file of weights or a run directory holds */
+/* inspect.c - paceline inspect: the contents of weights, checkpoints, run directories */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -8,14 +9,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/checkpoints.h"
 #include "cli/commands.h"
+#include "cli/json.h"
 #include "cli/output.h"
 #include "cli/session.h"
 #include "cli/weights.h"
 
-enum { TAIL = 1 << 16 };                   /* bytes of metrics.jsonl that are looked at */
-#define RUN_MAX (16 << 20)                 /* bytes of run.json */
+enum { TAIL = 1 << 16 };                        /* bytes of metrics.jsonl that are read */
+#define RUN_MAX (16 << 20)                      /* bytes of run.json */
 
 /* ---- weights ---- */
 
@@ -43,51 +44,36 @@ static const char *shape_text(const json_t *tensor, char text[128])
     return at ? text : "scalar";
 }
 
-static json_int_t elements_of(const json_t *tensor)
-{
-    const json_t *shape = json_object_get(tensor, "shape");
-    json_int_t elements = 1;
-    for (size_t axis = 0; axis < json_array_size(shape); axis++)
-        elements *= json_integer_value(json_array_get(shape, axis));
-    return elements;
-}
-
-/* What all tensors have together; *width is that of the longest name. */
-static void show_sum(const char *path, json_t *tensors, int *width)
-{
-    const char *name;
-    json_t *tensor;
-    char text[24];
-    json_int_t elements = 0;
-    double bytes = 0;
-    *width = 0;
-    json_object_foreach(tensors, name, tensor) {
-        elements += elements_of(tensor);
-        bytes += json_number_value(json_object_get(tensor, "bytes"));
-        if ((int)strlen(name) > *width)
-            *width = (int)strlen(name);
-    }
-    const size_t count = json_object_size(tensors);
-    cli_print("%s: %zu tensor%s, %lld element%s, %s\n", path, count, cli_plural(count),
-              (long long)elements, cli_plural((uint64_t)elements),
-              cli_bytes(bytes, text));
-}
-
+/* A line for all tensors together, then one for each. */
 static void show_tensors(const char *path, const json_t *weights)
 {
     const char *name;
     json_t *tensor, *tensors = json_object_get(weights, "tensors");
-    char bytes[24], shape[128];
-    int width;
-    show_sum(path, tensors, &width);
+    const size_t count = json_object_size(tensors);
+    char text[24], shape[128];
+    json_int_t all = 0;
+    double bytes = 0;
+    int width = 0;
+    json_object_foreach(tensors, name, tensor) {
+        const json_t *dims = json_object_get(tensor, "shape");
+        json_int_t elements = 1;
+        for (size_t axis = 0; axis < json_array_size(dims); axis++)
+            elements *= json_integer_value(json_array_get(dims, axis));
+        all += elements;
+        bytes += cli_get_number(tensor, "bytes");
+        if ((int)strlen(name) > width)
+            width = (int)strlen(name);
+    }
+    cli_print("%s: %zu tensor%s, %lld element%s, %s\n", path, count, cli_plural(count),
+              (long long)all, cli_plural((uint64_t)all), cli_bytes(bytes, text));
     json_object_foreach(tensors, name, tensor)
         cli_print("  %-*s  %-8s %-14s %10s\n", width, name, dtype_name(tensor),
                   shape_text(tensor, shape),
-                  cli_bytes(json_number_value(json_object_get(tensor, "bytes")), bytes));
+                  cli_bytes(cli_get_number(tensor, "bytes"), text));
 }
 
-/* Texts that would run over the line, such as a vocabulary, are cut: --json has them. The
- * epochs of a checkpoint are shown with what else it is. */
+/* Cuts texts that are longer than a line, such as a vocabulary; --json has all of them.
+ * The epochs of a checkpoint are shown with its counts. */
 static void show_metadata(const json_t *weights, bool has_epoch)
 {
     const char *name;
@@ -104,10 +90,115 @@ static void show_metadata(const json_t *weights, bool has_epoch)
     }
 }
 
+/* ---- checkpoints ---- */
+
+static double bytes_of(const json_t *manifest)
+{
+    const char *name;
+    json_t *file;
+    double bytes = 0;
+    json_object_foreach(json_object_get(manifest, "files"), name, file)
+        bytes += json_number_value(json_object_get(file, "bytes"));
+    return bytes;
+}
+
+/* The counts of each loop; the state of a loop contains that of the loops it calls. */
+static void show_counts(const json_t *progress)
+{
+    const char *name;
+    json_t *member;
+    json_object_foreach(json_object_get(progress, "counts"), name, member)
+        cli_print("  %-12s %lld ready, %lld started, %lld processed, %lld completed\n",
+                  name, cli_get_count(member, "ready"), cli_get_count(member, "started"),
+                  cli_get_count(member, "processed"), cli_get_count(member, "completed"));
+    json_object_foreach((json_t *)progress, name, member)
+        if (json_is_object(member))
+            show_counts(member);
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "?";
+}
+
+static void show_checkpoint(const json_t *manifest)
+{
+    char bytes[24];
+    json_t *origin;
+    size_t k;
+    cli_print("  checkpoint   after step %lld, epochs done %lld, %s%s\n",
+              cli_get_count(manifest, "global_step"), cli_get_count(manifest, "epoch"),
+              cli_bytes(bytes_of(manifest), bytes),
+              json_object_get(manifest, "verified") ? ", every block verified" : "");
+    cli_print("  run          %s, seed %lld, arithmetic %s, plans %s\n",
+              text_of(manifest, "run_id"), cli_get_count(manifest, "seed"),
+              text_of(manifest, "arithmetic"),
+              text_of(json_object_get(manifest, "strategy"), "plans"));
+    json_array_foreach(json_object_get(manifest, "resumed"), k, origin)
+        cli_print("  resumed      from run %s after step %lld\n",
+                  text_of(origin, "run_id"), cli_get_count(origin, "global_step"));
+    show_counts(json_object_get(manifest, "progress"));
+}
+
+/* {"step": …, "epoch": …, "bytes": …, "verified": …} or {"refused": "why"} */
+static json_t *checkpoint_json(const char *path, bool verify)
+{
+    pl_error_t err = {0};
+    json_t *manifest = cli_checkpoint_read(path, verify, &err), *one;
+    if (!manifest)
+        return json_pack("{s:s}", "refused", err.text);
+    one = json_pack("{s:I, s:I, s:f, s:b}", "step",
+                    (json_int_t)cli_get_count(manifest, "global_step"), "epoch",
+                    (json_int_t)cli_get_count(manifest, "epoch"), "bytes",
+                    bytes_of(manifest), "verified", verify);
+    json_decref(manifest);
+    return one;
+}
+
+static int is_visible(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+/* The checkpoints of a run directory by name. */
+static json_t *list_checkpoints(const char *run_dir, bool verify)
+{
+    char folder[PATH_MAX], path[PATH_MAX + 260];
+    struct dirent **entries = NULL;
+    json_t *list = json_object();
+    snprintf(folder, sizeof folder, "%s/" CLI_CHECKPOINTS, run_dir);
+    int count = scandir(folder, &entries, is_visible, alphasort);
+    for (int k = 0; k < count; k++) {
+        snprintf(path, sizeof path, "%s/%s", folder, entries[k]->d_name);
+        json_object_set_new(list, entries[k]->d_name, checkpoint_json(path, verify));
+        free(entries[k]);
+    }
+    free(entries);
+    return list;
+}
+
+static void show_checkpoints(json_t *list)
+{
+    const char *name;
+    json_t *one;
+    char bytes[24];
+    json_object_foreach(list, name, one) {
+        const char *refused = json_string_value(json_object_get(one, "refused"));
+        if (refused)
+            cli_print("  refused: %s\n", refused);
+        else
+            cli_print("  " CLI_CHECKPOINTS "/%s: step %lld, %s%s\n", name,
+                      cli_get_count(one, "step"),
+                      cli_bytes(json_number_value(json_object_get(one, "bytes")), bytes),
+                      json_is_true(json_object_get(one, "verified")) ? ", verified" : "");
+    }
+}
+
 /* ---- a run directory ---- */
 
-/* The last `most` bytes of a file; no text when there is none.  Never waits:
- * opening a pipe would, until somebody writes. */
+/* Reads the last `max` bytes of a file; *text_p is NULL if there is no file. Never waits:
+ * opening a pipe could. */
 static int read_tail(const char *path, size_t max, char **text_p, size_t *length_p,
                      pl_error_t *err)
 {
@@ -153,7 +244,7 @@ static int newest_metrics(const char *folder, json_t *newest, pl_error_t *err)
     return code;
 }
 
-/* The effective run; *run_p is NULL when there is none. */
+/* Reads the effective run; *run_p is NULL if there is none. */
 static int read_run(const char *folder, json_t **run_p, pl_error_t *err)
 {
     char path[PATH_MAX], *text;
@@ -172,8 +263,8 @@ static int read_run(const char *folder, json_t **run_p, pl_error_t *err)
     return code;
 }
 
-/* For people epochs count from 1.  Where the weights are of the same step, their epochs
- * done are enough. */
+/* People count epochs from 1. The epoch is left out if the weights are of the same step:
+ * their epochs done are enough. */
 static void show_metrics(json_t *metrics, const json_t *weights)
 {
     const char *name;
@@ -210,27 +301,16 @@ static void show_components(const json_t *run)
     cli_print("\n");
 }
 
-/* ---- both ---- */
+/* ---- the command ---- */
 
-/* What was found of a path; to be released. */
+/* What a path contains. */
 typedef struct found {
-    json_t *run, *metrics, *weights;                        /* NULL: there is none */
+    json_t *run, *metrics, *weights;                        /* [none] */
     json_t *chosen;                                         /* which weights they are */
-    json_t *checkpoint, *checkpoints;                       /* what it is; what it has */
+    json_t *checkpoint, *checkpoints;                       /* the manifest; of a run */
 } found_t;
 
-static void found_release(found_t *found)
-{
-    json_decref(found->run);
-    json_decref(found->metrics);
-    json_decref(found->weights);
-    json_decref(found->chosen);
-    json_decref(found->checkpoint);
-    json_decref(found->checkpoints);
-}
-
-static int look_into_folder(const char *folder, bool verify, found_t *found,
-                            pl_error_t *err)
+static int read_folder(const char *folder, bool verify, found_t *found, pl_error_t *err)
 {
     char path[PATH_MAX];
     if (cli_is_checkpoint(folder)) {
@@ -240,7 +320,7 @@ static int look_into_folder(const char *folder, bool verify, found_t *found,
                    ? PL_OK
                    : PL_EFORMAT;
     }
-    found->checkpoints = cli_checkpoints_list(folder, verify);
+    found->checkpoints = list_checkpoints(folder, verify);
     found->metrics = json_object();
     int code = read_run(folder, &found->run, err);
     if (code == PL_OK)
@@ -285,14 +365,14 @@ static void show(const char *path, const found_t *found)
     if (found->checkpoint) {
         cli_print("%s\n", path);
         show_components(json_object_get(found->checkpoint, "run"));
-        cli_checkpoint_show(found->checkpoint);
+        show_checkpoint(found->checkpoint);
         show_metrics(json_object_get(found->checkpoint, "metrics"), found->weights);
     }
     if (found->metrics) {
         cli_print("%s\n", path);
         show_components(found->run);
         show_metrics(found->metrics, found->weights);
-        cli_checkpoints_show(found->checkpoints);
+        show_checkpoints(found->checkpoints);
         show_chosen(path, found->chosen);
     }
     if (!found->weights)
@@ -302,7 +382,7 @@ static void show(const char *path, const found_t *found)
     show_metadata(found->weights, found->checkpoint);
 }
 
-static json_t *as_json(const char *path, const found_t *found)
+static json_t *found_json(const char *path, const found_t *found)
 {
     json_t *json = json_pack("{s:s}", "path", path);
     if (found->run)
@@ -319,36 +399,35 @@ static json_t *as_json(const char *path, const found_t *found)
     return json;
 }
 
-static bool has_damage(const json_t *checkpoints)
-{
-    const char *name;
-    json_t *one;
-    json_object_foreach((json_t *)checkpoints, name, one)
-        if (json_object_get(one, "refused"))
-            return true;
-    return false;
-}
-
 int cli_inspect(const cli_inspect_t *arguments)
 {
     const char *path = arguments->path;
+    const char *name;
+    json_t *entry;
     struct stat status;
     found_t found = {0};
     pl_error_t err = {0};
+    bool is_damaged = false;
     int code = PL_OK;
     if (stat(path, &status) != 0)
         code = pl_fail(&err, PL_ENOTFOUND, "cannot read %s: %s", path, strerror(errno));
     else if (S_ISDIR(status.st_mode))
-        code = look_into_folder(path, arguments->verify, &found, &err);
+        code = read_folder(path, arguments->verify, &found, &err);
     else if (!(found.weights = cli_weights_read(path, &err)))
         code = err.code;
     if (code != PL_OK)
         cli_failure(&err, arguments->json);
     else if (arguments->json)
-        cli_print_json(as_json(path, &found));
+        cli_print_json(found_json(path, &found));
     else
         show(path, &found);
-    const bool damaged = arguments->verify && has_damage(found.checkpoints);
-    found_release(&found);
-    return code == PL_OK && !damaged ? CLI_DONE : CLI_WRONG;
+    json_object_foreach(found.checkpoints, name, entry)
+        is_damaged |= arguments->verify && json_object_get(entry, "refused");
+    json_decref(found.run);
+    json_decref(found.metrics);
+    json_decref(found.weights);
+    json_decref(found.chosen);
+    json_decref(found.checkpoint);
+    json_decref(found.checkpoints);
+    return code == PL_OK && !is_damaged ? CLI_DONE : CLI_WRONG;
 }

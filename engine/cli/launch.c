@@ -1,6 +1,6 @@
-/* launch.c - paceline launch: the ranks of this node, as children
+/* launch.c - paceline launch: the ranks of this node, as child processes
  *
- * What they are told and how they end is pl_launch_start()'s; here is how that looks. */
+ * pl_launch_start() starts and ends them; this file reads the options and prints. */
 #include <event2/event.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,14 +12,16 @@
 #include "cli/session.h"
 
 enum {
-    SAID = 512,                                  /* bytes of a line that is known again */
-    LINES = 8,                                   /* of them, the newest */
+    LINE = 512,                        /* bytes of a line that is recognised when it comes
+                                          again */
+    LINES = 8,                         /* lines that are kept, the newest */
+    MAX = 1 << 16,                     /* ranks, nodes, restarts */
 };
 
-/* An error, which other ranks are going to have as well. */
+/* An error line, which other ranks may print as well. */
 typedef struct error_line {
-    int rank;                                               /* the first that had it */
-    char text[SAID];                                        /* ["": none] */
+    int rank;                                              /* the first that printed it */
+    char text[LINE];                                       /* ["": none] */
 } error_line_t;
 
 typedef struct launch {
@@ -27,85 +29,68 @@ typedef struct launch {
     struct event *signals[CLI_SIGNALS];
     pl_launch_t *node;
     int status;
-    error_line_t said[LINES];                               /* in this attempt */
+    error_line_t errors[LINES];                             /* of this attempt */
     int count;
-    char shown[LINES][SAID];                                /* the newest, of any rank */
+    char shown[LINES][LINE];                                /* of any rank */
     unsigned shown_count;
 } launch_t;
 
-/* What all ranks find, or hear of one, is told once. */
-static bool was_said(launch_t *launch, int rank, const char *line)
+/* Whether another rank has printed the same error: it is shown once. */
+static bool is_repeated(launch_t *launch, int rank, const char *line)
 {
-    if (!cli_is_error(line) || strlen(line) >= SAID)
+    if (!cli_is_error(line) || strlen(line) >= LINE)
         return false;
     for (int k = 0; k < LINES; k++)
-        if (!strcmp(launch->said[k].text, line))
-            return launch->said[k].rank != rank;
-    error_line_t *one = &launch->said[launch->count++ % LINES];
+        if (!strcmp(launch->errors[k].text, line))
+            return launch->errors[k].rank != rank;
+    error_line_t *one = &launch->errors[launch->count++ % LINES];
     one->rank = rank;
     strcpy(one->text, line);
     return false;
 }
 
-/* A rank that stands behind its number need not say it. */
-static void said(void *user, int rank, const char *line)
+/* Shows a line of a rank behind its number, and without a "rank N " of its own; a line of
+ * rank -1 is the launcher's and begins an attempt. */
+static void on_line(void *user, int rank, const char *line)
 {
     launch_t *launch = user;
     char own[24];
     if (rank < 0) {
-        memset(launch->said, 0, sizeof launch->said);
+        memset(launch->errors, 0, sizeof launch->errors);
         cli_error("%s", line);
         return;
     }
     const size_t length = (size_t)snprintf(own, sizeof own, "rank %d ", rank);
-    if (was_said(launch, rank, line))
+    if (is_repeated(launch, rank, line))
         return;
-    snprintf(launch->shown[launch->shown_count++ % LINES], SAID, "%s", line);
+    snprintf(launch->shown[launch->shown_count++ % LINES], LINE, "%s", line);
     if (!strncmp(line, own, length))
         line += length;
     cli_note("%d: %s", rank, line);
 }
 
-/* How much of it is to be told: not the last words of a rank that stand above. */
-static int untold(const launch_t *launch, const char *text)
+static void on_end(void *user, int status, const pl_error_t *error)
 {
     static const char before[] = "; its last words: ";
-    const char *words = strstr(text, before);
-    for (int k = 0; words && k < LINES; k++)
-        if (!strcmp(launch->shown[k], words + strlen(before)))
-            return (int)(words - text);
-    return (int)strlen(text);
-}
-
-static void ended(void *user, int status, const pl_error_t *error)
-{
     launch_t *launch = user;
     launch->status = status;
-    if (error && error->code != PL_OK)
-        cli_error("%.*s", untold(launch, error->text), error->text);
+    if (error && error->code != PL_OK) {
+        const char *words = strstr(error->text, before);
+        int length = (int)strlen(error->text);
+        /* Last words of a rank that are shown already are left out. */
+        for (int k = 0; words && k < LINES; k++)
+            if (!strcmp(launch->shown[k], words + strlen(before)))
+                length = (int)(words - error->text);
+        cli_error("%.*s", length, error->text);
+    }
     event_base_loopbreak(launch->base);
 }
 
-static void signalled(evutil_socket_t number, short what, void *user)
+static void on_signal(int number, short what, void *user)
 {
     (void)what;
-    pl_launch_signal(((launch_t *)user)->node, (int)number);
+    pl_launch_signal(((launch_t *)user)->node, number);
 }
-
-static bool catch_signals(launch_t *launch)
-{
-    static const int numbers[CLI_SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
-    for (int k = 0; k < CLI_SIGNALS; k++) {
-        if (cli_is_ignored(numbers[k]))
-            continue;
-        launch->signals[k] = evsignal_new(launch->base, numbers[k], signalled, launch);
-        if (!launch->signals[k] || event_add(launch->signals[k], NULL) != 0)
-            return false;
-    }
-    return true;
-}
-
-enum { MAX = 1 << 16 };
 
 /* "2", "1:3" */
 static int nodes_read(const char *text, pl_launch_spec_t *spec, pl_error_t *err)
@@ -128,33 +113,31 @@ static int nodes_read(const char *text, pl_launch_spec_t *spec, pl_error_t *err)
                    "--nnodes takes a number or MIN:MAX, from 1 to %d, not %s", MAX, text);
 }
 
-/* The file with the key of the job  [NULL: none is named]. */
-static const char *key_named(const cli_launch_t *a)
-{
-    const char *file = a->job_key ? a->job_key : getenv("PACELINE_JOB_KEY_FILE");
-    return file && *file ? file : NULL;
-}
-
-/* Signals wait until the ranks are there. */
+/* Signals that come before the ranks exist wait in the event loop. */
 static int launch_begin(launch_t *launch, const cli_launch_t *a, pl_error_t *err)
 {
+    const char *key = a->job_key ? a->job_key : getenv("PACELINE_JOB_KEY_FILE");
     pl_launch_spec_t spec = {.node_rank = (int)a->node_rank,
                              .devices = (int)a->devices,
                              .endpoint = a->rdzv_endpoint,
-                             .job_key = key_named(a),
+                             .job_key = key && *key ? key : NULL,
                              .max_restarts = (int)a->max_restarts,
                              .join_timeout = a->join_timeout,
                              .last_call_timeout = a->last_call_timeout,
                              .argv = a->program.text,
-                             .on_line = said,
-                             .on_end = ended,
+                             .on_line = on_line,
+                             .on_end = on_end,
                              .user = launch};
+    if (a->max_restarts > MAX || a->node_rank > MAX || a->devices > MAX)
+        return pl_fail(err, PL_EINVAL,
+                       "--node-rank, --devices and --max-restarts are at most 65536");
     if (nodes_read(a->nnodes, &spec, err) != PL_OK)
         return PL_EINVAL;
     if (a->port_range && setenv("PACELINE_PORT_RANGE", a->port_range, 1) != 0)
         return pl_fail(err, PL_ENOMEM, "out of memory");    /* the ranks inherit it */
     launch->base = event_base_new();
-    if (!launch->base || !catch_signals(launch))
+    if (!launch->base
+        || !cli_signals_catch(launch->base, launch->signals, on_signal, launch))
         return pl_fail(err, PL_ENOMEM, "no event loop: out of memory or descriptors");
     launch->node = pl_launch_start(launch->base, &spec, err);
     if (launch->node && spec.node_rank)
@@ -162,34 +145,17 @@ static int launch_begin(launch_t *launch, const cli_launch_t *a, pl_error_t *err
     return launch->node ? PL_OK : err->code;
 }
 
-static void launch_end(launch_t *launch)
-{
-    pl_launch_free(launch->node);
-    for (int k = 0; k < CLI_SIGNALS; k++)
-        if (launch->signals[k])
-            event_free(launch->signals[k]);
-    if (launch->base)
-        event_base_free(launch->base);
-}
-
-static int fits(int64_t number)
-{
-    return number <= MAX;
-}
-
 int cli_launch(const cli_launch_t *a)
 {
     pl_error_t err = {0};
     launch_t launch = {.status = CLI_WRONG};
-    int code =
-        fits(a->max_restarts) && fits(a->node_rank) && fits(a->devices)
-            ? launch_begin(&launch, a, &err)
-            : pl_fail(&err, PL_EINVAL,
-                      "--node-rank, --devices and --max-restarts are at most 65536");
-    if (code == PL_OK)
+    if (launch_begin(&launch, a, &err) == PL_OK)
         event_base_dispatch(launch.base);
     else
         cli_failure(&err, false);
-    launch_end(&launch);
+    pl_launch_free(launch.node);
+    cli_signals_free(launch.signals);
+    if (launch.base)
+        event_base_free(launch.base);
     return launch.status;
 }

@@ -1,4 +1,8 @@
-/* list.c - paceline list: the components that run files can name, with their options */
+/* list.c - paceline list: the components that run files can name, with their options
+ *
+ * With --keys it prints what --set can say, for the completion of shells: KEY=, or
+ * KEY=VALUE for each value that is a word. Plug-ins in the plug-in folders are
+ * included. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,99 +10,72 @@
 #include "cli/output.h"
 #include "cli/session.h"
 
-enum { INDENT_MIN = 22 };                                   /* columns */
+enum {
+    INDENT_MIN = 22,                               /* columns */
+    DEPTH = 3,                                     /* of components in components, such as
+                                                      collective.slots of a strategy */
+};
 
-/* ---- one option ---- */
+/* ---- options ---- */
 
-static const char *range_of(const pl_option_t *option, char words[64])
+static void show_component(const pl_component_t *component, const char *role)
 {
-    return option->range ? cli_range_words(option->range, words)
-                         : cli_option_type(option);
-}
-
-/* Where help stands: behind the longest name. */
-static int indent_of(const pl_option_t *options)
-{
-    int indent = INDENT_MIN;
-    for (; options && options->name; options++)
-        if ((int)strlen(options->name) + 4 > indent)
-            indent = (int)strlen(options->name) + 4;
-    return indent;
-}
-
-static void show_option(const pl_option_t *option, int indent)
-{
-    char what[160], range[64];
-    snprintf(what, sizeof what, "(%s%s%s%s)", range_of(option, range),
-             option->fallback ? "" : ", required", option->fallback ? ", default " : "",
-             option->fallback ? option->fallback : "");
-    cli_print("  %-*s", indent - 3, option->name);
-    cli_wrap(option->help, indent - 1, indent);
-    cli_wrap(what, 0, indent);
-}
-
-static json_t *option_json(const pl_option_t *option)
-{
-    json_t *json = json_pack("{s:s, s:s, s:s}", "name", option->name, "type",
-                             cli_option_type(option), "help",
-                             option->help ? option->help : "");
-    json_t *fallback = option->fallback
-                           ? json_loads(option->fallback, JSON_DECODE_ANY, NULL)
-                           : NULL;
-    if (fallback)
-        json_object_set_new(json, "default", fallback);
-    if (option->range)
-        json_object_set_new(json, "range", json_string(option->range));
-    return json;
+    const pl_option_t *const options = component->options;
+    int indent = INDENT_MIN;                         /* of help: after the longest name */
+    for (const pl_option_t *o = options; o && o->name; o++)
+        if ((int)strlen(o->name) + 4 > indent)
+            indent = (int)strlen(o->name) + 4;
+    cli_print("%s - %s\n", component->name, component->help ? component->help : role);
+    for (const pl_option_t *o = options; o && o->name; o++) {
+        char what[160], range[64];
+        snprintf(what, sizeof what, "(%s%s%s%s)",
+                 o->range ? cli_range_words(o->range, range) : cli_option_type(o),
+                 o->fallback ? "" : ", required", o->fallback ? ", default " : "",
+                 o->fallback ? o->fallback : "");
+        cli_print("  %-*s", indent - 3, o->name);
+        cli_wrap(o->help, indent - 1, indent);
+        cli_wrap(what, 0, indent);
+    }
 }
 
 static json_t *options_json(const pl_option_t *options)
 {
     json_t *list = json_array();
-    for (const pl_option_t *option = options; option && option->name; option++)
-        json_array_append_new(list, option_json(option));
+    for (const pl_option_t *o = options; o && o->name; o++) {
+        json_t *json = json_pack("{s:s, s:s, s:s}", "name", o->name, "type",
+                                 cli_option_type(o), "help", o->help ? o->help : "");
+        json_t *fallback = o->fallback ? json_loads(o->fallback, JSON_DECODE_ANY, NULL)
+                                       : NULL;
+        if (fallback)
+            json_object_set_new(json, "default", fallback);
+        if (o->range)
+            json_object_set_new(json, "range", json_string(o->range));
+        json_array_append_new(list, json);
+    }
     return list;
 }
 
 /* ---- components ---- */
 
-static void show_component(const pl_component_t *component, const char *role)
-{
-    cli_print("%s - %s\n", component->name, component->help ? component->help : role);
-    int indent = indent_of(component->options);
-    for (const pl_option_t *option = component->options; option && option->name; option++)
-        show_option(option, indent);
-}
-
-static void print_component_json(const char *role, const pl_component_t *component)
-{
-    cli_print_json(json_pack("{s:s, s:s, s:s, s:o}", "role", role, "name",
-                             component->name, "help",
-                             component->help ? component->help : "", "options",
-                             options_json(component->options)));
-}
-
-static void list_section(const cli_section_t *section, bool json)
-{
-    const pl_option_t *options = pl_options_of(section->name);
-    if (json)
-        cli_print_json(json_pack("{s:s, s:o}", "section", section->name, "options",
-                                 options_json(options)));
-    else
-        show_component(&(pl_component_t){section->title, section->what, 0, options}, "");
-}
-
-/* The keys of a section itself and of the lists in it. */
+/* Lists the keys of a section and of the lists in it. */
 static void list_sections(const char *name, bool json)
 {
     size_t length = strlen(name);
-    for (const cli_section_t *section = cli_sections; section->name; section++)
-        if (!strncmp(section->name, name, length)
-            && (!section->name[length] || section->name[length] == '.'))
-            list_section(section, json);
+    for (const cli_section_t *section = cli_sections; section->name; section++) {
+        if (strncmp(section->name, name, length)
+            || (section->name[length] && section->name[length] != '.'))
+            continue;
+        const pl_option_t *options = pl_options_of(section->name);
+        if (json)
+            cli_print_json(json_pack("{s:s, s:o}", "section", section->name, "options",
+                                     options_json(options)));
+        else
+            show_component(&(pl_component_t){section->title, section->what, 0, options},
+                           "");
+    }
 }
 
-/* What an accelerator or a collective finds on this machine. */
+/* A fact that an accelerator or a collective reports about this machine. */
 static void show_fact(void *user, const char *name, const char *text)
 {
     const bool *json = user;
@@ -116,7 +93,10 @@ static void list_role(const char *role, bool json)
     int count = 0;
     for (; (component = pl_component_at(role, count)); count++) {
         if (json)
-            print_component_json(role, component);
+            cli_print_json(json_pack("{s:s, s:s, s:s, s:o}", "role", role, "name",
+                                     component->name, "help",
+                                     component->help ? component->help : "", "options",
+                                     options_json(component->options)));
         else
             show_component(component, role);
         if (!strcmp(role, "accelerator"))
@@ -138,12 +118,16 @@ static const char *plural(const char *role, char text[32])
     return text;
 }
 
-static void list_names(void)
+static void list_all(bool json)
 {
     const char *role;
     for (int k = 0; (role = pl_role_at(k)); k++) {
         const pl_component_t *component;
         char title[32];
+        if (json) {
+            list_role(role, true);
+            continue;
+        }
         cli_print("%-14s", plural(role, title));
         for (int i = 0; (component = pl_component_at(role, i)); i++)
             cli_print("%s%s", i ? ", " : "", component->name);
@@ -151,17 +135,63 @@ static void list_names(void)
     }
 }
 
-static void list_all(bool json)
+/* ---- keys ---- */
+
+static void show_options(const char *prefix, const pl_option_t *options, int depth);
+
+/* Prints each component as a value of the key, and its options below the key. */
+static void show_components(const char *key, const char *role, int depth)
 {
-    const char *role;
-    if (!json)
-        list_names();
-    else
-        for (int k = 0; (role = pl_role_at(k)); k++)
-            list_role(role, true);
+    const pl_component_t *component;
+    for (int k = 0; (component = pl_component_at(role, k)); k++) {
+        cli_print("%s=%s\n", key, component->name);
+        show_options(key, component->options, depth + 1);
+    }
 }
 
-/* ---- what is asked for ---- */
+static void show_options(const char *prefix, const pl_option_t *options, int depth)
+{
+    char key[128];
+    for (; depth < DEPTH && options && options->name; options++) {
+        const bool is_component = options->type == PL_OPTION_COMPONENT
+                                  || options->type == PL_OPTION_COMPONENTS;
+        const bool has_words = options->type == PL_OPTION_TEXT && options->range
+                               && strchr(options->range, '|');
+        snprintf(key, sizeof key, "%s.%s", prefix, options->name);
+        if (is_component && options->range)
+            show_components(key, options->range, depth);
+        else if (has_words)
+            for (const char *word = options->range; *word; word += *word == '|') {
+                const int length = (int)strcspn(word, "|");
+                cli_print("%s=%.*s\n", key, length, word);
+                word += length;
+            }
+        else if (options->type == PL_OPTION_BOOL)
+            cli_print("%s=false\n%s=true\n", key, key);
+        else
+            cli_print("%s=\n", key);
+    }
+}
+
+static void list_keys(void)
+{
+    /* The places of components in a run file; lists by their first entry. */
+    static const struct {
+        const char *key, *role;
+    } places[] = {
+        {"module", "module"},       {"data", "dataset"},
+        {"optimizer", "optimizer"}, {"scheduler", "scheduler"},
+        {"averaging", "averaging"}, {"callbacks.0", "callback"},
+        {"loggers.0", "logger"},
+    };
+    for (const cli_section_t *section = cli_sections; section->name; section++)
+        if (!strchr(section->title, '.'))
+            show_options(section->title, pl_options_of(section->name), 0);
+    for (size_t k = 0; k < sizeof places / sizeof *places; k++)
+        show_components(places[k].key, places[k].role, 0);
+}
+
+/* ---- the command ---- */
 
 /* "modules" and "module" are the same. */
 static const char *role_of(const char *word)
@@ -186,20 +216,15 @@ static int fail_role(const char *word, pl_error_t *err)
                    known);
 }
 
-static int load_plugins(const cli_texts_t *plugins, pl_error_t *err)
-{
-    int code = PL_OK;
-    for (int k = 0; code == PL_OK && k < plugins->count; k++)
-        code = pl_plugin_load(plugins->text[k], err);
-    return code;
-}
-
 int cli_list(const cli_list_t *arguments)
 {
     pl_error_t err = {0};
+    const cli_texts_t *plugins = &arguments->plugin;
     const char *word = arguments->role, *role = word ? role_of(word) : NULL;
     bool is_section = word && pl_options_of(word);
-    int code = load_plugins(&arguments->plugin, &err);
+    int code = PL_OK;
+    for (int k = 0; code == PL_OK && k < plugins->count; k++)
+        code = pl_plugin_load(plugins->text[k], &err);
     if (code == PL_OK && word && !role && !is_section)
         code = fail_role(word, &err);
     if (code != PL_OK) {
@@ -207,7 +232,7 @@ int cli_list(const cli_list_t *arguments)
         return CLI_WRONG;
     }
     if (arguments->keys)
-        cli_show_keys();
+        list_keys();
     else if (role)
         list_role(role, arguments->json);
     else if (is_section)

@@ -2,14 +2,11 @@
 #include <string.h>
 
 #include "cli/commands.h"
-#include "cli/progress.h"
 #include "cli/session.h"
 #include "cli/weights.h"
 
-/* What both commands were asked for. */
 typedef struct measure {
     cli_session_t session;
-    cli_progress_t progress;
     const char *checkpoint;
 } measure_t;
 
@@ -23,14 +20,6 @@ static int test_start(cli_session_t *session, pl_on_done_t on_done, pl_error_t *
 {
     return pl_trainer_test(session->trainer, ((measure_t *)session)->checkpoint, on_done,
                            session, err);
-}
-
-static void measure_progress(cli_session_t *session, const pl_progress_t *now)
-{
-    if (session->json)
-        cli_print_json(cli_progress_json(now));
-    else
-        cli_progress_show(&((measure_t *)session)->progress, now);
 }
 
 static int measure_done(cli_session_t *session, const pl_result_t *result)
@@ -47,17 +36,10 @@ static int measure_done(cli_session_t *session, const pl_result_t *result)
     return CLI_DONE;
 }
 
-typedef int (*measure_start_t)(cli_session_t *session, pl_on_done_t on_done,
-                               pl_error_t *err);
-
-static int measure(const cli_run_t *run, const char *command, measure_start_t start,
+static int measure(const cli_run_t *run, const char *command, const cli_work_t *work,
                    const char *checkpoint, bool json)
 {
-    const cli_work_t work = {.measures = true,
-                             .start = start,
-                             .progress = measure_progress,
-                             .done = measure_done};
-    measure_t m = {.session = {.work = &work, .json = json}, .checkpoint = checkpoint};
+    measure_t m = {.session = {.work = work, .json = json}, .checkpoint = checkpoint};
     pl_error_t err = {0};
     int code = checkpoint ? cli_weights_check(checkpoint, &err)
                           : pl_fail(&err, PL_EINVAL,
@@ -69,18 +51,24 @@ static int measure(const cli_run_t *run, const char *command, measure_start_t st
         cli_failure(&err, json);
         return CLI_WRONG;
     }
-    cli_progress_begin(&m.progress, m.session.options);
-    return cli_session_run(&m.session, run->telemetry);
+    cli_progress_begin(&m.session.progress, m.session.options);
+    return cli_session_run(&m.session, &run->telemetry);
 }
 
 int cli_validate(const cli_validate_t *a)
 {
-    const cli_run_t run = {a->run, CLI_TELEMETRY(a), a->set, a->plugin};
-    return measure(&run, "validate", validate_start, a->checkpoint, a->json);
+    static const cli_work_t work = {.measures = true,
+                                    .start = validate_start,
+                                    .done = measure_done};
+    const cli_run_t run = CLI_RUN_OF(a);
+    return measure(&run, "validate", &work, a->checkpoint, a->json);
 }
 
 int cli_test(const cli_test_t *a)
 {
-    const cli_run_t run = {a->run, CLI_TELEMETRY(a), a->set, a->plugin};
-    return measure(&run, "test", test_start, a->checkpoint, a->json);
+    static const cli_work_t work = {.measures = true,
+                                    .start = test_start,
+                                    .done = measure_done};
+    const cli_run_t run = CLI_RUN_OF(a);
+    return measure(&run, "test", &work, a->checkpoint, a->json);
 }

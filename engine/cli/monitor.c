@@ -1,26 +1,24 @@
-/* monitor.c - paceline monitor: a run as lines: how far it is, or its messages, for
- * people or as they are
+/* monitor.c - paceline monitor: the progress of a run or its messages, as lines
  *
- * How far it is comes under the topic of states, as for top, and costs the run little.
- * Sequence numbers show what was lost on the way, unless topics leave out messages
- * anyway. */
+ * The progress comes under the topic "state", as for top, and costs the run little. Gaps
+ * in the sequence numbers show lost messages, unless --topic leaves out messages. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/commands.h"
 #include "cli/endpoint_client.h"
-#include "cli/time_merge.h"
 #include "cli/output.h"
 #include "cli/session.h"
 #include "cli/stream_line.h"
+#include "cli/time_merge.h"
 #include "cli/top_view.h"
 #include "cli/watch.h"
 
 enum {
-    RANKS = 4096,                            /* whose gaps are told */
-    TAKEN_MAX = 1000,                        /* messages between looks at what is due */
-    ABSENCE = 1,                             /* s until it is said that nobody is there */
-    SILENCE = 3,                             /* s until a hint is given */
+    RANKS = 4096,                            /* whose gaps are reported */
+    TAKEN_MAX = 1000,                        /* messages between two looks at the queue */
+    ABSENCE = 1,                             /* s until a hint that no run is there */
+    SILENCE = 3,                             /* s until a hint that no message came */
 };
 static const double TURN = 0.2;                         /* s between looks at the clock */
 static const double PROGRESS_EVERY = 1;                 /* s between lines */
@@ -30,18 +28,17 @@ typedef struct monitor {
     cli_endpoint_client_t client;
     cli_time_merge_t queue;
     int64_t count;
-    json_int_t next[RANKS];                       /* number of each rank's next message */
-    double began;                                 /* s */
-    bool warned, refused, hinted;                 /* what has been said */
-    int runs;                                     /* seen to begin, not to end */
-    bool is_over;                                 /* the last one was seen to end */
-    long long lost;                               /* messages, since one began */
-    json_t *shown, *newest;                       /* states: of the newest line; last */
-    double shown_at;                              /* s  [0: no line yet] */
+    json_int_t next[RANKS];                     /* number of each rank's next message */
+    double began;                               /* s */
+    bool warned, refused, hinted;               /* hints that were given */
+    int runs;                                   /* that began and did not end */
+    bool is_over;                               /* the last run has ended */
+    long long lost;                             /* messages since a run began */
+    json_t *shown, *newest;                     /* states: of the newest line; the last */
+    double shown_at;                            /* s  [0: no line yet] */
     cli_curve_t curve;
 } monitor_t;
 
-/* Not messages, but how far the run is. */
 static bool shows_progress(const monitor_t *m)
 {
     const cli_monitor_t *a = m->arguments;
@@ -61,52 +58,34 @@ static int monitor_open(monitor_t *m, pl_error_t *err)
 
 /* ---- messages ---- */
 
-/* Of a rank's messages, or of those of none. */
-static void show_gap(const monitor_t *m, int rank, long long lost)
-{
-    if (m->arguments->json)
-        cli_print("{\"gap\": %lld, \"rank\": %d}\n", lost, rank);
-    else
-        cli_stream_gap(rank, lost);
-}
-
+/* Reports a gap in the sequence numbers of a rank [-1: messages of no rank]. */
 static void look_for_gap(monitor_t *m, const json_t *message)
 {
-    json_int_t rank = json_integer_value(json_object_get(message, "rank")) + 1;
-    json_int_t seq = json_integer_value(json_object_get(message, "seq"));
-    if (m->arguments->topic.count || rank < 0 || rank >= RANKS)
+    const json_int_t rank = json_integer_value(json_object_get(message, "rank")),
+                     seq = json_integer_value(json_object_get(message, "seq"));
+    if (m->arguments->topic.count || rank < -1 || rank + 1 >= RANKS)
         return;
-    if (m->next[rank] && seq > m->next[rank]) {  /* what was before we came is not lost */
-        show_gap(m, (int)rank - 1, (long long)(seq - m->next[rank]));
-        m->lost += (long long)(seq - m->next[rank]);
-    }
-    m->next[rank] = seq + 1;
+    const json_int_t next = m->next[rank + 1];
+    const long long lost = next && seq > next ? (long long)(seq - next) : 0;
+    if (lost && m->arguments->json)              /* those before the first are not lost */
+        cli_print("{\"gap\": %lld, \"rank\": %d}\n", lost, (int)rank);
+    else if (lost)
+        cli_stream_gap((int)rank, lost);
+    m->lost += lost;
+    m->next[rank + 1] = seq + 1;
 }
 
 static void show_message(monitor_t *m, const cli_held_t *one)
 {
     static char line[1 << 16];
     look_for_gap(m, one->message);
-    if (one->text) {
-        cli_print("%s\n", one->text);
-    } else {
+    if (!one->text)
         cli_stream_line(one->message, cli_columns(stdout), line, sizeof line);
-        cli_print("%s\n", line);
-    }
+    cli_print("%s\n", one->text ? one->text : line);
     m->count++;
 }
 
-static char *copy_of(const char *text, size_t length)
-{
-    char *copy = malloc(length + 1);
-    if (!copy)
-        return NULL;
-    memcpy(copy, text, length);
-    copy[length] = '\0';
-    return copy;
-}
-
-/* Runs that the program asks for. */
+/* Counts the runs of the program, which are calls from its level. */
 static void count_runs(monitor_t *m, const json_t *message)
 {
     enum { HOST = 100 };
@@ -127,7 +106,7 @@ static void count_runs(monitor_t *m, const json_t *message)
     m->is_over = !m->runs;
 }
 
-/* What it cannot keep counts as lost: its number will be missing. */
+/* A message that does not fit into memory counts as lost: its number is missing. */
 static void keep_message(monitor_t *m, const char *text, size_t length)
 {
     const bool is_shown = m->arguments->json;
@@ -138,7 +117,7 @@ static void keep_message(monitor_t *m, const char *text, size_t length)
                             .rank =
                                 (int)json_integer_value(json_object_get(message, "rank")),
                             .message = message,
-                            .text = is_shown ? copy_of(text, length) : NULL};
+                            .text = is_shown ? strndup(text, length) : NULL};
     const bool is_wanted = json_object_get(message, "kind")
                            || (is_shown && m->arguments->topic.count);
     if (is_wanted && (one.text || !is_shown) && cli_time_merge_add(&m->queue, &one))
@@ -147,9 +126,9 @@ static void keep_message(monitor_t *m, const char *text, size_t length)
     free(one.text);
 }
 
-/* ---- how far it is ---- */
+/* ---- progress ---- */
 
-/* A run that is shown, and how it ended once it has; each end is told once. */
+/* Prints the progress of the run, or once how it ended. */
 static void show_state(monitor_t *m)
 {
     char text[CLI_VIEW_TEXT];
@@ -196,12 +175,6 @@ static bool has_all(const monitor_t *m)
     return cli_signalled() || cli_output_gone() || (max && m->count >= max);
 }
 
-static bool is_enough(const monitor_t *m)
-{
-    const cli_monitor_t *a = m->arguments;
-    return has_all(m) || (a->duration > 0 && cli_now() - m->began >= a->duration);
-}
-
 static void show_due(monitor_t *m, bool ends)
 {
     const int due = cli_time_merge_due(&m->queue, cli_now(), ends);
@@ -211,7 +184,7 @@ static void show_due(monitor_t *m, bool ends)
     cli_flush();
 }
 
-/* Those that are there. */
+/* Takes the messages that are there; -> how many. */
 static int take_messages(monitor_t *m)
 {
     int taken = 0;
@@ -227,8 +200,8 @@ static int take_messages(monitor_t *m)
     return taken;
 }
 
-/* An address where nobody is, or who publishes nothing, may be a wrong one; a run may
- * have nothing to say. */
+/* An address where no run publishes may be a wrong one; a run may also send nothing for a
+ * while. */
 static void hint(monitor_t *m)
 {
     const double silent = cli_now() - m->began;
@@ -254,10 +227,11 @@ static void hint(monitor_t *m)
 
 static void follow(monitor_t *m)
 {
+    const double duration = m->arguments->duration;
     m->began = cli_now();
-    while (!is_enough(m) && !m->client.parted) {
-        const double duration = m->arguments->duration,
-                     left = duration > 0 ? m->began + duration - cli_now() : TURN,
+    while (!has_all(m) && !m->client.parted
+           && !(duration > 0 && cli_now() - m->began >= duration)) {
+        const double left = duration > 0 ? m->began + duration - cli_now() : TURN,
                      turn = m->queue.count ? CLI_TIME_MERGE_MS / 5e3 : TURN;
         cli_wait(&m->client, -1, left < turn ? left : turn);
         take_messages(m);
@@ -269,19 +243,16 @@ static void follow(monitor_t *m)
     show_due(m, true);
 }
 
-/* Of a topic's messages none may tell. */
-static bool is_cut_short(const monitor_t *m)
-{
-    return m->client.parted && !m->is_over && !has_all(m) && !m->arguments->topic.count;
-}
-
 static int monitor_status(const monitor_t *m)
 {
     pl_error_t err = {0};
     const char *endpoint = m->arguments->endpoint;
+    /* Messages of some topics do not tell whether the run has ended. */
+    const bool is_cut_short = m->client.parted && !m->is_over && !has_all(m)
+                              && !m->arguments->topic.count;
     if (cli_signalled())
         return cli_signal_status();
-    if (cli_output_gone() || (m->count && !is_cut_short(m)))
+    if (cli_output_gone() || (m->count && !is_cut_short))
         return CLI_DONE;
     if (m->count && m->lost)
         pl_fail(

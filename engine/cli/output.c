@@ -1,4 +1,4 @@
-/* output.c - results on standard output, all else on standard error */
+/* output.c - results on standard output, everything else on standard error */
 #include "cli/output.h"
 
 #include <errno.h>
@@ -15,11 +15,11 @@
 enum { NARROWEST = 40, WIDEST = 100 };                      /* columns of running text */
 enum { FACT_COLUMN = 17 };                                  /* where texts begin */
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;    /* of standard error */
-static char live[1024];                                     /* the line at the bottom;
-                                                               under lock */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* of standard error */
+static char live[1024];                                   /* the line at the bottom; under
+                                                             lock */
 static bool can_redraw, has_colour, has_utf8;
-static bool is_silent;                                      /* another rank says it */
+static bool is_silent;                                      /* rank 0 writes results */
 static int write_error;                                     /* errno of standard output */
 static const char own_name[] = "paceline: ";
 
@@ -89,9 +89,9 @@ static void show_log(pl_log_level_t level, int rank, const char *actor, const ch
                      void *user)
 {
     (void)user;
-    char who[24] = "";
+    char origin[24] = "";
     if (rank > 0)
-        snprintf(who, sizeof who, "rank %d ", rank);
+        snprintf(origin, sizeof origin, "rank %d ", rank);
     if (!strcmp(actor, "stderr"))
         cli_note("rank %d: %s", rank, text);
     else
@@ -99,7 +99,7 @@ static void show_log(pl_log_level_t level, int rank, const char *actor, const ch
                  level == PL_LOG_WARNING ? "warning: "
                  : level == PL_LOG_ERROR ? "error: "
                                          : "",
-                 who, actor, *actor ? ": " : "", text);
+                 origin, actor, *actor ? ": " : "", text);
 }
 
 /* ---- standard output ---- */
@@ -125,16 +125,16 @@ void cli_flush(void)
         check_write(fflush(stdout) != 0);
 }
 
-/* With the fewest digits that read back as the same number. */
+/* Writes a number with the fewest digits that read back as the same number. */
 static bool write_real(FILE *to, const json_t *real)
 {
     for (size_t digits = 15; digits <= 17; digits++) {
         char *text = json_dumps(real, JSON_ENCODE_ANY | JSON_REAL_PRECISION(digits));
-        json_t *again = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
-        bool same = json_equal(again, real);
+        json_t *parsed = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+        bool same = json_equal(parsed, real);
         if (same)
             fputs(text, to);
-        json_decref(again);
+        json_decref(parsed);
         free(text);
         if (same)
             return true;
@@ -180,9 +180,9 @@ static bool write_value(FILE *to, const json_t *value)
     }
 }
 
-/* jansson has one number of digits for all numbers of a text; then a number would look as
- * its neighbours need. */
-static char *json_line(const json_t *object)
+/* json_dumps() writes all numbers of a text with the same number of digits: a number
+ * would look as its neighbours need. */
+void cli_print_json(json_t *object)
 {
     char *text = NULL;
     size_t size;
@@ -191,18 +191,9 @@ static char *json_line(const json_t *object)
     if (to && fclose(to) != 0)
         written = false;
     if (written)
-        return text;
-    free(text);
-    return NULL;
-}
-
-void cli_print_json(json_t *object)
-{
-    char *text = json_line(object);
-    if (!text)
-        cli_error("out of memory: a line of JSON is missing");
-    else
         cli_print("%s\n", text);
+    else
+        cli_error("out of memory: a line of JSON is missing");
     cli_flush();
     free(text);
     json_decref(object);
@@ -213,7 +204,7 @@ bool cli_output_gone(void)
     return write_error != 0;
 }
 
-/* A reader that has gone away (paceline list | head) is no failure of ours. */
+/* A reader that has closed the pipe (paceline list | head) is no failure. */
 int cli_output_end(int status)
 {
     cli_live_line("");

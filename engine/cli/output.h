@@ -1,7 +1,7 @@
-/* output.h - results on standard output, all else on standard error
+/* output.h - results on standard output, everything else on standard error
  *
- * Lines of standard error may come from any thread while a progress line stands there;
- * this file keeps them apart. */
+ * Lines of standard error may come from any thread while a progress line is shown; this
+ * file keeps them apart. */
 #ifndef CLI_OUTPUT_H
 #define CLI_OUTPUT_H
 
@@ -13,60 +13,62 @@ typedef enum cli_status {
     CLI_DONE = 0,
     CLI_FAILED = 1,
     CLI_WRONG = 2,
-    CLI_LOST = 75,                     /* another rank is gone; paceline launch starts all
-                                          again */
+    CLI_LOST = 75,                         /* another rank is gone; paceline launch starts
+                                              all ranks again */
     CLI_INTERRUPTED = 130
 } cli_status_t;
 
-/* Looks at the terminal and takes over SIGPIPE and Paceline's log; once, before
- * anything else. */
+/* Examines the terminal, ignores SIGPIPE and receives the log of Paceline. Called once,
+ * before anything else. */
 void cli_output_begin(void);
-/* Shows log lines that only inform, too: the table of the model, what the device is. */
+/* Shows informative log lines too, such as the table of the model. */
 void cli_show_information(void);
-/* Writes out what is left; the status to leave with, which a failed write turns into
- * CLI_FAILED. */
+/* Writes buffered output. Returns the exit status: CLI_FAILED if a write failed,
+ * otherwise `status`. */
 int cli_output_end(int status);
 
-/* To standard output (printf); of several ranks the first alone writes there. */
+/* Prints to standard output; only rank 0 prints. */
 void cli_print(const char *format, ...) PL_PRINTF(1, 2);
 void cli_flush(void);
-/* One JSON object as a line, at once; consumes it. */
+/* Prints a JSON object as one line and flushes it; consumes the object. */
 void cli_print_json(json_t *object);
-/* Whether nobody reads standard output any more, or it could not be written. */
+/* Whether a write to standard output has failed; its reader may have gone. */
 bool cli_output_gone(void);
 
-/* One line (printf) to standard error: "paceline: …". */
+/* Prints one line to standard error: "paceline: …". */
 void cli_error(const char *format, ...) PL_PRINTF(1, 2);
-/* Whether a line is one of those. */
+/* Whether a line comes from cli_error(). */
 bool cli_is_error(const char *line);
+/* The same without "paceline: ". */
 void cli_note(const char *format, ...) PL_PRINTF(1, 2);
 
-/* The one line at the bottom of the terminal that is drawn again and again; "" removes
+/* Draws the line at the bottom of the terminal in place of the line before; "" removes
  * it. */
 void cli_live_line(const char *text);
-/* Whether there may be one: a terminal that can redraw. */
+/* Whether the terminal can redraw a line. */
 bool cli_has_live_line(void);
 
-/* Columns of standard error's or standard output's terminal; 0: it is none. */
+/* Columns of the terminal of stdout or stderr; 0: it is no terminal. */
 int cli_columns(FILE *stream);
 bool cli_has_colour(void);
 bool cli_has_utf8(void);
 
-/* Columns for running text on standard output: 80 unless its terminal says otherwise. */
+/* Columns for running text on standard output: those of the terminal within limits, or
+ * 80. */
 int cli_width(void);
-/* Running text to standard output in lines, each behind `indent` blanks; the first stands
- * at column `at` already. */
+/* Prints running text in lines, each behind `indent` spaces; the first one begins at
+ * column `at`. */
 void cli_wrap(const char *text, int at, int indent);
-/* "name             text" behind `indent` blanks; the text in lines on a terminal, and in
- * one line for other programs. */
+/* Prints "name             text" behind `indent` spaces: wrapped on a terminal, otherwise
+ * in one line. */
 void cli_print_fact(const char *name, const char *text, int indent);
 
-/* Bytes of the first `columns` characters of UTF-8. */
+/* Bytes of the first `columns` characters of a text in UTF-8. */
 size_t cli_bytes_of(const char *text, int columns);
-/* A metric: with so many decimals, above a million with four digits: "0.4123",
+/* A metric with that many decimals, above a million with four digits: "0.4123",
  * "1.139e+28", "not finite". */
 const char *cli_number(double value, int decimals, char text[24]);
-/* The ending of a noun: "%u epoch%s". */
+/* "s" unless count is 1: "%u epoch%s". */
 const char *cli_plural(uint64_t count);
 /* "1.6 KiB", "240 MiB". */
 const char *cli_bytes(double bytes, char text[24]);

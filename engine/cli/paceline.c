@@ -1,4 +1,4 @@
-/* paceline.c - finds the function of a command and gives it its words */
+/* paceline.c - main(): finds the command, reads its options and calls its function */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "cli/session.h"
 #include "config.h"
 
-/* The function of each command, taking its struct. */
+/* The functions of the commands, in the order of cli_commands. */
 #define CLI_COMMAND(command, help, more) \
     static int run_##command(const void *arguments) \
     { \
@@ -23,7 +23,7 @@ static int (*const functions[])(const void *arguments) = {
 #include "cli/commands.def"
 };
 
-/* Run from the build tree, the command finds the plug-ins that were built beside it. */
+/* In the build tree, adds the folders of plug-ins that were built there. */
 static void find_built_plugins(void)
 {
     static const char *const built[] = {"accelerators/cuda", "accelerators/opencl",
@@ -45,7 +45,7 @@ static void find_built_plugins(void)
     setenv("PACELINE_PLUGIN_PATH", path, 1);
 }
 
-/* Words that could not be read may have asked for events all the same. */
+/* Words that cannot be read may contain --json nevertheless. */
 static bool wants_json(int count, char **words)
 {
     for (int k = 0; k < count && strcmp(words[k], "--"); k++)

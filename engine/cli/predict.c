@@ -1,23 +1,24 @@
-/* predict.c - paceline predict: classes for data, or text that goes on from a prompt */
+/* predict.c - paceline predict: classes of data, or the continuation of a prompt
+ *
+ * The last axis of an output holds the scores of classes; the class with the highest
+ * score is the answer. Tokens of a language model are written as their text. */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/answers.h"
 #include "cli/commands.h"
-#include "cli/progress.h"
 #include "cli/session.h"
 #include "cli/weights.h"
 
 typedef struct predict {
     cli_session_t session;
-    cli_progress_t progress;
     FILE *output;                   /* stdout or --output; NULL: an array is written at
                                        the end */
     bool created, begun;            /* of --output: whether by us; whether answers came */
-    bool prompted;                  /* the prompt stands there already */
+    bool prompted;                  /* the prompt is written */
 } predict_t;
 
 static const cli_predict_t *arguments_of(const predict_t *predict)
@@ -31,10 +32,10 @@ static bool wants_array(const cli_predict_t *arguments)
     return length > 4 && !strcmp(arguments->output + length - 4, ".npy");
 }
 
-/* ---- where answers go ---- */
+/* ---- the file of --output ---- */
 
-/* Opened before anything runs: a wrong name should not cost the work.  What is there
- * stays until there is something to take its place. */
+/* Called before anything runs: a wrong name should not cost the work. An old file stays
+ * until the first answer replaces it. */
 static int output_open(predict_t *predict, pl_error_t *err)
 {
     const cli_predict_t *arguments = arguments_of(predict);
@@ -50,7 +51,7 @@ static int output_open(predict_t *predict, pl_error_t *err)
                                      arguments->output, strerror(errno));
 }
 
-/* Before the first answer. */
+/* Called before each answer; empties the file before the first. */
 static void output_begin(predict_t *predict)
 {
     if (predict->output == stdout || predict->begun)
@@ -60,26 +61,22 @@ static void output_begin(predict_t *predict)
         clearerr(predict->output);                          /* a pipe or device */
 }
 
-static bool is_regular(FILE *file)
-{
-    struct stat status;
-    return fstat(fileno(file), &status) == 0 && S_ISREG(status.st_mode);
-}
-
-/* Leaves no half of a file, nor an empty one that was not there before. */
+/* Removes an incomplete file, and an empty one that was created here. */
 static int output_close(predict_t *predict, int status)
 {
     const char *path = arguments_of(predict)->output;
+    struct stat kind;
     if (!predict->output || predict->output == stdout)
         return status;
-    bool regular = is_regular(predict->output),
-         failed = fflush(predict->output) != 0 || ferror(predict->output);
+    const bool is_regular = fstat(fileno(predict->output), &kind) == 0
+                            && S_ISREG(kind.st_mode);
+    bool failed = fflush(predict->output) != 0 || ferror(predict->output);
     int why = errno;
     if (fclose(predict->output) != 0 && !failed) {
         failed = true;
         why = errno;
     }
-    if (regular && (failed || (predict->created && !predict->begun)))
+    if (is_regular && (failed || (predict->created && !predict->begun)))
         unlink(path);
     if (!failed)
         return status;
@@ -87,7 +84,7 @@ static int output_close(predict_t *predict, int status)
     return CLI_FAILED;
 }
 
-/* ---- text ---- */
+/* ---- the continuation of a prompt ---- */
 
 static void write_text(predict_t *predict, const char *text)
 {
@@ -100,8 +97,13 @@ static void write_text(predict_t *predict, const char *text)
     }
 }
 
-static void text_came(predict_t *predict, const pl_progress_t *now)
+static void predict_progress(cli_session_t *session, const pl_progress_t *now)
 {
+    predict_t *predict = (predict_t *)session;
+    if (session->json || strcmp(now->event, "text")) {
+        cli_session_progress(session, now);
+        return;
+    }
     json_t *text = json_loads(now->metrics, JSON_DECODE_ANY, NULL);
     if (!predict->prompted)
         write_text(predict, arguments_of(predict)->prompt);
@@ -111,7 +113,151 @@ static void text_came(predict_t *predict, const pl_progress_t *now)
     json_decref(text);
 }
 
-/* ---- answers ---- */
+/* ---- answers for data ---- */
+
+/* An output [samples, per_sample, classes]; classes is its last axis. */
+typedef struct scores {
+    const float *data;
+    int64_t samples, per_sample, classes;
+} scores_t;
+
+static scores_t scores_of(const pl_result_tensor_t *output)
+{
+    const pl_shape_t *shape = &output->shape;
+    scores_t scores = {.data = output->data,
+                       .samples = shape->dim[0],
+                       .per_sample = 1,
+                       .classes = 1};
+    for (int axis = 1; axis < shape->rank - 1; axis++)
+        scores.per_sample *= shape->dim[axis];
+    if (shape->rank > 1)
+        scores.classes = shape->dim[shape->rank - 1];
+    return scores;
+}
+
+static int64_t likeliest(const float *score, int64_t classes)
+{
+    int64_t best = 0;
+    for (int64_t k = 1; k < classes; k++)
+        if (score[k] > score[best])
+            best = k;
+    return best;
+}
+
+/* The classes, or the values of an output with one class; one line a sample. */
+static void write_numbers(FILE *file, const scores_t *s)
+{
+    const float *score = s->data;
+    for (int64_t sample = 0; sample < s->samples && !ferror(file); sample++)
+        for (int64_t k = 0; k < s->per_sample; k++, score += s->classes) {
+            char end = k + 1 < s->per_sample ? ' ' : '\n';
+            if (s->classes > 1)
+                fprintf(file, "%lld%c", (long long)likeliest(score, s->classes), end);
+            else
+                fprintf(file, "%.9g%c", *score, end);
+        }
+}
+
+/* The start of each character of a vocabulary, and the end of the last: [classes + 1];
+ * NULL: it does not have that many. */
+static const char **characters_of(const char *vocabulary, int64_t classes)
+{
+    const char **begin = calloc((size_t)classes + 1, sizeof *begin);
+    int64_t count = 0;
+    for (const char *c = vocabulary; begin && *c; c++)
+        if (((unsigned char)*c & 0xC0) != 0x80 && count++ < classes)
+            begin[count - 1] = c;
+    if (begin && count == classes) {
+        begin[classes] = vocabulary + strlen(vocabulary);
+        return begin;
+    }
+    free(begin);
+    return NULL;
+}
+
+/* The likeliest next character at each place of a sample; one line a sample, so line
+ * feeds are escaped. `begin` is from characters_of()  [tokens are bytes] */
+static void write_characters(FILE *file, const scores_t *s, const char *const *begin)
+{
+    const float *score = s->data;
+    for (int64_t sample = 0; sample < s->samples && !ferror(file); sample++) {
+        for (int64_t k = 0; k < s->per_sample; k++, score += s->classes) {
+            const int64_t token = likeliest(score, s->classes);
+            const char byte = (char)token, *character = begin ? begin[token] : &byte;
+            const size_t length = begin ? (size_t)(begin[token + 1] - begin[token]) : 1;
+            if (*character == '\n')
+                fputs("\\n", file);
+            else if (*character == '\\')
+                fputs("\\\\", file);
+            else
+                fwrite(character, 1, length, file);
+        }
+        fputc('\n', file);
+    }
+}
+
+/* Writes characters if the weights at `checkpoint` have a vocabulary, else numbers. */
+static void write_lines(FILE *file, const pl_result_tensor_t *output,
+                        const char *checkpoint)
+{
+    const scores_t scores = scores_of(output), *s = &scores;
+    json_t *data_info = s->per_sample > 1 ? cli_weights_data_info(checkpoint) : NULL;
+    const char *vocabulary = json_string_value(json_object_get(data_info, "vocabulary"));
+    bool bytes = vocabulary && !*vocabulary && s->classes == 256;
+    const char **begin = vocabulary && *vocabulary ? characters_of(vocabulary, s->classes)
+                                                   : NULL;
+    if (begin || bytes)
+        write_characters(file, s, begin);
+    else
+        write_numbers(file, s);
+    free(begin);
+    json_decref(data_info);
+}
+
+/* {"event": "prediction", "sample": 0, "class": 9, "logits": […]}, with all outputs. */
+static json_t *answer_json(const pl_result_t *result, int64_t sample)
+{
+    json_t *json = json_pack("{s:s, s:I}", "event", "prediction", "sample",
+                             (json_int_t)sample);
+    scores_t first = scores_of(&result->output[0]);
+    if (first.classes > 1 && first.per_sample == 1)
+        json_object_set_new(json, "class",
+                            json_integer(likeliest(first.data + sample * first.classes,
+                                                   first.classes)));
+    for (int k = 0; k < result->output_count; k++) {
+        scores_t s = scores_of(&result->output[k]);
+        const int64_t size = s.per_sample * s.classes;
+        const float *value = s.data + sample * size;
+        if (sample >= s.samples)
+            continue;
+        json_t *list = json_array();
+        for (int64_t i = 0; i < size; i++)
+            json_array_append_new(list,
+                                  isfinite(value[i]) ? json_real(value[i]) : json_null());
+        json_object_set_new(json, result->output[k].name, list);
+    }
+    return json;
+}
+
+/* Classes [samples, …] as int64, or values as float32. */
+static int write_array(const char *path, const pl_result_tensor_t *output,
+                       pl_error_t *err)
+{
+    scores_t s = scores_of(output);
+    int64_t count = s.samples * s.per_sample;
+    pl_shape_t shape = output->shape;
+    if (s.classes == 1)
+        return pl_npy_write(path, PL_F32, &shape, s.data, err);
+    int64_t *classes = malloc((size_t)count * sizeof *classes + 1);
+    if (!classes)
+        return pl_fail(err, PL_ENOMEM, "out of memory: %lld classes", (long long)count);
+    for (int64_t k = 0; k < count; k++)
+        classes[k] = likeliest(s.data + k * s.classes, s.classes);
+    shape.rank--;
+    int code = pl_npy_write(path, PL_I64, &shape, classes, err);
+    free(classes);
+    return code;
+}
 
 static int write_answers(predict_t *predict, const pl_result_t *result, pl_error_t *err)
 {
@@ -120,17 +266,17 @@ static int write_answers(predict_t *predict, const pl_result_t *result, pl_error
                  "predictions");
         return PL_OK;
     }
-    if (pl_rank() > 0)                                      /* another process does */
+    if (pl_rank() > 0)                                      /* rank 0 writes them */
         return PL_OK;
     const pl_result_tensor_t *output = &result->output[0];
     if (wants_array(arguments_of(predict)))
-        return cli_answers_npy(arguments_of(predict)->output, output, err);
+        return write_array(arguments_of(predict)->output, output, err);
     output_begin(predict);
     if (!predict->session.json || predict->output != stdout)
-        cli_answers_write(predict->output, output, arguments_of(predict)->checkpoint);
+        write_lines(predict->output, output, arguments_of(predict)->checkpoint);
     else
         for (int64_t k = 0; k < output->shape.dim[0] && !cli_output_gone(); k++)
-            cli_print_json(cli_answer_json(result, k));
+            cli_print_json(answer_json(result, k));
     return PL_OK;
 }
 
@@ -145,17 +291,6 @@ static int predict_start(cli_session_t *session, pl_on_done_t on_done, pl_error_
                                   .temperature = arguments->temperature,
                                   .top_k = arguments->top_k};
     return pl_trainer_predict(session->trainer, &what, on_done, session, err);
-}
-
-static void predict_progress(cli_session_t *session, const pl_progress_t *now)
-{
-    predict_t *predict = (predict_t *)session;
-    if (session->json)
-        cli_print_json(cli_progress_json(now));
-    else if (!strcmp(now->event, "text"))
-        text_came(predict, now);
-    else
-        cli_progress_show(&predict->progress, now);
 }
 
 static int predict_done(cli_session_t *session, const pl_result_t *result)
@@ -173,7 +308,7 @@ static int predict_done(cli_session_t *session, const pl_result_t *result)
     return CLI_DONE;
 }
 
-static int check(const cli_predict_t *arguments, pl_error_t *err)
+static int check_arguments(const cli_predict_t *arguments, pl_error_t *err)
 {
     if (!arguments->checkpoint)
         return pl_fail(
@@ -192,19 +327,17 @@ int cli_predict(const cli_predict_t *arguments)
                                     .progress = predict_progress,
                                     .done = predict_done};
     pl_error_t err = {0};
-    cli_run_t run = {.file = arguments->run,
-                     .set = arguments->set,
-                     .plugins = arguments->plugin};
+    const cli_run_t run = CLI_RUN_OF(arguments);
     predict_t predict = {
         .session = {.work = &work, .arguments = arguments, .json = arguments->json}};
-    if (check(arguments, &err) == PL_OK)
+    if (check_arguments(arguments, &err) == PL_OK)
         predict.session.options = cli_run_load(&run, &err);
     if (!predict.session.options || output_open(&predict, &err) != PL_OK) {
         cli_failure(&err, arguments->json);
         pl_options_free(predict.session.options);
         return CLI_WRONG;
     }
-    cli_progress_begin(&predict.progress, predict.session.options);
-    const int status = cli_session_run(&predict.session, CLI_TELEMETRY(arguments));
+    cli_progress_begin(&predict.session.progress, predict.session.options);
+    const int status = cli_session_run(&predict.session, &run.telemetry);
     return output_close(&predict, status);
 }

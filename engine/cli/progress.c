@@ -1,9 +1,9 @@
-/* progress.c - how far a run is, on standard error
+/* progress.c - the progress of a run, on standard error
  *
- * On a terminal one line is redrawn, at most ten times a second; elsewhere a plain
- * line comes every few seconds.  Both are made of the same pieces, and those that
- * matter least are left out where the terminal is narrow.  A finished epoch or validation
- * leaves a line of its own behind, always: it is a result. */
+ * On a terminal one line is redrawn, at most ten times a second; elsewhere a line is
+ * printed every few seconds. Both consist of the same pieces; the least important ones
+ * are left out where the terminal is narrow. A finished epoch or validation always leaves
+ * a line of its own: it is a result. */
 #include "cli/progress.h"
 
 #include <jansson.h>
@@ -18,11 +18,11 @@ enum {
     PIECES = 16,
     BAR_MIN = 6,
     BAR_MAX = 24,
-    BAR_WANTED = 60
-};                                      /* columns from which on the bar goes before other
-                                           pieces */
+    BAR_WANTED = 60                     /* columns: from here on the bar is more important
+                                           than some pieces */
+};
 
-/* In the line of a result: what goes before what, when there is no room. */
+/* Ranks of the pieces of a result. */
 enum { RANK_LOSS = 1, RANK_TIME = 30, RANK_OTHER = 40, RANK_STEP = 90 };
 
 #define LOADER "/dataloader_idx_"
@@ -31,7 +31,7 @@ enum { RANK_LOSS = 1, RANK_TIME = 30, RANK_OTHER = 40, RANK_STEP = 90 };
 #define PLAIN_EVERY (3 * SECOND)
 #define RATE_WINDOW (SECOND / 2)
 
-/* One piece of the line; the highest rank goes first when there is no room. */
+/* A piece of the line; the piece of the highest rank is left out first. */
 typedef struct piece {
     int rank;
     char text[64];
@@ -41,13 +41,6 @@ typedef struct pieces {
     int count;
     piece_t piece[PIECES];
 } pieces_t;
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * SECOND + t.tv_nsec;
-}
 
 static void add(pieces_t *pieces, int rank, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -72,7 +65,7 @@ static int width_of(const pieces_t *pieces)
     return width;
 }
 
-/* Leaves out what matters least until the rest fits. */
+/* Leaves out pieces until the rest fits. */
 static void fit_into(pieces_t *pieces, int columns)
 {
     while (pieces->count > 1 && width_of(pieces) > columns) {
@@ -86,14 +79,13 @@ static void fit_into(pieces_t *pieces, int columns)
     }
 }
 
-static size_t join(const pieces_t *pieces, int from, char *text, size_t capacity)
+static void join(const pieces_t *pieces, int from, char *text, size_t capacity)
 {
     size_t at = 0;
     text[0] = '\0';
     for (int k = from; k < pieces->count && at < capacity; k++)
         at += (size_t)snprintf(text + at, capacity - at, "%s%s", k > from ? "  " : "",
                                pieces->piece[k].text);
-    return at;
 }
 
 /* ---- the pieces ---- */
@@ -133,8 +125,8 @@ static bool starts(const char *text, const char *with)
     return !strncmp(text, with, strlen(with));
 }
 
-/* "val_loss 0.4123", or of several sources "val_loss/1 0.4123", for each metric of a
- * validation: the first loss goes last, other losses and then the rest sooner. */
+/* "val_loss 0.4123", or with several sources "val_loss/1 0.4123", for each metric of a
+ * validation. The first loss is the most important one, then the other losses. */
 static void add_validation(pieces_t *pieces, json_t *metrics)
 {
     const char *name;
@@ -154,68 +146,36 @@ static void add_validation(pieces_t *pieces, json_t *metrics)
     }
 }
 
-/* "6.4e-4" */
-static const char *short_exponent(double number, char text[24])
+static void add_loss(pieces_t *pieces, int rank, const char *name, int decimals,
+                     const json_t *loss)
 {
-    snprintf(text, 24, "%.1e", number);
-    char *zero = strstr(text, "e-0");
-    if (zero)
-        memmove(zero + 2, zero + 3, strlen(zero + 2));
-    return text;
+    char number[24];
+    if (json_is_number(loss))
+        add(pieces, rank, "%s %s", name,
+            cli_number(json_number_value(loss), decimals, number));
 }
 
+/* "lr 6.4e-4" */
 static void add_lr(pieces_t *pieces, int rank, json_t *metrics)
 {
     char text[24];
     const char *name;
     json_t *value;
-    json_object_foreach(metrics, name, value)
-        if (starts(name, "lr-") && json_is_number(value)) {
-            add(pieces, rank, "lr %s", short_exponent(json_number_value(value), text));
-            return;
-        }
-}
-
-static void add_loss(pieces_t *pieces, int rank, json_t *metrics)
-{
-    char number[24];
-    json_t *loss = json_object_get(metrics, "train_loss");
-    if (json_is_number(loss))
-        add(pieces, rank, "loss %s", cli_number(json_number_value(loss), 3, number));
-}
-
-/* All wait for the slowest rank: who it is, where that is worth knowing. */
-static void add_slowest(pieces_t *pieces, int rank, json_t *metrics)
-{
-    const json_t *ranks = json_object_get(metrics, "ranks");
-    const double spread = json_number_value(json_object_get(ranks, "spread"));
-    if (spread > 0.2)
-        add(pieces, rank, "rank %d +%.0f%%",
-            (int)json_integer_value(json_object_get(ranks, "slowest")), spread * 100);
-}
-
-static void add_remaining(pieces_t *pieces, int rank, const cli_progress_t *p,
-                          const pl_progress_t *now, int64_t time)
-{
-    char clock[24];
-    uint64_t done = now->global_step - p->first_step;
-    if (now->total_steps <= now->global_step || !done || time - p->began < SECOND)
+    json_object_foreach(metrics, name, value) {
+        if (!starts(name, "lr-") || !json_is_number(value))
+            continue;
+        snprintf(text, sizeof text, "%.1e", json_number_value(value));
+        char *zero = strstr(text, "e-0");
+        if (zero)
+            memmove(zero + 2, zero + 3, strlen(zero + 2));
+        add(pieces, rank, "lr %s", text);
         return;
-    double per_step = (double)(time - p->began) / (double)done / SECOND;
-    add(pieces, rank, "%s left",
-        cli_clock(per_step * (double)(now->total_steps - now->global_step), clock));
-}
-
-static void add_rate(pieces_t *pieces, int rank, const cli_progress_t *p,
-                     const char *unit)
-{
-    if (p->rate > 0)
-        add(pieces, rank, p->rate < 10 ? "%.1f%s" : "%.0f%s", p->rate, unit);
+    }
 }
 
 /* ---- the bar ---- */
 
-/* Of what the count behind the bar counts: the batches of the epoch or pass. */
+/* The share of the batches of the epoch that is done; -1: unknown. */
 static double share_done(const pl_progress_t *now)
 {
     return now->batches ? fmin(1, (double)now->batch / now->batches) : -1;
@@ -236,7 +196,7 @@ static size_t draw_bar(double share, int width, char *text, size_t capacity)
     return at;
 }
 
-/* The first piece, a bar where there is room, the rest. */
+/* Draws the first piece, a bar where there is room, and the other pieces. */
 static void draw(pieces_t *pieces, double share)
 {
     char line[1024];
@@ -257,7 +217,7 @@ static void draw(pieces_t *pieces, double share)
 
 /* ---- lines ---- */
 
-static void tell(cli_progress_t *p, pieces_t *pieces, int64_t time)
+static void print_line(cli_progress_t *p, pieces_t *pieces, int64_t time)
 {
     char line[1024];
     if (p->bar)
@@ -265,7 +225,7 @@ static void tell(cli_progress_t *p, pieces_t *pieces, int64_t time)
     join(pieces, 0, line, sizeof line);
     p->reported = time;
     if (p->bar)
-        cli_live_line("");                                  /* what it says is past */
+        cli_live_line("");                                  /* it is out of date */
     cli_note("%s", line);
 }
 
@@ -273,28 +233,33 @@ static void show_train(cli_progress_t *p, const pl_progress_t *now, json_t *metr
                        int64_t time)
 {
     pieces_t pieces = {0};
+    char clock[24];
+    const json_t *ranks = json_object_get(metrics, "ranks");
+    const double spread = json_number_value(json_object_get(ranks, "spread"));
+    const uint64_t done = now->global_step - p->first_step,
+                   left = now->total_steps - now->global_step;
+    const double seconds = (double)(time - p->began) / SECOND;
     add_epoch(&pieces, p, now);
     add_batch(&pieces, 3, "", now);
     add_step(&pieces, 6, now);
-    add_loss(&pieces, 1, metrics);
+    add_loss(&pieces, 1, "loss", 3, json_object_get(metrics, "train_loss"));
     add_lr(&pieces, 5, metrics);
-    add_rate(&pieces, 4, p, p->bar ? "/s" : " batches/s");
-    add_slowest(&pieces, 7, metrics);
-    add_remaining(&pieces, 2, p, now, time);
+    if (p->rate > 0)
+        add(&pieces, 4, p->rate < 10 ? "%.1f%s" : "%.0f%s", p->rate,
+            p->bar ? "/s" : " batches/s");
+    if (spread > 0.2)                             /* all ranks wait for the slowest one */
+        add(&pieces, 7, "rank %d +%.0f%%",
+            (int)json_integer_value(json_object_get(ranks, "slowest")), spread * 100);
+    if (now->total_steps > now->global_step && done && time - p->began >= SECOND)
+        add(&pieces, 2, "%s left",
+            cli_clock(seconds / (double)done * (double)left, clock));
     if (p->bar)
         draw(&pieces, share_done(now));
     else
-        tell(p, &pieces, time);
+        print_line(p, &pieces, time);
 }
 
-static const char *word_of(const char *event)
-{
-    return !strcmp(event, "predict") ? "predicting "
-           : !strcmp(event, "test")  ? "testing "
-                                     : "validating ";
-}
-
-/* A pass over other data, or the way back to a checkpoint, which has no batches. */
+/* A pass over other data, or the return to a checkpoint, which has no batches. */
 static void show_other(cli_progress_t *p, const pl_progress_t *now, int64_t time)
 {
     pieces_t pieces = {0};
@@ -303,29 +268,18 @@ static void show_other(cli_progress_t *p, const pl_progress_t *now, int64_t time
     if (!strcmp(now->event, "rollback"))
         add(&pieces, 1, "rollback to a checkpoint");
     else
-        add_batch(&pieces, 1, word_of(now->event), now);
+        add_batch(&pieces, 1,
+                  !strcmp(now->event, "predict") ? "predicting "
+                  : !strcmp(now->event, "test")  ? "testing "
+                                                 : "validating ",
+                  now);
     if (p->bar)
         draw(&pieces, share_done(now));
     else
-        tell(p, &pieces, time);
+        print_line(p, &pieces, time);
 }
 
-/* Of the whole epoch, once it is over. */
-static void add_epoch_loss(pieces_t *pieces, int rank, const pl_progress_t *now,
-                           json_t *metrics)
-{
-    char number[24];
-    json_t *loss = now->batch == now->batches
-                       ? json_object_get(metrics, "train_loss_epoch")
-                       : NULL;
-    if (!loss)
-        loss = json_object_get(metrics, "train_loss");
-    if (json_is_number(loss))
-        add(pieces, rank, "train_loss %s",
-            cli_number(json_number_value(loss), 4, number));
-}
-
-/* An epoch that ended with a validation has had its line. */
+/* An epoch that ended with a validation has its line already. */
 static void show_result(cli_progress_t *p, const pl_progress_t *now, json_t *metrics,
                         int64_t time)
 {
@@ -335,16 +289,21 @@ static void show_result(cli_progress_t *p, const pl_progress_t *now, json_t *met
     if (!validated && p->result_step == now->global_step)
         return;
     p->result_step = now->global_step;
+    const json_t *loss = now->batch == now->batches
+                             ? json_object_get(metrics, "train_loss_epoch")
+                             : NULL;
     add_epoch(&pieces, p, now);
     add_step(&pieces, RANK_STEP, now);
-    add_epoch_loss(&pieces, RANK_LOSS + 1, now, metrics);
+    add_loss(&pieces, RANK_LOSS + 1, "train_loss", 4,
+             loss ? loss : json_object_get(metrics, "train_loss"));
     if (validated)
         add_validation(&pieces, metrics);
     add(&pieces, RANK_TIME, "%s", cli_clock((double)(time - p->began) / SECOND, clock));
-    tell(p, &pieces, time);
+    print_line(p, &pieces, time);
 }
 
-/* Smoothed over some seconds; a validation in between does not count. */
+/* The rate is smoothed over some seconds; time of a validation in between does not
+ * count. */
 static void measure_rate(cli_progress_t *p, const pl_progress_t *now, int64_t time)
 {
     if (!p->rate_time || now->epoch != p->rate_epoch || now->batch < p->rate_batch) {
@@ -385,17 +344,15 @@ void cli_progress_begin(cli_progress_t *p, const pl_options_t *options)
     pl_text_free(fast);
 }
 
-static bool is_too_soon(const cli_progress_t *p, int64_t time)
-{
-    return p->bar ? time - p->drawn < REDRAW : time - p->reported < PLAIN_EVERY;
-}
-
 void cli_progress_show(cli_progress_t *p, const pl_progress_t *now)
 {
-    int64_t time = now_ns();
-    bool train = !strcmp(now->event, "train"),
-         result = !strcmp(now->event, "validated") || !strcmp(now->event, "epoch");
-    /* A run that was started again counts anew, as its result does. */
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    const int64_t time = t.tv_sec * SECOND + t.tv_nsec;
+    const bool train = !strcmp(now->event, "train"),
+               result = !strcmp(now->event, "validated") || !strcmp(now->event, "epoch");
+    /* The time of a run that was started again counts from its restart, as in its
+     * result. */
     if (!p->began || now->global_step < p->newest_step) {
         p->began = p->reported = time;
         p->first_step = now->global_step;
@@ -403,7 +360,7 @@ void cli_progress_show(cli_progress_t *p, const pl_progress_t *now)
     p->newest_step = now->global_step;
     if (train)
         measure_rate(p, now, time);
-    if (!result && is_too_soon(p, time))
+    if (!result && (p->bar ? time - p->drawn < REDRAW : time - p->reported < PLAIN_EVERY))
         return;
     json_t *metrics = json_loads(now->metrics ? now->metrics : "", JSON_REJECT_DUPLICATES,
                                  NULL);
@@ -416,10 +373,4 @@ void cli_progress_show(cli_progress_t *p, const pl_progress_t *now)
     if (!result)
         p->drawn = time;
     json_decref(metrics);
-}
-
-void cli_progress_end(cli_progress_t *p)
-{
-    (void)p;
-    cli_live_line("");
 }

@@ -1,10 +1,11 @@
-/* replay.c - paceline replay: a journal, shown as the run went */
+/* replay.c - paceline replay: shows the messages of a journal at their times */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "cli/commands.h"
+#include "cli/json.h"
 #include "cli/output.h"
 #include "cli/session.h"
 #include "cli/stream_line.h"
@@ -15,9 +16,9 @@ enum { FLUSH_MS = 20, WAIT_MS = 50 };
 typedef struct replay {
     const cli_replay_t *arguments;
     pl_journal_t *journal;
-    pl_engine_t *engine;                           /* that publishes  [lines are shown] */
-    double speed;                                  /* 0: without pauses */
-    double began;                                  /* s: when its first message was due */
+    pl_engine_t *engine;                  /* publishes the messages  [they are printed] */
+    double speed;                         /* 0: without pauses */
+    double began;                         /* s: when the first message was due */
     bool has_begun;
 } replay_t;
 
@@ -62,24 +63,22 @@ static void show_line(const char *line)
 {
     static char text[1 << 16];
     json_t *message = json_loads(line, 0, NULL);
-    const json_t *gap = json_object_get(message, "gap"),
-                 *rank = json_object_get(message, "rank");
-    const json_t *damaged = json_object_get(message, "damaged");
-    if (damaged)
-        cli_print("%9s %lld byte%s damaged at byte %lld\n", "",
-                  (long long)json_integer_value(damaged),
-                  cli_plural((uint64_t)json_integer_value(damaged)),
-                  (long long)json_integer_value(json_object_get(message, "at")));
-    else if (gap)
-        cli_stream_gap(rank ? json_integer_value(rank) : -1, json_integer_value(gap));
-    else {
+    const long long damaged = cli_get_count(message, "damaged");
+    if (json_object_get(message, "damaged")) {
+        cli_print("%9s %lld byte%s damaged at byte %lld\n", "", damaged,
+                  cli_plural((uint64_t)damaged), cli_get_count(message, "at"));
+    } else if (json_object_get(message, "gap")) {
+        const bool has_rank = json_object_get(message, "rank");
+        cli_stream_gap(has_rank ? cli_get_count(message, "rank") : -1,
+                       cli_get_count(message, "gap"));
+    } else {
         cli_stream_line(message, cli_columns(stdout), text, sizeof text);
         cli_print("%s\n", text);
     }
     json_decref(message);
 }
 
-/* Waits for somebody to watch before the first message. */
+/* The first message waits for a viewer. */
 static int publish(replay_t *r, pl_error_t *err)
 {
     int code = pl_journal_show(r->journal, r->engine, err);

@@ -1,9 +1,9 @@
-/* session.c - the engine and the loop of a command that runs something
+/* session.c - the engine and the event loop of a command that runs something
  *
- * The command's own loop carries signals and notifications.  The first Ctrl-C, SIGTERM or
- * SIGHUP asks the trainer to stop, a later one ends the process on the spot: whoever
- * presses it again does not want to wait.  One that comes at once is the same request:
- * timeout(1) signals its child and then the group, which the child is in, too. */
+ * The event loop carries signals and notifications. The first Ctrl-C, SIGTERM or SIGHUP
+ * asks the trainer to stop; a later one ends the process at once. A second signal within
+ * half a second belongs to the same request: timeout(1) signals its child and then the
+ * process group, which contains the child. */
 #include "cli/session.h"
 
 #include <event2/event.h>
@@ -46,15 +46,19 @@ static json_t *parsed(const char *text)
     return value ? value : json_object();
 }
 
-json_t *cli_progress_json(const pl_progress_t *p)
+void cli_session_progress(cli_session_t *session, const pl_progress_t *p)
 {
-    if (!strcmp(p->event, "text"))
-        return json_pack("{s:s, s:o}", "event", "text", "text", parsed(p->metrics));
-    return json_pack("{s:s, s:I, s:I, s:i, s:i, s:i, s:o}", "event", p->event,
-                     "global_step", (json_int_t)p->global_step, "total_steps",
-                     (json_int_t)p->total_steps, "epoch", (int)p->epoch, "batch",
-                     (int)p->batch, "batches", (int)p->batches, "metrics",
-                     parsed(p->metrics));
+    if (!session->json)
+        cli_progress_show(&session->progress, p);
+    else if (!strcmp(p->event, "text"))
+        cli_print_json(
+            json_pack("{s:s, s:o}", "event", "text", "text", parsed(p->metrics)));
+    else
+        cli_print_json(json_pack("{s:s, s:I, s:I, s:i, s:i, s:i, s:o}", "event", p->event,
+                                 "global_step", (json_int_t)p->global_step, "total_steps",
+                                 (json_int_t)p->total_steps, "epoch", (int)p->epoch,
+                                 "batch", (int)p->batch, "batches", (int)p->batches,
+                                 "metrics", parsed(p->metrics)));
 }
 
 static json_t *error_json(const pl_error_t *error)
@@ -97,24 +101,15 @@ json_t *cli_result_json(const cli_session_t *session, const pl_result_t *result)
     return json;
 }
 
-/* Of the column of names: all of them fit. */
-static int names_width(json_t *metrics)
-{
-    const char *name;
-    json_t *value;
-    int width = 12;
-    json_object_foreach(metrics, name, value)
-        if ((int)strlen(name) > width)
-            width = (int)strlen(name);
-    return width;
-}
-
 void cli_show_metrics(const pl_result_t *result, const char *beginning)
 {
     const char *name;
     char number[24];
     json_t *value, *metrics = parsed(result->metrics);
-    int width = names_width(metrics);
+    int width = 12;
+    json_object_foreach(metrics, name, value)
+        if ((int)strlen(name) > width)
+            width = (int)strlen(name);
     json_object_foreach(metrics, name, value) {
         if (strncmp(name, beginning, strlen(beginning)))
             continue;
@@ -142,7 +137,8 @@ static int set_key(pl_options_t *options, const char *word, pl_error_t *err)
     return pl_options_set(options, key, word + length + 1, err);
 }
 
-/* As a key of the run, so that the effective run file names them too. */
+/* Adds the files of --plugin to the key "plugins", so that the effective run file names
+ * them too. */
 static int set_plugins(pl_options_t *options, const cli_texts_t *plugins, pl_error_t *err)
 {
     char key[32], *list = pl_options_get(options, "plugins");
@@ -164,18 +160,13 @@ static int set_plugins(pl_options_t *options, const cli_texts_t *plugins, pl_err
     return code;
 }
 
-/* A sweep begins with the same file each time, which may be a pipe: it is read once. */
-static pl_options_t *run_read(const char *file, pl_error_t *err)
-{
-    static pl_options_t *first;
-    if (!first)
-        first = pl_options_load(file, err);
-    return first ? pl_options_clone(first, err) : NULL;
-}
-
 pl_options_t *cli_run_load(const cli_run_t *run, pl_error_t *err)
 {
-    pl_options_t *options = run_read(run->file, err);
+    /* The runs of a sweep begin with the same file, which may be a pipe. */
+    static pl_options_t *first;
+    if (!first)
+        first = pl_options_load(run->file, err);
+    pl_options_t *options = first ? pl_options_clone(first, err) : NULL;
     int code = options ? set_plugins(options, &run->plugins, err) : PL_ENOTFOUND;
     for (int k = 0; code == PL_OK && k < run->set.count; k++)
         code = set_key(options, run->set.text[k], err);
@@ -199,12 +190,7 @@ static void end_at_once(const cli_session_t *session)
     _exit(session->signal == SIGINT ? CLI_INTERRUPTED : CLI_FAILED);
 }
 
-static const char *signal_name(int number)
-{
-    return number == SIGINT ? "SIGINT" : number == SIGHUP ? "SIGHUP" : "SIGTERM";
-}
-
-static void on_signal(evutil_socket_t number, short what, void *user)
+static void on_signal(int number, short what, void *user)
 {
     (void)what;
     cli_session_t *session = user;
@@ -212,31 +198,38 @@ static void on_signal(evutil_socket_t number, short what, void *user)
         return;
     if (session->signal)
         end_at_once(session);
-    session->signal = (int)number;
+    session->signal = number;
     session->signalled = cli_now();
-    if (pl_trainer_stop(session->trainer, signal_name(number), NULL) == PL_OK)
+    const char *name = number == SIGINT   ? "SIGINT"
+                       : number == SIGHUP ? "SIGHUP"
+                                          : "SIGTERM";
+    if (pl_trainer_stop(session->trainer, name, NULL) == PL_OK)
         cli_note("stopping%s%s", session->has_begun ? " after this step" : "",
                  number == SIGINT ? "; Ctrl-C again ends at once" : "");
 }
 
-bool cli_is_ignored(int number)
-{
-    struct sigaction action;
-    return number == SIGHUP && sigaction(number, NULL, &action) == 0
-           && action.sa_handler == SIG_IGN;
-}
-
-static bool catch_signals(cli_session_t *session)
+bool cli_signals_catch(struct event_base *base, struct event *signals[CLI_SIGNALS],
+                       void (*on_signalled)(int number, short what, void *user),
+                       void *user)
 {
     static const int numbers[CLI_SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
     for (int k = 0; k < CLI_SIGNALS; k++) {
-        if (cli_is_ignored(numbers[k]))
+        struct sigaction action;
+        if (numbers[k] == SIGHUP && sigaction(SIGHUP, NULL, &action) == 0
+            && action.sa_handler == SIG_IGN)
             continue;
-        session->signals[k] = evsignal_new(session->base, numbers[k], on_signal, session);
-        if (!session->signals[k] || event_add(session->signals[k], NULL) != 0)
+        signals[k] = evsignal_new(base, numbers[k], on_signalled, user);
+        if (!signals[k] || event_add(signals[k], NULL) != 0)
             return false;
     }
     return true;
+}
+
+void cli_signals_free(struct event *signals[CLI_SIGNALS])
+{
+    for (int k = 0; k < CLI_SIGNALS; k++)
+        if (signals[k])
+            event_free(signals[k]);
 }
 
 /* ---- notifications ---- */
@@ -252,13 +245,12 @@ static void on_progress(pl_trainer_t *trainer, const pl_progress_t *progress, vo
     (void)trainer;
     cli_session_t *session = user;
     session->has_begun = true;
-    session->work->progress(session, progress);
+    (session->work->progress ? session->work->progress : cli_session_progress)(session,
+                                                                               progress);
 }
 
-static bool begin_next(cli_session_t *session, const pl_result_t *result);
-
-/* Some of a request can only be held to what there is where it runs: files, devices,
- * ranks. */
+/* A request may be wrong in ways that only the machine shows where it runs: files,
+ * devices, ranks. */
 static bool is_request_wrong(const pl_result_t *result)
 {
     const int code = result->error.code;
@@ -267,7 +259,7 @@ static bool is_request_wrong(const pl_result_t *result)
                || code == PL_EUNSUPPORTED);
 }
 
-/* What may not come again where it is tried again is lost. */
+/* CLI_LOST lets paceline launch start all ranks again: the loss may not come again. */
 static int status_of_failure(const pl_result_t *result)
 {
     const int code = result->error.code;
@@ -277,7 +269,8 @@ static int status_of_failure(const pl_result_t *result)
     return is_lost && getenv("PACELINE_RESTART_COUNT") ? CLI_LOST : CLI_FAILED;
 }
 
-/* The text of a wrong request, of a file, or one with the place in it says enough. */
+/* The place of an error precedes its text, unless the text contains it, or the error is a
+ * wrong request or a file of the only rank. */
 static void failure_tell(const pl_result_t *result)
 {
     const pl_error_t *error = &result->error;
@@ -290,7 +283,7 @@ static void failure_tell(const pl_result_t *result)
     cli_error("%s%s%s", is_named ? "" : error->where, is_named ? "" : ": ", error->text);
 }
 
-/* Of several runs the first that did not end well says what the status is. */
+/* The status of several runs is that of the first one that did not end well. */
 static void run_ended(cli_session_t *session, const pl_result_t *result)
 {
     int status = status_of_failure(result);
@@ -307,6 +300,8 @@ static void run_ended(cli_session_t *session, const pl_result_t *result)
     if (session->status == CLI_DONE)
         session->status = status;
 }
+
+static bool begin_next(cli_session_t *session, const pl_result_t *result);
 
 static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user)
 {
@@ -325,25 +320,7 @@ static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user
 
 /* ---- the run ---- */
 
-/* Viewers of the stream cost a descriptor each.  With next to none libevent would end the
- * process without a word; whether there are enough for a run is looked at when it is
- * known what it is. */
-static int raise_descriptors(pl_error_t *err)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= DESCRIPTORS)
-        return PL_OK;
-    if (limit.rlim_max < DESCRIPTORS_MIN)
-        return pl_fail(err, PL_EBUSY,
-                       "the limit of open descriptors is %d, too low: raise it to 1024 "
-                       "or more (ulimit -n)",
-                       (int)limit.rlim_max);
-    limit.rlim_cur = limit.rlim_max < DESCRIPTORS ? limit.rlim_max : DESCRIPTORS;
-    setrlimit(RLIMIT_NOFILE, &limit);
-    return PL_OK;
-}
-
-/* The trainer before this one is of no use any more. */
+/* Frees the trainer of the run before. */
 static int run_begin(cli_session_t *session, pl_error_t *err)
 {
     pl_trainer_t *trainer = pl_trainer_new(session->engine, session->options, err);
@@ -355,7 +332,7 @@ static int run_begin(cli_session_t *session, pl_error_t *err)
     return session->work->start(session, on_done, err);
 }
 
-/* A run that cannot be started is one that failed: the others may do better. */
+/* A run that cannot start counts as failed; the next one may start. */
 static bool begin_next(cli_session_t *session, const pl_result_t *result)
 {
     pl_result_t failed = {.status = "failed",
@@ -378,7 +355,7 @@ static bool begin_next(cli_session_t *session, const pl_result_t *result)
     return false;
 }
 
-/* Where a name leads, there or not; false: nowhere. */
+/* The absolute path of a file that may not exist; false: its folder does not. */
 static bool place_of(const char *name, char place[PATH_MAX])
 {
     char folder[PATH_MAX];
@@ -392,7 +369,7 @@ static bool place_of(const char *name, char place[PATH_MAX])
     return true;
 }
 
-static bool are_one(const char *a, const char *b)
+static bool are_one_file(const char *a, const char *b)
 {
     char place[2][PATH_MAX];
     struct stat status[2];
@@ -408,7 +385,7 @@ static const char *socket_of(const char *endpoint)
     return endpoint && !strncmp(endpoint, "ipc://", 6) ? endpoint + 6 : NULL;
 }
 
-/* What two write to one file is of use to nobody. */
+/* Refuses one file for two outputs. */
 static int files_check(const cli_telemetry_t *telemetry, pl_error_t *err)
 {
     const struct {
@@ -421,7 +398,7 @@ static int files_check(const cli_telemetry_t *telemetry, pl_error_t *err)
     for (int k = 0; k < FILES; k++)
         for (int other = k + 1; other < FILES; other++)
             if (files[k].file && files[other].file
-                && are_one(files[k].file, files[other].file))
+                && are_one_file(files[k].file, files[other].file))
                 return pl_fail(err, PL_EINVAL,
                                "--%s %s and --%s %s are the same file: give each its own",
                                files[k].option, files[k].file, files[other].option,
@@ -429,56 +406,57 @@ static int files_check(const cli_telemetry_t *telemetry, pl_error_t *err)
     return PL_OK;
 }
 
-/* One stream of all ranks: it is in the first one's process. */
-static int show(cli_session_t *session, const cli_telemetry_t *telemetry, pl_error_t *err)
+/* The stream of all ranks is in the process of rank 0. */
+static int telemetry_open(pl_engine_t *engine, const cli_telemetry_t *telemetry,
+                          pl_error_t *err)
 {
     if (pl_rank() > 0)
         return PL_OK;
     int code = files_check(telemetry, err);
     if (code == PL_OK && telemetry->journal)
-        code = pl_engine_journal(session->engine, telemetry->journal, err);
+        code = pl_engine_journal(engine, telemetry->journal, err);
     if (code == PL_OK && telemetry->trace)
-        code = pl_engine_trace(session->engine, telemetry->trace, err);
+        code = pl_engine_trace(engine, telemetry->trace, err);
     if (code == PL_OK && telemetry->monitor)
-        code = pl_engine_monitor(session->engine, telemetry->monitor, err);
+        code = pl_engine_monitor(engine, telemetry->monitor, err);
     if (code == PL_OK && telemetry->dashboard)
-        code = pl_engine_dashboard(session->engine, telemetry->dashboard, err);
+        code = pl_engine_dashboard(engine, telemetry->dashboard, err);
     if (code == PL_OK && telemetry->control)
-        code = pl_engine_control(session->engine, telemetry->control, err);
+        code = pl_engine_control(engine, telemetry->control, err);
     return code;
 }
 
 static int session_open(cli_session_t *session, const cli_telemetry_t *telemetry,
                         pl_error_t *err)
 {
-    if (raise_descriptors(err) != PL_OK)
-        return PL_EBUSY;
+    /* Each viewer of the stream needs a descriptor. With almost none libevent would end
+     * the process without a message. The engine checks whether there are enough for the
+     * run. */
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < DESCRIPTORS) {
+        if (limit.rlim_max < DESCRIPTORS_MIN)
+            return pl_fail(err, PL_EBUSY,
+                           "the limit of open descriptors is %d, too low: raise it to "
+                           "1024 or more (ulimit -n)",
+                           (int)limit.rlim_max);
+        limit.rlim_cur = limit.rlim_max < DESCRIPTORS ? limit.rlim_max : DESCRIPTORS;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
     session->base = event_base_new();
     if (!session->base)
         return pl_fail(err, PL_ENOMEM, "no event loop: out of memory or descriptors");
     session->engine = pl_engine_new(session->base, err);
     if (!session->engine)
         return PL_ENOMEM;
-    const int code = show(session, telemetry, err);
+    const int code = telemetry_open(session->engine, telemetry, err);
     if (code != PL_OK)
         return code;
-    if (!catch_signals(session))
+    if (!cli_signals_catch(session->base, session->signals, on_signal, session))
         return pl_fail(err, PL_ENOMEM, "out of memory");
     return run_begin(session, err);
 }
 
-static void session_close(cli_session_t *session)
-{
-    for (int k = 0; k < CLI_SIGNALS; k++)
-        if (session->signals[k])
-            event_free(session->signals[k]);
-    pl_engine_free(session->engine);
-    if (session->base)
-        event_base_free(session->base);
-    pl_options_free(session->options);
-}
-
-/* Where it can be reached, by the command of that name  [""]. */
+/* Prints an endpoint and the command that connects to it  [""]. */
 static void tell_endpoint(const cli_session_t *session, const char *command,
                           const char *endpoint)
 {
@@ -490,29 +468,27 @@ static void tell_endpoint(const cli_session_t *session, const char *command,
         cli_note("%s: %s %s %s", command, cli_program(), command, endpoint);
 }
 
-/* On standard error alone: it holds a secret. */
-static void tell_dashboard(const cli_session_t *session)
-{
-    const char *url = pl_engine_dashboard_url(session->engine);
-    if (*url)
-        cli_note("dashboard: %s", url);
-}
-
-int cli_session_run(cli_session_t *session, cli_telemetry_t telemetry)
+int cli_session_run(cli_session_t *session, const cli_telemetry_t *telemetry)
 {
     pl_error_t err = {0};
     session->status = CLI_WRONG;
     if (session->work->trains && !session->json)
         cli_show_information();
-    if (session_open(session, &telemetry, &err) != PL_OK) {
+    if (session_open(session, telemetry, &err) != PL_OK) {
         cli_failure(&err, session->json);
     } else {
         tell_endpoint(session, "monitor", pl_engine_monitor_endpoint(session->engine));
         tell_endpoint(session, "control", pl_engine_control_endpoint(session->engine));
-        tell_dashboard(session);
+        const char *dashboard = pl_engine_dashboard_url(session->engine);
+        if (*dashboard)                    /* contains a secret: on standard error only */
+            cli_note("dashboard: %s", dashboard);
         session->status = CLI_DONE;
         event_base_dispatch(session->base);
     }
-    session_close(session);
+    cli_signals_free(session->signals);
+    pl_engine_free(session->engine);
+    if (session->base)
+        event_base_free(session->base);
+    pl_options_free(session->options);
     return session->status;
 }

@@ -1,4 +1,8 @@
-/* session.h - one run of the engine for a command: fit and predict */
+/* session.h - the runs of the engine that a command makes
+ *
+ * A command that reads a run file fills a session and calls cli_session_run(). Several
+ * runs from one request (--set KEY=a,b) are a sweep: one session, one run after the
+ * other. */
 #ifndef CLI_SESSION_H
 #define CLI_SESSION_H
 
@@ -6,89 +10,132 @@
 
 #include "cli/command.h"
 #include "cli/output.h"
+#include "cli/progress.h"
 
 struct event_base;
 struct event;
 
 typedef struct cli_session cli_session_t;
 
-enum { CLI_SIGNALS = 3 };                                   /* that stop a run */
-
-/* Carries out the command's part: starts the run; hears of progress and of the end. */
+/* What a command does in its session. All are called on the program's thread. */
 typedef struct cli_work {
     bool trains;                                    /* the result has steps and metrics */
-    bool measures;                                  /* it has metrics */
+    bool measures;                                  /* the result has metrics */
     int (*start)(cli_session_t *session, pl_on_done_t on_done, pl_error_t *err);
+    /* [cli_session_progress()] */
     void (*progress)(cli_session_t *session, const pl_progress_t *progress);
-    int (*done)(
-        cli_session_t *session,
-        const pl_result_t *result);      /* the exit status, of a run that did not fail */
-    /* Says what there is of a run that failed  [nothing] */
+    /* The exit status of a run that did not fail. */
+    int (*done)(cli_session_t *session, const pl_result_t *result);
+    /* Prints what is left of a run that failed  [nothing] */
     void (*failed)(const pl_result_t *result);
-    /* Hears how any run ended; the options of the next one in the same session, or NULL
-     * with its part of the work done  [there is but one run] */
+    /* Called after each run. Returns the options of the next run of this session, or NULL
+     * after the last one  [there is one run] */
     pl_options_t *(*next)(cli_session_t *session, const pl_result_t *result);
 } cli_work_t;
+
+enum { CLI_SIGNALS = 3 };                                   /* SIGINT, SIGTERM, SIGHUP */
 
 struct cli_session {
     const cli_work_t *work;
     const void *arguments;                                  /* of the command */
     bool json;
     pl_options_t *options;
+    cli_progress_t progress;
     struct event_base *base;
     pl_engine_t *engine;
     pl_trainer_t *trainer;
     struct event *signals[CLI_SIGNALS];
-    int signal;                                         /* the first that came; 0: none */
-    double signalled;                                   /* s: when it came */
-    bool has_begun;                                     /* it has told of its progress */
-    bool is_cut;                                        /* not all its runs were begun */
-    bool ended;                                         /* status is the run's */
+    int signal;                                        /* the first that came; 0: none */
+    double signalled;                                  /* s: when it came */
+    bool has_begun;                                    /* the run has reported progress */
+    bool is_cut;                                       /* some of its runs never began */
+    bool ended;                                        /* status is that of the run */
     int status;
 };
 
-/* Where a run can be seen, in every command that reads a run file  [NULL: not there]. */
+/* Where a run can be observed  [NULL: not there]. */
 typedef struct cli_telemetry {
     const char *monitor, *dashboard, *control, *journal, *trace;
 } cli_telemetry_t;
 
-/* Of the arguments of a command. */
-#define CLI_TELEMETRY(arguments) \
-    ((cli_telemetry_t){.monitor = (arguments)->monitor, \
-                       .dashboard = (arguments)->dashboard, \
-                       .control = (arguments)->control, \
-                       .journal = (arguments)->journal, \
-                       .trace = (arguments)->trace})
-
-/* What stands in every command that reads a run file. */
+/* The arguments that all commands with a run file have. */
 typedef struct cli_run {
     const char *file;
-    cli_telemetry_t telemetry;
     cli_texts_t set, plugins;
+    cli_telemetry_t telemetry;
 } cli_run_t;
 
-/* The run file with what --set and --plugin say. */
+#define CLI_RUN_OF(arguments) \
+    ((cli_run_t){.file = (arguments)->run, \
+                 .set = (arguments)->set, \
+                 .plugins = (arguments)->plugin, \
+                 .telemetry = {.monitor = (arguments)->monitor, \
+                               .dashboard = (arguments)->dashboard, \
+                               .control = (arguments)->control, \
+                               .journal = (arguments)->journal, \
+                               .trace = (arguments)->trace}})
+
+/* The run file with the values of --set and --plugin. */
 pl_options_t *cli_run_load(const cli_run_t *run, pl_error_t *err);
 
-/* Whether a key is there and is no empty text. */
+/* Whether a key exists and its value is not empty. */
 bool cli_is_set(const pl_options_t *options, const char *key);
-/* Training data alone cannot be predicted; one source has its test data. */
+/* False if the run file names training or validation data, but none to predict. */
 bool cli_has_data_to_predict(const pl_options_t *options);
 
 /* Runs session->work with session->options, which it consumes; the exit status. */
-int cli_session_run(cli_session_t *session, cli_telemetry_t telemetry);
+int cli_session_run(cli_session_t *session, const cli_telemetry_t *telemetry);
 
-/* {"event": …, "global_step": …} for --json. */
-json_t *cli_progress_json(const pl_progress_t *progress);
-/* {"event": "result", …}: what applies to that work. */
+/* Shows progress: an event with --json, otherwise the progress line. */
+void cli_session_progress(cli_session_t *session, const pl_progress_t *progress);
+/* {"event": "result", …} with the members that apply to the session's work. */
 json_t *cli_result_json(const cli_session_t *session, const pl_result_t *result);
-/* nohup has SIGHUP ignored, and so it stays. */
-bool cli_is_ignored(int number);
-
-/* The metrics of a result whose names begin so, one a line. */
+/* Prints the metrics whose names begin with `beginning`, one a line. */
 void cli_show_metrics(const pl_result_t *result, const char *beginning);
-/* Tells of an error without a result of the engine's: on standard error and, when events
- * are wanted, as the result too. */
+/* Prints an error on standard error; with --json also as the result. */
 void cli_failure(const pl_error_t *error, bool json);
+
+/* Calls on_signal for SIGINT, SIGTERM and SIGHUP, unless SIGHUP is ignored, as nohup
+ * arranges it. False: no memory. cli_signals_free() is needed in either case. */
+bool cli_signals_catch(struct event_base *base, struct event *signals[CLI_SIGNALS],
+                       void (*on_signal)(int number, short what, void *user), void *user);
+void cli_signals_free(struct event *signals[CLI_SIGNALS]);
+
+/* ---- sweep.c: several runs from one request ---- */
+
+enum { CLI_SWEPT = 8 };                                     /* keys of a sweep at most */
+
+/* A key and its values. */
+typedef struct cli_axis {
+    int word;                                               /* index of its --set */
+    int count;
+    char **value;                                           /* [count] */
+} cli_axis_t;
+
+typedef struct cli_sweep {
+    cli_run_t run;
+    int axes, runs;                                         /* 1: no sweep */
+    int next;                                               /* run to be started */
+    cli_axis_t axis[CLI_SWEPT];
+    json_t *rows;                                           /* of the runs that ended */
+} cli_sweep_t;
+
+/* Finds the keys with several values and checks every run. PL_EINVAL names the wrong
+ * one. */
+int cli_sweep_open(cli_sweep_t *sweep, const cli_run_t *run, pl_error_t *err);
+void cli_sweep_close(cli_sweep_t *sweep);
+
+/* The options of the next run; NULL with an error, or without one after the last run. */
+pl_options_t *cli_sweep_next(cli_sweep_t *sweep, pl_error_t *err);
+/* The values of the run that began last, such as {"optimizer.lr": 0.001}, and their
+ * text. */
+json_t *cli_sweep_set(const cli_sweep_t *sweep);
+void cli_sweep_words(const json_t *set, char *text, size_t capacity);
+
+/* Adds the result of the run that began last, as events have it; consumes it. */
+void cli_sweep_keep(cli_sweep_t *sweep, json_t *result);
+/* Prints a table of all runs, also of those that never began; the same as an event. */
+void cli_sweep_show(cli_sweep_t *sweep);
+json_t *cli_sweep_json(cli_sweep_t *sweep);
 
 #endif

@@ -1,18 +1,18 @@
 /* stream_line.c - one message of the stream as a line for people
  *
- * Names stand in columns wide enough for the usual ones, so that a pair of call and
- * reply is seen at a glance; a longer name pushes its line to the right rather than
- * being cut. */
+ * Columns are wide enough for the usual names, so that the eye finds a pair of call and
+ * reply. A longer name pushes its line to the right rather than being cut. */
 #include "cli/stream_line.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/json.h"
 #include "cli/output.h"
 
 enum {
-    TEXT_MAX = 120,                    /* characters of a field; a run file is one, too */
-    NARROW = 60,                       /* columns */
+    TEXT_MAX = 120,                   /* characters of a field, which may be a run file */
+    NARROW = 60,                      /* columns */
     WIDE = 100,
 };
 
@@ -42,7 +42,7 @@ static const char *text_of(const json_t *message, const char *key)
     return text ? text : "?";
 }
 
-/* A call goes to the right, its answers come back. */
+/* A call points to the right, its answers to the left. */
 static const char *arrow(const char *kind)
 {
     static const char *const arrows[][3] = {{"call", "→", ">"},
@@ -61,15 +61,7 @@ static const char *cut_mark(void)
     return cli_has_utf8() ? "…" : "...";
 }
 
-static void add_text(line_t *line, const char *name, const char *text)
-{
-    const size_t length = cli_bytes_of(text, TEXT_MAX);
-    const char *quote = strpbrk(text, " =") ? "\"" : "";
-    add(line, " %s=%s%.*s%s%s", name, quote, (int)length, text,
-        text[length] ? cut_mark() : "", quote);
-}
-
-/* What a field has that was not set, or has nothing to say. */
+/* Whether a field has its default, which is not shown. */
 static bool is_default(const json_t *value)
 {
     switch (json_typeof(value)) {
@@ -87,8 +79,11 @@ static void add_field(line_t *line, const char *name, const json_t *value)
     const char *text = json_string_value(value);
     if (is_default(value))
         return;
+    const size_t length = text ? cli_bytes_of(text, TEXT_MAX) : 0;
+    const char *quote = text && strpbrk(text, " =") ? "\"" : "";
     if (text)
-        add_text(line, name, text);
+        add(line, " %s=%s%.*s%s%s", name, quote, (int)length, text,
+            text[length] ? cut_mark() : "", quote);
     else if (json_is_integer(value))
         add(line, " %s=%lld", name, (long long)json_integer_value(value));
     else if (json_is_real(value))
@@ -99,7 +94,8 @@ static void add_field(line_t *line, const char *name, const json_t *value)
         add(line, " %s=yes", name);
 }
 
-/* The caller on the left, whoever speaks; where there is no room for both, the other. */
+/* The caller on the left, the callee on the right; a narrow terminal shows only the
+ * callee. */
 static void add_ends(line_t *line, const json_t *message, int columns)
 {
     const json_int_t number = json_integer_value(json_object_get(message, "rank"));
@@ -117,24 +113,6 @@ static void add_ends(line_t *line, const json_t *message, int columns)
         text_of(message, down ? "to" : "from"));
 }
 
-/* What has become of a rank. */
-static void add_event(line_t *line, const json_t *fields)
-{
-    add(line, " rank %lld %s (%s; process %lld on %s, step %lld, last heard %.1f s ago)",
-        (long long)json_integer_value(json_object_get(fields, "rank")),
-        text_of(fields, "event"), text_of(fields, "cause"),
-        (long long)json_integer_value(json_object_get(fields, "process")),
-        text_of(fields, "host"),
-        (long long)json_integer_value(json_object_get(fields, "global_step")),
-        json_number_value(json_object_get(fields, "seconds")));
-}
-
-static bool is_event(const json_t *message)
-{
-    return !strcmp(text_of(message, "name"), "watch")
-           && !strcmp(text_of(message, "kind"), "progress");
-}
-
 void cli_stream_gap(long long rank, long long lost)
 {
     if (!lost)
@@ -146,32 +124,32 @@ void cli_stream_gap(long long rank, long long lost)
                   cli_plural((uint64_t)lost), rank);
 }
 
-/* To so many columns, the mark among them. */
-static void cut(line_t *line, int columns)
-{
-    const int mark = cli_has_utf8() ? 1 : 3;
-    if (!line->text[cli_bytes_of(line->text, columns)])
-        return;
-    line->at = cli_bytes_of(line->text, columns > mark ? columns - mark : 0);
-    add(line, "%s", cut_mark());
-}
-
 void cli_stream_line(const json_t *message, int columns, char *text, size_t capacity)
 {
     line_t line = {text, 0, capacity};
     const char *name;
-    json_t *value;
-    add(&line, "%9.4f ", json_number_value(json_object_get(message, "time")));
+    json_t *value, *fields = json_object_get(message, "fields");
+    const bool is_event = !strcmp(text_of(message, "name"), "watch")
+                          && !strcmp(text_of(message, "kind"), "progress");
+    const int mark = cli_has_utf8() ? 1 : 3;
+    add(&line, "%9.4f ", cli_get_number(message, "time"));
     add_ends(&line, message, columns);
     add(&line, "%s", text_of(message, "name"));
-    if (is_event(message))
-        add_event(&line, json_object_get(message, "fields"));
+    if (is_event)                                          /* a launcher reports a rank */
+        add(&line,
+            " rank %lld %s (%s; process %lld on %s, step %lld, last heard %.1f s ago)",
+            cli_get_count(fields, "rank"), text_of(fields, "event"),
+            text_of(fields, "cause"), cli_get_count(fields, "process"),
+            text_of(fields, "host"), cli_get_count(fields, "global_step"),
+            cli_get_number(fields, "seconds"));
     else
-        json_object_foreach(json_object_get(message, "fields"), name, value)
+        json_object_foreach(fields, name, value)
             add_field(&line, name, value);
     for (char *c = text; *c; c++)
         if ((unsigned char)*c < ' ')
             *c = ' ';
-    if (columns > 0)
-        cut(&line, columns);
+    if (columns <= 0 || !text[cli_bytes_of(text, columns)])
+        return;
+    line.at = cli_bytes_of(text, columns > mark ? columns - mark : 0);
+    add(&line, "%s", cut_mark());
 }

@@ -5,10 +5,11 @@
 #include <jansson.h>
 #include <stddef.h>
 
-/* Writes time, from, to, name and fields of a stream object, in columns; cut at
- * `columns` [0: whole]. */
+/* Writes time, actors, name and fields of a message of the stream, cut at `columns`
+ * [0: not cut]. */
 void cli_stream_line(const json_t *message, int columns, char *text, size_t capacity);
-/* Prints that messages are missing; rank: whose, -1: of those of none. */
+/* Prints that `lost` messages of a rank are missing [-1: messages of no rank; lost 0: an
+ * unknown number]. */
 void cli_stream_gap(long long rank, long long lost);
 
 #endif

@@ -1,19 +1,19 @@
-/* sweep.c - several runs out of one request: --set KEY=a,b
+/* sweep.c - several runs from one request: --set KEY=a,b
  *
- * A comma divides values unless it stands in brackets, braces or quotes, so a list or a
- * name with a comma stays one value.  Several such keys give every combination, the last
- * key changing fastest.  All runs are checked before the first one starts: a sweep should
- * not end after hours at a slip of the pen. */
-#include "cli/sweep.h"
+ * A comma separates values unless it stands in brackets, braces or quotes, so a list or a
+ * name with a comma is one value. Several such keys give every combination; the last key
+ * changes fastest. All runs are checked before the first one starts: a sweep should not
+ * end after hours at a slip of the pen. */
+#include "cli/session.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { RUNS_MAX = 1000, COLUMNS_MAX = 6, CELL = 40 };
 
-/* ---- Values ---- */
+/* ---- values ---- */
 
-/* Up to the comma that ends it. */
+/* Length of the value up to the comma that ends it. */
 static size_t value_length(const char *text)
 {
     int depth = 0;
@@ -36,37 +36,29 @@ static size_t key_length(const char *word)
     return strcspn(word, "=");
 }
 
-static int axis_add(cli_axis_t *axis, const char *word, const char *value, size_t length,
-                    pl_error_t *err)
-{
-    if (!length)
-        return pl_fail(
-            err, PL_EINVAL,
-            "--set %s: a value between commas is empty; put a value that contains "
-            "commas in quotes: '%.*s=\"a,b\"'",
-            word, (int)key_length(word), word);
-    char **more = realloc(axis->value, (size_t)(axis->count + 1) * sizeof *more);
-    if (!more)
-        return pl_fail(err, PL_ENOMEM, "out of memory");
-    axis->value = more;
-    more[axis->count] = strndup(value, length);
-    if (!more[axis->count])
-        return pl_fail(err, PL_ENOMEM, "out of memory");
-    axis->count++;
-    return PL_OK;
-}
-
 static int axis_read(cli_axis_t *axis, const char *word, pl_error_t *err)
 {
     const char *value = word + key_length(word) + 1;
-    int code = PL_OK;
-    for (bool more = true; more && code == PL_OK;) {
-        size_t length = value_length(value);
-        code = axis_add(axis, word, value, length, err);
+    for (bool more = true; more;) {
+        const size_t length = value_length(value);
+        if (!length)
+            return pl_fail(
+                err, PL_EINVAL,
+                "--set %s: a value between commas is empty; put a value that contains "
+                "commas in quotes: '%.*s=\"a,b\"'",
+                word, (int)key_length(word), word);
+        char **grown = realloc(axis->value, (size_t)(axis->count + 1) * sizeof *grown);
+        if (!grown)
+            return pl_fail(err, PL_ENOMEM, "out of memory");
+        axis->value = grown;
+        grown[axis->count] = strndup(value, length);
+        if (!grown[axis->count])
+            return pl_fail(err, PL_ENOMEM, "out of memory");
+        axis->count++;
         more = value[length] == ',';
         value += length + more;
     }
-    return code;
+    return PL_OK;
 }
 
 static bool is_swept(const char *word)
@@ -75,7 +67,7 @@ static bool is_swept(const char *word)
     return word[length] && word[length + 1 + value_length(word + length + 1)] == ',';
 }
 
-/* What is set again would have every value of it the same. */
+/* A second --set of the same key would replace all its values by one. */
 static int check_alone(const cli_sweep_t *sweep, int word, pl_error_t *err)
 {
     const cli_texts_t *set = &sweep->run.set;
@@ -113,9 +105,9 @@ static int find_axes(cli_sweep_t *sweep, pl_error_t *err)
     return code;
 }
 
-/* ---- Runs ---- */
+/* ---- runs ---- */
 
-/* Which value an axis has in a run. */
+/* The value of an axis in a run. */
 static const char *value_of(const cli_sweep_t *sweep, int axis, int run)
 {
     for (int k = sweep->axes - 1; k > axis; k--)
@@ -123,13 +115,7 @@ static const char *value_of(const cli_sweep_t *sweep, int axis, int run)
     return sweep->axis[axis].value[run % sweep->axis[axis].count];
 }
 
-static char *word_of(const cli_sweep_t *sweep, int axis, int run)
-{
-    const char *word = sweep->run.set.text[sweep->axis[axis].word];
-    return pl_text("%.*s=%s", (int)key_length(word), word, value_of(sweep, axis, run));
-}
-
-/* A name is one directory's: the runs of a sweep share it with a number behind. */
+/* A name is that of one directory, so each run of a sweep gets it with its number. */
 static int name_run(const cli_sweep_t *sweep, pl_options_t *options, int run,
                     pl_error_t *err)
 {
@@ -161,7 +147,8 @@ static pl_options_t *options_of(const cli_sweep_t *sweep, int run, pl_error_t *e
     for (int k = 0; whole && k < one.set.count; k++)
         text[k] = one.set.text[k];
     for (int k = 0; whole && k < sweep->axes; k++) {
-        word[k] = word_of(sweep, k, run);
+        const char *set = sweep->run.set.text[sweep->axis[k].word];
+        word[k] = pl_text("%.*s=%s", (int)key_length(set), set, value_of(sweep, k, run));
         text[sweep->axis[k].word] = word[k];
         whole = word[k];
     }
@@ -180,23 +167,17 @@ static pl_options_t *options_of(const cli_sweep_t *sweep, int run, pl_error_t *e
     return options;
 }
 
-static int check_runs(const cli_sweep_t *sweep, pl_error_t *err)
-{
-    for (int run = 0; sweep->runs > 1 && run < sweep->runs; run++) {
-        pl_options_t *options = options_of(sweep, run, err);
-        if (!options)
-            return err->code;
-        pl_options_free(options);
-    }
-    return PL_OK;
-}
-
 int cli_sweep_open(cli_sweep_t *sweep, const cli_run_t *run, pl_error_t *err)
 {
     *sweep = (cli_sweep_t){.run = *run, .runs = 1, .rows = json_array()};
     int code = sweep->rows ? find_axes(sweep, err)
                            : pl_fail(err, PL_ENOMEM, "out of memory");
-    return code == PL_OK ? check_runs(sweep, err) : code;
+    for (int k = 0; code == PL_OK && sweep->runs > 1 && k < sweep->runs; k++) {
+        pl_options_t *options = options_of(sweep, k, err);
+        code = options ? PL_OK : err->code;
+        pl_options_free(options);
+    }
+    return code;
 }
 
 void cli_sweep_close(cli_sweep_t *sweep)
@@ -214,14 +195,14 @@ pl_options_t *cli_sweep_next(cli_sweep_t *sweep, pl_error_t *err)
     return sweep->next < sweep->runs ? options_of(sweep, sweep->next++, err) : NULL;
 }
 
-/* ---- What sets a run apart ---- */
+/* ---- the values of a run ---- */
 
-static json_t *set_of(const cli_sweep_t *sweep, int run)
+json_t *cli_sweep_set(const cli_sweep_t *sweep)
 {
     json_t *set = json_object();
     for (int k = 0; k < sweep->axes; k++) {
         const char *word = sweep->run.set.text[sweep->axis[k].word];
-        const char *text = value_of(sweep, k, run);
+        const char *text = value_of(sweep, k, sweep->next - 1);
         json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
         char *key = strndup(word, key_length(word));
         if (key)
@@ -231,11 +212,6 @@ static json_t *set_of(const cli_sweep_t *sweep, int run)
         free(key);
     }
     return set;
-}
-
-json_t *cli_sweep_set(const cli_sweep_t *sweep)
-{
-    return set_of(sweep, sweep->next - 1);
 }
 
 static void value_words(const json_t *value, char *text, size_t capacity)
@@ -262,7 +238,7 @@ void cli_sweep_words(const json_t *set, char *text, size_t capacity)
     }
 }
 
-/* ---- The end ---- */
+/* ---- the end ---- */
 
 void cli_sweep_keep(cli_sweep_t *sweep, json_t *result)
 {
@@ -274,7 +250,7 @@ void cli_sweep_keep(cli_sweep_t *sweep, json_t *result)
     json_decref(result);
 }
 
-/* Those that a signal kept from being begun. */
+/* Adds rows for the runs that a signal kept from beginning. */
 static void keep_others(cli_sweep_t *sweep)
 {
     while (sweep->next < sweep->runs) {
@@ -289,7 +265,7 @@ json_t *cli_sweep_json(cli_sweep_t *sweep)
     return json_pack("{s:s, s:O}", "event", "sweep", "runs", sweep->rows);
 }
 
-/* The metrics that tell runs apart: what was validated, otherwise what was trained. */
+/* Names of the metrics that begin with `beginning`; -> how many. */
 static int columns_of(const json_t *rows, const char *beginning, const char **names)
 {
     size_t k;
@@ -306,17 +282,6 @@ static int columns_of(const json_t *rows, const char *beginning, const char **na
         }
     }
     return count;
-}
-
-static const char *metric_text(const json_t *row, const char *name, char text[CELL])
-{
-    const json_t *value = json_object_get(json_object_get(row, "metrics"), name);
-    char number[24];
-    if (json_is_number(value))
-        snprintf(text, CELL, "%s", cli_number(json_number_value(value), 4, number));
-    else
-        snprintf(text, CELL, "%s", value ? "not finite" : "-");
-    return text;
 }
 
 /* A cell of the table, `column` from 0; row NULL: its heading. */
@@ -336,14 +301,19 @@ static const char *cell_text(const json_t *row, int column, const char *const *m
                                                    : NULL;
     if (!name)
         return NULL;
-    const json_t *value = json_object_get(row,
-                                          !strcmp(name, "steps") ? "global_step" : name);
+    const bool is_metric = column >= keys && column < keys + count;
+    const json_t *value =
+        json_object_get(is_metric ? json_object_get(row, "metrics") : row,
+                        !is_metric && !strcmp(name, "steps") ? "global_step" : name);
+    char number[24];
     if (!row)
         snprintf(text, CELL, "%s", name);
     else if (column < keys)
         value_words(json_object_get(json_object_get(row, "set"), name), text, CELL);
-    else if (column < keys + count)
-        metric_text(row, name, text);
+    else if (is_metric && json_is_number(value))
+        snprintf(text, CELL, "%s", cli_number(json_number_value(value), 4, number));
+    else if (is_metric)
+        snprintf(text, CELL, "%s", value ? "not finite" : "-");
     else if (json_is_real(value))
         snprintf(text, CELL, "%.1f", json_real_value(value));
     else if (value)
@@ -373,7 +343,7 @@ static void show_row(const json_t *rows, const json_t *row, const char *const *m
                      const json_t *set)
 {
     char text[CELL];
-    int space = 0;                                         /* that the cell before left */
+    int space = 0;                                          /* after the cell before */
     for (int column = 0; cell_text(row, column, metrics, set, text); column++) {
         cli_print("%*s%s", space, "", text);
         space = column_width(rows, column, metrics, set) + 2 - (int)strlen(text);
@@ -387,6 +357,7 @@ static void show_best(const json_t *rows, const char *metric)
     double min = 0;
     size_t k;
     json_t *row;
+    char words[256];
     json_array_foreach((json_t *)rows, k, row) {
         const json_t *value = json_object_get(json_object_get(row, "metrics"), metric);
         if (!json_is_number(value) || (best && json_number_value(value) >= min))
@@ -394,7 +365,6 @@ static void show_best(const json_t *rows, const char *metric)
         best = row;
         min = json_number_value(value);
     }
-    char words[256];
     if (!best)
         return;
     cli_sweep_words(json_object_get(best, "set"), words, sizeof words);

@@ -1,39 +1,25 @@
-/* time_merge.c - messages of several ranks, each for a moment, in order of their times */
+/* time_merge.c - sorts the messages of several ranks by time */
 #include "cli/time_merge.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX = 100000 };                                      /* that wait */
+enum { MAX = 100000 };                                      /* messages that wait */
 
-/* Behind those of its own rank, and those that are not later. */
-static int place_of(const cli_time_merge_t *queue, const cli_held_t *one)
+bool cli_time_merge_add(cli_time_merge_t *queue, const cli_held_t *one)
 {
+    if (queue->count == queue->capacity) {
+        const int capacity = queue->capacity ? 2 * queue->capacity : 64;
+        cli_held_t *held = realloc(queue->held, (size_t)capacity * sizeof *held);
+        if (!held)
+            return false;
+        queue->held = held;
+        queue->capacity = capacity;
+    }
     int at = queue->count;
     while (at > 0 && queue->held[at - 1].rank != one->rank
            && queue->held[at - 1].time > one->time)
         at--;
-    return at;
-}
-
-static bool queue_grow(cli_time_merge_t *queue)
-{
-    if (queue->count < queue->capacity)
-        return true;
-    const int capacity = queue->capacity ? 2 * queue->capacity : 64;
-    cli_held_t *held = realloc(queue->held, (size_t)capacity * sizeof *held);
-    if (!held)
-        return false;
-    queue->held = held;
-    queue->capacity = capacity;
-    return true;
-}
-
-bool cli_time_merge_add(cli_time_merge_t *queue, const cli_held_t *one)
-{
-    if (!queue_grow(queue))
-        return false;
-    const int at = place_of(queue, one);
     memmove(&queue->held[at + 1], &queue->held[at],
             (size_t)(queue->count - at) * sizeof *queue->held);
     queue->held[at] = *one;
@@ -42,7 +28,7 @@ bool cli_time_merge_add(cli_time_merge_t *queue, const cli_held_t *one)
     return true;
 }
 
-/* With one that has waited for long enough goes what stands before it. */
+/* A message that has waited long enough takes those before it along. */
 int cli_time_merge_due(const cli_time_merge_t *queue, double now, bool ends)
 {
     int due = queue->count;

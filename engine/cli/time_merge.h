@@ -1,19 +1,19 @@
-/* time_merge.h - messages of several ranks, each for a moment, in order of their times
+/* time_merge.h - sorts the messages of several ranks by time
  *
- * What comes of something may come here before it, from another rank.  A rank's own keep
- * their order. */
+ * A message may arrive before the message of another rank that caused it. So each waits
+ * for a moment. Messages of one rank keep their order. */
 #ifndef CLI_TIME_MERGE_H
 #define CLI_TIME_MERGE_H
 
 #include <jansson.h>
 #include <stdbool.h>
 
-enum { CLI_TIME_MERGE_MS = 50 };                  /* that a message may wait for others */
+enum { CLI_TIME_MERGE_MS = 50 };                           /* for which a message waits */
 
 typedef struct cli_held {
-    double time, came;                            /* s: of the run; of whoever shows it */
+    double time, came;                   /* s: clock of the run; clock here, at arrival */
     int rank;
-    json_t *message;                                        /* owned, as is: */
+    json_t *message;                                        /* owned, like text */
     char *text;
 } cli_held_t;
 
@@ -24,12 +24,12 @@ typedef struct cli_time_merge {
     bool has_several;                                       /* ranks */
 } cli_time_merge_t;
 
-/* A message that has come at `came`; its parts are owned from now on.  False: no memory
- * for it, and nothing has changed. */
+/* Adds a message and takes ownership of its members. False: out of memory, and nothing
+ * has changed. */
 bool cli_time_merge_add(cli_time_merge_t *queue, const cli_held_t *one);
-/* How many, from the first on, are to be shown now; all at the end. */
+/* The number of messages, from the first on, that are due now; all with `ends`. */
 int cli_time_merge_due(const cli_time_merge_t *queue, double now, bool ends);
-/* The first so many have been shown. */
+/* Removes and frees the first `count` messages. */
 void cli_time_merge_drop(cli_time_merge_t *queue, int count);
 
 #endif

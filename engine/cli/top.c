@@ -1,8 +1,8 @@
-/* top.c - paceline top: a run on the whole terminal, drawn anew four times a second
+/* top.c - paceline top: a run on the whole terminal, redrawn four times a second
  *
- * What is shown comes under a topic of its own, made where the run is; this file gets it,
- * draws it and hands keys on as commands.  It stays when the run has ended or its process
- * has gone, and shows the next one that publishes there. */
+ * The process of the run publishes its state under a topic of its own. This file
+ * receives the states, draws them, and sends keys as commands. It stays when the run
+ * or its process has ended, and shows the next run that publishes there. */
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/session.h"
@@ -17,26 +17,26 @@
 #include <unistd.h>
 
 #include "cli/endpoint_client.h"
-#include "cli/control.h"
+#include "cli/json.h"
 #include "cli/top_view.h"
 #include "cli/watch.h"
 
-enum { STATES = 8 };                         /* that rates are of: those of two seconds */
+enum { STATES = 8 };                            /* kept for rates: those of two seconds */
 static const double DRAW = 0.25, SILENCE = 3, LOOK = 1, NOTED = 8;  /* s */
 
 typedef struct top {
     const cli_top_t *arguments;
-    cli_endpoint_client_t stream, desk;
-    json_t *state[STATES];                        /* newest first  [none] */
-    double came, asked, drawn;                    /* s: the newest; "list"; the screen */
-    bool is_paused, is_sure;                      /* sure: it was asked whether to stop */
-    char note[CLI_VIEW_WIDTH];                    /* on what was asked for */
-    double noted;                                 /* s: since when; 0: none */
+    cli_endpoint_client_t stream, commands;
+    json_t *state[STATES];                           /* newest first  [none] */
+    double came, asked, drawn;                       /* s: newest state; "list"; screen */
+    bool is_paused, is_sure;                         /* sure: the next y stops the run */
+    char note[CLI_VIEW_WIDTH];                       /* about the last key or reply */
+    double noted;                                    /* s: when; 0: none */
     bool wants_end, is_dirty, has_actors;
     cli_curve_t curve;
 } top_t;
 
-/* ---- what comes ---- */
+/* ---- states and replies ---- */
 
 static void states_forget(top_t *top)
 {
@@ -46,54 +46,38 @@ static void states_forget(top_t *top)
     }
 }
 
-static double number_of(const json_t *state, const char *key)
+/* Whether there is no rate between two states of the stream: another engine has another
+ * clock, one without viewers counts its messages from 0, and a run may go back to a
+ * checkpoint or begin again. */
+static bool is_another(const json_t *message, const json_t *message_before)
 {
-    return json_number_value(json_object_get(json_object_get(state, "state"), key));
-}
-
-static json_int_t count_of(const json_t *run, const char *key)
-{
-    return json_integer_value(json_object_get(run, key));
-}
-
-/* To a checkpoint or to the beginning, as when its ranks were started again. */
-static bool goes_back(const json_t *run, const json_t *before)
-{
-    return count_of(run, "number") == count_of(before, "number")
-           && count_of(run, "step") < count_of(before, "step");
-}
-
-/* Another engine counts from another moment; one that nobody looked at begins anew, as
- * does a run that goes back: between these states there is no rate. */
-static bool is_another(const json_t *state, const json_t *before)
-{
-    return number_of(state, "wall") != number_of(before, "wall")
-           || number_of(state, "messages") < number_of(before, "messages")
-           || goes_back(cli_view_run(state), cli_view_run(before));
-}
-
-static void state_take(top_t *top, const char *text, size_t length)
-{
-    json_t *state = json_loadb(text, length, 0, NULL);
-    if (!json_is_object(json_object_get(state, "state"))) {
-        json_decref(state);
-        return;
-    }
-    if (is_another(state, top->state[0]))
-        states_forget(top);
-    json_decref(top->state[STATES - 1]);
-    memmove(top->state + 1, top->state, (STATES - 1) * sizeof *top->state);
-    top->state[0] = state;
-    cli_curve_take(&top->curve, state);
-    top->came = cli_now();
+    const json_t *state = json_object_get(message, "state"),
+                 *before = json_object_get(message_before, "state"),
+                 *run = cli_view_run(message), *run_before = cli_view_run(message_before);
+    return cli_get_number(state, "wall") != cli_get_number(before, "wall")
+           || cli_get_number(state, "messages") < cli_get_number(before, "messages")
+           || (cli_get_count(run, "number") == cli_get_count(run_before, "number")
+               && cli_get_count(run, "step") < cli_get_count(run_before, "step"));
 }
 
 static void take_states(top_t *top)
 {
     size_t length;
     const char *text;
-    while ((text = cli_receive(&top->stream, &length)))
-        state_take(top, text, length);
+    while ((text = cli_receive(&top->stream, &length))) {
+        json_t *state = json_loadb(text, length, 0, NULL);
+        if (!json_is_object(json_object_get(state, "state"))) {
+            json_decref(state);
+            continue;
+        }
+        if (is_another(state, top->state[0]))
+            states_forget(top);
+        json_decref(top->state[STATES - 1]);
+        memmove(top->state + 1, top->state, (STATES - 1) * sizeof *top->state);
+        top->state[0] = state;
+        cli_curve_take(&top->curve, state);
+        top->came = cli_now();
+    }
 }
 
 static void note(top_t *top, const char *text)
@@ -103,60 +87,45 @@ static void note(top_t *top, const char *text)
     top->is_dirty = true;
 }
 
-/* The list is asked for by ourselves: it tells whether the run is paused. */
-static void reply_take(top_t *top, const json_t *reply)
-{
-    char text[CLI_VIEW_WIDTH];
-    const json_t *runs = json_object_get(reply, "runs");
-    const char *state = json_string_value(
-        json_object_get(json_array_get(runs, json_array_size(runs) - 1), "state"));
-    if (json_is_array(runs)) {
-        top->is_paused = state && !strcmp(state, "paused");
-        return;
-    }
-    cli_reply_words(reply, text, sizeof text);
-    note(top, text);
-    top->asked = 0;
-}
-
+/* Replies to "list", which follow() sends, say whether the run is paused. */
 static void take_replies(top_t *top)
 {
     size_t length;
     const char *text;
     if (!top->arguments->control)
         return;
-    cli_wait(&top->desk, -1, 0);
-    while ((text = cli_receive(&top->desk, &length))) {
+    cli_wait(&top->commands, -1, 0);
+    while ((text = cli_receive(&top->commands, &length))) {
+        char words[CLI_VIEW_WIDTH];
         json_t *reply = json_loadb(text, length, 0, NULL);
-        reply_take(top, reply);
+        const json_t *runs = json_object_get(reply, "runs"),
+                     *run = json_array_get(runs, json_array_size(runs) - 1);
+        if (json_is_array(runs)) {
+            top->is_paused = !strcmp(cli_get_text(run, "state"), "paused");
+        } else {
+            cli_reply_words(reply, words, sizeof words);
+            note(top, words);
+            top->asked = 0;
+        }
         json_decref(reply);
     }
 }
 
-/* ---- what is asked for ---- */
+/* ---- keys ---- */
 
 static bool may_command(const top_t *top)
 {
-    return top->arguments->control && top->desk.connected && !top->desk.parted;
+    return top->arguments->control && top->commands.connected && !top->commands.parted;
 }
 
-static void ask(top_t *top, const char *request, const char *said)
+static void send_command(top_t *top, const char *request, const char *text)
 {
-    if (top->desk.refused)
+    if (top->commands.refused)
         note(top, "the socket of --control takes no commands");
     else if (!may_command(top))
         note(top, "no run takes commands there");
-    else if (cli_send(&top->desk, request))
-        note(top, said);
-}
-
-static void ask_whether_paused(top_t *top)
-{
-    const double now = cli_now();
-    if (!may_command(top) || now - top->asked < LOOK)
-        return;
-    top->asked = now;
-    cli_send(&top->desk, "{\"command\":\"list\"}");
+    else if (cli_send(&top->commands, request))
+        note(top, text);
 }
 
 static void command_key(top_t *top, int key)
@@ -166,13 +135,13 @@ static void command_key(top_t *top, int key)
     if (!top->arguments->control && strchr("pgsx", key))
         note(top, "this key needs --control");
     else if (key == 'p' && !top->is_paused)
-        ask(top, "{\"command\":\"pause\"}", "pausing after this step");
+        send_command(top, "{\"command\":\"pause\"}", "pausing after this step");
     else if (key == 'g' || key == 'p')
-        ask(top, "{\"command\":\"continue\"}", "continuing");
+        send_command(top, "{\"command\":\"continue\"}", "continuing");
     else if (key == 's')
-        ask(top, "{\"command\":\"save\"}", "saving after this step");
+        send_command(top, "{\"command\":\"save\"}", "saving after this step");
     else if (key == 'y' && was_sure)
-        ask(top, "{\"command\":\"stop\"}", "stopping after this step");
+        send_command(top, "{\"command\":\"stop\"}", "stopping after this step");
     else if (was_sure)
         note(top, "the run continues");
     if (key == 'x' && top->arguments->control) {
@@ -199,8 +168,8 @@ static void take_keys(top_t *top)
 
 /* ---- drawing ---- */
 
-/* Why nothing new is shown; "": it is new. */
-static const char *standing_of(const top_t *top, char text[CLI_VIEW_WIDTH])
+/* The reason why nothing new is shown; "": the state is new. */
+static const char *silence_text(const top_t *top, char text[CLI_VIEW_WIDTH])
 {
     char end[CLI_VIEW_TEXT];
     const char *at = top->arguments->endpoint;
@@ -226,12 +195,12 @@ static const char *standing_of(const top_t *top, char text[CLI_VIEW_WIDTH])
 
 static void draw_footer(const top_t *top, int rows, int columns)
 {
-    char standing[CLI_VIEW_WIDTH];
+    char silence[CLI_VIEW_WIDTH];
     const bool is_noted = top->noted > 0 && cli_now() - top->noted < NOTED;
-    standing_of(top, standing);
-    if (is_noted || *standing) {
+    silence_text(top, silence);
+    if (is_noted || *silence) {
         attron(A_BOLD);
-        mvaddnstr(rows - 2, 0, is_noted ? top->note : standing, columns);
+        mvaddnstr(rows - 2, 0, is_noted ? top->note : silence, columns);
         attroff(A_BOLD);
     }
     attron(A_REVERSE);
@@ -244,22 +213,12 @@ static void draw_footer(const top_t *top, int rows, int columns)
     attroff(A_REVERSE);
 }
 
-static void draw_view(const cli_view_t *view)
+static void draw(top_t *top)
 {
     static const attr_t attributes[] = {[CLI_PLAIN] = A_NORMAL,
                                         [CLI_STRONG] = A_BOLD,
                                         [CLI_HEAD] = A_UNDERLINE,
                                         [CLI_BAD] = A_BOLD | A_REVERSE};
-    for (int k = 0; k < view->count; k++) {
-        attrset(attributes[view->line[k].style]);
-        mvaddnstr(k, 0, view->line[k].text,
-                  (int)cli_bytes_of(view->line[k].text, view->columns));
-    }
-    attrset(A_NORMAL);
-}
-
-static void draw(top_t *top)
-{
     static cli_view_t view;
     int rows, columns, oldest = STATES - 1;
     getmaxyx(stdscr, rows, columns);
@@ -272,7 +231,12 @@ static void draw(top_t *top)
     erase();
     if (top->state[0])
         cli_view_make(&view, top->state[oldest], top->state[0]);
-    draw_view(&view);
+    for (int k = 0; k < view.count; k++) {
+        attrset(attributes[view.line[k].style]);
+        mvaddnstr(k, 0, view.line[k].text,
+                  (int)cli_bytes_of(view.line[k].text, view.columns));
+    }
+    attrset(A_NORMAL);
     if (rows > 2)
         draw_footer(top, rows, columns);
     refresh();
@@ -280,7 +244,7 @@ static void draw(top_t *top)
     top->is_dirty = false;
 }
 
-/* ---- life ---- */
+/* ---- the command ---- */
 
 static void follow(top_t *top)
 {
@@ -291,16 +255,12 @@ static void follow(top_t *top)
         cli_wait(&top->stream, STDIN_FILENO, left > 0 ? left : DRAW);
         take_states(top);
         take_replies(top);
-        ask_whether_paused(top);
+        if (may_command(top) && cli_now() - top->asked >= LOOK) {
+            top->asked = cli_now();
+            cli_send(&top->commands, "{\"command\":\"list\"}");
+        }
         take_keys(top);
     }
-}
-
-/* Whether its cursor can be put anywhere, which of TERM=dumb it cannot. */
-static bool has_places(void)
-{
-    const char *places = tigetstr("cup");
-    return places && places != (const char *)-1;
 }
 
 static int screen_open(pl_error_t *err)
@@ -311,7 +271,8 @@ static int screen_open(pl_error_t *err)
                        "top needs a terminal: use paceline monitor, which prints lines");
     setlocale(LC_CTYPE, "");
     const bool is_open = newterm(NULL, stdout, stdin) != NULL;
-    if (!is_open || !has_places()) {
+    const char *cursor = is_open ? tigetstr("cup") : NULL;  /* TERM=dumb has none */
+    if (!cursor || cursor == (const char *)-1) {
         if (is_open)
             endwin();
         return pl_fail(err, PL_EINVAL, "top cannot draw on a terminal \"%s\": set TERM",
@@ -332,7 +293,7 @@ static int top_open(top_t *top, pl_error_t *err)
     if (code == PL_OK)
         code = cli_subscribe(&top->stream, "state", err);
     if (code == PL_OK && a->control)
-        code = cli_connect(&top->desk, CLI_COMMANDS, a->control, err);
+        code = cli_connect(&top->commands, CLI_COMMANDS, a->control, err);
     if (code != PL_OK)
         return code;
     cli_watch_signals();
@@ -356,7 +317,7 @@ int cli_top(const cli_top_t *arguments)
     }
     states_forget(&top);
     cli_disconnect(&top.stream);
-    cli_disconnect(&top.desk);
+    cli_disconnect(&top.commands);
     return status;
 }
 

@@ -1,9 +1,9 @@
-/* top_view.c - what paceline top and monitor show of a run's state
+/* top_view.c - the state of a run, as lines of paceline top and monitor
  *
- * First how far the run is, when it will end, its loss and what it takes of the machine;
- * then the tables of top_tables.c: ranks, and where it is asked for actors.
- * Where there is no room the words that matter least go: columns of the tables, then
- * lines, the last of which says how many are missing. */
+ * First the progress, the time left, the loss and the use of the machine; then the tables
+ * of top_tables.c: ranks and, if requested, actors. Where there is no room the least
+ * important parts are left out: columns of the tables, then lines, of which the last one
+ * says how many are missing. */
 #include "cli/top_view.h"
 
 #include <math.h>
@@ -11,14 +11,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/json.h"
 #include "cli/output.h"
-#include "cli/top_view_parts.h"
 
-enum { METRICS_SHOWN_MAX = 8, DEVICES_MAX = 4 };
+enum { CURVE_MAX = 60 };                                    /* columns */
+enum { CELL = CLI_CELL, METRICS_SHOWN_MAX = 8, DEVICES_MAX = 4 };
 
-/* ---- metrics ---- */
+/* ---- numbers ---- */
 
-const char *view_number(double value, char text[CELL])
+const char *cli_view_number(double value, char text[CELL])
 {
     static const char units[] = " kMGT";
     int unit = 0;
@@ -32,15 +33,15 @@ const char *view_number(double value, char text[CELL])
     return text;
 }
 
-const char *view_rate(double count, double seconds, char text[CELL])
+const char *cli_view_rate(double count, double seconds, char text[CELL])
 {
     if (seconds > 0)
-        return view_number(count / seconds, text);
+        return cli_view_number(count / seconds, text);
     snprintf(text, CELL, "-");
     return text;
 }
 
-const char *view_duration(double seconds, char text[CELL])
+const char *cli_view_duration(double seconds, char text[CELL])
 {
     if (!(seconds > 0))
         snprintf(text, CELL, "-");
@@ -55,28 +56,22 @@ const char *view_duration(double seconds, char text[CELL])
 
 /* ---- lines ---- */
 
-static void view_vline(cli_view_t *view, cli_style_t style, const char *format,
-                       va_list args)
+void cli_view_line(cli_view_t *view, cli_style_t style, const char *format, ...)
 {
+    va_list args;
     if (view->count == CLI_VIEW_LINES || view->count >= view->rows)
         return;
     view->line[view->count].style = style;
     char *text = view->line[view->count++].text;
+    va_start(args, format);
     vsnprintf(text, CLI_VIEW_WIDTH, format, args);
+    va_end(args);
     for (char *c = text; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 0x7f)
             *c = '?';
 }
 
-void cli_view_line(cli_view_t *view, cli_style_t style, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    view_vline(view, style, format, args);
-    va_end(args);
-}
-
-/* In as many lines as it needs, each up to a blank where there is one. */
+/* Adds a text in as many lines as it needs, broken at spaces where possible. */
 static void view_text(cli_view_t *view, cli_style_t style, const char *text)
 {
     const int width = view->columns < CLI_VIEW_WIDTH ? view->columns : CLI_VIEW_WIDTH - 1;
@@ -91,7 +86,7 @@ static void view_text(cli_view_t *view, cli_style_t style, const char *text)
     }
 }
 
-/* Pieces one behind the other, in as many lines as they need. */
+/* Pieces in a row, in as many lines as they need. */
 typedef struct flow {
     cli_view_t *view;
     cli_style_t style;
@@ -129,11 +124,11 @@ const json_t *cli_view_run(const json_t *state)
     size_t k;
     const json_t *run, *best = NULL;
     json_array_foreach(json_object_get(json_object_get(state, "state"), "runs"), k, run) {
-        const bool goes_on = json_is_false(json_object_get(run, "ended")),
-                   best_does = json_is_false(json_object_get(best, "ended"));
-        if (!best || goes_on > best_does
-            || (goes_on == best_does
-                && number_of(run, "number") > number_of(best, "number")))
+        const bool is_active = json_is_false(json_object_get(run, "ended")),
+                   best_is = json_is_false(json_object_get(best, "ended"));
+        if (!best || is_active > best_is
+            || (is_active == best_is
+                && cli_get_number(run, "number") > cli_get_number(best, "number")))
             best = run;
     }
     return best;
@@ -141,7 +136,7 @@ const json_t *cli_view_run(const json_t *state)
 
 static const char *run_name(const json_t *run, char text[CELL])
 {
-    const char *name = text_of(run, "name");
+    const char *name = cli_get_text(run, "name");
     if (*name)
         snprintf(text, CELL, "run %s", name);
     else
@@ -152,26 +147,27 @@ static const char *run_name(const json_t *run, char text[CELL])
 const char *cli_view_end(const json_t *run, char text[CLI_VIEW_TEXT])
 {
     char name[CELL];
-    const char *how = text_of(run, "doing"), *error = text_of(run, "error");
+    const char *how = cli_get_text(run, "doing"), *error = cli_get_text(run, "error");
     strcpy(text, "");
     if (json_is_true(json_object_get(run, "ended")))
         snprintf(text, CLI_VIEW_TEXT, "%s %s after %.0f steps%s%s", run_name(run, name),
                  !strcmp(how, "ok")        ? "has ended well"
                  : !strcmp(how, "stopped") ? "was stopped"
                                            : "has failed",
-                 number_of(run, "step"), *error ? ": " : "", error);
+                 cli_get_number(run, "step"), *error ? ": " : "", error);
     return text;
 }
 
 /* ---- the loss ---- */
 
+/* The newest training loss; NAN: none. */
 static double loss_of(const json_t *run)
 {
     size_t k;
     const json_t *entry, *newest;
     json_array_foreach(json_object_get(run, "columns"), k, entry) {
         newest = json_object_get(entry, "newest");
-        if (!strcmp(text_of(entry, "name"), "train_loss") && json_is_number(newest))
+        if (!strcmp(cli_get_text(entry, "name"), "train_loss") && json_is_number(newest))
             return json_number_value(newest);
     }
     return NAN;
@@ -195,21 +191,21 @@ static void curve_add(cli_curve_t *curve, double loss)
 void cli_curve_take(cli_curve_t *curve, const json_t *state)
 {
     const json_t *run = cli_view_run(state);
-    const double step = number_of(run, "step"), loss = loss_of(run);
+    const double step = cli_get_number(run, "step"), loss = loss_of(run);
     if (!run)
         return;
-    if (curve->number != number_of(run, "number") || step < curve->step)
-        *curve = (cli_curve_t){.number = number_of(run, "number"), .stride = 1};
+    if (curve->number != cli_get_number(run, "number") || step < curve->step)
+        *curve = (cli_curve_t){.number = cli_get_number(run, "number"), .stride = 1};
     if (step > 0 && !curve->first_step) {
         curve->first_step = step;
-        curve->first_seconds = number_of(run, "seconds");
+        curve->first_seconds = cli_get_number(run, "seconds");
     }
     if (step > curve->step && isfinite(loss))
         curve_add(curve, loss);
     curve->step = step;
 }
 
-/* Mean of the values that a column stands for. */
+/* The mean of the values of a column. */
 static double curve_at(const cli_curve_t *curve, int column, int columns)
 {
     const int from = column * curve->count / columns,
@@ -220,7 +216,8 @@ static double curve_at(const cli_curve_t *curve, int column, int columns)
     return sum / (until - from);
 }
 
-/* From the lowest to the highest, at most so many columns; "" of less than two values. */
+/* The curve, scaled to its range, in at most so many columns; "": less than two
+ * values. */
 static const char *curve_text(const cli_curve_t *curve, int columns,
                               char text[CLI_VIEW_WIDTH])
 {
@@ -247,42 +244,24 @@ static const char *curve_text(const cli_curve_t *curve, int columns,
     return text;
 }
 
-enum { CURVE_MAX = 60 };                                    /* columns */
+/* ---- progress ---- */
 
-static void show_curve(cli_view_t *view, const json_t *run)
-{
-    char text[CLI_VIEW_WIDTH], first[24], newest[24];
-    const int capacity = view->columns - 26;
-    if (!view->curve || view->curve->number != number_of(run, "number"))
-        return;
-    curve_text(view->curve, capacity < CURVE_MAX ? capacity : CURVE_MAX, text);
-    if (*text)
-        cli_view_line(view, CLI_PLAIN, "loss %s %s %s",
-                      cli_number(view->curve->value[0], 3, first), text,
-                      cli_number(loss_of(run), 3, newest));
-}
-
-/* ---- how far ---- */
-
-static bool has_ended(const json_t *run)
-{
-    return json_is_true(json_object_get(run, "ended"));
-}
-
-/* From the mean speed since it is watched; < 0: not known. */
+/* From the mean speed since this process observes the run; < 0: unknown. */
 static double seconds_left(const json_t *run, const cli_curve_t *curve)
 {
-    const double all = number_of(run, "total_steps"), step = number_of(run, "step");
-    if (!curve || curve->number != number_of(run, "number") || has_ended(run))
+    const double all = cli_get_number(run, "total_steps"),
+                 step = cli_get_number(run, "step");
+    if (!curve || curve->number != cli_get_number(run, "number")
+        || json_is_true(json_object_get(run, "ended")))
         return -1;
     const double steps = step - curve->first_step,
-                 seconds = number_of(run, "seconds") - curve->first_seconds;
+                 seconds = cli_get_number(run, "seconds") - curve->first_seconds;
     if (!(all > step) || !(steps > 0) || !(seconds > 0.5))
         return -1;
     return seconds / steps * (all - step);
 }
 
-/* Processors in use between two looks at the clock of the processes; < 0: not known. */
+/* Processors in use between the two states; < 0: unknown. */
 static double processors_of(const json_t *before, const json_t *now)
 {
     const json_t *memory[] = {json_object_get(before, "memory"),
@@ -291,80 +270,93 @@ static double processors_of(const json_t *before, const json_t *now)
     for (int m = 0; m < 2; m++) {
         size_t k;
         const json_t *process;
-        cpu[m] = number_of(memory[m], "cpu");
+        cpu[m] = cli_get_number(memory[m], "cpu");
         json_array_foreach(json_object_get(memory[m], "processes"), k, process)
-            cpu[m] += number_of(process, "cpu");
+            cpu[m] += cli_get_number(process, "cpu");
     }
-    const double seconds = number_of(memory[1], "time") - number_of(memory[0], "time");
+    const double seconds = cli_get_number(memory[1], "time")
+                           - cli_get_number(memory[0], "time");
     if (!(seconds > 0) || !(cpu[0] > 0) || cpu[1] < cpu[0])
         return -1;
     return (cpu[1] - cpu[0]) / seconds;
 }
 
-static void add_progress(flow_t *flow, const json_t *run)
-{
-    char text[CELL];
-    const double step = number_of(run, "step"), all = number_of(run, "total_steps");
-    flow_add(flow, "%s", run_name(run, text));
-    if (*text_of(run, "module"))
-        flow_add(flow, "%s", text_of(run, "module"));
-    flow_add(flow, "%s", text_of(run, "doing"));
-    flow_add(flow, "%s", cli_clock(number_of(run, "seconds"), (char[24]){""}));
-    flow_add(flow, "epoch %.0f", number_of(run, "epoch") + 1);
-    if (all > 0)
-        flow_add(flow, "step %.0f of %.0f, %.0f %%", step, all, 100 * step / all);
-    else
-        flow_add(flow, "step %.0f", step);
-    flow_end(flow);
-}
-
+/* The run in an earlier state, or `run` if that state shows another one. */
 static const json_t *same_run(const json_t *before, const json_t *run)
 {
     const json_t *was = cli_view_run(before);
-    return number_of(was, "number") == number_of(run, "number") ? was : run;
+    return cli_get_number(was, "number") == cli_get_number(run, "number") ? was : run;
 }
 
-/* Of the steps since the report before; until there is one, of all, which is the same. */
+/* A quantile of the steps since the last report, or of all steps before the first one. */
 static double quantile_of(const json_t *run, const char *column, const char *all)
 {
     size_t k;
     const json_t *entry;
     json_array_foreach(json_object_get(run, "columns"), k, entry)
-        if (!strcmp(text_of(entry, "name"), column) && number_of(entry, "newest") > 0)
-            return number_of(entry, "newest");
-    return number_of(run, all);
+        if (!strcmp(cli_get_text(entry, "name"), column)
+            && cli_get_number(entry, "newest") > 0)
+            return cli_get_number(entry, "newest");
+    return cli_get_number(run, all);
 }
 
-static void add_left(flow_t *flow, const json_t *run)
-{
-    const double left = seconds_left(run, flow->view->curve);
-    if (left >= 0)
-        flow_add(flow, "%s left", cli_clock(left, (char[24]){""}));
-}
-
-static void add_speed(flow_t *flow, const json_t *run, const json_t *was, double seconds)
+static void show_progress(flow_t *flow, const json_t *run, const json_t *was,
+                          double seconds)
 {
     char a[CELL], b[CELL];
-    const double steps = number_of(run, "step") - number_of(was, "step"),
-                 samples = number_of(run, "samples") - number_of(was, "samples");
-    flow_add(flow, "%s steps/s", view_rate(steps, seconds, a));
+    const double step = cli_get_number(run, "step"),
+                 all = cli_get_number(run, "total_steps"),
+                 left = seconds_left(run, flow->view->curve),
+                 samples = cli_get_number(run, "samples")
+                           - cli_get_number(was, "samples");
+    flow->style = CLI_STRONG;
+    flow_add(flow, "%s", run_name(run, a));
+    if (*cli_get_text(run, "module"))
+        flow_add(flow, "%s", cli_get_text(run, "module"));
+    flow_add(flow, "%s", cli_get_text(run, "doing"));
+    flow_add(flow, "%s", cli_clock(cli_get_number(run, "seconds"), a));
+    flow_add(flow, "epoch %.0f", cli_get_number(run, "epoch") + 1);
+    if (all > 0)
+        flow_add(flow, "step %.0f of %.0f, %.0f %%", step, all, 100 * step / all);
+    else
+        flow_add(flow, "step %.0f", step);
+    flow_end(flow);
+    flow->style = CLI_PLAIN;
+    if (left >= 0)
+        flow_add(flow, "%s left", cli_clock(left, a));
+    flow_add(flow, "%s steps/s",
+             cli_view_rate(step - cli_get_number(was, "step"), seconds, a));
     if (samples > 0)
-        flow_add(flow, "%s samples/s", view_rate(samples, seconds, a));
-    if (json_is_true(json_object_get(run, "ended")) || number_of(run, "stalled") > 0
-        || !strcmp(text_of(run, "doing"), "paused"))
-        return;
-    flow_add(flow, "step now %s p50, %s p95",
-             view_duration(quantile_of(run, "step_seconds_p50", "run_p50"), a),
-             view_duration(quantile_of(run, "step_seconds_p95", "run_p95"), b));
+        flow_add(flow, "%s samples/s", cli_view_rate(samples, seconds, a));
+    if (!json_is_true(json_object_get(run, "ended"))
+        && !(cli_get_number(run, "stalled") > 0)
+        && strcmp(cli_get_text(run, "doing"), "paused") != 0)
+        flow_add(flow, "step now %s p50, %s p95",
+                 cli_view_duration(quantile_of(run, "step_seconds_p50", "run_p50"), a),
+                 cli_view_duration(quantile_of(run, "step_seconds_p95", "run_p95"), b));
+    flow_end(flow);
 }
 
-static void add_metrics(flow_t *flow, const json_t *run)
+static void show_curve(cli_view_t *view, const json_t *run)
+{
+    char text[CLI_VIEW_WIDTH], first[24], newest[24];
+    const int capacity = view->columns - 26;
+    if (!view->curve || view->curve->number != cli_get_number(run, "number"))
+        return;
+    curve_text(view->curve, capacity < CURVE_MAX ? capacity : CURVE_MAX, text);
+    if (*text)
+        cli_view_line(view, CLI_PLAIN, "loss %s %s %s",
+                      cli_number(view->curve->value[0], 3, first), text,
+                      cli_number(loss_of(run), 3, newest));
+}
+
+static void show_metrics(flow_t *flow, const json_t *run)
 {
     size_t k;
     int shown = 0;
     const json_t *entry;
     json_array_foreach(json_object_get(run, "columns"), k, entry) {
-        const char *name = text_of(entry, "name");
+        const char *name = cli_get_text(entry, "name");
         const json_t *newest = json_object_get(entry, "newest");
         if (strstr(name, "_per_second") || !strncmp(name, "step_seconds", 12)
             || !json_is_number(newest) || shown++ == METRICS_SHOWN_MAX)
@@ -374,49 +366,52 @@ static void add_metrics(flow_t *flow, const json_t *run)
     flow_end(flow);
 }
 
-/* ---- what is amiss ---- */
+/* ---- problems ---- */
 
-static void show_amiss(cli_view_t *view, const json_t *run)
+static void show_problems(cli_view_t *view, const json_t *run)
 {
     char text[CLI_VIEW_TEXT];
     size_t k;
     const json_t *rank;
-    if (number_of(run, "stalled") > 0) {
-        snprintf(text, sizeof text, "no progress for %.0f s", number_of(run, "stalled"));
+    if (cli_get_number(run, "stalled") > 0) {
+        snprintf(text, sizeof text, "no progress for %.0f s",
+                 cli_get_number(run, "stalled"));
         view_text(view, CLI_BAD, text);
     }
     json_array_foreach(json_object_get(run, "absent"), k, rank) {
         snprintf(text, sizeof text, "rank %.0f: %s, last message %.0f s ago; %s",
-                 number_of(rank, "rank"), text_of(rank, "event"),
-                 number_of(rank, "seconds"), text_of(rank, "text"));
+                 cli_get_number(rank, "rank"), cli_get_text(rank, "event"),
+                 cli_get_number(rank, "seconds"), cli_get_text(rank, "text"));
         view_text(view, CLI_BAD, text);
     }
 }
 
-/* ---- all ---- */
+/* ---- the machine ---- */
 
 static double seconds_between(const json_t *before, const json_t *now)
 {
-    return number_of(json_object_get(now, "state"), "now")
-           - number_of(json_object_get(before, "state"), "now");
+    return cli_get_number(json_object_get(now, "state"), "now")
+           - cli_get_number(json_object_get(before, "state"), "now");
 }
 
-static void add_machine(flow_t *flow, const json_t *before, const json_t *now)
+static void show_machine(flow_t *flow, const json_t *before, const json_t *now)
 {
     const json_t *memory = json_object_get(now, "memory");
     const double processors = processors_of(before, now);
     if (processors >= 0)
         flow_add(flow, "CPU %.1f of %.0f cores", processors,
-                 number_of(memory, "processors"));
-    if (number_of(memory, "used") > 0) {
-        flow_add(flow, "memory %s", cli_bytes(number_of(memory, "used"), (char[24]){""}));
-        flow_add(flow, "%s free", cli_bytes(number_of(memory, "free"), (char[24]){""}));
+                 cli_get_number(memory, "processors"));
+    if (cli_get_number(memory, "used") > 0) {
+        flow_add(flow, "memory %s",
+                 cli_bytes(cli_get_number(memory, "used"), (char[24]){""}));
+        flow_add(flow, "%s free",
+                 cli_bytes(cli_get_number(memory, "free"), (char[24]){""}));
     }
     flow_end(flow);
 }
 
-/* What is known of the devices of the first ranks. */
-static void add_devices(flow_t *flow, const json_t *run)
+/* The devices of the first ranks. */
+static void show_devices(flow_t *flow, const json_t *run)
 {
     const json_t *devices = json_object_get(run, "devices"), *device;
     size_t k;
@@ -427,39 +422,25 @@ static void add_devices(flow_t *flow, const json_t *run)
             break;
         }
         if (json_array_size(devices) > 1)
-            flow_add(flow, "device of rank %.0f", number_of(device, "rank"));
+            flow_add(flow, "device of rank %.0f", cli_get_number(device, "rank"));
         else
             flow_add(flow, "device");
         if (json_is_number(json_object_get(device, "utilization")))
-            flow_add(flow, "%.0f %%", 100 * number_of(device, "utilization"));
+            flow_add(flow, "%.0f %%", 100 * cli_get_number(device, "utilization"));
         if (json_is_number(json_object_get(device, "memory_used")))
-            flow_add(flow, "%s of %s", cli_bytes(number_of(device, "memory_used"), used),
-                     cli_bytes(number_of(device, "memory_total"), total));
+            flow_add(flow, "%s of %s",
+                     cli_bytes(cli_get_number(device, "memory_used"), used),
+                     cli_bytes(cli_get_number(device, "memory_total"), total));
         if (json_is_number(json_object_get(device, "power")))
-            flow_add(flow, "%.0f W", number_of(device, "power"));
+            flow_add(flow, "%.0f W", cli_get_number(device, "power"));
         if (json_is_number(json_object_get(device, "temperature")))
-            flow_add(flow, "%.0f C", number_of(device, "temperature"));
+            flow_add(flow, "%.0f C", cli_get_number(device, "temperature"));
         flow_end(flow);
     }
     flow_end(flow);
 }
 
-/* Of actors: how they talk. */
-static void add_messages(flow_t *flow, const json_t *before, const json_t *now)
-{
-    char text[CELL];
-    const json_t *state = json_object_get(now, "state"),
-                 *was = json_object_get(before, "state");
-    flow_add(flow, "%s messages/s",
-             view_rate(number_of(state, "messages") - number_of(was, "messages"),
-                       seconds_between(before, now), text));
-    if (number_of(state, "missing") > 0)
-        flow_add(flow, "%s messages lost",
-                 view_number(number_of(state, "missing"), text));
-    flow_end(flow);
-}
-
-/* Another piece, where there is room for it. */
+/* Adds a piece to a line if there is room for it. */
 static void brief_add(char text[CLI_VIEW_TEXT], int columns, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -480,13 +461,14 @@ void cli_view_brief(char text[CLI_VIEW_TEXT], const json_t *before, const json_t
 {
     char word[CLI_VIEW_WIDTH];
     const json_t *run = cli_view_run(now), *was = same_run(before, run);
-    const double step = number_of(run, "step"), all = number_of(run, "total_steps"),
+    const double step = cli_get_number(run, "step"),
+                 all = cli_get_number(run, "total_steps"),
                  left = seconds_left(run, curve), processors = processors_of(before, now),
-                 steps = step - number_of(was, "step"), loss = loss_of(run);
+                 steps = step - cli_get_number(was, "step"), loss = loss_of(run);
     strcpy(text, "");
-    brief_add(text, columns, "%s", cli_clock(number_of(run, "seconds"), word));
-    brief_add(text, columns, "%s", text_of(run, "doing"));
-    brief_add(text, columns, "epoch %.0f", number_of(run, "epoch") + 1);
+    brief_add(text, columns, "%s", cli_clock(cli_get_number(run, "seconds"), word));
+    brief_add(text, columns, "%s", cli_get_text(run, "doing"));
+    brief_add(text, columns, "epoch %.0f", cli_get_number(run, "epoch") + 1);
     if (all > 0)
         brief_add(text, columns, "step %.0f/%.0f, %.0f %%", step, all, 100 * step / all);
     else
@@ -497,10 +479,10 @@ void cli_view_brief(char text[CLI_VIEW_TEXT], const json_t *before, const json_t
         brief_add(text, columns, "%s left", cli_clock(left, word));
     if (steps > 0 && seconds_between(before, now) > 0)
         brief_add(text, columns, "%s steps/s",
-                  view_rate(steps, seconds_between(before, now), word));
+                  cli_view_rate(steps, seconds_between(before, now), word));
     if (processors >= 0)
         brief_add(text, columns, "CPU %.1f of %.0f cores", processors,
-                  number_of(json_object_get(now, "memory"), "processors"));
+                  cli_get_number(json_object_get(now, "memory"), "processors"));
     const int capacity = columns > 0 ? columns - (int)strlen(text) - 2 : 20;
     const size_t at = strlen(text);
     if (*curve_text(curve, capacity < 20 ? capacity : 20, word))
@@ -513,31 +495,35 @@ void cli_view_make(cli_view_t *view, const json_t *before, const json_t *now)
     const json_t *run = cli_view_run(now);
     const double seconds = seconds_between(before, now);
     const bool is_short = view->has_actors && view->rows < 20;
-    flow_t flow = {.view = view, .style = CLI_STRONG};
+    flow_t flow = {.view = view, .style = CLI_PLAIN};
     double steps = 0;
     if (run) {
-        add_progress(&flow, run);
-        flow.style = CLI_PLAIN;
-        add_left(&flow, run);
-        add_speed(&flow, run, same_run(before, run), seconds);
-        steps = number_of(run, "step") - number_of(same_run(before, run), "step");
-        flow_end(&flow);
+        const json_t *was = same_run(before, run);
+        show_progress(&flow, run, was, seconds);
+        steps = cli_get_number(run, "step") - cli_get_number(was, "step");
     } else {
         cli_view_line(view, CLI_STRONG, "no run is active");
     }
-    flow.style = CLI_PLAIN;
-    add_machine(&flow, before, now);
-    add_devices(&flow, run);
+    show_machine(&flow, before, now);
+    show_devices(&flow, run);
     if (run && !is_short)
         show_curve(view, run);
     if (!is_short)
-        add_metrics(&flow, run);
+        show_metrics(&flow, run);
     if (*cli_view_end(run, text))
-        view_text(view, *text_of(run, "error") ? CLI_BAD : CLI_STRONG, text);
-    show_amiss(view, run);
-    view_ranks(view, before, now, steps);
+        view_text(view, *cli_get_text(run, "error") ? CLI_BAD : CLI_STRONG, text);
+    show_problems(view, run);
+    cli_view_ranks(view, before, now, steps);
     if (!view->has_actors)
         return;
-    add_messages(&flow, before, now);
-    view_actors(view, before, now, seconds);
+    const json_t *state = json_object_get(now, "state"),
+                 *old = json_object_get(before, "state");
+    const double messages = cli_get_number(state, "messages")
+                            - cli_get_number(old, "messages"),
+                 lost = cli_get_number(state, "missing");
+    flow_add(&flow, "%s messages/s", cli_view_rate(messages, seconds, text));
+    if (lost > 0)
+        flow_add(&flow, "%s messages lost", cli_view_number(lost, text));
+    flow_end(&flow);
+    cli_view_actors(view, before, now, seconds);
 }

@@ -1,4 +1,6 @@
-/* top_view.h - what paceline top and monitor show of a run's state */
+/* top_view.h - the state of a run, as lines of paceline top and monitor
+ *
+ * A state is a message of the topic "state". */
 #ifndef CLI_TOP_VIEW_H
 #define CLI_TOP_VIEW_H
 
@@ -11,21 +13,21 @@ typedef enum cli_style { CLI_PLAIN, CLI_STRONG, CLI_HEAD, CLI_BAD } cli_style_t;
 
 enum { CLI_CURVE = 128 };
 
-/* The training loss of a run since it is watched: when there are too many values, two
+/* The training loss of a run since this process observes it. When it is full, each two
  * neighbours become their mean. */
 typedef struct cli_curve {
-    double value[CLI_CURVE], sum;                /* sum: of those gathered for the next */
+    double value[CLI_CURVE], sum;          /* sum: of those gathered for the next value */
     int count, gathered, stride;
-    double number, step;                             /* of the run [0: none], newest */
-    double first_step, first_seconds;                /* when it was seen first to train */
+    double number, step;                              /* of the run [0: none]; newest */
+    double first_step, first_seconds;                 /* of the first state that trains */
 } cli_curve_t;
 
-/* Of a state that has just come. */
+/* Adds a state that has just come. */
 void cli_curve_take(cli_curve_t *curve, const json_t *state);
 
 typedef struct cli_view {
     int columns, rows, count;
-    bool has_actors;                               /* they are shown, and how they talk */
+    bool has_actors;                                    /* the table of actors is shown */
     const cli_curve_t *curve;
     struct {
         cli_style_t style;
@@ -33,21 +35,36 @@ typedef struct cli_view {
     } line[CLI_VIEW_LINES];
 } cli_view_t;
 
-/* Of two states of the topic "state"; rates are of what lies between them, `before` may
- * be the same. */
+/* Fills the lines. Rates are those between the two states; `before` may be the same. */
 void cli_view_make(cli_view_t *view, const json_t *before, const json_t *now);
-/* A further line (printf), cut where the terminal ends. */
+/* Adds a line, cut where the terminal ends. */
 void cli_view_line(cli_view_t *view, cli_style_t style, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The same in one line of so many columns [0: as many as it takes]: progress, time left,
- * loss, speed, CPU use, and the loss's curve. */
+/* One line of so many columns [0: any number]: progress, time left, loss, speed, CPU use,
+ * and the curve of the loss. */
 void cli_view_brief(char text[CLI_VIEW_TEXT], const json_t *before, const json_t *now,
                     const cli_curve_t *curve, int columns);
 
-/* The run that is looked at: the newest of those that go on, else of all; NULL: none. */
+/* The run that is shown: the newest active one, otherwise the newest  [none]. */
 const json_t *cli_view_run(const json_t *state);
-/* "run 0001 ended well after 40 steps"; how it ended, or "" while it goes on. */
+/* "run 0001 has ended well after 40 steps"; "" while the run is active. */
 const char *cli_view_end(const json_t *run, char text[CLI_VIEW_TEXT]);
+
+/* ---- between top_view.c and top_tables.c ---- */
+
+enum { CLI_CELL = 40 };                                  /* bytes of a number or a cell */
+
+/* "12", "1.2k", "34M". */
+const char *cli_view_number(double value, char text[CLI_CELL]);
+/* A number a second; "-" without time. */
+const char *cli_view_rate(double count, double seconds, char text[CLI_CELL]);
+const char *cli_view_duration(double seconds, char text[CLI_CELL]);
+
+/* Tables; `steps` and `seconds` lie between the two states. */
+void cli_view_ranks(cli_view_t *view, const json_t *before, const json_t *now,
+                    double steps);
+void cli_view_actors(cli_view_t *view, const json_t *before, const json_t *now,
+                     double seconds);
 
 #endif

@@ -1,19 +1,14 @@
-/* tune.c - paceline tune: a learning rate or a batch size for a run, by trials of many */
+/* tune.c - paceline tune: finds a learning rate or a batch size by trials */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/commands.h"
-#include "cli/progress.h"
+#include "cli/json.h"
 #include "cli/session.h"
 
 enum { LINES = 24, BAR = 40, MIB = 1 << 20 };
-static const double GAIN = 0.1;                             /* as the search has it */
-
-typedef struct tune {
-    cli_session_t session;
-    cli_progress_t progress;
-} tune_t;
+static const double GAIN = 0.1;                             /* as in the search */
 
 static int tune_start(cli_session_t *session, pl_on_done_t on_done, pl_error_t *err)
 {
@@ -30,15 +25,7 @@ static int tune_start(cli_session_t *session, pl_on_done_t on_done, pl_error_t *
     return pl_trainer_tune(session->trainer, &what, on_done, session, err);
 }
 
-static void tune_progress(cli_session_t *session, const pl_progress_t *now)
-{
-    if (session->json)
-        cli_print_json(cli_progress_json(now));
-    else
-        cli_progress_show(&((tune_t *)session)->progress, now);
-}
-
-/* ---- what it found ---- */
+/* ---- learning rates ---- */
 
 static double loss_of(const json_t *trials, size_t k)
 {
@@ -46,8 +33,8 @@ static double loss_of(const json_t *trials, size_t k)
     return json_is_number(loss) ? json_number_value(loss) : NAN;
 }
 
-/* The lowest loss, and the highest of those before it: where rates are too large the loss
- * may be many times as high, and says no more than that. */
+/* The lowest loss, and the highest loss before it: with rates that are too large the loss
+ * may be many times as high, which is no information. */
 static void useful_range(const json_t *trials, double *low, double *high)
 {
     double highest = -INFINITY;
@@ -63,7 +50,7 @@ static void useful_range(const json_t *trials, double *low, double *high)
         *high = highest;
 }
 
-/* Some of the trials, with bars over the useful range; ">" marks what is beyond. */
+/* Some of the trials, with bars over the useful range; ">" marks a loss beyond it. */
 static void show_trials(const json_t *trials)
 {
     const size_t count = json_array_size(trials), lines = count < LINES ? count : LINES;
@@ -84,7 +71,7 @@ static void show_trials(const json_t *trials)
     }
 }
 
-/* Told to stop: what was tried says nothing of the rest. */
+/* After a stop the trials allow no suggestion. */
 static bool was_stopped(const pl_result_t *result)
 {
     return !strcmp(result->status, "stopped");
@@ -108,17 +95,7 @@ static void show_rate(const cli_tune_t *arguments, const json_t *trials,
 
 /* ---- batch sizes ---- */
 
-static bool fits(const json_t *trial)
-{
-    return json_is_true(json_object_get(trial, "fits"));
-}
-
-static double number_of(const json_t *trial, const char *name)
-{
-    return json_number_value(json_object_get(trial, name));
-}
-
-/* Memory is known where the process has grown. */
+/* The memory of a batch is known if the process has grown for it. */
 static void show_sizes(const json_t *trials)
 {
     size_t k;
@@ -126,36 +103,32 @@ static void show_sizes(const json_t *trials)
     char memory[24];
     cli_print("%-10s  %-10s  memory\n", "batch_size", "samples/s");
     json_array_foreach((json_t *)trials, k, trial)
-        if (!fits(trial))
-            cli_print("%-10.0f  does not fit\n", number_of(trial, "batch_size"));
+        if (!json_is_true(json_object_get(trial, "fits")))
+            cli_print("%-10.0f  does not fit\n", cli_get_number(trial, "batch_size"));
         else
-            cli_print("%-10.0f  %-10.0f  %s\n", number_of(trial, "batch_size"),
-                      number_of(trial, "samples_per_second"),
-                      number_of(trial, "memory") > 0
-                          ? cli_bytes(number_of(trial, "memory"), memory)
+            cli_print("%-10.0f  %-10.0f  %s\n", cli_get_number(trial, "batch_size"),
+                      cli_get_number(trial, "samples_per_second"),
+                      cli_get_number(trial, "memory") > 0
+                          ? cli_bytes(cli_get_number(trial, "memory"), memory)
                           : "unknown");
 }
 
-static double rate_of(const json_t *trials, double size)
+/* The suggested size, and why no larger one. */
+static void show_suggestion(const json_t *trials, double size, double largest)
 {
     size_t k;
     json_t *trial;
-    json_array_foreach((json_t *)trials, k, trial)
-        if (fits(trial) && number_of(trial, "batch_size") == size)
-            return number_of(trial, "samples_per_second");
-    return 0;
-}
-
-/* Why no larger one is suggested. */
-static void show_why(const json_t *trials, double size, double largest)
-{
-    size_t k;
-    json_t *trial;
-    double best = 0;
-    const double rate = rate_of(trials, size);
-    json_array_foreach((json_t *)trials, k, trial)
-        if (fits(trial) && number_of(trial, "batch_size") > size)
-            best = fmax(best, number_of(trial, "samples_per_second"));
+    double best = 0, rate = 0;
+    json_array_foreach((json_t *)trials, k, trial) {
+        const double speed = cli_get_number(trial, "samples_per_second"),
+                     batch = cli_get_number(trial, "batch_size");
+        if (!json_is_true(json_object_get(trial, "fits")))
+            continue;
+        if (batch > size)
+            best = fmax(best, speed);
+        else if (batch == size && !(rate > 0))
+            rate = speed;
+    }
     cli_print("suggested: %.0f, with %.0f samples/s; batches of up to %.0f fit\n", size,
               rate, largest);
     if (size == largest)
@@ -186,7 +159,7 @@ static void show_size(const cli_tune_t *arguments, const json_t *trials,
     else if (was_stopped(result))
         cli_print("stopped before a batch size was found: no suggestion\n");
     else if (found) {
-        show_why(trials, size, largest);
+        show_suggestion(trials, size, largest);
         cli_print("  %s fit %s --set data.batch_size=%.0f\n", cli_program(),
                   arguments->run, size);
     } else
@@ -214,20 +187,17 @@ int cli_tune(const cli_tune_t *arguments)
 {
     static const cli_work_t work = {.trains = true,
                                     .start = tune_start,
-                                    .progress = tune_progress,
                                     .done = tune_done};
     pl_error_t err = {0};
-    const cli_run_t run = {.file = arguments->run,
-                           .set = arguments->set,
-                           .plugins = arguments->plugin};
-    tune_t tune = {.session = {.work = &work,
-                               .arguments = arguments,
-                               .json = arguments->json,
-                               .options = cli_run_load(&run, &err)}};
-    if (!tune.session.options) {
+    const cli_run_t run = CLI_RUN_OF(arguments);
+    cli_session_t session = {.work = &work,
+                             .arguments = arguments,
+                             .json = arguments->json,
+                             .options = cli_run_load(&run, &err)};
+    if (!session.options) {
         cli_failure(&err, arguments->json);
         return CLI_WRONG;
     }
-    cli_progress_begin(&tune.progress, tune.session.options);
-    return cli_session_run(&tune.session, CLI_TELEMETRY(arguments));
+    cli_progress_begin(&session.progress, session.options);
+    return cli_session_run(&session, &run.telemetry);
 }

@@ -1,4 +1,4 @@
-/* watch.c - what commands that look on go by: the clock, and that they are to end */
+/* watch.c - clock and signals of commands that observe a run */
 #include "cli/watch.h"
 
 #include <signal.h>

@@ -1,16 +1,15 @@
-/* watch.h - what commands that look on go by: the clock, and that they are to end */
+/* watch.h - clock and signals of commands that observe a run */
 #ifndef CLI_WATCH_H
 #define CLI_WATCH_H
 
-/* Seconds of a clock that nobody sets. */
+/* Seconds of the monotonic clock. */
 double cli_now(void);
 
-/* From now on Ctrl-C and SIGTERM are only noted. */
+/* From now on SIGINT and SIGTERM are only noted. */
 void cli_watch_signals(void);
-/* The one that has come; 0: none. */
+/* The signal that came; 0: none. */
 int cli_signalled(void);
-/* The exit status after that: what was asked for has been done, or Ctrl-C cut it
- * short. */
+/* The exit status after it: CLI_DONE after SIGTERM, CLI_INTERRUPTED after Ctrl-C. */
 int cli_signal_status(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* weights.c - what is stored in a file of weights and beside it */
+/* weights.c - files of weights, checkpoints and the runs they belong to */
 #include "cli/weights.h"
 
 #include <dirent.h>
@@ -8,28 +8,41 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/checkpoints.h"
-
 enum { BESIDE = PATH_MAX + 300 };                   /* bytes: a folder and a name in it */
+
+/* Parses the JSON of a function of paceline.h, which it frees  [NULL: it has failed]. */
+static json_t *described(char *text, pl_error_t *err)
+{
+    json_t *value = text ? json_loads(text, 0, NULL) : NULL;
+    if (text && !value)
+        pl_fail(err, PL_ENOMEM, "out of memory");
+    pl_text_free(text);
+    return value;
+}
 
 json_t *cli_weights_read(const char *path, pl_error_t *err)
 {
-    char *text = pl_weights_describe(path, err);
-    json_t *said = text ? json_loads(text, 0, NULL) : NULL;
-    if (text && !said)
-        pl_fail(err, PL_ENOMEM, "out of memory");
-    pl_text_free(text);
-    return said;
+    return described(pl_weights_describe(path, err), err);
 }
 
 json_t *cli_run_weights(const char *run_dir, pl_error_t *err)
 {
-    char *text = pl_run_describe(run_dir, err);
-    json_t *said = text ? json_loads(text, 0, NULL) : NULL;
-    if (text && !said)
-        pl_fail(err, PL_ENOMEM, "out of memory");
-    pl_text_free(text);
-    return said;
+    return described(pl_run_describe(run_dir, err), err);
+}
+
+json_t *cli_checkpoint_read(const char *path, bool verify, pl_error_t *err)
+{
+    json_t *manifest = described(pl_checkpoint_describe(path, verify, err), err);
+    if (manifest && verify)
+        json_object_set_new(manifest, "verified", json_true());
+    return manifest;
+}
+
+bool cli_is_checkpoint(const char *folder)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/" CLI_MANIFEST, folder);
+    return access(path, F_OK) == 0;
 }
 
 static bool is_folder(const char *path)
@@ -41,38 +54,30 @@ static bool is_folder(const char *path)
 void cli_weights_file(const char *checkpoint, char file[PATH_MAX])
 {
     bool of_run = is_folder(checkpoint) && !cli_is_checkpoint(checkpoint);
-    json_t *said = of_run ? cli_run_weights(checkpoint, NULL) : NULL;
-    const char *path = of_run ? json_string_value(json_object_get(said, "path"))
+    json_t *content = of_run ? cli_run_weights(checkpoint, NULL) : NULL;
+    const char *path = of_run ? json_string_value(json_object_get(content, "path"))
                               : checkpoint;
     snprintf(file, PATH_MAX, "%s%s", path ? path : "",
              path && is_folder(path) ? "/" CLI_WEIGHTS : "");
-    json_decref(said);
+    json_decref(content);
 }
 
 json_t *cli_weights_data_info(const char *checkpoint)
 {
     char path[PATH_MAX];
     cli_weights_file(checkpoint, path);
-    json_t *said = cli_weights_read(path, NULL);
-    const json_t *metadata = json_object_get(said, "metadata");
+    json_t *content = cli_weights_read(path, NULL);
+    const json_t *metadata = json_object_get(content, "metadata");
     const char *data_info = json_string_value(json_object_get(metadata, "facts"));
     json_t *parsed = data_info ? json_loads(data_info, JSON_REJECT_DUPLICATES, NULL)
                                : NULL;
-    json_decref(said);
+    json_decref(content);
     return parsed;
 }
 
 /* ---- runs without weights ---- */
 
-static bool has_weights(const char *folder)
-{
-    char weights[PATH_MAX], checkpoints[PATH_MAX];
-    snprintf(weights, sizeof weights, "%s/" CLI_WEIGHTS, folder);
-    snprintf(checkpoints, sizeof checkpoints, "%s/" CLI_CHECKPOINTS, folder);
-    return access(weights, F_OK) == 0 || access(checkpoints, F_OK) == 0;
-}
-
-/* Whether the folder's weights were written after *newest, which they then set. */
+/* Whether weights of a folder are newer than *newest, which is then set. */
 static bool is_newer(const char *folder, struct timespec *newest)
 {
     char path[BESIDE + 32];
@@ -88,8 +93,7 @@ static bool is_newer(const char *folder, struct timespec *newest)
     return newer;
 }
 
-/* Of the folders that lie where `folder` does, the one whose weights were written last;
- * "" when there is none. */
+/* The folder beside `folder` with the newest weights  ["": none]. */
 static void newest_beside(const char *folder, char newest[BESIDE])
 {
     char root[PATH_MAX], path[BESIDE];
@@ -113,8 +117,11 @@ static void newest_beside(const char *folder, char newest[BESIDE])
 
 int cli_weights_check(const char *checkpoint, pl_error_t *err)
 {
-    char newest[BESIDE];
-    if (!is_folder(checkpoint) || has_weights(checkpoint))
+    char newest[BESIDE], weights[PATH_MAX], checkpoints[PATH_MAX];
+    snprintf(weights, sizeof weights, "%s/" CLI_WEIGHTS, checkpoint);
+    snprintf(checkpoints, sizeof checkpoints, "%s/" CLI_CHECKPOINTS, checkpoint);
+    if (!is_folder(checkpoint) || access(weights, F_OK) == 0
+        || access(checkpoints, F_OK) == 0)
         return PL_OK;
     newest_beside(checkpoint, newest);
     return pl_fail(err, PL_ENOTFOUND,

@@ -7,20 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "formats/durable.h"
 
 #define ALIGNMENT 64                            /* of the elements in what NumPy writes */
 
 static const char npy_magic[] = "\x93NUMPY";
 #define MAGIC (sizeof npy_magic - 1)
-
-static const struct {
-    pl_dtype_t dtype;
-    char descr[4];
-} npy_types[] = {
-    {PL_F32, "<f4"}, {PL_F64, "<f8"}, {PL_I32, "<i4"}, {PL_I64, "<i8"}, {PL_U8, "|u1"},
-};
-#define NPY_TYPES (sizeof npy_types / sizeof *npy_types)
 
 /* Where reading the header has got to. */
 typedef struct npy_header {
@@ -265,19 +258,15 @@ int pl_npy_load(const char *path, size_t limit, pl_array_t *array, pl_error_t *e
 
 /* The header of version 1, padded with spaces so that the elements are aligned; -> its
  * length. */
-static size_t npy_header_text(const pl_array_t *array, char text[static 512])
+static size_t npy_header_text(const char *descr, const pl_shape_t *shape,
+                              char text[static 512])
 {
-    const char *descr = "";
-    for (size_t i = 0; i < NPY_TYPES; i++)
-        if (npy_types[i].dtype == array->dtype)
-            descr = npy_types[i].descr;
     int n = 10
             + snprintf(text + 10, 300,
                        "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
-    for (int i = 0; i < array->shape.rank; i++)
-        n += snprintf(text + n, 32, "%s%lld%s", i ? " " : "",
-                      (long long)array->shape.dim[i],
-                      i + 1 < array->shape.rank || i == 0 ? "," : "");
+    for (int i = 0; i < shape->rank; i++)
+        n += snprintf(text + n, 32, "%s%lld%s", i ? " " : "", (long long)shape->dim[i],
+                      i + 1 < shape->rank || i == 0 ? "," : "");
     n += snprintf(text + n, 8, "), }");
     while ((n + 1) % ALIGNMENT)
         text[n++] = ' ';
@@ -288,20 +277,35 @@ static size_t npy_header_text(const pl_array_t *array, char text[static 512])
     return (size_t)n;
 }
 
-int pl_npy_write(const char *path, const pl_array_t *array, pl_error_t *err)
+int pl_npy_write(const char *path, pl_dtype_t dtype, const pl_shape_t *shape,
+                 const void *data, pl_error_t *err)
 {
+    static const char *const descr[] = {[PL_F32] = "<f4",
+                                        [PL_F64] = "<f8",
+                                        [PL_I32] = "<i4",
+                                        [PL_I64] = "<i8",
+                                        [PL_U8] = "|u1"};
     char header[512];
     pl_durable_t file;
     int64_t count;
     size_t bytes;
-    if (!pl_array_size(array->dtype, &array->shape, &count, &bytes))
+    if (pl_require(path, "a path", err) != PL_OK
+        || pl_require(shape, "a shape", err) != PL_OK)
+        return PL_EINVAL;
+    if ((size_t)dtype >= sizeof descr / sizeof *descr || !descr[dtype])
+        return pl_fail(err, PL_EINVAL, "%s: NumPy has no such element type", path);
+    if (shape->rank < 0 || shape->rank > PL_DIMS
+        || !pl_array_size(dtype, shape, &count, &bytes))
         return pl_fail(err, PL_EINVAL, "%s: the array's shape is impossible", path);
+    if (bytes && pl_require(data, "data", err) != PL_OK)
+        return PL_EINVAL;
     int code = pl_durable_open(&file, path, err);
     if (code)
         return code;
-    code = pl_durable_write(&file, header, npy_header_text(array, header), err);
+    code = pl_durable_write(&file, header, npy_header_text(descr[dtype], shape, header),
+                            err);
     if (!code)
-        code = pl_durable_write(&file, array->data, bytes, err);
+        code = pl_durable_write(&file, data, bytes, err);
     if (!code)
         return pl_durable_commit(&file, err);
     pl_durable_abandon(&file);

@@ -1,4 +1,4 @@
-/* npy.h - NumPy's .npy arrays
+/* npy.h - NumPy's .npy arrays, read; paceline.h has pl_npy_write()
  *
  * The magic, a version (1 to 3), the length of a header, the header as a Python
  * dictionary, the elements (NEP 1 and numpy.lib.format).  Read are bool, i1 to i8, u1 to
@@ -18,8 +18,5 @@ int pl_npy_read(const void *data, size_t size, const char *name, pl_array_t *arr
 
 /* The same of a file, plain or gzip; the array owns its bytes and is aligned. */
 int pl_npy_load(const char *path, size_t limit, pl_array_t *array, pl_error_t *err);
-
-/* Writes an array as version 1, durably (see durable.h). */
-int pl_npy_write(const char *path, const pl_array_t *array, pl_error_t *err);
 
 #endif

@@ -10,7 +10,6 @@
 
 #include "actors/connectors/callbacks/callbacks.h"
 #include "base/error.h"
-#include "formats/npy.h"
 
 typedef struct prediction_writer {
     const char *output_dir, *write_interval;
@@ -41,10 +40,8 @@ static int output_write(const prediction_writer_t *w, const pl_hook_event_t *eve
         snprintf(batch, sizeof batch, ".b%06u", event->batch - 1);
     char *path = pl_text("%s/%s.r%d%s.npy", w->output_dir, output->name, event->rank,
                          batch);
-    const pl_array_t array = {.dtype = PL_F32,
-                              .shape = output->shape,
-                              .data = output->data};
-    int code = path ? pl_npy_write(path, &array, err) : pl_no_memory(err);
+    int code = path ? pl_npy_write(path, PL_F32, &output->shape, output->data, err)
+                    : pl_no_memory(err);
     pl_text_free(path);
     return code;
 }
