@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "files.h"
-#include "formats/convert.h"
 #include "formats/idx.h"
 #include "formats/npy.h"
 #include "tap.h"

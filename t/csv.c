@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "files.h"
-#include "formats/number.h"
 #include "tap.h"
 
 #define NO_LIMIT SIZE_MAX

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "files.h"
-#include "formats/checksums.h"
+#include "formats/durable.h"
 #include "tap.h"
 
 static pl_error_t err;

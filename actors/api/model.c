@@ -15,7 +15,6 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "formats/array.h"
-#include "formats/convert.h"
 #include "runtime/payload.h"
 #include "strategies/replica/weights_match.h"
 #include "tensor/graph.h"

@@ -17,7 +17,7 @@
 #include "base/json_text.h"
 #include "formats/checkpoint.h"
 #include "formats/safetensors.h"
-#include "formats/checksums.h"
+#include "formats/durable.h"
 #include "runtime/payload.h"
 #include "tensor/graph.h"
 

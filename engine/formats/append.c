@@ -12,10 +12,10 @@
 #include "base/error.h"
 #include "formats/direct_io.h"
 
-/* A pipe of that name would hold us until somebody is at its other end. */
+/* Opening a pipe would otherwise wait for a process at its other end. */
 #define NEVER_WAITS (O_CLOEXEC | O_NONBLOCK)
 
-/* Where the last whole line among the first `size` bytes ends. */
+/* The end of the last whole line among the first `size` bytes. */
 static int64_t lines_end(int fd, int64_t size)
 {
     char piece[4096];
@@ -30,7 +30,7 @@ static int64_t lines_end(int fd, int64_t size)
     return 0;
 }
 
-/* -> the bytes that are left of them: whole lines. */
+/* Cuts the file to whole lines of its first `keep` bytes; -> their bytes. */
 static int64_t cut_to(const char *path, int64_t keep, pl_error_t *err)
 {
     struct stat now = {0};
@@ -131,27 +131,21 @@ int pl_append_add(pl_append_t *file, const void *data, size_t size, pl_error_t *
     return PL_OK;
 }
 
-/* Somebody else may have written there, or put another file in its place. */
-static int size_follow(pl_append_t *file, uint64_t now, pl_error_t *err)
-{
-    if (now == file->size)
-        return PL_OK;
-    file->unnamed = true;
-    int code = pl_append_sum(file->path, now, &file->sum, err);
-    file->size = code == PL_OK ? now : file->size;
-    return code;
-}
-
-/* All of it or, as far as the disk lets us, nothing. */
+/* Appends everything or, as far as the disk allows, nothing. Another process may have
+ * written to the file or replaced it. */
 static int append_to(int fd, pl_append_t *file, size_t length, pl_error_t *err)
 {
     struct stat before;
     uint64_t written = 0;
     if (fstat(fd, &before) != 0)
         return pl_fail(err, PL_EIO, "%s: %m", file->path);
-    if (S_ISREG(before.st_mode)
-        && size_follow(file, (uint64_t)before.st_size, err) != PL_OK)
-        return PL_EIO;
+    const uint64_t now = (uint64_t)before.st_size;
+    if (S_ISREG(before.st_mode) && now != file->size) {
+        file->unnamed = true;
+        if (pl_append_sum(file->path, now, &file->sum, err) != PL_OK)
+            return PL_EIO;
+        file->size = now;
+    }
     if (pl_write_all(fd, file->gathered, length, &written) == 0) {
         file->size += length;
         file->sum = pl_crc32c(file->sum, file->gathered, length);
@@ -181,22 +175,13 @@ int pl_append_flush(pl_append_t *file, pl_error_t *err)
     return code;
 }
 
-/* What is no file on a disk (EINVAL) has nothing to sync. */
+/* EINVAL: this is not a file on a disk, so there is nothing to sync. */
 static int fd_sync(int fd)
 {
     int failed = fsync(fd) != 0 && errno != EINVAL, reason = errno;
     close(fd);
     errno = reason;
     return failed;
-}
-
-static int folder_sync(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char *folder = slash ? pl_text("%.*s", (int)(slash - path) + 1, path) : pl_text(".");
-    int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    pl_text_free(folder);
-    return fd < 0 || fd_sync(fd);
 }
 
 int pl_append_sync(pl_append_t *file, pl_error_t *err)
@@ -208,7 +193,15 @@ int pl_append_sync(pl_append_t *file, pl_error_t *err)
     int fd = open(file->path, O_WRONLY | NEVER_WAITS);
     if (fd < 0)
         return pl_fail(err, PL_EIO, "%s: cannot be synced: %m", file->path);
-    file->untrusted = fd_sync(fd) || (file->unnamed && folder_sync(file->path));
+    file->untrusted = fd_sync(fd);
+    if (!file->untrusted && file->unnamed) {
+        const char *slash = strrchr(file->path, '/');
+        char *folder = slash ? pl_text("%.*s", (int)(slash - file->path) + 1, file->path)
+                             : pl_text(".");
+        fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+        pl_text_free(folder);
+        file->untrusted = fd < 0 || fd_sync(fd);
+    }
     if (file->untrusted)
         return pl_fail(err, PL_EIO, "%s: cannot be synced to the disk: %m", file->path);
     file->unsynced = file->unnamed = false;

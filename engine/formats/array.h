@@ -1,7 +1,7 @@
-/* array.h - an array as a file holds it
+/* array.h - arrays of files: elements as a file holds them, and conversion between types
  *
- * What the readers of array formats hand back.  An array read from memory is a view of
- * that memory; one loaded from a path owns the bytes of the file. */
+ * The readers of array formats return a pl_array_t. An array read from memory is a
+ * view of that memory; one loaded from a path owns the bytes of the file. */
 #ifndef PL_FORMATS_ARRAY_H
 #define PL_FORMATS_ARRAY_H
 
@@ -11,37 +11,45 @@
 typedef struct pl_array {
     pl_dtype_t dtype;
     pl_shape_t shape;
-    int64_t count;                      /* elements */
-    const void *data;                   /* [shape], last axis fastest, this machine's byte
-                                           order */
-    pl_file_bytes_t owned;              /* the file that data lies in  [a view] */
+    int64_t count;                     /* elements */
+    const void *data;                  /* [shape], last axis fastest, in the byte order of
+                                          this machine */
+    pl_file_bytes_t owned;             /* the file that contains data  [a view] */
 } pl_array_t;
 
 void pl_array_release(pl_array_t *array);
 
-/* How a file holds elements. */
+/* The elements of a file. */
 typedef struct pl_raw {
-    char kind;                                   /* as NumPy has it: b (truth), i, u, f */
-    size_t width;                                /* bytes */
-    bool big_endian, fortran;                    /* fortran: first axis fastest */
+    char kind;                                        /* as in NumPy: b (bool), i, u, f */
+    size_t width;                                     /* bytes */
+    bool big_endian, fortran;                         /* fortran: first axis fastest */
 } pl_raw_t;
 
-/* The type in memory of such elements, which is at least as wide: bool and u1 are u8, i1,
- * i2 and u2 i32, u4 and u8 i64, f2 f32.  false: there are no such elements. */
+/* The type in memory, which is at least as wide: u8 for bool and u1; i32 for i1, i2 and
+ * u2; i64 for u4 and u8; f32 for f2. false: no such elements are known. */
 bool pl_raw_dtype(const pl_raw_t *raw, pl_dtype_t *dtype);
 
-/* Fills in the data of an array with type, shape and count from a file's elements: a view
- * of them where they are what memory has, else an own copy, never beyond pl_file_limit().
- * PL_EFORMAT names `name`, and the first number past int64. */
+/* Sets the data of an array that has type, shape and count: a view of the elements of a
+ * file if they are as in memory, otherwise a copy of at most pl_file_limit() bytes.
+ * PL_EFORMAT names `name` and the first number that is larger than int64. */
 int pl_array_decode(pl_array_t *array, const void *elements, const pl_raw_t *raw,
                     const char *name, pl_error_t *err);
 
 /* Bytes of one element. */
 size_t pl_array_width(pl_dtype_t dtype);
 
-/* Elements and bytes of a shape; false when a dimension is negative or a product too
+/* Elements and bytes of a shape; false if a dimension is negative or the product too
  * large. */
 bool pl_array_size(pl_dtype_t dtype, const pl_shape_t *shape, int64_t *count,
                    size_t *bytes);
+
+/* out[i] = in[i] * scale + shift for i in [0, n). */
+void pl_convert_u8_f32(const uint8_t *in, size_t n, float scale, float shift, float *out);
+
+/* Converts n elements to a type that holds them (f64 may become f32): any type to itself,
+ * u8 and f64 to f32, u8 and i32 to i64. in and out do not overlap; both are aligned to
+ * their elements. */
+void pl_convert(pl_dtype_t from, const void *in, pl_dtype_t to, void *out, size_t n);
 
 #endif

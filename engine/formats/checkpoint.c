@@ -1,4 +1,4 @@
-/* checkpoint.c - a checkpoint on disk: written, and removed */
+/* checkpoint.c - writes and removes checkpoints on disk */
 #include "formats/checkpoint.h"
 
 #include <dirent.h>
@@ -16,20 +16,12 @@
 #include "base/json_text.h"
 #include "formats/direct_io.h"
 
-static atomic_uint folders;                /* begun by this process: makes names differ */
+static atomic_uint folders;                      /* of this process: makes names differ */
 
 static const char *const file_names[] = {PL_CHECKPOINT_MANIFEST, PL_CHECKPOINT_MODEL,
                                          PL_CHECKPOINT_OPTIMIZER, NULL};
 
 /* ---- the folder ---- */
-
-static int folder_make(const char *path, pl_error_t *err)
-{
-    if (mkdir(path, 0777) == 0 || errno == EEXIST)
-        return PL_OK;
-    return pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO,
-                   "%s: this directory cannot be created: %m", path);
-}
 
 static int folder_sync(const char *path, pl_error_t *err)
 {
@@ -42,7 +34,7 @@ static int folder_sync(const char *path, pl_error_t *err)
     return code;
 }
 
-/* The folder around a path, "." for none; from pl_text(). */
+/* The folder of a path, "." without a slash; from pl_text(). */
 static char *folder_around(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -65,8 +57,10 @@ int pl_checkpoint_begin(pl_checkpoint_t *checkpoint, const char *path, pl_error_
         checkpoint->temporary = pl_text("%s/.%s.%ld-%u.part", around,
                                         slash ? slash + 1 : path, (long)getpid(),
                                         atomic_fetch_add(&folders, 1));
-    int code = checkpoint->path && checkpoint->temporary ? folder_make(around, err)
-                                                         : pl_no_memory(err);
+    int code = checkpoint->path && checkpoint->temporary ? PL_OK : pl_no_memory(err);
+    if (code == PL_OK && mkdir(around, 0777) != 0 && errno != EEXIST)
+        code = pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO,
+                       "%s: this directory cannot be created: %m", around);
     if (code == PL_OK && mkdir(checkpoint->temporary, 0777) != 0)
         code = pl_fail(err, PL_EIO, "%s: this directory cannot be created: %m", path);
     pl_free(around);
@@ -98,36 +92,15 @@ static int file_remove(const char *folder, const char *name, pl_error_t *err)
     return code;
 }
 
-/* What a write that was cut short has left under another name. */
+/* Whether a name is that of an unfinished file or checkpoint. */
 static bool is_part(const char *name)
 {
     size_t length = strlen(name);
     return name[0] == '.' && length > 5 && !strcmp(name + length - 5, ".part");
 }
 
-static void parts_remove(const char *folder)
-{
-    DIR *entries = opendir(folder);
-    for (const struct dirent *entry; entries && (entry = readdir(entries));)
-        if (is_part(entry->d_name))
-            file_remove(folder, entry->d_name, NULL);
-    if (entries)
-        closedir(entries);
-}
-
-static int folder_remove(const char *path, pl_error_t *err)
-{
-    int code = PL_OK;
-    for (int k = 0; file_names[k] && code == PL_OK; k++)
-        code = file_remove(path, file_names[k], err);
-    parts_remove(path);
-    if (code == PL_OK && rmdir(path) != 0 && errno != ENOENT)
-        code = pl_fail(err, PL_EIO, "%s: cannot be removed: %m", path);
-    return code;
-}
-
-/* Under another name first: what is left of it after a kill is no checkpoint, and cleared
- * away with the next. */
+/* The folder is renamed first: after a kill its rest is not a checkpoint, and
+ * pl_checkpoint_clean() removes it. */
 int pl_checkpoint_remove(const char *path, pl_error_t *err)
 {
     const char *slash = strrchr(path, '/');
@@ -136,9 +109,17 @@ int pl_checkpoint_remove(const char *path, pl_error_t *err)
         hidden = pl_text("%s/.%s.%ld-%u.part", around, slash ? slash + 1 : path,
                          (long)getpid(), atomic_fetch_add(&folders, 1));
     int code = hidden ? PL_OK : pl_no_memory(err);
-    bool renamed = hidden && rename(path, hidden) == 0;
-    if (code == PL_OK)
-        code = folder_remove(renamed ? hidden : path, err);
+    const char *folder = hidden && rename(path, hidden) == 0 ? hidden : path;
+    for (int k = 0; file_names[k] && code == PL_OK; k++)
+        code = file_remove(folder, file_names[k], err);
+    DIR *entries = hidden ? opendir(folder) : NULL;
+    for (const struct dirent *entry; entries && (entry = readdir(entries));)
+        if (is_part(entry->d_name))
+            file_remove(folder, entry->d_name, NULL);
+    if (entries)
+        closedir(entries);
+    if (code == PL_OK && rmdir(folder) != 0 && errno != ENOENT)
+        code = pl_fail(err, PL_EIO, "%s: cannot be removed: %m", folder);
     pl_free(around);
     pl_free(hidden);
     return code;
@@ -167,6 +148,7 @@ void pl_checkpoint_abandon(pl_checkpoint_t *checkpoint)
 
 /* ---- the manifest ---- */
 
+/* The checksums as texts of hexadecimal digits  [NULL: no memory]. */
 static json_t *sums_list(const pl_checksums_t *sums)
 {
     json_t *blocks = json_array();
@@ -198,11 +180,13 @@ int pl_checkpoint_add_file(json_t *manifest, const char *name, const pl_checksum
     return pl_no_memory(err);
 }
 
-/* {…} with a last member that is the checksum of all bytes before it. */
-static char *manifest_text(const json_t *manifest, pl_error_t *err)
+static int manifest_write(const pl_checkpoint_t *checkpoint, const json_t *manifest,
+                          pl_error_t *err)
 {
-    char *text = pl_json_write(manifest, PL_JSON_INDENTED), *whole = NULL;
+    pl_durable_t file;
+    char *text = pl_json_write(manifest, PL_JSON_INDENTED), *whole = NULL, *path = NULL;
     char *brace = text ? strrchr(text, '}') : NULL;
+    /* The last member is the checksum of all bytes before it. */
     while (brace && brace > text && (brace[-1] == '\n' || brace[-1] == ' '))
         brace--;
     if (brace) {
@@ -211,27 +195,19 @@ static char *manifest_text(const json_t *manifest, pl_error_t *err)
                         pl_crc32c(0, text, (size_t)(brace - text)));
     }
     pl_text_free(text);
-    if (!whole)
-        pl_no_memory(err);
-    return whole;
-}
-
-static int manifest_write(const pl_checkpoint_t *checkpoint, const json_t *manifest,
-                          pl_error_t *err)
-{
-    pl_durable_t file;
-    char *text = manifest_text(manifest, err), *path = NULL;
-    if (text)
+    if (whole)
         path = pl_checkpoint_file(checkpoint, PL_CHECKPOINT_MANIFEST, err);
+    else
+        pl_no_memory(err);
     int code = path ? pl_durable_open(&file, path, err) : PL_ENOMEM;
     if (code == PL_OK) {
-        code = pl_durable_write(&file, text, strlen(text), err);
+        code = pl_durable_write(&file, whole, strlen(whole), err);
         if (code == PL_OK)
             code = pl_durable_commit(&file, err);
         else
             pl_durable_abandon(&file);
     }
-    pl_text_free(text);
+    pl_text_free(whole);
     pl_free(path);
     return code;
 }
@@ -245,7 +221,7 @@ static bool folders_exchange(const pl_checkpoint_t *checkpoint)
            == 0;
 }
 
-/* In its place; what was there under that name has the other one then. */
+/* Renames the folder into place; an old checkpoint gets its temporary name. */
 static int folder_place(pl_checkpoint_t *checkpoint, pl_error_t *err)
 {
     if (rename(checkpoint->temporary, checkpoint->path) == 0)
@@ -286,7 +262,7 @@ void pl_checkpoint_finish(pl_checkpoint_t *checkpoint)
     checkpoint_release(checkpoint);
 }
 
-/* What cannot be exchanged again stays where it is: both are whole. */
+/* If the exchange fails both stay where they are: both are whole. */
 void pl_checkpoint_rollback(pl_checkpoint_t *checkpoint)
 {
     if (!checkpoint->replaced)

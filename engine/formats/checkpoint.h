@@ -1,9 +1,9 @@
-/* checkpoint.h - a checkpoint on disk: a directory that is there whole or not at all
+/* checkpoint.h - a checkpoint on disk: a directory that appears complete or not at all
  *
- * model.safetensors, optimizer.safetensors and manifest.json, which names the others with
- * their sizes and a CRC-32C of each block, and ends with one of itself; see
- * doc/checkpoints.md.  Written under another name, each file synced, the manifest last,
- * then renamed and the parent synced.  What is read is checked to the last byte. */
+ * It contains model.safetensors, optimizer.safetensors and manifest.json, which lists the
+ * others with their sizes and a CRC-32C of each block, and ends with one of itself; see
+ * doc/checkpoints.md. It is written under another name, each file synced, the manifest
+ * last; then it is renamed and its parent synced. Reading checks every byte. */
 #ifndef PL_FORMATS_CHECKPOINT_H
 #define PL_FORMATS_CHECKPOINT_H
 
@@ -16,31 +16,31 @@
 #define PL_CHECKPOINT_MANIFEST "manifest.json"
 #define PL_CHECKPOINT_FORMAT "paceline checkpoint 1"
 
-/* Of what a checkpoint is written to: begin, files, commit or abandon; settle or take
- * back what was committed. */
+/* A checkpoint while it is written: begin, files, commit or abandon; after a commit
+ * finish or roll back. */
 typedef struct pl_checkpoint {
-    char *path, *temporary;      /* of the folder; until then */
-    bool replaced;               /* another had the path, and lies in the other one now */
+    char *path, *temporary;           /* of the folder; until the commit */
+    bool replaced;                    /* `temporary` is the old checkpoint of that path */
 } pl_checkpoint_t;
 
-/* Makes the folder that is to be at `path`, and the one around it.  PL_EIO, PL_ENOMEM;
- * after a failure there is nothing to abandon. */
+/* Creates the folder of a checkpoint for `path`, and the folder around it. PL_EIO,
+ * PL_ENOMEM; after a failure there is nothing to abandon. */
 int pl_checkpoint_begin(pl_checkpoint_t *checkpoint, const char *path, pl_error_t *err);
 
 /* The path of a file in it, to be freed by pl_free(); NULL with PL_ENOMEM. */
 char *pl_checkpoint_file(const pl_checkpoint_t *checkpoint, const char *name,
                          pl_error_t *err);
 
-/* Writes the manifest, with the files' sums added, and puts all in its place durably;
- * after an error it is abandoned, and what was there under that name is there. */
+/* Writes the manifest and renames the folder into place durably. After an error the new
+ * checkpoint is abandoned and an old one of that path is unchanged. */
 int pl_checkpoint_commit(pl_checkpoint_t *checkpoint, json_t *manifest, pl_error_t *err);
 void pl_checkpoint_abandon(pl_checkpoint_t *checkpoint);
-/* Once it is known to be good what it has replaced is removed; or it is itself, and the
- * other has its place again. */
+/* After the check of a committed checkpoint: removes the old one, or removes the new one
+ * and restores the old one. */
 void pl_checkpoint_finish(pl_checkpoint_t *checkpoint);
 void pl_checkpoint_rollback(pl_checkpoint_t *checkpoint);
 
-/* Notes a file that was written in the manifest's "files". */
+/* Adds a file that was written to "files" of the manifest. */
 int pl_checkpoint_add_file(json_t *manifest, const char *name, const pl_checksums_t *sums,
                            pl_error_t *err);
 
@@ -48,24 +48,23 @@ int pl_checkpoint_add_file(json_t *manifest, const char *name, const pl_checksum
  * PL_EIO name the file. */
 json_t *pl_checkpoint_manifest(const char *path, pl_error_t *err);
 
-/* Reads a file of it into memory and holds it against the manifest; block by block into
- * `into` [size that pl_checkpoint_measure() says], or, when that is NULL, only to
- * look. */
+/* Reads a file into `into` [the size of pl_checkpoint_measure()] and checks its blocks
+ * against the manifest  [NULL: only checks]. */
 int pl_checkpoint_read(const char *path, const json_t *manifest, const char *name,
                        void *into, pl_error_t *err);
-/* The bytes of a file, which are those that the manifest has for it: before anything is
- * allocated for them.  PL_EFORMAT, PL_ENOTFOUND, PL_EIO name the file. */
+/* The bytes of a file, checked against the manifest before memory is allocated for them.
+ * PL_EFORMAT, PL_ENOTFOUND, PL_EIO name the file. */
 int pl_checkpoint_measure(const char *path, const json_t *manifest, const char *name,
                           size_t *size, pl_error_t *err);
 
-/* Reads all of it back, from the disk as far as the system lets us. */
+/* Reads and checks all files, from the disk where the system allows it. */
 int pl_checkpoint_verify(const char *path, pl_error_t *err);
 
-/* Removes a checkpoint; what is not there is fine. */
+/* Removes a checkpoint; a missing one is not an error. */
 int pl_checkpoint_remove(const char *path, pl_error_t *err);
 
-/* Removes what writers that were killed have left in a folder of checkpoints.  Nobody may
- * be writing there. */
+/* Removes the rests of killed writers from a folder of checkpoints. No writer may be
+ * active there. */
 void pl_checkpoint_clean(const char *folder);
 
 #endif

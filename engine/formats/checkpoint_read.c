@@ -1,8 +1,8 @@
-/* checkpoint_read.c - a checkpoint on disk: read, and held against its manifest
+/* checkpoint_read.c - reads checkpoints from disk and checks them against the manifest
  *
- * Nothing is believed before its checksum was right, so that what comes out is what was
- * saved, or an error that names the file and the byte.  Large files are read by several
- * threads: one alone asks too little of a fast disk, and of memory. */
+ * No data is used before its checksum is verified: the result is what was saved, or an
+ * error that names the file and the byte. Several threads read a large file: one alone
+ * does not keep a fast disk and memory busy. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -20,14 +20,14 @@
 #include "formats/checkpoint.h"
 #include "formats/direct_io.h"
 
-#define MANIFEST_MAX ((int64_t)256 << 20)       /* bytes */
-#define ALIGNED_MIN ((size_t)2 << 20)           /* bytes; holds a block, lies on a page */
+#define MANIFEST_MAX ((int64_t)256 << 20)               /* bytes */
+#define ALIGNED_MIN ((size_t)2 << 20)                   /* bytes; a block, page-aligned */
 
 enum { READERS_MAX = 4, BLOCKS_MIN = 16 };       /* threads for a file; blocks for each */
 
 /* ---- a file ---- */
 
-/* A pipe of that name would hold us until somebody writes to it. */
+/* O_NONBLOCK: opening a pipe would otherwise wait for its writer. */
 static int file_open(const char *path, int64_t *size, pl_error_t *err)
 {
     struct stat what;
@@ -45,8 +45,8 @@ static int file_open(const char *path, int64_t *size, pl_error_t *err)
     return -1;
 }
 
-/* What cannot be read past the cache is read through it; that may be another thread's
- * finding. */
+/* If reading past the page cache is refused, the cache is used; another thread may have
+ * switched already. */
 static int read_at(int fd, const char *path, void *into, size_t size, int64_t from,
                    pl_error_t *err)
 {
@@ -75,7 +75,7 @@ static int read_at(int fd, const char *path, void *into, size_t size, int64_t fr
 
 /* ---- the manifest ---- */
 
-/* The text up to the checksum that ends it, which must be right. */
+/* Checks the checksum at the end of the text. */
 static int manifest_check(const char *path, const char *text, size_t length,
                           pl_error_t *err)
 {
@@ -101,7 +101,7 @@ static json_t *manifest_parse(const char *path, const char *text, size_t length,
         return NULL;
     json_t *manifest = pl_json_read(text, length, path, err);
     const char *format = json_string_value(json_object_get(manifest, "format"));
-    json_object_del(manifest, "crc32c");                    /* of the text, not of it */
+    json_object_del(manifest, "crc32c");             /* of the text, not of the content */
     if (!manifest || (format && !strcmp(format, PL_CHECKPOINT_FORMAT)))
         return manifest;
     pl_fail(err, PL_EUNSUPPORTED, "%s: is of format \"%.40s\"; this is \"%s\"", path,
@@ -142,7 +142,7 @@ json_t *pl_checkpoint_manifest(const char *path, pl_error_t *err)
 
 /* ---- files and their blocks ---- */
 
-/* -> a descriptor of a file that has the size it was saved with; -1. */
+/* Opens a file that has the size it was saved with; -> its descriptor, or -1. */
 static int file_measure(const char *path, const json_t *file, int64_t *size,
                         pl_error_t *err)
 {
@@ -175,19 +175,8 @@ int pl_checkpoint_measure(const char *path, const json_t *manifest, const char *
     return PL_OK;
 }
 
-static int block_check(const char *path, const json_t *blocks, int64_t at,
-                       const void *data, size_t size, pl_error_t *err)
-{
-    const char *hex =
-        json_string_value(json_array_get(blocks, (size_t)(at / PL_SUMS_BLOCK)));
-    if (hex && strtoul(hex, NULL, 16) == pl_crc32c(0, data, size))
-        return PL_OK;
-    return pl_fail(err, PL_EFORMAT, "%s: is damaged between bytes %lld and %lld", path,
-                   (long long)at, (long long)at + (long long)size);
-}
-
-/* A piece of a file that one thread reads: each block into its place of `into`, or all
- * into the same one to look at. */
+/* The piece of a file that one thread reads: each block to its place in `into`, or all to
+ * the same place if they are only checked. */
 typedef struct piece {
     int fd;
     const char *path;
@@ -210,25 +199,31 @@ static void *piece_read(void *user)
         size_t bytes = left < PL_SUMS_BLOCK ? (size_t)left : PL_SUMS_BLOCK;
         char *to = p->keep ? p->into + at : p->into;
         p->code = read_at(p->fd, p->path, to, bytes, at, &p->err);
-        if (p->code == PL_OK)
-            p->code = block_check(p->path, p->blocks, at, to, bytes, &p->err);
+        if (p->code != PL_OK)
+            break;
+        const char *hex =
+            json_string_value(json_array_get(p->blocks, (size_t)(at / PL_SUMS_BLOCK)));
+        if (!hex || strtoul(hex, NULL, 16) != pl_crc32c(0, to, bytes))
+            p->code = pl_fail(&p->err, PL_EFORMAT,
+                              "%s: is damaged between bytes %lld and %lld", p->path,
+                              (long long)at, (long long)at + (long long)bytes);
     }
     return NULL;
 }
 
-/* The kernel reads ahead of one place of a descriptor: those who share it put each other
- * back, and a cold file takes four times as long. */
+/* The kernel reads ahead at one place of a descriptor. Threads that share it would
+ * disturb each other, and a cold file takes four times as long. */
 static int reader_open(const piece_t *whole, int64_t reader)
 {
-    char same[32];                                      /* whatever has its path by now */
+    char same[32];                                    /* its path may name another file */
     const int flags = fcntl(whole->fd, F_GETFL) & O_DIRECT;
     snprintf(same, sizeof same, "/proc/self/fd/%d", whole->fd);
     int fd = reader > 0 ? open(same, O_RDONLY | O_CLOEXEC | flags) : -1;
     return fd >= 0 ? fd : whole->fd;
 }
 
-/* What is looked at only is in no hurry.  Where a thread is not to be had, its piece is
- * read by this one. */
+/* A check alone is not urgent, so one thread does it. If a thread cannot be created, this
+ * thread reads its piece. */
 static int pieces_read(const piece_t *whole, pl_error_t *err)
 {
     piece_t piece[READERS_MAX];
@@ -258,14 +253,6 @@ static int pieces_read(const piece_t *whole, pl_error_t *err)
     return code;
 }
 
-/* Whether its first bytes are not in memory.  Not every file system can tell. */
-static bool is_cold(int fd)
-{
-    char byte;
-    const struct iovec to = {&byte, 1};
-    return preadv2(fd, &to, 1, 0, RWF_NOWAIT) < 0 && errno == EAGAIN;
-}
-
 static int file_read(const char *path, const json_t *file, char *into, bool keep,
                      pl_error_t *err)
 {
@@ -279,7 +266,10 @@ static int file_read(const char *path, const json_t *file, char *into, bool keep
                            .keep = keep};
     if (fd < 0)
         return err->code;
-    if (!keep || is_cold(fd))
+    char byte;
+    const struct iovec first = {&byte, 1};             /* not all file systems can tell */
+    const bool is_cold = preadv2(fd, &first, 1, 0, RWF_NOWAIT) < 0 && errno == EAGAIN;
+    if (!keep || is_cold)
         pl_page_cache_bypass(fd);
     int code = pieces_read(&whole, err);
     close(fd);

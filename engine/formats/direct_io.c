@@ -11,19 +11,19 @@
 
 #include "base/alloc.h"
 
-#define BLOCK ((size_t)2 << 20)              /* bytes: a multiple of what disks ask for */
+#define BLOCK ((size_t)2 << 20)             /* bytes: a multiple of the blocks of disks */
 
 struct pl_direct_io {
     int fd;
-    void *memory;                                           /* of both blocks */
+    void *memory;                                           /* contains both blocks */
     char *block[2];                                         /* [BLOCK], aligned */
-    int filling;                                            /* which */
+    int filling;                                            /* index of the block */
     size_t filled;
     pthread_t thread;
     bool runs;                                 /* [each block is written by the caller] */
-    pthread_mutex_t lock;                      /* of what follows */
+    pthread_mutex_t lock;                      /* of the following members */
     pthread_cond_t changed;
-    const char *due;                              /* the thread writes it  [it is idle] */
+    const char *due;                                    /* the thread writes it  [idle] */
     bool ending;
     int failed;                                             /* errno  [0] */
     uint64_t written;
@@ -68,7 +68,7 @@ bool pl_page_cache_use(int fd)
     return flags & O_DIRECT && fcntl(fd, F_SETFL, flags & ~O_DIRECT) == 0;
 }
 
-/* -> 0, or errno.  A file system may let us pass the cache and then refuse the write. */
+/* -> 0, or errno. A file system may accept O_DIRECT and then refuse the write. */
 static int block_write(pl_direct_io_t *direct, const char *data, size_t size)
 {
     const uint64_t before = direct->written;
@@ -103,17 +103,6 @@ static void *blocks_write(void *user)
     return NULL;
 }
 
-static void thread_start(pl_direct_io_t *direct)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);            /* they are for the host's */
-    direct->runs = pthread_create(&direct->thread, NULL, blocks_write, direct) == 0;
-    if (direct->runs)
-        pthread_setname_np(direct->thread, "disk");
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-}
-
 static void thread_join(pl_direct_io_t *direct)
 {
     if (!direct->runs)
@@ -126,7 +115,7 @@ static void thread_join(pl_direct_io_t *direct)
     direct->runs = false;
 }
 
-/* Gives the full block away, once the one before it is written. */
+/* Hands the full block to the thread, once the block before is written. */
 static void block_hand_over(pl_direct_io_t *direct)
 {
     const char *block = direct->block[direct->filling];
@@ -146,7 +135,7 @@ static void block_hand_over(pl_direct_io_t *direct)
     direct->filled = 0;
 }
 
-/* ---- from outside ---- */
+/* ---- the public functions ---- */
 
 pl_direct_io_t *pl_direct_io_new(int fd)
 {
@@ -165,7 +154,13 @@ pl_direct_io_t *pl_direct_io_new(int fd)
     direct->block[1] = direct->block[0] + BLOCK;
     pthread_mutex_init(&direct->lock, NULL);
     pthread_cond_init(&direct->changed, NULL);
-    thread_start(direct);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);           /* for the program's threads */
+    direct->runs = pthread_create(&direct->thread, NULL, blocks_write, direct) == 0;
+    if (direct->runs)
+        pthread_setname_np(direct->thread, "disk");
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return direct;
 }
 
@@ -180,7 +175,7 @@ void pl_direct_io_free(pl_direct_io_t *direct)
     pl_free(direct);
 }
 
-/* What has failed; the thread has nothing more to do then. */
+/* 0, or -1 with errno of a failed write. */
 static int failure(pl_direct_io_t *direct)
 {
     pthread_mutex_lock(&direct->lock);
@@ -206,7 +201,7 @@ int pl_direct_io_add(pl_direct_io_t *direct, const void *data, size_t size)
     return failure(direct);
 }
 
-/* The last bytes fill no block of the disk: they go through the cache. */
+/* The last bytes do not fill a block of the disk: they go through the cache. */
 int pl_direct_io_end(pl_direct_io_t *direct)
 {
     thread_join(direct);

@@ -1,8 +1,8 @@
 /* direct_io.h - writes a large file past the page cache
  *
- * What is synced at once and read by nobody soon gains nothing from that cache: it costs
- * another copy, and memory that others then lack.  A thread writes one block while the
- * next is filled, so that the disk never waits for us. */
+ * A file that is synced at once and not read soon gains nothing from the page cache,
+ * which costs another copy and memory. A thread writes one block while the next one is
+ * filled, so that the disk never waits. */
 #ifndef PL_FORMATS_DIRECT_IO_H
 #define PL_FORMATS_DIRECT_IO_H
 
@@ -10,34 +10,32 @@
 
 typedef struct pl_direct_io pl_direct_io_t;
 
-/* Takes over the writing of a file that is empty so far; the descriptor stays the
- * caller's.  NULL: it is to be written as others are, because its file system wants the
- * cache, or for want of memory. */
+/* Writes to a file that is still empty; the descriptor stays the caller's. NULL: the file
+ * has to be written through the cache, because of its file system or a lack of memory. */
 pl_direct_io_t *pl_direct_io_new(int fd);
 void pl_direct_io_free(pl_direct_io_t *direct);
 
-/* What follows.  0, or -1 with errno of this piece or one before it; then it ends. */
+/* Adds the next bytes. 0, or -1 with errno of this write or an earlier one. */
 int pl_direct_io_add(pl_direct_io_t *direct, const void *data, size_t size);
 
-/* All that was added is with the system, to be synced; as above. */
+/* Passes all bytes to the system, ready to be synced; 0 or -1 as above. */
 int pl_direct_io_end(pl_direct_io_t *direct);
 
 /* Bytes in the file, once something has failed or after the end. */
 uint64_t pl_direct_io_written(const pl_direct_io_t *direct);
 
-/* Reads and writes of whole, aligned blocks of the disk go past the cache from here on,
- * or false; and no longer, false when they did not.  What is not aligned, and with some
- * file systems everything, then fails with EINVAL. */
+/* Make reads and writes bypass the page cache, or use it again; false: that was not
+ * possible, or it was in use already. Without the cache, access that is not aligned to
+ * blocks fails with EINVAL, on some file systems all access. */
 bool pl_page_cache_bypass(int fd);
 bool pl_page_cache_use(int fd);
 
-/* Counts what the disk has done for the durable files and checkpoints of this process:
- * pieces written, synced, read back.  While a system call blocks the number stands
- * still. */
+/* Counts the work of the disk for durable files and checkpoints of this process: pieces
+ * written, synced and read back. The number stands still while a system call blocks. */
 void pl_disk_progress_add(void);
 uint64_t pl_disk_progress(void);
 
-/* All of it, as write(); *written grows by what went out, also when it returns -1. */
+/* write() of all bytes; *written grows by the bytes written, also if it returns -1. */
 int pl_write_all(int fd, const void *data, size_t size, uint64_t *written);
 
 #endif

@@ -1,4 +1,4 @@
-/* durable.c - a file that is there whole or not at all */
+/* durable.c - a file that appears complete or not at all */
 #include "formats/durable.h"
 
 #include <dirent.h>
@@ -11,14 +11,45 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "formats/direct_io.h"
 
 #define ATTEMPTS 100
-#define PIECE ((size_t)1 << 20)              /* bytes: still in the cache after its sum */
+#define PIECE ((size_t)1 << 20)         /* bytes: still in the cache after its checksum */
 #define LARGE ((uint64_t)4 << 20)
 
-static atomic_uint files;                  /* begun by this process: makes names differ */
+static atomic_uint files;                        /* of this process: makes names differ */
+
+/* ---- checksums ---- */
+
+int pl_checksums_add(pl_checksums_t *sums, const void *data, size_t size, pl_error_t *err)
+{
+    const char *at = data;
+    while (size > 0) {
+        size_t into = sums->bytes % PL_SUMS_BLOCK, capacity = PL_SUMS_BLOCK - into;
+        size_t piece = size < capacity ? size : capacity;
+        if (into == 0) {
+            if (PL_GROW(sums->block, sums->count, sums->capacity) != PL_OK)
+                return pl_no_memory(err);
+            sums->block[sums->count++] = 0;
+        }
+        uint32_t *crc = &sums->block[sums->count - 1];
+        *crc = pl_crc32c(*crc, at, piece);
+        sums->bytes += piece;
+        at += piece;
+        size -= piece;
+    }
+    return PL_OK;
+}
+
+void pl_checksums_release(pl_checksums_t *sums)
+{
+    pl_free(sums->block);
+    *sums = (pl_checksums_t){0};
+}
+
+/* ---- the file ---- */
 
 static void durable_release(pl_durable_t *file)
 {
@@ -88,7 +119,7 @@ void pl_durable_expect(pl_durable_t *file, uint64_t bytes)
         file->direct = pl_direct_io_new(file->fd);
 }
 
-/* The end of an error: an old file of that name stays as it was. */
+/* The end of an error text, if an old file of that name exists. */
 static const char *old_file(const pl_durable_t *file)
 {
     const int why = errno;
@@ -105,32 +136,25 @@ static int fail_write(const pl_durable_t *file, pl_error_t *err)
                    old_file(file));
 }
 
-static int piece_write(pl_durable_t *file, const char *piece, size_t size,
-                       pl_error_t *err)
-{
-    int failed = file->direct ? pl_direct_io_add(file->direct, piece, size)
-                              : pl_write_all(file->fd, piece, size, &file->written);
-    if (failed)
-        return fail_write(file, err);
-    if (!file->direct)                                      /* which counts its blocks */
-        pl_disk_progress_add();
-    return PL_OK;
-}
-
 int pl_durable_write(pl_durable_t *file, const void *data, size_t size, pl_error_t *err)
 {
     const char *rest = data;
-    int code = PL_OK;
-    while (size > 0 && code == PL_OK) {
+    while (size > 0) {
+        int code = PL_OK;
         size_t piece = size < PIECE ? size : PIECE;
         if (file->sums)
             code = pl_checksums_add(file->sums, rest, piece, err);
-        if (code == PL_OK)
-            code = piece_write(file, rest, piece, err);
+        if (code != PL_OK)
+            return code;
+        if (file->direct ? pl_direct_io_add(file->direct, rest, piece)
+                         : pl_write_all(file->fd, rest, piece, &file->written))
+            return fail_write(file, err);
+        if (!file->direct)                                  /* direct counts its blocks */
+            pl_disk_progress_add();
         rest += piece;
         size -= piece;
     }
-    return code;
+    return PL_OK;
 }
 
 static int durable_place(pl_durable_t *file, pl_error_t *err)
@@ -178,7 +202,7 @@ void pl_durable_abandon(pl_durable_t *file)
     durable_release(file);
 }
 
-/* ".NAME.PID-NUMBER.part" of a process that is no more. */
+/* Whether a name is ".NAME.PID-NUMBER.part" of a process that has ended. */
 static bool is_left(const char *name)
 {
     long pid = 0;

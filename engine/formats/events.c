@@ -4,9 +4,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/crc32c.h"
 #include "base/error.h"
-#include "formats/protobuf.h"
 
 enum { BINS = 64 };
 
@@ -29,7 +29,7 @@ enum {
 };
 enum { METADATA_PLUGIN = 1 };
 enum { PLUGIN_NAME = 1, PLUGIN_CONTENT = 2 };
-/* Of plugin_data.proto of tensorboard/plugins/hparams, and of struct.proto. */
+/* Those of plugin_data.proto of tensorboard/plugins/hparams, and of struct.proto. */
 enum { HPARAMS_START = 3, HPARAMS_END = 4 };
 enum { START_HPARAMS = 1, START_TIME = 5, ENTRY_KEY = 1, ENTRY_VALUE = 2 };
 enum { END_STATUS = 1, END_TIME = 2, STATUS_SUCCESS = 1, STATUS_FAILURE = 2 };
@@ -53,7 +53,124 @@ enum {
     HISTOGRAM_BINS = 7
 };
 
-/* ---- Records ---- */
+/* ---- Protocol Buffers ----
+ *
+ * The wire format alone (https://protobuf.dev/programming-guides/encoding/), without a
+ * library for it. After a lack of memory further fields do nothing; record_add() looks at
+ * `failed` once. */
+
+typedef struct proto {
+    uint8_t *data;                                          /* [size] */
+    size_t size, capacity;
+    bool failed;                                            /* no memory */
+} proto_t;
+
+enum { VARINT = 0, FIXED_64 = 1, LENGTH = 2, FIXED_32 = 5 };
+
+static void put(proto_t *message, const void *data, size_t size)
+{
+    size_t needed = message->size + size;
+    if (message->failed || !size)
+        return;
+    if (needed > message->capacity) {
+        uint8_t *larger = pl_resize(message->data, 2 * needed);
+        if (!larger) {
+            message->failed = true;
+            return;
+        }
+        message->data = larger;
+        message->capacity = 2 * needed;
+    }
+    memcpy(message->data + message->size, data, size);
+    message->size = needed;
+}
+
+static void put_varint(proto_t *message, uint64_t value)
+{
+    uint8_t bytes[10];
+    size_t count = 0;
+    do {
+        bytes[count] = (uint8_t)((value & 0x7f) | (value > 0x7f ? 0x80 : 0));
+        value >>= 7;
+        count++;
+    } while (value);
+    put(message, bytes, count);
+}
+
+static void put_key(proto_t *message, int field, unsigned wire)
+{
+    put_varint(message, (uint64_t)field << 3 | wire);
+}
+
+static void put_fixed(proto_t *message, uint64_t bits, size_t size)
+{
+    uint8_t bytes[8];
+    for (size_t k = 0; k < size; k++)
+        bytes[k] = (uint8_t)(bits >> 8 * k);
+    put(message, bytes, size);
+}
+
+static void proto_int(proto_t *message, int field, uint64_t value)
+{
+    put_key(message, field, VARINT);
+    put_varint(message, value);
+}
+
+static void proto_float(proto_t *message, int field, float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    put_key(message, field, FIXED_32);
+    put_fixed(message, bits, sizeof bits);
+}
+
+static void proto_double(proto_t *message, int field, double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    put_key(message, field, FIXED_64);
+    put_fixed(message, bits, sizeof bits);
+}
+
+static void proto_bytes(proto_t *message, int field, const void *data, size_t size)
+{
+    put_key(message, field, LENGTH);
+    put_varint(message, size);
+    put(message, data, size);
+}
+
+static void proto_text(proto_t *message, int field, const char *text)
+{
+    proto_bytes(message, field, text, strlen(text));
+}
+
+/* A packed field of numbers. */
+static void proto_doubles(proto_t *message, int field, const double *value, size_t count)
+{
+    put_key(message, field, LENGTH);
+    put_varint(message, count * sizeof *value);
+    for (size_t k = 0; k < count; k++) {
+        uint64_t bits;
+        memcpy(&bits, &value[k], sizeof bits);
+        put_fixed(message, bits, sizeof bits);
+    }
+}
+
+static void proto_release(proto_t *message)
+{
+    pl_free(message->data);
+    *message = (proto_t){.failed = message->failed};
+}
+
+/* Adds a message inside another, and releases the inner one. */
+static void proto_message(proto_t *message, int field, proto_t *inner)
+{
+    message->failed |= inner->failed;
+    proto_bytes(message, field, inner->data, inner->size);
+    proto_release(inner);
+}
+
+/* ---- records ---- */
 
 static uint32_t masked_crc(const void *data, size_t size)
 {
@@ -67,8 +184,8 @@ static void put_number(uint8_t *to, uint64_t value, size_t size)
         to[k] = (uint8_t)(value >> 8 * k);
 }
 
-/* Frames an event, which is released. */
-static int record_add(pl_append_t *file, pl_proto_t *event, pl_error_t *err)
+/* Adds an event as a record, and releases it. */
+static int record_add(pl_append_t *file, proto_t *event, pl_error_t *err)
 {
     uint8_t head[12], tail[4];
     int code = event->failed ? pl_no_memory(err) : PL_OK;
@@ -84,146 +201,138 @@ static int record_add(pl_append_t *file, pl_proto_t *event, pl_error_t *err)
         code = pl_append_add(file, tail, sizeof tail, err);
     if (code != PL_OK)
         file->length = before;
-    pl_proto_release(event);
+    proto_release(event);
     return code;
 }
 
-static pl_proto_t event_of(const pl_event_t *event)
+static proto_t event_of(const pl_event_t *event)
 {
-    pl_proto_t message = {0};
-    pl_proto_double(&message, EVENT_TIME, event->time);
+    proto_t message = {0};
+    proto_double(&message, EVENT_TIME, event->time);
     if (event->step)
-        pl_proto_int(&message, EVENT_STEP, (uint64_t)event->step);
+        proto_int(&message, EVENT_STEP, (uint64_t)event->step);
     return message;
 }
 
 int pl_events_begin(pl_append_t *file, const pl_event_t *event, pl_error_t *err)
 {
-    pl_proto_t message = event_of(event);
-    pl_proto_text(&message, EVENT_VERSION, "brain.Event:2");
+    proto_t message = event_of(event);
+    proto_text(&message, EVENT_VERSION, "brain.Event:2");
     return record_add(file, &message, err);
 }
 
 int pl_events_restart(pl_append_t *file, const pl_event_t *event, pl_error_t *err)
 {
-    pl_proto_t message = event_of(event), session = {0};
-    pl_proto_int(&session, SESSION_STATUS, SESSION_START);
-    pl_proto_message(&message, EVENT_SESSION, &session);
+    proto_t message = event_of(event), session = {0};
+    proto_int(&session, SESSION_STATUS, SESSION_START);
+    proto_message(&message, EVENT_SESSION, &session);
     return record_add(file, &message, err);
 }
 
-/* ---- Summaries ---- */
+/* ---- summaries ---- */
 
-static int summary_add(pl_append_t *file, const pl_event_t *event, pl_proto_t *summary,
+static int summary_add(pl_append_t *file, const pl_event_t *event, proto_t *summary,
                        pl_error_t *err)
 {
-    pl_proto_t message = event_of(event);
-    pl_proto_message(&message, EVENT_SUMMARY, summary);
+    proto_t message = event_of(event);
+    proto_message(&message, EVENT_SUMMARY, summary);
     return record_add(file, &message, err);
 }
 
 int pl_events_scalars(pl_append_t *file, const pl_event_t *event,
                       const pl_event_scalar_t *scalar, int count, pl_error_t *err)
 {
-    pl_proto_t summary = {0};
+    proto_t summary = {0};
     for (int k = 0; k < count; k++) {
-        pl_proto_t value = {0};
-        pl_proto_text(&value, VALUE_TAG, scalar[k].tag);
-        pl_proto_float(&value, VALUE_SIMPLE, (float)scalar[k].value);
-        pl_proto_message(&summary, SUMMARY_VALUE, &value);
+        proto_t value = {0};
+        proto_text(&value, VALUE_TAG, scalar[k].tag);
+        proto_float(&value, VALUE_SIMPLE, (float)scalar[k].value);
+        proto_message(&summary, SUMMARY_VALUE, &value);
     }
     return summary_add(file, event, &summary, err);
 }
 
-/* A vector of one text  [NULL: an empty one, where the metadata say all]. */
-static pl_proto_t tensor_of(const char *text)
+/* A vector of one text  [an empty vector, if the metadata contain everything]. */
+static proto_t tensor_of(const char *text)
 {
-    pl_proto_t tensor = {0}, shape = {0}, dim = {0};
+    proto_t tensor = {0}, shape = {0}, dim = {0};
     if (text)
-        pl_proto_int(&dim, DIM_SIZE, 1);
-    pl_proto_message(&shape, SHAPE_DIM, &dim);
-    pl_proto_int(&tensor, TENSOR_TYPE, text ? TYPE_TEXT : TYPE_FLOAT);
-    pl_proto_message(&tensor, TENSOR_SHAPE, &shape);
+        proto_int(&dim, DIM_SIZE, 1);
+    proto_message(&shape, SHAPE_DIM, &dim);
+    proto_int(&tensor, TENSOR_TYPE, text ? TYPE_TEXT : TYPE_FLOAT);
+    proto_message(&tensor, TENSOR_SHAPE, &shape);
     if (text)
-        pl_proto_text(&tensor, TENSOR_TEXT, text);
+        proto_text(&tensor, TENSOR_TEXT, text);
     return tensor;
+}
+
+/* Adds a summary of a plug-in of TensorBoard; releases content  [none] and tensor. */
+static int plugin_add(pl_append_t *file, const pl_event_t *event, const char *tag,
+                      const char *name, proto_t *content, proto_t *tensor,
+                      pl_error_t *err)
+{
+    proto_t summary = {0}, value = {0}, plugin = {0}, metadata = {0};
+    proto_text(&plugin, PLUGIN_NAME, name);
+    if (content)
+        proto_message(&plugin, PLUGIN_CONTENT, content);
+    proto_message(&metadata, METADATA_PLUGIN, &plugin);
+    proto_text(&value, VALUE_TAG, tag);
+    proto_message(&value, VALUE_TENSOR, tensor);
+    proto_message(&value, VALUE_METADATA, &metadata);
+    proto_message(&summary, SUMMARY_VALUE, &value);
+    return summary_add(file, event, &summary, err);
 }
 
 int pl_events_text(pl_append_t *file, const pl_event_t *event, const char *tag,
                    const char *text, pl_error_t *err)
 {
-    pl_proto_t summary = {0}, value = {0}, plugin = {0}, metadata = {0},
-               tensor = tensor_of(text);
-    pl_proto_text(&plugin, PLUGIN_NAME, "text");
-    pl_proto_message(&metadata, METADATA_PLUGIN, &plugin);
-    pl_proto_text(&value, VALUE_TAG, tag);
-    pl_proto_message(&value, VALUE_TENSOR, &tensor);
-    pl_proto_message(&value, VALUE_METADATA, &metadata);
-    pl_proto_message(&summary, SUMMARY_VALUE, &value);
-    return summary_add(file, event, &summary, err);
+    proto_t tensor = tensor_of(text);
+    return plugin_add(file, event, tag, "text", NULL, &tensor, err);
 }
 
-/* ---- Hyperparameters ---- */
-
-/* The content of a record of the plug-in "hparams", which is released. */
-static int hparams_add(pl_append_t *file, const pl_event_t *event, const char *tag,
-                       pl_proto_t *content, pl_error_t *err)
-{
-    pl_proto_t summary = {0}, value = {0}, plugin = {0}, metadata = {0},
-               tensor = tensor_of(NULL);
-    pl_proto_text(&plugin, PLUGIN_NAME, "hparams");
-    pl_proto_message(&plugin, PLUGIN_CONTENT, content);
-    pl_proto_message(&metadata, METADATA_PLUGIN, &plugin);
-    pl_proto_text(&value, VALUE_TAG, tag);
-    pl_proto_message(&value, VALUE_TENSOR, &tensor);
-    pl_proto_message(&value, VALUE_METADATA, &metadata);
-    pl_proto_message(&summary, SUMMARY_VALUE, &value);
-    return summary_add(file, event, &summary, err);
-}
-
-static void hparam_put(pl_proto_t *start, const pl_event_hparam_t *hparam)
-{
-    pl_proto_t entry = {0}, value = {0};
-    if (hparam->text)
-        pl_proto_text(&value, ANY_TEXT, hparam->text);
-    else if (hparam->is_truth)
-        pl_proto_int(&value, ANY_TRUTH, hparam->number != 0);
-    else
-        pl_proto_double(&value, ANY_NUMBER, hparam->number);
-    pl_proto_text(&entry, ENTRY_KEY, hparam->name);
-    pl_proto_message(&entry, ENTRY_VALUE, &value);
-    pl_proto_message(start, START_HPARAMS, &entry);
-}
+/* ---- hyperparameters ---- */
 
 int pl_events_session(pl_append_t *file, const pl_event_t *event,
                       const pl_event_hparam_t *hparam, int count, pl_error_t *err)
 {
-    pl_proto_t content = {0}, start = {0};
-    for (int k = 0; k < count; k++)
-        hparam_put(&start, &hparam[k]);
-    pl_proto_double(&start, START_TIME, event->time);
-    pl_proto_message(&content, HPARAMS_START, &start);
-    return hparams_add(file, event, "_hparams_/session_start_info", &content, err);
+    proto_t content = {0}, start = {0}, tensor = tensor_of(NULL);
+    for (const pl_event_hparam_t *h = hparam; h < hparam + count; h++) {
+        proto_t entry = {0}, value = {0};
+        if (h->text)
+            proto_text(&value, ANY_TEXT, h->text);
+        else if (h->is_truth)
+            proto_int(&value, ANY_TRUTH, h->number != 0);
+        else
+            proto_double(&value, ANY_NUMBER, h->number);
+        proto_text(&entry, ENTRY_KEY, h->name);
+        proto_message(&entry, ENTRY_VALUE, &value);
+        proto_message(&start, START_HPARAMS, &entry);
+    }
+    proto_double(&start, START_TIME, event->time);
+    proto_message(&content, HPARAMS_START, &start);
+    return plugin_add(file, event, "_hparams_/session_start_info", "hparams", &content,
+                      &tensor, err);
 }
 
 int pl_events_session_end(pl_append_t *file, const pl_event_t *event, bool failed,
                           pl_error_t *err)
 {
-    pl_proto_t content = {0}, end = {0};
-    pl_proto_int(&end, END_STATUS, failed ? STATUS_FAILURE : STATUS_SUCCESS);
-    pl_proto_double(&end, END_TIME, event->time);
-    pl_proto_message(&content, HPARAMS_END, &end);
-    return hparams_add(file, event, "_hparams_/session_end_info", &content, err);
+    proto_t content = {0}, end = {0}, tensor = tensor_of(NULL);
+    proto_int(&end, END_STATUS, failed ? STATUS_FAILURE : STATUS_SUCCESS);
+    proto_double(&end, END_TIME, event->time);
+    proto_message(&content, HPARAMS_END, &end);
+    return plugin_add(file, event, "_hparams_/session_end_info", "hparams", &content,
+                      &tensor, err);
 }
 
-/* ---- Histograms ---- */
+/* ---- histograms ---- */
 
 typedef struct histogram {
     double min, max, count, sum, squares;
     double limit[BINS], bin[BINS];
 } histogram_t;
 
-static void histogram_measure(histogram_t *h, const float *value, size_t count)
+static void histogram_fill(histogram_t *h, const float *value, size_t count)
 {
     for (size_t k = 0; k < count; k++) {
         double x = value[k];
@@ -235,10 +344,6 @@ static void histogram_measure(histogram_t *h, const float *value, size_t count)
         h->sum += x;
         h->squares += x * x;
     }
-}
-
-static void histogram_fill(histogram_t *h, const float *value, size_t count)
-{
     double width = (h->max - h->min) / BINS;
     for (int k = 0; k < BINS; k++)
         h->limit[k] = k + 1 < BINS ? h->min + width * (k + 1) : h->max;
@@ -249,29 +354,28 @@ static void histogram_fill(histogram_t *h, const float *value, size_t count)
     }
 }
 
-/* A number that is not written is 0. */
-static void double_put(pl_proto_t *message, int field, double value)
+/* Readers take a missing number as 0. */
+static void double_put(proto_t *message, int field, double value)
 {
     if (value != 0)
-        pl_proto_double(message, field, value);
+        proto_double(message, field, value);
 }
 
 int pl_events_histogram(pl_append_t *file, const pl_event_t *event, const char *tag,
                         const float *value, size_t count, pl_error_t *err)
 {
-    pl_proto_t summary = {0}, made = {0}, inner = {0};
+    proto_t summary = {0}, made = {0}, inner = {0};
     histogram_t h = {0};
-    histogram_measure(&h, value, count);
     histogram_fill(&h, value, count);
     double_put(&inner, HISTOGRAM_MIN, h.min);
     double_put(&inner, HISTOGRAM_MAX, h.max);
     double_put(&inner, HISTOGRAM_COUNT, h.count);
     double_put(&inner, HISTOGRAM_SUM, h.sum);
     double_put(&inner, HISTOGRAM_SQUARES, h.squares);
-    pl_proto_doubles(&inner, HISTOGRAM_LIMITS, h.limit, BINS);
-    pl_proto_doubles(&inner, HISTOGRAM_BINS, h.bin, BINS);
-    pl_proto_text(&made, VALUE_TAG, tag);
-    pl_proto_message(&made, VALUE_HISTOGRAM, &inner);
-    pl_proto_message(&summary, SUMMARY_VALUE, &made);
+    proto_doubles(&inner, HISTOGRAM_LIMITS, h.limit, BINS);
+    proto_doubles(&inner, HISTOGRAM_BINS, h.bin, BINS);
+    proto_text(&made, VALUE_TAG, tag);
+    proto_message(&made, VALUE_HISTOGRAM, &inner);
+    proto_message(&summary, SUMMARY_VALUE, &made);
     return summary_add(file, event, &summary, err);
 }

@@ -1,7 +1,7 @@
 /* events.h - TensorBoard's event files
  *
- * A file is a row of records, framed as TensorFlow's TFRecord: length, its checksum,
- * bytes, their checksum, each a masked CRC32C.  A record is an Event of
+ * A file is a sequence of records, framed as TensorFlow's TFRecord: length, its checksum,
+ * bytes, their checksum, each a masked CRC32C. A record is an Event of
  * tensorflow/core/util/event.proto with a Summary of core/framework/summary.proto. */
 #ifndef PL_FORMATS_EVENTS_H
 #define PL_FORMATS_EVENTS_H
@@ -9,7 +9,7 @@
 #include "formats/append.h"
 #include "paceline.h"
 
-/* When something happened. */
+/* Time and step of a record. */
 typedef struct pl_event {
     double time;                                            /* s since 1970 */
     int64_t step;
@@ -30,22 +30,22 @@ typedef struct pl_event_hparam {
 
 /* Each adds a record to the next flush of the file. */
 
-/* The first of a file. */
+/* The first record of a file. */
 int pl_events_begin(pl_append_t *file, const pl_event_t *event, pl_error_t *err);
-/* A run goes on: what readers know of event->step and later no longer counts. */
+/* A run was resumed: readers drop records of event->step and later. */
 int pl_events_restart(pl_append_t *file, const pl_event_t *event, pl_error_t *err);
 int pl_events_scalars(pl_append_t *file, const pl_event_t *event,
                       const pl_event_scalar_t *scalar, int count, pl_error_t *err);
-/* Markdown. */
+/* A text in Markdown. */
 int pl_events_text(pl_append_t *file, const pl_event_t *event, const char *tag,
                    const char *text, pl_error_t *err);
-/* For TensorBoard's page of hyperparameters: with what a run begins, and, behind the
- * scalars that it compares runs by, how it ended. */
+/* For the page of hyperparameters: the values at the start of a run, and, after the
+ * scalars that compare runs, its end. */
 int pl_events_session(pl_append_t *file, const pl_event_t *event,
                       const pl_event_hparam_t *hparam, int count, pl_error_t *err);
 int pl_events_session_end(pl_append_t *file, const pl_event_t *event, bool failed,
                           pl_error_t *err);
-/* Of the finite ones of `count` numbers, in equal bins from the least to the greatest. */
+/* The finite ones of `count` numbers, in equal bins from the least to the greatest. */
 int pl_events_histogram(pl_append_t *file, const pl_event_t *event, const char *tag,
                         const float *value, size_t count, pl_error_t *err);
 

@@ -18,13 +18,6 @@ static bool idx_raw(uint8_t code, pl_raw_t *raw)
     }
 }
 
-static uint32_t big_endian_at(const uint8_t *p)
-{
-    uint32_t word;
-    memcpy(&word, p, sizeof word);
-    return be32toh(word);
-}
-
 static int idx_magic(const uint8_t *p, size_t size, const char *name, pl_array_t *array,
                      pl_raw_t *raw, pl_error_t *err)
 {
@@ -56,8 +49,11 @@ int pl_idx_read(const void *data, size_t size, const char *name, pl_array_t *arr
     if (size < start)
         return pl_fail(err, PL_EFORMAT, "%s: truncated at byte %zu, in the header", name,
                        size);
-    for (int i = 0; i < found.shape.rank; i++)
-        found.shape.dim[i] = big_endian_at(p + 4 + 4 * i);
+    for (int i = 0; i < found.shape.rank; i++) {
+        uint32_t word;
+        memcpy(&word, p + 4 + 4 * i, sizeof word);
+        found.shape.dim[i] = be32toh(word);
+    }
     if (!pl_array_size(found.dtype, &found.shape, &found.count, &bytes))
         return pl_fail(err, PL_EFORMAT,
                        "%s: byte 4: the product of the axes is too large", name);

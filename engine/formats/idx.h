@@ -8,13 +8,13 @@
 
 #include "formats/array.h"
 
-/* A view of an IDX file of bytes in memory, or of other elements an array of its own, in
- * this machine's order: pl_array_release().  PL_EFORMAT or PL_EUNSUPPORTED names `name`
- * and the offset. */
+/* The array of an IDX file in memory: a view of bytes; other elements become a copy in
+ * the byte order of this machine. pl_array_release() frees it. PL_EFORMAT or
+ * PL_EUNSUPPORTED names `name` and the offset. */
 int pl_idx_read(const void *data, size_t size, const char *name, pl_array_t *array,
                 pl_error_t *err);
 
-/* The same of a file, plain or gzip; the array owns its bytes. */
+/* The same for a file, plain or gzip; the array owns its bytes. */
 int pl_idx_load(const char *path, size_t limit, pl_array_t *array, pl_error_t *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* npy.c - NumPy's .npy arrays
  *
- * The header is a literal of a Python dictionary.  Only what NumPy itself writes is
- * understood: three keys, a text, a truth value and a tuple of whole numbers. */
+ * The header is a literal of a Python dictionary. Only the form that NumPy itself writes
+ * is read: three keys, a text, a truth value and a tuple of whole numbers. */
 #include "formats/npy.h"
 
 #include <stdio.h>
@@ -10,12 +10,12 @@
 #include "base/error.h"
 #include "formats/durable.h"
 
-#define ALIGNMENT 64                            /* of the elements in what NumPy writes */
+#define ALIGNMENT 64                           /* of the elements, as in files of NumPy */
 
 static const char npy_magic[] = "\x93NUMPY";
 #define MAGIC (sizeof npy_magic - 1)
 
-/* Where reading the header has got to. */
+/* The state of the parser of a header. */
 typedef struct npy_header {
     const char *name;
     const char *file, *at, *end;
@@ -47,7 +47,7 @@ static bool npy_take(npy_header_t *h, const char *token)
     return true;
 }
 
-/* A text in quotes, without escapes: where it starts, and its length. */
+/* A text in quotes, without escapes. */
 static bool npy_text(npy_header_t *h, const char **text, size_t *length)
 {
     npy_skip_space(h);
@@ -88,15 +88,6 @@ static int npy_descr(npy_header_t *h)
                    "f2 to f8 are supported: convert with astype()",
                    h->name, (size_t)(start - h->file), (int)(length < 16 ? length : 16),
                    text);
-}
-
-static int npy_order(npy_header_t *h)
-{
-    h->has_order = true;
-    if (npy_take(h, "False"))
-        return PL_OK;
-    h->raw.fortran = npy_take(h, "True");
-    return h->raw.fortran ? PL_OK : npy_bad(h, "True or False is missing");
 }
 
 static bool npy_number(npy_header_t *h, int64_t *number)
@@ -143,8 +134,13 @@ static int npy_entry(npy_header_t *h)
         return npy_bad(h, "':' is missing");
     if (length == 5 && !memcmp(key, "descr", 5) && !h->has_descr)
         return npy_descr(h);
-    if (length == 13 && !memcmp(key, "fortran_order", 13) && !h->has_order)
-        return npy_order(h);
+    if (length == 13 && !memcmp(key, "fortran_order", 13) && !h->has_order) {
+        h->has_order = true;
+        if (npy_take(h, "False"))
+            return PL_OK;
+        h->raw.fortran = npy_take(h, "True");
+        return h->raw.fortran ? PL_OK : npy_bad(h, "True or False is missing");
+    }
     if (length == 5 && !memcmp(key, "shape", 5) && !h->has_shape)
         return npy_shape(h);
     return npy_bad(h, "the key before this is unknown or repeated");
@@ -198,8 +194,8 @@ static int npy_find_header(npy_header_t *h, size_t size)
     return PL_OK;
 }
 
-/* The elements are all that follows the header, no less and no more. */
-static int npy_check_size(const npy_header_t *h, size_t size, pl_array_t *array)
+/* Checks that exactly the elements follow the header, and decodes them. */
+static int npy_take_elements(const npy_header_t *h, size_t size, pl_array_t *array)
 {
     size_t start = (size_t)(h->end - h->file), bytes;
     if (!pl_array_size(array->dtype, &array->shape, &array->count, &bytes))
@@ -225,7 +221,7 @@ int pl_npy_read(const void *data, size_t size, const char *name, pl_array_t *arr
     if (!code)
         code = npy_dictionary(&h);
     if (!code)
-        code = npy_check_size(&h, size, &h.array);
+        code = npy_take_elements(&h, size, &h.array);
     if (!code)
         *array = h.array;
     return code;

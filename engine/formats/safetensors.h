@@ -1,17 +1,19 @@
 /* safetensors.h - named tensors in one file
  *
  * Eight bytes: the length of the header; the header, a JSON object of names with type,
- * shape and place; the data, without holes (https://github.com/huggingface/safetensors).
- * A file is never trusted: every place is checked against its neighbours and the file's
- * size before anything is read, and data is read when it is asked for, so that a file of
- * many gigabytes costs no memory of its own. */
+ * shape and place; the data, without holes
+ * (https://github.com/huggingface/safetensors). A file is never trusted: every place
+ * is checked against its neighbours and the size of the file before anything is read.
+ * Data is read on request, so that a file of many gigabytes costs no memory of its
+ * own. */
 #ifndef PL_FORMATS_SAFETENSORS_H
 #define PL_FORMATS_SAFETENSORS_H
 
 #include "paceline.h"
 
-/* Bytes; the longest header, as in the reference. */
+/* Bytes: the longest header, as in the reference; the length before the header. */
 #define PL_SAFETENSORS_HEADER ((size_t)100 << 20)
+#define PL_SAFETENSORS_PREFIX 8
 
 typedef struct pl_safetensors_tensor {
     char *name;                                   /* "h.0.attn.weight" */
@@ -43,7 +45,7 @@ typedef struct pl_safetensors {
  * and offset. */
 int pl_safetensors_open(const char *path, pl_safetensors_t *file, pl_error_t *err);
 
-/* The same of a file in memory, which must stay; `name` is for messages. */
+/* The same for a file in memory, which must stay; errors name `name`. */
 int pl_safetensors_read(const void *data, size_t size, const char *name,
                         pl_safetensors_t *file, pl_error_t *err);
 
@@ -52,9 +54,9 @@ void pl_safetensors_close(pl_safetensors_t *file);
 /* The text under that key, or NULL. */
 const char *pl_safetensors_metadata(const pl_safetensors_t *file, const char *key);
 
-/* Copies a tensor of the file: out [tensor's shape] of its dtype, halves as float32.
- * PL_EUNSUPPORTED: not loadable; PL_EIO: the file was cut since it was opened.  Several
- * threads may load from one file at once. */
+/* Copies a tensor to out [its shape], of its dtype, halves as float32.
+ * PL_EUNSUPPORTED: not loadable; PL_EIO: the file was truncated since it was opened.
+ * Several threads may load from one file at once. */
 int pl_safetensors_load(const pl_safetensors_t *file,
                         const pl_safetensors_tensor_t *tensor, void *out,
                         pl_error_t *err);
@@ -78,6 +80,12 @@ typedef struct pl_safetensors_content {
 /* Writes a file durably: at `path` is the old file or the whole new one.  PL_EINVAL names
  * a tensor whose name is there twice or no UTF-8; PL_EIO as in durable.h. */
 int pl_safetensors_write(const char *path, const pl_safetensors_content_t *content,
+                         pl_error_t *err);
+
+/* Between the .c files: fills tensors and metadata of *file, whose name is set; offsets
+ * are as in the header, from the start of the data. After a failure the caller releases
+ * what *file contains. */
+int pl_safetensors_parse(pl_safetensors_t *file, const char *header, size_t size,
                          pl_error_t *err);
 
 #endif

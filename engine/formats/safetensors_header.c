@@ -1,8 +1,8 @@
-/* safetensors_header.c - the header's text, taken apart
+/* safetensors_header.c - the parser of the header
  *
  * A header is JSON of a fixed shape, so it is read without a tree: memory stays in
- * proportion to what is kept, and an error knows its byte. */
-#include "formats/safetensors_header.h"
+ * proportion to what is kept, and errors name the byte. */
+#include "formats/safetensors.h"
 
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 
-/* Every type of the format; those that are not loadable are known by size only. */
+/* Every type of the format; of those that are not loadable only the size is used. */
 static const struct {
     char name[8];
     bool loadable;
@@ -55,7 +55,7 @@ static bool scan_take(scan_t *s, char c)
     return true;
 }
 
-/* ',' goes on, `close` ends; either is taken. */
+/* Takes ',' and sets *more, or takes `close`. */
 static int scan_next(scan_t *s, char close, bool *more)
 {
     *more = scan_take(s, ',');
@@ -105,8 +105,8 @@ static bool scan_escape(scan_t *s, uint32_t *code)
     return true;
 }
 
-/* A text after its first quote, into out, which has room for the raw text; -> its end
- * there, or NULL. */
+/* Reads a text after its first quote into out, which has room for the raw text; -> its
+ * end there, or NULL. */
 static char *scan_characters(scan_t *s, char *out)
 {
     for (;;) {
@@ -136,8 +136,8 @@ static int scan_text(scan_t *s, char **text)
 {
     if (!scan_take(s, '"'))
         return scan_bad(s, "a text in quotes is missing");
-    char *made = pl_alloc(scan_raw_length(s)
-                          + 4);          /* a code point is put with four bytes at hand */
+    char *made =
+        pl_alloc(scan_raw_length(s) + 4);     /* pl_utf8_put() needs four bytes of room */
     if (!made)
         return pl_no_memory(s->err);
     char *end = scan_characters(s, made);
@@ -218,20 +218,6 @@ static int scan_type(scan_t *s, pl_safetensors_tensor_t *tensor, int64_t *elemen
     return scan_bad(s, "the type before this is unknown");
 }
 
-static int scan_extent(scan_t *s, pl_safetensors_tensor_t *tensor)
-{
-    int64_t ends[2];
-    int count;
-    int code = scan_numbers(s, ends, 2, &count);
-    if (code)
-        return code;
-    if (count != 2 || ends[0] > ends[1])
-        return scan_bad(s, "data_offsets must be a begin and an end that is not smaller");
-    tensor->offset = (uint64_t)ends[0];
-    tensor->size = (uint64_t)(ends[1] - ends[0]);
-    return PL_OK;
-}
-
 static int scan_check_size(scan_t *s, const pl_safetensors_tensor_t *tensor,
                            int64_t element)
 {
@@ -254,8 +240,8 @@ static int scan_check_size(scan_t *s, const pl_safetensors_tensor_t *tensor,
 static int scan_tensor(scan_t *s, pl_safetensors_tensor_t *tensor)
 {
     enum { TYPE = 1, SHAPE = 2, EXTENT = 4, ALL = 7 };
-    int seen = 0;
-    int64_t element = 1;
+    int seen = 0, count;
+    int64_t element = 1, ends[2] = {0};
     bool more = true;
     if (!scan_take(s, '{'))
         return scan_bad(s, "'{' is missing");
@@ -278,7 +264,11 @@ static int scan_tensor(scan_t *s, pl_safetensors_tensor_t *tensor)
         else if (which == SHAPE)
             code = scan_numbers(s, tensor->shape.dim, PL_DIMS, &tensor->shape.rank);
         else
-            code = scan_extent(s, tensor);
+            code = scan_numbers(s, ends, 2, &count);
+        if (!code && which == EXTENT && (count != 2 || ends[0] > ends[1]))
+            code =
+                scan_bad(s,
+                         "data_offsets must be a begin and an end that is not smaller");
         if (!code)
             code = scan_next(s, '}', &more);
         if (code)
@@ -286,6 +276,8 @@ static int scan_tensor(scan_t *s, pl_safetensors_tensor_t *tensor)
     }
     if (seen != ALL)
         return scan_bad(s, "dtype, shape or data_offsets is missing before this");
+    tensor->offset = (uint64_t)ends[0];
+    tensor->size = (uint64_t)(ends[1] - ends[0]);
     return scan_check_size(s, tensor, element);
 }
 

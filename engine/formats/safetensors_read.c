@@ -1,12 +1,13 @@
-/* safetensors_read.c - named tensors in one file: reading
+/* safetensors_read.c - reads named tensors from one file
  *
- * Data is fetched with pread(): a mapped file that somebody cuts would kill the process,
- * a short read is an error. */
+ * Data is fetched with pread(). If another process truncates the file, a short read is an
+ * error, while access to a mapped file would kill the process. */
 #include "formats/safetensors.h"
 
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,7 +16,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/half.h"
-#include "formats/safetensors_header.h"
+#include "base/json_path.h"
+#include "base/json_text.h"
 
 static int by_place(const void *a, const void *b)
 {
@@ -51,20 +53,8 @@ static int check_tensor_names(const pl_safetensors_t *file, pl_error_t *err)
     return code;
 }
 
-static int check_metadata(pl_safetensors_t *file, pl_error_t *err)
-{
-    if (file->metadata_count > 0)
-        qsort(file->metadata, (size_t)file->metadata_count, sizeof *file->metadata,
-              by_key);
-    for (int i = 1; i < file->metadata_count; i++)
-        if (!strcmp(file->metadata[i - 1].key, file->metadata[i].key))
-            return pl_fail(err, PL_EFORMAT, "%s: __metadata__ has '%.64s' twice",
-                           file->name, file->metadata[i].key);
-    return PL_OK;
-}
-
-/* Together the tensors fill [start, size) exactly; makes their offsets count from the
- * file's start. */
+/* Checks that the tensors fill [start, size) exactly, and makes their offsets count from
+ * the start of the file. */
 static int check_places(pl_safetensors_t *file, uint64_t start, uint64_t size,
                         pl_error_t *err)
 {
@@ -97,7 +87,7 @@ static int check_places(pl_safetensors_t *file, uint64_t start, uint64_t size,
     return PL_OK;
 }
 
-/* Bytes of the file from offset on. */
+/* Reads bytes of the file from `offset` on. */
 static int fetch(const pl_safetensors_t *file, uint64_t offset, void *out, size_t size,
                  pl_error_t *err)
 {
@@ -157,7 +147,14 @@ static int read_header(pl_safetensors_t *file, uint64_t size, pl_error_t *err)
         code = check_places(file, length + PL_SAFETENSORS_PREFIX, size, err);
     if (!code)
         code = check_tensor_names(file, err);
-    return code ? code : check_metadata(file, err);
+    if (file->metadata_count > 0)
+        qsort(file->metadata, (size_t)file->metadata_count, sizeof *file->metadata,
+              by_key);
+    for (int i = 1; !code && i < file->metadata_count; i++)
+        if (!strcmp(file->metadata[i - 1].key, file->metadata[i].key))
+            code = pl_fail(err, PL_EFORMAT, "%s: __metadata__ has '%.64s' twice",
+                           file->name, file->metadata[i].key);
+    return code;
 }
 
 static int open_file(const char *path, pl_safetensors_t *file, uint64_t *size,
@@ -175,7 +172,7 @@ static int open_file(const char *path, pl_safetensors_t *file, uint64_t *size,
     return PL_OK;
 }
 
-/* Opens from a path, or from memory when `data` is there. */
+/* Opens a path, or memory if there are data. */
 static int open_either(const char *name, const void *data, uint64_t size,
                        pl_safetensors_t *file, pl_error_t *err)
 {
@@ -230,22 +227,6 @@ const char *pl_safetensors_metadata(const pl_safetensors_t *file, const char *ke
     return found ? found->value : NULL;
 }
 
-/* They are read into the second half of where they go, and grow from the first on. */
-static int load_halves(const pl_safetensors_t *file,
-                       const pl_safetensors_tensor_t *tensor, float *out, pl_error_t *err)
-{
-    const size_t count = (size_t)tensor->size / sizeof(uint16_t);
-    const char *from = (const char *)out + tensor->size;
-    int code = fetch(file, tensor->offset, (char *)out + tensor->size,
-                     (size_t)tensor->size, err);
-    for (size_t i = 0; i < count && code == PL_OK; i++) {
-        uint16_t bits;
-        memcpy(&bits, from + i * sizeof bits, sizeof bits);
-        out[i] = tensor->dtype == PL_BF16 ? pl_bf16_float(bits) : pl_f16_float(bits);
-    }
-    return code;
-}
-
 int pl_safetensors_load(const pl_safetensors_t *file,
                         const pl_safetensors_tensor_t *tensor, void *out, pl_error_t *err)
 {
@@ -255,7 +236,45 @@ int pl_safetensors_load(const pl_safetensors_t *file,
             "%s: tensor '%.64s' at byte %llu is %s, which cannot be loaded: convert it "
             "to F32",
             file->name, tensor->name, (unsigned long long)tensor->offset, tensor->type);
-    if (tensor->dtype == PL_BF16 || tensor->dtype == PL_F16)
-        return load_halves(file, tensor, out, err);
-    return fetch(file, tensor->offset, out, (size_t)tensor->size, err);
+    if (tensor->dtype != PL_BF16 && tensor->dtype != PL_F16)
+        return fetch(file, tensor->offset, out, (size_t)tensor->size, err);
+    /* Halves are read into the second half of `out`; they become floats from the first
+     * one on. */
+    const size_t count = (size_t)tensor->size / sizeof(uint16_t);
+    char *from = (char *)out + tensor->size;
+    int code = fetch(file, tensor->offset, from, (size_t)tensor->size, err);
+    for (size_t i = 0; i < count && code == PL_OK; i++) {
+        uint16_t bits;
+        memcpy(&bits, from + i * sizeof bits, sizeof bits);
+        ((float *)out)[i] = tensor->dtype == PL_BF16 ? pl_bf16_float(bits)
+                                                     : pl_f16_float(bits);
+    }
+    return code;
+}
+
+char *pl_weights_describe(const char *path, pl_error_t *err)
+{
+    pl_safetensors_t file;
+    if (pl_require(path, "a path", err) != PL_OK
+        || pl_safetensors_open(path, &file, err) != PL_OK)
+        return NULL;
+    json_t *tensors = json_object(), *metadata = json_object();
+    for (int k = 0; k < file.count; k++) {
+        const pl_safetensors_tensor_t *tensor = &file.tensor[k];
+        json_t *entry = json_pack("{s:s, s:o, s:I, s:I}", "dtype", tensor->type, "shape",
+                                  pl_json_integers(tensor->shape.dim, tensor->shape.rank),
+                                  "offset", (json_int_t)tensor->offset, "bytes",
+                                  (json_int_t)tensor->size);
+        tensors = pl_json_with(tensors, tensor->name, entry);
+    }
+    for (int k = 0; k < file.metadata_count; k++)
+        metadata = pl_json_with(metadata, file.metadata[k].key,
+                                json_string(file.metadata[k].value));
+    json_t *content = json_pack("{s:o, s:o}", "tensors", tensors, "metadata", metadata);
+    pl_safetensors_close(&file);
+    char *text = content ? pl_json_write(content, PL_JSON_COMPACT) : NULL;
+    json_decref(content);
+    if (!text)
+        pl_no_memory(err);
+    return text;
 }

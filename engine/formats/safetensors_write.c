@@ -1,4 +1,4 @@
-/* safetensors_write.c - named tensors in one file: writing */
+/* safetensors_write.c - writes named tensors to one file */
 #include "formats/safetensors.h"
 
 #include <endian.h>
@@ -7,37 +7,22 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "base/json_path.h"
 #include "base/json_text.h"
 #include "base/utf8.h"
 #include "formats/array.h"
 #include "formats/durable.h"
 
-#define ALIGNMENT 64                 /* of the data's start, by spaces after the header */
+#define ALIGNMENT 64                         /* of the data, by spaces after the header */
 
 static const char *const type_names[] = {
     [PL_F32] = "F32", [PL_F64] = "F64",   [PL_I32] = "I32", [PL_I64] = "I64",
     [PL_U8] = "U8",   [PL_BF16] = "BF16", [PL_F16] = "F16",
 };
 
-static json_t *describe(const pl_safetensors_source_t *tensor, size_t begin, size_t end)
-{
-    json_t *shape = json_array();
-    for (int i = 0; i < tensor->shape.rank; i++)
-        if (json_array_append_new(shape, json_integer(tensor->shape.dim[i]))) {
-            json_decref(shape);
-            return NULL;
-        }
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", type_names[tensor->dtype], "shape",
-                     shape, "data_offsets", (json_int_t)begin, (json_int_t)end);
-}
-
 static bool is_utf8(const char *text)
 {
-    uint32_t code;
-    int bytes = 1;
-    for (size_t at = 0, size = strlen(text); at < size && bytes > 0; at += (size_t)bytes)
-        bytes = pl_utf8_get(text + at, size - at, &code);
-    return bytes > 0;
+    return pl_utf8_ok(text, strlen(text));
 }
 
 static int add_tensors(json_t *header, const char *path,
@@ -60,8 +45,11 @@ static int add_tensors(json_t *header, const char *path,
         if (!is_utf8(tensor->name))
             return pl_fail(err, PL_EINVAL, "%s: the name of tensor %d is not UTF-8", path,
                            i);
-        if (json_object_set_new(header, tensor->name,
-                                describe(tensor, begin, begin + bytes)))
+        json_t *entry =
+            json_pack("{s:s, s:o, s:[I, I]}", "dtype", type_names[tensor->dtype], "shape",
+                      pl_json_integers(tensor->shape.dim, tensor->shape.rank),
+                      "data_offsets", (json_int_t)begin, (json_int_t)(begin + bytes));
+        if (json_object_set_new(header, tensor->name, entry))
             return pl_no_memory(err);
         begin += bytes;
     }
@@ -118,7 +106,7 @@ static int write_header(pl_durable_t *file, const json_t *header, pl_error_t *er
     return code;
 }
 
-/* float32 as halves, a block at a time. */
+/* Writes float32 as halves, a block at a time. */
 static int write_halves(pl_durable_t *file, pl_dtype_t dtype, const float *data,
                         int64_t count, pl_error_t *err)
 {
@@ -145,10 +133,14 @@ static int write_tensor(pl_durable_t *file, const pl_safetensors_source_t *tenso
     return pl_durable_write(file, tensor->data, bytes, err);
 }
 
-/* Of all tensors, whose shapes are possible. */
-static uint64_t data_bytes(const pl_safetensors_content_t *content)
+static int write_file(const char *path, const json_t *header,
+                      const pl_safetensors_content_t *content, pl_error_t *err)
 {
+    pl_durable_t file;
     uint64_t all = 0;
+    int code = pl_durable_open(&file, path, err);
+    if (code)
+        return code;
     for (int i = 0; i < content->count; i++) {
         int64_t elements;
         size_t bytes;
@@ -156,18 +148,8 @@ static uint64_t data_bytes(const pl_safetensors_content_t *content)
                       &bytes);
         all += bytes;
     }
-    return all;
-}
-
-static int write_file(const char *path, const json_t *header,
-                      const pl_safetensors_content_t *content, pl_error_t *err)
-{
-    pl_durable_t file;
-    int code = pl_durable_open(&file, path, err);
-    if (code)
-        return code;
     file.sums = content->sums;
-    pl_durable_expect(&file, data_bytes(content));
+    pl_durable_expect(&file, all);
     code = write_header(&file, header, err);
     for (int i = 0; i < content->count && !code; i++)
         code = write_tensor(&file, &content->tensor[i], err);

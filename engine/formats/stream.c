@@ -1,8 +1,8 @@
 /* stream.c - a whole file in memory, plain or gzip
  *
- * A file is sent through in pieces: the first decides whether it is compressed, each adds
- * to the output.  Several gzip members after one another are one file, as gzip itself has
- * it; anything else after a member is an error. */
+ * A file is read in pieces: the first one decides whether it is compressed, each one adds
+ * to the output. Several gzip members in a row are one file, as in gzip itself; anything
+ * else after a member is an error. */
 #include "formats/stream.h"
 
 #include <errno.h>
@@ -59,8 +59,8 @@ static int stream_too_large(const stream_t *s)
                    s->name, s->limit, s->gzip ? " uncompressed" : "");
 }
 
-/* Room for `extra` more bytes and the zero at the end; one byte past the limit shows that
- * it is passed. */
+/* Makes room for `extra` more bytes and the zero at the end. One byte more than the limit
+ * shows that the limit is passed. */
 static int stream_reserve(stream_t *s, size_t extra)
 {
     size_t max = s->limit > SIZE_MAX - 2 ? SIZE_MAX : s->limit + 2;
@@ -79,16 +79,6 @@ static int stream_reserve(stream_t *s, size_t extra)
     s->out.data = larger;
     s->capacity = capacity;
     return PL_OK;
-}
-
-static int stream_copy(stream_t *s, const uint8_t *piece, size_t n)
-{
-    int code = stream_reserve(s, n);
-    if (code)
-        return code;
-    memcpy(s->out.data + s->out.size, piece, n);
-    s->out.size += n;
-    return s->out.size > s->limit ? stream_too_large(s) : PL_OK;
 }
 
 static int stream_inflate_some(stream_t *s)
@@ -112,22 +102,11 @@ static int stream_inflate_some(stream_t *s)
     return s->out.size > s->limit ? stream_too_large(s) : PL_OK;
 }
 
-static int stream_inflate(stream_t *s, const uint8_t *piece, size_t n)
-{
-    s->z.next_in = (uint8_t *)piece;
-    s->z.avail_in = (unsigned)n;
-    int code = PL_OK;
-    do {
-        if (s->member_done)
-            inflateReset(&s->z);
-        code = stream_inflate_some(s);
-    } while (!code && (s->z.avail_in > 0 || (s->z.avail_out == 0 && !s->member_done)));
-    return code;
-}
-
+/* Takes the next bytes of the file. */
 static int stream_take(stream_t *s, const uint8_t *piece, size_t n)
 {
     bool first = s->taken == 0;
+    int code = PL_OK;
     s->taken += n;
     if (first && n >= 2 && piece[0] == 0x1f && piece[1] == 0x8b) {
         s->z.zalloc = zlib_alloc;
@@ -136,10 +115,24 @@ static int stream_take(stream_t *s, const uint8_t *piece, size_t n)
             return pl_no_memory(s->err);
         s->gzip = true;
     }
-    return s->gzip ? stream_inflate(s, piece, n) : stream_copy(s, piece, n);
+    if (!s->gzip) {
+        if ((code = stream_reserve(s, n)))
+            return code;
+        memcpy(s->out.data + s->out.size, piece, n);
+        s->out.size += n;
+        return s->out.size > s->limit ? stream_too_large(s) : PL_OK;
+    }
+    s->z.next_in = (uint8_t *)piece;
+    s->z.avail_in = (unsigned)n;
+    do {
+        if (s->member_done)
+            inflateReset(&s->z);
+        code = stream_inflate_some(s);
+    } while (!code && (s->z.avail_in > 0 || (s->z.avail_out == 0 && !s->member_done)));
+    return code;
 }
 
-/* Ends a stream: hands the bytes over when `code` says that all went well. */
+/* Ends a stream; without an error in `code` hands the bytes over. */
 static int stream_end(stream_t *s, int code, pl_file_bytes_t *bytes)
 {
     if (!code && s->gzip && !s->member_done)
@@ -182,12 +175,6 @@ static int stream_read_file(stream_t *s, int fd)
     return code;
 }
 
-static bool same_file(const struct stat *a, const struct stat *b)
-{
-    return a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec
-           && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
-}
-
 static int stream_read_open(stream_t *s, int fd)
 {
     struct stat before, after;
@@ -197,7 +184,9 @@ static int stream_read_open(stream_t *s, int fd)
         return pl_fail(s->err, PL_EINVAL, "%s is not a regular file", s->name);
     int code = stream_read_file(s, fd);
     if (!code
-        && (fstat(fd, &after) || !same_file(&before, &after)
+        && (fstat(fd, &after) || after.st_size != before.st_size
+            || after.st_mtim.tv_sec != before.st_mtim.tv_sec
+            || after.st_mtim.tv_nsec != before.st_mtim.tv_nsec
             || s->taken != (uint64_t)before.st_size))
         code = pl_fail(s->err, PL_EIO,
                        "%s changed while it was read, after byte %llu: try again",
@@ -207,8 +196,7 @@ static int stream_read_open(stream_t *s, int fd)
 
 int pl_file_read(const char *path, size_t limit, pl_file_bytes_t *bytes, pl_error_t *err)
 {
-    /* Without O_NONBLOCK a pipe of that name would hold us until somebody writes to it.
-     * */
+    /* O_NONBLOCK: opening a pipe would otherwise wait for its writer. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return pl_fail(err,

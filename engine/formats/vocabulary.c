@@ -1,6 +1,6 @@
 /* vocabulary.c - text to tokens and back
  *
- * ASCII, which is most of most texts, is looked up in a table; the rest by halving. */
+ * ASCII, the most frequent characters, is looked up in a table; the rest by bisection. */
 #include "formats/vocabulary.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "base/utf8.h"
 
 #define BYTES 256
-#define CODES 0x110000                                 /* code points that there can be */
+#define CODES 0x110000                                      /* code points of Unicode */
 
 struct pl_vocabulary {
     int size;
@@ -20,14 +20,7 @@ struct pl_vocabulary {
     char *characters;
 };
 
-static void vocabulary_index(pl_vocabulary_t *v)
-{
-    memset(v->ascii, -1, sizeof v->ascii);
-    for (int token = 0; token < v->size && v->code[token] < 128; token++)
-        v->ascii[v->code[token]] = token;
-}
-
-/* From code points in rising order. */
+/* Code points in rising order. */
 static pl_vocabulary_t *vocabulary_from_codes(const uint32_t *code, int count,
                                               pl_error_t *err)
 {
@@ -47,7 +40,9 @@ static pl_vocabulary_t *vocabulary_from_codes(const uint32_t *code, int count,
         out += pl_utf8_put(code[i], out);
     }
     v->size = count;
-    vocabulary_index(v);
+    memset(v->ascii, -1, sizeof v->ascii);
+    for (int token = 0; token < v->size && v->code[token] < 128; token++)
+        v->ascii[v->code[token]] = token;
     return v;
 }
 
@@ -112,7 +107,7 @@ static int vocabulary_mark(const uint8_t *text, size_t size, const char *name,
     return PL_OK;
 }
 
-/* The code points marked, in order; -> how many. */
+/* The marked code points, in order; -> how many. */
 static int vocabulary_collect(const uint8_t *seen, uint32_t *out)
 {
     int count = 0;

@@ -1,8 +1,8 @@
 /* vocabulary.h - text to tokens and back
  *
- * A token is the place of a character in the vocabulary, or a byte.  What names a
- * vocabulary is a text: its characters in order; "" stands for bytes.  It travels in the
- * data's info and beside the weights. */
+ * A token is the place of a character in the vocabulary, or a byte. A vocabulary is named
+ * by a text: its characters in order, or "" for bytes. The text is part of the data info
+ * and of the metadata of weights. */
 #ifndef PL_FORMATS_VOCABULARY_H
 #define PL_FORMATS_VOCABULARY_H
 
@@ -15,21 +15,21 @@ typedef struct pl_vocabulary pl_vocabulary_t;
 pl_vocabulary_t *pl_vocabulary_new(const char *characters, pl_error_t *err);
 
 /* The distinct characters of a text, sorted; `name` is for messages.  NULL: PL_EFORMAT
- * names the byte where the text is no UTF-8 or has a zero; PL_ENOMEM. */
+ * names the byte where the text is not UTF-8 or has a zero; PL_ENOMEM. */
 pl_vocabulary_t *pl_vocabulary_of(const void *text, size_t size, const char *name,
                                   pl_error_t *err);
 
 void pl_vocabulary_free(pl_vocabulary_t *vocabulary);
 
-/* How many tokens there are. */
+/* The number of tokens. */
 int pl_vocabulary_size(const pl_vocabulary_t *vocabulary);
 
-/* Its characters, as pl_vocabulary_new() takes them; the vocabulary's own. */
+/* Its characters, as for pl_vocabulary_new(); owned by the vocabulary. */
 const char *pl_vocabulary_characters(const pl_vocabulary_t *vocabulary);
 
 /* Turns text into tokens, at most one for each byte: token [size].  *count says how
- * many.  PL_EINVAL names the first character that is not in the vocabulary, or byte that
- * is no UTF-8; token is then undefined. */
+ * many.  PL_EINVAL names the first character that is not in the vocabulary, or the
+ * byte that is not UTF-8; token is then undefined. */
 int pl_vocabulary_encode(const pl_vocabulary_t *vocabulary, const void *text, size_t size,
                          int32_t *token, size_t *count, pl_error_t *err);
 

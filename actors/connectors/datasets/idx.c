@@ -14,7 +14,6 @@
 #include "actors/connectors/datasets/moments.h"
 #include "base/alloc.h"
 #include "base/error.h"
-#include "formats/convert.h"
 
 typedef struct idx {
     const char *path, *prefix, *images_name, *labels_name;

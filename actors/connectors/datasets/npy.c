@@ -13,7 +13,6 @@
 #include "actors/connectors/datasets/datasets.h"
 #include "base/alloc.h"
 #include "base/error.h"
-#include "formats/convert.h"
 #include "tensor/graph.h"
 
 typedef struct npy_field {

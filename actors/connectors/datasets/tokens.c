@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "formats/array.h"
-#include "formats/convert.h"
 #include "formats/vocabulary.h"
 
 #define PIECE 4096                                          /* bytes encoded at once */
