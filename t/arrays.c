@@ -1,4 +1,4 @@
-/* arrays.c - tests of engine/formats/idx.c, npy.c and convert.c */
+/* arrays.c - tests of engine/formats/idx.c, npy.c and array.c */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -99,7 +99,7 @@ a_fit_ends_with_its_result() {
     like "$out" '^val_acc +[01]\.[0-9]+$' "the validation result"
     like "$out" '^done after 3 epochs, 36 steps in [0-9.]+ s$' "how long it took"
     like "$out" '^written to runs/0001: checkpoints metrics.jsonl model.safetensors run.json$' "and where all is"
-    is "$(grep -c 'next steps' <<<"$out")" 0 "without hints where nobody reads them"
+    is "$(grep -c 'next steps' <<<"$out")" 0 "without hints where output is not a terminal"
     is "$(tr -d '\n' <<<"$err" | grep -c "$(printf '[\r\033]')")" 0 "progress is plain lines where there is no terminal"
     like "$err" '^epoch 3/3 .*val_acc' "with the validations"
 }
@@ -165,7 +165,7 @@ what_is_shown_is_of_now() {
     ok "a validation in an epoch has its own loss, not that of the last epoch" \
         test -n "$(loss_at 18)" -a "$(loss_at 18)" != "$(loss_at 12)"
     is "$(awk 'NF == 2 { print index($0, $2) }' <<<"$out" | sort -u | wc -l)" 1 "the result has one column of metrics"
-    like "$err" '^  .* of them are trained, .* are frozen$' "what is frozen is told"
+    like "$err" '^  .* of them are trained, .* are frozen$' "frozen parameters are reported"
     is "$(grep -c 'saved step' <<<"$err")" 0 "a save that goes well is not"
     try "$paceline" fit run.json --set trainer.fast_dev_run=2
     like "$err" '^epoch 1/1 ' "a fast run has one epoch"
@@ -250,7 +250,7 @@ an_address_that_is_a_path_is_answered_with_one() {
 several_values_are_several_runs() {
     try "$paceline" fit run.json --set optimizer.lr=1e-2,1e-3 --set 'module.hidden=[4],[8,8]' --set trainer.run_name=sweep
     is "$status" 0 "status 0"
-    like "$err" '^run 2 of 4: optimizer.lr=0.01 module.hidden=\[8, 8\]$' "each is told of"
+    like "$err" '^run 2 of 4: optimizer.lr=0.01 module.hidden=\[8, 8\]$' "each run is announced"
     is "$(lines "$out")" 6 "a heading, four runs and the best"
     like "$out" '^optimizer.lr  module.hidden  val_loss  val_acc  status  steps  seconds  run_dir$' "the heading"
     like "$out" '^0.001         \[8, 8\]         [0-9.]+    [0-9.]+   ok      36     [0-9.]+      runs/sweep-4$' \
@@ -266,7 +266,7 @@ a_sweep_ends_with_all_its_results() {
     is "$status" 1 "one that failed is a failure"
     is "$(grep -c '"event":"result"' <<<"$out")" 4 "but the others are run"
     like "$out" '^\{"event":"run","run":2,"runs":4,"set":\{"optimizer.lr":1e38,"trainer.default_root_dir":"go,od"\}\}$' \
-        "what is in quotes stays whole"
+        "a value in quotes stays whole"
     like "$(tail -n 1 <<<"$out")" '^\{"event":"sweep","runs":\[\{"run":1,.*"status":"failed".*"run":4,.*"status":"ok",' \
         "the last line has all"
 }
@@ -434,7 +434,7 @@ sigint_stops_saves_and_says_130() {
     end_of_fit
     is "$status" 130 "status 130"
     like "$last" '"event":"result","status":"stopped","reason":"SIGINT","run_dir":"runs/int"' "stopped"
-    like "$err" '^stopping after this step' "it says what it does"
+    like "$err" '^stopping after this step' "the stop is announced"
     ok "and the weights are there" test -s runs/int/model.safetensors
 }
 
@@ -456,7 +456,7 @@ what_is_stopped_can_go_on() {
     ended
     is "$status" 0 "it is stopped"
     is "$(grep -c warning err.txt)" 0 "without a warning"
-    like "$(tail -n 2 out.txt)" '^the state at the stop is saved; to resume' "and says that it can go on"
+    like "$(tail -n 2 out.txt)" '^the state at the stop is saved; to resume' "and the command that resumes is shown"
     like "$(tail -n 1 out.txt)" "^  .* fit 'runs/its own/run.json' --resume 'runs/its own'\$" "and how"
     step=$(sed -nE 's/.*, ([0-9]+) steps? in .*/\1/p' out.txt)
     eval "try $(tail -n 1 out.txt | sed "s|^  [^ ]*|'$paceline'|") --set trainer.max_steps=$((step + 2))"
@@ -470,7 +470,7 @@ what_a_callback_stops_is_at_its_end() {
             {"name":"model_checkpoint","monitor":"val_loss"}]'
     like "$out" '^stopped .*: early_stopping' "it is stopped"
     ok "and saved" test -e runs/early/checkpoints/stopped
-    is "$(grep -c 'goes on' <<<"$out")" 0 "but would not go on"
+    is "$(grep -c 'to resume' <<<"$out")" 0 "but no command that resumes is shown"
 }
 
 signals_that_come_together_are_one_request() {
@@ -495,17 +495,17 @@ sighup_stops_saves_and_says_0() {
     ok "and the weights are there" test -s runs/hup/model.safetensors
 }
 
-a_process_that_was_stopped_goes_on() {
+a_process_that_was_suspended_continues() {
     start_endless_fit paused --set trainer.step_timeout=1
     kill -STOP "$pid"
-    sleep 2.5                                               # longer than anybody may be silent
+    sleep 2.5                                               # longer than the limit of silence
     kill -CONT "$pid"
     for _ in $(seq 8); do
         read -r line <&3                                    # many events, each at least 0.1 s after the other
     done
     kill -TERM "$pid"
     end_of_fit
-    is "$status" 0 "nobody is taken for stuck"
+    is "$status" 0 "no actor is taken for stuck"
     like "$last" '"event":"result","status":"stopped"' "and it ends in order"
 }
 
@@ -523,7 +523,7 @@ a_later_signal_ends_at_once() {
     out= err=$line$(timeout 30 cat <&4)
     exec 4<&-
     is "$status" 130 "status 130"
-    is "$err" "aborted: nothing was saved" "and what is lost"
+    is "$err" "aborted: nothing was saved" "and the loss is reported"
     start_stream terminated --plugin "$sample_plugin" --set 'data={"name": "silent"}'
     kill -TERM "$pid"
     read -r line <&4
@@ -550,7 +550,7 @@ validate_and_test_write_metrics() {
     try "$paceline" test run.json --checkpoint runs/measured
     is "$status" 0 "a test goes well"
     like "$err" 'all samples of the source that this run trains and validates on, .*: set data.test$' \
-        "but says that it tests on what was trained on"
+        "with a warning that the data are those of the training"
     like "$out" '^test_loss +[0-9]\.[0-9]{4}$' "and writes its metrics"
     like "$out" '^logged to runs/test/0001$' "and hands them to the loggers"
     like "$(cat runs/test/0001/metrics.jsonl)" '^\{"global_step":36,"epoch":3,"time":[0-9.]+,"test_loss":' "at their step"
@@ -574,12 +574,12 @@ a_run_directory_stands_for_its_best_or_newest_weights() {
     rm runs/plain/model.safetensors
     try "$paceline" inspect runs/plain
     like "$out" '^  weights +checkpoints/epoch=2-step=36, the newest$' "or else for the newest checkpoint"
-    is "$(loss_of runs/plain)" "$(loss_of runs/plain/checkpoints/epoch=2-step=36)" "which is what is taken"
+    is "$(loss_of runs/plain)" "$(loss_of runs/plain/checkpoints/epoch=2-step=36)" "which is used"
     "$paceline" fit run.json --set trainer.run_name=worst \
         --set 'callbacks=[{"name": "model_checkpoint", "monitor": "val_loss", "mode": "max"}]' 2>err.txt >out.txt
     try "$paceline" inspect runs/worst
     like "$out" '^  weights +checkpoints/epoch=0-step=12, the best by val_loss$' "with a monitor for the best"
-    is "$(loss_of runs/worst)" "$(loss_of runs/worst/checkpoints/epoch=0-step=12)" "which is what is taken"
+    is "$(loss_of runs/worst)" "$(loss_of runs/worst/checkpoints/epoch=0-step=12)" "which is used"
     ok "and another than the last" test "$(loss_of runs/worst)" != "$(loss_of runs/worst/model.safetensors)"
     echo >>runs/worst/checkpoints/epoch=0-step=12/model.safetensors
     is "$(loss_of runs/worst)" "$(loss_of runs/worst/model.safetensors)" "unless it is damaged"
@@ -621,7 +621,7 @@ tune_suggests_a_batch_size() {
     is "$status$(grep -v "^data set csv: .* classes in" <<<"$err")" 0 "no error"
     like "$out" '^batch_size +samples/s +memory$' "a table"
     like "$out" '^8 +[0-9]+ +([0-9.]+ [KMG]?i?B|unknown)$' "of three sizes"
-    like "$out" '^suggested: [248], with [0-9]+ samples/s; batches of up to 8 fit$' "what it found"
+    like "$out" '^suggested: [248], with [0-9]+ samples/s; batches of up to 8 fit$' "the suggestion"
     like "$out" '^suggested: 8,|^larger ones (reach|are) ' "and why no larger one"
     like "$out" '^  .*paceline fit run.json --set data.batch_size=[248]$' "and how to use it"
     refused 2 'the modes "power" and "binsearch", not "luck"' tune run.json --batch-size luck
@@ -647,7 +647,7 @@ predict_writes_classes() {
     try "$paceline" predict run.json --checkpoint runs/classes --json
     like "$out" '^\{"event":"prediction","sample":299,"class":[012],"logits":\[.*\]\}$' "with --json all outputs"
     like "$(tail -n 1 <<<"$out")" '^\{"event":"result","status":"ok","samples":300,"seconds":[0-9.e-]+\}$' \
-        "and the result last, of what applies"
+        "and the result last, with the members that apply"
 }
 
 a_callback_may_take_all_that_is_predicted() {
@@ -684,7 +684,7 @@ a_checkpoint_of_other_data_is_named() {
         fit run.json --set data.path=grown.csv --set trainer.max_epochs=2 --resume runs/grown
 }
 
-# To open one waits for whoever is to write there.
+# Opening a pipe waits for its writer.
 a_pipe_in_the_place_of_a_file_is_refused() {
     mkdir manifest
     mkfifo manifest/manifest.json
@@ -697,7 +697,7 @@ a_pipe_in_the_place_of_a_file_is_refused() {
     rm runs/pipes/metrics.jsonl
     mkfifo runs/pipes/metrics.jsonl
     try timeout 30 "$paceline" fit run.json --set trainer.max_epochs=2 --resume runs/pipes
-    is "$status" 0 "a log: the run goes on"
+    is "$status" 0 "a log: the run continues"
     like "$err" 'logger "jsonl": .* records of the run are lost' "and says that its log is lost"
     rm -r runs/pipes
 }
@@ -735,7 +735,7 @@ what_a_prediction_leaves_is_whole() {
     [ -w /dev/full ] || { skip "no /dev/full here"; return; }
     refused 1 '^paceline: cannot write /dev/full: No space' predict run.json --checkpoint runs/classes --output /dev/full
     err=$(trap '' XFSZ; ulimit -f 0; exec "$paceline" predict run.json --checkpoint runs/classes --output new.txt 2>&1)
-    like "$err" '^paceline: cannot write new.txt: File too large' "a full disk is told of"
+    like "$err" '^paceline: cannot write new.txt: File too large' "a full disk is reported"
     ok "and leaves nothing" test ! -e new.txt
 }
 
@@ -798,7 +798,7 @@ monitor_says_that_what_it_followed_died() {
         wait "$monitor"
         status=$? err=$(cat err.txt) out=
         is "$status" 1 "that is no good end"
-        like "$err$(tail -n 1 seen.out)" 'has ended in the middle of a run' "and is told"
+        like "$err$(tail -n 1 seen.out)" 'has ended in the middle of a run' "and is reported"
         wait "$pid" 2>/dev/null
         exec 4<&-
     done
@@ -828,7 +828,7 @@ monitor_shows_lines_for_people() {
     is "$status$(lines "$out")" 03 "as many lines as were asked for"
     is "$(grep -cvE '^[0-9:]+  [a-z]+  epoch [0-9]+  step [0-9]+' <<<"$out")" 0 "say how far the run is"
     like "$(tail -n 1 <<<"$out")" '  loss [0-9.]+  [0-9.]+k? steps/s  CPU [0-9.]+ of [0-9]+ cores  [_.,=+*#-]+$' \
-        "its loss, its speed, what it takes, and the curve"
+        "its loss, its speed, the use of the machine, and the curve"
     try "$paceline" monitor "$stream" --messages --count 5
     is "$status$(lines "$out")" 05 "or messages"
     is "$(grep -cE '=(0|""|no)( |$)' <<<"$out")" 0 "without fields that have their default"
@@ -864,7 +864,7 @@ monitor_says_how_long_a_run_will_take_and_how_it_ended() {
     like "$out" '^run planned was stopped after [0-9]+ steps$' "and says how"
 }
 
-# Bytes without sense, and a subscriber who says something else.
+# Bytes without meaning, and a subscriber of another protocol.
 strangers_at_the_stream_disturb_no_run() {
     start_stream besieged
     local stranger strangers=() k
@@ -879,7 +879,7 @@ strangers_at_the_stream_disturb_no_run() {
         if [ $((k % 4)) -lt 2 ]; then strangers+=("$stranger"); else exec {stranger}>&-; fi
     done
     try timeout 30 "$paceline" monitor "$stream" --topic 0.strategy.single.train_batch --count 5
-    is "$status" 0 "who wants to see steps sees them"
+    is "$status" 0 "a viewer of steps receives them"
     is "$(lines "$out")" 5 "as many as were asked for"
     # libzmq 4.3.4 may leak what it has of an unfinished message of several parts when it ends before its peer does.
     for stranger in "${strangers[@]}"; do exec {stranger}>&-; done
@@ -898,7 +898,7 @@ monitor_ends_when_nothing_can_be_written() {
     start_endless_fit watched --monitor "ipc://$PWD/watched"
     try timeout 30 bash -c 'exec "$0" monitor "$1" >/dev/full' "$paceline" "ipc://$PWD/watched"
     is "$status" 1 "status 1"
-    like "$err" '^paceline: cannot write to standard output: No space' "as is told"
+    like "$err" '^paceline: cannot write to standard output: No space' "as is reported"
     kill -TERM "$pid"
     end_of_fit
 }
@@ -941,7 +941,7 @@ inspect_shows_weights_and_runs() {
     like "$out" '^  epochs +3 ready, 3 started, 3 processed, 3 completed$' "and what the loops of a checkpoint counted"
     printf damaged | dd of="$(echo runs/counted/checkpoints/*/model.safetensors)" bs=1 seek=90 conv=notrunc 2>/dev/null
     try "$paceline" inspect runs/counted --verify
-    is "$status" 2 "damage of a checkpoint of a run is told by the status, too"
+    is "$status" 2 "damage of a checkpoint of a run changes the status too"
     like "$out" 'refused: .*model.safetensors' "and by name"
     refused 2 '^paceline: cannot read runs/nothing: No such file' inspect runs/nothing
     refused 2 'run.json: not a safetensors file: ' inspect run.json
@@ -1070,7 +1070,7 @@ run what_is_stopped_can_go_on trains
 run what_a_callback_stops_is_at_its_end trains
 run signals_that_come_together_are_one_request trains
 run sighup_stops_saves_and_says_0 trains
-run a_process_that_was_stopped_goes_on trains
+run a_process_that_was_suspended_continues trains
 run a_later_signal_ends_at_once trains
 run validate_and_test_write_metrics trains
 run a_run_directory_stands_for_its_best_or_newest_weights trains

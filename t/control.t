@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# control.t - tests of paceline control: commands to a run of another process, and who cannot be told any
+# control.t - tests of paceline control: commands to a run of another process, and their errors
 . "$(dirname "$0")/tap.sh"
 
 desk=ipc://$folder/desk
@@ -30,8 +30,8 @@ a_run_is_commanded() {
     ok "it is there" test -d "${out#*: *: }"
     says '^run 1: saved after step [0-9]+: runs/commanded/checkpoints/asked-newest$' "or by a name" save --name newest
     tell save --name ../newest
-    is "$status" 2 "which is that of a folder: status 2"
-    like "$err" '^paceline: "../newest" cannot be the name of a checkpoint: use 1 to 64 letters' "with what it may have"
+    is "$status" 2 "which is the name of a folder: status 2"
+    like "$err" '^paceline: "../newest" cannot be the name of a checkpoint: use 1 to 64 letters' "with the characters of a name"
     says '^run 1: learning rate set after step' "a rate is set" set-lr 0.5
     says '^run 1: continues after step' "it continues" continue
     tell go-on
@@ -43,7 +43,7 @@ a_run_is_commanded() {
     like "$err" '^paceline: .*generator' "with its name"
     tell scale-lr 1e300
     is "$status" 2 "a rate that is no float32: status 2"
-    like "$err" '^paceline: the learning-rate factor 1e\+300 is not possible' "with what it is"
+    like "$err" '^paceline: the learning-rate factor 1e\+300 is not possible' "with the value"
     tell pause --json
     like "$out" '^\{"ok":true,"command":"pause","run":1,"global_step":[0-9]+' "an answer as JSON"
     tell save --run 7
@@ -54,7 +54,7 @@ a_run_is_commanded() {
     is "$status" 0 "ends the run well"
     like "$last" '"status":"stopped","reason":"enough"' "with its reason"
     is "$(grep -oE '"command": ?"[a-z_]*"' runs/commanded/commands.jsonl | sort -u | wc -l)" 5 \
-        "what was carried out is in its folder"
+        "the commands that were carried out are in its folder"
     ok "the socket goes with it" test ! -e "$folder/desk"
     refused 1 'no run takes commands at .*: start the run with --control' control "$desk" pause
 }
@@ -140,8 +140,8 @@ what_publishes_no_stream_is_told_apart() {
     start_endless_fit commanded_only --control "$desk"
     try timeout 60 "$paceline" monitor "$desk" --duration 3
     is "$status" 1 "monitor at a desk fails"
-    like "$err" 'the socket at .*desk publishes no stream; waiting' "and says at once what it is"
-    is "$(grep -c 'no run publishes at' <<<"$err")" 0 "not that nobody is there"
+    like "$err" 'the socket at .*desk publishes no stream; waiting' "and the cause is reported at once"
+    is "$(grep -c 'no run publishes at' <<<"$err")" 0 "not that no run is there"
     like "$(tail -n 1 <<<"$err")" 'publishes no stream: use the address that fit --monitor prints$' "nor does it in the end"
     tell stop
     end_of_fit
@@ -165,10 +165,10 @@ who_dies_meanwhile_is_not_waited_for() {
     "$paceline" control "$desk" save >said 2>&1 </dev/null &
     local asking=$!
     holds 30 grep -q 'waiting: it may be suspended' said
-    is "$?" 0 "who is there and does not greet is told apart from nobody"
+    is "$?" 0 "a process that does not greet is not an absent one"
     kill -KILL "$pid"
     wait "$asking"
-    is "$?" 1 "a run that was killed answers nobody: status 1"
+    is "$?" 1 "a run that was killed does not answer: status 1"
     out=$(cat said)
     like "$out" 'closed before it answered|no run takes commands' "which is said"
     end_of_fit

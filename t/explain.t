@@ -12,7 +12,7 @@ cat >run.json <<'J'
 }
 J
 
-# fit NAME OPTIONS...: a run with a journal; said: what is explained of it
+# fit NAME OPTIONS...: a run with a journal; said: the explanation
 fit() {
     try timeout 60 "$paceline" fit run.json --journal "$1.journal" --set trainer.run_name="$1" "${@:2}"
     said=$("$paceline" explain "$1.journal" 2>&1)
@@ -48,7 +48,7 @@ a_run_that_ended_well() {
     like "$said" 'actors overlap' "that waits overlap is said"
     like "$said" 'Time of the training steps, by stage'$'\n.*\n''  rank 0 .*% .* s$' "and where the time went"
     like "$said" 'Time of validation, test and prediction, by stage'$'\n.*\n''  rank 0 +[0-9.]+% +[0-9.]+% +0\.0% ' \
-        "a validation is told of by itself"
+        "a validation has a table of its own"
     try "$paceline" explain well.journal --json
     like "$out" '"whole":true' "JSON has it too"
     like "$out" '"status":"ok"' "for programs"
@@ -67,7 +67,7 @@ one_that_a_callback_stopped() {
     fit stopped --set 'callbacks=[{"name": "early_stopping", "monitor": "val_loss", "patience": 1, "min_delta": 1000}]' \
         --set trainer.max_epochs=50
     is "$status" 0 "a run with a callback"
-    like "$said" 'The run was stopped at .* steps: .*early_stopping' "was stopped, by whom is told"
+    like "$said" 'The run was stopped at .* steps: .*early_stopping' "was stopped, with the callback that did it"
 }
 
 one_that_met_a_nan() {
@@ -76,11 +76,11 @@ one_that_met_a_nan() {
     like "$said" '^  The run failed at .* step' "failed"
     like "$said" 'PL_ENAN' "for that reason"
     like "$said" '    because rank 0 strategy.single, called by loop.epoch for train_batch' "which is followed to its call"
-    like "$said" 'Open calls at' "what was under way then is told"
+    like "$said" 'Open calls at' "calls that were open then are shown"
     like "$said" 'rank 0 strategy.single: train_batch, for loop.epoch' "among it the step"
 }
 
-# doubts NAME - of how many ranks a journal says that nobody knows what they had to say last
+# doubts NAME - the number of ranks whose last messages may be missing in a journal
 doubts() {
     "$paceline" replay "$1.journal" --speed max --json 2>/dev/null | grep -cE '^\{"gap": null, "rank": [01]\}$'
 }
@@ -98,7 +98,7 @@ one_whose_rank_was_killed() {
     end_of_two killed
     ok "the run fails" test "$status" -ne 0
     like "$(head -n 1 <<<"$said")" '^The run failed at step [0-9]+: rank [01] was killed by SIGKILL\.$' "a sentence says how"
-    like "$said" '^  The run failed at' "which is told"
+    like "$said" '^  The run failed at' "which is reported"
     like "$said" "rank [01] died \(.*process ${children[1]}" "and which rank died"
     like "$said" 'rank [01] loop.fit: run, for worker' "what the ranks were doing"
     like "$said" 'rank 0 ' "where the time of one went"
@@ -106,7 +106,7 @@ one_whose_rank_was_killed() {
     like "$said" "  Messages of rank [01] may be missing: its process died" "and whose messages may be missing"
     is "$(doubts killed)" 1 "what the dead one had to say last is not known"
     like "$("$paceline" replay killed.journal --speed max 2>/dev/null)" \
-        $'\n *messages of rank [01] may be lost: its process died\n' "which is told in words, too"
+        $'\n *messages of rank [01] may be lost: its process died\n' "which is reported as text too"
 }
 
 one_whose_rank_was_stuck() {
@@ -115,8 +115,8 @@ one_whose_rank_was_stuck() {
     end_of_two stuck
     kill -CONT "${children[1]}" 2>/dev/null
     ok "the run fails" test "$status" -ne 0
-    like "$said" 'rank [01] (silent|mute|died)' "the silent rank is told"
-    is "$(grep -E 'data arrives again|went on' <<<"$said")" "" "not as one that goes on when it is woken to die"
+    like "$said" 'rank [01] (silent|mute|died)' "the silent rank is named"
+    is "$(grep -E 'data arrives again|went on' <<<"$said")" "" "and not as one that continues"
     like "$said" 'Open calls at' "and what was under way"
 }
 
@@ -130,11 +130,11 @@ one_that_was_killed_itself() {
     wait $pid 2>/dev/null
     try "$paceline" explain cut.journal
     is "$status" 0 "a journal that is cut off can be explained"
-    like "$out" 'ends while the run is active' "which is told"
+    like "$out" 'ends while the run is active' "which is reported"
     like "$out" 'it has no end record after byte [0-9]+' "with its place"
-    like "$out" 'rank 0 loop.fit: run, for worker' "what was under way is known"
+    like "$out" 'rank 0 loop.fit: run, for worker' "calls that were open are known"
     try "$paceline" replay cut.journal --speed max --json
-    is "$status" 1 "what is there is shown again"
+    is "$status" 1 "the messages that are there are shown"
     like "$(tail -n 2 <<<"$out" | head -n 1)" '^\{"version": 2, .*\}\}$' "line by line"
 }
 
@@ -147,7 +147,7 @@ damage_costs_one_record_alone() {
     try "$paceline" explain bad.journal
     is "$status" 0 "a journal with a wrong byte is explained"
     like "$out" 'The run ended normally' "to its end"
-    like "$(tr '\n' ' ' <<<"$out" | tr -s ' ')" 'damaged at byte [0-9]+: .* [0-9]+ bytes are lost' "what is lost is told"
+    like "$(tr '\n' ' ' <<<"$out" | tr -s ' ')" 'damaged at byte [0-9]+: .* [0-9]+ bytes are lost' "the loss is reported"
     try "$paceline" replay bad.journal --speed max
     is "$status" 1 "it is shown as well, with an error at last"
     like "$out" '[0-9]+ bytes? damaged at byte [0-9]+' "the damage at its place"
@@ -170,7 +170,7 @@ all_runs_of_a_sweep_are_told_of() {
     fit sweep --set optimizer.lr=1e-3,3e-4 --set trainer.max_epochs=1
     is "$status" 0 "a sweep"
     like "$said" '2 runs; this is about run 2' "has its runs counted"
-    like "$said" '  run 1: ok, .*, 12 steps' "and told of, one a line"
+    like "$said" '  run 1: ok, .*, 12 steps' "and listed, one a line"
     try "$paceline" explain sweep.journal --run 1 --json
     like "$out" '"run":1' "one can be chosen"
     try "$paceline" explain sweep.journal --run 3
@@ -182,7 +182,7 @@ steps_are_those_of_the_answer() {
     try timeout 60 "$paceline" tune run.json --journal tuned.journal --json --set trainer.run_name=tuned
     is "$status" 0 "a search for a learning rate"
     out=$("$paceline" explain tuned.journal)
-    like "$out" "The run ended normally at [0-9.]+ s, after [1-9][0-9]+ steps" "is told with all of its steps"
+    like "$out" "The run ended normally at [0-9.]+ s, after [1-9][0-9]+ steps" "is reported with all of its steps"
     try "$paceline" explain tuned.journal --run 5
     like "$err" 'has 1 run: there is no run 5' "one run is one run"
 }
@@ -191,10 +191,10 @@ it_fits_a_terminal() {
     ok "no line is longer than 80 columns" test -z "$("$paceline" explain nan.journal | grep -E '.{81}')"
     if command -v script >/dev/null; then
         out=$(script -qec "stty cols 40; '$paceline' explain well.journal" /dev/null </dev/null | tr -d '\r')
-        like "$out" '^  rank 0: data [0-9.]+%' "on a narrow terminal what a table has is told in words"
+        like "$out" '^  rank 0: data [0-9.]+%' "on a narrow terminal a table becomes sentences"
         is "$(grep -E '.{41}' <<<"$out")" "" "no line of which is longer than 40 columns"
     fi
-    is "$("$paceline" explain nan.journal | grep -c PL_ENAN)" 1 "the code of an error is told once"
+    is "$("$paceline" explain nan.journal | grep -c PL_ENAN)" 1 "the code of an error is shown once"
 }
 
 a_trace_tells_apart_what_has_one_name() {
@@ -203,7 +203,7 @@ a_trace_tells_apart_what_has_one_name() {
     is "$status" 0 "a run of two processes"
     out=$(cat two.trace)
     for rank in 0 1; do
-        like "$out" "\"pid\":1,.*\"thread_name\".*\"remote( #2)? of rank $rank\"" "who stands for rank $rank says so"
+        like "$out" "\"pid\":1,.*\"thread_name\".*\"remote( #2)? of rank $rank\"" "the proxy of rank $rank has a thread"
         like "$out" "\"pid\":$((rank + 2)),.*\"process_name\".*\"rank $rank\"" "the rank is a process"
         like "$out" "\"pid\":$((rank + 2)),.*\"thread_name\".*\"worker\"" "with its worker"
     done
@@ -253,7 +253,7 @@ one_file_is_of_one_run() {
     rm -r runs/busy
     fit busy
     is "$status" 0 "once it was killed another run can"
-    ok "and keeps what it left" test -s busy.journal.old
+    ok "and keeps the old file" test -s busy.journal.old
 }
 
 a_run_is_shown_again() {
@@ -281,7 +281,7 @@ a_run_is_shown_again() {
 a_pipe_that_nobody_empties_holds_up_no_run() {
     mkfifo pipe
     try timeout 60 "$paceline" fit run.json --journal pipe
-    is "$status" 2 "a pipe that nobody reads is refused"
+    is "$status" 2 "a pipe without a reader is refused"
     like "$err" 'journal pipe: cannot write: no process reads it' "with the reason"
     exec {fd}<>pipe
     try timeout 60 "$paceline" fit run.json --journal pipe --set trainer.max_epochs=50
@@ -294,7 +294,7 @@ a_pipe_that_nobody_empties_holds_up_no_run() {
     exec {fd}>&-
     wait $!
     try "$paceline" explain piped --json
-    like "$out" '"whole":true' "who takes it gets all"
+    like "$out" '"whole":true' "a reader gets all messages"
 }
 
 # takes WORDS... - in took, how many ms they take
@@ -311,7 +311,7 @@ length() {
 }
 
 # A run that stands still for a while is long and has few messages.
-it_is_shown_at_the_speed_that_is_asked_for() {
+a_replay_has_the_requested_speed() {
     "$paceline" fit run.json --journal still.journal --set trainer.run_name=still --set trainer.max_epochs=-1 \
         >out.txt 2>err.txt </dev/null &
     pid=$!
@@ -329,14 +329,14 @@ it_is_shown_at_the_speed_that_is_asked_for() {
     takes "$paceline" replay still.journal --json
     ok "it takes as long when nothing is said: $took ms" at_least "$took" "$whole"
     ok "not ten times as long" at_least $((whole * 10)) "$took"
-    is "$out" "$all" "and shows what there is without pauses"
+    is "$out" "$all" "and shows the same as without pauses"
     takes "$paceline" replay still.journal --speed 0.7
     ok "longer at a speed of 0.7: $took ms" at_least "$took" $((whole * 10 / 7))
     takes "$paceline" replay still.journal --speed 100
     ok "at 100 its hundredth part: $took ms" at_least "$took" $((whole / 100))
     ok "or somewhat more" at_least "$whole" "$took"
     takes timeout -s TERM 0.3 "$paceline" replay still.journal --speed 0.001
-    ok "who ends it does not wait for the next message: $took ms" at_least 10000 "$took"
+    ok "a signal does not wait for the next message: $took ms" at_least 10000 "$took"
     for speed in -1 1e10 nan 2x ''; do
         try "$paceline" replay still.journal --speed "$speed"
         is "$status" 2 "a speed of '$speed' is refused"
@@ -351,7 +351,7 @@ run one_whose_rank_was_killed trains
 run one_whose_rank_was_stuck trains
 run one_that_was_killed_itself trains
 run a_run_is_shown_again trains
-run it_is_shown_at_the_speed_that_is_asked_for trains
+run a_replay_has_the_requested_speed trains
 run damage_costs_one_record_alone trains
 run a_monitor_that_lacks_messages_does_not_know_the_end trains
 run all_runs_of_a_sweep_are_told_of trains

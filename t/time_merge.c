@@ -1,4 +1,4 @@
-/* time_merge.c - tests of engine/cli/time_merge.c: the order of what several ranks say */
+/* time_merge.c - tests of engine/cli/time_merge.c: the order of messages of several ranks */
 #include "cli/time_merge.h"
 
 #include <stdio.h>
@@ -38,7 +38,7 @@ static void what_comes_late_from_another_rank_is_put_before_what_it_caused(void)
     is_text(due(&queue, 10.03, false), "", "each waits for a moment");
     is_text(due(&queue, 10.055, false), "100 ", "the first has waited for long enough");
     is_text(due(&queue, 10.065, false), "200 300 ",
-            "with another goes what is before it");
+            "a message takes those before it along");
     add(&queue, 1, 5, 11);
     add(&queue, 0, 4, 11);
     is_text(due(&queue, 11, true), "400 500 ", "at the end all go");

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# top.t - tests of paceline top, on a terminal of tmux: what it shows of a run, keys, sizes, and how it ends
+# top.t - tests of paceline top, on a terminal of tmux: contents, keys, sizes, and the end
 . "$(dirname "$0")/tap.sh"
 
 stream=ipc://$folder/stream
@@ -8,7 +8,7 @@ terminals=0
 tmux() { command tmux -f /dev/null -S "$folder/tmux$terminals" "$@" 2>/dev/null; }
 trap 'tmux kill-server; rm -rf "$folder"' EXIT
 
-# top COLUMNS ROWS WORDS... - paceline top on a terminal of its own; what it leaves behind is in left
+# top COLUMNS ROWS WORDS... - paceline top on a terminal of its own; its exit status is in left
 top() {
     tmux kill-server
     terminals=$((terminals + 1))
@@ -106,7 +106,7 @@ keys_command_the_run() {
     shows '^q quit  p pause  s save  x stop  a actors$' "the keys are named"
     tmux send-keys p
     shows '^run 1: paused after step [0-9]+$' "p pauses"
-    shows '^q quit  p continue' "and is to go on then"
+    shows '^q quit  p continue' "and is now the key to continue"
     tmux send-keys s
     shows 'saved after step [0-9]+: runs/commanded/checkpoints/asked-step=' "s saves"
     sleep 6
@@ -122,7 +122,7 @@ keys_command_the_run() {
     shows 'was stopped after [0-9]+ steps' "it says that the run has ended, and how"
     wait "$pid"
     is "$?" 0 "which is so"
-    shows 'the process has ended; waiting for another' "and that nobody is there any more"
+    shows 'the process has ended; waiting for another' "and that the process has ended"
     leaves 0 q "q leaves it"
     shows '^run .*was stopped after [0-9]+ steps$' "how it ended stays"
 }
@@ -160,7 +160,7 @@ first_screens() {
     done
 }
 
-who_comes_late_knows_what_was_before() {
+a_late_viewer_sees_the_state_of_the_run() {
     train --set trainer.run_name=late
     holds 30 grep -q '0:0[3-9]$' fit.err
     top 100 24 "$stream" --control "$desk"
@@ -175,11 +175,11 @@ who_comes_late_knows_what_was_before() {
     local paused
     paused=$(screen | head -n 1)
     top 100 24 "$stream"
-    shows '^run late  mlp  paused ' "who comes then sees that"
+    shows '^run late  mlp  paused ' "a viewer that comes then sees that"
     is "$(screen | head -n 1)" "$paused" "with its step and its time, which stands still"
     ok "and its metrics" has '^train_loss '
     "$paceline" control "$desk" continue >/dev/null 2>&1
-    ok "it goes on" holds 30 is_training
+    ok "it continues" holds 30 is_training
     leaves 0 q "q leaves it"
     end
 }
@@ -201,7 +201,7 @@ a_run_that_begins_again_has_a_rate_of_its_own() {
     kill -KILL "$(rank 1)"
     ok "it begins again from the first step" holds 60 rates_again 16
     out=$(cat rates)
-    like "$out" '^step [0-9]+ [1-9][0-9.]*k? steps/s' "the rate is that of its new steps"
+    like "$out" '^step [0-9]+ [1-9][0-9.]*k? steps/s' "the rate counts its new steps"
     is "$(grep -c -- '-[0-9.][0-9.]*[kM]* steps' rates)" 0 "and never below 0"
     leaves 0 q "q leaves it"
     end
@@ -211,12 +211,12 @@ who_is_not_there_is_waited_for() {
     top 80 24 "ipc://$folder/silence" --control "ipc://$folder/silent"
     shows "^no run publishes at ipc://.*silence yet; waiting" "an empty address"
     tmux send-keys p
-    shows '^no run takes commands there$' "nor is anybody commanded"
+    shows '^no run takes commands there$' "and no run receives commands"
     tmux send-keys -l "$(printf '\033[A~~QQ')"
     leaves 0 Q "Q leaves it as well"
     train
     top 80 24 "$desk" --control "$stream"
-    shows 'the socket at .*desk publishes no stream' "an address of commands is told apart"
+    shows 'the socket at .*desk publishes no stream' "an address of commands is recognised"
     tmux send-keys s
     shows 'the socket of --control takes no commands' "and one of a stream"
     kill -TERM "$(pgrep -P "$(tmux list-panes -F '#{pane_pid}')" -f "paceline top" | head -n 1)"
@@ -236,7 +236,7 @@ what_cannot_be_is_refused() {
         top 80 24 "$stream"
         unset setting
         holds 30 test -s left
-        is "$(cat left)" "status 2" "a terminal that nobody knows, or can draw on: $kind"
+        is "$(cat left)" "status 2" "an unknown terminal, or one that cannot draw: $kind"
         like "$(cat err)" "top cannot draw on a terminal \"$kind\": set TERM" "is refused with its name"
     done
 }
@@ -252,7 +252,7 @@ else
     run who_is_not_there_is_waited_for trains
     run a_run_is_shown_in_80_columns trains
     run it_fits_any_terminal trains
-    run who_comes_late_knows_what_was_before trains
+    run a_late_viewer_sees_the_state_of_the_run trains
     run keys_command_the_run trains
     run a_run_that_fails_or_vanishes_is_told_apart trains
     run a_run_that_begins_again_has_a_rate_of_its_own trains

@@ -1,4 +1,4 @@
-/* command.c - the commands of commands.def as tables, and words put into their structs */
+/* command.c - the commands of commands.def as tables, and the parser of their words */
 #include "cli/command.h"
 
 #include <errno.h>
@@ -95,12 +95,17 @@ bool cli_is_operand(const cli_option_t *option)
     return option->kind == CLI_KIND_OPERAND || option->kind == CLI_KIND_WORDS;
 }
 
-bool cli_ends_with_words(const cli_command_t *command)
+static const cli_option_t *find_words(const cli_command_t *command)
 {
     const cli_option_t *option = command->options;
     while (option->name && option->kind != CLI_KIND_WORDS)
         option++;
-    return option->name;
+    return option->name ? option : NULL;
+}
+
+bool cli_ends_with_words(const cli_command_t *command)
+{
+    return find_words(command) != NULL;
 }
 
 const char *cli_option_flag(const cli_option_t *option, char text[64])
@@ -173,31 +178,26 @@ static const cli_option_t *find_flag(const cli_command_t *command, const char *w
     return NULL;
 }
 
-/* Words of other engines for the checkpoint that a command begins with. */
-static bool is_checkpoint(const char *word)
-{
-    static const char *const words[] = {"checkpoint",  "ckpt",
-                                        "ckpt_path",   "load",
-                                        "resume_from", "resume_from_checkpoint"};
-    for (size_t k = 0; k < sizeof words / sizeof *words; k++)
-        if (!strcmp(words[k], word))
-            return true;
-    return false;
-}
-
-/* The option of the command that a word names, by its meaning or its letters; NULL. */
+/* The option of the command that a word means: by letters the nearest one, otherwise the
+ * option of the checkpoint for words of other engines; NULL: none. */
 static const char *option_meant(const reader_t *r, const char *word, bool by_letters)
 {
-    const char *names[OPTIONS + 1] = {NULL};
+    static const char *const checkpoints[] = {"checkpoint",  "ckpt",
+                                              "ckpt_path",   "load",
+                                              "resume_from", "resume_from_checkpoint"};
+    const char *names[OPTIONS + 1] = {NULL}, *found = NULL;
     int count = 0;
     for (const cli_option_t *o = r->command->options; o->name && count < OPTIONS; o++)
         if (!cli_is_operand(o))
             names[count++] = o->name;
     if (by_letters)
         return pl_nearest(word, names);
-    for (int k = 0; k < count && is_checkpoint(word); k++)
+    for (int k = count - 1; k >= 0; k--)
         if (!strcmp(names[k], "resume") || !strcmp(names[k], "checkpoint"))
-            return names[k];
+            found = names[k];
+    for (size_t k = 0; k < sizeof checkpoints / sizeof *checkpoints; k++)
+        if (!strcmp(checkpoints[k], word))
+            return found;
     return NULL;
 }
 
@@ -220,10 +220,10 @@ static int fail_flag(const reader_t *r, const char *word, size_t length)
     else if (hint)
         pl_fail(r->err, PL_EINVAL, "%s has no option %s: %s", r->command->name, given,
                 hint);
-    const bool is_told = key || hint;
+    const bool has_failed = key || hint;
     pl_text_free(key);
     pl_text_free(hint);
-    if (is_told)
+    if (has_failed)
         return PL_EINVAL;
     if (!near)
         near = option_meant(r, given + strspn(given, "-"), true);
@@ -250,8 +250,8 @@ static int read_number(const reader_t *r, const cli_option_t *option, const char
     return PL_OK;
 }
 
-/* A word that names the newest run, such as runs/latest, with the name of that run.
- * Lives as long as the process, as the other words do. */
+/* Replaces a word for the newest run, such as runs/latest, by the name of that run. The
+ * result lives as long as the process, like other words. */
 static const char *word_of_run(const char *word)
 {
     enum { MAX = 16 };
@@ -308,14 +308,6 @@ static int read_flag(reader_t *r, const char *word)
     return put(r, option, r->words[++r->at]);
 }
 
-static const cli_option_t *find_words(const cli_command_t *command)
-{
-    const cli_option_t *option = command->options;
-    while (option->name && option->kind != CLI_KIND_WORDS)
-        option++;
-    return option->name ? option : NULL;
-}
-
 static int read_operand(const reader_t *r, const char *word)
 {
     for (const cli_option_t *option = r->command->options; option->name; option++)
@@ -327,27 +319,11 @@ static int read_operand(const reader_t *r, const char *word)
                    r->command->name, word, r->command->name);
 }
 
-/* A number, which is no option: "-1", "-.5". */
+/* Whether a word is a negative number and not an option: "-1", "-.5". */
 static bool is_negative(const char *word)
 {
     const char *digits = word + 1 + (word[1] == '.');
     return word[0] == '-' && *digits >= '0' && *digits <= '9';
-}
-
-static bool is_given(const reader_t *r, const cli_option_t *option)
-{
-    const char *field = r->into + option->offset;
-    return option->kind == CLI_KIND_WORDS ? ((const cli_texts_t *)field)->count > 0
-                                          : *(const char *const *)field != NULL;
-}
-
-static int check_needed(const reader_t *r)
-{
-    for (const cli_option_t *option = r->command->options; option->name; option++)
-        if (option->needed && !is_given(r, option))
-            return pl_fail(r->err, PL_EINVAL, "%s needs %s: see paceline %s --help",
-                           r->command->name, option->what, r->command->name);
-    return PL_OK;
 }
 
 static int read_words(reader_t *r, bool *wants_help)
@@ -368,10 +344,19 @@ static int read_words(reader_t *r, bool *wants_help)
         else
             code = read_operand(r, word);
     }
-    return code == PL_OK ? check_needed(r) : code;
+    for (const cli_option_t *o = r->command->options; code == PL_OK && o->name; o++) {
+        const char *field = r->into + o->offset;
+        const bool is_given = o->kind == CLI_KIND_WORDS
+                                  ? ((const cli_texts_t *)field)->count > 0
+                                  : *(const char *const *)field != NULL;
+        if (o->needed && !is_given)
+            code = pl_fail(r->err, PL_EINVAL, "%s needs %s: see paceline %s --help",
+                           r->command->name, o->what, r->command->name);
+    }
+    return code;
 }
 
-/* Defaults, and room for as many texts as there are words. */
+/* Sets defaults, and allocates lists for as many texts as there are words. */
 static bool fill(const reader_t *r)
 {
     for (const cli_option_t *option = r->command->options; option->name; option++) {

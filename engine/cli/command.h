@@ -1,4 +1,4 @@
-/* command.h - the commands as structs and tables, and words put into them */
+/* command.h - the commands as structs and tables, and the parser of their words */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
 
@@ -38,7 +38,7 @@ typedef struct cli_option {
     cli_kind_t kind;
     size_t offset;                              /* of the field in the command's struct */
     double fallback, min;
-    bool needed;                                            /* of what is no option */
+    bool needed;                                            /* of an operand */
     const char *what, *help;
 } cli_option_t;
 
@@ -48,11 +48,11 @@ typedef struct cli_command {
     const cli_option_t *options;                            /* up to a NULL name */
 } cli_command_t;
 
-/* All of them, up to a NULL name. */
+/* All commands, up to a NULL name. */
 extern const cli_command_t cli_commands[];
 
-/* Keys of a run file that belong to no part: pl_options_of() knows the table by `name`;
- * the last has none. */
+/* The sections of a run file that are no components, up to a NULL name; their options are
+ * those of pl_options_of(name). */
 typedef struct cli_section {
     const char *name, *title, *what;
 } cli_section_t;
@@ -62,27 +62,27 @@ extern const cli_section_t cli_sections[];
 /* The command of that name, or NULL. */
 const cli_command_t *cli_command_find(const char *name);
 
-/* The error of a word that is none, with the one that may have been meant. */
+/* Fails for a word that is no command, and suggests one. */
 int cli_command_unknown(const char *word, pl_error_t *err);
 
-/* Reads the words behind the command's name into its struct, which cli_command_free()
- * frees; NULL with an error. *wants_help says that --help was among them, and then
- * nothing else counts. */
+/* Reads the words after the name of the command into its struct, which cli_command_free()
+ * frees; NULL with an error. *wants_help: --help was among them, and the rest is not
+ * read. */
 void *cli_command_read(const cli_command_t *command, int count, char **words,
                        bool *wants_help, pl_error_t *err);
 void cli_command_free(const cli_command_t *command, void *arguments);
 
-/* Whether it stands without a name before it. */
+/* Whether it is given without a name before it. */
 bool cli_is_operand(const cli_option_t *option);
-/* Whether all that follows its options is passed on: they come first. */
+/* Whether the words after its options belong to another program. */
 bool cli_ends_with_words(const cli_command_t *command);
 /* "--top-k" */
 const char *cli_option_flag(const cli_option_t *option, char text[64]);
 
-/* "integer": what values of a part's option are. */
+/* "integer": the type of the values of a component's option. */
 const char *cli_option_type(const pl_option_t *option);
-/* A range of pl_option_t as it stands in brackets: "(0.." is "above 0", "[0..1)" is "from
- * 0 to below 1"; others are as they are. */
+/* A range of pl_option_t as words: "(0.." is "above 0", "[0..1)" is "from 0 to below 1";
+ * other ranges stay as they are. */
 const char *cli_range_words(const char *range, char words[64]);
 
 #endif

@@ -174,19 +174,6 @@ static const char *const stages[] = {"data",      "forward", "backward", "collec
                                      "optimizer", "engine",  "paused"};
 enum { STAGES = sizeof stages / sizeof *stages, PAUSED = STAGES - 1 };
 
-/* The event of a rank whose death ended the run; its cause is such as "was killed by
- * SIGKILL"  [none]. */
-static const json_t *death_of(const json_t *end)
-{
-    size_t k;
-    const json_t *entry;
-    json_array_foreach(json_object_get(end, "events"), k, entry)
-        if (!strcmp(cli_get_text(entry, "event"), "died")
-            && !json_is_true(json_object_get(entry, "recovered")))
-            return entry;
-    return NULL;
-}
-
 /* The stage that took most of the time of the steps, and its share. */
 static const char *largest_stage(const json_t *answer, double *share)
 {
@@ -263,14 +250,19 @@ static const char *longest_kind(const json_t *answer, char text[160])
 
 static void show_sentence(const json_t *answer)
 {
-    const json_t *end = json_object_get(answer, "end"), *death = death_of(end);
+    const json_t *end = json_object_get(answer, "end"), *death = NULL, *entry;
     const char *status = cli_get_text(end, "status"),
                *reason = cli_get_text(end, "reason");
     const long long step = cli_get_count(end, "global_step");
     char steps[64], took[160], where[64] = "before its first step ended";
     int first_line = (int)strcspn(reason, "\n");            /* without its full stop */
+    size_t k;
     if (first_line && reason[first_line - 1] == '.')
         first_line--;
+    json_array_foreach(json_object_get(end, "events"), k, entry)
+        if (!death && !strcmp(cli_get_text(entry, "event"), "died")
+            && !json_is_true(json_object_get(entry, "recovered")))
+            death = entry;                              /* the death that ended the run */
     if (step > 0)
         snprintf(where, sizeof where, "at step %lld", step + 1);
     if (!strcmp(status, "none"))

@@ -20,45 +20,25 @@ enum { TAIL = 1 << 16 };                        /* bytes of metrics.jsonl that a
 
 /* ---- weights ---- */
 
-static const char *dtype_name(const json_t *tensor)
-{
-    static const char *const names[][2] = {{"F32", "float32"}, {"F64", "float64"},
-                                           {"F16", "float16"}, {"BF16", "bfloat16"},
-                                           {"I64", "int64"},   {"I32", "int32"},
-                                           {"U8", "uint8"}};
-    const char *dtype = json_string_value(json_object_get(tensor, "dtype"));
-    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
-        if (!strcmp(names[k][0], dtype))
-            return names[k][1];
-    return dtype;
-}
-
-static const char *shape_text(const json_t *tensor, char text[128])
-{
-    const json_t *shape = json_object_get(tensor, "shape");
-    size_t at = 0;
-    for (size_t axis = 0; axis < json_array_size(shape); axis++)
-        at +=
-            (size_t)snprintf(text + at, 128 - at, "%s%lld", axis ? "x" : "",
-                             (long long)json_integer_value(json_array_get(shape, axis)));
-    return at ? text : "scalar";
-}
-
 /* A line for all tensors together, then one for each. */
 static void show_tensors(const char *path, const json_t *weights)
 {
+    static const char *const dtypes[][2] = {{"F32", "float32"}, {"F64", "float64"},
+                                            {"F16", "float16"}, {"BF16", "bfloat16"},
+                                            {"I64", "int64"},   {"I32", "int32"},
+                                            {"U8", "uint8"}};
     const char *name;
-    json_t *tensor, *tensors = json_object_get(weights, "tensors");
+    json_t *tensor, *dim, *tensors = json_object_get(weights, "tensors");
     const size_t count = json_object_size(tensors);
-    char text[24], shape[128];
+    char text[24];
+    size_t k;
     json_int_t all = 0;
     double bytes = 0;
     int width = 0;
     json_object_foreach(tensors, name, tensor) {
-        const json_t *dims = json_object_get(tensor, "shape");
         json_int_t elements = 1;
-        for (size_t axis = 0; axis < json_array_size(dims); axis++)
-            elements *= json_integer_value(json_array_get(dims, axis));
+        json_array_foreach(json_object_get(tensor, "shape"), k, dim)
+            elements *= json_integer_value(dim);
         all += elements;
         bytes += cli_get_number(tensor, "bytes");
         if ((int)strlen(name) > width)
@@ -66,10 +46,19 @@ static void show_tensors(const char *path, const json_t *weights)
     }
     cli_print("%s: %zu tensor%s, %lld element%s, %s\n", path, count, cli_plural(count),
               (long long)all, cli_plural((uint64_t)all), cli_bytes(bytes, text));
-    json_object_foreach(tensors, name, tensor)
-        cli_print("  %-*s  %-8s %-14s %10s\n", width, name, dtype_name(tensor),
-                  shape_text(tensor, shape),
+    json_object_foreach(tensors, name, tensor) {
+        const char *dtype = cli_get_text(tensor, "dtype");
+        char shape[128] = "scalar";
+        size_t at = 0;
+        for (k = 0; k < sizeof dtypes / sizeof *dtypes; k++)
+            if (!strcmp(dtypes[k][0], dtype))
+                dtype = dtypes[k][1];
+        json_array_foreach(json_object_get(tensor, "shape"), k, dim)
+            at += (size_t)snprintf(shape + at, sizeof shape - at, "%s%lld", k ? "x" : "",
+                                   (long long)json_integer_value(dim));
+        cli_print("  %-*s  %-8s %-14s %10s\n", width, name, dtype, shape,
                   cli_bytes(cli_get_number(tensor, "bytes"), text));
+    }
 }
 
 /* Cuts texts that are longer than a line, such as a vocabulary; --json has all of them.

@@ -75,16 +75,6 @@ static void look_for_gap(monitor_t *m, const json_t *message)
     m->next[rank + 1] = seq + 1;
 }
 
-static void show_message(monitor_t *m, const cli_held_t *one)
-{
-    static char line[1 << 16];
-    look_for_gap(m, one->message);
-    if (!one->text)
-        cli_stream_line(one->message, cli_columns(stdout), line, sizeof line);
-    cli_print("%s\n", one->text ? one->text : line);
-    m->count++;
-}
-
 /* Counts the runs of the program, which are calls from its level. */
 static void count_runs(monitor_t *m, const json_t *message)
 {
@@ -178,8 +168,15 @@ static bool has_all(const monitor_t *m)
 static void show_due(monitor_t *m, bool ends)
 {
     const int due = cli_time_merge_due(&m->queue, cli_now(), ends);
-    for (int k = 0; k < due && !has_all(m); k++)
-        show_message(m, &m->queue.held[k]);
+    for (int k = 0; k < due && !has_all(m); k++) {
+        static char line[1 << 16];
+        const cli_held_t *one = &m->queue.held[k];
+        look_for_gap(m, one->message);
+        if (!one->text)
+            cli_stream_line(one->message, cli_columns(stdout), line, sizeof line);
+        cli_print("%s\n", one->text ? one->text : line);
+        m->count++;
+    }
     cli_time_merge_drop(&m->queue, due);
     cli_flush();
 }

@@ -142,39 +142,30 @@ static bool write_real(FILE *to, const json_t *real)
     return false;
 }
 
-static bool write_value(FILE *to, const json_t *value);
-
-static bool write_object(FILE *to, const json_t *object)
+static bool write_value(FILE *to, const json_t *value)
 {
     const char *name, *between = "{";
     json_t *member;
+    size_t k;
     bool written = true;
-    json_object_foreach((json_t *)object, name, member) {
-        json_t *key = json_string(name);
-        fputs(between, to);
-        written = written && json_dumpf(key, to, JSON_ENCODE_ANY) == 0
-                  && fputc(':', to) == ':' && write_value(to, member);
-        json_decref(key);
-        between = ",";
-    }
-    return fputs(*between == '{' ? "{}" : "}", to) >= 0 && written;
-}
-
-static bool write_array(FILE *to, const json_t *array)
-{
-    bool written = fputc('[', to) == '[';
-    for (size_t k = 0; k < json_array_size(array); k++) {
-        fputs(k ? "," : "", to);
-        written = written && write_value(to, json_array_get(array, k));
-    }
-    return fputc(']', to) == ']' && written;
-}
-
-static bool write_value(FILE *to, const json_t *value)
-{
     switch (json_typeof(value)) {
-    case JSON_OBJECT: return write_object(to, value);
-    case JSON_ARRAY: return write_array(to, value);
+    case JSON_OBJECT:
+        json_object_foreach((json_t *)value, name, member) {
+            json_t *key = json_string(name);
+            fputs(between, to);
+            written = written && json_dumpf(key, to, JSON_ENCODE_ANY) == 0
+                      && fputc(':', to) == ':' && write_value(to, member);
+            json_decref(key);
+            between = ",";
+        }
+        return fputs(*between == '{' ? "{}" : "}", to) >= 0 && written;
+    case JSON_ARRAY:
+        written = fputc('[', to) == '[';
+        json_array_foreach(value, k, member) {
+            fputs(k ? "," : "", to);
+            written = written && write_value(to, member);
+        }
+        return fputc(']', to) == ']' && written;
     case JSON_REAL: return write_real(to, value);
     default: return json_dumpf(value, to, JSON_ENCODE_ANY) == 0;
     }

@@ -89,27 +89,21 @@ static int publish(replay_t *r, pl_error_t *err)
     return code == PL_EBUSY ? PL_OK : code;
 }
 
-static void wait_for_its_time(replay_t *r)
-{
-    const double at = pl_journal_seconds(r->journal);
-    if (!r->has_begun)
-        r->began = cli_now() - (r->speed > 0 ? at / r->speed : 0);
-    if (!(r->speed > 0))
-        return;
-    const double left = r->began + at / r->speed - cli_now();
-    if (left > FLUSH_MS * 1e-3)
-        cli_flush();
-    if (left > 0)
-        nap(left);
-}
-
+/* Shows each message at its time. */
 static int show(replay_t *r, pl_error_t *err)
 {
     const char *line;
     int code = PL_OK;
     while (code == PL_OK && !cli_signalled() && !cli_output_gone()
            && (line = pl_journal_next(r->journal, err))) {
-        wait_for_its_time(r);
+        const double at = pl_journal_seconds(r->journal);
+        if (!r->has_begun)
+            r->began = cli_now() - (r->speed > 0 ? at / r->speed : 0);
+        const double left = r->speed > 0 ? r->began + at / r->speed - cli_now() : 0;
+        if (left > FLUSH_MS * 1e-3)
+            cli_flush();
+        if (left > 0)
+            nap(left);
         if (r->engine)
             code = publish(r, err);
         else if (r->arguments->json)

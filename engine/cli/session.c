@@ -259,16 +259,6 @@ static bool is_request_wrong(const pl_result_t *result)
                || code == PL_EUNSUPPORTED);
 }
 
-/* CLI_LOST lets paceline launch start all ranks again: the loss may not come again. */
-static int status_of_failure(const pl_result_t *result)
-{
-    const int code = result->error.code;
-    const bool is_lost = code == PL_EDIED || code == PL_EPEER || code == PL_ESTUCK;
-    if (is_request_wrong(result))
-        return CLI_WRONG;
-    return is_lost && getenv("PACELINE_RESTART_COUNT") ? CLI_LOST : CLI_FAILED;
-}
-
 /* The place of an error precedes its text, unless the text contains it, or the error is a
  * wrong request or a file of the only rank. */
 static void failure_tell(const pl_result_t *result)
@@ -283,10 +273,15 @@ static void failure_tell(const pl_result_t *result)
     cli_error("%s%s%s", is_named ? "" : error->where, is_named ? "" : ": ", error->text);
 }
 
-/* The status of several runs is that of the first one that did not end well. */
+/* Of several runs the first one that did not end well gives the status. */
 static void run_ended(cli_session_t *session, const pl_result_t *result)
 {
-    int status = status_of_failure(result);
+    const int code = result->error.code;
+    const bool is_lost = code == PL_EDIED || code == PL_EPEER || code == PL_ESTUCK;
+    /* CLI_LOST lets paceline launch start all ranks again: the loss may not come again. */
+    int status = is_request_wrong(result)                      ? CLI_WRONG
+                 : is_lost && getenv("PACELINE_RESTART_COUNT") ? CLI_LOST
+                                                               : CLI_FAILED;
     cli_live_line("");
     if (!strcmp(result->status, "failed")) {
         failure_tell(result);

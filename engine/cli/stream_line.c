@@ -42,20 +42,6 @@ static const char *text_of(const json_t *message, const char *key)
     return text ? text : "?";
 }
 
-/* A call points to the right, its answers to the left. */
-static const char *arrow(const char *kind)
-{
-    static const char *const arrows[][3] = {{"call", "→", ">"},
-                                            {"progress", "⋯", "~"},
-                                            {"reply", "←", "<"},
-                                            {"error", "✗", "!"},
-                                            {"cancel", "⊘", "x"}};
-    for (size_t k = 0; k < sizeof arrows / sizeof *arrows; k++)
-        if (!strcmp(arrows[k][0], kind))
-            return arrows[k][cli_has_utf8() ? 1 : 2];
-    return "?";
-}
-
 static const char *cut_mark(void)
 {
     return cli_has_utf8() ? "…" : "...";
@@ -98,18 +84,28 @@ static void add_field(line_t *line, const char *name, const json_t *value)
  * callee. */
 static void add_ends(line_t *line, const json_t *message, int columns)
 {
+    /* A call points to the right, its answers to the left. */
+    static const char *const arrows[][3] = {{"call", "→", ">"},
+                                            {"progress", "⋯", "~"},
+                                            {"reply", "←", "<"},
+                                            {"error", "✗", "!"},
+                                            {"cancel", "⊘", "x"}};
     const json_int_t number = json_integer_value(json_object_get(message, "rank"));
+    const char *arrow = "?";
     char rank[24] = "";
     if (number > 0)
         snprintf(rank, sizeof rank, "%lld/", (long long)number);
     const int width = columns && columns < WIDE ? 16 : 20;
     const char *kind = text_of(message, "kind");
     bool down = !strcmp(kind, "call") || !strcmp(kind, "cancel");
+    for (size_t k = 0; k < sizeof arrows / sizeof *arrows; k++)
+        if (!strcmp(arrows[k][0], kind))
+            arrow = arrows[k][cli_has_utf8() ? 1 : 2];
     add(line, "%s", rank);
     if (!columns || columns >= NARROW)
         add(line, "%-*s ", width - (int)strlen(rank),
             text_of(message, down ? "from" : "to"));
-    add(line, "%s %-*s ", arrow(kind), columns && columns < NARROW ? 0 : width,
+    add(line, "%s %-*s ", arrow, columns && columns < NARROW ? 0 : width,
         text_of(message, down ? "to" : "from"));
 }
 

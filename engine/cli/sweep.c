@@ -61,41 +61,30 @@ static int axis_read(cli_axis_t *axis, const char *word, pl_error_t *err)
     return PL_OK;
 }
 
-static bool is_swept(const char *word)
-{
-    size_t length = key_length(word);
-    return word[length] && word[length + 1 + value_length(word + length + 1)] == ',';
-}
-
-/* A second --set of the same key would replace all its values by one. */
-static int check_alone(const cli_sweep_t *sweep, int word, pl_error_t *err)
-{
-    const cli_texts_t *set = &sweep->run.set;
-    size_t length = key_length(set->text[word]);
-    for (int k = 0; k < set->count; k++)
-        if (k != word && key_length(set->text[k]) == length
-            && !strncmp(set->text[k], set->text[word], length))
-            return pl_fail(err, PL_EINVAL,
-                           "--set: %.*s has several values and is set twice: give all "
-                           "values in one --set",
-                           (int)length, set->text[k]);
-    return PL_OK;
-}
-
+/* Finds the keys with several values. A second --set of such a key is refused: it would
+ * replace all its values by one. */
 static int find_axes(cli_sweep_t *sweep, pl_error_t *err)
 {
+    const cli_texts_t *set = &sweep->run.set;
     int code = PL_OK;
-    for (int k = 0; k < sweep->run.set.count && code == PL_OK; k++) {
-        if (!is_swept(sweep->run.set.text[k]))
+    for (int k = 0; k < set->count && code == PL_OK; k++) {
+        const char *word = set->text[k];
+        const size_t length = key_length(word);
+        if (!word[length] || word[length + 1 + value_length(word + length + 1)] != ',')
             continue;
         if (sweep->axes == CLI_SWEPT)
             return pl_fail(err, PL_EINVAL,
                            "--set: at most %d keys can have several values", CLI_SWEPT);
         cli_axis_t *axis = &sweep->axis[sweep->axes++];
         axis->word = k;
-        code = axis_read(axis, sweep->run.set.text[k], err);
-        if (code == PL_OK)
-            code = check_alone(sweep, k, err);
+        code = axis_read(axis, word, err);
+        for (int i = 0; i < set->count && code == PL_OK; i++)
+            if (i != k && key_length(set->text[i]) == length
+                && !strncmp(set->text[i], word, length))
+                code = pl_fail(err, PL_EINVAL,
+                               "--set: %.*s has several values and is set twice: give "
+                               "all values in one --set",
+                               (int)length, word);
         sweep->runs *= axis->count;
         if (code == PL_OK && sweep->runs > RUNS_MAX)
             code = pl_fail(err, PL_EINVAL,
@@ -115,7 +104,7 @@ static const char *value_of(const cli_sweep_t *sweep, int axis, int run)
     return sweep->axis[axis].value[run % sweep->axis[axis].count];
 }
 
-/* A name is that of one directory, so each run of a sweep gets it with its number. */
+/* Each run needs a directory of its own, so its number is added to a name of a run. */
 static int name_run(const cli_sweep_t *sweep, pl_options_t *options, int run,
                     pl_error_t *err)
 {

@@ -286,27 +286,22 @@ static int screen_open(pl_error_t *err)
     return PL_OK;
 }
 
-static int top_open(top_t *top, pl_error_t *err)
-{
-    const cli_top_t *a = top->arguments;
-    int code = cli_connect(&top->stream, CLI_STREAM, a->endpoint, err);
-    if (code == PL_OK)
-        code = cli_subscribe(&top->stream, "state", err);
-    if (code == PL_OK && a->control)
-        code = cli_connect(&top->commands, CLI_COMMANDS, a->control, err);
-    if (code != PL_OK)
-        return code;
-    cli_watch_signals();
-    return screen_open(err);
-}
-
 int cli_top(const cli_top_t *arguments)
 {
     char end[CLI_VIEW_TEXT] = "";
     top_t top = {.arguments = arguments};
     pl_error_t err = {0};
     int status = CLI_WRONG;
-    if (top_open(&top, &err) == PL_OK) {
+    int code = cli_connect(&top.stream, CLI_STREAM, arguments->endpoint, &err);
+    if (code == PL_OK)
+        code = cli_subscribe(&top.stream, "state", &err);
+    if (code == PL_OK && arguments->control)
+        code = cli_connect(&top.commands, CLI_COMMANDS, arguments->control, &err);
+    if (code == PL_OK) {
+        cli_watch_signals();
+        code = screen_open(&err);
+    }
+    if (code == PL_OK) {
         follow(&top);
         endwin();
         status = cli_signal_status();

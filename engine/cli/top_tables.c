@@ -92,6 +92,17 @@ static const char *const stages[] = {"data",       "forward",   "backward",
                                      "collective", "optimizer", "engine"};
 enum { STAGES = sizeof stages / sizeof *stages, STAGES_AT = 3, COLLECTIVE = 3 };
 
+/* The same rank in another state, or NULL. */
+static const json_t *rank_of(const json_t *state, const json_t *rank)
+{
+    size_t k;
+    const json_t *entry;
+    json_array_foreach(json_object_get(state, "ranks"), k, entry)
+        if (cli_get_number(entry, "rank") == cli_get_number(rank, "rank"))
+            return entry;
+    return NULL;
+}
+
 static void rank_row(const table_t *t, const json_t *rank, const json_t *was,
                      double memory, double steps)
 {
@@ -115,17 +126,6 @@ static void rank_row(const table_t *t, const json_t *rank, const json_t *was,
     table_row(t, CLI_PLAIN, cells);
 }
 
-/* The same rank in an earlier state, or NULL. */
-static const json_t *rank_before(const json_t *before, const json_t *rank)
-{
-    size_t k;
-    const json_t *entry;
-    json_array_foreach(json_object_get(before, "ranks"), k, entry)
-        if (cli_get_number(entry, "rank") == cli_get_number(rank, "rank"))
-            return entry;
-    return NULL;
-}
-
 void cli_view_ranks(cli_view_t *view, const json_t *before, const json_t *now,
                     double steps)
 {
@@ -145,7 +145,7 @@ void cli_view_ranks(cli_view_t *view, const json_t *before, const json_t *now,
         capacity = count;
     for (size_t k = 0; k < capacity; k++) {
         const json_t *rank = json_array_get(ranks, k);
-        const json_t *was = before == now ? NULL : rank_before(before, rank);
+        const json_t *was = before == now ? NULL : rank_of(before, rank);
         char name[CELL];
         snprintf(name, sizeof name, "rank %d", (int)cli_get_number(rank, "rank"));
         const json_t *process = entry_of(processes, "name", name);

@@ -173,21 +173,6 @@ static double loss_of(const json_t *run)
     return NAN;
 }
 
-static void curve_add(cli_curve_t *curve, double loss)
-{
-    curve->sum += loss;
-    if (++curve->gathered < curve->stride)
-        return;
-    curve->value[curve->count++] = curve->sum / curve->gathered;
-    curve->sum = curve->gathered = 0;
-    if (curve->count < CLI_CURVE)
-        return;
-    for (int k = 0; k < CLI_CURVE / 2; k++)
-        curve->value[k] = (curve->value[2 * k] + curve->value[2 * k + 1]) / 2;
-    curve->count = CLI_CURVE / 2;
-    curve->stride *= 2;
-}
-
 void cli_curve_take(cli_curve_t *curve, const json_t *state)
 {
     const json_t *run = cli_view_run(state);
@@ -200,9 +185,21 @@ void cli_curve_take(cli_curve_t *curve, const json_t *state)
         curve->first_step = step;
         curve->first_seconds = cli_get_number(run, "seconds");
     }
-    if (step > curve->step && isfinite(loss))
-        curve_add(curve, loss);
+    const bool is_new = step > curve->step && isfinite(loss);
     curve->step = step;
+    if (!is_new)
+        return;
+    curve->sum += loss;
+    if (++curve->gathered < curve->stride)
+        return;
+    curve->value[curve->count++] = curve->sum / curve->gathered;
+    curve->sum = curve->gathered = 0;
+    if (curve->count < CLI_CURVE)
+        return;
+    for (int k = 0; k < CLI_CURVE / 2; k++)
+        curve->value[k] = (curve->value[2 * k] + curve->value[2 * k + 1]) / 2;
+    curve->count = CLI_CURVE / 2;
+    curve->stride *= 2;
 }
 
 /* The mean of the values of a column. */

@@ -77,26 +77,10 @@ json_t *cli_weights_data_info(const char *checkpoint)
 
 /* ---- runs without weights ---- */
 
-/* Whether weights of a folder are newer than *newest, which is then set. */
-static bool is_newer(const char *folder, struct timespec *newest)
-{
-    char path[BESIDE + 32];
-    struct stat status;
-    snprintf(path, sizeof path, "%s/" CLI_WEIGHTS, folder);
-    if (stat(path, &status) != 0)
-        return false;
-    struct timespec time = status.st_mtim;
-    bool newer = time.tv_sec > newest->tv_sec
-                 || (time.tv_sec == newest->tv_sec && time.tv_nsec > newest->tv_nsec);
-    if (newer)
-        *newest = time;
-    return newer;
-}
-
 /* The folder beside `folder` with the newest weights  ["": none]. */
 static void newest_beside(const char *folder, char newest[BESIDE])
 {
-    char root[PATH_MAX], path[BESIDE];
+    char root[PATH_MAX], path[BESIDE + 32];
     struct timespec time = {0};
     size_t length = strlen(folder);
     while (length > 1 && folder[length - 1] == '/')
@@ -107,9 +91,16 @@ static void newest_beside(const char *folder, char newest[BESIDE])
     newest[0] = '\0';
     DIR *entries = opendir(*root ? root : ".");
     for (const struct dirent *entry; entries && (entry = readdir(entries));) {
-        snprintf(path, sizeof path, "%s%s", root, entry->d_name);
-        if (entry->d_name[0] != '.' && is_newer(path, &time))
-            strcpy(newest, path);
+        struct stat status;
+        snprintf(path, sizeof path, "%s%s/" CLI_WEIGHTS, root, entry->d_name);
+        if (entry->d_name[0] == '.' || stat(path, &status) != 0)
+            continue;
+        const struct timespec t = status.st_mtim;
+        if (t.tv_sec > time.tv_sec
+            || (t.tv_sec == time.tv_sec && t.tv_nsec > time.tv_nsec)) {
+            time = t;
+            snprintf(newest, BESIDE, "%s%s", root, entry->d_name);
+        }
     }
     if (entries)
         closedir(entries);
