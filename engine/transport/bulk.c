@@ -1,9 +1,8 @@
 /* bulk.c - weights and other bulk between processes, on links of their own
  *
- * A transfer begins with its size, goes on in pieces, and ends with the checksum of all.
- * The link brings all of that once and in order, and lets no more be under way than the
- * other side has taken in; what is left is to hold the receiver's memory within bounds,
- * and not to believe a sender. */
+ * A transfer is its size, then pieces, then the checksum of all bytes.  The link carries
+ * these messages once and in order, and limits how many bytes are in flight.  This file
+ * limits the receiver's memory and checks what a sender claims. */
 #include "transport/bulk.h"
 
 #include <inttypes.h>
@@ -15,34 +14,34 @@
 #include "base/error.h"
 #include "transport/socket.h"
 
-enum { PIECE = 512 << 10, UNDER_WAY = 8 << 20, TRIES = 100 };
+enum { PIECE = 512 << 10, IN_FLIGHT = 8 << 20, TRIES = 100 };
 static const size_t MAX = (size_t)4 << 30;
 
 typedef enum bulk_kind {
     BULK_BEGIN,                                         /* number: bytes of all */
     BULK_PIECE,                                         /* number: offset; bytes follow */
     BULK_END,                                           /* number: CRC-32C of all */
-    BULK_WHOLE,                                         /* back: it is whole */
-    BULK_TORN,                                          /* back: it is not; number: the
+    BULK_WHOLE,                                         /* answer: it is complete */
+    BULK_TORN,                                          /* answer: it is not; number: the
                                                            code without its sign; text:
-                                                           why */
+                                                           the reason */
 } bulk_kind_t;
 
 typedef struct bulk_head {
     uint64_t kind, transfer, number;
 } bulk_head_t;
 
-/* One that is sent, until it is there; or has come, until it is taken. */
+/* A transfer: an outgoing one until it has arrived, an incoming one until it is taken. */
 typedef struct transfer {
     struct transfer *next;
     uint64_t number;
     pl_blob_t *blob;                                        /* counted */
-    size_t done;                                            /* bytes sent, or got */
-    uint32_t sum;                                           /* of those */
+    size_t done;                                            /* bytes sent, or received */
+    uint32_t sum;                                           /* CRC-32C of those */
     bool has_begun, has_ended;                              /* BEGIN, END are sent */
 } transfer_t;
 
-/* To the sender of a transfer, until the link takes it. */
+/* An answer to the sender of a transfer, until the link accepts it. */
 typedef struct answer {
     struct answer *next;
     bulk_head_t head;
@@ -50,9 +49,9 @@ typedef struct answer {
 } answer_t;
 
 typedef struct bulk_peer {
-    answer_t *answers;                                      /* oldest first, as these */
+    answer_t *answers;                                 /* oldest first, as out and come */
     transfer_t *out, *come;
-    transfer_t *in;                                         /* that is coming  [none] */
+    transfer_t *in;                                         /* arriving now  [none] */
     uint64_t last_out, last_in;                             /* numbers */
     size_t held;                                            /* bytes of in and come */
 } bulk_peer_t;
@@ -104,82 +103,53 @@ static void transfer_append(transfer_t **list, transfer_t *transfer)
 
 /* ---- sending ---- */
 
-static int post_once(pl_bulk_t *bulk, int number, bulk_head_t head, pl_bytes_t bytes)
-{
-    unsigned char *message = pl_resize(NULL, sizeof head + bytes.size);
-    if (!message)
-        return PL_ENOMEM;
-    memcpy(message, &head, sizeof head);
-    if (bytes.size)
-        memcpy(message + sizeof head, bytes.data, bytes.size);
-    int code = pl_link_send(bulk->link, number,
-                            (pl_bytes_t){message, sizeof head + bytes.size}, NULL);
-    pl_free(message);
-    return code;
-}
-
-/* Nothing may come that would have it tried again, and somebody waits for it: so a lack
- * of memory that passes does not stop it. */
+/* A lack of memory that passes does not stop a message: the other side waits for it, and
+ * no later event may cause another try. */
 static int post(pl_bulk_t *bulk, int number, bulk_head_t head, pl_bytes_t bytes)
 {
+    const size_t size = sizeof head + bytes.size;
     int code = PL_ENOMEM;
-    for (int tries = 0; tries < TRIES && code == PL_ENOMEM; tries++)
-        code = post_once(bulk, number, head, bytes);
+    for (int tries = 0; tries < TRIES && code == PL_ENOMEM; tries++) {
+        unsigned char *message = pl_resize(NULL, size);
+        if (!message)
+            continue;
+        memcpy(message, &head, sizeof head);
+        if (bytes.size)
+            memcpy(message + sizeof head, bytes.data, bytes.size);
+        code = pl_link_send(bulk->link, number, (pl_bytes_t){message, size}, NULL);
+        pl_free(message);
+    }
     return code;
 }
 
-static int transfer_begin(pl_bulk_t *bulk, int number, transfer_t *t)
-{
-    int code = post(bulk, number, (bulk_head_t){BULK_BEGIN, t->number, t->blob->size},
-                    (pl_bytes_t){0});
-    t->has_begun = code == PL_OK;
-    return code;
-}
-
-static int transfer_piece(pl_bulk_t *bulk, int number, transfer_t *t)
-{
-    size_t left = t->blob->size - t->done;
-    pl_bytes_t piece = {t->blob->data + t->done, left < PIECE ? left : PIECE};
-    int code = post(bulk, number, (bulk_head_t){BULK_PIECE, t->number, t->done}, piece);
-    if (code != PL_OK)
-        return code;
-    t->sum = pl_crc32c(t->sum, piece.data, piece.size);
-    t->done += piece.size;
-    return PL_OK;
-}
-
-static int transfer_end(pl_bulk_t *bulk, int number, transfer_t *t)
-{
-    int code = post(bulk, number, (bulk_head_t){BULK_END, t->number, t->sum},
-                    (pl_bytes_t){0});
-    t->has_ended = code == PL_OK;
-    return code;
-}
-
-static bool answers_post(pl_bulk_t *bulk, int number, bulk_peer_t *peer)
+/* Sends until the link refuses more; WRITABLE and CLEAR continue. */
+static void pump(pl_bulk_t *bulk, int number, bulk_peer_t *peer)
 {
     for (answer_t *a; (a = peer->answers);) {
         if (post(bulk, number, a->head, (pl_bytes_t){a->why, strlen(a->why)}) != PL_OK)
-            return false;
+            return;
         peer->answers = a->next;
         pl_free(a);
     }
-    return true;
-}
-
-/* As much as may be under way, which WRITABLE and CLEAR go on with. */
-static void pump(pl_bulk_t *bulk, int number, bulk_peer_t *peer)
-{
-    if (!answers_post(bulk, number, peer))
-        return;
     for (transfer_t *t = peer->out; t; t = t->next) {
-        if (!t->has_begun && transfer_begin(bulk, number, t) != PL_OK)
+        const bulk_head_t begin = {BULK_BEGIN, t->number, t->blob->size};
+        if (!t->has_begun && post(bulk, number, begin, (pl_bytes_t){0}) != PL_OK)
             return;
-        while (t->done < t->blob->size)
-            if (transfer_piece(bulk, number, t) != PL_OK)
+        t->has_begun = true;
+        while (t->done < t->blob->size) {
+            const size_t left = t->blob->size - t->done;
+            const bulk_head_t head = {BULK_PIECE, t->number, t->done};
+            const pl_bytes_t piece = {t->blob->data + t->done,
+                                      left < PIECE ? left : PIECE};
+            if (post(bulk, number, head, piece) != PL_OK)
                 return;
-        if (!t->has_ended && transfer_end(bulk, number, t) != PL_OK)
+            t->sum = pl_crc32c(t->sum, piece.data, piece.size);
+            t->done += piece.size;
+        }
+        const bulk_head_t end = {BULK_END, t->number, t->sum};
+        if (!t->has_ended && post(bulk, number, end, (pl_bytes_t){0}) != PL_OK)
             return;
+        t->has_ended = true;
     }
 }
 
@@ -208,7 +178,7 @@ uint64_t pl_bulk_send(pl_bulk_t *bulk, int number, pl_blob_t *blob, pl_error_t *
     return peer->last_out;
 }
 
-/* Somebody waits for it, as above. */
+/* A lack of memory that passes does not stop it, as in post(). */
 static void peer_answer(pl_bulk_t *bulk, int number, bulk_peer_t *peer, uint64_t transfer,
                         const pl_error_t *error)
 {
@@ -237,7 +207,7 @@ static void out_end(pl_bulk_t *bulk, int number, bulk_peer_t *peer,
         bulk->spec.on_sent(bulk->spec.user, number, transfer, error);
 }
 
-/* ---- what comes ---- */
+/* ---- receiving ---- */
 
 static void in_lost(pl_bulk_t *bulk, int number, bulk_peer_t *peer,
                     const pl_error_t *error)
@@ -253,33 +223,12 @@ static void in_lost(pl_bulk_t *bulk, int number, bulk_peer_t *peer,
         bulk->spec.on_lost(bulk->spec.user, number, transfer, error);
 }
 
-/* What follows of it is not looked at any more. */
+/* The rest of the transfer is ignored. */
 static void in_torn(pl_bulk_t *bulk, int number, bulk_peer_t *peer,
                     const pl_error_t *error)
 {
     peer_answer(bulk, number, peer, peer->last_in, error);
     in_lost(bulk, number, peer, error);
-}
-
-static transfer_t *in_new(const pl_bulk_t *bulk, const bulk_peer_t *peer,
-                          const bulk_head_t *head, pl_error_t *err)
-{
-    size_t capacity = bulk->spec.max - peer->held;
-    if (head->number > capacity) {
-        pl_fail(err, PL_EBUSY,
-                "transfer %" PRIu64 " has %" PRIu64 " bytes; the limit is %zu",
-                head->transfer, head->number, capacity);
-        return NULL;
-    }
-    transfer_t *t = pl_alloc(sizeof *t);
-    pl_blob_t *blob = t ? pl_blob_new((size_t)head->number, NULL) : NULL;
-    if (!blob) {
-        pl_free(t);
-        pl_no_memory(err);
-        return NULL;
-    }
-    *t = (transfer_t){.number = head->transfer, .blob = blob};
-    return t;
 }
 
 static void in_begin(pl_bulk_t *bulk, int number, bulk_peer_t *peer,
@@ -293,11 +242,25 @@ static void in_begin(pl_bulk_t *bulk, int number, bulk_peer_t *peer,
     if (head->transfer <= peer->last_in)
         return;
     peer->last_in = head->transfer;
-    peer->in = in_new(bulk, peer, head, &err);
-    if (peer->in)
-        peer->held += peer->in->blob->size;
-    else
+    const size_t capacity = bulk->spec.max - peer->held;
+    if (head->number > capacity) {
+        pl_fail(&err, PL_EBUSY,
+                "transfer %" PRIu64 " has %" PRIu64 " bytes; the limit is %zu",
+                head->transfer, head->number, capacity);
         in_torn(bulk, number, peer, &err);
+        return;
+    }
+    transfer_t *t = pl_alloc(sizeof *t);
+    pl_blob_t *blob = t ? pl_blob_new((size_t)head->number, NULL) : NULL;
+    if (!blob) {
+        pl_free(t);
+        pl_no_memory(&err);
+        in_torn(bulk, number, peer, &err);
+        return;
+    }
+    *t = (transfer_t){.number = head->transfer, .blob = blob};
+    peer->in = t;
+    peer->held += blob->size;
 }
 
 static void in_piece(pl_bulk_t *bulk, int number, bulk_peer_t *peer,
@@ -342,7 +305,7 @@ static void in_end(pl_bulk_t *bulk, int number, bulk_peer_t *peer,
         bulk->spec.on_come(bulk->spec.user, number, head->transfer);
 }
 
-/* Answers come in the order of what they are about. */
+/* Answers arrive in the order of the transfers. */
 static void answered(pl_bulk_t *bulk, int number, bulk_peer_t *peer,
                      const bulk_head_t *head, pl_bytes_t bytes)
 {
@@ -467,52 +430,46 @@ int pl_bulk_renew(pl_bulk_t *bulk, uint32_t incarnation, int world_size, pl_erro
 
 /* ---- opening ---- */
 
-static pl_bulk_t *bulk_new(const pl_bulk_spec_t *spec, bool is_host, pl_error_t *err)
+static pl_bulk_t *bulk_open(const pl_bulk_spec_t *spec, bool is_host, pl_sockets_t *loop,
+                            pl_error_t *err)
 {
     int peers = is_host && spec->link.world_size > 0 ? spec->link.world_size : 1;
     pl_bulk_t *bulk = pl_alloc(sizeof *bulk);
-    if (bulk) {
-        bulk->spec = *spec;
-        bulk->is_host = is_host;
-        bulk->spec.max = spec->max ? spec->max : MAX;
-        bulk->spec.link.message_max = PIECE + sizeof(bulk_head_t);
-        bulk->spec.link.unread_max = UNDER_WAY;
-        bulk->spec.link.on_message = message_came;
-        bulk->spec.link.on_event = event_came;
-        bulk->spec.link.user = bulk;
-        bulk->peer_count = peers;
-        bulk->peers = pl_alloc_array((size_t)peers, sizeof *bulk->peers);
-        if (bulk->peers)
-            return bulk;
-        pl_free(bulk);
+    if (!bulk) {
+        pl_no_memory(err);
+        return NULL;
     }
-    pl_no_memory(err);
+    bulk->spec = *spec;
+    bulk->is_host = is_host;
+    bulk->spec.max = spec->max ? spec->max : MAX;
+    bulk->spec.link.message_max = PIECE + sizeof(bulk_head_t);
+    bulk->spec.link.unread_max = IN_FLIGHT;
+    bulk->spec.link.on_message = message_came;
+    bulk->spec.link.on_event = event_came;
+    bulk->spec.link.user = bulk;
+    bulk->peer_count = peers;
+    bulk->peers = pl_alloc_array((size_t)peers, sizeof *bulk->peers);
+    if (!bulk->peers)
+        pl_no_memory(err);
+    else if (is_host)
+        bulk->link = pl_link_listen(&bulk->spec.link, loop, err);
+    else
+        bulk->link = pl_link_connect(&bulk->spec.link, loop, err);
+    if (bulk->link)
+        return bulk;
+    pl_bulk_free(bulk);
     return NULL;
 }
 
 pl_bulk_t *pl_bulk_listen(const pl_bulk_spec_t *spec, pl_sockets_t *loop, pl_error_t *err)
 {
-    pl_bulk_t *bulk = bulk_new(spec, true, err);
-    if (!bulk)
-        return NULL;
-    bulk->link = pl_link_listen(&bulk->spec.link, loop, err);
-    if (bulk->link)
-        return bulk;
-    pl_bulk_free(bulk);
-    return NULL;
+    return bulk_open(spec, true, loop, err);
 }
 
 pl_bulk_t *pl_bulk_connect(const pl_bulk_spec_t *spec, pl_sockets_t *loop,
                            pl_error_t *err)
 {
-    pl_bulk_t *bulk = bulk_new(spec, false, err);
-    if (!bulk)
-        return NULL;
-    bulk->link = pl_link_connect(&bulk->spec.link, loop, err);
-    if (bulk->link)
-        return bulk;
-    pl_bulk_free(bulk);
-    return NULL;
+    return bulk_open(spec, false, loop, err);
 }
 
 void pl_bulk_free(pl_bulk_t *bulk)

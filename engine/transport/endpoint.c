@@ -1,8 +1,8 @@
-/* endpoint.c - where sockets may listen, and the file of one that listens at a file
+/* endpoint.c - endpoints: which are allowed, and the files and folders of ipc sockets
  *
- * Left to itself ZeroMQ removes whatever lies at the path of an ipc endpoint, somebody's
- * data or the socket of another run, and leaves its own there when it ends.  So the file
- * is made here, by bind(2), which takes no name that is taken, and ZeroMQ is given the
+ * ZeroMQ would remove any file at the path of an ipc endpoint, such as a user's data or
+ * the socket of another run, and would leave its own file there at the end.  So this file
+ * creates the socket by bind(2), which refuses an existing name, and passes ZeroMQ the
  * descriptor. */
 #include "transport/endpoint.h"
 
@@ -26,13 +26,6 @@ enum { BACKLOG = 128, LOCK_TRIES = 100, LOCK_WAIT_US = 10000 };
 
 /* ---- what is an endpoint ---- */
 
-static bool is_port(const char *text)
-{
-    size_t digits = strspn(text, "0123456789");
-    return !strcmp(text, "*")
-           || (digits > 0 && digits <= 5 && !text[digits] && atoi(text) <= 65535);
-}
-
 static bool is_loopback(const char *host, size_t length)
 {
     char text[64];
@@ -46,7 +39,7 @@ static bool is_loopback(const char *host, size_t length)
     return inet_pton(AF_INET, text, &address) == 1 && ntohl(address.s_addr) >> 24 == 127;
 }
 
-/* What neither encrypts nor asks who is there does not leave the machine. */
+/* Connections without encryption and authentication stay on this machine. */
 int pl_endpoint_check(const char *endpoint, bool is_encrypted, pl_error_t *err)
 {
     if (!strncmp(endpoint, "ipc://@", 7))
@@ -64,7 +57,10 @@ int pl_endpoint_check(const char *endpoint, bool is_encrypted, pl_error_t *err)
                                     : "\"%s\" is not on this machine: ipc://FILE or "
                                       "tcp://127.0.0.1:PORT",
                        endpoint);
-    if (!is_port(colon + 1))
+    const char *port = colon + 1;
+    const size_t digits = strspn(port, "0123456789");
+    if (strcmp(port, "*") != 0
+        && (!digits || digits > 5 || port[digits] || atoi(port) > 65535))
         return pl_fail(err, PL_EINVAL,
                        "\"%s\": a port is a number up to 65535, or * for any", endpoint);
     return PL_OK;
@@ -103,7 +99,7 @@ bool pl_host_is_number(const char *host)
            || inet_pton(AF_INET6, host, &address) == 1;
 }
 
-/* "*" is a new file in a new folder. */
+/* ZeroMQ makes a new file in a new folder for "*". */
 const char *pl_endpoint_file(const char *endpoint)
 {
     return strncmp(endpoint, "ipc://", 6) || !strcmp(endpoint, "ipc://*") ? NULL
@@ -112,9 +108,9 @@ const char *pl_endpoint_file(const char *endpoint)
 
 /* ---- files ---- */
 
-/* Of two that find the same file left behind, the second must not take away what the
- * first put in its place; so one at a time opens a socket in a folder.  Where that cannot
- * be had, as on some network file systems, it is done without. */
+/* Two processes may find the same stale file.  The second must not remove the file with
+ * which the first one replaced it, so one process at a time opens a socket in a folder.
+ * Some network file systems have no such lock; there it is done without. */
 static int folder_lock(const char *path)
 {
     char folder[PL_SOCKET_PATH + 1];
@@ -129,7 +125,7 @@ static int folder_lock(const char *path)
     return fd;
 }
 
-/* PL_OK: nobody listens at this socket any more. */
+/* PL_OK: no process listens at this socket any more. */
 static int holder_check(const struct sockaddr_un *address, pl_error_t *err)
 {
     struct ucred holder = {0};
@@ -155,7 +151,7 @@ static int holder_check(const struct sockaddr_un *address, pl_error_t *err)
                    address->sun_path);
 }
 
-/* Makes room where a socket was left behind, and only there. */
+/* Removes the file if it is a stale socket, and nothing else. */
 static int stale_socket_remove(const struct sockaddr_un *address, pl_error_t *err)
 {
     struct stat there;
@@ -176,23 +172,6 @@ static int stale_socket_remove(const struct sockaddr_un *address, pl_error_t *er
     return code;
 }
 
-static int bind_and_listen(int fd, const struct sockaddr_un *address, pl_error_t *err)
-{
-    const struct sockaddr *name = (const struct sockaddr *)address;
-    fchmod(fd, 0600);                                 /* which the file gets at bind(2) */
-    int failed = bind(fd, name, sizeof *address);
-    if (failed && errno == EADDRINUSE) {
-        int code = stale_socket_remove(address, err);
-        if (code != PL_OK)
-            return code;
-        failed = bind(fd, name, sizeof *address);
-    }
-    if (failed || listen(fd, BACKLOG) != 0)
-        return pl_fail(err, PL_EIO, "cannot listen on ipc://%s: %s", address->sun_path,
-                       strerror(errno));
-    return PL_OK;
-}
-
 int pl_socket_path_open(pl_socket_path_t *at, const char *path, pl_error_t *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -206,7 +185,18 @@ int pl_socket_path_open(pl_socket_path_t *at, const char *path, pl_error_t *err)
     if (fd < 0)
         return pl_fail(err, PL_EBUSY, "cannot listen on ipc://%s: %s", path,
                        strerror(errno));
-    int lock = folder_lock(path), code = bind_and_listen(fd, &address, err);
+    const int lock = folder_lock(path);
+    const struct sockaddr *name = (const struct sockaddr *)&address;
+    int code = PL_OK;
+    fchmod(fd, 0600);                                 /* which the file gets at bind(2) */
+    int failed = bind(fd, name, sizeof address);
+    if (failed && errno == EADDRINUSE) {
+        code = stale_socket_remove(&address, err);
+        failed = code == PL_OK && bind(fd, name, sizeof address) != 0;
+    }
+    if (code == PL_OK && (failed || listen(fd, BACKLOG) != 0))
+        code = pl_fail(err, PL_EIO, "cannot listen on ipc://%s: %s", path,
+                       strerror(errno));
     if (code == PL_OK && lstat(path, &made) == 0) {
         memcpy(at->path, address.sun_path, sizeof at->path);
         at->device = made.st_dev;
@@ -227,53 +217,36 @@ static bool is_ours(const pl_socket_path_t *at, const char *path)
            && there.st_ino == at->inode;
 }
 
-static void beside(const pl_socket_path_t *at, struct sockaddr_un *address)
+/* While it is shut, a socket that accepts nothing is at the path, so that other processes
+ * still find the path in use; the real one lies beside it. */
+void pl_socket_path_shut(pl_socket_path_t *at, bool shut)
 {
-    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    snprintf(address->sun_path, sizeof address->sun_path, "%.*s" BESIDE,
+    struct sockaddr_un beside = {.sun_family = AF_UNIX};
+    if (!at->path[0] || shut == at->is_shut)
+        return;
+    snprintf(beside.sun_path, sizeof beside.sun_path, "%.*s" BESIDE,
              (int)(PL_SOCKET_PATH - sizeof BESIDE), at->path);
-}
-
-/* A socket that nobody accepts at takes the place of the socket, so that others still
- * find it in use. */
-static void socket_path_replace(pl_socket_path_t *at)
-{
-    struct sockaddr_un address;
-    beside(at, &address);
+    if (!shut) {
+        if (is_ours(at, beside.sun_path))
+            rename(beside.sun_path, at->path);
+        close(at->standby);
+        at->is_shut = false;
+        return;
+    }
     at->standby = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (at->standby < 0)
         return;
-    unlink(address.sun_path);
-    if (bind(at->standby, (struct sockaddr *)&address, sizeof address) == 0) {
+    unlink(beside.sun_path);
+    if (bind(at->standby, (struct sockaddr *)&beside, sizeof beside) == 0) {
         at->is_shut = listen(at->standby, 0) == 0 && is_ours(at, at->path)
-                      && renameat2(AT_FDCWD, at->path, AT_FDCWD, address.sun_path,
+                      && renameat2(AT_FDCWD, at->path, AT_FDCWD, beside.sun_path,
                                    RENAME_EXCHANGE)
                              == 0;
         if (!at->is_shut)
-            unlink(address.sun_path);
+            unlink(beside.sun_path);
     }
     if (!at->is_shut)
         close(at->standby);
-}
-
-static void socket_path_put_back(pl_socket_path_t *at)
-{
-    struct sockaddr_un address;
-    beside(at, &address);
-    if (is_ours(at, address.sun_path))
-        rename(address.sun_path, at->path);
-    close(at->standby);
-    at->is_shut = false;
-}
-
-void pl_socket_path_shut(pl_socket_path_t *at, bool shut)
-{
-    if (!at->path[0] || shut == at->is_shut)
-        return;
-    if (shut)
-        socket_path_replace(at);
-    else
-        socket_path_put_back(at);
 }
 
 void pl_socket_path_close(pl_socket_path_t *at)
@@ -288,7 +261,7 @@ void pl_socket_path_close(pl_socket_path_t *at)
 
 #define FOLDER "/pl-XXXXXX"
 
-/* A socket's file must lie where nobody else can put another in its place. */
+/* A socket's file must lie where no other user can replace it. */
 int pl_socket_folder_check(const char *endpoint, pl_error_t *err)
 {
     const char *file = pl_endpoint_file(endpoint);
@@ -311,7 +284,7 @@ int pl_socket_folder_check(const char *endpoint, pl_error_t *err)
                    folder);
 }
 
-/* Where the user wants it, else in the session's, which may be gone or far down. */
+/* TMPDIR, or the folder of the session if it exists and its path is short, or /tmp. */
 static int folder_root(const char **root, pl_error_t *err)
 {
     static const size_t max = PL_SOCKET_FOLDER - sizeof FOLDER;

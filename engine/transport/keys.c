@@ -1,8 +1,8 @@
-/* keys.c - the secrets of a job: who may speak with its processes beyond this machine
+/* keys.c - the secrets of a job, which admit peers to its processes beyond this machine
  *
- * The keys are ZeroMQ's CURVE pairs and random bytes; nothing here is cryptography of our
- * own.  A file appears whole under its name or not at all, so that processes that start
- * at once on a shared file system agree. */
+ * The keys are ZeroMQ's CURVE pairs and random bytes; this file has no cryptography of
+ * its own.  A file appears complete under its name or not at all, so processes that start
+ * at the same time on a shared file system get the same keys. */
 #include "transport/keys.h"
 
 #include <errno.h>
@@ -26,17 +26,6 @@ enum { FILE_MAX = 1024, FILE_PATH = 4096 };
 /* ---- their text ---- */
 
 static const char title[] = "paceline job key 1";
-
-static int keys_print(const pl_keys_t *keys, char text[FILE_MAX])
-{
-    char root[PL_KEY_TEXT];
-    zmq_z85_encode(root, keys->root, PL_KEY_BYTES);
-    int length = snprintf(text, FILE_MAX, "%s\nserver %s %s\nclient %s %s\nroot %s\n",
-                          title, keys->server_public, keys->server_secret,
-                          keys->client_public, keys->client_secret, root);
-    explicit_bzero(root, sizeof root);
-    return length;
-}
 
 /* Whether a pair belongs together. */
 static bool is_pair(const char *public, const char *secret)
@@ -68,32 +57,26 @@ static bool keys_scan(const char *text, pl_keys_t *keys)
 
 /* ---- reading ---- */
 
-static int owner_check(int fd, const char *path, pl_error_t *err)
+int pl_keys_read(const char *path, pl_keys_t *keys, pl_error_t *err)
 {
+    char text[FILE_MAX + 1] = "";
+    pl_keys_t scanned;
     struct stat file;
+    int code = PL_OK, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO, "job key %s: %s",
+                       path, strerror(errno));
     if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode))
-        return pl_fail(err, PL_EINVAL, "job key %s: not a regular file", path);
-    if (file.st_uid != geteuid() && file.st_uid != 0)
-        return pl_fail(err, PL_EINVAL, "job key %s belongs to another user", path);
-    if (file.st_mode & 077)
-        return pl_fail(
+        code = pl_fail(err, PL_EINVAL, "job key %s: not a regular file", path);
+    else if (file.st_uid != geteuid() && file.st_uid != 0)
+        code = pl_fail(err, PL_EINVAL, "job key %s belongs to another user", path);
+    else if (file.st_mode & 077)
+        code = pl_fail(
             err, PL_EINVAL,
             "job key %s: other users may read or write it: chmod 600, and create a new "
             "key if they could have read it",
             path);
-    return PL_OK;
-}
-
-static int keys_load(int fd, const char *path, pl_keys_t *keys, pl_error_t *err)
-{
-    char text[FILE_MAX + 1];
-    pl_keys_t scanned;
-    int code = owner_check(fd, path, err);
-    if (code != PL_OK)
-        return code;
-    ssize_t size = read(fd, text, FILE_MAX);
-    text[size > 0 ? size : 0] = '\0';
-    if (size < 0)
+    else if (read(fd, text, FILE_MAX) < 0)
         code = pl_fail(err, PL_EIO, "job key %s: %s", path, strerror(errno));
     else if (!keys_scan(text, &scanned))
         code = pl_fail(err, PL_EFORMAT, "job key %s: not a key file, or damaged", path);
@@ -101,16 +84,6 @@ static int keys_load(int fd, const char *path, pl_keys_t *keys, pl_error_t *err)
         *keys = scanned;
     explicit_bzero(text, sizeof text);
     explicit_bzero(&scanned, sizeof scanned);
-    return code;
-}
-
-int pl_keys_read(const char *path, pl_keys_t *keys, pl_error_t *err)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO, "job key %s: %s",
-                       path, strerror(errno));
-    int code = keys_load(fd, path, keys, err);
     close(fd);
     return code;
 }
@@ -130,9 +103,14 @@ static int keys_draw(pl_keys_t *keys, pl_error_t *err)
 
 static int keys_write(int fd, const pl_keys_t *keys)
 {
-    char text[FILE_MAX];
-    int length = keys_print(keys, text);
+    char text[FILE_MAX], root[PL_KEY_TEXT];
+    zmq_z85_encode(root, keys->root, PL_KEY_BYTES);
+    const int length = snprintf(text, sizeof text,
+                                "%s\nserver %s %s\nclient %s %s\nroot %s\n", title,
+                                keys->server_public, keys->server_secret,
+                                keys->client_public, keys->client_secret, root);
     bool is_written = write(fd, text, (size_t)length) == length && fsync(fd) == 0;
+    explicit_bzero(root, sizeof root);
     explicit_bzero(text, sizeof text);
     return is_written ? 0 : errno ? errno : EIO;
 }

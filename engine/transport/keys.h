@@ -1,8 +1,8 @@
-/* keys.h - the secrets of a job: who may speak with its processes beyond this machine
+/* keys.h - the secrets of a job, which admit peers to its processes beyond this machine
  *
- * They lie in a file that only its owner can read and that every process of the job
- * reads; they never stand on a command line or in the environment.  Whoever has the file
- * is of the job: there are no further roles. */
+ * They are in a file that only its owner can read and that every process of the job
+ * reads; they are never on a command line or in the environment.  Every process that has
+ * the file belongs to the job: there are no further roles. */
 #ifndef PL_TRANSPORT_KEYS_H
 #define PL_TRANSPORT_KEYS_H
 
@@ -12,27 +12,27 @@
 #define PL_KEY_TEXT 41                                      /* in Z85, with its end */
 
 typedef struct pl_keys {
-    /* CURVE: of who binds, and of who connects. */
+    /* CURVE: of the binding side, and of the connecting side. */
     char server_public[PL_KEY_TEXT], server_secret[PL_KEY_TEXT];
     char client_public[PL_KEY_TEXT], client_secret[PL_KEY_TEXT];
-    unsigned char root[PL_KEY_BYTES];                  /* random: what others come from */
+    unsigned char root[PL_KEY_BYTES];                 /* random; other keys are derived */
 } pl_keys_t;
 
-/* The keys in a file.  PL_ENOTFOUND: there is none; PL_EINVAL: it is another's, or others
- * may read or write it; PL_EFORMAT: it is no key file. */
+/* The keys in a file.  PL_ENOTFOUND: no such file; PL_EINVAL: it belongs to another user,
+ * or other users may read or write it; PL_EFORMAT: not a key file. */
 int pl_keys_read(const char *path, pl_keys_t *keys, pl_error_t *err);
 
-/* New keys into a new file, whole or not at all, with mode 0600.  PL_EEXIST: something
- * lies there. */
+/* Writes new keys to a new file, completely or not at all, with mode 0600.  PL_EEXIST:
+ * the file exists. */
 int pl_keys_make(const char *path, pl_keys_t *keys, pl_error_t *err);
 
-/* Reads the file, or makes it when there is none; of several that do so at once all get
- * the same keys. */
+/* Reads the file, or creates it if it is missing; processes that do so at the same time
+ * get the same keys. */
 int pl_keys_open(const char *path, pl_keys_t *keys, pl_error_t *err);
 
-/* The key under which the collective of a run's incarnation encrypts: the same in all
- * processes of the job, another one in each incarnation, telling nothing of the
- * others. PL_EUNSUPPORTED: built without libsodium. */
+/* The encryption key of the collective of a run's incarnation: the same in all processes
+ * of the job, and different in each incarnation.  PL_EUNSUPPORTED: built without
+ * libsodium. */
 int pl_keys_collective(const pl_keys_t *keys, uint64_t run, uint32_t incarnation,
                        unsigned char key[PL_KEY_BYTES], pl_error_t *err);
 

@@ -1,7 +1,7 @@
-/* link.c - what both ends of a link do: send, hear, acknowledge, tell what happens
+/* link.c - what both ends of a link do: send, receive, acknowledge, report events
  *
- * A function of the user's may free the link or begin a new incarnation; whoever has
- * called one looks afterwards whether there is anything left to go on with. */
+ * A function of the user may free the link or begin a new incarnation.  So the caller of
+ * such a function checks afterwards whether the link still exists. */
 #include "transport/link.h"
 
 #include <event2/event.h>
@@ -19,16 +19,18 @@
 #include "transport/link_parts.h"
 
 enum {
-    TELL_AFTER_MS = 20,                       /* how long what came is not acknowledged */
-    TELL_AFTER_PART = 8,                      /* or until it is so much of unread_max */
+    /* what was received is acknowledged after this time, or this part of unread_max */
+    TELL_AFTER_MS = 20,
+    TELL_AFTER_PART = 8,
     TEXT_MAX = 1024,
 };
 static const char MAGIC[6] = "PLLINK";
 static const int64_t LATE = PL_SECOND / 4;
 
-/* ---- the user's functions ---- */
+/* ---- functions of the user ---- */
 
-/* Not inlined: the compiler would not see that a link which keeps the address is gone. */
+/* Not inlined: the compiler would not see that a link that keeps the address was
+ * freed. */
 __attribute__((noinline)) void link_enter(pl_link_t *link, link_guard_t *guard)
 {
     *guard = (link_guard_t){.outer = link->freed, .generation = link->generation};
@@ -66,16 +68,6 @@ bool link_tell(pl_link_t *link, int peer, pl_link_event_t event, const char *for
     return goes_on;
 }
 
-static bool deliver(pl_link_t *link, link_peer_t *peer, pl_frame_t *message)
-{
-    link_guard_t guard;
-    link->counts.messages++;
-    link_enter(link, &guard);
-    link->spec.on_message(link->spec.user, link_number(link, peer), message);
-    pl_frame_release(message);
-    return link_return(link, &guard);
-}
-
 /* ---- frames ---- */
 
 int link_number(const pl_link_t *link, const link_peer_t *peer)
@@ -99,7 +91,7 @@ bool link_read(pl_link_t *link, pl_frame_t *frame, link_head_t *head, pl_bytes_t
         bool is_ours = !memcmp(head->magic, MAGIC, sizeof MAGIC),
              is_numbered = head->kind >= LINK_MESSAGE;
         if (is_ours && head->version != PL_LINK_VERSION)
-            return true;                                 /* nothing else is known of it */
+            return true;                                /* its other fields are unknown */
         if (is_ours && head->kind < LINK_KINDS && head->size == bytes->size
             && is_numbered == (head->sequence > 0) && head->sum == sum_of(head, *bytes))
             return true;
@@ -161,8 +153,7 @@ void link_beat(pl_link_t *link, link_peer_t *peer)
     lost_if(link, peer, code);
 }
 
-/* What the socket does not take now goes when something was acknowledged, or with the
- * next tick. */
+/* What the socket does not accept now is sent after the next acknowledgement or tick. */
 static void pump(pl_link_t *link, link_peer_t *peer)
 {
     while (peer->path.unsent && peer->state == PL_LINK_IS_THERE && !peer->is_lost) {
@@ -213,9 +204,9 @@ int pl_link_send(pl_link_t *link, int number, pl_bytes_t message, pl_error_t *er
     return link_queue(link, peer, LINK_MESSAGE, message, err);
 }
 
-/* ---- hearing ---- */
+/* ---- receiving ---- */
 
-/* All that was sent has come: who wanted to leave has left. */
+/* All sent messages have arrived: a peer that leaves has left. */
 static bool cleared(pl_link_t *link, link_peer_t *peer)
 {
     int number = link_number(link, peer);
@@ -243,34 +234,35 @@ static bool acknowledged(pl_link_t *link, link_peer_t *peer, uint64_t received)
     return cleared(link, peer);
 }
 
-/* What has to wait for its next connection: a message that is missing, or one for which
- * memory is out. */
-static bool again(pl_link_t *link, link_peer_t *peer)
-{
-    peer->is_lost = true;
-    link_soon(link, 0);
-    return true;
-}
-
 static bool numbered(pl_link_t *link, link_peer_t *peer, const link_head_t *head,
                      pl_bytes_t bytes)
 {
-    pl_frame_t message;                      /* what ZeroMQ hands over may lie anywhere */
+    link_guard_t guard;
+    pl_frame_t message;                           /* aligned, other than ZeroMQ's bytes */
     if (head->sequence > peer->path.received + 1
-        || pl_frame_join(&message, (pl_bytes_t){0}, bytes, NULL) != PL_OK)
-        return again(link, peer);
+        || pl_frame_join(&message, (pl_bytes_t){0}, bytes, NULL) != PL_OK) {
+        peer->is_lost = true;               /* a missing message, or no memory: it arrives
+                                               over the next connection */
+        link_soon(link, 0);
+        return true;
+    }
     bool is_new = link_path_take(&peer->path, head->sequence, bytes.size);
     link->counts.repeated += !is_new;
     if (peer->path.unacknowledged_bytes > link->spec.unread_max / TELL_AFTER_PART)
         link_beat(link, peer);
     else
         link_soon(link, TELL_AFTER_MS);
-    if (is_new && head->kind == LINK_MESSAGE && !(link->is_host && peer->leaves))
-        return deliver(link, peer, &message);
+    if (is_new && head->kind == LINK_MESSAGE && !(link->is_host && peer->leaves)) {
+        link->counts.messages++;
+        link_enter(link, &guard);
+        link->spec.on_message(link->spec.user, link_number(link, peer), &message);
+        pl_frame_release(&message);
+        return link_return(link, &guard);
+    }
     pl_frame_release(&message);
     if (!is_new || head->kind == LINK_MESSAGE)
         return true;
-    link_beat(link, peer);                                  /* it waits for that */
+    link_beat(link, peer);                                  /* the peer waits for it */
     return link->is_host ? link_end(link, peer, PL_LINK_LEFT, "has left")
                          : link_end(link, peer, PL_LINK_GONE, "%.*s", (int)bytes.size,
                                     (const char *)bytes.data);
@@ -291,7 +283,7 @@ bool link_received(pl_link_t *link, link_peer_t *peer, const link_head_t *head,
     return head->sequence == 0 || numbered(link, peer, head, bytes);
 }
 
-/* ---- there, cut, gone ---- */
+/* ---- connected, cut, gone ---- */
 
 bool link_there(pl_link_t *link, link_peer_t *peer, uint64_t received, const char *about)
 {
@@ -367,38 +359,22 @@ void link_soon(pl_link_t *link, int milliseconds)
         timer_set(link->soon, milliseconds);
 }
 
-/* A thread that was not awake heard nothing, and no peer is to blame for that.  The same
- * holds for a lease: a scheduler that suspends a job stops all its processes.  A launcher
- * that was awake has given this rank up by now and refuses its next message, and the
- * incarnation fences off all that the rank does until then. */
-static void excuse(pl_link_t *link, int64_t late)
-{
-    link->opened += late;
-    for (int k = 0; k < link->peer_count; k++) {
-        link_peer_t *peer = &link->peers[k];
-        peer->received_at += late;
-        peer->cut += peer->cut ? late : 0;
-    }
-}
-
-static bool silence_check(pl_link_t *link, link_peer_t *peer, int64_t now)
-{
-    int ms = link->spec.times.silence;
-    if (peer->is_silent || peer->state != PL_LINK_IS_THERE
-        || now - peer->received_at < ms * PL_MILLISECOND)
-        return true;
-    peer->is_silent = true;
-    return link_tell(link, link_number(link, peer), PL_LINK_SILENT, "no data for %g s",
-                     ms / 1e3);
-}
-
+/* A thread that was not awake received nothing, which is no peer's fault.  The same holds
+ * for a lease: a scheduler that suspends a job stops all its processes.  A launcher that
+ * was awake has dropped this rank by now and refuses its next message, and the
+ * incarnation excludes what the rank does until then. */
 static void ticked(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
     pl_link_t *link = user;
     int64_t now = pl_now();
-    if (now - link->tick_due > LATE)
-        excuse(link, now - link->tick_due);
+    const int silence = link->spec.times.silence;
+    const int64_t late = now - link->tick_due > LATE ? now - link->tick_due : 0;
+    link->opened += late;
+    for (int k = 0; late && k < link->peer_count; k++) {
+        link->peers[k].received_at += late;
+        link->peers[k].cut += link->peers[k].cut ? late : 0;
+    }
     tick_set(link);
     for (int k = 0; k < link->peer_count; k++) {
         link_peer_t *peer = &link->peers[k];
@@ -406,7 +382,12 @@ static void ticked(evutil_socket_t fd, short what, void *user)
             && now - peer->sent_at >= link->spec.times.beat * PL_MILLISECOND)
             link_beat(link, peer);
         pump(link, peer);
-        if (!silence_check(link, peer, now))
+        if (peer->is_silent || peer->state != PL_LINK_IS_THERE
+            || now - peer->received_at < silence * PL_MILLISECOND)
+            continue;
+        peer->is_silent = true;
+        if (!link_tell(link, link_number(link, peer), PL_LINK_SILENT, "no data for %g s",
+                       silence / 1e3))
             return;
     }
     if (link->is_host)
@@ -433,44 +414,22 @@ static void soon_fired(evutil_socket_t fd, short what, void *user)
 
 /* ---- life ---- */
 
-static void spec_defaults(pl_link_spec_t *spec)
-{
-    static const pl_link_times_t usual = {.join = 60000,
-                                          .beat = PL_LINK_BEAT_MS,
-                                          .silence = PL_LINK_SILENCE_MS,
-                                          .rejoin = PL_LINK_REJOIN_MS};
-    pl_link_times_t *t = &spec->times;
-    t->join = t->join ? t->join : usual.join;
-    t->beat = t->beat ? t->beat : usual.beat;
-    t->silence = t->silence ? t->silence : usual.silence;
-    t->rejoin = t->rejoin ? t->rejoin : usual.rejoin;
-    if (!spec->message_max)
-        spec->message_max = 1 << 20;
-    if (!spec->unread_max)
-        spec->unread_max = 16 << 20;
-}
-
 static int spec_copy(pl_link_t *link, const pl_link_spec_t *spec, pl_error_t *err)
 {
-    link->spec = *spec;
-    if (!link->spec.host)
-        link->spec.host = "the launcher";
-    spec_defaults(&link->spec);
-    link->spec.endpoint = pl_strdup(spec->endpoint);
-    link->spec.traits = pl_strdup(spec->traits ? spec->traits : "{}");
-    link->spec.about = spec->about ? pl_strdup(spec->about) : NULL;
-    if (!link->spec.endpoint || !link->spec.traits || (spec->about && !link->spec.about))
+    pl_link_spec_t *own = &link->spec;
+    *own = *spec;
+    own->host = spec->host ? spec->host : "the launcher";
+    own->times.join = spec->times.join ? spec->times.join : 60000;
+    own->times.beat = spec->times.beat ? spec->times.beat : PL_LINK_BEAT_MS;
+    own->times.silence = spec->times.silence ? spec->times.silence : PL_LINK_SILENCE_MS;
+    own->times.rejoin = spec->times.rejoin ? spec->times.rejoin : PL_LINK_REJOIN_MS;
+    own->message_max = spec->message_max ? spec->message_max : 1 << 20;
+    own->unread_max = spec->unread_max ? spec->unread_max : 16 << 20;
+    own->endpoint = pl_strdup(spec->endpoint);
+    own->traits = pl_strdup(spec->traits ? spec->traits : "{}");
+    own->about = spec->about ? pl_strdup(spec->about) : NULL;
+    if (!own->endpoint || !own->traits || (spec->about && !own->about))
         return pl_no_memory(err);
-    return PL_OK;
-}
-
-static int timers_new(pl_link_t *link, pl_error_t *err)
-{
-    link->tick = event_new(link->loop->base, -1, 0, ticked, link);
-    link->soon = event_new(link->loop->base, -1, 0, soon_fired, link);
-    if (!link->tick || !link->soon)
-        return pl_no_memory(err);
-    tick_set(link);
     return PL_OK;
 }
 
@@ -492,8 +451,12 @@ pl_link_t *link_make(const pl_link_spec_t *spec, pl_sockets_t *loop, bool is_hos
     if (spec_copy(link, spec, err) == PL_OK
         && pl_socket_folder_check(spec->endpoint, err) == PL_OK) {
         link->peers = pl_alloc_array((size_t)link->peer_count, sizeof *link->peers);
-        if (link->peers && timers_new(link, err) == PL_OK)
+        link->tick = event_new(loop->base, -1, 0, ticked, link);
+        link->soon = event_new(loop->base, -1, 0, soon_fired, link);
+        if (link->peers && link->tick && link->soon) {
+            tick_set(link);
             return link;
+        }
         pl_no_memory(err);
     }
     pl_link_free(link);

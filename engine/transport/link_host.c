@@ -1,9 +1,9 @@
-/* link_host.c - the end of a link that listens: who may join, who is gone
+/* link_host.c - the listening end of a link: admits ranks, notices that they are gone
  *
- * A ROUTER does not tell whose connection has ended, only that one has; a send to that
- * one fails.  So all are sent a beat then, and once more a little later, because the
- * socket hears of the end after the connection.  What had come over it is still in the
- * socket and is taken first. */
+ * A ROUTER reports that a connection has ended, but not which one; a send to its peer
+ * fails.  So all peers are sent a beat then, and again a little later, because the socket
+ * learns of the end after the connection.  Messages that arrived before the end are still
+ * in the socket and are received first. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,7 +35,7 @@ static void refuse(pl_link_t *link, uint32_t identity, const link_head_t *to,
     link_post(link, identity, &head, (pl_bytes_t){why, strlen(why)}, NULL);
 }
 
-/* Whether the traits are those of the first. */
+/* All ranks must have the traits of the first that joined. */
 static int traits_check(pl_link_t *link, int rank, json_t *traits, pl_error_t *err)
 {
     const char *name;
@@ -55,19 +55,6 @@ static int traits_check(pl_link_t *link, int rank, json_t *traits, pl_error_t *e
         link->first = rank;
     }
     return PL_OK;
-}
-
-static bool is_own_rank(const pl_link_t *link, int rank)
-{
-    return link->spec.sits && rank == 0;
-}
-
-/* Another process in the place of one that is over: nothing of that one counts. */
-static void place_clear(pl_link_t *link, link_peer_t *peer)
-{
-    pl_map_take(&link->identities, peer->identity);
-    link_peer_release(peer);
-    *peer = (link_peer_t){0};
 }
 
 static int place_check(pl_link_t *link, const link_head_t *head, pl_error_t *err)
@@ -90,12 +77,15 @@ static int place_check(pl_link_t *link, const link_head_t *head, pl_error_t *err
                        link->peer_count - 1);
     link_peer_t *peer = &link->peers[head->rank];
     if (link->spec.returns && peer->who && peer->who != head->who
-        && !is_own_rank(link, head->rank)) {
+        && !(link->spec.sits && head->rank == 0)) {
         if (peer->state == PL_LINK_IS_CUT)
             return pl_fail(err, PL_EBUSY,
                            "the previous process of this rank may reconnect");
-        if (peer->state >= PL_LINK_HAS_LEFT || peer->leaves)
-            place_clear(link, peer);
+        if (peer->state >= PL_LINK_HAS_LEFT || peer->leaves) {
+            pl_map_take(&link->identities, peer->identity);
+            link_peer_release(peer);
+            *peer = (link_peer_t){0};                       /* another process follows */
+        }
     }
     if (peer->who && peer->who != head->who)
         return pl_fail(err, PL_EEXIST, "another process already has that rank");
@@ -105,47 +95,28 @@ static int place_check(pl_link_t *link, const link_head_t *head, pl_error_t *err
     return PL_OK;
 }
 
-static int join_check(pl_link_t *link, const link_head_t *head, json_t *said,
-                      pl_error_t *err)
+/* A peer may have reconnected before the end of its old connection was noticed. */
+static bool admit(pl_link_t *link, uint32_t identity, const link_head_t *head,
+                  json_t *said)
 {
-    json_t *traits = json_object_get(said, "traits");
-    json_int_t world = json_integer_value(json_object_get(said, "world_size"));
-    if (!json_is_object(traits) || !json_is_string(json_object_get(said, "about")))
-        return pl_fail(err, PL_EPROTOCOL, "its join message has no description");
-    if (world != link->peer_count)
-        return pl_fail(err, PL_EINVAL,
-                       "its world size is %" JSON_INTEGER_FORMAT ", here it is %d", world,
-                       link->peer_count);
-    return traits_check(link, head->rank, traits, err);
-}
-
-static void welcome(pl_link_t *link, uint32_t identity, const link_peer_t *peer)
-{
-    char said[SAID], place[LINK_PLACE] = "";
-    link_head_t head = link_head_for(link, peer, LINK_WELCOME);
-    int size = snprintf(said, sizeof said, "%s%c%s",
-                        link->spec.about ? link->spec.about : "", '\0',
-                        link->spec.watches ? link_place(place) : place);
-    link_post(link, identity, &head,
-              (pl_bytes_t){said, size < SAID ? (size_t)size + 1 : SAID}, NULL);
-}
-
-/* Its connection may have been made anew before the end of the old one was noticed. */
-static bool let_in(pl_link_t *link, uint32_t identity, const link_head_t *head,
-                   json_t *said)
-{
+    char text[SAID], place[LINK_PLACE] = "";
     const char *about = json_string_value(json_object_get(said, "about"));
     link_peer_t *peer = &link->peers[head->rank];
     if (!link_cut(link, peer))
         return false;
     if (peer->state != PL_LINK_HAS_LEFT
         && pl_map_put(&link->identities, identity, peer) != PL_OK)
-        return true;                                        /* it will ask again */
+        return true;                                        /* it asks again */
     if (peer->identity != identity)
         pl_map_take(&link->identities, peer->identity);
     peer->identity = identity;
     peer->who = head->who;
-    welcome(link, identity, peer);
+    link_head_t answer = link_head_for(link, peer, LINK_WELCOME);
+    const int size = snprintf(text, sizeof text, "%s%c%s",
+                              link->spec.about ? link->spec.about : "", '\0',
+                              link->spec.watches ? link_place(place) : place);
+    link_post(link, identity, &answer,
+              (pl_bytes_t){text, size < SAID ? (size_t)size + 1 : SAID}, NULL);
     if (peer->state == PL_LINK_HAS_LEFT)
         return true;
     link_near_watch(link, peer, json_string_value(json_object_get(said, "place")));
@@ -160,13 +131,24 @@ static bool join(pl_link_t *link, uint32_t identity, const link_head_t *head,
     json_t *said = NULL;
     if (code == PL_OK && bytes.size <= JOIN_MAX)
         said = pl_json_read(bytes.data, bytes.size, "its join message", &err);
-    if (code == PL_OK)
-        code = said ? join_check(link, head, said, &err) : PL_EPROTOCOL;
+    if (code == PL_OK && !said)
+        code = PL_EPROTOCOL;
+    json_t *traits = json_object_get(said, "traits");
+    const json_int_t world = json_integer_value(json_object_get(said, "world_size"));
+    if (code == PL_OK
+        && (!json_is_object(traits) || !json_is_string(json_object_get(said, "about"))))
+        code = pl_fail(&err, PL_EPROTOCOL, "its join message has no description");
+    else if (code == PL_OK && world != link->peer_count)
+        code = pl_fail(&err, PL_EINVAL,
+                       "its world size is %" JSON_INTEGER_FORMAT ", here it is %d", world,
+                       link->peer_count);
+    else if (code == PL_OK)
+        code = traits_check(link, head->rank, traits, &err);
     const char *about = json_string_value(json_object_get(said, "about"));
     bool goes_on = true;
     if (code == PL_OK) {
-        goes_on = let_in(link, identity, head, said);
-    } else if (code != PL_ENOMEM && code != PL_EBUSY) {     /* it will ask again */
+        goes_on = admit(link, identity, head, said);
+    } else if (code != PL_ENOMEM && code != PL_EBUSY) {     /* it asks again */
         link->counts.refused++;
         refuse(link, identity, head, err.text);
         goes_on = link_tell(link, head->rank, PL_LINK_REFUSED, "rank %d (%s): %s",
@@ -224,8 +206,8 @@ void host_probe(pl_link_t *link)
     link_soon(link, 0);
 }
 
-/* Who does not greet is dropped after some seconds; until then he costs a descriptor and
- * some memory, of which the run needs the rest. */
+/* A client that does not greet is dropped after some seconds.  Until then it costs a
+ * descriptor and some memory, which the run needs. */
 static void host_peers(void *user, int connected)
 {
     pl_link_t *link = user;
@@ -238,8 +220,9 @@ static void host_peers(void *user, int connected)
                             || (strangers > STRANGERS_FEW && pl_descriptors_are_few()));
 }
 
-/* The first is told, then when they are ten times as many: they come again and again. */
-static bool is_told(uint64_t count)
+/* Clients connect again and again, so the first is reported, then the tenth, the
+ * hundredth and so on. */
+static bool is_reported(uint64_t count)
 {
     while (count % 10 == 0)
         count /= 10;
@@ -253,7 +236,7 @@ static void host_greeting(void *user, pl_greeting_t how, const char *who)
     char times[48] = "";
     if (how != PL_GREETING_OTHER_KEY && how != PL_GREETING_NO_KEY)
         return;
-    if (!is_told(++link->keyless))
+    if (!is_reported(++link->keyless))
         return;
     if (link->keyless > 1)
         snprintf(times, sizeof times, "; %" PRIu64 " connections so far", link->keyless);
@@ -287,32 +270,26 @@ bool host_soon(pl_link_t *link)
 
 /* ---- time ---- */
 
-/* "2, 5-7" */
-static void missing_text(const pl_link_t *link, char *text, size_t capacity)
-{
-    size_t length = 0;
-    text[0] = '\0';
-    for (int k = 0; k < link->peer_count && length + 32 < capacity; k++) {
-        int first = k;
-        while (k < link->peer_count && link->peers[k].state == PL_LINK_AWAITED)
-            k++;
-        if (k - first > 1)
-            length += (size_t)snprintf(text + length, capacity - length, "%s%d-%d",
-                                       length ? ", " : "", first, k - 1);
-        else if (k > first)
-            length += (size_t)snprintf(text + length, capacity - length, "%s%d",
-                                       length ? ", " : "", first);
-    }
-}
-
 static bool missing_check(pl_link_t *link, int64_t now)
 {
-    char ranks[512], keyless[128] = "";
+    char ranks[512] = "", keyless[128] = "";
+    size_t length = 0;
     int ms = link->spec.times.join;
     if (link->said_missing || now - link->opened < ms * PL_MILLISECOND)
         return true;
     link->said_missing = true;
-    missing_text(link, ranks, sizeof ranks);
+    for (int k = 0; k < link->peer_count && length + 32 < sizeof ranks; k++) {
+        const int first = k;                                /* "2, 5-7" */
+        const char *comma = length ? ", " : "";
+        while (k < link->peer_count && link->peers[k].state == PL_LINK_AWAITED)
+            k++;
+        if (k - first > 1)
+            length += (size_t)snprintf(ranks + length, sizeof ranks - length, "%s%d-%d",
+                                       comma, first, k - 1);
+        else if (k > first)
+            length += (size_t)snprintf(ranks + length, sizeof ranks - length, "%s%d",
+                                       comma, first);
+    }
     if (link->keyless)
         snprintf(keyless, sizeof keyless,
                  "; %" PRIu64 " connection%s without its key %s refused: is the job key "
@@ -325,19 +302,10 @@ static bool missing_check(pl_link_t *link, int64_t now)
                         link->spec.endpoint, ranks, keyless);
 }
 
-/* Who holds a lease has ended itself by now, or does so when it wakes. */
-static bool silence_ends(pl_link_t *link, link_peer_t *peer, int64_t now)
-{
-    const pl_link_times_t *t = &link->spec.times;
-    const int ms = t->silence + t->rejoin;
-    return !t->lease || peer->state != PL_LINK_IS_THERE
-           || now - peer->received_at < ms * PL_MILLISECOND
-           || link_end(link, peer, PL_LINK_GONE, "no data for %g s", ms / 1e3);
-}
-
 bool host_tick(pl_link_t *link, int64_t now)
 {
-    int ms = link->spec.times.rejoin;
+    const pl_link_times_t *t = &link->spec.times;
+    const int ms = t->rejoin, lease_ms = t->silence + t->rejoin;
     for (int k = 0; k < link->peer_count; k++) {
         link_peer_t *peer = &link->peers[k];
         if (!link_bury(link, peer, now))
@@ -346,13 +314,16 @@ bool host_tick(pl_link_t *link, int64_t now)
             && !link_end(link, peer, PL_LINK_GONE,
                          "the connection was cut for longer than %g s", ms / 1e3))
             return false;
-        if (!silence_ends(link, peer, now))
+        /* a rank with a lease has ended itself by now, or does so when it wakes */
+        if (t->lease && peer->state == PL_LINK_IS_THERE
+            && now - peer->received_at >= lease_ms * PL_MILLISECOND
+            && !link_end(link, peer, PL_LINK_GONE, "no data for %g s", lease_ms / 1e3))
             return false;
     }
     return missing_check(link, now);
 }
 
-/* ---- the rank that the launcher's process is ---- */
+/* ---- the launcher's own rank ---- */
 
 static int own_rank_join(pl_link_t *link, pl_error_t *err)
 {
@@ -366,25 +337,22 @@ static int own_rank_join(pl_link_t *link, pl_error_t *err)
     return link->traits ? PL_OK : PL_EINVAL;
 }
 
-/* ---- what the launcher says ---- */
-
-static void dismiss(pl_link_t *link, link_peer_t *peer, const char *why)
-{
-    if (peer->leaves || peer->state >= PL_LINK_HAS_LEFT)
-        return;
-    snprintf(peer->why, sizeof peer->why, "%s", why);
-    pl_bytes_t text = {peer->why, strlen(peer->why)};
-    if (peer->state == PL_LINK_AWAITED
-        || link_queue(link, peer, LINK_DISMISS, text, NULL) != PL_OK)
-        peer->state = PL_LINK_IS_GONE;                     /* it hears why when it asks */
-    peer->leaves = true;
-}
+/* ---- requests of the launcher ---- */
 
 void pl_link_dismiss(pl_link_t *link, int rank, const char *why)
 {
-    for (int k = 0; link->is_host && k < link->peer_count; k++)
-        if (k == rank || rank == PL_LINK_HOST)
-            dismiss(link, &link->peers[k], why);
+    for (int k = 0; link->is_host && k < link->peer_count; k++) {
+        link_peer_t *peer = &link->peers[k];
+        if ((k != rank && rank != PL_LINK_HOST) || peer->leaves
+            || peer->state >= PL_LINK_HAS_LEFT)
+            continue;
+        snprintf(peer->why, sizeof peer->why, "%s", why);
+        const pl_bytes_t text = {peer->why, strlen(peer->why)};
+        if (peer->state == PL_LINK_AWAITED
+            || link_queue(link, peer, LINK_DISMISS, text, NULL) != PL_OK)
+            peer->state = PL_LINK_IS_GONE;           /* it gets the reason when it asks */
+        peer->leaves = true;
+    }
 }
 
 int pl_link_renew(pl_link_t *link, uint32_t incarnation, int world_size, pl_error_t *err)

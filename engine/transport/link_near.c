@@ -1,9 +1,9 @@
 /* link_near.c - the process at the other end of a link, when it is one of this machine
  *
- * Both sides tell their place when they join: boot, namespace of processes, number, and
- * when it was started, as numbers are used again.  Where that is a place that can be
- * looked into from here, the process is watched, and its death is known as soon as the
- * kernel knows; everywhere else only the connection tells. */
+ * Both sides send their place when they join: boot, namespace of processes, number, and
+ * start time, because numbers are used again.  If the place is visible from here, the
+ * process is watched, and its death is known as soon as the kernel knows it.  Otherwise
+ * only the connection shows it. */
 #include <event2/event.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 enum { PLACE_PARTS = 4, START_FIELD = 22, STAT = 1024 };
 
-/* ---- where ---- */
+/* ---- places ---- */
 
 /* The first line of a file; false: it cannot be read. */
 static bool line_of(const char *path, char *text, size_t capacity)
@@ -31,7 +31,7 @@ static bool line_of(const char *path, char *text, size_t capacity)
     return size > 0;
 }
 
-/* Ticks after the boot; 0: not known.  A name may hold anything, brackets too. */
+/* Ticks after the boot; 0: unknown.  A name may have any characters, also brackets. */
 static unsigned long long start_of(int process)
 {
     char path[64], text[STAT];
@@ -59,7 +59,7 @@ const char *link_place(char text[LINK_PLACE])
     return text;
 }
 
-/* ---- a death ---- */
+/* ---- deaths ---- */
 
 static void died(pl_link_t *link, link_peer_t *peer)
 {
@@ -78,7 +78,7 @@ void pl_link_died(pl_link_t *link, int number)
         died(link, peer);
 }
 
-/* What had come before its end is taken first: the connection ends behind that. */
+/* Messages sent before its death are received first: the connection ends behind them. */
 bool link_bury(pl_link_t *link, link_peer_t *peer, int64_t now)
 {
     bool is_received = peer->state == PL_LINK_IS_THERE
@@ -90,7 +90,7 @@ bool link_bury(pl_link_t *link, link_peer_t *peer, int64_t now)
     return link_end(link, peer, PL_LINK_GONE, "%s's process has died", link->spec.host);
 }
 
-/* ---- the watch ---- */
+/* ---- watching ---- */
 
 static void ended(evutil_socket_t fd, short what, void *user)
 {
@@ -99,48 +99,33 @@ static void ended(evutil_socket_t fd, short what, void *user)
     died(peer->link, peer);
 }
 
-/* Another process of the same place; 0: it is none. */
-static int process_of(const char *place, unsigned long long *start)
-{
-    char own[LINK_PLACE], boot[2][40], space[2][40];
-    unsigned long long since;
-    int process, self;
-    if (sscanf(link_place(own), "%39s %39s %d %llu", boot[0], space[0], &self, &since)
-            != PLACE_PARTS
-        || sscanf(place, "%39s %39s %d %llu", boot[1], space[1], &process, start)
-               != PLACE_PARTS)
-        return 0;
-    const bool is_near = !strcmp(boot[0], boot[1]) && !strcmp(space[0], space[1]);
-    return is_near && process > 0 && process != self ? process : 0;
-}
-
-/* The number may be another's by now; what is open is one process for good. */
-static int process_open(int process, unsigned long long start)
-{
-    int fd = (int)syscall(SYS_pidfd_open, process, 0);
-    if (fd < 0 || start_of(process) == start)
-        return fd;
-    close(fd);
-    return -1;
-}
-
+/* A process number may be used again, so the start time is compared after the process is
+ * open; from then on the descriptor names this process for good. */
 void link_near_watch(pl_link_t *link, link_peer_t *peer, const char *place)
 {
-    unsigned long long start;
-    const int process = link->spec.watches && place && !peer->watch
-                            ? process_of(place, &start)
-                            : 0;
-    if (!process || pl_descriptors_check(1, "a process", NULL) != PL_OK)
+    char own[LINK_PLACE], boot[2][40], space[2][40];
+    unsigned long long since, start;
+    int process, self;
+    if (!link->spec.watches || !place || peer->watch
+        || sscanf(link_place(own), "%39s %39s %d %llu", boot[0], space[0], &self, &since)
+               != PLACE_PARTS
+        || sscanf(place, "%39s %39s %d %llu", boot[1], space[1], &process, &start)
+               != PLACE_PARTS)
         return;
-    const int fd = process_open(process, start);
+    if (strcmp(boot[0], boot[1]) != 0 || strcmp(space[0], space[1]) != 0 || process <= 0
+        || process == self || pl_descriptors_check(1, "a process", NULL) != PL_OK)
+        return;
+    const int fd = (int)syscall(SYS_pidfd_open, process, 0);
     if (fd < 0)
         return;
-    peer->link = link;
-    peer->watch = event_new(link->loop->base, fd, EV_READ, ended, peer);
-    if (!peer->watch)
-        close(fd);
-    else
+    if (start_of(process) == start) {
+        peer->link = link;
+        peer->watch = event_new(link->loop->base, fd, EV_READ, ended, peer);
+    }
+    if (peer->watch)
         event_add(peer->watch, NULL);
+    else
+        close(fd);
 }
 
 void link_near_end(link_peer_t *peer)

@@ -14,12 +14,12 @@
 
 enum {
     LINK_HIGH_WATER = 128,                         /* messages in a connection's queues */
-    LINK_PLACE = 160,                              /* bytes of what link_place() says */
+    LINK_PLACE = 160,                              /* bytes of link_place() */
 };
 
 /* ---- link_path.c: what one end keeps for a peer ---- */
 
-/* A message from when it is sent until the other side has acknowledged it. */
+/* A sent message, until the other side has acknowledged it. */
 typedef struct link_entry {
     struct link_entry *next;
     uint64_t sequence;                                      /* from 1 */
@@ -30,41 +30,42 @@ typedef struct link_entry {
 
 typedef struct link_path {
     link_entry_t *oldest, *newest;
-    link_entry_t *unsent;                    /* the oldest that this connection has not
-                                                been given  [it has all] */
-    uint64_t last;                           /* sequence of the newest ever sent */
-    size_t bytes;                            /* of those that are kept */
-    uint64_t received;                       /* the last in order that came */
-    uint64_t acknowledged;                   /* the last that the other side knows came */
-    size_t unacknowledged_bytes;             /* of what came since */
+    link_entry_t *unsent;                        /* the oldest that was not passed to this
+                                                    connection  [none] */
+    uint64_t last;                               /* sequence of the newest ever sent */
+    size_t bytes;                                /* of the kept messages */
+    uint64_t received;                           /* the last in order that arrived */
+    uint64_t acknowledged;                       /* the last that we acknowledged */
+    size_t unacknowledged_bytes;                 /* received since */
 } link_path_t;
 
-/* Keeps a copy to be sent.  PL_EBUSY: then more than `most` bytes would be kept. */
+/* Keeps a copy to be sent.  PL_EBUSY: more than `max` bytes would be kept. */
 int link_path_queue(link_path_t *path, uint8_t kind, pl_bytes_t bytes, size_t max,
                     pl_error_t *err);
-/* The other side has all up to that one: false when it never was sent. */
+/* The other side has all messages up to this one; false: it was never sent. */
 bool link_path_acknowledge(link_path_t *path, uint64_t sequence);
-/* A new connection: all that is kept is to be sent again; how many had been sent. */
+/* A new connection: all kept messages are sent again; -> how many had been sent. */
 int link_path_rewind(link_path_t *path);
 
-/* The message that was awaited has come, or, false, one that had come before. */
+/* A message has arrived; false: it had arrived before. */
 bool link_path_take(link_path_t *path, uint64_t sequence, size_t size);
 
-/* Nothing is to be sent any more. */
+/* Frees all messages. */
 void link_path_release(link_path_t *path);
 
 /* ---- frames ---- */
 
-/* What a frame says. */
+/* The kind of a frame. */
 typedef enum link_kind {
-    LINK_JOIN,                    /* a rank: let me in; JSON: about, world_size, traits,
-                                     place */
-    LINK_WELCOME,                 /* you are in; texts, each with its end: about, place */
-    LINK_REFUSE,                  /* you are not, for good; text: why */
-    LINK_BEAT,                    /* a sign of life, with how far it has heard */
-    LINK_MESSAGE,                 /* numbered: */
-    LINK_LEAVE,                   /* a rank: that was my last */
-    LINK_DISMISS,                 /* to a rank: leave; text: why */
+    LINK_JOIN,                     /* a rank asks to be admitted; JSON: about, world_size,
+                                      traits, place */
+    LINK_WELCOME,                  /* it is admitted; texts, each with its end: about,
+                                      place */
+    LINK_REFUSE,                   /* it is not admitted, for good; text: why */
+    LINK_BEAT,                     /* a heartbeat, with the last number received */
+    LINK_MESSAGE,                  /* from here on numbered: a message */
+    LINK_LEAVE,                    /* a rank leaves; this is its last message */
+    LINK_DISMISS,                  /* to a rank: leave; text: why */
     LINK_KINDS
 } link_kind_t;
 
@@ -74,14 +75,14 @@ typedef struct link_head {
     char magic[6];
     uint8_t version, kind;
     uint64_t run;
-    uint64_t who;                /* the end that has sent it, drawn when it was opened; of
-                                    a refusal the end that it is for */
+    uint64_t who;                   /* random number of the sending end, drawn when it was
+                                       opened; of a refusal: of the receiving end */
     uint32_t incarnation;
-    int32_t rank;                        /* the end's that has a rank */
-    uint64_t sequence;                   /* of a numbered one; otherwise 0 */
-    uint64_t received;                   /* the last numbered one in order that came */
-    uint32_t size;                       /* bytes that follow */
-    uint32_t sum;                        /* CRC-32C of all that is before it and behind */
+    int32_t rank;                      /* of the end that has a rank */
+    uint64_t sequence;                 /* of a numbered frame; otherwise 0 */
+    uint64_t received;                 /* the last number received in order */
+    uint32_t size;                     /* bytes that follow */
+    uint32_t sum;                      /* CRC-32C of the fields before it and the bytes */
 } link_head_t;
 
 _Static_assert(sizeof(link_head_t) == 56, "on the wire");
@@ -93,20 +94,20 @@ typedef struct link_peer {
     uint64_t who;                                           /* 0: has never joined */
     uint32_t identity;                                      /* of its connection */
     link_path_t path;
-    int64_t received_at, sent_at;                           /* when; of a beat to it */
-    int64_t cut, died;                                      /* when; 0: not */
+    int64_t received_at, sent_at;                        /* times; sent: of a heartbeat */
+    int64_t cut, died;                                   /* times; 0: not */
     bool is_silent;
-    bool is_lost;                             /* a send has found its connection gone */
-    bool was_refused;                         /* was refused with PL_EBUSY */
-    bool owes_clear;                          /* CLEAR was not told since the last send */
-    bool leaves;                              /* has said, or was told, that it does */
-    char why[256];                            /* it was dismissed  [""] */
-    pl_link_t *link;                          /* while its process is watched: whose it */
-    struct event *watch;                      /* is; the watch  [not watched] */
+    bool is_lost;                               /* a send has failed because it is gone */
+    bool was_refused;                           /* was refused with PL_EBUSY */
+    bool owes_clear;                            /* CLEAR is due after the last send */
+    bool leaves;                                /* LEAVE or DISMISS was sent */
+    char why[256];                              /* reason of a dismissal  [""] */
+    pl_link_t *link;                            /* while its process is watched */
+    struct event *watch;                        /* its death  [not watched] */
 } link_peer_t;
 
 struct pl_link {
-    pl_link_spec_t spec;                                    /* its texts owned */
+    pl_link_spec_t spec;                                    /* with copies of its texts */
     pl_sockets_t *loop;
     bool is_host;
     uint64_t who;
@@ -117,86 +118,86 @@ struct pl_link {
     pl_link_counts_t counts;
     struct event *tick, *soon;
     int64_t tick_due, opened;
-    int connected, probes;                         /* connections; probes that are left */
-    uint64_t keyless;                              /* host: connections with another key,
-                                                      or none, that were refused */
+    int connected, probes;                          /* connections; probes left */
+    uint64_t keyless;                               /* host: connections with another key,
+                                                       or none, that were refused */
     bool said_missing;
-    json_t *traits;                                      /* host: of the first to join, */
-    int first;                                           /* who that was */
+    json_t *traits;                                   /* host: of the first that joined */
+    int first;                                        /* its rank */
     /* rank: */
-    char *ask;                                             /* what a JOIN says */
-    pl_lookup_t *lookup;                                   /* of the host  [NULL: none] */
-    char unknown[PL_ERROR_TEXT];                           /* why its host is  [""] */
+    char *ask;                                         /* text of a JOIN */
+    pl_lookup_t *lookup;                               /* of the host  [NULL: none] */
+    char unknown[PL_ERROR_TEXT];                       /* why the host is unknown  [""] */
     uint8_t attempt;
     bool was_connected;                                     /* in any attempt */
-    int64_t dialled, greeted;                               /* when last */
+    int64_t dialled, greeted;                               /* times of the last */
     bool *freed;                                            /* set when it is freed inside
-                                                               a function of the user's */
-    uint64_t generation;                                    /* renewed so often */
+                                                               a function of the user */
+    uint64_t generation;                                    /* number of renewals */
 };
 
-/* Around whatever calls a function of the user's, which may free the link. */
+/* Around a call of a function of the user, which may free the link. */
 typedef struct link_guard {
     bool freed, *outer;
     uint64_t generation;
 } link_guard_t;
 
 void link_enter(pl_link_t *link, link_guard_t *guard);
-/* False: the link is freed, or renewed; its peers are others by now. */
+/* False: the link was freed or renewed, and its peers do not exist any more. */
 bool link_return(pl_link_t *link, link_guard_t *guard);
 
-/* link.c.  Those that return bool do so as link_return(). */
+/* link.c.  Functions that return bool do so as link_return(). */
 pl_link_t *link_make(const pl_link_spec_t *spec, pl_sockets_t *loop, bool is_host,
                      pl_error_t *err);
 int link_number(const pl_link_t *link, const link_peer_t *peer);
-/* NULL: there is none of that number. */
+/* NULL: no peer has that number. */
 link_peer_t *link_peer_of(const pl_link_t *link, int number);
 bool link_tell(pl_link_t *link, int peer, pl_link_event_t event, const char *format, ...)
     PL_PRINTF(4, 5);
-/* The head and the bytes of a frame; false, and counted, when it is none. */
+/* The head and the bytes of a frame; false: no link sent it, which is counted. */
 bool link_read(pl_link_t *link, pl_frame_t *frame, link_head_t *head, pl_bytes_t *bytes);
 link_head_t link_head_for(const pl_link_t *link, const link_peer_t *peer,
                           link_kind_t kind);
-/* To a connection; what is not numbered may get lost. */
+/* Sends to a connection; frames without number may be lost. */
 int link_post(pl_link_t *link, uint32_t identity, link_head_t *head, pl_bytes_t bytes,
               pl_error_t *err);
 void link_beat(pl_link_t *link, link_peer_t *peer);
 int link_queue(pl_link_t *link, link_peer_t *peer, link_kind_t kind, pl_bytes_t bytes,
                pl_error_t *err);
 void link_soon(pl_link_t *link, int milliseconds);
-/* What a frame of a peer that is there says. */
+/* Handles a frame of a joined peer. */
 bool link_received(pl_link_t *link, link_peer_t *peer, const link_head_t *head,
                    pl_bytes_t bytes);
-/* It is there, for the first time or again: both sides send what the other has not. */
+/* A peer is connected, for the first time or again: both sides send missing messages. */
 bool link_there(pl_link_t *link, link_peer_t *peer, uint64_t received, const char *about);
-/* Its connection is gone. */
+/* Its connection has ended. */
 bool link_cut(pl_link_t *link, link_peer_t *peer);
-/* The same, after all that had come over it was taken; unless it has joined over another
- * one by that. */
+/* The same, after all messages from that connection were received; no effect if the peer
+ * has joined over another connection by then. */
 bool link_lost(pl_link_t *link, link_peer_t *peer);
 bool link_end(pl_link_t *link, link_peer_t *peer, pl_link_event_t event,
               const char *format, ...) PL_PRINTF(4, 5);
 
-/* Nothing is left of it. */
+/* Frees what a peer has. */
 void link_peer_release(link_peer_t *peer);
 
-/* link_near.c: where this process is, for one that may watch it; "" when that cannot be
- * told. */
+/* link_near.c: the place of this process, for a process that may watch it; "":
+ * unknown. */
 const char *link_place(char text[LINK_PLACE]);
-/* From now on its death is known, if it is a process of this machine. */
+/* Watches the process of a peer, if it is on this machine. */
 void link_near_watch(pl_link_t *link, link_peer_t *peer, const char *place);
 void link_near_end(link_peer_t *peer);
-/* Its end, when its process has died and all that it had sent was taken. */
+/* Ends a peer whose process has died, after all its messages were received. */
 bool link_bury(pl_link_t *link, link_peer_t *peer, int64_t now);
 
-/* link_host.c, link_rank.c: what is theirs of each. */
+/* link_host.c and link_rank.c: the parts that differ. */
 void host_frame(void *user, uint32_t identity, pl_frame_t *frame);
 void rank_frame(void *user, uint32_t identity, pl_frame_t *frame);
 bool host_tick(pl_link_t *link, int64_t now);
 bool host_soon(pl_link_t *link);
 bool rank_tick(pl_link_t *link, int64_t now);
 bool rank_soon(pl_link_t *link);
-/* Who of them is still connected. */
+/* Finds out which peers are still connected. */
 void host_probe(pl_link_t *link);
 
 #endif

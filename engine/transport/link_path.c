@@ -1,9 +1,9 @@
-/* link_path.c - what one end of a link keeps for a peer: messages not acknowledged yet,
- * and how far it has heard
+/* link_path.c - what one end of a link keeps for a peer: messages that are not
+ * acknowledged, and the number of the last one received
  *
- * A connection delivers in order or breaks.  So a message is missing only when the
- * connection broke, and is sent again on the next one; there are no timers for single
- * messages. */
+ * A connection delivers in order or breaks.  So a message is missing only after the
+ * connection broke, and is sent again over the next one; single messages need no timers.
+ */
 #include "transport/link_parts.h"
 
 #include <string.h>

@@ -1,13 +1,13 @@
-/* link_rank.c - the end of a link that connects: joins, joins again, leaves
+/* link_rank.c - the connecting end of a link: joins, joins again, leaves
  *
- * Each connection has an identity of its own, `rank.incarnation.attempt`: a ROUTER gives
- * nothing to a second connection of an identity that it has not seen the end of.  So
- * attempts are counted from where chance says: another process may be the same rank by
- * mistake, and is to hear so.
+ * Each connection has its own identity, `rank.incarnation.attempt`, because a ROUTER
+ * delivers nothing to a second connection of an identity while the first exists.  The
+ * count of attempts begins at a random number: another process may have the same rank by
+ * mistake, and must get the refusal.
  *
- * Who dials anew throws away what has been said so far, which takes several round trips.
- * So it is done only where nobody answers the call, or nobody the question; how long the
- * greeting between may take ZeroMQ watches over. */
+ * A new dial discards the greeting so far, which takes several round trips.  So a rank
+ * dials again only if no connection was made, or if the launcher does not answer; ZeroMQ
+ * limits the time of the greeting between. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,14 +20,14 @@
 
 enum { AGAIN_MS = 100, LOOK_MS = 50 };
 static const int64_t DIAL_TIME = 3 * PL_SECOND;
-static const int64_t LOOKUP_TIME = 10 * PL_MILLISECOND;     /* in which most end */
+static const int64_t LOOKUP_TIME = 10 * PL_MILLISECOND;     /* most end within it */
 
 static bool is_over(const pl_link_t *link)
 {
     return link->peers[0].state >= PL_LINK_HAS_LEFT;
 }
 
-/* ---- asking to be let in ---- */
+/* ---- joining ---- */
 
 static int ask_make(pl_link_t *link, pl_error_t *err)
 {
@@ -107,7 +107,7 @@ static void rank_peers(void *user, int connected)
     link->connected = connected;
     link->was_connected |= connected > 0;
     if (connected > 0 || link->peers[0].state == PL_LINK_AWAITED)
-        return;                           /* ZeroMQ connects again, and what waits goes */
+        return;                           /* ZeroMQ connects again and sends what waits */
     link->peers[0].is_lost = true;
     link_soon(link, 0);
 }
@@ -121,14 +121,6 @@ static void rank_greeting(void *user, pl_greeting_t how, const char *who)
 }
 
 /* ---- connecting ---- */
-
-/* Whether nothing can come any more of what was begun. */
-static bool is_in_vain(const pl_link_t *link, int64_t now)
-{
-    const bool greets = link->connected > 0 && link->greeted < link->dialled;
-    const int64_t since = link->greeted > link->dialled ? link->greeted : link->dialled;
-    return !greets && now - since > DIAL_TIME;
-}
 
 static int connect_at(pl_link_t *link, const char *endpoint, pl_error_t *err)
 {
@@ -152,8 +144,8 @@ static int connect_at(pl_link_t *link, const char *endpoint, pl_error_t *err)
     return link_post(link, 0, &head, (pl_bytes_t){link->ask, strlen(link->ask)}, err);
 }
 
-/* ZeroMQ would look up a name itself, and not end while a name server does not answer. A
- * name that is not known yet is looked up again with the next dial. */
+/* ZeroMQ would resolve a name itself, and could not end while a name server does not
+ * answer.  An unknown name is looked up again at the next dial. */
 static int look_up(pl_link_t *link, int64_t until, pl_error_t *err)
 {
     char endpoint[PL_HOST_TEXT + 16];
@@ -208,7 +200,7 @@ bool rank_soon(pl_link_t *link)
     return link_bury(link, peer, pl_now());
 }
 
-/* What has kept it out: no connection, no common key, or no answer. */
+/* The error names the cause: no connection, no common key, or no answer. */
 static bool join_expired(pl_link_t *link)
 {
     const double seconds = link->spec.times.join / 1e3;
@@ -262,8 +254,10 @@ bool rank_tick(pl_link_t *link, int64_t now)
         return link_end(link, peer, PL_LINK_GONE,
                         "the connection to %s was cut for longer than %g s",
                         link->spec.host, t->rejoin / 1e3);
-    if (peer->state != PL_LINK_IS_THERE && is_in_vain(link, now))
-        dial(link, NULL);
+    const bool greets = link->connected > 0 && link->greeted < link->dialled;
+    const int64_t since = link->greeted > link->dialled ? link->greeted : link->dialled;
+    if (peer->state != PL_LINK_IS_THERE && !greets && now - since > DIAL_TIME)
+        dial(link, NULL);                      /* the last dial cannot succeed any more */
     return true;
 }
 

@@ -1,7 +1,7 @@
-/* port_holder.c - ports of this machine: which may be listened at, and which process does
+/* port_holder.c - ports of this machine: the allowed range, and the process at a port
  *
- * Whoever finds a port taken wants to know by whom.  The kernel tells of the sockets that
- * listen there by their inodes, and of each process which ones it has. */
+ * The error for a port in use names the process that has it.  The kernel lists the inodes
+ * of listening sockets, and the inodes of each process. */
 #include "transport/port_holder.h"
 
 #include <dirent.h>
@@ -15,7 +15,7 @@
 
 enum { LISTENS = 0x0A };                                    /* state of a socket */
 
-/* One line after the first for each socket; 0: none listens there. */
+/* The table has a line for each socket after the first line; 0: no listener. */
 static unsigned long inode_of(const char *table, unsigned port)
 {
     char line[512];
@@ -78,7 +78,7 @@ int pl_port_holder(const char *endpoint)
 
 /* ---- the range ---- */
 
-static uint32_t ports;                                      /* atomic; both */
+static uint32_t ports;                                      /* atomic; first and last */
 
 int pl_ports_set(const char *range, pl_error_t *err)
 {

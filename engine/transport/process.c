@@ -1,8 +1,9 @@
-/* process.c - other programs as children of this one: started, heard, watched, ended
+/* process.c - child processes: starts, reads, watches and ends them
  *
- * The pidfd tells of the death and names the child for good: a number of a process that
- * was waited for by somebody else may be another's by now.  The group is ended while its
- * first process still waits to be reaped, for as long nobody else can get its number. */
+ * The pidfd reports the death and always names this child: the number of a process that
+ * was reaped elsewhere may belong to another process by now.  The group is ended while
+ * its first process still waits to be reaped, because until then no other process can get
+ * its number. */
 #include "transport/process.h"
 
 #include <errno.h>
@@ -24,12 +25,12 @@
 #include "base/error.h"
 #include "base/timeouts.h"
 
-#define PARENT "PACELINE_PARENT"                        /* the number of who started it */
+#define PARENT "PACELINE_PARENT"                            /* number of the parent */
 
 enum {
     CHILD_DESCRIPTORS = 4,
     TURN_BYTES = 64 << 10,                 /* of standard error in one turn of the loop */
-    LAST_BYTES = 1 << 20,                  /* of what a dead one may have left there */
+    LAST_BYTES = 1 << 20,                  /* of standard error after the death */
     REAP_MS = 500,
 };
 
@@ -45,7 +46,7 @@ struct pl_process {
     char tail[2 * PL_PROCESS_TAIL + 1];
 };
 
-/* ---- what it says ---- */
+/* ---- standard error ---- */
 
 static void line_end(pl_process_t *process)
 {
@@ -56,33 +57,6 @@ static void line_end(pl_process_t *process)
     process->line[length] = '\0';
     if (process->on_line)
         process->on_line(process->user, process->line);
-}
-
-static void line_take(pl_process_t *process, const char *text, size_t size)
-{
-    for (size_t k = 0; k < size; k++) {
-        if (process->length == PL_PROCESS_LINE)
-            line_end(process);
-        if (text[k] == '\n')
-            line_end(process);
-        else
-            process->line[process->length++] = text[k] ? text[k] : '?';
-    }
-}
-
-static void tail_take(pl_process_t *process, const char *text, size_t size)
-{
-    if (size > PL_PROCESS_TAIL) {
-        text += size - PL_PROCESS_TAIL;
-        size = PL_PROCESS_TAIL;
-    }
-    if (process->kept + size > 2 * PL_PROCESS_TAIL) {
-        memmove(process->tail, process->tail + process->kept - PL_PROCESS_TAIL,
-                PL_PROCESS_TAIL);
-        process->kept = PL_PROCESS_TAIL;
-    }
-    for (size_t k = 0; k < size; k++)
-        process->tail[process->kept++] = text[k] ? text[k] : '?';
 }
 
 const char *pl_process_tail(pl_process_t *process)
@@ -96,7 +70,7 @@ const char *pl_process_tail(pl_process_t *process)
     return whole && whole[1] ? whole + 1 : tail;
 }
 
-/* False: there is nothing now. */
+/* Splits what arrived into lines, and keeps the newest part.  False: nothing arrived. */
 static bool error_read(pl_process_t *process)
 {
     char text[8192];
@@ -107,8 +81,22 @@ static bool error_read(pl_process_t *process)
         event_del(process->readable);
         return false;
     }
-    tail_take(process, text, (size_t)size);
-    line_take(process, text, (size_t)size);
+    const size_t kept = (size_t)size < PL_PROCESS_TAIL ? (size_t)size : PL_PROCESS_TAIL;
+    if (process->kept + kept > 2 * PL_PROCESS_TAIL) {
+        memmove(process->tail, process->tail + process->kept - PL_PROCESS_TAIL,
+                PL_PROCESS_TAIL);
+        process->kept = PL_PROCESS_TAIL;
+    }
+    for (size_t k = (size_t)size - kept; k < (size_t)size; k++)
+        process->tail[process->kept++] = text[k] ? text[k] : '?';
+    for (size_t k = 0; k < (size_t)size; k++) {
+        if (process->length == PL_PROCESS_LINE)
+            line_end(process);
+        if (text[k] == '\n')
+            line_end(process);
+        else
+            process->line[process->length++] = text[k] ? text[k] : '?';
+    }
     return true;
 }
 
@@ -120,10 +108,10 @@ static void error_readable(evutil_socket_t fd, short what, void *user)
         size += 8192;
 }
 
-/* ---- how it ends ---- */
+/* ---- the end ---- */
 
-/* Who is traced (by a debugger, strace, a sanitizer at its end) is there until whoever
- * traces it lets go. */
+/* A traced process (by a debugger, strace, or a sanitizer at its end) exists until the
+ * tracer releases it. */
 static pl_death_t reap(int pidfd)
 {
     siginfo_t info = {0};
@@ -189,20 +177,13 @@ const char *pl_death_text(const pl_death_t *death, char text[PL_DEATH_TEXT])
     return text;
 }
 
-/* ---- how it begins ---- */
+/* ---- the start ---- */
 
-/* Whether text is "NAME" or "NAME=…" of the variable that `of` is about. */
+/* Whether text is "NAME" or "NAME=…" of the variable in `of`. */
 static bool same_name(const char *text, const char *of)
 {
     size_t length = strcspn(of, "=");
     return !strncmp(text, of, length) && (!text[length] || text[length] == '=');
-}
-
-static bool is_among(const char *text, const char *const *list)
-{
-    while (list && *list && !same_name(text, *list))
-        list++;
-    return list && *list;
 }
 
 /* The array alone is allocated. */
@@ -218,38 +199,18 @@ static char **environment_new(const char *const *own, char *parent)
         return NULL;
     size_t k = 0;
     for (size_t i = 0; i < count; i++)
-        if (!is_among(environ[i], own) && !same_name(environ[i], parent))
-            all[k++] = environ[i];
+        if (!same_name(environ[i], parent)) {
+            const char *const *o = own;
+            while (o && *o && !same_name(environ[i], *o))
+                o++;
+            if (!o || !*o)
+                all[k++] = environ[i];
+        }
     for (; own && *own; own++)
         if (strchr(*own, '='))
             all[k++] = (char *)*own;
     all[k] = parent;
     return all;
-}
-
-static int actions_fill(posix_spawn_file_actions_t *actions, int error_fd)
-{
-    int failed = posix_spawn_file_actions_adddup2(actions, error_fd, STDERR_FILENO);
-    if (!failed)
-        failed = posix_spawn_file_actions_addopen(actions, STDIN_FILENO, "/dev/null",
-                                                  O_RDONLY, 0);
-    return failed ? failed
-                  : posix_spawn_file_actions_addclosefrom_np(actions, STDERR_FILENO + 1);
-}
-
-/* What is ignored here would be ignored there; a hangup that is stays so (nohup). */
-static int attributes_fill(posix_spawnattr_t *attributes)
-{
-    sigset_t none, usual;
-    sigemptyset(&none);
-    sigfillset(&usual);
-    sigdelset(&usual, SIGHUP);
-    posix_spawnattr_setsigmask(attributes, &none);
-    posix_spawnattr_setsigdefault(attributes, &usual);
-    posix_spawnattr_setpgroup(attributes, 0);
-    return posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGMASK
-                                                    | POSIX_SPAWN_SETSIGDEF
-                                                    | POSIX_SPAWN_SETPGROUP);
 }
 
 static const char *program_of(const pl_process_spec_t *spec)
@@ -266,11 +227,25 @@ static int spawn(pid_t *pid, const pl_process_spec_t *spec, int error_fd)
         return ENOMEM;
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
+    sigset_t none, usual;
+    sigemptyset(&none);
+    sigfillset(&usual);                         /* signals ignored here are not ignored */
+    sigdelset(&usual, SIGHUP);                  /* there, but a hangup stays so (nohup) */
     posix_spawn_file_actions_init(&actions);
     posix_spawnattr_init(&attributes);
-    int failed = actions_fill(&actions, error_fd);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &usual);
+    posix_spawnattr_setpgroup(&attributes, 0);
+    int failed = posix_spawn_file_actions_adddup2(&actions, error_fd, STDERR_FILENO);
     if (!failed)
-        failed = attributes_fill(&attributes);
+        failed = posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null",
+                                                  O_RDONLY, 0);
+    if (!failed)
+        failed = posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+    if (!failed)
+        failed = posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK
+                                                           | POSIX_SPAWN_SETSIGDEF
+                                                           | POSIX_SPAWN_SETPGROUP);
     if (!failed)
         failed = posix_spawnp(pid, program_of(spec), &actions, &attributes,
                               (char *const *)spec->argv, environment);
@@ -278,16 +253,6 @@ static int spawn(pid_t *pid, const pl_process_spec_t *spec, int error_fd)
     posix_spawn_file_actions_destroy(&actions);
     pl_free(environment);
     return failed;
-}
-
-static int spawn_fail(const char *program, int failed, pl_error_t *err)
-{
-    bool is_missing = failed == ENOENT || failed == EACCES || failed == ENOEXEC
-                      || failed == ENOTDIR;
-    if (failed == ENOMEM)
-        return pl_no_memory(err);
-    return pl_fail(err, is_missing ? PL_ENOTFOUND : PL_EBUSY, "cannot start %s: %s",
-                   program, strerror(failed));
 }
 
 static int child_start(pl_process_t *process, const pl_process_spec_t *spec,
@@ -303,8 +268,14 @@ static int child_start(pl_process_t *process, const pl_process_spec_t *spec,
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     int failed = spawn(&process->pid, spec, ends[1]);
     close(ends[1]);
-    if (failed)
-        return spawn_fail(program_of(spec), failed, err);
+    if (failed == ENOMEM)
+        return pl_no_memory(err);
+    if (failed) {
+        const bool is_missing = failed == ENOENT || failed == EACCES || failed == ENOEXEC
+                                || failed == ENOTDIR;
+        return pl_fail(err, is_missing ? PL_ENOTFOUND : PL_EBUSY, "cannot start %s: %s",
+                       program_of(spec), strerror(failed));
+    }
     process->pidfd = (int)syscall(SYS_pidfd_open, process->pid, 0);
     if (process->pidfd >= 0)
         return PL_OK;
@@ -313,17 +284,6 @@ static int child_start(pl_process_t *process, const pl_process_spec_t *spec,
     waitpid(process->pid, NULL, 0);
     return pl_fail(err, PL_EUNSUPPORTED, "cannot watch %s: %s", program_of(spec),
                    strerror(failed));
-}
-
-static int child_watch(pl_process_t *process, struct event_base *loop, pl_error_t *err)
-{
-    process->readable = event_new(loop, process->error_fd, EV_READ | EV_PERSIST,
-                                  error_readable, process);
-    process->death = event_new(loop, process->pidfd, EV_READ, ended, process);
-    if (!process->readable || !process->death || event_add(process->readable, NULL) != 0
-        || event_add(process->death, NULL) != 0)
-        return pl_no_memory(err);
-    return PL_OK;
 }
 
 pl_process_t *pl_process_start(const pl_process_spec_t *spec, struct event_base *loop,
@@ -338,9 +298,15 @@ pl_process_t *pl_process_start(const pl_process_spec_t *spec, struct event_base 
     process->on_death = spec->on_death;
     process->user = spec->user;
     process->pidfd = process->error_fd = -1;
-    if (child_start(process, spec, err) == PL_OK
-        && child_watch(process, loop, err) == PL_OK)
-        return process;
+    if (child_start(process, spec, err) == PL_OK) {
+        process->readable = event_new(loop, process->error_fd, EV_READ | EV_PERSIST,
+                                      error_readable, process);
+        process->death = event_new(loop, process->pidfd, EV_READ, ended, process);
+        if (process->readable && process->death && event_add(process->readable, NULL) == 0
+            && event_add(process->death, NULL) == 0)
+            return process;
+        pl_no_memory(err);
+    }
     pl_process_free(process);
     return NULL;
 }
@@ -373,8 +339,8 @@ int pl_process_id(const pl_process_t *process)
 
 /* ---- in the child ---- */
 
-/* A shell may stand between: then its end is not that of who started it, and the link
- * tells of that one. */
+/* A shell may stand between parent and child.  Then the end of the shell is not the end
+ * of the parent, and the link reports that one. */
 int pl_process_follow_parent(pl_error_t *err)
 {
     const char *text = getenv(PARENT);

@@ -1,6 +1,6 @@
 /* socket.c - the one wrapper around ZeroMQ: opens and closes
  *
- * What comes and goes over a socket is socket_turn.c's, who connects socket_peers.c's. */
+ * socket_turn.c receives and sends, socket_peers.c observes connections. */
 #include <errno.h>
 #include <event2/event.h>
 #include <pthread.h>
@@ -21,9 +21,9 @@ enum {
     LOOP_DESCRIPTORS = 8,
     SOCKET_DESCRIPTORS = 8,
     GREET_MS = 2000,
-    GREET_FAR_MS = 10000,                     /* with keys it takes four round trips and a
-                                                 packet that gets lost a second */
-    GREET_VIEWER_MS = 500,                    /* on this machine */
+    GREET_FAR_MS = 10000,                        /* keys need four round trips, and a lost
+                                                    packet a second */
+    GREET_VIEWER_MS = 500,                       /* on this machine */
 };
 
 int socket_fail(pl_error_t *err, int code, const char *what, const char *about)
@@ -39,25 +39,18 @@ static pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
 static void *context;
 static int context_users;
 
-static void *context_new(pl_error_t *err)
-{
-    if (pl_descriptors_check(CONTEXT_DESCRIPTORS, "messages", err) != PL_OK)
-        return NULL;
-    void *made = zmq_ctx_new();
-    if (!made) {
-        pl_fail(err, PL_ENOMEM, "ZeroMQ cannot start: %s", zmq_strerror(zmq_errno()));
-        return NULL;
-    }
-    zmq_ctx_set(made, ZMQ_BLOCKY, 0);
-    zmq_ctx_set(made, ZMQ_MAX_SOCKETS, zmq_ctx_get(made, ZMQ_SOCKET_LIMIT));
-    return made;
-}
-
 void *pl_context_acquire(pl_error_t *err)
 {
     pthread_mutex_lock(&context_lock);
-    if (!context)
-        context = context_new(err);
+    if (!context && pl_descriptors_check(CONTEXT_DESCRIPTORS, "messages", err) == PL_OK) {
+        context = zmq_ctx_new();
+        if (context) {
+            zmq_ctx_set(context, ZMQ_BLOCKY, 0);
+            zmq_ctx_set(context, ZMQ_MAX_SOCKETS, zmq_ctx_get(context, ZMQ_SOCKET_LIMIT));
+        } else {
+            pl_fail(err, PL_ENOMEM, "ZeroMQ cannot start: %s", zmq_strerror(zmq_errno()));
+        }
+    }
     if (context)
         context_users++;
     void *acquired = context;
@@ -111,27 +104,13 @@ static int option_text(void *zmq, int option, const char *text)
     return zmq_setsockopt(zmq, option, text, strlen(text));
 }
 
-/* What connects over a file must be of this user, or root. */
-static int option_users(void *zmq)
-{
-    uid_t own = getuid(), root = 0;
-    return zmq_setsockopt(zmq, ZMQ_IPC_FILTER_UID, &own, sizeof own)
-           | zmq_setsockopt(zmq, ZMQ_IPC_FILTER_UID, &root, sizeof root);
-}
-
-static int option_identity(void *zmq, uint32_t identity)
-{
-    char id[SOCKET_IDENTITY] = {1};                  /* must not start with a zero byte */
-    memcpy(id + 1, &identity, sizeof identity);
-    return zmq_setsockopt(zmq, ZMQ_ROUTING_ID, id, sizeof id);
-}
-
 static int options_set(void *zmq, const pl_socket_spec_t *spec)
 {
-    int64_t max = spec->message_max ? spec->message_max : PL_MESSAGE_MAX;
+    const uid_t own = getuid(), root = 0;
+    const int64_t max = spec->message_max ? spec->message_max : PL_MESSAGE_MAX;
     const bool is_far = !strncmp(spec->endpoint, "tcp:", 4),
                has_viewers = spec->type == PL_SOCKET_XPUB && spec->bind;
-    /* who is silent holds a descriptor for so long */
+    /* a silent client holds a descriptor for this time */
     const int greet_ms = has_viewers ? GREET_VIEWER_MS : is_far ? GREET_FAR_MS : GREET_MS;
     int failed = option_int(zmq, ZMQ_LINGER, spec->linger_ms)
                  | option_int(zmq, ZMQ_SNDHWM, spec->high_water_mark)
@@ -143,27 +122,32 @@ static int options_set(void *zmq, const pl_socket_spec_t *spec)
         failed |= option_int(zmq, ZMQ_HEARTBEAT_IVL, PL_SOCKET_BEAT_MS)
                   | option_int(zmq, ZMQ_HEARTBEAT_TIMEOUT, PL_SOCKET_SILENCE_MS)
                   | option_int(zmq, ZMQ_IPV6, spec->endpoint[6] == '[');
-    if (!strncmp(spec->endpoint, "ipc:", 4) && spec->bind)
-        failed |= option_users(zmq);
+    if (!strncmp(spec->endpoint, "ipc:", 4) && spec->bind)  /* this user and root alone */
+        failed |= zmq_setsockopt(zmq, ZMQ_IPC_FILTER_UID, &own, sizeof own)
+                  | zmq_setsockopt(zmq, ZMQ_IPC_FILTER_UID, &root, sizeof root);
     if (spec->type == PL_SOCKET_ROUTER)
         failed |= option_int(zmq, ZMQ_ROUTER_MANDATORY, 1);
     if (spec->type == PL_SOCKET_DEALER && !spec->waits)
         failed |= option_int(zmq, ZMQ_IMMEDIATE, 1);
-    /* Else it would forget a peer that is full, and us that it is. */
+    /* otherwise a full peer would be dropped, and the sender would not see that it is
+     * full */
     if (spec->type == PL_SOCKET_XPUB && !spec->bind)
         failed |= option_int(zmq, ZMQ_XPUB_NODROP, 1);
-    if (spec->identity)
-        failed |= option_identity(zmq, spec->identity);
+    if (spec->identity) {
+        char id[SOCKET_IDENTITY] = {1};              /* must not start with a zero byte */
+        memcpy(id + 1, &spec->identity, sizeof spec->identity);
+        failed |= zmq_setsockopt(zmq, ZMQ_ROUTING_ID, id, sizeof id);
+    }
     return failed;
 }
 
-/* The binding side asks the ZAP handler about the key of each peer. */
+/* The binding side asks the ZAP handler (zap.c) about the key of each peer. */
 static int keys_set(pl_socket_t *socket, const pl_socket_spec_t *spec, pl_error_t *err)
 {
     enum {
         ZAP_ENFORCE_DOMAIN = 93
-    };                                       /* refuse all without a ZAP handler; declared
-                                                for drafts only */
+    };                                         /* refuse all without a ZAP handler; ZeroMQ
+                                                  declares it for drafts only */
     const pl_keys_t *keys = spec->keys;
     int code = spec->bind ? pl_zap_open(keys, socket->domain, err) : PL_OK, failed;
     if (code != PL_OK)
@@ -211,20 +195,16 @@ static int listen_in_range(pl_socket_t *socket, const char *endpoint, pl_error_t
     return pl_ports_fail(endpoint, err);
 }
 
-static bool is_any_port(const char *endpoint)
-{
-    const size_t length = strlen(endpoint);
-    return !strncmp(endpoint, "tcp://", 6) && !strcmp(endpoint + length - 2, ":*");
-}
-
-/* At a file of ours; elsewhere ZeroMQ finds the place. */
 static int listen_at(pl_socket_t *socket, const char *endpoint, pl_error_t *err)
 {
+    const size_t length = strlen(endpoint);
+    const bool is_any_port = !strncmp(endpoint, "tcp://", 6)
+                             && !strcmp(endpoint + length - 2, ":*");
     const char *file = pl_endpoint_file(endpoint);
     int fd = file ? pl_socket_path_open(&socket->listen_path, file, err) : -1;
     if (file && fd < 0)
         return fd;
-    if (pl_ports().first && is_any_port(endpoint))
+    if (pl_ports().first && is_any_port)
         return listen_in_range(socket, endpoint, err);
     if ((!file || option_int(socket->zmq, ZMQ_USE_FD, fd) == 0)
         && zmq_bind(socket->zmq, endpoint) == 0)
@@ -237,13 +217,6 @@ static int listen_at(pl_socket_t *socket, const char *endpoint, pl_error_t *err)
     return code;
 }
 
-static int connect_to(pl_socket_t *socket, const char *endpoint, pl_error_t *err)
-{
-    return zmq_connect(socket->zmq, endpoint) == 0
-               ? PL_OK
-               : socket_fail(err, PL_EIO, "cannot connect to", endpoint);
-}
-
 static int zmq_open(pl_socket_t *socket, const pl_socket_spec_t *spec, pl_error_t *err)
 {
     static const int types[] = {ZMQ_ROUTER, ZMQ_DEALER, ZMQ_XPUB,  ZMQ_SUB,
@@ -254,7 +227,7 @@ static int zmq_open(pl_socket_t *socket, const pl_socket_spec_t *spec, pl_error_
     void *zmq_context = pl_context_acquire(err);
     if (!zmq_context)
         return PL_ENOMEM;
-    /* the first one makes threads */
+    /* the first socket starts threads */
     code = pl_descriptors_check(SOCKET_DESCRIPTORS, "a socket", err);
     socket->zmq = code == PL_OK ? zmq_socket(zmq_context, types[spec->type]) : NULL;
     if (!socket->zmq) {
@@ -269,9 +242,10 @@ static int zmq_open(pl_socket_t *socket, const pl_socket_spec_t *spec, pl_error_
         code = keys_set(socket, spec, err);
     if (code == PL_OK && spec->on_peers)
         code = socket_watch(socket, spec->comers_a_second, err);
-    if (code == PL_OK)
-        code = spec->bind ? listen_at(socket, spec->endpoint, err)
-                          : connect_to(socket, spec->endpoint, err);
+    if (code == PL_OK && spec->bind)
+        code = listen_at(socket, spec->endpoint, err);
+    else if (code == PL_OK && zmq_connect(socket->zmq, spec->endpoint) != 0)
+        code = socket_fail(err, PL_EIO, "cannot connect to", spec->endpoint);
     return code;
 }
 

@@ -1,8 +1,9 @@
-/* socket_peers.c - who connects to a socket, how fast, and how they greet
+/* socket_peers.c - observes connections of a socket: their number, rate and greeting
  *
- * ZeroMQ tells of a greeting that fails, then, with the descriptor, that the connection
- * has ended; by that the descriptor names nobody any more, so who comes is asked for its
- * address when it comes.  Of many that come at once only the latest are known. */
+ * ZeroMQ reports that a greeting failed, and then, with the descriptor, that the
+ * connection has ended.  The descriptor has no address any more at that time, so the
+ * address is read when the connection is accepted.  Only the newest addresses are kept.
+ */
 #include <event2/event.h>
 #include <linux/filter.h>
 #include <netdb.h>
@@ -17,9 +18,9 @@
 
 enum { COMERS_AT_ONCE = 2048, INTAKE_US = 100000 };
 
-/* ---- nobody is let in ---- */
+/* ---- closing a port ---- */
 
-/* Who waits outside makes nothing happen here. */
+/* Clients that wait outside raise no event here, so a timer looks again. */
 static void look_soon(pl_socket_t *socket)
 {
     const struct timeval soon = {0, INTAKE_US}, later = {1, 0};
@@ -27,8 +28,8 @@ static void look_soon(pl_socket_t *socket)
         event_add(socket->look, socket->intake.is_full ? &soon : &later);
 }
 
-/* ZeroMQ takes in whoever has come as far as that; so who comes is dropped before, by the
- * kernel, and tries again. */
+/* ZeroMQ accepts every connection, so the kernel drops new ones before; clients try
+ * again. */
 static void port_update(pl_socket_t *socket)
 {
     struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
@@ -62,8 +63,8 @@ bool pl_socket_is_flooded(const pl_socket_t *socket)
     return socket->intake.is_full;
 }
 
-/* Each who comes takes some 60 us of a processor that training wants, and who floods a
- * port comes again. */
+/* Each new connection takes about 60 us of a processor that training needs, and clients
+ * that flood a port connect again and again. */
 static void intake_update(pl_socket_t *socket)
 {
     socket_intake_t *intake = &socket->intake;
@@ -91,24 +92,15 @@ static void look(int fd, short what, void *user)
         socket->on_peers(socket->user, socket->peer_count);
 }
 
-/* ---- what happens ---- */
+/* ---- events ---- */
 
-/* "10.0.0.2, port 4711"; "" where that cannot be told. */
-static void address_of(int fd, char text[SOCKET_WHO])
+/* Keeps the address of a new connection, "10.0.0.2, port 4711", or "" if it is
+ * unknown. */
+static void accepted(pl_socket_t *socket, int fd)
 {
     struct sockaddr_storage at;
     socklen_t length = sizeof at;
     char host[SOCKET_WHO - 16], port[8];
-    text[0] = '\0';
-    if (getpeername(fd, (struct sockaddr *)&at, &length) == 0
-        && getnameinfo((struct sockaddr *)&at, length, host, sizeof host, port,
-                       sizeof port, NI_NUMERICHOST | NI_NUMERICSERV)
-               == 0)
-        snprintf(text, SOCKET_WHO, "%s, port %s", host, port);
-}
-
-static void came(pl_socket_t *socket, int fd)
-{
     if (socket->intake.a_second) {
         socket->intake.capacity--;
         intake_update(socket);
@@ -117,10 +109,15 @@ static void came(pl_socket_t *socket, int fd)
         return;
     socket_comer_t *comer = &socket->comer[socket->comers++ % SOCKET_COMERS];
     comer->fd = fd;
-    address_of(fd, comer->who);
+    comer->who[0] = '\0';
+    if (getpeername(fd, (struct sockaddr *)&at, &length) == 0
+        && getnameinfo((struct sockaddr *)&at, length, host, sizeof host, port,
+                       sizeof port, NI_NUMERICHOST | NI_NUMERICSERV)
+               == 0)
+        snprintf(comer->who, sizeof comer->who, "%s, port %s", host, port);
 }
 
-static const char *who_was(const pl_socket_t *socket, int fd)
+static const char *address_of(const pl_socket_t *socket, int fd)
 {
     for (unsigned k = 1; k <= SOCKET_COMERS && k <= socket->comers; k++) {
         const socket_comer_t *comer =
@@ -131,49 +128,21 @@ static const char *who_was(const pl_socket_t *socket, int fd)
     return "a client";
 }
 
-/* Who has another key cannot be understood; who has none speaks otherwise. */
-static pl_greeting_t greeting_of(int32_t wrong)
-{
-    return wrong == ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC        ? PL_GREETING_OTHER_KEY
-           : wrong == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH ? PL_GREETING_NO_KEY
-                                                                 : PL_GREETING_BAD;
-}
-
-static void greeted(pl_socket_t *socket, pl_greeting_t how, const char *who)
-{
-    if (socket->on_greeting)
-        socket->on_greeting(socket->user, how, who);
-}
-
-static void has_gone(pl_socket_t *socket, int fd)
+static void disconnected(pl_socket_t *socket, int fd)
 {
     const pl_greeting_t wrong = socket->wrong;
     socket->wrong = PL_GREETING_DONE;
     socket->on_peers(socket->user, --socket->peer_count);
-    if (wrong != PL_GREETING_DONE)
-        greeted(socket, wrong, who_was(socket, fd));
+    if (wrong != PL_GREETING_DONE && socket->on_greeting)
+        socket->on_greeting(socket->user, wrong, address_of(socket, fd));
 }
 
-static void peer_happened(pl_socket_t *socket, int event, int32_t value)
-{
-    switch (event) {
-    case ZMQ_EVENT_LISTENING:
-        socket->port = socket->listen_path.path[0] ? -1 : value;
-        return;
-    case ZMQ_EVENT_HANDSHAKE_SUCCEEDED: greeted(socket, PL_GREETING_DONE, ""); return;
-    case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL: socket->wrong = greeting_of(value); return;
-    case ZMQ_EVENT_DISCONNECTED: has_gone(socket, value); return;
-    default:
-        if (event == ZMQ_EVENT_ACCEPTED)
-            came(socket, value);
-        socket->on_peers(socket->user, ++socket->peer_count);
-    }
-}
-
-/* An event and its value; the endpoint is a part of its own. */
+/* An event and its value; the endpoint is a message of its own.  A client with another
+ * key sends what cannot be decrypted; a client without a key uses another mechanism. */
 static void peer_event(void *user, uint32_t identity, pl_frame_t *frame)
 {
     (void)identity;
+    pl_socket_t *socket = user;
     pl_bytes_t bytes = frame ? pl_frame_bytes(frame) : (pl_bytes_t){0};
     uint16_t event;
     int32_t value;
@@ -181,7 +150,27 @@ static void peer_event(void *user, uint32_t identity, pl_frame_t *frame)
         return;
     memcpy(&event, bytes.data, sizeof event);
     memcpy(&value, (const char *)bytes.data + sizeof event, sizeof value);
-    peer_happened(user, event, value);
+    switch (event) {
+    case ZMQ_EVENT_LISTENING:
+        socket->port = socket->listen_path.path[0] ? -1 : value;
+        return;
+    case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
+        if (socket->on_greeting)
+            socket->on_greeting(socket->user, PL_GREETING_DONE, "");
+        return;
+    case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+        socket->wrong = value == ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC
+                            ? PL_GREETING_OTHER_KEY
+                        : value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
+                            ? PL_GREETING_NO_KEY
+                            : PL_GREETING_BAD;
+        return;
+    case ZMQ_EVENT_DISCONNECTED: disconnected(socket, value); return;
+    default:
+        if (event == ZMQ_EVENT_ACCEPTED)
+            accepted(socket, value);
+        socket->on_peers(socket->user, ++socket->peer_count);
+    }
 }
 
 int socket_watch(pl_socket_t *socket, int comers_a_second, pl_error_t *err)

@@ -1,13 +1,13 @@
-/* socket_turn.c - what comes over a socket, and goes
+/* socket_turn.c - receives and sends messages of a socket
  *
- * When to look at a socket again: a turn that ended because nothing was left has read all
- * there was, and what comes later raises a new edge.  A turn that ended by its budget
- * goes on at once.  After a send the edge may be gone, so ZMQ_EVENTS is read once before
- * the loop waits, however many sends there were.
+ * When to look at a socket again: a turn that found no further message has read all of
+ * them, and a later message raises a new edge.  A turn that ended by its budget continues
+ * at once.  After a send the edge may be gone, so ZMQ_EVENTS is read once before the loop
+ * waits, however many sends there were.
  *
- * Each look that finds nothing costs a system call or two.  Mostly one message comes and
- * an answer is sent, so an edge takes just one message: the look before the loop waits
- * finds out whether there were more. */
+ * A look that finds nothing costs a system call or two.  Usually one message arrives and
+ * an answer is sent, so an edge takes just one message, and the look before the loop
+ * waits finds further ones. */
 #include <errno.h>
 #include <event2/event.h>
 #include <string.h>
@@ -48,7 +48,7 @@ void socket_looked(pl_socket_t *socket)
     socket->sent_pprev = NULL;
 }
 
-static void go_on(pl_socket_t *socket)
+static void continue_soon(pl_socket_t *socket)
 {
     static const struct timeval zero;
     if (socket->again)
@@ -76,7 +76,7 @@ static bool receive_part(pl_socket_t *socket, zmq_msg_t *part)
     return size >= 0;
 }
 
-/* The identity of a ROUTER's first part; 0 for one that no socket of ours uses. */
+/* The identity of a ROUTER's first part; 0: no socket of Paceline uses it. */
 static uint32_t identity_of(zmq_msg_t *part)
 {
     uint32_t identity = 0;
@@ -86,9 +86,9 @@ static uint32_t identity_of(zmq_msg_t *part)
     return identity;
 }
 
-/* One message with all its parts, of which the last is kept; how many there were, 0 for
- * none.  From an XPUB each part is a message: it strings what subscribers sent of their
- * own together with what it tells itself.  From a PAIR, a REP and a DESK, too. */
+/* Receives one message with all its parts and keeps the last part; -> the number of
+ * parts, 0: no message.  From an XPUB each part is a message, because it joins messages
+ * of subscribers with its own.  So is each part from a PAIR, a REP and a DESK. */
 static int receive_all(pl_socket_t *socket, zmq_msg_t *last, uint32_t *identity)
 {
     int parts = 0;
@@ -107,7 +107,7 @@ static int receive_all(pl_socket_t *socket, zmq_msg_t *last, uint32_t *identity)
     return parts;
 }
 
-/* The next of those that came together. */
+/* Receives the next of several messages that were sent together. */
 static int receive_one(pl_socket_t *socket, zmq_msg_t *message, uint32_t *identity)
 {
     const bool is_first = !socket->has_more;
@@ -126,7 +126,7 @@ static int receive_one(pl_socket_t *socket, zmq_msg_t *message, uint32_t *identi
     return socket->type == PL_SOCKET_ROUTER ? 2 : 1;
 }
 
-/* False when the socket was closed meanwhile. */
+/* False: the socket was closed inside. */
 static bool turn(pl_socket_t *socket, int max)
 {
     bool closed = false, *outer = socket->closed;
@@ -154,7 +154,7 @@ static bool turn(pl_socket_t *socket, int max)
     if (parts && max == 1)
         socket_look_later(socket);
     else if (parts)
-        go_on(socket);
+        continue_soon(socket);
     return true;
 }
 
@@ -180,7 +180,7 @@ void pl_sockets_flush(pl_sockets_t *loop)
         if (turns < FLUSH_TURNS)
             turn(socket, TURN_MESSAGES);
         else
-            go_on(socket);                                  /* timers come in between */
+            continue_soon(socket);                          /* timers run in between */
     }
 }
 
@@ -227,22 +227,9 @@ static int send_part(pl_socket_t *socket, zmq_msg_t *part, int more, pl_error_t 
     while (sent < 0 && zmq_errno() == EINTR);
     if (sent >= 0)
         return PL_OK;
-    bool full = zmq_errno() == EAGAIN && socket->bounded;   /* without a limit only
-                                                               nobody makes it wait */
+    bool full = zmq_errno() == EAGAIN && socket->bounded;   /* without a limit a send
+                                                               waits only without peer */
     return socket_fail(err, full ? PL_EBUSY : PL_EPEER, "cannot send", "a message");
-}
-
-static int send_identity(pl_socket_t *socket, uint32_t identity, pl_error_t *err)
-{
-    zmq_msg_t part;
-    zmq_msg_init_size(&part, SOCKET_IDENTITY);              /* so short that nothing is
-                                                               allocated */
-    char *id = zmq_msg_data(&part);
-    id[0] = 1;
-    memcpy(id + 1, &identity, sizeof identity);
-    int sent = send_part(socket, &part, ZMQ_SNDMORE, err);
-    zmq_msg_close(&part);
-    return sent;
 }
 
 int pl_socket_send_with(pl_socket_t *socket, uint32_t identity, pl_frame_t *frame,
@@ -250,8 +237,16 @@ int pl_socket_send_with(pl_socket_t *socket, uint32_t identity, pl_frame_t *fram
 {
     int sent = PL_OK;
     PL_TSAN_RELEASE();
-    if (socket->type == PL_SOCKET_ROUTER && !socket->sends_more)
-        sent = send_identity(socket, identity, err);
+    if (socket->type == PL_SOCKET_ROUTER && !socket->sends_more) {
+        zmq_msg_t part;
+        zmq_msg_init_size(&part, SOCKET_IDENTITY);          /* so short that nothing is
+                                                               allocated */
+        char *id = zmq_msg_data(&part);
+        id[0] = 1;
+        memcpy(id + 1, &identity, sizeof identity);
+        sent = send_part(socket, &part, ZMQ_SNDMORE, err);
+        zmq_msg_close(&part);
+    }
     if (sent == PL_OK)
         sent = send_part(socket, (zmq_msg_t *)frame->zmq_msg, more ? ZMQ_SNDMORE : 0,
                          err);
@@ -267,24 +262,21 @@ int pl_socket_send(pl_socket_t *socket, uint32_t identity, pl_frame_t *frame,
     return pl_socket_send_with(socket, identity, frame, false, err);
 }
 
-static int send_copy(pl_socket_t *socket, pl_bytes_t bytes, int more, pl_error_t *err)
-{
-    zmq_msg_t part;
-    if (zmq_msg_init_size(&part, bytes.size) != 0)
-        return pl_no_memory(err);
-    memcpy(zmq_msg_data(&part), bytes.data, bytes.size);
-    int sent = send_part(socket, &part, more, err);
-    zmq_msg_close(&part);
-    return sent;
-}
-
 int pl_socket_send_parts(pl_socket_t *socket, const pl_bytes_t *parts, int count,
                          pl_error_t *err)
 {
     int sent = PL_OK;
     PL_TSAN_RELEASE();
-    for (int k = 0; k < count && sent == PL_OK; k++)
-        sent = send_copy(socket, parts[k], k + 1 < count ? ZMQ_SNDMORE : 0, err);
+    for (int k = 0; k < count && sent == PL_OK; k++) {
+        zmq_msg_t part;
+        if (zmq_msg_init_size(&part, parts[k].size) != 0) {
+            sent = pl_no_memory(err);
+            break;
+        }
+        memcpy(zmq_msg_data(&part), parts[k].data, parts[k].size);
+        sent = send_part(socket, &part, k + 1 < count ? ZMQ_SNDMORE : 0, err);
+        zmq_msg_close(&part);
+    }
     socket_look_later(socket);
     return sent;
 }

@@ -1,8 +1,8 @@
-/* tsan_annotations.h - tells ThreadSanitizer what it cannot see: a message handed over
- * by libzmq orders memory
+/* tsan_annotations.h - for ThreadSanitizer: a message that libzmq hands over orders
+ * memory
  *
- * One address stands for all sockets, which orders more than need be; what a race inside
- * a thread's own data would be is still found, since that is never sent. */
+ * One address stands for all sockets, which orders more than necessary.  A race inside a
+ * thread's own data is still found, because that data is never sent. */
 #ifndef PL_TRANSPORT_TSAN_ANNOTATIONS_H
 #define PL_TRANSPORT_TSAN_ANNOTATIONS_H
 

@@ -1,7 +1,7 @@
 /* zap.c - which peers are admitted where keys are required (ZAP)
  *
  * A request has the fields version, id, domain, address, identity, mechanism and
- * credentials, which for CURVE are the client's public key.  What is not exactly that is
+ * credentials, which for CURVE are the client's public key.  Every other request is
  * refused. */
 #include "transport/zap.h"
 
@@ -47,8 +47,8 @@ static pthread_t thread;
 static bool has_thread, leaves;
 static int wake_fd = -1;                                    /* eventfd: leave */
 static struct event *wake;
-static field_t fields[FIELDS];                             /* of the request that comes */
-static int came;                                           /* so many of them */
+static field_t fields[FIELDS];                           /* of the request that arrives */
+static int came;                                         /* fields that arrived */
 
 /* ---- answering ---- */
 
@@ -58,7 +58,7 @@ static bool is_field(int k, const char *text)
            && !memcmp(fields[k].bytes, text, fields[k].size);
 }
 
-static bool is_known(void)
+static void answer(bool is_complete)
 {
     bool known = false;
     pthread_mutex_lock(&lock);
@@ -66,22 +66,18 @@ static bool is_known(void)
         known = is_field(FIELD_DOMAIN, entry->name)
                 && !memcmp(entry->client, fields[FIELD_KEY].bytes, PL_KEY_BYTES);
     pthread_mutex_unlock(&lock);
-    return known;
-}
-
-static void answer(bool is_whole)
-{
-    bool lets_in = is_whole && is_field(0, "1.0") && is_field(FIELD_MECHANISM, "CURVE")
-                   && fields[FIELD_KEY].size == PL_KEY_BYTES && is_known();
-    const char *code = lets_in ? "200" : "400",
-               *text = lets_in ? "OK" : "no key of this job";
+    const bool admits = is_complete && known && is_field(0, "1.0")
+                        && is_field(FIELD_MECHANISM, "CURVE")
+                        && fields[FIELD_KEY].size == PL_KEY_BYTES;
+    const char *code = admits ? "200" : "400",
+               *text = admits ? "OK" : "no key of this job";
     const pl_bytes_t reply[] = {{"1.0", 3},
                                 {fields[FIELD_ID].bytes, fields[FIELD_ID].size},
                                 {code, 3},
                                 {text, strlen(text)},
                                 {"", 0},
                                 {"", 0}};
-    if (!lets_in)
+    if (!admits)
         pl_log_line(PL_LOG_WARNING, -1, "",
                     "refused a connection from %.*s: it has no key of this job",
                     (int)fields[FIELD_ADDRESS].size, fields[FIELD_ADDRESS].bytes);
