@@ -9,7 +9,7 @@
 
 #include "accelerators/accelerator.h"
 #include "actors/connectors/weights.h"
-#include "actors/connectors/datasets/moments.h"
+#include "actors/connectors/datasets/datasets.h"
 #include "base/alloc.h"
 #include "base/bind.h"
 #include "base/error.h"

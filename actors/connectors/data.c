@@ -335,11 +335,6 @@ static int data_on_reload(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* ---- Reading and handing out ---- */
 
-static pl_prefetch_t *queue_of_batch(data_t *data, const pl_batch_t *batch)
-{
-    return &data->queue[pl_data_loader_index(batch->stage, batch->loader)];
-}
-
 static void data_on_batch(void *self, const pl_answer_t *answer)
 {
     data_t *data = self;
@@ -360,8 +355,9 @@ static void data_on_batch(void *self, const pl_answer_t *answer)
                 reader->max = max;
                 reader->is_fed &= 2 * reader->count > max;
             }
-    pl_prefetch_batch_read(queue_of_batch(data, batch), batch,
-                           answer->kind == PL_ANSWER_ERROR ? answer->error : NULL);
+    pl_prefetch_batch_read(
+        &data->queue[pl_data_loader_index(batch->stage, batch->loader)], batch,
+        answer->kind == PL_ANSWER_ERROR ? answer->error : NULL);
     pl_object_unref(batch);
     data_advance(data);
 }

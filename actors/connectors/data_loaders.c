@@ -123,14 +123,6 @@ static size_t text_fit(const char *error, const char *text)
     return fit;
 }
 
-/* An error that refers to no file names an option in quotes: "label" is … */
-static bool is_named(const char *name, const pl_error_t *error)
-{
-    char quoted[80];
-    snprintf(quoted, sizeof quoted, "\"%s\" is ", name);
-    return strstr(error->text, quoted);
-}
-
 /* Finds the option that an error names, or the text option that fits best, in an object
  * of options or one below it. */
 static void key_find(const json_t *object, const pl_error_t *error, const char *key,
@@ -139,12 +131,14 @@ static void key_find(const json_t *object, const pl_error_t *error, const char *
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)object, name, value) {
-        char path[sizeof blamed->key];
+        char path[sizeof blamed->key], quoted[80];
         const char *text = json_string_value(value);
+        /* An error that refers to no file names an option in quotes: "label" is … */
+        snprintf(quoted, sizeof quoted, "\"%s\" is ", name);
         const bool of_file = text && strcmp(name, "name") && error->code != PL_EINVAL;
         const size_t fit = of_file ? text_fit(error->text, text)
-                           : error->code == PL_EINVAL && is_named(name, error) ? 1
-                                                                               : 0;
+                           : error->code == PL_EINVAL && strstr(error->text, quoted) ? 1
+                                                                                     : 0;
         snprintf(path, sizeof path, "%s.%s", key, name);
         key_find(value, error, path, blamed);
         if (fit <= blamed->fit)

@@ -399,13 +399,6 @@ static void positions_expired(void *self)
     request_answer(logger);
 }
 
-static bool is_slow(const sink_t *sink)
-{
-    const int64_t now = sink->writing ? pl_now() - sink->since : 0;
-    return sink->syncing || now >= POSITIONS_MS * PL_MILLISECOND
-           || sink->took >= POSITIONS_MS * PL_MILLISECOND;
-}
-
 static int logger_on_get_state(void *self, pl_call_t *call, const pl_body_t *body,
                                pl_error_t *err)
 {
@@ -423,7 +416,9 @@ static int logger_on_get_state(void *self, pl_call_t *call, const pl_body_t *bod
         sink_t *sink = &logger->sink[k];
         sink->requested_at = sink->resumed + sink->taken - sink->lost;
         sink_report_position(sink);
-        if (!is_slow(sink))
+        const int64_t now = sink->writing ? pl_now() - sink->since : 0,
+                      slowest = now > sink->took ? now : sink->took;
+        if (!sink->syncing && slowest < POSITIONS_MS * PL_MILLISECOND)
             sink->syncing = sink->awaited = true;
     }
     logger->request = call;

@@ -23,11 +23,6 @@
 
 /* ---- Writing ---- */
 
-static pl_weights_part_t part_of(const pl_output_t *tensor)
-{
-    return tensor->region < PL_REGION_SLOT0 ? PL_WEIGHTS_MODULE : PL_WEIGHTS_OPTIMIZER;
-}
-
 int pl_weights_write_part(const char *path, const pl_weights_t *weights,
                           pl_weights_part_t part, uint64_t global_step,
                           pl_checksums_t *sums, pl_error_t *err)
@@ -49,7 +44,7 @@ int pl_weights_write_part(const char *path, const pl_weights_t *weights,
         return pl_no_memory(err);
     for (int k = 0; k < weights->count && code == PL_OK; k++) {
         const pl_output_t *tensor = &weights->tensor[k];
-        if (part_of(tensor) != part)
+        if ((tensor->region < PL_REGION_SLOT0) != (part == PL_WEIGHTS_MODULE))
             continue;
         /* "fc1.weight", or "slot1/fc1.weight" for the optimizer. */
         char *name = part == PL_WEIGHTS_MODULE

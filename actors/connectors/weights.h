@@ -32,8 +32,7 @@ int pl_weights_write(const char *path, const struct pl_weights *weights,
 
 /* Copies module and data info from the file's metadata, unless they are set. */
 int pl_weights_read_metadata(struct pl_weights *weights,
-                             const struct pl_safetensors *file,
-                        pl_error_t *err);
+                             const struct pl_safetensors *file, pl_error_t *err);
 
 /* The weights of a file, a checkpoint, or a run directory.  PL_ENOTFOUND, PL_EIO,
  * PL_EFORMAT, PL_EUNSUPPORTED name file and tensor.  NULL after an error. */

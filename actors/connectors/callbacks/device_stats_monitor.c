@@ -1,8 +1,8 @@
-/* device_stats_monitor.c - logs what the process takes of the machine, processors and
- * memory, and what the rank's device does
+/* device_stats_monitor.c - logs the processor time and memory of the process, and the
+ * state of the rank's device
  *
- * The former comes from the kernel's files in /proc, the latter from the accelerator.
- * What is unknown is not logged. */
+ * The first come from the kernel's files in /proc, the state from the accelerator.
+ * Unknown values are not logged. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,8 +15,8 @@
 
 typedef struct device_stats {
     int64_t every_n_steps;
-    int64_t since;                             /* the newest look, ns */
-    double computed;                           /* processor time of the process then, s */
+    int64_t since;                       /* the newest measurement, ns */
+    double computed;                     /* processor time of the process until then, s */
 } device_stats_t;
 
 static const pl_option_t device_stats_options[] = {
@@ -30,55 +30,56 @@ static int64_t device_stats_every(const void *self)
     return ((const device_stats_t *)self)->every_n_steps;
 }
 
-static double processor_seconds(void)
+/* Use of processors since the measurement before; 100 is one processor. */
+static double processor_percent(device_stats_t *d)
 {
     struct rusage used;
     getrusage(RUSAGE_SELF, &used);
-    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec)
-           + (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
-}
-
-/* 100 is one processor; since the look before. */
-static double processor_percent(device_stats_t *d)
-{
-    int64_t now = pl_now();
-    double computed = processor_seconds(), seconds = (double)(now - d->since) * 1e-9;
-    double percent = seconds > 0 ? 100 * (computed - d->computed) / seconds : 0;
+    const int64_t now = pl_now();
+    const double computed = (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec)
+                            + (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec)
+                                  * 1e-6,
+                 seconds = (double)(now - d->since) * 1e-9,
+                 percent = seconds > 0 ? 100 * (computed - d->computed) / seconds : 0;
     d->since = now;
     d->computed = computed;
     return percent;
 }
 
-/* The number behind a word of a file, in kB; -1: none. */
-static double kilobytes_of(const char *path, const char *word)
+/* The number behind a word of a file, from kB to MB; NaN: none. */
+static double megabytes_of(const char *path, const char *word)
 {
     char line[256];
-    double found = -1;
+    double found = NAN;
     unsigned long long kilobytes;
     FILE *file = fopen(path, "re");
-    while (file && found < 0 && fgets(line, sizeof line, file))
+    while (file && isnan(found) && fgets(line, sizeof line, file))
         if (!strncmp(line, word, strlen(word))
             && sscanf(line + strlen(word), ": %llu kB", &kilobytes) == 1)
-            found = (double)kilobytes;
+            found = (double)kilobytes / 1024;
     if (file)
         fclose(file);
     return found;
 }
 
-static int megabytes_log(pl_callback_request_t *request, const char *name,
-                         double kilobytes, pl_error_t *err)
-{
-    return kilobytes < 0 ? PL_OK : pl_callback_log(request, name, kilobytes / 1024, err);
-}
-
-static int device_log(const pl_device_stats_t *device, pl_callback_request_t *request,
-                      pl_error_t *err)
+static int device_stats_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
+                           pl_callback_request_t *request, pl_error_t *err)
 {
     static const double mb = 1 << 20;
+    static const char status[] = "/proc/self/status", memory[] = "/proc/meminfo";
+    static const pl_device_stats_t unknown = {NAN, NAN, NAN, NAN, NAN};
+    const pl_device_stats_t *device = event->device ? event->device : &unknown;
+    const double percent = processor_percent(self);
+    if (point == PL_HOOK_FIT_START)
+        return PL_OK;                                       /* the clock starts */
     const struct {
         const char *name;
         double value;
     } all[] = {
+        {"cpu_percent", percent},
+        {"memory_rss_mb", megabytes_of(status, "VmRSS")},
+        {"memory_peak_mb", megabytes_of(status, "VmHWM")},
+        {"memory_available_mb", megabytes_of(memory, "MemAvailable")},
         {"device_utilization_percent", 100 * device->utilization},
         {"device_memory_used_mb", device->memory_used / mb},
         {"device_memory_free_mb", (device->memory_total - device->memory_used) / mb},
@@ -89,29 +90,6 @@ static int device_log(const pl_device_stats_t *device, pl_callback_request_t *re
     for (size_t k = 0; k < sizeof all / sizeof *all && code == PL_OK; k++)
         if (!isnan(all[k].value))
             code = pl_callback_log(request, all[k].name, all[k].value, err);
-    return code;
-}
-
-static int device_stats_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                           pl_callback_request_t *request, pl_error_t *err)
-{
-    static const char status[] = "/proc/self/status", memory[] = "/proc/meminfo";
-    device_stats_t *d = self;
-    double percent = processor_percent(d);
-    if (point == PL_HOOK_FIT_START)
-        return PL_OK;                                       /* the clock starts */
-    int code = pl_callback_log(request, "cpu_percent", percent, err);
-    if (code == PL_OK)
-        code = megabytes_log(request, "memory_rss_mb", kilobytes_of(status, "VmRSS"),
-                             err);
-    if (code == PL_OK)
-        code = megabytes_log(request, "memory_peak_mb", kilobytes_of(status, "VmHWM"),
-                             err);
-    if (code == PL_OK)
-        code = megabytes_log(request, "memory_available_mb",
-                             kilobytes_of(memory, "MemAvailable"), err);
-    if (code == PL_OK && event->device)
-        code = device_log(event->device, request, err);
     return code;
 }
 

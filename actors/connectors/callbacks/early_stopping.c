@@ -1,14 +1,14 @@
-/* early_stopping.c - stops a run whose metric gets no better, is good enough, or is lost
+/* early_stopping.c - stops a run whose metric no longer improves, is good enough, or
+ * diverges
  *
- * What it decides follows from the metrics alone, so a run that goes on from a checkpoint
- * stops where it would have stopped. */
+ * The decision depends on the metrics alone, so a resumed run stops at the same step as
+ * an uninterrupted run. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "actors/connectors/callbacks/callbacks.h"
-#include "actors/connectors/callbacks/metric.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -19,7 +19,7 @@ typedef struct early_stopping {
     bool check_finite, strict, check_on_train_epoch_end, verbose;
 
     double best;                                            /* NaN: none so far */
-    int64_t waited;                                         /* checks since it was */
+    int64_t waited;                                         /* checks since `best` */
     bool warned;
 } early_stopping_t;
 
@@ -59,12 +59,6 @@ static bool is_better(const early_stopping_t *e, double value, double than)
     return !strcmp(e->mode, "min") ? value < than : value > than;
 }
 
-static bool has_improved(const early_stopping_t *e, double value)
-{
-    double delta = !strcmp(e->mode, "min") ? -e->min_delta : e->min_delta;
-    return !isnan(value) && (isnan(e->best) || is_better(e, value, e->best + delta));
-}
-
 static void stop_because(pl_callback_request_t *request, const char *format, ...)
     PL_PRINTF(2, 3);
 
@@ -75,16 +69,6 @@ static void stop_because(pl_callback_request_t *request, const char *format, ...
     vsnprintf(request->reason, sizeof request->reason, format, args);
     va_end(args);
     request->stop = true;
-}
-
-static void improvement_note(early_stopping_t *e, const pl_hook_event_t *event,
-                             double value)
-{
-    e->best = value;
-    e->waited = 0;
-    if (e->verbose)
-        pl_log_line(PL_LOG_INFO, event->rank, "early_stopping", "%s improved to %.6g",
-                    e->monitor, value);
 }
 
 static void value_check(early_stopping_t *e, const pl_hook_event_t *event, double value,
@@ -100,17 +84,23 @@ static void value_check(early_stopping_t *e, const pl_hook_event_t *event, doubl
     else if (is_better(e, e->divergence_threshold, value))
         stop_because(request, "%s %.6g is worse than the threshold %.6g (mode \"%s\")",
                      e->monitor, value, e->divergence_threshold, e->mode);
-    if (has_improved(e, value))
-        improvement_note(e, event, value);
-    else if (++e->waited >= e->patience && !request->stop)
+    const double delta = !strcmp(e->mode, "min") ? -e->min_delta : e->min_delta;
+    if (!isnan(value) && (isnan(e->best) || is_better(e, value, e->best + delta))) {
+        e->best = value;
+        e->waited = 0;
+        if (e->verbose)
+            pl_log_line(PL_LOG_INFO, event->rank, "early_stopping", "%s improved to %.6g",
+                        e->monitor, value);
+    } else if (++e->waited >= e->patience && !request->stop) {
         stop_because(request,
                      "%s has not improved in the last %lld check%s; the best is "
                      "%.6g (mode \"%s\")",
                      e->monitor, (long long)e->waited, pl_plural(e->waited), e->best,
                      e->mode);
+    }
 }
 
-/* A metric that is not there will hardly come later. */
+/* A missing metric will hardly come later. */
 static int metric_missing(early_stopping_t *e, const pl_hook_event_t *event,
                           const pl_error_t *why, pl_error_t *err)
 {
@@ -122,40 +112,25 @@ static int metric_missing(early_stopping_t *e, const pl_hook_event_t *event,
     return PL_OK;
 }
 
-static bool looks_after_epochs(const early_stopping_t *e)
-{
-    return e->check_on_train_epoch_end || !strncmp(e->monitor, "train_", 6);
-}
-
-static bool is_time(const early_stopping_t *e, pl_hook_t point)
-{
-    return looks_after_epochs(e) == (point == PL_HOOK_TRAIN_EPOCH_END);
-}
-
-/* Better said now than never. */
-static int start_check(early_stopping_t *e, const pl_hook_event_t *event, pl_error_t *err)
-{
-    pl_error_t why;
-    if (event->validates
-        || (looks_after_epochs(e) && strncmp(e->monitor, "val_", 4) != 0))
-        return PL_OK;
-    pl_fail(&why, PL_ENOTFOUND,
-            "\"%s\" is checked after validations, but the run has none: set "
-            "data.val_split, or set \"monitor\" to a metric of training, such as "
-            "\"train_loss\"",
-            e->monitor);
-    return metric_missing(e, event, &why, err);
-}
-
 static int early_stopping_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
                              pl_callback_request_t *request, pl_error_t *err)
 {
     early_stopping_t *e = self;
+    const bool after_epochs = e->check_on_train_epoch_end
+                              || !strncmp(e->monitor, "train_", 6);
     pl_error_t why = {0};
     double value;
-    if (point == PL_HOOK_FIT_START)
-        return start_check(e, event, err);
-    if (!is_time(e, point) || event->extra)
+    if (point == PL_HOOK_FIT_START) {
+        if (event->validates || (after_epochs && strncmp(e->monitor, "val_", 4) != 0))
+            return PL_OK;
+        pl_fail(&why, PL_ENOTFOUND,
+                "\"%s\" is checked after validations, but the run has none: set "
+                "data.val_split, or set \"monitor\" to a metric of training, such as "
+                "\"train_loss\"",
+                e->monitor);
+        return metric_missing(e, event, &why, err);
+    }
+    if (after_epochs != (point == PL_HOOK_TRAIN_EPOCH_END) || event->extra)
         return PL_OK;
     if (pl_metric_find(event, e->monitor, &value, &why) != PL_OK)
         return metric_missing(e, event, &why, err);

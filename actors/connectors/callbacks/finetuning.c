@@ -1,10 +1,9 @@
-/* finetuning.c - trains a part of the parameters first, and more of them from certain
- * epochs on
+/* finetuning.c - trains some parameters first, and more of them from certain epochs on
  *
  *   {"name": "finetuning", "freeze": "h.*", "epochs": [2, 4], "unfreeze": "h.3.*; h.*"}
  *
- * What is trained follows from the epoch alone, so a run that goes on from a checkpoint
- * trains what it would have trained. */
+ * The trained parameters depend on the epoch alone, so a resumed run trains the same ones
+ * as an uninterrupted run. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +12,7 @@
 typedef struct finetuning {
     const char *freeze, *unfreeze;
     pl_ints_t epochs;
-    int given;                                            /* groups that were requested */
+    int requested;                                          /* groups */
 } finetuning_t;
 
 static const pl_option_t finetuning_options[] = {
@@ -40,40 +39,24 @@ static const char *group_at(const char *groups, int k, int *length)
     return groups;
 }
 
-static int groups_count(const char *groups)
-{
-    int count = *groups != '\0', length;
-    while (count && group_at(groups, count, &length))
-        count++;
-    return count;
-}
-
 static int finetuning_start(void *self, pl_error_t *err)
 {
     const finetuning_t *f = self;
-    int groups = groups_count(f->unfreeze);
-    if (groups != f->epochs.count)
-        return pl_fail(err, PL_EINVAL,
-                       "\"epochs\" has %d entries, but \"unfreeze\" has %d: give one "
-                       "for each epoch",
-                       f->epochs.count, groups);
-    for (int k = 1; k < f->epochs.count; k++)
-        if (f->epochs.value[k] <= f->epochs.value[k - 1])
-            return pl_fail(err, PL_EINVAL,
-                           "\"epochs\" must ascend, but %lld follows %lld",
-                           (long long)f->epochs.value[k],
-                           (long long)f->epochs.value[k - 1]);
-    return PL_OK;
+    int groups = *f->unfreeze != '\0', length;
+    while (groups && group_at(f->unfreeze, groups, &length))
+        groups++;
+    return pl_epochs_check(&f->epochs, "unfreeze", groups, err);
 }
 
-/* All groups whose time has come since it was asked last. */
+/* Requests the groups of all epochs up to this one that were not requested yet. */
 static int groups_request(finetuning_t *f, uint32_t epoch, pl_callback_request_t *request,
                           pl_error_t *err)
 {
     size_t used = 0;
-    for (; f->given < f->epochs.count && f->epochs.value[f->given] <= epoch; f->given++) {
+    for (; f->requested < f->epochs.count && f->epochs.value[f->requested] <= epoch;
+         f->requested++) {
         int length = 0;
-        const char *group = group_at(f->unfreeze, f->given, &length);
+        const char *group = group_at(f->unfreeze, f->requested, &length);
         int added = snprintf(request->unfreeze + used, sizeof request->unfreeze - used,
                              "%s%.*s", used ? " " : "", length, group);
         if ((size_t)added >= sizeof request->unfreeze - used)

@@ -1,6 +1,7 @@
-/* gradient_accumulation_scheduler.c - more or fewer batches behind an optimizer step, by
+/* gradient_accumulation_scheduler.c - changes the batches for one optimizer step by
  * epoch */
 #include "actors/connectors/callbacks/callbacks.h"
+#include "base/error.h"
 
 typedef struct accumulation {
     pl_ints_t epochs, batches;
@@ -17,21 +18,12 @@ static const pl_option_t accumulation_options[] = {
 static int accumulation_start(void *self, pl_error_t *err)
 {
     const accumulation_t *a = self;
-    if (a->epochs.count == 0 || a->epochs.count != a->batches.count)
-        return pl_fail(err, PL_EINVAL,
-                       "\"epochs\" has %d entries, but \"batches\" has %d: give one for "
-                       "each epoch",
-                       a->epochs.count, a->batches.count);
-    for (int k = 1; k < a->epochs.count; k++)
-        if (a->epochs.value[k] <= a->epochs.value[k - 1])
-            return pl_fail(err, PL_EINVAL,
-                           "\"epochs\" must ascend, but %lld follows %lld",
-                           (long long)a->epochs.value[k],
-                           (long long)a->epochs.value[k - 1]);
-    return PL_OK;
+    if (a->epochs.count == 0)
+        return pl_fail(err, PL_EINVAL, "\"epochs\" is empty: give at least one epoch");
+    return pl_epochs_check(&a->epochs, "batches", a->batches.count, err);
 }
 
-/* Before the first of its epochs the trainer's option counts. */
+/* Before the first of the epochs the trainer's option applies. */
 static int accumulation_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
                            pl_callback_request_t *request, pl_error_t *err)
 {

@@ -1,11 +1,10 @@
 /* lr_monitor.c - logs the learning rates at an interval of its own
  *
- * The lines that the run logs anyway name them too; this is for plots that want every
- * step, or one point for each epoch. */
+ * The run logs them with its metrics too; this callback is for plots with a point for
+ * every step, or for each epoch. */
 #include <string.h>
 
 #include "actors/connectors/callbacks/callbacks.h"
-#include "actors/connectors/callbacks/metric.h"
 #include "base/json_text.h"
 
 typedef struct lr_monitor {

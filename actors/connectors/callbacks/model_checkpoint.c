@@ -1,15 +1,14 @@
-/* model_checkpoint.c - says when a checkpoint is to be made, what it is called and which
- * older ones may go
+/* model_checkpoint.c - decides when a checkpoint is saved, its name, and which older ones
+ * are removed
  *
- * What it decides follows from steps and metrics, the time interval aside, so that a run
- * that goes on from a checkpoint keeps what it would have kept. */
+ * Except for the time interval, decisions depend on steps and metrics alone, so a resumed
+ * run keeps the same checkpoints as an uninterrupted run. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "actors/connectors/callbacks/callbacks.h"
-#include "actors/connectors/callbacks/metric.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -32,7 +31,7 @@ typedef struct model_checkpoint {
 
     kept_t *kept;                                           /* best first */
     int count, capacity;
-    uint64_t saved_step;                                    /* of the newest */
+    uint64_t saved_step;                                    /* of the newest checkpoint */
     bool validated, warned;
     int64_t saved_at;                                       /* pl_now() */
 } model_checkpoint_t;
@@ -68,15 +67,7 @@ static int64_t model_checkpoint_every(const void *self)
     return m->train_time_interval > 0 ? 1 : m->every_n_train_steps;
 }
 
-/* Names that the engine itself gives, "stopped" when a run ends before its time, "start"
- * to go back to. */
-static bool is_reserved(const model_checkpoint_t *m, const char *name)
-{
-    return !strcmp(name, "stopped") || !strcmp(name, "start")
-           || (m->save_last && !strcmp(name, "last"));
-}
-
-/* "{", a name, ":.2f" if one likes, "}". */
+/* Checks fields such as "{val_loss}" and "{val_loss:.2f}". */
 static int pattern_check(const char *at, pl_error_t *err)
 {
     while ((at = strchr(at, '{'))) {
@@ -100,7 +91,7 @@ static int pattern_check(const char *at, pl_error_t *err)
     return PL_OK;
 }
 
-/* In the name of a metric it becomes a '_'. */
+/* Outside of fields; in the name of a metric a '/' becomes a '_'. */
 static bool has_slash(const char *pattern)
 {
     bool within = false;
@@ -120,7 +111,8 @@ static int filename_check(const model_checkpoint_t *m, pl_error_t *err)
                        "directory");
     if (strlen(m->filename) > NAME / 2)
         return pl_fail(err, PL_EINVAL, "the name is longer than %d bytes", NAME / 2);
-    if (is_reserved(m, m->filename))
+    if (!strcmp(m->filename, "stopped") || !strcmp(m->filename, "start")
+        || (m->save_last && !strcmp(m->filename, "last")))
         return pl_fail(err, PL_EINVAL,
                        "\"%s\" is reserved: the engine itself gives \"start\", "
                        "\"stopped\" and, with save_last, \"last\"",
@@ -171,9 +163,9 @@ static bool is_time(const model_checkpoint_t *m, pl_hook_t point,
                && (double)(pl_now() - m->saved_at) / 1e9 >= m->train_time_interval;
     if (m->every_n_train_steps)
         return point == PL_HOOK_TRAIN_BATCH_END;
-    pl_hook_t wanted = waits_for_validation(m) ? PL_HOOK_VALIDATION_END
-                                               : PL_HOOK_TRAIN_EPOCH_END;
-    return point == wanted && m->every_n_epochs
+    const pl_hook_t due = waits_for_validation(m) ? PL_HOOK_VALIDATION_END
+                                                  : PL_HOOK_TRAIN_EPOCH_END;
+    return point == due && m->every_n_epochs
            && !(event->extra && point == PL_HOOK_TRAIN_EPOCH_END)
            && (event->epoch + UINT64_C(1)) % (uint64_t)m->every_n_epochs == 0;
 }
@@ -191,7 +183,7 @@ static void name_add(char name[NAME], const char *format, ...)
     va_end(args);
 }
 
-/* "epoch=3" or, of a metric, "val_loss=0.25", with as many digits as said. */
+/* Adds "epoch=3", or "val_loss=0.25" with the digits of the field. */
 static int field_add(char name[NAME], const char *field, const pl_hook_event_t *event,
                      pl_error_t *err)
 {
@@ -232,19 +224,13 @@ static int name_make(const model_checkpoint_t *m, const pl_hook_event_t *event,
             at = strchr(at, '}') + 1;
         }
     }
-    for (char *c = name; *c; c++)                        /* a metric's name may have it */
+    for (char *c = name; *c; c++)                          /* from the name of a metric */
         if (*c == '/' || *c == '\n')
             *c = '_';
     return code;
 }
 
 /* ---- which are kept ---- */
-
-static void drop_add(pl_callback_request_t *request, const char *name)
-{
-    size_t at = strlen(request->drop);
-    snprintf(request->drop + at, sizeof request->drop - at, "%s%s", at ? "\n" : "", name);
-}
 
 static bool is_kept(const model_checkpoint_t *m, const char *name)
 {
@@ -254,16 +240,8 @@ static bool is_kept(const model_checkpoint_t *m, const char *name)
     return false;
 }
 
-/* NAME-v1 and so on, as far as names of those that stay do not differ. */
-static void name_part(const model_checkpoint_t *m, char name[NAME])
-{
-    const size_t length = strnlen(name, NAME - sizeof "-v1000000");
-    for (int version = 1; is_kept(m, name); version++)
-        snprintf(name + length, NAME - length, "-v%d", version);
-}
-
-/* Among the best, and what is no longer; the name is what it comes to be called, "" when
- * it is not good enough. */
+/* Adds a checkpoint to the best ones and drops the worst.  If a kept checkpoint has the
+ * name, it becomes NAME-v1 or the next; "" if the checkpoint is not good enough. */
 static int kept_add(model_checkpoint_t *m, char name[NAME], double score,
                     pl_callback_request_t *request, pl_error_t *err)
 {
@@ -276,9 +254,14 @@ static int kept_add(model_checkpoint_t *m, char name[NAME], double score,
     }
     if (PL_GROW(m->kept, m->count, m->capacity) != PL_OK)
         return pl_no_memory(err);
-    while (m->save_top_k >= 0 && m->count >= m->save_top_k)
-        drop_add(request, m->kept[--m->count].name);
-    name_part(m, name);
+    while (m->save_top_k >= 0 && m->count >= m->save_top_k) {
+        const size_t used = strlen(request->drop);
+        snprintf(request->drop + used, sizeof request->drop - used, "%s%s",
+                 used ? "\n" : "", m->kept[--m->count].name);
+    }
+    const size_t length = strnlen(name, NAME - sizeof "-v1000000");
+    for (int version = 1; is_kept(m, name); version++)
+        snprintf(name + length, NAME - length, "-v%d", version);
     memmove(&m->kept[at + 1], &m->kept[at], (size_t)(m->count - at) * sizeof *m->kept);
     m->kept[at] = (kept_t){.score = score};
     snprintf(m->kept[at].name, NAME, "%s", name);
@@ -286,33 +269,22 @@ static int kept_add(model_checkpoint_t *m, char name[NAME], double score,
     return PL_OK;
 }
 
-/* Smaller is better; without a metric the newest is. */
-static int score_of(const model_checkpoint_t *m, const pl_hook_event_t *event,
-                    double *score, pl_error_t *err)
-{
-    double value;
-    if (!*m->monitor) {
-        *score = -(double)event->global_step;
-        return PL_OK;
-    }
-    int code = pl_metric_find(event, m->monitor, &value, err);
-    if (code == PL_OK)
-        *score = isnan(value) ? INFINITY : !strcmp(m->mode, "min") ? value : -value;
-    return code;
-}
-
-/* Its name among those that go by the metric; "" when it is none of them. */
+/* Makes the name of a checkpoint that is one of the best; "" if it is not.  Without a
+ * metric the newest is the best. */
 static int best_add(model_checkpoint_t *m, const pl_hook_event_t *event, char name[NAME],
                     pl_callback_request_t *request, pl_error_t *err)
 {
-    double score;
-    int code = score_of(m, event, &score, err);
-    if (code == PL_OK)
-        code = name_make(m, event, name, err);
+    double value, score = -(double)event->global_step;
+    if (*m->monitor) {
+        if (pl_metric_find(event, m->monitor, &value, err) != PL_OK)
+            return err->code;
+        score = isnan(value) ? INFINITY : !strcmp(m->mode, "min") ? value : -value;
+    }
+    int code = name_make(m, event, name, err);
     return code == PL_OK ? kept_add(m, name, score, request, err) : code;
 }
 
-/* A metric of validation that is not there may come yet; others hardly will. */
+/* A missing metric may come with the first validation; later it hardly will. */
 static bool may_come(model_checkpoint_t *m, const pl_hook_event_t *event,
                      const pl_error_t *why)
 {
@@ -325,13 +297,7 @@ static bool may_come(model_checkpoint_t *m, const pl_hook_event_t *event,
     return true;
 }
 
-/* An epoch that is cut short has no metric to go by. */
-static bool goes_by_metric(const model_checkpoint_t *m, pl_hook_t point)
-{
-    return m->save_top_k && !(point == PL_HOOK_TRAIN_CUT && *m->monitor);
-}
-
-/* What it waits for has to be there. */
+/* A monitored metric of validations needs validations. */
 static int start_check(const model_checkpoint_t *m, const pl_hook_event_t *event,
                        pl_error_t *err)
 {
@@ -344,18 +310,8 @@ static int start_check(const model_checkpoint_t *m, const pl_hook_event_t *event
                    m->monitor);
 }
 
-/* A run that was stopped has kept one by itself. */
-static void end_check(const model_checkpoint_t *m, const pl_hook_event_t *event)
-{
-    if (!event->extra && !m->saved_step && event->global_step
-        && (m->save_top_k || m->save_last))
-        pl_log_line(PL_LOG_WARNING, event->rank, "model_checkpoint",
-                    "the run ended before a checkpoint was due: none is kept%s%s%s",
-                    *m->monitor ? " by \"" : "", m->monitor, *m->monitor ? "\"" : "");
-}
-
-/* Of a validation all metrics are known with the first: what is not there then will not
- * be later, when the first checkpoint is due. */
+/* The first validation has all metrics of validations: a metric that is missing then will
+ * be missing when the first checkpoint is due. */
 static int names_check(const model_checkpoint_t *m, const pl_hook_event_t *event,
                        pl_error_t *err)
 {
@@ -380,8 +336,12 @@ static int model_checkpoint_on(void *self, pl_hook_t point, const pl_hook_event_
     pl_error_t why = {0};
     if (point == PL_HOOK_FIT_START)
         return start_check(m, event, err);
-    if (point == PL_HOOK_FIT_END)
-        end_check(m, event);
+    /* A run that was stopped has a checkpoint of its own. */
+    if (point == PL_HOOK_FIT_END && !event->extra && !m->saved_step && event->global_step
+        && (m->save_top_k || m->save_last))
+        pl_log_line(PL_LOG_WARNING, event->rank, "model_checkpoint",
+                    "the run ended before a checkpoint was due: none is kept%s%s%s",
+                    *m->monitor ? " by \"" : "", m->monitor, *m->monitor ? "\"" : "");
     if (point == PL_HOOK_VALIDATION_END && !m->validated && m->save_top_k
         && names_check(m, event, err) != PL_OK)
         return err->code;
@@ -389,7 +349,9 @@ static int model_checkpoint_on(void *self, pl_hook_t point, const pl_hook_event_
     if (!is_time(m, point, event)
         || (event->global_step == m->saved_step && m->saved_step))
         return PL_OK;
-    if (goes_by_metric(m, point) && best_add(m, event, name, request, &why) != PL_OK) {
+    /* An epoch that is cut short has no metric. */
+    const bool has_metric = point != PL_HOOK_TRAIN_CUT || !*m->monitor;
+    if (m->save_top_k && has_metric && best_add(m, event, name, request, &why) != PL_OK) {
         if (!may_come(m, event, &why))
             return pl_fail(err, why.code, "%s", why.text);
         *name = '\0';
@@ -404,27 +366,18 @@ static int model_checkpoint_on(void *self, pl_hook_t point, const pl_hook_event_
 
 /* ---- state ---- */
 
-/* JSON has no word for what is not finite. */
-static json_t *score_keep(double score)
-{
-    return isfinite(score) ? json_real(score) : json_string(score < 0 ? "-inf" : "inf");
-}
-
-static double score_kept(const json_t *kept)
-{
-    const char *text = json_string_value(kept);
-    if (json_is_number(kept))
-        return json_number_value(kept);
-    return text && *text == '-' ? -INFINITY : INFINITY;
-}
-
 static char *model_checkpoint_state(const void *self, pl_error_t *err)
 {
     const model_checkpoint_t *m = self;
     json_t *kept = json_array();
-    for (int k = 0; k < m->count; k++)
+    for (int k = 0; k < m->count; k++) {
+        /* JSON has no infinite numbers. */
+        const double score = m->kept[k].score;
+        json_t *value = isfinite(score) ? json_real(score)
+                                        : json_string(score < 0 ? "-inf" : "inf");
         kept = pl_json_append(kept, json_pack("{s:s, s:o}", "name", m->kept[k].name,
-                                              "score", score_keep(m->kept[k].score)));
+                                              "score", value));
+    }
     return pl_state_write(json_pack("{s:I, s:s, s:o}", "step", (json_int_t)m->saved_step,
                                     "monitor", m->monitor, "kept", kept),
                           err);
@@ -439,13 +392,17 @@ static int model_checkpoint_restore(void *self, const char *state, pl_error_t *e
         return err->code;
     m->saved_step = (uint64_t)json_integer_value(json_object_get(object, "step"));
     json_array_foreach(json_object_get(object, "kept"), at, entry) {
-        const char *name = json_string_value(json_object_get(entry, "name"));
+        const json_t *score = json_object_get(entry, "score");
+        const char *name = json_string_value(json_object_get(entry, "name")),
+                   *text = json_string_value(score);
         if (PL_GROW(m->kept, m->count, m->capacity) != PL_OK) {
             json_decref(object);
             return pl_no_memory(err);
         }
-        m->kept[m->count] =
-            (kept_t){.score = score_kept(json_object_get(entry, "score"))};
+        m->kept[m->count] = (kept_t){.score = json_is_number(score)
+                                                  ? json_number_value(score)
+                                              : text && *text == '-' ? -INFINITY
+                                                                     : INFINITY};
         snprintf(m->kept[m->count++].name, NAME, "%s", name ? name : "");
     }
     json_decref(object);

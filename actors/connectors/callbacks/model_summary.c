@@ -1,7 +1,7 @@
 /* model_summary.c - a table of the model's layers when a fit begins
  *
- * Layers of the same beginning of a name are one line: "h.0.attn.qkv" is part of "h.0"
- * down to two names. */
+ * Layers whose names begin alike are one line: with a depth of two, "h.0.attn.qkv"
+ * belongs to "h.0". */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,7 +33,7 @@ typedef struct row {
     int64_t parameters;
 } row_t;
 
-/* ---- Words ---- */
+/* ---- Texts ---- */
 
 /* "784", "101.8 K", "1.2 MB" */
 static void count_text(double count, const char *of, char text[CELL])
@@ -60,22 +60,15 @@ static void shape_text(const json_t *shape, char text[CELL])
     snprintf(text + length, CELL - length, "]");
 }
 
-/* The first `depth` names of "h.0.attn.qkv"; all of them when it is negative. */
-static int cut_length(const char *name, int64_t depth)
-{
-    int length = 0;
-    for (; name[length]; length++)
-        if (name[length] == '.' && --depth == 0)
-            break;
-    return length;
-}
-
 /* ---- Rows ---- */
 
-static void layer_put(const json_t *layer, int64_t depth, row_t *rows, int *count)
+/* Adds a layer to the row of the first `depth` names of its path  [negative: all]. */
+static void layer_add(const json_t *layer, int64_t depth, row_t *rows, int *count)
 {
     const char *name = json_string_value(json_object_get(layer, "name"));
-    int length = cut_length(name, depth), k = 0;
+    int length = 0, k = 0;
+    while (name[length] && (name[length] != '.' || --depth != 0))
+        length++;
     while (k < *count
            && (strncmp(rows[k].cell[NAME], name, (size_t)length)
                || rows[k].cell[NAME][length]))
@@ -96,15 +89,6 @@ static void layer_put(const json_t *layer, int64_t depth, row_t *rows, int *coun
     shape_text(json_object_get(layer, "out"), row->cell[OUT]);
 }
 
-static int widest(const row_t *rows, int count, int column)
-{
-    size_t max = strlen(titles[column]);
-    for (int k = 0; k < count; k++)
-        if (strlen(rows[k].cell[column]) > max)
-            max = strlen(rows[k].cell[column]);
-    return (int)max;
-}
-
 static void line_log(int rank, const int width[COLUMNS], const char *const cell[COLUMNS])
 {
     pl_log_line(PL_LOG_INFO, rank, "", "  %-*s  %-*s  %*s  %-*s  %s", width[NAME],
@@ -115,8 +99,12 @@ static void line_log(int rank, const int width[COLUMNS], const char *const cell[
 static void rows_log(int rank, const row_t *rows, int count)
 {
     int width[COLUMNS];
-    for (int c = 0; c < COLUMNS; c++)
-        width[c] = widest(rows, count, c);
+    for (int c = 0; c < COLUMNS; c++) {
+        width[c] = (int)strlen(titles[c]);
+        for (int k = 0; k < count; k++)
+            if ((int)strlen(rows[k].cell[c]) > width[c])
+                width[c] = (int)strlen(rows[k].cell[c]);
+    }
     if (count)
         line_log(rank, width, titles);
     for (int k = 0; k < count; k++) {
@@ -129,21 +117,12 @@ static void rows_log(int rank, const row_t *rows, int count)
 
 /* ---- The callback ---- */
 
-/* Only where some are not trained. */
-static void frozen_log(int rank, double all, double frozen)
-{
-    char trained[CELL], not_trained[CELL];
-    count_text(all - frozen, "", trained);
-    count_text(frozen, "", not_trained);
-    if (frozen > 0)
-        pl_log_line(PL_LOG_INFO, rank, "", "  %s of them are trained, %s are frozen",
-                    trained, not_trained);
-}
-
 static void sums_log(int rank, const json_t *model)
 {
-    char parameters[CELL], state[CELL], flops[CELL], memory[CELL];
-    double count = json_number_value(json_object_get(model, "parameters"));
+    char parameters[CELL], state[CELL], flops[CELL], memory[CELL], trained[CELL],
+        not_trained[CELL];
+    const double count = json_number_value(json_object_get(model, "parameters")),
+                 frozen = json_number_value(json_object_get(model, "frozen"));
     count_text(count, "", parameters);
     count_text(4 * count, "B", memory);
     count_text(json_number_value(json_object_get(model, "state")), "", state);
@@ -152,7 +131,11 @@ static void sums_log(int rank, const json_t *model)
                 "  %s parameters (%s in float32), %s elements of state, %s to train "
                 "on a sample",
                 parameters, memory, state, flops);
-    frozen_log(rank, count, json_number_value(json_object_get(model, "frozen")));
+    count_text(count - frozen, "", trained);
+    count_text(frozen, "", not_trained);
+    if (frozen > 0)
+        pl_log_line(PL_LOG_INFO, rank, "", "  %s of them are trained, %s are frozen",
+                    trained, not_trained);
 }
 
 static int model_summary_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
@@ -171,7 +154,7 @@ static int model_summary_on(void *self, pl_hook_t point, const pl_hook_event_t *
     if (rows) {
         json_array_foreach(layers, k, layer) {
             if (m->max_depth)
-                layer_put(layer, m->max_depth, rows, &count);
+                layer_add(layer, m->max_depth, rows, &count);
         }
         rows_log(event->rank, rows, count);
         sums_log(event->rank, model);

@@ -1,4 +1,4 @@
-/* on_exception_checkpoint.c - a checkpoint of a run that fails, as it is then */
+/* on_exception_checkpoint.c - saves a checkpoint when a run fails */
 #include <stdio.h>
 
 #include "actors/connectors/callbacks/callbacks.h"

@@ -1,8 +1,8 @@
-/* prediction_writer.c - predictions into NumPy files, one for each output
+/* prediction_writer.c - writes predictions to NumPy files, one for each output
  *
- * After each batch, so that not all have to fit into memory: what was written is not kept
- * for the result.  Or all at the end.  The rank waits for the disk meanwhile, the device
- * has the next batches already. */
+ * It writes after each batch, and written predictions are not kept for the result, so
+ * they need not fit into memory; or it writes all at the end.  The rank waits for the
+ * disk; the device already has the next batches. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,15 +23,7 @@ static const pl_option_t prediction_writer_options[] = {
     PL_OPTIONS_END,
 };
 
-static int folder_make(const char *path, pl_error_t *err)
-{
-    if (mkdir(path, 0777) == 0 || errno == EEXIST)
-        return PL_OK;
-    return pl_fail(err, PL_EIO, "cannot create the directory %s: %s", path,
-                   strerror(errno));
-}
-
-/* "predictions/logits.r0.b000012.npy", of all "predictions/logits.r0.npy". */
+/* Writes "predictions/logits.r0.b000012.npy", at the end "predictions/logits.r0.npy". */
 static int output_write(const prediction_writer_t *w, const pl_hook_event_t *event,
                         const pl_result_tensor_t *output, bool of_batch, pl_error_t *err)
 {
@@ -54,7 +46,10 @@ static int prediction_writer_on(void *self, pl_hook_t point, const pl_hook_event
          of_batch = point == PL_HOOK_PREDICT_BATCH_END;
     int code = PL_OK;
     if (point == PL_HOOK_PREDICT_START)
-        return folder_make(w->output_dir, err);
+        return mkdir(w->output_dir, 0777) == 0 || errno == EEXIST
+                   ? PL_OK
+                   : pl_fail(err, PL_EIO, "cannot create the directory %s: %s",
+                             w->output_dir, strerror(errno));
     if (batches != of_batch)
         return PL_OK;
     for (int k = 0; k < event->output_count && code == PL_OK; k++)

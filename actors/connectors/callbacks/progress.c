@@ -1,4 +1,4 @@
-/* progress.c - says how far the run is: a log line for each epoch and validation */
+/* progress.c - logs a line with all metrics after each epoch and validation */
 #include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>

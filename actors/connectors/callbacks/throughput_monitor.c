@@ -1,8 +1,8 @@
 /* throughput_monitor.c - logs how fast a run trains
  *
- * Over the newest few looks, so that one that was slow does not stand for all; the time
- * of validations is not counted.  FLOP are the model's, as pl_graph_flops() counts them:
- * what a device computes twice, or besides, is no merit of its. */
+ * Rates are over a window of measurements, so one slow interval changes them little; the
+ * time of validations is not counted.  FLOP are the model's, as pl_graph_flops() counts
+ * them, not what a device computes twice or in addition. */
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
@@ -11,23 +11,23 @@
 #include "base/clock.h"
 #include "base/json_text.h"
 
-enum { LOOKS_MAX = 256 };
+enum { POINTS_MAX = 256 };
 
-/* How far the run was at a look; time goes on while it trains only. */
-typedef struct look {
-    int64_t trained;                                        /* ns */
+/* A measurement. */
+typedef struct point {
+    int64_t trained;                                        /* time of training, ns */
     uint64_t samples, steps;
-} look_t;
+} point_t;
 
 typedef struct throughput {
     int64_t every_n_steps, window_size;
     double peak_flops;                                      /* NaN: as measured */
 
-    double tokens, flops;                   /* of a sample */
-    int64_t since;                          /* it trains, ns; 0: it does something else */
-    int64_t trained;                        /* until then, ns */
-    uint64_t looks;
-    look_t look[LOOKS_MAX + 1];                             /* the newest, a ring */
+    double tokens, flops;                        /* of a sample */
+    int64_t since;                               /* start of training, ns; 0: it pauses */
+    int64_t trained;                             /* time of training until then, ns */
+    uint64_t count;                              /* measurements */
+    point_t ring[POINTS_MAX + 1];                /* the newest ones */
 } throughput_t;
 
 static const pl_option_t throughput_options[] = {
@@ -53,67 +53,40 @@ static void clock_stop(throughput_t *t)
     t->since = 0;
 }
 
-static void clock_go(throughput_t *t)
+static void point_add(throughput_t *t, const pl_hook_event_t *event)
 {
-    clock_stop(t);
-    t->since = pl_now();
+    t->ring[t->count++ % (POINTS_MAX + 1)] = (point_t){t->trained, event->samples,
+                                                       event->global_step};
 }
 
-static look_t *look_at(throughput_t *t, uint64_t number)
-{
-    return &t->look[number % (LOOKS_MAX + 1)];
-}
-
-static void look_add(throughput_t *t, const pl_hook_event_t *event)
-{
-    *look_at(t, t->looks++) = (look_t){t->trained, event->samples, event->global_step};
-}
-
-/* What follows from the samples: tokens of sequences, FLOP, and what share that is of
- * what the device can do. */
-static int samples_log(const throughput_t *t, double samples, double peak,
-                       pl_callback_request_t *request, pl_error_t *err)
-{
-    int code = pl_callback_log(request, "samples_per_second", samples, err);
-    if (code == PL_OK && t->tokens > 0)
-        code = pl_callback_log(request, "tokens_per_second", samples * t->tokens, err);
-    if (code == PL_OK)
-        code = pl_callback_log(request, "model_flops_per_second", samples * t->flops,
-                               err);
-    if (code == PL_OK && peak > 0)
-        code = pl_callback_log(request, "model_flops_utilization",
-                               samples * t->flops / peak, err);
-    return code;
-}
-
-/* From the oldest look of the window to the newest. */
+/* Logs the rates between the oldest and the newest measurement of the window. */
 static int rates_log(throughput_t *t, double peak, pl_callback_request_t *request,
                      pl_error_t *err)
 {
-    uint64_t back = t->looks - 1 < (uint64_t)t->window_size ? t->looks - 1
-                                                            : (uint64_t)t->window_size;
-    const look_t *newest = look_at(t, t->looks - 1),
-                 *oldest = look_at(t, t->looks - 1 - back);
-    double seconds = (double)(newest->trained - oldest->trained) * 1e-9;
-    if (!(seconds > 0))
-        return PL_OK;
-    double samples = (double)(newest->samples - oldest->samples) / seconds;
-    int code = samples_log(t, samples, peak, request, err);
-    if (code == PL_OK)
-        code = pl_callback_log(request, "steps_per_second",
-                               (double)(newest->steps - oldest->steps) / seconds, err);
+    const uint64_t last = t->count - 1, window = (uint64_t)t->window_size,
+                   first = last < window ? 0 : last - window;
+    const point_t *newest = &t->ring[last % (POINTS_MAX + 1)],
+                  *oldest = &t->ring[first % (POINTS_MAX + 1)];
+    const double seconds = (double)(newest->trained - oldest->trained) * 1e-9,
+                 samples = (double)(newest->samples - oldest->samples) / seconds,
+                 steps = (double)(newest->steps - oldest->steps) / seconds;
+    const struct {
+        const char *name;
+        double value;
+        bool known;
+    } rates[] = {
+        {"samples_per_second", samples, true},
+        {"tokens_per_second", samples * t->tokens, t->tokens > 0},
+        {"model_flops_per_second", samples * t->flops, true},
+        {"model_flops_utilization", samples * t->flops / peak, peak > 0},
+        {"steps_per_second", steps, true},
+    };
+    int code = PL_OK;
+    for (size_t k = 0; seconds > 0 && k < sizeof rates / sizeof *rates && code == PL_OK;
+         k++)
+        if (rates[k].known)
+            code = pl_callback_log(request, rates[k].name, rates[k].value, err);
     return code;
-}
-
-static int model_read(throughput_t *t, const char *text, pl_error_t *err)
-{
-    json_t *model = pl_json_read(text, strlen(text), "model", err);
-    if (!model)
-        return err->code;
-    t->tokens = json_number_value(json_object_get(model, "tokens"));
-    t->flops = json_number_value(json_object_get(model, "train_flops"));
-    json_decref(model);
-    return PL_OK;
 }
 
 static int throughput_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
@@ -121,16 +94,24 @@ static int throughput_on(void *self, pl_hook_t point, const pl_hook_event_t *eve
 {
     throughput_t *t = self;
     double peak = isnan(t->peak_flops) ? event->device_flops : t->peak_flops;
-    if (point == PL_HOOK_FIT_START)
-        return model_read(t, event->model, err);
-    clock_go(t);
-    if (point == PL_HOOK_TRAIN_EPOCH_START && !t->looks)
-        look_add(t, event);
+    if (point == PL_HOOK_FIT_START) {
+        json_t *model = pl_json_read(event->model, strlen(event->model), "model", err);
+        if (!model)
+            return err->code;
+        t->tokens = json_number_value(json_object_get(model, "tokens"));
+        t->flops = json_number_value(json_object_get(model, "train_flops"));
+        json_decref(model);
+        return PL_OK;
+    }
+    clock_stop(t);
+    t->since = pl_now();
+    if (point == PL_HOOK_TRAIN_EPOCH_START && !t->count)
+        point_add(t, event);
     if (point == PL_HOOK_VALIDATION_START || point == PL_HOOK_TRAIN_EPOCH_END)
         clock_stop(t);
     if (point != PL_HOOK_TRAIN_BATCH_END)
         return PL_OK;
-    look_add(t, event);
+    point_add(t, event);
     return rates_log(t, peak, request, err);
 }
 

@@ -1,12 +1,11 @@
 /* timer.c - stops a run after a time
  *
- * The time that a run had before it went on from a checkpoint counts too: what is limited
- * is the training, not the process.  How much it is, the newest run file says. */
+ * The time before a resumed checkpoint counts too: the limit is for the training, not for
+ * the process.  The newest run file sets the limit. */
 #include <stdio.h>
 #include <string.h>
 
 #include "actors/connectors/callbacks/callbacks.h"
-#include "actors/connectors/callbacks/metric.h"
 #include "base/clock.h"
 #include "base/error.h"
 
@@ -14,7 +13,7 @@ typedef struct timer {
     const char *duration, *interval;
     int64_t every_n_steps;
 
-    int64_t limit, before;                  /* ns; before: of runs that it goes on from */
+    int64_t limit, before;                      /* ns; before: time of the resumed runs */
     int64_t began;
 } stop_timer_t;
 
@@ -47,7 +46,7 @@ static int timer_start(void *self, pl_error_t *err)
     return pl_duration_read(t->duration, &t->limit, err);
 }
 
-static int64_t time_had(const stop_timer_t *t)
+static int64_t time_used(const stop_timer_t *t)
 {
     return t->before + pl_now() - t->began;
 }
@@ -59,7 +58,7 @@ static int timer_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
     stop_timer_t *t = self;
     if (point == PL_HOOK_FIT_START)
         t->began = pl_now();
-    request->stop = time_had(t) >= t->limit;
+    request->stop = time_used(t) >= t->limit;
     if (request->stop)
         snprintf(request->reason, sizeof request->reason,
                  "the time limit of %s has passed", t->duration);
@@ -68,7 +67,7 @@ static int timer_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
 
 static char *timer_state(const void *self, pl_error_t *err)
 {
-    return pl_state_write(json_pack("{s:f}", "seconds", (double)time_had(self) / 1e9),
+    return pl_state_write(json_pack("{s:f}", "seconds", (double)time_used(self) / 1e9),
                           err);
 }
 

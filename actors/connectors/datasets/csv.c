@@ -1,12 +1,12 @@
 /* csv.c - a table of numbers: one column is the target, the others are features
  *
- * Columns may be fields of their own, by name: a sample's weight, a second input.
- * Whole-number targets are classes, others a value to predict.  Features are brought to
- * mean 0 and deviation 1, column by column, unless that is switched off.
+ * Columns may be separate fields, by name: a sample's weight, a second input.  Targets
+ * that are whole numbers are classes, others are values to predict.  Features are scaled
+ * to mean 0 and deviation 1, column by column, unless that is switched off.
  *
- * What the columns are called and for, whether targets are classes, and the moments are
- * decided once, from the training data: a model would take the same row for another if
- * each file decided for itself.  The data info carries them to all other sources. */
+ * The names and uses of columns, the type of the target and the moments come from the
+ * training data alone: if each file decided for itself, the same row could mean different
+ * samples.  The data info carries them to all other sources. */
 #include "actors/connectors/datasets/csv_parts.h"
 
 #include <math.h>
@@ -39,14 +39,15 @@ static const pl_option_t csv_options[] = {
 
 /* ---- Moments ---- */
 
-/* Those that bring a column to mean 0 and deviation 1; a constant one to 0.  Of the rows
- * that are trained on: a split's others are not to be known by it. */
+/* The moments that scale a column to mean 0 and deviation 1, a constant one to 0.  Only
+ * rows to train on count: moments must not depend on the held rows of a split. */
 static pl_moments_t csv_measure(const csv_t *csv, const pl_data_split_t *split,
                                 int column)
 {
     const double rows = (double)(csv->rows - split->held_count);
     double first = NAN, mean = 0, squares = 0;
-    /* From the first value on: so rounding makes no deviation where there is none. */
+    /* Relative to the first value: so rounding makes no deviation in a constant
+     * column. */
     for (int64_t row = 0; row < csv->rows; row++) {
         if (pl_data_split_holds(split, row))
             continue;
@@ -61,8 +62,8 @@ static pl_moments_t csv_measure(const csv_t *csv, const pl_data_split_t *split,
     return (pl_moments_t){first + mean, squares > 0 ? 1 / sqrt(squares) : 1};
 }
 
-/* The split that the run will make of these rows.  Where none can be made, the run says
- * so. */
+/* The split that the run will make of these rows.  If it is impossible, the run reports
+ * that. */
 static int csv_find_split(const csv_t *csv, const pl_data_request_t *request,
                           pl_data_split_t *split, pl_error_t *err)
 {
@@ -85,17 +86,7 @@ static int csv_find_split(const csv_t *csv, const pl_data_request_t *request,
     return code == PL_ENOMEM ? pl_no_memory(err) : PL_OK;
 }
 
-static int csv_measure_all(csv_t *csv, const pl_data_request_t *request, pl_error_t *err)
-{
-    pl_data_split_t split = {0};
-    int code = csv_find_split(csv, request, &split, err);
-    for (int k = 0; k < csv->features && !code; k++)
-        csv->moments[k] = csv_measure(csv, &split, csv->from[k]);
-    pl_data_split_release(&split);
-    return code;
-}
-
-/* Those of the training data: [[mean, factor], ...]. */
+/* Takes the moments of the training data. */
 static int csv_recall(csv_t *csv, const json_t *data_info, pl_error_t *err)
 {
     const json_t *known = json_object_get(data_info, PL_MOMENTS);
@@ -128,19 +119,26 @@ static int csv_find_moments(csv_t *csv, const pl_data_request_t *request,
         csv->moments[k] = (pl_moments_t){0, 1};
     if (!csv->standardize)
         return PL_OK;
-    return data_info ? csv_recall(csv, data_info, err)
-                     : csv_measure_all(csv, request, err);
+    if (data_info)
+        return csv_recall(csv, data_info, err);
+    pl_data_split_t split = {0};
+    int code = csv_find_split(csv, request, &split, err);
+    for (int k = 0; k < csv->features && !code; k++)
+        csv->moments[k] = csv_measure(csv, &split, csv->from[k]);
+    pl_data_split_release(&split);
+    return code;
 }
 
-/* What all data sets tell, the columns' names and the moments; NULL: out of memory. */
+/* Adds the columns' names and the moments to the common data info; NULL: out of
+ * memory. */
 static char *csv_data_info(const csv_t *csv, const pl_shape_t *shape)
 {
     char *data_info = pl_dataset_data_info(csv->classes, shape);
     if (csv->names) {
         char *names = pl_json_write(csv->names, PL_JSON_COMPACT);
-        data_info = pl_dataset_tell(&data_info, COLUMNS, &names);
+        data_info = pl_data_info_add(&data_info, COLUMNS, &names);
     }
-    return csv->standardize ? pl_moments_tell(&data_info, csv->moments, csv->features)
+    return csv->standardize ? pl_moments_add(&data_info, csv->moments, csv->features)
                             : data_info;
 }
 
@@ -153,43 +151,6 @@ static int csv_too_large(const csv_t *csv, int64_t row, int column, pl_error_t *
                    csv_at(csv, row, column));
 }
 
-static int csv_make_feature(csv_t *csv, int column, int feature, pl_error_t *err)
-{
-    const pl_moments_t *moments = &csv->moments[feature];
-    for (int64_t row = 0; row < csv->rows; row++) {
-        double value = csv_at(csv, row, column);
-        float x = pl_moments_apply(moments, value);
-        if (!isfinite((float)value) || !isfinite(x))
-            return csv_too_large(csv, row, column, err);
-        csv->x[row * csv->features + feature] = x;
-    }
-    return PL_OK;
-}
-
-static int csv_make_target(csv_t *csv, pl_error_t *err)
-{
-    csv->y = pl_alloc_array((size_t)csv->rows + 1, sizeof *csv->y);
-    if (!csv->y)
-        return pl_no_memory(err);
-    for (int64_t row = 0; row < csv->rows; row++) {
-        csv->y[row] = csv_at(csv, row, csv->column);
-        if (!isfinite((float)csv->y[row]))
-            return csv_too_large(csv, row, csv->column, err);
-    }
-    return PL_OK;
-}
-
-static int csv_make_other(csv_t *csv, int column, pl_error_t *err)
-{
-    for (int64_t row = 0; row < csv->rows; row++) {
-        float value = (float)csv_at(csv, row, column);
-        if (!isfinite(value))
-            return csv_too_large(csv, row, column, err);
-        csv->other[row * csv->other_columns + csv->use[column]] = value;
-    }
-    return PL_OK;
-}
-
 /* [rows, columns]; NULL: too many, or out of memory. */
 static float *csv_alloc(const csv_t *csv, int columns)
 {
@@ -199,19 +160,36 @@ static float *csv_alloc(const csv_t *csv, int columns)
                : pl_alloc_array(values, sizeof(float));
 }
 
-static int csv_make_all(csv_t *csv, pl_error_t *err)
+/* Fills y, x and the further fields from the table. */
+static int csv_convert(csv_t *csv, pl_error_t *err)
 {
+    const bool has_target = csv->column >= 0;
     csv->x = csv_alloc(csv, csv->features);
     csv->other = csv_alloc(csv, csv->other_columns);
-    if (!csv->x || !csv->other)
+    csv->y = has_target ? pl_alloc_array((size_t)csv->rows + 1, sizeof *csv->y) : NULL;
+    if (!csv->x || !csv->other || (has_target && !csv->y))
         return pl_no_memory(err);
-    int code = csv->column >= 0 ? csv_make_target(csv, err) : PL_OK;
-    for (int k = 0; k < csv->features && !code; k++)
-        code = csv_make_feature(csv, csv->from[k], k, err);
-    for (int column = 0; column < csv->table.columns && !code; column++)
-        if (csv->use[column] >= 0)
-            code = csv_make_other(csv, column, err);
-    return code;
+    for (int64_t row = 0; has_target && row < csv->rows; row++) {
+        csv->y[row] = csv_at(csv, row, csv->column);
+        if (!isfinite((float)csv->y[row]))
+            return csv_too_large(csv, row, csv->column, err);
+    }
+    for (int k = 0; k < csv->features; k++)
+        for (int64_t row = 0; row < csv->rows; row++) {
+            const double value = csv_at(csv, row, csv->from[k]);
+            const float x = pl_moments_apply(&csv->moments[k], value);
+            if (!isfinite((float)value) || !isfinite(x))
+                return csv_too_large(csv, row, csv->from[k], err);
+            csv->x[row * csv->features + k] = x;
+        }
+    for (int column = 0; column < csv->table.columns; column++)
+        for (int64_t row = 0; csv->use[column] >= 0 && row < csv->rows; row++) {
+            const float value = (float)csv_at(csv, row, column);
+            if (!isfinite(value))
+                return csv_too_large(csv, row, column, err);
+            csv->other[row * csv->other_columns + csv->use[column]] = value;
+        }
+    return PL_OK;
 }
 
 static int csv_load(csv_t *csv, const pl_data_request_t *request, const json_t *data_info,
@@ -237,7 +215,7 @@ static int csv_load(csv_t *csv, const pl_data_request_t *request, const json_t *
     else if (!code)
         code = csv_names(csv, &csv->names, err);
     if (!code)
-        code = csv_make_all(csv, err);
+        code = csv_convert(csv, err);
     if (!code)
         code = csv_count_classes(csv, request, data_info, err);
     pl_csv_release(&csv->table);
@@ -278,17 +256,6 @@ static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t
     return PL_OK;
 }
 
-/* The columns of all further fields lie side by side. */
-static void csv_read_others(const csv_t *csv, const pl_read_request_t *request,
-                            void *const field[])
-{
-    for (int k = 0, at = 0; k < csv->others.count; at += csv->width[k++])
-        for (int i = 0; i < request->count; i++)
-            memcpy((float *)field[k] + (size_t)i * (size_t)csv->width[k],
-                   csv->other + request->index[i] * csv->other_columns + at,
-                   (size_t)csv->width[k] * sizeof(float));
-}
-
 static int csv_read(const void *self, const pl_read_request_t *request,
                     void *const field[], pl_error_t *err)
 {
@@ -304,7 +271,12 @@ static int csv_read(const void *self, const pl_read_request_t *request,
         ((int64_t *)field[1])[i] = (int64_t)csv->y[request->index[i]];
     for (int i = 0; i < request->count && csv->kind == TARGET_VALUE; i++)
         ((float *)field[1])[i] = (float)csv->y[request->index[i]];
-    csv_read_others(csv, request, field + 1 + (csv->kind != TARGET_NONE));
+    void *const *others = field + 1 + (csv->kind != TARGET_NONE);
+    for (int k = 0, at = 0; k < csv->others.count; at += csv->width[k++])
+        for (int i = 0; i < request->count; i++)
+            memcpy((float *)others[k] + (size_t)i * (size_t)csv->width[k],
+                   csv->other + request->index[i] * csv->other_columns + at,
+                   (size_t)csv->width[k] * sizeof(float));
     return PL_OK;
 }
 

@@ -1,4 +1,4 @@
-/* csv_columns.c - what the columns of a table are for, and whether targets are classes */
+/* csv_columns.c - the uses of the columns of a table, and the type of its target */
 #include "actors/connectors/datasets/csv_parts.h"
 
 #include <math.h>
@@ -14,10 +14,10 @@
 #include "base/log.h"
 #include "base/utf8.h"
 
-/* Classes that "auto" takes for such; more than PL_CLASSES_FEW need two rows for each. */
+/* The most classes that "auto" accepts; more than PL_CLASSES_FEW need two rows each. */
 #define CLASSES_MAX 1000
 
-/* A line of the run, not of each rank. */
+/* One line for the run, not for each rank. */
 static PL_PRINTF(3, 4) void csv_log(const csv_t *csv, pl_log_level_t level,
                                     const char *format, ...)
 {
@@ -40,9 +40,9 @@ static bool is_whole(double value)
     return isfinite(value) && value == floor(value);
 }
 
-/* ---- What columns are for ---- */
+/* ---- Uses of columns, by position ---- */
 
-/* By its name, or its number from 0; -1: there is none. */
+/* A column by its name, or its number from 0; -1: there is none. */
 static int csv_column(const csv_t *csv, const char *text, size_t length)
 {
     char *end;
@@ -59,12 +59,7 @@ static int csv_column(const csv_t *csv, const char *text, size_t length)
     return whole && number >= 0 && number < csv->table.columns ? (int)number : -1;
 }
 
-static bool is_free(const csv_t *csv, int column)
-{
-    return csv->use[column] == FOR_FEATURE || csv->use[column] == FOR_NOTHING;
-}
-
-/* "a,b": the columns of further field k. */
+/* Gives the columns "a,b" to further field k. */
 static int csv_claim(csv_t *csv, int k, pl_error_t *err)
 {
     const char *name = csv->others.name[k], *text = csv->others.text[k];
@@ -77,8 +72,9 @@ static int csv_claim(csv_t *csv, int k, pl_error_t *err)
             csv->path, name, sizeof(((pl_field_t *)0)->name) - 1);
     for (size_t length;; text += length + 1) {
         length = strcspn(text, ",");
-        int column = csv_column(csv, text, length);
-        if (column < 0 || !is_free(csv, column))
+        const int column = csv_column(csv, text, length);
+        if (column < 0
+            || (csv->use[column] != FOR_FEATURE && csv->use[column] != FOR_NOTHING))
             return pl_fail(err, PL_EINVAL, "%s: field \"%s\": %s column \"%.*s\"%s",
                            csv->path, name, column < 0 ? "there is no" : "the",
                            (int)(length < 40 ? length : 40), text,
@@ -91,9 +87,8 @@ static int csv_claim(csv_t *csv, int k, pl_error_t *err)
     }
 }
 
-/* "y" among the fields is the target: it is no further field, and `label` has no say.  A
- * column is looked for unless the training data says which; what is to be predicted may
- * lack it. */
+/* If the fields name "y", it replaces `label` as the target and is no further field.  The
+ * column must exist unless the training data determines it, or the stage predicts. */
 static int csv_name_target(csv_t *csv, bool is_known, pl_stage_t stage, pl_error_t *err)
 {
     pl_texts_t *others = &csv->others;
@@ -115,7 +110,7 @@ static int csv_name_target(csv_t *csv, bool is_known, pl_stage_t stage, pl_error
     return PL_OK;
 }
 
-/* By position: the target, further fields, and what is left are features. */
+/* Columns other than the target and the further fields are features. */
 static int csv_use_by_position(csv_t *csv, pl_error_t *err)
 {
     const pl_csv_t *table = &csv->table;
@@ -142,11 +137,11 @@ static int csv_use_by_position(csv_t *csv, pl_error_t *err)
     return code;
 }
 
-/* ---- The same by the names that the training data had ---- */
+/* ---- Uses of columns, by the names in the training data ---- */
 
 #define TWICE (-1)
 
-/* Where each name of the header stands, or TWICE. */
+/* Finds the column of each name in the header, or TWICE. */
 static int csv_find_places(csv_t *csv, pl_error_t *err)
 {
     csv->places = json_object();
@@ -160,7 +155,7 @@ static int csv_find_places(csv_t *csv, pl_error_t *err)
     return failed ? pl_no_memory(err) : PL_OK;
 }
 
-/* Takes the column of a name for something. */
+/* Gives the column of a name a use. */
 static int csv_use_name(csv_t *csv, const json_t *name, int use, int *column,
                         pl_error_t *err)
 {
@@ -183,7 +178,7 @@ static int csv_use_name(csv_t *csv, const json_t *name, int use, int *column,
     return PL_OK;
 }
 
-/* The target may be missing from what is to be predicted. */
+/* The target may be missing if the stage predicts. */
 static int csv_use_target(csv_t *csv, const json_t *known, pl_stage_t stage,
                           pl_error_t *err)
 {
@@ -201,16 +196,12 @@ static int csv_use_target(csv_t *csv, const json_t *known, pl_stage_t stage,
     return PL_OK;
 }
 
-/* "3,4": nothing but numbers, which are those of the training data's columns. */
-static bool is_numbers(const char *text)
-{
-    return *text && !text[strspn(text, "0123456789,")];
-}
-
+/* Numbers such as "3,4" are those of the training data's columns. */
 static int csv_use_other(csv_t *csv, const json_t *known, int k, pl_error_t *err)
 {
     const json_t *names = json_object_get(known, csv->others.name[k]);
-    if (!names || !is_numbers(csv->others.text[k]))
+    const char *text = csv->others.text[k];
+    if (!names || !*text || text[strspn(text, "0123456789,")])
         return csv_claim(csv, k, err);
     int code = PL_OK, column;
     for (size_t i = 0; i < json_array_size(names) && !code; i++, csv->width[k]++)
@@ -329,7 +320,7 @@ int csv_names(const csv_t *csv, json_t **names_p, pl_error_t *err)
     return names ? PL_OK : pl_no_memory(err);
 }
 
-/* ---- What the target's column holds ---- */
+/* ---- The type of the target ---- */
 
 /* The row of the first label that is neither a whole number from 0 nor ignored, or -1. */
 static int64_t csv_first_value(const csv_t *csv)
@@ -352,8 +343,8 @@ static double csv_largest(const csv_t *csv)
     return largest;
 }
 
-/* "auto" of the training data: whole numbers that are many for so few rows are rather a
- * quantity. */
+/* "auto" in the training data: whole numbers that are many for the number of rows are
+ * rather a value. */
 static csv_target_t csv_decide_target(const csv_t *csv)
 {
     char column[80];
@@ -418,7 +409,7 @@ int csv_find_target(csv_t *csv, const json_t *data_info, pl_error_t *err)
                    (long long)csv->ignore_index);
 }
 
-/* What is there, or was in the training data. */
+/* The number of classes here or in the training data, whichever is larger. */
 int csv_count_classes(csv_t *csv, const pl_data_request_t *request,
                       const json_t *data_info, pl_error_t *err)
 {

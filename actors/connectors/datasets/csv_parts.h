@@ -1,18 +1,18 @@
-/* csv_parts.h - what csv.c (the data set) and csv_columns.c (what its columns are for)
- * share */
+/* csv_parts.h - the table that csv.c (the data set) and csv_columns.c (the uses of its
+ * columns) share */
 #ifndef PL_DATASETS_CSV_PARTS_H
 #define PL_DATASETS_CSV_PARTS_H
 
 #include "actors/connectors/datasets/datasets.h"
-#include "actors/connectors/datasets/moments.h"
 #include "formats/csv.h"
 
-/* The fact: the names of the columns of each field, {"x": ["a", "b"], "y": ["c"]}. */
+/* The key in the data info: the names of each field's columns, {"x": ["a", "b"], "y":
+ * ["c"]}. */
 #define COLUMNS "columns"
 
 typedef enum csv_target { TARGET_NONE, TARGET_CLASS, TARGET_VALUE } csv_target_t;
 
-/* What a column is for; from 0 on: its place among those of further fields. */
+/* The use of a column; 0 and more: its place among the columns of further fields. */
 enum { FOR_FEATURE = -1, FOR_TARGET = -2, FOR_NOTHING = -3 };
 
 typedef struct csv {
@@ -49,8 +49,8 @@ static inline double csv_at(const csv_t *csv, int64_t row, int column)
  * names, else by position. */
 int csv_find_uses(csv_t *csv, const json_t *data_info, pl_stage_t stage, pl_error_t *err);
 
-/* {"x": ["a", "b"], "y": ["c"], …} for the data info; NULL without a code: there is
- * nothing by which another file could be matched. */
+/* {"x": ["a", "b"], "y": ["c"], …} for the data info; NULL with PL_OK: other files cannot
+ * be matched by name. */
 int csv_names(const csv_t *csv, json_t **names_p, pl_error_t *err);
 
 /* Finds the type of the target, then the number of classes. */

@@ -1,10 +1,11 @@
-/* datasets.c - what the built-in data sets share */
+/* datasets.c - what the built-in data sets share: checks, fields, the data info */
 #include "actors/connectors/datasets/datasets.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/json_text.h"
 #include "base/log.h"
 
 int pl_dataset_check(const char *what, const pl_read_request_t *request, int64_t samples,
@@ -68,7 +69,7 @@ char *pl_dataset_data_info(int64_t classes, const pl_shape_t *shape)
     return pl_text("{%s\"shape\": [%s]}", known, axes);
 }
 
-char *pl_dataset_tell(char **data_info_p, const char *key, char **json_p)
+char *pl_data_info_add(char **data_info_p, const char *key, char **json_p)
 {
     char *data_info = NULL;
     if (*data_info_p && *json_p)
@@ -78,4 +79,30 @@ char *pl_dataset_tell(char **data_info_p, const char *key, char **json_p)
     pl_text_free(*data_info_p);
     *data_info_p = *json_p = NULL;
     return data_info;
+}
+
+int pl_moments_read(const json_t *list, pl_moments_t *moments)
+{
+    size_t k;
+    json_t *pair;
+    json_array_foreach(list, k, pair) {
+        const json_t *mean = json_array_get(pair, 0), *factor = json_array_get(pair, 1);
+        if (!json_is_number(mean) || !json_is_number(factor))
+            return (int)k;
+        moments[k] = (pl_moments_t){json_number_value(mean), json_number_value(factor)};
+    }
+    return -1;
+}
+
+char *pl_moments_add(char **data_info_p, const pl_moments_t *moments, int count)
+{
+    json_t *list = *data_info_p ? json_array() : NULL;
+    bool whole = list;
+    for (int k = 0; k < count && whole; k++) {
+        json_t *pair = json_pack("[f, f]", moments[k].mean, moments[k].factor);
+        whole = json_array_append_new(list, pair) == 0;
+    }
+    char *text = whole ? pl_json_write(list, PL_JSON_COMPACT) : NULL;
+    json_decref(list);
+    return pl_data_info_add(data_info_p, PL_MOMENTS, &text);
 }

@@ -1,9 +1,9 @@
 /* idx.c - images and labels in IDX files: MNIST and its relatives
  *
- * A directory holds a pair of files to train on and one to test on, plain or gzip: under
- * the names that MNIST gave them, under names like those (EMNIST), or under those that
- * options give.  Pixels that are bytes stay so in memory and become floats when they are
- * read, scaled and normalised in one multiplication and one addition. */
+ * A directory has a pair of files to train on and one to test on, plain or gzip: with the
+ * names of MNIST, with similar names (EMNIST), or with names from options.  Pixels that
+ * are bytes stay bytes in memory; reading converts them to floats, scaled and normalised
+ * in one multiplication and one addition. */
 #include "formats/idx.h"
 
 #include <dirent.h>
@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "actors/connectors/datasets/datasets.h"
-#include "actors/connectors/datasets/moments.h"
 #include "base/alloc.h"
 #include "base/error.h"
 
@@ -48,11 +47,11 @@ static const pl_option_t idx_options[] = {
 
 /* ---- Which files ---- */
 
-/* What names of a file have to have. */
+/* The required parts of a file's name. */
 typedef struct pattern {
     const char *folder, *begin, *kind;                      /* kind: "images", "labels" */
     const char *format;                                     /* "idx", or "" */
-    bool trains, tests;                                     /* the set that they name */
+    bool trains, tests;                                     /* the set that it names */
 } pattern_t;
 
 static bool is_of_training(pl_stage_t stage)
@@ -78,7 +77,7 @@ static bool name_fits(const char *name, const pattern_t *pattern)
            && names_test(name) == pattern->tests;
 }
 
-/* A name's length without its ".gz". */
+/* The length of a name without ".gz". */
 static size_t stem(const char *name)
 {
     const size_t length = strlen(name);
@@ -136,7 +135,7 @@ static int idx_load_as(const char *folder, const char *name, const char *ending,
     return code;
 }
 
-/* By the name that MNIST has  [NULL], with .gz or without, or whatever fits. */
+/* A file with the name of MNIST  [NULL], with or without .gz, or one whose name fits. */
 static int idx_load_found(const char *usual, const pattern_t *pattern, char **file_p,
                           pl_array_t *array, pl_error_t *err)
 {
@@ -149,17 +148,6 @@ static int idx_load_found(const char *usual, const pattern_t *pattern, char **fi
         return code;
     code = idx_search(pattern, file_p, err);
     return code ? code : pl_idx_load(*file_p, pl_file_limit(), array, err);
-}
-
-static int idx_check_images(const idx_t *idx, pl_error_t *err)
-{
-    const pl_array_t *images = &idx->images;
-    if (images->shape.rank < 2 || images->shape.rank > 4)
-        return pl_fail(err, PL_EFORMAT, "%s: images have 2, 3 or 4 axes, these have %d",
-                       idx->images_file, images->shape.rank);
-    if (images->count == 0)
-        return pl_fail(err, PL_EFORMAT, "%s: the file has no images", idx->images_file);
-    return PL_OK;
 }
 
 static int64_t idx_label(const idx_t *idx, int64_t sample)
@@ -196,7 +184,7 @@ static int idx_check_labels(const idx_t *idx, pl_error_t *err)
     return PL_OK;
 }
 
-/* The names that MNIST gave the files, with the prefix. */
+/* The names of MNIST's files, with the prefix. */
 typedef struct usual {
     char *images, *labels;
 } usual_t;
@@ -219,8 +207,8 @@ static int idx_load_images(idx_t *idx, const usual_t *usual, pl_stage_t stage,
                          idx->path, usual->images, trains ? "training" : "test");
 }
 
-/* Those that lie beside the images and are named as they are up to that word: a folder
- * may hold several sets. */
+/* Labels are beside the images, and their names begin alike up to the word "images": a
+ * folder may have several sets. */
 static int idx_load_labels(idx_t *idx, const usual_t *usual, pl_stage_t stage,
                            pl_error_t *err)
 {
@@ -261,7 +249,7 @@ static int idx_load_labels(idx_t *idx, const usual_t *usual, pl_stage_t stage,
     return code;
 }
 
-/* Labels may be missing when predicting. */
+/* Labels may be missing if the stage predicts. */
 static int idx_load_all(idx_t *idx, pl_stage_t stage, pl_error_t *err)
 {
     const char *part = is_of_training(stage) ? "train" : "t10k";
@@ -270,8 +258,11 @@ static int idx_load_all(idx_t *idx, pl_stage_t stage, pl_error_t *err)
     pl_error_t why = {0};
     int code = usual.images && usual.labels ? idx_load_images(idx, &usual, stage, &why)
                                             : pl_no_memory(&why);
-    if (!code)
-        code = idx_check_images(idx, &why);
+    if (!code && (idx->images.shape.rank < 2 || idx->images.shape.rank > 4))
+        code = pl_fail(&why, PL_EFORMAT, "%s: images have 2, 3 or 4 axes, these have %d",
+                       idx->images_file, idx->images.shape.rank);
+    else if (!code && idx->images.count == 0)
+        code = pl_fail(&why, PL_EFORMAT, "%s: the file has no images", idx->images_file);
     if (!code) {
         code = idx_load_labels(idx, &usual, stage, &why);
         if (code == PL_ENOTFOUND && stage == PL_PREDICT && !*idx->labels_name)
@@ -286,7 +277,7 @@ static int idx_load_all(idx_t *idx, pl_stage_t stage, pl_error_t *err)
     return code;
 }
 
-/* As many as the largest label says; warns when no label is 0. */
+/* The number of classes: one more than the largest label; warns if no label is 0. */
 static int64_t idx_classes(const idx_t *idx, const pl_data_request_t *request)
 {
     int64_t smallest = INT64_MAX, largest = -1;
@@ -303,14 +294,6 @@ static int64_t idx_classes(const idx_t *idx, const pl_data_request_t *request)
     return largest + 1;
 }
 
-/* [1, rows, columns] of an image without channels. */
-static pl_shape_t idx_sample_shape(const idx_t *idx)
-{
-    const int64_t *dim = idx->images.shape.dim;
-    return idx->images.shape.rank == 3 ? PL_SHAPE(1, dim[1], dim[2])
-                                       : pl_dataset_sample_shape(&idx->images.shape);
-}
-
 static int idx_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
                     pl_error_t *err)
 {
@@ -323,11 +306,15 @@ static int idx_open(void *self, const pl_data_request_t *request, pl_data_info_t
         return code;
     const int64_t samples = idx->images.shape.dim[0];
     const double one = idx->images.dtype == PL_U8 ? 255 : 1;
-    const pl_shape_t shape = idx_sample_shape(idx);
+    const int64_t *dim = idx->images.shape.dim;
+    /* Images without channels are [1, rows, columns]. */
+    const pl_shape_t shape = idx->images.shape.rank == 3
+                                 ? PL_SHAPE(1, dim[1], dim[2])
+                                 : pl_dataset_sample_shape(&idx->images.shape);
     const pl_moments_t moments = {one * idx->mean, 1 / (one * idx->std)};
     char *data_info = pl_dataset_data_info(idx_classes(idx, request), &shape);
     pl_data_info_t found = {.samples = samples,
-                            .data_info = pl_moments_tell(&data_info, &moments, 1)};
+                            .data_info = pl_moments_add(&data_info, &moments, 1)};
     if (!found.data_info)
         return pl_no_memory(err);
     pl_dataset_field(&found, "x", PL_F32, shape);
@@ -340,7 +327,7 @@ static int idx_open(void *self, const pl_data_request_t *request, pl_data_info_t
     return PL_OK;
 }
 
-/* Pixels of an image into floats. */
+/* Converts the pixels of an image to floats. */
 static void idx_convert(const idx_t *idx, int64_t sample, float *x)
 {
     const size_t from = (size_t)sample * idx->pixels;

@@ -1,8 +1,8 @@
-/* lines.c - lines of a text, each a sample as long as it is, to predict the next token
+/* lines.c - lines of a text as samples of different length, to predict the next token
  *
- * A sample begins with the newline before its line and has the one behind it as its last
- * target: so a model learns where lines end, and writes one from a newline on.  Padding
- * has no target. */
+ * A sample begins with the newline before its line, and its last target is the newline
+ * behind it: so a model learns where lines end, and can write a line after a newline.
+ * Padding has no target. */
 #include <string.h>
 
 #include "actors/connectors/datasets/datasets.h"
@@ -16,7 +16,7 @@ typedef struct lines {
     const char *path, *vocabulary;
     int64_t context;
     pl_tokens_t tokens;
-    int64_t *begin;                           /* [samples]: the first token of its line */
+    int64_t *begin;                              /* [samples], first token of each line */
     int64_t samples;
 } lines_t;
 
@@ -28,7 +28,7 @@ static const pl_option_t lines_options[] = {
     PL_OPTIONS_END,
 };
 
-/* From `begin` to its newline, or the end of the text. */
+/* Number of tokens from `begin` to the newline, the end of the text, or `context`. */
 static int64_t line_size(const lines_t *lines, int64_t begin)
 {
     int64_t at = begin;
@@ -38,7 +38,7 @@ static int64_t line_size(const lines_t *lines, int64_t begin)
     return at - begin;
 }
 
-/* Where lines begin, into begin [NULL: they are counted]; empty ones are none. */
+/* Counts lines that are not empty, and writes where they begin  [NULL]. */
 static int64_t lines_list(const pl_tokens_t *tokens, int64_t *begin)
 {
     int64_t count = 0, from = 0;
@@ -53,23 +53,6 @@ static int64_t lines_list(const pl_tokens_t *tokens, int64_t *begin)
     return count;
 }
 
-static int lines_find(lines_t *lines, pl_error_t *err)
-{
-    if (lines->tokens.newline < 0)
-        return pl_fail(err, PL_EFORMAT,
-                       "%s: the file has no line end: use data set \"text\" for a text "
-                       "without lines",
-                       lines->path);
-    lines->samples = lines_list(&lines->tokens, NULL);
-    if (lines->samples == 0)
-        return pl_fail(err, PL_EFORMAT, "%s: all lines are empty", lines->path);
-    lines->begin = pl_alloc_array((size_t)lines->samples, sizeof *lines->begin);
-    if (!lines->begin)
-        return pl_no_memory(err);
-    lines_list(&lines->tokens, lines->begin);
-    return PL_OK;
-}
-
 static int lines_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
                       pl_error_t *err)
 {
@@ -80,12 +63,21 @@ static int lines_open(void *self, const pl_data_request_t *request, pl_data_info
                                       .data_info = request->data_info};
     pl_data_info_t found = {.same_samples = true, .padding = {0, NOTHING}};
     int code = pl_tokens_load(&lines->tokens, &file, &found.data_info, err);
-    if (code == PL_OK)
-        code = lines_find(lines, err);
+    if (code == PL_OK && lines->tokens.newline < 0)
+        code = pl_fail(err, PL_EFORMAT,
+                       "%s: the file has no line end: use data set \"text\" for a text "
+                       "without lines",
+                       lines->path);
+    if (code == PL_OK && (lines->samples = lines_list(&lines->tokens, NULL)) == 0)
+        code = pl_fail(err, PL_EFORMAT, "%s: all lines are empty", lines->path);
+    if (code == PL_OK
+        && !(lines->begin = pl_alloc_array((size_t)lines->samples, sizeof *lines->begin)))
+        code = pl_no_memory(err);
     if (code != PL_OK) {
         pl_text_free(found.data_info);
         return code;
     }
+    lines_list(&lines->tokens, lines->begin);
     found.samples = lines->samples;
     pl_dataset_field(&found, "x", PL_I64, PL_SHAPE(PL_VARIES));
     pl_dataset_field(&found, "y", PL_I64, PL_SHAPE(PL_VARIES));
@@ -93,7 +85,7 @@ static int lines_open(void *self, const pl_data_request_t *request, pl_data_info
     return PL_OK;
 }
 
-/* With the newline before it. */
+/* Counts the newline before the line too. */
 static int64_t lines_length(const void *self, int64_t index)
 {
     const lines_t *lines = self;

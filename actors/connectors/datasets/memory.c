@@ -1,8 +1,8 @@
-/* memory.c - data that the program itself holds
+/* memory.c - data in the memory of the program
  *
- * A run file can name no pointer, so a program registers what it has under a name first.
- * A source lives until nobody has it open and its name is gone: replacing one while it is
- * trained on is safe. */
+ * A run file cannot contain a pointer, so a program first registers its data under a
+ * name. A source lives until its name is removed and no data set has it open:
+ * replacing one during training is safe. */
 #include <pthread.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ typedef struct source {
     struct source *next;
     char *name, *data_info;
     pl_memory_data_t data;
-    pl_arrays_t arrays;                    /* what read gets  [the user's own read] */
+    pl_arrays_t arrays;                    /* for pl_arrays_read()  [the user's read] */
     int users;                             /* data sets that have it open, and the list */
 } source_t;
 
@@ -40,14 +40,14 @@ static void source_free(source_t *source)
     pl_free(source);
 }
 
-/* With the lock held. */
+/* Called with the lock held. */
 static void source_unref(source_t *source)
 {
     if (--source->users == 0)
         source_free(source);
 }
 
-/* With the lock held: where the source of that name hangs, or the list's end. */
+/* Called with the lock held: the link to the source of that name, or the list's end. */
 static source_t **source_find(const char *name)
 {
     source_t **at = &sources;
@@ -76,7 +76,7 @@ static source_t *source_new(const char *name, const pl_memory_data_t *data,
     return source;
 }
 
-/* Puts a source, or nothing, in the place of the name. */
+/* Replaces the source of that name  [NULL: removes it]. */
 static void source_replace(const char *name, source_t *source)
 {
     pthread_mutex_lock(&sources_lock);
@@ -97,7 +97,7 @@ static bool varies(const pl_field_t *field)
     return field->shape.rank > 0 && field->shape.dim[0] == PL_VARIES;
 }
 
-/* The bytes of a sample, or of one step of it. */
+/* The bytes of a sample, or of one step; false: the shape is impossible. */
 static bool field_bytes(const pl_field_t *field, size_t *bytes)
 {
     pl_shape_t shape = field->shape;
@@ -214,7 +214,7 @@ static void arrays_read_field(const pl_arrays_t *arrays, const pl_read_request_t
     }
 }
 
-/* Whether a sample's steps have room where they are wanted. */
+/* All samples have at most the requested steps. */
 static bool steps_fit(const pl_arrays_t *arrays, const pl_read_request_t *request)
 {
     for (int i = 0; i < request->count; i++) {
@@ -246,7 +246,7 @@ static int arrays_check_field(const pl_arrays_t *arrays, const pl_read_request_t
     return PL_OK;
 }
 
-/* It is the program's to call, with what it has put together. */
+/* The program may call pl_arrays_read() with arrays and requests of its own. */
 static int arrays_check(const pl_arrays_t *arrays, const pl_read_request_t *request,
                         void *const field[], pl_error_t *err)
 {

@@ -1,11 +1,11 @@
 /* npy.c - samples in NumPy's .npy files
  *
- * One file holds x, another y if there is one, and others what else a module asks for;
- * the first axis of all counts samples.  What a graph cannot compute with is converted
- * when it is read: bytes and doubles into float32, whole numbers of y into int64.
+ * One file has x, one may have y, and others have further fields; the first axis of all
+ * counts samples.  Types that graphs do not compute with are converted on reading: bytes
+ * and doubles to float32, whole numbers of y to int64.
  *
- * Samples may differ in length: they lie one behind the other then, and a file of offsets
- * says where each begins. */
+ * Samples may differ in length: then they follow one another, and a file of offsets has
+ * the begin of each. */
 #include "formats/npy.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@
 typedef struct npy_field {
     const char *name;
     pl_array_t array;
-    pl_dtype_t dtype;                                       /* of what is read */
+    pl_dtype_t dtype;                                       /* after conversion */
     pl_shape_t shape;                                       /* of a sample */
     size_t elements;                                        /* of a sample, or one step */
     bool varies;
@@ -54,29 +54,22 @@ static bool is_whole(pl_dtype_t dtype)
     return dtype == PL_U8 || dtype == PL_I32 || dtype == PL_I64;
 }
 
-static int npy_name(npy_t *npy, const char *name, pl_error_t *err)
+/* Loads one file as the next field. */
+static int npy_add(npy_t *npy, const char *name, const char *path, pl_error_t *err)
 {
+    const size_t name_max = sizeof(((pl_field_t *)0)->name) - 1;
     for (int i = 0; i < npy->fields; i++)
         if (!strcmp(npy->field[i].name, name))
             return pl_fail(err, PL_EINVAL, "fields: \"%.40s\" already exists", name);
-    if (npy->fields == PL_FIELDS || !*name
-        || strlen(name) >= sizeof(((pl_field_t *)0)->name))
+    if (npy->fields == PL_FIELDS || !*name || strlen(name) > name_max)
         return pl_fail(
             err, PL_EINVAL,
             "fields: at most %d in all, with names of 1 to %zu bytes; this one "
             "is \"%.40s\"",
-            PL_FIELDS, sizeof(((pl_field_t *)0)->name) - 1, name);
-    npy->field[npy->fields].name = name;
-    return PL_OK;
-}
-
-/* Loads one file as the next field. */
-static int npy_add(npy_t *npy, const char *name, const char *path, pl_error_t *err)
-{
+            PL_FIELDS, name_max, name);
     npy_field_t *field = &npy->field[npy->fields];
-    int code = npy_name(npy, name, err);
-    if (!code)
-        code = pl_npy_load(path, pl_file_limit(), &field->array, err);
+    field->name = name;
+    int code = pl_npy_load(path, pl_file_limit(), &field->array, err);
     if (code)
         return code;
     const bool target = !strcmp(name, "y"), first = npy->fields == 0 && !npy->offset;
@@ -106,21 +99,7 @@ static int npy_add(npy_t *npy, const char *name, const char *path, pl_error_t *e
     return PL_OK;
 }
 
-/* From 0 to the end of what varies, each sample of at least one step. */
-static int npy_check_offsets(const npy_t *npy, pl_error_t *err)
-{
-    if (npy->offset[0] != 0)
-        return pl_fail(err, PL_EFORMAT, "%s: the first offset is %lld; it must be 0",
-                       npy->offsets_path, (long long)npy->offset[0]);
-    for (int64_t i = 0; i < npy->samples; i++)
-        if (npy->offset[i] >= npy->offset[i + 1])
-            return pl_fail(err, PL_EFORMAT,
-                           "%s: offset %lld is %lld, not above the %lld before it",
-                           npy->offsets_path, (long long)i + 1,
-                           (long long)npy->offset[i + 1], (long long)npy->offset[i]);
-    return PL_OK;
-}
-
+/* Offsets begin with 0, and each sample has at least one step. */
 static int npy_load_offsets(npy_t *npy, pl_error_t *err)
 {
     pl_array_t array = {0};
@@ -137,13 +116,21 @@ static int npy_load_offsets(npy_t *npy, pl_error_t *err)
     if (!code) {
         pl_convert(array.dtype, array.data, PL_I64, npy->offset, (size_t)array.count);
         npy->samples = array.count - 1;
-        code = npy_check_offsets(npy, err);
     }
     pl_array_release(&array);
+    if (!code && npy->offset[0] != 0)
+        code = pl_fail(err, PL_EFORMAT, "%s: the first offset is %lld; it must be 0",
+                       npy->offsets_path, (long long)npy->offset[0]);
+    for (int64_t i = 0; !code && i < npy->samples; i++)
+        if (npy->offset[i] >= npy->offset[i + 1])
+            code = pl_fail(err, PL_EFORMAT,
+                           "%s: offset %lld is %lld, not above the %lld before it",
+                           npy->offsets_path, (long long)i + 1,
+                           (long long)npy->offset[i + 1], (long long)npy->offset[i]);
     return code;
 }
 
-/* One more than the largest of whole targets; 0 when they are none. */
+/* One more than the largest label; 0 if targets are not whole numbers. */
 static int npy_classes(const npy_t *npy, const pl_data_request_t *request,
                        int64_t *classes, pl_error_t *err)
 {
@@ -172,17 +159,6 @@ static int npy_classes(const npy_t *npy, const pl_data_request_t *request,
     return PL_OK;
 }
 
-static void npy_describe(const npy_field_t *field, pl_data_info_t *info)
-{
-    pl_shape_t shape = field->shape;
-    if (field->varies) {
-        memmove(shape.dim + 1, shape.dim, (size_t)shape.rank++ * sizeof *shape.dim);
-        shape.dim[0] = PL_VARIES;
-    }
-    info->padding[info->field_count] = strcmp(field->name, "y") ? 0 : -1;
-    pl_dataset_field(info, field->name, field->dtype, shape);
-}
-
 static int npy_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
                     pl_error_t *err)
 {
@@ -204,28 +180,18 @@ static int npy_open(void *self, const pl_data_request_t *request, pl_data_info_t
     found.data_info = pl_dataset_data_info(classes, &npy->field[0].shape);
     if (!found.data_info)
         return pl_no_memory(err);
-    for (int i = 0; i < npy->fields; i++)
-        npy_describe(&npy->field[i], &found);
+    for (int i = 0; i < npy->fields; i++) {
+        const npy_field_t *field = &npy->field[i];
+        pl_shape_t shape = field->shape;
+        if (field->varies) {
+            memmove(shape.dim + 1, shape.dim, (size_t)shape.rank++ * sizeof *shape.dim);
+            shape.dim[0] = PL_VARIES;
+        }
+        found.padding[found.field_count] = strcmp(field->name, "y") ? 0 : -1;
+        pl_dataset_field(&found, field->name, field->dtype, shape);
+    }
     *info = found;
     return PL_OK;
-}
-
-static void npy_read_field(const npy_t *npy, const npy_field_t *field,
-                           const pl_read_request_t *request, char *out)
-{
-    const char *in = field->array.data;
-    size_t from = field->elements * pl_array_width(field->array.dtype);
-    size_t to = field->elements * pl_array_width(field->dtype);
-    for (int i = 0; i < request->count; i++) {
-        int64_t at = request->index[i], steps = 1, apart = 1;
-        if (field->varies) {
-            steps = npy->offset[at + 1] - npy->offset[at];
-            at = npy->offset[at];
-            apart = request->length;
-        }
-        pl_convert(field->array.dtype, in + (size_t)at * from, field->dtype,
-                   out + (size_t)(i * apart) * to, field->elements * (size_t)steps);
-    }
 }
 
 static int npy_read(const void *self, const pl_read_request_t *request,
@@ -235,8 +201,23 @@ static int npy_read(const void *self, const pl_read_request_t *request,
     int code = pl_dataset_check(npy->x_path, request, npy->samples, err);
     if (code)
         return code;
-    for (int i = 0; i < npy->fields; i++)
-        npy_read_field(npy, &npy->field[i], request, field[i]);
+    for (int k = 0; k < npy->fields; k++) {
+        const npy_field_t *one = &npy->field[k];
+        const char *in = one->array.data;
+        char *out = field[k];
+        const size_t from = one->elements * pl_array_width(one->array.dtype),
+                     to = one->elements * pl_array_width(one->dtype);
+        for (int i = 0; i < request->count; i++) {
+            int64_t at = request->index[i], steps = 1, apart = 1;
+            if (one->varies) {
+                steps = npy->offset[at + 1] - npy->offset[at];
+                at = npy->offset[at];
+                apart = request->length;
+            }
+            pl_convert(one->array.dtype, in + (size_t)at * from, one->dtype,
+                       out + (size_t)(i * apart) * to, one->elements * (size_t)steps);
+        }
+    }
     return PL_OK;
 }
 

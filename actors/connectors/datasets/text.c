@@ -1,9 +1,9 @@
 /* text.c - a text as tokens, to predict the next one
  *
- * A sample is a window of the text and, one place later, its targets.  Training draws
- * windows anywhere; all other stages lay them side by side over their share, so that each
- * target counts exactly once.  The share is cut here, because a split of windows would
- * let training see what validation is asked. */
+ * A sample is a window of the text; its targets are the window one token later.
+ * Training draws windows anywhere.  All other stages place them side by side over
+ * their share of the text, so each target counts exactly once.  The share is cut here,
+ * because a split of windows would let training see the targets of validation. */
 #include <math.h>
 #include <string.h>
 
@@ -12,13 +12,13 @@
 #include "base/error.h"
 #include "base/random.h"
 
-#define NOTHING (-1)                                    /* label where no token follows */
+#define NOTHING (-1)                                    /* target behind the last token */
 
 typedef struct text {
     const char *path, *vocabulary, *windows;
     int64_t context;
     pl_tokens_t tokens;
-    int64_t begin, count;                                   /* those of the share */
+    int64_t begin, count;                                   /* tokens of the share */
     int64_t samples;
     bool random;
 } text_t;
@@ -32,8 +32,8 @@ static const pl_option_t text_options[] = {
     PL_OPTIONS_END,
 };
 
-/* Cuts the share; the same rounding at both ends, so that neighbours neither overlap nor
- * leave a gap. */
+/* Cuts the share.  Both ends are rounded alike, so neighbouring shares neither overlap
+ * nor leave a gap. */
 static int text_share(text_t *text, const pl_data_request_t *request, pl_error_t *err)
 {
     const double total = (double)text->tokens.count;
@@ -49,12 +49,10 @@ static int text_share(text_t *text, const pl_data_request_t *request, pl_error_t
                        "needed",
                        text->path, request->from, request->to, (long long)text->count);
     text->random = request->stage == PL_TRAIN && !strcmp(text->windows, "random");
-    int64_t whole = text->count / text->context;
-    int64_t targets = text->count - 1;
-    if (!text->random)
-        text->samples = (targets - 1) / text->context + 1;
-    else
-        text->samples = whole > 1 ? whole : 1;
+    const int64_t whole = text->count / text->context, targets = text->count - 1;
+    text->samples = !text->random ? (targets - 1) / text->context + 1
+                    : whole > 1   ? whole
+                                  : 1;
     return PL_OK;
 }
 
@@ -84,7 +82,7 @@ static int text_open(void *self, const pl_data_request_t *request, pl_data_info_
     return PL_OK;
 }
 
-/* Where a sample begins in the share: for training a pure function of (seed, epoch,
+/* The begin of a sample in the share; for training a pure function of (seed, epoch,
  * index). */
 static int64_t text_window(const text_t *text, const pl_read_request_t *request,
                            int64_t index)
@@ -98,8 +96,7 @@ static int64_t text_window(const text_t *text, const pl_read_request_t *request,
                      % (uint64_t)(text->count - text->context));
 }
 
-/* Up to `context` tokens from `at` of the share on, and `filler` for those that are not
- * there. */
+/* `context` tokens from `at` of the share on, with `filler` behind its end. */
 static void text_copy(const text_t *text, int64_t at, int64_t filler, int64_t *out)
 {
     int64_t there = text->count - at < text->context ? text->count - at : text->context;

@@ -1,4 +1,4 @@
-/* tokens.c - a file of text as tokens in memory, for data sets */
+/* tokens.c - reads a text file as tokens into memory, for data sets */
 #include "actors/connectors/datasets/tokens.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@
 
 #define PIECE 4096                                          /* bytes encoded at once */
 
-/* That of the training data, where it is known, or of this file. */
+/* The vocabulary of the training data, if it is known, or of this file. */
 static pl_vocabulary_t *vocabulary_for(const pl_tokens_request_t *request,
                                        const pl_file_bytes_t *bytes, pl_error_t *err)
 {
@@ -33,27 +33,6 @@ static pl_vocabulary_t *vocabulary_for(const pl_tokens_request_t *request,
     return made;
 }
 
-static char *data_info_of(const pl_tokens_request_t *request,
-                          const pl_vocabulary_t *vocabulary)
-{
-    json_t *data_info = json_pack("{s:i, s:s, s:I}", "vocabulary_size",
-                                  pl_vocabulary_size(vocabulary), "vocabulary",
-                                  pl_vocabulary_characters(vocabulary), "context",
-                                  (json_int_t)request->context);
-    char *written = data_info ? pl_json_write(data_info, PL_JSON_COMPACT) : NULL;
-    json_decref(data_info);
-    return written;
-}
-
-static void tokens_add(pl_tokens_t *tokens, const int32_t *piece, size_t count)
-{
-    for (size_t i = 0; i < count; i++, tokens->count++)
-        if (tokens->dtype == PL_U8)
-            ((uint8_t *)tokens->data)[tokens->count] = (uint8_t)piece[i];
-        else
-            ((int32_t *)tokens->data)[tokens->count] = piece[i];
-}
-
 static int tokens_encode(pl_tokens_t *tokens, const pl_vocabulary_t *vocabulary,
                          const pl_tokens_request_t *request, const pl_file_bytes_t *bytes,
                          pl_error_t *err)
@@ -64,10 +43,14 @@ static int tokens_encode(pl_tokens_t *tokens, const pl_vocabulary_t *vocabulary,
         size = bytes->size - at < PIECE ? bytes->size - at : PIECE;
         while (at + size < bytes->size && (bytes->data[at + size] & 0xC0) == 0x80
                && size > PIECE - 4)
-            size--;                                  /* not in the midst of a character */
+            size--;                                         /* not within a character */
         if (pl_vocabulary_encode(vocabulary, bytes->data + at, size, piece, &count, err))
             return pl_error_prefix(err, "%s: from byte %zu on", request->path, at);
-        tokens_add(tokens, piece, count);
+        for (size_t i = 0; i < count; i++, tokens->count++)
+            if (tokens->dtype == PL_U8)
+                ((uint8_t *)tokens->data)[tokens->count] = (uint8_t)piece[i];
+            else
+                ((int32_t *)tokens->data)[tokens->count] = piece[i];
     }
     tokens->newline = -1;
     if (pl_vocabulary_encode(vocabulary, "\n", 1, piece, &count, NULL) == PL_OK)
@@ -83,27 +66,20 @@ static int tokens_take(pl_tokens_t *tokens, const pl_tokens_request_t *request,
         return err->code;
     tokens->dtype = pl_vocabulary_size(vocabulary) <= 256 ? PL_U8 : PL_I32;
     tokens->data = pl_alloc_array(bytes->size, pl_array_width(tokens->dtype));
-    char *said = tokens->data ? data_info_of(request, vocabulary) : NULL;
-    int code = said ? tokens_encode(tokens, vocabulary, request, bytes, err)
+    json_t *object = json_pack("{s:i, s:s, s:I}", "vocabulary_size",
+                               pl_vocabulary_size(vocabulary), "vocabulary",
+                               pl_vocabulary_characters(vocabulary), "context",
+                               (json_int_t)request->context);
+    char *made = tokens->data && object ? pl_json_write(object, PL_JSON_COMPACT) : NULL;
+    json_decref(object);
+    int code = made ? tokens_encode(tokens, vocabulary, request, bytes, err)
                     : pl_no_memory(err);
     pl_vocabulary_free(vocabulary);
     if (code == PL_OK)
-        *data_info = said;
+        *data_info = made;
     else
-        pl_text_free(said);
+        pl_text_free(made);
     return code;
-}
-
-/* Leaves out the mark that Windows programs put first, and the CR of line ends. */
-static void text_normalise(pl_file_bytes_t *bytes)
-{
-    uint8_t *text = bytes->data;
-    size_t from = bytes->size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3) ? 3 : 0, to = 0;
-    for (; from < bytes->size; from++)
-        if (text[from] != '\r' || from + 1 == bytes->size || text[from + 1] != '\n')
-            text[to++] = text[from];
-    text[to] = '\0';
-    bytes->size = to;
 }
 
 int pl_tokens_load(pl_tokens_t *tokens, const pl_tokens_request_t *request,
@@ -115,7 +91,14 @@ int pl_tokens_load(pl_tokens_t *tokens, const pl_tokens_request_t *request,
     int code = pl_file_read(request->path, pl_file_limit(), &bytes, err);
     if (code != PL_OK)
         return code;
-    text_normalise(&bytes);
+    /* Removes the byte order mark of Windows programs and the CR of line ends. */
+    uint8_t *text = bytes.data;
+    size_t from = bytes.size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3) ? 3 : 0, to = 0;
+    for (; from < bytes.size; from++)
+        if (text[from] != '\r' || from + 1 == bytes.size || text[from + 1] != '\n')
+            text[to++] = text[from];
+    text[to] = '\0';
+    bytes.size = to;
     code = tokens_take(&made, request, &bytes, data_info, &why);
     pl_file_bytes_release(&bytes);
     if (code == PL_OK) {

@@ -1,11 +1,11 @@
-/* tokens.h - a file of text as tokens in memory, for data sets */
+/* tokens.h - reads a text file as tokens into memory, for data sets */
 #ifndef PL_DATASETS_TOKENS_H
 #define PL_DATASETS_TOKENS_H
 
 #include "paceline.h"
 
 typedef struct pl_tokens {
-    pl_dtype_t dtype;                      /* in memory: u8 when that is enough, or i32 */
+    pl_dtype_t dtype;                      /* in memory: u8 if that is enough, else i32 */
     void *data;                            /* [count] of dtype */
     int64_t count;
     int64_t newline;                 /* the token that ends a line  [-1: there is none] */
@@ -13,10 +13,10 @@ typedef struct pl_tokens {
 
 typedef struct pl_tokens_request {
     const char *path;
-    const char *vocabulary;           /* "char" or "byte" */
-    int64_t context;                  /* tokens of a sample at most, for the data info */
-    const char *data_info;            /* of the training data, whose vocabulary then holds
-                                         [none] */
+    const char *vocabulary;            /* "char" or "byte" */
+    int64_t context;                   /* tokens of a sample at most, for the data info */
+    const char *data_info;             /* of the training data; its vocabulary is used
+                                          [none] */
 } pl_tokens_request_t;
 
 /* Loads the whole file.  *data_info becomes {"vocabulary_size": n, "vocabulary": "…",

@@ -1,8 +1,8 @@
 /* csv.c - metrics.csv: a row for each record, a column for each name, as in Lightning
  *
- * Which metrics there are is known only as they come: validation has others than
- * training.  A new name is a new column at the right end, for which the file is written
- * anew, with empty cells in the rows before; that happens a few times in a run. */
+ * The names of metrics are known only when they come: validation has others than
+ * training.  A new name becomes the last column; the file is then written again, with
+ * empty cells in the older rows.  That happens a few times in a run. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -24,22 +24,18 @@ typedef struct csv {
     int columns, capacity;
     int written;                                            /* columns of the file */
     uint64_t rows;                                          /* of the file */
-    uint32_t sum;                                           /* of them */
+    uint32_t sum;                                           /* CRC-32C of the rows */
     json_t *records;                                        /* not yet in the file */
 } csv_t;
 
 /* ---- Columns ---- */
 
-static bool needs_quotes(const char *name)
-{
-    return name[strcspn(name, ",\"")] != '\0';
-}
-
-/* A name as a cell: RFC 4180; a control character would end the row. */
+/* The cell for a name, by RFC 4180; control characters, which could end the row, become
+ * spaces. */
 static char *cell_of(const char *name)
 {
     char *cell = pl_alloc(2 * strlen(name) + 3), *to = cell;
-    bool quoted = needs_quotes(name);
+    const bool quoted = name[strcspn(name, ",\"")] != '\0';
     if (!cell)
         return NULL;
     if (quoted)
@@ -65,15 +61,8 @@ static int column_add(csv_t *csv, const char *cell, size_t length, pl_error_t *e
     return PL_OK;
 }
 
-static bool has_column(const csv_t *csv, const char *cell)
-{
-    for (int k = 0; k < csv->columns; k++)
-        if (!strcmp(csv->name[k], cell))
-            return true;
-    return false;
-}
-
-/* A column for each metric; `cells` gets them under the names of the columns. */
+/* Makes a column for each metric, and adds the values to `cells` under the names of the
+ * columns. */
 static int columns_of(csv_t *csv, const json_t *metrics, json_t *cells, pl_error_t *err)
 {
     const char *name;
@@ -83,16 +72,19 @@ static int columns_of(csv_t *csv, const json_t *metrics, json_t *cells, pl_error
         char *cell = code == PL_OK ? cell_of(name) : NULL;
         if (code == PL_OK && (!cell || json_object_set(cells, cell, value) != 0))
             code = pl_no_memory(err);
-        if (code == PL_OK && !has_column(csv, cell))
+        int k = 0;
+        while (code == PL_OK && k < csv->columns && strcmp(csv->name[k], cell))
+            k++;
+        if (code == PL_OK && k == csv->columns)
             code = column_add(csv, cell, strlen(cell), err);
         pl_free(cell);
     }
     return code;
 }
 
-/* ---- What is there already ---- */
+/* ---- The file of a resumed run ---- */
 
-/* The cells of a header, quotes and all. */
+/* Makes columns of the cells of a header, which keep their quotes. */
 static int header_take(csv_t *csv, const char *line, size_t length, pl_error_t *err)
 {
     int code = PL_OK;
@@ -109,12 +101,12 @@ static int header_take(csv_t *csv, const char *line, size_t length, pl_error_t *
     return code;
 }
 
-/* Goes through a file line by line. */
+/* Reads a file line by line. */
 typedef struct lines {
     FILE *file;
     char *text;                                             /* [length] of this line */
     size_t length, capacity;
-    int64_t end;                                            /* of it in the file */
+    int64_t end;                                            /* of the line in the file */
     bool failed;                                            /* no memory */
 } lines_t;
 
@@ -125,7 +117,7 @@ static void lines_close(lines_t *lines)
         fclose(lines->file);
 }
 
-/* The next whole line, without its end; false when there is none. */
+/* Reads the next whole line, without its end; false if there is none. */
 static bool line_next(lines_t *lines)
 {
     int c = EOF;
@@ -145,8 +137,8 @@ static bool line_next(lines_t *lines)
     return c == '\n';
 }
 
-/* The CRC-32C of rows and then of one more, without its empty cells at the right end:
- * new columns add such cells to rows that are there. */
+/* Adds a row to the CRC-32C of the rows before, without the empty cells at its end: new
+ * columns add such cells to older rows. */
 static uint32_t sum_with(uint32_t sum, const char *row, size_t length)
 {
     while (length && (row[length - 1] == ',' || row[length - 1] == '\n'))
@@ -154,7 +146,7 @@ static uint32_t sum_with(uint32_t sum, const char *row, size_t length)
     return pl_crc32c(pl_crc32c(sum, row, length), "\n", 1);
 }
 
-/* Takes the header of a run that goes on, and finds where its first `keep` rows end. */
+/* Reads the header, and finds the end of the first `keep` rows. */
 static int file_scan(csv_t *csv, const char *path, uint64_t keep, int64_t *end,
                      pl_error_t *err)
 {
@@ -183,8 +175,8 @@ static void columns_forget(csv_t *csv)
     csv->columns = csv->written = 0;
 }
 
-/* As above; "ROWS CRC32C" of a position, or "": all rows, of a run that does not go
- * on. */
+/* The same for the position "ROWS CRC32C" of a run; "": all rows.  A file with other rows
+ * is put aside. */
 static int file_take(csv_t *csv, const char *path, const pl_log_run_t *run, int64_t *end,
                      pl_error_t *err)
 {
@@ -202,7 +194,7 @@ static int file_take(csv_t *csv, const char *path, const pl_log_run_t *run, int6
         code = file_scan(csv, path, keep, end, err);
     }
     if (code == PL_OK && csv->rows < keep && keep != UINT64_MAX)
-        pl_say_lost_lines(path);
+        pl_warn_lost_lines(path);
     return code;
 }
 
@@ -217,15 +209,13 @@ static void csv_close(void *self, const char *status)
     *csv = (csv_t){0};
 }
 
-static int csv_begin(csv_t *csv, const char *path, const pl_log_run_t *run,
-                     pl_error_t *err)
+static int csv_open(void *self, const pl_log_run_t *run, pl_error_t *err)
 {
+    csv_t *csv = self;
     int64_t end = -1;
-    int code = PL_OK;
-    csv->records = json_array();
-    if (!csv->records)
-        return pl_no_memory(err);
-    code = file_take(csv, path, run, &end, err);
+    char *path = pl_text("%s/metrics.csv", run->run_dir);
+    csv->records = path ? json_array() : NULL;
+    int code = csv->records ? file_take(csv, path, run, &end, err) : pl_no_memory(err);
     if (code == PL_OK)
         code = pl_append_open(&csv->file, path, end, err);
     if (code == PL_OK && csv->columns == 0) {
@@ -233,14 +223,6 @@ static int csv_begin(csv_t *csv, const char *path, const pl_log_run_t *run,
         if (code == PL_OK)
             code = column_add(csv, "step", strlen("step"), err);
     }
-    return code;
-}
-
-static int csv_open(void *self, const pl_log_run_t *run, pl_error_t *err)
-{
-    csv_t *csv = self;
-    char *path = pl_text("%s/metrics.csv", run->run_dir);
-    int code = path ? csv_begin(csv, path, run, err) : pl_no_memory(err);
     pl_text_free(path);
     if (code != PL_OK)
         csv_close(csv, "");
@@ -297,22 +279,10 @@ static int add_row(csv_t *csv, const json_t *record, pl_error_t *err)
     return code == PL_OK ? add_text(csv, "\n", err) : code;
 }
 
-/* ---- The file anew ---- */
+/* ---- New columns ---- */
 
-static int write_header(const csv_t *csv, pl_durable_t *anew, pl_error_t *err)
-{
-    int code = PL_OK;
-    for (int k = 0; k < csv->columns && code == PL_OK; k++) {
-        const char *end = k + 1 < csv->columns ? "," : "\n";
-        code = pl_durable_write(anew, csv->name[k], strlen(csv->name[k]), err);
-        if (code == PL_OK)
-            code = pl_durable_write(anew, end, 1, err);
-    }
-    return code;
-}
-
-/* The rows that are there, each with the same behind it. */
-static int copy_rows(const csv_t *csv, const char *behind, pl_durable_t *anew,
+/* Copies the rows, each with the same end. */
+static int copy_rows(const csv_t *csv, const char *end, pl_durable_t *file,
                      pl_error_t *err)
 {
     lines_t lines = {.file = fopen(csv->file.path, "re")};
@@ -321,12 +291,12 @@ static int copy_rows(const csv_t *csv, const char *behind, pl_durable_t *anew,
     for (uint64_t row = 0; row < csv->rows && code == PL_OK; row++) {
         there = there && line_next(&lines);
         if (there)
-            code = pl_durable_write(anew, lines.text, lines.length, err);
+            code = pl_durable_write(file, lines.text, lines.length, err);
         else
             code = pl_fail(err, PL_EIO, "%s: row %llu is missing", csv->file.path,
                            (unsigned long long)row + 1);
         if (code == PL_OK)
-            code = pl_durable_write(anew, behind, strlen(behind), err);
+            code = pl_durable_write(file, end, strlen(end), err);
     }
     if (lines.failed)
         code = pl_no_memory(err);
@@ -334,35 +304,32 @@ static int copy_rows(const csv_t *csv, const char *behind, pl_durable_t *anew,
     return code;
 }
 
-/* An empty cell for each new column, and the end of the row. */
-static char *cells_behind(const csv_t *csv)
+/* Writes the file with all columns: the new header, then the rows with an empty cell for
+ * each new column. */
+static int file_rewrite(csv_t *csv, pl_error_t *err)
 {
-    size_t count = (size_t)(csv->columns - csv->written);
-    char *behind = pl_alloc(count + 2);
-    if (!behind)
-        return NULL;
-    memset(behind, ',', count);
-    behind[count] = '\n';
-    return behind;
-}
-
-static int file_anew(csv_t *csv, pl_error_t *err)
-{
-    pl_durable_t anew;
-    char *behind = cells_behind(csv);
-    int code = behind ? pl_durable_open(&anew, csv->file.path, err) : pl_no_memory(err);
+    pl_durable_t file;
+    const size_t count = (size_t)(csv->columns - csv->written);
+    char *end = pl_alloc(count + 2);
+    int code = end ? pl_durable_open(&file, csv->file.path, err) : pl_no_memory(err);
     if (code != PL_OK) {
-        pl_free(behind);
+        pl_free(end);
         return code;
     }
-    code = write_header(csv, &anew, err);
+    memset(end, ',', count);
+    end[count] = '\n';
+    for (int k = 0; k < csv->columns && code == PL_OK; k++) {
+        code = pl_durable_write(&file, csv->name[k], strlen(csv->name[k]), err);
+        if (code == PL_OK)
+            code = pl_durable_write(&file, k + 1 < csv->columns ? "," : "\n", 1, err);
+    }
     if (code == PL_OK)
-        code = copy_rows(csv, behind, &anew, err);
-    pl_free(behind);
+        code = copy_rows(csv, end, &file, err);
+    pl_free(end);
     if (code == PL_OK)
-        code = pl_durable_commit(&anew, err);
+        code = pl_durable_commit(&file, err);
     else
-        pl_durable_abandon(&anew);
+        pl_durable_abandon(&file);
     if (code == PL_OK)
         csv->written = csv->columns;
     return code;
@@ -372,7 +339,7 @@ static int csv_flush(void *self, pl_error_t *err)
 {
     csv_t *csv = self;
     size_t count = json_array_size(csv->records);
-    int code = count && csv->columns > csv->written ? file_anew(csv, err) : PL_OK;
+    int code = count && csv->columns > csv->written ? file_rewrite(csv, err) : PL_OK;
     uint32_t sum = csv->sum;
     for (size_t k = 0; k < count && code == PL_OK; k++) {
         size_t from = csv->file.length;

@@ -1,4 +1,4 @@
-/* jsonl.c - metrics.jsonl: a JSON object a line, for people and programs to follow */
+/* jsonl.c - metrics.jsonl: one JSON object a line */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,12 +28,12 @@ static int jsonl_open(void *self, const pl_log_run_t *run, pl_error_t *err)
         keep = pl_append_lines_behind(path, keep, &behind);
     int code = pl_append_open(&jsonl->file, path, keep, err);
     if (code == PL_OK && (jsonl->file.lacks || behind))
-        pl_say_lost_lines(path);
+        pl_warn_lost_lines(path);
     pl_text_free(path);
     return code;
 }
 
-/* {"global_step": …, "epoch": …, "time": …, and the metrics}; NULL: out of memory. */
+/* {"global_step": …, "epoch": …, "time": …} with the metrics; NULL: out of memory. */
 static char *line_of(const pl_record_t *record, const json_t *metrics)
 {
     const char *name;

@@ -1,4 +1,4 @@
-/* loggers.c - the loggers that are built in, and what their files come to at a resume */
+/* loggers.c - the built-in loggers, and how their files continue in a resumed run */
 #include "actors/connectors/loggers/loggers.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "formats/append.h"
 
-void pl_say_lost_lines(const char *path)
+void pl_warn_lost_lines(const char *path)
 {
     pl_log_line(
         PL_LOG_WARNING, 0, "logger",

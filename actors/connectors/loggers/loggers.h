@@ -1,6 +1,6 @@
-/* loggers.h - the loggers that are built in
+/* loggers.h - the built-in loggers, and how their files continue in a resumed run
  *
- * Each is one file with one table, found by name like a user's own. */
+ * Each is one file with one table, and is found by name like a user's. */
 #ifndef PL_LOGGERS_H
 #define PL_LOGGERS_H
 
@@ -10,15 +10,15 @@ extern const pl_logger_ops_t pl_csv_logger;
 extern const pl_logger_ops_t pl_jsonl_logger;
 extern const pl_logger_ops_t pl_tensorboard_logger;
 
-/* A run goes on, and its file has lost what the checkpoint speaks of. */
-void pl_say_lost_lines(const char *path);
+/* Warns that lines from before the checkpoint are missing. */
+void pl_warn_lost_lines(const char *path);
 
-/* Whether a file has as many bytes as the checkpoint speaks of, but others: it is not to
- * be cut. */
+/* The first `size` bytes of a file are not those that the checkpoint refers to: the file
+ * must not be cut. */
 bool pl_is_another_file(const char *path, uint64_t size, uint32_t sum);
 
-/* Gives such a one another name, PATH.1 or the next, and says so, also when it cannot:
- * false. */
+/* Renames such a file to PATH.1 or the next free number, and logs it; false: it could
+ * not. */
 bool pl_put_log_aside(const char *path);
 
 /* All of them, for pl_init(). */

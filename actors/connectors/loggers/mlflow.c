@@ -1,10 +1,9 @@
-/* mlflow.c - metrics to an MLflow tracking server, by its REST API
+/* mlflow.c - sends metrics to an MLflow tracking server, by its REST API
  *
- * A plug-in of its own, because it alone needs libcurl.  What is sent waits for the
- * server as long as `timeout` says, which costs nobody else time; what the server does
- * not take is lost.  A run that goes on keeps its MLflow run, where nothing can be taken
- * back: so the server is asked how far each metric is, and what is trained again and
- * stands there is not sent again.
+ * It is a plug-in, because it alone needs libcurl.  Requests wait for the server up to
+ * `timeout`, which delays nothing else; metrics that the server does not accept are lost.
+ * A resumed run keeps its MLflow run, from which nothing can be removed: so it asks the
+ * server for the newest step of each metric, and does not send older steps again.
  * https://mlflow.org/docs/latest/rest-api.html */
 #include <curl/curl.h>
 #include <jansson.h>
@@ -22,12 +21,12 @@
 enum { METRICS_MAX = 1000, PARAMS_MAX = 100, VALUE_MAX = 500, ANSWER_MAX = 1 << 20 };
 
 typedef struct mlflow {
-    mlflow_options_t options;                        /* first: the table knows no other */
+    mlflow_options_t options;                          /* first: the table refers to it */
     CURL *curl;
     char *run_id;
     json_t *metrics;                          /* not yet sent */
-    json_t *there;                            /* of a run that goes on: the newest step of
-                                                 each metric that the server has */
+    json_t *newest;                           /* in a resumed run: the newest step of each
+                                                 metric that the server has */
     atomic_bool interrupted;
 } mlflow_t;
 
@@ -68,16 +67,6 @@ static const char *server_of(const mlflow_t *m)
     return given && *given ? given : "http://127.0.0.1:5000";
 }
 
-/* What the server says of an error. */
-static int fail_status(const mlflow_t *m, const char *what, long status,
-                       const json_t *answer, pl_error_t *err)
-{
-    const char *text = json_string_value(json_object_get(answer, "message"));
-    return pl_fail(err, status == 404 ? PL_ENOTFOUND : PL_EIO,
-                   "%s: %s: status %ld%s%.200s", server_of(m), what, status,
-                   text ? ": " : "", text ? text : "");
-}
-
 static void request_set(mlflow_t *m, const char *url, const char *body,
                         struct curl_slist *headers, answer_t *answer)
 {
@@ -115,6 +104,7 @@ static json_t *perform(mlflow_t *m, const char *what, const char *url, const cha
     curl_slist_free_all(headers);
     if (code == CURLE_OK && status == 200 && json_is_object(json))
         return json;
+    const char *text = json_string_value(json_object_get(json, "message"));
     if (code != CURLE_OK)
         pl_fail(err, PL_EIO, "%s: %s: %s", server_of(m), what, curl_easy_strerror(code));
     else if (status == 200)
@@ -122,7 +112,8 @@ static json_t *perform(mlflow_t *m, const char *what, const char *url, const cha
                 "%s: %s: the answer is not a JSON object: is this an MLflow server?",
                 server_of(m), what);
     else
-        fail_status(m, what, status, json, err);
+        pl_fail(err, status == 404 ? PL_ENOTFOUND : PL_EIO, "%s: %s: status %ld%s%.200s",
+                server_of(m), what, status, text ? ": " : "", text ? text : "");
     json_decref(json);
     return NULL;
 }
@@ -133,7 +124,7 @@ static json_t *no_memory(pl_error_t *err)
     return NULL;
 }
 
-/* What jansson made. */
+/* Frees a text that jansson made. */
 static void text_free(char *text)
 {
     json_free_t release;
@@ -141,7 +132,7 @@ static void text_free(char *text)
     release(text);
 }
 
-/* Takes the request over; NULL is lack of memory. */
+/* Consumes the request  [NULL: out of memory]. */
 static json_t *post(mlflow_t *m, const char *what, json_t *request, pl_error_t *err)
 {
     char *body = request ? json_dumps(request, JSON_COMPACT) : NULL;
@@ -173,7 +164,7 @@ static json_int_t milliseconds_now(void)
     return (json_int_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* The text at a path of two names, as a copy; NULL with an error. */
+/* A copy of the text at a path of one or two names; NULL with an error. */
 static char *text_at(const json_t *answer, const char *outer, const char *name,
                      pl_error_t *err)
 {
@@ -189,14 +180,7 @@ static char *text_at(const json_t *answer, const char *outer, const char *name,
     return copy;
 }
 
-static char *experiment_make(mlflow_t *m, pl_error_t *err)
-{
-    json_t *answer = post(m, "experiments/create",
-                          json_pack("{s:s}", "name", m->options.experiment), err);
-    char *id = answer ? text_at(answer, NULL, "experiment_id", err) : NULL;
-    json_decref(answer);
-    return id;
-}
+/* The id of the experiment, which is created if it is missing. */
 
 static char *experiment_find(mlflow_t *m, pl_error_t *err)
 {
@@ -213,43 +197,44 @@ static char *experiment_find(mlflow_t *m, pl_error_t *err)
     json_decref(answer);
     pl_text_free(url);
     curl_free(name);
-    if (!id && why.code == PL_ENOTFOUND)
-        return experiment_make(m, err);
-    if (why.code)
+    if (!id && why.code == PL_ENOTFOUND) {
+        answer = post(m, "experiments/create",
+                      json_pack("{s:s}", "name", m->options.experiment), err);
+        id = answer ? text_at(answer, NULL, "experiment_id", err) : NULL;
+        json_decref(answer);
+    } else if (why.code) {
         pl_fail(err, why.code, "%s", why.text);
+    }
     return id;
 }
 
-/* Takes the answer over; its metrics are the newest of each name. */
-static int there_fill(mlflow_t *m, json_t *answer, pl_error_t *err)
+/* Asks for the newest step of each metric. */
+static int newest_read(mlflow_t *m, pl_error_t *err)
 {
-    const json_t *data = json_object_get(json_object_get(answer, "run"), "data");
+    static const char what[] = "runs/get";
+    pl_error_t why = {0};
     size_t k;
     json_t *metric;
     int failed = 0;
+    char *url = pl_text("%s/api/2.0/mlflow/%s?run_id=%s", server_of(m), what, m->run_id);
+    json_t *answer = url ? perform(m, what, url, NULL, &why) : no_memory(&why);
+    pl_text_free(url);
+    if (!answer)
+        return pl_fail(err, why.code, "%s", why.text);
+    const json_t *data = json_object_get(json_object_get(answer, "run"), "data");
     json_array_foreach(json_object_get(data, "metrics"), k, metric) {
         const char *name = json_string_value(json_object_get(metric, "key"));
         json_t *step = json_object_get(metric, "step");
-        failed |= name && step && json_object_set(m->there, name, step);
+        failed |= name && step && json_object_set(m->newest, name, step);
     }
     json_decref(answer);
     return failed ? pl_fail(err, PL_ENOMEM, "out of memory") : PL_OK;
 }
 
-static int there_ask(mlflow_t *m, pl_error_t *err)
+/* Steps are texts or numbers, depending on the server's version. */
+static bool server_has(const mlflow_t *m, const char *name, uint64_t step)
 {
-    static const char what[] = "runs/get";
-    pl_error_t why = {0};
-    char *url = pl_text("%s/api/2.0/mlflow/%s?run_id=%s", server_of(m), what, m->run_id);
-    json_t *answer = url ? perform(m, what, url, NULL, &why) : no_memory(&why);
-    pl_text_free(url);
-    return answer ? there_fill(m, answer, err) : pl_fail(err, why.code, "%s", why.text);
-}
-
-/* The server numbers steps as text or as numbers, as its version has it. */
-static bool is_there(const mlflow_t *m, const char *name, uint64_t step)
-{
-    const json_t *newest = json_object_get(m->there, name);
+    const json_t *newest = json_object_get(m->newest, name);
     const char *text = json_string_value(newest);
     return newest
            && (double)step <= (text ? strtod(text, NULL) : json_number_value(newest));
@@ -275,9 +260,8 @@ static int run_make(mlflow_t *m, const char *run_dir, pl_error_t *err)
 
 /* ---- hyperparameters ---- */
 
-static int params_add(json_t *params, const char *path, const json_t *value);
-
-static int params_add_members(json_t *params, const char *path, const json_t *value)
+/* Adds "trainer.max_epochs": "20" and so on, for each value of the run file. */
+static int params_add(json_t *params, const char *path, const json_t *value)
 {
     const char *name;
     json_t *member;
@@ -287,14 +271,8 @@ static int params_add_members(json_t *params, const char *path, const json_t *va
         failed = failed || !longer || params_add(params, longer, member);
         pl_text_free(longer);
     }
-    return failed;
-}
-
-/* "trainer.max_epochs": "20": a line for each value of the run file. */
-static int params_add(json_t *params, const char *path, const json_t *value)
-{
     if (json_is_object(value))
-        return params_add_members(params, path, value);
+        return failed;
     char *text = json_is_string(value)
                      ? pl_text("%.*s", VALUE_MAX, json_string_value(value))
                      : NULL;
@@ -303,14 +281,14 @@ static int params_add(json_t *params, const char *path, const json_t *value)
         text = pl_text("%.*s", VALUE_MAX, dumped);
     if (dumped)
         text_free(dumped);
-    int failed = !text
-                 || json_array_append_new(params, json_pack("{s:s, s:s}", "key", path,
-                                                            "value", text));
+    failed = !text
+             || json_array_append_new(params, json_pack("{s:s, s:s}", "key", path,
+                                                        "value", text));
     pl_text_free(text);
     return failed;
 }
 
-/* Of a list, so many from there on; NULL without memory. */
+/* At most `max` elements of a list, beginning with `from`; NULL: out of memory. */
 static json_t *piece_of(const json_t *all, size_t from, size_t max)
 {
     json_t *piece = json_array();
@@ -323,7 +301,7 @@ static json_t *piece_of(const json_t *all, size_t from, size_t max)
     return NULL;
 }
 
-/* A server takes so many at once. */
+/* A server accepts at most `max` elements in a request. */
 static int batches_send(mlflow_t *m, const char *what, const json_t *all, size_t max,
                         pl_error_t *err)
 {
@@ -355,10 +333,10 @@ static void mlflow_release(mlflow_t *m)
         curl_easy_cleanup(m->curl);
     pl_text_free(m->run_id);
     json_decref(m->metrics);
-    json_decref(m->there);
+    json_decref(m->newest);
     m->curl = NULL;
     m->run_id = NULL;
-    m->metrics = m->there = NULL;
+    m->metrics = m->newest = NULL;
 }
 
 static void curl_start(void)
@@ -378,7 +356,7 @@ static int run_begin(mlflow_t *m, const pl_log_run_t *run, pl_error_t *err)
     int code =
         post_only(m, "runs/update",
                   json_pack("{s:s, s:s}", "run_id", m->run_id, "status", "RUNNING"), err);
-    return code == PL_OK ? there_ask(m, err) : code;
+    return code == PL_OK ? newest_read(m, err) : code;
 }
 
 static int mlflow_open(void *self, const pl_log_run_t *run, pl_error_t *err)
@@ -390,8 +368,8 @@ static int mlflow_open(void *self, const pl_log_run_t *run, pl_error_t *err)
     pthread_once(&once, curl_start);
     m->curl = curl_easy_init();
     m->metrics = json_array();
-    m->there = json_object();
-    int code = m->curl && m->metrics && m->there
+    m->newest = json_object();
+    int code = m->curl && m->metrics && m->newest
                    ? run_begin(m, run, err)
                    : pl_fail(err, PL_ENOMEM, "out of memory");
     if (code != PL_OK)
@@ -408,7 +386,7 @@ static int mlflow_log(void *self, const pl_record_t *record, pl_error_t *err)
     if (!given)
         return pl_fail(err, PL_EFORMAT, "the metrics are not a JSON object");
     json_object_foreach(given, name, value) {
-        if (json_is_number(value) && !failed && !is_there(m, name, record->global_step))
+        if (json_is_number(value) && !failed && !server_has(m, name, record->global_step))
             failed = json_array_append_new(
                 m->metrics, json_pack("{s:s, s:f, s:I, s:I}", "key", name, "value",
                                       json_number_value(value), "timestamp",
@@ -432,20 +410,16 @@ static char *mlflow_position(const void *self)
     return pl_text("%s", ((const mlflow_t *)self)->run_id);
 }
 
-static const char *status_of(const char *status)
-{
-    return !strcmp(status, "ok")        ? "FINISHED"
-           : !strcmp(status, "stopped") ? "KILLED"
-                                        : "FAILED";
-}
-
 static void mlflow_close(void *self, const char *status)
 {
     mlflow_t *m = self;
+    const char *ended = !strcmp(status, "ok")        ? "FINISHED"
+                        : !strcmp(status, "stopped") ? "KILLED"
+                                                     : "FAILED";
     if (!atomic_load(&m->interrupted))
         post_only(m, "runs/update",
-                  json_pack("{s:s, s:s, s:I}", "run_id", m->run_id, "status",
-                            status_of(status), "end_time", milliseconds_now()),
+                  json_pack("{s:s, s:s, s:I}", "run_id", m->run_id, "status", ended,
+                            "end_time", milliseconds_now()),
                   NULL);
     mlflow_release(m);
 }

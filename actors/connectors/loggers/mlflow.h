@@ -22,7 +22,7 @@ static const pl_option_t mlflow_table[] = {
     PL_OPTIONS_END,
 };
 
-/* A run file is kept with its run and shown with it, and so is what stands in it. */
+/* A run file is stored with its run and shown, with all that it contains. */
 static int mlflow_address_check(const char *uri, pl_error_t *err)
 {
     const char *host = strstr(uri, "://");

@@ -1,7 +1,7 @@
 /* mlflow_none.c - the MLflow logger of a build without libcurl
  *
- * It has the same options, so that a run file is right or wrong in every build, and says
- * what is missing. */
+ * It has the same options, so a run file is valid in every build or in none; its error
+ * names the missing package. */
 #include "actors/connectors/loggers/mlflow.h"
 
 static int mlflow_open(void *self, const pl_log_run_t *run, pl_error_t *err)

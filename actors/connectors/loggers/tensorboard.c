@@ -1,8 +1,9 @@
-/* tensorboard.c - events.out.tfevents.*: what TensorBoard shows of a run
+/* tensorboard.c - events.out.tfevents.*: event files for TensorBoard
  *
- * `tensorboard --logdir runs` finds the files by their name.  Each start of a run has a
- * file of its own, because a reader that has the old one open would not see that it was
- * cut; what it was shown of steps that are trained again is called back. */
+ * `tensorboard --logdir runs` finds the files by their name.  Each start of a run has
+ * a file of its own, because a reader that has the old one open would not notice that
+ * it was cut.  The new file tells readers to drop the events of steps that are trained
+ * again. */
 #include <dirent.h>
 #include <jansson.h>
 #include <math.h>
@@ -34,15 +35,15 @@ static const pl_option_t tensorboard_options[] = {
     PL_OPTIONS_END,
 };
 
-/* ---- The files of the runs before ---- */
+/* ---- The files of a resumed run ---- */
 
-/* "SECONDS.HOST.PID": the seconds; 0: another's file. */
+/* The seconds of "PREFIX SECONDS.HOST.PID"; 0: another file. */
 static long long seconds_of(const char *name)
 {
     return strncmp(name, PREFIX, strlen(PREFIX)) ? 0 : atoll(name + strlen(PREFIX));
 }
 
-/* The file that was written then, of which the checkpoint's bytes are to be left. */
+/* Cuts a file at the position of the checkpoint. */
 static int file_cut(const char *path, const char *position, pl_error_t *err)
 {
     long long keep = 0;
@@ -50,7 +51,7 @@ static int file_cut(const char *path, const char *position, pl_error_t *err)
     struct stat what;
     bool summed = sscanf(position, "%lld %*s %x", &keep, &sum) == 2;
     if (stat(path, &what) == 0 && what.st_size < keep)
-        pl_say_lost_lines(path);
+        pl_warn_lost_lines(path);
     else if (summed && pl_is_another_file(path, (uint64_t)keep, sum))
         pl_put_log_aside(path);
     else if (truncate(path, keep) != 0)
@@ -59,8 +60,7 @@ static int file_cut(const char *path, const char *position, pl_error_t *err)
     return PL_OK;
 }
 
-/* What was written after the checkpoint goes: the end of that file, and files that are
- * newer. */
+/* Removes events from after the checkpoint: cuts its file, and removes newer files. */
 static int older_cut(const char *folder, const char *position, long long *newest,
                      pl_error_t *err)
 {
@@ -92,17 +92,7 @@ static int older_cut(const char *folder, const char *position, long long *newest
 
 /* ---- The run ---- */
 
-static char *name_new(long long newest)
-{
-    char host[65] = "localhost";
-    long long seconds = (long long)pl_wall_clock();
-    if (gethostname(host, sizeof host - 1) != 0)
-        strcpy(host, "localhost");
-    return pl_text(PREFIX "%010lld.%s.%ld", seconds > newest ? seconds : newest + 1, host,
-                   (long)getpid());
-}
-
-/* The run file once, as a block of code. */
+/* Writes the run file, as a block of code. */
 static int hyperparameters_add(tensorboard_t *t, const pl_event_t *now, const char *run,
                                pl_error_t *err)
 {
@@ -126,8 +116,8 @@ static int hyperparameters_add(tensorboard_t *t, const pl_event_t *now, const ch
     return code;
 }
 
-/* Options as paths, "optimizer.lr"; what says where a run lies is none, and lists of
- * parts have no names. */
+/* Collects options by path, "optimizer.lr", without those that name the run's directory
+ * and without lists of components. */
 static int options_flatten(json_t *flat, const char *path, const json_t *object)
 {
     static const char *const left_out[] = {"trainer.default_root_dir",
@@ -211,10 +201,15 @@ static void tensorboard_close(void *self, const char *status)
 static int tensorboard_open(void *self, const pl_log_run_t *run, pl_error_t *err)
 {
     tensorboard_t *t = self;
-    long long newest = 0;
+    char host[65] = "localhost";
+    long long newest = 0, seconds = (long long)pl_wall_clock();
     if (older_cut(run->run_dir, run->position, &newest, err) != PL_OK)
         return PL_EIO;
-    t->name = name_new(newest);
+    if (gethostname(host, sizeof host - 1) != 0)
+        strcpy(host, "localhost");
+    if (seconds <= newest)
+        seconds = newest + 1;
+    t->name = pl_text(PREFIX "%010lld.%s.%ld", seconds, host, (long)getpid());
     char *path = t->name ? pl_text("%s/%s", run->run_dir, t->name) : NULL;
     int code = path ? pl_append_open(&t->file, path, -1, err) : pl_no_memory(err);
     pl_text_free(path);
@@ -229,19 +224,25 @@ static int tensorboard_open(void *self, const pl_log_run_t *run, pl_error_t *err
 
 /* ---- Metrics ---- */
 
-static int scalars_add(tensorboard_t *t, const pl_record_t *record, const json_t *metrics,
-                       pl_error_t *err)
+static int tensorboard_log(void *self, const pl_record_t *record, pl_error_t *err)
 {
+    tensorboard_t *t = self;
     const pl_event_t event = {record->time, (int64_t)record->global_step};
-    pl_event_scalar_t *scalar = pl_alloc_array(json_object_size(metrics) + 1,
-                                               sizeof *scalar);
     const char *name;
     json_t *value;
     int count = 0;
-    if (!scalar)
+    json_t *metrics = pl_json_read(record->metrics, strlen(record->metrics), "metrics",
+                                   err);
+    if (!metrics)
+        return PL_EFORMAT;
+    pl_event_scalar_t *scalar = pl_alloc_array(json_object_size(metrics) + 1,
+                                               sizeof *scalar);
+    if (!scalar) {
+        json_decref(metrics);
         return pl_no_memory(err);
+    }
     scalar[count++] = (pl_event_scalar_t){"epoch", record->epoch};
-    json_object_foreach((json_t *)metrics, name, value) {
+    json_object_foreach(metrics, name, value) {
         if (json_is_number(value) || json_is_null(value))
             scalar[count++] = (pl_event_scalar_t){name, json_is_null(value)
                                                             ? NAN
@@ -249,14 +250,6 @@ static int scalars_add(tensorboard_t *t, const pl_record_t *record, const json_t
     }
     int code = pl_events_scalars(&t->file, &event, scalar, count, err);
     pl_free(scalar);
-    return code;
-}
-
-static int tensorboard_log(void *self, const pl_record_t *record, pl_error_t *err)
-{
-    json_t *metrics = pl_json_read(record->metrics, strlen(record->metrics), "metrics",
-                                   err);
-    int code = metrics ? scalars_add(self, record, metrics, err) : PL_EFORMAT;
     json_decref(metrics);
     return code;
 }
