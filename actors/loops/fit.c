@@ -543,7 +543,8 @@ static int fit_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
     pl_fit_t *fit = self;
     if (fit->call)
         return pl_fail(err, PL_EBUSY, "a fit is already running");
-    if (!pl_hooks_query(fit, &fit->hooks, fit_interest_known, err))
+    if (!pl_hooks_query(fit, &fit->hooks, (pl_how_t){.on_answer = fit_interest_known},
+                        err))
         return err->code;
     fit->call = call;
     fit->began = pl_now();

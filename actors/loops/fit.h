@@ -9,6 +9,7 @@
 #include "actors/loops/tracker.h"
 #include "actors/loops/watchdog.h"
 #include "actors/checkpoint_requests.h"
+#include "actors/sequence.h"
 #include "base/run.h"
 #include "runtime/payload.h"
 
@@ -19,28 +20,28 @@
 
 typedef struct pl_fit pl_fit_t;
 
-/* A checkpoint that is being made: what the parts of the run keep, until it is handed
- * on. */
+/* A checkpoint that is being made: the states of the components, until it is saved. */
 typedef struct pl_checkpointing {
+    pl_sequence_t sequence;                                 /* asks the components */
     bool making;
-    int writing;                                 /* those handed on and not yet durable */
-    bool aside;                                  /* as below */
+    int writing;                                            /* saves in flight */
+    bool aside;                                             /* as below */
     pl_checkpoint_requests_t checkpoint_requests;
     uint64_t global_step;
     uint32_t epochs;
-    /* Texts of the parts; progress has the loops' together. */
+    /* States of the components; progress has those of all loops. */
     char *epoch, *evaluate, *progress, *callbacks, *loggers, *metrics;
     pl_weights_t *weights;                 /* counted */
     void (*then)(pl_fit_t *fit);           /* all is copied: the run goes on  [it does] */
-    void (*done)(pl_fit_t *fit);           /* who waits until no more than .. */
-    int max;                               /* .. are on their way  [nobody] */
-    /* While the disk does nothing.  The save is the oldest in flight, `replies` the
-     * final one of the weights, which the run ends with. */
+    void (*done)(pl_fit_t *fit);           /* once at most .. */
+    int max;                               /* .. saves are in flight  [nothing waits] */
+    /* While the disk does nothing. save_step: of the oldest save in flight; replies(): of
+     * the final save of the weights, with which the run ends. */
     pl_watchdog_t watchdog;
     bool late, hurries;                        /* late: reported; hurries: after a stop */
     uint64_t save_step;
-    char *save_path;                                     /* [not known yet] */
-    void (*replies)(pl_fit_t *fit);                      /* [no such save is in flight] */
+    char *save_path;                                        /* [not known yet] */
+    void (*replies)(pl_fit_t *fit);                         /* [it is not in flight] */
 } pl_checkpointing_t;
 
 enum { PL_COMMANDS_MAX = 16, PL_CHECKPOINT_NAME = 80 };

@@ -1,12 +1,11 @@
 /* fit_checkpoint.c - how a checkpoint is made: collects the state of all components
  *
- * It is asked between two steps, and the run waits for the copy of the tensors, no
- * longer.  That the loggers have written all up to here is waited for while it goes on,
- * for as long as they say, and so is the disk.  The next may be copied while one is being
- * written; the one after that waits until the first is durable, and the run with it: all
- * that were requested are made.
+ * The loop requests it between two steps. The run waits for the copies of the states and
+ * of the tensors (`steps`), but not until the loggers and the disk have written. The next
+ * checkpoint may be copied while one is being written; the one after that waits, and the
+ * run with it, until the first is durable: every requested checkpoint is made.
  *
- * A disk may block for ever.  If it does nothing for trainer.step_timeout, the log says
+ * A disk may block for ever. If it does nothing for trainer.step_timeout, the log says
  * so; a run that waits for it fails. */
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +20,6 @@
 
 enum { WRITTEN_MAX = 2 };                                   /* copies in memory */
 
-static void checkpoint_begin(pl_fit_t *fit);
 static void disk_look(void *self);
 
 /* ---- the end of one ---- */
@@ -46,7 +44,7 @@ static bool is_waited_for(const pl_checkpointing_t *k)
     return k->replies || (k->done && !k->making && k->writing > k->max);
 }
 
-/* Who waits goes on, once no more than it said are on their way. */
+/* Calls done() once at most `max` saves are in flight. */
 static void checkpoint_check(pl_fit_t *fit)
 {
     pl_checkpointing_t *k = &fit->checkpointing;
@@ -60,43 +58,17 @@ static void checkpoint_check(pl_fit_t *fit)
         done(fit);
 }
 
-static void checkpoint_fail(pl_fit_t *fit, const pl_error_t *error)
+static void checkpoint_fail(void *self, const pl_error_t *error)
 {
-    if (fit->failure.code != PL_OK)                         /* which is what is told */
+    pl_fit_t *fit = self;
+    pl_sequence_end(&fit->checkpointing.sequence);
+    if (fit->failure.code != PL_OK)                         /* which the run reports */
         pl_log_line(PL_LOG_ERROR, pl_actor_rank(fit), pl_actor_name(fit),
                     "no checkpoint of the failed run was saved: %s", error->text);
     fit->checkpointing.done = NULL;
     fit->checkpointing.making = false;
     checkpointing_clear(&fit->checkpointing);
     pl_fit_fail(fit, error);
-}
-
-/* True unless it is a reply. */
-static bool checkpoint_failed(pl_fit_t *fit, const pl_answer_t *answer)
-{
-    if (answer->kind == PL_ANSWER_ERROR)
-        checkpoint_fail(fit, answer->error);
-    return answer->kind != PL_ANSWER_REPLY;
-}
-
-/* What a part keeps; false: there is none yet, or the run has failed. */
-static bool checkpoint_take(pl_fit_t *fit, const pl_answer_t *answer, char **text_p)
-{
-    pl_error_t err = {0};
-    if (checkpoint_failed(fit, answer))
-        return false;
-    *text_p = pl_strdup(answer->body->get_state_reply.state);
-    if (!*text_p) {
-        pl_no_memory(&err);
-        checkpoint_fail(fit, &err);
-    }
-    return *text_p != NULL;
-}
-
-static void checkpoint_sent(pl_fit_t *fit, uint64_t call, const pl_error_t *err)
-{
-    if (!call)
-        checkpoint_fail(fit, err);
 }
 
 /* ---- the disk ---- */
@@ -209,7 +181,7 @@ void pl_fit_write(pl_fit_t *fit, void (*done)(pl_fit_t *fit))
     disk_moved(fit, NULL, fit->global_step);
 }
 
-/* ---- handing it on ---- */
+/* ---- saving: the checkpoint connector writes, the run continues ---- */
 
 static void saved(void *self, const pl_answer_t *answer)
 {
@@ -229,8 +201,9 @@ static void saved(void *self, const pl_answer_t *answer)
     checkpoint_check(fit);
 }
 
-static void hand_on(pl_fit_t *fit)
+static void checkpoint_save(void *self)
 {
+    pl_fit_t *fit = self;
     pl_checkpointing_t *k = &fit->checkpointing;
     pl_error_t err = {0};
     const pl_save_checkpoint_t msg = {.weights = &k->weights->object,
@@ -251,113 +224,130 @@ static void hand_on(pl_fit_t *fit)
     checkpointing_clear(k);
     k->making = false;
     k->writing += call != 0;
-    checkpoint_sent(fit, call, &err);
+    if (!call)
+        checkpoint_fail(fit, &err);
     checkpoint_check(fit);
 }
 
-/* Without their answer a run that goes on from there logs more than once. */
-static void loggers_reported(void *self, const pl_answer_t *answer)
+/* ---- the steps: the state of each component ---- */
+
+static int state_keep(char **text_p, const pl_body_t *reply, pl_error_t *err)
 {
-    pl_fit_t *fit = self;
-    if (answer->kind == PL_ANSWER_PROGRESS || !fit->checkpointing.weights)
-        return;
-    if (answer->kind == PL_ANSWER_REPLY)
-        fit->checkpointing.loggers = pl_strdup(answer->body->get_state_reply.state);
-    hand_on(fit);
+    *text_p = pl_strdup(reply->get_state_reply.state);
+    return *text_p ? PL_OK : pl_no_memory(err);
 }
 
-/* ---- asking the parts ---- */
-
-/* All is copied: from here on the run goes on meanwhile. */
-static void ask_loggers(pl_fit_t *fit)
+static uint64_t epoch_ask(void *self, pl_how_t how, pl_error_t *err)
 {
-    pl_error_t err = {0};
+    const pl_fit_t *fit = self;
+    return pl_call_get_state(self, fit->epoch, &(pl_get_state_t){0}, how, err);
+}
+
+static int epoch_keep(void *self, const pl_body_t *reply, pl_error_t *err)
+{
+    return state_keep(&((pl_fit_t *)self)->checkpointing.epoch, reply, err);
+}
+
+static uint64_t evaluate_ask(void *self, pl_how_t how, pl_error_t *err)
+{
+    const pl_fit_t *fit = self;
+    return pl_is_nobody(fit->evaluate)
+               ? 0
+               : pl_call_get_state(self, fit->evaluate, &(pl_get_state_t){0}, how, err);
+}
+
+static int evaluate_keep(void *self, const pl_body_t *reply, pl_error_t *err)
+{
+    return state_keep(&((pl_fit_t *)self)->checkpointing.evaluate, reply, err);
+}
+
+/* The loops' own state is complete: the fit loop adds its part. */
+static uint64_t callbacks_ask(void *self, pl_how_t how, pl_error_t *err)
+{
+    pl_fit_t *fit = self;
+    pl_checkpointing_t *k = &fit->checkpointing;
+    k->progress = pl_fit_state(fit, k, err);
+    k->metrics = pl_metrics_text(fit->metrics, err);
+    if (!k->progress || !k->metrics)
+        return 0;
+    return pl_call_get_state(fit, fit->hooks.callback, &(pl_get_state_t){0}, how, err);
+}
+
+static int callbacks_keep(void *self, const pl_body_t *reply, pl_error_t *err)
+{
+    return state_keep(&((pl_fit_t *)self)->checkpointing.callbacks, reply, err);
+}
+
+static uint64_t weights_export(void *self, pl_how_t how, pl_error_t *err)
+{
+    const pl_fit_t *fit = self;
+    how.silence_ms = pl_milliseconds(fit->options->step_timeout);
+    return pl_call_export_weights(self, fit->strategy,
+                                  &(pl_export_weights_t){.whole = true}, how, err);
+}
+
+static int weights_keep(void *self, const pl_body_t *reply, pl_error_t *err)
+{
+    (void)err;
+    pl_fit_t *fit = self;
+    pl_checkpointing_t *k = &fit->checkpointing;
+    k->weights = pl_object_ref(reply->export_weights_reply.weights);
+    k->weights->epoch = k->epochs;
+    pl_fit_log_weights(fit, k->weights);
+    return PL_OK;
+}
+
+/* Everything is copied: the run continues while the loggers write. */
+static uint64_t loggers_ask(void *self, pl_how_t how, pl_error_t *err)
+{
+    (void)err;                                    /* the checkpoint is saved without it */
+    pl_fit_t *fit = self;
     void (*then)(pl_fit_t *) = fit->checkpointing.then;
-    const pl_how_t how = {.on_answer = loggers_reported};
-    uint64_t call = pl_call_get_state(fit, fit->hooks.logger, &(pl_get_state_t){0}, how,
-                                      &err);
-    if (!call)
-        hand_on(fit);
+    const uint64_t call = pl_call_get_state(fit, fit->hooks.logger, &(pl_get_state_t){0},
+                                            how, NULL);
     if (fit->call)
         then(fit);
+    return call;
 }
 
-static void exported(void *self, const pl_answer_t *answer)
+static int loggers_keep(void *self, const pl_body_t *reply, pl_error_t *err)
+{
+    (void)err;
+    ((pl_fit_t *)self)->checkpointing.loggers = pl_strdup(reply->get_state_reply.state);
+    return PL_OK;
+}
+
+/* Without their positions a resumed run logs some steps twice. */
+static bool loggers_failed(void *self, pl_error_t *error)
+{
+    (void)self, (void)error;
+    return true;
+}
+
+static void export_is_late(void *self)
 {
     pl_fit_t *fit = self;
-    pl_error_t err = {0};
-    if (answer->kind == PL_ANSWER_LATE) {
-        pl_fail(&err, PL_ESTUCK,
-                "reading the state after step %llu has not ended for %g s "
-                "(trainer.step_timeout)",
-                (unsigned long long)fit->global_step, fit->options->step_timeout);
-        pl_fit_fail(fit, &err);
-    }
-    if (checkpoint_failed(fit, answer))
-        return;
-    fit->checkpointing.weights =
-        pl_object_ref(answer->body->export_weights_reply.weights);
-    fit->checkpointing.weights->epoch = fit->checkpointing.epochs;
-    pl_fit_log_weights(fit, fit->checkpointing.weights);
-    ask_loggers(fit);
+    pl_error_t err;
+    pl_fail(&err, PL_ESTUCK,
+            "reading the state after step %llu has not ended for %g s "
+            "(trainer.step_timeout)",
+            (unsigned long long)fit->global_step, fit->options->step_timeout);
+    pl_fit_fail(fit, &err);
 }
 
-static void callbacks_reported(void *self, const pl_answer_t *answer)
-{
-    pl_fit_t *fit = self;
-    pl_error_t err = {0};
-    pl_how_t how = {.on_answer = exported,
-                    .silence_ms = pl_milliseconds(fit->options->step_timeout)};
-    if (checkpoint_take(fit, answer, &fit->checkpointing.callbacks))
-        checkpoint_sent(fit,
-                        pl_call_export_weights(fit, fit->strategy,
-                                               &(pl_export_weights_t){.whole = true}, how,
-                                               &err),
-                        &err);
-}
+static const pl_sequence_step_t steps[] = {
+    {NULL, epoch_ask, epoch_keep},
+    {NULL, evaluate_ask, evaluate_keep},
+    {NULL, callbacks_ask, callbacks_keep},
+    {NULL, weights_export, weights_keep},
+    {NULL, loggers_ask, loggers_keep, .on_error = loggers_failed},
+    {0},
+};
 
-static void loops_reported(pl_fit_t *fit)
-{
-    pl_error_t err = {0};
-    pl_how_t how = {.on_answer = callbacks_reported};
-    pl_checkpointing_t *k = &fit->checkpointing;
-    k->progress = pl_fit_state(fit, k, &err);
-    k->metrics = pl_metrics_text(fit->metrics, &err);
-    if (!k->progress || !k->metrics) {
-        checkpoint_fail(fit, &err);
-        return;
-    }
-    checkpoint_sent(fit,
-                    pl_call_get_state(fit, fit->hooks.callback, &(pl_get_state_t){0}, how,
-                                      &err),
-                    &err);
-}
+/* ---- making one ---- */
 
-static void evaluate_reported(void *self, const pl_answer_t *answer)
-{
-    pl_fit_t *fit = self;
-    if (checkpoint_take(fit, answer, &fit->checkpointing.evaluate))
-        loops_reported(fit);
-}
-
-static void epoch_reported(void *self, const pl_answer_t *answer)
-{
-    pl_fit_t *fit = self;
-    pl_error_t err = {0};
-    pl_how_t how = {.on_answer = evaluate_reported};
-    if (!checkpoint_take(fit, answer, &fit->checkpointing.epoch))
-        return;
-    if (pl_is_nobody(fit->evaluate))
-        loops_reported(fit);
-    else
-        checkpoint_sent(fit,
-                        pl_call_get_state(fit, fit->evaluate, &(pl_get_state_t){0}, how,
-                                          &err),
-                        &err);
-}
-
-/* What goes with it, and what goes with the next; one that was made aside takes nothing
- * along that the run might have to go back to. */
+/* Assigns the checkpoints that the next one replaces. One made aside replaces none,
+ * because the run may have to return to them. */
 static void passing_assign(pl_fit_t *fit, pl_checkpointing_t *k)
 {
     static const char *const names[] = {PL_STOPPED_CHECKPOINT, PL_START_CHECKPOINT};
@@ -376,8 +366,10 @@ static void passing_assign(pl_fit_t *fit, pl_checkpointing_t *k)
 static void checkpoint_begin(pl_fit_t *fit)
 {
     pl_checkpointing_t *k = &fit->checkpointing;
-    pl_error_t err = {0};
-    pl_how_t how = {.on_answer = epoch_reported};
+    static const pl_sequence_ops_t ops = {.steps = steps,
+                                          .on_late = export_is_late,
+                                          .done = checkpoint_save,
+                                          .fail = checkpoint_fail};
     k->making = true;
     k->checkpoint_requests = fit->checkpoint_requests;
     k->aside = fit->aside;
@@ -389,9 +381,7 @@ static void checkpoint_begin(pl_fit_t *fit)
     fit->checkpoint_requests = (pl_checkpoint_requests_t){0};
     fit->aside = false;
     fit->serial++;
-    checkpoint_sent(fit,
-                    pl_call_get_state(fit, fit->epoch, &(pl_get_state_t){0}, how, &err),
-                    &err);
+    pl_sequence_begin(&k->sequence, fit, &ops);
 }
 
 /* ---- for the loop ---- */
@@ -426,34 +416,39 @@ static void checkpoint_continue(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
     checkpoint_wait(fit, WRITTEN_MAX - 1, checkpoint_begin);
 }
 
-/* ---- ranks of which each has a part of what is kept ---- */
+/* ---- ranks that each have a part of the state ---- */
+
+/* True unless the answer is a reply and the run still waits for it. */
+static bool coordination_failed(pl_fit_t *fit, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_ERROR)
+        checkpoint_fail(fit, answer->error);
+    return answer->kind != PL_ANSWER_REPLY || !fit->call;
+}
 
 static void checkpoint_synchronized(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
-    if (!checkpoint_failed(fit, answer) && fit->call)
+    if (!coordination_failed(fit, answer))
         checkpoint_continue(fit, fit->checkpointing.then);
 }
 
-/* Rank zero alone knows whether it saves. */
+/* Only rank 0 knows whether it saves. */
 static void checkpoint_coordinated(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
     pl_error_t err = {0};
+    const pl_synchronize_t msg = {.whole = true};
     const pl_how_t how = {.on_answer = checkpoint_synchronized};
-    if (checkpoint_failed(fit, answer) || !fit->call)
+    if (coordination_failed(fit, answer))
         return;
-    if (*answer->body->decide_reply.text)
-        checkpoint_sent(fit,
-                        pl_call_synchronize(fit, fit->strategy,
-                                            &(pl_synchronize_t){.whole = true}, how,
-                                            &err),
-                        &err);
-    else
+    if (!*answer->body->decide_reply.text)
         checkpoint_continue(fit, fit->checkpointing.then);
+    else if (!pl_call_synchronize(fit, fit->strategy, &msg, how, &err))
+        checkpoint_fail(fit, &err);
 }
 
-/* After a failure ranks meet no more. */
+/* After a failure the ranks decide nothing together. */
 void pl_fit_checkpoint(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
 {
     pl_error_t err = {0};
@@ -466,8 +461,8 @@ void pl_fit_checkpoint(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
         return;
     }
     fit->checkpointing.then = then;
-    checkpoint_sent(fit, pl_call_decide(fit, fit->hooks.coordinator, &msg, how, &err),
-                    &err);
+    if (!pl_call_decide(fit, fit->hooks.coordinator, &msg, how, &err))
+        checkpoint_fail(fit, &err);
 }
 
 bool pl_fit_is_extra(const pl_fit_t *fit, unsigned point)

@@ -129,11 +129,10 @@ static uint64_t ask(void *self, pl_hooks_t *hooks, pl_message_t message, const v
 
 /* ---- for the loops ---- */
 
-uint64_t pl_hooks_query(void *self, pl_hooks_t *hooks, pl_on_answer_t then,
-                        pl_error_t *err)
+uint64_t pl_hooks_query(void *self, pl_hooks_t *hooks, pl_how_t how, pl_error_t *err)
 {
-    return ask(self, hooks, PL_MESSAGE_callback_hooks, &(pl_callback_hooks_t){0},
-               (pl_how_t){.on_answer = then}, err);
+    return ask(self, hooks, PL_MESSAGE_callback_hooks, &(pl_callback_hooks_t){0}, how,
+               err);
 }
 
 uint64_t pl_hooks_run(void *self, pl_hooks_t *hooks, pl_run_hook_t *msg,

@@ -21,8 +21,7 @@ void pl_hooks_init(pl_hooks_t *hooks, void *self);
 void pl_hooks_release(pl_hooks_t *hooks);
 
 /* Asks where they want to be asked: the message `interest`. */
-uint64_t pl_hooks_query(void *self, pl_hooks_t *hooks, pl_on_answer_t then,
-                        pl_error_t *err);
+uint64_t pl_hooks_query(void *self, pl_hooks_t *hooks, pl_how_t how, pl_error_t *err);
 
 /* Asks at msg->point with these metrics; -> the call's number, 0 with an error.  Where
  * nobody wants to be asked on_answer comes at once, with a request for nothing: 1. */

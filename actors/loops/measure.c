@@ -193,7 +193,8 @@ static int measure_run(void *self, pl_call_t *call, const pl_body_t *body,
     if (m->outcome)
         return pl_fail(err, PL_EBUSY, "the loop has already run");
     m->outcome = pl_outcome_new(err);
-    if (!m->outcome || !pl_hooks_query(m, &m->hooks, measure_interest, err))
+    if (!m->outcome
+        || !pl_hooks_query(m, &m->hooks, (pl_how_t){.on_answer = measure_interest}, err))
         return err->code;
     m->began = pl_now();
     m->call = call;

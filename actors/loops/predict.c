@@ -220,7 +220,7 @@ static int predict_run(void *self, pl_call_t *call, const pl_body_t *body,
         || !(p->outcome->metrics = pl_strdup("{}")))
         return pl_no_memory(err);
     pl_hooks_init(&p->hooks, self);
-    if (!pl_hooks_query(p, &p->hooks, predict_interest, err))
+    if (!pl_hooks_query(p, &p->hooks, (pl_how_t){.on_answer = predict_interest}, err))
         return err->code;
     p->call = call;
     p->began = pl_now();

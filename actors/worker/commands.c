@@ -1,5 +1,5 @@
-/* commands.c - commands to the fit of a worker: kept until its loop is there, and
- * written down when they are carried out */
+/* commands.c - commands to the fit of a worker: held until its loop runs, and recorded in
+ * a file of the run directory when they are carried out */
 #include <jansson.h>
 #include <string.h>
 
@@ -50,7 +50,7 @@ static json_t *line_of(const command_t *command, const pl_control_reply_t *reply
     return NULL;
 }
 
-/* A line that is missed costs nothing but itself: the command was carried out. */
+/* If a line is missing, the command was carried out nevertheless. */
 static void line_keep(pl_worker_t *w, json_t *line)
 {
     char *text = line ? pl_json_write(line, PL_JSON_COMPACT) : NULL,
@@ -123,18 +123,16 @@ int pl_worker_control(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     pl_worker_t *w = self;
     if (!w->run)
         return pl_fail(err, PL_ESTATE, "the run has ended");
-    if (!w->loops)
+    if (w->setup.step)
         return pl_held_add(&w->held, call, &body->control, err);
     return command_pass(w, call, &body->control, err);
 }
 
 void pl_worker_commands_begin(pl_worker_t *w)
 {
-    w->loops = true;
     pl_held_pass(&w->held, w, command_pass);
 }
 
-/* Those that nobody answers any more. */
 void pl_worker_commands_release(pl_worker_t *w)
 {
     while (w->commands)

@@ -1,4 +1,4 @@
-/* first_weights.c - what is wrong with weights that a run starts with */
+/* first_weights.c - checks of the weights that a run starts with */
 #include "actors/worker/parts.h"
 
 #include <jansson.h>
@@ -23,7 +23,7 @@ bool pl_first_weights_partly(const pl_job_t *job)
            && !job->module->init_strict;
 }
 
-/* Files of other programs do not say which module they are of. */
+/* Files of other programs do not name a module. */
 static int module_check(const pl_job_t *job, const pl_weights_t *weights, pl_error_t *err)
 {
     const char *path = pl_first_weights_path(job);
@@ -52,7 +52,7 @@ static bool is_finite(const pl_output_t *tensor)
     return true;
 }
 
-/* A prediction from such weights is no error, but hardly what was meant. */
+/* A prediction from such weights is no error, but hardly intended. */
 static void finite_check(void *worker, const char *path, const pl_weights_t *weights)
 {
     for (int k = 0; k < weights->count; k++)

@@ -1,4 +1,5 @@
-/* resume.c - a checkpoint that a run goes on from, as the worker hands it out */
+/* resume.c - the checkpoint that a run resumes from: what it must share with the run, and
+ * the states of components in it */
 #include "actors/worker/parts.h"
 
 #include <limits.h>
@@ -17,36 +18,38 @@
 #include "base/resume_keys.h"
 #include "runtime/actor.h"
 
-/* All ranks go on from the same: the first of them says so. */
-static bool speaks(void *worker)
+/* All ranks resume from the same checkpoint: rank 0 logs it. */
+static bool logs(void *worker)
 {
     return pl_actor_rank(worker) <= 0;
 }
 
-static void tell_passed(void *worker, const char *passed)
+static void rejected_log(void *worker, const char *rejected)
 {
-    while (*passed && speaks(worker)) {
-        size_t length = strcspn(passed, "\n");
+    while (*rejected && logs(worker)) {
+        size_t length = strcspn(rejected, "\n");
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
-                    "skipped: %.*s", (int)length, passed);
-        passed += length + (passed[length] == '\n');
+                    "skipped: %.*s", (int)length, rejected);
+        rejected += length + (rejected[length] == '\n');
     }
 }
 
-/* Whole optimizer steps of as many samples as the epoch had come to are passed over. */
-static int64_t place_of(const json_t *progress, const pl_job_t *job, int64_t was,
+/* The batch of the epoch at which the run continues, after a whole optimizer step: the
+ * samples before it have been trained on. */
+static int64_t batch_of(const json_t *progress, const pl_job_t *job, int64_t was,
                         int64_t is)
 {
     const json_t *epoch = json_object_get(progress, "epoch");
     const int64_t batches = json_integer_value(json_object_get(epoch, "batch")),
                   kept = json_integer_value(json_object_get(progress, "accumulate")),
                   per_step = kept ? kept : job->trainer->accumulate_grad_batches;
-    const int64_t place = batches * was / is;
-    return place - place % per_step;
+    const int64_t batch = batches * was / is;
+    return batch - batch % per_step;
 }
 
-/* Batches are counted; other ranks take others at once. */
-static int place_convert(json_t *manifest, const json_t *now, const pl_job_t *job,
+/* The checkpoint counts global batches, which another number of ranks may have
+ * changed. */
+static int batch_convert(json_t *manifest, const json_t *now, const pl_job_t *job,
                          void *worker, pl_error_t *err)
 {
     json_t *progress = json_object_get(manifest, "progress");
@@ -54,20 +57,20 @@ static int place_convert(json_t *manifest, const json_t *now, const pl_job_t *jo
                   is = pl_run_batch(now);
     if (was == is || was < 1 || is < 1)
         return PL_OK;
-    if (speaks(worker))
+    if (logs(worker))
         pl_log_line(
             PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
             "the global batch has %lld sample%s from here on, and had %lld before: the "
             "results differ from those of an uninterrupted run",
             (long long)is, pl_plural(is), (long long)was);
-    json_t *place = json_integer(place_of(progress, job, was, is));
-    return json_object_set_new(json_object_get(progress, "epoch"), "batch", place)
+    json_t *batch = json_integer(batch_of(progress, job, was, is));
+    return json_object_set_new(json_object_get(progress, "epoch"), "batch", batch)
                ? pl_no_memory(err)
                : PL_OK;
 }
 
-/* "auto" is always a plain one; of one that is not known any more nothing is. */
-static bool is_plain(const char *strategy)
+/* "auto" always chooses such a strategy; an unknown one has none. */
+static bool is_global(const char *strategy)
 {
     const pl_actor_ops_t *ops = strcmp(strategy, "auto")
                                     ? pl_component_find("strategy", strategy, NULL)
@@ -87,7 +90,7 @@ static const char *strategy_of(const json_t *run)
 static int strategy_check(const json_t *then, const json_t *now, pl_error_t *err)
 {
     const char *was = strategy_of(then), *is = strategy_of(now);
-    if (!strcmp(was, is) || (is_plain(was) && is_plain(is)))
+    if (!strcmp(was, is) || (is_global(was) && is_global(is)))
         return PL_OK;
     return pl_fail(err, PL_EINVAL,
                    "the checkpoint is of strategy \"%s\", which trains differently from "
@@ -106,7 +109,7 @@ static int same_check(json_t *manifest, const pl_job_t *job, void *worker,
     if (code == PL_OK)
         code = strategy_check(then, now, err);
     if (code == PL_OK)
-        code = place_convert(manifest, now, job, worker, err);
+        code = batch_convert(manifest, now, job, worker, err);
     pl_text_free(text);
     json_decref(now);
     return code == PL_EINVAL ? pl_error_prefix(err, "%s", path) : code;
@@ -152,7 +155,7 @@ int pl_resume_is_requested(const pl_job_t *job, const char *agreed,
     return PL_OK;
 }
 
-/* What the loop wants to have learnt since. */
+/* Adds what the rollback is to change in the state of the loops. */
 static int rollback_take(json_t *manifest, const char *back, pl_error_t *err)
 {
     json_t *progress = json_object_get(manifest, "progress");
@@ -162,7 +165,7 @@ static int rollback_take(json_t *manifest, const char *back, pl_error_t *err)
     return !more ? err->code : failed ? pl_no_memory(err) : PL_OK;
 }
 
-/* ---- where it goes on ---- */
+/* ---- in which run directory it continues ---- */
 
 static bool is_same_folder(const char *a, const char *b)
 {
@@ -171,8 +174,8 @@ static bool is_same_folder(const char *a, const char *b)
            && x.st_ino == y.st_ino;
 }
 
-/* Whether "run_name" or "default_root_dir" is given and names another place than the run
- * directory of the checkpoint. */
+/* Whether "run_name" or "default_root_dir" is given and names another directory than that
+ * of the checkpoint. */
 static bool is_asked_elsewhere(const pl_job_t *job, const char *run_dir)
 {
     char whole[PATH_MAX];
@@ -187,8 +190,7 @@ static bool is_asked_elsewhere(const pl_job_t *job, const char *run_dir)
            && !is_same_folder(*root ? root : ".", *whole ? whole : "/");
 }
 
-/* In another directory than its own a run has none of the checkpoints that callbacks had
- * kept, and its log files begin with it. */
+/* A new directory has none of the checkpoints that callbacks keep, and new log files. */
 static int state_for_new_dir(json_t *manifest, pl_error_t *err)
 {
     json_t *entry, *callbacks = json_object_get(manifest, "callbacks");
@@ -210,12 +212,12 @@ static int state_for_new_dir(json_t *manifest, pl_error_t *err)
     return failed ? pl_no_memory(err) : PL_OK;
 }
 
-/* ---- what was found ---- */
+/* ---- the checkpoint ---- */
 
 int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
                    const pl_find_checkpoint_reply_t *found, pl_error_t *err)
 {
-    tell_passed(worker, found->rejected);
+    rejected_log(worker, found->rejected);
     if (!*found->path) {
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
                     "there is no checkpoint to resume from%s%s: the run starts from the "
@@ -239,7 +241,7 @@ int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
         code = origin_add(resume->manifest, err);
     if (code == PL_OK && !resume->run_dir)
         code = state_for_new_dir(resume->manifest, err);
-    if (code == PL_OK && speaks(worker))
+    if (code == PL_OK && logs(worker))
         pl_log_line(PL_LOG_INFO, pl_actor_rank(worker), pl_actor_name(worker),
                     "resuming after step %lld: %s",
                     (long long)json_integer_value(

@@ -1,11 +1,16 @@
-/* setup.c - the worker's lower half: weights from a checkpoint or a file, data,
- * and the strategy set up for them */
-#include <inttypes.h>
+/* setup.c - the sequence by which a worker builds what a run needs, from the bottom up
+ *
+ * The strategy says which partition of the data is this rank's, the data say what they
+ * are, the strategy sets the module up for them, weights are imported, the run gets its
+ * directory and its loops, and each component gets its state from the checkpoint. `steps`
+ * at the end is the order. */
 #include <string.h>
 
 #include "accelerators/auto_select.h"
+#include "actors/connectors/connectors.h"
 #include "actors/loops/loops.h"
 #include "actors/monitors.h"
+#include "actors/request.h"
 #include "actors/worker/parts.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -13,107 +18,284 @@
 #include "base/json_text.h"
 #include "base/options.h"
 #include "base/run.h"
-#include "tensor/graph.h"
-#include "tensor/operators.h"
 
-/* ---- All ranks have the same data ----
- *
- * Each rank opens its own data. If a file differs between machines, the ranks would make
- * different numbers of steps, of different sizes, and only their collective would
- * fail. */
+/* ---- The steps: strategy, callbacks, partition ---- */
 
-/* Takes the text over. */
-static char *text_add(char *text, const char *more)
-{
-    char *longer = text && more ? pl_text("%s%s", text, more) : NULL;
-    pl_text_free(text);
-    return longer;
-}
-
-static char *stage_add(char *text, const pl_batch_signature_t *signature,
-                       pl_stage_t stage)
-{
-    char *more = pl_text("%s data of %" PRId64 " samples with", pl_stages[stage].source,
-                         signature->stage[stage].samples);
-    text = text_add(text, more);
-    pl_text_free(more);
-    for (int k = 0; k < signature->stage[stage].field_count; k++) {
-        const pl_field_t *field = &signature->stage[stage].field[k];
-        char shape[64];
-        more = pl_text("%s %s %s %s", k ? "," : "", field->name,
-                       pl_dtype_name(field->dtype), pl_shape_text(field->shape, shape));
-        text = text_add(text, more);
-        pl_text_free(more);
-    }
-    return text_add(text, "\n");
-}
-
-/* Samples and fields of each stage, one a line; pl_text_free(); NULL: out of memory. */
-static char *data_describe(const pl_batch_signature_t *signature)
-{
-    char *text = pl_text("%s", "");
-    for (int stage = 0; stage <= PL_PREDICT; stage++)
-        if (signature->stage[stage].present)
-            text = stage_add(text, signature, (pl_stage_t)stage);
-    return text;
-}
-
-/* Compares the description of this rank's data with that of rank 0. */
-static int data_check(const char *own, const char *first, int rank, pl_error_t *err)
-{
-    size_t a = strcspn(own, "\n"), b = strcspn(first, "\n");
-    while (*own && *first && a == b && !strncmp(own, first, a)) {
-        own += a + 1;
-        first += b + 1;
-        a = strcspn(own, "\n");
-        b = strcspn(first, "\n");
-    }
-    if (!*own && !*first)
-        return PL_OK;
-    return pl_fail(err, PL_EINVAL,
-                   "rank %d found other data than rank 0: %.*s; rank 0: %.*s; give all "
-                   "ranks the same files",
-                   rank, *own ? (int)a : 4, *own ? own : "none", *first ? (int)b : 4,
-                   *first ? first : "none");
-}
-
-/* ---- The sequence ---- */
-
-/* The strategy says that it goes on. */
-static void phase_goes_on(pl_worker_t *w, const pl_answer_t *answer)
-{
-    if (answer->kind == PL_ANSWER_PROGRESS)
-        pl_watchdog_reset(&w->watchdog);
-}
-
-/* ---- weights from a file, the strategy, the data ---- */
-
-/* The device has them; what they say besides is asked for by who answers a prompt. */
-static void weights_let_go(pl_worker_t *w)
-{
-    if (w->job->prompt)
-        return;
-    pl_object_unref(w->weights);
-    w->weights = NULL;
-}
-
-static void weights_imported(void *self, const pl_answer_t *answer)
+static uint64_t strategy_start(void *self, pl_how_t how, pl_error_t *err)
 {
     pl_worker_t *w = self;
-    phase_goes_on(w, answer);
-    if (answer->kind == PL_ANSWER_ERROR) {
-        pl_error_t err = *answer->error;
-        pl_error_prefix(&err, "%s",
-                        w->resume.manifest ? w->resume.path
-                                           : pl_first_weights_path(w->job));
-        pl_worker_fail(w, &err);
-    } else if (!pl_worker_failed(w, answer)) {
-        weights_let_go(w);
-        pl_worker_go_on(w);
-    }
+    if (pl_worker_spawn_components(w, err) != PL_OK)
+        return 0;
+    return pl_call_role(w, w->strategy, &(pl_role_t){0}, how, err);
 }
 
-/* That later runs find what was compiled: it was for them alone. */
+/* The ranks have connected: `decide` is possible from here on. */
+static int role_known(void *self, const pl_body_t *reply, pl_error_t *err)
+{
+    (void)err;
+    pl_worker_t *w = self;
+    w->does_io = reply->role_reply.does_io;
+    if (reply->role_reply.agrees)
+        w->hooks.coordinator = w->strategy;
+    return PL_OK;
+}
+
+static uint64_t connectors_start(void *self, pl_how_t how, pl_error_t *err)
+{
+    pl_worker_t *w = self;
+    const pl_start_t start = {.options = "", .context = &w->job->object};
+    const pl_process_dataloader_t msg = {.stage = w->job->stage};
+    const bool another_has_callbacks = !pl_is_nobody(w->hooks.coordinator) && !w->does_io;
+    if ((!another_has_callbacks
+         && !pl_worker_spawn(w, &pl_callback_connector, PL_SAME_THREAD, &start,
+                             &w->callback, err))
+        || (!w->job->prompt && !w->job->manual_signature
+            && !pl_worker_spawn(w, &pl_data_connector, PL_SAME_THREAD, &start, &w->data,
+                                err)))
+        return 0;
+    if (w->measures)
+        pl_worker_measure_device(w);
+    w->hooks.callback = w->callback;
+    return pl_call_process_dataloader(w, w->strategy, &msg, how, err);
+}
+
+static int partition_known(void *self, const pl_body_t *reply, pl_error_t *err)
+{
+    (void)err;
+    pl_worker_t *w = self;
+    w->partition = reply->process_dataloader_reply.partition;
+    w->partitions = reply->process_dataloader_reply.partitions;
+    w->micro_shards = reply->process_dataloader_reply.micro_shards;
+    w->even = reply->process_dataloader_reply.even;
+    return PL_OK;
+}
+
+/* Plans depend on what the callbacks need. */
+static uint64_t hooks_query(void *self, pl_how_t how, pl_error_t *err)
+{
+    return pl_hooks_query(self, &((pl_worker_t *)self)->hooks, how, err);
+}
+
+static int hooks_known(void *self, const pl_body_t *reply, pl_error_t *err)
+{
+    (void)err;
+    pl_worker_t *w = self;
+    const uint32_t requests = reply->callback_hooks_reply.requests;
+    w->accumulates = requests & PL_MAY_ACCUMULATE;
+    w->needs_peak = requests & PL_NEEDS_PEAK && w->job->stage == PL_TRAIN;
+    return PL_OK;
+}
+
+static uint64_t peak_measure(void *self, pl_how_t how, pl_error_t *err)
+{
+    pl_worker_t *w = self;
+    return w->needs_peak ? pl_call_measure_peak(w, w->accelerator,
+                                                &(pl_measure_peak_t){0}, how, err)
+                         : 0;
+}
+
+static int peak_measured(void *self, const pl_body_t *reply, pl_error_t *err)
+{
+    (void)err;
+    ((pl_worker_t *)self)->device_flops = reply->measure_peak_reply.flops;
+    return PL_OK;
+}
+
+/* ---- The steps: the checkpoint or the file that the weights come from ----
+ *
+ * All ranks resume from the checkpoint that rank 0 found. */
+
+static bool resumes(const pl_worker_t *w)
+{
+    return w->job->resumes || w->job->again;
+}
+
+static uint64_t checkpoint_find(pl_worker_t *w, const char *agreed, pl_how_t how,
+                                pl_error_t *err)
+{
+    pl_find_checkpoint_t msg;
+    if (pl_resume_is_requested(w->job, agreed, &msg, err) != PL_OK)
+        return 0;
+    return pl_call_find_checkpoint(w, w->keeper, &msg, how, err);
+}
+
+static uint64_t newest_checkpoint_find(void *self, pl_how_t how, pl_error_t *err)
+{
+    pl_worker_t *w = self;
+    return resumes(w) && (w->does_io || pl_is_nobody(w->hooks.coordinator))
+               ? checkpoint_find(w, NULL, how, err)
+               : 0;
+}
+
+static int checkpoint_found(void *self, const pl_body_t *reply, pl_error_t *err)
+{
+    pl_worker_t *w = self;
+    const pl_find_checkpoint_reply_t *found = &reply->find_checkpoint_reply;
+    int code = pl_resume_take(&w->resume, w->job, w, found, err);
+    if (code == PL_OK)
+        w->weights = pl_object_ref(found->weights);
+    return code;
+}
+
+static uint64_t checkpoint_agree(void *self, pl_how_t how, pl_error_t *err)
+{
+    pl_worker_t *w = self;
+    const pl_decide_t msg = {.text = w->resume.path ? w->resume.path : ""};
+    return resumes(w) && !pl_is_nobody(w->hooks.coordinator)
+               ? pl_call_decide(w, w->hooks.coordinator, &msg, how, err)
+               : 0;
+}
+
+static int checkpoint_agreed(void *self, const pl_body_t *reply, pl_error_t *err)
+{
+    pl_worker_t *w = self;
+    const char *path = reply->decide_reply.text;
+    if (w->does_io || !*path)
+        return PL_OK;
+    w->agreed = pl_strdup(path);
+    return w->agreed ? PL_OK : pl_no_memory(err);
+}
+
+static uint64_t agreed_checkpoint_find(void *self, pl_how_t how, pl_error_t *err)
+{
+    pl_worker_t *w = self;
+    return w->agreed ? checkpoint_find(w, w->agreed, how, err) : 0;
+}
+
+static uint64_t first_weights_read(void *self, pl_how_t how, pl_error_t *err)
+{
+    pl_worker_t *w = self;
+    const pl_read_weights_t msg = {.path = pl_first_weights_path(w->job)};
+    return msg.path && !w->weights ? pl_call_read_weights(w, w->writer, &msg, how, err)
+                                   : 0;
+}
+
+static int first_weights_known(void *self, const pl_body_t *reply, pl_error_t *err)
+{
+    pl_worker_t *w = self;
+    w->weights = pl_object_ref(reply->read_weights_reply.weights);
+    pl_first_weights_made(w->weights, w->made);
+    return pl_first_weights_check(w, w->job, w->weights, err);
+}
+
+/* ---- The steps: the data ---- */
+
+static int signature_keep(pl_worker_t *w, pl_batch_signature_t *signature,
+                          const char *data_info, pl_error_t *err)
+{
+    w->signature = pl_object_ref(signature);
+    w->data_info = pl_strdup(data_info);
+    return w->data_info ? PL_OK : pl_no_memory(err);
+}
+
+/* What the batches look like is in the data; for a prompt, in the weights, which know the
+ * data of their training; for a manual loop, in the job. */
+static uint64_t data_open(void *self, pl_how_t how, pl_error_t *err)
+{
+    pl_worker_t *w = self;
+    const char *known = w->weights && w->weights->data_info ? w->weights->data_info : "";
+    const pl_open_data_t msg = {.stage = w->job->stage,
+                                .partition = w->partition,
+                                .partitions = w->partitions,
+                                .micro_shards = w->micro_shards,
+                                .even = w->even,
+                                .data_info = known};
+    if (w->job->manual_signature) {
+        signature_keep(w, w->job->manual_signature, w->job->manual_data_info, err);
+        return 0;
+    }
+    if (w->job->prompt) {
+        w->signature = pl_generate_signature(known, err);
+        return 0;
+    }
+    return pl_call_open_data(w, w->data, &msg, how, err);
+}
+
+static int data_opened(void *self, const pl_body_t *reply, pl_error_t *err)
+{
+    pl_worker_t *w = self;
+    const pl_open_data_reply_t *data = &reply->open_data_reply;
+    w->content = pl_strdup(data->content);
+    if (!w->content)
+        return pl_no_memory(err);
+    int code = pl_resume_data(&w->resume, w->job, w->content, err);
+    return code == PL_OK ? signature_keep(w, (pl_batch_signature_t *)data->signature,
+                                          data->data_info, err)
+                         : code;
+}
+
+/* Before plans are made for the data, so that an error names the data. */
+static uint64_t data_compare(void *self, pl_how_t how, pl_error_t *err)
+{
+    pl_worker_t *w = self;
+    if (!w->content || pl_is_nobody(w->hooks.coordinator))
+        return 0;
+    w->found = pl_data_describe(w->signature);
+    if (!w->found)
+        return pl_no_memory(err), 0;
+    return pl_call_decide(w, w->hooks.coordinator, &(pl_decide_t){.text = w->found}, how,
+                          err);
+}
+
+static int data_compared(void *self, const pl_body_t *reply, pl_error_t *err)
+{
+    const pl_worker_t *w = self;
+    return pl_data_check(w->found, reply->decide_reply.text, pl_actor_rank(self), err);
+}
+
+/* ---- The steps: the module ---- */
+
+/* Of weights that are not trained further, the data info of their training applies. */
+static uint64_t module_set_up(void *self, pl_how_t how, pl_error_t *err)
+{
+    pl_worker_t *w = self;
+    const bool known = w->weights && w->weights->data_info && w->job->stage != PL_TRAIN;
+    const pl_setup_t msg = {.job = &w->job->object,
+                            .data_info = known ? w->weights->data_info : w->data_info,
+                            .signature = &w->signature->object,
+                            .accumulates = w->accumulates,
+                            .imports = w->weights && !pl_first_weights_partly(w->job)};
+    w->set_up = pl_now();
+    w->validates = w->signature->stage[PL_VALIDATE].present;
+    return pl_call_setup(w, w->strategy, &msg, how, err);
+}
+
+static int module_show(void *self, const pl_body_t *reply, pl_error_t *err)
+{
+    pl_worker_t *w = self;
+    const pl_setup_reply_t *module = &reply->setup_reply;
+    const bool validates = w->validates && w->job->trainer->limit_val_batches.value > 0;
+    const pl_show_model_t msg = {.model = module->model,
+                                 .device_flops = w->device_flops,
+                                 .validates = validates};
+    const pl_how_t how = {.on_answer = pl_worker_component_ended};
+    if (w->job->compiles)
+        return PL_OK;
+    if (w->does_io && w->job->stage == PL_TRAIN && !w->job->manual_signature
+        && !w->job->tuning.num_training
+        && pl_monitors_find(w->job, module->train_metrics,
+                            validates ? module->val_metrics : "", err)
+               != PL_OK)
+        return err->code;
+    if (!pl_is_nobody(w->callback) && !pl_call_show_model(w, w->callback, &msg, how, err))
+        return err->code;
+    return PL_OK;
+}
+
+/* For viewers, and for pl_trainer_compile(), which alone waits for it. */
+static uint64_t plans_describe(void *self, pl_how_t how, pl_error_t *err)
+{
+    pl_worker_t *w = self;
+    if (!w->describes)
+        return 0;
+    if (!w->job->compiles)
+        how = (pl_how_t){.on_answer = pl_worker_ignore};
+    const uint64_t call = pl_call_describe_plans(w, w->accelerator,
+                                                 &(pl_describe_plans_t){0}, how, err);
+    return w->job->compiles ? call : 0;
+}
+
+/* Later runs read the kernels, so a cache that could not be written is an error. */
 static int plans_check(json_t *plans, const char *cache, pl_error_t *err)
 {
     size_t k;
@@ -131,311 +313,217 @@ static int plans_check(json_t *plans, const char *cache, pl_error_t *err)
                    (long long)stored, (long long)pieces, cache);
 }
 
-static void plans_described(void *self, const pl_answer_t *answer)
+static int compiled_outcome(const pl_worker_t *w, const pl_describe_plans_reply_t *reply,
+                            pl_outcome_t *outcome, pl_error_t *err)
+{
+    if (!*reply->cache)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "the accelerator \"%s\" keeps no compiled kernels here: there is "
+                       "nothing to compile; set its options cache and cache_dir, or HOME",
+                       pl_options_choice(w->job->options, "trainer.accelerator",
+                                         pl_accelerator_auto(w->job->options)));
+    json_t *plans = json_loads(reply->plans, 0, NULL);
+    int code = plans_check(plans, reply->cache, err);
+    json_t *text = json_pack("{s:s,s:o}", "cache", reply->cache, "plans", plans);
+    outcome->seconds = (double)(pl_now() - w->set_up) / 1e9;
+    outcome->metrics = pl_strdup("{}");
+    outcome->text = text ? pl_json_write(text, PL_JSON_COMPACT) : NULL;
+    json_decref(text);
+    if (code == PL_OK && (!outcome->text || !outcome->metrics))
+        code = pl_no_memory(err);
+    return code;
+}
+
+/* The end of a run that only compiles. */
+static int plans_described(void *self, const pl_body_t *reply, pl_error_t *err)
 {
     pl_worker_t *w = self;
-    pl_error_t err = {0};
-    if (answer->kind == PL_ANSWER_PROGRESS || !w->job->compiles
-        || pl_worker_failed(w, answer))
-        return;
-    const pl_describe_plans_reply_t *reply = &answer->body->describe_plans_reply;
-    pl_outcome_t *outcome = pl_outcome_new(&err);
-    json_t *plans = json_loads(reply->plans, 0, NULL);
-    if (outcome && !*reply->cache)
-        pl_fail(&err, PL_EUNSUPPORTED,
-                "the accelerator \"%s\" keeps no compiled kernels here: there is nothing "
-                "to compile; set its options cache and cache_dir, or HOME",
-                pl_options_choice(w->job->options, "trainer.accelerator",
-                                  pl_accelerator_auto(w->job->options)));
-    else if (outcome)
-        plans_check(plans, reply->cache, &err);
-    if (outcome && err.code == PL_OK) {
-        json_t *text = json_pack("{s:s,s:O}", "cache", reply->cache, "plans", plans);
-        outcome->seconds = (double)(pl_now() - w->set_up) / 1e9;
-        outcome->metrics = pl_strdup("{}");
-        outcome->text = text ? pl_json_write(text, PL_JSON_COMPACT) : NULL;
-        json_decref(text);
-        if (!outcome->text || !outcome->metrics)
-            pl_no_memory(&err);
-    }
-    json_decref(plans);
-    pl_call_t *call = w->run;
-    if (err.code != PL_OK) {
-        pl_worker_fail(w, &err);
-    } else {
+    pl_outcome_t *outcome = pl_outcome_new(err);
+    int code = outcome ? compiled_outcome(w, &reply->describe_plans_reply, outcome, err)
+                       : err->code;
+    if (code == PL_OK) {
+        pl_call_t *call = w->run;
         w->run = NULL;
+        pl_sequence_end(&w->setup);
         pl_reply_run(call, &(pl_run_reply_t){.outcome = &outcome->object});
     }
     pl_object_unref(outcome);
+    return code;
 }
 
-/* For viewers and for pl_trainer_compile(), which waits for it. */
-static void describe_plans(pl_worker_t *w)
-{
-    pl_error_t err = {0};
-    const pl_how_t how = {.on_answer = plans_described};
-    if (w->describes)
-        pl_worker_sent(w,
-                       pl_call_describe_plans(w, w->accelerator,
-                                              &(pl_describe_plans_t){0}, how, &err),
-                       &err);
-}
-
-static void strategy_set_up(void *self, const pl_answer_t *answer)
+static uint64_t weights_import(void *self, pl_how_t how, pl_error_t *err)
 {
     pl_worker_t *w = self;
-    pl_error_t err = {0};
-    phase_goes_on(w, answer);
-    if (pl_worker_failed(w, answer))
-        return;
-    describe_plans(w);
-    if (w->job->compiles)
-        return;
-    pl_show_model_t shown = {.model = answer->body->setup_reply.model,
-                             .device_flops = w->device_flops,
-                             .validates = w->validates
-                                          && w->job->trainer->limit_val_batches.value
-                                                 > 0};
-    if (w->does_io && w->job->stage == PL_TRAIN && !w->job->manual_signature
-        && !w->job->tuning.num_training
-        && pl_monitors_find(w->job, answer->body->setup_reply.train_metrics,
-                            shown.validates ? answer->body->setup_reply.val_metrics : "",
-                            &err)
-               != PL_OK) {
-        pl_worker_fail(w, &err);
-        return;
-    }
-    if (!pl_is_nobody(w->callback)
-        && !pl_call_show_model(w, w->callback, &shown,
-                               (pl_how_t){.on_answer = pl_worker_component_ended},
-                               &err)) {
-        pl_worker_fail(w, &err);
-        return;
-    }
-    if (!w->weights) {
-        pl_worker_go_on(w);
-        return;
-    }
-    pl_import_weights_t msg = {.weights = &w->weights->object,
-                               .whole = w->resume.manifest != NULL,
-                               .take_ownership = true};
-    const pl_how_t how = {.on_answer = weights_imported};
-    pl_worker_phase(w, "importing weights");
-    pl_worker_sent(w, pl_call_import_weights(w, w->strategy, &msg, how, &err), &err);
+    if (!w->weights)
+        return 0;
+    const pl_import_weights_t msg = {.weights = &w->weights->object,
+                                     .whole = w->resume.manifest != NULL,
+                                     .take_ownership = true};
+    return pl_call_import_weights(w, w->strategy, &msg, how, err);
 }
 
-static void set_up(pl_worker_t *w, pl_batch_signature_t *signature, const char *data_info)
+/* The device has the tensors. The generate loop needs what else the weights say. */
+static int weights_imported(void *self, const pl_body_t *reply, pl_error_t *err)
 {
-    pl_error_t err = {0};
-    pl_setup_t msg = {.job = &w->job->object,
-                      .data_info = data_info,
-                      .signature = &signature->object,
-                      .accumulates = w->accumulates,
-                      .imports = w->weights && !pl_first_weights_partly(w->job)};
-    const pl_how_t how = {.on_answer = strategy_set_up};
-    pl_worker_phase(w, "compiling the module's objectives");
-    w->set_up = pl_now();
-    w->validates = signature->stage[PL_VALIDATE].present;
-    pl_worker_sent(w, pl_call_setup(w, w->strategy, &msg, how, &err), &err);
+    (void)reply, (void)err;
+    pl_worker_t *w = self;
+    if (w->job->prompt)
+        return PL_OK;
+    pl_object_unref(w->weights);
+    w->weights = NULL;
+    return PL_OK;
 }
 
-/* What the module was made for goes before, unless it trains on. */
-static void data_found(pl_worker_t *w, pl_batch_signature_t *signature,
-                       const char *data_info)
+static bool import_failed(void *self, pl_error_t *error)
 {
-    const bool known = w->weights && w->weights->data_info && w->job->stage != PL_TRAIN;
-    set_up(w, signature, known ? w->weights->data_info : data_info);
+    const pl_worker_t *w = self;
+    pl_error_prefix(error, "%s",
+                    w->resume.manifest ? w->resume.path : pl_first_weights_path(w->job));
+    return false;
 }
 
-static void data_compared(void *self, const pl_answer_t *answer)
+/* ---- The steps: run directory and loops ---- */
+
+static uint64_t run_dir_make(void *self, pl_how_t how, pl_error_t *err)
 {
     pl_worker_t *w = self;
-    pl_error_t err = {0};
-    if (pl_worker_failed(w, answer))
-        return;
-    const char *first = answer->body->decide_reply.text;
-    if (data_check(w->found, first, pl_actor_rank(w), &err) == PL_OK)
-        data_found(w, w->signature, w->data_info);
-    else
-        pl_worker_fail(w, &err);
+    if (!w->does_io || !pl_request_writes(w->job))
+        return 0;
+    char *run = pl_options_print(w->job->options, err),
+         *root = run ? pl_request_root(w->job, err) : NULL;
+    const pl_make_run_dir_t msg = {.root = root,
+                                   .name = pl_request_name(w->job),
+                                   .run = run,
+                                   .there = w->resume.run_dir ? w->resume.run_dir : "",
+                                   .aside = resumes(w) && !w->resume.run_dir
+                                            && (!w->resume.elsewhere || w->job->again)};
+    uint64_t call = root ? pl_call_make_run_dir(w, w->writer, &msg, how, err) : 0;
+    pl_text_free(root);
+    pl_text_free(run);
+    return call;
 }
 
-/* Before anything is made for them: what does not fit together is said in its own
- * words. */
-static void data_compare(pl_worker_t *w, pl_batch_signature_t *signature,
-                         const char *data_info)
-{
-    pl_error_t err = {0};
-    const pl_how_t how = {.on_answer = data_compared};
-    w->signature = pl_object_ref(signature);
-    w->data_info = pl_strdup(data_info);
-    w->found = data_describe(signature);
-    if (!w->data_info || !w->found) {
-        pl_no_memory(&err);
-        pl_worker_fail(w, &err);
-        return;
-    }
-    const pl_decide_t msg = {.text = w->found};
-    pl_worker_phase_of_all(w, "comparing the data with rank 0");
-    pl_worker_sent(w, pl_call_decide(w, w->hooks.coordinator, &msg, how, &err), &err);
-}
-
-static void data_opened(void *self, const pl_answer_t *answer)
+/* Reports the directory, and what viewers show of the run. */
+static int run_dir_made(void *self, const pl_body_t *reply, pl_error_t *err)
 {
     pl_worker_t *w = self;
-    if (pl_worker_failed(w, answer))
-        return;
-    const pl_open_data_reply_t *reply = &answer->body->open_data_reply;
-    pl_batch_signature_t *signature = (pl_batch_signature_t *)reply->signature;
-    pl_error_t err = {0};
-    w->content = pl_strdup(reply->content);
-    if (!w->content || pl_resume_data(&w->resume, w->job, w->content, &err) != PL_OK) {
-        if (!w->content)
-            pl_no_memory(&err);
-        pl_worker_fail(w, &err);
-        return;
-    }
-    if (pl_is_nobody(w->hooks.coordinator))
-        data_found(w, signature, reply->data_info);
-    else
-        data_compare(w, signature, reply->data_info);
+    const pl_trainer_options_t *t = w->job->trainer;
+    const bool by_norm = !strcmp(t->gradient_clip_algorithm, "norm");
+    w->run_dir = pl_strdup(reply->make_run_dir_reply.path);
+    if (!w->run_dir)
+        return pl_no_memory(err);
+    char *options = pl_options_text(w->job->options, NULL);
+    const pl_run_progress_t report = {.event = "alive",
+                                      .metrics = "",
+                                      .run_dir = w->run_dir,
+                                      .module = pl_options_choice(w->job->options,
+                                                                  "module", ""),
+                                      .options = options ? options : "",
+                                      .clip = by_norm ? t->gradient_clip_val : 0};
+    pl_progress_run(w->run, &report);
+    pl_text_free(options);
+    return pl_worker_spawn_savers(w, err) ? PL_OK : err->code;
 }
 
-/* What the batches will look like: the data say, or, when text goes on from a prompt,
- * what the weights bring along of the data they were trained on. */
-static void find_layout(pl_worker_t *w)
-{
-    pl_error_t err = {0};
-    pl_open_data_t msg = {.stage = w->job->stage,
-                          .partition = w->partition,
-                          .partitions = w->partitions,
-                          .micro_shards = w->micro_shards,
-                          .even = w->even,
-                          .data_info = w->weights && w->weights->data_info
-                                           ? w->weights->data_info
-                                           : ""};
-    const pl_how_t how = {.on_answer = data_opened};
-    if (w->job->manual_signature) {
-        data_found(w, w->job->manual_signature, w->job->manual_data_info);
-        return;
-    }
-    if (!w->job->prompt) {
-        pl_worker_phase(w, "opening the data");
-        pl_worker_sent(w, pl_call_open_data(w, w->data, &msg, how, &err), &err);
-        return;
-    }
-    pl_batch_signature_t *signature = pl_generate_signature(w->weights->data_info, &err);
-    if (signature)
-        set_up(w, signature, w->weights->data_info);
-    else
-        pl_worker_fail(w, &err);
-    pl_object_unref(signature);
-}
-
-static void weights_read(void *self, const pl_answer_t *answer)
+/* Only now: the run resumes from it for certain, and no other run writes there. */
+static uint64_t checkpoint_finish(void *self, pl_how_t how, pl_error_t *err)
 {
     pl_worker_t *w = self;
-    pl_error_t err = {0};
-    if (pl_worker_failed(w, answer))
-        return;
-    w->weights = pl_object_ref(answer->body->read_weights_reply.weights);
-    pl_first_weights_made(w->weights, w->made);
-    if (pl_first_weights_check(w, w->job, w->weights, &err) == PL_OK)
-        find_layout(w);
-    else
-        pl_worker_fail(w, &err);
+    const pl_finish_checkpoint_t msg = {.path = w->resume.path,
+                                        .run_dir = w->resume.run_dir};
+    return w->run_dir && w->resume.run_dir
+               ? pl_call_finish_checkpoint(w, w->keeper, &msg, how, err)
+               : 0;
 }
 
-static void begin_afresh(pl_worker_t *w)
+static uint64_t loops_start(void *self, pl_how_t how, pl_error_t *err)
 {
-    pl_error_t err = {0};
-    const pl_read_weights_t msg = {.path = pl_first_weights_path(w->job)};
-    const pl_how_t how = {.on_answer = weights_read};
-    pl_worker_phase(w, "reading the first weights");
-    if (msg.path)
-        pl_worker_sent(w, pl_call_read_weights(w, w->writer, &msg, how, &err), &err);
-    else
-        find_layout(w);
+    (void)how;
+    pl_worker_spawn_loops(self, err);
+    return 0;
 }
 
-/* ---- a checkpoint to go on from ---- */
-
-static void resume_coordinated(void *self, const pl_answer_t *answer);
-
-static void resume_go_on(pl_worker_t *w)
+static uint64_t state_restore(pl_worker_t *w, const char *component, pl_address_t at,
+                              pl_how_t how, pl_error_t *err)
 {
-    if (w->weights)
-        find_layout(w);
-    else
-        begin_afresh(w);
+    if (!w->resume.manifest || pl_is_nobody(at))
+        return 0;
+    char *state = pl_resume_state(&w->resume, component, err);
+    const pl_set_state_t msg = {.state = state};
+    uint64_t call = state ? pl_call_set_state(w, at, &msg, how, err) : 0;
+    pl_text_free(state);
+    return call;
 }
 
-/* All ranks go on from the checkpoint that the first of them has found. */
-static void agree_on(pl_worker_t *w, const char *path)
+static uint64_t loggers_restore(void *self, pl_how_t how, pl_error_t *err)
 {
-    pl_error_t err = {0};
-    const pl_how_t how = {.on_answer = resume_coordinated};
-    pl_worker_phase_of_all(w, "waiting until all ranks agree on a checkpoint");
-    pl_worker_sent(w,
-                   pl_call_decide(w, w->hooks.coordinator, &(pl_decide_t){.text = path},
-                                  how, &err),
-                   &err);
+    return state_restore(self, "loggers", ((pl_worker_t *)self)->logger, how, err);
 }
 
-static void checkpoint_found(void *self, const pl_answer_t *answer)
+static uint64_t saver_restore(void *self, pl_how_t how, pl_error_t *err)
 {
-    pl_worker_t *w = self;
-    pl_error_t err = {0};
-    if (pl_worker_failed(w, answer))
-        return;
-    const pl_find_checkpoint_reply_t *found = &answer->body->find_checkpoint_reply;
-    if (pl_resume_take(&w->resume, w->job, w, found, &err) != PL_OK) {
-        pl_worker_fail(w, &err);
-        return;
-    }
-    w->weights = pl_object_ref(found->weights);
-    if (w->does_io && !pl_is_nobody(w->hooks.coordinator))
-        agree_on(w, found->path);
-    else
-        resume_go_on(w);
+    return state_restore(self, "resumed", ((pl_worker_t *)self)->checkpoint, how, err);
 }
 
-/* The one that was agreed on  [NULL: to be looked for]. */
-static void find_checkpoint(pl_worker_t *w, const char *agreed)
+static uint64_t callbacks_restore(void *self, pl_how_t how, pl_error_t *err)
 {
-    pl_error_t err = {0};
-    pl_find_checkpoint_t msg;
-    const pl_how_t how = {.on_answer = checkpoint_found};
-    pl_worker_phase(w, "finding the checkpoint");
-    const bool known = pl_resume_is_requested(w->job, agreed, &msg, &err) == PL_OK;
-    pl_worker_sent(w, known ? pl_call_find_checkpoint(w, w->keeper, &msg, how, &err) : 0,
-                   &err);
+    return state_restore(self, "callbacks", ((pl_worker_t *)self)->callback, how, err);
 }
 
-static void resume_coordinated(void *self, const pl_answer_t *answer)
+static uint64_t loops_restore(void *self, pl_how_t how, pl_error_t *err)
 {
-    pl_worker_t *w = self;
-    if (pl_worker_failed(w, answer))
-        return;
-    const char *path = answer->body->decide_reply.text;
-    if (w->does_io || !*path)
-        resume_go_on(w);
-    else
-        find_checkpoint(w, path);
+    return state_restore(self, "progress", ((pl_worker_t *)self)->loop, how, err);
 }
 
-static void resume(pl_worker_t *w)
+/* ---- The order ---- */
+
+static const pl_sequence_step_t steps[] = {
+    {"starting the strategy", strategy_start, role_known},
+    {"starting callbacks and data readers", connectors_start, partition_known},
+    {NULL, hooks_query, hooks_known},
+    {"measuring the device", peak_measure, peak_measured},
+    {"finding the checkpoint", newest_checkpoint_find, checkpoint_found},
+    {"waiting until all ranks agree on a checkpoint", checkpoint_agree, checkpoint_agreed,
+     .all_ranks = true},
+    {"finding the checkpoint", agreed_checkpoint_find, checkpoint_found},
+    {"reading the first weights", first_weights_read, first_weights_known},
+    {"opening the data", data_open, data_opened},
+    {"comparing the data with rank 0", data_compare, data_compared, .all_ranks = true},
+    {"compiling the module's objectives", module_set_up, module_show},
+    {NULL, plans_describe, plans_described},
+    {"importing weights", weights_import, weights_imported, .on_error = import_failed},
+    {"making the run directory", run_dir_make, run_dir_made},
+    {"completing the checkpoint that the run resumes from", checkpoint_finish},
+    {NULL, loops_start},
+    {"restoring the state of the run", loggers_restore},
+    {"restoring the state of the run", saver_restore},
+    {"restoring the state of the run", callbacks_restore},
+    {"restoring the state of the run", loops_restore},
+    {0},
+};
+
+static void step_begin(void *self, const pl_sequence_step_t *step)
 {
-    if (w->does_io || pl_is_nobody(w->hooks.coordinator))
-        find_checkpoint(w, NULL);
-    else
-        agree_on(w, "");
+    if (step->what)
+        pl_worker_phase(self, step->what, step->all_ranks);
 }
 
-void pl_worker_begin(pl_worker_t *w)
+static void step_progress(void *self)
 {
-    if (w->job->resumes || w->job->again)
-        resume(w);
-    else
-        begin_afresh(w);
+    pl_watchdog_reset(&((pl_worker_t *)self)->watchdog);
+}
+
+static void setup_fail(void *self, const pl_error_t *error)
+{
+    pl_worker_fail(self, error);
+}
+
+void pl_worker_set_up(pl_worker_t *w)
+{
+    static const pl_sequence_ops_t ops = {.steps = steps,
+                                          .begin_step = step_begin,
+                                          .on_progress = step_progress,
+                                          .done = pl_worker_run_loop,
+                                          .fail = setup_fail};
+    pl_sequence_begin(&w->setup, w, &ops);
 }

@@ -1,28 +1,21 @@
 /* worker.c - the worker: one rank's actors, and their one address
  *
- * It builds what a run needs from the bottom up and knows the order: the strategy says
- * which part of the data is this rank's, data say what they are, the strategy sets the
- * module up for them, weights come in, the run gets its folder, then the loop runs.  What
- * the parts do is theirs.  While a run goes on it gives a sign of life of its own: that
- * this thread turns.  That steps are made is the loops'.
+ * setup.c builds what a run needs, then the loop runs, and the worker adds the paths to
+ * its outcome. During a run it sends a sign of life: its thread turns. Only the loops
+ * know whether steps are made.
  *
- * Each phase of the start-up has trainer.step_timeout to end.  A stop in that time gives
- * the phase a moment more, because a start-up that is nearly done ends in order. */
+ * Each phase of the setup has trainer.step_timeout to end. After a stop the phase has a
+ * moment more, because a setup that is nearly done ends in order. */
 #include "actors/worker/parts.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "accelerators/actor.h"
-#include "accelerators/auto_select.h"
-#include "actors/connectors/connectors.h"
-#include "actors/connectors/checkpoint_io.h"
-#include "actors/connectors/writer.h"
-#include "actors/request.h"
+#include "actors/connectors/weights.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/options.h"
+#include "base/run.h"
 #include "runtime/payload.h"
 #include "base/timeouts.h"
 
@@ -42,14 +35,13 @@ static int worker_start(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* ---- failing ---- */
 
-void pl_worker_tell_loggers(pl_worker_t *w, const char *status)
+static void worker_tell_loggers(pl_worker_t *w, const char *status)
 {
     if (!pl_is_nobody(w->logger))
         pl_call_end_log(w, w->logger, &(pl_end_log_t){.status = status}, (pl_how_t){0},
                         NULL);
 }
 
-/* A loop has waited for step_timeout, or nearly; after a stop for less. */
 void pl_worker_suspect(pl_worker_t *w)
 {
     const int timeout = pl_milliseconds(w->job->trainer->step_timeout);
@@ -62,27 +54,21 @@ void pl_worker_fail(pl_worker_t *w, const pl_error_t *error)
 {
     pl_call_t *call = w->run;
     w->run = NULL;
+    pl_sequence_end(&w->setup);
     pl_held_fail(&w->held, "the run failed before it began");
     if (call)
-        pl_worker_tell_loggers(w, "failed");
+        worker_tell_loggers(w, "failed");
     if (error->code == PL_ESTUCK)
         pl_worker_suspect(w);
     if (call)
         pl_call_fail(call, error);
 }
 
-bool pl_worker_failed(pl_worker_t *w, const pl_answer_t *answer)
-{
-    if (answer->kind == PL_ANSWER_ERROR)
-        pl_worker_fail(w, answer->error);
-    return answer->kind != PL_ANSWER_REPLY || !w->run;
-}
-
-/* ---- the start-up has limits ---- */
+/* ---- limits of the setup ---- */
 
 static bool is_starting(const pl_worker_t *w)
 {
-    return w->run && !w->loops;
+    return w->run && w->setup.step;
 }
 
 static void phase_look(void *self)
@@ -99,15 +85,13 @@ static void phase_begin(pl_worker_t *w, const char *phase, double seconds, const
     pl_watchdog_begin_custom(&w->watchdog, w, seconds, is, phase_look);
 }
 
-void pl_worker_phase(pl_worker_t *w, const char *phase)
+void pl_worker_phase(pl_worker_t *w, const char *phase, bool all_ranks)
 {
-    phase_begin(w, phase, w->job->trainer->step_timeout, "trainer.step_timeout");
-}
-
-void pl_worker_phase_of_all(pl_worker_t *w, const char *phase)
-{
-    phase_begin(w, phase, w->job->trainer->step_timeout * 1.25,
-                "1.25 times trainer.step_timeout");
+    const double timeout = w->job->trainer->step_timeout;
+    if (all_ranks)
+        phase_begin(w, phase, timeout * 1.25, "1.25 times trainer.step_timeout");
+    else
+        phase_begin(w, phase, timeout, "trainer.step_timeout");
 }
 
 static void stop_is_late(void *self)
@@ -128,19 +112,13 @@ static void stop_limit(pl_worker_t *w)
         pl_after(w, w->job->compiles ? 0 : PL_STOP_START_MS, stop_is_late, NULL);
 }
 
-void pl_worker_sent(pl_worker_t *w, uint64_t call, const pl_error_t *err)
-{
-    if (!call)
-        pl_worker_fail(w, err);
-}
-
 void pl_worker_component_ended(void *self, const pl_answer_t *answer)
 {
     if (answer->kind == PL_ANSWER_ERROR)
         pl_worker_fail(self, answer->error);
 }
 
-/* Of a part that is ready; NULL: that is not what it says, or it says nothing more. */
+/* The address in the progress `ready` of a component; NULL: another answer, or none. */
 static const char *address_of(pl_worker_t *w, const pl_answer_t *answer)
 {
     pl_worker_component_ended(w, answer);
@@ -159,8 +137,7 @@ static void launcher_tell(pl_worker_t *w, const pl_run_progress_t *report)
     pl_worker_fail(w, &err);
 }
 
-/* Where the ranks meet is for the launcher, and so is which devices they have. */
-static void strategy_reported(void *self, const pl_answer_t *answer)
+void pl_worker_strategy_reported(void *self, const pl_answer_t *answer)
 {
     pl_worker_t *w = self;
     const char *address = address_of(w, answer);
@@ -172,7 +149,7 @@ static void strategy_reported(void *self, const pl_answer_t *answer)
                                           .address = address});
 }
 
-static void accelerator_reported(void *self, const pl_answer_t *answer)
+void pl_worker_accelerator_reported(void *self, const pl_answer_t *answer)
 {
     pl_worker_t *w = self;
     const char *identity = address_of(w, answer);
@@ -180,14 +157,6 @@ static void accelerator_reported(void *self, const pl_answer_t *answer)
         launcher_tell(w, &(pl_run_progress_t){.event = "alive",
                                               .metrics = "",
                                               .device = identity});
-}
-
-bool pl_worker_spawn(pl_worker_t *w, const pl_actor_ops_t *ops, pl_where_t where,
-                     const pl_start_t *start, pl_address_t *at, pl_error_t *err)
-{
-    return pl_spawn(w, ops, where, start,
-                    (pl_how_t){.on_answer = pl_worker_component_ended}, at, err)
-           != 0;
 }
 
 static void worker_beat(void *self)
@@ -201,61 +170,16 @@ static void worker_beat(void *self)
              NULL);
 }
 
-/* ---- a run ---- */
-
-static int spawn_components(pl_worker_t *w, pl_error_t *err)
-{
-    const pl_actor_ops_t *strategy = pl_request_strategy(w->job, err);
-    pl_start_t start = {.options = "",
-                        .context = &w->job->object,
-                        .ranks = w->ranks,
-                        .local_rank = w->local_rank};
-    pl_accelerator_probe(w->job, (int)w->local_rank);
-    const char *device = pl_options_choice(w->job->options, "trainer.accelerator",
-                                           pl_accelerator_auto(w->job->options));
-    const pl_actor_ops_t *accelerator = pl_accelerator_actor(device, err);
-    w->measures = pl_accelerator_measures(device);
-    w->describes = pl_accelerator_describes(device);
-    if (w->job->compiles && !pl_accelerator_keeps_kernels(device))
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "accelerator \"%s\" keeps no compiled kernels: there is nothing "
-                       "to compile; for a card of another machine: paceline compile "
-                       "--card sm_90",
-                       device);
-    if (!strategy || !accelerator
-        || !pl_worker_spawn(w, &pl_io_writer, PL_OWN_THREAD, &start, &w->writer, err)
-        || (w->job->stage == PL_TRAIN
-            && !pl_worker_spawn(w, &pl_io_checkpoint, PL_OWN_THREAD, &start, &w->keeper,
-                                err))
-        || !pl_spawn(w, accelerator, PL_OWN_THREAD, &start,
-                     (pl_how_t){.on_answer = accelerator_reported}, &w->accelerator, err))
-        return err->code;
-    char *options = pl_request_options(w->job, "trainer.strategy", err);
-    pl_start_t strategy_start = {.options = options,
-                                 .context = &w->job->object,
-                                 .ranks = w->ranks};
-    pl_peers_add(&strategy_start.peers, "accelerator", w->accelerator);
-    const pl_how_t how = {.on_answer = strategy_reported};
-    bool spawned = options
-                   && pl_spawn(w, strategy, PL_SAME_THREAD, &strategy_start, how,
-                               &w->strategy, err);
-    pl_free(options);
-    return spawned ? PL_OK : err->code;
-}
-
-/* ---- The device, once a second ---- */
+/* ---- the device, once a second ---- */
 
 enum { DEVICE_MS = 1000 };
 
-static void device_measure(void *self);
-
-/* Callbacks that have ended have ended the run by themselves. */
-static void device_shown(void *self, const pl_answer_t *answer)
+void pl_worker_ignore(void *self, const pl_answer_t *answer)
 {
     (void)self, (void)answer;
 }
 
-/* A device that has failed fails the run by another call. */
+/* A failed device fails the run through another call. */
 static void device_measured(void *self, const pl_answer_t *answer)
 {
     pl_worker_t *w = self;
@@ -268,98 +192,93 @@ static void device_measured(void *self, const pl_answer_t *answer)
                                     .power = reply->power,
                                     .temperature = reply->temperature};
     if (!pl_is_nobody(w->callback))
-        pl_call_show_device(w, w->callback, &shown, (pl_how_t){.on_answer = device_shown},
-                            NULL);
-    pl_after(w, DEVICE_MS, device_measure, NULL);
+        pl_call_show_device(w, w->callback, &shown,
+                            (pl_how_t){.on_answer = pl_worker_ignore}, NULL);
+    pl_after(w, DEVICE_MS, pl_worker_measure_device, NULL);
 }
 
-static void device_measure(void *self)
+void pl_worker_measure_device(void *self)
 {
     pl_worker_t *w = self;
     if (!w->run)
         return;
-    pl_actor_does(w, w->run);                               /* viewers see of which run */
+    pl_actor_does(w, w->run);                               /* viewers see the run */
     pl_call_measure_device(w, w->accelerator, &(pl_measure_device_t){0},
                            (pl_how_t){.on_answer = device_measured}, NULL);
 }
 
-/* ---- The parts of a run ---- */
+/* ---- the loop runs ---- */
 
-static void peak_measured(void *self, const pl_answer_t *answer)
+/* The paths that the run has written; no other actor has the outcome yet. */
+static void outcome_add_paths(const pl_worker_t *w, pl_outcome_t *outcome)
 {
-    pl_worker_t *w = self;
-    if (pl_worker_failed(w, answer))
+    pl_error_t err = {0};
+    if (!w->run_dir)
         return;
-    w->device_flops = answer->body->measure_peak_reply.flops;
-    pl_worker_begin(w);
+    outcome->run_dir = pl_strdup(w->run_dir);
+    if (!outcome->run_dir)
+        pl_no_memory(&err);
+    else if (outcome->callbacks && outcome->error.code != PL_ESTUCK)
+        pl_run_weights_best(w->run_dir, outcome->callbacks, &outcome->best, &err);
+    if (outcome->error.code == PL_OK)
+        outcome->error = err;
 }
 
-/* What the callbacks need has to be known before plans are made. */
-static void interest_known(void *self, const pl_answer_t *answer)
+static void worker_ran(void *self, const pl_answer_t *answer)
+{
+    pl_worker_t *w = self;
+    bool has_begun = answer->kind == PL_ANSWER_REPLY;
+    if (answer->kind == PL_ANSWER_PROGRESS) {
+        pl_run_progress_t report = answer->body->run_progress;
+        has_begun = report.global_step > 0;
+        if (w->run && !strcmp(report.event, "ready"))  /* for the sender of its batches */
+            pl_peers_add(&report.peers, "loop", w->loop);
+        if (w->run)
+            pl_progress_run(w->run, &report);
+    }
+    /* A run that fails before its first step does not become `latest`. */
+    if (has_begun && w->run_dir && !w->begun)
+        pl_call_run_begun(w, w->writer, &(pl_run_begun_t){.path = w->run_dir},
+                          (pl_how_t){0}, NULL);
+    w->begun |= has_begun;
+    if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
+        pl_actor_profile_log(w);
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_worker_fail(w, answer->error);
+    if (answer->kind != PL_ANSWER_REPLY || !w->run)
+        return;
+    pl_outcome_t *outcome = (pl_outcome_t *)answer->body->run_reply.outcome;
+    pl_call_t *call = w->run;
+    outcome_add_paths(w, outcome);
+    const bool can_resume = outcome->stopped || outcome->rollback,
+               failed = outcome->error.code;
+    worker_tell_loggers(w, failed && !outcome->rollback ? "failed"
+                           : can_resume                 ? "stopped"
+                                                        : "ok");
+    pl_worker_stop_note(w, outcome);
+    w->run = NULL;
+    if (outcome->error.code == PL_ESTUCK)
+        pl_worker_suspect(w);
+    pl_reply_run(call, &(pl_run_reply_t){.outcome = &outcome->object});
+}
+
+void pl_worker_run_loop(void *self)
 {
     pl_worker_t *w = self;
     pl_error_t err = {0};
-    if (pl_worker_failed(w, answer))
-        return;
-    uint32_t requests = answer->body->callback_hooks_reply.requests;
-    const pl_how_t how = {.on_answer = peak_measured};
-    pl_worker_phase(w, "measuring the device");
-    w->accumulates = requests & PL_MAY_ACCUMULATE;
-    if (requests & PL_NEEDS_PEAK && w->job->stage == PL_TRAIN)
-        pl_worker_sent(w,
-                       pl_call_measure_peak(w, w->accelerator, &(pl_measure_peak_t){0},
-                                            how, &err),
-                       &err);
-    else
-        pl_worker_begin(w);
-}
-
-static void data_split(void *self, const pl_answer_t *answer)
-{
-    pl_worker_t *w = self;
-    pl_error_t err = {0};
-    if (pl_worker_failed(w, answer))
-        return;
-    w->partition = answer->body->process_dataloader_reply.partition;
-    w->partitions = answer->body->process_dataloader_reply.partitions;
-    w->micro_shards = answer->body->process_dataloader_reply.micro_shards;
-    w->even = answer->body->process_dataloader_reply.even;
-    pl_worker_sent(w, pl_hooks_query(w, &w->hooks, interest_known, &err), &err);
-}
-
-/* The ranks have met: what they agree on can be asked for. */
-static void role_known(void *self, const pl_answer_t *answer)
-{
-    pl_worker_t *w = self;
-    pl_error_t err = {0};
-    if (pl_worker_failed(w, answer))
-        return;
-    const pl_start_t start = {.options = "", .context = &w->job->object};
-    const pl_process_dataloader_t msg = {.stage = w->job->stage};
-    const bool agrees = answer->body->role_reply.agrees;
-    pl_worker_phase(w, "starting callbacks and data readers");
-    w->does_io = answer->body->role_reply.does_io;
-    bool spawned = (agrees && !w->does_io)                  /* another has callbacks */
-                   || pl_worker_spawn(w, &pl_callback_connector, PL_SAME_THREAD, &start,
-                                      &w->callback, &err);
-    spawned = spawned
-              && (w->job->prompt || w->job->manual_signature
-                  || pl_worker_spawn(w, &pl_data_connector, PL_SAME_THREAD, &start,
-                                     &w->data, &err));
-    if (spawned && w->measures)
-        device_measure(w);
-    w->hooks.callback = w->callback;
-    if (agrees)
-        w->hooks.coordinator = w->strategy;
-    if (spawned)
-        pl_worker_sent(w,
-                       pl_call_process_dataloader(w, w->strategy, &msg,
-                                                  (pl_how_t){.on_answer = data_split},
-                                                  &err),
-                       &err);
-    else
+    const pl_run_t msg = {.job = &w->job->object};
+    const pl_how_t how = {.on_answer = worker_ran};
+    if (!pl_call_run(w, w->loop, &msg, how, &err)) {
         pl_worker_fail(w, &err);
+        return;
+    }
+    pl_worker_commands_begin(w);
+    if (*w->stop_reason)
+        pl_call_stop(w, w->loop, &(pl_stop_t){.reason = w->stop_reason}, (pl_how_t){0},
+                     NULL);
 }
+
+/* ---- calls from the launcher ---- */
 
 static int worker_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
@@ -367,17 +286,10 @@ static int worker_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     if (w->job)
         return pl_fail(err, PL_ESTATE, "a worker runs once");
     w->job = pl_object_ref(body->run.job);
-    pl_worker_phase(w, "starting the strategy");
-    int code = strcmp(w->job->trainer->profiler, "simple") ? PL_OK
-                                                           : pl_actor_profile(w, err);
-    if (code == PL_OK)
-        code = spawn_components(w, err);
-    if (code != PL_OK)
-        return code;
-    if (!pl_call_role(w, w->strategy, &(pl_role_t){0},
-                      (pl_how_t){.on_answer = role_known}, err))
+    if (!strcmp(w->job->trainer->profiler, "simple") && pl_actor_profile(w, err) != PL_OK)
         return err->code;
     w->run = call;
+    pl_worker_set_up(w);
     stop_limit(w);
     worker_beat(w);
     return PL_OK;
@@ -399,7 +311,7 @@ static int worker_join(void *self, pl_call_t *call, const pl_body_t *body,
     pl_worker_t *w = self;
     const pl_how_t how = {.on_answer = joined, .context = call};
     if (is_starting(w))
-        pl_worker_phase_of_all(w, "connecting to the other ranks");
+        pl_worker_phase(w, "connecting to the other ranks", true);
     return pl_call_join(w, w->strategy, &body->join, how, err) ? PL_OK : err->code;
 }
 
@@ -428,6 +340,7 @@ static void worker_release(void *self)
     pl_free(w->data_info);
     pl_text_free(w->found);
     pl_free(w->content);
+    pl_free(w->agreed);
     pl_object_unref(w->job);
 }
 
