@@ -317,7 +317,7 @@ typedef void (*pl_fact_t)(void *user, const char *name, const char *text);
  * PL_EINVAL: an argument is NULL. Any thread. */
 PL_API int pl_accelerator_report(const char *accelerator, pl_fact_t tell, void *user,
                                  pl_error_t *err);
-/* The same of a collective. */
+/* Reports what a collective finds on this machine, as pl_accelerator_report() does. */
 PL_API int pl_collective_report(const char *collective, pl_fact_t tell, void *user,
                                 pl_error_t *err);
 
@@ -1518,8 +1518,8 @@ typedef struct pl_averaging_ops {
     /* The share of the weights after this step in the average: 1 restarts the average, 0
      * leaves it unchanged. Pure. */
     double (*share)(const void *self, const pl_moment_t *when);
-    /* How far the learning rate has moved from the schedule's at *start, which the
-     * function sets, to *lr: 0 to 1. Pure  [the rate of the schedule] */
+    /* The progress of the learning rate, 0 to 1, from the schedule's rate at *start,
+     * which the function sets, to *lr. Pure  [the rate of the schedule] */
     double (*anneal)(const void *self, const pl_moment_t *when, pl_moment_t *start,
                      double *lr);
 } pl_averaging_ops_t;

@@ -1,4 +1,4 @@
-/* alloc.c - memory through the host's hooks */
+/* alloc.c - memory through the program's hooks */
 #include "base/alloc.h"
 
 #include <stdarg.h>
@@ -38,8 +38,8 @@ void *pl_alloc_array(size_t count, size_t size)
     return __builtin_mul_overflow(count, size, &bytes) ? NULL : pl_alloc(bytes);
 }
 
-/* calloc() knows which memory is new to the process, and so zero.  A huge page is asked
- * for before that is touched, and may be refused. */
+/* calloc() knows which memory is new to the process, and so zero.  Huge pages are
+ * requested before the memory is touched; the system may refuse them. */
 void *pl_alloc_large(size_t bytes, void **data)
 {
     const size_t align = bytes < HUGE_PAGE ? CACHE_LINE : HUGE_PAGE;

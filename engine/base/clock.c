@@ -1,4 +1,4 @@
-/* clock.c - time: monotonic for every deadline, wall for what people read */
+/* clock.c - time: monotonic for deadlines, wall clock for people */
 #include "base/clock.h"
 
 #include <stdlib.h>

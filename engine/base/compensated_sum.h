@@ -1,8 +1,8 @@
-/* compensated_sum.h - sums of float64 whose rounding errors are kept
+/* compensated_sum.h - sums of float64 that keep their rounding errors
  *
- * Differences of large sums, such as of squares, keep their digits: each addition's error
- * goes into a second number (Neumaier, "Rundungsfehleranalyse einiger Verfahren zur
- * Summation endlicher Summen", 1974), and fma gives that of a product. */
+ * Differences of large sums, such as of squares, keep their digits: a second number has
+ * the errors of the additions (Neumaier, "Rundungsfehleranalyse einiger Verfahren zur
+ * Summation endlicher Summen", 1974) and, by fma, those of products. */
 #ifndef PL_BASE_COMPENSATED_SUM_H
 #define PL_BASE_COMPENSATED_SUM_H
 
@@ -11,7 +11,7 @@
 #include "base/half.h"
 
 typedef struct pl_compensated_sum {
-    double sum, rest;                           /* what they add up to counts; {0} is 0 */
+    double sum, rest;                              /* the value is sum + rest; {0} is 0 */
 } pl_compensated_sum_t;
 
 static inline void pl_compensated_add(pl_compensated_sum_t *s, double x)
@@ -21,8 +21,8 @@ static inline void pl_compensated_add(pl_compensated_sum_t *s, double x)
     s->sum = sum;
 }
 
-/* volatile: a compiler that joins the product with the addition would lose its rounding,
- * which fma accounts for. */
+/* volatile: a compiler that fuses the product with the addition would lose the rounding
+ * that fma accounts for. */
 static inline void pl_compensated_add_product(pl_compensated_sum_t *s, double a, double b)
 {
     const volatile double product = a * b;
@@ -35,9 +35,9 @@ static inline double pl_compensated_value(pl_compensated_sum_t s)
     return s.sum + s.rest;
 }
 
-/* As float32 numbers of 12 bits that add up to it, largest first.  Parts of many sums may
- * be added one by one, also in float32, as ranks add the metrics of a step: that leaves
- * 12 bits for the additions. */
+/* Splits a sum into float32 numbers of 12 bits that add up to it, largest first.  Parts
+ * of many sums may be added one by one, also in float32, as ranks add the metrics of a
+ * step: 12 bits are left for the additions. */
 enum { PL_COMPENSATED_PARTS = 8 };
 static inline void pl_compensated_split(pl_compensated_sum_t s,
                                         float part[PL_COMPENSATED_PARTS])

@@ -1,7 +1,7 @@
 /* crc32c.c - CRC-32C (Castagnoli), as in RFC 3720, appendix B.4
  *
- * By the processor's instruction where it has one: 10 GB/s and more, so that a checksum
- * costs little beside a disk, and beside memory too. */
+ * Computed by the processor's instruction if there is one: 10 GB/s and more, so that a
+ * checksum costs little compared with a disk, and also with memory. */
 #include "base/crc32c.h"
 
 #include <pthread.h>
@@ -31,9 +31,10 @@ static uint32_t by_table(uint32_t crc, const uint8_t *data, size_t size)
 }
 
 #ifdef __x86_64__
-/* The instruction can begin each cycle, its result takes three: so three stripes are
- * computed side by side.  The sum of one, put before another, is what it becomes by a
- * stripe of zeros, which is linear in its bits: a table for each of its bytes. */
+/* An instruction can start in each cycle, and its result takes three cycles: so three
+ * stripes are computed at the same time.  To put one stripe before another, its
+ * checksum continues over a stripe of zeros; that is linear in its bits, so each of
+ * its bytes has a table. */
 #define STRIPE ((size_t)4096)
 
 static uint32_t over_stripe[4][256];

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The checksum of what `crc` is of (0: nothing) and then of data. */
+/* Continues a checksum with more data; crc is that of the bytes before [0: none]. */
 uint32_t pl_crc32c(uint32_t crc, const void *data, size_t size);
 
 #endif

@@ -1,4 +1,4 @@
-/* error.c - error codes and the text beside them */
+/* error.c - errors: their codes and texts */
 #include "base/error.h"
 
 #include <stdarg.h>
@@ -7,19 +7,15 @@
 
 #include "base/utf8.h"
 
-static bool is_plain(const char *text)
-{
-    const size_t length = strlen(text);
-    for (size_t k = 0; k < length; k++)
-        if ((unsigned char)text[k] < ' ' || text[k] == 127)
-            return false;
-    return pl_utf8_ok(text, length);
-}
-
-/* What is quoted may be anything, a path for one, and may have been cut. */
+/* The text may quote anything, such as a path, and may be cut within a character: it
+ * becomes one line of UTF-8. */
 static void text_set(pl_error_t *err, const char text[PL_ERROR_TEXT])
 {
-    if (is_plain(text))
+    const size_t length = strlen(text);
+    bool is_plain = pl_utf8_ok(text, length);
+    for (size_t k = 0; k < length && is_plain; k++)
+        is_plain = (unsigned char)text[k] >= ' ' && text[k] != 127;
+    if (is_plain)
         memcpy(err->text, text, PL_ERROR_TEXT);
     else
         pl_utf8_show(text, err->text, PL_ERROR_TEXT);

@@ -1,8 +1,8 @@
-/* half.h - bfloat16 and float16: rounding float32 to them, and their bits
+/* half.h - bfloat16 and float16: rounding of float32, and their bits
  *
- * To the nearest, ties to even, with subnormals; what is too large becomes infinite and
- * NaN stays NaN: as IEEE 754 has it and PyTorch does.  Inline and without branches, so
- * that kernels may use them element by element. */
+ * To the nearest, ties to even, with subnormals; numbers that are too large become
+ * infinite, and NaN stays NaN, as in IEEE 754 and PyTorch.  Inline and without branches,
+ * so that kernels may use them element by element. */
 #ifndef PL_BASE_HALF_H
 #define PL_BASE_HALF_H
 

@@ -27,7 +27,7 @@ static bool is_no_memory(const json_error_t *error)
     return json_error_code(error) == json_error_out_of_memory || error->text[0] == '\0';
 }
 
-/* jansson's position is behind the token at fault, except that of a byte it cannot
+/* jansson's position is behind the invalid token, except for a byte that it cannot
  * decode. */
 static size_t fault_offset(const char *text, size_t length, const json_error_t *error)
 {
@@ -40,7 +40,7 @@ static size_t fault_offset(const char *text, size_t length, const json_error_t *
     return pl_json_token_start(text, length, at);
 }
 
-/* What is wrong, without names of jansson's flags. */
+/* The description of an error, without names of jansson's flags. */
 static const char *words_of(const json_error_t *error, char shown[JSON_ERROR_TEXT_LENGTH])
 {
     enum json_error_code code = json_error_code(error);

@@ -1,7 +1,7 @@
-/* log.c - log lines to the host's hook, and to who else shows them
+/* log.c - log lines for the program's hook and for listeners
  *
- * The lock is held while they are called, so that nobody is in one that was taken away;
- * for reading, so that threads do not wait for each other. */
+ * A thread that logs holds the lock, so that no thread is in a hook that was removed.  It
+ * holds it for reading, so that threads do not wait for each other. */
 #include "base/log.h"
 #include "base/utf8.h"
 
@@ -9,17 +9,18 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;  /* of these two */
+static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;  /* of host and listeners */
 static pl_log_listener_t host;
-static pl_log_listener_t *ears;
-static int log_limit = -1;                                /* atomic; -1: nobody listens */
+static pl_log_listener_t *listeners;
+static int log_limit = -1;                                  /* atomic; -1: no hook */
 
 /* With the lock held for writing. */
 static void limit_update(void)
 {
     int limit = host.hook ? (int)host.level : -1;
-    for (const pl_log_listener_t *ear = ears; ear; ear = ear->next)
-        limit = (int)ear->level > limit ? (int)ear->level : limit;
+    for (const pl_log_listener_t *listener = listeners; listener;
+         listener = listener->next)
+        limit = (int)listener->level > limit ? (int)listener->level : limit;
     __atomic_store_n(&log_limit, limit, __ATOMIC_RELAXED);
 }
 
@@ -31,21 +32,21 @@ void pl_log_hook(pl_log_hook_t hook, pl_log_level_t level, void *user)
     pthread_rwlock_unlock(&lock);
 }
 
-void pl_log_listener_add(pl_log_listener_t *ear)
+void pl_log_listener_add(pl_log_listener_t *listener)
 {
     pthread_rwlock_wrlock(&lock);
-    ear->next = ears;
-    ears = ear;
+    listener->next = listeners;
+    listeners = listener;
     limit_update();
     pthread_rwlock_unlock(&lock);
 }
 
-void pl_log_listener_remove(pl_log_listener_t *ear)
+void pl_log_listener_remove(pl_log_listener_t *listener)
 {
     pthread_rwlock_wrlock(&lock);
-    for (pl_log_listener_t **at = &ears; *at; at = &(*at)->next)
-        if (*at == ear) {
-            *at = ear->next;
+    for (pl_log_listener_t **at = &listeners; *at; at = &(*at)->next)
+        if (*at == listener) {
+            *at = listener->next;
             break;
         }
     limit_update();
@@ -65,9 +66,10 @@ void pl_log_line(pl_log_level_t level, int rank, const char *actor, const char *
     pthread_rwlock_rdlock(&lock);
     if (host.hook && level <= host.level)
         host.hook(level, rank, actor, text, host.user);
-    for (const pl_log_listener_t *ear = ears; ear; ear = ear->next)
-        if (level <= ear->level)
-            ear->hook(level, rank, actor, text, ear->user);
+    for (const pl_log_listener_t *listener = listeners; listener;
+         listener = listener->next)
+        if (level <= listener->level)
+            listener->hook(level, rank, actor, text, listener->user);
     pthread_rwlock_unlock(&lock);
 }
 

@@ -1,6 +1,6 @@
-/* map.c - from numbers to pointers: a hash table with open addressing
+/* map.c - a map from numbers to pointers: a hash table with open addressing
  *
- * Linear probing; removing shifts back what follows, so there are no tombstones and a
+ * Linear probing; a removal shifts later entries back, so there are no tombstones and a
  * long life costs nothing. */
 #include "base/map.h"
 
@@ -13,7 +13,7 @@ static size_t slot_home(const pl_map_t *map, uint64_t key)
     return (size_t)pl_mix(key, 0) & (map->capacity - 1);
 }
 
-/* Where key is, or the free slot where it would be. */
+/* The slot of a key, or the free slot for it. */
 static size_t slot_find(const pl_map_t *map, uint64_t key)
 {
     size_t at = slot_home(map, key);

@@ -1,5 +1,4 @@
-/* memory.c - how much memory and processor time this process has taken, and how much
- * memory there is for it: what Linux tells in /proc */
+/* memory.c - memory and processor time of this process and its children, from /proc */
 #include "base/memory.h"
 
 #include <dirent.h>
@@ -28,7 +27,7 @@ double pl_cpu_used(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Behind the name, which may have brackets and blanks in it, fields count from 3. */
+/* Fields are read behind the name, which may contain brackets and blanks. */
 static double cpu_of(const char *process)
 {
     char path[64], line[1024] = "";
@@ -51,39 +50,35 @@ int64_t pl_memory_used(void)
     return used_by("self");
 }
 
-static void child_tell(int process, pl_memory_visit_t tell, void *user)
+static void children_of(const char *thread, pl_memory_visit_t visit, void *user)
 {
-    char number[16], path[64], name[32] = "";
-    snprintf(number, sizeof number, "%d", process);
-    snprintf(path, sizeof path, "/proc/%s/comm", number);
-    FILE *file = fopen(path, "re");
-    if (file && fgets(name, sizeof name, file)) {
-        name[strcspn(name, "\n")] = '\0';
-        tell(user, process, name, used_by(number), cpu_of(number));
-    }
-    if (file)
-        fclose(file);
-}
-
-static void children_of(const char *thread, pl_memory_visit_t tell, void *user)
-{
-    char path[300];
+    char path[300], number[16];
     int process;
     snprintf(path, sizeof path, "/proc/self/task/%s/children", thread);
-    FILE *file = fopen(path, "re");
-    while (file && fscanf(file, "%d", &process) == 1)
-        child_tell(process, tell, user);
-    if (file)
-        fclose(file);
+    FILE *children = fopen(path, "re");
+    while (children && fscanf(children, "%d", &process) == 1) {
+        char name[32] = "";
+        snprintf(number, sizeof number, "%d", process);
+        snprintf(path, sizeof path, "/proc/%s/comm", number);
+        FILE *file = fopen(path, "re");
+        if (file && fgets(name, sizeof name, file)) {
+            name[strcspn(name, "\n")] = '\0';
+            visit(user, process, name, used_by(number), cpu_of(number));
+        }
+        if (file)
+            fclose(file);
+    }
+    if (children)
+        fclose(children);
 }
 
-void pl_memory_children(pl_memory_visit_t tell, void *user)
+void pl_memory_children(pl_memory_visit_t visit, void *user)
 {
     DIR *threads = opendir("/proc/self/task");
     const struct dirent *entry;
     while (threads && (entry = readdir(threads)))
         if (entry->d_name[0] != '.')
-            children_of(entry->d_name, tell, user);
+            children_of(entry->d_name, visit, user);
     if (threads)
         closedir(threads);
 }

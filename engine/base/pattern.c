@@ -1,7 +1,7 @@
 /* pattern.c - names by pattern
  *
- * The one matcher there is: parameters of groups and objectives, what is frozen,
- * tensors of files.  Dots and slashes are characters like others. */
+ * The only matcher of Paceline: for parameters of groups and objectives, frozen
+ * parameters and tensors of files.  Dots and slashes are characters like others. */
 #include "base/pattern.h"
 
 #include <string.h>
@@ -16,8 +16,8 @@ const char *pl_pattern_next(const char **rest, size_t *length)
     return *length ? pattern : NULL;
 }
 
-/* "[a-cx]": whether c is among them; *behind is what follows the set, or the '[' itself
- * where nothing ends it, which then stands for itself. */
+/* Whether c is in the set "[a-cx]"; *behind is what follows it.  A '[' without an end
+ * stands for itself. */
 static bool set_has(const char *set, const char *end, char c, const char **behind)
 {
     const char *last = set + 1;
@@ -38,25 +38,18 @@ static bool set_has(const char *set, const char *end, char c, const char **behin
     return false;
 }
 
-/* Whether the first character of the pattern, or its set, is one that c fits. */
-static bool one_fits(const char *pattern, const char *end, char c, const char **behind)
-{
-    *behind = pattern + 1;
-    if (pattern < end && *pattern == '[')
-        return set_has(pattern, end, c, behind);
-    return pattern < end && (*pattern == '?' || *pattern == c);
-}
-
-/* A '*' that took too little takes one character more: only the newest need be tried
- * again. */
+/* After a mismatch the last '*' takes one character more; earlier ones need no retry. */
 bool pl_pattern_matches(const char *pattern, size_t length, const char *name)
 {
     const char *end = pattern + length, *star = NULL, *taken = name, *behind;
     while (*name) {
+        behind = pattern + 1;
         if (pattern < end && *pattern == '*') {
             star = pattern++;
             taken = name;
-        } else if (one_fits(pattern, end, *name, &behind)) {
+        } else if (pattern < end
+                   && (*pattern == '[' ? set_has(pattern, end, *name, &behind)
+                                       : *pattern == '?' || *pattern == *name)) {
             pattern = behind;
             name++;
         } else if (star) {

@@ -1,8 +1,8 @@
 /* plugin.c - components from a user's shared object
  *
- * A plug-in is never unloaded: its tables and code are in use for as long as the
- * process lives.  One that lies in a plug-in folder needs no loading by hand: a
- * component "mlp" that nobody registered is looked for in mlp.so. */
+ * A plug-in is never unloaded: its tables and code are in use as long as the process
+ * lives.  A plug-in in a plug-in folder is loaded on demand: a component "mlp" that is
+ * not registered is searched for in mlp.so. */
 #include "base/plugin.h"
 
 #include <dirent.h>
@@ -23,12 +23,12 @@
 #include "base/utf8.h"
 
 #define SHOWN 200
-/* Of the name of a component that may be looked for in a file. */
+/* The characters of a component's name that may be the name of a file. */
 #define NAME_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 
 static const char own_folder[] = PL_PLUGIN_FOLDER;
 
-/* One that is loaded. */
+/* A loaded plug-in. */
 typedef struct loaded {
     struct loaded *next;
     uint32_t sum;                                           /* CRC-32C of the file */
@@ -44,9 +44,8 @@ static bool is_file(char path[PATH_MAX], const char *folder, int length, const c
     return length > 0 && needed < PATH_MAX && access(path, F_OK) == 0;
 }
 
-/* The folders in their order: those of PACELINE_PLUGIN_PATH, then Paceline's own.  *at
- * starts as NULL; returns the length of the folder it was moved to, -1 behind the
- * last. */
+/* Moves *at, which starts as NULL, to the next folder: those of PACELINE_PLUGIN_PATH,
+ * then Paceline's own.  Returns the length of its name; -1: there are no more folders. */
 static int next_folder(const char **at, int length)
 {
     const char *folders = getenv("PACELINE_PLUGIN_PATH");
@@ -77,22 +76,7 @@ const char *pl_plugin_search_path(char text[PL_PLUGIN_SEARCH_PATH])
     return text;
 }
 
-/* A path is taken as it is, a bare name looked for in the folders. */
-static int find_file(const char *file, char path[PATH_MAX], pl_error_t *err)
-{
-    char shown[SHOWN], search_path[PL_PLUGIN_SEARCH_PATH];
-    if (strchr(file, '/') && strlen(file) < PATH_MAX) {
-        strcpy(path, file);
-        return PL_OK;
-    }
-    if (in_folders(file, path))
-        return PL_OK;
-    return pl_fail(err, PL_ENOTFOUND, "no plug-in %s in %s: set its path, with a '/'",
-                   pl_utf8_show(file, shown, sizeof shown),
-                   pl_plugin_search_path(search_path));
-}
-
-/* ---- what was loaded ---- */
+/* ---- Loaded plug-ins ---- */
 
 static int file_sum(const char *path, uint32_t *sum, pl_error_t *err)
 {
@@ -110,15 +94,7 @@ static int file_sum(const char *path, uint32_t *sum, pl_error_t *err)
                              pl_utf8_show(path, shown, sizeof shown));
 }
 
-/* The path that another process finds it by, wherever that one stands. */
-static loaded_t *loaded_find(const char *path)
-{
-    loaded_t *one = loaded;
-    while (one && strcmp(one->path, path))
-        one = one->next;
-    return one;
-}
-
+/* Enters a plug-in; returns its absolute path, by which other processes find it. */
 static const char *loaded_add(const char *path, pl_error_t *err)
 {
     char whole[PATH_MAX];
@@ -126,7 +102,9 @@ static const char *loaded_add(const char *path, pl_error_t *err)
     if (file_sum(realpath(path, whole) ? whole : path, &sum, err) != PL_OK)
         return NULL;
     pthread_mutex_lock(&loaded_lock);
-    loaded_t *one = loaded_find(whole);
+    loaded_t *one = loaded;
+    while (one && strcmp(one->path, whole))
+        one = one->next;
     if (!one && (one = pl_alloc(sizeof *one + strlen(whole) + 1))) {
         one->sum = sum;
         strcpy(one->path, whole);
@@ -155,30 +133,29 @@ json_t *pl_plugins_loaded(void)
     return list;
 }
 
-static int same_load(const json_t *said, pl_error_t *err)
-{
-    const char *path = json_string_value(json_object_get(said, "file"));
-    uint32_t sum;
-    if (!path)
-        return pl_fail(err, PL_EPROTOCOL, "a plug-in without a file");
-    int code = file_sum(path, &sum, err);
-    if (code == PL_OK && sum != json_integer_value(json_object_get(said, "sum")))
-        code = pl_fail(err, PL_EINVAL,
-                       "plug-in %s has changed since the run was created: start the "
-                       "program again",
-                       path);
-    return code == PL_OK ? pl_plugin_load(path, err) : code;
-}
-
 int pl_plugins_load(const json_t *list, pl_error_t *err)
 {
-    int code = PL_OK;
-    for (size_t k = 0; k < json_array_size(list) && code == PL_OK; k++)
-        code = same_load(json_array_get(list, k), err);
-    return code;
+    for (size_t k = 0; k < json_array_size(list); k++) {
+        const json_t *plugin = json_array_get(list, k);
+        const char *path = json_string_value(json_object_get(plugin, "file"));
+        uint32_t sum;
+        if (!path)
+            return pl_fail(err, PL_EPROTOCOL, "a plug-in without a file");
+        int code = file_sum(path, &sum, err);
+        if (code == PL_OK && sum != json_integer_value(json_object_get(plugin, "sum")))
+            code = pl_fail(err, PL_EINVAL,
+                           "plug-in %s has changed since the run was created: start the "
+                           "program again",
+                           path);
+        if (code == PL_OK)
+            code = pl_plugin_load(path, err);
+        if (code != PL_OK)
+            return code;
+    }
+    return PL_OK;
 }
 
-/* ---- loading ---- */
+/* ---- Loading ---- */
 
 static int plugin_register(void *library, const char *path, const char *file,
                            pl_error_t *err)
@@ -200,12 +177,16 @@ static int plugin_register(void *library, const char *path, const char *file,
 
 int pl_plugin_load(const char *file, pl_error_t *err)
 {
-    char path[PATH_MAX], shown[SHOWN], why[2 * SHOWN];
+    char path[PATH_MAX], shown[SHOWN], why[2 * SHOWN], search_path[PL_PLUGIN_SEARCH_PATH];
     int rc = pl_require(file, "a file", err);
-    if (rc == PL_OK)
-        rc = find_file(file, path, err);
     if (rc != PL_OK)
         return rc;
+    if (strchr(file, '/') && strlen(file) < PATH_MAX)
+        strcpy(path, file);
+    else if (!in_folders(file, path))
+        return pl_fail(err, PL_ENOTFOUND, "no plug-in %s in %s: set its path, with a '/'",
+                       pl_utf8_show(file, shown, sizeof shown),
+                       pl_plugin_search_path(search_path));
     if (access(path, F_OK) != 0)
         return pl_fail(err, PL_ENOTFOUND, "plug-in %s does not exist",
                        pl_utf8_show(path, shown, sizeof shown));
@@ -219,7 +200,7 @@ int pl_plugin_load(const char *file, pl_error_t *err)
     return rc;
 }
 
-/* ---- Plug-ins that nobody loaded by hand ---- */
+/* ---- Plug-ins that are loaded on demand ---- */
 
 int pl_plugin_load_named(const char *name, pl_error_t *err)
 {
@@ -231,71 +212,9 @@ int pl_plugin_load_named(const char *name, pl_error_t *err)
     return in_folders(file, path) ? pl_plugin_load(path, err) : PL_OK;
 }
 
-static int is_plugin(const struct dirent *entry)
-{
-    size_t length = strlen(entry->d_name);
-    return length > 3 && !strcmp(entry->d_name + length - 3, ".so");
-}
+/* ---- Search in files that are not loaded ---- */
 
-/* What is done with a file NAME.so of a plug-in folder. */
-typedef void (*see_t)(void *user, const char *path, const char *name);
-
-static void see_folder(const char *folder, see_t see, void *user)
-{
-    struct dirent **entries = NULL;
-    int count = scandir(folder, &entries, is_plugin, alphasort);
-    for (int i = 0; i < count; i++) {
-        char path[PATH_MAX], *name = entries[i]->d_name;
-        if (is_file(path, folder, (int)strlen(folder), name)) {
-            name[strlen(name) - 3] = '\0';
-            see(user, path, name);
-        }
-        free(entries[i]);
-    }
-    free(entries);
-}
-
-static void see_folders(see_t see, void *user)
-{
-    const char *folder = NULL;
-    for (int length = 0; (length = next_folder(&folder, length)) >= 0;) {
-        char path[PATH_MAX];
-        if (length > 0 && snprintf(path, sizeof path, "%.*s", length, folder) < PATH_MAX)
-            see_folder(path, see, user);
-    }
-}
-
-static void load_or_tell(const char *path)
-{
-    pl_error_t why = {0};
-    if (pl_plugin_load(path, &why) != PL_OK)
-        pl_log_line(PL_LOG_WARNING, -1, "", "plug-in not loaded: %s", why.text);
-}
-
-static void load(void *user, const char *path, const char *name)
-{
-    (void)user, (void)name;
-    load_or_tell(path);
-}
-
-static void load_folders(void)
-{
-    see_folders(load, NULL);
-}
-
-void pl_plugins_load_all(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, load_folders);
-}
-
-/* ---- what a file may have, as long as it is not loaded ---- */
-
-typedef struct search {
-    const char *role, *name;
-} search_t;
-
-/* How many bytes of it loading would map: behind them is what debuggers read. */
+/* The bytes of a file that loading would map; debuggers read the bytes behind them. */
 static size_t file_core(FILE *file)
 {
     ElfW(Ehdr) head;
@@ -313,7 +232,7 @@ static size_t file_core(FILE *file)
     return core;
 }
 
-/* The text and its end lie somewhere in there. */
+/* Whether the text, with its NUL, is in the mapped part of a file. */
 static bool file_has(const char *path, const char *text)
 {
     char bytes[16384];
@@ -336,28 +255,62 @@ static bool file_has(const char *path, const char *text)
     return has;
 }
 
-static void load_if_it_has(void *user, const char *path, const char *name)
+static int is_plugin(const struct dirent *entry)
 {
-    const search_t *search = user;
-    (void)name;
-    if (file_has(path, search->role) && file_has(path, search->name))
-        load_or_tell(path);
+    size_t length = strlen(entry->d_name);
+    return length > 3 && !strcmp(entry->d_name + length - 3, ".so");
+}
+
+/* Which plug-ins of the folders to load: those whose file has these texts  [any]. */
+typedef struct search {
+    const char *role, *name;
+    bool logs;                                        /* a failure to load is a warning */
+} search_t;
+
+static void load_from(const char *folder, const search_t *search)
+{
+    struct dirent **entries = NULL;
+    int count = scandir(folder, &entries, is_plugin, alphasort);
+    for (int i = 0; i < count; i++) {
+        char path[PATH_MAX];
+        pl_error_t why = {0};
+        if (is_file(path, folder, (int)strlen(folder), entries[i]->d_name)
+            && (!search->role || file_has(path, search->role))
+            && (!search->name || file_has(path, search->name))
+            && pl_plugin_load(path, &why) != PL_OK && search->logs)
+            pl_log_line(PL_LOG_WARNING, -1, "", "plug-in not loaded: %s", why.text);
+        free(entries[i]);
+    }
+    free(entries);
+}
+
+static void load_matching(const search_t *search)
+{
+    const char *folder = NULL;
+    for (int length = 0; (length = next_folder(&folder, length)) >= 0;) {
+        char path[PATH_MAX];
+        if (length > 0 && snprintf(path, sizeof path, "%.*s", length, folder) < PATH_MAX)
+            load_from(path, search);
+    }
+}
+
+static void load_all(void)
+{
+    load_matching(&(search_t){.logs = true});
+}
+
+void pl_plugins_load_all(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, load_all);
 }
 
 void pl_plugins_search(const char *role, const char *name)
 {
-    see_folders(load_if_it_has, &(search_t){.role = role, .name = name});
-}
-
-/* One that cannot be loaded has nothing that could be meant. */
-static void load_if_of_role(void *user, const char *path, const char *name)
-{
-    (void)name;
-    if (file_has(path, user))
-        pl_plugin_load(path, NULL);
+    load_matching(&(search_t){.role = role, .name = name, .logs = true});
 }
 
 void pl_plugins_search_role(const char *role)
 {
-    see_folders(load_if_of_role, (void *)role);
+    load_matching(&(search_t){.role = role});
 }

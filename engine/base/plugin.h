@@ -1,6 +1,6 @@
-/* plugin.h - plug-ins that are found without being named
+/* plugin.h - plug-ins that are loaded on demand
  *
- * The folders are those of PACELINE_PLUGIN_PATH and the one where Paceline's own modules
+ * The folders are those of PACELINE_PLUGIN_PATH and the one where Paceline's own plug-ins
  * are installed. */
 #ifndef PL_BASE_PLUGIN_H
 #define PL_BASE_PLUGIN_H
@@ -9,30 +9,29 @@
 
 #include "paceline.h"
 
-/* Loads NAME.so when it lies in one of the folders; PL_OK when it does not. */
+/* Loads NAME.so if it is in one of the folders; PL_OK if it is not. */
 int pl_plugin_load_named(const char *name, pl_error_t *err);
 
-/* Loads all that lie in the folders, once in a process; what cannot be loaded is logged
- * and left out. */
+/* Loads all plug-ins in the folders, once in a process; logs those that cannot be
+ * loaded. */
 void pl_plugins_load_all(void);
 
-/* Where none is: "PACELINE_PLUGIN_PATH (not set) nor in /usr/lib/paceline". */
+/* The searched folders: "PACELINE_PLUGIN_PATH (not set) nor in /usr/lib/paceline". */
 #define PL_PLUGIN_SEARCH_PATH 320
 const char *pl_plugin_search_path(char text[PL_PLUGIN_SEARCH_PATH]);
 
-/* A component's role and name stand as texts in the file that has it: so those that
- * have not both need not be loaded, with all the libraries that they bring.  Loads the
- * others. */
+/* Loads the plug-ins that may have a component: its role and name are texts in their
+ * file. Others need not be loaded, with all their libraries. */
 void pl_plugins_search(const char *role, const char *name);
 
-/* The same of all that may have components of that role: what an unknown name may have
- * meant are their names, which only who is loaded tells. */
+/* Loads the plug-ins that may have components of a role, without log lines: suggestions
+ * for an unknown name need the names of their components. */
 void pl_plugins_search_role(const char *role);
 
-/* Those that are loaded, for other processes of the same run, which load them as well: a
- * list of files and of what was in them; to be decref'd.  NULL: out of memory. */
+/* The loaded plug-ins, for other processes of the run: a list of files and checksums, a
+ * new reference.  NULL: out of memory. */
 json_t *pl_plugins_loaded(void);
-/* PL_EINVAL: there is something else in a file by now. */
+/* Loads such a list.  PL_EINVAL: a file has changed. */
 int pl_plugins_load(const json_t *list, pl_error_t *err);
 
 #endif

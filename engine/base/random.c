@@ -55,9 +55,9 @@ double pl_random_normal(uint64_t key, uint64_t index)
     return sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * v);
 }
 
-/* A Feistel network of four rounds over the smallest even number of bits that holds n;
- * what falls outside [0, n) is sent through again ("cycle walking"), fewer than four
- * times on average. */
+/* A Feistel network of four rounds over the smallest even number of bits that holds n.  A
+ * result outside [0, n) is permuted again ("cycle walking"), fewer than four times on
+ * average. */
 int64_t pl_permute_index(uint64_t key, int64_t n, int64_t index)
 {
     int half = 1;

@@ -40,8 +40,8 @@ double pl_random_uniform(uint64_t key, uint64_t index);     /* [0, 1), 53 bits *
 double pl_random_normal(uint64_t key, uint64_t index);      /* mean 0, deviation 1
                                                                (Box-Muller) */
 
-/* What a dropout's mask is a pure function of, ready for many elements: stream is the
- * operator's, micro_batch is the index within the global batch. */
+/* The mask of a dropout is a pure function of these, prepared for many elements:
+ * stream is that of the operator, micro_batch the index within the global batch. */
 typedef struct pl_dropout {
     uint32_t key[2], step, micro_batch;
     double p;                                               /* probability of a zero */
@@ -58,7 +58,7 @@ static inline pl_dropout_t pl_dropout_init(uint64_t seed, uint64_t step,
                           p};
 }
 
-/* Whether elements 4 block … 4 block + 3 stay: four at once, for kernels. */
+/* Whether elements 4 block to 4 block + 3 are kept: four at once, for kernels. */
 static inline void pl_dropout_keep4(const pl_dropout_t *d, uint64_t block, bool keep[4])
 {
     const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), d->step,
@@ -69,7 +69,7 @@ static inline void pl_dropout_keep4(const pl_dropout_t *d, uint64_t block, bool 
         keep[i] = (bits[i] >> 8) * 0x1p-24 >= d->p;
 }
 
-/* Whether one element stays. */
+/* Whether one element is kept. */
 static inline bool pl_dropout_keep(const pl_dropout_t *d, uint64_t element)
 {
     bool keep[4];
@@ -77,7 +77,7 @@ static inline bool pl_dropout_keep(const pl_dropout_t *d, uint64_t element)
     return keep[element % 4];
 }
 
-/* Where `index` of [0, n) goes in the shuffle named by key: a bijection of [0, n), in
+/* The position of `index` of [0, n) in the shuffle of a key: a bijection of [0, n), in
  * constant memory. */
 int64_t pl_permute_index(uint64_t key, int64_t n, int64_t index);
 

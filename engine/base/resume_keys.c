@@ -1,8 +1,8 @@
 /* resume_keys.c - the keys of a run that change its arithmetic or its order
  *
- * A component's options may do so, all of them; of the trainer's and the data's own
- * those that are named here.  How long a run is is not among them: to train on is what
- * many resume for. */
+ * All options of a component may do so; of the trainer's and the data's options, those in
+ * the tables below.  The length of a run is not among them: many resume to train
+ * longer. */
 #include "base/resume_keys.h"
 
 #include <stdio.h>
@@ -45,46 +45,33 @@ static bool is_among(const char *const *names, const char *name)
     return *names != NULL;
 }
 
-static bool is_bound(const char *section, const char *key)
+/* Adds the keys of a section that a resumed run must not change. */
+static json_t *section_add(json_t *keys, const char *section, json_t *value)
 {
-    if (!strcmp(section, "trainer"))
-        return is_among(trainer_bound, key);
-    return strcmp(section, "data") || !is_among(data_free, key);
-}
-
-static int key_put(json_t *keys, const char *section, const char *key, json_t *value)
-{
-    char *path = pl_text("%s%s%s", section, *key ? "." : "", key);
-    int failed = !path || json_object_set(keys, path, value);
-    pl_text_free(path);
-    return failed;
-}
-
-static int section_put(json_t *keys, const char *section, json_t *value)
-{
+    const bool is_trainer = !strcmp(section, "trainer"),
+               is_data = !strcmp(section, "data");
     const char *key;
     json_t *member;
-    int failed = 0;
     if (!json_is_object(value))
-        return value ? key_put(keys, section, "", value) : 0;
+        return value ? pl_json_with(keys, section, json_incref(value)) : keys;
     json_object_foreach(value, key, member) {
-        if (!failed && is_bound(section, key))
-            failed = key_put(keys, section, key, member);
+        if (is_trainer ? !is_among(trainer_bound, key)
+                       : is_data && is_among(data_free, key))
+            continue;
+        char *path = pl_text("%s%s%s", section, *key ? "." : "", key);
+        keys = pl_json_with(keys, path, json_incref(member));
+        pl_text_free(path);
     }
-    return failed;
+    return keys;
 }
 
 json_t *pl_resume_keys(const json_t *run)
 {
-    json_t *keys = json_object();
-    int failed = !keys || section_put(keys, "trainer", json_object_get(run, "trainer"));
-    for (int k = 0; whole_sections[k] && !failed; k++)
-        failed = section_put(keys, whole_sections[k],
-                             json_object_get(run, whole_sections[k]));
-    if (!failed)
-        return keys;
-    json_decref(keys);
-    return NULL;
+    json_t *keys = section_add(json_object(), "trainer", json_object_get(run, "trainer"));
+    for (int k = 0; whole_sections[k]; k++)
+        keys = section_add(keys, whole_sections[k],
+                           json_object_get(run, whole_sections[k]));
+    return keys;
 }
 
 json_t *pl_resume_keys_hash(const json_t *keys)
@@ -98,7 +85,7 @@ json_t *pl_resume_keys_hash(const json_t *keys)
     return json_string(hex);
 }
 
-/* "trainer.seed" was 42 and is 43, …: as many as fit into an error's text. */
+/* "trainer.seed" was 42 and is 43, …: as many as fit into the text of an error. */
 typedef struct differences {
     char text[PL_ERROR_TEXT - 160];
     int omitted;
@@ -138,30 +125,23 @@ static bool is_elastic(const json_t *trainer)
     return (kind && !strcmp(kind, "elastic")) || (name && !strcmp(name, "elastic"));
 }
 
-/* Where the number of ranks changes nothing it is not among them. */
-static int64_t elastic_batch(const json_t *run)
-{
-    const json_t *trainer = json_object_get(run, "trainer"),
-                 *per_shard = json_object_get(json_object_get(run, "data"), "batch_size");
-    const json_int_t all =
-        json_integer_value(json_object_get(trainer, "global_batch_size"));
-    return all ? all : pl_run_micro_shards(trainer) * json_integer_value(per_shard);
-}
-
 int64_t pl_run_batch(const json_t *run)
 {
     const json_t *trainer = json_object_get(run, "trainer"),
                  *strategy = json_object_get(trainer, "strategy"),
-                 *data = json_object_get(run, "data");
-    if (is_elastic(trainer))
-        return elastic_batch(run);
-    const json_t *devices = json_object_get(trainer, "devices");
-    const json_int_t ranks = json_is_array(devices) ? (json_int_t)json_array_size(devices)
-                                                    : json_integer_value(devices),
-                     nodes = json_integer_value(json_object_get(trainer, "num_nodes"));
-    const bool split = !json_is_false(json_object_get(strategy, "replace_sampler"));
-    return (split ? (ranks > 1 ? ranks : 1) * (nodes > 1 ? nodes : 1) : 1)
-           * json_integer_value(json_object_get(data, "batch_size"));
+                 *devices = json_object_get(trainer, "devices");
+    const json_int_t batch = json_integer_value(
+                         json_object_get(json_object_get(run, "data"), "batch_size")),
+                     all = json_integer_value(
+                         json_object_get(trainer, "global_batch_size")),
+                     nodes = json_integer_value(json_object_get(trainer, "num_nodes")),
+                     ranks = json_is_array(devices) ? (json_int_t)json_array_size(devices)
+                                                    : json_integer_value(devices);
+    if (is_elastic(trainer))                     /* the number of ranks changes nothing */
+        return all ? all : pl_run_micro_shards(trainer) * batch;
+    if (json_is_false(json_object_get(strategy, "replace_sampler")))
+        return batch;
+    return (ranks > 1 ? ranks : 1) * (nodes > 1 ? nodes : 1) * batch;
 }
 
 bool pl_run_reads_files(const char *dataset)
@@ -170,7 +150,7 @@ bool pl_run_reads_files(const char *dataset)
     return is_among(names, dataset);
 }
 
-/* A text becomes true: that a file is given stays, not which. */
+/* A text becomes true: a file is given, with any name. */
 static int name_forget(json_t *object, const char *key)
 {
     const char *name = json_string_value(json_object_get(object, key));
@@ -190,7 +170,7 @@ static int names_forget(json_t *source)
         failed |= name_forget(source, keys[k]);
     json_object_foreach(fields, key, value)
         failed |= name_forget(fields, key);
-    /* "idx" finds the files that these do not name. */
+    /* Without these keys "idx" finds the files itself. */
     for (size_t k = 0; k < sizeof of_idx / sizeof *of_idx; k++)
         json_object_del(source, of_idx[k]);
     return failed;
@@ -211,8 +191,8 @@ static int run_forget_names(json_t *run)
     return failed;
 }
 
-/* The same but what goes with the number of ranks. */
-static json_t *keys_but_ranks(const json_t *run, bool same_batch)
+/* The keys without those that depend on the number of ranks. */
+static json_t *keys_of_any_ranks(const json_t *run, bool same_batch)
 {
     json_t *keys = pl_resume_keys(run), *trainer = json_object_get(run, "trainer");
     json_object_del(keys, "trainer.micro_shards");
@@ -232,7 +212,8 @@ static json_t *keys_but_ranks(const json_t *run, bool same_batch)
 static int run_compare(const json_t *then, const json_t *now, pl_error_t *err)
 {
     const bool same_batch = pl_run_batch(then) == pl_run_batch(now);
-    json_t *a = keys_but_ranks(then, same_batch), *b = keys_but_ranks(now, same_batch);
+    json_t *a = keys_of_any_ranks(then, same_batch),
+           *b = keys_of_any_ranks(now, same_batch);
     json_t *value;
     differences_t found = {.omitted = 0};
     char more[32] = "";
@@ -262,7 +243,7 @@ static int run_compare(const json_t *then, const json_t *now, pl_error_t *err)
 int pl_resume_check(const json_t *then, const json_t *now, bool by_content,
                     pl_error_t *err)
 {
-    /* A checkpoint lacks the options that are newer: they had their defaults. */
+    /* A checkpoint lacks options that are newer: they had their defaults. */
     json_t *a = pl_run_with_defaults(then, err),
            *b = a ? pl_run_with_defaults(now, err) : NULL;
     int code = a && b ? PL_OK : PL_ENOMEM;

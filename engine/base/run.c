@@ -1,4 +1,4 @@
-/* run.c - what a run file may say */
+/* run.c - the sections of a run file and their options */
 #include "base/run.h"
 
 #include <stdio.h>

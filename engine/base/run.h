@@ -1,7 +1,7 @@
-/* run.h - what a run file may say: its sections, the trainer's options, the data's
+/* run.h - the sections of a run file and their options
  *
- * The same tables as a component's: checking, defaults, --print-config, help text and
- * manual page come from them. */
+ * The tables are like those of components: checks, defaults, --print-config, help and the
+ * manual page are made from them. */
 #ifndef PL_BASE_RUN_H
 #define PL_BASE_RUN_H
 
@@ -9,10 +9,10 @@
 
 /* How a section of a run file is read. */
 typedef enum pl_section_kind {
-    PL_SECTION_COMPONENT,             /* "adamw" or {"name": "adamw", …}; null: none */
-    PL_SECTION_OBJECTIVES,            /* the same, or a component for each of the module's
-                                         steps */
-    PL_SECTION_DATA,                  /* the same, or {"train": …, "val": …} */
+    PL_SECTION_COMPONENT,            /* "adamw" or {"name": "adamw", …}; null: none */
+    PL_SECTION_OBJECTIVES,           /* the same, or a component for each objective of the
+                                        module */
+    PL_SECTION_DATA,                 /* the same, or {"train": …, "val": …} */
     PL_SECTION_TRAINER,
     PL_SECTION_COMPONENTS,                                  /* a list of components */
     PL_SECTION_FILES,                                       /* a list of texts */
@@ -23,7 +23,7 @@ typedef struct pl_section {
     pl_section_kind_t kind;
     const char *role;                                 /* of its component or components */
     const char *help;
-    const char *usual;             /* the component of a list that is not given  [none] */
+    const char *usual;                /* the component if the list is not given  [none] */
 } pl_section_t;
 
 /* In the order in which a run is printed; the last has no name. */
@@ -76,13 +76,13 @@ extern const pl_option_t pl_trainer_table[];
 #define PL_MICRO_SHARDS_DEFAULT 12
 #define PL_MICRO_SHARDS_MAX 64                              /* of trainer.micro_shards */
 
-/* Whether what a run comes to is not to depend on how many ranks it has. */
+/* Whether the result of a run must not depend on its number of ranks. */
 bool pl_trainer_is_elastic(const pl_trainer_options_t *trainer);
 
-/* Options held against each other: what no option shows by itself. */
+/* Checks that the trainer's options do not contradict each other. */
 int pl_trainer_check(const pl_options_t *o, pl_error_t *err);
 
-/* "data", apart from the data set's own options: they belong to the data connector. */
+/* "data": the options of the data connector, besides those of the data set. */
 typedef struct pl_data_options {
     const char *package;                     /* Debian package of the files  ["": none] */
     int64_t batch_size;                      /* samples per rank */
@@ -97,15 +97,16 @@ typedef struct pl_data_options {
 
 extern const pl_option_t pl_data_table[];
 
-/* "module", apart from the module's own options. */
+/* "module": the general options, besides those of the module. */
 typedef struct pl_module_options {
-    const char *init_from;                        /* weights to start from  ["": fresh] */
-    bool init_strict;                             /* all of them, or what fits */
+    const char *init_from;               /* weights to start from  ["": fresh] */
+    bool init_strict;                    /* require all tensors, or load those that fit */
 } pl_module_options_t;
 
 extern const pl_option_t pl_module_table[];
 
-/* "optimizer", apart from the optimizer's own options, which a group may repeat. */
+/* "optimizer": the general options, besides those of the optimizer, which a group may
+ * repeat. */
 typedef struct pl_optimizer_options {
     const char *decay;                                      /* "all" or "matrices" */
     const char *groups;
@@ -113,7 +114,7 @@ typedef struct pl_optimizer_options {
 
 extern const pl_option_t pl_optimizer_table[];
 
-/* "averaging", apart from the component's own options. */
+/* "averaging": the general options, besides those of the component. */
 typedef struct pl_averaging_options {
     bool validate;
 } pl_averaging_options_t;
@@ -126,16 +127,15 @@ typedef struct pl_group_options {
 
 extern const pl_option_t pl_group_table[];
 
-/* The options that stand among those of every component of a role, or NULL; not the
- * component but somebody else reads them.  (A data set's stand among them in "data"
- * alone.) */
+/* The general options of every component of a role, or NULL; other code than the
+ * component reads them.  Those of data sets are in pl_data_table. */
 const pl_option_t *pl_general_options(const char *role);
 
-/* What an option that stands for several, such as fast_dev_run, makes of them. */
+/* Sets the options for which another one stands, such as fast_dev_run. */
 void pl_trainer_expand(pl_trainer_options_t *trainer, pl_data_options_t *data);
 
-/* "data" with sources apart, the first of each; there may be as many as PL_LOADERS_MAX
- * to validate and test on. */
+/* "data" with a source for each stage, the first of each; validation and test may have up
+ * to PL_LOADERS_MAX sources. */
 typedef struct pl_data_sources {
     pl_choice_t train, val, test, predict;
 } pl_data_sources_t;

@@ -1,7 +1,7 @@
-/* run_defaults.c - a run with every default in it
+/* run_defaults.c - a run with every default
  *
- * What comes out can be read in again and comes out the same: keys in the order of the
- * tables, "auto" where only the data or the machine can tell. */
+ * The result, read again, gives the same result: keys are in the order of the tables, and
+ * values that depend on the data or the machine stay "auto". */
 #include "base/run_defaults.h"
 
 #include <string.h>
@@ -19,26 +19,38 @@ static int put(json_t *object, const char *key, json_t *value, pl_error_t *err)
 }
 
 static json_t *fill_component(const char *role, const json_t *value, pl_error_t *err);
-static json_t *fill_components(const char *role, const json_t *list, pl_error_t *err);
+
+/* The components of a list, each with its defaults. */
+static json_t *fill_components(const char *role, const json_t *list, pl_error_t *err)
+{
+    json_t *filled = json_array();
+    for (size_t i = 0; i < json_array_size(list); i++)
+        filled = pl_json_append(filled,
+                                fill_component(role, json_array_get(list, i), err));
+    if (!filled)
+        pl_no_memory(err);
+    return filled;
+}
 
 static json_t *fill_option(const pl_option_t *option, const json_t *given,
                            pl_error_t *err)
 {
-    json_t *value = given ? pl_json_copy(given) : pl_option_fallback(option, err);
+    json_t *value = given ? pl_json_copy(given) : pl_option_fallback(option, err),
+           *filled;
     if (!value && given)
         pl_no_memory(err);
-    bool is_component = option->type == PL_OPTION_COMPONENT
-                        || option->type == PL_OPTION_COMPONENTS;
-    bool is_list = option->type == PL_OPTION_COMPONENTS && json_is_array(value);
-    if (!value || !is_component || (!is_list && !pl_component_name(value)))
+    if (option->type == PL_OPTION_COMPONENTS && json_is_array(value))
+        filled = fill_components(option->range, value, err);
+    else if ((option->type == PL_OPTION_COMPONENT || option->type == PL_OPTION_COMPONENTS)
+             && value && pl_component_name(value))
+        filled = fill_component(option->range, value, err);
+    else
         return value;
-    json_t *filled = is_list ? fill_components(option->range, value, err)
-                             : fill_component(option->range, value, err);
     json_decref(value);
     return filled;
 }
 
-/* Every option of the table that object lacks or has; null ones are left out. */
+/* Every option of the table, from object or by default, except those that are null. */
 static int fill_table(json_t *filled, const pl_option_t *table, const json_t *object,
                       pl_error_t *err)
 {
@@ -55,7 +67,7 @@ static int fill_table(json_t *filled, const pl_option_t *table, const json_t *ob
     return PL_OK;
 }
 
-/* What no table names stays as it is. */
+/* Copies the keys that no table names. */
 static int keep_rest(json_t *filled, const json_t *object, pl_error_t *err)
 {
     const char *key;
@@ -130,7 +142,7 @@ json_t *pl_data_source_component(const json_t *data, pl_error_t *err)
     return pl_component_without(data, pl_data_table, err);
 }
 
-/* A data section may name sources, or be one. */
+/* A data section has sources for the stages, or is one data set. */
 static json_t *fill_data(const json_t *data, pl_error_t *err)
 {
     json_t *filled = NULL, *component;
@@ -168,36 +180,6 @@ static json_t *fill_trainer(const json_t *trainer, pl_error_t *err)
     return finish(filled, rc);
 }
 
-static json_t *fill_components(const char *role, const json_t *list, pl_error_t *err)
-{
-    json_t *filled = json_array();
-    int rc = filled ? PL_OK : pl_no_memory(err);
-    for (size_t i = 0; rc == PL_OK && i < json_array_size(list); i++)
-        if (json_array_append_new(filled,
-                                  fill_component(role, json_array_get(list, i), err)))
-            rc = pl_no_memory(err);
-    return finish(filled, rc);
-}
-
-static json_t *fill_list(const pl_section_t *section, const json_t *list, pl_error_t *err)
-{
-    json_t *filled = json_array();
-    int rc = filled ? PL_OK : pl_no_memory(err);
-    if (rc == PL_OK && !list && section->usual
-        && json_array_append_new(filled,
-                                 fill_named(section->role, section->usual, NULL, err))
-               != 0)
-        rc = pl_no_memory(err);
-    for (size_t i = 0; rc == PL_OK && i < json_array_size(list); i++) {
-        const json_t *value = json_array_get(list, i);
-        json_t *entry = section->role ? fill_component(section->role, value, err)
-                                      : pl_json_copy(value);
-        if (json_array_append_new(filled, entry) != 0)
-            rc = pl_no_memory(err);
-    }
-    return finish(filled, rc);
-}
-
 /* A component, or one for each objective of the module. */
 static json_t *fill_objectives(const pl_section_t *section, const json_t *value,
                                pl_error_t *err)
@@ -221,13 +203,25 @@ static json_t *fill_objectives(const pl_section_t *section, const json_t *value,
 static json_t *fill_section(const pl_section_t *section, const json_t *value,
                             pl_error_t *err)
 {
+    json_t *filled;
     switch (section->kind) {
     case PL_SECTION_COMPONENT: return fill_component(section->role, value, err);
     case PL_SECTION_OBJECTIVES: return fill_objectives(section, value, err);
     case PL_SECTION_DATA: return fill_data(value, err);
     case PL_SECTION_TRAINER: return fill_trainer(value, err);
     case PL_SECTION_COMPONENTS:
-    case PL_SECTION_FILES: return fill_list(section, value, err);
+        if (value || !section->usual)
+            return fill_components(section->role, value, err);
+        filled = pl_json_append(json_array(),
+                                fill_named(section->role, section->usual, NULL, err));
+        if (!filled)
+            pl_no_memory(err);
+        return filled;
+    case PL_SECTION_FILES:
+        filled = json_is_array(value) ? pl_json_copy(value) : json_array();
+        if (!filled)
+            pl_no_memory(err);
+        return filled;
     }
     return NULL;
 }

@@ -1,5 +1,5 @@
-/* run_trainer.c - the trainer's options held against each other, and those that stand for
- * several */
+/* run_trainer.c - trainer options: contradictions between them, and options that stand
+ * for several others */
 #include "base/run.h"
 
 #include <string.h>
@@ -9,10 +9,10 @@
 #include "base/error.h"
 #include "base/options.h"
 
-/* ---- Options that contradict each other ---- */
+/* ---- Contradictions ---- */
 
-static int limits_check(const pl_options_t *o, const pl_trainer_options_t *t,
-                        pl_error_t *err)
+static int general_check(const pl_options_t *o, const pl_trainer_options_t *t,
+                         pl_error_t *err)
 {
     if (t->max_epochs >= 0 && t->min_epochs > t->max_epochs)
         return pl_options_fail(err, PL_EINVAL, o, "trainer.min_epochs",
@@ -24,6 +24,21 @@ static int limits_check(const pl_options_t *o, const pl_trainer_options_t *t,
                                "\"trainer.min_steps\" is %lld, more than "
                                "\"trainer.max_steps\", which is %lld: lower it",
                                (long long)t->min_steps, (long long)t->max_steps);
+    if (t->check_val_every_n_epoch == 0 && t->val_check_interval.is_share)
+        return pl_options_fail(err, PL_EINVAL, o, "trainer.check_val_every_n_epoch",
+                               "with \"trainer.check_val_every_n_epoch\" 0 batches are "
+                               "counted across epochs: give "
+                               "\"trainer.val_check_interval\" as a count or a time");
+    if (!strcmp(t->nan_policy, "rollback") && !t->enable_checkpointing)
+        return pl_options_fail(err, PL_EINVAL, o, "trainer.nan_policy",
+                               "\"trainer.nan_policy\" is \"rollback\", and "
+                               "\"trainer.enable_checkpointing\" is false: there is "
+                               "no checkpoint to resume");
+    if (!strcmp(t->nan_policy, "skip") && t->detect_anomaly)
+        return pl_options_fail(err, PL_EINVAL, o, "trainer.detect_anomaly",
+                               "\"trainer.detect_anomaly\" ends the run where "
+                               "\"trainer.nan_policy\" \"skip\" would continue: remove "
+                               "one");
     return PL_OK;
 }
 
@@ -57,8 +72,8 @@ static int time_check(const pl_options_t *o, const pl_trainer_options_t *t,
     return PL_OK;
 }
 
-/* Where "global_batch_size" is given it says how many samples a micro-shard has;
- * "batch_size" may repeat it. */
+/* "global_batch_size" determines the samples of a micro-shard; "batch_size" may repeat
+ * them. */
 static int elastic_check(const pl_options_t *o, const pl_trainer_options_t *t,
                          pl_error_t *err)
 {
@@ -110,33 +125,6 @@ static int elastic_check(const pl_options_t *o, const pl_trainer_options_t *t,
     return PL_OK;
 }
 
-static int validation_check(const pl_options_t *o, const pl_trainer_options_t *t,
-                            pl_error_t *err)
-{
-    if (t->check_val_every_n_epoch == 0 && t->val_check_interval.is_share)
-        return pl_options_fail(err, PL_EINVAL, o, "trainer.check_val_every_n_epoch",
-                               "with \"trainer.check_val_every_n_epoch\" 0 batches are "
-                               "counted across epochs: give "
-                               "\"trainer.val_check_interval\" as a count or a time");
-    return PL_OK;
-}
-
-static int nan_check(const pl_options_t *o, const pl_trainer_options_t *t,
-                     pl_error_t *err)
-{
-    if (!strcmp(t->nan_policy, "rollback") && !t->enable_checkpointing)
-        return pl_options_fail(err, PL_EINVAL, o, "trainer.nan_policy",
-                               "\"trainer.nan_policy\" is \"rollback\", and "
-                               "\"trainer.enable_checkpointing\" is false: there is "
-                               "no checkpoint to resume");
-    if (!strcmp(t->nan_policy, "skip") && t->detect_anomaly)
-        return pl_options_fail(err, PL_EINVAL, o, "trainer.detect_anomaly",
-                               "\"trainer.detect_anomaly\" ends the run where "
-                               "\"trainer.nan_policy\" \"skip\" would continue: remove "
-                               "one");
-    return PL_OK;
-}
-
 int pl_trainer_check(const pl_options_t *o, pl_error_t *err)
 {
     pl_trainer_options_t trainer;
@@ -144,20 +132,16 @@ int pl_trainer_check(const pl_options_t *o, pl_error_t *err)
     int code = pl_options_trainer(o, &trainer, &binding, err);
     if (code != PL_OK)
         return code;
-    code = limits_check(o, &trainer, err);
+    code = general_check(o, &trainer, err);
     if (code == PL_OK)
         code = time_check(o, &trainer, err);
-    if (code == PL_OK)
-        code = validation_check(o, &trainer, err);
-    if (code == PL_OK)
-        code = nan_check(o, &trainer, err);
     if (code == PL_OK)
         code = elastic_check(o, &trainer, err);
     pl_binding_free(binding);
     return code;
 }
 
-/* ---- Options that stand for several ---- */
+/* ---- Options that stand for several others ---- */
 
 void pl_trainer_expand(pl_trainer_options_t *t, pl_data_options_t *data)
 {

@@ -1,4 +1,4 @@
-/* suggestion.c - the name that was probably meant */
+/* suggestion.c - the name that a misspelled word probably means */
 #include "base/suggestion.h"
 
 #include <ctype.h>
@@ -47,39 +47,29 @@ void pl_suggestion_init(pl_suggestion_t *suggestion, const char *wanted)
     *suggestion = (pl_suggestion_t){.wanted = wanted, .distance = INT_MAX};
 }
 
-static void list_name(pl_suggestion_t *suggestion, const char *name)
+void pl_suggestion_offer(pl_suggestion_t *suggestion, const char *name)
 {
     static const char more[] = "…";
-    const char *comma = suggestion->length ? ", " : "";
-    size_t capacity = sizeof suggestion->known - sizeof more - 2,
-           length = strlen(comma) + strlen(name);
+    const size_t wanted = strlen(suggestion->wanted);
+    /* "16" means the first name that continues with '-', such as "16-mixed". */
+    const bool is_begun = wanted && !strncmp(name, suggestion->wanted, wanted)
+                          && name[wanted] == '-';
+    const int distance = is_begun ? 1 : pl_edit_distance(suggestion->wanted, name);
+    if (distance < suggestion->distance) {
+        suggestion->distance = distance;
+        suggestion->name = name;
+    }
     if (suggestion->full)
         return;
+    const char *comma = suggestion->length ? ", " : "";
+    const size_t capacity = sizeof suggestion->known - sizeof more - 2,
+                 length = strlen(comma) + strlen(name);
     suggestion->full = suggestion->length + length > capacity;
     suggestion->length += (size_t)sprintf(suggestion->known + suggestion->length, "%s%s",
                                           comma, suggestion->full ? more : name);
 }
 
-/* As "16" begins "16-mixed": who leaves the rest out means the first that has one. */
-static bool is_begun_by(const char *name, const char *wanted)
-{
-    const size_t length = strlen(wanted);
-    return length && !strncmp(name, wanted, length) && name[length] == '-';
-}
-
-void pl_suggestion_offer(pl_suggestion_t *suggestion, const char *name)
-{
-    int distance = is_begun_by(name, suggestion->wanted)
-                       ? 1
-                       : pl_edit_distance(suggestion->wanted, name);
-    if (distance < suggestion->distance) {
-        suggestion->distance = distance;
-        suggestion->name = name;
-    }
-    list_name(suggestion, name);
-}
-
-/* As many edits as a slip of the fingers makes in a word of that length. */
+/* Whether the nearest name differs by no more edits than a typing error makes. */
 static bool is_near(const pl_suggestion_t *suggestion)
 {
     return suggestion->name
@@ -97,7 +87,7 @@ const char *pl_nearest(const char *word, const char *const names[])
     return is_near(&suggestion) ? suggestion.name : NULL;
 }
 
-/* Of the entry of compat.def that has this kind and name; NULL: there is none. */
+/* The text of the entry of compat.def with this kind and name, or NULL. */
 static const char *foreign_find(char kind, const char *word)
 {
     static const struct {

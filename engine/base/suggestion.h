@@ -1,7 +1,7 @@
-/* suggestion.h - the name that was probably meant
+/* suggestion.h - the name that a misspelled word probably means
  *
- * An error that knows the right word saves a look into the manual.  Offer every known
- * name in turn, then ask for the sentence; nothing is allocated. */
+ * An error that names the right word saves a look into the manual.  Offer every known
+ * name, then take the sentence; no memory is allocated. */
 #ifndef PL_BASE_SUGGESTION_H
 #define PL_BASE_SUGGESTION_H
 
@@ -13,39 +13,39 @@
 #define PL_SUGGESTION_TEXT 300
 
 typedef struct pl_nearest {
-    const char *wanted;                         /* what was given; borrowed */
+    const char *wanted;                         /* the given word; borrowed */
     const char *name;                           /* the nearest so far  [none]; borrowed */
     int distance;                               /* edits from wanted to name */
-    bool full;                                  /* known takes no more */
+    bool full;                                  /* no space is left in known */
     size_t length;                              /* of known */
-    char known[PL_SUGGESTION_TEXT - 20];        /* "a, b, c", as far as there is room */
+    char known[PL_SUGGESTION_TEXT - 20];        /* "a, b, c", as far as they fit */
 } pl_suggestion_t;
 
 void pl_suggestion_init(pl_suggestion_t *nearest, const char *wanted);
 void pl_suggestion_offer(pl_suggestion_t *nearest, const char *name);
 
-/* Whether it knows more than a list of names. */
+/* Whether there is more to say than the list of names. */
 bool pl_suggestion_is_sure(const pl_suggestion_t *nearest);
 
-/* What is here in the place of a name of another engine (compat.def), else `did you mean
- * "hidden"?` when something is near, else `known are a, b, c`. */
+/* The sentence: the counterpart of a name of another engine (compat.def), else `did you
+ * mean "hidden"?` if a name is near, else `known are a, b, c`. */
 const char *pl_suggestion_text(const pl_suggestion_t *nearest,
                                char text[PL_SUGGESTION_TEXT]);
 
-/* The key of a run file, such as "trainer.max_epochs", that a word of another engine,
- * such as "epochs", stands for; NULL: none. */
+/* The key of a run file for a word of another engine: "trainer.max_epochs" for "epochs";
+ * NULL: none. */
 const char *pl_compat_key(const char *word);
 
-/* The name here of a component of another engine: "cosine" for "CosineAnnealingLR"; any
- * other word is returned. */
+/* Paceline's name of a component of another engine: "cosine" for "CosineAnnealingLR";
+ * returns any other word itself. */
 const char *pl_compat_component(const char *word);
 
 /* What to do instead of an option of another engine that has no counterpart; NULL:
  * unknown. */
 const char *pl_compat_advice(const char *word);
 
-/* Edits (a letter added, dropped, changed, or two swapped) between two names; upper and
- * lower case are equal; long names count as far apart. */
+/* The number of edits (a letter added, dropped, changed, or two swapped) between two
+ * names, regardless of case; long names count as far apart. */
 int pl_edit_distance(const char *a, const char *b);
 
 #endif

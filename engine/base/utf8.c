@@ -55,7 +55,7 @@ bool pl_utf8_ok(const char *text, size_t length)
     return true;
 }
 
-/* Goes on while the rest fits, or this character and a "…" after it do. */
+/* Copies characters while the rest fits, or the character and a "…" after it. */
 char *pl_utf8_show(const char *text, char *shown, size_t size)
 {
     static const char more[] = "…";

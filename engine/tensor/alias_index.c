@@ -1,7 +1,7 @@
 /* alias_index.c - index of the operations that access a piece of a region
  *
- * Sorted by where the pieces begin; how far those before reach says when to stop looking
- * back. */
+ * Sorted by the start of the pieces; the reach of the pieces before shows where a search
+ * backwards can stop. */
 #include "tensor/alias_index.h"
 
 #include <stdlib.h>
@@ -21,19 +21,13 @@ static int compare(const void *a, const void *b)
     return x->input - y->input;
 }
 
-static int count_inputs(const pl_graph_t *g)
-{
-    int count = 0;
-    for (int i = 0; i < g->op_count; i++)
-        count += g->op[i].input_count;
-    return count;
-}
-
 int pl_alias_index_build(pl_alias_index_t *aliases, const pl_graph_t *g,
                          const int32_t *root, pl_error_t *err)
 {
-    pl_alias_index_t found = {
-        .alias = pl_alloc_array((size_t)count_inputs(g), sizeof *found.alias)};
+    size_t inputs = 0;
+    for (int i = 0; i < g->op_count; i++)
+        inputs += (size_t)g->op[i].input_count;
+    pl_alias_index_t found = {.alias = pl_alloc_array(inputs, sizeof *found.alias)};
     if (!found.alias)
         return pl_no_memory(err);
     for (int i = 0; i < g->op_count; i++)

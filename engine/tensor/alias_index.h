@@ -11,8 +11,8 @@
 typedef struct pl_alias {
     int region, op, input;
     int64_t from, to;
-    int64_t reach;                       /* the largest `to` of this and all before in the
-                                            region */
+    int64_t reach;                      /* the largest `to` of this and all entries before
+                                           it in the region */
 } pl_alias_t;
 
 typedef struct pl_alias_index {
@@ -20,13 +20,14 @@ typedef struct pl_alias_index {
     int count;
 } pl_alias_index_t;
 
-/* root[value]: whose memory a value is.  The target of an assign counts, too. */
+/* Builds the index; root[value] is the owner of a value's memory.  The target of an
+ * assignment counts as an input. */
 int pl_alias_index_build(pl_alias_index_t *aliases, const pl_graph_t *g,
                          const int32_t *root, pl_error_t *err);
 void pl_alias_index_release(pl_alias_index_t *aliases);
 
-/* The last that overlaps a value which is a piece of a region, and the one before; NULL:
- * no more. */
+/* The last entry that overlaps a value, a piece of a region, and the entry before one;
+ * NULL: no more. */
 const pl_alias_t *pl_alias_last(const pl_alias_index_t *aliases, const pl_value_t *v);
 const pl_alias_t *pl_alias_before(const pl_alias_index_t *aliases, const pl_value_t *v,
                                   const pl_alias_t *alias);

@@ -1,10 +1,10 @@
-/* anomaly.c - a graph that looks at what each operation gives: trainer.detect_anomaly
+/* anomaly.c - trainer.detect_anomaly: guards on the results of every operation
  *
- * Behind each operation stands a guard on each of its floating-point results, which ends
- * the replay with an error that names the operation.  A guard keeps everything behind it
- * there, so the first that is told is the first there was.  Where the loss is scaled an
- * overflow of gradients is what lowers the factor, and no fault of the model: backward is
- * looked at only once the factor is at its lowest. */
+ * Behind each operation a guard on each of its floating-point results ends the replay
+ * with an error that names the operation.  Operations behind a guard stay behind it,
+ * so the first error is the first cause.  Where the loss is scaled, an overflow of
+ * gradients lowers the factor and is no fault of the model: guards of backward count
+ * only once the factor is at its lowest. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,12 +13,7 @@
 #include "tensor/graph.h"
 #include "tensor/model.h"
 
-static bool is_watched(const pl_graph_t *g, const pl_op_t *op, int k)
-{
-    return op->code != PL_OP_reshape && pl_is_float(g->value[op->output[k]].dtype);
-}
-
-/* Backward begins with what the loss came to, for the optimizer. */
+/* Backward begins with the assignment of the loss to the gradients' region. */
 static bool begins_backward(const pl_graph_t *g, const pl_op_t *op)
 {
     const pl_value_t *target = &g->value[op->input[0]];
@@ -26,7 +21,7 @@ static bool begins_backward(const pl_graph_t *g, const pl_op_t *op)
            && target->index == PL_REGION_GRADS;
 }
 
-static pl_op_t guard_of(const pl_op_t *op, int k, bool backward)
+static pl_op_t guard_new(pl_graph_t *g, const pl_op_t *op, int k, bool backward)
 {
     pl_op_t guard = {.code = PL_OP_guard,
                      .input_count = 1,
@@ -35,21 +30,17 @@ static pl_op_t guard_of(const pl_op_t *op, int k, bool backward)
                                                          : pl_op_name(op),
                               .backward = backward}};
     memcpy(guard.path, op->path, sizeof guard.path);
+    if (backward && g->stage == PL_TRAIN && g->model && g->model->scaling) {
+        guard.input[guard.input_count++] =
+            pl_region_view(g, PL_REGION_SCALING, PL_SCALING_FACTOR, pl_shape(0)).id;
+        guard.attr.a = pl_scaling_lowest(g->model->scaling);
+    }
     return guard;
-}
-
-static void look_at_lowest(pl_graph_t *g, pl_op_t *guard)
-{
-    const pl_node_t factor = pl_region_view(g, PL_REGION_SCALING, PL_SCALING_FACTOR,
-                                            pl_shape(0));
-    guard->input[guard->input_count++] = factor.id;
-    guard->attr.a = pl_scaling_lowest(g->model->scaling);
 }
 
 int pl_graph_detect_anomaly(pl_graph_t *g, pl_error_t *err)
 {
     const size_t capacity = (size_t)g->op_count * (1 + PL_OP_OUTPUTS);
-    const bool scales = g->stage == PL_TRAIN && g->model && g->model->scaling;
     pl_op_t *op = pl_alloc_array(capacity, sizeof *op);
     bool backward = false;
     int count = 0;
@@ -61,14 +52,9 @@ int pl_graph_detect_anomaly(pl_graph_t *g, pl_error_t *err)
         for (int k = 0; k < own->output_count; k++)
             g->value[own->output[k]].op = count;
         op[count++] = *own;
-        for (int k = 0; k < own->output_count; k++) {
-            if (!is_watched(g, own, k))
-                continue;
-            op[count] = guard_of(own, k, backward);
-            if (backward && scales)
-                look_at_lowest(g, &op[count]);
-            count++;
-        }
+        for (int k = 0; k < own->output_count && own->code != PL_OP_reshape; k++)
+            if (pl_is_float(g->value[own->output[k]].dtype))
+                op[count++] = guard_new(g, own, k, backward);
     }
     pl_free(g->op);
     g->op = op;

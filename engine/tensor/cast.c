@@ -1,8 +1,8 @@
-/* cast.c - the pass that puts casts into a graph
+/* cast.c - the pass that inserts casts into a graph
  *
- * One walk over the finished graph, backward included, so that neither gradients nor
- * shape rules need to know of number formats.  A cast of the same value is made once,
- * but for pieces of regions that may change while the graph runs. */
+ * One pass over the finished graph, backward included, so that neither gradients nor
+ * shape rules depend on number formats.  A cast of the same value is made once, except
+ * for pieces of regions that may change while the graph runs. */
 #include <stdio.h>
 
 #include "base/alloc.h"
@@ -53,24 +53,19 @@ static int32_t cast(caster_t *c, int32_t value, pl_dtype_t dtype, const char *pa
     return made.id;
 }
 
-/* What an operator leaves for its own gradient stays wide. */
+/* Whether an output is kept for the operator's own gradient; it stays wide. */
 static bool is_kept(const pl_op_t *op, int output)
 {
     return output > 0 && pl_rules_of(op->code)->gradient;
 }
 
-/* Whether input k has a format of its own: an index, a number that has none, or what
- * another operator kept. */
+/* Whether a value has a format of its own: an index, a number without a format, or an
+ * output that another operator keeps for its gradient. */
 static bool is_apart(const caster_t *c, const pl_value_t *v)
 {
     return !pl_is_float(v->dtype) || v->source == PL_FROM_SCALAR
            || v->source == PL_FROM_CONSTANT
            || (v->source == PL_FROM_OP && is_kept(&c->g->op[v->op], v->index));
-}
-
-static pl_dtype_t wider(pl_dtype_t a, pl_dtype_t b)
-{
-    return pl_dtype_size(a) >= pl_dtype_size(b) ? a : b;
 }
 
 /* The format in which an operation computes. */
@@ -93,7 +88,8 @@ static pl_dtype_t format_of(const caster_t *c, const pl_op_t *op)
             return c->precision->wide;
         if (is_apart(c, v))
             continue;
-        widest = any ? wider(widest, v->dtype) : v->dtype;
+        if (!any || pl_dtype_size(v->dtype) > pl_dtype_size(widest))
+            widest = v->dtype;
         any = true;
     }
     return any ? widest : c->precision->wide;
@@ -123,32 +119,7 @@ static void cast_op(caster_t *c, pl_op_t op)
         pl_graph_fail(g, PL_ENOMEM, "out of memory");
 }
 
-/* Batch fields come as they are. */
-static void type_sources(caster_t *c)
-{
-    for (int32_t i = 0; i < c->values; i++) {
-        pl_value_t *v = &c->g->value[i];
-        if (v->source == PL_FROM_REGION)
-            v->dtype = pl_region_dtype(c->precision, (pl_region_t)v->index);
-        if (v->source == PL_FROM_CONSTANT)
-            v->dtype = c->precision->wide;
-    }
-}
-
-static void cast_fetches(caster_t *c)
-{
-    pl_graph_t *g = c->g;
-    for (int i = 0; i < g->fetch_count; i++) {
-        pl_fetch_t *f = &g->fetch[i];
-        const pl_dtype_t wanted = f->kind == PL_FETCH_METRIC ? c->precision->wide
-                                                             : PL_F32;
-        if (pl_is_float(g->value[f->value].dtype))
-            f->value = cast(c, f->value, wanted, "");
-        if (f->kind == PL_FETCH_METRIC)
-            f->weight = cast(c, f->weight, wanted, "");
-    }
-}
-
+/* Casts every operation and fetch; batch fields keep their format. */
 static void cast_all(caster_t *c)
 {
     pl_graph_t *g = c->g;
@@ -156,10 +127,24 @@ static void cast_all(caster_t *c)
     const int count = g->op_count;
     g->op = NULL;
     g->op_count = g->op_capacity = 0;
-    type_sources(c);
+    for (int32_t i = 0; i < c->values; i++) {
+        pl_value_t *v = &g->value[i];
+        if (v->source == PL_FROM_REGION)
+            v->dtype = pl_region_dtype(c->precision, (pl_region_t)v->index);
+        if (v->source == PL_FROM_CONSTANT)
+            v->dtype = c->precision->wide;
+    }
     for (int i = 0; i < count && !g->error.code; i++)
         cast_op(c, op[i]);
-    cast_fetches(c);
+    for (int i = 0; i < g->fetch_count; i++) {
+        pl_fetch_t *f = &g->fetch[i];
+        const bool is_metric = f->kind == PL_FETCH_METRIC;
+        const pl_dtype_t wanted = is_metric ? c->precision->wide : PL_F32;
+        if (pl_is_float(g->value[f->value].dtype))
+            f->value = cast(c, f->value, wanted, "");
+        if (is_metric)
+            f->weight = cast(c, f->weight, wanted, "");
+    }
     pl_free(op);
 }
 

@@ -1,5 +1,5 @@
-/* describe.c - what a module says of its step besides operators: scopes, inputs,
- * parameters, outputs, the loss */
+/* describe.c - the description of a step, besides operators: scopes, inputs, parameters,
+ * outputs, metrics and the loss */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,9 +48,9 @@ void pl_scope_end(pl_graph_t *g)
         g->scope[g->scope_mark[--g->scope_depth]] = '\0';
 }
 
-/* ---- Where values come from ---- */
+/* ---- Inputs, parameters and state ---- */
 
-/* False: the graph fails. */
+/* Whether a name is given and the graph is valid; else the graph has failed. */
 static bool has_name(pl_graph_t *g, const char *name, const char *what)
 {
     if (!name && !g->error.code)
@@ -71,24 +71,20 @@ bool pl_has_input(pl_graph_t *g, const char *name)
     return name && field_find(g, name) >= 0;
 }
 
-static pl_node_t no_such_field(pl_graph_t *g, const char *name)
-{
-    char names[256] = "no fields";
-    int at = 0;
-    for (int i = 0; i < g->field_count && at < (int)sizeof names; i++)
-        at += snprintf(names + at, sizeof names - (size_t)at, "%s\"%s\"", i ? ", " : "",
-                       g->field[i].name);
-    return pl_graph_fail(g, PL_ENOTFOUND, "the batch has no field \"%s\"; it has %s",
-                         name, names);
-}
-
 pl_node_t pl_input(pl_graph_t *g, const char *name)
 {
     if (!has_name(g, name, "an input"))
         return PL_NO_NODE;
     int index = field_find(g, name);
-    if (index < 0)
-        return no_such_field(g, name);
+    if (index < 0) {
+        char names[256] = "no fields";
+        int at = 0;
+        for (int i = 0; i < g->field_count && at < (int)sizeof names; i++)
+            at += snprintf(names + at, sizeof names - (size_t)at, "%s\"%s\"",
+                           i ? ", " : "", g->field[i].name);
+        return pl_graph_fail(g, PL_ENOTFOUND, "the batch has no field \"%s\"; it has %s",
+                             name, names);
+    }
     for (int32_t i = 0; i < g->value_count; i++)
         if (g->value[i].source == PL_FROM_INPUT && g->value[i].index == index)
             return pl_node_of(i);
@@ -109,7 +105,7 @@ pl_node_t pl_input(pl_graph_t *g, const char *name)
     return pl_value_add(g, &value);
 }
 
-/* The tensor of the model at scope + name, made now if it is not there yet. */
+/* The tensor of the model at scope + name; created if it does not exist. */
 static const pl_tensor_info_t *tensor_get(pl_graph_t *g, const pl_tensor_info_t *wanted,
                                           const char *name)
 {
@@ -168,7 +164,7 @@ pl_node_t pl_state(pl_graph_t *g, const char *name, pl_shape_t shape, pl_init_ru
                   : PL_NO_NODE;
 }
 
-/* ---- What the step is for ---- */
+/* ---- Outputs and metrics ---- */
 
 static void fetch_add(pl_graph_t *g, const pl_fetch_t *fetch, const char *name, int at)
 {

@@ -1,9 +1,10 @@
-/* gradients.c - reverse mode: appends to a training step what computes its gradients
+/* gradients.c - reverse mode: appends the computation of gradients to a training step
  *
- * Operations are walked backwards; what reaches a value from its readers is summed
- * when the walk comes to the operation that made it.  A parameter's gradient is
- * assigned as soon as the walk has passed its first reader, so that the end of the
- * parameter list is ready early and can travel while the rest is still computed. */
+ * Operations are processed backwards; the contributions to the gradient of a value are
+ * summed when the pass comes to the operation that made it.  The gradient of a
+ * parameter is assigned as soon as the pass is behind its first reader, so that the
+ * end of the parameter list is ready early and its sum over ranks starts while the
+ * rest is computed. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,8 +14,8 @@
 #include "tensor/operators.h"
 
 typedef struct contribution {
-    int32_t value;                                  /* a part of d(loss)/d(some value) */
-    int next;                                       /* in the order of arrival, -1 ends */
+    int32_t value;                                 /* one term of d(loss)/d(some value) */
+    int next;                                      /* in the order of arrival, -1 ends */
 } contribution_t;
 
 typedef struct backward {
@@ -22,8 +23,8 @@ typedef struct backward {
     int values, ops;                        /* of the forward part */
     int *first, *last;                      /* [values] contributions to each, -1: none */
     int *first_reader;                      /* [values] operation, or ops */
-    contribution_t *part;
-    int parts, capacity;
+    contribution_t *term;
+    int terms, capacity;
     bool *assigned;                             /* [tensors of the model] */
     int *parameter, parameters;                 /* tensors that are one, offsets rising */
     double nominal;
@@ -32,59 +33,53 @@ typedef struct backward {
                                                  there to 1/nominal  [PL_NO_NODE: 1] */
 } backward_t;
 
-static void contribute(backward_t *b, int32_t to, pl_node_t part)
+static void contribute(backward_t *b, int32_t to, pl_node_t term)
 {
     pl_graph_t *g = b->g;
-    if (part.id < 0 || g->error.code)
+    if (term.id < 0 || g->error.code)
         return;
-    assert(pl_same_shape(g->value[part.id].shape, g->value[to].shape));
-    if (PL_GROW(b->part, b->parts, b->capacity) != PL_OK) {
+    assert(pl_same_shape(g->value[term.id].shape, g->value[to].shape));
+    if (PL_GROW(b->term, b->terms, b->capacity) != PL_OK) {
         pl_graph_fail(g, PL_ENOMEM, "out of memory");
         return;
     }
-    b->part[b->parts] = (contribution_t){part.id, -1};
+    b->term[b->terms] = (contribution_t){term.id, -1};
     if (b->last[to] < 0)
-        b->first[to] = b->parts;
+        b->first[to] = b->terms;
     else
-        b->part[b->last[to]].next = b->parts;
-    b->last[to] = b->parts++;
+        b->term[b->last[to]].next = b->terms;
+    b->last[to] = b->terms++;
 }
 
-/* The part of a value's gradient that is the gradient of a slice beginning at `from`;
- * NULL when there is none. */
-static const pl_op_t *slice_part(const backward_t *b, int32_t value, int64_t from)
+/* The term of a value's gradient that is the gradient of a slice from `from` on; NULL:
+ * none. */
+static const pl_op_t *slice_term(const backward_t *b, int32_t value, int64_t from)
 {
-    for (int i = b->first[value]; i >= 0; i = b->part[i].next) {
-        const pl_value_t *part = &b->g->value[b->part[i].value];
-        const pl_op_t *op = part->source == PL_FROM_OP ? &b->g->op[part->op] : NULL;
+    for (int i = b->first[value]; i >= 0; i = b->term[i].next) {
+        const pl_value_t *term = &b->g->value[b->term[i].value];
+        const pl_op_t *op = term->source == PL_FROM_OP ? &b->g->op[term->op] : NULL;
         if (op && op->code == PL_OP_slice_grad && op->attr.from == from)
             return op;
     }
     return NULL;
 }
 
-static int part_count(const backward_t *b, int32_t value)
-{
-    int count = 0;
-    for (int i = b->first[value]; i >= 0; i = b->part[i].next)
-        count++;
-    return count;
-}
-
-/* When the parts are gradients of slices that cut one axis without a gap, their sum is
- * a concatenation: one copy instead of as many additions of mostly zeros.  An invalid
- * node when it is not so. */
+/* If the terms are gradients of slices that cut one axis without a gap, their sum is a
+ * concatenation: one copy in place of as many additions of mostly zeros.  Otherwise an
+ * invalid node. */
 static pl_node_t joined_slices(const backward_t *b, int32_t value)
 {
     pl_node_t piece[PL_OP_INPUTS];
-    const int count = part_count(b, value);
-    const pl_op_t *op = slice_part(b, value, 0);
+    int count = 0;
+    for (int i = b->first[value]; i >= 0; i = b->term[i].next)
+        count++;
+    const pl_op_t *op = slice_term(b, value, 0);
     if (!op || count < 2 || count > PL_OP_INPUTS)
         return PL_NO_NODE;
     const int axis = op->attr.axis;
     int64_t end = 0;
     for (int i = 0; i < count; i++) {
-        op = slice_part(b, value, end);
+        op = slice_term(b, value, end);
         if (!op || op->attr.axis != axis)
             return PL_NO_NODE;
         piece[i] = pl_node_of(op->input[0]);
@@ -95,7 +90,7 @@ static pl_node_t joined_slices(const backward_t *b, int32_t value)
                : PL_NO_NODE;
 }
 
-/* d(loss)/d(value), or an invalid node when the loss does not depend on it. */
+/* d(loss)/d(value), or an invalid node if the loss does not depend on it. */
 static pl_node_t total(backward_t *b, int32_t value)
 {
     if (b->first[value] < 0)
@@ -103,9 +98,9 @@ static pl_node_t total(backward_t *b, int32_t value)
     pl_node_t sum = joined_slices(b, value);
     if (sum.id >= 0 || b->g->error.code)
         return sum;
-    sum = pl_node_of(b->part[b->first[value]].value);
-    for (int i = b->part[b->first[value]].next; i >= 0; i = b->part[i].next)
-        sum = pl_add(b->g, sum, pl_node_of(b->part[i].value));
+    sum = pl_node_of(b->term[b->first[value]].value);
+    for (int i = b->term[b->first[value]].next; i >= 0; i = b->term[i].next)
+        sum = pl_add(b->g, sum, pl_node_of(b->term[i].value));
     return sum;
 }
 
@@ -133,7 +128,7 @@ static void backward_through(backward_t *b, const pl_op_t *op)
             contribute(b, op->input[k], dx[k]);
 }
 
-/* ---- Into the region ---- */
+/* ---- Gradients of parameters, in their region ---- */
 
 static void assign_grad(backward_t *b, int64_t offset, pl_node_t value)
 {
@@ -156,25 +151,12 @@ static int tensor_at(const backward_t *b, int64_t offset)
     return b->parameter[low];
 }
 
-static void finish_parameter(backward_t *b, int32_t value)
-{
-    pl_graph_t *g = b->g;
-    int k = tensor_at(b, g->value[value].offset);
-    pl_node_t sum = b->assigned[k] ? PL_NO_NODE : total(b, value);
-    if (sum.id < 0)
-        return;
-    b->assigned[k] = true;
-    if (b->unscale.id >= 0)
-        sum = pl_mul(g, sum, b->unscale);
-    assign_grad(b, g->model->tensor[k].offset, sum);
-}
-
 static bool is_parameter(const pl_value_t *v)
 {
     return v->source == PL_FROM_REGION && v->index == PL_REGION_PARAMS;
 }
 
-static void walk(backward_t *b)
+static void backward_pass(backward_t *b)
 {
     pl_graph_t *g = b->g;
     for (int i = b->ops - 1; i >= 0 && !g->error.code; i--) {
@@ -186,23 +168,21 @@ static void walk(backward_t *b)
         backward_through(b, &op);
         for (int k = before; k < g->op_count; k++)
             g->op[k].gradient_of = pl_op_name(&op);
-        for (int k = 0; k < op.input_count && !g->error.code; k++)
-            if (is_parameter(&g->value[op.input[k]]) && b->first_reader[op.input[k]] == i)
-                finish_parameter(b, op.input[k]);
+        for (int k = 0; k < op.input_count && !g->error.code; k++) {
+            const int32_t input = op.input[k];
+            if (!is_parameter(&g->value[input]) || b->first_reader[input] != i)
+                continue;
+            const int tensor = tensor_at(b, g->value[input].offset);
+            pl_node_t sum = b->assigned[tensor] ? PL_NO_NODE : total(b, input);
+            if (sum.id < 0)
+                continue;
+            b->assigned[tensor] = true;
+            if (b->unscale.id >= 0)
+                sum = pl_mul(g, sum, b->unscale);
+            assign_grad(b, g->model->tensor[tensor].offset, sum);
+        }
     }
     g->scope[0] = '\0';
-}
-
-/* Gradients of parameters that the loss does not reach; adding zeros would be for
- * nothing. */
-static void assign_zeros(backward_t *b)
-{
-    const pl_model_t *model = b->g->model;
-    for (int i = 0; i < model->count && !b->accumulate; i++)
-        if (pl_is_trained(&model->tensor[i], b->g->objective) && !b->assigned[i])
-            assign_grad(b, model->tensor[i].offset,
-                        pl_broadcast_to(b->g, pl_scalar(b->g, 0),
-                                        model->tensor[i].shape));
 }
 
 static int backward_init(backward_t *b)
@@ -232,20 +212,6 @@ static int backward_init(backward_t *b)
     return PL_OK;
 }
 
-static int check_step(pl_graph_t *g, pl_error_t *err)
-{
-    int code = pl_graph_check(g, err);
-    if (code != PL_OK)
-        return code;
-    if (g->stage != PL_TRAIN || !g->model)
-        return pl_fail(err, PL_ESTATE, "gradients need a training step of a model");
-    if (!g->fetch_count || g->fetch[0].kind != PL_FETCH_METRIC
-        || g->fetch[0].metric != PL_METRIC_MEAN || strcmp(g->fetch[0].name, "loss"))
-        return pl_fail(err, PL_EINVAL,
-                       "the training step has no loss; end it with pl_loss()");
-    return PL_OK;
-}
-
 /* A scaled backward starts as GradScaler's does, from factor / (loss weight *
  * micro-batches to a step): float16 gradients then have PyTorch's magnitude.  Float32
  * gradients leave it at once, as gradients of sum/nominal, so that those of batches and
@@ -271,7 +237,7 @@ static void backward_scale(backward_t *b)
     b->unscale = pl_div(g, pl_scale(g, weight, micro_batches / b->nominal), factor);
 }
 
-/* What has a gradient, from the parameters that this objective trains. */
+/* Marks the values that depend on a parameter that this objective trains. */
 static void mark(const backward_t *b)
 {
     pl_graph_t *g = b->g;
@@ -301,20 +267,32 @@ static void describe(backward_t *b)
                       "to be trained");
         return;
     }
-    pl_model_freeze(g->model);                 /* from here on offsets are in the graph */
+    pl_model_freeze(g->model);                    /* the graph has offsets from here on */
     assign_grad(b, loss, pl_node_of(g->fetch[0].value));
     assign_grad(b, loss + 1, pl_node_of(g->fetch[0].weight));
     backward_scale(b);
     contribute(b, g->fetch[0].value, b->seed);
-    walk(b);
-    assign_zeros(b);
+    backward_pass(b);
+    /* Parameters that the loss does not reach; to accumulate zeros is needless. */
+    for (int i = 0; i < g->model->count && !b->accumulate; i++) {
+        const pl_tensor_info_t *tensor = &g->model->tensor[i];
+        if (pl_is_trained(tensor, g->objective) && !b->assigned[i])
+            assign_grad(b, tensor->offset,
+                        pl_broadcast_to(g, pl_scalar(g, 0), tensor->shape));
+    }
 }
 
 int pl_graph_gradients(pl_graph_t *g, double nominal, bool accumulate, pl_error_t *err)
 {
-    int code = check_step(g, err);
+    int code = pl_graph_check(g, err);
     if (code != PL_OK)
         return code;
+    if (g->stage != PL_TRAIN || !g->model)
+        return pl_fail(err, PL_ESTATE, "gradients need a training step of a model");
+    if (!g->fetch_count || g->fetch[0].kind != PL_FETCH_METRIC
+        || g->fetch[0].metric != PL_METRIC_MEAN || strcmp(g->fetch[0].name, "loss"))
+        return pl_fail(err, PL_EINVAL,
+                       "the training step has no loss; end it with pl_loss()");
     backward_t b = {.g = g, .nominal = nominal, .accumulate = accumulate};
     if (backward_init(&b) == PL_OK)
         describe(&b);
@@ -323,6 +301,6 @@ int pl_graph_gradients(pl_graph_t *g, double nominal, bool accumulate, pl_error_
     pl_free(b.first_reader);
     pl_free(b.assigned);
     pl_free(b.parameter);
-    pl_free(b.part);
+    pl_free(b.term);
     return pl_graph_check(g, err);
 }

@@ -1,8 +1,7 @@
-/* graph.c - values, operations and the error that sticks
+/* graph.c - values, operations and the first error of a graph
  *
- * Every operation, forward or backward, enters through pl_emit(), so that no graph
- * exists whose shapes were not checked.  What a module says besides operators (inputs,
- * parameters, outputs) is in describe.c. */
+ * Every operation, forward or backward, enters through pl_emit(), so that the shapes of
+ * every graph are checked.  Inputs, parameters and outputs are in describe.c. */
 #include "tensor/graph.h"
 
 #include <assert.h>
@@ -118,7 +117,7 @@ static void stick(pl_graph_t *g, int code, const char *format, va_list args)
     pl_fail(&g->error, code, "%s%s%s", path, *path ? ": " : "", text);
 }
 
-/* A module's mistake in the code does not make what it refuses good. */
+/* A module that fails with a code that is no error has failed nevertheless. */
 pl_node_t pl_graph_fail(pl_graph_t *g, int code, const char *format, ...)
 {
     if (code >= 0 || !strcmp(pl_code_name(code), "PL_E?"))
@@ -202,7 +201,7 @@ pl_shape_t pl_shape(int rank, ...)
     return shape;
 }
 
-/* Ranks above PL_DIMS, sizes below one and products that overflow end here. */
+/* Refuses ranks above PL_DIMS, sizes below one and products that overflow. */
 static int shape_check(pl_graph_t *g, pl_shape_t shape)
 {
     if (shape.rank < 0 || shape.rank > PL_DIMS)
@@ -254,7 +253,7 @@ pl_shape_t pl_shape_of(pl_graph_t *g, pl_node_t x)
     return (pl_shape_t){0};
 }
 
-int pl_axis_of(pl_graph_t *g, const char *who, pl_node_t x, int axis)
+int pl_axis_of(pl_graph_t *g, const char *name, pl_node_t x, int axis)
 {
     pl_shape_t shape = pl_shape_of(g, x);
     int from_front = axis < 0 ? axis + shape.rank : axis;
@@ -262,7 +261,7 @@ int pl_axis_of(pl_graph_t *g, const char *who, pl_node_t x, int axis)
         return -1;
     if (from_front >= 0 && from_front < shape.rank)
         return from_front;
-    pl_op_fail(g, "%s takes an axis from %d to %d of %s, got %d", who, -shape.rank,
+    pl_op_fail(g, "%s takes an axis from %d to %d of %s, got %d", name, -shape.rank,
                shape.rank - 1, PL_TEXT_OF(shape), axis);
     return -1;
 }
@@ -290,12 +289,6 @@ pl_node_t pl_value_add(pl_graph_t *g, const pl_value_t *value)
     return pl_node_of(g->value_count++);
 }
 
-static bool is_same_place(const pl_value_t *a, const pl_value_t *b)
-{
-    return a->index == b->index && a->offset == b->offset
-           && pl_same_shape(a->shape, b->shape);
-}
-
 pl_node_t pl_region_value(pl_graph_t *g, pl_region_t region, int64_t offset,
                           pl_shape_t shape, bool grad)
 {
@@ -311,7 +304,9 @@ pl_node_t pl_region_value(pl_graph_t *g, pl_region_t region, int64_t offset,
                                .op = -1,
                                .grad = grad};
     const intptr_t there = (intptr_t)pl_map_get(g->places, key);
-    if (there && is_same_place(&g->value[there - 1], &wanted))
+    const pl_value_t *same = there ? &g->value[there - 1] : NULL;
+    if (same && same->index == wanted.index && same->offset == offset
+        && pl_same_shape(same->shape, shape))
         return pl_node_of((int32_t)(there - 1));
     pl_node_t made = pl_value_add(g, &wanted);
     if (made.id >= 0
@@ -370,8 +365,7 @@ int pl_want_float(pl_graph_t *g, const pl_op_t *op, int count)
     return PL_OK;
 }
 
-/* Only the first output carries a gradient: the others are what backward needs, or
- * indices. */
+/* Only the first output has a gradient: the others are indices, or kept for backward. */
 static int op_outputs(pl_graph_t *g, pl_op_t *op)
 {
     pl_value_t out[PL_OP_OUTPUTS] = {0};
@@ -433,23 +427,6 @@ pl_node_t pl_emit2(pl_graph_t *g, pl_opcode_t code, pl_node_t a, pl_node_t b)
 
 /* ---- Pruning ---- */
 
-static bool op_is_needed(const pl_op_t *op, const bool *needed)
-{
-    for (int k = 0; k < op->output_count; k++)
-        if (needed[op->output[k]])
-            return true;
-    return pl_operators[op->code].kind == PL_KIND_effect;
-}
-
-static void mark_fetches(const pl_graph_t *g, bool *needed)
-{
-    for (int i = 0; i < g->fetch_count; i++) {
-        needed[g->fetch[i].value] = true;
-        if (g->fetch[i].kind == PL_FETCH_METRIC)
-            needed[g->fetch[i].weight] = true;
-    }
-}
-
 void pl_graph_take_average(pl_graph_t *g)
 {
     for (int v = 0; v < g->value_count; v++)
@@ -472,9 +449,15 @@ void pl_graph_prune(pl_graph_t *g)
     bool *keep = pl_alloc_array((size_t)g->op_count, sizeof *keep);
     if (!needed || !keep)
         goto done;                             /* unpruned, the graph computes the same */
-    mark_fetches(g, needed);
+    for (int i = 0; i < g->fetch_count; i++) {
+        needed[g->fetch[i].value] = true;
+        if (g->fetch[i].kind == PL_FETCH_METRIC)
+            needed[g->fetch[i].weight] = true;
+    }
     for (int i = g->op_count - 1; i >= 0; i--) {
-        keep[i] = op_is_needed(&g->op[i], needed);
+        keep[i] = pl_operators[g->op[i].code].kind == PL_KIND_effect;
+        for (int k = 0; k < g->op[i].output_count; k++)
+            keep[i] |= needed[g->op[i].output[k]];
         for (int k = 0; k < g->op[i].input_count && keep[i]; k++)
             needed[g->op[i].input[k]] = true;
     }

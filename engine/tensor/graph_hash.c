@@ -1,7 +1,8 @@
-/* graph_hash.c - a number for what a graph computes
+/* graph_hash.c - a hash of the computation of a graph
  *
- * Structure, shapes, types and constants, not names: two graphs with the same number
- * compute the same from the same.  Member by member, for structs have holes. */
+ * Of structure, shapes, types and constants, not of names: two graphs with the same hash
+ * compute the same results from the same inputs.  Structs are hashed by member, because
+ * they have padding. */
 #include <string.h>
 
 #include "base/crc32c.h"
@@ -25,46 +26,38 @@ static uint32_t add_shape(uint32_t hash, pl_shape_t shape)
     return hash;
 }
 
-static uint32_t add_value(uint32_t hash, const pl_value_t *value)
-{
-    const int64_t numbers[] = {value->source, value->dtype, value->op, value->index,
-                               value->offset};
-    hash = pl_crc32c(hash, numbers, sizeof numbers);
-    hash = add_real(hash, value->constant);
-    return add_shape(hash, value->shape);
-}
-
-static uint32_t add_attr(uint32_t hash, const pl_attr_t *attr)
-{
-    const int64_t numbers[] = {attr->axis,           attr->axes,        attr->keep,
-                               attr->transpose_a,    attr->transpose_b, attr->causal,
-                               attr->from,           attr->to,          attr->has_ignore,
-                               attr->accumulate,     attr->empty,       attr->dtype,
-                               attr->kernel,         attr->stride,      attr->padding,
-                               (int64_t)attr->stream};
-    hash = pl_crc32c(hash, numbers, sizeof numbers);
-    hash = add_real(add_real(hash, attr->a), attr->b);
-    for (int k = 0; k < PL_DIMS; k++)
-        hash = add(hash, attr->order[k]);
-    return add_shape(hash, attr->shape);
-}
-
 static uint32_t add_op(uint32_t hash, const pl_op_t *op)
 {
     const char *name = pl_op_name(op);
+    const pl_attr_t *a = &op->attr;
+    const int64_t numbers[] = {a->axis,           a->axes,        a->keep,
+                               a->transpose_a,    a->transpose_b, a->causal,
+                               a->from,           a->to,          a->has_ignore,
+                               a->accumulate,     a->empty,       a->dtype,
+                               a->kernel,         a->stride,      a->padding,
+                               (int64_t)a->stream};
     hash = pl_crc32c(hash, name, strlen(name));
     for (int k = 0; k < op->input_count; k++)
         hash = add(hash, op->input[k]);
     for (int k = 0; k < op->output_count; k++)
         hash = add(hash, op->output[k]);
-    return add_attr(hash, &op->attr);
+    hash = pl_crc32c(hash, numbers, sizeof numbers);
+    hash = add_real(add_real(hash, a->a), a->b);
+    for (int k = 0; k < PL_DIMS; k++)
+        hash = add(hash, a->order[k]);
+    return add_shape(hash, a->shape);
 }
 
 uint32_t pl_graph_hash(uint32_t hash, const pl_graph_t *g)
 {
     hash = add(add(hash, g->value_count), g->op_count);
-    for (int k = 0; k < g->value_count; k++)
-        hash = add_value(hash, &g->value[k]);
+    for (int k = 0; k < g->value_count; k++) {
+        const pl_value_t *value = &g->value[k];
+        const int64_t numbers[] = {value->source, value->dtype, value->op, value->index,
+                                   value->offset};
+        hash = pl_crc32c(hash, numbers, sizeof numbers);
+        hash = add_shape(add_real(hash, value->constant), value->shape);
+    }
     for (int k = 0; k < g->op_count; k++)
         hash = add_op(hash, &g->op[k]);
     return hash;

@@ -1,9 +1,9 @@
-/* layers.c - operators that bring their parameters along: linear, conv2d,
- * normalisation, embedding
+/* layers.c - operators that make their parameters: linear, conv2d, normalisation,
+ * embedding
  *
  * A layer's name is a scope, so that its parameters are NAME.weight and NAME.bias and
- * its messages begin with NAME. First values are those of torch.nn unless the caller
- * says otherwise. */
+ * its messages begin with NAME.  First values are those of torch.nn unless the caller
+ * gives others. */
 #include <math.h>
 #include <stdio.h>
 
@@ -19,7 +19,7 @@ static void layer_begin(pl_graph_t *g, const char *name)
 
 /* ---- linear ---- */
 
-/* Whether x fits a weight that is there already; says which x would. */
+/* Whether x fits an existing weight; the error says which x would fit. */
 static bool linear_fits(pl_graph_t *g, pl_node_t x)
 {
     char name[80];
@@ -131,9 +131,9 @@ static pl_node_t batch_norm_alone(pl_graph_t *g, const norm_t *norm)
     return y;
 }
 
-/* ---- of all ranks together, as torch.nn.SyncBatchNorm ---- */
+/* ---- Batch norm over all ranks, as torch.nn.SyncBatchNorm ---- */
 
-/* As they lie in PL_REGION_COLLECTIVE. */
+/* Moments in PL_REGION_COLLECTIVE. */
 typedef struct moments {
     pl_node_t mean, var, n;
 } moments_t;

@@ -1,9 +1,9 @@
 /* memory_plan.c - liveness of the values of a graph, and an allocation for each
  *
- * First the views are traced to the memory they look at and the lives counted; then
- * values that are made only to be assigned move to where they are assigned; then those
- * that may take the place of an input that dies do so; the rest is laid out largest
- * first, each into the smallest gap that is free for all of its life. */
+ * First views are traced to the memory that they show, and live ranges are counted.
+ * Then values that are made only for an assignment move to its target.  Then values
+ * take the place of an input that dies, where that is allowed.  The rest is laid out
+ * largest first, each in the smallest gap that is free for all of its life. */
 #include "tensor/memory_plan.h"
 
 #include <limits.h>
@@ -13,8 +13,8 @@
 #include "base/error.h"
 #include "tensor/alias_index.h"
 
-typedef struct block {                     /* bytes that values use one after the other */
-    int32_t owner;                         /* the first of them */
+typedef struct block {                          /* bytes for values one after the other */
+    int32_t owner;                              /* the first of them */
     int first_use, last_use;
     size_t bytes, offset;
 } block_t;
@@ -24,9 +24,9 @@ typedef struct planner {
     const pl_memory_plan_rules_t *rules;
     pl_allocation_t *allocation;
     bool *done;
-    bool *plain;                        /* [values] itself or the root's elements in their
-                                           order */
-    bool *inherited;                    /* [values] another one took its place */
+    bool *plain;                           /* [values] it has the root's elements in their
+                                              order */
+    bool *inherited;                       /* [values] a later value took its place */
     pl_alias_index_t aliases;
     int *guards;                                   /* [operations + 1] guards before it */
     int *block_of;                                 /* [values] of those that own one */
@@ -61,7 +61,7 @@ static size_t value_bytes(const planner_t *p, int32_t value)
     return (bytes + PL_ARENA_ALIGN - 1) / PL_ARENA_ALIGN * PL_ARENA_ALIGN;
 }
 
-/* ---- Views and lives ---- */
+/* ---- Views and live ranges ---- */
 
 static void trace_views(planner_t *p)
 {
@@ -106,10 +106,9 @@ static void count_uses(planner_t *p)
     }
 }
 
-/* ---- Straight into the target of an assign ---- */
+/* ---- Values that are computed in the target of an assignment ---- */
 
-/* Whether the operation may look at `target` as the maker of `root` is about to write
- * into it, or has. */
+/* Whether an operation may read `target` although the maker of `root` writes into it. */
 static bool reader_agrees(const planner_t *p, const pl_alias_t *alias,
                           const pl_value_t *target, int32_t root)
 {
@@ -124,8 +123,8 @@ static bool reader_agrees(const planner_t *p, const pl_alias_t *alias,
                                  g->op[alias->op].input[alias->input], p->rules->user);
 }
 
-/* Between making and assigning nobody may need what the target held, write to it, or
- * stop the assign; afterwards nobody may write to it while the value is still read. */
+/* Between the maker and the assignment no operation may read or write the target, or stop
+ * the assignment; afterwards none may write to it while the value is still read. */
 static bool may_move(const planner_t *p, int assign, int32_t root)
 {
     const pl_graph_t *g = p->g;
@@ -150,9 +149,20 @@ static bool may_move(const planner_t *p, int assign, int32_t root)
     return true;
 }
 
-static void move_to_targets(planner_t *p)
+static int move_to_targets(planner_t *p)
 {
     const pl_graph_t *g = p->g;
+    int32_t *roots = pl_alloc_array((size_t)g->value_count, sizeof *roots);
+    if (!roots)
+        return PL_ENOMEM;
+    for (int32_t v = 0; v < g->value_count; v++)
+        roots[v] = p->allocation[v].root;
+    int code = pl_alias_index_build(&p->aliases, g, roots, NULL);
+    pl_free(roots);
+    if (code != PL_OK)
+        return code;
+    for (int i = 0; i < g->op_count; i++)
+        p->guards[i + 1] = p->guards[i] + (g->op[i].code == PL_OP_guard);
     for (int i = 0; i < g->op_count; i++) {
         const pl_op_t *op = &g->op[i];
         if (op->code != PL_OP_assign || op->attr.accumulate)
@@ -167,12 +177,13 @@ static void move_to_targets(planner_t *p)
         p->allocation[root].offset = g->value[op->input[0]].offset;
         p->done[i] = true;
     }
+    return PL_OK;
 }
 
 /* ---- The arena ---- */
 
-/* The value, read for the last time by what makes v, whose place v may take; -1 when
- * there is none. */
+/* A value that the maker of v reads for the last time and whose place v may take; -1:
+ * none. */
 static int32_t predecessor(const planner_t *p, int32_t v)
 {
     const pl_graph_t *g = p->g;
@@ -195,7 +206,7 @@ static int32_t predecessor(const planner_t *p, int32_t v)
     return -1;
 }
 
-/* Gives v, which owns its memory so far, a block or the place of a predecessor. */
+/* Gives v, a root, a block or the place of a predecessor. */
 static int make_block(planner_t *p, int32_t v)
 {
     pl_allocation_t *allocation = &p->allocation[v];
@@ -220,22 +231,6 @@ static int make_block(planner_t *p, int32_t v)
     return PL_OK;
 }
 
-static int make_blocks(planner_t *p)
-{
-    const pl_graph_t *g = p->g;
-    for (int i = 0; i < g->op_count; i++)
-        for (int k = 0; k < g->op[i].output_count; k++) {
-            int32_t v = g->op[i].output[k];
-            const pl_allocation_t *allocation = &p->allocation[v];
-            if (allocation->root != v || allocation->kind != PL_ALLOCATION_NONE
-                || allocation->last_use < 0 || is_inside(p, v))
-                continue;
-            if (make_block(p, v) != PL_OK)
-                return PL_ENOMEM;
-        }
-    return PL_OK;
-}
-
 static int by_size(const void *a, const void *b)
 {
     const block_t *x = a, *y = b;
@@ -244,8 +239,8 @@ static int by_size(const void *a, const void *b)
     return x->owner - y->owner;                             /* the same plan every time */
 }
 
-/* The smallest gap that is free while b lives, among blocks [0, count), which are in
- * order of offset. */
+/* The smallest gap that is free while b lives, among `count` blocks in order of
+ * offset. */
 static size_t best_offset(const block_t *placed, int count, const block_t *b)
 {
     size_t end = 0, best = 0, best_gap = SIZE_MAX;
@@ -263,8 +258,19 @@ static size_t best_offset(const block_t *placed, int count, const block_t *b)
     return best_gap == SIZE_MAX ? end : best;
 }
 
-static void lay_out(planner_t *p)
+static int lay_out(planner_t *p)
 {
+    const pl_graph_t *g = p->g;
+    for (int i = 0; i < g->op_count; i++)
+        for (int k = 0; k < g->op[i].output_count; k++) {
+            int32_t v = g->op[i].output[k];
+            const pl_allocation_t *allocation = &p->allocation[v];
+            if (allocation->root != v || allocation->kind != PL_ALLOCATION_NONE
+                || allocation->last_use < 0 || is_inside(p, v))
+                continue;
+            if (make_block(p, v) != PL_OK)
+                return PL_ENOMEM;
+        }
     if (p->blocks)
         qsort(p->block, (size_t)p->blocks, sizeof *p->block, by_size);
     for (int i = 0; i < p->blocks; i++) {
@@ -277,9 +283,10 @@ static void lay_out(planner_t *p)
             p->block[at] = p->block[at - 1];
         p->block[at] = b;
     }
+    return PL_OK;
 }
 
-/* Owners become offsets, and views say what their roots say. */
+/* Replaces owners by offsets, and gives views the allocation of their roots. */
 static void offsets_assign(planner_t *p)
 {
     const pl_graph_t *g = p->g;
@@ -296,22 +303,6 @@ static void offsets_assign(planner_t *p)
     for (int i = 0; i < g->op_count; i++)
         if (op_is_view(p, i))
             p->allocation[g->op[i].output[0]] = p->allocation[g->op[i].input[0]];
-}
-
-/* What may_move() looks up. */
-static int look_around(planner_t *p, pl_error_t *err)
-{
-    const pl_graph_t *g = p->g;
-    int32_t *root = pl_alloc_array((size_t)g->value_count, sizeof *root);
-    if (!root)
-        return pl_no_memory(err);
-    for (int32_t v = 0; v < g->value_count; v++)
-        root[v] = p->allocation[v].root;
-    int code = pl_alias_index_build(&p->aliases, g, root, err);
-    pl_free(root);
-    for (int i = 0; i < g->op_count; i++)
-        p->guards[i + 1] = p->guards[i] + (g->op[i].code == PL_OP_guard);
-    return code;
 }
 
 int pl_memory_plan_build(pl_memory_plan_t *plan, const pl_graph_t *g,
@@ -331,14 +322,9 @@ int pl_memory_plan_build(pl_memory_plan_t *plan, const pl_graph_t *g,
     if (whole) {
         trace_views(&p);
         count_uses(&p);
-        whole = look_around(&p, err) == PL_OK;
+        whole = move_to_targets(&p) == PL_OK && lay_out(&p) == PL_OK;
     }
     if (whole) {
-        move_to_targets(&p);
-        whole = make_blocks(&p) == PL_OK;
-    }
-    if (whole) {
-        lay_out(&p);
         offsets_assign(&p);
         *plan = (pl_memory_plan_t){.allocation = p.allocation,
                                    .done = p.done,

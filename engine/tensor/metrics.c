@@ -1,8 +1,9 @@
-/* metrics.c - what a module logs besides its loss, as sums
+/* metrics.c - metrics of a module, as sums
  *
- * Each metric is described by sums over samples that add up over batches and ranks, and a
- * kind that says what they come to (actors/loops/metric.c).  Areas below curves are taken
- * from counts in bins: exact ones would need every score of an epoch in one place. */
+ * Each metric is described by sums over samples, which add up over batches and ranks,
+ * and a kind, by which actors/loops/metric.c computes its value.  Areas under curves
+ * are computed from counts in bins: exact ones would need every score of an epoch in
+ * one place. */
 #include "tensor/operators.h"
 
 enum { CLASSES_MAX = 256, BINS = 200, BINS_MAX = 4096 };
@@ -13,13 +14,6 @@ pl_loss_t pl_pair(pl_node_t sum, pl_node_t weight)
 }
 
 /* ---- classes ---- */
-
-static pl_attr_t attr_of(const pl_cross_entropy_options_t *options, int64_t to)
-{
-    return (pl_attr_t){.has_ignore = options && options->has_ignore,
-                       .from = options ? options->ignore_index : 0,
-                       .to = to};
-}
 
 pl_metric_t pl_accuracy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
                         const pl_cross_entropy_options_t *options)
@@ -33,23 +27,33 @@ pl_metric_t pl_accuracy_top(pl_graph_t *g, pl_node_t logits, pl_node_t targets, 
     if (k < 1)
         pl_op_fail(g, "accuracy among the first %lld: the number must be 1 or more",
                    (long long)k);
-    return pl_against_targets(g, PL_OP_correct, logits, targets, attr_of(options, k),
-                              NULL);
+    const pl_attr_t attr = {.has_ignore = options && options->has_ignore,
+                            .from = options ? options->ignore_index : 0,
+                            .to = k};
+    return pl_against_targets(g, PL_OP_correct, logits, targets, attr, NULL);
+}
+
+/* A metric of counts by class, from the operator and the options. */
+static pl_metric_t by_class(pl_graph_t *g, pl_metric_kind_t kind, pl_opcode_t code,
+                            pl_node_t scores, pl_node_t targets, int64_t to,
+                            const pl_classes_options_t *options)
+{
+    const pl_attr_t attr = {.has_ignore = options && options->has_ignore,
+                            .from = options ? options->ignore_index : 0,
+                            .to = to};
+    pl_metric_t metric = pl_against_targets(g, code, scores, targets, attr, NULL);
+    metric.kind = kind;
+    metric.average = options ? options->average : PL_MACRO;
+    return metric;
 }
 
 static pl_metric_t counted(pl_graph_t *g, pl_metric_kind_t kind, pl_node_t logits,
                            pl_node_t targets, const pl_classes_options_t *options)
 {
-    const pl_attr_t attr = {.has_ignore = options && options->has_ignore,
-                            .from = options ? options->ignore_index : 0};
     if (pl_dim(g, logits, -1) > CLASSES_MAX)
         pl_op_fail(g, "%lld classes are too many to count each; at most %d are possible",
                    (long long)pl_dim(g, logits, -1), CLASSES_MAX);
-    pl_metric_t metric = pl_against_targets(g, PL_OP_confusion, logits, targets, attr,
-                                            NULL);
-    metric.kind = kind;
-    metric.average = options ? options->average : PL_MACRO;
-    return metric;
+    return by_class(g, kind, PL_OP_confusion, logits, targets, 0, options);
 }
 
 pl_metric_t pl_accuracy_of_classes(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
@@ -88,17 +92,11 @@ static pl_metric_t binned(pl_graph_t *g, pl_metric_kind_t kind, pl_node_t scores
                           pl_node_t targets, int64_t bins,
                           const pl_classes_options_t *options)
 {
-    const pl_attr_t attr = {.has_ignore = options && options->has_ignore,
-                            .from = options ? options->ignore_index : 0,
-                            .to = bins ? bins : BINS};
     if (bins < 0 || bins == 1 || bins > BINS_MAX)
         pl_op_fail(g, "scores in %lld bins; 2 to %d are possible", (long long)bins,
                    BINS_MAX);
-    pl_metric_t metric = pl_against_targets(g, PL_OP_score_bins, scores, targets, attr,
-                                            NULL);
-    metric.kind = kind;
-    metric.average = options ? options->average : PL_MACRO;
-    return metric;
+    return by_class(g, kind, PL_OP_score_bins, scores, targets, bins ? bins : BINS,
+                    options);
 }
 
 pl_metric_t pl_auroc(pl_graph_t *g, pl_node_t scores, pl_node_t targets, int64_t bins,
@@ -121,24 +119,24 @@ static pl_node_t total(pl_graph_t *g, pl_node_t x)
 }
 
 /* x - target, and how many elements they have. */
-static pl_node_t difference(pl_graph_t *g, const char *who, pl_node_t x, pl_node_t target,
-                            pl_node_t *count)
+static pl_node_t difference(pl_graph_t *g, const char *name, pl_node_t x,
+                            pl_node_t target, pl_node_t *count)
 {
     pl_shape_t a = pl_shape_of(g, x), b = pl_shape_of(g, target);
     const bool is_column = a.rank == 2 && b.rank == 1 && a.dim[0] == b.dim[0]
                            && a.dim[1] == 1;
     if (!g->error.code && !pl_same_shape(a, b))
-        pl_op_fail(g, "%s takes x and target of one shape, got %s and %s%s", who,
+        pl_op_fail(g, "%s takes x and target of one shape, got %s and %s%s", name,
                    PL_TEXT_OF(a), PL_TEXT_OF(b),
                    is_column ? ": pl_flatten(g, x, 0) removes the last axis" : "");
     *count = pl_scalar(g, (double)pl_elements(a));
     return pl_sub(g, x, target);
 }
 
-static pl_metric_t squares(pl_graph_t *g, const char *who, pl_node_t x, pl_node_t target)
+static pl_metric_t squares(pl_graph_t *g, const char *name, pl_node_t x, pl_node_t target)
 {
     pl_metric_t metric = {0};
-    pl_node_t d = difference(g, who, x, target, &metric.weight);
+    pl_node_t d = difference(g, name, x, target, &metric.weight);
     metric.sum = total(g, pl_mul(g, d, d));
     return metric;
 }
@@ -178,8 +176,8 @@ pl_metric_t pl_mae(pl_graph_t *g, pl_node_t x, pl_node_t target)
     return metric;
 }
 
-/* Sums of 1, y, y^2 and (x - y)^2; of y and y^2 in parts, as their difference may be much
- * less than they are. */
+/* Sums of 1, y, y^2 and (x - y)^2; of y and y^2 in parts, because their difference may be
+ * much smaller than they are. */
 pl_metric_t pl_r2(pl_graph_t *g, pl_node_t x, pl_node_t target)
 {
     const pl_shape_t flat = PL_SHAPE(-1);

@@ -1,4 +1,4 @@
-/* model.c - the named tensors of a module and where each lies in its flat region */
+/* model.c - the named tensors of a module and their positions in flat regions */
 #include "tensor/model.h"
 
 #include <string.h>
@@ -70,22 +70,6 @@ const pl_tensor_info_t *pl_model_find(const pl_model_t *model, const char *name)
     return there ? &model->tensor[there - 1] : NULL;
 }
 
-/* What a file of weights could not hold is refused before anything is trained. */
-static int name_check(const char *name, pl_error_t *err)
-{
-    char shown[64];
-    if (!pl_utf8_ok(name, strlen(name)))
-        return pl_fail(err, PL_EINVAL,
-                       "the name \"%s\" is not UTF-8, so files cannot store it",
-                       pl_utf8_show(name, shown, sizeof shown));
-    if (!strcmp(name, "__metadata__"))
-        return pl_fail(
-            err, PL_EINVAL,
-            "a tensor cannot be named %s: files of weights use that name themselves",
-            name);
-    return PL_OK;
-}
-
 const pl_tensor_info_t *pl_model_add(pl_model_t *model, const pl_tensor_info_t *tensor,
                                      pl_error_t *err)
 {
@@ -97,13 +81,22 @@ const pl_tensor_info_t *pl_model_add(pl_model_t *model, const pl_tensor_info_t *
                 tensor->name);
         return NULL;
     }
-    if (name_check(tensor->name, err) != PL_OK)
+    char text[64];                         /* names that a file of weights cannot store */
+    if (!pl_utf8_ok(tensor->name, strlen(tensor->name))) {
+        pl_fail(err, PL_EINVAL, "the name \"%s\" is not UTF-8, so files cannot store it",
+                pl_utf8_show(tensor->name, text, sizeof text));
         return NULL;
+    }
+    if (!strcmp(tensor->name, "__metadata__")) {
+        pl_fail(err, PL_EINVAL,
+                "a tensor cannot be named %s: files of weights use that name themselves",
+                tensor->name);
+        return NULL;
+    }
     int64_t count = 1, next;
     for (int i = 0; i < tensor->shape.rank; i++)
         if (i == PL_DIMS || tensor->shape.dim[i] < 1
             || __builtin_mul_overflow(count, tensor->shape.dim[i], &count)) {
-            char text[64];
             pl_fail(err, PL_EINVAL, "%s cannot have shape %s", tensor->name,
                     pl_shape_text(tensor->shape, text));
             return NULL;
@@ -144,17 +137,6 @@ static double first_value(const pl_tensor_info_t *tensor, uint64_t key, int64_t 
     return 0;
 }
 
-static void tensor_init(const pl_tensor_info_t *tensor, uint64_t seed, pl_dtype_t dtype,
-                        void *data)
-{
-    const uint64_t key = pl_mix(seed, pl_hash(tensor->name));
-    for (int64_t i = 0; i < tensor->count; i++)
-        if (dtype == PL_F64)
-            ((double *)data)[tensor->offset + i] = first_value(tensor, key, i);
-        else
-            ((float *)data)[tensor->offset + i] = (float)first_value(tensor, key, i);
-}
-
 void pl_model_init(const pl_model_t *model, pl_region_t region, uint64_t seed,
                    pl_dtype_t dtype, void *data)
 {
@@ -162,7 +144,13 @@ void pl_model_init(const pl_model_t *model, pl_region_t region, uint64_t seed,
     if (size)
         memset(data, 0,
                (size_t)size * (dtype == PL_F64 ? sizeof(double) : sizeof(float)));
-    for (int i = 0; i < model->count; i++)
-        if (model->tensor[i].region == region)
-            tensor_init(&model->tensor[i], seed, dtype, data);
+    for (int k = 0; k < model->count; k++) {
+        const pl_tensor_info_t *tensor = &model->tensor[k];
+        const uint64_t key = pl_mix(seed, pl_hash(tensor->name));
+        for (int64_t i = 0; tensor->region == region && i < tensor->count; i++)
+            if (dtype == PL_F64)
+                ((double *)data)[tensor->offset + i] = first_value(tensor, key, i);
+            else
+                ((float *)data)[tensor->offset + i] = (float)first_value(tensor, key, i);
+    }
 }

@@ -1,7 +1,7 @@
-/* operators.h - what every operator brings along: a shape rule and a gradient
+/* operators.h - the rules of every operator: its shape and its gradient
  *
  * To add an operator NAME: one line in operators.def; its shape rule, gradient and
- * function side by side in the operators_*.c of its kind, named in the table at the
+ * function next to each other in the operators_*.c of its kind, named in the table at the
  * end of that file; its kernel in accelerators/reference/ and in each accelerator; a
  * case in t/operator_cases.c (t/operators.c fails until there is one).  One that is
  * registered by name, pl_operator_ops_t, is an operation `apply` that carries its
@@ -14,11 +14,11 @@
 #define PL_NO_NODE ((pl_node_t){-1})
 
 typedef struct pl_rules {
-    /* Checks the inputs and fills in shape and dtype of out[output_count]; they come
-     * as float32 with the first input's shape.  On failure pl_op_fail() has been
-     * called. */
+    /* Checks the inputs and sets shape and dtype of out[output_count], which are
+     * initialized as float32 with the first input's shape.  Calls pl_op_fail() on
+     * failure. */
     int (*shape)(pl_graph_t *g, const pl_op_t *op, pl_value_t *out);
-    /* Emits what computes dx[k] = d(loss)/d(input k) from dy = d(loss)/d(first
+    /* Emits the computation of dx[k] = d(loss)/d(input k) from dy = d(loss)/d(first
      * output), for the inputs that pl_wants() names; the others stay PL_NO_NODE.  op
      * is a copy and lasts.  [it has no gradient] */
     void (*gradient)(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx);
@@ -42,26 +42,29 @@ const pl_value_t *pl_input_of(const pl_graph_t *g, const pl_op_t *op,
 pl_shape_t pl_input_shape(const pl_graph_t *g, const pl_op_t *op, int k);
 /* "h.0: add takes …" into the graph's error; returns PL_EINVAL. */
 int pl_op_fail(pl_graph_t *g, const char *format, ...) PL_PRINTF(2, 3);
-/* PL_OK when inputs 0 to count-1 are float32. */
+/* PL_OK if inputs 0 to count-1 are float32. */
 int pl_want_float(pl_graph_t *g, const pl_op_t *op, int count);
-/* Every axis but the last `inner` ones; how many elements one of those has. */
+/* The product of all sizes but those of the last `inner` axes. */
 int64_t pl_rows(pl_shape_t shape, int inner);
 /* The shape as text, for the rest of the block. */
 #define PL_TEXT_OF(shape) pl_shape_text(shape, (char[64]){0})
 const char *pl_dtype_name(pl_dtype_t dtype);
 
-/* Rows of x [..., C] against targets [...], by an operator of [rows, C], [rows] and
- * weights [none]: its sum and weight or, when it gives one tensor, that. */
+/* Compares rows of x [..., C] with targets [...] by an operator of [rows, C], [rows] and
+ * weights [none]: its sum and weight, or its only tensor as both. */
 pl_metric_t pl_against_targets(pl_graph_t *g, pl_opcode_t code, pl_node_t logits,
                                pl_node_t targets, pl_attr_t attr,
                                const pl_node_t weights[2]);
+
+/* The shape rule of a gradient whose shape is in attr.shape: a move or a product. */
+int pl_shape_of_attr(pl_graph_t *g, const pl_op_t *op, pl_value_t *out);
 
 /* For gradients. */
 bool pl_wants(const pl_graph_t *g, const pl_op_t *op, int k);
 pl_node_t pl_node_of(int32_t value);
 pl_node_t pl_emit1(pl_graph_t *g, pl_opcode_t code, pl_node_t x);
 pl_node_t pl_emit2(pl_graph_t *g, pl_opcode_t code, pl_node_t a, pl_node_t b);
-/* dy summed over the axes along which a shape was broadcast to dy's. */
+/* dy summed over the axes along which `shape` was broadcast to the shape of dy. */
 pl_node_t pl_sum_to(pl_graph_t *g, pl_node_t dy, pl_shape_t shape);
 pl_node_t pl_broadcast_to(pl_graph_t *g, pl_node_t x, pl_shape_t shape);
 
@@ -70,11 +73,10 @@ pl_node_t pl_region_value(pl_graph_t *g, pl_region_t region, int64_t offset,
                           pl_shape_t shape, bool grad);
 pl_node_t pl_value_add(pl_graph_t *g, const pl_value_t *value);
 
-/* axis counted from the front, or -1 after the graph has been failed with the
- * operator's name. */
-int pl_axis_of(pl_graph_t *g, const char *who, pl_node_t x, int axis);
+/* The axis counted from the front; -1: the graph has failed, with the operator's name. */
+int pl_axis_of(pl_graph_t *g, const char *name, pl_node_t x, int axis);
 
-/* "h.3.attn", without the dot; what messages and streams begin with. */
+/* "h.3.attn", the scope without its dot, with which messages and streams begin. */
 const char *pl_path(const pl_graph_t *g, char path[static 64]);
 
 #endif

@@ -1,7 +1,7 @@
 /* operators_elementwise.c - operators that work element by element
  *
- * Two inputs broadcast as NumPy does; the gradient of what was repeated is summed
- * again.  Where y says as much as x, backward reads y: x can then be forgotten. */
+ * Two inputs broadcast as in NumPy; the gradient of a repeated element is a sum.  Where y
+ * is as good as x, backward reads y, so that the memory of x is free. */
 #include "base/random.h"
 #include "tensor/operators.h"
 
@@ -93,12 +93,12 @@ static void gradient_div(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node
                                     pl_input_shape(g, op, 1)));
 }
 
-/* ---- One input ---- */
-
 pl_node_t pl_minimum(pl_graph_t *g, pl_node_t a, pl_node_t b)
 {
     return pl_emit2(g, PL_OP_minimum, a, b);
 }
+
+/* ---- One input ---- */
 
 pl_node_t pl_neg(pl_graph_t *g, pl_node_t x)
 {
@@ -161,19 +161,9 @@ pl_node_t pl_relu(pl_graph_t *g, pl_node_t x)
     return pl_emit1(g, PL_OP_relu, x);
 }
 
-static void gradient_relu(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
-{
-    dx[0] = pl_emit2(g, PL_OP_relu_grad, dy, pl_node_of(op->output[0]));
-}
-
 pl_node_t pl_gelu(pl_graph_t *g, pl_node_t x)
 {
     return pl_emit1(g, PL_OP_gelu, x);
-}
-
-static void gradient_gelu(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
-{
-    dx[0] = pl_emit2(g, PL_OP_gelu_grad, dy, pl_node_of(op->input[0]));
 }
 
 pl_node_t pl_gelu_tanh(pl_graph_t *g, pl_node_t x)
@@ -181,21 +171,9 @@ pl_node_t pl_gelu_tanh(pl_graph_t *g, pl_node_t x)
     return pl_emit1(g, PL_OP_gelu_tanh, x);
 }
 
-static void gradient_gelu_tanh(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
-                               pl_node_t *dx)
-{
-    dx[0] = pl_emit2(g, PL_OP_gelu_tanh_grad, dy, pl_node_of(op->input[0]));
-}
-
 pl_node_t pl_sigmoid(pl_graph_t *g, pl_node_t x)
 {
     return pl_emit1(g, PL_OP_sigmoid, x);
-}
-
-static void gradient_sigmoid(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
-                             pl_node_t *dx)
-{
-    dx[0] = pl_emit2(g, PL_OP_sigmoid_grad, dy, pl_node_of(op->output[0]));
 }
 
 pl_node_t pl_tanh(pl_graph_t *g, pl_node_t x)
@@ -203,9 +181,24 @@ pl_node_t pl_tanh(pl_graph_t *g, pl_node_t x)
     return pl_emit1(g, PL_OP_tanh, x);
 }
 
-static void gradient_tanh(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+/* The gradient of an activation is an operator of dy and of x or, where that is enough,
+ * of y. */
+static void gradient_activation(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
+                                pl_node_t *dx)
 {
-    dx[0] = pl_emit2(g, PL_OP_tanh_grad, dy, pl_node_of(op->output[0]));
+    static const struct {
+        pl_opcode_t code;
+        bool reads_output;
+    } gradients[PL_OPCODES] = {
+        [PL_OP_relu] = {PL_OP_relu_grad, true},
+        [PL_OP_gelu] = {PL_OP_gelu_grad, false},
+        [PL_OP_gelu_tanh] = {PL_OP_gelu_tanh_grad, false},
+        [PL_OP_sigmoid] = {PL_OP_sigmoid_grad, true},
+        [PL_OP_tanh] = {PL_OP_tanh_grad, true},
+    };
+    const bool reads_output = gradients[op->code].reads_output;
+    dx[0] = pl_emit2(g, gradients[op->code].code, dy,
+                     pl_node_of(reads_output ? op->output[0] : op->input[0]));
 }
 
 pl_node_t pl_dropout(pl_graph_t *g, pl_node_t x, double p)
@@ -224,7 +217,7 @@ pl_node_t pl_dropout(pl_graph_t *g, pl_node_t x, double p)
     return x;
 }
 
-/* The same mask once more. */
+/* The gradient has the mask of the forward operator. */
 static void gradient_dropout(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
                              pl_node_t *dx)
 {
@@ -243,11 +236,11 @@ const pl_rules_t pl_elementwise_rules[PL_OPCODES] = {
     [PL_OP_log] = {shape_unary, gradient_log},
     [PL_OP_sqrt] = {shape_unary, gradient_sqrt},
     [PL_OP_sign] = {shape_unary, NULL},
-    [PL_OP_relu] = {shape_unary, gradient_relu},
-    [PL_OP_gelu] = {shape_unary, gradient_gelu},
-    [PL_OP_gelu_tanh] = {shape_unary, gradient_gelu_tanh},
-    [PL_OP_sigmoid] = {shape_unary, gradient_sigmoid},
-    [PL_OP_tanh] = {shape_unary, gradient_tanh},
+    [PL_OP_relu] = {shape_unary, gradient_activation},
+    [PL_OP_gelu] = {shape_unary, gradient_activation},
+    [PL_OP_gelu_tanh] = {shape_unary, gradient_activation},
+    [PL_OP_sigmoid] = {shape_unary, gradient_activation},
+    [PL_OP_tanh] = {shape_unary, gradient_activation},
     [PL_OP_dropout] = {shape_unary, gradient_dropout},
     [PL_OP_cast] = {shape_cast, NULL},
     [PL_OP_relu_grad] = {shape_binary, NULL},

@@ -1,7 +1,7 @@
-/* operators_product.c - products, convolution, pooling and attention: what a compute
- * library does
+/* operators_product.c - products, convolution, pooling and attention: the operators that
+ * compute libraries have
  *
- * pl_linear() and pl_conv2d(), which bring their parameters along, are in layers.c. */
+ * pl_linear() and pl_conv2d(), which make their parameters, are in layers.c. */
 #include <math.h>
 #include <string.h>
 
@@ -57,8 +57,8 @@ pl_node_t pl_matmul(pl_graph_t *g, pl_node_t a, pl_node_t b, bool transpose_a,
     return pl_reshape(g, y, shape);
 }
 
-/* With A and B as they are multiplied, dA = dy B^T and dB = A^T dy; what lies
- * transposed gets the transposed. */
+/* With A and B as they are multiplied, dA = dy B^T and dB = A^T dy; an input that is
+ * stored transposed gets the transposed gradient. */
 static void gradient_matmul(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
 {
     pl_node_t a = pl_node_of(op->input[0]), b = pl_node_of(op->input[1]);
@@ -104,7 +104,7 @@ static void gradient_linear(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_n
 
 /* ---- conv2d ---- */
 
-/* Places of a window along an axis, or 0 when it does not fit. */
+/* The number of positions of a window along an axis; 0: it does not fit. */
 static int64_t windows(int64_t size, int64_t kernel, const pl_attr_t *attr)
 {
     const int64_t max = INT64_MAX / 8;                      /* of sums below */
@@ -142,8 +142,7 @@ static int shape_conv2d(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     return PL_OK;
 }
 
-/* The rule of what backward makes from dy and another tensor, in attr.shape. */
-static int shape_as_told(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+int pl_shape_of_attr(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
     out->shape = op->attr.shape;
     return pl_want_float(g, op, 1);
@@ -281,10 +280,10 @@ const pl_rules_t pl_product_rules[PL_OPCODES] = {
     [PL_OP_matmul] = {shape_matmul, gradient_matmul},
     [PL_OP_linear] = {shape_linear, gradient_linear},
     [PL_OP_conv2d] = {shape_conv2d, gradient_conv2d},
-    [PL_OP_conv2d_grad_x] = {shape_as_told, NULL},
-    [PL_OP_conv2d_grad_w] = {shape_as_told, NULL},
+    [PL_OP_conv2d_grad_x] = {pl_shape_of_attr, NULL},
+    [PL_OP_conv2d_grad_w] = {pl_shape_of_attr, NULL},
     [PL_OP_max_pool2d] = {shape_max_pool2d, gradient_max_pool2d},
-    [PL_OP_max_pool2d_grad] = {shape_as_told, NULL},
+    [PL_OP_max_pool2d_grad] = {pl_shape_of_attr, NULL},
     [PL_OP_attention] = {shape_attention, gradient_attention},
     [PL_OP_attention_grad] = {shape_attention_grad, NULL},
 };

@@ -20,17 +20,17 @@ static int shape_sum(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 
 /* The axes as a bit mask; all of them when none is named.  False when the graph has
  * failed. */
-static bool axes_mask(pl_graph_t *g, const char *who, pl_node_t x, const int *axes,
+static bool axes_mask(pl_graph_t *g, const char *name, pl_node_t x, const int *axes,
                       int count, unsigned *mask)
 {
     if (count < 0 || (count && !axes)) {
         pl_op_fail(g, "%s takes a list of axes, or none; got a count without a list",
-                   who);
+                   name);
         return false;
     }
     *mask = count ? 0 : (1u << pl_shape_of(g, x).rank) - 1;
     for (int i = 0; i < count; i++) {
-        int axis = pl_axis_of(g, who, x, axes[i]);
+        int axis = pl_axis_of(g, name, x, axes[i]);
         if (axis < 0)
             return false;
         *mask |= 1u << axis;

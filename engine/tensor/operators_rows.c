@@ -1,7 +1,7 @@
 /* operators_rows.c - operators along rows: softmax, normalisation, embedding, cross
  * entropy
  *
- * Those with parameters get them in layers.c. */
+ * layers.c makes the parameters of those that have some. */
 #include "tensor/operators.h"
 
 /* PL_OK when input k holds indices of the given shape. */
@@ -66,18 +66,13 @@ static int shape_norm_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     return pl_want_float(g, op, 5);
 }
 
-static void gradient_norm(pl_graph_t *g, const pl_op_t *op, pl_opcode_t code,
-                          pl_node_t dy, pl_node_t *dx)
+static void gradient_norm(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
 {
+    const bool is_layer = op->code == PL_OP_layer_norm;
     pl_node_t inputs[] = {dy, pl_node_of(op->input[0]), pl_node_of(op->input[1]),
                           pl_node_of(op->output[1]), pl_node_of(op->output[2])};
-    dx[0] = pl_emit(g, code, inputs, 5, &op->attr, dx + 1);
-}
-
-static void gradient_layer_norm(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
-                                pl_node_t *dx)
-{
-    gradient_norm(g, op, PL_OP_layer_norm_grad, dy, dx);
+    dx[0] = pl_emit(g, is_layer ? PL_OP_layer_norm_grad : PL_OP_batch_norm_grad, inputs,
+                    5, &op->attr, dx + 1);
 }
 
 /* ---- batch_norm ---- */
@@ -98,14 +93,8 @@ static int shape_batch_norm(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     return shape_batch_norm_with(g, op, out);
 }
 
-static void gradient_batch_norm(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
-                                pl_node_t *dx)
-{
-    gradient_norm(g, op, PL_OP_batch_norm_grad, dy, dx);
-}
-
-/* The two sums that dx needs are those of all ranks; dw and db are this rank's, for
- * gradients are added up later. */
+/* The two sums that dx needs are over all ranks; dw and db are those of this rank,
+ * because gradients are summed over ranks later. */
 static void gradient_batch_norm_with(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
                                      pl_node_t *dx)
 {
@@ -258,9 +247,9 @@ static void gradient_cross_entropy(pl_graph_t *g, const pl_op_t *op, pl_node_t d
 const pl_rules_t pl_rows_rules[PL_OPCODES] = {
     [PL_OP_softmax] = {shape_softmax, gradient_softmax},
     [PL_OP_softmax_grad] = {shape_softmax, NULL},
-    [PL_OP_layer_norm] = {shape_layer_norm, gradient_layer_norm},
+    [PL_OP_layer_norm] = {shape_layer_norm, gradient_norm},
     [PL_OP_layer_norm_grad] = {shape_norm_grad, NULL},
-    [PL_OP_batch_norm] = {shape_batch_norm, gradient_batch_norm},
+    [PL_OP_batch_norm] = {shape_batch_norm, gradient_norm},
     [PL_OP_batch_norm_with] = {shape_batch_norm_with, gradient_batch_norm_with},
     [PL_OP_batch_norm_grad] = {shape_norm_grad, NULL},
     [PL_OP_embedding] = {shape_embedding, gradient_embedding},

@@ -46,7 +46,7 @@ static int shape_reshape(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     return PL_OK;
 }
 
-/* Puts what is left of x's elements where shape has -1. */
+/* Replaces the size -1 in shape by the one that keeps x's number of elements. */
 static int shape_complete(pl_graph_t *g, pl_shape_t x, pl_shape_t *shape)
 {
     int unknown = -1;
@@ -161,12 +161,6 @@ pl_node_t pl_slice(pl_graph_t *g, pl_node_t x, int axis, int64_t from, int64_t t
     return attr.axis < 0 ? PL_NO_NODE : pl_emit(g, PL_OP_slice, &x, 1, &attr, NULL);
 }
 
-static int shape_slice_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
-{
-    out->shape = op->attr.shape;
-    return pl_want_float(g, op, 1);
-}
-
 static void gradient_slice(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
 {
     pl_attr_t attr = {.axis = op->attr.axis,
@@ -207,7 +201,7 @@ pl_node_t pl_concat(pl_graph_t *g, const pl_node_t *x, int count, int axis)
     return attr.axis < 0 ? PL_NO_NODE : pl_emit(g, PL_OP_concat, x, count, &attr, NULL);
 }
 
-/* Equal numbers are one operation; others are joined, as many at once as concat takes. */
+/* Equal numbers are one operation; others are concatenated, as many as concat takes. */
 static pl_node_t vector_of(pl_graph_t *g, const double *values, int count)
 {
     pl_node_t piece[PL_OP_INPUTS];
@@ -263,7 +257,7 @@ const pl_rules_t pl_shapes_rules[PL_OPCODES] = {
     [PL_OP_reshape] = {shape_reshape, gradient_reshape},
     [PL_OP_permute] = {shape_permute, gradient_permute},
     [PL_OP_slice] = {shape_slice, gradient_slice},
-    [PL_OP_slice_grad] = {shape_slice_grad, NULL},
+    [PL_OP_slice_grad] = {pl_shape_of_attr, NULL},
     [PL_OP_concat] = {shape_concat, gradient_concat},
     [PL_OP_range] = {shape_range, NULL},
 };

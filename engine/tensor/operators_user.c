@@ -1,7 +1,7 @@
-/* operators_user.c - operators from the registry: a user's own
+/* operators_user.c - user operators, from the registry
  *
- * Whatever such an operator's functions say is checked here, so that a mistake in them is
- * an error with the operator's name and not a crash in what reads the graph. */
+ * The results of their functions are checked here, so that a mistake in them is an error
+ * with the operator's name and not a crash of a reader of the graph. */
 #include <string.h>
 
 #include "base/error.h"
@@ -45,16 +45,6 @@ pl_node_t pl_apply(pl_graph_t *g, const char *name, const pl_node_t *inputs, int
     return pl_emit(g, PL_OP_apply, inputs, count, &attr, NULL);
 }
 
-static int shape_same(pl_graph_t *g, const pl_op_t *op)
-{
-    for (int k = 1; k < op->input_count; k++)
-        if (!pl_same_shape(pl_input_shape(g, op, k), pl_input_shape(g, op, 0)))
-            return pl_op_fail(g, "%s takes inputs of one shape, got %s and %s",
-                              pl_op_name(op), PL_TEXT_OF(pl_input_shape(g, op, 0)),
-                              PL_TEXT_OF(pl_input_shape(g, op, k)));
-    return PL_OK;
-}
-
 static int shape_apply(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
     const pl_operator_ops_t *table = op->attr.table;
@@ -62,10 +52,14 @@ static int shape_apply(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     pl_error_t why = {0};
     if (pl_want_float(g, op, op->input_count) != PL_OK)
         return PL_EINVAL;
-    if (!table->shape)
-        return shape_same(g, op);
-    for (int k = 0; k < op->input_count; k++)
+    for (int k = 0; k < op->input_count; k++) {
         input[k] = pl_input_shape(g, op, k);
+        if (!table->shape && !pl_same_shape(input[k], input[0]))
+            return pl_op_fail(g, "%s takes inputs of one shape, got %s and %s",
+                              pl_op_name(op), PL_TEXT_OF(input[0]), PL_TEXT_OF(input[k]));
+    }
+    if (!table->shape)
+        return PL_OK;
     int code = table->shape(op->attr.self.byte, input, &out->shape, &why);
     return code == PL_OK ? code : pl_op_fail(g, "%s: %s", table->name, why.text);
 }

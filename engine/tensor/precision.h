@@ -1,9 +1,9 @@
-/* precision.h - in which number formats graphs compute, and what puts the casts in
+/* precision.h - the number formats of graphs, and the pass that inserts casts
  *
- * A graph is described in float32, backward included.  Then pl_graph_cast() gives every
- * value the format that the precision column of operators.def asks for, and puts a cast
- * where an operator wants another one than its input has.  Accelerators see only the
- * result: values of type low, wide, or an index. */
+ * A graph is described in float32, backward included.  Then pl_graph_cast() gives
+ * every value the format that the precision column of operators.def requires, and
+ * inserts a cast where the input of an operator has another format.  Accelerators read
+ * only the result: values of type low, wide, or an index. */
 #ifndef PL_TENSOR_PRECISION_H
 #define PL_TENSOR_PRECISION_H
 
@@ -11,7 +11,7 @@
 
 extern const pl_precision_ops_t pl_precision_32_true;
 
-/* All of them, for pl_register(). */
+/* All precisions, for pl_register(). */
 extern const pl_registration_t pl_precision_components[];
 
 /* Whether the optimizer keeps the parameters in a wider type, in PL_REGION_MASTER. */
@@ -25,9 +25,9 @@ pl_dtype_t pl_region_dtype(const pl_precision_ops_t *precision, pl_region_t regi
  *   - class float32 takes and gives `wide`;
  *   - class promote takes and gives the widest of its inputs; constants and the scalars
  *     of a step do not count and are not cast.
- * What an operator keeps for its own gradient, such as a row's mean, is wide.  A value
- * that is assigned gets its target's type; a fetched tensor is float32.  A graph without
- * a model, such as an optimizer's, computes nothing in `low`. */
+ * An output that an operator keeps for its own gradient, such as a row's mean, is
+ * wide.  An assigned value gets its target's type; a fetched tensor is float32.  A
+ * graph without a model, such as an optimizer's, computes nothing in `low`. */
 int pl_graph_cast(pl_graph_t *g, const pl_precision_ops_t *precision, pl_error_t *err);
 
 #endif
