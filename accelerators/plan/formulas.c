@@ -1,4 +1,4 @@
-/* formulas.c - which line each element-wise operator is */
+/* formulas.c - the formula of each element-wise operator */
 #include "accelerators/plan/formulas.h"
 
 pl_formula_code_t pl_formula_of(const pl_op_t *op)

@@ -1,14 +1,13 @@
-/* formulas.h - what each element-wise operator computes, as a formula: one text
- * for all devices
+/* formulas.h - the formula of each element-wise operator, for all devices
  *
- * Processors expand the formulas into loops; devices that compile text get them as text.
- * Their functions are those of accelerators/gpu/kernels/functions.k. */
+ * Processors expand the formulas into loops; devices that compile source text insert them
+ * as text.  accelerators/gpu/kernels/functions.k defines their functions. */
 #ifndef PL_PLAN_FORMULAS_H
 #define PL_PLAN_FORMULAS_H
 
 #include "tensor/graph.h"
 
-/* X(name, what it writes): x and y stand for its operands, f for its number. */
+/* X(name, result): x and y are the operands, f is a number of the operation. */
 #define PL_FORMULAS(X) \
     X(copy, x) \
     X(add, x + y) \
@@ -39,19 +38,19 @@ typedef enum pl_formula_code {
 #define PL_X(name, value) PL_FORMULA_##name,
     PL_FORMULAS(PL_X)
 #undef PL_X
-        PL_FORMULA_dropout,                       /* of x, by the unit's dropout (int)f */
-    PL_FORMULA_total,                             /* of x, into the unit's total (int)f */
-    PL_FORMULA_squares,                           /* the same of x^2, in float64 */
+        PL_FORMULA_dropout,                     /* of x, with the unit's dropout (int)f */
+    PL_FORMULA_total,                           /* adds x to the unit's total (int)f */
+    PL_FORMULA_squares,                         /* adds x^2 to it, in float64 */
 } pl_formula_code_t;
 
-/* The formula of an element-wise operator; of a total PL_FORMULA_total or
- * PL_FORMULA_squares. */
+/* The formula of an element-wise operator; PL_FORMULA_total or PL_FORMULA_squares for a
+ * total. */
 pl_formula_code_t pl_formula_of(const pl_op_t *op);
-/* What it writes, "x + y"; NULL: dropouts and totals. */
+/* The text of its result, "x + y"; NULL: dropouts and totals. */
 const char *pl_formula_text(pl_formula_code_t code);
 
-/* Whether an operator's result holds nothing but numbers of its inputs and zeros, so that
- * it need not be rounded to their type. */
+/* True if a result contains only numbers of the inputs and zeros, so that it needs no
+ * rounding to their type. */
 bool pl_is_exact(pl_opcode_t code);
 
 #endif

@@ -1,10 +1,9 @@
-/* fuse.c - which operations run together
+/* fuse.c - groups operations into units that run together
  *
- * Operations are taken in their order; each may join an earlier unit as long as all it
- * depends on has run by then: its inputs, what it must not overwrite too soon, and
- * guards.  Within a unit the order of the graph is kept, element by element: so what
- * reads a piece of a region in full, element i for element i, may share a unit with what
- * assigns it. */
+ * Operations are placed in their order.  Each may join an earlier unit if everything it
+ * depends on runs before: its inputs, readers of values that it overwrites, and guards.
+ * A unit keeps the order of the graph for each element: so an operation that reads a
+ * piece of a region element by element may share a unit with the assign to it. */
 #include "accelerators/plan/fuse.h"
 
 #include <string.h>
@@ -16,23 +15,22 @@
 #include "tensor/alias_index.h"
 
 typedef struct unit {
-    int64_t elements;                        /* 0: nothing may join */
-    int entries, lines, dropouts, totals;    /* so far, at most: see pl_unit_limits_t */
+    int64_t elements;                        /* 0: no other operation may join */
+    int entries, lines, dropouts, totals;    /* so far: see pl_unit_limits_t */
     int newest;                              /* operation in it + 1; 0: none */
-    int alike;                               /* the unit before of as many elements + 1 */
-    int core;                                /* the operation that is no element-wise
-                                                one + 1; 0: none */
+    int previous;                            /* unit with as many elements + 1; 0: none */
+    int core;                                /* its core + 1; 0: none */
 } unit_t;
 
 typedef struct fuser {
     pl_graph_t *g;
     const pl_unit_limits_t *limits;
     pl_fusion_t *fusion;
-    unit_t *unit;                        /* [units] */
-    int *before;                         /* [operations] that before it in its unit + 1 */
-    bool failed;                         /* out of memory */
-    int after_guards;                    /* the first unit after all guards so far */
-    pl_map_t newest;                     /* by elements, the newest unit + 1 */
+    unit_t *unit;                          /* [units] */
+    int *before;                           /* [operations] previous one of its unit + 1 */
+    bool failed;                           /* out of memory */
+    int after_guards;                      /* the first unit after all guards so far */
+    pl_map_t newest;                       /* number of elements: newest unit + 1 */
     pl_alias_index_t aliases;
 } fuser_t;
 
@@ -68,16 +66,15 @@ bool pl_values_overlap(const pl_value_t *a, const pl_value_t *b)
 
 /* ---- Cores ---- */
 
-enum {
-    ROW_ELEMENTS_MAX = 8192
-};                            /* elements that a group of threads can keep in registers */
+/* Elements that a group of threads can keep in registers. */
+enum { ROW_ELEMENTS_MAX = 8192 };
 
 static bool is_product(const fuser_t *f, const pl_op_t *op)
 {
     return f->limits->front && (op->code == PL_OP_matmul || op->code == PL_OP_linear);
 }
 
-/* Whether its result can be added to where it is assigned. */
+/* True if the result can be added directly to the target of its assign. */
 static bool is_gradient(const fuser_t *f, const pl_op_t *op)
 {
     return f->limits->front
@@ -85,21 +82,12 @@ static bool is_gradient(const fuser_t *f, const pl_op_t *op)
                || (op->code == PL_OP_sum && !pl_is_total(f->g, op)));
 }
 
-/* Whether element-wise operations may continue with its first output. */
+/* True if element-wise operations of the unit may read the first output. */
 static bool is_core(const fuser_t *f, const pl_op_t *op)
 {
     return f->limits->cores
            && (op->code == PL_OP_layer_norm || op->code == PL_OP_layer_norm_grad
                || is_gradient(f, op) || is_product(f, op));
-}
-
-/* Whether they may come before it, and make its first input: a core that takes each
- * element once. */
-static bool takes_units(const fuser_t *f, const pl_op_t *op)
-{
-    const pl_shape_t shape = f->g->value[op->input[0]].shape;
-    return f->limits->cores && op->code == PL_OP_layer_norm
-           && shape.dim[shape.rank - 1] <= ROW_ELEMENTS_MAX;
 }
 
 static int count_reads(const pl_graph_t *g, int32_t value)
@@ -113,9 +101,9 @@ static int count_reads(const pl_graph_t *g, int32_t value)
     return count;
 }
 
-/* The operation whose outputs a concat puts together, as they lie in memory, and that
- * nothing else reads; -1. */
-static int parts_maker(const fuser_t *f, const pl_op_t *op)
+/* The operation whose outputs a concat joins in the order of memory, if the concat is
+ * their only reader; else -1. */
+static int concat_source(const fuser_t *f, const pl_op_t *op)
 {
     const pl_graph_t *g = f->g;
     int maker = -1;
@@ -145,25 +133,19 @@ static bool is_piece(const pl_alias_t *alias, const pl_value_t *v)
     return alias->from == v->offset && alias->to == v->offset + pl_elements(v->shape);
 }
 
-/* Whether input k of an operation is read; the target of an assign is only written. */
-static bool is_read(const pl_op_t *op, int k)
-{
-    return op->code != PL_OP_assign || k > 0;
-}
-
 static int larger(int a, int b)
 {
     return a > b ? a : b;
 }
 
-/* The first unit in which something may come after operation j, which touches the same
- * piece of a region: j's own when both go through it element by element. */
+/* The first unit for an operation that must run after operation j: the unit of j if both
+ * process the same elements one by one, else the next unit. */
 static int after(const fuser_t *f, int j, bool alike)
 {
     return f->fusion->unit[j] + (alike ? 0 : 1);
 }
 
-/* ... which reads `value`. */
+/* The first unit in which operation i may read `value`. */
 static int floor_of_read(const fuser_t *f, int i, int32_t value)
 {
     const pl_graph_t *g = f->g;
@@ -183,7 +165,8 @@ static int floor_of_read(const fuser_t *f, int i, int32_t value)
     return floor;
 }
 
-/* ... which assigns to `target`: after all who read or wrote there. */
+/* The first unit in which operation i may assign to `target`: after all that read or
+ * write it. */
 static int floor_of_assign(const fuser_t *f, int i, int32_t target)
 {
     const pl_graph_t *g = f->g;
@@ -201,20 +184,21 @@ static int floor_of_assign(const fuser_t *f, int i, int32_t target)
     return floor;
 }
 
-/* What follows a guard stays there: effects must, and most of the rest serves them. */
+/* The first unit in which operation i may run.  Operations after a guard stay there:
+ * assigns must, and most others compute values for them. */
 static int floor_of(const fuser_t *f, int i)
 {
     const pl_op_t *op = &f->g->op[i];
-    int floor = op->code == PL_OP_assign ? floor_of_assign(f, i, op->input[0]) : 0;
-    floor = larger(floor, f->after_guards);
-    for (int k = 0; k < op->input_count; k++)
-        if (is_read(op, k))
-            floor = larger(floor, floor_of_read(f, i, op->input[k]));
+    const bool assigns = op->code == PL_OP_assign;
+    int floor = larger(assigns ? floor_of_assign(f, i, op->input[0]) : 0,
+                       f->after_guards);
+    for (int k = assigns; k < op->input_count; k++)        /* an assign reads no target */
+        floor = larger(floor, floor_of_read(f, i, op->input[k]));
     return floor;
 }
 
-/* Whether something in unit u reads or makes the value. */
-static bool unit_knows(const fuser_t *f, int u, int32_t root)
+/* True if an operation in unit u reads or makes the value. */
+static bool unit_uses(const fuser_t *f, int u, int32_t root)
 {
     const pl_graph_t *g = f->g;
     if (g->value[root].source == PL_FROM_OP && f->fusion->unit[g->value[root].op] == u)
@@ -226,31 +210,31 @@ static bool unit_knows(const fuser_t *f, int u, int32_t root)
     return false;
 }
 
-/* How many entries unit u would need for the inputs of operation i; -1 when it knows none
- * of them, or only what is repeated: nothing would be gained.  What is repeated, other
- * than a scalar, may need one for each way of repeating it. */
-static int strangers(const fuser_t *f, int u, int i)
+/* Number of entries that unit u needs for the inputs of operation i; -1 if it uses
+ * none of them, or only repeated ones: joining would gain nothing.  A repeated input,
+ * other than a scalar, may need an entry for each way of repeating it. */
+static int entries_needed(const fuser_t *f, int u, int i)
 {
     const pl_op_t *op = &f->g->op[i];
-    int count = 0, known = 0;
+    int count = 0, shared = 0;
     for (int k = 0; k < op->input_count; k++) {
         const int32_t root = f->fusion->root[op->input[k]];
         const int64_t elements = pl_elements(f->g->value[root].shape);
-        const bool knows = unit_knows(f, u, root);
+        const bool uses = unit_uses(f, u, root);
         const bool repeats = elements != pl_op_elements(f->g, op);
-        known += knows && !repeats && f->g->value[root].source != PL_FROM_CONSTANT;
-        count += !knows || (elements != 1 && repeats);
+        shared += uses && !repeats && f->g->value[root].source != PL_FROM_CONSTANT;
+        count += !uses || (elements != 1 && repeats);
     }
-    return known ? count : -1;
+    return shared ? count : -1;
 }
 
-/* The product that operation i may follow, its result; or -1. */
+/* The result of the product that operation i may follow, or -1. */
 static int32_t front_of(const fuser_t *f, int i)
 {
     return f->limits->front ? f->limits->front(f->g, i, f->limits->user) : -1;
 }
 
-/* Whether a unit that has a core takes an element-wise operation. */
+/* True if element-wise operation i may join a unit with a core. */
 static bool core_takes(const fuser_t *f, const unit_t *unit, int i)
 {
     const pl_op_t *core = &f->g->op[unit->core - 1], *op = &f->g->op[i];
@@ -268,11 +252,10 @@ static int find_unit(const fuser_t *f, int i)
     const int64_t elements = pl_op_elements(f->g, &f->g->op[i]);
     const int floor = floor_of(f, i);
     int u = (int)(intptr_t)pl_map_get(&f->newest, (uint64_t)elements) - 1;
-    for (; u >= floor; u = f->unit[u].alike - 1) {
-        int more = strangers(f, u, i);
+    for (; u >= floor; u = f->unit[u].previous - 1) {
+        int more = entries_needed(f, u, i);
         if (more < 0 && u == f->fusion->units - 1)
-            more = f->g->op[i].input_count;    /* neighbours: most often they meet further
-                                                  on */
+            more = f->g->op[i].input_count;     /* a later operation usually reads both */
         if (f->unit[u].core && !core_takes(f, &f->unit[u], i))
             continue;
         if (more >= 0 && f->unit[u].entries + more < f->limits->operands
@@ -299,14 +282,14 @@ static int open_unit(fuser_t *f, int64_t elements)
     if (!elements)
         return u;
     f->unit[u].elements = elements;
-    f->unit[u].alike = (int)(intptr_t)pl_map_get(&f->newest, (uint64_t)elements);
+    f->unit[u].previous = (int)(intptr_t)pl_map_get(&f->newest, (uint64_t)elements);
     f->failed |= pl_map_put(&f->newest, (uint64_t)elements, (void *)((intptr_t)u + 1))
                  != PL_OK;
     return u;
 }
 
-/* The unit of the cross-entropy that an operation is the gradient of, if all but the
- * exponentials is there before; or -1. */
+/* The unit of the cross-entropy whose gradient operation i is, if all inputs except the
+ * exponentials are computed before that unit; or -1. */
 static int find_cross_entropy(const fuser_t *f, int i)
 {
     enum { EXPONENTIALS = 3 };
@@ -323,8 +306,9 @@ static int find_cross_entropy(const fuser_t *f, int i)
     return floor <= u ? u : -1;
 }
 
-/* The unit that a core joins, because it makes the first input; or -1. */
-static int find_before(const fuser_t *f, int i)
+/* The unit that operation i, which is not element-wise, joins: the unit that makes its
+ * first input, or -1. */
+static int find_core_unit(const fuser_t *f, int i)
 {
     const pl_op_t *op = &f->g->op[i];
     if (op->code == PL_OP_cross_entropy_grad)
@@ -335,13 +319,15 @@ static int find_before(const fuser_t *f, int i)
         return floor_of(f, i) <= u ? u : -1;
     }
     if (op->code == PL_OP_concat) {
-        const int maker = parts_maker(f, op);
+        const int maker = concat_source(f, op);
         return maker >= 0 && f->fusion->unit[maker] >= f->after_guards
                    ? f->fusion->unit[maker]
                    : -1;
     }
+    const pl_shape_t shape = f->g->value[op->input[0]].shape;
     const pl_value_t *x = &f->g->value[f->fusion->root[op->input[0]]];
-    if (!takes_units(f, op) || x->source != PL_FROM_OP)
+    if (!f->limits->cores || op->code != PL_OP_layer_norm
+        || shape.dim[shape.rank - 1] > ROW_ELEMENTS_MAX || x->source != PL_FROM_OP)
         return -1;
     const int u = f->fusion->unit[x->op];
     const unit_t *unit = &f->unit[u];
@@ -353,47 +339,41 @@ static int find_before(const fuser_t *f, int i)
                : -1;
 }
 
-static void core_put(fuser_t *f, int i)
-{
-    const pl_op_t *op = &f->g->op[i];
-    int u = op->input_count ? find_before(f, i) : -1;
-    if (u < 0)
-        u = open_unit(f,
-                      is_core(f, op) ? pl_elements(f->g->value[op->output[0]].shape) : 0);
-    f->unit[u].core = f->unit[u].core ? f->unit[u].core : i + 1;
-    f->unit[u].entries += op->input_count + op->output_count;
-    f->unit[u].lines++;
-    join(f, i, u);
-}
-
+/* Puts operation i into an earlier unit or a new one. */
 static void place(fuser_t *f, int i)
 {
     const pl_op_t *op = &f->g->op[i];
-    const bool elementwise = pl_is_elementwise(f->g, op);
     if (op->code == PL_OP_reshape) {
         const pl_value_t *v = &f->g->value[f->fusion->root[op->output[0]]];
         join(f, i, v->source == PL_FROM_OP ? f->fusion->unit[v->op] : 0);
         return;
     }
-    if (!elementwise) {
-        core_put(f, i);
-        return;
+    int u, entries;
+    if (pl_is_elementwise(f->g, op)) {
+        u = find_unit(f, i);
+        entries = u >= 0 ? entries_needed(f, u, i) : -1;
+        entries = (entries < 0 ? op->input_count : entries) + 1;
+        if (u < 0)
+            u = open_unit(f, pl_op_elements(f->g, op));
+        f->unit[u].dropouts += op->code == PL_OP_dropout;
+        f->unit[u].totals += pl_is_total(f->g, op);
+    } else {
+        u = op->input_count ? find_core_unit(f, i) : -1;
+        entries = op->input_count + op->output_count;
+        if (u < 0)
+            u = open_unit(f, is_core(f, op)
+                                 ? pl_elements(f->g->value[op->output[0]].shape)
+                                 : 0);
+        f->unit[u].core = f->unit[u].core ? f->unit[u].core : i + 1;
     }
-    int u = find_unit(f, i), more = u >= 0 ? strangers(f, u, i) : -1;
-    if (more < 0)
-        more = op->input_count;
-    if (u < 0)
-        u = open_unit(f, pl_op_elements(f->g, op));
-    f->unit[u].entries += more + 1;
+    f->unit[u].entries += entries;
     f->unit[u].lines++;
-    f->unit[u].dropouts += op->code == PL_OP_dropout;
-    f->unit[u].totals += pl_is_total(f->g, op);
     join(f, i, u);
 }
 
 /* ---- Scalars first ---- */
 
-/* Whether operation i must stay behind operation j. */
+/* True if `op` must stay after `before`. */
 static bool needs(const pl_graph_t *g, const pl_op_t *op, const pl_op_t *before)
 {
     if (before->code == PL_OP_guard)
@@ -409,8 +389,8 @@ static bool needs(const pl_graph_t *g, const pl_op_t *op, const pl_op_t *before)
     return false;
 }
 
-/* What computes one number goes as far to the front as it may: between two long
- * operations it would keep them from running together. */
+/* Moves operations that compute one number as far to the front as possible: between two
+ * long operations they would prevent these from running together. */
 static void scalars_first(pl_graph_t *g)
 {
     for (int i = 0; i < g->op_count; i++) {
@@ -429,13 +409,13 @@ static void scalars_first(pl_graph_t *g)
             g->value[g->op[i].output[k]].op = i;
 }
 
-/* ---- What a unit is to those that compile it ---- */
+/* ---- Properties of a unit ---- */
 
 bool pl_unit_in_place(const pl_fusion_t *fusion, const pl_graph_t *g, int op,
                       int32_t input)
 {
     if (pl_is_total(g, &g->op[op]))
-        return false;               /* written at the end, where an input still matters */
+        return false;                  /* written at the end, after all inputs are read */
     for (int i = op; i >= 0 && fusion->unit[i] == fusion->unit[op]; i--)
         for (int k = 0; k < g->op[i].input_count && g->op[i].code != PL_OP_reshape; k++)
             if (fusion->root[g->op[i].input[k]] == fusion->root[input]
@@ -463,10 +443,9 @@ int pl_unit_first(const pl_graph_t *g, int from, int to)
     return from;
 }
 
-/* ---- All of it ---- */
+/* ---- The whole graph ---- */
 
-/* Sorts operations by unit, keeping the order within each, and gives values their new
- * places. */
+/* Sorts operations by unit, keeps their order within a unit, and updates the values. */
 static int reorder(fuser_t *f)
 {
     pl_graph_t *g = f->g;
@@ -501,7 +480,7 @@ static int reorder(fuser_t *f)
     return PL_OK;
 }
 
-/* What is before a core and read behind it goes through memory. */
+/* A value that is made before a core and read after it goes through memory. */
 static void find_across(fuser_t *f)
 {
     const pl_graph_t *g = f->g;
@@ -519,8 +498,8 @@ static void find_across(fuser_t *f)
     }
 }
 
-/* A value stays inside when its maker is element-wise, or a core that others follow, and
- * nothing else reads it; so do reshapes of it. */
+/* A value stays inside if its maker is element-wise, or a core that other operations
+ * follow, and only its unit reads it; so do reshapes of it. */
 static void find_inside(fuser_t *f)
 {
     const pl_graph_t *g = f->g;
@@ -532,7 +511,7 @@ static void find_inside(fuser_t *f)
             inside[g->op[i].output[0]] = true;
     for (int i = 0; i < g->op_count; i++)
         for (int k = 0; k < g->op[i].input_count && g->op[i].code == PL_OP_concat; k++)
-            inside[g->op[i].input[k]] = parts_maker(f, &g->op[i]) >= 0;
+            inside[g->op[i].input[k]] = concat_source(f, &g->op[i]) >= 0;
     for (int i = 0; i < g->op_count && f->limits->cores; i++)
         if (g->op[i].code == PL_OP_cross_entropy)
             inside[g->op[i].output[2]] = true;

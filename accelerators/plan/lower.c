@@ -1,10 +1,10 @@
-/* lower.c - a graph as this device computes it
+/* lower.c - converts a graph to the operations and layouts that devices compute
  *
- * Operations are taken over one by one.  Each value has a view of where its elements lie;
- * a permute or slice is written as a copy, but an operation that can follow strides
- * reads through the view instead, and pruning drops the copies that are not read.
- * Channels last needs nothing more: a picture that a convolution made is its
- * channels-last result, and a permute of it. */
+ * Operations are converted one by one.  Each value has a view of its elements in memory.
+ * A permute or slice becomes a copy; an operation that supports strides reads through the
+ * view instead of the copy, and pruning removes copies that are not read.  Channels last
+ * needs no other mechanism: the image that a convolution makes is a permute of its
+ * channels-last result. */
 #include "accelerators/plan/lower.h"
 
 #include <string.h>
@@ -18,11 +18,10 @@ static const int to_last[] = {0, 2, 3, 1}, from_last[] = {0, 3, 1, 2};
 typedef struct lowering {
     const pl_graph_t *from;
     pl_lowered_t *to;
-    int32_t *plain;                      /* [values of from] the value of `to` that is the
-                                            same */
-    pl_view_t *view;                     /* [values of to] */
+    int32_t *plain;                          /* [values of from] the same value of `to` */
+    pl_view_t *view;                         /* [values of to] */
     int view_capacity;
-    bool failed;                                 /* out of memory: nothing more is done */
+    bool failed;                              /* out of memory: the rest is not lowered */
 } lowering_t;
 
 /* ---- Adding to the new graph ---- */
@@ -39,8 +38,8 @@ static int32_t add_value(lowering_t *l, const pl_value_t *value)
     return g->value_count++;
 }
 
-/* Adds the operation, whose code, inputs, attributes and path are filled in, with outputs
- * of these shapes and types. */
+/* Adds an operation whose code, inputs, attributes and path are set, with outputs of the
+ * shapes and types of `outputs`. */
 static int32_t add_op(lowering_t *l, const pl_op_t *op, const pl_value_t *outputs)
 {
     pl_graph_t *g = &l->to->graph;
@@ -80,7 +79,7 @@ static pl_view_t view_in(const lowering_t *l, int32_t value)
 
 /* ---- Moves ---- */
 
-/* What is read through a view must not change between now and then: regions do. */
+/* A value that is read through a view must not change before the read, as regions do. */
 static bool may_view(const lowering_t *l, int32_t root)
 {
     return !l->failed && l->to->graph.value[root].source != PL_FROM_REGION;
@@ -104,7 +103,7 @@ static int32_t add_reshape(lowering_t *l, const pl_op_t *for_op, int32_t value,
     return result;
 }
 
-/* A value that is what the view shows: the root itself in another shape, or a copy. */
+/* A value with the elements of the view: the root in another shape, or a copy. */
 static int32_t add_move(lowering_t *l, const pl_op_t *for_op, const pl_view_t *view)
 {
     if (l->failed)
@@ -126,26 +125,6 @@ static int32_t add_move(lowering_t *l, const pl_op_t *for_op, const pl_view_t *v
     if (!l->failed && may_view(l, view->root))
         l->view[result] = *view;
     return result;
-}
-
-static void lower_permute(lowering_t *l, const pl_op_t *op)
-{
-    pl_view_t view = view_in(l, l->plain[op->input[0]]);
-    view = pl_view_permute(&view, op->attr.order);
-    l->plain[op->output[0]] = add_move(l, op, &view);
-}
-
-static void lower_slice(lowering_t *l, const pl_op_t *op)
-{
-    pl_view_t view = view_in(l, l->plain[op->input[0]]);
-    view = pl_view_slice(&view, op->attr.axis, op->attr.from, op->attr.to);
-    l->plain[op->output[0]] = add_move(l, op, &view);
-}
-
-static void lower_reshape(lowering_t *l, const pl_op_t *op)
-{
-    l->plain[op->output[0]] = add_reshape(l, op, l->plain[op->input[0]],
-                                          l->from->value[op->output[0]].shape);
 }
 
 /* Inputs are read through their views. */
@@ -193,16 +172,16 @@ static pl_shape_t shape_to_last(pl_shape_t s)
     return PL_SHAPE(s.dim[0], s.dim[2], s.dim[3], s.dim[1]);
 }
 
-/* Convolutions and pools: inputs of rank 4 that are pictures, by bit mask; outputs all
- * are unless they are weights. */
-static void lower_pictures(lowering_t *l, const pl_op_t *op, unsigned pictures)
+/* Convolutions and pools; `images` is a mask of the inputs that are images. All outputs
+ * are images except weights. */
+static void lower_images(lowering_t *l, const pl_op_t *op, unsigned images)
 {
     pl_op_t own = *op;
     pl_value_t out[PL_OP_OUTPUTS];
     const bool weights = op->code == PL_OP_conv2d_grad_w;
     for (int k = 0; k < op->input_count; k++)
-        own.input[k] = pictures >> k & 1 ? as_last(l, op, l->plain[op->input[k]])
-                                         : l->plain[op->input[k]];
+        own.input[k] = images >> k & 1 ? as_last(l, op, l->plain[op->input[k]])
+                                       : l->plain[op->input[k]];
     for (int k = 0; k < op->output_count; k++) {
         out[k] = l->from->value[op->output[k]];
         if (!weights)
@@ -222,19 +201,8 @@ static bool any_is_last(const lowering_t *l, const pl_op_t *op)
     return false;
 }
 
-/* An operand that may be repeated, for a result [B, H, W, C]: rank 4 first, then its axes
- * in the new order. */
-static int32_t operand_as_last(lowering_t *l, const pl_op_t *op, int32_t value)
-{
-    pl_shape_t shape = shape_in(l, value), full = {.rank = 4};
-    if (pl_elements(shape) == 1)
-        return value;
-    for (int i = 0; i < 4; i++)
-        full.dim[i] = i < 4 - shape.rank ? 1 : shape.dim[i - (4 - shape.rank)];
-    return as_last(l, op, add_reshape(l, op, value, full));
-}
-
-static void lower_as_it_is(lowering_t *l, const pl_op_t *op)
+/* Converts an operation without change. */
+static void lower_unchanged(lowering_t *l, const pl_op_t *op)
 {
     pl_op_t own = *op;
     pl_value_t out[PL_OP_OUTPUTS];
@@ -247,30 +215,35 @@ static void lower_as_it_is(lowering_t *l, const pl_op_t *op)
         l->plain[op->output[k]] = first + k;
 }
 
-/* A picture with channels last stays so through what works element by element; masks of
- * dropout are by element. */
+/* Element-wise operations keep channels last, except dropout, whose mask depends on the
+ * index of the element.  Repeated operands get rank 4 before the new order of axes. */
 static void lower_elementwise(lowering_t *l, const pl_op_t *op)
 {
     pl_value_t out = l->from->value[op->output[0]];
     if (out.shape.rank != 4 || op->code == PL_OP_dropout || !any_is_last(l, op)) {
-        lower_as_it_is(l, op);
+        lower_unchanged(l, op);
         return;
     }
     pl_op_t own = *op;
-    for (int k = 0; k < op->input_count; k++)
-        own.input[k] = operand_as_last(l, op, l->plain[op->input[k]]);
+    for (int k = 0; k < op->input_count; k++) {
+        own.input[k] = l->plain[op->input[k]];
+        pl_shape_t shape = shape_in(l, own.input[k]), full = {.rank = 4};
+        for (int i = 0; i < 4; i++)
+            full.dim[i] = i < 4 - shape.rank ? 1 : shape.dim[i - (4 - shape.rank)];
+        if (pl_elements(shape) != 1)
+            own.input[k] = as_last(l, op, add_reshape(l, op, own.input[k], full));
+    }
     out.shape = shape_to_last(out.shape);
     l->plain[op->output[0]] = from_channels_last(l, op, add_op(l, &own, &out));
 }
 
-/* Sums that leave nothing or only the channels come out in the same order either way. */
+/* Sums over all axes or over all but the channels have the same result in both
+ * layouts. */
 static void lower_sum(lowering_t *l, const pl_op_t *op)
 {
     const unsigned axes = op->attr.axes;
-    const bool picture = is_last(l, l->plain[op->input[0]])
-                         && (axes == 0xf || axes == 0xd);
-    if (!picture) {
-        lower_as_it_is(l, op);
+    if (!is_last(l, l->plain[op->input[0]]) || (axes != 0xf && axes != 0xd)) {
+        lower_unchanged(l, op);
         return;
     }
     pl_op_t own = *op;
@@ -283,12 +256,13 @@ static void lower_sum(lowering_t *l, const pl_op_t *op)
     l->plain[op->output[0]] = add_reshape(l, op, add_op(l, &own, &out), shape);
 }
 
-/* Batch norm of pictures is that of [B H W, C]; `pictures` masks the inputs that are. */
-static void lower_batch_norm(lowering_t *l, const pl_op_t *op, unsigned pictures)
+/* Batch norm of images is batch norm of [B H W, C]; `images` is a mask of the inputs that
+ * are images. */
+static void lower_batch_norm(lowering_t *l, const pl_op_t *op, unsigned images)
 {
     const pl_shape_t shape = l->from->value[op->input[0]].shape;
     if (shape.rank != 4 || !any_is_last(l, op)) {
-        lower_as_it_is(l, op);
+        lower_unchanged(l, op);
         return;
     }
     pl_op_t own = *op;
@@ -297,7 +271,7 @@ static void lower_batch_norm(lowering_t *l, const pl_op_t *op, unsigned pictures
                                      shape.dim[1]);
     for (int k = 0; k < op->input_count; k++) {
         own.input[k] = l->plain[op->input[k]];
-        if (pictures >> k & 1)
+        if (images >> k & 1)
             own.input[k] = add_reshape(l, op, as_last(l, op, own.input[k]), rows);
     }
     for (int k = 0; k < op->output_count; k++)
@@ -312,8 +286,8 @@ static void lower_batch_norm(lowering_t *l, const pl_op_t *op, unsigned pictures
 
 /* ---- Attention ---- */
 
-/* Looks of its inputs and outputs.  Results are laid out [B, T, heads, d]: the permute
- * that brings the heads together again is then no copy. */
+/* Inputs and outputs have views.  Results have the layout [B, T, heads, d], so that the
+ * permute that joins the heads again needs no copy. */
 static void lower_attention(lowering_t *l, const pl_op_t *op)
 {
     static const int swap[] = {0, 2, 1, 3};
@@ -341,21 +315,33 @@ static void lower_attention(lowering_t *l, const pl_op_t *op)
     }
 }
 
-/* ---- All of it ---- */
+/* ---- The whole graph ---- */
 
 static void lower_op(lowering_t *l, const pl_op_t *op)
 {
     const pl_op_kind_t kind = pl_operators[op->code].kind;
+    pl_view_t view;
     switch (op->code) {
-    case PL_OP_permute: lower_permute(l, op); break;
-    case PL_OP_slice: lower_slice(l, op); break;
-    case PL_OP_reshape: lower_reshape(l, op); break;
+    case PL_OP_permute:
+        view = view_in(l, l->plain[op->input[0]]);
+        view = pl_view_permute(&view, op->attr.order);
+        l->plain[op->output[0]] = add_move(l, op, &view);
+        break;
+    case PL_OP_slice:
+        view = view_in(l, l->plain[op->input[0]]);
+        view = pl_view_slice(&view, op->attr.axis, op->attr.from, op->attr.to);
+        l->plain[op->output[0]] = add_move(l, op, &view);
+        break;
+    case PL_OP_reshape:
+        l->plain[op->output[0]] = add_reshape(l, op, l->plain[op->input[0]],
+                                              l->from->value[op->output[0]].shape);
+        break;
     case PL_OP_concat: lower_concat(l, op); break;
-    case PL_OP_conv2d: lower_pictures(l, op, 1); break;
-    case PL_OP_conv2d_grad_x: lower_pictures(l, op, 1); break;
-    case PL_OP_conv2d_grad_w: lower_pictures(l, op, 3); break;
-    case PL_OP_max_pool2d: lower_pictures(l, op, 1); break;
-    case PL_OP_max_pool2d_grad: lower_pictures(l, op, 3); break;
+    case PL_OP_conv2d: lower_images(l, op, 1); break;
+    case PL_OP_conv2d_grad_x: lower_images(l, op, 1); break;
+    case PL_OP_conv2d_grad_w: lower_images(l, op, 3); break;
+    case PL_OP_max_pool2d: lower_images(l, op, 1); break;
+    case PL_OP_max_pool2d_grad: lower_images(l, op, 3); break;
     case PL_OP_batch_norm: lower_batch_norm(l, op, 1); break;
     case PL_OP_batch_norm_with: lower_batch_norm(l, op, 1); break;
     case PL_OP_batch_norm_grad: lower_batch_norm(l, op, 3); break;
@@ -366,21 +352,7 @@ static void lower_op(lowering_t *l, const pl_op_t *op)
         if (kind == PL_KIND_unary || kind == PL_KIND_binary)
             lower_elementwise(l, op);
         else
-            lower_as_it_is(l, op);
-    }
-}
-
-static void lower_fetches(lowering_t *l)
-{
-    pl_graph_t *g = &l->to->graph;
-    g->fetch = pl_alloc_array((size_t)l->from->fetch_count, sizeof *g->fetch);
-    l->failed = l->failed || !g->fetch;
-    for (int i = 0; i < l->from->fetch_count && !l->failed; i++) {
-        g->fetch[i] = l->from->fetch[i];
-        g->fetch[i].value = l->plain[l->from->fetch[i].value];
-        if (g->fetch[i].kind == PL_FETCH_METRIC)
-            g->fetch[i].weight = l->plain[l->from->fetch[i].weight];
-        g->fetch_count++;
+            lower_unchanged(l, op);
     }
 }
 
@@ -395,13 +367,22 @@ int pl_lower(pl_lowered_t *lowered, const pl_graph_t *g, pl_error_t *err)
             l.plain[v] = add_value(&l, &g->value[v]);
     for (int i = 0; i < g->op_count && !l.failed; i++)
         lower_op(&l, &g->op[i]);
+    pl_graph_t *to = &lowered->graph;
     if (!l.failed)
-        lower_fetches(&l);
+        to->fetch = pl_alloc_array((size_t)g->fetch_count, sizeof *to->fetch);
+    l.failed = l.failed || !to->fetch;
+    for (int i = 0; i < g->fetch_count && !l.failed; i++) {
+        pl_fetch_t *fetch = &to->fetch[to->fetch_count++];
+        *fetch = g->fetch[i];
+        fetch->value = l.plain[fetch->value];
+        if (fetch->kind == PL_FETCH_METRIC)
+            fetch->weight = l.plain[fetch->weight];
+    }
     pl_free(l.plain);
     pl_free(l.view);
     if (l.failed)
         return pl_no_memory(err);
-    pl_graph_prune(&lowered->graph);
+    pl_graph_prune(to);
     return PL_OK;
 }
 

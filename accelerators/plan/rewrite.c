@@ -1,8 +1,8 @@
-/* rewrite.c - the same results by less work
+/* rewrite.c - rewrites graphs so that they need less work for the same results
  *
- * relu after max_pool2d instead of before: the largest value behind relu is relu of
- * the largest value, and there is a quarter as much of it.  Where the largest is not
- * positive another place may be remembered, but then no gradient comes back. */
+ * relu runs after max_pool2d instead of before: max(relu(x)) is relu(max(x)), with a
+ * quarter of the elements.  If the largest value is not positive, max_pool2d may store
+ * another position, but then its gradient is zero. */
 #include "accelerators/plan/rewrite.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@
 int pl_graph_copy(pl_graph_t *copy, const pl_graph_t *g, pl_error_t *err)
 {
     *copy = *g;
-    copy->places = NULL;                                    /* for describing only */
+    copy->places = NULL;                                 /* only descriptions need them */
     copy->value_capacity = g->value_count;
     copy->op_capacity = g->op_count;
     copy->value = pl_alloc_array((size_t)g->value_count, sizeof *g->value);
@@ -58,15 +58,7 @@ static int count_readers(const pl_graph_t *g, int32_t value)
     return count;
 }
 
-/* The first operation of that code which reads the value as input k, or -1. */
-static int find_reader(const pl_graph_t *g, pl_opcode_t code, int32_t value, int k)
-{
-    for (int i = 0; i < g->op_count; i++)
-        if (g->op[i].code == code && g->op[i].input[k] == value)
-            return i;
-    return -1;
-}
-
+/* The operation of that code that makes the value, or -1. */
 static int maker_of(const pl_graph_t *g, int32_t value, pl_opcode_t code)
 {
     const pl_value_t *v = &g->value[value];
@@ -103,14 +95,20 @@ static void swap_forward(pl_graph_t *g, int relu, int pool)
     g->value[between].shape = g->value[y].shape;
 }
 
-static void relu_behind_pool(pl_graph_t *g, int pool)
+/* Moves relu after the pool if only the pool and its gradient's relu_grad read relu's
+ * result. */
+static void relu_after_pool(pl_graph_t *g, int pool)
 {
     const int32_t x = g->op[pool].input[0], y = g->op[pool].output[0];
     const int relu = maker_of(g, x, PL_OP_relu), readers = count_readers(g, x);
     if (relu < 0 || readers > 2)
         return;
-    int relu_grad = find_reader(g, PL_OP_relu_grad, x, 1), pool_grad = -1;
-    if (relu_grad >= 0)
+    int relu_grad = 0, pool_grad = -1;
+    while (
+        relu_grad < g->op_count
+        && (g->op[relu_grad].code != PL_OP_relu_grad || g->op[relu_grad].input[1] != x))
+        relu_grad++;
+    if (relu_grad < g->op_count)
         pool_grad = maker_of(g, g->op[relu_grad].input[0], PL_OP_max_pool2d_grad);
     if (readers == 2
         && (pool_grad < 0 || g->op[pool_grad].input[1] != g->op[pool].output[1]
@@ -125,5 +123,5 @@ void pl_rewrite(pl_graph_t *g)
 {
     for (int i = 0; i < g->op_count; i++)
         if (g->op[i].code == PL_OP_max_pool2d)
-            relu_behind_pool(g, i);
+            relu_after_pool(g, i);
 }

@@ -1,4 +1,4 @@
-/* view.c - arithmetic on views: what permute, slice and reshape do to strides */
+/* view.c - arithmetic on views: permute, slice and reshape change strides */
 #include "accelerators/plan/view.h"
 
 pl_view_t pl_view_whole(int32_t root, pl_shape_t shape)

@@ -1,4 +1,4 @@
-/* elementwise.c - reference kernels that work element by element */
+/* elementwise.c - reference kernels of element-wise operators */
 #include <math.h>
 
 #include "base/random.h"
@@ -32,7 +32,7 @@ static double unary(pl_opcode_t code, double x, const pl_attr_t *attr)
     case PL_OP_exp: return exp(x);
     case PL_OP_log: return log(x);
     case PL_OP_sqrt: return sqrt(x);
-    /* NaN stays NaN, so that it is found */
+    /* a NaN stays a NaN, so that a guard finds it */
     case PL_OP_sign: return x > 0 ? 1 : x < 0 ? -1 : x;
     case PL_OP_relu: return x > 0 ? x : x != x ? x : 0;
     case PL_OP_gelu: return 0.5 * x * (1 + erf(x / sqrt(2)));

@@ -1,11 +1,10 @@
-/* kernels.h - one operation as the kernels of the reference interpreter see
- * it */
+/* kernels.h - the call of a kernel of the reference interpreter */
 #ifndef PL_REFERENCE_KERNELS_H
 #define PL_REFERENCE_KERNELS_H
 
 #include "accelerators/reference/reference.h"
 
-/* The order of maxima: a NaN is larger than any number, as in PyTorch. */
+/* The order for maxima: a NaN is larger than any number, as in PyTorch. */
 static inline bool pl_reference_larger(double x, double than)
 {
     return x > than || (x != x && than == than);
@@ -16,10 +15,10 @@ typedef struct reference_call {
     const pl_attr_t *attr;
     const double *in[PL_OP_INPUTS];
     pl_shape_t in_shape[PL_OP_INPUTS];
-    double *out[PL_OP_OUTPUTS];                             /* zeros to begin with */
+    double *out[PL_OP_OUTPUTS];                             /* zeros at first */
     pl_shape_t out_shape[PL_OP_OUTPUTS];
     const pl_reference_replay_t *replay;
-    int code;                                 /* a kernel that finds bad data sets both */
+    int code;                                  /* kernels set code and err for bad data */
     pl_error_t *err;
 } pl_reference_call_t;
 
@@ -30,8 +29,8 @@ extern const pl_reference_kernel_t pl_reference_shapes[PL_OPCODES];
 extern const pl_reference_kernel_t pl_reference_products[PL_OPCODES];
 extern const pl_reference_kernel_t pl_reference_rows[PL_OPCODES];
 
-/* Where element e of `shape` comes from in a tensor of shape `from` that was broadcast
- * to it. */
+/* Index of the element that a broadcast from shape `from` to `shape` copies to element
+ * e. */
 int64_t pl_reference_source(pl_shape_t shape, int64_t e, pl_shape_t from);
 
 #endif

@@ -1,5 +1,4 @@
-/* products.c - reference kernels of products, convolution, pooling and
- * attention */
+/* products.c - reference kernels of products, convolution, pooling and attention */
 #include <math.h>
 
 #include "base/random.h"
@@ -52,19 +51,18 @@ static void compute_linear(pl_reference_call_t *c)
         }
 }
 
-/* ---- conv2d: every (output element, weight element) pair once, whatever is wanted
- * from it ---- */
+/* ---- conv2d and its gradients: every pair of an output and a weight element once
+ * ---- */
 
-typedef struct tap {
-    int64_t x, w, y, channel;             /* elements of each, and the output's channel */
-} tap_t;
-
-typedef void (*tap_visitor_t)(pl_reference_call_t *c, const tap_t *tap);
-
-static void for_each_tap(pl_reference_call_t *c, pl_shape_t x, pl_shape_t w, pl_shape_t y,
-                         tap_visitor_t visit)
+static void compute_convolution(pl_reference_call_t *c)
 {
-    const int64_t stride = c->attr->stride, padding = c->attr->padding;
+    const bool grad_x = c->op->code == PL_OP_conv2d_grad_x,
+               grad_w = c->op->code == PL_OP_conv2d_grad_w;
+    const pl_shape_t x = grad_x   ? c->out_shape[0]
+                         : grad_w ? c->in_shape[1]
+                                  : c->in_shape[0],
+                     w = grad_w ? c->out_shape[0] : c->in_shape[1],
+                     y = grad_x || grad_w ? c->in_shape[0] : c->out_shape[0];
     for (int64_t e = 0; e < pl_elements(y); e++) {
         const int64_t j = e % y.dim[3], i = e / y.dim[3] % y.dim[2],
                       o = e / (y.dim[3] * y.dim[2]) % y.dim[1];
@@ -72,80 +70,46 @@ static void for_each_tap(pl_reference_call_t *c, pl_shape_t x, pl_shape_t w, pl_
         for (int64_t f = 0; f < w.dim[1] * w.dim[2] * w.dim[3]; f++) {
             const int64_t l = f % w.dim[3], k = f / w.dim[3] % w.dim[2],
                           channel = f / (w.dim[3] * w.dim[2]);
-            const int64_t row = i * stride + k - padding,
-                          column = j * stride + l - padding;
+            const int64_t row = i * c->attr->stride + k - c->attr->padding,
+                          column = j * c->attr->stride + l - c->attr->padding;
             if (row < 0 || row >= x.dim[2] || column < 0 || column >= x.dim[3])
                 continue;
-            const tap_t tap = {.x = ((b * x.dim[1] + channel) * x.dim[2] + row) * x.dim[3]
-                                    + column,
-                               .w = o * w.dim[1] * w.dim[2] * w.dim[3] + f,
-                               .y = e,
-                               .channel = o};
-            visit(c, &tap);
+            const int64_t at_x = ((b * x.dim[1] + channel) * x.dim[2] + row) * x.dim[3]
+                                 + column,
+                          at_w = o * w.dim[1] * w.dim[2] * w.dim[3] + f;
+            if (grad_x)
+                c->out[0][at_x] += c->in[0][e] * c->in[1][at_w];
+            else if (grad_w)
+                c->out[0][at_w] += c->in[0][e] * c->in[1][at_x];
+            else
+                c->out[0][e] += c->in[0][at_x] * c->in[1][at_w];
         }
+        if (c->op->code == PL_OP_conv2d && c->op->input_count == 3)
+            c->out[0][e] += c->in[2][o];
     }
 }
 
-static void tap_forward(pl_reference_call_t *c, const tap_t *tap)
-{
-    c->out[0][tap->y] += c->in[0][tap->x] * c->in[1][tap->w];
-}
-
-static void tap_grad_x(pl_reference_call_t *c, const tap_t *tap)
-{
-    c->out[0][tap->x] += c->in[0][tap->y] * c->in[1][tap->w];
-}
-
-static void tap_grad_w(pl_reference_call_t *c, const tap_t *tap)
-{
-    c->out[0][tap->w] += c->in[0][tap->y] * c->in[1][tap->x];
-}
-
-static void compute_conv2d(pl_reference_call_t *c)
-{
-    const pl_shape_t y = c->out_shape[0];
-    for_each_tap(c, c->in_shape[0], c->in_shape[1], y, tap_forward);
-    for (int64_t e = 0; e < pl_elements(y) && c->op->input_count == 3; e++)
-        c->out[0][e] += c->in[2][e / (y.dim[2] * y.dim[3]) % y.dim[1]];
-}
-
-static void compute_conv2d_grad_x(pl_reference_call_t *c)
-{
-    for_each_tap(c, c->out_shape[0], c->in_shape[1], c->in_shape[0], tap_grad_x);
-}
-
-static void compute_conv2d_grad_w(pl_reference_call_t *c)
-{
-    for_each_tap(c, c->in_shape[1], c->out_shape[0], c->in_shape[0], tap_grad_w);
-}
-
-/* ---- max_pool2d: `where` is the element of x ---- */
-
-static int64_t pool_largest(const pl_reference_call_t *c, int64_t plane, int64_t i,
-                            int64_t j)
-{
-    const int64_t height = c->in_shape[0].dim[2], width = c->in_shape[0].dim[3];
-    int64_t best = -1;
-    for (int64_t k = 0; k < c->attr->kernel * c->attr->kernel; k++) {
-        int64_t row = i * c->attr->stride + k / c->attr->kernel - c->attr->padding;
-        int64_t column = j * c->attr->stride + k % c->attr->kernel - c->attr->padding;
-        if (row < 0 || row >= height || column < 0 || column >= width)
-            continue;
-        int64_t e = (plane * height + row) * width + column;
-        if (best < 0 || pl_reference_larger(c->in[0][e], c->in[0][best]))
-            best = e;
-    }
-    return best;
-}
+/* ---- max_pool2d: the second output is the index of the largest element of x ---- */
 
 static void compute_max_pool2d(pl_reference_call_t *c)
 {
-    const pl_shape_t y = c->out_shape[0];
+    const pl_shape_t x = c->in_shape[0], y = c->out_shape[0];
+    const int64_t kernel = c->attr->kernel;
     for (int64_t e = 0; e < pl_elements(y); e++) {
-        int64_t from = pool_largest(c, e / (y.dim[2] * y.dim[3]), e / y.dim[3] % y.dim[2],
-                                    e % y.dim[3]);
-        c->out[0][e] = c->in[0][from];
-        c->out[1][e] = (double)from;
+        const int64_t j = e % y.dim[3], i = e / y.dim[3] % y.dim[2],
+                      plane = e / (y.dim[2] * y.dim[3]);
+        int64_t best = -1;
+        for (int64_t k = 0; k < kernel * kernel; k++) {
+            const int64_t row = i * c->attr->stride + k / kernel - c->attr->padding,
+                          column = j * c->attr->stride + k % kernel - c->attr->padding;
+            if (row < 0 || row >= x.dim[2] || column < 0 || column >= x.dim[3])
+                continue;
+            const int64_t at = (plane * x.dim[2] + row) * x.dim[3] + column;
+            if (best < 0 || pl_reference_larger(c->in[0][at], c->in[0][best]))
+                best = at;
+        }
+        c->out[0][e] = c->in[0][best];
+        c->out[1][e] = (double)best;
     }
 }
 
@@ -165,7 +129,7 @@ static double dot(const double *a, const double *b, int64_t n)
     return sum;
 }
 
-/* 1 / (1 - p) where the weight that query i gives to key j stays, else 0. */
+/* 1 / (1 - p) if dropout keeps the weight of query i for key j, else 0. */
 static double attention_mask(const pl_reference_call_t *c, int64_t head, int64_t i,
                              int64_t j)
 {
@@ -180,7 +144,7 @@ static double attention_mask(const pl_reference_call_t *c, int64_t head, int64_t
                : 0;
 }
 
-/* Whether queries of a head see key j at all; `mask` is the last input, or NULL. */
+/* True if the mask, an optional input, lets the queries of a head use key j. */
 static bool is_seen(const pl_reference_call_t *c, const double *mask, int64_t head,
                     int64_t j)
 {
@@ -188,7 +152,7 @@ static bool is_seen(const pl_reference_call_t *c, const double *mask, int64_t he
     return !mask || mask[head / q.dim[1] * q.dim[2] + j] != 0;
 }
 
-/* The largest score and the sum of exponentials stay apart, as in cross entropy. */
+/* The largest score and the sum of exponentials are separate, as in cross entropy. */
 static void compute_attention(pl_reference_call_t *c)
 {
     const pl_shape_t q = c->in_shape[0];
@@ -249,9 +213,9 @@ static void compute_attention_grad(pl_reference_call_t *c)
 const pl_reference_kernel_t pl_reference_products[PL_OPCODES] = {
     [PL_OP_matmul] = compute_matmul,
     [PL_OP_linear] = compute_linear,
-    [PL_OP_conv2d] = compute_conv2d,
-    [PL_OP_conv2d_grad_x] = compute_conv2d_grad_x,
-    [PL_OP_conv2d_grad_w] = compute_conv2d_grad_w,
+    [PL_OP_conv2d] = compute_convolution,
+    [PL_OP_conv2d_grad_x] = compute_convolution,
+    [PL_OP_conv2d_grad_w] = compute_convolution,
     [PL_OP_max_pool2d] = compute_max_pool2d,
     [PL_OP_max_pool2d_grad] = compute_max_pool2d_grad,
     [PL_OP_attention] = compute_attention,

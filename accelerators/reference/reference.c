@@ -1,5 +1,5 @@
-/* reference.c - a graph computed by plain loops in float64: what every kernel is held
- * to
+/* reference.c - computes a graph by plain loops in float64, to which all kernels are
+ * compared
  *
  * Kernels are in elementwise.c, shapes.c (with reductions), products.c and rows.c. */
 #include "accelerators/reference/reference.h"
@@ -17,11 +17,11 @@ typedef struct pl_reference_run interpreter_t;
 struct pl_reference_run {
     const pl_graph_t *g;
     pl_reference_replay_t *replay;
-    bool waits;                                    /* at each collective */
-    int next;                                      /* operation */
-    double **value;                                /* [values] */
-    bool *own;                                     /* [values] whether it is freed here */
-    const pl_memory_plan_t *plan;                  /* [each value has its own memory] */
+    bool waits;                                      /* at each collective */
+    int next;                                        /* operation */
+    double **value;                                  /* [values] */
+    bool *own;                                       /* [values] allocated here */
+    const pl_memory_plan_t *plan;                    /* [each value has its own memory] */
     double *arena;
 };
 
@@ -71,8 +71,9 @@ int64_t pl_reference_source(pl_shape_t shape, int64_t e, pl_shape_t from)
     return index;
 }
 
-/* ---- Values that are there before the first operation ---- */
+/* ---- Values ---- */
 
+/* Sets a value that exists before the first operation. */
 static int value_init(interpreter_t *in, int32_t i, pl_error_t *err)
 {
     const pl_value_t *v = &in->g->value[i];
@@ -100,7 +101,7 @@ static int value_init(interpreter_t *in, int32_t i, pl_error_t *err)
 
 /* ---- Operations ---- */
 
-/* A user's operator brings its kernel for float64 along. */
+/* A user's operator has a kernel for float64. */
 static void apply(pl_reference_call_t *c)
 {
     pl_kernel_call_t call = {.self = c->attr->self.byte,
@@ -128,16 +129,7 @@ static pl_reference_kernel_t kernel_of(pl_opcode_t code)
                                        : pl_reference_rows[code];
 }
 
-static bool is_an_input(const pl_reference_call_t *call, const double *memory)
-{
-    for (int k = 0; k < call->op->input_count; k++)
-        if (call->in[k] == memory)
-            return true;
-    return false;
-}
-
-/* Memory for a value that call->op makes, zeroed unless it takes the place of an
- * input. */
+/* Memory for a value that call->op makes, zeroed except if it overwrites an input. */
 static double *output_new(interpreter_t *in, const pl_reference_call_t *call, int32_t v)
 {
     const pl_allocation_t *allocation = in->plan ? &in->plan->allocation[v] : NULL;
@@ -151,9 +143,10 @@ static double *output_new(interpreter_t *in, const pl_reference_call_t *call, in
                          : NULL;
     in->value[v] = region ? region + allocation->offset
                           : in->arena + allocation->offset / 2;
-    if (!is_an_input(call, in->value[v]))
-        memset(in->value[v], 0, n * sizeof(double));
-    return in->value[v];
+    for (int k = 0; k < call->op->input_count; k++)
+        if (call->in[k] == in->value[v])
+            return in->value[v];
+    return memset(in->value[v], 0, n * sizeof(double));
 }
 
 void pl_reference_round(pl_dtype_t dtype, double *x, int64_t n)
@@ -201,52 +194,20 @@ static void op_assign(interpreter_t *in, const pl_op_t *op)
         target[i] = op->attr.accumulate ? target[i] + value[i] : value[i];
 }
 
-static bool guard_looks(const interpreter_t *in, const pl_op_t *op)
+/* Sets *stops if the operators after the guard must not run. */
+static int op_guard(const interpreter_t *in, const pl_op_t *op, bool *stops,
+                    pl_error_t *err)
 {
-    return op->input_count == 1 || in->value[op->input[1]][0] <= op->attr.a;
-}
-
-static bool guard_stops(const interpreter_t *in, const pl_op_t *op)
-{
-    const double x = in->value[op->input[0]][0];
-    in->replay->skipped = !isfinite(x);
-    return in->replay->skipped || (op->attr.empty && x == 0);
-}
-
-static int watch(const interpreter_t *in, const pl_op_t *op, pl_error_t *err)
-{
+    const double *x = in->value[op->input[0]];
     const int64_t n = op->attr.watches ? pl_elements(in->g->value[op->input[0]].shape)
                                        : 0;
+    if (op->input_count != 1 && !(in->value[op->input[1]][0] <= op->attr.a))
+        return PL_OK;
     for (int64_t i = 0; i < n; i++)
-        if (!isfinite(in->value[op->input[0]][i]))
+        if (!isfinite(x[i]))
             return pl_guard_fail(op, in->replay->step, err);
-    return PL_OK;
-}
-
-static int run_ops(interpreter_t *in, pl_error_t *err)
-{
-    while (in->next < in->g->op_count) {
-        const int i = in->next++;
-        const pl_op_t *op = &in->g->op[i];
-        if (op->code == PL_OP_collective) {
-            in->replay->collective = in->waits ? 1 + op->attr.axis : 0;
-            if (in->waits)
-                return PL_OK;
-            continue;
-        }
-        const bool views = op->code == PL_OP_guard && guard_looks(in, op);
-        int code = views ? watch(in, op, err) : PL_OK;
-        if (code == PL_OK && views && guard_stops(in, op))
-            return PL_OK;
-        if (op->code == PL_OP_reshape)
-            in->value[op->output[0]] = in->value[op->input[0]];
-        else if (op->code == PL_OP_assign && !(in->plan && in->plan->done[i]))
-            op_assign(in, op);
-        else if (op->code != PL_OP_assign && op->code != PL_OP_guard)
-            code = op_compute(in, op, err);
-        if (code != PL_OK)
-            return code;
-    }
+    in->replay->skipped = !isfinite(x[0]);
+    *stops = in->replay->skipped || (op->attr.empty && x[0] == 0);
     return PL_OK;
 }
 
@@ -265,8 +226,8 @@ int pl_reference_check(const pl_graph_t *g, pl_error_t *err)
     return PL_OK;
 }
 
-/* What comes after a guard that stopped has no value. */
-static void hand_out(interpreter_t *in)
+/* Stores fetched values; values after a guard that stopped do not exist. */
+static void store_fetches(interpreter_t *in)
 {
     int64_t metrics = 0;
     int outputs = 0;
@@ -314,14 +275,32 @@ static void run_release(interpreter_t *in)
     pl_free(in->arena);
 }
 
-/* Whether it is over is in replay->collective. */
-static int run_on(interpreter_t *in, pl_error_t *err)
+/* Runs operations up to the end or to a collective, which replay->collective names. */
+static int run_continue(interpreter_t *in, pl_error_t *err)
 {
-    in->replay->skipped = false;
-    in->replay->collective = 0;
-    int code = run_ops(in, err);
-    if (code == PL_OK && !in->replay->collective)
-        hand_out(in);
+    pl_reference_replay_t *replay = in->replay;
+    bool stops = false;
+    int code = PL_OK;
+    replay->skipped = false;
+    replay->collective = 0;
+    while (code == PL_OK && !stops && !replay->collective && in->next < in->g->op_count) {
+        const int i = in->next++;
+        const pl_op_t *op = &in->g->op[i];
+        switch (op->code) {
+        case PL_OP_collective:
+            replay->collective = in->waits ? 1 + op->attr.axis : 0;
+            break;
+        case PL_OP_guard: code = op_guard(in, op, &stops, err); break;
+        case PL_OP_reshape: in->value[op->output[0]] = in->value[op->input[0]]; break;
+        case PL_OP_assign:
+            if (!in->plan || !in->plan->done[i])
+                op_assign(in, op);
+            break;
+        default: code = op_compute(in, op, err);
+        }
+    }
+    if (code == PL_OK && !replay->collective)
+        store_fetches(in);
     return code;
 }
 
@@ -337,7 +316,7 @@ int pl_reference_replay_planned(const pl_graph_t *g, const pl_memory_plan_t *pla
     interpreter_t in = {.g = g, .replay = replay, .plan = plan};
     int code = run_init(&in, err);
     if (code == PL_OK)
-        code = run_on(&in, err);
+        code = run_continue(&in, err);
     run_release(&in);
     return code;
 }
@@ -354,7 +333,7 @@ int pl_reference_replay_part(const pl_graph_t *g, pl_reference_replay_t *replay,
     *run = NULL;
     if (code == PL_OK) {
         in->replay = replay;
-        code = run_on(in, err);
+        code = run_continue(in, err);
     }
     if (code == PL_OK && replay->collective)
         *run = in;

@@ -1,5 +1,5 @@
-/* rows.c - reference kernels along rows: softmax, normalisation, embedding,
- * cross entropy */
+/* rows.c - reference kernels along rows: softmax, normalization, embedding, cross
+ * entropy */
 #include <math.h>
 
 #include "base/error.h"
@@ -10,9 +10,8 @@ static int64_t last(pl_shape_t shape)
     return shape.dim[shape.rank - 1];
 }
 
-/* The largest of a row and the sum of e^(x - largest), apart: their logarithms together
- * would lose the digits of what lies behind the largest.  A NaN stays NaN by way of the
- * sum. */
+/* The largest element of a row and the sum of e^(x - largest), separately: their combined
+ * logarithm would lose the digits of the other elements.  A NaN makes the sum NaN. */
 typedef struct exponentials {
     double largest, sum;
 } exponentials_t;
@@ -51,11 +50,11 @@ static void compute_softmax_grad(pl_reference_call_t *c)
     }
 }
 
-/* ---- Normalisation: a group is a row (layer) or a channel (batch) ---- */
+/* ---- Normalization: a group is a row (layer) or a channel (batch) ---- */
 
 typedef struct groups {
-    bool rows;                          /* layer_norm: the weight goes with the element */
-    int64_t count, size;                /* groups, elements of one */
+    bool rows;                                    /* layer_norm: one weight per element */
+    int64_t count, size;                          /* groups, elements of one */
     int64_t channels, space;
 } groups_t;
 
@@ -73,7 +72,7 @@ static groups_t groups_of(pl_shape_t x, bool rows)
     return s;
 }
 
-/* The element of x that is the i-th of group k, and the channel whose weight it has. */
+/* Index in x of element i of group k; *channel is the index of its weight. */
 static int64_t member(const groups_t *s, int64_t k, int64_t i, int64_t *channel)
 {
     *channel = s->rows ? i : k;
@@ -81,13 +80,14 @@ static int64_t member(const groups_t *s, int64_t k, int64_t i, int64_t *channel)
                    : (i / s->space * s->channels + k) * s->space + i % s->space;
 }
 
-static void normalise(pl_reference_call_t *c, bool rows)
+static void compute_norm(pl_reference_call_t *c)
 {
+    const bool rows = c->op->code == PL_OP_layer_norm;
     const groups_t s = groups_of(c->in_shape[0], rows);
     int64_t channel;
     for (int64_t k = 0; k < s.count; k++) {
         const double first = c->in[0][member(&s, k, 0, &channel)];
-        double mean = first, var = 0;                   /* exact where all are the same */
+        double mean = first, var = 0;                       /* exact if all are equal */
         for (int64_t i = 0; i < s.size; i++)
             mean += (c->in[0][member(&s, k, i, &channel)] - first) / (double)s.size;
         for (int64_t i = 0; i < s.size; i++)
@@ -105,8 +105,9 @@ static void normalise(pl_reference_call_t *c, bool rows)
 
 /* n = (x - mean) rstd: dx = rstd (dn - mean(dn) - n mean(dn n)), dn = dy w; dw =
  * sum(dy n), db = sum(dy). */
-static void normalise_grad(pl_reference_call_t *c, bool rows)
+static void compute_norm_grad(pl_reference_call_t *c)
 {
+    const bool rows = c->op->code == PL_OP_layer_norm_grad;
     const groups_t s = groups_of(c->in_shape[1], rows);
     const double *dy = c->in[0], *x = c->in[1], *w = c->in[2];
     int64_t channel;
@@ -122,7 +123,7 @@ static void normalise_grad(pl_reference_call_t *c, bool rows)
             c->out[1][channel] += dy[e] * n;
             c->out[2][channel] += dy[e];
         }
-        if (c->op->input_count == 8) {                     /* with those of other ranks */
+        if (c->op->input_count == 8) {                      /* sums over all ranks */
             sum = c->in[6][k] * w[k] / c->in[7][0];
             product = c->in[5][k] * w[k] / c->in[7][0];
         }
@@ -132,26 +133,6 @@ static void normalise_grad(pl_reference_call_t *c, bool rows)
                            * (dy[e] * w[channel] - sum - (x[e] - mean) * rstd * product);
         }
     }
-}
-
-static void compute_layer_norm(pl_reference_call_t *c)
-{
-    normalise(c, true);
-}
-
-static void compute_layer_norm_grad(pl_reference_call_t *c)
-{
-    normalise_grad(c, true);
-}
-
-static void compute_batch_norm(pl_reference_call_t *c)
-{
-    normalise(c, false);
-}
-
-static void compute_batch_norm_grad(pl_reference_call_t *c)
-{
-    normalise_grad(c, false);
 }
 
 static void compute_batch_norm_with(pl_reference_call_t *c)
@@ -167,7 +148,7 @@ static void compute_batch_norm_with(pl_reference_call_t *c)
 
 /* ---- embedding ---- */
 
-/* Whether an index is in [0, n); says so when it is not. */
+/* Sets the error of the call if an index is outside [0, n). */
 static bool index_is_good(pl_reference_call_t *c, double index, int64_t n)
 {
     if (index >= 0 && index < (double)n)
@@ -202,7 +183,7 @@ static bool ignored(const pl_reference_call_t *c, double target)
     return c->attr->has_ignore && target == (double)c->attr->from;
 }
 
-/* What a row counts; inputs k and k + 1 are the weights, if there are any. */
+/* The weight of a row: inputs k and k + 1 are optional weights of classes and rows. */
 static double row_weight(const pl_reference_call_t *c, int k, int64_t row, double target)
 {
     if (!c->in[k])
@@ -269,7 +250,7 @@ static void compute_confusion(pl_reference_call_t *c)
     }
 }
 
-/* As a device does it, in float32: a score that lies on an edge is in the same bin. */
+/* In float32, as devices compute it, so that a score on an edge is in the same bin. */
 static void compute_score_bins(pl_reference_call_t *c)
 {
     const int64_t rows = c->in_shape[0].dim[0], n = c->in_shape[0].dim[1],
@@ -287,11 +268,11 @@ static void compute_score_bins(pl_reference_call_t *c)
 const pl_reference_kernel_t pl_reference_rows[PL_OPCODES] = {
     [PL_OP_softmax] = compute_softmax,
     [PL_OP_softmax_grad] = compute_softmax_grad,
-    [PL_OP_layer_norm] = compute_layer_norm,
-    [PL_OP_layer_norm_grad] = compute_layer_norm_grad,
-    [PL_OP_batch_norm] = compute_batch_norm,
+    [PL_OP_layer_norm] = compute_norm,
+    [PL_OP_layer_norm_grad] = compute_norm_grad,
+    [PL_OP_batch_norm] = compute_norm,
     [PL_OP_batch_norm_with] = compute_batch_norm_with,
-    [PL_OP_batch_norm_grad] = compute_batch_norm_grad,
+    [PL_OP_batch_norm_grad] = compute_norm_grad,
     [PL_OP_embedding] = compute_embedding,
     [PL_OP_embedding_grad] = compute_embedding_grad,
     [PL_OP_cross_entropy] = compute_cross_entropy,

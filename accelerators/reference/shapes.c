@@ -5,7 +5,7 @@
 #include "accelerators/reference/kernels.h"
 #include "base/compensated_sum.h"
 
-/* A tensor as [outer, size, inner] around one axis. */
+/* The shape [outer, size, inner] of a tensor around one axis. */
 typedef struct around {
     int64_t outer, size, inner;
 } around_t;
