@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- data: points of two rings around each other, made where they are read ---- */
+/* ---- data: points of two rings around each other, computed when they are read ---- */
 
 typedef struct rings {
     int64_t samples;

@@ -12,7 +12,7 @@
 #include <string.h>
 
 typedef struct counting {
-    const char *file;                        /* option: where the count goes at the end */
+    const char *file;                          /* option: receives the count at the end */
     void *cpu;
     long products;
 } counting_t;
@@ -34,7 +34,7 @@ static int counting_open(void *self, pl_device_info_t *info, pl_error_t *err)
     counting->cpu = calloc(1, cpu->size);
     if (!counting->cpu)
         return pl_fail(err, PL_ENOMEM, "out of memory");
-    /* The CPU's options: how many threads, and which instructions. */
+    /* The CPU's options: threads and instruction set. */
     for (const pl_option_t *option = cpu->options; option->name; option++)
         if (option->type == PL_OPTION_TEXT)
             *(const char **)((char *)counting->cpu + option->offset) = "auto";

@@ -1,6 +1,6 @@
 /* epoll_host.c - training in a program with a plain epoll loop
  *
- * The program has one descriptor, a timer, where a server has its connections.  The
+ * The program has one descriptor, a timer, in place of the connections of a server.  The
  * engine adds one descriptor.  When it is readable, notifications wait:
  * pl_engine_dispatch() delivers them on the calling thread.  libevent is not needed. */
 #include <paceline.h>

@@ -174,8 +174,8 @@ static pl_node_t distances(pl_graph_t *g, const gan_t *m, pl_node_t x)
     return m->modes == 1 ? all[0] : pl_concat(g, all, (int)m->modes, 1);
 }
 
-/* "near": the share of points within three deviations of a mode.  "modes": how many are
- * hit, as e to the entropy of the shares that they get of a batch. */
+/* "near": the share of points within three deviations of a mode.  "modes": the number of
+ * modes that are hit, e to the entropy of their shares of a batch. */
 static void gan_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 {
     const gan_t *m = self;

@@ -35,7 +35,7 @@ static pl_node_t linear(pl_graph_t *g, const gpt_t *m, const char *name, pl_node
     return pl_linear_with(g, name, x, units, &options);
 }
 
-/* What is added to the tower starts smaller the taller it is. */
+/* The more layers, the smaller the first weights of what a layer adds. */
 static pl_node_t project(pl_graph_t *g, const gpt_t *m, const char *name, pl_node_t x)
 {
     const double deviation = 0.02 / sqrt(2.0 * (double)m->layers);
@@ -109,8 +109,8 @@ static bool ends(const char *name, const char *end)
     return length >= tail && !strcmp(name + length - tail, end);
 }
 
-/* Hugging Face's GPT-2: the same names, matrices as [in, out], and masks that are none of
- * the model's. */
+/* Hugging Face's GPT-2: the same names, matrices as [in, out], and masks, which this
+ * model does not have. */
 static bool gpt_import_tensor(const void *self, const char *theirs,
                               pl_imported_tensor_t *ours)
 {

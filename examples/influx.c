@@ -26,7 +26,7 @@ static const pl_option_t influx_options[] = {
     PL_OPTIONS_END,
 };
 
-/* A name with what ends one escaped; a backslash at its end would escape that. */
+/* Escapes the characters that end a name; a final backslash would escape the next one. */
 static void name_write(FILE *file, const char *name, const char *ends)
 {
     for (; *name; name++) {
@@ -40,7 +40,7 @@ static int influx_open(void *self, const pl_log_run_t *run, pl_error_t *err)
 {
     influx_t *influx = self;
     char *path = pl_text("%s/metrics.lp", run->run_dir);
-    const long position = atol(run->position);              /* 0 of a new run */
+    const long position = atol(run->position);              /* 0 in a new run */
     if (path && !(influx->file = fopen(path, position ? "r+" : "w")))
         pl_fail(err, PL_EIO, "%s cannot be written: %m", path);
     pl_text_free(path);

@@ -31,8 +31,8 @@ static const char run[] =
     "\"threads\": 1}}}";
 
 typedef struct program {
-    uv_poll_t readable;                             /* the engine has something to tell */
-    uv_timer_t timer;                               /* the program's own */
+    uv_poll_t readable;                                     /* notifications wait */
+    uv_timer_t timer;                                       /* the program's own */
     int ticks, reports;
     bool failed;
 } program_t;

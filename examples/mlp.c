@@ -30,7 +30,7 @@ static const pl_option_t mlp_options[] = {
     PL_OPTIONS_END,
 };
 
-/* As much as its class counts, and as the data say in a field "weight". */
+/* Weighted by class_weights and by the field "weight" of the data, if they are given. */
 static pl_loss_t loss_of(pl_graph_t *g, const mlp_t *m, pl_node_t logits, pl_node_t y)
 {
     pl_cross_entropy_options_t o = {.has_ignore = true, .ignore_index = m->ignore_index};

@@ -34,7 +34,7 @@ static const pl_field_t fields[] = {{"x", PL_F32, {1, {2}}}, {"y", PL_I64, {0, {
 
 typedef struct program {
     struct event_base *base;
-    struct event *clock;                             /* when it ticks, a batch has come */
+    struct event *clock;                                /* at each tick a batch arrives */
     pl_loop_t *loop;
     bool still;
     int batches, measured, under_way;
@@ -51,7 +51,8 @@ static float next_number(program_t *p)                      /* in [-1, 1) */
     return (float)(p->random >> 8) / (float)(1 << 23) - 1;
 }
 
-/* Which side of a line through the middle; the line turns when the stream drifts. */
+/* The class is the side of a line through the middle, which turns when the data
+ * drifts. */
 static void next_batch(program_t *p, float x[BATCH][2], int64_t y[BATCH])
 {
     const float angle = p->batches < DRIFT ? 0.5f : 3.0f;
@@ -118,7 +119,7 @@ static void on_measured(pl_loop_t *loop, const pl_loop_result_t *result, void *u
         pl_loop_close(loop, on_closed, p);
 }
 
-/* A batch has come: a test, then a lesson.  Both are copied and sent; nothing waits. */
+/* A batch arrives: evaluates it, then trains on it.  Both calls copy it and return. */
 static void on_tick(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;

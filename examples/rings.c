@@ -17,7 +17,7 @@ static const pl_option_t rings_options[] = {
     PL_OPTIONS_END,
 };
 
-/* On a data thread: what there is.  Files would be opened and checked here. */
+/* On a data thread: reports samples and fields.  It would open and check files here. */
 static int rings_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
                       pl_error_t *err)
 {
@@ -30,8 +30,8 @@ static int rings_open(void *self, const pl_data_request_t *request, pl_data_info
     return info->data_info ? PL_OK : pl_fail(err, PL_ENOMEM, "out of memory");
 }
 
-/* On several data threads at once: the samples with these numbers, in this order.  Which
- * they are, shuffled and dealt out to ranks, is not the data set's business. */
+/* On several data threads at once: reads the samples with these numbers, in this order.
+ * The engine shuffles the numbers and divides them among ranks. */
 static int rings_read(const void *self, const pl_read_request_t *request,
                       void *const field[], pl_error_t *err)
 {

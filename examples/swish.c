@@ -32,7 +32,7 @@ static void swish_gradient(pl_graph_t *g, const pl_use_t *use, pl_node_t dy,
     dx[0] = pl_mul(g, dy, pl_add(g, s, pl_scale(g, rest, swish->slope)));
 }
 
-/* The same for GPUs: doc/modules.md says what such a text may use. */
+/* The kernel for GPUs; doc/modules.md says what its text may use. */
 static const char swish_on_gpus[] =
     "struct { double slope; } swish;\n"
     "VALUES(swish);\n"

@@ -25,27 +25,27 @@
 enum {
     BODY_MAX = 1 << 20,
     CLIENTS_MAX = 128,
-    REQUEST_SECONDS = 10,                                /* for each piece of a request */
+    REQUEST_SECONDS = 10,                                 /* for each part of a request */
     ANSWER_SECONDS = 60,
     SILENT_MS = 250                                  /* for a request while others wait */
 };
 
-/* Who is connected. */
+/* A connection. */
 typedef struct client {
-    struct bufferevent *bev;                                /* NULL: nobody */
+    struct bufferevent *bev;                                /* NULL: unused */
     bool has_asked, was_seen;
 } client_t;
 
 struct admission {
     struct evhttp *http;
     struct evconnlistener *listener;
-    struct event *later;                                    /* pending: it is shut */
-    struct event *sweep;                                    /* now and then */
+    struct event *later;                             /* pending: the listener is closed */
+    struct event *sweep;                             /* periodic */
     client_t client[CLIENTS_MAX];
     int max;
 };
 
-static admission_t *only_admission;                   /* a listener has no user of ours */
+static admission_t *only_admission;  /* a listener callback has no user pointer of ours */
 
 /* ---- requests ---- */
 
@@ -54,7 +54,7 @@ static const char *header(struct evhttp_request *request, const char *name)
     return evhttp_find_header(evhttp_request_get_input_headers(request), name);
 }
 
-/* The port is any: a tunnel may have changed it. */
+/* Any port is permitted: a tunnel may have changed it. */
 static bool is_this_machine(const char *host)
 {
     static const char *const names[] = {"127.0.0.1", "localhost", "[::1]"};
@@ -69,7 +69,7 @@ static bool is_this_machine(const char *host)
     return false;
 }
 
-/* "http://HOST" is our own; a program that is no browser says nothing. */
+/* "http://HOST" is our own origin; programs other than browsers send none. */
 static bool is_foreign(const char *origin, const char *host)
 {
     const char *at = origin ? strstr(origin, "://") : NULL;
@@ -89,7 +89,7 @@ static bool refuse(struct evhttp_request *request, int status, const char *text)
     return false;
 }
 
-/* Its request is there as a whole, and the answer may take as long as it likes. */
+/* The request of this client is complete; its answer has no time limit. */
 static void client_has_asked(admission_t *admission, struct evhttp_request *request)
 {
     struct bufferevent *bev =
@@ -100,7 +100,7 @@ static void client_has_asked(admission_t *admission, struct evhttp_request *requ
             admission->client[k].has_asked = true;
 }
 
-/* What another's page fetches as a picture, say, names no Origin, but browsers tell. */
+/* A request of another page for an image has no Origin, but browsers send this header. */
 static bool is_from_elsewhere(const char *site)
 {
     return site && strcmp(site, "same-origin") && strcmp(site, "none");
@@ -139,7 +139,7 @@ static bool was_let_go(struct bufferevent *bev)
     return !on_read && !on_write && !on_event;
 }
 
-/* -> how many are left */
+/* Returns the number of connections that remain. */
 static int clients_count(admission_t *admission)
 {
     int count = 0;
@@ -183,7 +183,7 @@ static void on_sweep(evutil_socket_t fd, short what, void *user)
     clients_count(user);
 }
 
-/* For evhttp, of a connection that has come. */
+/* Called by evhttp for a new connection. */
 static struct bufferevent *client_new(struct event_base *base, void *user)
 {
     admission_t *admission = user;
@@ -201,15 +201,15 @@ static struct bufferevent *client_new(struct event_base *base, void *user)
     return bev;
 }
 
-/* The system has no descriptor for who comes: later, then, when those who were let go of
- * have given theirs back.  user is evhttp's. */
+/* The system has no descriptor for a new connection: tries again later, when closed
+ * connections have freed theirs.  user is evhttp's. */
 static void accept_failed(struct evconnlistener *listener, void *user)
 {
     (void)listener, (void)user;
     admission_pause(only_admission);
 }
 
-/* The engine needs descriptors, too. */
+/* Leaves descriptors for the engine. */
 static int clients_max(void)
 {
     struct rlimit limit = {0};
@@ -244,8 +244,8 @@ int admission_open(service_t *service, int port,
     evconnlistener_set_error_cb(admission->listener, accept_failed);
     evhttp_set_bevcb(http, client_new, admission);
     evhttp_set_timeout(http, REQUEST_SECONDS);
-    /* What is longer, or no HTTP, evhttp answers by itself: always the same HTML, with
-     * none of our headers.  Its version 2.1 lets nobody else do it. */
+    /* evhttp itself answers longer requests and data that is not HTTP, with fixed HTML
+     * without our headers.  Version 2.1 has no way to change that. */
     evhttp_set_max_body_size(http, 4 * BODY_MAX);
     evhttp_set_max_headers_size(http, 16384);
     evhttp_set_allowed_methods(http, (ev_uint16_t)~0);

@@ -51,7 +51,7 @@ static void stream_end(stream_t *stream)
     evhttp_send_reply_end(request);
 }
 
-/* false: it has enough unread, and is let go of. */
+/* false: the client has too much unread data and is disconnected. */
 static bool stream_send(stream_t *stream, uint64_t number)
 {
     struct evhttp_connection *connection = evhttp_request_get_connection(stream->request);
@@ -87,7 +87,7 @@ void run_tell(run_t *run, const char *event)
     run->events++;
 }
 
-/* The last one stays: how it ended. */
+/* Keeps the last event, which says how the run ended. */
 static void events_forget(run_t *run)
 {
     for (uint64_t k = 0; k < EVENTS_KEPT; k++) {

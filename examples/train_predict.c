@@ -20,23 +20,23 @@
 #include "train_service.h"
 
 enum {
-    NUMBERS_MAX = 1 << 22,                            /* of a question */
-    OPEN_MAX = 16,                                    /* questions */
-    TIMEOUT = 2                                       /* s: then weights are not so new */
+    NUMBERS_MAX = 1 << 22,                     /* per question */
+    OPEN_MAX = 16,                             /* questions */
+    TIMEOUT = 2                                /* s: after that, older weights are used */
 };
-static const double FRESH = 1,                              /* s: they are new */
-    SAVES_MAX = 0.1;                                        /* of a run's time */
+static const double FRESH = 1,                              /* s: age of new weights */
+    SAVES_MAX = 0.1;                                        /* share of a run's time */
 
 typedef struct question {
     struct question *next;
-    struct evhttp_request *request;                         /* NULL: nobody waits */
-    bool is_in_vain;                                        /* the same, for the thread */
+    struct evhttp_request *request;              /* NULL: no client waits */
+    bool is_in_vain;                             /* the client has left; for the thread */
     predictor_t *predictor;
     run_t *run;                                             /* the loop's */
     char *run_dir;
     pl_arrays_t samples;                                    /* of "x" */
     float *x;
-    json_t *answer;                                         /* what comes of it */
+    json_t *answer;                                         /* the answer */
     pl_error_t error;
 } question_t;
 
@@ -49,15 +49,15 @@ struct predictor {
     pthread_mutex_t lock;
     pthread_cond_t asked;
     questions_t waiting, answered;
-    questions_t early;                        /* the loop's: their runs are being saved */
-    int open;                                 /* the loop's: questions */
+    questions_t early;                              /* the loop's: they wait for a save */
+    int open;                                       /* the loop's: questions */
     bool ends;
     int pipe[2];
     struct event *readable;
-    pl_loaded_model_t *model;                               /* the thread's */
-    char *path;                                             /* from where */
-    json_int_t step;                                        /* optimizer steps done */
-    struct stat loaded;                                     /* what was there */
+    pl_loaded_model_t *model;                   /* the thread's */
+    char *path;                                 /* the file of model */
+    json_int_t step;                            /* optimizer steps done */
+    struct stat loaded;                         /* state of the file when it was loaded */
 };
 
 static void put(questions_t *list, question_t *q)
@@ -85,7 +85,7 @@ static void question_free(question_t *q)
 
 /* ---- the thread ---- */
 
-/* What is saved under a name anew is another file. */
+/* A later save under the same name is another file. */
 static bool is_same(const struct stat *a, const struct stat *b)
 {
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino
@@ -93,7 +93,7 @@ static bool is_same(const struct stat *a, const struct stat *b)
            && a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
 }
 
-/* Of the weights at that path, a checkpoint or a file. */
+/* The step of the weights at a path, a checkpoint or a file. */
 static json_int_t step_of(const char *path)
 {
     char file[PATH_MAX];
@@ -110,8 +110,8 @@ static json_int_t step_of(const char *path)
     return number;
 }
 
-/* A run in training saves and removes checkpoints: one that is gone is looked for
- * anew. */
+/* A run in training saves and removes checkpoints: if the newest one is removed before it
+ * is loaded, the search is repeated. */
 static int newest_load(predictor_t *p, const char *run_dir, pl_error_t *err)
 {
     for (int tries = 0; tries < 3; tries++) {
@@ -144,7 +144,7 @@ static int newest_load(predictor_t *p, const char *run_dir, pl_error_t *err)
     return err->code;
 }
 
-/* JSON knows no number for what is not finite. */
+/* JSON has no numbers that are not finite. */
 static json_t *number_of(float value)
 {
     json_t *number = json_real((double)value);
@@ -196,7 +196,7 @@ static void *predictor_run(void *user)
         pthread_mutex_lock(&p->lock);
         put(&p->answered, q);
         if (write(p->pipe[1], "", 1) < 0)
-            continue;                                       /* full: it is readable */
+            continue;                            /* the pipe is full, so it is readable */
     }
     pthread_mutex_unlock(&p->lock);
     return NULL;
@@ -247,14 +247,14 @@ static void on_answers(evutil_socket_t fd, short what, void *user)
     }
 }
 
-/* Nested lists: their shape and numbers so far. */
+/* Shape and numbers of nested lists, as far as they are read. */
 typedef struct nested {
     pl_shape_t shape;
     float *number;
     int64_t count;
 } nested_t;
 
-/* false: they are not alike. */
+/* false: the lists differ in length. */
 static bool flatten(const json_t *list, int axis, nested_t *n)
 {
     const size_t count = json_array_size(list);
@@ -295,7 +295,7 @@ static bool samples_read(question_t *q, const json_t *list)
     return true;
 }
 
-/* ---- weights that are new ---- */
+/* ---- new weights ---- */
 
 static double now(void)
 {
@@ -338,7 +338,7 @@ void predictor_saved(run_t *run)
 
 static void on_saved(pl_trainer_t *trainer, const pl_command_result_t *result, void *user)
 {
-    (void)trainer, (void)result;                  /* without them, by those from before */
+    (void)trainer, (void)result;           /* if the save fails, older weights are used */
     predictor_saved(user);
 }
 
@@ -350,7 +350,7 @@ static void on_timeout(evutil_socket_t fd, short what, void *user)
         hand_over_all(run);
 }
 
-/* Whether the run is on its way to newer weights than it has saved. */
+/* Requests a save if the run has newer weights; true: a save is pending. */
 static bool is_saved_soon(run_t *run)
 {
     const struct timeval timeout = {TIMEOUT, 0};

@@ -7,10 +7,10 @@
 
 #include "train_service.h"
 
-enum { AHEAD_MAX = 4096 };                                  /* bytes that nobody wants */
+enum { AHEAD_MAX = 4096 };                                  /* bytes after a request */
 
-/* What a run told is kept nowhere, and taken for nothing else.  Each connection carries
- * one request. */
+/* Replies are not cached, and their type is not guessed.  Each connection carries one
+ * request. */
 void service_head(struct evhttp_request *request, const char *type)
 {
     struct evkeyvalq *head = evhttp_request_get_output_headers(request);
@@ -37,8 +37,8 @@ void service_error(struct evhttp_request *request, int status, const char *text)
     service_reply(request, status, json_pack("{s:{s:s}}", "error", "text", text));
 }
 
-/* evhttp does not look behind a request: here nobody is to send anything more, and who
- * hangs up is seen. */
+/* evhttp does not read after a request.  Here a client must send nothing more, and the
+ * end of its connection is noticed. */
 void service_hold(struct evhttp_request *request,
                   void (*on_gone)(struct evhttp_connection *, void *), void *user)
 {
@@ -59,7 +59,7 @@ void service_release(struct evhttp_request *request)
     evhttp_connection_set_closecb(evhttp_request_get_connection(request), NULL, NULL);
 }
 
-/* One whose connection evhttp closes by itself is freed with it. */
+/* evhttp frees a request whose connection it closes itself. */
 void service_forget(struct evhttp_request *request)
 {
     if (!evhttp_request_get_connection(request))

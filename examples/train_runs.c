@@ -15,7 +15,7 @@
 
 #include "train_service.h"
 
-/* What the engine would miss only when the run begins. */
+/* Checks for missing keys, which the engine reports only when the run begins. */
 static int needs_check(const pl_options_t *options, pl_error_t *err)
 {
     static const char *const keys[] = {"module", "data", "optimizer", NULL};
@@ -30,7 +30,7 @@ static int needs_check(const pl_options_t *options, pl_error_t *err)
     return PL_OK;
 }
 
-/* None brings code along, nor has ranks that are this program once more. */
+/* Refuses plug-ins, and launchers that start this program again. */
 static int kind_check(const pl_options_t *options, pl_error_t *err)
 {
     char *plugins = pl_options_get(options, "plugins"),
@@ -47,7 +47,7 @@ static int kind_check(const pl_options_t *options, pl_error_t *err)
     return code;
 }
 
-/* Everything of a run lies below the service's folder. */
+/* All files of a run are in the service's folder. */
 static pl_options_t *options_read(const service_t *service, const char *text, int id,
                                   pl_error_t *err)
 {
@@ -69,7 +69,7 @@ static pl_options_t *options_read(const service_t *service, const char *text, in
     return NULL;
 }
 
-/* A run without options is shown, and cannot be resumed. */
+/* A run without options is listed, but cannot be resumed. */
 static run_t *run_make(service_t *service, int id, pl_options_t *options)
 {
     run_t *run = calloc(1, sizeof *run);
@@ -115,7 +115,7 @@ int run_keep(const run_t *run)
 {
     char path[512], made[520];
     char *file = run->options ? pl_options_print(run->options, NULL) : NULL;
-    if (!file)                                              /* it stays as it was read */
+    if (!file)                                            /* the record stays unchanged */
         return 0;
     json_t *record = run_show(run);
     record_path(run->service, run->id, path);
@@ -166,7 +166,7 @@ static void run_read(service_t *service, int id)
     json_decref(record);
 }
 
-/* The number of "3" and "3.json"; 0: it is another's. */
+/* The number of "3" and "3.json"; 0: another name. */
 static int id_of(const char *name)
 {
     char *end;
@@ -174,7 +174,7 @@ static int id_of(const char *name)
     return id > 0 && id < 100000000 && (!*end || !strcmp(end, ".json")) ? (int)id : 0;
 }
 
-/* Locked as long as the service lives. */
+/* Opens and locks the folder until the service ends. */
 static int root_open(const char *root, pl_error_t *err)
 {
     if (mkdir(root, 0777) != 0 && errno != EEXIST)
@@ -192,7 +192,7 @@ static int root_open(const char *root, pl_error_t *err)
     return pl_fail(err, PL_EBUSY, "%s is in use by another service", root);
 }
 
-/* Others' names with greater numbers cost no more than a jump of ours. */
+/* Files of other programs with larger numbers only make our numbers jump. */
 int runs_open(service_t *service, pl_error_t *err)
 {
     struct dirent **entries = NULL;

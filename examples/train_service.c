@@ -60,7 +60,7 @@ static void on_progress(pl_trainer_t *trainer, const pl_progress_t *now, void *u
     run_t *run = user;
     (void)trainer;
     if (strcmp(run->state, "paused") || run->global_step < now->global_step)
-        run->global_step = now->global_step;                /* a pause has told its own */
+        run->global_step = now->global_step;             /* a pause sends its own event */
     metrics_take(run, now->metrics);
     run_tell(run, now->event);
 }
@@ -74,9 +74,9 @@ static const char *state_of(const pl_result_t *result)
     return states[k];
 }
 
-/* ---- answers of commands ---- */
+/* ---- answers to commands ---- */
 
-/* The answer to an HTTP request that waits for it; it may be gone by then. */
+/* An HTTP request that waits for the answer to a command; its client may leave. */
 typedef struct waiting {
     struct waiting *next;
     run_t *run;
@@ -91,7 +91,7 @@ static void waiting_closed(struct evhttp_connection *connection, void *user)
     waiting->request = NULL;
 }
 
-/* It is heard of no more. -> its request; NULL: nobody waits */
+/* Frees the entry and returns its request; NULL: the client has left. */
 static struct evhttp_request *waiting_end(waiting_t *waiting)
 {
     struct evhttp_request *request = waiting->request;
@@ -126,8 +126,8 @@ static void on_command(pl_trainer_t *trainer, const pl_command_result_t *result,
                                 "checkpoint", result->checkpoint));
 }
 
-/* A trainer that is freed tells nothing more: neither how commands ended that came when
- * it had. */
+/* A trainer that is freed does not answer commands that arrived after its end, so they
+ * are answered here. */
 static void commands_end(run_t *run)
 {
     while (run->waiting) {
@@ -157,8 +157,8 @@ static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user
     service_go_on(run->service);
 }
 
-/* A run that was killed before it had saved begins anew: by its name alone the engine
- * does that, and keeps the directory of before as another. */
+/* A run that was killed before its first save starts from the beginning: with only its
+ * name the engine does so, and renames the previous directory. */
 static int run_train(run_t *run, pl_error_t *err)
 {
     if (access(run->run_dir, F_OK) != 0)
@@ -191,7 +191,7 @@ static void run_begin(run_t *run)
     events_end(run);
 }
 
-/* Who follows a run is still to hear how it ended. */
+/* Followers of a run still receive its end. */
 static void on_closed(pl_engine_t *engine, void *user)
 {
     const struct timeval soon = {0, 100000};
@@ -297,7 +297,7 @@ static void stop_post(run_t *run, struct evhttp_request *request)
     service_reply(request, 202, run_show(run));
 }
 
-/* Why a run is not to go on; NULL: it may. */
+/* The reason why a run cannot be resumed; NULL: it can. */
 static const char *resume_refusal(const run_t *run)
 {
     if (run->service->ends)
@@ -411,7 +411,7 @@ static void on_request(struct evhttp_request *request, void *user)
 
 /* ---- the service ---- */
 
-/* One more asks again: a stop may have been refused. */
+/* Another signal repeats the request: a stop may have been refused. */
 static void on_signal(evutil_socket_t number, short what, void *user)
 {
     service_t *service = user;
@@ -433,7 +433,7 @@ static void on_signal(evutil_socket_t number, short what, void *user)
 
 static void service_free(service_t *service)
 {
-    admission_free(service->admission);          /* tells who waits: its client is gone */
+    admission_free(service->admission);              /* reports waiting clients as gone */
     if (service->predictor)
         predictor_free(service->predictor);
     pl_engine_free(service->engine);
@@ -443,7 +443,7 @@ static void service_free(service_t *service)
     }
 }
 
-/* A whole number between two; -1: it is none. */
+/* A whole number between min and max; -1: it is not one. */
 static int number_of(const char *word, int min, int max)
 {
     char *end;
@@ -451,7 +451,7 @@ static int number_of(const char *word, int min, int max)
     return number >= min && number <= max && !*end ? (int)number : -1;
 }
 
-/* -> the port; -1: a mistake; -2: help is wanted. */
+/* Returns the port; -1: a mistake; -2: help was requested. */
 static int words_read(service_t *service, int argc, char **argv)
 {
     const char *port = argc > 1 ? argv[1] : "8080";
@@ -505,7 +505,7 @@ int main(int argc, char **argv)
     service_t service = {0};
     pl_log_hook(on_log, PL_LOG_WARNING, NULL);
     int code = pl_init(&argc, &argv, NULL, &err);  /* always first */
-    signal(SIGPIPE, SIG_IGN);                      /* a client that leaves ends nothing */
+    signal(SIGPIPE, SIG_IGN);          /* a client that leaves does not end the service */
     const int port = words_read(&service, argc, argv);
     if (code == PL_OK && port < 0) {
         fprintf(port == -2 ? stdout : stderr,
@@ -516,7 +516,7 @@ int main(int argc, char **argv)
     }
     json_t *root = json_string(service.root);
     json_decref(root);
-    if (code == PL_OK && !root) {                      /* run files and answers name it */
+    if (code == PL_OK && !root) {             /* run files and answers contain its path */
         fprintf(stderr, "train_service: the name of the folder ROOT is not UTF-8\n");
         return 2;
     }

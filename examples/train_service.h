@@ -21,19 +21,19 @@ struct run {
     run_t *next;
     service_t *service;
     int id;
-    const char *state;                      /* queued, running, paused, then as results */
+    const char *state;                      /* queued, running, paused, then the result */
     pl_options_t *options;
-    pl_trainer_t *trainer;                                  /* NULL: it does not run */
+    pl_trainer_t *trainer;                               /* NULL: the run is not active */
     char run_dir[512], error[PL_ERROR_TEXT];
     uint64_t global_step;
     json_t *metrics;
     char *event[EVENTS_KEPT];                     /* the newest, by number  [forgotten] */
-    uint64_t events;                              /* the next one's number */
-    uint64_t end;                                 /* which end that was */
+    uint64_t events;                              /* number of the next event */
+    uint64_t end;                                 /* its number among the ended runs */
     stream_t *streams;
-    struct waiting *waiting;                   /* commands that are open */
-    bool is_saving;                            /* weights that predictions are to be by */
-    double saving_since, saved_at, save_took;  /* s */
+    struct waiting *waiting;                              /* commands without an answer */
+    bool is_saving;                                       /* weights for predictions */
+    double saving_since, saved_at, save_took;             /* s */
 };
 
 struct service {
@@ -43,7 +43,7 @@ struct service {
     predictor_t *predictor;
     const char *root;
     run_t *runs, **last;
-    int ids, max, running;                                  /* ids: given so far */
+    int ids, max, running;                                  /* ids: assigned so far */
     int streams;                                            /* of all runs */
     uint64_t ended;                                         /* runs, so far */
     uint64_t started;                                       /* microseconds since 1970 */
@@ -52,20 +52,20 @@ struct service {
 
 /* ---- train_reply.c ---- */
 
-/* The headers that all answers have. */
+/* Adds the headers of all answers. */
 void service_head(struct evhttp_request *request, const char *type);
-/* Answers a request with JSON, which is taken over, or {"error": {"text": …}}. */
+/* Answers a request with JSON, which it consumes, or {"error": {"text": …}}. */
 void service_reply(struct evhttp_request *request, int status, json_t *body);
 void service_error(struct evhttp_request *request, int status, const char *text);
-/* The answer comes later, unless on_gone is called before, as the client has left: then
- * service_forget().  service_release(): it comes now. */
+/* The answer follows later, after service_release().  If the client leaves before,
+ * on_gone is called and calls service_forget(). */
 void service_hold(struct evhttp_request *request,
                   void (*on_gone)(struct evhttp_connection *, void *), void *user);
 void service_release(struct evhttp_request *request);
-/* Where the connection of an unanswered one is gone: evhttp thinks no more of it. */
+/* Frees a request whose connection ended before its answer. */
 void service_forget(struct evhttp_request *request);
 
-/* A run as clients see it. */
+/* The JSON of a run for clients. */
 json_t *run_show(const run_t *run);
 
 /* ---- train_service.c ---- */
@@ -74,53 +74,53 @@ bool run_has_ended(const run_t *run);
 
 /* ---- train_events.c ---- */
 
-/* Answers with all that is kept behind Last-Event-ID, and then what comes. */
+/* Answers with all kept events after Last-Event-ID, and then with new ones. */
 void events_get(run_t *run, struct evhttp_request *request);
-/* How the run is now, and what has made it so: "state" or an event of progress. */
+/* Sends the state of the run, as an event "state" or an event of progress. */
 void run_tell(run_t *run, const char *event);
-/* It has ended, and so do the answers to those who follow it; it may be resumed. */
+/* Ends the streams of an ended run, which may be resumed. */
 void events_end(run_t *run);
 
 /* ---- train_admission.c ---- */
 
-/* Listens on loopback and says where; what comes is handed to on_request, with the
- * service. */
+/* Listens on loopback and prints the address; calls on_request for each request, with
+ * the service. */
 int admission_open(service_t *service, int port,
                    void (*on_request)(struct evhttp_request *, void *), pl_error_t *err);
 void admission_free(admission_t *admission);
-/* Streams take a connection each and keep it: so many leave room for requests. */
+/* Each stream keeps a connection: the maximum that leaves enough for requests. */
 int admission_streams_max(const admission_t *admission);
-/* false: it was refused, and answered. */
+/* false: the request was refused and answered. */
 bool admission_check(admission_t *admission, struct evhttp_request *request);
 
 /* ---- train_runs.c ---- */
 
-/* A run of that number by the text of a run file, not in the list yet; NULL: the file is
- * not to be taken. */
+/* Makes a run with that number from the text of a run file, without listing it; NULL: the
+ * file is refused. */
 run_t *run_new(service_t *service, int id, const char *text, pl_error_t *err);
 void run_free(run_t *run);
 void run_add(run_t *run);
-/* Writes down how it is; an errno. */
+/* Writes the record of a run; returns an errno. */
 int run_keep(const run_t *run);
-/* Makes the folder, or takes it over with all runs that it has. */
+/* Makes the folder, or reads all runs of an existing one. */
 int runs_open(service_t *service, pl_error_t *err);
 
 /* ---- train_notify.c ---- */
 
-/* "READY=1", "STOPPING=1"; nothing when systemd did not start this. */
+/* Sends "READY=1" or "STOPPING=1" if systemd started the service. */
 void tell_systemd(const char *state);
 
 /* ---- train_predict.c ---- */
 
-/* A thread that computes answers, so that the loop does not wait for them. */
+/* Starts the thread that computes predictions, so that the loop does not wait. */
 predictor_t *predictor_new(struct event_base *base);
-/* Once the loop does not turn any more. */
+/* Call it after the loop has ended. */
 void predictor_free(predictor_t *p);
-/* Answers the request, later: what the newest weights of a run make of {"x":
- * [sample, …]}, lists of numbers, or of such lists, that are all alike. */
+/* Answers the request later with predictions of the newest weights of a run for {"x":
+ * [sample, …]}, nested lists of numbers of equal lengths. */
 void predictor_ask(predictor_t *p, struct evhttp_request *request, run_t *run,
                    const json_t *asked);
-/* A run ends, or was saved: answers are to be by what it has. */
+/* A run has ended or was saved: answers its questions with the saved weights. */
 void predictor_saved(run_t *run);
 
 #endif

@@ -11,7 +11,7 @@
 #include <strategies/ddp/ddp.h>
 
 typedef struct vote {
-    pl_ddp_t ddp;                                           /* first: it is one */
+    pl_ddp_t ddp;                                           /* first: the base */
     double quorum;
 } vote_t;
 
@@ -22,7 +22,7 @@ static const pl_option_t vote_options[] = {
     PL_OPTIONS_END,
 };
 
-/* What is not finite stays so: all ranks skip the step then. */
+/* Values that are not finite stay so: then all ranks skip the step. */
 static void signs_put(float *grads, int64_t from, int64_t to)
 {
     for (int64_t i = from; i < to; i++)

@@ -1,5 +1,5 @@
 
-# The words of `paceline list --keys`: "trainer.precision=16-mixed".  Keys first, then what they can be.
+# Words of `paceline list --keys`, such as "trainer.precision=16-mixed": first the keys, then their values.
 _paceline_keys() {
     paceline list --keys 2>/dev/null | if [[ $1 == *=* ]]; then
         cat
@@ -35,7 +35,7 @@ _paceline_files() {
     esac
 }
 
-# What stands where the cursor does: "fit --set" behind that option, "fit" at an operand.
+# The place of the cursor: "fit --set" after that option, "fit" at an operand.
 _paceline() {
     local line=${COMP_LINE:0:COMP_POINT} place
     local -a words
@@ -64,7 +64,7 @@ _paceline() {
     if [[ ${COMPREPLY[0]-} == *= ]]; then
         compopt -o nospace 2>/dev/null
     fi
-    # Only what follows the last of the characters that bash breaks words at is replaced.
+    # bash replaces only the text after the last character at which it breaks words.
     local kept=${current%"${current##*["$COMP_WORDBREAKS"]}"}
     COMPREPLY=("${COMPREPLY[@]#"$kept"}")
 }

@@ -1,14 +1,14 @@
-/* completion.c - what a shell completes for paceline, from the table of commands, at make
+/* completion.c - writes the completion of a shell from the table of commands, at make
  *
  * completion bash|zsh|fish.  Never installed.  For bash and zsh it writes tables, which
- * completion.bash and completion.zsh, put behind them, look things up in. */
+ * the appended completion.bash and completion.zsh read. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/command.h"
 
-/* What stands behind an option, or where an operand does. */
+/* Kind of the value of an option or operand. */
 typedef enum kind { NOTHING, FILES, KEYS, ROLES, COMMANDS, PROGRAMS } kind_t;
 
 static kind_t kind_of(const cli_option_t *option)
@@ -23,15 +23,14 @@ static kind_t kind_of(const cli_option_t *option)
                : NOTHING;
 }
 
-/* "json" of "RUN.json"; "" where any file or folder will do. */
+/* "json" of "RUN.json"; "" if any file or folder is possible. */
 static const char *suffix_of(const cli_option_t *option)
 {
     const char *dot = strrchr(option->what, '.');
     return dot && !strchr(option->what, '|') ? dot + 1 : "";
 }
 
-/* "last" of "last|CHECKPOINT", "pause save" of "pause|save": words that stand for
- * themselves. */
+/* Literal words of a value: "last" of "last|CHECKPOINT", "pause save" of "pause|save". */
 static const char *words_of(const cli_option_t *option, char words[128])
 {
     const char *what = option->what && strchr(option->what, '|') ? option->what : "";
@@ -46,15 +45,7 @@ static const char *words_of(const cli_option_t *option, char words[128])
     return words;
 }
 
-/* It can be completed where a place is known by its command alone, as bash does it. */
-static bool is_told(const cli_option_t *option)
-{
-    char words[128];
-    return !cli_is_operand(option) || kind_of(option) != NOTHING
-           || *words_of(option, words);
-}
-
-/* A text in single quotes; characters that mean something to whoever reads it there are
+/* Writes a text for single quotes; characters with a meaning for the shell's function are
  * escaped. */
 static void put(const char *text, const char *escaped)
 {
@@ -67,52 +58,51 @@ static void put(const char *text, const char *escaped)
 
 /* ---- bash ---- */
 
-static void bash_what(const cli_command_t *command, const cli_option_t *option)
+/* The line for a value.  bash finds an operand by its command alone, so that an operand
+ * without completion has no line. */
+static void bash_value(const cli_command_t *command, const cli_option_t *option)
 {
     static const char *const names[] = {
         [NOTHING] = "nothing", [FILES] = "files",       [KEYS] = "keys",
         [ROLES] = "roles",     [COMMANDS] = "commands", [PROGRAMS] = "programs"};
     char flag[64], words[128];
     kind_t kind = kind_of(option);
-    printf("    '%s%s%s') echo %s %s %s ;;\n", command->name,
-           cli_is_operand(option) ? "" : " ",
-           cli_is_operand(option) ? "" : cli_option_flag(option, flag), names[kind],
+    const bool operand = cli_is_operand(option);
+    if (operand && kind == NOTHING && !*words_of(option, words))
+        return;
+    printf("    '%s%s%s') echo %s %s %s ;;\n", command->name, operand ? "" : " ",
+           operand ? "" : cli_option_flag(option, flag), names[kind],
            kind == FILES && *suffix_of(option) ? suffix_of(option) : "-",
            words_of(option, words));
 }
 
-static void bash_flags(const cli_command_t *command)
-{
-    char flag[64];
-    printf("    %s) echo '--help", command->name);
-    for (const cli_option_t *option = command->options; option->name; option++)
-        if (!cli_is_operand(option))
-            printf(" %s", cli_option_flag(option, flag));
-    puts("' ;;");
-}
-
 static void write_bash(void)
 {
+    char flag[64];
     puts("# bash completion for paceline, from the tables of the command\n"
          "_paceline_commands() {\n    echo '--help --version'");
     for (const cli_command_t *command = cli_commands; command->name; command++)
         printf("    echo %s\n", command->name);
     puts("}\n_paceline_flags() {\n    case $1 in");
-    for (const cli_command_t *command = cli_commands; command->name; command++)
-        bash_flags(command);
-    puts("    esac\n}\n# What stands there, its suffix or -, a word that stands for "
-         "itself.\n"
+    for (const cli_command_t *command = cli_commands; command->name; command++) {
+        printf("    %s) echo '--help", command->name);
+        for (const cli_option_t *option = command->options; option->name; option++)
+            if (!cli_is_operand(option))
+                printf(" %s", cli_option_flag(option, flag));
+        puts("' ;;");
+    }
+    puts("    esac\n}\n# Kind of the value, its suffix or -, literal words.\n"
          "_paceline_what() {\n    case $1 in");
     for (const cli_command_t *command = cli_commands; command->name; command++)
         for (const cli_option_t *option = command->options; option->name; option++)
-            if (option->kind != CLI_KIND_FLAG && is_told(option))
-                bash_what(command, option);
+            if (option->kind != CLI_KIND_FLAG)
+                bash_value(command, option);
     puts("    esac\n}");
 }
 
 /* ---- zsh ---- */
 
-/* What _arguments does where it stands: ":WHAT:ACTION". */
+/* The value for _arguments: ":WHAT:ACTION". */
 static void zsh_action(const cli_option_t *option)
 {
     static const char *const actions[] = {[NOTHING] = " ",
@@ -136,7 +126,7 @@ static void zsh_action(const cli_option_t *option)
         printf(":%s", actions[kind]);
 }
 
-/* at: which of the operands it is, from 1. */
+/* at: number of the operand, from 1. */
 static void zsh_option(const cli_option_t *option, int at)
 {
     char flag[64];
@@ -181,11 +171,6 @@ static void write_zsh(void)
 
 /* ---- fish ---- */
 
-static void fish_line(const char *command)
-{
-    printf("complete -c paceline -n '__fish_seen_subcommand_from %s'", command);
-}
-
 static void fish_values(const cli_option_t *option)
 {
     char words[128];
@@ -207,7 +192,7 @@ static void fish_option(const cli_command_t *command, const cli_option_t *option
 {
     char flag[64];
     kind_t kind = kind_of(option);
-    fish_line(command->name);
+    printf("complete -c paceline -n '__fish_seen_subcommand_from %s'", command->name);
     if (!cli_is_operand(option))
         printf(" -l %s", cli_option_flag(option, flag) + 2);
     if (option->kind != CLI_KIND_FLAG && !cli_is_operand(option))

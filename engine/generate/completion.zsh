@@ -1,5 +1,5 @@
 
-# The words of `paceline list --keys`: "trainer.precision=16-mixed".  Keys first, then what they can be.
+# Words of `paceline list --keys`, such as "trainer.precision=16-mixed": first the keys, then their values.
 _paceline_keys() {
     local -a keys=(${(f)"$(paceline list --keys 2>/dev/null)"})
     local key

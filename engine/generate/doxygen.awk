@@ -1,8 +1,8 @@
 # doxygen.awk - prepares a file for Doxygen
 #
-# Comments of paceline.h become documentation: one before a declaration belongs to it, one behind code to that line.
+# Comments of paceline.h become documentation: one before a declaration belongs to it, one after code to that line.
 # Links of pages to sources become links to Doxygen's listings of them; links to a heading become links to its page,
-# since Doxygen names headings in its own way.
+# because Doxygen names headings differently.
 
 # The page on which Doxygen lists a source file: "embed_8c_source.html" of "../examples/embed.c".
 function listing(path) {

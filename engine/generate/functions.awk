@@ -1,12 +1,12 @@
-# functions.awk - writes paceline(3) and a page for each group of functions, out of engine/paceline.h
+# functions.awk - writes paceline(3) and a page for each group of functions from engine/paceline.h
 #
 #     awk -v folder=man3 -v version=0.1.0 -v date=2026-01-01 -f functions.awk paceline.h
 #
-# A group is what stands below one comment, up to the next comment or an empty line.  The page has the first name
-# that is no macro; all others are links to it.  What has no comment, or a comment right below the group before, goes
-# with that one.
+# A group is the code below a comment, up to the next comment or an empty line.  Its page has the first name that is
+# not a macro; all other names are links to it.  Code without a comment, or with a comment directly below the previous
+# group, belongs to that group.
 
-BEGIN { WIDTH = 72 }            # of code: with the margin of a page no more than 80 columns
+BEGIN { WIDTH = 72 }            # of code; with the margin of a page at most 80 columns
 
 function trimmed(text) {
     sub(/^[ \t]+/, "", text)
@@ -24,7 +24,7 @@ function roff(text) {
     return text
 }
 
-# Functions that are mentioned, bold.
+# Names of functions in bold.
 function with_names(text,    done, name) {
     text = roff(text)
     while (match(text, /(pl_[a-z0-9_]+|PL_[A-Z0-9_]+)\(\)/)) {
@@ -35,7 +35,7 @@ function with_names(text,    done, name) {
     return done text
 }
 
-# A text of one paragraph in lines that people can read.
+# Writes a paragraph in short lines.
 function say(text, file,    word, count, k, line) {
     count = split(text, word, / +/)
     for (k = 1; k <= count; k++) {
@@ -54,13 +54,13 @@ function begin_page(file, name, section) {
     print ".SH NAME" >file
 }
 
-# ---- code: comments behind it go above it where the line would be too long ----
+# ---- code: a comment after it moves above it if the line is too long ----
 
 function put_code(line) {
     code[++code_lines] = line
 }
 
-# A text that is broken where `between` stands, into lines that end with `end` but for the last.
+# Breaks a text at `between` into lines; all except the last end with `end`.
 function put_wrapped(text, indent, first, further, between, end,    part, count, k, line) {
     count = split(text, part, between)
     line = indent first
@@ -78,7 +78,7 @@ function put_comment(text, indent) {
     put_wrapped(text " */", indent, "/* ", " * ", " +", "")
 }
 
-# Code is broken behind commas and before operators, and not within a string: a type stays with its name.
+# Breaks code after commas and before operators, but not within a string; a type stays with its name.
 function put_broken(text, indent, further, end,    part, count, k) {
     count = split(text, part, "\"")
     text = ""
@@ -93,7 +93,7 @@ function put_broken(text, indent, further, end,    part, count, k) {
     put_wrapped(text, indent, "", further, "\n", end)
 }
 
-# Arguments that do not fit stand below the first.
+# Aligns arguments that do not fit below the first.
 function put_fitting(line, indent,    at) {
     if (length(line) <= WIDTH) {
         put_code(line)
@@ -103,7 +103,7 @@ function put_fitting(line, indent,    at) {
     put_broken(trimmed(line), indent, at ? sprintf("%" at + 1 - length(indent) "s", "") : "    ", "")
 }
 
-# One line of code and what is said beside it.
+# A line of code and its comment.
 function put_line(line, comment,    indent) {
     match(line, /^ */)
     indent = substr(line, 1, RLENGTH)
@@ -117,7 +117,7 @@ function put_line(line, comment,    indent) {
         put_fitting(line, indent)
 }
 
-# A line of a macro, which goes on with `end`.
+# A line of a macro, which continues with `end`.
 function put_macro(line,    end, indent) {
     match(line, /^ */)
     indent = substr(line, 1, RLENGTH)
@@ -131,7 +131,7 @@ function put_macro(line,    end, indent) {
         put_broken(trimmed(line) end, indent, "  ", " \\")
 }
 
-# A prototype on as few lines as it takes.
+# A prototype on as few lines as possible.
 function put_prototype(text, comment) {
     sub(/^PL_API /, "", text)
     sub(/ PL_PRINTF\([0-9, ]*\)/, "", text)
@@ -161,7 +161,7 @@ function add_name(name) {
         typed = typed == "" ? name : typed
 }
 
-# What a whole declaration declares.
+# The name that a declaration declares.
 function find_name(d,    name) {
     if (d ~ /^#define/) {
         match(d, /PL_[A-Za-z0-9_]+/)
@@ -177,7 +177,7 @@ function find_name(d,    name) {
     add_name(name)
 }
 
-# Where a mark stands, with what comes behind it, outside brackets; 0: nowhere.
+# Position of a mark outside brackets that a match of `behind` follows; 0: none.
 function outside(text, marks, behind,    k, c, deep) {
     for (k = 1; k < length(text); k++) {
         c = substr(text, k, 1)
@@ -191,7 +191,7 @@ function outside(text, marks, behind,    k, c, deep) {
     return 0
 }
 
-# What a group is: the first sentence, or of a long one what stands before the first colon.
+# Description of a group: the first sentence; if it is long, its part before the first colon.
 function clause(g,    said, at) {
     said = group_text[g] "\n"
     at = outside(said, ".", "[ \n]")
@@ -201,7 +201,7 @@ function clause(g,    said, at) {
     return said ~ /^[A-Z][a-z ]/ ? tolower(substr(said, 1, 1)) substr(said, 2) : said
 }
 
-# Names as they are told of in a text.
+# The names of a group in a text.
 function called(    k, all) {
     for (k = 1; k <= name_count; k++)
         all = all (k == 1 ? "" : ", ") names[k] (code[1] ~ /^(typedef|struct|#define|enum)/ ? "" : "()")
@@ -209,7 +209,7 @@ function called(    k, all) {
 }
 
 function end_group(    g, k) {
-    if (!code_lines && text != "") {                        # a remark on the section
+    if (!code_lines && text != "") {                        # a remark about the section
         remark[sections] = remark[sections] (remark[sections] == "" ? "" : "\n") text
     } else if (code_lines && (text == "" || adjoins) && groups && section_of[groups] == sections) {
         g = groups
@@ -234,7 +234,7 @@ function end_group(    g, k) {
 
 # ---- reading ----
 
-# What is said in a line of a comment.
+# The text of a line of a comment.
 function said(line) {
     sub(/^ *\/?\*+ ?/, "", line)
     sub(/ *\*\/.*$/, "", line)
@@ -246,12 +246,12 @@ function joined(a, b) {
 }
 
 function read_code(line,    at, comment, rest, opened) {
-    if (behind) {                                           # a comment that goes on
+    if (behind) {                                           # a comment that continues
         held_comment = joined(held_comment, said(line))
         if (line !~ /\*\//)
             return
         behind = 0
-    } else if (line ~ /\\$/ || continued) {                 # a macro as it is
+    } else if (line ~ /\\$/ || continued) {                 # a macro, unchanged
         if (!continued)
             find_name(line)
         continued = line ~ /\\$/
@@ -301,7 +301,7 @@ function read_code(line,    at, comment, rest, opened) {
     next
 }
 
-!sections {                                                 # what stands before all
+!sections {                                                 # before the first section
     if (NR > 2 && !opened_all) {
         preamble = preamble "\n" said($0)
         opened_all = $0 ~ /\*\//

@@ -10,7 +10,7 @@
 
 static FILE *page;
 
-/* Roff takes a dash, a dot or a quote at the wrong place for its own. */
+/* Escapes dashes, and dots and quotes at the start of a line, for roff. */
 static void put(const char *text)
 {
     if (*text == '.' || *text == '\'')
@@ -79,12 +79,6 @@ static void write_command(const cli_command_t *command)
 
 /* ---- paceline(1) ---- */
 
-static void write_entry(const cli_command_t *command)
-{
-    fprintf(page, ".TP\n.BR paceline\\-%s (1)\n", command->name);
-    put_line(command->help);
-}
-
 static void write_key(const pl_option_t *option)
 {
     char words[64];
@@ -103,13 +97,6 @@ static void write_key(const pl_option_t *option)
     }
     putc('\n', page);
     put_line(option->help);
-}
-
-static void write_section(const cli_section_t *section)
-{
-    fprintf(page, ".SS \"%s: %s\"\n", section->title, section->what);
-    for (const pl_option_t *option = pl_options_of(section->name); option->name; option++)
-        write_key(option);
 }
 
 static const char *const head =
@@ -211,18 +198,24 @@ static const char *const tail =
 static void write_overview(void)
 {
     fprintf(page, "%s.SH COMMANDS\nEach command has a manual page.\n", head);
-    for (const cli_command_t *command = cli_commands; command->name; command++)
-        write_entry(command);
+    for (const cli_command_t *command = cli_commands; command->name; command++) {
+        fprintf(page, ".TP\n.BR paceline\\-%s (1)\n", command->name);
+        put_line(command->help);
+    }
     fputs(run_file, page);
-    for (const cli_section_t *section = cli_sections; section->name; section++)
-        write_section(section);
+    for (const cli_section_t *section = cli_sections; section->name; section++) {
+        const pl_option_t *option = pl_options_of(section->name);
+        fprintf(page, ".SS \"%s: %s\"\n", section->title, section->what);
+        for (; option->name; option++)
+            write_key(option);
+    }
     fputs(tail, page);
     fputs(".SH SEE ALSO\n.BR paceline (3)\n", page);
 }
 
 /* ---- files ---- */
 
-/* The page of a command; NULL: of all. */
+/* The page of a command; NULL: the overview. */
 static bool write_page(const char *folder, const char *date, const cli_command_t *command)
 {
     char path[4096];

@@ -111,7 +111,7 @@ static const char *const head =
     "\n"
     "## All messages\n";
 
-/* A bar ends a cell of a table. */
+/* A cell of a table; a bar would end it. */
 static void put(const char *text)
 {
     for (; *text; text++)

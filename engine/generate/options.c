@@ -19,7 +19,7 @@ static const char *const head =
     "0 to below 1. `\"auto\"` takes the\n"
     "value from the data or the machine.\n";
 
-/* A cell of a table: bars would end it. */
+/* A cell of a table; a bar would end it. */
 static void put(const char *text)
 {
     for (; text && *text; text++)
@@ -41,12 +41,6 @@ static void put_options(const pl_option_t *option)
         put(option->help);
         puts(" |");
     }
-}
-
-static void put_section(const cli_section_t *section)
-{
-    printf("\n## `%s`: %s\n", section->title, section->what);
-    put_options(pl_options_of(section->name));
 }
 
 static void put_role(const char *role)
@@ -71,8 +65,10 @@ int main(int argc, char **argv)
         return 1;
     }
     fputs(head, stdout);
-    for (const cli_section_t *section = cli_sections; section->name; section++)
-        put_section(section);
+    for (const cli_section_t *section = cli_sections; section->name; section++) {
+        printf("\n## `%s`: %s\n", section->title, section->what);
+        put_options(pl_options_of(section->name));
+    }
     for (int k = 0; (role = pl_role_at(k)); k++)
         put_role(role);
     return fflush(stdout) == 0 && !ferror(stdout) ? 0 : 1;
