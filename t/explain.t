@@ -203,7 +203,7 @@ a_trace_tells_apart_what_has_one_name() {
     is "$status" 0 "a run of two processes"
     out=$(cat two.trace)
     for rank in 0 1; do
-        like "$out" "\"pid\":1,.*\"thread_name\".*\"remote( #2)? of rank $rank\"" "the proxy of rank $rank has a thread"
+        like "$out" "\"pid\":1,.*\"thread_name\".*\"proxy( #2)? of rank $rank\"" "the proxy of rank $rank has a thread"
         like "$out" "\"pid\":$((rank + 2)),.*\"process_name\".*\"rank $rank\"" "the rank is a process"
         like "$out" "\"pid\":$((rank + 2)),.*\"thread_name\".*\"worker\"" "with its worker"
     done
