@@ -501,7 +501,7 @@ static const pl_handler_t local_handlers[] = {
 
 const pl_actor_ops_t pl_local_sgd_strategy = {
     .name = "local_sgd",
-    .help = "ranks train alone and synchronize every sync_every steps: for slow links",
+    .help = "ranks train alone and synchronize every sync_every steps: for slow networks",
     .size = sizeof(local_t),
     .options = local_options,
     .role = "strategy",

@@ -42,18 +42,18 @@ static void registered_buffers_outlive_the_collective(void)
     pl_object_unref(kept);
 }
 
-static void a_limit_names_who_came_and_who_did_not(void)
+static void a_limit_names_the_ranks_that_arrived_and_those_that_did_not(void)
 {
     captain_join();
     all_reduce(0, 0, 0, ELEMENTS, 50);
     all_reduce(2, 0, 0, ELEMENTS, 0);
     wait_for(2);
-    is_int(captain->late, 1, "the caller was told that it is late");
+    is_int(captain->late, 1, "the caller knows that it is late");
     is_int(reported[0][0].code, PL_ETIMEOUT, "then its call ends");
     is_text(
         reported[0][0].text,
         "all_reduce: the time limit has passed: rank 0, rank 2 arrived, rank 1 did not",
-        "and says who was missing");
+        "and names the missing ranks");
     is_int(reported[2][0].code, PL_EPEER, "so does that of the rank that waited with it");
     is_text(
         reported[2][0].text,
@@ -62,11 +62,12 @@ static void a_limit_names_who_came_and_who_did_not(void)
         "for the same reason");
     barrier(1, 0, 0);
     wait_for(1);
-    is_int(reported[1][0].code, PL_EPEER, "who comes afterwards is told at once");
+    is_int(reported[1][0].code, PL_EPEER,
+           "a rank that comes later gets the error at once");
     captain_close();
 }
 
-static void a_call_that_nobody_wants_any_more_has_no_limit_to_tell_of(void)
+static void a_cancelled_call_reports_no_limit(void)
 {
     captain_join();
     const uint64_t call = all_reduce(0, 0, 0, ELEMENTS, 0);
@@ -81,7 +82,7 @@ static void a_call_that_nobody_wants_any_more_has_no_limit_to_tell_of(void)
     captain_close();
 }
 
-static void a_join_that_somebody_misses_names_them(void)
+static void a_join_names_the_missing_ranks(void)
 {
     captain_open();
     join(1, 0, 50);
@@ -89,7 +90,7 @@ static void a_join_that_somebody_misses_names_them(void)
     is_int(reported[1][0].code, PL_ETIMEOUT, "its limit passes");
     is_text(reported[1][0].text,
             "join: the time limit has passed: rank 1 arrived, rank 0, rank 2 did not",
-            "and says who did not join");
+            "and names the rank that did not join");
     captain_close();
 }
 
@@ -110,11 +111,11 @@ static void an_abort_ends_every_wait(void)
             is_text(reported[rank][k].text,
                     k ? "barrier: rank 2 aborted: no more batches"
                       : "all_reduce: rank 2 aborted: no more batches",
-                    "rank %d hears why, call %d", rank, k);
+                    "rank %d gets the reason, call %d", rank, k);
     captain_close();
 }
 
-static void who_ends_is_named_by_those_who_wait(void)
+static void a_rank_that_ends_is_named_by_those_that_wait(void)
 {
     captain_join();
     barrier(0, 0, 0);
@@ -127,7 +128,7 @@ static void who_ends_is_named_by_those_who_wait(void)
     captain_close();
 }
 
-static void one_that_ends_in_the_middle_tells_the_others(void)
+static void a_rank_that_ends_within_an_operation_tells_the_others(void)
 {
     captain_join();
     barrier(0, 0, 0);
@@ -140,8 +141,8 @@ static void one_that_ends_in_the_middle_tells_the_others(void)
     captain_close();
 }
 
-/* Whoever ends it may not have heard of the answer yet. */
-static void one_that_failed_by_itself_ends_with_that(void)
+/* The answer may not have reached the caller before it ends the actor. */
+static void a_rank_that_fails_by_itself_ends_with_its_error(void)
 {
     captain_join();
     all_reduce(0, 0, 4 * ELEMENTS, 1, 0);
@@ -151,12 +152,13 @@ static void one_that_failed_by_itself_ends_with_that(void)
     pl_cancel(captain, captain->life[0]);
     pl_cancel(captain, captain->life[2]);
     wait_for(2);
-    is_int(ended[0].code, PL_EINVAL, "who asked for what is not there ends with that");
+    is_int(ended[0].code, PL_EINVAL,
+           "the rank with the impossible request ends with its error");
     is_int(ended[2].code, PL_OK, "the other in order");
     captain_close();
 }
 
-static void what_is_wrong_is_refused(void)
+static void wrong_requests_are_refused(void)
 {
     captain_open();
     barrier(0, 0, 0);
@@ -186,13 +188,13 @@ int main(void)
     pl_init(NULL, NULL, NULL, NULL);
     run(ranks_join_and_their_requests_are_done_in_order);
     run(registered_buffers_outlive_the_collective);
-    run(a_limit_names_who_came_and_who_did_not);
-    run(a_call_that_nobody_wants_any_more_has_no_limit_to_tell_of);
-    run(a_join_that_somebody_misses_names_them);
+    run(a_limit_names_the_ranks_that_arrived_and_those_that_did_not);
+    run(a_cancelled_call_reports_no_limit);
+    run(a_join_names_the_missing_ranks);
     run(an_abort_ends_every_wait);
-    run(who_ends_is_named_by_those_who_wait);
-    run(one_that_ends_in_the_middle_tells_the_others);
-    run(one_that_failed_by_itself_ends_with_that);
-    run(what_is_wrong_is_refused);
+    run(a_rank_that_ends_is_named_by_those_that_wait);
+    run(a_rank_that_ends_within_an_operation_tells_the_others);
+    run(a_rank_that_fails_by_itself_ends_with_its_error);
+    run(wrong_requests_are_refused);
     return tap_done();
 }

@@ -139,7 +139,7 @@ static size_t bytes_of(const pl_coll_desc_t *desc)
     return desc->count * pl_dtype_bytes(desc->dtype);
 }
 
-/* Takes what is there now; who comes last lets all go on. */
+/* Takes the elements that are there now; the last rank to come wakes the others. */
 static int give(void *data)
 {
     const item_t *item = data;
@@ -311,7 +311,7 @@ static void emu_advance(void *self)
     m->ops->advance(m->inner.self);
 }
 
-/* What is on this rank's stream goes on, and does nothing. */
+/* The work on this rank's stream ends, and does nothing. */
 static void release(emu_collective_t *m)
 {
     pthread_mutex_lock(&lock);

@@ -224,7 +224,7 @@ static void late(member_t *m)
         for (int rank = 2; rank < m->size; rank++)
             others += m->arrived[rank];
     }
-    must(code == PL_OK && !m->arrived[1], "late", "is somebody else");
+    must(code == PL_OK && !m->arrived[1], "late", "is another rank");
     m->ops->abort(m->component.self, &(pl_error_t){PL_ETIMEOUT, "", "too slow"});
     must(m->done && m->err.code == PL_ETIMEOUT, "abort", m->err.text);
     file_make("given-up");
@@ -240,7 +240,7 @@ static void again(member_t *m)
 static void two(member_t *m)
 {
     member_t second;
-    must(m->ops->own_order(m->component.self), "its order", "is not said to be its own");
+    must(m->ops->own_order(m->component.self), "its order", "is not reported as its own");
     must(member_open(&second, "\"mpi\"", NULL) == PL_EUNSUPPORTED
              && strstr(second.err.text, "mpi has no groups of ranks"),
          "two", second.err.text);

@@ -76,7 +76,7 @@ static void card_fill(card_t *c, int rank, uint64_t count)
 }
 
 /* Until all of an operation has run, or it has failed; at most ten seconds.  The thread
- * is the collective's, too, which looks for errors meanwhile. */
+ * is the collective's, too, which polls for errors. */
 static int fence_wait(pl_fence_t *fence, member_t *m)
 {
     const int64_t until = pl_now() + 10 * PL_SECOND;
@@ -415,7 +415,7 @@ static void other_moves(member_t *m, void *user)
     card_close(&c);
 }
 
-static void ranks_that_do_not_want_the_same_are_told(void)
+static void different_requests_of_ranks_are_an_error(void)
 {
     members_run("\"nccl\"", 2, other_counts, NULL);
     is_int(members_error.code, PL_EPROTOCOL, "an error");
@@ -443,7 +443,7 @@ static void no_share(member_t *m, void *user)
     card_close(&c);
 }
 
-static void memory_is_shared_first(void)
+static void memory_is_registered_first(void)
 {
     members_run("\"nccl\"", 2, no_share, NULL);
     like(members_error.text, "^all_reduce of memory of a device before register_buffer$",
@@ -459,7 +459,7 @@ static void join_done(pl_coll_request_t *req, const pl_error_t *err)
 }
 
 /* Rank 1 is not there yet. */
-static void memory_is_shared_when_the_ranks_have_joined(void)
+static void memory_is_registered_after_the_ranks_have_joined(void)
 {
     member_t m, other;
     unsigned char arrived[2] = {0};
@@ -580,7 +580,7 @@ static void reduce_and_abort(member_t *m, void *user)
     card_close(&c);
 }
 
-static void what_never_ends_can_be_given_up(void)
+static void an_operation_that_never_ends_can_be_aborted(void)
 {
     int passed = 0;
     const int64_t began = pl_now();
@@ -708,13 +708,13 @@ int main(int argc, char **argv)
     run(a_kernel_of_sums_that_cannot_be_loaded_leaves_nothing);
     run(memory_of_the_host_is_moved_by_another_collective);
     run(two_ranks_on_one_card_are_named);
-    run(ranks_that_do_not_want_the_same_are_told);
-    run(memory_is_shared_first);
-    run(memory_is_shared_when_the_ranks_have_joined);
+    run(different_requests_of_ranks_are_an_error);
+    run(memory_is_registered_first);
+    run(memory_is_registered_after_the_ranks_have_joined);
     run(a_rank_of_another_collective_is_named);
     run(a_failure_at_each_call_is_reported);
     run(a_failure_on_the_card_is_reported);
-    run(what_never_ends_can_be_given_up);
+    run(an_operation_that_never_ends_can_be_aborted);
     run(a_rank_that_is_killed_is_named);
     run(mixed_versions_are_named);
     return tap_done();

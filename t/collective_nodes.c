@@ -182,7 +182,7 @@ static void a_rank_that_is_killed_is_named_on_all_nodes(void)
     ranks_end(rank);
 }
 
-static void a_cable_that_is_cut_ends_it_on_both_sides(void)
+static void a_cut_cable_ends_the_operation_on_both_sides(void)
 {
     rank_process_t rank[RANKS];
     ranks_start(rank, "0011", "reduce_for_ever");
@@ -214,7 +214,7 @@ int main(int argc, char **argv)
     if (there) {
         run(nodes_add_up_to_the_bits_of_one_machine);
         run(a_rank_that_is_killed_is_named_on_all_nodes);
-        run(a_cable_that_is_cut_ends_it_on_both_sides);
+        run(a_cut_cable_ends_the_operation_on_both_sides);
     } else {
         tap_skip("two nodes: they take root, iproute2, veth and libsodium");
     }

@@ -224,7 +224,7 @@ static void *sailor_run(void *user)
     return NULL;
 }
 
-/* A rank that hears of an error ends with PL_EPEER: whose own it was matters. */
+/* Ranks that learn of an error end with PL_EPEER: the error of the failed rank counts. */
 static void error_note(const pl_error_t *err)
 {
     if (err->code && (!members_error.code || members_error.code == PL_EPEER))
@@ -310,7 +310,7 @@ void rank_end(rank_process_t *p)
     fclose(p->from);
 }
 
-/* Where rank_start() was told to: see node_t. */
+/* At the place that rank_start() has: see node_t. */
 static pl_collective_context_t context_of_node(void)
 {
     static const unsigned char key[PL_KEY_BYTES] = {7, 7, 7};

@@ -31,7 +31,7 @@ int member_join(member_t *m, int rank, int size, const char *const *address);
 void member_close(member_t *m);
 
 /* Begins an operation; then helps until it is done, at most so long: -> its code, or
- * PL_ETIMEOUT while it goes on.  What fails is aborted, as the actor does. */
+ * PL_ETIMEOUT while it is under way.  A failure aborts, as in the actor. */
 int member_begin(member_t *m, pl_coll_request_t *req);
 int member_wait(member_t *m, int milliseconds);
 void member_help(member_t *m);                             /* with what can be done now */
@@ -49,13 +49,13 @@ float element_of(int rank, uint64_t k);
 /* So many ranks, each on a thread, meet, run the script and part. */
 typedef void (*script_t)(member_t *m, void *user);
 void members_run(const char *component, int size, script_t script, void *user);
-/* The first error of the last members_run() that is not told by another rank. */
+/* The first error of the last members_run() that was not reported by another rank. */
 extern pl_error_t members_error;
 
 /* ---- processes ---- */
 
 /* A rank in a process of its own that runs a script of that name (see main() of the
- * test); it tells its address first, and later what the script prints. */
+ * test); it prints its address first, and later the output of the script. */
 typedef struct rank_process {
     pid_t pid;
     int rank;

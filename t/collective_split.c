@@ -152,7 +152,7 @@ static void ranks_of_one_color_are_a_group(void)
     captain_close();
 }
 
-static void a_group_that_cannot_join_says_why(void)
+static void a_group_that_cannot_join_reports_the_cause(void)
 {
     captain_join();
     pl_call_abort(captain, captain->rank[1], &(pl_abort_t){.reason = "no more batches"},
@@ -192,7 +192,7 @@ static void a_group_that_cannot_be_opened_fails_on_all_ranks(void)
 }
 
 /* Rank 0's ends while ranks 1 and 2 are not there yet, and while their groups are not. */
-static void a_group_that_ends_early_is_told_when_the_gather_is_over(void)
+static void a_group_that_ends_early_is_reported_after_the_gather(void)
 {
     for (int k = 0; k < 2; k++) {
         captain_join();
@@ -203,7 +203,7 @@ static void a_group_that_ends_early_is_told_when_the_gather_is_over(void)
         ok(!k || comes(rank_0_has_given), "rank 0 %s", k ? "gathers" : "waits");
         pl_cancel(captain, split[0].life);
         ok(comes(group_0_has_ended) && !split_ended[0].order,
-           "its group ends, which is not told yet");
+           "its group ends, which is not reported yet");
         for (int rank = 1; rank < RANKS; rank++)
             if (k)
                 sem_post(&may_open);
@@ -265,9 +265,9 @@ int main(void)
     sem_init(&may_open, 0, 0);
     pl_init(NULL, NULL, components, NULL);
     run(ranks_of_one_color_are_a_group);
-    run(a_group_that_cannot_join_says_why);
+    run(a_group_that_cannot_join_reports_the_cause);
     run(a_group_that_cannot_be_opened_fails_on_all_ranks);
-    run(a_group_that_ends_early_is_told_when_the_gather_is_over);
+    run(a_group_that_ends_early_is_reported_after_the_gather);
     run(one_split_at_a_time_is_possible);
     return tap_done();
 }

@@ -1,4 +1,4 @@
-/* collective_tcp.c - tests of what is alone tcp's: who may take part, what is sealed */
+/* collective_tcp.c - tests of tcp alone: which ranks may take part, what is sealed */
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <event2/event.h>
@@ -22,7 +22,7 @@ static const unsigned char key[PL_KEY_BYTES] = {1, 2, 3},
 static const pl_collective_context_t context = {.key = key},
                                      other_context = {.key = other_key};
 
-/* ---- who may listen where ---- */
+/* ---- addresses to listen at ---- */
 
 static void open_fails(const char *component, const pl_collective_context_t *at, int code,
                        const char *pattern)
@@ -57,7 +57,7 @@ static void a_rank_beyond_loopback_is_not_met_without_a_key(void)
     member_close(&m);
 }
 
-static void what_is_no_address_is_refused(void)
+static void malformed_addresses_are_refused(void)
 {
     static const char *const wrong[] = {"", "tcp", "shm a b", "tcp 127.0.0.1 1 00ff",
                                         "tcp 127.0.0.1 1 "
@@ -130,7 +130,7 @@ static void two_jobs_do_not_get_one_port(void)
     member_close(&first);
 }
 
-/* A rank is told a place where by now another job's listens. */
+/* A rank gets an address where a rank of another job listens by now. */
 static void a_rank_of_another_job_is_not_met(void)
 {
     char stale[PL_ADDRESS_TEXT];
@@ -151,7 +151,7 @@ static void a_rank_of_another_job_is_not_met(void)
     ok(m[0].done && m[1].done && !m[0].err.code && !m[1].err.code,
        "the other ranks join");
     member_help(&lost);
-    ok(!lost.arrived[0], "nor takes anybody for its own");
+    ok(!lost.arrived[0], "nor accepts any rank");
     member_close(&lost);
     pair_close(m);
 }
@@ -236,7 +236,7 @@ static void ranks_join_over_a_slow_network(void)
     far_join("though an answer takes longer than a second");
 }
 
-/* One of them has met the other, which has not heard of that. */
+/* One of them has met the other, which does not know that yet. */
 static void ranks_whose_connection_is_lost_in_the_rendezvous_join(void)
 {
     static void (*const cuts[])(void) = {wire_cut, wire_cut_near};
@@ -251,7 +251,7 @@ static void ranks_whose_connection_is_lost_in_the_rendezvous_join(void)
     }
 }
 
-static void who_stops_reading_is_waited_for_in_bounded_memory(void)
+static void a_rank_that_stops_reading_is_waited_for_in_bounded_memory(void)
 {
     enum { N = 4 << 20 };
     member_t m[2];
@@ -270,12 +270,12 @@ static void who_stops_reading_is_waited_for_in_bounded_memory(void)
     member_begin(&m[1], &sum[1]);                           /* and no more */
     is_int(member_wait(&m[0], 100), PL_ETIMEOUT, "it is waited for");
     is_int(scarce_live(), before, "and nothing is kept for it");
-    ok(m[0].arrived[0] && !m[0].arrived[1], "it is known who it is");
+    ok(m[0].arrived[0] && !m[0].arrived[1], "the missing rank is known");
     const int64_t began = pl_now();
     m[0].ops->abort(m[0].component.self, &(pl_error_t){PL_ETIMEOUT, "", "too slow"});
     member_close(&m[0]);
     ok(m[0].done && pl_now() - began < 2 * PL_SECOND, "but not when it is given up");
-    is_int(member_wait(&m[1], 20000), PL_EPEER, "when it reads again it hears of it");
+    is_int(member_wait(&m[1], 20000), PL_EPEER, "when it reads again it gets the error");
     like(m[1].err.text, "rank 0 (aborted: too slow|is gone)", "%s", m[1].err.text);
     for (int k = 0; k < 2; k++)
         pl_object_unref(req[k].memory);
@@ -316,7 +316,7 @@ static void reduce_and_count(member_t *m, void *user)
     pl_object_unref(buffer);
 }
 
-/* Frames and news of what has come may take a hundredth. */
+/* Heads of frames and reports may take a hundredth. */
 static void an_all_reduce_sends_no_more_than_a_ring(void)
 {
     for (int ranks = 2; ranks <= 5; ranks++) {
@@ -398,7 +398,7 @@ static void pair_agree(pair_t *p, const unsigned char *first, const unsigned cha
     for (int k = 0; k < 2; k++)
         cipher_agree(p->side[k], nonce[!k], header[k]);
     for (int k = 0; k < 2; k++)
-        cipher_hear(p->side[k], header[!k]);
+        cipher_accept(p->side[k], header[!k]);
 }
 
 static void pair_free(pair_t *p)
@@ -413,7 +413,7 @@ static bool opens(tcp_cipher_t *c, const unsigned char *box)
     return cipher_open(c, text, box, sizeof text) && !memcmp(text, "gradient", 8);
 }
 
-static void what_is_not_as_it_was_sent_does_not_open(void)
+static void changed_frames_do_not_open(void)
 {
     enum { BOX = 8 + CIPHER_MORE };
     pair_t p, later;
@@ -425,7 +425,7 @@ static void what_is_not_as_it_was_sent_does_not_open(void)
     changed[10] ^= 1;
     ok(!opens(p.side[1], changed), "changed");
     ok(!opens(p.side[1], second), "without that before it");
-    ok(!opens(p.side[0], first), "turned back to who sent it");
+    ok(!opens(p.side[0], first), "returned to its sender");
     ok(opens(p.side[1], first), "as it is, it does");
     ok(!opens(p.side[1], first), "but not twice");
     ok(opens(p.side[1], second), "then the next");
@@ -461,7 +461,7 @@ static int listen_near(unsigned short *port)
 }
 
 /* A rank connects to a listener that has no key. */
-static void nothing_of_the_run_is_said_to_who_has_no_key(void)
+static void nothing_of_the_run_is_sent_without_the_key(void)
 {
     unsigned short port;
     unsigned char received[4096];
@@ -497,19 +497,19 @@ int main(void)
     pl_init(NULL, NULL, NULL, NULL);
     run(beyond_loopback_a_key_is_needed);
     run(a_rank_beyond_loopback_is_not_met_without_a_key);
-    run(what_is_no_address_is_refused);
+    run(malformed_addresses_are_refused);
     run(two_jobs_do_not_get_one_port);
     run(a_rank_of_another_job_is_not_met);
     run(ranks_join_over_a_slow_network);
     run(ranks_whose_connection_is_lost_in_the_rendezvous_join);
-    run(who_stops_reading_is_waited_for_in_bounded_memory);
+    run(a_rank_that_stops_reading_is_waited_for_in_bounded_memory);
     run(an_all_reduce_sends_no_more_than_a_ring);
 #ifdef HAVE_SODIUM
     run(ranks_with_the_key_join_and_work);
     run(ranks_with_another_key_do_not_join);
-    run(what_is_not_as_it_was_sent_does_not_open);
+    run(changed_frames_do_not_open);
     run(a_mirror_is_no_rank);
-    run(nothing_of_the_run_is_said_to_who_has_no_key);
+    run(nothing_of_the_run_is_sent_without_the_key);
 #endif
     return tap_done();
 }

@@ -176,7 +176,7 @@ static void operations_hold(int kind, int ranks)
                kinds[kind]);
 }
 
-static void operations_give_what_they_should(void)
+static void operations_give_the_expected_elements(void)
 {
     static const int sizes[] = {1, 2, 3, 4, 5, 8};
     for (int s = 0; s < 6; s++) {
@@ -296,7 +296,7 @@ static void halves(member_t *m, void *user)
     pl_object_unref(buffer);
 }
 
-static void what_cannot_be_reduced_is_refused(void)
+static void types_that_cannot_be_reduced_are_refused(void)
 {
     for (int kind = 0; kind < KINDS; kind++) {
         members_run(kinds[kind], 2, halves, NULL);
@@ -314,7 +314,7 @@ static void unlike(member_t *m, void *user)
     pl_object_unref(buffer);
 }
 
-static void ranks_that_do_not_do_the_same_are_told(void)
+static void different_requests_of_ranks_are_an_error(void)
 {
     for (int kind = 0; kind < KINDS; kind++) {
         members_run(kinds[kind], 2, unlike, NULL);
@@ -365,7 +365,7 @@ static void refused(member_t *m, void *user)
     pl_object_unref(buffer);
 }
 
-static void what_no_collective_can_do_is_refused(void)
+static void impossible_requests_are_refused(void)
 {
     for (int kind = 0; kind < KINDS; kind++)
         for (size_t k = 0; k < sizeof refusals / sizeof *refusals; k++) {
@@ -400,7 +400,7 @@ static void exchange_for_ever(member_t *m, void *user)
     pl_object_unref(buffer);
 }
 
-/* Five operations; then it stops, and goes on when it is let. */
+/* Five operations; then it stops, and continues when it may. */
 static void reduce_and_stop(member_t *m, void *user)
 {
     (void)user;
@@ -463,14 +463,14 @@ static void a_rank_that_is_killed_is_named(void)
         const int64_t began = pl_now();
         is_int(fleet_reduce(&f, 100000), PL_EPEER, "one is killed: it ends");
         ok(pl_now() - began < PL_SECOND, "soon");
-        like(f.own.err.text, "rank 1 is gone", "and says who");
+        like(f.own.err.text, "rank 1 is gone", "and names it");
         like(rank_line(&f.other[1]), "^PL_EPEER rank (1 is gone|0 aborted)",
              "so it does on the others");
         fleet_close(&f);
     }
 }
 
-static void a_rank_that_is_killed_between_two_is_named(void)
+static void a_rank_that_is_killed_between_two_operations_is_named(void)
 {
     for (int kind = 0; kind < KINDS; kind++) {
         fleet_t f;
@@ -491,7 +491,7 @@ static void a_rank_that_is_killed_between_two_is_named(void)
     }
 }
 
-static void a_rank_that_is_stopped_is_known_not_to_have_come(void)
+static void a_stopped_rank_counts_as_not_arrived(void)
 {
     for (int kind = 0; kind < KINDS; kind++) {
         fleet_t f;
@@ -531,7 +531,7 @@ static void a_rank_that_is_gone_before_it_joins_is_named(void)
                 member_open(&m[k], kinds[kind], NULL);
             member_close(&m[!rank]);
             is_int(member_join(&m[rank], rank, 2, address), PL_EPEER,
-                   "rank %d of %s hears of it", rank, kinds[kind]);
+                   "rank %d of %s receives it", rank, kinds[kind]);
             like(m[rank].err.text, "rank [01] is gone: nothing listens", "%s",
                  m[rank].err.text);
             member_close(&m[rank]);
@@ -575,7 +575,7 @@ static int (*const strangers[KINDS])(const char *address) = {shm_stranger,  tcp_
                                                              best_stranger, best_stranger,
                                                              best_stranger};
 
-static void strangers_are_not_listened_to(void)
+static void strangers_are_not_accepted(void)
 {
     enum { STRANGERS = 40 };
     for (int kind = 0; kind < KINDS; kind++) {
@@ -764,7 +764,7 @@ static void *compute_in_a_crowd(void *user)
 /* Ranks that look for each other, as there were processors enough when they met, give
  * way: else each of the three would have a third.  Others do not look, and so reduce as
  * soon as they are woken, not once in a few milliseconds. */
-static void who_computes_beside_ranks_has_its_share(void)
+static void a_thread_that_computes_beside_ranks_has_its_share(void)
 {
     cpu_set_t all;
     sched_getaffinity(0, sizeof all, &all);
@@ -813,7 +813,7 @@ static void log_hear(pl_log_level_t level, int rank, const char *actor, const ch
         snprintf(taken, sizeof taken, "%s", text);
 }
 
-static void what_is_chosen_is_said(void)
+static void the_choice_is_logged(void)
 {
     pl_log_hook(log_hear, PL_LOG_INFO, NULL);
     members_run("\"best\"", 3, join_and_reduce, NULL);
@@ -826,7 +826,7 @@ static void what_is_chosen_is_said(void)
             "two, one with two ranks");
     *taken = '\0';
     members_run("\"best\"", 1, join_and_reduce, NULL);
-    is_text(taken, "", "nothing of one rank, which has nobody to exchange with");
+    is_text(taken, "", "nothing for one rank, which exchanges nothing");
     pl_log_hook(NULL, PL_LOG_INFO, NULL);
 }
 
@@ -852,22 +852,22 @@ int main(int argc, char **argv)
     pl_init(NULL, NULL, NULL, NULL);
     if (rank_main(argc, argv, scripts))
         return 0;
-    run(operations_give_what_they_should);
+    run(operations_give_the_expected_elements);
     run(many_elements_travel_in_pieces);
     run(other_types_are_reduced_too);
-    run(what_cannot_be_reduced_is_refused);
-    run(what_no_collective_can_do_is_refused);
-    run(ranks_that_do_not_do_the_same_are_told);
+    run(types_that_cannot_be_reduced_are_refused);
+    run(impossible_requests_are_refused);
+    run(different_requests_of_ranks_are_an_error);
     run(a_rank_that_is_killed_is_named);
-    run(a_rank_that_is_killed_between_two_is_named);
-    run(a_rank_that_is_stopped_is_known_not_to_have_come);
+    run(a_rank_that_is_killed_between_two_operations_is_named);
+    run(a_stopped_rank_counts_as_not_arrived);
     run(a_rank_that_is_gone_before_it_joins_is_named);
-    run(strangers_are_not_listened_to);
+    run(strangers_are_not_accepted);
     run(memory_may_run_out_at_any_point);
     run(nothing_stays_open);
     run(a_rank_reads_what_all_others_have_sent);
-    run(who_computes_beside_ranks_has_its_share);
-    run(what_is_chosen_is_said);
+    run(a_thread_that_computes_beside_ranks_has_its_share);
+    run(the_choice_is_logged);
     run(ranks_of_several_machines_join_over_tcp);
     return tap_done();
 }

@@ -73,7 +73,7 @@ static void compare(const rig_result_t *one, const rig_result_t *many, const cha
     ok(rig_distance(one, many) < 1e-5, "its weights (%g)", rig_distance(one, many));
 }
 
-static void ranks_train_what_one_does(void)
+static void ranks_train_as_one_rank_does(void)
 {
     for (int k = 0; k < DEVICES && rig_has(devices[k]); k++) {
         rig_result_t *one = rig_ranks(1, 12, "\"max_epochs\": 3",
@@ -189,8 +189,8 @@ static void state_follows_what_its_tensors_declare(void)
     rig_result_t *many = rig_ranks(3, 8, "\"max_steps\": 1", .module = "\"watcher\"",
                                    .samples = 24, .data = "\"shuffle\": false");
     ok(state_is(many, "mean", all), "the mean of the ranks is that of all samples");
-    ok(!state_is(many, "rank0", all), "what is rank zero's has its samples alone");
-    ok(state_is(many, "none", many), "and so has what is each rank's own");
+    ok(!state_is(many, "rank0", all), "state of rank zero has only its samples");
+    ok(state_is(many, "none", many), "and so has state that each rank keeps for itself");
     rig_result_free(all);
     rig_result_free(many);
 }
@@ -215,7 +215,7 @@ static void running_means_are_those_of_all_samples(void)
 
 /* A rank without samples has seen nothing; in the second step it has what all agreed on
  * in the first, which must not be added again. */
-static void who_has_no_samples_leaves_state_alone(void)
+static void a_rank_without_samples_leaves_state_alone(void)
 {
     rig_result_t *one = rig_ranks(1, 4, "\"max_steps\": 2", .module = "\"watcher\"",
                                   .samples = 2, .data = "\"shuffle\": false");
@@ -285,7 +285,7 @@ static void on_log(pl_log_level_t level, int rank, const char *actor, const char
         snprintf(taken, sizeof taken, "%s", text);
 }
 
-static void the_best_collective_is_taken_and_reported(void)
+static void the_best_collective_is_chosen_and_reported(void)
 {
     pl_log_hook(on_log, PL_LOG_INFO, NULL);
     rig_result_free(rig_ranks(2, 4, "\"max_steps\": 1", .samples = 8));
@@ -317,7 +317,7 @@ static void a_stop_ends_all_ranks(void)
     }
 }
 
-static void a_time_ends_all_ranks(void)
+static void a_time_limit_ends_all_ranks(void)
 {
     rig_t *rig = rig_new(.trainer = "\"devices\": 2, \"max_epochs\": -1, "
                                     "\"max_time\": \"00:00:00:01\"",
@@ -346,7 +346,7 @@ static void callbacks_of_rank_zero_decide_for_all(void)
     "[{\"name\": \"model_checkpoint\", \"every_n_train_steps\": 3, " \
     "\"save_top_k\": -1}]"
 
-static void a_run_that_goes_on_ends_with_the_same_bits(void)
+static void a_resumed_run_ends_with_the_same_bits(void)
 {
     char from[600];
     if (!rig_has("cpu"))                                    /* the fake one has float64 */
@@ -357,7 +357,7 @@ static void a_run_that_goes_on_ends_with_the_same_bits(void)
                 .callbacks = SAVES, .data = "\"batch_size\": 4, \"val_split\": 0.25");
     rig_result_t *whole = rig_keep(rig_fit(rig));
     snprintf(from, sizeof from, "%s/checkpoints/epoch=1-step=3", whole->run_dir);
-    ok(rig_begin_again(rig, from), "a run goes on: %s", rig_error.text);
+    ok(rig_begin_again(rig, from), "a run resumes: %s", rig_error.text);
     const rig_result_t *rest = rig_wait(rig);
     is_text(rest->status, "ok", "%s: %s", from, rest->error.text);
     is_int(rest->global_step, whole->global_step, "as many steps");
@@ -456,7 +456,7 @@ static void a_rank_that_fails_ends_all_with_its_name(void)
     }
 }
 
-static void what_is_not_finite_is_reported_with_its_rank(void)
+static void a_value_that_is_not_finite_is_reported_with_its_rank(void)
 {
     for (int k = 0; k < DEVICES && rig_has(devices[k]); k++) {
         rig_t *rig = rig_new(.accelerator = devices[k], .trainer = "\"devices\": 3",
@@ -484,24 +484,24 @@ int main(void)
         {"module", &rig_normed}, {"module", &watcher},    {"module", &stubborn},
         {"callback", &faints},   {"strategy", &separate}, PL_REGISTRATIONS_END};
     rig_init(components);
-    run(ranks_train_what_one_does);
+    run(ranks_train_as_one_rank_does);
     run(samples_that_do_not_come_out_even_count_once);
     run(batches_may_come_in_parts);
     run(bits_do_not_depend_on_where_regions_lie);
     run(state_follows_what_its_tensors_declare);
     run(running_means_are_those_of_all_samples);
-    run(who_has_no_samples_leaves_state_alone);
+    run(a_rank_without_samples_leaves_state_alone);
     run(the_same_run_twice_gives_the_same_bits);
     run(predictions_are_complete_and_in_order);
-    run(the_best_collective_is_taken_and_reported);
+    run(the_best_collective_is_chosen_and_reported);
     run(a_stop_ends_all_ranks);
-    run(a_time_ends_all_ranks);
+    run(a_time_limit_ends_all_ranks);
     run(callbacks_of_rank_zero_decide_for_all);
-    run(a_run_that_goes_on_ends_with_the_same_bits);
+    run(a_resumed_run_ends_with_the_same_bits);
     run(a_rank_that_begins_with_other_weights_is_refused);
     run(a_callback_that_fails_ends_all);
     run(a_device_that_fails_ends_all);
     run(a_rank_that_fails_ends_all_with_its_name);
-    run(what_is_not_finite_is_reported_with_its_rank);
+    run(a_value_that_is_not_finite_is_reported_with_its_rank);
     return tap_done();
 }

@@ -1,5 +1,5 @@
-/* ddp_runs.c - tests of what a run of several ranks may do besides training: go back,
- * open its data anew, look for a rate; and of what moves its bytes
+/* ddp_runs.c - tests of a run of several ranks besides training: roll back,
+ * reopen its data, search for a rate; and of the collectives
  *
  * Each is held against one rank with the same samples in a step, or against itself done
  * in another way. */
@@ -23,7 +23,7 @@
 
 /* ---- Going back ---- */
 
-static void a_run_that_goes_back_does_so_on_all_ranks(void)
+static void a_rollback_is_done_by_all_ranks(void)
 {
     if (!rig_has("cpu"))
         return;
@@ -46,7 +46,7 @@ static void a_run_that_goes_back_does_so_on_all_ranks(void)
     }
 }
 
-static void a_run_goes_back_so_often_and_no_more(void)
+static void rollbacks_have_a_limit(void)
 {
     rig_t *rig = rig_new(.nan = 5, .data = "\"batch_size\": 20",
                          .trainer = "\"devices\": 2, \"nan_policy\": \"rollback\", "
@@ -78,9 +78,9 @@ static void an_anomaly_of_one_rank_ends_all(void)
     }
 }
 
-/* ---- Data opened anew ---- */
+/* ---- reopened data ---- */
 
-static void data_that_are_opened_anew_give_the_same_bits(void)
+static void reopened_data_gives_the_same_bits(void)
 {
     if (!rig_has("cpu"))
         return;
@@ -127,7 +127,7 @@ static const char *sizes_of(const rig_result_t *result)
     return text;
 }
 
-static void ranks_look_for_a_batch_size_together(void)
+static void ranks_search_for_a_batch_size_together(void)
 {
     static const char *const strategies[] = {"ddp", "zero1", "local_sgd"};
     for (int k = 0; k < 3; k++) {
@@ -168,7 +168,8 @@ static void a_search_is_stopped_on_all_ranks(void)
 {
     const rig_result_t *result;
     rig_t *rig = rig_search_stopped("\"devices\": 2", &result);
-    ok(rig_metric(result, "batch_size") >= 4, "with what is known: %s", sizes_of(result));
+    ok(rig_metric(result, "batch_size") >= 4, "with the known sizes: %s",
+       sizes_of(result));
     rig_free(&rig);
 }
 
@@ -193,7 +194,7 @@ typedef struct world {
     int ranks, batch;
 } world_t;
 
-/* A run with checkpoints; or one that goes on from a checkpoint of another. */
+/* A run with checkpoints; or one that resumes from a checkpoint of another. */
 static rig_result_t *run_of(world_t world, const char *from)
 {
     char trainer[120], data[120];
@@ -213,7 +214,7 @@ static rig_result_t *run_of(world_t world, const char *from)
     return result;
 }
 
-static void other_ranks_go_on_where_samples_were(void)
+static void another_number_of_ranks_continues_at_the_same_samples(void)
 {
     static const world_t alike[] = {{1, 12}, {3, 4}, {4, 3}};
     char from[600];
@@ -258,7 +259,7 @@ static void shm_and_tcp_give_the_same_bits(void)
     rig_result_free(tcp);
 }
 
-/* Each parameter by itself, while backward goes on; also where some have no samples. */
+/* Each parameter by itself, while backward continues; also where some have no samples. */
 static void buckets_change_no_bit(void)
 {
     static const char *const modules[] = {
@@ -287,10 +288,10 @@ static void buckets_change_no_bit(void)
                         json_object_get(json_object_get(message, "fields"), "buckets"))
                     > 0;
     json_decref(stream);
-    ok(reported > 3, "buckets were told before backward was over: %d", reported);
+    ok(reported > 3, "buckets were reported before backward was over: %d", reported);
 }
 
-/* ---- While backward goes on ---- */
+/* ---- while backward continues ---- */
 
 enum { CONTROL, TENSORS };      /* registered buffers, in the order of their allocation */
 
@@ -402,8 +403,8 @@ static void stop_when_told(rig_t *rig, const pl_progress_t *progress)
                "its data are slow");
         ok(json_number_value(json_object_get(ranks, "spread")) > 0.2, "by a fifth");
         ok(!has_cpu() || (max_of(ranks, "forward") > 0 && max_of(ranks, "backward") > 0),
-           "forward and backward are told apart");
-        pl_trainer_stop(rig_trainer(rig), "it was told", NULL);
+           "forward and backward have separate times");
+        pl_trainer_stop(rig_trainer(rig), "it is known", NULL);
     }
     json_decref(metrics);
 }
@@ -431,7 +432,7 @@ static void a_slow_rank_is_named_in_the_progress(void)
                                     "\"batch_size\": 4, \"shuffle\": false}",
                          .trainer = "\"devices\": 2, \"max_epochs\": -1, " QUIET,
                          .on_progress = stop_when_told);
-    is_text(rig_fit(rig)->status, "stopped", "the run tells");
+    is_text(rig_fit(rig)->status, "stopped", "the run reports it");
     is_int(slowest, 1, "which rank is slow");
     rig_free(&rig);
 }
@@ -471,7 +472,7 @@ static void metrics_count_each_sample_once(void)
 }
 
 /* 41 samples: one is left out of each epoch. */
-static void what_not_all_ranks_have_may_be_left_out(void)
+static void samples_that_not_all_ranks_have_may_be_left_out(void)
 {
     rig_result_t *all = fit(.samples = 41, .data = "\"batch_size\": 4",
                             .trainer = "\"devices\": 2, \"max_epochs\": 2, " QUIET),
@@ -492,7 +493,7 @@ static void an_epoch_of_nothing_is_refused(void)
                          .trainer = "\"devices\": 4, \"max_epochs\": 1, \"strategy\": "
                                     "{\"name\": \"ddp\", \"drop_last\": true}, " QUIET);
     const rig_result_t *result = rig_fit(rig);
-    is_text(pl_code_name(result->error.code), "PL_EINVAL", "what is left out was all");
+    is_text(pl_code_name(result->error.code), "PL_EINVAL", "all samples were left out");
     like(result->error.text, "no batch: .*drop_last", "it says why: %s",
          result->error.text);
     rig_free(&rig);
@@ -522,7 +523,7 @@ static void each_rank_may_read_all_that_its_own_data_set_has(void)
 
 /* ---- Data that are not the same ---- */
 
-/* As of ranks on machines with other files: whoever opens it second finds less. */
+/* As on machines with other files: the second rank that opens it finds less. */
 static int opened;
 
 static int uneven_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
@@ -553,7 +554,7 @@ static const pl_dataset_ops_t uneven = {.name = "uneven",
                                         .open = uneven_open,
                                         .read = uneven_read};
 
-static void ranks_that_find_other_data_are_told_so(void)
+static void ranks_with_other_data_are_an_error(void)
 {
     rig_t *rig = rig_new(.dataset = "{\"name\": \"uneven\", \"batch_size\": 4}",
                          .trainer = "\"devices\": 2, " QUIET);
@@ -563,11 +564,11 @@ static void ranks_that_find_other_data_are_told_so(void)
          "rank 1 found other data than rank 0: train data of 2[04] samples with x "
          "float32 \\[6\\], y int64 .*; rank 0: train data of 2[04] samples",
          "it says in what");
-    like(result->error.where, "rank 1", "and who");
+    like(result->error.where, "rank 1", "and names the rank");
     rig_free(&rig);
 }
 
-static void options_that_have_no_meaning_here_are_answered(void)
+static void options_without_a_meaning_here_are_refused(void)
 {
     static const struct {
         const char *option, *says;
@@ -598,25 +599,25 @@ int main(void)
     counted.name = "counted";
     counted.all_reduce = counted_all_reduce;
     rig_init(components);
-    run(ranks_that_find_other_data_are_told_so);
-    run(a_run_that_goes_back_does_so_on_all_ranks);
-    run(a_run_goes_back_so_often_and_no_more);
+    run(ranks_with_other_data_are_an_error);
+    run(a_rollback_is_done_by_all_ranks);
+    run(rollbacks_have_a_limit);
     run(an_anomaly_of_one_rank_ends_all);
-    run(data_that_are_opened_anew_give_the_same_bits);
+    run(reopened_data_gives_the_same_bits);
     run(ranks_find_the_rate_that_one_finds);
-    run(ranks_look_for_a_batch_size_together);
+    run(ranks_search_for_a_batch_size_together);
     run(a_size_has_to_fit_on_all_ranks);
     run(a_search_is_stopped_on_all_ranks);
     run(a_prompt_is_refused_where_several_ranks_were_started);
-    run(other_ranks_go_on_where_samples_were);
+    run(another_number_of_ranks_continues_at_the_same_samples);
     run(shm_and_tcp_give_the_same_bits);
     run(buckets_change_no_bit);
     run(a_bucket_travels_before_backward_is_over);
     run(a_slow_rank_is_named_in_the_progress);
     run(metrics_count_each_sample_once);
-    run(what_not_all_ranks_have_may_be_left_out);
+    run(samples_that_not_all_ranks_have_may_be_left_out);
     run(an_epoch_of_nothing_is_refused);
     run(each_rank_may_read_all_that_its_own_data_set_has);
-    run(options_that_have_no_meaning_here_are_answered);
+    run(options_without_a_meaning_here_are_refused);
     return tap_done();
 }

@@ -24,7 +24,7 @@ static bool has_cpu(void)
     return there;
 }
 
-/* ---- a module with all that could depend on who computes what ---- */
+/* ---- a module with everything that could depend on the ranks' shares ---- */
 
 static void wild_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 {
@@ -166,7 +166,7 @@ static void any_number_comes_to_the_same_bits_of(run_t run)
     rig_result_free(one);
 }
 
-static void any_number_of_ranks_comes_to_the_same_bits(void)
+static void any_number_of_ranks_gives_the_same_bits(void)
 {
     if (!has_cpu())
         return;
@@ -211,7 +211,7 @@ static void it_trains_what_one_rank_does(void)
 }
 
 /* Each of them ends an epoch or not, with a batch that is whole or not. */
-static void the_number_of_ranks_may_change_on_the_way(void)
+static void the_number_of_ranks_may_change_at_a_resume(void)
 {
     static const int ranks[] = {1, 4, 3, 2};
     if (!has_cpu())
@@ -231,7 +231,7 @@ static void the_number_of_ranks_may_change_on_the_way(void)
     rig_result_free(whole);
 }
 
-static void what_is_measured_and_predicted_is_the_same_too(void)
+static void metrics_and_predictions_are_the_same_too(void)
 {
     if (!has_cpu())
         return;
@@ -280,7 +280,7 @@ static void the_strategy_has_the_option_and_needs_no_other(void)
     rig_free(&rig);
 }
 
-static void what_does_not_go_together_is_refused(void)
+static void options_that_contradict_each_other_are_refused(void)
 {
     static const struct {
         const char *trainer, *module, *data, *says;
@@ -355,7 +355,7 @@ static void both_spellings_train_the_same(void)
     rig_result_free(newer);
 }
 
-static void what_is_not_finite_is_passed_over_by_all(void)
+static void a_step_that_is_not_finite_is_skipped_by_all_ranks(void)
 {
     rig_result_t *result[2];
     if (!has_cpu())
@@ -370,8 +370,8 @@ static void what_is_not_finite_is_passed_over_by_all(void)
                                                   "\"deterministic\": \"elastic\", "
                                                   "\"nan_policy\": \"skip\"");
         result[k] = rig_keep(rig_fit(rig));
-        is_text(result[k]->status, "ok", "it goes on: %s", result[k]->error.text);
-        ok(rig_metric(result[k], "skipped_steps") >= 1, "and tells");
+        is_text(result[k]->status, "ok", "it continues: %s", result[k]->error.text);
+        ok(rig_metric(result[k], "skipped_steps") >= 1, "and reports it");
         rig_free(&rig);
     }
     ok(rig_same_bits(result[0], result[1]), "one rank and three, to the same bits (%g)",
@@ -380,7 +380,7 @@ static void what_is_not_finite_is_passed_over_by_all(void)
     rig_result_free(result[1]);
 }
 
-/* ---- who adds up what ---- */
+/* ---- sums of micro-shards ---- */
 
 static void parts_make_up_all_micro_shards_in_order(void)
 {
@@ -416,16 +416,16 @@ int main(void)
                                              {"dataset", &noisy},
                                              {NULL, NULL}};
     rig_init(more);
-    run(any_number_of_ranks_comes_to_the_same_bits);
+    run(any_number_of_ranks_gives_the_same_bits);
     run(micro_shards_need_not_be_distributed_evenly);
     run(it_trains_what_one_rank_does);
-    run(the_number_of_ranks_may_change_on_the_way);
-    run(what_is_measured_and_predicted_is_the_same_too);
+    run(the_number_of_ranks_may_change_at_a_resume);
+    run(metrics_and_predictions_are_the_same_too);
     run(the_strategy_has_the_option_and_needs_no_other);
-    run(what_does_not_go_together_is_refused);
+    run(options_that_contradict_each_other_are_refused);
     run(two_spellings_that_differ_are_refused);
     run(both_spellings_train_the_same);
-    run(what_is_not_finite_is_passed_over_by_all);
+    run(a_step_that_is_not_finite_is_skipped_by_all_ranks);
     run(parts_make_up_all_micro_shards_in_order);
     return tap_done();
 }

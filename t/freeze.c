@@ -59,7 +59,7 @@ static rig_result_t *fit(const char *device, const char *callbacks, const char *
     return result;
 }
 
-static void what_is_frozen_keeps_its_bits(void)
+static void frozen_parameters_keep_their_bits(void)
 {
     static const char *const devices[] = {"fake", "cpu"};
     for (int k = 0; k < 2; k++) {
@@ -128,7 +128,7 @@ static void a_callback_freezes_before_the_first_step(void)
                                 "[{\"name\": \"thaw\", \"step\": 0, \"freeze\": \"*\", "
                                 "\"unfreeze\": \"fc2.bias\"}]",
                                 "\"max_steps\": 5");
-    ok(rig_same_bits(option, request), "as if the run file had said so");
+    ok(rig_same_bits(option, request), "as if the run file had it");
     rig_result_free(option);
     rig_result_free(request);
 }
@@ -155,7 +155,7 @@ static void patterns_that_fit_nothing_are_refused(void)
           "all parameters are frozen");
 }
 
-static void plans_of_before_are_given_back(void)
+static void earlier_plans_are_given_back(void)
 {
     rig_t *rig = rig_new(.callbacks = "[{\"name\": \"thaw\", \"freeze\": \"fc1.*\"}]",
                          .stream = true, .data = "\"batch_size\": 8",
@@ -238,7 +238,7 @@ static void import(const pair_t *pair, pl_weights_t *weights)
             "it takes them");
 }
 
-static void what_is_frozen_goes_with_the_weights(void)
+static void frozen_parameters_are_saved_with_the_weights(void)
 {
     static const char state[] = "^\\{\"frozen\":\\[\"fc1.bias\",\"fc2.weight\"\\],";
     pair_t from, to;
@@ -248,12 +248,12 @@ static void what_is_frozen_goes_with_the_weights(void)
     asked_t *asked = queen_call(from.strategy, PL_MESSAGE_freeze, &msg);
     is_int((long)asked->body.freeze_reply.trained, 6 * 128 + 3, "some are left");
     pl_weights_t *weights = export(&from, true);
-    like(weights->state, state, "they are named with what training goes on from");
+    like(weights->state, state, "they are named in the state that training resumes from");
     begin(&to, "");
     import(&to, weights);
     pl_object_unref(weights);
     weights = export(&to, true);
-    like(weights->state, state, "another strategy goes on with them");
+    like(weights->state, state, "another strategy resumes with them");
     pl_object_unref(weights);
     weights = export(&to, false);
     ok(!weights->state, "weights alone say nothing of it");
@@ -265,13 +265,13 @@ int main(void)
 {
     const pl_registration_t components[] = {{"callback", &thaw}, PL_REGISTRATIONS_END};
     rig_init(components);
-    run(what_is_frozen_keeps_its_bits);
+    run(frozen_parameters_keep_their_bits);
     run(frozen_parameters_count_nothing_in_the_norm);
     run(a_callback_unfreezes_between_two_steps);
     run(a_callback_freezes_before_the_first_step);
     run(patterns_that_fit_nothing_are_refused);
-    run(plans_of_before_are_given_back);
-    run(what_is_frozen_goes_with_the_weights);
+    run(earlier_plans_are_given_back);
+    run(frozen_parameters_are_saved_with_the_weights);
     run(a_device_that_cannot_make_the_plans_ends_the_run);
     return tap_done();
 }

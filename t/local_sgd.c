@@ -98,7 +98,7 @@ static void by_hand(double w[ALL], outer_t o)
     }
 }
 
-static void they_come_to_what_is_computed_by_hand(void)
+static void sums_are_those_computed_by_hand(void)
 {
     static const outer_t outer[] = {
         {1, 4, 1, 0}, {2, 4, 1, 0}, {2, 5, 0.7, 0.9}, {3, 5, 0.7, 0.9}, {9, 4, 0.8, 0}};
@@ -129,7 +129,7 @@ static void they_come_to_what_is_computed_by_hand(void)
 }
 
 /* Also where an epoch's last step has 4, 3 and 3 samples, or 1, none and none. */
-static void each_step_together_is_what_ddp_does(void)
+static void synchronizing_at_each_step_equals_ddp(void)
 {
     static const int samples[] = {48, 46, 49};
     for (int k = 0; k < 3; k++) {
@@ -172,7 +172,7 @@ static void each_sample_counts_once(void)
 
 /* ---- Going on ---- */
 
-static void a_run_that_goes_on_ends_with_the_same_bits(void)
+static void a_resumed_run_ends_with_the_same_bits(void)
 {
     static const char *const optimizers[] = {
         ADAMW, "{\"name\": \"sgd\", \"lr\": 0.1, \"momentum\": 0.9}"};
@@ -190,7 +190,7 @@ static void a_run_that_goes_on_ends_with_the_same_bits(void)
         char from[512];
         is_text(whole->status, "ok", "a run: %s", whole->error.text);
         snprintf(from, sizeof from, "%s/checkpoints/epoch=1-step=5", whole->run_dir);
-        ok(rig_begin_again(rig, from), "goes on: %s", rig_error.text);
+        ok(rig_begin_again(rig, from), "resumes: %s", rig_error.text);
         const rig_result_t *rest = rig_wait(rig);
         is_text(rest->status, "ok", "%s", rest->error.text);
         is_int(rest->global_step, whole->global_step, "as many steps");
@@ -202,7 +202,7 @@ static void a_run_that_goes_on_ends_with_the_same_bits(void)
 
 /* ---- What is not finite ---- */
 
-static void a_step_that_is_not_finite_is_one_ranks(void)
+static void a_step_that_is_not_finite_concerns_one_rank(void)
 {
     for (int record = 13; record <= 14; record++) {         /* of rank 0, of rank 1 */
         char where[24];
@@ -267,7 +267,7 @@ static void much_less_is_sent(void)
 
 /* ---- What does not go with it ---- */
 
-static void what_does_not_go_with_it_is_refused(void)
+static void options_that_it_does_not_support_are_refused(void)
 {
     static const struct {
         const char *trainer, *averaging, *says;
@@ -291,12 +291,12 @@ int main(void)
     static const pl_registration_t components[] = {{"module", &plane},
                                                    PL_REGISTRATIONS_END};
     rig_init(components);
-    run(they_come_to_what_is_computed_by_hand);
-    run(each_step_together_is_what_ddp_does);
+    run(sums_are_those_computed_by_hand);
+    run(synchronizing_at_each_step_equals_ddp);
     run(each_sample_counts_once);
-    run(a_run_that_goes_on_ends_with_the_same_bits);
-    run(a_step_that_is_not_finite_is_one_ranks);
+    run(a_resumed_run_ends_with_the_same_bits);
+    run(a_step_that_is_not_finite_concerns_one_rank);
     run(much_less_is_sent);
-    run(what_does_not_go_with_it_is_refused);
+    run(options_that_it_does_not_support_are_refused);
     return tap_done();
 }

@@ -126,7 +126,7 @@ static void a_step_trains_its_own_parameters(void)
     rig_result_free(first);
 }
 
-static void a_step_comes_as_often_as_it_says(void)
+static void an_objective_has_a_step_at_each_interval(void)
 {
     static const char module[] = "{\"name\": \"pair\", \"every\": 3}";
     static const char adam[] = BOTH(SGD("0.1"), "\"adam\"");
@@ -135,7 +135,7 @@ static void a_step_comes_as_often_as_it_says(void)
     rig_result_t *still = fit(module, adam, "\"max_steps\": 5");
     ok(!rig_same_tensor(none, once, "b.fc.weight"), "at the third step");
     ok(rig_same_tensor(once, still, "b.fc.weight"), "not at the next two");
-    ok(!rig_same_tensor(once, still, "a.fc.weight"), "while the other goes on");
+    ok(!rig_same_tensor(once, still, "a.fc.weight"), "while the other continues");
     /* Adam's first step is as long as its rate, whatever the gradient. */
     const rig_tensor_t *from = rig_find(none->weight, none->weight_count, "b.fc.bias"),
                        *to = rig_find(once->weight, once->weight_count, "b.fc.bias");
@@ -180,7 +180,7 @@ static void a_skipped_step_has_no_metrics(void)
         const json_t *line = json_array_get(lines, k),
                      *loss = json_object_get(line, "train_second_loss");
         ok(json_object_get(line, "train_first_loss") && !loss == !(k % 2),
-           "step %zu tells what it took", k + 1);
+           "step %zu reports its time", k + 1);
         sum += json_number_value(loss);
     }
     is_near(rig_metric(result, "train_second_loss_epoch"), sum / 2, 1e-6,
@@ -268,7 +268,7 @@ static void refused(const char *optimizer, const char *pattern)
     pl_options_free(run);
 }
 
-static void run_files_are_held_to_the_objectives(void)
+static void run_files_must_fit_the_objectives(void)
 {
     refused("{\"frist\": \"sgd\", \"second\": \"sgd\"}",
             "^run.json:2:16: unknown key \"optimizer.frist\".*did you mean \"first\"");
@@ -307,14 +307,14 @@ int main(void)
                                             PL_REGISTRATIONS_END};
     rig_init(components);
     run(a_step_trains_its_own_parameters);
-    run(a_step_comes_as_often_as_it_says);
+    run(an_objective_has_a_step_at_each_interval);
     run(metrics_have_the_names_of_objectives);
     run(a_skipped_step_has_no_metrics);
     run(one_optimizer_may_stand_for_all);
     run(steps_accumulate);
     run(a_bad_step_is_named);
     run(parameters_belong_to_one_step_each);
-    run(run_files_are_held_to_the_objectives);
+    run(run_files_must_fit_the_objectives);
     run(a_run_is_printed_with_the_defaults_of_each);
     return tap_done();
 }

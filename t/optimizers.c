@@ -357,7 +357,7 @@ static void the_norm_and_the_loss_come_back(void)
     rig_release(&rig);
 }
 
-/* The graph of a step anew. */
+/* A new graph of a step. */
 static void rig_by_blocks(rig_t *rig, int64_t block, int64_t norms)
 {
     rig->optimizer->block = block;
@@ -450,7 +450,7 @@ static bool nothing_happens(int64_t at, double value, bool skipped)
     return same;
 }
 
-static void what_is_not_finite_changes_nothing(void)
+static void a_step_that_is_not_finite_changes_nothing(void)
 {
     ok(nothing_happens(0, NAN, true), "a gradient that is no number");
     ok(nothing_happens(17, INFINITY, true), "an infinite gradient");
@@ -460,7 +460,7 @@ static void what_is_not_finite_changes_nothing(void)
     ok(!nothing_happens(0, 0.5, false), "while a finite one does");
 }
 
-static void a_step_that_nobody_had_a_sample_for_is_no_fault(void)
+static void a_step_without_samples_is_no_fault(void)
 {
     ok(nothing_happens(-2, 0, false), "a weight of zero changes nothing");
     rig_t rig = rig_new(&pl_sgd_optimizer, "{}", 0);
@@ -554,7 +554,7 @@ static void is_refused(const char *name, const char *options, const char *why)
     pl_model_free(model);
 }
 
-static void impossible_optimizers_say_why(void)
+static void impossible_optimizers_are_refused(void)
 {
     is_refused("sgd", "{\"nesterov\": true}",
                "sgd: nesterov needs a momentum above 0 and a dampening of 0");
@@ -591,15 +591,15 @@ int main(void)
     run(a_schedule_may_cycle_the_momentum);
     run(the_norm_and_the_loss_come_back);
     run(the_norm_of_blocks_is_that_of_all);
-    run(what_is_not_finite_changes_nothing);
-    run(a_step_that_nobody_had_a_sample_for_is_no_fault);
+    run(a_step_that_is_not_finite_changes_nothing);
+    run(a_step_without_samples_is_no_fault);
     run(padding_stays_zero);
     run(neighbours_treated_alike_are_one_range);
     run(averages_are_those_of_torch);
     run(before_it_begins_an_average_is_the_weights);
     run(groups_are_those_of_torch);
     run(each_group_is_a_range_of_its_own);
-    run(impossible_optimizers_say_why);
+    run(impossible_optimizers_are_refused);
     run(a_model_without_parameters_is_refused);
     return tap_done();
 }

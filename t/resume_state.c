@@ -1,7 +1,7 @@
 /* resume_state.c - tests that what a run has come to know by a checkpoint is known by the
- * run that goes on from it
+ * run that resumes from it
  *
- * A run keeps a checkpoint of each step and each epoch, and goes on from each of them: to
+ * A run keeps a checkpoint of each step and each epoch, and resumes from each of them: to
  * the same weights, optimizer, state of all parts, and metrics in metrics.jsonl.  Killed
  * processes are in resume.c. */
 #include <dirent.h>
@@ -49,7 +49,7 @@ static const pl_callback_ops_t ender = {.name = "ender",
                                         .points = PL_AT(TRAIN_BATCH_END),
                                         .on = ender_on};
 
-/* What it is told goes to the log. */
+/* It logs its input. */
 static int teller_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
                      pl_callback_request_t *request, pl_error_t *err)
 {
@@ -152,7 +152,7 @@ static const pl_module_ops_t speaker = {.name = "speaker",
                                         .size = 1,
                                         .step = speaker_step};
 
-/* ---- what is left ---- */
+/* ---- the rest of the state ---- */
 
 static json_t *log_without_time(const rig_result_t *result)
 {
@@ -264,7 +264,7 @@ static int is_kept(const struct dirent *entry)
     return strchr(entry->d_name, '=') != NULL;
 }
 
-/* With what is outside of the run set to how it was at that step  [nothing]. */
+/* With state outside of the run as it was at that step  [none]. */
 static void goes_on_from_each(rig_t *rig, const left_t *whole, void (*set)(int step))
 {
     char path[4200];
@@ -287,7 +287,7 @@ static void goes_on_from_each(rig_t *rig, const left_t *whole, void (*set)(int s
     }
     free(entry);
     ok(count > 5, "it keeps %d checkpoints", count);
-    is_int(same, count, "and goes on from each to the same end, metrics and state");
+    is_int(same, count, "and resumes from each to the same end, metrics and state");
 }
 
 static left_t fit_and_go_on(rig_t *rig)
@@ -314,12 +314,12 @@ static void the_factor_of_the_loss_its_good_steps_and_those_of_adam(void)
         fell |= factor.value[k] < factor.value[k - 1];
         rose |= factor.value[k] > factor.value[k - 1];
     }
-    ok(fell && rose, "it fell and rose meanwhile");
+    ok(fell && rose, "it fell and rose in between");
     left_free(&whole);
     rig_free(&rig);
 }
 
-static void the_rate_that_callbacks_asked_for(void)
+static void the_rate_that_callbacks_set(void)
 {
     rig_t *rig = rig_new(.accelerator = "cpu", .data = RAGGED,
                          .callbacks = "[\"slower\", " KEEPS_ALL "]",
@@ -373,7 +373,7 @@ static void the_place_in_an_epoch_without_its_last_batch(void)
     rig_free(&rig);
 }
 
-/* Of a run, or of one that goes on. */
+/* Of a new run, or of a resumed one. */
 typedef struct order {
     int count;
     int64_t read[40 * SENTENCES];
@@ -420,13 +420,13 @@ static void the_order_of_each_epoch_of_sentences_that_vary(void)
         if (!is_tail(&order, &whole_order))
             break;
     }
-    ok(is_tail(&order, &whole_order), "the rest of which is read by a run that goes on");
+    ok(is_tail(&order, &whole_order), "the rest of which a resumed run reads");
     rig_result_free(whole);
     rig_free(&rig);
 }
 
 /* 3 batches an epoch, then 5. */
-static void data_that_are_opened_anew(void)
+static void reopened_data(void)
 {
     char data[4400];
     snprintf(data, sizeof data,
@@ -481,7 +481,7 @@ static void batches_of_sentences_may_all_be_full(void)
 }
 
 /* Whether time is over is looked at after a step. */
-static void the_time_that_was_used(void)
+static void the_elapsed_time(void)
 {
     rig_t *rig = rig_with_time("01"), *longer = rig_with_time("02");
     sentences.took_ms = 5;
@@ -503,13 +503,13 @@ int main(void)
     rig_init(components);
     pl_memory_data("sentences", &sentences_data, NULL);
     run(the_factor_of_the_loss_its_good_steps_and_those_of_adam);
-    run(the_rate_that_callbacks_asked_for);
+    run(the_rate_that_callbacks_set);
     run(a_stop_request_that_must_wait);
     run(the_count_of_samples);
     run(the_place_in_an_epoch_without_its_last_batch);
     run(batches_of_sentences_may_all_be_full);
     run(the_order_of_each_epoch_of_sentences_that_vary);
-    run(data_that_are_opened_anew);
-    run(the_time_that_was_used);
+    run(reopened_data);
+    run(the_elapsed_time);
     return tap_done();
 }

@@ -79,7 +79,7 @@ static void a_plateau_lowers_the_rate_after_a_validation(void)
     rig_result_free(result);
 }
 
-static void without_validation_a_plateau_goes_by_epochs(void)
+static void without_validation_a_plateau_counts_epochs(void)
 {
     rig_result_t *result = fit(BATCHES,
                                .scheduler = PLATEAU(", \"monitor\": \"train_loss\""));
@@ -237,7 +237,8 @@ static void an_average_of_fewer_than_two_states_is_reported(void)
          "of the last fifth of four epochs");
     like(warned(3, "{\"name\": \"swa\", \"start\": 2}"), "fewer than two",
          "of one epoch");
-    is_text(warned(4, "{\"name\": \"swa\", \"start\": 2}"), "", "of two nothing is said");
+    is_text(warned(4, "{\"name\": \"swa\", \"start\": 2}"), "",
+            "of two there is no warning");
     is_text(warned(4, "{\"name\": \"swa\", \"start\": 1, \"every\": 2}"), "",
             "nor where the last epoch is left out");
     like(warned(1, "{\"name\": \"ema\", \"start_step\": 1000}"),
@@ -261,7 +262,7 @@ int main(void)
     run(rates_of_groups_are_logged);
     run(a_schedule_may_count_epochs);
     run(a_plateau_lowers_the_rate_after_a_validation);
-    run(without_validation_a_plateau_goes_by_epochs);
+    run(without_validation_a_plateau_counts_epochs);
     run(a_plateau_of_an_unknown_metric_fails_the_run);
     run(a_plateau_of_a_validation_that_never_comes_is_refused);
     run(a_cycle_moves_the_momentum);

@@ -26,7 +26,7 @@ static void read_region(cpu_trainer_t *r, pl_region_t region, float *to, size_t 
     pl_cpu_accelerator.read(&r->rig.cpu, region, 0, to, n, NULL);
 }
 
-/* One optimizer step on what is in the gradients; true when nothing was skipped. */
+/* One optimizer step with the current gradients; true if it was not skipped. */
 static bool update(cpu_trainer_t *r, double metrics[4][2])
 {
     pl_replay_t replay = {.metrics = metrics[0],
@@ -182,11 +182,11 @@ static void a_step_that_overflows_changes_nothing_else(void)
     write_gradients(&r, 1);
     update(&r, metrics);
     read_region(&r, PL_REGION_PARAMS, after[0], n);
-    ok(memcmp(before[0], after[0], sizeof before[0]), "the next step goes on");
+    ok(memcmp(before[0], after[0], sizeof before[0]), "the next step runs");
     cpu_trainer_close(&r);
 }
 
-static void state_that_overflowed_goes_back(void)
+static void state_that_overflowed_is_restored(void)
 {
     const pl_loss_scaling_t s = {1024, 2, 0.5, 2000, 1};
     training_case_t c = case_new(&s);
@@ -336,7 +336,7 @@ static rig_t *rig_with(const char *scale, int nan, const char *more)
     return rig_new(.accelerator = "cpu", .nan = nan, .trainer = trainer);
 }
 
-static void a_run_that_overflows_goes_on(void)
+static void a_run_that_overflows_continues(void)
 {
     rig_t *rig = rig_with("1099511627776", 0, "\"max_epochs\": 50");
     const rig_result_t *result = rig_fit(rig);
@@ -439,7 +439,7 @@ static void steps_that_nan_policy_skips_are_not_steps_of_the_optimizer(void)
     rig_result_free(result[1]);
 }
 
-static void the_next_run_begins_anew(void)
+static void the_next_run_begins_with_the_first_factor(void)
 {
     rig_t *rig = rig_with("1099511627776", 0, "\"max_epochs\": 4");
     rig_result_t *first = rig_keep(rig_fit(rig));
@@ -455,16 +455,16 @@ int main(void)
     run(a_large_gradient_has_a_finite_norm);
     run(a_large_gradient_makes_the_same_step_of_muon);
     run(a_step_that_overflows_changes_nothing_else);
-    run(state_that_overflowed_goes_back);
+    run(state_that_overflowed_is_restored);
     run(at_the_lowest_factor_a_step_fails);
     run(gradients_are_divided_before_they_are_clipped);
     run(small_gradients_survive);
     run(gradients_overflow_where_those_of_pytorch_do);
-    run(a_run_that_overflows_goes_on);
+    run(a_run_that_overflows_continues);
     run(a_bad_sample_is_not_skipped_for_ever);
     run(accumulation_keeps_one_factor_for_a_step);
     run(skipped_steps_are_not_steps_of_the_optimizer);
     run(steps_that_nan_policy_skips_are_not_steps_of_the_optimizer);
-    run(the_next_run_begins_anew);
+    run(the_next_run_begins_with_the_first_factor);
     return tap_done();
 }

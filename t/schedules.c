@@ -220,7 +220,7 @@ static void schedules_are_sensible_at_their_ends(void)
     pl_free(self);
 }
 
-static void what_needs_an_end_waits_for_one(void)
+static void schedules_that_need_an_end_wait_for_one(void)
 {
     const pl_scheduler_ops_t *cycle = &pl_one_cycle_scheduler,
                              *stable = &pl_warmup_stable_decay_scheduler,
@@ -295,7 +295,7 @@ static void plateaus_are_those_of_torch_also_when_saved_each_time(void)
     json_decref(d);
 }
 
-static void what_is_no_number_is_no_better(void)
+static void a_value_that_is_not_a_number_is_no_improvement(void)
 {
     pl_error_t err = {0};
     void *self = training_component((const pl_component_t *)plateau,
@@ -308,7 +308,8 @@ static void what_is_no_number_is_no_better(void)
            "a metric that is not there");
     like(err.text, "no metric \"val_loss\": did you mean \"val_los\"", "is an error");
     is_near(plateau_factor(self), 0.05, 1e-12, "that changes nothing");
-    is_int(plateau->restore(self, "{", &err), PL_EFORMAT, "nor does what is no state");
+    is_int(plateau->restore(self, "{", &err), PL_EFORMAT,
+           "nor does a text that is no state");
     is_near(plateau_factor(self), 0.05, 1e-12, "of a schedule");
     pl_free(self);
 }
@@ -320,8 +321,8 @@ int main(void)
     run(the_rate_of_an_average_is_that_of_torch);
     run(schedules_that_count_are_those_of_torch);
     run(schedules_are_sensible_at_their_ends);
-    run(what_needs_an_end_waits_for_one);
+    run(schedules_that_need_an_end_wait_for_one);
     run(plateaus_are_those_of_torch_also_when_saved_each_time);
-    run(what_is_no_number_is_no_better);
+    run(a_value_that_is_not_a_number_is_no_improvement);
     return tap_done();
 }

@@ -59,7 +59,7 @@ static const pl_module_ops_t mirrors = {.name = "mirrors",
 
 #define kept(from, ...) kept_of(far_new(__VA_ARGS__), from)
 
-/* What a run comes to, which goes on from another  [anew]. */
+/* The result of a run that resumes from another  [a new run]. */
 static rig_result_t *kept_of(rig_t *rig, const char *from)
 {
     if (from && !rig_begin_again(rig, from))
@@ -70,7 +70,7 @@ static rig_result_t *kept_of(rig_t *rig, const char *from)
     return result;
 }
 
-static void processes_train_what_threads_do(void)
+static void processes_train_as_threads_do(void)
 {
     for (int k = 0; k < 2; k++) {
         const rig_spec_t spec = {.accelerator = "cpu",
@@ -100,7 +100,7 @@ static bool is_mirrored(const rig_result_t *result, const char *name)
 }
 
 /* Five steps, of which the last begins with what the fourth has brought together. */
-static void all_ranks_come_to_the_same_weights(void)
+static void all_ranks_have_the_same_weights(void)
 {
     for (int k = 0; k < 3; k++) {
         rig_t *one = far_new(.launcher = "\"inline\"", .ranks = 1, .samples = 80,
@@ -134,7 +134,7 @@ static rig_result_t *on_from(const char *launcher, int ranks, const char *from)
                                      "\"every_n_train_steps\": 3, \"save_top_k\": -1}]"});
 }
 
-static void any_number_of_ranks_goes_on_from_what_two_saved(void)
+static void any_number_of_ranks_resumes_a_checkpoint_of_two(void)
 {
     static const int ranks[] = {3, 1, 2};
     const char *spawn = "{\"name\": \"spawn\", \"max_restarts\": 0}";
@@ -161,8 +161,8 @@ int main(void)
     far_init(components);
     if (!rig_has("cpu"))                                    /* the fake one has float64 */
         return tap_done();
-    run(processes_train_what_threads_do);
-    run(all_ranks_come_to_the_same_weights);
-    run(any_number_of_ranks_goes_on_from_what_two_saved);
+    run(processes_train_as_threads_do);
+    run(all_ranks_have_the_same_weights);
+    run(any_number_of_ranks_resumes_a_checkpoint_of_two);
     return tap_done();
 }

@@ -172,7 +172,7 @@ static void the_steps_in_flight_take_the_events_of_their_state(void)
     is_int(wrong, 0, "each event in each state leads where the drawing says");
 }
 
-/* ---- A strategy whose sums are in order at once, and told late ---- */
+/* ---- a strategy whose sums are in order at once, and reported late ---- */
 
 enum { LATE_MAX = 8, METRICS_MAX = 8 };
 
@@ -185,14 +185,14 @@ typedef struct late {
     int uncomputed;                              /* reduced, and without metrics so far */
     int64_t reported;
     struct {
-        double *metrics, kept[METRICS_MAX];                 /* held back until told */
+        double *metrics, kept[METRICS_MAX];                 /* held back until reported */
         size_t count;
     } sum[LATE_MAX];
     int waiting;
     bool waits;                                             /* for the timer */
 } late_t;
 
-static int max_ahead;                               /* sums that were not told, at once */
+static int max_ahead;                         /* sums that were not reported, at a time */
 static int max_uncomputed, without_metrics, followed;
 
 /* All of them; what the host has to know comes with it. */
@@ -378,7 +378,7 @@ static void sums_and_updates_are_sent_before_the_batch_is_computed(void)
             fit("", RUN "\"max_steps\": 5"), "with something behind each");
 }
 
-static void what_is_sent_behind_a_skipped_step_comes_back_without_metrics(void)
+static void steps_behind_a_skipped_step_come_back_without_metrics(void)
 {
     static const char script[] = "step 3 of forward_backward gives nan in fc1.weight;"
                                  "replay of forward_backward takes 20 ms";
@@ -395,7 +395,7 @@ static void what_is_sent_behind_a_skipped_step_comes_back_without_metrics(void)
     rig_free(&rig);
 }
 
-static void a_step_that_is_skipped_waits_for_what_is_reported_late(void)
+static void a_skipped_step_waits_for_late_reports(void)
 {
     static const char script[] = "step 5 of forward_backward gives nan in fc1.weight";
     is_same(fit(script, LATE("\"reported_after\": 3") "\"max_steps\": 9"),
@@ -429,7 +429,7 @@ static void a_failure_that_is_reported_late_ends_the_run_with_its_cause(void)
     }
 }
 
-static void a_strategy_that_tells_what_nothing_waits_for_ends_the_run(void)
+static void an_unexpected_report_of_a_strategy_ends_the_run(void)
 {
     rig_t *rig = rig_new(.data = "\"batch_size\": 5",
                          .trainer = LATE("\"tells_twice\": true") "\"max_steps\": 4");
@@ -450,9 +450,9 @@ int main(void)
     run(the_steps_in_flight_take_the_events_of_their_state);
     run(steps_are_sent_before_the_sums_before_them_are_reported);
     run(sums_and_updates_are_sent_before_the_batch_is_computed);
-    run(what_is_sent_behind_a_skipped_step_comes_back_without_metrics);
-    run(a_step_that_is_skipped_waits_for_what_is_reported_late);
+    run(steps_behind_a_skipped_step_come_back_without_metrics);
+    run(a_skipped_step_waits_for_late_reports);
     run(a_failure_that_is_reported_late_ends_the_run_with_its_cause);
-    run(a_strategy_that_tells_what_nothing_waits_for_ends_the_run);
+    run(an_unexpected_report_of_a_strategy_ends_the_run);
     return tap_done();
 }

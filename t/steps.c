@@ -241,7 +241,7 @@ static void a_bad_record_spoils_no_statistics(void)
     rig_result_free(result);
 }
 
-static void what_is_behind_a_skipped_step_does_not_notice(void)
+static void steps_behind_a_skipped_step_have_the_same_results(void)
 {
     static const char script[] = "step 3 of forward_backward gives nan in loss;"
                                  "step 4 of forward_backward gives nan in fc1.bias";
@@ -264,17 +264,17 @@ static json_t *bad_texts(void)
     return texts;
 }
 
-static void a_skipped_step_says_what_was_bad(void)
+static void a_skipped_step_names_the_bad_value(void)
 {
     rig_t *rig = rig_new(.module = "{\"name\": \"normed\"}", .stream = true,
                          .data = "\"batch_size\": 8",
                          .script = "step 2 of forward_backward gives nan in norm.bias;"
                                    "step 3 of forward_backward gives nan in loss",
                          .trainer = SKIPS "\"max_steps\": 6, \"depth\": 4");
-    is_text(rig_fit(rig)->status, "ok", "the run goes on");
+    is_text(rig_fit(rig)->status, "ok", "the run continues");
     rig_free(&rig);
     json_t *texts = bad_texts();
-    is_int((long)json_array_size(texts), 2, "two steps are told as skipped");
+    is_int((long)json_array_size(texts), 2, "two steps are reported as skipped");
     like(json_string_value(json_array_get(texts, 0)),
          "the gradient is not finite.*\"norm.bias\"", "the first by its tensor");
     like(json_string_value(json_array_get(texts, 1)), "the loss is not finite",
@@ -342,8 +342,8 @@ int main(void)
     rig_init(components);
     run(a_skipped_step_leaves_no_trace);
     run(a_bad_record_spoils_no_statistics);
-    run(what_is_behind_a_skipped_step_does_not_notice);
-    run(a_skipped_step_says_what_was_bad);
+    run(steps_behind_a_skipped_step_have_the_same_results);
+    run(a_skipped_step_names_the_bad_value);
     run(a_failure_is_not_skipped);
     run(a_step_whose_targets_are_all_ignored_is_an_empty_one);
     run(a_strategy_has_a_region_and_plans_of_its_own);

@@ -56,7 +56,7 @@ static const pl_module_ops_t pictures = {.name = "pictures",
                                          .size = 1,
                                          .step = pictures_step};
 
-/* With weights by formula, for PyTorch has them too: what is learned comes to them. */
+/* With weights by formula, because PyTorch has the same. */
 static pl_node_t weighed(pl_graph_t *g, const char *name, pl_node_t x, int64_t units,
                          double seed)
 {
@@ -84,7 +84,7 @@ static void known_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 
 static const pl_module_ops_t known = {.name = "known", .size = 1, .step = known_step};
 
-/* Values whose squares would lose what tells them apart. */
+/* Values whose squares would lose their differences. */
 static void far_off_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 {
     (void)self;
@@ -230,7 +230,7 @@ static void check_against_torch(const rig_result_t *result, json_t *data)
     }
 }
 
-static void ranks_come_to_what_torch_does_with_whole_batches(void)
+static void ranks_train_as_torch_does_with_whole_batches(void)
 {
     char path[4096];
     json_error_t why;
@@ -249,7 +249,7 @@ static void ranks_come_to_what_torch_does_with_whole_batches(void)
     json_decref(data);
 }
 
-static void other_formats_are_normalised_alike(void)
+static void other_types_are_normalised_alike(void)
 {
     static const struct {
         const char *name;
@@ -325,7 +325,7 @@ static void the_bits_are_the_same_whatever_moves_them(void)
     rig_result_free(first);
 }
 
-static void processes_train_what_threads_do(void)
+static void processes_train_as_threads_do(void)
 {
     if (!rig_has("cpu"))
         return;
@@ -430,11 +430,11 @@ int main(void)
     run(samples_that_do_not_come_out_even_count_once);
     run(batches_may_come_in_parts);
     run(one_value_of_all_ranks_is_too_few);
-    run(ranks_come_to_what_torch_does_with_whole_batches);
-    run(other_formats_are_normalised_alike);
+    run(ranks_train_as_torch_does_with_whole_batches);
+    run(other_types_are_normalised_alike);
     run(means_may_be_large);
     run(the_bits_are_the_same_whatever_moves_them);
-    run(processes_train_what_threads_do);
+    run(processes_train_as_threads_do);
     run(nothing_changes_without_in_graph_collectives);
     run(parameters_may_be_frozen_for_a_while);
     return tap_done();

@@ -1,4 +1,4 @@
-/* sync_batchnorm_faults.c - tests of what happens where ranks meet in the middle of a
+/* sync_batchnorm_faults.c - tests of failures where ranks synchronize in the middle of a
  * step, trainer.sync_batchnorm, and one of them does not come, or none should */
 #include <math.h>
 #include <signal.h>
@@ -122,7 +122,7 @@ static void a_rank_that_dies_within_a_step_ends_all(void)
         is_text(pl_code_name(result->error.code), "PL_EDIED", "%s dies: %s", where,
                 result->error.text);
         is_text(result->error.where, where, "it is named");
-        ok(result->seconds < 20, "and nobody waits for it: %g s", result->seconds);
+        ok(result->seconds < 20, "and no rank waits for it: %g s", result->seconds);
         is_int(far_children(), 0, "no process is left");
         rig_free(&rig);
         unsetenv("TRAP");
@@ -145,7 +145,7 @@ static void a_rank_that_fails_within_a_step_ends_all(void)
     }
 }
 
-static void what_is_not_finite_may_be_passed_over(void)
+static void a_step_that_is_not_finite_may_be_skipped(void)
 {
     for (int k = 0; k < DEVICES && rig_has(devices[k]); k++) {
         rig_t *rig = rig_new(.accelerator = devices[k], .module = "\"normed\"",
@@ -187,7 +187,7 @@ int main(void)
     run(contradictions_are_refused_with_both_names);
     run(a_rank_that_dies_within_a_step_ends_all);
     run(a_rank_that_fails_within_a_step_ends_all);
-    run(what_is_not_finite_may_be_passed_over);
+    run(a_step_that_is_not_finite_may_be_skipped);
     run(an_anomaly_of_one_rank_ends_all);
     return tap_done();
 }

@@ -1,5 +1,5 @@
 /* tree.c - tests of strategies/collectives/tree.c, the order in which ranks' elements are
- * added, and of who has which */
+ * added, and of the chunks of ranks */
 #include <math.h>
 #include <string.h>
 
@@ -81,7 +81,7 @@ static void a_subtree_that_is_added_up_before_changes_no_bit(void)
     ok(!memcmp(out, whole, sizeof out), "all of them");
 }
 
-static void a_maximum_with_a_nan_is_one(void)
+static void a_maximum_with_a_nan_is_a_nan(void)
 {
     float in[3][2] = {{1, NAN}, {NAN, 2}, {3, 3}}, out[2];
     const void *inputs[] = {in[0], in[1], in[2]};
@@ -112,7 +112,7 @@ int main(void)
     run(the_tree_is_that_of_its_definition);
     run(ranks_of_a_machine_that_are_a_subtree_are_a_unit);
     run(a_subtree_that_is_added_up_before_changes_no_bit);
-    run(a_maximum_with_a_nan_is_one);
+    run(a_maximum_with_a_nan_is_a_nan);
     run(chunks_cover_all_and_do_not_overlap);
     return tap_done();
 }

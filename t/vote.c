@@ -94,13 +94,13 @@ static void a_quorum_lets_fewer_move(void)
     const moves_t max = moves_of(begun, any, NULL), agreed = moves_of(begun, all, any);
     ok(agreed.none > max.none, "3 to 0 is rarer than 2 to 1 (%d and %d stay)",
        agreed.none, max.none);
-    is_int(agreed.against, 0, "who moves moves the same way");
+    is_int(agreed.against, 0, "ranks that move move the same way");
     rig_result_free(begun);
     rig_result_free(any);
     rig_result_free(all);
 }
 
-static void they_learn_and_do_so_twice_alike(void)
+static void they_learn_and_two_runs_are_equal(void)
 {
     rig_result_t *run[2];
     for (int k = 0; k < 2; k++)
@@ -115,7 +115,7 @@ static void they_learn_and_do_so_twice_alike(void)
     rig_result_free(run[1]);
 }
 
-static void what_is_not_finite_has_no_vote(void)
+static void a_gradient_that_is_not_finite_has_no_vote(void)
 {
     for (int record = 5; record <= 6; record++) {
         rig_t *rig = rig_new(.nan = record, .optimizer = SGD, .data = "\"batch_size\": 4",
@@ -144,8 +144,8 @@ int main(void)
     run(a_rank_by_itself_goes_where_its_gradient_points);
     run(two_ranks_vote);
     run(a_quorum_lets_fewer_move);
-    run(they_learn_and_do_so_twice_alike);
-    run(what_is_not_finite_has_no_vote);
+    run(they_learn_and_two_runs_are_equal);
+    run(a_gradient_that_is_not_finite_has_no_vote);
     run(other_numbers_are_refused);
     return tap_done();
 }

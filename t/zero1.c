@@ -14,7 +14,7 @@
 #define WIDE "{\"name\": \"mlp\", \"hidden\": [70], \"activation\": \"relu\"}"
 
 /* A run on the CPU with 12 samples to a step, which ends with step `until`; `from` a run
- * that it goes on from  [anew]. */
+ * that it resumes from  [a new run]. */
 static rig_result_t *fit(const char *strategy, int ranks, const char *optimizer,
                          const char *more, int until, const char *from)
 {
@@ -74,7 +74,7 @@ static rig_result_t *with_other_ranks(const char *strategy, const char *optimize
     return newest;
 }
 
-static void what_is_saved_is_whole(void)
+static void checkpoints_are_whole(void)
 {
     static const char *const optimizers[] = {MOMENTUM, ADAMW};
     for (int k = 0; k < 2 && rig_has("cpu"); k++) {
@@ -121,7 +121,7 @@ static double slots_of(const char *strategy, int rank)
     return elements;
 }
 
-static void a_rank_keeps_its_part_of_the_state(void)
+static void a_rank_keeps_its_partition_of_the_state(void)
 {
     const double all = slots_of("ddp", 0);
     double sum = 0;
@@ -135,7 +135,7 @@ static void a_rank_keeps_its_part_of_the_state(void)
 
 /* ---- What does not go with it ---- */
 
-static void what_does_not_go_with_it_is_refused(void)
+static void options_that_it_does_not_support_are_refused(void)
 {
     static const struct {
         const char *optimizer, *averaging, *says;
@@ -152,14 +152,14 @@ static void what_does_not_go_with_it_is_refused(void)
     }
 }
 
-static void what_is_not_finite_is_passed_over_by_all(void)
+static void a_step_that_is_not_finite_is_skipped_by_all_ranks(void)
 {
     rig_t *rig = rig_new(.nan = 6, .optimizer = ADAMW, .data = "\"batch_size\": 4",
                          .trainer = QUIET "\"devices\": 2, \"strategy\": \"zero1\", "
                                           "\"nan_policy\": \"skip\", \"max_epochs\": 2");
     const rig_result_t *result = rig_fit(rig);
-    is_text(result->status, "ok", "it goes on: %s", result->error.text);
-    ok(rig_metric(result, "skipped_steps") >= 1, "and tells");
+    is_text(result->status, "ok", "it continues: %s", result->error.text);
+    ok(rig_metric(result, "skipped_steps") >= 1, "and reports it");
     rig_free(&rig);
 }
 
@@ -168,9 +168,9 @@ int main(void)
     rig_init(NULL);
     rig_samples("samples", 48);
     run(it_trains_to_the_bits_of_ddp);
-    run(what_is_saved_is_whole);
-    run(a_rank_keeps_its_part_of_the_state);
-    run(what_does_not_go_with_it_is_refused);
-    run(what_is_not_finite_is_passed_over_by_all);
+    run(checkpoints_are_whole);
+    run(a_rank_keeps_its_partition_of_the_state);
+    run(options_that_it_does_not_support_are_refused);
+    run(a_step_that_is_not_finite_is_skipped_by_all_ranks);
     return tap_done();
 }

@@ -53,17 +53,6 @@ static void component_release(pl_object_t *object)
     pl_free(component);
 }
 
-static bool context_copy(pl_collective_context_t *own,
-                         const pl_collective_context_t *context)
-{
-    unsigned char *key = context->key ? pl_alloc(PL_KEY_BYTES) : NULL;
-    own->host = context->host ? pl_strdup(context->host) : NULL;
-    own->key = key;
-    if (key)
-        memcpy(key, context->key, PL_KEY_BYTES);
-    return !context->host == !own->host && !context->key == !key;
-}
-
 pl_collective_component_t *pl_collective_component_new(
     pl_instance_t *instance, const pl_collective_context_t *context, pl_error_t *err)
 {
@@ -76,7 +65,14 @@ pl_collective_component_t *pl_collective_component_new(
     pl_object_init(&component->object, component_release);
     component->component = *instance;
     *instance = (pl_instance_t){0};
-    if (!context || context_copy(&component->context, context))
+    if (!context)
+        return component;
+    unsigned char *key = context->key ? pl_alloc(PL_KEY_BYTES) : NULL;
+    component->context.host = context->host ? pl_strdup(context->host) : NULL;
+    component->context.key = key;
+    if (key)
+        memcpy(key, context->key, PL_KEY_BYTES);
+    if (!context->host == !component->context.host && !context->key == !key)
         return component;
     pl_object_unref(component);
     pl_no_memory(err);
@@ -152,7 +148,7 @@ static int request_begin(const collective_t *c, pl_coll_request_t *req, pl_error
     return slots[req->desc.op](c->component->component.self, req, err);
 }
 
-static void queue_go_on(collective_t *c, queue_t *q);
+static void queue_advance(collective_t *c, queue_t *q);
 
 /* Keeps an error of this rank as the reason of its end: another rank may report the
  * failure first, and this rank may be stopped before its own error arrives. */
@@ -181,10 +177,10 @@ static void request_done(pl_coll_request_t *req, const pl_error_t *err)
         request_failed(c, q, err);
     else
         entry_end(entry_take(q), NULL);
-    queue_go_on(c, q);
+    queue_advance(c, q);
 }
 
-static void queue_go_on(collective_t *c, queue_t *q)
+static void queue_advance(collective_t *c, queue_t *q)
 {
     if (q->starting)
         return;
@@ -226,7 +222,7 @@ static int enqueue(collective_t *c, pl_call_t *call, const pl_coll_desc_t *desc,
     queue_t *q = queue_of(c, entry);
     *q->last = entry;
     q->last = &entry->next;
-    queue_go_on(c, q);
+    queue_advance(c, q);
     return PL_OK;
 }
 
@@ -265,19 +261,6 @@ static int on_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error
     return code;
 }
 
-/* Cuts the text into lines. */
-static int addresses_cut(char *text, const char **address, int size, pl_error_t *err)
-{
-    int count = 0;
-    char *rest = text;
-    for (char *line; (line = strsep(&rest, "\n")) != NULL && *line; count++)
-        if (count < size)
-            address[count] = line;
-    if (count == size)
-        return PL_OK;
-    return pl_fail(err, PL_EINVAL, "%d addresses for %d ranks", count, size);
-}
-
 static int on_join(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     collective_t *c = self;
@@ -295,9 +278,14 @@ static int on_join(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
     c->world = (pl_world_t){.address = address};
     if (!address || !c->addresses)
         return pl_no_memory(err);
-    int code = addresses_cut(c->addresses, address, (int)msg->world_size, err);
-    if (code != PL_OK)
-        return code;
+    uint32_t count = 0;
+    char *rest = c->addresses;
+    for (char *line; (line = strsep(&rest, "\n")) != NULL && *line; count++)
+        if (count < msg->world_size)
+            address[count] = line;
+    if (count != msg->world_size)
+        return pl_fail(err, PL_EINVAL, "%u addresses for %u ranks", count,
+                       msg->world_size);
     c->world.rank = (int)msg->rank, c->world.size = (int)msg->world_size;
     return enqueue(c, call, &(pl_coll_desc_t){.op = PL_COLL_OP_join}, NULL, NULL, err);
 }

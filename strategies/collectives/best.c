@@ -32,13 +32,13 @@ typedef struct nodes {
     pl_coll_request_t
         step;   /* first: done() gets it.  The operation of tcp or shm that `req` is at */
     pl_coll_request_t *req;  /* join or alloc_buffer */
-    bool is_near;  /* the step is shm's */
+    bool in_shm;  /* the step is shm's */
     void *shm, *tcp;  /* not owned */
-    pl_world_t all, mates;
-    int *number;                                     /* [mates], ranks of the run */
-    int *place;                                      /* [world size], index among mates */
-    const char **address;                            /* [mates] */
-    unsigned char *arrived;                          /* [mates] */
+    pl_world_t all, local;
+    int *number;                               /* [local ranks], ranks of the run */
+    int *place;                                /* [world size], index among local ranks */
+    const char **address;                      /* [local ranks] */
+    unsigned char *arrived;                    /* [local ranks] */
 } nodes_t;
 
 typedef struct best {
@@ -143,13 +143,13 @@ static int nodes_make(nodes_t *n, const pl_world_t *all, const char *const *near
     for (int rank = 0; rank < all->size; rank++) {
         if (all->machine[rank] != all->machine[all->rank])
             continue;
-        n->place[rank] = n->mates.size;
-        n->number[n->mates.size] = rank;
-        n->address[n->mates.size++] = near[rank];
+        n->place[rank] = n->local.size;
+        n->number[n->local.size] = rank;
+        n->address[n->local.size++] = near[rank];
     }
-    n->mates.rank = n->place[all->rank];
-    n->mates.address = n->address;
-    n->mates.number = n->number;
+    n->local.rank = n->place[all->rank];
+    n->local.address = n->address;
+    n->local.number = n->number;
     n->all = *all;
     n->all.reach = nodes_reach, n->all.user = n;
     return PL_OK;
@@ -165,13 +165,13 @@ static void nodes_end(nodes_t *n, const pl_error_t *err)
 static void nodes_step_done(pl_coll_request_t *step, const pl_error_t *err)
 {
     nodes_t *n = (nodes_t *)step;
-    if (!err && !n->is_near) {    /* all ranks have come, so shm waits for none of them */
+    if (!err && !n->in_shm) {     /* all ranks have come, so shm waits for none of them */
         pl_error_t why;
         const bool joins = n->req->desc.op == PL_COLL_OP_join;
-        memset(n->arrived, 0, (size_t)n->mates.size);
-        n->is_near = true;
+        memset(n->arrived, 0, (size_t)n->local.size);
+        n->in_shm = true;
         n->step.arrived = n->arrived;
-        n->step.world = &n->mates;
+        n->step.world = &n->local;
         const int code = joins ? pl_shm_collective.join(n->shm, &n->step, &why)
                                : pl_shm_collective.alloc_buffer(n->shm, &n->step, &why);
         if (code != PL_OK)
@@ -186,7 +186,7 @@ static void nodes_step_done(pl_coll_request_t *step, const pl_error_t *err)
 static void nodes_step_begin(nodes_t *n, pl_coll_request_t *req)
 {
     n->req = req;
-    n->is_near = false;
+    n->in_shm = false;
     n->step = (pl_coll_request_t){.desc = req->desc,
                                   .world = &n->all,
                                   .arrived = req->arrived,
@@ -212,7 +212,7 @@ static void nodes_advance(void *self)
     nodes_t *n = self;
     pl_tcp_collective.advance(n->tcp);
     pl_shm_collective.advance(n->shm);
-    for (int k = 0; k < n->mates.size && n->req && n->is_near; k++)
+    for (int k = 0; k < n->local.size && n->req && n->in_shm; k++)
         n->req->arrived[n->number[k]] = n->arrived[k];
 }
 

@@ -84,10 +84,40 @@ static int memory_check(const pl_underway_t *now, const pl_coll_request_t *req,
                    now->device ? " and of kind " : "", now->device ? now->device : "");
 }
 
-static int elements_check(const pl_coll_request_t *req, pl_error_t *err)
+static int request_check(const pl_underway_t *now, const pl_coll_request_t *req, int size,
+                         pl_error_t *err)
 {
+    const int code = memory_check(now, req, err);
     const pl_coll_desc_t *desc = &req->desc;
     const char *name = pl_coll_op_name(desc->op);
+    const bool reduces = desc->op == PL_COLL_OP_all_reduce
+                         || desc->op == PL_COLL_OP_reduce_scatter;
+    if (code != PL_OK || !pl_has_elements(desc))
+        return code;
+    if (reduces && !pl_tree_can(desc->dtype, desc->reduction))
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "%s: reduction %u of elements of type %u is not supported; sums "
+                       "and maxima of float32, float64 and int64 are",
+                       name, desc->reduction, desc->dtype);
+    if ((desc->op == PL_COLL_OP_broadcast || desc->op == PL_COLL_OP_send)
+        && desc->root >= (uint32_t)size)
+        return pl_fail(err, PL_EINVAL, "%s from rank %u: there are only %d ranks", name,
+                       desc->root, size);
+    if (desc->op == PL_COLL_OP_send
+        && (desc->to >= (uint32_t)size || desc->to == desc->root))
+        return pl_fail(err, PL_EINVAL,
+                       "send from rank %u to rank %u: two ranks of %d are needed",
+                       desc->root, desc->to, size);
+    if (desc->op == PL_COLL_OP_all_to_all && desc->count % (uint64_t)size)
+        return pl_fail(err, PL_EINVAL,
+                       "all_to_all of %llu elements: %d ranks need a multiple of their "
+                       "number",
+                       (unsigned long long)desc->count, size);
+    if (desc->step % PL_CHUNK_STEP)
+        return pl_fail(err, PL_EINVAL,
+                       "%s by chunks of multiples of %llu elements: it has to be a "
+                       "multiple of %d",
+                       name, (unsigned long long)desc->step, PL_CHUNK_STEP);
     const size_t bytes = pl_dtype_bytes(desc->dtype);
     if (!bytes || !req->memory || desc->memory != req->memory->number
         || (desc->is_device != 0) != (req->memory->device != NULL))
@@ -103,43 +133,6 @@ static int elements_check(const pl_coll_request_t *req, pl_error_t *err)
             name, (unsigned long long)desc->count, (unsigned long long)desc->offset,
             req->memory->number, req->memory->bytes);
     return PL_OK;
-}
-
-static int request_check(const pl_underway_t *now, const pl_coll_request_t *req, int size,
-                         pl_error_t *err)
-{
-    const int code = memory_check(now, req, err);
-    const pl_coll_desc_t *desc = &req->desc;
-    const bool reduces = desc->op == PL_COLL_OP_all_reduce
-                         || desc->op == PL_COLL_OP_reduce_scatter;
-    if (code != PL_OK || !pl_has_elements(desc))
-        return code;
-    if (reduces && !pl_tree_can(desc->dtype, desc->reduction))
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "%s: reduction %u of elements of type %u is not supported; sums "
-                       "and maxima of float32, float64 and int64 are",
-                       pl_coll_op_name(desc->op), desc->reduction, desc->dtype);
-    if ((desc->op == PL_COLL_OP_broadcast || desc->op == PL_COLL_OP_send)
-        && desc->root >= (uint32_t)size)
-        return pl_fail(err, PL_EINVAL, "%s from rank %u: there are only %d ranks",
-                       pl_coll_op_name(desc->op), desc->root, size);
-    if (desc->op == PL_COLL_OP_send
-        && (desc->to >= (uint32_t)size || desc->to == desc->root))
-        return pl_fail(err, PL_EINVAL,
-                       "send from rank %u to rank %u: two ranks of %d are needed",
-                       desc->root, desc->to, size);
-    if (desc->op == PL_COLL_OP_all_to_all && desc->count % (uint64_t)size)
-        return pl_fail(err, PL_EINVAL,
-                       "all_to_all of %llu elements: %d ranks need a multiple of their "
-                       "number",
-                       (unsigned long long)desc->count, size);
-    if (desc->step % PL_CHUNK_STEP)
-        return pl_fail(err, PL_EINVAL,
-                       "%s by chunks of multiples of %llu elements: it has to be a "
-                       "multiple of %d",
-                       pl_coll_op_name(desc->op), (unsigned long long)desc->step,
-                       PL_CHUNK_STEP);
-    return elements_check(req, err);
 }
 
 int pl_underway_check(const pl_underway_t *now, const pl_coll_request_t *req, int size,
@@ -231,35 +224,28 @@ int pl_coll_desc_compare(const pl_coll_desc_t *own, int rank,
                    own->dtype);
 }
 
-/* Copies the partition that another rank has for this one. */
-static void partition_copy(const pl_coll_desc_t *desc, int size, int rank, int other,
-                           const void *from, void *own)
-{
-    uint64_t there, here, length;
-    const size_t bytes = pl_dtype_bytes(desc->dtype);
-    pl_partition_of(desc->count, size, rank, &there, &length);
-    pl_partition_of(desc->count, size, other, &here, &length);
-    memcpy((char *)own + here * bytes, (const char *)from + there * bytes,
-           length * bytes);
-}
-
 void pl_few_elements(const pl_coll_desc_t *desc, int size, int rank, const void **in,
                      void *own)
 {
+    const size_t bytes = pl_dtype_bytes(desc->dtype);
     if (desc->op == PL_COLL_OP_broadcast
         || (desc->op == PL_COLL_OP_send && desc->to == (uint32_t)rank))
-        memcpy(own, in[desc->root], desc->count * pl_dtype_bytes(desc->dtype));
+        memcpy(own, in[desc->root], desc->count * bytes);
     else if (desc->op == PL_COLL_OP_all_gather)
         for (int other = 0; other < size; other++) {
             uint64_t first, length;
-            const size_t bytes = pl_dtype_bytes(desc->dtype);
             pl_coll_chunk(desc, size, other, &first, &length);
             memcpy((char *)own + first * bytes, (const char *)in[other] + first * bytes,
                    length * bytes);
         }
     else if (desc->op == PL_COLL_OP_all_to_all)
-        for (int other = 0; other < size; other++)
-            partition_copy(desc, size, rank, other, in[other], own);
+        for (int other = 0; other < size; other++) {     /* the partition for this rank */
+            uint64_t there, here, length;
+            pl_partition_of(desc->count, size, rank, &there, &length);
+            pl_partition_of(desc->count, size, other, &here, &length);
+            memcpy((char *)own + here * bytes, (const char *)in[other] + there * bytes,
+                   length * bytes);
+        }
     else if (desc->op != PL_COLL_OP_send)
         pl_tree_reduce(own, in, size, desc->count, desc->dtype, desc->reduction);
 }

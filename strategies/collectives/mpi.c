@@ -67,7 +67,7 @@ typedef struct mpi {
     uint64_t number;
     uint64_t at;                                            /* elements that were moved */
     int64_t since;                                          /* when the phase began */
-    bool here_reported;
+    bool begin_reported;
     exchange_t *x;
 } mpi_t;
 
@@ -99,21 +99,9 @@ static void note_send(const mpi_t *m, const note_t *note)
                      MPI_STATUS_IGNORE);    /* the note is short, so it is sent at once */
 }
 
-static void note_take(mpi_t *m, int from, note_t *note)
+static void notes_read(mpi_t *m)
 {
     pl_error_t err;
-    note->text[TEXT - 1] = '\0';
-    if (m->entered[from] < note->number)
-        m->entered[from] = note->number;
-    if (!note->gives_up || m->now.broken.code)
-        return;
-    m->reported = true;
-    pl_fail(&err, PL_EPEER, "rank %d aborted: %s", from, note->text);
-    mpi_break(m, &err);
-}
-
-static void notes_hear(mpi_t *m)
-{
     note_t note;
     MPI_Status status;
     int is = 1, bytes = 0;
@@ -125,7 +113,15 @@ static void notes_hear(mpi_t *m)
                         mpi_process.notes, MPI_STATUS_IGNORE)
                    != MPI_SUCCESS)
             return;
-        note_take(m, status.MPI_SOURCE, &note);
+        const int from = status.MPI_SOURCE;
+        note.text[TEXT - 1] = '\0';
+        if (m->entered[from] < note.number)
+            m->entered[from] = note.number;
+        if (note.gives_up && !m->now.broken.code) {
+            m->reported = true;
+            pl_fail(&err, PL_EPEER, "rank %d aborted: %s", from, note.text);
+            mpi_break(m, &err);
+        }
     }
 }
 
@@ -212,14 +208,6 @@ static bool has_elements(const pl_coll_desc_t *desc)
     return pl_has_elements(desc) && desc->count;
 }
 
-static void fail_unlike(const mpi_t *m, pl_error_t *err)
-{
-    pl_fail(err, PL_EPROTOCOL, "the ranks do different operations");
-    for (int rank = 0; rank < m->size; rank++)
-        if (pl_coll_desc_compare(&m->x->desc, rank, &m->x->descs[rank], err) != PL_OK)
-            return;
-}
-
 /* MPI has finished its part: begins the next, if there is one. */
 static int next(mpi_t *m, pl_error_t *err)
 {
@@ -233,7 +221,10 @@ static int next(mpi_t *m, pl_error_t *err)
                         "exchange the operations of the ranks", err);
     }
     if (before == COMPARING) {
-        fail_unlike(m, err);
+        pl_fail(err, PL_EPROTOCOL, "the ranks do different operations");
+        for (int rank = 0; rank < m->size; rank++)
+            if (pl_coll_desc_compare(&x->desc, rank, &x->descs[rank], err) != PL_OK)
+                break;
         return PL_EPROTOCOL;
     }
     m->phase = MOVING;
@@ -285,8 +276,8 @@ static void proceed(mpi_t *m)
         return;
     const int64_t waited = pl_now() - m->since, max_wait = TURN;
     int64_t delay = m->phase == MOVING ? (waited > STUCK ? TURN : 1) : waited / 8 + SOON;
-    if (!m->here_reported && m->phase == AGREEING && pl_now() - m->since >= LATE) {
-        m->here_reported = true;
+    if (!m->begin_reported && m->phase == AGREEING && pl_now() - m->since >= LATE) {
+        m->begin_reported = true;
         note_send(m, &(note_t){.number = m->number});
     }
     for (int rank = 0; rank < m->size; rank++)
@@ -296,18 +287,6 @@ static void proceed(mpi_t *m)
 }
 
 /* ---- the table ---- */
-
-static exchange_t *exchange_new(int size)
-{
-    exchange_t *x = pl_alloc(sizeof *x);
-    if (!x)
-        return NULL;
-    x->request = MPI_REQUEST_NULL;
-    x->descs = pl_alloc_array((size_t)size, sizeof *x->descs);
-    x->counts = pl_alloc_array((size_t)size, sizeof *x->counts);
-    x->places = pl_alloc_array((size_t)size, sizeof *x->places);
-    return x;
-}
 
 static int mpi_open(void *self, const pl_collective_context_t *context,
                     char address[PL_ADDRESS_TEXT], int *descriptor, pl_error_t *err)
@@ -324,8 +303,14 @@ static int mpi_open(void *self, const pl_collective_context_t *context,
     MPI_Comm_rank(mpi_process.data, &m->rank);
     MPI_Comm_size(mpi_process.data, &m->size);
     m->entered = pl_alloc_array((size_t)m->size, sizeof *m->entered);
-    m->x = exchange_new(m->size);
-    if (!m->entered || !m->x || !m->x->descs || !m->x->counts || !m->x->places)
+    exchange_t *x = m->x = pl_alloc(sizeof *x);
+    if (x) {
+        x->request = MPI_REQUEST_NULL;
+        x->descs = pl_alloc_array((size_t)m->size, sizeof *x->descs);
+        x->counts = pl_alloc_array((size_t)m->size, sizeof *x->counts);
+        x->places = pl_alloc_array((size_t)m->size, sizeof *x->places);
+    }
+    if (!m->entered || !x || !x->descs || !x->counts || !x->places)
         return pl_no_memory(err);
     snprintf(address, PL_ADDRESS_TEXT, "mpi %d %d", m->rank, m->size);
     return PL_OK;
@@ -342,7 +327,7 @@ static int enter(mpi_t *m, pl_coll_request_t *req, pl_error_t *err)
     m->now.req = req;
     m->number++;
     m->at = 0;
-    m->here_reported = false;
+    m->begin_reported = false;
     m->x->memory = req->memory ? pl_object_ref(req->memory) : NULL;
     pl_object_unref(before);
     exchange_t *x = m->x;
@@ -359,7 +344,7 @@ static int enter(mpi_t *m, pl_coll_request_t *req, pl_error_t *err)
                                        mpi_process.data, &x->request),
                         "compare the operations of the ranks", err);
     if (code == PL_OK) {
-        notes_hear(m);
+        notes_read(m);
         if (m->now.req)
             proceed(m);
         return PL_OK;
@@ -436,7 +421,7 @@ static void mpi_advance(void *self)
     uint64_t times;
     if (read(m->timer, &times, sizeof times) != sizeof times || !m->now.req)
         return;
-    notes_hear(m);
+    notes_read(m);
     if (m->now.req)
         proceed(m);
 }

@@ -102,22 +102,21 @@ void mpi_leave(void *behind)
 
 /* Waits until the processes of all ranks end, but not forever for those that cannot:
  * when the first process ends, mpirun may kill the others before they have reported
- * their error. */
-static void others_await(void)
-{
-    MPI_Request request;
-    const int64_t until = pl_now() + PATIENCE;
-    int is = MPI_Ibarrier(mpi_process.notes, &request) != MPI_SUCCESS;
-    while (!is && pl_now() < until && MPI_Test(&request, &is, MPI_STATUS_IGNORE) == 0)
-        sched_yield();
-}
-
-/* Receives the notes that are left: MPI complains of messages that were not received. */
-static void notes_drop(void)
+ * their error. Then receives the notes that are left: MPI complains of messages that
+ * were not received. */
+__attribute__((destructor)) static void mpi_end(void)
 {
     char note[512];
+    MPI_Request request;
     MPI_Status status;
-    int is = 1;
+    int is = 0;
+    if (!ours || !begun || MPI_Finalized(&is) != MPI_SUCCESS || is)
+        return;
+    const int64_t until = pl_now() + PATIENCE;
+    is = MPI_Ibarrier(mpi_process.notes, &request) != MPI_SUCCESS;
+    while (!is && pl_now() < until && MPI_Test(&request, &is, MPI_STATUS_IGNORE) == 0)
+        sched_yield();
+    is = 1;
     while (MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, mpi_process.notes, &is, &status)
                == MPI_SUCCESS
            && is
@@ -125,15 +124,6 @@ static void notes_drop(void)
                        mpi_process.notes, MPI_STATUS_IGNORE)
                   == MPI_SUCCESS)
         continue;
-}
-
-__attribute__((destructor)) static void mpi_end(void)
-{
-    int is = 0;
-    if (!ours || !begun || MPI_Finalized(&is) != MPI_SUCCESS || is)
-        return;
-    others_await();
-    notes_drop();
     if (!left_behind)
         MPI_Finalize();
 }

@@ -79,19 +79,15 @@ int nccl_check_driver(const nccl_t *n, cu_result_t result, const char *what,
     return cuda_driver_check(&n->driver->call, n->device.ordinal, result, what, err);
 }
 
-/* A lost card answers every call with an error and runs nothing any more. */
-static bool is_card_lost(const nccl_t *n)
-{
-    size_t left, all;
-    return n->driver->call.memory_info(&left, &all) != CU_OK;
-}
-
 void nccl_break(nccl_t *n, const pl_error_t *why)
 {
     const pl_error_t kept = *why;
     pl_error_t err;
-    if (n->phase == NCCL_MOVING)
-        n->is_stuck |= fence_new(n, &err) != PL_OK && !is_card_lost(n);
+    size_t left, all;
+    /* A lost card answers every call with an error and runs nothing any more. */
+    if (n->phase == NCCL_MOVING && fence_new(n, &err) != PL_OK
+        && n->driver->call.memory_info(&left, &all) == CU_OK)
+        n->is_stuck = true;
     n->phase = NCCL_IDLE;
     n->is_busy = false;
     n->doubt.code = PL_OK;
@@ -193,43 +189,32 @@ static void proceed(nccl_t *n)
     }
 }
 
-static void moves_begin(nccl_t *n)
-{
-    pl_error_t err = {0};
-    pl_fence_t *after = n->now.req->after;
-    n->phase = NCCL_MOVING;
-    n->stage = 0;
-    n->is_busy = false;
-    int code = nccl_check_driver(n, n->driver->call.context_use(n->context),
-                                 "using the card", &err);
-    if (code == PL_OK && after)
-        code = after->ops->join(after, n->stream, &err);
-    if (code != PL_OK)
-        nccl_break(n, &err);
-    else
-        proceed(n);
-}
-
-static void share(nccl_t *n)
-{
-    if (!n->is_connected) {
-        nccl_connect(n);
-        return;
-    }
-    n->now.req->memory->number = n->shared++;
-    nccl_end(n);
-}
-
 /* All ranks request the same. */
 static void agreed(pl_coll_request_t *step, const pl_error_t *err)
 {
     nccl_t *n = (nccl_t *)step;
-    if (err)
+    pl_error_t why = {0};
+    if (err) {
         nccl_break(n, err);
-    else if (n->now.req->desc.op == PL_COLL_OP_register_buffer)
-        share(n);
-    else
-        moves_begin(n);
+    } else if (n->now.req->desc.op != PL_COLL_OP_register_buffer) {
+        pl_fence_t *after = n->now.req->after;
+        n->phase = NCCL_MOVING;
+        n->stage = 0;
+        n->is_busy = false;
+        int code = nccl_check_driver(n, n->driver->call.context_use(n->context),
+                                     "using the card", &why);
+        if (code == PL_OK && after)
+            code = after->ops->join(after, n->stream, &why);
+        if (code != PL_OK)
+            nccl_break(n, &why);
+        else
+            proceed(n);
+    } else if (n->is_connected) {
+        n->now.req->memory->number = n->shared++;
+        nccl_end(n);
+    } else {
+        nccl_connect(n);
+    }
     timer_set(n);
 }
 

@@ -241,37 +241,18 @@ static record_t *record_of(const nccl_t *n, int rank)
     return (record_t *)n->records->data + rank;
 }
 
-static int record_fill(nccl_t *n, pl_error_t *err)
+/* All versions must be the same, and all cards different.  Processes with different
+ * host ids may share a card: NCCL allows it, for tests. */
+static int records_compare(const nccl_t *n, pl_error_t *err)
 {
-    const char *host = getenv("NCCL_HOSTID");
-    record_t *own = record_of(n, n->world.rank);
-    own->version = n->library->version;
-    own->ordinal = n->device.ordinal;
-    snprintf(own->host, sizeof own->host, "%s", host ? host : "");
-    const int code = nccl_check_driver(n,
-                                       n->driver->call.device_uuid(&own->card, n->card),
-                                       "describing the card", err);
-    if (code != PL_OK || n->world.rank)
-        return code;
-    return nccl_check(n, n->library->call.id_new(&own->id), "making an id", err);
-}
-
-static int versions_compare(const nccl_t *n, pl_error_t *err)
-{
-    char first[CUDA_VERSION_TEXT], other[CUDA_VERSION_TEXT];
+    char first[CUDA_VERSION_TEXT], second[CUDA_VERSION_TEXT];
     for (int rank = 1; rank < n->world.size; rank++)
         if (record_of(n, rank)->version != record_of(n, 0)->version)
             return pl_fail(err, PL_EUNSUPPORTED,
                            "the ranks have different versions of NCCL: rank 0 has %s, "
                            "rank %d has %s; install the same version everywhere",
                            cuda_nccl_version(record_of(n, 0)->version, first), rank,
-                           cuda_nccl_version(record_of(n, rank)->version, other));
-    return PL_OK;
-}
-
-/* Processes with different host ids may share a card: NCCL allows it, for tests. */
-static int cards_compare(const nccl_t *n, pl_error_t *err)
-{
+                           cuda_nccl_version(record_of(n, rank)->version, second));
     for (int rank = 1; rank < n->world.size; rank++)
         for (int other = 0; other < rank; other++) {
             const record_t *a = record_of(n, other), *b = record_of(n, rank);
@@ -285,27 +266,6 @@ static int cards_compare(const nccl_t *n, pl_error_t *err)
     return PL_OK;
 }
 
-static int comm_begin(nccl_t *n, pl_error_t *err)
-{
-    ncclConfig_t config = {.size = sizeof config,
-                           .magic = NCCL_MAGIC,
-                           .version = NCCL_MIN,
-                           .blocking = 0,
-                           .cgaClusterSize = NCCL_UNSET,
-                           .minCTAs = NCCL_UNSET,
-                           .maxCTAs = NCCL_UNSET,
-                           .splitShare = NCCL_UNSET};
-    n->phase = NCCL_CONNECTING;
-    n->since = pl_now();
-    const int code = nccl_check(n,
-                                n->library->call.comm_new(&n->comm, n->world.size,
-                                                          record_of(n, 0)->id,
-                                                          n->world.rank, &config),
-                                "connecting the ranks", err);
-    n->is_busy = false;
-    return code;
-}
-
 static void records_gathered(pl_coll_request_t *step, const pl_error_t *failure)
 {
     nccl_t *n = (nccl_t *)step;
@@ -314,14 +274,28 @@ static void records_gathered(pl_coll_request_t *step, const pl_error_t *failure)
         nccl_break(n, failure);
         return;
     }
-    int code = versions_compare(n, &err);
-    if (code == PL_OK)
-        code = cards_compare(n, &err);
+    int code = records_compare(n, &err);
     if (code == PL_OK)
         code = nccl_check_driver(n, n->driver->call.context_use(n->context),
                                  "using the card", &err);
-    if (code == PL_OK)
-        code = comm_begin(n, &err);
+    if (code == PL_OK) {
+        ncclConfig_t config = {.size = sizeof config,
+                               .magic = NCCL_MAGIC,
+                               .version = NCCL_MIN,
+                               .blocking = 0,
+                               .cgaClusterSize = NCCL_UNSET,
+                               .minCTAs = NCCL_UNSET,
+                               .maxCTAs = NCCL_UNSET,
+                               .splitShare = NCCL_UNSET};
+        n->phase = NCCL_CONNECTING;
+        n->since = pl_now();
+        code = nccl_check(n,
+                          n->library->call.comm_new(&n->comm, n->world.size,
+                                                    record_of(n, 0)->id, n->world.rank,
+                                                    &config),
+                          "connecting the ranks", &err);
+        n->is_busy = false;
+    }
     if (code != PL_OK)
         nccl_break(n, &err);
     else
@@ -337,7 +311,15 @@ static void records_allocated(pl_coll_request_t *step, const pl_error_t *failure
         nccl_break(n, failure);
         return;
     }
-    int code = record_fill(n, &err);
+    const char *host = getenv("NCCL_HOSTID");
+    record_t *own = record_of(n, n->world.rank);
+    own->version = n->library->version;
+    own->ordinal = n->device.ordinal;
+    snprintf(own->host, sizeof own->host, "%s", host ? host : "");
+    int code = nccl_check_driver(n, n->driver->call.device_uuid(&own->card, n->card),
+                                 "describing the card", &err);
+    if (code == PL_OK && n->world.rank == 0)
+        code = nccl_check(n, n->library->call.id_new(&own->id), "making an id", &err);
     *step =
         (pl_coll_request_t){.desc = {.op = PL_COLL_OP_all_gather,
                                      .dtype = PL_U8,

@@ -30,7 +30,7 @@ static const int64_t TURN = PL_MILLISECOND;
 
 /* ---- waiting ---- */
 
-static inline void look_aside(void)
+static inline void pause_processor(void)
 {
 #if defined __x86_64__ || defined __i386__
     __builtin_ia32_pause();
@@ -73,7 +73,7 @@ static int missing(const shm_t *s)
 }
 
 /* Polls while that is worth it; returns what missing() does. */
-static int look(const shm_t *s)
+static int poll_ranks(const shm_t *s)
 {
     int rank = missing(s);
     if (rank < 0)
@@ -83,7 +83,7 @@ static int look(const shm_t *s)
     const int64_t until = !s->spin.max ? 0 : now > rang ? now : rang;
     for (int times = 0; rank >= 0 && until && pl_now() < until; times++) {
         for (int k = 0; k < LOOKS && !is_there(s, rank); k++)
-            look_aside();
+            pause_processor();
         if (times > ALONE)
             sched_yield();          /* the other rank may be waiting for this processor */
         rank = missing(s);
@@ -91,26 +91,11 @@ static int look(const shm_t *s)
     return rank;
 }
 
-/* A rank that has not come and is gone will never come. */
-static void fail_if_left(shm_t *s)
-{
-    for (int rank = 0; rank < s->size; rank++)
-        if (s->peer[rank].left && !is_there(s, rank)) {
-            pl_error_t err;
-            pl_fail(&err, PL_EPEER,
-                    "rank %d is gone in the middle of %s: its process or thread has "
-                    "ended",
-                    s->peer[rank].number, pl_coll_op_name(s->now.req->desc.op));
-            pl_underway_break(&s->now, &err);
-            return;
-        }
-}
-
 /* Whether all ranks have come; false also if one never will, and the operation has
  * failed. */
 static bool all_there(shm_t *s)
 {
-    int rank = look(s);
+    int rank = poll_ranks(s);
     if (rank >= 0) {
         if (!s->spin.since)
             s->spin.since = pl_now();
@@ -118,11 +103,21 @@ static bool all_there(shm_t *s)
         rank =
             missing(s);   /* once more: a rank that came before that store did not ring */
     }
-    if (rank < 0)
+    if (rank < 0) {
         spin_adapt(&s->spin);
-    if (rank >= 0)
-        fail_if_left(s);
-    return rank < 0;
+        return true;
+    }
+    /* A rank that has not come and is gone will never come. */
+    for (rank = 0; rank < s->size && s->now.req; rank++)
+        if (s->peer[rank].left && !is_there(s, rank)) {
+            pl_error_t err;
+            pl_fail(&err, PL_EPEER,
+                    "rank %d is gone in the middle of %s: its process or thread has "
+                    "ended",
+                    s->peer[rank].number, pl_coll_op_name(s->now.req->desc.op));
+            pl_underway_break(&s->now, &err);
+        }
+    return false;
 }
 
 /* ---- beginning ---- */
@@ -168,7 +163,7 @@ static bool agreed(shm_t *s)
     if (desc->op == PL_COLL_OP_barrier)
         return true;
     if (memory_missing(s))
-        shm_listen(s);           /* the buffer was announced before the operation began */
+        shm_read_all(s);         /* the buffer was announced before the operation began */
     if (s->now.req && memory_missing(s)) {
         pl_fail(&err, PL_EPROTOCOL,
                 "a rank has not registered buffer %llu, or less of it than this rank",
@@ -388,17 +383,6 @@ static int shm_begin(void *self, pl_coll_request_t *req, pl_error_t *err)
     return enter(s, req, bytes <= SHM_SMALL);
 }
 
-static int buffer_keep(shm_t *s, pl_reg_buffer_t *buffer, pl_error_t *err)
-{
-    shm_peer_t *own = &s->peer[s->rank];
-    if (PL_GROW(s->buffers, s->buffer_count, s->buffer_capacity) != PL_OK
-        || PL_GROW(own->block, own->block_count, own->block_capacity) != PL_OK)
-        return pl_no_memory(err);
-    own->block[own->block_count++] = (shm_block_t){buffer->data, buffer->bytes};
-    s->buffers[s->buffer_count++] = pl_object_ref(buffer);
-    return PL_OK;
-}
-
 static int shm_alloc_buffer(void *self, pl_coll_request_t *req, pl_error_t *err)
 {
     shm_t *s = self;
@@ -410,14 +394,19 @@ static int shm_alloc_buffer(void *self, pl_coll_request_t *req, pl_error_t *err)
                                                 (uint32_t)s->buffer_count, &fd, err);
     if (!buffer)
         return PL_ENOMEM;
+    shm_peer_t *own = &s->peer[s->rank];
     code = shm_send_memory(s, buffer, fd, err);
-    if (code == PL_OK)
-        code = buffer_keep(s, buffer, err);
+    if (code == PL_OK
+        && (PL_GROW(s->buffers, s->buffer_count, s->buffer_capacity) != PL_OK
+            || PL_GROW(own->block, own->block_count, own->block_capacity) != PL_OK))
+        code = pl_no_memory(err);
     close(fd);
     if (code != PL_OK) {
         pl_object_unref(buffer);
         return code;
     }
+    own->block[own->block_count++] = (shm_block_t){buffer->data, buffer->bytes};
+    s->buffers[s->buffer_count++] = pl_object_ref(buffer);
     req->memory = buffer;
     return enter(s, req, true);
 }
@@ -425,7 +414,7 @@ static int shm_alloc_buffer(void *self, pl_coll_request_t *req, pl_error_t *err)
 static void shm_advance(void *self)
 {
     shm_t *s = self;
-    shm_listen(s);
+    shm_read_all(s);
     proceed(s);
 }
 

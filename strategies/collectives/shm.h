@@ -106,7 +106,7 @@ bool shm_all_met(const shm_t *s);
 void shm_met(shm_t *s);
 /* Reads everything that has come, and connects again where that is due.  An error of
  * another rank goes to pl_underway_break(). */
-void shm_listen(shm_t *s);
+void shm_read_all(shm_t *s);
 /* Wakes the ranks that wait. */
 void shm_ring(shm_t *s);
 int shm_send_memory(shm_t *s, const pl_reg_buffer_t *buffer, int fd, pl_error_t *err);

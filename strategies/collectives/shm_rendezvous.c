@@ -29,7 +29,7 @@
 #include "base/error.h"
 #include "strategies/collectives/shm.h"
 
-enum { LOOK_MS = 10, BACKLOG = 128 };
+enum { CONNECT_MS = 10, BACKLOG = 128 };
 
 /* The sources of events in epoll: below PL_RANKS_MAX a rank. */
 enum { FROM_LISTENER = PL_RANKS_MAX, FROM_TIMER, FROM_WORK, FROM_STRANGER };
@@ -206,54 +206,49 @@ static bool hello_send(const shm_t *s, int fd, int to)
     return packet_send(fd, &hello, sizeof hello, s->own_fd);
 }
 
-static int connection_to(const shm_t *s, int rank)
-{
-    struct sockaddr_un at;
-    socklen_t length = name_fill(&at, s->peer[rank].name);
-    int fd = socket_new();
-    if (fd < 0 || connect(fd, (struct sockaddr *)&at, length) == 0)
-        return fd;
-    const int why = errno;
-    close(fd);
-    errno = why;
-    return -1;
-}
-
 /* Connects to a rank with a lower number, and only checks that one with a higher
  * number is there: a rank that does not listen is gone; anything else is tried again. */
-static int peer_look(shm_t *s, int rank, pl_error_t *err)
+static int peer_connect(shm_t *s, int rank, pl_error_t *err)
 {
-    int fd = connection_to(s, rank);
-    if (fd < 0 && errno == ECONNREFUSED)
+    struct sockaddr_un at;
+    const socklen_t length = name_fill(&at, s->peer[rank].name);
+    const int fd = socket_new();
+    if (fd < 0)
+        return PL_OK;
+    if (connect(fd, (struct sockaddr *)&at, length) != 0) {
+        const int why = errno;
+        close(fd);
+        if (why != ECONNREFUSED)
+            return PL_OK;
         return pl_fail(err, PL_EPEER, "rank %d is gone: nothing listens at its address",
                        s->peer[rank].number);
-    if (fd >= 0 && rank < s->rank && hello_send(s, fd, rank)
-        && watched(s, fd, (uint32_t)rank))
+    }
+    if (rank < s->rank && hello_send(s, fd, rank) && watched(s, fd, (uint32_t)rank))
         s->peer[rank].fd = fd;
-    else if (fd >= 0)
+    else
         close(fd);
     return PL_OK;
 }
 
-static int peers_look(shm_t *s, pl_error_t *err)
+static int peers_connect(shm_t *s, pl_error_t *err)
 {
     int code = PL_OK;
     for (int rank = 0; rank < s->size && code == PL_OK; rank++)
         if (s->peer[rank].fd < 0 && !s->peer[rank].met)
-            code = peer_look(s, rank, err);
+            code = peer_connect(s, rank, err);
     return code;
 }
 
 int shm_rendezvous(shm_t *s, const pl_world_t *world, pl_error_t *err)
 {
-    const struct timespec often = {.tv_nsec = LOOK_MS * 1000000L};
+    const struct timespec often = {.tv_nsec = CONNECT_MS * 1000000L};
     const struct itimerspec times = {often, often};
     int code = peers_make(s, world, err);
     if (code == PL_OK
         && (!watched(s, s->listener, FROM_LISTENER)
             || timerfd_settime(s->timer, 0, &times, NULL) != 0))
         code = pl_fail(err, PL_EIO, "cannot listen for other ranks: %s", strerror(errno));
-    return code == PL_OK ? peers_look(s, err) : code;
+    return code == PL_OK ? peers_connect(s, err) : code;
 }
 
 bool shm_all_met(const shm_t *s)
@@ -302,7 +297,7 @@ static bool hello_take(shm_t *s, int rank, int carried)
     return peer->met;
 }
 
-static void stranger_hear(shm_t *s, int k)
+static void stranger_read(shm_t *s, int k)
 {
     shm_note_t note;
     int carried, fd = s->stranger[k];
@@ -379,7 +374,7 @@ static void shm_note_take(shm_t *s, int rank, shm_note_t *note, ssize_t bytes,
     }
 }
 
-static void peer_hear(shm_t *s, int rank)
+static void peer_read(shm_t *s, int rank)
 {
     while (s->peer[rank].fd >= 0) {
         shm_note_t note;
@@ -400,20 +395,12 @@ static void peer_hear(shm_t *s, int rank)
     }
 }
 
-static void look_again(shm_t *s)
+static void event_handle(shm_t *s, uint32_t from)
 {
     uint64_t times;
     pl_error_t err;
-    if (read(s->timer, &times, sizeof times) == sizeof times && s->now.req
-        && peers_look(s, &err) != PL_OK)
-        pl_underway_break(&s->now, &err);
-}
-
-static void hear(shm_t *s, uint32_t from)
-{
-    uint64_t times;
     if (from < PL_RANKS_MAX)
-        peer_hear(s, (int)from);
+        peer_read(s, (int)from);
     else if (from == FROM_LISTENER) {
         /* Connections without a hello make room for new ones. */
         for (int fd; (fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC))
@@ -431,20 +418,22 @@ static void hear(shm_t *s, uint32_t from)
                 close(s->stranger[k]);
             s->stranger[k] = fd;
             s->stranger_next = (k + 1) % SHM_STRANGERS;
-            stranger_hear(s, k);
+            stranger_read(s, k);
         }
-    } else if (from == FROM_TIMER)
-        look_again(s);
-    else if (from == FROM_WORK && read(s->work, &times, sizeof times) < 0)
+    } else if (from == FROM_TIMER) {
+        if (read(s->timer, &times, sizeof times) == sizeof times && s->now.req
+            && peers_connect(s, &err) != PL_OK)
+            pl_underway_break(&s->now, &err);
+    } else if (from == FROM_WORK && read(s->work, &times, sizeof times) < 0)
         return;
     else if (from >= FROM_STRANGER && s->stranger[from - FROM_STRANGER] >= 0)
-        stranger_hear(s, (int)(from - FROM_STRANGER));
+        stranger_read(s, (int)(from - FROM_STRANGER));
 }
 
 /* Reads everything that had come when it was called, however many ranks have sent:
  * agreed() relies on that.  One call of epoll_wait() returns as many events as its
  * array holds; the next call continues behind them. */
-void shm_listen(shm_t *s)
+void shm_read_all(shm_t *s)
 {
     enum { EVENTS = 64 };
     struct epoll_event event[EVENTS];
@@ -452,7 +441,7 @@ void shm_listen(shm_t *s)
     for (int seen = 0, count = EVENTS; count == EVENTS && seen < watched; seen += count) {
         count = epoll_wait(s->epoll, event, EVENTS, 0);
         for (int k = 0; k < count; k++)
-            hear(s, event[k].data.u32);
+            event_handle(s, event[k].data.u32);
     }
 }
 

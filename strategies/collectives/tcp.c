@@ -43,11 +43,11 @@ static tcp_peer_t *own_of(const tcp_t *t)
 /* Whether no more frames of the operation go to or come from this rank. */
 static bool is_done_with(const tcp_t *t, const tcp_peer_t *peer)
 {
-    return peer->entered >= t->number && peer->entry_reported
+    return peer->entered >= t->number && peer->entry_sent
            && peer->taken.done == peer->taken.all && peer->given.done == peer->given.all
            && peer->reported.done == peer->reported.all
            && peer->received.done == peer->received.all && peer->finished
-           && peer->finish_reported;
+           && peer->finish_sent;
 }
 
 /* Frames that it sent before, and reports of others about it, count first: see
@@ -87,7 +87,7 @@ static void left_check(tcp_t *t)
 /* ---- what comes ---- */
 
 /* Fails if the request of a rank differs from ours. */
-static void want_check(tcp_t *t, int rank)
+static void request_compare(tcp_t *t, int rank)
 {
     pl_error_t err;
     const tcp_peer_t *peer = &t->peer[rank];
@@ -100,7 +100,7 @@ static void want_check(tcp_t *t, int rank)
 }
 
 /* The place for the body of a frame; NULL: the frame is not allowed now, or malformed. */
-static void *place_of(const tcp_t *t, int rank, const tcp_frame_t *frame)
+static void *body_place(const tcp_t *t, int rank, const tcp_frame_t *frame)
 {
     tcp_peer_t *peer = &t->peer[rank];
     const bool now = t->now.req && frame->number == t->number
@@ -125,7 +125,7 @@ static void *place_of(const tcp_t *t, int rank, const tcp_frame_t *frame)
         if (!now || frame->at != peer->received.done || frame->at >= peer->received.all)
             return NULL;
         place = tcp_segment(t, rank, frame->at, &bytes);
-        if (!tcp_carries(t, peer->reports_all))
+        if (!tcp_carries(t, peer->gives_results))
             bytes = 0;
         break;
     case TCP_FINISH: place = now && !peer->finished ? peer->reason : NULL; break;
@@ -149,13 +149,13 @@ static void abort_take(tcp_t *t, int rank, const tcp_frame_t *frame)
 }
 
 /* Reads as much as one turn allows; epoll reports the rest again. */
-static void peer_hear(tcp_t *t, int rank)
+static void peer_read(tcp_t *t, int rank)
 {
     tcp_peer_t *peer = &t->peer[rank];
     for (int k = 0; k < FRAMES_A_TURN && !t->now.broken.code; k++) {
         int code = tcp_connection_head(peer->connection);
         const tcp_frame_t frame = peer->connection->head;
-        void *place = code > 0 ? place_of(t, rank, &frame) : NULL;
+        void *place = code > 0 ? body_place(t, rank, &frame) : NULL;
         if (code > 0)
             code = place ? tcp_connection_body(peer->connection, place) : -1;
         if (code < 0)
@@ -165,7 +165,7 @@ static void peer_hear(tcp_t *t, int rank)
         switch (frame.kind) {
         case TCP_ENTER:
             peer->entered = frame.number;
-            want_check(t, rank);
+            request_compare(t, rank);
             break;
         case TCP_GIVE: peer->taken.done++; break;
         case TCP_RESULT: peer->received.done++; break;
@@ -177,69 +177,46 @@ static void peer_hear(tcp_t *t, int rank)
 
 /* ---- what goes ---- */
 
-static int enter_put(const tcp_t *t, tcp_peer_t *peer)
-{
-    const tcp_entry_t *entry = &own_of(t)->entry[t->number & 1];
-    const pl_coll_desc_t *desc = &entry->desc;
-    const bool gives =
-        t->few
-        && ((desc->op != PL_COLL_OP_broadcast && desc->op != PL_COLL_OP_send)
-            || desc->root == (uint32_t)t->rank);
-    const size_t few = gives ? desc->count * pl_dtype_bytes(desc->dtype) : 0;
-    const tcp_frame_t head = {.kind = TCP_ENTER,
-                              .length = (uint32_t)(sizeof *desc + few),
-                              .number = t->number};
-    peer->entry_reported = true;
-    return tcp_connection_put(peer->connection, &head, entry, false);
-}
-
-static int result_put(const tcp_t *t, tcp_peer_t *peer)
-{
-    size_t bytes;
-    const char *own = tcp_reported(t, (int)(peer - t->peer), peer->reported.done, &bytes);
-    const bool carries = tcp_carries(t, peer->receives_all);
-    const tcp_frame_t head = {.kind = TCP_RESULT,
-                              .length = carries ? (uint32_t)bytes : 0,
-                              .number = t->number,
-                              .at = peer->reported.done++};
-    return tcp_connection_put(peer->connection, &head, own, false);
-}
-
-static int give_put(const tcp_t *t, int rank)
-{
-    size_t bytes;
-    tcp_peer_t *peer = &t->peer[rank];
-    const void *theirs = tcp_given(t, rank);
-    tcp_segment(t, rank, peer->given.done, &bytes);
-    const tcp_frame_t head = {.kind = TCP_GIVE,
-                              .length = (uint32_t)bytes,
-                              .number = t->number,
-                              .at = peer->given.done++};
-    return tcp_connection_put(peer->connection, &head, theirs, false);
-}
-
-static int finish_put(const tcp_t *t, tcp_peer_t *peer)
-{
-    const tcp_frame_t head = {.kind = TCP_FINISH, .number = t->number};
-    peer->finish_reported = true;
-    return tcp_connection_put(peer->connection, &head, NULL, false);
-}
-
 /* Returns 1: the next frame is sent or under way; 0: there is nothing to send. */
 static int next_put(const tcp_t *t, int rank)
 {
     tcp_peer_t *peer = &t->peer[rank];
-    if (!peer->entry_reported)
-        return enter_put(t, peer) < 0 ? -1 : 1;
-    if (peer->entered < t->number)
+    tcp_frame_t head = {.number = t->number};
+    const void *body = NULL;
+    size_t bytes = 0;
+    if (!peer->entry_sent) {
+        const tcp_entry_t *entry = &own_of(t)->entry[t->number & 1];
+        const pl_coll_desc_t *desc = &entry->desc;
+        const bool gives =
+            t->few
+            && ((desc->op != PL_COLL_OP_broadcast && desc->op != PL_COLL_OP_send)
+                || desc->root == (uint32_t)t->rank);
+        head.kind = TCP_ENTER;
+        bytes = sizeof *desc + (gives ? desc->count * pl_dtype_bytes(desc->dtype) : 0);
+        body = entry;
+        peer->entry_sent = true;
+    } else if (peer->entered < t->number) {
         return 0;
-    if (peer->reported.done < t->ready && peer->reported.done < peer->reported.all)
-        return result_put(t, peer) < 0 ? -1 : 1;
-    if (tcp_may_give(t, peer))
-        return give_put(t, rank) < 0 ? -1 : 1;
-    if (t->finished && !peer->finish_reported)
-        return finish_put(t, peer) < 0 ? -1 : 1;
-    return 0;
+    } else if (peer->reported.done < t->ready
+               && peer->reported.done < peer->reported.all) {
+        head.kind = TCP_RESULT;
+        head.at = peer->reported.done++;
+        body = tcp_result_for(t, rank, head.at, &bytes);
+        if (!tcp_carries(t, peer->takes_results))
+            bytes = 0;
+    } else if (tcp_may_give(t, peer)) {
+        head.kind = TCP_GIVE;
+        body = tcp_given(t, rank);
+        head.at = peer->given.done++;
+        tcp_segment(t, rank, head.at, &bytes);
+    } else if (t->finished && !peer->finish_sent) {
+        head.kind = TCP_FINISH;
+        peer->finish_sent = true;
+    } else {
+        return 0;
+    }
+    head.length = (uint32_t)bytes;
+    return tcp_connection_put(peer->connection, &head, body, false) < 0 ? -1 : 1;
 }
 
 static void peer_send(tcp_t *t, int rank)
@@ -252,25 +229,10 @@ static void peer_send(tcp_t *t, int rank)
             break;
     }
     if (code < 0)
-        peer_hear(t, rank);                /* the reason of its end may still be unread */
+        peer_read(t, rank);                /* the reason of its end may still be unread */
     else
         tcp_connection_watch(peer->connection, true,
                              !tcp_connection_is_idle(peer->connection));
-}
-
-/* Whether nothing is awaited from a rank: first that it begins; when all have begun,
- * the segments to reduce next; when all gave those, everything else. */
-static bool has_come(const tcp_t *t, int rank, bool all_begun, bool all_given)
-{
-    const tcp_peer_t *peer = &t->peer[rank];
-    if (rank == t->rank)
-        return true;
-    if (!all_begun)
-        return peer->entered >= t->number;
-    if (!all_given)
-        return peer->taken.done > t->ready || !peer->taken.all;
-    return is_done_with(t, peer)
-           && (!peer->connection || tcp_connection_is_idle(peer->connection));
 }
 
 static bool have_all_begun(const tcp_t *t)
@@ -281,18 +243,29 @@ static bool have_all_begun(const tcp_t *t)
     return true;
 }
 
-/* Whether the operation is over; else sets the ranks that are waited for. */
+/* Whether the operation is over; else sets the ranks that are waited for: first until
+ * they begin; when all have begun, for the segments to reduce next; when all gave
+ * those, for everything else. */
 static bool is_over(const tcp_t *t)
 {
-    const bool all_begun = have_all_begun(t);
-    bool over = true;
-    const bool all_given = t->ready == t->parts;
-    for (int rank = 0; rank < t->size; rank++)
-        over &= t->now.req->arrived[rank] = has_come(t, rank, all_begun, all_given);
-    return over && all_begun && all_given && t->finished;
+    const bool all_begun = have_all_begun(t), all_given = t->ready == t->parts;
+    bool over = all_begun && all_given && t->finished;
+    for (int rank = 0; rank < t->size; rank++) {
+        const tcp_peer_t *peer = &t->peer[rank];
+        const bool has_come = rank == t->rank ? true
+                              : !all_begun    ? peer->entered >= t->number
+                              : !all_given
+                                  ? peer->taken.done > t->ready || !peer->taken.all
+                                  : is_done_with(t, peer)
+                                        && (!peer->connection
+                                            || tcp_connection_is_idle(peer->connection));
+        t->now.req->arrived[rank] = has_come;
+        over = over && has_come;
+    }
+    return over;
 }
 
-static void go_on(tcp_t *t)
+static void advance(tcp_t *t)
 {
     left_check(t);
     if (t->now.req && t->now.req->desc.op == PL_COLL_OP_join) {
@@ -348,27 +321,6 @@ static void abort_put(tcp_t *t)
 
 /* ---- turns ---- */
 
-/* Each connection once, however many there are: left_check() blames a rank for its
- * loss unless another connection has already reported the reason.  One call of
- * epoll_wait() returns as many events as its array holds; the next call continues
- * behind them. */
-static void hear(tcp_t *t)
-{
-    enum { EVENTS = 64 };
-    struct epoll_event event[EVENTS];
-    const int watched = 2 * t->size + t->stranger_count + 2;
-    for (int seen = 0, count = EVENTS; count == EVENTS && seen < watched; seen += count) {
-        count = epoll_wait(t->epoll, event, EVENTS, 0);
-        for (int k = 0; k < count && !t->now.broken.code; k++) {
-            const uint32_t from = event[k].data.u32;
-            if (from >= PL_RANKS_MAX)
-                tcp_hear(t, from);
-            else if (t->peer[from].connection && event[k].events & ~(uint32_t)EPOLLOUT)
-                peer_hear(t, (int)from);
-        }
-    }
-}
-
 static int tcp_alive(void *self, pl_error_t *err)
 {
     const tcp_t *t = self;
@@ -385,12 +337,28 @@ static int tcp_alive(void *self, pl_error_t *err)
 
 static void tcp_advance(void *self)
 {
+    enum { EVENTS = 64 };
     tcp_t *t = self;
-    hear(t);
+    struct epoll_event event[EVENTS];
+    /* Each connection once, however many there are: left_check() blames a rank for its
+     * loss unless another connection has already reported the reason.  One call of
+     * epoll_wait() returns as many events as its array holds; the next call continues
+     * behind them. */
+    const int watched = 2 * t->size + t->stranger_count + 2;
+    for (int seen = 0, count = EVENTS; count == EVENTS && seen < watched; seen += count) {
+        count = epoll_wait(t->epoll, event, EVENTS, 0);
+        for (int k = 0; k < count && !t->now.broken.code; k++) {
+            const uint32_t from = event[k].data.u32;
+            if (from >= PL_RANKS_MAX)
+                tcp_handle(t, from);
+            else if (t->peer[from].connection && event[k].events & ~(uint32_t)EPOLLOUT)
+                peer_read(t, (int)from);
+        }
+    }
     if (t->now.broken.code)
         abort_put(t);
     else
-        go_on(t);
+        advance(t);
 }
 
 /* ---- the table ---- */
@@ -414,7 +382,7 @@ static int tcp_join(void *self, pl_coll_request_t *req, pl_error_t *err)
     if (code != PL_OK)
         return code;
     t->now.req = req;
-    go_on(t);
+    advance(t);
     return PL_OK;
 }
 
@@ -427,8 +395,8 @@ static int enter(tcp_t *t, pl_coll_request_t *req, bool few)
     own_of(t)->entered = t->number;
     tcp_count(t);
     for (int rank = 0; rank < t->size; rank++)
-        want_check(t, rank);
-    go_on(t);
+        request_compare(t, rank);
+    advance(t);
     return PL_OK;
 }
 
@@ -477,14 +445,14 @@ static void tcp_abort(void *self, const pl_error_t *why)
     pl_error_t reported = *why;
     if (reported.code == PL_ETIMEOUT && t->now.req
         && t->now.req->desc.op == PL_COLL_OP_join)
-        tcp_tell_unmet(t, &reported);
+        tcp_describe_unmet(t, &reported);
     tcp_break(t, &reported);
     t->reports = true;
     abort_put(t);
 }
 
 /* Reads and drops what others send, so that they can go on and read what we sent. */
-static void links_drain(const tcp_t *t)
+static void connections_drain(const tcp_t *t)
 {
     char rest[16 << 10];
     for (int rank = 0; rank < t->size; rank++)
@@ -522,17 +490,17 @@ static void tcp_close(void *self)
     tcp_t *t = self;
     int left = t->reports ? CLOSE_MS : 0;
     for (; left > 0 && !abort_is_out(t); left--) {
-        links_drain(t);
+        connections_drain(t);
         abort_put(t);
         poll(NULL, 0, 1);
     }
     for (int rank = 0; rank < t->size; rank++)
         if (t->peer[rank].connection)
             shutdown(t->peer[rank].connection->fd, SHUT_WR);
-    links_drain(t);
+    connections_drain(t);
     for (; left > 0 && !abort_has_come(t); left--) {
         poll(NULL, 0, 1);
-        links_drain(t);
+        connections_drain(t);
     }
     tcp_release(t);
     while (t->buffer_count)

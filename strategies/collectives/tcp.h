@@ -20,7 +20,7 @@ enum {
     FROM_LISTENER = PL_RANKS_MAX,
     FROM_TIMER,
     FROM_STRANGER,                                          /* + index of the stranger */
-    FROM_LOOK = 3 * PL_RANKS_MAX                            /* + rank */
+    FROM_ATTEMPT = 3 * PL_RANKS_MAX                         /* + rank */
 };
 
 /* The body of the frame TCP_ENTER. */
@@ -36,7 +36,7 @@ typedef struct tcp_count {
 
 typedef struct tcp_peer {
     tcp_connection_t *connection;             /* [it has not been met, or is gone] */
-    tcp_connection_t *look;                   /* a connection that has no
+    tcp_connection_t *attempt;                /* a connection that has no
                                                  hello yet, or that only
                                                  checks whether the rank is
                                                  there */
@@ -52,16 +52,16 @@ typedef struct tcp_peer {
     bool knows;                      /* it knows of the abort of this rank */
 
     /* Its relation to this rank: see tcp_elements.c. */
-    bool is_mate;            /* it shares memory */
-    bool speaks, spoken_to;  /* it gives the sum of its unit
-                                to this rank; this rank that
-                                of its own unit to it */
-    bool receives_all, reports_all;  /* it receives this rank's
-                                        results for its machine;
-                                        this rank its results for
-                                        all here */
-    int voice;               /* the rank that gives what its
-                                unit adds up  [-1: the voice
+    bool is_local;           /* it shares memory */
+    bool gives_sums, takes_sums;  /* it gives the sum of its unit
+                                     to this rank; this rank that
+                                     of its own unit to it */
+    bool takes_results, gives_results;  /* it receives this rank's
+                                           results for its machine;
+                                           this rank its results for
+                                           all here */
+    int giver;               /* the rank that gives what its
+                                unit adds up  [-1: the giver
                                 of a rank before it counts
                                 for it] */
     unsigned char *window;   /* [window][TCP_SEGMENT], what it gave  [it does not give] */
@@ -70,13 +70,13 @@ typedef struct tcp_peer {
                                 sent from its place] */
 
     /* Of the operation under way. */
-    bool entry_reported;               /* it has been told that this rank has begun */
-    tcp_count_t taken, given;          /* segments to reduce here; there */
-    tcp_count_t reported, received;    /* this rank's results, told to it; its results */
-    uint64_t passed;                   /* of its results: how many are written to mates */
-    bool finished, finish_reported;    /* mates: it has finished with
-                                          our memory; we have told it
-                                          the same */
+    bool entry_sent;             /* it has been told that this rank has begun */
+    tcp_count_t taken, given;    /* segments to reduce here; there */
+    tcp_count_t reported, received;  /* this rank's results, told to it; its results */
+    uint64_t passed;             /* of its results: how many are written to local ranks */
+    bool finished, finish_sent;  /* local ranks: it has finished with
+                                    our memory; we have told it
+                                    the same */
 } tcp_peer_t;
 
 typedef struct tcp {
@@ -97,8 +97,9 @@ typedef struct tcp {
     int unit, unit_size;          /* first rank and count of this
                                      rank's unit: ranks of this
                                      machine that are a subtree */
-    int mates;                    /* number of other ranks on this machine */
-    void *(*reach)(void *user, int rank, uint64_t memory);  /* the memory of mates */
+    int local_others;             /* number of other ranks on this machine */
+    void *(*reach)(void *user, int rank, uint64_t memory);  /* the memory of local
+                                                               ranks */
     void *reach_user;
     const void **in;             /* [size] */
     char *kept;                  /* [kept_bytes], the elements to send of an all_to_all */
@@ -112,9 +113,10 @@ typedef struct tcp {
     pl_underway_t now;
     uint64_t number;          /* of the operation under way */
     bool few, moves;          /* the elements are in TCP_ENTER; they travel in segments */
-    uint64_t parts,
-        ready;      /* segments of this rank; how many are reduced and written to mates */
-    bool finished;  /* this rank's part is done */
+    uint64_t parts, ready;    /* segments of this rank; how
+                                 many are reduced and written
+                                 to local ranks */
+    bool finished;            /* this rank's part is done */
 } tcp_t;
 
 /* ---- tcp_rendezvous.c ---- */
@@ -125,13 +127,13 @@ int tcp_rendezvous(tcp_t *t, const pl_world_t *world, pl_error_t *err);
 bool tcp_all_met(const tcp_t *t);
 /* Adds to `why` the addresses of ranks that have not been met, and what keeps them
  * away. */
-void tcp_tell_unmet(const tcp_t *t, pl_error_t *why);
+void tcp_describe_unmet(const tcp_t *t, pl_error_t *why);
 /* Whether the rendezvous still accepts connections. */
 bool tcp_is_listening(const tcp_t *t);
 /* Ends the rendezvous: no rank is waited for any more. */
 void tcp_met(tcp_t *t);
 /* Handles an event of a source that is not a rank. */
-void tcp_hear(tcp_t *t, uint32_t from);
+void tcp_handle(tcp_t *t, uint32_t from);
 void tcp_release(tcp_t *t);
 
 /* Has advance() called again at once. */
@@ -155,14 +157,14 @@ tcp_greeting_t tcp_greet(const tcp_t *t, tcp_connection_t *connection, int *rank
 
 /* At the rendezvous: finds the ranks that share memory, and allocates windows. */
 int tcp_share(tcp_t *t, const pl_world_t *world, pl_error_t *err);
-/* Whether the buffers of the mates are there. */
+/* Whether the buffers of the local ranks are there. */
 int tcp_check_reach(const tcp_t *t, const pl_coll_desc_t *desc, pl_error_t *err);
 /* When an operation begins: counts the segments to send and receive. */
 void tcp_count(tcp_t *t);
 /* The place of a segment of `owner` here, and its bytes; the place of a segment of
  * this rank's result for `rank`. */
 char *tcp_segment(const tcp_t *t, int owner, uint64_t k, size_t *bytes);
-const char *tcp_reported(const tcp_t *t, int rank, uint64_t k, size_t *bytes);
+const char *tcp_result_for(const tcp_t *t, int rank, uint64_t k, size_t *bytes);
 /* Whether a result has elements for the receiver; without them it only reports
  * progress. */
 bool tcp_carries(const tcp_t *t, bool is_for_all);

@@ -86,7 +86,7 @@ bool cipher_agree(tcp_cipher_t *c, const unsigned char theirs[CIPHER_NONCE],
     return true;
 }
 
-bool cipher_hear(tcp_cipher_t *c, const unsigned char header[CIPHER_HEADER])
+bool cipher_accept(tcp_cipher_t *c, const unsigned char header[CIPHER_HEADER])
 {
     int code = crypto_secretstream_xchacha20poly1305_init_pull(&c->in, header, c->in_key);
     sodium_memzero(c->in_key, sizeof c->in_key);
@@ -134,7 +134,7 @@ bool cipher_agree(tcp_cipher_t *c, const unsigned char theirs[CIPHER_NONCE],
     return false;
 }
 
-bool cipher_hear(tcp_cipher_t *c, const unsigned char header[CIPHER_HEADER])
+bool cipher_accept(tcp_cipher_t *c, const unsigned char header[CIPHER_HEADER])
 {
     (void)c, (void)header;
     return false;

@@ -27,12 +27,12 @@ tcp_cipher_t *cipher_new(const unsigned char *key, pl_error_t *err);
 void cipher_free(tcp_cipher_t *c);
 
 /* The order of the handshake: cipher_nonce() gives our number; cipher_agree() takes
- * the other side's number and gives the header to send; cipher_hear() takes the other
+ * the other side's number and gives the header to send; cipher_accept() takes the other
  * header. */
 void cipher_nonce(const tcp_cipher_t *c, unsigned char nonce[CIPHER_NONCE]);
 bool cipher_agree(tcp_cipher_t *c, const unsigned char theirs[CIPHER_NONCE],
                   unsigned char header[CIPHER_HEADER]);
-bool cipher_hear(tcp_cipher_t *c, const unsigned char header[CIPHER_HEADER]);
+bool cipher_accept(tcp_cipher_t *c, const unsigned char header[CIPHER_HEADER]);
 
 /* sealed[bytes + CIPHER_MORE] */
 void cipher_seal(tcp_cipher_t *c, unsigned char *sealed, const void *open, size_t bytes);

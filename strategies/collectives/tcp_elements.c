@@ -21,7 +21,7 @@ enum { SEGMENTS_A_TURN = 16 };
 /* ---- who shares memory with whom ---- */
 
 /* The rank of a unit that gives to the owner of a chunk. */
-static int speaker(int first, int count, int owner)
+static int giver_of(int first, int count, int owner)
 {
     return first + owner % count;
 }
@@ -39,17 +39,17 @@ static void peer_place(tcp_t *t, const int *machine, int rank)
     tcp_peer_t *peer = &t->peer[rank];
     int first, count;
     pl_tree_unit(machine, t->size, rank, &first, &count);
-    const int voice = speaker(first, count, t->rank);
-    peer->is_mate = rank != t->rank && machine[rank] == machine[t->rank];
-    if (rank == t->rank || peer->is_mate) {
-        peer->voice = rank;
+    const int giver = giver_of(first, count, t->rank);
+    peer->is_local = rank != t->rank && machine[rank] == machine[t->rank];
+    if (rank == t->rank || peer->is_local) {
+        peer->giver = rank;
         return;
     }
-    peer->voice = rank == first ? voice : -1;
-    peer->speaks = rank == voice;
-    peer->spoken_to = speaker(t->unit, t->unit_size, rank) == t->rank;
-    peer->receives_all = peer->speaks && is_first_of_machine(machine, first);
-    peer->reports_all = peer->spoken_to && is_first_of_machine(machine, t->unit);
+    peer->giver = rank == first ? giver : -1;
+    peer->gives_sums = rank == giver;
+    peer->takes_sums = giver_of(t->unit, t->unit_size, rank) == t->rank;
+    peer->takes_results = peer->gives_sums && is_first_of_machine(machine, first);
+    peer->gives_results = peer->takes_sums && is_first_of_machine(machine, t->unit);
 }
 
 int tcp_share(tcp_t *t, const pl_world_t *world, pl_error_t *err)
@@ -65,11 +65,11 @@ int tcp_share(tcp_t *t, const pl_world_t *world, pl_error_t *err)
     for (int rank = 0; rank < t->size && code == PL_OK; rank++) {
         peer_place(t, machine, rank);
         tcp_peer_t *peer = &t->peer[rank];
-        const bool adds_up = peer->spoken_to && t->unit_size > 1;
-        t->mates += peer->is_mate;
-        peer->window = peer->speaks ? pl_alloc(t->window * TCP_SEGMENT) : NULL;
+        const bool adds_up = peer->takes_sums && t->unit_size > 1;
+        t->local_others += peer->is_local;
+        peer->window = peer->gives_sums ? pl_alloc(t->window * TCP_SEGMENT) : NULL;
         peer->partial = adds_up ? pl_alloc(TCP_SEGMENT) : NULL;
-        if ((peer->speaks && !peer->window) || (adds_up && !peer->partial))
+        if ((peer->gives_sums && !peer->window) || (adds_up && !peer->partial))
             code = pl_no_memory(err);
     }
     pl_free(alone);
@@ -112,7 +112,7 @@ static uint64_t segments_of(const tcp_t *t, int owner)
     return (length + TCP_SEGMENT - 1) / TCP_SEGMENT;
 }
 
-/* A segment in the memory of this rank or of a mate. */
+/* A segment in the memory of this rank or of a local rank. */
 static char *segment_at(const tcp_t *t, int rank, int owner, uint64_t k, size_t *bytes)
 {
     uint64_t first, length;
@@ -130,7 +130,7 @@ char *tcp_segment(const tcp_t *t, int owner, uint64_t k, size_t *bytes)
     return segment_at(t, t->rank, owner, k, bytes);
 }
 
-const char *tcp_reported(const tcp_t *t, int rank, uint64_t k, size_t *bytes)
+const char *tcp_result_for(const tcp_t *t, int rank, uint64_t k, size_t *bytes)
 {
     const pl_coll_request_t *req = t->now.req;
     if (req->desc.op != PL_COLL_OP_all_to_all)
@@ -167,7 +167,7 @@ char *tcp_window(const tcp_t *t, int rank, uint64_t k)
 int tcp_check_reach(const tcp_t *t, const pl_coll_desc_t *desc, pl_error_t *err)
 {
     for (int rank = 0; rank < t->size && pl_has_elements(desc); rank++)
-        if (t->peer[rank].is_mate && !t->reach(t->reach_user, rank, desc->memory))
+        if (t->peer[rank].is_local && !t->reach(t->reach_user, rank, desc->memory))
             return pl_fail(err, PL_EINVAL, "rank %d has not registered buffer %llu", rank,
                            (unsigned long long)desc->memory);
     return PL_OK;
@@ -192,8 +192,8 @@ static void count_direct(tcp_t *t)
             (tcp_count_t){0, reported ? segments_of(t, sends ? t->rank : rank) : 0};
         peer->received = (tcp_count_t){0, is_other && takes ? segments_of(t, rank) : 0};
         peer->passed = 0;
-        peer->entry_reported = false;
-        peer->finished = peer->finish_reported = true;
+        peer->entry_sent = false;
+        peer->finished = peer->finish_sent = true;
     }
     t->parts = t->ready = segments_of(t, t->rank);
     t->finished = true;
@@ -211,25 +211,25 @@ void tcp_count(tcp_t *t)
     for (int rank = 0; rank < t->size; rank++) {
         tcp_peer_t *peer = &t->peer[rank];
         const uint64_t theirs = t->moves ? segments_of(t, rank) : 0;
-        const bool receives = adds ? peer->speaks : peer->receives_all,
-                   reports = adds ? peer->spoken_to : peer->reports_all;
-        peer->taken = (tcp_count_t){0, adds && peer->speaks ? own : 0};
-        peer->given = (tcp_count_t){0, adds && peer->spoken_to ? theirs : 0};
+        const bool receives = adds ? peer->gives_sums : peer->takes_results,
+                   reports = adds ? peer->takes_sums : peer->gives_results;
+        peer->taken = (tcp_count_t){0, adds && peer->gives_sums ? own : 0};
+        peer->given = (tcp_count_t){0, adds && peer->takes_sums ? theirs : 0};
         peer->reported = (tcp_count_t){0, receives ? own : 0};
         peer->received = (tcp_count_t){0, reports ? theirs : 0};
         peer->passed = 0;
-        peer->entry_reported = false;
-        peer->finished = peer->finish_reported = !t->moves || !peer->is_mate;
+        peer->entry_sent = false;
+        peer->finished = peer->finish_sent = !t->moves || !peer->is_local;
     }
     t->parts = own;
-    t->ready = adds || t->mates ? 0 : own;
-    t->finished = !t->moves || !t->mates;
+    t->ready = adds || t->local_others ? 0 : own;
+    t->finished = !t->moves || !t->local_others;
 }
 
-static bool mates_are_here(const tcp_t *t)
+static bool locals_have_begun(const tcp_t *t)
 {
-    for (int rank = 0; rank < t->size && t->mates; rank++)
-        if (t->peer[rank].is_mate && t->peer[rank].entered < t->number)
+    for (int rank = 0; rank < t->size && t->local_others; rank++)
+        if (t->peer[rank].is_local && t->peer[rank].entered < t->number)
             return false;
     return true;
 }
@@ -244,12 +244,12 @@ static bool all_gave(const tcp_t *t)
 
 /* ---- doing it ---- */
 
-static void mates_write(const tcp_t *t, int owner, uint64_t k)
+static void locals_write(const tcp_t *t, int owner, uint64_t k)
 {
     size_t bytes;
     const char *own = tcp_segment(t, owner, k, &bytes);
     for (int rank = 0; rank < t->size; rank++)
-        if (t->peer[rank].is_mate)
+        if (t->peer[rank].is_local)
             memcpy(segment_at(t, rank, owner, k, &bytes), own, bytes);
 }
 
@@ -270,19 +270,7 @@ const void *tcp_given(const tcp_t *t, int owner)
 bool tcp_may_give(const tcp_t *t, const tcp_peer_t *peer)
 {
     return peer->given.done < peer->given.all
-           && peer->given.done < peer->received.done + t->window && mates_are_here(t);
-}
-
-static bool is_complete(const tcp_t *t)
-{
-    bool is = t->ready == t->parts;
-    for (int rank = 0; rank < t->size; rank++) {
-        const tcp_peer_t *peer = &t->peer[rank];
-        is &= peer->taken.done == peer->taken.all && peer->given.done == peer->given.all
-              && peer->received.done == peer->received.all
-              && peer->passed == peer->received.done;
-    }
-    return is;
+           && peer->given.done < peer->received.done + t->window && locals_have_begun(t);
 }
 
 bool tcp_work(tcp_t *t)
@@ -290,32 +278,40 @@ bool tcp_work(tcp_t *t)
     const bool adds = reduces(t),
                shares = t->now.req->desc.op != PL_COLL_OP_reduce_scatter;
     int left = SEGMENTS_A_TURN;
-    if (is_direct(t) || !mates_are_here(t))
+    if (is_direct(t) || !locals_have_begun(t))
         return true;
     for (; t->ready < t->parts && all_gave(t) && left; t->ready++, left--) {
         if (adds) {
             const pl_coll_desc_t *desc = &t->now.req->desc;
             size_t bytes;
             for (int rank = 0; rank < t->size; rank++) {
-                const int voice = t->peer[rank].voice;
-                t->in[rank] = voice < 0 ? NULL
-                              : voice == rank && !t->peer[rank].speaks
+                const int giver = t->peer[rank].giver;
+                t->in[rank] = giver < 0 ? NULL
+                              : giver == rank && !t->peer[rank].gives_sums
                                   ? segment_at(t, rank, t->rank, t->ready, &bytes)
-                                  : tcp_window(t, voice, t->ready);
+                                  : tcp_window(t, giver, t->ready);
             }
             char *own = tcp_segment(t, t->rank, t->ready, &bytes);
             pl_tree_reduce(own, t->in, t->size, bytes / pl_dtype_bytes(desc->dtype),
                            desc->dtype, desc->reduction);
         }
         if (shares)
-            mates_write(t, t->rank, t->ready);
+            locals_write(t, t->rank, t->ready);
     }
     for (int rank = 0; rank < t->size; rank++) {
         tcp_peer_t *peer = &t->peer[rank];
         for (; peer->passed < peer->received.done && left; peer->passed++, left--)
-            if (shares && peer->reports_all)
-                mates_write(t, rank, peer->passed);
+            if (shares && peer->gives_results)
+                locals_write(t, rank, peer->passed);
     }
-    t->finished |= is_complete(t);
+    bool is_complete = t->ready == t->parts;
+    for (int rank = 0; rank < t->size; rank++) {
+        const tcp_peer_t *peer = &t->peer[rank];
+        is_complete &= peer->taken.done == peer->taken.all
+                       && peer->given.done == peer->given.all
+                       && peer->received.done == peer->received.all
+                       && peer->passed == peer->received.done;
+    }
+    t->finished |= is_complete;
     return left > 0;
 }

@@ -41,17 +41,23 @@ static tcp_greeting_t greeting_begin(const tcp_t *t, tcp_connection_t *connectio
 {
     connection->stage = TCP_GREETING;
     return !connection->connects
-                   || hello_send(t, connection, (int)(connection->tag - FROM_LOOK))
+                   || hello_send(t, connection, (int)(connection->tag - FROM_ATTEMPT))
                ? TCP_GREETING_DONE
                : TCP_GREETING_BAD;
 }
 
-static tcp_greeting_t preamble_hear(const tcp_t *t, tcp_connection_t *connection)
+/* Reads the preamble, or the header of the cipher. */
+static tcp_greeting_t raw_read(const tcp_t *t, tcp_connection_t *connection)
 {
     unsigned char header[CIPHER_HEADER];
-    int code = tcp_connection_read_raw(connection, PREAMBLE);
+    const bool is_header = connection->stage == TCP_HEADER;
+    int code = tcp_connection_read_raw(connection, is_header ? CIPHER_HEADER : PREAMBLE);
     if (code <= 0)
         return code < 0 ? TCP_GREETING_BAD : TCP_GREETING_WAITS;
+    if (is_header)
+        return cipher_accept(connection->cipher, connection->raw)
+                   ? greeting_begin(t, connection)
+                   : TCP_GREETING_BAD;
     if (memcmp(connection->raw, magic, sizeof magic) != 0)
         return TCP_GREETING_BAD;
     if (!connection->cipher)
@@ -60,16 +66,6 @@ static tcp_greeting_t preamble_hear(const tcp_t *t, tcp_connection_t *connection
     return cipher_agree(connection->cipher, connection->raw + sizeof magic, header)
                    && tcp_connection_send_raw(connection, header, sizeof header)
                ? TCP_GREETING_DONE
-               : TCP_GREETING_BAD;
-}
-
-static tcp_greeting_t header_hear(const tcp_t *t, tcp_connection_t *connection)
-{
-    int code = tcp_connection_read_raw(connection, CIPHER_HEADER);
-    if (code <= 0)
-        return code < 0 ? TCP_GREETING_BAD : TCP_GREETING_WAITS;
-    return cipher_hear(connection->cipher, connection->raw)
-               ? greeting_begin(t, connection)
                : TCP_GREETING_BAD;
 }
 
@@ -87,12 +83,12 @@ static bool hello_is_good(const tcp_t *t, const tcp_connection_t *connection,
             || (!peer->entered && !connection->connects
                 && connection->since >= peer->connection->since))
            && lower == connection->connects
-           && (!lower || hello->rank == connection->tag - FROM_LOOK)
+           && (!lower || hello->rank == connection->tag - FROM_ATTEMPT)
            && !memcmp(hello->to, t->token, TCP_TOKEN)
            && !memcmp(hello->from, peer->token, TCP_TOKEN);
 }
 
-static tcp_greeting_t hello_hear(const tcp_t *t, tcp_connection_t *connection, int *rank)
+static tcp_greeting_t hello_read(const tcp_t *t, tcp_connection_t *connection, int *rank)
 {
     hello_t hello;
     int code = tcp_connection_head(connection);
@@ -117,8 +113,8 @@ tcp_greeting_t tcp_greet(const tcp_t *t, tcp_connection_t *connection, int *rank
     tcp_greeting_t is = TCP_GREETING_DONE;
     *rank = -1;
     while (is == TCP_GREETING_DONE && *rank < 0)
-        is = connection->stage == TCP_PREAMBLE ? preamble_hear(t, connection)
-             : connection->stage == TCP_HEADER ? header_hear(t, connection)
-                                               : hello_hear(t, connection, rank);
+        is = connection->stage == TCP_PREAMBLE || connection->stage == TCP_HEADER
+                 ? raw_read(t, connection)
+                 : hello_read(t, connection, rank);
     return is;
 }

@@ -25,7 +25,7 @@
 #include "transport/port_holder.h"
 #include "strategies/collectives/tcp.h"
 
-enum { LOOK_MS = 20, LINK_MS = 1000, BACKLOG = 128 };
+enum { CONNECT_MS = 20, LINK_MS = 1000, BACKLOG = 128 };
 
 static const int64_t HELLO_MAX = 10 * PL_SECOND;
 
@@ -38,10 +38,14 @@ static bool is_loopback(const char *host)
            || (inet_pton(AF_INET6, host, &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six));
 }
 
-/* After listen() has found its port taken, a socket may not be bound again. */
-static int listener_open_in_range(tcp_t *t, const struct addrinfo *at, pl_error_t *err)
+/* At t->port; if that is 0, at the first free port of the launcher's range, or at any.
+ * After listen() has found its port taken, a socket may not be bound again. */
+static int listener_open(tcp_t *t, const struct addrinfo *at, pl_error_t *err)
 {
-    const pl_ports_t range = pl_ports();
+    const int yes = 1;
+    const bool in_range = !t->port && pl_ports().first;
+    const pl_ports_t range = in_range ? pl_ports()
+                                      : (pl_ports_t){(int)t->port, (int)t->port};
     for (int port = range.first; port <= range.last; port++) {
         if (at->ai_family == AF_INET6)
             ((struct sockaddr_in6 *)at->ai_addr)->sin6_port = htons((uint16_t)port);
@@ -49,6 +53,8 @@ static int listener_open_in_range(tcp_t *t, const struct addrinfo *at, pl_error_
             ((struct sockaddr_in *)at->ai_addr)->sin_port = htons((uint16_t)port);
         t->listener = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
                              0);
+        if (t->listener >= 0 && t->port)
+            setsockopt(t->listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
         if (t->listener >= 0 && bind(t->listener, at->ai_addr, at->ai_addrlen) == 0
             && listen(t->listener, BACKLOG) == 0)
             return PL_OK;
@@ -56,26 +62,11 @@ static int listener_open_in_range(tcp_t *t, const struct addrinfo *at, pl_error_
         if (t->listener >= 0)
             close(t->listener);
         t->listener = -1;
-        if (why != EADDRINUSE && why != EACCES)
+        if (!in_range || (why != EADDRINUSE && why != EACCES))
             return pl_fail(err, PL_EIO, "a rank cannot listen at %s, port %d: %s",
                            t->own_host, port, strerror(why));
     }
     return pl_ports_fail(t->own_host, err);
-}
-
-static int listener_open(tcp_t *t, const struct addrinfo *at, pl_error_t *err)
-{
-    const int yes = 1;
-    if (!t->port && pl_ports().first)
-        return listener_open_in_range(t, at, err);
-    t->listener = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (t->listener >= 0 && t->port)
-        setsockopt(t->listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    if (t->listener >= 0 && bind(t->listener, at->ai_addr, at->ai_addrlen) == 0
-        && listen(t->listener, BACKLOG) == 0)
-        return PL_OK;
-    return pl_fail(err, PL_EIO, "a rank cannot listen at %s, port %lld: %s", t->own_host,
-                   (long long)t->port, strerror(errno));
 }
 
 static int host_check(tcp_t *t, const struct addrinfo *at, pl_error_t *err)
@@ -103,15 +94,26 @@ static int host_check(tcp_t *t, const struct addrinfo *at, pl_error_t *err)
         t->own_host, t->is_near ? " with encryption" : ", beyond this machine,");
 }
 
-/* Resolves the name of this host once; the other ranks get its numeric address. */
-static int host_listen(tcp_t *t, const char *host, pl_error_t *err)
+int tcp_open_context(tcp_t *t, const pl_collective_context_t *context,
+                     char address[PL_ADDRESS_TEXT], pl_error_t *err)
 {
+    const char *host = *t->host ? t->host : context->host ? context->host : "127.0.0.1";
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                                    .ai_flags = AI_NUMERICSERV};
     struct addrinfo *found = NULL;
+    struct sockaddr_storage at;
+    socklen_t length = sizeof at;
     char port[8];
+    t->has_key = context->key != NULL;
+    if (context->key)
+        memcpy(t->key, context->key, sizeof t->key);
+    t->epoll = epoll_create1(EPOLL_CLOEXEC);
+    t->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (t->epoll < 0 || t->timer < 0)
+        return pl_fail(err, PL_EIO, "cannot listen for other ranks: %s", strerror(errno));
+    /* Resolves the name of this host once; the other ranks get its numeric address. */
     snprintf(port, sizeof port, "%d", (int)t->port);
-    int wrong = getaddrinfo(host, port, &hints, &found);
+    const int wrong = getaddrinfo(host, port, &hints, &found);
     if (wrong)
         return pl_fail(err, PL_EINVAL,
                        "the host \"%s\" of this rank cannot be resolved: %s", host,
@@ -120,64 +122,35 @@ static int host_listen(tcp_t *t, const char *host, pl_error_t *err)
     if (code == PL_OK)
         code = listener_open(t, found, err);
     freeaddrinfo(found);
-    return code;
-}
-
-static bool address_tell(tcp_t *t, char address[PL_ADDRESS_TEXT])
-{
-    struct sockaddr_storage at;
-    socklen_t length = sizeof at;
-    char port[8];
+    if (code != PL_OK)
+        return code;
     if (getsockname(t->listener, (struct sockaddr *)&at, &length) != 0
         || getnameinfo((struct sockaddr *)&at, length, NULL, 0, port, sizeof port,
                        NI_NUMERICSERV)
                != 0
         || getrandom(t->token, sizeof t->token, 0) != sizeof t->token)
-        return false;
+        return pl_fail(err, PL_EIO, "cannot determine the address of this rank: %s",
+                       strerror(errno));
     int at_end = snprintf(address, PL_ADDRESS_TEXT, "tcp %s %s ", t->own_host, port);
     for (int k = 0; k < TCP_TOKEN; k++)
         at_end += snprintf(address + at_end, PL_ADDRESS_TEXT - (size_t)at_end, "%02x",
                            t->token[k]);
-    return true;
-}
-
-int tcp_open_context(tcp_t *t, const pl_collective_context_t *context,
-                     char address[PL_ADDRESS_TEXT], pl_error_t *err)
-{
-    const char *host = *t->host ? t->host : context->host ? context->host : "127.0.0.1";
-    t->has_key = context->key != NULL;
-    if (context->key)
-        memcpy(t->key, context->key, sizeof t->key);
-    t->epoll = epoll_create1(EPOLL_CLOEXEC);
-    t->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    int code = t->epoll >= 0 && t->timer >= 0
-                   ? host_listen(t, host, err)
-                   : pl_fail(err, PL_EIO, "cannot listen for other ranks: %s",
-                             strerror(errno));
-    if (code == PL_OK && !address_tell(t, address))
-        code = pl_fail(err, PL_EIO, "cannot determine the address of this rank: %s",
-                       strerror(errno));
-    return code;
+    return PL_OK;
 }
 
 /* ---- the table ---- */
-
-static bool token_read(unsigned char token[TCP_TOKEN], const char *text)
-{
-    for (int k = 0; k < TCP_TOKEN; k++)
-        if (sscanf(text + 2 * k, "%2hhx", &token[k]) != 1)
-            return false;
-    return true;
-}
 
 static int address_read(tcp_t *t, int rank, const char *address, pl_error_t *err)
 {
     tcp_peer_t *peer = &t->peer[rank];
     char kind[8], token[2 * TCP_TOKEN + 1], rest[2];
-    if (sscanf(address, "%7s %63s %7s %32s%1s", kind, peer->host, peer->port, token, rest)
-            != 4
-        || strcmp(kind, "tcp") != 0 || strlen(token) != 2 * TCP_TOKEN
-        || !token_read(peer->token, token))
+    bool is_good = sscanf(address, "%7s %63s %7s %32s%1s", kind, peer->host, peer->port,
+                          token, rest)
+                       == 4
+                   && strcmp(kind, "tcp") == 0 && strlen(token) == 2 * TCP_TOKEN;
+    for (int k = 0; k < TCP_TOKEN && is_good; k++)
+        is_good = sscanf(token + 2 * k, "%2hhx", &peer->token[k]) == 1;
+    if (!is_good)
         return pl_fail(
             err, PL_EINVAL,
             "the address of rank %d is not one of collective \"tcp\": \"%.80s\"", rank,
@@ -250,27 +223,27 @@ static int fail_gone(int rank, pl_error_t *err)
 
 /* Connects to a rank with a lower number, and only checks that one with a higher
  * number is there: a rank that does not listen is gone; anything else is tried again. */
-static int peer_look(tcp_t *t, int rank, pl_error_t *err)
+static int peer_connect(tcp_t *t, int rank, pl_error_t *err)
 {
     tcp_peer_t *peer = &t->peer[rank];
     int fd = connection_begin(peer);
     if (fd < 0)
         return (peer->wrong = errno) == ECONNREFUSED ? fail_gone(rank, err) : PL_OK;
-    peer->look = tcp_connection_new(t->epoll, fd, FROM_LOOK + (uint32_t)rank,
-                                    rank < t->rank ? key_for(t, peer->is_near) : NULL,
-                                    err);
-    if (!peer->look || !tcp_connection_watch(peer->look, false, true))
+    peer->attempt = tcp_connection_new(t->epoll, fd, FROM_ATTEMPT + (uint32_t)rank,
+                                       rank < t->rank ? key_for(t, peer->is_near) : NULL,
+                                       err);
+    if (!peer->attempt || !tcp_connection_watch(peer->attempt, false, true))
         return pl_no_memory(err);
-    peer->look->connects = true;
+    peer->attempt->connects = true;
     return PL_OK;
 }
 
-static int peers_look(tcp_t *t, pl_error_t *err)
+static int peers_connect(tcp_t *t, pl_error_t *err)
 {
     int code = PL_OK;
     for (int rank = 0; rank < t->size && code == PL_OK; rank++)
-        if (rank != t->rank && !t->peer[rank].connection && !t->peer[rank].look)
-            code = peer_look(t, rank, err);
+        if (rank != t->rank && !t->peer[rank].connection && !t->peer[rank].attempt)
+            code = peer_connect(t, rank, err);
     return code;
 }
 
@@ -296,9 +269,9 @@ int tcp_rendezvous(tcp_t *t, const pl_world_t *world, pl_error_t *err)
         return code;
     if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, t->listener, &listens) != 0
         || epoll_ctl(t->epoll, EPOLL_CTL_ADD, t->timer, &ticks) != 0
-        || !ticks_set(t, LOOK_MS))
+        || !ticks_set(t, CONNECT_MS))
         return pl_fail(err, PL_EIO, "cannot listen for other ranks: %s", strerror(errno));
-    return peers_look(t, err);
+    return peers_connect(t, err);
 }
 
 bool tcp_all_met(const tcp_t *t)
@@ -309,25 +282,19 @@ bool tcp_all_met(const tcp_t *t)
     return true;
 }
 
-static const char *unmet_reason(const tcp_peer_t *peer)
-{
-    if (peer->wrong)
-        return strerror(peer->wrong);
-    return peer->look && peer->look->stage == TCP_CONNECTING
-               ? "it does not answer; is there a firewall between?"
-               : "it accepts the connection and sends nothing";
-}
-
-void tcp_tell_unmet(const tcp_t *t, pl_error_t *why)
+void tcp_describe_unmet(const tcp_t *t, pl_error_t *why)
 {
     size_t length = strlen(why->text);
     for (int rank = 0; rank < t->size && length + 1 < sizeof why->text; rank++) {
         const tcp_peer_t *peer = &t->peer[rank];
         if (rank == t->rank || peer->connection)
             continue;
+        const char *reason = peer->wrong ? strerror(peer->wrong)
+                             : peer->attempt && peer->attempt->stage == TCP_CONNECTING
+                                 ? "it does not answer; is there a firewall between?"
+                                 : "it accepts the connection and sends nothing";
         snprintf(why->text + length, sizeof why->text - length,
-                 "; rank %d at %s, port %s: %s", rank, peer->host, peer->port,
-                 unmet_reason(peer));
+                 "; rank %d at %s, port %s: %s", rank, peer->host, peer->port, reason);
         length = strlen(why->text);
     }
 }
@@ -348,7 +315,7 @@ void tcp_met(tcp_t *t)
     for (int k = 0; k < t->stranger_count; k++)
         drop(&t->stranger[k]);
     for (int rank = 0; rank < t->size; rank++)
-        drop(&t->peer[rank].look);
+        drop(&t->peer[rank].attempt);
     if (t->listener >= 0)
         close(t->listener);
     t->listener = -1;
@@ -358,7 +325,7 @@ void tcp_met(tcp_t *t)
 /* ---- what comes from those not met ---- */
 
 /* The connection becomes that of the rank, or is dropped if the greeting is refused. */
-static void link_serve(tcp_t *t, tcp_connection_t **place)
+static void greeting_advance(tcp_t *t, tcp_connection_t **place)
 {
     int rank;
     tcp_connection_t *connection = *place;
@@ -371,49 +338,38 @@ static void link_serve(tcp_t *t, tcp_connection_t **place)
     connection->stage = TCP_OPEN;
     if (is == TCP_GREETING_DONE && tcp_connection_watch(connection, true, false)) {
         tcp_connection_free(t->peer[rank].connection);
-        drop(&t->peer[rank].look);                          /* a late refusal would look
-                                                               like the end of the rank */
+        drop(&t->peer[rank].attempt);                      /* a late refusal would attempt
+                                                              like the end of the rank */
         t->peer[rank].connection = connection;
-        t->peer[rank].entry_reported = false;
+        t->peer[rank].entry_sent = false;
     } else {
         tcp_connection_free(connection);
     }
 }
 
-/* A free slot for a connection; if there is none, that of the oldest. */
-static int stranger_place(tcp_t *t)
-{
-    int k = t->stranger_next;
-    for (int tried = 0; tried < t->stranger_count && t->stranger[k]; tried++)
-        k = (k + 1) % t->stranger_count;
-    drop(&t->stranger[k]);
-    t->stranger_next = (k + 1) % t->stranger_count;
-    return k;
-}
-
 /* The connection was made, or was refused. */
-static void look_serve(tcp_t *t, int rank)
+static void attempt_advance(tcp_t *t, int rank)
 {
     tcp_peer_t *peer = &t->peer[rank];
     int why = 0;
     socklen_t length = sizeof why;
     pl_error_t err;
-    if (peer->look->stage != TCP_CONNECTING) {
-        link_serve(t, &peer->look);
+    if (peer->attempt->stage != TCP_CONNECTING) {
+        greeting_advance(t, &peer->attempt);
         return;
     }
-    getsockopt(peer->look->fd, SOL_SOCKET, SO_ERROR, &why, &length);
+    getsockopt(peer->attempt->fd, SOL_SOCKET, SO_ERROR, &why, &length);
     peer->wrong = why;
-    if (why || rank > t->rank || !tcp_preamble_send(peer->look)
-        || !tcp_connection_watch(peer->look, true, false))
-        drop(&peer->look);
+    if (why || rank > t->rank || !tcp_preamble_send(peer->attempt)
+        || !tcp_connection_watch(peer->attempt, true, false))
+        drop(&peer->attempt);
     if (why == ECONNREFUSED) {
         fail_gone(rank, &err);
         tcp_break(t, &err);
     }
 }
 
-static bool is_in_vain(const tcp_connection_t *connection)
+static bool has_expired(const tcp_connection_t *connection)
 {
     const bool has_said_hello = connection->connects && connection->stage == TCP_GREETING;
     return connection->since < pl_now() - HELLO_MAX
@@ -430,31 +386,36 @@ static void tick(tcp_t *t)
     else if (t->now.req) {
         pl_error_t err;
         for (int k = 0; k < t->stranger_count; k++)
-            if (t->stranger[k] && is_in_vain(t->stranger[k]))
+            if (t->stranger[k] && has_expired(t->stranger[k]))
                 drop(&t->stranger[k]);
         for (int rank = 0; rank < t->size; rank++)
-            if (t->peer[rank].look && is_in_vain(t->peer[rank].look))
-                drop(&t->peer[rank].look);
-        if (peers_look(t, &err) != PL_OK)
+            if (t->peer[rank].attempt && has_expired(t->peer[rank].attempt))
+                drop(&t->peer[rank].attempt);
+        if (peers_connect(t, &err) != PL_OK)
             tcp_break(t, &err);
     }
 }
 
-void tcp_hear(tcp_t *t, uint32_t from)
+void tcp_handle(tcp_t *t, uint32_t from)
 {
-    if (from >= FROM_LOOK) {
-        if (t->peer[from - FROM_LOOK].look)
-            look_serve(t, (int)(from - FROM_LOOK));
+    if (from >= FROM_ATTEMPT) {
+        if (t->peer[from - FROM_ATTEMPT].attempt)
+            attempt_advance(t, (int)(from - FROM_ATTEMPT));
     } else if (from >= FROM_STRANGER) {
         if (t->stranger[from - FROM_STRANGER])
-            link_serve(t, &t->stranger[from - FROM_STRANGER]);
+            greeting_advance(t, &t->stranger[from - FROM_STRANGER]);
     } else if (from == FROM_TIMER) {
         tick(t);
     } else {
         pl_error_t err;
         for (int fd; (fd = accept4(t->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC))
                      >= 0;) {
-            const int k = stranger_place(t);
+            /* A free slot; if there is none, that of the oldest. */
+            int k = t->stranger_next;
+            for (int tried = 0; tried < t->stranger_count && t->stranger[k]; tried++)
+                k = (k + 1) % t->stranger_count;
+            drop(&t->stranger[k]);
+            t->stranger_next = (k + 1) % t->stranger_count;
             t->stranger[k] = tcp_connection_new(t->epoll, fd, FROM_STRANGER + (uint32_t)k,
                                                 key_for(t, t->is_near), &err);
             if (t->stranger[k]

@@ -166,7 +166,7 @@ PL_API int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body,
  * one. */
 pl_sync_point_t *pl_ddp_sync_point_new(pl_ddp_t *ddp, pl_error_t *err);
 /* Begins the first sync point if it is ready. */
-void pl_ddp_go_on(pl_ddp_t *ddp);
+void pl_ddp_advance(pl_ddp_t *ddp);
 /* Appends a sync point like this one, which is ready.  If an equal one has just ended,
  * on all ranks alike, inserts it before sync points that some ranks may not have
  * reached. */

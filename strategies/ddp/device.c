@@ -64,15 +64,6 @@ static pl_sync_point_t *sync_point_waiting(const pl_ddp_t *ddp)
     return point;
 }
 
-/* Behind the sums of all buckets; whether the norms are on the way now. */
-static bool norms_begin(pl_ddp_t *ddp, pl_sync_point_t *point)
-{
-    if (!ddp->scatters || !point->on_device || point->is_normed)
-        return false;
-    point->is_normed = true;
-    return pl_ddp_norms_give(ddp, point->sums.objective, &ddp->failure) == PL_OK;
-}
-
 void pl_ddp_device_replayed(void *self, const pl_answer_t *answer)
 {
     pl_ddp_t *ddp = self;
@@ -88,8 +79,12 @@ void pl_ddp_device_enqueued(pl_ddp_t *ddp, const pl_error_t *failure)
         ddp->failure = *failure;
     if (--ddp->enqueuing || !point)
         return;
-    if (ddp->failure.code == PL_OK && norms_begin(ddp, point))
-        return;
+    if (ddp->failure.code == PL_OK && ddp->scatters && point->on_device
+        && !point->is_normed) {        /* the norms come behind the sums of all buckets */
+        point->is_normed = true;
+        if (pl_ddp_norms_give(ddp, point->sums.objective, &ddp->failure) == PL_OK)
+            return;
+    }
     ddp->ordering = NULL;
     if (ddp->failure.code == PL_OK && point->on_device) {
         /* runs behind the moved data */
@@ -102,7 +97,7 @@ void pl_ddp_device_enqueued(pl_ddp_t *ddp, const pl_error_t *failure)
     if (ddp->failure.code == PL_OK && ddp->replica.sync_hooks->stays)
         pl_replica_ordered(&ddp->replica);
     point->ready = ddp->failure.code != PL_OK || point->is_computed;
-    pl_ddp_go_on(ddp);
+    pl_ddp_advance(ddp);
 }
 
 static void answered(pl_ddp_t *ddp, const pl_answer_t *answer, pl_object_t *fence)
@@ -348,7 +343,7 @@ static void device_computed(pl_replica_t *r, const pl_replica_sums_t *sums)
     point->sums.metric_count = sums->metric_count;
     point->is_computed = true;
     point->ready = ddp->ordering != point;
-    pl_ddp_go_on(ddp);
+    pl_ddp_advance(ddp);
 }
 
 int pl_ddp_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)

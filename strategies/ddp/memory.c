@@ -18,11 +18,6 @@
 
 enum { ALIGN = 64 };
 
-static size_t aligned(size_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
 /* ---- access ---- */
 
 pl_reg_ptr_t pl_ddp_control_buffer(const pl_ddp_t *ddp, size_t place)
@@ -113,7 +108,7 @@ static bool is_bulk(const pl_ddp_t *ddp, pl_region_t region)
 
 static size_t piece_find(size_t *end, size_t bytes)
 {
-    const size_t begin = aligned(*end);
+    const size_t begin = (*end + ALIGN - 1) / ALIGN * ALIGN;
     *end = begin + bytes;
     return begin;
 }
@@ -126,14 +121,6 @@ static void region_find(pl_ddp_t *ddp, pl_region_t region, size_t *end)
         r->bulk[region].offset = piece_find(end,
                                             (size_t)pl_replica_region_count(r, region)
                                                 * pl_element_bytes(dtype));
-}
-
-static size_t scratch_bytes(const pl_ddp_t *ddp)
-{
-    const pl_replica_t *r = &ddp->replica;
-    return ddp->on_device && pl_replica_is_partitioned(r)
-               ? (size_t)r->model->params * pl_element_bytes(ddp->dtype)
-               : 0;
 }
 
 /* The tail begins where the gradients end, if host and device share memory. */
@@ -153,7 +140,10 @@ static void places_find(pl_ddp_t *ddp)
     ddp->at.moments = piece_find(control, pl_ddp_moments(ddp));
     ddp->at.metrics = piece_find(control,
                                  (2 + pl_replica_max_metrics(r) * rows) * sizeof(double));
-    ddp->at.scratch = piece_find(control, scratch_bytes(ddp));
+    ddp->at.scratch =
+        piece_find(control, ddp->on_device && pl_replica_is_partitioned(r)
+                                ? (size_t)r->model->params * pl_element_bytes(ddp->dtype)
+                                : 0);
     ddp->at.outputs = piece_find(control, outputs_bytes(ddp));
     ddp->at.end = *control;
     ddp->bulk_bytes = separates(ddp) ? bulk : 0;

@@ -18,12 +18,6 @@
 enum { GIVE, TAKE };
 enum { HAS_SAMPLES, IS_FIRST };
 
-static pl_node_t present(pl_graph_t *g, pl_shape_t shape)
-{
-    return pl_broadcast_to(g, pl_region_view(g, PL_REGION_STRATEGY0, 0, PL_SHAPE(1)),
-                           shape);
-}
-
 static pl_node_t view(const pl_tensor_info_t *t, pl_graph_t *g)
 {
     return pl_region_view(g, PL_REGION_STATE, t->offset, PL_SHAPE(t->count));
@@ -44,18 +38,10 @@ pl_node_t pl_ddp_state_share(const pl_tensor_info_t *t, int scalar, pl_graph_t *
 
 pl_node_t pl_ddp_state_mean(const pl_tensor_info_t *t, pl_graph_t *g)
 {
-    return t->agree == PL_AGREE_MEAN
-               ? pl_div(g, view(t, g), present(g, PL_SHAPE(t->count)))
-               : view(t, g);
-}
-
-static void describe_tensor(const pl_tensor_info_t *t, int k, pl_graph_t *g)
-{
-    if (t->region != PL_REGION_STATE || t->agree == PL_AGREE_NONE
-        || (k == TAKE && t->agree != PL_AGREE_MEAN))
-        return;
-    pl_assign(g, view(t, g),
-              k == GIVE ? pl_ddp_state_share(t, 0, g) : pl_ddp_state_mean(t, g));
+    if (t->agree != PL_AGREE_MEAN)
+        return view(t, g);
+    const pl_node_t present = pl_region_view(g, PL_REGION_STRATEGY0, 0, PL_SHAPE(1));
+    return pl_div(g, view(t, g), pl_broadcast_to(g, present, PL_SHAPE(t->count)));
 }
 
 static int norms_plan(const pl_ddp_t *ddp)
@@ -73,8 +59,13 @@ pl_graph_t *pl_ddp_state_describe(pl_replica_t *r, int k, pl_error_t *err)
         return NULL;
     if (k == GIVE)
         pl_ddp_state_give_present(g, 0);
-    for (int i = 0; i < r->model->count; i++)
-        describe_tensor(&r->model->tensor[i], k, g);
+    for (int i = 0; i < r->model->count; i++) {
+        const pl_tensor_info_t *t = &r->model->tensor[i];
+        if (t->region == PL_REGION_STATE && t->agree != PL_AGREE_NONE
+            && (k != TAKE || t->agree == PL_AGREE_MEAN))
+            pl_assign(g, view(t, g),
+                      k == GIVE ? pl_ddp_state_share(t, 0, g) : pl_ddp_state_mean(t, g));
+    }
     if (pl_graph_check(g, err) == PL_OK
         && pl_graph_cast(g, r->model->precision, err) == PL_OK)
         return g;

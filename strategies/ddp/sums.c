@@ -266,15 +266,6 @@ static int hashes_check(const pl_ddp_t *ddp, pl_error_t *err)
     return PL_OK;
 }
 
-static void blame(pl_ddp_t *ddp)
-{
-    pl_replica_t *r = &ddp->replica;
-    r->blamed[0] = '\0';
-    for (uint32_t k = 0; k < r->ranks && !r->blamed[0]; k++)
-        if (tail(ddp, TAIL_BAD + k) != 0)
-            snprintf(r->blamed, sizeof r->blamed, "rank %u: ", k);
-}
-
 static void tail_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
 {
     for (size_t k = 0; k < tail_metrics_count(ddp, sums) && sums->metrics; k++)
@@ -292,8 +283,11 @@ static void tail_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
             pl_ddp_element_set(ddp, ddp->replica.bulk[PL_REGION_STATE], i,
                                tail(ddp, tail_state(ddp) + i) / of);
     }
-    blame(ddp);
-    const pl_replica_t *r = &ddp->replica;
+    pl_replica_t *r = &ddp->replica;
+    r->blamed[0] = '\0';
+    for (uint32_t k = 0; k < r->ranks && !r->blamed[0]; k++)
+        if (tail(ddp, TAIL_BAD + k) != 0)
+            snprintf(r->blamed, sizeof r->blamed, "rank %u: ", k);
     for (size_t k = 0; k < (size_t)r->ranks * PL_TIMINGS; k++)
         r->timings_by_rank[k] += tail(ddp, tail_timings(ddp, 0) + k);
     if (ddp->reduce_hooks && ddp->reduce_hooks->take_metrics)
@@ -463,7 +457,7 @@ int pl_ddp_gather(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
     point->end = batch_end;
     point->forward = forward;
     point->ready = forward->done;
-    pl_ddp_go_on(ddp);
+    pl_ddp_advance(ddp);
     return PL_OK;
 }
 

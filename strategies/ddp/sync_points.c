@@ -59,7 +59,7 @@ static void sync_point_end(pl_ddp_t *ddp)
     ddp->spare = point;
 }
 
-void pl_ddp_go_on(pl_ddp_t *ddp)
+void pl_ddp_advance(pl_ddp_t *ddp)
 {
     while (!ddp->under_way && ddp->first && ddp->first->ready) {
         pl_error_t err = {0};
@@ -83,7 +83,7 @@ int pl_ddp_sync(pl_ddp_t *ddp, const pl_sync_point_t *like, pl_error_t *err)
         return err->code;
     *point = *like;
     point->ready = true;
-    pl_ddp_go_on(ddp);
+    pl_ddp_advance(ddp);
     return PL_OK;
 }
 
@@ -98,7 +98,7 @@ int pl_ddp_sync_next(pl_ddp_t *ddp, const pl_sync_point_t *like, pl_error_t *err
     if (!ddp->first)
         ddp->last = &point->next;
     ddp->first = point;
-    pl_ddp_go_on(ddp);
+    pl_ddp_advance(ddp);
     return PL_OK;
 }
 
@@ -112,7 +112,7 @@ static void call_ended(void *self, const pl_answer_t *answer)
     if (--ddp->pending > 0 || !ddp->under_way)
         return;
     sync_point_end(ddp);
-    pl_ddp_go_on(ddp);
+    pl_ddp_advance(ddp);
 }
 
 int pl_ddp_call_sum(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count, pl_dtype_t dtype,

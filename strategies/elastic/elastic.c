@@ -32,24 +32,6 @@ static size_t rows_count(const pl_elastic_t *e)
     return e->ddp.replica.micro.micro_shards * e->count;
 }
 
-/* Memory for the metrics of the batch under way, zeroed. */
-static int rows_take(pl_elastic_t *e, pl_error_t *err)
-{
-    e->count = pl_metrics_before(&e->ddp.replica, 1);
-    pl_elastic_rows_t *rows = e->spare;
-    if (rows)
-        e->spare = rows->next;
-    else
-        rows = pl_alloc(sizeof *rows + rows_count(e) * sizeof *rows->metric);
-    if (!rows)
-        return pl_no_memory(err);
-    memset(rows->metric, 0, rows_count(e) * sizeof *rows->metric);
-    rows->step = e->msg.step;
-    rows->batch = e->msg.micro_batch;
-    e->rows = rows;
-    return PL_OK;
-}
-
 static void rows_give(pl_elastic_t *e, pl_elastic_rows_t *rows)
 {
     rows->next = e->spare;
@@ -59,18 +41,6 @@ static void rows_give(pl_elastic_t *e, pl_elastic_rows_t *rows)
 static bool comes_before(const pl_elastic_rows_t *rows, uint64_t step, uint32_t batch)
 {
     return rows && (rows->step < step || (rows->step == step && rows->batch < batch));
-}
-
-/* The metrics of the oldest batch that has run and that ranks have yet to synchronize
- * on. */
-static pl_elastic_rows_t *rows_find(pl_elastic_t *e, uint64_t step, uint32_t batch)
-{
-    pl_elastic_rows_t *rows;
-    while (comes_before(rows = e->computed, step, batch)) {
-        e->computed = rows->next;
-        rows_give(e, rows);
-    }
-    return rows;
 }
 
 static void rows_free(pl_elastic_rows_t *rows)
@@ -193,14 +163,6 @@ static int own_replay(pl_elastic_t *e, int k, const char *what, const double *sc
                   (pl_how_t){.on_answer = then}, err);
 }
 
-static int fold_plan(const pl_elastic_t *e, pl_fold_t fold)
-{
-    int k = 0;
-    while (e->fold[k].there != fold.there || e->fold[k].added != fold.added)
-        k++;
-    return pl_elastic_first_fold(e) + k;
-}
-
 /* A micro-shard without samples gives zeros. */
 static int micro_shard_send(pl_elastic_t *e, int k, pl_error_t *err)
 {
@@ -223,7 +185,10 @@ static int micro_shard_send(pl_elastic_t *e, int k, pl_error_t *err)
         return code;
     const pl_fold_t fold = pl_micro_sums_fold(&e->sums, (int)r->micro.micro_shards,
                                               micro_shard);
-    return own_replay(e, fold_plan(e, fold), "fold", scalars,
+    int kind = 0;
+    while (e->fold[kind].there != fold.there || e->fold[kind].added != fold.added)
+        kind++;
+    return own_replay(e, pl_elastic_first_fold(e) + kind, "fold", scalars,
                       micro_shard + 1 == (int)r->micro.end ? last_folded : replayed, err);
 }
 
@@ -247,10 +212,20 @@ static void compute_send(pl_elastic_t *e)
 /* Begins the batch of e->of and e->msg. */
 static int batch_begin(pl_elastic_t *e, pl_error_t *err)
 {
-    if (rows_take(e, err) != PL_OK) {
+    e->count = pl_metrics_before(&e->ddp.replica, 1);
+    pl_elastic_rows_t *rows = e->spare;
+    if (rows)
+        e->spare = rows->next;
+    else
+        rows = pl_alloc(sizeof *rows + rows_count(e) * sizeof *rows->metric);
+    if (!rows) {
         e->of = NULL;
-        return PL_ENOMEM;
+        return pl_no_memory(err);
     }
+    memset(rows->metric, 0, rows_count(e) * sizeof *rows->metric);
+    rows->step = e->msg.step;
+    rows->batch = e->msg.micro_batch;
+    e->rows = rows;
     e->sums.count = e->sent = e->back = e->next = 0;
     e->skipped = e->began = false;
     e->forward = e->seconds = 0;
@@ -302,9 +277,13 @@ static int elastic_give_metrics(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
                                 pl_error_t *err)
 {
     pl_elastic_t *e = (pl_elastic_t *)ddp;
-    const pl_elastic_rows_t *rows = rows_find(e, sums->number, sums->batch);
     const size_t count = rows_count(e);
     double *metrics = pl_ddp_metrics(ddp);
+    pl_elastic_rows_t *rows;
+    while (comes_before(rows = e->computed, sums->number, sums->batch)) {
+        e->computed = rows->next;
+        rows_give(e, rows);
+    }
     memset(metrics, 0, count * sizeof *metrics);
     if (rows && sums->metrics)
         memcpy(metrics, rows->metric, count * sizeof *metrics);
@@ -313,27 +292,22 @@ static int elastic_give_metrics(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
                  : PL_OK;
 }
 
-/* The loss is a step's first metric. */
-static void blame(pl_elastic_t *e, const double *metrics)
-{
-    pl_replica_t *r = &e->ddp.replica;
-    int rank = 0;
-    for (uint32_t k = 0; k < r->micro.micro_shards && e->count; k++) {
-        while ((int)k >= pl_micro_shard_first((int)r->micro.micro_shards, (int)r->ranks,
-                                              rank + 1))
-            rank++;
-        if (isfinite(metrics[k * e->count]))
-            continue;
-        snprintf(r->blamed, sizeof r->blamed, "rank %d: ", rank);
-        return;
-    }
-}
-
 static void elastic_take_metrics(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
 {
     pl_elastic_t *e = (pl_elastic_t *)ddp;
+    pl_replica_t *r = &ddp->replica;
     double *metrics = pl_ddp_metrics(ddp);
-    blame(e, metrics);
+    int rank = 0;
+    bool is_bad = false;
+    /* The loss is a step's first metric. */
+    for (uint32_t k = 0; k < r->micro.micro_shards && e->count && !is_bad; k++) {
+        while ((int)k >= pl_micro_shard_first((int)r->micro.micro_shards, (int)r->ranks,
+                                              rank + 1))
+            rank++;
+        is_bad = !isfinite(metrics[k * e->count]);
+    }
+    if (is_bad)
+        snprintf(r->blamed, sizeof r->blamed, "rank %d: ", rank);
     pl_replica_fold(&ddp->replica, metrics, e->count);
     if (e->count && sums->metrics)
         memcpy(sums->metrics, metrics, e->count * sizeof *metrics);

@@ -125,19 +125,6 @@ static void forward_fail(pl_replica_t *r, pl_forward_t *forward)
         pl_replica_gathered(r, forward, &forward->failure, false);
 }
 
-/* Answers come in order.  -0 becomes 0 here, as it does when zeros of other ranks are
- * added. */
-static void metrics_keep(const pl_replica_t *r, pl_forward_t *forward, pl_bytes_t metrics)
-{
-    const size_t count = metrics.size / sizeof(double),
-                 row = r->micro.first + (size_t)forward->back;
-    double *to = forward->metrics + (r->micro.micro_shards ? row * count : 0);
-    if (count)
-        memcpy(to, metrics.data, metrics.size);
-    for (size_t k = 0; k < count && r->micro.micro_shards; k++)
-        to[k] += 0.0;
-}
-
 static int forward_send(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err);
 
 static void forward_answered(void *self, const pl_answer_t *answer)
@@ -151,8 +138,15 @@ static void forward_answered(void *self, const pl_answer_t *answer)
                                    : (pl_bytes_t){0};
     if (answer->kind == PL_ANSWER_ERROR && forward->failure.code == PL_OK)
         forward->failure = *answer->error;
-    if (r->sync_hooks)
-        metrics_keep(r, forward, metrics);
+    if (r->sync_hooks) {           /* the answers come in the order of the micro-shards */
+        const size_t count = metrics.size / sizeof(double),
+                     row = r->micro.first + (size_t)forward->back;
+        double *to = forward->metrics + (r->micro.micro_shards ? row * count : 0);
+        if (count)
+            memcpy(to, metrics.data, metrics.size);
+        for (size_t k = 0; k < count && r->micro.micro_shards; k++)
+            to[k] += 0.0;       /* -0 becomes 0, as when zeros of other ranks are added */
+    }
     forward->back++;
     if (forward->failure.code == PL_OK)
         forward_send(r, forward, &forward->failure);
@@ -180,57 +174,32 @@ static void forward_answered(void *self, const pl_answer_t *answer)
         forward_reply(forward, metrics, false);
 }
 
-static int micro_shard_send(pl_replica_t *r, pl_forward_t *forward, int64_t samples,
-                            pl_error_t *err)
-{
-    const pl_batch_t *batch = forward->batch;
-    const pl_replica_plan_t like = {.stage = forward->plan->stage,
-                                    .size = {samples, batch->length}};
-    const pl_replica_plan_t *plan = pl_replica_plan(r, &like, err);
-    if (!plan)
-        return err->code;
-    const pl_replay_plan_t replay = {
-        .plan = plan->number,
-        .what = "forward",
-        .seed = (uint64_t)r->job->trainer->seed,
-        .batch = &((pl_batch_t *)batch)->object,
-        .first = (uint64_t)(forward->sent * pl_replica_piece(r, batch, 0)),
-        .outputs = forward->outputs ? &forward->outputs->object : NULL,
-        .after = pl_replica_reduced_fence(r)};
-    const pl_how_t how = {.on_answer = forward_answered, .context = forward};
-    pl_actor_does(r, forward->call);
-    if (!pl_call_replay_plan(r, r->accelerator, &replay, how, err))
-        return err->code;
-    forward->sent++;
-    return PL_OK;
-}
-
 /* One micro-shard after the other, at most two of each batch at once. */
 static int forward_send(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
 {
-    int code = PL_OK;
-    for (int64_t samples;
-         code == PL_OK && forward->sent - forward->back < 2
-         && (samples = pl_replica_piece(r, forward->batch, forward->sent));)
-        code = micro_shard_send(r, forward, samples, err);
-    return code;
-}
-
-static int forward_begin(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
-{
-    bool failed = false;
-    if (forward->plan->stage == PL_PREDICT)
-        forward->outputs = outputs_new(forward->plan, forward->samples, &failed, err);
-    return failed ? err->code : forward_send(r, forward, err);
-}
-
-/* Ranks gather in the order in which batches came, whenever those are done. */
-static int forward_expect(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
-{
-    forward->metric_count = pl_replica_metrics(forward->plan)
-                            * (r->micro.micro_shards ? r->micro.micro_shards : 1);
-    forward->metrics = pl_alloc_array(forward->metric_count + 1, sizeof(double));
-    return forward->metrics ? r->sync_hooks->gather(r, forward, err) : pl_no_memory(err);
+    const pl_batch_t *batch = forward->batch;
+    for (int64_t samples; forward->sent - forward->back < 2
+                          && (samples = pl_replica_piece(r, batch, forward->sent));) {
+        const pl_replica_plan_t like = {.stage = forward->plan->stage,
+                                        .size = {samples, batch->length}};
+        const pl_replica_plan_t *plan = pl_replica_plan(r, &like, err);
+        if (!plan)
+            return err->code;
+        const pl_replay_plan_t replay = {
+            .plan = plan->number,
+            .what = "forward",
+            .seed = (uint64_t)r->job->trainer->seed,
+            .batch = &((pl_batch_t *)batch)->object,
+            .first = (uint64_t)(forward->sent * pl_replica_piece(r, batch, 0)),
+            .outputs = forward->outputs ? &forward->outputs->object : NULL,
+            .after = pl_replica_reduced_fence(r)};
+        const pl_how_t how = {.on_answer = forward_answered, .context = forward};
+        pl_actor_does(r, forward->call);
+        if (!pl_call_replay_plan(r, r->accelerator, &replay, how, err))
+            return err->code;
+        forward->sent++;
+    }
+    return PL_OK;
 }
 
 static const pl_replica_plan_t *forward_plan(const pl_replica_t *r, pl_stage_t stage,
@@ -245,9 +214,11 @@ static const pl_replica_plan_t *forward_plan(const pl_replica_t *r, pl_stage_t s
     return pl_replica_plan(r, &like, err);
 }
 
-int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call, const pl_evaluate_batch_t *msg,
+int pl_replica_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
+    pl_replica_t *r = self;
+    const pl_evaluate_batch_t *msg = &body->evaluate_batch;
     const pl_batch_t *batch = (const pl_batch_t *)msg->batch;
     const pl_replica_plan_t *plan = forward_plan(r, (pl_stage_t)msg->stage, batch, err);
     pl_forward_t *forward = plan ? pl_alloc(sizeof *forward) : NULL;
@@ -262,14 +233,28 @@ int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call, const pl_evaluate_batc
     if (r->forward)
         r->forward->from = &forward->next;
     r->forward = forward;
-    int code = r->sync_hooks ? forward_expect(r, forward, err) : PL_OK;
+    int code = PL_OK;
+    if (r->sync_hooks) {             /* ranks gather in the order in which batches came */
+        forward->metric_count = pl_replica_metrics(forward->plan)
+                                * (r->micro.micro_shards ? r->micro.micro_shards : 1);
+        forward->metrics = pl_alloc_array(forward->metric_count + 1, sizeof(double));
+        code = forward->metrics ? r->sync_hooks->gather(r, forward, err)
+                                : pl_no_memory(err);
+    }
     if (code != PL_OK) {
         forward_free(forward);
         return code;
     }
-    if (r->sync_hooks && !batch->count)
+    if (r->sync_hooks && !batch->count) {
         forward_gather(r, forward);
-    else if (forward_begin(r, forward, &forward->failure) != PL_OK && !forward->sent)
+        return PL_OK;
+    }
+    bool failed = false;
+    if (plan->stage == PL_PREDICT)
+        forward->outputs = outputs_new(plan, forward->samples, &failed,
+                                       &forward->failure);
+    if ((failed || forward_send(r, forward, &forward->failure) != PL_OK)
+        && !forward->sent)
         forward_fail(r, forward);
     return PL_OK;
 }
@@ -324,25 +309,6 @@ int pl_replica_other_metrics(const pl_replica_t *r)
     return metrics;
 }
 
-/* Lines for each objective's optimizer, with the optimizer's own name if there is one.
- * Groups are numbered in the order of the list. */
-static char *names_of_optimizers(char *names, const pl_replica_t *r)
-{
-    for (int k = 0; k < r->objectives; k++) {
-        const pl_module_objective_t *objective = r->objective[k].table;
-        const pl_optimizer_t *optimizer = r->objective[k].optimizer;
-        const char *name = objective ? objective->name : optimizer->ops->name;
-        names = names_add(names, "=lr-%s", name);
-        for (int i = 1; i <= optimizer->group_count; i++)
-            names = names_add(names, "=lr-%s/pg%d", name, i);
-        names = names_add(names, "=grad_norm%s%s", objective ? "-" : "",
-                          objective ? objective->name : "");
-    }
-    if (r->model->scaling)
-        names = names_add(names, "=loss_scale\n=skipped_steps");
-    return names;
-}
-
 /* All plans of a stage and objective have the same metrics. */
 static bool is_first(const pl_replica_t *r, int k)
 {
@@ -373,8 +339,18 @@ char *pl_replica_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err)
                                   (long long)f->sums, (long long)f->columns);
         }
     }
-    if (stage == PL_TRAIN)
-        names = names_of_optimizers(names, r);
+    for (int k = 0; k < r->objectives && stage == PL_TRAIN; k++) {
+        const pl_module_objective_t *objective = r->objective[k].table;
+        const pl_optimizer_t *optimizer = r->objective[k].optimizer;
+        const char *name = objective ? objective->name : optimizer->ops->name;
+        names = names_add(names, "=lr-%s", name);
+        for (int i = 1; i <= optimizer->group_count; i++)
+            names = names_add(names, "=lr-%s/pg%d", name, i);
+        names = names_add(names, "=grad_norm%s%s", objective ? "-" : "",
+                          objective ? objective->name : "");
+    }
+    if (stage == PL_TRAIN && r->model->scaling)
+        names = names_add(names, "=loss_scale\n=skipped_steps");
     if (!names)
         pl_no_memory(err);
     return names;

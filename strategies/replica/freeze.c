@@ -28,9 +28,13 @@ static uint64_t trained_elements(const pl_replica_t *r)
     return elements;
 }
 
-/* A step without parameters would have nothing to do. */
-static int left_check(const pl_replica_t *r, const bool *frozen, pl_error_t *err)
+/* Takes over the frozen flags of all tensors; *changes: whether some changed.  Each
+ * objective needs a parameter to train: a step without parameters would have nothing
+ * to do. */
+static int frozen_take(pl_replica_t *r, const bool *frozen, bool *changes,
+                       pl_error_t *err)
 {
+    *changes = false;
     for (int k = 0; k < r->objectives; k++) {
         const pl_module_objective_t *objective = r->objective[k].table;
         bool left = false;
@@ -43,20 +47,11 @@ static int left_check(const pl_replica_t *r, const bool *frozen, pl_error_t *err
                            objective ? " of objective \"" : "",
                            objective ? objective->name : "", objective ? "\"" : "");
     }
-    return PL_OK;
-}
-
-/* Takes over the frozen flags of all tensors; *changes: whether some changed. */
-static int frozen_take(pl_replica_t *r, const bool *frozen, bool *changes,
-                       pl_error_t *err)
-{
-    int code = left_check(r, frozen, err);
-    *changes = false;
-    for (int i = 0; i < r->model->count && code == PL_OK; i++) {
+    for (int i = 0; i < r->model->count; i++) {
         *changes |= r->model->tensor[i].frozen != frozen[i];
         r->model->tensor[i].frozen = frozen[i];
     }
-    return code;
+    return PL_OK;
 }
 
 static int patterns_take(pl_replica_t *r, const char *freeze, const char *unfreeze,
@@ -129,9 +124,10 @@ static int remake_begin(pl_replica_t *r, pl_error_t *err)
 
 /* After a failure training must not continue as if it were done: the next step fails,
  * too. */
-int pl_replica_freeze(pl_replica_t *r, pl_call_t *call, const pl_freeze_t *msg,
-                      pl_error_t *err)
+int pl_replica_freeze(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
+    pl_replica_t *r = self;
+    const pl_freeze_t *msg = &body->freeze;
     bool changes = false;
     int code = patterns_take(r, msg->freeze, msg->unfreeze, "the patterns to freeze",
                              &changes, err);
@@ -166,13 +162,16 @@ int pl_replica_keep_frozen(const pl_replica_t *r, json_t *into, pl_error_t *err)
     return failed ? pl_no_memory(err) : PL_OK;
 }
 
-static int names_take(pl_replica_t *r, const json_t *names, bool *changes,
-                      pl_error_t *err)
+int pl_replica_restore_frozen(pl_replica_t *r, const json_t *from, pl_error_t *err)
 {
     size_t k;
     json_t *name;
+    const json_t *names = json_object_get(from, "frozen");
     int code = PL_OK;
-    bool *frozen = pl_alloc_array((size_t)r->model->count, sizeof *frozen);
+    bool changes = false,
+         *frozen = names ? pl_alloc_array((size_t)r->model->count, sizeof *frozen) : NULL;
+    if (!names)
+        return PL_OK;
     if (!frozen)
         return pl_no_memory(err);
     json_array_foreach(names, k, name) {
@@ -187,15 +186,7 @@ static int names_take(pl_replica_t *r, const json_t *names, bool *changes,
             frozen[t - r->model->tensor] = true;
     }
     if (code == PL_OK)
-        code = frozen_take(r, frozen, changes, err);
+        code = frozen_take(r, frozen, &changes, err);
     pl_free(frozen);
-    return code;
-}
-
-int pl_replica_restore_frozen(pl_replica_t *r, const json_t *from, pl_error_t *err)
-{
-    bool changes = false;
-    const json_t *names = json_object_get(from, "frozen");
-    int code = names ? names_take(r, names, &changes, err) : PL_OK;
     return code == PL_OK && changes ? remake_begin(r, err) : code;
 }

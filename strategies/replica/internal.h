@@ -7,25 +7,25 @@
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/replica/replica.h"
 
-/* ---- calls that the table of replica.c forwards: each answers the call, later or now
- * ---- */
+/* ---- handlers in the table of replica.c: each answers the call, later or now ---- */
 
-int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call, const pl_evaluate_batch_t *msg,
+int pl_replica_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err);
-int pl_replica_prepare_export(pl_replica_t *r, pl_call_t *call, pl_error_t *err);
+int pl_replica_prepare_export(void *self, pl_call_t *call, const pl_body_t *body,
+                              pl_error_t *err);
 /* Makes plans for batches of other sizes. */
-int pl_replica_set_signature(pl_replica_t *r, pl_call_t *call,
-                             pl_batch_signature_t *signature, pl_error_t *err);
+int pl_replica_set_signature(void *self, pl_call_t *call, const pl_body_t *body,
+                             pl_error_t *err);
 /* Freezes parameters and trains others again, from the next step on. */
-int pl_replica_freeze(pl_replica_t *r, pl_call_t *call, const pl_freeze_t *msg,
+int pl_replica_freeze(void *self, pl_call_t *call, const pl_body_t *body,
                       pl_error_t *err);
 /* Sets the learning rate, from the next step on: replica/schedule.c. */
-int pl_replica_set_rate(pl_replica_t *r, pl_call_t *call, const pl_set_rate_t *msg,
+int pl_replica_set_rate(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err);
 /* Passes metrics to the schedules. */
-int pl_replica_observe_metrics(pl_replica_t *r, pl_call_t *call,
-                               const pl_observe_metrics_t *msg, pl_error_t *err);
-void pl_replica_release(pl_replica_t *r);
+int pl_replica_observe_metrics(void *self, pl_call_t *call, const pl_body_t *body,
+                               pl_error_t *err);
+void pl_replica_release(void *self);
 
 /* The fence that calls of the accelerator run behind. */
 static inline pl_object_t *pl_replica_reduced_fence(const pl_replica_t *r)

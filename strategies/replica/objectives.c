@@ -45,7 +45,7 @@ static int objective_bind(pl_replica_t *r, const pl_module_objective_t *table,
     if (objective->every < 1)
         return pl_fail(err, PL_EINVAL,
                        "objective \"%s\" cannot be trained at every %lld-th optimizer "
-                       "objective: its every_n_steps must be 1 or more",
+                       "step: its every_n_steps must be 1 or more",
                        table->name, (long long)objective->every);
     objective->optimizer = pl_optimizer_new(r->job->options,
                                             component_path(r, table, "optimizer", path),

@@ -55,19 +55,6 @@ size_t pl_replica_metrics(const pl_replica_plan_t *plan)
 
 /* ---- of batches ---- */
 
-static int plan_keep_output(pl_replica_plan_t *plan, int k, const pl_fetch_t *fetch,
-                            const pl_value_t *value, pl_error_t *err)
-{
-    if (k >= PL_FIELDS)
-        return pl_fail(err, PL_EUNSUPPORTED, "more than %d outputs", PL_FIELDS);
-    if (plan->stage == PL_PREDICT && value->dtype != PL_F32 && value->dtype != PL_I32)
-        return pl_fail(err, PL_EUNSUPPORTED, "output \"%s\" is neither float32 nor int32",
-                       fetch->name);
-    plan->output_shape[k] = value->shape;
-    plan->output_is_int[k] = value->dtype == PL_I32;
-    return PL_OK;
-}
-
 static int plan_keep_fetches(pl_replica_plan_t *plan, const pl_graph_t *g,
                              pl_error_t *err)
 {
@@ -78,12 +65,20 @@ static int plan_keep_fetches(pl_replica_plan_t *plan, const pl_graph_t *g,
     if (g->fetch_count)
         memcpy(plan->fetch, g->fetch, (size_t)g->fetch_count * sizeof *plan->fetch);
     plan->fetch_count = g->fetch_count;
-    int outputs = 0, code = PL_OK;
-    for (int k = 0; k < g->fetch_count && code == PL_OK; k++)
-        if (g->fetch[k].kind == PL_FETCH_OUTPUT)
-            code = plan_keep_output(plan, outputs++, &g->fetch[k],
-                                    &g->value[g->fetch[k].value], err);
-    return code;
+    for (int k = 0, outputs = 0; k < g->fetch_count; k++) {
+        const pl_value_t *value = &g->value[g->fetch[k].value];
+        if (g->fetch[k].kind != PL_FETCH_OUTPUT)
+            continue;
+        if (outputs >= PL_FIELDS)
+            return pl_fail(err, PL_EUNSUPPORTED, "more than %d outputs", PL_FIELDS);
+        if (plan->stage == PL_PREDICT && value->dtype != PL_F32 && value->dtype != PL_I32)
+            return pl_fail(err, PL_EUNSUPPORTED,
+                           "output \"%s\" is neither float32 nor int32",
+                           g->fetch[k].name);
+        plan->output_shape[outputs] = value->shape;
+        plan->output_is_int[outputs++] = value->dtype == PL_I32;
+    }
+    return PL_OK;
 }
 
 static pl_graph_t *describe(pl_replica_t *r, const pl_replica_plan_t *plan,
@@ -438,7 +433,7 @@ int pl_replica_recompile(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *
 
 /* ---- batches of other sizes ---- */
 
-/* A metric that could not be made is not needed. */
+/* A plan that could not be compiled is not needed. */
 static bool is_needed(const pl_replica_t *r, const pl_replica_plan_t *plan)
 {
     bool needed = plan->kind != PL_PLAN_BATCH;
@@ -515,39 +510,29 @@ int pl_replica_keep_plans(const pl_replica_t *r, json_t *into, pl_error_t *err)
     return is_kept ? PL_OK : pl_no_memory(err);
 }
 
-static void compare_order(pl_replica_t *r, const json_t *from)
-{
-    const char *then = json_string_value(json_object_get(from, "order"));
-    const char *now = r->order ? r->order : "tree";
-    if (!then)
-        then = "tree";
-    if (strcmp(then, now))
-        pl_log_line(
-            PL_LOG_WARNING, pl_actor_rank(r), pl_actor_name(r),
-            "when the checkpoint was saved, \"%s\" determined the order of sums over "
-            "ranks, and now \"%s\" does: the run continues, but not to the same bits",
-            then, now);
-}
-
-/* Whether the checkpoint's plans differ by batch size or strategy, which is reported
- * elsewhere. */
-static bool had_others(const pl_replica_t *r, const json_t *from)
-{
-    const json_int_t ranks = json_integer_value(json_object_get(from, "ranks"));
-    const char *by = json_string_value(json_object_get(from, "by"));
-    return (ranks && ranks != (json_int_t)r->ranks)
-           || (by && strcmp(by, pl_actor_name((void *)r)) != 0);
-}
-
 void pl_replica_compare_plans(pl_replica_t *r, const json_t *from)
 {
     char now[9];
     const char *then = json_string_value(json_object_get(from, "plans"));
     if (r->rank > 0)                      /* all ranks have the same: the first reports */
         return;
+    const char *order_then = json_string_value(json_object_get(from, "order")),
+               *order_now = r->order ? r->order : "tree";
+    if (!order_then)
+        order_then = "tree";
+    if (strcmp(order_then, order_now))
+        pl_log_line(
+            PL_LOG_WARNING, pl_actor_rank(r), pl_actor_name(r),
+            "when the checkpoint was saved, \"%s\" determined the order of sums over "
+            "ranks, and now \"%s\" does: the run continues, but not to the same bits",
+            order_then, order_now);
+    /* Plans of another batch size or strategy differ, which is reported elsewhere. */
+    const json_int_t ranks = json_integer_value(json_object_get(from, "ranks"));
+    const char *by = json_string_value(json_object_get(from, "by"));
+    const bool had_others = (ranks && ranks != (json_int_t)r->ranks)
+                            || (by && strcmp(by, pl_actor_name((void *)r)) != 0);
     hash_text(r, now);
-    compare_order(r, from);
-    if (then && strcmp(then, now) && !had_others(r, from))
+    if (then && strcmp(then, now) && !had_others)
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(r), pl_actor_name(r),
                     "a step computes something else than when the checkpoint was saved "
                     "(plans %s, now %s): the module, the shapes of the data or Paceline "

@@ -87,13 +87,6 @@ static void compile_answered(void *self, const pl_answer_t *answer)
     setup_answered(self, answer);
 }
 
-static int call_compile(pl_replica_t *r, pl_region_t registered, pl_error_t *err)
-{
-    const pl_how_t how = {.on_answer = setup_answered};
-    return pl_replica_made_call(&r->calls,
-                                r->sync_hooks->compile(r, registered, how, err), err);
-}
-
 /* The accelerator has allocated a region; keeps the region's memory if the device
  * registers it. */
 static void allocated(void *self, const pl_answer_t *answer)
@@ -104,25 +97,14 @@ static void allocated(void *self, const pl_answer_t *answer)
     if (answer->kind == PL_ANSWER_REPLY && r->registered[region]) {
         pl_object_unref(r->bulk[region].memory);
         r->bulk[region].memory = pl_object_ref(answer->body->allocate_reply.memory);
-        if (r->job->compiles && call_compile(r, region, &err) != PL_OK)
+        const pl_how_t how = {.on_answer = setup_answered};
+        if (r->job->compiles
+            && pl_replica_made_call(&r->calls,
+                                    r->sync_hooks->compile(r, region, how, &err), &err)
+                   != PL_OK)
             pl_replica_prepared(r, &err);
     }
     setup_answered(self, answer);
-}
-
-static int call_allocate(pl_replica_t *r, pl_region_t region, int64_t count,
-                         pl_error_t *err)
-{
-    pl_allocate_t msg = {.region = region,
-                         .dtype = pl_region_dtype(r->model->precision, region),
-                         .count = (uint64_t)count,
-                         .offset = r->bulk[region].offset,
-                         .registered = r->registered[region]};
-    pl_how_t how = {.on_answer = allocated, .context = (void *)(uintptr_t)region};
-    if (r->bulk[region].memory && !r->registered[region])
-        msg.memory = &r->bulk[region].memory->object;
-    return pl_replica_made_call(&r->calls,
-                                pl_call_allocate(r, r->accelerator, &msg, how, err), err);
 }
 
 static uint64_t hash_of(const pl_floats_t *floats)
@@ -137,28 +119,6 @@ static uint64_t hash_of(const pl_floats_t *floats)
     return hash;
 }
 
-static int call_first_values(pl_replica_t *r, pl_region_t region, int64_t count,
-                             pl_error_t *err)
-{
-    const pl_module_ops_t *module = r->module.ops;
-    pl_floats_t *floats = pl_floats_new(pl_region_dtype(r->model->precision, region),
-                                        (size_t)count, err);
-    if (!floats)
-        return pl_error_prefix(err, "weights of module %s", module->name);
-    const bool state = region == PL_REGION_STATE || region == PL_REGION_STATE_BACKUP;
-    pl_model_init(r->model, state ? PL_REGION_STATE : PL_REGION_PARAMS,
-                  (uint64_t)r->job->trainer->seed, floats->dtype, floats->data);
-    r->first_hash = pl_mix(r->first_hash, hash_of(floats));
-    const pl_write_region_t msg = {.region = region,
-                                   .floats = &floats->object,
-                                   .count = floats->count};
-    const pl_how_t how = {.on_answer = setup_answered};
-    int code = pl_replica_made_call(
-        &r->calls, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
-    pl_object_unref(floats);
-    return code;
-}
-
 /* Each region by itself: they may have different types. */
 static int calls_first_values(pl_replica_t *r, pl_error_t *err)
 {
@@ -167,9 +127,26 @@ static int calls_first_values(pl_replica_t *r, pl_error_t *err)
                                           PL_REGION_STATE_BACKUP};
     int code = PL_OK;
     for (int k = 0; k < 5 && code == PL_OK; k++) {
-        const int64_t count = pl_replica_region_count(r, regions[k]);
-        if (count)
-            code = call_first_values(r, regions[k], count, err);
+        const pl_region_t region = regions[k];
+        const int64_t count = pl_replica_region_count(r, region);
+        if (!count)
+            continue;
+        pl_floats_t *floats = pl_floats_new(pl_region_dtype(r->model->precision, region),
+                                            (size_t)count, err);
+        if (!floats)
+            return pl_error_prefix(err, "weights of module %s",
+                                   ((const pl_module_ops_t *)r->module.ops)->name);
+        const bool state = region == PL_REGION_STATE || region == PL_REGION_STATE_BACKUP;
+        pl_model_init(r->model, state ? PL_REGION_STATE : PL_REGION_PARAMS,
+                      (uint64_t)r->job->trainer->seed, floats->dtype, floats->data);
+        r->first_hash = pl_mix(r->first_hash, hash_of(floats));
+        const pl_write_region_t msg = {.region = region,
+                                       .floats = &floats->object,
+                                       .count = floats->count};
+        const pl_how_t how = {.on_answer = setup_answered};
+        code = pl_replica_made_call(
+            &r->calls, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
+        pl_object_unref(floats);
     }
     return code;
 }
@@ -218,8 +195,19 @@ static int setup_calls(pl_replica_t *r, pl_error_t *err)
     int code = PL_OK;
     for (int region = 0; region < PL_REGIONS && code == PL_OK; region++) {
         const int64_t count = pl_replica_region_count(r, (pl_region_t)region);
+        pl_allocate_t msg = {.region = (uint32_t)region,
+                             .dtype = pl_region_dtype(r->model->precision,
+                                                      (pl_region_t)region),
+                             .count = (uint64_t)count,
+                             .offset = r->bulk[region].offset,
+                             .registered = r->registered[region]};
+        const pl_how_t how = {.on_answer = allocated,
+                              .context = (void *)(uintptr_t)region};
+        if (r->bulk[region].memory && !r->registered[region])
+            msg.memory = &r->bulk[region].memory->object;
         if (count)
-            code = call_allocate(r, (pl_region_t)region, count, err);
+            code = pl_replica_made_call(
+                &r->calls, pl_call_allocate(r, r->accelerator, &msg, how, err), err);
     }
     for (int k = 0; k < PL_PLANS_MAX && code == PL_OK; k++) {
         pl_graph_t *graph = r->graph[k];
@@ -254,9 +242,12 @@ static void signature_answered(void *self, const pl_answer_t *answer)
         pl_reply_set_signature(r->calls.waiting, &(pl_set_signature_reply_t){0});
 }
 
-int pl_replica_set_signature(pl_replica_t *r, pl_call_t *call,
-                             pl_batch_signature_t *signature, pl_error_t *err)
+int pl_replica_set_signature(void *self, pl_call_t *call, const pl_body_t *body,
+                             pl_error_t *err)
 {
+    pl_replica_t *r = self;
+    pl_batch_signature_t *signature =
+        (pl_batch_signature_t *)body->set_signature.signature;
     int code = pl_replica_begin_calls(&r->calls, call, err);
     if (code != PL_OK)
         return code;
@@ -303,8 +294,9 @@ int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
     return code;
 }
 
-void pl_replica_release(pl_replica_t *r)
+void pl_replica_release(void *self)
 {
+    pl_replica_t *r = self;
     for (int k = 0; k < r->plan_count; k++)
         pl_free(r->plan[k].fetch);
     pl_replica_drop_forwards(r);
@@ -354,55 +346,16 @@ static int replica_train_batch(void *self, pl_call_t *call, const pl_body_t *bod
     return pl_replica_train(self, call, &body->train_batch, err);
 }
 
-static int replica_observe_metrics(void *self, pl_call_t *call, const pl_body_t *body,
-                                   pl_error_t *err)
-{
-    return pl_replica_observe_metrics(self, call, &body->observe_metrics, err);
-}
-
-static int replica_evaluate_batch(void *self, pl_call_t *call, const pl_body_t *body,
-                                  pl_error_t *err)
-{
-    return pl_replica_evaluate(self, call, &body->evaluate_batch, err);
-}
-
 static int replica_export_weights(void *self, pl_call_t *call, const pl_body_t *body,
                                   pl_error_t *err)
 {
     return pl_replica_export(self, call, body->export_weights.whole, err);
 }
 
-static int replica_prepare_export(void *self, pl_call_t *call, const pl_body_t *body,
-                                  pl_error_t *err)
-{
-    (void)body;
-    return pl_replica_prepare_export(self, call, err);
-}
-
 static int replica_import_weights(void *self, pl_call_t *call, const pl_body_t *body,
                                   pl_error_t *err)
 {
     return pl_replica_import(self, call, &body->import_weights, err);
-}
-
-static int replica_set_signature(void *self, pl_call_t *call, const pl_body_t *body,
-                                 pl_error_t *err)
-{
-    return pl_replica_set_signature(self, call,
-                                    (pl_batch_signature_t *)body->set_signature.signature,
-                                    err);
-}
-
-static int replica_freeze(void *self, pl_call_t *call, const pl_body_t *body,
-                          pl_error_t *err)
-{
-    return pl_replica_freeze(self, call, &body->freeze, err);
-}
-
-static int replica_set_rate(void *self, pl_call_t *call, const pl_body_t *body,
-                            pl_error_t *err)
-{
-    return pl_replica_set_rate(self, call, &body->set_rate, err);
 }
 
 static int replica_synchronize(void *self, pl_call_t *call, const pl_body_t *body,
@@ -431,23 +384,18 @@ static int replica_count_memory(void *self, pl_call_t *call, const pl_body_t *bo
                : err->code;
 }
 
-static void replica_release(void *self)
-{
-    pl_replica_release(self);
-}
-
 static const pl_handler_t replica_handlers[] = {
     PL_ON(setup, replica_setup),
     PL_ON(metric_names, replica_metric_names),
     PL_ON(train_batch, replica_train_batch),
-    PL_ON(observe_metrics, replica_observe_metrics),
-    PL_ON(evaluate_batch, replica_evaluate_batch),
+    PL_ON(observe_metrics, pl_replica_observe_metrics),
+    PL_ON(evaluate_batch, pl_replica_evaluate),
     PL_ON(export_weights, replica_export_weights),
-    PL_ON(prepare_export, replica_prepare_export),
+    PL_ON(prepare_export, pl_replica_prepare_export),
     PL_ON(import_weights, replica_import_weights),
-    PL_ON(set_signature, replica_set_signature),
-    PL_ON(freeze, replica_freeze),
-    PL_ON(set_rate, replica_set_rate),
+    PL_ON(set_signature, pl_replica_set_signature),
+    PL_ON(freeze, pl_replica_freeze),
+    PL_ON(set_rate, pl_replica_set_rate),
     PL_ON(synchronize, replica_synchronize),
     PL_ON(count_memory, replica_count_memory),
     PL_HANDLERS_END,
@@ -460,5 +408,5 @@ const pl_actor_ops_t pl_replica_strategy = {
     .role = "strategy",
     .level = PL_LEVEL_STRATEGY,
     .handlers = replica_handlers,
-    .release = replica_release,
+    .release = pl_replica_release,
 };

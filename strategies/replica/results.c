@@ -320,7 +320,7 @@ static void diagnosis_end(pl_replica_t *r)
             inflight_give(r->pipeline);
         }
         pl_train_pipeline_take(r, PL_PIPELINE_ON_RESUME);
-        pl_train_again(r, from);
+        pl_train_resend(r, from);
     } else if (f->failure.code == PL_OK) {
         pl_fail(
             &f->failure, PL_ENAN,
@@ -447,6 +447,6 @@ void pl_train_release(pl_replica_t *r, const pl_error_t *failure)
         f->failure = *failure;
     pl_train_pipeline_take(r, failure ? PL_PIPELINE_ON_BREAK : PL_PIPELINE_ON_RELEASE);
     if (!failure)
-        pl_train_again(r, 0);
+        pl_train_resend(r, 0);
     pl_train_answer(r);
 }

@@ -49,16 +49,6 @@ double pl_replica_momentum(const pl_replica_t *r, int objective,
     return scheduler->momentum ? scheduler->momentum(component->self, &when) : NAN;
 }
 
-/* The moment of a step of a whole run, as the loops will give it. */
-static pl_moment_t moment_at(const pl_train_batch_t *msg, uint64_t step)
-{
-    pl_moment_t when = moment_of(msg);
-    when.step = step;
-    when.epoch = step / msg->epoch_steps;
-    when.epoch_ends = (step + 1) % msg->epoch_steps == 0;
-    return when;
-}
-
 /* Whether the run will end with a mean of several states of the weights: searches from
  * its end back to the step where the average is the weights of one step. */
 static bool averages_several(const pl_instance_t *averaging, const pl_train_batch_t *msg)
@@ -67,7 +57,10 @@ static bool averages_several(const pl_instance_t *averaging, const pl_train_batc
     const uint64_t total = msg->total_steps;
     double share = 0;
     for (uint64_t k = 1; share == 0 && k <= total && k <= LOOKS_MAX; k++) {
-        const pl_moment_t when = moment_at(msg, total - k);
+        pl_moment_t when = moment_of(msg);                 /* as the loops will give it */
+        when.step = total - k;
+        when.epoch = when.step / msg->epoch_steps;
+        when.epoch_ends = (when.step + 1) % msg->epoch_steps == 0;
         share = ops->share(averaging->self, &when);
     }
     return share < 1;
@@ -114,9 +107,11 @@ int pl_replica_check_monitors(const pl_replica_t *r, pl_error_t *err)
     return PL_OK;
 }
 
-int pl_replica_observe_metrics(pl_replica_t *r, pl_call_t *call,
-                               const pl_observe_metrics_t *msg, pl_error_t *err)
+int pl_replica_observe_metrics(void *self, pl_call_t *call, const pl_body_t *body,
+                               pl_error_t *err)
 {
+    pl_replica_t *r = self;
+    const pl_observe_metrics_t *msg = &body->observe_metrics;
     int code = PL_OK;
     for (int k = 0; k < r->objectives && code == PL_OK; k++) {
         const pl_scheduler_ops_t *scheduler = r->objective[k].scheduler.ops;
@@ -160,41 +155,36 @@ int pl_replica_keep_schedule(const pl_replica_t *r, json_t *into, pl_error_t *er
     return code;
 }
 
-static int schedule_restore(const pl_instance_t *component, const json_t *value,
-                            pl_error_t *err)
-{
-    const pl_scheduler_ops_t *scheduler = component->ops;
-    if (!scheduler->restore)
-        return PL_OK;
-    if (!value)
-        return pl_fail(err, PL_EFORMAT, "the checkpoint has no state of schedule \"%s\"",
-                       scheduler->name);
-    char *saved = pl_json_write(value, PL_JSON_COMPACT);
-    int code = saved ? scheduler->restore(component->self, saved, err)
-                     : pl_no_memory(err);
-    pl_text_free(saved);
-    return code;
-}
-
 int pl_replica_restore_schedule(pl_replica_t *r, const json_t *from, pl_error_t *err)
 {
-    const json_t *value = json_object_get(from, "schedule");
+    const json_t *all = json_object_get(from, "schedule");
     int code = PL_OK;
     for (int k = 0; k < r->objectives && code == PL_OK; k++) {
         const pl_module_objective_t *objective = r->objective[k].table;
-        code = schedule_restore(&r->objective[k].scheduler,
-                                objective ? json_object_get(value, objective->name)
-                                          : value,
-                                err);
+        const pl_instance_t *component = &r->objective[k].scheduler;
+        const pl_scheduler_ops_t *scheduler = component->ops;
+        const json_t *value = objective ? json_object_get(all, objective->name) : all;
+        if (!scheduler->restore)
+            continue;
+        if (!value)
+            return pl_fail(err, PL_EFORMAT,
+                           "the checkpoint has no state of schedule \"%s\"",
+                           scheduler->name);
+        char *saved = pl_json_write(value, PL_JSON_COMPACT);
+        code = saved ? scheduler->restore(component->self, saved, err)
+                     : pl_no_memory(err);
+        pl_text_free(saved);
     }
     return code;
 }
 
 /* ---- rates that are set in the middle of a run ---- */
 
-int pl_replica_set_rate(pl_replica_t *r, pl_call_t *call, const pl_set_rate_t *msg,
+int pl_replica_set_rate(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
+    pl_replica_t *r = self;
+    const pl_set_rate_t *msg = &body->set_rate;
     int meant = 0;
     for (int k = 0; k < r->objectives; k++) {
         pl_replica_rate_t *rate = &r->objective[k].rate;

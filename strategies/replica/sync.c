@@ -146,15 +146,6 @@ int pl_replica_bind_norms(pl_replica_t *r, pl_error_t *err)
     return PL_OK;
 }
 
-static pl_replica_collective_t collective_of(const pl_graph_t *g, const pl_op_t *op)
-{
-    const pl_value_t *piece = &g->value[op->input[0]];
-    return (pl_replica_collective_t){.how = (pl_graph_collective_t)op->attr.from,
-                                     .running = op->attr.running,
-                                     .from = piece->offset,
-                                     .count = pl_elements(piece->shape)};
-}
-
 int pl_replica_find_collectives(pl_replica_t *r, int objective, const pl_graph_t *g,
                                 pl_error_t *err)
 {
@@ -166,9 +157,17 @@ int pl_replica_find_collectives(pl_replica_t *r, int objective, const pl_graph_t
     pl_free(of->collective);
     of->collective = found;
     of->collectives = g->collectives;
-    for (int i = 0; i < g->op_count; i++)
-        if (g->op[i].code == PL_OP_collective)
-            found[g->op[i].attr.axis] = collective_of(g, &g->op[i]);
+    for (int i = 0; i < g->op_count; i++) {
+        const pl_op_t *op = &g->op[i];
+        if (op->code != PL_OP_collective)
+            continue;
+        const pl_value_t *piece = &g->value[op->input[0]];
+        found[op->attr.axis] =
+            (pl_replica_collective_t){.how = (pl_graph_collective_t)op->attr.from,
+                                      .running = op->attr.running,
+                                      .from = piece->offset,
+                                      .count = pl_elements(piece->shape)};
+    }
     return PL_OK;
 }
 

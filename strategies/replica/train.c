@@ -251,20 +251,6 @@ static void step_answered(void *self, const pl_answer_t *answer)
     }
 }
 
-/* The gradients of an empty batch are zeros, which need not be added. */
-static const pl_replica_plan_t *plan_of(const pl_replica_t *r,
-                                        const pl_objective_state_t *o, pl_error_t *err)
-{
-    const pl_inflight_t *f = o->inflight;
-    const pl_replica_plan_t like = {.stage = PL_TRAIN,
-                                    .objective = o->objective,
-                                    .size = {f->batch->count, f->batch->length},
-                                    .accumulate = f->micro_batch > 0};
-    if (r->sync_hooks && !f->batch->count)
-        return pl_train_empty_plan(r, o);
-    return pl_replica_plan(r, &like, err);
-}
-
 /* An optimizer counts its own steps: none of another objective, and no skipped one. 
  * Zeros at the end are not sent: they are most of the scalars. */
 static int optimizer_fill(pl_replica_t *r, const pl_objective_state_t *o,
@@ -316,7 +302,14 @@ int pl_train_replay(pl_replica_t *r, pl_objective_state_t *o, pl_error_t *err)
                             .after = pl_replica_reduced_fence(r)};
     if (r->sync_hooks && r->sync_hooks->compute)
         return r->sync_hooks->compute(r, &msg, o, err);
-    const pl_replica_plan_t *plan = plan_of(r, o, err);
+    const pl_replica_plan_t like = {.stage = PL_TRAIN,
+                                    .objective = o->objective,
+                                    .size = {f->batch->count, f->batch->length},
+                                    .accumulate = f->micro_batch > 0};
+    /* The gradients of an empty batch are zeros, which need not be added. */
+    const pl_replica_plan_t *plan = r->sync_hooks && !f->batch->count
+                                        ? pl_train_empty_plan(r, o)
+                                        : pl_replica_plan(r, &like, err);
     if (!plan)
         return err->code;
     if (whole) {
@@ -469,7 +462,7 @@ void pl_train_advance(pl_replica_t *r)
         continue;
 }
 
-void pl_train_again(pl_replica_t *r, int objective)
+void pl_train_resend(pl_replica_t *r, int objective)
 {
     int from = objective;
     for (int k = 0; k < r->objectives; k++)

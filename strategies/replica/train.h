@@ -102,7 +102,7 @@ void pl_train_stage_fail(pl_replica_t *r, pl_objective_state_t *o,
                          pl_objective_stage_t stage, const pl_error_t *failure);
 /* Sends the steps that did not run or that came since: the first from one of the
  * module's objectives on  [0: completely], the others completely. */
-void pl_train_again(pl_replica_t *r, int objective);
+void pl_train_resend(pl_replica_t *r, int objective);
 /* Sends everything that may be sent. */
 void pl_train_advance(pl_replica_t *r);
 /* Replays forward and backward up to the first collective, or from the newest one on. */

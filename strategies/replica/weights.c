@@ -50,19 +50,6 @@ static bool is_in(const pl_tensor_info_t *tensor, int region)
 
 /* ---- export ---- */
 
-static int region_borrow(const pl_replica_t *r, pl_weights_t *weights, int region,
-                         pl_error_t *err)
-{
-    int code = PL_OK;
-    weights->block[region] = pl_object_ref(r->read[region]);
-    for (int k = 0; k < r->model->count && code == PL_OK; k++) {
-        const pl_tensor_info_t *t = &r->model->tensor[k];
-        if (is_in(t, region))
-            code = pl_weights_borrow(weights, region, t->name, t->shape, t->offset, err);
-    }
-    return code;
-}
-
 /* The state of a whole export besides tensors: {} if there is none. */
 static int state_keep(const pl_replica_t *r, char **text_p, pl_error_t *err)
 {
@@ -87,9 +74,17 @@ static int state_keep(const pl_replica_t *r, char **text_p, pl_error_t *err)
 static int weights_collect(const pl_replica_t *r, pl_weights_t *weights, pl_error_t *err)
 {
     int code = r->exports_whole ? state_keep(r, &weights->state, err) : PL_OK;
-    for (int region = 0; region < PL_REGIONS && code == PL_OK; region++)
-        if (r->read[region] && region != PL_REGION_SCALING)
-            code = region_borrow(r, weights, region, err);
+    for (int region = 0; region < PL_REGIONS && code == PL_OK; region++) {
+        if (!r->read[region] || region == PL_REGION_SCALING)
+            continue;
+        weights->block[region] = pl_object_ref(r->read[region]);
+        for (int k = 0; k < r->model->count && code == PL_OK; k++) {
+            const pl_tensor_info_t *t = &r->model->tensor[k];
+            if (is_in(t, region))
+                code = pl_weights_borrow(weights, region, t->name, t->shape, t->offset,
+                                         err);
+        }
+    }
     weights->data_info = pl_strdup(r->data_info);
     weights->module = pl_options_get(r->job->options, "module");
     return code == PL_OK && !(weights->data_info && weights->module) ? pl_no_memory(err)
@@ -124,20 +119,6 @@ static void read_answered(void *self, const pl_answer_t *answer)
     pl_object_unref(weights);
 }
 
-/* If each rank keeps a partition, the slots were gathered. */
-static int slots_take(pl_replica_t *r, pl_error_t *err)
-{
-    for (int k = 0; k < pl_replica_slots(r) && pl_replica_is_partitioned(r); k++) {
-        pl_floats_t *slot = r->sync_hooks->take_slot(r, k);
-        if (!slot)
-            return pl_fail(err, PL_ESTATE,
-                           "each rank keeps a partition of the optimizer's state, and "
-                           "the ranks have not gathered it: it cannot be saved");
-        r->read[PL_REGION_SLOT0 + k] = slot;
-    }
-    return PL_OK;
-}
-
 int pl_replica_export(pl_replica_t *r, pl_call_t *call, bool whole, pl_error_t *err)
 {
     int code = pl_replica_begin_calls(&r->calls, call, err);
@@ -145,8 +126,15 @@ int pl_replica_export(pl_replica_t *r, pl_call_t *call, bool whole, pl_error_t *
         return code;
     blocks_drop(r);
     r->exports_whole = whole;
-    if (whole && slots_take(r, err) != PL_OK)
-        return err->code;
+    for (int k = 0; whole && k < pl_replica_slots(r) && pl_replica_is_partitioned(r);
+         k++) {
+        pl_floats_t *slot = r->sync_hooks->take_slot(r, k);
+        if (!slot)
+            return pl_fail(err, PL_ESTATE,
+                           "each rank keeps a partition of the optimizer's state, and "
+                           "the ranks have not gathered it: it cannot be saved");
+        r->read[PL_REGION_SLOT0 + k] = slot;
+    }
     for (int region = 0; region < PL_REGIONS && code == PL_OK; region++) {
         pl_read_region_t msg = {.region = region_of(r, region),
                                 .count = (uint64_t)region_count(r, region, whole),
@@ -168,8 +156,11 @@ static void prepare_answered(void *self, const pl_answer_t *answer)
         pl_call_fail(answer->context, answer->error);
 }
 
-int pl_replica_prepare_export(pl_replica_t *r, pl_call_t *call, pl_error_t *err)
+int pl_replica_prepare_export(void *self, pl_call_t *call, const pl_body_t *body,
+                              pl_error_t *err)
 {
+    pl_replica_t *r = self;
+    (void)body;
     uint64_t count[PL_REGIONS] = {0};
     for (int region = 0; region < PL_REGIONS; region++)
         if (region_count(r, region, true))
@@ -186,22 +177,6 @@ static void import_answered(void *self, const pl_answer_t *answer)
     pl_replica_t *r = self;
     if (pl_replica_all_ended(&r->calls, answer))
         pl_reply_import_weights(r->calls.waiting, &(pl_import_weights_reply_t){0});
-}
-
-static int tensor_check(const pl_output_t *found, const pl_tensor_info_t *t, int region,
-                        pl_error_t *err)
-{
-    char have[64], want[64];
-    if (!found)
-        return pl_fail(err, PL_EFORMAT,
-                       "the weights have no tensor \"%s\"%s: they are of another %s",
-                       t->name, region < PL_REGION_SLOT0 ? "" : " of the optimizer",
-                       region < PL_REGION_SLOT0 ? "module" : "optimizer");
-    if (!pl_same_shape(found->shape, t->shape))
-        return pl_fail(err, PL_EFORMAT,
-                       "tensor \"%s\" of the weights is %s, the module's is %s", t->name,
-                       pl_shape_text(found->shape, have), pl_shape_text(t->shape, want));
-    return PL_OK;
 }
 
 /* An import, and what was found of it. */
@@ -291,8 +266,18 @@ static int tensor_import(pl_replica_t *r, const import_t *import,
 {
     const pl_region_t to = region_of(r, region),
                       besides = region_besides(r, import, region);
-    int code = tensor_check(found, t, region, err);
-    if (code == PL_OK && import->writes)
+    char have[64], want[64];
+    if (!found)
+        return pl_fail(err, PL_EFORMAT,
+                       "the weights have no tensor \"%s\"%s: they are of another %s",
+                       t->name, region < PL_REGION_SLOT0 ? "" : " of the optimizer",
+                       region < PL_REGION_SLOT0 ? "module" : "optimizer");
+    if (!pl_same_shape(found->shape, t->shape))
+        return pl_fail(err, PL_EFORMAT,
+                       "tensor \"%s\" of the weights is %s, the module's is %s", t->name,
+                       pl_shape_text(found->shape, have), pl_shape_text(t->shape, want));
+    int code = PL_OK;
+    if (import->writes)
         code = tensor_write(r, import->weights, found, t, to, err);
     if (code == PL_OK && import->writes && besides != to)
         code = tensor_write(r, import->weights, found, t, besides, err);
