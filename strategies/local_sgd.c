@@ -90,7 +90,7 @@ static pl_node_t weights(const pl_replica_t *r, pl_graph_t *g)
                 pl_has_master(r->model->precision) ? PL_REGION_MASTER : PL_REGION_PARAMS);
 }
 
-/* v = momentum v + d; the step is v, or d + momentum v. */
+/* V = momentum v + d; the step is v, or d + momentum v. */
 static pl_node_t outer_step(const local_t *local, pl_graph_t *g, pl_node_t outer_grad)
 {
     const pl_replica_t *r = &local->ddp.replica;
@@ -148,7 +148,7 @@ static void describe_step(const local_t *local, pl_graph_t *g)
         pl_assign(g, slot, pl_mul(g, slot, share));
     }
     if (r->model->state) {
-        /* after a skipped step, too */
+        /* After a skipped step, too. */
         const pl_model_t *model = local->ddp.replica.model;
         if (!local->ddp.agrees) {
             pl_assign(g, state_view(g, PL_REGION_STATE_BACKUP, 0, model->state),

@@ -30,8 +30,8 @@ typedef struct zero1 {
     pl_sync_hooks_t sync_hooks;
     pl_call_t *gathering;                  /* the call that requested the slots  [none] */
     int slot;                              /* the slot that is being gathered */
-    pl_floats_t
-        *gathered[PL_SLOTS];       /* counted: whole slots, for the next export  [none] */
+    /* counted: whole slots, for the next export  [none] */
+    pl_floats_t *gathered[PL_SLOTS];
 } zero1_t;
 
 static const pl_option_t zero1_options[] = {

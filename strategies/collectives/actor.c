@@ -36,8 +36,8 @@ typedef struct collective {
     pl_world_t world;                                       /* size 0: not joined */
     char *addresses;                                        /* what world points into */
     queue_t host, device;
-    pl_error_t
-        failure;  /* an error that began on this rank: the actor ends with it  [code 0] */
+    /* An error that began on this rank: the actor ends with it  [code 0] */
+    pl_error_t failure;
 } collective_t;
 
 /* ---- its part ---- */

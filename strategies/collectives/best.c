@@ -27,13 +27,13 @@ typedef struct choice {
     char address[PL_ADDRESS_TEXT];
 } choice_t;
 
-/* shm and tcp together. */
+/* The state of shm and tcp together. */
 typedef struct nodes {
-    pl_coll_request_t
-        step;   /* first: done() gets it.  The operation of tcp or shm that `req` is at */
-    pl_coll_request_t *req;  /* join or alloc_buffer */
-    bool in_shm;  /* the step is shm's */
-    void *shm, *tcp;  /* not owned */
+    /* first: done() gets it.  The operation of tcp or shm that `req` is at */
+    pl_coll_request_t step;
+    pl_coll_request_t *req;                                 /* join or alloc_buffer */
+    bool in_shm;                                            /* the step is shm's */
+    void *shm, *tcp;                                        /* not owned */
     pl_world_t all, local;
     int *number;                               /* [local ranks], ranks of the run */
     int *place;                                /* [world size], index among local ranks */
@@ -44,8 +44,8 @@ typedef struct nodes {
 typedef struct best {
     int epoll;                                        /* the descriptors of all choices */
     choice_t choice[CHOICES];
-    const pl_collective_ops_t
-        *ops;                      /* the choice and its self  [the ranks have not met] */
+    /* The choice and its self  [the ranks have not met] */
+    const pl_collective_ops_t *ops;
     void *self;
     char *text;                                             /* [world size]
                                                                [PL_ADDRESS_TEXT] */
@@ -359,7 +359,7 @@ static int best_join(void *self, pl_coll_request_t *req, pl_error_t *err)
 
 /* ---- passing on ---- */
 
-static int not_met(pl_error_t *err)
+static int fail_not_joined(pl_error_t *err)
 {
     return pl_fail(err, PL_ESTATE, "the ranks have not joined yet");
 }
@@ -368,7 +368,7 @@ static int not_met(pl_error_t *err)
     static int best_##op(void *self, pl_coll_request_t *req, pl_error_t *err) \
     { \
         const best_t *b = self; \
-        return b->ops ? b->ops->op(b->self, req, err) : not_met(err); \
+        return b->ops ? b->ops->op(b->self, req, err) : fail_not_joined(err); \
     }
 
 PASS_ON(alloc_buffer)

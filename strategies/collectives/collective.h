@@ -72,15 +72,11 @@ typedef struct pl_world {
     int rank, size;
     const char *const
         *address;   /* [size], as open() of each rank returned it; this rank's included */
-    const int *number;  /* [size], their rank in the
-                           run, if these are a part of
-                           its ranks  [they are all] */
-    const int *machine;  /* [size], equal for ranks that
-                            reach each other's
-                            registered buffers with
-                            reach()  [none do]; this and
-                            the fields below stay until
-                            close() */
+    /* [size], their rank in the run, if these are a part of its ranks  [they are all] */
+    const int *number;
+    /* [size], equal for ranks that reach each other's registered buffers with reach() 
+     * [none do]; this and the fields below stay until close() */
+    const int *machine;
     void *(*reach)(
         void *user, int rank,
         uint64_t memory);     /* that rank's buffer of this number  [NULL: it has none] */
@@ -90,19 +86,15 @@ typedef struct pl_world {
 /* A request.  It belongs to its requester and stays unchanged until done(). */
 typedef struct pl_coll_request {
     pl_coll_desc_t desc;
-    const pl_world_t *world;                            /* of join; stays until done() */
-    pl_reg_buffer_t *memory;                            /* the buffer of the elements,
-                                                           from desc.offset on;
-                                                           alloc_buffer fills it in:
-                                                           counted, the requester owns
-                                                           it */
-    pl_fence_t *after;                                  /* of a device's memory: the
-                                                           operation begins behind it
-                                                           [NULL: at once] */
-    pl_fence_t *fence;                                  /* out, of a device's memory:
-                                                           the result is there behind
-                                                           it; counted, the requester
-                                                           owns it  [NULL: it is there] */
+    const pl_world_t *world;                             /* of join; stays until done() */
+    /* The buffer of the elements, from desc.offset on; alloc_buffer fills it in:
+     * counted, the requester owns it. */
+    pl_reg_buffer_t *memory;
+    /* Of a device's memory: the operation begins behind it [NULL: at once] */
+    pl_fence_t *after;
+    /* out, of a device's memory: the result is there behind it; counted, the requester
+     * owns it  [NULL: it is there] */
+    pl_fence_t *fence;
     unsigned char
         *arrived;   /* [world size], zeroed; 1: that rank has come, 0: it is waited for */
     /* Called once, from inside the function that began the operation, advance() or
@@ -113,10 +105,9 @@ typedef struct pl_coll_request {
 /* What a collective is opened with. */
 typedef struct pl_collective_context {
     const char *host;            /* address of this machine for other ranks  [loopback] */
-    const unsigned char *key;    /* [PL_KEY_BYTES], key of the
-                                    job, for data that leaves
-                                    the machine  [none] */
-    bool is_inner;               /* it is inside another collective and logs less */
+    /* [PL_KEY_BYTES], key of the job, for data that leaves the machine  [none] */
+    const unsigned char *key;
+    bool is_inner;                     /* it is inside another collective and logs less */
 } pl_collective_context_t;
 
 /* Every function runs on the collective's own thread.  If a function that begins an
@@ -125,9 +116,8 @@ typedef struct pl_collective_ops {
     PL_COMPONENT;
     /* True if sums have an order of its own instead of the canonical tree  [canonical] */
     bool (*own_order)(const void *self);
-    const char *device;                                    /* kind of device memory that
-                                                              it moves besides the host's,
-                                                              such as "cuda"  [none] */
+    /* Kind of device memory that it moves besides the host's, such as "cuda"  [none] */
+    const char *device;
     /* Whether this machine has what the collective needs: the error says what is
      * missing. Called when "auto" selects for its device; on any thread  ["auto" does
      * not select it] */
@@ -179,9 +169,8 @@ typedef struct pl_collective_ops {
     /* Ends all operations on all ranks: the one under way fails with this error, those
      * of other ranks with PL_EPEER and its text. */
     void (*abort)(void *self, const pl_error_t *why);
-    void (*close)(void *self);                            /* frees everything except
-                                                             registered buffers; also
-                                                             called after a failed open */
+    /* Frees everything except registered buffers; also called after a failed open. */
+    void (*close)(void *self);
 } pl_collective_ops_t;
 
 /* ---- What collectives share: collective.c ---- */

@@ -316,7 +316,7 @@ static int mpi_open(void *self, const pl_collective_context_t *context,
     return PL_OK;
 }
 
-static int size_met(const mpi_t *m)
+static int joined_size(const mpi_t *m)
 {
     return m->joined ? m->size : 0;
 }
@@ -380,7 +380,7 @@ static int world_check(const mpi_t *m, const pl_world_t *world, pl_error_t *err)
 static int mpi_join(void *self, pl_coll_request_t *req, pl_error_t *err)
 {
     mpi_t *m = self;
-    int code = pl_underway_check(&m->now, req, size_met(m), err);
+    int code = pl_underway_check(&m->now, req, joined_size(m), err);
     if (code == PL_OK)
         code = world_check(m, req->world, err);
     if (code != PL_OK)
@@ -392,7 +392,7 @@ static int mpi_join(void *self, pl_coll_request_t *req, pl_error_t *err)
 static int mpi_alloc_buffer(void *self, pl_coll_request_t *req, pl_error_t *err)
 {
     mpi_t *m = self;
-    int code = pl_underway_check(&m->now, req, size_met(m), err);
+    int code = pl_underway_check(&m->now, req, joined_size(m), err);
     if (code != PL_OK)
         return code;
     req->desc.memory = m->buffers;
@@ -406,7 +406,7 @@ static int mpi_alloc_buffer(void *self, pl_coll_request_t *req, pl_error_t *err)
 static int mpi_enter(void *self, pl_coll_request_t *req, pl_error_t *err)
 {
     mpi_t *m = self;
-    int code = pl_underway_check(&m->now, req, size_met(m), err);
+    int code = pl_underway_check(&m->now, req, joined_size(m), err);
     if (code == PL_OK && req->desc.op != PL_COLL_OP_all_reduce
         && req->desc.count > INT_MAX)
         code = pl_fail(err, PL_EUNSUPPORTED,

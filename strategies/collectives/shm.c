@@ -284,7 +284,7 @@ static bool step(shm_t *s)
             s->now.req->arrived[rank] = s->peer[rank].met;
         if (!shm_all_met(s))
             return false;
-        shm_met(s);
+        shm_rendezvous_end(s);
         pl_underway_end(&s->now, NULL);
         return false;
     case SHM_ENTERING:

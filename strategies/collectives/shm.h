@@ -103,7 +103,7 @@ int shm_open_context(shm_t *s, char address[PL_ADDRESS_TEXT], pl_error_t *err);
 int shm_rendezvous(shm_t *s, const pl_world_t *world, pl_error_t *err);
 bool shm_all_met(const shm_t *s);
 /* Ends the rendezvous: no rank is waited for any more. */
-void shm_met(shm_t *s);
+void shm_rendezvous_end(shm_t *s);
 /* Reads everything that has come, and connects again where that is due.  An error of
  * another rank goes to pl_underway_break(). */
 void shm_read_all(shm_t *s);

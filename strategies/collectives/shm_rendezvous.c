@@ -268,7 +268,7 @@ static void strangers_drop(shm_t *s)
         }
 }
 
-void shm_met(shm_t *s)
+void shm_rendezvous_end(shm_t *s)
 {
     strangers_drop(s);
     close(s->listener);

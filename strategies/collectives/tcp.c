@@ -276,9 +276,9 @@ static void advance(tcp_t *t)
         return;
     }
     if (t->now.req && tcp_is_listening(t) && have_all_begun(t))
-        tcp_met(t);
+        tcp_rendezvous_end(t);
     if (t->now.req && t->moves && !tcp_work(t))
-        tcp_again(t);
+        tcp_advance_soon(t);
     for (int rank = 0; rank < t->size && t->now.req; rank++)
         if (t->peer[rank].connection)
             peer_send(t, rank);
@@ -295,8 +295,10 @@ static void advance(tcp_t *t)
     pl_underway_end(&t->now, NULL);
 }
 
-/* ---- after a failure: no more is read, and the others are told, also of an abort
- * that another rank told: it may not have reached all ---- */
+/* ---- after a failure ----
+ *
+ * No more is read, and the abort is sent to all others, also an abort that another rank
+ * sent: it may not have reached all. */
 
 static void abort_put(tcp_t *t)
 {

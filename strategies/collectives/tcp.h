@@ -35,11 +35,10 @@ typedef struct tcp_count {
 } tcp_count_t;
 
 typedef struct tcp_peer {
-    tcp_connection_t *connection;             /* [it has not been met, or is gone] */
-    tcp_connection_t *attempt;                /* a connection that has no
-                                                 hello yet, or that only
-                                                 checks whether the rank is
-                                                 there */
+    tcp_connection_t *connection;                  /* [it has not been met, or is gone] */
+    /* A connection that has no hello yet, or that only checks whether the rank is
+     * there. */
+    tcp_connection_t *attempt;
     bool left;                                /* it was met, and is gone */
     bool left_busy;                           /* it left in the middle of a frame to it */
     char host[TCP_HOST], port[8];
@@ -52,31 +51,25 @@ typedef struct tcp_peer {
     bool knows;                      /* it knows of the abort of this rank */
 
     /* Its relation to this rank: see tcp_elements.c. */
-    bool is_local;           /* it shares memory */
-    bool gives_sums, takes_sums;  /* it gives the sum of its unit
-                                     to this rank; this rank that
-                                     of its own unit to it */
-    bool takes_results, gives_results;  /* it receives this rank's
-                                           results for its machine;
-                                           this rank its results for
-                                           all here */
-    int giver;               /* the rank that gives what its
-                                unit adds up  [-1: the giver
-                                of a rank before it counts
-                                for it] */
-    unsigned char *window;   /* [window][TCP_SEGMENT], what it gave  [it does not give] */
-    unsigned char *partial;  /* [TCP_SEGMENT], what this
-                                rank gives to it  [it is
-                                sent from its place] */
+    bool is_local;                                          /* it shares memory */
+    /* It gives the sum of its unit to this rank; this rank gives that of its own to
+     * it. */
+    bool gives_sums, takes_sums;
+    /* It takes this rank's results for its machine; it gives its own for all ranks
+     * here. */
+    bool takes_results, gives_results;
+    /* The rank that gives what its unit adds up  [-1: the giver of an earlier rank]. */
+    int giver;
+    unsigned char *window;            /* [window][TCP_SEGMENT], its sums  [no sums] */
+    unsigned char *partial;           /* [TCP_SEGMENT], the sum for it  [sent in place] */
 
     /* Of the operation under way. */
-    bool entry_sent;             /* it has been told that this rank has begun */
-    tcp_count_t taken, given;    /* segments to reduce here; there */
-    tcp_count_t reported, received;  /* this rank's results, told to it; its results */
-    uint64_t passed;             /* of its results: how many are written to local ranks */
-    bool finished, finish_sent;  /* local ranks: it has finished with
-                                    our memory; we have told it
-                                    the same */
+    bool entry_sent;                          /* TCP_ENTER was sent to it */
+    tcp_count_t taken, given;                 /* segments to reduce here; there */
+    tcp_count_t reported, received;           /* results sent to it; its results */
+    uint64_t passed;                          /* of its results: written to local ranks */
+    /* Of a local rank: TCP_FINISH has come from it; was sent to it. */
+    bool finished, finish_sent;
 } tcp_peer_t;
 
 typedef struct tcp {
@@ -94,10 +87,10 @@ typedef struct tcp {
     int rank, size;               /* size 0: not joined */
     tcp_peer_t *peer;             /* [size] */
     uint64_t window;              /* segments in flight from each rank, the same on all */
-    int unit, unit_size;          /* first rank and count of this
-                                     rank's unit: ranks of this
-                                     machine that are a subtree */
-    int local_others;             /* number of other ranks on this machine */
+    /* First rank and count of this rank's unit: ranks of this machine that are a
+     * subtree. */
+    int unit, unit_size;
+    int local_others;                          /* number of other ranks on this machine */
     void *(*reach)(void *user, int rank, uint64_t memory);  /* the memory of local
                                                                ranks */
     void *reach_user;
@@ -113,10 +106,9 @@ typedef struct tcp {
     pl_underway_t now;
     uint64_t number;          /* of the operation under way */
     bool few, moves;          /* the elements are in TCP_ENTER; they travel in segments */
-    uint64_t parts, ready;    /* segments of this rank; how
-                                 many are reduced and written
-                                 to local ranks */
-    bool finished;            /* this rank's part is done */
+    /* Segments of this rank; how many are reduced and written to local ranks. */
+    uint64_t parts, ready;
+    bool finished;                                          /* this rank's part is done */
 } tcp_t;
 
 /* ---- tcp_rendezvous.c ---- */
@@ -131,13 +123,13 @@ void tcp_describe_unmet(const tcp_t *t, pl_error_t *why);
 /* Whether the rendezvous still accepts connections. */
 bool tcp_is_listening(const tcp_t *t);
 /* Ends the rendezvous: no rank is waited for any more. */
-void tcp_met(tcp_t *t);
+void tcp_rendezvous_end(tcp_t *t);
 /* Handles an event of a source that is not a rank. */
 void tcp_handle(tcp_t *t, uint32_t from);
 void tcp_release(tcp_t *t);
 
 /* Has advance() called again at once. */
-void tcp_again(const tcp_t *t);
+void tcp_advance_soon(const tcp_t *t);
 
 /* ---- tcp_greet.c ---- */
 

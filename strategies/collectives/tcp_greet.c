@@ -78,7 +78,7 @@ static bool hello_is_good(const tcp_t *t, const tcp_connection_t *connection,
         return false;
     const tcp_peer_t *peer = &t->peer[hello->rank];
     const bool lower = hello->rank < (uint32_t)t->rank;
-    /* the rank has not been met, or it connects again */
+    /* The rank has not been met, or it connects again. */
     return (!peer->connection
             || (!peer->entered && !connection->connects
                 && connection->since >= peer->connection->since))

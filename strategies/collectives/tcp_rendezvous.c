@@ -254,7 +254,7 @@ static bool ticks_set(const tcp_t *t, int milliseconds)
     return timerfd_settime(t->timer, 0, &times, NULL) == 0;
 }
 
-void tcp_again(const tcp_t *t)
+void tcp_advance_soon(const tcp_t *t)
 {
     const struct itimerspec times = {{LINK_MS / 1000, 0}, {0, 1}};
     timerfd_settime(t->timer, 0, &times, NULL);
@@ -310,7 +310,7 @@ static void drop(tcp_connection_t **connection)
     *connection = NULL;
 }
 
-void tcp_met(tcp_t *t)
+void tcp_rendezvous_end(tcp_t *t)
 {
     for (int k = 0; k < t->stranger_count; k++)
         drop(&t->stranger[k]);
@@ -338,8 +338,8 @@ static void greeting_advance(tcp_t *t, tcp_connection_t **place)
     connection->stage = TCP_OPEN;
     if (is == TCP_GREETING_DONE && tcp_connection_watch(connection, true, false)) {
         tcp_connection_free(t->peer[rank].connection);
-        drop(&t->peer[rank].attempt);                      /* a late refusal would attempt
-                                                              like the end of the rank */
+        drop(&t->peer[rank].attempt);                       /* a late refusal would look
+                                                               like the end of the rank */
         t->peer[rank].connection = connection;
         t->peer[rank].entry_sent = false;
     } else {
@@ -428,7 +428,7 @@ void tcp_handle(tcp_t *t, uint32_t from)
 
 void tcp_release(tcp_t *t)
 {
-    tcp_met(t);
+    tcp_rendezvous_end(t);
     for (int rank = 0; rank < t->size; rank++) {
         drop(&t->peer[rank].connection);
         pl_free(t->peer[rank].window);

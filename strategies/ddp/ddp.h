@@ -63,9 +63,8 @@ typedef struct pl_ddp_reduce_hooks {
     /* Gradients, and the regions that it shares, may stay in the memory of devices:
      * the host does not read or write them.  [they are in the host's] */
     bool stays;
-    bool keeps_state;                                       /* give() and combine() also
-                                                               handle the state that ranks
-                                                               agree on */
+    /* give() and combine() also handle the state that ranks agree on */
+    bool keeps_state;
     /* All operations are over, or have failed; ends, now or later, with
      * pl_replica_reduced(). [at once, or pl_replica_reported() where gradients stay on
      * devices] */
@@ -77,10 +76,9 @@ typedef struct pl_ddp_reduce_hooks {
  * reads. The regions that ranks move are the replica's `bulk`. */
 typedef struct pl_ddp_places {
     size_t tail, moments, metrics, outputs, end;
-    size_t scratch;                                        /* memory for parameters, where
-                                                              gradients stay on devices
-                                                              and each rank has a
-                                                              partition */
+    /* Memory for parameters, where gradients stay on devices and each rank has a
+     * partition. */
+    size_t scratch;
 } pl_ddp_places_t;
 
 /* The fences of the first `count` buckets, counted. */
@@ -116,13 +114,12 @@ typedef struct pl_ddp {
     bool halts;                              /* and its halt */
     double bucket_mb;                        /* options */
     bool drop_last, replace_sampler;
-    const char *device_kind;                      /* kind of memory that the
-                                                     collective moves besides the
-                                                     host's  [NULL] */
+    /* Kind of memory that the collective moves besides the host's  [NULL] */
+    const char *device_kind;
     bool on_device;                               /* gradients stay there: ddp/device.c */
     bool agrees;                                  /* there is state that ranks agree on */
-    pl_ddp_range_t
-        scatter[PL_GRAD_BUCKETS_MAX];  /* zero1.c: these ranges, or one for each bucket */
+    /* zero1.c: these ranges, or one for each bucket */
+    pl_ddp_range_t scatter[PL_GRAD_BUCKETS_MAX];
     int scatters;                     /* [0: each rank gets all sums] */
     bool shares;                      /* their memory is registered with the collective */
     pl_ddp_fences_t computed,

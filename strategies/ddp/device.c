@@ -87,7 +87,7 @@ void pl_ddp_device_enqueued(pl_ddp_t *ddp, const pl_error_t *failure)
     }
     ddp->ordering = NULL;
     if (ddp->failure.code == PL_OK && point->on_device) {
-        /* runs behind the moved data */
+        /* Runs behind the moved data. */
         const pl_how_t how = {.on_answer = pl_ddp_device_replayed};
         if (ddp->reduce_hooks && ddp->reduce_hooks->combine)
             ddp->reduce_hooks->combine(ddp, &point->sums, how, &ddp->failure);

@@ -107,7 +107,7 @@ static void tail_put(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
                      share ? pl_ddp_element(ddp, ddp->replica.bulk[PL_REGION_STATE], i)
                            : 0);
     }
-    /* of the step before: that of this step is not over */
+    /* Of the step before: that of this step is not over. */
     pl_replica_t *r = &ddp->replica;
     for (int k = 0; k < PL_TIMINGS; k++)
         tail_set(ddp, tail_timings(ddp, r->rank) + (size_t)k, r->timings[k]);
@@ -271,7 +271,7 @@ static void tail_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
     for (size_t k = 0; k < tail_metrics_count(ddp, sums) && sums->metrics; k++)
         sums->metrics[k] = tail(ddp, tail_metrics(ddp) + k);
     ddp->halts = tail(ddp, TAIL_ANNOUNCED) > 0;
-    /* a rank without samples still has the state of before, which does not count */
+    /* A rank without samples still has the state of before, which does not count. */
     double present = tail(ddp, TAIL_PRESENT);
     const pl_model_t *model = ddp->replica.model;
     for (int k = 0; k < model->count && shares_state(ddp); k++) {
@@ -414,7 +414,7 @@ static int batch_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
                                BATCH_METRICS + forward->metric_count, PL_F64, err);
     if (code != PL_OK || !predicts(forward))
         return code;
-    /* rows of other ranks stay zeros */
+    /* Rows of other ranks stay zeros. */
     float *to = outputs_at(ddp);
     memset(to, 0, ddp->at.end - ddp->at.outputs);
     for (int k = 0; k < pl_ddp_output_count(forward->plan); k++) {

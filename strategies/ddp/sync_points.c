@@ -68,7 +68,7 @@ void pl_ddp_advance(pl_ddp_t *ddp)
         if (call)
             pl_actor_does(ddp, call);
         ddp->under_way = point;
-        /* after a failure of begin() the calls that it has made still end first */
+        /* After a failure of begin() the calls that it has made still end first. */
         if (ddp->failure.code == PL_OK && point->begin(ddp, point, &err) != PL_OK)
             ddp->failure = err;
         if (!ddp->pending)

@@ -38,7 +38,7 @@ static void rows_give(pl_elastic_t *e, pl_elastic_rows_t *rows)
     e->spare = rows;
 }
 
-static bool comes_before(const pl_elastic_rows_t *rows, uint64_t step, uint32_t batch)
+static bool is_before(const pl_elastic_rows_t *rows, uint64_t step, uint32_t batch)
 {
     return rows && (rows->step < step || (rows->step == step && rows->batch < batch));
 }
@@ -68,10 +68,10 @@ static void compute_ended(pl_elastic_t *e)
     if (skipped || err.code != PL_OK)
         rows_give(e, e->rows);
     else {
-        /* the batch under way has run; entries of it, or of later batches, are of an
-         * attempt that failed */
+        /* The batch under way has run; entries of it, or of later batches, are of an
+         * attempt that failed. */
         pl_elastic_rows_t **next = &e->computed, *rows = e->rows;
-        while (comes_before(*next, rows->step, rows->batch))
+        while (is_before(*next, rows->step, rows->batch))
             next = &(*next)->next;
         for (pl_elastic_rows_t *old; (old = *next);) {
             *next = old->next;
@@ -280,7 +280,7 @@ static int elastic_give_metrics(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
     const size_t count = rows_count(e);
     double *metrics = pl_ddp_metrics(ddp);
     pl_elastic_rows_t *rows;
-    while (comes_before(rows = e->computed, sums->number, sums->batch)) {
+    while (is_before(rows = e->computed, sums->number, sums->batch)) {
         e->computed = rows->next;
         rows_give(e, rows);
     }
@@ -351,7 +351,7 @@ static int elastic_setup(void *self, pl_call_t *call, const pl_body_t *body,
     r->micro.first = (uint32_t)pl_micro_shard_first(micro_shards, ranks, rank);
     r->micro.end = (uint32_t)pl_micro_shard_first(micro_shards, ranks, rank + 1);
     e->rank_sums_max = pl_micro_sums_max(micro_shards, ranks);
-    /* each kind of fold once */
+    /* Each kind of fold once. */
     const pl_micro_sharding_t *micro = &e->ddp.replica.micro;
     pl_micro_sums_t sums = {.count = 0};
     for (uint32_t micro_shard = micro->first; micro_shard < micro->end; micro_shard++) {

@@ -50,9 +50,8 @@ typedef struct pl_elastic {
     size_t count;
     pl_error_t failure;
 
-    pl_elastic_rows_t *computed, *spare;                    /* of batches that ranks have
-                                                               not synchronized on, the
-                                                               oldest first; free ones */
+    /* Of batches that ranks have not synchronized on, the oldest first; free ones. */
+    pl_elastic_rows_t *computed, *spare;
 } pl_elastic_t;
 
 /* ---- elastic/graphs.c ---- */

@@ -115,8 +115,8 @@ static void describe_fold(const pl_elastic_t *e, pl_graph_t *g, pl_fold_t fold)
              pl_reshape(g, pl_step_scalar(g, PL_ELASTIC_PRESENT), PL_SHAPE(1)));
     for (int k = 0; k < r->model->count; k++) {
         const pl_tensor_info_t *t = &r->model->tensor[k];
-        /* of a tensor of rank zero the first micro-shard's counts, of others those of
-         * all with samples */
+        /* Of a tensor of rank zero the first micro-shard's counts, of others those of
+         * all with samples. */
         if (t->region == PL_REGION_STATE)
             fold_put(e, g, fold, row_state(r) + t->offset,
                      pl_mul(g,

@@ -61,8 +61,9 @@ static bool muon_alone(const void *self, pl_shape_t shape)
 static pl_node_t newton_schulz(pl_graph_t *g, pl_node_t x, int64_t steps)
 {
     static const double a = 3.4445, b = -4.7750, c = 2.0315;
-    /* each matrix of x by its norm; squares of numbers above 1.8e19 overflow float32:
-     * if the sum of squares does, the norm is computed from numbers 2^80 times smaller */
+    /* Each matrix of x by its norm; squares of numbers above 1.8e19 overflow float32:
+     * if the sum of squares does, the norm is computed from numbers 2^80 times
+     * smaller. */
     static const int matrix[] = {-2, -1};
     const double scale = 0x1p-80;
     pl_node_t small = pl_scale(g, x, scale), one = pl_scalar(g, 1),

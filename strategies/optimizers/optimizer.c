@@ -165,7 +165,7 @@ static pl_node_t ranges_norm(pl_graph_t *g, const pl_model_t *model, int objecti
 {
     pl_node_t norm = {-1};
     for (int64_t a = 0, b = 0; pl_trained_range(model, objective, &a, &b);) {
-        /* neighbouring gradients */
+        /* Neighbouring gradients. */
         pl_node_t part =
             norm_of(g, pl_region_view(g, PL_REGION_GRADS, a, PL_SHAPE(b - a)), SMALL);
         pl_node_t both[] = {pl_reshape(g, norm.id < 0 ? part : norm, PL_SHAPE(1)),
@@ -205,7 +205,7 @@ static bool blocks_next(const pl_model_t *model, int objective, int64_t block,
     b->first += b->count;
     if (!pl_trained_range(model, objective, &b->from, &b->to))
         return false;
-    /* the first of neighbouring parameters of an objective, including frozen ones */
+    /* The first of neighbouring parameters of an objective, including frozen ones. */
     bool is_inside = false;
     b->begin = 0;
     for (int i = 0; i < model->count; i++) {
@@ -299,7 +299,7 @@ static pl_node_t gradient_factor(pl_graph_t *g, const pl_optimizer_t *optimizer,
         pl_emit(g, PL_OP_guard, &loss, 1, NULL, NULL);
         pl_emit(g, PL_OP_guard, &norm, 1, NULL, NULL);
     }
-    /* the state that a skipped step restores */
+    /* The state that a skipped step restores. */
     const pl_shape_t shape = PL_SHAPE(model->state);
     if (model->state)
         pl_assign(g, pl_region_view(g, PL_REGION_STATE_BACKUP, 0, shape),
@@ -343,7 +343,7 @@ static void update_range(step_t *s, int64_t from, int64_t slot, pl_shape_t shape
     if (s->has_master)
         pl_assign(g, pl_region_view(g, PL_REGION_PARAMS, from, shape), u.param);
     if (s->optimizer->averages) {
-        /* with a share of 1 it is the newest to the bit, with 0 the old */
+        /* With a share of 1 it is the newest to the bit, with 0 the old. */
         pl_node_t average = pl_region_view(g, PL_REGION_AVERAGE, from, shape);
         pl_node_t share = pl_step_scalar(g, PL_SCALAR_AVERAGE);
         pl_node_t kept = pl_mul(g, average, pl_sub(g, pl_scalar(g, 1), share));
@@ -385,7 +385,7 @@ static void update_all(step_t *s, const pl_model_t *model)
             range_end(s, &range, t->offset);
         range.how = how;
         if (alone) {
-            /* an update of a whole tensor cannot be divided by elements */
+            /* An update of a whole tensor cannot be divided by elements. */
             if (s->optimizer->pieces)
                 pl_graph_fail(s->g, PL_EUNSUPPORTED,
                               "optimizer \"%s\" updates \"%s\" as a whole, and with this "
@@ -417,7 +417,7 @@ pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t
         return NULL;
     pl_scope(s.g, "%s", optimizer->ops->name);
     s.factor = gradient_factor(s.g, optimizer, model, nominal, clip);
-    /* piece by piece: those of a bucket are done before those of the next */
+    /* Piece by piece: those of a bucket are done before those of the next. */
     const pl_piece_t all = {.count = model->params};
     const int pieces = s.optimizer->pieces;
     for (int k = 0; k == 0 || k < pieces; k++) {

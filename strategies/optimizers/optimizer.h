@@ -58,15 +58,12 @@ typedef struct pl_optimizer {
     int objective;        /* objective of the module whose parameters it updates */
     pl_piece_t piece[PL_GRAD_BUCKETS_MAX];  /* of the parameters that it updates */
     int pieces;           /* [0: all] */
-    int64_t block;        /* elements of a block: the
-                             norm of the gradients is
-                             that of the norms of blocks
-                             [0: of ranges of them] */
-    int64_t norms;        /* norms in PL_REGION_NORMS,
-                             which pl_optimizer_norms()
-                             left of the blocks of all
-                             ranks [0: the gradients are
-                             whole] */
+    /* Elements of a block: the norm of the gradients is that of the norms of blocks
+     * [0: of ranges of them] */
+    int64_t block;
+    /* Norms in PL_REGION_NORMS, which pl_optimizer_norms() left of the blocks of all
+     * ranks [0: the gradients are whole] */
+    int64_t norms;
 } pl_optimizer_t;
 
 enum {

@@ -31,7 +31,7 @@ static int rmsprop_slots(const void *self)
     return 1 + (rmsprop->momentum > 0) + rmsprop->centered;
 }
 
-/* decay old + (1 - decay) new */
+/* Decay old + (1 - decay) new. */
 static pl_node_t running_mean(pl_graph_t *g, pl_node_t old, pl_node_t new, double decay)
 {
     return pl_add(g, pl_scale(g, old, decay), pl_scale(g, new, 1 - decay));

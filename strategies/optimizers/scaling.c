@@ -59,7 +59,7 @@ void pl_scaling_step(pl_graph_t *g, const pl_model_t *model, pl_node_t loss,
     pl_assign(g, factor, next);
     pl_assign(g, slot(g, PL_SCALING_GOOD), pl_mul(g, count, pl_sub(g, one, grows)));
     pl_assign(g, slot(g, PL_SCALING_SKIPPED), skipped);
-    /* forward may have written values to it that are not finite */
+    /* Forward may have written values to it that are not finite. */
     const pl_shape_t shape = PL_SHAPE(model->state);
     if (model->state) {
         pl_node_t state = pl_region_view(g, PL_REGION_STATE, 0, shape);

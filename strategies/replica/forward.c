@@ -11,7 +11,7 @@
 #include "tensor/model.h"
 #include "tensor/precision.h"
 
-bool pl_replica_keeps_state(const pl_replica_t *r)
+bool pl_replica_backs_up_state(const pl_replica_t *r)
 {
     return r->job->stage == PL_TRAIN && r->model->state > 0;
 }
@@ -156,7 +156,7 @@ static void forward_answered(void *self, const pl_answer_t *answer)
         forward_fail(r, forward);
         return;
     }
-    /* integers become float32, as all outputs are */
+    /* Integers become float32, as all outputs are. */
     for (int k = 0; forward->outputs && k < forward->outputs->count; k++) {
         float *data = forward->outputs->output[k].data;
         int64_t count = forward->plan->output_is_int[k]

@@ -99,7 +99,7 @@ static void remade(void *self, const pl_answer_t *answer)
     pl_replica_compiled(r, answer);
     const bool succeeded = pl_replica_all_ended(&r->freezing, answer);
     if (succeeded) {
-        /* the plans are there; a request that came in between is done with them next */
+        /* The plans are there; a request that came in between is done with them next. */
         pl_error_t err = {0};
         const bool again = r->freezes_again;
         r->freezes_again = false;
@@ -150,7 +150,7 @@ static bool is_any_frozen(const pl_replica_t *r)
     return false;
 }
 
-int pl_replica_keep_frozen(const pl_replica_t *r, json_t *into, pl_error_t *err)
+int pl_replica_save_frozen(const pl_replica_t *r, json_t *into, pl_error_t *err)
 {
     if (!is_any_frozen(r) && !*r->job->trainer->freeze)
         return PL_OK;

@@ -78,7 +78,7 @@ int pl_replica_renew_plans(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t
 
 /* Writes the hash of all plans of training into the object of a whole export; a
  * warning if it differs from the stored one. */
-int pl_replica_keep_plans(const pl_replica_t *r, json_t *into, pl_error_t *err);
+int pl_replica_save_plans(const pl_replica_t *r, json_t *into, pl_error_t *err);
 void pl_replica_compare_plans(pl_replica_t *r, const json_t *from);
 
 /* The number of metrics of a plan. */
@@ -89,7 +89,7 @@ size_t pl_replica_metrics(const pl_replica_plan_t *plan);
 int pl_replica_other_metrics(const pl_replica_t *r);
 
 /* Whether steps change state, so that PL_REGION_STATE_BACKUP has a copy. */
-bool pl_replica_keeps_state(const pl_replica_t *r);
+bool pl_replica_backs_up_state(const pl_replica_t *r);
 
 /* The types of storage and computation, from trainer.precision. */
 int pl_replica_bind_precision(pl_replica_t *r, pl_error_t *err);
@@ -100,7 +100,7 @@ int64_t pl_replica_region_count(const pl_replica_t *r, pl_region_t region);
 /* The factor of the loss, for a precision that scales it: writes the first values of
  * its region; writes it to the object of a whole export, and reads it from there. */
 int pl_replica_begin_scaling(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *err);
-int pl_replica_keep_scaling(const pl_floats_t *floats, json_t *into, pl_error_t *err);
+int pl_replica_save_scaling(const pl_floats_t *floats, json_t *into, pl_error_t *err);
 int pl_replica_restore_scaling(pl_replica_t *r, const json_t *from,
                                pl_on_answer_t on_answer, pl_error_t *err);
 
@@ -111,11 +111,11 @@ double pl_replica_lr_factor(const pl_replica_t *r, int objective,
 /* Learning-rate factor from the schedule and the user's override; stores it as the new
  * override. */
 double pl_replica_rate(pl_replica_t *r, int objective, const pl_train_batch_t *msg);
-int pl_replica_keep_rates(const pl_replica_t *r, json_t *into, pl_error_t *err);
+int pl_replica_save_rates(const pl_replica_t *r, json_t *into, pl_error_t *err);
 int pl_replica_restore_rates(pl_replica_t *r, const json_t *from, pl_error_t *err);
 
 /* Number of optimizer steps of each objective. */
-int pl_replica_keep_counts(const pl_replica_t *r, json_t *into, pl_error_t *err);
+int pl_replica_save_counts(const pl_replica_t *r, json_t *into, pl_error_t *err);
 int pl_replica_restore_counts(pl_replica_t *r, const json_t *from, pl_error_t *err);
 
 /* The momentum that the schedule gives; NaN: the optimizer's option holds. */
@@ -126,7 +126,7 @@ double pl_replica_momentum(const pl_replica_t *r, int objective,
 int pl_replica_check_monitors(const pl_replica_t *r, pl_error_t *err);
 
 /* State of the schedules, in the same way. */
-int pl_replica_keep_schedule(const pl_replica_t *r, json_t *into, pl_error_t *err);
+int pl_replica_save_schedule(const pl_replica_t *r, json_t *into, pl_error_t *err);
 int pl_replica_restore_schedule(pl_replica_t *r, const json_t *from, pl_error_t *err);
 
 /* Warns of an average that will be the weights of one step; for the first step of a
@@ -136,7 +136,7 @@ void pl_replica_check_average(const pl_replica_t *r, const pl_train_batch_t *msg
 double pl_replica_average_share(const pl_replica_t *r, const pl_train_batch_t *msg);
 
 /* Keeps the model info of a module's graph in r->reported. */
-int pl_replica_tell_model(pl_replica_t *r, const pl_graph_t *g, pl_error_t *err);
+int pl_replica_report_model(pl_replica_t *r, const pl_graph_t *g, pl_error_t *err);
 
 /* ---- The module's objectives: replica/objectives.c ---- */
 
@@ -199,7 +199,7 @@ void pl_replica_empty_collectives(const pl_replica_t *r, int objective, pl_graph
 int pl_replica_freeze_first(pl_replica_t *r, pl_error_t *err);
 
 /* The frozen parameters: to the object of a whole export, and from it. */
-int pl_replica_keep_frozen(const pl_replica_t *r, json_t *into, pl_error_t *err);
+int pl_replica_save_frozen(const pl_replica_t *r, json_t *into, pl_error_t *err);
 int pl_replica_restore_frozen(pl_replica_t *r, const json_t *from, pl_error_t *err);
 
 #endif

@@ -78,7 +78,7 @@ static int64_t sample_tokens(const pl_graph_t *g)
     return 0;
 }
 
-int pl_replica_tell_model(pl_replica_t *r, const pl_graph_t *g, pl_error_t *err)
+int pl_replica_report_model(pl_replica_t *r, const pl_graph_t *g, pl_error_t *err)
 {
     json_t *layers = pl_graph_layers(g, r->model, err);
     if (!layers)
@@ -120,7 +120,7 @@ int64_t pl_replica_region_count(const pl_replica_t *r, pl_region_t region)
     case PL_REGION_STATE: return model->state;
     case PL_REGION_GRADS: return trains ? model->params + 2 * r->objectives : 0;
     case PL_REGION_STATE_BACKUP:
-        return trains && pl_replica_keeps_state(r) ? model->state : 0;
+        return trains && pl_replica_backs_up_state(r) ? model->state : 0;
     case PL_REGION_AVERAGE: return trains && r->averaging.ops ? model->params : 0;
     case PL_REGION_MASTER:
         return trains && pl_has_master(model->precision) ? model->params : 0;
@@ -175,7 +175,7 @@ static const char *const keys[PL_SCALING_COUNT] = {
     [PL_SCALING_SKIPPED] = "skipped_steps",
 };
 
-int pl_replica_keep_scaling(const pl_floats_t *floats, json_t *into, pl_error_t *err)
+int pl_replica_save_scaling(const pl_floats_t *floats, json_t *into, pl_error_t *err)
 {
     int failed = 0;
     for (int k = 0; k < PL_SCALING_COUNT && !failed; k++)

@@ -88,7 +88,7 @@ void pl_replica_release_objectives(pl_replica_t *r)
 
 /* ---- in checkpoints: {"optimizer_steps": [made, …]}, one for each objective ---- */
 
-int pl_replica_keep_counts(const pl_replica_t *r, json_t *into, pl_error_t *err)
+int pl_replica_save_counts(const pl_replica_t *r, json_t *into, pl_error_t *err)
 {
     json_t *counts = json_array();
     int failed = counts ? 0 : -1;

@@ -55,7 +55,7 @@ size_t pl_replica_metrics(const pl_replica_plan_t *plan)
 
 /* ---- of batches ---- */
 
-static int plan_keep_fetches(pl_replica_plan_t *plan, const pl_graph_t *g,
+static int plan_copy_fetches(pl_replica_plan_t *plan, const pl_graph_t *g,
                              pl_error_t *err)
 {
     pl_free(plan->fetch);
@@ -208,7 +208,7 @@ static pl_graph_t *describe_empty(const pl_replica_t *r, const pl_replica_plan_t
     if (!g)
         return NULL;
     if (!plan->accumulate) {
-        /* gradients of the parameters that the objective trains, and of its loss */
+        /* Gradients of the parameters that the objective trains, and of its loss. */
         for (int64_t from = 0, to = 0; pl_replica_range(r, plan->objective, &from, &to);)
             assign_zeros(g, from, PL_SHAPE(to - from));
         assign_zeros(g, r->model->params + 2 * plan->objective, pl_shape(0));
@@ -301,7 +301,7 @@ int pl_replica_describe_plans(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *
     if (code == PL_OK)
         code = pl_replica_freeze_first(r, err);
     if (code == PL_OK)
-        code = pl_replica_tell_model(r, graph[0], err);
+        code = pl_replica_report_model(r, graph[0], err);
     for (int k = 0; k < r->plan_count && code == PL_OK; k++)
         code = complete(r, &r->plan[k], graph[k], err);
     pl_model_freeze(r->model);
@@ -311,7 +311,7 @@ int pl_replica_describe_plans(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *
         code = graph_add(r, graph, PL_PLAN_OPTIMIZER, k, err);
     for (int k = 0; k < r->objectives && r->sync_hooks && code == PL_OK; k++)
         code = graphs_add_empty(r, graph, k, err);
-    if (code == PL_OK && pl_replica_keeps_state(r))
+    if (code == PL_OK && pl_replica_backs_up_state(r))
         code = graph_add(r, graph, PL_PLAN_RESTORE, 0, err);
     const int own = r->job->stage == PL_TRAIN && r->sync_hooks ? r->sync_hooks->graphs
                                                                : 0;
@@ -320,7 +320,7 @@ int pl_replica_describe_plans(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *
     for (int k = 0; k < r->plan_count && code == PL_OK; k++)
         hash_plan(&r->plan[k], graph[k]);
     for (int k = 0; k < r->plan_count && code == PL_OK; k++)
-        code = plan_keep_fetches(&r->plan[k], graph[k], err);
+        code = plan_copy_fetches(&r->plan[k], graph[k], err);
     if (code != PL_OK)
         return code;
     /* metrics of all objectives come together, with a rate and a norm of each and
@@ -358,7 +358,7 @@ int pl_replica_compile_plan(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t
                             pl_replica_calls_t *calls, pl_on_answer_t on_answer,
                             pl_error_t *err)
 {
-    int code = plan_keep_fetches(plan, g, err);
+    int code = plan_copy_fetches(plan, g, err);
     if (code == PL_OK && plan->kind == PL_PLAN_BATCH && plan->stage == PL_TRAIN)
         code = pl_replica_place_collectives(r, plan->objective, g, err);
     if (code != PL_OK) {
@@ -497,7 +497,7 @@ static void hash_text(const pl_replica_t *r, char text[9])
     snprintf(text, 9, "%08x", hash);
 }
 
-int pl_replica_keep_plans(const pl_replica_t *r, json_t *into, pl_error_t *err)
+int pl_replica_save_plans(const pl_replica_t *r, json_t *into, pl_error_t *err)
 {
     char text[9];
     const char *by = pl_actor_name((void *)r);

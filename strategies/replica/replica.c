@@ -191,7 +191,8 @@ static void graphs_drop(pl_replica_t *r)
 
 static int setup_calls(pl_replica_t *r, pl_error_t *err)
 {
-    /* regions first, because plans refer to them; the accelerator takes calls in order */
+    /* Regions first, because plans refer to them; the accelerator takes calls in
+     * order. */
     int code = PL_OK;
     for (int region = 0; region < PL_REGIONS && code == PL_OK; region++) {
         const int64_t count = pl_replica_region_count(r, (pl_region_t)region);

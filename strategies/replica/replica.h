@@ -27,18 +27,16 @@ typedef enum pl_plan_kind {
     PL_PLAN_BATCH,
     PL_PLAN_OPTIMIZER,
     PL_PLAN_RESTORE,                 /* restores the state of the newest optimizer step */
-    PL_PLAN_EMPTY,                   /* what a batch without samples
-                                        gives: zeros; nothing where
-                                        gradients are added */
-    PL_PLAN_OWN,                     /* of the strategy, see pl_sync_hooks_t */
+    /* What a batch without samples gives: zeros; nothing where gradients are added. */
+    PL_PLAN_EMPTY,
+    PL_PLAN_OWN,                                /* of the strategy, see pl_sync_hooks_t */
 } pl_plan_kind_t;
 
 typedef struct pl_replica_plan {
     pl_plan_kind_t kind;
     pl_stage_t stage;
-    int objective;                                          /* objective of the module, in
-                                                               training; number of a
-                                                               strategy's own plan */
+    /* Objective of the module, in training; number of a strategy's own plan. */
+    int objective;
     pl_batch_size_t size;
     bool accumulate;
     bool compiled;
@@ -73,11 +71,9 @@ typedef struct pl_replica_rate {
 typedef struct pl_replica_objective {
     const pl_module_objective_t *table;       /* [the module's only one] */
     int64_t every;                            /* optimizer steps between two of its own */
-    uint64_t made, sent;                      /* optimizer steps that were
-                                                 made, without skipped ones;
-                                                 the same with steps in
-                                                 flight  [PL_STEPS_UNKNOWN:
-                                                 as many as the run's] */
+    /* Optimizer steps that were made, without skipped ones; the same with steps in
+     * flight  [PL_STEPS_UNKNOWN: as many as the run's] */
+    uint64_t made, sent;
     struct pl_optimizer *optimizer;
     pl_instance_t scheduler;
     pl_replica_rate_t rate;
@@ -116,11 +112,10 @@ typedef struct pl_forward {
     const pl_batch_t *batch;                       /* kept by the call */
     int sent, back;                                /* replays: one for each micro-shard */
     int64_t samples;
-    bool done;                                             /* the following are there: */
-    double *metrics;                                       /* [metric_count]; with several
-                                                              ranks and micro-shards, for
-                                                              each micro-shard until they
-                                                              are gathered */
+    bool done;                                              /* the following are there: */
+    /* [metric_count]; with several ranks and micro-shards, for each micro-shard until
+     * they are gathered */
+    double *metrics;
     size_t metric_count;
     pl_outputs_t *outputs;                                  /* counted  [none] */
     pl_error_t failure;                                     /* instead of the results */
@@ -163,22 +158,17 @@ typedef struct pl_sync_hooks {
      * host, without metrics if it failed or did not run; reduce() is reported after
      * it.  [reduce() comes when gradients and metrics are there] */
     void (*computed)(pl_replica_t *r, const pl_replica_sums_t *sums);
-    bool stays;                                             /* gradients are registered,
-                                                               and each step is summed
-                                                               there: reduce() comes when
-                                                               they are enqueued, with
-                                                               r->computed, and after the
-                                                               update before, so that it
-                                                               comes on all ranks or on
-                                                               none */
+    /* Gradients are registered, and each step is summed there: reduce() comes when
+     * they are enqueued, with r->computed, and after the update before, so that it
+     * comes on all ranks or on none. */
+    bool stays;
     /* Forward and backward wait until this collective of all ranks is done, in the
      * order of these calls and those of ready(); ends with
      * pl_replica_collective_done().  [there are none] */
     int (*collective)(pl_replica_t *r, const pl_replica_collective_t *collective,
                       pl_error_t *err);
-    bool per_batch;                                         /* reduce() comes after each
-                                                               batch of a step, with the
-                                                               metrics of that batch */
+    /* reduce() comes after each batch of a step, with the metrics of that batch */
+    bool per_batch;
     /* Forward and backward of a batch.  `msg` is the message of a plain replay without
      * the plan. Ends with pl_replica_computed(); where gradients are registered,
      * pl_replica_enqueued() comes before that.  [a plain replay] */
@@ -228,38 +218,32 @@ struct pl_replica {
     double nominal;                             /* samples that gradients are scaled by */
     char *data_info;
     pl_address_t accelerator;
-    const pl_sync_hooks_t *sync_hooks;                   /* [there is one rank] */
-    uint32_t rank, ranks;                                /* ranks 0: there is one */
-    const char *order;                                   /* name of the collective that
-                                                            sums, if that has its own
-                                                            order  [the canonical tree] */
+    const pl_sync_hooks_t *sync_hooks;                      /* [there is one rank] */
+    uint32_t rank, ranks;                                   /* ranks 0: there is one */
+    /* Name of the collective that sums, if that has its own order  [the canonical
+     * tree] */
+    const char *order;
     pl_micro_sharding_t micro;
-    pl_reg_ptr_t
-        bulk[PL_REGIONS];     /* regions that ranks move: their memory, counted  [none] */
-    bool registered[PL_REGIONS];  /* the device registers it: its memory is in `bulk` */
-    pl_fence_t *computed, *updated;  /* counted: of the newest
-                                        forward and backward, and of
-                                        the newest update that ranks
-                                        synchronize behind  [NULL] */
-    pl_fence_t *reduced;      /* counted: of the newest
-                                 operation of the ranks on
-                                 the device, behind which
-                                 later work runs  [NULL] */
-    pl_error_t failure;       /* of a step, on this rank
-                                 only: it does not
-                                 synchronize any more  [code
-                                 0] */
-    double timings[PL_TIMINGS];  /* of this rank, since they were last reported */
-    double *timings_by_rank;  /* [ranks][PL_TIMINGS], since
-                                 the last reply  [there is
-                                 one rank, or nothing reports
-                                 them] */
-    int64_t bucket[PL_GRAD_BUCKETS_MAX
-                   + 1];  /* begin of each bucket of the graphs that train: graph.h */
-    int bucket_count;     /* 0: no buckets are reported */
-    int64_t norm_block;   /* elements of a block for the
-                             norm of the gradients:
-                             pl_optimizer_t  [none] */
+    /* Regions that ranks move: their memory, counted  [none] */
+    pl_reg_ptr_t bulk[PL_REGIONS];
+    bool registered[PL_REGIONS];    /* the device registers it: its memory is in `bulk` */
+    /* counted: of the newest forward and backward, and of the newest update that ranks
+     * synchronize behind  [NULL] */
+    pl_fence_t *computed, *updated;
+    /* counted: of the newest operation of the ranks on the device, behind which later
+     * work runs  [NULL] */
+    pl_fence_t *reduced;
+    /* Of a step, on this rank only: it does not synchronize any more  [code 0] */
+    pl_error_t failure;
+    double timings[PL_TIMINGS];          /* of this rank, since they were last reported */
+    /* [ranks][PL_TIMINGS], since the last reply  [there is one rank, or nothing
+     * reports them] */
+    double *timings_by_rank;
+    /* The begin of each bucket of the graphs that train: graph.h. */
+    int64_t bucket[PL_GRAD_BUCKETS_MAX + 1];
+    int bucket_count;         /* 0: no buckets are reported */
+    /* Elements of a block for the norm of the gradients: pl_optimizer_t  [none] */
+    int64_t norm_block;
     char blamed[96];      /* the rank with a value that is not finite: "rank 1: "  [""] */
     struct pl_graph **graph;  /* [PL_PLANS_MAX], until compiled */
     uint64_t first_hash;  /* of the first values */

@@ -308,7 +308,8 @@ static void diagnosis_end(pl_replica_t *r)
     pl_objective_state_t *o = skipped_of(f);
     r->pipeline->restart = true;
     if (f->failure.code == PL_OK && (f->may_skip || scaling_skipped(r, o))) {
-        /* after a step that scaling has skipped the other objectives are still trained */
+        /* After a step that scaling has skipped the other objectives are still
+         * trained. */
         int from = 0;
         if (scaling_skipped(r, o)) {
             pl_train_take(r, o, PL_OBJECTIVE_ON_ALL_SENT);
@@ -359,7 +360,7 @@ static void diagnosis_continue(pl_replica_t *r)
     }
 }
 
-static void looked(void *self, const pl_answer_t *answer)
+static void diagnosis_answered(void *self, const pl_answer_t *answer)
 {
     pl_replica_t *r = self;
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
@@ -396,16 +397,17 @@ static void diagnose(pl_replica_t *r)
         bad_describe(r, NULL);
         pipeline->diagnosing +=
             pl_call_read_region(r, r->accelerator, &read,
-                                (pl_how_t){.on_answer = looked, .context = f},
+                                (pl_how_t){.on_answer = diagnosis_answered, .context = f},
                                 &f->failure)
             != 0;
         const pl_replica_plan_t *plan = pl_replica_plan_of(r, PL_PLAN_RESTORE, 0);
         if (plan) {
             restore.plan = plan->number;
-            pipeline->diagnosing += pl_call_replay_plan(r, r->accelerator, &restore,
-                                                        (pl_how_t){.on_answer = looked},
-                                                        &f->failure)
-                                    != 0;
+            pipeline->diagnosing +=
+                pl_call_replay_plan(r, r->accelerator, &restore,
+                                    (pl_how_t){.on_answer = diagnosis_answered},
+                                    &f->failure)
+                != 0;
         }
     }
     diagnosis_continue(r);

@@ -125,7 +125,7 @@ int pl_replica_observe_metrics(void *self, pl_call_t *call, const pl_body_t *bod
 
 /* ---- "schedule": its state, or an object with that of each objective ---- */
 
-static int schedule_keep(const pl_instance_t *component, const char *name, json_t *into,
+static int schedule_save(const pl_instance_t *component, const char *name, json_t *into,
                          pl_error_t *err)
 {
     const pl_scheduler_ops_t *scheduler = component->ops;
@@ -139,14 +139,14 @@ static int schedule_keep(const pl_instance_t *component, const char *name, json_
     return json_object_set_new(into, name, value) == 0 ? PL_OK : pl_no_memory(err);
 }
 
-int pl_replica_keep_schedule(const pl_replica_t *r, json_t *into, pl_error_t *err)
+int pl_replica_save_schedule(const pl_replica_t *r, json_t *into, pl_error_t *err)
 {
     if (r->objectives && !r->objective[0].table)
-        return schedule_keep(&r->objective[0].scheduler, "schedule", into, err);
+        return schedule_save(&r->objective[0].scheduler, "schedule", into, err);
     json_t *by_objective = json_object();
     int code = by_objective ? PL_OK : pl_no_memory(err);
     for (int k = 0; k < r->objectives && code == PL_OK; k++)
-        code = schedule_keep(&r->objective[k].scheduler, r->objective[k].table->name,
+        code = schedule_save(&r->objective[k].scheduler, r->objective[k].table->name,
                              by_objective, err);
     if (code == PL_OK && json_object_size(by_objective)
         && json_object_set(into, "schedule", by_objective) != 0)
@@ -237,7 +237,7 @@ static bool is_as_scheduled(const pl_replica_t *r)
     return true;
 }
 
-int pl_replica_keep_rates(const pl_replica_t *r, json_t *into, pl_error_t *err)
+int pl_replica_save_rates(const pl_replica_t *r, json_t *into, pl_error_t *err)
 {
     if (is_as_scheduled(r))
         return PL_OK;

@@ -52,42 +52,43 @@ void pl_train_share(pl_replica_t *r)
 
 /* ---- while the ranks synchronize ---- */
 
-static void look(void *self);
+static void presence_check(void *self);
 
-static void look_later(pl_replica_t *r)
+static void presence_check_later(pl_replica_t *r)
 {
-    r->pipeline->looks = r->pipeline->looks || pl_after(r, LOOK_MS, look, NULL) == PL_OK;
+    r->pipeline->checks_presence = r->pipeline->checks_presence
+                                   || pl_after(r, LOOK_MS, presence_check, NULL) == PL_OK;
 }
 
 /* Timers may be a bit late. */
 static void absence_count(pl_pipeline_t *pipeline)
 {
     const int64_t now = pl_now(),
-                  late = now - pipeline->looked - LOOK_MS * PL_MILLISECOND;
+                  late = now - pipeline->last_present - LOOK_MS * PL_MILLISECOND;
     if (late > LOOK_MS * PL_MILLISECOND)
         pipeline->absent += late;
-    pipeline->looked = now;
+    pipeline->last_present = now;
 }
 
-static void look(void *self)
+static void presence_check(void *self)
 {
     pl_replica_t *r = self;
-    r->pipeline->looks = false;
+    r->pipeline->checks_presence = false;
     if (!r->pipeline->is_syncing)
         return;
     absence_count(r->pipeline);
-    look_later(r);
+    presence_check_later(r);
 }
 
-static void looks_begin(pl_replica_t *r)
+static void presence_begin(pl_replica_t *r)
 {
     r->pipeline->is_syncing = true;
-    r->pipeline->looked = pl_now();
-    look_later(r);
+    r->pipeline->last_present = pl_now();
+    presence_check_later(r);
 }
 
 /* Seconds that it was absent. */
-static double looks_end(pl_replica_t *r)
+static double presence_end(pl_replica_t *r)
 {
     if (r->pipeline->is_syncing)
         absence_count(r->pipeline);
@@ -104,12 +105,12 @@ void pl_train_sync_begin(pl_replica_t *r)
         return;
     pl_train_share(r);
     pl_train_spending(r);
-    looks_begin(r);
+    presence_begin(r);
 }
 
 void pl_train_sync_end(pl_replica_t *r)
 {
-    const double absent = looks_end(r);
+    const double absent = presence_end(r);
     if (r->sync_hooks)
         r->timings[PL_TIMING_COLLECTIVE] += passed(r) - absent;
 }
@@ -117,11 +118,11 @@ void pl_train_sync_end(pl_replica_t *r)
 void pl_replica_waits(pl_replica_t *r)
 {
     if (r->pipeline && r->sync_hooks && !r->pipeline->is_syncing)
-        looks_begin(r);
+        presence_begin(r);
 }
 
 void pl_replica_waited(pl_replica_t *r)
 {
     if (r->pipeline && !pl_train_owing(r, PL_STAGES_OF_RANKS))
-        looks_end(r);
+        presence_end(r);
 }

@@ -350,8 +350,8 @@ static void compute(pl_replica_t *r, pl_objective_state_t *o)
     }
     replay_begun(r);
     r->pipeline->restart = false;
-    /* later work runs behind forward and backward; but in-graph collectives are the
-     * host's, and a device whose gradients stay there reports the order itself */
+    /* Later work runs behind forward and backward; but in-graph collectives are the
+     * host's, and a device whose gradients stay there reports the order itself. */
     if (!r->sync_hooks
         || (pl_train_runs_ahead(r) && !r->objective[o->objective].collectives
             && !pl_train_stays(r)))
@@ -394,11 +394,11 @@ static bool objective_send(pl_replica_t *r, pl_objective_state_t *o)
     case PL_OBJECTIVE_UNSENT: compute(r, o); return true;
     case PL_OBJECTIVE_COMPUTED:
         if (r->sync_hooks && (is_due || pl_train_syncs_batches(r))) {
-            /* a step behind a skipped one is not reduced: all ranks learn of the
-             * update before first */
+            /* A step behind a skipped one is not reduced: all ranks learn of the
+             * update before first. */
             if (pl_train_stays(r) && pl_train_owing(r, 1u << PL_STAGE_UPDATE))
                 return false;
-            /* it may be over before reduce() returns */
+            /* It may be over before reduce() returns. */
             const pl_replica_sums_t sums = pl_train_sums(r, o);
             pl_error_t err = {0};
             pl_train_take(r, o, PL_OBJECTIVE_ON_REDUCE_SENT);

@@ -39,24 +39,22 @@ typedef struct pl_pipeline {
     int diagnosing;         /* calls of a diagnosis under way */
     bool restart;           /* the next replay ends the device's skipping: messages.def */
     uint64_t ended_by;      /* the first step that failed  [0] */
-    pl_error_t
-        failure;       /* compiling plans again failed, in PL_PIPELINE_BROKEN  [code 0] */
-    char bad[256];     /* description of the bad value in the skipped step */
-    double *carried;   /* metrics of the step's
-                          earlier batches on this rank
-                          [there is one rank] */
-    bool has_samples[PL_OBJECTIVES];  /* this rank had, in those batches */
-    bool has_begun;    /* a step has been requested */
+    /* Compiling plans again failed, in PL_PIPELINE_BROKEN  [code 0] */
+    pl_error_t failure;
+    char bad[256];                  /* description of the bad value in the skipped step */
+    /* metrics of the step's earlier batches on this rank [there is one rank] */
+    double *carried;
+    bool has_samples[PL_OBJECTIVES];                 /* this rank had, in those batches */
+    bool has_begun;                                  /* a step has been requested */
 
-    int64_t since;  /* pl_now() of the begin of the
-                       next span to count: the
-                       device works, or the ranks
-                       synchronize */
+    /* pl_now() of the begin of the next span to count: the device works, or the ranks
+     * synchronize */
+    int64_t since;
     double passed;  /* seconds in which the device had replays, to divide among stages, */
     double ran[PL_TIMINGS];  /* and in which it ran them */
     bool is_syncing;  /* it waits for the other ranks, */
-    bool looks;     /* a timer checks that it runs; */
-    int64_t looked, absent;  /* pl_now() of the last check; ns that were missed */
+    bool checks_presence;  /* a timer checks that it runs; */
+    int64_t last_present, absent;  /* pl_now() of the last check; ns that were missed */
 } pl_pipeline_t;
 
 static inline bool pl_objective_is_due(const pl_replica_t *r,

@@ -51,20 +51,20 @@ static bool is_in(const pl_tensor_info_t *tensor, int region)
 /* ---- export ---- */
 
 /* The state of a whole export besides tensors: {} if there is none. */
-static int state_keep(const pl_replica_t *r, char **text_p, pl_error_t *err)
+static int state_save(const pl_replica_t *r, char **text_p, pl_error_t *err)
 {
     json_t *state = json_object();
-    int code = state ? pl_replica_keep_schedule(r, state, err) : pl_no_memory(err);
+    int code = state ? pl_replica_save_schedule(r, state, err) : pl_no_memory(err);
     if (code == PL_OK)
-        code = pl_replica_keep_frozen(r, state, err);
+        code = pl_replica_save_frozen(r, state, err);
     if (code == PL_OK)
-        code = pl_replica_keep_rates(r, state, err);
+        code = pl_replica_save_rates(r, state, err);
     if (code == PL_OK)
-        code = pl_replica_keep_counts(r, state, err);
+        code = pl_replica_save_counts(r, state, err);
     if (code == PL_OK)
-        code = pl_replica_keep_plans(r, state, err);
+        code = pl_replica_save_plans(r, state, err);
     if (code == PL_OK && r->read[PL_REGION_SCALING])
-        code = pl_replica_keep_scaling(r->read[PL_REGION_SCALING], state, err);
+        code = pl_replica_save_scaling(r->read[PL_REGION_SCALING], state, err);
     if (code == PL_OK && !(*text_p = pl_json_write(state, PL_JSON_COMPACT)))
         code = pl_no_memory(err);
     json_decref(state);
@@ -73,7 +73,7 @@ static int state_keep(const pl_replica_t *r, char **text_p, pl_error_t *err)
 
 static int weights_collect(const pl_replica_t *r, pl_weights_t *weights, pl_error_t *err)
 {
-    int code = r->exports_whole ? state_keep(r, &weights->state, err) : PL_OK;
+    int code = r->exports_whole ? state_save(r, &weights->state, err) : PL_OK;
     for (int region = 0; region < PL_REGIONS && code == PL_OK; region++) {
         if (!r->read[region] || region == PL_REGION_SCALING)
             continue;
@@ -250,10 +250,10 @@ static int tensor_write(pl_replica_t *r, const pl_weights_t *weights,
 
 /* A further region for a region's elements: that of a failed step's state; weights
  * without optimizer state are also the start of an average. */
-static pl_region_t region_besides(const pl_replica_t *r, const import_t *import,
-                                  int region)
+static pl_region_t second_region(const pl_replica_t *r, const import_t *import,
+                                 int region)
 {
-    if (region == PL_REGION_STATE && pl_replica_keeps_state(r))
+    if (region == PL_REGION_STATE && pl_replica_backs_up_state(r))
         return PL_REGION_STATE_BACKUP;
     if (region == PL_REGION_PARAMS && !import->whole && r->averaging.ops)
         return PL_REGION_PARAMS;
@@ -265,7 +265,7 @@ static int tensor_import(pl_replica_t *r, const import_t *import,
                          pl_error_t *err)
 {
     const pl_region_t to = region_of(r, region),
-                      besides = region_besides(r, import, region);
+                      second = second_region(r, import, region);
     char have[64], want[64];
     if (!found)
         return pl_fail(err, PL_EFORMAT,
@@ -279,8 +279,8 @@ static int tensor_import(pl_replica_t *r, const import_t *import,
     int code = PL_OK;
     if (import->writes)
         code = tensor_write(r, import->weights, found, t, to, err);
-    if (code == PL_OK && import->writes && besides != to)
-        code = tensor_write(r, import->weights, found, t, besides, err);
+    if (code == PL_OK && import->writes && second != to)
+        code = tensor_write(r, import->weights, found, t, second, err);
     return code;
 }
 
@@ -323,7 +323,7 @@ static pl_floats_t *region_block(const pl_replica_t *r, const import_t *import,
 
 static int region_import(pl_replica_t *r, import_t *import, int region, pl_error_t *err)
 {
-    /* weights alone come without a master copy: it begins with the same */
+    /* Weights alone come without a master copy: it begins with the same. */
     const bool alone = region == PL_REGION_MASTER && !import->whole;
     int own = 0, near = import->taken, code = PL_OK;
     int *taken = alone ? &own : &import->taken;
@@ -335,16 +335,16 @@ static int region_import(pl_replica_t *r, import_t *import, int region, pl_error
         block = region_block(r, import, region, &near, &first);
     if (block) {
         import->taken = near;
-        /* a block for two regions cannot be given to both */
+        /* A block for two regions cannot be given to both. */
         const pl_region_t to = region_of(r, region),
-                          besides = region_besides(r, import, region);
+                          second = second_region(r, import, region);
         pl_write_region_t msg = {.region = to,
                                  .first = first,
                                  .count = (uint64_t)region_count(r, region, true),
-                                 .take_ownership = import->gives && besides == to};
+                                 .take_ownership = import->gives && second == to};
         code = floats_write(r, msg, block, err);
-        msg.region = besides;
-        return code == PL_OK && besides != to ? floats_write(r, msg, block, err) : code;
+        msg.region = second;
+        return code == PL_OK && second != to ? floats_write(r, msg, block, err) : code;
     }
     for (int k = 0; k < r->model->count && code == PL_OK; k++) {
         const pl_tensor_info_t *t = &r->model->tensor[k];
@@ -395,8 +395,8 @@ static int import_check(pl_replica_t *r, const import_t *import, const pl_weight
     pl_error_t why = {0};
     int code = pl_weights_match(r->model, &r->module, import->weights, file, &why);
     if (code != PL_OK && import->partly) {
-        /* a fit may start from the weights that fit: the rest begins with its first
-         * values, and a warning reports it */
+        /* A fit may start from the weights that fit: the rest begins with its first
+         * values, and a warning reports it. */
         int fits = 0;
         for (int k = 0; k < r->model->count; k++)
             fits += pl_weights_fit(import->weights, &r->model->tensor[k]);

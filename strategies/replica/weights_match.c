@@ -117,7 +117,7 @@ int pl_weights_match(const pl_model_t *model, const pl_instance_t *module,
             && !pl_model_find(model, weights->tensor[k].name)
             && !is_of_other_side(model, module->ops, weights->tensor[k].name))
             list_add(&list[2], weights->tensor[k].name);
-    /* an error has little space: an item is shown completely or counted */
+    /* An error has little space: an item is shown completely or counted. */
     for (int k = 0; k < ITEMS_MAX; k++)
         for (list_t *l = list; l < list + 3; l++) {
             const bool more = l->shown == k && k < l->count;
