@@ -23,7 +23,7 @@
 /* The emulator has one thread of its own. */
 static pthread_mutex_t at_work = PTHREAD_MUTEX_INITIALIZER;
 
-int emulated_slow_us;
+atomic_int emulated_slow_us;
 
 /* Each device that is opened has threads in another order. */
 static int opened;

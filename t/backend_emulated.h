@@ -2,8 +2,10 @@
  * the C compiler and run by fibers, later and in any order that streams allow
  *
  * Registered as "emulated" by tests. */
-#ifndef T_MACHINE_EMULATED_H
-#define T_MACHINE_EMULATED_H
+#ifndef T_BACKEND_EMULATED_H
+#define T_BACKEND_EMULATED_H
+
+#include <stdatomic.h>
 
 #include "accelerators/gpu/gpu.h"
 #include "t/streams.h"
@@ -33,7 +35,7 @@ typedef struct emulated {
 } emulated_t;
 
 /* Microseconds that a launch takes longer. */
-extern int emulated_slow_us;
+extern atomic_int emulated_slow_us;
 
 extern const pl_accelerator_ops_t emulated_accelerator;
 /* The same with a library of products and layers: "emulated_library". */
