@@ -3,7 +3,8 @@
 . "$(dirname "$0")/tap.sh"
 
 read -ra cc <<<"${CC:-cc}"                                # "ccache gcc"
-installed="install-pkgincludeHEADERS install-nobase_pkgincludeHEADERS install-runtimeincludeHEADERS
+installed="install-pkgincludeHEADERS install-nobase_pkgincludeHEADERS install-baseincludeHEADERS
+    install-messagesincludeHEADERS install-runtimeincludeHEADERS
     install-tensorincludeHEADERS install-libLTLIBRARIES install-pkgconfigDATA install-nodist_cmakeDATA"
 
 headers_are_installed() {

@@ -1,4 +1,4 @@
-/* proxy.c - tests of actors/launchers/remote.c: whoever stands in for a rank, whose
+/* proxy.c - tests of actors/launchers/proxy.c: whoever stands in for a rank, whose
  * process and whose end of the links are the test's own */
 #include "actors/launchers/proxy.h"
 

@@ -1,5 +1,5 @@
-/* spawn.c - tests of actors/launchers/spawn.c, remote.c, entry.c, job_serialization.c:
- * ranks that are processes train what ranks that are threads do */
+/* spawn.c - tests of actors/launchers/spawn.c, proxy.c, rank_process.c,
+ * job_serialization.c: ranks that are processes train what ranks that are threads do */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* time_merge.c - tests of engine/cli/time_merge.c: the order of messages of several ranks */
+/* time_merge.c - tests of engine/cli/time_merge.c: the order of messages of ranks */
 #include "cli/time_merge.h"
 
 #include <stdio.h>

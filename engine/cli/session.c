@@ -278,7 +278,7 @@ static void run_ended(cli_session_t *session, const pl_result_t *result)
 {
     const int code = result->error.code;
     const bool is_lost = code == PL_EDIED || code == PL_EPEER || code == PL_ESTUCK;
-    /* CLI_LOST lets paceline launch start all ranks again: the loss may not come again. */
+    /* With CLI_LOST paceline launch starts all ranks again: the loss may not repeat. */
     int status = is_request_wrong(result)                      ? CLI_WRONG
                  : is_lost && getenv("PACELINE_RESTART_COUNT") ? CLI_LOST
                                                                : CLI_FAILED;
