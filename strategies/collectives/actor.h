@@ -3,7 +3,6 @@
 #ifndef PL_COLLECTIVES_ACTOR_H
 #define PL_COLLECTIVES_ACTOR_H
 
-#include "base/options.h"
 #include "runtime/actor.h"
 #include "strategies/collectives/collective.h"
 
