@@ -17,7 +17,7 @@ pl_runtime_t *pl_engine_runtime(pl_engine_t *engine);
 /* Through which its runs take commands from elsewhere, such as a page's buttons. */
 pl_commander_t pl_engine_commander(pl_engine_t *engine);
 
-/* Who hears of a trainer's run in the program's place. */
+/* Receives the reports of a trainer's run in the program's place. */
 typedef struct pl_attached {
     /* Control thread: each report, and that the run is over [NULL: it went well]. */
     void (*reported)(struct pl_attached *self, const pl_run_progress_t *report);
@@ -50,7 +50,7 @@ int pl_trainer_begin(pl_trainer_t *trainer, pl_job_t *job, pl_on_done_t on_done,
 
 struct event;
 
-/* JSON that somebody has handed in; those not yet looked at. */
+/* A request in JSON; the list of those not yet read. */
 typedef struct pl_request pl_request_t;
 
 typedef struct pl_requests {
@@ -74,10 +74,10 @@ struct pl_order {
     pl_request_t *request;
 };
 
-/* Somebody waits for what comes of a call. */
+/* A thread that waits for the result of a call. */
 typedef struct pl_wait pl_wait_t;
 
-/* How a run is, for whoever asks. */
+/* The state of a run, for `list` and for checks. */
 typedef struct pl_standing {
     bool is_fit, has_begun, is_paused, is_stopping;
 } pl_standing_t;
@@ -100,7 +100,7 @@ struct pl_trainer {
                                                    first run */
     uint64_t life, run;                         /* control thread: open calls, 0 none */
     bool leaving;                               /* control thread: freed by the host */
-    pl_attached_t *attached;                    /* [nobody] */
+    pl_attached_t *attached;                    /* [none] */
     pl_trainer_t *next_living, **living_pprev;  /* control thread: list of those with an
                                                    actor */
     bool trains;                                /* host's thread: it is a fit that runs */
@@ -115,7 +115,7 @@ struct pl_engine {
     pl_trainer_t *trainers;                 /* host's thread */
     bool closing, closed;                   /* host's thread */
     bool is_reporting;                      /* host's thread, which is in notifications */
-    pl_wait_t *wait;                        /* host's thread  [nobody waits] */
+    pl_wait_t *wait;                        /* host's thread  [no thread waits] */
     pl_trainer_t *living;                   /* control thread */
     bool ending;                            /* control thread */
     void (*on_closed)(pl_engine_t *engine, void *user);
@@ -127,7 +127,7 @@ struct pl_engine {
     uint32_t trainers_made;                                 /* host's thread */
     pl_requests_t requests;
     pl_run_registry_t registry;
-    struct pl_control_desk *desk;                           /* [nobody asked for one] */
+    struct pl_control_desk *desk;                           /* [none requested] */
 };
 
 /* ---- host.c ---- */

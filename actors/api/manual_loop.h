@@ -42,10 +42,10 @@ struct pl_loop {
     pl_notification_t ready, closed;
     pl_on_loop_t on_ready, on_closed;
     void *ready_user, *closed_user;
-    char *run_dir;                                       /* [none]  until ready: control
-                                                            thread's, like all below */
-    uint64_t first_step;                                 /* that it goes on from */
-    pl_address_t at;                                     /* nobody: it cannot be called */
+    char *run_dir;                                         /* [none]  until ready: control
+                                                              thread's, like all below */
+    uint64_t first_step;                                   /* that it continues from */
+    pl_address_t at;                                       /* none: it cannot be called */
     pl_loop_request_t *requests;
 };
 

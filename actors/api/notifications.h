@@ -21,12 +21,12 @@ typedef struct pl_notification {
     pl_trainer_t *trainer;
     struct pl_reports *reports;        /* of PROGRESS */
     pl_progress_t progress;            /* its texts are the notification's own */
-    pl_ending_t ending;                /* of DONE; filled in while the run goes on */
+    pl_ending_t ending;                /* of DONE; filled in during the run */
     pl_command_result_t result;        /* of COMMAND; the checkpoint is the notification's
                                           own  [NULL: ""] */
     pl_on_command_t on_command;
     void *user;
-    /* Of CALLBACK: tells the program, unless nobody wants to know, and frees what the
+    /* Of CALLBACK: calls the program, unless it gave no function, and frees what the
      * notification is part of. */
     void (*tell)(struct pl_notification *notification, bool wanted);
     struct pl_notification *next;

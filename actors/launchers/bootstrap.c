@@ -67,7 +67,8 @@ static int folder_lock(const char *folder, const char *name, int flags)
     return -1;
 }
 
-/* Nobody finds it there before it is held, and takes the folder for a dead one's. */
+/* The lock appears only when it is held: another process would take the folder for a
+ * dead launcher's. */
 static int folder_lock_new(const char *folder)
 {
     char from[PL_FOLDER_PATH], to[PL_FOLDER_PATH];
@@ -79,7 +80,7 @@ static int folder_lock_new(const char *folder)
     return -1;
 }
 
-/* Whoever made it is dead. */
+/* Removes the folder of a dead launcher. */
 static void folder_look_at(const char *folder)
 {
     struct stat there;

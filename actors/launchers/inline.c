@@ -1,6 +1,6 @@
 /* inline.c - ranks as threads of the host's process
  *
- * Nobody can kill a thread: a rank that gives no sign of life is named, its memory is
+ * A thread cannot be killed: a rank that gives no sign of life is named, its memory is
  * kept, and the run ends with PL_ESTUCK.  Launchers that start processes can do
  * better. */
 #include "actors/launchers/launchers.h"

@@ -61,7 +61,7 @@ static bool may_pass(int status)
                && signal != SIGHUP);
 }
 
-/* Who was sent a signal and ends by it has not failed before the others. */
+/* A process that ends by a signal it was sent has not failed before the others. */
 static bool is_cause(const pl_children_t *all, int status)
 {
     const int signal = status - 128;

@@ -84,7 +84,7 @@ static void client_again(void *self)
     participant_answer(participant);
 }
 
-/* Who coordinates may not have ended the run before. */
+/* The coordinator may not have ended the run before. */
 static bool is_ahead(const pl_participant_t *participant)
 {
     return participant->spec.incarnation > 1 && !participant->client.has_joined

@@ -83,7 +83,7 @@ static bool exited_cleanly(const proxy_t *r)
     return r->end == PROXY_ENDS && (!r->death.is_known || r->death.status == 0);
 }
 
-/* Nobody has seen a foreign one's death: only that it is not there. */
+/* The death of a foreign process is not observed: only that it is not there. */
 static void loss_tell(const proxy_t *r, pl_error_t *error)
 {
     *error = r->error;

@@ -1,6 +1,6 @@
 /* rank_client.h - a rank's end of the links with its launcher
  *
- * Whoever is in the launcher's place in a rank's process has one: it makes the calls here
+ * The actor in the launcher's place in a rank's process has one: it makes the calls here
  * that the launcher's proxy was asked for there, and sends the answers back. */
 #ifndef PL_LAUNCHERS_RANK_CLIENT_H
 #define PL_LAUNCHERS_RANK_CLIENT_H

@@ -74,9 +74,9 @@ bool pl_rank_links_are_hurried(const pl_rank_links_t *links);
 /* The run's folder, which one of the ranks tells all others  ["": not yet]. */
 void pl_rank_links_tell_run_dir(pl_rank_links_t *links, const char *path);
 const char *pl_rank_links_run_dir(const pl_rank_links_t *links);
-/* Who writes what the ranks' processes say: a child of the launcher, older than any that
- * stands in for a rank, so that it ends behind them  [none, if the processes belong to
- * another program]. */
+/* The writer of the output of the ranks' processes: a child of the launcher, older
+ * than any that stands in for a rank, so that it ends behind them  [none, if the
+ * processes belong to another program]. */
 pl_address_t pl_rank_links_log_writer(const pl_rank_links_t *links);
 
 /* What a rank is to be told so that it brings its messages to the stream, with a clock of

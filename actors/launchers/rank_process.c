@@ -290,7 +290,7 @@ static int rank_live(pl_runtime_t *runtime, const pl_bootstrap_t *bootstrap,
     return code;
 }
 
-/* Who has no link says by its last words why. */
+/* Without a link the last words of the process give the reason. */
 static int rank_lost(const pl_bootstrap_t *bootstrap, const pl_error_t *why)
 {
     fprintf(stderr, "rank %d: %s\n", bootstrap->rank, why->text);

@@ -46,7 +46,7 @@ static void rank_watched(void *self, const pl_answer_t *answer)
         ranks_tell(self, &answer->body->watch_progress);
 }
 
-/* Who stands in for a rank elsewhere tells of it; a thread that is stuck cannot. */
+/* A proxy reports the silence of its rank itself; a stuck thread cannot. */
 static void silence_tell(const pl_rank_t *rank, const char *cause)
 {
     char host[64] = "";
@@ -187,7 +187,7 @@ static void ranks_end(pl_ranks_t *ranks)
         pl_ranks_answer(ranks);
 }
 
-/* Its part of the run is over, or cannot be any more.  Nobody ends before all are done,
+/* Its part of the run is over, or cannot be any more.  No rank ends before all are done,
  * because the others may still need it. */
 static void rank_over(pl_rank_t *rank, const pl_error_t *error)
 {
@@ -203,7 +203,7 @@ static void rank_over(pl_rank_t *rank, const pl_error_t *error)
     ranks_end(ranks);
 }
 
-/* Whom they waited for shows when all shall end. */
+/* Which rank the others waited for shows when all are to end. */
 static void rank_is_stuck(const pl_rank_t *rank, const pl_error_t *error)
 {
     pl_error_t *first = &rank->ranks->error;

@@ -1,7 +1,7 @@
 /* spawn.c - each rank is a fresh process of the same program
  *
  * It enters at pl_init() and gets its work by message, so it knows parts by name alone
- * and sees nothing of the host's memory.  Who is stuck can be killed. */
+ * and sees nothing of the host's memory.  A rank that is stuck can be killed. */
 #include "actors/launchers/launchers.h"
 #include "actors/launchers/proxy.h"
 #include "actors/launchers/restarts.h"

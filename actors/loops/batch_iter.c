@@ -33,7 +33,7 @@ pl_call_t *pl_batch_iter_take_call(pl_batch_iter_t *iter)
     return call;
 }
 
-/* What a halt waits for is looked after by whom the loop calls. */
+/* The callees have the time limits of what a halt waits for. */
 static void iter_check(void *self)
 {
     pl_batch_iter_t *iter = self;

@@ -37,7 +37,7 @@ struct pl_batch_iter {
     const pl_batch_iter_ops_t *ops;
     const pl_trainer_options_t *options;         /* of the job that it was started with */
     pl_address_t data, strategy;
-    pl_address_t coordinator;               /* whom ranks agree through  [there is one] */
+    pl_address_t coordinator;                      /* coordinates the ranks  [one rank] */
 
     /* Filled in by the loop before pl_batch_iter_begin(). */
     pl_stage_t stage;
@@ -76,11 +76,11 @@ int pl_batch_iter_is_idle(const pl_batch_iter_t *iter, pl_error_t *err);
 /* Takes the call and begins. */
 void pl_batch_iter_begin(pl_batch_iter_t *iter, pl_call_t *call);
 
-/* Takes another call after one that was answered on the way, and goes on. */
+/* Takes another call after one that was answered on the way, and continues. */
 void pl_batch_iter_resume(pl_batch_iter_t *iter, pl_call_t *call);
 
-/* After anything that may let it go on. After a failure nothing new is sent, and what is
- * under way comes back first. */
+/* After anything that may let it continue. After a failure nothing new is sent, and
+ * what is under way comes back first. */
 void pl_batch_iter_continue(pl_batch_iter_t *iter);
 
 /* Takes an answer that is no reply: an error becomes the iteration's.  False: it is a
@@ -91,7 +91,7 @@ bool pl_batch_iter_no_reply(pl_batch_iter_t *iter, const pl_answer_t *answer);
 void pl_batch_iter_batch_done(pl_batch_iter_t *iter, bool halt);
 /* All ranks are to agree here: no rank has fetched more. */
 bool pl_batch_iter_is_sync_point(const pl_batch_iter_t *iter);
-/* This rank wants them to.  Fine of the only one: nobody is told. */
+/* This rank requests it.  A single rank has none to inform. */
 void pl_batch_iter_request_sync(pl_batch_iter_t *iter);
 
 /* The call, which is to be answered at once. */
