@@ -1,8 +1,11 @@
 /* arrays.c - tests of engine/formats/idx.c, npy.c and array.c */
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "files.h"
 #include "formats/idx.h"
@@ -384,6 +387,33 @@ static void memory_may_run_out(void)
     survives_lack_of_memory(write_npy);
 }
 
+/* /dev/null, replaced by a file, would break every program of the machine. */
+static void a_device_or_pipe_is_written_and_not_replaced(void)
+{
+    char pipe[4200], link[4200], bytes[512];
+    struct stat after;
+    const pl_shape_t shape = PL_SHAPE(1);
+    snprintf(pipe, sizeof pipe, "%s/pipe", tap_folder());
+    snprintf(link, sizeof link, "%s/link", tap_folder());
+    const bool is_made = mkfifo(pipe, 0600) == 0 && symlink(pipe, link) == 0;
+    const int end = is_made ? open(pipe, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
+    ok(end >= 0, "a pipe with a reader");
+
+    is_int(pl_npy_write(pipe, PL_F32, &shape, &(float){1}, &err), PL_OK,
+           "an array is written to it");
+    is_int(read(end, bytes, sizeof bytes), 132, "the reader gets all bytes");
+    is_int(pl_npy_write(link, PL_F32, &shape, &(float){1}, &err), PL_OK,
+           "an array is written to a link to it");
+    is_int(read(end, bytes, sizeof bytes), 132, "the reader gets these too");
+    ok(lstat(pipe, &after) == 0 && S_ISFIFO(after.st_mode), "the pipe is still a pipe");
+    ok(lstat(link, &after) == 0 && S_ISLNK(after.st_mode), "the link is still a link");
+
+    close(end);
+    is_int(pl_npy_write("/dev/fd/999", PL_F32, &shape, &(float){1}, &err), PL_EIO,
+           "a descriptor that is not open is an error");
+    like(err.text, "^/dev/fd/999: No such file", "the error names it");
+}
+
 /* ---- Conversion ---- */
 
 static void conversions_keep_every_value(void)
@@ -436,6 +466,7 @@ int main(void)
     run(npy_says_what_it_refuses);
     run(npy_survives_damage);
     run(memory_may_run_out);
+    run(a_device_or_pipe_is_written_and_not_replaced);
     run(conversions_keep_every_value);
     return tap_done();
 }

@@ -247,6 +247,9 @@ if [[ $err == *"without ncurses"* ]]; then
     like "$err" 'top needs ncurses.*configure --with-ncurses' "and says what to do"
 elif ! type -P tmux >/dev/null; then
     skip "tmux is not there"
+elif ! tmux new-session -d true; then
+    out= err=$(command tmux -f /dev/null -S "$folder/tmux" new-session -d true 2>&1) status=
+    ok "tmux starts a session" false
 else
     run what_cannot_be_is_refused
     run who_is_not_there_is_waited_for trains

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -100,9 +101,26 @@ static int durable_create(pl_durable_t *file, pl_error_t *err)
     return pl_fail(err, PL_EIO, "%s: cannot find a free name beside it", file->path);
 }
 
+/* Whether the path is a device, a pipe or a descriptor of the process. Such a thing is
+ * written to; a file in its place would be a loss for the whole machine. */
+static bool is_stream(const char *path)
+{
+    struct stat at;
+    return strncmp(path, "/dev/std", 8) == 0 || strncmp(path, "/dev/fd/", 8) == 0
+           || (stat(path, &at) == 0 && !S_ISREG(at.st_mode) && !S_ISDIR(at.st_mode));
+}
+
 int pl_durable_open(pl_durable_t *file, const char *path, pl_error_t *err)
 {
     pl_durable_t made = {.path = path, .fd = -1, .directory = -1};
+    if (is_stream(path)) {
+        made.fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+        if (made.fd < 0)
+            return pl_fail(err, PL_EIO, "%s: %m", path);
+        made.is_stream = true;
+        *file = made;
+        return PL_OK;
+    }
     int code = durable_open_directory(&made, err);
     if (!code)
         code = durable_create(&made, err);
@@ -115,7 +133,7 @@ int pl_durable_open(pl_durable_t *file, const char *path, pl_error_t *err)
 
 void pl_durable_expect(pl_durable_t *file, uint64_t bytes)
 {
-    if (bytes >= LARGE)
+    if (bytes >= LARGE && !file->is_stream)
         file->direct = pl_direct_io_new(file->fd);
 }
 
@@ -123,7 +141,8 @@ void pl_durable_expect(pl_durable_t *file, uint64_t bytes)
 static const char *old_file(const pl_durable_t *file)
 {
     const int why = errno;
-    const bool is_there = faccessat(file->directory, file->base, F_OK, 0) == 0;
+    const bool is_there = !file->is_stream
+                          && faccessat(file->directory, file->base, F_OK, 0) == 0;
     errno = why;
     return is_there ? "; the old file is unchanged" : "";
 }
@@ -159,6 +178,8 @@ int pl_durable_write(pl_durable_t *file, const void *data, size_t size, pl_error
 
 static int durable_place(pl_durable_t *file, pl_error_t *err)
 {
+    if (file->is_stream)
+        return PL_OK;
     if (file->direct && pl_direct_io_end(file->direct))
         return fail_write(file, err);
     if (fsync(file->fd))
@@ -184,7 +205,7 @@ int pl_durable_commit(pl_durable_t *file, pl_error_t *err)
         pl_durable_abandon(file);
         return code;
     }
-    if (fsync(file->directory))
+    if (!file->is_stream && fsync(file->directory))
         code = pl_fail(
             err, PL_EIO,
             "%s is in place, but its directory could not be synced: %m; a power failure "
