@@ -5,8 +5,8 @@
  * failure. A failed sync is final: the kernel may drop the pages that it could not write
  * and report success the next time, so only a new file can be tried.
  *
- * A device, a pipe or a descriptor (/dev/null, /dev/stdout, a FIFO) is never replaced: the
- * bytes are written to it as they come. */
+ * A device, a pipe or a descriptor (/dev/null, /dev/stdout, a FIFO) is never replaced:
+ * the bytes are written to it as they come. */
 #ifndef PL_FORMATS_DURABLE_H
 #define PL_FORMATS_DURABLE_H
 
@@ -31,10 +31,10 @@ typedef struct pl_durable {
     const char *base;               /* its last part, within path */
     char *temporary;                /* its name until the commit, in the same directory */
     int directory, fd;
-    bool is_stream;                 /* a device or a pipe: written straight, and kept */
-    uint64_t written;                                       /* bytes, without direct */
-    struct pl_direct_io *direct;                            /* [the file is not large] */
-    pl_checksums_t *sums;                                   /* of the file  [none] */
+    bool is_stream;                   /* a device or a pipe: written straight, and kept */
+    uint64_t written;                 /* bytes, without direct */
+    struct pl_direct_io *direct;      /* [the file is not large] */
+    pl_checksums_t *sums;             /* of the file  [none] */
 } pl_durable_t;
 
 /* Starts a file that is to be at `path`.  PL_EIO, PL_ENOTFOUND (no such directory),
