@@ -406,8 +406,8 @@ PL_API int pl_init(int *argc, char ***argv, const pl_registration_t *registratio
 /* Creates an engine: a thread that hosts trainers. With a base, notifications (on_done,
  * on_progress, on_closed) come from the thread that runs the base, and never from inside
  * the call that started the work. With base NULL they come from pl_engine_dispatch();
- * call it when pl_engine_fd() is readable. An engine and its trainers are used on that
- * one thread. A process may have several engines. */
+ * call it when pl_engine_fd() is readable, or let pl_engine_run_until() do so. An engine
+ * and its trainers are used on that one thread. A process may have several engines. */
 PL_API pl_engine_t *pl_engine_new(struct event_base *base, pl_error_t *err);
 /* The descriptor that is readable while notifications wait: the same for the life of the
  * engine, level-triggered, owned by the engine. */
@@ -415,6 +415,16 @@ PL_API int pl_engine_fd(const pl_engine_t *engine);
 /* Delivers the notifications that wait at the time of the call, and returns. For later
  * ones the descriptor becomes readable again. Not from a notification. */
 PL_API void pl_engine_dispatch(pl_engine_t *engine);
+/* For a program without an event loop: delivers notifications, and waits for more, until
+ * *done is true [until no call of the program is under way]. The program sets *done in
+ * one of its notifications, such as on_done. A call is under way until its notification
+ * has come: a run, a command, the opening or closing of a loop or a request to it, the
+ * closing of the engine. A loop that is open is not under way.
+ *
+ * PL_ESTATE: the engine has an event base, whose loop delivers the notifications; the
+ * caller is a notification; or no call is under way that could set *done.
+ * PL_ECANCELLED: a notification closed the engine. */
+PL_API int pl_engine_run_until(pl_engine_t *engine, const bool *done, pl_error_t *err);
 
 /* Publishes every message of the engine's actors, and of ranks in other processes, at
  * ipc://FILE or tcp://127.0.0.1:PORT, where "*" is any free port. Runs under way are
@@ -867,61 +877,6 @@ PL_API int pl_loop_scale_lr(pl_loop_t *loop, double factor, pl_error_t *err);
  * called from a notification. Closing or freeing an engine ends its loops; do not close
  * those. */
 PL_API void pl_loop_close(pl_loop_t *loop, pl_on_loop_t on_closed, void *user);
-
-/* ---- Calls that wait -------------------------------------------------------------- */
-
-/* For a program without an event loop: variants of the calls above that return when the
- * result is there. pl_loop_open_wait() returns a loop that is ready for batches [NULL:
- * see err]. They deliver the engine's notifications while they wait: their own [no
- * notification] and those of other calls under way. They return the code of the result's
- * error; PL_OK also for a run that was stopped.
- *
- * PL_ESTATE: the engine has an event base, whose thread must not wait, or the caller is a
- * notification. PL_ECANCELLED: a notification freed the object or closed its engine. On
- * the engine's thread. */
-PL_API int pl_trainer_fit_wait(pl_trainer_t *trainer, pl_on_done_t on_done, void *user,
-                               pl_error_t *err);
-PL_API int pl_trainer_resume_wait(pl_trainer_t *trainer, const char *from,
-                                  pl_on_done_t on_done, void *user, pl_error_t *err);
-PL_API int pl_trainer_validate_wait(pl_trainer_t *trainer, const char *checkpoint,
-                                    pl_on_done_t on_done, void *user, pl_error_t *err);
-PL_API int pl_trainer_test_wait(pl_trainer_t *trainer, const char *checkpoint,
-                                pl_on_done_t on_done, void *user, pl_error_t *err);
-PL_API int pl_trainer_predict_wait(pl_trainer_t *trainer, const pl_prediction_t *what,
-                                   pl_on_done_t on_done, void *user, pl_error_t *err);
-PL_API int pl_trainer_tune_wait(pl_trainer_t *trainer, const pl_tuning_t *what,
-                                pl_on_done_t on_done, void *user, pl_error_t *err);
-PL_API int pl_trainer_compile_wait(pl_trainer_t *trainer, pl_stage_t stage,
-                                   pl_on_done_t on_done, void *user, pl_error_t *err);
-
-PL_API int pl_trainer_pause_wait(pl_trainer_t *trainer, pl_on_command_t on_command,
-                                 void *user, pl_error_t *err);
-PL_API int pl_trainer_continue_wait(pl_trainer_t *trainer, pl_on_command_t on_command,
-                                    void *user, pl_error_t *err);
-PL_API int pl_trainer_save_wait(pl_trainer_t *trainer, pl_on_command_t on_command,
-                                void *user, pl_error_t *err);
-PL_API int pl_trainer_save_as_wait(pl_trainer_t *trainer, const char *name,
-                                   pl_on_command_t on_command, void *user,
-                                   pl_error_t *err);
-PL_API int pl_trainer_set_lr_wait(pl_trainer_t *trainer, double lr, const char *optimizer,
-                                  pl_on_command_t on_command, void *user,
-                                  pl_error_t *err);
-PL_API int pl_trainer_scale_lr_wait(pl_trainer_t *trainer, double factor,
-                                    const char *optimizer, pl_on_command_t on_command,
-                                    void *user, pl_error_t *err);
-
-PL_API pl_loop_t *pl_loop_open_wait(pl_engine_t *engine, const pl_options_t *options,
-                                    const pl_loop_spec_t *spec, pl_error_t *err);
-PL_API int pl_loop_train_wait(pl_loop_t *loop, const struct pl_arrays *samples,
-                              pl_on_loop_t on_step, void *user, pl_error_t *err);
-PL_API int pl_loop_evaluate_wait(pl_loop_t *loop, const struct pl_arrays *samples,
-                                 pl_on_loop_t on_measured, void *user, pl_error_t *err);
-PL_API int pl_loop_predict_wait(pl_loop_t *loop, const struct pl_arrays *samples,
-                                pl_on_loop_t on_predicted, void *user, pl_error_t *err);
-PL_API int pl_loop_save_wait(pl_loop_t *loop, const char *name, pl_on_loop_t on_saved,
-                             void *user, pl_error_t *err);
-PL_API int pl_loop_close_wait(pl_loop_t *loop, pl_on_loop_t on_closed, void *user,
-                              pl_error_t *err);
 
 /* ---- Journals --------------------------------------------------------------------- */
 
@@ -1899,7 +1854,6 @@ PL_API char *pl_options_hint(const char *word);
 #define pl_wish_t pl_callback_request_t
 #define pl_wish_figure pl_callback_log
 #define pl_trainer_go_on pl_trainer_continue
-#define pl_trainer_go_on_wait pl_trainer_continue_wait
 
 #ifdef __cplusplus
 }

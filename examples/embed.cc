@@ -1,8 +1,7 @@
 // embed.cc - embed.c in C++17: handles that free themselves, a module with options, a lambda
 //
-// It waits for pl_engine_fd() with poll() and needs no libevent.
+// It has no event loop of its own: pl_engine_run_until() delivers the notifications.
 #include <paceline.h>
-#include <poll.h>
 
 #include <cstdio>
 #include <memory>
@@ -92,21 +91,15 @@ int train(const points &data, pl_error_t *err)
     pl_trainer_t *trainer = pl_trainer_new(engine.get(), options.get(), err);
     if (!trainer)
         return err->code;
-    bool done = false;
-    auto on_done = [](pl_trainer_t *, const pl_result_t *result, void *user) {
+    auto on_done = [](pl_trainer_t *, const pl_result_t *result, void *) {
         double accuracy = 0;
         pl_result_metric(result, "val_acc", &accuracy);
         std::printf("%s%s%s\nval_acc %.3f\n", result->status, result->error.code ? ": " : "",
                     result->error.text, accuracy);
-        *static_cast<bool *>(user) = true;
     };
-    if (pl_trainer_fit(trainer, on_done, &done, err) != PL_OK)
+    if (pl_trainer_fit(trainer, on_done, nullptr, err) != PL_OK)
         return err->code;
-    pollfd ready = {pl_engine_fd(engine.get()), POLLIN, 0};
-    while (!done)
-        if (poll(&ready, 1, -1) > 0)
-            pl_engine_dispatch(engine.get());
-    return PL_OK;
+    return pl_engine_run_until(engine.get(), nullptr, err);
 }
 
 }  // namespace

@@ -36,6 +36,7 @@ typedef struct hold {
     ticket_t *ticket[TICKETS];
     int tickets;
     bool ends;                                         /* of a loop: it is being closed */
+    bool may_be_paused;
 } hold_t;
 
 static struct event_base *base;
@@ -359,7 +360,10 @@ static void command(void)
     hold_t *h = any_trainer();
     const char *step = DRAWN(steps);
     switch (drawn_below(6)) {
-    case 0: TAKEN(h, pl_trainer_pause, h->trainer, on_command); break;
+    case 0:
+        h->may_be_paused = true;
+        TAKEN(h, pl_trainer_pause, h->trainer, on_command);
+        break;
     case 1: TAKEN(h, pl_trainer_continue, h->trainer, on_command); break;
     case 2: TAKEN(h, pl_trainer_save, h->trainer, on_command); break;
     case 3: TAKEN(h, pl_trainer_save_as, h->trainer, drawn_text(), on_command); break;
@@ -418,97 +422,48 @@ static void loop_close(void)
     pl_loop_close(h->loop, on_loop_closed, ticket);
 }
 
-/* ---- calls that wait: refused where they must not, which nobody looks at here ---- */
+/* ---- waiting: refused where it must not happen ---- */
 
-/* What went well was told of before. */
-#define WAITED(call, ...) \
-    do { \
-        ticket_t *ticket = ticket_new(#call); \
-        waiting = true; \
-        const bool has_succeeded = DRAWN_CODE(call, __VA_ARGS__, ticket); \
-        waiting = false; \
-        untold += has_succeeded && !ticket->reported; \
-        free(ticket); \
-    } while (false)
-
-static void wait_for_run(void)
+static int under_way(const hold_t *holds, int count)
 {
-    const pl_prediction_t what = {.checkpoint = drawn_checkpoint()};
-    const pl_tuning_t tame = {.num_training = 4};
-    pl_trainer_t *of = any_trainer()->trainer;
-    switch (drawn_below(8)) {
-    case 0: WAITED(pl_trainer_resume_wait, of, drawn_checkpoint(), on_done); break;
-    case 1: WAITED(pl_trainer_validate_wait, of, drawn_checkpoint(), on_done); break;
-    case 2: WAITED(pl_trainer_test_wait, of, drawn_checkpoint(), on_done); break;
-    case 3: WAITED(pl_trainer_predict_wait, of, &what, on_done); break;
-    case 4: WAITED(pl_trainer_tune_wait, of, &tame, on_done); break;
-    default: WAITED(pl_trainer_fit_wait, of, on_done); break;
-    }
+    int left = 0;
+    for (int h = 0; h < count; h++)
+        for (int k = 0; k < holds[h].tickets; k++)
+            left += !holds[h].ticket[k]->reported && !holds[h].ticket[k]->dropped;
+    return left;
 }
 
-static void wait_for_command(void)
+/* Progress of a long run stops it, and a paused run is stopped before.  An engine with a
+ * base, and a notification, must not wait.  After a wait for all calls each of them has
+ * been answered. */
+static void wait_for_calls(void)
 {
-    pl_trainer_t *of = any_trainer()->trainer;
-    switch (drawn_below(6)) {
-    case 0: WAITED(pl_trainer_pause_wait, of, on_command); break;
-    case 1: WAITED(pl_trainer_continue_wait, of, on_command); break;
-    case 2: WAITED(pl_trainer_save_wait, of, on_command); break;
-    case 3: WAITED(pl_trainer_save_as_wait, of, "w", on_command); break;
-    case 4: WAITED(pl_trainer_set_lr_wait, of, drawn_double(), NULL, on_command); break;
-    default: WAITED(pl_trainer_scale_lr_wait, of, 0.5, drawn_text(), on_command); break;
-    }
-}
-
-static void wait_to_open(void)
-{
-    pl_loop_spec_t spec;
-    pl_field_t field[2];
-    hold_t *hold = any_loop();
-    pl_options_t *options = drawn_options();
-    waiting = true;
-    if (!hold->loop) {
-        hold->ends = false;
-        hold->loop = DRAWN_MADE(pl_loop_open_wait, any_engine(), options,
-                                drawn_spec(&spec, field));
-    }
+    const bool done = drawn_one_in(4), refuses = base || notified;
+    const bool *given = drawn_one_in(3) ? &done : NULL;
+    for (int k = 0; k < TRAINERS; k++)
+        if (trainers[k].may_be_paused)
+            pl_trainer_stop(trainers[k].trainer, NULL, NULL);
+    waiting = !refuses;
+    const bool has_succeeded = DRAWN_CODE(pl_engine_run_until, engine, given);
     waiting = false;
-    pl_options_free(options);
-}
-
-static void wait_for_loop(void)
-{
-    pl_arrays_t samples;
-    hold_t *h = any_loop();
-    const pl_arrays_t *given = drawn_samples(&samples);
-    switch (drawn_below(5)) {
-    case 0: WAITED(pl_loop_evaluate_wait, h->loop, given, on_loop); break;
-    case 1: WAITED(pl_loop_predict_wait, h->loop, given, on_loop); break;
-    case 2: WAITED(pl_loop_save_wait, h->loop, "w", on_loop); break;
-    case 3: WAITED(pl_loop_close_wait, NULL, on_loop_closed); break;
-    default: WAITED(pl_loop_train_wait, h->loop, given, on_loop); break;
-    }
-    if (h->loop && !h->ends && !closing && !base && !notified && drawn_one_in(8)) {
-        h->ends = true;
-        WAITED(pl_loop_close_wait, h->loop, on_loop_closed);
-    }
+    reported_badly += refuses && has_succeeded;
+    DRAWN_CODE(pl_engine_run_until, NULL, given);
+    if (has_succeeded && !given)
+        untold += under_way(trainers, TRAINERS) + under_way(loops, LOOPS);
 }
 
 /* ---- rounds ---- */
 
 static void wander(int calls)
 {
-    static void (*const all[])(
-        void) = {monitor,      control,          dashboard,    file,
-                 show,         dispatch,         close_it,     trainer_new,
-                 begin,        trainer_free,     predict,      tune,
-                 stop,         command,          loop_open,    loop_use,
-                 turn,         trainer_new,      begin,        begin,
-                 turn,         command,          loop_use,     turn,
-                 turn,         loop_close,       turn,         turn,
-                 turn,         command,          command,      loop_use,
-                 loop_use,     loop_use,         turn,         turn,
-                 turn,         command,          command,      loop_use,
-                 wait_for_run, wait_for_command, wait_to_open, wait_for_loop};
+    static void (*const all[])(void) = {
+        monitor,  control,     dashboard, file,         show,          dispatch,
+        close_it, trainer_new, begin,     trainer_free, predict,       tune,
+        stop,     command,     loop_open, loop_use,     turn,          trainer_new,
+        begin,    begin,       turn,      command,      loop_use,      turn,
+        turn,     loop_close,  turn,      turn,         turn,          command,
+        command,  loop_use,    loop_use,  loop_use,     turn,          turn,
+        turn,     command,     command,   loop_use,     wait_for_calls};
     while (calls-- > 0)
         all[drawn_below(sizeof all / sizeof *all)]();
 }

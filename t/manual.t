@@ -75,8 +75,8 @@ man_finds_and_shows_them() {
     try env MANWIDTH=200 man -M "$man" pl_trainer_save
     like "$out" "commands to a fit under way" "of those that belong together"
     like "$out" 'pl_trainer_save\(\): +Makes +a +checkpoint' "each of which is described by name"
-    try env MANWIDTH=80 man -M "$man" pl_trainer_pause_wait
-    like "$out" 'pl_loop_close_wait +- +for a program' "also those that need no words of their own"
+    try env MANWIDTH=80 man -M "$man" pl_trainer_pause
+    like "$out" 'pl_trainer_scale_lr +- +commands' "also those that need no words of their own"
     try env MANWIDTH=80 man -M "$man" pl_result_t
     like "$out" 'uint64_t global_step;  /\* optimizer steps done \*/' "structs say what their fields are"
     try env MANWIDTH=80 man -M "$man" paceline-predict
@@ -96,7 +96,7 @@ each_says_in_a_whole_clause_what_it_is() {
     done >wrong
     is "$(text wrong)" "" "none is empty or cut"
     like "$(name_of "$man/man3/pl_module_ops_t.3")" '^a module: ' "a module among them"
-    is "$(grep -L 'pl_error_t \*err' "$man/man3/pl_trainer_fit.3" "$man/man3/pl_trainer_tune_wait.3")" "" \
+    is "$(grep -L 'pl_error_t \*err' "$man/man3/pl_trainer_fit.3" "$man/man3/pl_trainer_scale_lr.3")" "" \
         "a type stays with its name"
 }
 

@@ -152,8 +152,10 @@ static int order_post(pl_trainer_t *trainer, const pl_control_t *what,
         code = pl_order_name(order, what->name, err);
     if (code == PL_OK)
         code = pl_reactor_post(trainer->engine->reactor, pl_order_give, order, err);
-    if (code == PL_OK)
+    if (code == PL_OK) {
+        trainer->engine->calls++;
         return PL_OK;
+    }
     pl_free(notification);
     pl_free(order);
     return code;

@@ -297,6 +297,7 @@ void pl_engine_close(pl_engine_t *engine, void (*on_closed)(pl_engine_t *, void 
     if (!engine || engine->closing)
         return;
     engine->closing = true;
+    engine->calls++;
     pl_dashboard_closing(engine->dashboard);
     engine->on_closed = on_closed;
     engine->closed_user = user;
@@ -349,7 +350,6 @@ void pl_trainer_free(pl_trainer_t *trainer)
     if (!trainer || trainer->freed)
         return;
     trainer->freed = true;
-    pl_waits_end(trainer->engine, trainer);
     if (!trainer->engine->closing)
         post_surely(trainer->engine, command_leave, trainer);  /* otherwise it goes
                                                                   with the engine */
@@ -387,6 +387,7 @@ int pl_trainer_begin(pl_trainer_t *trainer, pl_job_t *job, pl_on_done_t on_done,
     trainer->on_done = on_done;
     trainer->done_user = user;
     trainer->running = true;
+    trainer->engine->calls += !trainer->attached;
     return PL_OK;
 }
 
@@ -450,6 +451,7 @@ static void notification_deliver(pl_engine_t *engine, pl_notification_t *notific
             pl_notifications_push(&engine->notifications, notification);
             return;
         }
+        engine->calls -= !trainer->attached;
         trainer->running = false;            /* a new run may begin from inside on_done */
         trainer->done = NULL;
         if (!trainer->freed && trainer->on_done)
@@ -458,6 +460,7 @@ static void notification_deliver(pl_engine_t *engine, pl_notification_t *notific
         ending_give_back(engine, notification);
         return;
     case PL_NOTIFICATION_COMMAND:
+        engine->calls--;
         if (!trainer->freed && notification->on_command)
             command_reported(notification);
         pl_notification_free(notification);
@@ -469,36 +472,66 @@ static void notification_deliver(pl_engine_t *engine, pl_notification_t *notific
     case PL_NOTIFICATION_CLOSED:
         pl_reactor_join(engine->reactor);         /* the dashboard may still ask for it */
         engine->closed = true;
+        engine->calls--;
         engine->is_reporting = false;
-        pl_waits_end(engine, NULL);
         if (engine->on_closed)
             engine->on_closed(engine, engine->closed_user);  /* may free the engine */
         return;
     }
 }
 
-void pl_engine_dispatch(pl_engine_t *engine)
+/* Delivers what waits. True: on_closed has come, and may have freed the engine. */
+static bool engine_deliver(pl_engine_t *engine)
 {
-    if (!engine)
-        return;
     const bool was_reporting = engine->is_reporting;
     engine->is_reporting = true;
     int left = pl_notifications_quiet(&engine->notifications);
     for (pl_notification_t *notification;
          left-- > 0 && (notification = pl_notifications_take(&engine->notifications));) {
-        const bool last = notification->kind == PL_NOTIFICATION_CLOSED;
+        const bool has_closed = notification->kind == PL_NOTIFICATION_CLOSED;
         notification_deliver(engine, notification);
-        if (last)
-            return;
+        if (has_closed)
+            return true;
     }
     engine->is_reporting = was_reporting;
+    return false;
 }
 
-void pl_engine_turn(pl_engine_t *engine)
+void pl_engine_dispatch(pl_engine_t *engine)
+{
+    if (engine)
+        engine_deliver(engine);
+}
+
+static bool engine_wait(pl_engine_t *engine)
 {
     struct pollfd readable = {.fd = engine->notifications.fd, .events = POLLIN};
     poll(&readable, 1, -1);
-    pl_engine_dispatch(engine);
+    return engine_deliver(engine);
+}
+
+int pl_engine_run_until(pl_engine_t *engine, const bool *done, pl_error_t *err)
+{
+    if (pl_require(engine, "an engine", err) != PL_OK)
+        return PL_EINVAL;
+    if (engine->readable)
+        return pl_fail(
+            err, PL_ESTATE,
+            "the loop of the engine's event base delivers its notifications: run that "
+            "loop");
+    if (engine->is_reporting)
+        return pl_fail(err, PL_ESTATE,
+                       "a notification must not wait for others: return from it first");
+    const bool was_closing = engine->closing;
+    bool has_closed = false;
+    while (!has_closed && engine->calls && !(done && *done))
+        has_closed = engine_wait(engine);
+    if (done ? *done : was_closing || !has_closed)
+        return PL_OK;
+    if (has_closed)
+        return pl_fail(err, PL_ECANCELLED, "a notification closed the engine");
+    return pl_fail(err, PL_ESTATE,
+                   "no call is under way, so no notification can set *done");
 }
 
 void pl_engine_free(pl_engine_t *engine)
@@ -510,7 +543,7 @@ void pl_engine_free(pl_engine_t *engine)
     engine->on_closed = NULL;
     pl_engine_close(engine, NULL, NULL);
     while (!engine->closed)
-        pl_engine_turn(engine);
+        engine_wait(engine);
     while (engine->trainers)
         trainer_release(engine->trainers);
     engine_release(engine);

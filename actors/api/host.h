@@ -74,9 +74,6 @@ struct pl_order {
     pl_request_t *request;
 };
 
-/* A thread that waits for the result of a call. */
-typedef struct pl_wait pl_wait_t;
-
 /* The state of a run, for `list` and for checks. */
 typedef struct pl_standing {
     bool is_fit, has_begun, is_paused, is_stopping;
@@ -115,7 +112,8 @@ struct pl_engine {
     pl_trainer_t *trainers;                 /* host's thread */
     bool closing, closed;                   /* host's thread */
     bool is_reporting;                      /* host's thread, which is in notifications */
-    pl_wait_t *wait;                        /* host's thread  [no thread waits] */
+    int calls;                              /* host's thread: the program's calls whose
+                                               notification has not been delivered */
     pl_trainer_t *living;                   /* control thread */
     bool ending;                            /* control thread */
     void (*on_closed)(pl_engine_t *engine, void *user);
@@ -132,9 +130,6 @@ struct pl_engine {
 
 /* ---- host.c ---- */
 
-/* Waits for notifications, and runs them. */
-void pl_engine_turn(pl_engine_t *engine);
-
 /* Control thread: of a run that is under way. */
 int pl_trainer_tell_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err);
 
@@ -149,11 +144,6 @@ int pl_order_name(pl_order_t *order, const char *name, pl_error_t *err);
 void pl_order_give(void *order);
 /* Control thread: the run has ended, and what was not answered is, with that. */
 void pl_orders_end(pl_trainer_t *trainer);
-
-/* ---- waits.c ---- */
-
-/* Nothing will come any more of what is waited for: the trainer [each] is freed. */
-void pl_waits_end(pl_engine_t *engine, const pl_trainer_t *trainer);
 
 /* ---- json_commands.c ---- */
 

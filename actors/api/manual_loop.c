@@ -21,6 +21,7 @@ void pl_loop_tell(pl_loop_t *loop, pl_on_loop_t then, void *user,
                   const pl_loop_result_t *result)
 {
     pl_loop_result_t whole = *result;
+    loop->trainer->engine->calls--;
     if (!whole.metrics)
         whole.metrics = "{}";
     if (!whole.skipped)
@@ -239,8 +240,10 @@ pl_loop_t *pl_loop_open(pl_engine_t *engine, const pl_options_t *options,
     loop->on_ready = on_ready;
     loop->ready_user = user;
     loop->inside = pl_trainer_attach(trainer, &loop->attached);
-    if (pl_trainer_begin(trainer, job, on_done, loop, err) == PL_OK)
+    if (pl_trainer_begin(trainer, job, on_done, loop, err) == PL_OK) {
+        engine->calls++;
         return loop;
+    }
     pl_trainer_free(trainer);
     return NULL;
 }
@@ -265,6 +268,7 @@ void pl_loop_close(pl_loop_t *loop, pl_on_loop_t on_closed, void *user)
     if (!loop || loop->closing)
         return;
     loop->closing = true;
+    loop->trainer->engine->calls++;
     loop->on_closed = on_closed;
     loop->closed_user = user;
     if (loop->state == PL_LOOP_OVER)

@@ -212,10 +212,12 @@ static int batch_fill(const pl_loop_t *loop, pl_stage_t stage, const pl_arrays_t
 static int request_post(pl_loop_t *loop, pl_loop_request_t *request, pl_error_t *err)
 {
     int code = pl_reactor_post(loop->inside.reactor, request_begin, request, err);
-    if (code == PL_OK)
+    if (code == PL_OK) {
         loop->under_way++;
-    else
+        loop->trainer->engine->calls++;
+    } else {
         request_free(request);
+    }
     return code;
 }
 

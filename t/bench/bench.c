@@ -3,7 +3,6 @@
 #include "t/bench/bench.h"
 
 #include <math.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,11 +89,7 @@ double bench_fit(pl_engine_t *engine, const char *run)
     pl_trainer_t *trainer = options ? pl_trainer_new(engine, options, &err) : NULL;
     bench_must(trainer ? PL_OK : err.code, &err);
     bench_must(pl_trainer_fit(trainer, fit_done, &fit, &err), &err);
-    while (!fit.done) {
-        struct pollfd readable = {.fd = pl_engine_fd(engine), .events = POLLIN};
-        poll(&readable, 1, -1);
-        pl_engine_dispatch(engine);
-    }
+    bench_must(pl_engine_run_until(engine, &fit.done, &err), &err);
     pl_trainer_free(trainer);
     pl_options_free(options);
     return fit.seconds;

@@ -13,7 +13,6 @@
  * median: the machine is quick and slow in phases. */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -220,11 +219,7 @@ static void train(const char *folder, const char *from)
     bench_must(from ? pl_trainer_resume(trainer, from, fit_done, &done, &err)
                     : pl_trainer_fit(trainer, fit_done, &done, &err),
                &err);
-    while (!done) {
-        struct pollfd readable = {.fd = pl_engine_fd(engine), .events = POLLIN};
-        poll(&readable, 1, -1);
-        pl_engine_dispatch(engine);
-    }
+    bench_must(pl_engine_run_until(engine, &done, &err), &err);
     pl_trainer_free(trainer);
     pl_options_free(options);
     pl_engine_free(engine);
