@@ -150,7 +150,8 @@ static void device_report_launches(pl_device_t *device)
     pl_pulse_beat(device->job->pulse, put, ended, device->moved);
     if (device->ending && put > ended
         && (double)(pl_now() - device->moved) / 1e9 < timeout)
-        pl_progress_start(device->life, &(pl_start_progress_t){.state = "ending"});
+        pl_progress_start(device->life,
+                          &(pl_start_progress_t){.state = PL_START_STATE_ENDING});
 }
 
 static void device_watch(void *self)

@@ -106,7 +106,8 @@ static void compiles_wait(void *self)
     pl_device_t *device = self;
     if (!device->compiles)
         return;
-    pl_progress_start(device->life, &(pl_start_progress_t){.state = "ending"});
+    pl_progress_start(device->life,
+                      &(pl_start_progress_t){.state = PL_START_STATE_ENDING});
     if (!device->reported && pl_now() - device->ending_since > LINES_APART) {
         device->reported = true;
         if (pl_actor_rank(device) == 0)

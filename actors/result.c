@@ -19,7 +19,7 @@ static void note_text(char **into, const char *text)
 
 bool pl_report_has_begun(const pl_run_progress_t *report)
 {
-    return report->global_step || report->batch || strcmp(report->event, "alive");
+    return report->global_step || report->batch || report->event != PL_RUN_EVENT_ALIVE;
 }
 
 void pl_ending_note(pl_ending_t *ending, const pl_run_progress_t *report)
@@ -29,7 +29,7 @@ void pl_ending_note(pl_ending_t *ending, const pl_run_progress_t *report)
         ending->global_step = report->global_step;
     if (report->epoch > ending->epoch)
         ending->epoch = report->epoch;
-    if (!ending->began && (*report->run_dir || strcmp(report->event, "alive")))
+    if (!ending->began && (*report->run_dir || report->event != PL_RUN_EVENT_ALIVE))
         ending->began = pl_now();
     if (*report->run_dir)
         note_text(&ending->run_dir, report->run_dir);

@@ -168,7 +168,7 @@ static void compute(double begin, double end, uint64_t cause, const char *what)
     back(end, 62, PL_KIND_REPLY, &reply);
 }
 
-static void report(double at, const char *event, uint64_t step)
+static void report(double at, pl_run_event_t event, uint64_t step)
 {
     const pl_run_progress_t progress = {.event = event, .global_step = step};
     back(at, 1, PL_KIND_PROGRESS, &progress);
@@ -192,7 +192,7 @@ static void run_ends(double at, uint64_t steps)
     back(at, 1, PL_KIND_REPLY, &nothing);
 }
 
-static void command(double asked, double done, const char *word, uint64_t step)
+static void command(double asked, double done, pl_run_command_t word, uint64_t step)
 {
     const pl_control_t control = {.command = word};
     const pl_control_reply_t reply = {.global_step = step};
@@ -346,9 +346,9 @@ static void a_pause_is_nobodys_work(void)
     journal_begins();
     run_goes(1);
     compute(2.0, 3.0, 3, "training_step");
-    report(3.0, "train", 1);
-    command(3.1, 3.4, "pause", 1);
-    command(13.4, 13.6, "continue", 1);
+    report(3.0, PL_RUN_EVENT_TRAIN, 1);
+    command(3.1, 3.4, PL_RUN_COMMAND_PAUSE, 1);
+    command(13.4, 13.6, PL_RUN_COMMAND_CONTINUE, 1);
     span(13.5, 13.6, 3, EPOCH, DATA, PL_MESSAGE_fetch_batch);
     compute(13.7, 14.7, 3, "training_step");
     run_ends(15, 2);
@@ -470,7 +470,7 @@ static void what_is_never_answered_was_waited_for(void)
     journal_begins();
     run_goes(1);
     call(4, 11, 3, STRATEGY, DEVICE, PL_MESSAGE_compile, &nothing);
-    report(30, "alive", 0);
+    report(30, PL_RUN_EVENT_ALIVE, 0);
     json_t *answer = read_back(false);
     json_t *w = entry(at(answer, "times", "waits"), "call", "compile", 0);
     is_near(seconds(w, "seconds"), 26, 1e-9, "to the last word");
@@ -482,9 +482,9 @@ static void signs_of_life_are_no_steps(void)
 {
     journal_begins();
     run_goes(1);
-    report(2, "train", 5908);
-    report(3, "alive", 0);
-    report(4, "text", 0);
+    report(2, PL_RUN_EVENT_TRAIN, 5908);
+    report(3, PL_RUN_EVENT_ALIVE, 0);
+    report(4, PL_RUN_EVENT_TEXT, 0);
     json_t *answer = read_back(false);
     is_int(seconds(json_object_get(answer, "end"), "global_step"), 5908, "steps");
     is_text(text(json_object_get(answer, "end"), "status"), "cut off", "it has no end");
@@ -505,7 +505,7 @@ static void steps_that_no_report_has_reported_are_counted(void)
     const pl_train_batch_t begun = {.global_step = 44, .step_due = true};
     journal_begins();
     run_goes(1);
-    report(2, "train", 40);
+    report(2, PL_RUN_EVENT_TRAIN, 40);
     batch(2.1, 2.2, 41, true);
     batch(2.2, 2.3, 42, false);
     batch(2.3, 2.4, 42, true);
@@ -524,7 +524,7 @@ static void a_run_that_goes_back_counts_from_there(void)
     journal_begins();
     run_goes(1);
     batch(2, 2.1, 50, true);
-    report(2.2, "rollback", 40);
+    report(2.2, PL_RUN_EVENT_ROLLBACK, 40);
     batch(2.3, 2.4, 41, true);
     json_t *answer = read_back(false);
     is_int(seconds(json_object_get(answer, "end"), "global_step"), 41, "steps");
@@ -541,7 +541,7 @@ static void a_stop_is_done_at_the_step_that_was_the_last(void)
                                   .global_step = 57};
     journal_begins();
     run_goes(1);
-    report(2, "train", 40);
+    report(2, PL_RUN_EVENT_TRAIN, 40);
     call(2.1, 50, 0, HOST, TRAINER, PL_MESSAGE_stop, &stop);
     back(2.2, 50, PL_KIND_REPLY, &nothing);
     back(3, 1, PL_KIND_REPLY, &reply);
@@ -569,7 +569,7 @@ static void rank_trains(int which, uint32_t of, double from)
     rank = 0;
 }
 
-static void rank_is(const char *event, double at_time, uint32_t which)
+static void rank_is(pl_rank_event_t event, double at_time, uint32_t which)
 {
     const pl_watch_progress_t reported = {.event = event,
                                           .rank = which,
@@ -585,12 +585,12 @@ static void a_death_that_was_mended_is_no_end(void)
     call(1, 5, 1, TRAINER, LAUNCHER, PL_MESSAGE_watch, &nothing);
     rank_trains(0, 1, 2);
     rank_trains(1, 1, 2);
-    rank_is("died", 327, 1);
+    rank_is(PL_RANK_EVENT_DIED, 327, 1);
     shift = -1;                                /* loop.epoch has the number of loop.fit */
     rank_trains(0, 2, 330);
     rank_trains(1, 2, 330);
     shift = 0;
-    report(477, "train", 40);
+    report(477, PL_RUN_EVENT_TRAIN, 40);
     json_t *answer = read_back(false), *end = json_object_get(answer, "end");
     is_near(seconds(end, "time"), 477, 1e-9, "the end is that of the journal");
     json_t *died = json_array_get(json_object_get(end, "events"), 0);
@@ -635,7 +635,7 @@ static void a_death_that_ended_it_is_looked_at(void)
     call(1, 5, 1, TRAINER, LAUNCHER, PL_MESSAGE_watch, &nothing);
     rank_trains(0, 1, 2);
     rank_trains(1, 1, 2);
-    rank_is("died", 327, 1);
+    rank_is(PL_RANK_EVENT_DIED, 327, 1);
     back(330, 2, PL_KIND_ERROR, &peer);
     back(331, 1, PL_KIND_ERROR, &peer);
     json_t *answer = read_back(true), *end = json_object_get(answer, "end");
@@ -658,10 +658,10 @@ static void one_that_is_heard_of_as_it_is_killed_has_not_recovered(void)
     journal_begins();
     run_goes(1);
     call(1, 5, 1, TRAINER, LAUNCHER, PL_MESSAGE_watch, &nothing);
-    rank_is("mute", 4, 1);
-    rank_is("silent", 6, 1);
-    rank_is("heard", 6.1, 1);
-    rank_is("died", 7, 1);
+    rank_is(PL_RANK_EVENT_MUTE, 4, 1);
+    rank_is(PL_RANK_EVENT_SILENT, 6, 1);
+    rank_is(PL_RANK_EVENT_HEARD, 6.1, 1);
+    rank_is(PL_RANK_EVENT_DIED, 7, 1);
     back(8, 1, PL_KIND_ERROR, &stuck);
     json_t *answer = read_back(true), *events = at(answer, "end", "events"), *event;
     size_t k;

@@ -36,10 +36,11 @@ static const char *const texts[] = {"", "x", "a longer text, of more than a few 
                                     "ünïcödé \"quoted\" \\ \n"};
 static const char bytes[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
 
-static void fill(pl_field_type_t type, void *field, int salt)
+static void fill(const pl_field_info_t *info, void *field, int salt)
 {
     pl_peers_t peers = {0};
-    switch (type) {
+    switch (info->type) {
+    case PL_TYPE_ENUM: *(uint32_t *)field = (uint32_t)salt % info->values->count; break;
     case PL_TYPE_U32:
     case PL_TYPE_FLAG: *(uint32_t *)field = (uint32_t)salt * 2654435761u; break;
     case PL_TYPE_U64:
@@ -64,6 +65,7 @@ static bool same(pl_field_type_t type, const void *a, const void *b)
     const pl_bytes_t *x = a, *y = b;
     switch (type) {
     case PL_TYPE_U32:
+    case PL_TYPE_ENUM:
     case PL_TYPE_FLAG: return *(const uint32_t *)a == *(const uint32_t *)b;
     case PL_TYPE_U64: return *(const uint64_t *)a == *(const uint64_t *)b;
     case PL_TYPE_F64: return *(const double *)a == *(const double *)b;
@@ -98,7 +100,7 @@ static void sample_init(sample_t *s, unsigned message, pl_kind_t kind, int salt)
                            .remaining = -1};
     size_t offset = 0;
     for (const pl_field_info_t *f = s->fields; f->name; f++)
-        fill(f->type, (char *)&s->body + pl_field_place(f->type, &offset), salt++);
+        fill(f, (char *)&s->body + pl_field_place(f->type, &offset), salt++);
 }
 
 static void sample_release(sample_t *s)
@@ -296,6 +298,41 @@ static void what_is_not_a_frame_is_refused(void)
     is_int(decode_changed(&frame, sizeof e + 6, "", 1), PL_EPROTOCOL,
            "a text that ends early");
     is_int(decode_changed(&frame, sizeof e + 11, "!", 1), PL_EPROTOCOL, "or never");
+    pl_frame_release(&frame);
+}
+
+static void an_enum_takes_only_the_numbers_of_its_values(void)
+{
+    const uint32_t beyond = PL_RANK_EVENT_GONE + 1, largest = UINT32_MAX;
+    pl_watch_progress_t report = {.event = PL_RANK_EVENT_GONE, .rank = 3};
+    pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
+                       .kind = PL_KIND_PROGRESS,
+                       .message = PL_MESSAGE_watch};
+    char text[2048];
+    pl_frame_t frame;
+    pl_body_t body;
+    pl_frame_make(&frame, &e, &report, NULL);
+    is_int(decode_changed(&frame, sizeof e, &beyond, 4), PL_EPROTOCOL,
+           "one more than the last is refused");
+    is_int(decode_changed(&frame, sizeof e, &largest, 4), PL_EPROTOCOL,
+           "the largest is refused");
+    is_int(pl_frame_decode(pl_frame_bytes(&frame), &body, NULL, NULL), PL_OK,
+           "the last is decoded");
+    is_int(body.watch_progress.event, PL_RANK_EVENT_GONE, "as what it was");
+    const pl_stamp_t stamp = {0};
+    pl_message_json(pl_frame_bytes(&frame), &stamp, 0, text, sizeof text);
+    like(text, "\"event\": \"gone\", \"rank\": 3", "a line has the name");
+    memcpy((char *)pl_frame_bytes(&frame).data + sizeof e, &beyond, sizeof beyond);
+    is_int(pl_frame_decode_foreign(pl_frame_bytes(&frame), &body, NULL, NULL),
+           PL_EPROTOCOL, "a number without a name is refused from another process");
+    is_int(pl_frame_decode_record(pl_frame_bytes(&frame), &body, NULL, NULL),
+           PL_EPROTOCOL, "and in a journal");
+    const size_t length = pl_message_json(pl_frame_bytes(&frame), &stamp, 0, text,
+                                          sizeof text);
+    json_t *line = json_loadb(text, length, JSON_REJECT_DUPLICATES, NULL);
+    ok(line && !json_object_get(json_object_get(line, "fields"), "event"),
+       "a line without the field is JSON");
+    json_decref(line);
     pl_frame_release(&frame);
 }
 
@@ -536,6 +573,7 @@ int main(void)
     run(structs_are_laid_out_as_the_codec_walks);
     run(bytes_can_be_read_in_place_as_floats);
     run(what_is_not_a_frame_is_refused);
+    run(an_enum_takes_only_the_numbers_of_its_values);
     run(an_object_that_is_not_in_flight_is_refused);
     run(an_error_comes_back_as_it_went);
     run(a_message_has_a_limit);

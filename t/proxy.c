@@ -57,7 +57,7 @@ static void watch_answered(void *self, const pl_answer_t *answer)
     scene_t *s = answer->context;
     (void)self;
     if (answer->kind == PL_ANSWER_PROGRESS)
-        s->has_died |= !strcmp(answer->body->watch_progress.event, "died");
+        s->has_died |= answer->body->watch_progress.event == PL_RANK_EVENT_DIED;
 }
 
 static void life_answered(void *self, const pl_answer_t *answer)

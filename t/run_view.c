@@ -210,9 +210,11 @@ static void a_run_is_described_by_its_first_report(void)
     pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
     begin_run(view, 100);
     report(view, 100,
-           (pl_run_progress_t){
-               .event = "alive", .run_dir = "runs/0007", .module = "mlp", .clip = 0.5});
-    report(view, 100, (pl_run_progress_t){.event = "train", .global_step = 3});
+           (pl_run_progress_t){.event = PL_RUN_EVENT_ALIVE,
+                               .run_dir = "runs/0007",
+                               .module = "mlp",
+                               .clip = 0.5});
+    report(view, 100, (pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN, .global_step = 3});
     json_t *all = reported_by(view), *run = run_of(all, 1);
     is_text(json_string_value(json_object_get(run, "name")), "0007", "its folder");
     is_text(json_string_value(json_object_get(run, "module")), "mlp", "its module");
@@ -227,7 +229,8 @@ static void a_run_is_described_by_its_first_report(void)
 static void a_run_from_before_is_taken_up(void)
 {
     pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
-    report(view, 100, (pl_run_progress_t){.event = "train", .global_step = 30});
+    report(view, 100,
+           (pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN, .global_step = 30});
     fetch(view, pl_stream_process(0, 0), 101, 20);
     json_t *all = reported_by(view);
     is_int(integer(run_of(all, 1), "step"), 30, "by what it reports");
@@ -244,7 +247,7 @@ static void a_run_from_before_is_recalled(void)
     pl_run_registry_end(&registry, 90);
     pl_run_registry_begin(&registry, 100);
     pl_run_registry_report(&registry, 100,
-                           &(pl_run_progress_t){.event = "alive",
+                           &(pl_run_progress_t){.event = PL_RUN_EVENT_ALIVE,
                                                 .metrics = "",
                                                 .run_dir = "runs/late",
                                                 .module = "mlp",
@@ -252,7 +255,7 @@ static void a_run_from_before_is_recalled(void)
                                                     "{\"optimizer\": {\"lr\": 0.5}}",
                                                 .clip = 0.5});
     pl_run_registry_report(&registry, 100,
-                           &(pl_run_progress_t){.event = "train",
+                           &(pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
                                                 .global_step = 30,
                                                 .total_steps = 90,
                                                 .metrics = "{\"train_loss\": 0.5}",
@@ -279,7 +282,8 @@ static void a_run_from_before_is_recalled(void)
     ok(json_number_value(json_object_get(run, "began")) > 9, "when it began");
     ok(json_array_size(json_object_get(all, "runs")) == 1, "it is there once");
     json_decref(all);
-    report(view, 100, (pl_run_progress_t){.event = "train", .global_step = 34});
+    report(view, 100,
+           (pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN, .global_step = 34});
     all = reported_by(view);
     is_int(integer(run_of(all, 2), "step"), 34, "it goes on");
     json_decref(all);
@@ -305,25 +309,28 @@ static void a_pause_ends_with_the_next_step(void)
 {
     pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
     begin_run(view, 100);
-    report(view, 100, (pl_run_progress_t){.event = "train", .global_step = 10});
+    report(view, 100,
+           (pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN, .global_step = 10});
     answered(view,
              (said_t){.message = PL_MESSAGE_control,
                       .from = host,
                       .to = trainer,
                       .call = 200,
                       .cause = 100,
-                      .fields = &(pl_control_t){.command = "pause", .optimizer = ""}},
+                      .fields = &(pl_control_t){.command = PL_RUN_COMMAND_PAUSE,
+                                                .optimizer = ""}},
              &(pl_control_reply_t){.global_step = 12, .checkpoint = ""});
     is_text(doing(view, 12, "of the pause"), "paused", "it pauses");
-    report(view, 100, (pl_run_progress_t){.event = "alive"});
+    report(view, 100, (pl_run_progress_t){.event = PL_RUN_EVENT_ALIVE});
     is_text(doing(view, 12, "stays"), "paused", "while it only lives");
-    report(view, 100, (pl_run_progress_t){.event = "train", .global_step = 11});
+    report(view, 100,
+           (pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN, .global_step = 11});
     is_text(doing(view, 11, "of ranks that were started again"), "train", "and trains");
     pl_run_view_free(view);
 }
 
 /* The program has the run pause or go on, which it does at `second`. */
-static void command(pl_run_view_t *view, const char *what, int64_t second)
+static void command(pl_run_view_t *view, pl_run_command_t what, int64_t second)
 {
     answered(view,
              (said_t){.message = PL_MESSAGE_control,
@@ -354,15 +361,15 @@ static void a_pause_is_no_time_of_the_run(void)
                    .time = 10 * PL_SECOND,
                    .fields = &(pl_run_t){0}};
     say(view, said);
-    command(view, "pause", 20);
-    command(view, "pause", 30);
+    command(view, PL_RUN_COMMAND_PAUSE, 20);
+    command(view, PL_RUN_COMMAND_PAUSE, 30);
     const double then = seconds_of(view);
     ok(then > 9.9 && then < 10.1, "it stands still while it is paused: %g s", then);
-    command(view, "continue", 60);
+    command(view, PL_RUN_COMMAND_CONTINUE, 60);
     const double since = seconds_of(view);
     ok(since >= 950 && since < 1050, "goes on without the pause: %g s", since);
-    command(view, "continue", 70);
-    command(view, "pause", 80);
+    command(view, PL_RUN_COMMAND_CONTINUE, 70);
+    command(view, PL_RUN_COMMAND_PAUSE, 80);
     said.kind = PL_KIND_REPLY;
     said.from = trainer;
     said.to = host;
@@ -376,7 +383,7 @@ static void a_pause_is_no_time_of_the_run(void)
 }
 
 /* The trainer's end of a run, of which a report of step 10 was the last. */
-static json_t *ended_by(const char *event, pl_run_reply_t reply)
+static json_t *ended_by(pl_run_event_t event, pl_run_reply_t reply)
 {
     pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
     begin_run(view, 100);
@@ -396,25 +403,26 @@ static json_t *ended_by(const char *event, pl_run_reply_t reply)
 
 static void the_end_of_a_run_is_what_it_replied(void)
 {
-    json_t *all = ended_by("train", (pl_run_reply_t){.status = "stopped",
-                                                     .reason = "enough",
-                                                     .global_step = 14,
-                                                     .epochs = 1}),
+    json_t *all = ended_by(PL_RUN_EVENT_TRAIN, (pl_run_reply_t){.status = "stopped",
+                                                                .reason = "enough",
+                                                                .global_step = 14,
+                                                                .epochs = 1}),
            *run = run_of(all, 1);
     is_int(integer(run, "step"), 14, "the last step, of which no report was");
     is_int(integer(run, "epochs"), 1, "and the epochs that are done");
     is_text(json_string_value(json_object_get(run, "reason")), "enough", "why");
     is_text(json_string_value(json_object_get(run, "error")), "", "which is no error");
     json_decref(all);
-    all = ended_by("train", (pl_run_reply_t){.status = "failed",
-                                             .reason = "the disk is full",
-                                             .global_step = 14});
+    all = ended_by(PL_RUN_EVENT_TRAIN, (pl_run_reply_t){.status = "failed",
+                                                        .reason = "the disk is full",
+                                                        .global_step = 14});
     run = run_of(all, 1);
     is_text(json_string_value(json_object_get(run, "error")), "the disk is full",
             "what failed behind the last step");
     is_text(json_string_value(json_object_get(run, "reason")), "", "which is no reason");
     json_decref(all);
-    all = ended_by("test", (pl_run_reply_t){.status = "ok", .global_step = 14});
+    all = ended_by(PL_RUN_EVENT_TEST,
+                   (pl_run_reply_t){.status = "ok", .global_step = 14});
     run = run_of(all, 1);
     ok(json_is_null(json_object_get(run, "epochs")), "who trains nothing has done none");
     json_decref(all);
@@ -462,7 +470,7 @@ static void epochs_of_few_steps_have_rates_too(void)
         for (int i = 0; i < STEPS; i++)
             step(view, 2 * (1 + k * STEPS + i) * PL_MILLISECOND, (pl_bytes_t){0});
         report(view, 100,
-               (pl_run_progress_t){.event = "epoch",
+               (pl_run_progress_t){.event = PL_RUN_EVENT_EPOCH,
                                    .global_step = (uint64_t)(k + 1) * STEPS});
     }
     json_t *all = reported_by(view);
@@ -478,7 +486,7 @@ static void epochs_of_few_steps_have_rates_too(void)
 }
 
 /* What the launcher tells the trainer of a rank. */
-static void watched(pl_run_view_t *view, const char *event, int rank, int64_t time)
+static void watched(pl_run_view_t *view, pl_rank_event_t event, int rank, int64_t time)
 {
     said_t said = {.message = PL_MESSAGE_watch,
                    .from = trainer,
@@ -513,7 +521,7 @@ static void a_rank_that_holds_the_others_up_is_reported(void)
     is_int((long long)json_array_size(json_object_get(run, "absent")), 0,
            "all are heard");
     json_decref(all);
-    watched(view, "mute", 1, 8 * PL_SECOND);
+    watched(view, PL_RANK_EVENT_MUTE, 1, 8 * PL_SECOND);
     all = reported_by(view);
     const json_t *absent = json_array_get(json_object_get(run_of(all, 1), "absent"), 0);
     is_int(integer(absent, "rank"), 1, "then one is not");
@@ -527,7 +535,7 @@ static void a_rank_that_holds_the_others_up_is_reported(void)
     like(metrics, "rank_up.run=\"1\",rank=\"1\". 0\n", "the other is not");
     like(metrics, "stalled_seconds.run=\"1\". [1-9]", "and the run stands still");
     pl_text_free(metrics);
-    watched(view, "heard", 1, 9 * PL_SECOND);
+    watched(view, PL_RANK_EVENT_HEARD, 1, 9 * PL_SECOND);
     step(view, 10 * PL_SECOND, (pl_bytes_t){spent, sizeof spent});
     all = reported_by(view);
     run = run_of(all, 1);
@@ -568,8 +576,8 @@ static void what_is_no_epoch_does_not_stand_still(void)
     step(view, 2 * PL_SECOND, (pl_bytes_t){0});
     step(view, 3 * PL_SECOND, (pl_bytes_t){0});
     ok(stalled_of(view) > 20, "a later one may not");
-    watched(view, "mute", 1, 4 * PL_SECOND);
-    watched(view, "died", 2, 4 * PL_SECOND);
+    watched(view, PL_RANK_EVENT_MUTE, 1, 4 * PL_SECOND);
+    watched(view, PL_RANK_EVENT_DIED, 2, 4 * PL_SECOND);
     epoch(view, true, 5 * PL_SECOND);
     ok(stalled_of(view) == 0, "behind an epoch it may be long until the next");
     epoch(view, false, 6 * PL_SECOND);
@@ -599,7 +607,8 @@ static void time_of_what_is_shown_again_is_that_of_its_messages(void)
                        .cause = 100,
                        .time = 4 * PL_SECOND,
                        .was_kept = true,
-                       .fields = &(pl_control_t){.command = "save", .optimizer = ""}});
+                       .fields = &(pl_control_t){.command = PL_RUN_COMMAND_SAVE,
+                                                 .optimizer = ""}});
     ok(seconds_of(view) == 2, "however long ago it began to be shown");
     pl_run_view_free(view);
 }
@@ -627,10 +636,12 @@ static void times_of_the_newest_report_and_of_the_run_have_names_of_their_own(vo
     for (int k = 0; k < 40; k++)
         step(view, time += k < 30 ? 20 * PL_MILLISECOND : 5 * PL_MILLISECOND,
              (pl_bytes_t){0});
-    report(view, 100, (pl_run_progress_t){.event = "train", .global_step = 40});
+    report(view, 100,
+           (pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN, .global_step = 40});
     for (int k = 0; k < 5; k++)
         step(view, time += 5 * PL_MILLISECOND, (pl_bytes_t){0});
-    report(view, 100, (pl_run_progress_t){.event = "train", .global_step = 45});
+    report(view, 100,
+           (pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN, .global_step = 45});
     json_t *all = reported_by(view), *run = run_of(all, 1);
     ok(is_close(newest_of(run, "step_seconds_p50"), 5e-3), "5 ms in the newest report");
     ok(is_close(newest_of(run, "step_seconds_p95"), 5e-3), "and no longer");
@@ -771,7 +782,7 @@ static void samples_belong_to_the_steps_that_they_are_trained_on_in(void)
     }
     for (int k = 1; k <= 3; k++)
         step(view, 5 * k * PL_MILLISECOND, (pl_bytes_t){0});
-    report(view, 100, (pl_run_progress_t){.event = "train", .global_step = 3});
+    report(view, 100, (pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN, .global_step = 3});
     json_t *all = reported_by(view);
     const json_t *run = run_of(all, 1);
     ok(is_close(newest_of(run, "samples_per_second") / newest_of(run, "steps_per_second"),
@@ -789,7 +800,9 @@ static void a_long_run_keeps_points_of_every_metric(void)
     begin_run(view, 100);
     for (uint64_t k = 1; k <= EPOCHS; k++) {
         char metrics[3][64];
-        static const char *const events[] = {"train", "validated", "epoch"};
+        static const pl_run_event_t events[] = {PL_RUN_EVENT_TRAIN,
+                                                PL_RUN_EVENT_VALIDATED,
+                                                PL_RUN_EVENT_EPOCH};
         static const char *const names[] = {"train_loss", "val_loss", "train_acc_epoch"};
         for (int e = 0; e < 3; e++) {
             snprintf(metrics[e], sizeof metrics[e], "{\"%s\": %d}", names[e], (int)k);
@@ -869,7 +882,7 @@ static void report_steps(pl_run_view_t *view, uint64_t from, uint64_t to)
 {
     for (uint64_t k = from; k <= to; k++)
         report(view, 100,
-               (pl_run_progress_t){.event = "train",
+               (pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
                                    .global_step = k,
                                    .epoch = 2,
                                    .batch = (uint32_t)(k % 4),
@@ -926,7 +939,7 @@ static void the_options_of_a_run_are_reported_once(void)
     pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
     begin_run(view, 100);
     report(view, 100,
-           (pl_run_progress_t){.event = "alive",
+           (pl_run_progress_t){.event = PL_RUN_EVENT_ALIVE,
                                .run_dir = "runs/0001",
                                .module = "mlp",
                                .options = "{\"optimizer\": {\"lr\": 0.001}}"});
@@ -961,7 +974,7 @@ static const char *very_long(const char *start)
     return one;
 }
 
-/* A run whose folder, module, event, metrics, checkpoint and log are `text`, as is the
+/* A run whose folder, module, metrics, checkpoint and log are `text`, as is the
  * error that it ends with. */
 static pl_run_view_t *hostile_run_view(const char *text, bool ends)
 {
@@ -973,9 +986,11 @@ static pl_run_view_t *hostile_run_view(const char *text, bool ends)
     pl_error_t error = {.code = PL_EIO};
     begin_run(view, 100);
     report(view, 100,
-           (pl_run_progress_t){.event = "alive", .run_dir = path, .module = text});
+           (pl_run_progress_t){.event = PL_RUN_EVENT_ALIVE,
+                               .run_dir = path,
+                               .module = text});
     report(view, 100,
-           (pl_run_progress_t){.event = text,
+           (pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
                                .global_step = 1,
                                .metrics = text_of_metrics});
     save(view, path, "");

@@ -18,7 +18,7 @@ static void order_tell(pl_order_t *order, const pl_error_t *error, uint64_t glob
                        const char *checkpoint)
 {
     const char *run_dir = order->call ? order->trainer->done->ending.run_dir : NULL;
-    pl_command_result_t result = {.command = order->what.command,
+    pl_command_result_t result = {.command = pl_run_command_names[order->what.command],
                                   .error = error ? *error : (pl_error_t){0},
                                   .global_step = global_step};
     if (order->pprev) {
@@ -44,7 +44,7 @@ static void order_answered(void *self, const pl_answer_t *answer)
 {
     (void)self;
     pl_order_t *order = answer->context;
-    const char *command = order->what.command;
+    const pl_run_command_t command = order->what.command;
     if (answer->kind == PL_ANSWER_ERROR)
         order_tell(order, answer->error, 0, "");
     if (answer->kind != PL_ANSWER_REPLY)
@@ -53,8 +53,8 @@ static void order_answered(void *self, const pl_answer_t *answer)
     pl_ending_t *now = &order->trainer->done->ending;
     if (now->global_step < reply->global_step)
         now->global_step = reply->global_step;
-    if (!strcmp(command, "pause") || !strcmp(command, "continue")) {
-        order->trainer->standing.is_paused = !strcmp(command, "pause");
+    if (command == PL_RUN_COMMAND_PAUSE || command == PL_RUN_COMMAND_CONTINUE) {
+        order->trainer->standing.is_paused = command == PL_RUN_COMMAND_PAUSE;
         pl_run_registry_pause(&order->trainer->engine->registry, order->trainer->run,
                               order->trainer->standing.is_paused, reply->global_step);
     }
@@ -192,15 +192,15 @@ int pl_order_name(pl_order_t *order, const char *name, pl_error_t *err)
 int pl_trainer_pause(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
                      pl_error_t *err)
 {
-    return order_post(trainer, &(pl_control_t){.command = "pause"}, on_command, user,
-                      err);
+    return order_post(trainer, &(pl_control_t){.command = PL_RUN_COMMAND_PAUSE},
+                      on_command, user, err);
 }
 
 int pl_trainer_continue(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
                         pl_error_t *err)
 {
-    return order_post(trainer, &(pl_control_t){.command = "continue"}, on_command, user,
-                      err);
+    return order_post(trainer, &(pl_control_t){.command = PL_RUN_COMMAND_CONTINUE},
+                      on_command, user, err);
 }
 
 int pl_trainer_save(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
@@ -212,21 +212,24 @@ int pl_trainer_save(pl_trainer_t *trainer, pl_on_command_t on_command, void *use
 int pl_trainer_save_as(pl_trainer_t *trainer, const char *name,
                        pl_on_command_t on_command, void *user, pl_error_t *err)
 {
-    return order_post(trainer, &(pl_control_t){.command = "save", .name = name},
+    return order_post(trainer,
+                      &(pl_control_t){.command = PL_RUN_COMMAND_SAVE, .name = name},
                       on_command, user, err);
 }
 
 int pl_trainer_set_lr(pl_trainer_t *trainer, double lr, const char *optimizer,
                       pl_on_command_t on_command, void *user, pl_error_t *err)
 {
-    const pl_control_t what = {.command = "set_lr", .value = lr, .optimizer = optimizer};
+    const pl_control_t what = {.command = PL_RUN_COMMAND_SET_LR,
+                               .value = lr,
+                               .optimizer = optimizer};
     return order_post(trainer, &what, on_command, user, err);
 }
 
 int pl_trainer_scale_lr(pl_trainer_t *trainer, double factor, const char *optimizer,
                         pl_on_command_t on_command, void *user, pl_error_t *err)
 {
-    const pl_control_t what = {.command = "set_lr",
+    const pl_control_t what = {.command = PL_RUN_COMMAND_SET_LR,
                                .value = factor,
                                .is_factor = true,
                                .optimizer = optimizer};

@@ -52,13 +52,13 @@ static void run_ended(pl_trainer_t *trainer, pl_outcome_t *outcome,
 static void run_reported(pl_trainer_t *trainer, const pl_run_progress_t *report)
 {
     trainer->standing.has_begun |= report->global_step > 0;
-    if (!strcmp(report->event, "train"))          /* one that began anew does not pause */
+    if (report->event == PL_RUN_EVENT_TRAIN)      /* one that began anew does not pause */
         trainer->standing.is_paused = false;
     pl_run_registry_report(&trainer->engine->registry, trainer->run, report);
     pl_ending_note(&trainer->done->ending, report);
     if (trainer->attached)
         trainer->attached->reported(trainer->attached, report);
-    else if (strcmp(report->event, "alive"))
+    else if (report->event != PL_RUN_EVENT_ALIVE)
         pl_notifications_report(&trainer->engine->notifications, &trainer->reports,
                                 trainer, report);
 }

@@ -148,7 +148,7 @@ static int rate_read(const json_t *asked, pl_order_t *order, pl_error_t *err)
 }
 
 static void order_carry_out(pl_request_t *request, pl_trainer_t *trainer,
-                            const char *command)
+                            pl_run_command_t command)
 {
     pl_error_t err = {0};
     pl_order_t *order = pl_alloc(sizeof *order);
@@ -158,7 +158,7 @@ static void order_carry_out(pl_request_t *request, pl_trainer_t *trainer,
                               .what = {.command = command},
                               .answer = order_reply,
                               .request = request};
-        if (!strcmp(command, "set_lr"))
+        if (command == PL_RUN_COMMAND_SET_LR)
             code = rate_read(request->asked, order, &err);
         else
             code = pl_order_name(
@@ -269,7 +269,8 @@ static void request_carry_out(pl_request_t *request)
     else if (!strcmp(command, "stop"))
         stop_carry_out(request, trainer);
     else
-        order_carry_out(request, trainer, command);
+        order_carry_out(request, trainer,
+                        (pl_run_command_t)pl_enum_find(pl_run_command_names, command));
 }
 
 /* ---- the queue ---- */

@@ -42,7 +42,6 @@ void pl_notifications_release(pl_notifications_t *notifications)
 void pl_notification_free(pl_notification_t *notification)
 {
     pl_ending_release(&notification->ending);
-    pl_free((char *)notification->progress.event);
     pl_free((char *)notification->progress.metrics);
     pl_free((char *)notification->result.checkpoint);
     pl_free(notification);
@@ -78,20 +77,19 @@ void pl_notifications_push(pl_notifications_t *notifications,
 /* Pieces of text are all wanted; they end with what the program asked for. */
 static bool is_text(const pl_notification_t *notification)
 {
-    return !strcmp(notification->progress.event, "text");
+    return notification->event == PL_RUN_EVENT_TEXT;
 }
 
 /* What an epoch or a validation came to, which nothing later says again. */
 static bool is_result(const pl_notification_t *notification)
 {
-    return !strcmp(notification->progress.event, "validated")
-           || !strcmp(notification->progress.event, "epoch");
+    return notification->event == PL_RUN_EVENT_VALIDATED
+           || notification->event == PL_RUN_EVENT_EPOCH;
 }
 
 static bool replaces(const pl_notification_t *old, const pl_notification_t *new)
 {
-    return old && !strcmp(old->progress.event, new->progress.event) && !is_text(new)
-           && !is_result(new);
+    return old && old->event == new->event && !is_text(new) && !is_result(new);
 }
 
 /* The trainer's oldest report, out of the queue.  Under lock. */
@@ -136,14 +134,15 @@ static pl_notification_t *notification_of(const pl_run_progress_t *p)
     pl_notification_t *notification = pl_alloc(sizeof *notification);
     if (!notification)
         return NULL;
-    notification->progress = (pl_progress_t){.event = pl_strdup(p->event),
+    notification->event = p->event;
+    notification->progress = (pl_progress_t){.event = pl_run_event_names[p->event],
                                              .global_step = p->global_step,
                                              .total_steps = p->total_steps,
                                              .epoch = p->epoch,
                                              .batch = p->batch,
                                              .batches = p->batches,
                                              .metrics = pl_strdup(p->metrics)};
-    if (notification->progress.event && notification->progress.metrics)
+    if (notification->progress.metrics)
         return notification;
     pl_notification_free(notification);
     return NULL;

@@ -20,7 +20,8 @@ typedef struct pl_notification {
     pl_notification_kind_t kind;
     pl_trainer_t *trainer;
     struct pl_reports *reports;        /* of PROGRESS */
-    pl_progress_t progress;            /* its texts are the notification's own */
+    pl_run_event_t event;              /* of PROGRESS */
+    pl_progress_t progress;            /* metrics are the notification's own */
     pl_ending_t ending;                /* of DONE; filled in during the run */
     pl_command_result_t result;        /* of COMMAND; the checkpoint is the notification's
                                           own  [NULL: ""] */

@@ -34,7 +34,7 @@ static void participant_answer(void *self)
         return;
     }
     pl_progress_run(asked,
-                    &(pl_run_progress_t){.event = "alive",
+                    &(pl_run_progress_t){.event = PL_RUN_EVENT_ALIVE,
                                          .metrics = "",
                                          .global_step = participant->client.global_step,
                                          .batch = participant->client.begun});
@@ -246,7 +246,7 @@ static void waiting_tell(waiting_t *w, const pl_error_t *failed)
 {
     pl_error_t err = {0};
     const pl_serve_reply_t reply = {.outcome = w->transfer};
-    const pl_run_progress_t far = {.event = "alive",
+    const pl_run_progress_t far = {.event = PL_RUN_EVENT_ALIVE,
                                    .metrics = "",
                                    .global_step = w->broadcast->ranks->global_step,
                                    .batch = w->broadcast->ranks->begun};

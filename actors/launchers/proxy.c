@@ -158,7 +158,7 @@ static void answer_came(proxy_t *r, const pl_envelope_t *e, const pl_body_t *bod
     case PL_MESSAGE_run: report_came(r, &body->run_progress); return;
     case PL_MESSAGE_serve:
         if (failed && error->code == PL_ESTUCK)
-            proxy_tell(r, "silent", error->text);
+            proxy_tell(r, PL_RANK_EVENT_SILENT, error->text);
         if (failed)
             run_fail(r, error);
         else if (e->kind == PL_KIND_REPLY)
@@ -233,7 +233,8 @@ static void proxy_event(void *self, pl_link_event_t event, const char *text)
     case PL_LINK_SILENT:
     case PL_LINK_CUT:
         if (r->is_foreign || event == PL_LINK_SILENT)
-            proxy_tell(r, event == PL_LINK_CUT ? "cut" : "mute", text);
+            proxy_tell(r, event == PL_LINK_CUT ? PL_RANK_EVENT_CUT : PL_RANK_EVENT_MUTE,
+                       text);
         if (r->is_foreign || event == PL_LINK_SILENT)
             pl_log_line(PL_LOG_WARNING, (int)r->rank, pl_actor_name(r), "%s: %s",
                         r->about, text);
@@ -243,7 +244,9 @@ static void proxy_event(void *self, pl_link_event_t event, const char *text)
     case PL_LINK_BACK:
     case PL_LINK_RECEIVED:
         if (r->end != PROXY_KILLED)                         /* it was woken to die */
-            proxy_tell(r, event == PL_LINK_BACK ? "back" : "heard", text);
+            proxy_tell(r,
+                       event == PL_LINK_BACK ? PL_RANK_EVENT_BACK : PL_RANK_EVENT_HEARD,
+                       text);
         return;
     case PL_LINK_LEFT:
     case PL_LINK_GONE: proxy_left(r, text); return;
@@ -294,7 +297,8 @@ static void proxy_beat(void *self)
     proxy_t *r = self;
     if (!r->run || r->job == PROXY_SERVED)
         return;
-    pl_progress_run(r->run, &(pl_run_progress_t){.event = "alive", .metrics = ""});
+    pl_progress_run(r->run,
+                    &(pl_run_progress_t){.event = PL_RUN_EVENT_ALIVE, .metrics = ""});
     pl_after(r, PL_STEPS_BEAT_MS, proxy_beat, NULL);
 }
 

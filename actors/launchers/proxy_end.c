@@ -19,7 +19,7 @@
 #include "base/timeouts.h"
 
 /* "HOST process NUMBER" is what a process says when it joins. */
-void proxy_tell(const proxy_t *r, const char *event, const char *cause)
+void proxy_tell(const proxy_t *r, pl_rank_event_t event, const char *cause)
 {
     char host[64] = "";
     unsigned process = r->process ? (unsigned)pl_supervisor_process_id(r->process) : 0;
@@ -240,7 +240,7 @@ void proxy_cancel(void *self, pl_call_t *call)
     if (pl_is_life(self, call)) {
         proxy_end(r);
     } else if (call == r->run) {
-        proxy_tell(r, "silent", "no progress of its steps");
+        proxy_tell(r, PL_RANK_EVENT_SILENT, "no progress of its steps");
         if (r->is_foreign)
             pl_fail(&err, PL_ESTUCK, "rank %d (%s) was disconnected %s", (int)r->rank,
                     r->about, when_text(r, (char[48]){""}));
@@ -258,7 +258,7 @@ static void proxy_lost(proxy_t *r, const char *why)
 {
     const bool is_news = r->life == PROXY_LIVES;
     if (is_news)
-        proxy_tell(r, "gone", why);
+        proxy_tell(r, PL_RANK_EVENT_GONE, why);
     if (r->error.code == PL_OK && is_news && !r->has_joined)
         pl_fail(&r->error, PL_ESTATE, "%s", why);           /* nor would it once more */
     else if (r->error.code == PL_OK && is_news)
@@ -290,7 +290,7 @@ void proxy_died(void *self, const pl_death_t *death)
         return;
     proxy_dead(r);
     if (!exited_cleanly(r) && r->error.code != PL_ECANCELLED)
-        proxy_tell(r, "died", pl_death_text(death, text));
+        proxy_tell(r, PL_RANK_EVENT_DIED, pl_death_text(death, text));
     pl_rank_links_died(r->links, (int)r->rank);
     proxy_finish(r);
 }

@@ -52,7 +52,7 @@ typedef struct proxy {
 } proxy_t;
 
 /* Progress of the watch call. */
-void proxy_tell(const proxy_t *r, const char *event, const char *cause);
+void proxy_tell(const proxy_t *r, pl_rank_event_t event, const char *cause);
 
 /* Its run's caller has waited for too long; or the rank is to end. */
 void proxy_cancel(void *self, pl_call_t *call);

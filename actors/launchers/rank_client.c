@@ -100,9 +100,11 @@ static void run_answered(void *self, const pl_answer_t *answer)
 
 void pl_rank_client_request_stop(pl_rank_client_t *m, const char *why)
 {
-    pl_outbox_post(
-        &m->outbox, PL_KIND_PROGRESS, PL_MESSAGE_run, 0,
-        &(pl_run_progress_t){.event = "alive", .metrics = "", .stop_request = why}, NULL);
+    pl_outbox_post(&m->outbox, PL_KIND_PROGRESS, PL_MESSAGE_run, 0,
+                   &(pl_run_progress_t){.event = PL_RUN_EVENT_ALIVE,
+                                        .metrics = "",
+                                        .stop_request = why},
+                   NULL);
 }
 
 /* ---- calls come down ---- */

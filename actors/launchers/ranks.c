@@ -54,7 +54,7 @@ static void silence_tell(const pl_rank_t *rank, const char *cause)
     if (!rank->can_end)
         ranks_tell(rank->ranks,
                    &(pl_watch_progress_t){
-                       .event = "silent",
+                       .event = PL_RANK_EVENT_SILENT,
                        .rank = (uint32_t)rank->number,
                        .host = host,
                        .process = (uint32_t)getpid(),

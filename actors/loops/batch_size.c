@@ -221,7 +221,7 @@ static void does_not_fit(finder_t *f)
 static void trial_report(finder_t *f)
 {
     pl_progress_run(f->run,
-                    &(pl_run_progress_t){.event = "train",
+                    &(pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
                                          .global_step = (uint64_t)f->tried,
                                          .total_steps = (uint64_t)what_of(f)->max_trials,
                                          .metrics = ""});

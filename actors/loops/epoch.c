@@ -109,7 +109,7 @@ static void batch_ended(pl_epoch_t *e)
     pl_epoch_check_time(e);
     batch_look(e);
     if (e->iter.call && pl_now() - e->reported_at >= REPORT_EVERY)
-        pl_epoch_report(e, "train");
+        pl_epoch_report(e, PL_RUN_EVENT_TRAIN);
 }
 
 static void batch_done(void *self, const pl_answer_t *answer)
@@ -261,7 +261,7 @@ static void epoch_what(const pl_batch_iter_t *iter, char text[160])
 /* An error says nothing of how far it came. */
 static void epoch_fail(pl_batch_iter_t *iter)
 {
-    pl_epoch_report((pl_epoch_t *)iter, "alive");
+    pl_epoch_report((pl_epoch_t *)iter, PL_RUN_EVENT_ALIVE);
     pl_call_fail(pl_batch_iter_take_call(iter), &iter->failure);
 }
 
@@ -272,9 +272,9 @@ static void epoch_finish(pl_epoch_t *e)
     const bool is_whole = iter->done == e->schedule.batches;
     if (iter->done == e->schedule.end && !e->owes
         && (is_whole || iter->done > iter->first))
-        pl_epoch_report(e, "epoch");
+        pl_epoch_report(e, PL_RUN_EVENT_EPOCH);
     else
-        pl_epoch_progress(e, "alive", "");                  /* what follows it may fail */
+        pl_epoch_progress(e, PL_RUN_EVENT_ALIVE, "");       /* what follows it may fail */
     pl_call_t *call = pl_batch_iter_take_call(iter);
     if (text)
         pl_reply_train_epoch(

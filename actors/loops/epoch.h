@@ -71,12 +71,12 @@ typedef struct pl_epoch {
 
 /* ---- epoch_report.c: progress and log lines ---- */
 
-void pl_epoch_progress(const pl_epoch_t *e, const char *event, const char *metrics);
+void pl_epoch_progress(const pl_epoch_t *e, pl_run_event_t event, const char *metrics);
 /* What came since the newest log line. */
 int pl_epoch_newest(const pl_epoch_t *e, json_t *into, pl_error_t *err);
 /* Progress with the newest metric of each name; those of training steps are means since
  * the previous report. */
-void pl_epoch_report(pl_epoch_t *e, const char *event);
+void pl_epoch_report(pl_epoch_t *e, pl_run_event_t event);
 /* A line of what came since the newest to the loggers, at its end with what the epoch
  * comes to; `then` hears that they have it  [nobody]. */
 bool pl_epoch_log(pl_epoch_t *e, pl_on_answer_t then);

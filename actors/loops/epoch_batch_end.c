@@ -261,7 +261,7 @@ static void validation_store(pl_epoch_t *e, const char *metrics)
     if (!pl_is_nobody(e->hooks.logger))
         pl_call_log_metrics(e, e->hooks.logger, &log, (pl_how_t){0}, &e->iter.failure);
     if (e->iter.call)
-        pl_epoch_report(e, "validated");
+        pl_epoch_report(e, PL_RUN_EVENT_VALIDATED);
 }
 
 static void validated(void *self, const pl_answer_t *answer)

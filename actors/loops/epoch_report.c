@@ -9,7 +9,7 @@
 #include "base/json_path.h"
 #include "base/log.h"
 
-void pl_epoch_progress(const pl_epoch_t *e, const char *event, const char *metrics)
+void pl_epoch_progress(const pl_epoch_t *e, pl_run_event_t event, const char *metrics)
 {
     pl_progress_train_epoch(e->iter.call,
                             &(pl_train_epoch_progress_t){.event = event,
@@ -58,10 +58,10 @@ static json_t *metrics_now(pl_epoch_t *e)
     return NULL;
 }
 
-void pl_epoch_report(pl_epoch_t *e, const char *event)
+void pl_epoch_report(pl_epoch_t *e, pl_run_event_t event)
 {
     json_t *now = metrics_now(e), *ranks = pl_stragglers_report(&e->stragglers, pl_now());
-    if (ranks && !strcmp(event, "train"))
+    if (ranks && event == PL_RUN_EVENT_TRAIN)
         now = pl_json_with(now, "ranks", json_incref(ranks));
     char *text = now ? pl_metrics_text(now, NULL) : NULL;
     e->reported_at = pl_now();

@@ -35,7 +35,9 @@ static void evaluate_batch(pl_forward_loop_t *loop,
 
 static void evaluate_report(pl_forward_loop_t *loop)
 {
-    pl_evaluate_progress_t progress = {.event = pl_stages[loop->iter.stage].verb,
+    static const pl_run_event_t events[] = {
+        [PL_VALIDATE] = PL_RUN_EVENT_VALIDATE, [PL_TEST] = PL_RUN_EVENT_TEST};
+    pl_evaluate_progress_t progress = {.event = events[loop->iter.stage],
                                        .global_step = ((evaluate_t *)loop)->global_step,
                                        .epoch = loop->iter.epoch,
                                        .batch = loop->iter.done,

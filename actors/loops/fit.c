@@ -367,7 +367,7 @@ static void fit_epoch_reported(pl_fit_t *fit, const pl_train_epoch_progress_t *p
 {
     fit->global_step = p->global_step;
     fit->total_steps = p->total_steps;
-    if (strcmp(p->event, "train"))                          /* those come by the clock */
+    if (p->event != PL_RUN_EVENT_TRAIN)                     /* those come by the clock */
         pl_metrics_merge(fit->metrics, p->metrics, NULL);
     fit_pass_report(fit, &(pl_run_progress_t){.event = p->event,
                                               .global_step = p->global_step,

@@ -175,21 +175,22 @@ static void pause_carry_out(pl_fit_t *fit, bool pauses, pl_call_t *call)
 
 static void command_carry_out(pl_fit_t *fit, const pl_control_t *what, pl_call_t *call)
 {
-    if (!strcmp(what->command, "set_lr"))
+    if (what->command == PL_RUN_COMMAND_SET_LR)
         rate_carry_out(fit, what, call);
-    else if (!strcmp(what->command, "save"))
+    else if (what->command == PL_RUN_COMMAND_SAVE)
         save_carry_out(fit, what, call);
     else
-        pause_carry_out(fit, !strcmp(what->command, "pause"), call);
+        pause_carry_out(fit, what->command == PL_RUN_COMMAND_PAUSE, call);
 }
 
 /* ---- what rank zero was told, as a text for all ---- */
 
 static json_t *command_write(const pl_control_t *what)
 {
-    return json_pack("{s:s, s:f, s:b, s:s, s:s}", "command", what->command, "value",
-                     what->value, "is_factor", (int)what->is_factor, "optimizer",
-                     what->optimizer, "name", what->name);
+    return json_pack("{s:s, s:f, s:b, s:s, s:s}", "command",
+                     pl_run_command_names[what->command], "value", what->value,
+                     "is_factor", (int)what->is_factor, "optimizer", what->optimizer,
+                     "name", what->name);
 }
 
 static char *commands_write(const pl_fit_t *fit, pl_error_t *err)
@@ -215,7 +216,9 @@ static void command_read(pl_fit_t *fit, const json_t *one, pl_call_t *call)
     const char *command = json_string_value(json_object_get(one, "command")),
                *optimizer = json_string_value(json_object_get(one, "optimizer")),
                *name = json_string_value(json_object_get(one, "name"));
-    const pl_control_t what = {.command = command ? command : "",
+    const int known = pl_enum_find(pl_run_command_names, command ? command : "");
+    const pl_control_t what = {.command = known < 0 ? PL_RUN_COMMAND_CONTINUE
+                                                    : (pl_run_command_t)known,
                                .value = json_number_value(json_object_get(one, "value")),
                                .is_factor =
                                    json_is_true(json_object_get(one, "is_factor")),
@@ -330,7 +333,7 @@ static int command_check(const pl_fit_t *fit, const pl_control_t *what, pl_error
         return pl_fail(err, PL_EBUSY,
                        "%d commands are already waiting: send the next after an answer",
                        PL_COMMANDS_MAX);
-    if (!strcmp(what->command, "save")
+    if (what->command == PL_RUN_COMMAND_SAVE
         && (!fit->saves || !fit->options->enable_checkpointing))
         return pl_fail(err, PL_ESTATE,
                        "this run saves no checkpoints: trainer.enable_checkpointing is "

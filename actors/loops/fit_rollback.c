@@ -170,7 +170,7 @@ static void roll_back(pl_fit_t *fit)
     pl_log_line(PL_LOG_WARNING, pl_actor_rank(fit), pl_actor_name(fit),
                 "%s: returning to the newest checkpoint; rollback %llu",
                 fit->failure.text, (unsigned long long)fit->rollbacks + 1);
-    pl_progress_run(fit->call, &(pl_run_progress_t){.event = "rollback",
+    pl_progress_run(fit->call, &(pl_run_progress_t){.event = PL_RUN_EVENT_ROLLBACK,
                                                     .global_step = fit->global_step,
                                                     .total_steps = fit->total_steps,
                                                     .epoch = fit->epochs.completed,

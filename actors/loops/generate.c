@@ -228,7 +228,7 @@ static void generate_report(generate_t *g)
     char *json = string ? pl_json_write(string, PL_JSON_COMPACT) : NULL;
     if (json)
         pl_progress_run(
-            g->call, &(pl_run_progress_t){.event = "text",
+            g->call, &(pl_run_progress_t){.event = PL_RUN_EVENT_TEXT,
                                           .batch = (uint32_t)(g->count - g->prompt_count),
                                           .batches = (uint32_t)g->job->tokens,
                                           .metrics = json});

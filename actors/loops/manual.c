@@ -195,7 +195,7 @@ static void step_report(pl_manual_t *o)
     char *text = metrics ? pl_metrics_text(metrics, NULL) : NULL;
     o->reported_at = pl_now();
     pl_metrics_clear(&o->since_report);
-    pl_progress_run(o->run, &(pl_run_progress_t){.event = "train",
+    pl_progress_run(o->run, &(pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
                                                  .global_step = o->global_step,
                                                  .metrics = text ? text : ""});
     pl_free(text);
@@ -479,7 +479,7 @@ static void manual_check(void *self)
 
 void pl_manual_ready(pl_manual_t *o)
 {
-    pl_progress_run(o->run, &(pl_run_progress_t){.event = "ready",
+    pl_progress_run(o->run, &(pl_run_progress_t){.event = PL_RUN_EVENT_READY,
                                                  .global_step = o->global_step,
                                                  .metrics = ""});
 }

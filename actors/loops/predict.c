@@ -121,7 +121,7 @@ static void predict_batch(pl_forward_loop_t *loop, const pl_evaluate_batch_reply
 
 static void predict_report(pl_forward_loop_t *loop)
 {
-    pl_progress_run(loop->iter.call, &(pl_run_progress_t){.event = "predict",
+    pl_progress_run(loop->iter.call, &(pl_run_progress_t){.event = PL_RUN_EVENT_PREDICT,
                                                           .batch = loop->iter.done,
                                                           .batches = loop->iter.batches,
                                                           .metrics = ""});

@@ -137,7 +137,7 @@ static void tuner_report(tuner_t *t)
         return;
     t->reported = pl_now();
     pl_progress_run(t->iter.call,
-                    &(pl_run_progress_t){.event = "train",
+                    &(pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
                                          .global_step = t->kept,
                                          .total_steps =
                                              (uint64_t)what_of(t)->num_training,

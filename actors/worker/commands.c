@@ -35,11 +35,12 @@ static json_t *line_of(const command_t *command, const pl_control_reply_t *reply
 {
     const pl_control_t *what = &command->what;
     json_t *line = json_pack("{s:f, s:I, s:s}", "time", pl_wall_clock(), "global_step",
-                             (json_int_t)reply->global_step, "command", what->command);
+                             (json_int_t)reply->global_step, "command",
+                             pl_run_command_names[what->command]);
     int failed = line ? 0 : -1;
     if (!failed && *reply->checkpoint)
         failed = json_object_set_new(line, "checkpoint", json_string(reply->checkpoint));
-    if (!failed && !strcmp(what->command, "set_lr"))
+    if (!failed && what->command == PL_RUN_COMMAND_SET_LR)
         failed = json_object_set_new(line, what->is_factor ? "factor" : "lr",
                                      json_real(what->value));
     if (!failed && *what->optimizer)

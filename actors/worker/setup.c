@@ -413,7 +413,7 @@ static int run_dir_made(void *self, const pl_body_t *reply, pl_error_t *err)
     if (!w->run_dir)
         return pl_no_memory(err);
     char *options = pl_options_text(w->job->options, NULL);
-    const pl_run_progress_t report = {.event = "alive",
+    const pl_run_progress_t report = {.event = PL_RUN_EVENT_ALIVE,
                                       .metrics = "",
                                       .run_dir = w->run_dir,
                                       .module = pl_options_choice(w->job->options,

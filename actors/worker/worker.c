@@ -144,7 +144,7 @@ void pl_worker_strategy_reported(void *self, const pl_answer_t *answer)
     if (!address)
         return;
     phase_begin(w, "waiting until all ranks have started", UNLIMITED, "");
-    launcher_tell(w, &(pl_run_progress_t){.event = "alive",
+    launcher_tell(w, &(pl_run_progress_t){.event = PL_RUN_EVENT_ALIVE,
                                           .metrics = "",
                                           .address = address});
 }
@@ -154,7 +154,7 @@ void pl_worker_accelerator_reported(void *self, const pl_answer_t *answer)
     pl_worker_t *w = self;
     const char *identity = address_of(w, answer);
     if (identity)
-        launcher_tell(w, &(pl_run_progress_t){.event = "alive",
+        launcher_tell(w, &(pl_run_progress_t){.event = PL_RUN_EVENT_ALIVE,
                                               .metrics = "",
                                               .device = identity});
 }
@@ -165,7 +165,8 @@ static void worker_beat(void *self)
     if (!w->run)
         return;
     int interval = pl_milliseconds(w->job->trainer->step_timeout) / 4 + 1;
-    pl_progress_run(w->run, &(pl_run_progress_t){.event = "alive", .metrics = ""});
+    pl_progress_run(w->run,
+                    &(pl_run_progress_t){.event = PL_RUN_EVENT_ALIVE, .metrics = ""});
     pl_after(w, interval < PL_STEPS_BEAT_MS ? interval : PL_STEPS_BEAT_MS, worker_beat,
              NULL);
 }
@@ -231,7 +232,8 @@ static void worker_ran(void *self, const pl_answer_t *answer)
     if (answer->kind == PL_ANSWER_PROGRESS) {
         pl_run_progress_t report = answer->body->run_progress;
         has_begun = report.global_step > 0;
-        if (w->run && !strcmp(report.event, "ready"))  /* for the sender of its batches */
+        if (w->run
+            && report.event == PL_RUN_EVENT_READY)     /* for the sender of its batches */
             pl_peers_add(&report.peers, "loop", w->loop);
         if (w->run)
             pl_progress_run(w->run, &report);

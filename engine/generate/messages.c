@@ -3,8 +3,8 @@
 
 #include "runtime/message.h"
 
-static const char *const type_names[] = {"u32",    "u64",  "f64",    "flag",
-                                         "string", "data", "handle", "peers"};
+static const char *const type_names[] = {"u32",  "u64",    "f64",   "flag", "string",
+                                         "data", "handle", "peers", "enum"};
 static const char *const section_names[] = {"call", "progress", "reply"};
 
 static const char *const head =
@@ -104,12 +104,13 @@ static const char *const head =
     "| f64 | IEEE 754 double | number; `\"nan\"`, `\"inf\"` or `\"-inf\"` if it is not "
     "finite |\n"
     "| flag | u32: 0 or 1 | `true`, `false` |\n"
+    "| enum | u32: number of the value, from 0 | name of the value |\n"
     "| string | u32 length, UTF-8, NUL | string |\n"
     "| data | u32 length, bytes | number of bytes |\n"
     "| handle | a counted object of this process | `true`, or `null` for none |\n"
     "| peers | addresses of actors by role | object: role to actor |\n"
     "\n"
-    "## All messages\n";
+    "The tables of messages call an enum by its own name.\n";
 
 /* A cell of a table; a bar would end it. */
 static void put(const char *text)
@@ -127,7 +128,7 @@ static void write_fields(const pl_message_info_t *info)
                 printf("\n| in | field | type | meaning |\n|---|---|---|---|\n");
             any = true;
             printf("| %s | `%s` | %s | ", section_names[section], field->name,
-                   type_names[field->type]);
+                   field->values ? field->values->name : type_names[field->type]);
             put(field->help);
             printf(" |\n");
         }
@@ -136,8 +137,17 @@ static void write_fields(const pl_message_info_t *info)
 int main(void)
 {
     const pl_message_info_t *info;
+    const pl_enum_info_t *list;
     unsigned number;
     fputs(head, stdout);
+    for (int k = 0; (list = pl_enum_at(k)); k++) {
+        printf("\n### %s\n\nAn enum: %s.\n\n| number | name | meaning |\n|---|---|---|\n",
+               list->name, list->help);
+        for (uint32_t v = 0; v < list->count; v++)
+            printf("| %u | `%s` | %s |\n", (unsigned)v, list->names[v],
+                   list->meanings[v]);
+    }
+    fputs("\n## All messages\n", stdout);
     for (int k = 0; (info = pl_message_at(k, &number)); k++) {
         printf("\n### %s\n\n%u, from %s to %s: %s.\n", info->name, number, info->from,
                info->to, info->help);

@@ -204,7 +204,7 @@ void pl_actor_profile_log(void *self)
 void pl_actor_ready_at(void *self, const char *address)
 {
     actor_t *actor = actor_of(self);
-    const pl_start_progress_t ready = {.state = "ready", .address = address};
+    const pl_start_progress_t ready = {.state = PL_START_STATE_READY, .address = address};
     pl_error_t err;
     if (!actor->start || pl_progress_start(actor->start, &ready) == PL_OK)
         return;
@@ -271,7 +271,8 @@ void actor_discard(actor_t *actor)
 static void actor_still_ends(actor_t *actor)
 {
     if (actor->start)
-        pl_progress_start(actor->start, &(pl_start_progress_t){.state = "ending"});
+        pl_progress_start(actor->start,
+                          &(pl_start_progress_t){.state = PL_START_STATE_ENDING});
 }
 
 void actor_go_on_ending(actor_t *actor)

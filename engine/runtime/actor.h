@@ -50,12 +50,27 @@ typedef struct pl_peers {
 
 PL_API void pl_peers_add(pl_peers_t *peers, const char *role, pl_address_t at);
 
-/* ---- Messages: structs from messages.def ---- */
+/* ---- Messages: enums from enums.def, structs from messages.def ---- */
+
+#define PL_ENUM_BEGIN(type, help) \
+    typedef enum pl_##type \
+    {
+#define PL_ENUM_VALUE(constant, name, help) PL_##constant,
+#define PL_ENUM_END(type) \
+    } \
+    pl_##type##_t;
+#include "messages/enums.def"
+
+/* The name of each value, up to a NULL; the value of a name, -1: none. */
+#define PL_ENUM_END(type) PL_API extern const char *const pl_##type##_names[];
+#include "messages/enums.def"
+PL_API int pl_enum_find(const char *const *names, const char *name);
 
 #define PL_U32(name, help) uint32_t name;
 #define PL_U64(name, help) uint64_t name;
 #define PL_F64(name, help) double name;
 #define PL_FLAG(name, help) uint32_t name;
+#define PL_ENUM(type, name, help) pl_##type##_t name;
 #define PL_STRING(name, help) const char *name;
 #define PL_DATA(name, help) pl_bytes_t name;
 #define PL_HANDLE(name, help) pl_object_t *name;

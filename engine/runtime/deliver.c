@@ -258,7 +258,7 @@ static void deliver_progress(pl_made_call_t *made, const incoming_t *l)
         made->silent_until = pl_now() + made->silence;
     if (made->is_child)
         actor_child_alive(made->actor, made);
-    if (made->is_child && !strcmp(l->body.start_progress.state, "ending"))
+    if (made->is_child && l->body.start_progress.state == PL_START_STATE_ENDING)
         return;                                             /* from runtime to runtime */
     answer_pass(made, &(pl_answer_t){PL_ANSWER_PROGRESS, made->number, made->context,
                                      &l->body, NULL});

@@ -19,7 +19,51 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are little-end
 
 /* ---- what messages.def says ---- */
 
-#define PL_FIELD(kind, field, text) {#field, PL_TYPE_##kind, text},
+#define PL_ENUM_BEGIN(type, help) const char *const pl_##type##_names[] = {
+#define PL_ENUM_VALUE(constant, name, help) name,
+#define PL_ENUM_END(type) \
+    NULL \
+    } \
+    ;
+#include "messages/enums.def"
+
+#define PL_ENUM_BEGIN(type, help) static const char *const type##_meanings[] = {
+#define PL_ENUM_VALUE(constant, name, help) help,
+#define PL_ENUM_END(type) \
+    } \
+    ; \
+    _Static_assert(sizeof(pl_##type##_t) == sizeof(uint32_t), "it travels as 32 bits");
+#include "messages/enums.def"
+
+typedef enum enum_number {
+#define PL_ENUM_BEGIN(type, help) ENUM_##type,
+#include "messages/enums.def"
+    ENUMS
+} enum_number_t;
+
+static const pl_enum_info_t enums[ENUMS] = {
+#define PL_ENUM_BEGIN(type, help) \
+    [ENUM_##type] = {#type, help, \
+                     sizeof pl_##type##_names / sizeof *pl_##type##_names - 1, \
+                     pl_##type##_names, type##_meanings},
+#include "messages/enums.def"
+};
+
+int pl_enum_find(const char *const *names, const char *name)
+{
+    for (int k = 0; names[k]; k++)
+        if (!strcmp(names[k], name))
+            return k;
+    return -1;
+}
+
+const pl_enum_info_t *pl_enum_at(int k)
+{
+    return k >= 0 && k < ENUMS ? &enums[k] : NULL;
+}
+
+#define PL_FIELD(kind, field, text) {#field, PL_TYPE_##kind, text, NULL},
+#define PL_ENUM(kind, field, text) {#field, PL_TYPE_ENUM, text, &enums[ENUM_##kind]},
 #define PL_U32(name, help) PL_FIELD(U32, name, help)
 #define PL_U64(name, help) PL_FIELD(U64, name, help)
 #define PL_F64(name, help) PL_FIELD(F64, name, help)
@@ -46,7 +90,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are little-end
     ;
 #define FIELDS_END \
     { \
-        NULL, PL_TYPE_U32, NULL \
+        NULL, PL_TYPE_U32, NULL, NULL \
     }
 #include "messages/messages.def"
 
@@ -94,6 +138,7 @@ static const struct {
     [PL_TYPE_U64] = {sizeof(uint64_t), alignof(uint64_t)},
     [PL_TYPE_F64] = {sizeof(double), alignof(double)},
     [PL_TYPE_FLAG] = {sizeof(uint32_t), alignof(uint32_t)},
+    [PL_TYPE_ENUM] = {sizeof(uint32_t), alignof(uint32_t)},
     [PL_TYPE_STRING] = {sizeof(char *), alignof(char *)},
     [PL_TYPE_DATA] = {sizeof(pl_bytes_t), alignof(pl_bytes_t)},
     [PL_TYPE_HANDLE] = {sizeof(pl_object_t *), alignof(pl_object_t *)},
@@ -292,14 +337,20 @@ static bool get_handle(pl_reader_t *r, pl_object_t **object)
     return *object || !number || r->is_record;
 }
 
-static bool get_field(pl_reader_t *r, pl_field_type_t type, void *field)
+static bool get_enum(pl_reader_t *r, const pl_enum_info_t *values, uint32_t *value)
 {
-    switch (type) {
+    return pl_read(r, value, sizeof *value) && *value < values->count;
+}
+
+static bool get_field(pl_reader_t *r, const pl_field_info_t *info, void *field)
+{
+    switch (info->type) {
+    case PL_TYPE_ENUM: return get_enum(r, info->values, field);
     case PL_TYPE_STRING: return pl_read_text(r, field);
     case PL_TYPE_DATA: return pl_read_data(r, field);
     case PL_TYPE_HANDLE: return get_handle(r, field);
     case PL_TYPE_PEERS: return pl_read_peers(r, field);
-    default: return pl_read(r, field, layout[type].size);
+    default: return pl_read(r, field, layout[info->type].size);
     }
 }
 
@@ -326,7 +377,7 @@ static bool get_body(pl_reader_t *r, const pl_envelope_t *e, pl_body_t *body,
     if (section >= 0)
         for (const pl_field_info_t *f = messages[e->message].fields[section]; f->name;
              f++)
-            if (!get_field(r, f->type, (char *)body + pl_field_place(f->type, &offset)))
+            if (!get_field(r, f, (char *)body + pl_field_place(f->type, &offset)))
                 return false;
     return true;
 }
@@ -424,5 +475,5 @@ void pl_frame_kinds(pl_bytes_t frame, void (*visit)(void *user, uint32_t *number
     for (const pl_field_info_t *f = messages[e.message].fields[section]; f->name && good;
          f++)
         good = f->type == PL_TYPE_PEERS ? peers_visit(&walk, &r)
-                                        : get_field(&r, f->type, &unused);
+                                        : get_field(&r, f, &unused);
 }

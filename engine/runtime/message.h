@@ -44,12 +44,21 @@ typedef enum pl_field_type {
     PL_TYPE_DATA,
     PL_TYPE_HANDLE,
     PL_TYPE_PEERS,
+    PL_TYPE_ENUM,
 } pl_field_type_t;
+
+/* A type of enums.def. */
+typedef struct pl_enum_info {
+    const char *name, *help;                                /* "run_event" */
+    uint32_t count;
+    const char *const *names, *const *meanings;             /* [count] */
+} pl_enum_info_t;
 
 typedef struct pl_field_info {
     const char *name;
     pl_field_type_t type;
     const char *help;
+    const pl_enum_info_t *values;                           /* of ENUM  [another type] */
 } pl_field_info_t;
 
 /* The three parts of a message: fields of the call, of its progress, of its reply. */
@@ -64,6 +73,9 @@ typedef struct pl_message_info {
  * NULL. */
 const pl_message_info_t *pl_message_info(unsigned number);
 const pl_message_info_t *pl_message_at(int k, unsigned *number);
+
+/* The k-th type of enums.def, or NULL. */
+const pl_enum_info_t *pl_enum_at(int k);
 
 /* Encodes; fields is the struct of that message and kind (a pl_error_t for errors, NULL
  * for cancel).  Nothing to release after an error. */

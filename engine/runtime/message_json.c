@@ -173,12 +173,18 @@ static bool add_integer(line_t *l, pl_field_type_t type, pl_reader_t *r)
 }
 
 /* One value; false when the bytes are not one. */
-static bool add_value(line_t *l, pl_field_type_t type, pl_reader_t *r)
+static bool add_value(line_t *l, const pl_field_info_t *info, pl_reader_t *r)
 {
     double number;
+    uint32_t choice;
     const char *text;
     pl_bytes_t bytes;
-    switch (type) {
+    switch (info->type) {
+    case PL_TYPE_ENUM:
+        if (!pl_read(r, &choice, sizeof choice) || choice >= info->values->count)
+            return false;
+        add_text(l, info->values->names[choice]);
+        return true;
     case PL_TYPE_F64:
         if (!pl_read(r, &number, sizeof number))
             return false;
@@ -195,18 +201,18 @@ static bool add_value(line_t *l, pl_field_type_t type, pl_reader_t *r)
         add_digits(l, bytes.size, 10, 1);
         return true;
     case PL_TYPE_PEERS: return add_peers(l, r);
-    default: return add_integer(l, type, r);
+    default: return add_integer(l, info->type, r);
     }
 }
 
 /* False when there is nothing more to read. */
-static bool add_member(line_t *l, const char *name, pl_field_type_t type, pl_reader_t *r)
+static bool add_member(line_t *l, const pl_field_info_t *info, pl_reader_t *r)
 {
     size_t before = l->length;
     add_plain(l, l->text[before - 1] == '{' ? "\"" : ", \"");
-    add_plain(l, name);
+    add_plain(l, info->name);
     add_plain(l, "\": ");
-    bool good = add_value(l, type, r);
+    bool good = add_value(l, info, r);
     if (!good || l->full) {
         l->length = before;
         l->full = false;
@@ -222,8 +228,10 @@ static void add_error(line_t *l, pl_reader_t *r)
     add_plain(l, "\"code\": \"");
     add_plain(l, pl_code_name(code));
     add_plain(l, "\"");
-    if (add_member(l, "where", PL_TYPE_STRING, r))
-        add_member(l, "text", PL_TYPE_STRING, r);
+    static const pl_field_info_t where = {.name = "where", .type = PL_TYPE_STRING},
+                                 text = {.name = "text", .type = PL_TYPE_STRING};
+    if (add_member(l, &where, r))
+        add_member(l, &text, r);
 }
 
 static void add_fields(line_t *l, const pl_envelope_t *e, pl_reader_t *r)
@@ -235,7 +243,7 @@ static void add_fields(line_t *l, const pl_envelope_t *e, pl_reader_t *r)
         return;
     for (const pl_field_info_t *f = pl_message_info(e->message)->fields[section]; f->name;
          f++)
-        if (!add_member(l, f->name, f->type, r))
+        if (!add_member(l, f, r))
             return;
 }
 

@@ -134,22 +134,16 @@ static void trouble_passes(explain_t *x)
     x->trouble = INT64_MAX;
 }
 
-static bool is_one_of(const char *word, const char *const *words)
-{
-    while (*words && strcmp(*words, word) != 0)
-        words++;
-    return *words;
-}
-
 /* What has become of a rank.  One that was silent is killed for it, and may be heard of
  * as it is woken to die; others that are heard of again were no trouble. */
 static void look_at_watch(explain_t *x, const pl_tap_record_t *record,
                           const pl_watch_progress_t *w)
 {
-    static const char *const bad[] = {"died", "silent", "gone", NULL};
+    const bool is_bad = w->event == PL_RANK_EVENT_DIED || w->event == PL_RANK_EVENT_SILENT
+                        || w->event == PL_RANK_EVENT_GONE;
     if (record->process_id || pl_kind_level(record->envelope.to_kind) != PL_LEVEL_TRAINER)
         return;
-    if (x->trouble == INT64_MAX && is_one_of(w->event, bad)) {
+    if (x->trouble == INT64_MAX && is_bad) {
         x->trouble = record->stamp.time;
         x->trouble_incarnation = x->incarnation;
     }
@@ -157,8 +151,9 @@ static void look_at_watch(explain_t *x, const pl_tap_record_t *record,
         json_array_append_new(x->events,
                               json_pack("{s:o, s:I, s:s, s:s, s:s, s:I, s:I, s:b}",
                                         "time", explain_seconds(record->stamp.time),
-                                        "rank", (json_int_t)w->rank, "event", w->event,
-                                        "cause", w->cause, "host", w->host, "process",
+                                        "rank", (json_int_t)w->rank, "event",
+                                        pl_rank_event_names[w->event], "cause", w->cause,
+                                        "host", w->host, "process",
                                         (json_int_t)w->process, "global_step",
                                         (json_int_t)w->global_step, "recovered", 0));
 }
@@ -196,7 +191,9 @@ static void look_at_command(explain_t *x, const pl_tap_record_t *record,
     if (record->process_id || (!is_stop && e->message != PL_MESSAGE_control)
         || pl_kind_level(is_call ? e->from_kind : e->to_kind) != PL_LEVEL_HOST)
         return;
-    const char *word = !is_call ? "" : is_stop ? "stop" : body->control.command;
+    const char *word = !is_call  ? ""
+                       : is_stop ? "stop"
+                                 : pl_run_command_names[body->control.command];
     if (is_stop || !strcmp(word, "continue"))
         explain_go_on(x, record->stamp.time);
     if (is_call) {
@@ -224,10 +221,14 @@ static void look_at_command(explain_t *x, const pl_tap_record_t *record,
 /* How far it is; signs of life and texts say nothing of that. */
 static void look_at_report(run_t *run, const pl_run_progress_t *report)
 {
-    static const char *const telling[] = {"train", "validate", "validated",
-                                          "epoch", "rollback", NULL};
-    if (is_one_of(report->event, telling))
-        run->step = report->global_step;
+    switch (report->event) {
+    case PL_RUN_EVENT_TRAIN:
+    case PL_RUN_EVENT_VALIDATE:
+    case PL_RUN_EVENT_VALIDATED:
+    case PL_RUN_EVENT_EPOCH:
+    case PL_RUN_EVENT_ROLLBACK: run->step = report->global_step; return;
+    default: return;
+    }
 }
 
 /* Steps that no report has told yet; those that try something out count for nothing. */

@@ -54,6 +54,9 @@ uint32_t pl_journal_hash(const pl_message_info_t *info)
             const unsigned char type = (unsigned char)f->type;
             sum = pl_crc32c(sum, f->name, strlen(f->name) + 1);
             sum = pl_crc32c(sum, &type, sizeof type);
+            for (uint32_t v = 0; f->values && v < f->values->count; v++)
+                sum = pl_crc32c(sum, f->values->names[v],
+                                strlen(f->values->names[v]) + 1);
         }
         sum = pl_crc32c(sum, "", 1);
     }

@@ -68,15 +68,15 @@ static void report_keep(pl_registered_run_t *run, const pl_run_progress_t *repor
         run->report.clip = clip;
         options_keep(run, report->options);
     }
-    if (!strcmp(report->event, "alive") || !strcmp(report->event, "text"))
+    if (report->event == PL_RUN_EVENT_ALIVE || report->event == PL_RUN_EVENT_TEXT)
         return;
-    if (!strcmp(report->event, "train"))              /* a restarted run does not pause */
+    if (report->event == PL_RUN_EVENT_TRAIN)          /* a restarted run does not pause */
         pause_turn(run, false);
     run->reported_at = pl_now();
-    snprintf(run->event, sizeof run->event, "%s", report->event);
     if (strlen(report->metrics) < sizeof run->metrics)
         strcpy(run->metrics, report->metrics);
-    run->report = (pl_run_progress_t){.global_step = report->global_step,
+    run->report = (pl_run_progress_t){.event = report->event,
+                                      .global_step = report->global_step,
                                       .total_steps = report->total_steps,
                                       .epoch = report->epoch,
                                       .batch = report->batch,
@@ -138,7 +138,6 @@ uint64_t pl_run_registry_each(pl_run_registry_t *registry,
     const uint64_t begun = registry->begun;
     pl_registered_run_t *run = NULL;
     while ((run = next_of(registry, run ? run->number : 0))) {
-        run->report.event = *run->event ? run->event : "alive";
         run->report.run_dir = run->dir;
         run->report.module = run->module;
         run->report.metrics = run->metrics;

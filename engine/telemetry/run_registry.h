@@ -19,7 +19,7 @@ typedef struct pl_registered_run {
     int64_t reported_at;                          /* when the report came */
     pl_run_progress_t report;                     /* the newest that tells something, its
                                                      texts below */
-    char event[16], dir[256], module[48], metrics[PL_RUN_REGISTRY_METRICS];
+    char dir[256], module[48], metrics[PL_RUN_REGISTRY_METRICS];
     char *options;                                          /* JSON  [NULL: unknown] */
 } pl_registered_run_t;
 

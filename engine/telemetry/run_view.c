@@ -365,8 +365,8 @@ static opened_t opened_by(pl_run_view_t *b, const pl_tap_record_t *r,
     if (body && r->envelope.message == PL_MESSAGE_train_batch)
         opened.ends_step = body->train_batch.step_due;
     if (body && r->envelope.message == PL_MESSAGE_control) {
-        opened.pauses = !strcmp(body->control.command, "pause");
-        opened.goes_on = !strcmp(body->control.command, "continue");
+        opened.pauses = body->control.command == PL_RUN_COMMAND_PAUSE;
+        opened.goes_on = body->control.command == PL_RUN_COMMAND_CONTINUE;
     }
     return opened;
 }

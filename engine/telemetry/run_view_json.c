@@ -123,11 +123,11 @@ static json_t *devices_json(const run_t *run)
 }
 
 /* What is the matter with a rank, in the words of the page. */
-static const char *absence(const char *event)
+static const char *absence(pl_rank_event_t event)
 {
-    return !strcmp(event, "mute")  ? "silent"
-           : !strcmp(event, "cut") ? "disconnected"
-                                   : event;
+    return event == PL_RANK_EVENT_MUTE  ? "silent"
+           : event == PL_RANK_EVENT_CUT ? "disconnected"
+                                        : pl_rank_event_names[event];
 }
 
 /* Ranks that the run has to do without: which, how and for how long. */

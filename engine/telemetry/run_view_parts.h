@@ -44,7 +44,7 @@ enum {
 /* A rank of which nothing is heard, or whose process is no more. */
 typedef struct absent {
     int rank;
-    char event[8];                                          /* of `watch` */
+    pl_rank_event_t event;
     double since;                                           /* s of the stream */
     char text[160];                                         /* for people */
 } absent_t;

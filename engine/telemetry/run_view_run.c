@@ -74,13 +74,13 @@ static bool is_of_steps(const char *name)
                || !strncmp(name, "grad_norm", 9));
 }
 
-static bool is_reported_by(const char *event, const char *name)
+static bool is_reported_by(pl_run_event_t event, const char *name)
 {
     const bool is_validation = !strncmp(name, "val_", 4);
-    return !strcmp(event, is_validation ? "validated" : "epoch");
+    return event == (is_validation ? PL_RUN_EVENT_VALIDATED : PL_RUN_EVENT_EPOCH);
 }
 
-static void metrics_take_values(run_t *run, const char *event, const char *metrics,
+static void metrics_take_values(run_t *run, pl_run_event_t event, const char *metrics,
                                 double value[COLUMNS_MAX])
 {
     json_t *all = pl_json_value(metrics, strlen(metrics), NULL), *metric;
@@ -336,9 +336,9 @@ double run_seconds(const pl_run_view_t *view, const run_t *run)
     return until - run->began - run->paused;
 }
 
-static bool is_rare(const char *event)
+static bool is_rare(pl_run_event_t event)
 {
-    return !strcmp(event, "validated") || !strcmp(event, "epoch");
+    return event == PL_RUN_EVENT_VALIDATED || event == PL_RUN_EVENT_EPOCH;
 }
 
 /* Without memory, and of a size that no page needs, they are unknown. */
@@ -360,10 +360,10 @@ void run_report(pl_run_view_t *view, run_t *run, const pl_run_progress_t *report
         run->clip = report->clip;
         options_keep(view, run, report->options);
     }
-    if (!strcmp(report->event, "alive") || !strcmp(report->event, "text"))
+    if (report->event == PL_RUN_EVENT_ALIVE || report->event == PL_RUN_EVENT_TEXT)
         return;
     if (!is_rare(report->event)) {
-        snprintf(run->doing, sizeof run->doing, "%s", report->event);
+        snprintf(run->doing, sizeof run->doing, "%s", pl_run_event_names[report->event]);
         run->batch = report->batch;
         run->batches = report->batches;
     }
@@ -377,11 +377,11 @@ void run_report(pl_run_view_t *view, run_t *run, const pl_run_progress_t *report
     point.epoch = report->epoch
                   + (report->batches ? (double)report->batch / report->batches : 0);
     metrics_take_values(run, report->event, report->metrics, point.value);
-    const bool trains = !strcmp(report->event, "train");
+    const bool trains = report->event == PL_RUN_EVENT_TRAIN;
     run->has_trained |= trains;
     if (trains)
         run_pause(run, false, now);               /* one that began anew does not pause */
-    if (trains || !strcmp(report->event, "epoch"))  /* which may be short */
+    if (trains || report->event == PL_RUN_EVENT_EPOCH)  /* which may be short */
         rates_take(run, point.value);
     if (trains || is_rare(report->event))
         point_add(view, run, &point);
@@ -434,8 +434,8 @@ void run_gathers(run_t *run)
 {
     int kept = 0;
     for (int k = 0; k < run->absents; k++) {
-        const char *event = run->absent[k].event;
-        if (!strcmp(event, "mute") || !strcmp(event, "cut"))
+        const pl_rank_event_t event = run->absent[k].event;
+        if (event == PL_RANK_EVENT_MUTE || event == PL_RANK_EVENT_CUT)
             run->absent[kept++] = run->absent[k];
     }
     run->absents = kept;
@@ -444,8 +444,8 @@ void run_gathers(run_t *run)
 /* Of one that is mute `since` says it all. */
 void run_watched(run_t *run, const pl_watch_progress_t *reported, double now)
 {
-    const bool is_there = !strcmp(reported->event, "heard")
-                          || !strcmp(reported->event, "back");
+    const bool is_there = reported->event == PL_RANK_EVENT_HEARD
+                          || reported->event == PL_RANK_EVENT_BACK;
     absent_t *absent = absent_of(run, (int)reported->rank);
     if (is_there && absent)
         *absent = run->absent[--run->absents];
@@ -453,9 +453,10 @@ void run_watched(run_t *run, const pl_watch_progress_t *reported, double now)
         return;
     if (!absent)
         absent = &run->absent[run->absents++];
-    *absent = (absent_t){.rank = (int)reported->rank, .since = now - reported->seconds};
-    snprintf(absent->event, sizeof absent->event, "%s", reported->event);
-    const bool says_more = *reported->cause && strcmp(reported->event, "mute");
+    *absent = (absent_t){.rank = (int)reported->rank,
+                         .event = reported->event,
+                         .since = now - reported->seconds};
+    const bool says_more = *reported->cause && reported->event != PL_RANK_EVENT_MUTE;
     snprintf(absent->text, sizeof absent->text, "%s%sprocess %u%s%s",
              says_more ? reported->cause : "", says_more ? "; " : "", reported->process,
              *reported->host ? " on " : "", reported->host);

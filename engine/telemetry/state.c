@@ -67,12 +67,14 @@ static void pause_look(state_t *s, const pl_tap_record_t *record)
         || pl_kind_level(is_call ? e->from_kind : e->to_kind) != PL_LEVEL_HOST
         || pl_frame_decode_record(record->frame, &body, &error, NULL) != PL_OK)
         return;
-    const char *command = !is_call || is_stop ? "" : body.control.command;
-    if (!strcmp(command, "pause"))
+    const bool is_command = is_call && !is_stop;
+    const bool goes_on =
+        is_stop || (is_command && body.control.command == PL_RUN_COMMAND_CONTINUE);
+    if (is_command && body.control.command == PL_RUN_COMMAND_PAUSE)
         s->pausing = e->call;
     else if (e->kind == PL_KIND_REPLY && e->call == s->pausing && !s->paused_at)
         s->paused_at = record->stamp.time;
-    if (s->paused_at && is_call && (is_stop || !strcmp(command, "continue"))) {
+    if (s->paused_at && is_call && goes_on) {
         pl_rank_times_pause(&s->ranks, s->paused_at, record->stamp.time);
         s->pausing = 0;
         s->paused_at = 0;

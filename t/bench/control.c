@@ -47,7 +47,7 @@ static int member_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
              begun % 256, 40000 + begun);
     begun++;
     all_begun = pl_now();
-    return pl_progress_run(call, &(pl_run_progress_t){.event = "alive",
+    return pl_progress_run(call, &(pl_run_progress_t){.event = PL_RUN_EVENT_ALIVE,
                                                       .metrics = "",
                                                       .address = address});
 }

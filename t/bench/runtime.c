@@ -52,7 +52,8 @@ static int echo_begin(void *self, pl_call_t *call, const pl_body_t *body, pl_err
 
 static int echo_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
-    pl_run_progress_t progress = {.event = "train", .metrics = "{\"train_loss\": 0.25}"};
+    pl_run_progress_t progress = {.event = PL_RUN_EVENT_TRAIN,
+                                  .metrics = "{\"train_loss\": 0.25}"};
     (void)self, (void)body, (void)err;
     for (int k = 0; k < ORDER; k++) {
         progress.global_step++;
