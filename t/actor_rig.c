@@ -172,21 +172,34 @@ static void queen_answer(void *self, const pl_answer_t *answer)
 
 const pl_actor_ops_t queen_ops = {.name = "queen",
                                   .size = sizeof(queen_t),
-                                  .level = PL_LEVEL_HOST};
+                                  .level = PL_LEVEL_FIT_LOOP};
+static const pl_actor_ops_t launcher_ops = {.name = "queen",
+                                            .size = sizeof(queen_t),
+                                            .level = PL_LEVEL_LAUNCHER};
 const pl_how_t rig_how = {.on_answer = queen_answer};
 const pl_where_t rig_wheres[2] = {PL_SAME_THREAD, PL_OWN_THREAD};
 const char *const rig_where_names[2] = {"on the same thread", "on its own thread"};
 
 /* ---- the rig ---- */
 
-void rig_open(void)
+static void rig_open_as(const pl_actor_ops_t *ops)
 {
     rig = (rig_t){.runtime = calloc(1, sizeof *rig.runtime)};
     pl_runtime_init(rig.runtime, NULL);
     rig.reactor = pl_reactor_new(rig.runtime, -1, NULL);
     void *self = NULL;
-    pl_actor_root(rig.reactor, &queen_ops, &self, NULL);
+    pl_actor_root(rig.reactor, ops, &self, NULL);
     rig.queen = self;
+}
+
+void rig_open(void)
+{
+    rig_open_as(&queen_ops);
+}
+
+void rig_open_launcher(void)
+{
+    rig_open_as(&launcher_ops);
 }
 
 void rig_close(void)

@@ -36,7 +36,7 @@ extern const pl_actor_ops_t bee_ops, other_bee_ops;         /* named "a" and "b"
  * says. */
 extern const pl_actor_ops_t boss_ops;
 
-/* Counts what it hears. */
+/* A fit loop; counts the answers that it gets. */
 typedef struct queen {
     int progress, replies, errors, late;
     int code;
@@ -59,6 +59,7 @@ extern const pl_where_t rig_wheres[2];                /* on the same thread, on 
 extern const char *const rig_where_names[2];
 
 void rig_open(void);
+void rig_open_launcher(void);                  /* its queen is a launcher */
 void rig_close(void);                          /* ends the stream, too, if there is one */
 uint64_t rig_spawn(const pl_actor_ops_t *ops, pl_where_t where, const char *options,
                    pl_address_t *at);

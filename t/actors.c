@@ -1,6 +1,7 @@
 /* actors.c - tests of engine/runtime/actor.c, call.c, deliver.c and limits.c: calls,
  * answers, levels, limits; and of reactor.c: what is posted */
 #include <stdlib.h>
+#include <string.h>
 
 #include "actor_rig.h"
 #include "base/alloc.h"
@@ -107,17 +108,17 @@ static void calls_go_down_only(void)
     pl_address_t bee;
     rig_spawn(&bee_ops, PL_SAME_THREAD, "", &bee);
     pl_address_t sideways = {bee.thread, bee.actor,
-                             pl_kind_enter("queen", PL_LEVEL_HOST, NULL)};
+                             pl_kind_enter("queen", PL_LEVEL_FIT_LOOP, NULL)};
     pl_error_t err = {0};
     is_int(pl_call_save(rig.queen, sideways, &(pl_save_t){0}, rig_how, &err), 0,
            "a call to the same level is not made");
     is_int(err.code, PL_EHIERARCHY, "with its own code");
-    like(err.text, "queen.*level 100.*queen.*level 100", "that names both");
+    like(err.text, "queen.*level 60.*queen.*level 60", "that names both");
     is_int(rig.runtime->refused, 1, "and is counted");
     rig_close();
 }
 
-static void a_message_is_called_by_the_level_of_the_table_only(void)
+static void a_message_is_called_by_its_levels_only(void)
 {
     rig_open();
     pl_address_t bee;
@@ -125,12 +126,16 @@ static void a_message_is_called_by_the_level_of_the_table_only(void)
     pl_error_t err = {0};
     is_int(pl_call_open_data(rig.queen, bee, &(pl_open_data_t){.data_info = ""}, rig_how,
                              &err),
-           0, "the host does not call what is the worker's to call");
+           0, "a loop does not call a message of the worker");
     is_int(err.code, PL_EHIERARCHY, "with its own code");
     is_text(err.text,
-            "queen (level 100) may not call open_data on a: only level WORKER may",
+            "queen (level 60) may not call open_data on a: only level WORKER may",
             "that names both");
-    is_int(rig.runtime->refused, 1, "and is counted");
+    ok(!pl_call_join(rig.queen, bee, &(pl_join_t){.addresses = ""}, rig_how, &err)
+           && !strcmp(err.text, "queen (level 60) may not call join on a: only level "
+                                "LAUNCHER | WORKER | STRATEGY may"),
+       "nor a message of several levels that are not its own");
+    is_int(rig.runtime->refused, 2, "both are counted");
     rig_close();
 }
 
@@ -163,15 +168,15 @@ static void the_mailbox_refuses_what_is_not_allowed(void)
     pl_address_t bee;
     rig_spawn(&bee_ops, PL_SAME_THREAD, "", &bee);
     uint32_t connector = pl_kind_enter("b", PL_LEVEL_CONNECTOR, NULL),
-             host = pl_kind_enter("queen", PL_LEVEL_HOST, NULL);
+             loop = pl_kind_enter("queen", PL_LEVEL_FIT_LOOP, NULL);
     uint64_t run = rig.runtime->run;
     send_forged(bee, connector, run, 0, PL_MESSAGE_save, &(pl_save_t){0});
-    send_forged(bee, host, run, 7, PL_MESSAGE_save, &(pl_save_t){0});
-    send_forged(bee, host, run + 1, 0, PL_MESSAGE_save, &(pl_save_t){0});
-    send_forged(bee, host, run, 0, PL_MESSAGE_start, &(pl_start_t){0});
-    send_forged(bee, host, run, 0, PL_MESSAGE_begin, &(pl_begin_t){0});
-    send_forged(bee, host, run, 0, PL_MESSAGE_evaluate, &(pl_evaluate_t){0});
-    send_forged(bee, host, run, 0, PL_MESSAGE_open_data,
+    send_forged(bee, loop, run, 7, PL_MESSAGE_save, &(pl_save_t){0});
+    send_forged(bee, loop, run + 1, 0, PL_MESSAGE_save, &(pl_save_t){0});
+    send_forged(bee, loop, run, 0, PL_MESSAGE_start, &(pl_start_t){0});
+    send_forged(bee, loop, run, 0, PL_MESSAGE_begin, &(pl_begin_t){0});
+    send_forged(bee, loop, run, 0, PL_MESSAGE_evaluate, &(pl_evaluate_t){0});
+    send_forged(bee, loop, run, 0, PL_MESSAGE_open_data,
                 &(pl_open_data_t){.data_info = ""});
     rig_ask(bee, DO_REPLY);
     rig_wait(1);
@@ -461,7 +466,7 @@ int main(void)
     run(a_child_that_cannot_start_ends_its_start);
     run(a_death_ends_the_start_and_all_open_calls);
     run(calls_go_down_only);
-    run(a_message_is_called_by_the_level_of_the_table_only);
+    run(a_message_is_called_by_its_levels_only);
     run(the_mailbox_refuses_what_is_not_allowed);
     run(an_address_upward_is_not_given);
     run(a_limit_cancels_but_only_the_answer_ends);

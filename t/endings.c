@@ -69,7 +69,8 @@ static int relay_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
 }
 
 /* One call after its own limit has passed. */
-static int relay_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int relay_train_epoch(void *self, pl_call_t *call, const pl_body_t *body,
+                             pl_error_t *err)
 {
     relay_t *relay = self;
     int64_t until = pl_now() + 3 * PL_MILLISECOND;
@@ -78,7 +79,7 @@ static int relay_run(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
         continue;
     pl_call_evaluate(self, relay->next, &(pl_evaluate_t){0}, (pl_how_t){0}, NULL);
     relay->deadline = newest_deadline(self);
-    return pl_reply_run(call, &(pl_run_reply_t){0});
+    return pl_reply_train_epoch(call, &(pl_train_epoch_reply_t){0});
 }
 
 static void relay_tick(void *self)
@@ -107,7 +108,7 @@ static void relay_release(void *self)
 
 static const pl_handler_t relay_handlers[] = {PL_ON(start, relay_start),
                                               PL_ON(evaluate, relay_evaluate),
-                                              PL_ON(run, relay_run),
+                                              PL_ON(train_epoch, relay_train_epoch),
                                               PL_ON(stop, relay_stop), PL_HANDLERS_END};
 static const pl_actor_ops_t relay_ops = {.name = "relay",
                                          .size = sizeof(relay_t),
@@ -153,7 +154,7 @@ static const pl_handler_t keeper_handlers[] = {PL_ON(start, keeper_start),
                                                PL_HANDLERS_END};
 static const pl_actor_ops_t keeper_ops = {.name = "keeper",
                                           .size = 1,
-                                          .level = PL_LEVEL_WORKER,
+                                          .level = PL_LEVEL_EPOCH_LOOP,
                                           .handlers = keeper_handlers};
 
 /* ---- calls ---- */
@@ -241,7 +242,7 @@ static void a_limit_that_has_passed_is_still_a_limit(void)
     pl_address_t relay = relay_to(relay_to_bee(), &epoch_relay_ops);
     pl_how_t hurried = {.on_answer = rig_how.on_answer, .total_ms = 1};
     evaluate_deadline = 0;
-    pl_call_run(rig.queen, relay, &(pl_run_t){0}, hurried, NULL);
+    pl_call_train_epoch(rig.queen, relay, &(pl_train_epoch_t){0}, hurried, NULL);
     rig_wait(1);
     rig_turn();
     ok(newest_relay->deadline != 0,

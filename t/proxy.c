@@ -170,7 +170,7 @@ static int process_of(const scene_t *s)
 static void scene_begin(scene_t *s, int join_ms)
 {
     *s = (scene_t){0};
-    rig_open();
+    rig_open_launcher();
     snprintf(s->process_file, sizeof s->process_file, "%s/process", tap_folder());
     unlink(s->process_file);
     setenv("REMOTE_PROCESS", s->process_file, 1);

@@ -18,7 +18,7 @@
 
 static pl_runtime_t runtime;
 static pl_reactor_t *reactor;
-static void *queen;
+static void *queen, *loop;
 static asked_t *lives[LIVES];
 static int life_count;
 static asked_t latest;
@@ -30,6 +30,9 @@ static const asked_t *awaited;
 static const pl_actor_ops_t queen_ops = {.name = "queen",
                                          .size = 1,
                                          .level = PL_LEVEL_WORKER};
+static const pl_actor_ops_t loop_ops = {.name = "loop",
+                                        .size = 1,
+                                        .level = PL_LEVEL_FIT_LOOP};
 
 void queen_open(void)
 {
@@ -37,6 +40,7 @@ void queen_open(void)
     pl_runtime_init(&runtime, NULL);
     reactor = pl_reactor_new(&runtime, 0, NULL);
     pl_actor_root(reactor, &queen_ops, &queen, NULL);
+    pl_actor_root(reactor, &loop_ops, &loop, NULL);
     life_count = 0;
     memset(&numbers_state, 0, sizeof numbers_state);
     numbers_allow(-1);
@@ -161,14 +165,17 @@ void queen_end(asked_t *life)
 
 void queen_ask(asked_t *asked, pl_address_t at, pl_message_t message, const void *fields)
 {
+    const int levels = pl_message_info(message)->from_levels;
+    void *caller = pl_level_is_in(levels, PL_LEVEL_WORKER) ? queen : loop;
     *asked = (asked_t){.message = message};
-    asked->number = pl_call(queen, at, message, fields, how_of(asked), &asked->error);
+    asked->number = pl_call(caller, at, message, fields, how_of(asked), &asked->error);
     asked->ended = asked->number == 0;
 }
 
 void queen_cancel(const asked_t *asked)
 {
-    pl_cancel(queen, asked->number);
+    pl_cancel(queen, asked->number);                       /* one of them made the call */
+    pl_cancel(loop, asked->number);
 }
 
 void queen_wait(const asked_t *asked)

@@ -17,7 +17,8 @@ typedef struct asked {
     pl_object_t *object;                                    /* its object, counted */
 } asked_t;
 
-/* A reactor of the test's own thread, with an actor above all connectors. */
+/* A reactor of the test's own thread, with two actors that make calls: a worker, and a
+ * loop for the messages that workers do not send. */
 void queen_open(void);
 /* Ends the actors that are left, last made first, and all else. */
 void queen_close(void);

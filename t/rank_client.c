@@ -92,7 +92,7 @@ static void a_second_job_is_refused(void)
     static const pl_wire_ops_t ops = {message_came, event_came, job_sent};
     received_t received = {0};
     pl_rank_client_t client;
-    rig_open();
+    rig_open_launcher();
     const pl_rank_links_spec_t spec = {.count = 1,
                                        .join_ms = 60000,
                                        .run = 7,

@@ -65,7 +65,7 @@ static pl_link_t *rank_join(const pl_rank_links_t *links)
 static void a_rank_that_is_early_has_joined(void)
 {
     stand_in_t first = {0}, second = {0};
-    rig_open();
+    rig_open_launcher();
     const pl_rank_links_spec_t spec = {.count = 1,
                                        .join_ms = 60000,
                                        .run = 7,
@@ -87,7 +87,7 @@ static void a_rank_that_is_early_has_joined(void)
 static void a_rank_that_was_early_in_the_last_round_is_not_there_in_this(void)
 {
     stand_in_t late = {0};
-    rig_open();
+    rig_open_launcher();
     const pl_rank_links_spec_t spec = {.count = 1,
                                        .join_ms = 60000,
                                        .run = 7,

@@ -18,6 +18,7 @@
 #include "base/run.h"
 #include "runtime/payload.h"
 #include "base/timeouts.h"
+#include "telemetry/profile.h"
 
 /* The launcher limits how long ranks may take to start, and each rank its own start. */
 static const double UNLIMITED = 1e10;                       /* s */
@@ -244,7 +245,7 @@ static void worker_ran(void *self, const pl_answer_t *answer)
                           (pl_how_t){0}, NULL);
     w->begun |= has_begun;
     if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
-        pl_actor_profile_log(w);
+        pl_profile_log(w);
     if (answer->kind == PL_ANSWER_ERROR)
         pl_worker_fail(w, answer->error);
     if (answer->kind != PL_ANSWER_REPLY || !w->run)
@@ -288,7 +289,7 @@ static int worker_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     if (w->job)
         return pl_fail(err, PL_ESTATE, "a worker runs once");
     w->job = pl_object_ref(body->run.job);
-    if (!strcmp(w->job->trainer->profiler, "simple") && pl_actor_profile(w, err) != PL_OK)
+    if (!strcmp(w->job->trainer->profiler, "simple") && pl_profile_start(w, err) != PL_OK)
         return err->code;
     w->run = call;
     pl_worker_set_up(w);

@@ -14,7 +14,6 @@
 #include "base/log.h"
 #include "base/timeouts.h"
 #include "runtime/actors.h"
-#include "runtime/profile.h"
 
 _Static_assert((PL_GRACE_LEVELS + PL_LEVEL_WORKER) * PL_GRACE_MS / PL_GRACE_LEVELS
                    < PL_RANK_END_MS,
@@ -157,7 +156,7 @@ static pl_reactor_t *thread_new(actor_t *parent, pl_where_t where, pl_error_t *e
     int rank = where == PL_OWN_THREAD ? parent->reactor->rank : (int)where;
     pl_reactor_t *own = pl_reactor_new(parent->reactor->runtime, rank, err);
     if (own)
-        own->profile = pl_object_ref(parent->reactor->profile);
+        own->profiler = pl_object_ref(parent->reactor->profiler);
     return own;
 }
 
@@ -186,19 +185,14 @@ uint64_t pl_spawn(void *self, const pl_actor_ops_t *ops, pl_where_t where,
     return number;
 }
 
-int pl_actor_profile(void *self, pl_error_t *err)
+pl_profiler_t *pl_actor_profiler(const void *self)
 {
-    pl_reactor_t *reactor = actor_of(self)->reactor;
-    if (!reactor->profile)
-        reactor->profile = pl_profile_new(err);
-    return reactor->profile ? PL_OK : PL_ENOMEM;
+    return actor_of(self)->reactor->profiler;
 }
 
-void pl_actor_profile_log(void *self)
+void pl_actor_set_profiler(void *self, pl_profiler_t *profiler)
 {
-    pl_profile_t *profile = actor_of(self)->reactor->profile;
-    if (profile)
-        pl_profile_log(profile, self);
+    actor_of(self)->reactor->profiler = profiler;
 }
 
 void pl_actor_ready_at(void *self, const char *address)

@@ -22,10 +22,8 @@ extern "C" {
 /* ---- Levels ---- */
 
 typedef enum pl_level {
-    PL_LEVEL_ANY = 0,
-#define PL_LEVEL(name, height, who) PL_LEVEL_##name = height,
+#define PL_LEVEL(name, height, what) PL_LEVEL_##name = height,
 #include "messages/levels.def"
-
 } pl_level_t;
 
 /* ---- Addresses ---- */
@@ -131,7 +129,8 @@ typedef struct pl_actor_ops {
     PL_COMPONENT;                      /* the table must stay while such an actor lives */
     const char *role;                  /* in the stream role.name: "strategy.single" [the
                                           name alone] */
-    int level;                         /* pl_level_t */
+    int level;                         /* pl_level_t: what the actor may call and accept;
+                                          messages.def lists it for each message */
     const pl_handler_t *handlers;      /* up to PL_HANDLERS_END; `start` among them */
     int credit;                        /* calls open at once; more are refused, PL_EBUSY,
                                           stops excepted  [64] */
@@ -294,11 +293,6 @@ PL_API const char *pl_actor_name(void *self);
 PL_API int pl_actor_rank(void *self);                       /* -1 on the control thread */
 /* What all threads of its engine share: runtime/runtime.h. */
 PL_API struct pl_runtime *pl_actor_runtime(void *self);
-
-/* Counts from now on how long handlers run, on this thread and those that are started
- * from it; and logs a table of that, when it was asked to count. */
-PL_API int pl_actor_profile(void *self, pl_error_t *err);
-PL_API void pl_actor_profile_log(void *self);
 
 /* Calls back once, after a time, on the actor's thread, unless the actor ended.  One per
  * function and actor: asking again moves it. */

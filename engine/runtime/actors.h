@@ -36,7 +36,7 @@ typedef struct pl_made_call {
     pl_doing_t doing;
     pl_on_answer_t on_answer;
     void *context;
-    struct pl_profile_row *row;              /* of its answers  [not counted] */
+    pl_profile_row_t *row;                   /* of its answers  [not counted] */
     int64_t since;                           /* when it was made */
     int64_t deadline, total;                 /* when, and how long it was then; 0: none */
     int64_t silence, silent_until;           /* ns; 0: none */

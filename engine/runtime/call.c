@@ -1,9 +1,8 @@
 /* call.c - calls: made, cancelled, answered
  *
- * The rule of levels is held here: a call is refused where it is made, and by
- * deliver.c where it arrives, unless it goes down.  An error that ends a call and a
- * cancel are small and somebody waits for them, so a lack of memory that passes does
- * not stop them. */
+ * Calls only go down the levels: this file refuses others where they are made, and
+ * deliver.c where they arrive.  An error that ends a call and a cancel are small, and
+ * another actor waits for them, so a lack of memory that passes does not stop them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +11,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "runtime/actors.h"
-#include "runtime/profile.h"
 
 enum { TRIES = 100 };
 
@@ -68,7 +66,7 @@ static int call_allowed(const actor_t *from, pl_address_t to, uint32_t message,
         return pl_fail(err, PL_ENOTFOUND, "%s: no address for %s", actor_name(from),
                        info->name);
     const bool goes_down = pl_kind_level(to.kind) < from->ops->level;
-    if (goes_down && (!info->from_level || info->from_level == from->ops->level))
+    if (goes_down && pl_level_is_in(info->from_levels, from->ops->level))
         return PL_OK;
     pl_count(&from->reactor->runtime->refused);
     if (goes_down)
@@ -82,9 +80,9 @@ static int call_allowed(const actor_t *from, pl_address_t to, uint32_t message,
                    pl_kind_level(to.kind));
 }
 
-/* What is done when its call was answered meanwhile is for the oldest that is open, as
- * those that take several at once end them in order; without one, such as what is fetched
- * ahead, it is still what that call brought about. */
+/* The call that the actor works for.  If that call is already answered, it is the oldest
+ * open one, because actors with several open calls end them in order.  Without an open
+ * call, such as for a batch that is fetched ahead, it stays the answered one. */
 static pl_doing_t doing_of(const actor_t *actor)
 {
     pl_doing_t doing = actor->reactor->doing;
@@ -153,8 +151,9 @@ uint64_t pl_call(void *self, pl_address_t to, pl_message_t message, const void *
         pl_no_memory(err);
         return 0;
     }
-    made->row = pl_profile_row(from->reactor->profile, from->address.kind, message,
-                               fields, true);
+    pl_profiler_t *profiler = from->reactor->profiler;
+    if (profiler)
+        made->row = profiler->row(profiler, from->address.kind, message, fields, true);
     limits_set(made, &how);
     pl_envelope_t e = envelope_of(from, to, PL_KIND_CALL, message, made->number);
     e.cause = made->doing.cause;
@@ -168,7 +167,7 @@ uint64_t pl_call(void *self, pl_address_t to, pl_message_t message, const void *
     return 0;
 }
 
-/* Who is cancelled hears whether a limit is why: 0 ns remain then. */
+/* A cancel says whether a limit is the reason: then 0 ns remain. */
 void made_cancel(pl_made_call_t *made, bool late)
 {
     if (made->cancelled)

@@ -1,9 +1,8 @@
-/* deliver.c - messages that come: calls to handlers, answers to those who asked
+/* deliver.c - received messages: calls go to handlers, answers to callers
  *
- * Nothing is believed that a message says of itself: whether it may be here is a
- * question of levels, incarnations and states; whether it can be read, of the codec.
- * What may not be here is refused and counted, what cannot be read is counted, and
- * whoever waits hears an error. */
+ * No message is trusted.  Levels, incarnations and states decide whether it is allowed;
+ * the codec decides whether it can be read.  A message that is not allowed is refused and
+ * counted, an unreadable one is counted, and in both cases the caller gets an error. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -14,16 +13,15 @@
 #include "base/log.h"
 #include "base/run.h"
 #include "runtime/actors.h"
-#include "runtime/profile.h"
 
 static const int CREDIT = 64, TRIES = 100;
 static const int64_t LONGEST = 366 * 24 * 3600 * PL_SECOND;
 
-/* A message with what it says; code: whether its body could be read. */
+/* A received message; code: whether its body could be read. */
 typedef struct incoming {
     pl_envelope_t e;
     pl_body_t body;
-    pl_error_t error;                  /* of an error message; or why it cannot be read */
+    pl_error_t error;                   /* of an error message; or why it is unreadable */
     int code;
     pl_frame_t *frame;
 } incoming_t;
@@ -39,18 +37,6 @@ static const pl_handler_t *handler_of(const pl_actor_ops_t *ops, uint32_t messag
     return NULL;
 }
 
-static int peers_check(const actor_t *actor, const pl_peers_t *peers, pl_error_t *err)
-{
-    for (uint32_t k = 0; k < peers->count; k++)
-        if (pl_kind_level(peers->peer[k].at.kind) >= actor->ops->level)
-            return pl_fail(err, PL_EHIERARCHY,
-                           "%s (level %d) was given an address of %s (level %d)",
-                           actor_name(actor), actor->ops->level,
-                           pl_kind_name(peers->peer[k].at.kind),
-                           pl_kind_level(peers->peer[k].at.kind));
-    return PL_OK;
-}
-
 static int sender_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t *err)
 {
     const pl_message_info_t *info = pl_message_info(e->message);
@@ -61,12 +47,12 @@ static int sender_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t
                        "%s (level %d) called %s on %s (level %d): calls only go down",
                        pl_kind_name(e->from_kind), pl_kind_level(e->from_kind),
                        info->name, name, actor->ops->level);
-    if (info->from_level && info->from_level != pl_kind_level(e->from_kind))
+    if (!pl_level_is_in(info->from_levels, pl_kind_level(e->from_kind)))
         return pl_fail(err, PL_EHIERARCHY,
                        "%s (level %d) called %s on %s: only level %s may",
                        pl_kind_name(e->from_kind), pl_kind_level(e->from_kind),
                        info->name, name, info->from);
-    if (info->to_level && info->to_level != actor->ops->level)
+    if (!pl_level_is_in(info->to_levels, actor->ops->level))
         return pl_fail(err, PL_EPROTOCOL, "%s is for level %s, not for %s", info->name,
                        info->to, name);
     if (e->run != runtime->run)
@@ -77,16 +63,10 @@ static int sender_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t
     return PL_OK;
 }
 
-/* A stop is always taken: of whom much is asked can be ended, too. */
-static bool has_capacity(const actor_t *actor, uint32_t message)
-{
-    const int credit = actor->ops->credit ? actor->ops->credit : CREDIT;
-    return message == PL_MESSAGE_stop || actor->open_count < credit;
-}
-
 static int state_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t *err)
 {
     const char *name = actor_name(actor);
+    const int credit = actor->ops->credit ? actor->ops->credit : CREDIT;
     bool is_start = e->message == PL_MESSAGE_start, is_new = actor->state == ACTOR_NEW;
     if (is_start != is_new)
         return pl_fail(err, PL_ESTATE,
@@ -97,7 +77,7 @@ static int state_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t 
         return actor->end_error.code
                    ? pl_fail(err, actor->end_error.code, "%s", actor->end_error.text)
                    : pl_fail(err, PL_ESTATE, "%s is ending", name);
-    if (!has_capacity(actor, e->message))
+    if (e->message != PL_MESSAGE_stop && actor->open_count >= credit)
         return pl_fail(err, PL_EBUSY, "%s has %d open calls, which is the limit", name,
                        actor->open_count);
     if (!handler_of(actor->ops, e->message))
@@ -106,17 +86,8 @@ static int state_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t 
     return PL_OK;
 }
 
-static int call_admit(const actor_t *actor, const pl_envelope_t *e, pl_error_t *err)
-{
-    if (!actor)
-        return pl_fail(err, PL_EPEER, "%s is gone", pl_kind_name(e->to_kind));
-    int code = sender_check(actor, e, err);
-    return code == PL_OK ? state_check(actor, e, err) : code;
-}
-
-/* Those behind it come all the same, to an actor that does not hear of this one, such as
- * a collective, where other ranks would meet them in its place: so a lack of memory that
- * passes does not refuse it. */
+/* A lack of memory that passes does not refuse a call: later calls would still arrive,
+ * and in a collective other ranks would meet them in the place of this one. */
 static pl_call_t *call_new(actor_t *actor, incoming_t *l)
 {
     const pl_envelope_t *e = &l->e;
@@ -147,29 +118,33 @@ static pl_call_t *call_new(actor_t *actor, incoming_t *l)
     return call;
 }
 
-/* Its options, before its own handler runs. */
-static int options_bind(actor_t *actor, const char *options, pl_error_t *err)
-{
-    json_t *object = *options ? pl_json_value(options, strlen(options), err) : NULL;
-    if (*options && !object)
-        return err->code;
-    int code = pl_bind(actor->ops->options, object, NULL, actor->self, &actor->binding,
-                       err);
-    json_decref(object);
-    return code;
-}
-
+/* Binds the options and takes the peers, before the handler of `start` runs. */
 static int call_start(actor_t *actor, const pl_body_t *body, pl_error_t *err)
 {
-    int code = actor->ops->options ? options_bind(actor, body->start.options, err)
-                                   : PL_OK;
+    const char *options = body->start.options;
+    int code = PL_OK;
+    if (actor->ops->options) {
+        json_t *object = *options ? pl_json_value(options, strlen(options), err) : NULL;
+        code = *options && !object ? err->code
+                                   : pl_bind(actor->ops->options, object, NULL,
+                                             actor->self, &actor->binding, err);
+        json_decref(object);
+    }
     actor->state = ACTOR_ALIVE;
     actor->lived = code == PL_OK;
     actor->peers = body->start.peers;
-    return code == PL_OK ? peers_check(actor, &actor->peers, err) : code;
+    for (uint32_t k = 0; code == PL_OK && k < actor->peers.count; k++) {
+        const uint32_t kind = actor->peers.peer[k].at.kind;
+        if (pl_kind_level(kind) >= actor->ops->level)
+            code = pl_fail(err, PL_EHIERARCHY,
+                           "%s (level %d) was given an address of %s (level %d)",
+                           actor_name(actor), actor->ops->level, pl_kind_name(kind),
+                           pl_kind_level(kind));
+    }
+    return code;
 }
 
-/* Runs a handler with the call as the cause of all that it does. */
+/* Runs a handler with the call as the cause of what it does. */
 static int handle(actor_t *actor, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     pl_reactor_t *reactor = actor->reactor;
@@ -178,12 +153,14 @@ static int handle(actor_t *actor, pl_call_t *call, const pl_body_t *body, pl_err
     if (code != PL_OK)
         return code;
     reactor->doing = (pl_doing_t){call->number, call->deadline};
-    pl_profile_row_t *row = pl_profile_row(reactor->profile, actor->address.kind,
-                                           call->message, body, false);
+    pl_profiler_t *profiler = reactor->profiler;
+    pl_profile_row_t *row = profiler ? profiler->row(profiler, actor->address.kind,
+                                                     call->message, body, false)
+                                     : NULL;
     int64_t began = row ? pl_now() : 0;
     code = handler->on_call(actor->self, call, body, err);
     if (row)
-        pl_profile_add(reactor->profile, row, pl_now() - began);
+        profiler->add(profiler, row, pl_now() - began);
     reactor->doing = (pl_doing_t){0};
     return code;
 }
@@ -191,7 +168,13 @@ static int handle(actor_t *actor, pl_call_t *call, const pl_body_t *body, pl_err
 static void deliver_call(pl_reactor_t *reactor, incoming_t *l)
 {
     actor_t *actor = pl_map_get(&reactor->actors, l->e.to_actor);
-    int code = l->code == PL_OK ? call_admit(actor, &l->e, &l->error) : l->code;
+    int code = l->code;
+    if (code == PL_OK && !actor)
+        code = pl_fail(&l->error, PL_EPEER, "%s is gone", pl_kind_name(l->e.to_kind));
+    if (code == PL_OK)
+        code = sender_check(actor, &l->e, &l->error);
+    if (code == PL_OK)
+        code = state_check(actor, &l->e, &l->error);
     pl_call_t *call = code == PL_OK ? call_new(actor, l) : NULL;
     if (code == PL_OK && !call)
         pl_no_memory(&l->error);
@@ -199,7 +182,7 @@ static void deliver_call(pl_reactor_t *reactor, incoming_t *l)
         pl_count(&reactor->runtime->refused);
         call_refuse(reactor, &l->e, &l->error);
         if (actor && actor->state == ACTOR_NEW && l->e.from_actor == actor->parent) {
-            actor->end_error = l->error;       /* it had one start, and that has failed */
+            actor->end_error = l->error;                   /* its only start has failed */
             actor_discard(actor);
         }
         return;
@@ -243,7 +226,7 @@ void answer_pass(pl_made_call_t *made, const pl_answer_t *answer)
         made->on_answer(actor->self, answer);
         reactor->doing = (pl_doing_t){0};
         if (row)
-            pl_profile_add(reactor->profile, row, pl_now() - began);
+            reactor->profiler->add(reactor->profiler, row, pl_now() - began);
     } else if (answer->kind == PL_ANSWER_ERROR && actor->state == ACTOR_ALIVE) {
         pl_log_line(PL_LOG_WARNING, reactor->rank, actor_name(actor), "%s failed: %s",
                     pl_message_info(made->message)->name, answer->error->text);
@@ -312,7 +295,7 @@ void pl_actors_deliver(pl_reactor_t *reactor, pl_frame_t *frame)
         deliver_answer(reactor, &l);
 }
 
-/* Calls to actors that went with their thread have no other end. */
+/* Ends calls to actors whose thread has ended: no answer will arrive. */
 void pl_actors_lost_thread(pl_reactor_t *reactor, uint32_t thread)
 {
     for (size_t k = 0; k < reactor->calls.capacity; k++) {

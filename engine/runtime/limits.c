@@ -1,12 +1,11 @@
-/* limits.c - how long calls may take
+/* limits.c - time limits of calls
  *
- * A limit that passes does not end a call: the callee is sent a cancel, the caller is
- * told once that it is late.
+ * A limit that passes does not end a call: the callee gets a cancel, and the caller gets
+ * PL_ANSWER_LATE once.
  *
- * Who watches must itself have been awake.  A process that is stopped, or a machine that
- * sleeps, stands still while the clock goes on; then the thread's own timers come late.
- * So while there are limits a timer looks often, and one that comes late gives everybody
- * their whole time anew. */
+ * The watching thread must have been awake.  While a process is stopped, or a machine
+ * sleeps, the clock continues, and the thread's own timers fire late.  So while there are
+ * limits a timer fires often, and a late one gives every call its full time again. */
 #include <event2/event.h>
 
 #include "base/clock.h"
@@ -86,15 +85,6 @@ void limits_renew(pl_made_call_t *made, int64_t wait)
     limits_schedule(reactor, made->deadline);
 }
 
-/* Nothing is counted that passed before this thread was awake. */
-static void limits_wake(pl_made_call_t *made, int64_t awake_since)
-{
-    if (made->deadline && made->deadline - made->total < awake_since)
-        made->deadline = awake_since + made->total;
-    if (made->silent_until && made->silent_until - made->silence < awake_since)
-        made->silent_until = awake_since + made->silence;
-}
-
 static void made_late(pl_made_call_t *made, const char *what)
 {
     limits_forget(made);
@@ -115,7 +105,11 @@ void pl_actors_check_limits(pl_reactor_t *reactor)
     int64_t now = pl_now(), next = 0;
     pl_made_call_t *made = reactor->limited;
     while (made) {
-        limits_wake(made, reactor->awake_since);
+        const int64_t awake = reactor->awake_since;    /* time before it does not count */
+        if (made->deadline && made->deadline - made->total < awake)
+            made->deadline = awake + made->total;
+        if (made->silent_until && made->silent_until - made->silence < awake)
+            made->silent_until = awake + made->silence;
         const char *passed = made->deadline && made->deadline <= now ? "limit"
                              : made->silent_until && made->silent_until <= now
                                  ? "limit of silence"

@@ -1,8 +1,8 @@
 /* message.c - messages on the wire: an envelope and the fields that messages.def lists
  *
- * Fields stand in a struct in the order of messages.def, each aligned by its own type, so
- * that a walk over the field list knows every offset.  wire.h says how they travel;
- * handles do as numbers of the flight table. */
+ * A struct has its fields in the order of messages.def, each aligned by its own type, so
+ * a walk over the field list computes every offset.  wire.h describes the encoding.  A
+ * handle is encoded as a number of the flight table (flight.c). */
 #include "runtime/message.h"
 
 #include <stdalign.h>
@@ -17,7 +17,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are little-endian");
 
-/* ---- what messages.def says ---- */
+/* ---- the tables of messages.def ---- */
 
 #define PL_ENUM_BEGIN(type, help) const char *const pl_##type##_names[] = {
 #define PL_ENUM_VALUE(constant, name, help) name,
@@ -94,6 +94,28 @@ const pl_enum_info_t *pl_enum_at(int k)
     }
 #include "messages/messages.def"
 
+/* Sets of levels have one bit for each level, so that `from` and `to` of messages.def are
+ * expressions. */
+enum {
+#define PL_LEVEL(name, height, what) BIT_OF_##name,
+#include "messages/levels.def"
+};
+enum {
+#define PL_LEVEL(name, height, what) name = 1 << BIT_OF_##name,
+#define PL_LEVEL_SET(name, levels) name = levels,
+#include "messages/levels.def"
+};
+
+bool pl_level_is_in(int levels, int height)
+{
+    static const int set[] = {
+#define PL_LEVEL(name, height, what) [height] = name,
+#include "messages/levels.def"
+    };
+    const bool is_known = height >= 0 && (size_t)height < sizeof set / sizeof *set;
+    return levels == ANY || (is_known && (levels & set[height]));
+}
+
 enum { MESSAGE_NUMBERS = 256 };
 
 static const pl_message_info_t messages[MESSAGE_NUMBERS] = {
@@ -102,8 +124,8 @@ static const pl_message_info_t messages[MESSAGE_NUMBERS] = {
                 help, \
                 #from, \
                 #to, \
-                PL_LEVEL_##from, \
-                PL_LEVEL_##to, \
+                from, \
+                to, \
                 {label##_fields, label##_progress_fields, label##_reply_fields}},
 #include "messages/messages.def"
 };
@@ -155,8 +177,8 @@ size_t pl_field_place(pl_field_type_t type, size_t *offset)
 
 /* ---- frames ---- */
 
-/* What a frame with objects points to: it goes back by payload_release, wherever ZeroMQ
- * drops it. */
+/* The memory of a frame with objects; payload_release() frees it, on whichever thread
+ * ZeroMQ drops the frame. */
 typedef struct payload {
     int handle_count;
     uint64_t handle[PL_HANDLES_MAX];
@@ -174,7 +196,7 @@ static void payload_release(void *bytes, void *hint)
     pl_free(payload);
 }
 
-/* Either measures (at NULL) or writes. */
+/* Measures (at NULL) or writes. */
 typedef struct writer {
     unsigned char *at;
     size_t size;
@@ -202,14 +224,6 @@ static void put_length(writer_t *w, size_t size)
     put(w, &length, sizeof length);
 }
 
-static void put_data(writer_t *w, pl_bytes_t bytes)
-{
-    static const char zeros[8];
-    put_length(w, bytes.size);
-    put(w, zeros, pl_padding(w->size));
-    put(w, bytes.data, bytes.size);
-}
-
 static void put_text(writer_t *w, const char *text)
 {
     size_t size = text ? strlen(text) + 1 : 1;
@@ -217,43 +231,44 @@ static void put_text(writer_t *w, const char *text)
     put(w, text ? text : "", size);
 }
 
-static void put_handle(writer_t *w, pl_object_t *object)
-{
-    uint64_t number = 0;
-    w->handle_count++;
-    if (w->payload && object) {
-        number = pl_flight_enter(object, w->err);
-        w->failed |= !number;
-        if (number)
-            w->payload->handle[w->payload->handle_count++] = number;
-    }
-    put(w, &number, sizeof number);
-}
-
 static void put_field(writer_t *w, pl_field_type_t type, const void *field)
 {
+    static const char zeros[8];
+    const pl_bytes_t *bytes = field;
+    pl_object_t *object = type == PL_TYPE_HANDLE ? *(pl_object_t *const *)field : NULL;
+    uint64_t number = 0;
     switch (type) {
     case PL_TYPE_STRING: put_text(w, *(const char *const *)field); break;
-    case PL_TYPE_DATA: put_data(w, *(const pl_bytes_t *)field); break;
-    case PL_TYPE_HANDLE: put_handle(w, *(pl_object_t *const *)field); break;
+    case PL_TYPE_DATA:
+        put_length(w, bytes->size);
+        put(w, zeros, pl_padding(w->size));
+        put(w, bytes->data, bytes->size);
+        break;
+    case PL_TYPE_HANDLE:
+        w->handle_count++;
+        if (w->payload && object) {
+            number = pl_flight_enter(object, w->err);
+            w->failed |= !number;
+            if (number)
+                w->payload->handle[w->payload->handle_count++] = number;
+        }
+        put(w, &number, sizeof number);
+        break;
     default: put(w, field, layout[type].size); break;
     }
-}
-
-static void put_error(writer_t *w, const pl_error_t *error)
-{
-    int32_t code = error->code;
-    put(w, &code, sizeof code);
-    put_text(w, error->where);
-    put_text(w, error->text);
 }
 
 static void put_frame(writer_t *w, const pl_envelope_t *envelope, const void *fields)
 {
     put(w, envelope, sizeof *envelope);
     int section = pl_section_of_kind(envelope->kind);
-    if (envelope->kind == PL_KIND_ERROR)
-        put_error(w, fields);
+    if (envelope->kind == PL_KIND_ERROR) {
+        const pl_error_t *error = fields;
+        const int32_t code = error->code;
+        put(w, &code, sizeof code);
+        put_text(w, error->where);
+        put_text(w, error->text);
+    }
     if (section < 0)
         return;
     size_t offset = 0;
@@ -262,8 +277,8 @@ static void put_frame(writer_t *w, const pl_envelope_t *envelope, const void *fi
         put_field(w, f->type, (const char *)fields + pl_field_place(f->type, &offset));
 }
 
-/* Memory of its own for bytes alone, a payload when objects travel along. */
-static int frame_reserve(pl_frame_t *frame, writer_t *w)
+/* Allocates the frame: plain memory, or a payload if the message has handles. */
+static int frame_allocate(pl_frame_t *frame, writer_t *w)
 {
     size_t size = w->size;
     *w = (writer_t){.handle_count = w->handle_count, .err = w->err};
@@ -294,7 +309,7 @@ int pl_frame_make(pl_frame_t *frame, const pl_envelope_t *envelope, const void *
     if (!w.failed && w.size > PL_MESSAGE_MAX)
         return pl_fail(err, PL_EPROTOCOL, "a message of %zu bytes; the limit is %d",
                        w.size, PL_MESSAGE_MAX);
-    if (w.failed || frame_reserve(frame, &w) != PL_OK)
+    if (w.failed || frame_allocate(frame, &w) != PL_OK)
         return w.err->code;
     put_frame(&w, envelope, fields);
     if (!w.failed)
@@ -328,57 +343,47 @@ int pl_envelope_read(pl_bytes_t frame, pl_envelope_t *e, pl_error_t *err)
     return PL_OK;
 }
 
-static bool get_handle(pl_reader_t *r, pl_object_t **object)
-{
-    uint64_t number;
-    if (!pl_read(r, &number, sizeof number) || (number && r->is_foreign))
-        return false;
-    *object = number && !r->is_record ? pl_flight_find(number) : NULL;
-    return *object || !number || r->is_record;
-}
-
-static bool get_enum(pl_reader_t *r, const pl_enum_info_t *values, uint32_t *value)
-{
-    return pl_read(r, value, sizeof *value) && *value < values->count;
-}
-
 static bool get_field(pl_reader_t *r, const pl_field_info_t *info, void *field)
 {
+    uint64_t number;
+    uint32_t *choice = field;
+    pl_object_t **object = field;
     switch (info->type) {
-    case PL_TYPE_ENUM: return get_enum(r, info->values, field);
+    case PL_TYPE_ENUM:
+        return pl_read(r, choice, sizeof *choice) && *choice < info->values->count;
     case PL_TYPE_STRING: return pl_read_text(r, field);
     case PL_TYPE_DATA: return pl_read_data(r, field);
-    case PL_TYPE_HANDLE: return get_handle(r, field);
+    case PL_TYPE_HANDLE:
+        if (!pl_read(r, &number, sizeof number) || (number && r->is_foreign))
+            return false;
+        *object = number && !r->is_record ? pl_flight_find(number) : NULL;
+        return *object || !number || r->is_record;
     case PL_TYPE_PEERS: return pl_read_peers(r, field);
     default: return pl_read(r, field, layout[info->type].size);
     }
 }
 
-static bool get_error(pl_reader_t *r, pl_error_t *error)
-{
-    int32_t code;
-    const char *where, *text;
-    if (!pl_read(r, &code, sizeof code) || code >= 0 || !pl_read_text(r, &where)
-        || !pl_read_text(r, &text))
-        return false;
-    error->code = code;
-    snprintf(error->where, sizeof error->where, "%s", where);
-    snprintf(error->text, sizeof error->text, "%s", text);
-    return true;
-}
-
 static bool get_body(pl_reader_t *r, const pl_envelope_t *e, pl_body_t *body,
                      pl_error_t *error)
 {
-    if (e->kind == PL_KIND_ERROR)
-        return get_error(r, error);
-    int section = pl_section_of_kind(e->kind);
+    const int section = pl_section_of_kind(e->kind);
     size_t offset = 0;
-    if (section >= 0)
-        for (const pl_field_info_t *f = messages[e->message].fields[section]; f->name;
-             f++)
-            if (!get_field(r, f, (char *)body + pl_field_place(f->type, &offset)))
-                return false;
+    if (e->kind == PL_KIND_ERROR) {
+        int32_t code;
+        const char *where, *text;
+        if (!pl_read(r, &code, sizeof code) || code >= 0 || !pl_read_text(r, &where)
+            || !pl_read_text(r, &text))
+            return false;
+        error->code = code;
+        snprintf(error->where, sizeof error->where, "%s", where);
+        snprintf(error->text, sizeof error->text, "%s", text);
+        return true;
+    }
+    if (section < 0)
+        return true;
+    for (const pl_field_info_t *f = messages[e->message].fields[section]; f->name; f++)
+        if (!get_field(r, f, (char *)body + pl_field_place(f->type, &offset)))
+            return false;
     return true;
 }
 
@@ -419,61 +424,48 @@ int pl_frame_decode_record(pl_bytes_t frame, pl_body_t *body, pl_error_t *error,
 
 /* ---- kinds of actors in a frame ---- */
 
-typedef struct kinds_walk {
-    unsigned char *frame;
-    void (*visit)(void *user, uint32_t *number);
-    void *user;
-} kinds_walk_t;
+typedef void (*kind_visitor_t)(void *user, uint32_t *number);
 
-static void kind_visit(const kinds_walk_t *walk, size_t at)
+/* The number may be at any address. */
+static void kind_visit(unsigned char *at, kind_visitor_t visit, void *user)
 {
     uint32_t before, number;
-    memcpy(&before, walk->frame + at, sizeof before);
+    memcpy(&before, at, sizeof before);
     number = before;
-    walk->visit(walk->user, &number);
+    visit(user, &number);
     if (number != before)
-        memcpy(walk->frame + at, &number, sizeof number);
+        memcpy(at, &number, sizeof number);
 }
 
-static bool peers_visit(const kinds_walk_t *walk, pl_reader_t *r)
+void pl_frame_kinds(pl_bytes_t frame, kind_visitor_t visit, void *user)
 {
-    const size_t at = (size_t)(r->at - r->start);
-    pl_peers_t peers;
-    if (!pl_read_peers(r, &peers))
-        return false;
-    for (uint32_t k = 0; k < peers.count; k++)
-        kind_visit(walk, at + offsetof(pl_peers_t, peer) + k * sizeof *peers.peer
-                             + (size_t)((char *)&peers.peer[0].at.kind
-                                        - (char *)&peers.peer[0]));
-    return true;
-}
-
-/* Most messages have none, and need not be walked through. */
-static bool has_peers(const pl_field_info_t *field)
-{
-    while (field->name && field->type != PL_TYPE_PEERS)
-        field++;
-    return field->name;
-}
-
-void pl_frame_kinds(pl_bytes_t frame, void (*visit)(void *user, uint32_t *number),
-                    void *user)
-{
-    const kinds_walk_t walk = {(unsigned char *)frame.data, visit, user};
+    unsigned char *bytes = (unsigned char *)frame.data;
     pl_envelope_t e;
-    pl_body_t unused;
-    memcpy(&e, frame.data, sizeof e);
-    kind_visit(&walk, offsetof(pl_envelope_t, from_kind));
-    kind_visit(&walk, offsetof(pl_envelope_t, to_kind));
+    union {
+        pl_body_t body;
+        pl_peers_t peers;
+    } field;
+    memcpy(&e, bytes, sizeof e);
+    kind_visit(bytes + offsetof(pl_envelope_t, from_kind), visit, user);
+    kind_visit(bytes + offsetof(pl_envelope_t, to_kind), visit, user);
     const int section = pl_section_of_kind(e.kind);
-    if (section < 0 || !has_peers(messages[e.message].fields[section]))
+    if (section < 0)
         return;
+    const pl_field_info_t *f = messages[e.message].fields[section];
+    while (f->name && f->type != PL_TYPE_PEERS)
+        f++;
+    if (!f->name)
+        return;                                     /* most messages: nothing to decode */
     pl_reader_t r = pl_reader(frame);
     r.is_record = true;
     r.at += sizeof e;
-    bool good = true;
-    for (const pl_field_info_t *f = messages[e.message].fields[section]; f->name && good;
-         f++)
-        good = f->type == PL_TYPE_PEERS ? peers_visit(&walk, &r)
-                                        : get_field(&r, f, &unused);
+    for (f = messages[e.message].fields[section]; f->name; f++) {
+        unsigned char *at = bytes + (r.at - r.start);
+        if (!get_field(&r, f, &field))
+            return;
+        for (uint32_t k = 0; f->type == PL_TYPE_PEERS && k < field.peers.count; k++) {
+            const char *kind = (const char *)&field.peers.peer[k].at.kind;
+            kind_visit(at + (kind - (const char *)&field.peers), visit, user);
+        }
+    }
 }

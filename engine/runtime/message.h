@@ -64,9 +64,9 @@ typedef struct pl_field_info {
 /* The three parts of a message: fields of the call, of its progress, of its reply. */
 typedef struct pl_message_info {
     const char *name, *help;
-    const char *from, *to;                                  /* level names, or "ANY" */
-    int from_level, to_level;                               /* PL_LEVEL_ANY or a height */
-    const pl_field_info_t *fields[3];                       /* each up to a NULL name */
+    const char *from, *to;                            /* levels: "WORKER | LOOP" */
+    int from_levels, to_levels;                       /* the same, for pl_level_is_in() */
+    const pl_field_info_t *fields[3];                 /* each up to a NULL name */
 } pl_message_info_t;
 
 /* What is known of a message by number, or NULL.  The k-th in order of number, or
@@ -76,6 +76,9 @@ const pl_message_info_t *pl_message_at(int k, unsigned *number);
 
 /* The k-th type of enums.def, or NULL. */
 const pl_enum_info_t *pl_enum_at(int k);
+
+/* Whether a set of levels contains the level of that height. */
+bool pl_level_is_in(int levels, int height);
 
 /* Encodes; fields is the struct of that message and kind (a pl_error_t for errors, NULL
  * for cancel).  Nothing to release after an error. */

@@ -1,9 +1,9 @@
 /* message_json.c - a frame as a line of the stream, for people and clients
  *
- * Written by hand and not through a JSON library: it runs for every message while
- * somebody watches, and all it writes is flat.  It walks the same field list as the codec
- * and trusts nothing that the bytes say.  What does not fit is left out whole, so that a
- * line is valid JSON whatever its room; only texts are cut. */
+ * It uses no JSON library: it runs for every message while a viewer is connected, and
+ * the object is flat.  It walks the same field list as the codec and does not trust
+ * the bytes. A member that does not fit is left out, so a line is valid JSON for every
+ * capacity; only texts are cut. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@ const char *const pl_message_kinds[PL_KINDS] = {"call", "progress", "reply", "er
 typedef struct line {
     char *text;
     size_t length, capacity;
-    bool full;                                   /* something did not fit: take it back */
+    bool full;                                            /* the last piece did not fit */
 } line_t;
 
 static const char CUT[] = "\xe2\x80\xa6";                   /* "…" */
@@ -40,8 +40,8 @@ static void add_plain(line_t *l, const char *text)
     add(l, text, strlen(text));
 }
 
-/* The digits of a number, zeros before them up to `least`; much quicker than a format,
- * and there are ten of these in a line. */
+/* The digits of a number, with leading zeros up to `min` digits.  Much faster than
+ * snprintf(), and a line has ten of them. */
 static void add_digits(line_t *l, uint64_t value, unsigned base, size_t min)
 {
     char text[24], *first = text + sizeof text;
@@ -61,7 +61,7 @@ static void add_signed(line_t *l, int64_t value)
     add_digits(l, value < 0 ? -(uint64_t)value : (uint64_t)value, 10, 1);
 }
 
-/* One character as JSON; how many bytes of the text it was. */
+/* Writes one character as JSON; returns the number of bytes that it had in the text. */
 static size_t escape(const char *text, size_t left, char escaped[static 8])
 {
     const unsigned char *s = (const unsigned char *)text;
@@ -78,16 +78,6 @@ static size_t escape(const char *text, size_t left, char escaped[static 8])
     return n ? n : 1;
 }
 
-/* How many of the first bytes are themselves in JSON. */
-static size_t plain_run(const char *text, size_t max)
-{
-    const unsigned char *s = (const unsigned char *)text;
-    size_t n = 0;
-    while (n < max && s[n] >= 0x20 && s[n] < 0x7f && s[n] != '"' && s[n] != '\\')
-        n++;
-    return n;
-}
-
 static void add_text(line_t *l, const char *text)
 {
     const size_t end = sizeof CUT - 1 + 2;          /* for the mark, a quote and a zero */
@@ -96,7 +86,10 @@ static void add_text(line_t *l, const char *text)
     add(l, "\"", 1);
     while (left && !l->full) {
         size_t fits = l->capacity - l->length > end ? l->capacity - l->length - end : 0;
-        size_t run = plain_run(text, left < fits ? left : fits);
+        size_t run = 0;                                     /* bytes without an escape */
+        while (run < left && run < fits && text[run] >= 0x20 && text[run] < 0x7f
+               && text[run] != '"' && text[run] != '\\')
+            run++;
         size_t taken = run < left ? escape(text + run, left - run, escaped) : 0,
                length = taken ? strlen(escaped) : 0;
         add(l, text, run);
@@ -111,7 +104,7 @@ static void add_text(line_t *l, const char *text)
     add(l, "\"", 1);
 }
 
-/* The host's locale may write a decimal point otherwise, JSON may not. */
+/* The locale of the program may have another decimal point; JSON has not. */
 static void add_number(line_t *l, double value)
 {
     char text[40], plain[40];
@@ -120,7 +113,7 @@ static void add_number(line_t *l, double value)
         return;
     }
     size_t length = 0;
-    /* The largest would be rounded up to what no reader can hold. */
+    /* With 15 digits the largest numbers would be rounded up to infinity. */
     snprintf(text, sizeof text, "%.*g", fabs(value) < 1e308 ? 15 : 17, value);
     for (const char *c = text; *c; c++) {
         if (strchr("0123456789+-e", *c))
@@ -131,7 +124,7 @@ static void add_number(line_t *l, double value)
     add(l, plain, length);
 }
 
-/* As a JSON integer where most readers have room for it. */
+/* As a JSON integer if it fits into 63 bits: most readers have no more. */
 static void add_count(line_t *l, uint64_t value)
 {
     if (value <= INT64_MAX)
@@ -140,50 +133,38 @@ static void add_count(line_t *l, uint64_t value)
         add_number(l, (double)value);
 }
 
-static bool add_peers(line_t *l, pl_reader_t *r)
-{
-    pl_peers_t peers;
-    if (!pl_read_peers(r, &peers))
-        return false;
-    add_plain(l, "{");
-    for (uint32_t k = 0; k < peers.count; k++) {
-        add_plain(l, k ? ", " : "");
-        add_text(l, peers.peer[k].role);
-        add_plain(l, ": ");
-        add_text(l, pl_kind_name(peers.peer[k].at.kind));
-    }
-    add_plain(l, "}");
-    return true;
-}
-
-static bool add_integer(line_t *l, pl_field_type_t type, pl_reader_t *r)
-{
-    uint64_t value = 0;
-    if (!pl_read(r, &value,
-                 type == PL_TYPE_U32 || type == PL_TYPE_FLAG ? sizeof(uint32_t)
-                                                             : sizeof value))
-        return false;
-    if (type == PL_TYPE_FLAG)
-        add_plain(l, value ? "true" : "false");
-    else if (type == PL_TYPE_HANDLE)
-        add_plain(l, value ? "true" : "null");
-    else
-        add_count(l, value);
-    return true;
-}
-
 /* One value; false when the bytes are not one. */
 static bool add_value(line_t *l, const pl_field_info_t *info, pl_reader_t *r)
 {
+    uint32_t u32;
+    uint64_t u64;
     double number;
-    uint32_t choice;
     const char *text;
     pl_bytes_t bytes;
+    pl_peers_t peers;
     switch (info->type) {
     case PL_TYPE_ENUM:
-        if (!pl_read(r, &choice, sizeof choice) || choice >= info->values->count)
+        if (!pl_read(r, &u32, sizeof u32) || u32 >= info->values->count)
             return false;
-        add_text(l, info->values->names[choice]);
+        add_text(l, info->values->names[u32]);
+        return true;
+    case PL_TYPE_U32:
+    case PL_TYPE_FLAG:
+        if (!pl_read(r, &u32, sizeof u32))
+            return false;
+        if (info->type == PL_TYPE_U32)
+            add_count(l, u32);
+        else
+            add_plain(l, u32 ? "true" : "false");
+        return true;
+    case PL_TYPE_U64:
+    case PL_TYPE_HANDLE:
+        if (!pl_read(r, &u64, sizeof u64))
+            return false;
+        if (info->type == PL_TYPE_U64)
+            add_count(l, u64);
+        else
+            add_plain(l, u64 ? "true" : "null");
         return true;
     case PL_TYPE_F64:
         if (!pl_read(r, &number, sizeof number))
@@ -200,12 +181,23 @@ static bool add_value(line_t *l, const pl_field_info_t *info, pl_reader_t *r)
             return false;
         add_digits(l, bytes.size, 10, 1);
         return true;
-    case PL_TYPE_PEERS: return add_peers(l, r);
-    default: return add_integer(l, info->type, r);
+    case PL_TYPE_PEERS:
+        if (!pl_read_peers(r, &peers))
+            return false;
+        add_plain(l, "{");
+        for (uint32_t k = 0; k < peers.count; k++) {
+            add_plain(l, k ? ", " : "");
+            add_text(l, peers.peer[k].role);
+            add_plain(l, ": ");
+            add_text(l, pl_kind_name(peers.peer[k].at.kind));
+        }
+        add_plain(l, "}");
+        return true;
     }
+    return false;
 }
 
-/* False when there is nothing more to read. */
+/* Adds nothing if the member does not fit; false if the bytes are malformed. */
 static bool add_member(line_t *l, const pl_field_info_t *info, pl_reader_t *r)
 {
     size_t before = l->length;
@@ -220,25 +212,19 @@ static bool add_member(line_t *l, const pl_field_info_t *info, pl_reader_t *r)
     return good;
 }
 
-static void add_error(line_t *l, pl_reader_t *r)
-{
-    int32_t code;
-    if (!pl_read(r, &code, sizeof code))
-        return;
-    add_plain(l, "\"code\": \"");
-    add_plain(l, pl_code_name(code));
-    add_plain(l, "\"");
-    static const pl_field_info_t where = {.name = "where", .type = PL_TYPE_STRING},
-                                 text = {.name = "text", .type = PL_TYPE_STRING};
-    if (add_member(l, &where, r))
-        add_member(l, &text, r);
-}
-
 static void add_fields(line_t *l, const pl_envelope_t *e, pl_reader_t *r)
 {
-    int section = pl_section_of_kind(e->kind);
-    if (e->kind == PL_KIND_ERROR)
-        add_error(l, r);
+    const int section = pl_section_of_kind(e->kind);
+    static const pl_field_info_t where = {.name = "where", .type = PL_TYPE_STRING},
+                                 text = {.name = "text", .type = PL_TYPE_STRING};
+    int32_t code;
+    if (e->kind == PL_KIND_ERROR && pl_read(r, &code, sizeof code)) {
+        add_plain(l, "\"code\": \"");
+        add_plain(l, pl_code_name(code));
+        add_plain(l, "\"");
+        if (add_member(l, &where, r))
+            add_member(l, &text, r);
+    }
     if (section < 0)
         return;
     for (const pl_field_info_t *f = pl_message_info(e->message)->fields[section]; f->name;

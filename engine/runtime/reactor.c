@@ -237,7 +237,7 @@ void pl_reactor_free(pl_reactor_t *reactor)
     if (reactor->thread)
         pl_thread_leave(reactor->thread);
     pl_actors_release(reactor);
-    pl_object_unref(reactor->profile);
+    pl_object_unref(reactor->profiler);
     pl_queue_release(&reactor->queue);
     pl_queue_release(&reactor->held);
     posted_release(reactor);

@@ -28,6 +28,16 @@ typedef struct pl_doing {
     bool late;                                       /* a cancel, because of a limit */
 } pl_doing_t;
 
+/* Measures how long handlers run; telemetry/profile.c implements it.  Any thread. */
+typedef struct pl_profile_row pl_profile_row_t;
+typedef struct pl_profiler {
+    pl_object_t object;
+    /* The row of an actor's handler of such a call, or of its answers  [not measured] */
+    pl_profile_row_t *(*row)(struct pl_profiler *self, uint32_t kind, uint32_t message,
+                             const void *fields, bool answer);
+    void (*add)(struct pl_profiler *self, pl_profile_row_t *row, int64_t ns);
+} pl_profiler_t;
+
 typedef struct pl_reactor {
     pl_runtime_t *runtime;
     pl_sockets_t loop;
@@ -58,7 +68,7 @@ typedef struct pl_reactor {
     uint64_t next_call;
     struct actor *dead;                             /* to be freed between two handlers */
     pl_doing_t doing;
-    struct pl_profile *profile;                             /* counted  [not counting] */
+    pl_profiler_t *profiler;                                /* counted  [not measured] */
 
     pthread_mutex_t post_lock;
     pl_posted_t *posted, **posted_last;
@@ -81,6 +91,11 @@ void pl_reactor_join(pl_reactor_t *reactor);
 void pl_reactor_stop(pl_reactor_t *reactor);                /* joins, then frees */
 /* Runs until told to leave, on the calling thread. */
 void pl_reactor_run(pl_reactor_t *reactor);
+
+/* The profiler of an actor's thread, which threads that it starts later inherit; set
+ * once, takes over the reference. */
+pl_profiler_t *pl_actor_profiler(const void *self);
+void pl_actor_set_profiler(void *self, pl_profiler_t *profiler);
 
 /* The call that an actor is handling; 0: none.  Its own thread. */
 uint64_t pl_actor_doing(const void *self);

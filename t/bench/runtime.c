@@ -75,12 +75,17 @@ typedef struct asker {
     int left, progress;
 } asker_t;
 
+/* run is a call of workers, begin one of loops. */
 static const pl_actor_ops_t asker_ops = {.name = "asker",
                                          .size = sizeof(asker_t),
-                                         .level = PL_LEVEL_HOST};
+                                         .level = PL_LEVEL_WORKER},
+                            loop_ops = {.name = "loop",
+                                        .size = 1,
+                                        .level = PL_LEVEL_FIT_LOOP};
 static pl_runtime_t runtime;
 static pl_reactor_t *reactor;
 static asker_t *asker;
+static void *looper;
 
 static void ready(void *self, const pl_answer_t *answer)
 {
@@ -98,6 +103,7 @@ static void rig_open(pl_where_t where)
     bench_must(reactor ? PL_OK : PL_ENOMEM, &err);
     bench_must(pl_actor_root(reactor, &asker_ops, &self, &err), &err);
     asker = self;
+    bench_must(pl_actor_root(reactor, &loop_ops, &looper, &err), &err);
     pl_spawn(asker, &echo_ops, where, &(pl_start_t){.options = ""},
              (pl_how_t){.on_answer = ready}, &asker->echo, &err);
     pl_reactor_run(reactor);
@@ -120,8 +126,8 @@ static void ask_once(void);
 
 static void begin_answered(void *self, const pl_answer_t *answer)
 {
-    (void)answer;
-    if (--((asker_t *)self)->left > 0)
+    (void)self, (void)answer;
+    if (--asker->left > 0)
         ask_once();
     else
         pl_reactor_leave(reactor);
@@ -129,7 +135,7 @@ static void begin_answered(void *self, const pl_answer_t *answer)
 
 static void ask_once(void)
 {
-    pl_call_begin(asker, asker->echo, &(pl_begin_t){.stage = 1},
+    pl_call_begin(looper, asker->echo, &(pl_begin_t){.stage = 1},
                   (pl_how_t){.on_answer = begin_answered}, NULL);
 }
 
