@@ -19,7 +19,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     pl_stamp_t stamp = {.seq = size, .time = INT64_MAX, .rank = -1};
     pl_body_t body;
     pl_error_t error, err;
+    uint64_t transfer;
     bool is_frame = pl_frame_decode(frame, &body, &error, &err) == PL_OK;
+    bool is_plain = pl_frame_decode_foreign(frame, &body, &error, NULL, &err) == PL_OK;
+    bool is_foreign = pl_frame_decode_foreign(frame, &body, &error, &transfer, &err)
+                      == PL_OK;
+    if (is_foreign && is_plain != !transfer)
+        abort();
     char *line = malloc(capacity);
     size_t length = pl_message_json(frame, &stamp, 7, line, capacity);
     json_t *json = length ? json_loadb(line, length, 0, NULL) : NULL;

@@ -162,6 +162,49 @@ static void round_trip(sample_t *s)
     pl_frame_release(&frame);
 }
 
+/* The object itself stays; its number comes. */
+static void foreign_trip(sample_t *s)
+{
+    pl_frame_t frame;
+    pl_body_t body = {0};
+    pl_error_t err = {0};
+    uint64_t transfer;
+    int handles = 0, peers = 0;
+    for (const pl_field_info_t *f = s->fields; f->name; f++) {
+        handles += f->type == PL_TYPE_HANDLE;
+        peers += f->type == PL_TYPE_PEERS;
+    }
+    pl_object_t **object = pl_message_object(&s->e, &s->body),
+                **came = pl_message_object(&s->e, &body);
+    wrong += !object != !handles;
+    if (handles > 1 || peers)
+        return;
+    messages++;
+    pl_frame_make_foreign(&frame, &s->e, &s->body, 9, &err);
+    const pl_bytes_t bytes_of = pl_frame_bytes(&frame);
+    if (pl_frame_decode_foreign(bytes_of, &body, &err, &transfer, &err)
+        || transfer != (handles ? 9 : 0)
+        || (pl_frame_decode_foreign(bytes_of, &body, &err, NULL, &err) != PL_OK)
+               != (handles > 0)
+        || (came && *came)) {
+        tap_diag("%s: %s", s->info->name, err.text);
+        wrong++;
+    }
+    if (came)
+        *came = *object;
+    wrong += !same_fields(s, &body);
+    pl_frame_release(&frame);
+}
+
+static void an_object_goes_to_another_process_as_a_number(void)
+{
+    messages = wrong = 0;
+    each_sample(foreign_trip);
+    ok(messages > 500, "%d samples", messages);
+    is_int(wrong, 0, "each has the number of its object, and the other fields");
+    is_int(pl_flight_count(), 0, "none is in flight");
+}
+
 static void every_message_comes_back_as_it_went(void)
 {
     messages = wrong = 0;
@@ -323,7 +366,7 @@ static void an_enum_takes_only_the_numbers_of_its_values(void)
     pl_message_json(pl_frame_bytes(&frame), &stamp, 0, text, sizeof text);
     like(text, "\"event\": \"gone\", \"rank\": 3", "a line has the name");
     memcpy((char *)pl_frame_bytes(&frame).data + sizeof e, &beyond, sizeof beyond);
-    is_int(pl_frame_decode_foreign(pl_frame_bytes(&frame), &body, NULL, NULL),
+    is_int(pl_frame_decode_foreign(pl_frame_bytes(&frame), &body, NULL, NULL, NULL),
            PL_EPROTOCOL, "a number without a name is refused from another process");
     is_int(pl_frame_decode_record(pl_frame_bytes(&frame), &body, NULL, NULL),
            PL_EPROTOCOL, "and in a journal");
@@ -569,6 +612,7 @@ static void a_frame_that_is_cut_makes_a_line_of_what_is_there(void)
 int main(void)
 {
     run(every_message_comes_back_as_it_went);
+    run(an_object_goes_to_another_process_as_a_number);
     run(a_frame_too_short_or_long_is_refused);
     run(structs_are_laid_out_as_the_codec_walks);
     run(bytes_can_be_read_in_place_as_floats);

@@ -1,5 +1,5 @@
-/* proxy.c - tests of actors/launchers/proxy.c: whoever stands in for a rank, whose
- * process and whose end of the links are the test's own */
+/* proxy.c - tests of actors/launchers/proxy.c: the worker of a rank in another process,
+ * which is the test's own, as is the rank's end of the links */
 #include "actors/launchers/proxy.h"
 
 #include <signal.h>
@@ -11,7 +11,6 @@
 
 #include "actor_rig.h"
 #include "actors/launchers/supervisor.h"
-#include "actors/launchers/job_serialization.h"
 #include "actors/launchers/rank_links.h"
 #include "base/options.h"
 #include "tap.h"
@@ -24,7 +23,10 @@ typedef struct scene {
     char calls[PL_FOLDER_PATH], bulk_path[PL_FOLDER_PATH], process_file[300];
     pl_link_t *link;                                        /* of the rank */
     pl_bulk_t *bulk;
-    bool is_served, is_sent, has_died, has_failed, has_ended;
+    pl_outbox_t outbox;
+    uint64_t run, control;                       /* numbers of calls  [0: not received] */
+    bool has_died, has_failed, has_ended, is_controlled;
+    char text[PL_ERROR_TEXT];                               /* why it has failed */
     uint64_t outcome_step;                                  /* [0: no outcome] */
 } scene_t;
 
@@ -46,10 +48,20 @@ static void run_answered(void *self, const pl_answer_t *answer)
 {
     scene_t *s = answer->context;
     (void)self;
-    s->has_failed |= answer->kind == PL_ANSWER_ERROR;
+    if (answer->kind == PL_ANSWER_ERROR) {
+        s->has_failed = true;
+        snprintf(s->text, sizeof s->text, "%s", answer->error->text);
+    }
     if (answer->kind == PL_ANSWER_REPLY)
         s->outcome_step =
             ((const pl_outcome_t *)answer->body->run_reply.outcome)->global_step;
+}
+
+static void control_answered(void *self, const pl_answer_t *answer)
+{
+    scene_t *s = answer->context;
+    (void)self;
+    s->is_controlled |= answer->kind == PL_ANSWER_REPLY;
 }
 
 static void watch_answered(void *self, const pl_answer_t *answer)
@@ -82,8 +94,13 @@ static void message_came(void *user, int peer, pl_frame_t *message)
     scene_t *s = user;
     pl_envelope_t e;
     (void)peer;
-    if (pl_envelope_read(pl_frame_bytes(message), &e, NULL) == PL_OK)
-        s->is_served |= e.kind == PL_KIND_CALL && e.message == PL_MESSAGE_serve;
+    if (pl_envelope_read(pl_frame_bytes(message), &e, NULL) == PL_OK
+        && e.kind == PL_KIND_CALL) {
+        if (e.message == PL_MESSAGE_run)
+            s->run = e.call;
+        if (e.message == PL_MESSAGE_control)
+            s->control = e.call;
+    }
     pl_frame_release(message);
 }
 
@@ -92,10 +109,10 @@ static void event_came(void *user, int peer, pl_link_event_t event, const char *
     (void)user, (void)peer, (void)event, (void)text;
 }
 
-static void outcome_sent(void *user, int peer, uint64_t transfer, const pl_error_t *error)
+static void object_sent(void *user, int peer, uint64_t transfer, const pl_error_t *error)
 {
-    (void)peer, (void)transfer;
-    ((scene_t *)user)->is_sent = !error;
+    (void)peer;
+    pl_outbox_sent(&((scene_t *)user)->outbox, transfer, error);
 }
 
 static void rank_join(scene_t *s)
@@ -115,10 +132,15 @@ static void rank_join(scene_t *s)
     s->link = pl_link_connect(&spec, pl_actor_loop(rig.queen), NULL);
     spec.endpoint = pl_folder_path(s->bootstrap.folder, PL_FOLDER_BULK, s->bulk_path);
     const pl_bulk_spec_t bulk = {.link = spec,
-                                 .on_sent = outcome_sent,
+                                 .on_sent = object_sent,
                                  .on_event = event_came,
                                  .user = s};
     s->bulk = pl_bulk_connect(&bulk, pl_actor_loop(rig.queen), NULL);
+    s->outbox = (pl_outbox_t){.link = s->link,
+                              .peer = PL_LINK_HOST,
+                              .run = s->bootstrap.run,
+                              .incarnation = s->bootstrap.incarnation,
+                              .bulk = s->bulk};
 }
 
 /* All that a rank says at its end, and that nothing follows. */
@@ -126,17 +148,11 @@ static void rank_tell_outcome(scene_t *s, uint64_t global_step)
 {
     pl_outcome_t *outcome = pl_outcome_new(NULL);
     outcome->global_step = global_step;
-    pl_blob_t *blob = pl_outcome_pack(outcome, NULL);
-    pl_outbox_t box = {s->link, PL_LINK_HOST, s->bootstrap.run, s->bootstrap.incarnation,
-                       NULL};
-    const pl_serve_reply_t reply = {
-        .outcome = pl_bulk_send(s->bulk, PL_LINK_HOST, blob, NULL)};
-    pl_object_unref(blob);
+    pl_outbox_post(&s->outbox, PL_KIND_REPLY, PL_MESSAGE_run, s->run,
+                   &(pl_run_reply_t){.outcome = &outcome->object}, NULL);
     pl_object_unref(outcome);
-    while (!s->is_sent)
+    while (s->outbox.first)
         rig_turn();
-    pl_outbox_post(&box, PL_KIND_REPLY, PL_MESSAGE_serve, 0, &reply, NULL);
-    pl_outbox_release(&box);
     pl_link_leave(s->link, NULL);
     pl_link_leave(pl_bulk_link(s->bulk), NULL);
 }
@@ -205,6 +221,7 @@ static void scene_open(scene_t *s)
 
 static void scene_close(scene_t *s)
 {
+    pl_outbox_release(&s->outbox);
     pl_bulk_free(s->bulk);
     pl_link_free(s->link);
     pl_object_unref(s->links);
@@ -216,7 +233,7 @@ static void what_a_dead_rank_had_sent_counts(void)
 {
     scene_t s;
     scene_open(&s);
-    ok(eventually((rig_turn(), s.is_served && process_of(&s))), "a rank has its job");
+    ok(eventually((rig_turn(), s.run && process_of(&s))), "a rank has its job");
     __atomic_store_n(&stopped, __real_pl_now(), __ATOMIC_RELAXED);
     kill(process_of(&s), SIGKILL);
     ok(eventually((rig_turn(), s.has_died)), "its process has died");
@@ -226,6 +243,43 @@ static void what_a_dead_rank_had_sent_counts(void)
     is_int(s.outcome_step, 42, "its outcome is the run's");
     ok(!s.has_failed, "and no error");
     __atomic_store_n(&stopped, 0, __ATOMIC_RELAXED);
+    scene_close(&s);
+}
+
+/* Each call is answered by its own answer alone: by number and by message. */
+static void an_answer_of_another_message_is_dropped(void)
+{
+    scene_t s;
+    scene_open(&s);
+    pl_call_control(rig.queen, s.at, &(pl_control_t){.command = PL_RUN_COMMAND_PAUSE},
+                    (pl_how_t){.on_answer = control_answered, .context = &s}, NULL);
+    ok(eventually((rig_turn(), s.run && s.control)), "a rank has a job and a command");
+    pl_outbox_post(&s.outbox, PL_KIND_REPLY, PL_MESSAGE_join, s.control,
+                   &(pl_join_reply_t){0}, NULL);
+    pl_outbox_post(&s.outbox, PL_KIND_REPLY, PL_MESSAGE_stop, s.run,
+                   &(pl_stop_reply_t){0}, NULL);
+    pl_outbox_post(&s.outbox, PL_KIND_REPLY, PL_MESSAGE_control, s.control + 7,
+                   &(pl_control_reply_t){.checkpoint = ""}, NULL);
+    const pl_error_t error = {PL_EIO, "", "the last of the wrong answers"};
+    pl_outbox_post(&s.outbox, PL_KIND_ERROR, PL_MESSAGE_run, s.run, &error, NULL);
+    ok(eventually((rig_turn(), s.has_failed)), "the run is answered by its own error");
+    is_text(s.text, "the last of the wrong answers", "which came last");
+    ok(!s.is_controlled, "the command has no answer yet");
+    pl_outbox_post(&s.outbox, PL_KIND_REPLY, PL_MESSAGE_control, s.control,
+                   &(pl_control_reply_t){.checkpoint = ""}, NULL);
+    ok(eventually((rig_turn(), s.is_controlled)), "then its own");
+    scene_close(&s);
+}
+
+static void a_reply_without_its_outcome_is_an_error(void)
+{
+    scene_t s;
+    scene_open(&s);
+    ok(eventually((rig_turn(), s.run)), "a rank has its job");
+    pl_outbox_post_packed(&s.outbox, PL_KIND_REPLY, PL_MESSAGE_run, s.run,
+                          &(pl_run_reply_t){0}, NULL, NULL);
+    ok(eventually((rig_turn(), s.has_failed)), "the run fails");
+    is_text(s.text, "run came without its outcome (transfer 0)", "with the reason");
     scene_close(&s);
 }
 
@@ -275,6 +329,8 @@ int main(void)
         process_live();
     pl_supervisor_init();
     run(what_a_dead_rank_had_sent_counts);
+    run(an_answer_of_another_message_is_dropped);
+    run(a_reply_without_its_outcome_is_an_error);
     run(an_early_death_waits_for_who_watches);
     run(nor_does_it_hold_up_the_end);
     run(nor_does_the_limit_to_join);

@@ -6,33 +6,30 @@
 #include <string.h>
 
 #include "actor_rig.h"
-#include "actors/launchers/job_serialization.h"
 #include "actors/launchers/rank_links.h"
 #include "base/options.h"
 #include "tap.h"
 
-/* What the launcher hears of the rank. */
+/* The launcher's end. */
 typedef struct received {
-    int jobs_sent, refused, ended;
+    pl_outbox_t outbox;
+    int refused, ended;
     char text[PL_ERROR_TEXT];                               /* of what was refused */
 } received_t;
 
 static void message_came(void *self, pl_frame_t *message)
 {
     received_t *received = self;
-    pl_envelope_t e;
-    pl_body_t body;
-    pl_error_t error = {0};
-    const pl_bytes_t bytes = pl_frame_bytes(message);
-    if (pl_envelope_read(bytes, &e, NULL) != PL_OK
-        || pl_frame_decode_foreign(bytes, &body, &error, NULL) != PL_OK)
-        return;
-    if (e.message == PL_MESSAGE_serve && e.kind == PL_KIND_ERROR
-        && strstr(error.text, "already runs")) {
-        received->refused++;
-        snprintf(received->text, sizeof received->text, "%s", error.text);
+    pl_incoming_t m;
+    if (pl_incoming_read(&m, &received->outbox, pl_frame_bytes(message), NULL) == PL_OK) {
+        if (m.envelope.message == PL_MESSAGE_run && m.envelope.call == 2
+            && strstr(m.error.text, "already runs")) {
+            received->refused++;
+            snprintf(received->text, sizeof received->text, "%s", m.error.text);
+        }
+        received->ended += m.envelope.message == PL_MESSAGE_start;
     }
-    received->ended += e.message == PL_MESSAGE_start && e.kind != PL_KIND_PROGRESS;
+    pl_incoming_release(&m);
 }
 
 static void event_came(void *self, pl_link_event_t event, const char *text)
@@ -40,9 +37,9 @@ static void event_came(void *self, pl_link_event_t event, const char *text)
     (void)self, (void)event, (void)text;
 }
 
-static void job_sent(void *self, const pl_error_t *error)
+static void job_sent(void *self, uint64_t transfer, const pl_error_t *error)
 {
-    ((received_t *)self)->jobs_sent += !error;
+    pl_outbox_sent(&((received_t *)self)->outbox, transfer, error);
 }
 
 static void ignore_end(void *self)
@@ -55,14 +52,12 @@ static void ignore_loss(void *self, const char *why)
     (void)self, (void)why;
 }
 
-static pl_blob_t *job_blob(void)
+static pl_job_t *job_new(void)
 {
     pl_options_t *options = pl_options_parse("{}", "run.json", NULL);
     pl_job_t *job = pl_job_new(options, PL_TRAIN, NULL);
-    pl_blob_t *blob = pl_job_pack(job, NULL);
-    pl_object_unref(job);
     pl_options_free(options);
-    return blob;
+    return job;
 }
 
 static int rank_open(pl_rank_client_t *client, const pl_rank_links_t *links)
@@ -89,7 +84,7 @@ static int rank_open(pl_rank_client_t *client, const pl_rank_links_t *links)
 
 static void a_second_job_is_refused(void)
 {
-    static const pl_wire_ops_t ops = {message_came, event_came, job_sent};
+    static const pl_rank_end_ops_t ops = {message_came, event_came, job_sent};
     received_t received = {0};
     pl_rank_client_t client;
     rig_open_launcher();
@@ -100,23 +95,18 @@ static void a_second_job_is_refused(void)
     pl_rank_links_t *links = pl_rank_links_new(rig.queen, &spec, NULL);
     pl_rank_links_attach(links, 0, &ops, &received);
     is_int(rank_open(&client, links), PL_OK, "a rank");
-    for (int k = 0; k < 2; k++) {
-        pl_blob_t *blob = job_blob();
-        pl_bulk_send(pl_rank_links_bulk(links), 0, blob, NULL);
-        pl_object_unref(blob);
-    }
-    while (received.jobs_sent < 2)
-        rig_turn();
-    pl_outbox_t outbox = pl_rank_links_outbox(links, 0);
+    received.outbox = pl_rank_links_outbox(links, 0);
+    pl_job_t *job = job_new();
     for (uint64_t k = 1; k <= 2; k++)
-        pl_outbox_post(&outbox, PL_KIND_CALL, PL_MESSAGE_serve, 0,
-                       &(pl_serve_t){.job = k}, NULL);
+        pl_outbox_post(&received.outbox, PL_KIND_CALL, PL_MESSAGE_run, k,
+                       &(pl_run_t){.job = &job->object}, NULL);
+    pl_object_unref(job);
     ok(eventually((rig_turn(), received.refused)), "the second one is: %s",
        received.text);
     pl_rank_client_end(&client);
     ok(eventually((rig_turn(), received.ended)), "and the rank ends in order");
     pl_rank_client_release(&client);
-    pl_outbox_release(&outbox);
+    pl_outbox_release(&received.outbox);
     pl_object_unref(links);
     rig_close();
 }

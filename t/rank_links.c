@@ -26,12 +26,12 @@ static void event_came(void *self, pl_link_event_t event, const char *text)
         snprintf(s->about, sizeof s->about, "%s", text);
 }
 
-static void sent(void *self, const pl_error_t *error)
+static void sent(void *self, uint64_t transfer, const pl_error_t *error)
 {
-    (void)self, (void)error;
+    (void)self, (void)transfer, (void)error;
 }
 
-static const pl_wire_ops_t ops = {message_came, event_came, sent};
+static const pl_rank_end_ops_t ops = {message_came, event_came, sent};
 
 static void ignore_message(void *user, int rank, pl_frame_t *message)
 {

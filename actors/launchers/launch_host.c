@@ -14,7 +14,7 @@
 #include <sys/random.h>
 
 #include "actors/launchers/launch.h"
-#include "actors/launchers/outbox.h"
+#include "actors/launchers/forwarding.h"
 #include "actors/launchers/rendezvous.h"
 #include "actors/launchers/supervisor.h"
 #include "actors/launchers/rank_links.h"
@@ -410,7 +410,7 @@ static void message_came(void *user, int number, pl_frame_t *message)
     pl_error_t error = {0};
     const pl_bytes_t bytes = pl_frame_bytes(message);
     if (pl_envelope_read(bytes, &e, NULL) != PL_OK
-        || pl_frame_decode_foreign(bytes, &body, &error, NULL) != PL_OK
+        || pl_frame_decode_foreign(bytes, &body, &error, NULL, NULL) != PL_OK
         || e.call != h->attempt || !h->slot[number].runs)
         return;
     if (e.message == PL_MESSAGE_report_finished_rank && e.kind == PL_KIND_CALL) {
@@ -458,7 +458,10 @@ static int link_open(launch_host_t *h, pl_error_t *err)
         h->link = pl_link_listen(&spec, &launch->loop, err);
     pl_text_free(traits);
     for (int k = 1; k < h->count; k++)
-        h->slot[k].outbox = (pl_outbox_t){h->link, k, LAUNCH_RUN, 1, NULL};
+        h->slot[k].outbox = (pl_outbox_t){.link = h->link,
+                                          .peer = k,
+                                          .run = LAUNCH_RUN,
+                                          .incarnation = 1};
     return h->link ? PL_OK : err->code;
 }
 

@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include "actors/launchers/launch.h"
-#include "actors/launchers/outbox.h"
+#include "actors/launchers/forwarding.h"
 #include "actors/launchers/rank_links.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -119,7 +119,7 @@ static void message_came(void *user, int peer, pl_frame_t *message)
     const pl_bytes_t bytes = pl_frame_bytes(message);
     (void)peer;
     if (pl_envelope_read(bytes, &e, NULL) != PL_OK
-        || pl_frame_decode_foreign(bytes, &body, &error, NULL) != PL_OK
+        || pl_frame_decode_foreign(bytes, &body, &error, NULL, NULL) != PL_OK
         || e.kind != PL_KIND_CALL)
         return;
     if (e.message == PL_MESSAGE_begin_ranks)
@@ -192,7 +192,10 @@ static int link_open(launch_node_t *n, pl_error_t *err)
     pl_outbox_release(&n->outbox);
     n->has_joined = n->is_lost = false;
     n->link = pl_link_connect(&spec, &launch->loop, err);
-    n->outbox = (pl_outbox_t){n->link, PL_LINK_HOST, LAUNCH_RUN, 1, NULL};
+    n->outbox = (pl_outbox_t){.link = n->link,
+                              .peer = PL_LINK_HOST,
+                              .run = LAUNCH_RUN,
+                              .incarnation = 1};
     pl_text_free(traits);
     return n->link ? PL_OK : err->code;
 }

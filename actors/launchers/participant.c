@@ -209,7 +209,6 @@ typedef struct waiting {
     pl_result_broadcast_t *broadcast;
     int rank;
     pl_outbox_t outbox;
-    uint64_t transfer;                                     /* of the outcome  [0: none] */
     bool is_over;
 } waiting_t;
 
@@ -242,29 +241,22 @@ static void waiting_over(waiting_t *w, const char *why)
 }
 
 /* An error says nothing of how far the run came. */
-static void waiting_tell(waiting_t *w, const pl_error_t *failed)
+static void error_tell(waiting_t *w, const pl_error_t *failed)
 {
     pl_error_t err = {0};
-    const pl_serve_reply_t reply = {.outcome = w->transfer};
     const pl_run_progress_t far = {.event = PL_RUN_EVENT_ALIVE,
                                    .metrics = "",
                                    .global_step = w->broadcast->ranks->global_step,
                                    .batch = w->broadcast->ranks->begun};
-    if (failed)
-        pl_outbox_post(&w->outbox, PL_KIND_PROGRESS, PL_MESSAGE_run, 0, &far, NULL);
-    int code = failed ? pl_outbox_post(&w->outbox, PL_KIND_ERROR, PL_MESSAGE_serve, 0,
-                                       failed, &err)
-                      : pl_outbox_post(&w->outbox, PL_KIND_REPLY, PL_MESSAGE_serve, 0,
-                                       &reply, &err);
-    if (code != PL_OK)
+    pl_outbox_post(&w->outbox, PL_KIND_PROGRESS, PL_MESSAGE_run, 0, &far, NULL);
+    if (pl_outbox_post(&w->outbox, PL_KIND_ERROR, PL_MESSAGE_run, 0, failed, &err)
+        != PL_OK)
         waiting_over(w, err.text);
 }
 
-static void outcome_sent(void *self, const pl_error_t *error)
+static void outcome_sent(void *self, uint64_t transfer, const pl_error_t *error)
 {
-    waiting_t *w = self;
-    if (w->transfer && !w->is_over)
-        waiting_tell(w, error);
+    pl_outbox_sent(&((waiting_t *)self)->outbox, transfer, error);
 }
 
 static void event_came(void *self, pl_link_event_t event, const char *text)
@@ -286,9 +278,9 @@ static void message_came(void *self, pl_frame_t *message)
 
 static void waiting_begin(waiting_t *w)
 {
-    static const pl_wire_ops_t ops = {.on_message = message_came,
-                                      .on_event = event_came,
-                                      .on_sent = outcome_sent};
+    static const pl_rank_end_ops_t ops = {.on_message = message_came,
+                                          .on_event = event_came,
+                                          .on_sent = outcome_sent};
     pl_result_broadcast_t *s = w->broadcast;
     pl_error_t err = {0};
     pl_link_state_t state = pl_link_state(pl_rank_links_calls(s->links), w->rank);
@@ -298,10 +290,12 @@ static void waiting_begin(waiting_t *w)
     }
     w->outbox = pl_rank_links_outbox(s->links, w->rank);
     pl_rank_links_attach(s->links, w->rank, &ops, w);
-    if (s->blob)
-        w->transfer = pl_bulk_send(pl_rank_links_bulk(s->links), w->rank, s->blob, &err);
-    if (!w->transfer)
-        waiting_tell(w, s->blob ? &err : &s->error);
+    if (!s->blob)
+        error_tell(w, &s->error);
+    else if (pl_outbox_post_packed(&w->outbox, PL_KIND_REPLY, PL_MESSAGE_run, 0,
+                                   &(pl_run_reply_t){0}, s->blob, &err)
+             != PL_OK)
+        error_tell(w, &err);
 }
 
 static void broadcast_late(void *self)

@@ -10,36 +10,36 @@
  * with the process. */
 #include "actors/launchers/proxy.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 
-#include "actors/launchers/job_serialization.h"
-#include "actors/launchers/proxy_internal.h"
 #include "actors/launchers/bootstrap.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "transport/socket.h"
 #include "base/timeouts.h"
+#include "transport/socket.h"
 
-/* ---- Forwarded calls ---- */
+/* ---- Calls go to the rank ---- */
 
 struct forwarded {
     forwarded_t *next;
     uint64_t number;
+    pl_message_t message;
     pl_call_t *call;
 };
 
-static int call_forward(proxy_t *r, pl_call_t *call, pl_message_t message,
-                        const pl_body_t *body, pl_error_t *err)
+static int proxy_forward(void *self, pl_call_t *call, const pl_body_t *body,
+                         pl_error_t *err)
 {
+    proxy_t *r = self;
     forwarded_t *forwarded = pl_alloc(sizeof *forwarded);
     if (!forwarded)
         return pl_no_memory(err);
-    *forwarded = (forwarded_t){r->forwarded, ++r->forwarded_count, call};
-    const int code = pl_outbox_post(&r->outbox, PL_KIND_CALL, message, forwarded->number,
-                                    body, err);
+    *forwarded = (forwarded_t){r->forwarded, ++r->forwarded_count, pl_call_message(call),
+                               call};
+    const int code = pl_outbox_post(&r->outbox, PL_KIND_CALL, forwarded->message,
+                                    forwarded->number, body, err);
     if (code == PL_OK)
         r->forwarded = forwarded;
     else
@@ -47,22 +47,41 @@ static int call_forward(proxy_t *r, pl_call_t *call, pl_message_t message,
     return code;
 }
 
-/* An answer has arrived: it ends the call that has this number, if there is one. */
-static void forwarded_end(proxy_t *r, const pl_envelope_t *e, const pl_body_t *body,
-                          const pl_error_t *error)
+/* A rank that has not joined by both links has a limit for that; then it gives signs of
+ * life itself. */
+static void proxy_beat(void *self)
 {
-    forwarded_t **at = &r->forwarded, *forwarded;
-    while (*at && (*at)->number != e->call)
-        at = &(*at)->next;
-    forwarded = *at;
-    if (!forwarded)
+    proxy_t *r = self;
+    if (!r->run
+        || (r->has_joined
+            && pl_link_state(pl_bulk_link(pl_rank_links_bulk(r->links)), (int)r->rank)
+                   != PL_LINK_AWAITED))
         return;
-    *at = forwarded->next;
-    if (e->kind == PL_KIND_ERROR)
-        pl_call_fail(forwarded->call, error);
-    else
-        pl_reply(forwarded->call, body);
-    pl_free(forwarded);
+    pl_progress_run(r->run,
+                    &(pl_run_progress_t){.event = PL_RUN_EVENT_ALIVE, .metrics = ""});
+    pl_after(r, PL_STEPS_BEAT_MS, proxy_beat, NULL);
+}
+
+static int proxy_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    proxy_t *r = self;
+    if (r->was_run)
+        return pl_fail(err, PL_ESTATE, "a worker runs once");
+    if (proxy_forward(r, call, body, err) != PL_OK)
+        return err->code;
+    r->was_run = true;
+    r->run = call;
+    proxy_beat(r);
+    return PL_OK;
+}
+
+static int proxy_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    proxy_t *r = self;
+    if (r->was_stopped)
+        return pl_reply_stop(call, &(pl_stop_reply_t){0});
+    r->was_stopped = true;
+    return proxy_forward(r, call, body, err);
 }
 
 /* ---- what the process says ---- */
@@ -100,117 +119,85 @@ static void stream_tell(proxy_t *r)
                          == PL_OK;
 }
 
-/* ---- what comes ---- */
+/* ---- Answers come from the rank ---- */
 
-static void run_fail(proxy_t *r, const pl_error_t *error)
-{
-    pl_call_t *run = r->run;
-    r->run = NULL;
-    if (run)
-        pl_call_fail(run, error);
-}
-
-static void run_replied(proxy_t *r, uint64_t transfer)
-{
-    pl_error_t err = {0};
-    pl_blob_t *blob = pl_bulk_take(pl_rank_links_bulk(r->links), (int)r->rank, transfer);
-    if (!blob)
-        pl_fail(&err, PL_EPROTOCOL, "rank %d has sent no outcome %" PRIu64, (int)r->rank,
-                transfer);
-    pl_outcome_t *outcome = blob ? pl_outcome_unpack(blob, &err) : NULL;
-    pl_call_t *run = r->run;
-    pl_object_unref(blob);
-    if (!outcome) {
-        run_fail(r, &err);
-    } else if (run) {
-        r->run = NULL;
-        pl_reply_run(run, &(pl_run_reply_t){.outcome = &outcome->object});
-    }
-    pl_object_unref(outcome);
-}
-
-static void report_came(proxy_t *r, const pl_run_progress_t *report)
+static void report_note(proxy_t *r, const pl_run_progress_t *report)
 {
     r->received_at = pl_now();
     if (report->global_step > r->global_step)
         r->global_step = report->global_step;
     if (*report->run_dir)
         pl_rank_links_tell_run_dir(r->links, report->run_dir);
-    pl_run_progress_t forwarded = *report;
-    forwarded.peers.count = 0;                    /* addresses of its process mean nothing
-                                                     here */
-    if (r->run)
-        pl_progress_run(r->run, &forwarded);
 }
 
-static void log_came(const proxy_t *r, const pl_serve_progress_t *line)
+/* An answer to no call that waits for one is dropped. */
+static void answer_came(proxy_t *r, const pl_incoming_t *m)
 {
-    if (line->level <= PL_LOG_DEBUG)
-        pl_log_line((pl_log_level_t)line->level, (int)r->rank, line->actor, "%s",
-                    line->text);
-}
-
-static void answer_came(proxy_t *r, const pl_envelope_t *e, const pl_body_t *body,
-                        const pl_error_t *error)
-{
-    const bool failed = e->kind == PL_KIND_ERROR;
-    switch (e->message) {
-    case PL_MESSAGE_run: report_came(r, &body->run_progress); return;
-    case PL_MESSAGE_serve:
-        if (failed && error->code == PL_ESTUCK)
-            proxy_tell(r, PL_RANK_EVENT_SILENT, error->text);
-        if (failed)
-            run_fail(r, error);
-        else if (e->kind == PL_KIND_REPLY)
-            run_replied(r, body->serve_reply.outcome);
-        else
-            log_came(r, &body->serve_progress);
+    forwarded_t **at = &r->forwarded, *forwarded;
+    while (
+        *at
+        && ((*at)->number != m->envelope.call || (*at)->message != m->envelope.message))
+        at = &(*at)->next;
+    forwarded = *at;
+    if (!forwarded)
         return;
-    case PL_MESSAGE_start:
-        if (failed && r->error.code == PL_OK)
-            r->error = *error;
-        if (r->life == PROXY_LIVES && r->end != PROXY_KILLED
-            && (r->is_foreign || r->pool))
-            r->life = PROXY_FREE;
-        proxy_finish(r);
+    if (m->envelope.kind == PL_KIND_PROGRESS) {
+        pl_progress(forwarded->call, &m->body);
         return;
-    default: forwarded_end(r, e, body, error);
     }
+    *at = forwarded->next;
+    if (forwarded->call == r->run) {
+        if (m->error.code == PL_ESTUCK)
+            proxy_tell(r, PL_RANK_EVENT_SILENT, m->error.text);
+        r->run = NULL;
+    }
+    if (m->error.code != PL_OK)
+        pl_call_fail(forwarded->call, &m->error);
+    else
+        pl_reply(forwarded->call, &m->body);
+    pl_free(forwarded);
 }
 
-/* Of what a rank may say, and nothing else. */
-static bool is_answer(const pl_envelope_t *e)
+static void worker_ended(proxy_t *r, const pl_error_t *error)
 {
-    switch (e->message) {
-    case PL_MESSAGE_run: return e->kind == PL_KIND_PROGRESS;
-    case PL_MESSAGE_serve:
-        return e->kind == PL_KIND_PROGRESS || e->kind == PL_KIND_REPLY
-               || e->kind == PL_KIND_ERROR;
-    case PL_MESSAGE_start:
-    case PL_MESSAGE_join:
-    case PL_MESSAGE_control:
-    case PL_MESSAGE_stop: return e->kind == PL_KIND_REPLY || e->kind == PL_KIND_ERROR;
-    default: return false;
-    }
+    if (error->code != PL_OK && r->error.code == PL_OK)
+        r->error = *error;
+    if (r->life == PROXY_LIVES && r->end != PROXY_KILLED && (r->is_foreign || r->pool))
+        r->life = PROXY_FREE;
+    proxy_finish(r);
 }
 
-static void proxy_message(void *self, pl_frame_t *message)
+static void proxy_message(void *self, pl_frame_t *frame)
 {
     proxy_t *r = self;
-    pl_envelope_t e;
-    pl_body_t body;
-    pl_error_t error = {0}, err = {0};
-    const pl_bytes_t bytes = pl_frame_bytes(message);
+    pl_incoming_t m;
+    pl_error_t err = {0};
     if (r->life == PROXY_DONE)
         return;
     stream_tell(r);
-    if (pl_envelope_read(bytes, &e, &err) != PL_OK
-        || pl_frame_decode_foreign(bytes, &body, &error, &err) != PL_OK || !is_answer(&e))
+    const bool is_valid = pl_incoming_read(&m, &r->outbox, pl_frame_bytes(frame), &err)
+                          == PL_OK;
+    const pl_follow_log_progress_t *line = &m.body.follow_log_progress;
+    if (!is_valid) {
         pl_log_line(PL_LOG_WARNING, (int)r->rank, pl_actor_name(r),
-                    "dropped an invalid message from the rank's process: %s",
-                    err.code ? err.text : "it answers no call to a rank");
-    else
-        answer_came(r, &e, &body, &error);
+                    "dropped an invalid message from the rank's process: %s", err.text);
+    } else if (m.envelope.message == PL_MESSAGE_follow_log) {
+        if (line->level <= PL_LOG_DEBUG)
+            pl_log_line((pl_log_level_t)line->level, (int)r->rank, line->actor, "%s",
+                        line->text);
+    } else if (m.envelope.message == PL_MESSAGE_start) {
+        worker_ended(r, &m.error);
+    } else {
+        if (m.envelope.message == PL_MESSAGE_run && m.envelope.kind == PL_KIND_PROGRESS)
+            report_note(r, &m.body.run_progress);
+        answer_came(r, &m);
+    }
+    pl_incoming_release(&m);
+}
+
+static void object_sent(void *self, uint64_t transfer, const pl_error_t *error)
+{
+    pl_outbox_sent(&((proxy_t *)self)->outbox, transfer, error);
 }
 
 static void proxy_event(void *self, pl_link_event_t event, const char *text)
@@ -254,89 +241,6 @@ static void proxy_event(void *self, pl_link_event_t event, const char *text)
     }
 }
 
-/* ---- the run ---- */
-
-static int control_pass(void *self, pl_call_t *call, const pl_control_t *what,
-                        pl_error_t *err)
-{
-    proxy_t *r = self;
-    const pl_body_t body = {.control = *what};
-    return call_forward(r, call, PL_MESSAGE_control, &body, err);
-}
-
-static int proxy_control(void *self, pl_call_t *call, const pl_body_t *body,
-                         pl_error_t *err)
-{
-    proxy_t *r = self;
-    return r->job == PROXY_SERVED ? control_pass(r, call, &body->control, err)
-                                  : pl_held_add(&r->held, call, &body->control, err);
-}
-
-/* The rank has the job: it may be told to begin. */
-static void job_sent(void *self, const pl_error_t *error)
-{
-    proxy_t *r = self;
-    pl_error_t err = {0};
-    if (error || r->job == PROXY_SERVED || !r->run
-        || r->end != PROXY_STAYS)                  /* a lost rank is reported elsewhere */
-        return;
-    r->job = PROXY_SERVED;
-    const pl_serve_t msg = {.job = 1};
-    const pl_stop_t stop = {.reason = r->stop_reason};
-    if (pl_outbox_post(&r->outbox, PL_KIND_CALL, PL_MESSAGE_serve, 0, &msg, &err) != PL_OK
-        || (*r->stop_reason
-            && pl_outbox_post(&r->outbox, PL_KIND_CALL, PL_MESSAGE_stop, 0, &stop, &err)
-                   != PL_OK))
-        run_fail(r, &err);
-    pl_held_pass(&r->held, r, control_pass);
-}
-
-/* The rank says later itself that it is alive; it has a bound of its own to join. */
-static void proxy_beat(void *self)
-{
-    proxy_t *r = self;
-    if (!r->run || r->job == PROXY_SERVED)
-        return;
-    pl_progress_run(r->run,
-                    &(pl_run_progress_t){.event = PL_RUN_EVENT_ALIVE, .metrics = ""});
-    pl_after(r, PL_STEPS_BEAT_MS, proxy_beat, NULL);
-}
-
-static int proxy_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
-{
-    proxy_t *r = self;
-    if (r->job != PROXY_UNASKED)
-        return pl_fail(err, PL_ESTATE, "a worker runs once");
-    pl_blob_t *blob = pl_job_pack((const pl_job_t *)body->run.job, err);
-    uint64_t transfer =
-        blob ? pl_bulk_send(pl_rank_links_bulk(r->links), (int)r->rank, blob, err) : 0;
-    pl_object_unref(blob);
-    if (!transfer)
-        return err->code;
-    r->job = PROXY_ASKED;
-    r->run = call;
-    proxy_beat(r);
-    return PL_OK;
-}
-
-static int proxy_join(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
-{
-    proxy_t *r = self;
-    return call_forward(r, call, PL_MESSAGE_join, body, err);
-}
-
-static int proxy_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
-{
-    proxy_t *r = self;
-    const bool is_first = !r->was_stopped;
-    r->was_stopped = true;
-    if (r->job == PROXY_SERVED && is_first)
-        return call_forward(r, call, PL_MESSAGE_stop, body, err);
-    if (r->job != PROXY_SERVED)
-        snprintf(r->stop_reason, sizeof r->stop_reason, "%s", body->stop.reason);
-    return pl_reply_stop(call, &(pl_stop_reply_t){0});
-}
-
 /* ---- the process ---- */
 
 static int process_start(proxy_t *r, pl_error_t *err)
@@ -361,9 +265,9 @@ static int proxy_start(void *self, pl_call_t *call, const pl_body_t *body,
     r->pool = pl_rank_links_worker_pool(r->links);
     r->outbox = pl_rank_links_outbox(r->links, (int)r->rank);
     r->log = (pl_rank_log_t){.self = r, .links = r->links, .rank = (int)r->rank};
-    static const pl_wire_ops_t ops = {.on_message = proxy_message,
-                                      .on_event = proxy_event,
-                                      .on_sent = job_sent};
+    static const pl_rank_end_ops_t ops = {.on_message = proxy_message,
+                                          .on_event = proxy_event,
+                                          .on_sent = object_sent};
     pl_rank_links_attach(r->links, (int)r->rank, &ops, r);
     int code = r->is_foreign ? PL_OK : process_start(r, err);
     if (code != PL_OK)
@@ -397,8 +301,8 @@ static const pl_option_t proxy_options[] = {
 };
 
 static const pl_handler_t proxy_handlers[] = {
-    PL_ON(start, proxy_start), PL_ON(run, proxy_run),         PL_ON(join, proxy_join),
-    PL_ON(stop, proxy_stop),   PL_ON(control, proxy_control), PL_ON(watch, proxy_watch),
+    PL_ON(start, proxy_start), PL_ON(run, proxy_run),         PL_ON(join, proxy_forward),
+    PL_ON(stop, proxy_stop),   PL_ON(control, proxy_forward), PL_ON(watch, proxy_watch),
     PL_HANDLERS_END,
 };
 

@@ -2,17 +2,76 @@
 #ifndef PL_LAUNCHERS_PROXY_H
 #define PL_LAUNCHERS_PROXY_H
 
+#include "actors/launchers/forwarding.h"
 #include "actors/launchers/rank_links.h"
+#include "actors/launchers/rank_log.h"
 #include "actors/launchers/ranks.h"
+#include "actors/launchers/supervisor.h"
+#include "actors/launchers/worker_pool.h"
 #include "runtime/actor.h"
 
-/* Takes `run`, `join` and `stop` as a worker does, and its `start` ends when the process
- * has.  Option "rank"; the context of its start is the launcher's pl_rank_links_t. */
+/* Accepts the calls that a worker accepts, and its `start` ends when the process has
+ * ended.  Option "rank"; the context of its start is the launcher's pl_rank_links_t. */
 extern const pl_actor_ops_t pl_proxy;
 
 /* Starts it, as `start` of pl_ranks_ops_t does; foreign: another program has started the
  * process. */
 uint64_t pl_proxy_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_rank_links_t *links,
                         bool is_foreign, pl_how_t life, pl_error_t *err);
+
+/* ---- What proxy.c (calls and answers) and proxy_end.c (the end) share ---- */
+
+typedef struct forwarded forwarded_t;               /* a call that waits for its answer */
+
+typedef enum proxy_end { PROXY_STAYS, PROXY_ENDS, PROXY_KILLED } proxy_end_t;
+typedef enum proxy_life {
+    PROXY_LIVES,
+    PROXY_FREE,                        /* its worker has ended, its process may live */
+    PROXY_DEAD,                        /* its process is; or a foreign one that is gone */
+    PROXY_DONE                         /* and all that it had sent has come */
+} proxy_life_t;
+
+typedef struct proxy {
+    int64_t rank;
+    bool is_foreign;                             /* another program has started it */
+    pl_rank_links_t *links;                      /* counted */
+    pl_worker_pool_t *pool;                      /* that lends the process  [its own] */
+    pl_supervisor_t *process;                    /* [it is foreign] */
+    char about[128];                             /* what a foreign one says it is  [""] */
+    pl_outbox_t outbox;
+    forwarded_t *forwarded;                      /* newest first  [none] */
+    uint64_t forwarded_count;                    /* so far: number of the newest */
+    pl_call_t *run;                              /* one of them  [not requested, or
+                                                    answered] */
+    bool was_run, was_stopped;                   /* a stop was forwarded: one is enough */
+    pl_call_t *watch;                            /* [no call] */
+    uint64_t global_step;                        /* the newest that it has told */
+    int64_t received_at;                         /* pl_now() of its newest report */
+    pl_rank_log_t log;
+    bool is_streamed;                               /* it has the address of the stream */
+    bool has_joined;
+    proxy_end_t end;                                        /* how it is to end */
+    proxy_life_t life;
+    pl_death_t death;
+    bool died_early;                               /* before the watch call */
+    pl_error_t error;                              /* why it was killed, or how its worker
+                                                      ended  [code 0] */
+} proxy_t;
+
+/* Progress of the watch call. */
+void proxy_tell(const proxy_t *r, pl_rank_event_t event, const char *cause);
+
+/* Its run's caller has waited for too long; or the rank is to end. */
+void proxy_cancel(void *self, pl_call_t *call);
+void proxy_kill(proxy_t *r, const pl_error_t *why);
+/* A rank that is to end and is silent is not waited for. */
+void proxy_end_silent(proxy_t *r, const char *why);
+/* It has said its last, or its link is gone: its process is to end, and a foreign one has
+ * ended. */
+void proxy_left(proxy_t *r, const char *why);
+/* Of pl_process_spec_t. */
+void proxy_died(void *self, const pl_death_t *death);
+/* Ends the actor once nothing of the rank can come any more. */
+void proxy_finish(proxy_t *r);
 
 #endif

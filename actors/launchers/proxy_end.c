@@ -12,8 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "actors/launchers/rank_log.h"
-#include "actors/launchers/proxy_internal.h"
+#include "actors/launchers/proxy.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/timeouts.h"

@@ -1,13 +1,12 @@
 /* rank_client.c - a rank's end of the links with its launcher
  *
- * A result goes when all its bytes have come; the links stay until the other side has
- * everything that was said.  If the processes requested the run by themselves, each
- * receives the result as the reply of `serve`. */
+ * The links stay until the other side has everything that was posted.  If the processes
+ * requested the run by themselves, each receives the end of the whole run as the answer
+ * to it. */
 #include "actors/launchers/rank_client.h"
 
 #include <stdio.h>
 
-#include "actors/launchers/job_serialization.h"
 #include "actors/launchers/rendezvous.h"
 #include "actors/result.h"
 #include "actors/worker.h"
@@ -18,10 +17,10 @@
 
 enum { ENDPOINT = 300 };
 
-/* ---- answers go up ---- */
+/* ---- Answers go to the launcher ---- */
 
-static void client_fail(pl_rank_client_t *m, pl_message_t message, uint64_t number,
-                        const pl_error_t *error)
+static void error_post(pl_rank_client_t *m, pl_message_t message, uint64_t number,
+                       const pl_error_t *error)
 {
     pl_outbox_post(&m->outbox, PL_KIND_ERROR, message, number, error, NULL);
 }
@@ -32,7 +31,7 @@ static void client_ended(pl_rank_client_t *m, const pl_error_t *error)
         return;
     m->has_ended = true;
     if (error)
-        client_fail(m, PL_MESSAGE_start, 0, error);
+        error_post(m, PL_MESSAGE_start, 0, error);
     else
         pl_outbox_post(&m->outbox, PL_KIND_REPLY, PL_MESSAGE_start, 0,
                        &(pl_start_reply_t){0}, NULL);
@@ -49,30 +48,6 @@ static void worker_ended(void *self, const pl_answer_t *answer)
     client_ended(m, answer->kind == PL_ANSWER_ERROR ? answer->error : NULL);
 }
 
-static void outcome_send(pl_rank_client_t *m, const pl_outcome_t *outcome)
-{
-    pl_error_t err = {0};
-    pl_blob_t *blob = pl_outcome_pack(outcome, &err);
-    if (blob)
-        m->outcome = pl_bulk_send(m->bulk, PL_LINK_HOST, blob, &err);
-    pl_object_unref(blob);
-    if (!m->outcome)
-        client_fail(m, PL_MESSAGE_serve, 0, &err);
-}
-
-static void outcome_sent(void *user, int peer, uint64_t transfer, const pl_error_t *error)
-{
-    pl_rank_client_t *m = user;
-    (void)peer;
-    if (transfer != m->outcome)
-        return;
-    if (error)
-        client_fail(m, PL_MESSAGE_serve, 0, error);
-    else
-        pl_outbox_post(&m->outbox, PL_KIND_REPLY, PL_MESSAGE_serve, 0,
-                       &(pl_serve_reply_t){.outcome = transfer}, NULL);
-}
-
 static void progress_note(pl_rank_client_t *m, const pl_run_progress_t *report)
 {
     if (report->global_step > m->global_step)
@@ -80,103 +55,95 @@ static void progress_note(pl_rank_client_t *m, const pl_run_progress_t *report)
     m->begun |= pl_report_has_begun(report);
 }
 
-static void run_answered(void *self, const pl_answer_t *answer)
-{
-    (void)self;
-    pl_rank_client_t *m = answer->context;
-    switch (answer->kind) {
-    case PL_ANSWER_PROGRESS:
-        progress_note(m, &answer->body->run_progress);
-        pl_outbox_post(&m->outbox, PL_KIND_PROGRESS, PL_MESSAGE_run, 0,
-                       &answer->body->run_progress, NULL);
-        return;
-    case PL_ANSWER_ERROR: client_fail(m, PL_MESSAGE_serve, 0, answer->error); return;
-    case PL_ANSWER_REPLY:
-        outcome_send(m, (const pl_outcome_t *)answer->body->run_reply.outcome);
-        return;
-    case PL_ANSWER_LATE: return;
-    }
-}
-
-void pl_rank_client_request_stop(pl_rank_client_t *m, const char *why)
-{
-    pl_outbox_post(&m->outbox, PL_KIND_PROGRESS, PL_MESSAGE_run, 0,
-                   &(pl_run_progress_t){.event = PL_RUN_EVENT_ALIVE,
-                                        .metrics = "",
-                                        .stop_request = why},
-                   NULL);
-}
-
-/* ---- calls come down ---- */
-
-static pl_job_t *job_take(pl_rank_client_t *m, uint64_t transfer, pl_error_t *err)
-{
-    pl_blob_t *blob = m->bulk ? pl_bulk_take(m->bulk, PL_LINK_HOST, transfer) : NULL;
-    if (!blob || m->life || m->has_ended) {
-        pl_object_unref(blob);
-        pl_fail(err, PL_EPROTOCOL, "the message has no job, or a job already runs");
-        return NULL;
-    }
-    pl_job_t *job = pl_job_unpack(blob, err);
-    pl_object_unref(blob);
-    if (!job || !m->ops->on_job || m->ops->on_job(m->self, job, err) == PL_OK)
-        return job;
-    pl_object_unref(job);
-    return NULL;
-}
-
-static int job_begin(pl_rank_client_t *m, uint64_t transfer, pl_error_t *err)
-{
-    pl_job_t *job = job_take(m, transfer, err);
-    const pl_start_t start = {.options = "",
-                              .ranks = (uint32_t)m->spec.sharers,
-                              .local_rank = (uint32_t)m->spec.local_rank};
-    const pl_how_t life = {.on_answer = worker_ended, .context = m},
-                   how = {.on_answer = run_answered, .context = m};
-    if (!job)
-        return err->code;
-    m->life = pl_spawn(m->self, &pl_worker, pl_as_rank(m->spec.rank), &start, life,
-                       &m->worker, err);
-    bool begun = m->life
-                 && pl_call_run(m->self, m->worker, &(pl_run_t){.job = &job->object}, how,
-                                err);
-    pl_object_unref(job);
-    return begun ? PL_OK : err->code;
-}
-
-/* A call that was forwarded; its number there is the context here. */
-typedef struct asked {
+/* A call of the launcher, made here. */
+typedef struct forwarded {
     pl_rank_client_t *client;
-    uint64_t number;
+    uint64_t number;                                        /* there */
     pl_message_t message;
-} asked_t;
+} forwarded_t;
 
 static void forwarded_answered(void *self, const pl_answer_t *answer)
 {
     (void)self;
-    asked_t *asked = answer->context;
-    pl_rank_client_t *m = asked->client;
-    if (answer->kind == PL_ANSWER_ERROR)
-        client_fail(m, asked->message, asked->number, answer->error);
-    else if (answer->kind == PL_ANSWER_REPLY)
-        pl_outbox_post(&m->outbox, PL_KIND_REPLY, asked->message, asked->number,
-                       answer->body, NULL);
-    if (answer->kind == PL_ANSWER_ERROR || answer->kind == PL_ANSWER_REPLY)
-        pl_free(asked);
+    forwarded_t *f = answer->context;
+    pl_rank_client_t *m = f->client;
+    pl_error_t err = {0};
+    switch (answer->kind) {
+    case PL_ANSWER_LATE: return;
+    case PL_ANSWER_PROGRESS:
+        if (f->message == PL_MESSAGE_run)
+            progress_note(m, &answer->body->run_progress);
+        pl_outbox_post(&m->outbox, PL_KIND_PROGRESS, f->message, f->number, answer->body,
+                       NULL);
+        return;
+    case PL_ANSWER_REPLY:
+        if (pl_outbox_post(&m->outbox, PL_KIND_REPLY, f->message, f->number, answer->body,
+                           &err)
+            != PL_OK)
+            error_post(m, f->message, f->number, &err);
+        break;
+    case PL_ANSWER_ERROR: error_post(m, f->message, f->number, answer->error); break;
+    }
+    pl_free(f);
 }
 
-static int pass_on(pl_rank_client_t *m, const pl_envelope_t *envelope,
-                   const pl_body_t *body, pl_error_t *err)
+/* ---- Calls come from the launcher ---- */
+
+static int worker_start(pl_rank_client_t *m, pl_job_t *job, pl_error_t *err)
 {
-    asked_t *asked = pl_alloc(sizeof *asked);
-    if (!asked)
+    const pl_start_t start = {.options = "",
+                              .ranks = (uint32_t)m->spec.sharers,
+                              .local_rank = (uint32_t)m->spec.local_rank};
+    const pl_how_t life = {.on_answer = worker_ended, .context = m};
+    if (m->life || m->has_ended)
+        return pl_fail(err, PL_EPROTOCOL, "this rank already runs a job, or has ended");
+    if (m->ops->on_job && m->ops->on_job(m->self, job, err) != PL_OK)
+        return err->code;
+    m->life = pl_spawn(m->self, &pl_worker, pl_as_rank(m->spec.rank), &start, life,
+                       &m->worker, err);
+    return m->life ? PL_OK : err->code;
+}
+
+static void stop_tell(pl_rank_client_t *m)
+{
+    const pl_run_progress_t report = {.event = PL_RUN_EVENT_ALIVE,
+                                      .metrics = "",
+                                      .stop_request = m->stop_request};
+    if (m->run && *m->stop_request)
+        pl_outbox_post(&m->outbox, PL_KIND_PROGRESS, PL_MESSAGE_run, m->run, &report,
+                       NULL);
+}
+
+void pl_rank_client_request_stop(pl_rank_client_t *m, const char *why)
+{
+    snprintf(m->stop_request, sizeof m->stop_request, "%s", why);
+    stop_tell(m);
+}
+
+/* The run starts the worker, which takes all other calls. */
+static int call_forward(pl_rank_client_t *m, const pl_incoming_t *in, pl_error_t *err)
+{
+    const bool is_run = in->envelope.message == PL_MESSAGE_run;
+    if (in->error.code != PL_OK) {
+        *err = in->error;
+        return err->code;
+    }
+    if (is_run && worker_start(m, (pl_job_t *)in->object, err) != PL_OK)
+        return err->code;
+    forwarded_t *f = pl_alloc(sizeof *f);
+    if (!f)
         return pl_no_memory(err);
-    *asked = (asked_t){m, envelope->call, (pl_message_t)envelope->message};
-    const pl_how_t how = {.on_answer = forwarded_answered, .context = asked};
-    if (pl_call(m->self, m->worker, asked->message, body, how, err))
-        return PL_OK;
-    pl_free(asked);
-    return err->code;
+    *f = (forwarded_t){m, in->envelope.call, (pl_message_t)in->envelope.message};
+    const pl_how_t how = {.on_answer = forwarded_answered, .context = f};
+    if (!pl_call(m->self, m->worker, f->message, &in->body, how, err)) {
+        pl_free(f);
+        return err->code;
+    }
+    if (is_run) {
+        m->run = in->envelope.call;
+        stop_tell(m);
+    }
+    return PL_OK;
 }
 
 static void stream_begin(const pl_rank_client_t *m, const pl_bring_stream_t *msg)
@@ -195,19 +162,6 @@ static void stream_begin(const pl_rank_client_t *m, const pl_bring_stream_t *msg
                     "the stream has no messages of this process: %s", err.text);
 }
 
-static int call_came(pl_rank_client_t *m, const pl_envelope_t *envelope,
-                     const pl_body_t *body, pl_error_t *err)
-{
-    switch (envelope->message) {
-    case PL_MESSAGE_serve: return job_begin(m, body->serve.job, err);
-    case PL_MESSAGE_bring_stream: stream_begin(m, &body->bring_stream); return PL_OK;
-    case PL_MESSAGE_join:
-    case PL_MESSAGE_control:
-    case PL_MESSAGE_stop: return pass_on(m, envelope, body, err);
-    default: return pl_fail(err, PL_EPROTOCOL, "a rank does not accept this call");
-    }
-}
-
 void pl_rank_client_end(pl_rank_client_t *m)
 {
     if (m->life)
@@ -216,43 +170,32 @@ void pl_rank_client_end(pl_rank_client_t *m)
         client_ended(m, NULL);
 }
 
-/* ---- the run is over ---- */
-
-static void result_receive(pl_rank_client_t *m, uint64_t transfer)
-{
-    pl_error_t err = {0};
-    pl_blob_t *blob = m->bulk ? pl_bulk_take(m->bulk, PL_LINK_HOST, transfer) : NULL;
-    if (!blob)
-        pl_fail(&err, PL_EPROTOCOL, "rank 0 has sent no outcome");
-    pl_outcome_t *outcome = blob ? pl_outcome_unpack(blob, &err) : NULL;
-    pl_object_unref(blob);
-    m->ops->on_result(m->self, outcome, outcome ? NULL : &err);
-    pl_object_unref(outcome);
-}
-
-static void message_came(void *user, int peer, pl_frame_t *message)
+/* Progress and the end of a run come from the coordinator: they are those of all
+ * ranks. */
+static void message_came(void *user, int peer, pl_frame_t *frame)
 {
     pl_rank_client_t *m = user;
-    pl_envelope_t envelope;
-    pl_body_t body;
-    pl_error_t error = {0}, err = {0};
-    const pl_bytes_t bytes = pl_frame_bytes(message);
+    pl_incoming_t in;
+    pl_error_t err = {0};
     (void)peer;
-    if (pl_envelope_read(bytes, &envelope, NULL) != PL_OK
-        || pl_frame_decode_foreign(bytes, &body, &error, NULL) != PL_OK)
-        return;
-    const bool is_serve = envelope.message == PL_MESSAGE_serve && m->ops->on_result;
-    if (envelope.kind == PL_KIND_CANCEL && envelope.message == PL_MESSAGE_start)
+    if (pl_incoming_read(&in, &m->outbox, pl_frame_bytes(frame), &err) != PL_OK) {
+        pl_log_line(PL_LOG_WARNING, m->spec.rank, pl_actor_name(m->self),
+                    "dropped an invalid message from %s: %s",
+                    m->spec.host ? m->spec.host : "the launcher", err.text);
+    } else if (in.envelope.kind == PL_KIND_CANCEL) {
         pl_rank_client_end(m);
-    else if (envelope.kind == PL_KIND_PROGRESS && envelope.message == PL_MESSAGE_run)
-        progress_note(m, &body.run_progress);
-    else if (envelope.kind == PL_KIND_REPLY && is_serve)
-        result_receive(m, body.serve_reply.outcome);
-    else if (envelope.kind == PL_KIND_ERROR && is_serve)
-        m->ops->on_result(m->self, NULL, &error);
-    else if (envelope.kind == PL_KIND_CALL
-             && call_came(m, &envelope, &body, &err) != PL_OK)
-        client_fail(m, (pl_message_t)envelope.message, envelope.call, &err);
+    } else if (in.envelope.kind == PL_KIND_PROGRESS) {
+        progress_note(m, &in.body.run_progress);
+    } else if (in.envelope.kind != PL_KIND_CALL) {
+        if (in.envelope.message == PL_MESSAGE_run && m->ops->on_result)
+            m->ops->on_result(m->self, (pl_outcome_t *)in.object,
+                              in.error.code ? &in.error : NULL);
+    } else if (in.envelope.message == PL_MESSAGE_bring_stream) {
+        stream_begin(m, &in.body.bring_stream);
+    } else if (call_forward(m, &in, &err) != PL_OK) {
+        error_post(m, (pl_message_t)in.envelope.message, in.envelope.call, &err);
+    }
+    pl_incoming_release(&in);
 }
 
 /* ---- the links ---- */
@@ -271,14 +214,30 @@ static void both_over(pl_rank_client_t *m)
     m->ops->on_left(m->self);
 }
 
-void pl_rank_client_leave(pl_rank_client_t *m)
+/* Once everything is sent, the other side may know that nothing follows. */
+static void client_flush(pl_rank_client_t *m)
 {
-    if (m->leaves)
+    pl_outbox_flush(&m->outbox);
+    if (!m->leaves || m->has_sent_all || m->outbox.first)
         return;
-    m->leaves = true;
+    m->has_sent_all = true;
     pl_link_leave(m->link, NULL);
     if (m->bulk)
         pl_link_leave(pl_bulk_link(m->bulk), NULL);
+}
+
+void pl_rank_client_leave(pl_rank_client_t *m)
+{
+    m->leaves = true;
+    client_flush(m);
+}
+
+static void object_sent(void *user, int peer, uint64_t transfer, const pl_error_t *error)
+{
+    pl_rank_client_t *m = user;
+    (void)peer;
+    pl_outbox_sent(&m->outbox, transfer, error);
+    client_flush(m);
 }
 
 static void client_lost(pl_rank_client_t *m, const char *why)
@@ -302,10 +261,10 @@ static int bulk_connect(pl_rank_client_t *m, const char *endpoint, pl_error_t *e
                                           .host = m->spec.host,
                                           .times = m->spec.times},
                                  .max = SIZE_MAX / 2,
-                                 .on_sent = outcome_sent,
+                                 .on_sent = object_sent,
                                  .on_event = event_came,
                                  .user = m};
-    m->bulk = pl_bulk_connect(&bulk, pl_actor_loop(m->self), err);
+    m->outbox.bulk = m->bulk = pl_bulk_connect(&bulk, pl_actor_loop(m->self), err);
     return m->bulk ? PL_OK : err->code;
 }
 
@@ -323,7 +282,7 @@ static void client_joined(pl_rank_client_t *m, const char *bulk)
             return;
         }
     }
-    pl_outbox_flush(&m->outbox);
+    client_flush(m);
 }
 
 static void event_came(void *user, int peer, pl_link_event_t event, const char *text)
@@ -333,7 +292,7 @@ static void event_came(void *user, int peer, pl_link_event_t event, const char *
     if (event == PL_LINK_GONE)
         client_lost(m, text);
     if (event == PL_LINK_WRITABLE)
-        pl_outbox_flush(&m->outbox);
+        client_flush(m);
     if (event == PL_LINK_LEFT || event == PL_LINK_GONE)
         both_over(m);
 }
@@ -372,7 +331,10 @@ int pl_rank_client_open(pl_rank_client_t *m, void *self, const pl_rank_client_op
     m->link = pl_link_connect(&calls, pl_actor_loop(self), err);
     if (!m->link)
         return err->code;
-    m->outbox = (pl_outbox_t){m->link, PL_LINK_HOST, spec->run, spec->incarnation, NULL};
+    m->outbox = (pl_outbox_t){.link = m->link,
+                              .peer = PL_LINK_HOST,
+                              .run = spec->run,
+                              .incarnation = spec->incarnation};
     return spec->bulk ? bulk_connect(m, spec->bulk, err) : PL_OK;
 }
 

@@ -1,12 +1,11 @@
 /* rank_client.h - a rank's end of the links with its launcher
  *
  * The actor in the launcher's place in a rank's process has one: it makes the calls here
- * that the launcher's proxy was asked for there, and sends the answers back. */
+ * that the launcher's proxy received there, and sends the answers back. */
 #ifndef PL_LAUNCHERS_RANK_CLIENT_H
 #define PL_LAUNCHERS_RANK_CLIENT_H
 
-#include "actors/launchers/outbox.h"
-#include "transport/bulk.h"
+#include "actors/launchers/forwarding.h"
 #include "runtime/payload.h"
 
 /* On the owner's thread; none may free the client. */
@@ -46,11 +45,13 @@ typedef struct pl_rank_client {
     pl_bulk_t *bulk;                                        /* [not told where] */
     pl_outbox_t outbox;
     pl_address_t worker;
-    uint64_t life;                              /* of the worker  [0: none] */
-    uint64_t outcome;                           /* transfer of it, under way  [0: none] */
-    uint64_t global_step;                       /* the newest that the worker has told */
-    bool begun;                                 /* it, or another's, has had a batch */
-    bool has_joined, has_ended, leaves, is_lost, has_left;
+    uint64_t life;                               /* of the worker  [0: none] */
+    uint64_t run;                                /* number of that call  [0: none yet] */
+    char stop_request[160];                      /* [""] */
+    uint64_t global_step;                        /* the newest that the worker has told */
+    bool begun;                                  /* it, or another's, has had a batch */
+    bool has_joined, has_ended, is_lost;
+    bool leaves, has_sent_all, has_left;            /* requested; by this side; by both */
 } pl_rank_client_t;
 
 /* Zeroed before; released whatever comes of it. */
@@ -59,11 +60,11 @@ int pl_rank_client_open(pl_rank_client_t *client, void *self,
                         const pl_rank_client_spec_t *spec, pl_error_t *err);
 void pl_rank_client_release(pl_rank_client_t *client);
 
-/* The run is to stop, as a whole. */
+/* The run is to stop, as a whole; reported once the run is here. */
 void pl_rank_client_request_stop(pl_rank_client_t *client, const char *why);
 /* The worker is to end. */
 void pl_rank_client_end(pl_rank_client_t *client);
-/* All is said: the other side may know that nothing follows. */
+/* Nothing follows what was posted until now. */
 void pl_rank_client_leave(pl_rank_client_t *client);
 
 #endif

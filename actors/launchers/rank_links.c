@@ -22,7 +22,7 @@ enum {
 };
 
 typedef struct end {
-    const pl_wire_ops_t *ops;                               /* [no proxy] */
+    const pl_rank_end_ops_t *ops;                           /* [no proxy] */
     void *self;
     char early[ABOUT];              /* process that joined before its proxy  ["": none] */
 } end_t;
@@ -111,12 +111,11 @@ static void bulk_event(void *user, int rank, pl_link_event_t event, const char *
 static void bulk_sent(void *user, int rank, uint64_t transfer, const pl_error_t *error)
 {
     const end_t *end = end_of(user, rank);
-    (void)transfer;
     if (end)
-        end->ops->on_sent(end->self, error);
+        end->ops->on_sent(end->self, transfer, error);
 }
 
-void pl_rank_links_attach(pl_rank_links_t *links, int rank, const pl_wire_ops_t *ops,
+void pl_rank_links_attach(pl_rank_links_t *links, int rank, const pl_rank_end_ops_t *ops,
                           void *self)
 {
     char early[ABOUT];              /* process that joined before its proxy  ["": none] */
@@ -134,8 +133,11 @@ void pl_rank_links_detach(pl_rank_links_t *links, int rank, const void *self)
 
 pl_outbox_t pl_rank_links_outbox(const pl_rank_links_t *links, int rank)
 {
-    return (pl_outbox_t){links->link, rank, links->bootstrap.run,
-                         links->bootstrap.incarnation, NULL};
+    return (pl_outbox_t){.link = links->link,
+                         .peer = rank,
+                         .run = links->bootstrap.run,
+                         .incarnation = links->bootstrap.incarnation,
+                         .bulk = links->bulk};
 }
 
 struct pl_worker_pool *pl_rank_links_worker_pool(const pl_rank_links_t *links)

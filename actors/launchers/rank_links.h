@@ -7,20 +7,19 @@
 #define PL_LAUNCHERS_RANK_LINKS_H
 
 #include "actors/launchers/bootstrap.h"
-#include "actors/launchers/outbox.h"
-#include "transport/bulk.h"
+#include "actors/launchers/forwarding.h"
 #include "runtime/runtime.h"
 
 typedef struct pl_rank_links pl_rank_links_t;
 
 /* What happens at one rank's end.  None may end the links. */
-typedef struct pl_wire_ops {
+typedef struct pl_rank_end_ops {
     void (*on_message)(void *self, pl_frame_t *message);
     /* Of the link of calls; GONE and LEFT of bulk as well. */
     void (*on_event)(void *self, pl_link_event_t event, const char *text);
-    /* Bulk has come there, or, with an error, never will. */
-    void (*on_sent)(void *self, const pl_error_t *error);
-} pl_wire_ops_t;
+    /* Bulk data has arrived there, or, with an error, never will. */
+    void (*on_sent)(void *self, uint64_t transfer, const pl_error_t *error);
+} pl_rank_end_ops_t;
 
 typedef struct pl_rank_links_spec {
     int count;                    /* ranks */
@@ -43,11 +42,11 @@ pl_rank_links_t *pl_rank_links_new(void *launcher, const pl_rank_links_spec_t *s
                                    pl_error_t *err);
 
 /* Hears at once of a rank that has joined before anybody stood in for it. */
-void pl_rank_links_attach(pl_rank_links_t *links, int rank, const pl_wire_ops_t *ops,
+void pl_rank_links_attach(pl_rank_links_t *links, int rank, const pl_rank_end_ops_t *ops,
                           void *self);
 /* Unless another has taken its place. */
 void pl_rank_links_detach(pl_rank_links_t *links, int rank, const void *self);
-/* Of all that is sent over them. */
+/* For what is sent over them to a rank. */
 pl_outbox_t pl_rank_links_outbox(const pl_rank_links_t *links, int rank);
 
 struct pl_worker_pool *pl_rank_links_worker_pool(

@@ -114,7 +114,7 @@ enum { LOST = 3 };                                          /* exit status */
 
 typedef struct line {
     struct line *next;
-    pl_serve_progress_t says;
+    pl_follow_log_progress_t says;
     char text[];                                            /* actor, text */
 } line_t;
 
@@ -145,7 +145,7 @@ static void lines_send(entry_t *e)
     for (line_t *line = lines_take(), *next; line; line = next) {
         next = line->next;
         if (e)
-            pl_outbox_post(&e->client.outbox, PL_KIND_PROGRESS, PL_MESSAGE_serve, 0,
+            pl_outbox_post(&e->client.outbox, PL_KIND_PROGRESS, PL_MESSAGE_follow_log, 0,
                            &line->says, NULL);
         pl_free(line);
     }
@@ -168,7 +168,9 @@ static void line_say(pl_log_level_t level, int rank, const char *actor, const ch
         return;
     memcpy(line->text, actor, first);
     memcpy(line->text + first, text, second);
-    line->says = (pl_serve_progress_t){(uint32_t)level, line->text, line->text + first};
+    line->says = (pl_follow_log_progress_t){.level = (uint32_t)level,
+                                            .actor = line->text,
+                                            .text = line->text + first};
     pthread_mutex_lock(&lines_lock);
     *lines_end = line;
     lines_end = &line->next;

@@ -164,6 +164,9 @@ typedef struct pl_actor_ops {
 PL_API const pl_actor_ops_t *pl_actor_kind(const pl_actor_ops_t *like, const char *name,
                                            pl_error_t *err);
 
+/* Which message a call is: for an actor that forwards calls of several. */
+pl_message_t pl_call_message(const pl_call_t *call);
+
 /* ---- Answering: what a callee can do ---- */
 
 PL_API int pl_progress(pl_call_t *call, const void *fields);  /* use the typed ones

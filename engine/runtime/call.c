@@ -277,6 +277,11 @@ void call_end(pl_call_t *call, pl_kind_t kind, const void *fields)
         pl_reactor_send(reactor, &frame, NULL);
 }
 
+pl_message_t pl_call_message(const pl_call_t *call)
+{
+    return call->message;
+}
+
 int pl_reply(pl_call_t *call, const void *fields)
 {
     if (call == call->actor->start)

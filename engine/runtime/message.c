@@ -175,6 +175,21 @@ size_t pl_field_place(pl_field_type_t type, size_t *offset)
     return at;
 }
 
+pl_object_t **pl_message_object(const pl_envelope_t *envelope, void *fields)
+{
+    const int section = pl_section_of_kind(envelope->kind);
+    size_t offset = 0;
+    if (section < 0)
+        return NULL;
+    for (const pl_field_info_t *f = messages[envelope->message].fields[section]; f->name;
+         f++) {
+        char *at = (char *)fields + pl_field_place(f->type, &offset);
+        if (f->type == PL_TYPE_HANDLE)
+            return (pl_object_t **)(void *)at;
+    }
+    return NULL;
+}
+
 /* ---- frames ---- */
 
 /* The memory of a frame with objects; payload_release() frees it, on whichever thread
@@ -202,6 +217,8 @@ typedef struct writer {
     size_t size;
     payload_t *payload;                                     /* while measuring: NULL */
     int handle_count;
+    bool is_foreign;                            /* has `transfer` in place of an object */
+    uint64_t transfer;
     pl_error_t *err;
     bool failed;
 } writer_t;
@@ -236,7 +253,7 @@ static void put_field(writer_t *w, pl_field_type_t type, const void *field)
     static const char zeros[8];
     const pl_bytes_t *bytes = field;
     pl_object_t *object = type == PL_TYPE_HANDLE ? *(pl_object_t *const *)field : NULL;
-    uint64_t number = 0;
+    uint64_t number = w->transfer;
     switch (type) {
     case PL_TYPE_STRING: put_text(w, *(const char *const *)field); break;
     case PL_TYPE_DATA:
@@ -245,7 +262,7 @@ static void put_field(writer_t *w, pl_field_type_t type, const void *field)
         put(w, bytes->data, bytes->size);
         break;
     case PL_TYPE_HANDLE:
-        w->handle_count++;
+        w->handle_count += !w->is_foreign;
         if (w->payload && object) {
             number = pl_flight_enter(object, w->err);
             w->failed |= !number;
@@ -281,7 +298,7 @@ static void put_frame(writer_t *w, const pl_envelope_t *envelope, const void *fi
 static int frame_allocate(pl_frame_t *frame, writer_t *w)
 {
     size_t size = w->size;
-    *w = (writer_t){.handle_count = w->handle_count, .err = w->err};
+    w->size = 0;
     if (!w->handle_count) {
         w->at = pl_frame_new(frame, size, w->err);
         return w->at ? PL_OK : PL_ENOMEM;
@@ -300,11 +317,11 @@ static int frame_allocate(pl_frame_t *frame, writer_t *w)
     return PL_OK;
 }
 
-int pl_frame_make(pl_frame_t *frame, const pl_envelope_t *envelope, const void *fields,
-                  pl_error_t *err)
+static int frame_make(writer_t w, pl_frame_t *frame, const pl_envelope_t *envelope,
+                      const void *fields, pl_error_t *err)
 {
     pl_error_t own;
-    writer_t w = {.err = err ? err : &own};
+    w.err = err ? err : &own;
     put_frame(&w, envelope, fields);
     if (!w.failed && w.size > PL_MESSAGE_MAX)
         return pl_fail(err, PL_EPROTOCOL, "a message of %zu bytes; the limit is %d",
@@ -316,6 +333,19 @@ int pl_frame_make(pl_frame_t *frame, const pl_envelope_t *envelope, const void *
         return PL_OK;
     pl_frame_release(frame);
     return w.err->code;
+}
+
+int pl_frame_make(pl_frame_t *frame, const pl_envelope_t *envelope, const void *fields,
+                  pl_error_t *err)
+{
+    return frame_make((writer_t){0}, frame, envelope, fields, err);
+}
+
+int pl_frame_make_foreign(pl_frame_t *frame, const pl_envelope_t *envelope,
+                          const void *fields, uint64_t transfer, pl_error_t *err)
+{
+    return frame_make((writer_t){.is_foreign = true, .transfer = transfer}, frame,
+                      envelope, fields, err);
 }
 
 pl_envelope_t pl_frame_envelope(const pl_frame_t *frame)
@@ -343,21 +373,32 @@ int pl_envelope_read(pl_bytes_t frame, pl_envelope_t *e, pl_error_t *err)
     return PL_OK;
 }
 
-static bool get_field(pl_reader_t *r, const pl_field_info_t *info, void *field)
+static bool get_handle(pl_reader_t *r, pl_object_t **object)
 {
     uint64_t number;
+    if (!pl_read(r, &number, sizeof number))
+        return false;
+    if (r->is_foreign) {
+        *object = NULL;
+        if (number && (!r->transfer || *r->transfer))
+            return false;
+        if (number)
+            *r->transfer = number;
+        return true;
+    }
+    *object = number && !r->is_record ? pl_flight_find(number) : NULL;
+    return *object || !number || r->is_record;
+}
+
+static bool get_field(pl_reader_t *r, const pl_field_info_t *info, void *field)
+{
     uint32_t *choice = field;
-    pl_object_t **object = field;
     switch (info->type) {
     case PL_TYPE_ENUM:
         return pl_read(r, choice, sizeof *choice) && *choice < info->values->count;
     case PL_TYPE_STRING: return pl_read_text(r, field);
     case PL_TYPE_DATA: return pl_read_data(r, field);
-    case PL_TYPE_HANDLE:
-        if (!pl_read(r, &number, sizeof number) || (number && r->is_foreign))
-            return false;
-        *object = number && !r->is_record ? pl_flight_find(number) : NULL;
-        return *object || !number || r->is_record;
+    case PL_TYPE_HANDLE: return get_handle(r, field);
     case PL_TYPE_PEERS: return pl_read_peers(r, field);
     default: return pl_read(r, field, layout[info->type].size);
     }
@@ -407,10 +448,13 @@ int pl_frame_decode(pl_bytes_t frame, pl_body_t *body, pl_error_t *error, pl_err
 }
 
 int pl_frame_decode_foreign(pl_bytes_t frame, pl_body_t *body, pl_error_t *error,
-                            pl_error_t *err)
+                            uint64_t *transfer, pl_error_t *err)
 {
     pl_reader_t r = pl_reader(frame);
     r.is_foreign = true;
+    r.transfer = transfer;
+    if (transfer)
+        *transfer = 0;
     return frame_decode(r, body, error, err);
 }
 

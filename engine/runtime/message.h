@@ -84,6 +84,10 @@ bool pl_level_is_in(int levels, int height);
  * for cancel).  Nothing to release after an error. */
 int pl_frame_make(pl_frame_t *frame, const pl_envelope_t *envelope, const void *fields,
                   pl_error_t *err);
+/* The same for another process: in place of an object the frame has the number of the
+ * bulk transfer that carries it  [0: no object]. */
+int pl_frame_make_foreign(pl_frame_t *frame, const pl_envelope_t *envelope,
+                          const void *fields, uint64_t transfer, pl_error_t *err);
 pl_envelope_t pl_frame_envelope(const pl_frame_t *frame);   /* of one that was made or
                                                                checked */
 
@@ -95,10 +99,12 @@ int pl_envelope_read(pl_bytes_t frame, pl_envelope_t *envelope, pl_error_t *err)
 int pl_frame_decode(pl_bytes_t frame, pl_body_t *body, pl_error_t *error,
                     pl_error_t *err);
 
-/* The same of bytes from another process, whose objects and addresses mean nothing here:
- * PL_EPROTOCOL when they have any. */
+/* The same of bytes from another process, whose addresses mean nothing here: PL_EPROTOCOL
+ * when there are any.  No object is in the body; *transfer is the number of the one that
+ * the message has  [0: none], and a second one is PL_EPROTOCOL  [NULL: so is the
+ * first]. */
 int pl_frame_decode_foreign(pl_bytes_t frame, pl_body_t *body, pl_error_t *error,
-                            pl_error_t *err);
+                            uint64_t *transfer, pl_error_t *err);
 
 /* The same of bytes that were kept, whose objects may be gone: none of them is there. */
 int pl_frame_decode_record(pl_bytes_t frame, pl_body_t *body, pl_error_t *error,
@@ -127,6 +133,9 @@ typedef struct pl_stamp {
  * malformed is left out. */
 size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, uint32_t process_id,
                        char *text, size_t capacity);
+
+/* The first object of a message in the struct of its kind  [NULL: it has none]. */
+pl_object_t **pl_message_object(const pl_envelope_t *envelope, void *fields);
 
 /* Where the next field of a type stands in its struct; *offset moves behind it. */
 size_t pl_field_place(pl_field_type_t type, size_t *offset);

@@ -13,14 +13,16 @@
 
 typedef struct pl_reader {
     const unsigned char *start, *at, *end;
-    bool is_foreign;                        /* of another process: no objects, no peers */
-    bool is_record;                         /* kept: objects may be gone */
+    bool is_foreign;                           /* of another process: no peers, and no
+                                                  objects but the number of one */
+    uint64_t *transfer;                        /* where that number goes  [not allowed] */
+    bool is_record;                            /* kept: objects may be gone */
 } pl_reader_t;
 
 static inline pl_reader_t pl_reader(pl_bytes_t frame)
 {
     const unsigned char *start = frame.data;
-    return (pl_reader_t){start, start, start + frame.size, false, false};
+    return (pl_reader_t){.start = start, .at = start, .end = start + frame.size};
 }
 
 /* How many bytes go before bytes that would start at `offset`. */

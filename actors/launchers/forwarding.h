@@ -1,0 +1,52 @@
+/* forwarding.h - calls and answers between a launcher and the process of a rank
+ *
+ * Each end of their links has an outbox, and reads what the other end posts.  An object,
+ * such as a job, travels as bulk data, and the message that has it follows when all of
+ * the object has arrived. */
+#ifndef PL_LAUNCHERS_FORWARDING_H
+#define PL_LAUNCHERS_FORWARDING_H
+
+#include "runtime/message.h"
+#include "transport/bulk.h"
+
+typedef struct pl_outbox {
+    pl_link_t *link;
+    int peer;                                               /* PL_LINK_HOST: of a rank */
+    uint64_t run;                                           /* in every envelope */
+    uint32_t incarnation;
+    pl_bulk_t *bulk;                                        /* [no message has objects] */
+    struct pl_kept *first;                                  /* waits  [none] */
+} pl_outbox_t;
+
+/* Sends a message of a call of that number, or keeps it: until the peer has joined, there
+ * is room, and its object and the messages before it have arrived.  A message that no
+ * answer belongs to (number 0) overtakes messages that wait.  Progress that finds no room
+ * is left out: the next says the same and more.  PL_EPEER: the peer is gone. */
+int pl_outbox_post(pl_outbox_t *box, pl_kind_t kind, pl_message_t message, uint64_t call,
+                   const void *fields, pl_error_t *err);
+/* The same with its object packed before, for several peers. */
+int pl_outbox_post_packed(pl_outbox_t *box, pl_kind_t kind, pl_message_t message,
+                          uint64_t call, const void *fields, pl_blob_t *object,
+                          pl_error_t *err);
+/* on_sent of the bulk data. */
+void pl_outbox_sent(pl_outbox_t *box, uint64_t transfer, const pl_error_t *error);
+/* The peer has joined, or there is room again. */
+void pl_outbox_flush(pl_outbox_t *box);
+void pl_outbox_release(pl_outbox_t *box);
+
+/* A message from the other end; its texts lie in the frame. */
+typedef struct pl_incoming {
+    pl_envelope_t envelope;
+    pl_body_t body;
+    pl_error_t error;                  /* of an error; or why the message lacks its object
+                                          [code 0] */
+    pl_object_t *object;               /* counted; the one in the body  [none] */
+} pl_incoming_t;
+
+/* Reads a message for the end that the outbox belongs to.  PL_EPROTOCOL: it is malformed,
+ * or that end accepts no such message.  To be released in any case. */
+int pl_incoming_read(pl_incoming_t *message, const pl_outbox_t *box, pl_bytes_t frame,
+                     pl_error_t *err);
+void pl_incoming_release(pl_incoming_t *message);
+
+#endif
