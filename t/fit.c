@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "actors/loops/batch_schedule.h"
+#include "actors/loops/epoch.h"
 #include "rig.h"
 #include "tap.h"
 

@@ -4,9 +4,7 @@
 #include <string.h>
 
 #include "actors/connectors/callbacks/callbacks.h"
-#include "actors/loops/callback_text.h"
 #include "actors/loops/epoch.h"
-#include "actors/loops/stragglers.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/json_path.h"
@@ -30,11 +28,10 @@ static int interest_tell(void *user)
     uint64_t halts[] = {4, 6, 15};
     pl_error_t err = {0};
     (void)user;
-    return sign_of(pl_callback_hooks_text(
-                       &(pl_callback_hooks_reply_t){.points = 3,
-                                                    .halts = {halts, sizeof halts},
-                                                    .looks = {halts, 8}},
-                       &err),
+    const pl_body_t reply = {.callback_hooks_reply = {.points = 3,
+                                                      .halts = {halts, sizeof halts},
+                                                      .looks = {halts, 8}}};
+    return sign_of(pl_hooks_reply_text(PL_MESSAGE_callback_hooks, &reply, &err),
                    "[4,6,15]", "the interest");
 }
 

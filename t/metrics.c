@@ -1,12 +1,11 @@
-/* metrics.c - tests of metrics from the graph to the value: engine/tensor/metrics.c,
- * actors/loops/metrics.c and metric.c */
+/* metrics.c - tests of metrics from the graph to the value: engine/tensor/metrics.c and
+ * actors/loops/metrics.c */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "actors/loops/metrics.h"
-#include "actors/loops/metric.h"
 #include "base/alloc.h"
 #include "base/random.h"
 #include "files.h"

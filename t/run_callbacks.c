@@ -339,7 +339,7 @@ static void lines_come_in_the_order_of_steps(void)
                          .trainer = "\"max_epochs\": 2, \"log_every_n_steps\": 1, "
                                     "\"depth\": 16",
                          .callbacks = "[{\"name\": \"onlooker\", \"every\": 2, "
-                                      "\"each\": true}, \"lr_monitor\"]");
+                                      "\"every_step\": true}, \"lr_monitor\"]");
     const rig_result_t *result = rig_fit(rig);
     json_t *lines = rig_log(result), *line;
     json_int_t newest = 0;

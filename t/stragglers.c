@@ -1,5 +1,5 @@
-/* stragglers.c - tests of actors/loops/stragglers.c */
-#include "actors/loops/stragglers.h"
+/* stragglers.c - tests of the step times in actors/loops/epoch_report.c */
+#include "actors/loops/epoch.h"
 
 #include "base/clock.h"
 #include "runtime/payload.h"

@@ -1,16 +1,16 @@
 /* batch_iter.c - batch iteration over the data of a stage: fetches batches and sends
  * them on
  *
- * Several batches are under way at once, so that the accelerator never waits for
- * messages; a batch's step takes the place of its fetch. */
+ * Several batches are in flight, so that the accelerator never waits for messages.  The
+ * call that uses a batch takes the place of the call that fetched it. */
 #include "actors/loops/batch_iter.h"
 
 #include "base/clock.h"
 #include "base/error.h"
 
-enum { AGREED_DEPTH = 4 };
-
-static void iter_fetched(void *self, const pl_answer_t *answer);
+enum { AGREED_DEPTH = 4 };                /* with several ranks: they halt at one batch */
+enum { DEPTH_MIN = 2, DEPTH_MAX = 32 };
+static const int64_t AHEAD = 16 * PL_MILLISECOND, LOOK_EVERY = 2 * PL_MILLISECOND;
 
 void pl_batch_iter_init(pl_batch_iter_t *iter, const pl_batch_iter_ops_t *ops,
                         const pl_body_t *start)
@@ -24,7 +24,7 @@ void pl_batch_iter_init(pl_batch_iter_t *iter, const pl_batch_iter_ops_t *ops,
     iter->coordinator = pl_peer(iter, "coordinator");
 }
 
-/* ---- going on, and the end ---- */
+/* ---- continuing, and the end ---- */
 
 pl_call_t *pl_batch_iter_take_call(pl_batch_iter_t *iter)
 {
@@ -33,7 +33,15 @@ pl_call_t *pl_batch_iter_take_call(pl_batch_iter_t *iter)
     return call;
 }
 
-/* The callees have the time limits of what a halt waits for. */
+static void iter_fail(pl_batch_iter_t *iter)
+{
+    if (iter->ops->fail)
+        iter->ops->fail(iter);
+    else
+        pl_call_fail(pl_batch_iter_take_call(iter), &iter->failure);
+}
+
+/* During a halt, the calls that it waits for have time limits of their own. */
 static void iter_check(void *self)
 {
     pl_batch_iter_t *iter = self;
@@ -47,32 +55,29 @@ static void iter_check(void *self)
     if (!pl_watchdog_has_expired(&iter->watchdog, iter, &err, "%s", what))
         return;
     iter->failure = err;
-    iter->ops->fail(iter);
+    iter_fail(iter);
 }
 
-static bool may_fetch(const pl_batch_iter_t *iter)
-{
-    return iter->failure.code == PL_OK && !iter->halted && iter->fetched < iter->batches
-           && iter->pending < iter->depth.batches
-           && (!iter->ops->may_fetch || iter->ops->may_fetch(iter));
-}
-
-/* Batches are fetched, and there is nothing else to be waited for. */
+/* Waiting begins when batches are being fetched and no other call is in flight. */
 static void iter_waits(pl_batch_iter_t *iter)
 {
     if (iter->fetching && !iter->sent && !iter->waits_since)
         iter->waits_since = pl_now();
 }
 
+static void iter_fetched(void *self, const pl_answer_t *answer);
+
 void pl_batch_iter_continue(pl_batch_iter_t *iter)
 {
-    pl_fetch_batch_t msg = {.stage = iter->stage,
-                            .loader = iter->loader,
-                            .until = iter->batches};
-    pl_how_t how = {.on_answer = iter_fetched};
+    const pl_fetch_batch_t msg = {.stage = iter->stage,
+                                  .loader = iter->loader,
+                                  .until = iter->batches};
+    const pl_how_t how = {.on_answer = iter_fetched};
     if (!iter->call)
         return;
-    while (may_fetch(iter))
+    while (iter->failure.code == PL_OK && !iter->halted && iter->fetched < iter->batches
+           && iter->pending < iter->depth.batches
+           && (!iter->ops->may_fetch || iter->ops->may_fetch(iter)))
         if (pl_call_fetch_batch(iter, iter->data, &msg, how, &iter->failure)) {
             iter->fetched++;
             iter->fetching++;
@@ -82,7 +87,7 @@ void pl_batch_iter_continue(pl_batch_iter_t *iter)
     if (iter->pending > 0)
         return;
     if (iter->failure.code != PL_OK)
-        iter->ops->fail(iter);
+        iter_fail(iter);
     else if (!iter->halted)
         iter->ops->rest(iter);
 }
@@ -100,8 +105,7 @@ bool pl_batch_iter_no_reply(pl_batch_iter_t *iter, const pl_answer_t *answer)
     return true;
 }
 
-/* The call that was to be made in the place of one that was answered: 0 when it was
- * not. */
+/* The number of the call that takes the place of an answered one; 0: none was made. */
 static void iter_sent(pl_batch_iter_t *iter, uint64_t call)
 {
     if (call)
@@ -112,18 +116,43 @@ static void iter_sent(pl_batch_iter_t *iter, uint64_t call)
 
 /* ---- batches ---- */
 
-/* No rank has more under way than depth.batches, so none is past that batch. */
+static void depth_begin(pl_pipeline_depth_t *depth)
+{
+    depth->since = pl_now();
+    depth->ended = 0;
+}
+
+void pl_batch_iter_end_pause(pl_batch_iter_t *iter)
+{
+    pl_watchdog_reset(&iter->watchdog);
+    depth_begin(&iter->depth);
+    pl_batch_iter_continue(iter);
+}
+
+/* No rank has more than depth.batches in flight, so none is past the batch of the halt.
+ */
 void pl_batch_iter_batch_done(pl_batch_iter_t *iter, bool halt)
 {
+    pl_pipeline_depth_t *depth = &iter->depth;
     if (halt && !iter->halts_at)
-        iter->halts_at = iter->done + (uint32_t)iter->depth.batches;
+        iter->halts_at = iter->done + (uint32_t)depth->batches;
     iter->done++;
     iter->counts.processed++;
     iter->sent--;
     iter->pending--;
     iter_waits(iter);
-    pl_pipeline_depth_batch_done(&iter->depth);
     pl_watchdog_reset(&iter->watchdog);
+    if (depth->is_fixed)
+        return;
+    const int64_t taken = pl_now() - depth->since;
+    depth->ended++;
+    if (taken < LOOK_EVERY)
+        return;
+    const int64_t batches = AHEAD * depth->ended / taken + 1;
+    depth->batches = batches < DEPTH_MIN   ? DEPTH_MIN
+                     : batches > DEPTH_MAX ? DEPTH_MAX
+                                           : (int)batches;
+    depth_begin(depth);
 }
 
 bool pl_batch_iter_is_sync_point(const pl_batch_iter_t *iter)
@@ -160,7 +189,7 @@ static void iter_fetched(void *self, const pl_answer_t *answer)
     iter_sent(iter, sent);
 }
 
-/* ---- the beginning ---- */
+/* ---- the beginning: names of metrics, then the data, then batches ---- */
 
 static void iter_begun(void *self, const pl_answer_t *answer)
 {
@@ -168,20 +197,20 @@ static void iter_begun(void *self, const pl_answer_t *answer)
     if (pl_batch_iter_no_reply(iter, answer))
         return;
     iter->loaders = answer->body->begin_reply.loaders;
-    iter->batches = iter->ops->on_begun(iter, answer->body->begin_reply.batches);
+    iter->batches = answer->body->begin_reply.batches;
+    if (iter->ops->on_begun)
+        iter->batches = iter->ops->on_begun(iter, iter->batches);
     iter->pending--;
-    pl_watchdog_reset(&iter->watchdog);
-    pl_pipeline_depth_pause(&iter->depth);
-    pl_batch_iter_continue(iter);
+    pl_batch_iter_end_pause(iter);
 }
 
 static void call_begin(pl_batch_iter_t *iter)
 {
-    pl_begin_t msg = {.stage = iter->stage,
-                      .loader = iter->loader,
-                      .epoch = iter->epoch,
-                      .first = iter->first,
-                      .again = iter->again};
+    const pl_begin_t msg = {.stage = iter->stage,
+                            .loader = iter->loader,
+                            .epoch = iter->epoch,
+                            .first = iter->first,
+                            .again = iter->again};
     iter_sent(iter, pl_call_begin(iter, iter->data, &msg,
                                   (pl_how_t){.on_answer = iter_begun}, &iter->failure));
 }
@@ -191,7 +220,8 @@ static void iter_named(void *self, const pl_answer_t *answer)
     pl_batch_iter_t *iter = self;
     if (pl_batch_iter_no_reply(iter, answer))
         return;
-    iter->ops->on_names(iter, answer->body->metric_names_reply.names);
+    if (iter->ops->on_names)
+        iter->ops->on_names(iter, answer->body->metric_names_reply.names);
     iter->known = true;
     call_begin(iter);
 }
@@ -203,17 +233,13 @@ int pl_batch_iter_is_idle(const pl_batch_iter_t *iter, pl_error_t *err)
     return PL_OK;
 }
 
-/* Of several ranks the same for all, so that they can halt together. */
-static int64_t depth_of(const pl_batch_iter_t *iter)
-{
-    const int64_t depth = iter->options->depth;
-    return depth || pl_is_nobody(iter->coordinator) ? depth : AGREED_DEPTH;
-}
-
 void pl_batch_iter_begin(pl_batch_iter_t *iter, pl_call_t *call)
 {
-    pl_metric_names_t msg = {.stage = iter->stage};
-    pl_how_t how = {.on_answer = iter_named};
+    const pl_metric_names_t msg = {.stage = iter->stage};
+    const pl_how_t how = {.on_answer = iter_named};
+    const int64_t fixed = iter->options->depth || pl_is_nobody(iter->coordinator)
+                              ? iter->options->depth
+                              : AGREED_DEPTH;
     iter->call = call;
     iter->batches = 0;
     iter->halted = false;
@@ -223,7 +249,9 @@ void pl_batch_iter_begin(pl_batch_iter_t *iter, pl_call_t *call)
     iter->waits_since = 0;
     iter->fetched = iter->done = iter->first;
     if (!iter->depth.batches)
-        pl_pipeline_depth_begin(&iter->depth, depth_of(iter));
+        iter->depth = (pl_pipeline_depth_t){.is_fixed = fixed > 0,
+                                            .batches = fixed > 0 ? (int)fixed : DEPTH_MIN,
+                                            .since = pl_now()};
     pl_watchdog_begin(&iter->watchdog, iter, iter->options->step_timeout, iter_check);
     iter->pending++;
     if (iter->known)
@@ -237,6 +265,5 @@ void pl_batch_iter_resume(pl_batch_iter_t *iter, pl_call_t *call)
 {
     iter->call = call;
     pl_watchdog_begin(&iter->watchdog, iter, iter->options->step_timeout, iter_check);
-    pl_pipeline_depth_pause(&iter->depth);
-    pl_batch_iter_continue(iter);
+    pl_batch_iter_end_pause(iter);
 }

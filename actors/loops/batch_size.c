@@ -1,21 +1,22 @@
 /* batch_size.c - the batch-size finder: tries larger and larger batches until memory ends
  *
- * As Lightning's BatchSizeFinder does it: a few steps with batches of a size, then of
- * twice as many samples, until there is no memory for them or no more samples; a binary
- * search then goes on between the largest that fits and the smallest that does not.
- * Where the first does not fit, half as many samples are next, until some do.
- * Linux promises more memory than there is and ends who takes it, so what the next size
- * would need is estimated from those before.  Where the device has memory of its own,
- * that is what is measured, and a size that it has no memory for fails by itself.  What
- * is trained is this run's own and ends with it.
+ * Like Lightning's BatchSizeFinder it makes a few steps with batches of a size, then with
+ * twice as many samples, until the memory or the samples end.  A binary search follows,
+ * between the largest size that fits and the smallest that does not.  If the first size
+ * does not fit, it halves the size until one fits.
  *
- * The speed of a size is the median of several timings, each from nothing under way to
- * nothing under way, and long enough that the clock and the messages do not matter.
- * Sizes that differ by less than the timings of one do, within limits, are as quick as
- * each other.
+ * Linux promises more memory than there is and kills a process that uses it, so the need
+ * of the next size is estimated from earlier ones.  Where the device has memory of its
+ * own, that is measured, and a size that does not fit there fails with an error.  The
+ * trained weights are dropped.
  *
- * Several ranks do the same at once.  Each looks at its own clock and memory, but what
- * comes next is what rank zero says; a size fits when none has no memory for it. */
+ * The speed of a size is the median of several timings.  Each begins and ends with
+ * nothing in flight, and is long enough that the clock and the messages do not matter.
+ * Sizes are equally fast if they differ by less than the timings of one size, within
+ * limits.
+ *
+ * Several ranks do the same at once.  Each measures its own time and memory, but rank 0
+ * decides what comes next, and a size fits only if it fits on all ranks. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,26 +31,37 @@
 #include "base/json_path.h"
 #include "base/memory.h"
 
-enum { END = 0, AGAIN = -1 };               /* what comes next, instead of a size */
-static const double MEMORY_SHARE = 0.9;     /* of the host's that is free, unless given */
-static const int64_t TIMING = PL_SECOND / 25;  /* at least, unless one step is longer */
+enum { END = 0, AGAIN = -1 };                /* instead of the next size */
+static const double MEMORY_SHARE = 0.9;      /* of the host's free memory, unless given */
+static const int64_t TIMING = PL_SECOND / 25;  /* at least */
+
+/* The calls of a trial, in order.  Between the last two the steps are trained. */
+typedef enum trial_step {
+    COUNT_BEFORE,                    /* the memory in use, once, before the first trial */
+    RELOAD,                          /* the data, with batches of the size */
+    SIGNATURE,                       /* plans for such batches */
+    POLL,                            /* all ranks: does it fit? */
+    COUNT,                           /* the memory in use */
+    DECIDE,                          /* the next size, for all ranks */
+} trial_step_t;
 
 typedef struct finder {
     pl_batch_iter_t iter;        /* first: see batch_iter.h */
     pl_job_t *job;               /* counted */
-    pl_call_t *run;              /* while no iteration is under way  [NULL] */
+    pl_call_t *run;              /* while no iteration runs  [NULL] */
+    trial_step_t step;           /* whose call is open */
     pl_size_trial_t *trial;      /* [max_trials] */
-    int64_t tried, size, max;    /* max: samples there are  [0: unknown] */
-    int64_t low, high;           /* fits, does not  [0: not known yet] */
-    bool warm, ends, runs;       /* of the trial under way: one step is done; the timing
-                                    is to end; its clock runs */
-    int64_t since, spent, samples;  /* of the timing: since its clock runs, before that */
+    int64_t tried, size, max;    /* max: samples of the data  [0: unknown] */
+    int64_t low, high;           /* fits; does not fit  [0: not known yet] */
+    bool warm, ends, runs;       /* of the trial: one step is done; the timing is to
+                                    end; its clock runs */
+    int64_t since, spent, samples;  /* of the timing: start of its clock; time before */
     double *rate;                /* [steps_per_trial]: of the timings, samples a second */
     int64_t timings;
-    uint32_t sent;                 /* steps of the trial */
-    int64_t memory, peak;          /* bytes in use before the first; at most so far, which
-                                      stay: of the device, or of this process */
-    int64_t limit;                 /* by which they may grow; 0: none */
+    uint32_t sent;                  /* steps of the trial */
+    int64_t memory, peak;           /* bytes in use, by the device or this process: before
+                                       the first trial; the highest so far */
+    int64_t limit;                  /* of their growth  [0: none] */
     int64_t began;
     bool stopping;
     pl_outcome_t *outcome;
@@ -62,42 +74,26 @@ static const pl_tuning_t *what_of(const finder_t *f)
 
 /* ---- the result ---- */
 
-static json_t *trial_json(const finder_t *f, const pl_size_trial_t *t)
-{
-    const int64_t grown = t->memory > f->memory ? t->memory - f->memory : 0;
-    return json_pack("{s:I, s:b, s:o, s:o}", "batch_size", (json_int_t)t->size, "fits",
-                     t->fits, "samples_per_second",
-                     t->fits ? json_real(t->rate) : json_null(), "memory",
-                     t->memory ? json_integer((json_int_t)grown) : json_null());
-}
-
-static json_t *trials_json(const finder_t *f)
-{
-    json_t *trials = json_array();
-    for (int64_t k = 0; k < f->tried; k++)
-        trials = pl_json_append(trials, trial_json(f, &f->trial[k]));
-    return trials;
-}
-
 static json_t *size_or_null(int64_t size)
 {
     return size ? json_integer((json_int_t)size) : json_null();
 }
 
-static void finder_fail(finder_t *f, const pl_error_t *error)
-{
-    pl_call_t *call = f->run;
-    f->run = NULL;
-    if (call)
-        pl_call_fail(call, error);
-}
-
-/* The largest that fits, the quickest, and the one to take. */
+/* The largest size that fits, the fastest, and the suggested one. */
 static void finder_end(finder_t *f)
 {
     const pl_size_trial_t *quickest = pl_size_fastest(f->trial, f->tried),
                           *suggested = pl_size_suggested(f->trial, f->tried, f->max);
     pl_call_t *call = f->run;
+    json_t *trials = json_array();
+    for (const pl_size_trial_t *t = f->trial; t < f->trial + f->tried; t++) {
+        const int64_t grown = t->memory > f->memory ? t->memory - f->memory : 0;
+        trials = pl_json_append(
+            trials, json_pack("{s:I, s:b, s:o, s:o}", "batch_size", (json_int_t)t->size,
+                              "fits", t->fits, "samples_per_second",
+                              t->fits ? json_real(t->rate) : json_null(), "memory",
+                              t->memory ? json_integer((json_int_t)grown) : json_null()));
+    }
     f->run = NULL;
     pl_search_end(call, f->outcome,
                   &(pl_search_result_t){
@@ -106,14 +102,14 @@ static void finder_end(finder_t *f)
                                            size_or_null(quickest ? quickest->size : 0),
                                            "suggested_batch_size",
                                            size_or_null(suggested ? suggested->size : 0)),
-                      .trials = trials_json(f),
+                      .trials = trials,
                       .began = f->began,
                       .stopped = f->stopping});
 }
 
 /* ---- which size comes next ---- */
 
-/* What a size would need: a line through the two largest that fit. */
+/* Estimates the need of a size by a line through the two largest that fit. */
 static bool is_too_much(const finder_t *f, int64_t size)
 {
     const pl_size_trial_t *a = NULL, *b = NULL;
@@ -133,7 +129,7 @@ static bool is_too_much(const finder_t *f, int64_t size)
 
 static void trial_keep(finder_t *f, const pl_size_trial_t *trial)
 {
-    if (f->tried == what_of(f)->max_trials)           /* of a rank that does not decide */
+    if (f->tried == what_of(f)->max_trials)                 /* not on rank 0 */
         return;
     f->trial[f->tried++] = *trial;
     if (trial->fits)
@@ -153,8 +149,8 @@ static int64_t size_after(const finder_t *f)
     return f->max && size > f->max ? f->max : size;
 }
 
-/* The next size to be tried, or the end. */
-static int64_t next_of(finder_t *f)
+/* The next size to try, or END; sizes that need too much count as tried. */
+static int64_t size_next(finder_t *f)
 {
     int64_t size = size_after(f);
     for (; size != END && is_too_much(f, size); size = size_after(f))
@@ -162,11 +158,35 @@ static int64_t next_of(finder_t *f)
     return size;
 }
 
-/* ---- what all ranks do next ---- */
+/* ---- a trial ---- */
 
-static void trial_begin(finder_t *f);
+static void trial_answered(void *self, const pl_answer_t *answer);
 
-static void go_on(finder_t *f, int64_t next)
+/* Makes the call of a step; a call that is not made ends the search. */
+static void trial_call(finder_t *f, trial_step_t step, pl_message_t message,
+                       pl_address_t to, const void *fields)
+{
+    pl_error_t err = {0};
+    f->step = step;
+    if (!pl_call(f, to, message, fields, (pl_how_t){.on_answer = trial_answered}, &err))
+        pl_loop_fail(&f->run, &err);
+}
+
+static void count_memory(finder_t *f, trial_step_t step)
+{
+    trial_call(f, step, PL_MESSAGE_count_memory, f->iter.strategy,
+               &(pl_count_memory_t){0});
+}
+
+static void trial_begin(finder_t *f, int64_t size)
+{
+    const pl_reload_data_t msg = {.batch_size = (uint64_t)size};
+    f->size = size;
+    trial_call(f, RELOAD, PL_MESSAGE_reload_data, f->iter.data, &msg);
+}
+
+/* The next size, END, or AGAIN: another timing of the same size. */
+static void trial_decided(finder_t *f, int64_t next)
 {
     pl_batch_iter_t *iter = &f->iter;
     pl_call_t *call = f->run;
@@ -174,8 +194,7 @@ static void go_on(finder_t *f, int64_t next)
     if (!call)
         return;
     if (next > 0) {
-        f->size = next;
-        trial_begin(f);
+        trial_begin(f, next);
     } else if (next == END) {
         finder_end(f);
     } else {
@@ -188,59 +207,135 @@ static void go_on(finder_t *f, int64_t next)
     }
 }
 
-static void said(void *self, const pl_answer_t *answer)
-{
-    if (answer->kind == PL_ANSWER_ERROR)
-        finder_fail(self, answer->error);
-    else if (answer->kind == PL_ANSWER_REPLY)
-        go_on(self, strtoll(answer->body->decide_reply.text, NULL, 10));
-}
-
-/* The only rank does it at once. */
-static void agree(finder_t *f, int64_t next)
+/* All ranks do what rank 0 sends; a single rank does it at once. */
+static void trial_decide(finder_t *f, int64_t next)
 {
     char text[24];
-    pl_error_t err = {0};
     const pl_decide_t msg = {.text = text, .announced = true};
-    if (pl_is_nobody(f->iter.coordinator)) {
-        go_on(f, next);
+    snprintf(text, sizeof text, "%lld", (long long)next);
+    if (pl_is_nobody(f->iter.coordinator))
+        trial_decided(f, next);
+    else
+        trial_call(f, DECIDE, PL_MESSAGE_decide, f->iter.coordinator, &msg);
+}
+
+/* Trains the steps of the trial if the size fits on all ranks. */
+static void trial_train(finder_t *f, bool fits)
+{
+    if (!fits) {
+        trial_keep(f, &(pl_size_trial_t){.size = f->size});
+        trial_decide(f, size_next(f));
         return;
     }
-    snprintf(text, sizeof text, "%lld", (long long)next);
-    if (!pl_call_decide(f, f->iter.coordinator, &msg, (pl_how_t){.on_answer = said},
-                        &err))
-        finder_fail(f, &err);
+    f->sent = 0;
+    f->warm = f->ends = f->runs = false;
+    f->spent = f->samples = f->timings = 0;
+    f->iter.epoch = 0;
+    pl_call_t *call = f->run;
+    f->run = NULL;
+    pl_batch_iter_begin(&f->iter, call);
 }
 
-static void does_not_fit(finder_t *f)
+static void trial_poll(finder_t *f, bool fits)
 {
-    trial_keep(f, &(pl_size_trial_t){.size = f->size});
-    agree(f, next_of(f));
+    const pl_decide_t msg = {.text = "", .polls = true, .objects = !fits};
+    if (pl_is_nobody(f->iter.coordinator))
+        trial_train(f, fits);
+    else
+        trial_call(f, POLL, PL_MESSAGE_decide, f->iter.coordinator, &msg);
 }
 
-static void trial_report(finder_t *f)
+static int by_size(const void *a, const void *b)
 {
-    pl_progress_run(f->run,
-                    &(pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
-                                         .global_step = (uint64_t)f->tried,
-                                         .total_steps = (uint64_t)what_of(f)->max_trials,
-                                         .metrics = ""});
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
 }
 
-/* ---- the iteration ---- */
-
-static void finder_named(pl_batch_iter_t *iter, const char *names)
+static double median_of(double *value, int64_t count)
 {
-    (void)iter, (void)names;
+    if (!count)
+        return 0;
+    qsort(value, (size_t)count, sizeof *value, by_size);
+    return (value[(count - 1) / 2] + value[count / 2]) / 2;
 }
 
-static uint32_t finder_begun(pl_batch_iter_t *iter, uint32_t there)
+static void trial_end(finder_t *f, int64_t memory)
 {
-    (void)iter;
-    return there;
+    const uint64_t trials = (uint64_t)what_of(f)->max_trials;
+    const bool grown = memory > f->peak;
+    f->peak = grown ? memory : f->peak;
+    pl_size_trial_t trial = {.size = f->size,
+                             .memory = grown ? memory : 0,
+                             .rate = median_of(f->rate, f->timings),
+                             .fits = !grown || !f->limit
+                                     || memory - f->memory <= f->limit};
+    for (int64_t k = 0; k < f->timings; k++)
+        f->rate[k] = fabs(f->rate[k] / trial.rate - 1);
+    trial.noise = 2 * median_of(f->rate, f->timings);
+    trial_keep(f, &trial);
+    pl_progress_run(f->run, &(pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
+                                                 .global_step = (uint64_t)f->tried,
+                                                 .total_steps = trials,
+                                                 .metrics = ""});
+    trial_decide(f, size_next(f));
 }
 
-/* The first step of a size goes alone and is not timed: memory is taken into use. */
+/* The largest batch: with several ranks each has a part of the samples. */
+static int64_t max_of(const pl_batch_signature_t *signature, int64_t size)
+{
+    int64_t largest = 0;
+    for (int k = 0; k < signature->stage[PL_TRAIN].size_count; k++)
+        if (signature->stage[PL_TRAIN].size[k].count > largest)
+            largest = signature->stage[PL_TRAIN].size[k].count;
+    return largest < size ? largest : signature->stage[PL_TRAIN].samples;
+}
+
+/* The search looks for PL_ENOMEM; any other error ends it.  The host's memory ends
+ * without an error, so it has a limit. */
+static void trial_answered(void *self, const pl_answer_t *answer)
+{
+    finder_t *f = self;
+    if (answer->kind == PL_ANSWER_ERROR && answer->error->code == PL_ENOMEM
+        && (f->step == RELOAD || f->step == SIGNATURE)) {
+        trial_poll(f, false);
+        return;
+    }
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_loop_fail(&f->run, answer->error);
+    if (answer->kind != PL_ANSWER_REPLY)
+        return;
+    if (f->step == RELOAD) {
+        pl_object_t *signature = answer->body->reload_data_reply.signature;
+        f->max = max_of((const pl_batch_signature_t *)signature, f->size);
+        if (f->size > f->max)
+            f->size = f->max;
+        trial_call(f, SIGNATURE, PL_MESSAGE_set_signature, f->iter.strategy,
+                   &(pl_set_signature_t){.signature = signature});
+    } else if (f->step == SIGNATURE) {
+        trial_poll(f, true);
+    } else if (f->step == POLL) {
+        trial_train(f, !answer->body->decide_reply.objected);
+    } else if (f->step == DECIDE) {
+        trial_decided(f, strtoll(answer->body->decide_reply.text, NULL, 10));
+    } else {
+        const int64_t held = (int64_t)answer->body->count_memory_reply.bytes,
+                      memory = held ? held : pl_memory_used();
+        if (f->step == COUNT) {
+            trial_end(f, memory);
+            return;
+        }
+        f->memory = f->peak = memory;
+        f->limit = what_of(f)->max_memory;
+        if (!f->limit && !held)
+            f->limit = (int64_t)((double)pl_memory_free() * MEMORY_SHARE);
+        trial_begin(f, f->size);
+    }
+}
+
+/* ---- the steps of a trial ---- */
+
+/* The first step of a size is alone in flight and not timed, because it takes memory into
+ * use. */
 static bool finder_may_fetch(const pl_batch_iter_t *iter)
 {
     const finder_t *f = (const finder_t *)iter;
@@ -282,108 +377,36 @@ static uint64_t finder_send(pl_batch_iter_t *iter, const pl_fetch_batch_reply_t 
     return pl_call_train_batch(iter, iter->strategy, &msg, how, &iter->failure);
 }
 
-/* ---- timings ---- */
-
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median_of(double *value, int64_t count)
-{
-    if (!count)
-        return 0;
-    qsort(value, (size_t)count, sizeof *value, by_size);
-    return (value[(count - 1) / 2] + value[count / 2]) / 2;
-}
-
-/* Nothing is under way: the clock stops, and a timing that is long enough is kept. */
-static void timing_stop(finder_t *f)
-{
-    if (f->runs)
-        f->spent += pl_now() - f->since;
-    f->runs = false;
-    if (f->spent < TIMING || f->timings == what_of(f)->steps_per_trial)
-        return;
-    f->rate[f->timings++] = (double)f->samples / ((double)f->spent / 1e9);
-    f->spent = f->samples = 0;
-    f->ends = false;
-}
-
-static void trial_end(finder_t *f, int64_t memory)
-{
-    const bool grown = memory > f->peak;
-    f->peak = grown ? memory : f->peak;
-    pl_size_trial_t trial = {.size = f->size,
-                             .memory = grown ? memory : 0,
-                             .rate = median_of(f->rate, f->timings),
-                             .fits = !grown || !f->limit
-                                     || memory - f->memory <= f->limit};
-    for (int64_t k = 0; k < f->timings; k++)
-        f->rate[k] = fabs(f->rate[k] / trial.rate - 1);
-    trial.noise = 2 * median_of(f->rate, f->timings);
-    trial_keep(f, &trial);
-    trial_report(f);
-}
-
-/* The host's memory ends without an error, the device's with one. */
-static void first_begin(finder_t *f, int64_t memory, bool on_device)
-{
-    f->memory = f->peak = memory;
-    f->limit = what_of(f)->max_memory;
-    if (!f->limit && !on_device)
-        f->limit = (int64_t)((double)pl_memory_free() * MEMORY_SHARE);
-    trial_begin(f);
-}
-
-/* Before the first trial, and behind each. */
-static void memory_counted(void *self, const pl_answer_t *answer)
-{
-    finder_t *f = self;
-    if (answer->kind == PL_ANSWER_ERROR)
-        finder_fail(f, answer->error);
-    if (answer->kind != PL_ANSWER_REPLY)
-        return;
-    const int64_t held = (int64_t)answer->body->count_memory_reply.bytes,
-                  memory = held ? held : pl_memory_used();
-    if (f->memory) {
-        trial_end(f, memory);
-        agree(f, next_of(f));
-    } else {
-        first_begin(f, memory, held > 0);
-    }
-}
-
-static void memory_count(finder_t *f)
-{
-    pl_error_t err = {0};
-    if (!pl_call_count_memory(f, f->iter.strategy, &(pl_count_memory_t){0},
-                              (pl_how_t){.on_answer = memory_counted}, &err))
-        finder_fail(f, &err);
-}
-
-/* Of a size that nothing is known of when the search is stopped nothing is told. */
+/* Nothing is in flight: the clock stops, and a timing that is long enough is kept.  A
+ * stopped search reports nothing about a size without a timing. */
 static void finder_rest(pl_batch_iter_t *iter)
 {
     finder_t *f = (finder_t *)iter;
-    timing_stop(f);
+    const int64_t timings = what_of(f)->steps_per_trial;
+    if (f->runs)
+        f->spent += pl_now() - f->since;
+    f->runs = false;
+    if (f->spent >= TIMING && f->timings < timings) {
+        f->rate[f->timings++] = (double)f->samples / ((double)f->spent / 1e9);
+        f->spent = f->samples = 0;
+        f->ends = false;
+    }
     f->run = pl_batch_iter_take_call(iter);
-    if (f->timings == what_of(f)->steps_per_trial || (f->stopping && f->timings))
-        memory_count(f);
+    if (f->timings == timings || (f->stopping && f->timings))
+        count_memory(f, COUNT);
     else
-        agree(f, f->stopping ? next_of(f) : AGAIN);
+        trial_decide(f, f->stopping ? size_next(f) : AGAIN);
 }
 
-/* Ranks of which one has failed in a step do not meet again. */
+/* Several ranks do not coordinate again after one has failed in a step. */
 static void finder_failed(pl_batch_iter_t *iter)
 {
     finder_t *f = (finder_t *)iter;
     f->run = pl_batch_iter_take_call(iter);
     if (iter->failure.code == PL_ENOMEM && pl_is_nobody(iter->coordinator))
-        does_not_fit(f);
+        trial_train(f, false);
     else
-        finder_fail(f, &iter->failure);
+        pl_loop_fail(&f->run, &iter->failure);
 }
 
 static void finder_what(const pl_batch_iter_t *iter, char text[160])
@@ -392,104 +415,12 @@ static void finder_what(const pl_batch_iter_t *iter, char text[160])
              (long long)((const finder_t *)iter)->size);
 }
 
-/* ---- a size ---- */
-
-static void pass_start(finder_t *f)
-{
-    f->sent = 0;
-    f->warm = f->ends = f->runs = false;
-    f->spent = f->samples = f->timings = 0;
-    f->iter.epoch = 0;
-    pl_call_t *call = f->run;
-    f->run = NULL;
-    pl_batch_iter_begin(&f->iter, call);
-}
-
-static void polled(void *self, const pl_answer_t *answer)
-{
-    if (answer->kind == PL_ANSWER_ERROR)
-        finder_fail(self, answer->error);
-    else if (answer->kind == PL_ANSWER_REPLY && answer->body->decide_reply.objected)
-        does_not_fit(self);
-    else if (answer->kind == PL_ANSWER_REPLY)
-        pass_start(self);
-}
-
-static void size_judge(finder_t *f, bool fits)
-{
-    pl_error_t err = {0};
-    const pl_decide_t msg = {.text = "", .polls = true, .objects = !fits};
-    const pl_how_t how = {.on_answer = polled};
-    if (!pl_is_nobody(f->iter.coordinator)) {
-        if (!pl_call_decide(f, f->iter.coordinator, &msg, how, &err))
-            finder_fail(f, &err);
-    } else if (fits) {
-        pass_start(f);
-    } else {
-        does_not_fit(f);
-    }
-}
-
-/* No memory is what is looked for; all else ends the search. */
-static bool trial_failed(finder_t *f, const pl_answer_t *answer)
-{
-    if (answer->kind == PL_ANSWER_ERROR && answer->error->code == PL_ENOMEM)
-        size_judge(f, false);
-    else if (answer->kind == PL_ANSWER_ERROR)
-        finder_fail(f, answer->error);
-    return answer->kind != PL_ANSWER_REPLY;
-}
-
-static void signature_set(void *self, const pl_answer_t *answer)
-{
-    if (!trial_failed(self, answer))
-        size_judge(self, true);
-}
-
-/* Samples that a batch can have: of several ranks each has a part of them all. */
-static int64_t max_of(const pl_batch_signature_t *signature, int64_t size)
-{
-    int64_t largest = 0;
-    for (int k = 0; k < signature->stage[PL_TRAIN].size_count; k++)
-        if (signature->stage[PL_TRAIN].size[k].count > largest)
-            largest = signature->stage[PL_TRAIN].size[k].count;
-    return largest < size ? largest : signature->stage[PL_TRAIN].samples;
-}
-
-static void data_reloaded(void *self, const pl_answer_t *answer)
-{
-    finder_t *f = self;
-    pl_error_t err = {0};
-    if (trial_failed(f, answer))
-        return;
-    pl_object_t *object = answer->body->reload_data_reply.signature;
-    const pl_batch_signature_t *signature = (const pl_batch_signature_t *)object;
-    f->max = max_of(signature, f->size);
-    if (f->size > f->max)
-        f->size = f->max;
-    if (!pl_call_set_signature(f, f->iter.strategy,
-                               &(pl_set_signature_t){.signature = object},
-                               (pl_how_t){.on_answer = signature_set}, &err))
-        finder_fail(f, &err);
-}
-
-static void trial_begin(finder_t *f)
-{
-    pl_error_t err = {0};
-    const pl_reload_data_t msg = {.batch_size = (uint64_t)f->size};
-    if (!pl_call_reload_data(f, f->iter.data, &msg,
-                             (pl_how_t){.on_answer = data_reloaded}, &err))
-        finder_fail(f, &err);
-}
-
 /* ---- the run ---- */
 
 static int finder_start(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
-    static const pl_batch_iter_ops_t ops = {.on_names = finder_named,
-                                            .on_begun = finder_begun,
-                                            .may_fetch = finder_may_fetch,
+    static const pl_batch_iter_ops_t ops = {.may_fetch = finder_may_fetch,
                                             .send = finder_send,
                                             .rest = finder_rest,
                                             .fail = finder_failed,
@@ -517,7 +448,7 @@ static int finder_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     f->run = call;
     f->size = what_of(f)->init_val;
     f->iter.stage = PL_TRAIN;
-    memory_count(f);
+    count_memory(f, COUNT_BEFORE);
     return PL_OK;
 }
 

@@ -1,9 +1,9 @@
 /* epoch.c - the epoch loop: train on the batches of one epoch
  *
- * Some batches are followed by a decision: a callback's turn, validation, the end
- * (epoch_batch_end.c).  Which ones they are is known from step and progress alone,
- * when they are fetched; nothing is sent past one until all before it have come back,
- * so that timing decides nothing.  Answers come in order, so a log line needs no such
+ * What follows a batch, such as a hook or a validation, is made in epoch_batch_end.c.
+ * Options and counts alone tell which batches these are, before they are fetched
+ * (epoch_schedule.c).  Nothing is sent past such a batch until all before it have come
+ * back, so timing decides nothing.  Answers come in order, so a log line needs no such
  * halt. */
 #include "actors/loops/epoch.h"
 
@@ -24,99 +24,89 @@ static const int64_t REPORT_EVERY = PL_SECOND / 10;
 
 /* ---- batches ---- */
 
-/* The batches of a step are completed with it: until then its gradients are in no
+static pl_batch_end_t after(const pl_epoch_t *e, uint32_t batch)
+{
+    return pl_batch_schedule_after(&e->schedule, batch);
+}
+
+/* Batches are completed together with their step: until then its gradients are in no
  * checkpoint. */
 void pl_epoch_complete(pl_epoch_t *e)
 {
-    if (!pl_batch_schedule_is_step(&e->schedule, e->iter.done - 1))
+    if (!after(e, e->iter.done - 1).step)
         return;
     e->iter.counts.completed = e->iter.counts.processed;
     e->steps.completed = e->steps.processed;
 }
 
-/* Answers come in order; what is not finite has been looked for and its step named. */
-static void batch_failed(pl_epoch_t *e, const pl_error_t *error)
-{
-    if (e->iter.failure.code != PL_OK)
-        return;
-    e->iter.failure = *error;
-    if (error->code != PL_ENAN)
-        pl_error_prefix(&e->iter.failure, "epoch %" PRIu64 ", batch %" PRIu64,
-                        e->iter.epoch + UINT64_C(1), e->iter.done + UINT64_C(1));
-}
-
-/* Not every one: a run may have very many. */
+/* Not every skipped step is logged: a run may have very many. */
 static void step_skipped(pl_epoch_t *e, const char *why)
 {
     if (++e->skipped <= 10 || e->skipped % 100 == 0)
         pl_log_line(
             PL_LOG_WARNING, pl_actor_rank(e), pl_actor_name(e),
             "step %llu was skipped and changed no weight: %s; skipped so far: %llu",
-            (unsigned long long)pl_batch_schedule_steps(&e->schedule, e->iter.done), why,
+            (unsigned long long)after(e, e->iter.done).steps, why,
             (unsigned long long)e->skipped);
 }
 
-/* So many that nothing is learnt any more. */
-static void skips_limit(pl_epoch_t *e, const char *why)
+/* Log line and observers of the newest batch, while other batches are in flight, and
+ * progress. */
+static void batch_ended(pl_epoch_t *e)
 {
-    if (++e->in_row == (uint64_t)e->iter.options->nan_limit)
-        pl_fail(&e->iter.failure, PL_ENAN,
-                "step %llu: %s; steps skipped before it for the same reason: %llu, which "
-                "is the limit (trainer.nan_limit)",
-                (unsigned long long)pl_batch_schedule_steps(&e->schedule, e->iter.done),
-                why, (unsigned long long)e->in_row - 1);
+    const pl_batch_end_t end = after(e, e->iter.done - 1);
+    pl_epoch_check_time(e);
+    if (e->iter.call && e->iter.failure.code == PL_OK && !end.halt) {
+        if (end.log)
+            pl_epoch_log(e, NULL);
+        if (end.observer_hook)
+            pl_epoch_run_observers(e);
+    }
+    if (e->iter.call && pl_now() - e->reported_at >= REPORT_EVERY)
+        pl_epoch_report(e, PL_RUN_EVENT_TRAIN);
 }
 
+/* So many steps are skipped in a row that nothing is learned any more: that is an error.
+ * Metrics of a step that is going to be skipped are not added. */
 static void batch_count(pl_epoch_t *e, const pl_train_batch_reply_t *reply,
                         int64_t samples)
 {
-    const bool ends = pl_batch_schedule_is_step(&e->schedule, e->iter.done);
+    const pl_batch_end_t end = after(e, e->iter.done);
     if (reply->skipped) {
         step_skipped(e, reply->bad);
-        skips_limit(e, reply->bad);
-    } else if (ends) {
+        if (++e->in_row == (uint64_t)e->iter.options->nan_limit)
+            pl_fail(&e->iter.failure, PL_ENAN,
+                    "step %llu: %s; steps skipped before it for the same reason: %llu, "
+                    "which is the limit (trainer.nan_limit)",
+                    (unsigned long long)end.steps, reply->bad,
+                    (unsigned long long)e->in_row - 1);
+    } else if (end.step) {
         e->in_row = 0;
     }
-    e->global_step = pl_batch_schedule_steps(&e->schedule, e->iter.done);
-    e->steps.processed += pl_batch_schedule_is_step(&e->schedule, e->iter.done);
+    e->global_step = end.steps;
+    e->steps.processed += end.step;
     e->samples += (uint64_t)samples;
     pl_stragglers_add(&e->stragglers, reply->timings, pl_now());
     pl_batch_iter_batch_done(&e->iter, reply->halt);
-    if (!pl_batch_schedule_is_halt(&e->schedule, e->iter.done - 1))
+    if (!end.halt)
         pl_epoch_complete(e);
     if (e->may_skip && !pl_metrics_are_finite(reply->metrics))
-        return;                                /* of a step that is going to be skipped */
+        return;
     pl_metrics_add(&e->sums, reply->metrics);
     pl_metrics_add(&e->since_log, reply->metrics);
     pl_metrics_add_steps(&e->since_report, reply->metrics);
 }
 
-/* What is due behind the newest batch, while others are under way. */
-static void batch_look(pl_epoch_t *e)
-{
-    const uint32_t batch = e->iter.done - 1;
-    if (!e->iter.call || e->iter.failure.code != PL_OK
-        || pl_batch_schedule_is_halt(&e->schedule, batch))
-        return;
-    if (pl_batch_schedule_is_log(&e->schedule, batch))
-        pl_epoch_log(e, NULL);
-    if (pl_batch_schedule_is_observer_hook(&e->schedule, batch))
-        pl_epoch_run_observers(e);
-}
-
-static void batch_ended(pl_epoch_t *e)
-{
-    pl_epoch_check_time(e);
-    batch_look(e);
-    if (e->iter.call && pl_now() - e->reported_at >= REPORT_EVERY)
-        pl_epoch_report(e, PL_RUN_EVENT_TRAIN);
-}
-
+/* Answers come in order; the strategy names the step of values that are not finite. */
 static void batch_done(void *self, const pl_answer_t *answer)
 {
     pl_epoch_t *e = self;
-    if (answer->kind == PL_ANSWER_ERROR)
-        batch_failed(e, answer->error);
+    if (answer->kind == PL_ANSWER_ERROR && e->iter.failure.code == PL_OK) {
+        e->iter.failure = *answer->error;
+        if (answer->error->code != PL_ENAN)
+            pl_error_prefix(&e->iter.failure, "epoch %" PRIu64 ", batch %" PRIu64,
+                            e->iter.epoch + UINT64_C(1), e->iter.done + UINT64_C(1));
+    }
     if (pl_batch_iter_no_reply(&e->iter, answer))
         return;
     batch_count(e, &answer->body->train_batch_reply, (intptr_t)answer->context);
@@ -124,12 +114,13 @@ static void batch_done(void *self, const pl_answer_t *answer)
     pl_batch_iter_continue(&e->iter);
 }
 
-/* ---- steps that are not made again ---- */
+/* ---- steps that a rollback skips ---- */
 
+/* The step to which a batch belongs. */
 static uint64_t step_of(const pl_epoch_t *e, uint32_t batch)
 {
-    return pl_batch_schedule_steps(&e->schedule, batch)
-           + !pl_batch_schedule_is_step(&e->schedule, batch);
+    const pl_batch_end_t end = after(e, batch);
+    return end.steps + !end.step;
 }
 
 static json_int_t of_range(const json_t *range, size_t which)
@@ -137,55 +128,50 @@ static json_int_t of_range(const json_t *range, size_t which)
     return json_integer_value(json_array_get(range, which));
 }
 
-static const json_t *range_around(const pl_epoch_t *e, uint32_t batch)
+/* The range that a batch lies in; NULL: it is trained on. */
+static const json_t *skipped_range(const pl_epoch_t *e, uint32_t batch)
 {
-    const json_int_t step = (json_int_t)step_of(e, batch);
     size_t k;
     json_t *range;
+    if (!e->skipped_ranges)
+        return NULL;
+    const json_int_t step = (json_int_t)step_of(e, batch);
     json_array_foreach(e->skipped_ranges, k, range)
         if (step >= of_range(range, 0) && step <= of_range(range, 1))
             return range;
     return NULL;
 }
 
-static bool is_passed_over(const pl_epoch_t *e, uint32_t batch)
+/* All counts continue as if the step had been made.  The rollback is logged at the step
+ * that failed, because the step from which the run resumes depends on stops. */
+static void batch_skip(pl_epoch_t *e, uint32_t samples)
 {
-    return range_around(e, batch) != NULL;
-}
-
-/* At the step that failed: from where the run goes on depends on stops. */
-static void rollback_log(pl_epoch_t *e)
-{
-    const json_t *range = range_around(e, e->iter.done - 1);
+    const uint32_t batch = e->iter.done;
+    const pl_batch_end_t end = after(e, batch);
+    const json_t *range = skipped_range(e, batch);
     char text[64];
-    if (pl_is_nobody(e->hooks.logger) || of_range(range, 1) != (json_int_t)e->global_step)
-        return;
-    snprintf(text, sizeof text, "{\"rollbacks\": %lld}", (long long)of_range(range, 2));
-    const pl_log_metrics_t msg = {.epoch = e->iter.epoch,
-                                  .global_step = e->global_step,
-                                  .metrics = text};
-    pl_epoch_log_record(e, &msg, NULL);
-}
-
-/* All counts go on as if the step had been made. */
-static void batch_pass_over(pl_epoch_t *e, uint32_t samples)
-{
-    const bool ends = pl_batch_schedule_is_step(&e->schedule, e->iter.done);
-    if (ends) {
+    if (end.step) {
         step_skipped(e, "it led to a rollback");
         e->in_row++;
     }
-    e->global_step = pl_batch_schedule_steps(&e->schedule, e->iter.done);
+    e->global_step = end.steps;
     e->samples += samples;
     e->iter.done++;
-    if (ends)
-        rollback_log(e);
+    if (end.step && !pl_is_nobody(e->hooks.logger)
+        && of_range(range, 1) == (json_int_t)e->global_step) {
+        snprintf(text, sizeof text, "{\"rollbacks\": %lld}",
+                 (long long)of_range(range, 2));
+        const pl_log_metrics_t msg = {.epoch = e->iter.epoch,
+                                      .global_step = e->global_step,
+                                      .metrics = text};
+        pl_epoch_log_record(e, &msg, NULL);
+    }
     e->iter.counts.started++;
     e->iter.counts.processed++;
-    e->steps.ready += ends;
-    e->steps.started += ends;
-    e->steps.processed += ends;
-    if (!pl_batch_schedule_is_halt(&e->schedule, e->iter.done - 1))
+    e->steps.ready += end.step;
+    e->steps.started += end.step;
+    e->steps.processed += end.step;
+    if (!end.halt)
         pl_epoch_complete(e);
     pl_watchdog_reset(&e->iter.watchdog);
     batch_ended(e);
@@ -194,19 +180,20 @@ static void batch_pass_over(pl_epoch_t *e, uint32_t samples)
 static uint64_t epoch_send(pl_batch_iter_t *iter, const pl_fetch_batch_reply_t *batch)
 {
     pl_epoch_t *e = (pl_epoch_t *)iter;
-    const bool step_due = pl_batch_schedule_is_step(&e->schedule, batch->batch_idx);
-    if (is_passed_over(e, batch->batch_idx)) {
-        batch_pass_over(e, batch->samples);
+    const bool step_due = after(e, batch->batch_idx).step;
+    const uint64_t per_epoch = e->schedule.epoch_steps;
+    if (skipped_range(e, batch->batch_idx)) {
+        batch_skip(e, batch->samples);
         return 0;
     }
-    pl_train_batch_t msg = {
+    const pl_train_batch_t msg = {
         .global_step = step_of(e, batch->batch_idx),
         .total_steps = e->total_steps,
         .epoch = e->iter.epoch,
-        .total_epochs = pl_batch_schedule_epochs(&e->schedule, e->total_steps),
-        .epoch_steps = pl_batch_schedule_epoch_steps(&e->schedule),
+        .total_epochs = (e->total_steps + per_epoch - 1) / per_epoch,
+        .epoch_steps = per_epoch,
         .epoch_ends = batch->batch_idx + 1 == e->schedule.batches,
-        .micro_batch = pl_batch_schedule_micro_batch(&e->schedule, batch->batch_idx),
+        .micro_batch = (uint32_t)(batch->batch_idx % e->schedule.accumulate),
         .step_due = step_due,
         .lr_factor = e->lr_factor,
         .may_skip = e->may_skip,
@@ -220,32 +207,30 @@ static uint64_t epoch_send(pl_batch_iter_t *iter, const pl_fetch_batch_reply_t *
     return sent;
 }
 
-/* What was fetched last ends an optimizer step. */
+/* The batch that was fetched last ends an optimizer step. */
 static bool is_at_step(const pl_epoch_t *e)
 {
-    return e->iter.fetched == 0
-           || pl_batch_schedule_is_step(&e->schedule, e->iter.fetched - 1);
+    return e->iter.fetched == 0 || after(e, e->iter.fetched - 1).step;
 }
 
-/* It is followed by a decision. */
-static bool is_at_decision(const pl_epoch_t *e)
+/* It is followed by a batch end. */
+static bool is_at_batch_end(const pl_epoch_t *e)
 {
     return e->iter.fetched > e->decided
-           && (pl_batch_schedule_is_halt(&e->schedule, e->iter.fetched - 1) || e->owes
+           && (after(e, e->iter.fetched - 1).halt || e->owes
                || ((e->validates_now || pl_batch_iter_is_sync_point(&e->iter))
                    && is_at_step(e)));
 }
 
-/* A stop or a checkpoint waits for the optimizer step that the newest micro-batch belongs
- * to. */
+/* A stop or a checkpoint waits for the optimizer step of the newest micro-batch.  A
+ * skipped batch is alone in flight, because answers come in order. */
 static bool epoch_may_fetch(const pl_batch_iter_t *iter)
 {
     const pl_epoch_t *e = (const pl_epoch_t *)iter;
     const uint32_t next = iter->fetched;
-    const bool alone = is_passed_over(e, next) || (next && is_passed_over(e, next - 1));
-    if (alone && iter->pending)                             /* answers come in order */
+    if (iter->pending && (skipped_range(e, next) || (next && skipped_range(e, next - 1))))
         return false;
-    return !is_at_decision(e)
+    return !is_at_batch_end(e)
            && !((e->stopping || *e->checkpoint_requests.save || e->halts)
                 && is_at_step(e));
 }
@@ -258,67 +243,59 @@ static void epoch_what(const pl_batch_iter_t *iter, char text[160])
 
 /* ---- the end ---- */
 
-/* An error says nothing of how far it came. */
+/* The report has the progress, which the error has not. */
 static void epoch_fail(pl_batch_iter_t *iter)
 {
     pl_epoch_report((pl_epoch_t *)iter, PL_RUN_EVENT_ALIVE);
     pl_call_fail(pl_batch_iter_take_call(iter), &iter->failure);
 }
 
+static void epoch_reply(pl_epoch_t *e, pl_train_epoch_reply_t reply)
+{
+    char *text = pl_metrics_text(e->newest, &e->iter.failure);
+    pl_call_t *call = pl_batch_iter_take_call(&e->iter);
+    reply.global_step = e->global_step;
+    reply.samples = e->samples;
+    reply.skipped = e->in_row > 0;
+    reply.stop_request = pl_epoch_stop_request(e);
+    reply.metrics = text;
+    if (text)
+        pl_reply_train_epoch(call, &reply);
+    else
+        pl_call_fail(call, &e->iter.failure);
+    pl_free(text);
+}
+
 static void epoch_finish(pl_epoch_t *e)
 {
-    pl_batch_iter_t *iter = &e->iter;
-    char *text = pl_metrics_text(e->newest, &iter->failure);
+    const pl_batch_iter_t *iter = &e->iter;
     const bool is_whole = iter->done == e->schedule.batches;
     if (iter->done == e->schedule.end && !e->owes
         && (is_whole || iter->done > iter->first))
         pl_epoch_report(e, PL_RUN_EVENT_EPOCH);
     else
         pl_epoch_progress(e, PL_RUN_EVENT_ALIVE, "");       /* what follows it may fail */
-    pl_call_t *call = pl_batch_iter_take_call(iter);
-    if (text)
-        pl_reply_train_epoch(
-            call, &(pl_train_epoch_reply_t){.global_step = e->global_step,
-                                            .samples = e->samples,
-                                            .skipped = e->in_row > 0,
-                                            .ended = e->ended || e->stopping,
+    epoch_reply(e, (pl_train_epoch_reply_t){.ended = e->ended || e->stopping,
                                             .whole = is_whole && !e->owes,
                                             .save = "",
                                             .drop = "",
                                             .reason = e->reason,
-                                            .stop_called = e->told,
-                                            .stop_request = pl_epoch_stop_request(e),
-                                            .metrics = text});
-    else
-        pl_call_fail(call, &iter->failure);
-    pl_free(text);
+                                            .stop_called = e->stop_received});
 }
 
-/* Whoever makes the checkpoint asks for more than this loop has. */
+/* The fit loop makes the checkpoint, because it has the states of all components. */
 static void epoch_halt(pl_epoch_t *e)
 {
-    const pl_checkpoint_requests_t checkpoint_requests = e->checkpoint_requests;
+    const pl_checkpoint_requests_t requests = e->checkpoint_requests;
     const bool commanded = e->halts;
-    char *text = pl_metrics_text(e->newest, &e->iter.failure);
     e->checkpoint_requests = (pl_checkpoint_requests_t){0};
     e->halts = false;
     e->halted_at = pl_now();
-    pl_call_t *call = pl_batch_iter_take_call(&e->iter);
-    if (text)
-        pl_reply_train_epoch(
-            call, &(pl_train_epoch_reply_t){.global_step = e->global_step,
-                                            .samples = e->samples,
-                                            .skipped = e->in_row > 0,
-                                            .halted = true,
+    epoch_reply(e, (pl_train_epoch_reply_t){.halted = true,
                                             .commanded = commanded,
-                                            .stop_request = pl_epoch_stop_request(e),
-                                            .save = checkpoint_requests.save,
-                                            .drop = checkpoint_requests.drop,
-                                            .reason = "",
-                                            .metrics = text});
-    else
-        pl_call_fail(call, &e->iter.failure);
-    pl_free(text);
+                                            .save = requests.save,
+                                            .drop = requests.drop,
+                                            .reason = ""});
 }
 
 static void rest_synchronized(void *self, const pl_answer_t *answer)
@@ -331,11 +308,11 @@ static void rest_synchronized(void *self, const pl_answer_t *answer)
     pl_batch_iter_continue(&e->iter);
 }
 
-/* A stop or a checkpoint comes between two decisions. */
+/* A stop or a checkpoint comes between two batch ends. */
 static void epoch_rest(pl_batch_iter_t *iter)
 {
     pl_epoch_t *e = (pl_epoch_t *)iter;
-    if (is_at_decision(e))
+    if (is_at_batch_end(e))
         pl_epoch_batch_end(e);
     else if (pl_epoch_synchronize(e, rest_synchronized))
         iter->pending++;
@@ -358,18 +335,13 @@ static void epoch_names(pl_batch_iter_t *iter, const char *names)
     pl_epoch_sums_restore(e);
 }
 
-/* Else there would be no validation at all. */
-static bool interval_fits(const pl_trainer_options_t *options, uint32_t batches)
-{
-    const pl_amount_t every = options->val_check_interval;
-    return every.is_share || every.is_time || options->check_val_every_n_epoch == 0
-           || every.value <= batches;
-}
-
+/* An interval longer than the epoch would mean no validation at all. */
 static uint32_t epoch_begun(pl_batch_iter_t *iter, uint32_t there)
 {
     pl_epoch_t *e = (pl_epoch_t *)iter;
-    uint32_t batches = pl_amount_of(iter->options->limit_train_batches, there);
+    const pl_trainer_options_t *o = iter->options;
+    const pl_amount_t every = o->val_check_interval;
+    const uint32_t batches = pl_amount_of(o->limit_train_batches, there);
     if (there == 0)
         pl_fail(&iter->failure, PL_EINVAL,
                 "an epoch has no batch: there are no samples, or data.drop_last drops "
@@ -379,15 +351,16 @@ static uint32_t epoch_begun(pl_batch_iter_t *iter, uint32_t there)
                 "trainer.limit_train_batches excludes every batch of an epoch, which has "
                 "%u: raise it",
                 there);
-    if (e->schedule.validates && !interval_fits(iter->options, batches))
+    if (e->schedule.validates && !every.is_share && !every.is_time
+        && o->check_val_every_n_epoch != 0 && every.value > batches)
         pl_fail(
             &iter->failure, PL_EINVAL,
             "trainer.val_check_interval is %g, but an epoch has %u batch%s: lower it, "
             "or set trainer.check_val_every_n_epoch to 0 to count across epochs",
-            iter->options->val_check_interval.value, batches, batches == 1 ? "" : "es");
+            every.value, batches, batches == 1 ? "" : "es");
     e->total_steps = pl_batch_schedule_begin(&e->schedule, iter->epoch, iter->first,
                                              e->global_step, batches);
-    if (e->cut)                               /* it goes on where nothing is left of it */
+    if (e->cut)                                             /* it resumes at its end */
         e->schedule.batches = e->schedule.end = iter->first;
     return e->schedule.end;
 }
@@ -407,71 +380,19 @@ static void begin_coordinated(void *self, const pl_answer_t *answer)
     pl_batch_iter_begin(&e->iter, call);
 }
 
-/* Several ranks agree first on what was heard since the last epoch. */
-static int epoch_begin(pl_epoch_t *e, pl_call_t *call, pl_error_t *err)
+static int epoch_begin(pl_epoch_t *e, const pl_train_epoch_t *msg, pl_error_t *err)
 {
-    if (pl_is_nobody(e->iter.coordinator)) {
-        pl_batch_iter_begin(&e->iter, call);
-        return PL_OK;
-    }
-    if (!pl_epoch_coordinate(e, begin_coordinated, err))
-        return err->code;
-    e->agreeing = call;
-    return PL_OK;
-}
-
-static void due_halt_to_look(pl_batch_schedule_t *due)
-{
-    for (int k = 0; k < due->looks.count; k++)
-        pl_intervals_add(&due->halts, due->looks.steps[k]);
-    due->looks.count = 0;
-}
-
-static void deadline_set(pl_epoch_t *e, double seconds)
-{
-    e->deadline = seconds > 0 ? pl_now() + (int64_t)(seconds * 1e9) : 0;
-}
-
-/* How long the halt has taken is of no account. */
-static void epoch_go_on(pl_epoch_t *e, const pl_train_epoch_t *msg, pl_call_t *call)
-{
-    deadline_set(e, msg->seconds);
-    e->validated_at += pl_now() - e->halted_at;
-    if (*msg->stop)
-        pl_epoch_stop(e, msg->stop);
-    pl_batch_iter_resume(&e->iter, call);
-    pl_epoch_request_halt(e);
-}
-
-static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
-                       pl_error_t *err)
-{
-    pl_epoch_t *e = self;
-    const pl_train_epoch_t *msg = &body->train_epoch;
-    int code = pl_batch_iter_is_idle(&e->iter, err);
-    if (code != PL_OK)
-        return code;
-    e->hooks.points = msg->points;
-    pl_intervals_read(&e->schedule.halts, msg->halts);
-    pl_intervals_read(&e->schedule.looks, msg->looks);
-    if (!pl_is_nobody(e->iter.coordinator))               /* ranks agree on all answers */
-        due_halt_to_look(&e->schedule);
-    if (msg->continues) {
-        epoch_go_on(e, msg, call);
-        return PL_OK;
-    }
-    e->schedule.accumulate = msg->accumulate
-                                 ? msg->accumulate
-                                 : (uint64_t)e->iter.options->accumulate_grad_batches;
-    e->iter.epoch = msg->epoch;
+    pl_batch_iter_t *iter = &e->iter;
+    const pl_trainer_options_t *o = iter->options;
+    e->schedule.accumulate = msg->accumulate ? msg->accumulate
+                                             : (uint64_t)o->accumulate_grad_batches;
+    iter->epoch = msg->epoch;
     e->owes &= msg->batch > 0;
-    e->iter.first = msg->batch;
+    iter->first = msg->batch;
     e->decided = msg->batch - e->owes;
-    e->iter.again = e->iter.options->max_epochs <= 0
-                    || msg->epoch + INT64_C(1) < e->iter.options->max_epochs;
+    iter->again = o->max_epochs <= 0 || msg->epoch + INT64_C(1) < o->max_epochs;
     e->lr_factor *= msg->lr_factor;
     e->global_step = msg->global_step;
-    deadline_set(e, msg->seconds);
     if (!e->validated_at)
         e->validated_at = pl_now();
     json_decref(e->skipped_ranges);
@@ -487,10 +408,49 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
         e->cut = false;
         pl_metrics_clear(&e->sums);
         pl_metrics_clear(&e->since_log);
-        json_decref(e->kept);                               /* sums of the epoch before */
+        json_decref(e->kept);                             /* sums of the previous epoch */
         e->kept = NULL;
     }
-    return epoch_begin(e, call, err);
+    return PL_OK;
+}
+
+/* The time of a halt does not count for val_check_interval.  Several ranks agree on all
+ * answers of callbacks, so they halt for observers too; before an epoch they agree on
+ * what they have received since the last. */
+static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    pl_epoch_t *e = self;
+    const pl_train_epoch_t *msg = &body->train_epoch;
+    const bool is_alone = pl_is_nobody(e->iter.coordinator);
+    pl_intervals_t *halts = &e->schedule.halts, *looks = &e->schedule.looks;
+    if (pl_batch_iter_is_idle(&e->iter, err) != PL_OK)
+        return err->code;
+    e->hooks.points = msg->points;
+    pl_intervals_read(halts, msg->halts);
+    pl_intervals_read(looks, msg->looks);
+    for (int k = 0; k < looks->count && !is_alone; k++)
+        pl_intervals_add(halts, looks->steps[k]);
+    if (!is_alone)
+        looks->count = 0;
+    e->deadline = msg->seconds > 0 ? pl_now() + (int64_t)(msg->seconds * 1e9) : 0;
+    if (msg->continues) {
+        e->validated_at += pl_now() - e->halted_at;
+        if (*msg->stop)
+            pl_epoch_stop(e, msg->stop);
+        pl_batch_iter_resume(&e->iter, call);
+        pl_epoch_request_halt(e);
+        return PL_OK;
+    }
+    if (epoch_begin(e, msg, err) != PL_OK)
+        return err->code;
+    if (is_alone)
+        pl_batch_iter_begin(&e->iter, call);
+    else if (pl_epoch_coordinate(e, begin_coordinated, err))
+        e->agreeing = call;
+    else
+        return err->code;
+    return PL_OK;
 }
 
 static int epoch_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
@@ -506,7 +466,7 @@ static int epoch_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
 
-/* What the command is, the fit loop knows. */
+/* The fit loop carries the command out, once this loop has halted. */
 static int epoch_control(void *self, pl_call_t *call, const pl_body_t *body,
                          pl_error_t *err)
 {

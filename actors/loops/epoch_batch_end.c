@@ -1,155 +1,154 @@
 /* epoch_batch_end.c - what follows a batch of an epoch: log line, hooks, validation, stop
  *
- * Nothing else is under way meanwhile.  One thing is sent, its answer leads to the next;
- * what is not due, or wanted by nobody, is passed over. */
+ * No batch is in flight then.  batch_end_send() shows the order: a step that applies
+ * makes one call, and its answer (batch_end_answered()) leads to the next step.
+ *
+ * Some requests follow from no step: a stop, a command, a time limit.  One rank receives
+ * such a request at some moment and announces it.  All ranks then halt at the same batch
+ * and do there what rank 0 has received.  A single rank does it at once. */
 #include <stdio.h>
+#include <string.h>
 
 #include "actors/loops/epoch.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
+#include "base/log.h"
 
-static void batch_end_continue(pl_epoch_t *e);
+/* ---- requests that follow from no step ---- */
 
-static void batch_end_next(pl_epoch_t *e)
+/* A callback or the clock requests the end of the run, which may have to wait. */
+static void request_stop(pl_epoch_t *e, const char *reason)
 {
-    e->decision++;
-    batch_end_continue(e);
-}
-
-static void batch_end_finish(pl_epoch_t *e)
-{
-    int64_t max = e->iter.options->max_steps;
-    e->iter.halted = e->validates_now = e->pending.validate = false;
-    e->iter.halts_at = 0;
-    if (*e->stop_request)
-        pl_epoch_request_stop(e, e->stop_request);
-    e->decided = e->iter.done;
-    pl_epoch_complete(e);
-    e->ended = max > 0 && e->global_step >= (uint64_t)max;
-    pl_pipeline_depth_pause(&e->iter.depth);
-    pl_watchdog_reset(&e->iter.watchdog);
-    pl_epoch_request_halt(e);
-    pl_batch_iter_continue(&e->iter);
-}
-
-/* Of what has nothing to say. */
-static void acknowledged(void *self, const pl_answer_t *answer)
-{
-    pl_epoch_t *e = self;
-    if (pl_batch_iter_no_reply(&e->iter, answer))
+    const bool first = !*e->stop_request;
+    if (e->stopping)
         return;
-    e->iter.pending--;
-    batch_end_next(e);
+    if (first)
+        snprintf(e->stop_request, sizeof e->stop_request, "%s",
+                 *reason ? reason : "a callback");
+    e->stopping = e->iter.done
+                  && pl_batch_schedule_after(&e->schedule, e->iter.done - 1).may_stop;
+    if (e->stopping)
+        snprintf(e->reason, sizeof e->reason, "%s", e->stop_request);
+    else if (first)
+        pl_log_line(PL_LOG_INFO, pl_actor_rank(e), pl_actor_name(e),
+                    "%s: training continues until trainer.min_epochs and min_steps are "
+                    "reached",
+                    e->stop_request);
 }
 
-/* ---- what rank zero has heard ---- */
-
-static void heard(void *self, const pl_answer_t *answer)
+void pl_epoch_stop(pl_epoch_t *e, const char *reason)
 {
-    pl_epoch_t *e = self;
-    if (pl_batch_iter_no_reply(&e->iter, answer))
+    if (!e->stopping)
+        snprintf(e->reason, sizeof e->reason, "%s", reason);
+    e->stopping = e->stop_received = true;
+}
+
+static void pending_apply(pl_epoch_t *e, const pl_epoch_pending_t *pending)
+{
+    e->halts |= pending->halt;
+    e->validates_now |= pending->validate && e->schedule.epoch_validates;
+    if (pending->timeout) {
+        e->out_of_time |= !*e->stop_request;
+        request_stop(e, "trainer.max_time has passed");
+    }
+    if (pending->stop)
+        pl_epoch_stop(e, pending->reason);
+}
+
+void pl_epoch_request_sync(pl_epoch_t *e)
+{
+    if (pl_is_nobody(e->iter.coordinator))
+        pending_apply(e, &e->pending);
+    else
+        pl_batch_iter_request_sync(&e->iter);
+}
+
+void pl_epoch_request_halt(pl_epoch_t *e)
+{
+    if (!e->pending.halt)
         return;
-    e->iter.pending--;
-    pl_epoch_coordinated(e, answer->body->decide_reply.text);
-    batch_end_next(e);
+    if (pl_is_nobody(e->iter.coordinator)) {
+        e->halts = true;
+        e->pending.halt = false;
+    } else if (e->iter.call && !e->iter.halted) {
+        pl_batch_iter_request_sync(&e->iter);
+    }
 }
 
-static bool batch_end_coordinate(pl_epoch_t *e)
+void pl_epoch_check_time(pl_epoch_t *e)
 {
-    return !pl_is_nobody(e->iter.coordinator)
-           && pl_epoch_coordinate(e, heard, &e->iter.failure);
-}
-
-/* ---- ranks come together ---- */
-
-static void weights_synchronized(void *self, const pl_answer_t *answer)
-{
-    pl_epoch_t *e = self;
-    if (pl_batch_iter_no_reply(&e->iter, answer))
+    const pl_amount_t every = e->iter.options->val_check_interval;
+    const int64_t now = pl_now();
+    const bool over = e->deadline && now >= e->deadline,
+               validate = every.is_time && e->schedule.epoch_validates
+                          && now - e->validated_at >= (int64_t)(every.value * 1e9);
+    if (over == e->pending.timeout && validate == e->pending.validate)
         return;
-    e->iter.pending--;
-    pl_epoch_synchronized(e, &answer->body->synchronize_reply);
-    batch_end_next(e);
+    e->pending.timeout = over;
+    e->pending.validate = validate;
+    pl_epoch_request_sync(e);
 }
 
-/* Before the weights are measured, and the epoch's metrics told. */
-static bool batch_end_synchronize(pl_epoch_t *e)
+bool pl_epoch_coordinate(pl_epoch_t *e, pl_on_answer_t then, pl_error_t *err)
 {
-    return (e->iter.done == e->schedule.end || e->validates_now
-            || pl_batch_schedule_is_validation(&e->schedule, e->iter.done - 1))
-           && pl_epoch_synchronize(e, weights_synchronized);
+    const pl_epoch_pending_t *pending = &e->pending;
+    char *text = pl_json_to_text(json_pack("{s:b, s:b, s:b, s:b, s:s}", "stop",
+                                           (int)pending->stop, "timeout",
+                                           (int)pending->timeout, "validate",
+                                           (int)pending->validate, "halt",
+                                           (int)pending->halt, "reason", pending->reason),
+                                 err);
+    const pl_decide_t msg = {.text = text, .announced = true};
+    const bool sent = text
+                      && pl_call_decide(e, e->iter.coordinator, &msg,
+                                        (pl_how_t){.on_answer = then}, err);
+    e->pending.validate = e->pending.halt = false;
+    pl_text_free(text);
+    return sent;
 }
 
-/* ---- log lines ---- */
-
-static bool batch_end_log(pl_epoch_t *e)
+void pl_epoch_coordinated(pl_epoch_t *e, const char *text)
 {
-    return (e->iter.done == e->schedule.end
-            || pl_batch_schedule_is_log(&e->schedule, e->iter.done - 1))
-           && pl_epoch_log(e, acknowledged);
+    pl_epoch_pending_t pending = {0};
+    json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    const char *reason = json_string_value(json_object_get(object, "reason"));
+    pending.stop = json_is_true(json_object_get(object, "stop"));
+    pending.timeout = json_is_true(json_object_get(object, "timeout"));
+    pending.validate = json_is_true(json_object_get(object, "validate"));
+    pending.halt = json_is_true(json_object_get(object, "halt"));
+    snprintf(pending.reason, sizeof pending.reason, "%s", reason ? reason : "");
+    pending_apply(e, &pending);
+    json_decref(object);
 }
 
-/* A validation at the end of the run alone. */
-static bool is_extra(const pl_epoch_t *e)
+bool pl_epoch_synchronize(pl_epoch_t *e, pl_on_answer_t then)
 {
-    return e->iter.done > 0
-           && pl_batch_schedule_is_extra_validation(&e->schedule, e->iter.done - 1)
-           && !e->validates_now;
+    return !pl_is_nobody(e->iter.coordinator) && e->synchronized != e->iter.done
+           && pl_call_synchronize(e, e->iter.strategy, &(pl_synchronize_t){0},
+                                  (pl_how_t){.on_answer = then}, &e->iter.failure);
+}
+
+/* The metrics of the reply belong to earlier steps. */
+void pl_epoch_synchronized(pl_epoch_t *e, const pl_synchronize_reply_t *reply)
+{
+    e->synchronized = e->iter.done;
+    pl_metrics_add(&e->sums, reply->metrics);
+    pl_metrics_add(&e->since_log, reply->metrics);
+    pl_metrics_add_steps(&e->since_report, reply->metrics);
 }
 
 /* ---- hooks ---- */
 
-/* What is left of the epoch's batches is passed over: it ends here. */
-static void epoch_cut(pl_epoch_t *e)
+/* The validation at this batch is one at the end of the run only. */
+static bool is_extra(const pl_epoch_t *e)
 {
-    if (e->iter.done == e->schedule.end)
-        return;
-    e->schedule.batches = e->schedule.end = e->iter.batches = e->iter.done;
-    e->cut = true;
-    pl_epoch_log(e, NULL);
+    return e->iter.done > 0 && !e->validates_now
+           && pl_batch_schedule_after(&e->schedule, e->iter.done - 1).extra_validation;
 }
 
-/* One that is kept takes the place of one that is not. */
-static void take_stop_request(pl_epoch_t *e, const pl_run_hook_reply_t *request)
-{
-    const bool first = !*e->stop_request || (e->out_of_time && !request->by_clock);
-    if (first && !e->stopping) {
-        e->out_of_time = request->by_clock;
-        *e->stop_request = '\0';
-    }
-    pl_epoch_request_stop(e, request->reason);
-}
-
-static void epoch_callback_request(pl_epoch_t *e, pl_hook_t point, uint64_t global_step,
-                                   const pl_run_hook_reply_t *request)
-{
-    const pl_run_hook_t msg = {.epoch = e->iter.epoch, .global_step = global_step};
-    pl_hooks_log(e, &e->hooks, &msg, request, e->newest, &e->iter.failure);
-    pl_hooks_freeze(e, e->iter.strategy, request, &e->iter.failure);
-    e->lr_factor *= request->lr_factor;
-    pl_checkpoint_requests_add(&e->checkpoint_requests, request->save, request->drop,
-                               &e->iter.failure);
-    if (request->skip && point == PL_HOOK_VALIDATION_START)
-        e->unwanted = true;
-    else if (request->skip)
-        epoch_cut(e);
-    if (request->stop)
-        take_stop_request(e, request);
-}
-
-static void hooked(void *self, const pl_answer_t *answer)
-{
-    pl_epoch_t *e = self;
-    if (pl_batch_iter_no_reply(&e->iter, answer))
-        return;
-    e->iter.pending--;
-    epoch_callback_request(e, (pl_hook_t)(intptr_t)answer->context, e->global_step,
-                           &answer->body->run_hook_reply);
-    batch_end_next(e);
-}
-
-static bool send_hook(pl_epoch_t *e, pl_hook_t point, pl_how_t how)
+static bool hook_run(pl_epoch_t *e, pl_hook_t point, pl_how_t how)
 {
     json_t *now = json_copy(e->newest);
     pl_run_hook_t msg = {.point = point,
@@ -160,30 +159,41 @@ static bool send_hook(pl_epoch_t *e, pl_hook_t point, pl_how_t how)
                          .batches = e->schedule.end,
                          .samples = e->samples,
                          .extra = point == PL_HOOK_VALIDATION_END && is_extra(e)};
-    bool sent = now && pl_epoch_newest(e, now, &e->iter.failure) == PL_OK
-                && pl_hooks_run(e, &e->hooks, &msg, now, how, &e->iter.failure);
+    const bool sent = now && pl_epoch_newest(e, now, &e->iter.failure) == PL_OK
+                      && pl_hooks_run(e, &e->hooks, &msg, now, how, &e->iter.failure);
     json_decref(now);
     return now ? sent : (pl_no_memory(&e->iter.failure), false);
 }
 
-static bool batch_end_hook(pl_epoch_t *e, pl_hook_t point)
+/* A callback that skips ends the epoch here; before a validation it skips that.  A stop
+ * request that checkpoints keep replaces one that they do not. */
+static void hook_request_apply(pl_epoch_t *e, bool before_validation,
+                               uint64_t global_step, const pl_run_hook_reply_t *request)
 {
-    const pl_how_t how = {.on_answer = hooked, .context = (void *)(intptr_t)point};
-    return send_hook(e, point, how);
+    const pl_run_hook_t msg = {.epoch = e->iter.epoch, .global_step = global_step};
+    pl_hooks_log(e, &e->hooks, &msg, request, e->newest, &e->iter.failure);
+    pl_hooks_freeze(e, e->iter.strategy, request, &e->iter.failure);
+    e->lr_factor *= request->lr_factor;
+    pl_checkpoint_requests_add(&e->checkpoint_requests, request->save, request->drop,
+                               &e->iter.failure);
+    if (request->skip && before_validation) {
+        e->skips_validation = true;
+    } else if (request->skip && e->iter.done != e->schedule.end) {
+        e->schedule.batches = e->schedule.end = e->iter.batches = e->iter.done;
+        e->cut = true;
+        pl_epoch_log(e, NULL);
+    }
+    if (!request->stop)
+        return;
+    if ((!*e->stop_request || (e->out_of_time && !request->by_clock)) && !e->stopping) {
+        e->out_of_time = request->by_clock;
+        *e->stop_request = '\0';
+    }
+    request_stop(e, request->reason);
 }
 
-/* Where all halts anyway, those who look on look on then. */
-static bool batch_end_callbacks(pl_epoch_t *e)
-{
-    const uint32_t batch = e->iter.done - 1;
-    return (pl_batch_schedule_is_hook(&e->schedule, batch)
-            || (pl_batch_schedule_is_observer_hook(&e->schedule, batch)
-                && pl_batch_schedule_is_halt(&e->schedule, batch)))
-           && batch_end_hook(e, PL_HOOK_TRAIN_BATCH_END);
-}
-
-/* They were asked after that step: the run may have come further. */
-static void looked(void *self, const pl_answer_t *answer)
+/* The context of the answer is the step of the call: the run may be past it. */
+static void observed(void *self, const pl_answer_t *answer)
 {
     pl_epoch_t *e = self;
     if (answer->kind == PL_ANSWER_ERROR)
@@ -191,19 +201,18 @@ static void looked(void *self, const pl_answer_t *answer)
     if (pl_batch_iter_no_reply(&e->iter, answer))
         return;
     e->iter.pending--;
-    epoch_callback_request(e, PL_HOOK_TRAIN_BATCH_END,
-                           (uint64_t)(uintptr_t)answer->context,
-                           &answer->body->run_hook_reply);
+    hook_request_apply(e, false, (uint64_t)(uintptr_t)answer->context,
+                       &answer->body->run_hook_reply);
     pl_epoch_log_release(e);
     pl_batch_iter_continue(&e->iter);
 }
 
 void pl_epoch_run_observers(pl_epoch_t *e)
 {
-    const pl_how_t how = {.on_answer = looked,
+    const pl_how_t how = {.on_answer = observed,
                           .context = (void *)(uintptr_t)e->global_step};
     pl_epoch_log_hold(e);
-    if (send_hook(e, PL_HOOK_TRAIN_BATCH_END, how))
+    if (hook_run(e, PL_HOOK_TRAIN_BATCH_END, how))
         e->iter.pending++;
     else
         pl_epoch_log_release(e);
@@ -211,146 +220,183 @@ void pl_epoch_run_observers(pl_epoch_t *e)
 
 /* ---- validation ---- */
 
-/* Within an optimizer step there is no checkpoint to go on from. */
+/* Within an optimizer step there is no checkpoint to resume from. */
 bool pl_epoch_defers_validation(const pl_epoch_t *e)
 {
-    return e->told && e->iter.done
-           && pl_batch_schedule_is_step(&e->schedule, e->iter.done - 1);
+    return e->stop_received && e->iter.done
+           && pl_batch_schedule_after(&e->schedule, e->iter.done - 1).step;
 }
 
-/* Whether one is to be made here; one that is due where it cannot be is owed. */
-static bool take_validation(pl_epoch_t *e)
+/* Whether a validation begins here; one that is due but deferred is owed. */
+static bool takes_validation(pl_epoch_t *e)
 {
     const bool due =
-        !e->unwanted
+        !e->skips_validation
         && (e->owes || e->validates_now
-            || pl_batch_schedule_is_validation(&e->schedule, e->iter.done - 1));
+            || pl_batch_schedule_after(&e->schedule, e->iter.done - 1).validation);
     e->owes = due && pl_epoch_defers_validation(e);
     return due && !e->owes;
 }
 
-static bool batch_end_validation_start(pl_epoch_t *e)
-{
-    if (e->asked || !take_validation(e))
-        return false;
-    e->asked = true;
-    return (e->hooks.points & PL_AT(VALIDATION_START))
-           && batch_end_hook(e, PL_HOOK_VALIDATION_START);
-}
-
-static void validation_reported(pl_epoch_t *e, const pl_evaluate_progress_t *p)
-{
-    pl_progress_train_epoch(e->iter.call,
-                            &(pl_train_epoch_progress_t){.event = p->event,
-                                                         .global_step = p->global_step,
-                                                         .total_steps = e->total_steps,
-                                                         .epoch = p->epoch,
-                                                         .batch = p->batch,
-                                                         .batches = p->batches,
-                                                         .metrics = ""});
-}
-
-static void validation_store(pl_epoch_t *e, const char *metrics)
+static void validation_keep(pl_epoch_t *e, const char *metrics)
 {
     e->validated = true;
     e->validated_at = pl_now();
     pl_metrics_merge(e->newest, metrics, &e->iter.failure);
-    pl_log_metrics_t log = {.epoch = e->iter.epoch,
-                            .global_step = e->global_step,
-                            .metrics = metrics};
+    const pl_log_metrics_t log = {.epoch = e->iter.epoch,
+                                  .global_step = e->global_step,
+                                  .metrics = metrics};
     if (!pl_is_nobody(e->hooks.logger))
         pl_call_log_metrics(e, e->hooks.logger, &log, (pl_how_t){0}, &e->iter.failure);
     if (e->iter.call)
         pl_epoch_report(e, PL_RUN_EVENT_VALIDATED);
 }
 
-static void validated(void *self, const pl_answer_t *answer)
-{
-    pl_epoch_t *e = self;
-    bool broken_off = answer->kind == PL_ANSWER_ERROR
-                      && (pl_epoch_defers_validation(e)
-                          || !pl_is_nobody(e->iter.coordinator))
-                      && answer->error->code == PL_ECANCELLED;
-    if (answer->kind == PL_ANSWER_PROGRESS)
-        validation_reported(e, &answer->body->evaluate_progress);
-    if (!broken_off && pl_batch_iter_no_reply(&e->iter, answer))
-        return;
-    e->iter.pending--;
-    e->owes = broken_off;
-    if (!broken_off)
-        validation_store(e, answer->body->evaluate_reply.metrics);
-    batch_end_next(e);
-}
-
-static bool batch_end_validate(pl_epoch_t *e)
-{
-    pl_evaluate_t msg = {.stage = PL_VALIDATE,
-                         .epoch = e->iter.epoch,
-                         .global_step = e->global_step};
-    pl_how_t how = {.on_answer = validated};
-    if (!take_validation(e))
-        return false;
-    e->evaluating = pl_call_evaluate(e, e->evaluate, &msg, how, &e->iter.failure);
-    return e->evaluating != 0;
-}
-
-/* For schedules that go by metrics, those of callbacks too: after a validation or, where
- * there is none, an epoch. */
-static bool batch_end_observe(pl_epoch_t *e)
+/* For schedules that follow metrics, also those of callbacks: after a validation or, in a
+ * run without validations, after an epoch. */
+static bool metrics_observe(pl_epoch_t *e, pl_how_t how)
 {
     const bool news = e->schedule.validates ? e->validated && !is_extra(e)
                                             : e->iter.done == e->schedule.batches;
     char *text = news ? pl_metrics_text(e->newest, &e->iter.failure) : NULL;
     const pl_observe_metrics_t msg = {.metrics = text};
-    const pl_how_t how = {.on_answer = acknowledged};
-    bool sent =
+    const bool sent =
         text && pl_call_observe_metrics(e, e->iter.strategy, &msg, how, &e->iter.failure);
     pl_free(text);
     return sent;
 }
 
-static bool batch_end_validation_end(pl_epoch_t *e)
+/* ---- one step after the other ---- */
+
+enum {
+    COORDINATE,
+    SYNCHRONIZE,               /* before weights are measured and the epoch is reported */
+    LOG,
+    BATCH_HOOK,
+    VALIDATION_START,                                 /* an owed validation begins here */
+    VALIDATE,
+    VALIDATION_END,
+    OBSERVE,                                          /* schedules that follow a metric */
+    COORDINATE_AGAIN,
+    STEPS
+};
+
+static void batch_end_continue(pl_epoch_t *e);
+
+static void batch_end_answered(void *self, const pl_answer_t *answer)
 {
-    return e->validated && (e->hooks.points & PL_AT(VALIDATION_END))
-           && batch_end_hook(e, PL_HOOK_VALIDATION_END);
+    pl_epoch_t *e = self;
+    const bool validates = e->decision == VALIDATE,
+               was_cancelled = validates && answer->kind == PL_ANSWER_ERROR
+                               && (pl_epoch_defers_validation(e)
+                                   || !pl_is_nobody(e->iter.coordinator))
+                               && answer->error->code == PL_ECANCELLED;
+    if (validates && answer->kind == PL_ANSWER_PROGRESS) {
+        const pl_evaluate_progress_t *p = &answer->body->evaluate_progress;
+        pl_progress_train_epoch(
+            e->iter.call, &(pl_train_epoch_progress_t){.event = p->event,
+                                                       .global_step = p->global_step,
+                                                       .total_steps = e->total_steps,
+                                                       .epoch = p->epoch,
+                                                       .batch = p->batch,
+                                                       .batches = p->batches,
+                                                       .metrics = ""});
+    }
+    if (!was_cancelled && pl_batch_iter_no_reply(&e->iter, answer))
+        return;
+    e->iter.pending--;
+    switch (e->decision) {
+    case COORDINATE:
+    case COORDINATE_AGAIN:
+        pl_epoch_coordinated(e, answer->body->decide_reply.text);
+        break;
+    case SYNCHRONIZE: pl_epoch_synchronized(e, &answer->body->synchronize_reply); break;
+    case BATCH_HOOK:
+    case VALIDATION_START:
+    case VALIDATION_END:
+        hook_request_apply(e, e->decision == VALIDATION_START, e->global_step,
+                           &answer->body->run_hook_reply);
+        break;
+    case VALIDATE:
+        e->owes = was_cancelled;
+        if (!was_cancelled)
+            validation_keep(e, answer->body->evaluate_reply.metrics);
+        break;
+    default: break;
+    }
+    e->decision++;
+    batch_end_continue(e);
 }
 
-/* ---- one after the other ---- */
-
-/* Each sends what it is about, where that is due and somebody wants it: then its answer
- * calls batch_end_next(). */
-enum { VALIDATION = 4 };
-static bool (*const decisions[])(pl_epoch_t *e) = {
-    batch_end_coordinate,
-    batch_end_synchronize,
-    batch_end_log,
-    batch_end_callbacks,
-    [VALIDATION] = batch_end_validation_start,
-    batch_end_validate,
-    batch_end_validation_end,
-    batch_end_observe,
-    batch_end_coordinate,
-};
-enum { DECISIONS = sizeof decisions / sizeof *decisions };
+/* Makes the call of the current step; false: the step does not apply, or iter->failure
+ * has the error. */
+static bool batch_end_send(pl_epoch_t *e)
+{
+    const pl_how_t how = {.on_answer = batch_end_answered};
+    const pl_batch_end_t end = pl_batch_schedule_after(&e->schedule, e->iter.done - 1);
+    const bool is_last = e->iter.done == e->schedule.end;
+    const pl_evaluate_t evaluate = {.stage = PL_VALIDATE,
+                                    .epoch = e->iter.epoch,
+                                    .global_step = e->global_step};
+    switch (e->decision) {
+    case COORDINATE:
+    case COORDINATE_AGAIN:
+        return !pl_is_nobody(e->iter.coordinator)
+               && pl_epoch_coordinate(e, batch_end_answered, &e->iter.failure);
+    case SYNCHRONIZE:
+        return (is_last || e->validates_now || end.validation)
+               && pl_epoch_synchronize(e, batch_end_answered);
+    case LOG: return (is_last || end.log) && pl_epoch_log(e, batch_end_answered);
+    case BATCH_HOOK:         /* where the loop halts anyway, it waits for observers too */
+        return (end.hook || (end.observer_hook && end.halt))
+               && hook_run(e, PL_HOOK_TRAIN_BATCH_END, how);
+    case VALIDATION_START:
+        if (e->announced || !takes_validation(e))
+            return false;
+        e->announced = true;
+        return (e->hooks.points & PL_AT(VALIDATION_START))
+               && hook_run(e, PL_HOOK_VALIDATION_START, how);
+    case VALIDATE:
+        if (!takes_validation(e))
+            return false;
+        e->evaluating = pl_call_evaluate(e, e->evaluate, &evaluate, how,
+                                         &e->iter.failure);
+        return e->evaluating != 0;
+    case VALIDATION_END:
+        return e->validated && (e->hooks.points & PL_AT(VALIDATION_END))
+               && hook_run(e, PL_HOOK_VALIDATION_END, how);
+    case OBSERVE: return metrics_observe(e, how);
+    default: return false;
+    }
+}
 
 static void batch_end_continue(pl_epoch_t *e)
 {
+    const int64_t max = e->iter.options->max_steps;
     bool sent = false;
-    while (e->iter.failure.code == PL_OK && e->decision < DECISIONS
-           && !(sent = decisions[e->decision](e)))
+    while (e->iter.failure.code == PL_OK && e->decision < STEPS
+           && !(sent = batch_end_send(e)))
         e->decision++;
-    if (sent)
+    if (sent) {
         e->iter.pending++;
-    else
-        batch_end_finish(e);
+        return;
+    }
+    e->iter.halted = e->validates_now = e->pending.validate = false;
+    e->iter.halts_at = 0;
+    if (*e->stop_request)
+        request_stop(e, e->stop_request);
+    e->decided = e->iter.done;
+    pl_epoch_complete(e);
+    e->ended = max > 0 && e->global_step >= (uint64_t)max;
+    pl_epoch_request_halt(e);
+    pl_batch_iter_end_pause(&e->iter);
 }
 
-/* What came before a validation that is owed was done before the stop. */
 void pl_epoch_batch_end(pl_epoch_t *e)
 {
     e->iter.halted = true;
-    e->decision = e->owes ? VALIDATION : 0;
-    e->asked &= e->owes;
-    e->validated = e->unwanted = false;
+    e->decision = e->owes ? VALIDATION_START : COORDINATE;
+    e->announced &= e->owes;
+    e->validated = e->skips_validation = false;
     batch_end_continue(e);
 }

@@ -1,5 +1,7 @@
-/* epoch_report.c - what an epoch tells: progress to whoever called it, lines to the
- * loggers */
+/* epoch_report.c - what the epoch loop reports and keeps: progress for its caller, lines
+ * for the loggers, step times of the ranks, the state for a checkpoint */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "actors/loops/epoch.h"
@@ -7,7 +9,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json_path.h"
+#include "base/json_text.h"
 #include "base/log.h"
+
+/* ---- progress ---- */
 
 void pl_epoch_progress(const pl_epoch_t *e, pl_run_event_t event, const char *metrics)
 {
@@ -40,35 +45,32 @@ int pl_epoch_newest(const pl_epoch_t *e, json_t *into, pl_error_t *err)
     return code == PL_OK ? add_skipped(e, into, err) : code;
 }
 
-/* A report after no step repeats the means of the one before.  e->newest itself changes
- * at decisions only, not by the clock: callbacks and log lines depend on it. */
-static json_t *metrics_now(pl_epoch_t *e)
+/* A report after no step repeats the means of the previous one.  e->newest itself changes
+ * at batch ends only, not by the clock: callbacks and log lines depend on it. */
+void pl_epoch_report(pl_epoch_t *e, pl_run_event_t event)
 {
-    json_t *now = json_copy(e->newest);
+    json_t *now = json_copy(e->newest),
+           *ranks = pl_stragglers_report(&e->stragglers, pl_now());
     int code = now ? pl_metrics_put(&e->since_report, PL_METRICS_OF_STEPS, e->reported,
                                     NULL)
                    : PL_ENOMEM;
     pl_metrics_clear(&e->since_report);
     if (code == PL_OK && e->skipped)
         json_object_del(now, "skipped_steps");
-    if (code == PL_OK && json_object_update(now, e->reported) == 0
-        && add_skipped(e, now, NULL) == PL_OK)
-        return now;
-    json_decref(now);
-    return NULL;
-}
-
-void pl_epoch_report(pl_epoch_t *e, pl_run_event_t event)
-{
-    json_t *now = metrics_now(e), *ranks = pl_stragglers_report(&e->stragglers, pl_now());
+    if (code != PL_OK || json_object_update(now, e->reported) != 0
+        || add_skipped(e, now, NULL) != PL_OK) {
+        json_decref(now);
+        now = NULL;
+    }
     if (ranks && event == PL_RUN_EVENT_TRAIN)
         now = pl_json_with(now, "ranks", json_incref(ranks));
-    char *text = now ? pl_metrics_text(now, NULL) : NULL;
+    char *text = pl_json_to_text(now, NULL);
     e->reported_at = pl_now();
     pl_epoch_progress(e, event, text ? text : "");
-    pl_free(text);
-    json_decref(now);
+    pl_text_free(text);
 }
+
+/* ---- log lines ---- */
 
 static bool record_send(pl_epoch_t *e, const pl_log_metrics_t *msg, pl_on_answer_t then)
 {
@@ -111,7 +113,8 @@ void pl_epoch_log_release(pl_epoch_t *e)
     }
 }
 
-/* A loss of no weight is no metric, so nothing else shows that nothing was learned. */
+/* A loss of weight 0 is not reported as a metric, so nothing else shows that nothing was
+ * learned. */
 static void warn_of_no_target(const pl_epoch_t *e)
 {
     const pl_metrics_t *sums = &e->sums;
@@ -125,33 +128,230 @@ static void warn_of_no_target(const pl_epoch_t *e)
                     e->iter.epoch + 1);
 }
 
-/* A line of what came since the newest to the loggers, at its end with what the epoch
- * comes to; `then` hears that they have it  [nobody]. */
 bool pl_epoch_log(pl_epoch_t *e, pl_on_answer_t then)
 {
+    pl_error_t *err = &e->iter.failure;
     json_t *line = json_object();
     char *text = NULL;
-    bool last = e->iter.done == e->schedule.end;
-    if (last)
+    const bool is_last = e->iter.done == e->schedule.end;
+    if (is_last)
         warn_of_no_target(e);
-    if (!line)
-        pl_no_memory(&e->iter.failure);
-    else if (pl_epoch_newest(e, line, &e->iter.failure) == PL_OK
-             && (!last
-                 || pl_metrics_put(&e->sums, PL_METRICS_OF_EPOCH, line, &e->iter.failure)
-                        == PL_OK))
-        text = json_object_update(e->newest, line) == 0
-                   ? pl_metrics_text(line, &e->iter.failure)
-                   : NULL;
-    if (!text && e->iter.failure.code == PL_OK)
-        pl_no_memory(&e->iter.failure);
+    if (line && pl_epoch_newest(e, line, err) == PL_OK
+        && (!is_last || pl_metrics_put(&e->sums, PL_METRICS_OF_EPOCH, line, err) == PL_OK)
+        && json_object_update(e->newest, line) == 0)
+        text = pl_metrics_text(line, err);
+    if (!text && err->code == PL_OK)
+        pl_no_memory(err);
     json_decref(line);
-    pl_log_metrics_t msg = {.epoch = e->iter.epoch,
-                            .global_step = e->global_step,
-                            .metrics = text};
-    bool sent = text && !pl_is_nobody(e->hooks.logger)
-                && pl_epoch_log_record(e, &msg, then);
+    const pl_log_metrics_t msg = {.epoch = e->iter.epoch,
+                                  .global_step = e->global_step,
+                                  .metrics = text};
+    const bool sent = text && !pl_is_nobody(e->hooks.logger)
+                      && pl_epoch_log_record(e, &msg, then);
     pl_free(text);
     pl_metrics_clear(&e->since_log);
     return sent;
+}
+
+/* ---- step times of all ranks, and which rank is the slowest ----
+ *
+ * All ranks wait for the slowest in each step, so the time that a rank works alone shows
+ * how fast it is. */
+
+enum { OWN = PL_TIMINGS, ROWS };
+
+static const int64_t STRAGGLERS_EVERY = PL_SECOND;
+
+void pl_stragglers_add(pl_stragglers_t *stragglers, pl_bytes_t timings, int64_t now)
+{
+    const size_t count = timings.size / sizeof(double);
+    const double *seconds = timings.data;
+    if (count <= PL_TIMINGS)
+        return;
+    if (stragglers->capacity < count) {
+        pl_free(stragglers->sum);
+        stragglers->sum = pl_alloc_array(count, sizeof *stragglers->sum);
+        stragglers->capacity = stragglers->sum ? count : 0;
+        stragglers->steps = 0;
+    }
+    if (!stragglers->capacity)
+        return;                                             /* out of memory */
+    if (!stragglers->steps++)
+        stragglers->since = now;
+    for (size_t k = 0; k < count; k++)
+        stragglers->sum[k] += seconds[k];
+}
+
+/* Milliseconds per step. */
+static double row_value(const pl_stragglers_t *stragglers, size_t rank, int row)
+{
+    const double *sum = stragglers->sum + rank * PL_TIMINGS;
+    double seconds = row == OWN ? -sum[PL_TIMING_COLLECTIVE] : sum[row];
+    for (int k = 0; row == OWN && k < PL_TIMINGS; k++)
+        seconds += sum[k];
+    return seconds * 1e3 / (double)stragglers->steps;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* value is space for a number of each rank.  The last row is the ranks' own time; the
+ * whole depends on its spread. */
+static json_t *rows_json(const pl_stragglers_t *stragglers, double *value, size_t ranks)
+{
+    json_t *all = json_pack("{s:I}", "steps", (json_int_t)stragglers->steps);
+    double spread = 0;
+    size_t slowest = 0;
+    for (int row = 0; row < ROWS; row++) {
+        slowest = 0;
+        for (size_t rank = 0; rank < ranks; rank++) {
+            value[rank] = row_value(stragglers, rank, row);
+            if (value[rank] > row_value(stragglers, slowest, row))
+                slowest = rank;
+        }
+        qsort(value, ranks, sizeof *value, by_value);
+        const double min = value[0], max = value[ranks - 1],
+                     median = (value[(ranks - 1) / 2] + value[ranks / 2]) / 2;
+        spread = median > 0 ? (max - min) / median : 0;
+        all = pl_json_with(all, row == OWN ? "own" : pl_timing_names[row],
+                           json_pack("{s:f, s:f, s:f, s:I}", "min", min, "median", median,
+                                     "max", max, "slowest", (json_int_t)slowest));
+    }
+    all = pl_json_with(all, "spread", json_real(spread));
+    return pl_json_with(all, "slowest", json_integer((json_int_t)slowest));
+}
+
+json_t *pl_stragglers_report(pl_stragglers_t *stragglers, int64_t now)
+{
+    const size_t ranks = stragglers->capacity / PL_TIMINGS;
+    double *value;
+    if (!stragglers->steps || now - stragglers->since < STRAGGLERS_EVERY
+        || !(value = pl_alloc_array(ranks, sizeof *value)))
+        return stragglers->reported;
+    json_decref(stragglers->reported);
+    stragglers->reported = rows_json(stragglers, value, ranks);
+    memset(stragglers->sum, 0, stragglers->capacity * sizeof *stragglers->sum);
+    stragglers->steps = 0;
+    pl_free(value);
+    return stragglers->reported;
+}
+
+void pl_stragglers_release(pl_stragglers_t *stragglers)
+{
+    pl_free(stragglers->sum);
+    json_decref(stragglers->reported);
+}
+
+/* ---- the state for a checkpoint: progress, and the sums of log lines and the epoch ----
+ */
+
+static json_t *sums_save(const pl_metrics_t *metrics)
+{
+    json_t *all = json_object();
+    for (int k = 0; k < metrics->count && metrics->sum; k++) {
+        const pl_logged_metric_t *f = &metrics->metric[k];
+        json_t *sums = json_array();
+        for (size_t i = 0; i < f->count; i++)
+            sums = pl_json_append(sums, pl_number_save(metrics->sum[f->from + i]));
+        all = pl_json_with(all, f->name, sums);
+    }
+    return all;
+}
+
+static void sums_restore(pl_metrics_t *metrics, const json_t *kept)
+{
+    if (!json_object_size(kept) || !pl_metrics_begin(metrics))
+        return;
+    for (int k = 0; k < metrics->count; k++) {
+        const pl_logged_metric_t *f = &metrics->metric[k];
+        const json_t *sums = json_object_get(kept, f->name);
+        for (size_t i = 0; i < f->count; i++)
+            metrics->sum[f->from + i] = pl_number_load(json_array_get(sums, i));
+    }
+}
+
+void pl_epoch_sums_restore(pl_epoch_t *e)
+{
+    if (e->kept) {
+        sums_restore(&e->sums, json_object_get(e->kept, "sums"));
+        sums_restore(&e->since_log, json_object_get(e->kept, "since_log"));
+    }
+    json_decref(e->kept);
+    e->kept = NULL;
+}
+
+const char *pl_epoch_stop_request(const pl_epoch_t *e)
+{
+    return e->out_of_time ? "" : e->stop_request;
+}
+
+/* Batches count up to the newest end of an optimizer step: gradients after it are lost.
+ */
+char *pl_epoch_state(const pl_epoch_t *e)
+{
+    static const char form[] = "{s:I, s:I, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:o, s:s, "
+                               "s:s, s:{s:o, s:o}, s:o, s:o, s:O}";
+    const bool keeps_stop = e->stopping && !e->stop_received && !e->out_of_time;
+    uint32_t done = e->iter.done;
+    while (done && e->schedule.options
+           && !pl_batch_schedule_after(&e->schedule, done - 1).step)
+        done--;
+    return pl_json_to_text(
+        json_pack(form, "epoch", (json_int_t)e->iter.epoch, "batch", (json_int_t)done,
+                  "cut", e->cut, "owes", e->owes, "asked", e->announced, "global_step",
+                  (json_int_t)e->global_step, "samples", (json_int_t)e->samples,
+                  "skipped", (json_int_t)e->skipped, "in_row", (json_int_t)e->in_row,
+                  "lr_factor", pl_number_save(e->lr_factor), "stop",
+                  keeps_stop ? e->reason : "", "stop_request", pl_epoch_stop_request(e),
+                  "counts", "batches", pl_tracker_save(&e->iter.counts), "steps",
+                  pl_tracker_save(&e->steps), "sums", sums_save(&e->sums), "since_log",
+                  sums_save(&e->since_log), "newest", e->newest),
+        NULL);
+}
+
+int pl_epoch_get_state(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    (void)body;
+    char *text = pl_epoch_state(self);
+    if (!text)
+        return pl_no_memory(err);
+    int code = pl_reply_get_state(call, &(pl_get_state_reply_t){.state = text});
+    pl_text_free(text);
+    return code;
+}
+
+int pl_epoch_set_state(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    pl_epoch_t *e = self;
+    const char *text = body->set_state.state;
+    json_t *kept = pl_json_read(text, strlen(text), "the epoch loop's state", err);
+    if (!kept)
+        return err->code;
+    const char *stop = json_string_value(json_object_get(kept, "stop"));
+    const json_t *counts = json_object_get(kept, "counts");
+    json_t *newest = json_object_get(kept, "newest");
+    e->samples = (uint64_t)json_integer_value(json_object_get(kept, "samples"));
+    e->cut = json_is_true(json_object_get(kept, "cut"));
+    e->owes = json_is_true(json_object_get(kept, "owes"));
+    e->announced = json_is_true(json_object_get(kept, "asked"));
+    e->skipped = (uint64_t)json_integer_value(json_object_get(kept, "skipped"));
+    e->in_row = (uint64_t)json_integer_value(json_object_get(kept, "in_row"));
+    snprintf(e->stop_request, sizeof e->stop_request, "%s", pl_stop_request_load(kept));
+    pl_tracker_load(&e->iter.counts, json_object_get(counts, "batches"));
+    pl_tracker_load(&e->steps, json_object_get(counts, "steps"));
+    e->lr_factor = pl_number_load(json_object_get(kept, "lr_factor"));
+    if (stop && *stop) {
+        e->stopping = true;
+        snprintf(e->reason, sizeof e->reason, "%s", stop);
+    }
+    int failed = newest ? json_object_update(e->newest, newest) : 0;
+    json_decref(e->kept);
+    e->kept = kept;
+    return failed ? pl_no_memory(err)
+                  : pl_reply_set_state(call, &(pl_set_state_reply_t){0});
 }

@@ -1,4 +1,5 @@
-/* evaluate.c - the evaluate loop: forward all batches of a stage, sum the sums */
+/* evaluate.c - the evaluate loop: forwards all batches of a stage and adds up the sums of
+ * their metrics */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,11 +15,11 @@
 typedef struct evaluate {
     pl_forward_loop_t loop;                                /* first: see forward_loop.h */
     uint64_t global_step;
-    pl_metrics_t sums;                                      /* of the source at hand */
-    json_t *metrics;                                        /* of those before */
+    pl_metrics_t sums;                                      /* of the current source */
+    json_t *metrics;                                        /* of the sources before it */
     uint32_t batches;
-    pl_tracker_t whole;                       /* of measurements that came to their end */
-    bool tries;                               /* which counts for nothing */
+    pl_tracker_t whole;                         /* of complete evaluations */
+    bool tries;                                 /* a sanity check, which is not counted */
 } evaluate_t;
 
 static void evaluate_names(pl_forward_loop_t *loop, const char *names)
@@ -46,67 +47,39 @@ static void evaluate_report(pl_forward_loop_t *loop)
     pl_progress_evaluate(loop->iter.call, &progress);
 }
 
-/* Validation changes nothing, so the run goes on; but who chooses weights by such a
- * metric should know. */
-static void evaluate_warn(evaluate_t *e, const json_t *metrics)
+/* The metrics of the current source; with several sources each has a number:
+ * "val_loss/dataloader_idx_1".  A value that is not finite is a warning: validation
+ * changes nothing, but a callback may choose weights by that metric. */
+static int metrics_keep(evaluate_t *e, pl_error_t *err)
 {
+    const pl_batch_iter_t *iter = &e->loop.iter;
+    char longer[128];
     const char *name;
-    json_t *value;
-    json_object_foreach((json_t *)metrics, name, value) {
+    json_t *value, *own = json_object();
+    int code = own ? pl_metrics_put(&e->sums, PL_METRICS_OF_PASS, own, err)
+                   : pl_no_memory(err);
+    json_object_foreach(own, name, value) {
+        snprintf(longer, sizeof longer, "%s/dataloader_idx_%u", name, iter->loader);
+        if (code == PL_OK
+            && json_object_set(e->metrics, iter->loaders > 1 ? longer : name, value) != 0)
+            code = pl_no_memory(err);
         if (json_is_null(value))
             pl_log_line(
                 PL_LOG_WARNING, pl_actor_rank(e), pl_actor_name(e),
                 "%s is not finite after step %llu: check the data and the weights", name,
                 (unsigned long long)e->global_step);
     }
-}
-
-/* Of several sources each has sums of its own: "val_loss/dataloader_idx_1". */
-static int metrics_add(json_t *all, const json_t *own, const pl_batch_iter_t *iter,
-                       pl_error_t *err)
-{
-    char longer[128];
-    const char *name;
-    json_t *value;
-    json_object_foreach((json_t *)own, name, value) {
-        snprintf(longer, sizeof longer, "%s/dataloader_idx_%u", name, iter->loader);
-        if (json_object_set(all, iter->loaders > 1 ? longer : name, value) != 0)
-            return pl_no_memory(err);
-    }
-    return PL_OK;
-}
-
-static int evaluate_keep(evaluate_t *e, pl_error_t *err)
-{
-    json_t *own = json_object();
-    int code = own ? pl_metrics_put(&e->sums, PL_METRICS_OF_PASS, own, err)
-                   : pl_no_memory(err);
-    if (code == PL_OK)
-        code = metrics_add(e->metrics, own, &e->loop.iter, err);
-    evaluate_warn(e, own);
-    e->batches += e->loop.iter.done;
+    e->batches += iter->done;
     json_decref(own);
     return code;
 }
 
-static void evaluate_reply(evaluate_t *e, pl_call_t *call)
-{
-    pl_error_t err = {0};
-    char *text = pl_metrics_text(e->metrics, &err);
-    if (text)
-        pl_reply_evaluate(call,
-                          &(pl_evaluate_reply_t){.metrics = text, .batches = e->batches});
-    else
-        pl_call_fail(call, &err);
-    pl_free(text);
-}
-
-/* One source after the other. */
+/* One source after the other; then the reply. */
 static void evaluate_end(pl_forward_loop_t *loop, pl_call_t *call)
 {
     evaluate_t *e = (evaluate_t *)loop;
     pl_error_t err = {0};
-    if (evaluate_keep(e, &err) != PL_OK) {
+    if (metrics_keep(e, &err) != PL_OK) {
         pl_call_fail(call, &err);
         return;
     }
@@ -117,7 +90,13 @@ static void evaluate_end(pl_forward_loop_t *loop, pl_call_t *call)
     }
     if (!e->tries)
         e->whole = loop->iter.counts;
-    evaluate_reply(e, call);
+    char *text = pl_metrics_text(e->metrics, &err);
+    if (text)
+        pl_reply_evaluate(call,
+                          &(pl_evaluate_reply_t){.metrics = text, .batches = e->batches});
+    else
+        pl_call_fail(call, &err);
+    pl_free(text);
 }
 
 static int evaluate_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
@@ -152,21 +131,20 @@ static int evaluate_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
     return PL_OK;
 }
 
-/* ---- what a checkpoint keeps ---- */
+/* ---- the state for a checkpoint ---- */
 
 static int evaluate_get_state(void *self, pl_call_t *call, const pl_body_t *body,
                               pl_error_t *err)
 {
     (void)body;
     const evaluate_t *e = self;
-    json_t *kept = json_pack("{s:{s:o}}", "counts", "val_batches",
-                             pl_tracker_save(&e->whole));
-    char *text = kept ? pl_metrics_text(kept, err) : (pl_no_memory(err), NULL);
-    json_decref(kept);
+    char *text = pl_json_to_text(json_pack("{s:{s:o}}", "counts", "val_batches",
+                                           pl_tracker_save(&e->whole)),
+                                 err);
     if (!text)
         return err->code;
     int code = pl_reply_get_state(call, &(pl_get_state_reply_t){.state = text});
-    pl_free(text);
+    pl_text_free(text);
     return code;
 }
 

@@ -6,7 +6,7 @@
 
 #include "actors/intervals.h"
 #include "actors/loops/hooks.h"
-#include "actors/loops/tracker.h"
+#include "actors/loops/loops.h"
 #include "actors/loops/watchdog.h"
 #include "actors/checkpoint_requests.h"
 #include "actors/sequence.h"

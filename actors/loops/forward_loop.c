@@ -18,33 +18,28 @@ static void forward_names(pl_batch_iter_t *iter, const char *names)
         w->ops->on_names(w, names);
 }
 
-/* A measurement of nothing has no metrics, which is no fault, and no warning where no
- * batches were asked for; a prediction of nothing is hardly what was meant. */
-static void forward_empty(pl_forward_loop_t *w, uint32_t there)
+/* An evaluation of no batch has no metrics: that is no error, and no warning if the user
+ * asked for no batch.  A prediction of no batch is an error. */
+static uint32_t forward_begun(pl_batch_iter_t *iter, uint32_t there)
 {
     static const char *const stages[] = {"train", "val", "test", "predict"};
-    if (w->iter.stage == PL_PREDICT)
-        pl_fail(&w->iter.failure, PL_EINVAL,
+    pl_forward_loop_t *w = (pl_forward_loop_t *)iter;
+    const uint32_t allowed = pl_amount_of(w->limit, there);
+    const bool warns = !allowed && !w->warned;
+    if (allowed == 0 && iter->stage == PL_PREDICT)
+        pl_fail(&iter->failure, PL_EINVAL,
                 "trainer.limit_predict_batches excludes every batch of %u: raise it",
                 there);
-    else if (!w->is_exhausted && !there)
+    else if (warns && !there)
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(w), pl_actor_name(w),
                     "source %u of data.%s has no samples, so it has no metrics",
-                    w->iter.loader, stages[w->iter.stage]);
-    else if (!w->is_exhausted && (w->limit.is_share || w->limit.value > 0))
+                    iter->loader, stages[iter->stage]);
+    else if (warns && (w->limit.is_share || w->limit.value > 0))
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(w), pl_actor_name(w),
                     "trainer.limit_%s_batches excludes every batch of %u, so %s has no "
                     "metrics",
-                    stages[w->iter.stage], there, w->what);
-    w->is_exhausted = true;
-}
-
-static uint32_t forward_begun(pl_batch_iter_t *iter, uint32_t there)
-{
-    pl_forward_loop_t *w = (pl_forward_loop_t *)iter;
-    uint32_t allowed = pl_amount_of(w->limit, there);
-    if (allowed == 0)
-        forward_empty(w, there);
+                    stages[iter->stage], there, w->what);
+    w->warned |= allowed == 0;
     return allowed < w->max ? allowed : w->max;
 }
 
@@ -60,19 +55,11 @@ static void forward_what(const pl_batch_iter_t *iter, char text[160])
              ((const pl_forward_loop_t *)iter)->what);
 }
 
-static void forward_report(pl_forward_loop_t *w)
-{
-    int64_t now = pl_now();
-    if (!w->iter.call || now - w->reported < REPORT_EVERY)
-        return;
-    w->reported = now;
-    w->ops->report(w);
-}
-
 static void forward_batch_done(void *self, const pl_answer_t *answer)
 {
     pl_forward_loop_t *w = self;
     pl_batch_iter_t *iter = &w->iter;
+    const int64_t now = pl_now();
     if (answer->kind == PL_ANSWER_ERROR && iter->failure.code == PL_OK) {
         iter->failure = *answer->error;
         pl_error_prefix(&iter->failure, "%s, batch %u", w->what, iter->done);
@@ -83,14 +70,17 @@ static void forward_batch_done(void *self, const pl_answer_t *answer)
         w->ops->on_batch(w, &answer->body->evaluate_batch_reply);
     pl_batch_iter_batch_done(iter, answer->body->evaluate_batch_reply.halt);
     iter->counts.completed++;
-    forward_report(w);
+    if (iter->call && now - w->reported >= REPORT_EVERY) {
+        w->reported = now;
+        w->ops->report(w);
+    }
     pl_batch_iter_continue(iter);
 }
 
 static uint64_t forward_send(pl_batch_iter_t *iter, const pl_fetch_batch_reply_t *batch)
 {
-    pl_evaluate_batch_t msg = {.stage = iter->stage, .batch = batch->batch};
-    pl_how_t how = {.on_answer = forward_batch_done};
+    const pl_evaluate_batch_t msg = {.stage = iter->stage, .batch = batch->batch};
+    const pl_how_t how = {.on_answer = forward_batch_done};
     return pl_call_evaluate_batch(iter, iter->strategy, &msg, how, &iter->failure);
 }
 
@@ -102,19 +92,15 @@ static int forward_cancelled(pl_forward_loop_t *w)
 static void forward_rest(pl_batch_iter_t *iter)
 {
     pl_forward_loop_t *w = (pl_forward_loop_t *)iter;
-    if (!pl_batch_iter_is_sync_point(iter))
-        w->ops->end(w, pl_batch_iter_take_call(iter));
-    else if (w->ops->halt)
-        w->ops->halt(w, pl_batch_iter_take_call(iter));
-    else {
+    pl_call_t *call = pl_batch_iter_take_call(iter);
+    if (!pl_batch_iter_is_sync_point(iter)) {
+        w->ops->end(w, call);
+    } else if (w->ops->halt) {
+        w->ops->halt(w, call);
+    } else {
         forward_cancelled(w);
-        iter->ops->fail(iter);
+        pl_call_fail(call, &iter->failure);
     }
-}
-
-static void forward_fail(pl_batch_iter_t *iter)
-{
-    pl_call_fail(pl_batch_iter_take_call(iter), &iter->failure);
 }
 
 int pl_forward_loop_start(void *self, pl_call_t *call, const pl_body_t *body,
@@ -125,7 +111,6 @@ int pl_forward_loop_start(void *self, pl_call_t *call, const pl_body_t *body,
                                             .may_fetch = forward_may_fetch,
                                             .send = forward_send,
                                             .rest = forward_rest,
-                                            .fail = forward_fail,
                                             .what = forward_what};
     (void)call, (void)err;
     pl_forward_loop_t *w = self;

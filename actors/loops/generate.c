@@ -1,7 +1,7 @@
-/* generate.c - the generate loop: text that goes on from a prompt, one token at a time
+/* generate.c - the generate loop: text that continues a prompt, one token at a time
  *
- * The module sees its whole context at each token.  A shorter text stands at the
- * beginning of it and what follows is never looked at, because attention is causal. */
+ * The module gets its whole context for each token.  A shorter text stands at its
+ * beginning; what follows the text is never used, because attention is causal. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,10 +22,10 @@ typedef struct generate {
     pl_address_t strategy;
     uint64_t key;                                           /* of the random numbers */
     pl_vocabulary_t *vocabulary;
-    int64_t context;                                        /* tokens the module sees */
+    int64_t context;                                        /* tokens */
     pl_call_t *call;
     int64_t began;
-    int32_t *token;                         /* [count]: the prompt and what was written */
+    int32_t *token;                                 /* [count]: the prompt and the text */
     int64_t prompt_count, count;
     struct {
         double p;
@@ -33,10 +33,10 @@ typedef struct generate {
     } * choice;                                             /* [vocabulary] */
     bool stopping;
     double timeout;                                         /* s */
-    pl_watchdog_t watchdog;                                 /* with the next token */
+    pl_watchdog_t watchdog;                                 /* for the next token */
 } generate_t;
 
-/* What the training data knew, read back from its data info. */
+/* What the training data recorded in the data info of the weights. */
 typedef struct knowledge {
     json_t *data_info;
     const char *vocabulary;
@@ -77,26 +77,7 @@ pl_batch_signature_t *pl_generate_signature(const char *data_info, pl_error_t *e
     return signature;
 }
 
-static int tokens_begin(generate_t *g, pl_error_t *err)
-{
-    size_t length = strlen(g->job->prompt), count = 0;
-    int size = pl_vocabulary_size(g->vocabulary);
-    g->token = pl_alloc_array(length + (size_t)g->job->tokens + 1, sizeof *g->token);
-    g->choice = pl_alloc_array((size_t)size, sizeof *g->choice);
-    if (!g->token || !g->choice)
-        return pl_no_memory(err);
-    int code = pl_vocabulary_encode(g->vocabulary, g->job->prompt, length, g->token,
-                                    &count, err);
-    if (code != PL_OK)
-        return pl_error_prefix(err, "prompt");
-    if (count == 0)
-        return pl_fail(err, PL_EINVAL,
-                       "the prompt is empty: give at least one character");
-    g->prompt_count = g->count = (int64_t)count;
-    return PL_OK;
-}
-
-/* `start`: options are the data info of the weights. */
+/* The options are the data info of the weights. */
 static int generate_start(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
@@ -114,10 +95,25 @@ static int generate_start(void *self, pl_call_t *call, const pl_body_t *body,
     g->context = k.context;
     g->vocabulary = pl_vocabulary_new(k.vocabulary, err);
     json_decref(k.data_info);
-    code = g->vocabulary ? tokens_begin(g, err) : PL_ENOMEM;
-    if (code == PL_OK)
-        pl_actor_ready(self);
-    return code;
+    if (!g->vocabulary)
+        return PL_ENOMEM;
+    const size_t length = strlen(g->job->prompt);
+    size_t count = 0;
+    g->token = pl_alloc_array(length + (size_t)g->job->tokens + 1, sizeof *g->token);
+    g->choice = pl_alloc_array((size_t)pl_vocabulary_size(g->vocabulary),
+                               sizeof *g->choice);
+    if (!g->token || !g->choice)
+        return pl_no_memory(err);
+    code = pl_vocabulary_encode(g->vocabulary, g->job->prompt, length, g->token, &count,
+                                err);
+    if (code != PL_OK)
+        return pl_error_prefix(err, "prompt");
+    if (count == 0)
+        return pl_fail(err, PL_EINVAL,
+                       "the prompt is empty: give at least one character");
+    g->prompt_count = g->count = (int64_t)count;
+    pl_actor_ready(self);
+    return PL_OK;
 }
 
 /* ---- choosing ---- */
@@ -178,14 +174,6 @@ static pl_batch_t *window_new(const generate_t *g, pl_error_t *err)
     return batch;
 }
 
-static void generate_fail(generate_t *g, const pl_error_t *error)
-{
-    pl_call_t *call = g->call;
-    g->call = NULL;
-    if (call)
-        pl_call_fail(call, error);
-}
-
 static void generate_look(void *self)
 {
     generate_t *g = self;
@@ -193,7 +181,7 @@ static void generate_look(void *self)
     if (g->call
         && pl_watchdog_has_expired(&g->watchdog, g, &err, "token %lld of the text",
                                    (long long)(g->count - g->prompt_count)))
-        generate_fail(g, &err);
+        pl_loop_fail(&g->call, &err);
 }
 
 static void generate_end(generate_t *g)
@@ -213,37 +201,19 @@ static void generate_end(generate_t *g)
         g->call = NULL;
         pl_reply_run(call, &(pl_run_reply_t){.outcome = &outcome->object});
     } else {
-        generate_fail(g, &err);
+        pl_loop_fail(&g->call, &err);
     }
     pl_object_unref(outcome);
 }
 
 static void generate_next(generate_t *g);
 
-static void generate_report(generate_t *g)
-{
-    char *text = pl_vocabulary_decode(g->vocabulary, &g->token[g->count - 1], 1, NULL,
-                                      NULL);
-    json_t *string = text ? json_string(text) : NULL;
-    char *json = string ? pl_json_write(string, PL_JSON_COMPACT) : NULL;
-    if (json)
-        pl_progress_run(
-            g->call, &(pl_run_progress_t){.event = PL_RUN_EVENT_TEXT,
-                                          .batch = (uint32_t)(g->count - g->prompt_count),
-                                          .batches = (uint32_t)g->job->tokens,
-                                          .metrics = json});
-    pl_text_free(json);
-    json_decref(string);
-    pl_text_free(text);
-}
-
+/* Keeps the token that follows, and reports its text. */
 static void generate_seen(void *self, const pl_answer_t *answer)
 {
     generate_t *g = self;
     pl_error_t err;
-    if (answer->kind == PL_ANSWER_ERROR)
-        generate_fail(g, answer->error);
-    if (answer->kind != PL_ANSWER_REPLY || !g->call)
+    if (pl_loop_no_reply(&g->call, answer))
         return;
     const pl_outputs_t *outputs =
         (pl_outputs_t *)answer->body->evaluate_batch_reply.outputs;
@@ -254,14 +224,24 @@ static void generate_seen(void *self, const pl_answer_t *answer)
                 "the module's first output must be logits [1, %lld, %d] to generate "
                 "text",
                 (long long)g->context, size);
-        generate_fail(g, &err);
+        pl_loop_fail(&g->call, &err);
         return;
     }
     int64_t at = (g->count < g->context ? g->count : g->context) - 1;
     g->token[g->count] = choose(g, logits->data + at * size, size);
     g->count++;
     pl_watchdog_reset(&g->watchdog);
-    generate_report(g);
+    char *text = pl_vocabulary_decode(g->vocabulary, &g->token[g->count - 1], 1, NULL,
+                                      NULL);
+    char *json = pl_json_to_text(text ? json_string(text) : NULL, NULL);
+    if (json)
+        pl_progress_run(
+            g->call, &(pl_run_progress_t){.event = PL_RUN_EVENT_TEXT,
+                                          .batch = (uint32_t)(g->count - g->prompt_count),
+                                          .batches = (uint32_t)g->job->tokens,
+                                          .metrics = json});
+    pl_text_free(json);
+    pl_text_free(text);
     generate_next(g);
 }
 
@@ -278,7 +258,7 @@ static void generate_next(generate_t *g)
     if (!window
         || !pl_call_evaluate_batch(g, g->strategy, &msg,
                                    (pl_how_t){.on_answer = generate_seen}, &err))
-        generate_fail(g, &err);
+        pl_loop_fail(&g->call, &err);
     pl_object_unref(window);
 }
 

@@ -4,7 +4,7 @@
  * on from one, and such a loop from one of a fit.  Batches go on once all is copied. */
 #include <string.h>
 
-#include "actors/loops/tracker.h"
+#include "actors/loops/loops.h"
 #include "actors/loops/manual.h"
 #include "base/alloc.h"
 #include "base/clock.h"

@@ -1,5 +1,5 @@
-/* measure.c - the measure loop: one evaluation of given weights, as a run of its own:
- * validate, test */
+/* measure.c - the measure loop: one evaluation of given weights, as a run of its own
+ * (validate, test) */
 #include "actors/loops/hooks.h"
 #include "actors/loops/metrics.h"
 #include "actors/loops/loops.h"
@@ -14,7 +14,7 @@ typedef struct measure {
     pl_hooks_t hooks;
     json_t *metrics;
     pl_call_t *call;                                        /* the run  [idle] */
-    uint64_t evaluating;                                    /* the call */
+    uint64_t evaluating;                                    /* the call of evaluate */
     int64_t began;
     bool stopping;
     pl_outcome_t *outcome;
@@ -41,23 +41,7 @@ static int measure_start(void *self, pl_call_t *call, const pl_body_t *body,
     return PL_OK;
 }
 
-static void measure_report(measure_t *m, const pl_evaluate_progress_t *p)
-{
-    pl_progress_run(m->call, &(pl_run_progress_t){.event = p->event,
-                                                  .batch = p->batch,
-                                                  .batches = p->batches,
-                                                  .metrics = ""});
-}
-
-/* ---- the end ---- */
-
-static void measure_fail(measure_t *m, const pl_error_t *error)
-{
-    pl_call_t *call = m->call;
-    m->call = NULL;
-    if (call)
-        pl_call_fail(call, error);
-}
+/* ---- one call after the other: hooks in use, start hook, evaluate, end hook ---- */
 
 static void measure_end(measure_t *m)
 {
@@ -69,69 +53,51 @@ static void measure_end(measure_t *m)
     m->outcome->seconds = (double)(pl_now() - m->began) / 1e9;
     m->outcome->metrics = pl_metrics_text(m->metrics, &err);
     if (!m->outcome->metrics) {
-        measure_fail(m, &err);
+        pl_loop_fail(&m->call, &err);
         return;
     }
     m->call = NULL;
     pl_reply_run(call, &(pl_run_reply_t){.outcome = &m->outcome->object});
 }
 
-/* True unless the answer is the reply that was waited for; errors end the run. */
-static bool measure_failed(measure_t *m, const pl_answer_t *answer)
+static bool measure_hook(measure_t *m, pl_hook_t point, pl_on_answer_t then,
+                         pl_error_t *err)
 {
-    if (answer->kind == PL_ANSWER_ERROR)
-        measure_fail(m, answer->error);
-    return answer->kind != PL_ANSWER_REPLY || !m->call;
-}
-
-/* ---- one thing after the other ---- */
-
-static pl_run_hook_t measure_place(const measure_t *m, pl_hook_t point)
-{
-    return (pl_run_hook_t){.point = point,
-                           .epoch = (uint32_t)m->epoch,
-                           .global_step = (uint64_t)m->global_step};
-}
-
-static bool measure_ask(measure_t *m, pl_hook_t point, pl_on_answer_t then,
-                        pl_error_t *err)
-{
-    pl_run_hook_t msg = measure_place(m, point);
+    pl_run_hook_t msg = {.point = point,
+                         .epoch = (uint32_t)m->epoch,
+                         .global_step = (uint64_t)m->global_step};
     return pl_hooks_run(m, &m->hooks, &msg, m->metrics, (pl_how_t){.on_answer = then},
                         err)
            != 0;
 }
 
-static void measure_ended(void *self, const pl_answer_t *answer)
+static void measure_end_hooked(void *self, const pl_answer_t *answer)
 {
     measure_t *m = self;
     pl_error_t err = {0};
-    if (measure_failed(m, answer))
+    const pl_run_hook_t msg = {.epoch = (uint32_t)m->epoch,
+                               .global_step = (uint64_t)m->global_step};
+    if (pl_loop_no_reply(&m->call, answer))
         return;
-    const pl_run_hook_t msg = measure_place(m, 0);
     if (pl_hooks_log(m, &m->hooks, &msg, &answer->body->run_hook_reply, m->metrics, &err)
         == PL_OK)
         measure_end(m);
     else
-        measure_fail(m, &err);
+        pl_loop_fail(&m->call, &err);
 }
 
-static bool measure_log(measure_t *m, const char *metrics, pl_error_t *err)
-{
-    const pl_log_metrics_t log = {.epoch = (uint32_t)m->epoch,
-                                  .global_step = (uint64_t)m->global_step,
-                                  .metrics = metrics};
-    return pl_is_nobody(m->hooks.logger)
-           || pl_call_log_metrics(m, m->hooks.logger, &log, (pl_how_t){0}, err);
-}
-
-/* A part of the data gives no metric that could be compared: a stop leaves none. */
+/* Metrics of a part of the data cannot be compared: after a stop there are none. */
 static void measured(void *self, const pl_answer_t *answer)
 {
     measure_t *m = self;
     pl_error_t err = {0};
-    if (answer->kind == PL_ANSWER_PROGRESS && m->call)
-        measure_report(m, &answer->body->evaluate_progress);
+    if (answer->kind == PL_ANSWER_PROGRESS && m->call) {
+        const pl_evaluate_progress_t *p = &answer->body->evaluate_progress;
+        pl_progress_run(m->call, &(pl_run_progress_t){.event = p->event,
+                                                      .batch = p->batch,
+                                                      .batches = p->batches,
+                                                      .metrics = ""});
+    }
     if (answer->kind == PL_ANSWER_ERROR
         && (m->stopping || !pl_is_nobody(m->hooks.coordinator))
         && answer->error->code == PL_ECANCELLED) {
@@ -139,50 +105,54 @@ static void measured(void *self, const pl_answer_t *answer)
         measure_end(m);
         return;
     }
-    if (measure_failed(m, answer))
+    if (pl_loop_no_reply(&m->call, answer))
         return;
-    const char *metrics = answer->body->evaluate_reply.metrics;
-    if (pl_metrics_merge(m->metrics, metrics, &err) != PL_OK
-        || !measure_log(m, metrics, &err)
-        || !measure_ask(m,
-                        m->stage == PL_TEST ? PL_HOOK_TEST_END : PL_HOOK_VALIDATION_END,
-                        measure_ended, &err))
-        measure_fail(m, &err);
+    const pl_log_metrics_t log = {.epoch = (uint32_t)m->epoch,
+                                  .global_step = (uint64_t)m->global_step,
+                                  .metrics = answer->body->evaluate_reply.metrics};
+    if (pl_metrics_merge(m->metrics, log.metrics, &err) != PL_OK
+        || (!pl_is_nobody(m->hooks.logger)
+            && !pl_call_log_metrics(m, m->hooks.logger, &log, (pl_how_t){0}, &err))
+        || !measure_hook(m,
+                         m->stage == PL_TEST ? PL_HOOK_TEST_END : PL_HOOK_VALIDATION_END,
+                         measure_end_hooked, &err))
+        pl_loop_fail(&m->call, &err);
 }
 
-static void measure_begun(void *self, const pl_answer_t *answer)
+/* Several ranks stop together, during the evaluation. */
+static void measure_start_hooked(void *self, const pl_answer_t *answer)
 {
     measure_t *m = self;
     pl_error_t err = {0};
-    if (measure_failed(m, answer))
+    if (pl_loop_no_reply(&m->call, answer))
         return;
     const pl_run_hook_reply_t *request = &answer->body->run_hook_reply;
-    const bool alone = pl_is_nobody(m->hooks.coordinator);  /* else all stop together */
+    const bool alone = pl_is_nobody(m->hooks.coordinator);
     m->stopping = (m->stopping && alone) || request->stop || request->skip;
     if (m->stopping) {
         measure_end(m);
         return;
     }
-    pl_evaluate_t msg = {.stage = m->stage,
-                         .epoch = (uint32_t)m->epoch,
-                         .global_step = (uint64_t)m->global_step};
+    const pl_evaluate_t msg = {.stage = m->stage,
+                               .epoch = (uint32_t)m->epoch,
+                               .global_step = (uint64_t)m->global_step};
     m->evaluating = pl_call_evaluate(m, m->evaluate, &msg,
                                      (pl_how_t){.on_answer = measured}, &err);
     if (!m->evaluating)
-        measure_fail(m, &err);
+        pl_loop_fail(&m->call, &err);
 }
 
-static void measure_interest(void *self, const pl_answer_t *answer)
+static void measure_hooks_known(void *self, const pl_answer_t *answer)
 {
     measure_t *m = self;
     pl_error_t err = {0};
-    if (measure_failed(m, answer))
+    if (pl_loop_no_reply(&m->call, answer))
         return;
     m->hooks.points = answer->body->callback_hooks_reply.points;
-    if (!measure_ask(m,
-                     m->stage == PL_TEST ? PL_HOOK_TEST_START : PL_HOOK_VALIDATION_START,
-                     measure_begun, &err))
-        measure_fail(m, &err);
+    if (!measure_hook(m,
+                      m->stage == PL_TEST ? PL_HOOK_TEST_START : PL_HOOK_VALIDATION_START,
+                      measure_start_hooked, &err))
+        pl_loop_fail(&m->call, &err);
 }
 
 static int measure_run(void *self, pl_call_t *call, const pl_body_t *body,
@@ -194,7 +164,8 @@ static int measure_run(void *self, pl_call_t *call, const pl_body_t *body,
         return pl_fail(err, PL_EBUSY, "the loop has already run");
     m->outcome = pl_outcome_new(err);
     if (!m->outcome
-        || !pl_hooks_query(m, &m->hooks, (pl_how_t){.on_answer = measure_interest}, err))
+        || !pl_hooks_query(m, &m->hooks, (pl_how_t){.on_answer = measure_hooks_known},
+                           err))
         return err->code;
     m->began = pl_now();
     m->call = call;

@@ -1,17 +1,208 @@
-/* metrics.c - sums of an iteration: what loops add up from batches and report */
+/* metrics.c - metrics from sums: what loops add up over batches, and the value of each
+ * metric
+ *
+ * All values are made here, from the sums of a step, an epoch, one rank or all ranks.
+ * Definitions are those of scikit-learn's metrics, with 0 for a quotient of 0 and 0. */
 #include "actors/loops/metrics.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "actors/loops/metric.h"
 #include "base/alloc.h"
-#include "base/json_path.h"
+#include "base/compensated_sum.h"
 #include "base/error.h"
+#include "base/json_path.h"
 #include "base/json_text.h"
 
-static void metric_name(pl_metrics_t *metrics, const char *prefix, const char *line)
+/* ---- the value of a metric ---- */
+
+/* Sums of 1, y, y^2, (x - y)^2; those of y and y^2 are in parts.  The sum of (y - c)^2 is
+ * the sum of y^2 - 2 c y + c^2, with the mean as c; it counts as 0 where the parts, 96
+ * bits, cannot tell it from 0. */
+static double r2_of(const pl_metric_sums_t *m)
+{
+    const double count = m->sum[0], *y = m->sum + 1, *squares = y + PL_COMPENSATED_PARTS,
+                 errors = squares[PL_COMPENSATED_PARTS];
+    pl_compensated_sum_t sum = {0}, around = {0}, square = {0};
+    if (count < 2)
+        return NAN;
+    for (int k = 0; k < PL_COMPENSATED_PARTS; k++)
+        pl_compensated_add(&sum, y[k]);
+    const double mean = pl_compensated_value(sum) / count;
+    for (int k = 0; k < PL_COMPENSATED_PARTS; k++) {
+        pl_compensated_add(&around, squares[k]);
+        pl_compensated_add_product(&around, -2 * mean, y[k]);
+    }
+    pl_compensated_add_product(&square, mean, mean);
+    pl_compensated_add_product(&around, count, square.sum);
+    pl_compensated_add_product(&around, count, square.rest);
+    const double value = pl_compensated_value(around);
+    return value <= 0x1p-90 * squares[0] ? errors == 0 : 1 - errors / value;
+}
+
+/* Of one class, or of several together. */
+typedef struct counts {
+    double right;                                   /* of the class and predicted as it */
+    double predicted, there;                        /* predicted as it; of the class */
+} counts_t;
+
+/* Sums: [classes, classes], rows by the true class, columns by the predicted class. */
+static counts_t class_counts(const pl_metric_sums_t *m, size_t k)
+{
+    counts_t c = {.right = m->sum[k * m->columns + k]};
+    for (size_t i = 0; i < m->columns; i++) {
+        c.there += m->sum[k * m->columns + i];
+        c.predicted += m->sum[i * m->columns + k];
+    }
+    return c;
+}
+
+static double quotient(double a, double b)
+{
+    return b != 0 ? a / b : 0;
+}
+
+static double counts_value(pl_metric_kind_t kind, counts_t c)
+{
+    switch (kind) {
+    case PL_METRIC_PRECISION: return quotient(c.right, c.predicted);
+    case PL_METRIC_F1: return quotient(2 * c.right, c.predicted + c.there);
+    default: return quotient(c.right, c.there);
+    }
+}
+
+static bool is_of_scores(const pl_metric_sums_t *m)
+{
+    return m->kind == PL_METRIC_AUROC || m->kind == PL_METRIC_AVERAGE_PRECISION;
+}
+
+/* The area under a curve of a class, NaN where it has none.  sum: [2, bins], samples of
+ * other classes before those of the class; *owns: how many of the latter. */
+static double scores_value(const pl_metric_sums_t *m, const double *sum, double *owns)
+{
+    const double *others = sum, *own = sum + m->columns;
+    double other_count = 0, value = 0, own_above = 0, other_above = 0;
+    *owns = 0;
+    for (size_t k = 0; k < m->columns; k++) {
+        other_count += others[k];
+        *owns += own[k];
+    }
+    if (*owns <= 0 || (m->kind == PL_METRIC_AUROC && other_count <= 0))
+        return NAN;
+    for (size_t k = m->columns; k-- > 0;) {                 /* above: in higher bins */
+        if (m->kind == PL_METRIC_AUROC)
+            value += others[k] * (own_above + own[k] / 2);
+        own_above += own[k];
+        other_above += others[k];
+        if (m->kind != PL_METRIC_AUROC && own[k] > 0)
+            value += own[k] * own_above / (own_above + other_above);
+    }
+    return value / (m->kind == PL_METRIC_AUROC ? other_count * *owns : *owns);
+}
+
+static size_t class_count(const pl_metric_sums_t *m)
+{
+    return is_of_scores(m) ? m->count / (2 * m->columns) : m->columns;
+}
+
+/* The value of a class, and its weight in an average; weight 0: it has no value. */
+static double class_value(const pl_metric_sums_t *m, size_t k, double *weight)
+{
+    double owns;
+    if (is_of_scores(m)) {
+        const double value = scores_value(m, m->sum + k * 2 * m->columns, &owns);
+        *weight = isnan(value) ? 0 : m->average == PL_WEIGHTED ? owns : 1;
+        return value;
+    }
+    const counts_t c = class_counts(m, k);
+    *weight = m->average == PL_WEIGHTED ? c.there : c.predicted + c.there > 0;
+    return counts_value(m->kind, c);
+}
+
+static double average_of_classes(const pl_metric_sums_t *m)
+{
+    double sum = 0, weights = 0;
+    for (size_t k = 0; k < class_count(m); k++) {
+        double weight, value = class_value(m, k, &weight);
+        sum += weight > 0 ? weight * value : 0;
+        weights += weight;
+    }
+    return sum / weights;
+}
+
+/* All classes counted together; NULL: out of memory. */
+static json_t *micro_average(const pl_metric_sums_t *m)
+{
+    double owns;
+    counts_t all = {0};
+    if (!is_of_scores(m)) {
+        for (size_t k = 0; k < m->columns; k++) {
+            const counts_t c = class_counts(m, k);
+            all.right += c.right;
+            all.predicted += c.predicted;
+            all.there += c.there;
+        }
+        return pl_json_number(counts_value(m->kind, all));
+    }
+    double *bins = pl_alloc_array(2 * m->columns, sizeof *bins);
+    if (!bins)
+        return NULL;
+    for (size_t k = 0; k < m->count; k++)
+        bins[k % (2 * m->columns)] += m->sum[k];
+    json_t *value = pl_json_number(scores_value(m, bins, &owns));
+    pl_free(bins);
+    return value;
+}
+
+static json_t *value_of_classes(const pl_metric_sums_t *m)
+{
+    double weight;
+    json_t *list = NULL;
+    if (m->kind == PL_METRIC_CONFUSION) {
+        list = json_array();
+        for (size_t i = 0; i < m->columns; i++) {
+            json_t *row = json_array();
+            for (size_t k = 0; k < m->columns; k++)
+                row = pl_json_append(row, json_integer(
+                                              (json_int_t)m->sum[i * m->columns + k]));
+            list = pl_json_append(list, row);
+        }
+    } else if (m->average == PL_PER_CLASS) {
+        list = json_array();
+        for (size_t k = 0; k < class_count(m); k++)
+            list = pl_json_append(list, pl_json_number(class_value(m, k, &weight)));
+    } else if (m->average == PL_MICRO) {
+        return micro_average(m);
+    } else {
+        return pl_json_number(average_of_classes(m));
+    }
+    return list;
+}
+
+int pl_metric_value(const pl_metric_sums_t *m, json_t **value, pl_error_t *err)
+{
+    double all = 0;
+    for (size_t k = 0; k < m->count; k++)
+        all += fabs(m->sum[k]);
+    if (m->kind < PL_METRIC_R2 ? m->sum[1] == 0 : all == 0)
+        return PL_OK;                                       /* nothing was counted */
+    const double mean = m->kind < PL_METRIC_R2 ? m->sum[0] / m->sum[1] : 0;
+    switch (m->kind) {
+    case PL_METRIC_MEAN: *value = pl_json_number(mean); break;
+    case PL_METRIC_ROOT: *value = pl_json_number(sqrt(mean)); break;
+    case PL_METRIC_EXP: *value = pl_json_number(exp(mean)); break;
+    case PL_METRIC_BITS: *value = pl_json_number(mean / M_LN2); break;
+    case PL_METRIC_R2: *value = pl_json_number(r2_of(m)); break;
+    default: *value = value_of_classes(m); break;
+    }
+    return *value ? PL_OK : pl_no_memory(err);
+}
+
+/* ---- sums ---- */
+
+/* One line of names: "name*\tkind average count columns". */
+static void metric_add(pl_metrics_t *metrics, const char *prefix, const char *line)
 {
     pl_logged_metric_t *f = &metrics->metric[metrics->count];
     size_t length = strcspn(line, "\t\n");
@@ -35,7 +226,7 @@ void pl_metrics_name(pl_metrics_t *metrics, const char *prefix, const char *name
 {
     pl_metrics_release(metrics);
     while (*names && metrics->count < PL_METRICS_MAX) {
-        metric_name(metrics, prefix, names);
+        metric_add(metrics, prefix, names);
         names += strcspn(names, "\n");
         names += *names == '\n';
     }
@@ -74,20 +265,6 @@ bool pl_metrics_are_finite(pl_bytes_t sums)
     return true;
 }
 
-/* What comes now takes the place of what came before. */
-static void newest_clear(pl_metrics_t *metrics, const char *sums, size_t count)
-{
-    for (int k = 0; k < metrics->count; k++) {
-        const pl_logged_metric_t *f = &metrics->metric[k];
-        double weight = 0;
-        if (!f->is_newest || f->from + 2 > count)
-            continue;
-        memcpy(&weight, sums + (f->from + 1) * sizeof weight, sizeof weight);
-        if (weight != 0)
-            memset(metrics->sum + f->from, 0, 2 * sizeof *metrics->sum);
-    }
-}
-
 static void range_add(pl_metrics_t *metrics, pl_bytes_t sums, size_t from, size_t count)
 {
     const size_t there = sums.size / sizeof(double);
@@ -98,11 +275,22 @@ static void range_add(pl_metrics_t *metrics, pl_bytes_t sums, size_t from, size_
     }
 }
 
+/* Makes the memory; sums of which only the newest counts are cleared.  false: out of
+ * memory. */
 static bool add_begin(pl_metrics_t *metrics, pl_bytes_t sums)
 {
     if (!pl_metrics_begin(metrics))
         return false;
-    newest_clear(metrics, sums.data, sums.size / sizeof(double));
+    for (int k = 0; k < metrics->count; k++) {
+        const pl_logged_metric_t *f = &metrics->metric[k];
+        double weight = 0;
+        if (!f->is_newest || f->from + 2 > sums.size / sizeof weight)
+            continue;
+        memcpy(&weight, (const char *)sums.data + (f->from + 1) * sizeof weight,
+               sizeof weight);
+        if (weight != 0)
+            memset(metrics->sum + f->from, 0, 2 * sizeof *metrics->sum);
+    }
     return true;
 }
 
@@ -128,27 +316,22 @@ int pl_metric_put(json_t *into, const char *name, double value, pl_error_t *err)
     return json_object_set_new(into, name, number) == 0 ? PL_OK : pl_no_memory(err);
 }
 
-/* Values of classes one by one, each under its number. */
-static int put_list(json_t *into, const char *name, const char *behind,
-                    const json_t *values, pl_error_t *err)
+/* Each value of a list of classes has a name with its number. */
+static int value_put(json_t *into, const pl_logged_metric_t *f, const char *behind,
+                     json_t *value, pl_error_t *err)
 {
-    for (size_t k = 0; k < json_array_size(values); k++) {
-        char numbered[96];
-        snprintf(numbered, sizeof numbered, "%s_%zu%s", name, k, behind);
-        if (json_object_set(into, numbered, json_array_get(values, k)) != 0)
+    const bool is_list = json_is_array(value) && f->kind != PL_METRIC_CONFUSION;
+    const size_t count = is_list ? json_array_size(value) : 1;
+    for (size_t k = 0; k < count; k++) {
+        char name[96];
+        if (is_list)
+            snprintf(name, sizeof name, "%s_%zu%s", f->name, k, behind);
+        else
+            snprintf(name, sizeof name, "%s%s", f->name, behind);
+        if (json_object_set(into, name, is_list ? json_array_get(value, k) : value) != 0)
             return pl_no_memory(err);
     }
     return PL_OK;
-}
-
-static int put_value(json_t *into, const pl_logged_metric_t *f, const char *behind,
-                     json_t *value, pl_error_t *err)
-{
-    char name[96];
-    if (json_is_array(value) && f->kind != PL_METRIC_CONFUSION)
-        return put_list(into, f->name, behind, value, err);
-    snprintf(name, sizeof name, "%s%s", f->name, behind);
-    return json_object_set(into, name, value) == 0 ? PL_OK : pl_no_memory(err);
 }
 
 int pl_metrics_put(const pl_metrics_t *metrics, pl_metrics_scope_t of, json_t *into,
@@ -165,7 +348,7 @@ int pl_metrics_put(const pl_metrics_t *metrics, pl_metrics_scope_t of, json_t *i
             continue;
         code = pl_metric_value(&sums, &value, err);
         if (value)
-            code = put_value(into, f,
+            code = value_put(into, f,
                              f->on_step && of == PL_METRICS_OF_EPOCH ? "_epoch" : "",
                              value, err);
         json_decref(value);

@@ -1,4 +1,5 @@
-/* metrics.h - sums of an iteration: what loops add up from batches and report */
+/* metrics.h - metrics from sums: what loops add up over batches, and the value of each
+ * metric */
 #ifndef PL_LOOPS_METRICS_H
 #define PL_LOOPS_METRICS_H
 
@@ -6,13 +7,29 @@
 
 #include "runtime/payload.h"
 
-typedef struct pl_logged_metric {
-    char name[64];                       /* with the stage's prefix: "val_loss" */
-    bool on_step;                        /* wanted at steps too, not only over an epoch */
-    bool is_newest;                      /* what came last counts, not all together */
+/* ---- one metric ---- */
+
+/* Sums over all batches and ranks. */
+typedef struct pl_metric_sums {
     pl_metric_kind_t kind;
     pl_average_t average;
-    size_t from, count, columns;              /* its place among the sums; see metric.h */
+    const double *sum;                                      /* [count] */
+    size_t count, columns;                                  /* columns: the last axis */
+} pl_metric_sums_t;
+
+/* A number; per class a list of numbers; of a confusion matrix a list of lists.  A value
+ * that is not finite is null.  *value stays NULL if nothing was counted. */
+int pl_metric_value(const pl_metric_sums_t *sums, json_t **value, pl_error_t *err);
+
+/* ---- all metrics of a stage ---- */
+
+typedef struct pl_logged_metric {
+    char name[64];                              /* with the stage's prefix: "val_loss" */
+    bool on_step;                               /* reported at steps too */
+    bool is_newest;                             /* the newest value counts, not the sum */
+    pl_metric_kind_t kind;
+    pl_average_t average;
+    size_t from, count, columns;          /* its place among the sums; pl_metric_sums_t */
 } pl_logged_metric_t;
 
 typedef struct pl_metrics {
@@ -20,34 +37,36 @@ typedef struct pl_metrics {
     pl_logged_metric_t metric[PL_METRICS_MAX];
     size_t size;                                            /* of all metrics, numbers */
     double *sum;                                            /* [size]  [nothing yet] */
-    bool failed;                                            /* no memory for them */
+    bool failed;                                            /* out of memory */
 } pl_metrics_t;
 
 /* Takes the lines of a metric_names reply, with a prefix ("train_") before each name. */
 void pl_metrics_name(pl_metrics_t *metrics, const char *prefix, const char *names);
 void pl_metrics_clear(pl_metrics_t *metrics);               /* sums, not names */
-void pl_metrics_release(pl_metrics_t *metrics);             /* fine of a zeroed one */
-/* Room for the sums, all zero; false: no memory, which metrics tell when they are put. */
+void pl_metrics_release(pl_metrics_t *metrics);             /* also if all zero */
+/* Makes the memory of the sums, all zero; false: out of memory, which pl_metrics_put()
+ * reports. */
 bool pl_metrics_begin(pl_metrics_t *metrics);
 /* Whether the float64 sums of a batch are all finite. */
 bool pl_metrics_are_finite(pl_bytes_t sums);
 /* Adds the float64 sums of a batch. */
 void pl_metrics_add(pl_metrics_t *metrics, pl_bytes_t sums);
-/* Adds only those that PL_METRICS_OF_STEPS puts: a confusion matrix may be large. */
+/* Adds only the metrics that PL_METRICS_OF_STEPS puts: a confusion matrix may be
+ * large. */
 void pl_metrics_add_steps(pl_metrics_t *metrics, pl_bytes_t sums);
-/* What sums are of.  A metric that is wanted at steps has the epoch's mean under a name
- * of its own. */
+/* What the sums cover.  A metric that is reported at steps has another name for the mean
+ * of the epoch. */
 typedef enum pl_metrics_scope {
-    PL_METRICS_OF_STEPS,                    /* those wanted at steps only: "train_loss" */
-    PL_METRICS_OF_EPOCH,                    /* "train_loss_epoch", "train_acc" */
-    PL_METRICS_OF_PASS,                     /* "val_loss" */
+    PL_METRICS_OF_STEPS,                       /* those reported at steps: "train_loss" */
+    PL_METRICS_OF_EPOCH,                       /* "train_loss_epoch", "train_acc" */
+    PL_METRICS_OF_PASS,                        /* "val_loss" */
 } pl_metrics_scope_t;
 
-/* Puts the value of each into a JSON object; those of which nothing was counted are left
- * out.  Values of classes have names of their own: "val_f1_0", "val_f1_1", … */
+/* Puts the value of each metric into a JSON object, except where nothing was counted.
+ * Values of classes have names with numbers: "val_f1_0", "val_f1_1", … */
 int pl_metrics_put(const pl_metrics_t *metrics, pl_metrics_scope_t of, json_t *into,
                    pl_error_t *err);
-/* Puts one number; what is not finite becomes null. */
+/* Puts one number; null if it is not finite. */
 int pl_metric_put(json_t *into, const char *name, double value, pl_error_t *err);
 
 /* A JSON object as text, pl_free() frees it; NULL with PL_ENOMEM. */

@@ -1,5 +1,5 @@
-/* predict.c - the predict loop: forward every sample of the data, keep the outputs in
- * order */
+/* predict.c - the predict loop: forwards every sample of the data and keeps the outputs
+ * in order */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,30 +15,13 @@ typedef struct predict {
     pl_call_t *call;              /* the run, before and after the forward pass  [NULL] */
     pl_hooks_t hooks;
     json_t *metrics;                                        /* none: for pl_hooks_run() */
-    uint32_t asked;                                         /* batches */
+    uint32_t hooked;                                        /* batches */
     int64_t began, samples;                                 /* samples: kept */
     bool stopped;
     pl_outcome_t *outcome;
 } predict_t;
 
 /* ---- outputs ---- */
-
-/* Room for the samples so far and `more`; outputs begin with the batch axis. */
-static int output_append(pl_output_t *all, const pl_output_t *batch, int64_t done,
-                         pl_error_t *err)
-{
-    int64_t per_sample = pl_elements(batch->shape) / batch->shape.dim[0],
-            more = batch->shape.dim[0];
-    float *larger = pl_resize(all->data,
-                              (size_t)((done + more) * per_sample) * sizeof *larger);
-    if (!larger)
-        return pl_no_memory(err);
-    memcpy(larger + done * per_sample, batch->data,
-           (size_t)(more * per_sample) * sizeof *larger);
-    all->data = larger;
-    all->shape.dim[0] = done + more;
-    return PL_OK;
-}
 
 static int outputs_check(const pl_outputs_t *batch, int64_t samples, pl_error_t *err)
 {
@@ -57,26 +40,36 @@ static int outputs_check(const pl_outputs_t *batch, int64_t samples, pl_error_t 
     return PL_OK;
 }
 
+/* Adds the outputs of a batch; the first axis is that of the samples. */
 static int outputs_append(predict_t *p, const pl_outputs_t *batch, pl_error_t *err)
 {
     pl_outputs_t *all = p->outcome->outputs;
-    int code = PL_OK;
-    for (int k = 0; k < batch->count && code == PL_OK; k++) {
-        pl_shape_t shape = batch->output[k].shape;
+    for (int k = 0; k < batch->count; k++) {
+        const pl_output_t *from = &batch->output[k];
+        const int64_t more = from->shape.dim[0],
+                      per_sample = pl_elements(from->shape) / more,
+                      count = p->samples + more;
+        pl_shape_t shape = from->shape;
         shape.dim[0] = 0;
-        if (k == all->count)
-            code = pl_outputs_add(all, batch->output[k].name, shape, err);
-        if (code == PL_OK)
-            code = output_append(&all->output[k], &batch->output[k], p->samples, err);
+        if (k == all->count && pl_outputs_add(all, from->name, shape, err) != PL_OK)
+            return err->code;
+        float *larger = pl_resize(all->output[k].data,
+                                  (size_t)(count * per_sample) * sizeof *larger);
+        if (!larger)
+            return pl_no_memory(err);
+        memcpy(larger + p->samples * per_sample, from->data,
+               (size_t)(more * per_sample) * sizeof *larger);
+        all->output[k].data = larger;
+        all->output[k].shape.dim[0] = count;
     }
     p->samples += batch->output[0].shape.dim[0];
-    return code;
+    return PL_OK;
 }
 
 /* ---- the forward pass ---- */
 
-/* What a batch gave goes to the result, unless a callback says that nobody needs it. */
-static void predict_asked(void *self, const pl_answer_t *answer)
+/* The outputs of a batch are kept, unless a callback says that they are not needed. */
+static void batch_hooked(void *self, const pl_answer_t *answer)
 {
     predict_t *p = self;
     pl_batch_iter_t *iter = &p->loop.iter;
@@ -93,30 +86,26 @@ static void predict_asked(void *self, const pl_answer_t *answer)
         pl_object_unref(outputs);
 }
 
-static void batch_ask(predict_t *p, pl_outputs_t *outputs)
+static void predict_batch(pl_forward_loop_t *loop, const pl_evaluate_batch_reply_t *reply)
 {
-    pl_batch_iter_t *iter = &p->loop.iter;
+    predict_t *p = (predict_t *)loop;
+    pl_batch_iter_t *iter = &loop->iter;
+    pl_outputs_t *outputs = (pl_outputs_t *)reply->outputs;
+    if (outputs_check(outputs, reply->samples, &iter->failure) != PL_OK)
+        return;
+    if (!(p->hooks.points & PL_AT(PREDICT_BATCH_END))) {
+        outputs_append(p, outputs, &iter->failure);
+        return;
+    }
     pl_run_hook_t msg = {.point = PL_HOOK_PREDICT_BATCH_END,
-                         .batch = ++p->asked,
+                         .batch = ++p->hooked,
                          .batches = iter->batches,
                          .outputs = &outputs->object};
-    pl_how_t how = {.on_answer = predict_asked, .context = pl_object_ref(outputs)};
+    const pl_how_t how = {.on_answer = batch_hooked, .context = pl_object_ref(outputs)};
     if (pl_hooks_run(p, &p->hooks, &msg, p->metrics, how, &iter->failure))
         iter->pending++;
     else
         pl_object_unref(outputs);
-}
-
-static void predict_batch(pl_forward_loop_t *loop, const pl_evaluate_batch_reply_t *reply)
-{
-    predict_t *p = (predict_t *)loop;
-    pl_outputs_t *outputs = (pl_outputs_t *)reply->outputs;
-    if (outputs_check(outputs, reply->samples, &loop->iter.failure) != PL_OK)
-        return;
-    if (p->hooks.points & PL_AT(PREDICT_BATCH_END))
-        batch_ask(p, outputs);
-    else
-        outputs_append(p, outputs, &loop->iter.failure);
 }
 
 static void predict_report(pl_forward_loop_t *loop)
@@ -129,26 +118,10 @@ static void predict_report(pl_forward_loop_t *loop)
 
 /* ---- the run ---- */
 
-static void predict_fail(predict_t *p, const pl_error_t *error)
-{
-    pl_call_t *call = p->call;
-    p->call = NULL;
-    if (call)
-        pl_call_fail(call, error);
-}
-
-/* True unless the answer is the reply that was waited for; errors end the run. */
-static bool predict_failed(predict_t *p, const pl_answer_t *answer)
-{
-    if (answer->kind == PL_ANSWER_ERROR)
-        predict_fail(p, answer->error);
-    return answer->kind != PL_ANSWER_REPLY || !p->call;
-}
-
 static void predict_ended(void *self, const pl_answer_t *answer)
 {
     predict_t *p = self;
-    if (predict_failed(p, answer))
+    if (pl_loop_no_reply(&p->call, answer))
         return;
     p->outcome->stopped = p->stopped;
     p->outcome->seconds = (double)(pl_now() - p->began) / 1e9;
@@ -166,10 +139,10 @@ static void predict_end(pl_forward_loop_t *loop, pl_call_t *call)
     p->call = call;
     if (!pl_hooks_run(p, &p->hooks, &msg, p->metrics,
                       (pl_how_t){.on_answer = predict_ended}, &err))
-        predict_fail(p, &err);
+        pl_loop_fail(&p->call, &err);
 }
 
-/* What is there by then is told. */
+/* The outputs so far are the result. */
 static void predict_halt(pl_forward_loop_t *loop, pl_call_t *call)
 {
     ((predict_t *)loop)->stopped = true;
@@ -179,28 +152,28 @@ static void predict_halt(pl_forward_loop_t *loop, pl_call_t *call)
 static void predict_begun(void *self, const pl_answer_t *answer)
 {
     predict_t *p = self;
-    if (predict_failed(p, answer))
+    if (pl_loop_no_reply(&p->call, answer))
         return;
     pl_call_t *call = p->call;
     p->call = NULL;
-    /* Ranks agree only when nothing else is under way. */
+    /* Ranks agree on answers only when no other call is in flight. */
     if (!pl_is_nobody(p->hooks.coordinator) && p->hooks.points & PL_AT(PREDICT_BATCH_END))
-        pl_pipeline_depth_begin(&p->loop.iter.depth, 1);
+        p->loop.iter.depth = (pl_pipeline_depth_t){.is_fixed = true, .batches = 1};
     p->loop.stopping = p->loop.stopping || answer->body->run_hook_reply.stop;
     pl_forward_loop_begin(&p->loop, call);
 }
 
-static void predict_interest(void *self, const pl_answer_t *answer)
+static void predict_hooks_known(void *self, const pl_answer_t *answer)
 {
     predict_t *p = self;
     pl_error_t err = {0};
     pl_run_hook_t msg = {.point = PL_HOOK_PREDICT_START};
-    if (predict_failed(p, answer))
+    if (pl_loop_no_reply(&p->call, answer))
         return;
     p->hooks.points = answer->body->callback_hooks_reply.points;
     if (!pl_hooks_run(p, &p->hooks, &msg, p->metrics,
                       (pl_how_t){.on_answer = predict_begun}, &err))
-        predict_fail(p, &err);
+        pl_loop_fail(&p->call, &err);
 }
 
 static int predict_run(void *self, pl_call_t *call, const pl_body_t *body,
@@ -220,7 +193,7 @@ static int predict_run(void *self, pl_call_t *call, const pl_body_t *body,
         || !(p->outcome->metrics = pl_strdup("{}")))
         return pl_no_memory(err);
     pl_hooks_init(&p->hooks, self);
-    if (!pl_hooks_query(p, &p->hooks, (pl_how_t){.on_answer = predict_interest}, err))
+    if (!pl_hooks_query(p, &p->hooks, (pl_how_t){.on_answer = predict_hooks_known}, err))
         return err->code;
     p->call = call;
     p->began = pl_now();

@@ -1,9 +1,9 @@
 /* tuner.c - the tuner: finds a learning rate by training with one that grows
  *
  * The range test of Smith, "Cyclical learning rates for training neural networks", 2017,
- * as Lightning's lr_find does it: the rate grows exponentially from step to step, the
- * loss is smoothed, and where it falls most steeply the rate is good.  What is trained is
- * this run's own and ends with it. */
+ * like Lightning's lr_find: the rate grows exponentially from step to step, the loss is
+ * smoothed, and the rate is good where it falls most steeply.  The trained weights are
+ * dropped. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "base/json_path.h"
 
-enum { SKIP_BEGIN = 10, SKIP_END = 1 };                     /* trials that say little */
+enum { SKIP_BEGIN = 10, SKIP_END = 1 };                     /* trials that are not used */
 #define SMOOTHING 0.98
 #define REPORT_EVERY (INT64_C(1000000000) / 10)             /* ns */
 
@@ -48,8 +48,8 @@ static double rate_at(const pl_tuning_t *what, uint32_t step)
     return what->min_lr * pow(what->max_lr / what->min_lr, share);
 }
 
-/* The mean of all losses so far, the newer ones counting more, without the bias of its
- * beginning at 0. */
+/* Keeps the mean of all losses so far, in which newer ones have more weight, without the
+ * bias of its start at 0.  The test ends when the loss explodes. */
 static void trial_keep(tuner_t *t, double loss)
 {
     const double stop = what_of(t)->early_stop_threshold;
@@ -63,58 +63,44 @@ static void trial_keep(tuner_t *t, double loss)
         t->best = smooth;
 }
 
-/* Where the loss falls most from one trial to the next, by central differences; false:
- * there are too few. */
-static bool steepest(const tuner_t *t, double *lr)
+/* ---- the result ---- */
+
+/* The rate at which the loss falls most from one trial to the next, by central
+ * differences; NaN: there are too few trials. */
+static double steepest(const tuner_t *t)
 {
     const int last = (int)t->kept - 1 - SKIP_END;
-    double min = INFINITY;
-    bool found = false;
+    double min = INFINITY, lr = NAN;
     for (int k = SKIP_BEGIN; k <= last && last > SKIP_BEGIN; k++) {
-        int before = k > SKIP_BEGIN ? k - 1 : k, behind = k < last ? k + 1 : k;
-        double slope = (t->trial[behind].loss - t->trial[before].loss)
-                       / (behind - before);
+        const int before = k > SKIP_BEGIN ? k - 1 : k, behind = k < last ? k + 1 : k;
+        const double slope = (t->trial[behind].loss - t->trial[before].loss)
+                             / (behind - before);
         if (!(slope < min))
             continue;
         min = slope;
-        *lr = t->trial[k].lr;
-        found = true;
+        lr = t->trial[k].lr;
     }
-    return found;
+    return lr;
 }
 
-/* ---- the result ---- */
-
-static json_t *trials_json(const tuner_t *t)
+static void tuner_end(tuner_t *t)
 {
     json_t *trials = json_array();
     for (uint32_t k = 0; k < t->kept; k++)
         trials = pl_json_append(trials, json_pack("{s:o, s:o}", "lr",
                                                   pl_json_number(t->trial[k].lr), "loss",
                                                   pl_json_number(t->trial[k].loss)));
-    return trials;
-}
-
-static void tuner_end(tuner_t *t)
-{
-    double lr = NAN;
-    const bool found = !t->stopping && steepest(t, &lr);
     t->outcome->global_step = t->kept;
     pl_search_end(pl_batch_iter_take_call(&t->iter), t->outcome,
-                  &(pl_search_result_t){.metrics =
-                                            json_pack("{s:o}", "lr",
-                                                      pl_json_number(found ? lr : NAN)),
-                                        .trials = trials_json(t),
-                                        .began = t->began,
-                                        .stopped = t->stopping});
+                  &(pl_search_result_t){
+                      .metrics = json_pack(
+                          "{s:o}", "lr", pl_json_number(t->stopping ? NAN : steepest(t))),
+                      .trials = trials,
+                      .began = t->began,
+                      .stopped = t->stopping});
 }
 
 /* ---- the iteration ---- */
-
-static void tuner_named(pl_batch_iter_t *iter, const char *names)
-{
-    (void)iter, (void)names;                                /* the loss is the first */
-}
 
 static uint32_t tuner_begun(pl_batch_iter_t *iter, uint32_t there)
 {
@@ -131,23 +117,7 @@ static bool tuner_may_fetch(const pl_batch_iter_t *iter)
     return !t->ended && !t->stopping && !pl_batch_iter_is_sync_point(iter);
 }
 
-static void tuner_report(tuner_t *t)
-{
-    if (pl_now() - t->reported < REPORT_EVERY)
-        return;
-    t->reported = pl_now();
-    pl_progress_run(t->iter.call,
-                    &(pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
-                                         .global_step = t->kept,
-                                         .total_steps =
-                                             (uint64_t)what_of(t)->num_training,
-                                         .epoch = t->iter.epoch,
-                                         .batch = t->iter.done,
-                                         .batches = t->iter.batches,
-                                         .metrics = ""});
-}
-
-/* A rate at which nothing is finite any more ends the test; it does not fail it. */
+/* A rate at which nothing is finite any more ends the test without an error. */
 static void step_answered(void *self, const pl_answer_t *answer)
 {
     tuner_t *t = self;
@@ -167,11 +137,21 @@ static void step_answered(void *self, const pl_answer_t *answer)
     if (!t->ended)
         trial_keep(t, loss[1] > 0 ? loss[0] / loss[1] : 0);
     pl_batch_iter_batch_done(&t->iter, answer->body->train_batch_reply.halt);
-    tuner_report(t);
+    if (pl_now() - t->reported >= REPORT_EVERY) {
+        const uint64_t steps = (uint64_t)what_of(t)->num_training;
+        t->reported = pl_now();
+        pl_progress_run(t->iter.call, &(pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
+                                                           .global_step = t->kept,
+                                                           .total_steps = steps,
+                                                           .epoch = t->iter.epoch,
+                                                           .batch = t->iter.done,
+                                                           .batches = t->iter.batches,
+                                                           .metrics = ""});
+    }
     pl_batch_iter_continue(&t->iter);
 }
 
-/* The job's own rate is 1 and has no schedule. */
+/* The job's own rate is 1 and has no schedule, so the factor is the rate. */
 static uint64_t tuner_send(pl_batch_iter_t *iter, const pl_fetch_batch_reply_t *batch)
 {
     tuner_t *t = (tuner_t *)iter;
@@ -196,11 +176,6 @@ static void tuner_rest(pl_batch_iter_t *iter)
     pl_batch_iter_begin(iter, pl_batch_iter_take_call(iter));
 }
 
-static void tuner_fail(pl_batch_iter_t *iter)
-{
-    pl_call_fail(pl_batch_iter_take_call(iter), &iter->failure);
-}
-
 static void tuner_what(const pl_batch_iter_t *iter, char text[160])
 {
     snprintf(text, 160, "step %u of the search for a learning rate",
@@ -212,12 +187,10 @@ static void tuner_what(const pl_batch_iter_t *iter, char text[160])
 static int tuner_start(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
-    static const pl_batch_iter_ops_t ops = {.on_names = tuner_named,
-                                            .on_begun = tuner_begun,
+    static const pl_batch_iter_ops_t ops = {.on_begun = tuner_begun,
                                             .may_fetch = tuner_may_fetch,
                                             .send = tuner_send,
                                             .rest = tuner_rest,
-                                            .fail = tuner_fail,
                                             .what = tuner_what};
     (void)call, (void)err;
     tuner_t *t = self;

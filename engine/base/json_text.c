@@ -335,6 +335,15 @@ char *pl_json_write(const json_t *value, pl_json_layout_t layout)
     return w.text;
 }
 
+char *pl_json_to_text(json_t *value, pl_error_t *err)
+{
+    char *text = value ? pl_json_write(value, PL_JSON_COMPACT) : NULL;
+    json_decref(value);
+    if (!text)
+        pl_fail(err, PL_ENOMEM, "out of memory");
+    return text;
+}
+
 const char *pl_json_show(const json_t *value, char shown[PL_JSON_SHOWN])
 {
     char *text = pl_json_write(value, PL_JSON_COMPACT);

@@ -37,6 +37,9 @@ size_t pl_json_strip_comments(char *text, size_t length);
 
 /* The value as text, which pl_text_free() frees; NULL: out of memory. */
 char *pl_json_write(const json_t *value, pl_json_layout_t layout);
+/* The value (consumed; NULL: its maker had no memory) as compact text, for
+ * pl_text_free(); NULL with PL_ENOMEM.  The end of a chain of pl_json_with(). */
+char *pl_json_to_text(json_t *value, pl_error_t *err);
 
 /* The value for an error text: compact, cut if it is long. */
 const char *pl_json_show(const json_t *value, char shown[PL_JSON_SHOWN]);

@@ -1,7 +1,7 @@
 /* metrics.c - metrics of a module, as sums
  *
  * Each metric is described by sums over samples, which add up over batches and ranks,
- * and a kind, by which actors/loops/metric.c computes its value.  Areas under curves
+ * and a kind, by which actors/loops/metrics.c computes its value.  Areas under curves
  * are computed from counts in bins: exact ones would need every score of an epoch in
  * one place. */
 #include "tensor/operators.h"

@@ -1,9 +1,24 @@
-/* tracker.c - progress of a loop: counts of its epochs, batches or optimizer steps */
-#include "actors/loops/tracker.h"
+/* loops.c - what all loops share: their open call, and progress in checkpoints */
+#include "actors/loops/loops.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+void pl_loop_fail(pl_call_t **call_p, const pl_error_t *error)
+{
+    pl_call_t *call = *call_p;
+    *call_p = NULL;
+    if (call)
+        pl_call_fail(call, error);
+}
+
+bool pl_loop_no_reply(pl_call_t **call_p, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_loop_fail(call_p, answer->error);
+    return answer->kind != PL_ANSWER_REPLY || !*call_p;
+}
 
 json_t *pl_tracker_save(const pl_tracker_t *counts)
 {
