@@ -70,10 +70,13 @@ static int nothing_is_carried_out(void *self, const char *request, size_t size,
     return PL_ESTATE;
 }
 
+static pl_run_view_t *view;
+
 static pl_dashboard_t *show(void)
 {
     const pl_commander_t commander = {.post = nothing_is_carried_out};
-    pl_dashboard_t *d = pl_dashboard_start(rig.runtime, rig.reactor, &commander, NULL,
+    view = pl_run_view_new(rig.runtime->began, NULL);
+    pl_dashboard_t *d = pl_dashboard_start(rig.runtime, rig.reactor, &commander, view,
                                            "0", &err);
     ok(d, "a dashboard %s", err.text);
     return d;
@@ -84,6 +87,7 @@ static void show_no_more(pl_dashboard_t *d)
     pl_dashboard_stop(d);
     pl_monitor_stop(rig.runtime);
     pl_dashboard_free(d);
+    pl_run_view_free(view);
     rig_close();
 }
 

@@ -31,6 +31,7 @@ typedef struct said {
     pl_kind_t kind;
     pl_message_t message;
     uint32_t from, to;
+    uint32_t actor;                                         /* the trainer's number */
     uint64_t call, cause, under;
     uint32_t process_id;
     int rank;
@@ -50,7 +51,9 @@ static void say(pl_run_view_t *view, said_t said)
                              .cause = said.cause,
                              .remaining = -1,
                              .from_kind = said.from,
-                             .to_kind = said.to};
+                             .from_actor = said.from == trainer ? said.actor : 0,
+                             .to_kind = said.to,
+                             .to_actor = said.to == trainer ? said.actor : 0};
     pl_frame_make(&frame, &e, said.fields, NULL);
     const pl_tap_record_t record = {.stamp = {.seq = seq++,
                                               .rank = said.rank,
@@ -150,6 +153,16 @@ static long long integer(const json_t *of, const char *name)
     return json_integer_value(json_object_get(of, name));
 }
 
+static double newest_of(const json_t *run, const char *name)
+{
+    size_t k;
+    const json_t *column;
+    json_array_foreach(json_object_get(run, "columns"), k, column)
+        if (!strcmp(json_string_value(json_object_get(column, "name")), name))
+            return json_number_value(json_object_get(column, "newest"));
+    return -1;
+}
+
 static void messages_of_ranks_elsewhere_are_of_their_run(void)
 {
     pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
@@ -239,60 +252,109 @@ static void a_run_from_before_is_taken_up(void)
     pl_run_view_free(view);
 }
 
-static void a_run_from_before_is_recalled(void)
+static void a_view_that_opens_later_has_the_active_runs(void)
 {
-    static pl_run_registry_t registry;
-    pl_run_registry_init(&registry);
-    pl_run_registry_begin(&registry, 90);
-    pl_run_registry_end(&registry, 90);
-    pl_run_registry_begin(&registry, 100);
-    pl_run_registry_report(&registry, 100,
-                           &(pl_run_progress_t){.event = PL_RUN_EVENT_ALIVE,
-                                                .metrics = "",
-                                                .run_dir = "runs/late",
-                                                .module = "mlp",
-                                                .options =
-                                                    "{\"optimizer\": {\"lr\": 0.5}}",
-                                                .clip = 0.5});
-    pl_run_registry_report(&registry, 100,
-                           &(pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
-                                                .global_step = 30,
-                                                .total_steps = 90,
-                                                .metrics = "{\"train_loss\": 0.5}",
-                                                .run_dir = "",
-                                                .module = "",
-                                                .options = ""});
-    pl_run_registry_pause(&registry, 100, true, 33);
-    pl_run_registry_begin(&registry, 110);
-    pl_run_registry_end(&registry, 110);
     pl_run_view_t *view = pl_run_view_new(pl_now() - 10 * PL_SECOND, NULL);
-    pl_run_view_recall(view, &registry);
-    begin_run(view, 100);                                 /* which was still on its way */
+    pl_run_view_begin(view, 90);
+    pl_run_view_end(view, 90);
+    pl_run_view_begin(view, 100);
+    pl_run_view_report(view, 100,
+                       &(pl_run_progress_t){.event = PL_RUN_EVENT_ALIVE,
+                                            .metrics = "",
+                                            .run_dir = "runs/late",
+                                            .module = "mlp",
+                                            .options = "{\"optimizer\": {\"lr\": 0.5}}",
+                                            .clip = 0.5});
+    pl_run_view_report(view, 100,
+                       &(pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
+                                            .global_step = 30,
+                                            .total_steps = 90,
+                                            .metrics = "{\"train_loss\": 0.5}",
+                                            .run_dir = "",
+                                            .module = "",
+                                            .options = ""});
+    pl_run_view_pause(view, 100, true, 33);
+    pl_run_view_begin(view, 110);
+    pl_run_view_end(view, 110);
+    pl_run_view_open(view);
+    begin_run(view, 100);                                   /* the call arrives late */
     json_t *all = reported_by(view), *run = run_of(all, 1);
-    ok(!run, "one that has ended is none");
+    ok(!run, "a run that has ended is absent");
     run = run_of(all, 2);
     is_text(json_string_value(json_object_get(run, "name")), "late", "its folder");
     is_text(json_string_value(json_object_get(run, "module")), "mlp", "its module");
     ok(json_is_object(json_object_get(json_object_get(run, "options"), "optimizer")),
        "its options");
     is_text(json_string_value(json_object_get(run, "doing")), "paused", "it is paused");
-    is_int(integer(run, "step"), 33, "behind which step");
+    is_int(integer(run, "step"), 33, "after which step");
     is_int(integer(run, "total_steps"), 90, "of how many");
-    ok(json_number_value(json_object_get(run, "clip")) == 0.5, "where it clips");
+    ok(newest_of(run, "train_loss") == 0.5, "its newest metrics");
+    ok(json_number_value(json_object_get(run, "clip")) == 0.5, "its clipping");
     ok(json_number_value(json_object_get(run, "began")) > 9, "when it began");
+    is_int((long long)json_array_size(json_object_get(run, "points")), 0, "no points");
     ok(json_array_size(json_object_get(all, "runs")) == 1, "it is there once");
     json_decref(all);
     report(view, 100,
            (pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN, .global_step = 34});
+    pl_run_view_report(view, 100,
+                       &(pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
+                                            .global_step = 34,
+                                            .metrics = "",
+                                            .run_dir = ""});
     all = reported_by(view);
-    is_int(integer(run_of(all, 2), "step"), 34, "it goes on");
+    is_int(integer(run_of(all, 2), "step"), 34, "it continues");
+    is_int((long long)json_array_size(json_object_get(run_of(all, 2), "points")), 1,
+           "with one point for each report of the stream");
     json_decref(all);
     begin_run(view, 120);
     all = reported_by(view);
-    ok(run_of(all, 4) != NULL, "the next has the number behind all that there have been");
+    ok(run_of(all, 4) != NULL,
+       "the number of the next run follows those of all earlier ones");
     json_decref(all);
     pl_run_view_free(view);
-    pl_run_registry_release(&registry);
+}
+
+static void a_view_that_closes_keeps_only_the_active_runs(void)
+{
+    pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
+    pl_run_view_open(view);
+    pl_run_view_open(view);
+    begin_run(view, 100);
+    pl_run_view_begin(view, 100);
+    begin_run(view, 200);
+    begin_run(view, 300);
+    for (uint64_t call = 200; call <= 300; call += 100)
+        pl_run_view_begin(view, call);
+    report(view, 100, (pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN, .global_step = 5});
+    fetch(view, 0, 0, 20);
+    end_run(view, 200);
+    pl_run_view_end(view, 300);                          /* the stream has lost its end */
+    pl_run_view_close(view);
+    json_t *all = reported_by(view);
+    is_int((long long)json_array_size(json_object_get(all, "runs")), 3,
+           "what another one shows stays");
+    json_decref(all);
+    pl_run_view_close(view);
+    pl_run_view_report(view, 100,
+                       &(pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
+                                            .global_step = 8,
+                                            .metrics = "",
+                                            .run_dir = ""});
+    pl_run_view_open(view);
+    all = reported_by(view);
+    is_int((long long)json_array_size(json_object_get(all, "runs")), 1,
+           "then those that have ended are gone");
+    const json_t *run = run_of(all, 1);
+    is_int(integer(run, "step"), 8, "the active one has its newest step");
+    is_int((long long)json_array_size(json_object_get(run, "points")), 0,
+           "and no points of before");
+    is_int(integer(all, "messages"), 0, "messages are counted anew");
+    json_decref(all);
+    fetch(view, 0, 100, 20);
+    all = reported_by(view);
+    is_int(integer(run_of(all, 1), "samples"), 20, "it continues with the stream");
+    json_decref(all);
+    pl_run_view_free(view);
 }
 
 static const char *doing(pl_run_view_t *view, long long step, const char *what)
@@ -379,6 +441,34 @@ static void a_pause_is_no_time_of_the_run(void)
     const double all = seconds_of(view);
     ok(all > 29.9 && all < 30.1, "and ends without the one that it was stopped in: %g s",
        all);
+    pl_run_view_free(view);
+}
+
+static void a_command_is_for_the_run_of_its_trainer(void)
+{
+    pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
+    for (uint32_t k = 1; k <= 2; k++)
+        say(view, (said_t){.message = PL_MESSAGE_run,
+                           .from = host,
+                           .to = trainer,
+                           .actor = k,
+                           .call = 100 * k,
+                           .fields = &(pl_run_t){0}});
+    answered(view,
+             (said_t){.message = PL_MESSAGE_control,
+                      .from = host,
+                      .to = trainer,
+                      .actor = 1,
+                      .call = 300,
+                      .fields = &(pl_control_t){.command = PL_RUN_COMMAND_PAUSE,
+                                                .optimizer = ""}},
+             &(pl_control_reply_t){.global_step = 12, .checkpoint = ""});
+    json_t *all = reported_by(view);
+    is_text(json_string_value(json_object_get(run_of(all, 1), "doing")), "paused",
+            "the first run is paused");
+    is_text(json_string_value(json_object_get(run_of(all, 2), "doing")), "start",
+            "the newest is not");
+    json_decref(all);
     pl_run_view_free(view);
 }
 
@@ -611,16 +701,6 @@ static void time_of_what_is_shown_again_is_that_of_its_messages(void)
                                                  .optimizer = ""}});
     ok(seconds_of(view) == 2, "however long ago it began to be shown");
     pl_run_view_free(view);
-}
-
-static double newest_of(const json_t *run, const char *name)
-{
-    size_t k;
-    const json_t *column;
-    json_array_foreach(json_object_get(run, "columns"), k, column)
-        if (!strcmp(json_string_value(json_object_get(column, "name")), name))
-            return json_number_value(json_object_get(column, "newest"));
-    return -1;
 }
 
 static bool is_close(double value, double to)
@@ -1105,8 +1185,10 @@ int main(void)
     run(runs_that_have_no_place_are_counted);
     run(a_run_is_described_by_its_first_report);
     run(a_run_from_before_is_taken_up);
-    run(a_run_from_before_is_recalled);
+    run(a_view_that_opens_later_has_the_active_runs);
+    run(a_view_that_closes_keeps_only_the_active_runs);
     run(a_pause_ends_with_the_next_step);
+    run(a_command_is_for_the_run_of_its_trainer);
     run(a_pause_is_no_time_of_the_run);
     run(the_end_of_a_run_is_what_it_replied);
     run(short_steps_that_are_reported_together_share_their_time);

@@ -55,8 +55,8 @@ static void order_answered(void *self, const pl_answer_t *answer)
         now->global_step = reply->global_step;
     if (command == PL_RUN_COMMAND_PAUSE || command == PL_RUN_COMMAND_CONTINUE) {
         order->trainer->standing.is_paused = command == PL_RUN_COMMAND_PAUSE;
-        pl_run_registry_pause(&order->trainer->engine->registry, order->trainer->run,
-                              order->trainer->standing.is_paused, reply->global_step);
+        pl_run_view_pause(order->trainer->engine->view, order->trainer->run,
+                          order->trainer->standing.is_paused, reply->global_step);
     }
     order_tell(order, NULL, reply->global_step, reply->checkpoint);
 }

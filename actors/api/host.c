@@ -40,7 +40,7 @@ static void run_ended(pl_trainer_t *trainer, pl_outcome_t *outcome,
                       const pl_error_t *error)
 {
     pl_notification_t *notification = trainer->done;
-    pl_run_registry_end(&trainer->engine->registry, trainer->run);
+    pl_run_view_end(trainer->engine->view, trainer->run);
     trainer->run = 0;
     pl_orders_end(trainer);
     if (trainer->attached)
@@ -54,7 +54,7 @@ static void run_reported(pl_trainer_t *trainer, const pl_run_progress_t *report)
     trainer->standing.has_begun |= report->global_step > 0;
     if (report->event == PL_RUN_EVENT_TRAIN)      /* one that began anew does not pause */
         trainer->standing.is_paused = false;
-    pl_run_registry_report(&trainer->engine->registry, trainer->run, report);
+    pl_run_view_report(trainer->engine->view, trainer->run, report);
     pl_ending_note(&trainer->done->ending, report);
     if (trainer->attached)
         trainer->attached->reported(trainer->attached, report);
@@ -150,7 +150,7 @@ static void command_run(void *argument)
         trainer->run = pl_call_run(trainer->engine->host, trainer->actor,
                                    &(pl_run_t){.job = &command->job->object}, how, &err);
     if (trainer->run)
-        pl_run_registry_begin(&trainer->engine->registry, trainer->run);
+        pl_run_view_begin(trainer->engine->view, trainer->run);
     else
         run_ended(trainer, NULL, &err);
     command_free(command);
@@ -236,7 +236,7 @@ static void engine_release(pl_engine_t *engine)
         return;                          /* a thread that cannot be ended still uses it */
     pl_runtime_release(&engine->runtime);
     pl_requests_release(&engine->requests);
-    pl_run_registry_release(&engine->registry);
+    pl_run_view_free(engine->view);
     pl_free(engine);
 }
 
@@ -251,9 +251,9 @@ pl_engine_t *pl_engine_new(struct event_base *base, pl_error_t *err)
     }
     pl_worker_pool_enter(&engine->runtime);
     pl_requests_init(&engine->requests);
-    pl_run_registry_init(&engine->registry);
+    engine->view = pl_run_view_new(engine->runtime.began, err);
     engine->closed_notification.kind = PL_NOTIFICATION_CLOSED;
-    if (engine_open(engine, base, err) == PL_OK)
+    if (engine->view && engine_open(engine, base, err) == PL_OK)
         return engine;
     engine_release(engine);
     return NULL;

@@ -8,7 +8,7 @@
 #include "runtime/reactor.h"
 #include "telemetry/commander.h"
 #include "telemetry/dashboard.h"
-#include "telemetry/run_registry.h"
+#include "telemetry/run_view.h"
 
 /* What all threads of an engine share.  To be changed only before its first trainer
  * runs. */
@@ -124,7 +124,7 @@ struct pl_engine {
     pl_dashboard_t *dashboard;                              /* [none] */
     uint32_t trainers_made;                                 /* host's thread */
     pl_requests_t requests;
-    pl_run_registry_t registry;
+    pl_run_view_t *view;
     struct pl_control_desk *desk;                           /* [none requested] */
 };
 

@@ -6,7 +6,6 @@
 #include "runtime/monitor.h"
 #include "telemetry/control.h"
 #include "telemetry/journal.h"
-#include "telemetry/state.h"
 #include "telemetry/trace.h"
 
 static int may_open(const pl_engine_t *engine, const char *where, const char *what,
@@ -21,7 +20,8 @@ int pl_engine_monitor(pl_engine_t *engine, const char *endpoint, pl_error_t *err
     int code = may_open(engine, endpoint, "an endpoint", err);
     if (code == PL_OK)
         code = pl_monitor_start(&engine->runtime, endpoint, false, err);
-    return code == PL_OK ? pl_state_tap(&engine->runtime, &engine->registry, err) : code;
+    return code == PL_OK ? pl_run_view_publish(engine->view, &engine->runtime, err)
+                         : code;
 }
 
 const char *pl_engine_monitor_endpoint(const pl_engine_t *engine)
@@ -39,7 +39,7 @@ int pl_engine_dashboard(pl_engine_t *engine, const char *address, pl_error_t *er
     const pl_commander_t commander = pl_engine_commander(engine);
     pl_error_t why = {0};
     engine->dashboard = pl_dashboard_start(&engine->runtime, engine->reactor, &commander,
-                                           &engine->registry, address, &why);
+                                           engine->view, address, &why);
     return engine->dashboard ? PL_OK : pl_fail(err, why.code, "%s", why.text);
 }
 

@@ -18,15 +18,20 @@
 
 /* ---- what it hears ---- */
 
+/* While the topic "state" has subscribers, its tap brings the view the messages. */
 static void tap_record(void *self, const pl_tap_record_t *record)
 {
-    pl_run_view_record(((pl_dashboard_t *)self)->view, record);
+    pl_run_view_t *view = ((pl_dashboard_t *)self)->view;
+    if (!pl_run_view_is_fed(view))
+        pl_run_view_record(view, record);
 }
 
 static void tap_gap(void *self, int rank, uint64_t count)
 {
     (void)rank;
-    pl_run_view_gap(((pl_dashboard_t *)self)->view, count);
+    pl_run_view_t *view = ((pl_dashboard_t *)self)->view;
+    if (!pl_run_view_is_fed(view))
+        pl_run_view_gap(view, count);
 }
 
 static void tap_tick(void *self)
@@ -106,9 +111,6 @@ static int dashboard_open(pl_dashboard_t *d, const char *address, pl_error_t *er
         return code;
     if (getrandom(&d->boot, sizeof d->boot, 0) != sizeof d->boot)
         return pl_fail(err, PL_EIO, "no random numbers");
-    d->view = pl_run_view_new(d->runtime->began, err);
-    if (!d->view)
-        return PL_ENOMEM;
     code = server_open(d, address, err);
     if (code != PL_OK)
         return code;
@@ -120,9 +122,8 @@ static int dashboard_open(pl_dashboard_t *d, const char *address, pl_error_t *er
 }
 
 pl_dashboard_t *pl_dashboard_start(pl_runtime_t *runtime, pl_reactor_t *control,
-                                   const pl_commander_t *commander,
-                                   pl_run_registry_t *registry, const char *address,
-                                   pl_error_t *err)
+                                   const pl_commander_t *commander, pl_run_view_t *view,
+                                   const char *address, pl_error_t *err)
 {
     pl_error_t own = {0};
     pl_dashboard_t *d = pl_alloc(sizeof *d);
@@ -133,11 +134,11 @@ pl_dashboard_t *pl_dashboard_start(pl_runtime_t *runtime, pl_reactor_t *control,
     d->runtime = runtime;
     d->control = control;
     d->commander = *commander;
+    d->view = view;
+    pl_run_view_open(view);
     d->ear = (pl_log_listener_t){.hook = hear_log, .level = PL_LOG_INFO, .user = d};
     pthread_mutex_init(&d->lock, NULL);
     int code = dashboard_open(d, address, &own);
-    if (code == PL_OK && registry)
-        pl_run_view_recall(d->view, registry);
     if (code == PL_OK && pl_tap_add(runtime, &tap, d, &own) == PL_OK) {
         pl_log_listener_add(&d->ear);
         return d;
@@ -185,7 +186,7 @@ void pl_dashboard_free(pl_dashboard_t *d)
     if (!d)
         return;
     command_end(d);
-    pl_run_view_free(d->view);
+    pl_run_view_close(d->view);
     pthread_mutex_destroy(&d->lock);
     explicit_bzero(d->token, sizeof d->token);
     explicit_bzero(d->url, sizeof d->url);

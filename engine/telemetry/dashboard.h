@@ -8,18 +8,17 @@
 
 #include "runtime/reactor.h"
 #include "telemetry/commander.h"
-#include "telemetry/run_registry.h"
+#include "telemetry/run_view.h"
 
 typedef struct pl_dashboard pl_dashboard_t;
 
 /* address: "[HOST:]PORT", HOST a loopback address [127.0.0.1], port 0: any.  control: the
  * engine's thread, whose pulse is health; it must be there until the stop.  commander:
- * carries out what the page's buttons say; copied.  registry: what there was before
- * [nothing].  PL_EINVAL: another address; PL_EBUSY: somebody listens there. */
+ * carries out the commands of the page; copied.  view: what the page shows; it outlives
+ * the dashboard.  PL_EINVAL: another address; PL_EBUSY: the address is in use. */
 pl_dashboard_t *pl_dashboard_start(pl_runtime_t *runtime, pl_reactor_t *control,
-                                   const pl_commander_t *commander,
-                                   pl_run_registry_t *registry, const char *address,
-                                   pl_error_t *err);
+                                   const pl_commander_t *commander, pl_run_view_t *view,
+                                   const char *address, pl_error_t *err);
 /* "http://127.0.0.1:8080/?token=…" */
 const char *pl_dashboard_url(const pl_dashboard_t *dashboard);
 /* The engine takes no further work: it is not ready any more.  Any thread. */

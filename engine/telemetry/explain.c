@@ -1,10 +1,14 @@
-/* explain.c - what a journal says of its runs: which there are, why one ended, who was
- * doing what, where the time went
+/* explain.c - the runs of a journal: why one ended, what was open then, where the time
+ * went
  *
- * The file is read twice.  First the runs in it are told apart, one of them is measured,
- * and the errors of its calls are kept; then it is read up to the moment in question, to
- * see which calls were open.  A call is of the run that the call it was made for is of;
- * those of other processes, which know of no such call, are of the newest one. */
+ * The file is read twice.  The first pass finds the runs, measures one of them and keeps
+ * the errors of its calls.  The second pass reads up to a moment, to see which calls were
+ * open then.  A call belongs to the run of the call that caused it; one without a cause,
+ * as in another process, belongs to the newest run.
+ *
+ * A chain of errors explains a failure.  Within a process a call has its cause.  Between
+ * processes nothing in the stream connects calls: there the chain takes the likeliest
+ * one and says so. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +16,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
-#include "base/random.h"
 #include "telemetry/explain_parts.h"
 
 json_t *explain_seconds(int64_t time)
@@ -20,22 +23,10 @@ json_t *explain_seconds(int64_t time)
     return json_real((double)time * 1e-9);
 }
 
-/* The run and its epochs end while somebody waits for them, so they count. */
+/* Those of runs and epochs count: a call waits for their end. */
 bool explain_is_whole_life(uint32_t message)
 {
     return message == PL_MESSAGE_start || message == PL_MESSAGE_watch;
-}
-
-/* ---- which calls are of which run ---- */
-
-static uint64_t note_key(uint32_t process_id, uint64_t call)
-{
-    return pl_mix(call, process_id) | 1;
-}
-
-call_note_t *explain_note(const explain_t *x, uint32_t process_id, uint64_t call)
-{
-    return call ? pl_map_get(&x->notes, note_key(process_id, call)) : NULL;
 }
 
 int64_t explain_received(const explain_t *x, uint32_t process_id)
@@ -43,41 +34,14 @@ int64_t explain_received(const explain_t *x, uint32_t process_id)
     return (intptr_t)pl_map_get(&x->received, (uint64_t)process_id + 1);
 }
 
-static void notes_forget(explain_t *x)
+/* ---- runs ---- */
+
+static void graph_release(explain_t *x)
 {
-    uint64_t key;
-    while (pl_map_any(&x->notes, &key))
-        pl_free(pl_map_take(&x->notes, key));
-    pl_map_release(&x->notes);
+    for (pl_open_t *open = x->graph.open; open; open = open->next)
+        pl_free(open->own);
+    pl_call_graph_release(&x->graph);
     pl_map_release(&x->received);
-}
-
-static void details_forget(explain_t *x)
-{
-    x->fault_count = x->pause_count = 0;
-    x->trouble = INT64_MAX;
-    x->incarnation = 0;
-    json_array_clear(x->events);
-    json_array_clear(x->commands);
-    explain_forget_times(x);
-    for (size_t k = 0; k < x->notes.capacity; k++)
-        if (x->notes.key[k]) {
-            call_note_t *note = x->notes.value[k];
-            note->actor = note->wait = NULL;
-        }
-}
-
-static void run_begins(explain_t *x, const pl_tap_record_t *record)
-{
-    run_t *run = pl_alloc(sizeof *run);
-    if (!run)
-        return;
-    *run = (run_t){.before = x->newest, .number = ++x->runs, .began = record->stamp.time};
-    x->newest = run;
-    if (!x->wanted || x->wanted == run->number) {
-        details_forget(x);
-        x->chosen = run;
-    }
 }
 
 static run_t *run_of_number(const explain_t *x, uint64_t number)
@@ -88,6 +52,28 @@ static run_t *run_of_number(const explain_t *x, uint64_t number)
     return run;
 }
 
+/* The run is the chosen one if it is wanted: what was measured of others is dropped. */
+static void run_begins(explain_t *x, const pl_tap_record_t *record)
+{
+    run_t *run = pl_alloc(sizeof *run);
+    if (!run)
+        return;
+    *run = (run_t){.before = x->newest, .number = ++x->runs, .began = record->stamp.time};
+    x->newest = run;
+    if (x->wanted && x->wanted != run->number)
+        return;
+    x->chosen = run;
+    x->fault_count = x->pause_count = 0;
+    x->trouble = INT64_MAX;
+    x->incarnation = 0;
+    json_array_clear(x->events);
+    json_array_clear(x->commands);
+    explain_forget_times(x);
+    for (pl_open_t *open = x->graph.open; open; open = open->next)
+        if (open->own)
+            ((call_note_t *)open->own)->actor = ((call_note_t *)open->own)->wait = NULL;
+}
+
 static bool begins_run(const pl_tap_record_t *record)
 {
     const pl_envelope_t *e = &record->envelope;
@@ -95,25 +81,26 @@ static bool begins_run(const pl_tap_record_t *record)
            && pl_kind_level(e->to_kind) == PL_LEVEL_TRAINER;
 }
 
-static void note_begins(explain_t *x, const pl_open_t *open, bool begins, run_t *newest)
+/* Takes a message into the graph; a new call gets its run. */
+static pl_open_t *graph_take(explain_t *x, const pl_tap_record_t *record, uint64_t newest)
 {
-    call_note_t *note = explain_note(x, open->process_id, open->call), *parent;
-    if (!note && (note = pl_alloc(sizeof *note))
-        && pl_map_put(&x->notes, note_key(open->process_id, open->call), note) != PL_OK) {
-        pl_free(note);
-        note = NULL;
-    }
-    if (!note)
-        return;
-    parent = explain_note(x, open->process_id, open->cause);
-    *note = (call_note_t){.run = parent && !begins ? parent->run : newest,
-                          .over = parent ? open->cause : 0,
-                          .over_process = open->process_id};
+    pl_open_t *open = pl_call_graph_take(&x->graph, record);
+    if (!open || record->envelope.kind != PL_KIND_CALL)
+        return open;
+    const pl_open_t *cause = pl_call_graph_find(&x->graph, open->process_id, open->cause);
+    call_note_t *note = open->own = pl_alloc(sizeof *note);
+    if (begins_run(record) || !cause)
+        open->run = newest;
+    if (note)
+        *note = (call_note_t){.over = cause ? open->cause : 0,
+                              .over_process = open->process_id};
+    return open;
 }
 
-static void note_take(explain_t *x, const pl_open_t *open)
+static void graph_drop(explain_t *x, pl_open_t *open)
 {
-    pl_free(pl_map_take(&x->notes, note_key(open->process_id, open->call)));
+    pl_free(open->own);
+    pl_call_graph_drop(&x->graph, open);
 }
 
 /* ---- the end of the run ---- */
@@ -124,18 +111,8 @@ static void keep(char to[REASON_MAX], const char *text)
         snprintf(to, REASON_MAX, "%s", text);
 }
 
-/* Ranks that were started again go on: what came before has done no lasting harm. */
-static void trouble_passes(explain_t *x)
-{
-    size_t k;
-    json_t *event;
-    json_array_foreach(x->events, k, event)
-        json_object_set_new(event, "recovered", json_true());
-    x->trouble = INT64_MAX;
-}
-
-/* What has become of a rank.  One that was silent is killed for it, and may be heard of
- * as it is woken to die; others that are heard of again were no trouble. */
+/* An event of a rank.  A silent rank is killed, and may send data when it is woken to
+ * die; a mute rank whose data arrives again was no trouble. */
 static void look_at_watch(explain_t *x, const pl_tap_record_t *record,
                           const pl_watch_progress_t *w)
 {
@@ -158,90 +135,61 @@ static void look_at_watch(explain_t *x, const pl_tap_record_t *record,
                                         (json_int_t)w->global_step, "recovered", 0));
 }
 
-static void command_add(explain_t *x, int64_t time, uint64_t call, const char *command,
-                        const pl_control_t *c, const char *text)
-{
-    if (json_array_size(x->commands) < COMMANDS_MAX)
-        json_array_append_new(
-            x->commands,
-            json_pack("{s:I, s:o, s:s, s:f, s:b, s:s, s:n, s:I, s:s, s:s}", "call",
-                      (json_int_t)call, "asked", explain_seconds(time), "command",
-                      command, "value", c ? c->value : 0, "is_factor",
-                      c ? c->is_factor != 0 : 0, "text", text, "done", "global_step",
-                      (json_int_t)x->chosen->step, "checkpoint", "", "error", ""));
-}
-
-static json_t *command_of(const explain_t *x, uint64_t call)
-{
-    size_t k;
-    json_t *entry;
-    json_array_foreach(x->commands, k, entry)
-        if (json_is_null(json_object_get(entry, "done"))
-            && (uint64_t)json_integer_value(json_object_get(entry, "call")) == call)
-            return entry;
-    return NULL;
-}
-
-/* From the program, which is told when it has been carried out. */
+/* A command of the program; its answer says that it was carried out. */
 static void look_at_command(explain_t *x, const pl_tap_record_t *record,
                             const pl_body_t *body, const pl_error_t *error)
 {
     const pl_envelope_t *e = &record->envelope;
     const bool is_call = e->kind == PL_KIND_CALL, is_stop = e->message == PL_MESSAGE_stop;
+    const pl_control_t *c = is_call && !is_stop ? &body->control : NULL;
+    json_t *entry, *found = NULL;
+    size_t k;
     if (record->process_id || (!is_stop && e->message != PL_MESSAGE_control)
         || pl_kind_level(is_call ? e->from_kind : e->to_kind) != PL_LEVEL_HOST)
         return;
-    const char *word = !is_call  ? ""
-                       : is_stop ? "stop"
-                                 : pl_run_command_names[body->control.command];
-    if (is_stop || !strcmp(word, "continue"))
-        explain_go_on(x, record->stamp.time);
-    if (is_call) {
-        command_add(x, record->stamp.time, e->call, word, is_stop ? NULL : &body->control,
-                    is_stop ? body->stop.reason : body->control.optimizer);
+    if (is_stop || (c && c->command == PL_RUN_COMMAND_CONTINUE))
+        explain_continue(x, record->stamp.time);
+    if (is_call && json_array_size(x->commands) < COMMANDS_MAX)
+        json_array_append_new(
+            x->commands,
+            json_pack("{s:I, s:o, s:s, s:f, s:b, s:s, s:n, s:I, s:s, s:s}", "call",
+                      (json_int_t)e->call, "asked", explain_seconds(record->stamp.time),
+                      "command", c ? pl_run_command_names[c->command] : "stop", "value",
+                      c ? c->value : 0, "is_factor", c ? c->is_factor != 0 : 0, "text",
+                      c ? c->optimizer : body->stop.reason, "done", "global_step",
+                      (json_int_t)x->chosen->step, "checkpoint", "", "error", ""));
+    json_array_foreach(x->commands, k, entry)
+        if (json_is_null(json_object_get(entry, "done"))
+            && (uint64_t)json_integer_value(json_object_get(entry, "call")) == e->call)
+            found = entry;
+    if (!found || !pl_ends_call(record))
         return;
-    }
-    json_t *entry = command_of(x, e->call);
-    if (!entry || (e->kind != PL_KIND_REPLY && e->kind != PL_KIND_ERROR))
-        return;
-    json_object_set_new(entry, "done", explain_seconds(record->stamp.time));
+    json_object_set_new(found, "done", explain_seconds(record->stamp.time));
     if (e->kind == PL_KIND_ERROR) {
-        json_object_set_new(entry, "error", json_string(error->text));
+        json_object_set_new(found, "error", json_string(error->text));
         return;
     }
-    if (is_stop)
-        return;                                  /* the run's end tells how far it came */
-    json_object_set_new(entry, "global_step",
+    if (is_stop)                                     /* the end of the run has its step */
+        return;
+    json_object_set_new(found, "global_step",
                         json_integer((json_int_t)body->control_reply.global_step));
-    json_object_set_new(entry, "checkpoint", json_string(body->control_reply.checkpoint));
-    if (!strcmp(json_string_value(json_object_get(entry, "command")), "pause"))
+    json_object_set_new(found, "checkpoint", json_string(body->control_reply.checkpoint));
+    if (!strcmp(json_string_value(json_object_get(found, "command")),
+                pl_run_command_names[PL_RUN_COMMAND_PAUSE]))
         explain_pause(x, record->stamp.time);
 }
 
-/* How far it is; signs of life and texts say nothing of that. */
-static void look_at_report(run_t *run, const pl_run_progress_t *report)
+/* Signs of life and texts have no step. */
+static bool has_step(pl_run_event_t event)
 {
-    switch (report->event) {
+    switch (event) {
     case PL_RUN_EVENT_TRAIN:
     case PL_RUN_EVENT_VALIDATE:
     case PL_RUN_EVENT_VALIDATED:
     case PL_RUN_EVENT_EPOCH:
-    case PL_RUN_EVENT_ROLLBACK: run->step = report->global_step; return;
-    default: return;
+    case PL_RUN_EVENT_ROLLBACK: return true;
+    default: return false;
     }
-}
-
-/* Steps that no report has told yet; those that try something out count for nothing. */
-static void look_at_batch(run_t *run, call_note_t *note, const pl_tap_record_t *record,
-                          const pl_body_t *body)
-{
-    const pl_envelope_t *e = &record->envelope;
-    if (!note || e->message != PL_MESSAGE_train_batch)
-        return;
-    if (e->kind == PL_KIND_CALL && pl_kind_level(e->from_kind) != PL_LEVEL_TUNER)
-        note->step = body->train_batch.step_due ? body->train_batch.global_step : 0;
-    if (e->kind == PL_KIND_REPLY && note->step > run->step)
-        run->step = note->step;
 }
 
 static void look_at_body(explain_t *x, run_t *run, const pl_tap_record_t *record,
@@ -254,8 +202,8 @@ static void look_at_body(explain_t *x, run_t *run, const pl_tap_record_t *record
     } else if (record->envelope.kind == PL_KIND_PROGRESS) {
         if (message == PL_MESSAGE_watch && run == x->chosen)
             look_at_watch(x, record, &body->watch_progress);
-        if (message == PL_MESSAGE_run)
-            look_at_report(run, &body->run_progress);
+        if (message == PL_MESSAGE_run && has_step(body->run_progress.event))
+            run->step = body->run_progress.global_step;
     } else if (record->envelope.kind == PL_KIND_REPLY) {
         if (message == PL_MESSAGE_train_epoch) {
             run->step = body->train_epoch_reply.global_step;
@@ -270,101 +218,186 @@ static void look_at_body(explain_t *x, run_t *run, const pl_tap_record_t *record
     }
 }
 
-static void look_at_end(run_t *run, const pl_open_t *open, const pl_tap_record_t *record,
-                        const pl_body_t *body, const pl_error_t *error)
+/* ---- the chain of errors ---- */
+
+static void fault_add(explain_t *x, const pl_open_t *open, const pl_tap_record_t *record,
+                      const pl_error_t *error)
 {
-    if (record->process_id || open->message != PL_MESSAGE_run
-        || pl_kind_level(open->to->kind) != PL_LEVEL_TRAINER)
-        return;
-    run->has_ended = true;
-    run->has_failed = record->envelope.kind == PL_KIND_ERROR
-                      || !strcmp(body->run_reply.status, "failed");
-    run->was_stopped = !run->has_failed && !strcmp(body->run_reply.status, "stopped");
-    run->ended = record->stamp.time;
-    if (record->envelope.kind == PL_KIND_REPLY && body->run_reply.global_step)
-        run->step = body->run_reply.global_step;
-    keep(run->error, error->text);
+    if (x->fault_count == FAULTS) {
+        memmove(x->faults + FAULTS / 2, x->faults + FAULTS / 2 + 1,
+                (FAULTS / 2 - 1) * sizeof *x->faults);      /* the first ones are kept */
+        x->fault_count--;
+    }
+    x->faults[x->fault_count++] = (fault_t){.call = record->envelope.call,
+                                            .cause = open ? open->cause : 0,
+                                            .process_id = record->process_id,
+                                            .incarnation = record->envelope.incarnation,
+                                            .message = record->envelope.message,
+                                            .rank = record->stamp.rank,
+                                            .time = record->stamp.time,
+                                            .from_kind = record->envelope.to_kind,
+                                            .to_kind = record->envelope.from_kind,
+                                            .error = *error};
+}
+
+/* The fault that caused one: of a call that it caused and that failed before; one whose
+ * text the error contains, else the newest that was not cancelled. */
+static const fault_t *fault_under(const explain_t *x, const fault_t *fault)
+{
+    const fault_t *newest = NULL;
+    for (int k = x->fault_count - 1; k >= 0; k--) {
+        const fault_t *other = &x->faults[k];
+        if (other == fault || other->process_id != fault->process_id
+            || other->incarnation != fault->incarnation || other->cause != fault->call
+            || other->time > fault->time)
+            continue;
+        if (strstr(fault->error.text, other->error.text))
+            return other;
+        if (!newest && other->error.code != PL_ECANCELLED)
+            newest = other;
+    }
+    return newest;
+}
+
+/* Of the newest ranks the first with that code; better one whose text the error
+ * contains. */
+static bool is_likelier(const fault_t *fault, const fault_t *other, const fault_t *than)
+{
+    if (!than || other->incarnation != than->incarnation)
+        return !than || other->incarnation > than->incarnation;
+    return strstr(fault->error.text, other->error.text)
+           && !strstr(fault->error.text, than->error.text);
+}
+
+/* The likeliest cause in another process: the stream does not show links. */
+static const fault_t *fault_elsewhere(const explain_t *x, const fault_t *fault)
+{
+    const fault_t *best = NULL;
+    for (int k = 0; k < x->fault_count && !fault->process_id; k++) {
+        const fault_t *other = &x->faults[k];
+        if (other->process_id && other->error.code == fault->error.code
+            && other->time <= fault->time
+            && pl_kind_level(other->to_kind) < PL_LEVEL_LAUNCHER
+            && is_likelier(fault, other, best))
+            best = other;
+    }
+    return best;
+}
+
+static json_t *chain_json(explain_t *x)
+{
+    json_t *chain = json_array();
+    const fault_t *fault = NULL;
+    bool is_certain = true;
+    for (int k = 0; k < x->fault_count && x->chosen && x->chosen->has_failed; k++)
+        if (!x->faults[k].process_id && x->faults[k].message == PL_MESSAGE_run
+            && pl_kind_level(x->faults[k].to_kind) == PL_LEVEL_TRAINER)
+            fault = &x->faults[k];
+    for (int steps = 0; fault && steps < FAULTS; steps++) {
+        json_array_append_new(
+            chain, json_pack("{s:o, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:b}", "time",
+                             explain_seconds(fault->time), "rank", fault->rank, "actor",
+                             pl_kind_name(fault->to_kind), "asked_by",
+                             pl_kind_name(fault->from_kind), "call",
+                             pl_message_info(fault->message)->name, "code",
+                             pl_code_name(fault->error.code), "where", fault->error.where,
+                             "text", fault->error.text, "certain", is_certain));
+        if (x->trouble == INT64_MAX || fault->time < x->trouble)
+            x->trouble = fault->time;
+        const fault_t *under = fault_under(x, fault);
+        is_certain = under != NULL;
+        fault = under ? under : fault_elsewhere(x, fault);
+    }
+    return chain;
 }
 
 /* ---- the first pass ---- */
 
-/* What was cancelled has failed for something else, unless it was the run. */
-static bool is_fault(const pl_tap_record_t *record, const pl_error_t *error)
-{
-    return record->envelope.kind == PL_KIND_ERROR
-           && (error->code != PL_ECANCELLED
-               || (!record->process_id && record->envelope.message == PL_MESSAGE_run));
-}
-
+/* `body` is of a message of the run; open: its call  [NULL: unknown]. */
 static void first_pass_body(explain_t *x, run_t *run, const pl_open_t *open,
-                            call_note_t *note, const pl_tap_record_t *record)
+                            const pl_tap_record_t *record)
 {
+    const pl_envelope_t *e = &record->envelope;
     pl_body_t body;
     pl_error_t error = {0};
     if (pl_frame_decode_record(record->frame, &body, &error, NULL) != PL_OK)
         return;
     look_at_body(x, run, record, &body);
-    look_at_batch(run, note, record, &body);
+    /* Steps that no report has yet; those of a tuner do not count. */
+    if (open && open->own && e->message == PL_MESSAGE_train_batch
+        && e->kind == PL_KIND_REPLY && pl_kind_level(open->from->kind) != PL_LEVEL_TUNER
+        && open->step > run->step)
+        run->step = open->step;
+    const bool is_of_trainer = !record->process_id && e->message == PL_MESSAGE_run;
     if (run == x->chosen) {
         look_at_command(x, record, &body, &error);
-        if (is_fault(record, &error))
-            explain_fault(x, open, record, &error);
+        /* A cancelled call failed for another reason, unless it is the run. */
+        if (e->kind == PL_KIND_ERROR && (error.code != PL_ECANCELLED || is_of_trainer))
+            fault_add(x, open, record, &error);
     }
-    if (open && pl_ends_call(record))
-        look_at_end(run, open, record, &body, &error);
+    if (!open || !pl_ends_call(record) || !is_of_trainer
+        || pl_kind_level(open->to->kind) != PL_LEVEL_TRAINER)
+        return;
+    const bool is_reply = e->kind == PL_KIND_REPLY;
+    run->has_ended = true;
+    run->has_failed = !is_reply || !strcmp(body.run_reply.status, "failed");
+    run->was_stopped = !run->has_failed && !strcmp(body.run_reply.status, "stopped");
+    run->ended = record->stamp.time;
+    if (is_reply && body.run_reply.global_step)
+        run->step = body.run_reply.global_step;
+    keep(run->error, error.text);
 }
 
-/* Called before the call is freed. */
 static void first_pass_lost(void *user, pl_open_t *open)
 {
     explain_t *x = user;
-    const call_note_t *note = explain_note(x, open->process_id, open->call);
-    if (note && note->run == x->chosen)
-        explain_time_lost(x, open, note, explain_received(x, open->process_id));
-    note_take(x, open);
+    if (explain_is_of_chosen(x, open))
+        explain_time_lost(x, open, explain_received(x, open->process_id));
+    pl_free(open->own);
 }
 
+/* Ranks that were restarted continue: earlier events of ranks did not end the run. */
 static void look_at_incarnation(explain_t *x, const pl_tap_record_t *record)
 {
+    size_t k;
+    json_t *event;
     if (!record->process_id || record->envelope.incarnation <= x->incarnation)
         return;
     x->incarnation = record->envelope.incarnation;
-    pl_rank_times_again(&x->ranks);
-    if (x->trouble != INT64_MAX && x->incarnation > x->trouble_incarnation)
-        trouble_passes(x);
+    pl_rank_times_restart(&x->ranks);
+    if (x->trouble == INT64_MAX || x->incarnation <= x->trouble_incarnation)
+        return;
+    json_array_foreach(x->events, k, event)
+        json_object_set_new(event, "recovered", json_true());
+    x->trouble = INT64_MAX;
 }
 
 static void first_pass_record(explain_t *x, const pl_tap_record_t *record)
 {
     const int64_t time = record->stamp.time;
-    pl_open_t *open = pl_call_graph_take(&x->graph, record);
+    const bool is_call = record->envelope.kind == PL_KIND_CALL;
     x->messages++;
     x->last = time > x->last ? time : x->last;
-    pl_map_put(&x->received, (uint64_t)record->process_id + 1, (void *)(intptr_t)time);
     if (begins_run(record))
         run_begins(x, record);
-    if (open && record->envelope.kind == PL_KIND_CALL)
-        note_begins(x, open, begins_run(record), x->newest);
-    call_note_t *note = explain_note(x, record->process_id, record->envelope.call);
-    run_t *run = note ? note->run : x->newest;
-    if (!run)
-        goto done;
-    run->last = time > run->last ? time : run->last;
-    if (run == x->chosen)
-        look_at_incarnation(x, record);
-    if (note && open && record->envelope.kind == PL_KIND_CALL && run == x->chosen)
-        explain_time_begins(x, open, note, record);
-    first_pass_body(x, run, open, note, record);
-    if (note && open && pl_ends_call(record) && run == x->chosen)
-        explain_time_ends(x, open, note, record);
-done:
-    if (!open || !pl_ends_call(record))
-        return;
-    note_take(x, open);
-    pl_call_graph_drop(&x->graph, open);
+    pl_open_t *open = graph_take(x, record, x->newest ? x->newest->number : 0);
+    pl_map_put(&x->received, (uint64_t)record->process_id + 1, (void *)(intptr_t)time);
+    run_t *run = open && open->own ? run_of_number(x, open->run) : x->newest;
+    if (run) {
+        run->last = time > run->last ? time : run->last;
+        if (run == x->chosen)
+            look_at_incarnation(x, record);
+        if (open && open->own && is_call && run == x->chosen)
+            explain_time_begins(x, open, record);
+        first_pass_body(x, run, open, record);
+        if (open && open->own && pl_ends_call(record) && run == x->chosen)
+            explain_time_ends(x, open, record);
+    }
+    if (open && pl_ends_call(record))
+        graph_drop(x, open);
 }
 
-/* ---- what is told of runs ---- */
+/* ---- the answer ---- */
 
 static const char *how_ended(const run_t *run)
 {
@@ -375,7 +408,7 @@ static const char *how_ended(const run_t *run)
                               : "ok";
 }
 
-/* Who wanted it to stop; one that was cut off may have been about to. */
+/* The reason of its stop; a run that was cut off may have been about to stop. */
 static const char *reason_of(const run_t *run)
 {
     return run->was_stopped || !run->has_ended ? run->reason : "";
@@ -401,27 +434,19 @@ static json_t *list_json(const explain_t *x)
     return list;
 }
 
-/* They are told as done at the step at which the run ended. */
-static void place_stops(explain_t *x, const run_t *run)
-{
-    size_t k;
-    json_t *entry;
-    json_array_foreach(x->commands, k, entry) {
-        const char *command = json_string_value(json_object_get(entry, "command")),
-                   *error = json_string_value(json_object_get(entry, "error"));
-        if (!strcmp(command, "stop") && !*error
-            && !json_is_null(json_object_get(entry, "done")))
-            json_object_set_new(entry, "global_step",
-                                json_integer((json_int_t)run->step));
-    }
-}
-
 static json_t *end_json(explain_t *x)
 {
     const run_t *run = x->chosen;
-    if (run && run->was_stopped)
-        place_stops(x, run);
-    json_t *chain = explain_chain(x);
+    size_t k;
+    json_t *entry;
+    json_array_foreach(x->commands, k, entry)        /* a stop is done at the run's end */
+        if (run && run->was_stopped
+            && !strcmp(json_string_value(json_object_get(entry, "command")), "stop")
+            && !*json_string_value(json_object_get(entry, "error"))
+            && !json_is_null(json_object_get(entry, "done")))
+            json_object_set_new(entry, "global_step",
+                                json_integer((json_int_t)run->step));
+    json_t *chain = chain_json(x);
     const json_t *root = json_array_get(chain, json_array_size(chain) - 1);
     const char *text = json_string_value(json_object_get(root, "text"));
     const char *why = text ? text : run ? reason_of(run) : "";
@@ -431,7 +456,7 @@ static json_t *end_json(explain_t *x)
                      "events", x->events, "commands", x->commands);
 }
 
-/* When to look at what was under way: as what it failed of began, else at its end. */
+/* The moment at which open calls are listed: the begin of the trouble, else the end. */
 static int64_t moment_of(const explain_t *x)
 {
     const run_t *run = x->chosen;
@@ -441,18 +466,7 @@ static int64_t moment_of(const explain_t *x)
 
 /* ---- reading ---- */
 
-static void take_gap(explain_t *x, const pl_journal_item_t *gap)
-{
-    x->missing += gap->gap_count;
-    size_t k = 0;
-    while (k < json_array_size(x->unsure)
-           && json_integer_value(json_array_get(x->unsure, k)) != gap->gap_rank)
-        k++;
-    if (!gap->lost && !gap->gap_count && k == json_array_size(x->unsure))
-        json_array_append_new(x->unsure, json_integer(gap->gap_rank));
-}
-
-/* What comes before a moment; what is wrong with the file goes to *damage. */
+/* Reads the records before a moment; *damage gets what is wrong with the file. */
 static int read_pass(const char *path, explain_t *x, int64_t until,
                      void (*take)(explain_t *, const pl_tap_record_t *),
                      pl_error_t *damage, pl_error_t *err)
@@ -464,10 +478,17 @@ static int read_pass(const char *path, explain_t *x, int64_t until,
     x->missing = 0;
     json_array_clear(x->unsure);
     while (pl_journal_read(journal, &item, damage)) {
-        if (item.is_gap)
-            take_gap(x, &item);
-        else if (item.record.stamp.time < until)
+        if (!item.is_gap && item.record.stamp.time < until)
             take(x, &item.record);
+        if (!item.is_gap)
+            continue;
+        x->missing += item.gap_count;
+        size_t k = 0;
+        while (k < json_array_size(x->unsure)
+               && json_integer_value(json_array_get(x->unsure, k)) != item.gap_rank)
+            k++;
+        if (!item.lost && !item.gap_count && k == json_array_size(x->unsure))
+            json_array_append_new(x->unsure, json_integer(item.gap_rank));
     }
     x->strange = pl_journal_strange(journal);
     pl_journal_close(journal);
@@ -476,28 +497,16 @@ static int read_pass(const char *path, explain_t *x, int64_t until,
 
 static void second_pass_lost(void *user, pl_open_t *open)
 {
-    note_take(user, open);
+    (void)user;
+    pl_free(open->own);
 }
 
 static void second_pass_record(explain_t *x, const pl_tap_record_t *record)
 {
-    pl_open_t *open = pl_call_graph_take(&x->graph, record);
     x->begun += begins_run(record);
-    if (open && record->envelope.kind == PL_KIND_CALL)
-        note_begins(x, open, begins_run(record), run_of_number(x, x->begun));
-    if (!open || !pl_ends_call(record))
-        return;
-    note_take(x, open);
-    pl_call_graph_drop(&x->graph, open);
-}
-
-static int second_pass(explain_t *x, const char *path, pl_error_t *err)
-{
-    pl_error_t unused = {0};
-    pl_call_graph_release(&x->graph);
-    notes_forget(x);
-    x->graph = (pl_call_graph_t){.lost = second_pass_lost, .user = x};
-    return read_pass(path, x, moment_of(x), second_pass_record, &unused, err);
+    pl_open_t *open = graph_take(x, record, x->begun);
+    if (open && pl_ends_call(record))
+        graph_drop(x, open);
 }
 
 static int explain(explain_t *x, const char *path, json_t **answer, pl_error_t *err)
@@ -514,7 +523,9 @@ static int explain(explain_t *x, const char *path, json_t **answer, pl_error_t *
     json_t *times = explain_times_json(x), *end = end_json(x);
     const run_t *run = x->chosen;
     const int64_t moment = moment_of(x);
-    code = second_pass(x, path, err);
+    graph_release(x);
+    x->graph = (pl_call_graph_t){.lost = second_pass_lost};
+    code = read_pass(path, x, moment, second_pass_record, &(pl_error_t){0}, err);
     *answer = json_pack(
         "{s:b, s:s, s:I, s:I, s:O, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:O?}",
         "whole", damage.code == PL_OK, "damage", damage.text, "messages",
@@ -535,11 +546,10 @@ static void explain_free(explain_t *x)
         pl_free(run);
     }
     explain_forget_times(x);
-    notes_forget(x);
+    graph_release(x);
     json_decref(x->unsure);
     json_decref(x->events);
     json_decref(x->commands);
-    pl_call_graph_release(&x->graph);
     pl_free(x);
 }
 

@@ -1,9 +1,8 @@
 /* explain_times.c - where the time of a run went, and what was open at a moment
  *
- * Where that of ranks went is in rank_times.c.  An actor's own time is that in which it
- * has a call under way, however many, and none is under way that was made for it.  So it
- * is with waits: who waits for one that waits itself is not what holds things up.  While
- * the run is paused no time is anybody's. */
+ * call_graph.c measures ranks.  The own time of an actor is the time in which it has open
+ * calls, but no open call that they caused.  Waits are measured in the same way: a call
+ * that itself waits for another one is not what takes the time.  Pauses do not count. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -12,18 +11,18 @@
 
 enum { SHOWN = 12 };
 
-/* Time in which there are some, however many. */
+/* The time in which a count is not 0. */
 typedef struct meter {
     unsigned count;                                         /* now */
     int64_t since, time;                                    /* ns */
 } meter_t;
 
-/* Of one sort: an actor, or those that wait for one of a rank. */
+/* The calls to an actor, or the calls of one message between two kinds of actors. */
 typedef struct sum {
     int rank;
     uint32_t kind, from_kind, message, process_id;
     uint64_t count;
-    meter_t own, whole;                          /* own: none is under way further down */
+    meter_t own, whole;                          /* own: without calls that they caused */
     int64_t max;                                 /* ns, of one call */
 } sum_t;
 
@@ -39,20 +38,20 @@ static sum_t *sum_of(pl_map_t *map, uint64_t key, sum_t which)
     return NULL;
 }
 
-static void sums_forget(pl_map_t *map)
+static void sums_free(pl_map_t *map)
 {
-    uint64_t key;
-    while (pl_map_any(map, &key))
-        pl_free(pl_map_take(map, key));
+    for (size_t k = 0; k < map->capacity; k++)
+        if (map->key[k])
+            pl_free(map->value[k]);
     pl_map_release(map);
 }
 
 void explain_forget_times(explain_t *x)
 {
-    pl_rank_times_forget(&x->ranks);
-    sums_forget(&x->actors);
-    sums_forget(&x->waits);
-    pl_map_release(&x->stands_in);
+    pl_rank_times_free(&x->ranks);
+    sums_free(&x->actors);
+    sums_free(&x->waits);
+    pl_map_release(&x->proxies);
 }
 
 /* ---- pauses ---- */
@@ -65,7 +64,7 @@ void explain_pause(explain_t *x, int64_t begin)
     x->pauses[x->pause_count++] = (pause_t){begin, INT64_MAX};
 }
 
-void explain_go_on(explain_t *x, int64_t end)
+void explain_continue(explain_t *x, int64_t end)
 {
     pause_t *pause = x->pause_count ? &x->pauses[x->pause_count - 1] : NULL;
     if (!pause || pause->end != INT64_MAX)
@@ -74,7 +73,7 @@ void explain_go_on(explain_t *x, int64_t end)
     pl_rank_times_pause(&x->ranks, pause->begin, pause->end);
 }
 
-int64_t explain_paused(const explain_t *x, int64_t begin, int64_t end)
+static int64_t paused(const explain_t *x, int64_t begin, int64_t end)
 {
     int64_t sum = 0;
     for (int k = 0; k < x->pause_count; k++) {
@@ -88,7 +87,7 @@ int64_t explain_paused(const explain_t *x, int64_t begin, int64_t end)
 
 static int64_t unpaused(const explain_t *x, int64_t begin, int64_t end)
 {
-    return end > begin ? end - begin - explain_paused(x, begin, end) : 0;
+    return end > begin ? end - begin - paused(x, begin, end) : 0;
 }
 
 /* ---- calls ---- */
@@ -102,7 +101,7 @@ static void meter_turn(explain_t *x, meter_t *meter, int by, int64_t time)
         meter->time += unpaused(x, meter->since, time);
 }
 
-/* One call more, or less, is the innermost one. */
+/* Adds `by` to the calls that have caused no open call. */
 static void own_turns(explain_t *x, const call_note_t *note, int by, int64_t time)
 {
     if (note->actor)
@@ -111,23 +110,15 @@ static void own_turns(explain_t *x, const call_note_t *note, int by, int64_t tim
         meter_turn(x, &note->wait->own, by, time);
 }
 
-static sum_t *actor_of(explain_t *x, const pl_graph_actor_t *actor)
-{
-    return sum_of(&x->actors, actor->number,
-                  (sum_t){.rank = actor->rank,
-                          .kind = actor->kind,
-                          .process_id = actor->process_id});
-}
-
-/* Of what rank one is that has not spoken yet is known from who calls it, unless that is
- * of none: then it is told from all others by itself. */
+/* A callee whose rank is unknown is of its caller's rank; if that has none, it counts by
+ * itself. */
 static sum_t *wait_of(explain_t *x, const pl_open_t *open)
 {
     const pl_graph_actor_t *to = open->to, *from = open->from;
     const int rank = to->rank != PL_RANK_UNKNOWN ? to->rank : from->rank;
-    const uint64_t who = rank >= 0 ? (uint64_t)rank + 2 : pl_mix(to->number, 1);
+    const uint64_t place = rank >= 0 ? (uint64_t)rank + 2 : pl_mix(to->number, 1);
     return sum_of(&x->waits,
-                  pl_mix(pl_mix(who, to->kind), pl_mix(from->kind, open->message)) | 1,
+                  pl_mix(pl_mix(place, to->kind), pl_mix(from->kind, open->message)) | 1,
                   (sum_t){.rank = rank,
                           .kind = to->kind,
                           .from_kind = from->kind,
@@ -137,12 +128,12 @@ static sum_t *wait_of(explain_t *x, const pl_open_t *open)
 
 /* ---- ranks in other processes ---- */
 
-/* A call for which there is none in its process is part of the one of its name to who
- * stands for that process here. */
+/* A call without a cause in its process is caused by the call of the same message to the
+ * proxy of that process. */
 static void set_over(explain_t *x, const pl_open_t *open, call_note_t *note)
 {
     const uintptr_t number =
-        (uintptr_t)pl_map_get(&x->stands_in,
+        (uintptr_t)pl_map_get(&x->proxies,
                               (uint64_t)pl_stream_process_rank(open->process_id) + 1);
     for (const pl_open_t *far = x->graph.open; number && far; far = far->next) {
         if (far->process_id || far->to->number != number || far->message != open->message)
@@ -160,48 +151,47 @@ static void goes_under(explain_t *x, const call_note_t *note, int64_t time)
         own_turns(x, parent, -1, time);
 }
 
-static void stands_for(explain_t *x, const pl_graph_actor_t *actor, int rank)
-{
-    pl_map_put(&x->stands_in, (uint64_t)rank + 1, (void *)(uintptr_t)actor->number);
-    for (const pl_open_t *open = x->graph.open; open; open = open->next) {
-        const call_note_t *note = explain_note(x, open->process_id, open->call);
-        if (open->to == actor && note && note->actor)
-            note->actor->rank = rank;
-        if (open->to == actor && note && note->wait)
-            note->wait->rank = rank;
-    }
-}
-
-/* Which rank an actor stands for is told in join; that process has begun by then. */
-static void look_at_join(explain_t *x, const pl_open_t *open,
+/* `join` says which rank an actor represents; the process of that rank has begun by
+ * then. */
+static void look_at_join(explain_t *x, const pl_open_t *join,
                          const pl_tap_record_t *record)
 {
     pl_body_t body;
     pl_error_t error;
-    if (open->process_id || open->message != PL_MESSAGE_join
-        || pl_kind_level(open->from->kind) != PL_LEVEL_LAUNCHER
+    if (join->process_id || join->message != PL_MESSAGE_join
+        || pl_kind_level(join->from->kind) != PL_LEVEL_LAUNCHER
         || pl_frame_decode_record(record->frame, &body, &error, NULL) != PL_OK)
         return;
     const int rank = (int)body.join.rank;
-    stands_for(x, open->to, rank);
-    for (const pl_open_t *far = x->graph.open; far; far = far->next) {
-        call_note_t *note = explain_note(x, far->process_id, far->call);
-        if (!far->process_id || pl_stream_process_rank(far->process_id) != rank || !note
+    pl_map_put(&x->proxies, (uint64_t)rank + 1, (void *)(uintptr_t)join->to->number);
+    for (const pl_open_t *open = x->graph.open; open; open = open->next) {
+        call_note_t *note = open->own;
+        if (!note)
+            continue;
+        if (open->to == join->to && note->actor)
+            note->actor->rank = rank;
+        if (open->to == join->to && note->wait)
+            note->wait->rank = rank;
+        if (!open->process_id || pl_stream_process_rank(open->process_id) != rank
             || !note->actor || note->over)
             continue;
-        set_over(x, far, note);
-        goes_under(x, note, open->began);
+        set_over(x, open, note);
+        goes_under(x, note, join->began);
     }
 }
 
 /* ---- from their beginning to their end ---- */
 
-void explain_time_begins(explain_t *x, const pl_open_t *open, call_note_t *note,
+void explain_time_begins(explain_t *x, const pl_open_t *open,
                          const pl_tap_record_t *record)
 {
+    call_note_t *note = open->own;
+    const pl_graph_actor_t *to = open->to;
     if (explain_is_whole_life(open->message))
         return;
-    note->actor = actor_of(x, open->to);
+    note->actor =
+        sum_of(&x->actors, to->number,
+               (sum_t){.rank = to->rank, .kind = to->kind, .process_id = to->process_id});
     note->wait = wait_of(x, open);
     if (note->actor)
         note->actor->count++;
@@ -216,44 +206,40 @@ void explain_time_begins(explain_t *x, const pl_open_t *open, call_note_t *note,
     look_at_join(x, open, record);
 }
 
-static void wait_ends(explain_t *x, const pl_open_t *open, sum_t *wait, int64_t time)
+void explain_time_lost(explain_t *x, const pl_open_t *open, int64_t time)
 {
-    const int64_t length = unpaused(x, open->began, time);
-    if (!wait)
-        return;
-    meter_turn(x, &wait->whole, -1, time);
-    wait->max = wait->max > length ? wait->max : length;
-}
-
-void explain_time_lost(explain_t *x, const pl_open_t *open, const call_note_t *note,
-                       int64_t time)
-{
+    const call_note_t *note = open->own;
     call_note_t *parent = explain_note(x, note->over_process, note->over);
-    if (!note->actor && !note->wait)
+    sum_t *wait = note->wait;
+    if (!note->actor && !wait)
         return;
     if (!note->under)
         own_turns(x, note, -1, time);
-    wait_ends(x, open, note->wait, time);
+    if (wait) {
+        const int64_t length = unpaused(x, open->began, time);
+        meter_turn(x, &wait->whole, -1, time);
+        wait->max = wait->max > length ? wait->max : length;
+    }
     if (parent && parent->under && !--parent->under)
         own_turns(x, parent, 1, time);
 }
 
-/* One that stands for a rank is of none itself. */
-static void rank_known(sum_t *sum, int rank)
+/* The proxy of a rank is of no rank itself. */
+static void set_rank(sum_t *sum, int rank)
 {
     if (sum && (rank >= 0 || sum->rank == PL_RANK_UNKNOWN))
         sum->rank = rank;
 }
 
-void explain_time_ends(explain_t *x, const pl_open_t *open, const call_note_t *note,
-                       const pl_tap_record_t *end)
+void explain_time_ends(explain_t *x, const pl_open_t *open, const pl_tap_record_t *end)
 {
+    const call_note_t *note = open->own;
     pl_rank_times_take(&x->ranks, open, end);
     if (explain_is_whole_life(open->message))
         return;
-    rank_known(note->actor, end->stamp.rank);
-    rank_known(note->wait, end->stamp.rank);
-    explain_time_lost(x, open, note, end->stamp.time);
+    set_rank(note->actor, end->stamp.rank);
+    set_rank(note->wait, end->stamp.rank);
+    explain_time_lost(x, open, end->stamp.time);
 }
 
 static void meters_end(explain_t *x, const pl_map_t *map)
@@ -268,11 +254,11 @@ static void meters_end(explain_t *x, const pl_map_t *map)
     }
 }
 
-/* What is under way when nothing more is heard of a process. */
+/* Calls that are open end with the newest message of their process. */
 static void times_end(explain_t *x)
 {
     for (const pl_open_t *open = x->graph.open; open; open = open->next) {
-        const call_note_t *note = explain_note(x, open->process_id, open->call);
+        const call_note_t *note = open->own;
         const int64_t time = unpaused(x, open->began,
                                       explain_received(x, open->process_id));
         if (note && note->wait && note->wait->max < time)
@@ -308,46 +294,36 @@ static json_t *sums_json(const pl_map_t *map, json_t *(*make)(const sum_t *))
     return list;
 }
 
-/* One that has never answered a call is of none, as far as is known. */
-static int shown_rank(const sum_t *s)
-{
-    return s->rank < 0 ? -1 : s->rank;
-}
-
 static json_t *actor_json(const sum_t *s)
 {
-    return json_pack("{s:i, s:s, s:I, s:o}", "rank", shown_rank(s), "actor",
+    return json_pack("{s:i, s:s, s:I, s:o}", "rank", s->rank < 0 ? -1 : s->rank, "actor",
                      pl_kind_name(s->kind), "calls", (json_int_t)s->count, "seconds",
                      explain_seconds(s->own.time));
 }
 
 static json_t *wait_json(const sum_t *s)
 {
-    return json_pack("{s:i, s:s, s:s, s:s, s:I, s:o, s:o, s:o}", "rank", shown_rank(s),
-                     "caller", pl_kind_name(s->from_kind), "for", pl_kind_name(s->kind),
-                     "call", pl_message_info(s->message)->name, "calls",
-                     (json_int_t)s->count, "seconds", explain_seconds(s->own.time),
-                     "whole", explain_seconds(s->whole.time), "longest",
-                     explain_seconds(s->max));
+    return json_pack("{s:i, s:s, s:s, s:s, s:I, s:o, s:o, s:o}", "rank",
+                     s->rank < 0 ? -1 : s->rank, "caller", pl_kind_name(s->from_kind),
+                     "for", pl_kind_name(s->kind), "call",
+                     pl_message_info(s->message)->name, "calls", (json_int_t)s->count,
+                     "seconds", explain_seconds(s->own.time), "whole",
+                     explain_seconds(s->whole.time), "longest", explain_seconds(s->max));
 }
 
-static int64_t working(const pl_rank_times_t *times)
-{
-    const pl_work_times_t *t = &times->steps;
-    return t->stage[PL_STEP_DATA] + t->stage[PL_STEP_FORWARD] + t->stage[PL_STEP_BACKWARD]
-           + t->stage[PL_STEP_OPTIMIZER] + t->engine;
-}
-
-/* Ranks take their steps together, so the slowest is the one that the others wait for: it
- * works most.  -1: there is no other, or all are within a fiftieth of it. */
+/* Ranks take their steps together: the slowest, for which the others wait, works most.
+ * -1: there is one rank only, or the least is within a fiftieth of the most. */
 static int slowest_of(const pl_map_t *ranks)
 {
     int slowest = -1;
     int64_t max = 0, min = INT64_MAX;
     for (size_t k = 0; k < ranks->capacity; k++) {
-        const int64_t work = ranks->key[k] ? working(ranks->value[k]) : 0;
         if (!ranks->key[k])
             continue;
+        const pl_work_times_t *w = &((const pl_rank_times_t *)ranks->value[k])->steps;
+        const int64_t work = w->stage[PL_STEP_DATA] + w->stage[PL_STEP_FORWARD]
+                             + w->stage[PL_STEP_BACKWARD] + w->stage[PL_STEP_OPTIMIZER]
+                             + w->engine;
         min = work < min ? work : min;
         if (work > max) {
             max = work;
@@ -364,38 +340,18 @@ json_t *explain_times_json(explain_t *x)
     times_end(x);
     return json_pack("{s:o, s:i, s:o, s:o, s:o}", "ranks", pl_rank_times_json(&x->ranks),
                      "slowest", slowest_of(&x->ranks), "paused",
-                     explain_seconds(run ? explain_paused(x, run->began, end) : 0),
-                     "actors", sums_json(&x->actors, actor_json), "waits",
+                     explain_seconds(run ? paused(x, run->began, end) : 0), "actors",
+                     sums_json(&x->actors, actor_json), "waits",
                      sums_json(&x->waits, wait_json));
 }
 
 /* ---- what is open ---- */
-
-static int depth_of(const pl_call_graph_t *graph, const pl_open_t *open)
-{
-    int depth = 0;
-    while (depth < 64
-           && (open = pl_call_graph_find(graph, open->process_id, open->cause)))
-        depth++;
-    return depth;
-}
 
 static int rank_of(const pl_open_t *open)
 {
     if (open->to->rank != PL_RANK_UNKNOWN)
         return open->to->rank;
     return open->process_id ? pl_stream_process_rank(open->process_id) : open->from->rank;
-}
-
-static json_t *open_json(const pl_call_graph_t *graph, const pl_open_t *open,
-                         int64_t moment)
-{
-    return json_pack("{s:i, s:s, s:s, s:s, s:i, s:o}", "rank", rank_of(open), "actor",
-                     pl_kind_name(open->to->kind), "call",
-                     pl_message_info(open->message)->name, "for",
-                     pl_kind_name(open->from->kind), "depth", depth_of(graph, open),
-                     "seconds",
-                     explain_seconds(moment > open->began ? moment - open->began : 0));
 }
 
 static int by_rank_and_age(const void *a, const void *b)
@@ -406,12 +362,6 @@ static int by_rank_and_age(const void *a, const void *b)
     return x->began < y->began ? -1 : x->began > y->began;
 }
 
-static bool is_of_chosen(const explain_t *x, const pl_open_t *open)
-{
-    const call_note_t *note = explain_note(x, open->process_id, open->call);
-    return note && note->run == x->chosen;
-}
-
 json_t *explain_open_json(const explain_t *x, int64_t moment)
 {
     const pl_call_graph_t *graph = &x->graph;
@@ -419,12 +369,24 @@ json_t *explain_open_json(const explain_t *x, int64_t moment)
     const pl_open_t **sorted = pl_alloc((graph->calls.count + 1) * sizeof *sorted);
     size_t count = 0;
     for (const pl_open_t *open = graph->open; sorted && open; open = open->next)
-        if (is_of_chosen(x, open) && !explain_is_whole_life(open->message))
+        if (explain_is_of_chosen(x, open) && !explain_is_whole_life(open->message))
             sorted[count++] = open;
     if (sorted)
         qsort(sorted, count, sizeof *sorted, by_rank_and_age);
-    for (size_t k = 0; k < count; k++)
-        json_array_append_new(list, open_json(graph, sorted[k], moment));
+    for (size_t k = 0; k < count; k++) {
+        const pl_open_t *open = sorted[k], *above = open;
+        int depth = 0;
+        while (depth < 64
+               && (above = pl_call_graph_find(graph, above->process_id, above->cause)))
+            depth++;
+        json_array_append_new(
+            list,
+            json_pack("{s:i, s:s, s:s, s:s, s:i, s:o}", "rank", rank_of(open), "actor",
+                      pl_kind_name(open->to->kind), "call",
+                      pl_message_info(open->message)->name, "for",
+                      pl_kind_name(open->from->kind), "depth", depth, "seconds",
+                      explain_seconds(moment > open->began ? moment - open->began : 0)));
+    }
     pl_free(sorted);
     return json_pack("{s:o, s:o}", "time", explain_seconds(moment), "open", list);
 }

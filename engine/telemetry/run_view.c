@@ -1,21 +1,18 @@
-/* run_view.c - what the stream has said by now, in bounded memory: what the page and the
- * metrics are made of
+/* run_view.c - the runs of an engine: what the page, /metrics and the topic "state" show
  *
- * The hub's thread brings every message, so little is done for each: it is counted, and
- * the few that tell something of a run are decoded.  Which run a message is of is known
- * by its cause: a call belongs to the run of the call that caused it, up to the program's
- * own.  What another process says is part of the call that had it started.  In a stream
- * with gaps that chain may have no end here; then it is taken for the newest run's. */
+ * The hub's thread brings every message, so each costs little: it is counted, and only
+ * those that say something of a run are decoded.  A call belongs to the run of the call
+ * that caused it, up to the program's own.  A call of another process belongs to the run
+ * of the call that had the process started.  In a stream with gaps the cause may be
+ * missing; then the call counts for the newest active run. */
 #include "telemetry/run_view_parts.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/random.h"
 
 const char *const run_view_ended[3] = {"ok", "stopped", "failed"};
 const char *const run_view_own_columns[COLUMNS_OWN] = {
@@ -26,221 +23,272 @@ const char *const run_view_own_columns[COLUMNS_OWN] = {
 
 static const int64_t KIND_PERIOD = PL_SECOND / 4;
 
-/* What is remembered of an open call, as the value of a map. */
-typedef struct opened {
-    unsigned run;                                           /* NO_RUN: of none */
-    uint32_t to;                                            /* kind of the callee */
-    bool ends_step, pauses, goes_on;
-} opened_t;
-
-static void *opened_pack(opened_t o)
+double run_view_now(const pl_run_view_t *view)
 {
-    return (void *)((uintptr_t)1 | (uintptr_t)o.ends_step << 1 | (uintptr_t)o.pauses << 2
-                    | (uintptr_t)o.goes_on << 3 | (uintptr_t)o.run << 4
-                    | (uintptr_t)o.to << 16);
+    return (double)(view->was_kept ? view->last : pl_now() - view->began) * 1e-9;
 }
 
-static opened_t opened_unpack(const void *value)
+/* ---- runs ---- */
+
+static run_t *run_by_call(const pl_run_view_t *view, uint64_t call)
 {
-    const uintptr_t v = (uintptr_t)value;
-    return (opened_t){.run = v ? v >> 4 & 0xfff : NO_RUN,
-                      .to = (uint32_t)(v >> 16),
-                      .ends_step = v >> 1 & 1,
-                      .pauses = v >> 2 & 1,
-                      .goes_on = v >> 3 & 1};
+    for (int k = 0; k < RUNS_MAX && call; k++)
+        if (view->run[k] && view->run[k]->call == call)
+            return view->run[k];
+    return NULL;
 }
 
-/* Calls of different processes may have the same number. */
-static uint64_t key_of(const pl_tap_record_t *r, uint64_t call)
+static run_t *run_by_number(const pl_run_view_t *view, uint64_t number)
 {
-    const uint64_t key = r->process_id ? pl_mix(call, r->process_id) : call;
-    return key ? key : 1;
+    for (int k = 0; k < RUNS_MAX; k++)
+        if (view->run[k] && view->run[k]->number == number)
+            return view->run[k];
+    return NULL;
 }
 
+static run_t *newest_living(const pl_run_view_t *view)
+{
+    run_t *newest = NULL;
+    for (int k = 0; k < RUNS_MAX; k++)
+        if (view->run[k] && !view->run[k]->ended
+            && (!newest || view->run[k]->number > newest->number))
+            newest = view->run[k];
+    return newest;
+}
+
+/* A free place, or that of the oldest run that has ended; active runs keep theirs. */
+static run_t **place_for_run(pl_run_view_t *view)
+{
+    run_t **place = NULL;
+    for (int k = 0; k < RUNS_MAX; k++) {
+        run_t *run = view->run[k];
+        if (!run)
+            return &view->run[k];
+        if (run->ended && (!place || run->number < (*place)->number))
+            place = &view->run[k];
+    }
+    return place;
+}
+
+/* NULL: there is no place for it. */
+static run_t *run_enter(pl_run_view_t *view, uint64_t call, double now)
+{
+    run_t **place = place_for_run(view), *run;
+    view->runs++;
+    if (!place || !(run = run_new(call, view->runs, now)))
+        return NULL;
+    run_free(*place);
+    return *place = run;
+}
+
+/* ---- what the engine reports ---- */
+
+void pl_run_view_begin(pl_run_view_t *view, uint64_t call)
+{
+    pthread_mutex_lock(&view->lock);
+    if (!run_by_call(view, call))               /* the stream may have shown it already */
+        run_enter(view, call, run_view_now(view));
+    pthread_mutex_unlock(&view->lock);
+}
+
+void pl_run_view_report(pl_run_view_t *view, uint64_t call,
+                        const pl_run_progress_t *report)
+{
+    if (__atomic_load_n(&view->shown, __ATOMIC_RELAXED))    /* the stream has it too */
+        return;
+    pthread_mutex_lock(&view->lock);
+    run_t *run = run_by_call(view, call);
+    if (run)
+        run_report(view, run, report, run_view_now(view), false);
+    pthread_mutex_unlock(&view->lock);
+}
+
+void pl_run_view_pause(pl_run_view_t *view, uint64_t call, bool pauses,
+                       uint64_t global_step)
+{
+    if (__atomic_load_n(&view->shown, __ATOMIC_RELAXED))
+        return;
+    pthread_mutex_lock(&view->lock);
+    run_t *run = run_by_call(view, call);
+    if (run)
+        run_pause(run, pauses, run_view_now(view));
+    if (run && run->step < global_step)
+        run->step = global_step;
+    pthread_mutex_unlock(&view->lock);
+}
+
+void pl_run_view_end(pl_run_view_t *view, uint64_t call)
+{
+    pthread_mutex_lock(&view->lock);
+    for (int k = 0; k < RUNS_MAX && call; k++) {
+        run_t *run = view->run[k];
+        if (!run || run->call != call)
+            continue;
+        run->is_over = true;
+        if (view->shown)                                    /* the stream says how */
+            continue;
+        run_free(run);
+        view->run[k] = NULL;
+    }
+    pthread_mutex_unlock(&view->lock);
+}
+
+void pl_run_view_open(pl_run_view_t *view)
+{
+    pthread_mutex_lock(&view->lock);
+    if (!view->shown)
+        view->guesses = newest_living(view) != NULL;
+    __atomic_add_fetch(&view->shown, 1, __ATOMIC_RELAXED);
+    pthread_mutex_unlock(&view->lock);
+}
+
+/* What only the stream says is out of date from now on. */
+void pl_run_view_close(pl_run_view_t *view)
+{
+    pthread_mutex_lock(&view->lock);
+    if (__atomic_sub_fetch(&view->shown, 1, __ATOMIC_RELAXED) == 0) {
+        for (int k = 0; k < RUNS_MAX; k++) {
+            run_t *run = view->run[k];
+            if (run && !run->ended && !run->is_over) {
+                run_forget(run);
+                continue;
+            }
+            run_free(run);
+            view->run[k] = NULL;
+        }
+        pl_call_graph_release(&view->graph);
+        pl_rank_times_free(&view->ranks);
+        memset(view->kinds, 0, sizeof view->kinds);
+        memset(view->messages, 0, sizeof view->messages);
+        memset(view->ended, 0, sizeof view->ended);
+        view->missing = view->newest_count = 0;
+        view->was_kept = false;
+    }
+    pthread_mutex_unlock(&view->lock);
+}
+
+/* ---- open calls ---- */
+
+/* Calls that last as long as an actor, a run or an epoch are no calls that wait. */
 static bool is_lasting(unsigned message)
 {
     return message == PL_MESSAGE_start || message == PL_MESSAGE_run
            || message == PL_MESSAGE_watch || message == PL_MESSAGE_train_epoch;
 }
 
-double run_view_now(const pl_run_view_t *view)
+static void count_open(pl_run_view_t *view, const pl_open_t *open, int by)
 {
-    return (double)(view->was_kept ? view->last : pl_now() - view->began) * 1e-9;
+    if (!is_lasting(open->message) && open->to->kind < KINDS_MAX)
+        view->kinds[open->to->kind].open += by;
 }
 
-const char *run_view_run_name(const run_t *run)
+static void call_lost(void *user, pl_open_t *open)
 {
-    const char *slash = strrchr(run->dir, '/');
-    return slash ? slash + 1 : run->dir;
+    count_open(user, open, -1);
 }
 
-/* ---- which run ---- */
-
-static unsigned newest_living(const pl_run_view_t *b)
+static void calls_forget(pl_run_view_t *view)
 {
-    unsigned newest = NO_RUN;
-    for (unsigned k = 0; k < RUNS_MAX; k++)
-        if (b->run[k].call && !b->run[k].ended
-            && (newest == NO_RUN || b->run[k].number > b->run[newest].number))
-            newest = k;
-    return newest;
-}
-
-/* A free place, or that of the run that ended first; those that go on keep theirs. */
-static unsigned place_for_run(const pl_run_view_t *b)
-{
-    unsigned place = NO_RUN;
-    for (unsigned k = 0; k < RUNS_MAX; k++) {
-        if (!b->run[k].call)
-            return k;
-        if (b->run[k].ended
-            && (place == NO_RUN || b->run[k].number < b->run[place].number))
-            place = k;
+    for (pl_open_t *open = view->graph.open, *next; open; open = next) {
+        next = open->next;
+        if (is_lasting(open->message))
+            continue;
+        count_open(view, open, -1);
+        pl_call_graph_drop(&view->graph, open);
     }
-    return place;
 }
 
-static unsigned run_enter(pl_run_view_t *b, const pl_tap_record_t *r)
+/* ---- the run of a message ---- */
+
+static uint64_t actor_key(uint32_t thread, uint32_t actor)
 {
-    const unsigned place = place_for_run(b);
-    b->runs++;
-    if (place != NO_RUN)
-        run_begin(&b->run[place], r->envelope.call, b->runs,
-                  (double)r->stamp.time * 1e-9);
-    return place;
+    return (uint64_t)thread << 32 | actor;
 }
 
-static unsigned run_of_call(pl_run_view_t *b, const pl_tap_record_t *r)
+/* The program's own call of a run.  A run that began before the view was there appears
+ * with its next report. */
+static run_t *run_of_program(pl_run_view_t *view, const pl_tap_record_t *r,
+                             pl_open_t *open)
 {
     const pl_envelope_t *e = &r->envelope;
-    const void *known = pl_map_get(&b->lasting, key_of(r, e->call));
-    if (e->message == PL_MESSAGE_run && pl_kind_level(e->from_kind) == PL_LEVEL_HOST)
-        return known ? opened_unpack(known).run : run_enter(b, r);
-    const uint64_t cause = key_of(r, e->cause);
-    const void *by = pl_map_get(&b->lasting, cause);
-    if (!by)
-        by = pl_map_get(&b->open, cause);
-    if (!by)
-        by = pl_map_get(&b->lasting, r->under);
-    if (by)
-        return opened_unpack(by).run;
-    return r->under && !b->guesses ? NO_RUN : newest_living(b);
+    const bool is_call = e->kind == PL_KIND_CALL;
+    run_t *run = run_by_call(view, e->call);
+    if (!run && open && open->run)                          /* there was no place */
+        return run_by_number(view, open->run);
+    if (!run && (is_call || (e->kind == PL_KIND_PROGRESS && place_for_run(view)))) {
+        run = run_enter(view, e->call, (double)r->stamp.time * 1e-9);
+        view->guesses |= !is_call;
+        if (open)
+            open->run = view->runs;
+    }
+    if (!run)
+        return NULL;
+    if (open)
+        open->run = run->number;
+    run->trainer = is_call ? actor_key(e->to_thread, e->to_actor)
+                           : actor_key(e->from_thread, e->from_actor);
+    return run;
 }
 
-/* ---- open calls ---- */
-
-static void calls_forget(pl_run_view_t *b, pl_map_t *calls)
-{
-    pl_map_release(calls);
-    if (calls == &b->open)
-        for (int k = 0; k < KINDS_MAX; k++)
-            b->kinds[k].open = 0;
-}
-
-/* Without memory a call is not remembered. */
-static void call_opens(pl_run_view_t *b, const pl_tap_record_t *r, opened_t opened)
-{
-    pl_map_t *calls = is_lasting(r->envelope.message) ? &b->lasting : &b->open;
-    if (calls->count >= CALLS_MAX)
-        calls_forget(b, calls);
-    if (pl_map_put(calls, key_of(r, r->envelope.call), opened_pack(opened)) == PL_OK
-        && calls == &b->open && opened.to < KINDS_MAX)
-        b->kinds[opened.to].open++;
-}
-
-static opened_t call_ends(pl_run_view_t *b, const pl_tap_record_t *r)
-{
-    const uint64_t key = key_of(r, r->envelope.call);
-    void *value = pl_map_take(is_lasting(r->envelope.message) ? &b->lasting : &b->open,
-                              key);
-    const opened_t opened = opened_unpack(value);
-    if (value && !is_lasting(r->envelope.message) && opened.to < KINDS_MAX)
-        b->kinds[opened.to].open--;
-    return opened;
-}
-
-/* A run that was begun before the run view was there is told by what it reports. */
-static opened_t call_goes_on(pl_run_view_t *b, const pl_tap_record_t *r)
+/* A call whose cause the graph does not have: a command of the program to a trainer, a
+ * call for a run that began before, or one whose cause is missing. */
+static run_t *run_without_cause(const pl_run_view_t *view, const pl_tap_record_t *r)
 {
     const pl_envelope_t *e = &r->envelope;
-    const void *value = pl_map_get(is_lasting(e->message) ? &b->lasting : &b->open,
-                                   key_of(r, e->call));
-    const bool is_new = !value && e->message == PL_MESSAGE_run
-                        && e->kind == PL_KIND_PROGRESS
-                        && pl_kind_level(e->to_kind) == PL_LEVEL_HOST;
-    if (!value && e->message == PL_MESSAGE_watch)
-        return (opened_t){.run = run_of_call(b, r), .to = e->from_kind};
-    if (!is_new)
-        return opened_unpack(value);
-    const opened_t opened = {.run = run_enter(b, r), .to = e->from_kind};
-    b->guesses = true;
-    call_opens(b, r, opened);
-    return opened;
+    run_t *run = run_by_call(view, r->process_id ? r->under : e->cause);
+    for (int k = 0; k < RUNS_MAX && !run && !r->process_id; k++)
+        if (view->run[k] && !view->run[k]->ended && view->run[k]->trainer
+            && view->run[k]->trainer == actor_key(e->to_thread, e->to_actor))
+            run = view->run[k];
+    if (!run && (!r->under || view->guesses))
+        run = newest_living(view);
+    return run;
 }
 
-static double time_of(const pl_run_view_t *b, int64_t time)
+static run_t *run_of(pl_run_view_t *view, const pl_tap_record_t *r, pl_open_t *open)
 {
-    return (double)(time - b->began) * 1e-9;
+    const pl_envelope_t *e = &r->envelope;
+    const bool goes_down = e->kind == PL_KIND_CALL || e->kind == PL_KIND_CANCEL;
+    const bool is_programs = pl_kind_level(goes_down ? e->from_kind : e->to_kind)
+                             == PL_LEVEL_HOST;
+    if (is_programs && e->message == PL_MESSAGE_run)
+        return run_of_program(view, r, open);
+    if (e->kind != PL_KIND_CALL && (open || e->message != PL_MESSAGE_watch))
+        return open ? run_by_number(view, open->run) : NULL;
+    const pl_open_t *cause =
+        open ? open : pl_call_graph_find(&view->graph, r->process_id, e->cause);
+    if (cause && cause->run)
+        return run_by_number(view, cause->run);
+    run_t *run = run_without_cause(view, r);
+    if (run && open)
+        open->run = run->number;
+    return run;
 }
 
-static void run_recall(void *self, const pl_registered_run_t *registered)
-{
-    pl_run_view_t *b = self;
-    pthread_mutex_lock(&b->lock);
-    const unsigned place = place_for_run(b);
-    if (place != NO_RUN
-        && pl_map_put(&b->lasting, registered->call,
-                      opened_pack((opened_t){.run = place}))
-               == PL_OK) {
-        run_t *run = &b->run[place];
-        run_begin(run, registered->call, registered->number,
-                  time_of(b, registered->began));
-        run_report(b, run, &registered->report, run_view_now(b));
-        if (registered->report.batches)           /* of an epoch, not the program's own */
-            run->moved = registered->reported_at - b->began;
-        run->paused = (double)registered->paused * 1e-9;
-        run->is_paused = registered->paused_at != 0;
-        run->paused_at = time_of(b, registered->paused_at);
-        b->guesses = true;
-    }
-    pthread_mutex_unlock(&b->lock);
-}
+/* ---- what a message says of its run ---- */
 
-/* Numbers of later runs go on behind those that there have been. */
-void pl_run_view_recall(pl_run_view_t *b, pl_run_registry_t *registry)
-{
-    const uint64_t begun = pl_run_registry_each(registry, run_recall, b);
-    pthread_mutex_lock(&b->lock);
-    if (b->runs < begun)
-        b->runs = begun;
-    pthread_mutex_unlock(&b->lock);
-}
-
-/* ---- what a message says ---- */
-
-static void count_end(pl_run_view_t *b, const char *status)
+static void count_end(pl_run_view_t *view, const char *status)
 {
     for (int k = 0; k < 3; k++)
-        b->ended[k] += !strcmp(status, run_view_ended[k]);
+        view->ended[k] += !strcmp(status, run_view_ended[k]);
 }
 
-/* error: [NULL] */
-static void run_has_ended(pl_run_view_t *b, run_t *run, const pl_tap_record_t *r,
+static void run_has_ended(pl_run_view_t *view, run_t *run, int64_t time,
                           const char *status, const pl_error_t *error)
 {
-    run_end(b, run);
+    run_end(view, run);
     run->ended = true;
-    run->ended_at = (double)r->stamp.time * 1e-9;
+    run->ended_at = (double)time * 1e-9;
     snprintf(run->doing, sizeof run->doing, "%s", status);
-    if (error)
+    if (error->code != PL_OK || *error->text)
         snprintf(run->error, sizeof run->error, "%s%s%s", error->where,
                  *error->where ? ": " : "", error->text);
-    count_end(b, status);
+    count_end(view, status);
 }
 
-/* The newest report may be of a step before the last; the metrics of a run that trained
- * nothing are of its weights. */
-static void run_has_replied(pl_run_view_t *b, run_t *run, const pl_tap_record_t *r,
+/* The newest report may be of a step before the last.  The metrics of a run that did not
+ * train are those of its weights. */
+static void run_has_replied(pl_run_view_t *view, run_t *run, int64_t time,
                             const pl_run_reply_t *reply)
 {
     pl_error_t error = {.code = PL_OK};
@@ -251,35 +299,47 @@ static void run_has_replied(pl_run_view_t *b, run_t *run, const pl_tap_record_t 
     }
     snprintf(failed ? error.text : run->reason,
              failed ? sizeof error.text : sizeof run->reason, "%s", reply->reason);
-    run_has_ended(b, run, r, reply->status, failed ? &error : NULL);
+    run_has_ended(view, run, time, reply->status, &error);
 }
 
-static void take_call(run_t *run, const pl_tap_record_t *r)
+static void take_call(pl_run_view_t *view, run_t *run, const pl_tap_record_t *r,
+                      const pl_open_t *open)
 {
-    const bool trains = r->envelope.message == PL_MESSAGE_train_epoch;
-    if (!trains && r->envelope.message != PL_MESSAGE_evaluate)
+    const unsigned message = r->envelope.message;
+    const bool is_of_0 = r->stamp.rank == 0, trains = message == PL_MESSAGE_train_epoch;
+    const bool continues = message == PL_MESSAGE_stop
+                           || (open && open->is_command
+                               && open->command == PL_RUN_COMMAND_CONTINUE);
+    if (continues && run->held_since
+        && pl_kind_level(r->envelope.from_kind) == PL_LEVEL_HOST) {
+        pl_rank_times_pause(&view->ranks, run->held_since, r->stamp.time);
+        run->held_since = 0;
+    }
+    if (!trains && message != PL_MESSAGE_evaluate)
         return;
-    if (!trains || r->stamp.rank == 0)
+    if (!trains || is_of_0)
         run_steps_begin(run, trains ? r->stamp.time : 0);
-    if (r->stamp.rank == 0)
+    if (is_of_0)
         run->moved = r->stamp.time;
-    if (trains && r->stamp.rank == 0)
+    if (trains && is_of_0)
         run_gathers(run);
 }
 
-static void take_progress(pl_run_view_t *b, run_t *run, const pl_tap_record_t *r,
+static void take_progress(pl_run_view_t *view, run_t *run, const pl_tap_record_t *r,
                           const pl_body_t *body)
 {
+    const double now = (double)r->stamp.time * 1e-9;
     if (r->envelope.message == PL_MESSAGE_run
         && pl_kind_level(r->envelope.to_kind) == PL_LEVEL_HOST)
-        run_report(b, run, &body->run_progress, (double)r->stamp.time * 1e-9);
+        run_report(view, run, &body->run_progress, now, true);
     else if (r->envelope.message == PL_MESSAGE_write_checkpoint)
-        run_save(b, run, body->write_checkpoint_progress.path, false);
+        run_save(view, run, body->write_checkpoint_progress.path, false);
     else if (r->envelope.message == PL_MESSAGE_watch)
-        run_watched(run, &body->watch_progress, (double)r->stamp.time * 1e-9);
+        run_watched(run, &body->watch_progress, now);
 }
 
-/* Batches that the program sends by itself come when they come: they are of no epoch. */
+/* An epoch of rank 0 moves with any answer.  Batches that the program sends belong to no
+ * epoch: they come at any time. */
 static void take_move(run_t *run, const pl_tap_record_t *r)
 {
     const unsigned message = r->envelope.message;
@@ -292,56 +352,56 @@ static void take_move(run_t *run, const pl_tap_record_t *r)
         run->moved = r->stamp.time;
 }
 
-static void take_reply(pl_run_view_t *b, run_t *run, const pl_tap_record_t *r,
-                       const pl_body_t *body, const opened_t *opened)
+static void take_command(run_t *run, const pl_tap_record_t *r, const pl_open_t *open,
+                         const pl_control_reply_t *reply)
 {
+    const bool pauses = open && open->is_command && open->command == PL_RUN_COMMAND_PAUSE;
+    if (pauses && !run->held_since)
+        run->held_since = r->stamp.time;
+    if (pauses || (open && open->is_command && open->command == PL_RUN_COMMAND_CONTINUE))
+        run_pause(run, pauses, (double)r->stamp.time * 1e-9);
+    if (run->step < reply->global_step)
+        run->step = reply->global_step;
+}
+
+static void take_reply(pl_run_view_t *view, run_t *run, const pl_tap_record_t *r,
+                       const pl_body_t *body, const pl_open_t *open)
+{
+    const bool is_of_0 = r->stamp.rank == 0;
+    const int caller = pl_kind_level(r->envelope.to_kind);
     switch (r->envelope.message) {
     case PL_MESSAGE_train_batch:
-        if (r->stamp.rank == 0)
-            run_timings(b, run, body->train_batch_reply.timings, r->stamp.time);
-        if (r->stamp.rank == 0)
-            run_trained(run);
-        if (r->stamp.rank == 0 && opened->ends_step)
+        if (!is_of_0)
+            break;
+        run_timings(view, run, body->train_batch_reply.timings, r->stamp.time);
+        run_trained(run);
+        if (open && open->ends_step)
             run_step(run, r->stamp.time);
         break;
     case PL_MESSAGE_fetch_batch:
-        if (pl_kind_level(r->envelope.to_kind) == PL_LEVEL_EPOCH_LOOP)
-            run_fetched(run, r->stamp.rank == 0, body->fetch_batch_reply.samples);
+        if (caller == PL_LEVEL_EPOCH_LOOP)
+            run_fetched(run, is_of_0, body->fetch_batch_reply.samples);
         break;
     case PL_MESSAGE_control:
-        if (pl_kind_level(r->envelope.to_kind) != PL_LEVEL_HOST)
-            break;
-        if (opened->pauses || opened->goes_on)
-            run_pause(run, opened->pauses, (double)r->stamp.time * 1e-9);
-        if (run->step < body->control_reply.global_step)
-            run->step = body->control_reply.global_step;
+        if (caller == PL_LEVEL_HOST)
+            take_command(run, r, open, &body->control_reply);
         break;
     case PL_MESSAGE_measure_device:
         run_device(run, r->stamp.rank, &body->measure_device_reply);
         break;
     case PL_MESSAGE_write_checkpoint:
-        run_removed(b, run, body->write_checkpoint_reply.removed);
+        run_removed(view, run, body->write_checkpoint_reply.removed);
         break;
     case PL_MESSAGE_run:
-        if (pl_kind_level(r->envelope.to_kind) == PL_LEVEL_HOST)
-            run_has_replied(b, run, r, &body->run_reply);
+        if (caller == PL_LEVEL_HOST)
+            run_has_replied(view, run, r->stamp.time, &body->run_reply);
         break;
     default: break;
     }
 }
 
-static void take_error(pl_run_view_t *b, run_t *run, const pl_tap_record_t *r,
-                       const pl_error_t *error)
-{
-    if (r->envelope.message == PL_MESSAGE_write_checkpoint)
-        run_save(b, run, error->text, true);
-    else if (r->envelope.message == PL_MESSAGE_run
-             && pl_kind_level(r->envelope.to_kind) == PL_LEVEL_HOST)
-        run_has_ended(b, run, r, "failed", error);
-}
-
-/* Whether some of its kinds has to be looked into: most need not. */
-static bool tells_something(unsigned message)
+/* Whether an answer to it says something of a run: that of most calls does not. */
+static bool is_telling(unsigned message)
 {
     switch (message) {
     case PL_MESSAGE_control:
@@ -358,119 +418,99 @@ static bool tells_something(unsigned message)
     }
 }
 
-static opened_t opened_by(pl_run_view_t *b, const pl_tap_record_t *r,
-                          const pl_body_t *body)
-{
-    opened_t opened = {.run = run_of_call(b, r), .to = r->envelope.to_kind};
-    if (body && r->envelope.message == PL_MESSAGE_train_batch)
-        opened.ends_step = body->train_batch.step_due;
-    if (body && r->envelope.message == PL_MESSAGE_control) {
-        opened.pauses = body->control.command == PL_RUN_COMMAND_PAUSE;
-        opened.goes_on = body->control.command == PL_RUN_COMMAND_CONTINUE;
-    }
-    return opened;
-}
-
-static void take_end_of_unshown(pl_run_view_t *b, const pl_tap_record_t *r,
-                                const pl_body_t *body)
+/* run: [it is not shown, or unknown] */
+static void take_answer(pl_run_view_t *view, run_t *run, const pl_tap_record_t *r,
+                        const pl_open_t *open)
 {
     const pl_envelope_t *e = &r->envelope;
-    if (e->message != PL_MESSAGE_run || pl_kind_level(e->to_kind) != PL_LEVEL_HOST)
-        return;
-    if (e->kind == PL_KIND_ERROR)
-        count_end(b, "failed");
-    else if (e->kind == PL_KIND_REPLY)
-        count_end(b, body->run_reply.status);
-}
-
-static void take(pl_run_view_t *b, const pl_tap_record_t *r)
-{
-    const pl_envelope_t *e = &r->envelope;
+    const bool is_run = e->message == PL_MESSAGE_run
+                        && pl_kind_level(e->to_kind) == PL_LEVEL_HOST;
     pl_body_t body;
     pl_error_t error = {0};
-    opened_t opened;
-    const bool is_decoded = tells_something(e->message)
-                            && pl_frame_decode_record(r->frame, &body, &error, NULL)
-                                   == PL_OK;
-    if (e->kind == PL_KIND_CALL)
-        opened = opened_by(b, r, is_decoded ? &body : NULL);
-    else if (e->kind == PL_KIND_REPLY || e->kind == PL_KIND_ERROR)
-        opened = call_ends(b, r);
-    else
-        opened = call_goes_on(b, r);
-    if (e->kind == PL_KIND_CALL)
-        call_opens(b, r, opened);
-    run_t *run = opened.run < NO_RUN ? &b->run[opened.run] : NULL;
-    if (is_decoded && opened.run == NO_RUN)
-        take_end_of_unshown(b, r, &body);
-    if (!is_decoded || !run || run->ended)
+    if (!is_telling(e->message) || (run && run->ended) || (!run && !is_run)
+        || pl_frame_decode_record(r->frame, &body, &error, NULL) != PL_OK)
         return;
-    if (e->kind == PL_KIND_REPLY || e->kind == PL_KIND_ERROR)
+    if (run && pl_ends_call(r))
         take_move(run, r);
-    switch (e->kind) {
-    case PL_KIND_CALL: take_call(run, r); break;
-    case PL_KIND_PROGRESS: take_progress(b, run, r, &body); break;
-    case PL_KIND_REPLY: take_reply(b, run, r, &body, &opened); break;
-    case PL_KIND_ERROR: take_error(b, run, r, &error); break;
-    default: break;
-    }
+    if (!run && pl_ends_call(r))
+        count_end(view, e->kind == PL_KIND_ERROR ? "failed" : body.run_reply.status);
+    else if (run && e->kind == PL_KIND_PROGRESS)
+        take_progress(view, run, r, &body);
+    else if (run && e->kind == PL_KIND_REPLY)
+        take_reply(view, run, r, &body, open);
+    else if (run && e->kind == PL_KIND_ERROR && is_run)
+        run_has_ended(view, run, r->stamp.time, "failed", &error);
+    else if (run && e->kind == PL_KIND_ERROR && e->message == PL_MESSAGE_write_checkpoint)
+        run_save(view, run, error.text, true);
 }
 
-/* ---- who gets how many ---- */
+/* ---- every message ---- */
 
-/* Slots between the newest that has been counted in and this one were silent. */
-static void kinds_turn(pl_run_view_t *b, int64_t slot)
-{
-    if (slot - b->kind_slot > KIND_SLOTS)
-        b->kind_slot = slot - KIND_SLOTS;
-    while (b->kind_slot < slot) {
-        b->kind_slot++;
-        for (int k = 0; k < KINDS_MAX; k++)
-            b->kinds[k].slot[b->kind_slot % KIND_SLOTS] = 0;
-    }
-}
-
-static void count(pl_run_view_t *b, const pl_tap_record_t *r)
+/* Counts it for the kind of its receiver, and among the newest. */
+static void count(pl_run_view_t *view, const pl_tap_record_t *r)
 {
     const pl_envelope_t *e = &r->envelope;
     const int64_t slot = r->stamp.time / KIND_PERIOD;
-    b->messages[e->kind]++;
-    b->last = r->stamp.time;
-    b->was_kept = r->was_kept;
-    b->newest[b->newest_count++ % NEWEST_MAX] = (newest_t){.time = r->stamp.time,
-                                                           .rank = r->stamp.rank,
-                                                           .message = e->message,
-                                                           .kind = e->kind,
-                                                           .from = e->from_kind,
-                                                           .to = e->to_kind};
-    if (slot > b->kind_slot)
-        kinds_turn(b, slot);
+    view->messages[e->kind]++;
+    view->last = r->stamp.time;
+    view->was_kept = r->was_kept;
+    view->newest[view->newest_count++ % NEWEST_MAX] = (newest_t){.time = r->stamp.time,
+                                                                 .rank = r->stamp.rank,
+                                                                 .message = e->message,
+                                                                 .kind = e->kind,
+                                                                 .from = e->from_kind,
+                                                                 .to = e->to_kind};
+    if (slot - view->kind_slot > KIND_SLOTS)
+        view->kind_slot = slot - KIND_SLOTS;
+    while (view->kind_slot < slot) {                        /* slots without messages */
+        view->kind_slot++;
+        for (int k = 0; k < KINDS_MAX; k++)
+            view->kinds[k].slot[view->kind_slot % KIND_SLOTS] = 0;
+    }
     if (e->to_kind >= KINDS_MAX)
         return;
-    b->kinds[e->to_kind].messages++;
-    if (slot >= 0 && slot > b->kind_slot - KIND_SLOTS)
-        b->kinds[e->to_kind].slot[slot % KIND_SLOTS]++;
+    view->kinds[e->to_kind].messages++;
+    if (slot >= 0 && slot > view->kind_slot - KIND_SLOTS)
+        view->kinds[e->to_kind].slot[slot % KIND_SLOTS]++;
 }
 
-void pl_run_view_record(pl_run_view_t *view, const pl_tap_record_t *record)
+void pl_run_view_record(pl_run_view_t *view, const pl_tap_record_t *r)
 {
     pthread_mutex_lock(&view->lock);
-    count(view, record);
-    take(view, record);
+    count(view, r);
+    if (view->graph.calls.count >= CALLS_MAX)
+        calls_forget(view);
+    pl_open_t *open = pl_call_graph_take(&view->graph, r);
+    run_t *run = run_of(view, r, open);
+    if (r->envelope.kind == PL_KIND_CALL) {
+        if (open)
+            count_open(view, open, 1);
+        if (run && !run->ended)
+            take_call(view, run, r, open);
+    } else {
+        take_answer(view, run, r, open);
+    }
+    if (open && pl_ends_call(r)) {
+        pl_rank_times_take(&view->ranks, open, r);
+        count_open(view, open, -1);
+        pl_call_graph_drop(&view->graph, open);
+    }
     pthread_mutex_unlock(&view->lock);
 }
 
-/* Answers may have been among what is missing: calls that seem open may not be. */
+/* Answers may be missing: a call that seems open may have ended.  An unknown number is
+ * missing after the death of a rank, which shows by itself. */
 void pl_run_view_gap(pl_run_view_t *view, uint64_t missing)
 {
-    if (!missing)                                 /* behind a rank's death, which shows */
+    if (!missing)
         return;
     pthread_mutex_lock(&view->lock);
     view->missing += missing;
     view->guesses = true;
-    calls_forget(view, &view->open);
+    calls_forget(view);
     for (int k = 0; k < RUNS_MAX; k++)
-        view->run[k].steps_began = 0;
+        if (view->run[k])
+            view->run[k]->steps_began = 0;
     pthread_mutex_unlock(&view->lock);
 }
 
@@ -478,27 +518,34 @@ void pl_run_view_log(pl_run_view_t *view, pl_log_level_t level, int rank,
                      const char *actor, const char *text)
 {
     pthread_mutex_lock(&view->lock);
-    log_entry_t *entry = &view->log[view->logs++ % LOG_MAX];
     view->log_levels[level]++;
-    *entry = (log_entry_t){.item = ++view->item,
-                           .time = run_view_now(view),
-                           .level = (int)level,
-                           .rank = rank};
-    snprintf(entry->actor, sizeof entry->actor, "%s", actor);
-    snprintf(entry->text, sizeof entry->text, "%s", text);
+    if (!view->log)
+        view->log = pl_alloc_array(LOG_MAX, sizeof *view->log);
+    if (view->log) {
+        log_entry_t *entry = &view->log[view->logs++ % LOG_MAX];
+        *entry = (log_entry_t){.item = ++view->item,
+                               .time = run_view_now(view),
+                               .level = (int)level,
+                               .rank = rank};
+        snprintf(entry->actor, sizeof entry->actor, "%s", actor);
+        snprintf(entry->text, sizeof entry->text, "%s", text);
+    }
     pthread_mutex_unlock(&view->lock);
 }
-
-/* ---- life ---- */
 
 int pl_run_view_living(pl_run_view_t *view)
 {
     int living = 0;
     pthread_mutex_lock(&view->lock);
     for (int k = 0; k < RUNS_MAX; k++)
-        living += view->run[k].call && !view->run[k].ended;
+        living += view->run[k] && !view->run[k]->ended;
     pthread_mutex_unlock(&view->lock);
     return living;
+}
+
+bool pl_run_view_is_fed(const pl_run_view_t *view)
+{
+    return view->is_fed;
 }
 
 pl_run_view_t *pl_run_view_new(int64_t began, pl_error_t *err)
@@ -511,6 +558,8 @@ pl_run_view_t *pl_run_view_new(int64_t began, pl_error_t *err)
     pthread_mutex_init(&view->lock, NULL);
     view->began = began;
     view->wall = pl_wall_clock() - run_view_now(view);
+    view->graph.lost = call_lost;
+    view->graph.user = view;
     return view;
 }
 
@@ -519,9 +568,10 @@ void pl_run_view_free(pl_run_view_t *view)
     if (!view)
         return;
     for (int k = 0; k < RUNS_MAX; k++)
-        run_release(&view->run[k]);
-    pl_map_release(&view->open);
-    pl_map_release(&view->lasting);
+        run_free(view->run[k]);
+    pl_call_graph_release(&view->graph);
+    pl_rank_times_free(&view->ranks);
+    pl_free(view->log);
     pthread_mutex_destroy(&view->lock);
     pl_free(view);
 }

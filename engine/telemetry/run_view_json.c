@@ -1,25 +1,34 @@
-/* run_view_json.c - the run view as the page gets it
+/* run_view_json.c - the run view as JSON, for the page and for the topic "state"
  *
- * Points, log lines and the like have numbers and are sent once: a page says up to which
- * it has them, also one that was away for a while.  All else is small and sent whole. */
+ * Points, log lines and other items have numbers and are sent once: a page says which
+ * item it has, also after it was disconnected.  Everything else is small and sent
+ * whole.
+ *
+ * A viewer of every message has to be as fast as the run.  The topic "state" is for a
+ * viewer that needs less; while nobody subscribes to it, the run pays nothing. */
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "base/json_text.h"
 #include "base/json_path.h"
+#include "base/memory.h"
 #include "base/utf8.h"
+#include "runtime/runtime.h"
 #include "telemetry/run_view_parts.h"
 
-/* JSON knows no NaN. */
-/* Cut texts may end within a character. */
+/* A cut text may end within a character. */
 static json_t *text(const char *value)
 {
     char shown[600];
     return json_string(pl_utf8_show(value, shown, sizeof shown));
 }
 
-/* The first of a ring's entries that is still there. */
+/* The number of the oldest entry of a ring. */
 static uint64_t oldest(uint64_t count, uint64_t max)
 {
     return count > max ? count - max : 0;
@@ -46,7 +55,7 @@ static json_t *point_json(const point_t *point, int columns)
     return row;
 }
 
-/* Of `count` neighbours each the newest values. */
+/* Merges each `count` neighbours into one point. */
 static json_t *points_json(const run_t *run, int from, int to, int count)
 {
     json_t *all = json_array();
@@ -61,7 +70,7 @@ static json_t *points_json(const run_t *run, int from, int to, int count)
     return all;
 }
 
-/* How many of its points have a number up to this. */
+/* How many of its points have item numbers up to `item`. */
 static int points_until(const run_t *run, uint64_t item)
 {
     int low = 0, high = run->curves.count;
@@ -90,7 +99,7 @@ static json_t *strip_json(const run_t *run, uint64_t since, uint64_t until)
     return all;
 }
 
-/* Of each rank what its steps took in the newest slot, by stage. */
+/* The time of the steps of each rank in the newest slot, by stage. */
 static json_t *stages_json(const run_t *run)
 {
     json_t *all = json_array();
@@ -103,7 +112,6 @@ static json_t *stages_json(const run_t *run)
     return all;
 }
 
-/* What is known of the device of each rank. */
 static json_t *devices_json(const run_t *run)
 {
     json_t *all = json_array();
@@ -122,29 +130,24 @@ static json_t *devices_json(const run_t *run)
     return all;
 }
 
-/* What is the matter with a rank, in the words of the page. */
-static const char *absence(pl_rank_event_t event)
-{
-    return event == PL_RANK_EVENT_MUTE  ? "silent"
-           : event == PL_RANK_EVENT_CUT ? "disconnected"
-                                        : pl_rank_event_names[event];
-}
-
-/* Ranks that the run has to do without: which, how and for how long. */
+/* The ranks that are missing: which, why and for how long. */
 static json_t *absent_json(const pl_run_view_t *b, const run_t *run)
 {
     json_t *all = json_array();
     for (int k = 0; k < run->absents && !run->ended; k++) {
         const absent_t *a = &run->absent[k];
-        json_array_append_new(all, json_pack("{s:i, s:s, s:f, s:o}", "rank", a->rank,
-                                             "event", absence(a->event), "seconds",
-                                             run_view_now(b) - a->since, "text",
-                                             text(a->text)));
+        const char *how = a->event == PL_RANK_EVENT_MUTE  ? "silent"
+                          : a->event == PL_RANK_EVENT_CUT ? "disconnected"
+                                                          : pl_rank_event_names[a->event];
+        json_array_append_new(all,
+                              json_pack("{s:i, s:s, s:f, s:o}", "rank", a->rank, "event",
+                                        how, "seconds", run_view_now(b) - a->since,
+                                        "text", text(a->text)));
     }
     return all;
 }
 
-/* All of them, once one is new or changed; else none. */
+/* All checkpoints if one is new or has changed, else none. */
 static json_t *saves_json(const run_t *run, uint64_t since)
 {
     json_t *all = json_array();
@@ -161,34 +164,32 @@ static json_t *saves_json(const run_t *run, uint64_t since)
     return all;
 }
 
-/* A rate is as old as the steps that it was taken of. */
-static double newest_of(const pl_run_view_t *b, const run_t *run, int column)
-{
-    const bool is_rate = column == COLUMN_SAMPLES_RATE || column == COLUMN_STEP_RATE;
-    return is_rate && run_stalled(b, run) > 0 ? 0 : run->newest[column];
-}
-
+/* The rates of a run that stalls are 0. */
 static json_t *columns_json(const pl_run_view_t *b, const run_t *run)
 {
+    const bool is_stalled = run_stalled(b, run) > 0;
     json_t *all = json_array();
-    for (int k = 0; k < run->columns; k++)
-        json_array_append_new(all,
-                              json_pack("{s:o, s:o}", "name", text(run->name[k]),
-                                        "newest", pl_json_number(newest_of(b, run, k))));
+    for (int k = 0; k < run->columns; k++) {
+        const bool is_rate = k == COLUMN_SAMPLES_RATE || k == COLUMN_STEP_RATE;
+        const double newest = is_rate && is_stalled ? 0 : run->newest[k];
+        json_array_append_new(all, json_pack("{s:o, s:o}", "name", text(run->name[k]),
+                                             "newest", pl_json_number(newest)));
+    }
     return all;
 }
 
-/* What a reader gets: the items from the one behind `since` up to `until`; of an overview
- * OVERVIEW_POINTS points of each run at most. */
+/* What a reader gets: the items after `since` up to `until`; in an overview at most
+ * OVERVIEW_POINTS points of each run. */
 typedef struct range {
     uint64_t since, until;
     bool is_overview;
 } range_t;
 
-/* `whole`: the page is to forget the points that it has. */
+/* "whole": the page drops the points that it has. */
 static json_t *run_json(const pl_run_view_t *b, const run_t *run, range_t range)
 {
     const uint64_t since = range.since;
+    const char *slash = strrchr(run->dir, '/');
     const bool whole = since < run->rewritten;
     const int from = points_until(run, since), to = points_until(run, range.until);
     const int per_point = range.is_overview
@@ -197,22 +198,22 @@ static json_t *run_json(const pl_run_view_t *b, const run_t *run, range_t range)
     json_t *options = run->options && run->options_item > since
                           ? pl_json_value(run->options, strlen(run->options), NULL)
                           : NULL;
-    json_t *all = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:b, s:f, s:f, s:f}",
-                            "number", (json_int_t)run->number, "call",
-                            (json_int_t)run->call, "name", text(run_view_run_name(run)),
-                            "dir", text(run->dir), "module", text(run->module), "doing",
-                            text(run->is_paused && !run->ended ? "paused" : run->doing),
-                            "error", text(run->error), "ended", run->ended, "began",
-                            run->began, "seconds", run_seconds(b, run), "clip",
-                            run->clip);
+    json_t *all =
+        json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:b, s:f, s:f, s:f}", "number",
+                  (json_int_t)run->number, "call", (json_int_t)run->call, "name",
+                  text(slash ? slash + 1 : run->dir), "dir", text(run->dir), "module",
+                  text(run->module), "doing",
+                  text(run->is_paused && !run->ended ? "paused" : run->doing), "error",
+                  text(run->error), "ended", run->ended, "began", run->began, "seconds",
+                  run_seconds(b, run), "clip", run->clip);
     json_t *more =
         json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:b, s:o, s:o, s:f, s:o}",
                   "step", (json_int_t)run->step, "total_steps",
                   (json_int_t)run->total_steps, "epoch", (json_int_t)run->epoch, "batch",
                   (json_int_t)run->batch, "batches", (json_int_t)run->batches, "samples",
                   (json_int_t)run->samples, "run_p50",
-                  pl_json_number(pl_durations_quantile(&run->all, 0.5)), "run_p95",
-                  pl_json_number(pl_durations_quantile(&run->all, 0.95)), "whole", whole,
+                  pl_json_number(durations_quantile(&run->all, 0.5)), "run_p95",
+                  pl_json_number(durations_quantile(&run->all, 0.95)), "whole", whole,
                   "epochs", run->epochs < 0 ? json_null() : json_integer(run->epochs),
                   "reason", text(run->reason), "stalled", run_stalled(b, run), "absent",
                   absent_json(b, run));
@@ -231,24 +232,16 @@ static json_t *run_json(const pl_run_view_t *b, const run_t *run, range_t range)
     return all;
 }
 
-static json_t *runs_json(const pl_run_view_t *b, range_t range)
-{
-    json_t *all = json_array();
-    for (int k = 0; k < RUNS_MAX; k++)
-        if (b->run[k].call)
-            json_array_append_new(all, run_json(b, &b->run[k], range));
-    return all;
-}
-
 static int64_t points_between(const pl_run_view_t *b, uint64_t since, uint64_t until)
 {
     int64_t points = 0;
     for (int k = 0; k < RUNS_MAX; k++)
-        points += points_until(&b->run[k], until) - points_until(&b->run[k], since);
+        if (b->run[k])
+            points += points_until(b->run[k], until) - points_until(b->run[k], since);
     return points;
 }
 
-/* The last item behind `since` up to which there are no more than CHUNK_POINTS points. */
+/* The last item after `since` up to which there are at most CHUNK_POINTS points. */
 static uint64_t chunk_end(const pl_run_view_t *b, uint64_t since)
 {
     uint64_t low = since, high = b->item;
@@ -266,24 +259,23 @@ static uint64_t chunk_end(const pl_run_view_t *b, uint64_t since)
 
 /* ---- messages ---- */
 
-static json_t *kind_json(const pl_run_view_t *b, int kind)
-{
-    const actor_kind_t *row = &b->kinds[kind];
-    json_t *slots = json_array();
-    for (int64_t slot = b->kind_slot - KIND_SLOTS + 1; slot <= b->kind_slot; slot++)
-        json_array_append_new(slots,
-                              json_integer(slot < 0 ? 0 : row->slot[slot % KIND_SLOTS]));
-    return json_pack("{s:o, s:i, s:I, s:I, s:o}", "name", text(pl_kind_name(kind)),
-                     "level", pl_kind_level(kind), "messages", (json_int_t)row->messages,
-                     "open", (json_int_t)row->open, "slots", slots);
-}
-
 static json_t *kinds_json(const pl_run_view_t *b)
 {
     json_t *all = json_array();
-    for (int k = 1; k < KINDS_MAX; k++)
-        if (b->kinds[k].messages)
-            json_array_append_new(all, kind_json(b, k));
+    for (int kind = 1; kind < KINDS_MAX; kind++) {
+        const actor_kind_t *row = &b->kinds[kind];
+        if (!row->messages)
+            continue;
+        json_t *slots = json_array();
+        for (int64_t k = b->kind_slot - KIND_SLOTS + 1; k <= b->kind_slot; k++)
+            json_array_append_new(slots,
+                                  json_integer(k < 0 ? 0 : row->slot[k % KIND_SLOTS]));
+        json_array_append_new(all, json_pack("{s:o, s:i, s:I, s:I, s:o}", "name",
+                                             text(pl_kind_name((uint32_t)kind)), "level",
+                                             pl_kind_level((uint32_t)kind), "messages",
+                                             (json_int_t)row->messages, "open",
+                                             (json_int_t)row->open, "slots", slots));
+    }
     return all;
 }
 
@@ -315,20 +307,27 @@ static json_t *log_json(const pl_run_view_t *b, range_t range)
     return all;
 }
 
-/* With the lock held, which it releases. */
-static char *run_view_write(pl_run_view_t *b, range_t range)
+/* With the lock held. */
+static json_t *view_json(const pl_run_view_t *b, range_t range)
 {
-    const bool more = range.until < b->item;
-    json_t *all = json_pack("{s:I, s:f, s:f, s:I, s:I, s:o, s:o, s:o, s:o, s:b}", "since",
-                            (json_int_t)range.since, "now", run_view_now(b), "wall",
-                            b->wall, "messages", (json_int_t)b->newest_count, "missing",
-                            (json_int_t)b->missing, "runs", runs_json(b, range), "actors",
-                            kinds_json(b), "newest", newest_json(b), "log",
-                            log_json(b, range), "more", more);
-    pthread_mutex_unlock(&b->lock);
-    char *written = all ? pl_json_write(all, PL_JSON_COMPACT) : NULL;
+    json_t *runs = json_array();
+    for (int k = 0; k < RUNS_MAX; k++)
+        if (b->run[k])
+            json_array_append_new(runs, run_json(b, b->run[k], range));
+    return json_pack("{s:I, s:f, s:f, s:I, s:I, s:o, s:o, s:o, s:o, s:b}", "since",
+                     (json_int_t)range.since, "now", run_view_now(b), "wall", b->wall,
+                     "messages", (json_int_t)b->newest_count, "missing",
+                     (json_int_t)b->missing, "runs", runs, "actors", kinds_json(b),
+                     "newest", newest_json(b), "log", log_json(b, range), "more",
+                     range.until < b->item);
+}
+
+/* Consumes the object. */
+static char *written(json_t *all)
+{
+    char *text = all ? pl_json_write(all, PL_JSON_COMPACT) : NULL;
     json_decref(all);
-    return written;
+    return text;
 }
 
 char *pl_run_view_json(pl_run_view_t *b, uint64_t since, uint64_t *until, bool *more)
@@ -337,11 +336,113 @@ char *pl_run_view_json(pl_run_view_t *b, uint64_t since, uint64_t *until, bool *
     *until = chunk_end(b, since);
     if (more)
         *more = *until < b->item;
-    return run_view_write(b, (range_t){.since = since, .until = *until});
+    json_t *all = view_json(b, (range_t){.since = since, .until = *until});
+    pthread_mutex_unlock(&b->lock);
+    return written(all);
 }
 
 char *pl_run_view_state(pl_run_view_t *b)
 {
     pthread_mutex_lock(&b->lock);
-    return run_view_write(b, (range_t){.until = b->item, .is_overview = true});
+    json_t *all = view_json(b, (range_t){.until = b->item, .is_overview = true});
+    pthread_mutex_unlock(&b->lock);
+    return written(all);
+}
+
+/* ---- the topic "state" ---- */
+
+enum { MEMORY_TICKS = 4 };                                /* ticks between measurements */
+
+typedef struct state {
+    pl_run_view_t *view;
+    json_t *memory;                                         /* [NULL: not measured yet] */
+    unsigned ticks;
+} state_t;
+
+static void state_watched(void *self, bool is_watched)
+{
+    state_t *s = self;
+    if (is_watched)
+        pl_run_view_open(s->view);
+    else if (s->view->is_fed)
+        pl_run_view_close(s->view);
+    s->view->is_fed = is_watched;
+    json_decref(s->memory);
+    s->memory = NULL;
+    s->ticks = 0;
+}
+
+static void state_record(void *self, const pl_tap_record_t *record)
+{
+    pl_run_view_record(((state_t *)self)->view, record);
+}
+
+static void state_gap(void *self, int rank, uint64_t count)
+{
+    (void)rank;
+    pl_run_view_gap(((state_t *)self)->view, count);
+}
+
+static void add_process(void *list, int process, const char *name, int64_t bytes,
+                        double cpu)
+{
+    json_array_append_new(list,
+                          json_pack("{s:i, s:s, s:I, s:f}", "process", process, "name",
+                                    name, "bytes", (json_int_t)bytes, "cpu", cpu));
+}
+
+/* A rank that is a process has the name "rank 1".  The memory of a run that is replayed
+ * is unknown. */
+static json_t *memory_json(bool was_kept)
+{
+    if (was_kept)
+        return json_object();
+    json_t *processes = json_array();
+    pl_memory_children(add_process, processes);
+    return json_pack("{s:I, s:I, s:f, s:f, s:i, s:o}", "used",
+                     (json_int_t)pl_memory_used(), "free", (json_int_t)pl_memory_free(),
+                     "cpu", pl_cpu_used(), "time", (double)pl_now() * 1e-9, "processors",
+                     (int)sysconf(_SC_NPROCESSORS_ONLN), "processes", processes);
+}
+
+/* Without items: points and log lines. */
+static char *state_tell(void *self)
+{
+    state_t *s = self;
+    pl_run_view_t *b = s->view;
+    pthread_mutex_lock(&b->lock);
+    const bool was_kept = b->was_kept;
+    json_t *state = view_json(b, (range_t){.since = INT64_MAX, .until = b->item}),
+           *ranks = pl_rank_times_json(&b->ranks);
+    pthread_mutex_unlock(&b->lock);
+    if (s->ticks++ % MEMORY_TICKS == 0) {
+        json_decref(s->memory);
+        s->memory = memory_json(was_kept);
+    }
+    return written(json_pack("{s:i, s:o, s:O, s:o}", "version", 1, "state", state,
+                             "memory", s->memory, "ranks", ranks));
+}
+
+static void state_close(void *self)
+{
+    state_watched(self, false);
+    pl_free(self);
+}
+
+int pl_run_view_publish(pl_run_view_t *view, pl_runtime_t *runtime, pl_error_t *err)
+{
+    static const pl_tap_ops_t ops = {.record = state_record,
+                                     .gap = state_gap,
+                                     .close = state_close,
+                                     .topic = "state",
+                                     .watched = state_watched,
+                                     .tell = state_tell};
+    state_t *s = pl_alloc(sizeof *s);
+    if (!s)
+        return pl_no_memory(err);
+    s->view = view;
+    const int code = pl_tap_add(runtime, &ops, s, err);
+    if (code != PL_OK)
+        pl_free(s);
+    return code;
 }

@@ -1,5 +1,6 @@
-/* run_view_parts.h - what run_view.c (taking from the stream), run_view_run.c (what a
- * run has done), run_view_json.c and metrics.c (telling) share */
+/* run_view_parts.h - the types of the run view, for run_view.c (which run a message
+ * belongs to), run_view_run.c (one run), and the renderers run_view_json.c and
+ * metrics.c */
 #ifndef PL_TELEMETRY_RUN_VIEW_PARTS_H
 #define PL_TELEMETRY_RUN_VIEW_PARTS_H
 
@@ -7,19 +8,19 @@
 
 #include "base/map.h"
 #include "runtime/payload.h"
+#include "telemetry/call_graph.h"
 #include "telemetry/run_view.h"
-#include "telemetry/durations.h"
 
 enum {
-    RUNS_MAX = 16,                                /* that are shown: a newer one takes the
-                                                     place of one that has ended */
+    RUNS_MAX = 16,                                   /* shown; a new run replaces one that
+                                                        has ended */
     COLUMNS_MAX = 48,
-    POINTS_MAX = 1 << 17,                       /* of a run; then neighbours become one */
-    CELLS_MAX = 1 << 22,                        /* of all runs' points; then those of the
-                                                   run with the most become fewer */
+    POINTS_MAX = 1 << 17,                       /* of a run; then neighbours are merged */
+    CELLS_MAX = 1 << 22,                        /* in the points of all runs; then those
+                                                   of the run with the most are merged */
     CHUNK_POINTS = 4096,                        /* in one event */
     OVERVIEW_POINTS = 1000,                     /* of a run, in /state */
-    RANKS_MAX = 64,                             /* told apart; of more, neighbours share a
+    RANKS_MAX = 64,                             /* shown; of more, neighbours share a
                                                    place, which shows the slowest */
     STRIP_SLOTS = 120,
     KINDS_MAX = 96,                                         /* of actors */
@@ -27,12 +28,18 @@ enum {
     NEWEST_MAX = 48,
     LOG_MAX = 200,
     SAVES_MAX = 24,
-    CALLS_MAX = 1 << 16,                               /* open ones that are remembered */
+    CALLS_MAX = 1 << 16,                                    /* open */
     ABSENT_MAX = RANKS_MAX,
-    NO_RUN = RUNS_MAX,
+    DURATION_CELLS = 480,                  /* 16 for each doubling, from 1 us to 17 min */
 };
 
-/* Measurements of a run beside the metrics that it reports itself. */
+/* A histogram of durations with logarithmic cells, each 4.4 % wide.  Zeros: empty. */
+typedef struct durations {
+    uint64_t count, cell[DURATION_CELLS];
+    double sum;                                             /* s */
+} durations_t;
+
+/* Columns that the view measures; the others are metrics that the run reports. */
 enum {
     COLUMN_SAMPLES_RATE,
     COLUMN_STEP_RATE,
@@ -41,7 +48,7 @@ enum {
     COLUMNS_OWN
 };
 
-/* A rank of which nothing is heard, or whose process is no more. */
+/* A rank that sends nothing, or whose process has ended. */
 typedef struct absent {
     int rank;
     pl_rank_event_t event;
@@ -56,8 +63,8 @@ typedef struct point {
     double value[COLUMNS_MAX];                              /* NaN: not reported there */
 } point_t;
 
-/* Points column by column: a metric takes memory from its first value on.  Items have
- * numbers of one sequence: a reader that has some asks for those behind. */
+/* Points, column by column: a metric takes memory from its first value on.  All items of
+ * a view are numbered in one sequence: a reader asks for those after its newest. */
 typedef struct curves {
     int count, capacity;
     uint64_t *item, *step;                               /* [capacity], as all of these */
@@ -65,7 +72,7 @@ typedef struct curves {
     double *value[COLUMNS_MAX];                             /* [NULL: no value yet] */
 } curves_t;
 
-/* What the steps of each rank took without waiting for the others. */
+/* The time of the steps of each rank without the waits for other ranks. */
 typedef struct strip_slot {
     uint64_t item;
     double time;
@@ -76,75 +83,79 @@ typedef struct save {
     uint64_t item, number;
     double time;
     bool failed, removed;
-    char text[256];                                         /* path, or why not */
+    char text[256];                                         /* path, or the error */
 } save_t;
 
 enum { BATCHES_AHEAD = 256 };                     /* fetched before they are trained on */
 
-/* What rates are made of. */
+/* The counts from which rates are computed. */
 typedef struct counted {
-    uint64_t samples, steps;                     /* of rank 0 */
-    uint64_t timed;                              /* of these steps: their time is known */
-    double seconds;                              /* of those */
+    uint64_t samples, steps;                       /* of rank 0 */
+    uint64_t timed;                                /* of these steps, those with a time */
+    double seconds;                                /* of those */
 } counted_t;
 
 typedef struct run {
-    uint64_t call;                        /* by which the program asked for it; 0: free */
-    uint64_t number;                      /* of the engine's runs, from 1 */
+    uint64_t call;                      /* the engine's call of the run */
+    uint64_t number;                    /* among the engine's runs, from 1 */
+    uint64_t trainer;                   /* thread and number of the actor  [0: unknown] */
     bool ended, is_paused, has_trained;
+    bool is_over;                        /* as the engine says */
     char doing[16];                      /* "train", "validate", …; ended: its status */
     char dir[256], module[48], error[640];
-    char reason[160];                                /* why it was stopped */
+    char reason[160];                                /* of its stop */
     char *options;                                   /* JSON, as given  [NULL: unknown] */
     uint64_t options_item;
     double began, ended_at;                        /* s of the stream */
-    double paused_at, paused;                      /* since when; s, of pauses before */
+    double paused_at, paused;                      /* begin of the pause; s, of earlier
+                                                      pauses */
     double clip;                                   /* of the norm of gradients; 0: none */
-    uint64_t step, total_steps, steps_seen, samples, saves_done, saves_failed;
+    uint64_t step, total_steps;
     uint32_t epoch, batch, batches;
     int64_t epochs;                                    /* done, at its end; -1: unknown */
-
+    int64_t moved;                                     /* ns; newest progress of an active
+                                                          epoch or validation  [0: none is
+                                                          active] */
     char name[COLUMNS_MAX][48];
     int columns;
     double newest[COLUMNS_MAX];
+
+    /* From here on: what only the stream says; run_forget() clears it. */
     curves_t curves;
-    int stride, gathered;                 /* a point is of so many reports; in the next */
+    int stride, gathered;                      /* reports in a point; in the next point */
     point_t next;
     uint64_t rewritten;                       /* item at which older points were merged */
-    counted_t counted;                        /* when rates were taken last */
-    uint32_t batch_size[BATCHES_AHEAD];       /* samples of rank 0's newest batches */
-    uint64_t fetched, trained;                /* batches of rank 0 */
+    uint64_t steps_seen, samples, saves_done, saves_failed;
+    counted_t counted;                         /* when rates were last computed */
+    uint32_t batch_size[BATCHES_AHEAD];        /* samples of rank 0's newest batches */
+    uint64_t fetched, trained;                 /* batches of rank 0 */
     uint64_t samples_fetched, samples_trained;  /* of these */
-
-    int64_t steps_began;                         /* ns; 0: what comes is no step's time */
-    int64_t moved;                               /* ns; when something of the epoch or
-                                                    validation that is under way was done
-                                                    last  [0: none is] */
-    unsigned steps_together;                     /* since then, */
-    int64_t step_ended;                          /* the newest */
-    pl_durations_t recent, all;                  /* of steps since the report before, and
-                                                    of the run's */
-
+    int64_t held_since;                        /* ns; all ranks pause  [0: they do not] */
+    int64_t steps_began;                       /* ns; 0: the next time is no step's */
+    unsigned steps_together;                   /* since then */
+    int64_t step_ended;                        /* the newest */
+    durations_t recent, all;                   /* of steps since the newest report; of
+                                                  all steps */
     absent_t absent[ABSENT_MAX];
     int absents;
-    int ranks, all_ranks;                                   /* told apart; there are */
-    double spent[RANKS_MAX][PL_TIMINGS];                    /* s, in the slot to come */
+    int ranks, all_ranks;                                   /* shown; existing */
+    double spent[RANKS_MAX][PL_TIMINGS];                    /* s, in the next slot */
     uint64_t timed_steps;
     float stage[RANKS_MAX][PL_TIMINGS];                   /* s a step, in the newest */
     pl_device_stats_t device[RANKS_MAX];                  /* of the first ranks, newest */
     bool has_device[RANKS_MAX];
     int64_t slot_began;
     strip_slot_t strip[STRIP_SLOTS];
-    uint64_t slots;                                         /* there have been */
+    uint64_t slots;                                         /* that there have been */
     save_t save[SAVES_MAX];                                 /* the oldest first */
     int saves;
 } run_t;
 
-/* One sort of actor. */
+/* The actors of one kind. */
 typedef struct actor_kind {
-    uint64_t messages;                      /* that it got */
-    int64_t open;                           /* calls to it that it has not answered yet */
-    uint32_t slot[KIND_SLOTS];              /* messages that it got in each */
+    uint64_t messages;                      /* that they received */
+    int64_t open;                           /* calls that they have not answered yet */
+    uint32_t slot[KIND_SLOTS];              /* messages that they received in each slot */
 } actor_kind_t;
 
 typedef struct newest {
@@ -165,62 +176,69 @@ typedef struct log_entry {
 struct pl_run_view {
     pthread_mutex_t lock;
     int64_t began;
-    double wall;                                            /* s, at the stream's zero */
-    uint64_t item;                                          /* the newest */
-    run_t run[RUNS_MAX];
-    uint64_t runs;                  /* there have been */
-    uint64_t ended[3];              /* ok, stopped, failed */
-    pl_map_t open, lasting;         /* by call: see opened_t; those that go on for long
-                                       apart, as what belongs to a run is known by them */
+    double wall;                          /* s, at the stream's zero */
+    int shown;                            /* atomic: how many show it */
+    bool is_fed;                          /* the hub's thread: see pl_run_view_is_fed() */
+    uint64_t item;                        /* the newest */
+    run_t *run[RUNS_MAX];                 /* [NULL: free] */
+    uint64_t runs;                        /* that there have been */
+    uint64_t ended[3];                    /* ok, stopped, failed */
+    pl_call_graph_t graph;
+    pl_map_t ranks;                                         /* pl_rank_times_t */
     uint64_t messages[PL_KINDS], missing;
-    bool was_kept;                      /* what it gets: its clock is that of messages */
-    bool guesses;                       /* it has not seen how all began: what fits no run
-                                           is taken for one of the newest */
+    bool was_kept;                       /* its messages are of an earlier time, and so is
+                                            its clock */
+    bool guesses;                        /* it may have missed the calls of a run: a
+                                            message of unknown run is the newest run's */
     actor_kind_t kinds[KINDS_MAX];
     int64_t kind_slot;                                      /* newest, since the zero */
     int64_t last;                                           /* ns of the stream */
     newest_t newest[NEWEST_MAX];
     uint64_t newest_count;
-    log_entry_t log[LOG_MAX];
+    log_entry_t *log;                                       /* [LOG_MAX]  [NULL: none] */
     uint64_t logs, log_levels[PL_LOG_DEBUG + 1];
 };
 
 extern const char *const run_view_ended[3];
 extern const char *const run_view_own_columns[COLUMNS_OWN];
 
-/* With the lock held: */
-double run_view_now(const pl_run_view_t *view);             /* s of the stream */
-const char *run_view_run_name(const run_t *run);            /* of its folder, or "" */
+/* All functions below: with the lock held; `now` is in s of the stream. */
+double run_view_now(const pl_run_view_t *view);
 
-/* Of a run, what the stream has said: */
-void run_begin(run_t *run, uint64_t call, uint64_t number, double now);
-void run_release(run_t *run);
+void durations_add(durations_t *d, double seconds);
+/* The duration that so large a share does not exceed, within 5 %; NaN: there are none. */
+double durations_quantile(const durations_t *d, double share);
+/* How many take at most so long, within 5 %. */
+uint64_t durations_within(const durations_t *d, double seconds);
+
+run_t *run_new(uint64_t call, uint64_t number, double now);  /* NULL: out of memory */
+void run_free(run_t *run);
+/* Clears what only the stream says. */
+void run_forget(run_t *run);
+/* is_of_stream: it makes points; the engine's own reports do not. */
 void run_report(pl_run_view_t *view, run_t *run, const pl_run_progress_t *report,
-                double now);
+                double now, bool is_of_stream);
 void run_end(pl_run_view_t *view, run_t *run);
-/* Point k in `point`, where values that it lacks stay. */
+/* Merges point k into `point`, whose values stay where point k has none. */
 void run_point_merge(const run_t *run, int k, point_t *point);
-/* Whether it is paused from then on; now: s of the stream. */
 void run_pause(run_t *run, bool pauses, double now);
-/* Without pauses, as in its result. */
+/* Time without pauses, as in its result. */
 double run_seconds(const pl_run_view_t *view, const run_t *run);
-/* An epoch, or what is no part of one (0): steps before it are told of. */
+/* An epoch begins [time 0: something else]; the times of steps before it are complete. */
 void run_steps_begin(run_t *run, int64_t time);
 void run_fetched(run_t *run, bool is_of_0, uint32_t samples);
 void run_trained(run_t *run);
 void run_step(run_t *run, int64_t time);
-/* How long nothing of an epoch has been done, where that is much longer than a step took;
- * 0: it goes on. */
+/* Seconds since the last progress of an epoch, if that is much longer than a step; 0: the
+ * run progresses. */
 double run_stalled(const pl_run_view_t *view, const run_t *run);
-/* All begin an epoch: who had died is there again or left out; who was silent may be. */
+/* All ranks begin an epoch: dead ranks were replaced or left out; silent ones remain. */
 void run_gathers(run_t *run);
-/* What `watch` tells of a rank. */
 void run_watched(run_t *run, const pl_watch_progress_t *reported, double now);
 void run_timings(pl_run_view_t *view, run_t *run, pl_bytes_t spent, int64_t time);
-/* What the device of a rank does. */
 void run_device(run_t *run, int rank, const pl_measure_device_reply_t *reported);
 void run_save(pl_run_view_t *view, run_t *run, const char *text, bool failed);
-/* Checkpoints of these names, one a line, are gone. */
+/* The checkpoints of these names, one a line, were removed. */
 void run_removed(pl_run_view_t *view, run_t *run, const char *names);
 
 #endif

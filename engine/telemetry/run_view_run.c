@@ -1,8 +1,9 @@
-/* run_view_run.c - what the stream has said of one run
+/* run_view_run.c - one run: its metrics, points, step times, ranks and checkpoints
  *
- * Points are kept for the whole run, however long it is: when there are too many, two
- * neighbours become one, and from then on a point gathers twice as many reports.  The
- * points of all runs share one bound on memory; the run that holds most pays first. */
+ * Points are kept for the whole run, however long it is: when there are too many, each
+ * two neighbours are merged, and from then on a point gathers twice as many reports.  The
+ * points of all runs share one bound on memory; those of the largest run are merged
+ * first. */
 #include "telemetry/run_view_parts.h"
 
 #include <jansson.h>
@@ -16,23 +17,13 @@
 #include "base/utf8.h"
 #include "runtime/payload.h"
 
-void run_release(run_t *run)
-{
-    curves_t *curves = &run->curves;
-    pl_free(curves->item);
-    pl_free(curves->step);
-    pl_free(curves->time);
-    pl_free(curves->epoch);
-    for (int k = 0; k < COLUMNS_MAX; k++)
-        pl_free(curves->value[k]);
-    *curves = (curves_t){0};
-    pl_text_free(run->options);
-    run->options = NULL;
-}
+/* ---- a run's life ---- */
 
-void run_begin(run_t *run, uint64_t call, uint64_t number, double now)
+run_t *run_new(uint64_t call, uint64_t number, double now)
 {
-    run_release(run);
+    run_t *run = pl_alloc(sizeof *run);
+    if (!run)
+        return NULL;
     *run = (run_t){.call = call,
                    .number = number,
                    .doing = "start",
@@ -44,12 +35,38 @@ void run_begin(run_t *run, uint64_t call, uint64_t number, double now)
         run->newest[k] = NAN;
     for (int k = 0; k < COLUMNS_OWN; k++)
         snprintf(run->name[k], sizeof run->name[k], "%s", run_view_own_columns[k]);
+    return run;
+}
+
+void run_forget(run_t *run)
+{
+    curves_t *curves = &run->curves;
+    pl_free(curves->item);
+    pl_free(curves->step);
+    pl_free(curves->time);
+    pl_free(curves->epoch);
+    for (int k = 0; k < COLUMNS_MAX; k++)
+        pl_free(curves->value[k]);
+    memset((char *)run + offsetof(run_t, curves), 0,
+           sizeof *run - offsetof(run_t, curves));
+    run->stride = 1;
+    for (int k = 0; k < COLUMNS_OWN; k++)
+        run->newest[k] = NAN;
+}
+
+void run_free(run_t *run)
+{
+    if (!run)
+        return;
+    run_forget(run);
+    pl_text_free(run->options);
+    pl_free(run);
 }
 
 /* ---- metrics ---- */
 
-/* The column of a metric, new or not; -1: there are too many.  Names are kept as they are
- * shown: two that look the same would be one series twice. */
+/* The column of a metric, which may be new; -1: there are too many.  Names are stored as
+ * they are shown: two names that look the same would be one series twice. */
 static int column_of(run_t *run, const char *name)
 {
     char shown[sizeof run->name[0]];
@@ -63,21 +80,20 @@ static int column_of(run_t *run, const char *name)
     return run->columns++;
 }
 
-/* A report has the newest metrics of all names: those of epochs and validations are
- * points where they are told or new, those of steps always. */
-static bool is_of_steps(const char *name)
+/* Whether the value of a metric in a report is a point.  A report has the newest value of
+ * every metric: one of steps is always a point, another one where it is new, or where its
+ * epoch or validation ends. */
+static bool is_point(pl_run_event_t event, const char *name, bool is_new)
 {
     const size_t length = strlen(name);
-    const bool is_of_epoch = length > 6 && !strcmp(name + length - 6, "_epoch");
-    return !is_of_epoch
-           && (!strncmp(name, "train_loss", 10) || !strncmp(name, "lr", 2)
-               || !strncmp(name, "grad_norm", 9));
-}
-
-static bool is_reported_by(pl_run_event_t event, const char *name)
-{
-    const bool is_validation = !strncmp(name, "val_", 4);
-    return event == (is_validation ? PL_RUN_EVENT_VALIDATED : PL_RUN_EVENT_EPOCH);
+    const bool is_of_epoch = length > 6 && !strcmp(name + length - 6, "_epoch"),
+               is_of_validation = !strncmp(name, "val_", 4);
+    const bool is_of_steps = !is_of_epoch
+                             && (!strncmp(name, "train_loss", 10)
+                                 || !strncmp(name, "lr", 2)
+                                 || !strncmp(name, "grad_norm", 9));
+    return is_new || is_of_steps
+           || event == (is_of_validation ? PL_RUN_EVENT_VALIDATED : PL_RUN_EVENT_EPOCH);
 }
 
 static void metrics_take_values(run_t *run, pl_run_event_t event, const char *metrics,
@@ -90,8 +106,7 @@ static void metrics_take_values(run_t *run, pl_run_event_t event, const char *me
         if (column < 0)
             continue;
         const double number = json_number_value(metric);
-        if (number != run->newest[column] || is_of_steps(name)
-            || is_reported_by(event, name))
+        if (is_point(event, name, number != run->newest[column]))
             value[column] = number;
         run->newest[column] = number;
     }
@@ -100,7 +115,7 @@ static void metrics_take_values(run_t *run, pl_run_event_t event, const char *me
 
 /* ---- points ---- */
 
-/* Batches are fetched ahead, and belong to the steps that they are trained on in. */
+/* Batches are fetched ahead.  Their samples count for the steps that train on them. */
 void run_fetched(run_t *run, bool is_of_0, uint32_t samples)
 {
     run->samples += samples;
@@ -118,8 +133,8 @@ void run_trained(run_t *run)
         run->samples_trained += run->batch_size[run->trained++ % BATCHES_AHEAD];
 }
 
-/* Of the time in steps alone: validations, pauses and checkpoints between them are not
- * counted. */
+/* Rates of the time in steps alone: validations, pauses and checkpoints between steps do
+ * not count. */
 static void rates_take(run_t *run, double value[COLUMNS_MAX])
 {
     const counted_t now = {.samples = run->samples_trained,
@@ -137,24 +152,13 @@ static void rates_take(run_t *run, double value[COLUMNS_MAX])
                                          * (double)run->samples
                                          / (double)run->samples_fetched;
     }
-    value[COLUMN_STEP_P50] = pl_durations_quantile(&run->recent, 0.5);
-    value[COLUMN_STEP_P95] = pl_durations_quantile(&run->recent, 0.95);
+    value[COLUMN_STEP_P50] = durations_quantile(&run->recent, 0.5);
+    value[COLUMN_STEP_P95] = durations_quantile(&run->recent, 0.95);
     memset(&run->recent, 0, sizeof run->recent);
     run->counted = now;
     for (int k = 0; k < COLUMNS_OWN; k++)
         if (!isnan(value[k]))
             run->newest[k] = value[k];
-}
-
-/* The newer value counts; one that is missing there stays. */
-static void point_merge(point_t *point, const point_t *newer)
-{
-    point->time = newer->time;
-    point->step = newer->step;
-    point->epoch = newer->epoch;
-    for (int k = 0; k < COLUMNS_MAX; k++)
-        if (!isnan(newer->value[k]))
-            point->value[k] = newer->value[k];
 }
 
 void run_point_merge(const run_t *run, int k, point_t *point)
@@ -185,8 +189,8 @@ static void point_clear(point_t *point)
         point->value[k] = NAN;
 }
 
-/* All of them get new numbers, behind `rewritten`: whoever has old ones takes them again,
- * in as many parts as it likes. */
+/* All points get new item numbers, after `rewritten`, so that a reader that has old ones
+ * reads all of them again, in as many pieces as it likes. */
 static void points_thin(pl_run_view_t *view, run_t *run)
 {
     curves_t *curves = &run->curves;
@@ -213,7 +217,7 @@ static int array_resize(void *array_p, int capacity)
     return PL_OK;
 }
 
-/* Arrays that have grown before one that cannot are larger than `capacity` says. */
+/* On failure `capacity` stays: arrays that have grown already are larger. */
 static int curves_resize(curves_t *curves, int capacity)
 {
     int code = array_resize(&curves->item, capacity);
@@ -239,21 +243,22 @@ static int64_t cells_per_point(const curves_t *curves)
     return cells;
 }
 
-static int64_t cells_held(const curves_t *curves)
+static int64_t cells_held(const run_t *run)
 {
-    return curves->capacity * cells_per_point(curves);
+    return run ? run->curves.capacity * cells_per_point(&run->curves) : 0;
 }
 
-/* Frees memory for `more` cells of `run`; false: `run` itself has become shorter. */
+/* Frees memory for `more` cells of `run`; false: the points of `run` itself were
+ * merged. */
 static bool cells_free(pl_run_view_t *view, run_t *run, int64_t more)
 {
     for (;;) {
         int64_t held = more;
         run_t *largest = run;
         for (int k = 0; k < RUNS_MAX; k++) {
-            held += cells_held(&view->run[k].curves);
-            if (cells_held(&view->run[k].curves) > cells_held(&largest->curves))
-                largest = &view->run[k];
+            held += cells_held(view->run[k]);
+            if (cells_held(view->run[k]) > cells_held(largest))
+                largest = view->run[k];
         }
         if (held <= CELLS_MAX)
             return true;
@@ -264,7 +269,7 @@ static bool cells_free(pl_run_view_t *view, run_t *run, int64_t more)
     }
 }
 
-/* False: without memory the point is lost. */
+/* Makes room for one point; false: the point is lost for lack of memory. */
 static bool curves_grow(pl_run_view_t *view, run_t *run)
 {
     enum { FIRST_CAPACITY = 256 };
@@ -281,34 +286,36 @@ static bool curves_grow(pl_run_view_t *view, run_t *run)
     return curves->count < curves->capacity;
 }
 
-static void columns_begin(pl_run_view_t *view, run_t *run, const point_t *point)
+/* Adds the gathered point; a metric gets its array with its first value. */
+static void point_end(pl_run_view_t *view, run_t *run)
 {
     curves_t *curves = &run->curves;
+    run->gathered = 0;
+    if (!curves_grow(view, run))
+        return;
     for (int k = 0; k < run->columns; k++) {
-        if (curves->value[k] || isnan(point->value[k]))
+        if (curves->value[k] || isnan(run->next.value[k]))
             continue;
         cells_free(view, run, curves->capacity);
         curves->value[k] = pl_alloc_array((size_t)curves->capacity, sizeof(double));
         for (int p = 0; curves->value[k] && p < curves->capacity; p++)
             curves->value[k][p] = NAN;
     }
+    point_set(curves, curves->count++, ++view->item, &run->next);
 }
 
-static void point_end(pl_run_view_t *view, run_t *run)
-{
-    if (curves_grow(view, run)) {
-        columns_begin(view, run, &run->next);
-        point_set(&run->curves, run->curves.count++, ++view->item, &run->next);
-    }
-    run->gathered = 0;
-}
-
+/* Gathers a report; in a point of several the newest value of each metric counts. */
 static void point_add(pl_run_view_t *view, run_t *run, const point_t *report)
 {
-    if (run->gathered)
-        point_merge(&run->next, report);
-    else
-        run->next = *report;
+    point_t *next = &run->next;
+    if (!run->gathered)
+        point_clear(next);
+    next->time = report->time;
+    next->step = report->step;
+    next->epoch = report->epoch;
+    for (int k = 0; k < COLUMNS_MAX; k++)
+        if (!isnan(report->value[k]))
+            next->value[k] = report->value[k];
     if (++run->gathered >= run->stride)
         point_end(view, run);
 }
@@ -325,6 +332,8 @@ void run_pause(run_t *run, bool pauses, double now)
         run->paused_at = now;
     if (!pauses && run->is_paused)
         run->paused += now - run->paused_at;
+    if (!pauses)
+        run->held_since = 0;
     run->is_paused = pauses;
 }
 
@@ -336,12 +345,8 @@ double run_seconds(const pl_run_view_t *view, const run_t *run)
     return until - run->began - run->paused;
 }
 
-static bool is_rare(pl_run_event_t event)
-{
-    return event == PL_RUN_EVENT_VALIDATED || event == PL_RUN_EVENT_EPOCH;
-}
-
-/* Without memory, and of a size that no page needs, they are unknown. */
+/* Options that are larger than a page needs, or for which memory is short, stay
+ * unknown. */
 static void options_keep(pl_run_view_t *view, run_t *run, const char *options)
 {
     enum { OPTIONS_MAX = 1 << 16 };
@@ -351,8 +356,12 @@ static void options_keep(pl_run_view_t *view, run_t *run, const char *options)
 }
 
 void run_report(pl_run_view_t *view, run_t *run, const pl_run_progress_t *report,
-                double now)
+                double now, bool is_of_stream)
 {
+    const pl_run_event_t event = report->event;
+    const bool trains = event == PL_RUN_EVENT_TRAIN,
+               ends_epoch = event == PL_RUN_EVENT_EPOCH,
+               is_result = ends_epoch || event == PL_RUN_EVENT_VALIDATED;
     point_t point;
     if (*report->run_dir) {
         snprintf(run->dir, sizeof run->dir, "%s", report->run_dir);
@@ -360,10 +369,10 @@ void run_report(pl_run_view_t *view, run_t *run, const pl_run_progress_t *report
         run->clip = report->clip;
         options_keep(view, run, report->options);
     }
-    if (report->event == PL_RUN_EVENT_ALIVE || report->event == PL_RUN_EVENT_TEXT)
+    if (event == PL_RUN_EVENT_ALIVE || event == PL_RUN_EVENT_TEXT)
         return;
-    if (!is_rare(report->event)) {
-        snprintf(run->doing, sizeof run->doing, "%s", pl_run_event_names[report->event]);
+    if (!is_result) {
+        snprintf(run->doing, sizeof run->doing, "%s", pl_run_event_names[event]);
         run->batch = report->batch;
         run->batches = report->batches;
     }
@@ -376,14 +385,17 @@ void run_report(pl_run_view_t *view, run_t *run, const pl_run_progress_t *report
     point.step = report->global_step;
     point.epoch = report->epoch
                   + (report->batches ? (double)report->batch / report->batches : 0);
-    metrics_take_values(run, report->event, report->metrics, point.value);
-    const bool trains = report->event == PL_RUN_EVENT_TRAIN;
+    metrics_take_values(run, event, report->metrics, point.value);
     run->has_trained |= trains;
     if (trains)
-        run_pause(run, false, now);               /* one that began anew does not pause */
-    if (trains || report->event == PL_RUN_EVENT_EPOCH)  /* which may be short */
+        run_pause(run, false, now);                /* ranks that restarted do not pause */
+    if (!is_of_stream) {                           /* batches of the program: no epoch */
+        run->moved = report->batches ? (int64_t)(now * 1e9) : 0;
+        return;
+    }
+    if (trains || ends_epoch)                               /* an epoch may be short */
         rates_take(run, point.value);
-    if (trains || is_rare(report->event))
+    if (trains || is_result)
         point_add(view, run, &point);
 }
 
@@ -393,15 +405,15 @@ void run_steps_begin(run_t *run, int64_t time)
 {
     const double seconds = (double)(run->step_ended - run->steps_began) * 1e-9;
     for (unsigned k = 0; run->steps_began && k < run->steps_together; k++) {
-        pl_durations_add(&run->recent, seconds / run->steps_together);
-        pl_durations_add(&run->all, seconds / run->steps_together);
+        durations_add(&run->recent, seconds / run->steps_together);
+        durations_add(&run->all, seconds / run->steps_together);
     }
     run->steps_together = 0;
     run->steps_began = time;
 }
 
-/* Of short steps several are told at once, a millisecond or two after the last that were:
- * each of them took its share of that. */
+/* Several short steps end together, a millisecond or two after the previous ones: each
+ * took its share of that time. */
 void run_step(run_t *run, int64_t time)
 {
     run->steps_seen++;
@@ -415,19 +427,11 @@ double run_stalled(const pl_run_view_t *view, const run_t *run)
 {
     enum { SECONDS_MIN = 3, TIMES = 4, UNKNOWN_SECONDS = 60 };  /* before any step */
     const double seconds = run_view_now(view) - (double)run->moved * 1e-9;
-    const double usual = pl_durations_quantile(&run->all, 0.95);
+    const double usual = durations_quantile(&run->all, 0.95);
     const double bound = isnan(usual)                  ? UNKNOWN_SECONDS
                          : usual * TIMES < SECONDS_MIN ? SECONDS_MIN
                                                        : usual * TIMES;
     return run->moved && !run->ended && !run->is_paused && seconds > bound ? seconds : 0;
-}
-
-static absent_t *absent_of(run_t *run, int rank)
-{
-    for (int k = 0; k < run->absents; k++)
-        if (run->absent[k].rank == rank)
-            return &run->absent[k];
-    return NULL;
 }
 
 void run_gathers(run_t *run)
@@ -441,12 +445,15 @@ void run_gathers(run_t *run)
     run->absents = kept;
 }
 
-/* Of one that is mute `since` says it all. */
+/* The text of a mute rank has no cause: the time of its last message says all. */
 void run_watched(run_t *run, const pl_watch_progress_t *reported, double now)
 {
     const bool is_there = reported->event == PL_RANK_EVENT_HEARD
                           || reported->event == PL_RANK_EVENT_BACK;
-    absent_t *absent = absent_of(run, (int)reported->rank);
+    absent_t *absent = NULL;
+    for (int k = 0; k < run->absents; k++)
+        if (run->absent[k].rank == (int)reported->rank)
+            absent = &run->absent[k];
     if (is_there && absent)
         *absent = run->absent[--run->absents];
     if (is_there || (!absent && run->absents == ABSENT_MAX))
@@ -462,6 +469,7 @@ void run_watched(run_t *run, const pl_watch_progress_t *reported, double now)
              *reported->host ? " on " : "", reported->host);
 }
 
+/* The time of a rank without the waits for other ranks. */
 static double own_of(const double seconds[PL_TIMINGS])
 {
     double own = 0;
@@ -485,7 +493,8 @@ static void slot_end(pl_run_view_t *view, run_t *run, int64_t time)
     run->slot_began = time;
 }
 
-/* spent: seconds, [ranks][PL_TIMINGS].  Of ranks that share a place the slowest. */
+/* spent: seconds, [ranks][PL_TIMINGS].  Of ranks that share a place the slowest
+ * counts. */
 void run_timings(pl_run_view_t *view, run_t *run, pl_bytes_t spent, int64_t time)
 {
     double slowest[RANKS_MAX][PL_TIMINGS] = {0}, seconds[PL_TIMINGS];
@@ -510,7 +519,8 @@ void run_timings(pl_run_view_t *view, run_t *run, pl_bytes_t spent, int64_t time
         slot_end(view, run, time);
 }
 
-/* Room for one more: in place of the oldest that is no more, or of the oldest. */
+/* Room for one more checkpoint: in place of the oldest that was removed or failed, else
+ * of the oldest. */
 static save_t *save_reserve(run_t *run)
 {
     int gone = 0;
@@ -548,19 +558,16 @@ void run_save(pl_run_view_t *view, run_t *run, const char *text, bool failed)
     run->saves_failed += failed;
 }
 
-static bool is_called(const save_t *save, const char *name, size_t length)
-{
-    const char *slash = strrchr(save->text, '/'), *own = slash ? slash + 1 : save->text;
-    return !save->failed && strlen(own) == length && !memcmp(own, name, length);
-}
-
 void run_removed(pl_run_view_t *view, run_t *run, const char *names)
 {
     for (size_t length; *names; names += length + (names[length] == '\n')) {
         length = strcspn(names, "\n");
         for (int k = 0; k < run->saves; k++) {
             save_t *save = &run->save[k];
-            if (save->removed || !is_called(save, names, length))
+            const char *slash = strrchr(save->text, '/'),
+                       *name = slash ? slash + 1 : save->text;
+            if (save->removed || save->failed || strlen(name) != length
+                || memcmp(name, names, length) != 0)
                 continue;
             save->removed = true;
             save->item = ++view->item;

@@ -29,6 +29,7 @@ enum {
     TRACK_NONE = -1,
     TRACK_WAITS = -2,                                    /* for where its actor belongs */
     ENGINE_PID = 1,                                      /* of what is no rank's */
+    DEVICE_TRACKS = 3,                                   /* streams of a device */
     TRACE_NAME_MAX = 96,
 };
 static const int64_t COUNTERS_EVERY = 50000000;             /* ns */
@@ -44,7 +45,7 @@ typedef struct drawn {
 } drawn_t;
 
 typedef struct rank {
-    bool has_tracks[PL_TRACKS + PL_DEVICE_TRACKS];
+    bool has_tracks[PL_TRACKS + DEVICE_TRACKS];
     int64_t busy_until[PL_TRACKS];
     int64_t counted;
 } rank_t;
@@ -395,10 +396,17 @@ static void draw_metrics(trace_t *trace, int pid, int64_t time, const char *metr
 /* What a device has measured by its own clock ends when its reply was sent. */
 static void draw_device(trace_t *trace, const pl_tap_record_t *record)
 {
-    static const char *const names[PL_DEVICE_TRACKS] = {"device: kernels",
-                                                        "device: copies in",
-                                                        "device: copies out"};
-    json_t *spans = pl_device_spans(record), *span;
+    static const char *const names[DEVICE_TRACKS] = {"device: kernels",
+                                                     "device: copies in",
+                                                     "device: copies out"};
+    pl_body_t body;
+    pl_error_t error;
+    if (record->envelope.message != PL_MESSAGE_replay_plan
+        || record->envelope.kind != PL_KIND_REPLY
+        || pl_frame_decode_record(record->frame, &body, &error, NULL) != PL_OK
+        || !*body.replay_plan_reply.spans)
+        return;
+    json_t *spans = json_loads(body.replay_plan_reply.spans, 0, NULL), *span;
     json_int_t begin, end, last = 0;
     int track;
     const char *kind, *of;
@@ -409,7 +417,7 @@ static void draw_device(trace_t *trace, const pl_tap_record_t *record)
             last = end > last ? end : last;
     json_array_foreach(spans, k, span) {
         if (json_unpack(span, "[i,s,s,I,I]", &track, &kind, &of, &begin, &end) != 0
-            || track < 0 || track >= PL_DEVICE_TRACKS)
+            || track < 0 || track >= DEVICE_TRACKS)
             continue;
         snprintf(label, sizeof label, "%s%s%s", of, *of ? ": " : "", kind);
         draw_span(trace, record->stamp.rank + 2, PL_TRACKS + track, names[track],
