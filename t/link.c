@@ -536,7 +536,7 @@ static void a_lease_runs_out_when_nothing_is_heard(void)
 {
     listen_at("tcp://127.0.0.1:*", 1);
     usual.endpoint = wire_open(loop.base, endpoint);
-    usual.times.lease = 600;
+    usual.times.has_lease = true;
     join(0);
     wire_hold(true);
     int64_t before = pl_now();
@@ -556,8 +556,8 @@ static void who_holds_a_lease_and_stays_silent_is_given_up(void)
     listen_at("tcp://127.0.0.1:*", 1);
     pl_link_free(host.link);
     pl_link_spec_t spec = usual;
-    spec.times.lease = 200;
-    spec.times.rejoin = 300;
+    spec.times.has_lease = true;
+    spec.times.rejoin = 700;
     spec.user = &host;
     host.link = pl_link_listen(&spec, &loop, NULL);
     pl_link_endpoint(host.link, endpoint, sizeof endpoint, NULL);
@@ -582,11 +582,11 @@ static void a_rank_that_was_suspended_through_its_lease_joins_again(void)
 {
     listen_at("tcp://127.0.0.1:*", 1);
     usual.endpoint = wire_open(loop.base, endpoint);
-    usual.times.lease = 300;
+    usual.times.has_lease = true;
     join(0);
     turn_for(50);
     wire_cut();
-    stand_still(3 * usual.times.lease);
+    stand_still(3 * usual.times.silence);
     until(rank[0].events[PL_LINK_BACK] || rank[0].events[PL_LINK_GONE]);
     is_int(rank[0].events[PL_LINK_BACK], 1, "the rank is let in again");
     is_int(rank[0].events[PL_LINK_GONE], 0, "its lease has not run out: %s",
@@ -730,6 +730,35 @@ static void another_process_may_follow_one_that_is_over(void)
     is_int(host.events[PL_LINK_GONE], 1, "one that is cut is given up first");
     is_int(rank[3].events[PL_LINK_JOINED], 1, "and then followed: %s",
            rank[3].text[PL_LINK_GONE]);
+    close_all();
+}
+
+/* A network was cut and is restored: the old process of the rank has ended itself, and
+ * this launcher does not know that yet. */
+static void a_process_waits_until_the_silent_one_before_it_is_given_up(void)
+{
+    listen_at("tcp://127.0.0.1:*", 2);
+    pl_link_free(host.link);
+    pl_link_spec_t spec = usual, second = usual;
+    spec.times.has_lease = spec.returns = true;
+    spec.user = &host;
+    host.link = pl_link_listen(&spec, &loop, NULL);
+    pl_link_endpoint(host.link, endpoint, sizeof endpoint, NULL);
+    usual.endpoint = wire_open(loop.base, endpoint);
+    join(1);
+    wire_hold(true);
+    turn_for(3 * usual.times.beat);
+
+    second.endpoint = endpoint;
+    second.rank = 1;
+    connect_as(&rank[2], second);
+    until(rank[2].events[PL_LINK_JOINED] || rank[2].events[PL_LINK_GONE]);
+
+    is_int(rank[2].events[PL_LINK_JOINED], 1, "the next process joins: %s",
+           rank[2].text[PL_LINK_GONE]);
+    is_int(host.events[PL_LINK_GONE], 1, "after the silent one was given up");
+    is_int(host.events[PL_LINK_REFUSED], 0, "it was not refused");
+    wire_close();
     close_all();
 }
 
@@ -1151,6 +1180,7 @@ int main(int argc, char **argv)
     run(who_was_not_awake_blames_nobody);
     run(a_rank_leaves_behind_its_last_message);
     run(another_process_may_follow_one_that_is_over);
+    run(a_process_waits_until_the_silent_one_before_it_is_given_up);
     run(a_goodbye_that_was_heard_but_not_answered_is_heard_again);
     run(a_rank_that_is_dismissed_hears_why);
     run(messages_of_an_older_incarnation_reach_nobody);

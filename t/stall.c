@@ -128,7 +128,7 @@ static void ranks_that_are_threads_go_on(void)
  * second. */
 static void ranks_that_are_processes_go_on(void)
 {
-    const int silent = PL_LINK_SILENCE_MS / 1000 + 1;
+    const int silent = PL_SILENCE_MS / 1000 + 1;
     char trainer[80];
     snprintf(trainer, sizeof trainer, ENDLESS ", \"step_timeout\": %d", silent - 1);
     reported_t reported = {0};

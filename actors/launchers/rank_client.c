@@ -322,7 +322,7 @@ int pl_rank_client_open(pl_rank_client_t *m, void *self, const pl_rank_client_op
                                   .rank = spec->rank,
                                   .traits = spec->traits,
                                   .host = spec->host,
-                                  .watches = spec->times.lease > 0,
+                                  .watches = spec->times.has_lease,
                                   .times = spec->times,
                                   .on_message = message_came,
                                   .on_event = calls_event_came,

@@ -292,9 +292,7 @@ void pl_rank_links_bootstrap(const pl_rank_links_t *links, int rank,
  * place. */
 pl_link_times_t pl_rank_links_lease(int join_ms)
 {
-    return (pl_link_times_t){.join = join_ms,
-                             .lease = PL_LEASE_MS,
-                             .rejoin = PL_LEASE_REJOIN_MS};
+    return (pl_link_times_t){.join = join_ms, .has_lease = true};
 }
 
 /* ---- life ---- */
@@ -331,7 +329,7 @@ static int rank_links_open(pl_rank_links_t *links, const pl_rank_links_spec_t *w
                            .user = links};
     if (w->endpoint)
         spec.times = pl_rank_links_lease(w->join_ms);
-    spec.times.join += PL_LINK_REJOIN_MS;            /* one may join at the last moment */
+    spec.times.join += PL_REJOIN_MS;                 /* one may join at the last moment */
     links->joined = spec.sits;
     links->were_there = links->joined == links->count;
     const pl_bulk_spec_t with = {.link = spec,

@@ -13,21 +13,23 @@
 enum {
     /* ---- noticing ---- */
 
-    PL_SOCKET_BEAT_MS = 1000,         /* of ZeroMQ's thread, over TCP: the machine */
-    PL_SOCKET_SILENCE_MS = 3000,      /* after which a connection is cut */
-    PL_LINK_BEAT_MS = 1000,           /* of the thread that has the link's end */
-    PL_LINK_SILENCE_MS = 3000,        /* after which the other end counts as silent */
-    PL_LINK_REJOIN_MS = 5000,         /* that a connection of a link may be cut */
+    PL_SOCKET_BEAT_MS = 500,               /* of ZeroMQ's thread, over TCP: the machine */
+    PL_SOCKET_SILENCE_MS = 2000,           /* after which a connection is cut */
+    PL_LINK_BEAT_MS = 500,                 /* of the thread that has the link's end */
+
+    /* Without data for this time, the other end of a link counts as silent, a rank that
+     * does not die with its launcher ends itself (its lease), and a rank is lost for the
+     * TCP collective.  TCP repeats what was lost after 0.2, 0.6, 1.4 and 3.0 s, or a
+     * little later; a connection of ZeroMQ is replaced sooner.  So all planes survive a
+     * cut of 2.5 s, and none survives one of 4 s. */
+    PL_SILENCE_MS = 3700,
+    PL_REJOIN_MS = 4200,              /* that a connection of a link may be cut; after
+                                         which a launcher gives a silent rank with a lease
+                                         up, which has ended by then */
     PL_LINK_DRAIN_MS = 1000,          /* what a dead process had sent is still received */
     PL_STEPS_BEAT_MS = 500,           /* of a rank's steps, to its launcher */
-    PL_TCP_ASK_MS = 1000,             /* the machine of a collective's rank, by the */
-    PL_TCP_SILENCE_MS = 3000,         /* kernel; after which the rank is gone */
-
-    /* Ranks that do not die with their launcher end themselves when they receive
-     * nothing of it for so long; it waits longer before it takes one that is cut for
-     * gone. */
-    PL_LEASE_MS = 3000,
-    PL_LEASE_REJOIN_MS = 4000,
+    PL_TCP_ASK_MS = 1000,             /* the machine of a collective's rank, by the
+                                         kernel */
 
     /* ---- ending ---- */
 
@@ -57,15 +59,14 @@ enum {
 #define PL_IN_ORDER(a, b, why) _Static_assert((a) < (b), why)
 
 PL_IN_ORDER(2 * PL_SOCKET_BEAT_MS, PL_SOCKET_SILENCE_MS, "one beat may be lost");
-PL_IN_ORDER(2 * PL_LINK_BEAT_MS, PL_LINK_SILENCE_MS, "one beat may be lost");
-PL_IN_ORDER(2 * PL_TCP_ASK_MS, PL_TCP_SILENCE_MS, "one answer may be lost");
-PL_IN_ORDER(2 * PL_LINK_BEAT_MS, PL_LEASE_MS, "no lease runs out between two beats");
-PL_IN_ORDER(PL_LEASE_MS, PL_LEASE_REJOIN_MS, "the old rank is gone before a new one");
-PL_IN_ORDER(PL_LEASE_REJOIN_MS, PL_NODE_END_MS,
+PL_IN_ORDER(3000 + PL_LINK_BEAT_MS, PL_SILENCE_MS, "what TCP repeats has arrived");
+PL_IN_ORDER(2 * PL_TCP_ASK_MS, PL_SILENCE_MS, "one answer may be lost");
+PL_IN_ORDER(PL_SILENCE_MS, PL_REJOIN_MS, "the old rank is gone before a new one");
+PL_IN_ORDER(PL_REJOIN_MS, PL_NODE_END_MS,
             "a rank that lost a peer reports it and ends by itself");
 PL_IN_ORDER(PL_NODE_CAUSE_MS, PL_NODE_END_MS,
             "the cause is reported before the other ranks end");
-PL_IN_ORDER(PL_LINK_DRAIN_MS, PL_LINK_REJOIN_MS, "a known death is reported sooner");
+PL_IN_ORDER(PL_LINK_DRAIN_MS, PL_REJOIN_MS, "a known death is reported sooner");
 PL_IN_ORDER(PL_LEAVE_MS, PL_EXIT_MS, "a rank that leaves has left before it is killed");
 PL_IN_ORDER(PL_LINGER_MS, PL_EXIT_MS, "the same of a host");
 PL_IN_ORDER(PL_LEAVE_MS, PL_BROADCAST_RESULT_MS,

@@ -421,8 +421,8 @@ static int spec_copy(pl_link_t *link, const pl_link_spec_t *spec, pl_error_t *er
     own->host = spec->host ? spec->host : "the launcher";
     own->times.join = spec->times.join ? spec->times.join : 60000;
     own->times.beat = spec->times.beat ? spec->times.beat : PL_LINK_BEAT_MS;
-    own->times.silence = spec->times.silence ? spec->times.silence : PL_LINK_SILENCE_MS;
-    own->times.rejoin = spec->times.rejoin ? spec->times.rejoin : PL_LINK_REJOIN_MS;
+    own->times.silence = spec->times.silence ? spec->times.silence : PL_SILENCE_MS;
+    own->times.rejoin = spec->times.rejoin ? spec->times.rejoin : PL_REJOIN_MS;
     own->message_max = spec->message_max ? spec->message_max : 1 << 20;
     own->unread_max = spec->unread_max ? spec->unread_max : 16 << 20;
     own->endpoint = pl_strdup(spec->endpoint);

@@ -38,7 +38,7 @@ typedef enum pl_link_event {
     PL_LINK_CLEAR,     /* all sent messages have arrived */
     PL_LINK_LEFT,      /* the peer has left in order, and all its messages have arrived */
     PL_LINK_GONE,      /* dead, or cut for longer than rejoin_ms, or the lease has
-                          expired, or a peer with a lease was silent for that time; no
+                          expired, or a rank with a lease was silent for rejoin_ms; no
                           message arrives any more in this incarnation.  A rank's end
                           also: it was refused or dismissed, as text says, or not admitted
                           within join_ms. */
@@ -50,16 +50,14 @@ typedef enum pl_link_event {
 
 /* In milliseconds; 0 stands for what is in [brackets]. */
 typedef struct pl_link_times {
-    int join;             /* until all ranks must have joined  [60 000] */
-    int beat;             /* between heartbeats  [1 000] */
-    int silence;          /* after which a peer counts as silent  [3 000] */
-    int rejoin;           /* that a connection may be cut  [5 000] */
-    int lease;            /* after which a rank that receives nothing from the launcher is
-                             GONE, for ranks that do not die with their parent.  Shorter
-                             than `rejoin`, so that the rank has ended when the launcher
-                             starts another.  Of a listening end: its ranks have a lease,
-                             and a rank that is silent for `silence` and `rejoin` is GONE
-                             [none] */
+    int join;            /* until all ranks must have joined  [60 000] */
+    int beat;            /* between heartbeats  [500] */
+    int silence;         /* after which a peer counts as silent  [3 700] */
+    int rejoin;          /* that a connection may be cut  [4 200] */
+    bool has_lease;      /* ranks do not die with their parent: a rank that receives
+                            nothing for `silence` is GONE, and for the listening end a
+                            rank from which nothing arrives for `rejoin`.  That is longer,
+                            so the rank has ended when the launcher starts another */
 } pl_link_times_t;
 
 typedef struct pl_link_spec {

@@ -78,7 +78,10 @@ static int place_check(pl_link_t *link, const link_head_t *head, pl_error_t *err
     link_peer_t *peer = &link->peers[head->rank];
     if (link->spec.returns && peer->who && peer->who != head->who
         && !(link->spec.sits && head->rank == 0)) {
-        if (peer->state == PL_LINK_IS_CUT)
+        const int64_t quiet = pl_now() - peer->received_at;
+        const bool is_quiet = peer->state == PL_LINK_IS_THERE
+                              && quiet > 2 * link->spec.times.beat * PL_MILLISECOND;
+        if (peer->state == PL_LINK_IS_CUT || is_quiet)
             return pl_fail(err, PL_EBUSY,
                            "the previous process of this rank may reconnect");
         if (peer->state >= PL_LINK_HAS_LEFT || peer->leaves) {
@@ -305,19 +308,21 @@ static bool missing_check(pl_link_t *link, int64_t now)
 bool host_tick(pl_link_t *link, int64_t now)
 {
     const pl_link_times_t *t = &link->spec.times;
-    const int ms = t->rejoin, lease_ms = t->silence + t->rejoin;
+    const int64_t limit = t->rejoin * PL_MILLISECOND;
     for (int k = 0; k < link->peer_count; k++) {
         link_peer_t *peer = &link->peers[k];
         if (!link_bury(link, peer, now))
             return false;
-        if (peer->state == PL_LINK_IS_CUT && now - peer->cut > ms * PL_MILLISECOND
-            && !link_end(link, peer, PL_LINK_GONE,
-                         "the connection was cut for longer than %g s", ms / 1e3))
-            return false;
         /* a rank with a lease has ended itself by now, or does so when it wakes */
-        if (t->lease && peer->state == PL_LINK_IS_THERE
-            && now - peer->received_at >= lease_ms * PL_MILLISECOND
-            && !link_end(link, peer, PL_LINK_GONE, "no data for %g s", lease_ms / 1e3))
+        const bool is_cut = peer->state == PL_LINK_IS_CUT,
+                   is_leased = t->has_lease
+                               && (is_cut || peer->state == PL_LINK_IS_THERE);
+        const int64_t since = is_leased ? peer->received_at : is_cut ? peer->cut : now;
+        if (now - since > limit
+            && !link_end(link, peer, PL_LINK_GONE,
+                         is_leased ? "no data for %g s"
+                                   : "the connection was cut for longer than %g s",
+                         t->rejoin / 1e3))
             return false;
     }
     return missing_check(link, now);

@@ -246,10 +246,10 @@ bool rank_tick(pl_link_t *link, int64_t now)
     bool is_awaited = peer->state == PL_LINK_AWAITED;
     if (is_awaited && expired(link->opened, now, t->join))
         return join_expired(link);
-    if (!is_awaited && expired(peer->received_at, now, t->lease))
+    if (!is_awaited && t->has_lease && expired(peer->received_at, now, t->silence))
         return link_end(link, peer, PL_LINK_GONE,
                         "no data from %s for %g s: the lease has expired",
-                        link->spec.host, t->lease / 1e3);
+                        link->spec.host, t->silence / 1e3);
     if (peer->state == PL_LINK_IS_CUT && expired(peer->cut, now, t->rejoin))
         return link_end(link, peer, PL_LINK_GONE,
                         "the connection to %s was cut for longer than %g s",

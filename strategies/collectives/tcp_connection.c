@@ -224,7 +224,7 @@ bool tcp_connection_is_dead(const tcp_connection_t *connection)
     struct tcp_info info;
     socklen_t length = sizeof info;
     return getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0
-           && info.tcpi_last_ack_recv > PL_TCP_SILENCE_MS
+           && info.tcpi_last_ack_recv > PL_SILENCE_MS
            && (info.tcpi_unacked || info.tcpi_probes >= ALIVE_TIMES);
 }
 
