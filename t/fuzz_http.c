@@ -8,7 +8,7 @@
 /* Answers are counted, not sent. */
 #define http_refuse fuzz_refuse
 #define http_answer fuzz_answer
-#include "telemetry/http_guard.c"
+#include "telemetry/access.c"
 
 static const char TOKEN[] = "0123456789abcdef0123456789abcdef";
 static int answers;

@@ -1,6 +1,7 @@
 /* journal.c - tests of engine/telemetry/journal.c: what is written can be read, and
  * damage is told */
 #include "telemetry/journal.h"
+#include "telemetry/taps.h"
 
 #include <fcntl.h>
 #include <jansson.h>

@@ -9,7 +9,7 @@
 #include "runtime/reactor.h"
 #include "scarce.h"
 #include "telemetry/journal.h"
-#include "telemetry/trace.h"
+#include "telemetry/taps.h"
 #include "tap.h"
 
 enum { CALLS = 12 };

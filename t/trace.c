@@ -1,5 +1,5 @@
 /* trace.c - tests of engine/telemetry/trace.c: a trace is what Perfetto takes */
-#include "telemetry/trace.h"
+#include "telemetry/taps.h"
 
 #include <jansson.h>
 #include <signal.h>

@@ -6,7 +6,7 @@
 #include "runtime/monitor.h"
 #include "telemetry/control.h"
 #include "telemetry/journal.h"
-#include "telemetry/trace.h"
+#include "telemetry/taps.h"
 
 static int may_open(const pl_engine_t *engine, const char *where, const char *what,
                     pl_error_t *err)

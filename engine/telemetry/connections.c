@@ -1,12 +1,12 @@
-/* connections.c - who is connected to the page's server: how many, and for how long
+/* connections.c - the connections of the page's server: their number and time limits
  *
- * evhttp takes whoever comes and waits for each next byte.  Here a request has to be
- * there, and its answer to be taken, by a deadline; while there are too many connections
- * the next ones wait in the system's queue, and who says nothing makes room for them.
- * Each carries one request.
+ * evhttp accepts every connection and waits without end for each next byte.  Here a
+ * request must arrive, and its answer must be read, by a deadline.  At the limit further
+ * connections wait in the system's queue, and silent ones are closed to make room.  Each
+ * connection carries one request.
  *
- * evhttp does not tell when it lets go of a connection.  So a reference is kept to each,
- * and one that has no callbacks any more was let go of. */
+ * evhttp does not report when it drops a connection.  So a reference to each is held, and
+ * a connection without callbacks was dropped. */
 #include <errno.h>
 #include <event2/listener.h>
 #include <netinet/in.h>
@@ -24,12 +24,7 @@
 
 enum { QUEUE = 128, SEND_BUFFER = 256 << 10 };
 
-static int limit(void)
-{
-    return pl_descriptors_are_few() ? CONNECTIONS_FEW : CONNECTIONS_MAX;
-}
-
-static void let_in(pl_dashboard_t *d, bool more)
+static void accept_more(pl_dashboard_t *d, bool more)
 {
     d->is_full = !more;
     if (more)
@@ -53,8 +48,8 @@ static void connection_free(connection_t *c)
     pl_free(c);
 }
 
-/* For evhttp, of a connection that has come.  Without memory for it evhttp makes one of
- * its own, of which we know nothing but that it has its time limits. */
+/* evhttp calls it for a new connection.  For lack of memory evhttp makes its own, which
+ * has evhttp's time limits only. */
 static struct bufferevent *connection_new(struct event_base *base, void *user)
 {
     pl_dashboard_t *d = user;
@@ -73,40 +68,34 @@ static struct bufferevent *connection_new(struct event_base *base, void *user)
     d->connections = c;
     d->connection_count++;
     if (d->connection_count >= CONNECTIONS_MAX)
-        let_in(d, false);
+        accept_more(d, false);
     return bev;
-}
-
-static bool was_let_go(const connection_t *c)
-{
-    bufferevent_data_cb on_read, on_write;
-    bufferevent_event_cb on_event;
-    void *user;
-    bufferevent_getcb(c->bev, &on_read, &on_write, &on_event, &user);
-    return !on_read && !on_write && !on_event;
-}
-
-static bool is_late(const pl_dashboard_t *d, const connection_t *c, int64_t now)
-{
-    return (c->until && now > c->until)
-           || (d->is_full && !c->has_asked && now > c->came + SILENT_MS * PL_MILLISECOND);
 }
 
 void connections_tick(pl_dashboard_t *d)
 {
     const int64_t now = pl_now();
     for (connection_t **at = &d->connections, *c; (c = *at);) {
-        if (was_let_go(c)) {
+        bufferevent_data_cb on_read, on_write;
+        bufferevent_event_cb on_event;
+        void *user;
+        bufferevent_getcb(c->bev, &on_read, &on_write, &on_event, &user);
+        if (!on_read && !on_write && !on_event) {           /* evhttp has dropped it */
             *at = c->next;
             connection_free(c);
             d->connection_count--;
             continue;
         }
-        if (is_late(d, c, now))                   /* evhttp sees its end and lets it go */
+        if ((c->until && now > c->until)
+            || (d->is_full
+                && !c->has_asked
+                /* evhttp drops it then */
+                && now > c->came + SILENT_MS * PL_MILLISECOND))
             shutdown(bufferevent_getfd(c->bev), SHUT_RDWR);
         at = &c->next;
     }
-    let_in(d, d->connection_count < limit());
+    accept_more(d, d->connection_count
+                       < (pl_descriptors_are_few() ? CONNECTIONS_FEW : CONNECTIONS_MAX));
 }
 
 void connection_extend(pl_dashboard_t *d, struct evhttp_request *request, int seconds)
@@ -131,8 +120,8 @@ void connections_close(pl_dashboard_t *d)
 
 /* ---- listening ---- */
 
-/* The system has no descriptor or memory for who comes: at the next tick, then.  The user
- * of the listener is evhttp. */
+/* The system has no descriptor or memory for a connection: the next tick tries again.
+ * The user of the listener is evhttp. */
 static void accept_failed(struct evconnlistener *listener, void *evhttp)
 {
     (void)evhttp;
@@ -152,7 +141,7 @@ static bool port_read(const char *text, uint16_t *port)
     return *text >= '0' && *text <= '9' && !*end && value <= 65535;
 }
 
-/* "[HOST:]PORT"; false: it is none of this machine. */
+/* "[HOST:]PORT"; false: it is malformed, or not on this machine. */
 static bool place_read(const char *text, place_t *place)
 {
     char host[64] = "127.0.0.1";
@@ -174,19 +163,6 @@ static bool place_read(const char *text, place_t *place)
     six->sin6_family = AF_INET6;
     six->sin6_addr = in6addr_loopback;
     return !strcmp(host, "[::1]") && port_read(port, &six->sin6_port);
-}
-
-static void host_tell(pl_dashboard_t *d, const struct sockaddr_storage *bound)
-{
-    char host[INET6_ADDRSTRLEN] = "";
-    if (bound->ss_family == AF_INET) {
-        const struct sockaddr_in *four = (const struct sockaddr_in *)bound;
-        inet_ntop(AF_INET, &four->sin_addr, host, sizeof host);
-        snprintf(d->host, sizeof d->host, "%s:%d", host, ntohs(four->sin_port));
-    } else {
-        const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)bound;
-        snprintf(d->host, sizeof d->host, "[::1]:%d", ntohs(six->sin6_port));
-    }
 }
 
 int connections_listen(pl_dashboard_t *d, const char *address, pl_error_t *err)
@@ -211,7 +187,7 @@ int connections_listen(pl_dashboard_t *d, const char *address, pl_error_t *err)
                        "for any",
                        address, strerror(errno));
     const evutil_socket_t fd = evconnlistener_get_fd(d->listener);
-    /* What a connection inherits: how much the system keeps for who does not read. */
+    /* Connections inherit the size of the buffer for data that is not read. */
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &max, sizeof max);
     int code = PL_OK;
     if (getsockname(fd, (struct sockaddr *)&place.address, &place.size) != 0)
@@ -223,7 +199,15 @@ int connections_listen(pl_dashboard_t *d, const char *address, pl_error_t *err)
         d->listener = NULL;
         return code;
     }
-    host_tell(d, &place.address);
+    char host[INET6_ADDRSTRLEN] = "";
+    if (place.address.ss_family == AF_INET) {
+        const struct sockaddr_in *four = (const struct sockaddr_in *)&place.address;
+        inet_ntop(AF_INET, &four->sin_addr, host, sizeof host);
+        snprintf(d->host, sizeof d->host, "%s:%d", host, ntohs(four->sin_port));
+    } else {
+        const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)&place.address;
+        snprintf(d->host, sizeof d->host, "[::1]:%d", ntohs(six->sin6_port));
+    }
     evhttp_set_bevcb(d->http, connection_new, d);
     evconnlistener_set_error_cb(d->listener, accept_failed);
     return PL_OK;

@@ -1,7 +1,7 @@
-/* dashboard.c - a page that shows the runs of an engine: its life
+/* dashboard.c - a page that shows the runs of an engine: the life of its server
  *
- * Three threads meet here and none waits for another: the hub writes to the run view, log
- * lines come from anywhere, and the server, on a thread of its own, reads. */
+ * Three threads meet here and none waits for another: the hub writes to the run view, any
+ * thread writes log lines, and the server reads on its own thread. */
 #include "telemetry/dashboard.h"
 
 #include <event2/listener.h>
@@ -16,7 +16,7 @@
 #include "runtime/monitor.h"
 #include "telemetry/dashboard_parts.h"
 
-/* ---- what it hears ---- */
+/* ---- what the run view gets ---- */
 
 /* While the topic "state" has subscribers, its tap brings the view the messages. */
 static void tap_record(void *self, const pl_tap_record_t *record)
@@ -39,18 +39,13 @@ static void tap_tick(void *self)
     __atomic_store_n(&((pl_dashboard_t *)self)->hub_pulse, pl_now(), __ATOMIC_RELAXED);
 }
 
-/* It is freed after the stream has ended. */
+/* The dashboard is freed after the stream has ended. */
 static void tap_close(void *self)
 {
     (void)self;
 }
 
-static const pl_tap_ops_t tap = {.record = tap_record,
-                                 .gap = tap_gap,
-                                 .tick = tap_tick,
-                                 .close = tap_close};
-
-static void hear_log(pl_log_level_t level, int rank, const char *actor, const char *text,
+static void log_came(pl_log_level_t level, int rank, const char *actor, const char *text,
                      void *user)
 {
     pl_run_view_log(((pl_dashboard_t *)user)->view, level, rank, actor, text);
@@ -66,19 +61,13 @@ static void control_beats(void *argument)
     __atomic_store_n(&d->is_asked, false, __ATOMIC_RELEASE);
 }
 
-static void feel_pulse(pl_dashboard_t *d)
-{
-    if (__atomic_exchange_n(&d->is_asked, true, __ATOMIC_ACQUIRE))
-        return;
-    if (pl_reactor_post(d->control, control_beats, d, NULL) != PL_OK)
-        __atomic_store_n(&d->is_asked, false, __ATOMIC_RELEASE);
-}
-
 static void server_tick(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
     pl_dashboard_t *d = user;
-    feel_pulse(d);
+    if (!__atomic_exchange_n(&d->is_asked, true, __ATOMIC_ACQUIRE)
+        && pl_reactor_post(d->control, control_beats, d, NULL) != PL_OK)
+        __atomic_store_n(&d->is_asked, false, __ATOMIC_RELEASE);
     connections_tick(d);
     if (++d->ticks % UPDATE_TICKS == 0)
         live_tick(d);
@@ -86,9 +75,14 @@ static void server_tick(evutil_socket_t fd, short what, void *user)
 
 /* ---- life ---- */
 
-static int server_open(pl_dashboard_t *d, const char *address, pl_error_t *err)
+static int dashboard_open(pl_dashboard_t *d, const char *address, pl_error_t *err)
 {
     static const struct timeval every = {0, TICK_MS * 1000};
+    int code = token_open(d->token, err);
+    if (code != PL_OK)
+        return code;
+    if (getrandom(&d->boot, sizeof d->boot, 0) != sizeof d->boot)
+        return pl_fail(err, PL_EIO, "no random numbers");
     d->reactor = pl_reactor_new(d->runtime, -1, err);
     if (!d->reactor)
         return PL_ENOMEM;
@@ -101,20 +95,10 @@ static int server_open(pl_dashboard_t *d, const char *address, pl_error_t *err)
     evhttp_set_max_body_size(d->http, BODY_READ_MAX);
     evhttp_set_timeout(d->http, REQUEST_SECONDS);
     evhttp_set_gencb(d->http, http_request, d);
-    return connections_listen(d, address, err);
-}
-
-static int dashboard_open(pl_dashboard_t *d, const char *address, pl_error_t *err)
-{
-    int code = pl_token_open(d->token, err);
+    code = connections_listen(d, address, err);
     if (code != PL_OK)
         return code;
-    if (getrandom(&d->boot, sizeof d->boot, 0) != sizeof d->boot)
-        return pl_fail(err, PL_EIO, "no random numbers");
-    code = server_open(d, address, err);
-    if (code != PL_OK)
-        return code;
-    /* Cookies are of a host, whatever the port: several may be looked at. */
+    /* Browsers keep one set of cookies for all ports of a host. */
     snprintf(d->cookie, sizeof d->cookie, "paceline_%s", strrchr(d->host, ':') + 1);
     snprintf(d->url, sizeof d->url, "http://%s/?token=%s", d->host, d->token);
     d->control_pulse = d->hub_pulse = pl_now();
@@ -125,6 +109,10 @@ pl_dashboard_t *pl_dashboard_start(pl_runtime_t *runtime, pl_reactor_t *control,
                                    const pl_commander_t *commander, pl_run_view_t *view,
                                    const char *address, pl_error_t *err)
 {
+    static const pl_tap_ops_t tap = {.record = tap_record,
+                                     .gap = tap_gap,
+                                     .tick = tap_tick,
+                                     .close = tap_close};
     pl_error_t own = {0};
     pl_dashboard_t *d = pl_alloc(sizeof *d);
     if (!d) {
@@ -136,7 +124,7 @@ pl_dashboard_t *pl_dashboard_start(pl_runtime_t *runtime, pl_reactor_t *control,
     d->commander = *commander;
     d->view = view;
     pl_run_view_open(view);
-    d->ear = (pl_log_listener_t){.hook = hear_log, .level = PL_LOG_INFO, .user = d};
+    d->ear = (pl_log_listener_t){.hook = log_came, .level = PL_LOG_INFO, .user = d};
     pthread_mutex_init(&d->lock, NULL);
     int code = dashboard_open(d, address, &own);
     if (code == PL_OK && pl_tap_add(runtime, &tap, d, &own) == PL_OK) {

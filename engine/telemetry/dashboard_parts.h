@@ -1,6 +1,6 @@
-/* dashboard_parts.h - what dashboard.c (life), connections.c (who is connected), http.c
- * (requests), http_guard.c (who may), page.c (what the page is made of), live.c (who
- * watches) and command.c (who commands) share */
+/* dashboard_parts.h - the page's server, for dashboard.c (its life), connections.c,
+ * http.c (paths and answers), access.c (token and other checks) and live.c (events and
+ * commands) */
 #ifndef PL_TELEMETRY_DASHBOARD_PARTS_H
 #define PL_TELEMETRY_DASHBOARD_PARTS_H
 
@@ -12,7 +12,8 @@
 #include "base/log.h"
 #include "telemetry/run_view.h"
 #include "telemetry/dashboard.h"
-#include "telemetry/token.h"
+
+#define PL_TOKEN_TEXT 129                                   /* with the NUL */
 
 enum {
     CONNECTIONS_MAX = 128,
@@ -29,21 +30,21 @@ enum {
     PULSE_SECONDS = 10,                     /* without a pulse a thread counts as stuck */
 };
 
-/* What evhttp does not tell: which connections there are, for how long. */
+/* evhttp has no list of its connections. */
 typedef struct connection {
     pl_dashboard_t *dashboard;
     struct bufferevent *bev;                                /* counted reference */
     int64_t came, until;                                    /* pl_now(); 0: it may stay */
-    bool has_asked;                                         /* its request is there */
+    bool has_asked;                                         /* its request has arrived */
     struct connection *next;
 } connection_t;
 
-/* Who has the page open. */
+/* An open page. */
 typedef struct viewer {
     struct pl_dashboard *dashboard;
     struct evhttp_request *request;
-    uint64_t since;                                        /* the item that it has */
-    int64_t received_at;                                   /* pl_now(): took all it got */
+    uint64_t since;                                    /* the newest item that it has */
+    int64_t received_at;                               /* pl_now(), of its newest event */
     struct viewer *next, **pprev;
 } viewer_t;
 
@@ -59,16 +60,16 @@ struct pl_dashboard {
     uint32_t boot;                      /* random: items of another server mean nothing */
     bool is_closing;                    /* atomic */
     int64_t control_pulse, hub_pulse;   /* atomic: pl_now() */
-    bool is_asked;                      /* atomic: the control thread, for its */
+    bool is_asked;                      /* atomic: a pulse was requested */
     pthread_mutex_t lock;               /* of these two, for late replies */
     bool is_stopped;
-    pending_t *pending;                                  /* commands that are under way */
+    pending_t *pending;                                     /* open commands */
 
     /* The server's thread: */
     pl_reactor_t *reactor;
     struct evhttp *http;
     struct evconnlistener *listener;
-    bool is_full;                                           /* nobody is let in */
+    bool is_full;                                          /* no connection is accepted */
     struct event *tick;
     uint64_t ticks;
     connection_t *connections;
@@ -77,51 +78,46 @@ struct pl_dashboard {
     int viewer_count;
     struct {
         uint64_t since, until;
-        bool has_more;                             /* points than it could hold */
-        char *text;                                /* [nothing yet] */
-    } update;                                      /* the same goes to all that need it */
-    uint64_t answered[6];                          /* by hundreds of the status */
+        bool has_more;                              /* points than it could hold */
+        char *text;                                 /* [NULL: none yet] */
+    } update;                                       /* for all pages with the same item */
+    uint64_t answered[6];                           /* by hundreds of the status */
 };
-
-/* A file of the page. */
-typedef struct page_file {
-    const char *path, *type;
-    const unsigned char *bytes;
-    size_t size;
-} page_file_t;
-
-/* NULL: there is none. */
-const page_file_t *page_file(const char *path);
 
 /* ---- http.c ---- */
 
 void http_request(struct evhttp_request *request, void *dashboard);
-/* With the headers that all answers have; body consumed  [none]. */
+/* Answers with the headers that all answers have; consumes body  [none]. */
 void http_answer(pl_dashboard_t *d, struct evhttp_request *request, int status,
                  const char *type, struct evbuffer *body);
 void http_refuse(pl_dashboard_t *d, struct evhttp_request *request, int status,
                  const char *why);
-/* In the callback that says that the connection of an unanswered one is gone. */
+/* For the close callback of a connection whose request is not answered. */
 void http_forget(struct evhttp_request *request);
 void http_head(struct evhttp_request *request, const char *type);
-/* So many bytes have been written to who got no answer of ours: if they begin an error,
- * it has these headers too. */
+/* So many bytes were written to a connection that has no answer of ours: if they begin an
+ * error, adds the headers. */
 void http_add_to_error(pl_dashboard_t *d, struct evbuffer *out, size_t added);
 
-/* ---- http_guard.c ---- */
+/* ---- access.c ---- */
 
-/* All of these: false, and the request is answered, when it may not. */
+/* Reads the token of the file that PACELINE_DASHBOARD_TOKEN_FILE names, which it makes if
+ * there is none; without the variable a new random one.  PL_EINVAL: the file belongs to
+ * another user, or others may read or write it; PL_EFORMAT: it holds no token. */
+int token_open(char token[static PL_TOKEN_TEXT], pl_error_t *err);
+/* Each returns false, and answers the request, if it is not allowed. */
 bool guard_host(pl_dashboard_t *d, struct evhttp_request *request);
 bool guard_token(pl_dashboard_t *d, struct evhttp_request *request);
 bool guard_post(pl_dashboard_t *d, struct evhttp_request *request);
-/* A page's address with the token becomes a cookie; true: it is answered. */
+/* The token in the address of the page becomes a cookie; true: the request is
+ * answered. */
 bool guard_login(pl_dashboard_t *d, struct evhttp_request *request, const char *query);
 
 /* ---- connections.c ---- */
 
 int connections_listen(pl_dashboard_t *d, const char *address, pl_error_t *err);
 void connections_tick(pl_dashboard_t *d);
-/* The request has come; its answer may take that long, 0: any time. */
+/* The request has arrived; its answer may take that long  [0: any time]. */
 void connection_extend(pl_dashboard_t *d, struct evhttp_request *request, int seconds);
 void connections_close(pl_dashboard_t *d);
 
@@ -129,12 +125,9 @@ void connections_close(pl_dashboard_t *d);
 
 void live_begin(pl_dashboard_t *d, struct evhttp_request *request);
 void live_tick(pl_dashboard_t *d);
-/* How it all ended, to who has taken what was before; after the server's thread. */
+/* After the server's thread has ended: the last event. */
 void live_last(pl_dashboard_t *d);
 void live_end(pl_dashboard_t *d);
-
-/* ---- command.c ---- */
-
 void command_begin(pl_dashboard_t *d, struct evhttp_request *request);
 /* When nothing can be answered any more. */
 void command_end(pl_dashboard_t *d);

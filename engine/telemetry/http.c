@@ -1,8 +1,9 @@
-/* http.c - what the page's server answers
+/* http.c - the paths of the page's server and their answers
  *
- * One table says which path takes which method, with the token or without.  Every answer
- * has the same headers: nothing is kept by caches, guessed by browsers, framed, or loaded
- * from elsewhere. */
+ * One table has each path, its method, and whether it needs the token.  Every answer has
+ * the same headers: caches store nothing, browsers guess nothing, no other page frames
+ * it, and it loads nothing from other servers.  The files of the page are compiled in: a
+ * program that embeds Paceline needs no files at run time. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 
 #include "base/clock.h"
 #include "config.h"
+#include "engine/telemetry/page.inc"
 #include "telemetry/dashboard_parts.h"
 
 static const char TEXT[] = "text/plain; charset=utf-8";
@@ -30,14 +32,6 @@ static const struct {
                {421, "Misdirected Request"},
                {500, "Internal Server Error"},
                {503, "Service Unavailable"}};
-
-static const char *reason_of(int status)
-{
-    for (size_t k = 0; k < sizeof reasons / sizeof *reasons; k++)
-        if (reasons[k].status == status)
-            return reasons[k].reason;
-    return "";
-}
 
 /* ---- answers ---- */
 
@@ -61,8 +55,8 @@ void http_head(struct evhttp_request *request, const char *type)
     evhttp_add_header(out, "Content-Type", type);
 }
 
-/* What is no HTTP, or too long for it, evhttp answers by itself, and takes no headers for
- * that.  But it writes line by line, so ours can go in behind the first. */
+/* evhttp itself answers a request that is malformed or too long, without our headers.  It
+ * writes line by line, so ours are added after the first line. */
 void http_add_to_error(pl_dashboard_t *d, struct evbuffer *out, size_t added)
 {
     char line[64];
@@ -86,10 +80,14 @@ void http_answer(pl_dashboard_t *d, struct evhttp_request *request, int status,
                  const char *type, struct evbuffer *body)
 {
     const bool has_body = evhttp_request_get_command(request) != EVHTTP_REQ_HEAD;
+    const char *reason = "";
+    for (size_t k = 0; k < sizeof reasons / sizeof *reasons; k++)
+        if (reasons[k].status == status)
+            reason = reasons[k].reason;
     d->answered[status / 100]++;
     connection_extend(d, request, ANSWER_SECONDS);
     http_head(request, type);
-    evhttp_send_reply(request, status, reason_of(status), has_body ? body : NULL);
+    evhttp_send_reply(request, status, reason, has_body ? body : NULL);
     if (body)
         evbuffer_free(body);
 }
@@ -112,8 +110,8 @@ void http_refuse(pl_dashboard_t *d, struct evhttp_request *request, int status,
     http_answer(d, request, status, TEXT, body);
 }
 
-/* Of a connection that its other side has closed, evhttp has taken the request off and
- * thinks no more of it; with one that it closes itself it frees it. */
+/* When the other side closes the connection, evhttp detaches the request and does not
+ * free it; when evhttp closes the connection, it does. */
 void http_forget(struct evhttp_request *request)
 {
     if (!evhttp_request_get_connection(request))
@@ -144,7 +142,7 @@ static void serve_healthz(pl_dashboard_t *d, struct evhttp_request *request)
     answer_text(d, request, control && hub && !stuck ? 200 : 503, TEXT, text);
 }
 
-/* A trainer refuses to begin anything beside a thread that is stuck. */
+/* While a thread is stuck, trainers start no runs. */
 static void serve_readyz(pl_dashboard_t *d, struct evhttp_request *request)
 {
     const bool closing = __atomic_load_n(&d->is_closing, __ATOMIC_ACQUIRE);
@@ -204,12 +202,24 @@ static void serve_state(pl_dashboard_t *d, struct evhttp_request *request)
 
 static void serve_file(pl_dashboard_t *d, struct evhttp_request *request)
 {
+    static const struct {
+        const char *path, *type;
+        const unsigned char *bytes;
+        size_t size;
+    } files[] = {
+        {"/", "text/html; charset=utf-8", index_html, sizeof index_html},
+        {"/icon.svg", "image/svg+xml", icon_svg, sizeof icon_svg},
+        {"/page.css", "text/css; charset=utf-8", page_css, sizeof page_css},
+        {"/page.js", "text/javascript; charset=utf-8", page_js, sizeof page_js},
+    };
     const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request));
-    const page_file_t *file = page_file(path);
     struct evbuffer *body = evbuffer_new();
+    size_t k = 0;
+    while (strcmp(path, files[k].path) != 0)                /* a route names it */
+        k++;
     if (body)
-        evbuffer_add_reference(body, file->bytes, file->size, NULL, NULL);
-    http_answer(d, request, 200, file->type, body);
+        evbuffer_add_reference(body, files[k].bytes, files[k].size, NULL, NULL);
+    http_answer(d, request, 200, files[k].type, body);
 }
 
 static void serve_page(pl_dashboard_t *d, struct evhttp_request *request)
@@ -219,48 +229,32 @@ static void serve_page(pl_dashboard_t *d, struct evhttp_request *request)
         serve_file(d, request);
 }
 
-/* Where it is installed, which may be later than Paceline. */
-static struct evbuffer *dygraphs_read(void)
+/* dygraphs may be installed after Paceline. */
+static void serve_dygraphs(pl_dashboard_t *d, struct evhttp_request *request)
 {
     struct stat file;
     const int fd = open(PL_DYGRAPHS_JS, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct evbuffer *body = fd >= 0 ? evbuffer_new() : NULL;
     if (body && fstat(fd, &file) == 0 && S_ISREG(file.st_mode)
-        && evbuffer_add_file(body, fd, 0, file.st_size) == 0)
-        return body;                                       /* the descriptor is its own */
+        && evbuffer_add_file(body, fd, 0, file.st_size) == 0) {  /* which closes fd */
+        http_answer(d, request, 200, "text/javascript; charset=utf-8", body);
+        return;
+    }
     if (body)
         evbuffer_free(body);
     if (fd >= 0)
         close(fd);
-    return NULL;
+    http_refuse(d, request, 404,
+                "dygraphs is not at " PL_DYGRAPHS_JS
+                ": apt-get install libjs-dygraphs, or configure --with-dygraphs=FILE");
 }
 
-static void serve_dygraphs(pl_dashboard_t *d, struct evhttp_request *request)
-{
-    struct evbuffer *body = dygraphs_read();
-    if (body)
-        http_answer(d, request, 200, "text/javascript; charset=utf-8", body);
-    else
-        http_refuse(
-            d, request, 404,
-            "dygraphs is not at " PL_DYGRAPHS_JS
-            ": apt-get install libjs-dygraphs, or configure --with-dygraphs=FILE");
-}
-
-/* ---- which is which ---- */
-
-static void refuse_method(pl_dashboard_t *d, struct evhttp_request *request,
-                          enum evhttp_cmd_type takes)
-{
-    evhttp_add_header(evhttp_request_get_output_headers(request), "Allow",
-                      takes == EVHTTP_REQ_GET ? "GET, HEAD" : "POST");
-    http_refuse(d, request, 405, "This path does not accept that method.");
-}
+/* ---- routes ---- */
 
 typedef struct route {
     const char *path;
     enum evhttp_cmd_type method;
-    bool is_open;                         /* to who has no token, or asks for it itself */
+    bool is_open;                             /* without the token, or checks it itself */
     void (*serve)(pl_dashboard_t *d, struct evhttp_request *request);
 } route_t;
 
@@ -278,30 +272,28 @@ static const route_t routes[] = {
     {"/state", EVHTTP_REQ_GET, false, serve_state},
 };
 
-static const route_t *route_of(struct evhttp_request *request)
-{
-    const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(request);
-    const char *path = uri ? evhttp_uri_get_path(uri) : NULL;
-    for (size_t k = 0; path && k < sizeof routes / sizeof *routes; k++)
-        if (!strcmp(path, routes[k].path))
-            return &routes[k];
-    return NULL;
-}
-
 void http_request(struct evhttp_request *request, void *dashboard)
 {
     pl_dashboard_t *d = dashboard;
-    const route_t *route = route_of(request);
+    const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(request);
+    const char *path = uri ? evhttp_uri_get_path(uri) : NULL;
     const enum evhttp_cmd_type method = evhttp_request_get_command(request);
+    const route_t *route = NULL;
     if (!guard_host(d, request))
         return;
-    if (!route)
+    for (size_t k = 0; path && k < sizeof routes / sizeof *routes; k++)
+        if (!strcmp(path, routes[k].path))
+            route = &routes[k];
+    if (!route) {
         http_refuse(d, request, 404, "This server has no such path.");
-    else if (method != route->method
-             && !(method == EVHTTP_REQ_HEAD && route->method == EVHTTP_REQ_GET))
-        refuse_method(d, request, route->method);
-    else if (evbuffer_get_length(evhttp_request_get_input_buffer(request)) > BODY_MAX)
+    } else if (method != route->method
+               && !(method == EVHTTP_REQ_HEAD && route->method == EVHTTP_REQ_GET)) {
+        evhttp_add_header(evhttp_request_get_output_headers(request), "Allow",
+                          route->method == EVHTTP_REQ_GET ? "GET, HEAD" : "POST");
+        http_refuse(d, request, 405, "This path does not accept that method.");
+    } else if (evbuffer_get_length(evhttp_request_get_input_buffer(request)) > BODY_MAX) {
         http_refuse(d, request, 413, "The body of a request has at most 4096 bytes.");
-    else if (route->is_open || guard_token(d, request))
+    } else if (route->is_open || guard_token(d, request)) {
         route->serve(d, request);
+    }
 }

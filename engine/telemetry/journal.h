@@ -45,9 +45,6 @@ typedef struct pl_journal_gap {
 
 enum { PL_JOURNAL_MAX = sizeof(pl_journal_message_t) + PL_TAP_FRAME_MAX };
 
-/* A tap that writes one, until the stream ends. */
-int pl_journal_tap(pl_runtime_t *runtime, const char *path, pl_error_t *err);
-
 /* What the fields of a message are, in a number: two versions that agree in it read each
  * other's. */
 uint32_t pl_journal_hash(const pl_message_info_t *info);
