@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "actors/launchers/rendezvous.h"
+#include "actors/launchers/bootstrap.h"
 #include "base/clock.h"
 #include "tap.h"
 

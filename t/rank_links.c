@@ -72,7 +72,7 @@ static void a_rank_that_is_early_has_joined(void)
                                        .incarnation = 1};
     pl_rank_links_t *links = pl_rank_links_new(rig.queen, &spec, NULL);
     pl_link_t *rank = rank_join(links);
-    while (!pl_rank_links_were_all_there(links))
+    while (!links->were_all_there)
         rig_turn();
     pl_rank_links_attach(links, 0, &ops, &first);
     is_int(first.joined, 1, "who stands in for it later hears that it is there");
@@ -94,7 +94,7 @@ static void a_rank_that_was_early_in_the_last_round_is_not_there_in_this(void)
                                        .incarnation = 1};
     pl_rank_links_t *links = pl_rank_links_new(rig.queen, &spec, NULL);
     pl_link_t *rank = rank_join(links);
-    while (!pl_rank_links_were_all_there(links))
+    while (!links->were_all_there)
         rig_turn();
     pl_link_free(rank);
     is_int(pl_rank_links_renew(links, 1, NULL), PL_OK, "a new round");

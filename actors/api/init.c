@@ -4,7 +4,6 @@
 #include "actors/connectors/datasets/datasets.h"
 #include "actors/connectors/loggers/loggers.h"
 #include "actors/launchers/supervisor.h"
-#include "actors/launchers/rank_process.h"
 #include "actors/launchers/launchers.h"
 #include "base/registry.h"
 #include "config.h"

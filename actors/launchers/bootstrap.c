@@ -1,15 +1,23 @@
-/* bootstrap.c - how the process of a rank finds its launcher
+/* bootstrap.c - how the processes of a job find each other: folders of sockets, a
+ * variable of the environment, and addresses
  *
- * The launcher starts its own program once more, with a variable of the environment that
- * says which rank it is.  Their sockets lie in a folder that only this user can enter.
- * A killed launcher leaves its folder behind; the next launcher removes those whose
- * lock is free. */
+ * A launcher starts its own program once more, with a variable that says which rank it
+ * is.  Their sockets lie in a folder that only this user can enter.  A killed launcher
+ * leaves its folder behind; the next launcher removes those whose lock is free.
+ *
+ * Processes that another program has started all know one address, the rendezvous.  Rank
+ * zero listens there, the others connect to it, and all other sockets of a machine have
+ * ports of their own on the same host. */
 #include "actors/launchers/bootstrap.h"
 
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
 #include <inttypes.h>
+#include <net/if.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +26,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
+#include "transport/port_holder.h"
 
 /* ---- The folder of the sockets ---- */
 
@@ -67,61 +76,52 @@ static int folder_lock(const char *folder, const char *name, int flags)
     return -1;
 }
 
-/* The lock appears only when it is held: another process would take the folder for a
- * dead launcher's. */
-static int folder_lock_new(const char *folder)
-{
-    char from[PL_FOLDER_PATH], to[PL_FOLDER_PATH];
-    const int fd = folder_lock(folder, NEW_LOCK, O_CREAT | O_EXCL);
-    if (fd < 0
-        || rename(lock_path(folder, NEW_LOCK, from), lock_path(folder, LOCK, to)) == 0)
-        return fd;
-    close(fd);
-    return -1;
-}
-
-/* Removes the folder of a dead launcher. */
-static void folder_look_at(const char *folder)
-{
-    struct stat there;
-    if (lstat(folder, &there) != 0 || !S_ISDIR(there.st_mode) || there.st_uid != geteuid()
-        || there.st_mode & 077)
-        return;
-    int lock = folder_lock(folder, LOCK, 0);
-    if (lock >= 0 || (errno == ENOENT && time(NULL) - there.st_mtime > YOUNG_S))
-        folder_remove(folder);
-    if (lock >= 0)
-        close(lock);
-}
-
-/* Beside a new folder. */
+/* Removes the folders of dead launchers beside a new folder. */
 static void folders_clean(const char *beside)
 {
     char root[PL_SOCKET_FOLDER], path[PL_SOCKET_FOLDER];
     const char *name = strrchr(beside, '/') + 1;
     const int prefix = 3;                                   /* "pl-" */
+    struct stat there;
     snprintf(root, sizeof root, "%.*s", (int)(name - beside), beside);
     DIR *folder = opendir(root);
-    for (const struct dirent *e; folder && (e = readdir(folder));)
-        if (!strncmp(e->d_name, name, prefix) && strlen(e->d_name) == strlen(name)
-            && strcmp(e->d_name, name)
-            && (size_t)snprintf(path, sizeof path, "%s%s", root, e->d_name) < sizeof path)
-            folder_look_at(path);
+    for (const struct dirent *e; folder && (e = readdir(folder));) {
+        if (strncmp(e->d_name, name, prefix) || strlen(e->d_name) != strlen(name)
+            || !strcmp(e->d_name, name)
+            || (size_t)snprintf(path, sizeof path, "%s%s", root, e->d_name) >= sizeof path
+            || lstat(path, &there) != 0 || !S_ISDIR(there.st_mode)
+            || there.st_uid != geteuid() || there.st_mode & 077)
+            continue;
+        const int lock = folder_lock(path, LOCK, 0);
+        if (lock >= 0 || (errno == ENOENT && time(NULL) - there.st_mtime > YOUNG_S))
+            folder_remove(path);
+        if (lock >= 0)
+            close(lock);
+    }
     if (folder)
         closedir(folder);
 }
 
+/* The lock gets its name only when it is held: otherwise another process would take the
+ * folder for a dead launcher's. */
 int pl_folder_make(char folder[PL_SOCKET_FOLDER], int *lock, pl_error_t *err)
 {
+    char from[PL_FOLDER_PATH], to[PL_FOLDER_PATH];
     int code = pl_socket_folder(folder, err);
     *lock = -1;
     if (code != PL_OK) {
         folder[0] = '\0';
         return code;
     }
-    *lock = folder_lock_new(folder);
-    if (*lock < 0)
-        return pl_fail(err, PL_EIO, "%s: %s", folder, strerror(errno));
+    const int fd = folder_lock(folder, NEW_LOCK, O_CREAT | O_EXCL);
+    if (fd < 0
+        || rename(lock_path(folder, NEW_LOCK, from), lock_path(folder, LOCK, to)) != 0) {
+        code = pl_fail(err, PL_EIO, "%s: %s", folder, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return code;
+    }
+    *lock = fd;
     folders_clean(folder);
     return PL_OK;
 }
@@ -172,4 +172,271 @@ const pl_bootstrap_t *pl_bootstrap_in_script(void)
     if (is_there < 0)
         is_there = pl_bootstrap_read(getenv(PL_BOOTSTRAP_IN_SCRIPT), &bootstrap);
     return is_there ? &bootstrap : NULL;
+}
+
+/* ---- The rendezvous ---- */
+
+static const char tcp[] = "tcp://", ipc[] = "ipc://";
+
+static bool begins(const char *text, const char *with)
+{
+    return !strncmp(text, with, strlen(with));
+}
+
+int pl_rendezvous_read(const char *text, char *endpoint, size_t capacity, pl_error_t *err)
+{
+    char host[PL_HOST_TEXT];
+    const char *port = "";
+    int length = snprintf(endpoint, capacity, "%s%s", strstr(text, "://") ? "" : tcp,
+                          text);
+    if ((size_t)length >= capacity)
+        return pl_fail(err, PL_EINVAL, "the rendezvous \"%.40s...\" is too long", text);
+    if (begins(endpoint, ipc))
+        return PL_OK;
+    const bool has_port = pl_endpoint_split(endpoint, host, &port);
+    const size_t digits = strspn(port, "0123456789");
+    if (!has_port || !digits || digits > 5 || port[digits] || atoi(port) < 1
+        || atoi(port) > 65535)
+        return pl_fail(err, PL_EINVAL,
+                       "the rendezvous \"%s\" is not a HOST:PORT that all ranks can "
+                       "reach, with a port from 1 to 65535",
+                       text);
+    if (!strcmp(host, "localhost"))
+        snprintf(endpoint, capacity, "tcp://127.0.0.1%s", strrchr(text, ':'));
+    return PL_OK;
+}
+
+bool pl_rendezvous_is_near(const char *endpoint)
+{
+    char host[PL_HOST_TEXT];
+    const char *port;
+    return !pl_endpoint_split(endpoint, host, &port) || !strncmp(host, "127.", 4)
+           || !strcmp(host, "::1");
+}
+
+int pl_rendezvous_places(const char *endpoint, char *calls, char *bulk, char *stream,
+                         size_t capacity, pl_error_t *err)
+{
+    char host[PL_HOST_TEXT];
+    const char *port;
+    int length;
+    if (begins(endpoint, ipc)) {
+        snprintf(calls, capacity, "%s", endpoint);
+        snprintf(bulk, capacity, "%s-bulk", endpoint);
+        length = snprintf(stream, capacity, "%s-stream", endpoint);
+    } else if (pl_endpoint_split(endpoint, host, &port)) {
+        const char *own = pl_host_is_number(host) ? host : "*";
+        const bool is_v6 = strchr(own, ':') != NULL;
+        snprintf(calls, capacity, is_v6 ? "tcp://[%s]:%s" : "tcp://%s:%s", own, port);
+        length = snprintf(bulk, capacity, is_v6 ? "tcp://[%s]:*" : "tcp://%s:*", own);
+        snprintf(stream, capacity, "%s", bulk);
+    } else {
+        return pl_fail(err, PL_EINVAL, "\"%s\" is not an endpoint", endpoint);
+    }
+    return (size_t)length < capacity
+               ? PL_OK
+               : pl_fail(err, PL_EINVAL, "\"%.60s...\" is too long", endpoint);
+}
+
+void pl_rendezvous_find(const char *endpoint, const char *place, char *at,
+                        size_t capacity)
+{
+    const char *colon = strrchr(place, ':');
+    if (begins(endpoint, ipc) || !colon)
+        snprintf(at, capacity, "%s", place);
+    else
+        snprintf(at, capacity, "%.*s%s", (int)(strrchr(endpoint, ':') - endpoint),
+                 endpoint, colon);
+}
+
+/* Whether nothing listens at the port. */
+static bool is_free(const struct addrinfo *own, int port)
+{
+    struct sockaddr_storage at = {0};
+    memcpy(&at, own->ai_addr, own->ai_addrlen);
+    if (own->ai_family == AF_INET6)
+        ((struct sockaddr_in6 *)&at)->sin6_port = htons((uint16_t)port);
+    else
+        ((struct sockaddr_in *)&at)->sin_port = htons((uint16_t)port);
+    int fd = socket(own->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool is = fd >= 0 && bind(fd, (struct sockaddr *)&at, own->ai_addrlen) == 0;
+    if (fd >= 0)
+        close(fd);
+    return is;
+}
+
+/* Other sockets take the first port of the range that is free.  So this one, which is
+ * listened at only later, is looked for from the end, and not the same each time. */
+static int free_port_in(pl_ports_t range, const struct addrinfo *own)
+{
+    const int count = range.last - range.first + 1, upper = (count + 1) / 2;
+    const int skip = (int)((uint64_t)pl_now() / 1000 % (uint64_t)upper);
+    for (int k = 0; k < count; k++) {
+        const int back = k < upper ? (k + skip) % upper : k;
+        if (is_free(own, range.last - back))
+            return range.last - back;
+    }
+    return 0;
+}
+
+/* The kernel gives such ports in turn, so no other process gets it soon. */
+static int free_port(const struct addrinfo *own)
+{
+    struct sockaddr_storage bound = {0};
+    socklen_t size = sizeof bound;
+    char port[8] = "0";
+    int fd = socket(own->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && bind(fd, own->ai_addr, own->ai_addrlen) == 0
+        && getsockname(fd, (struct sockaddr *)&bound, &size) == 0)
+        getnameinfo((const struct sockaddr *)&bound, size, NULL, 0, port, sizeof port,
+                    NI_NUMERICSERV);
+    if (fd >= 0)
+        close(fd);
+    return atoi(port);
+}
+
+int pl_rendezvous_beside(const char *endpoint, char *at, size_t capacity, pl_error_t *err)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    struct addrinfo *own;
+    char host[PL_HOST_TEXT];
+    const char *port;
+    if (!pl_endpoint_split(endpoint, host, &port))
+        return pl_fail(err, PL_EINVAL, "\"%s\" has no host", endpoint);
+    int wrong = getaddrinfo(pl_host_is_number(host) ? host : NULL, "0", &hints, &own);
+    if (wrong)
+        return pl_fail(err, PL_EIO, "%s: %s", host, gai_strerror(wrong));
+    const int found = pl_ports().first ? free_port_in(pl_ports(), own) : free_port(own);
+    freeaddrinfo(own);
+    if (!found && pl_ports().first)
+        return pl_ports_fail(host, err);
+    if (!found)
+        return pl_fail(err, PL_EIO, "no port is free at %s: %s", host, strerror(errno));
+    snprintf(at, capacity, strchr(host, ':') ? "tcp://[%s]:%d" : "tcp://%s:%d", host,
+             found);
+    return PL_OK;
+}
+
+/* ---- The address of this machine ---- */
+
+static void host_text(const struct sockaddr *address, socklen_t size,
+                      char host[PL_RENDEZVOUS_HOST])
+{
+    if (getnameinfo(address, size, host, PL_RENDEZVOUS_HOST, NULL, 0, NI_NUMERICHOST))
+        snprintf(host, PL_RENDEZVOUS_HOST, "127.0.0.1");
+}
+
+/* Of the interface by which packets go there; none is sent. */
+static bool host_towards(const struct addrinfo *to, char host[PL_RENDEZVOUS_HOST])
+{
+    struct sockaddr_storage own;
+    socklen_t size = sizeof own;
+    int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool found = fd >= 0 && connect(fd, to->ai_addr, to->ai_addrlen) == 0
+                 && getsockname(fd, (struct sockaddr *)&own, &size) == 0;
+    if (found)
+        host_text((const struct sockaddr *)&own, size, host);
+    if (fd >= 0)
+        close(fd);
+    return found;
+}
+
+/* Many hosts know their own name as a loopback address. */
+static bool host_of_interface(char host[PL_RENDEZVOUS_HOST])
+{
+    struct ifaddrs *all, *one;
+    if (getifaddrs(&all) != 0)
+        return false;
+    for (one = all; one; one = one->ifa_next)
+        if (one->ifa_addr && one->ifa_addr->sa_family == AF_INET
+            && (one->ifa_flags & (IFF_UP | IFF_LOOPBACK)) == IFF_UP)
+            break;
+    if (one)
+        host_text(one->ifa_addr, sizeof(struct sockaddr_in), host);
+    freeifaddrs(all);
+    return one != NULL;
+}
+
+int pl_rendezvous_own_host(pl_lookup_t *lookup, bool listens,
+                           char own[PL_RENDEZVOUS_HOST], pl_error_t *err)
+{
+    const struct addrinfo *found;
+    const int code = pl_lookup_result(lookup, &found, err);
+    if (code != PL_OK)
+        return code;
+    bool is_known = host_towards(found, own);
+    if (is_known && listens && !strncmp(own, "127.", 4))
+        is_known = host_of_interface(own);
+    return is_known
+               ? PL_OK
+               : pl_fail(err, PL_EIO, "no route to the rendezvous: %s", strerror(errno));
+}
+
+/* ---- Lists of nodes ---- */
+
+/* "01-10" or "12" at *at: moves behind it. */
+static bool range_read(const char **at, long *first, long *last, int *digits)
+{
+    char *end;
+    *digits = (int)strspn(*at, "0123456789");
+    if (!*digits || *digits > 9)
+        return false;
+    *first = *last = strtol(*at, &end, 10);
+    size_t more = *end == '-' ? strspn(end + 1, "0123456789") : 0;
+    if (*end == '-' && (!more || more > 9))
+        return false;
+    if (more)
+        *last = strtol(end + 1, &end, 10);
+    *at = end;
+    return *last >= *first;
+}
+
+/* The k-th of "n[01-10,12]suffix"; *k is less by those it has when that is not there. */
+static int part_get(const char *part, const char *end, long *k, char *host,
+                    size_t capacity)
+{
+    const char *open = memchr(part, '[', (size_t)(end - part));
+    if (!open) {
+        if ((*k)-- == 0)
+            return snprintf(host, capacity, "%.*s", (int)(end - part), part)
+                   < (int)capacity;
+        return 0;
+    }
+    const char *close = memchr(open, ']', (size_t)(end - open)), *at = open + 1;
+    while (close && at < close) {
+        long first, last;
+        int digits;
+        if (!range_read(&at, &first, &last, &digits) || at > close)
+            return -1;
+        if (*k <= last - first)
+            return snprintf(host, capacity, "%.*s%0*ld%.*s", (int)(open - part), part,
+                            digits, first + *k, (int)(end - close - 1), close + 1)
+                   < (int)capacity;
+        *k -= last - first + 1;
+        if (*at == ',')
+            at++;
+        else if (at != close)
+            return -1;
+    }
+    return close ? 0 : -1;
+}
+
+int pl_node_list_get(const char *list, int k, char *host, size_t capacity,
+                     pl_error_t *err)
+{
+    long left = k;
+    for (const char *part = list, *end; *part; part = *end ? end + 1 : end) {
+        int depth = 0;                  /* the part ends at a comma outside of brackets */
+        for (end = part; *end && (depth || *end != ','); end++)
+            depth += *end == '[' ? 1 : *end == ']' ? -1 : 0;
+        int found = end > part ? part_get(part, end, &left, host, capacity) : -1;
+        if (found > 0)
+            return PL_OK;
+        if (found < 0 || left < 0)
+            return pl_fail(err, PL_EINVAL,
+                           "\"%.100s\" is not a list of nodes, such as n[01-10,12]",
+                           list);
+    }
+    return pl_fail(err, PL_EINVAL, "the list of nodes \"%.100s\" has fewer than %d nodes",
+                   list, k + 1);
 }

@@ -1,12 +1,16 @@
-/* bootstrap.h - how the process of a rank finds its launcher */
+/* bootstrap.h - how the processes of a job find each other: folders of sockets, a
+ * variable of the environment, and addresses */
 #ifndef PL_LAUNCHERS_BOOTSTRAP_H
 #define PL_LAUNCHERS_BOOTSTRAP_H
 
-#include "transport/endpoint.h"
 #include "runtime/runtime.h"
+#include "transport/endpoint.h"
+#include "transport/lookup.h"
 
-/* A new one that only this user can enter, and a descriptor that holds its lock; to be
- * removed also after a failure. */
+/* ---- Folders ---- */
+
+/* Makes a folder that only this user can enter, and a descriptor that holds its lock; to
+ * be removed also after a failure. */
 int pl_folder_make(char folder[PL_SOCKET_FOLDER], int *lock, pl_error_t *err);
 /* With its sockets; "" and -1: none. */
 void pl_folder_remove(const char *folder, int lock);
@@ -26,6 +30,8 @@ typedef enum pl_folder_file {
 #define PL_FOLDER_PATH (PL_SOCKET_FOLDER + 24)
 const char *pl_folder_path(const char *folder, pl_folder_file_t file,
                            char text[PL_FOLDER_PATH]);
+
+/* ---- The variable of the environment ---- */
 
 typedef struct pl_bootstrap {
     int rank, world_size;
@@ -52,5 +58,39 @@ bool pl_bootstrap_read(const char *text, pl_bootstrap_t *bootstrap);
 void pl_bootstrap_enter(const pl_bootstrap_t *bootstrap, pl_runtime_t *runtime);
 /* Of this process when it runs the program for a rank; NULL: it does not. */
 const pl_bootstrap_t *pl_bootstrap_in_script(void);
+
+/* ---- The rendezvous of processes that another program has started ---- */
+
+/* "tcp://HOST:PORT", "HOST:PORT" or "ipc://FILE" as all ranks have it, with
+ * "localhost" as a number.  PL_EINVAL: it is none. */
+int pl_rendezvous_read(const char *text, char *endpoint, size_t capacity,
+                       pl_error_t *err);
+/* Whether it is one that only this machine reaches. */
+bool pl_rendezvous_is_near(const char *endpoint);
+
+/* Where rank zero listens: for calls, and for bulk and the stream at any port.  A host's
+ * name may stand for an address that only the host itself can reach, so all its addresses
+ * are taken then. */
+int pl_rendezvous_places(const char *endpoint, char *calls, char *bulk, char *stream,
+                         size_t capacity, pl_error_t *err);
+/* Where the others find what listens at `place` there. */
+void pl_rendezvous_find(const char *endpoint, const char *place, char *at,
+                        size_t capacity);
+
+/* Another place on the same host, at a port that was free just now; for rank zero's. */
+int pl_rendezvous_beside(const char *endpoint, char *at, size_t capacity,
+                         pl_error_t *err);
+
+/* This machine's address, a number, at which the other ranks reach it; for rank zero,
+ * which listens, one that other machines reach.  Errors as pl_lookup_result() gives
+ * them. */
+#define PL_RENDEZVOUS_HOST 64
+int pl_rendezvous_own_host(pl_lookup_t *lookup, bool listens,
+                           char host[PL_RENDEZVOUS_HOST], pl_error_t *err);
+
+/* The k-th host of a list as Slurm writes it, "n[01-10,12],gpu3"; k from 0.  PL_EINVAL:
+ * it is no such list, or has fewer. */
+int pl_node_list_get(const char *list, int k, char *host, size_t capacity,
+                     pl_error_t *err);
 
 #endif

@@ -1,11 +1,11 @@
 /* environment.c - which rank of which job this process is, when another program has
  * started it
  *
- * A source is an entry of the table: how it is recognised, and under which names it tells
- * what.  What no name tells by itself a function of the entry finds out.  Conventions as
- * documented by each: torchrun ("Environment Variables"), Slurm (srun(1)), Open MPI
- * (mpirun(1)), Hydra (its PMI), LSF (Job Step Manager), Kubernetes ("Indexed Job"),
- * PyTorch ("Environment variable initialization"). */
+ * Each source is a row of a table: the names of its variables, and functions for what
+ * is in no single variable.  Conventions as documented by each: torchrun ("Environment
+ * Variables"), Slurm (srun(1)), Open MPI (mpirun(1)), Hydra (its PMI), LSF (Job Step
+ * Manager), Kubernetes ("Indexed Job"), PyTorch ("Environment variable
+ * initialization"). */
 #include "actors/launchers/environment.h"
 
 #include <stdio.h>
@@ -14,20 +14,21 @@
 #include <unistd.h>
 
 #include "actors/launchers/bootstrap.h"
+#include "base/error.h"
 
 typedef char *(*get_t)(const char *name);
 
-/* The variables of a source; NULL: it has none for that. */
+/* Names of the variables of a source  [NULL: it has none for that]. */
 typedef struct source {
     const char *name;
     const char *rank, *world_size, *local_rank, *local_world_size, *node_rank;
     const char *host, *port, *job, *restarts;
     const char *binding;                          /* set, and not to "none": each rank has
                                                      processors of its own */
-    const char *needs;                            /* another that must be there as well */
-    bool (*is_meant)(get_t get);                  /* [rank, and what it needs] */
+    const char *needs;                            /* another that must be set as well */
+    bool (*is_meant)(get_t get);                  /* [rank and `needs` are set] */
     int (*find)(pl_environment_t *e, get_t get, pl_error_t *err);  /* the rest  [none] */
-    /* What is wrong where no source is there, this one neither  [nothing]. */
+    /* If no source is complete: what is wrong with this one  [see alone_check()]. */
     int (*miss)(get_t get, pl_error_t *err);
 } source_t;
 
@@ -37,9 +38,7 @@ static const char *text_of(get_t get, const char *name)
     return text && *text ? text : NULL;
 }
 
-/* ---- numbers ---- */
-
-/* What is not set leaves *number as it is. */
+/* A variable that is not set leaves *number as it is. */
 static int number_read(get_t get, const char *name, int min, int *number, pl_error_t *err)
 {
     const char *text = text_of(get, name);
@@ -69,7 +68,7 @@ static void endpoint_set(pl_environment_t *e, const char *host, int port)
              is_v6 ? "tcp://[%.200s]:%d" : "tcp://%.200s:%d", host, port);
 }
 
-/* ---- what single sources need ---- */
+/* ---- Functions of single sources ---- */
 
 static bool slurm_has_job(get_t get)
 {
@@ -98,8 +97,8 @@ static int slurm_miss(get_t get, pl_error_t *err)
                    tasks);
 }
 
-/* All runs without a name are called the same.  Where torchrun itself listens at
- * the port, the one beside it is taken. */
+/* torchrun names every run without a name "none".  If it listens at the port itself, the
+ * port beside it is used. */
 static int torchrun_find(pl_environment_t *e, get_t get, pl_error_t *err)
 {
     const char *listens = text_of(get, "TORCHELASTIC_USE_AGENT_STORE");
@@ -158,48 +157,38 @@ static int slurm_find(pl_environment_t *e, get_t get, pl_error_t *err)
     return code;
 }
 
-typedef struct ancestor {
-    char name[17];                               /* as the kernel has it: 15 characters */
-    long id, parent;
-    unsigned long long began;                            /* ticks since the machine did */
-} ancestor_t;
-
-static bool ancestor_read(ancestor_t *a, long id)
-{
-    char path[48];
-    snprintf(path, sizeof path, "/proc/%ld/stat", id);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return false;
-    const bool is_there =
-        fscanf(file,
-               "%ld (%16[^)]) %*c %ld %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d "
-               "%*d %*d %*d %*d %*d %llu",
-               &a->id, a->name, &a->parent, &a->began)
-        == 4;
-    fclose(file);
-    return is_there;
-}
-
-/* Hydra names no job.  Where all ranks are on one machine they have one proxy of it as
- * an ancestor, beyond whatever a script has put between. */
+/* Hydra names no job.  If all ranks are on one machine, the nearest proxy of Hydra among
+ * their ancestors, also beyond a script, is the same one. */
 static int hydra_find(pl_environment_t *e, get_t get, pl_error_t *err)
 {
     enum { DEPTH_MAX = 32 };
-    ancestor_t a = {.parent = getppid()};
+    char path[48], name[17];                          /* the kernel keeps 15 characters */
+    long id, parent = getppid();
+    unsigned long long began;                   /* ticks since the start of the machine */
     (void)get, (void)err;
-    for (int k = 0; k < DEPTH_MAX && e->local_world_size == e->world_size && a.parent > 1
-                    && ancestor_read(&a, a.parent);
-         k++)
-        if (!strcmp(a.name, "hydra_pmi_proxy")) {
-            snprintf(e->job, sizeof e->job, "hydra-%ld-%llu", a.id, a.began);
+    for (int k = 0; k < DEPTH_MAX && e->local_world_size == e->world_size && parent > 1;
+         k++) {
+        snprintf(path, sizeof path, "/proc/%ld/stat", parent);
+        FILE *file = fopen(path, "re");
+        const bool is_read =
+            file
+            && fscanf(file,
+                      "%ld (%16[^)]) %*c %ld %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u "
+                      "%*d %*d %*d %*d %*d %*d %llu",
+                      &id, name, &parent, &began)
+                   == 4;
+        if (file)
+            fclose(file);
+        if (is_read && !strcmp(name, "hydra_pmi_proxy"))
+            snprintf(e->job, sizeof e->job, "hydra-%ld-%llu", id, began);
+        if (!is_read || *e->job)
             break;
-        }
+    }
     return PL_OK;
 }
 
-/* These names are not one program's own: PyTorch reads them ("env://"), and Kubeflow's
- * PyTorchJob and many scripts set them.  A world of one rank is the program by itself. */
+/* Names that PyTorch reads ("env://"); Kubeflow's PyTorchJob and many scripts set
+ * them.  A world of one rank is a single process. */
 static bool plain_is_meant(get_t get)
 {
     int size = 0;
@@ -251,8 +240,8 @@ static int lsf_find(pl_environment_t *e, get_t get, pl_error_t *err)
     return PL_OK;
 }
 
-/* A pod is called "${job}-${index}".  Nobody tells a pod its subdomain, unless the job's
- * description puts it into SUBDOMAIN. */
+/* The host name of a pod is "${job}-${index}".  A pod does not know its subdomain, unless
+ * the description of the job sets SUBDOMAIN. */
 static int kubernetes_find(pl_environment_t *e, get_t get, pl_error_t *err)
 {
     (void)err;
@@ -272,7 +261,7 @@ static int kubernetes_find(pl_environment_t *e, get_t get, pl_error_t *err)
     return PL_OK;
 }
 
-/* ---- the sources, in the order in which they are asked ---- */
+/* ---- The sources, in the order in which they are tried ---- */
 
 static const source_t paceline = {
     .name = "Paceline",
@@ -371,7 +360,7 @@ static bool is_there(const source_t *source, get_t get)
     return text_of(get, source->rank) && (!source->needs || text_of(get, source->needs));
 }
 
-/* ---- reading one ---- */
+/* ---- Reading one source ---- */
 
 static int must_be_set(const source_t *source, const char *name, get_t get,
                        pl_error_t *err)
@@ -382,20 +371,6 @@ static int must_be_set(const source_t *source, const char *name, get_t get,
                    "%s started this process, but %s is not set: set it, or unset the "
                    "other variables of %s",
                    source->name, name, source->name);
-}
-
-static int endpoint_read(pl_environment_t *e, const source_t *source, get_t get,
-                         pl_error_t *err)
-{
-    const char *host = text_of(get, source->host);
-    int port = PL_ENVIRONMENT_PORT;
-    int code = number_read(get, source->port, 1, &port, err);
-    if (code == PL_OK && port > 65535)
-        code = pl_fail(err, PL_EINVAL, "%s is %d: a port is at most 65535", source->port,
-                       port);
-    if (code == PL_OK && host)
-        endpoint_set(e, host, port);
-    return code;
 }
 
 static int numbers_read(pl_environment_t *e, const source_t *s, get_t get,
@@ -421,7 +396,7 @@ static int numbers_read(pl_environment_t *e, const source_t *s, get_t get,
     return PL_OK;
 }
 
-/* That there are so many, and this is one of them. */
+/* Whether a rank is less than the number of ranks  [size 0: not known]. */
 static int range_check(const char *name, int value, const char *size_name, int size,
                        pl_error_t *err)
 {
@@ -435,7 +410,11 @@ static int range_check(const char *name, int value, const char *size_name, int s
 static int source_read(pl_environment_t *e, const source_t *source, get_t get,
                        pl_error_t *err)
 {
-    const char *job = text_of(get, source->job), *binding = text_of(get, source->binding);
+    const char *job = text_of(get, source->job), *binding = text_of(get, source->binding),
+               *host = text_of(get, source->host),
+               *local_size = source->local_world_size ? source->local_world_size
+                                                      : "the number of ranks on the node";
+    int port = PL_ENVIRONMENT_PORT;
     *e = (pl_environment_t){.source = source->name,
                             .is_own = source == &paceline,
                             .node_rank = -1,
@@ -449,28 +428,29 @@ static int source_read(pl_environment_t *e, const source_t *source, get_t get,
     if (code == PL_OK)
         code = range_check(source->rank, e->rank, source->world_size, e->world_size, err);
     if (code == PL_OK)
-        code = endpoint_read(e, source, get, err);
+        code = number_read(get, source->port, 1, &port, err);
+    if (code == PL_OK && port > 65535)
+        code = pl_fail(err, PL_EINVAL, "%s is %d: a port is at most 65535", source->port,
+                       port);
+    if (code == PL_OK && host)
+        endpoint_set(e, host, port);
     if (code == PL_OK && source->find)
         code = source->find(e, get, err);
     if (code == PL_OK)
         code = range_check(source->local_rank ? source->local_rank : "local rank",
-                           e->local_rank,
-                           source->local_world_size ? source->local_world_size
-                                                    : "the number of ranks on the node",
-                           e->local_world_size, err);
+                           e->local_rank, local_size, e->local_world_size, err);
     if (code == PL_OK && e->local_world_size > e->world_size)
         code = pl_fail(err, PL_EINVAL,
                        "%s is %d and %s is %d: a node cannot have more ranks than all "
                        "nodes together",
-                       source->local_world_size ? source->local_world_size
-                                                : "the number of ranks on the node",
-                       e->local_world_size, source->world_size, e->world_size);
+                       local_size, e->local_world_size, source->world_size,
+                       e->world_size);
     if (code == PL_OK && e->local_world_size == e->world_size && e->node_rank < 0)
         e->node_rank = 0;
     return code;
 }
 
-/* ---- holding them against each other ---- */
+/* ---- Sources that contradict each other ---- */
 
 static int agree(const source_t *a, const char *a_name, int a_value, const source_t *b,
                  const char *b_name, int b_value, pl_error_t *err)
@@ -483,14 +463,6 @@ static int agree(const source_t *a, const char *a_name, int a_value, const sourc
                    a->name, a_name, a_value, b->name, b_name, b_value);
 }
 
-/* Whether what was started by one of the two has in turn started ranks, so many on each
- * node: torchrun as a task of Slurm. */
-static bool counts_nodes(const pl_environment_t *other, const pl_environment_t *e)
-{
-    return e->local_world_size > 1
-           && other->world_size * (int64_t)e->local_world_size == e->world_size;
-}
-
 static int others_agree(const pl_environment_t *e, const source_t *chosen, get_t get,
                         pl_error_t *err)
 {
@@ -499,8 +471,9 @@ static int others_agree(const pl_environment_t *e, const source_t *chosen, get_t
         if (!is_there(s, get) || !text_of(get, s->world_size))
             continue;
         int code = numbers_read(&other, s, get, err);
-        if (code == PL_OK && counts_nodes(&other, e))
-            continue;
+        if (code == PL_OK && e->local_world_size > 1
+            && other.world_size * (int64_t)e->local_world_size == e->world_size)
+            continue;   /* its tasks are nodes, on which `chosen` has started the ranks */
         if (code == PL_OK)
             code = agree(chosen, chosen->rank, e->rank, s, s->rank, other.rank, err);
         if (code == PL_OK)
@@ -509,15 +482,14 @@ static int others_agree(const pl_environment_t *e, const source_t *chosen, get_t
         if (code != PL_OK)
             return code;
     }
-    int own = e->world_size;              /* told without a rank, it tells nothing else */
+    int own = e->world_size;                 /* without a rank, the only number of ours */
     int code = number_read(get, paceline.world_size, 1, &own, err);
     return code != PL_OK ? code
                          : agree(&paceline, paceline.world_size, own, chosen,
                                  chosen->world_size, e->world_size, err);
 }
 
-/* A process of several ranks whose rank is not known would train alone, as if it were all
- * of them. */
+/* One of several processes that does not know its rank would train alone. */
 static int alone_check(const source_t *source, get_t get, pl_error_t *err)
 {
     int size = 1;
@@ -533,19 +505,64 @@ static int alone_check(const source_t *source, get_t get, pl_error_t *err)
                    source->world_size, size, lacks, source->world_size);
 }
 
-static int detect(pl_environment_t *e, get_t get, pl_error_t *err)
+/* Variables that show that a process is one of several ranks, but tell too little to join
+ * the others: with the least value that a single process does not have, and with what is
+ * needed to join the others. */
+static const struct {
+    const char *name;
+    int min;                                                /* of a size 2, of a rank 1 */
+    const char *needed[2];
+} signs[] = {
+    {"LOCAL_RANK", 1, {"RANK", "WORLD_SIZE"}},
+    {"LOCAL_WORLD_SIZE", 2, {"RANK", "WORLD_SIZE"}},
+    {"NODE_RANK", 1, {"RANK", "WORLD_SIZE"}},
+    {"GROUP_RANK", 1, {"RANK", "WORLD_SIZE"}},
+    {"SLURM_PROCID", 1, {"SLURM_NTASKS", "SLURM_STEP_ID"}},
+    {"OMPI_COMM_WORLD_RANK", 1, {"OMPI_COMM_WORLD_SIZE"}},
+    {"OMPI_COMM_WORLD_LOCAL_RANK", 1, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}},
+    {"OMPI_COMM_WORLD_LOCAL_SIZE", 2, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}},
+    {"PMI_RANK", 1, {"PMI_SIZE"}},
+    {"MPI_LOCALRANKID", 1, {"PMI_RANK", "PMI_SIZE"}},
+    {"MPI_LOCALNRANKS", 2, {"PMI_RANK", "PMI_SIZE"}},
+    {"JSM_NAMESPACE_RANK", 1, {"JSM_NAMESPACE_SIZE", "LSB_DJOB_RANKFILE"}},
+    {"JSM_NAMESPACE_LOCAL_RANK", 1, {"JSM_NAMESPACE_RANK", "LSB_DJOB_RANKFILE"}},
+    {"PMIX_RANK", 1, {"PACELINE_RANK", "PACELINE_WORLD_SIZE"}},
+    {"MV2_COMM_WORLD_RANK", 1, {"PACELINE_RANK", "PACELINE_WORLD_SIZE"}},
+    {"MV2_COMM_WORLD_SIZE", 2, {"PACELINE_RANK", "PACELINE_WORLD_SIZE"}},
+    {"PALS_RANKID", 1, {"PACELINE_RANK", "PACELINE_WORLD_SIZE"}},
+    {"FLUX_TASK_RANK", 1, {"PACELINE_RANK", "PACELINE_WORLD_SIZE"}},
+    {"PACELINE_LOCAL_RANK", 1, {"PACELINE_RANK", "PACELINE_WORLD_SIZE"}},
+    {"PACELINE_NODE_RANK", 1, {"PACELINE_RANK", "PACELINE_WORLD_SIZE"}},
+    {"PACELINE_LOCAL_WORLD_SIZE", 2, {"PACELINE_RANK", "PACELINE_WORLD_SIZE"}},
+};
+
+static int sign_fail(get_t get, const char *name, const char *const needed[2],
+                     pl_error_t *err)
 {
-    if (text_of(get, paceline.rank))
-        return source_read(e, &paceline, get, err);
-    for (const source_t *s = sources; s < sources + SOURCES; s++)
-        if (is_there(s, get)) {
-            int code = source_read(e, s, get, err);
-            return code == PL_OK ? others_agree(e, s, get, err) : code;
-        }
-    int code = alone_check(&paceline, get, err);
-    for (const source_t *s = sources; s < sources + SOURCES && code == PL_OK; s++)
-        code = alone_check(s, get, err);
-    return code == PL_OK ? pl_environment_signs(get, err) : code;
+    static const char *const own[2] = {"PACELINE_RANK", "PACELINE_WORLD_SIZE"};
+    const bool has[2] = {text_of(get, needed[0]), !needed[1] || text_of(get, needed[1])};
+    char missing[80];
+    if (has[0] && has[1])
+        return sign_fail(get, name, own, err);
+    if (has[0] || has[1])
+        snprintf(missing, sizeof missing, "%s is", needed[has[0]]);
+    else
+        snprintf(missing, sizeof missing, "%s and %s are", needed[0], needed[1]);
+    return pl_fail(err, PL_EINVAL,
+                   "%s is %.40s, so this process is one of several ranks, but %s not "
+                   "set: set what is missing, or set trainer.launcher to \"inline\" to "
+                   "train alone",
+                   name, text_of(get, name), missing);
+}
+
+static int signs_check(get_t get, pl_error_t *err)
+{
+    for (size_t k = 0; k < sizeof signs / sizeof *signs; k++) {
+        const char *text = text_of(get, signs[k].name);
+        if (text && atoi(text) >= signs[k].min)
+            return sign_fail(get, signs[k].name, signs[k].needed, err);
+    }
+    return PL_OK;
 }
 
 int pl_environment_read(pl_environment_t *environment, get_t get, pl_error_t *err)
@@ -553,7 +570,17 @@ int pl_environment_read(pl_environment_t *environment, get_t get, pl_error_t *er
     pl_environment_t e = {.node_rank = -1};
     const char *endpoint = text_of(get, "PACELINE_ENDPOINT"),
                *job = text_of(get, paceline.job);
-    int code = detect(&e, get, err);
+    const source_t *s = text_of(get, paceline.rank) ? &paceline : sources;
+    while (s != &paceline && s < sources + SOURCES && !is_there(s, get))
+        s++;
+    const bool is_found = s == &paceline || s < sources + SOURCES;
+    int code = is_found ? source_read(&e, s, get, err) : alone_check(&paceline, get, err);
+    if (code == PL_OK && is_found && s != &paceline)
+        code = others_agree(&e, s, get, err);
+    for (s = sources; s < sources + SOURCES && code == PL_OK && !is_found; s++)
+        code = alone_check(s, get, err);
+    if (code == PL_OK && !is_found)
+        code = signs_check(get, err);
     if (code != PL_OK)
         return code;
     if (endpoint && strlen(endpoint) >= sizeof e.endpoint)
@@ -564,15 +591,4 @@ int pl_environment_read(pl_environment_t *environment, get_t get, pl_error_t *er
         snprintf(e.job, sizeof e.job, "%s", job);
     *environment = e;
     return PL_OK;
-}
-
-int pl_rank(void)
-{
-    pl_environment_t environment;
-    const pl_bootstrap_t *script = pl_bootstrap_in_script();
-    if (script)
-        return 1 + script->rank;
-    return pl_environment_read(&environment, getenv, NULL) == PL_OK && environment.source
-               ? environment.rank
-               : 0;
 }

@@ -35,13 +35,4 @@ typedef struct pl_environment {
 int pl_environment_read(pl_environment_t *environment, char *(*get)(const char *name),
                         pl_error_t *err);
 
-/* The k-th host of a list as Slurm writes it, "n[01-10,12],gpu3"; k from 0.  PL_EINVAL:
- * it is no such list, or has fewer. */
-int pl_node_list_get(const char *list, int k, char *host, size_t capacity,
-                     pl_error_t *err);
-
-/* PL_EINVAL: a variable shows that this process is one of several ranks.  For where no
- * source is complete: environment_signs.c. */
-int pl_environment_signs(char *(*get)(const char *name), pl_error_t *err);
-
 #endif

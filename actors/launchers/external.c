@@ -19,10 +19,10 @@
 #include "accelerators/actor.h"
 #include "actors/launchers/job_state.h"
 #include "actors/launchers/environment.h"
-#include "actors/launchers/participant.h"
+#include "actors/launchers/rank_client.h"
 #include "actors/launchers/launchers.h"
 #include "actors/launchers/proxy.h"
-#include "actors/launchers/rendezvous.h"
+#include "actors/launchers/bootstrap.h"
 #include "actors/launchers/rank_links.h"
 #include "actors/worker.h"
 #include "base/alloc.h"
@@ -88,7 +88,7 @@ static uint64_t rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
 static void broadcast_begin(pl_ranks_t *ranks)
 {
     external_t *x = (external_t *)ranks;
-    x->broadcast = pl_result_broadcast(ranks, ranks->links, 1);
+    x->broadcast = pl_result_broadcast(ranks, 1);
 }
 
 static void run_dir_record(pl_ranks_t *ranks, const char *path)
@@ -288,7 +288,7 @@ static bool look_for_guests(external_t *x)
     char text[PL_ERROR_TEXT];
     bool waits = false;
     for (int k = 1; k < x->environment.world_size; k++) {
-        if (!pl_rank_links_is_awaited(x->participant.ranks.links, k))
+        if (pl_link_state(x->participant.ranks.links->calls, k) != PL_LINK_AWAITED)
             continue;
         waits = true;
         if (x->participant.ranks.run && pl_finished_ranks_find(k, text, sizeof text))
@@ -455,6 +455,17 @@ static void external_release(void *self)
     pl_object_unref(x->participant.ranks.links);
     pl_text_free(x->traits);
     pl_keys_forget(&x->keys);
+}
+
+int pl_rank(void)
+{
+    pl_environment_t environment;
+    const pl_bootstrap_t *script = pl_bootstrap_in_script();
+    if (script)
+        return 1 + script->rank;
+    return pl_environment_read(&environment, getenv, NULL) == PL_OK && environment.source
+               ? environment.rank
+               : 0;
 }
 
 static const pl_option_t external_options[] = {

@@ -4,6 +4,7 @@
  * Node 0 decides (launch_host.c); the others obey it (launch_node.c).  Here is what all
  * nodes have: the address where they connect, and the children of this node for one
  * attempt.  Only processes that were started here are ever sent a signal. */
+#include "actors/launchers/supervisor.h"
 #include "actors/launchers/launch.h"
 
 #include <event2/event.h>
@@ -16,9 +17,7 @@
 #include <unistd.h>
 
 #include "actors/launchers/job_state.h"
-#include "actors/launchers/rank_log.h"
-#include "actors/launchers/rendezvous.h"
-#include "actors/launchers/restarts.h"
+#include "actors/launchers/bootstrap.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/options.h"

@@ -54,7 +54,7 @@ static void proxy_beat(void *self)
     proxy_t *r = self;
     if (!r->run
         || (r->has_joined
-            && pl_link_state(pl_bulk_link(pl_rank_links_bulk(r->links)), (int)r->rank)
+            && pl_link_state(pl_bulk_link(r->links->bulk), (int)r->rank)
                    != PL_LINK_AWAITED))
         return;
     pl_progress_run(r->run,
@@ -262,7 +262,7 @@ static int proxy_start(void *self, pl_call_t *call, const pl_body_t *body,
     proxy_t *r = self;
     (void)call;
     r->links = pl_object_ref(body->start.context);
-    r->pool = pl_rank_links_worker_pool(r->links);
+    r->pool = r->links->pool;
     r->outbox = pl_rank_links_outbox(r->links, (int)r->rank);
     r->log = (pl_rank_log_t){.self = r, .links = r->links, .rank = (int)r->rank};
     static const pl_rank_end_ops_t ops = {.on_message = proxy_message,

@@ -4,7 +4,6 @@
 
 #include "actors/launchers/forwarding.h"
 #include "actors/launchers/rank_links.h"
-#include "actors/launchers/rank_log.h"
 #include "actors/launchers/ranks.h"
 #include "actors/launchers/supervisor.h"
 #include "actors/launchers/worker_pool.h"

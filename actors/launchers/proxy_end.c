@@ -140,8 +140,8 @@ static void proxy_dead(proxy_t *r)
 static void proxy_cut_off(proxy_t *r)
 {
     const char *why = r->error.code ? r->error.text : "the run has ended";
-    pl_link_dismiss(pl_rank_links_calls(r->links), (int)r->rank, why);
-    pl_link_dismiss(pl_bulk_link(pl_rank_links_bulk(r->links)), (int)r->rank, why);
+    pl_link_dismiss(r->links->calls, (int)r->rank, why);
+    pl_link_dismiss(pl_bulk_link(r->links->bulk), (int)r->rank, why);
     proxy_dead(r);
     proxy_finish(r);
 }
@@ -187,7 +187,7 @@ static void end_look(void *self)
     proxy_t *r = self;
     if (r->life != PROXY_LIVES || r->end != PROXY_ENDS)
         return;
-    if (!pl_rank_links_are_hurried(r->links)) {
+    if (!r->links->is_hurried) {
         pl_after(r, PL_START_END_MS, end_look, NULL);
         return;
     }

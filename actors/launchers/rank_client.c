@@ -1,18 +1,24 @@
 /* rank_client.c - a rank's end of the links with its launcher
  *
- * The links stay until the other side has everything that was posted.  If the processes
- * requested the run by themselves, each receives the end of the whole run as the answer
- * to it. */
+ * The links stay until the other side has everything that was posted.
+ *
+ * A participant is such an end in a process that requested the run by itself.  One of
+ * these processes coordinates; a participant connects to it, gets its work by message,
+ * and receives the end of the whole run as the answer to its own. */
 #include "actors/launchers/rank_client.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
-#include "actors/launchers/rendezvous.h"
+#include "actors/launchers/bootstrap.h"
 #include "actors/result.h"
 #include "actors/worker.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/timeouts.h"
 #include "runtime/monitor.h"
 
 enum { ENDPOINT = 300 };
@@ -25,6 +31,7 @@ static void error_post(pl_rank_client_t *m, pl_message_t message, uint64_t numbe
     pl_outbox_post(&m->outbox, PL_KIND_ERROR, message, number, error, NULL);
 }
 
+/* error  [NULL: the worker has ended in order, or there was none] */
 static void client_ended(pl_rank_client_t *m, const pl_error_t *error)
 {
     if (m->has_ended)
@@ -198,17 +205,14 @@ static void message_came(void *user, int peer, pl_frame_t *frame)
     pl_incoming_release(&in);
 }
 
-/* ---- the links ---- */
-
-static bool is_over(pl_link_t *link)
-{
-    return !link || pl_link_state(link, PL_LINK_HOST) >= PL_LINK_HAS_LEFT;
-}
+/* ---- The links ---- */
 
 static void both_over(pl_rank_client_t *m)
 {
-    if (!m->leaves || m->has_left || !is_over(m->link)
-        || !is_over(m->bulk ? pl_bulk_link(m->bulk) : NULL))
+    if (!m->leaves || m->has_left
+        || pl_link_state(m->link, PL_LINK_HOST) < PL_LINK_HAS_LEFT
+        || (m->bulk
+            && pl_link_state(pl_bulk_link(m->bulk), PL_LINK_HOST) < PL_LINK_HAS_LEFT))
         return;
     m->has_left = true;
     m->ops->on_left(m->self);
@@ -268,23 +272,6 @@ static int bulk_connect(pl_rank_client_t *m, const char *endpoint, pl_error_t *e
     return m->bulk ? PL_OK : err->code;
 }
 
-/* Of the link of calls. */
-static void client_joined(pl_rank_client_t *m, const char *bulk)
-{
-    char endpoint[ENDPOINT];
-    pl_error_t err = {0};
-    m->has_joined = true;
-    m->spec.run = m->outbox.run = pl_link_run(m->link);
-    if (!m->bulk) {
-        pl_rendezvous_find(m->spec.calls, bulk, endpoint, sizeof endpoint);
-        if (bulk_connect(m, endpoint, &err) != PL_OK) {
-            client_lost(m, err.text);
-            return;
-        }
-    }
-    client_flush(m);
-}
-
 static void event_came(void *user, int peer, pl_link_event_t event, const char *text)
 {
     pl_rank_client_t *m = user;
@@ -300,16 +287,25 @@ static void event_came(void *user, int peer, pl_link_event_t event, const char *
 static void calls_event_came(void *user, int peer, pl_link_event_t event,
                              const char *text)
 {
-    const pl_rank_client_t *m = user;
+    pl_rank_client_t *m = user;
+    char endpoint[ENDPOINT];
+    pl_error_t err = {0};
     if (event == PL_LINK_GONE && m->bulk)
         pl_link_died(pl_bulk_link(m->bulk), PL_LINK_HOST);
-    if (event == PL_LINK_JOINED)
-        client_joined(user, text);
-    else
+    if (event != PL_LINK_JOINED) {
         event_came(user, peer, event, text);
+        return;
+    }
+    m->has_joined = true;
+    m->spec.run = m->outbox.run = pl_link_run(m->link);
+    pl_rendezvous_find(m->spec.calls, text, endpoint, sizeof endpoint);
+    if (!m->bulk && bulk_connect(m, endpoint, &err) != PL_OK)
+        client_lost(m, err.text);
+    else
+        client_flush(m);
 }
 
-/* ---- life ---- */
+/* ---- Life ---- */
 
 int pl_rank_client_open(pl_rank_client_t *m, void *self, const pl_rank_client_ops_t *ops,
                         const pl_rank_client_spec_t *spec, pl_error_t *err)
@@ -345,4 +341,174 @@ void pl_rank_client_release(pl_rank_client_t *m)
     pl_outbox_release(&m->outbox);
     m->bulk = NULL;
     m->link = NULL;
+}
+
+/* ---- Participants: ranks whose process requested the run by itself ---- */
+
+enum { AGAIN_MS = 100 };
+
+static void participant_answer(void *self)
+{
+    pl_participant_t *p = self;
+    pl_call_t *run = p->run;
+    p->run = NULL;
+    if (!run)
+        return;
+    if (p->outcome) {
+        pl_reply_run(run, &(pl_run_reply_t){.outcome = &p->outcome->object});
+        return;
+    }
+    pl_progress_run(run, &(pl_run_progress_t){.event = PL_RUN_EVENT_ALIVE,
+                                              .metrics = "",
+                                              .global_step = p->client.global_step,
+                                              .batch = p->client.begun});
+    pl_call_fail(run, &p->error);
+}
+
+static int participant_job(void *self, pl_job_t *job, pl_error_t *err)
+{
+    const pl_participant_t *p = self;
+    return p->on_job ? p->on_job(self, job, err) : PL_OK;
+}
+
+static void participant_result(void *self, pl_outcome_t *outcome, const pl_error_t *error)
+{
+    pl_participant_t *p = self;
+    if (p->has_result || p->is_lost)
+        return;
+    p->has_result = true;
+    p->outcome = pl_object_ref(outcome);
+    if (error)
+        p->error = *error;
+    if (pl_after(p, PL_LEAVE_MS, participant_answer, NULL) != PL_OK)
+        participant_answer(p);
+    pl_rank_client_leave(&p->client);
+}
+
+/* The worker that was ended because the coordinator was lost. */
+static void participant_ended(void *self)
+{
+    if (((pl_participant_t *)self)->is_lost)
+        participant_answer(self);
+}
+
+static void participant_lose(pl_participant_t *p, pl_code_t code, const char *why)
+{
+    char when[48] = "";
+    p->is_lost = true;
+    if (p->client.global_step && !strstr(why, "after step"))
+        snprintf(when, sizeof when, ", after step %" PRIu64, p->client.global_step);
+    pl_fail(&p->error, code, "%s%s", why, when);
+    snprintf(p->error.where, sizeof p->error.where, "rank %d", p->spec.rank);
+    if (p->client.has_ended)
+        participant_answer(p);
+    else
+        pl_rank_client_end(&p->client);
+}
+
+static int participant_connect(pl_participant_t *p, pl_error_t *err);
+
+static void participant_again(void *self)
+{
+    pl_participant_t *p = self;
+    pl_error_t err = {0};
+    if (p->is_lost)
+        return;
+    pl_rank_client_release(&p->client);
+    if (participant_connect(p, &err) == PL_OK)
+        return;
+    p->is_lost = true;
+    p->error = err;
+    participant_answer(p);
+}
+
+/* The coordinator may not have ended its run before this one yet: then this process is
+ * ahead, and connects again. */
+static void participant_gone(void *self, const char *why)
+{
+    pl_participant_t *p = self;
+    const bool is_ahead = p->spec.incarnation > 1 && !p->client.has_joined
+                          && pl_now() < p->until;
+    if (!p->has_result && !p->is_lost
+        && !(is_ahead && pl_after(p, AGAIN_MS, participant_again, NULL) == PL_OK))
+        participant_lose(p, PL_EPEER, why);
+}
+
+static int participant_connect(pl_participant_t *p, pl_error_t *err)
+{
+    static const pl_rank_client_ops_t ops = {.on_job = participant_job,
+                                             .on_end = participant_ended,
+                                             .on_result = participant_result,
+                                             .on_lost = participant_gone,
+                                             .on_left = participant_answer};
+    const int64_t left = (p->until - pl_now()) / PL_MILLISECOND;
+    p->spec.times.join = left > 1 ? (int)left : 1;
+    return pl_rank_client_open(&p->client, p, &ops, &p->spec, err);
+}
+
+int pl_participant_open(pl_participant_t *p, const pl_rank_client_spec_t *spec,
+                        int64_t until,
+                        int (*on_job)(void *self, pl_job_t *job, pl_error_t *err),
+                        pl_error_t *err)
+{
+    p->spec = *spec;
+    p->until = until;
+    p->on_job = on_job;
+    return participant_connect(p, err);
+}
+
+void pl_participant_know(pl_participant_t *p, pl_outcome_t *outcome,
+                         const pl_error_t *error)
+{
+    p->has_result = true;
+    p->outcome = outcome;
+    p->error = *error;
+}
+
+bool pl_participant_waits(const pl_participant_t *p)
+{
+    return !p->client.has_joined && !p->has_result && !p->is_lost;
+}
+
+void pl_participant_abort(pl_participant_t *p, const char *why)
+{
+    participant_lose(p, PL_ESTATE, why);
+}
+
+/* spec.calls is NULL if the result was known from the start. */
+void pl_participant_run(pl_participant_t *p, pl_call_t *call)
+{
+    p->run = call;
+    if (p->is_lost || !p->spec.calls)
+        participant_answer(p);
+}
+
+int pl_participant_stop(pl_participant_t *p, pl_call_t *call, const char *reason)
+{
+    char why[160];
+    snprintf(why, sizeof why, "rank %d: %s", p->spec.rank, reason);
+    if (pl_participant_waits(p))
+        participant_lose(p, PL_ECANCELLED, "stopped before it joined the other ranks");
+    else if (p->spec.calls)
+        pl_rank_client_request_stop(&p->client, why);
+    return pl_reply_stop(call, &(pl_stop_reply_t){0});
+}
+
+int pl_participant_control(const pl_participant_t *p, const char *coordinator,
+                           pl_error_t *err)
+{
+    return pl_fail(err, PL_ESTATE,
+                   "this process is rank %d of the run and accepts no commands: give "
+                   "them to %s",
+                   p->spec.rank, coordinator);
+}
+
+/* The messages of this process were part of that run's stream until now. */
+void pl_participant_release(pl_participant_t *p)
+{
+    if (p->spec.calls)
+        pl_monitor_bring_no_more(pl_actor_runtime(p));
+    pl_rank_client_release(&p->client);
+    pl_ranks_release(&p->ranks);
+    pl_object_unref(p->outcome);
 }

@@ -6,6 +6,7 @@
 #define PL_LAUNCHERS_RANK_CLIENT_H
 
 #include "actors/launchers/forwarding.h"
+#include "actors/launchers/ranks.h"
 #include "runtime/payload.h"
 
 /* On the owner's thread; none may free the client. */
@@ -66,5 +67,44 @@ void pl_rank_client_request_stop(pl_rank_client_t *client, const char *why);
 void pl_rank_client_end(pl_rank_client_t *client);
 /* Nothing follows what was posted until now. */
 void pl_rank_client_leave(pl_rank_client_t *client);
+
+/* ---- Participants: ranks whose process requested the run by itself ---- */
+
+/* The first member of the struct of a launcher that has such processes; in the
+ * coordinator only its ranks are used. */
+typedef struct pl_participant {
+    pl_ranks_t ranks;                          /* of the coordinator */
+    pl_rank_client_spec_t spec;                /* its texts and keys are the launcher's */
+    int (*on_job)(void *self, pl_job_t *job,
+                  pl_error_t *err);                         /* of pl_rank_client_ops_t */
+    int64_t until;                                          /* it must have joined */
+    pl_rank_client_t client;
+    pl_call_t *run;                                     /* [not requested, or answered] */
+    pl_outcome_t *outcome;                              /* [an error] */
+    pl_error_t error;
+    bool has_result, is_lost;
+} pl_participant_t;
+
+/* Connects, for the handler of `start`; the limit to join holds for all attempts. */
+int pl_participant_open(pl_participant_t *participant, const pl_rank_client_spec_t *spec,
+                        int64_t until,
+                        int (*on_job)(void *self, pl_job_t *job, pl_error_t *err),
+                        pl_error_t *err);
+/* Instead of connecting: the run is over.  Takes the outcome  [NULL: it failed with the
+ * error]. */
+void pl_participant_know(pl_participant_t *participant, pl_outcome_t *outcome,
+                         const pl_error_t *error);
+/* For the handlers of `run` and `stop`. */
+void pl_participant_run(pl_participant_t *participant, pl_call_t *call);
+int pl_participant_stop(pl_participant_t *participant, pl_call_t *call,
+                        const char *reason);
+/* Refuses a command: the coordinator accepts commands. */
+int pl_participant_control(const pl_participant_t *participant, const char *coordinator,
+                           pl_error_t *err);
+/* Whether it has not joined the coordinator yet; it will not, and its run fails. */
+bool pl_participant_waits(const pl_participant_t *participant);
+void pl_participant_abort(pl_participant_t *participant, const char *why);
+/* With its ranks. */
+void pl_participant_release(pl_participant_t *participant);
 
 #endif

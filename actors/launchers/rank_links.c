@@ -1,13 +1,13 @@
 /* rank_links.c - the links of a launcher with the processes of its ranks */
+#include "actors/launchers/supervisor.h"
 #include "actors/launchers/rank_links.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "actors/launchers/job_serialization.h"
+#include "actors/launchers/ranks.h"
 #include "actors/launchers/worker_pool.h"
-#include "actors/launchers/bootstrap.h"
-#include "actors/launchers/rendezvous.h"
-#include "actors/launchers/rank_log.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -16,63 +16,29 @@
 #include "runtime/monitor.h"
 #include "runtime/reactor.h"
 
-enum {
-    ENDPOINT = 300,
-    ABOUT = 128,
-};
+/* ---- Events ---- */
 
-typedef struct end {
-    const pl_rank_end_ops_t *ops;                           /* [no proxy] */
-    void *self;
-    char early[ABOUT];              /* process that joined before its proxy  ["": none] */
-} end_t;
-
-struct pl_rank_links {
-    pl_object_t object;
-    char folder[PL_SOCKET_FOLDER];
-    int lock;                                               /* of the folder; -1: none */
-    pl_keys_t keys;
-    bool has_keys;
-    char stream_path[ENDPOINT];             /* where messages for the stream would come */
-    char stream[ENDPOINT];                  /* where they do  ["": nowhere] */
-    bool has_tried;                         /* to let them come */
-    struct pl_worker_pool *pool;            /* whose it is  [NULL] */
-    pl_runtime_t *runtime;
-    uint64_t launched;                         /* the call that all of them are part of */
-    pl_link_t *link;
-    pl_bulk_t *bulk;
-    pl_bootstrap_t bootstrap;                               /* of any rank */
-    char *run_dir;                                          /* [not told yet] */
-    pl_address_t log_writer;
-    int count;
-    int joined;                                            /* of this incarnation */
-    bool were_there;                                       /* all of one */
-    bool hurries;                                          /* see pl_rank_links_hurry() */
-    end_t end[];
-};
-
-/* ---- what happens ---- */
-
-static const end_t *end_of(const pl_rank_links_t *links, int rank)
+static const pl_rank_end_t *end_of(const pl_rank_links_t *links, int rank)
 {
-    bool there = rank >= 0 && rank < links->count && links->end[rank].ops;
-    return there ? &links->end[rank] : NULL;
+    bool is_there = rank >= 0 && rank < links->count && links->end[rank].ops;
+    return is_there ? &links->end[rank] : NULL;
 }
 
 static void message_came(void *user, int rank, pl_frame_t *message)
 {
-    const end_t *end = end_of(user, rank);
+    const pl_rank_end_t *end = end_of(user, rank);
     if (end)
         end->ops->on_message(end->self, message);
 }
 
-/* The link for bulk is missed only of ranks that have joined by the other. */
+/* Only ranks that have joined by the link for calls can be missing on the one for bulk
+ * data. */
 static void missing_tell(pl_rank_links_t *links, const pl_link_t *link, const char *text)
 {
     for (int k = 0; k < links->count; k++) {
-        const end_t *end = end_of(links, k);
-        const bool has_called = pl_link_state(links->link, k) != PL_LINK_AWAITED;
-        if (end && has_called == (link != links->link)
+        const pl_rank_end_t *end = end_of(links, k);
+        const bool has_called = pl_link_state(links->calls, k) != PL_LINK_AWAITED;
+        if (end && has_called == (link != links->calls)
             && pl_link_state(link, k) == PL_LINK_AWAITED)
             end->ops->on_event(end->self, PL_LINK_MISSING, text);
     }
@@ -81,18 +47,18 @@ static void missing_tell(pl_rank_links_t *links, const pl_link_t *link, const ch
 static void link_event(void *user, int rank, pl_link_event_t event, const char *text)
 {
     pl_rank_links_t *links = user;
-    const end_t *end = end_of(links, rank);
+    const pl_rank_end_t *end = end_of(links, rank);
     links->joined += event == PL_LINK_JOINED;
-    links->were_there |= links->joined == links->count;
+    links->were_all_there |= links->joined == links->count;
     if (event == PL_LINK_GONE)
         pl_link_died(pl_bulk_link(links->bulk), rank);
     if (event == PL_LINK_JOINED && !end)
-        snprintf(links->end[rank].early, ABOUT, "%s", text);
+        snprintf(links->end[rank].early, sizeof links->end[rank].early, "%s", text);
     if (event == PL_LINK_REFUSED) {
         pl_log_line(PL_LOG_WARNING, rank, "", "the connection of %s was refused: %s",
                     rank < 0 ? "an unknown peer" : "the rank's process", text);
     } else if (event == PL_LINK_MISSING) {
-        missing_tell(links, links->link, text);
+        missing_tell(links, links->calls, text);
     } else if (end) {
         end->ops->on_event(end->self, event, text);
     }
@@ -101,7 +67,7 @@ static void link_event(void *user, int rank, pl_link_event_t event, const char *
 static void bulk_event(void *user, int rank, pl_link_event_t event, const char *text)
 {
     pl_rank_links_t *links = user;
-    const end_t *end = end_of(links, rank);
+    const pl_rank_end_t *end = end_of(links, rank);
     if (end && (event == PL_LINK_GONE || event == PL_LINK_LEFT))
         end->ops->on_event(end->self, event, text);
     if (event == PL_LINK_MISSING)
@@ -110,80 +76,63 @@ static void bulk_event(void *user, int rank, pl_link_event_t event, const char *
 
 static void bulk_sent(void *user, int rank, uint64_t transfer, const pl_error_t *error)
 {
-    const end_t *end = end_of(user, rank);
+    const pl_rank_end_t *end = end_of(user, rank);
     if (end)
         end->ops->on_sent(end->self, transfer, error);
 }
 
+/* ---- One rank ---- */
+
 void pl_rank_links_attach(pl_rank_links_t *links, int rank, const pl_rank_end_ops_t *ops,
                           void *self)
 {
-    char early[ABOUT];              /* process that joined before its proxy  ["": none] */
-    memcpy(early, links->end[rank].early, ABOUT);
-    links->end[rank] = (end_t){ops, self, ""};
-    if (*early && pl_link_state(links->link, rank) != PL_LINK_AWAITED)
-        ops->on_event(self, PL_LINK_JOINED, early);
+    const pl_rank_end_t before = links->end[rank];
+    links->end[rank] = (pl_rank_end_t){ops, self, ""};
+    if (*before.early && pl_link_state(links->calls, rank) != PL_LINK_AWAITED)
+        ops->on_event(self, PL_LINK_JOINED, before.early);
 }
 
 void pl_rank_links_detach(pl_rank_links_t *links, int rank, const void *self)
 {
     if (links->end[rank].self == self)
-        links->end[rank] = (end_t){0};
+        links->end[rank] = (pl_rank_end_t){0};
 }
 
 pl_outbox_t pl_rank_links_outbox(const pl_rank_links_t *links, int rank)
 {
-    return (pl_outbox_t){.link = links->link,
+    return (pl_outbox_t){.link = links->calls,
                          .peer = rank,
                          .run = links->bootstrap.run,
                          .incarnation = links->bootstrap.incarnation,
                          .bulk = links->bulk};
 }
 
-struct pl_worker_pool *pl_rank_links_worker_pool(const pl_rank_links_t *links)
-{
-    return links->pool;
-}
-
-pl_link_t *pl_rank_links_calls(const pl_rank_links_t *links)
-{
-    return links->link;
-}
-
-pl_bulk_t *pl_rank_links_bulk(const pl_rank_links_t *links)
-{
-    return links->bulk;
-}
-
 bool pl_rank_links_is_over(const pl_rank_links_t *links, int rank)
 {
-    return pl_link_state(links->link, rank) >= PL_LINK_HAS_LEFT
+    return pl_link_state(links->calls, rank) >= PL_LINK_HAS_LEFT
            && pl_link_state(pl_bulk_link(links->bulk), rank) >= PL_LINK_HAS_LEFT;
-}
-
-bool pl_rank_links_is_awaited(const pl_rank_links_t *links, int rank)
-{
-    return pl_link_state(links->link, rank) == PL_LINK_AWAITED;
 }
 
 void pl_rank_links_abort(pl_rank_links_t *links, int rank, const char *why)
 {
-    const end_t *end = end_of(links, rank);
-    pl_link_dismiss(links->link, rank, why);
+    const pl_rank_end_t *end = end_of(links, rank);
+    pl_link_dismiss(links->calls, rank, why);
     if (end)
         end->ops->on_event(end->self, PL_LINK_GONE, why);
 }
 
 void pl_rank_links_died(pl_rank_links_t *links, int rank)
 {
-    pl_link_died(links->link, rank);
+    pl_link_died(links->calls, rank);
     pl_link_died(pl_bulk_link(links->bulk), rank);
 }
+
+/* ---- All ranks ---- */
 
 int pl_rank_links_renew(pl_rank_links_t *links, int count, pl_error_t *err)
 {
     const uint32_t incarnation = links->bootstrap.incarnation + 1;
-    int code = pl_link_renew(links->link, incarnation, count, err);
+    int code = pl_link_renew(links->calls, incarnation, count, err);
     if (code == PL_OK)
         code = pl_bulk_renew(links->bulk, incarnation, count, err);
     if (code != PL_OK)
@@ -191,33 +140,8 @@ int pl_rank_links_renew(pl_rank_links_t *links, int count, pl_error_t *err)
     links->bootstrap.incarnation = incarnation;
     links->bootstrap.world_size = links->count = count;
     links->joined = 0;
-    links->hurries = false;
+    links->is_hurried = false;
     return PL_OK;
-}
-
-uint32_t pl_rank_links_incarnation(const pl_rank_links_t *links)
-{
-    return links->bootstrap.incarnation;
-}
-
-bool pl_rank_links_are_awaited(const pl_rank_links_t *links)
-{
-    return links->joined < links->count;
-}
-
-void pl_rank_links_hurry(pl_rank_links_t *links)
-{
-    links->hurries = true;
-}
-
-bool pl_rank_links_are_hurried(const pl_rank_links_t *links)
-{
-    return links->hurries;
-}
-
-bool pl_rank_links_were_all_there(const pl_rank_links_t *links)
-{
-    return links->were_there;
 }
 
 void pl_rank_links_tell_run_dir(pl_rank_links_t *links, const char *path)
@@ -234,33 +158,24 @@ const char *pl_rank_links_run_dir(const pl_rank_links_t *links)
     return links->run_dir ? links->run_dir : "";
 }
 
-pl_address_t pl_rank_links_log_writer(const pl_rank_links_t *links)
-{
-    return links->log_writer;
-}
-
-/* That may begin at any time. */
-static void stream_open(pl_rank_links_t *links)
-{
-    pl_error_t err = {0};
-    if (links->has_tried || !pl_monitor_gathers(links->runtime))
-        return;
-    links->has_tried = true;
-    const pl_monitor_take_t how = {.endpoint = links->stream_path,
-                                   .keys = links->has_keys ? &links->keys : NULL,
-                                   .under = links->launched};
-    if (pl_monitor_take(links->runtime, &how, links->stream, sizeof links->stream, &err)
-        == PL_OK)
-        return;
-    links->stream[0] = '\0';
-    pl_log_line(PL_LOG_WARNING, -1, "",
-                "the stream has no messages of other processes: %s", err.text);
-}
-
+/* The stream may begin at any time. */
 bool pl_rank_links_stream(pl_rank_links_t *links, bool has_clock, pl_bring_stream_t *msg)
 {
     const pl_runtime_t *runtime = links->runtime;
-    stream_open(links);
+    const pl_monitor_take_t how = {.endpoint = links->stream_path,
+                                   .keys = links->has_keys ? &links->keys : NULL,
+                                   .under = links->launched};
+    pl_error_t err = {0};
+    if (!links->is_stream_tried && pl_monitor_gathers(links->runtime)) {
+        links->is_stream_tried = true;
+        if (pl_monitor_take(links->runtime, &how, links->stream, sizeof links->stream,
+                            &err)
+            != PL_OK) {
+            links->stream[0] = '\0';
+            pl_log_line(PL_LOG_WARNING, -1, "",
+                        "the stream has no messages of other processes: %s", err.text);
+        }
+    }
     if (!links->stream[0])
         return false;
     *msg = (pl_bring_stream_t){.endpoint = links->stream,
@@ -295,13 +210,13 @@ pl_link_times_t pl_rank_links_lease(int join_ms)
     return (pl_link_times_t){.join = join_ms, .has_lease = true};
 }
 
-/* ---- life ---- */
+/* ---- Life ---- */
 
 static void rank_links_release(pl_object_t *object)
 {
     pl_rank_links_t *links = (pl_rank_links_t *)object;
     pl_bulk_free(links->bulk);
-    pl_link_free(links->link);
+    pl_link_free(links->calls);
     pl_free(links->run_dir);
     if (links->stream[0])
         pl_monitor_take_no_more(links->runtime, links->stream);
@@ -311,12 +226,33 @@ static void rank_links_release(pl_object_t *object)
     pl_free(links);
 }
 
-/* Ranks receive the address for bulk when they join. */
-static int rank_links_open(pl_rank_links_t *links, const pl_rank_links_spec_t *w,
-                           const char *calls, const char *bulk, void *launcher,
-                           pl_error_t *err)
+/* Where the links listen: at the rendezvous, or in a folder. */
+static int places_find(pl_rank_links_t *links, const pl_rank_links_spec_t *w,
+                       void *launcher, char *calls, char *bulk, pl_error_t *err)
 {
-    char bound[ENDPOINT];
+    const pl_start_t start = {.options = ""};
+    if (w->endpoint)
+        return pl_rendezvous_places(w->endpoint, calls, bulk, links->stream_path,
+                                    PL_RANK_LINKS_ENDPOINT, err);
+    if (!pl_spawn(launcher, &pl_log_writer, PL_OWN_THREAD, &start, (pl_how_t){0},
+                  &links->log_writer, err))
+        return err->code;
+    if (w->pool)
+        snprintf(links->folder, sizeof links->folder, "%s", w->pool->folder);
+    else if (pl_folder_make(links->folder, &links->lock, err) != PL_OK)
+        return err->code;
+    pl_folder_path(links->folder, PL_FOLDER_CALLS, calls);
+    pl_folder_path(links->folder, PL_FOLDER_BULK, bulk);
+    pl_folder_path(links->folder, PL_FOLDER_STREAM, links->stream_path);
+    return PL_OK;
+}
+
+/* Ranks receive the address for bulk data when they join. */
+static int rank_links_open(pl_rank_links_t *links, const pl_rank_links_spec_t *w,
+                           void *launcher, pl_error_t *err)
+{
+    char calls[PL_RANK_LINKS_ENDPOINT], bulk[PL_RANK_LINKS_ENDPOINT],
+        bound[PL_RANK_LINKS_ENDPOINT];
     pl_link_spec_t spec = {.endpoint = bulk,
                            .keys = w->keys,
                            .run = w->run,
@@ -327,11 +263,13 @@ static int rank_links_open(pl_rank_links_t *links, const pl_rank_links_spec_t *w
                            .on_message = message_came,
                            .on_event = link_event,
                            .user = links};
+    if (places_find(links, w, launcher, calls, bulk, err) != PL_OK)
+        return err->code;
     if (w->endpoint)
         spec.times = pl_rank_links_lease(w->join_ms);
     spec.times.join += PL_REJOIN_MS;                 /* one may join at the last moment */
     links->joined = spec.sits;
-    links->were_there = links->joined == links->count;
+    links->were_all_there = links->joined == links->count;
     const pl_bulk_spec_t with = {.link = spec,
                                  .max = SIZE_MAX / 2,   /* ranks are this program's own */
                                  .on_sent = bulk_sent,
@@ -347,37 +285,8 @@ static int rank_links_open(pl_rank_links_t *links, const pl_rank_links_spec_t *w
     spec.watches = w->endpoint != NULL;
     spec.traits = w->traits;
     spec.takes_any = w->takes_any;
-    links->link = pl_link_listen(&spec, pl_actor_loop(launcher), err);
-    return links->link ? PL_OK : err->code;
-}
-
-static int rank_links_open_folder(pl_rank_links_t *links, const pl_rank_links_spec_t *w,
-                                  void *launcher, pl_error_t *err)
-{
-    char calls[PL_FOLDER_PATH], bulk[PL_FOLDER_PATH];
-    const pl_start_t start = {.options = ""};
-    if (!pl_spawn(launcher, &pl_log_writer, PL_OWN_THREAD, &start, (pl_how_t){0},
-                  &links->log_writer, err))
-        return err->code;
-    int code = PL_OK;
-    if (w->pool)
-        snprintf(links->folder, sizeof links->folder, "%s",
-                 pl_worker_pool_folder(w->pool));
-    else
-        code = pl_folder_make(links->folder, &links->lock, err);
-    pl_folder_path(links->folder, PL_FOLDER_CALLS, calls);
-    pl_folder_path(links->folder, PL_FOLDER_BULK, bulk);
-    pl_folder_path(links->folder, PL_FOLDER_STREAM, links->stream_path);
-    return code == PL_OK ? rank_links_open(links, w, calls, bulk, launcher, err) : code;
-}
-
-static int rank_links_open_at(pl_rank_links_t *links, const pl_rank_links_spec_t *w,
-                              void *launcher, pl_error_t *err)
-{
-    char calls[ENDPOINT], bulk[ENDPOINT];
-    int code = pl_rendezvous_places(w->endpoint, calls, bulk, links->stream_path,
-                                    ENDPOINT, err);
-    return code == PL_OK ? rank_links_open(links, w, calls, bulk, launcher, err) : code;
+    links->calls = pl_link_listen(&spec, pl_actor_loop(launcher), err);
+    return links->calls ? PL_OK : err->code;
 }
 
 pl_rank_links_t *pl_rank_links_new(void *launcher, const pl_rank_links_spec_t *spec,
@@ -406,10 +315,135 @@ pl_rank_links_t *pl_rank_links_new(void *launcher, const pl_rank_links_spec_t *s
                          .grace_ms = runtime->grace_ms,
                          .past_runs = spec->pool ? pl_worker_pool_past_runs(spec->pool)
                                                  : 0};
-    int code = spec->endpoint ? rank_links_open_at(links, spec, launcher, err)
-                              : rank_links_open_folder(links, spec, launcher, err);
-    if (code == PL_OK)
+    if (rank_links_open(links, spec, launcher, err) == PL_OK)
         return links;
     pl_object_unref(links);
     return NULL;
+}
+
+/* ---- The result, for processes that requested the run by themselves ---- */
+
+typedef struct pl_broadcast_peer {
+    pl_result_broadcast_t *broadcast;
+    int rank;
+    pl_outbox_t outbox;
+    bool is_over;
+} broadcast_peer_t;
+
+static void broadcast_look(pl_result_broadcast_t *b)
+{
+    for (int k = b->first; k < b->count; k++)
+        if (!b->peer[k].is_over)
+            return;
+    if (b->is_begun)
+        pl_ranks_answer(b->ranks);
+}
+
+/* why  [NULL: the rank has the result] */
+static void peer_over(broadcast_peer_t *peer, const char *why)
+{
+    if (!peer->is_over && why)
+        pl_log_line(PL_LOG_WARNING, peer->rank, pl_actor_name(peer->broadcast->ranks),
+                    "the rank did not receive the end of the run: %s", why);
+    peer->is_over = true;
+    broadcast_look(peer->broadcast);
+}
+
+/* Progress before the error says how far the run came. */
+static void peer_fail(broadcast_peer_t *peer, const pl_error_t *failed)
+{
+    const pl_ranks_t *ranks = peer->broadcast->ranks;
+    pl_error_t err = {0};
+    const pl_run_progress_t far = {.event = PL_RUN_EVENT_ALIVE,
+                                   .metrics = "",
+                                   .global_step = ranks->global_step,
+                                   .batch = ranks->begun};
+    pl_outbox_post(&peer->outbox, PL_KIND_PROGRESS, PL_MESSAGE_run, 0, &far, NULL);
+    if (pl_outbox_post(&peer->outbox, PL_KIND_ERROR, PL_MESSAGE_run, 0, failed, &err)
+        != PL_OK)
+        peer_over(peer, err.text);
+}
+
+/* What the process still sends belongs to a run that is over. */
+static void peer_message(void *self, pl_frame_t *message)
+{
+    (void)self, (void)message;
+}
+
+static void peer_event(void *self, pl_link_event_t event, const char *text)
+{
+    broadcast_peer_t *peer = self;
+    if (event == PL_LINK_JOINED || event == PL_LINK_WRITABLE)
+        pl_outbox_flush(&peer->outbox);
+    if (event == PL_LINK_GONE)
+        peer_over(peer, text);
+    if (event == PL_LINK_LEFT
+        && pl_rank_links_is_over(peer->broadcast->ranks->links, peer->rank))
+        peer_over(peer, NULL);
+}
+
+static void peer_sent(void *self, uint64_t transfer, const pl_error_t *error)
+{
+    pl_outbox_sent(&((broadcast_peer_t *)self)->outbox, transfer, error);
+}
+
+static void broadcast_late(void *self)
+{
+    pl_ranks_answer(self);
+}
+
+pl_result_broadcast_t *pl_result_broadcast(pl_ranks_t *ranks, int first)
+{
+    static const pl_rank_end_ops_t ops = {.on_message = peer_message,
+                                          .on_event = peer_event,
+                                          .on_sent = peer_sent};
+    const pl_outcome_t *outcome = pl_ranks_outcome(ranks);
+    pl_result_broadcast_t *b = pl_alloc(sizeof *b);
+    if (b)
+        b->peer = pl_alloc_array((size_t)ranks->count, sizeof *b->peer);
+    if (!b || !b->peer
+        || pl_after(ranks, PL_BROADCAST_RESULT_MS, broadcast_late, NULL) != PL_OK) {
+        pl_result_broadcast_free(b);
+        broadcast_late(ranks);
+        return NULL;
+    }
+    b->ranks = ranks;
+    b->first = first;
+    b->count = ranks->count;
+    b->error = ranks->error;
+    b->outcome = outcome ? pl_outcome_pack(outcome, &b->error) : NULL;
+    for (int k = first; k < b->count; k++) {
+        broadcast_peer_t *peer = &b->peer[k];
+        const pl_link_state_t state = pl_link_state(ranks->links->calls, k);
+        pl_error_t err = {0};
+        peer->broadcast = b;
+        peer->rank = k;
+        peer->is_over = state != PL_LINK_IS_THERE && state != PL_LINK_IS_CUT;
+        if (peer->is_over)
+            continue;
+        peer->outbox = pl_rank_links_outbox(ranks->links, k);
+        pl_rank_links_attach(ranks->links, k, &ops, peer);
+        if (!b->outcome)
+            peer_fail(peer, &b->error);
+        else if (pl_outbox_post_packed(&peer->outbox, PL_KIND_REPLY, PL_MESSAGE_run, 0,
+                                       &(pl_run_reply_t){0}, b->outcome, &err)
+                 != PL_OK)
+            peer_fail(peer, &err);
+    }
+    b->is_begun = true;
+    broadcast_look(b);
+    return b;
+}
+
+void pl_result_broadcast_free(pl_result_broadcast_t *b)
+{
+    if (!b)
+        return;
+    for (int k = b->first; k < b->count; k++) {
+        pl_rank_links_detach(b->ranks->links, k, &b->peer[k]);
+        pl_outbox_release(&b->peer[k].outbox);
+    }
+    pl_object_unref(b->outcome);
+    pl_free(b->peer);
+    pl_free(b);
 }

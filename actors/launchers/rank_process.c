@@ -6,7 +6,6 @@
  *
  * The process is Paceline's own from here on, so it may set up what in a host is the
  * host's: signals, environment, exit. */
-#include "actors/launchers/rank_process.h"
 
 #include <execinfo.h>
 #include <fcntl.h>
@@ -23,6 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "actors/launchers/launchers.h"
 #include "actors/launchers/rank_client.h"
 #include "actors/launchers/rank_links.h"
 #include "base/alloc.h"

@@ -121,7 +121,7 @@ static void ranks_failed(pl_ranks_t *ranks, int rank, const pl_error_t *error)
         pl_after(ranks, PL_FAILURE_REPORT_MS, failure_tell, NULL);
     }
     if (ranks->links && ranks->starts && (!follows_another(first) || ranks->stops))
-        pl_rank_links_hurry(ranks->links);
+        ranks->links->is_hurried = true;
 }
 
 /* ---- the end ---- */
@@ -368,7 +368,7 @@ static int ranks_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
         ranks->ops->now(ranks);
         return PL_OK;
     }
-    if (ranks->run && ranks->links && pl_rank_links_are_awaited(ranks->links))
+    if (ranks->run && ranks->links && ranks->links->joined < ranks->links->count)
         return stop_at_once(ranks, reason);
     return first_stop(ranks, reason, err);
 }

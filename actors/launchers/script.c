@@ -1,39 +1,246 @@
 /* script.c - the program itself runs again for each rank, from its first line on
  *
  * The program is no rank.  With its first run of this launcher it starts a process for
- * each, by its own command line; they go through the program as it does, and where it
- * comes to its k-th run they come to theirs, join it, and each has rank zero's result as
- * its own.  So what the program makes before, such as parts that it registers and data in
- * its memory, each of them has made as well. */
+ * each rank, by its own command line.  Each process executes the whole program; its k-th
+ * run joins the k-th run of the program and has the result of rank zero.  So components
+ * that the program registers, and data in its memory, exist in each process as well. */
+#include <event2/event.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "actors/launchers/supervisor.h"
 #include "actors/launchers/worker_pool.h"
-#include "actors/launchers/participant.h"
+#include "actors/launchers/rank_client.h"
 #include "actors/launchers/launchers.h"
 #include "actors/launchers/job_state.h"
 #include "actors/launchers/proxy.h"
-#include "actors/launchers/restarts.h"
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/options.h"
 #include "base/run.h"
+#include "base/timeouts.h"
+#include "transport/socket.h"
 
 enum { KILL_MS = 10 };                             /* between looks at killed processes */
 
 typedef struct script {
-    pl_participant_t participant;                   /* in all but the program */
-    int64_t max_restarts;                           /* options */
-    double join_timeout;                            /* s */
-    pl_job_t *own;                                  /* counted: what was asked for here */
-    char calls[PL_FOLDER_PATH], bulk[PL_FOLDER_PATH];  /* of all but the program */
+    pl_participant_t participant;                           /* in all but the program */
+    int64_t max_restarts;                                   /* options */
+    double join_timeout;                                    /* s */
+    pl_job_t *own;                                          /* counted: requested here */
+    char calls[PL_FOLDER_PATH], bulk[PL_FOLDER_PATH];       /* of all but the program */
     /* Of the program: */
     pl_worker_pool_t *pool;                                 /* taken */
     pl_restarts_t restarts;
     pl_result_broadcast_t *broadcast;                       /* [the run is not over] */
 } script_t;
 
-/* ---- the program ---- */
+/* ---- The pool of processes ---- */
+
+static const uint64_t HISTORY_MAX = UINT64_C(1) << 30;      /* bytes of all results */
+
+typedef struct pl_pool_worker {
+    pl_worker_pool_t *pool;
+    int rank;
+    pl_supervisor_t *process;                            /* [not started] */
+    pl_process_spec_t acquired;                          /* by its user  [not acquired] */
+    bool is_dead;
+    char end[PL_DEATH_TEXT];                                /* how it ended */
+} worker_t;
+
+static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
+static pl_worker_pool_t *pools;                             /* of all engines */
+
+static pl_worker_pool_t *pool_of(const pl_runtime_t *runtime)
+{
+    pthread_mutex_lock(&pools_lock);
+    pl_worker_pool_t *pool = pools;
+    while (pool && pool->runtime != runtime)
+        pool = pool->next;
+    pthread_mutex_unlock(&pools_lock);
+    return pool;
+}
+
+static void worker_line(void *user, const char *line)
+{
+    const worker_t *worker = user;
+    if (worker->acquired.user)
+        worker->acquired.on_line(worker->acquired.user, line);
+    else
+        pl_log_line(PL_LOG_WARNING, worker->rank, "stderr", "%s", line);
+}
+
+static void worker_died(void *user, const pl_death_t *death)
+{
+    worker_t *worker = user;
+    pl_worker_pool_t *pool = worker->pool;
+    worker->is_dead = true;
+    pl_death_text(death, worker->end);
+    if (worker->acquired.user)
+        worker->acquired.on_death(worker->acquired.user, death);
+    if (--pool->living == 0 && pool->then)
+        pool->then(pool->user);
+}
+
+/* Whether its processes may be started again. */
+static bool pool_has_history(const pl_worker_pool_t *pool)
+{
+    return pool->recorded == pl_worker_pool_past_runs(pool);
+}
+
+pl_supervisor_t *pl_worker_pool_acquire(pl_worker_pool_t *pool, int rank,
+                                        const pl_process_spec_t *spec, pl_error_t *err)
+{
+    worker_t *worker = &pool->worker[rank];
+    const bool is_missing = !worker->process || worker->is_dead;
+    const pl_process_spec_t own = {.environment = spec->environment,
+                                   .on_line = worker_line,
+                                   .on_death = worker_died,
+                                   .user = worker};
+    if (is_missing && !pool_has_history(pool)) {
+        pl_fail(err, PL_EDIED,
+                "the process of this rank %s before this run and cannot be replaced, "
+                "because the results of earlier runs were not kept: set "
+                "\"max_restarts\" above 0 and make room in %s",
+                worker->process ? worker->end : "could not be started", pool->folder);
+        return NULL;
+    }
+    if (is_missing) {
+        pl_supervisor_free(worker->process);
+        worker->process = pl_supervisor_start(&own, pool->loop->base, err);
+        if (!worker->process)
+            return NULL;
+        worker->is_dead = false;
+        pool->living++;
+    }
+    worker->acquired = *spec;
+    worker->acquired.environment = NULL;
+    return worker->process;
+}
+
+void pl_worker_pool_return(pl_worker_pool_t *pool, int rank, const void *user)
+{
+    worker_t *worker = &pool->worker[rank];
+    if (worker->acquired.user != user)
+        return;
+    worker->acquired = (pl_process_spec_t){0};
+    pl_supervisor_spare(worker->process);
+}
+
+bool pl_worker_pool_kill(pl_worker_pool_t *pool)
+{
+    for (int k = 0; k < pool->count; k++)
+        if (pool->worker[k].process && !pool->worker[k].is_dead)
+            pl_supervisor_kill(pool->worker[k].process, 0);
+    return pool->living == 0;
+}
+
+static pl_worker_pool_t *pool_new(void *launcher, int count, pl_error_t *err)
+{
+    pl_worker_pool_t *pool = pl_alloc(sizeof *pool);
+    worker_t *worker = pl_alloc_array((size_t)count, sizeof *worker);
+    if (!pool || !worker) {
+        pl_free(pool);
+        pl_free(worker);
+        pl_no_memory(err);
+        return NULL;
+    }
+    pool->runtime = pl_actor_runtime(launcher);
+    pool->loop = pl_actor_loop(launcher);
+    pool->count = count;
+    pool->worker = worker;
+    for (int k = 0; k < count; k++)
+        pool->worker[k] = (worker_t){.pool = pool, .rank = k};
+    if (pl_folder_make(pool->folder, &pool->lock, err) == PL_OK) {
+        pthread_mutex_lock(&pools_lock);
+        pool->next = pools;
+        pools = pool;
+        pthread_mutex_unlock(&pools_lock);
+        return pool;
+    }
+    pl_folder_remove(pool->folder, pool->lock);
+    pl_free(worker);
+    pl_free(pool);
+    return NULL;
+}
+
+pl_worker_pool_t *pl_worker_pool_begin_run(void *launcher, int count, pl_error_t *err)
+{
+    pl_worker_pool_t *pool = pool_of(pl_actor_runtime(launcher));
+    if (!pool)
+        pool = pool_new(launcher, count, err);
+    else if (pool->is_taken)
+        pl_fail(err, PL_ESTATE,
+                "launcher \"script\" is busy with another run of this engine: wait for "
+                "its result, or use launcher \"spawn\"");
+    else if (pool->count != count)
+        pl_fail(err, PL_EINVAL,
+                "the first run of this program with launcher \"script\" had %d ranks, "
+                "but this run requests %d: all its runs must have the same number of "
+                "ranks",
+                pool->count, count);
+    if (!pool || pool->is_taken || pool->count != count)
+        return NULL;
+    pool->is_taken = true;
+    pool->runs++;
+    return pool;
+}
+
+void pl_worker_pool_enter(pl_runtime_t *runtime)
+{
+    const pl_bootstrap_t *bootstrap = pl_bootstrap_in_script();
+    if (bootstrap)
+        pl_bootstrap_enter(bootstrap, runtime);
+}
+
+static void pool_free(pl_worker_pool_t *pool)
+{
+    pthread_mutex_lock(&pools_lock);
+    pl_worker_pool_t **at = &pools;
+    while (*at != pool)
+        at = &(*at)->next;
+    *at = pool->next;
+    pthread_mutex_unlock(&pools_lock);
+    for (int k = 0; k < pool->count; k++)
+        pl_supervisor_free(pool->worker[k].process);
+    if (pool->late)
+        event_free(pool->late);
+    pl_folder_remove(pool->folder, pool->lock);
+    pl_free(pool->worker);
+    pl_free(pool);
+}
+
+static void pool_late(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what;
+    pl_worker_pool_kill(user);
+}
+
+bool pl_worker_pool_ends(const pl_runtime_t *runtime, void (*then)(void *user),
+                         void *user)
+{
+    const struct timeval grace = {PL_SCRIPT_END_MS / 1000, 0};
+    pl_worker_pool_t *pool = pool_of(runtime);
+    if (!pool)
+        return false;
+    if (!pool->living) {
+        pool_free(pool);
+        return false;
+    }
+    if (pool->then)
+        return true;
+    pool->then = then;
+    pool->user = user;
+    pool->late = event_new(pool->loop->base, -1, 0, pool_late, pool);
+    if (!pool->late || event_add(pool->late, &grace) != 0)
+        pl_worker_pool_kill(pool);
+    return true;
+}
+
+/* ---- The program ---- */
 
 static uint64_t rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
                            pl_error_t *err)
@@ -41,7 +248,7 @@ static uint64_t rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
     return pl_proxy_start(ranks, rank, ranks->links, false, life, err);
 }
 
-/* No process of before may be left when others begin. */
+/* All processes of the failed run must have ended when the next begins. */
 static void script_begin_again(void *self)
 {
     script_t *script = self;
@@ -51,14 +258,13 @@ static void script_begin_again(void *self)
         && pl_after(self, KILL_MS, script_begin_again, NULL) == PL_OK)
         return;
     pl_restarts_begin(&script->restarts);
-    pl_worker_pool_advance(script->pool,
-                           pl_rank_links_incarnation(script->participant.ranks.links));
+    script->pool->incarnation = script->participant.ranks.links->bootstrap.incarnation;
 }
 
 static bool script_again(pl_ranks_t *ranks)
 {
     script_t *script = (script_t *)ranks;
-    if (!pl_worker_pool_has_history(script->pool) || !pl_restarts_try(&script->restarts))
+    if (!pool_has_history(script->pool) || !pl_restarts_try(&script->restarts))
         return false;
     pl_worker_pool_kill(script->pool);
     return true;
@@ -72,12 +278,21 @@ static void script_now(pl_ranks_t *ranks)
 static void script_broadcast_result(pl_ranks_t *ranks)
 {
     script_t *script = (script_t *)ranks;
-    const pl_error_t *failed;
-    script->broadcast = pl_result_broadcast(ranks, ranks->links, 0);
+    pl_error_t err = {0};
+    script->broadcast = pl_result_broadcast(ranks, 0);
     if (!script->broadcast || !script->max_restarts)
         return;
-    const pl_blob_t *outcome = pl_result_broadcast_outcome(script->broadcast, &failed);
-    pl_worker_pool_record(script->pool, outcome, failed);
+    if (script->pool->recorded < pl_worker_pool_past_runs(script->pool))
+        return;
+    if (pl_run_history_add(script->pool->folder, HISTORY_MAX, script->broadcast->outcome,
+                           &script->broadcast->error, &err)
+        == PL_OK)
+        script->pool->recorded++;
+    else
+        pl_log_line(PL_LOG_WARNING, -1, "launcher.script",
+                    "later runs cannot start a process again, because the result of "
+                    "this run cannot be kept: %s",
+                    err.text);
 }
 
 static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err)
@@ -100,21 +315,20 @@ static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err
                                        .join_ms = pl_milliseconds(script->join_timeout),
                                        .pool = script->pool,
                                        .run = pl_actor_runtime(script)->run,
-                                       .incarnation =
-                                           pl_worker_pool_incarnation(script->pool)};
+                                       .incarnation = script->pool->incarnation + 1};
     ranks->links = pl_rank_links_new(script, &spec, err);
     if (!ranks->links)
         return err->code;
     script->restarts = (pl_restarts_t){.ranks = ranks,
                                        .max = script->max_restarts,
                                        .begin = script_begin_again};
-    pl_worker_pool_advance(script->pool, spec.incarnation);
+    script->pool->incarnation = spec.incarnation;
     return PL_OK;
 }
 
-/* ---- its ranks ---- */
+/* ---- The processes of its ranks ---- */
 
-/* What the program is at is what this process has come to. */
+/* The run of the program must be the run of this process. */
 static int job_compare(void *self, pl_job_t *job, pl_error_t *err)
 {
     const script_t *script = self;
@@ -163,7 +377,7 @@ static int guest_open(script_t *script, const pl_bootstrap_t *bootstrap, pl_erro
                                job_compare, err);
 }
 
-/* ---- the launcher ---- */
+/* ---- The launcher ---- */
 
 static int script_start(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
@@ -217,7 +431,7 @@ static void script_release(void *self)
     pl_participant_release(&script->participant);
     pl_object_unref(script->participant.ranks.links);
     if (script->pool)
-        pl_worker_pool_end_run(script->pool);
+        script->pool->is_taken = false;
     pl_object_unref(script->own);
 }
 

@@ -2,9 +2,9 @@
  *
  * It enters at pl_init() and gets its work by message, so it knows parts by name alone
  * and sees nothing of the host's memory.  A rank that is stuck can be killed. */
+#include "actors/launchers/supervisor.h"
 #include "actors/launchers/launchers.h"
 #include "actors/launchers/proxy.h"
-#include "actors/launchers/restarts.h"
 #include "base/clock.h"
 #include "runtime/runtime.h"
 

@@ -1,10 +1,9 @@
-/* supervisor.c - a child process from its start to its death, and how often it may be
- * started again
+/* supervisor.c - a child process: its start, its output, its end, and restarts
  *
- * The signals escalate: a process that hangs is first asked for the backtraces of its
- * threads by SIGABRT, and then killed.  A process may die of something that does not
- * happen again; what happens again and again is not tried for ever: so many restarts
- * within a window, each after a longer wait. */
+ * The signals escalate: a process that hangs first gets SIGABRT, so that it writes the
+ * backtraces of its threads, and then SIGKILL.  The cause of a death may not occur
+ * again, so the run is started again; but only so many times within a window, each
+ * after a longer wait. */
 #include "actors/launchers/supervisor.h"
 
 #include <event2/event.h>
@@ -16,7 +15,10 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "base/run.h"
 #include "base/timeouts.h"
+#include "formats/append.h"
 
 enum { COMMAND_MAX = 64 << 10 };
 
@@ -40,20 +42,6 @@ void pl_supervisor_init(void)
     fclose(file);
 }
 
-static const char **words_list(void)
-{
-    size_t count = 0;
-    const char *word = words;
-    for (size_t k = 0; k < words_length; k++)
-        count += words[k] == '\0';
-    const char **list = pl_alloc_array(count + 2, sizeof *list);
-    for (size_t k = 0; list && k < count; k++, word += strlen(word) + 1)
-        list[k] = word;
-    if (list && !count)
-        list[0] = "paceline";
-    return list;
-}
-
 static void kill_due(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
@@ -64,7 +52,14 @@ pl_supervisor_t *pl_supervisor_start(const pl_process_spec_t *spec,
                                      struct event_base *loop, pl_error_t *err)
 {
     pl_process_spec_t own = *spec;
-    const char **argv = spec->argv ? NULL : words_list();
+    size_t count = 0;
+    for (size_t k = 0; k < words_length; k++)
+        count += words[k] == '\0';
+    const char *word = words, **argv = pl_alloc_array(count + 2, sizeof *argv);
+    for (size_t k = 0; argv && k < count; k++, word += strlen(word) + 1)
+        argv[k] = word;
+    if (argv && !count)
+        argv[0] = "paceline";
     pl_supervisor_t *s = pl_alloc(sizeof *s);
     if (s)
         s->timer = event_new(loop, -1, 0, kill_due, s);
@@ -128,7 +123,7 @@ void pl_supervisor_abort(pl_supervisor_t *s)
 
 enum { WORDS_MAX = 256 };                                   /* of its tail */
 
-/* Whole lines, the last ones that there is room for: what was said last counts. */
+/* Whole lines: the last lines explain a death. */
 void pl_supervisor_last_words(pl_supervisor_t *s, bool is_shown, pl_error_t *error)
 {
     static const char between[] = " | ";
@@ -159,7 +154,105 @@ void pl_supervisor_last_words(pl_supervisor_t *s, bool is_shown, pl_error_t *err
     }
 }
 
-/* ---- Restarts ---- */
+/* ---- The output of a rank's process ----
+ *
+ * Output waits until there is a run directory, and while the file is being written; only
+ * a limited amount.  Files may be slow: an actor on a thread of its own writes them. */
+
+typedef struct log_writer {
+    char nothing;
+} log_writer_t;
+
+static int log_writer_start(void *self, pl_call_t *call, const pl_body_t *body,
+                            pl_error_t *err)
+{
+    (void)call, (void)body, (void)err;
+    pl_actor_ready(self);
+    return PL_OK;
+}
+
+static int log_writer_append_log(void *self, pl_call_t *call, const pl_body_t *body,
+                                 pl_error_t *err)
+{
+    (void)self;
+    const pl_bytes_t text = body->append_log.text;
+    int failed = pl_append_once(body->append_log.path, 0666, text.data, text.size);
+    if (failed)
+        return pl_fail(err, PL_EIO, "%s: %s", body->append_log.path, strerror(failed));
+    return pl_reply_append_log(call, &(pl_append_log_reply_t){0});
+}
+
+static const pl_handler_t log_writer_handlers[] = {
+    PL_ON(start, log_writer_start),
+    PL_ON(append_log, log_writer_append_log),
+    PL_HANDLERS_END,
+};
+
+const pl_actor_ops_t pl_log_writer = {
+    .name = "log_writer",
+    .help = "writes the output of rank processes to files",
+    .size = sizeof(log_writer_t),
+    .level = PL_LEVEL_IO,
+    .handlers = log_writer_handlers,
+};
+
+enum { LOG_MAX = 64 << 10 };
+
+static void log_flush(pl_rank_log_t *log);
+
+static void log_written(void *self, const pl_answer_t *answer)
+{
+    pl_rank_log_t *log = answer->context;
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_log_line(PL_LOG_WARNING, log->rank, pl_actor_name(self), "%s",
+                    answer->error->text);
+    log->is_writing = false;
+    log_flush(log);
+}
+
+static void log_flush(pl_rank_log_t *log)
+{
+    const char *run_dir = pl_rank_links_run_dir(log->links);
+    if (log->is_writing || !log->size || !*run_dir)
+        return;
+    char *path = pl_text("%s/rank-%d.stderr", run_dir, log->rank);
+    const pl_append_log_t msg = {.path = path, .text = {log->text, log->size}};
+    const pl_how_t how = {.on_answer = log_written, .context = log};
+    log->is_writing =
+        path && pl_call_append_log(log->self, log->links->log_writer, &msg, how, NULL);
+    pl_text_free(path);
+    if (log->is_writing)
+        log->size = 0;
+}
+
+void pl_rank_log_append(pl_rank_log_t *log, const char *line)
+{
+    const size_t length = strlen(line) + 1;
+    char *longer = log->size + length <= LOG_MAX
+                       ? pl_resize(log->text, log->size + length)
+                       : NULL;
+    if (longer) {
+        log->text = longer;
+        memcpy(log->text + log->size, line, length - 1);
+        log->text[log->size + length - 1] = '\n';
+        log->size += length;
+    }
+    log_flush(log);
+}
+
+/* The rest is written after what is being written. */
+void pl_rank_log_close(pl_rank_log_t *log)
+{
+    log->is_writing = false;
+    log_flush(log);
+}
+
+void pl_rank_log_release(pl_rank_log_t *log)
+{
+    pl_free(log->text);
+}
+
+/* ---- How often a process may be started again ---- */
 
 enum { FIRST_WAIT_MS = 100, LATER_WAITS = 4, WAIT_MAX_MS = 30000, WINDOW_MINUTES = 10 };
 
@@ -185,12 +278,6 @@ int pl_restart_policy_add(pl_restart_policy_t *r, uint64_t global_step, int rank
     return wait < WAIT_MAX_MS ? wait : WAIT_MAX_MS;
 }
 
-bool pl_restart_policy_is_same(pl_restart_policy_t *r, int rank)
-{
-    old_forget(r);
-    return r->count && r->one[r->count - 1].rank == rank;
-}
-
 void pl_restart_policy_report(const pl_restart_policy_t *r, const uint64_t *global_step,
                               pl_error_t *error)
 {
@@ -205,4 +292,121 @@ void pl_restart_policy_report(const pl_restart_policy_t *r, const uint64_t *glob
         pl_error_prefix(error, "started again %d time%s within %d minutes%s%s", r->count,
                         r->count == 1 ? "" : "s", WINDOW_MINUTES,
                         global_step ? ", and failed after steps " : "", steps);
+}
+
+/* ---- A run that starts again ---- */
+
+enum { LOOK_MS = 200 };                      /* between looks at whether the run trains */
+
+/* A rank that dies again as soon as it was started again is likely to do so for a while.
+ * It returns if the run can pause: searches are short, and without checkpoints a pause
+ * would lose steps. */
+static bool rank_leave_out(pl_restarts_t *r)
+{
+    pl_ranks_t *ranks = r->ranks;
+    const pl_job_t *job = ranks->job;
+    old_forget(&r->policy);
+    if (ranks->count <= ranks->min || ranks->failed < 0 || !r->policy.count
+        || r->policy.one[r->policy.count - 1].rank != ranks->failed)
+        return false;
+    ranks->count--;
+    r->policy.count = 0;
+    r->left_out = ranks->failed;
+    if (r->return_after > 0 && pl_job_is_training(job)
+        && job->trainer->enable_checkpointing
+        && pl_after(ranks, pl_milliseconds(r->return_after), r->look, NULL) == PL_OK)
+        r->return_after *= 2;
+    return true;
+}
+
+/* A rank may die before the run has paused: so the looks continue until all ranks are
+ * back. */
+void pl_restarts_look(pl_restarts_t *r)
+{
+    pl_ranks_t *ranks = r->ranks;
+    if (!ranks->run || ranks->broadcasts || ranks->stops || ranks->count == ranks->max)
+        return;
+    if (ranks->global_step && !ranks->pauses && !ranks->answered && !ranks->ended
+        && ranks->error.code == PL_OK)
+        pl_ranks_pause(ranks);
+    pl_after(ranks, LOOK_MS, r->look, NULL);
+}
+
+/* wait: ms  [below 0: no restart] */
+static bool begin_after(pl_restarts_t *r, int wait)
+{
+    r->waits = wait >= 0 && pl_after(r->ranks, wait, r->begin, NULL) == PL_OK;
+    if (r->waits)
+        r->ranks->global_step = 0;
+    return r->waits;
+}
+
+/* All ranks were present and a process died: that may not occur again.  An error that the
+ * program reports would.  The step is the one that the error names: others may have come
+ * further.  With fewer ranks, restarts are counted from 0. */
+bool pl_restarts_try(pl_restarts_t *r)
+{
+    pl_ranks_t *ranks = r->ranks;
+    const int code = ranks->error.code;
+    const uint64_t step = ranks->failed < 0 ? ranks->global_step
+                                            : ranks->rank[ranks->failed].global_step;
+    char with[48] = "";
+    r->policy.max = r->max;
+    if (pl_ranks_have_paused(ranks)) {
+        r->policy.count = 0;          /* the rank left out counts as the last that died */
+        const uint64_t paused = ranks->global_step;
+        if (!begin_after(r, pl_restart_policy_add(&r->policy, paused, r->left_out)))
+            return false;
+        pl_log_line(PL_LOG_INFO, -1, pl_actor_name(ranks),
+                    "rank %d is started again: the run is saved and continues with %d "
+                    "ranks",
+                    r->left_out, ranks->max);
+        ranks->count = ranks->max;
+        return true;
+    }
+    const bool may_pass = (code == PL_EDIED || code == PL_ESTUCK)
+                          && ranks->links->were_all_there;
+    const bool leaves = may_pass && rank_leave_out(r);
+    const int wait = may_pass ? pl_restart_policy_add(&r->policy, step,
+                                                      leaves ? -1 : ranks->failed)
+                              : -1;
+    if (wait < 0 && code != PL_OK)
+        pl_restart_policy_report(&r->policy, &step, &ranks->error);
+    if (!begin_after(r, wait))
+        return false;
+    const char *plural = ranks->count == 1 ? "" : "s";
+    if (ranks->count < ranks->max)
+        snprintf(with, sizeof with, " with %d rank%s", ranks->count, plural);
+    pl_log_line(PL_LOG_WARNING, -1, pl_actor_name(ranks),
+                "%s; all ranks are started again, from the newest checkpoint "
+                "(%d of %d%s)",
+                ranks->error.text, r->policy.count, (int)r->max, with);
+    if (leaves)
+        pl_log_line(PL_LOG_WARNING, -1, pl_actor_name(ranks),
+                    "rank %d has died again: the run continues with %d rank%s",
+                    r->left_out, ranks->count, plural);
+    return true;
+}
+
+void pl_restarts_begin(pl_restarts_t *r)
+{
+    pl_ranks_t *ranks = r->ranks;
+    pl_error_t err = {0};
+    if (!r->waits)
+        return;
+    r->waits = false;
+    if (ranks->stops && pl_ranks_outcome(ranks)) {          /* it has paused */
+        pl_ranks_answer(ranks);
+        return;
+    }
+    pl_job_t *job = pl_job_again(ranks->job, pl_rank_links_run_dir(ranks->links),
+                                 ranks->count, 1, &err);
+    if (!job || pl_rank_links_renew(ranks->links, ranks->count, &err) != PL_OK
+        || pl_ranks_begin(ranks, job, &err) != PL_OK) {
+        pl_object_unref(ranks->outcome);                    /* of a pause: not the end */
+        ranks->outcome = NULL;
+        ranks->error = err;
+        pl_ranks_answer(ranks);
+    }
+    pl_object_unref(job);
 }
