@@ -1,7 +1,9 @@
-/* commands.c - commands to a run on their way down */
+/* commands.c - commands to a run: forwarded from level to level, and their arguments as
+ * JSON */
 #include "actors/commands.h"
 
 #include "base/error.h"
+#include "base/json_path.h"
 
 void pl_command_fail(pl_call_t *call, pl_code_t code, const char *why)
 {
@@ -26,6 +28,35 @@ int pl_command_pass(void *self, pl_call_t *call, pl_address_t to,
 {
     const pl_how_t how = {.on_answer = passed, .context = call};
     return pl_call_control(self, to, what, how, err) ? PL_OK : err->code;
+}
+
+json_t *pl_control_to_json(const pl_control_t *what)
+{
+    json_t *json = json_pack("{s:s}", "command", pl_run_command_names[what->command]);
+    if (what->command == PL_RUN_COMMAND_SET_LR)
+        json = pl_json_with(json, what->is_factor ? "factor" : "lr",
+                            json_real(what->value));
+    if (*what->optimizer)
+        json = pl_json_with(json, "optimizer", json_string(what->optimizer));
+    if (*what->name)
+        json = pl_json_with(json, "name", json_string(what->name));
+    return json;
+}
+
+pl_control_t pl_control_from_json(const json_t *json)
+{
+    const char *command = json_string_value(json_object_get(json, "command")),
+               *optimizer = json_string_value(json_object_get(json, "optimizer")),
+               *name = json_string_value(json_object_get(json, "name"));
+    const json_t *factor = json_object_get(json, "factor");
+    const int known = pl_enum_find(pl_run_command_names, command ? command : "");
+    return (pl_control_t){.command = known < 0 ? PL_RUN_COMMAND_CONTINUE
+                                               : (pl_run_command_t)known,
+                          .value = json_number_value(
+                              factor ? factor : json_object_get(json, "lr")),
+                          .is_factor = factor != NULL,
+                          .optimizer = optimizer ? optimizer : "",
+                          .name = name ? name : ""};
 }
 
 int pl_held_add(pl_held_t *held, pl_call_t *call, const pl_control_t *what,

@@ -5,26 +5,22 @@
 #include <string.h>
 
 #include "actors/loops/metrics.h"
-#include "actors/loops/loops.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json_text.h"
-#include "base/run.h"
-#include "runtime/payload.h"
+#include "base/log.h"
 
 static int fit_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     (void)call;
     pl_fit_t *fit = self;
-    int code = PL_OK;
     const pl_job_t *job = (const pl_job_t *)body->start.context;
     fit->options = job->trainer;
     fit->is_resume = job->resumes && !job->again;
-    if (*fit->options->max_time)
-        code = pl_duration_read(fit->options->max_time, &fit->max_time, err);
-    if (code != PL_OK)
-        return code;
+    if (*fit->options->max_time
+        && pl_duration_read(fit->options->max_time, &fit->max_time, err) != PL_OK)
+        return err->code;
     fit->data = pl_peer(self, "data");
     fit->epoch = pl_peer(self, "epoch");
     fit->evaluate = pl_peer(self, "evaluate");
@@ -43,14 +39,56 @@ static int fit_start(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
 }
 
 static void fit_save(pl_fit_t *fit);
-static bool fit_tell_failure(pl_fit_t *fit);
 
-/* Once all steps are made, a failure is told with the weights that they made; unless who
- * has them is stuck. */
+/* Runs a hook; false: the call was not made, which ends the run.  `extra` means: at the
+ * end of an epoch, that it was cut short; at the end of the run, that it was stopped and
+ * can be resumed. */
+static bool fit_hook(pl_fit_t *fit, unsigned point, pl_on_answer_t then)
+{
+    const bool ends_epoch = point == PL_HOOK_TRAIN_EPOCH_END && fit->in_epoch,
+               ends_run = point == PL_HOOK_FIT_END && fit->stopped
+                          && (fit->stop_received || fit->in_epoch);
+    pl_error_t err = {0};
+    pl_run_hook_t msg = {.point = point,
+                         .epoch = fit->epochs.completed,
+                         .global_step = fit->global_step,
+                         .total_steps = fit->total_steps,
+                         .samples = fit->samples,
+                         .extra = ends_epoch || ends_run,
+                         .error = fit->failure.text};
+    if (pl_hooks_run(fit, &fit->hooks, &msg, fit->metrics, (pl_how_t){.on_answer = then},
+                     &err))
+        return true;
+    if (point != PL_HOOK_EXCEPTION)
+        pl_fit_fail(fit, &err);
+    return false;
+}
+
+static void fit_fail_again(pl_fit_t *fit)
+{
+    pl_fit_fail(fit, &fit->failure);
+}
+
+static void fit_failure_hooked(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    if (answer->kind == PL_ANSWER_REPLY) {
+        const pl_run_hook_reply_t *request = &answer->body->run_hook_reply;
+        pl_fit_request_final_checkpoint(fit, request->save, request->drop);
+        pl_fit_checkpoint(fit, fit_fail_again);
+    } else if (answer->kind == PL_ANSWER_ERROR) {
+        pl_fit_fail(fit, &fit->failure);
+    }
+}
+
+/* Once all steps are made, a failure is reported together with their weights, unless the
+ * strategy is stuck.  Callbacks are called before, once. */
 void pl_fit_fail(pl_fit_t *fit, const pl_error_t *error)
 {
-    bool all_made = fit->ended
-                    || (fit->total_steps && fit->global_step >= fit->total_steps);
+    const bool all_made = fit->ended
+                          || (fit->total_steps && fit->global_step >= fit->total_steps),
+               calls_back = !fit->failure_hooked
+                            && (fit->hooks.points & PL_AT(EXCEPTION));
     if (!fit->call)
         return;
     if (pl_fit_may_roll_back(fit, error)) {
@@ -61,7 +99,8 @@ void pl_fit_fail(pl_fit_t *fit, const pl_error_t *error)
         fit->failure = *error;
         pl_fit_report_rollback_limit(fit, &fit->failure);
     }
-    if (fit_tell_failure(fit))
+    fit->failure_hooked |= calls_back;
+    if (calls_back && fit_hook(fit, PL_HOOK_EXCEPTION, fit_failure_hooked))
         return;
     if (all_made && !fit->saving && error->code != PL_ESTUCK) {
         fit_save(fit);
@@ -73,25 +112,21 @@ void pl_fit_fail(pl_fit_t *fit, const pl_error_t *error)
     pl_call_fail(call, &fit->failure);
 }
 
-/* True unless the answer is the reply that was waited for; errors end the run. */
+void pl_fit_fail_late(pl_fit_t *fit, const char *what)
+{
+    pl_error_t err;
+    pl_fail(&err, PL_ESTUCK,
+            "reading %s after step %llu has not ended for %g s (trainer.step_timeout)",
+            what, (unsigned long long)fit->global_step, fit->options->step_timeout);
+    pl_fit_fail(fit, &err);
+}
+
+/* True unless the answer is a reply and the run is open.  An error ends the run. */
 static bool fit_failed(pl_fit_t *fit, const pl_answer_t *answer)
 {
     if (answer->kind == PL_ANSWER_ERROR)
         pl_fit_fail(fit, answer->error);
     return answer->kind != PL_ANSWER_REPLY || !fit->call;
-}
-
-/* A call that was not made is an error that ends the run. */
-static void fit_sent(pl_fit_t *fit, uint64_t call, const pl_error_t *err)
-{
-    if (!call)
-        pl_fit_fail(fit, err);
-}
-
-static void fit_pass_report(pl_fit_t *fit, const pl_run_progress_t *report)
-{
-    if (fit->call)
-        pl_progress_run(fit->call, report);
 }
 
 /* ---- the end: callbacks, weights, result ---- */
@@ -107,14 +142,8 @@ static void fit_reply(pl_fit_t *fit)
 static void fit_exported(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
-    pl_error_t err = {0};
-    if (answer->kind == PL_ANSWER_LATE) {
-        pl_fail(&err, PL_ESTUCK,
-                "reading the weights after step %llu has not ended for %g s "
-                "(trainer.step_timeout)",
-                (unsigned long long)fit->global_step, fit->options->step_timeout);
-        pl_fit_fail(fit, &err);
-    }
+    if (answer->kind == PL_ANSWER_LATE)
+        pl_fit_fail_late(fit, "the weights");
     if (fit_failed(fit, answer))
         return;
     fit->outcome->weights = pl_object_ref(answer->body->export_weights_reply.weights);
@@ -158,13 +187,11 @@ static void fit_export(pl_fit_t *fit)
     pl_error_t err = {0};
     pl_how_t how = {.on_answer = fit_exported,
                     .silence_ms = pl_milliseconds(fit->options->step_timeout)};
-    fit_sent(fit,
-             pl_call_export_weights(fit, fit->strategy, &(pl_export_weights_t){0}, how,
-                                    &err),
-             &err);
+    if (!pl_call_export_weights(fit, fit->strategy, &(pl_export_weights_t){0}, how, &err))
+        pl_fit_fail(fit, &err);
 }
 
-/* One that cannot tell does not keep the weights back. */
+/* An error of the callbacks does not keep the weights back. */
 static void callbacks_reported(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
@@ -180,15 +207,22 @@ static void callbacks_reported(void *self, const pl_answer_t *answer)
     fit_export(fit);
 }
 
-/* Once: a failure may have come to it before what led there was answered. */
+/* Only once: a failure may lead here before the call that led here first is answered. */
 static void fit_save(pl_fit_t *fit)
 {
+    char newest[64] = "none";
     pl_error_t err = {0};
     const pl_how_t how = {.on_answer = callbacks_reported};
     if (fit->saving)
         return;
     fit->saving = true;
-    pl_fit_report_unsaved(fit);
+    if (fit->saved_step)
+        snprintf(newest, sizeof newest, "step %llu", (unsigned long long)fit->saved_step);
+    if (fit->unsaved)
+        pl_log_line(PL_LOG_ERROR, pl_actor_rank(fit), pl_actor_name(fit),
+                    "checkpoints that could not be saved: %llu; newest saved "
+                    "checkpoint: %s",
+                    (unsigned long long)fit->unsaved, newest);
     if (outcome_fill(fit, &err) != PL_OK)
         pl_fit_fail(fit, &err);
     else if (!pl_call_get_state(fit, fit->hooks.callback, &(pl_get_state_t){0}, how,
@@ -200,66 +234,12 @@ static void fit_end_hooked(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
     if (!fit_failed(fit, answer))
-        pl_fit_checkpoint_wait(fit, fit_save);
-}
-
-static uint64_t fit_ask(pl_fit_t *fit, unsigned point, pl_on_answer_t then,
-                        pl_error_t *err)
-{
-    pl_run_hook_t msg = {.point = point,
-                         .epoch = fit->epochs.completed,
-                         .global_step = fit->global_step,
-                         .total_steps = fit->total_steps,
-                         .samples = fit->samples,
-                         .extra = pl_fit_is_extra(fit, point),
-                         .error = fit->failure.text};
-    return pl_hooks_run(fit, &fit->hooks, &msg, fit->metrics,
-                        (pl_how_t){.on_answer = then}, err);
-}
-
-static void fit_hook(pl_fit_t *fit, unsigned point, pl_on_answer_t then)
-{
-    pl_error_t err = {0};
-    fit_sent(fit, fit_ask(fit, point, then, &err), &err);
-}
-
-/* ---- a failure is told before it ends the run ---- */
-
-static void fit_fail_again(pl_fit_t *fit)
-{
-    pl_fit_fail(fit, &fit->failure);
-}
-
-static void fit_failure_reported(void *self, const pl_answer_t *answer)
-{
-    pl_fit_t *fit = self;
-    if (answer->kind == PL_ANSWER_REPLY) {
-        const pl_run_hook_reply_t *request = &answer->body->run_hook_reply;
-        pl_fit_request_final_checkpoint(fit, request->save, request->drop);
-        pl_fit_checkpoint(fit, fit_fail_again);
-    } else if (answer->kind == PL_ANSWER_ERROR) {
-        pl_fit_fail(fit, &fit->failure);
-    }
-}
-
-/* False: nobody wants to know, or they do already. */
-static bool fit_tell_failure(pl_fit_t *fit)
-{
-    if (fit->reported || !(fit->hooks.points & PL_AT(EXCEPTION)))
-        return false;
-    fit->reported = true;
-    return fit_ask(fit, PL_HOOK_EXCEPTION, fit_failure_reported, NULL) != 0;
-}
-
-static void fit_end(pl_fit_t *fit)
-{
-    pl_fit_commands_over(fit);
-    fit_hook(fit, PL_HOOK_FIT_END, fit_end_hooked);
+        pl_fit_checkpoint_wait(fit, 0, fit_save);
 }
 
 /* ---- epochs ---- */
 
-static void fit_epoch_begin(void *self, const pl_answer_t *answer);
+static void fit_epoch_start_hooked(void *self, const pl_answer_t *answer);
 static void fit_train(pl_fit_t *fit, bool continues);
 
 const char *pl_fit_stop_request(const pl_fit_t *fit)
@@ -267,9 +247,9 @@ const char *pl_fit_stop_request(const pl_fit_t *fit)
     return fit->by_clock ? "" : fit->stop_request;
 }
 
-/* What a callback wants, at whichever point it was asked.  Between two epochs a
- * checkpoint is made at once; an epoch that was broken off is none. */
-static void fit_stop_request(pl_fit_t *fit, const pl_run_hook_reply_t *request)
+/* Carries out what a callback requests, at any hook.  A checkpoint is made at once
+ * between two epochs; an epoch that was cut short is not complete. */
+static void hook_request_apply(pl_fit_t *fit, const pl_run_hook_reply_t *request)
 {
     const pl_run_hook_t msg = {.epoch = fit->epochs.completed,
                                .global_step = fit->global_step};
@@ -293,16 +273,11 @@ static void fit_stop_request(pl_fit_t *fit, const pl_run_hook_reply_t *request)
                                    request->drop, NULL);
 }
 
-/* Who ends before its time is to be able to go on. */
-static void fit_want_stopped(pl_fit_t *fit)
+/* A run that ends early can be resumed. */
+static void request_stopped_checkpoint(pl_fit_t *fit)
 {
     if (fit->options->enable_checkpointing)
         pl_fit_request_final_checkpoint(fit, PL_STOPPED_CHECKPOINT, "");
-}
-
-static bool is_saved(const pl_fit_t *fit)
-{
-    return fit->serial && fit->checkpointing.global_step == fit->global_step;
 }
 
 static bool fit_is_over(const pl_fit_t *fit)
@@ -313,44 +288,75 @@ static bool fit_is_over(const pl_fit_t *fit)
            || (o->max_steps >= 0 && fit->global_step >= (uint64_t)o->max_steps);
 }
 
-static void fit_begin_epoch(pl_fit_t *fit)
+static void fit_next(pl_fit_t *fit);
+
+/* The data sets are opened again; then the strategy gets their batch sizes. */
+static void data_reloaded(void *self, const pl_answer_t *answer)
 {
-    fit->epochs.ready++;
-    fit_hook(fit, PL_HOOK_TRAIN_EPOCH_START, fit_epoch_begin);
+    pl_fit_t *fit = self;
+    pl_error_t err = {0};
+    if (answer->kind == PL_ANSWER_ERROR) {
+        err = *answer->error;
+        pl_error_prefix(&err, "reloading the data after %llu epoch%s",
+                        (unsigned long long)fit->epochs.completed,
+                        pl_plural((int64_t)fit->epochs.completed));
+        pl_fit_fail(fit, &err);
+    }
+    if (answer->kind != PL_ANSWER_REPLY || !fit->call)
+        return;
+    if (answer->context) {                                  /* the strategy has them */
+        fit_next(fit);
+        return;
+    }
+    const pl_set_signature_t msg = {
+        .signature = answer->body->reload_data_reply.signature};
+    const pl_how_t how = {.on_answer = data_reloaded, .context = fit};
+    if (!pl_call_set_signature(fit, fit->strategy, &msg, how, &err))
+        pl_fit_fail(fit, &err);
 }
 
+/* The next epoch, or the end.  Data sets are reloaded between two epochs. */
 static void fit_next(pl_fit_t *fit)
 {
-    if (fit->resumes)
+    const uint64_t every = (uint64_t)fit->options->reload_dataloaders_every_n_epochs,
+                   epochs = fit->epochs.completed;
+    const pl_how_t how = {.on_answer = data_reloaded};
+    pl_error_t err = {0};
+    if (fit->resumes) {
         fit_train(fit, false);
-    else if (fit_is_over(fit))
-        fit_end(fit);
-    else if (pl_fit_reload_is_due(fit))
-        pl_fit_reload(fit, fit_next);
-    else
-        fit_begin_epoch(fit);
+    } else if (fit_is_over(fit)) {
+        pl_fit_commands_over(fit);
+        fit_hook(fit, PL_HOOK_FIT_END, fit_end_hooked);
+    } else if (every && epochs && epochs % every == 0 && fit->reloaded != epochs) {
+        fit->reloaded = epochs;
+        if (!pl_call_reload_data(fit, fit->data, &(pl_reload_data_t){0}, how, &err))
+            pl_fit_fail(fit, &err);
+    } else {
+        fit->epochs.ready++;
+        fit_hook(fit, PL_HOOK_TRAIN_EPOCH_START, fit_epoch_start_hooked);
+    }
 }
 
-static void fit_epoch_hooked(void *self, const pl_answer_t *answer)
+static void fit_epoch_end_hooked(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
     if (fit_failed(fit, answer))
         return;
     fit->epochs.completed += fit->epoch_whole;
-    fit_stop_request(fit, &answer->body->run_hook_reply);
+    hook_request_apply(fit, &answer->body->run_hook_reply);
     if (fit->epoch_whole && fit->stop_received)
-        fit_want_stopped(fit);
+        request_stopped_checkpoint(fit);
     fit->epoch_whole = false;
     pl_fit_checkpoint(fit, fit_next);
 }
 
-static void fit_ask_epoch_end(pl_fit_t *fit)
+static void fit_hook_epoch_end(pl_fit_t *fit)
 {
-    fit_hook(fit, PL_HOOK_TRAIN_EPOCH_END, fit_epoch_hooked);
+    fit_hook(fit, PL_HOOK_TRAIN_EPOCH_END, fit_epoch_end_hooked);
 }
 
-/* What is saved here is as if the epoch went on: so a run that is given more steps, or
- * more time, comes to what it would have come to. */
+/* The checkpoint is saved as if the epoch continued: so a resumed run with more steps or
+ * more time has the result of an uninterrupted one. */
 static void fit_cut_hooked(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
@@ -358,27 +364,13 @@ static void fit_cut_hooked(void *self, const pl_answer_t *answer)
         return;
     const pl_run_hook_reply_t *request = &answer->body->run_hook_reply;
     pl_fit_request_final_checkpoint(fit, request->save, request->drop);
-    if (!*fit->checkpoint_requests.save && !is_saved(fit))
-        fit_want_stopped(fit);
-    pl_fit_checkpoint(fit, fit_ask_epoch_end);
+    if (!*fit->checkpoint_requests.save
+        && !(fit->serial && fit->checkpointing.global_step == fit->global_step))
+        request_stopped_checkpoint(fit);
+    pl_fit_checkpoint(fit, fit_hook_epoch_end);
 }
 
-static void fit_epoch_reported(pl_fit_t *fit, const pl_train_epoch_progress_t *p)
-{
-    fit->global_step = p->global_step;
-    fit->total_steps = p->total_steps;
-    if (p->event != PL_RUN_EVENT_TRAIN)                     /* those come by the clock */
-        pl_metrics_merge(fit->metrics, p->metrics, NULL);
-    fit_pass_report(fit, &(pl_run_progress_t){.event = p->event,
-                                              .global_step = p->global_step,
-                                              .total_steps = p->total_steps,
-                                              .epoch = p->epoch,
-                                              .batch = p->batch,
-                                              .batches = p->batches,
-                                              .metrics = p->metrics});
-}
-
-static void fit_epoch_go_on(pl_fit_t *fit)
+static void fit_epoch_continue(pl_fit_t *fit)
 {
     fit_train(fit, true);
 }
@@ -387,14 +379,28 @@ static void fit_epoch_done(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
     pl_error_t err = {0};
-    if (answer->kind == PL_ANSWER_PROGRESS)
-        fit_epoch_reported(fit, &answer->body->train_epoch_progress);
+    if (answer->kind == PL_ANSWER_PROGRESS) {
+        const pl_train_epoch_progress_t *p = &answer->body->train_epoch_progress;
+        const pl_run_progress_t report = {.event = p->event,
+                                          .global_step = p->global_step,
+                                          .total_steps = p->total_steps,
+                                          .epoch = p->epoch,
+                                          .batch = p->batch,
+                                          .batches = p->batches,
+                                          .metrics = p->metrics};
+        fit->global_step = p->global_step;
+        fit->total_steps = p->total_steps;
+        if (p->event != PL_RUN_EVENT_TRAIN)                 /* which follows the clock */
+            pl_metrics_merge(fit->metrics, p->metrics, NULL);
+        if (fit->call)
+            pl_progress_run(fit->call, &report);
+    }
     if (fit_failed(fit, answer))
         return;
     const pl_train_epoch_reply_t *reply = &answer->body->train_epoch_reply;
     fit->global_step = reply->global_step;
     fit->samples = reply->samples;
-    fit->fruitless = reply->skipped;
+    fit->last_skipped = reply->skipped;
     fit->stop_received |= reply->stop_called;
     if (pl_metrics_merge(fit->metrics, reply->metrics, &err) != PL_OK
         || pl_checkpoint_requests_add(&fit->checkpoint_requests, reply->save, reply->drop,
@@ -405,7 +411,7 @@ static void fit_epoch_done(void *self, const pl_answer_t *answer)
     }
     if (reply->halted) {
         (reply->commanded ? pl_fit_commands_run : pl_fit_checkpoint)(fit,
-                                                                     fit_epoch_go_on);
+                                                                     fit_epoch_continue);
         return;
     }
     fit->ended = reply->ended;
@@ -422,28 +428,25 @@ static void fit_epoch_done(void *self, const pl_answer_t *answer)
         return;
     }
     if (fit->in_epoch)
-        fit_want_stopped(fit);
-    pl_fit_checkpoint(fit, fit_ask_epoch_end);
+        request_stopped_checkpoint(fit);
+    pl_fit_checkpoint(fit, fit_hook_epoch_end);
 }
 
-/* 0: no limit.  Of a time that is over some is left: the epoch loop ends it. */
-static double seconds_left(const pl_fit_t *fit)
-{
-    int64_t left = fit->began + fit->max_time - fit->before - pl_now();
-    return !fit->max_time ? 0 : left < 1 ? 1e-9 : (double)left / 1e9;
-}
-
-/* From its start, or from where a run that was cut off had come to, or on after a
- * halt. */
+/* Trains an epoch from its start, or from the batch of a checkpoint; or continues it
+ * after a halt.  When max_time is over a little time is left, because the epoch loop ends
+ * the run then. */
 static void fit_train(pl_fit_t *fit, bool continues)
 {
     pl_error_t err = {0};
-    char *skipped_ranges = pl_fit_skipped_ranges(fit, &err);
+    char *skipped_ranges = pl_json_to_text(json_incref(fit->skipped_ranges), &err);
+    const int64_t left = fit->began + fit->max_time - fit->before - pl_now();
     pl_train_epoch_t msg = {.epoch = fit->epochs.completed,
                             .batch = fit->resumes ? fit->batch : 0,
                             .global_step = fit->global_step,
                             .lr_factor = fit->lr_factor,
-                            .seconds = seconds_left(fit),
+                            .seconds = !fit->max_time ? 0
+                                       : left < 1     ? 1e-9
+                                                      : (double)left / 1e9,
                             .stop_request = pl_fit_stop_request(fit),
                             .accumulate = fit->accumulate,
                             .points = fit->hooks.points,
@@ -459,33 +462,35 @@ static void fit_train(pl_fit_t *fit, bool continues)
     fit->resumes = false;
     fit->in_epoch = true;
     const pl_how_t how = {.on_answer = fit_epoch_done};
-    uint64_t call = skipped_ranges ? pl_call_train_epoch(fit, fit->epoch, &msg, how, &err)
-                                   : 0;
+    if (!skipped_ranges || !pl_call_train_epoch(fit, fit->epoch, &msg, how, &err))
+        pl_fit_fail(fit, &err);
     pl_text_free(skipped_ranges);
-    fit_sent(fit, call, &err);
 }
 
-static void fit_epoch_begin(void *self, const pl_answer_t *answer)
+static void fit_epoch_start_hooked(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
     if (fit_failed(fit, answer))
         return;
-    fit_stop_request(fit, &answer->body->run_hook_reply);
-    if (fit->ended)
-        fit_end(fit);
-    else
+    hook_request_apply(fit, &answer->body->run_hook_reply);
+    if (!fit->ended) {
         fit_train(fit, false);
+        return;
+    }
+    pl_fit_commands_over(fit);
+    fit_hook(fit, PL_HOOK_FIT_END, fit_end_hooked);
 }
 
-/* ---- a few batches are validated first: better now than after hours ---- */
+/* ---- the beginning: hooks, and a sanity check that validates some batches ---- */
 
 static void fit_tried(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
-    bool broken_off = answer->kind == PL_ANSWER_ERROR
-                      && (fit->stop_received || !pl_is_nobody(fit->hooks.coordinator))
-                      && answer->error->code == PL_ECANCELLED;
-    if (!broken_off && fit_failed(fit, answer))
+    const bool was_cancelled = answer->kind == PL_ANSWER_ERROR
+                               && (fit->stop_received
+                                   || !pl_is_nobody(fit->hooks.coordinator))
+                               && answer->error->code == PL_ECANCELLED;
+    if (!was_cancelled && fit_failed(fit, answer))
         return;
     fit->trying = 0;
     fit_next(fit);
@@ -494,9 +499,8 @@ static void fit_tried(void *self, const pl_answer_t *answer)
 static void fit_try(pl_fit_t *fit)
 {
     const int64_t max = fit->options->num_sanity_val_steps;
-    const pl_evaluate_t msg = {.stage = PL_VALIDATE,
-                               .max_batches =
-                                   max < 0 || max > UINT32_MAX ? 0 : (uint32_t)max};
+    const uint32_t limit = max < 0 || max > UINT32_MAX ? 0 : (uint32_t)max;
+    const pl_evaluate_t msg = {.stage = PL_VALIDATE, .max_batches = limit};
     pl_error_t err = {0};
     const bool continues = fit->resumes || fit->global_step > 0;
     if (!max || pl_is_nobody(fit->evaluate) || continues || fit_is_over(fit)) {
@@ -505,7 +509,8 @@ static void fit_try(pl_fit_t *fit)
     }
     fit->trying = pl_call_evaluate(fit, fit->evaluate, &msg,
                                    (pl_how_t){.on_answer = fit_tried}, &err);
-    fit_sent(fit, fit->trying, &err);
+    if (!fit->trying)
+        pl_fit_fail(fit, &err);
 }
 
 static void fit_started(void *self, const pl_answer_t *answer)
@@ -514,17 +519,18 @@ static void fit_started(void *self, const pl_answer_t *answer)
     if (fit_failed(fit, answer))
         return;
     pl_run_hook_reply_t request = answer->body->run_hook_reply;
-    if (fit->serial) {                   /* what was requested then is in what was kept */
+    if (fit->serial) {                             /* the checkpoint has these requests */
         request.lr_factor = 1;
         request.freeze = request.unfreeze = "";
     }
-    fit_stop_request(fit, &request);
+    hook_request_apply(fit, &request);
     pl_fit_request_start_checkpoint(fit);
-    pl_fit_count_rollbacks(fit);
+    if (fit->rollbacks)
+        pl_metric_put(fit->metrics, "rollbacks", (double)fit->rollbacks, NULL);
     pl_fit_checkpoint(fit, fit_try);
 }
 
-static void fit_interest_known(void *self, const pl_answer_t *answer)
+static void fit_hooks_known(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
     if (fit_failed(fit, answer))
@@ -543,8 +549,7 @@ static int fit_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
     pl_fit_t *fit = self;
     if (fit->call)
         return pl_fail(err, PL_EBUSY, "a fit is already running");
-    if (!pl_hooks_query(fit, &fit->hooks, (pl_how_t){.on_answer = fit_interest_known},
-                        err))
+    if (!pl_hooks_query(fit, &fit->hooks, (pl_how_t){.on_answer = fit_hooks_known}, err))
         return err->code;
     fit->call = call;
     fit->began = pl_now();
@@ -554,7 +559,7 @@ static int fit_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
 static int fit_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     pl_fit_t *fit = self;
-    /* else the epoch tells */
+    /* with several ranks, train_epoch replies that all stop */
     fit->stop_received |= pl_is_nobody(fit->hooks.coordinator);
     pl_cancel(fit, fit->trying);
     pl_fit_checkpoint_hurry(fit);

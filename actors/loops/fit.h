@@ -4,208 +4,188 @@
 
 #include <jansson.h>
 
+#include "actors/checkpoint_requests.h"
 #include "actors/intervals.h"
 #include "actors/loops/hooks.h"
 #include "actors/loops/loops.h"
 #include "actors/loops/watchdog.h"
-#include "actors/checkpoint_requests.h"
 #include "actors/sequence.h"
 #include "base/run.h"
 #include "runtime/payload.h"
 
-/* What is saved when the run ends before its time. */
+/* The checkpoint of a run that ends early. */
 #define PL_STOPPED_CHECKPOINT "stopped"
-/* To go back to before there is another: fit_rollback.c. */
+/* The checkpoint that a rollback returns to before there is another. */
 #define PL_START_CHECKPOINT "start"
 
 typedef struct pl_fit pl_fit_t;
 
-/* A checkpoint that is being made: the states of the components, until it is saved. */
+/* A checkpoint in progress: the states of the components, until it is saved. */
 typedef struct pl_checkpointing {
     pl_sequence_t sequence;                                 /* asks the components */
     bool making;
     int writing;                                            /* saves in flight */
-    bool aside;                                             /* as below */
+    bool aside;                                             /* see pl_fit_t */
     pl_checkpoint_requests_t checkpoint_requests;
     uint64_t global_step;
     uint32_t epochs;
-    /* States of the components; progress has those of all loops. */
+    /* States of the components; progress is that of all loops. */
     char *epoch, *evaluate, *progress, *callbacks, *loggers, *metrics;
-    pl_weights_t *weights;                 /* counted */
-    void (*then)(pl_fit_t *fit);           /* all is copied: the run goes on  [it does] */
-    void (*done)(pl_fit_t *fit);           /* once at most .. */
-    int max;                               /* .. saves are in flight  [nothing waits] */
-    /* While the disk does nothing. save_step: of the oldest save in flight; replies(): of
-     * the final save of the weights, with which the run ends. */
-    pl_watchdog_t watchdog;
-    bool late, hurries;                        /* late: reported; hurries: after a stop */
-    uint64_t save_step;
-    char *save_path;                                        /* [not known yet] */
-    void (*replies)(pl_fit_t *fit);                         /* [it is not in flight] */
+    char **state;                           /* where the next reply goes */
+    pl_weights_t *weights;                  /* counted */
+    void (*then)(pl_fit_t *fit);            /* all is copied: the run continues */
+    void (*done)(pl_fit_t *fit);            /* at most `max` saves are in flight  [nothing
+                                               waits] */
+    int max;
+    pl_watchdog_t watchdog;                   /* for the disk */
+    bool late, hurries;                       /* late: logged; hurries: after a stop */
+    uint64_t save_step;                       /* of the oldest save in flight */
+    char *save_path;                          /* its path  [not known yet] */
+    void (*replies)(pl_fit_t *fit);           /* after the final save of the weights, with
+                                                 which the run ends  [not in flight] */
 } pl_checkpointing_t;
 
 enum { PL_COMMANDS_MAX = 16, PL_CHECKPOINT_NAME = 80 };
 
-/* A command that was not carried out yet. */
-typedef struct pl_waiting {
+typedef struct pl_waiting_command {
     pl_call_t *call;
-    pl_control_t what;                            /* its texts stay as long as the call */
-} pl_waiting_t;
+    pl_control_t what;                            /* its texts live as long as the call */
+} pl_waiting_command_t;
 
-typedef struct pl_save_asked {
+typedef struct pl_waiting_save {
     pl_call_t *call;
     uint64_t global_step, serial;                           /* of the checkpoint */
     char name[PL_CHECKPOINT_NAME];
-} pl_save_asked_t;
+} pl_waiting_save_t;
 
-/* Commands to the run: those that wait for the next halt, and for a checkpoint to be
- * durable. */
+/* Commands to the run: those that wait for the next halt, and those that wait for a
+ * checkpoint on disk. */
 typedef struct pl_commands {
-    pl_waiting_t waiting[PL_COMMANDS_MAX];
-    pl_save_asked_t save[PL_COMMANDS_MAX];
+    pl_waiting_command_t waiting[PL_COMMANDS_MAX];
+    pl_waiting_save_t save[PL_COMMANDS_MAX];
     int count, saves;
     bool paused, waits;                        /* waits: for the next command */
-    int64_t paused_at;                         /* pl_now()  [0: it is not] */
+    int64_t paused_at;                         /* pl_now()  [0: not paused] */
     bool over;                                 /* the last step is made */
-    char pending_stop[128], stop[128];         /* by this rank; by all, in a halt  [""] */
+    char pending_stop[128], stop[128];         /* at this rank; of all ranks, at a halt */
     void (*then)(pl_fit_t *fit);
 } pl_commands_t;
 
 struct pl_fit {
-    const pl_trainer_options_t *options;         /* of the job that it was started with */
-    bool saves;                                  /* this rank writes files */
+    const pl_trainer_options_t *options;                    /* of the job in `start` */
+    bool saves;                                             /* this rank writes files */
     pl_address_t data, epoch, evaluate, checkpoint, strategy;
     pl_hooks_t hooks;
-    uint64_t accumulate;                     /* as a callback requested; 0: none did */
+    uint64_t accumulate;                     /* as a callback requested  [0: none did] */
     pl_intervals_t halts, looks;             /* of callbacks at batches */
-    pl_call_t *call;                         /* the run  [NULL: idle] */
-    int64_t began, before;                   /* ns; before: of the runs it goes on from */
+    pl_call_t *call;                         /* the run  [idle] */
+    int64_t began, before;                   /* ns; before: of the runs that it resumes */
     int64_t max_time;                        /* ns  [0: no limit] */
     pl_tracker_t epochs;
-    uint64_t global_step, total_steps;     /* total_steps 0: not known */
-    uint64_t samples;                      /* trained on */
-    bool ended, stopped, epoch_whole;      /* epoch_whole: the newest was not cut short */
-    bool stop_requested;                   /* a callback requested the stop */
-    bool in_epoch;                         /* an epoch has begun and is not whole */
-    bool resumes;                          /* at this batch of it, from a checkpoint: */
+    uint64_t global_step, total_steps;      /* total_steps 0: not known */
+    uint64_t samples;                       /* trained on */
+    bool ended, stopped, epoch_whole;       /* epoch_whole: the newest is not cut short */
+    bool stop_requested;                    /* a callback requested the stop */
+    bool in_epoch;                          /* an epoch has begun and is not whole */
+    bool resumes;                           /* an epoch, at this batch: */
     uint32_t batch;
-    bool is_resume;                            /* as the program asked; from this step: */
+    bool is_resume;                          /* the program requested it; at this step: */
     uint64_t resumed_step;
-    bool saving;                          /* the weights are on their way to the result */
-    bool reported;                        /* callbacks, that it fails */
-    bool stop_received;                   /* from above */
-    uint64_t trying;                      /* the evaluation before training  [0: none] */
-    char stop_request[128];               /* of a callback to stop, once the least is
-                                             trained  [""] */
-    bool by_clock;                        /* that request, which is not kept */
-    char reason[128];                     /* why it is stopped  [""] */
-    pl_error_t failure;                   /* after the last step  [code 0: none] */
-    double lr_factor;                     /* asked for by callbacks, not yet handed on */
+    bool saving;                               /* the weights for the result */
+    bool failure_hooked;                       /* callbacks were called for the failure */
+    bool stop_received;                        /* from above */
+    uint64_t trying;                           /* call of the sanity check  [0: none] */
+    char stop_request[128];                    /* of a callback, once the minimum is
+                                                  trained  [""] */
+    bool by_clock;                             /* that request, so checkpoints do not keep
+                                                  it */
+    char reason[128];                          /* why the run was stopped  [""] */
+    pl_error_t failure;                        /* after the last step  [code 0: none] */
+    double lr_factor;                          /* of callbacks, until the next epoch */
     json_t *metrics;
     pl_outcome_t *outcome;
 
     pl_commands_t commands;
-    pl_checkpoint_requests_t checkpoint_requests;           /* a checkpoint */
+    pl_checkpoint_requests_t checkpoint_requests;
     pl_checkpointing_t checkpointing;
-    uint64_t serial;                      /* checkpoints begun in this run */
-    uint64_t unsaved, saved_step;         /* those that failed; the newest that did not */
-    uint64_t reloaded;                    /* after so many epochs the data were, last */
-    void (*reloaded_then)(pl_fit_t *fit);
-    char passing[32];                       /* those made for the while, one a line: they
-                                               go with the next that is due  [""] */
-    bool aside;                             /* wanted only because the run ends: none goes
-                                               back to it, as an unbroken one could not */
-    uint64_t shown_step;                    /* whose tensors the loggers have, last;
-                                               UINT64_MAX: none's */
-    bool fruitless;                         /* the newest step was passed over */
-    uint64_t rollbacks, in_row;             /* of the run; since the newest checkpoint */
-    json_t *skipped_ranges;                 /* [[from, to, rollback], …]: steps that are
-                                               counted and not made */
+    uint64_t serial;                         /* checkpoints begun in this run */
+    uint64_t unsaved, saved_step;            /* failed saves; step of the newest save */
+    uint64_t reloaded;                       /* epochs when the data was reloaded last */
+    char passing[32];                        /* temporary checkpoints, one a line, which
+                                                the next one replaces  [""] */
+    bool aside;                              /* the next checkpoint is made only because
+                                                the run ends: no rollback returns to it */
+    uint64_t shown_step;                     /* whose tensors the loggers have, last;
+                                                UINT64_MAX: none */
+    bool last_skipped;                       /* the newest step was skipped */
+    uint64_t rollbacks, in_row;              /* of the run; since the newest checkpoint */
+    json_t *skipped_ranges;                  /* [[from, to, rollback], …]: steps that
+                                                count but are not made */
 };
-
-void pl_fit_fail(pl_fit_t *fit, const pl_error_t *error);
-
-/* ---- fit_checkpoint.c: a checkpoint ---- */
-
-/* Makes the checkpoint that is wanted, if one is; then() comes when all is copied, or at
- * once. */
-void pl_fit_checkpoint(pl_fit_t *fit, void (*then)(pl_fit_t *fit));
-/* Wants one that there would not be if the run did not end here. */
-void pl_fit_request_final_checkpoint(pl_fit_t *fit, const char *save, const char *drop);
-/* Some will be requested: memory for them is made ready meanwhile. */
-void pl_fit_checkpoint_prepare(const pl_fit_t *fit);
-/* Copied anyway: for the loggers that show tensors, once a step. */
-void pl_fit_log_weights(pl_fit_t *fit, struct pl_weights *weights);
-/* done() comes when nothing is being saved any more. */
-void pl_fit_checkpoint_wait(pl_fit_t *fit, void (*done)(pl_fit_t *fit));
-/* Writes the weights of the outcome; done() also comes after a failure, which is in the
- * outcome then. */
-void pl_fit_write(pl_fit_t *fit, void (*done)(pl_fit_t *fit));
-/* A stop was requested: a disk that does nothing is waited for PL_STOP_SAVE_MS. */
-void pl_fit_checkpoint_hurry(pl_fit_t *fit);
-/* What callbacks are told as `extra`.  At the end of an epoch: it was cut short.  At that
- * of the run: it was stopped, and kept what it can go on from. */
-bool pl_fit_is_extra(const pl_fit_t *fit, unsigned point);
-/* At the end. */
-void pl_fit_report_unsaved(pl_fit_t *fit);
-void pl_fit_checkpoint_release(pl_fit_t *fit);
-
-/* ---- fit_commands.c: what it is told on the way ---- */
-
-int pl_fit_control(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
-/* All ranks have halted for commands: carries out those that wait; then() comes after
- * that, when the run is not paused any more. */
-void pl_fit_commands_run(pl_fit_t *fit, void (*then)(pl_fit_t *fit));
-/* A stop has come; true: that ends a pause, and nobody else need be told. */
-bool pl_fit_commands_stop(pl_fit_t *fit, const char *reason);
-/* The checkpoint of that number has been made. */
-void pl_fit_commands_saved(pl_fit_t *fit, uint64_t serial, bool safe);
-/* Nobody halts any more; the run is answered. */
-void pl_fit_commands_over(pl_fit_t *fit);
-void pl_fit_commands_end(pl_fit_t *fit);
-
-/* ---- fit_rollback.c: nan_policy "rollback" ---- */
-
-/* There is always one to go back to. */
-void pl_fit_request_start_checkpoint(pl_fit_t *fit);
-/* One that can be gone back to is about to be made. */
-void pl_fit_rollback_point(pl_fit_t *fit);
-bool pl_fit_may_roll_back(const pl_fit_t *fit, const pl_error_t *error);
-/* Answers the run with what it is to go back with. */
-void pl_fit_roll_back(pl_fit_t *fit, const pl_error_t *error);
-/* An error after which it does not go back any more says so. */
-void pl_fit_report_rollback_limit(const pl_fit_t *fit, pl_error_t *error);
-/* The steps, for the epoch loop; from pl_json_write(). */
-char *pl_fit_skipped_ranges(const pl_fit_t *fit, pl_error_t *err);
-/* Among the metrics. */
-void pl_fit_count_rollbacks(pl_fit_t *fit);
-/* In checkpoints. */
-json_t *pl_fit_save_rollbacks(const pl_fit_t *fit);
-int pl_fit_load_rollbacks(pl_fit_t *fit, const json_t *kept, pl_error_t *err);
-
-/* ---- fit_reload.c: data sets opened anew ---- */
-
-bool pl_fit_reload_is_due(const pl_fit_t *fit);
-/* then() comes when it is done. */
-void pl_fit_reload(pl_fit_t *fit, void (*then)(pl_fit_t *fit));
 
 /* ---- fit.c ---- */
 
-/* Ends this run; it is to go on from a checkpoint, with that in its state (taken
- * over). */
+void pl_fit_fail(pl_fit_t *fit, const pl_error_t *error);
+/* Fails because the strategy has not exported what ("the weights") for too long. */
+void pl_fit_fail_late(pl_fit_t *fit, const char *what);
+/* Ends this run; the trainer resumes it from a checkpoint, with this text in its state
+ * (consumed). */
 void pl_fit_reply_rollback(pl_fit_t *fit, char *rollback);
-
-/* Empty when it is not. */
+/* The stop request of a callback, for checkpoints  ["": none]. */
 const char *pl_fit_stop_request(const pl_fit_t *fit);
 
-/* ---- fit_state.c: what it keeps of itself ---- */
+/* ---- fit_checkpoint.c: making a checkpoint ---- */
 
-/* With those of the loops below, a JSON text; from pl_json_write(). */
+/* Makes the requested checkpoint, if there is one; then() is called when all is copied,
+ * or at once. */
+void pl_fit_checkpoint(pl_fit_t *fit, void (*then)(pl_fit_t *fit));
+/* Requests one that is made only because the run ends here. */
+void pl_fit_request_final_checkpoint(pl_fit_t *fit, const char *save, const char *drop);
+/* Checkpoints will be requested: their memory is prepared. */
+void pl_fit_checkpoint_prepare(const pl_fit_t *fit);
+/* Sends exported weights to the loggers that show tensors, once a step. */
+void pl_fit_log_weights(pl_fit_t *fit, struct pl_weights *weights);
+/* done() is called when at most `max` saves are in flight. */
+void pl_fit_checkpoint_wait(pl_fit_t *fit, int max, void (*done)(pl_fit_t *fit));
+/* Writes the weights of the outcome; done() is also called after a failure, which is in
+ * the outcome then. */
+void pl_fit_write(pl_fit_t *fit, void (*done)(pl_fit_t *fit));
+/* A stop was requested: a disk that does nothing has PL_STOP_SAVE_MS. */
+void pl_fit_checkpoint_hurry(pl_fit_t *fit);
+void pl_fit_checkpoint_release(pl_fit_t *fit);
+
+/* ---- fit_commands.c: commands during the run ---- */
+
+int pl_fit_control(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
+/* All ranks have halted for commands: carries out those that wait.  then() is called when
+ * the run is not paused any more. */
+void pl_fit_commands_run(pl_fit_t *fit, void (*then)(pl_fit_t *fit));
+/* A stop was received.  True: it ends a pause, and no other actor needs it. */
+bool pl_fit_commands_stop(pl_fit_t *fit, const char *reason);
+/* The checkpoint with that number has ended; safe: it is on disk. */
+void pl_fit_commands_saved(pl_fit_t *fit, uint64_t serial, bool safe);
+/* The run halts no more; the run is answered. */
+void pl_fit_commands_over(pl_fit_t *fit);
+void pl_fit_commands_end(pl_fit_t *fit);
+
+/* ---- fit_state.c: the state for a checkpoint, and returning to one ---- */
+
+/* The state of all loops, a JSON text, for pl_text_free(). */
 char *pl_fit_state(const pl_fit_t *fit, const pl_checkpointing_t *checkpointing,
                    pl_error_t *err);
-/* Why the fit is stopped, or why a resumed one trained nothing: its limit was reached
- * before.  Leaves reason unchanged when neither is so. */
-void pl_fit_reason(const pl_fit_t *fit, char *reason, size_t size);
 int pl_fit_set_state(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
+/* Why the fit was stopped, or why a resumed one trained nothing: its limit was reached
+ * before.  Otherwise leaves reason unchanged. */
+void pl_fit_reason(const pl_fit_t *fit, char *reason, size_t size);
+
+/* Requests a checkpoint before the first step, if rollbacks are possible. */
+void pl_fit_request_start_checkpoint(pl_fit_t *fit);
+/* A checkpoint that a rollback can return to is about to be made. */
+void pl_fit_rollback_point(pl_fit_t *fit);
+bool pl_fit_may_roll_back(const pl_fit_t *fit, const pl_error_t *error);
+/* Ends the run with a request to return to the newest checkpoint. */
+void pl_fit_roll_back(pl_fit_t *fit, const pl_error_t *error);
+/* Adds to an error that the limit of rollbacks is reached, if it is. */
+void pl_fit_report_rollback_limit(const pl_fit_t *fit, pl_error_t *error);
 
 #endif

@@ -73,20 +73,8 @@ static void checkpoint_fail(void *self, const pl_error_t *error)
 
 /* ---- the disk ---- */
 
-static void stuck(pl_fit_t *fit, const pl_error_t *error)
-{
-    pl_checkpointing_t *k = &fit->checkpointing;
-    void (*replies)(pl_fit_t *) = k->replies;
-    k->replies = NULL;
-    if (!replies) {
-        checkpoint_fail(fit, error);
-        return;
-    }
-    if (fit->outcome->error.code == PL_OK)
-        fit->outcome->error = *error;
-    replies(fit);
-}
-
+/* The disk has done nothing for its time: a run that waits for it fails, or ends without
+ * its final save; otherwise the log says so, once. */
 static void disk_look(void *self)
 {
     pl_fit_t *fit = self;
@@ -99,11 +87,19 @@ static void disk_look(void *self)
         return;
     pl_fail(&err, PL_ESTUCK, "%s: %s", silent.text,
             k->save_path ? k->save_path : "the path is not known yet");
-    if (is_waited_for(k))
-        stuck(fit, &err);
-    else if (!k->late)
-        pl_log_line(PL_LOG_WARNING, pl_actor_rank(fit), pl_actor_name(fit), "%s",
-                    err.text);
+    void (*replies)(pl_fit_t *) = k->replies;
+    if (!is_waited_for(k)) {
+        if (!k->late)
+            pl_log_line(PL_LOG_WARNING, pl_actor_rank(fit), pl_actor_name(fit), "%s",
+                        err.text);
+    } else if (replies) {
+        k->replies = NULL;
+        if (fit->outcome->error.code == PL_OK)
+            fit->outcome->error = err;
+        replies(fit);
+    } else {
+        checkpoint_fail(fit, &err);
+    }
     k->late = true;
 }
 
@@ -140,7 +136,7 @@ void pl_fit_checkpoint_hurry(pl_fit_t *fit)
     disk_look(fit);
 }
 
-static void checkpoint_wait(pl_fit_t *fit, int max, void (*done)(pl_fit_t *fit))
+void pl_fit_checkpoint_wait(pl_fit_t *fit, int max, void (*done)(pl_fit_t *fit))
 {
     fit->checkpointing.done = done;
     fit->checkpointing.max = max;
@@ -162,8 +158,7 @@ static void written(void *self, const pl_answer_t *answer)
     if (!fit->call || !replies)
         return;
     if (answer->kind == PL_ANSWER_ERROR && fit->outcome->error.code == PL_OK)
-        fit->outcome->error = *answer->error;     /* the weights are in the result all the
-                                                     same */
+        fit->outcome->error = *answer->error;             /* the result has the weights */
     replies(fit);
 }
 
@@ -231,34 +226,28 @@ static void checkpoint_save(void *self)
 
 /* ---- the steps: the state of each component ---- */
 
-static int state_keep(char **text_p, const pl_body_t *reply, pl_error_t *err)
+/* The reply goes where the step said. */
+static int state_keep(void *self, const pl_body_t *reply, pl_error_t *err)
 {
-    *text_p = pl_strdup(reply->get_state_reply.state);
-    return *text_p ? PL_OK : pl_no_memory(err);
+    char **into = ((pl_fit_t *)self)->checkpointing.state;
+    *into = pl_strdup(reply->get_state_reply.state);
+    return *into ? PL_OK : pl_no_memory(err);
 }
 
 static uint64_t epoch_ask(void *self, pl_how_t how, pl_error_t *err)
 {
-    const pl_fit_t *fit = self;
+    pl_fit_t *fit = self;
+    fit->checkpointing.state = &fit->checkpointing.epoch;
     return pl_call_get_state(self, fit->epoch, &(pl_get_state_t){0}, how, err);
-}
-
-static int epoch_keep(void *self, const pl_body_t *reply, pl_error_t *err)
-{
-    return state_keep(&((pl_fit_t *)self)->checkpointing.epoch, reply, err);
 }
 
 static uint64_t evaluate_ask(void *self, pl_how_t how, pl_error_t *err)
 {
-    const pl_fit_t *fit = self;
+    pl_fit_t *fit = self;
+    fit->checkpointing.state = &fit->checkpointing.evaluate;
     return pl_is_nobody(fit->evaluate)
                ? 0
                : pl_call_get_state(self, fit->evaluate, &(pl_get_state_t){0}, how, err);
-}
-
-static int evaluate_keep(void *self, const pl_body_t *reply, pl_error_t *err)
-{
-    return state_keep(&((pl_fit_t *)self)->checkpointing.evaluate, reply, err);
 }
 
 /* The loops' own state is complete: the fit loop adds its part. */
@@ -268,14 +257,10 @@ static uint64_t callbacks_ask(void *self, pl_how_t how, pl_error_t *err)
     pl_checkpointing_t *k = &fit->checkpointing;
     k->progress = pl_fit_state(fit, k, err);
     k->metrics = pl_metrics_text(fit->metrics, err);
+    k->state = &k->callbacks;
     if (!k->progress || !k->metrics)
         return 0;
     return pl_call_get_state(fit, fit->hooks.callback, &(pl_get_state_t){0}, how, err);
-}
-
-static int callbacks_keep(void *self, const pl_body_t *reply, pl_error_t *err)
-{
-    return state_keep(&((pl_fit_t *)self)->checkpointing.callbacks, reply, err);
 }
 
 static uint64_t weights_export(void *self, pl_how_t how, pl_error_t *err)
@@ -326,19 +311,13 @@ static bool loggers_failed(void *self, pl_error_t *error)
 
 static void export_is_late(void *self)
 {
-    pl_fit_t *fit = self;
-    pl_error_t err;
-    pl_fail(&err, PL_ESTUCK,
-            "reading the state after step %llu has not ended for %g s "
-            "(trainer.step_timeout)",
-            (unsigned long long)fit->global_step, fit->options->step_timeout);
-    pl_fit_fail(fit, &err);
+    pl_fit_fail_late(self, "the state");
 }
 
 static const pl_sequence_step_t steps[] = {
-    {NULL, epoch_ask, epoch_keep},
-    {NULL, evaluate_ask, evaluate_keep},
-    {NULL, callbacks_ask, callbacks_keep},
+    {NULL, epoch_ask, state_keep},
+    {NULL, evaluate_ask, state_keep},
+    {NULL, callbacks_ask, state_keep},
     {NULL, weights_export, weights_keep},
     {NULL, loggers_ask, loggers_keep, .on_error = loggers_failed},
     {0},
@@ -346,12 +325,22 @@ static const pl_sequence_step_t steps[] = {
 
 /* ---- making one ---- */
 
-/* Assigns the checkpoints that the next one replaces. One made aside replaces none,
- * because the run may have to return to them. */
-static void passing_assign(pl_fit_t *fit, pl_checkpointing_t *k)
+/* It replaces the temporary checkpoints before it, except if it is made aside, because
+ * the run may have to return to those. */
+static void checkpoint_begin(pl_fit_t *fit)
 {
     static const char *const names[] = {PL_STOPPED_CHECKPOINT, PL_START_CHECKPOINT};
+    static const pl_sequence_ops_t ops = {.steps = steps,
+                                          .on_late = export_is_late,
+                                          .done = checkpoint_save,
+                                          .fail = checkpoint_fail};
+    pl_checkpointing_t *k = &fit->checkpointing;
     pl_checkpoint_requests_t passing = {0};
+    k->making = true;
+    k->checkpoint_requests = fit->checkpoint_requests;
+    k->aside = fit->aside;
+    k->global_step = fit->global_step;
+    k->epochs = fit->epochs.completed;
     if (k->aside
         || pl_checkpoint_requests_add(&k->checkpoint_requests, "", fit->passing, NULL)
                != PL_OK)
@@ -361,21 +350,6 @@ static void passing_assign(pl_fit_t *fit, pl_checkpointing_t *k)
                                        strlen(names[i])))
             pl_checkpoint_requests_add(&passing, names[i], "", NULL);
     snprintf(fit->passing, sizeof fit->passing, "%.31s", passing.save);
-}
-
-static void checkpoint_begin(pl_fit_t *fit)
-{
-    pl_checkpointing_t *k = &fit->checkpointing;
-    static const pl_sequence_ops_t ops = {.steps = steps,
-                                          .on_late = export_is_late,
-                                          .done = checkpoint_save,
-                                          .fail = checkpoint_fail};
-    k->making = true;
-    k->checkpoint_requests = fit->checkpoint_requests;
-    k->aside = fit->aside;
-    k->global_step = fit->global_step;
-    k->epochs = fit->epochs.completed;
-    passing_assign(fit, k);
     if (!k->aside)
         pl_fit_rollback_point(fit);
     fit->checkpoint_requests = (pl_checkpoint_requests_t){0};
@@ -413,36 +387,24 @@ static void checkpoint_continue(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
         return;
     }
     fit->checkpointing.then = then;
-    checkpoint_wait(fit, WRITTEN_MAX - 1, checkpoint_begin);
+    pl_fit_checkpoint_wait(fit, WRITTEN_MAX - 1, checkpoint_begin);
 }
 
 /* ---- ranks that each have a part of the state ---- */
 
-/* True unless the answer is a reply and the run still waits for it. */
-static bool coordination_failed(pl_fit_t *fit, const pl_answer_t *answer)
-{
-    if (answer->kind == PL_ANSWER_ERROR)
-        checkpoint_fail(fit, answer->error);
-    return answer->kind != PL_ANSWER_REPLY || !fit->call;
-}
-
-static void checkpoint_synchronized(void *self, const pl_answer_t *answer)
-{
-    pl_fit_t *fit = self;
-    if (!coordination_failed(fit, answer))
-        checkpoint_continue(fit, fit->checkpointing.then);
-}
-
-/* Only rank 0 knows whether it saves. */
+/* Only rank 0 knows whether it saves.  If it does, the ranks gather the state. */
 static void checkpoint_coordinated(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
     pl_error_t err = {0};
     const pl_synchronize_t msg = {.whole = true};
-    const pl_how_t how = {.on_answer = checkpoint_synchronized};
-    if (coordination_failed(fit, answer))
+    const pl_how_t how = {.on_answer = checkpoint_coordinated, .context = fit};
+    const bool is_gathered = answer->context != NULL;
+    if (answer->kind == PL_ANSWER_ERROR)
+        checkpoint_fail(fit, answer->error);
+    if (answer->kind != PL_ANSWER_REPLY || !fit->call)
         return;
-    if (!*answer->body->decide_reply.text)
+    if (is_gathered || !*answer->body->decide_reply.text)
         checkpoint_continue(fit, fit->checkpointing.then);
     else if (!pl_call_synchronize(fit, fit->strategy, &msg, how, &err))
         checkpoint_fail(fit, &err);
@@ -465,31 +427,7 @@ void pl_fit_checkpoint(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
         checkpoint_fail(fit, &err);
 }
 
-bool pl_fit_is_extra(const pl_fit_t *fit, unsigned point)
-{
-    return (point == PL_HOOK_TRAIN_EPOCH_END && fit->in_epoch)
-           || (point == PL_HOOK_FIT_END && fit->stopped
-               && (fit->stop_received || fit->in_epoch));
-}
-
-void pl_fit_report_unsaved(pl_fit_t *fit)
-{
-    char newest[64] = "none";
-    if (fit->saved_step)
-        snprintf(newest, sizeof newest, "step %llu", (unsigned long long)fit->saved_step);
-    if (fit->unsaved)
-        pl_log_line(PL_LOG_ERROR, pl_actor_rank(fit), pl_actor_name(fit),
-                    "checkpoints that could not be saved: %llu; newest saved "
-                    "checkpoint: %s",
-                    (unsigned long long)fit->unsaved, newest);
-}
-
-void pl_fit_checkpoint_wait(pl_fit_t *fit, void (*done)(pl_fit_t *fit))
-{
-    checkpoint_wait(fit, 0, done);
-}
-
-/* A strategy that cannot does without. */
+/* A strategy that cannot prepare exports without it. */
 static void prepared(void *self, const pl_answer_t *answer)
 {
     (void)self, (void)answer;

@@ -1,8 +1,8 @@
-/* fit_commands.c - commands to a fit under way: pause, go on, save, another learning rate
+/* fit_commands.c - carries out commands to a fit: pause, continue, save, set_lr
  *
- * They wait until the epoch loop halts between two steps; then all ranks do what rank
- * zero was told, and it answers.  A paused fit waits here, where nothing is under way:
- * the other ranks for what rank zero says next, and rank zero for the next command. */
+ * They wait until the epoch loop halts between two steps.  Then all ranks do what rank 0
+ * has received, and rank 0 answers.  A paused fit waits here with nothing else in flight:
+ * the other ranks for the next commands of rank 0, and rank 0 for its caller. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_path.h"
 #include "base/json_text.h"
 #include "base/log.h"
 
@@ -22,21 +23,12 @@ static void commands_coordinate(pl_fit_t *fit);
 
 /* ---- answers ---- */
 
-static void command_answer(pl_fit_t *fit, pl_call_t *call, const char *checkpoint)
+/* call  [NULL: this rank did not receive the command] */
+static void command_reply(const pl_fit_t *fit, pl_call_t *call)
 {
     if (call)
         pl_reply_control(call, &(pl_control_reply_t){.global_step = fit->global_step,
-                                                     .checkpoint = checkpoint});
-}
-
-static void save_name(const pl_control_t *what, uint64_t global_step,
-                      char name[PL_CHECKPOINT_NAME])
-{
-    if (*what->name)
-        snprintf(name, PL_CHECKPOINT_NAME, "asked-%s", what->name);
-    else
-        snprintf(name, PL_CHECKPOINT_NAME, "asked-step=%llu",
-                 (unsigned long long)global_step);
+                                                     .checkpoint = ""});
 }
 
 void pl_fit_commands_saved(pl_fit_t *fit, uint64_t serial, bool safe)
@@ -44,7 +36,7 @@ void pl_fit_commands_saved(pl_fit_t *fit, uint64_t serial, bool safe)
     pl_commands_t *c = &fit->commands;
     int left = 0;
     for (int k = 0; k < c->saves; k++) {
-        const pl_save_asked_t *save = &c->save[k];
+        const pl_waiting_save_t *save = &c->save[k];
         if (save->serial != serial)
             c->save[left++] = *save;
         else if (safe)
@@ -83,75 +75,72 @@ void pl_fit_commands_end(pl_fit_t *fit)
                             : "the run ended before the checkpoint was on disk");
 }
 
-/* ---- one after the other ---- */
+/* ---- carrying out ---- */
 
-/* One that rank zero was told, while the strategy sees whether it can be set; and what
- * the log says when it was. */
-typedef struct rate_asked {
+/* The line of the log, until the strategy has accepted the rate; on the rank that
+ * received the command. */
+typedef struct rate_change {
     pl_call_t *call;
     char text[200];
-} rate_asked_t;
-
-static rate_asked_t *rate_ask(const pl_fit_t *fit, const pl_control_t *what,
-                              pl_call_t *call, pl_error_t *err)
-{
-    rate_asked_t *asked = pl_alloc(sizeof *asked);
-    if (!asked) {
-        pl_no_memory(err);
-        return NULL;
-    }
-    asked->call = call;
-    snprintf(asked->text, sizeof asked->text,
-             "after step %llu: the learning rate%s%.80s is set to %g%s",
-             (unsigned long long)fit->global_step, *what->optimizer ? " of " : "",
-             what->optimizer, what->value,
-             what->is_factor ? " times the schedule's value" : "");
-    return asked;
-}
+} rate_change_t;
 
 static void rate_set(void *self, const pl_answer_t *answer)
 {
-    rate_asked_t *asked = answer->context;
-    if (!asked || (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR))
+    rate_change_t *change = answer->context;
+    if (!change || (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR))
         return;
     if (answer->kind == PL_ANSWER_REPLY) {
         pl_log_line(PL_LOG_INFO, pl_actor_rank(self), pl_actor_name(self), "%s",
-                    asked->text);
-        command_answer(self, asked->call, "");
+                    change->text);
+        command_reply(self, change->call);
     } else {
-        pl_call_fail(asked->call, answer->error);
+        pl_call_fail(change->call, answer->error);
     }
-    pl_free(asked);
+    pl_free(change);
 }
 
-static void rate_carry_out(pl_fit_t *fit, const pl_control_t *what, pl_call_t *call)
+static void set_lr_carry_out(pl_fit_t *fit, const pl_control_t *what, pl_call_t *call)
 {
     const pl_set_rate_t msg = {.value = what->value,
                                .is_factor = what->is_factor,
                                .optimizer = what->optimizer};
     pl_error_t err = {0};
-    rate_asked_t *asked = call ? rate_ask(fit, what, call, &err) : NULL;
-    const pl_how_t how = {.on_answer = rate_set, .context = asked};
-    if (pl_call_set_rate(fit, fit->strategy, &msg, how, &err) && (asked || !call))
+    rate_change_t *change = call ? pl_alloc(sizeof *change) : NULL;
+    if (change) {
+        change->call = call;
+        snprintf(change->text, sizeof change->text,
+                 "after step %llu: the learning rate%s%.80s is set to %g%s",
+                 (unsigned long long)fit->global_step, *what->optimizer ? " of " : "",
+                 what->optimizer, what->value,
+                 what->is_factor ? " times the schedule's value" : "");
+    } else if (call) {
+        pl_no_memory(&err);
+    }
+    const pl_how_t how = {.on_answer = rate_set, .context = change};
+    if (pl_call_set_rate(fit, fit->strategy, &msg, how, &err) && (change || !call))
         return;
     if (call)
         pl_call_fail(call, &err);
-    pl_free(asked);
+    pl_free(change);
 }
 
-/* It is answered when it is durable: the next that is made. */
+/* The next checkpoint that is made; the answer comes when it is on disk. */
 static void save_carry_out(pl_fit_t *fit, const pl_control_t *what, pl_call_t *call)
 {
     pl_commands_t *c = &fit->commands;
     pl_error_t err = {0};
-    pl_save_asked_t save = {.call = call,
-                            .global_step = fit->global_step,
-                            .serial = fit->serial + 1};
-    save_name(what, fit->global_step, save.name);
-    int code = c->saves == PL_COMMANDS_MAX
-                   ? pl_fail(&err, PL_EBUSY, "too many checkpoints are being saved")
-                   : pl_checkpoint_requests_add(&fit->checkpoint_requests, save.name, "",
-                                                &err);
+    pl_waiting_save_t save = {.call = call,
+                              .global_step = fit->global_step,
+                              .serial = fit->serial + 1};
+    if (*what->name)
+        snprintf(save.name, sizeof save.name, "asked-%s", what->name);
+    else
+        snprintf(save.name, sizeof save.name, "asked-step=%llu",
+                 (unsigned long long)fit->global_step);
+    const int code = c->saves == PL_COMMANDS_MAX
+                         ? pl_fail(&err, PL_EBUSY, "too many checkpoints are being saved")
+                         : pl_checkpoint_requests_add(&fit->checkpoint_requests,
+                                                      save.name, "", &err);
     if (code == PL_OK && call)
         c->save[c->saves++] = save;
     else if (call)
@@ -170,83 +159,33 @@ static void pause_carry_out(pl_fit_t *fit, bool pauses, pl_call_t *call)
                     pauses ? "paused after" : "resumed after",
                     (unsigned long long)fit->global_step);
     c->paused = pauses;
-    command_answer(fit, call, "");
+    command_reply(fit, call);
 }
 
 static void command_carry_out(pl_fit_t *fit, const pl_control_t *what, pl_call_t *call)
 {
-    if (what->command == PL_RUN_COMMAND_SET_LR)
-        rate_carry_out(fit, what, call);
-    else if (what->command == PL_RUN_COMMAND_SAVE)
-        save_carry_out(fit, what, call);
-    else
-        pause_carry_out(fit, what->command == PL_RUN_COMMAND_PAUSE, call);
-}
-
-/* ---- what rank zero was told, as a text for all ---- */
-
-static json_t *command_write(const pl_control_t *what)
-{
-    return json_pack("{s:s, s:f, s:b, s:s, s:s}", "command",
-                     pl_run_command_names[what->command], "value", what->value,
-                     "is_factor", (int)what->is_factor, "optimizer", what->optimizer,
-                     "name", what->name);
-}
-
-static char *commands_write(const pl_fit_t *fit, pl_error_t *err)
-{
-    const pl_commands_t *c = &fit->commands;
-    json_t *list = json_array();
-    bool whole = list != NULL;
-    for (int k = 0; k < c->count && whole; k++)
-        whole = json_array_append_new(list, command_write(&c->waiting[k].what)) == 0;
-    json_t *all = whole
-                      ? json_pack("{s:s, s:O}", "stop", c->pending_stop, "commands", list)
-                      : NULL;
-    char *text = all ? pl_json_write(all, PL_JSON_COMPACT) : NULL;
-    json_decref(all);
-    json_decref(list);
-    if (!text)
-        pl_no_memory(err);
-    return text;
-}
-
-static void command_read(pl_fit_t *fit, const json_t *one, pl_call_t *call)
-{
-    const char *command = json_string_value(json_object_get(one, "command")),
-               *optimizer = json_string_value(json_object_get(one, "optimizer")),
-               *name = json_string_value(json_object_get(one, "name"));
-    const int known = pl_enum_find(pl_run_command_names, command ? command : "");
-    const pl_control_t what = {.command = known < 0 ? PL_RUN_COMMAND_CONTINUE
-                                                    : (pl_run_command_t)known,
-                               .value = json_number_value(json_object_get(one, "value")),
-                               .is_factor =
-                                   json_is_true(json_object_get(one, "is_factor")),
-                               .optimizer = optimizer ? optimizer : "",
-                               .name = name ? name : ""};
-    command_carry_out(fit, &what, call);
+    switch (what->command) {
+    case PL_RUN_COMMAND_PAUSE: pause_carry_out(fit, true, call); break;
+    case PL_RUN_COMMAND_CONTINUE: pause_carry_out(fit, false, call); break;
+    case PL_RUN_COMMAND_SAVE: save_carry_out(fit, what, call); break;
+    case PL_RUN_COMMAND_SET_LR: set_lr_carry_out(fit, what, call); break;
+    }
 }
 
 /* ---- the halt ---- */
 
-static void pause_begin(pl_fit_t *fit)
-{
-    pl_commands_t *c = &fit->commands;
-    if (!c->paused_at)
-        c->paused_at = pl_now();
-    c->waits = true;
-    if (!pl_is_nobody(fit->hooks.coordinator) && pl_actor_rank(fit) > 0)
-        commands_coordinate(fit);
-    else if (c->count || *c->pending_stop)
-        commands_coordinate(fit);
-}
-
-/* A pause is no time of the run's. */
+/* A pause continues: rank 0 waits for its caller, and other ranks for rank 0.  Its time
+ * does not count as time of the run. */
 static void commands_done(pl_fit_t *fit)
 {
     pl_commands_t *c = &fit->commands;
     if (c->paused && !*c->stop) {
-        pause_begin(fit);
+        if (!c->paused_at)
+            c->paused_at = pl_now();
+        c->waits = true;
+        if ((!pl_is_nobody(fit->hooks.coordinator) && pl_actor_rank(fit) > 0) || c->count
+            || *c->pending_stop)
+            commands_coordinate(fit);
         return;
     }
     if (c->paused_at)
@@ -256,31 +195,29 @@ static void commands_done(pl_fit_t *fit)
     c->then(fit);
 }
 
-/* Those that have come since then wait for the next time. */
-static void commands_carry_out(pl_fit_t *fit, const json_t *all, int own)
+/* Carries out the commands of rank 0, of which `own` are this rank's oldest.  Newer ones
+ * wait for the next halt. */
+static void commands_apply(pl_fit_t *fit, const char *text, int own)
 {
     pl_commands_t *c = &fit->commands;
-    pl_waiting_t waiting[PL_COMMANDS_MAX];
-    const char *stop = json_string_value(json_object_get(all, "stop"));
+    pl_waiting_command_t waiting[PL_COMMANDS_MAX];
+    pl_error_t err = {0};
     size_t k;
-    json_t *one;
+    json_t *one, *all = pl_json_read(text, strlen(text), "the commands of rank 0", &err);
+    if (!all) {
+        pl_fit_fail(fit, &err);
+        return;
+    }
+    const char *stop = json_string_value(json_object_get(all, "stop"));
     memcpy(waiting, c->waiting, sizeof waiting);
     c->count -= own;
     memmove(c->waiting, c->waiting + own, (size_t)c->count * sizeof *c->waiting);
     snprintf(c->stop, sizeof c->stop, "%s", stop ? stop : "");
-    json_array_foreach(json_object_get(all, "commands"), k, one)
-        command_read(fit, one, (int)k < own ? waiting[k].call : NULL);
+    json_array_foreach(json_object_get(all, "commands"), k, one) {
+        const pl_control_t what = pl_control_from_json(one);
+        command_carry_out(fit, &what, (int)k < own ? waiting[k].call : NULL);
+    }
     pl_fit_checkpoint(fit, commands_done);
-}
-
-static void commands_read(pl_fit_t *fit, const char *text, int own)
-{
-    pl_error_t err = {0};
-    json_t *all = pl_json_read(text, strlen(text), "the commands of rank 0", &err);
-    if (all)
-        commands_carry_out(fit, all, own);
-    else
-        pl_fit_fail(fit, &err);
     json_decref(all);
 }
 
@@ -290,8 +227,8 @@ static void commands_coordinated(void *self, const pl_answer_t *answer)
     if (answer->kind == PL_ANSWER_ERROR)
         pl_fit_fail(fit, answer->error);
     if (answer->kind == PL_ANSWER_REPLY && fit->call)
-        commands_read(fit, answer->body->decide_reply.text,
-                      (int)(intptr_t)answer->context);
+        commands_apply(fit, answer->body->decide_reply.text,
+                       (int)(intptr_t)answer->context);
 }
 
 static void commands_coordinate(pl_fit_t *fit)
@@ -301,10 +238,16 @@ static void commands_coordinate(pl_fit_t *fit)
     const int own = c->count;
     const pl_how_t how = {.on_answer = commands_coordinated,
                           .context = (void *)(intptr_t)own};
-    char *text = commands_write(fit, &err);
+    json_t *list = json_array();
+    for (int k = 0; k < own; k++)
+        list = pl_json_append(list, pl_control_to_json(&c->waiting[k].what));
+    char *text = pl_json_to_text(list ? json_pack("{s:s, s:o}", "stop", c->pending_stop,
+                                                  "commands", list)
+                                      : NULL,
+                                 &err);
     c->waits = false;
     if (text && pl_is_nobody(fit->hooks.coordinator))
-        commands_read(fit, text, own);
+        commands_apply(fit, text, own);
     else if (!text
              || !pl_call_decide(fit, fit->hooks.coordinator, &(pl_decide_t){.text = text},
                                 how, &err))
@@ -318,18 +261,23 @@ void pl_fit_commands_run(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
     commands_coordinate(fit);
 }
 
-/* ---- from above ---- */
+/* ---- calls from the worker ---- */
 
-static int command_check(const pl_fit_t *fit, const pl_control_t *what, pl_error_t *err)
+/* The command waits for a halt, which the epoch loop makes; in a pause it is carried out
+ * at once. */
+int pl_fit_control(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
+    pl_fit_t *fit = self;
+    pl_commands_t *c = &fit->commands;
+    const pl_control_t *what = &body->control;
     if (!fit->call)
         return pl_fail(err, PL_ESTATE, "%s",
                        fit->failure.code != PL_OK ? has_failed : "the run has ended");
-    if (fit->commands.over)
+    if (c->over)
         return pl_fail(err, PL_ESTATE, last_step_made);
-    if (*fit->commands.pending_stop)
+    if (*c->pending_stop)
         return pl_fail(err, PL_ESTATE, "the run is stopping");
-    if (fit->commands.count == PL_COMMANDS_MAX)
+    if (c->count == PL_COMMANDS_MAX)
         return pl_fail(err, PL_EBUSY,
                        "%d commands are already waiting: send the next after an answer",
                        PL_COMMANDS_MAX);
@@ -338,22 +286,12 @@ static int command_check(const pl_fit_t *fit, const pl_control_t *what, pl_error
         return pl_fail(err, PL_ESTATE,
                        "this run saves no checkpoints: trainer.enable_checkpointing is "
                        "false");
-    return PL_OK;
-}
-
-int pl_fit_control(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
-{
-    pl_fit_t *fit = self;
-    pl_commands_t *c = &fit->commands;
-    int code = command_check(fit, &body->control, err);
-    if (code != PL_OK)
-        return code;
-    c->waiting[c->count++] = (pl_waiting_t){call, body->control};
+    c->waiting[c->count++] = (pl_waiting_command_t){call, *what};
     if (c->waits) {
         commands_coordinate(fit);
         return PL_OK;
     }
-    if (pl_call_control(fit, fit->epoch, &body->control, (pl_how_t){0}, err))
+    if (pl_call_control(fit, fit->epoch, what, (pl_how_t){0}, err))
         return PL_OK;
     c->count--;
     return err->code;

@@ -1,58 +1,72 @@
-/* fit_state.c - what a checkpoint keeps of the fit loop, and how it goes on from there */
+/* fit_state.c - what a checkpoint keeps of the fit loop, and how a run returns to one
+ *
+ * With nan_policy "rollback" the run returns to its newest checkpoint after a step that
+ * was not finite.  The fit loop only decides this and collects what the resumed run has
+ * to know; the trainer then resumes the run like any other.  With several ranks the one
+ * that saves decides and informs the others; if it does not return, it fails, and they
+ * end with it.
+ *
+ * Checkpoints made only because a run ended do not count, so a stopped and resumed run
+ * has the result of an uninterrupted one.  The steps that led to the failure are counted
+ * but not made when the run comes to them again.  At first that is the step that failed.
+ * If the next one fails too, its weights were bad before, and as many earlier steps are
+ * skipped as well. */
 #include <stdio.h>
 #include <string.h>
 
 #include "actors/loops/fit.h"
+#include "actors/loops/metrics.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/log.h"
 
-/* What a loop below told; a loop that is not there told nothing. */
+static json_int_t count_of(const json_t *kept, const char *key)
+{
+    return json_integer_value(json_object_get(kept, key));
+}
+
+/* ---- saving ---- */
+
+/* The state of a loop below; a loop that does not exist has none. */
 static json_t *inner_read(const char *text, pl_error_t *err)
 {
     return text ? pl_json_read(text, strlen(text), "a loop's state", err) : json_null();
 }
 
-static int64_t count_of(const json_t *kept, const char *key)
-{
-    return json_integer_value(json_object_get(kept, key));
-}
-
-static json_t *fit_state_json(const pl_fit_t *fit, json_t *epoch, json_t *evaluate)
-{
-    return json_pack(
-        "{s:{s:o}, s:I, s:I, s:I, s:I, s:f, s:b, s:b, s:s, s:s, s:I, s:O, s:o, s:o}",
-        "counts", "epochs", pl_tracker_save(&fit->epochs), "global_step",
-        (json_int_t)fit->global_step, "samples", (json_int_t)fit->samples, "serial",
-        (json_int_t)fit->serial, "accumulate", (json_int_t)fit->accumulate, "lr_factor",
-        fit->lr_factor, "in_epoch", fit->in_epoch, "stop", fit->stop_requested, "passing",
-        fit->passing, "stop_request", pl_fit_stop_request(fit), "nanoseconds",
-        (json_int_t)(fit->before + pl_now() - fit->began), "metrics", fit->metrics,
-        "epoch", epoch, "validate", evaluate);
-}
-
 char *pl_fit_state(const pl_fit_t *fit, const pl_checkpointing_t *checkpointing,
                    pl_error_t *err)
 {
-    json_t *epoch = inner_read(checkpointing->epoch, err);
-    json_t *evaluate = epoch ? inner_read(checkpointing->evaluate, err) : NULL;
-    json_t *kept = evaluate ? fit_state_json(fit, epoch, evaluate) : NULL;
-    json_t *back = kept ? pl_fit_save_rollbacks(fit) : NULL;
-    bool whole = back && json_object_update(kept, back) == 0;
-    json_decref(back);
-    char *text = whole ? pl_json_write(kept, PL_JSON_COMPACT) : NULL;
-    if (!evaluate)
+    static const char form[] = "{s:{s:o}, s:I, s:I, s:I, s:I, s:f, s:b, s:b, s:s, s:s, "
+                               "s:I, s:O, s:o, s:o, s:I, s:I, s:O}";
+    const json_int_t trained = (json_int_t)(fit->before + pl_now() - fit->began);
+    json_t *epoch = inner_read(checkpointing->epoch, err),
+           *evaluate = epoch ? inner_read(checkpointing->evaluate, err) : NULL;
+    if (!evaluate) {
         json_decref(epoch);
-    json_decref(kept);
-    if (!text && err->code == PL_OK)
-        pl_no_memory(err);
-    return text;
+        return NULL;
+    }
+    return pl_json_to_text(
+        json_pack(form, "counts", "epochs", pl_tracker_save(&fit->epochs), "global_step",
+                  (json_int_t)fit->global_step, "samples", (json_int_t)fit->samples,
+                  "serial", (json_int_t)fit->serial, "accumulate",
+                  (json_int_t)fit->accumulate, "lr_factor", fit->lr_factor, "in_epoch",
+                  fit->in_epoch, "stop", fit->stop_requested, "passing", fit->passing,
+                  "stop_request", pl_fit_stop_request(fit), "nanoseconds", trained,
+                  "metrics", fit->metrics, "epoch", epoch, "validate", evaluate,
+                  "rollbacks", (json_int_t)fit->rollbacks, "in_row",
+                  (json_int_t)fit->in_row, "pass_over", fit->skipped_ranges),
+        err);
 }
+
+/* ---- restoring: this loop, then those below, one after the other ---- */
 
 static int state_take(pl_fit_t *fit, const json_t *kept, pl_error_t *err)
 {
-    json_t *metrics = json_object_get(kept, "metrics");
+    const json_t *epoch = json_object_get(kept, "epoch");
+    json_t *metrics = json_object_get(kept, "metrics"),
+           *ranges = json_object_get(kept, "pass_over");
     pl_tracker_load(&fit->epochs,
                     json_object_get(json_object_get(kept, "counts"), "epochs"));
     fit->global_step = (uint64_t)count_of(kept, "global_step");
@@ -65,20 +79,77 @@ static int state_take(pl_fit_t *fit, const json_t *kept, pl_error_t *err)
     fit->in_epoch = fit->resumes = json_is_true(json_object_get(kept, "in_epoch"));
     fit->epochs.ready += fit->in_epoch;
     fit->epochs.started += fit->in_epoch;
-    fit->batch = (uint32_t)count_of(json_object_get(kept, "epoch"), "batch");
-    fit->fruitless = count_of(json_object_get(kept, "epoch"), "in_row") > 0;
+    fit->batch = (uint32_t)count_of(epoch, "batch");
+    fit->last_skipped = count_of(epoch, "in_row") > 0;
     fit->ended = fit->stopped = fit->stop_requested =
         json_is_true(json_object_get(kept, "stop"));
     fit->before = count_of(kept, "nanoseconds");
-    const char *request = pl_stop_request_load(kept);
     const char *passing = json_string_value(json_object_get(kept, "passing"));
-    snprintf(fit->stop_request, sizeof fit->stop_request, "%s", request);
+    snprintf(fit->stop_request, sizeof fit->stop_request, "%s",
+             pl_stop_request_load(kept));
     snprintf(fit->reason, sizeof fit->reason, "%s", fit->stop_request);
     snprintf(fit->passing, sizeof fit->passing, "%s", passing ? passing : "");
-    if (pl_fit_load_rollbacks(fit, kept, err) != PL_OK)
-        return PL_ENOMEM;
-    return metrics && json_object_update(fit->metrics, metrics) ? pl_no_memory(err)
-                                                                : PL_OK;
+    fit->rollbacks = (uint64_t)count_of(kept, "rollbacks");
+    fit->in_row = (uint64_t)count_of(kept, "in_row");
+    json_array_clear(fit->skipped_ranges);
+    if ((ranges && json_array_extend(fit->skipped_ranges, ranges))
+        || (metrics && json_object_update(fit->metrics, metrics)))
+        return pl_no_memory(err);
+    return PL_OK;
+}
+
+/* The context is the call to answer.  The epoch loop has its state; next is the evaluate
+ * loop, if both exist. */
+static void loop_restored(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    char *state = fit->checkpointing.evaluate;
+    pl_error_t err = {0};
+    fit->checkpointing.evaluate = NULL;
+    if (answer->kind == PL_ANSWER_REPLY && state && !pl_is_nobody(fit->evaluate)) {
+        const pl_set_state_t msg = {.state = state};
+        const pl_how_t how = {.on_answer = loop_restored, .context = answer->context};
+        if (!pl_call_set_state(fit, fit->evaluate, &msg, how, &err))
+            pl_call_fail(answer->context, &err);
+    } else if (answer->kind == PL_ANSWER_REPLY) {
+        pl_reply_set_state(answer->context, &(pl_set_state_reply_t){0});
+    } else if (answer->kind == PL_ANSWER_ERROR) {
+        pl_call_fail(answer->context, answer->error);
+    }
+    pl_text_free(state);
+}
+
+/* A loop that did not exist has no state. */
+static int inner_take(const json_t *kept, const char *loop, char **text_p,
+                      pl_error_t *err)
+{
+    const json_t *state = json_object_get(kept, loop);
+    *text_p = json_is_object(state) ? pl_json_write(state, PL_JSON_COMPACT) : NULL;
+    return json_is_object(state) && !*text_p ? pl_no_memory(err) : PL_OK;
+}
+
+int pl_fit_set_state(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    pl_fit_t *fit = self;
+    const char *text = body->set_state.state;
+    const pl_how_t how = {.on_answer = loop_restored, .context = call};
+    char *epoch = NULL;
+    json_t *kept = pl_json_read(text, strlen(text), "the loops' state", err);
+    int code = kept ? state_take(fit, kept, err) : err->code;
+    if (code == PL_OK)
+        code = inner_take(kept, "epoch", &epoch, err);
+    if (code == PL_OK)
+        code = inner_take(kept, "validate", &fit->checkpointing.evaluate, err);
+    json_decref(kept);
+    if (code == PL_OK && !epoch)
+        code = pl_fail(err, PL_EFORMAT,
+                       "the state of the loops has no state of the epoch loop");
+    if (code == PL_OK
+        && !pl_call_set_state(fit, fit->epoch, &(pl_set_state_t){.state = epoch}, how,
+                              err))
+        code = err->code;
+    pl_text_free(epoch);
+    return code;
 }
 
 void pl_fit_reason(const pl_fit_t *fit, char *reason, size_t size)
@@ -97,61 +168,147 @@ void pl_fit_reason(const pl_fit_t *fit, char *reason, size_t size)
                  (long long)(by_epochs ? o->max_epochs : o->max_steps));
 }
 
-/* ---- the loops below have their own: one after the other ---- */
+/* ---- rollback ---- */
 
-static void all_have(void *self, const pl_answer_t *answer)
+static bool is_rollback(const pl_fit_t *fit)
 {
-    pl_fit_checkpoint_release(self);                        /* what was to be given */
-    if (answer->kind == PL_ANSWER_REPLY)
-        pl_reply_set_state(answer->context, &(pl_set_state_reply_t){0});
-    if (answer->kind == PL_ANSWER_ERROR)
-        pl_call_fail(answer->context, answer->error);
+    return !strcmp(fit->options->nan_policy, "rollback");
 }
 
-static int inner_give(pl_fit_t *fit, pl_address_t loop, const char *state,
-                      pl_on_answer_t then, pl_call_t *call, pl_error_t *err)
+void pl_fit_request_start_checkpoint(pl_fit_t *fit)
 {
-    const pl_set_state_t msg = {.state = state};
-    const pl_how_t how = {.on_answer = then, .context = call};
-    return pl_call_set_state(fit, loop, &msg, how, err) ? PL_OK : err->code;
+    if (is_rollback(fit) && fit->serial == 0)
+        pl_checkpoint_requests_add(&fit->checkpoint_requests, PL_START_CHECKPOINT, "",
+                                   NULL);
 }
 
-static void epoch_has(void *self, const pl_answer_t *answer)
+/* Ranks without callbacks follow the decision of rank 0. */
+static bool follows(const pl_fit_t *fit)
 {
-    pl_fit_t *fit = self;
-    const char *evaluate = fit->checkpointing.evaluate;
+    return !pl_is_nobody(fit->hooks.coordinator) && pl_is_nobody(fit->hooks.callback);
+}
+
+bool pl_fit_may_roll_back(const pl_fit_t *fit, const pl_error_t *error)
+{
+    if (error->code != PL_ENAN || !is_rollback(fit) || fit->failure.code != PL_OK)
+        return false;
+    return follows(fit)
+           || (fit->saves && !fit->saving
+               && fit->in_row < (uint64_t)fit->options->nan_limit);
+}
+
+void pl_fit_report_rollback_limit(const pl_fit_t *fit, pl_error_t *error)
+{
+    if (error->code == PL_ENAN && is_rollback(fit) && fit->in_row)
+        pl_error_prefix(
+            error,
+            "the run went back %llu time%s without reaching a newer checkpoint "
+            "(trainer.nan_limit)",
+            (unsigned long long)fit->in_row, pl_plural((int64_t)fit->in_row));
+}
+
+static json_int_t end_of(const json_t *range, size_t which)
+{
+    return json_integer_value(json_array_get(range, which));
+}
+
+/* Ranges before the newest step are past.  Skipped steps do not count as progress from
+ * which a new row of rollbacks begins. */
+void pl_fit_rollback_point(pl_fit_t *fit)
+{
+    for (size_t k = json_array_size(fit->skipped_ranges); k-- > 0;)
+        if (end_of(json_array_get(fit->skipped_ranges, k), 1)
+            <= (json_int_t)fit->global_step)
+            json_array_remove(fit->skipped_ranges, k);
+    if (!fit->last_skipped)
+        fit->in_row = 0;
+}
+
+/* Adds a step; a range that ends before it becomes twice as long. */
+static int skipped_ranges_add(json_t *list, json_int_t step, json_int_t rollback)
+{
+    json_int_t from = step;
+    for (size_t k = json_array_size(list); k-- > 0;) {
+        const json_t *range = json_array_get(list, k);
+        if (end_of(range, 1) + 1 != step)
+            continue;
+        from = 2 * end_of(range, 0) - step;
+        json_array_remove(list, k);
+    }
+    return json_array_append_new(list,
+                                 json_pack("[III]", from < 1 ? 1 : from, step, rollback));
+}
+
+static void rollback_reply(pl_fit_t *fit, const char *text)
+{
     pl_error_t err = {0};
-    if (answer->kind != PL_ANSWER_REPLY || !evaluate || pl_is_nobody(fit->evaluate))
-        all_have(self, answer);
-    else if (inner_give(fit, fit->evaluate, evaluate, all_have, answer->context, &err)
-             != PL_OK)
-        pl_call_fail(answer->context, &err);
+    char *own = pl_strdup(text);
+    if (own) {
+        pl_fit_reply_rollback(fit, own);
+        return;
+    }
+    pl_no_memory(&err);
+    pl_fit_fail(fit, &err);
 }
 
-/* A loop that was not there kept nothing. */
-static int inner_take(const json_t *kept, const char *loop, char **text_p,
-                      pl_error_t *err)
-{
-    const json_t *state = json_object_get(kept, loop);
-    *text_p = json_is_object(state) ? pl_json_write(state, PL_JSON_COMPACT) : NULL;
-    return json_is_object(state) && !*text_p ? pl_no_memory(err) : PL_OK;
-}
-
-int pl_fit_set_state(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static void rollback_coordinated(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
-    const char *text = body->set_state.state;
-    json_t *kept = pl_json_read(text, strlen(text), "the loops' state", err);
-    int code = kept ? state_take(fit, kept, err) : err->code;
-    if (code == PL_OK)
-        code = inner_take(kept, "epoch", &fit->checkpointing.epoch, err);
-    if (code == PL_OK)
-        code = inner_take(kept, "validate", &fit->checkpointing.evaluate, err);
-    json_decref(kept);
-    if (code != PL_OK)
-        return code;
-    if (!fit->checkpointing.epoch)
-        return pl_fail(err, PL_EFORMAT,
-                       "the state of the loops has no state of the epoch loop");
-    return inner_give(fit, fit->epoch, fit->checkpointing.epoch, epoch_has, call, err);
+    if (answer->kind == PL_ANSWER_ERROR && fit->call)
+        pl_fit_fail(fit, &fit->failure);
+    if (answer->kind == PL_ANSWER_REPLY && fit->call)
+        rollback_reply(fit, answer->body->decide_reply.text);
+}
+
+/* All ranks answer with the text of rank 0; a single rank does it at once. */
+static void rollback_coordinate(pl_fit_t *fit, const char *text)
+{
+    const pl_decide_t msg = {.text = text};
+    const pl_how_t how = {.on_answer = rollback_coordinated};
+    if (pl_is_nobody(fit->hooks.coordinator))
+        rollback_reply(fit, text);
+    else if (!pl_call_decide(fit, fit->hooks.coordinator, &msg, how, NULL))
+        pl_fit_fail(fit, &fit->failure);
+}
+
+/* The text has what the state of the checkpoint lacks. */
+static void roll_back(pl_fit_t *fit)
+{
+    const json_int_t trained = fit->before + pl_now() - fit->began,
+                     rollback = (json_int_t)fit->rollbacks + 1;
+    pl_error_t err = {0};
+    const int failed = skipped_ranges_add(fit->skipped_ranges,
+                                          (json_int_t)fit->global_step + 1, rollback);
+    char *text = pl_json_to_text(
+        failed ? NULL
+               : json_pack("{s:I, s:I, s:I, s:I, s:s, s:O}", "rollbacks", rollback,
+                           "in_row", (json_int_t)fit->in_row + 1, "nanoseconds", trained,
+                           "serial", (json_int_t)fit->serial, "passing", fit->passing,
+                           "pass_over", fit->skipped_ranges),
+        &err);
+    if (!text) {
+        pl_fit_fail(fit, &err);
+        return;
+    }
+    pl_log_line(PL_LOG_WARNING, pl_actor_rank(fit), pl_actor_name(fit),
+                "%s: returning to the newest checkpoint; rollback %llu",
+                fit->failure.text, (unsigned long long)fit->rollbacks + 1);
+    pl_progress_run(fit->call, &(pl_run_progress_t){.event = PL_RUN_EVENT_ROLLBACK,
+                                                    .global_step = fit->global_step,
+                                                    .total_steps = fit->total_steps,
+                                                    .epoch = fit->epochs.completed,
+                                                    .metrics = text});
+    rollback_coordinate(fit, text);
+    pl_text_free(text);
+}
+
+/* The newest checkpoint must not depend on the speed of the disk, so all saves end
+ * first. */
+void pl_fit_roll_back(pl_fit_t *fit, const pl_error_t *error)
+{
+    fit->failure = *error;
+    if (follows(fit))
+        rollback_coordinate(fit, "");
+    else
+        pl_fit_checkpoint_wait(fit, 0, roll_back);
 }

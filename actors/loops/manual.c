@@ -1,12 +1,12 @@
 /* manual.c - the manual loop: trains on batches that the program sends
  *
- * What an epoch loop decides is the program's here: which batch comes next, and whether
- * it is trained on or forwarded.  So all that is left is order: batches are done as they
- * come.  Those of one sort are sent on while others are under way; between two sorts, at
- * a size of batches that no plan was made for yet, and for a save all comes back first.
+ * The program decides which batch comes next, and whether it is trained on or forwarded.
+ * The loop keeps the order: batches are processed as they come.  Batches of one stage are
+ * sent on while others are in flight.  Between two stages, before a batch of a new size,
+ * and before a save all of them come back first (manual_alone.c).
  *
- * A step that fails changes nothing and fails alone: what the strategy did not run behind
- * it is sent once more, as if it had come later. */
+ * A step that fails changes nothing and fails alone: the strategy does not run what is in
+ * flight behind it, and these batches are sent again, as if they had come later. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/run.h"
 
 static const int64_t REPORT_EVERY = PL_SECOND / 10;
@@ -49,7 +50,7 @@ static pl_manual_item_t *list_take(pl_manual_list_t *list)
     return item;
 }
 
-/* Out of those under way: mostly the oldest. */
+/* Takes an item out of those in flight, mostly the oldest. */
 static void out_take(pl_manual_t *o, const pl_manual_item_t *item)
 {
     pl_manual_item_t **from = &o->out.first;
@@ -94,12 +95,6 @@ void pl_manual_timed_out(pl_manual_t *o)
     pl_manual_fail(o, &err);
 }
 
-static void manual_sent(pl_manual_t *o, uint64_t call, const pl_error_t *err)
-{
-    if (!call)
-        pl_manual_fail(o, err);
-}
-
 static void manual_reply(pl_manual_t *o)
 {
     pl_call_t *run = o->run;
@@ -115,7 +110,7 @@ static void manual_save_done(void *self, const pl_answer_t *answer)
     if (answer->kind == PL_ANSWER_ERROR)
         o->outcome->error = *answer->error;
     if (o->run && (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR))
-        manual_reply(o);                          /* the weights are in it all the same */
+        manual_reply(o);                                 /* the outcome has the weights */
 }
 
 static void manual_exported(void *self, const pl_answer_t *answer)
@@ -129,21 +124,18 @@ static void manual_exported(void *self, const pl_answer_t *answer)
     o->outcome->weights = pl_object_ref(answer->body->export_weights_reply.weights);
     const pl_save_t msg = {.weights = &o->outcome->weights->object,
                            .global_step = o->global_step};
+    const pl_how_t how = {.on_answer = manual_save_done,
+                          .silence_ms = pl_milliseconds(o->options->step_timeout)};
     if (pl_is_nobody(o->checkpoint))
         manual_reply(o);
-    else
-        manual_sent(o,
-                    pl_call_save(o, o->checkpoint, &msg,
-                                 (pl_how_t){.on_answer = manual_save_done,
-                                            .silence_ms = pl_milliseconds(
-                                                o->options->step_timeout)},
-                                 &err),
-                    &err);
+    else if (!pl_call_save(o, o->checkpoint, &msg, how, &err))
+        pl_manual_fail(o, &err);
 }
 
 static void manual_finish(pl_manual_t *o)
 {
     pl_error_t err = {0};
+    const pl_how_t how = {.on_answer = manual_exported};
     o->busy = true;
     o->outcome = pl_outcome_new(&err);
     if (!o->outcome || !(o->outcome->metrics = pl_metrics_text(o->newest, &err))) {
@@ -152,13 +144,11 @@ static void manual_finish(pl_manual_t *o)
     }
     o->outcome->global_step = o->global_step;
     o->outcome->seconds = (double)(pl_now() - o->began) / 1e9;
-    manual_sent(o,
-                pl_call_export_weights(o, o->strategy, &(pl_export_weights_t){0},
-                                       (pl_how_t){.on_answer = manual_exported}, &err),
-                &err);
+    if (!pl_call_export_weights(o, o->strategy, &(pl_export_weights_t){0}, how, &err))
+        pl_manual_fail(o, &err);
 }
 
-/* ---- what a batch came to ---- */
+/* ---- the result of a batch ---- */
 
 static json_t *sums_json(const pl_metrics_t *sums, pl_error_t *err)
 {
@@ -174,55 +164,42 @@ static json_t *sums_json(const pl_metrics_t *sums, pl_error_t *err)
     return NULL;
 }
 
-static int metrics_of(pl_manual_t *o, pl_stage_t stage, pl_bytes_t sums, char **text_p,
-                      pl_error_t *err)
-{
-    pl_metrics_t *all = &o->metrics[stage];
-    pl_metrics_clear(all);
-    pl_metrics_add(all, sums);
-    json_t *metrics = sums_json(all, err);
-    int code = metrics ? PL_OK : err->code;
-    if (metrics && json_object_update(o->newest, metrics))
-        code = pl_no_memory(err);
-    *text_p = code == PL_OK ? pl_metrics_text(metrics, err) : NULL;
-    json_decref(metrics);
-    return *text_p ? PL_OK : err->code;
-}
-
-static void step_report(pl_manual_t *o)
-{
-    json_t *metrics = sums_json(&o->since_report, NULL);
-    char *text = metrics ? pl_metrics_text(metrics, NULL) : NULL;
-    o->reported_at = pl_now();
-    pl_metrics_clear(&o->since_report);
-    pl_progress_run(o->run, &(pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
-                                                 .global_step = o->global_step,
-                                                 .metrics = text ? text : ""});
-    pl_free(text);
-    json_decref(metrics);
-}
-
-static void step_reported(pl_manual_t *o, const char *metrics)
+/* Log line and progress, at their intervals. */
+static void step_report(pl_manual_t *o, const char *metrics)
 {
     const int64_t every = o->options->log_every_n_steps;
     const pl_log_metrics_t msg = {.global_step = o->global_step, .metrics = metrics};
     if (every && o->global_step % (uint64_t)every == 0 && !pl_is_nobody(o->logger))
         pl_call_log_metrics(o, o->logger, &msg, (pl_how_t){0}, NULL);
-    if (o->run && pl_now() - o->reported_at >= REPORT_EVERY)
-        step_report(o);
+    if (!o->run || pl_now() - o->reported_at < REPORT_EVERY)
+        return;
+    char *text = pl_json_to_text(sums_json(&o->since_report, NULL), NULL);
+    o->reported_at = pl_now();
+    pl_metrics_clear(&o->since_report);
+    pl_progress_run(o->run, &(pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
+                                                 .global_step = o->global_step,
+                                                 .metrics = text ? text : ""});
+    pl_text_free(text);
 }
 
 static void item_reply(pl_manual_t *o, pl_manual_item_t *item, pl_bytes_t sums,
                        const char *skipped, pl_object_t *outputs)
 {
     pl_error_t err = {0};
-    char *metrics;
-    if (metrics_of(o, item->stage, sums, &metrics, &err) != PL_OK) {
+    pl_metrics_t *all = &o->metrics[item->stage];
+    pl_metrics_clear(all);
+    pl_metrics_add(all, sums);
+    json_t *object = sums_json(all, &err);
+    if (object && json_object_update(o->newest, object))
+        pl_no_memory(&err);
+    char *metrics = object && err.code == PL_OK ? pl_metrics_text(object, &err) : NULL;
+    json_decref(object);
+    if (!metrics) {
         item_fail(item, &err);
         return;
     }
     if (item->step_due)
-        step_reported(o, metrics);
+        step_report(o, metrics);
     pl_reply_take_batch(item->call,
                         &(pl_take_batch_reply_t){.global_step = o->global_step,
                                                  .skipped = skipped,
@@ -232,119 +209,91 @@ static void item_reply(pl_manual_t *o, pl_manual_item_t *item, pl_bytes_t sums,
     item_free(item);
 }
 
-/* The strategy names the one that failed, and says of those behind it that they were not
- * run. */
-static void step_failed(pl_manual_t *o, pl_manual_item_t *item, const pl_error_t *error)
-{
-    const bool was_run = !o->broken || error->code != PL_ECANCELLED;
-    o->broken = true;
-    if (was_run)
-        item_fail(item, error);
-    else
-        list_push(&o->again, item);
-}
-
 static void manual_continue(pl_manual_t *o);
 
-/* A batch has come back; false: nobody waits for it any more. */
-static bool batch_back(pl_manual_t *o, pl_manual_item_t *item)
+/* A batch has come back.  The strategy cancels what is behind a failed step: that was not
+ * run, and is sent again. */
+static void batch_answered(void *self, const pl_answer_t *answer)
 {
+    pl_manual_t *o = self;
+    pl_manual_item_t *item = answer->context;
+    const bool failed = answer->kind == PL_ANSWER_ERROR;
+    if (answer->kind != PL_ANSWER_REPLY && !failed)
+        return;
+    const bool trains = item->stage == PL_TRAIN;
     o->pending--;
     o->rested_at = o->pending ? 0 : pl_now();
     out_take(o, item);
     pl_watchdog_reset(&o->watchdog);
-    if (item->call)
-        return true;
-    item_free(item);
-    return false;
-}
-
-static void batch_trained(void *self, const pl_answer_t *answer)
-{
-    pl_manual_t *o = self;
-    pl_manual_item_t *item = answer->context;
-    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+    if (!item->call) {                                      /* it has failed before */
+        item_free(item);
         return;
-    if (!batch_back(o, item))
-        return;
-    if (answer->kind == PL_ANSWER_ERROR) {
-        step_failed(o, item, answer->error);
-    } else {
+    }
+    if (failed && trains && o->broken && answer->error->code == PL_ECANCELLED) {
+        list_push(&o->again, item);
+    } else if (failed) {
+        o->broken |= trains;
+        item_fail(item, answer->error);
+    } else if (trains) {
         const pl_train_batch_reply_t *reply = &answer->body->train_batch_reply;
         o->global_step += item->step_due;
         o->samples += (uint64_t)item->batch->count;
         if (!o->may_skip || pl_metrics_are_finite(reply->metrics))
             pl_metrics_add(&o->since_report, reply->metrics);
         item_reply(o, item, reply->metrics, reply->skipped ? reply->bad : "", NULL);
+    } else {
+        const pl_evaluate_batch_reply_t *reply = &answer->body->evaluate_batch_reply;
+        item_reply(o, item, reply->metrics, "", reply->outputs);
     }
-    manual_continue(o);
-}
-
-static void batch_forwarded(void *self, const pl_answer_t *answer)
-{
-    pl_manual_t *o = self;
-    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
-        return;
-    const pl_evaluate_batch_reply_t *reply = &answer->body->evaluate_batch_reply;
-    if (!batch_back(o, answer->context))
-        return;
-    if (answer->kind == PL_ANSWER_ERROR)
-        item_fail(answer->context, answer->error);
-    else
-        item_reply(o, answer->context, reply->metrics, "", reply->outputs);
     manual_continue(o);
 }
 
 /* ---- sending ---- */
 
-static uint64_t send_training(pl_manual_t *o, pl_manual_item_t *item, pl_error_t *err)
-{
-    const int64_t max = o->options->max_steps;
-    item->step_due = o->micro_batch + 1 == (uint32_t)o->options->accumulate_grad_batches;
-    const pl_train_batch_t msg = {.global_step = o->sent_steps + 1,
-                                  .total_steps = max > 0 ? (uint64_t)max : 0,
-                                  .micro_batch = o->micro_batch,
-                                  .step_due = item->step_due,
-                                  .lr_factor = item->lr_factor * o->lr_factor,
-                                  .may_skip = o->may_skip,
-                                  .waited = o->rested_at
-                                                ? (double)(pl_now() - o->rested_at) / 1e9
-                                                : 0,
-                                  .batch = &item->batch->object};
-    const pl_how_t how = {.on_answer = batch_trained, .context = item};
-    uint64_t sent = pl_call_train_batch(o, o->strategy, &msg, how, err);
-    if (!sent)
-        return 0;
-    o->rested_at = 0;
-    o->sent_steps += item->step_due;
-    o->micro_batch = item->step_due ? 0 : o->micro_batch + 1;
-    return sent;
-}
-
-static uint64_t send_forward(pl_manual_t *o, pl_manual_item_t *item, pl_error_t *err)
-{
-    const pl_evaluate_batch_t msg = {.stage = item->stage, .batch = &item->batch->object};
-    const pl_how_t how = {.on_answer = batch_forwarded, .context = item};
-    return pl_call_evaluate_batch(o, o->strategy, &msg, how, err);
-}
-
 static void item_send(pl_manual_t *o, pl_manual_item_t *item)
 {
+    const int64_t max = o->options->max_steps,
+                  waited = o->rested_at ? pl_now() - o->rested_at : 0;
+    const pl_how_t how = {.on_answer = batch_answered, .context = item};
+    const bool trains = item->stage == PL_TRAIN;
     pl_error_t err = {0};
+    uint64_t sent;
     o->stage = item->stage;
     if (o->pending == 0)
         pl_watchdog_reset(&o->watchdog);
-    if (item->stage == PL_TRAIN ? send_training(o, item, &err)
-                                : send_forward(o, item, &err)) {
-        o->pending++;
-        list_push(&o->out, item);
+    if (trains) {
+        item->step_due = o->micro_batch + 1
+                         == (uint32_t)o->options->accumulate_grad_batches;
+        const pl_train_batch_t msg = {.global_step = o->sent_steps + 1,
+                                      .total_steps = max > 0 ? (uint64_t)max : 0,
+                                      .micro_batch = o->micro_batch,
+                                      .step_due = item->step_due,
+                                      .lr_factor = item->lr_factor * o->lr_factor,
+                                      .may_skip = o->may_skip,
+                                      .waited = (double)waited / 1e9,
+                                      .batch = &item->batch->object};
+        sent = pl_call_train_batch(o, o->strategy, &msg, how, &err);
     } else {
-        item_fail(item, &err);
+        const pl_evaluate_batch_t msg = {.stage = item->stage,
+                                         .batch = &item->batch->object};
+        sent = pl_call_evaluate_batch(o, o->strategy, &msg, how, &err);
     }
+    if (!sent) {
+        item_fail(item, &err);
+        return;
+    }
+    if (trains) {
+        o->rested_at = 0;
+        o->sent_steps += item->step_due;
+        o->micro_batch = item->step_due ? 0 : o->micro_batch + 1;
+    }
+    o->pending++;
+    list_push(&o->out, item);
 }
 
-/* Gradients of a step that was not completed are gone. */
-static void begin_anew(pl_manual_t *o)
+/* After a failed step: gradients of an incomplete step are lost, and the batches behind
+ * it are sent again. */
+static void restart(pl_manual_t *o)
 {
     o->broken = false;
     o->micro_batch = 0;
@@ -359,7 +308,7 @@ static void begin_anew(pl_manual_t *o)
     pl_manual_set_signature(o, NULL);
 }
 
-/* One that waits for what is under way, or for something else, stays. */
+/* Begins the oldest item; false: it waits for what is in flight. */
 static bool item_begin(pl_manual_t *o, pl_manual_item_t *item)
 {
     const bool alone = item->name || !pl_manual_has_plan(o, item);
@@ -368,10 +317,11 @@ static bool item_begin(pl_manual_t *o, pl_manual_item_t *item)
     if (item->name) {
         list_push(&o->out, list_take(&o->waiting));
         pl_manual_save(o, item);
-    } else if (alone)
+    } else if (alone) {
         pl_manual_set_signature(o, item);
-    else
+    } else {
         item_send(o, list_take(&o->waiting));
+    }
     return true;
 }
 
@@ -381,13 +331,13 @@ static void manual_continue(pl_manual_t *o)
         pl_manual_item_t *item = o->waiting.first;
         if (o->broken && o->pending)
             return;
-        if (o->broken)
-            begin_anew(o);
-        else if (item && !item_begin(o, item))
-            return;
-        else if (!item) {
+        if (o->broken) {
+            restart(o);
+        } else if (!item) {
             if (o->ending && !o->pending && !o->saving)
                 manual_finish(o);
+            return;
+        } else if (!item_begin(o, item)) {
             return;
         }
     }
@@ -475,13 +425,6 @@ static void manual_check(void *self)
                                 o->stage == PL_TRAIN ? "a step" : "a batch",
                                 (unsigned long long)o->global_step))
         pl_manual_fail(o, &err);
-}
-
-void pl_manual_ready(pl_manual_t *o)
-{
-    pl_progress_run(o->run, &(pl_run_progress_t){.event = PL_RUN_EVENT_READY,
-                                                 .global_step = o->global_step,
-                                                 .metrics = ""});
 }
 
 static int manual_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
