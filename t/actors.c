@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "runtime/actors.h"
-#include "runtime/flight.h"
+#include "runtime/message.h"
 #include "tap.h"
 
 /* ---- a clock that may leap ---- */

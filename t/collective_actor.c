@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "captain.h"
-#include "runtime/flight.h"
+#include "runtime/message.h"
 #include "tap.h"
 
 static void ranks_join_and_their_requests_are_done_in_order(void)

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "far.h"
 #include "files.h"
-#include "runtime/flight.h"
+#include "runtime/message.h"
 #include "tap.h"
 
 #define SLOW "replay of forward_backward takes 1 ms"

@@ -9,7 +9,7 @@
 
 #include "base/random.h"
 #include "rig.h"
-#include "runtime/flight.h"
+#include "runtime/message.h"
 #include "tap.h"
 
 #define LONG "\"max_epochs\": 100000"

@@ -15,7 +15,7 @@
 #include "base/random.h"
 #include "runtime/actors.h"
 #include "runtime/monitor.h"
-#include "runtime/flight.h"
+#include "runtime/message.h"
 #include "scarce.h"
 #include "tap.h"
 

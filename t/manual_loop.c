@@ -9,7 +9,7 @@
 #include "actors/api/host.h"
 #include "rig.h"
 #include "rig_stream.h"
-#include "runtime/flight.h"
+#include "runtime/message.h"
 #include "runtime/runtime.h"
 #include "scarce.h"
 #include "tap.h"

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "runtime/flight.h"
 #include "runtime/wire.h"
 #include "tap.h"
 

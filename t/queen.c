@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "runtime/flight.h"
+#include "runtime/message.h"
 #include "runtime/reactor.h"
 #include "scarce.h"
 #include "tap.h"

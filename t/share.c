@@ -1,5 +1,5 @@
 /* share.c - tests of engine/runtime/share.c */
-#include "runtime/share.h"
+#include "runtime/placement.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -13,7 +13,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/half.h"
-#include "runtime/share.h"
+#include "runtime/placement.h"
 
 enum {
     COPY_MIN = 1 << 20,              /* bytes from which on several threads copy faster */

@@ -1,9 +1,9 @@
 /* actor.c - actors: made, started, ended
  *
- * An actor ends in order: no new calls, its children one after the other, then, after the
- * handler that runs, the answers it still owes, the one to `start` last.  A child that
- * does not end within the runtime's grace is given up as stuck and its memory kept: on a
- * thread nobody can be killed. */
+ * An actor ends in order: it takes no new calls; its children end one after the other;
+ * then, after the handler that runs, it answers its open calls, `start` last.  A child
+ * that does not end within its grace period is abandoned as stuck, and its memory is
+ * kept: a thread cannot be killed. */
 #include <event2/event.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@ _Static_assert((PL_GRACE_LEVELS + PL_LEVEL_WORKER) * PL_GRACE_MS / PL_GRACE_LEVE
                    < PL_RANK_END_MS,
                "a rank reports what hangs before it is killed");
 
-enum { SUSPECT_PART = 20 };                    /* of the grace: it had its time already */
+enum { SUSPECT_PART = 20 };            /* divides the grace period of a suspected child */
 
 static uint32_t actors_made;                    /* atomic; a number is never used again */
 
@@ -64,19 +64,14 @@ int pl_actor_root(pl_reactor_t *reactor, const pl_actor_ops_t *ops, void **self,
     return PL_OK;
 }
 
-static void timers_release(actor_t *actor)
+static void self_release(actor_t *actor)
 {
-    while (actor->timers) {
+    while (actor->timers) {       /* first: release() closes the descriptors they watch */
         pl_timer_t *next = actor->timers->next;
         event_free(actor->timers->event);
         pl_free(actor->timers);
         actor->timers = next;
     }
-}
-
-static void self_release(actor_t *actor)
-{
-    timers_release(actor);                          /* before what they watch is closed */
     for (const pl_actor_ops_t *ops = actor->ops; ops && actor->lived; ops = ops->base)
         if (ops->release)
             ops->release(actor->self);
@@ -85,7 +80,7 @@ static void self_release(actor_t *actor)
     actor->lived = false;
 }
 
-/* Frees an actor with all that still hangs on it; nobody is told. */
+/* Frees an actor with its calls and the threads of its children; sends no answers. */
 static void actor_free(actor_t *actor)
 {
     self_release(actor);
@@ -102,30 +97,24 @@ static void actor_free(actor_t *actor)
     pl_free(actor);
 }
 
-/* The answers that an actor owes, the one to `start` last: then all it had is free. */
-static void actor_conclude(actor_t *actor)
-{
-    pl_error_t gone;
-    pl_fail(&gone, PL_ECANCELLED, "%s has ended", actor_name(actor));
-    if (actor->end_error.code)
-        gone = actor->end_error;
-    while (actor->open)
-        pl_call_fail(actor->open, &gone);
-    self_release(actor);
-    if (!actor->start)
-        return;
-    if (actor->end_error.code)
-        call_end(actor->start, PL_KIND_ERROR, &actor->end_error);
-    else
-        call_end(actor->start, PL_KIND_REPLY, &(pl_start_reply_t){0});
-}
-
+/* Answers the open calls of ended actors, `start` last and after release(): its caller
+ * may use what the actor had. */
 void pl_actors_reap(pl_reactor_t *reactor)
 {
     while (reactor->dead) {
         actor_t *actor = reactor->dead;
+        pl_error_t gone;
         reactor->dead = actor->next_dead;
-        actor_conclude(actor);
+        pl_fail(&gone, PL_ECANCELLED, "%s has ended", actor_name(actor));
+        if (actor->end_error.code)
+            gone = actor->end_error;
+        while (actor->open)
+            pl_call_fail(actor->open, &gone);
+        self_release(actor);
+        if (actor->start && actor->end_error.code)
+            call_end(actor->start, PL_KIND_ERROR, &actor->end_error);
+        else if (actor->start)
+            call_end(actor->start, PL_KIND_REPLY, &(pl_start_reply_t){0});
         actor_free(actor);
     }
 }
@@ -151,21 +140,17 @@ void pl_actors_release(pl_reactor_t *reactor)
 
 /* ---- spawning ---- */
 
-static pl_reactor_t *thread_new(actor_t *parent, pl_where_t where, pl_error_t *err)
-{
-    int rank = where == PL_OWN_THREAD ? parent->reactor->rank : (int)where;
-    pl_reactor_t *own = pl_reactor_new(parent->reactor->runtime, rank, err);
-    if (own)
-        own->profiler = pl_object_ref(parent->reactor->profiler);
-    return own;
-}
-
 uint64_t pl_spawn(void *self, const pl_actor_ops_t *ops, pl_where_t where,
                   const pl_start_t *start, pl_how_t how, pl_address_t *at,
                   pl_error_t *err)
 {
     actor_t *parent = actor_of(self);
-    pl_reactor_t *own = where == PL_SAME_THREAD ? NULL : thread_new(parent, where, err);
+    const int rank = where == PL_OWN_THREAD ? parent->reactor->rank : (int)where;
+    pl_reactor_t *own = NULL;
+    if (where != PL_SAME_THREAD)
+        own = pl_reactor_new(parent->reactor->runtime, rank, err);
+    if (own)
+        own->profiler = pl_object_ref(parent->reactor->profiler);
     pl_reactor_t *reactor = where == PL_SAME_THREAD ? parent->reactor : own;
     actor_t *child = reactor ? actor_new(ops, reactor, parent->address.actor, err) : NULL;
     if (!child || (own && pl_reactor_start(own, ops->name, err) != PL_OK)) {
@@ -213,9 +198,9 @@ void pl_actor_ready(void *self)
 
 /* ---- ending ---- */
 
-/* What a child may take to end.  More for a higher one, so that of a chain of actors that
- * wait for each other the one beside the stuck actor is the first to give up, and names
- * it. */
+/* How long a child may take to end.  A child of a higher level has more time, so in a
+ * chain of actors that wait for each other the parent of the stuck actor is the first
+ * whose time passes, and it names the stuck actor. */
 static int64_t grace_of(const pl_made_call_t *child)
 {
     int64_t grace = child->actor->reactor->runtime->grace_ms * PL_MILLISECOND;
@@ -223,34 +208,22 @@ static int64_t grace_of(const pl_made_call_t *child)
     return child->suspect ? grace / SUSPECT_PART : grace;
 }
 
-static void suspect(pl_reactor_t *reactor, uint32_t number)
-{
-    for (size_t k = 0; k < reactor->calls.capacity; k++) {
-        pl_made_call_t *made = reactor->calls.key[k] ? reactor->calls.value[k] : NULL;
-        if (made && made->is_child && made->to.actor == number)
-            made->suspect = true;
-    }
-}
-
 void pl_actor_suspect(void *self, int milliseconds)
 {
     pl_reactor_t *reactor = actor_of(self)->reactor;
-    int64_t before = pl_now() - milliseconds * PL_MILLISECOND;
-    for (size_t k = 0; k < reactor->calls.capacity; k++) {
-        const pl_made_call_t *made = reactor->calls.key[k] ? reactor->calls.value[k]
-                                                           : NULL;
-        if (made && !made->is_child && made->to.thread != reactor->thread
-            && made->since <= before)
-            suspect(reactor, made->to.actor);
+    const int64_t before = pl_now() - milliseconds * PL_MILLISECOND;
+    const pl_map_t *calls = &reactor->calls;
+    for (size_t k = 0; k < calls->capacity; k++) {
+        const pl_made_call_t *late = calls->key[k] ? calls->value[k] : NULL;
+        if (!late || late->is_child || late->to.thread == reactor->thread
+            || late->since > before)
+            continue;
+        for (size_t i = 0; i < calls->capacity; i++) {
+            pl_made_call_t *made = calls->key[i] ? calls->value[i] : NULL;
+            if (made && made->is_child && made->to.actor == late->to.actor)
+                made->suspect = true;
+        }
     }
-}
-
-static pl_made_call_t *newest_child(actor_t *actor)
-{
-    pl_made_call_t *made = actor->made;
-    while (made && !made->is_child)
-        made = made->next;
-    return made;
 }
 
 void actor_discard(actor_t *actor)
@@ -271,7 +244,9 @@ static void actor_still_ends(actor_t *actor)
 
 void actor_go_on_ending(actor_t *actor)
 {
-    pl_made_call_t *child = newest_child(actor);
+    pl_made_call_t *child = actor->made;                    /* the newest first */
+    while (child && !child->is_child)
+        child = child->next;
     if (!child) {
         actor_discard(actor);
         return;
@@ -283,7 +258,8 @@ void actor_go_on_ending(actor_t *actor)
     actor_still_ends(actor);
 }
 
-/* What shows that it is alive is no longer suspected, and those further up wait on. */
+/* A child that gives a sign of life is no longer suspected; the parent reports one
+ * too, so that actors above it also wait longer. */
 void actor_child_alive(actor_t *actor, pl_made_call_t *child)
 {
     if (actor->state != ACTOR_ENDING || !child->cancelled)
@@ -302,7 +278,7 @@ void actor_child_ended(actor_t *actor, pl_made_call_t *made, const pl_error_t *e
         actor->end_error = *error;
 }
 
-/* A child that does not end: its thread, memory and sockets are left alone. */
+/* A child that does not end keeps its thread, memory and sockets. */
 void actor_child_late(actor_t *actor, pl_made_call_t *child)
 {
     if (child->cancelled) {
@@ -348,17 +324,7 @@ void pl_actor_end(void *self, const pl_error_t *error)
         actor_begin_end(actor, error);
 }
 
-/* ---- small things ---- */
-
-bool pl_is_life(void *self, const pl_call_t *call)
-{
-    return call == actor_of(self)->start;
-}
-
-bool pl_is_late(const pl_call_t *call)
-{
-    return call->late;
-}
+/* ---- timers and descriptors ---- */
 
 static void timer_fired(evutil_socket_t fd, short what, void *user)
 {
@@ -387,18 +353,14 @@ static pl_timer_t *timer_new(actor_t *actor, int fd, short what, void (*then)(vo
     return actor->timers = timer;
 }
 
-static pl_timer_t *timer_of(actor_t *actor, void (*then)(void *))
-{
-    for (pl_timer_t *timer = actor->timers; timer; timer = timer->next)
-        if (timer->then == then)
-            return timer;
-    return timer_new(actor, -1, 0, then);
-}
-
 int pl_after(void *self, int milliseconds, void (*then)(void *self), pl_error_t *err)
 {
     actor_t *actor = actor_of(self);
-    pl_timer_t *timer = timer_of(actor, then);
+    pl_timer_t *timer = actor->timers;
+    while (timer && timer->then != then)
+        timer = timer->next;
+    if (!timer)
+        timer = timer_new(actor, -1, 0, then);
     struct timeval in = {milliseconds / 1000, milliseconds % 1000 * 1000};
     if (!timer || event_add(timer->event, &in) != 0)
         return pl_no_memory(err);
@@ -411,6 +373,18 @@ int pl_watch(void *self, int fd, void (*then)(void *self), pl_error_t *err)
 {
     pl_timer_t *watch = timer_new(actor_of(self), fd, EV_READ | EV_PERSIST, then);
     return watch && event_add(watch->event, NULL) == 0 ? PL_OK : pl_no_memory(err);
+}
+
+/* ---- what an actor knows ---- */
+
+bool pl_is_life(void *self, const pl_call_t *call)
+{
+    return call == actor_of(self)->start;
+}
+
+bool pl_is_late(const pl_call_t *call)
+{
+    return call->late;
 }
 
 int64_t pl_actor_awake_since(void *self)

@@ -1,13 +1,14 @@
 /* actor.h - actors: a mailbox, a state and handlers, for authors of strategies,
  * accelerators, launchers
  *
- * An actor lives on one thread, in its reactor; its handlers are never interrupted by
- * each other and must not block. It may call actors of a lower level; the answer is any
- * number of progress messages and exactly one reply or error. A callee can only answer.
- * An actor's life is a call too: `start` stays open until the actor ends.
+ * An actor lives on one thread, in its reactor.  Its handlers never interrupt each
+ * other and must not block.  It may call actors of a lower level; the answer is any
+ * number of progress messages and exactly one reply or error.  A callee can only
+ * answer.  The life of an actor is a call too: `start` stays open until the actor
+ * ends.
  *
- * `self` is the actor's own struct: ops->size bytes, zeroed, made and freed by the
- * runtime. */
+ * `self` is the actor's own struct: ops->size bytes, zeroed; the runtime allocates and
+ * frees it. */
 #ifndef PL_RUNTIME_ACTOR_H
 #define PL_RUNTIME_ACTOR_H
 
@@ -28,16 +29,16 @@ typedef enum pl_level {
 
 /* ---- Addresses ---- */
 
-/* Where an actor is.  All zero: nobody. */
+/* Where an actor is.  All zero: no actor. */
 typedef struct pl_address {
-    uint32_t thread;                         /* whose reactor */
+    uint32_t thread;                         /* of its reactor */
     uint32_t actor;                          /* unique in the process, never used again */
     uint32_t kind;                           /* gives name and level */
 } pl_address_t;
 
 #define PL_PEERS_MAX 12
 
-/* Addresses by role: what an actor is told in `start`. */
+/* Addresses by role, which an actor receives in `start`. */
 typedef struct pl_peers {
     uint32_t count;
     struct {
@@ -105,14 +106,14 @@ typedef union pl_body {
 
 /* ---- The table of an actor ---- */
 
-/* A call that an actor has received and not yet ended. */
+/* A received call that has not ended. */
 typedef struct pl_call pl_call_t;
 
 typedef struct pl_handler {
     uint32_t message;
-    /* Answer now, or later: keep `call` and return PL_OK.  An error returned fails the
-     * call.  body is gone when the handler returns, but what its texts, bytes and handles
-     * point to stays until the call ends. */
+    /* Answers the call, or keeps it and returns PL_OK, to answer later.  A returned error
+     * fails the call.  body is valid during the handler; its texts, bytes and objects are
+     * valid until the call ends. */
     int (*on_call)(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
 } pl_handler_t;
 
@@ -126,54 +127,54 @@ typedef struct pl_handler {
     }
 
 typedef struct pl_actor_ops {
-    PL_COMPONENT;                      /* the table must stay while such an actor lives */
-    const char *role;                  /* in the stream role.name: "strategy.single" [the
-                                          name alone] */
+    PL_COMPONENT;                      /* the table must outlive its actors */
+    const char *role;                  /* the stream has role.name: "strategy.single"
+                                          [the name alone] */
     int level;                         /* pl_level_t: what the actor may call and accept;
                                           messages.def lists it for each message */
     const pl_handler_t *handlers;      /* up to PL_HANDLERS_END; `start` among them */
-    int credit;                        /* calls open at once; more are refused, PL_EBUSY,
-                                          stops excepted  [64] */
-    int devices_max;                   /* of a strategy or launcher: as many on a node
-                                          [any number] */
-    bool elastic;                      /* of a strategy: what a run comes to does not
-                                          depend on how many ranks it has */
+    int credit;                        /* limit of open calls; further calls fail with
+                                          PL_EBUSY, except `stop`  [64] */
+    int devices_max;                   /* of a strategy or launcher: limit of devices on a
+                                          node  [no limit] */
+    bool elastic;                      /* of a strategy: the result of a run does not
+                                          depend on the number of ranks */
     bool independent_steps;            /* of a strategy: ranks take steps by themselves */
-    bool global_batch_semantics;       /* of a strategy: a step is that of one process
-                                          with all samples, and so runs of such ones go on
-                                          from each other's checkpoints  [from its own] */
+    bool global_batch_semantics;       /* of a strategy: a step equals that of one process
+                                          with all samples, so runs of such strategies
+                                          resume from each other's checkpoints  [only from
+                                          its own] */
     bool remote_ranks;                 /* of a launcher: ranks are other processes, which
-                                          know parts by name alone */
-    bool in_process;                   /* of a launcher: a rank of it is a thread of the
-                                          program that asked for the run */
-    bool externally_started;           /* of a launcher: somebody else has started them,
-                                          and says how many there are */
-    /* Whose handlers take what these do not, and whose release() comes after this one's;
-     * its struct is the first member of this one's  [nobody's] */
+                                          find components by name only */
+    bool in_process;                   /* of a launcher: one of its ranks is a thread of
+                                          the program that requested the run */
+    bool externally_started;           /* of a launcher: another program starts the ranks
+                                          and sets their number */
+    /* The table whose handlers take the messages that these do not, and whose release()
+     * follows this one's; its struct is the first member of this one's  [no table] */
     const struct pl_actor_ops *base;
-    /* The caller of an open call no longer wants it; end it soon, in your own way.  Of
-     * `start`: the actor is to end; pl_actor_end() when ready  [other calls: let it end
-     * by itself; start: pl_actor_end()] */
+    /* The caller has cancelled an open call: end it soon.  If the call is `start`, the
+     * actor ends: call pl_actor_end() when it is ready  [other calls: they end by
+     * themselves; start: pl_actor_end()] */
     void (*on_cancel)(void *self, pl_call_t *call);
-    void (*release)(void *self);               /* before self is freed  [nothing to do] */
+    void (*release)(void *self);                     /* before self is freed  [nothing] */
 } pl_actor_ops_t;
 
-/* A table that is `like` this one under the name of a part, which is the registry's; the
- * same for the same two, and there for ever: an actor that is stuck may outlive all that
- * knew it. NULL: PL_EBUSY. */
+/* A copy of the table `like` with the name of a component, which the registry owns.  The
+ * same arguments return the same table.  It is never freed, because a stuck actor may
+ * outlive everything else.  NULL: PL_EBUSY. */
 PL_API const pl_actor_ops_t *pl_actor_kind(const pl_actor_ops_t *like, const char *name,
                                            pl_error_t *err);
 
-/* Which message a call is: for an actor that forwards calls of several. */
+/* The message of a call, for an actor that forwards calls of several messages. */
 pl_message_t pl_call_message(const pl_call_t *call);
 
-/* ---- Answering: what a callee can do ---- */
+/* ---- Answering ---- */
 
-PL_API int pl_progress(pl_call_t *call, const void *fields);  /* use the typed ones
-                                                                 below */
-PL_API int pl_reply(pl_call_t *call, const void *fields);   /* the call is over and
-                                                               `call` gone */
-PL_API void pl_call_fail(pl_call_t *call, const pl_error_t *error);  /* the same */
+/* Use the typed functions below.  A reply and an error end the call and free it. */
+PL_API int pl_progress(pl_call_t *call, const void *fields);
+PL_API int pl_reply(pl_call_t *call, const void *fields);
+PL_API void pl_call_fail(pl_call_t *call, const pl_error_t *error);
 
 /* ---- Calling ---- */
 
@@ -184,8 +185,8 @@ typedef enum pl_answer_kind {
     PL_ANSWER_LATE
 } pl_answer_kind_t;
 
-/* What comes back.  LATE: a limit has passed and the callee was sent a cancel; the call
- * is still open.  REPLY and ERROR are the last. */
+/* LATE: a limit has passed and the runtime has sent a cancel to the callee; the call is
+ * still open.  REPLY and ERROR end the call. */
 typedef struct pl_answer {
     pl_answer_kind_t kind;
     uint64_t call;
@@ -198,33 +199,35 @@ typedef void (*pl_on_answer_t)(void *self, const pl_answer_t *answer);
 
 /* How a call is made. */
 typedef struct pl_how {
-    pl_on_answer_t on_answer;                       /* [nobody asks; errors are logged] */
+    pl_on_answer_t on_answer;                           /* [nothing; errors are logged] */
     void *context;
     int total_ms;                           /* limit from now to the end [the limit of the
                                                call being handled] */
     int silence_ms;                         /* limit between signs of life  [none] */
 } pl_how_t;
 
-/* Calls `to` for the actor `self`; -> the call's number, or 0 with an error and no answer
- * to come. PL_EHIERARCHY: `to` is not of a lower level. */
+/* Calls `to` for the actor `self`; -> the number of the call, or 0 with an error and
+ * without an answer.  PL_EHIERARCHY: `to` is not of a lower level, or the message is
+ * not for calls from this level. */
 PL_API uint64_t pl_call(void *self, pl_address_t to, pl_message_t message,
                         const void *fields, pl_how_t how, pl_error_t *err);
 
-/* What the actor does from here on in this handler is for that call, an open one of its
- * own: calls have it as their cause, and its limit.  For who has several open; else it is
- * the call that is handled, or that another was made for whose answer is. */
+/* Sets the cause of all calls that the actor makes from here on in this handler, and
+ * their limit, to an open call that it has received.  For actors with several open
+ * calls; by default the cause is the handled call, or the cause of the call whose
+ * answer is handled. */
 PL_API void pl_actor_does(void *self, const pl_call_t *call);
 
 /* Asks the callee to end a call soon; answers still come.  An unknown number is
  * ignored. */
 PL_API void pl_cancel(void *self, uint64_t call);
 
-/* Gives an open call up: its answer, should it come, is dropped and counted.  For callees
- * that are proven dead or fenced. */
+/* Abandons an open call: its answer is dropped and counted.  For callees that are
+ * known to be dead or fenced. */
 PL_API void pl_abandon(void *self, uint64_t call);
 
-/* The context of a call that this actor has made and that is still open, of those whose
- * answers go to that function: the k-th, the newest first  [NULL: there are fewer]. */
+/* The context of the k-th open call that this actor has made with that on_answer, the
+ * newest first  [NULL: there are fewer]. */
 PL_API void *pl_open_call(void *self, pl_on_answer_t on_answer, int k);
 
 #define PL_CALL(name, number, from, to, help) \
@@ -252,7 +255,7 @@ PL_API void *pl_open_call(void *self, pl_on_answer_t on_answer, int k);
 typedef enum pl_where {
     PL_SAME_THREAD = -2,
     PL_OWN_THREAD = -1,
-    PL_AS_RANK_0 = 0                         /* on its own, as that rank; so are others */
+    PL_AS_RANK_0 = 0                     /* on its own, as rank 0; pl_as_rank(): others */
 } pl_where_t;
 
 static inline pl_where_t pl_as_rank(int rank)
@@ -260,69 +263,67 @@ static inline pl_where_t pl_as_rank(int rank)
     return (pl_where_t)(PL_AS_RANK_0 + rank);
 }
 
-/* Makes an actor of a lower level and calls its `start`; -> the call's number; *at is its
- * address from now on. The call's end is the child's end. */
+/* Creates an actor of a lower level and calls its `start`; -> the number of that call;
+ * sets *at to the child's address.  The end of the call is the end of the child. */
 PL_API uint64_t pl_spawn(void *self, const pl_actor_ops_t *ops, pl_where_t where,
                          const pl_start_t *start, pl_how_t how, pl_address_t *at,
                          pl_error_t *err);
 
-/* Says that `start` went well: sends its progress "ready". */
+/* Reports that the actor accepts calls: the progress "ready" of `start`. */
 PL_API void pl_actor_ready(void *self);
-/* The same of one that joins those of other ranks: what they must be told in join. */
+/* The same, with the address that actors of other ranks need for `join`. */
 PL_API void pl_actor_ready_at(void *self, const char *address);
 
-/* Whether a call is this actor's own `start`: what on_cancel() asks first. */
+/* Whether a call is this actor's own `start`; for on_cancel(). */
 PL_API bool pl_is_life(void *self, const pl_call_t *call);
-/* Of a call that is cancelled: a limit has passed, here or further up; else nobody wants
- * its answer any more. */
+/* Whether a cancelled call was cancelled because a limit has passed, of this call or one
+ * above it; otherwise its answer is no longer needed. */
 bool pl_is_late(const pl_call_t *call);
 
-/* Ends this actor in order: refuses new calls, ends its children (last made first), fails
- * the calls still open here, then answers its `start`: with a reply, or with the error
- * unless that is NULL.  Asynchronous; calling it twice is fine. */
+/* Ends this actor in order: refuses new calls, ends its children (the newest first),
+ * fails its open calls, then answers its `start`: with the error  [NULL: with a
+ * reply]. Asynchronous; a second call has no effect. */
 PL_API void pl_actor_end(void *self, const pl_error_t *error);
 
-/* The address this actor was told for a role; nobody when it was not. */
+/* The address that this actor received for a role; all zero: none. */
 PL_API pl_address_t pl_peer(void *self, const char *role);
-/* Nothing has gone on for so long: actors on other threads that have owed somebody on
- * this one an answer for that time are taken for stuck; when they are asked to end,
- * little more is waited for them. */
+/* Suspects actors on other threads that have not answered a call of this thread for that
+ * time: when they are told to end, they get only a short grace period. */
 PL_API void pl_actor_suspect(void *self, int milliseconds);
-/* Whether a thread of this engine was given up as stuck: what it holds is kept, and new
- * work is to be refused. */
+/* Whether a thread of this engine was abandoned as stuck: its memory is kept, and new
+ * work must be refused. */
 PL_API bool pl_actor_sees_stuck(void *self);
 PL_API bool pl_is_nobody(pl_address_t at);
 PL_API const char *pl_actor_name(void *self);
 PL_API int pl_actor_rank(void *self);                       /* -1 on the control thread */
-/* What all threads of its engine share: runtime/runtime.h. */
+/* The data that all threads of its engine share: runtime/runtime.h. */
 PL_API struct pl_runtime *pl_actor_runtime(void *self);
 
-/* Calls back once, after a time, on the actor's thread, unless the actor ended.  One per
- * function and actor: asking again moves it. */
+/* Calls then() once, after a time, on the actor's thread, unless the actor has ended.  An
+ * actor has one timer for each function: a second call moves it. */
 PL_API int pl_after(void *self, int milliseconds, void (*then)(void *self),
                     pl_error_t *err);
 
-/* pl_now() of when this thread's timers came in time again: the process was stopped
- * before, or the machine slept, and who waits for somebody counts from then.  0: they
- * always did. */
+/* pl_now() when this thread's timers fired in time again after the process was stopped or
+ * the machine slept: waiting times count from then.  0: they were never late. */
 PL_API int64_t pl_actor_awake_since(void *self);
 
-/* Calls back on the actor's thread whenever fd can be read, until the actor has ended; fd
- * stays open until its release(). */
+/* Calls then() on the actor's thread whenever fd can be read, until the actor has
+ * ended; fd must stay open until its release(). */
 PL_API int pl_watch(void *self, int fd, void (*then)(void *self), pl_error_t *err);
 
-/* The loop of the actor's thread, for what else is to live there, such as links and
- * processes: they must be gone when release() returns, and what they tell is handled as
- * if a timer had fired. */
+/* The loop of the actor's thread, for other things on it, such as links and processes.
+ * They must be freed before release() returns.  Their callbacks count as timers of the
+ * actor. */
 struct pl_sockets;
 PL_API struct pl_sockets *pl_actor_loop(void *self);
 
-/* This actor's thread, and those that are started from it from now on, stay on this
- * rank's part of the processors that it may use, of so many ranks on this machine; where
- * there are fewer processors than ranks nothing changes. */
+/* Keeps this actor's thread, and threads that it starts from now on, on the share of this
+ * rank of the processors, for `ranks` ranks on this machine.  With fewer processors than
+ * ranks it changes nothing. */
 PL_API void pl_actor_take_share(void *self, int ranks);
 
-/* This actor's thread computes: threads that pass messages keep off its processor. */
+/* This actor's thread computes: threads that pass messages avoid its processor. */
 PL_API void pl_actor_computes(void *self);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-/* actors.h - what actor.c (life), call.c (calls) and deliver.c (messages that come)
- * share: the structs behind actor.h */
+/* actors.h - the structs behind actor.h, which actor.c (life), call.c (calls), deliver.c
+ * (received messages) and limits.c share */
 #ifndef PL_RUNTIME_ACTORS_H
 #define PL_RUNTIME_ACTORS_H
 
@@ -9,13 +9,13 @@
 #include "runtime/reactor.h"
 
 typedef enum actor_state {
-    ACTOR_NEW,                                            /* its start has not come yet */
+    ACTOR_NEW,                                          /* has not received `start` yet */
     ACTOR_ALIVE,
-    ACTOR_ENDING,                     /* waits for its children to end */
-    ACTOR_DEAD,                       /* waits to be freed, after the handler that runs */
+    ACTOR_ENDING,                               /* waits for its children to end */
+    ACTOR_DEAD,                                 /* is freed after the handler that runs */
 } actor_state_t;
 
-/* A call received and not yet ended.  Its frame keeps texts, bytes and handles alive. */
+/* A received call that has not ended.  Its frame keeps texts, bytes and handles alive. */
 struct pl_call {
     struct actor *actor;
     uint64_t number, cause;
@@ -27,7 +27,7 @@ struct pl_call {
     pl_call_t *next, **pprev;                               /* list of the actor's */
 };
 
-/* A call made and not yet ended. */
+/* A call that an actor has made and that has not ended. */
 typedef struct pl_made_call {
     struct actor *actor;
     uint64_t number;

@@ -50,7 +50,7 @@ static int send_surely(pl_reactor_t *reactor, const pl_envelope_t *e, const void
     return code;
 }
 
-/* ---- making ---- */
+/* ---- making calls ---- */
 
 static int call_allowed(const actor_t *from, pl_address_t to, uint32_t message,
                         pl_error_t *err)
@@ -80,22 +80,6 @@ static int call_allowed(const actor_t *from, pl_address_t to, uint32_t message,
                    pl_kind_level(to.kind));
 }
 
-/* The call that the actor works for.  If that call is already answered, it is the oldest
- * open one, because actors with several open calls end them in order.  Without an open
- * call, such as for a batch that is fetched ahead, it stays the answered one. */
-static pl_doing_t doing_of(const actor_t *actor)
-{
-    pl_doing_t doing = actor->reactor->doing;
-    const pl_call_t *oldest = actor->open;
-    if (!oldest || !doing.cause || call_of(actor, doing.cause))
-        return doing;
-    while (oldest->next)
-        oldest = oldest->next;
-    doing.cause = oldest->number;
-    doing.deadline = oldest->deadline;
-    return doing;
-}
-
 void pl_actor_does(void *self, const pl_call_t *call)
 {
     actor_of(self)->reactor->doing = (pl_doing_t){call->number, call->deadline};
@@ -105,9 +89,21 @@ static pl_made_call_t *made_new(actor_t *from, pl_address_t to, uint32_t message
                                 const pl_how_t *how)
 {
     pl_reactor_t *reactor = from->reactor;
+    pl_doing_t doing = reactor->doing;
+    const pl_call_t *oldest = from->open;
     pl_made_call_t *made = pl_alloc(sizeof *made);
     if (!made)
         return NULL;
+    /* The call that the actor works for.  If that call is already answered, it is the
+     * oldest open one, because actors with several open calls end them in order.  Without
+     * an open call, such as for a batch that is fetched ahead, it stays the answered
+     * one. */
+    while (oldest && oldest->next)
+        oldest = oldest->next;
+    if (oldest && doing.cause && !call_of(from, doing.cause)) {
+        doing.cause = oldest->number;
+        doing.deadline = oldest->deadline;
+    }
     uint64_t number = (uint64_t)reactor->thread << 40 | ++reactor->next_call;
     if (pl_map_put(&reactor->calls, number, made) != PL_OK) {
         pl_free(made);
@@ -115,7 +111,7 @@ static pl_made_call_t *made_new(actor_t *from, pl_address_t to, uint32_t message
     }
     *made = (pl_made_call_t){.actor = from,
                              .number = number,
-                             .doing = doing_of(from),
+                             .doing = doing,
                              .message = message,
                              .to = to,
                              .since = pl_now(),
@@ -212,7 +208,7 @@ void *pl_open_call(void *self, pl_on_answer_t on_answer, int k)
     return NULL;
 }
 
-/* ---- answering ---- */
+/* ---- answering calls ---- */
 
 static pl_envelope_t answer_envelope(const pl_call_t *call, pl_kind_t kind)
 {
@@ -258,9 +254,9 @@ static int frame_surely(pl_frame_t *frame, const pl_envelope_t *e, const void *f
     return code;
 }
 
-/* A reply that cannot be made becomes an error: the caller must hear an end.  What came
- * with the call is let go before that, so that whoever hears of the end finds it back in
- * its pool. */
+/* A reply that cannot be encoded becomes an error, because the caller needs an answer.
+ * The objects of the call are released before the answer is sent, so the caller finds
+ * a batch back in its pool. */
 void call_end(pl_call_t *call, pl_kind_t kind, const void *fields)
 {
     pl_reactor_t *reactor = call->actor->reactor;

@@ -233,28 +233,34 @@ void answer_pass(pl_made_call_t *made, const pl_answer_t *answer)
     }
 }
 
-static void deliver_progress(pl_made_call_t *made, const incoming_t *l)
+static void deliver_answer(pl_reactor_t *reactor, const incoming_t *l)
 {
-    if (l->code != PL_OK)
+    pl_made_call_t *made = l->e.call ? pl_map_get(&reactor->calls, l->e.call) : NULL;
+    if (!made || made->to.actor != l->e.from_actor || made->message != l->e.message) {
+        pl_count(&reactor->runtime->stale);
         return;
-    if (made->silence)
-        made->silent_until = pl_now() + made->silence;
-    if (made->is_child)
-        actor_child_alive(made->actor, made);
-    if (made->is_child && l->body.start_progress.state == PL_START_STATE_ENDING)
-        return;                                             /* from runtime to runtime */
-    answer_pass(made, &(pl_answer_t){PL_ANSWER_PROGRESS, made->number, made->context,
-                                     &l->body, NULL});
-}
-
-static void deliver_end(pl_made_call_t *made, const incoming_t *l)
-{
-    bool failed = l->e.kind == PL_KIND_ERROR || l->code != PL_OK;
-    pl_answer_t answer = {.kind = failed ? PL_ANSWER_ERROR : PL_ANSWER_REPLY,
+    }
+    pl_answer_t answer = {.kind = PL_ANSWER_PROGRESS,
                           .call = made->number,
                           .context = made->context,
-                          .body = failed ? NULL : &l->body,
-                          .error = failed ? &l->error : NULL};
+                          .body = &l->body};
+    if (l->e.kind == PL_KIND_PROGRESS) {
+        if (l->code != PL_OK)
+            return;
+        if (made->silence)
+            made->silent_until = pl_now() + made->silence;
+        if (made->is_child)
+            actor_child_alive(made->actor, made);
+        if (!made->is_child || l->body.start_progress.state != PL_START_STATE_ENDING)
+            answer_pass(made, &answer);                  /* "ending" is for the runtime */
+        return;
+    }
+    answer.kind = PL_ANSWER_REPLY;
+    if (l->e.kind == PL_KIND_ERROR || l->code != PL_OK) {
+        answer.kind = PL_ANSWER_ERROR;
+        answer.body = NULL;
+        answer.error = &l->error;
+    }
     pl_made_call_t ended = *made;
     made_drop(made);
     if (ended.is_child)
@@ -262,17 +268,6 @@ static void deliver_end(pl_made_call_t *made, const incoming_t *l)
     answer_pass(&ended, &answer);
     if (ended.actor->state == ACTOR_ENDING)
         actor_go_on_ending(ended.actor);
-}
-
-static void deliver_answer(pl_reactor_t *reactor, const incoming_t *l)
-{
-    pl_made_call_t *made = l->e.call ? pl_map_get(&reactor->calls, l->e.call) : NULL;
-    if (!made || made->to.actor != l->e.from_actor || made->message != l->e.message)
-        pl_count(&reactor->runtime->stale);
-    else if (l->e.kind == PL_KIND_PROGRESS)
-        deliver_progress(made, l);
-    else
-        deliver_end(made, l);
 }
 
 void pl_actors_deliver(pl_reactor_t *reactor, pl_frame_t *frame)

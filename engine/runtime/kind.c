@@ -1,8 +1,7 @@
-/* kind.c - names and levels of actors, known to the whole process by number
+/* kind.c - kinds of actors: a name and a level, with a number in the whole process
  *
- * Addresses and envelopes carry the number; checks need the level, people the name.
- * There are as many kinds as there are sorts of actors, so the table only grows and
- * reading it needs no lock. */
+ * Addresses and envelopes have the number; checks use the level, texts the name.
+ * There are few kinds, so the table only grows, and reading it needs no lock. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +19,7 @@ typedef struct kind {
 
 static pthread_mutex_t kind_lock = PTHREAD_MUTEX_INITIALIZER;
 static kind_t kinds[KINDS_MAX];
-static uint32_t kind_count = 1;                           /* number 0 is nobody; atomic */
+static uint32_t kind_count = 1;                             /* atomic; 0 is no kind */
 
 uint32_t pl_kind_enter(const char *name, int level, pl_error_t *err)
 {

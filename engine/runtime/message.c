@@ -2,16 +2,16 @@
  *
  * A struct has its fields in the order of messages.def, each aligned by its own type, so
  * a walk over the field list computes every offset.  wire.h describes the encoding.  A
- * handle is encoded as a number of the flight table (flight.c). */
+ * handle is encoded as a number of the table of objects in flight. */
 #include "runtime/message.h"
 
+#include <pthread.h>
 #include <stdalign.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "runtime/flight.h"
 #include "runtime/wire.h"
 #include "transport/tsan_annotations.h"
 
@@ -190,6 +190,87 @@ pl_object_t **pl_message_object(const pl_envelope_t *envelope, void *fields)
     return NULL;
 }
 
+/* ---- objects in flight ---- */
+
+/* A slot's number is generation << 32 | index + 1: an old number does not find a new
+ * object. */
+typedef struct slot {
+    pl_object_t *object;                                    /* NULL: free */
+    uint32_t generation;
+    int next_free;
+} slot_t;
+
+static pthread_mutex_t flight_lock = PTHREAD_MUTEX_INITIALIZER;
+static slot_t *slots;
+static int slot_count, slot_capacity, first_free = -1, in_flight;
+
+static slot_t *slot_of(uint64_t number)
+{
+    uint32_t index = (uint32_t)number - 1;
+    if (!number || index >= (uint32_t)slot_count)
+        return NULL;
+    slot_t *slot = &slots[index];
+    return slot->object && slot->generation == (uint32_t)(number >> 32) ? slot : NULL;
+}
+
+uint64_t pl_flight_enter(pl_object_t *object, pl_error_t *err)
+{
+    if (!object)
+        return 0;
+    uint64_t number = 0;
+    pthread_mutex_lock(&flight_lock);
+    int index = first_free;
+    if (index >= 0)
+        first_free = slots[index].next_free;
+    else if (PL_GROW(slots, slot_count, slot_capacity) == PL_OK) {
+        index = slot_count++;
+        slots[index] = (slot_t){0};
+    }
+    if (index >= 0) {
+        slots[index].object = pl_object_ref(object);
+        slots[index].generation++;
+        number = (uint64_t)slots[index].generation << 32 | (uint64_t)(index + 1);
+        in_flight++;
+    }
+    pthread_mutex_unlock(&flight_lock);
+    if (!number)
+        pl_no_memory(err);
+    return number;
+}
+
+pl_object_t *pl_flight_find(uint64_t number)
+{
+    pthread_mutex_lock(&flight_lock);
+    slot_t *slot = slot_of(number);
+    pl_object_t *object = slot ? slot->object : NULL;
+    pthread_mutex_unlock(&flight_lock);
+    return object;
+}
+
+void pl_flight_leave(uint64_t number)
+{
+    pl_object_t *object = NULL;
+    pthread_mutex_lock(&flight_lock);
+    slot_t *slot = slot_of(number);
+    if (slot) {
+        object = slot->object;
+        slot->object = NULL;
+        slot->next_free = first_free;
+        first_free = (int)(slot - slots);
+        in_flight--;
+    }
+    pthread_mutex_unlock(&flight_lock);
+    pl_object_unref(object);
+}
+
+int pl_flight_count(void)
+{
+    pthread_mutex_lock(&flight_lock);
+    int count = in_flight;
+    pthread_mutex_unlock(&flight_lock);
+    return count;
+}
+
 /* ---- frames ---- */
 
 /* The memory of a frame with objects; payload_release() frees it, on whichever thread
@@ -294,40 +375,35 @@ static void put_frame(writer_t *w, const pl_envelope_t *envelope, const void *fi
         put_field(w, f->type, (const char *)fields + pl_field_place(f->type, &offset));
 }
 
-/* Allocates the frame: plain memory, or a payload if the message has handles. */
-static int frame_allocate(pl_frame_t *frame, writer_t *w)
-{
-    size_t size = w->size;
-    w->size = 0;
-    if (!w->handle_count) {
-        w->at = pl_frame_new(frame, size, w->err);
-        return w->at ? PL_OK : PL_ENOMEM;
-    }
-    payload_t *payload = pl_alloc(sizeof *payload + size);
-    if (!payload)
-        return pl_no_memory(w->err);
-    if (pl_frame_wrap(frame, payload->bytes, size, payload_release, payload, w->err)
-        != PL_OK) {
-        pl_free(payload);
-        return PL_ENOMEM;
-    }
-    w->payload = payload;
-    w->at = payload->bytes;
-    w->handle_count = 0;
-    return PL_OK;
-}
-
+/* Plain memory holds a frame without objects, a payload one with objects. */
 static int frame_make(writer_t w, pl_frame_t *frame, const pl_envelope_t *envelope,
                       const void *fields, pl_error_t *err)
 {
     pl_error_t own;
     w.err = err ? err : &own;
     put_frame(&w, envelope, fields);
-    if (!w.failed && w.size > PL_MESSAGE_MAX)
-        return pl_fail(err, PL_EPROTOCOL, "a message of %zu bytes; the limit is %d",
-                       w.size, PL_MESSAGE_MAX);
-    if (w.failed || frame_allocate(frame, &w) != PL_OK)
+    const size_t size = w.size;
+    if (!w.failed && size > PL_MESSAGE_MAX)
+        return pl_fail(err, PL_EPROTOCOL, "a message of %zu bytes; the limit is %d", size,
+                       PL_MESSAGE_MAX);
+    if (w.failed)
         return w.err->code;
+    if (w.handle_count) {
+        w.payload = pl_alloc(sizeof *w.payload + size);
+        if (!w.payload)
+            return pl_no_memory(w.err);
+        if (pl_frame_wrap(frame, w.payload->bytes, size, payload_release, w.payload,
+                          w.err)
+            != PL_OK) {
+            pl_free(w.payload);
+            return PL_ENOMEM;
+        }
+    }
+    w.at = w.payload ? w.payload->bytes : pl_frame_new(frame, size, w.err);
+    if (!w.at)
+        return PL_ENOMEM;
+    w.size = 0;
+    w.handle_count = 0;
     put_frame(&w, envelope, fields);
     if (!w.failed)
         return PL_OK;

@@ -69,8 +69,7 @@ typedef struct pl_message_info {
     const pl_field_info_t *fields[3];                 /* each up to a NULL name */
 } pl_message_info_t;
 
-/* What is known of a message by number, or NULL.  The k-th in order of number, or
- * NULL. */
+/* The message of a number, or NULL; the k-th message in the order of numbers, or NULL. */
 const pl_message_info_t *pl_message_info(unsigned number);
 const pl_message_info_t *pl_message_at(int k, unsigned *number);
 
@@ -94,28 +93,41 @@ pl_envelope_t pl_frame_envelope(const pl_frame_t *frame);   /* of one that was m
 /* Reads the envelope of any bytes.  PL_EPROTOCOL: they are no frame. */
 int pl_envelope_read(pl_bytes_t frame, pl_envelope_t *envelope, pl_error_t *err);
 
-/* Decodes the body of any bytes; what it points to lives as long as they.  An error's
- * into *error. */
+/* Decodes the body of any bytes, or an error into *error.  The body points into the
+ * bytes. */
 int pl_frame_decode(pl_bytes_t frame, pl_body_t *body, pl_error_t *error,
                     pl_error_t *err);
 
-/* The same of bytes from another process, whose addresses mean nothing here: PL_EPROTOCOL
- * when there are any.  No object is in the body; *transfer is the number of the one that
- * the message has  [0: none], and a second one is PL_EPROTOCOL  [NULL: so is the
- * first]. */
+/* The same for bytes of another process.  Addresses are invalid there: PL_EPROTOCOL.
+ * The body has no object; *transfer is the number of the transfer of the message's
+ * object  [0: none].  PL_EPROTOCOL: a second object  [NULL: any object]. */
 int pl_frame_decode_foreign(pl_bytes_t frame, pl_body_t *body, pl_error_t *error,
                             uint64_t *transfer, pl_error_t *err);
 
-/* The same of bytes that were kept, whose objects may be gone: none of them is there. */
+/* The same for kept bytes, whose objects may no longer exist: all objects are NULL. */
 int pl_frame_decode_record(pl_bytes_t frame, pl_body_t *body, pl_error_t *error,
                            pl_error_t *err);
 
-/* Calls each with every number of a kind of actor in a frame whose envelope was read: of
- * its two ends and of addresses; it may change them, in bytes that are the caller's. */
+/* ---- Objects in flight: a frame has their numbers, so a forged or damaged frame
+ * finds no object. ---- */
+
+/* Puts a new reference of object into the table; -> its number, 0 for NULL or when memory
+ * is out (*err says so). */
+uint64_t pl_flight_enter(pl_object_t *object, pl_error_t *err);
+/* The object of a number, borrowed from the table; NULL when there is none. */
+pl_object_t *pl_flight_find(uint64_t number);
+/* Takes the object out of the table and drops the table's reference. */
+void pl_flight_leave(uint64_t number);
+/* The number of objects in the table, for tests of leaks. */
+int pl_flight_count(void);
+
+/* Visits the kind numbers of actors in a frame whose envelope was read: those of its
+ * two actors and of addresses.  The visitor may change them, in bytes that the caller
+ * owns. */
 void pl_frame_kinds(pl_bytes_t frame, void (*visit)(void *user, uint32_t *number),
                     void *user);
 
-/* Where a message stands in the stream. */
+/* The position of a message in the stream. */
 typedef struct pl_stamp {
     uint64_t seq;                                         /* of the rank */
     int64_t time;                                         /* ns since the runtime began */
@@ -123,27 +135,28 @@ typedef struct pl_stamp {
 } pl_stamp_t;
 
 #define PL_STREAM_VERSION \
-    2                                       /* of those lines: grows when a key that is
-                                               there changes, not when one is added */
-#define PL_LINE_MIN 1024                    /* room that a line needs before its fields */
+    2                                     /* of those lines: grows when a key that is
+                                             there changes, not when one is added */
+#define PL_LINE_MIN 1024                  /* bytes of a line before its fields, at most */
 
-/* One line of the stream (doc/messages.md) for a frame, without a newline; its length, 0
- * for what is no frame.  process_id: of the process whose numbers its calls have.  Always
- * valid JSON: a text that does not fit ends in "…", a field that does not fit or is
- * malformed is left out. */
+/* The line of the stream (doc/messages.md) for a frame, without a newline; its length,
+ * 0 if the bytes are no frame.  process_id: the process that numbered the call.  The
+ * line is always valid JSON: a text that does not fit ends in "…", and a field that
+ * does not fit or is malformed is left out. */
 size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, uint32_t process_id,
                        char *text, size_t capacity);
 
 /* The first object of a message in the struct of its kind  [NULL: it has none]. */
 pl_object_t **pl_message_object(const pl_envelope_t *envelope, void *fields);
 
-/* Where the next field of a type stands in its struct; *offset moves behind it. */
+/* The offset of the next field of a type in its struct; moves *offset behind the
+ * field. */
 size_t pl_field_place(pl_field_type_t type, size_t *offset);
-/* Which of the three parts a kind carries; -1 for errors and cancels. */
+/* The section (call, progress, reply) of a kind; -1 for errors and cancels. */
 int pl_section_of_kind(pl_kind_t kind);
 
-/* Kinds: names and levels of actors, known to the whole process by number. */
-/* the same pair gives the same number */
+/* Kinds of actors: a name and a level, with a number in the process.  The same pair
+ * has the same number. */
 uint32_t pl_kind_enter(const char *name, int level, pl_error_t *err);
 const char *pl_kind_name(uint32_t kind);                    /* "?" when unknown */
 int pl_kind_level(uint32_t kind);                           /* 0 when unknown */

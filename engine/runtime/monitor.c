@@ -1,15 +1,16 @@
-/* monitor.c - the stream: every message, offered once and without waiting, to who watches
+/* monitor.c - the stream: offers every message once to viewers, without waiting
  *
- * Publishing is paid by the caller of send, so rank threads never publish: they put one
- * copy of each frame on a stack that a hub with a thread of its own takes as a whole,
- * turns over and publishes.  One stack and not a socket for each thread: so a message
- * stands in the stream before all that it caused, on whichever thread.  What the hub
- * cannot take, or nobody watches, is dropped and counted, and `seq` shows the gap; calls
- * of whole runs and their ends are kept.
+ * The thread that sends on a ZeroMQ socket pays for publishing, so rank threads do not
+ * publish.  They put one copy of each frame on a stack.  The hub, a thread of its own,
+ * takes the whole stack, reverses it and publishes.  It is one stack and not a socket
+ * for each thread, so a message is in the stream before all messages that it caused,
+ * on any thread.  Messages that the hub cannot take, or that have no viewer, are
+ * dropped and counted, and `seq` shows the gap.  Calls of whole runs and their ends
+ * are never dropped.
  *
- * To wake the hub costs a rank more than to copy a frame.  So while messages come it
- * looks by itself every few milliseconds, less often when nobody watches live, and only
- * the first one after a pause wakes it. */
+ * To wake the hub costs a rank more than to copy a frame.  So while messages arrive, the
+ * hub looks at the stack every few milliseconds, less often without a live viewer, and
+ * only the first message after a pause wakes it. */
 #include "runtime/monitor.h"
 
 #include <event2/event.h>
@@ -24,9 +25,9 @@
 #include "transport/endpoint.h"
 
 enum {
-    BACKLOG_BYTES = 16 << 20,                        /* of frames that wait for the hub */
+    BACKLOG_BYTES = 16 << 20,                               /* limit of waiting frames */
     LOOK_EVERY_US = 3000,
-    LOOK_SELDOM_US = 15000,                          /* where only files and pages wait */
+    LOOK_SELDOM_US = 15000,                                 /* without a live viewer */
 };
 
 typedef struct record {
@@ -41,22 +42,17 @@ typedef struct record {
 
 /* ---- the rank's side ---- */
 
-static bool is_of_whole_run(pl_bytes_t frame)
-{
-    pl_envelope_t envelope;
-    if (frame.size < sizeof envelope)
-        return false;
-    memcpy(&envelope, frame.data, sizeof envelope);
-    return monitor_is_of_whole_run(&envelope);
-}
-
-/* Takes room of the backlog for a record. */
+/* NULL: the backlog is full, or no memory. */
 static record_t *record_new(pl_monitor_t *m, pl_bytes_t frame, size_t size)
 {
+    pl_envelope_t e = {0};
     size_t bytes = sizeof(record_t) + size;
     size_t waiting = __atomic_add_fetch(&m->waiting, bytes, __ATOMIC_RELAXED);
-    const bool has_capacity = m->lossless || waiting <= BACKLOG_BYTES
-                              || is_of_whole_run(frame);
+    bool has_capacity = m->lossless || waiting <= BACKLOG_BYTES;
+    if (!has_capacity && frame.size >= sizeof e) {
+        memcpy(&e, frame.data, sizeof e);
+        has_capacity = monitor_is_of_whole_run(&e);
+    }
     record_t *record = has_capacity ? pl_resize(NULL, bytes) : NULL;
     if (!record)
         __atomic_sub_fetch(&m->waiting, bytes, __ATOMIC_RELAXED);
@@ -88,10 +84,10 @@ void pl_monitor_offer(pl_reactor_t *reactor, pl_bytes_t frame)
         record->next = below;
     while (!__atomic_compare_exchange_n(&m->top, &below, record, true, __ATOMIC_SEQ_CST,
                                         __ATOMIC_RELAXED));
-    const uint64_t one = 1;                           /* the record is the hub's by now */
+    const uint64_t one = 1;                              /* the hub owns the record now */
     if (!below && !__atomic_load_n(&m->looks, __ATOMIC_SEQ_CST)
         && write(m->wake_fd, &one, sizeof one) < 0)
-        return;                                             /* it counts to 2^64 */
+        return;                               /* cannot fail: an eventfd counts to 2^64 */
 }
 
 /* ---- the hub's side ---- */
@@ -102,7 +98,7 @@ void monitor_show(pl_monitor_t *m, const pl_tap_record_t *record)
     monitor_publish(m, record);
 }
 
-/* What a process does beside being a rank is not of the run elsewhere. */
+/* Only messages of ranks belong to the stream of another process. */
 static void hub_pass(pl_monitor_t *m, record_t *record)
 {
     pl_rank_seq_t *seq = record->seq;
@@ -122,50 +118,39 @@ static void hub_pass(pl_monitor_t *m, record_t *record)
         monitor_bring(m, &r);
 }
 
-static record_t *take_oldest_first(pl_monitor_t *m)
+bool monitor_flush(pl_monitor_t *m)
 {
     record_t *newest = __atomic_exchange_n(&m->top, NULL, __ATOMIC_SEQ_CST),
              *oldest = NULL;
+    const bool any = newest != NULL;
     while (newest) {
         record_t *next = newest->next;
         newest->next = oldest;
         oldest = newest;
         newest = next;
     }
-    return oldest;
-}
-
-static bool is_held(pl_monitor_t *m)
-{
-    if (!m->held_until || pl_now() < m->held_until)
-        return m->held_until != 0;
-    m->held_until = 0;
-    monitor_count_watchers(m);
-    return false;
-}
-
-bool monitor_flush(pl_monitor_t *m)
-{
-    record_t *record = take_oldest_first(m);
-    bool any = record != NULL;
-    while (record) {
-        record_t *next = record->next;
-        hub_pass(m, record);
-        __atomic_sub_fetch(&m->waiting, sizeof *record + record->size, __ATOMIC_RELAXED);
-        pl_free(record);
-        record = next;
+    while (oldest) {
+        record_t *next = oldest->next;
+        hub_pass(m, oldest);
+        __atomic_sub_fetch(&m->waiting, sizeof *oldest + oldest->size, __ATOMIC_RELAXED);
+        pl_free(oldest);
+        oldest = next;
     }
     return any;
 }
 
-/* Looks again as long as there was something.  One last time after it has said that it
- * will not: a record that came before that woke nobody. */
+/* Looks again as long as it finds records.  It looks once more after it has cleared
+ * `looks`: a record that arrived before that did not wake the hub. */
 static void hub_look(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
     static const struct timeval soon = {0, LOOK_EVERY_US}, later = {0, LOOK_SELDOM_US};
     pl_monitor_t *m = user;
-    bool any = is_held(m) || monitor_flush(m);
+    if (m->held_until && pl_now() >= m->held_until) {
+        m->held_until = 0;
+        monitor_count_watchers(m);
+    }
+    bool any = m->held_until || monitor_flush(m);
     __atomic_store_n(&m->looks, any, __ATOMIC_SEQ_CST);
     if (!any && monitor_flush(m)) {
         any = true;
@@ -278,25 +263,6 @@ static int hub_ask(pl_monitor_t *m, monitor_ask_t ask, const void *argument,
     return posted == PL_OK ? asked.code : posted;
 }
 
-/* Ranks find a new hub only when it does what it was made for: one that failed goes
- * again, and no thread may be about to offer something then. */
-static int ask_new(pl_runtime_t *runtime, bool lossless, monitor_ask_t ask,
-                   const void *argument, pl_error_t *err)
-{
-    pl_monitor_t *m = hub_new(runtime, lossless, err);
-    if (!m)
-        return err->code;
-    const int code = hub_ask(m, ask, argument, err);
-    if (code == PL_OK) {
-        __atomic_store_n(&runtime->monitor, m, __ATOMIC_RELEASE);
-        return PL_OK;
-    }
-    pl_reactor_join(m->reactor);
-    hub_close(m);
-    hub_free(m);
-    return code;
-}
-
 int monitor_ask(pl_runtime_t *runtime, bool lossless, monitor_ask_t ask,
                 const void *argument, pl_error_t *err)
 {
@@ -305,11 +271,21 @@ int monitor_ask(pl_runtime_t *runtime, bool lossless, monitor_ask_t ask,
     if (!err)
         err = &own;
     pthread_mutex_lock(&one_at_a_time);
-    pl_monitor_t *m = monitor_of(runtime);
-    const int code = !m ? ask_new(runtime, lossless, ask, argument, err)
+    pl_monitor_t *there = monitor_of(runtime),
+                 *m = there ? there : hub_new(runtime, lossless, err);
+    const int code = !m ? err->code
                      : m->reactor
                          ? hub_ask(m, ask, argument, err)
                          : pl_fail(err, PL_ESTATE, "the stream of this engine has ended");
+    /* Ranks find a new hub only after its first success: a hub that failed is freed, and
+     * no thread may be about to use it. */
+    if (m && !there && code == PL_OK) {
+        __atomic_store_n(&runtime->monitor, m, __ATOMIC_RELEASE);
+    } else if (m && !there) {
+        pl_reactor_join(m->reactor);
+        hub_close(m);
+        hub_free(m);
+    }
     pthread_mutex_unlock(&one_at_a_time);
     return code;
 }
@@ -396,8 +372,8 @@ int pl_monitor_watchers(const pl_runtime_t *runtime)
     return m ? __atomic_load_n(&m->watchers, __ATOMIC_ACQUIRE) : 0;
 }
 
-/* A stuck thread may still be about to offer something, so it keeps the monitor, which
- * nobody watches any more. */
+/* A stuck thread may still offer a frame, so the monitor is kept then, without
+ * viewers. */
 void pl_monitor_stop(pl_runtime_t *runtime)
 {
     pl_monitor_t *m = monitor_of(runtime);

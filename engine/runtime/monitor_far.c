@@ -1,11 +1,11 @@
-/* monitor_far.c - one stream of several processes: their hubs bring messages to that of
+/* monitor_far.c - one stream of several processes: their hubs send messages to the hub of
  * rank zero
  *
- * Each hub numbers the messages of its own process and brings them as they are, and only
- * while somebody watches at the other end; what cannot be sent there in time is dropped,
- * and the numbers show it.  What is dropped behind the last message shows by the number
- * that a hub brings at its end.  Nothing else waits for a hub elsewhere.  Kinds of actors
- * are numbers of a process, so their names come along. */
+ * Each hub numbers the messages of its own process and sends them unchanged, while the
+ * other hub has a viewer.  A message that cannot be sent in time is dropped, and the
+ * numbers show it.  At its end a hub sends the number of its messages, which shows drops
+ * after the last one.  Nothing else waits for another hub.  Kind numbers of actors are
+ * local to a process, so names travel with them. */
 #include "runtime/monitor_parts.h"
 
 #include <stdio.h>
@@ -17,12 +17,12 @@
 #include "base/error.h"
 #include "base/log.h"
 
-static const int64_t HOLD = PL_SECOND;                   /* of what is brought, at most */
+static const int64_t HOLD = PL_SECOND;       /* at most, until the other hub subscribes */
 
 /* ---- to another hub ---- */
 
-/* What goes before a frame: this, and the kinds that it has numbers of.  Alone it is the
- * end of what the rank says, and seq how many messages there have been. */
+/* The head of a frame on its way: this struct and the kinds whose numbers the frame has.
+ * Without a frame it ends the rank's messages, and seq is their number. */
 typedef struct brought {
     uint64_t seq;
     int64_t time;
@@ -68,33 +68,26 @@ void monitor_bring(pl_monitor_t *m, const pl_tap_record_t *record)
         pl_socket_send(m->other.socket, 0, &frame, NULL);
 }
 
-static void nap(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = 2 * PL_MILLISECOND}, NULL);
-}
-
-/* There may be no room for it, as for others before it; but it is worth waiting for. */
-static void last_bring(pl_monitor_t *m, const brought_t *last)
-{
-    const int64_t until = pl_now() + MONITOR_LAST_MS * PL_MILLISECOND;
-    pl_frame_t frame;
-    while (pl_frame_join(&frame, (pl_bytes_t){last, sizeof *last}, (pl_bytes_t){0}, NULL)
-               == PL_OK
-           && pl_socket_send(m->other.socket, 0, &frame, NULL) == PL_EBUSY
-           && pl_now() < until)
-        nap();
-}
-
 void monitor_bring_end(pl_monitor_t *m)
 {
+    static const struct timespec nap = {.tv_nsec = 2 * PL_MILLISECOND};
     pthread_mutex_lock(&m->runtime->lock);
-    const pl_rank_seq_t *seq = m->runtime->seqs;            /* those behind it stay */
+    const pl_rank_seq_t *seq = m->runtime->seqs;        /* the list only grows in front */
     pthread_mutex_unlock(&m->runtime->lock);
     for (; seq && m->other.topics.count; seq = seq->other) {
         const uint64_t dropped = __atomic_load_n(&seq->dropped, __ATOMIC_RELAXED);
         const brought_t last = {.seq = seq->next + dropped, .rank = seq->rank};
-        if (seq->rank >= 0)
-            last_bring(m, &last);
+        const int64_t until = pl_now() + MONITOR_LAST_MS * PL_MILLISECOND;
+        pl_frame_t frame;
+        if (seq->rank < 0)
+            continue;
+        /* The socket may be full of earlier messages: this one is worth a wait. */
+        while (
+            pl_frame_join(&frame, (pl_bytes_t){&last, sizeof last}, (pl_bytes_t){0}, NULL)
+                == PL_OK
+            && pl_socket_send(m->other.socket, 0, &frame, NULL) == PL_EBUSY
+            && pl_now() < until)
+            nanosleep(&nap, NULL);
     }
     monitor_outlet_close(&m->other);
 }
@@ -140,9 +133,9 @@ void pl_monitor_bring_no_more(pl_runtime_t *runtime)
         pl_reactor_post(m->reactor, bring_end, m, NULL);
 }
 
-/* ---- what other hubs bring ---- */
+/* ---- from other hubs ---- */
 
-/* An endpoint that messages come to. */
+/* An endpoint that receives messages of other hubs. */
 typedef struct feed {
     struct feed *next;
     pl_monitor_t *monitor;
@@ -150,7 +143,7 @@ typedef struct feed {
     uint32_t number;                                        /* of all feeds, from 0 */
     uint64_t under;                                         /* see pl_tap_record_t */
     char endpoint[256];
-    int lost;                                   /* of a copy that asks: which rank died */
+    int lost;                                       /* of a request: the rank that died */
 } feed_t;
 
 static void feed_free(feed_t *feed)
@@ -181,7 +174,7 @@ void monitor_feeds_close(pl_monitor_t *m)
     }
 }
 
-/* The number of a kind here, in place of that where it comes from. */
+/* Replaces the kind number of the other process by the number in this one. */
 static void kind_translate(void *user, uint32_t *number)
 {
     const brought_head_t *head = user;
@@ -232,24 +225,20 @@ static bool brought_read(const feed_t *feed, pl_bytes_t bytes, unsigned char *bu
     return pl_envelope_read(record->frame, &record->envelope, NULL) == PL_OK;
 }
 
-static bool is_end(pl_bytes_t bytes, brought_head_t *head)
-{
-    size_t size;
-    return bytes.size == sizeof head->brought && head_read(bytes, head, &size);
-}
-
 static void feed_message(void *user, uint32_t identity, pl_frame_t *frame)
 {
     (void)identity;
     static _Thread_local _Alignas(8) unsigned char buffer[PL_TAP_FRAME_MAX];
     const feed_t *feed = user;
     pl_monitor_t *m = feed->monitor;
+    const pl_bytes_t bytes = frame ? pl_frame_bytes(frame) : (pl_bytes_t){0};
     pl_tap_record_t record;
     brought_head_t last;
-    if (frame && is_end(pl_frame_bytes(frame), &last))
+    size_t size;
+    if (bytes.size == sizeof last.brought && head_read(bytes, &last, &size))
         monitor_taps_end(m, pl_stream_process(feed->number, last.brought.rank),
                          last.brought.rank, &last.brought.seq);
-    else if (frame && brought_read(feed, pl_frame_bytes(frame), buffer, &record))
+    else if (frame && brought_read(feed, bytes, buffer, &record))
         monitor_show(m, &record);
     else
         pl_count(&m->runtime->malformed);
@@ -274,37 +263,37 @@ static void feed_attach(void *argument)
         feed_watch(feed, true);
 }
 
-/* Where the feed of that endpoint is. */
-static feed_t **feed_find(const feed_t *which)
+/* The list position of the feed with the endpoint of a request. */
+static feed_t **feed_find(const feed_t *request)
 {
-    feed_t **at = &which->monitor->feeds;
-    while (*at && strcmp((*at)->endpoint, which->endpoint))
+    feed_t **at = &request->monitor->feeds;
+    while (*at && strcmp((*at)->endpoint, request->endpoint))
         at = &(*at)->next;
     return at;
 }
 
 static void feed_lost(void *argument)
 {
-    feed_t *which = argument;
-    feed_t *feed = *feed_find(which);
+    feed_t *request = argument;
+    feed_t *feed = *feed_find(request);
     if (feed) {
         pl_socket_drain(feed->in);
-        monitor_taps_end(feed->monitor, pl_stream_process(feed->number, which->lost),
-                         which->lost, NULL);
+        monitor_taps_end(feed->monitor, pl_stream_process(feed->number, request->lost),
+                         request->lost, NULL);
     }
-    pl_free(which);
+    pl_free(request);
 }
 
 static void feed_close(void *argument)
 {
-    feed_t *which = argument;
-    feed_t **at = feed_find(which), *feed = *at;
+    feed_t *request = argument;
+    feed_t **at = feed_find(request), *feed = *at;
     if (feed) {
         pl_socket_drain(feed->in);
         *at = feed->next;
         feed_free(feed);
     }
-    pl_free(which);
+    pl_free(request);
 }
 
 static feed_t *feed_new(pl_monitor_t *m, const char *endpoint)
@@ -317,7 +306,7 @@ static feed_t *feed_new(pl_monitor_t *m, const char *endpoint)
     return feed;
 }
 
-/* The hub gets a socket that has its place already: so the caller knows where it is. */
+/* The socket is bound before the hub gets it, so the caller knows the endpoint. */
 int pl_monitor_take(pl_runtime_t *runtime, const pl_monitor_take_t *how, char *bound,
                     size_t buffer, pl_error_t *err)
 {
@@ -348,18 +337,18 @@ int pl_monitor_take(pl_runtime_t *runtime, const pl_monitor_take_t *how, char *b
 void pl_monitor_lost(pl_runtime_t *runtime, const char *bound, int rank)
 {
     pl_monitor_t *m = monitor_of(runtime);
-    feed_t *which = m ? feed_new(m, bound) : NULL;
-    if (!which)
+    feed_t *request = m ? feed_new(m, bound) : NULL;
+    if (!request)
         return;
-    which->lost = rank;
-    if (pl_reactor_post(m->reactor, feed_lost, which, NULL) != PL_OK)
-        pl_free(which);
+    request->lost = rank;
+    if (pl_reactor_post(m->reactor, feed_lost, request, NULL) != PL_OK)
+        pl_free(request);
 }
 
 void pl_monitor_take_no_more(pl_runtime_t *runtime, const char *bound)
 {
     pl_monitor_t *m = monitor_of(runtime);
-    feed_t *which = m ? feed_new(m, bound) : NULL;
-    if (which && pl_reactor_post(m->reactor, feed_close, which, NULL) != PL_OK)
-        pl_free(which);
+    feed_t *request = m ? feed_new(m, bound) : NULL;
+    if (request && pl_reactor_post(m->reactor, feed_close, request, NULL) != PL_OK)
+        pl_free(request);
 }

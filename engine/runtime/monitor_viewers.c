@@ -1,15 +1,15 @@
-/* monitor_viewers.c - who watches what a hub publishes, and how much of it they get
+/* monitor_viewers.c - the viewers of a hub, and the lines that they get
  *
- * ZeroMQ takes some µs of a processor to bring a line to a viewer, so a thousand of them
- * cannot have all that a run of small steps says: that would take a hundred processors,
- * and training wants those that there are.  While more than a few watch, all together get
- * so many lines a turn, which is a second, or longer where many have to be woken: bursts,
- * in which calls have their answers, and gaps between, which `seq` shows.  What nobody
- * has been shown for a turn and does not come often, such as the end of an epoch, does
- * not wait for the next burst: there are as many lines again for that, and as many once
- * more for errors and for what loops and those above them say; how runs begin and end is
- * always said.  What leaves is held for a moment, so that lines that come together are
- * one call of the system to each viewer, and wake it once. */
+ * ZeroMQ needs some µs of a processor to send a line to a viewer.  A thousand viewers
+ * cannot get all lines of a run with small steps: that would take a hundred processors,
+ * and training needs the few that there are.  With more than a few viewers, all of them
+ * together get a fixed number of lines a turn.  A turn is a second, or longer with many
+ * viewers to wake.  So viewers see bursts, in which calls have their answers, with gaps
+ * between them, which `seq` shows.  A line of a kind that is rare and was not shown for a
+ * turn, such as the end of an epoch, does not wait for the next burst: a second share, as
+ * large, is for such lines, and a third for errors and for messages of loops and higher
+ * levels.  The start and end of a run are always shown.  Lines are held for a moment, so
+ * lines that come together take one system call for each viewer, and wake it once. */
 #include <event2/event.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,11 +28,11 @@ enum {
     COMERS_A_SECOND = 250,
     SUBSCRIPTION_MAX = 256,
     LINGER_MS = 1000,
-    ALL_LINES_TO = 4,                            /* viewers: they get all that there is */
-    LINES_A_TURN = 20000,                        /* to more, together, in bursts; and as
-                                                    many again of what is rare */
-    OFTEN = 64,                                  /* in a turn */
-    WOKEN_A_SECOND = 200,                        /* viewers, by bursts */
+    ALL_LINES_TO = 4,                              /* so many viewers get all lines */
+    LINES_A_TURN = 20000,                          /* to more, together, in bursts; and as
+                                                      many again of rare kinds */
+    OFTEN = 64,                                    /* lines of a kind in a turn */
+    WOKEN_A_SECOND = 200,                          /* viewers that bursts may wake */
     SORTS_MAX = 1 << 16,
     HELD_MIN_MS = 20,
     HELD_MAX_MS = 1000,                                     /* 1 for each viewer */
@@ -42,8 +42,9 @@ static const int64_t SAY_EVERY = 10 * PL_SECOND;
 
 /* Lines of one topic. */
 typedef struct sort {
-    uint64_t looked;                             /* audience_t.looked when it was known */
-    bool is_wanted;                              /* somebody takes them */
+    uint64_t looked;                               /* audience_t.looked when is_wanted was
+                                                      set */
+    bool is_wanted;                                /* a viewer subscribes to them */
     struct {
         int64_t shown;                               /* pl_now(), last */
         int64_t since;                               /* when its turn began */
@@ -51,12 +52,12 @@ typedef struct sort {
     } kind[PL_KINDS];
 } sort_t;
 
-/* A line that waits for others. */
+/* The head of a line that is held. */
 typedef struct held {
     size_t topic, line;                                     /* bytes, which follow */
 } held_t;
 
-/* ---- who wants what ---- */
+/* ---- subscriptions ---- */
 
 /* 0 is no key. */
 static uint64_t topic_key(const char *topic, size_t length)
@@ -82,8 +83,8 @@ void monitor_count_watchers(pl_monitor_t *m)
     monitor_feeds_watch(m, here > 0);
 }
 
-/* XPUB also tells of the end of subscriptions that never began, so we know which there
- * are. */
+/* XPUB also reports the end of subscriptions that never began, so the topics are kept
+ * in a map. */
 static void hub_subscription(void *user, uint32_t identity, pl_frame_t *frame)
 {
     (void)identity;
@@ -106,18 +107,9 @@ static void hub_subscription(void *user, uint32_t identity, pl_frame_t *frame)
     monitor_count_watchers(m);
 }
 
-static bool is_subscribed(const pl_map_t *topics, pl_bytes_t topic)
-{
-    size_t length = 0;
-    while (length <= topic.size && !pl_map_get(topics, topic_key(topic.data, length)))
-        length++;
-    return length <= topic.size;
-}
+/* ---- the number of viewers ---- */
 
-/* ---- how many there are ---- */
-
-/* Each is told now and then, by itself: who come fast may be as many as are served before
- * anybody looks. */
+/* Each limit is logged by itself, once in a while. */
 static void tell_limit(pl_monitor_t *m, int peers, limit_t limit)
 {
     audience_t *a = &m->audience;
@@ -139,10 +131,10 @@ static void tell_limit(pl_monitor_t *m, int peers, limit_t limit)
                     COMERS_A_SECOND);
 }
 
-/* How many viewers there are must be bounded: nobody else gets in when they are as many
- * as are served, nor when descriptors become few, as ZeroMQ ends the process when it has
- * none for a viewer at a file.  At a port they may be strangers, who are dropped when
- * they say nothing: more of them have to come until it is shut. */
+/* The number of viewers is bounded.  No more are admitted at the limit of viewers, nor
+ * when few descriptors are left: ZeroMQ ends the process when it has none for a viewer
+ * at a file.  At a port some connections may be strangers, which are dropped when they
+ * send nothing, so it is shut only with more connections. */
 static void hub_peers(void *user, int peers)
 {
     pl_monitor_t *m = ((outlet_t *)user)->monitor;
@@ -157,10 +149,10 @@ static void hub_peers(void *user, int peers)
     pl_socket_shut_port(m->own.socket, is_full || (peers > VIEWERS_FEW && few));
 }
 
-/* ---- what they get ---- */
+/* ---- the lines that viewers get ---- */
 
-/* "RANK.TO.NAME", of pieces: a format would take longer than all else that is done here
- * for a line.  It has room: names of actors are shorter than 48 bytes. */
+/* "RANK.TO.NAME".  snprintf() would take longer than the rest of the work for a line.
+ * The text fits: names of actors are shorter than 48 bytes. */
 static pl_bytes_t topic_make(char topic[TOPIC_MAX], const pl_tap_record_t *record)
 {
     const pl_envelope_t *e = &record->envelope;
@@ -206,12 +198,16 @@ static sort_t *sort_of(audience_t *a, const pl_tap_record_t *record)
 
 static bool is_wanted(pl_monitor_t *m, sort_t *sort, const pl_tap_record_t *record)
 {
-    char topic[TOPIC_MAX];
-    if (sort->looked != m->audience.looked) {
-        sort->looked = m->audience.looked;
-        sort->is_wanted = is_subscribed(&m->own.topics, topic_make(topic, record));
-    }
-    return sort->is_wanted;
+    char text[TOPIC_MAX];
+    if (sort->looked == m->audience.looked)
+        return sort->is_wanted;
+    const pl_bytes_t topic = topic_make(text, record);
+    size_t length = 0;
+    while (length <= topic.size
+           && !pl_map_get(&m->own.topics, topic_key(topic.data, length)))
+        length++;
+    sort->looked = m->audience.looked;
+    return sort->is_wanted = length <= topic.size;
 }
 
 static int64_t turn_of(const audience_t *a)
@@ -225,7 +221,7 @@ static int64_t lines_more(int64_t now, int64_t more)
     return now + more < LINES_A_TURN ? now + more : LINES_A_TURN;
 }
 
-/* How many lines may leave: more with each moment, up to a burst. */
+/* The allowance grows with time, up to a burst. */
 static void allowance_grow(audience_t *a, int64_t now)
 {
     const int64_t turn = turn_of(a), gone = now - a->grown < turn ? now - a->grown : turn;
@@ -238,38 +234,30 @@ static void allowance_grow(audience_t *a, int64_t now)
     a->pauses &= a->allowance < LINES_A_TURN;
 }
 
-/* Counts it: whether few like it come, and none was shown for a turn. */
-static bool count_rare(sort_t *sort, unsigned kind, int64_t now, int64_t turn)
-{
-    const int64_t gone = now - sort->kind[kind].since;
-    if (gone >= turn) {
-        sort->kind[kind].before = gone < 2 * turn ? sort->kind[kind].came : 0;
-        sort->kind[kind].came = 0;
-        sort->kind[kind].since = now;
-    }
-    return sort->kind[kind].came++ < OFTEN && sort->kind[kind].before <= OFTEN
-           && now - sort->kind[kind].shown >= turn;
-}
-
-/* What tells how a run goes: errors, and what loops and who is above them are asked. */
-static bool matters(const pl_envelope_t *e)
-{
-    const bool asks = e->kind == PL_KIND_CALL || e->kind == PL_KIND_CANCEL;
-    return e->kind == PL_KIND_ERROR
-           || pl_kind_level(asks ? e->to_kind : e->from_kind) > PL_LEVEL_CONNECTOR;
-}
-
-/* Whether it may leave, which takes from what may: how runs begin and end always does,
- * and for what matters there is more. */
+/* Counts a line, and takes it from the allowance if it may leave.  A kind is rare when
+ * few lines of it come and none was shown for a turn.  Errors and messages of loops
+ * and higher levels may overdraw the share of rare lines. */
 static bool allowance_take(pl_monitor_t *m, sort_t *sort, const pl_envelope_t *e)
 {
     audience_t *a = &m->audience;
     if (m->lossless || a->viewers <= ALL_LINES_TO)
         return true;
-    const int64_t now = pl_now();
+    const int64_t now = pl_now(), turn = turn_of(a);
     allowance_grow(a, now);
-    const bool is_rare = count_rare(sort, e->kind, now, turn_of(a))
-                         && a->rare > (matters(e) ? -LINES_A_TURN : 0);
+    const int64_t gone = now - sort->kind[e->kind].since;
+    if (gone >= turn) {
+        sort->kind[e->kind].before = gone < 2 * turn ? sort->kind[e->kind].came : 0;
+        sort->kind[e->kind].came = 0;
+        sort->kind[e->kind].since = now;
+    }
+    const bool asks = e->kind == PL_KIND_CALL || e->kind == PL_KIND_CANCEL,
+               matters = e->kind == PL_KIND_ERROR
+                         || pl_kind_level(asks ? e->to_kind : e->from_kind)
+                                > PL_LEVEL_CONNECTOR,
+               is_few = sort->kind[e->kind].came++ < OFTEN
+                        && sort->kind[e->kind].before <= OFTEN,
+               is_rare = is_few && now - sort->kind[e->kind].shown >= turn
+                         && a->rare > (matters ? -LINES_A_TURN : 0);
     if (a->pauses && !is_rare && !monitor_is_of_whole_run(e))
         return false;
     sort->kind[e->kind].shown = now;
@@ -300,9 +288,9 @@ static void held_release(evutil_socket_t fd, short what, void *monitor)
 }
 
 _Static_assert(sizeof(held_t) + TOPIC_MAX + PL_TAP_LINE_MAX <= HELD_BYTES,
-               "each line has room");
+               "each line fits");
 
-/* false: nothing can let it go later. */
+/* false: no memory or timer to hold the line. */
 static bool hold(pl_monitor_t *m, pl_bytes_t topic, pl_bytes_t line)
 {
     audience_t *a = &m->audience;
@@ -328,18 +316,9 @@ static bool hold(pl_monitor_t *m, pl_bytes_t topic, pl_bytes_t line)
     return true;
 }
 
-/* A few get each line at once. */
-static void line_leaves(pl_monitor_t *m, pl_bytes_t topic, pl_bytes_t line)
-{
-    if (!m->lossless && m->audience.viewers > ALL_LINES_TO && hold(m, topic, line))
-        return;
-    held_publish(m);
-    pl_socket_publish(m->own.socket, topic, line, NULL);
-}
-
 void monitor_publish(pl_monitor_t *m, const pl_tap_record_t *record)
 {
-    char topic[TOPIC_MAX];
+    char text[TOPIC_MAX];
     if ((int)m->own.topics.count <= m->reported)
         return;
     sort_t *sort = sort_of(&m->audience, record);
@@ -347,8 +326,13 @@ void monitor_publish(pl_monitor_t *m, const pl_tap_record_t *record)
         || !allowance_take(m, sort, &record->envelope))
         return;
     const size_t length = pl_tap_line(record, m->line, sizeof m->line);
-    if (length)
-        line_leaves(m, topic_make(topic, record), (pl_bytes_t){m->line, length});
+    if (!length)
+        return;
+    const pl_bytes_t topic = topic_make(text, record), line = {m->line, length};
+    if (!m->lossless && m->audience.viewers > ALL_LINES_TO && hold(m, topic, line))
+        return;
+    held_publish(m);                                        /* few viewers: at once */
+    pl_socket_publish(m->own.socket, topic, line, NULL);
 }
 
 /* ---- life ---- */
@@ -368,21 +352,18 @@ int monitor_outlet_open(pl_monitor_t *m, outlet_t *outlet, const pl_socket_spec_
     return outlet->socket ? PL_OK : err->code;
 }
 
-static void audience_release(pl_monitor_t *m)
-{
-    audience_t *a = &m->audience;
-    held_publish(m);
-    if (a->release)
-        event_free(a->release);
-    pl_free(a->held);
-    sorts_release(&a->sorts);
-    *a = (audience_t){0};
-}
-
 void monitor_outlet_close(outlet_t *outlet)
 {
-    if (outlet == &outlet->monitor->own)
-        audience_release(outlet->monitor);
+    pl_monitor_t *m = outlet->monitor;
+    audience_t *a = &m->audience;
+    if (outlet == &m->own) {
+        held_publish(m);
+        if (a->release)
+            event_free(a->release);
+        pl_free(a->held);
+        sorts_release(&a->sorts);
+        *a = (audience_t){0};
+    }
     pl_socket_close(outlet->socket);
     outlet->socket = NULL;
     pl_map_release(&outlet->topics);

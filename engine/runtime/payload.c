@@ -1,4 +1,4 @@
-/* payload.c - the objects that messages hand over: made and freed */
+/* payload.c - the objects that messages hand over */
 #include "runtime/payload.h"
 
 #include <stdatomic.h>
@@ -105,34 +105,11 @@ pl_job_t *pl_job_new(const pl_options_t *options, pl_stage_t stage, pl_error_t *
     return NULL;
 }
 
-/* A copy of a text that may be missing; false: out of memory. */
+/* Copies a text, or NULL; false: out of memory. */
 static bool text_copy(char **to, const char *from)
 {
     *to = from ? pl_strdup(from) : NULL;
     return !from || *to;
-}
-
-/* With options that say how many ranks there are, for whoever reads them later. */
-static pl_job_t *job_of_ranks(const pl_job_t *job, int devices, int nodes,
-                              pl_error_t *err)
-{
-    char text[16];
-    pl_options_t *options = pl_options_clone(job->options, err);
-    pl_job_t *copy = NULL;
-    snprintf(text, sizeof text, "%d", devices);
-    const pl_span_t *reported = &job->trainer->devices;
-    const bool same = reported->min == reported->max
-                      && (reported->max ? reported->max : 1) == devices;
-    int code = options ? PL_OK : err->code;
-    if (code == PL_OK && !same)
-        code = pl_options_set(options, "trainer.devices", text, err);
-    snprintf(text, sizeof text, "%d", nodes);
-    if (code == PL_OK && nodes > 1)
-        code = pl_options_set(options, "trainer.num_nodes", text, err);
-    if (code == PL_OK)
-        copy = pl_job_new(options, job->stage, err);
-    pl_options_free(options);
-    return copy;
 }
 
 bool pl_job_is_training(const pl_job_t *job)
@@ -143,7 +120,22 @@ bool pl_job_is_training(const pl_job_t *job)
 pl_job_t *pl_job_again(const pl_job_t *job, const char *run_dir, int devices, int nodes,
                        pl_error_t *err)
 {
-    pl_job_t *copy = job_of_ranks(job, devices, nodes, err);
+    char text[16];
+    pl_options_t *options = pl_options_clone(job->options, err);
+    pl_job_t *copy = NULL;
+    const pl_span_t *given = &job->trainer->devices;
+    const bool same = given->min == given->max
+                      && (given->max ? given->max : 1) == devices;
+    int code = options ? PL_OK : err->code;
+    snprintf(text, sizeof text, "%d", devices);
+    if (code == PL_OK && !same)
+        code = pl_options_set(options, "trainer.devices", text, err);
+    snprintf(text, sizeof text, "%d", nodes);
+    if (code == PL_OK && nodes > 1)
+        code = pl_options_set(options, "trainer.num_nodes", text, err);
+    if (code == PL_OK)
+        copy = pl_job_new(options, job->stage, err);
+    pl_options_free(options);
     if (!copy)
         return NULL;
     copy->tuning = job->tuning;
@@ -190,14 +182,14 @@ const char *pl_outcome_status(const pl_outcome_t *outcome)
     return outcome->error.code != PL_OK ? "failed" : outcome->stopped ? "stopped" : "ok";
 }
 
-static void layout_release(pl_object_t *object)
+static void signature_release(pl_object_t *object)
 {
     pl_free(object);
 }
 
 pl_batch_signature_t *pl_batch_signature_new(pl_error_t *err)
 {
-    return object_make(sizeof(pl_batch_signature_t), layout_release, err);
+    return object_make(sizeof(pl_batch_signature_t), signature_release, err);
 }
 
 static void dataset_release(pl_object_t *object)
@@ -332,11 +324,6 @@ pl_pages_t *pl_pages_new(size_t bytes, pl_error_t *err)
     return pages;
 }
 
-static double element(const pl_output_t *tensor, int64_t i)
-{
-    return tensor->dtype == PL_F64 ? tensor->wide[i] : (double)tensor->data[i];
-}
-
 void pl_floats_fill(pl_floats_t *floats, int64_t offset, const pl_output_t *from)
 {
     const int64_t count = pl_elements(from->shape);
@@ -348,9 +335,9 @@ void pl_floats_fill(pl_floats_t *floats, int64_t offset, const pl_output_t *from
     }
     for (int64_t i = 0; i < count; i++)
         if (wide)
-            floats->wide[offset + i] = element(from, i);
+            floats->wide[offset + i] = from->data[i];
         else
-            floats->data[offset + i] = (float)element(from, i);
+            floats->data[offset + i] = (float)from->wide[i];
 }
 
 static void weights_release(pl_object_t *object)
@@ -404,31 +391,19 @@ int pl_weights_borrow(pl_weights_t *weights, pl_region_t region, const char *nam
     return PL_OK;
 }
 
-/* Which of the module's a file's tensor is, only the module knows. */
-static bool same_kind(pl_region_t a, pl_region_t b)
-{
-    return a == b || (a < PL_REGION_SLOT0 && b < PL_REGION_SLOT0);
-}
-
 const pl_output_t *pl_weights_find(const pl_weights_t *weights, pl_region_t region,
                                    const char *name, int near)
 {
     for (int i = 0; i < weights->count; i++) {
         const pl_output_t *tensor = &weights->tensor[(near + i) % weights->count];
-        if (same_kind(tensor->region, region) && !strcmp(tensor->name, name))
+        /* Only the module knows whether a tensor of a file is a parameter or state. */
+        const bool same = tensor->region == region
+                          || (tensor->region < PL_REGION_SLOT0
+                              && region < PL_REGION_SLOT0);
+        if (same && !strcmp(tensor->name, name))
             return tensor;
     }
     return NULL;
-}
-
-/* A program gets float32 whatever the run computed in; NULL: out of memory. */
-static const float *narrow(const pl_output_t *tensor)
-{
-    const int64_t count = pl_elements(tensor->shape);
-    float *data = pl_alloc_array((size_t)count, sizeof *data);
-    for (int64_t i = 0; i < count && data; i++)
-        data[i] = (float)tensor->wide[i];
-    return data;
 }
 
 bool pl_tensors_view(const pl_output_t *tensor, int count, pl_result_tensor_t *view)
@@ -436,8 +411,14 @@ bool pl_tensors_view(const pl_output_t *tensor, int count, pl_result_tensor_t *v
     bool whole = true;
     for (int k = 0; k < count; k++) {
         view[k] = (pl_result_tensor_t){tensor[k].name, tensor[k].shape, tensor[k].data};
-        if (tensor[k].dtype == PL_F64)
-            whole = (view[k].data = narrow(&tensor[k])) && whole;
+        if (tensor[k].dtype != PL_F64)
+            continue;
+        const int64_t elements = pl_elements(tensor[k].shape);
+        float *data = pl_alloc_array((size_t)elements, sizeof *data);
+        for (int64_t i = 0; i < elements && data; i++)
+            data[i] = (float)tensor[k].wide[i];
+        view[k].data = data;
+        whole = whole && data;
     }
     return whole;
 }

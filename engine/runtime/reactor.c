@@ -1,19 +1,20 @@
 /* reactor.c - one thread's event loop, its inbound socket and the actors that live there
  *
- * A turn of the loop: first the messages that wait, up to a budget, then libevent,
- * without waiting when some are left. What comes from other threads joins the same
- * queue.  A message within the thread takes only the queue and no socket: 0.05 µs instead
- * of the 5 µs of the way through inproc and the loop (t/bench/runtime); encoding, checks
- * and the stream are the same.
+ * A turn of the loop handles waiting messages, up to a budget, and then lets libevent
+ * handle its events, without waiting while messages are left.  Messages from other
+ * threads join the same queue.  A message within the thread uses the queue and no
+ * socket: 0.05 µs instead of the 5 µs through inproc and the loop (t/bench/runtime).
+ * Encoding, checks and the stream are the same.
  *
- * To wake another thread costs far more than a message (25 µs where an idle processor
- * must be fetched from a hypervisor), so messages to other threads leave together: when
- * nothing waits here, when the first of them is of a handler that began eight
- * milliseconds ago, or, once that is a quarter of one, when as many are held as wait; and
- * at once where a handler took eight milliseconds of late.  A thread that computes step
- * after step so wakes the one that feeds it once in many steps and does not starve; one
- * whose handlers are quick wakes others once for all that waited, and one whose steps are
- * long lets nobody wait for the end of the next. */
+ * To wake another thread costs far more than a message (25 µs where a hypervisor has
+ * to wake an idle processor), so messages to other threads are held and leave
+ * together.  They leave when no message waits here; when the handler that sent the
+ * first of them began eight milliseconds ago; from a quarter of a millisecond on, when
+ * as many are held as wait; and at once if a handler took eight milliseconds recently.
+ * So a thread that computes step after step wakes the thread that feeds it once in
+ * many steps and does not starve.  A thread with quick handlers wakes others once for
+ * all waiting messages.  And a thread with long steps does not delay its answers to
+ * the end of the next step. */
 #include "runtime/reactor.h"
 
 #include <event2/event.h>
@@ -39,7 +40,7 @@ static void inproc_name(uint32_t thread, char text[static ENDPOINT_TEXT])
     snprintf(text, ENDPOINT_TEXT, "inproc://paceline-%d-%u", (int)getpid(), thread);
 }
 
-/* ---- what comes in ---- */
+/* ---- receiving ---- */
 
 static void deliver_first(pl_reactor_t *reactor)
 {
@@ -48,16 +49,6 @@ static void deliver_first(pl_reactor_t *reactor)
         return;
     pl_actors_deliver(reactor, &frame);
     pl_frame_release(&frame);
-}
-
-static void message_wait(pl_reactor_t *reactor, pl_frame_t *frame)
-{
-    while (pl_queue_reserve(&reactor->queue) != PL_OK && reactor->queue.count)
-        deliver_first(reactor);                   /* memory is out: makes room in order */
-    if (pl_queue_reserve(&reactor->queue) == PL_OK)
-        pl_queue_put(&reactor->queue, frame);
-    else
-        pl_actors_deliver(reactor, frame);
 }
 
 static void message_came(pl_reactor_t *reactor, pl_frame_t *frame, uint32_t sender)
@@ -70,12 +61,18 @@ static void message_came(pl_reactor_t *reactor, pl_frame_t *frame, uint32_t send
         code = pl_fail(&err, PL_EPROTOCOL,
                        "the message of thread %u names thread %u as its sender", sender,
                        e.from_thread);
-    if (code == PL_OK) {
-        message_wait(reactor, frame);
+    if (code != PL_OK) {
+        pl_count(&reactor->runtime->malformed);
+        pl_log_line(PL_LOG_WARNING, reactor->rank, "", "dropped a message: %s", err.text);
         return;
     }
-    pl_count(&reactor->runtime->malformed);
-    pl_log_line(PL_LOG_WARNING, reactor->rank, "", "dropped a message: %s", err.text);
+    /* Without memory for the queue, earlier messages are handled now, in their order. */
+    while (pl_queue_reserve(&reactor->queue) != PL_OK && reactor->queue.count)
+        deliver_first(reactor);
+    if (pl_queue_reserve(&reactor->queue) == PL_OK)
+        pl_queue_put(&reactor->queue, frame);
+    else
+        pl_actors_deliver(reactor, frame);
 }
 
 static void inbound_message(void *user, uint32_t identity, pl_frame_t *frame)
@@ -90,8 +87,34 @@ static void inbox_message(void *user, uint32_t identity, pl_frame_t *frame)
     message_came(user, frame, 0);
 }
 
-static void posted_run(pl_reactor_t *reactor)
+/* Closes the inboxes of threads that have ended.  The answers that such a thread sent
+ * before are handled first. */
+static void inboxes_check(pl_reactor_t *reactor)
 {
+    for (size_t k = 0; k < reactor->inboxes.capacity; k++) {
+        const uint32_t thread = (uint32_t)reactor->inboxes.key[k];
+        if (!thread || pl_thread_is_there(thread))
+            continue;
+        pl_socket_drain(pl_map_get(&reactor->inboxes, thread));
+        pl_socket_close(pl_map_take(&reactor->inboxes, thread));
+        while (reactor->queue.count)
+            deliver_first(reactor);
+        pl_actors_lost_thread(reactor, thread);
+        k = (size_t)-1;                                     /* the map has changed */
+    }
+}
+
+/* The request to leave is read before the posted functions run.  A request that
+ * arrives while they run may follow another posted function, and that one runs in a
+ * later turn. */
+static void woken(evutil_socket_t fd, short what, void *user)
+{
+    (void)what;
+    pl_reactor_t *reactor = user;
+    uint64_t count;
+    if (read(fd, &count, sizeof count) < 0)
+        return;
+    const bool is_last = __atomic_load_n(&reactor->asked_to_leave, __ATOMIC_ACQUIRE);
     pthread_mutex_lock(&reactor->post_lock);
     pl_posted_t *list = reactor->posted;
     reactor->posted = NULL;
@@ -103,41 +126,6 @@ static void posted_run(pl_reactor_t *reactor)
         pl_free(list);
         list = next;
     }
-}
-
-/* The thread of some inbox that is gone, or 0. */
-static uint32_t gone_inbox(const pl_reactor_t *reactor)
-{
-    for (size_t k = 0; k < reactor->inboxes.capacity; k++)
-        if (reactor->inboxes.key[k]
-            && !pl_thread_is_there((uint32_t)reactor->inboxes.key[k]))
-            return (uint32_t)reactor->inboxes.key[k];
-    return 0;
-}
-
-/* Answers that a thread sent before it went still count. */
-static void inboxes_check(pl_reactor_t *reactor)
-{
-    for (uint32_t thread; (thread = gone_inbox(reactor));) {
-        pl_socket_drain(pl_map_get(&reactor->inboxes, thread));
-        pl_socket_close(pl_map_take(&reactor->inboxes, thread));
-        while (reactor->queue.count)
-            deliver_first(reactor);
-        pl_actors_lost_thread(reactor, thread);
-    }
-}
-
-/* Whether it is to leave is read before what is posted is run: who asked for that while
- * it ran may have posted something meanwhile, for which there is a turn then. */
-static void woken(evutil_socket_t fd, short what, void *user)
-{
-    (void)what;
-    pl_reactor_t *reactor = user;
-    uint64_t count;
-    if (read(fd, &count, sizeof count) < 0)
-        return;
-    const bool is_last = __atomic_load_n(&reactor->asked_to_leave, __ATOMIC_ACQUIRE);
-    posted_run(reactor);
     if (__atomic_exchange_n(&reactor->thread_gone, false, __ATOMIC_ACQUIRE))
         inboxes_check(reactor);
     if (is_last)
@@ -168,8 +156,10 @@ static void limit_timer_fired(evutil_socket_t fd, short what, void *user)
 
 /* ---- making and freeing ---- */
 
-static int reactor_events(pl_reactor_t *reactor, pl_error_t *err)
+/* Opens the event loop and the inbound socket. */
+static int reactor_open(pl_reactor_t *reactor, pl_error_t *err)
 {
+    char endpoint[ENDPOINT_TEXT];
     const int code = pl_sockets_open(&reactor->loop, err);
     if (code != PL_OK)
         return code;
@@ -179,12 +169,6 @@ static int reactor_events(pl_reactor_t *reactor, pl_error_t *err)
                                      reactor);
     if (!reactor->wake || !reactor->limit_timer || event_add(reactor->wake, NULL) != 0)
         return pl_no_memory(err);
-    return PL_OK;
-}
-
-static int reactor_listen(pl_reactor_t *reactor, pl_error_t *err)
-{
-    char endpoint[ENDPOINT_TEXT];
     inproc_name(reactor->thread, endpoint);
     pl_socket_spec_t spec = {.type = PL_SOCKET_ROUTER,
                              .endpoint = endpoint,
@@ -213,20 +197,10 @@ pl_reactor_t *pl_reactor_new(pl_runtime_t *runtime, int rank, pl_error_t *err)
                 "no descriptor left for an event loop: raise the limit (ulimit -n)");
     else if (!reactor->seq || !(reactor->thread = pl_thread_enter(reactor)))
         pl_no_memory(err);
-    else if (reactor_events(reactor, err) == PL_OK
-             && reactor_listen(reactor, err) == PL_OK)
+    else if (reactor_open(reactor, err) == PL_OK)
         return reactor;
     pl_reactor_free(reactor);
     return NULL;
-}
-
-static void posted_release(pl_reactor_t *reactor)
-{
-    while (reactor->posted) {
-        pl_posted_t *next = reactor->posted->next;
-        pl_free(reactor->posted);
-        reactor->posted = next;
-    }
 }
 
 void pl_reactor_free(pl_reactor_t *reactor)
@@ -240,7 +214,11 @@ void pl_reactor_free(pl_reactor_t *reactor)
     pl_object_unref(reactor->profiler);
     pl_queue_release(&reactor->queue);
     pl_queue_release(&reactor->held);
-    posted_release(reactor);
+    while (reactor->posted) {
+        pl_posted_t *next = reactor->posted->next;
+        pl_free(reactor->posted);
+        reactor->posted = next;
+    }
     while (pl_map_any(&reactor->inboxes, &key))
         pl_socket_close(pl_map_take(&reactor->inboxes, key));
     pl_map_release(&reactor->inboxes);
@@ -256,20 +234,21 @@ void pl_reactor_free(pl_reactor_t *reactor)
     pl_free(reactor);
 }
 
-/* ---- what goes out ---- */
+/* ---- held messages to other threads ---- */
 
 static bool is_answer(const pl_envelope_t *e)
 {
     return e->kind != PL_KIND_CALL && e->kind != PL_KIND_CANCEL;
 }
 
-/* Where it goes; NULL: its thread went meanwhile, and inboxes_check() ended the call. */
-static pl_socket_t *way_of(pl_reactor_t *reactor, const pl_envelope_t *e)
+/* The socket of a message; NULL: its thread has ended, and inboxes_check() ended the
+ * call. */
+static pl_socket_t *socket_of(pl_reactor_t *reactor, const pl_envelope_t *e)
 {
     return is_answer(e) ? reactor->inbound : pl_map_get(&reactor->inboxes, e->to_thread);
 }
 
-/* Neighbours of one way go together: they wake its thread once. */
+/* Neighbours of one socket leave together, so they wake its thread once. */
 static void held_send(pl_reactor_t *reactor)
 {
     pl_frame_t frame;
@@ -277,9 +256,9 @@ static void held_send(pl_reactor_t *reactor)
         const pl_frame_t *next = pl_queue_first(&reactor->held);
         const pl_envelope_t e = pl_frame_envelope(&frame),
                             then = next ? pl_frame_envelope(next) : (pl_envelope_t){0};
-        pl_socket_t *socket = way_of(reactor, &e);
+        pl_socket_t *socket = socket_of(reactor, &e);
         const bool more = next && then.to_thread == e.to_thread
-                          && way_of(reactor, &then) == socket;
+                          && socket_of(reactor, &then) == socket;
         if (socket)
             pl_socket_send_with(socket, e.to_thread, &frame, more, NULL);
         else
@@ -292,22 +271,9 @@ static bool is_overdue(const pl_reactor_t *reactor, int64_t now)
     return now - reactor->held_at >= HOLD_MAX || reactor->longest >= HOLD_MAX;
 }
 
-static void held_send_if_due(pl_reactor_t *reactor, int64_t now)
-{
-    if (!reactor->held.count || !reactor->queue.count)
-        return;                            /* what is held goes when the queue is empty */
-    bool is_due = is_overdue(reactor, now);
-    if (!is_due && now - reactor->held_at >= HOLD_MIN
-        && reactor->held.count >= reactor->queue.count) {
-        pl_socket_look(reactor->inbound);         /* more may have come while we worked */
-        is_due = reactor->held.count >= reactor->queue.count;
-    }
-    if (is_due)
-        held_send(reactor);
-}
-
 /* ---- running ---- */
 
+/* Handles waiting messages, up to the budget of a turn. */
 static void queue_turn(pl_reactor_t *reactor)
 {
     int64_t now = pl_now(), end = now + TURN_TIME;
@@ -321,7 +287,16 @@ static void queue_turn(pl_reactor_t *reactor)
         reactor->longest -= reactor->longest / LONGEST_HANDLERS;
         if (reactor->longest < now - began)
             reactor->longest = now - began;
-        held_send_if_due(reactor, now);
+        if (!reactor->held.count || !reactor->queue.count)
+            continue;            /* an empty queue: pl_reactor_run() sends what is held */
+        bool is_due = is_overdue(reactor, now);
+        if (!is_due && now - reactor->held_at >= HOLD_MIN
+            && reactor->held.count >= reactor->queue.count) {
+            pl_socket_look(reactor->inbound);       /* more may have arrived since then */
+            is_due = reactor->held.count >= reactor->queue.count;
+        }
+        if (is_due)
+            held_send(reactor);
     }
 }
 
@@ -329,7 +304,7 @@ void pl_reactor_abandon(pl_reactor_t *reactor)
 {
     pl_count(&reactor->runtime->stuck);
     __atomic_store_n(&reactor->abandoned, true, __ATOMIC_RELEASE);
-    pthread_detach(reactor->pthread);                       /* nobody will wait for it */
+    pthread_detach(reactor->pthread);                       /* no thread joins it */
 }
 
 bool pl_reactor_is_abandoned(const pl_reactor_t *reactor)
@@ -337,6 +312,8 @@ bool pl_reactor_is_abandoned(const pl_reactor_t *reactor)
     return __atomic_load_n(&reactor->abandoned, __ATOMIC_ACQUIRE);
 }
 
+/* Reads what has arrived.  If several messages came together, the next ones are expected
+ * to do so, too: then a look for them before answers leave is worth its system calls. */
 static void look(pl_reactor_t *reactor)
 {
     const size_t waiting = reactor->queue.count;
@@ -345,29 +322,11 @@ static void look(pl_reactor_t *reactor)
         reactor->expects = EXPECT_WAKES;
 }
 
-/* Where messages came in company, the next are expected to: then a look for them before
- * answers leave is worth its system calls. */
-static void rest(pl_reactor_t *reactor)
-{
-    pl_placement_rest(&reactor->placement);
-    if (reactor->expects)
-        reactor->expects--;
-}
-
-/* The loop is asked for timers and other descriptors when nothing waits here, and each
- * quarter of a millisecond: each time costs a system call. */
-static void loop_turn(pl_reactor_t *reactor)
-{
-    const bool waits = reactor->queue.count > 0;
-    if (waits && pl_now() - reactor->looped_at < LOOP_MIN)
-        return;
-    event_base_loop(reactor->loop.base, EVLOOP_ONCE | (waits ? EVLOOP_NONBLOCK : 0));
-    if (waits)
-        reactor->looped_at = pl_now();
-}
-
-/* What actors write and read, files, JSON and texts, has the numbers of the C locale: the
- * program's may have a comma in them.  newlocale() gives a constant for this one. */
+/* Actors read and write files, JSON and texts with numbers of the C locale; the locale of
+ * the program may write a comma.  newlocale() returns a constant for the C locale.
+ *
+ * libevent handles timers and other descriptors when no message waits, and otherwise each
+ * quarter of a millisecond, because each time costs a system call. */
 void pl_reactor_run(pl_reactor_t *reactor)
 {
     const locale_t before = uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
@@ -381,10 +340,17 @@ void pl_reactor_run(pl_reactor_t *reactor)
             || (reactor->held.count && is_overdue(reactor, pl_now())))
             held_send(reactor);
         look(reactor);
-        if (!reactor->queue.count)
-            rest(reactor);
-        if (!reactor->leave && !pl_reactor_is_abandoned(reactor))
-            loop_turn(reactor);
+        const bool waits = reactor->queue.count > 0;
+        if (!waits) {
+            pl_placement_rest(&reactor->placement);
+            reactor->expects -= reactor->expects > 0;
+        }
+        if (reactor->leave || pl_reactor_is_abandoned(reactor)
+            || (waits && pl_now() - reactor->looped_at < LOOP_MIN))
+            continue;
+        event_base_loop(reactor->loop.base, EVLOOP_ONCE | (waits ? EVLOOP_NONBLOCK : 0));
+        if (waits)
+            reactor->looped_at = pl_now();
     }
     pl_placement_rest(&reactor->placement);
     if (!pl_reactor_is_abandoned(reactor))
@@ -397,7 +363,7 @@ static void *thread_main(void *user)
     pl_share_inherit(((pl_reactor_t *)user)->shares);
     pl_reactor_run(user);
     if (pl_reactor_is_abandoned(user))
-        pl_actors_abandon_children(user);                  /* nobody else can tell them */
+        pl_actors_abandon_children(user);                 /* no other thread knows them */
     return NULL;
 }
 
@@ -479,7 +445,7 @@ static pl_socket_t *inbox_of(pl_reactor_t *reactor, uint32_t thread, pl_error_t 
 static int queue_send(pl_reactor_t *reactor, pl_queue_t *queue, pl_frame_t *frame,
                       pl_error_t *err)
 {
-    int tries = 100;                                    /* somebody waits for an answer */
+    int tries = 100;                               /* an actor may wait for the message */
     while (pl_queue_reserve(queue) != PL_OK && tries > 0)
         tries--;
     if (tries == 0) {
@@ -491,9 +457,9 @@ static int queue_send(pl_reactor_t *reactor, pl_queue_t *queue, pl_frame_t *fram
     return PL_OK;
 }
 
-/* The stream hears of a message before its receiver can, and only of one that is on
- * its way.  A call that finds its thread just gone is on its way too: inboxes_check()
- * ends it. Signs of life do not wait for what follows. */
+/* The stream gets a message before its receiver, and only if it is sent.  A call to a
+ * thread that has just ended counts as sent: inboxes_check() ends it.  Progress is
+ * sent at once. */
 int pl_reactor_send(pl_reactor_t *reactor, pl_frame_t *frame, pl_error_t *err)
 {
     pl_envelope_t e = pl_frame_envelope(frame);

@@ -1,4 +1,4 @@
-/* runtime.c - what all threads of an engine share, and which threads there are */
+/* runtime.c - the data that all threads of an engine share, and the list of threads */
 #include "runtime/runtime.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* tap.c - how something in this process takes what the stream has */
+/* tap.c - taps: receivers of the stream in this process */
 #include "runtime/tap.h"
 
 #include <event2/event.h>
@@ -13,26 +13,14 @@ typedef struct tap {
     struct tap *next;
     const pl_tap_ops_t *ops;
     void *self;
-    pl_map_t expected;                       /* number of the next message of each, + 1 */
-    bool is_idle;                            /* it tells something that nobody wants */
+    pl_map_t expected;                       /* number of the next message + 1, by rank */
+    bool is_idle;                            /* it publishes, and has no subscriber */
 } tap_t;
 
 /* Ranks of one process, or one of another. */
 static uint64_t key_of(uint32_t process_id, int rank)
 {
     return (uint64_t)process_id << 32 | (uint32_t)(rank + 2);
-}
-
-/* What came before the tap is not missing, nor does a rank that was started again miss
- * what its first life had.  Without memory for that a gap may go untold. */
-static void look_for_gap(tap_t *tap, const pl_tap_record_t *record)
-{
-    const pl_stamp_t *stamp = &record->stamp;
-    const uint64_t key = key_of(record->process_id, stamp->rank),
-                   expected = (uintptr_t)pl_map_get(&tap->expected, key);
-    if (expected && stamp->seq > expected - 1 && tap->ops->gap)
-        tap->ops->gap(tap->self, stamp->rank, stamp->seq - (expected - 1));
-    pl_map_put(&tap->expected, key, (void *)(uintptr_t)(stamp->seq + 2));
 }
 
 void monitor_taps_end(pl_monitor_t *m, uint32_t process_id, int rank,
@@ -46,12 +34,19 @@ void monitor_taps_end(pl_monitor_t *m, uint32_t process_id, int rank,
     }
 }
 
+/* Messages before the tap's first one are no gap, nor are those before a rank was started
+ * again.  Without memory for the number a gap may not be reported. */
 void monitor_taps_show(pl_monitor_t *m, const pl_tap_record_t *record)
 {
+    const pl_stamp_t *stamp = &record->stamp;
+    const uint64_t key = key_of(record->process_id, stamp->rank);
     for (tap_t *tap = m->taps; tap; tap = tap->next) {
         if (tap->is_idle)
             continue;
-        look_for_gap(tap, record);
+        const uint64_t expected = (uintptr_t)pl_map_get(&tap->expected, key);
+        if (expected && stamp->seq > expected - 1 && tap->ops->gap)
+            tap->ops->gap(tap->self, stamp->rank, stamp->seq - (expected - 1));
+        pl_map_put(&tap->expected, key, (void *)(uintptr_t)(stamp->seq + 2));
         tap->ops->record(tap->self, record);
     }
 }
@@ -66,25 +61,18 @@ static void tap_tell(pl_monitor_t *m, const tap_t *tap)
     pl_text_free(text);
 }
 
-/* What it missed meanwhile is no gap. */
-static void tap_watched(tap_t *tap, bool is_watched)
-{
-    if (tap->is_idle != is_watched)
-        return;
-    tap->is_idle = !is_watched;
-    pl_map_release(&tap->expected);
-    tap->ops->watched(tap->self, is_watched);
-}
-
 int monitor_taps_wanted(pl_monitor_t *m)
 {
     int wanted = 0;
     for (tap_t *tap = m->taps; tap; tap = tap->next) {
         const char *topic = tap->ops->topic;
         const bool is_wanted = topic && monitor_has_topic(m, topic, strlen(topic));
-        if (topic)
-            tap_watched(tap, is_wanted);
         wanted += is_wanted;
+        if (!topic || tap->is_idle != is_wanted)
+            continue;
+        tap->is_idle = !is_wanted;
+        pl_map_release(&tap->expected);           /* messages while it was idle: no gap */
+        tap->ops->watched(tap->self, is_wanted);
     }
     return wanted;
 }
@@ -100,25 +88,19 @@ static void taps_tick(evutil_socket_t fd, short what, void *user)
     }
 }
 
-/* What was dropped behind the last message that came shows in no number. */
-static void tell_last_gaps(const pl_monitor_t *m, const tap_t *tap)
-{
-    if (!tap->ops->gap)
-        return;
-    pthread_mutex_lock(&m->runtime->lock);
-    for (const pl_rank_seq_t *seq = m->runtime->seqs; seq; seq = seq->other) {
-        const uint64_t dropped = __atomic_load_n(&seq->dropped, __ATOMIC_RELAXED);
-        if (dropped && pl_map_get(&tap->expected, key_of(0, seq->rank)))
-            tap->ops->gap(tap->self, seq->rank, dropped);
-    }
-    pthread_mutex_unlock(&m->runtime->lock);
-}
-
 void monitor_taps_close(pl_monitor_t *m)
 {
     for (tap_t *tap; (tap = m->taps);) {
         m->taps = tap->next;
-        tell_last_gaps(m, tap);
+        /* No number shows messages that were dropped after the last one. */
+        pthread_mutex_lock(&m->runtime->lock);
+        const pl_rank_seq_t *seq = tap->ops->gap ? m->runtime->seqs : NULL;
+        for (; seq; seq = seq->other) {
+            const uint64_t dropped = __atomic_load_n(&seq->dropped, __ATOMIC_RELAXED);
+            if (dropped && pl_map_get(&tap->expected, key_of(0, seq->rank)))
+                tap->ops->gap(tap->self, seq->rank, dropped);
+        }
+        pthread_mutex_unlock(&m->runtime->lock);
         tap_tell(m, tap);
         tap->ops->close(tap->self);
         pl_map_release(&tap->expected);
@@ -129,26 +111,20 @@ void monitor_taps_close(pl_monitor_t *m)
     m->tick = NULL;
 }
 
-static int tick_begin(pl_monitor_t *m, pl_error_t *err)
-{
-    static const struct timeval every = {0, PL_TAP_TICK_MS * 1000};
-    if (m->tick)
-        return PL_OK;
-    m->tick = event_new(m->reactor->loop.base, -1, EV_PERSIST, taps_tick, m);
-    return m->tick && event_add(m->tick, &every) == 0 ? PL_OK : pl_no_memory(err);
-}
-
-/* Taps get what comes in the order in which they were added. */
+/* A message goes to taps in the order in which they were added. */
 static int tap_begin(pl_monitor_t *m, const void *argument, pl_error_t *err)
 {
+    static const struct timeval every = {0, PL_TAP_TICK_MS * 1000};
     const tap_t *wanted = argument;
     tap_t *tap = pl_alloc(sizeof *tap), **last = &m->taps;
-    if (!tap)
-        return pl_no_memory(err);
-    const int code = tick_begin(m, err);
-    if (code != PL_OK) {
+    bool ticks = m->tick;
+    if (tap && !ticks) {
+        m->tick = event_new(m->reactor->loop.base, -1, EV_PERSIST, taps_tick, m);
+        ticks = m->tick && event_add(m->tick, &every) == 0;
+    }
+    if (!tap || !ticks) {
         pl_free(tap);
-        return code;
+        return pl_no_memory(err);
     }
     *tap = *wanted;
     while (*last)

@@ -1,9 +1,8 @@
-/* wire.h - reading the bytes of a frame without trusting them: what the codec and the
- * stream share
+/* wire.h - reads the bytes of a frame without trusting them, for the codec and the stream
  *
- * On the wire: numbers and addresses as they are in memory, texts and bytes with a length
- * before them; texts end with a zero, bytes start at a multiple of 8 from the frame's
- * start, so that floats among them can be read in place. */
+ * Numbers and addresses are encoded as they are in memory; texts and bytes follow their
+ * length.  A text ends with a zero.  Bytes start at a multiple of 8 from the start of the
+ * frame, so floats among them can be read in place. */
 #ifndef PL_RUNTIME_WIRE_H
 #define PL_RUNTIME_WIRE_H
 
@@ -13,10 +12,11 @@
 
 typedef struct pl_reader {
     const unsigned char *start, *at, *end;
-    bool is_foreign;                           /* of another process: no peers, and no
-                                                  objects but the number of one */
-    uint64_t *transfer;                        /* where that number goes  [not allowed] */
-    bool is_record;                            /* kept: objects may be gone */
+    bool is_foreign;                          /* of another process: peers are malformed,
+                                                 and an object is the number of its
+                                                 transfer */
+    uint64_t *transfer;                       /* receives that number  [malformed, too] */
+    bool is_record;                           /* kept bytes: objects are NULL */
 } pl_reader_t;
 
 static inline pl_reader_t pl_reader(pl_bytes_t frame)
@@ -25,13 +25,13 @@ static inline pl_reader_t pl_reader(pl_bytes_t frame)
     return (pl_reader_t){.start = start, .at = start, .end = start + frame.size};
 }
 
-/* How many bytes go before bytes that would start at `offset`. */
+/* The number of padding bytes before bytes that would start at `offset`. */
 static inline size_t pl_padding(size_t offset)
 {
     return -offset % 8;
 }
 
-/* All of these: false, and nothing taken, when the frame ends too soon. */
+/* All of these return false, and take nothing, when the frame ends too soon. */
 static inline bool pl_read_skip(pl_reader_t *r, size_t size,
                                 const unsigned char **skipped)
 {

@@ -20,7 +20,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "runtime/share.h"
+#include "runtime/placement.h"
 #include "strategies/collectives/shm.h"
 #include "strategies/collectives/tree.h"
 
