@@ -173,30 +173,23 @@ static pl_open_t *call_begin(pl_call_graph_t *graph, const pl_tap_record_t *reco
     return open;
 }
 
-/* When the process of a rank was replaced, no answer comes to the calls of the old
- * one. */
-static void look_at_incarnation(pl_call_graph_t *graph, uint32_t process_id,
-                                uint32_t incarnation)
-{
-    const uint64_t key = (uint64_t)process_id + 1;
-    const uintptr_t known = (uintptr_t)pl_map_get(&graph->incarnations, key);
-    if (known > incarnation)
-        return;
-    pl_map_put(&graph->incarnations, key, (void *)(uintptr_t)(incarnation + 1));
-    for (pl_open_t *open = graph->open, *next; known && open; open = next) {
-        next = open->next;
-        if (open->process_id == process_id && open->incarnation < incarnation)
-            lose(graph, open);
-    }
-}
-
 pl_open_t *pl_call_graph_take(pl_call_graph_t *graph, const pl_tap_record_t *record)
 {
     const pl_envelope_t *e = &record->envelope;
     pl_map_put(&graph->threads, key_of(record->process_id, e->from_thread),
                (void *)(uintptr_t)(record->stamp.rank + 3));  /* never 0 */
-    if (record->process_id)
-        look_at_incarnation(graph, record->process_id, e->incarnation);
+    const uint64_t process = (uint64_t)record->process_id + 1;
+    const uintptr_t known = (uintptr_t)pl_map_get(&graph->incarnations, process);
+    if (record->process_id && known <= e->incarnation) {
+        pl_map_put(&graph->incarnations, process,
+                   (void *)(uintptr_t)(e->incarnation + 1));
+        for (pl_open_t *open = graph->open, *next; known && open; open = next) {
+            next = open->next;        /* no answer comes to calls of a replaced process */
+            if (open->process_id == record->process_id
+                && open->incarnation < e->incarnation)
+                lose(graph, open);
+        }
+    }
     if (e->kind == PL_KIND_CALL)
         return call_begin(graph, record);
     pl_open_t *open = pl_call_graph_find(graph, record->process_id, e->call);
@@ -301,16 +294,6 @@ int pl_step_spans(const pl_open_t *open, const pl_tap_record_t *end,
 
 /* ---- the time of each rank ---- */
 
-static uint64_t rank_key(int rank)
-{
-    return (uint64_t)rank + 2;
-}
-
-int pl_rank_times_rank(uint64_t key)
-{
-    return (int)(key - 2);
-}
-
 /* How much of [begin, end) the newest spans cover; they do not overlap. */
 static int64_t covered(const pl_time_span_t *spans, unsigned count, int64_t begin,
                        int64_t end)
@@ -376,23 +359,20 @@ void pl_rank_times_restart(pl_map_t *ranks)
             ((pl_rank_times_t *)ranks->value[k])->busy_until[PL_TRACK_COMPUTE] = 0;
 }
 
-/* The times of a rank; NULL: out of memory. */
-static pl_rank_times_t *rank_times(pl_map_t *ranks, int rank)
-{
-    pl_rank_times_t *t = pl_map_get(ranks, rank_key(rank));
-    if (t || !(t = pl_alloc(sizeof *t)))
-        return t;
-    if (pl_map_put(ranks, rank_key(rank), t) == PL_OK)
-        return t;
-    pl_free(t);
-    return NULL;
-}
-
 void pl_rank_times_take(pl_map_t *ranks, const pl_open_t *open,
                         const pl_tap_record_t *end)
 {
     pl_time_span_t spans[PL_CALL_SPANS];
-    pl_rank_times_t *t = end->stamp.rank >= 0 ? rank_times(ranks, end->stamp.rank) : NULL;
+    const int rank = end->stamp.rank;
+    const uint64_t key = (uint64_t)rank + 1;
+    pl_rank_times_t *t = rank < 0 ? NULL : pl_map_get(ranks, key);
+    if (rank >= 0 && !t && (t = pl_alloc(sizeof *t))) {
+        t->rank = rank;
+        if (pl_map_put(ranks, key, t) != PL_OK) {
+            pl_free(t);
+            t = NULL;
+        }
+    }
     if (!t)
         return;
     const int64_t before = t->busy_until[PL_TRACK_COMPUTE];
@@ -434,7 +414,7 @@ json_t *pl_rank_times_json(const pl_map_t *ranks)
     json_t *list = json_array();
     int left = (int)ranks->count;
     for (int rank = 0; left > 0 && rank < RANK_MAX; rank++) {
-        const pl_rank_times_t *t = pl_map_get(ranks, rank_key(rank));
+        const pl_rank_times_t *t = pl_map_get(ranks, (uint64_t)rank + 1);
         if (!t)
             continue;
         left--;

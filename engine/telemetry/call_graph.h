@@ -118,6 +118,7 @@ typedef struct pl_work_times {
 } pl_work_times_t;
 
 typedef struct pl_rank_times {
+    int rank;
     int64_t busy_until[PL_TRACKS];
     pl_work_times_t steps, evaluation;
     bool evaluated;                            /* since the device last computed a step */
@@ -134,8 +135,6 @@ void pl_rank_times_take(pl_map_t *ranks, const pl_open_t *open,
 void pl_rank_times_pause(pl_map_t *ranks, int64_t begin, int64_t end);
 /* All ranks restart: the time up to their next computation counts for no stage. */
 void pl_rank_times_restart(pl_map_t *ranks);
-/* The rank of a key of the map. */
-int pl_rank_times_rank(uint64_t key);
 /* Seconds of each stage of the steps, of each rank in order; those of evaluations under
  * "evaluation". */
 json_t *pl_rank_times_json(const pl_map_t *ranks);

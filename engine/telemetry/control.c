@@ -1,11 +1,11 @@
-/* control.c - a socket at which others of this machine give commands to runs
+/* control.c - a socket for commands to runs, from other processes of this machine
  *
- * A request comes from a REQ or a DEALER of any language: who asks, perhaps an empty
- * part, and one JSON object; the reply goes back the same way. Requests of one client may
- * overtake each other, as a save takes longer than a list; "id" tells them apart. What
- * has another form is dropped, and how many are open is bounded. So is their length: a
- * request that is too long is told so, as long as it is not absurd; of one that is,
- * ZeroMQ ends the connection, and nobody is told anything. */
+ * A request comes from a REQ or DEALER socket of any language: the identity of the
+ * client, perhaps an empty part, and one JSON object.  The reply returns in the same
+ * way.  Replies of one client may come in another order, as a save takes longer than a
+ * list; "id" identifies them.  Other messages are dropped.  The number of open
+ * requests is bounded, and so is their length: a request that is too long gets an
+ * error; for one above REPORTED_MAX ZeroMQ closes the connection. */
 #include "telemetry/control.h"
 
 #include <stdio.h>
@@ -20,13 +20,13 @@ enum {
     OPEN_MAX = 64,
     UNREAD_MAX = 64,
     LINGER_MS = 500,
-    TOLD_MAX = 64 << 10,                  /* bytes of a request that is told it is long */
+    REPORTED_MAX = 64 << 10,                   /* bytes of a request that gets an error */
 };
 
-/* Who asked: what goes before the reply. */
+/* The client of a request: the parts before the reply. */
 typedef struct asker {
     pl_control_desk_t *desk;
-    bool delimits;                                          /* an empty part follows */
+    bool delimits;                                          /* with an empty part */
     size_t size;
     char client[CLIENT];                                    /* [size] */
 } asker_t;
@@ -35,15 +35,15 @@ struct pl_control_desk {
     pl_commander_t commander;
     pl_socket_t *socket;
     char endpoint[300];
-    asker_t asker;                                          /* of the parts that come */
-    int parts;                                              /* of it, until now */
+    asker_t asker;                                       /* of the request that arrives */
+    int parts;                                           /* of it, so far */
     bool is_wrong;
     int open;                                               /* requests */
 };
 
 /* ---- replies ---- */
 
-/* A client that is gone, or reads nothing, gets none. */
+/* A client that has left, or does not read, gets no reply. */
 static void reply_send(const asker_t *asker, const char *text, size_t size)
 {
     pl_bytes_t parts[3] = {{asker->client, asker->size}};
@@ -70,21 +70,16 @@ static void refuse(const asker_t *asker, const char *code, const char *text)
     pl_text_free(reply);
 }
 
-static void refuse_long(const asker_t *asker, size_t size)
-{
-    char text[80];
-    snprintf(text, sizeof text, "the request has %zu bytes; at most %d are allowed", size,
-             PL_REQUEST_MAX);
-    refuse(asker, pl_code_name(PL_EINVAL), text);
-}
-
 /* ---- requests ---- */
 
 static void request_came(pl_control_desk_t *desk, pl_bytes_t text)
 {
     pl_error_t err = {0};
+    char why[80];
     if (text.size > PL_REQUEST_MAX) {
-        refuse_long(&desk->asker, text.size);
+        snprintf(why, sizeof why, "the request has %zu bytes; at most %d are allowed",
+                 text.size, PL_REQUEST_MAX);
+        refuse(&desk->asker, pl_code_name(PL_EINVAL), why);
         return;
     }
     if (desk->open == OPEN_MAX) {
@@ -106,9 +101,11 @@ static void request_came(pl_control_desk_t *desk, pl_bytes_t text)
     refuse(&desk->asker, pl_code_name(err.code), "the request was refused");
 }
 
-static void part_take(pl_control_desk_t *desk, pl_bytes_t part, bool more)
+static void part_came(void *user, uint32_t more, pl_frame_t *frame)
 {
+    pl_control_desk_t *desk = user;
     asker_t *asker = &desk->asker;
+    const pl_bytes_t part = frame ? pl_frame_bytes(frame) : (pl_bytes_t){0};
     if (desk->parts++ == 0) {
         *asker = (asker_t){.desk = desk, .size = part.size};
         desk->is_wrong = part.size > sizeof asker->client || !more;
@@ -120,39 +117,21 @@ static void part_take(pl_control_desk_t *desk, pl_bytes_t part, bool more)
     } else if (!desk->is_wrong) {
         request_came(desk, part);
     }
-}
-
-static void part_came(void *user, uint32_t more, pl_frame_t *frame)
-{
-    pl_control_desk_t *desk = user;
-    const pl_bytes_t part = frame ? pl_frame_bytes(frame) : (pl_bytes_t){0};
-    part_take(desk, part, more);
     if (!more)
         desk->parts = 0;
 }
 
 /* ---- life ---- */
 
-static int desk_open(pl_control_desk_t *desk, const char *endpoint, pl_error_t *err)
+pl_control_desk_t *pl_control_open(const char *endpoint, const pl_commander_t *commander,
+                                   pl_error_t *err)
 {
     const pl_socket_spec_t spec = {.type = PL_SOCKET_DESK,
                                    .endpoint = endpoint,
                                    .bind = true,
                                    .high_water_mark = UNREAD_MAX,
                                    .linger_ms = LINGER_MS,
-                                   .message_max = TOLD_MAX};
-    int code = pl_endpoint_is_public("control", endpoint, err);
-    if (code != PL_OK)
-        return code;
-    desk->socket = pl_socket_open(&spec, NULL, NULL, NULL, err);
-    if (!desk->socket)
-        return err->code;
-    return pl_socket_endpoint(desk->socket, desk->endpoint, sizeof desk->endpoint, err);
-}
-
-pl_control_desk_t *pl_control_open(const char *endpoint, const pl_commander_t *commander,
-                                   pl_error_t *err)
-{
+                                   .message_max = REPORTED_MAX};
     pl_error_t own = {0};
     pl_control_desk_t *desk = pl_alloc(sizeof *desk);
     if (!desk) {
@@ -160,7 +139,10 @@ pl_control_desk_t *pl_control_open(const char *endpoint, const pl_commander_t *c
         return NULL;
     }
     desk->commander = *commander;
-    if (desk_open(desk, endpoint, &own) == PL_OK)
+    if (pl_endpoint_is_public("control", endpoint, &own) == PL_OK
+        && (desk->socket = pl_socket_open(&spec, NULL, NULL, NULL, &own))
+        && pl_socket_endpoint(desk->socket, desk->endpoint, sizeof desk->endpoint, &own)
+               == PL_OK)
         return desk;
     pl_fail(err, own.code, "%s", own.text);
     pl_control_close(desk);

@@ -1,8 +1,7 @@
-/* dashboard.h - a page that shows the runs of an engine, and what machines ask: metrics,
- * health
+/* dashboard.h - a page that shows the runs of an engine, and paths for metrics and health
  *
- * Served over HTTP at a loopback address, on a thread of its own, to who has the
- * token. */
+ * A server with its own thread, over HTTP at a loopback address, for clients that have
+ * the token. */
 #ifndef PL_TELEMETRY_DASHBOARD_H
 #define PL_TELEMETRY_DASHBOARD_H
 
@@ -21,11 +20,11 @@ pl_dashboard_t *pl_dashboard_start(pl_runtime_t *runtime, pl_reactor_t *control,
                                    const char *address, pl_error_t *err);
 /* "http://127.0.0.1:8080/?token=…" */
 const char *pl_dashboard_url(const pl_dashboard_t *dashboard);
-/* The engine takes no further work: it is not ready any more.  Any thread. */
+/* The engine starts no further runs: /readyz says so.  Any thread. */
 void pl_dashboard_closing(pl_dashboard_t *dashboard);
 
-/* Ends the server, while the engine's thread is still there; then, when that and the
- * stream are no more, the rest.  NULL is fine. */
+/* Stops the server, while the engine's thread exists; frees the rest after that thread
+ * and the stream have ended.  NULL is allowed. */
 void pl_dashboard_stop(pl_dashboard_t *dashboard);
 void pl_dashboard_free(pl_dashboard_t *dashboard);
 

@@ -44,14 +44,6 @@ static void graph_release(explain_t *x)
     pl_map_release(&x->received);
 }
 
-static run_t *run_of_number(const explain_t *x, uint64_t number)
-{
-    run_t *run = x->newest;
-    while (run && run->number != number)
-        run = run->before;
-    return run;
-}
-
 /* The run is the chosen one if it is wanted: what was measured of others is dropped. */
 static void run_begins(explain_t *x, const pl_tap_record_t *record)
 {
@@ -179,19 +171,6 @@ static void look_at_command(explain_t *x, const pl_tap_record_t *record,
         explain_pause(x, record->stamp.time);
 }
 
-/* Signs of life and texts have no step. */
-static bool has_step(pl_run_event_t event)
-{
-    switch (event) {
-    case PL_RUN_EVENT_TRAIN:
-    case PL_RUN_EVENT_VALIDATE:
-    case PL_RUN_EVENT_VALIDATED:
-    case PL_RUN_EVENT_EPOCH:
-    case PL_RUN_EVENT_ROLLBACK: return true;
-    default: return false;
-    }
-}
-
 static void look_at_body(explain_t *x, run_t *run, const pl_tap_record_t *record,
                          const pl_body_t *body)
 {
@@ -202,8 +181,10 @@ static void look_at_body(explain_t *x, run_t *run, const pl_tap_record_t *record
     } else if (record->envelope.kind == PL_KIND_PROGRESS) {
         if (message == PL_MESSAGE_watch && run == x->chosen)
             look_at_watch(x, record, &body->watch_progress);
-        if (message == PL_MESSAGE_run && has_step(body->run_progress.event))
-            run->step = body->run_progress.global_step;
+        const pl_run_progress_t *report = &body->run_progress;
+        if (message == PL_MESSAGE_run && report->event != PL_RUN_EVENT_ALIVE
+            && report->event != PL_RUN_EVENT_TEXT)          /* those have no step */
+            run->step = report->global_step;
     } else if (record->envelope.kind == PL_KIND_REPLY) {
         if (message == PL_MESSAGE_train_epoch) {
             run->step = body->train_epoch_reply.global_step;
@@ -259,26 +240,22 @@ static const fault_t *fault_under(const explain_t *x, const fault_t *fault)
     return newest;
 }
 
-/* Of the newest ranks the first with that code; better one whose text the error
+/* The likeliest cause in another process, as the stream does not show links: of the
+ * newest ranks the first fault with that code; better one whose text the error
  * contains. */
-static bool is_likelier(const fault_t *fault, const fault_t *other, const fault_t *than)
-{
-    if (!than || other->incarnation != than->incarnation)
-        return !than || other->incarnation > than->incarnation;
-    return strstr(fault->error.text, other->error.text)
-           && !strstr(fault->error.text, than->error.text);
-}
-
-/* The likeliest cause in another process: the stream does not show links. */
 static const fault_t *fault_elsewhere(const explain_t *x, const fault_t *fault)
 {
     const fault_t *best = NULL;
     for (int k = 0; k < x->fault_count && !fault->process_id; k++) {
         const fault_t *other = &x->faults[k];
-        if (other->process_id && other->error.code == fault->error.code
-            && other->time <= fault->time
-            && pl_kind_level(other->to_kind) < PL_LEVEL_LAUNCHER
-            && is_likelier(fault, other, best))
+        if (!other->process_id || other->error.code != fault->error.code
+            || other->time > fault->time
+            || pl_kind_level(other->to_kind) >= PL_LEVEL_LAUNCHER)
+            continue;
+        if (!best || other->incarnation > best->incarnation
+            || (other->incarnation == best->incarnation
+                && strstr(fault->error.text, other->error.text)
+                && !strstr(fault->error.text, best->error.text)))
             best = other;
     }
     return best;
@@ -382,7 +359,9 @@ static void first_pass_record(explain_t *x, const pl_tap_record_t *record)
         run_begins(x, record);
     pl_open_t *open = graph_take(x, record, x->newest ? x->newest->number : 0);
     pl_map_put(&x->received, (uint64_t)record->process_id + 1, (void *)(intptr_t)time);
-    run_t *run = open && open->own ? run_of_number(x, open->run) : x->newest;
+    run_t *run = x->newest;
+    while (run && open && open->own && run->number != open->run)
+        run = run->before;
     if (run) {
         run->last = time > run->last ? time : run->last;
         if (run == x->chosen)
@@ -456,14 +435,6 @@ static json_t *end_json(explain_t *x)
                      "events", x->events, "commands", x->commands);
 }
 
-/* The moment at which open calls are listed: the begin of the trouble, else the end. */
-static int64_t moment_of(const explain_t *x)
-{
-    const run_t *run = x->chosen;
-    return run && run->has_failed && x->trouble != INT64_MAX ? x->trouble
-                                                             : end_of(x, run) + 1;
-}
-
 /* ---- reading ---- */
 
 /* Reads the records before a moment; *damage gets what is wrong with the file. */
@@ -522,7 +493,10 @@ static int explain(explain_t *x, const char *path, json_t **answer, pl_error_t *
                        (unsigned long long)x->wanted);
     json_t *times = explain_times_json(x), *end = end_json(x);
     const run_t *run = x->chosen;
-    const int64_t moment = moment_of(x);
+    /* Open calls are listed as the trouble begins, else at the end. */
+    const int64_t moment = run && run->has_failed && x->trouble != INT64_MAX
+                               ? x->trouble
+                               : end_of(x, run) + 1;
     graph_release(x);
     x->graph = (pl_call_graph_t){.lost = second_pass_lost};
     code = read_pass(path, x, moment, second_pass_record, &(pl_error_t){0}, err);
@@ -536,21 +510,6 @@ static int explain(explain_t *x, const char *path, json_t **answer, pl_error_t *
         explain_open_json(x, moment <= x->last ? moment : end_of(x, run)), "times", times,
         "plans", run ? run->plans : NULL);
     return code;
-}
-
-static void explain_free(explain_t *x)
-{
-    for (run_t *run = x->newest, *before; run; run = before) {
-        before = run->before;
-        json_decref(run->plans);
-        pl_free(run);
-    }
-    explain_forget_times(x);
-    graph_release(x);
-    json_decref(x->unsure);
-    json_decref(x->events);
-    json_decref(x->commands);
-    pl_free(x);
 }
 
 char *pl_journal_explain_run(const char *path, uint64_t run, pl_error_t *err)
@@ -578,7 +537,17 @@ char *pl_journal_explain_run(const char *path, uint64_t run, pl_error_t *err)
             pl_no_memory(err);
     }
     json_decref(answer);
-    explain_free(x);
+    for (run_t *r = x->newest, *before; r; r = before) {
+        before = r->before;
+        json_decref(r->plans);
+        pl_free(r);
+    }
+    explain_forget_times(x);
+    graph_release(x);
+    json_decref(x->unsure);
+    json_decref(x->events);
+    json_decref(x->commands);
+    pl_free(x);
     return text;
 }
 

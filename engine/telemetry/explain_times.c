@@ -242,21 +242,10 @@ void explain_time_ends(explain_t *x, const pl_open_t *open, const pl_tap_record_
     explain_time_lost(x, open, end->stamp.time);
 }
 
-static void meters_end(explain_t *x, const pl_map_t *map)
-{
-    for (size_t k = 0; k < map->capacity; k++) {
-        sum_t *sum = map->key[k] ? map->value[k] : NULL;
-        const int64_t time = sum ? explain_received(x, sum->process_id) : 0;
-        if (sum && sum->own.count)
-            meter_turn(x, &sum->own, -(int)sum->own.count, time);
-        if (sum && sum->whole.count)
-            meter_turn(x, &sum->whole, -(int)sum->whole.count, time);
-    }
-}
-
 /* Calls that are open end with the newest message of their process. */
 static void times_end(explain_t *x)
 {
+    const pl_map_t *maps[] = {&x->actors, &x->waits};
     for (const pl_open_t *open = x->graph.open; open; open = open->next) {
         const call_note_t *note = open->own;
         const int64_t time = unpaused(x, open->began,
@@ -264,8 +253,15 @@ static void times_end(explain_t *x)
         if (note && note->wait && note->wait->max < time)
             note->wait->max = time;
     }
-    meters_end(x, &x->actors);
-    meters_end(x, &x->waits);
+    for (int m = 0; m < 2; m++)
+        for (size_t k = 0; k < maps[m]->capacity; k++) {
+            sum_t *sum = maps[m]->key[k] ? maps[m]->value[k] : NULL;
+            const int64_t time = sum ? explain_received(x, sum->process_id) : 0;
+            if (sum && sum->own.count)
+                meter_turn(x, &sum->own, -(int)sum->own.count, time);
+            if (sum && sum->whole.count)
+                meter_turn(x, &sum->whole, -(int)sum->whole.count, time);
+        }
 }
 
 /* ---- as JSON ---- */
@@ -276,8 +272,8 @@ static int by_time(const void *a, const void *b)
     return x->own.time < y->own.time ? 1 : x->own.time > y->own.time ? -1 : 0;
 }
 
-/* The greatest ones first. */
-static json_t *sums_json(const pl_map_t *map, json_t *(*make)(const sum_t *))
+/* The largest sums of a map, the largest first. */
+static json_t *sums_json(const pl_map_t *map, bool has_waits)
 {
     json_t *list = json_array();
     const sum_t **sorted = pl_alloc((map->count + 1) * sizeof *sorted);
@@ -288,27 +284,26 @@ static json_t *sums_json(const pl_map_t *map, json_t *(*make)(const sum_t *))
         if (map->key[k])
             sorted[count++] = map->value[k];
     qsort(sorted, count, sizeof *sorted, by_time);
-    for (size_t k = 0; k < count && k < SHOWN; k++)
-        json_array_append_new(list, make(sorted[k]));
+    for (size_t k = 0; k < count && k < SHOWN; k++) {
+        const sum_t *s = sorted[k];
+        json_t *one = json_pack("{s:i, s:s}", "rank", s->rank < 0 ? -1 : s->rank,
+                                has_waits ? "caller" : "actor",
+                                pl_kind_name(has_waits ? s->from_kind : s->kind));
+        if (has_waits) {
+            json_object_set_new(one, "for", json_string(pl_kind_name(s->kind)));
+            json_object_set_new(one, "call",
+                                json_string(pl_message_info(s->message)->name));
+        }
+        json_object_set_new(one, "calls", json_integer((json_int_t)s->count));
+        json_object_set_new(one, "seconds", explain_seconds(s->own.time));
+        if (has_waits) {
+            json_object_set_new(one, "whole", explain_seconds(s->whole.time));
+            json_object_set_new(one, "longest", explain_seconds(s->max));
+        }
+        json_array_append_new(list, one);
+    }
     pl_free(sorted);
     return list;
-}
-
-static json_t *actor_json(const sum_t *s)
-{
-    return json_pack("{s:i, s:s, s:I, s:o}", "rank", s->rank < 0 ? -1 : s->rank, "actor",
-                     pl_kind_name(s->kind), "calls", (json_int_t)s->count, "seconds",
-                     explain_seconds(s->own.time));
-}
-
-static json_t *wait_json(const sum_t *s)
-{
-    return json_pack("{s:i, s:s, s:s, s:s, s:I, s:o, s:o, s:o}", "rank",
-                     s->rank < 0 ? -1 : s->rank, "caller", pl_kind_name(s->from_kind),
-                     "for", pl_kind_name(s->kind), "call",
-                     pl_message_info(s->message)->name, "calls", (json_int_t)s->count,
-                     "seconds", explain_seconds(s->own.time), "whole",
-                     explain_seconds(s->whole.time), "longest", explain_seconds(s->max));
 }
 
 /* Ranks take their steps together: the slowest, for which the others wait, works most.
@@ -320,14 +315,15 @@ static int slowest_of(const pl_map_t *ranks)
     for (size_t k = 0; k < ranks->capacity; k++) {
         if (!ranks->key[k])
             continue;
-        const pl_work_times_t *w = &((const pl_rank_times_t *)ranks->value[k])->steps;
+        const pl_rank_times_t *times = ranks->value[k];
+        const pl_work_times_t *w = &times->steps;
         const int64_t work = w->stage[PL_STEP_DATA] + w->stage[PL_STEP_FORWARD]
                              + w->stage[PL_STEP_BACKWARD] + w->stage[PL_STEP_OPTIMIZER]
                              + w->engine;
         min = work < min ? work : min;
         if (work > max) {
             max = work;
-            slowest = pl_rank_times_rank(ranks->key[k]);
+            slowest = times->rank;
         }
     }
     return max - min > max / 50 ? slowest : -1;
@@ -341,8 +337,7 @@ json_t *explain_times_json(explain_t *x)
     return json_pack("{s:o, s:i, s:o, s:o, s:o}", "ranks", pl_rank_times_json(&x->ranks),
                      "slowest", slowest_of(&x->ranks), "paused",
                      explain_seconds(run ? paused(x, run->began, end) : 0), "actors",
-                     sums_json(&x->actors, actor_json), "waits",
-                     sums_json(&x->waits, wait_json));
+                     sums_json(&x->actors, false), "waits", sums_json(&x->waits, true));
 }
 
 /* ---- what is open ---- */

@@ -338,32 +338,6 @@ static void take_progress(pl_run_view_t *view, run_t *run, const pl_tap_record_t
         run_watched(run, &body->watch_progress, now);
 }
 
-/* An epoch of rank 0 moves with any answer.  Batches that the program sends belong to no
- * epoch: they come at any time. */
-static void take_move(run_t *run, const pl_tap_record_t *r)
-{
-    const unsigned message = r->envelope.message;
-    const bool is_of_0 = r->stamp.rank == 0;
-    const bool is_step = message == PL_MESSAGE_train_batch
-                         && pl_kind_level(r->envelope.to_kind) == PL_LEVEL_EPOCH_LOOP;
-    if (is_of_0 && (message == PL_MESSAGE_train_epoch || message == PL_MESSAGE_evaluate))
-        run->moved = 0;
-    else if ((is_of_0 && is_step) || run->moved)
-        run->moved = r->stamp.time;
-}
-
-static void take_command(run_t *run, const pl_tap_record_t *r, const pl_open_t *open,
-                         const pl_control_reply_t *reply)
-{
-    const bool pauses = open && open->is_command && open->command == PL_RUN_COMMAND_PAUSE;
-    if (pauses && !run->held_since)
-        run->held_since = r->stamp.time;
-    if (pauses || (open && open->is_command && open->command == PL_RUN_COMMAND_CONTINUE))
-        run_pause(run, pauses, (double)r->stamp.time * 1e-9);
-    if (run->step < reply->global_step)
-        run->step = reply->global_step;
-}
-
 static void take_reply(pl_run_view_t *view, run_t *run, const pl_tap_record_t *r,
                        const pl_body_t *body, const pl_open_t *open)
 {
@@ -383,8 +357,16 @@ static void take_reply(pl_run_view_t *view, run_t *run, const pl_tap_record_t *r
             run_fetched(run, is_of_0, body->fetch_batch_reply.samples);
         break;
     case PL_MESSAGE_control:
-        if (caller == PL_LEVEL_HOST)
-            take_command(run, r, open, &body->control_reply);
+        if (caller != PL_LEVEL_HOST)
+            break;
+        if (open && open->is_command && open->command == PL_RUN_COMMAND_PAUSE) {
+            run->held_since = run->held_since ? run->held_since : r->stamp.time;
+            run_pause(run, true, (double)r->stamp.time * 1e-9);
+        }
+        if (open && open->is_command && open->command == PL_RUN_COMMAND_CONTINUE)
+            run_pause(run, false, (double)r->stamp.time * 1e-9);
+        if (run->step < body->control_reply.global_step)
+            run->step = body->control_reply.global_step;
         break;
     case PL_MESSAGE_measure_device:
         run_device(run, r->stamp.rank, &body->measure_device_reply);
@@ -430,8 +412,17 @@ static void take_answer(pl_run_view_t *view, run_t *run, const pl_tap_record_t *
     if (!is_telling(e->message) || (run && run->ended) || (!run && !is_run)
         || pl_frame_decode_record(r->frame, &body, &error, NULL) != PL_OK)
         return;
-    if (run && pl_ends_call(r))
-        take_move(run, r);
+    /* An active epoch of rank 0 progresses with any answer.  Batches that the program
+     * sends belong to no epoch: they come at any time. */
+    const bool is_of_0 = r->stamp.rank == 0,
+               is_pass = e->message == PL_MESSAGE_train_epoch
+                         || e->message == PL_MESSAGE_evaluate,
+               is_step = e->message == PL_MESSAGE_train_batch
+                         && pl_kind_level(e->to_kind) == PL_LEVEL_EPOCH_LOOP;
+    if (run && pl_ends_call(r) && is_of_0 && is_pass)
+        run->moved = 0;
+    else if (run && pl_ends_call(r) && ((is_of_0 && is_step) || run->moved))
+        run->moved = r->stamp.time;
     if (!run && pl_ends_call(r))
         count_end(view, e->kind == PL_KIND_ERROR ? "failed" : body.run_reply.status);
     else if (run && e->kind == PL_KIND_PROGRESS)

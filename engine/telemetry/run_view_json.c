@@ -46,15 +46,6 @@ static double rounded(double value)
                                                       : value;
 }
 
-static json_t *point_json(const point_t *point, int columns)
-{
-    json_t *row = json_pack("[f, I, f]", round(point->time * 1e3) / 1e3,
-                            (json_int_t)point->step, rounded(point->epoch));
-    for (int k = 0; k < columns; k++)
-        json_array_append_new(row, pl_json_number(rounded(point->value[k])));
-    return row;
-}
-
 /* Merges each `count` neighbours into one point. */
 static json_t *points_json(const run_t *run, int from, int to, int count)
 {
@@ -65,7 +56,11 @@ static json_t *points_json(const run_t *run, int from, int to, int count)
             point.value[c] = NAN;
         for (int p = k; p < k + count && p < to; p++)
             run_point_merge(run, p, &point);
-        json_array_append_new(all, point_json(&point, run->columns));
+        json_t *row = json_pack("[f, I, f]", round(point.time * 1e3) / 1e3,
+                                (json_int_t)point.step, rounded(point.epoch));
+        for (int c = 0; c < run->columns; c++)
+            json_array_append_new(row, pl_json_number(rounded(point.value[c])));
+        json_array_append_new(all, row);
     }
     return all;
 }

@@ -65,21 +65,6 @@ void run_free(run_t *run)
 
 /* ---- metrics ---- */
 
-/* The column of a metric, which may be new; -1: there are too many.  Names are stored as
- * they are shown: two names that look the same would be one series twice. */
-static int column_of(run_t *run, const char *name)
-{
-    char shown[sizeof run->name[0]];
-    pl_utf8_show(name, shown, sizeof shown);
-    for (int k = COLUMNS_OWN; k < run->columns; k++)
-        if (!strcmp(run->name[k], shown))
-            return k;
-    if (run->columns == COLUMNS_MAX)
-        return -1;
-    strcpy(run->name[run->columns], shown);
-    return run->columns++;
-}
-
 /* Whether the value of a metric in a report is a point.  A report has the newest value of
  * every metric: one of steps is always a point, another one where it is new, or where its
  * epoch or validation ends. */
@@ -96,15 +81,23 @@ static bool is_point(pl_run_event_t event, const char *name, bool is_new)
            || event == (is_of_validation ? PL_RUN_EVENT_VALIDATED : PL_RUN_EVENT_EPOCH);
 }
 
+/* Takes the metrics of a report; `value` gets those that are points.  Names are stored as
+ * they are shown: two names that look the same would be one series twice. */
 static void metrics_take_values(run_t *run, pl_run_event_t event, const char *metrics,
                                 double value[COLUMNS_MAX])
 {
     json_t *all = pl_json_value(metrics, strlen(metrics), NULL), *metric;
     const char *name;
+    char shown[sizeof run->name[0]];
     json_object_foreach(all, name, metric) {
-        const int column = json_is_number(metric) ? column_of(run, name) : -1;
-        if (column < 0)
+        int column = COLUMNS_OWN;
+        pl_utf8_show(name, shown, sizeof shown);
+        while (column < run->columns && strcmp(run->name[column], shown) != 0)
+            column++;
+        if (!json_is_number(metric) || column == COLUMNS_MAX)
             continue;
+        if (column == run->columns)
+            strcpy(run->name[run->columns++], shown);
         const double number = json_number_value(metric);
         if (is_point(event, name, number != run->newest[column]))
             value[column] = number;
@@ -269,29 +262,22 @@ static bool cells_free(pl_run_view_t *view, run_t *run, int64_t more)
     }
 }
 
-/* Makes room for one point; false: the point is lost for lack of memory. */
-static bool curves_grow(pl_run_view_t *view, run_t *run)
+/* Adds the gathered point, unless memory is short.  A metric gets its array with its
+ * first value. */
+static void point_end(pl_run_view_t *view, run_t *run)
 {
     enum { FIRST_CAPACITY = 256 };
     curves_t *curves = &run->curves;
     const int capacity = curves->capacity ? 2 * curves->capacity : FIRST_CAPACITY;
-    if (curves->count < curves->capacity)
-        return true;
-    if (capacity > POINTS_MAX)
+    run->gathered = 0;
+    if (curves->count == curves->capacity && capacity > POINTS_MAX)
         points_thin(view, run);
-    else if (cells_free(view, run,
-                        (capacity - curves->capacity) * cells_per_point(curves))
+    else if (curves->count == curves->capacity
+             && cells_free(view, run,
+                           (capacity - curves->capacity) * cells_per_point(curves))
              && curves_resize(curves, capacity) != PL_OK && curves->count)
         points_thin(view, run);
-    return curves->count < curves->capacity;
-}
-
-/* Adds the gathered point; a metric gets its array with its first value. */
-static void point_end(pl_run_view_t *view, run_t *run)
-{
-    curves_t *curves = &run->curves;
-    run->gathered = 0;
-    if (!curves_grow(view, run))
+    if (curves->count >= curves->capacity)
         return;
     for (int k = 0; k < run->columns; k++) {
         if (curves->value[k] || isnan(run->next.value[k]))
@@ -345,19 +331,10 @@ double run_seconds(const pl_run_view_t *view, const run_t *run)
     return until - run->began - run->paused;
 }
 
-/* Options that are larger than a page needs, or for which memory is short, stay
- * unknown. */
-static void options_keep(pl_run_view_t *view, run_t *run, const char *options)
-{
-    enum { OPTIONS_MAX = 1 << 16 };
-    pl_text_free(run->options);
-    run->options = *options && strlen(options) < OPTIONS_MAX ? pl_strdup(options) : NULL;
-    run->options_item = ++view->item;
-}
-
 void run_report(pl_run_view_t *view, run_t *run, const pl_run_progress_t *report,
                 double now, bool is_of_stream)
 {
+    enum { OPTIONS_MAX = 1 << 16 };
     const pl_run_event_t event = report->event;
     const bool trains = event == PL_RUN_EVENT_TRAIN,
                ends_epoch = event == PL_RUN_EVENT_EPOCH,
@@ -367,7 +344,11 @@ void run_report(pl_run_view_t *view, run_t *run, const pl_run_progress_t *report
         snprintf(run->dir, sizeof run->dir, "%s", report->run_dir);
         snprintf(run->module, sizeof run->module, "%s", report->module);
         run->clip = report->clip;
-        options_keep(view, run, report->options);
+        pl_text_free(run->options);                      /* a page needs no larger ones */
+        run->options = *report->options && strlen(report->options) < OPTIONS_MAX
+                           ? pl_strdup(report->options)
+                           : NULL;
+        run->options_item = ++view->item;
     }
     if (event == PL_RUN_EVENT_ALIVE || event == PL_RUN_EVENT_TEXT)
         return;
@@ -478,21 +459,6 @@ static double own_of(const double seconds[PL_TIMINGS])
     return own;
 }
 
-static void slot_end(pl_run_view_t *view, run_t *run, int64_t time)
-{
-    const double steps = (double)run->timed_steps;
-    strip_slot_t *slot = &run->strip[run->slots++ % STRIP_SLOTS];
-    *slot = (strip_slot_t){.item = ++view->item, .time = (double)time * 1e-9};
-    for (int rank = 0; rank < run->ranks; rank++) {
-        slot->own[rank] = (float)(own_of(run->spent[rank]) / steps);
-        for (int k = 0; k < PL_TIMINGS; k++)
-            run->stage[rank][k] = (float)(run->spent[rank][k] / steps);
-    }
-    memset(run->spent, 0, sizeof run->spent);
-    run->timed_steps = 0;
-    run->slot_began = time;
-}
-
 /* spent: seconds, [ranks][PL_TIMINGS].  Of ranks that share a place the slowest
  * counts. */
 void run_timings(pl_run_view_t *view, run_t *run, pl_bytes_t spent, int64_t time)
@@ -515,23 +481,19 @@ void run_timings(pl_run_view_t *view, run_t *run, pl_bytes_t spent, int64_t time
         for (int k = 0; k < PL_TIMINGS; k++)
             run->spent[rank][k] += slowest[rank][k];
     run->timed_steps++;
-    if (time - run->slot_began >= PL_SECOND)
-        slot_end(view, run, time);
-}
-
-/* Room for one more checkpoint: in place of the oldest that was removed or failed, else
- * of the oldest. */
-static save_t *save_reserve(run_t *run)
-{
-    int gone = 0;
-    if (run->saves < SAVES_MAX)
-        return &run->save[run->saves++];
-    while (gone < SAVES_MAX && !run->save[gone].removed && !run->save[gone].failed)
-        gone++;
-    gone %= SAVES_MAX;
-    memmove(&run->save[gone], &run->save[gone + 1],
-            (size_t)(SAVES_MAX - 1 - gone) * sizeof *run->save);
-    return &run->save[SAVES_MAX - 1];
+    if (time - run->slot_began < PL_SECOND)
+        return;
+    strip_slot_t *slot = &run->strip[run->slots++ % STRIP_SLOTS];
+    *slot = (strip_slot_t){.item = ++view->item, .time = (double)time * 1e-9};
+    for (int rank = 0; rank < run->ranks; rank++) {
+        const double steps = (double)run->timed_steps;
+        slot->own[rank] = (float)(own_of(run->spent[rank]) / steps);
+        for (int k = 0; k < PL_TIMINGS; k++)
+            run->stage[rank][k] = (float)(run->spent[rank][k] / steps);
+    }
+    memset(run->spent, 0, sizeof run->spent);
+    run->timed_steps = 0;
+    run->slot_began = time;
 }
 
 void run_device(run_t *run, int rank, const pl_measure_device_reply_t *reported)
@@ -548,7 +510,19 @@ void run_device(run_t *run, int rank, const pl_measure_device_reply_t *reported)
 
 void run_save(pl_run_view_t *view, run_t *run, const char *text, bool failed)
 {
-    save_t *save = save_reserve(run);
+    int place = 0;
+    if (run->saves < SAVES_MAX) {
+        place = run->saves++;
+    } else {                                         /* the oldest that is not there, else
+                                                        the oldest, makes room */
+        while (place < SAVES_MAX && !run->save[place].removed && !run->save[place].failed)
+            place++;
+        place %= SAVES_MAX;
+        memmove(&run->save[place], &run->save[place + 1],
+                (size_t)(SAVES_MAX - 1 - place) * sizeof *run->save);
+        place = SAVES_MAX - 1;
+    }
+    save_t *save = &run->save[place];
     *save = (save_t){.item = ++view->item,
                      .number = run->saves_done + run->saves_failed,
                      .time = run_view_now(view),

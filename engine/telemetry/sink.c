@@ -1,8 +1,8 @@
 /* sink.c - a file that a tap writes without waiting for the disk
  *
- * A path that was mistyped must cost nobody a file, nor must a second run take away what
- * the first one writes.  So what is there already is looked at first, and the file is
- * locked as long as it is written; the lock ends with the process. */
+ * A mistyped path must not destroy a file, and a second run must not overwrite the file
+ * of the first.  So an existing file is checked first, and the file is locked while it is
+ * written; the lock ends with the process. */
 #include "telemetry/sink.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ enum {
 typedef struct buffer {
     pl_sink_t *sink;
     size_t length;
-    bool is_leaving;                                        /* atomic: the writer's */
+    bool is_leaving;                                       /* atomic: the writer has it */
     char bytes[BUFFER_BYTES];
 } buffer_t;
 
@@ -41,16 +41,16 @@ struct pl_sink {
     const pl_sink_kind_t *kind;
     pl_reactor_t *writer;
     int fd;
-    bool is_file;                         /* no pipe, no device */
-    off_t size;                           /* the writer's: so far */
-    int64_t until;                        /* atomic: the rest is to be gone by then [0] */
-    bool has_failed;                      /* atomic */
-    bool is_last;                         /* the writer has left */
-    buffer_t *buffers;                    /* [BUFFERS] */
-    buffer_t *filling;                    /* [all are leaving] */
+    bool is_file;                              /* no pipe, no device */
+    off_t size;                                /* written so far; writer's thread */
+    int64_t until;                             /* atomic: limit for the rest  [0: none] */
+    bool has_failed;                           /* atomic */
+    bool is_last;                              /* the writer's thread has ended */
+    buffer_t *buffers;                         /* [BUFFERS] */
+    buffer_t *filling;                         /* [all are leaving] */
 };
 
-/* ---- the writer's side ---- */
+/* ---- the writer's thread ---- */
 
 static void tell_failure(pl_sink_t *sink, const char *why)
 {
@@ -60,52 +60,35 @@ static void tell_failure(pl_sink_t *sink, const char *why)
                 sink->path, why);
 }
 
-/* Who reads a pipe may take its time, but does not hold up the end. */
-static bool waits(const pl_sink_t *sink)
-{
-    struct pollfd pipe = {.fd = sink->fd, .events = POLLOUT};
-    const int64_t until = __atomic_load_n(&sink->until, __ATOMIC_ACQUIRE);
-    return poll(&pipe, 1, TURN_MS) != 0 || !until || pl_now() < until;
-}
-
-/* What it took of a piece that it did not take whole is of no use. */
-static void cut_back(const pl_sink_t *sink, off_t size)
-{
-    if (sink->is_file && ftruncate(sink->fd, size) != 0)
-        pl_log_line(PL_LOG_WARNING, -1, "", "the %s %s ends within a record: %s",
-                    sink->kind->name, sink->path, strerror(errno));
-}
-
 static void buffer_write(void *argument)
 {
     buffer_t *buffer = argument;
     pl_sink_t *sink = buffer->sink;
+    struct pollfd pipe = {.fd = sink->fd, .events = POLLOUT};
     size_t at = 0;
     while (at < buffer->length && !sink->has_failed) {
         const ssize_t written = write(sink->fd, buffer->bytes + at, buffer->length - at);
+        const int64_t until = __atomic_load_n(&sink->until, __ATOMIC_ACQUIRE);
         if (written > 0)
             at += (size_t)written;
-        else if (written < 0 && errno == EAGAIN && !waits(sink))
+        else if (written < 0 && errno == EAGAIN && poll(&pipe, 1, TURN_MS) == 0 && until
+                 && pl_now() >= until)          /* a slow reader does not delay the end */
             tell_failure(sink, "no process reads it any more");
         else if (written == 0 || (errno != EINTR && errno != EAGAIN))
             tell_failure(sink, written ? strerror(errno) : "it accepts no more data");
     }
-    if (at < buffer->length && at > 0)
-        cut_back(sink, sink->size + (off_t)sink->kind->whole(buffer->bytes, at));
+    /* The part of a piece that was written is of no use. */
+    if (at < buffer->length && at > 0 && sink->is_file
+        && ftruncate(sink->fd, sink->size + (off_t)sink->kind->whole(buffer->bytes, at))
+               != 0)
+        pl_log_line(PL_LOG_WARNING, -1, "", "the %s %s ends within a record: %s",
+                    sink->kind->name, sink->path, strerror(errno));
     sink->size += (off_t)at;
     buffer->length = 0;
     __atomic_store_n(&buffer->is_leaving, false, __ATOMIC_RELEASE);
 }
 
-/* ---- the tap's side ---- */
-
-static buffer_t *free_buffer(pl_sink_t *sink)
-{
-    for (int k = 0; k < BUFFERS; k++)
-        if (!__atomic_load_n(&sink->buffers[k].is_leaving, __ATOMIC_ACQUIRE))
-            return &sink->buffers[k];
-    return NULL;
-}
+/* ---- the tap's thread ---- */
 
 void pl_sink_push(pl_sink_t *sink)
 {
@@ -129,8 +112,9 @@ bool pl_sink_put(pl_sink_t *sink, const void *data, size_t size)
         return false;
     if (sink->filling && size > BUFFER_BYTES - sink->filling->length)
         pl_sink_push(sink);
-    if (!sink->filling)
-        sink->filling = free_buffer(sink);
+    for (int k = 0; k < BUFFERS && !sink->filling; k++)
+        if (!__atomic_load_n(&sink->buffers[k].is_leaving, __ATOMIC_ACQUIRE))
+            sink->filling = &sink->buffers[k];
     if (!sink->filling || size > BUFFER_BYTES - sink->filling->length)
         return false;
     memcpy(sink->filling->bytes + sink->filling->length, data, size);
@@ -138,7 +122,7 @@ bool pl_sink_put(pl_sink_t *sink, const void *data, size_t size)
     return true;
 }
 
-/* ---- what lies there ---- */
+/* ---- the existing file ---- */
 
 static void file_leave(int *fd)
 {
@@ -147,19 +131,14 @@ static void file_leave(int *fd)
     *fd = -1;
 }
 
-static bool is_at(int fd, const char *path)
-{
-    struct stat here, there;
-    return fstat(fd, &here) == 0 && lstat(path, &there) == 0
-           && here.st_dev == there.st_dev && here.st_ino == there.st_ino;
-}
-
-/* Nobody else writes it; *fd -1: it is not there any more.  Where there are no locks, as
- * on some network file systems, it is done without. */
+/* Locks the file, so that no other process writes it; *fd -1: it is not at the path any
+ * more.  A file system without locks, as some network file systems are, is accepted. */
 static int file_lock(const pl_sink_t *sink, const char *path, int *fd, pl_error_t *err)
 {
+    struct stat here, there;
     const bool is_busy = flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    if (!is_busy && is_at(*fd, path))
+    if (!is_busy && fstat(*fd, &here) == 0 && lstat(path, &there) == 0
+        && here.st_dev == there.st_dev && here.st_ino == there.st_ino)
         return PL_OK;
     file_leave(fd);
     return is_busy ? pl_fail(err, PL_EBUSY,
@@ -169,23 +148,14 @@ static int file_lock(const pl_sink_t *sink, const char *path, int *fd, pl_error_
                    : PL_OK;
 }
 
-/* One that was killed at once has its beginning alone. */
-static bool is_ours(const pl_sink_t *sink, int fd)
-{
-    char bytes[BEGIN_MAX];
-    const size_t max = strlen(sink->kind->begin);
-    const ssize_t got = pread(fd, bytes, max, 0);
-    return got > 0 && memcmp(bytes, sink->kind->begin, (size_t)got) == 0
-           && ((size_t)got == max
-               || sink->kind->whole(bytes, (size_t)got) == (size_t)got);
-}
-
-/* What is there and may be taken away, locked: an empty file, or one of a run before.
- * *fd -1: nothing is. */
+/* Opens and locks a file that may be replaced: an empty one, or one of an earlier run.
+ * *fd -1: there is no file.  A run that was killed at once left only the begin of one. */
 static int file_find(const pl_sink_t *sink, const char *path, int *fd, off_t *size,
                      pl_error_t *err)
 {
     struct stat there = {0};
+    char bytes[BEGIN_MAX];
+    const size_t max = strlen(sink->kind->begin);
     *fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     if (*fd < 0 && errno == ENOENT)
         return PL_OK;
@@ -196,8 +166,12 @@ static int file_find(const pl_sink_t *sink, const char *path, int *fd, off_t *si
     if (code != PL_OK || *fd < 0)
         return code;
     const bool is_plain = fstat(*fd, &there) == 0 && S_ISREG(there.st_mode);
+    const ssize_t got = is_plain ? pread(*fd, bytes, max, 0) : -1;
+    const bool is_ours = got > 0 && memcmp(bytes, sink->kind->begin, (size_t)got) == 0
+                         && ((size_t)got == max
+                             || sink->kind->whole(bytes, (size_t)got) == (size_t)got);
     *size = there.st_size;
-    if (is_plain && (!*size || is_ours(sink, *fd)))
+    if (is_plain && (!*size || is_ours))
         return PL_OK;
     file_leave(fd);
     return pl_fail(
@@ -207,8 +181,8 @@ static int file_find(const pl_sink_t *sink, const char *path, int *fd, off_t *si
         sink->kind->name, path, sink->kind->name);
 }
 
-/* That of a run before is kept: the process may be one that was started again, and that
- * file tells why. */
+/* Renames the file of an earlier run: this process may be its restart, and that file has
+ * the reason. */
 static int set_aside(const pl_sink_t *sink, pl_error_t *err)
 {
     int older = -1;
@@ -258,7 +232,7 @@ static int file_take(pl_sink_t *sink, pl_error_t *err)
     return code;
 }
 
-/* What changes between two looks is looked at again. */
+/* A path that changes between two checks is checked again. */
 static int file_open(pl_sink_t *sink, pl_error_t *err)
 {
     struct stat there;
@@ -284,23 +258,6 @@ static int file_open(pl_sink_t *sink, pl_error_t *err)
 
 /* ---- life ---- */
 
-static int sink_open(pl_sink_t *sink, pl_runtime_t *runtime, const char *path,
-                     pl_error_t *err)
-{
-    sink->path = pl_strdup(path);
-    sink->buffers = pl_alloc(BUFFERS * sizeof *sink->buffers);
-    if (!sink->path || !sink->buffers)
-        return pl_no_memory(err);
-    for (int k = 0; k < BUFFERS; k++)
-        sink->buffers[k].sink = sink;
-    const int code = file_open(sink, err);
-    if (code != PL_OK)
-        return code;
-    sink->writer = pl_reactor_new(runtime, -1, err);
-    return sink->writer ? pl_reactor_start(sink->writer, sink->kind->name, err)
-                        : PL_EBUSY;
-}
-
 pl_sink_t *pl_sink_new(pl_runtime_t *runtime, const char *path,
                        const pl_sink_kind_t *kind, pl_error_t *err)
 {
@@ -311,13 +268,21 @@ pl_sink_t *pl_sink_new(pl_runtime_t *runtime, const char *path,
     }
     sink->fd = -1;
     sink->kind = kind;
-    if (sink_open(sink, runtime, path, err) == PL_OK)
+    sink->path = pl_strdup(path);
+    sink->buffers = pl_alloc(BUFFERS * sizeof *sink->buffers);
+    int code = sink->path && sink->buffers ? PL_OK : pl_no_memory(err);
+    for (int k = 0; k < BUFFERS && code == PL_OK; k++)
+        sink->buffers[k].sink = sink;
+    if (code == PL_OK)
+        code = file_open(sink, err);
+    if (code == PL_OK && (sink->writer = pl_reactor_new(runtime, -1, err))
+        && pl_reactor_start(sink->writer, kind->name, err) == PL_OK)
         return sink;
     pl_sink_close(sink);
     return NULL;
 }
 
-/* What is posted is run before the thread leaves. */
+/* The writer's thread writes what it has before it ends. */
 void pl_sink_last(pl_sink_t *sink)
 {
     if (!sink->is_last)

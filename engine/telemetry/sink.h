@@ -1,8 +1,8 @@
 /* sink.h - a file that a tap writes without waiting for the disk
  *
- * What is put gathers in large buffers, and a thread of the file's own writes them.  When
- * the disk does not keep up, pieces are dropped; when it is full, the file ends behind
- * the last piece that is whole.  Training goes on. */
+ * Pieces gather in large buffers, which a thread of the file writes.  When the disk is
+ * too slow, pieces are dropped; when it is full, the file ends after the last whole
+ * piece. Training continues. */
 #ifndef PL_TELEMETRY_SINK_H
 #define PL_TELEMETRY_SINK_H
 
@@ -11,26 +11,26 @@
 typedef struct pl_sink pl_sink_t;
 
 typedef struct pl_sink_kind {
-    const char *name;                                       /* for messages: "journal" */
-    const char *begin;                                      /* of each file of its kind */
-    /* Of the first bytes of what was put, how many are of pieces that are whole.
-     * Writer's thread. */
+    const char *name;                                     /* for messages: "journal" */
+    const char *begin;                                    /* first bytes of such a file */
+    /* How many of the first bytes that were put belong to whole pieces.  Writer's
+     * thread. */
     size_t (*whole)(const char *bytes, size_t size);
 } pl_sink_kind_t;
 
-/* A new file at path, locked while it is written; one of its kind that is there is called
- * path.old from then on, an empty one is taken.  PL_EINVAL: something else is there;
- * PL_EBUSY: somebody writes it; PL_EIO. */
+/* Makes a file at path and locks it.  An existing file of its kind is renamed to
+ * path.old, an empty one is used.  PL_EINVAL: another file is there; PL_EBUSY: another
+ * process writes it; PL_EIO. */
 pl_sink_t *pl_sink_new(pl_runtime_t *runtime, const char *path,
                        const pl_sink_kind_t *kind, pl_error_t *err);
 
-/* Any but pl_sink_close(): one thread.  False: it was dropped, whole. */
+/* One thread calls these; false: the piece was dropped as a whole. */
 bool pl_sink_put(pl_sink_t *sink, const void *data, size_t size);
-/* What was put goes to the file soon. */
+/* Starts to write what was put. */
 void pl_sink_push(pl_sink_t *sink);
-/* Nothing more comes but an ending: what is put from now on waits for the disk. */
+/* Only the end of the file follows: from now on pl_sink_put() waits for the disk. */
 void pl_sink_last(pl_sink_t *sink);
-/* Writes what is left, and frees it. */
+/* Writes the rest and frees the sink. */
 void pl_sink_close(pl_sink_t *sink);
 
 #endif
