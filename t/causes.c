@@ -102,8 +102,8 @@ static const pl_tap_ops_t listener = {.record = received_record, .close = receiv
 static void listen_to(rig_t *rig, received_t *received)
 {
     pl_error_t err;
-    is_int(pl_tap_add(pl_engine_runtime(rig_engine(rig)), &listener, received, &err),
-           PL_OK, "a tap");
+    is_int(pl_tap_add(&rig_engine(rig)->runtime, &listener, received, &err), PL_OK,
+           "a tap");
 }
 
 /* Frees the rig. */

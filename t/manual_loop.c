@@ -146,7 +146,7 @@ static void program_begin(program_t *p)
     *p = (program_t){.base = event_base_new()};
     p->engine = pl_engine_new(p->base, &p->err);
     if (p->engine)
-        pl_engine_runtime(p->engine)->grace_ms = 500;
+        p->engine->runtime.grace_ms = 500;
 }
 
 static const char *root(void)
@@ -597,7 +597,7 @@ static void progress_has_the_mean_since_the_report_before(void)
     program_t p;
     device = FAKE("replay of forward_backward takes 20 ms");
     program_begin(&p);
-    rig_stream_t *stream = rig_stream_new(pl_engine_runtime(p.engine));
+    rig_stream_t *stream = rig_stream_new(&p.engine->runtime);
     ok(loop_try(&p, MLP, "", usual()), "a loop is opened: %s", p.err.text);
     until(&p, &p.ready, 1);
     for (int k = 0; k < MANY; k++) {

@@ -248,15 +248,15 @@ static bool engine_make(rig_t *rig)
                                    : pl_engine_new(rig->base, &rig_error);
     if (!rig->engine || rig->spec.beside)
         return rig->engine;
-    pl_engine_runtime(rig->engine)->grace_ms = GRACE_MS;
+    rig->engine->runtime.grace_ms = GRACE_MS;
     if (rig->spec.stream)
-        rig->stream = rig_stream_new(pl_engine_runtime(rig->engine));
+        rig->stream = rig_stream_new(&rig->engine->runtime);
     return !rig->spec.stream || rig->stream;
 }
 
 void rig_grace(rig_t *rig, int milliseconds)
 {
-    pl_engine_runtime(rig->engine)->grace_ms = milliseconds;
+    rig->engine->runtime.grace_ms = milliseconds;
 }
 
 rig_t *rig_make(const rig_spec_t *spec)

@@ -622,7 +622,7 @@ static void a_slow_device_is_waited_for_at_the_end(void)
                          .launches = 1,
                          .trainer = "\"step_timeout\": 2, \"max_steps\": 2, "
                                     "\"depth\": 1");
-    pl_engine_runtime(rig_engine(rig))->grace_ms = 500;
+    rig_engine(rig)->runtime.grace_ms = 500;
     const rig_result_t *result = rig_fit(rig);
     like(result->error.text,
          "has computed 0 of [0-9]+ launches.*raise the limit for a slow device$",
@@ -666,7 +666,7 @@ static void a_device_that_is_known_to_hang_is_not_waited_for_again(void)
     for (int k = 0; k < 3; k++) {
         rig_t *rig = rig_new(.script = scripts[k], .trainer = "\"step_timeout\": 0.3",
                              .data = "\"val_split\": 0.5, \"batch_size\": 4");
-        pl_engine_runtime(rig_engine(rig))->grace_ms = 10000;
+        rig_engine(rig)->runtime.grace_ms = 10000;
         int64_t began = pl_now();
         const rig_result_t *result = rig_fit(rig);
         like(result->error.text, "accelerator.fake does not end", "%s: named",
@@ -683,7 +683,7 @@ static void a_device_that_comes_back_late_is_not_stuck(void)
 {
     rig_t *rig = rig_new(.script = "replay 3 of forward_backward takes 700 ms",
                          .trainer = "\"max_steps\": 6, \"step_timeout\": 0.3");
-    pl_engine_runtime(rig_engine(rig))->grace_ms = 60000;
+    rig_engine(rig)->runtime.grace_ms = 60000;
     rig_t *other = rig_new(.trainer = "\"max_steps\": 3", .beside = rig);
     const rig_result_t *result = rig_fit(rig);
     is_text(pl_code_name(result->error.code), "PL_ESTUCK", "the step took too long");
@@ -698,7 +698,7 @@ static void late_batches_of_a_validation_do_no_harm(void)
     rig_t *rig = rig_new(.script = "replay 3 of forward takes 700 ms",
                          .data = "\"val_split\": 0.5, \"batch_size\": 4",
                          .trainer = "\"max_steps\": 6, \"step_timeout\": 0.3");
-    pl_engine_runtime(rig_engine(rig))->grace_ms = 60000;
+    rig_engine(rig)->runtime.grace_ms = 60000;
     is_text(pl_code_name(rig_fit(rig)->error.code), "PL_ESTUCK", "too long");
     is_text(pl_code_name(rig_fit(rig)->error.code), "PL_ESTUCK", "and again: it ran");
     rig_free(&rig);

@@ -54,8 +54,7 @@ static received_t listen_to(const rig_spec_t *spec, int steps)
     pl_error_t err;
     const int64_t began = pl_now();
     rig_t *rig = rig_make(spec);
-    is_int(pl_tap_add(pl_engine_runtime(rig_engine(rig)), &ops, &received, &err), PL_OK,
-           "a tap");
+    is_int(pl_tap_add(&rig_engine(rig)->runtime, &ops, &received, &err), PL_OK, "a tap");
     const rig_result_t *result = rig_fit(rig);
     is_text(result->status, "ok", "it ends: %s", result->error.text);
     is_int((long long)result->global_step, steps, "with all its steps");

@@ -1,40 +1,33 @@
-/* host.c - the engine as the program sees it: a control thread below, notifications above
+/* host.c - engines and trainers: the program's side and the control thread's
  *
- * The program's side posts commands to the control thread and gets notifications by one
- * eventfd; nothing else crosses. On the control thread the program is an actor like
- * others, the highest: its calls are what the program asked for. */
+ * The program's side posts functions to the control thread and receives notifications
+ * (notifications.c); nothing else crosses. On the control thread the program is an actor
+ * like others, the highest: its calls are those that the program requested. */
 #include "actors/api/host.h"
 
 #include <event2/event.h>
-#include <poll.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "actors/launchers/worker_pool.h"
 #include "actors/request.h"
-#include "actors/result.h"
 #include "actors/trainer.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/options.h"
 #include "base/utf8.h"
-#include "runtime/payload.h"
 #include "runtime/monitor.h"
-#include "runtime/reactor.h"
 #include "telemetry/control.h"
-#include "telemetry/dashboard.h"
 
-typedef struct host {
-    pl_engine_t *engine;
-} host_t;
-
+/* Its calls have no state: the answers have the trainer as context. */
 static const pl_actor_ops_t host_ops = {.name = "host",
                                         .help = "the program",
-                                        .size = sizeof(host_t),
+                                        .size = 1,
                                         .level = PL_LEVEL_HOST,
                                         .handlers = (pl_handler_t[]){PL_HANDLERS_END}};
 
-/* ---- the control thread ---- */
+/* ---- The control thread ---- */
 
 static void run_ended(pl_trainer_t *trainer, pl_outcome_t *outcome,
                       const pl_error_t *error)
@@ -42,46 +35,44 @@ static void run_ended(pl_trainer_t *trainer, pl_outcome_t *outcome,
     pl_notification_t *notification = trainer->done;
     pl_run_view_end(trainer->engine->view, trainer->run);
     trainer->run = 0;
-    pl_orders_end(trainer);
+    pl_commands_end(trainer);
     if (trainer->attached)
         trainer->attached->ended(trainer->attached, error);
     pl_ending_end(&notification->ending, outcome, error);
     pl_notifications_push(&trainer->engine->notifications, notification);
 }
 
-static void run_reported(pl_trainer_t *trainer, const pl_run_progress_t *report)
-{
-    trainer->standing.has_begun |= report->global_step > 0;
-    if (report->event == PL_RUN_EVENT_TRAIN)      /* one that began anew does not pause */
-        trainer->standing.is_paused = false;
-    pl_run_view_report(trainer->engine->view, trainer->run, report);
-    pl_ending_note(&trainer->done->ending, report);
-    if (trainer->attached)
-        trainer->attached->reported(trainer->attached, report);
-    else if (report->event != PL_RUN_EVENT_ALIVE)
-        pl_notifications_report(&trainer->engine->notifications, &trainer->reports,
-                                trainer, report);
-}
-
 static void run_answered(void *self, const pl_answer_t *answer)
 {
     (void)self;
     pl_trainer_t *trainer = answer->context;
-    if (answer->kind == PL_ANSWER_PROGRESS)
-        run_reported(trainer, &answer->body->run_progress);
-    else if (answer->kind == PL_ANSWER_REPLY)
+    pl_engine_t *engine = trainer->engine;
+    if (answer->kind == PL_ANSWER_REPLY)
         run_ended(trainer, (pl_outcome_t *)answer->body->run_reply.outcome, NULL);
-    else if (answer->kind == PL_ANSWER_ERROR)
+    if (answer->kind == PL_ANSWER_ERROR)
         run_ended(trainer, NULL, answer->error);
+    if (answer->kind != PL_ANSWER_PROGRESS)
+        return;
+    const pl_run_progress_t *report = &answer->body->run_progress;
+    trainer->state.has_begun |= report->global_step > 0;
+    if (report->event == PL_RUN_EVENT_TRAIN)       /* ranks that restart are not paused */
+        trainer->state.is_paused = false;
+    pl_run_view_report(engine->view, trainer->run, report);
+    pl_ending_note(&trainer->done->ending, report);
+    if (trainer->attached)
+        trainer->attached->reported(trainer->attached, report);
+    else if (report->event != PL_RUN_EVENT_ALIVE)
+        pl_notifications_report(&engine->notifications, trainer, report);
 }
 
+/* Ends the control thread when everything on it has ended. */
 static void engine_end(void *argument)
 {
     pl_engine_t *engine = argument;
-    if (!engine->ending || engine->living
+    if (!engine->is_ending || engine->living
         || pl_worker_pool_ends(&engine->runtime, engine_end, engine))
         return;
-    pl_requests_close(&engine->requests);
+    pl_requests_close(engine);
     pl_control_close(engine->desk);
     engine->desk = NULL;
     pl_reactor_leave(engine->reactor);
@@ -95,22 +86,23 @@ static void trainer_ended(void *self, const pl_answer_t *answer)
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
     trainer->life = 0;
-    pl_orders_end(trainer);
+    pl_commands_end(trainer);
     *trainer->living_pprev = trainer->next_living;
     if (trainer->next_living)
         trainer->next_living->living_pprev = trainer->living_pprev;
-    pl_engine_t *engine = trainer->engine;        /* the trainer may be gone after that */
-    if (trainer->leaving)
+    pl_engine_t *engine = trainer->engine;
+    if (trainer->is_leaving)             /* then the program's thread frees the trainer */
         pl_notifications_push(&engine->notifications, &trainer->gone);
     engine_end(engine);
 }
 
+/* Makes the trainer's actor, before its first run. */
 static bool trainer_spawn(pl_trainer_t *trainer, pl_error_t *err)
 {
-    pl_how_t how = {.on_answer = trainer_ended, .context = trainer};
+    pl_engine_t *engine = trainer->engine;
+    const pl_how_t how = {.on_answer = trainer_ended, .context = trainer};
     if (trainer->life)
         return true;
-    pl_engine_t *engine = trainer->engine;
     trainer->life = pl_spawn(engine->host, &pl_trainer_actor, PL_SAME_THREAD,
                              &(pl_start_t){.options = ""}, how, &trainer->actor, err);
     if (!trainer->life)
@@ -123,79 +115,79 @@ static bool trainer_spawn(pl_trainer_t *trainer, pl_error_t *err)
     return true;
 }
 
-/* What a posted command needs; freed by the command. */
-typedef struct command {
+/* What the program's thread posts to the control thread for a trainer. */
+typedef struct posted {
     pl_trainer_t *trainer;
-    pl_job_t *job;
-    char *reason;
-} command_t;
+    pl_job_t *job;                                          /* to run */
+    char *reason;                                           /* to stop for */
+} posted_t;
 
-static void command_free(command_t *command)
+static void posted_free(posted_t *posted)
 {
-    pl_object_unref(command->job);
-    pl_free(command->reason);
-    pl_free(command);
+    pl_object_unref(posted->job);
+    pl_free(posted->reason);
+    pl_free(posted);
 }
 
-static void command_run(void *argument)
+static void run_posted(void *argument)
 {
-    command_t *command = argument;
-    pl_trainer_t *trainer = command->trainer;
+    posted_t *posted = argument;
+    pl_trainer_t *trainer = posted->trainer;
+    pl_engine_t *engine = trainer->engine;
     pl_error_t err = {0};
-    pl_how_t how = {.on_answer = run_answered, .context = trainer};
-    trainer->standing = (pl_standing_t){.is_fit = pl_job_is_training(command->job)};
-    if (trainer->engine->ending)
+    const pl_run_t msg = {.job = &posted->job->object};
+    const pl_how_t how = {.on_answer = run_answered, .context = trainer};
+    trainer->state = (pl_run_state_t){.is_fit = pl_job_is_training(posted->job)};
+    if (engine->is_ending)
         pl_fail(&err, PL_ECANCELLED, "the engine is closing");
     else if (trainer_spawn(trainer, &err))
-        trainer->run = pl_call_run(trainer->engine->host, trainer->actor,
-                                   &(pl_run_t){.job = &command->job->object}, how, &err);
+        trainer->run = pl_call_run(engine->host, trainer->actor, &msg, how, &err);
     if (trainer->run)
-        pl_run_view_begin(trainer->engine->view, trainer->run);
+        pl_run_view_begin(engine->view, trainer->run);
     else
         run_ended(trainer, NULL, &err);
-    command_free(command);
+    posted_free(posted);
 }
 
-/* Whoever hears the reason has room for so much of it, and takes it as it is. */
-int pl_trainer_tell_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err)
+int pl_trainer_send_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err)
 {
-    char received[128];
-    const pl_stop_t stop = {.reason = pl_utf8_show(reason, received, sizeof received)};
-    trainer->standing.is_stopping = true;
+    char shown[128];           /* receivers have as much capacity, and do not change it */
+    const pl_stop_t stop = {.reason = pl_utf8_show(reason, shown, sizeof shown)};
+    trainer->state.is_stopping = true;
     return pl_call_stop(trainer->engine->host, trainer->actor, &stop, (pl_how_t){0}, err)
                ? PL_OK
                : err->code;
 }
 
-static void command_stop(void *argument)
+static void stop_posted(void *argument)
 {
-    command_t *command = argument;
+    posted_t *posted = argument;
     pl_error_t err;
-    if (command->trainer->run)
-        pl_trainer_tell_stop(command->trainer, command->reason, &err);
-    command_free(command);
+    if (posted->trainer->run)
+        pl_trainer_send_stop(posted->trainer, posted->reason, &err);
+    posted_free(posted);
 }
 
-static void command_leave(void *argument)
+static void free_posted(void *argument)
 {
     pl_trainer_t *trainer = argument;
-    trainer->leaving = true;
+    trainer->is_leaving = true;
     if (trainer->life)
         pl_cancel(trainer->engine->host, trainer->life);
     else
         pl_notifications_push(&trainer->engine->notifications, &trainer->gone);
 }
 
-static void command_close(void *argument)
+static void close_posted(void *argument)
 {
     pl_engine_t *engine = argument;
-    engine->ending = true;
+    engine->is_ending = true;
     for (pl_trainer_t *trainer = engine->living; trainer; trainer = trainer->next_living)
         pl_cancel(engine->host, trainer->life);
     engine_end(engine);
 }
 
-/* ---- engines ---- */
+/* ---- Engines ---- */
 
 static void engine_readable(evutil_socket_t fd, short what, void *user)
 {
@@ -205,11 +197,15 @@ static void engine_readable(evutil_socket_t fd, short what, void *user)
 
 static int engine_open(pl_engine_t *engine, struct event_base *base, pl_error_t *err)
 {
-    if (pl_notifications_init(&engine->notifications, err) != PL_OK)
-        return PL_EBUSY;
+    const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    engine->notifications.fd = fd;
+    if (fd < 0)
+        return pl_fail(err, PL_EBUSY,
+                       "no descriptor is left for an engine: raise the limit of open "
+                       "files (ulimit -n)");
     if (base) {
-        engine->readable = event_new(base, engine->notifications.fd, EV_READ | EV_PERSIST,
-                                     engine_readable, engine);
+        engine->readable = event_new(base, fd, EV_READ | EV_PERSIST, engine_readable,
+                                     engine);
         if (!engine->readable || event_add(engine->readable, NULL) != 0)
             return pl_no_memory(err);
     }
@@ -217,10 +213,7 @@ static int engine_open(pl_engine_t *engine, struct event_base *base, pl_error_t 
     if (!engine->reactor)
         return PL_ENOMEM;
     int code = pl_actor_root(engine->reactor, &host_ops, &engine->host, err);
-    if (code != PL_OK)
-        return code;
-    ((host_t *)engine->host)->engine = engine;
-    return pl_reactor_start(engine->reactor, "paceline", err);
+    return code == PL_OK ? pl_reactor_start(engine->reactor, "paceline", err) : code;
 }
 
 static void engine_release(pl_engine_t *engine)
@@ -229,13 +222,15 @@ static void engine_release(pl_engine_t *engine)
         event_free(engine->readable);
     pl_dashboard_stop(engine->dashboard);
     pl_reactor_free(engine->reactor);
-    pl_notifications_release(&engine->notifications);
+    if (engine->notifications.fd >= 0)
+        close(engine->notifications.fd);
+    pthread_mutex_destroy(&engine->notifications.lock);
     pl_monitor_stop(&engine->runtime);
     pl_dashboard_free(engine->dashboard);
     if (__atomic_load_n(&engine->runtime.stuck, __ATOMIC_ACQUIRE))
         return;                          /* a thread that cannot be ended still uses it */
     pl_runtime_release(&engine->runtime);
-    pl_requests_release(&engine->requests);
+    pthread_mutex_destroy(&engine->requests.lock);
     pl_run_view_free(engine->view);
     pl_free(engine);
 }
@@ -250,25 +245,17 @@ pl_engine_t *pl_engine_new(struct event_base *base, pl_error_t *err)
         return NULL;
     }
     pl_worker_pool_enter(&engine->runtime);
-    pl_requests_init(&engine->requests);
-    engine->view = pl_run_view_new(engine->runtime.began, err);
+    pthread_mutex_init(&engine->requests.lock, NULL);
+    engine->requests.last = &engine->requests.first;
+    pthread_mutex_init(&engine->notifications.lock, NULL);
+    engine->notifications.last = &engine->notifications.first;
+    engine->notifications.fd = -1;
     engine->closed_notification.kind = PL_NOTIFICATION_CLOSED;
+    engine->view = pl_run_view_new(engine->runtime.began, err);
     if (engine->view && engine_open(engine, base, err) == PL_OK)
         return engine;
     engine_release(engine);
     return NULL;
-}
-
-pl_runtime_t *pl_engine_runtime(pl_engine_t *engine)
-{
-    return &engine->runtime;
-}
-
-pl_inside_t pl_trainer_attach(pl_trainer_t *trainer, pl_attached_t *attached)
-{
-    pl_engine_t *engine = trainer->engine;
-    trainer->attached = attached;
-    return (pl_inside_t){engine, engine->reactor, engine->host, &engine->notifications};
 }
 
 int pl_engine_fd(const pl_engine_t *engine)
@@ -279,34 +266,49 @@ int pl_engine_fd(const pl_engine_t *engine)
 int pl_engine_is_open(const pl_engine_t *engine, pl_error_t *err)
 {
     const int code = pl_require(engine, "an engine", err);
-    return code == PL_OK && engine->closing
+    return code == PL_OK && engine->is_closing
                ? pl_fail(err, PL_ESTATE, "the engine is closing")
                : code;
 }
 
-/* For what must not fail: memory may be out for a moment. */
-static void post_surely(pl_engine_t *engine, void (*command)(void *), void *argument)
+/* For functions that cannot fail: memory may be out for a moment. */
+static void post_surely(pl_engine_t *engine, void (*function)(void *), void *argument)
 {
-    while (pl_reactor_post(engine->reactor, command, argument, NULL) != PL_OK)
+    while (pl_reactor_post(engine->reactor, function, argument, NULL) != PL_OK)
         usleep(1000);
 }
 
 void pl_engine_close(pl_engine_t *engine, void (*on_closed)(pl_engine_t *, void *),
                      void *user)
 {
-    if (!engine || engine->closing)
+    if (!engine || engine->is_closing)
         return;
-    engine->closing = true;
+    engine->is_closing = true;
     engine->calls++;
     pl_dashboard_closing(engine->dashboard);
     engine->on_closed = on_closed;
     engine->closed_user = user;
-    post_surely(engine, command_close, engine);
+    post_surely(engine, close_posted, engine);
 }
 
-/* ---- trainers ---- */
+void pl_engine_free(pl_engine_t *engine)
+{
+    if (!engine)
+        return;
+    for (pl_trainer_t *trainer = engine->trainers; trainer; trainer = trainer->next)
+        trainer->is_freed = true;                           /* no more notifications */
+    engine->on_closed = NULL;
+    pl_engine_close(engine, NULL, NULL);
+    while (!engine->has_closed)
+        pl_engine_wait(engine);
+    while (engine->trainers)
+        pl_trainer_release(engine->trainers);
+    engine_release(engine);
+}
 
-static void trainer_release(pl_trainer_t *trainer)
+/* ---- Trainers ---- */
+
+void pl_trainer_release(pl_trainer_t *trainer)
 {
     *trainer->pprev = trainer->next;
     if (trainer->next)
@@ -345,14 +347,14 @@ pl_trainer_t *pl_trainer_new(pl_engine_t *engine, const pl_options_t *options,
     return trainer;
 }
 
+/* The trainers of an engine that is closing are freed with it. */
 void pl_trainer_free(pl_trainer_t *trainer)
 {
-    if (!trainer || trainer->freed)
+    if (!trainer || trainer->is_freed)
         return;
-    trainer->freed = true;
-    if (!trainer->engine->closing)
-        post_surely(trainer->engine, command_leave, trainer);  /* otherwise it goes
-                                                                  with the engine */
+    trainer->is_freed = true;
+    if (!trainer->engine->is_closing)
+        post_surely(trainer->engine, free_posted, trainer);
 }
 
 void pl_trainer_on_progress(pl_trainer_t *trainer, pl_on_progress_t on_progress,
@@ -367,26 +369,26 @@ void pl_trainer_on_progress(pl_trainer_t *trainer, pl_on_progress_t on_progress,
 int pl_trainer_begin(pl_trainer_t *trainer, pl_job_t *job, pl_on_done_t on_done,
                      void *user, pl_error_t *err)
 {
-    command_t *command = pl_alloc(sizeof *command);
+    posted_t *posted = pl_alloc(sizeof *posted);
     pl_notification_t *done = pl_alloc(sizeof *done);
-    int code = command && done ? pl_request_check(job, err) : pl_no_memory(err);
+    int code = posted && done ? pl_request_check(job, err) : pl_no_memory(err);
     if (code == PL_OK) {
-        *command = (command_t){.trainer = trainer, .job = job};
+        *posted = (posted_t){.trainer = trainer, .job = job};
         *done = (pl_notification_t){.kind = PL_NOTIFICATION_DONE, .trainer = trainer};
         trainer->done = done;
         trainer->trains = pl_job_is_training(job);
-        code = pl_reactor_post(trainer->engine->reactor, command_run, command, err);
+        code = pl_reactor_post(trainer->engine->reactor, run_posted, posted, err);
     }
     if (code != PL_OK) {
         trainer->done = NULL;
         pl_free(done);
-        pl_free(command);
+        pl_free(posted);
         pl_object_unref(job);
         return code;
     }
     trainer->on_done = on_done;
     trainer->done_user = user;
-    trainer->running = true;
+    trainer->is_running = true;
     trainer->engine->calls += !trainer->attached;
     return PL_OK;
 }
@@ -395,156 +397,18 @@ int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err)
 {
     if (pl_require(trainer, "a trainer", err) != PL_OK)
         return PL_EINVAL;
-    if (!trainer->running || trainer->engine->closing)
+    if (!trainer->is_running || trainer->engine->is_closing)
         return pl_fail(err, PL_ESTATE,
                        "this trainer is not running: there is nothing to stop");
-    command_t *command = pl_alloc(sizeof *command);
-    if (!command)
+    posted_t *posted = pl_alloc(sizeof *posted);
+    if (!posted)
         return pl_no_memory(err);
-    *command = (command_t){.trainer = trainer,
-                           .reason = pl_strdup(
-                               reason && *reason ? reason : "requested by the program")};
-    if (command->reason
-        && pl_reactor_post(trainer->engine->reactor, command_stop, command, err) == PL_OK)
+    *posted = (posted_t){.trainer = trainer,
+                         .reason = pl_strdup(
+                             reason && *reason ? reason : "requested by the program")};
+    if (posted->reason
+        && pl_reactor_post(trainer->engine->reactor, stop_posted, posted, err) == PL_OK)
         return PL_OK;
-    command_free(command);
+    posted_free(posted);
     return pl_no_memory(err);
-}
-
-/* ---- dispatch ---- */
-
-static void command_reported(const pl_notification_t *notification)
-{
-    pl_command_result_t result = notification->result;
-    if (!result.checkpoint)
-        result.checkpoint = "";
-    notification->on_command(notification->trainer, &result, notification->user);
-}
-
-static void ending_free(void *user)
-{
-    pl_notification_free(user);
-}
-
-/* With it may go the last reference to a run's weights, whose pages take the system a
- * while: not the program's. */
-static void ending_give_back(pl_engine_t *engine, pl_notification_t *notification)
-{
-    if (engine->closing
-        || pl_reactor_post(engine->reactor, ending_free, notification, NULL) != PL_OK)
-        pl_notification_free(notification);
-}
-
-static void notification_deliver(pl_engine_t *engine, pl_notification_t *notification)
-{
-    pl_trainer_t *trainer = notification->trainer;
-    switch (notification->kind) {
-    case PL_NOTIFICATION_PROGRESS:
-        if (!trainer->freed && trainer->on_progress)
-            trainer->on_progress(trainer, &notification->progress,
-                                 trainer->progress_user);
-        pl_notification_free(notification);
-        return;
-    case PL_NOTIFICATION_DONE:
-        if (trainer->attached && !engine->closing
-            && trainer->attached->waits(trainer->attached)) {
-            pl_notifications_push(&engine->notifications, notification);
-            return;
-        }
-        engine->calls -= !trainer->attached;
-        trainer->running = false;            /* a new run may begin from inside on_done */
-        trainer->done = NULL;
-        if (!trainer->freed && trainer->on_done)
-            pl_result_tell(&notification->ending, trainer, trainer->on_done,
-                           trainer->done_user);
-        ending_give_back(engine, notification);
-        return;
-    case PL_NOTIFICATION_COMMAND:
-        engine->calls--;
-        if (!trainer->freed && notification->on_command)
-            command_reported(notification);
-        pl_notification_free(notification);
-        return;
-    case PL_NOTIFICATION_GONE: trainer_release(trainer); return;
-    case PL_NOTIFICATION_CALLBACK:
-        notification->tell(notification, !trainer->freed);
-        return;
-    case PL_NOTIFICATION_CLOSED:
-        pl_reactor_join(engine->reactor);         /* the dashboard may still ask for it */
-        engine->closed = true;
-        engine->calls--;
-        engine->is_reporting = false;
-        if (engine->on_closed)
-            engine->on_closed(engine, engine->closed_user);  /* may free the engine */
-        return;
-    }
-}
-
-/* Delivers what waits. True: on_closed has come, and may have freed the engine. */
-static bool engine_deliver(pl_engine_t *engine)
-{
-    const bool was_reporting = engine->is_reporting;
-    engine->is_reporting = true;
-    int left = pl_notifications_quiet(&engine->notifications);
-    for (pl_notification_t *notification;
-         left-- > 0 && (notification = pl_notifications_take(&engine->notifications));) {
-        const bool has_closed = notification->kind == PL_NOTIFICATION_CLOSED;
-        notification_deliver(engine, notification);
-        if (has_closed)
-            return true;
-    }
-    engine->is_reporting = was_reporting;
-    return false;
-}
-
-void pl_engine_dispatch(pl_engine_t *engine)
-{
-    if (engine)
-        engine_deliver(engine);
-}
-
-static bool engine_wait(pl_engine_t *engine)
-{
-    struct pollfd readable = {.fd = engine->notifications.fd, .events = POLLIN};
-    poll(&readable, 1, -1);
-    return engine_deliver(engine);
-}
-
-int pl_engine_run_until(pl_engine_t *engine, const bool *done, pl_error_t *err)
-{
-    if (pl_require(engine, "an engine", err) != PL_OK)
-        return PL_EINVAL;
-    if (engine->readable)
-        return pl_fail(
-            err, PL_ESTATE,
-            "the loop of the engine's event base delivers its notifications: run that "
-            "loop");
-    if (engine->is_reporting)
-        return pl_fail(err, PL_ESTATE,
-                       "a notification must not wait for others: return from it first");
-    const bool was_closing = engine->closing;
-    bool has_closed = false;
-    while (!has_closed && engine->calls && !(done && *done))
-        has_closed = engine_wait(engine);
-    if (done ? *done : was_closing || !has_closed)
-        return PL_OK;
-    if (has_closed)
-        return pl_fail(err, PL_ECANCELLED, "a notification closed the engine");
-    return pl_fail(err, PL_ESTATE,
-                   "no call is under way, so no notification can set *done");
-}
-
-void pl_engine_free(pl_engine_t *engine)
-{
-    if (!engine)
-        return;
-    for (pl_trainer_t *trainer = engine->trainers; trainer; trainer = trainer->next)
-        trainer->freed = true;                              /* no more notifications */
-    engine->on_closed = NULL;
-    pl_engine_close(engine, NULL, NULL);
-    while (!engine->closed)
-        engine_wait(engine);
-    while (engine->trainers)
-        trainer_release(engine->trainers);
-    engine_release(engine);
 }

@@ -1,8 +1,8 @@
 /* json_commands.c - commands to the runs of an engine as JSON, from any thread
  *
- * What serves a page or a socket hands them in through the engine's commander. Whatever
- * comes is answered, once; a queue of its own, so that nothing is lost when the engine
- * closes. */
+ * The servers of the page and of the control socket post requests through the engine's
+ * commander. Each request is answered once. The queue is separate from that of the
+ * reactor, so that requests are answered also when the engine closes. */
 #include <jansson.h>
 #include <string.h>
 
@@ -19,32 +19,27 @@ struct pl_request {
     pl_engine_t *engine;
     pl_on_reply_t on_reply;
     void *user;
-    json_t *asked;                                          /* NULL: it was none */
+    json_t *json;                                           /* [the text is not JSON] */
     size_t size;
     char text[];                                            /* [size] */
 };
 
-/* ---- replies ---- */
+/* ---- Replies ---- */
 
-static void request_free(pl_request_t *request)
-{
-    json_decref(request->asked);
-    pl_free(request);
-}
-
-/* Consumes the request and the object; what was said as "id" comes back. */
+/* Consumes the request and the object. The request's "id" comes back. */
 static void reply(pl_request_t *request, json_t *object)
 {
-    static const char nothing[] =
+    static const char no_memory[] =
         "{\"error\": {\"code\": \"PL_ENOMEM\", \"text\": \"out of memory\"}}";
-    json_t *id = json_object_get(request->asked, "id");
+    json_t *id = json_object_get(request->json, "id");
     bool whole = object && (!id || json_object_set(object, "id", id) == 0);
     char *text = whole ? pl_json_write(object, PL_JSON_COMPACT) : NULL;
-    const char *sent = text ? text : nothing;
+    const char *sent = text ? text : no_memory;
     request->on_reply(sent, strlen(sent), request->user);
     pl_text_free(text);
     json_decref(object);
-    request_free(request);
+    json_decref(request->json);
+    pl_free(request);
 }
 
 static void reply_error(pl_request_t *request, const pl_error_t *error)
@@ -53,53 +48,47 @@ static void reply_error(pl_request_t *request, const pl_error_t *error)
                              "text", error->text));
 }
 
-static void order_reply(pl_order_t *order, const pl_command_result_t *result)
+static void command_reply(pl_command_t *command, const pl_command_result_t *result)
 {
     if (result->error.code != PL_OK)
-        reply_error(order->request, &result->error);
+        reply_error(command->request, &result->error);
     else
-        reply(order->request,
+        reply(command->request,
               json_pack("{s:b, s:s, s:I, s:I, s:s*}", "ok", 1, "command", result->command,
-                        "run", (json_int_t)order->trainer->number, "global_step",
+                        "run", (json_int_t)command->trainer->number, "global_step",
                         (json_int_t)result->global_step, "checkpoint",
                         result->checkpoint));
     pl_text_free((char *)result->checkpoint);
 }
 
-/* ---- what is asked for ---- */
+/* ---- Execution ---- */
 
-static const char *state_of(const pl_trainer_t *trainer)
-{
-    const pl_standing_t *s = &trainer->standing;
-    return s->is_stopping ? "stopping"
-           : s->is_paused ? "paused"
-           : s->has_begun ? "running"
-                          : "starting";
-}
-
-static json_t *run_show(const pl_trainer_t *trainer)
-{
-    const pl_ending_t *now = &trainer->done->ending;
-    return json_pack("{s:I, s:s, s:b, s:I, s:I, s:s*}", "run",
-                     (json_int_t)trainer->number, "state", state_of(trainer), "fit",
-                     (int)trainer->standing.is_fit, "global_step",
-                     (json_int_t)now->global_step, "epoch", (json_int_t)now->epoch,
-                     "run_dir", now->run_dir);
-}
-
-static void list_carry_out(pl_request_t *request)
+static void list_runs(pl_request_t *request)
 {
     json_t *runs = json_array();
-    for (const pl_trainer_t *t = request->engine->living; t; t = t->next_living)
-        if (t->run)
-            json_array_insert_new(runs, 0, run_show(t));
+    for (const pl_trainer_t *t = request->engine->living; t; t = t->next_living) {
+        if (!t->run)
+            continue;
+        const pl_ending_t *now = &t->done->ending;
+        const pl_run_state_t *s = &t->state;
+        const char *state = s->is_stopping ? "stopping"
+                            : s->is_paused ? "paused"
+                            : s->has_begun ? "running"
+                                           : "starting";
+        json_array_insert_new(runs, 0,
+                              json_pack("{s:I, s:s, s:b, s:I, s:I, s:s*}", "run",
+                                        (json_int_t)t->number, "state", state, "fit",
+                                        (int)s->is_fit, "global_step",
+                                        (json_int_t)now->global_step, "epoch",
+                                        (json_int_t)now->epoch, "run_dir", now->run_dir));
+    }
     reply(request, json_pack("{s:b, s:o}", "ok", 1, "runs", runs));
 }
 
-/* The run that is meant: by its number, or the only one. */
+/* The run of that number, or the only one. */
 static pl_trainer_t *run_find(const pl_request_t *request, pl_error_t *err)
 {
-    const json_t *wanted = json_object_get(request->asked, "run");
+    const json_t *wanted = json_object_get(request->json, "run");
     pl_trainer_t *found = NULL;
     int count = 0;
     for (pl_trainer_t *t = request->engine->living; t; t = t->next_living) {
@@ -121,62 +110,47 @@ static pl_trainer_t *run_find(const pl_request_t *request, pl_error_t *err)
     return NULL;
 }
 
-static void stop_carry_out(pl_request_t *request, pl_trainer_t *trainer)
+static int rate_read(const json_t *json, pl_command_t *command, pl_error_t *err)
 {
-    const char *reason = json_string_value(json_object_get(request->asked, "reason"));
-    pl_error_t err = {0};
-    if (pl_trainer_tell_stop(trainer, reason ? reason : "requested by a command", &err)
-        != PL_OK)
-        reply_error(request, &err);
-    else
-        reply(request, json_pack("{s:b, s:s, s:I}", "ok", 1, "command", "stop", "run",
-                                 (json_int_t)trainer->number));
-}
-
-static int rate_read(const json_t *asked, pl_order_t *order, pl_error_t *err)
-{
-    const json_t *lr = json_object_get(asked, "lr"),
-                 *factor = json_object_get(asked, "factor");
+    const json_t *lr = json_object_get(json, "lr"),
+                 *factor = json_object_get(json, "factor");
     if (!lr == !factor)
         return pl_fail(err, PL_EINVAL, "\"set_lr\" needs either \"lr\" or \"factor\"");
-    order->what.is_factor = factor != NULL;
-    order->what.value = json_number_value(lr ? lr : factor);
-    int code = pl_order_check(order, err);
-    return code == PL_OK ? pl_order_optimizer(
-               order, json_string_value(json_object_get(asked, "optimizer")), err)
-                         : code;
+    command->what.is_factor = factor != NULL;
+    command->what.value = json_number_value(lr ? lr : factor);
+    const char *optimizer = json_string_value(json_object_get(json, "optimizer"));
+    int code = pl_command_check(command, err);
+    return code == PL_OK ? pl_command_set_optimizer(command, optimizer, err) : code;
 }
 
-static void order_carry_out(pl_request_t *request, pl_trainer_t *trainer,
-                            pl_run_command_t command)
+static void command_execute(pl_request_t *request, pl_trainer_t *trainer,
+                            pl_run_command_t name)
 {
     pl_error_t err = {0};
-    pl_order_t *order = pl_alloc(sizeof *order);
-    int code = order ? PL_OK : pl_no_memory(&err);
+    pl_command_t *command = pl_alloc(sizeof *command);
+    int code = command ? PL_OK : pl_no_memory(&err);
     if (code == PL_OK) {
-        *order = (pl_order_t){.trainer = trainer,
-                              .what = {.command = command},
-                              .answer = order_reply,
-                              .request = request};
-        if (command == PL_RUN_COMMAND_SET_LR)
-            code = rate_read(request->asked, order, &err);
-        else
-            code = pl_order_name(
-                order, json_string_value(json_object_get(request->asked, "name")), &err);
+        *command = (pl_command_t){.trainer = trainer,
+                                  .what = {.command = name},
+                                  .answer = command_reply,
+                                  .request = request};
+        const char *save = json_string_value(json_object_get(request->json, "name"));
+        code = name == PL_RUN_COMMAND_SET_LR ? rate_read(request->json, command, &err)
+                                             : pl_command_set_name(command, save, &err);
     }
     if (code == PL_OK) {
-        pl_order_give(order);
+        pl_command_send(command);
         return;
     }
-    pl_free(order);
+    pl_free(command);
     reply_error(request, &err);
 }
 
-/* ---- reading ---- */
+/* ---- Reading ---- */
 
-/* Each key, the type that it has, and the command that it is for. */
+/* The keys of a request; kind: the types of its value, as in is_kind below. */
 static const struct {
-    const char *key, *command;                              /* NULL: every command */
+    const char *key, *command;                              /* command: [every] */
     int kind;
 } keys[] = {
     {"command", NULL, 's'},       {"id", NULL, '*'},     {"run", NULL, 'i'},
@@ -187,16 +161,6 @@ enum { KEYS = sizeof keys / sizeof *keys };
 
 static const char *const commands[] = {"list",   "pause", "continue", "save",
                                        "set_lr", "stop",  NULL};
-
-static bool is_of_kind(const json_t *value, int kind)
-{
-    switch (kind) {
-    case 's': return json_is_string(value);
-    case 'i': return json_is_integer(value);
-    case 'f': return json_is_number(value);
-    default: return json_is_string(value) || json_is_integer(value);
-    }
-}
 
 static int key_check(const char *key, const json_t *value, const char *command,
                      pl_error_t *err)
@@ -210,15 +174,20 @@ static int key_check(const char *key, const json_t *value, const char *command,
         pl_suggestion_offer(&nearest, keys[k].key);
         if (strcmp(keys[k].key, key))
             continue;
-        return is_of_kind(value, keys[k].kind)
-                   ? PL_OK
-                   : pl_fail(err, PL_EINVAL, "\"%s\" has the wrong type", key);
+        const int kind = keys[k].kind;
+        const bool is_kind = kind == 'i'   ? json_is_integer(value)
+                             : kind == 'f' ? json_is_number(value)
+                             : kind == 's'
+                                 ? json_is_string(value)
+                                 : json_is_string(value) || json_is_integer(value);
+        return is_kind ? PL_OK
+                       : pl_fail(err, PL_EINVAL, "\"%s\" has the wrong type", key);
     }
     return pl_fail(err, PL_EINVAL, "unknown key \"%.64s\" of \"%s\": %s", key, command,
                    pl_suggestion_text(&nearest, text));
 }
 
-/* The command, one of ours, or NULL. */
+/* The command of that name, as in the list above; NULL: unknown. */
 static const char *command_find(const char *word, pl_error_t *err)
 {
     pl_suggestion_t nearest;
@@ -239,41 +208,49 @@ static const char *command_find(const char *word, pl_error_t *err)
     return NULL;
 }
 
+/* The command of a request that is well-formed. */
 static const char *request_read(pl_request_t *request, pl_error_t *err)
 {
-    request->asked = pl_json_read(request->text, request->size, "request", err);
-    const char *word = json_string_value(json_object_get(request->asked, "command")),
+    request->json = pl_json_read(request->text, request->size, "request", err);
+    const char *word = json_string_value(json_object_get(request->json, "command")),
                *command = word ? command_find(word, err) : NULL, *key;
     json_t *value;
-    if (request->asked && !word)
+    if (request->json && !word)
         pl_fail(err, PL_EINVAL,
                 "a request needs a \"command\", such as \"list\", which shows the runs");
     if (!command)
         return NULL;
-    json_object_foreach(request->asked, key, value)
+    json_object_foreach(request->json, key, value)
         if (key_check(key, value, command, err) != PL_OK)
             return NULL;
     return command;
 }
 
-static void request_carry_out(pl_request_t *request)
+static void request_execute(pl_request_t *request)
 {
     pl_error_t err = {0};
     const char *command = request_read(request, &err);
     const bool lists = command && !strcmp(command, "list");
     pl_trainer_t *trainer = command && !lists ? run_find(request, &err) : NULL;
-    if (lists)
-        list_carry_out(request);
-    else if (!trainer)
+    if (lists) {
+        list_runs(request);
+    } else if (!trainer) {
         reply_error(request, &err);
-    else if (!strcmp(command, "stop"))
-        stop_carry_out(request, trainer);
-    else
-        order_carry_out(request, trainer,
+    } else if (strcmp(command, "stop") != 0) {
+        command_execute(request, trainer,
                         (pl_run_command_t)pl_enum_find(pl_run_command_names, command));
+    } else {
+        const char *reason = json_string_value(json_object_get(request->json, "reason"));
+        reason = reason ? reason : "requested by a command";
+        if (pl_trainer_send_stop(trainer, reason, &err) != PL_OK)
+            reply_error(request, &err);
+        else
+            reply(request, json_pack("{s:b, s:s, s:I}", "ok", 1, "command", "stop", "run",
+                                     (json_int_t)trainer->number));
+    }
 }
 
-/* ---- the queue ---- */
+/* ---- The queue ---- */
 
 static pl_request_t *requests_take(pl_requests_t *requests)
 {
@@ -285,45 +262,38 @@ static pl_request_t *requests_take(pl_requests_t *requests)
     return first;
 }
 
-static void requests_look(void *argument)
+static void requests_execute(void *argument)
 {
     pl_engine_t *engine = argument;
     for (pl_request_t *request; (request = requests_take(&engine->requests));)
-        request_carry_out(request);
-}
-
-static int request_queue(pl_engine_t *engine, pl_request_t *request, pl_error_t *err)
-{
-    pl_requests_t *requests = &engine->requests;
-    int code = PL_OK;
-    pthread_mutex_lock(&requests->lock);
-    if (requests->closed)
-        code = pl_fail(err, PL_ESTATE, "the engine is closing");
-    else
-        code = pl_reactor_post(engine->reactor, requests_look, engine, err);
-    if (code == PL_OK) {
-        *requests->last = request;
-        requests->last = &request->next;
-    }
-    pthread_mutex_unlock(&requests->lock);
-    return code;
+        request_execute(request);
 }
 
 static int request_post(void *self, const char *text, size_t size, pl_on_reply_t on_reply,
                         void *user, pl_error_t *err)
 {
+    pl_engine_t *engine = self;
+    pl_requests_t *requests = &engine->requests;
     if (size > PL_REQUEST_MAX)
         return pl_fail(err, PL_EINVAL, "the request has %zu bytes: send at most %d", size,
                        PL_REQUEST_MAX);
     pl_request_t *request = pl_alloc(sizeof *request + size);
     if (!request)
         return pl_no_memory(err);
-    request->engine = self;
+    request->engine = engine;
     request->on_reply = on_reply;
     request->user = user;
     request->size = size;
     memcpy(request->text, text, size);
-    int code = request_queue(self, request, err);
+    pthread_mutex_lock(&requests->lock);
+    int code = requests->closed
+                   ? pl_fail(err, PL_ESTATE, "the engine is closing")
+                   : pl_reactor_post(engine->reactor, requests_execute, engine, err);
+    if (code == PL_OK) {
+        *requests->last = request;
+        requests->last = &request->next;
+    }
+    pthread_mutex_unlock(&requests->lock);
     if (code != PL_OK)
         pl_free(request);
     return code;
@@ -334,27 +304,13 @@ pl_commander_t pl_engine_commander(pl_engine_t *engine)
     return (pl_commander_t){.post = request_post, .self = engine};
 }
 
-/* ---- life ---- */
-
-void pl_requests_init(pl_requests_t *requests)
-{
-    pthread_mutex_init(&requests->lock, NULL);
-    requests->last = &requests->first;
-}
-
-void pl_requests_close(pl_requests_t *requests)
+void pl_requests_close(pl_engine_t *engine)
 {
     pl_error_t err;
-    pthread_mutex_lock(&requests->lock);
-    requests->closed = true;
-    pthread_mutex_unlock(&requests->lock);
+    pthread_mutex_lock(&engine->requests.lock);
+    engine->requests.closed = true;
+    pthread_mutex_unlock(&engine->requests.lock);
     pl_fail(&err, PL_ESTATE, "the engine is closing");
-    for (pl_request_t *request; (request = requests_take(requests));)
+    for (pl_request_t *request; (request = requests_take(&engine->requests));)
         reply_error(request, &err);
-}
-
-void pl_requests_release(pl_requests_t *requests)
-{
-    if (requests->last)
-        pthread_mutex_destroy(&requests->lock);
 }

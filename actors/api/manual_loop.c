@@ -1,24 +1,73 @@
-/* manual_loop.c - a manual loop, as the program sees it
+/* manual_loop.c - a manual loop: the program sends batches one by one
  *
- * Behind it is a trainer whose run has no data: its loop on the rank's thread tells where
- * it is, and from then on the control thread calls it for whatever the program asks. */
+ * Behind it is a trainer whose run has no data. The run's loop on the rank's thread
+ * reports its address, and from then on the control thread calls it for each request.
+ * Each request has its notification made beforehand, so that it is answered exactly once,
+ * whatever happens. */
 #include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "actors/api/manual_loop.h"
+#include "actors/api/host.h"
+#include "actors/connectors/batch_pool.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/run.h"
 #include "tensor/graph.h"
+#include "tensor/operators.h"
 
 enum { DEPTH = 8, DEPTH_MAX = 60 };
 
-/* ---- what the program is told ---- */
+typedef enum loop_state { OPENS, READY, OVER } loop_state_t;
 
-void pl_loop_tell(pl_loop_t *loop, pl_on_loop_t then, void *user,
-                  const pl_loop_result_t *result)
+/* A batch or a save, until it is answered. */
+typedef struct request {
+    pl_notification_t notification;                         /* first: deliver() gets it */
+    pl_loop_t *loop;
+    struct request *next, **pprev;           /* control thread: list of those under way */
+    uint64_t call;
+    pl_stage_t stage;
+    double lr_factor;
+    pl_batch_t *batch;                                      /* counted  [a save] */
+    char *name;                                             /* of the save */
+    pl_on_loop_t then;
+    void *user;
+    /* The answer. */
+    pl_error_t error;
+    uint64_t global_step;
+    char *metrics, *skipped;
+    pl_outputs_t *outputs;                                  /* counted  [none] */
+} request_t;
+
+struct pl_loop {
+    pl_attached_t attached;                                 /* first: the trainer's */
+    pl_trainer_t *trainer;
+    loop_state_t state;
+    bool closing;
+    pl_error_t failure;                                     /* why it is over */
+    int depth;
+    double lr_factor;
+    int field_count, targets;
+    pl_field_t field[PL_FIELDS];
+    int64_t rows;                                           /* of a batch at most */
+    pl_batch_pool_t *pool;
+    pl_notification_t ready, closed;
+    pl_on_loop_t on_ready, on_closed;
+    void *ready_user, *closed_user;
+    /* Control thread. */
+    char *run_dir;                          /* program's thread from `ready` on  [none] */
+    uint64_t first_step;                    /* from which it continues; as run_dir */
+    pl_address_t at;                        /* of the run's loop  [it cannot be called] */
+    request_t *requests;
+};
+
+/* ---- Notifications, on the program's thread ---- */
+
+/* Answers one call of the program. NULL in the result stands for an empty text. */
+static void call_answer(pl_loop_t *loop, pl_on_loop_t then, void *user,
+                        const pl_loop_result_t *result)
 {
     pl_loop_result_t whole = *result;
     loop->trainer->engine->calls--;
@@ -31,55 +80,159 @@ void pl_loop_tell(pl_loop_t *loop, pl_on_loop_t then, void *user,
         then(loop, &whole, user);
 }
 
-static void ready_reported(pl_notification_t *notification, bool wanted)
+static void ready_deliver(pl_notification_t *notification, bool is_wanted)
 {
     pl_loop_t *loop = (pl_loop_t *)((char *)notification - offsetof(pl_loop_t, ready));
-    if (loop->state == PL_LOOP_OPENS)
-        loop->state = PL_LOOP_READY;
-    if (wanted)
-        pl_loop_tell(loop, loop->on_ready, loop->ready_user,
-                     &(pl_loop_result_t){.global_step = loop->first_step});
+    if (loop->state == OPENS)
+        loop->state = READY;
+    if (is_wanted)
+        call_answer(loop, loop->on_ready, loop->ready_user,
+                    &(pl_loop_result_t){.global_step = loop->first_step});
 }
 
-static void closed_tell(pl_loop_t *loop, const pl_result_t *result)
+/* Also frees the loop, with its trainer. */
+static void close_answer(pl_loop_t *loop, const pl_result_t *result)
 {
     pl_trainer_t *trainer = loop->trainer;
-    pl_loop_tell(loop, loop->on_closed, loop->closed_user,
-                 &(pl_loop_result_t){.error = loop->failure,
-                                     .global_step = result ? result->global_step : 0,
-                                     .metrics = result ? result->metrics : NULL,
-                                     .output_count = result ? result->weight_count : 0,
-                                     .output = result ? result->weight : NULL});
-    pl_trainer_free(trainer);                               /* and the loop */
+    call_answer(loop, loop->on_closed, loop->closed_user,
+                &(pl_loop_result_t){.error = loop->failure,
+                                    .global_step = result ? result->global_step : 0,
+                                    .metrics = result ? result->metrics : NULL,
+                                    .output_count = result ? result->weight_count : 0,
+                                    .output = result ? result->weight : NULL});
+    pl_trainer_free(trainer);
 }
 
-static void closed_reported(pl_notification_t *notification, bool wanted)
+static void closed_deliver(pl_notification_t *notification, bool is_wanted)
 {
-    if (wanted)
-        closed_tell((pl_loop_t *)((char *)notification - offsetof(pl_loop_t, closed)),
-                    NULL);
+    if (is_wanted)
+        close_answer((pl_loop_t *)((char *)notification - offsetof(pl_loop_t, closed)),
+                     NULL);
 }
 
-/* The run behind it has ended: as was asked for, or not. */
+/* The run behind the loop has ended, as requested or by itself. */
 static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user)
 {
     (void)trainer;
     pl_loop_t *loop = user;
-    const bool opened = loop->state == PL_LOOP_READY;
-    loop->state = PL_LOOP_OVER;
+    const bool was_ready = loop->state == READY;
+    loop->state = OVER;
     loop->failure = result->error;
-    if (!opened) {
+    if (!was_ready) {
         if (loop->failure.code == PL_OK)
             pl_fail(&loop->failure, PL_ECANCELLED,
                     "the loop was closed before it was open");
-        pl_loop_tell(loop, loop->on_ready, loop->ready_user,
-                     &(pl_loop_result_t){.error = loop->failure});
+        call_answer(loop, loop->on_ready, loop->ready_user,
+                    &(pl_loop_result_t){.error = loop->failure});
     }
     if (loop->closing)
-        closed_tell(loop, result);
+        close_answer(loop, result);
 }
 
-/* ---- the control thread ---- */
+static void request_free(request_t *request)
+{
+    pl_object_unref(request->batch);
+    pl_object_unref(request->outputs);
+    pl_free(request->name);
+    pl_free(request->metrics);
+    pl_free(request->skipped);
+    pl_free(request);
+}
+
+static double metric(const pl_loop_result_t *result, const char *prefix, const char *name)
+{
+    char key[32];
+    double value;
+    snprintf(key, sizeof key, "%s%s", prefix, name);
+    return pl_loop_metric(result, key, &value) ? value : NAN;
+}
+
+static void request_deliver(pl_notification_t *notification, bool is_wanted)
+{
+    request_t *request = (request_t *)notification;
+    pl_result_tensor_t view[PL_FIELDS];
+    const int outputs = request->outputs ? request->outputs->count : 0;
+    pl_loop_result_t result = {.error = request->error,
+                               .global_step = request->global_step,
+                               .skipped = request->skipped,
+                               .metrics = request->metrics ? request->metrics : "{}",
+                               .output_count = outputs,
+                               .output = view};
+    request->loop->attached.requests--;                  /* then() may send another one */
+    if (is_wanted) {
+        result.loss = metric(&result, pl_stages[request->stage].prefix, "loss");
+        result.grad_norm = metric(&result, "", "grad_norm");
+        if (outputs && !pl_tensors_view(request->outputs->output, outputs, view)
+            && result.error.code == PL_OK)
+            pl_no_memory(&result.error);
+        call_answer(request->loop, request->then, request->user, &result);
+        if (outputs)
+            pl_tensors_release(request->outputs->output, outputs, view);
+    }
+    request_free(request);
+}
+
+/* ---- The control thread ---- */
+
+static void request_end(request_t *request, const pl_error_t *error)
+{
+    if (error)
+        request->error = *error;
+    *request->pprev = request->next;
+    if (request->next)
+        request->next->pprev = request->pprev;
+    pl_notifications_push(&request->loop->trainer->engine->notifications,
+                          &request->notification);
+}
+
+static void request_answered(void *self, const pl_answer_t *answer)
+{
+    (void)self;
+    request_t *request = answer->context;
+    if (answer->kind == PL_ANSWER_ERROR)
+        request_end(request, answer->error);
+    if (answer->kind != PL_ANSWER_REPLY)
+        return;
+    if (request->name) {
+        request->global_step = answer->body->save_loop_reply.global_step;
+    } else {
+        const pl_take_batch_reply_t *reply = &answer->body->take_batch_reply;
+        request->global_step = reply->global_step;
+        request->outputs = pl_object_ref(reply->outputs);
+        request->metrics = pl_strdup(reply->metrics);
+        request->skipped = pl_strdup(reply->skipped);
+        if (!request->metrics || !request->skipped)
+            pl_no_memory(&request->error);
+    }
+    request_end(request, NULL);
+}
+
+static void request_begin(void *argument)
+{
+    request_t *request = argument;
+    pl_loop_t *loop = request->loop;
+    void *host = loop->trainer->engine->host;
+    const pl_how_t how = {.on_answer = request_answered, .context = request};
+    const pl_save_loop_t save = {.name = request->name};
+    pl_error_t err = {0};
+    request->next = loop->requests;
+    request->pprev = &loop->requests;
+    if (loop->requests)
+        loop->requests->pprev = &request->next;
+    loop->requests = request;
+    if (pl_is_nobody(loop->at)) {
+        pl_fail(&err, PL_ESTATE, "the loop has ended");
+    } else if (request->name) {
+        request->call = pl_call_save_loop(host, loop->at, &save, how, &err);
+    } else {
+        const pl_take_batch_t batch = {.stage = request->stage,
+                                       .lr_factor = request->lr_factor,
+                                       .batch = &request->batch->object};
+        request->call = pl_call_take_batch(host, loop->at, &batch, how, &err);
+    }
+    if (!request->call)
+        request_end(request, &err);
+}
 
 static void run_reported(pl_attached_t *self, const pl_run_progress_t *report)
 {
@@ -91,26 +244,25 @@ static void run_reported(pl_attached_t *self, const pl_run_progress_t *report)
             continue;
         loop->at = report->peers.peer[k].at;
         loop->first_step = report->global_step;
-        pl_notifications_push(loop->inside.notifications, &loop->ready);
+        pl_notifications_push(&loop->trainer->engine->notifications, &loop->ready);
     }
 }
 
+/* Requests that the run has not answered end with its error. */
 static void run_ended(pl_attached_t *self, const pl_error_t *error)
 {
     pl_loop_t *loop = (pl_loop_t *)self;
     pl_error_t over;
     pl_fail(&over, PL_ESTATE, "the loop has ended");
     loop->at = (pl_address_t){0};
-    pl_loop_requests_end(loop, error ? error : &over);
+    while (loop->requests) {
+        if (loop->requests->call)
+            pl_abandon(loop->trainer->engine->host, loop->requests->call);
+        request_end(loop->requests, error ? error : &over);
+    }
 }
 
-/* A batch may have been sent as the run ended. */
-static bool loop_waits(const pl_attached_t *self)
-{
-    return ((const pl_loop_t *)self)->under_way > 0;
-}
-
-/* ---- opening ---- */
+/* ---- Opening ---- */
 
 static void loop_release(pl_attached_t *self)
 {
@@ -120,20 +272,8 @@ static void loop_release(pl_attached_t *self)
     pl_free(loop);
 }
 
-static int field_check(const pl_field_t *field, pl_error_t *err)
-{
-    if (pl_field_is_whole(field))
-        return PL_OK;
-    return pl_fail(
-        err, PL_EINVAL,
-        "field \"%.31s\" of a loop's batches needs a name, one of the types of "
-        "data and at most %d sizes, each 1 or more",
-        field->name, PL_DIMS - 1);
-}
-
 static int spec_check(const pl_loop_spec_t *spec, pl_error_t *err)
 {
-    int code = PL_OK;
     if (spec->field_count < 1 || spec->field_count > PL_FIELDS || spec->targets < 0
         || spec->targets >= spec->field_count)
         return pl_fail(err, PL_EINVAL,
@@ -145,15 +285,24 @@ static int spec_check(const pl_loop_spec_t *spec, pl_error_t *err)
     if (spec->depth < 0 || spec->depth > DEPTH_MAX)
         return pl_fail(err, PL_EINVAL, "depth is %d: set it from 1 to %d, or to 0 for %d",
                        spec->depth, DEPTH_MAX, DEPTH);
-    for (int k = 0; k < spec->field_count && code == PL_OK; k++)
-        code = field_check(&spec->field[k], err);
-    return code;
+    for (int k = 0; k < spec->field_count; k++)
+        if (!pl_field_is_whole(&spec->field[k]))
+            return pl_fail(
+                err, PL_EINVAL,
+                "field \"%.31s\" of a loop's batches needs a name, one of the types of "
+                "data and at most %d sizes, each 1 or more",
+                spec->field[k].name, PL_DIMS - 1);
+    return PL_OK;
 }
 
-/* What is not present yet comes with the first batch that needs it. */
-static pl_batch_signature_t *layout_of(const pl_loop_spec_t *spec, int64_t rows,
-                                       pl_error_t *err)
+/* A stage that is not present in the signature is compiled for its first batch. */
+static pl_job_t *job_of(const pl_options_t *options, const pl_loop_spec_t *spec,
+                        pl_error_t *err)
 {
+    pl_job_t *job = pl_job_new(options, PL_TRAIN, err);
+    if (!job)
+        return NULL;
+    const int64_t rows = job->data->batch_size;
     pl_batch_signature_t *signature = pl_batch_signature_new(err);
     for (int k = PL_TRAIN; signature && k <= PL_PREDICT; k++) {
         signature->stage[k].batch_size = rows;
@@ -167,23 +316,14 @@ static pl_batch_signature_t *layout_of(const pl_loop_spec_t *spec, int64_t rows,
         signature->stage[PL_TRAIN].size_count = 1;
         signature->stage[PL_TRAIN].size[0].count = rows;
     }
-    return signature;
-}
-
-static pl_job_t *job_of(const pl_options_t *options, const pl_loop_spec_t *spec,
-                        pl_error_t *err)
-{
-    pl_job_t *job = pl_job_new(options, PL_TRAIN, err);
-    if (!job)
-        return NULL;
     job->enable_checkpointing = spec->enable_checkpointing;
     job->resumes = spec->resume != NULL;
     job->resume = spec->resume ? pl_run_path(spec->resume) : NULL;
     job->manual_data_info = pl_strdup(spec->data_info ? spec->data_info : "{}");
-    job->manual_signature = layout_of(spec, job->data->batch_size, err);
-    if (job->manual_signature && job->manual_data_info && (!spec->resume || job->resume))
+    job->manual_signature = signature;
+    if (signature && job->manual_data_info && (!spec->resume || job->resume))
         return job;
-    if (job->manual_signature)
+    if (signature)
         pl_no_memory(err);
     pl_object_unref(job);
     return NULL;
@@ -202,14 +342,14 @@ static pl_loop_t *loop_new(const pl_loop_spec_t *spec, int64_t rows, pl_error_t 
         return NULL;
     }
     *loop = (pl_loop_t){
-        .attached = {run_reported, run_ended, loop_waits, loop_release},
+        .attached = {run_reported, run_ended, loop_release},
         .depth = spec->depth ? spec->depth : DEPTH,
         .lr_factor = 1,
         .field_count = spec->field_count,
         .targets = spec->targets,
         .rows = rows,
-        .ready = {.kind = PL_NOTIFICATION_CALLBACK, .tell = ready_reported},
-        .closed = {.kind = PL_NOTIFICATION_CALLBACK, .tell = closed_reported},
+        .ready = {.kind = PL_NOTIFICATION_LOOP, .deliver = ready_deliver},
+        .closed = {.kind = PL_NOTIFICATION_LOOP, .deliver = closed_deliver},
     };
     memcpy(loop->field, spec->field, (size_t)spec->field_count * sizeof *spec->field);
     loop->pool = pl_batch_pool_new(&batches, err);
@@ -239,7 +379,7 @@ pl_loop_t *pl_loop_open(pl_engine_t *engine, const pl_options_t *options,
     loop->trainer = loop->ready.trainer = loop->closed.trainer = trainer;
     loop->on_ready = on_ready;
     loop->ready_user = user;
-    loop->inside = pl_trainer_attach(trainer, &loop->attached);
+    trainer->attached = &loop->attached;
     if (pl_trainer_begin(trainer, job, on_done, loop, err) == PL_OK) {
         engine->calls++;
         return loop;
@@ -248,7 +388,169 @@ pl_loop_t *pl_loop_open(pl_engine_t *engine, const pl_options_t *options,
     return NULL;
 }
 
-/* ---- the rest ---- */
+/* ---- Requests ---- */
+
+static int loop_is_ready(const pl_loop_t *loop, pl_error_t *err)
+{
+    if (pl_require(loop, "a loop", err) != PL_OK)
+        return PL_EINVAL;
+    if (pl_engine_is_open(loop->trainer->engine, err) != PL_OK)
+        return PL_ESTATE;
+    if (loop->closing)
+        return pl_fail(err, PL_ESTATE, "the loop is closing");
+    if (loop->state == OPENS)
+        return pl_fail(err, PL_ESTATE, "the loop is not open yet: wait for on_ready");
+    if (loop->state == OVER)
+        return pl_fail(err, PL_ESTATE, "the loop has ended: %s", loop->failure.text);
+    if (loop->attached.requests == loop->depth)
+        return pl_fail(err, PL_EBUSY,
+                       "%d requests are already in flight: wait for the result of one, "
+                       "or open the loop with a larger depth",
+                       loop->attached.requests);
+    return PL_OK;
+}
+
+static request_t *request_new(pl_loop_t *loop, pl_on_loop_t then, void *user,
+                              pl_error_t *err)
+{
+    request_t *request = pl_alloc(sizeof *request);
+    if (!request) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    *request = (request_t){.notification = {.kind = PL_NOTIFICATION_LOOP,
+                                            .trainer = loop->trainer,
+                                            .deliver = request_deliver},
+                           .loop = loop,
+                           .lr_factor = loop->lr_factor,
+                           .then = then,
+                           .user = user};
+    return request;
+}
+
+/* Consumes the request, also on failure. */
+static int request_post(pl_loop_t *loop, request_t *request, pl_error_t *err)
+{
+    pl_engine_t *engine = loop->trainer->engine;
+    int code = pl_reactor_post(engine->reactor, request_begin, request, err);
+    if (code == PL_OK) {
+        loop->attached.requests++;
+        engine->calls++;
+    } else {
+        request_free(request);
+    }
+    return code;
+}
+
+/* Copies the samples of each field that the stage needs. */
+static int batch_fill(const pl_loop_t *loop, pl_stage_t stage, const pl_arrays_t *samples,
+                      pl_batch_t *batch, pl_error_t *err)
+{
+    batch->stage = stage;
+    batch->count = samples->samples;
+    batch->length = 0;
+    batch->field_count = loop->field_count - (stage == PL_PREDICT ? loop->targets : 0);
+    for (int k = 0; k < batch->field_count; k++) {
+        const pl_field_t *field = &loop->field[k];
+        int from = 0;
+        while (from < samples->field_count
+               && strcmp(samples->field[from].name, field->name))
+            from++;
+        if (from == samples->field_count || !samples->data[from])
+            return pl_fail(err, PL_EINVAL, "the samples have no field \"%s\"",
+                           field->name);
+        const pl_field_t *given = &samples->field[from];
+        if (given->dtype != field->dtype)
+            return pl_fail(err, PL_EINVAL,
+                           "field \"%s\" has another type than in the spec of the loop",
+                           field->name);
+        if (!pl_same_shape(given->shape, field->shape))
+            return pl_fail(err, PL_EINVAL,
+                           "field \"%s\" of a sample has shape %s, but the spec of the "
+                           "loop has %s",
+                           field->name, PL_TEXT_OF(given->shape),
+                           PL_TEXT_OF(field->shape));
+        memcpy(batch->field[k], samples->data[from],
+               (size_t)(samples->samples * pl_elements(field->shape))
+                   * pl_dtype_size(field->dtype));
+    }
+    return PL_OK;
+}
+
+static int batch_send(pl_loop_t *loop, pl_stage_t stage, const pl_arrays_t *samples,
+                      pl_on_loop_t then, void *user, pl_error_t *err)
+{
+    int code = loop_is_ready(loop, err);
+    if (code == PL_OK)
+        code = pl_require(samples, "a batch", err);
+    if (code == PL_OK
+        && (samples->samples < 1 || samples->samples > loop->rows
+            || samples->field_count < 1 || samples->field_count > PL_FIELDS))
+        code = pl_fail(err, PL_EINVAL,
+                       "the batch has %lld samples of %d fields: give 1 to %lld samples "
+                       "(\"data.batch_size\") of 1 to %d fields",
+                       (long long)samples->samples, samples->field_count,
+                       (long long)loop->rows, PL_FIELDS);
+    if (code != PL_OK)
+        return code;
+    request_t *request = request_new(loop, then, user, err);
+    if (!request)
+        return PL_ENOMEM;
+    request->stage = stage;
+    request->batch = pl_batch_pool_take(loop->pool, err);
+    code = request->batch ? batch_fill(loop, stage, samples, request->batch, err)
+                          : PL_ENOMEM;
+    if (code == PL_OK)
+        return request_post(loop, request, err);
+    request_free(request);
+    return code;
+}
+
+int pl_loop_train(pl_loop_t *loop, const pl_arrays_t *samples, pl_on_loop_t then,
+                  void *user, pl_error_t *err)
+{
+    return batch_send(loop, PL_TRAIN, samples, then, user, err);
+}
+
+int pl_loop_evaluate(pl_loop_t *loop, const pl_arrays_t *samples, pl_on_loop_t then,
+                     void *user, pl_error_t *err)
+{
+    return batch_send(loop, PL_VALIDATE, samples, then, user, err);
+}
+
+int pl_loop_predict(pl_loop_t *loop, const pl_arrays_t *samples, pl_on_loop_t then,
+                    void *user, pl_error_t *err)
+{
+    return batch_send(loop, PL_PREDICT, samples, then, user, err);
+}
+
+int pl_loop_save(pl_loop_t *loop, const char *name, pl_on_loop_t then, void *user,
+                 pl_error_t *err)
+{
+    int code = loop_is_ready(loop, err);
+    if (code == PL_OK)
+        code = pl_require(name, "a name", err);
+    if (code == PL_OK
+        && (!*name || *name == '.' || strpbrk(name, "/\n") || strlen(name) >= 128))
+        code = pl_fail(err, PL_EINVAL,
+                       "\"%.64s\" cannot be the name of a checkpoint: it must have no "
+                       "'/' and no '.' at its start",
+                       name);
+    if (code == PL_OK && !loop->run_dir)
+        code = pl_fail(
+            err, PL_ESTATE,
+            "this loop has no run directory: open it with `enable_checkpointing` set");
+    if (code != PL_OK)
+        return code;
+    request_t *request = request_new(loop, then, user, err);
+    if (!request)
+        return PL_ENOMEM;
+    request->name = pl_strdup(name);
+    if (request->name)
+        return request_post(loop, request, err);
+    request_free(request);
+    return pl_no_memory(err);
+}
 
 int pl_loop_scale_lr(pl_loop_t *loop, double factor, pl_error_t *err)
 {
@@ -267,12 +569,13 @@ void pl_loop_close(pl_loop_t *loop, pl_on_loop_t on_closed, void *user)
 {
     if (!loop || loop->closing)
         return;
+    pl_engine_t *engine = loop->trainer->engine;
     loop->closing = true;
-    loop->trainer->engine->calls++;
+    engine->calls++;
     loop->on_closed = on_closed;
     loop->closed_user = user;
-    if (loop->state == PL_LOOP_OVER)
-        pl_notifications_push(loop->inside.notifications, &loop->closed);
+    if (loop->state == OVER)
+        pl_notifications_push(&engine->notifications, &loop->closed);
     else
         while (pl_trainer_stop(loop->trainer, "the program closes the loop", NULL)
                == PL_ENOMEM)

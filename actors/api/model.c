@@ -1,8 +1,8 @@
-/* model.c - a trained module that answers for samples in memory, without a trainer
+/* model.c - inference with a trained module on samples in memory, without a trainer
  *
- * No actor is needed for it: the accelerator's table is called on the caller's thread.
- * Any number of samples is answered with few compiled plans, because a plan takes a power
- * of two of them, and what is left of its places is computed and thrown away. */
+ * It needs no actor: the accelerator's table is called on the caller's thread. Few
+ * compiled plans serve any number of samples. A plan takes a power of two of them, and
+ * the results of its unused rows are dropped. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,51 +23,40 @@
 
 enum { SIZES = 7, SAMPLES_MAX = 1 << (SIZES - 1) };         /* 1, 2, 4, … 64 */
 
-/* ---- Samples as the module was trained to take them ----
+/* ---- Samples in the form of the training ----
  *
- * A data set may have changed the numbers of its files before the module saw them. Its
- * data info says how, so programs give samples as the files have them. */
+ * The data set of the training may have standardized the numbers of its files. Its data
+ * info says how, so programs pass samples as the files have them. */
 
-/* What the data set of the training did to "x". */
+/* How "x" is standardized. */
 typedef struct inputs {
     pl_moments_t *moments;                         /* [count], of each number or of all */
-    int count;                                     /* [0: nothing] */
+    int count;                                     /* [0: not at all] */
 } inputs_t;
-
-static int moments_take(inputs_t *inputs, const json_t *list, pl_error_t *err)
-{
-    const size_t count = json_array_size(list);
-    inputs->moments = pl_alloc_array(count, sizeof *inputs->moments);
-    if (!inputs->moments)
-        return pl_no_memory(err);
-    inputs->count = (int)count;
-    const int bad = pl_moments_read(list, inputs->moments);
-    return bad < 0 ? PL_OK
-                   : pl_fail(err, PL_EFORMAT,
-                             "the file of the weights has no mean and factor for "
-                             "feature %d",
-                             bad);
-}
 
 /* From the data info of the weights  [NULL: none]. */
 static int inputs_init(inputs_t *inputs, const char *data_info, pl_error_t *err)
 {
-    *inputs = (inputs_t){0};
     if (!data_info || !*data_info)
         return PL_OK;
     json_t *known = pl_json_value(data_info, strlen(data_info), err);
     const json_t *list = json_object_get(known, PL_MOMENTS);
-    int code = known ? PL_OK : err->code;
-    if (code == PL_OK && json_array_size(list))
-        code = moments_take(inputs, list, err);
+    const size_t count = json_array_size(list);
+    int code = known ? PL_OK : err->code, bad = -1;
+    if (code == PL_OK && count) {
+        inputs->moments = pl_alloc_array(count, sizeof *inputs->moments);
+        code = inputs->moments ? PL_OK : pl_no_memory(err);
+    }
+    if (code == PL_OK && count) {
+        inputs->count = (int)count;
+        bad = pl_moments_read(list, inputs->moments);
+    }
+    if (bad >= 0)
+        code = pl_fail(err, PL_EFORMAT,
+                       "the file of the weights has no mean and factor for feature %d",
+                       bad);
     json_decref(known);
     return code;
-}
-
-static void inputs_release(inputs_t *inputs)
-{
-    pl_free(inputs->moments);
-    *inputs = (inputs_t){0};
 }
 
 static bool is_number(pl_dtype_t dtype)
@@ -75,18 +64,18 @@ static bool is_number(pl_dtype_t dtype)
     return dtype == PL_F32 || dtype == PL_F64 || dtype == PL_U8;
 }
 
-static bool is_prepared(const inputs_t *inputs, const pl_field_t *given)
+static bool is_standardized(const inputs_t *inputs, const pl_field_t *given)
 {
     return inputs->count && !strcmp(given->name, "x") && is_number(given->dtype);
 }
 
-/* What the module gets of a field as it is given: bytes and doubles become float32.
- * PL_EINVAL: "x" has other numbers than in training. */
+/* The field that the module receives for a given field: bytes and doubles become float32.
+ * PL_EINVAL: "x" has another number of features than in training. */
 static int inputs_field(const inputs_t *inputs, const pl_field_t *given,
                         pl_field_t *field, pl_error_t *err)
 {
     const int64_t numbers = pl_elements(given->shape);
-    if (is_prepared(inputs, given) && inputs->count != 1 && inputs->count != numbers)
+    if (is_standardized(inputs, given) && inputs->count != 1 && inputs->count != numbers)
         return pl_fail(err, PL_EINVAL,
                        "a sample of \"x\" has %lld numbers, but the training data had "
                        "%d features",
@@ -97,21 +86,14 @@ static int inputs_field(const inputs_t *inputs, const pl_field_t *given,
     return PL_OK;
 }
 
-static double number_at(pl_dtype_t dtype, const void *data, int64_t i)
-{
-    return dtype == PL_F64  ? ((const double *)data)[i]
-           : dtype == PL_U8 ? ((const uint8_t *)data)[i]
-                            : (double)((const float *)data)[i];
-}
-
-/* Writes so many samples of the given field, from `at` on, as that. */
+/* Writes `samples` samples of the given field, from sample `at` on, in that form. */
 static void inputs_fill(const inputs_t *inputs, const pl_field_t *given, const void *data,
                         int64_t at, int64_t samples, void *out)
 {
     const int64_t per_sample = pl_elements(given->shape);
     const char *from = (const char *)data
                        + (size_t)(at * per_sample) * pl_array_width(given->dtype);
-    if (!is_prepared(inputs, given)) {
+    if (!is_standardized(inputs, given)) {
         pl_convert(given->dtype, from, is_number(given->dtype) ? PL_F32 : given->dtype,
                    out, (size_t)(samples * per_sample));
         return;
@@ -119,7 +101,10 @@ static void inputs_fill(const inputs_t *inputs, const pl_field_t *given, const v
     for (int64_t i = 0; i < samples * per_sample; i++) {
         const pl_moments_t *moments =
             &inputs->moments[inputs->count == 1 ? 0 : i % per_sample];
-        ((float *)out)[i] = pl_moments_apply(moments, number_at(given->dtype, from, i));
+        const double number = given->dtype == PL_F64  ? ((const double *)from)[i]
+                              : given->dtype == PL_U8 ? ((const uint8_t *)from)[i]
+                                                      : ((const float *)from)[i];
+        ((float *)out)[i] = pl_moments_apply(moments, number);
     }
 }
 
@@ -131,7 +116,7 @@ typedef struct answer {
     bool is_int;                                            /* int32; else float32 */
 } answer_t;
 
-/* What is compiled for one number of samples. */
+/* The plan for one number of samples. */
 typedef struct sized {
     pl_plan_t *plan;                                        /* NULL: not yet */
     int answers;
@@ -149,7 +134,7 @@ struct pl_loaded_model {
     int field_count;                                        /* that plans are made for */
     pl_field_t field[PL_FIELDS];
     sized_t sized[SIZES];
-    int given;
+    int given;                                         /* outputs of the newest answers */
     pl_result_tensor_t given_output[PL_FIELDS];
     char given_name[PL_FIELDS][48];
 };
@@ -170,10 +155,14 @@ static int component_make(pl_instance_t *instance, const char *role, const char 
     return code;
 }
 
-static int components_make(pl_loaded_model_t *m, const char *checkpoint, int threads,
-                           pl_error_t *err)
+static int load(pl_loaded_model_t *m, const char *checkpoint, int threads,
+                pl_error_t *err)
 {
     char device[64];
+    pl_device_info_t info = {0};
+    m->weights = pl_weights_read(checkpoint, err);
+    if (!m->weights)
+        return err->code;
     if (!m->weights->module || !strcmp(m->weights->module, "{}"))
         return pl_fail(err, PL_EFORMAT,
                        "%s does not name its module: load it into a run with "
@@ -183,19 +172,8 @@ static int components_make(pl_loaded_model_t *m, const char *checkpoint, int thr
              threads > 0 ? threads : 1);
     int code = component_make(&m->module, "module", m->weights->module,
                               m->weights->data_info, err);
-    return code == PL_OK
-               ? component_make(&m->accelerator, "accelerator", device, NULL, err)
-               : code;
-}
-
-static int load(pl_loaded_model_t *m, const char *checkpoint, int threads,
-                pl_error_t *err)
-{
-    pl_device_info_t info = {0};
-    m->weights = pl_weights_read(checkpoint, err);
-    if (!m->weights)
-        return err->code;
-    int code = components_make(m, checkpoint, threads, err);
+    if (code == PL_OK)
+        code = component_make(&m->accelerator, "accelerator", device, NULL, err);
     if (code == PL_OK)
         code = inputs_init(&m->inputs, m->weights->data_info, err);
     if (code != PL_OK)
@@ -217,7 +195,6 @@ pl_loaded_model_t *pl_model_load(const char *checkpoint, int threads, pl_error_t
         pl_no_memory(err);
         return NULL;
     }
-    *m = (pl_loaded_model_t){0};
     if (load(m, checkpoint, threads, err) == PL_OK)
         return m;
     pl_model_unload(m);
@@ -226,17 +203,21 @@ pl_loaded_model_t *pl_model_load(const char *checkpoint, int threads, pl_error_t
 
 /* ---- Unloading ---- */
 
+static void buffers_free(sized_t *sized)
+{
+    for (int k = 0; k < PL_FIELDS; k++) {
+        pl_free(sized->input[k]);
+        pl_free(sized->output[k]);
+    }
+    *sized = (sized_t){0};
+}
+
 static void plans_drop(pl_loaded_model_t *m)
 {
     for (int k = 0; k < SIZES; k++) {
-        sized_t *sized = &m->sized[k];
-        if (sized->plan)
-            m->ops->discard(m->accelerator.self, sized->plan);
-        for (int i = 0; i < PL_FIELDS; i++) {
-            pl_free(sized->input[i]);
-            pl_free(sized->output[i]);
-        }
-        *sized = (sized_t){0};
+        if (m->sized[k].plan)
+            m->ops->discard(m->accelerator.self, m->sized[k].plan);
+        buffers_free(&m->sized[k]);
     }
 }
 
@@ -257,7 +238,7 @@ void pl_model_unload(pl_loaded_model_t *m)
         m->ops->close(m->accelerator.self);
     }
     pl_model_free(m->model);
-    inputs_release(&m->inputs);
+    pl_free(m->inputs.moments);
     pl_object_unref(m->weights);
     pl_instance_release(&m->accelerator);
     pl_instance_release(&m->module);
@@ -286,7 +267,8 @@ static int region_place(pl_loaded_model_t *m, pl_region_t region, int64_t count,
     return code;
 }
 
-/* The module is that of the weights: a tensor that is longer comes of the samples. */
+/* The module is that of the weights, so a tensor of another shape is due to the shape of
+ * the samples. */
 static int weights_fit(const pl_loaded_model_t *m, pl_error_t *err)
 {
     pl_error_t why = {0};
@@ -305,7 +287,7 @@ static int weights_fit(const pl_loaded_model_t *m, pl_error_t *err)
     return code == PL_OK ? PL_OK : pl_fail(err, why.code, "%s", why.text);
 }
 
-/* Once: the first description tells which tensors there are. */
+/* Once, when the first graph has described the tensors. */
 static int weights_place(pl_loaded_model_t *m, pl_error_t *err)
 {
     if (!m->weights)
@@ -368,7 +350,7 @@ static int answers_keep(sized_t *sized, const pl_graph_t *g, pl_error_t *err)
 static int sized_compile(pl_loaded_model_t *m, sized_t *sized, int64_t size,
                          pl_error_t *err)
 {
-    if (m->weights) {                             /* what a failed one left is not used */
+    if (m->weights) {                     /* an earlier attempt may have failed halfway */
         pl_model_free(m->model);
         m->model = pl_model_new(err);
     }
@@ -426,18 +408,17 @@ static int replay(pl_loaded_model_t *m, sized_t *sized, pl_error_t *err)
     return code == PL_OK ? run.error.code : code;
 }
 
-/* Rows of a replay's output behind those that are there. */
+/* Copies rows of a replay's output to the answer, from row `at` on. */
 static void rows_keep(const answer_t *answer, const void *from, int64_t rows, int64_t at,
                       float *into)
 {
     int64_t row = pl_elements(answer->shape) / answer->shape.dim[0];
     into += at * row;
-    if (!answer->is_int) {
+    if (!answer->is_int)
         memcpy(into, from, (size_t)(rows * row) * sizeof *into);
-        return;
-    }
-    for (int64_t k = 0; k < rows * row; k++)
-        into[k] = (float)((const int32_t *)from)[k];
+    else
+        for (int64_t k = 0; k < rows * row; k++)
+            into[k] = (float)((const int32_t *)from)[k];
 }
 
 static int given_reserve(pl_loaded_model_t *m, const sized_t *sized, int64_t samples,
@@ -456,7 +437,7 @@ static int given_reserve(pl_loaded_model_t *m, const sized_t *sized, int64_t sam
     return PL_OK;
 }
 
-/* The plan for so many samples, 1 to SAMPLES_MAX. */
+/* The plan for 1 to SAMPLES_MAX samples. */
 static sized_t *sized_for(pl_loaded_model_t *m, int64_t samples, pl_error_t *err)
 {
     int k = 0;
@@ -465,11 +446,7 @@ static sized_t *sized_for(pl_loaded_model_t *m, int64_t samples, pl_error_t *err
     sized_t *sized = &m->sized[k];
     if (sized->plan || sized_compile(m, sized, 1 << k, err) == PL_OK)
         return sized;
-    for (int i = 0; i < PL_FIELDS; i++) {
-        pl_free(sized->input[i]);
-        pl_free(sized->output[i]);
-    }
-    *sized = (sized_t){0};
+    buffers_free(sized);
     return NULL;
 }
 
@@ -491,28 +468,26 @@ static int run_piece(pl_loaded_model_t *m, const pl_arrays_t *samples, int64_t a
     return code;
 }
 
-static bool same_fields(const pl_loaded_model_t *m, const pl_field_t *field, int count)
-{
-    bool same = m->field_count == count;
-    for (int k = 0; same && k < count; k++)
-        same = !strcmp(m->field[k].name, field[k].name)
-               && m->field[k].dtype == field[k].dtype
-               && pl_same_shape(m->field[k].shape, field[k].shape);
-    return same;
-}
-
-/* What the module gets of the samples; plans for something else are dropped. */
+/* Takes the fields that the module receives. If they differ from the previous ones, drops
+ * the plans. */
 static int fields_take(pl_loaded_model_t *m, const pl_arrays_t *samples, pl_error_t *err)
 {
     pl_field_t field[PL_FIELDS];
-    int code = PL_OK;
-    for (int k = 0; k < samples->field_count && code == PL_OK; k++)
-        code = inputs_field(&m->inputs, &samples->field[k], &field[k], err);
-    if (code != PL_OK || same_fields(m, field, samples->field_count))
-        return code;
+    const int count = samples->field_count;
+    bool is_same = m->field_count == count;
+    for (int k = 0; k < count; k++) {
+        int code = inputs_field(&m->inputs, &samples->field[k], &field[k], err);
+        if (code != PL_OK)
+            return code;
+        is_same = is_same && !strcmp(m->field[k].name, field[k].name)
+                  && m->field[k].dtype == field[k].dtype
+                  && pl_same_shape(m->field[k].shape, field[k].shape);
+    }
+    if (is_same)
+        return PL_OK;
     plans_drop(m);
-    m->field_count = samples->field_count;
-    memcpy(m->field, field, (size_t)m->field_count * sizeof *field);
+    m->field_count = count;
+    memcpy(m->field, field, (size_t)count * sizeof *field);
     return PL_OK;
 }
 

@@ -1,4 +1,4 @@
-/* runs.c - what a program asks its trainers to run */
+/* runs.c - the kinds of run that a program requests: each becomes a job of its trainer */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,37 +10,30 @@
 
 enum { TOKENS_MAX = 100000000, TUNING_COUNT_MAX = 1000000 };
 
-static int trainer_free_to_run(const pl_trainer_t *trainer, pl_error_t *err)
+static int trainer_is_idle(const pl_trainer_t *trainer, pl_error_t *err)
 {
     if (pl_require(trainer, "a trainer", err) != PL_OK)
         return PL_EINVAL;
-    if (trainer->freed || trainer->engine->closing)
+    if (trainer->is_freed || trainer->engine->is_closing)
         return pl_fail(err, PL_ESTATE, "the engine is closing or the trainer was freed");
-    if (trainer->running)
+    if (trainer->is_running)
         return pl_fail(
             err, PL_ESTATE,
             "this trainer is running: wait for on_done, or use another trainer");
     return PL_OK;
 }
 
-int pl_trainer_fit(pl_trainer_t *trainer, pl_on_done_t on_done, void *user,
-                   pl_error_t *err)
-{
-    int code = trainer_free_to_run(trainer, err);
-    pl_job_t *job = code == PL_OK ? pl_job_new(trainer->options, PL_TRAIN, err) : NULL;
-    if (code != PL_OK || !job)
-        return code != PL_OK ? code : PL_ENOMEM;
-    return pl_trainer_begin(trainer, job, on_done, user, err);
-}
+/* ---- Training ---- */
 
-int pl_trainer_resume(pl_trainer_t *trainer, const char *from, pl_on_done_t on_done,
-                      void *user, pl_error_t *err)
+/* from: of a run that is resumed  [the newest checkpoint]. */
+static int trainer_train(pl_trainer_t *trainer, bool resumes, const char *from,
+                         pl_on_done_t on_done, void *user, pl_error_t *err)
 {
-    int code = trainer_free_to_run(trainer, err);
+    int code = trainer_is_idle(trainer, err);
     pl_job_t *job = code == PL_OK ? pl_job_new(trainer->options, PL_TRAIN, err) : NULL;
     if (code != PL_OK || !job)
         return code != PL_OK ? code : PL_ENOMEM;
-    job->resumes = true;
+    job->resumes = resumes;
     job->resume = from ? pl_run_path(from) : NULL;
     if (!from || job->resume)
         return pl_trainer_begin(trainer, job, on_done, user, err);
@@ -48,10 +41,30 @@ int pl_trainer_resume(pl_trainer_t *trainer, const char *from, pl_on_done_t on_d
     return pl_no_memory(err);
 }
 
+int pl_trainer_fit(pl_trainer_t *trainer, pl_on_done_t on_done, void *user,
+                   pl_error_t *err)
+{
+    return trainer_train(trainer, false, NULL, on_done, user, err);
+}
+
+int pl_trainer_resume(pl_trainer_t *trainer, const char *from, pl_on_done_t on_done,
+                      void *user, pl_error_t *err)
+{
+    return trainer_train(trainer, true, from, on_done, user, err);
+}
+
 /* ---- Searches for a learning rate or a batch size ---- */
 
-static int rates_check(const pl_tuning_t *what, pl_error_t *err)
+/* Fills in the defaults. The mode becomes a text that lives as long as the program. */
+static int tuning_complete(pl_tuning_t *what, pl_error_t *err)
 {
+    static const char *const modes[] = {"power", "binsearch"};
+    what->min_lr = what->min_lr == 0 ? 1e-8 : what->min_lr;
+    what->max_lr = what->max_lr == 0 ? 1 : what->max_lr;
+    what->num_training = what->num_training ? what->num_training : 100;
+    what->steps_per_trial = what->steps_per_trial ? what->steps_per_trial : 5;
+    what->init_val = what->init_val ? what->init_val : 2;
+    what->max_trials = what->max_trials ? what->max_trials : 25;
     if (!(what->min_lr > 0 && what->min_lr < what->max_lr && what->max_lr <= 1e6))
         return pl_fail(
             err, PL_EINVAL,
@@ -61,70 +74,41 @@ static int rates_check(const pl_tuning_t *what, pl_error_t *err)
     if (!(what->early_stop_threshold >= 0))
         return pl_fail(err, PL_EINVAL, "early_stop_threshold is %g: set it to 0 or more",
                        what->early_stop_threshold);
-    return PL_OK;
-}
-
-static int count_check(const char *name, int64_t count, pl_error_t *err)
-{
-    if (count >= 1 && count <= TUNING_COUNT_MAX)
-        return PL_OK;
-    return pl_fail(err, PL_EINVAL, "%s is %lld: set it to a number from 1 to %d", name,
-                   (long long)count, TUNING_COUNT_MAX);
-}
-
-/* The text becomes one that lives as long as the program. */
-static int mode_default(const char **mode, pl_error_t *err)
-{
-    static const char *const modes[] = {"power", "binsearch"};
-    for (int k = 0; *mode && k < 2; k++)
-        if (!strcmp(*mode, modes[k])) {
-            *mode = modes[k];
-            return PL_OK;
-        }
-    return *mode ? pl_fail(err, PL_EINVAL,
-                           "the search for a batch size has the modes \"power\" and "
-                           "\"binsearch\", not \"%s\"",
-                           *mode)
-                 : PL_OK;
-}
-
-/* Fills in what is left to be chosen; PL_EINVAL: what cannot be. */
-static int tuning_complete(pl_tuning_t *what, pl_error_t *err)
-{
-    what->min_lr = what->min_lr == 0 ? 1e-8 : what->min_lr;
-    what->max_lr = what->max_lr == 0 ? 1 : what->max_lr;
-    what->num_training = what->num_training ? what->num_training : 100;
-    what->steps_per_trial = what->steps_per_trial ? what->steps_per_trial : 5;
-    what->init_val = what->init_val ? what->init_val : 2;
-    what->max_trials = what->max_trials ? what->max_trials : 25;
-    int code = rates_check(what, err);
-    if (code == PL_OK)
-        code = count_check("num_training", what->num_training, err);
-    if (code == PL_OK)
-        code = count_check("steps_per_trial", what->steps_per_trial, err);
-    if (code == PL_OK)
-        code = count_check("init_val", what->init_val, err);
-    if (code == PL_OK)
-        code = count_check("max_trials", what->max_trials, err);
-    if (code == PL_OK && what->max_memory < 0)
-        code = pl_fail(err, PL_EINVAL, "max_memory is %lld: set it to 0 or more",
+    const struct {
+        const char *name;
+        int64_t value;
+    } counts[] = {{"num_training", what->num_training},
+                  {"steps_per_trial", what->steps_per_trial},
+                  {"init_val", what->init_val},
+                  {"max_trials", what->max_trials}};
+    for (size_t k = 0; k < sizeof counts / sizeof *counts; k++)
+        if (counts[k].value < 1 || counts[k].value > TUNING_COUNT_MAX)
+            return pl_fail(err, PL_EINVAL, "%s is %lld: set it to a number from 1 to %d",
+                           counts[k].name, (long long)counts[k].value, TUNING_COUNT_MAX);
+    if (what->max_memory < 0)
+        return pl_fail(err, PL_EINVAL, "max_memory is %lld: set it to 0 or more",
                        (long long)what->max_memory);
-    return code == PL_OK ? mode_default(&what->batch_size, err) : code;
+    const char *mode = what->batch_size;
+    if (!mode)
+        return PL_OK;
+    what->batch_size = !strcmp(mode, modes[0])   ? modes[0]
+                       : !strcmp(mode, modes[1]) ? modes[1]
+                                                 : NULL;
+    return what->batch_size
+               ? PL_OK
+               : pl_fail(err, PL_EINVAL,
+                         "the search for a batch size has the modes \"power\" and "
+                         "\"binsearch\", not \"%s\"",
+                         mode);
 }
 
-/* The run file's own size may be one that does not fit: a search begins without it. */
-static int size_begin(pl_options_t *options, const pl_tuning_t *what, pl_error_t *err)
-{
-    char text[24];
-    snprintf(text, sizeof text, "%d", (int)(what->init_val < 2 ? what->init_val : 2));
-    return what->batch_size ? pl_options_set(options, "data.batch_size", text, err)
-                            : PL_OK;
-}
-
-/* A rate of 1 and no schedule: then the factor of a step is its rate. */
+/* A rate of 1 and no schedule: then the factor of a step is its rate. A search for a
+ * batch size begins without the size of the run file, which may not fit. */
 static pl_job_t *tuning_job(const pl_options_t *given, const pl_tuning_t *what,
                             pl_error_t *err)
 {
+    char size[24];
+    snprintf(size, sizeof size, "%d", (int)(what->init_val < 2 ? what->init_val : 2));
     pl_options_t *options = pl_options_clone(given, err);
     int code = options ? pl_options_needs(options, "optimizer", "optimizer", err)
                        : PL_ENOMEM;
@@ -132,8 +116,8 @@ static pl_job_t *tuning_job(const pl_options_t *given, const pl_tuning_t *what,
         code = pl_options_set(options, "optimizer.lr", "1.0", err);
     if (code == PL_OK)
         code = pl_options_set(options, "scheduler", "null", err);
-    if (code == PL_OK)
-        code = size_begin(options, what, err);
+    if (code == PL_OK && what->batch_size)
+        code = pl_options_set(options, "data.batch_size", size, err);
     pl_job_t *job = code == PL_OK ? pl_job_new(options, PL_TRAIN, err) : NULL;
     if (job)
         job->tuning = *what;
@@ -146,7 +130,7 @@ int pl_trainer_tune(pl_trainer_t *trainer, const pl_tuning_t *given, pl_on_done_
 {
     pl_tuning_t what = {0};
     pl_error_t why = {0};
-    int code = trainer_free_to_run(trainer, err);
+    int code = trainer_is_idle(trainer, err);
     if (code == PL_OK)
         code = pl_require(given, "what to tune", err);
     if (code == PL_OK) {
@@ -166,7 +150,7 @@ int pl_trainer_tune(pl_trainer_t *trainer, const pl_tuning_t *given, pl_on_done_
 int pl_trainer_compile(pl_trainer_t *trainer, pl_stage_t stage, pl_on_done_t on_done,
                        void *user, pl_error_t *err)
 {
-    int code = trainer_free_to_run(trainer, err);
+    int code = trainer_is_idle(trainer, err);
     if (code == PL_OK && (stage < PL_TRAIN || stage > PL_PREDICT))
         code = pl_fail(err, PL_EINVAL, "there is no stage %d", (int)stage);
     pl_job_t *job = code == PL_OK ? pl_job_new(trainer->options, stage, err) : NULL;
@@ -181,7 +165,7 @@ static int trainer_measure(pl_trainer_t *trainer, pl_stage_t stage,
                            const char *checkpoint, pl_on_done_t on_done, void *user,
                            pl_error_t *err)
 {
-    int code = trainer_free_to_run(trainer, err);
+    int code = trainer_is_idle(trainer, err);
     if (code == PL_OK && !checkpoint)
         code = pl_fail(err, PL_EINVAL,
                        "%s needs weights: a .safetensors file or a run directory",
@@ -211,7 +195,7 @@ int pl_trainer_test(pl_trainer_t *trainer, const char *checkpoint, pl_on_done_t 
 int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what,
                        pl_on_done_t on_done, void *user, pl_error_t *err)
 {
-    int code = trainer_free_to_run(trainer, err);
+    int code = trainer_is_idle(trainer, err);
     if (code == PL_OK)
         code = pl_require(what, "what to predict", err);
     if (code == PL_OK && what->prompt && (what->tokens < 0 || what->tokens > TOKENS_MAX))

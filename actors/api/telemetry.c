@@ -79,7 +79,7 @@ int pl_engine_control(pl_engine_t *engine, const char *endpoint, pl_error_t *err
 /* Once the engine closes it goes, on the control thread. */
 const char *pl_engine_control_endpoint(const pl_engine_t *engine)
 {
-    const bool is_open = engine && !engine->closing && engine->desk;
+    const bool is_open = engine && !engine->is_closing && engine->desk;
     return is_open ? pl_control_endpoint(engine->desk) : "";
 }
 

@@ -31,28 +31,9 @@ static void command_free(command_t *command)
 
 /* ---- the file ---- */
 
-static json_t *line_of(const command_t *command, const pl_control_reply_t *reply)
-{
-    const pl_control_t *what = &command->what;
-    json_t *line = json_pack("{s:f, s:I, s:s}", "time", pl_wall_clock(), "global_step",
-                             (json_int_t)reply->global_step, "command",
-                             pl_run_command_names[what->command]);
-    int failed = line ? 0 : -1;
-    if (!failed && *reply->checkpoint)
-        failed = json_object_set_new(line, "checkpoint", json_string(reply->checkpoint));
-    if (!failed && what->command == PL_RUN_COMMAND_SET_LR)
-        failed = json_object_set_new(line, what->is_factor ? "factor" : "lr",
-                                     json_real(what->value));
-    if (!failed && *what->optimizer)
-        failed = json_object_set_new(line, "optimizer", json_string(what->optimizer));
-    if (!failed)
-        return line;
-    json_decref(line);
-    return NULL;
-}
-
-/* If a line is missing, the command was carried out nevertheless. */
-static void line_keep(pl_worker_t *w, json_t *line)
+/* Consumes the line. If memory is out the line is missing, although the command has been
+ * executed. */
+static void line_append(pl_worker_t *w, json_t *line)
 {
     char *text = line ? pl_json_write(line, PL_JSON_COMPACT) : NULL,
          *whole = text ? pl_text("%s\n", text) : NULL,
@@ -70,8 +51,25 @@ static void line_keep(pl_worker_t *w, json_t *line)
 
 static void command_note(const command_t *command, const pl_control_reply_t *reply)
 {
-    if (command->worker->run_dir)
-        line_keep(command->worker, line_of(command, reply));
+    const pl_control_t *what = &command->what;
+    if (!command->worker->run_dir)
+        return;
+    json_t *line = json_pack("{s:f, s:I, s:s}", "time", pl_wall_clock(), "global_step",
+                             (json_int_t)reply->global_step, "command",
+                             pl_run_command_names[what->command]);
+    int failed = line ? 0 : -1;
+    if (!failed && *reply->checkpoint)
+        failed = json_object_set_new(line, "checkpoint", json_string(reply->checkpoint));
+    if (!failed && what->command == PL_RUN_COMMAND_SET_LR)
+        failed = json_object_set_new(line, what->is_factor ? "factor" : "lr",
+                                     json_real(what->value));
+    if (!failed && *what->optimizer)
+        failed = json_object_set_new(line, "optimizer", json_string(what->optimizer));
+    if (failed) {
+        json_decref(line);
+        line = NULL;
+    }
+    line_append(command->worker, line);
 }
 
 void pl_worker_stop_note(pl_worker_t *w, const pl_outcome_t *outcome)
@@ -79,9 +77,9 @@ void pl_worker_stop_note(pl_worker_t *w, const pl_outcome_t *outcome)
     if (!outcome->stopped || !w->run_dir || !*w->stop_reason || w->job->manual_signature
         || !strcmp(w->stop_reason, PL_OTHER_RANKS))
         return;
-    line_keep(w, json_pack("{s:f, s:I, s:s, s:s}", "time", pl_wall_clock(), "global_step",
-                           (json_int_t)outcome->global_step, "command", "stop", "reason",
-                           w->stop_reason));
+    line_append(w, json_pack("{s:f, s:I, s:s, s:s}", "time", pl_wall_clock(),
+                             "global_step", (json_int_t)outcome->global_step, "command",
+                             "stop", "reason", w->stop_reason));
 }
 
 /* ---- to the loop ---- */

@@ -55,8 +55,8 @@ typedef struct pl_worker {
 
 /* ---- worker.c ---- */
 
-/* The run fails. */
-void pl_worker_fail(pl_worker_t *w, const pl_error_t *error);
+/* The run fails; self is the worker. */
+void pl_worker_fail(void *self, const pl_error_t *error);
 /* An actor has not answered in its time: actors that have owed an answer for nearly as
  * long get hardly any time to end. */
 void pl_worker_suspect(pl_worker_t *w);
@@ -101,13 +101,6 @@ bool pl_worker_spawn_savers(pl_worker_t *w, pl_error_t *err);
 /* The loops of the job's stage. */
 bool pl_worker_spawn_loops(pl_worker_t *w, pl_error_t *err);
 
-/* ---- same_data.c ---- */
-
-/* Samples and fields of each stage, one a line; from pl_text(); NULL: out of memory. */
-char *pl_data_describe(const pl_batch_signature_t *signature);
-/* Compares the description of this rank's data with that of rank 0. */
-int pl_data_check(const char *own, const char *first, int rank, pl_error_t *err);
-
 /* ---- resume.c ---- */
 
 /* What to search for: the checkpoint that the ranks agreed on [NULL: what the job
@@ -130,16 +123,12 @@ char *pl_resume_state(const pl_resume_t *resume, const char *component, pl_error
 
 void pl_resume_release(pl_resume_t *resume);
 
-/* ---- first_weights.c ---- */
-
 /* The file of the first weights  [NULL: none]. */
 const char *pl_first_weights_path(const pl_job_t *job);
 /* PL_EINVAL: they are of another module than the run's. Values that are not finite are a
  * warning in the log. */
 int pl_first_weights_check(void *worker, const pl_job_t *job, const pl_weights_t *weights,
                            pl_error_t *err);
-/* The steps and epochs that made them, as options of the measure loop. */
-void pl_first_weights_made(const pl_weights_t *weights, char options[64]);
 /* Whether tensors that do not fit are left out: module.init_strict. */
 bool pl_first_weights_partly(const pl_job_t *job);
 

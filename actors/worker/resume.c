@@ -1,8 +1,11 @@
-/* resume.c - the checkpoint that a run resumes from: what it must share with the run, and
- * the states of components in it */
+/* resume.c - the checkpoint that a run resumes from, or the weights that it starts from
+ *
+ * A checkpoint must share everything with the run that changes arithmetic or order, and
+ * it has the states of the components. Weights must be of the run's module. */
 #include "actors/worker/parts.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,35 +27,14 @@ static bool logs(void *worker)
     return pl_actor_rank(worker) <= 0;
 }
 
-static void rejected_log(void *worker, const char *rejected)
-{
-    while (*rejected && logs(worker)) {
-        size_t length = strcspn(rejected, "\n");
-        pl_log_line(PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
-                    "skipped: %.*s", (int)length, rejected);
-        rejected += length + (rejected[length] == '\n');
-    }
-}
-
-/* The batch of the epoch at which the run continues, after a whole optimizer step: the
- * samples before it have been trained on. */
-static int64_t batch_of(const json_t *progress, const pl_job_t *job, int64_t was,
-                        int64_t is)
-{
-    const json_t *epoch = json_object_get(progress, "epoch");
-    const int64_t batches = json_integer_value(json_object_get(epoch, "batch")),
-                  kept = json_integer_value(json_object_get(progress, "accumulate")),
-                  per_step = kept ? kept : job->trainer->accumulate_grad_batches;
-    const int64_t batch = batches * was / is;
-    return batch - batch % per_step;
-}
-
-/* The checkpoint counts global batches, which another number of ranks may have
- * changed. */
+/* The checkpoint counts global batches of the epoch, which another number of ranks may
+ * have changed. The run continues after a whole optimizer step: the samples before it
+ * have been trained on. */
 static int batch_convert(json_t *manifest, const json_t *now, const pl_job_t *job,
                          void *worker, pl_error_t *err)
 {
-    json_t *progress = json_object_get(manifest, "progress");
+    json_t *progress = json_object_get(manifest, "progress"),
+           *epoch = json_object_get(progress, "epoch");
     const int64_t was = pl_run_batch(json_object_get(manifest, "run")),
                   is = pl_run_batch(now);
     if (was == is || was < 1 || is < 1)
@@ -63,13 +45,17 @@ static int batch_convert(json_t *manifest, const json_t *now, const pl_job_t *jo
             "the global batch has %lld sample%s from here on, and had %lld before: the "
             "results differ from those of an uninterrupted run",
             (long long)is, pl_plural(is), (long long)was);
-    json_t *batch = json_integer(batch_of(progress, job, was, is));
-    return json_object_set_new(json_object_get(progress, "epoch"), "batch", batch)
+    const int64_t batches = json_integer_value(json_object_get(epoch, "batch")),
+                  kept = json_integer_value(json_object_get(progress, "accumulate")),
+                  per_step = kept ? kept : job->trainer->accumulate_grad_batches,
+                  batch = batches * was / is;
+    return json_object_set_new(epoch, "batch", json_integer(batch - batch % per_step))
                ? pl_no_memory(err)
                : PL_OK;
 }
 
-/* "auto" always chooses such a strategy; an unknown one has none. */
+/* Whether the strategy gives the results of one rank with the global batch. "auto" always
+ * chooses such a strategy. */
 static bool is_global(const char *strategy)
 {
     const pl_actor_ops_t *ops = strcmp(strategy, "auto")
@@ -87,17 +73,6 @@ static const char *strategy_of(const json_t *run)
     return name ? name : "auto";
 }
 
-static int strategy_check(const json_t *then, const json_t *now, pl_error_t *err)
-{
-    const char *was = strategy_of(then), *is = strategy_of(now);
-    if (!strcmp(was, is) || (is_global(was) && is_global(is)))
-        return PL_OK;
-    return pl_fail(err, PL_EINVAL,
-                   "the checkpoint is of strategy \"%s\", which trains differently from "
-                   "\"%s\": set \"trainer.strategy\" to \"%s\"",
-                   was, is, was);
-}
-
 static int same_check(json_t *manifest, const pl_job_t *job, void *worker,
                       const char *path, pl_error_t *err)
 {
@@ -106,8 +81,12 @@ static int same_check(json_t *manifest, const pl_job_t *job, void *worker,
     json_t *now = text ? pl_json_read(text, strlen(text), "run", err) : NULL;
     const bool by_content = json_object_get(manifest, "data") != NULL;
     int code = now ? pl_resume_check(then, now, by_content, err) : err->code;
-    if (code == PL_OK)
-        code = strategy_check(then, now, err);
+    const char *was = strategy_of(then), *is = strategy_of(now);
+    if (code == PL_OK && strcmp(was, is) && !(is_global(was) && is_global(is)))
+        code = pl_fail(err, PL_EINVAL,
+                       "the checkpoint is of strategy \"%s\", which trains differently "
+                       "from \"%s\": set \"trainer.strategy\" to \"%s\"",
+                       was, is, was);
     if (code == PL_OK)
         code = batch_convert(manifest, now, job, worker, err);
     pl_text_free(text);
@@ -155,30 +134,14 @@ int pl_resume_is_requested(const pl_job_t *job, const char *agreed,
     return PL_OK;
 }
 
-/* Adds what the rollback is to change in the state of the loops. */
-static int rollback_take(json_t *manifest, const char *back, pl_error_t *err)
-{
-    json_t *progress = json_object_get(manifest, "progress");
-    json_t *more = rollback_read(back, err);
-    int failed = more ? json_object_update(progress, more) : 0;
-    json_decref(more);
-    return !more ? err->code : failed ? pl_no_memory(err) : PL_OK;
-}
+/* ---- The run directory in which it continues ---- */
 
-/* ---- in which run directory it continues ---- */
-
-static bool is_same_folder(const char *a, const char *b)
-{
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev
-           && x.st_ino == y.st_ino;
-}
-
-/* Whether "run_name" or "default_root_dir" is given and names another directory than that
- * of the checkpoint. */
-static bool is_asked_elsewhere(const pl_job_t *job, const char *run_dir)
+/* Whether "run_name" or "default_root_dir" is given and names another directory than the
+ * checkpoint's. */
+static bool is_requested_elsewhere(const pl_job_t *job, const char *run_dir)
 {
     char whole[PATH_MAX];
+    struct stat given, parent;
     const char *name = job->trainer->run_name, *root = job->trainer->default_root_dir;
     char *slash = realpath(run_dir, whole) ? strrchr(whole, '/') : NULL;
     if (!slash)
@@ -187,7 +150,9 @@ static bool is_asked_elsewhere(const pl_job_t *job, const char *run_dir)
         return true;
     *slash = '\0';
     return pl_options_value(job->options, "trainer.default_root_dir")
-           && !is_same_folder(*root ? root : ".", *whole ? whole : "/");
+           && !(stat(*root ? root : ".", &given) == 0
+                && stat(*whole ? whole : "/", &parent) == 0
+                && given.st_dev == parent.st_dev && given.st_ino == parent.st_ino);
 }
 
 /* A new directory has none of the checkpoints that callbacks keep, and new log files. */
@@ -212,12 +177,17 @@ static int state_for_new_dir(json_t *manifest, pl_error_t *err)
     return failed ? pl_no_memory(err) : PL_OK;
 }
 
-/* ---- the checkpoint ---- */
+/* ---- The checkpoint ---- */
 
 int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
                    const pl_find_checkpoint_reply_t *found, pl_error_t *err)
 {
-    rejected_log(worker, found->rejected);
+    for (const char *line = found->rejected; *line && logs(worker);) {
+        const size_t length = strcspn(line, "\n");
+        pl_log_line(PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
+                    "skipped: %.*s", (int)length, line);
+        line += length + (line[length] == '\n');
+    }
     if (!*found->path) {
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
                     "there is no checkpoint to resume from%s%s: the run starts from the "
@@ -229,14 +199,20 @@ int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
     resume->manifest = pl_json_read(text, strlen(text), found->path, err);
     if (!resume->manifest)
         return err->code;
-    resume->elsewhere = *found->run_dir && is_asked_elsewhere(job, found->run_dir);
+    resume->elsewhere = *found->run_dir && is_requested_elsewhere(job, found->run_dir);
     const bool stays = *found->run_dir && !resume->elsewhere;
     if (!(resume->path = pl_strdup(found->path))
         || (stays && !(resume->run_dir = pl_strdup(found->run_dir))))
         return pl_no_memory(err);
     int code = same_check(resume->manifest, job, worker, found->path, err);
-    if (code == PL_OK && job->rollback)
-        code = rollback_take(resume->manifest, job->rollback, err);
+    if (code == PL_OK && job->rollback) {          /* it changes the state of the loops */
+        json_t *more = rollback_read(job->rollback, err);
+        if (!more)
+            code = err->code;
+        else if (json_object_update(json_object_get(resume->manifest, "progress"), more))
+            code = pl_no_memory(err);
+        json_decref(more);
+    }
     if (code == PL_OK)
         code = origin_add(resume->manifest, err);
     if (code == PL_OK && !resume->run_dir)
@@ -250,58 +226,46 @@ int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
     return code;
 }
 
-/* ---- the data ---- */
-
-static int data_fail(const pl_resume_t *resume, const char *source, const char *how,
-                     pl_error_t *err)
-{
-    return pl_fail(err, PL_EINVAL,
-                   "%s: cannot resume with other data than the run was trained on: "
-                   "data.%s %s; give it the same data, or start a new run from these "
-                   "weights with module.init_from",
-                   resume->path, source, how);
-}
-
-static int source_compare(const pl_resume_t *resume, const char *source,
-                          const json_t *then, const json_t *now, pl_error_t *err)
-{
-    char how[160];
-    const json_int_t was = json_integer_value(json_object_get(then, "samples")),
-                     is = json_integer_value(json_object_get(now, "samples"));
-    const json_t *sum = json_object_get(then, "crc32c"),
-                 *other = json_object_get(now, "crc32c");
-    if (!now)
-        return data_fail(resume, source, "is missing now", err);
-    if (was != is) {
-        snprintf(how, sizeof how, "had %lld sample%s and has %lld", (long long)was,
-                 pl_plural(was), (long long)is);
-        return data_fail(resume, source, how, err);
-    }
-    if (!sum || !other || json_equal(sum, other))
-        return PL_OK;
-    snprintf(how, sizeof how,
-             "has %lld sample%s as before, but with other values or in another order",
-             (long long)is, pl_plural(is));
-    return data_fail(resume, source, how, err);
-}
+/* ---- The data ---- */
 
 int pl_resume_data(const pl_resume_t *resume, const pl_job_t *job, const char *content,
                    pl_error_t *err)
 {
-    const json_t *then = json_object_get(resume->manifest, "data");
+    json_t *then = json_object_get(resume->manifest, "data"), *saved;
     const char *source;
-    json_t *value;
+    char how[160];
     int code = PL_OK;
     if (!then || !*content || job->trainer->reload_dataloaders_every_n_epochs)
         return PL_OK;
-    json_t *now = pl_json_value(content, strlen(content), err);
-    if (!now)
+    json_t *all = pl_json_value(content, strlen(content), err);
+    if (!all)
         return err->code;
-    json_object_foreach((json_t *)then, source, value)
-        if (code == PL_OK)
-            code = source_compare(resume, source, value, json_object_get(now, source),
-                                  err);
-    json_decref(now);
+    json_object_foreach(then, source, saved) {
+        const json_t *now = json_object_get(all, source),
+                     *sum = json_object_get(saved, "crc32c"),
+                     *other = json_object_get(now, "crc32c");
+        const json_int_t was = json_integer_value(json_object_get(saved, "samples")),
+                         is = json_integer_value(json_object_get(now, "samples"));
+        if (now && was == is && (!sum || !other || json_equal(sum, other)))
+            continue;
+        if (!now)
+            snprintf(how, sizeof how, "is missing now");
+        else if (was != is)
+            snprintf(how, sizeof how, "had %lld sample%s and has %lld", (long long)was,
+                     pl_plural(was), (long long)is);
+        else
+            snprintf(how, sizeof how,
+                     "has %lld sample%s as before, but with other values or in another "
+                     "order",
+                     (long long)is, pl_plural(is));
+        code = pl_fail(err, PL_EINVAL,
+                       "%s: cannot resume with other data than the run was trained on: "
+                       "data.%s %s; give it the same data, or start a new run from these "
+                       "weights with module.init_from",
+                       resume->path, source, how);
+        break;
+    }
+    json_decref(all);
     return code;
 }
 
@@ -320,4 +284,55 @@ void pl_resume_release(pl_resume_t *resume)
     json_decref(resume->manifest);
     pl_free(resume->path);
     pl_free(resume->run_dir);
+}
+
+/* ---- The first weights ---- */
+
+const char *pl_first_weights_path(const pl_job_t *job)
+{
+    const char *first = job->module->init_from;
+    return job->checkpoint || job->stage != PL_TRAIN || !*first ? job->checkpoint : first;
+}
+
+bool pl_first_weights_partly(const pl_job_t *job)
+{
+    return job->stage == PL_TRAIN && !job->checkpoint && *job->module->init_from
+           && !job->module->init_strict;
+}
+
+static bool is_finite(const pl_output_t *tensor)
+{
+    const int64_t count = pl_elements(tensor->shape);
+    for (int64_t i = 0; i < count; i++)
+        if (!isfinite(tensor->dtype == PL_F64 ? tensor->wide[i]
+                                              : (double)tensor->data[i]))
+            return false;
+    return true;
+}
+
+/* Files of other programs do not name a module. */
+int pl_first_weights_check(void *worker, const pl_job_t *job, const pl_weights_t *weights,
+                           pl_error_t *err)
+{
+    const char *path = pl_first_weights_path(job),
+               *text = weights->module && !pl_first_weights_partly(job) ? weights->module
+                                                                        : "";
+    int k = 0, code = PL_OK;
+    while (k < weights->count && is_finite(&weights->tensor[k]))
+        k++;
+    if (k < weights->count)
+        pl_log_line(PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
+                    "%s: tensor \"%s\" has values that are not finite, so results "
+                    "computed with it are not valid",
+                    path, weights->tensor[k].name);
+    json_t *module = *text ? pl_json_parse_lenient(text, NULL) : NULL;
+    const char *theirs = module ? pl_component_name(module) : NULL,
+               *ours = pl_options_component_name(job->options, "module");
+    if (theirs && ours && strcmp(theirs, "auto") && strcmp(theirs, ours))
+        code =
+            pl_fail(err, PL_EINVAL,
+                    "%s: the weights are of module \"%s\", but the run has module \"%s\"",
+                    path, theirs, ours);
+    json_decref(module);
+    return code;
 }

@@ -4,6 +4,8 @@
  * are, the strategy sets the module up for them, weights are imported, the run gets its
  * directory and its loops, and each component gets its state from the checkpoint. `steps`
  * at the end is the order. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "accelerators/auto_select.h"
@@ -18,6 +20,8 @@
 #include "base/json_text.h"
 #include "base/options.h"
 #include "base/run.h"
+#include "tensor/graph.h"
+#include "tensor/operators.h"
 
 /* ---- The steps: strategy, callbacks, partition ---- */
 
@@ -174,7 +178,8 @@ static int first_weights_known(void *self, const pl_body_t *reply, pl_error_t *e
 {
     pl_worker_t *w = self;
     w->weights = pl_object_ref(reply->read_weights_reply.weights);
-    pl_first_weights_made(w->weights, w->made);
+    snprintf(w->made, sizeof w->made, "{\"global_step\": %llu, \"epoch\": %u}",
+             (unsigned long long)w->weights->global_step, w->weights->epoch);
     return pl_first_weights_check(w, w->job, w->weights, err);
 }
 
@@ -224,23 +229,70 @@ static int data_opened(void *self, const pl_body_t *reply, pl_error_t *err)
                          : code;
 }
 
-/* Before plans are made for the data, so that an error names the data. */
+/* Appends a text to another; consumes both. */
+static char *text_append(char *text, char *more)
+{
+    char *longer = text && more ? pl_text("%s%s", text, more) : NULL;
+    pl_text_free(text);
+    pl_text_free(more);
+    return longer;
+}
+
+/* Samples and fields of each stage, one a line; NULL: out of memory. */
+static char *data_describe(const pl_batch_signature_t *signature)
+{
+    char *text = pl_text("%s", "");
+    for (int s = 0; s <= PL_PREDICT; s++) {
+        if (!signature->stage[s].present)
+            continue;
+        text = text_append(text,
+                           pl_text("%s data of %" PRId64 " samples with",
+                                   pl_stages[s].source, signature->stage[s].samples));
+        for (int k = 0; k < signature->stage[s].field_count; k++) {
+            const pl_field_t *field = &signature->stage[s].field[k];
+            text = text_append(text, pl_text("%s %s %s %s", k ? "," : "", field->name,
+                                             pl_dtype_name(field->dtype),
+                                             PL_TEXT_OF(field->shape)));
+        }
+        text = text_append(text, pl_text("\n"));
+    }
+    return text;
+}
+
+/* Each rank opens its own data. If a file differed between machines, the ranks would make
+ * different numbers of steps, of different sizes, and only their collective would fail.
+ * This step comes before plans are made for the data, so that an error names the data. */
 static uint64_t data_compare(void *self, pl_how_t how, pl_error_t *err)
 {
     pl_worker_t *w = self;
     if (!w->content || pl_is_nobody(w->hooks.coordinator))
         return 0;
-    w->found = pl_data_describe(w->signature);
+    w->found = data_describe(w->signature);
     if (!w->found)
         return pl_no_memory(err), 0;
     return pl_call_decide(w, w->hooks.coordinator, &(pl_decide_t){.text = w->found}, how,
                           err);
 }
 
+/* The error has the first line in which this rank differs from rank 0. */
 static int data_compared(void *self, const pl_body_t *reply, pl_error_t *err)
 {
     const pl_worker_t *w = self;
-    return pl_data_check(w->found, reply->decide_reply.text, pl_actor_rank(self), err);
+    const char *own = w->found, *first = reply->decide_reply.text;
+    size_t a = strcspn(own, "\n"), b = strcspn(first, "\n");
+    while (*own && *first && a == b && !strncmp(own, first, a)) {
+        own += a + 1;
+        first += b + 1;
+        a = strcspn(own, "\n");
+        b = strcspn(first, "\n");
+    }
+    if (!*own && !*first)
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL,
+                   "rank %d found other data than rank 0: %.*s; rank 0: %.*s; give all "
+                   "ranks the same files",
+                   pl_actor_rank(self), *own ? (int)a : 4, *own ? own : "none",
+                   *first ? (int)b : 4, *first ? first : "none");
 }
 
 /* ---- The steps: the module ---- */
@@ -295,58 +347,47 @@ static uint64_t plans_describe(void *self, pl_how_t how, pl_error_t *err)
     return w->job->compiles ? call : 0;
 }
 
-/* Later runs read the kernels, so a cache that could not be written is an error. */
-static int plans_check(json_t *plans, const char *cache, pl_error_t *err)
+/* The end of a run that only compiles. Later runs read the kernels, so it is an error if
+ * the cache could not be written. */
+static int plans_described(void *self, const pl_body_t *reply, pl_error_t *err)
 {
-    size_t k;
-    json_t *plan;
+    pl_worker_t *w = self;
+    const char *cache = reply->describe_plans_reply.cache;
     json_int_t pieces = 0, stored = 0;
-    json_array_foreach(plans, k, plan) {
-        pieces += json_integer_value(json_object_get(plan, "pieces"));
-        stored += json_integer_value(json_object_get(plan, "stored"));
-    }
-    if (stored == pieces)
-        return PL_OK;
-    return pl_fail(err, PL_EIO,
-                   "kept %lld of %lld pieces of kernels in %.256s, which cannot be "
-                   "written to: set the accelerator's option cache_dir",
-                   (long long)stored, (long long)pieces, cache);
-}
-
-static int compiled_outcome(const pl_worker_t *w, const pl_describe_plans_reply_t *reply,
-                            pl_outcome_t *outcome, pl_error_t *err)
-{
-    if (!*reply->cache)
+    json_t *plan;
+    size_t k;
+    if (!*cache)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "the accelerator \"%s\" keeps no compiled kernels here: there is "
                        "nothing to compile; set its options cache and cache_dir, or HOME",
                        pl_options_choice(w->job->options, "trainer.accelerator",
                                          pl_accelerator_auto(w->job->options)));
-    json_t *plans = json_loads(reply->plans, 0, NULL);
-    int code = plans_check(plans, reply->cache, err);
-    json_t *text = json_pack("{s:s,s:o}", "cache", reply->cache, "plans", plans);
-    outcome->seconds = (double)(pl_now() - w->set_up) / 1e9;
-    outcome->metrics = pl_strdup("{}");
-    outcome->text = text ? pl_json_write(text, PL_JSON_COMPACT) : NULL;
-    json_decref(text);
-    if (code == PL_OK && (!outcome->text || !outcome->metrics))
-        code = pl_no_memory(err);
-    return code;
-}
-
-/* The end of a run that only compiles. */
-static int plans_described(void *self, const pl_body_t *reply, pl_error_t *err)
-{
-    pl_worker_t *w = self;
+    json_t *plans = json_loads(reply->describe_plans_reply.plans, 0, NULL);
+    json_array_foreach(plans, k, plan) {
+        pieces += json_integer_value(json_object_get(plan, "pieces"));
+        stored += json_integer_value(json_object_get(plan, "stored"));
+    }
+    json_t *text = json_pack("{s:s,s:o}", "cache", cache, "plans", plans);
     pl_outcome_t *outcome = pl_outcome_new(err);
-    int code = outcome ? compiled_outcome(w, &reply->describe_plans_reply, outcome, err)
-                       : err->code;
+    int code = outcome ? PL_OK : err->code;
+    if (code == PL_OK && stored != pieces)
+        code = pl_fail(err, PL_EIO,
+                       "kept %lld of %lld pieces of kernels in %.256s, which cannot be "
+                       "written to: set the accelerator's option cache_dir",
+                       (long long)stored, (long long)pieces, cache);
+    if (code == PL_OK) {
+        outcome->seconds = (double)(pl_now() - w->set_up) / 1e9;
+        outcome->metrics = pl_strdup("{}");
+        outcome->text = text ? pl_json_write(text, PL_JSON_COMPACT) : NULL;
+        code = outcome->text && outcome->metrics ? PL_OK : pl_no_memory(err);
+    }
     if (code == PL_OK) {
         pl_call_t *call = w->run;
         w->run = NULL;
         pl_sequence_end(&w->setup);
         pl_reply_run(call, &(pl_run_reply_t){.outcome = &outcome->object});
     }
+    json_decref(text);
     pl_object_unref(outcome);
     return code;
 }
@@ -443,36 +484,24 @@ static uint64_t loops_start(void *self, pl_how_t how, pl_error_t *err)
     return 0;
 }
 
-static uint64_t state_restore(pl_worker_t *w, const char *component, pl_address_t at,
-                              pl_how_t how, pl_error_t *err)
+/* A component with a state in checkpoints; at: its address in the worker. */
+typedef struct saved {
+    const char *component;
+    size_t at;
+} saved_t;
+
+static uint64_t state_restore(void *self, pl_how_t how, pl_error_t *err)
 {
+    pl_worker_t *w = self;
+    const saved_t *saved = w->setup.step->argument;
+    const pl_address_t at = *(const pl_address_t *)((const char *)w + saved->at);
     if (!w->resume.manifest || pl_is_nobody(at))
         return 0;
-    char *state = pl_resume_state(&w->resume, component, err);
+    char *state = pl_resume_state(&w->resume, saved->component, err);
     const pl_set_state_t msg = {.state = state};
     uint64_t call = state ? pl_call_set_state(w, at, &msg, how, err) : 0;
     pl_text_free(state);
     return call;
-}
-
-static uint64_t loggers_restore(void *self, pl_how_t how, pl_error_t *err)
-{
-    return state_restore(self, "loggers", ((pl_worker_t *)self)->logger, how, err);
-}
-
-static uint64_t saver_restore(void *self, pl_how_t how, pl_error_t *err)
-{
-    return state_restore(self, "resumed", ((pl_worker_t *)self)->checkpoint, how, err);
-}
-
-static uint64_t callbacks_restore(void *self, pl_how_t how, pl_error_t *err)
-{
-    return state_restore(self, "callbacks", ((pl_worker_t *)self)->callback, how, err);
-}
-
-static uint64_t loops_restore(void *self, pl_how_t how, pl_error_t *err)
-{
-    return state_restore(self, "progress", ((pl_worker_t *)self)->loop, how, err);
 }
 
 /* ---- The order ---- */
@@ -495,10 +524,14 @@ static const pl_sequence_step_t steps[] = {
     {"making the run directory", run_dir_make, run_dir_made},
     {"completing the checkpoint that the run resumes from", checkpoint_finish},
     {NULL, loops_start},
-    {"restoring the state of the run", loggers_restore},
-    {"restoring the state of the run", saver_restore},
-    {"restoring the state of the run", callbacks_restore},
-    {"restoring the state of the run", loops_restore},
+    {"restoring the state of the run", state_restore,
+     .argument = &(saved_t){"loggers", offsetof(pl_worker_t, logger)}},
+    {"restoring the state of the run", state_restore,
+     .argument = &(saved_t){"resumed", offsetof(pl_worker_t, checkpoint)}},
+    {"restoring the state of the run", state_restore,
+     .argument = &(saved_t){"callbacks", offsetof(pl_worker_t, callback)}},
+    {"restoring the state of the run", state_restore,
+     .argument = &(saved_t){"progress", offsetof(pl_worker_t, loop)}},
     {0},
 };
 
@@ -513,17 +546,12 @@ static void step_progress(void *self)
     pl_watchdog_reset(&((pl_worker_t *)self)->watchdog);
 }
 
-static void setup_fail(void *self, const pl_error_t *error)
-{
-    pl_worker_fail(self, error);
-}
-
 void pl_worker_set_up(pl_worker_t *w)
 {
     static const pl_sequence_ops_t ops = {.steps = steps,
                                           .begin_step = step_begin,
                                           .on_progress = step_progress,
                                           .done = pl_worker_run_loop,
-                                          .fail = setup_fail};
+                                          .fail = pl_worker_fail};
     pl_sequence_begin(&w->setup, w, &ops);
 }

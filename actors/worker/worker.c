@@ -51,8 +51,9 @@ void pl_worker_suspect(pl_worker_t *w)
                             / 2);
 }
 
-void pl_worker_fail(pl_worker_t *w, const pl_error_t *error)
+void pl_worker_fail(void *self, const pl_error_t *error)
 {
+    pl_worker_t *w = self;
     pl_call_t *call = w->run;
     w->run = NULL;
     pl_sequence_end(&w->setup);
