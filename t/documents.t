@@ -32,8 +32,8 @@ the_list_of_options_is_the_newest() {
 
 # What a run tells of itself, as its message describes it: but for what is not for the program.
 events() {
-    grep -m 1 '^| progress | `event` |' "$srcdir/doc/messages.md" | sed 's/.*string | //; s/:[^;|]*//g' | tr -d '|' |
-        tr ',;' '\n\n' | tr -d ' ' | grep -vx 'ready\|alive'
+    sed -n '/^### run_event/,/^### run_command/p' "$srcdir/doc/messages.md" | sed -n 's/^| [0-9]* | `\([a-z]*\)` .*/\1/p' |
+        grep -vx 'ready\|alive'
 }
 
 every_event_is_described() {
