@@ -209,11 +209,7 @@ static pl_graph_t *local_describe(pl_replica_t *r, int k, pl_error_t *err)
         describe_compare((const local_t *)r, g);
     else
         describe_step((const local_t *)r, g);
-    if (pl_graph_check(g, err) == PL_OK
-        && pl_graph_cast(g, r->model->precision, err) == PL_OK)
-        return g;
-    pl_graph_free(g);
-    return NULL;
+    return pl_graph_finish(g, r->model->precision, err);
 }
 
 /* ---- coming together ---- */
@@ -244,8 +240,11 @@ static void synchronize_end(local_t *local, const pl_error_t *failure)
     metrics_clear(local);
 }
 
-static void sync_end(local_t *local, const pl_error_t *failure, bool halt)
+static void local_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
+                       const pl_error_t *failure, bool halt)
 {
+    (void)sums;
+    local_t *local = (local_t *)ddp;
     local->apart = false;
     if (local->synchronizing) {
         synchronize_end(local, failure);
@@ -255,14 +254,7 @@ static void sync_end(local_t *local, const pl_error_t *failure, bool halt)
         memcpy(local->reported, local->metrics, local->count * sizeof *local->metrics);
         metrics_clear(local);
     }
-    pl_replica_reduced(&local->ddp.replica, failure, halt);
-}
-
-static void local_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
-                       const pl_error_t *failure, bool halt)
-{
-    (void)sums;
-    sync_end((local_t *)ddp, failure, halt);
+    pl_replica_reduced(&ddp->replica, failure, halt);
 }
 
 static int local_combine(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_how_t how,
@@ -293,7 +285,7 @@ static void together(local_t *local)
                                     .metric_count = local->count};
     local->compared = true;
     if (pl_ddp_reduce(&local->ddp.replica, &sums, &err) != PL_OK)
-        sync_end(local, &err, false);
+        local_take(&local->ddp, NULL, &err, false);
 }
 
 /* On devices the answer comes when the replay is in order, before it is over. */
@@ -304,7 +296,7 @@ static void compared(void *self, const pl_answer_t *answer)
     if (local->compared) {
         pl_ddp_device_replayed(self, answer);
     } else if (answer->kind == PL_ANSWER_ERROR) {
-        sync_end(local, answer->error, false);
+        local_take(&local->ddp, NULL, answer->error, false);
     } else if (answer->kind == PL_ANSWER_REPLY) {
         together(local);
     } else if (local->ddp.on_device) {
@@ -314,10 +306,11 @@ static void compared(void *self, const pl_answer_t *answer)
     }
 }
 
-/* Begins a synchronization, which ends with sync_end(). */
-static int sync_begin(local_t *local, double *reported, pl_error_t *err)
+/* Begins a synchronization, which ends with local_take(); after a step its metrics are
+ * reported. */
+static int sync_begin(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
 {
-    pl_replica_t *r = &local->ddp.replica;
+    local_t *local = (local_t *)r;
     const double scalars[SCALARS] = {[WEIGHT] = local->weight > 0 ? local->weight
                                                                   : NEARLY_NOTHING,
                                      [STATE] = local->has_samples,
@@ -328,7 +321,7 @@ static int sync_begin(local_t *local, double *reported, pl_error_t *err)
                                   .scalars = {scalars, sizeof scalars},
                                   .after = pl_replica_reduced_fence(r)};
     const pl_how_t how = {.on_answer = compared};
-    local->reported = reported;
+    local->reported = sums->metrics;
     local->compared = false;
     return pl_call_replay_plan(r, r->accelerator, &msg, how, err) ? PL_OK : err->code;
 }
@@ -402,11 +395,6 @@ static bool local_follows(const pl_replica_t *r, uint64_t number)
     return r->job->tuning.num_training || number % (uint64_t)local->sync_every == 0;
 }
 
-static int local_stepped(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
-{
-    return sync_begin((local_t *)r, sums->metrics, err);
-}
-
 static void local_described(pl_replica_t *r)
 {
     local_t *local = (local_t *)r;
@@ -426,7 +414,7 @@ static int local_synchronize(void *self, pl_call_t *call, const pl_body_t *body,
     local->synchronizing = call;
     if (!local->apart)
         synchronize_end(local, NULL);
-    else if ((code = sync_begin(local, NULL, err)) != PL_OK)
+    else if ((code = sync_begin(self, &(pl_replica_sums_t){0}, err)) != PL_OK)
         local->synchronizing = NULL;
     return code;
 }
@@ -479,7 +467,7 @@ static int local_start(void *self, pl_call_t *call, const pl_body_t *body,
     local->sync_hooks.collective = NULL;
     local->sync_hooks.described = local_described;
     local->sync_hooks.follows = local_follows;
-    local->sync_hooks.stepped = local_stepped;
+    local->sync_hooks.stepped = sync_begin;
     local->sync_hooks.describe = local_describe;
     local->sync_hooks.graphs = GRAPHS;
     r->sync_hooks = &local->sync_hooks;

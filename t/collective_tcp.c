@@ -12,7 +12,7 @@
 #include "collective_rig.h"
 #include "config.h"
 #include "scarce.h"
-#include "strategies/collectives/tcp_connection.h"
+#include "strategies/collectives/tcp.h"
 #include "tap.h"
 #include "wire.h"
 

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "rig.h"
-#include "strategies/elastic/micro_shards.h"
+#include "strategies/elastic/elastic.h"
 #include "tap.h"
 
 #define QUIET "\"num_sanity_val_steps\": 0, \"log_every_n_steps\": 1, "

@@ -1,6 +1,6 @@
 /* step.c - tests of strategies/replica/step.c and replica/train.c: the state machine
  * of training steps, alone and in a run whose results come late */
-#include "strategies/replica/step.h"
+#include "strategies/replica/train.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -168,3 +168,12 @@ int pl_graph_cast(pl_graph_t *g, const pl_precision_ops_t *precision, pl_error_t
     pl_free(c.wide_of);
     return code;
 }
+
+pl_graph_t *pl_graph_finish(pl_graph_t *g, const pl_precision_ops_t *precision,
+                            pl_error_t *err)
+{
+    if (pl_graph_check(g, err) == PL_OK && pl_graph_cast(g, precision, err) == PL_OK)
+        return g;
+    pl_graph_free(g);
+    return NULL;
+}

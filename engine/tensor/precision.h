@@ -29,5 +29,8 @@ pl_dtype_t pl_region_dtype(const pl_precision_ops_t *precision, pl_region_t regi
  * wide.  An assigned value gets its target's type; a fetched tensor is float32.  A
  * graph without a model, such as an optimizer's, computes nothing in `low`. */
 int pl_graph_cast(pl_graph_t *g, const pl_precision_ops_t *precision, pl_error_t *err);
+/* Checks and casts a graph that is described completely. Frees it on failure. */
+pl_graph_t *pl_graph_finish(pl_graph_t *g, const pl_precision_ops_t *precision,
+                            pl_error_t *err);
 
 #endif

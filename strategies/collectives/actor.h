@@ -32,11 +32,6 @@ PL_API pl_collective_component_t *pl_collective_component_new(
  * NULL: PL_ENOTFOUND, PL_EBUSY. */
 PL_API const pl_actor_ops_t *pl_collective_actor(const char *name, pl_error_t *err);
 
-/* The name of the collective that "auto" selects for a run's accelerator: one that moves
- * its memory, if this machine has what that needs; else "best", and a log line says once
- * what is missing. */
-const char *pl_collective_automatic(const pl_options_t *o);
-
 #ifdef __cplusplus
 }
 #endif

@@ -4,17 +4,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "accelerators/accelerator.h"
-#include "accelerators/auto_select.h"
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "base/registry.h"
 #include "strategies/collectives/actor.h"
 #include "strategies/collectives/tree.h"
@@ -311,31 +308,6 @@ pl_reg_buffer_t *pl_reg_buffer_new(size_t bytes, uint32_t number, int *fd,
 }
 
 /* ---- what this machine has ---- */
-
-/* The collectives for memory of devices that "auto" considers. */
-static const char *const preferred[] = {"nccl"};
-
-const char *pl_collective_automatic(const pl_options_t *o)
-{
-    const char *name = pl_options_choice(o, "trainer.accelerator",
-                                         pl_accelerator_auto(o));
-    const pl_accelerator_ops_t *accelerator = pl_component_offered("accelerator", name);
-    const char *device = accelerator ? accelerator->memory_kind : NULL;
-    for (size_t k = 0; device && k < sizeof preferred / sizeof *preferred; k++) {
-        const pl_collective_ops_t *ops = pl_component_offered("collective", preferred[k]);
-        pl_error_t why = {0};
-        if (!ops || !ops->available || !ops->device || strcmp(ops->device, device) != 0)
-            continue;
-        if (ops->available(&why) == PL_OK)
-            return preferred[k];
-        static atomic_bool reported;
-        if (!atomic_exchange(&reported, true))
-            pl_log_line(PL_LOG_WARNING, -1, "",
-                        "ranks reduce memory of %s through the host, which is slow: %s",
-                        device, why.text);
-    }
-    return "best";
-}
 
 int pl_collective_report(const char *collective, pl_fact_t tell, void *user,
                          pl_error_t *err)

@@ -1,5 +1,5 @@
 /* tcp_connection.c - frames over a connection that never blocks, sealed or plain */
-#include "strategies/collectives/tcp_connection.h"
+#include "strategies/collectives/tcp.h"
 
 #include <errno.h>
 #include <netinet/in.h>

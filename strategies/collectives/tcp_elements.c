@@ -18,7 +18,7 @@
 
 enum { SEGMENTS_A_TURN = 16 };
 
-/* ---- who shares memory with whom ---- */
+/* ---- the ranks that share memory ---- */
 
 /* The rank of a unit that gives to the owner of a chunk. */
 static int giver_of(int first, int count, int owner)

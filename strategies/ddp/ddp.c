@@ -3,6 +3,7 @@
  * Ranks differ only in their samples, so one sum of the gradients for each optimizer
  * step keeps them equal.  replica.c and the files it calls do the work of one rank,
  * ddp/sync_points.c synchronizes the ranks, and the collective moves the bytes. */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "accelerators/actor.h"
@@ -12,12 +13,41 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/registry.h"
 #include "base/run.h"
 #include "strategies/collectives/actor.h"
 #include "strategies/ddp/ddp.h"
 #include "strategies/strategies.h"
 
 /* ---- the start, and the ranks synchronize ---- */
+
+/* The collectives for memory of devices that "auto" considers. */
+static const char *const preferred[] = {"nccl"};
+
+/* The collective that "auto" selects for a run's accelerator: one that moves its memory,
+ * if this machine has what that needs; else "best", and a log line says once what is
+ * missing. */
+static const char *collective_automatic(const pl_options_t *o)
+{
+    const char *name = pl_options_choice(o, "trainer.accelerator",
+                                         pl_accelerator_auto(o));
+    const pl_accelerator_ops_t *accelerator = pl_component_offered("accelerator", name);
+    const char *device = accelerator ? accelerator->memory_kind : NULL;
+    for (size_t k = 0; device && k < sizeof preferred / sizeof *preferred; k++) {
+        const pl_collective_ops_t *ops = pl_component_offered("collective", preferred[k]);
+        pl_error_t why = {0};
+        if (!ops || !ops->available || !ops->device || strcmp(ops->device, device) != 0)
+            continue;
+        if (ops->available(&why) == PL_OK)
+            return preferred[k];
+        static atomic_bool reported;
+        if (!atomic_exchange(&reported, true))
+            pl_log_line(PL_LOG_WARNING, -1, "",
+                        "ranks reduce memory of %s through the host, which is slow: %s",
+                        device, why.text);
+    }
+    return "best";
+}
 
 static void collective_reported(void *self, const pl_answer_t *answer)
 {
@@ -41,7 +71,7 @@ int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t 
     if (pl_is_nobody(pl_peer(self, "accelerator")))
         return pl_fail(err, PL_EINVAL, "the strategy was given no accelerator");
     int code = pl_instance_of_choice(&instance, "collective", &ddp->collective,
-                                     pl_collective_automatic(job->options), err);
+                                     collective_automatic(job->options), err);
     if (code != PL_OK)
         return code;
     const pl_collective_ops_t *moves = instance.ops;
@@ -166,7 +196,7 @@ static int ddp_decide(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     if (body->decide.announced)
         ddp->announced = false;
     pl_replica_waits(&ddp->replica);
-    return pl_ddp_decide(ddp, call, &body->decide, err);
+    return pl_ddp_decide(ddp, call, &body->decide, false, err);
 }
 
 static int ddp_metric_names(void *self, pl_call_t *call, const pl_body_t *body,
@@ -174,7 +204,8 @@ static int ddp_metric_names(void *self, pl_call_t *call, const pl_body_t *body,
 {
     pl_ddp_t *ddp = self;
     char *names = pl_replica_names(&ddp->replica, body->metric_names.stage, err);
-    int code = names ? pl_ddp_agree_on_names(ddp, call, names, err) : PL_ENOMEM;
+    const pl_decide_t msg = {.text = names};
+    int code = names ? pl_ddp_decide(ddp, call, &msg, true, err) : PL_ENOMEM;
     pl_free(names);
     return code;
 }

@@ -299,11 +299,10 @@ int pl_ddp_collective(pl_replica_t *r, const pl_replica_collective_t *collective
 
 enum { PL_DDP_TEXTS = 1 << 18 };                            /* bytes */
 
-int pl_ddp_decide(pl_ddp_t *ddp, pl_call_t *call, const pl_decide_t *msg,
+/* Answers a call with the text of rank 0; with `compares`, a call for the names of
+ * metrics, which must be the same on all ranks. */
+int pl_ddp_decide(pl_ddp_t *ddp, pl_call_t *call, const pl_decide_t *msg, bool compares,
                   pl_error_t *err);
-/* Answers a call for the names of metrics, which must be the same on all ranks. */
-int pl_ddp_agree_on_names(pl_ddp_t *ddp, pl_call_t *call, const char *names,
-                          pl_error_t *err);
 
 #ifdef __cplusplus
 }

@@ -132,8 +132,8 @@ static int first_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
     return pl_ddp_call_sum(ddp, (pl_reg_ptr_t){ddp->texts, POLL}, 1, PL_F64, err);
 }
 
-static int decide_sync(pl_ddp_t *ddp, pl_call_t *call, const pl_decide_t *msg,
-                       bool compares, pl_error_t *err)
+int pl_ddp_decide(pl_ddp_t *ddp, pl_call_t *call, const pl_decide_t *msg, bool compares,
+                  pl_error_t *err)
 {
     if (strlen(msg->text) > LONGEST)
         return pl_fail(
@@ -151,15 +151,4 @@ static int decide_sync(pl_ddp_t *ddp, pl_call_t *call, const pl_decide_t *msg,
     if (code != PL_OK)
         pl_free(first.text);
     return code;
-}
-
-int pl_ddp_decide(pl_ddp_t *ddp, pl_call_t *call, const pl_decide_t *msg, pl_error_t *err)
-{
-    return decide_sync(ddp, call, msg, false, err);
-}
-
-int pl_ddp_agree_on_names(pl_ddp_t *ddp, pl_call_t *call, const char *names,
-                          pl_error_t *err)
-{
-    return decide_sync(ddp, call, &(pl_decide_t){.text = names}, true, err);
 }

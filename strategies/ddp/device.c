@@ -55,15 +55,6 @@ bool pl_ddp_stays(const pl_ddp_t *ddp)
 
 /* ---- operations on the device ---- */
 
-/* The oldest step whose metrics are missing. */
-static pl_sync_point_t *sync_point_waiting(const pl_ddp_t *ddp)
-{
-    pl_sync_point_t *point = ddp->first;
-    while (point && (point->is_computed || !point->on_device))
-        point = point->next;
-    return point;
-}
-
 void pl_ddp_device_replayed(void *self, const pl_answer_t *answer)
 {
     pl_ddp_t *ddp = self;
@@ -336,7 +327,9 @@ static int device_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_erro
 static void device_computed(pl_replica_t *r, const pl_replica_sums_t *sums)
 {
     pl_ddp_t *ddp = (pl_ddp_t *)r;
-    pl_sync_point_t *point = sync_point_waiting(ddp);
+    pl_sync_point_t *point = ddp->first;             /* the oldest step without metrics */
+    while (point && (point->is_computed || !point->on_device))
+        point = point->next;
     if (!point)
         return;
     point->sums.metrics = sums->metrics;
@@ -369,12 +362,13 @@ void pl_ddp_device_release(pl_ddp_t *ddp)
     fences_drop(&ddp->updated);
 }
 
-#define MEETS \
+#define SYNC_HOOKS \
     .prepare = pl_ddp_prepare, .compile = pl_ddp_device_compile, .ready = device_ready, \
     .reduce = device_reduce, .computed = device_computed, .stays = true, \
     .collective = pl_ddp_collective, .gather = pl_ddp_gather
 
-const pl_sync_hooks_t pl_ddp_device_sync_hooks = {MEETS};
-const pl_sync_hooks_t pl_ddp_state_sync_hooks = {MEETS, .graphs = PL_DDP_STATE_GRAPHS,
+const pl_sync_hooks_t pl_ddp_device_sync_hooks = {SYNC_HOOKS};
+const pl_sync_hooks_t pl_ddp_state_sync_hooks = {SYNC_HOOKS,
+                                                 .graphs = PL_DDP_STATE_GRAPHS,
                                                  .describe = pl_ddp_state_describe,
                                                  .region = pl_ddp_state_region};

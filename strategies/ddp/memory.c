@@ -51,7 +51,6 @@ void pl_ddp_element_set(const pl_ddp_t *ddp, pl_reg_ptr_t at, size_t k, double v
 
 /* ---- what lies where ---- */
 
-/* For a prediction's batch: rows of all ranks; elements of a row. */
 size_t pl_ddp_rows_max(const pl_ddp_t *ddp)
 {
     const pl_replica_t *r = &ddp->replica;

@@ -66,11 +66,7 @@ pl_graph_t *pl_ddp_state_describe(pl_replica_t *r, int k, pl_error_t *err)
             pl_assign(g, view(t, g),
                       k == GIVE ? pl_ddp_state_share(t, 0, g) : pl_ddp_state_mean(t, g));
     }
-    if (pl_graph_check(g, err) == PL_OK
-        && pl_graph_cast(g, r->model->precision, err) == PL_OK)
-        return g;
-    pl_graph_free(g);
-    return NULL;
+    return pl_graph_finish(g, r->model->precision, err);
 }
 
 int64_t pl_ddp_state_region(const pl_replica_t *r, int k)
@@ -111,12 +107,6 @@ static int replay(pl_ddp_t *ddp, int k, const char *what, pl_bytes_t scalars,
     return pl_call_replay_plan(r, r->accelerator, &msg, how, err) ? PL_OK : err->code;
 }
 
-static size_t norms_count(const pl_ddp_t *ddp)
-{
-    const pl_replica_t *r = &ddp->replica;
-    return (size_t)r->objective[ddp->ordering->sums.objective].optimizer->norms;
-}
-
 /* Its own call counts as one of the collective's until the sums are requested. */
 static void given(void *self, const pl_answer_t *answer)
 {
@@ -133,10 +123,14 @@ static void given(void *self, const pl_answer_t *answer)
         return;
     *is_given = true;
     ddp->after = (pl_fence_t *)answer->body->replay_plan_progress.fence;
-    const int code = is_given == &ddp->state_given
-                         ? pl_ddp_state_sum(ddp, &err)
-                         : pl_ddp_device_sum(ddp, PL_REGION_NORMS, 0, norms_count(ddp),
-                                             &err);
+    int code = PL_OK;
+    if (is_given == &ddp->state_given) {
+        code = pl_ddp_state_sum(ddp, &err);
+    } else {
+        const int objective = ddp->ordering->sums.objective;
+        const size_t norms = (size_t)ddp->replica.objective[objective].optimizer->norms;
+        code = pl_ddp_device_sum(ddp, PL_REGION_NORMS, 0, norms, &err);
+    }
     pl_ddp_device_enqueued(ddp, code == PL_OK ? NULL : &err);
 }
 

@@ -24,35 +24,30 @@ enum { HASH_BITS = 20 };
 
 enum { TAIL_ANNOUNCED, TAIL_PRESENT, TAIL_BAD };
 
-static size_t tail_hash(const pl_ddp_t *ddp)
-{
-    return TAIL_BAD + ddp->replica.ranks;
-}
-
-static size_t tail_timings(const pl_ddp_t *ddp, uint32_t rank)
-{
-    return tail_hash(ddp) + ddp->replica.ranks + (size_t)rank * PL_TIMINGS;
-}
-
-static size_t tail_metrics(const pl_ddp_t *ddp)
-{
-    return tail_timings(ddp, ddp->replica.ranks);
-}
-
-static size_t tail_state(const pl_ddp_t *ddp)
-{
-    return tail_metrics(ddp) + pl_replica_max_metrics(&ddp->replica);
-}
-
 static bool shares_state(const pl_ddp_t *ddp)
 {
     return !ddp->on_device && (!ddp->reduce_hooks || !ddp->reduce_hooks->keeps_state);
 }
 
+/* The elements at which its parts begin, behind those above. */
+typedef struct tail_places {
+    size_t hash, timings, metrics, state, end;
+} tail_places_t;
+
+static tail_places_t tail_places(const pl_ddp_t *ddp)
+{
+    const pl_replica_t *r = &ddp->replica;
+    tail_places_t at = {.hash = TAIL_BAD + r->ranks};
+    at.timings = at.hash + r->ranks;
+    at.metrics = at.timings + (size_t)r->ranks * PL_TIMINGS;
+    at.state = at.metrics + pl_replica_max_metrics(r);
+    at.end = at.state + (shares_state(ddp) ? (size_t)r->model->state : 0);
+    return at;
+}
+
 size_t pl_ddp_tail_end(const pl_ddp_t *ddp)
 {
-    const size_t state = (size_t)ddp->replica.model->state;
-    return tail_state(ddp) + (shares_state(ddp) ? state : 0);
+    return tail_places(ddp).end;
 }
 
 static double tail(const pl_ddp_t *ddp, size_t k)
@@ -67,15 +62,6 @@ static void tail_set(const pl_ddp_t *ddp, size_t k, double value)
 
 /* ---- a step ---- */
 
-/* The factor of this rank's state tensor in the sum; 0: it is not summed. */
-static double state_share(const pl_ddp_t *ddp, const pl_tensor_info_t *t,
-                          bool has_samples)
-{
-    if (t->agree == PL_AGREE_MEAN)
-        return has_samples;
-    return t->agree == PL_AGREE_RANK0 && ddp->replica.rank == 0;
-}
-
 /* Number of metrics of a step that are summed in the tail. */
 static size_t tail_metrics_count(const pl_ddp_t *ddp, const pl_replica_sums_t *sums)
 {
@@ -85,32 +71,30 @@ static size_t tail_metrics_count(const pl_ddp_t *ddp, const pl_replica_sums_t *s
 /* The loss is a step's first metric. */
 static void tail_put(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
 {
+    pl_replica_t *r = &ddp->replica;
+    const tail_places_t at = tail_places(ddp);
     const size_t count = tail_metrics_count(ddp, sums);
-    const bool bad = count && !isfinite(sums->metrics[0]);
-    for (size_t k = 0; k < pl_ddp_tail_end(ddp); k++)
+    for (size_t k = 0; k < at.end; k++)
         tail_set(ddp, k, 0);
     tail_set(ddp, TAIL_ANNOUNCED, ddp->announced);
     tail_set(ddp, TAIL_PRESENT, sums->has_samples);
-    tail_set(ddp, TAIL_BAD + ddp->replica.rank, bad);
-    tail_set(ddp, tail_hash(ddp) + ddp->replica.rank,
-             (double)(ddp->replica.first_hash >> (64 - HASH_BITS)));
+    tail_set(ddp, TAIL_BAD + r->rank, count && !isfinite(sums->metrics[0]));
+    tail_set(ddp, at.hash + r->rank, (double)(r->first_hash >> (64 - HASH_BITS)));
     for (size_t k = 0; k < count; k++)
-        tail_set(ddp, tail_metrics(ddp) + k, sums->metrics[k]);
-    const pl_model_t *model = ddp->replica.model;
-    for (int k = 0; k < model->count && shares_state(ddp); k++) {
-        const pl_tensor_info_t *t = &model->tensor[k];
-        const double share = state_share(ddp, t, sums->has_samples);
-        if (t->region != PL_REGION_STATE)
+        tail_set(ddp, at.metrics + k, sums->metrics[k]);
+    for (int k = 0; k < r->model->count && shares_state(ddp); k++) {
+        const pl_tensor_info_t *t = &r->model->tensor[k];
+        const bool is_given = t->agree == PL_AGREE_MEAN
+                                  ? sums->has_samples
+                                  : t->agree == PL_AGREE_RANK0 && r->rank == 0;
+        if (t->region != PL_REGION_STATE || !is_given)
             continue;
         for (size_t i = (size_t)t->offset; i < (size_t)(t->offset + t->count); i++)
-            tail_set(ddp, tail_state(ddp) + i,
-                     share ? pl_ddp_element(ddp, ddp->replica.bulk[PL_REGION_STATE], i)
-                           : 0);
+            tail_set(ddp, at.state + i, pl_ddp_element(ddp, r->bulk[PL_REGION_STATE], i));
     }
-    /* Of the step before: that of this step is not over. */
-    pl_replica_t *r = &ddp->replica;
-    for (int k = 0; k < PL_TIMINGS; k++)
-        tail_set(ddp, tail_timings(ddp, r->rank) + (size_t)k, r->timings[k]);
+    /* Those of the previous step, because this step is not over. */
+    for (size_t k = 0; k < PL_TIMINGS; k++)
+        tail_set(ddp, at.timings + r->rank * (size_t)PL_TIMINGS + k, r->timings[k]);
     memset(r->timings, 0, sizeof r->timings);
 }
 
@@ -130,11 +114,6 @@ int pl_ddp_all_gather_region(pl_ddp_t *ddp, pl_region_t region, size_t count,
     return pl_ddp_call_gather(ddp, pl_ddp_region(ddp, region, 0), count, ddp->dtype, err);
 }
 
-static int grads_call(pl_ddp_t *ddp, size_t from, size_t count, pl_error_t *err)
-{
-    return pl_ddp_all_reduce_region(ddp, PL_REGION_GRADS, from, count, err);
-}
-
 /* Has the trained gradients of a bucket summed. */
 static int bucket_call(pl_ddp_t *ddp, int bucket, pl_error_t *err)
 {
@@ -146,26 +125,24 @@ static int bucket_call(pl_ddp_t *ddp, int bucket, pl_error_t *err)
     for (int64_t a = 0, b = 0; code == PL_OK && pl_replica_range(r, 0, &a, &b);) {
         const int64_t from = a > first ? a : first, to = b < end ? b : end;
         if (from < to)
-            code = grads_call(ddp, (size_t)from, (size_t)(to - from), err);
+            code = pl_ddp_all_reduce_region(ddp, PL_REGION_GRADS, (size_t)from,
+                                            (size_t)(to - from), err);
     }
     return code;
 }
 
-static void buckets_call(pl_ddp_t *ddp, int buckets)
+/* The hook `ready`: has the first `buckets` buckets summed that are not on the way. */
+static void buckets_call(pl_replica_t *r, int buckets, pl_fence_t *fence)
 {
+    (void)fence;
+    pl_ddp_t *ddp = (pl_ddp_t *)r;
     pl_error_t err = {0};
     for (; ddp->called < buckets && ddp->failure.code == PL_OK; ddp->called++) {
         ddp->after = ddp->called < ddp->computed.count ? ddp->computed.fence[ddp->called]
-                                                       : ddp->replica.computed;
+                                                       : r->computed;
         if (bucket_call(ddp, ddp->called, &err) != PL_OK)
             ddp->failure = err;
     }
-}
-
-static void ddp_ready(pl_replica_t *r, int buckets, pl_fence_t *fence)
-{
-    (void)fence;
-    buckets_call((pl_ddp_t *)r, buckets);
 }
 
 void *pl_ddp_gradients(const pl_ddp_t *ddp)
@@ -191,8 +168,10 @@ static int sum_from(pl_ddp_t *ddp, size_t from, size_t loss, pl_error_t *err)
 {
     const pl_reg_ptr_t end = pl_ddp_region(ddp, PL_REGION_GRADS, loss + 2);
     const bool together = end.memory == ddp->control && end.offset == ddp->at.tail;
-    int code = grads_call(ddp, from,
-                          loss + 2 - from + (together ? pl_ddp_tail_end(ddp) : 0), err);
+    int code =
+        pl_ddp_all_reduce_region(ddp, PL_REGION_GRADS, from,
+                                 loss + 2 - from + (together ? pl_ddp_tail_end(ddp) : 0),
+                                 err);
     return code == PL_OK && !together && !ddp->on_device ? tail_call(ddp, err) : code;
 }
 
@@ -217,7 +196,8 @@ static int ranges_call(pl_ddp_t *ddp, const pl_replica_sums_t *sums, size_t *fro
         if ((size_t)b == *from)
             *from = (size_t)a;
         else
-            code = grads_call(ddp, (size_t)a, (size_t)(b - a), err);
+            code = pl_ddp_all_reduce_region(ddp, PL_REGION_GRADS, (size_t)a,
+                                            (size_t)(b - a), err);
     }
     return code;
 }
@@ -227,7 +207,7 @@ int pl_ddp_sum_step(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *er
     const size_t loss = loss_of(ddp, sums);
     size_t from = loss;
     int code = PL_OK;
-    buckets_call(ddp, ddp->replica.bucket_count);
+    buckets_call(&ddp->replica, ddp->replica.bucket_count, NULL);
     ddp->called = 0;
     ddp->after = ddp->replica.computed;
     if (ddp->failure.code != PL_OK) {
@@ -254,44 +234,40 @@ static int step_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
                                               : pl_ddp_sum_step(ddp, &point->sums, err);
 }
 
-static int hashes_check(const pl_ddp_t *ddp, pl_error_t *err)
+/* PL_EPEER: the ranks began with different weights. */
+static int tail_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err)
 {
-    const double first = tail(ddp, tail_hash(ddp));
-    for (size_t k = 1; k < ddp->replica.ranks; k++)
-        if (tail(ddp, tail_hash(ddp) + k) != first)
+    pl_replica_t *r = &ddp->replica;
+    const tail_places_t at = tail_places(ddp);
+    for (size_t k = 1; k < r->ranks; k++)
+        if (tail(ddp, at.hash + k) != tail(ddp, at.hash))
             return pl_fail(err, PL_EPEER,
                            "rank %zu began with other weights than rank 0: module, "
                            "options and seed must be the same on all ranks",
                            k);
-    return PL_OK;
-}
-
-static void tail_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
-{
     for (size_t k = 0; k < tail_metrics_count(ddp, sums) && sums->metrics; k++)
-        sums->metrics[k] = tail(ddp, tail_metrics(ddp) + k);
+        sums->metrics[k] = tail(ddp, at.metrics + k);
     ddp->halts = tail(ddp, TAIL_ANNOUNCED) > 0;
-    /* A rank without samples still has the state of before, which does not count. */
-    double present = tail(ddp, TAIL_PRESENT);
-    const pl_model_t *model = ddp->replica.model;
-    for (int k = 0; k < model->count && shares_state(ddp); k++) {
-        const pl_tensor_info_t *t = &model->tensor[k];
+    /* A rank without samples still has the previous state, which does not count. */
+    const double present = tail(ddp, TAIL_PRESENT);
+    for (int k = 0; k < r->model->count && shares_state(ddp); k++) {
+        const pl_tensor_info_t *t = &r->model->tensor[k];
         const double of = t->agree == PL_AGREE_MEAN ? present : 1;
         if (t->region != PL_REGION_STATE || t->agree == PL_AGREE_NONE || !of)
             continue;
         for (size_t i = (size_t)t->offset; i < (size_t)(t->offset + t->count); i++)
-            pl_ddp_element_set(ddp, ddp->replica.bulk[PL_REGION_STATE], i,
-                               tail(ddp, tail_state(ddp) + i) / of);
+            pl_ddp_element_set(ddp, r->bulk[PL_REGION_STATE], i,
+                               tail(ddp, at.state + i) / of);
     }
-    pl_replica_t *r = &ddp->replica;
     r->blamed[0] = '\0';
     for (uint32_t k = 0; k < r->ranks && !r->blamed[0]; k++)
         if (tail(ddp, TAIL_BAD + k) != 0)
             snprintf(r->blamed, sizeof r->blamed, "rank %u: ", k);
     for (size_t k = 0; k < (size_t)r->ranks * PL_TIMINGS; k++)
-        r->timings_by_rank[k] += tail(ddp, tail_timings(ddp, 0) + k);
+        r->timings_by_rank[k] += tail(ddp, at.timings + k);
     if (ddp->reduce_hooks && ddp->reduce_hooks->take_metrics)
         ddp->reduce_hooks->take_metrics(ddp, sums);
+    return PL_OK;
 }
 
 static void step_over(pl_ddp_t *ddp, const pl_error_t *failure)
@@ -319,8 +295,8 @@ static void step_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *fa
     pl_error_t err = failure ? *failure : (pl_error_t){0};
     ddp->ended = point->sums;
     ddp->halts = false;
-    if (!failure && hashes_check(ddp, &err) == PL_OK)
-        tail_take(ddp, &point->sums);
+    if (!failure)
+        tail_take(ddp, &point->sums, &err);
     if (err.code == PL_OK && !point->on_device && ddp->reduce_hooks
         && ddp->reduce_hooks->combine
         && ddp->reduce_hooks->combine(ddp, &point->sums, how, &err) == PL_OK)
@@ -358,14 +334,6 @@ double *pl_ddp_metrics(const pl_ddp_t *ddp)
 static float *outputs_at(const pl_ddp_t *ddp)
 {
     return (float *)((char *)ddp->control->data + ddp->at.outputs);
-}
-
-/* The row of sample i of this rank in the batch of all ranks. */
-static size_t row_of(const pl_ddp_t *ddp, size_t i)
-{
-    const pl_replica_t *r = &ddp->replica;
-    const size_t per_row = (size_t)r->job->data->batch_size;
-    return r->micro.micro_shards ? r->micro.first * per_row + i : r->rank + i * r->ranks;
 }
 
 static int outputs_take(const pl_ddp_t *ddp, pl_forward_t *forward, int64_t samples,
@@ -414,13 +382,19 @@ static int batch_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
                                BATCH_METRICS + forward->metric_count, PL_F64, err);
     if (code != PL_OK || !predicts(forward))
         return code;
-    /* Rows of other ranks stay zeros. */
+    /* Rows of other ranks stay zeros. With micro-shards a rank's rows are neighbours,
+     * otherwise those of the ranks alternate. */
+    const pl_replica_t *r = &ddp->replica;
+    const size_t first = r->micro.micro_shards
+                             ? r->micro.first * (size_t)r->job->data->batch_size
+                             : r->rank,
+                 step = r->micro.micro_shards ? 1 : r->ranks;
     float *to = outputs_at(ddp);
     memset(to, 0, ddp->at.end - ddp->at.outputs);
     for (int k = 0; k < pl_ddp_output_count(forward->plan); k++) {
         const size_t per_row = pl_ddp_output_row_elements(forward->plan, k);
         for (size_t i = 0; i < (size_t)forward->samples; i++)
-            memcpy(to + row_of(ddp, i) * per_row,
+            memcpy(to + (first + i * step) * per_row,
                    forward->outputs->output[k].data + i * per_row, per_row * sizeof *to);
         to += per_row * pl_ddp_rows_max(ddp);
     }
@@ -465,7 +439,7 @@ const pl_sync_hooks_t pl_ddp_sync_hooks = {
     .described = pl_ddp_described,
     .prepare = pl_ddp_prepare,
     .compile = pl_ddp_device_compile,
-    .ready = ddp_ready,
+    .ready = buckets_call,
     .reduce = ddp_reduce,
     .collective = pl_ddp_collective,
     .gather = pl_ddp_gather,

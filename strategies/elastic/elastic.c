@@ -5,7 +5,7 @@
  * micro-shard is replayed at its own shape, with random numbers of its own, and begins
  * with the same state. Its gradients, state and metrics are added up in the canonical
  * tree over the micro-shards.  A rank makes the sums of the subtrees within its
- * micro-shards (micro_shards.h); these travel to all ranks, and each rank adds up the
+ * micro-shards (micro_shards.c); these travel to all ranks, and each rank adds up the
  * rest.  So the ranks only move bytes, in whatever way, and the device makes the sums,
  * in its own memory if that is possible.
  *

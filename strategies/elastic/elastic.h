@@ -4,7 +4,43 @@
 
 #include "strategies/ddp/ddp.h"
 #include "strategies/replica/train.h"
-#include "strategies/elastic/micro_shards.h"
+
+/* ---- Sums of micro-shards: pure functions of the numbers of micro-shards and ranks ----
+ *
+ * A rank's micro-shards are neighbours. In the canonical tree over all micro-shards a
+ * rank can add up the largest subtrees within them by itself: its micro-shard sums. */
+
+enum { PL_MICRO_SUMS_MAX = 8, PL_FOLDS_MAX = 24 };
+
+/* Micro-shards first to first + count. */
+typedef struct pl_micro_range {
+    int first, count;
+} pl_micro_range_t;
+
+/* What is done with a micro-shard's gradients: `there` sums lie there already, and the
+ * last `added` of them are added to it. */
+typedef struct pl_fold {
+    int there, added;
+} pl_fold_t;
+
+/* The sums that a rank has. */
+typedef struct pl_micro_sums {
+    pl_micro_range_t range[PL_MICRO_SUMS_MAX];
+    int count;
+} pl_micro_sums_t;
+
+int pl_micro_shard_first(int micro_shards, int ranks, int rank);
+
+/* Adds the next micro-shard of a rank to its sums. */
+pl_fold_t pl_micro_sums_fold(pl_micro_sums_t *sums, int micro_shards, int micro_shard);
+
+/* The sums of a rank after all its micro-shards. */
+void pl_micro_sums_of(pl_micro_sums_t *sums, int micro_shards, int ranks, int rank);
+
+/* The largest number of sums of any rank. */
+int pl_micro_sums_max(int micro_shards, int ranks);
+
+/* ---- The strategy ---- */
 
 /* Its own plans: before a batch; at its end, where steps of several batches have one
  * for the first, the last and others; behind these a fold of each kind. */
@@ -54,7 +90,7 @@ typedef struct pl_elastic {
     pl_elastic_rows_t *computed, *spare;
 } pl_elastic_t;
 
-/* ---- elastic/graphs.c ---- */
+/* ---- graphs.c ---- */
 
 pl_graph_t *pl_elastic_describe(pl_replica_t *r, int k, pl_error_t *err);
 int64_t pl_elastic_region(const pl_replica_t *r, int k);

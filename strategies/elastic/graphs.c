@@ -174,18 +174,6 @@ static void describe_combine(const pl_elastic_t *e, pl_graph_t *g, bool is_first
     }
 }
 
-static void describe(const pl_elastic_t *e, pl_graph_t *g, int k)
-{
-    const pl_replica_t *r = &e->ddp.replica;
-    if (k >= pl_elastic_first_fold(e))
-        describe_fold(e, g, e->fold[k - pl_elastic_first_fold(e)]);
-    else if (k >= PL_ELASTIC_COMBINE)
-        describe_combine(e, g, !((k - PL_ELASTIC_COMBINE) & 1),
-                         !((k - PL_ELASTIC_COMBINE) & 2));
-    else if (r->model->state)
-        pl_assign(g, state_view(e, g, true), state_view(e, g, false));
-}
-
 static int run_check(const pl_replica_t *r, pl_error_t *err)
 {
     if (r->objectives > 1)
@@ -217,16 +205,18 @@ int64_t pl_elastic_region(const pl_replica_t *r, int k)
 
 pl_graph_t *pl_elastic_describe(pl_replica_t *r, int k, pl_error_t *err)
 {
-    pl_elastic_t *e = (pl_elastic_t *)r;
+    const pl_elastic_t *e = (pl_elastic_t *)r;
+    const int fold = k - pl_elastic_first_fold(e), combine = k - PL_ELASTIC_COMBINE;
     if (run_check(r, err) != PL_OK)
         return NULL;
     pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
     if (!g)
         return NULL;
-    describe(e, g, k);
-    if (pl_graph_check(g, err) == PL_OK
-        && pl_graph_cast(g, r->model->precision, err) == PL_OK)
-        return g;
-    pl_graph_free(g);
-    return NULL;
+    if (fold >= 0)
+        describe_fold(e, g, e->fold[fold]);
+    else if (combine >= 0)
+        describe_combine(e, g, !(combine & 1), !(combine & 2));
+    else if (r->model->state)
+        pl_assign(g, state_view(e, g, true), state_view(e, g, false));
+    return pl_graph_finish(g, r->model->precision, err);
 }

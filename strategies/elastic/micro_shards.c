@@ -1,18 +1,10 @@
 /* micro_shards.c - how the sums of micro-shards are made by any number of ranks */
-#include "strategies/elastic/micro_shards.h"
-
-#include <stdbool.h>
-
 #include "strategies/collectives/tree.h"
+#include "strategies/elastic/elastic.h"
 
 int pl_micro_shard_first(int micro_shards, int ranks, int rank)
 {
     return (int)((int64_t)micro_shards * rank / ranks);
-}
-
-static int end_of(pl_micro_range_t range)
-{
-    return range.first + range.count;
 }
 
 /* Whether the two are the children of one node of the tree. */
@@ -21,10 +13,10 @@ static bool are_sides(int micro_shards, pl_micro_range_t a, pl_micro_range_t b)
     pl_micro_range_t node = {0, micro_shards};
     while (node.count > 1) {
         const int left = pl_tree_left(node.count), middle = node.first + left;
-        if (a.first == node.first && end_of(a) == middle && b.first == middle
-            && end_of(b) == end_of(node))
+        if (a.first == node.first && a.first + a.count == middle && b.first == middle
+            && b.count == node.count - left)
             return true;
-        if (end_of(b) <= middle)
+        if (b.first + b.count <= middle)
             node.count = left;
         else if (a.first >= middle)
             node = (pl_micro_range_t){middle, node.count - left};

@@ -7,22 +7,26 @@
  * AMSGrad: Reddi, Kale and Kumar, "On the convergence of Adam and beyond", 2018,
  * algorithm 2.  AdamW, which keeps weight decay apart from the gradient: Loshchilov
  * and Hutter, "Decoupled weight decay regularization", 2019, algorithm 2. */
-#include "strategies/optimizers/adam.h"
-
 #include <math.h>
 
 #include "strategies/optimizers/optimizer.h"
 
-static const pl_option_t adam_options[] = {
-    PL_FLOAT(adam_t, lr, "0.001", "0..", "learning rate"),
-    PL_FLOAT(adam_t, beta1, "0.9", "[0..1)", "decay of the gradient's mean"),
-    PL_FLOAT(adam_t, beta2, "0.999", "[0..1)", "decay of the squared gradient's mean"),
-    PL_FLOAT(adam_t, eps, "1e-8", "0..", "added to the root, against division by zero"),
-    PL_FLOAT(adam_t, weight_decay, "0", "0..",
-             "share of the parameter added to its gradient"),
-    PL_BOOL(adam_t, amsgrad, "false", "divide by the largest mean square so far"),
-    PL_OPTIONS_END,
-};
+/* The options of both; the arguments are the rest of weight_decay. */
+#define ADAM_OPTIONS(...) \
+    PL_FLOAT(adam_t, lr, "0.001", "0..", "learning rate"), \
+        PL_FLOAT(adam_t, beta1, "0.9", "[0..1)", "decay of the gradient's mean"), \
+        PL_FLOAT(adam_t, beta2, "0.999", "[0..1)", \
+                 "decay of the squared gradient's mean"), \
+        PL_FLOAT(adam_t, eps, "1e-8", "0..", \
+                 "added to the root, against division by zero"), \
+        PL_FLOAT(adam_t, weight_decay, __VA_ARGS__), \
+        PL_BOOL(adam_t, amsgrad, "false", "divide by the largest mean square so far"), \
+        PL_OPTIONS_END
+
+/* The rest of both tables. */
+#define ADAM_TABLE(of, update_) \
+    .size = sizeof(adam_t), .options = of, .slots = pl_adam_slots, .update = update_, \
+    .scalars = pl_adam_scalars, .momentum = "beta1"
 
 int pl_adam_slots(const void *self)
 {
@@ -63,28 +67,13 @@ static void adam_update(pl_graph_t *g, const void *self, const pl_update_t *u)
     pl_adam_step(g, adam, u, u->param, pl_decayed_gradient(g, u, adam->weight_decay));
 }
 
+static const pl_option_t adam_options[] = {
+    ADAM_OPTIONS("0", "0..", "share of the parameter added to its gradient")};
+
 const pl_optimizer_ops_t pl_adam_optimizer = {
     .name = "adam",
     .help = "Adam; weight decay, if any, goes through the moments",
-    .size = sizeof(adam_t),
-    .options = adam_options,
-    .slots = pl_adam_slots,
-    .update = adam_update,
-    .scalars = pl_adam_scalars,
-    .momentum = "beta1",
-};
-
-/* ---- AdamW ---- */
-
-static const pl_option_t adamw_options[] = {
-    PL_FLOAT(adam_t, lr, "0.001", "0..", "learning rate"),
-    PL_FLOAT(adam_t, beta1, "0.9", "[0..1)", "decay of the gradient's mean"),
-    PL_FLOAT(adam_t, beta2, "0.999", "[0..1)", "decay of the squared gradient's mean"),
-    PL_FLOAT(adam_t, eps, "1e-8", "0..", "added to the root, against division by zero"),
-    PL_FLOAT(adam_t, weight_decay, "0.01", "0..",
-             "each step reduces a parameter by this share times lr"),
-    PL_BOOL(adam_t, amsgrad, "false", "divide by the largest mean square so far"),
-    PL_OPTIONS_END,
+    ADAM_TABLE(adam_options, adam_update),
 };
 
 static void adamw_update(pl_graph_t *g, const void *self, const pl_update_t *u)
@@ -93,13 +82,11 @@ static void adamw_update(pl_graph_t *g, const void *self, const pl_update_t *u)
     pl_adam_step(g, adam, u, pl_decayed_param(g, u, adam->weight_decay), u->grad);
 }
 
+static const pl_option_t adamw_options[] = {
+    ADAM_OPTIONS("0.01", "0..", "each step reduces a parameter by this share times lr")};
+
 const pl_optimizer_ops_t pl_adamw_optimizer = {
     .name = "adamw",
     .help = "Adam with decoupled weight decay",
-    .size = sizeof(adam_t),
-    .options = adamw_options,
-    .slots = pl_adam_slots,
-    .update = adamw_update,
-    .scalars = pl_adam_scalars,
-    .momentum = "beta1",
+    ADAM_TABLE(adamw_options, adamw_update),
 };

@@ -8,7 +8,6 @@
 #include <float.h>
 #include <math.h>
 
-#include "strategies/optimizers/adam.h"
 #include "strategies/optimizers/optimizer.h"
 
 typedef struct muon {

@@ -275,21 +275,6 @@ static int graph_add(pl_replica_t *r, pl_graph_t *graph[], pl_plan_kind_t kind,
     return graph_add_like(r, graph, plan, err);
 }
 
-/* A rank without samples takes part in the in-graph collectives of a step, in each of
- * its batches. */
-static int graphs_add_empty(pl_replica_t *r, pl_graph_t *graph[], int objective,
-                            pl_error_t *err)
-{
-    const pl_replica_plan_t more = {.kind = PL_PLAN_EMPTY,
-                                    .stage = PL_TRAIN,
-                                    .objective = objective,
-                                    .accumulate = true};
-    int code = graph_add(r, graph, PL_PLAN_EMPTY, objective, err);
-    if (code == PL_OK && r->accumulates && r->objective[objective].collectives)
-        code = graph_add_like(r, graph, more, err);
-    return code;
-}
-
 /* The order of the model's tensors and their offsets come from the first plan. */
 int pl_replica_describe_plans(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *err)
 {
@@ -309,8 +294,17 @@ int pl_replica_describe_plans(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *
         r->sync_hooks->described(r);
     for (int k = 0; k < r->objectives && code == PL_OK; k++)
         code = graph_add(r, graph, PL_PLAN_OPTIMIZER, k, err);
-    for (int k = 0; k < r->objectives && r->sync_hooks && code == PL_OK; k++)
-        code = graphs_add_empty(r, graph, k, err);
+    /* A rank without samples takes part in the in-graph collectives of a step, in each of
+     * its batches. */
+    for (int k = 0; k < r->objectives && r->sync_hooks && code == PL_OK; k++) {
+        const pl_replica_plan_t more = {.kind = PL_PLAN_EMPTY,
+                                        .stage = PL_TRAIN,
+                                        .objective = k,
+                                        .accumulate = true};
+        code = graph_add(r, graph, PL_PLAN_EMPTY, k, err);
+        if (code == PL_OK && r->accumulates && r->objective[k].collectives)
+            code = graph_add_like(r, graph, more, err);
+    }
     if (code == PL_OK && pl_replica_backs_up_state(r))
         code = graph_add(r, graph, PL_PLAN_RESTORE, 0, err);
     const int own = r->job->stage == PL_TRAIN && r->sync_hooks ? r->sync_hooks->graphs

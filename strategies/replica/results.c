@@ -52,25 +52,21 @@ void pl_pipeline_free(pl_pipeline_t *pipeline)
     pl_free(pipeline);
 }
 
-static pl_inflight_t *inflight_new(const pl_replica_t *r)
-{
-    pl_inflight_t *f = pl_alloc(sizeof *f);
-    if (f)
-        f->metrics = pl_alloc_array(pl_metrics_count(r), sizeof *f->metrics);
-    if (!f || f->metrics)
-        return f;
-    pl_free(f);
-    return NULL;
-}
-
 pl_inflight_t *pl_inflight_take(const pl_replica_t *r, pl_error_t *err)
 {
     pl_inflight_t *f = r->pipeline->spare;
-    if (f)
+    if (f) {
         r->pipeline->spare = f->next;
-    else if (!(f = inflight_new(r)))
-        pl_no_memory(err);
-    return f;
+        return f;
+    }
+    f = pl_alloc(sizeof *f);
+    if (f)
+        f->metrics = pl_alloc_array(pl_metrics_count(r), sizeof *f->metrics);
+    if (f && f->metrics)
+        return f;
+    pl_free(f);
+    pl_no_memory(err);
+    return NULL;
 }
 
 /* Gives back the oldest, which has been answered. */

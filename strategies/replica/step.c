@@ -1,7 +1,7 @@
 /* step.c - the state machine of training steps: its transitions
  *
  * One table for each machine; a pair of state and event that it lacks is a bug. */
-#include "strategies/replica/step.h"
+#include "strategies/replica/train.h"
 
 /* ---- one objective of a step ---- */
 

@@ -4,7 +4,7 @@
  * same for each of several objectives of a module, one after the other.  A replica
  * without other ranks sends all at once, both replays in one call; the accelerator
  * takes them in order.  With several ranks each waits between the two until all ranks
- * have summed their gradients.  step.h says which events a step goes through; this
+ * have summed their gradients.  train.h says which events a step goes through; this
  * file makes the calls, and turns their answers into events.
  *
  * An optimizer step that is not finite changes nothing, and steps sent behind it do
@@ -119,16 +119,6 @@ static void metrics_keep(const pl_replica_t *r, const pl_objective_state_t *o,
                metrics.size);
 }
 
-static void collective_begin(pl_replica_t *r, pl_objective_state_t *o, int number)
-{
-    pl_error_t err = {0};
-    pl_train_take(r, o, PL_OBJECTIVE_ON_COLLECTIVE_BEGUN);
-    if (pl_train_collective(r, o, number, &err) == PL_OK)
-        return;
-    pl_train_stage_fail(r, o, PL_STAGE_COMPUTE, &err);
-    pl_train_replay_ended(r);
-}
-
 void pl_replica_computed(pl_replica_t *r, pl_objective_state_t *of, bool skipped,
                          double forward, double seconds, const pl_error_t *failure)
 {
@@ -163,7 +153,12 @@ static void forward_backward_answered(void *self, const pl_answer_t *answer)
     const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
     if (reply->collective) {
         pl_train_add_timing(r, PL_TIMING_BACKWARD, reply->forward, reply->seconds);
-        collective_begin(r, o, (int)reply->collective);
+        pl_error_t err = {0};
+        pl_train_take(r, o, PL_OBJECTIVE_ON_COLLECTIVE_BEGUN);
+        if (pl_train_collective(r, o, (int)reply->collective, &err) != PL_OK) {
+            pl_train_stage_fail(r, o, PL_STAGE_COMPUTE, &err);
+            pl_train_replay_ended(r);
+        }
         return;
     }
     metrics_keep(r, o, reply->metrics);
