@@ -15,7 +15,6 @@
 
 #include "base/clock.h"
 #include "config.h"
-#include "transport/zap.h"
 #include "transport/link.h"
 #include "transport/socket.h"
 #include "scarce.h"

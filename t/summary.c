@@ -1,7 +1,7 @@
 /* summary.c - tests of engine/tensor/summary.c */
 #include "scarce.h"
 #include "tap.h"
-#include "tensor/summary.h"
+#include "tensor/model.h"
 
 static const pl_field_t rows[] = {{.name = "x", .dtype = PL_F32, .shape = {1, {6}}}};
 static pl_model_t *model;

@@ -34,7 +34,7 @@ static int64_t count_open(void)
     return count;
 }
 
-/* How many have room in the kernel's table, of which no more are open; 0: nobody says. */
+/* The size of the kernel's table of open descriptors; 0: unknown. */
 static int64_t table_size(void)
 {
     char text[4096];

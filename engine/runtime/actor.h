@@ -288,7 +288,7 @@ PL_API void pl_actor_end(void *self, const pl_error_t *error);
 /* The address that this actor received for a role; all zero: none. */
 PL_API pl_address_t pl_peer(void *self, const char *role);
 /* Suspects actors on other threads that have not answered a call of this thread for that
- * time: when they are told to end, they get only a short grace period. */
+ * time: when they have to end, they get only a short grace period. */
 PL_API void pl_actor_suspect(void *self, int milliseconds);
 /* Whether a thread of this engine was abandoned as stuck: its memory is kept, and new
  * work must be refused. */

@@ -66,7 +66,7 @@ typedef struct actor {
     const pl_actor_ops_t *ops;
     pl_reactor_t *reactor;
     pl_address_t address;
-    uint32_t parent;                                     /* who may start it; 0: a root */
+    uint32_t parent;                            /* the actor that may start it; 0: none */
     actor_state_t state;
     bool lived;                              /* its start was handled: release() is due */
     pl_binding_t *binding;                   /* of its options  [it has none] */
@@ -95,8 +95,8 @@ static inline const char *actor_name(const actor_t *actor)
 
 /* actor.c */
 void actor_begin_end(actor_t *actor, const pl_error_t *error);
-void actor_go_on_ending(actor_t *actor);     /* after something it waited for has ended */
-void actor_discard(actor_t *actor);          /* it is freed soon, with nobody told */
+void actor_go_on_ending(actor_t *actor);   /* after something it waited for has ended */
+void actor_discard(actor_t *actor);        /* it is freed soon; its end is not reported */
 void actor_child_ended(actor_t *actor, pl_made_call_t *made, const pl_error_t *error);
 void actor_child_late(actor_t *actor, pl_made_call_t *child);  /* did not end within
                                                                   its grace */

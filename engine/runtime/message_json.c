@@ -144,15 +144,13 @@ static bool add_value(line_t *l, const pl_field_info_t *info, pl_reader_t *r)
     pl_peers_t peers;
     switch (info->type) {
     case PL_TYPE_ENUM:
-        if (!pl_read(r, &u32, sizeof u32) || u32 >= info->values->count)
-            return false;
-        add_text(l, info->values->names[u32]);
-        return true;
     case PL_TYPE_U32:
     case PL_TYPE_FLAG:
-        if (!pl_read(r, &u32, sizeof u32))
+        if (!pl_read(r, &u32, sizeof u32) || (info->values && u32 >= info->values->count))
             return false;
-        if (info->type == PL_TYPE_U32)
+        if (info->values)
+            add_text(l, info->values->names[u32]);
+        else if (info->type == PL_TYPE_U32)
             add_count(l, u32);
         else
             add_plain(l, u32 ? "true" : "false");

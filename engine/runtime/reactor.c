@@ -77,8 +77,8 @@ static void message_came(pl_reactor_t *reactor, pl_frame_t *frame, uint32_t send
 
 static void inbound_message(void *user, uint32_t identity, pl_frame_t *frame)
 {
-    const uint32_t nobody = UINT32_MAX;
-    message_came(user, frame, identity ? identity : nobody);
+    const uint32_t no_thread = UINT32_MAX;
+    message_came(user, frame, identity ? identity : no_thread);
 }
 
 static void inbox_message(void *user, uint32_t identity, pl_frame_t *frame)

@@ -13,31 +13,6 @@
 #include "tensor/graph.h"
 #include "tensor/model.h"
 
-/* Backward begins with the assignment of the loss to the gradients' region. */
-static bool begins_backward(const pl_graph_t *g, const pl_op_t *op)
-{
-    const pl_value_t *target = &g->value[op->input[0]];
-    return op->code == PL_OP_assign && target->source == PL_FROM_REGION
-           && target->index == PL_REGION_GRADS;
-}
-
-static pl_op_t guard_new(pl_graph_t *g, const pl_op_t *op, int k, bool backward)
-{
-    pl_op_t guard = {.code = PL_OP_guard,
-                     .input_count = 1,
-                     .input = {op->output[k]},
-                     .attr = {.watches = op->gradient_of ? op->gradient_of
-                                                         : pl_op_name(op),
-                              .backward = backward}};
-    memcpy(guard.path, op->path, sizeof guard.path);
-    if (backward && g->stage == PL_TRAIN && g->model && g->model->scaling) {
-        guard.input[guard.input_count++] =
-            pl_region_view(g, PL_REGION_SCALING, PL_SCALING_FACTOR, pl_shape(0)).id;
-        guard.attr.a = pl_scaling_lowest(g->model->scaling);
-    }
-    return guard;
-}
-
 int pl_graph_detect_anomaly(pl_graph_t *g, pl_error_t *err)
 {
     const size_t capacity = (size_t)g->op_count * (1 + PL_OP_OUTPUTS);
@@ -48,13 +23,31 @@ int pl_graph_detect_anomaly(pl_graph_t *g, pl_error_t *err)
         return pl_no_memory(err);
     for (int i = 0; i < g->op_count; i++) {
         const pl_op_t *own = &g->op[i];
-        backward = backward || begins_backward(g, own);
+        /* Backward begins with the assignment of the loss to the gradients' region. */
+        const pl_value_t *target = &g->value[own->input[0]];
+        backward = backward
+                   || (own->code == PL_OP_assign && target->source == PL_FROM_REGION
+                       && target->index == PL_REGION_GRADS);
         for (int k = 0; k < own->output_count; k++)
             g->value[own->output[k]].op = count;
         op[count++] = *own;
-        for (int k = 0; k < own->output_count && own->code != PL_OP_reshape; k++)
-            if (pl_is_float(g->value[own->output[k]].dtype))
-                op[count++] = guard_new(g, own, k, backward);
+        for (int k = 0; k < own->output_count && own->code != PL_OP_reshape; k++) {
+            if (!pl_is_float(g->value[own->output[k]].dtype))
+                continue;
+            pl_op_t *guard = &op[count++];
+            *guard = (pl_op_t){.code = PL_OP_guard,
+                               .input_count = 1,
+                               .input = {own->output[k]},
+                               .attr = {.watches = own->gradient_of ? own->gradient_of
+                                                                    : pl_op_name(own),
+                                        .backward = backward}};
+            memcpy(guard->path, own->path, sizeof guard->path);
+            if (!backward || g->stage != PL_TRAIN || !g->model || !g->model->scaling)
+                continue;
+            guard->input[guard->input_count++] =
+                pl_region_view(g, PL_REGION_SCALING, PL_SCALING_FACTOR, pl_shape(0)).id;
+            guard->attr.a = pl_scaling_lowest(g->model->scaling);
+        }
     }
     pl_free(g->op);
     g->op = op;

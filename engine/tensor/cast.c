@@ -120,34 +120,6 @@ static void cast_op(caster_t *c, pl_op_t op)
 }
 
 /* Casts every operation and fetch; batch fields keep their format. */
-static void cast_all(caster_t *c)
-{
-    pl_graph_t *g = c->g;
-    pl_op_t *op = g->op;
-    const int count = g->op_count;
-    g->op = NULL;
-    g->op_count = g->op_capacity = 0;
-    for (int32_t i = 0; i < c->values; i++) {
-        pl_value_t *v = &g->value[i];
-        if (v->source == PL_FROM_REGION)
-            v->dtype = pl_region_dtype(c->precision, (pl_region_t)v->index);
-        if (v->source == PL_FROM_CONSTANT)
-            v->dtype = c->precision->wide;
-    }
-    for (int i = 0; i < count && !g->error.code; i++)
-        cast_op(c, op[i]);
-    for (int i = 0; i < g->fetch_count; i++) {
-        pl_fetch_t *f = &g->fetch[i];
-        const bool is_metric = f->kind == PL_FETCH_METRIC;
-        const pl_dtype_t wanted = is_metric ? c->precision->wide : PL_F32;
-        if (pl_is_float(g->value[f->value].dtype))
-            f->value = cast(c, f->value, wanted, "");
-        if (is_metric)
-            f->weight = cast(c, f->weight, wanted, "");
-    }
-    pl_free(op);
-}
-
 int pl_graph_cast(pl_graph_t *g, const pl_precision_ops_t *precision, pl_error_t *err)
 {
     if (precision->low == PL_F32 && precision->wide == PL_F32
@@ -160,10 +132,33 @@ int pl_graph_cast(pl_graph_t *g, const pl_precision_ops_t *precision, pl_error_t
     c.low_of = pl_alloc_array((size_t)c.values, sizeof *c.low_of);
     c.wide_of = pl_alloc_array((size_t)c.values, sizeof *c.wide_of);
     int code = c.low_of && c.wide_of ? pl_graph_check(g, err) : pl_no_memory(err);
-    if (code == PL_OK) {
-        cast_all(&c);
-        code = pl_graph_check(g, err);
+    if (code != PL_OK)
+        goto done;
+    pl_op_t *op = g->op;
+    const int count = g->op_count;
+    g->op = NULL;
+    g->op_count = g->op_capacity = 0;
+    for (int32_t i = 0; i < c.values; i++) {
+        pl_value_t *v = &g->value[i];
+        if (v->source == PL_FROM_REGION)
+            v->dtype = pl_region_dtype(precision, (pl_region_t)v->index);
+        if (v->source == PL_FROM_CONSTANT)
+            v->dtype = precision->wide;
     }
+    for (int i = 0; i < count && !g->error.code; i++)
+        cast_op(&c, op[i]);
+    pl_free(op);
+    for (int i = 0; i < g->fetch_count; i++) {
+        pl_fetch_t *f = &g->fetch[i];
+        const bool is_metric = f->kind == PL_FETCH_METRIC;
+        const pl_dtype_t dtype = is_metric ? precision->wide : PL_F32;
+        if (pl_is_float(g->value[f->value].dtype))
+            f->value = cast(&c, f->value, dtype, "");
+        if (is_metric)
+            f->weight = cast(&c, f->weight, dtype, "");
+    }
+    code = pl_graph_check(g, err);
+done:
     pl_free(c.low_of);
     pl_free(c.wide_of);
     return code;

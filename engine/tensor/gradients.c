@@ -15,7 +15,7 @@
 
 typedef struct contribution {
     int32_t value;                                 /* one term of d(loss)/d(some value) */
-    int next;                                      /* in the order of arrival, -1 ends */
+    int next;                                      /* in the order of arrival, -1: last */
 } contribution_t;
 
 typedef struct backward {
@@ -29,8 +29,9 @@ typedef struct backward {
     int *parameter, parameters;                 /* tensors that are one, offsets rising */
     double nominal;
     bool accumulate;
-    pl_node_t seed, unscale;                  /* d(loss sum); factor of each gradient from
-                                                 there to 1/nominal  [PL_NO_NODE: 1] */
+    pl_node_t seed, unscale;                  /* d(loss sum); factor of each gradient that
+                                                 makes the seed 1/nominal  [PL_NO_NODE:
+                                                 1] */
 } backward_t;
 
 static void contribute(backward_t *b, int32_t to, pl_node_t term)
@@ -64,43 +65,32 @@ static const pl_op_t *slice_term(const backward_t *b, int32_t value, int64_t fro
     return NULL;
 }
 
-/* If the terms are gradients of slices that cut one axis without a gap, their sum is a
- * concatenation: one copy in place of as many additions of mostly zeros.  Otherwise an
- * invalid node. */
-static pl_node_t joined_slices(const backward_t *b, int32_t value)
-{
-    pl_node_t piece[PL_OP_INPUTS];
-    int count = 0;
-    for (int i = b->first[value]; i >= 0; i = b->term[i].next)
-        count++;
-    const pl_op_t *op = slice_term(b, value, 0);
-    if (!op || count < 2 || count > PL_OP_INPUTS)
-        return PL_NO_NODE;
-    const int axis = op->attr.axis;
-    int64_t end = 0;
-    for (int i = 0; i < count; i++) {
-        op = slice_term(b, value, end);
-        if (!op || op->attr.axis != axis)
-            return PL_NO_NODE;
-        piece[i] = pl_node_of(op->input[0]);
-        end = op->attr.to;
-    }
-    return end == pl_dim(b->g, pl_node_of(value), axis)
-               ? pl_concat(b->g, piece, count, axis)
-               : PL_NO_NODE;
-}
-
-/* d(loss)/d(value), or an invalid node if the loss does not depend on it. */
+/* d(loss)/d(value), or an invalid node if the loss does not depend on the value.  If the
+ * terms are gradients of slices that cut one axis without a gap, their sum is a
+ * concatenation: one copy in place of many additions of mostly zeros. */
 static pl_node_t total(backward_t *b, int32_t value)
 {
+    pl_graph_t *g = b->g;
+    pl_node_t piece[PL_OP_INPUTS];
+    int terms = 0, pieces = 0;
+    int64_t end = 0;
     if (b->first[value] < 0)
         return PL_NO_NODE;
-    pl_node_t sum = joined_slices(b, value);
-    if (sum.id >= 0 || b->g->error.code)
-        return sum;
-    sum = pl_node_of(b->term[b->first[value]].value);
+    for (int i = b->first[value]; i >= 0; i = b->term[i].next)
+        terms++;
+    const pl_op_t *slice = terms > 1 && terms <= PL_OP_INPUTS ? slice_term(b, value, 0)
+                                                              : NULL;
+    const int axis = slice ? slice->attr.axis : 0;
+    while (slice && slice->attr.axis == axis && pieces < terms) {
+        piece[pieces++] = pl_node_of(slice->input[0]);
+        end = slice->attr.to;
+        slice = slice_term(b, value, end);
+    }
+    if (pieces && pieces == terms && end == pl_dim(g, pl_node_of(value), axis))
+        return pl_concat(g, piece, terms, axis);
+    pl_node_t sum = pl_node_of(b->term[b->first[value]].value);
     for (int i = b->term[b->first[value]].next; i >= 0; i = b->term[i].next)
-        sum = pl_add(b->g, sum, pl_node_of(b->term[i].value));
+        sum = pl_add(g, sum, pl_node_of(b->term[i].value));
     return sum;
 }
 
@@ -185,6 +175,8 @@ static void backward_pass(backward_t *b)
     g->scope[0] = '\0';
 }
 
+/* Allocates the lists, and marks the values that depend on a parameter that the objective
+ * trains. */
 static int backward_init(backward_t *b)
 {
     pl_graph_t *g = b->g;
@@ -209,6 +201,19 @@ static int backward_init(backward_t *b)
     for (int i = b->ops - 1; i >= 0; i--)
         for (int k = 0; k < g->op[i].input_count; k++)
             b->first_reader[g->op[i].input[k]] = i;
+    for (int i = 0; i < b->values; i++)
+        if (is_parameter(&g->value[i]))
+            g->value[i].grad =
+                pl_is_trained(&g->model->tensor[tensor_at(b, g->value[i].offset)],
+                              g->objective);
+    for (int i = 0; i < b->ops; i++) {
+        const pl_op_t *op = &g->op[i];
+        bool grad = false;
+        for (int k = 0; k < op->input_count; k++)
+            grad |= pl_wants(g, op, k);
+        if (op->output_count)
+            g->value[op->output[0]].grad &= grad;
+    }
     return PL_OK;
 }
 
@@ -237,51 +242,6 @@ static void backward_scale(backward_t *b)
     b->unscale = pl_div(g, pl_scale(g, weight, micro_batches / b->nominal), factor);
 }
 
-/* Marks the values that depend on a parameter that this objective trains. */
-static void mark(const backward_t *b)
-{
-    pl_graph_t *g = b->g;
-    for (int i = 0; i < b->values; i++)
-        if (is_parameter(&g->value[i]))
-            g->value[i].grad =
-                pl_is_trained(&g->model->tensor[tensor_at(b, g->value[i].offset)],
-                              g->objective);
-    for (int i = 0; i < b->ops; i++) {
-        const pl_op_t *op = &g->op[i];
-        bool grad = false;
-        for (int k = 0; k < op->input_count; k++)
-            grad |= pl_wants(g, op, k);
-        if (op->output_count)
-            g->value[op->output[0]].grad &= grad;
-    }
-}
-
-static void describe(backward_t *b)
-{
-    pl_graph_t *g = b->g;
-    const int64_t loss = g->model->params + 2 * g->objective;
-    mark(b);
-    if (!g->value[g->fetch[0].value].grad) {
-        pl_graph_fail(g, PL_EINVAL,
-                      "the loss does not depend on any parameter that is "
-                      "to be trained");
-        return;
-    }
-    pl_model_freeze(g->model);                    /* the graph has offsets from here on */
-    assign_grad(b, loss, pl_node_of(g->fetch[0].value));
-    assign_grad(b, loss + 1, pl_node_of(g->fetch[0].weight));
-    backward_scale(b);
-    contribute(b, g->fetch[0].value, b->seed);
-    backward_pass(b);
-    /* Parameters that the loss does not reach; to accumulate zeros is needless. */
-    for (int i = 0; i < g->model->count && !b->accumulate; i++) {
-        const pl_tensor_info_t *tensor = &g->model->tensor[i];
-        if (pl_is_trained(tensor, g->objective) && !b->assigned[i])
-            assign_grad(b, tensor->offset,
-                        pl_broadcast_to(g, pl_scalar(g, 0), tensor->shape));
-    }
-}
-
 int pl_graph_gradients(pl_graph_t *g, double nominal, bool accumulate, pl_error_t *err)
 {
     int code = pl_graph_check(g, err);
@@ -289,13 +249,34 @@ int pl_graph_gradients(pl_graph_t *g, double nominal, bool accumulate, pl_error_
         return code;
     if (g->stage != PL_TRAIN || !g->model)
         return pl_fail(err, PL_ESTATE, "gradients need a training step of a model");
-    if (!g->fetch_count || g->fetch[0].kind != PL_FETCH_METRIC
-        || g->fetch[0].metric != PL_METRIC_MEAN || strcmp(g->fetch[0].name, "loss"))
+    const pl_fetch_t *loss = g->fetch;
+    if (!g->fetch_count || loss->kind != PL_FETCH_METRIC || loss->metric != PL_METRIC_MEAN
+        || strcmp(loss->name, "loss"))
         return pl_fail(err, PL_EINVAL,
                        "the training step has no loss; end it with pl_loss()");
     backward_t b = {.g = g, .nominal = nominal, .accumulate = accumulate};
-    if (backward_init(&b) == PL_OK)
-        describe(&b);
+    if (backward_init(&b) != PL_OK)
+        goto done;
+    if (!g->value[loss->value].grad) {
+        pl_graph_fail(g, PL_EINVAL,
+                      "the loss does not depend on any parameter that is to be trained");
+        goto done;
+    }
+    pl_model_freeze(g->model);                    /* the graph has offsets from here on */
+    const int64_t sums = g->model->params + 2 * g->objective;
+    assign_grad(&b, sums, pl_node_of(loss->value));
+    assign_grad(&b, sums + 1, pl_node_of(loss->weight));
+    backward_scale(&b);
+    contribute(&b, loss->value, b.seed);
+    backward_pass(&b);
+    /* Parameters that the loss does not reach have zeros, which need not be added. */
+    for (int i = 0; i < g->model->count && !accumulate; i++) {
+        const pl_tensor_info_t *tensor = &g->model->tensor[i];
+        if (pl_is_trained(tensor, g->objective) && !b.assigned[i])
+            assign_grad(&b, tensor->offset,
+                        pl_broadcast_to(g, pl_scalar(g, 0), tensor->shape));
+    }
+done:
     pl_free(b.first);
     pl_free(b.last);
     pl_free(b.first_reader);

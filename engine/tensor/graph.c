@@ -107,6 +107,7 @@ const char *pl_path(const pl_graph_t *g, char path[static 64])
     return path;
 }
 
+/* Keeps the first error of the graph. */
 static void stick(pl_graph_t *g, int code, const char *format, va_list args)
 {
     if (g->error.code)
@@ -117,7 +118,7 @@ static void stick(pl_graph_t *g, int code, const char *format, va_list args)
     pl_fail(&g->error, code, "%s%s%s", path, *path ? ": " : "", text);
 }
 
-/* A module that fails with a code that is no error has failed nevertheless. */
+/* A code that is no error becomes PL_EUSER. */
 pl_node_t pl_graph_fail(pl_graph_t *g, int code, const char *format, ...)
 {
     if (code >= 0 || !strcmp(pl_code_name(code), "PL_E?"))
@@ -201,21 +202,6 @@ pl_shape_t pl_shape(int rank, ...)
     return shape;
 }
 
-/* Refuses ranks above PL_DIMS, sizes below one and products that overflow. */
-static int shape_check(pl_graph_t *g, pl_shape_t shape)
-{
-    if (shape.rank < 0 || shape.rank > PL_DIMS)
-        return pl_op_fail(g, "a tensor has 0 to %d axes, got %d", PL_DIMS, shape.rank);
-    int64_t bytes = 8;
-    for (int i = 0; i < shape.rank; i++)
-        if (shape.dim[i] < 1 || __builtin_mul_overflow(bytes, shape.dim[i], &bytes))
-            return pl_op_fail(g,
-                              "a tensor cannot have shape %s: sizes start at 1 and the "
-                              "whole must fit in memory",
-                              PL_TEXT_OF(shape));
-    return PL_OK;
-}
-
 bool pl_field_is_whole(const pl_field_t *field)
 {
     int64_t bytes = 8;
@@ -281,7 +267,17 @@ pl_node_t pl_node_of(int32_t value)
 
 pl_node_t pl_value_add(pl_graph_t *g, const pl_value_t *value)
 {
-    if (g->error.code || shape_check(g, value->shape) != PL_OK)
+    const pl_shape_t shape = value->shape;
+    int64_t bytes = 8;
+    if (!g->error.code && (shape.rank < 0 || shape.rank > PL_DIMS))
+        pl_op_fail(g, "a tensor has 0 to %d axes, got %d", PL_DIMS, shape.rank);
+    for (int i = 0; i < shape.rank && !g->error.code; i++)
+        if (shape.dim[i] < 1 || __builtin_mul_overflow(bytes, shape.dim[i], &bytes))
+            pl_op_fail(g,
+                       "a tensor cannot have shape %s: sizes start at 1 and the whole "
+                       "must fit in memory",
+                       PL_TEXT_OF(shape));
+    if (g->error.code)
         return PL_NO_NODE;
     if (PL_GROW(g->value, g->value_count, g->value_capacity) != PL_OK)
         return pl_graph_fail(g, PL_ENOMEM, "out of memory");
@@ -365,30 +361,12 @@ int pl_want_float(pl_graph_t *g, const pl_op_t *op, int count)
     return PL_OK;
 }
 
-/* Only the first output has a gradient: the others are indices, or kept for backward. */
-static int op_outputs(pl_graph_t *g, pl_op_t *op)
-{
-    pl_value_t out[PL_OP_OUTPUTS] = {0};
-    for (int k = 0; k < op->output_count; k++) {
-        out[k] = (pl_value_t){.source = PL_FROM_OP, .index = k, .op = g->op_count};
-        if (op->input_count)
-            out[k].shape = pl_input_shape(g, op, 0);
-    }
-    int code = pl_rules_of(op->code)->shape(g, op, out);
-    if (code != PL_OK)
-        return code;
-    for (int k = 0; k < op->input_count && out[0].dtype == PL_F32; k++)
-        out[0].grad |= pl_wants(g, op, k);
-    for (int k = 0; k < op->output_count; k++)
-        op->output[k] = pl_value_add(g, &out[k]).id;
-    return g->error.code;
-}
-
 pl_node_t pl_emit(pl_graph_t *g, pl_opcode_t code, const pl_node_t *inputs,
                   int input_count, const pl_attr_t *attr, pl_node_t *extra)
 {
     const pl_operator_t *info = &pl_operators[code];
     assert(input_count <= info->inputs && pl_rules_of(code)->shape);
+    pl_value_t out[PL_OP_OUTPUTS] = {0};
     pl_op_t op = {.code = code,
                   .input_count = input_count,
                   .output_count = info->outputs};
@@ -407,7 +385,19 @@ pl_node_t pl_emit(pl_graph_t *g, pl_opcode_t code, const pl_node_t *inputs,
     pl_path(g, op.path);
     if (PL_GROW(g->op, g->op_count, g->op_capacity) != PL_OK)
         return pl_graph_fail(g, PL_ENOMEM, "out of memory");
-    if (op_outputs(g, &op) != PL_OK)
+    for (int k = 0; k < op.output_count; k++) {
+        out[k] = (pl_value_t){.source = PL_FROM_OP, .index = k, .op = g->op_count};
+        if (input_count)
+            out[k].shape = pl_input_shape(g, &op, 0);
+    }
+    if (pl_rules_of(code)->shape(g, &op, out) != PL_OK)
+        return PL_NO_NODE;
+    /* Only the first output has a gradient: others are indices, or kept for backward. */
+    for (int k = 0; k < input_count && out[0].dtype == PL_F32; k++)
+        out[0].grad |= pl_wants(g, &op, k);
+    for (int k = 0; k < op.output_count; k++)
+        op.output[k] = pl_value_add(g, &out[k]).id;
+    if (g->error.code)
         return PL_NO_NODE;
     for (int k = 1; k < op.output_count && extra; k++)
         extra[k - 1] = pl_node_of(op.output[k]);

@@ -1,8 +1,8 @@
 /* graph_hash.c - a hash of the computation of a graph
  *
- * Of structure, shapes, types and constants, not of names: two graphs with the same hash
- * compute the same results from the same inputs.  Structs are hashed by member, because
- * they have padding. */
+ * It covers structure, shapes, types and constants, not names: two graphs with the same
+ * hash compute the same results from the same inputs.  Structs are hashed by member,
+ * because they have padding. */
 #include <string.h>
 
 #include "base/crc32c.h"
@@ -13,11 +13,6 @@ static uint32_t add(uint32_t hash, int64_t number)
     return pl_crc32c(hash, &number, sizeof number);
 }
 
-static uint32_t add_real(uint32_t hash, double real)
-{
-    return pl_crc32c(hash, &real, sizeof real);
-}
-
 static uint32_t add_shape(uint32_t hash, pl_shape_t shape)
 {
     hash = add(hash, shape.rank);
@@ -26,39 +21,37 @@ static uint32_t add_shape(uint32_t hash, pl_shape_t shape)
     return hash;
 }
 
-static uint32_t add_op(uint32_t hash, const pl_op_t *op)
-{
-    const char *name = pl_op_name(op);
-    const pl_attr_t *a = &op->attr;
-    const int64_t numbers[] = {a->axis,           a->axes,        a->keep,
-                               a->transpose_a,    a->transpose_b, a->causal,
-                               a->from,           a->to,          a->has_ignore,
-                               a->accumulate,     a->empty,       a->dtype,
-                               a->kernel,         a->stride,      a->padding,
-                               (int64_t)a->stream};
-    hash = pl_crc32c(hash, name, strlen(name));
-    for (int k = 0; k < op->input_count; k++)
-        hash = add(hash, op->input[k]);
-    for (int k = 0; k < op->output_count; k++)
-        hash = add(hash, op->output[k]);
-    hash = pl_crc32c(hash, numbers, sizeof numbers);
-    hash = add_real(add_real(hash, a->a), a->b);
-    for (int k = 0; k < PL_DIMS; k++)
-        hash = add(hash, a->order[k]);
-    return add_shape(hash, a->shape);
-}
-
 uint32_t pl_graph_hash(uint32_t hash, const pl_graph_t *g)
 {
     hash = add(add(hash, g->value_count), g->op_count);
     for (int k = 0; k < g->value_count; k++) {
-        const pl_value_t *value = &g->value[k];
-        const int64_t numbers[] = {value->source, value->dtype, value->op, value->index,
-                                   value->offset};
+        const pl_value_t *v = &g->value[k];
+        const int64_t numbers[] = {v->source, v->dtype, v->op, v->index, v->offset};
         hash = pl_crc32c(hash, numbers, sizeof numbers);
-        hash = add_shape(add_real(hash, value->constant), value->shape);
+        hash = pl_crc32c(hash, &v->constant, sizeof v->constant);
+        hash = add_shape(hash, v->shape);
     }
-    for (int k = 0; k < g->op_count; k++)
-        hash = add_op(hash, &g->op[k]);
+    for (int i = 0; i < g->op_count; i++) {
+        const pl_op_t *op = &g->op[i];
+        const char *name = pl_op_name(op);
+        const pl_attr_t *a = &op->attr;
+        const int64_t numbers[] = {a->axis,           a->axes,        a->keep,
+                                   a->transpose_a,    a->transpose_b, a->causal,
+                                   a->from,           a->to,          a->has_ignore,
+                                   a->accumulate,     a->empty,       a->dtype,
+                                   a->kernel,         a->stride,      a->padding,
+                                   (int64_t)a->stream};
+        hash = pl_crc32c(hash, name, strlen(name));
+        for (int k = 0; k < op->input_count; k++)
+            hash = add(hash, op->input[k]);
+        for (int k = 0; k < op->output_count; k++)
+            hash = add(hash, op->output[k]);
+        hash = pl_crc32c(hash, numbers, sizeof numbers);
+        hash = pl_crc32c(hash, &a->a, sizeof a->a);
+        hash = pl_crc32c(hash, &a->b, sizeof a->b);
+        for (int k = 0; k < PL_DIMS; k++)
+            hash = add(hash, a->order[k]);
+        hash = add_shape(hash, a->shape);
+    }
     return hash;
 }

@@ -19,48 +19,34 @@ static void layer_begin(pl_graph_t *g, const char *name)
 
 /* ---- linear ---- */
 
-/* Whether x fits an existing weight; the error says which x would fit. */
-static bool linear_fits(pl_graph_t *g, pl_node_t x)
-{
-    char name[80];
-    pl_shape_t shape = pl_shape_of(g, x);
-    if (g->error.code)
-        return false;
-    snprintf(name, sizeof name, "%sweight", g->scope);
-    const pl_tensor_info_t *weight = g->model ? pl_model_find(g->model, name) : NULL;
-    if (shape.rank < 1)
-        pl_op_fail(g, "linear takes x [..., K], got a scalar");
-    else if (weight && weight->shape.rank == 2
-             && weight->shape.dim[1] != shape.dim[shape.rank - 1])
-        pl_op_fail(g, "linear takes x [..., %lld], got %s",
-                   (long long)weight->shape.dim[1], PL_TEXT_OF(shape));
-    return !g->error.code;
-}
-
-/* Rows of x times the layer's weight; the scope is the layer's. */
-static pl_node_t linear_here(pl_graph_t *g, pl_node_t x, int64_t units,
-                             const pl_linear_options_t *o)
-{
-    if (!linear_fits(g, x))
-        return PL_NO_NODE;
-    pl_shape_t shape = pl_shape_of(g, x);
-    const int64_t in = shape.dim[shape.rank - 1];
-    const pl_init_rule_t usual = pl_uniform(1 / sqrt((double)in));
-    pl_node_t inputs[3] = {pl_reshape(g, x, PL_SHAPE(-1, in)),
-                           pl_param(g, "weight", PL_SHAPE(units, in),
-                                    o->weight ? *o->weight : usual)};
-    if (!o->no_bias)
-        inputs[2] = pl_param(g, "bias", PL_SHAPE(units), o->bias ? *o->bias : usual);
-    pl_node_t y = pl_emit(g, PL_OP_linear, inputs, o->no_bias ? 2 : 3, NULL, NULL);
-    shape.dim[shape.rank - 1] = units;
-    return pl_reshape(g, y, shape);
-}
-
+/* An x that does not fit an existing weight is an error that names the x that would
+ * fit. */
 pl_node_t pl_linear_with(pl_graph_t *g, const char *name, pl_node_t x, int64_t units,
                          const pl_linear_options_t *options)
 {
+    const pl_linear_options_t o = options ? *options : (pl_linear_options_t){0};
+    char path[80];
     layer_begin(g, name);
-    pl_node_t y = linear_here(g, x, units, options ? options : &(pl_linear_options_t){0});
+    pl_shape_t shape = pl_shape_of(g, x);
+    if (g->error.code)
+        return PL_NO_NODE;
+    snprintf(path, sizeof path, "%sweight", g->scope);
+    const pl_tensor_info_t *weight = g->model ? pl_model_find(g->model, path) : NULL;
+    if (shape.rank < 1)
+        return pl_graph_fail(g, PL_EINVAL, "linear takes x [..., K], got a scalar");
+    const int64_t in = shape.dim[shape.rank - 1];
+    if (weight && weight->shape.rank == 2 && weight->shape.dim[1] != in)
+        return pl_graph_fail(g, PL_EINVAL, "linear takes x [..., %lld], got %s",
+                             (long long)weight->shape.dim[1], PL_TEXT_OF(shape));
+    const pl_init_rule_t usual = pl_uniform(1 / sqrt((double)in));
+    pl_node_t inputs[3] = {pl_reshape(g, x, PL_SHAPE(-1, in)),
+                           pl_param(g, "weight", PL_SHAPE(units, in),
+                                    o.weight ? *o.weight : usual)};
+    if (!o.no_bias)
+        inputs[2] = pl_param(g, "bias", PL_SHAPE(units), o.bias ? *o.bias : usual);
+    pl_node_t y = pl_emit(g, PL_OP_linear, inputs, o.no_bias ? 2 : 3, NULL, NULL);
+    shape.dim[shape.rank - 1] = units;
+    y = pl_reshape(g, y, shape);
     pl_scope_end(g);
     return y;
 }
@@ -72,33 +58,27 @@ pl_node_t pl_linear(pl_graph_t *g, const char *name, pl_node_t x, int64_t units)
 
 /* ---- conv2d ---- */
 
-static pl_node_t conv2d_here(pl_graph_t *g, pl_node_t x, int64_t channels,
-                             const pl_conv_options_t *o)
-{
-    pl_shape_t shape = pl_shape_of(g, x);
-    if (!g->error.code && (shape.rank != 4 || o->kernel < 1))
-        pl_op_fail(
-            g, "conv2d takes x [B, C, H, W] and a kernel of at least 1, got %s and %lld",
-            PL_TEXT_OF(shape), (long long)o->kernel);
-    if (g->error.code)
-        return PL_NO_NODE;
-    const int64_t k = o->kernel, in = shape.dim[1];
-    const pl_init_rule_t usual = pl_uniform(1 / sqrt((double)in * (double)k * (double)k));
-    pl_node_t inputs[3] = {x, pl_param(g, "weight", PL_SHAPE(channels, in, k, k), usual)};
-    if (!o->no_bias)
-        inputs[2] = pl_param(g, "bias", PL_SHAPE(channels), usual);
-    pl_attr_t attr = {.kernel = k,
-                      .stride = o->stride ? o->stride : 1,
-                      .padding = o->padding};
-    return pl_emit(g, PL_OP_conv2d, inputs, o->no_bias ? 2 : 3, &attr, NULL);
-}
-
 pl_node_t pl_conv2d(pl_graph_t *g, const char *name, pl_node_t x, int64_t channels,
                     const pl_conv_options_t *options)
 {
+    const pl_conv_options_t o = options ? *options : (pl_conv_options_t){0};
     layer_begin(g, name);
-    pl_node_t y = conv2d_here(g, x, channels,
-                              options ? options : &(pl_conv_options_t){0});
+    pl_shape_t shape = pl_shape_of(g, x);
+    if (!g->error.code && (shape.rank != 4 || o.kernel < 1))
+        pl_op_fail(
+            g, "conv2d takes x [B, C, H, W] and a kernel of at least 1, got %s and %lld",
+            PL_TEXT_OF(shape), (long long)o.kernel);
+    if (g->error.code)
+        return PL_NO_NODE;
+    const int64_t k = o.kernel, in = shape.dim[1];
+    const pl_init_rule_t usual = pl_uniform(1 / sqrt((double)in * (double)k * (double)k));
+    pl_node_t inputs[3] = {x, pl_param(g, "weight", PL_SHAPE(channels, in, k, k), usual)};
+    if (!o.no_bias)
+        inputs[2] = pl_param(g, "bias", PL_SHAPE(channels), usual);
+    pl_attr_t attr = {.kernel = k,
+                      .stride = o.stride ? o.stride : 1,
+                      .padding = o.padding};
+    pl_node_t y = pl_emit(g, PL_OP_conv2d, inputs, o.no_bias ? 2 : 3, &attr, NULL);
     pl_scope_end(g);
     return y;
 }
@@ -118,18 +98,6 @@ typedef struct norm {
     double n, momentum;                      /* n: values of a channel */
     pl_attr_t attr;
 } norm_t;
-
-static pl_node_t batch_norm_alone(pl_graph_t *g, const norm_t *norm)
-{
-    pl_node_t extra[2];
-    pl_node_t y = pl_emit(g, PL_OP_batch_norm, norm->input, 3, &norm->attr, extra);
-    if (g->error.code)
-        return PL_NO_NODE;
-    average_towards(g, norm->input[3], extra[0], norm->momentum);
-    average_towards(g, norm->input[4], pl_scale(g, extra[1], norm->n / (norm->n - 1)),
-                    norm->momentum);
-    return y;
-}
 
 /* ---- Batch norm over all ranks, as torch.nn.SyncBatchNorm ---- */
 
@@ -188,9 +156,11 @@ static pl_node_t batch_norm_together(pl_graph_t *g, norm_t norm)
 
 /* Ioffe and Szegedy, "Batch normalization", 2015, with torch.nn.BatchNorm's running
  * statistics: the running variance is the unbiased one. */
-static pl_node_t batch_norm_here(pl_graph_t *g, pl_node_t x, double momentum,
-                                 double epsilon)
+pl_node_t pl_batch_norm(pl_graph_t *g, const char *name, pl_node_t x, double momentum,
+                        double epsilon)
 {
+    pl_node_t y, extra[2];
+    layer_begin(g, name);
     pl_shape_t shape = pl_shape_of(g, x);
     if (!g->error.code && shape.rank < 2)
         pl_op_fail(g, "batch_norm takes x [B, C, ...], got %s", PL_TEXT_OF(shape));
@@ -205,25 +175,25 @@ static pl_node_t batch_norm_here(pl_graph_t *g, pl_node_t x, double momentum,
         .n = (double)(pl_elements(shape) / shape.dim[1]),
         .momentum = momentum,
         .attr = {.a = epsilon}};
-    if (g->stage != PL_TRAIN)
-        return pl_emit(g, PL_OP_batch_norm_with, norm.input, 5, &norm.attr, NULL);
-    if (g->model && g->model->together)
-        return batch_norm_together(g, norm);
-    if (norm.n < 2)
-        return pl_graph_fail(
+    if (g->stage != PL_TRAIN) {
+        y = pl_emit(g, PL_OP_batch_norm_with, norm.input, 5, &norm.attr, NULL);
+    } else if (g->model && g->model->together) {
+        y = batch_norm_together(g, norm);
+    } else if (norm.n < 2) {
+        y = pl_graph_fail(
             g, PL_EINVAL,
             "batch_norm needs more than one value for each channel to train on, got "
             "%s: make data.batch_size larger, or set data.drop_last to leave out a last "
             "batch that is not full",
             PL_TEXT_OF(shape));
-    return batch_norm_alone(g, &norm);
-}
-
-pl_node_t pl_batch_norm(pl_graph_t *g, const char *name, pl_node_t x, double momentum,
-                        double epsilon)
-{
-    layer_begin(g, name);
-    pl_node_t y = batch_norm_here(g, x, momentum, epsilon);
+    } else {
+        y = pl_emit(g, PL_OP_batch_norm, norm.input, 3, &norm.attr, extra);
+        if (g->error.code)
+            return PL_NO_NODE;
+        average_towards(g, norm.input[3], extra[0], momentum);
+        average_towards(g, norm.input[4], pl_scale(g, extra[1], norm.n / (norm.n - 1)),
+                        momentum);
+    }
     pl_scope_end(g);
     return y;
 }

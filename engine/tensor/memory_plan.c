@@ -63,7 +63,14 @@ static size_t value_bytes(const planner_t *p, int32_t value)
 
 /* ---- Views and live ranges ---- */
 
-static void trace_views(planner_t *p)
+static void is_used_until(planner_t *p, int32_t value, int time)
+{
+    pl_allocation_t *allocation = &p->allocation[p->allocation[value].root];
+    if (allocation->last_use < time)
+        allocation->last_use = time;
+}
+
+static void live_ranges(planner_t *p)
 {
     const pl_graph_t *g = p->g;
     for (int32_t v = 0; v < g->value_count; v++) {
@@ -84,18 +91,6 @@ static void trace_views(planner_t *p)
         p->allocation[to].kind = p->allocation[from].kind;
         p->plain[to] = p->plain[from] && g->op[i].code == PL_OP_reshape;
     }
-}
-
-static void is_used_until(planner_t *p, int32_t value, int time)
-{
-    pl_allocation_t *allocation = &p->allocation[p->allocation[value].root];
-    if (allocation->last_use < time)
-        allocation->last_use = time;
-}
-
-static void count_uses(planner_t *p)
-{
-    const pl_graph_t *g = p->g;
     for (int i = 0; i < g->op_count; i++)
         for (int k = 0; k < g->op[i].input_count && !op_is_view(p, i); k++)
             is_used_until(p, g->op[i].input[k], op_time(p, i));
@@ -108,28 +103,15 @@ static void count_uses(planner_t *p)
 
 /* ---- Values that are computed in the target of an assignment ---- */
 
-/* Whether an operation may read `target` although the maker of `root` writes into it. */
-static bool reader_agrees(const planner_t *p, const pl_alias_t *alias,
-                          const pl_value_t *target, int32_t root)
-{
-    const pl_graph_t *g = p->g;
-    const int now = op_time(p, alias->op);
-    if (now < p->allocation[root].first_use)
-        return true;
-    const bool same = alias->from == target->offset
-                      && alias->to == target->offset + pl_elements(target->shape);
-    return now == p->allocation[root].first_use && same && p->rules->in_place
-           && p->rules->in_place(g, g->value[root].op,
-                                 g->op[alias->op].input[alias->input], p->rules->user);
-}
-
-/* Between the maker and the assignment no operation may read or write the target, or stop
- * the assignment; afterwards none may write to it while the value is still read. */
+/* Between the maker and the assignment no operation may read or write the target, or
+ * stop the assignment; afterwards none may write to it while the value is still read.
+ * Only the maker itself may read it, if it works in place. */
 static bool may_move(const planner_t *p, int assign, int32_t root)
 {
     const pl_graph_t *g = p->g;
-    const int made = g->value[root].op;
+    const int made = g->value[root].op, first_use = p->allocation[root].first_use;
     const pl_value_t *target = &g->value[g->op[assign].input[0]];
+    const int64_t end = target->offset + pl_elements(target->shape);
     if (p->rules->must_stay && p->rules->must_stay(g, made, target, p->rules->user))
         return false;
     if (assign > made && p->guards[assign] > p->guards[made + 1])
@@ -137,13 +119,18 @@ static bool may_move(const planner_t *p, int assign, int32_t root)
     for (const pl_alias_t *t = pl_alias_last(&p->aliases, target); t;
          t = pl_alias_before(&p->aliases, target, t)) {
         const int i = t->op, now = op_time(p, i);
-        const bool writes = pl_op_writes(&g->op[i], t->input);
-        const bool before = i > made && i<assign, after = i> assign
-                            && now <= p->allocation[root].last_use;
-        if (writes && (before || after))
-            return false;
-        if (!writes && (i < assign || now == p->allocation[root].first_use)
-            && !reader_agrees(p, t, target, root))
+        const bool is_before = i > made && i<assign, is_after = i> assign
+                               && now <= p->allocation[root].last_use;
+        if (pl_op_writes(&g->op[i], t->input)) {
+            if (is_before || is_after)
+                return false;
+            continue;
+        }
+        if ((i >= assign && now != first_use) || now < first_use)
+            continue;
+        const bool is_same = t->from == target->offset && t->to == end;
+        if (now != first_use || !is_same || !p->rules->in_place
+            || !p->rules->in_place(g, made, g->op[i].input[t->input], p->rules->user))
             return false;
     }
     return true;
@@ -182,7 +169,7 @@ static int move_to_targets(planner_t *p)
 
 /* ---- The arena ---- */
 
-/* A value that the maker of v reads for the last time and whose place v may take; -1:
+/* A value that the maker of v reads for the last time, and whose memory v may take; -1:
  * none. */
 static int32_t predecessor(const planner_t *p, int32_t v)
 {
@@ -258,6 +245,7 @@ static size_t best_offset(const block_t *placed, int count, const block_t *b)
     return best_gap == SIZE_MAX ? end : best;
 }
 
+/* Gives values blocks, the blocks offsets, and views the allocations of their roots. */
 static int lay_out(planner_t *p)
 {
     const pl_graph_t *g = p->g;
@@ -283,16 +271,9 @@ static int lay_out(planner_t *p)
             p->block[at] = p->block[at - 1];
         p->block[at] = b;
     }
-    return PL_OK;
-}
-
-/* Replaces owners by offsets, and gives views the allocation of their roots. */
-static void offsets_assign(planner_t *p)
-{
-    const pl_graph_t *g = p->g;
     for (int k = 0; k < p->blocks; k++)
         p->block_of[p->block[k].owner] = k;
-    for (int32_t v = 0; v < g->value_count; v++) {
+    for (int32_t v = 0; v < g->value_count; v++) {          /* owners become offsets */
         pl_allocation_t *allocation = &p->allocation[v];
         if (allocation->root != v || allocation->kind != PL_ALLOCATION_ARENA)
             continue;
@@ -303,6 +284,7 @@ static void offsets_assign(planner_t *p)
     for (int i = 0; i < g->op_count; i++)
         if (op_is_view(p, i))
             p->allocation[g->op[i].output[0]] = p->allocation[g->op[i].input[0]];
+    return PL_OK;
 }
 
 int pl_memory_plan_build(pl_memory_plan_t *plan, const pl_graph_t *g,
@@ -320,12 +302,10 @@ int pl_memory_plan_build(pl_memory_plan_t *plan, const pl_graph_t *g,
     bool whole = p.allocation && p.done && p.plain && p.inherited && p.guards
                  && p.block_of;
     if (whole) {
-        trace_views(&p);
-        count_uses(&p);
+        live_ranges(&p);
         whole = move_to_targets(&p) == PL_OK && lay_out(&p) == PL_OK;
     }
     if (whole) {
-        offsets_assign(&p);
         *plan = (pl_memory_plan_t){.allocation = p.allocation,
                                    .done = p.done,
                                    .arena = p.arena};

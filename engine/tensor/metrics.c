@@ -56,35 +56,17 @@ static pl_metric_t counted(pl_graph_t *g, pl_metric_kind_t kind, pl_node_t logit
     return by_class(g, kind, PL_OP_confusion, logits, targets, 0, options);
 }
 
-pl_metric_t pl_accuracy_of_classes(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
-                                   const pl_classes_options_t *options)
-{
-    return counted(g, PL_METRIC_ACCURACY, logits, targets, options);
-}
-
-pl_metric_t pl_precision(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
-                         const pl_classes_options_t *options)
-{
-    return counted(g, PL_METRIC_PRECISION, logits, targets, options);
-}
-
-pl_metric_t pl_recall(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
-                      const pl_classes_options_t *options)
-{
-    return counted(g, PL_METRIC_RECALL, logits, targets, options);
-}
-
-pl_metric_t pl_f1(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
-                  const pl_classes_options_t *options)
-{
-    return counted(g, PL_METRIC_F1, logits, targets, options);
-}
-
-pl_metric_t pl_confusion_matrix(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
-                                const pl_classes_options_t *options)
-{
-    return counted(g, PL_METRIC_CONFUSION, logits, targets, options);
-}
+#define COUNTED(function, kind) \
+    pl_metric_t function(pl_graph_t *g, pl_node_t logits, pl_node_t targets, \
+                         const pl_classes_options_t *options) \
+    { \
+        return counted(g, kind, logits, targets, options); \
+    }
+COUNTED(pl_accuracy_of_classes, PL_METRIC_ACCURACY)
+COUNTED(pl_precision, PL_METRIC_PRECISION)
+COUNTED(pl_recall, PL_METRIC_RECALL)
+COUNTED(pl_f1, PL_METRIC_F1)
+COUNTED(pl_confusion_matrix, PL_METRIC_CONFUSION)
 
 /* ---- scores ---- */
 

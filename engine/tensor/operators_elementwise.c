@@ -39,166 +39,58 @@ static int shape_binary(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 
 /* ---- Two inputs ---- */
 
-pl_node_t pl_add(pl_graph_t *g, pl_node_t a, pl_node_t b)
-{
-    return pl_emit2(g, PL_OP_add, a, b);
-}
+#define BINARY(function, operator) \
+    pl_node_t function(pl_graph_t *g, pl_node_t a, pl_node_t b) \
+    { \
+        return pl_emit2(g, PL_OP_##operator, a, b); \
+    }
+BINARY(pl_add, add)
+BINARY(pl_sub, sub)
+BINARY(pl_mul, mul)
+BINARY(pl_div, div)
+BINARY(pl_minimum, minimum)
 
-static void gradient_add(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+/* add: da = dy, db = dy; sub: db = -dy; mul: da = dy b, db = dy a; div: da = dy / b, db =
+ * -dy y / b */
+static void gradient_binary(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
 {
-    for (int k = 0; k < 2; k++)
-        if (pl_wants(g, op, k))
-            dx[k] = pl_sum_to(g, dy, pl_input_shape(g, op, k));
-}
-
-pl_node_t pl_sub(pl_graph_t *g, pl_node_t a, pl_node_t b)
-{
-    return pl_emit2(g, PL_OP_sub, a, b);
-}
-
-static void gradient_sub(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
-{
-    if (pl_wants(g, op, 0))
-        dx[0] = pl_sum_to(g, dy, pl_input_shape(g, op, 0));
-    if (pl_wants(g, op, 1))
-        dx[1] = pl_neg(g, pl_sum_to(g, dy, pl_input_shape(g, op, 1)));
-}
-
-pl_node_t pl_mul(pl_graph_t *g, pl_node_t a, pl_node_t b)
-{
-    return pl_emit2(g, PL_OP_mul, a, b);
-}
-
-static void gradient_mul(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
-{
-    for (int k = 0; k < 2; k++)
-        if (pl_wants(g, op, k))
-            dx[k] = pl_sum_to(g, pl_mul(g, dy, pl_node_of(op->input[1 - k])),
-                              pl_input_shape(g, op, k));
-}
-
-pl_node_t pl_div(pl_graph_t *g, pl_node_t a, pl_node_t b)
-{
-    return pl_emit2(g, PL_OP_div, a, b);
-}
-
-/* y = a / b: da = dy / b, db = -dy y / b */
-static void gradient_div(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
-{
-    pl_node_t b = pl_node_of(op->input[1]), y = pl_node_of(op->output[0]);
-    if (pl_wants(g, op, 0))
-        dx[0] = pl_sum_to(g, pl_div(g, dy, b), pl_input_shape(g, op, 0));
-    if (pl_wants(g, op, 1))
-        dx[1] = pl_neg(g, pl_sum_to(g, pl_div(g, pl_mul(g, dy, y), b),
-                                    pl_input_shape(g, op, 1)));
-}
-
-pl_node_t pl_minimum(pl_graph_t *g, pl_node_t a, pl_node_t b)
-{
-    return pl_emit2(g, PL_OP_minimum, a, b);
+    const pl_node_t in[2] = {pl_node_of(op->input[0]), pl_node_of(op->input[1])},
+                    y = pl_node_of(op->output[0]);
+    for (int k = 0; k < 2; k++) {
+        if (!pl_wants(g, op, k))
+            continue;
+        pl_node_t d = dy;
+        if (op->code == PL_OP_mul)
+            d = pl_mul(g, dy, in[1 - k]);
+        else if (op->code == PL_OP_div)
+            d = pl_div(g, k ? pl_mul(g, dy, y) : dy, in[1]);
+        d = pl_sum_to(g, d, pl_input_shape(g, op, k));
+        const bool falls = k && (op->code == PL_OP_sub || op->code == PL_OP_div);
+        dx[k] = falls ? pl_neg(g, d) : d;
+    }
 }
 
 /* ---- One input ---- */
 
-pl_node_t pl_neg(pl_graph_t *g, pl_node_t x)
-{
-    return pl_emit1(g, PL_OP_neg, x);
-}
-
-static void gradient_neg(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
-{
-    (void)op;
-    dx[0] = pl_neg(g, dy);
-}
+#define UNARY(function, operator) \
+    pl_node_t function(pl_graph_t *g, pl_node_t x) \
+    { \
+        return pl_emit1(g, PL_OP_##operator, x); \
+    }
+UNARY(pl_neg, neg)
+UNARY(pl_exp, exp)
+UNARY(pl_log_of, log)
+UNARY(pl_sqrt, sqrt)
+UNARY(pl_sign, sign)
+UNARY(pl_relu, relu)
+UNARY(pl_gelu, gelu)
+UNARY(pl_gelu_tanh, gelu_tanh)
+UNARY(pl_sigmoid, sigmoid)
+UNARY(pl_tanh, tanh)
 
 pl_node_t pl_scale(pl_graph_t *g, pl_node_t x, double factor)
 {
     return pl_emit(g, PL_OP_scale, &x, 1, &(pl_attr_t){.a = factor}, NULL);
-}
-
-static void gradient_scale(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
-{
-    dx[0] = pl_scale(g, dy, op->attr.a);
-}
-
-pl_node_t pl_exp(pl_graph_t *g, pl_node_t x)
-{
-    return pl_emit1(g, PL_OP_exp, x);
-}
-
-static void gradient_exp(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
-{
-    dx[0] = pl_mul(g, dy, pl_node_of(op->output[0]));
-}
-
-pl_node_t pl_log_of(pl_graph_t *g, pl_node_t x)
-{
-    return pl_emit1(g, PL_OP_log, x);
-}
-
-static void gradient_log(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
-{
-    dx[0] = pl_div(g, dy, pl_node_of(op->input[0]));
-}
-
-pl_node_t pl_sqrt(pl_graph_t *g, pl_node_t x)
-{
-    return pl_emit1(g, PL_OP_sqrt, x);
-}
-
-static void gradient_sqrt(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
-{
-    dx[0] = pl_scale(g, pl_div(g, dy, pl_node_of(op->output[0])), 0.5);
-}
-
-pl_node_t pl_sign(pl_graph_t *g, pl_node_t x)
-{
-    return pl_emit1(g, PL_OP_sign, x);
-}
-
-pl_node_t pl_relu(pl_graph_t *g, pl_node_t x)
-{
-    return pl_emit1(g, PL_OP_relu, x);
-}
-
-pl_node_t pl_gelu(pl_graph_t *g, pl_node_t x)
-{
-    return pl_emit1(g, PL_OP_gelu, x);
-}
-
-pl_node_t pl_gelu_tanh(pl_graph_t *g, pl_node_t x)
-{
-    return pl_emit1(g, PL_OP_gelu_tanh, x);
-}
-
-pl_node_t pl_sigmoid(pl_graph_t *g, pl_node_t x)
-{
-    return pl_emit1(g, PL_OP_sigmoid, x);
-}
-
-pl_node_t pl_tanh(pl_graph_t *g, pl_node_t x)
-{
-    return pl_emit1(g, PL_OP_tanh, x);
-}
-
-/* The gradient of an activation is an operator of dy and of x or, where that is enough,
- * of y. */
-static void gradient_activation(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
-                                pl_node_t *dx)
-{
-    static const struct {
-        pl_opcode_t code;
-        bool reads_output;
-    } gradients[PL_OPCODES] = {
-        [PL_OP_relu] = {PL_OP_relu_grad, true},
-        [PL_OP_gelu] = {PL_OP_gelu_grad, false},
-        [PL_OP_gelu_tanh] = {PL_OP_gelu_tanh_grad, false},
-        [PL_OP_sigmoid] = {PL_OP_sigmoid_grad, true},
-        [PL_OP_tanh] = {PL_OP_tanh_grad, true},
-    };
-    const bool reads_output = gradients[op->code].reads_output;
-    dx[0] = pl_emit2(g, gradients[op->code].code, dy,
-                     pl_node_of(reads_output ? op->output[0] : op->input[0]));
 }
 
 pl_node_t pl_dropout(pl_graph_t *g, pl_node_t x, double p)
@@ -217,31 +109,44 @@ pl_node_t pl_dropout(pl_graph_t *g, pl_node_t x, double p)
     return x;
 }
 
-/* The gradient has the mask of the forward operator. */
-static void gradient_dropout(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
-                             pl_node_t *dx)
+/* The gradient of an activation is an operator of dy and of x or, where that is
+ * enough, of y.  The gradient of dropout has the mask of the forward operator. */
+static void gradient_unary(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
 {
-    dx[0] = pl_emit(g, PL_OP_dropout, &dy, 1, &op->attr, NULL);
+    const pl_node_t x = pl_node_of(op->input[0]), y = pl_node_of(op->output[0]);
+    switch (op->code) {
+    case PL_OP_neg: dx[0] = pl_neg(g, dy); break;
+    case PL_OP_scale: dx[0] = pl_scale(g, dy, op->attr.a); break;
+    case PL_OP_exp: dx[0] = pl_mul(g, dy, y); break;
+    case PL_OP_log: dx[0] = pl_div(g, dy, x); break;
+    case PL_OP_sqrt: dx[0] = pl_scale(g, pl_div(g, dy, y), 0.5); break;
+    case PL_OP_relu: dx[0] = pl_emit2(g, PL_OP_relu_grad, dy, y); break;
+    case PL_OP_gelu: dx[0] = pl_emit2(g, PL_OP_gelu_grad, dy, x); break;
+    case PL_OP_gelu_tanh: dx[0] = pl_emit2(g, PL_OP_gelu_tanh_grad, dy, x); break;
+    case PL_OP_sigmoid: dx[0] = pl_emit2(g, PL_OP_sigmoid_grad, dy, y); break;
+    case PL_OP_tanh: dx[0] = pl_emit2(g, PL_OP_tanh_grad, dy, y); break;
+    default: dx[0] = pl_emit(g, PL_OP_dropout, &dy, 1, &op->attr, NULL); break;
+    }
 }
 
 const pl_rules_t pl_elementwise_rules[PL_OPCODES] = {
-    [PL_OP_add] = {shape_binary, gradient_add},
-    [PL_OP_sub] = {shape_binary, gradient_sub},
-    [PL_OP_mul] = {shape_binary, gradient_mul},
-    [PL_OP_div] = {shape_binary, gradient_div},
+    [PL_OP_add] = {shape_binary, gradient_binary},
+    [PL_OP_sub] = {shape_binary, gradient_binary},
+    [PL_OP_mul] = {shape_binary, gradient_binary},
+    [PL_OP_div] = {shape_binary, gradient_binary},
     [PL_OP_minimum] = {shape_binary, NULL},
-    [PL_OP_neg] = {shape_unary, gradient_neg},
-    [PL_OP_scale] = {shape_unary, gradient_scale},
-    [PL_OP_exp] = {shape_unary, gradient_exp},
-    [PL_OP_log] = {shape_unary, gradient_log},
-    [PL_OP_sqrt] = {shape_unary, gradient_sqrt},
+    [PL_OP_neg] = {shape_unary, gradient_unary},
+    [PL_OP_scale] = {shape_unary, gradient_unary},
+    [PL_OP_exp] = {shape_unary, gradient_unary},
+    [PL_OP_log] = {shape_unary, gradient_unary},
+    [PL_OP_sqrt] = {shape_unary, gradient_unary},
     [PL_OP_sign] = {shape_unary, NULL},
-    [PL_OP_relu] = {shape_unary, gradient_activation},
-    [PL_OP_gelu] = {shape_unary, gradient_activation},
-    [PL_OP_gelu_tanh] = {shape_unary, gradient_activation},
-    [PL_OP_sigmoid] = {shape_unary, gradient_activation},
-    [PL_OP_tanh] = {shape_unary, gradient_activation},
-    [PL_OP_dropout] = {shape_unary, gradient_dropout},
+    [PL_OP_relu] = {shape_unary, gradient_unary},
+    [PL_OP_gelu] = {shape_unary, gradient_unary},
+    [PL_OP_gelu_tanh] = {shape_unary, gradient_unary},
+    [PL_OP_sigmoid] = {shape_unary, gradient_unary},
+    [PL_OP_tanh] = {shape_unary, gradient_unary},
+    [PL_OP_dropout] = {shape_unary, gradient_unary},
     [PL_OP_cast] = {shape_cast, NULL},
     [PL_OP_relu_grad] = {shape_binary, NULL},
     [PL_OP_gelu_grad] = {shape_binary, NULL},

@@ -91,6 +91,8 @@ static int shape_max(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
         if (i != op->attr.axis || op->attr.keep)
             y.dim[y.rank++] = i == op->attr.axis ? 1 : x.dim[i];
     out->shape = y;
+    if (op->code == PL_OP_argmax)
+        out->dtype = PL_I32;
     return PL_OK;
 }
 
@@ -112,12 +114,6 @@ static void gradient_max(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node
     dx[0] = pl_emit(g, PL_OP_max_grad, inputs, 3, &op->attr, NULL);
 }
 
-static int shape_argmax(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
-{
-    out->dtype = PL_I32;
-    return shape_max(g, op, out);
-}
-
 pl_node_t pl_argmax(pl_graph_t *g, pl_node_t x, int axis)
 {
     pl_attr_t attr = {.axis = pl_axis_of(g, "argmax", x, axis)};
@@ -128,7 +124,7 @@ pl_node_t pl_argmax(pl_graph_t *g, pl_node_t x, int axis)
 
 static int shape_norm(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
-    out->shape = pl_shape(0);
+    out->shape = op->code == PL_OP_norm ? pl_shape(0) : PL_SHAPE(2, PL_COMPENSATED_PARTS);
     return pl_want_float(g, op, 1);
 }
 
@@ -143,18 +139,12 @@ static int shape_block_norms(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     return pl_want_float(g, op, 1);
 }
 
-static int shape_power_sums(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
-{
-    out->shape = PL_SHAPE(2, PL_COMPENSATED_PARTS);
-    return pl_want_float(g, op, 1);
-}
-
 const pl_rules_t pl_reduce_rules[PL_OPCODES] = {
     [PL_OP_sum] = {shape_sum, gradient_sum},
     [PL_OP_norm] = {shape_norm, NULL},
     [PL_OP_block_norms] = {shape_block_norms, NULL},
     [PL_OP_max] = {shape_max, gradient_max},
     [PL_OP_max_grad] = {shape_max_grad, NULL},
-    [PL_OP_argmax] = {shape_argmax, NULL},
-    [PL_OP_power_sums] = {shape_power_sums, NULL},
+    [PL_OP_argmax] = {shape_max, NULL},
+    [PL_OP_power_sums] = {shape_norm, NULL},
 };

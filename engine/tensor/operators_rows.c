@@ -77,20 +77,17 @@ static void gradient_norm(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_nod
 
 /* ---- batch_norm ---- */
 
-static int shape_batch_norm_with(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+/* Of batch_norm, which has its statistics as outputs, and of batch_norm_with. */
+static int shape_batch_norm(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
     pl_shape_t x = out->shape;
     if (pl_want_float(g, op, op->input_count) != PL_OK)
         return PL_EINVAL;
     if (x.rank < 2)
         return pl_op_fail(g, "batch_norm takes x [B, C, ...], got %s", PL_TEXT_OF(x));
+    for (int k = 1; k < op->output_count; k++)
+        out[k].shape = pl_input_shape(g, op, 1);
     return want_channels(g, op, 1, x.dim[1]);
-}
-
-static int shape_batch_norm(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
-{
-    out[1].shape = out[2].shape = pl_input_shape(g, op, 1);
-    return shape_batch_norm_with(g, op, out);
 }
 
 /* The two sums that dx needs are over all ranks; dw and db are those of this rank,
@@ -250,7 +247,7 @@ const pl_rules_t pl_rows_rules[PL_OPCODES] = {
     [PL_OP_layer_norm] = {shape_layer_norm, gradient_norm},
     [PL_OP_layer_norm_grad] = {shape_norm_grad, NULL},
     [PL_OP_batch_norm] = {shape_batch_norm, gradient_norm},
-    [PL_OP_batch_norm_with] = {shape_batch_norm_with, gradient_batch_norm_with},
+    [PL_OP_batch_norm_with] = {shape_batch_norm, gradient_batch_norm_with},
     [PL_OP_batch_norm_grad] = {shape_norm_grad, NULL},
     [PL_OP_embedding] = {shape_embedding, gradient_embedding},
     [PL_OP_embedding_grad] = {shape_embedding_grad, NULL},

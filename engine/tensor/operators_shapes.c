@@ -46,38 +46,32 @@ static int shape_reshape(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     return PL_OK;
 }
 
-/* Replaces the size -1 in shape by the one that keeps x's number of elements. */
-static int shape_complete(pl_graph_t *g, pl_shape_t x, pl_shape_t *shape)
-{
-    int unknown = -1;
-    int64_t known = 1;
-    bool bad = shape->rank < 0 || shape->rank > PL_DIMS;
-    for (int i = 0; i < shape->rank && !bad; i++) {
-        if (shape->dim[i] == -1 && unknown < 0)
-            unknown = i;
-        else
-            bad = shape->dim[i] < 1
-                  || __builtin_mul_overflow(known, shape->dim[i], &known);
-    }
-    if (bad)
-        return pl_op_fail(
-            g, "reshape takes up to %d sizes of at least 1, one of which may be -1",
-            PL_DIMS);
-    if (unknown < 0)
-        return PL_OK;
-    if (pl_elements(x) % known)
-        return pl_op_fail(g,
-                          "reshape: the %lld elements of %s are not a multiple of %lld",
-                          (long long)pl_elements(x), PL_TEXT_OF(x), (long long)known);
-    shape->dim[unknown] = pl_elements(x) / known;
-    return PL_OK;
-}
-
+/* A size of -1 becomes the size that keeps the number of elements. */
 pl_node_t pl_reshape(pl_graph_t *g, pl_node_t x, pl_shape_t shape)
 {
-    pl_shape_t from = pl_shape_of(g, x);
-    if (g->error.code || shape_complete(g, from, &shape) != PL_OK)
+    const pl_shape_t from = pl_shape_of(g, x);
+    int unknown = -1;
+    int64_t known = 1;
+    bool bad = shape.rank < 0 || shape.rank > PL_DIMS;
+    if (g->error.code)
         return PL_NO_NODE;
+    for (int i = 0; i < shape.rank && !bad; i++) {
+        if (shape.dim[i] == -1 && unknown < 0)
+            unknown = i;
+        else
+            bad = shape.dim[i] < 1 || __builtin_mul_overflow(known, shape.dim[i], &known);
+    }
+    if (bad)
+        return pl_graph_fail(
+            g, PL_EINVAL,
+            "reshape takes up to %d sizes of at least 1, one of which may be -1",
+            PL_DIMS);
+    if (unknown >= 0 && pl_elements(from) % known)
+        return pl_graph_fail(
+            g, PL_EINVAL, "reshape: the %lld elements of %s are not a multiple of %lld",
+            (long long)pl_elements(from), PL_TEXT_OF(from), (long long)known);
+    if (unknown >= 0)
+        shape.dim[unknown] = pl_elements(from) / known;
     if (pl_same_shape(from, shape))
         return x;
     return pl_emit(g, PL_OP_reshape, &x, 1, &(pl_attr_t){.shape = shape}, NULL);

@@ -1,75 +1,59 @@
 /* summary.c - the layers of a module and the FLOPs of a forward pass, from a graph */
-#include "tensor/summary.h"
-
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/json_path.h"
+#include "tensor/model.h"
 #include "tensor/operators.h"
-
-/* ---- FLOPs ---- */
-
-static double op_flops(const pl_graph_t *g, const pl_op_t *op)
-{
-    if (!op->output_count || op->input_count < 2)
-        return 0;
-    const pl_shape_t a = pl_input_shape(g, op, 0), b = pl_input_shape(g, op, 1);
-    const double outputs = (double)pl_elements(g->value[op->output[0]].shape);
-    switch (op->code) {
-    case PL_OP_matmul:                                    /* [..., m, k] by [..., k, n] */
-        return 2 * outputs * (double)a.dim[a.rank - (op->attr.transpose_a ? 2 : 1)];
-    case PL_OP_linear: /* x [rows, k], w [n, k] */ return 2 * outputs * (double)b.dim[1];
-    case PL_OP_conv2d:           /* w [out, in, k, k]: an output is a product of in k k */
-        return 2 * outputs * (double)(b.dim[1] * b.dim[2] * b.dim[3]);
-    case PL_OP_attention:       /* q, k, v [B, H, T, d]: scores and sum, without a mask */
-        return 4 * (double)pl_elements(a) * (double)b.dim[2];
-    default: return 0;
-    }
-}
 
 double pl_graph_flops(const pl_graph_t *g)
 {
     double sum = 0;
-    for (int k = 0; k < g->op_count; k++)
-        sum += op_flops(g, &g->op[k]);
+    for (int k = 0; k < g->op_count; k++) {
+        const pl_op_t *op = &g->op[k];
+        if (!op->output_count || op->input_count < 2)
+            continue;
+        const pl_shape_t a = pl_input_shape(g, op, 0), b = pl_input_shape(g, op, 1);
+        const double outputs = (double)pl_elements(g->value[op->output[0]].shape);
+        switch (op->code) {
+        case PL_OP_matmul:                                /* [..., m, k] by [..., k, n] */
+            sum += 2 * outputs * (double)a.dim[a.rank - (op->attr.transpose_a ? 2 : 1)];
+            break;
+        case PL_OP_linear:                                  /* x [rows, k], w [n, k] */
+            sum += 2 * outputs * (double)b.dim[1];
+            break;
+        case PL_OP_conv2d:       /* w [out, in, k, k]: an output is a product of in k k */
+            sum += 2 * outputs * (double)(b.dim[1] * b.dim[2] * b.dim[3]);
+            break;
+        case PL_OP_attention:   /* q, k, v [B, H, T, d]: scores and sum, without a mask */
+            sum += 4 * (double)pl_elements(a) * (double)b.dim[2];
+            break;
+        default: break;
+        }
+    }
     return sum;
 }
 
-/* ---- Layers ---- */
-
-static bool uses(const pl_graph_t *g, const pl_op_t *op, const pl_tensor_info_t *tensor)
-{
-    for (int k = 0; k < op->input_count; k++) {
-        const pl_value_t *value = &g->value[op->input[k]];
-        if (value->source == PL_FROM_REGION && value->index == (int)tensor->region
-            && value->offset == tensor->offset)
-            return true;
-    }
-    return false;
-}
-
-/* Tensors are in order of first use: the search continues where the last one ended. */
-static const pl_op_t *first_use(const pl_graph_t *g, const pl_tensor_info_t *tensor,
-                                int *from)
-{
-    for (int n = 0; n < g->op_count; n++) {
-        int k = (*from + n) % g->op_count;
-        if (uses(g, &g->op[k], tensor)) {
-            *from = k;
-            return &g->op[k];
-        }
-    }
-    return NULL;
-}
-
-/* A layer without its parameters, from the operation that uses its first tensor first. */
+/* A layer without its parameters, from the first operation that uses a tensor, from
+ * operation *from on; moves *from there.  Tensors are in order of first use, so a search
+ * continues where the last one ended. */
 static json_t *layer_new(const pl_graph_t *g, const char *name,
                          const pl_tensor_info_t *tensor, int *from)
 {
-    const pl_op_t *op = first_use(g, tensor, from);
+    const pl_op_t *op = NULL;
     pl_shape_t in = {0}, out = {0};
+    for (int n = 0, start = *from; n < g->op_count && !op; n++) {
+        const pl_op_t *next = &g->op[(start + n) % g->op_count];
+        for (int k = 0; k < next->input_count && !op; k++) {
+            const pl_value_t *value = &g->value[next->input[k]];
+            if (value->source == PL_FROM_REGION && value->index == (int)tensor->region
+                && value->offset == tensor->offset)
+                op = next;
+        }
+    }
     if (op) {
+        *from = (int)(op - g->op);
         int k = 0;                           /* the first input that is not a parameter */
         while (k + 1 < op->input_count && g->value[op->input[k]].source == PL_FROM_REGION)
             k++;
@@ -82,17 +66,6 @@ static json_t *layer_new(const pl_graph_t *g, const char *name,
                      (json_int_t)0);
 }
 
-static json_t *layer_find(const json_t *layers, const char *name)
-{
-    size_t k;
-    json_t *layer;
-    json_array_foreach(layers, k, layer) {
-        if (!strcmp(json_string_value(json_object_get(layer, "name")), name))
-            return layer;
-    }
-    return NULL;
-}
-
 static int tensor_add(json_t *layers, const pl_graph_t *g, const pl_tensor_info_t *tensor,
                       int *from, pl_error_t *err)
 {
@@ -100,7 +73,12 @@ static int tensor_add(json_t *layers, const pl_graph_t *g, const pl_tensor_info_
     const char *dot = strrchr(tensor->name, '.');
     snprintf(name, sizeof name, "%.*s", dot ? (int)(dot - tensor->name) : 63,
              tensor->name);
-    json_t *layer = layer_find(layers, name);
+    json_t *layer = NULL, *other;
+    size_t k;
+    json_array_foreach(layers, k, other) {
+        if (!strcmp(json_string_value(json_object_get(other, "name")), name))
+            layer = other;
+    }
     if (!layer) {
         layer = layer_new(g, name, tensor, from);
         if (!layer || json_array_append_new(layers, layer) != 0)

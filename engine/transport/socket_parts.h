@@ -5,7 +5,7 @@
 
 #include "transport/endpoint.h"
 #include "transport/socket.h"
-#include "transport/zap.h"
+#include "transport/keys.h"
 
 enum {
     SOCKET_IDENTITY = 5,                                    /* bytes of a DEALER's */

@@ -3,7 +3,7 @@
  * A request has the fields version, id, domain, address, identity, mechanism and
  * credentials, which for CURVE are the client's public key.  Every other request is
  * refused. */
-#include "transport/zap.h"
+#include "transport/keys.h"
 
 #include <event2/event.h>
 #include <stdio.h>

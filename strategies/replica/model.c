@@ -15,7 +15,6 @@
 #include "strategies/replica/internal.h"
 #include "tensor/model.h"
 #include "tensor/precision.h"
-#include "tensor/summary.h"
 
 /* ---- the module ---- */
 
