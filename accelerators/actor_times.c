@@ -8,25 +8,18 @@
 
 #include "accelerators/actor_internal.h"
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "base/json_path.h"
 #include "base/log.h"
 
 enum { SHOWN = 40 };
 
-static uint64_t hash(uint64_t of, const char *text)
-{
-    for (; *text; text++)
-        of = (of ^ (unsigned char)*text) * 0x100000001b3u;
-    return of;
-}
-
 static pl_time_row_t *row_find_or_add(pl_device_times_t *times,
                                       const pl_device_span_t *span)
 {
-    const uint64_t key =
-        hash(hash(0xcbf29ce484222325u + (unsigned)span->stream, span->what) * 31,
-             span->path)
-        | 1;
+    const uint64_t what = pl_hash(PL_HASH_EMPTY + (unsigned)span->stream, span->what,
+                                  strlen(span->what)),
+                   key = pl_hash(what * 31, span->path, strlen(span->path)) | 1;
     const uintptr_t number = (uintptr_t)pl_map_get(&times->row_of, key);
     if (number)
         return &times->row[number - 1];

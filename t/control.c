@@ -187,10 +187,10 @@ static void noise_is_dropped_or_refused(void)
     rig_begin(rig);
     for (int k = 0; k < 3000; k++) {
         char bytes[64];
-        const int parts = 1 + (int)(pl_hash_bytes(&seed, sizeof seed) % 4);
+        const int parts = 1 + (int)(pl_hash(PL_HASH_EMPTY, &seed, sizeof seed) % 4);
         for (int part = 0; part < parts; part++) {
             seed++;
-            const uint64_t drawn = pl_hash_bytes(&seed, sizeof seed);
+            const uint64_t drawn = pl_hash(PL_HASH_EMPTY, &seed, sizeof seed);
             for (size_t b = 0; b < sizeof bytes; b++)
                 bytes[b] = "{}[]\":,command 0\\\n\xff"[(drawn >> b % 32) % 19];
             zmq_send(noise.socket, bytes, drawn % sizeof bytes,

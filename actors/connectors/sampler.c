@@ -107,7 +107,7 @@ int pl_data_split_make(pl_data_split_t *split, const pl_data_split_spec_t *spec,
     int64_t *held = pl_alloc_array((size_t)count, sizeof *held);
     if (!held)
         return pl_no_memory(err);
-    uint64_t key = pl_mix(spec->seed, pl_hash("data.val_split"));
+    uint64_t key = pl_mix(spec->seed, pl_hash_text("data.val_split"));
     for (int64_t k = 0; k < count && !spec->target; k++)
         held[k] = pl_permute_index(key, total, k);
     if (spec->target) {
@@ -251,7 +251,7 @@ void pl_sampler_batch_sizes(const pl_sampler_partition_t *of, int64_t count,
 int64_t pl_sampler_at(const pl_sampler_t *sampler, uint64_t epoch, int64_t place)
 {
     if (sampler->shuffle) {
-        uint64_t key = pl_mix(pl_mix(sampler->seed, pl_hash("data.shuffle")), epoch);
+        uint64_t key = pl_mix(pl_mix(sampler->seed, pl_hash_text("data.shuffle")), epoch);
         place = pl_permute_index(key, sampler->count, place);
     }
     switch (sampler->side) {
@@ -334,7 +334,7 @@ int64_t pl_buckets_batches(const pl_buckets_t *buckets, int64_t batch_size,
 
 static uint64_t key_of(const pl_bucket_iter_t *iter, const char *purpose)
 {
-    return pl_mix(pl_mix(iter->sampler->seed, pl_hash(purpose)), iter->epoch);
+    return pl_mix(pl_mix(iter->sampler->seed, pl_hash_text(purpose)), iter->epoch);
 }
 
 pl_bucket_batch_t pl_bucket_batch_at(const pl_bucket_iter_t *iter, int64_t place)

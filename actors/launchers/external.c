@@ -1,14 +1,14 @@
 /* external.c - ranks that another program has started: a scheduler, mpirun, paceline
  * launch
  *
- * Each process has asked for the run by itself.  That of rank zero coordinates: it
- * listens at the rendezvous, is rank zero itself, and has a proxy for each other rank;
- * those connect, get their work by message, and at the end receive the result, which
- * answers the run they requested.
+ * Each process has requested the run by itself.  The process of rank zero coordinates: it
+ * listens at the rendezvous, is rank zero itself, and has a proxy for each other rank.
+ * The others connect, get their work by message, and at the end receive the result, which
+ * answers the run that they requested.
  *
- * A process's runs are counted: the second of one meets the second of all others.
- * If the scheduler has started the processes again, rank zero's run-directory
- * index says which run continues from which directory. */
+ * The runs of a process are counted: the second run of one process joins the second
+ * run of all others.  If the scheduler has started the processes again, the
+ * run-directory index of rank zero says which run continues from which directory. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,25 +64,19 @@ typedef struct external {
     pl_job_t *job;                                        /* of that call */
 } external_t;
 
-/* ---- rank zero ---- */
+/* ---- Rank zero ---- */
 
-static uint64_t thread_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
-                             pl_error_t *err)
+static uint64_t rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
+                           pl_error_t *err)
 {
     const external_t *x = (const external_t *)ranks;
     const pl_start_t start = {.options = "",
                               .ranks = (uint32_t)x->sharers,
                               .local_rank = (uint32_t)x->environment.local_rank};
+    if (rank->number)
+        return pl_proxy_start(ranks, rank, ranks->links, true, life, err);
     rank->stuck = "; its thread cannot be ended and its memory is kept";
     return pl_spawn(ranks, &pl_worker, pl_as_rank(0), &start, life, &rank->worker, err);
-}
-
-static uint64_t rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
-                           pl_error_t *err)
-{
-    if (rank->number == 0)
-        return thread_start(ranks, rank, life, err);
-    return pl_proxy_start(ranks, rank, ranks->links, true, life, err);
 }
 
 static void broadcast_begin(pl_ranks_t *ranks)
@@ -118,9 +112,9 @@ static int host_open(external_t *x, const pl_body_t *start, pl_error_t *err)
     return x->participant.ranks.links ? PL_OK : err->code;
 }
 
-/* ---- all others ---- */
+/* ---- Other ranks ---- */
 
-static int participant_place(void *self, pl_job_t *job, pl_error_t *err);
+static int guest_job(void *self, pl_job_t *job, pl_error_t *err);
 
 static int guest_open(external_t *x, pl_error_t *err)
 {
@@ -135,10 +129,10 @@ static int guest_open(external_t *x, pl_error_t *err)
                                         .world_size = x->environment.world_size,
                                         .local_rank = x->environment.local_rank,
                                         .sharers = x->sharers};
-    return pl_participant_open(&x->participant, &spec, x->until, participant_place, err);
+    return pl_participant_open(&x->participant, &spec, x->until, guest_job, err);
 }
 
-/* ---- where they meet ---- */
+/* ---- The job, its address and its key ---- */
 
 static int endpoint_find(external_t *x, pl_error_t *err)
 {
@@ -180,7 +174,7 @@ static int keys_find(external_t *x, pl_error_t *err)
                    x->endpoint);
 }
 
-/* In what ranks must be alike for the same bits. */
+/* What must be equal on all ranks for the same bits. */
 static int traits_find(external_t *x, const pl_job_t *job, pl_error_t *err)
 {
     pl_device_info_t info;
@@ -201,21 +195,8 @@ static int traits_find(external_t *x, const pl_job_t *job, pl_error_t *err)
     return x->traits ? PL_OK : pl_no_memory(err);
 }
 
-/* The same number in all processes of the job, and in no other job there.  Of a job
- * without a name it is rank zero's to draw, and the others learn it from there. */
-static int run_number(const pl_environment_t *e, uint64_t *number, pl_error_t *err)
-{
-    uint64_t named = pl_hash_bytes(e->job, strlen(e->job));
-    *number = 0;
-    if (!e->job[0] && e->rank > 0)
-        return PL_OK;
-    if (!e->job[0] && getrandom(&named, sizeof named, 0) != sizeof named)
-        return pl_fail(err, PL_EIO, "cannot read random numbers: %s", strerror(errno));
-    const uint64_t key[] = {named, (uint64_t)e->restarts};
-    *number = pl_hash_bytes(key, sizeof key) | 1;
-    return PL_OK;
-}
-
+/* The run has the same number in all processes of the job, and in no other job there.  If
+ * the job has no name, rank zero draws the number, and the others receive it. */
 static int place_find(external_t *x, pl_error_t *err)
 {
     static uint32_t runs;                                   /* of this process; atomic */
@@ -239,17 +220,23 @@ static int place_find(external_t *x, pl_error_t *err)
     x->sharers = e->is_bound           ? 1
                  : e->local_world_size ? e->local_world_size
                                        : e->world_size;
-    code = run_number(e, &x->run, err);
+    uint64_t named = pl_hash(PL_HASH_EMPTY, e->job, strlen(e->job));
+    const bool draws = !e->job[0] && !e->rank;
+    if (draws && getrandom(&named, sizeof named, 0) != sizeof named)
+        code = pl_fail(err, PL_EIO, "cannot read random numbers: %s", strerror(errno));
+    const uint64_t key[] = {named, (uint64_t)e->restarts};
+    if (e->job[0] || draws)
+        x->run = pl_hash(PL_HASH_EMPTY, key, sizeof key) | 1;
     x->incarnation = __atomic_add_fetch(&runs, 1, __ATOMIC_RELAXED);
     x->until = pl_now() + (int64_t)(x->join_timeout * PL_SECOND);
-    const bool is_known = e->is_own && e->rank;             /* by paceline launch */
+    const bool is_known = e->is_own && e->rank;             /* paceline launch logs it */
     pl_log_line(is_known ? PL_LOG_DEBUG : PL_LOG_INFO, e->rank, pl_actor_name(x),
                 "rank %d of %d, set by %s; the ranks connect at %s", e->rank,
                 e->world_size, e->source, x->endpoint);
     return code;
 }
 
-/* Ranks on several machines exchange what they do under a key of this run's own. */
+/* Ranks on several machines encrypt their collective with a key of this run. */
 static int job_place(external_t *x, pl_lookup_t *lookup, pl_job_t *job, pl_error_t *err)
 {
     char host[PL_RENDEZVOUS_HOST];
@@ -265,8 +252,8 @@ static int job_place(external_t *x, pl_lookup_t *lookup, pl_job_t *job, pl_error
     return pl_keys_collective(&x->keys, run, x->incarnation, job->key, err);
 }
 
-/* It has joined, so the name server answers. */
-static int participant_place(void *self, pl_job_t *job, pl_error_t *err)
+/* The rank has joined, so the name server answers. */
+static int guest_job(void *self, pl_job_t *job, pl_error_t *err)
 {
     external_t *x = self;
     if (pl_rendezvous_is_near(x->endpoint))
@@ -280,38 +267,33 @@ static int participant_place(void *self, pl_job_t *job, pl_error_t *err)
     return code;
 }
 
-/* ---- ranks that will not join ---- */
+/* ---- Ranks that will not join ---- */
 
-/* A rank that ends well before it joins fails only the ranks that wait for it. */
-static bool look_for_guests(external_t *x)
-{
-    char text[PL_ERROR_TEXT];
-    bool waits = false;
-    for (int k = 1; k < x->environment.world_size; k++) {
-        if (pl_link_state(x->participant.ranks.links->calls, k) != PL_LINK_AWAITED)
-            continue;
-        waits = true;
-        if (x->participant.ranks.run && pl_finished_ranks_find(k, text, sizeof text))
-            pl_rank_links_abort(x->participant.ranks.links, k, text);
-    }
-    return waits;
-}
-
+/* A rank that ends with status 0 before it joins fails only the ranks that wait for
+ * it. */
 static void finished_ranks_check(void *self)
 {
     external_t *x = self;
+    pl_rank_links_t *links = x->participant.ranks.links;
+    const bool is_host = x->environment.rank == 0;
     char text[PL_ERROR_TEXT];
-    const bool waits = x->environment.rank == 0 ? look_for_guests(x)
-                                                : pl_participant_waits(&x->participant);
-    if (!waits)
-        return;
-    if (x->environment.rank && pl_finished_ranks_find(0, text, sizeof text))
+    bool waits = !is_host && pl_participant_waits(&x->participant);
+    if (waits && pl_finished_ranks_find(0, text, sizeof text)) {
         pl_participant_abort(&x->participant, text);
-    else
+        return;
+    }
+    for (int k = 1; is_host && k < x->environment.world_size; k++) {
+        if (pl_link_state(links->calls, k) != PL_LINK_AWAITED)
+            continue;
+        waits = true;
+        if (x->participant.ranks.run && pl_finished_ranks_find(k, text, sizeof text))
+            pl_rank_links_abort(links, k, text);
+    }
+    if (waits)
         pl_after(x, LOOK_MS, finished_ranks_check, NULL);
 }
 
-/* ---- the launcher ---- */
+/* ---- The launcher ---- */
 
 static int external_start(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
@@ -330,23 +312,19 @@ static int external_start(void *self, pl_call_t *call, const pl_body_t *body,
     return code;
 }
 
-/* Those that go back are of the one before. */
-static int training_count(const pl_job_t *job)
-{
-    static int trainings;                                   /* of this process; atomic */
-    return pl_job_is_training(job) ? __atomic_add_fetch(&trainings, 1, __ATOMIC_RELAXED)
-                                   : 0;
-}
-
-/* The job as all ranks get it: of as many as there are, on from where it was cut off. */
+/* The job as all ranks get it: with their number, and continued where it was cut off.  A
+ * run that rolls back belongs to the training before. */
 static pl_job_t *job_here(external_t *x, const pl_job_t *job, pl_error_t *err)
 {
+    static int trainings;                                   /* of this process; atomic */
     const pl_environment_t *e = &x->environment;
     const int local = e->local_world_size;
-    const bool is_even = local > 0 && e->world_size % local == 0;  /* 0: not told */
+    const bool is_even = local > 0 && e->world_size % local == 0;  /* 0: not known */
     char *folder = NULL;
     pl_error_t none = {0};
-    x->training = training_count(job);
+    x->training = pl_job_is_training(job)
+                      ? __atomic_add_fetch(&trainings, 1, __ATOMIC_RELAXED)
+                      : 0;
     const bool was_cut_off = e->restarts && x->training;
     if (was_cut_off)
         folder = pl_run_dir_index_find(x->training, &none);
@@ -383,9 +361,15 @@ static void lookup_look(void *self)
         host_begin(x);
 }
 
-static int host_run(external_t *x, pl_call_t *call, const pl_job_t *job, pl_error_t *err)
+static int external_run(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
 {
-    x->job = job_here(x, job, err);
+    external_t *x = self;
+    if (x->environment.rank) {
+        pl_participant_run(&x->participant, call);
+        return PL_OK;
+    }
+    x->job = job_here(x, (const pl_job_t *)body->run.job, err);
     if (!x->job)
         return err->code;
     if (!pl_rendezvous_is_near(x->endpoint)
@@ -396,16 +380,6 @@ static int host_run(external_t *x, pl_call_t *call, const pl_job_t *job, pl_erro
         lookup_look(x);
     else
         host_begin(x);
-    return PL_OK;
-}
-
-static int external_run(void *self, pl_call_t *call, const pl_body_t *body,
-                        pl_error_t *err)
-{
-    external_t *x = self;
-    if (x->environment.rank == 0)
-        return host_run(x, call, (const pl_job_t *)body->run.job, err);
-    pl_participant_run(&x->participant, call);
     return PL_OK;
 }
 
@@ -436,7 +410,7 @@ static int external_control(void *self, pl_call_t *call, const pl_body_t *body,
                : pl_participant_control(&x->participant, "rank 0's", err);
 }
 
-/* Rank zero's process sees them all. */
+/* The process of rank zero sees all ranks. */
 static int external_watch(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {

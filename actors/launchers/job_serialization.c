@@ -4,6 +4,7 @@
  * lists, each tensor at a multiple of 16. */
 #include "actors/launchers/job_serialization.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,7 +27,7 @@ static size_t aligned(size_t size)
     return (size + 15) & ~(size_t)15;
 }
 
-/* ---- JSON and what lies behind it ---- */
+/* ---- JSON, and the bytes after it ---- */
 
 static pl_blob_t *blob_write(const json_t *object, size_t more, size_t *at,
                              pl_error_t *err)
@@ -67,9 +68,11 @@ static const char *text_of(const json_t *object, const char *key)
     return json_string_value(json_object_get(object, key));
 }
 
-/* A path need not be UTF-8, as what is in JSON must: its bytes are then the code points
- * of a text in a list. */
-static json_t *text_say(const char *text)
+/* ---- Texts ---- */
+
+/* JSON is UTF-8, but a path need not be: then its bytes are the code points of a text
+ * in a list. */
+static json_t *text_pack(const char *text)
 {
     char character[4];
     const size_t length = text ? strlen(text) : 0;
@@ -89,8 +92,8 @@ static json_t *text_say(const char *text)
     return list;
 }
 
-/* A copy of a text that may be missing; false: out of memory. */
-static bool text_take(char **text, const json_t *object, const char *key)
+/* A copy of a text  [NULL: there is none]; false: out of memory. */
+static bool text_unpack(char **text, const json_t *object, const char *key)
 {
     const char *there = text_of(object, key);
     const json_t *list = json_object_get(object, key);
@@ -106,71 +109,112 @@ static bool text_take(char **text, const json_t *object, const char *key)
     return *text || !(there || wide);
 }
 
-/* ---- jobs ---- */
+/* A text of a struct, up to a NULL key. */
+typedef struct text_field {
+    const char *key;
+    size_t at;
+} text_field_t;
 
-static json_t *tuning_pack(const pl_tuning_t *t)
+static const text_field_t job_texts[] = {{"checkpoint", offsetof(pl_job_t, checkpoint)},
+                                         {"resume", offsetof(pl_job_t, resume)},
+                                         {"again", offsetof(pl_job_t, again)},
+                                         {"rollback", offsetof(pl_job_t, rollback)},
+                                         {"prompt", offsetof(pl_job_t, prompt)},
+                                         {NULL, 0}},
+                          outcome_texts[] = {{"metrics", offsetof(pl_outcome_t, metrics)},
+                                             {"run_dir", offsetof(pl_outcome_t, run_dir)},
+                                             {"callbacks",
+                                              offsetof(pl_outcome_t, callbacks)},
+                                             {"best", offsetof(pl_outcome_t, best)},
+                                             {"text", offsetof(pl_outcome_t, text)},
+                                             {"rollback",
+                                              offsetof(pl_outcome_t, rollback)},
+                                             {NULL, 0}},
+                          weights_texts[] = {{"module", offsetof(pl_weights_t, module)},
+                                             {"data_info",
+                                              offsetof(pl_weights_t, data_info)},
+                                             {"state", offsetof(pl_weights_t, state)},
+                                             {NULL, 0}};
+
+static json_t *texts_pack(const text_field_t *field, const void *from)
 {
-    return json_pack("{s:f,s:f,s:I,s:f,s:s?,s:I,s:I,s:I,s:I}", "min_lr", t->min_lr,
-                     "max_lr", t->max_lr, "num_training", (json_int_t)t->num_training,
-                     "early_stop_threshold", t->early_stop_threshold, "batch_size",
-                     t->batch_size, "steps_per_trial", (json_int_t)t->steps_per_trial,
-                     "init_val", (json_int_t)t->init_val, "max_trials",
-                     (json_int_t)t->max_trials, "max_memory", (json_int_t)t->max_memory);
+    json_t *texts = json_object();
+    for (; texts && field->key; field++) {
+        const char *text = *(char *const *)(const void *)((const char *)from + field->at);
+        if (json_object_set_new(texts, field->key, text_pack(text)) != 0) {
+            json_decref(texts);
+            return NULL;
+        }
+    }
+    return texts;
 }
 
-/* The names of a search's modes are those of pl_tuning_defaults(), which live for
- * ever. */
-static void tuning_unpack(pl_tuning_t *t, const json_t *fields)
+static int texts_unpack(const text_field_t *field, void *to, const json_t *texts,
+                        pl_error_t *err)
 {
-    const char *mode = text_of(fields, "batch_size");
-    *t = (pl_tuning_t){
-        .min_lr = json_number_value(json_object_get(fields, "min_lr")),
-        .max_lr = json_number_value(json_object_get(fields, "max_lr")),
-        .num_training = json_integer_value(json_object_get(fields, "num_training")),
-        .early_stop_threshold =
-            json_number_value(json_object_get(fields, "early_stop_threshold")),
-        .batch_size = !mode                   ? NULL
-                      : strcmp(mode, "power") ? "binsearch"
-                                              : "power",
-        .steps_per_trial = json_integer_value(json_object_get(fields, "steps_per_trial")),
-        .init_val = json_integer_value(json_object_get(fields, "init_val")),
-        .max_trials = json_integer_value(json_object_get(fields, "max_trials")),
-        .max_memory = json_integer_value(json_object_get(fields, "max_memory"))};
+    for (; field->key; field++)
+        if (!text_unpack((char **)(void *)((char *)to + field->at), texts, field->key))
+            return pl_no_memory(err);
+    return PL_OK;
 }
+
+/* ---- Jobs ---- */
 
 pl_blob_t *pl_job_pack(const pl_job_t *job, pl_error_t *err)
 {
     size_t at;
+    const pl_tuning_t *t = &job->tuning;
     char *run = pl_options_text(job->options, err);
     if (!run)
         return NULL;
     json_t *object =
-        json_pack("{s:s,s:o,s:o,s:O,s:o,s:i,s:o,s:b,s:o,s:b,s:s?,s:s?,s:s?,s:o,s:I,s:f,"
-                  "s:I}",
-                  "run", run, "file", text_say(job->options->name), "text",
-                  text_say(job->options->text), "set", job->options->set, "plugins",
-                  pl_plugins_loaded(), "stage", (int)job->stage, "tuning",
-                  tuning_pack(&job->tuning), "compiles", (int)job->compiles, "checkpoint",
-                  text_say(job->checkpoint), "resumes", (int)job->resumes, "resume",
-                  job->resume, "again", job->again, "back", job->rollback, "prompt",
-                  text_say(job->prompt), "tokens", (json_int_t)job->tokens, "temperature",
-                  job->temperature, "top_k", (json_int_t)job->top_k);
+        json_pack("{s:s,s:o,s:o,s:O,s:o,s:i,s:o,s:b,s:b,s:I,s:f,s:I,"
+                  "s:{s:f,s:f,s:I,s:f,s:s?,s:I,s:I,s:I,s:I}}",
+                  "run", run, "file", text_pack(job->options->name), "text",
+                  text_pack(job->options->text), "set", job->options->set, "plugins",
+                  pl_plugins_loaded(), "stage", (int)job->stage, "texts",
+                  texts_pack(job_texts, job), "compiles", (int)job->compiles, "resumes",
+                  (int)job->resumes, "tokens", (json_int_t)job->tokens, "temperature",
+                  job->temperature, "top_k", (json_int_t)job->top_k, "tuning", "min_lr",
+                  t->min_lr, "max_lr", t->max_lr, "num_training",
+                  (json_int_t)t->num_training, "early_stop_threshold",
+                  t->early_stop_threshold, "batch_size", t->batch_size, "steps_per_trial",
+                  (json_int_t)t->steps_per_trial, "init_val", (json_int_t)t->init_val,
+                  "max_trials", (json_int_t)t->max_trials, "max_memory",
+                  (json_int_t)t->max_memory);
     pl_blob_t *blob = blob_write(object, 0, &at, err);
     json_decref(object);
     pl_text_free(run);
     return blob;
 }
 
-/* Errors of a rank name places of the run file, as those of the launcher do. */
-static int origin_take(pl_options_t *options, const json_t *fields, pl_error_t *err)
+static int64_t integer_of(const json_t *object, const char *key)
 {
+    return json_integer_value(json_object_get(object, key));
+}
+
+static double number_of(const json_t *object, const char *key)
+{
+    return json_number_value(json_object_get(object, key));
+}
+
+/* Errors of a rank name places of the run file, as those of the launcher do. */
+static pl_options_t *options_unpack(const json_t *fields, pl_error_t *err)
+{
+    pl_options_t *options = pl_options_parse(text_of(fields, "run"), "run", err);
     char *name = NULL, *text = NULL;
-    json_t *set = pl_json_copy(json_object_get(fields, "set"));
-    if (!set || !text_take(&name, fields, "file") || !text_take(&text, fields, "text")) {
+    json_t *set = options ? pl_json_copy(json_object_get(fields, "set")) : NULL;
+    if (options
+        && (!set || !text_unpack(&name, fields, "file")
+            || !text_unpack(&text, fields, "text"))) {
         json_decref(set);
         pl_free(name);
-        return pl_no_memory(err);
+        pl_options_free(options);
+        pl_no_memory(err);
+        return NULL;
     }
+    if (!options)
+        return NULL;
     json_decref(options->set);
     pl_free(options->name);
     pl_free(options->text);
@@ -178,49 +222,49 @@ static int origin_take(pl_options_t *options, const json_t *fields, pl_error_t *
     options->name = name;
     options->text = text;
     options->length = text ? strlen(text) : 0;
-    return PL_OK;
+    return options;
 }
 
-static pl_job_t *job_make(const json_t *fields, pl_error_t *err)
-{
-    const char *run = text_of(fields, "run");
-    json_int_t stage = json_integer_value(json_object_get(fields, "stage"));
-    if (!run || stage < PL_TRAIN || stage > PL_PREDICT) {
-        pl_fail(err, PL_EPROTOCOL, "the serialized job has no run");
-        return NULL;
-    }
-    pl_options_t *options = pl_options_parse(run, "run", err);
-    if (options && origin_take(options, fields, err) != PL_OK) {
-        pl_options_free(options);
-        return NULL;
-    }
-    pl_job_t *job = options && pl_options_check(options, err) == PL_OK
-                        ? pl_job_new(options, (pl_stage_t)stage, err)
-                        : NULL;
-    pl_options_free(options);
-    return job;
-}
-
+/* The names of a search's modes must live as long as the process. */
 pl_job_t *pl_job_unpack(const pl_blob_t *blob, pl_error_t *err)
 {
     size_t at;
     json_t *fields = blob_read(blob, &at, err);
+    const json_t *tuning = json_object_get(fields, "tuning");
+    const char *mode = text_of(tuning, "batch_size");
+    const int64_t stage = integer_of(fields, "stage");
+    const bool is_job = text_of(fields, "run") && stage >= PL_TRAIN
+                        && stage <= PL_PREDICT;
+    pl_options_t *options = NULL;
     pl_job_t *job = NULL;
-    if (fields && pl_plugins_load(json_object_get(fields, "plugins"), err) == PL_OK)
-        job = job_make(fields, err);
+    if (fields && !is_job)
+        pl_fail(err, PL_EPROTOCOL, "the serialized job has no run");
+    else if (fields && pl_plugins_load(json_object_get(fields, "plugins"), err) == PL_OK)
+        options = options_unpack(fields, err);
+    if (options && pl_options_check(options, err) == PL_OK)
+        job = pl_job_new(options, (pl_stage_t)stage, err);
+    pl_options_free(options);
     if (job) {
-        tuning_unpack(&job->tuning, json_object_get(fields, "tuning"));
+        job->tuning =
+            (pl_tuning_t){.min_lr = number_of(tuning, "min_lr"),
+                          .max_lr = number_of(tuning, "max_lr"),
+                          .num_training = integer_of(tuning, "num_training"),
+                          .early_stop_threshold = number_of(tuning,
+                                                            "early_stop_threshold"),
+                          .batch_size = !mode                   ? NULL
+                                        : strcmp(mode, "power") ? "binsearch"
+                                                                : "power",
+                          .steps_per_trial = integer_of(tuning, "steps_per_trial"),
+                          .init_val = integer_of(tuning, "init_val"),
+                          .max_trials = integer_of(tuning, "max_trials"),
+                          .max_memory = integer_of(tuning, "max_memory")};
         job->compiles = json_is_true(json_object_get(fields, "compiles"));
         job->resumes = json_is_true(json_object_get(fields, "resumes"));
-        job->tokens = json_integer_value(json_object_get(fields, "tokens"));
-        job->temperature = json_number_value(json_object_get(fields, "temperature"));
-        job->top_k = json_integer_value(json_object_get(fields, "top_k"));
-        if (!text_take(&job->checkpoint, fields, "checkpoint")
-            || !text_take(&job->resume, fields, "resume")
-            || !text_take(&job->again, fields, "again")
-            || !text_take(&job->rollback, fields, "back")
-            || !text_take(&job->prompt, fields, "prompt")) {
-            pl_no_memory(err);
+        job->tokens = integer_of(fields, "tokens");
+        job->temperature = number_of(fields, "temperature");
+        job->top_k = integer_of(fields, "top_k");
+        if (texts_unpack(job_texts, job, json_object_get(fields, "texts"), err)
+            != PL_OK) {
             pl_object_unref(job);
             job = NULL;
         }
@@ -229,7 +273,7 @@ pl_job_t *pl_job_unpack(const pl_blob_t *blob, pl_error_t *err)
     return job;
 }
 
-/* ---- tensors ---- */
+/* ---- Tensors ---- */
 
 static size_t tensor_bytes(const pl_output_t *tensor)
 {
@@ -262,14 +306,14 @@ static void tensors_copy(pl_blob_t *blob, size_t *at, const pl_output_t *tensor,
     }
 }
 
-/* What a list says of a tensor, whose elements lie in the blob from *at on. */
+/* A tensor of a list; its elements lie in the blob from *at on. */
 static int tensor_read(const json_t *fields, const pl_blob_t *blob, size_t *at,
                        pl_output_t *tensor, pl_error_t *err)
 {
     const char *name = text_of(fields, "name");
     const json_t *shape = json_object_get(fields, "shape");
-    json_int_t dtype = json_integer_value(json_object_get(fields, "dtype")),
-               region = json_integer_value(json_object_get(fields, "region"));
+    const int64_t dtype = integer_of(fields, "dtype"),
+                  region = integer_of(fields, "region");
     const size_t left = *at < blob->size ? blob->size - *at : 0;
     bool fits = name && strlen(name) < sizeof tensor->name
                 && json_array_size(shape) <= PL_DIMS && dtype >= 0 && dtype <= PL_F16
@@ -291,146 +335,94 @@ static int tensor_read(const json_t *fields, const pl_blob_t *blob, size_t *at,
     return PL_OK;
 }
 
-/* ---- outcomes ---- */
-
-static json_t *weights_say(const pl_weights_t *weights, size_t *bytes)
-{
-    if (!weights)
-        return json_null();
-    return json_pack("{s:s?,s:s?,s:s?,s:o}", "module", weights->module, "facts",
-                     weights->data_info, "state", weights->state, "tensors",
-                     tensors_list(weights->tensor, weights->count, bytes));
-}
-
-static json_t *outputs_say(const pl_outputs_t *outputs, size_t *bytes)
-{
-    return outputs ? tensors_list(outputs->output, outputs->count, bytes) : json_null();
-}
-
-static json_t *error_say(const pl_error_t *error)
-{
-    if (error->code == PL_OK)
-        return json_null();
-    return json_pack("{s:i,s:s,s:s}", "code", error->code, "where", error->where, "text",
-                     error->text);
-}
-
-pl_blob_t *pl_outcome_pack(const pl_outcome_t *o, pl_error_t *err)
-{
-    size_t bytes = 0, at;
-    json_t *object =
-        json_pack("{s:b,s:s,s:o,s:I,s:I,s:f,s:s?,s:s?,s:s?,s:s?,s:s?,s:s?,s:o,s:o}",
-                  "stopped", (int)o->stopped, "reason", o->reason, "error",
-                  error_say(&o->error), "global_step", (json_int_t)o->global_step,
-                  "epoch", (json_int_t)o->epoch, "seconds", o->seconds, "metrics",
-                  o->metrics, "run_dir", o->run_dir, "callbacks", o->callbacks, "best",
-                  o->best, "text", o->text, "back", o->rollback, "weights",
-                  weights_say(o->weights, &bytes), "outputs",
-                  outputs_say(o->outputs, &bytes));
-    pl_blob_t *blob = blob_write(object, bytes, &at, err);
-    json_decref(object);
-    if (blob && o->weights)
-        tensors_copy(blob, &at, o->weights->tensor, o->weights->count);
-    if (blob && o->outputs)
-        tensors_copy(blob, &at, o->outputs->output, o->outputs->count);
-    return blob;
-}
-
-typedef int (*tensor_put_t)(void *to, const pl_output_t *tensor, pl_error_t *err);
-
-/* Takes over what it was given; NULL when one of them could not be read or put there. */
-static void *tensors_take(const json_t *list, const pl_blob_t *blob, size_t *at,
-                          tensor_put_t put, pl_object_t *to, pl_error_t *err)
+/* Reads all tensors of a list into weights or outputs. */
+static int tensors_unpack(const json_t *list, const pl_blob_t *blob, size_t *at,
+                          pl_weights_t *weights, pl_outputs_t *outputs, pl_error_t *err)
 {
     size_t k;
     json_t *one;
     pl_output_t tensor;
-    bool taken = to != NULL;
-    json_array_foreach(list, k, one)
-        taken = taken && tensor_read(one, blob, at, &tensor, err) == PL_OK
-                && put(to, &tensor, err) == PL_OK;
-    if (taken)
-        return to;
-    pl_object_unref(to);
-    return NULL;
-}
-
-static int weight_put(void *to, const pl_output_t *tensor, pl_error_t *err)
-{
-    pl_weights_t *weights = to;
-    int code = pl_weights_add(weights, tensor->name, tensor->shape, tensor->dtype,
-                              tensor->data, err);
-    if (code == PL_OK)
-        weights->tensor[weights->count - 1].region = tensor->region;
-    return code;
-}
-
-static pl_weights_t *weights_take(const json_t *fields, const pl_blob_t *blob, size_t *at,
-                                  pl_error_t *err)
-{
-    pl_weights_t *weights = pl_weights_new(err);
-    if (weights
-        && !(text_take(&weights->module, fields, "module")
-             && text_take(&weights->data_info, fields, "facts")
-             && text_take(&weights->state, fields, "state"))) {
-        pl_no_memory(err);
-        pl_object_unref(weights);
-        return NULL;
+    json_array_foreach(list, k, one) {
+        int code = tensor_read(one, blob, at, &tensor, err);
+        if (code == PL_OK && weights)
+            code = pl_weights_add(weights, tensor.name, tensor.shape, tensor.dtype,
+                                  tensor.data, err);
+        else if (code == PL_OK)
+            code = pl_outputs_add(outputs, tensor.name, tensor.shape, err);
+        if (code != PL_OK)
+            return code;
+        if (weights)
+            weights->tensor[weights->count - 1].region = tensor.region;
+        else
+            memcpy(outputs->output[outputs->count - 1].data, tensor.data,
+                   (size_t)pl_elements(tensor.shape) * sizeof(float));
     }
-    return tensors_take(json_object_get(fields, "tensors"), blob, at, weight_put,
-                        (pl_object_t *)weights, err);
+    return PL_OK;
 }
 
-static int output_put(void *to, const pl_output_t *tensor, pl_error_t *err)
-{
-    pl_outputs_t *outputs = to;
-    int code = pl_outputs_add(outputs, tensor->name, tensor->shape, err);
-    if (code == PL_OK)
-        memcpy(outputs->output[outputs->count - 1].data, tensor->data,
-               (size_t)pl_elements(tensor->shape) * sizeof(float));
-    return code;
-}
+/* ---- Outcomes ---- */
 
-static pl_outputs_t *outputs_take(const json_t *fields, const pl_blob_t *blob, size_t *at,
-                                  pl_error_t *err)
+pl_blob_t *pl_outcome_pack(const pl_outcome_t *o, pl_error_t *err)
 {
-    return tensors_take(fields, blob, at, output_put, (pl_object_t *)pl_outputs_new(err),
-                        err);
-}
-
-static void error_take(pl_error_t *error, const json_t *fields)
-{
-    const char *where = text_of(fields, "where"), *text = text_of(fields, "text");
-    if (!json_is_object(fields))
-        return;
-    error->code = (int)json_integer_value(json_object_get(fields, "code"));
-    snprintf(error->where, sizeof error->where, "%s", where ? where : "");
-    snprintf(error->text, sizeof error->text, "%s", text ? text : "");
+    size_t bytes = 0, at;
+    const pl_weights_t *w = o->weights;
+    json_t *weights = w ? json_pack("{s:o,s:o}", "texts", texts_pack(weights_texts, w),
+                                    "tensors", tensors_list(w->tensor, w->count, &bytes))
+                        : json_null();
+    json_t *outputs = o->outputs
+                          ? tensors_list(o->outputs->output, o->outputs->count, &bytes)
+                          : json_null();
+    json_t *error = o->error.code != PL_OK
+                        ? json_pack("{s:i,s:s,s:s}", "code", o->error.code, "where",
+                                    o->error.where, "text", o->error.text)
+                        : json_null();
+    json_t *object = json_pack("{s:b,s:s,s:o,s:I,s:I,s:f,s:o,s:o,s:o}", "stopped",
+                               (int)o->stopped, "reason", o->reason, "error", error,
+                               "global_step", (json_int_t)o->global_step, "epoch",
+                               (json_int_t)o->epoch, "seconds", o->seconds, "texts",
+                               texts_pack(outcome_texts, o), "weights", weights,
+                               "outputs", outputs);
+    pl_blob_t *blob = blob_write(object, bytes, &at, err);
+    json_decref(object);
+    if (blob && w)
+        tensors_copy(blob, &at, w->tensor, w->count);
+    if (blob && o->outputs)
+        tensors_copy(blob, &at, o->outputs->output, o->outputs->count);
+    return blob;
 }
 
 static int outcome_fill(pl_outcome_t *o, const json_t *fields, const pl_blob_t *blob,
                         size_t at, pl_error_t *err)
 {
     const json_t *weights = json_object_get(fields, "weights"),
-                 *outputs = json_object_get(fields, "outputs");
-    const char *reason = text_of(fields, "reason");
+                 *outputs = json_object_get(fields, "outputs"),
+                 *error = json_object_get(fields, "error");
+    const char *reason = text_of(fields, "reason"), *where = text_of(error, "where"),
+               *text = text_of(error, "text");
     o->stopped = json_is_true(json_object_get(fields, "stopped"));
     snprintf(o->reason, sizeof o->reason, "%s", reason ? reason : "");
-    error_take(&o->error, json_object_get(fields, "error"));
-    o->global_step = (uint64_t)json_integer_value(json_object_get(fields, "global_step"));
-    o->epoch = (uint32_t)json_integer_value(json_object_get(fields, "epoch"));
-    o->seconds = json_number_value(json_object_get(fields, "seconds"));
-    if (!text_take(&o->metrics, fields, "metrics")
-        || !text_take(&o->run_dir, fields, "run_dir")
-        || !text_take(&o->callbacks, fields, "callbacks")
-        || !text_take(&o->best, fields, "best") || !text_take(&o->text, fields, "text")
-        || !text_take(&o->rollback, fields, "back"))
-        return pl_no_memory(err);
-    if (json_is_object(weights) && !(o->weights = weights_take(weights, blob, &at, err)))
-        return err->code;
-    if (json_is_array(outputs) && !(o->outputs = outputs_take(outputs, blob, &at, err)))
-        return err->code;
-    return PL_OK;
+    o->error.code = (int)integer_of(error, "code");
+    snprintf(o->error.where, sizeof o->error.where, "%s", where ? where : "");
+    snprintf(o->error.text, sizeof o->error.text, "%s", text ? text : "");
+    o->global_step = (uint64_t)integer_of(fields, "global_step");
+    o->epoch = (uint32_t)integer_of(fields, "epoch");
+    o->seconds = number_of(fields, "seconds");
+    int code = texts_unpack(outcome_texts, o, json_object_get(fields, "texts"), err);
+    if (code == PL_OK && json_is_object(weights)) {
+        o->weights = pl_weights_new(err);
+        code = o->weights ? texts_unpack(weights_texts, o->weights,
+                                         json_object_get(weights, "texts"), err)
+                          : err->code;
+    }
+    if (code == PL_OK && o->weights)
+        code = tensors_unpack(json_object_get(weights, "tensors"), blob, &at, o->weights,
+                              NULL, err);
+    if (code == PL_OK && json_is_array(outputs)) {
+        o->outputs = pl_outputs_new(err);
+        code = o->outputs ? tensors_unpack(outputs, blob, &at, NULL, o->outputs, err)
+                          : err->code;
+    }
+    return code;
 }
 
 pl_outcome_t *pl_outcome_unpack(const pl_blob_t *blob, pl_error_t *err)

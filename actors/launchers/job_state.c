@@ -1,9 +1,9 @@
-/* job_state.c - what the processes of a job leave in files for those that start later
+/* job_state.c - files of a job for its processes that start later
  *
- * Three files of the job's folder.  A process that replaces a dead one goes through its
- * program from the first line on, and reads there what it cannot know: where the runs
- * before had their directories, which ranks have already ended well, and the results of
- * runs that are over.  None of them has to outlive the machine. */
+ * Three files in the job's folder.  A process that replaces a dead one executes its
+ * program from the start, and reads there what happened before: the directories of
+ * runs, the ranks that have ended with status 0, and the results of runs.  None of the
+ * files has to outlive the machine. */
 #include "actors/launchers/job_state.h"
 
 #include <errno.h>
@@ -106,99 +106,64 @@ typedef struct head {
     uint64_t bytes, has_failed;
 } head_t;
 
-static const char *history_file(const char *folder, char path[PL_FOLDER_PATH])
-{
-    return pl_folder_path(folder, PL_FOLDER_RUN_HISTORY, path) + strlen("ipc://");
-}
-
-static FILE *history_open(const char *folder, const char *mode)
-{
-    char path[PL_FOLDER_PATH];
-    return fopen(history_file(folder, path), mode);
-}
-
-/* One that is not there yet has room. */
-static int capacity_check(const char *folder, uint64_t max, uint64_t bytes,
-                          pl_error_t *err)
-{
-    char path[PL_FOLDER_PATH];
-    struct stat all = {0};
-    const uint64_t there = stat(history_file(folder, path), &all) == 0
-                               ? (uint64_t)all.st_size
-                               : 0;
-    if (bytes <= max && there <= max - bytes)
-        return PL_OK;
-    unlink(history_file(folder, path));
-    return pl_fail(err, PL_EBUSY,
-                   "the results of all runs would take more than %.0f MiB of %s",
-                   (double)max / (1 << 20), folder);
-}
-
-static pl_blob_t *failure_pack(const pl_error_t *failed, pl_error_t *err)
-{
-    pl_outcome_t *outcome = pl_outcome_new(err);
-    if (!outcome)
-        return NULL;
-    outcome->error = *failed;
-    pl_blob_t *blob = pl_outcome_pack(outcome, err);
-    pl_object_unref(outcome);
-    return blob;
-}
-
 int pl_run_history_add(const char *folder, uint64_t max, const pl_blob_t *outcome,
                        const pl_error_t *failed, pl_error_t *err)
 {
-    pl_blob_t *failure = outcome ? NULL : failure_pack(failed, err);
-    const pl_blob_t *blob = outcome ? outcome : failure;
+    char path[PL_FOLDER_PATH];
+    const char *name = pl_folder_path(folder, PL_FOLDER_RUN_HISTORY, path)
+                       + strlen("ipc://");
+    struct stat all = {0};
+    const uint64_t there = stat(name, &all) == 0 ? (uint64_t)all.st_size : 0;
+    pl_outcome_t *failure = outcome ? NULL : pl_outcome_new(err);
+    if (failure)
+        failure->error = *failed;
+    pl_blob_t *packed = failure ? pl_outcome_pack(failure, err) : NULL;
+    const pl_blob_t *blob = outcome ? outcome : packed;
+    pl_object_unref(failure);
     if (!blob)
         return err->code;
     const head_t head = {blob->size, !outcome};
-    if (capacity_check(folder, max, blob->size + sizeof head, err) != PL_OK) {
-        pl_object_unref(failure);
-        return err->code;
+    const uint64_t bytes = blob->size + sizeof head;
+    int code = PL_OK;
+    if (bytes > max || there > max - bytes) {
+        unlink(name);
+        code = pl_fail(err, PL_EBUSY,
+                       "the results of all runs would take more than %.0f MiB of %s",
+                       (double)max / (1 << 20), folder);
+    } else {
+        FILE *file = fopen(name, "ae");
+        bool whole = file && fwrite(&head, sizeof head, 1, file) == 1
+                     && fwrite(blob->data, blob->size, 1, file) == 1;
+        if (file)
+            whole = fclose(file) == 0 && whole;
+        if (!whole)
+            code = pl_fail(err, PL_EIO, "%s: %s", folder, strerror(errno));
     }
-    FILE *file = history_open(folder, "ae");
-    bool whole = file && fwrite(&head, sizeof head, 1, file) == 1
-                 && fwrite(blob->data, blob->size, 1, file) == 1;
-    if (file)
-        whole = fclose(file) == 0 && whole;
-    pl_object_unref(failure);
-    return whole ? PL_OK : pl_fail(err, PL_EIO, "%s: %s", folder, strerror(errno));
-}
-
-/* What is said of more bytes than there are is not asked for. */
-static bool head_find(FILE *file, int run, head_t *head)
-{
-    struct stat all;
-    bool is_there = file && fstat(fileno(file), &all) == 0;
-    for (int k = 0; k <= run && is_there; k++)
-        is_there = (k == 0 || fseeko(file, (off_t)head->bytes, SEEK_CUR) == 0)
-                   && fread(head, sizeof *head, 1, file) == 1
-                   && head->bytes <= (uint64_t)(all.st_size - ftello(file));
-    return is_there;
-}
-
-static pl_blob_t *blob_read(FILE *file, int run, head_t *head, pl_error_t *err)
-{
-    const bool is_there = head_find(file, run, head);
-    pl_blob_t *blob = is_there ? pl_blob_new(head->bytes, err) : NULL;
-    if (blob && fread(blob->data, blob->size, 1, file) == 1)
-        return blob;
-    if (blob || !is_there)
-        pl_fail(err, PL_EIO,
-                "cannot read the result of run %d of the program, which ended before "
-                "this process started",
-                run + 1);
-    pl_object_unref(blob);
-    return NULL;
+    pl_object_unref(packed);
+    return code;
 }
 
 pl_outcome_t *pl_run_history_read(const char *folder, int run, pl_error_t *failed)
 {
-    FILE *file = history_open(folder, "re");
-    head_t head;
-    pl_blob_t *blob = blob_read(file, run, &head, failed);
-    pl_outcome_t *outcome = blob ? pl_outcome_unpack(blob, failed) : NULL;
+    char path[PL_FOLDER_PATH];
+    FILE *file =
+        fopen(pl_folder_path(folder, PL_FOLDER_RUN_HISTORY, path) + strlen("ipc://"),
+              "re");
+    struct stat all;
+    head_t head = {0};
+    bool is_there = file && fstat(fileno(file), &all) == 0;
+    for (int k = 0; k <= run && is_there; k++)           /* no head may exceed the file */
+        is_there = (k == 0 || fseeko(file, (off_t)head.bytes, SEEK_CUR) == 0)
+                   && fread(&head, sizeof head, 1, file) == 1
+                   && head.bytes <= (uint64_t)(all.st_size - ftello(file));
+    pl_blob_t *blob = is_there ? pl_blob_new(head.bytes, failed) : NULL;
+    const bool is_read = blob && fread(blob->data, blob->size, 1, file) == 1;
+    if (!is_read && (blob || !is_there))
+        pl_fail(failed, PL_EIO,
+                "cannot read the result of run %d of the program, which ended before "
+                "this process started",
+                run + 1);
+    pl_outcome_t *outcome = is_read ? pl_outcome_unpack(blob, failed) : NULL;
     if (file)
         fclose(file);
     pl_object_unref(blob);

@@ -1,9 +1,9 @@
 /* launch.c - paceline launch: the ranks of one node, beside those of other nodes
  *
- * Ranks go together: when one dies all end, on all nodes, and all are started again.
- * Node 0 decides (launch_host.c); the others obey it (launch_node.c).  Here is what all
+ * When one rank dies all ranks end, on all nodes, and all are started again.  Node 0
+ * decides (launch_host.c); the others obey it (launch_node.c).  This file has what all
  * nodes have: the address where they connect, and the children of this node for one
- * attempt.  Only processes that were started here are ever sent a signal. */
+ * attempt.  Only processes that were started here receive signals. */
 #include "actors/launchers/supervisor.h"
 #include "actors/launchers/launch.h"
 
@@ -38,20 +38,12 @@ typedef struct child {
 struct pl_children {
     pl_children_spec_t spec;
     int living;
-    int reported;                            /* status of the failure that was; 0: none */
-    uint64_t sent;                           /* signals, a bit each */
-    child_t child[];                         /* [count] */
+    int reported;                                     /* status of a failure  [0: none] */
+    uint64_t sent;                                    /* signals, a bit each */
+    child_t child[];                                  /* [count] */
 };
 
-/* ---- the end ---- */
-
-/* What a shell would say. */
-static int status_of(const pl_death_t *death)
-{
-    return death->signal ? 128 + death->signal : death->is_known ? death->status : 0;
-}
-
-/* As a shell reports it.  A process that was asked to end is not started again. */
+/* status: in the form of a shell.  After a request to end no process is started again. */
 static bool may_pass(int status)
 {
     const int signal = status - 128;
@@ -60,49 +52,34 @@ static bool may_pass(int status)
                && signal != SIGHUP);
 }
 
-/* A process that ends by a signal it was sent has not failed before the others. */
-static bool is_cause(const pl_children_t *all, int status)
-{
-    const int signal = status - 128;
-    return status != PL_STATUS_LOST
-           && (signal <= 0 || signal >= 64 || !(all->sent >> signal & 1));
-}
-
-static bool is_news(const pl_children_t *all, int status)
-{
-    return !all->reported || (all->reported == PL_STATUS_LOST && is_cause(all, status));
-}
-
-static void tell_failed(pl_children_t *all, const child_t *child, const pl_death_t *death)
-{
-    char text[PL_DEATH_TEXT];
-    pl_failure_t failure = {.status = status_of(death),
-                            .may_pass = may_pass(status_of(death))};
-    pl_fail(&failure.error, PL_EDIED, "rank %d (process %d) %s", child->rank,
-            pl_supervisor_process_id(child->process), pl_death_text(death, text));
-    pl_supervisor_last_words(child->process, all->spec.on_line != NULL, &failure.error);
-    all->reported = failure.status;
-    all->spec.on_failed(all->spec.user, &failure);
-}
-
-static void one_left(pl_children_t *all, const child_t *child)
-{
-    pl_error_t said;
-    pl_fail(&said, PL_EDIED, "rank %d (process %d) exited with status 0 before it joined",
-            child->rank, pl_supervisor_process_id(child->process));
-    pl_supervisor_last_words(child->process, false, &said);
-    all->spec.on_left(all->spec.user, child->rank, said.text);
-}
-
+/* A process that ends by a signal that it was sent has not failed before the others. */
 static void child_died(void *user, const pl_death_t *death)
 {
     child_t *child = user;
     pl_children_t *all = child->all;
-    const int status = status_of(death);
-    if (!status)
-        one_left(all, child);
-    else if (is_news(all, status))
-        tell_failed(all, child, death);
+    const int status = death->signal     ? 128 + death->signal
+                       : death->is_known ? death->status
+                                         : 0,
+              process = pl_supervisor_process_id(child->process);
+    const bool was_sent = status > 128 && status < 128 + 64
+                          && all->sent >> (status - 128) & 1,
+               is_cause = status != PL_STATUS_LOST && !was_sent;
+    char text[PL_DEATH_TEXT];
+    pl_failure_t failure = {.status = status, .may_pass = may_pass(status)};
+    if (!status) {
+        pl_fail(&failure.error, PL_EDIED,
+                "rank %d (process %d) exited with status 0 before it joined", child->rank,
+                process);
+        pl_supervisor_last_words(child->process, false, &failure.error);
+        all->spec.on_left(all->spec.user, child->rank, failure.error.text);
+    } else if (!all->reported || (all->reported == PL_STATUS_LOST && is_cause)) {
+        pl_fail(&failure.error, PL_EDIED, "rank %d (process %d) %s", child->rank, process,
+                pl_death_text(death, text));
+        pl_supervisor_last_words(child->process, all->spec.on_line != NULL,
+                                 &failure.error);
+        all->reported = status;
+        all->spec.on_failed(all->spec.user, &failure);
+    }
     pl_supervisor_free(child->process);
     child->process = NULL;
     if (--all->living == 0)
@@ -124,29 +101,12 @@ void pl_children_signal(pl_children_t *all, int number)
             pl_supervisor_signal(all->child[k].process, number);
 }
 
-/* ---- the environment of a rank ---- */
-
-typedef char variable_t[VARIABLE];
-
-/* Of a text that is not there, its name alone, which takes it out of the environment. */
-static void texts_put(variable_t *at, const pl_children_spec_t *s)
-{
-    const struct {
-        const char *name, *text;
-    } texts[] = {{"PACELINE_ENDPOINT", s->endpoint},
-                 {"PACELINE_JOB_KEY_FILE", s->job_key},
-                 {"PACELINE_RUN_DIR_INDEX", s->run_dir_index},
-                 {"PACELINE_FINISHED_RANKS", s->finished_ranks},
-                 {"PACELINE_RUN_ID", s->job}};
-    for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)
-        snprintf(at[k], VARIABLE, *texts[k].text ? "%s=%s" : "%s", texts[k].name,
-                 texts[k].text);
-}
-
+/* A variable without a text is its name alone, which removes it from the environment. */
 static int child_start(child_t *child, int local_rank, struct event_base *loop,
                        pl_error_t *err)
 {
-    enum { NUMBERS = 6, VARIABLES = NUMBERS + 5 };
+    typedef char variable_t[VARIABLE];
+    enum { NUMBERS = 6, TEXTS = 5 };
     const pl_children_spec_t *s = &child->all->spec;
     const struct {
         const char *name;
@@ -157,14 +117,23 @@ static int child_start(child_t *child, int local_rank, struct event_base *loop,
                           {"PACELINE_LOCAL_WORLD_SIZE", s->count},
                           {"PACELINE_NODE_RANK", s->node_rank},
                           {"PACELINE_RESTART_COUNT", (int)s->attempt - 1}};
-    variable_t *text = pl_alloc_array(VARIABLES, sizeof *text);
-    const char *variable[VARIABLES + 1] = {NULL};
+    const struct {
+        const char *name, *text;
+    } texts[TEXTS] = {{"PACELINE_ENDPOINT", s->endpoint},
+                      {"PACELINE_JOB_KEY_FILE", s->job_key},
+                      {"PACELINE_RUN_DIR_INDEX", s->run_dir_index},
+                      {"PACELINE_FINISHED_RANKS", s->finished_ranks},
+                      {"PACELINE_RUN_ID", s->job}};
+    const char *variable[NUMBERS + TEXTS + 1] = {NULL};
+    variable_t *text = pl_alloc_array(NUMBERS + TEXTS, sizeof *text);
     if (!text)
         return pl_no_memory(err);
     for (int k = 0; k < NUMBERS; k++)
         snprintf(text[k], VARIABLE, "%s=%d", numbers[k].name, numbers[k].number);
-    texts_put(text + NUMBERS, s);
-    for (int k = 0; k < VARIABLES; k++)
+    for (int k = 0; k < TEXTS; k++)
+        snprintf(text[NUMBERS + k], VARIABLE, *texts[k].text ? "%s=%s" : "%s",
+                 texts[k].name, texts[k].text);
+    for (int k = 0; k < NUMBERS + TEXTS; k++)
         variable[k] = text[k];
     const pl_process_spec_t spec = {.argv = s->argv,
                                     .environment = variable,
@@ -175,8 +144,6 @@ static int child_start(child_t *child, int local_rank, struct event_base *loop,
     pl_free(text);
     return child->process ? PL_OK : pl_error_prefix(err, "rank %d", child->rank);
 }
-
-/* ---- life ---- */
 
 pl_children_t *pl_children_start(const pl_children_spec_t *spec, struct event_base *loop,
                                  pl_error_t *err)
@@ -208,7 +175,7 @@ void pl_children_free(pl_children_t *all)
 enum { SIGNALS_MAX = 63 };                                 /* a set of them has 64 bits */
 static const double USUAL_JOIN_S = 60, USUAL_LAST_CALL_S = 10, SECONDS_MAX = 1e9;
 
-/* ---- the children ---- */
+/* ---- The children report ---- */
 
 static void node_line(void *user, int rank, const char *line)
 {
@@ -329,7 +296,7 @@ void pl_launch_signal(pl_launch_t *launch, int number)
         node_signalled(launch->node, number);
 }
 
-/* ---- where they meet ---- */
+/* ---- The address where nodes connect, or the ranks of one node ---- */
 
 static int key_find(pl_launch_t *launch, pl_error_t *err)
 {
@@ -349,22 +316,7 @@ static int key_find(pl_launch_t *launch, pl_error_t *err)
     return code;
 }
 
-/* The loop is the program's, which does not know of sockets. */
-static void turned(evutil_socket_t fd, short what, void *user)
-{
-    (void)fd, (void)what;
-    pl_sockets_flush(&((pl_launch_t *)user)->loop);
-}
-
-static int turn_begin(pl_launch_t *launch, pl_error_t *err)
-{
-    const struct timeval interval = {0, LAUNCH_TURN_MS * 1000};
-    launch->turn = event_new(launch->loop.base, -1, EV_PERSIST, turned, launch);
-    return launch->turn && event_add(launch->turn, &interval) == 0 ? PL_OK
-                                                                   : pl_no_memory(err);
-}
-
-static int place_find(pl_launch_t *launch, pl_error_t *err)
+static int endpoint_find(pl_launch_t *launch, pl_error_t *err)
 {
     const char *given = launch->spec.endpoint, *port = given ? strrchr(given, ':') : NULL;
     const bool is_any = !given || (port && !strcmp(port, ":0"));
@@ -384,7 +336,14 @@ static int place_find(pl_launch_t *launch, pl_error_t *err)
     return code == PL_OK ? key_find(launch, err) : code;
 }
 
-/* ---- life ---- */
+/* ---- Life ---- */
+
+/* The loop is the program's, which does not know of sockets. */
+static void turned(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what;
+    pl_sockets_flush(&((pl_launch_t *)user)->loop);
+}
 
 static int spec_check(const pl_launch_spec_t *s, pl_error_t *err)
 {
@@ -410,14 +369,6 @@ static int spec_check(const pl_launch_spec_t *s, pl_error_t *err)
                                : pl_fail(err, PL_EINVAL, "there is no command to launch");
 }
 
-static void spec_defaults(pl_launch_spec_t *s)
-{
-    s->nodes_min = s->nodes_min ? s->nodes_min : s->nodes;
-    s->join_timeout = s->join_timeout > 0 ? s->join_timeout : USUAL_JOIN_S;
-    s->last_call_timeout = s->last_call_timeout > 0 ? s->last_call_timeout
-                                                    : USUAL_LAST_CALL_S;
-}
-
 pl_launch_t *pl_launch_start(struct event_base *base, const pl_launch_spec_t *spec,
                              pl_error_t *err)
 {
@@ -430,14 +381,22 @@ pl_launch_t *pl_launch_start(struct event_base *base, const pl_launch_spec_t *sp
         pl_no_memory(err);
         return NULL;
     }
-    pl_error_t own = {0};                         /* what was tried in vain is not told */
-    launch->spec = *spec;
-    spec_defaults(&launch->spec);
+    pl_launch_spec_t *s = &launch->spec;
+    const struct timeval interval = {0, LAUNCH_TURN_MS * 1000};
+    pl_error_t own = {0};                             /* `err` gets code and text alone */
+    *s = *spec;
+    s->nodes_min = s->nodes_min ? s->nodes_min : s->nodes;
+    s->join_timeout = s->join_timeout > 0 ? s->join_timeout : USUAL_JOIN_S;
+    s->last_call_timeout = s->last_call_timeout > 0 ? s->last_call_timeout
+                                                    : USUAL_LAST_CALL_S;
     launch->loop.base = base;
     launch->lock = -1;
-    int code = place_find(launch, &own);
-    if (code == PL_OK && spec->nodes > 1)
-        code = turn_begin(launch, &own);
+    int code = endpoint_find(launch, &own);
+    if (code == PL_OK && spec->nodes > 1) {
+        launch->turn = event_new(base, -1, EV_PERSIST, turned, launch);
+        if (!launch->turn || event_add(launch->turn, &interval) != 0)
+            code = pl_no_memory(&own);
+    }
     if (code == PL_OK) {
         if (spec->node_rank == 0)
             launch->host = host_open(launch, &own);

@@ -1,11 +1,11 @@
-/* launch_host.c - node 0 of paceline launch: which nodes take part, and what comes of a
- * failure
+/* launch_host.c - node 0 of paceline launch: which nodes take part, and what follows
+ * from a failure
  *
- * Attempts follow each other.  One begins when the nodes that are wanted are there, or,
- * after a while, as many as must be; it is over when all ranks of all its nodes have
- * ended, so nothing of it meets the next.  What a rank dies of ends the attempt, for all
- * ranks; so does a node that is gone.  A node that comes while others train has the run
- * saved and stopped, and is of the next attempt. */
+ * Attempts follow each other.  One begins when all nodes are present or, after a while,
+ * the least number of them; it is over when all ranks of all its nodes have ended.  The
+ * death of a rank ends the attempt for all ranks, and so does the loss of a node.  A node
+ * that joins while others train has the run saved and stopped, and takes part in the next
+ * attempt. */
 #include <event2/event.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -57,7 +57,7 @@ struct launch_host {
     node_slot_t slot[];                                     /* [count], by node rank */
 };
 
-/* Looks what is to be done; never from inside a function of the children's. */
+/* Calls host_look() later, never within a callback of the children. */
 static void host_soon(launch_host_t *h, int64_t ns)
 {
     const int64_t us = PL_MILLISECOND / 1000, wait = ns > 0 ? ns / us + 1 : 0;
@@ -104,7 +104,7 @@ void host_rank_finished(launch_host_t *h, int number, int rank, const char *text
             slot_send(&h->slot[k], PL_MESSAGE_report_finished_rank, &left);
 }
 
-/* ---- the end of the job ---- */
+/* ---- The end of the job ---- */
 
 static void host_finish(launch_host_t *h)
 {
@@ -119,38 +119,27 @@ static void host_finish(launch_host_t *h)
     host_soon(h, 0);
 }
 
-static void host_leave(launch_host_t *h)
-{
-    const int64_t left = h->until - pl_now();
-    if (host_there(h) > 1 && left > 0) {
-        host_soon(h, left);
-        return;
-    }
-    h->state = HOST_IS_DONE;
-    launch_end(h->launch, &h->failure);
-}
-
 static void host_abort(launch_host_t *h, int status, const pl_error_t *error)
 {
     h->failure = (pl_failure_t){.status = status, .error = *error};
     host_finish(h);
 }
 
-/* ---- an attempt ---- */
+/* ---- An attempt ---- */
 
 static bool host_has_failed(const launch_host_t *h)
 {
     return h->failure.error.code != PL_OK;
 }
 
-/* Ranks that are stopped for a new node may fail because of that: before it listens,
- * or before all ranks have joined.  What fails of something else does so again. */
+/* Ranks that are stopped for a new node may fail because of that: before they listen, or
+ * before all ranks have joined.  Another failure occurs again in the next attempt. */
 static bool makes_room(const launch_host_t *h)
 {
     return h->wants_in && !h->launch->was_signalled && !h->failure.may_pass;
 }
 
-/* Ranks that are killed leave nothing half done that counts: what is saved is whole. */
+/* Ranks may be killed at any time: checkpoints are complete or absent. */
 static void failure_decide(launch_host_t *h)
 {
     int wait = makes_room(h) ? 0 : -1;
@@ -227,52 +216,20 @@ static void attempt_over(launch_host_t *h)
         host_soon(h, 0);
 }
 
-static void host_watch(launch_host_t *h)
-{
-    const int64_t left = h->until - pl_now();
-    if (!host_has_ranks(h)) {
-        attempt_over(h);
-    } else if (host_has_failed(h) && left > 0) {
-        host_soon(h, left);
-    } else if (host_has_failed(h) && h->is_decided) {
-        host_signal(h, SIGKILL);
-    } else if (host_has_failed(h)) {
-        failure_decide(h);
-        host_soon(h, h->until - pl_now());
-    }
-}
-
-/* Each attempt's ranks meet at a place of its own, where there are several nodes. */
-static int attempt_place(launch_host_t *h, pl_error_t *err)
+/* With several nodes, the ranks of each attempt connect at an address of their own. */
+static int host_begin(launch_host_t *h, pl_error_t *err)
 {
     uint64_t number = 0;
+    int code = PL_OK;
     if (getrandom(&number, sizeof number, 0) != sizeof number)
         number = (uint64_t)pl_now();
     if (!*h->job)
         snprintf(h->job, sizeof h->job, "%016" PRIx64, number);
     if (h->link)
-        return pl_rendezvous_beside(h->launch->endpoint, h->endpoint, sizeof h->endpoint,
+        code = pl_rendezvous_beside(h->launch->endpoint, h->endpoint, sizeof h->endpoint,
                                     err);
-    snprintf(h->endpoint, sizeof h->endpoint, "%s", h->launch->endpoint);
-    return PL_OK;
-}
-
-static void slots_begin(launch_host_t *h)
-{
-    pl_begin_ranks_t begin = {.nodes = (uint32_t)host_there(h),
-                              .endpoint = h->endpoint,
-                              .job = h->job};
-    for (int k = 1; k < h->count; k++)
-        if (h->slot[k].is_there) {
-            begin.node_rank++;
-            h->slot[k].runs = true;
-            slot_send(&h->slot[k], PL_MESSAGE_begin_ranks, &begin);
-        }
-}
-
-static int host_begin(launch_host_t *h, pl_error_t *err)
-{
-    int code = attempt_place(h, err);
+    else
+        snprintf(h->endpoint, sizeof h->endpoint, "%s", h->launch->endpoint);
     const launch_attempt_t attempt = {.number = h->attempt + 1,
                                       .nodes = host_there(h),
                                       .endpoint = h->endpoint,
@@ -286,28 +243,22 @@ static int host_begin(launch_host_t *h, pl_error_t *err)
     h->failure = (pl_failure_t){0};
     h->is_decided = h->again = h->wants_in = false;
     h->slot[0].runs = true;
-    slots_begin(h);
+    pl_begin_ranks_t begin = {.nodes = (uint32_t)attempt.nodes,
+                              .endpoint = h->endpoint,
+                              .job = h->job};
+    for (int k = 1; k < h->count; k++)
+        if (h->slot[k].is_there) {
+            begin.node_rank++;
+            h->slot[k].runs = true;
+            slot_send(&h->slot[k], PL_MESSAGE_begin_ranks, &begin);
+        }
     if (h->link && attempt.nodes < h->count)
         launch_note(h->launch, "%d of %d nodes %s part", attempt.nodes, h->count,
                     attempt.nodes == 1 ? "takes" : "take");
     return PL_OK;
 }
 
-/* ---- waiting for nodes ---- */
-
-static void missing_tell(const launch_host_t *h, pl_error_t *err)
-{
-    const pl_launch_spec_t *s = &h->launch->spec;
-    char missing[200] = "";
-    size_t length = 0;
-    for (int k = 1; k < h->count && length < sizeof missing - 16; k++)
-        if (!h->slot[k].is_there)
-            length += (size_t)snprintf(missing + length, sizeof missing - length, "%s%d",
-                                       length ? ", " : "", k);
-    pl_fail(err, PL_ETIMEOUT,
-            "the job needs %d nodes, but only %d joined within %g s: node %s is missing",
-            s->nodes_min, host_there(h), s->join_timeout, missing);
-}
+/* ---- What to do next ---- */
 
 static void host_gather(launch_host_t *h)
 {
@@ -316,6 +267,8 @@ static void host_gather(launch_host_t *h)
     const bool enough = there >= s->nodes_min;
     const double timeout = enough ? s->last_call_timeout : s->join_timeout;
     const int64_t now = pl_now(), until = h->waits + (int64_t)(timeout * PL_SECOND);
+    char missing[200] = "";
+    size_t length = 0;
     pl_error_t err = {0};
     if (now < h->not_before) {
         host_soon(h, h->not_before - now);
@@ -323,7 +276,14 @@ static void host_gather(launch_host_t *h)
         if (host_begin(h, &err) != PL_OK)
             host_abort(h, LAUNCH_WRONG, &err);
     } else if (now >= until) {
-        missing_tell(h, &err);
+        for (int k = 1; k < h->count && length < sizeof missing - 16; k++)
+            if (!h->slot[k].is_there)
+                length += (size_t)snprintf(missing + length, sizeof missing - length,
+                                           "%s%d", length ? ", " : "", k);
+        pl_fail(&err, PL_ETIMEOUT,
+                "the job needs %d nodes, but only %d joined within %g s: node %s is "
+                "missing",
+                s->nodes_min, there, s->join_timeout, missing);
         host_abort(h, 1, &err);
     } else {
         host_soon(h, until - now);
@@ -333,11 +293,30 @@ static void host_gather(launch_host_t *h)
 static void host_look(evutil_socket_t fd, short what, void *user)
 {
     launch_host_t *h = user;
+    const int64_t left = h->until - pl_now();
     (void)fd, (void)what;
     switch (h->state) {
     case HOST_WAITS: host_gather(h); break;
-    case HOST_RUNS: host_watch(h); break;
-    case HOST_LEAVES: host_leave(h); break;
+    case HOST_RUNS:
+        if (!host_has_ranks(h)) {
+            attempt_over(h);
+        } else if (host_has_failed(h) && left > 0) {
+            host_soon(h, left);
+        } else if (host_has_failed(h) && h->is_decided) {
+            host_signal(h, SIGKILL);
+        } else if (host_has_failed(h)) {
+            failure_decide(h);
+            host_soon(h, h->until - pl_now());
+        }
+        break;
+    case HOST_LEAVES:
+        if (host_there(h) > 1 && left > 0) {
+            host_soon(h, left);
+        } else {
+            h->state = HOST_IS_DONE;
+            launch_end(h->launch, &h->failure);
+        }
+        break;
     case HOST_IS_DONE: break;
     }
 }
@@ -349,24 +328,7 @@ void host_signalled(launch_host_t *h, int number)
         host_abort(h, 128 + number, &none);
 }
 
-/* ---- other nodes ---- */
-
-/* What is saved is what it will begin with. */
-static void slot_joined(node_slot_t *slot, const char *about)
-{
-    launch_host_t *h = slot->host;
-    const int number = (int)(slot - h->slot);
-    slot->is_there = true;
-    snprintf(slot->about, sizeof slot->about, "%s", about);
-    if (h->state == HOST_RUNS && h->failure.error.code == PL_OK && !h->wants_in) {
-        launch_note(h->launch,
-                    "node %d (%s) has joined: saving the run to continue with it", number,
-                    about);
-        h->wants_in = true;
-        launch_signal(h->launch, SIGTERM);
-    }
-    host_soon(h, 0);
-}
+/* ---- Other nodes ---- */
 
 static void slot_gone(node_slot_t *slot, const char *why)
 {
@@ -381,6 +343,7 @@ static void slot_gone(node_slot_t *slot, const char *why)
     host_soon(h, 0);
 }
 
+/* A node that joins while others train begins with what they save. */
 static void event_came(void *user, int number, pl_link_event_t event, const char *text)
 {
     launch_host_t *h = user;
@@ -389,19 +352,31 @@ static void event_came(void *user, int number, pl_link_event_t event, const char
         launch_note(h->launch, "the connection of a node was refused: %s", text);
     if (!slot)
         return;
-    if (event == PL_LINK_JOINED)
-        slot_joined(slot, text);
-    if (event == PL_LINK_WRITABLE)
-        pl_outbox_flush(&slot->outbox);
-    if (event == PL_LINK_GONE || event == PL_LINK_LEFT)
-        slot_gone(slot, text);
-    if (event == PL_LINK_SILENT) {
+    switch (event) {
+    case PL_LINK_JOINED:
+        slot->is_there = true;
+        snprintf(slot->about, sizeof slot->about, "%s", text);
+        if (h->state == HOST_RUNS && !host_has_failed(h) && !h->wants_in) {
+            launch_note(h->launch,
+                        "node %d (%s) has joined: saving the run to continue with it",
+                        number, text);
+            h->wants_in = true;
+            launch_signal(h->launch, SIGTERM);
+        }
+        host_soon(h, 0);
+        break;
+    case PL_LINK_WRITABLE: pl_outbox_flush(&slot->outbox); break;
+    case PL_LINK_GONE:
+    case PL_LINK_LEFT: slot_gone(slot, text); break;
+    case PL_LINK_SILENT:
         pl_link_dismiss(h->link, number, "the node sent nothing for too long");
         slot_gone(slot, text);
+        break;
+    default: break;
     }
 }
 
-/* Of its ranks in this attempt. */
+/* Messages about the ranks of a node in this attempt. */
 static void message_came(void *user, int number, pl_frame_t *message)
 {
     launch_host_t *h = user;
@@ -431,7 +406,7 @@ static void message_came(void *user, int number, pl_frame_t *message)
     }
 }
 
-/* ---- life ---- */
+/* ---- Life ---- */
 
 static int link_open(launch_host_t *h, pl_error_t *err)
 {

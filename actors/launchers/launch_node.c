@@ -1,8 +1,8 @@
 /* launch_node.c - paceline launch on any node but the first: obeys node 0
  *
- * Its ranks begin, are sent signals and end as node 0 says; what becomes of them goes
- * back.  A node that receives nothing from node 0 ends its ranks, so that none
- * continues alone.  If ranks may be started again, it connects again: the network may
+ * Node 0 says when its ranks begin, receive signals and end; this node reports their
+ * ends. If nothing arrives from node 0, the node ends its ranks, so that none
+ * continues alone. If ranks may be started again, it connects again: the network may
  * have been cut, or node 0 restarted. */
 #include <event2/event.h>
 #include <signal.h>
@@ -46,7 +46,7 @@ static void node_leave(launch_node_t *n, int status, const pl_error_t *error)
     node_soon(n, n->has_joined ? PL_LEAVE_MS : 0);
 }
 
-/* ---- its ranks ---- */
+/* ---- Its ranks ---- */
 
 static void node_tell(launch_node_t *n, pl_kind_t kind, pl_message_t message,
                       const void *fields)
@@ -77,17 +77,6 @@ void node_ended(launch_node_t *n)
         node_soon(n, 0);
 }
 
-/* Rank 0 tells of the run, on another terminal. */
-static void begun_tell(const launch_node_t *n, const launch_attempt_t *attempt)
-{
-    const int per_node = n->launch->spec.devices, first = attempt->node_rank * per_node;
-    char ranks[48];
-    snprintf(ranks, sizeof ranks, per_node == 1 ? "rank %d" : "ranks %d to %d", first,
-             first + per_node - 1);
-    launch_note(n->launch, "%s of %d start%s here; node 0 shows the output of the run",
-                ranks, attempt->nodes * per_node, per_node == 1 ? "s" : "");
-}
-
 static void ranks_begin(launch_node_t *n, uint64_t number, const pl_begin_ranks_t *msg)
 {
     pl_failure_t failure = {.status = LAUNCH_WRONG};
@@ -96,19 +85,24 @@ static void ranks_begin(launch_node_t *n, uint64_t number, const pl_begin_ranks_
                                       .node_rank = (int)msg->node_rank,
                                       .endpoint = msg->endpoint,
                                       .job = msg->job};
+    const int per_node = n->launch->spec.devices, first = attempt.node_rank * per_node;
+    char ranks[48];
     if (n->runs)
         return;
     n->attempt = (uint32_t)number;
     n->runs = launch_begin(n->launch, &attempt, &failure.error) == PL_OK;
-    if (n->runs) {
-        begun_tell(n, &attempt);
+    if (!n->runs) {
+        node_failed(n, &failure);
+        node_ended(n);
         return;
     }
-    node_failed(n, &failure);
-    node_ended(n);
+    snprintf(ranks, sizeof ranks, per_node == 1 ? "rank %d" : "ranks %d to %d", first,
+             first + per_node - 1);
+    launch_note(n->launch, "%s of %d start%s here; node 0 shows the output of the run",
+                ranks, attempt.nodes * per_node, per_node == 1 ? "s" : "");
 }
 
-/* ---- what node 0 says ---- */
+/* ---- Messages of node 0 ---- */
 
 static void message_came(void *user, int peer, pl_frame_t *message)
 {
@@ -138,24 +132,10 @@ static void message_came(void *user, int peer, pl_frame_t *message)
     node_leave(n, (int)body.end_node.status, &error);
 }
 
-static void node_lost(launch_node_t *n, const char *why)
-{
-    pl_error_t error = {0};
-    n->is_lost = n->has_joined && n->launch->spec.max_restarts;
-    if (!n->is_lost) {
-        pl_fail(&error, PL_EPEER, n->has_joined ? "node 0 is gone: %s" : "%s", why);
-        node_leave(n, 1, &error);
-        return;
-    }
-    launch_note(n->launch, "node 0 is gone: %s; waiting for it to return", why);
-    launch_signal(n->launch, SIGKILL);
-    if (!n->runs)
-        node_soon(n, 0);
-}
-
 static void event_came(void *user, int peer, pl_link_event_t event, const char *text)
 {
     launch_node_t *n = user;
+    pl_error_t error = {0};
     (void)peer;
     if (event == PL_LINK_JOINED)
         n->has_joined = true;
@@ -163,11 +143,21 @@ static void event_came(void *user, int peer, pl_link_event_t event, const char *
         pl_outbox_flush(&n->outbox);
     if (n->leaves && (event == PL_LINK_LEFT || event == PL_LINK_GONE))
         node_soon(n, 0);
-    else if (event == PL_LINK_GONE)
-        node_lost(n, text);
+    if (n->leaves || event != PL_LINK_GONE)
+        return;
+    n->is_lost = n->has_joined && n->launch->spec.max_restarts;
+    if (n->is_lost) {
+        launch_note(n->launch, "node 0 is gone: %s; waiting for it to return", text);
+        launch_signal(n->launch, SIGKILL);
+        if (!n->runs)
+            node_soon(n, 0);
+    } else {
+        pl_fail(&error, PL_EPEER, n->has_joined ? "node 0 is gone: %s" : "%s", text);
+        node_leave(n, 1, &error);
+    }
 }
 
-/* ---- life ---- */
+/* ---- Life ---- */
 
 static int link_open(launch_node_t *n, pl_error_t *err)
 {

@@ -84,7 +84,7 @@ static int proxy_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     return proxy_forward(r, call, body, err);
 }
 
-/* ---- what the process says ---- */
+/* ---- The output of the process, the watch call, the stream ---- */
 
 static void process_line(void *self, const char *line)
 {
@@ -93,8 +93,6 @@ static void process_line(void *self, const char *line)
     pl_log_line(level, (int)r->rank, "stderr", "%s", line);
     pl_rank_log_append(&r->log, line);
 }
-
-/* ---- the watch call ---- */
 
 static int proxy_watch(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
@@ -107,9 +105,7 @@ static int proxy_watch(void *self, pl_call_t *call, const pl_body_t *body,
     return PL_OK;
 }
 
-/* ---- the stream ---- */
-
-/* The stream may start at any time; each message of the rank is a moment to look. */
+/* The stream may start at any time, so this is called with each message of the rank. */
 static void stream_tell(proxy_t *r)
 {
     pl_bring_stream_t msg;
@@ -120,15 +116,6 @@ static void stream_tell(proxy_t *r)
 }
 
 /* ---- Answers come from the rank ---- */
-
-static void report_note(proxy_t *r, const pl_run_progress_t *report)
-{
-    r->received_at = pl_now();
-    if (report->global_step > r->global_step)
-        r->global_step = report->global_step;
-    if (*report->run_dir)
-        pl_rank_links_tell_run_dir(r->links, report->run_dir);
-}
 
 /* An answer to no call that waits for one is dropped. */
 static void answer_came(proxy_t *r, const pl_incoming_t *m)
@@ -158,15 +145,6 @@ static void answer_came(proxy_t *r, const pl_incoming_t *m)
     pl_free(forwarded);
 }
 
-static void worker_ended(proxy_t *r, const pl_error_t *error)
-{
-    if (error->code != PL_OK && r->error.code == PL_OK)
-        r->error = *error;
-    if (r->life == PROXY_LIVES && r->end != PROXY_KILLED && (r->is_foreign || r->pool))
-        r->life = PROXY_FREE;
-    proxy_finish(r);
-}
-
 static void proxy_message(void *self, pl_frame_t *frame)
 {
     proxy_t *r = self;
@@ -175,21 +153,31 @@ static void proxy_message(void *self, pl_frame_t *frame)
     if (r->life == PROXY_DONE)
         return;
     stream_tell(r);
-    const bool is_valid = pl_incoming_read(&m, &r->outbox, pl_frame_bytes(frame), &err)
-                          == PL_OK;
+    const int code = pl_incoming_read(&m, &r->outbox, pl_frame_bytes(frame), &err);
     const pl_follow_log_progress_t *line = &m.body.follow_log_progress;
-    if (!is_valid) {
+    const pl_run_progress_t *report = &m.body.run_progress;
+    if (code != PL_OK) {
         pl_log_line(PL_LOG_WARNING, (int)r->rank, pl_actor_name(r),
                     "dropped an invalid message from the rank's process: %s", err.text);
     } else if (m.envelope.message == PL_MESSAGE_follow_log) {
         if (line->level <= PL_LOG_DEBUG)
             pl_log_line((pl_log_level_t)line->level, (int)r->rank, line->actor, "%s",
                         line->text);
-    } else if (m.envelope.message == PL_MESSAGE_start) {
-        worker_ended(r, &m.error);
+    } else if (m.envelope.message == PL_MESSAGE_start) {    /* its worker has ended */
+        if (m.error.code != PL_OK && r->error.code == PL_OK)
+            r->error = m.error;
+        if (r->life == PROXY_LIVES && r->end != PROXY_KILLED
+            && (r->is_foreign || r->pool))
+            r->life = PROXY_FREE;
+        proxy_finish(r);
     } else {
-        if (m.envelope.message == PL_MESSAGE_run && m.envelope.kind == PL_KIND_PROGRESS)
-            report_note(r, &m.body.run_progress);
+        if (m.envelope.message == PL_MESSAGE_run && m.envelope.kind == PL_KIND_PROGRESS) {
+            r->received_at = pl_now();
+            if (report->global_step > r->global_step)
+                r->global_step = report->global_step;
+            if (*report->run_dir)
+                pl_rank_links_tell_run_dir(r->links, report->run_dir);
+        }
         answer_came(r, &m);
     }
     pl_incoming_release(&m);
@@ -241,37 +229,34 @@ static void proxy_event(void *self, pl_link_event_t event, const char *text)
     }
 }
 
-/* ---- the process ---- */
-
-static int process_start(proxy_t *r, pl_error_t *err)
-{
-    char bootstrap[PL_BOOTSTRAP_TEXT];
-    pl_rank_links_bootstrap(r->links, (int)r->rank, bootstrap);
-    const pl_process_spec_t spec = {.environment = (const char *[]){bootstrap, NULL},
-                                    .on_line = process_line,
-                                    .on_death = proxy_died,
-                                    .user = r};
-    r->process = r->pool ? pl_worker_pool_acquire(r->pool, (int)r->rank, &spec, err)
-                         : pl_supervisor_start(&spec, pl_actor_loop(r)->base, err);
-    return r->process ? PL_OK : err->code;
-}
+/* ---- The process ---- */
 
 static int proxy_start(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
-    proxy_t *r = self;
-    (void)call;
-    r->links = pl_object_ref(body->start.context);
-    r->pool = r->links->pool;
-    r->outbox = pl_rank_links_outbox(r->links, (int)r->rank);
-    r->log = (pl_rank_log_t){.self = r, .links = r->links, .rank = (int)r->rank};
     static const pl_rank_end_ops_t ops = {.on_message = proxy_message,
                                           .on_event = proxy_event,
                                           .on_sent = object_sent};
-    pl_rank_links_attach(r->links, (int)r->rank, &ops, r);
-    int code = r->is_foreign ? PL_OK : process_start(r, err);
-    if (code != PL_OK)
-        return pl_error_prefix(err, "rank %d", (int)r->rank);
+    proxy_t *r = self;
+    const int rank = (int)r->rank;
+    char bootstrap[PL_BOOTSTRAP_TEXT];
+    (void)call;
+    r->links = pl_object_ref(body->start.context);
+    r->pool = r->links->pool;
+    r->outbox = pl_rank_links_outbox(r->links, rank);
+    r->log = (pl_rank_log_t){.self = r, .links = r->links, .rank = rank};
+    pl_rank_links_attach(r->links, rank, &ops, r);
+    if (!r->is_foreign) {
+        pl_rank_links_bootstrap(r->links, rank, bootstrap);
+        const pl_process_spec_t spec = {.environment = (const char *[]){bootstrap, NULL},
+                                        .on_line = process_line,
+                                        .on_death = proxy_died,
+                                        .user = r};
+        r->process = r->pool ? pl_worker_pool_acquire(r->pool, rank, &spec, err)
+                             : pl_supervisor_start(&spec, pl_actor_loop(r)->base, err);
+        if (!r->process)
+            return pl_error_prefix(err, "rank %d", rank);
+    }
     pl_actor_ready(self);
     return PL_OK;
 }

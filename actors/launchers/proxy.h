@@ -25,18 +25,18 @@ typedef struct forwarded forwarded_t;               /* a call that waits for its
 typedef enum proxy_end { PROXY_STAYS, PROXY_ENDS, PROXY_KILLED } proxy_end_t;
 typedef enum proxy_life {
     PROXY_LIVES,
-    PROXY_FREE,                        /* its worker has ended, its process may live */
-    PROXY_DEAD,                        /* its process is; or a foreign one that is gone */
-    PROXY_DONE                         /* and all that it had sent has come */
+    PROXY_FREE,                           /* its worker has ended, its process may live */
+    PROXY_DEAD,                           /* its process is dead; a foreign one is gone */
+    PROXY_DONE                            /* and all that it sent has arrived */
 } proxy_life_t;
 
 typedef struct proxy {
     int64_t rank;
-    bool is_foreign;                             /* another program has started it */
-    pl_rank_links_t *links;                      /* counted */
-    pl_worker_pool_t *pool;                      /* that lends the process  [its own] */
-    pl_supervisor_t *process;                    /* [it is foreign] */
-    char about[128];                             /* what a foreign one says it is  [""] */
+    bool is_foreign;                      /* another program has started it */
+    pl_rank_links_t *links;               /* counted */
+    pl_worker_pool_t *pool;               /* owns the process  [the proxy does] */
+    pl_supervisor_t *process;             /* [it is foreign] */
+    char about[128];                      /* from a foreign process, as it joined  [""] */
     pl_outbox_t outbox;
     forwarded_t *forwarded;                      /* newest first  [none] */
     uint64_t forwarded_count;                    /* so far: number of the newest */
@@ -44,7 +44,7 @@ typedef struct proxy {
                                                     answered] */
     bool was_run, was_stopped;                   /* a stop was forwarded: one is enough */
     pl_call_t *watch;                            /* [no call] */
-    uint64_t global_step;                        /* the newest that it has told */
+    uint64_t global_step;                        /* of its newest report */
     int64_t received_at;                         /* pl_now() of its newest report */
     pl_rank_log_t log;
     bool is_streamed;                               /* it has the address of the stream */
@@ -60,17 +60,17 @@ typedef struct proxy {
 /* Progress of the watch call. */
 void proxy_tell(const proxy_t *r, pl_rank_event_t event, const char *cause);
 
-/* Its run's caller has waited for too long; or the rank is to end. */
+/* The caller of the run has waited for too long, or the rank is to end. */
 void proxy_cancel(void *self, pl_call_t *call);
 void proxy_kill(proxy_t *r, const pl_error_t *why);
-/* A rank that is to end and is silent is not waited for. */
+/* Kills a rank that is to end and is silent. */
 void proxy_end_silent(proxy_t *r, const char *why);
-/* It has said its last, or its link is gone: its process is to end, and a foreign one has
- * ended. */
+/* The rank has left, or its link is gone: its process has to end, and a foreign process
+ * counts as ended. */
 void proxy_left(proxy_t *r, const char *why);
-/* Of pl_process_spec_t. */
+/* on_death of pl_process_spec_t. */
 void proxy_died(void *self, const pl_death_t *death);
-/* Ends the actor once nothing of the rank can come any more. */
+/* Ends the actor if nothing from the rank can arrive any more. */
 void proxy_finish(proxy_t *r);
 
 #endif

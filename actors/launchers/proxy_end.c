@@ -1,11 +1,15 @@
 /* proxy_end.c - how the rank of a proxy ends: by itself, on request, killed, or lost
  *
- * It has ended when the process is dead and all that it had sent has come: so a result
- * that was sent counts, whatever happens after that, and a death without one is an error
- * with the last words of the process.
+ * A rank has ended when its process is dead and all that the process sent has arrived.
+ * So a result that was sent counts, whatever happens after that.  A death without a
+ * result is an error with the last words of the process.
  *
- * A rank that is to end gets a request and a time limit; one that does not answer is
- * asked for backtraces by SIGABRT and then killed. */
+ *     PROXY_LIVES --worker ended (foreign, pool)--> PROXY_FREE --+
+ *         |                                                      +--> PROXY_DONE
+ *         +-------process dead, or link lost------> PROXY_DEAD --+
+ *
+ * A rank that is to end gets a request and a time limit.  One that does not answer gets
+ * SIGABRT, for the backtraces of its threads, and then SIGKILL. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,7 +21,7 @@
 #include "base/error.h"
 #include "base/timeouts.h"
 
-/* "HOST process NUMBER" is what a process says when it joins. */
+/* A foreign process has sent "HOST process NUMBER" when it joined. */
 void proxy_tell(const proxy_t *r, pl_rank_event_t event, const char *cause)
 {
     char host[64] = "";
@@ -40,9 +44,9 @@ void proxy_tell(const proxy_t *r, pl_rank_event_t event, const char *cause)
                                                        .global_step = r->global_step});
 }
 
-/* ---- what is said of it ---- */
+/* ---- The error ---- */
 
-/* One that was started again has made none, whatever was made before. */
+/* Only steps of this incarnation count. */
 static const char *when_text(const proxy_t *r, char text[static 48])
 {
     if (r->global_step)
@@ -52,29 +56,6 @@ static const char *when_text(const proxy_t *r, char text[static 48])
     return text;
 }
 
-static void death_tell(proxy_t *r, pl_error_t *error)
-{
-    char host[64] = "?", when[48] = "before it joined", death[PL_DEATH_TEXT];
-    gethostname(host, sizeof host - 1);
-    if (r->has_joined)
-        when_text(r, when);
-    if (r->end == PROXY_KILLED && r->has_joined && *pl_rank_links_run_dir(r->links)) {
-        pl_fail(error, r->error.code,
-                "%s; %s/rank-%d.stderr has the backtraces of its threads", r->error.text,
-                pl_rank_links_run_dir(r->links), (int)r->rank);
-        snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
-        return;
-    }
-    if (r->error.code != PL_OK)
-        *error = r->error;
-    else
-        pl_fail(error, PL_EDIED, "the process of rank %d (%d on %s) %s %s", (int)r->rank,
-                pl_supervisor_process_id(r->process), host,
-                pl_death_text(&r->death, death), when);
-    pl_supervisor_last_words(r->process, false, error);
-    snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
-}
-
 static bool exited_cleanly(const proxy_t *r)
 {
     if (r->is_foreign || r->life == PROXY_FREE)
@@ -82,25 +63,35 @@ static bool exited_cleanly(const proxy_t *r)
     return r->end == PROXY_ENDS && (!r->death.is_known || r->death.status == 0);
 }
 
-/* The death of a foreign process is not observed: only that it is not there. */
-static void loss_tell(const proxy_t *r, pl_error_t *error)
+/* The death of a foreign process is not observed. */
+static void end_tell(proxy_t *r, pl_error_t *error)
 {
+    const bool is_observed = !r->is_foreign && r->life != PROXY_FREE;
+    char host[64] = "?", when[48] = "before it joined", death[PL_DEATH_TEXT];
     *error = r->error;
-    if (error->code == PL_OK)
-        pl_fail(error, PL_EDIED, "rank %d (%s) ended %s", (int)r->rank, r->about,
-                when_text(r, (char[48]){""}));
+    if (r->has_joined || !is_observed)
+        when_text(r, when);
+    if (!is_observed) {
+        if (error->code == PL_OK)
+            pl_fail(error, PL_EDIED, "rank %d (%s) ended %s", (int)r->rank, r->about,
+                    when);
+    } else if (r->end == PROXY_KILLED && r->has_joined
+               && *pl_rank_links_run_dir(r->links)) {
+        pl_fail(error, r->error.code,
+                "%s; %s/rank-%d.stderr has the backtraces of its threads", r->error.text,
+                pl_rank_links_run_dir(r->links), (int)r->rank);
+    } else {
+        gethostname(host, sizeof host - 1);
+        if (error->code == PL_OK)
+            pl_fail(error, PL_EDIED, "the process of rank %d (%d on %s) %s %s",
+                    (int)r->rank, pl_supervisor_process_id(r->process), host,
+                    pl_death_text(&r->death, death), when);
+        pl_supervisor_last_words(r->process, false, error);
+    }
     snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
 }
 
-static void end_tell(proxy_t *r, pl_error_t *error)
-{
-    if (r->is_foreign || r->life == PROXY_FREE)
-        loss_tell(r, error);
-    else
-        death_tell(r, error);
-}
-
-/* ---- the end ---- */
+/* ---- The end ---- */
 
 void proxy_finish(proxy_t *r)
 {
@@ -125,7 +116,7 @@ void proxy_finish(proxy_t *r)
         pl_reply_watch(watch, &(pl_watch_reply_t){0});
     if (run)
         pl_call_fail(run, &error);
-    pl_actor_end(r, error.code && !run ? &error : NULL);    /* told once */
+    pl_actor_end(r, error.code && !run ? &error : NULL);    /* reported once */
 }
 
 static void proxy_dead(proxy_t *r)
@@ -134,7 +125,7 @@ static void proxy_dead(proxy_t *r)
         r->life = PROXY_DEAD;
 }
 
-/* ---- it is to end ---- */
+/* ---- The rank is to end ---- */
 
 /* The rank receives the reason if its link works, and ends itself. */
 static void proxy_cut_off(proxy_t *r)
@@ -163,14 +154,6 @@ void proxy_kill(proxy_t *r, const pl_error_t *why)
     pl_supervisor_abort(r->process);
 }
 
-static void proxy_kill_now(proxy_t *r)
-{
-    if (r->is_foreign)
-        proxy_cut_off(r);
-    else
-        pl_supervisor_kill(r->process, 0);
-}
-
 static void end_late(void *self)
 {
     proxy_t *r = self;
@@ -180,8 +163,8 @@ static void end_late(void *self)
     proxy_kill(r, &err);
 }
 
-/* A rank that was starting has nothing to save, and the end of the run would wait for
- * it: a file that does not open, a long compilation. */
+/* A rank that starts has nothing to save, and would delay the end of the run, as by a
+ * file that does not open or a long compilation. */
 static void end_look(void *self)
 {
     proxy_t *r = self;
@@ -206,6 +189,7 @@ void proxy_end_silent(proxy_t *r, const char *why)
     proxy_kill(r, &err);
 }
 
+/* The launcher ends the rank. */
 static void proxy_end(proxy_t *r)
 {
     if (r->end != PROXY_STAYS)
@@ -223,18 +207,21 @@ static void proxy_end(proxy_t *r)
         r->end = PROXY_KILLED;
         pl_supervisor_kill(r->process, 0);
     } else if (pl_outbox_post(&r->outbox, PL_KIND_CANCEL, PL_MESSAGE_start, 0, NULL, NULL)
-               != PL_OK) {
-        proxy_kill_now(r);
-    } else {
+               == PL_OK) {
         pl_after(r, PL_RANK_END_MS, end_late, NULL);
         if (!r->is_foreign && !r->pool)
             pl_after(r, PL_START_END_MS, end_look, NULL);
+    } else if (r->is_foreign) {
+        proxy_cut_off(r);
+    } else {
+        pl_supervisor_kill(r->process, 0);
     }
 }
 
 void proxy_cancel(void *self, pl_call_t *call)
 {
     proxy_t *r = self;
+    char when[48];
     pl_error_t err;
     if (pl_is_life(self, call)) {
         proxy_end(r);
@@ -242,43 +229,40 @@ void proxy_cancel(void *self, pl_call_t *call)
         proxy_tell(r, PL_RANK_EVENT_SILENT, "no progress of its steps");
         if (r->is_foreign)
             pl_fail(&err, PL_ESTUCK, "rank %d (%s) was disconnected %s", (int)r->rank,
-                    r->about, when_text(r, (char[48]){""}));
+                    r->about, when_text(r, when));
         else
             pl_fail(&err, PL_ESTUCK, "the process of rank %d (%d) was killed %s",
                     (int)r->rank, pl_supervisor_process_id(r->process),
-                    when_text(r, (char[48]){""}));
+                    when_text(r, when));
         proxy_kill(r, &err);
     }
 }
 
-/* ---- it has ended ---- */
+/* ---- The rank has ended ---- */
 
-static void proxy_lost(proxy_t *r, const char *why)
+void proxy_left(proxy_t *r, const char *why)
 {
     const bool is_news = r->life == PROXY_LIVES;
+    char when[48];
+    if (!r->is_foreign) {
+        if (is_news)
+            pl_supervisor_kill(r->process, PL_EXIT_MS);
+        proxy_finish(r);
+        return;
+    }
     if (is_news)
         proxy_tell(r, PL_RANK_EVENT_GONE, why);
     if (r->error.code == PL_OK && is_news && !r->has_joined)
-        pl_fail(&r->error, PL_ESTATE, "%s", why);           /* nor would it once more */
+        pl_fail(&r->error, PL_ESTATE, "%s", why);           /* a restart would not help */
     else if (r->error.code == PL_OK && is_news)
         pl_fail(&r->error, PL_EDIED, "rank %d (%s) is gone %s: %s", (int)r->rank,
-                r->about, when_text(r, (char[48]){""}), why);
+                r->about, when_text(r, when), why);
     proxy_dead(r);
     proxy_finish(r);
 }
 
-void proxy_left(proxy_t *r, const char *why)
-{
-    if (r->is_foreign) {
-        proxy_lost(r, why);
-        return;
-    }
-    if (r->life == PROXY_LIVES)
-        pl_supervisor_kill(r->process, PL_EXIT_MS);
-    proxy_finish(r);
-}
-
-/* The watch call has to arrive first: a process may die as soon as it is started. */
+/* A process may die as soon as it is started: its death is reported when the watch call
+ * has arrived. */
 void proxy_died(void *self, const pl_death_t *death)
 {
     proxy_t *r = self;

@@ -2,11 +2,10 @@
  * this program
  *
  * An actor of the launcher's level (rank_client.h) makes here the calls that the proxy
- * receives there.  The process stays until the other side has everything it has sent.
+ * receives there.  The process stays until the other side has everything that it sent.
  *
- * The process is Paceline's own from here on, so it may set up what in a host is the
- * host's: signals, environment, exit. */
-
+ * From here on the process is Paceline's own, so this file may set up what otherwise is
+ * the host's: signals, environment, exit. */
 #include <execinfo.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -65,24 +64,22 @@ static void trace_write(void)
     __atomic_add_fetch(&written, 1, __ATOMIC_RELEASE);
 }
 
-static void wait_for(int count)
-{
-    const struct timespec moment = {0, WAIT_US * 1000};
-    for (int k = 0; k < WAITS && __atomic_load_n(&written, __ATOMIC_ACQUIRE) < count; k++)
-        nanosleep(&moment, NULL);
-}
-
+/* Each thread writes its backtrace before the next one is asked. */
 static void others_ask(int self)
 {
+    const struct timespec moment = {0, WAIT_US * 1000};
     _Alignas(task_t) char listed[4096];
     int folder = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (long size; (size = syscall(SYS_getdents64, folder, listed, sizeof listed)) > 0;)
         for (long at = 0; at < size; at += ((task_t *)(void *)(listed + at))->size) {
-            int other = atoi(((task_t *)(void *)(listed + at))->name);
-            int before = __atomic_load_n(&written, __ATOMIC_ACQUIRE);
-            if (other > 0 && other != self
-                && syscall(SYS_tgkill, getpid(), other, SIGABRT) == 0)
-                wait_for(before + 1);
+            const int other = atoi(((task_t *)(void *)(listed + at))->name),
+                      before = __atomic_load_n(&written, __ATOMIC_ACQUIRE);
+            if (other <= 0 || other == self
+                || syscall(SYS_tgkill, getpid(), other, SIGABRT) != 0)
+                continue;
+            for (int k = 0;
+                 k < WAITS && __atomic_load_n(&written, __ATOMIC_ACQUIRE) == before; k++)
+                nanosleep(&moment, NULL);
         }
 }
 
@@ -125,24 +122,20 @@ typedef struct entry {
     char calls[PL_FOLDER_PATH], bulk[PL_FOLDER_PATH];       /* where the links are */
 } entry_t;
 
-/* ---- lines for the log ---- */
+/* ---- Lines for the log of the launcher ---- */
 
 static pthread_mutex_t lines_lock = PTHREAD_MUTEX_INITIALIZER;
 static line_t *lines, **lines_end = &lines;
 
-static line_t *lines_take(void)
+/* e  [NULL: the links are gone] */
+static void lines_send(entry_t *e)
 {
     pthread_mutex_lock(&lines_lock);
-    line_t *first = lines;
+    line_t *line = lines, *next;
     lines = NULL;
     lines_end = &lines;
     pthread_mutex_unlock(&lines_lock);
-    return first;
-}
-
-static void lines_send(entry_t *e)
-{
-    for (line_t *line = lines_take(), *next; line; line = next) {
+    for (; line; line = next) {
         next = line->next;
         if (e)
             pl_outbox_post(&e->client.outbox, PL_KIND_PROGRESS, PL_MESSAGE_follow_log, 0,
@@ -178,7 +171,7 @@ static void line_say(pl_log_level_t level, int rank, const char *actor, const ch
     pl_reactor_post(e->reactor, lines_posted, e, NULL);
 }
 
-/* ---- the end ---- */
+/* ---- The end ---- */
 
 static void entry_gone(void *self)
 {
@@ -194,25 +187,14 @@ static void entry_end(void *self)
     pl_rank_client_leave(&e->client);
 }
 
-/* Without the launcher its work has no use. */
+/* Without the launcher the work of the rank has no use. */
 static void entry_lost(void *self, const char *why)
 {
     (void)self, (void)why;
     _exit(LOST);
 }
 
-/* ---- signals ---- */
-
-static sigset_t signals_to_end(void)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    return set;
-}
-
-/* A signal to one rank ends the run: ranks go together. */
+/* A signal to one rank stops the run of all. */
 static void signal_came(void *self)
 {
     entry_t *e = self;
@@ -225,19 +207,7 @@ static void signal_came(void *self)
     pl_rank_client_request_stop(&e->client, request);
 }
 
-/* Before any other thread is there, so that all inherit it. */
-static int signals_open(entry_t *e, pl_error_t *err)
-{
-    const sigset_t set = signals_to_end();
-    e->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (e->signals < 0 || pthread_sigmask(SIG_BLOCK, &set, NULL) != 0)
-        return pl_fail(err, PL_EBUSY,
-                       "cannot create a descriptor for signals: raise the limit of open "
-                       "files (ulimit -n)");
-    return pl_watch(e, e->signals, signal_came, err);
-}
-
-/* ---- the process ---- */
+/* ---- The process ---- */
 
 static const pl_actor_ops_t entry_ops = {.name = "entry",
                                          .help = "represents the launcher in the "
@@ -246,7 +216,8 @@ static const pl_actor_ops_t entry_ops = {.name = "entry",
                                          .level = PL_LEVEL_LAUNCHER,
                                          .handlers = (pl_handler_t[]){PL_HANDLERS_END}};
 
-static int entry_connect(entry_t *e, const pl_bootstrap_t *bootstrap, pl_error_t *err)
+/* Signals are blocked before another thread exists, so that all threads inherit that. */
+static int entry_open(entry_t *e, const pl_bootstrap_t *bootstrap, pl_error_t *err)
 {
     static const pl_rank_client_ops_t ops = {.on_end = entry_end,
                                              .on_lost = entry_lost,
@@ -260,7 +231,17 @@ static int entry_connect(entry_t *e, const pl_bootstrap_t *bootstrap, pl_error_t
         .world_size = bootstrap->world_size,
         .local_rank = bootstrap->rank,
         .sharers = bootstrap->world_size};
-    return pl_rank_client_open(&e->client, e, &ops, &spec, err);
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    e->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (e->signals < 0 || pthread_sigmask(SIG_BLOCK, &set, NULL) != 0)
+        return pl_fail(err, PL_EBUSY,
+                       "cannot create a descriptor for signals: raise the limit of open "
+                       "files (ulimit -n)");
+    int code = pl_watch(e, e->signals, signal_came, err);
+    return code == PL_OK ? pl_rank_client_open(&e->client, e, &ops, &spec, err) : code;
 }
 
 /* On this thread, until the rank has ended. */
@@ -275,10 +256,8 @@ static int rank_live(pl_runtime_t *runtime, const pl_bootstrap_t *bootstrap,
     entry_t *e = self;
     if (code == PL_OK) {
         e->reactor = reactor;
-        code = signals_open(e, err);
+        code = entry_open(e, bootstrap, err);
     }
-    if (code == PL_OK)
-        code = entry_connect(e, bootstrap, err);
     if (code == PL_OK) {
         if (bootstrap->log_level >= 0)
             pl_log_hook(line_say, (pl_log_level_t)bootstrap->log_level, e);
@@ -292,20 +271,26 @@ static int rank_live(pl_runtime_t *runtime, const pl_bootstrap_t *bootstrap,
     return code;
 }
 
-/* Without a link the last words of the process give the reason. */
+/* Without a link the output of the process has the reason. */
 static int rank_lost(const pl_bootstrap_t *bootstrap, const pl_error_t *why)
 {
     fprintf(stderr, "rank %d: %s\n", bootstrap->rank, why->text);
     return LOST;
 }
 
+/* The name of this process for ps(1). */
+static void rank_name(const pl_bootstrap_t *bootstrap)
+{
+    char name[16];
+    snprintf(name, sizeof name, "rank %d", bootstrap->rank);
+    prctl(PR_SET_NAME, name);
+}
+
 static int rank_main(const pl_bootstrap_t *bootstrap)
 {
     pl_runtime_t runtime;
     pl_error_t err = {0};
-    char name[16];
-    snprintf(name, sizeof name, "rank %d", bootstrap->rank);
-    prctl(PR_SET_NAME, name);
+    rank_name(bootstrap);
     if (pl_runtime_init(&runtime, &err) != PL_OK)
         return rank_lost(bootstrap, &err);
     pl_bootstrap_enter(bootstrap, &runtime);
@@ -318,24 +303,17 @@ static int rank_main(const pl_bootstrap_t *bootstrap)
     return code == PL_OK ? EXIT_SUCCESS : rank_lost(bootstrap, &err);
 }
 
-/* The program keeps its signal handlers, except for the signals of a launcher. */
-static void script_enter(void)
-{
-    char name[16];
-    const pl_bootstrap_t *bootstrap = pl_bootstrap_in_script();
-    if (!bootstrap)
-        return;
-    unsetenv(PL_BOOTSTRAP_IN_SCRIPT);
-    snprintf(name, sizeof name, "rank %d", bootstrap->rank);
-    prctl(PR_SET_NAME, name);
-    backtrace_on_abort();
-}
-
-/* What this process starts is no rank. */
+/* A program that runs for a rank keeps its signal handlers, except for SIGABRT.
+ * Processes that this one starts are no ranks. */
 void pl_entry_if_rank(void)
 {
     pl_bootstrap_t bootstrap;
-    script_enter();
+    const pl_bootstrap_t *script = pl_bootstrap_in_script();
+    if (script) {
+        unsetenv(PL_BOOTSTRAP_IN_SCRIPT);
+        rank_name(script);
+        backtrace_on_abort();
+    }
     if (!pl_bootstrap_read(getenv(PL_BOOTSTRAP), &bootstrap))
         return;
     unsetenv(PL_BOOTSTRAP);

@@ -1,9 +1,10 @@
 /* ranks.c - the ranks of a run as a launcher sees them: started, collected, one result
  *
- * The run's result and its progress are rank zero's; the first error of any rank is the
- * run's, and the others end then.  One that comes of another rank's end is
- * not the cause: an error of a rank's own takes its place while all are collected.  All
- * have ended when the run is answered, so that the next finds everything free. */
+ * The result of the run and its progress are rank zero's.  The first error of any rank
+ * is the error of the run, and the other ranks end then.  An error that follows from
+ * the end of another rank is not the cause: an error of a rank's own takes its place
+ * while all are collected.  All have ended when the run is answered, so that the next
+ * run finds everything free. */
 #include "actors/launchers/ranks.h"
 
 #include <stdio.h>
@@ -32,7 +33,7 @@ void pl_ranks_init(pl_ranks_t *ranks, const pl_ranks_ops_t *ops, const pl_body_t
     ranks->min = min && min < ranks->count ? (int)min : ranks->count;
 }
 
-/* ---- the watch call ---- */
+/* ---- The watch call ---- */
 
 static void ranks_tell(const pl_ranks_t *ranks, const pl_watch_progress_t *what)
 {
@@ -46,23 +47,6 @@ static void rank_watched(void *self, const pl_answer_t *answer)
         ranks_tell(self, &answer->body->watch_progress);
 }
 
-/* A proxy reports the silence of its rank itself; a stuck thread cannot. */
-static void silence_tell(const pl_rank_t *rank, const char *cause)
-{
-    char host[64] = "";
-    gethostname(host, sizeof host - 1);
-    if (!rank->can_end)
-        ranks_tell(rank->ranks,
-                   &(pl_watch_progress_t){
-                       .event = PL_RANK_EVENT_SILENT,
-                       .rank = (uint32_t)rank->number,
-                       .host = host,
-                       .process = (uint32_t)getpid(),
-                       .cause = cause,
-                       .seconds = (double)(pl_now() - rank->received_at) / PL_SECOND,
-                       .global_step = rank->global_step});
-}
-
 int pl_ranks_watch(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     pl_ranks_t *ranks = self;
@@ -73,22 +57,13 @@ int pl_ranks_watch(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
     return PL_OK;
 }
 
-/* ---- errors ---- */
+/* ---- Errors ---- */
 
-/* Where ranks do not do the same, one may know why. */
+/* PL_EPROTOCOL: ranks do not do the same, and another may know why. */
 static bool follows_another(const pl_error_t *error)
 {
     return error->code == PL_EPEER || error->code == PL_ECANCELLED
            || error->code == PL_EPROTOCOL;
-}
-
-/* Each rank that waited reports that nothing happened. */
-static void add_text(pl_error_t *to, const pl_error_t *from)
-{
-    size_t length = strlen(to->text);
-    if (strstr(to->text, from->text))
-        return;
-    snprintf(to->text + length, sizeof to->text - length, ": %s", from->text);
 }
 
 /* Reports the failure before the other ranks have ended, which may take long. */
@@ -101,21 +76,21 @@ static void failure_tell(void *self)
                     "%s; the other ranks are being stopped", ranks->error.text);
 }
 
-/* Errors of ranks that were ended by a stop are not its cause. */
-static bool was_stopped_early(const pl_ranks_t *ranks)
-{
-    return ranks->stops && ranks->failed < 0 && ranks->error.code == PL_ECANCELLED;
-}
-
+/* Each rank that waited reports that nothing happened.  Errors of ranks that a stop has
+ * ended early are not its cause. */
 static void ranks_failed(pl_ranks_t *ranks, int rank, const pl_error_t *error)
 {
     pl_error_t *first = &ranks->error;
-    const bool was_stopped = ranks->stops && first->code == PL_ECANCELLED;
+    const size_t length = strlen(first->text);
+    const bool was_stopped = ranks->stops && first->code == PL_ECANCELLED,
+               was_stopped_early = was_stopped && ranks->failed < 0;
     if ((first->code == PL_ESTUCK || was_stopped) && error->code == PL_ESTUCK) {
-        add_text(first, error);
+        if (!strstr(first->text, error->text))
+            snprintf(first->text + length, sizeof first->text - length, ": %s",
+                     error->text);
     } else if (first->code == PL_OK
                || (follows_another(first) && !follows_another(error)
-                   && !was_stopped_early(ranks))) {
+                   && !was_stopped_early)) {
         *first = *error;
         ranks->failed = rank;
         pl_after(ranks, PL_FAILURE_REPORT_MS, failure_tell, NULL);
@@ -124,7 +99,7 @@ static void ranks_failed(pl_ranks_t *ranks, int rank, const pl_error_t *error)
         ranks->links->is_hurried = true;
 }
 
-/* ---- the end ---- */
+/* ---- The end ---- */
 
 static void ranks_cancel(pl_ranks_t *ranks)
 {
@@ -139,7 +114,7 @@ static void rank_has_ended(pl_rank_t *rank)
     rank->ended = true;
 }
 
-/* An outcome that lacks something because of another rank's end is none. */
+/* An outcome that is incomplete because another rank ended does not count. */
 pl_outcome_t *pl_ranks_outcome(const pl_ranks_t *ranks)
 {
     const bool lacks = ranks->outcome && follows_another(&ranks->outcome->error)
@@ -187,13 +162,25 @@ static void ranks_end(pl_ranks_t *ranks)
         pl_ranks_answer(ranks);
 }
 
-/* Its part of the run is over, or cannot be any more.  No rank ends before all are done,
- * because the others may still need it. */
+/* The rank's part of the run is over, or cannot be any more.  No rank ends before all are
+ * done, because the others may still need it.  A proxy reports the silence of its rank
+ * itself; a stuck thread cannot. */
 static void rank_over(pl_rank_t *rank, const pl_error_t *error)
 {
     pl_ranks_t *ranks = rank->ranks;
-    if (error && error->code == PL_ESTUCK && !rank->answered)
-        silence_tell(rank, error->text);
+    char host[64] = "";
+    if (error && error->code == PL_ESTUCK && !rank->answered && !rank->can_end) {
+        gethostname(host, sizeof host - 1);
+        ranks_tell(ranks, &(pl_watch_progress_t){.event = PL_RANK_EVENT_SILENT,
+                                                 .rank = (uint32_t)rank->number,
+                                                 .host = host,
+                                                 .process = (uint32_t)getpid(),
+                                                 .cause = error->text,
+                                                 .seconds = (double)(pl_now()
+                                                                     - rank->received_at)
+                                                            / PL_SECOND,
+                                                 .global_step = rank->global_step});
+    }
     ranks->answered += !rank->answered;
     rank->answered = true;
     if (error)
@@ -203,64 +190,30 @@ static void rank_over(pl_rank_t *rank, const pl_error_t *error)
     ranks_end(ranks);
 }
 
-/* Which rank the others waited for shows when all are to end. */
-static void rank_is_stuck(const pl_rank_t *rank, const pl_error_t *error)
-{
-    pl_error_t *first = &rank->ranks->error;
-    if (error->code == PL_ESTUCK && first->code == PL_ESTUCK && *error->where)
-        memcpy(first->where, error->where, sizeof first->where);
-}
-
+/* At the end of all ranks it shows which rank the others waited for. */
 static void rank_ended(void *self, const pl_answer_t *answer)
 {
     (void)self;
     pl_rank_t *rank = answer->context;
-    pl_error_t early;
+    pl_error_t early, *first = &rank->ranks->error;
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
     pl_fail(&early, PL_EPEER, "rank %d ended before the run ended", rank->number);
-    if (answer->kind == PL_ANSWER_ERROR)
-        rank_is_stuck(rank, answer->error);
+    if (answer->kind == PL_ANSWER_ERROR && answer->error->code == PL_ESTUCK
+        && first->code == PL_ESTUCK && *answer->error->where)
+        memcpy(first->where, answer->error->where, sizeof first->where);
     rank_has_ended(rank);
     rank_over(rank, answer->kind == PL_ANSWER_ERROR                      ? answer->error
                     : rank->answered || rank->ranks->error.code != PL_OK ? NULL
                                                                          : &early);
 }
 
-static void rank_stuck(pl_rank_t *rank)
-{
-    pl_ranks_t *ranks = rank->ranks;
-    pl_error_t err;
-    pl_fail(&err, PL_ESTUCK,
-            "rank %d has given no sign of life for %g s (trainer.step_timeout)%s",
-            rank->number, ranks->silence_ms / 1e3, rank->stuck);
-    snprintf(err.where, sizeof err.where, "rank %d", rank->number);
-    if (!rank->can_end) {
-        pl_abandon(ranks, rank->life);
-        rank_has_ended(rank);
-    }
-    rank_over(rank, &err);
-}
-
-/* ---- the ranks meet ---- */
+/* ---- The ranks connect ---- */
 
 static void ranks_abort(pl_ranks_t *ranks, const pl_error_t *error)
 {
     ranks_failed(ranks, -1, error);
     ranks_cancel(ranks);
-}
-
-static char *all_addresses(const pl_ranks_t *ranks)
-{
-    size_t capacity = 1;
-    for (int k = 0; k < ranks->count; k++)
-        capacity += strlen(ranks->rank[k].address) + 1;
-    char *text = pl_alloc(capacity), *end = text;
-    for (int k = 0; k < ranks->count && text; k++) {
-        end = stpcpy(end, ranks->rank[k].address);
-        *end++ = '\n';
-    }
-    return text;
 }
 
 static void rank_joined(void *self, const pl_answer_t *answer)
@@ -270,13 +223,30 @@ static void rank_joined(void *self, const pl_answer_t *answer)
         ranks_abort(ranks, answer->error);
 }
 
-static void ranks_join(pl_ranks_t *ranks)
+/* A rank reports its address; when all have, each rank receives the list of all. */
+static void rank_address(pl_rank_t *rank, const char *address)
 {
+    pl_ranks_t *ranks = rank->ranks;
+    size_t capacity = 1;
     pl_error_t err = {0};
-    char *addresses = all_addresses(ranks);
-    bool sent = addresses;
-    if (!sent)
+    if (rank->address)
+        return;
+    rank->address = pl_strdup(address);
+    if (!rank->address) {
         pl_no_memory(&err);
+        ranks_abort(ranks, &err);
+        return;
+    }
+    if (++ranks->reported < ranks->count || ranks->ended)
+        return;
+    for (int k = 0; k < ranks->count; k++)
+        capacity += strlen(ranks->rank[k].address) + 1;
+    char *addresses = pl_alloc(capacity), *end = addresses;
+    for (int k = 0; k < ranks->count && addresses; k++) {
+        end = stpcpy(end, ranks->rank[k].address);
+        *end++ = '\n';
+    }
+    bool sent = addresses || pl_no_memory(&err) == PL_OK;
     for (int k = 0; k < ranks->count && sent; k++) {
         const pl_join_t msg = {.rank = (uint32_t)k,
                                .world_size = (uint32_t)ranks->count,
@@ -287,23 +257,6 @@ static void ranks_join(pl_ranks_t *ranks)
     pl_free(addresses);
     if (!sent)
         ranks_abort(ranks, &err);
-}
-
-/* Addresses rise one by one, and go down as a table. */
-static void rank_address(pl_rank_t *rank, const char *address)
-{
-    pl_ranks_t *ranks = rank->ranks;
-    pl_error_t err;
-    if (rank->address)
-        return;
-    rank->address = pl_strdup(address);
-    if (!rank->address) {
-        pl_no_memory(&err);
-        ranks_abort(ranks, &err);
-        return;
-    }
-    if (++ranks->reported == ranks->count && !ranks->ended)
-        ranks_join(ranks);
 }
 
 /* Each rank needs a device of its own, as far as devices can be told apart. */
@@ -328,19 +281,9 @@ static void rank_device(pl_rank_t *rank, const char *identity)
         ranks_abort(ranks, &err);
 }
 
-/* ---- the run ---- */
+/* ---- The run ---- */
 
-/* There is nothing to save yet, and missing ranks would be waited for. */
-static int stop_at_once(pl_ranks_t *ranks, const char *reason)
-{
-    pl_error_t early;
-    pl_fail(&early, PL_ECANCELLED, "stopped before all ranks had joined (%s)", reason);
-    ranks_failed(ranks, -1, &early);
-    ranks_cancel(ranks);
-    return PL_OK;
-}
-
-/* What the others do follows from what rank zero does. */
+/* The other ranks stop when rank zero does. */
 static int first_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
 {
     const pl_stop_t msg = {.reason = reason};
@@ -350,7 +293,7 @@ static int first_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
     return PL_OK;
 }
 
-/* A run that was about to begin again ends because it was asked to. */
+/* A run that paused, to begin again, ends because of the stop. */
 static void stop_reason_keep(pl_ranks_t *ranks)
 {
     pl_outcome_t *outcome = ranks->outcome;
@@ -360,6 +303,7 @@ static void stop_reason_keep(pl_ranks_t *ranks)
 
 static int ranks_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
 {
+    pl_error_t early;
     ranks->stops = true;
     snprintf(ranks->stop_reason, sizeof ranks->stop_reason, "%s", reason);
     stop_reason_keep(ranks);
@@ -368,8 +312,12 @@ static int ranks_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
         ranks->ops->now(ranks);
         return PL_OK;
     }
-    if (ranks->run && ranks->links && ranks->links->joined < ranks->links->count)
-        return stop_at_once(ranks, reason);
+    if (ranks->run && ranks->links && ranks->links->joined < ranks->links->count) {
+        pl_fail(&early, PL_ECANCELLED, "stopped before all ranks had joined (%s)",
+                reason);                                /* there is nothing to save yet */
+        ranks_abort(ranks, &early);
+        return PL_OK;
+    }
     return first_stop(ranks, reason, err);
 }
 
@@ -403,32 +351,38 @@ static void rank_reported(pl_rank_t *rank, const pl_run_progress_t *report)
         pl_progress_run(rank->ranks->run, report);
 }
 
-/* A failure after the last step ends the others too, which may wait for this rank; the
- * weights it has are those of all. */
-static void rank_replied(pl_rank_t *rank, pl_outcome_t *outcome)
-{
-    pl_ranks_t *ranks = rank->ranks;
-    const bool failed = outcome->error.code != PL_OK && !outcome->rollback;
-    if (rank->number == 0 || (failed && !ranks->outcome)) {
-        pl_object_unref(ranks->outcome);
-        ranks->outcome = pl_object_ref(outcome);
-        stop_reason_keep(ranks);
-    }
-    rank_over(rank, failed ? &outcome->error : NULL);
-}
-
+/* A failure after the last step ends the other ranks too, which may wait for this
+ * rank; its weights are those of all. */
 static void rank_answered(void *self, const pl_answer_t *answer)
 {
-    (void)self;
+    pl_ranks_t *ranks = self;
     pl_rank_t *rank = answer->context;
+    pl_error_t err;
     if (rank->ended)
         return;
     switch (answer->kind) {
     case PL_ANSWER_PROGRESS: rank_reported(rank, &answer->body->run_progress); return;
-    case PL_ANSWER_LATE: rank_stuck(rank); return;
     case PL_ANSWER_ERROR: rank_over(rank, answer->error); return;
-    case PL_ANSWER_REPLY:
-        rank_replied(rank, (pl_outcome_t *)answer->body->run_reply.outcome);
+    case PL_ANSWER_LATE:
+        pl_fail(&err, PL_ESTUCK,
+                "rank %d has given no sign of life for %g s (trainer.step_timeout)%s",
+                rank->number, ranks->silence_ms / 1e3, rank->stuck);
+        snprintf(err.where, sizeof err.where, "rank %d", rank->number);
+        if (!rank->can_end) {
+            pl_abandon(ranks, rank->life);
+            rank_has_ended(rank);
+        }
+        rank_over(rank, &err);
+        return;
+    case PL_ANSWER_REPLY:;
+        pl_outcome_t *outcome = (pl_outcome_t *)answer->body->run_reply.outcome;
+        const bool failed = outcome->error.code != PL_OK && !outcome->rollback;
+        if (rank->number == 0 || (failed && !ranks->outcome)) {
+            pl_object_unref(ranks->outcome);
+            ranks->outcome = pl_object_ref(outcome);
+            stop_reason_keep(ranks);
+        }
+        rank_over(rank, failed ? &outcome->error : NULL);
     }
 }
 
@@ -488,13 +442,6 @@ int pl_ranks_begin(pl_ranks_t *ranks, pl_job_t *job, pl_error_t *err)
     return ranks->started ? PL_OK : code;
 }
 
-/* Of a range of numbers it says which one it is. */
-static pl_job_t *job_of(const pl_ranks_t *ranks, const pl_job_t *asked, pl_error_t *err)
-{
-    return ranks->min < ranks->max ? pl_job_again(asked, NULL, ranks->count, 1, err)
-                                   : pl_object_ref((pl_job_t *)asked);
-}
-
 int pl_ranks_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     pl_ranks_t *ranks = self;
@@ -503,7 +450,9 @@ int pl_ranks_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t 
     ranks->rank = pl_alloc_array((size_t)ranks->count, sizeof *ranks->rank);
     if (!ranks->rank)
         return pl_no_memory(err);
-    pl_job_t *job = job_of(ranks, (const pl_job_t *)body->run.job, err);
+    pl_job_t *given = (pl_job_t *)body->run.job,       /* one number instead of a range */
+        *job = ranks->min < ranks->max ? pl_job_again(given, NULL, ranks->count, 1, err)
+                                       : pl_object_ref(given);
     int code = job ? pl_ranks_begin(ranks, job, err) : err->code;
     if (code == PL_OK)
         ranks->run = call;
@@ -517,9 +466,7 @@ int pl_ranks_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t
     return code == PL_OK ? pl_reply_stop(call, &(pl_stop_reply_t){0}) : code;
 }
 
-/* ---- commands ---- */
-
-/* They are for rank zero, which tells the others. */
+/* Commands go to rank zero, which informs the others. */
 int pl_ranks_control(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     pl_ranks_t *ranks = self;

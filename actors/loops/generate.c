@@ -88,7 +88,7 @@ static int generate_start(void *self, pl_call_t *call, const pl_body_t *body,
     g->strategy = pl_peer(self, "strategy");
     g->watchdog.pulse = g->job->pulse;
     g->timeout = g->job->trainer->step_timeout;
-    g->key = pl_mix((uint64_t)g->job->trainer->seed, pl_hash("generate"));
+    g->key = pl_mix((uint64_t)g->job->trainer->seed, pl_hash_text("generate"));
     int code = knowledge_read(&k, body->start.options, err);
     if (code != PL_OK)
         return code;

@@ -13,20 +13,6 @@ uint64_t pl_mix(uint64_t a, uint64_t b)
     return z ^ (z >> 31);
 }
 
-uint64_t pl_hash_bytes(const void *bytes, size_t count)
-{
-    const unsigned char *p = bytes;
-    uint64_t h = 0xCBF29CE484222325u;
-    for (size_t i = 0; i < count; i++)
-        h = (h ^ p[i]) * 0x100000001B3u;
-    return h;
-}
-
-uint64_t pl_hash(const char *text)
-{
-    return pl_hash_bytes(text, strlen(text));
-}
-
 static void random_bits(uint64_t key, uint64_t index, uint32_t out[4])
 {
     const uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), 0, 0};

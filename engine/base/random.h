@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/hash.h"
+
 /* The 128 bits of a counter under a key; inline, for kernels. */
 static inline void pl_philox(const uint32_t counter[4], const uint32_t key[2],
                              uint32_t out[4])
@@ -31,9 +33,6 @@ static inline void pl_philox(const uint32_t counter[4], const uint32_t key[2],
 
 /* A key for a purpose: mixes two numbers into one (splitmix64's finaliser). */
 uint64_t pl_mix(uint64_t a, uint64_t b);
-/* A number for a text (FNV-1a). */
-uint64_t pl_hash(const char *text);
-uint64_t pl_hash_bytes(const void *bytes, size_t count);
 
 uint64_t pl_random_u64(uint64_t key, uint64_t index);
 double pl_random_uniform(uint64_t key, uint64_t index);     /* [0, 1), 53 bits */

@@ -62,7 +62,7 @@ typedef struct held {
 /* 0 is no key. */
 static uint64_t topic_key(const char *topic, size_t length)
 {
-    const uint64_t key = pl_hash_bytes(topic, length);
+    const uint64_t key = pl_hash(PL_HASH_EMPTY, topic, length);
     return key ? key : 1;
 }
 

@@ -64,7 +64,7 @@ void pl_model_freeze(pl_model_t *model)
 
 const pl_tensor_info_t *pl_model_find(const pl_model_t *model, const char *name)
 {
-    intptr_t there = (intptr_t)pl_map_get(&model->names, pl_hash(name) | 1);
+    intptr_t there = (intptr_t)pl_map_get(&model->names, pl_hash_text(name) | 1);
     while (there && strcmp(model->tensor[there - 1].name, name))
         there = model->tensor[there - 1].same_hash;
     return there ? &model->tensor[there - 1] : NULL;
@@ -110,7 +110,7 @@ const pl_tensor_info_t *pl_model_add(pl_model_t *model, const pl_tensor_info_t *
         pl_no_memory(err);
         return NULL;
     }
-    const uint64_t key = pl_hash(tensor->name) | 1;
+    const uint64_t key = pl_hash_text(tensor->name) | 1;
     const int same_hash = (int)(intptr_t)pl_map_get(&model->names, key);
     if (pl_map_put(&model->names, key, (void *)((intptr_t)model->count + 1)) != PL_OK) {
         pl_no_memory(err);
@@ -146,7 +146,7 @@ void pl_model_init(const pl_model_t *model, pl_region_t region, uint64_t seed,
                (size_t)size * (dtype == PL_F64 ? sizeof(double) : sizeof(float)));
     for (int k = 0; k < model->count; k++) {
         const pl_tensor_info_t *tensor = &model->tensor[k];
-        const uint64_t key = pl_mix(seed, pl_hash(tensor->name));
+        const uint64_t key = pl_mix(seed, pl_hash_text(tensor->name));
         for (int64_t i = 0; tensor->region == region && i < tensor->count; i++)
             if (dtype == PL_F64)
                 ((double *)data)[tensor->offset + i] = first_value(tensor, key, i);

@@ -104,7 +104,7 @@ pl_node_t pl_dropout(pl_graph_t *g, pl_node_t x, double p)
     char path[64];
     pl_scope(g, "dropout.%u", g->random_count++);
     x = pl_emit(g, PL_OP_dropout, &x, 1,
-                &(pl_attr_t){.a = p, .stream = pl_hash(pl_path(g, path))}, NULL);
+                &(pl_attr_t){.a = p, .stream = pl_hash_text(pl_path(g, path))}, NULL);
     pl_scope_end(g);
     return x;
 }

@@ -245,7 +245,7 @@ pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
         char path[64];
         pl_scope(g, "dropout.%u", g->random_count++);
         attr.b = o.dropout;
-        attr.stream = pl_hash(pl_path(g, path));
+        attr.stream = pl_hash_text(pl_path(g, path));
     }
     pl_node_t y = pl_emit(g, PL_OP_attention, inputs, o.mask ? 4 : 3, &attr, NULL);
     if (random)

@@ -19,6 +19,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "strategies/collectives/mpi.h"
 
 enum {
@@ -332,12 +333,9 @@ static int enter(mpi_t *m, pl_coll_request_t *req, pl_error_t *err)
     pl_object_unref(before);
     exchange_t *x = m->x;
     x->desc = m->now.req->desc;
-    /* FNV-1a.  All requests are the same if the greatest and the least hash are equal. */
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    const unsigned char *bytes = (const unsigned char *)&x->desc;
-    for (size_t k = 0; k < sizeof *&x->desc; k++)
-        hash = (hash ^ bytes[k]) * UINT64_C(0x100000001b3);
-    x->own[0] = (hash), x->own[1] = ~x->own[0];
+    /* All requests are the same if the greatest and the least hash are equal. */
+    x->own[0] = pl_hash(PL_HASH_EMPTY, &x->desc, sizeof x->desc);
+    x->own[1] = ~x->own[0];
     m->phase = AGREEING;
     m->since = pl_now();
     int code = mpi_fail(MPI_Iallreduce(x->own, x->all, 2, MPI_UINT64_T, MPI_MAX,

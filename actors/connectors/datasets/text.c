@@ -91,7 +91,8 @@ static int64_t text_window(const text_t *text, const pl_read_request_t *request,
         return index * text->context;
     if (text->count <= text->context)
         return 0;
-    uint64_t key = pl_mix(pl_mix(request->seed, request->epoch), pl_hash("text.window"));
+    uint64_t key = pl_mix(pl_mix(request->seed, request->epoch),
+                          pl_hash_text("text.window"));
     return (int64_t)(pl_random_u64(key, (uint64_t)index)
                      % (uint64_t)(text->count - text->context));
 }
