@@ -35,7 +35,7 @@ static pl_node_t linear(pl_graph_t *g, const gpt_t *m, const char *name, pl_node
     return pl_linear_with(g, name, x, units, &options);
 }
 
-/* The more layers, the smaller the first weights of what a layer adds. */
+/* The more layers, the smaller the first weights of each layer's output. */
 static pl_node_t project(pl_graph_t *g, const gpt_t *m, const char *name, pl_node_t x)
 {
     const double deviation = 0.02 / sqrt(2.0 * (double)m->layers);

@@ -36,7 +36,7 @@ bool run_has_ended(const run_t *run)
     return !run->trainer && strcmp(run->state, "queued");
 }
 
-static void service_go_on(service_t *service);
+static void service_advance(service_t *service);
 
 static void state_set(run_t *run, const char *state)
 {
@@ -154,7 +154,7 @@ static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user
     predictor_saved(run);
     pl_trainer_free(trainer);
     run->service->running--;
-    service_go_on(run->service);
+    service_advance(run->service);
 }
 
 /* A run that was killed before its first save starts from the beginning: with only its
@@ -199,7 +199,7 @@ static void on_closed(pl_engine_t *engine, void *user)
     event_base_loopexit(((service_t *)user)->base, &soon);
 }
 
-static void service_go_on(service_t *service)
+static void service_advance(service_t *service)
 {
     for (run_t *run = service->runs; run && !service->ends; run = run->next)
         if (service->running < service->max && !strcmp(run->state, "queued"))
@@ -239,7 +239,7 @@ static void runs_post(service_t *service, struct evhttp_request *request,
     run_add(run);
     run_tell(run, "state");
     service_reply(request, 201, run_show(run));
-    service_go_on(service);
+    service_advance(service);
 }
 
 /* ---- commands to a run ---- */
@@ -321,7 +321,7 @@ static void resume_post(run_t *run, struct evhttp_request *request)
     *run->error = '\0';
     state_set(run, "queued");
     service_reply(request, 202, run_show(run));
-    service_go_on(run->service);
+    service_advance(run->service);
 }
 
 /* ---- requests ---- */
@@ -428,7 +428,7 @@ static void on_signal(evutil_socket_t number, short what, void *user)
         else if (!strcmp(run->state, "queued"))
             queued_stop(run);
     }
-    service_go_on(service);
+    service_advance(service);
 }
 
 static void service_free(service_t *service)

@@ -50,7 +50,7 @@ a_library_that_has_lost_one_is_found() {
     ok "but not what is there" test -z "$(grep -w abi_pl_rank <<<"$out")"
 }
 
-programs_of_the_description_that_is_kept_go_on_working() {
+programs_linked_with_the_recorded_interface_still_work() {
     ok "it is of this library" grep -q 'abi_pl_trainer_fit' "$srcdir/engine/paceline.abi"
     try sh "$srcdir/t/abi" check "$srcdir/engine/paceline.abi" "$header" "$library"
     is "$status$out$err" 0 "with this one (make abi-update says that they need not)"
@@ -64,6 +64,6 @@ else
     run what_breaks_programs_is_found
     run what_does_not_is_let_pass
     run a_library_that_has_lost_one_is_found
-    run programs_of_the_description_that_is_kept_go_on_working
+    run programs_linked_with_the_recorded_interface_still_work
 fi
 done_testing

@@ -1,4 +1,4 @@
-/* actor_rig.c - actors for tests of the runtime: bees that do as they are told, bosses
+/* actor_rig.c - actors for tests of the runtime: bees that follow orders, bosses
  * with bees, a queen to act through */
 #include "actor_rig.h"
 
@@ -52,7 +52,7 @@ static void bee_flood(pl_call_t *call, uint64_t count)
         pl_progress_save(call, &(pl_save_progress_t){0});
 }
 
-/* Computes for a while, as an accelerator does; for 10 s when the queen does not hear so
+/* Computes for a while, as an accelerator does; for 10 s when the queen does not get so
  * many replies. */
 static void linger(int replies)
 {

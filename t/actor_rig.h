@@ -1,4 +1,4 @@
-/* actor_rig.h - actors for tests of the runtime: bees that do as they are told, bosses
+/* actor_rig.h - actors for tests of the runtime: bees that follow orders, bosses
  * with bees, a queen to act through */
 #ifndef T_ACTOR_RIG_H
 #define T_ACTOR_RIG_H
@@ -16,7 +16,7 @@ enum {
     DO_PROGRESS = 5,                                    /* three times, then replies */
     DO_REPLY_AND_FAIL = 6,
     DO_END_AND_REPLY = 7,
-    DO_LINGER = 8,                      /* 12 ms, until the replies before are heard, then
+    DO_LINGER = 8,                      /* 12 ms, until the replies before are counted, then
                                            replies */
     DO_FLOOD = 1000,                    /* so many less 1000 of progress, then replies */
 };
@@ -54,7 +54,7 @@ typedef struct rig {
 } rig_t;
 
 extern rig_t rig;
-extern const pl_how_t rig_how;                        /* the queen hears of it */
+extern const pl_how_t rig_how;                        /* reports to the queen */
 extern const pl_where_t rig_wheres[2];                /* on the same thread, on its own */
 extern const char *const rig_where_names[2];
 
@@ -69,7 +69,7 @@ uint64_t rig_order(pl_address_t at, uint64_t what);         /* `evaluate` on a b
 void rig_wait(int answers);
 /* Runs what is due now, without waiting. */
 void rig_turn(void);
-/* Lets stuck bees go on; nobody waits for them any more. */
+/* Lets stuck bees continue; no call waits for them any more. */
 void rig_unstick(void);
 
 #endif

@@ -38,7 +38,7 @@ static void a_call_gets_progress_and_one_reply(void)
     }
 }
 
-static void an_error_names_who_and_why(void)
+static void an_error_names_the_actor_and_the_reason(void)
 {
     rig_open();
     pl_address_t bee;
@@ -102,7 +102,7 @@ static void a_death_ends_the_start_and_all_open_calls(void)
     }
 }
 
-static void calls_go_down_only(void)
+static void calls_go_to_lower_levels_only(void)
 {
     rig_open();
     pl_address_t bee;
@@ -185,11 +185,11 @@ static void the_mailbox_refuses_what_is_not_allowed(void)
         "a sideways call, another incarnation, another run, a second start, a message it "
         "has no handler, "
         "one for another level, one by another level than its own");
-    is_int(rig.queen->replies, 1, "and goes on");
+    is_int(rig.queen->replies, 1, "and the actor continues");
     rig_close();
 }
 
-static void an_address_upward_is_not_given(void)
+static void a_child_gets_no_address_of_a_higher_level(void)
 {
     rig_open();
     pl_address_t bee, other;
@@ -212,14 +212,14 @@ static void a_limit_cancels_but_only_the_answer_ends(void)
         pl_how_t hurried = {.on_answer = rig_how.on_answer, .total_ms = 5};
         pl_call_save(rig.queen, bee, &(pl_save_t){.global_step = DO_KEEP}, hurried, NULL);
         rig_wait(2);
-        is_int(rig.queen->late, 1, "told once that it is late, %s", rig_where_names[w]);
+        is_int(rig.queen->late, 1, "the lateness is reported once, %s", rig_where_names[w]);
         is_int(rig.queen->errors, 1, "then ended by the callee");
         is_text(rig.queen->text, "as you like", "that was sent a cancel");
         rig_close();
     }
 }
 
-static void silence_has_its_own_limit(void)
+static void silence_has_a_limit_of_its_own(void)
 {
     rig_open();
     pl_address_t bee;
@@ -233,7 +233,7 @@ static void silence_has_its_own_limit(void)
 
 /* The test's thread watches; a clock that leaps is what a process that was stopped
  * sees. */
-static void who_was_not_awake_counts_anew(void)
+static void limits_start_again_after_a_suspension(void)
 {
     rig_open();
     pl_address_t bee;
@@ -295,7 +295,7 @@ static void an_actor_takes_no_more_than_its_credit(void)
     is_int(rig.queen->code, PL_EBUSY, "as too much");
     pl_call_stop(rig.queen, bee, &(pl_stop_t){.reason = ""}, rig_how, NULL);
     rig_wait(1);
-    is_int(rig.queen->code, PL_EPROTOCOL, "but never a stop, of who takes stops");
+    is_int(rig.queen->code, PL_EPROTOCOL, "but never a stop from an actor that takes stops");
     rig_close();
 }
 
@@ -348,7 +348,7 @@ static void an_object_lives_as_long_as_the_call(void)
     }
 }
 
-static void objects_of_calls_nobody_answered_are_freed(void)
+static void objects_of_unanswered_calls_are_freed(void)
 {
     for (int w = 0; w < 2; w++) {
         rig_open();
@@ -369,7 +369,7 @@ static void objects_of_calls_nobody_answered_are_freed(void)
     }
 }
 
-static void a_number_nobody_put_there_finds_no_object(void)
+static void an_unknown_number_finds_no_object(void)
 {
     pl_object_t *object = object_new();
     uint64_t number = pl_flight_enter(object, NULL);
@@ -461,23 +461,23 @@ int main(void)
 {
     pl_memory_hooks(failing_malloc, failing_realloc, NULL);
     run(a_call_gets_progress_and_one_reply);
-    run(an_error_names_who_and_why);
+    run(an_error_names_the_actor_and_the_reason);
     run(an_answer_does_not_wait_for_long_work_behind_it);
     run(a_child_that_cannot_start_ends_its_start);
     run(a_death_ends_the_start_and_all_open_calls);
-    run(calls_go_down_only);
+    run(calls_go_to_lower_levels_only);
     run(a_message_is_called_by_its_levels_only);
     run(the_mailbox_refuses_what_is_not_allowed);
-    run(an_address_upward_is_not_given);
+    run(a_child_gets_no_address_of_a_higher_level);
     run(a_limit_cancels_but_only_the_answer_ends);
-    run(silence_has_its_own_limit);
-    run(who_was_not_awake_counts_anew);
+    run(silence_has_a_limit_of_its_own);
+    run(limits_start_again_after_a_suspension);
     run(children_end_last_made_first);
     run(a_stuck_child_is_given_up_and_named);
     run(an_actor_takes_no_more_than_its_credit);
     run(an_object_lives_as_long_as_the_call);
-    run(objects_of_calls_nobody_answered_are_freed);
-    run(a_number_nobody_put_there_finds_no_object);
+    run(objects_of_unanswered_calls_are_freed);
+    run(an_unknown_number_finds_no_object);
     run(what_was_posted_is_done_before_the_thread_leaves);
     run(calls_end_whichever_allocation_fails);
     return tap_done();

@@ -19,14 +19,14 @@ S
 # the words in through.
 through=()
 node() {
-    timeout 60 "$paceline" launch --nnodes "$2" --node-rank "$1" --devices "$3" --rdzv-endpoint "127.0.0.1:$port" \
+    timeout 300 "$paceline" launch --nnodes "$2" --node-rank "$1" --devices "$3" --rdzv-endpoint "127.0.0.1:$port" \
         --last-call-timeout 0.3 -- "${through[@]}" "$paceline" fit run.json "${@:4}" >"out.$1" 2>"err.$1" </dev/null &
     echo $! >"node.$1"
     wait $!
     echo $? >"status.$1"
 }
 
-# meet - at a port of their own, and nothing is left of what others said
+# meet - at a port of their own, without files of nodes before
 meet() { free_port && rm -f err.*; }
 
 # kill_node K: all that it has started ends with it
@@ -44,26 +44,26 @@ a_rank_that_is_killed_is_started_again() {
     export doomed sign
     for doomed in 0 1; do
         sign=runs/rank$doomed/checkpoints/epoch=16-step=100
-        try timeout 60 "$paceline" launch --devices 2 -- bash rank.sh "$paceline" fit run.json \
+        try timeout 300 "$paceline" launch --devices 2 -- bash rank.sh "$paceline" fit run.json \
             --set trainer.run_name=rank$doomed
         is "$status" 0 "rank $doomed: status 0"
-        like "$err" "paceline: rank [01] .* all ranks are started again \(1 of 3\)" "it is told, of the first that ended"
-        like "$err" 'resuming after step ([1-9]|1[01])00:' "it goes on from the checkpoint"
+        like "$err" "paceline: rank [01] .* all ranks are started again \(1 of 3\)" "the first rank that ended is reported"
+        like "$err" 'resuming after step ([1-9]|1[01])00:' "the run resumes from the checkpoint"
         ok "the same bits" cmp "$(inline_model 2)" runs/rank$doomed/model.safetensors
-        is "$(lines "$(grep '^done' <<<"$out")")" 1 "the result is told once"
+        is "$(lines "$(grep '^done' <<<"$out")")" 1 "the result is printed once"
     done
 }
 
-one_that_dies_before_it_has_saved_begins_afresh() {
+a_rank_that_dies_before_a_save_starts_from_the_beginning() {
     export doomed=1 sign=run.json
-    try timeout 60 "$paceline" launch --devices 2 -- bash rank.sh "$paceline" fit run.json --set trainer.run_name=early
+    try timeout 300 "$paceline" launch --devices 2 -- bash rank.sh "$paceline" fit run.json --set trainer.run_name=early
     is "$status" 0 "status 0"
     like "$err" 'all ranks are started again' "it is started again"
     ok "the same bits" cmp "$(inline_model 2)" "$(ls -d runs/early*/model.safetensors)"
 }
 
-one_that_dies_when_it_has_just_made_its_folder_begins_afresh() {
-    try timeout 60 "$paceline" launch --devices 2 -- bash -c \
+a_rank_that_dies_when_its_folder_is_new_starts_from_the_beginning() {
+    try timeout 300 "$paceline" launch --devices 2 -- bash -c \
         '[ "$PACELINE_RESTART_COUNT" = 0 ] || exec "$@"; mkdir -p runs/half; kill -9 $$' - \
         "$paceline" fit run.json --set trainer.run_name=half
     is "$status" 0 "status 0"
@@ -71,8 +71,8 @@ one_that_dies_when_it_has_just_made_its_folder_begins_afresh() {
     ok "the same bits" cmp "$(inline_model 2)" runs/half/model.safetensors
 }
 
-one_that_always_dies_ends_after_the_bound() {
-    try timeout 60 "$paceline" launch --devices 2 --max-restarts 2 -- bash -c \
+a_rank_that_always_dies_ends_the_launch_at_the_limit() {
+    try timeout 300 "$paceline" launch --devices 2 --max-restarts 2 -- bash -c \
         'echo "try $PACELINE_RESTART_COUNT" >&2; [ $PACELINE_RANK = 0 ] && exec sleep 50; kill -9 $$'
     is "$status" 137 "the status is of the one that was killed"
     like "$err" '^1: try 2' "it was tried three times"
@@ -81,22 +81,22 @@ one_that_always_dies_ends_after_the_bound() {
     is "$(grep -c 'are started again' <<<"$err")" 2 "and each time"
 }
 
-what_fails_by_itself_is_not_tried_again() {
-    try timeout 60 "$paceline" launch --devices 2 -- bash -c 'exit 3'
+an_error_of_the_program_is_not_tried_again() {
+    try timeout 300 "$paceline" launch --devices 2 -- bash -c 'exit 3'
     is "$status" 3 "its status"
-    ok "is that of the first try" test -z "$(grep 'again' <<<"$err")"
+    ok "is not started again" test -z "$(grep 'again' <<<"$err")"
 }
 
-what_was_trained_before_is_not_trained_again() {
+finished_runs_of_a_sweep_are_not_trained_again() {
     local inline
     inline=$(inline_model 2)
     rm -rf runs/0*
     export doomed=1 sign=runs/0002/checkpoints/epoch=16-step=100
-    try timeout 60 "$paceline" launch --devices 2 -- bash rank.sh "$paceline" fit run.json \
+    try timeout 300 "$paceline" launch --devices 2 -- bash rank.sh "$paceline" fit run.json \
         --set optimizer.lr=1e-2,1e-3
     is "$status" 0 "status 0"
     like "$err" 'resuming after step 1200' "the first run is found whole"
-    like "$err" 'resuming after step ([1-9]|1[01])00:' "the second goes on"
+    like "$err" 'resuming after step ([1-9]|1[01])00:' "the second resumes"
     is "$(echo runs/000*)" "runs/0001 runs/0002" "in their folders"
     ok "the same bits" cmp "$inline" runs/0001/model.safetensors
 }
@@ -109,32 +109,32 @@ a_launch_that_is_killed_leaves_nothing_and_can_be_resumed() {
     children=$(pgrep -P $pid)
     kill -9 $pid
     wait $pid 2>/dev/null
-    ok "its ranks are gone" holds 1 gone $children
-    try timeout 60 "$paceline" launch --devices 2 -- "$paceline" fit run.json --set trainer.run_name=whole --resume last
-    is "$status" 0 "another goes on"
+    ok "its ranks are gone" holds 2 gone $children
+    try timeout 300 "$paceline" launch --devices 2 -- "$paceline" fit run.json --set trainer.run_name=whole --resume last
+    is "$status" 0 "another launch resumes"
     like "$err" 'resuming after step' "from a checkpoint"
     ok "to the same bits" cmp "$(inline_model 2)" runs/whole/model.safetensors
 }
 
 # ---- several nodes ----
 
-a_node_that_is_killed_and_started_anew_leaves_no_trace() {
+a_node_that_is_killed_and_started_again_leaves_no_trace() {
     local inline first second
     inline=$(inline_model 2)
     meet
-    node 0 2 1 --set trainer.run_name=anew &
+    node 0 2 1 --set trainer.run_name=restarted &
     first=$!
-    node 1 2 1 --set trainer.run_name=anew 2>/dev/null &
+    node 1 2 1 --set trainer.run_name=restarted 2>/dev/null &
     second=$!
     until_said 'saved step 100' err.0 $first
     kill_node 1
     wait $second
-    node 1 2 1 --set trainer.run_name=anew &
+    node 1 2 1 --set trainer.run_name=restarted &
     second=$!
     wait $first $second
     is "$(text status.0)$(text status.1)" 00 "both nodes end well"
-    like "$(text err.0)" 'all ranks are started again' "it is told"
-    ok "the same bits" cmp "$inline" runs/anew/model.safetensors
+    like "$(text err.0)" 'all ranks are started again' "the restart is reported"
+    ok "the same bits" cmp "$inline" runs/restarted/model.safetensors
 }
 
 a_node_that_is_gone_is_left_out_and_may_return() {
@@ -159,15 +159,15 @@ a_node_that_is_gone_is_left_out_and_may_return() {
     kill -TERM "$(pgrep -P "$(text node.0)")"
     wait $first $second
     is "$(text status.0)$(text status.1)" 00 "both nodes end well"
-    like "$(text err.0)" '1 of 2 nodes takes part' "it goes on without the one"
+    like "$(text err.0)" '1 of 2 nodes takes part' "the run continues without that node"
     like "$(text err.0)" 'the global batch has 20 samples from here on, and had 40 before' "with fewer samples"
     like "$(text err.0)" 'node 1 .* has joined: saving the run to continue with it' "and with it again"
     like "$(text err.0)" 'the global batch has 40 samples from here on, and had 20 before' "with as many as before"
-    like "$(text out.0)" '^stopped by a signal' "until it is told to stop"
+    like "$(text out.0)" '^stopped by a signal' "until a signal stops it"
 }
 
-# Such a rank dies of the signal by which it is told.
-a_node_that_comes_while_a_rank_starts_is_let_in() {
+# Such a rank dies of the signal that asks it to stop.
+a_node_that_joins_while_a_rank_starts_is_admitted() {
     local first through=(sh -c '[ "$PACELINE_RESTART_COUNT" != 0 ] || { touch starting; exec sleep 50; }; exec "$@"' -)
     local inline
     inline=$(inline_model 2)
@@ -178,12 +178,12 @@ a_node_that_comes_while_a_rank_starts_is_let_in() {
     node 1 1:2 1 --set trainer.run_name=starting
     wait $first
     is "$(text status.0)$(text status.1)" 00 "both nodes end well"
-    like "$(text err.0)" 'node 1 .* has joined' "a node has come meanwhile"
+    like "$(text err.0)" 'node 1 .* has joined' "the node has joined"
     ok "the same bits" cmp "$inline" runs/starting/model.safetensors
 }
 
 # Rank 0, which waits for the others, ends at once.
-a_node_that_comes_while_ranks_are_awaited_is_let_in() {
+a_node_that_joins_while_ranks_are_awaited_is_admitted() {
     local pids=() late=(sh -c '[ "$PACELINE_RESTART_COUNT" != 0 ] || exec sleep 50; exec "$@"' -)
     try "$paceline" fit run.json --set trainer.run_name=three --set trainer.devices=3
     meet
@@ -196,18 +196,18 @@ a_node_that_comes_while_ranks_are_awaited_is_let_in() {
     pids+=($!)
     wait "${pids[@]}"
     is "$(text status.0)$(text status.1)$(text status.2)" 000 "all nodes end well"
-    like "$(text err.0)" 'node 2 .* has joined' "one has come meanwhile"
+    like "$(text err.0)" 'node 2 .* has joined' "the node has joined"
     ok "with the bits of three ranks" cmp runs/three/model.safetensors runs/awaited/model.safetensors
 }
 
-nodes_that_are_not_there_are_missed() {
+missing_nodes_are_named() {
     meet
-    try timeout 60 "$paceline" launch --nnodes 2:3 --rdzv-endpoint "127.0.0.1:$port" --join-timeout 0.2 -- true
+    try timeout 300 "$paceline" launch --nnodes 2:3 --rdzv-endpoint "127.0.0.1:$port" --join-timeout 0.2 -- true
     is "$status" 1 "status 1"
     like "$err" 'the job needs 2 nodes, but only 1 joined within 0.2 s: node 1, 2 is missing' "it says which"
-    try timeout 60 "$paceline" launch --nnodes 2 --node-rank 1 --rdzv-endpoint "127.0.0.1:$port" --join-timeout 0.2 -- true
+    try timeout 300 "$paceline" launch --nnodes 2 --node-rank 1 --rdzv-endpoint "127.0.0.1:$port" --join-timeout 0.2 -- true
     is "$status" 1 "nor is there node 0"
-    like "$err" 'rank 1 could not connect to the launcher at .* for 0.2 s' "as is told"
+    like "$err" 'rank 1 could not connect to the launcher at .* for 0.2 s' "the error names address and limit"
     refused 2 'takes a number or MIN:MAX' launch --nnodes 3:2 -- true
     refused 2 'takes a number or MIN:MAX' launch --nnodes 1:2:3 -- true
 }
@@ -217,23 +217,23 @@ nodes_that_differ_are_refused() {
     node 0 2 1 --set trainer.run_name=differ &
     local first=$!
     node 1 2 2 --set trainer.run_name=differ
-    like "$(text err.1)" 'its ranks per node is "2", but rank 0 has "1"' "it is told in what"
+    like "$(text err.1)" 'its ranks per node is "2", but rank 0 has "1"' "the error names the difference"
     node 1 2 1 --set trainer.run_name=differ &
     wait $first $!
     is "$(text status.0)$(text status.1)" 00 "another in its place is let in"
 }
 
 run a_rank_that_is_killed_is_started_again trains
-run one_that_dies_before_it_has_saved_begins_afresh trains
-run one_that_dies_when_it_has_just_made_its_folder_begins_afresh trains
-run one_that_always_dies_ends_after_the_bound
-run what_fails_by_itself_is_not_tried_again
-run what_was_trained_before_is_not_trained_again trains
+run a_rank_that_dies_before_a_save_starts_from_the_beginning trains
+run a_rank_that_dies_when_its_folder_is_new_starts_from_the_beginning trains
+run a_rank_that_always_dies_ends_the_launch_at_the_limit
+run an_error_of_the_program_is_not_tried_again
+run finished_runs_of_a_sweep_are_not_trained_again trains
 run a_launch_that_is_killed_leaves_nothing_and_can_be_resumed trains
-run a_node_that_is_killed_and_started_anew_leaves_no_trace trains
+run a_node_that_is_killed_and_started_again_leaves_no_trace trains
 run a_node_that_is_gone_is_left_out_and_may_return trains
-run a_node_that_comes_while_a_rank_starts_is_let_in trains
-run a_node_that_comes_while_ranks_are_awaited_is_let_in trains
-run nodes_that_are_not_there_are_missed
+run a_node_that_joins_while_a_rank_starts_is_admitted trains
+run a_node_that_joins_while_ranks_are_awaited_is_admitted trains
+run missing_nodes_are_named
 run nodes_that_differ_are_refused trains
 done_testing

@@ -107,14 +107,14 @@ static void an_overflow_that_the_factor_mends_is_none(void)
 {
     for (int d = 0; d < 2 && rig_has(devices[d]); d++) {
         rig_result_t *result = fit(devices[d], "none", WATCHED "\"init_scale\": 1e12}");
-        is_text(result->status, "ok", "the run goes on on %s: %s", devices[d],
+        is_text(result->status, "ok", "the run continues on %s: %s", devices[d],
                 result->error.text);
         ok(rig_metric(result, "skipped_steps") > 0, "with the next step");
         rig_result_free(result);
     }
 }
 
-static void one_that_it_does_not_mend_is_named(void)
+static void an_overflow_that_the_factor_does_not_mend_is_named(void)
 {
     for (int d = 0; d < 2 && rig_has(devices[d]); d++) {
         rig_result_t *result = fit(devices[d], "backward", WATCHED "\"init_scale\": 2}");
@@ -142,7 +142,7 @@ static void at_the_lowest_factor_the_error_says_so(void)
     rig_result_free(result);
 }
 
-static void it_is_off_unless_asked_for(void)
+static void detection_is_off_by_default(void)
 {
     rig_result_t *result = fit("fake", "forward", "");
     is_int(result->error.code, PL_ENAN, "the loss is not finite");
@@ -157,8 +157,8 @@ int main(void)
     run(the_first_bad_operator_of_a_backward_pass_is_named);
     run(looking_changes_no_bit);
     run(an_overflow_that_the_factor_mends_is_none);
-    run(one_that_it_does_not_mend_is_named);
+    run(an_overflow_that_the_factor_does_not_mend_is_named);
     run(at_the_lowest_factor_the_error_says_so);
-    run(it_is_off_unless_asked_for);
+    run(detection_is_off_by_default);
     return tap_done();
 }

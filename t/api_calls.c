@@ -4,8 +4,8 @@
  *   t/api_calls                    about a second, as `make check` does
  *   t/api_calls SEED [SECONDS]     others, or for longer
  *
- * Each call has to do what it says or to refuse and say why.  Meanwhile another thread
- * calls what any thread may.  Calls to engines are t/api_fuzz.c's. */
+ * Each call has to do its work or to refuse with a reason.  At the same time another
+ * thread calls what any thread may.  Calls to engines are t/api_fuzz.c's. */
 #include <event2/event.h>
 #include <pthread.h>
 #include <signal.h>
@@ -520,7 +520,7 @@ static void a_run_ends_well(void)
     rig_free(&rig);
 }
 
-static void whatever_is_called_is_done_or_refused(void)
+static void every_call_is_done_or_refused(void)
 {
     static void (*const all[])(void) = {run_files,   parts,  data,   files,  answers,
                                         arrays_read, launch, graphs, graphs, small};
@@ -550,7 +550,7 @@ int main(int argc, char **argv)
         return 99;
     base = event_base_new();
     run(a_run_ends_well);
-    run(whatever_is_called_is_done_or_refused);
+    run(every_call_is_done_or_refused);
     event_base_free(base);
     return tap_done();
 }

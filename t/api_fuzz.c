@@ -4,8 +4,8 @@
  *   t/api_fuzz                    about two seconds, as `make check` does
  *   t/api_fuzz SEED [SECONDS]     others, or for longer
  *
- * Each call has to do what it says or to refuse and say why; whatever was taken is told
- * of exactly once, and nothing that was freed is heard of again.  Calls that need no
+ * Each call has to do its work or to refuse with a reason; each accepted request is notified
+ * exactly once, and nothing that was freed is notified again.  Calls that need no
  * engine are t/api_calls.c's. */
 #include <event2/event.h>
 #include <poll.h>
@@ -23,11 +23,11 @@
 
 enum { TRAINERS = 3, LOOPS = 1, TICKETS = 4096, CALLS = 200, ROUNDS = 10, WAIT_MS = 20 };
 
-/* What was taken, and is to be told of. */
+/* Accepted requests, each to be notified. */
 typedef struct ticket {
     const char *what;                                       /* the call */
     int reported;
-    bool dropped;                       /* its trainer was freed: nothing is told of it */
+    bool dropped;                       /* its trainer was freed: no notification comes */
 } ticket_t;
 
 typedef struct hold {
@@ -46,12 +46,12 @@ static bool closing, closed, notified, waived, waiting;
 static int reported_twice, reported_late, reported_badly, untold;
 static char journal[64];
 
-/* ---- what is told ---- */
+/* ---- notifications ---- */
 
 static void wander(int calls);
 static void on_closed(pl_engine_t *which, void *user);
 
-/* Gone with the round; told by the notification's user. */
+/* Freed with the round; known by the notification's user. */
 static ticket_t *ticket_new(const char *what)
 {
     ticket_t *ticket = calloc(1, sizeof *ticket);
@@ -89,7 +89,7 @@ static void hold_release(hold_t *hold, bool whole)
     for (int k = 0; k < hold->tickets; k++) {
         const ticket_t *ticket = hold->ticket[k];
         if (whole && !ticket->reported && !ticket->dropped) {
-            tap_diag("%s was not told of", ticket->what);
+            tap_diag("%s was not notified", ticket->what);
             untold++;
         }
         free(hold->ticket[k]);
@@ -136,7 +136,7 @@ static void on_loop_closed(pl_loop_t *loop, const pl_loop_result_t *result, void
     on_loop(loop, result, user);
 }
 
-/* Whoever waits hears that: what it waits for ends soon, or is gone. */
+/* Ends every wait: its subject ends soon, or is gone. */
 static void relieve(pl_trainer_t *trainer)
 {
     const int way = drawn_below(8);
@@ -409,7 +409,7 @@ static void loop_use(void)
     }
 }
 
-/* Those of an engine that is closing are not to be closed. */
+/* Loops of a closing engine are not to be closed. */
 static void loop_close(void)
 {
     hold_t *h = any_loop();
@@ -510,7 +510,7 @@ static void a_round(void)
 static uint64_t seed = 1;
 static double seconds;
 
-static void whatever_is_called_is_done_or_refused(void)
+static void every_call_is_done_or_refused(void)
 {
     const int64_t until = pl_now() + (int64_t)(seconds * 1e9);
     int rounds = 0;
@@ -522,10 +522,10 @@ static void whatever_is_called_is_done_or_refused(void)
            "each of %d calls in %d rounds is done, or refused with why", drawn_calls(),
            rounds);
     drawn_tell();
-    is_int(untold, 0, "all that was taken is told of");
+    is_int(untold, 0, "every accepted request is notified");
     is_int(reported_twice, 0, "once");
     is_int(reported_late, 0, "and not when its trainer or engine was freed");
-    is_int(reported_badly, 0, "what is told is whole");
+    is_int(reported_badly, 0, "every notification is complete");
 }
 
 int main(int argc, char **argv)
@@ -539,6 +539,6 @@ int main(int argc, char **argv)
     if (chdir(tap_folder()) != 0)
         return 99;
     run(drawn_runs_begin);
-    run(whatever_is_called_is_done_or_refused);
+    run(every_call_is_done_or_refused);
     return tap_done();
 }

@@ -120,7 +120,7 @@ static void mnist_is_read(void)
     for (int64_t i = 0; i < array.count; i++)
         sum += ((const uint8_t *)array.data)[i];
     is_near((double)sum / (double)array.count / 255, 0.1307, 1e-4,
-            "and the mean that everybody knows");
+            "and the well-known mean");
     pl_array_release(&array);
 }
 
@@ -166,7 +166,7 @@ static void npy_files_of_numpy_are_read(void)
 }
 
 /* A file of that type and those elements [2, 3], of NumPy's
- * numpy.save(f, numpy.array(…, dtype)), whose header alone is told. */
+ * numpy.save(f, numpy.array(…, dtype)); the caller gives the header. */
 static pl_array_t npy_of(const char *descr, const char *order, const void *data,
                          size_t size)
 {
@@ -182,7 +182,7 @@ static pl_array_t npy_of(const char *descr, const char *order, const void *data,
     err.text[0] = '\0';
     pl_npy_read(file, 10 + (size_t)n + size, "file", &array, &err);
     if (!array.owned.data)
-        array = (pl_array_t){0};                            /* a view of what is gone */
+        array = (pl_array_t){0};                            /* a view of freed memory */
     return array;
 }
 

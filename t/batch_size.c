@@ -63,7 +63,8 @@ static bool speeds_are_likely(const rig_result_t *result)
     return k == 6 && bad == 0;
 }
 
-/* Who else computes may hold up all timings of a size, but not in each search. */
+/* Another process that computes may slow all timings of a size, but not in each
+ * search. */
 static void speeds_are_measured(void)
 {
     enum { SEARCHES = 5 };
@@ -92,7 +93,7 @@ static int64_t advised(double rate, double noise)
 
 static void noise_hides_small_differences_alone(void)
 {
-    is_int(advised(940, 0), 16, "what can be told from the quickest is slower");
+    is_int(advised(940, 0), 16, "a measurable difference counts as slower");
     is_int(advised(960, 0), 8, "what is within a twentieth is as quick");
     is_int(advised(920, 0.09), 8, "within what its timings differ, too");
     is_int(advised(70, 1.5), 16, "however far they lie apart, a fourteenth is not");
@@ -100,7 +101,8 @@ static void noise_hides_small_differences_alone(void)
     ok(!pl_size_fastest(NULL, 0), "of none there is none");
 }
 
-/* Of sizes from 8 to 32768 whose speed grows as told, for an epoch of so many samples. */
+/* The advised size of 8 to 32768, whose speeds are given, for an epoch of so many
+ * samples. */
 static int64_t suggested(double growth, int64_t samples)
 {
     enum { SIZES = 13 };
@@ -135,7 +137,7 @@ static rig_t *rig_that_needs_memory(void)
     return NULL;
 }
 
-static void memory_is_what_ends_it(void)
+static void a_lack_of_memory_ends_a_search(void)
 {
     char sizes[512];
     rig_t *rig = rig_that_needs_memory();
@@ -155,7 +157,7 @@ static void memory_is_what_ends_it(void)
     rig_free(&rig);
 }
 
-static void a_binary_search_goes_on_between(void)
+static void a_binary_search_continues_between_two_sizes(void)
 {
     char sizes[512];
     rig_t *rig = rig_that_needs_memory();
@@ -173,7 +175,7 @@ static void a_binary_search_goes_on_between(void)
     rig_free(&rig);
 }
 
-static void what_is_known_of_a_search_that_is_stopped_is_reported(void)
+static void a_stopped_search_reports_its_results(void)
 {
     const rig_result_t *result;
     rig_t *rig = rig_search_stopped("\"max_epochs\": 1", &result);
@@ -191,7 +193,7 @@ static void what_is_known_of_a_search_that_is_stopped_is_reported(void)
     rig_free(&rig);
 }
 
-static void a_fit_after_it_is_one_without(void)
+static void a_fit_after_a_search_equals_one_without(void)
 {
     rig_t *rig = rig_new(.trainer = "\"max_epochs\": 2");
     rig_result_t *before = rig_keep(rig_fit(rig));
@@ -201,7 +203,7 @@ static void a_fit_after_it_is_one_without(void)
     rig_free(&rig);
 }
 
-static void what_cannot_be_searched_is_refused(void)
+static void an_impossible_search_is_refused(void)
 {
     const pl_tuning_t wrong[] = {{.batch_size = "luck"},
                                  {.batch_size = "power", .init_val = -1},
@@ -219,10 +221,10 @@ int main(void)
     run(speeds_are_measured);
     run(noise_hides_small_differences_alone);
     run(a_suggested_size_is_worth_it_and_leaves_steps);
-    run(memory_is_what_ends_it);
-    run(a_binary_search_goes_on_between);
-    run(what_is_known_of_a_search_that_is_stopped_is_reported);
-    run(a_fit_after_it_is_one_without);
-    run(what_cannot_be_searched_is_refused);
+    run(a_lack_of_memory_ends_a_search);
+    run(a_binary_search_continues_between_two_sizes);
+    run(a_stopped_search_reports_its_results);
+    run(a_fit_after_a_search_equals_one_without);
+    run(an_impossible_search_is_refused);
     return tap_done();
 }

@@ -82,7 +82,7 @@ static void the_data_connector_gets_the_general_keys_and_the_data_set_the_others
     pl_options_free(o);
 }
 
-static void sources_may_be_apart(void)
+static void sources_may_be_separate(void)
 {
     pl_instance_t source = {0};
     pl_options_t *o = sample_run("{\"data\": {\"train\": {\"name\": \"idx\", \"path\": "
@@ -109,7 +109,7 @@ static int make_module(const pl_options_t *o, const char *data_info,
     return pl_options_component(o, &request, module, &err);
 }
 
-static void what_the_data_knows_fills_what_is_auto(void)
+static void the_data_fill_options_that_are_auto(void)
 {
     pl_instance_t module = {0};
     pl_options_t *o = sample_run(
@@ -129,7 +129,7 @@ static void what_the_data_knows_fills_what_is_auto(void)
     pl_options_free(o);
 }
 
-static void what_nobody_knows_must_be_given(void)
+static void an_unknown_value_must_be_given(void)
 {
     pl_instance_t module = {0};
     pl_options_t *o = sample_run("{\"module\": {\"name\": \"mlp\", \"shape\": [1]}}");
@@ -149,7 +149,7 @@ static void what_nobody_knows_must_be_given(void)
     pl_options_free(o);
 }
 
-static void auto_is_what_the_caller_says(void)
+static void auto_is_the_callers_value(void)
 {
     pl_instance_t component = {0};
     pl_options_t *o = sample_run("{\"trainer\": {\"accelerator\": {\"threads\": 3}}}");
@@ -230,10 +230,10 @@ int main(void)
     run(the_trainer_gets_its_struct);
     run(limits_of_steps_and_epochs_depend_on_each_other);
     run(the_data_connector_gets_the_general_keys_and_the_data_set_the_others);
-    run(sources_may_be_apart);
-    run(what_the_data_knows_fills_what_is_auto);
-    run(what_nobody_knows_must_be_given);
-    run(auto_is_what_the_caller_says);
+    run(sources_may_be_separate);
+    run(the_data_fill_options_that_are_auto);
+    run(an_unknown_value_must_be_given);
+    run(auto_is_the_callers_value);
     run(a_component_may_choose_a_component);
     run(lists_are_counted_and_their_components_made);
     return tap_done();

@@ -74,7 +74,7 @@ def what_c_has():
     return structs, subprocess.run([f"{folder}/what"], capture_output=True, text=True, check=True).stdout
 
 
-def structs_are_those_of_the_header():
+def structs_equal_the_header():
     structs, said = what_c_has()
     here = []
     for name, struct in structs.items():
@@ -104,14 +104,14 @@ class Watch(paceline.Callback):
 
 
 def a_fit_trains_with_callbacks_and_progress():
-    watch, heard = Watch(5), []
-    result = paceline.fit(run(), data, data_info=data_info, callbacks=[watch], progress=heard.append)
+    watch, received = Watch(5), []
+    result = paceline.fit(run(), data, data_info=data_info, callbacks=[watch], progress=received.append)
     ok("it ends when a callback says so", result.status == "stopped" and "that will do" in result.reason)
     ok("which was called for each epoch", [epoch for epoch, _ in watch.epochs] == [0, 1, 2, 3, 4])
     ok("with the metrics", watch.epochs[-1][1] > 0.6)
     ok("on the rank's thread", watch.thread != threading.get_ident())
     ok("and has logged", result.metrics.get("halves") == 2)
-    ok("progress comes with metrics", any("val_acc" in progress["metrics"] for progress in heard))
+    ok("progress comes with metrics", any("val_acc" in progress["metrics"] for progress in received))
     ok("weights have names and shapes", result.weights["fc1.weight"].shape == (16, 2))
     return result.run_dir
 
@@ -136,7 +136,7 @@ def views_keep_what_they_look_at():
         paceline.fit(run(max_epochs=1), data, data_info=data_info)
     gc.collect()
     ok("a part of one tensor keeps its run's memory", (view == copy).all() and not view.flags.owndata)
-    ok("nobody writes there", not view.flags.writeable)
+    ok("the view is read-only", not view.flags.writeable)
     del view
     ok("with the last of them all goes", main_is_alone())
 
@@ -180,7 +180,7 @@ def threads_that_ask_one_model_get_their_own_rows(run_dir):
 def predictions_and_answers_agree(run_dir):
     outputs = paceline.predict(run(), {"x": x}, checkpoint=run_dir).outputs["logits"]
     metrics = paceline.test(run(), data, data_info=data_info, checkpoint=run_dir).metrics
-    ok("the accuracy of a test is that of the predictions",
+    ok("the accuracy of a test equals the accuracy of the predictions",
        abs(metrics["test_acc"] - (outputs.argmax(1) == y).mean()) < 1e-6 and metrics["test_acc"] > 0.6)
     model = paceline.Model(run_dir)
     answers = model({"x": x})["logits"]
@@ -227,7 +227,7 @@ def refused(kind, words, fields):
     ok(words, False)
 
 
-def arrays_that_cannot_be_taken_are_told():
+def arrays_that_do_not_fit_are_refused():
     refused(TypeError, "x is a list: pass a NumPy array", {"x": [1.0, 2.0], "y": y})
     refused(TypeError, "y is a number: pass a NumPy array", {"x": x, "y": np.array(3)})
     refused(TypeError, "x is float16: use x.astype(…) for one of float32, ", {"x": x.astype(np.float16)})
@@ -240,7 +240,7 @@ def arrays_that_cannot_be_taken_are_told():
     ok("what makes float32 of float64 is said", "array.astype(np.float32)" in str(error))
 
 
-def a_run_can_be_stopped_and_goes_on():
+def a_run_can_be_stopped_and_resumed():
     started = threading.Event()
     fit = paceline.start_fit(run(max_epochs=-1, run_name="long"), data, data_info=data_info,
                              progress=lambda progress: started.set())
@@ -249,7 +249,7 @@ def a_run_can_be_stopped_and_goes_on():
     result = fit.wait()
     ok("it says why", result.status == "stopped" and "enough of it" in result.reason)
     again = paceline.fit(run(max_epochs=result.epoch + 2), data, data_info=data_info, resume=os.path.join(folder, "long"))
-    ok("and goes on from there", again.status == "ok" and again.global_step > result.global_step)
+    ok("and resumes from there", again.status == "ok" and again.global_step > result.global_step)
 
 
 def a_run_keeps_the_arrays_that_it_names():
@@ -300,7 +300,7 @@ def a_run_works_behind_many_descriptors():
     ok("more than 1024 of them", result.status == "ok")
 
 
-structs_are_those_of_the_header()
+structs_equal_the_header()
 run_dir = a_fit_trains_with_callbacks_and_progress()
 what_is_read_is_not_copied()
 views_keep_what_they_look_at()
@@ -308,8 +308,8 @@ a_result_that_is_detached_keeps_nothing_of_its_engine()
 predictions_and_answers_agree(run_dir)
 threads_that_ask_one_model_get_their_own_rows(run_dir)
 errors_are_exceptions()
-arrays_that_cannot_be_taken_are_told()
-a_run_can_be_stopped_and_goes_on()
+arrays_that_do_not_fit_are_refused()
+a_run_can_be_stopped_and_resumed()
 a_run_keeps_the_arrays_that_it_names()
 what_a_function_raises_is_raised()
 a_run_works_behind_many_descriptors()

@@ -1,5 +1,5 @@
 /* bootstrap.c - tests of actors/launchers/folder.c: where folders are, and that they are
- * cleared away when nobody has them any more, and not before */
+ * removed when their process is gone, and not before */
 #include "actors/launchers/bootstrap.h"
 
 #include <dirent.h>
@@ -17,7 +17,7 @@ typedef struct made {
     int lock;
 } made_t;
 
-/* Somebody else makes one at the very moment when a lock is to be taken. */
+/* Another process makes a folder at the very moment when a lock is to be taken. */
 static made_t *other;
 int __real_flock(int fd, int operation);
 int __wrap_flock(int fd, int operation);
@@ -42,12 +42,12 @@ static int folders_there(void)
     return count;
 }
 
-static void two_that_are_made_at_once_both_stay(void)
+static void two_folders_made_at_once_both_stay(void)
 {
     made_t first, second;
     other = &second;
     is_int(pl_folder_make(first.path, &first.lock, NULL), PL_OK,
-           "one, and another meanwhile");
+           "one, and another at the same time");
     ok(access(first.path, W_OK) == 0, "the first is there");
     ok(access(second.path, W_OK) == 0, "the second is there");
     pl_folder_remove(first.path, first.lock);
@@ -55,7 +55,7 @@ static void two_that_are_made_at_once_both_stay(void)
     is_int(folders_there(), 0, "until they are removed");
 }
 
-static void one_whose_owner_is_dead_is_cleared_away(void)
+static void a_folder_whose_process_is_dead_is_removed(void)
 {
     made_t dead, living;
     pl_folder_make(dead.path, &dead.lock, NULL);
@@ -97,7 +97,7 @@ static void made_nowhere(const char *where, int code, const char *why)
     pl_folder_remove(made.path, made.lock);
 }
 
-static void one_is_made_where_the_user_says(void)
+static void a_folder_is_made_where_the_user_says(void)
 {
     enum { MAX = PL_SOCKET_FOLDER - 11, SOCKET = 108, BESIDE = 5 };
     char longest[256], too_long[256], text[PL_FOLDER_PATH];
@@ -126,8 +126,8 @@ static void one_is_made_where_the_user_says(void)
 int main(void)
 {
     setenv("TMPDIR", tap_folder(), 1);
-    run(two_that_are_made_at_once_both_stay);
-    run(one_whose_owner_is_dead_is_cleared_away);
-    run(one_is_made_where_the_user_says);
+    run(two_folders_made_at_once_both_stay);
+    run(a_folder_whose_process_is_dead_is_removed);
+    run(a_folder_is_made_where_the_user_says);
     return tap_done();
 }

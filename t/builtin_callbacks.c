@@ -91,13 +91,13 @@ static void thresholds_stop_the_run(void)
     queen_close();
 }
 
-static void what_is_not_finite_stops_the_run(void)
+static void a_value_that_is_not_finite_stops_the_run(void)
 {
     start("\"early_stopping\"");
     is_int(STOPS_AFTER("0.5", "null"), 2, "at once");
     queen_close();
     start("{\"name\": \"early_stopping\", \"check_finite\": false, \"patience\": 3}");
-    is_int(STOPS_AFTER("0.5", "null", "null", "0.4"), 99, "unless that is not wanted");
+    is_int(STOPS_AFTER("0.5", "null", "null", "0.4"), 99, "unless the option is off");
     queen_close();
     start("{\"name\": \"early_stopping\", \"check_finite\": false, \"patience\": 3}");
     is_int(STOPS_AFTER("0.5", "null", "null", "0.6", "0.4"), 4,
@@ -140,11 +140,11 @@ static void metrics_of_training_are_monitored_after_epochs(void)
     ask(PL_HOOK_TRAIN_EPOCH_END, metrics);
     is_int(stops("9"), 0, "others too");
     is_int(ask(PL_HOOK_TRAIN_EPOCH_END, metrics)->body.run_hook_reply.stop, 1,
-           "when that is wanted");
+           "when the option is on");
     queen_close();
 }
 
-/* The callback in a run that goes on from the one before. */
+/* The callback in a run that resumes the one before. */
 static void start_again(const char *callback)
 {
     char kept[sizeof life.text];
@@ -157,7 +157,7 @@ static void start_again(const char *callback)
            "it takes its state back");
 }
 
-static void early_stopping_goes_on_from_a_checkpoint(void)
+static void early_stopping_resumes_from_a_checkpoint(void)
 {
     static const char callback[] = "{\"name\": \"early_stopping\", \"patience\": 2}";
     start(callback);
@@ -283,11 +283,11 @@ static void the_speed_is_logged(void)
     result = rig_fit(rig);
     is_near(rig_metric(result, "model_flops_utilization")
                 / rig_metric(result, "model_flops_per_second"),
-            1e-6, 1e-12, "or of what is given as such");
+            1e-6, 1e-12, "or of a given value");
     rig_free(&rig);
 }
 
-static void what_the_process_takes_is_logged(void)
+static void the_memory_and_time_of_the_process_are_logged(void)
 {
     rig_t *rig =
         rig_new(.data = FOUR, .trainer = "\"max_epochs\": 1",
@@ -310,7 +310,8 @@ static void what_the_process_takes_is_logged(void)
 static void a_run_that_fails_leaves_a_checkpoint(void)
 {
     start("\"on_exception_checkpoint\"");
-    is_text(ask(PL_HOOK_EXCEPTION, "{}")->text, "on_exception", "what it wants saved");
+    is_text(ask(PL_HOOK_EXCEPTION, "{}")->text, "on_exception",
+            "the name of the requested checkpoint");
     queen_close();
 }
 
@@ -334,7 +335,7 @@ static rig_result_t *tuned(int epochs, const char *callbacks_list)
     return result;
 }
 
-static void parameters_are_trained_from_their_epoch_on(void)
+static void parameters_train_from_their_epoch(void)
 {
     static const char list[] = "[{\"name\": \"finetuning\", \"freeze\": \"fc1.*\","
                                " \"epochs\": [1, 2],"
@@ -364,7 +365,7 @@ static void finetuning_needs_a_group_for_each_epoch(void)
 
 /* ---- gradient_accumulation_scheduler ---- */
 
-static void steps_are_of_more_batches_from_an_epoch_on(void)
+static void accumulation_grows_at_its_epoch(void)
 {
     rig_t *rig = rig_new(.data = FOUR,
                          .trainer = "\"max_epochs\": 3, \"log_every_n_steps\": 1",
@@ -419,7 +420,7 @@ static void on_log(pl_log_level_t level, int rank, const char *actor, const char
 /* ---- the profile ---- */
 
 /* Of many steps, so that what is done once does not crowd out what each step does. */
-static void a_profile_says_where_the_time_went(void)
+static void a_profile_shows_the_time_of_each_part(void)
 {
     pl_log_hook(on_log, PL_LOG_INFO, NULL);
     table[0] = '\0';
@@ -429,7 +430,7 @@ static void a_profile_says_where_the_time_went(void)
                                     "\"enable_model_summary\": false");
     is_text(rig_fit(rig)->status, "ok", "a run");
     like(table, "accelerator.fake +replay_plan training_step +80 .* %",
-         "each call of the device, as often as it was made");
+         "each call of the device, with its count");
     like(table, "loop.epoch +answer to train_batch +80 ", "and the loop's");
     like(table, "io.reader +read_batch +[0-9]+ +[0-9.]+ ms ", "threads of the data too");
     like(table,
@@ -441,7 +442,7 @@ static void a_profile_says_where_the_time_went(void)
     rig = rig_new(.data = FOUR, .trainer = "\"max_epochs\": 1,"
                                            "\"enable_model_summary\": false");
     rig_fit(rig);
-    is_text(table, "", "unless nobody asked");
+    is_text(table, "", "unless it is not requested");
     rig_free(&rig);
 }
 
@@ -540,23 +541,23 @@ int main(void)
     rig_init(NULL);
     run(a_metric_that_stops_improving_stops_the_run);
     run(thresholds_stop_the_run);
-    run(what_is_not_finite_stops_the_run);
+    run(a_value_that_is_not_finite_stops_the_run);
     run(a_missing_metric_is_named);
     run(metrics_of_training_are_monitored_after_epochs);
-    run(early_stopping_goes_on_from_a_checkpoint);
+    run(early_stopping_resumes_from_a_checkpoint);
     run(wrong_options_are_refused);
     run(durations_are_read);
     run(a_timer_stops_the_run);
     run(rates_are_logged_at_their_interval);
     run(the_speed_is_logged);
-    run(what_the_process_takes_is_logged);
+    run(the_memory_and_time_of_the_process_are_logged);
     run(predictions_are_written);
-    run(steps_are_of_more_batches_from_an_epoch_on);
+    run(accumulation_grows_at_its_epoch);
     run(accumulation_must_ascend);
-    run(parameters_are_trained_from_their_epoch_on);
+    run(parameters_train_from_their_epoch);
     run(finetuning_needs_a_group_for_each_epoch);
     run(a_run_that_fails_leaves_a_checkpoint);
-    run(a_profile_says_where_the_time_went);
+    run(a_profile_shows_the_time_of_each_part);
     run(a_fit_begins_with_a_table_of_the_layers);
     run(a_summary_may_be_left_out);
     return tap_done();

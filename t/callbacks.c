@@ -12,7 +12,7 @@
 static pl_address_t callbacks;
 static asked_t life;
 
-/* ---- a callback that notes what it is asked, and does as it is told ---- */
+/* ---- a callback that notes its calls, and follows its options ---- */
 
 typedef struct watcher {
     const char *tag;
@@ -142,12 +142,14 @@ static void callbacks_are_asked_in_order_at_their_points(void)
 static void interest_covers_all_of_them(void)
 {
     start("[]");
-    ok(interest()->points == 0 && interest()->halts.size == 0, "nobody, nothing");
-    is_int(hook(PL_HOOK_FIT_START, 0)->error.code, PL_OK, "and nobody minds being asked");
+    ok(interest()->points == 0 && interest()->halts.size == 0,
+       "no callback, no interest");
+    is_int(hook(PL_HOOK_FIT_START, 0)->error.code, PL_OK,
+           "and a call of no callback succeeds");
     queen_close();
     start("[\"sleeper\"]");
     is_int(interest()->points, PL_AT(FIT_END), "the points of one");
-    is_int(interest()->halts.size, 0, "which wants no steps");
+    is_int(interest()->halts.size, 0, "which requests no steps");
     queen_close();
     start("[\"sleeper\", {\"name\": \"watcher\", \"every\": 4}, "
           "{\"name\": \"watcher\", \"tag\": \"b\", \"every\": 6}]");
@@ -169,11 +171,11 @@ static void callback_requests_add_up(void)
           "{\"name\": \"watcher\", \"stop\": 4}]");
     asked_t *asked = hook(PL_HOOK_FIT_START, 0);
     is_near(asked->body.run_hook_reply.lr_factor, 0.05, 1e-12, "factors multiply");
-    is_int(asked->body.run_hook_reply.stop, 0, "nobody stops");
+    is_int(asked->body.run_hook_reply.stop, 0, "no callback stops the run");
     is_text(asked->text, "", "so there is no reason");
     asked = hook(PL_HOOK_VALIDATION_END, 0);
     is_int(asked->body.run_hook_reply.stop, 1, "one is enough to stop");
-    is_text(asked->text, "watcher: seen enough", "and says who and why");
+    is_text(asked->text, "watcher: seen enough", "with the callback and the reason");
     queen_close();
 }
 

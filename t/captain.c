@@ -1,4 +1,4 @@
-/* captain.c - ranks whose collectives are actors, for tests */
+/* captain.c - ranks with collectives that are actors, for tests */
 #include "captain.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "tap.h"
 
-enum { LONGEST_MS = 20000 };
+enum { LONGEST_MS = 60000 };
 
 static pl_runtime_t runtime;
 pl_reactor_t *captain_reactor;

@@ -1,5 +1,5 @@
-/* captain.h - ranks whose collectives are actors, for tests: one actor, the captain, in
- * the place of all ranks' strategies has a collective for each rank */
+/* captain.h - ranks with collectives that are actors, for tests: one actor, the
+ * captain, in the place of all ranks' strategies has a collective for each rank */
 #ifndef T_CAPTAIN_H
 #define T_CAPTAIN_H
 
@@ -42,7 +42,7 @@ bool comes(bool (*what)(void));
 
 pl_collective_component_t *component_of(const char *collective);  /* counted */
 
-/* Calls whose answer goes to told[rank][k]. */
+/* Calls; their answers go to reported[rank][k]. */
 pl_how_t how(int rank, int k, int total_ms);
 void join(int rank, int k, int total_ms);
 void captain_alloc(int rank, int k);

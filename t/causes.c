@@ -1,4 +1,4 @@
-/* causes.c - tests of what messages have as their cause: an open call to their sender */
+/* causes.c - tests of the cause of a message: an open call to its sender */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,9 +9,9 @@
 #include "runtime/tap.h"
 #include "tap.h"
 
-/* What a tap has heard; the stream has ended when it is read. */
+/* Counts of a tap; they are read after the end of the stream. */
 typedef struct received {
-    pl_map_t open;                           /* calls, and whom each is to */
+    pl_map_t open;                           /* calls, and the receiver of each */
     pl_map_t trained;                        /* batches that a replay was for */
     pl_map_t first;                          /* of each thread, the number of its first */
     int calls, astray, strangers, batches;
@@ -51,7 +51,7 @@ static uint64_t thread_key(const pl_tap_record_t *record, uint64_t call)
     return pl_mix(call >> 40, record->process_id) | 1;
 }
 
-/* What began before the tap was open in its process was not heard. */
+/* Calls that began before the tap was open in their process are unknown to it. */
 static bool is_older(received_t *received, const pl_tap_record_t *record)
 {
     const pl_envelope_t *e = &record->envelope;
@@ -72,7 +72,7 @@ static void received_call(received_t *received, const pl_tap_record_t *record)
     if (e->cause && !by && !older && !is_ahead(e->message))
         wrong(received, &received->astray, e, "its cause has ended");
     if (by && by != actor_at(e->from_thread, e->from_actor))
-        wrong(received, &received->strangers, e, "its cause is somebody else's");
+        wrong(received, &received->strangers, e, "its cause is a call to another actor");
     if (e->message == PL_MESSAGE_train_batch)
         received->batches++;
     if (e->message == PL_MESSAGE_replay_plan)
@@ -112,9 +112,9 @@ static void causes_are_open(rig_t *rig, received_t *received)
     const rig_result_t *result = rig_wait(rig);
     is_text(result->status, "ok", "the run ends: %s", result->error.text);
     rig_free(&rig);
-    ok(received->calls > 100, "many calls were heard");
-    is_int(received->astray, 0, "whose causes are open  %s", received->text);
-    is_int(received->strangers, 0, "and calls to who made them  %s", received->text);
+    ok(received->calls > 100, "the tap has many calls");
+    is_int(received->astray, 0, "their causes are open  %s", received->text);
+    is_int(received->strangers, 0, "and calls to their senders  %s", received->text);
     ok(received->batches >= 10 && (int)received->trained.count >= received->batches,
        "a replay is for each batch (%d, %d)", (int)received->trained.count,
        received->batches);
@@ -125,7 +125,7 @@ static void causes_are_open(rig_t *rig, received_t *received)
 
 /* ---- of one rank, and of several ---- */
 
-static void a_step_is_the_cause_of_what_is_done_for_it(void)
+static void a_step_is_the_cause_of_its_calls(void)
 {
     static const struct {
         const char *strategy, *more;
@@ -152,7 +152,7 @@ static void a_step_is_the_cause_of_what_is_done_for_it(void)
     }
 }
 
-static void so_it_is_in_other_processes(void)
+static void a_step_is_the_cause_in_other_processes_too(void)
 {
     received_t received = {0};
     rig_t *rig = far_new(.ranks = 2, .samples = 40,
@@ -183,7 +183,7 @@ static void pause_once(rig_t *rig, const pl_progress_t *progress)
     *paused |= progress->global_step >= 3;
 }
 
-static void a_command_is_no_cause_of_what_comes_after_it(void)
+static void a_command_is_no_cause_of_later_steps(void)
 {
     for (int ranks = 1; ranks <= 2; ranks++) {
         received_t received = {0};
@@ -203,8 +203,8 @@ static void a_command_is_no_cause_of_what_comes_after_it(void)
 int main(void)
 {
     far_init(NULL);
-    run(a_step_is_the_cause_of_what_is_done_for_it);
-    run(so_it_is_in_other_processes);
-    run(a_command_is_no_cause_of_what_comes_after_it);
+    run(a_step_is_the_cause_of_its_calls);
+    run(a_step_is_the_cause_in_other_processes_too);
+    run(a_command_is_no_cause_of_later_steps);
     return tap_done();
 }

@@ -21,11 +21,11 @@ enum { SIZE = (33 << 20) + 123, READERS = 3, FDS = 4096 };
 /* ---- a file system, as it may be ---- */
 
 static struct {
-    int cached;                               /* 1, or errno of who asks for the cache */
-    bool refuses;                             /* to read past it */
-    bool has_none_left;                       /* descriptors */
-    bool interrupts;                          /* every other read; and gives odd pieces */
-    long broken_at;                           /* byte  [-1] */
+    int cached;                              /* 1, or errno of a read through the cache */
+    bool refuses;                            /* to read past it */
+    bool has_none_left;                      /* descriptors */
+    bool interrupts;                         /* every other read; and gives odd pieces */
+    long broken_at;                          /* byte  [-1] */
 } disk;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -147,7 +147,7 @@ static void each_reader_has_a_descriptor_of_its_own(void)
     is_int(past_the_cache, 0, "from there");
 }
 
-static void what_is_not_in_memory_is_read_past_it(void)
+static void pages_that_are_not_cached_are_read_directly(void)
 {
     pl_error_t err = {0};
     int readers;
@@ -161,7 +161,7 @@ static void what_is_not_in_memory_is_read_past_it(void)
     disk.cached = EAGAIN;
 }
 
-static void a_file_system_that_wants_the_cache_gets_it(void)
+static void a_file_system_without_direct_reads_uses_the_cache(void)
 {
     pl_error_t err = {0};
     int readers;
@@ -173,7 +173,7 @@ static void a_file_system_that_wants_the_cache_gets_it(void)
     disk.has_none_left = disk.refuses = false;
 }
 
-static void a_disk_may_give_odd_pieces(void)
+static void a_disk_may_return_odd_pieces(void)
 {
     pl_error_t err = {0};
     int readers;
@@ -199,9 +199,9 @@ int main(void)
 {
     file_make();
     run(each_reader_has_a_descriptor_of_its_own);
-    run(what_is_not_in_memory_is_read_past_it);
-    run(a_file_system_that_wants_the_cache_gets_it);
-    run(a_disk_may_give_odd_pieces);
+    run(pages_that_are_not_cached_are_read_directly);
+    run(a_file_system_without_direct_reads_uses_the_cache);
+    run(a_disk_may_return_odd_pieces);
     run(a_piece_that_cannot_be_read_is_the_files_error);
     json_decref(manifest);
     free(data);

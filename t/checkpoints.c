@@ -158,7 +158,7 @@ static pl_found_t find(void)
     return found;
 }
 
-/* The last part of what is found, "" for nothing; what was refused goes to `refused`. */
+/* The last part of the path that is found, "" for none; refused ones go to `refused`. */
 static const char *found_name(char refused[1024])
 {
     static char name[64];
@@ -171,7 +171,7 @@ static const char *found_name(char refused[1024])
 
 /* ---- a checkpoint ---- */
 
-static void a_checksum_is_that_of_the_standard(void)
+static void a_checksum_equals_the_standards(void)
 {
     uint8_t ones[32];
     memset(ones, 255, sizeof ones);
@@ -241,7 +241,7 @@ static void a_checkpoint_comes_back_as_it_was(void)
     queen_close();
 }
 
-static void what_was_saved_last_is_the_newest(void)
+static void the_last_saved_checkpoint_is_the_newest(void)
 {
     char refused[1024];
     start_in("newest");
@@ -260,7 +260,7 @@ static void what_was_saved_last_is_the_newest(void)
     queen_close();
 }
 
-static void older_ones_go_once_the_newer_is_safe(void)
+static void older_checkpoints_are_removed_once_the_newer_is_safe(void)
 {
     start_in("older");
     save(1, "a", "");
@@ -289,7 +289,7 @@ static bool is_refused(const char *file, const uint8_t *data, size_t size)
     return !strcmp(found_name(refused), "old") && strstr(refused, path);
 }
 
-static void damage_is_refused_by_name_and_the_previous_one_taken(void)
+static void a_damaged_checkpoint_is_named_and_the_previous_one_taken(void)
 {
     start_in("damage");
     save(1, "old", "");
@@ -321,7 +321,7 @@ static void damage_is_refused_by_name_and_the_previous_one_taken(void)
     queen_close();
 }
 
-static void a_named_one_that_is_damaged_is_an_error(void)
+static void a_damaged_checkpoint_of_a_given_name_is_an_error(void)
 {
     pl_found_t found;
     pl_error_t err = {0};
@@ -364,7 +364,7 @@ static void size_forge(const char *name, const char *bytes)
     free(text), pl_text_free(forged), pl_text_free(whole);
 }
 
-static void a_size_is_not_believed_before_the_file_was_looked_at(void)
+static void a_recorded_size_is_checked_with_the_file(void)
 {
     char refused[1024];
     start_in("sizes");
@@ -401,7 +401,7 @@ static void a_disk_that_is_full_costs_that_checkpoint_alone(void)
     ok(is_there("a") && !is_there("b"), "the older one stays");
     is_int(files_in(path_of("")), 1, "nothing half is left");
     ok(save(3, "c", ""), "the next one is");
-    ok(!is_there("a"), "and takes the place of what is older");
+    ok(!is_there("a"), "and replaces the older one");
     is_text(found_name(refused), "c", "and is found");
     queen_close();
 }
@@ -426,10 +426,10 @@ static void a_folder_is_synced_before_and_after_it_gets_its_name(void)
            && !strcmp(trace + strlen(trace) - strlen(expected), expected),
        "the folder is, then it is named, then the one around it");
     unsynced = "/checkpoints";
-    ok(!save(2, "b", "a"), "one whose name the disk did not take is not");
+    ok(!save(2, "b", "a"), "one with a name that the disk refused is not");
     ok(is_there("a") && !is_there("b"), "nor is it there, and the older one stays");
     ok(!save(3, "a", ""), "the same under a name that is used again");
-    is_int(serial_of("a"), 1, "which is still that of the one before");
+    is_int(serial_of("a"), 1, "the name still stands for the one before");
     unsynced = NULL;
     ok(save(4, "b", "a"), "the next one is");
     ok(!is_there("a") && is_there("b"), "and what was to go before goes");
@@ -437,7 +437,7 @@ static void a_folder_is_synced_before_and_after_it_gets_its_name(void)
     queen_close();
 }
 
-static void what_cannot_be_read_back_takes_nobodys_place(void)
+static void an_unreadable_checkpoint_replaces_none(void)
 {
     start_in("unread");
     save(1, "a\nlast", "");
@@ -445,7 +445,7 @@ static void what_cannot_be_read_back_takes_nobodys_place(void)
     ok(!save(2, "last", ""), "under a name that is used again it is not saved");
     ok(!save(3, "b", "a"), "nor in the place of an older one");
     unreadable = false;
-    is_int(serial_of("last"), 1, "the name is that of the one before");
+    is_int(serial_of("last"), 1, "the name stands for the one before");
     ok(is_there("a") && !is_there("b"), "and the older one stays");
     is_int(files_in(path_of("")), 2, "nothing half is left");
     queen_close();
@@ -460,7 +460,7 @@ static int finish(const char *name)
 }
 
 /* As if it had been killed before it gave the second name and removed the first. */
-static void what_had_begun_is_finished_for_the_newest_alone(void)
+static void a_save_that_had_begun_is_finished_for_the_newest_alone(void)
 {
     char refused[1024], before[PATH_MAX];
     start_in("begun");
@@ -468,7 +468,7 @@ static void what_had_begun_is_finished_for_the_newest_alone(void)
     save(2, "b\nlast", "a");
     snprintf(before, sizeof before, "%s", path_of("a"));
     rename(path_of("last"), before);
-    is_text(found_name(refused), "a", "found among those of the same state");
+    is_text(found_name(refused), "a", "found among equal states");
     ok(is_there("a") && !is_there("last"), "to find changes nothing");
     save(3, "c", "");
     is_int(finish("b"), PL_OK, "of an older one");
@@ -490,12 +490,12 @@ static void a_name_that_leads_elsewhere_is_refused(void)
     ok(!is_there("../evil") && !is_there("c"), "nothing is");
     ok(save(3, "b", "../other"), "to be removed");
     ok(is_there("../other"), "it stays");
-    is_int(finish("b"), PL_OK, "nor by who goes on");
+    is_int(finish("b"), PL_OK, "nor by a resumed run");
     ok(is_there("../other"), "it stays");
     queen_close();
 }
 
-static void what_a_killed_writer_left_is_cleared_away(void)
+static void files_of_a_killed_writer_are_removed(void)
 {
     char refused[1024];
     start_in("left");
@@ -534,7 +534,7 @@ static void keys_that_change_the_arithmetic_must_agree(void)
     json_decref(then), json_decref(same), json_decref(other);
 }
 
-static void differences_that_have_no_room_are_counted(void)
+static void differences_beyond_the_text_are_counted(void)
 {
     json_t *then = json_object(), *now = json_object(), *module = json_object();
     pl_error_t err = {0};
@@ -570,7 +570,7 @@ static const char base_run[] =
     "\"trainer\": {\"seed\": 1, \"nan_limit\": 10, "
     "\"accelerator\": {\"name\": \"cpu\", \"threads\": 0}}}";
 
-/* base_run, whose keys {"data": {…}, …} changes; null removes a key. */
+/* base_run with the keys of {"data": {…}, …}; null removes a key. */
 static json_t *run_with(const char *changes)
 {
     json_t *run = json_loads(base_run, 0, NULL), *all = json_loads(changes, 0, NULL),
@@ -597,7 +597,7 @@ static int agree(const char *then, const char *now, bool by_content, pl_error_t 
     return code;
 }
 
-static void options_that_a_checkpoint_does_not_know_have_their_defaults(void)
+static void options_missing_in_a_checkpoint_have_their_defaults(void)
 {
     static const char older[] =
         "{\"module\": {\"ignore_index\": null}, "
@@ -683,23 +683,23 @@ int main(int argc, char **argv)
     const pl_registration_t components[] = {{"module", &net}, {0}};
     pl_init(&argc, &argv, components, NULL);
     scarce_init();
-    run(a_checksum_is_that_of_the_standard);
+    run(a_checksum_equals_the_standards);
     run(a_checksum_is_the_same_in_pieces_of_any_size);
     run(a_checkpoint_comes_back_as_it_was);
-    run(what_was_saved_last_is_the_newest);
-    run(older_ones_go_once_the_newer_is_safe);
-    run(damage_is_refused_by_name_and_the_previous_one_taken);
-    run(a_named_one_that_is_damaged_is_an_error);
-    run(a_size_is_not_believed_before_the_file_was_looked_at);
+    run(the_last_saved_checkpoint_is_the_newest);
+    run(older_checkpoints_are_removed_once_the_newer_is_safe);
+    run(a_damaged_checkpoint_is_named_and_the_previous_one_taken);
+    run(a_damaged_checkpoint_of_a_given_name_is_an_error);
+    run(a_recorded_size_is_checked_with_the_file);
     run(a_disk_that_is_full_costs_that_checkpoint_alone);
     run(a_folder_is_synced_before_and_after_it_gets_its_name);
-    run(what_cannot_be_read_back_takes_nobodys_place);
-    run(what_had_begun_is_finished_for_the_newest_alone);
+    run(an_unreadable_checkpoint_replaces_none);
+    run(a_save_that_had_begun_is_finished_for_the_newest_alone);
     run(a_name_that_leads_elsewhere_is_refused);
-    run(what_a_killed_writer_left_is_cleared_away);
+    run(files_of_a_killed_writer_are_removed);
     run(keys_that_change_the_arithmetic_must_agree);
-    run(differences_that_have_no_room_are_counted);
-    run(options_that_a_checkpoint_does_not_know_have_their_defaults);
+    run(differences_beyond_the_text_are_counted);
+    run(options_missing_in_a_checkpoint_have_their_defaults);
     run(names_of_data_are_not_compared_where_samples_are);
     run(every_call_ends_whichever_allocation_fails);
     return tap_done();

@@ -84,7 +84,7 @@ a_reader_that_goes_away_is_no_failure() {
     is "$(cat err.txt)" "" "and nothing is said"
 }
 
-what_cannot_be_written_is_a_failure() {
+a_failed_write_is_a_failure() {
     [ -w /dev/full ] || { skip "no /dev/full here"; return; }
     "$paceline" list >/dev/full 2>err.txt
     is "$?" 1 "status 1"
@@ -119,7 +119,7 @@ every_epoch_leaves_a_line() {
 # stand for what moves the cursor, and how often it has drawn a bar in drawn
 on_terminal() {
     out=$(set -o pipefail
-        timeout 60 script -qec "stty cols 100; '$paceline' fit run.json $*" /dev/null </dev/null |
+        timeout 300 script -qec "stty cols 100; '$paceline' fit run.json $*" /dev/null </dev/null |
             sed 's/\r$//; s/\r/<CR>/g; s/\x1b/<ESC>/g')
     status=$?
     drawn=$(grep -oE '<CR>epoch [^<]*(<ESC>\[36m)?#*(<ESC>\[90m)?\.+' <<<"$out" | wc -l)
@@ -159,10 +159,10 @@ loss_at() {
     grep -E " step +$1 " <<<"$err" | grep -oE 'train_loss [0-9.]+'
 }
 
-what_is_shown_is_of_now() {
+the_progress_line_is_current() {
     try "$paceline" fit run.json --set trainer.run_name=halves \
         --set trainer.val_check_interval=0.5 --set trainer.freeze='fc1*'
-    ok "a validation in an epoch has its own loss, not that of the last epoch" \
+    ok "a validation in an epoch has its own loss, not the last epoch's" \
         test -n "$(loss_at 18)" -a "$(loss_at 18)" != "$(loss_at 12)"
     is "$(awk 'NF == 2 { print index($0, $2) }' <<<"$out" | sort -u | wc -l)" 1 "the result has one column of metrics"
     like "$err" '^  .* of them are trained, .* are frozen$' "frozen parameters are reported"
@@ -216,7 +216,7 @@ set_changes_the_run() {
     refused 2 'a data source is one file: join several with cat' fit run.json --set 'data.path=*.csv'
 }
 
-names_of_other_engines_find_those_here() {
+names_of_other_engines_suggest_ours() {
     refused 2 'did you mean "mlp"' fit run.json --set module=MLP
     refused 2 'did you mean "adamw"' fit run.json --set optimizer=AdamW
     refused 2 'did you mean "cosine"' fit run.json --set scheduler=CosineAnnealingLR
@@ -318,7 +318,7 @@ a_malformed_run_file_is_refused_with_its_place() {
     is "$(ls -d runs/bad* 2>/dev/null)" "" "nothing was started"
 }
 
-what_cannot_run_is_refused_before_it_starts() {
+an_impossible_run_is_refused_before_it_starts() {
     printf '{\n  "module": {"name": "mlp", "classes": 3},\n  "optimizer": "sgd",\n  "trainer": {"devices": 2, "strategy": "single"}\n}\n' >bad.json
     local csv=(--set data.name=csv --set data.path=points.csv)
     refused 2 '^paceline: bad.json: the run has no data: set "data"' fit bad.json
@@ -340,7 +340,7 @@ what_cannot_run_is_refused_before_it_starts() {
     is "$(ls runs/taken)" "" "nothing was started"
 }
 
-with_json_what_is_refused_has_a_result_too() {
+with_json_a_refusal_has_a_result_too() {
     local pattern='^\{"event":"result","status":"failed","error":\{"code":"PL_E[A-Z]+","where":"","text":"'
     refused_in_json() {
         try "$paceline" "${@:2}" --json
@@ -370,7 +370,7 @@ a_classifier_says_that_it_needs_classes() {
         fit run.json --set data.path=values.csv --set data.val_split=0
 }
 
-what_this_machine_lacks_is_told_with_the_key() {
+an_accelerator_missing_here_is_reported_with_the_key() {
     refused 2 'trainer.accelerator.threads is 4096' fit run.json --set trainer.accelerator.threads=4096
 }
 
@@ -384,7 +384,7 @@ a_run_that_failed_says_how_far_it_came() {
         "its newest metrics and how long it took"
 }
 
-what_is_not_there_is_a_wrong_request() {
+a_missing_file_is_a_wrong_request() {
     for paths in points.csv,none.csv none.csv,points.csv; do
         try "$paceline" fit run.json --set data.path=$paths --set trainer.max_epochs=1
         is "$status" 2 "of several runs one alone: status 2"
@@ -447,7 +447,7 @@ sigterm_stops_saves_and_says_0() {
     ok "and the weights are there" test -s runs/term/model.safetensors
 }
 
-what_is_stopped_can_go_on() {
+a_stopped_run_can_be_resumed() {
     rm -f err.txt
     "$paceline" fit run.json --set trainer.max_epochs=-1 --set trainer.run_name="its own" >out.txt 2>err.txt </dev/null &
     pid=$!
@@ -464,7 +464,7 @@ what_is_stopped_can_go_on() {
     like "$out" " $((step + 2)) steps in" "from there"
 }
 
-what_a_callback_stops_is_at_its_end() {
+a_run_stopped_by_a_callback_is_complete() {
     try "$paceline" fit run.json --set trainer.val_check_interval=2 --set optimizer.lr=0 --set trainer.run_name=early \
         --set 'callbacks=[{"name":"early_stopping","monitor":"val_loss","patience":1},
             {"name":"model_checkpoint","monitor":"val_loss"}]'
@@ -520,7 +520,7 @@ a_later_signal_ends_at_once() {
         kill -TERM "$pid" || break
     done
     ended $((end - SECONDS))
-    out= err=$line$(timeout 30 cat <&4)
+    out= err=$line$(timeout 300 cat <&4)
     exec 4<&-
     is "$status" 130 "status 130"
     is "$err" "aborted: nothing was saved" "and the loss is reported"
@@ -550,7 +550,7 @@ validate_and_test_write_metrics() {
     try "$paceline" test run.json --checkpoint runs/measured
     is "$status" 0 "a test goes well"
     like "$err" 'all samples of the source that this run trains and validates on, .*: set data.test$' \
-        "with a warning that the data are those of the training"
+        "with a warning that these are the training data"
     like "$out" '^test_loss +[0-9]\.[0-9]{4}$' "and writes its metrics"
     like "$out" '^logged to runs/test/0001$' "and hands them to the loggers"
     like "$(cat runs/test/0001/metrics.jsonl)" '^\{"global_step":36,"epoch":3,"time":[0-9.]+,"test_loss":' "at their step"
@@ -650,14 +650,14 @@ predict_writes_classes() {
         "and the result last, with the members that apply"
 }
 
-a_callback_may_take_all_that_is_predicted() {
+a_callback_may_take_all_predictions() {
     try "$paceline" predict run.json --checkpoint runs/classes --set 'callbacks=[{"name":"prediction_writer"}]'
     is "$status$out" 0 "nothing is left to print, which is no failure"
     like "$err" 'a callback, such as prediction_writer, has taken the predictions' "and that is said"
     is "$(ls predictions | wc -l)" 15 "there is a file of each batch"
 }
 
-predict_goes_on_from_a_prompt() {
+predict_continues_a_prompt() {
     try "$paceline" fit text.json
     is "$status" 0 "a language model is trained"
     try "$paceline" predict text.json --checkpoint runs/text --prompt "the " --tokens 20
@@ -688,21 +688,21 @@ a_checkpoint_of_other_data_is_named() {
 a_pipe_in_the_place_of_a_file_is_refused() {
     mkdir manifest
     mkfifo manifest/manifest.json
-    try timeout 30 "$paceline" fit run.json --resume manifest
+    try timeout 300 "$paceline" fit run.json --resume manifest
     is "$status" 1 "a manifest: status 1"
     like "$err" 'manifest/manifest.json: is not a regular file' "with its name"
-    try timeout 30 "$paceline" inspect manifest
+    try timeout 300 "$paceline" inspect manifest
     is "$status" 2 "nor is it inspected"
     try "$paceline" fit run.json --set trainer.run_name=pipes --set trainer.max_epochs=1
     rm runs/pipes/metrics.jsonl
     mkfifo runs/pipes/metrics.jsonl
-    try timeout 30 "$paceline" fit run.json --set trainer.max_epochs=2 --resume runs/pipes
+    try timeout 300 "$paceline" fit run.json --set trainer.max_epochs=2 --resume runs/pipes
     is "$status" 0 "a log: the run continues"
     like "$err" 'logger "jsonl": .* records of the run are lost' "and says that its log is lost"
     rm -r runs/pipes
 }
 
-runs_go_on_with_strategies_that_compute_the_same() {
+runs_resume_with_equivalent_strategies() {
     local two='--set trainer.devices=2 --set trainer.max_epochs'
     try "$paceline" fit run.json $two=1 --set trainer.run_name=apart --set trainer.strategy=local_sgd
     try "$paceline" fit run.json $two=2 --resume runs/apart
@@ -715,7 +715,7 @@ runs_go_on_with_strategies_that_compute_the_same() {
     is "$(grep -c 'the same bits' <<<"$err")" 0 "to the same bits"
 }
 
-predict_refuses_weights_that_are_none() {
+predict_refuses_files_that_are_no_weights() {
     refused 2 '^paceline: predict needs --checkpoint' predict run.json
     refused 2 '^paceline: .*runs/none' predict run.json --checkpoint runs/none
     head -c 100 runs/classes/model.safetensors >cut.safetensors
@@ -724,7 +724,7 @@ predict_refuses_weights_that_are_none() {
     refused 1 'shape|tensor' predict run.json --checkpoint runs/classes --set module.hidden=[5]
 }
 
-what_a_prediction_leaves_is_whole() {
+a_prediction_leaves_whole_files() {
     refused 1 'cut.safetensors' predict run.json --checkpoint cut.safetensors --output new.txt
     ok "no file of a run that failed" test ! -e new.txt
     echo old >old.txt
@@ -759,7 +759,7 @@ a_run_without_weights_points_to_one_that_has_them() {
 
 end_stream() {
     kill -TERM "$pid"
-    timeout 30 cat <&4 >/dev/null
+    timeout 300 cat <&4 >/dev/null
     ended
     exec 4<&-
 }
@@ -786,12 +786,12 @@ monitor_follows_a_run_to_its_end() {
         grep -q '"to": "strategy.single", .*"kind": "call", "name": "train_batch"' seen.txt
 }
 
-monitor_says_that_what_it_followed_died() {
+monitor_reports_a_run_that_died() {
     local json
     for json in '' --json; do
         start_stream "killed$json"
         rm -f seen.out
-        timeout 30 "$paceline" monitor "$stream" $json >seen.out 2>err.txt </dev/null &
+        timeout 300 "$paceline" monitor "$stream" $json >seen.out 2>err.txt </dev/null &
         local monitor=$!
         until [ -s seen.out ] || ! kill -0 "$monitor"; do sleep 0.05; done
         kill -KILL "$pid"
@@ -804,7 +804,7 @@ monitor_says_that_what_it_followed_died() {
     done
 }
 
-a_run_that_fails_says_what_is_left_of_it() {
+a_run_that_fails_reports_its_checkpoint() {
     "$paceline" fit run.json --set trainer.max_epochs=-1 --set trainer.default_root_dir=lost --set trainer.devices=2 \
         --set trainer.strategy=ddp --set 'trainer.launcher={"name": "spawn", "max_restarts": 0}' \
         --set 'callbacks=["model_checkpoint"]' >out.txt 2>err.txt </dev/null &
@@ -817,7 +817,7 @@ a_run_that_fails_says_what_is_left_of_it() {
     like "$err" 'killed by SIGKILL' "with the reason"
     like "$err" '^its checkpoints are in lost/0001/checkpoints; to resume from the newest$' "and says so"
     like "$(tail -n 1 <<<"$err")" '^  .* fit lost/0001/run.json --resume lost/0001$' "with a command"
-    eval "try timeout 60 $(tail -n 1 <<<"$err" | sed "s|^  [^ ]*|'$paceline'|") --set trainer.max_time=1"
+    eval "try timeout 300 $(tail -n 1 <<<"$err" | sed "s|^  [^ ]*|'$paceline'|") --set trainer.max_time=1"
     is "$status" 0 "which continues it"
     ok "in its directory" test -s lost/0001/model.safetensors -a ! -e lost/0002
 }
@@ -839,7 +839,7 @@ monitor_shows_lines_for_people() {
         "to or from the strategy, with time, ends, name and fields"
     try "$paceline" monitor "$stream" --messages --duration 0.2
     is "$status" 0 "or as long"
-    try timeout 30 "$paceline" monitor "$stream" $(seq -f '--topic nosuch%g' 1 3000) --topic 0.strategy --count 5
+    try timeout 300 "$paceline" monitor "$stream" $(seq -f '--topic nosuch%g' 1 3000) --topic 0.strategy --count 5
     is "$(lines "$out")" 5 "of any number of topics"
     refused 1 '^paceline: a run publishes at tcp://.*, but no message matched --topic' \
         monitor "$stream" --topic nosuch --duration 1
@@ -852,7 +852,7 @@ monitor_shows_lines_for_people() {
 
 monitor_says_how_long_a_run_will_take_and_how_it_ended() {
     start_stream planned --set trainer.max_epochs=200000
-    timeout 60 "$paceline" monitor "$stream" >seen.out 2>err.txt </dev/null &
+    timeout 300 "$paceline" monitor "$stream" >seen.out 2>err.txt </dev/null &
     local monitor=$!
     holds 30 grep -qE 'step [0-9]+/[0-9]+, [0-9]+ %  loss [0-9.]+  [0-9:]+ left' seen.out
     out=$(cat seen.out)
@@ -865,7 +865,7 @@ monitor_says_how_long_a_run_will_take_and_how_it_ended() {
 }
 
 # Bytes without meaning, and a subscriber of another protocol.
-strangers_at_the_stream_disturb_no_run() {
+unknown_clients_of_the_stream_disturb_no_run() {
     start_stream besieged
     local stranger strangers=() k
     for k in $(seq 40); do
@@ -878,7 +878,7 @@ strangers_at_the_stream_disturb_no_run() {
         fi >&"$stranger" 2>/dev/null
         if [ $((k % 4)) -lt 2 ]; then strangers+=("$stranger"); else exec {stranger}>&-; fi
     done
-    try timeout 30 "$paceline" monitor "$stream" --topic 0.strategy.single.train_batch --count 5
+    try timeout 300 "$paceline" monitor "$stream" --topic 0.strategy.single.train_batch --count 5
     is "$status" 0 "a viewer of steps receives them"
     is "$(lines "$out")" 5 "as many as were asked for"
     # libzmq 4.3.4 may leak what it has of an unfinished message of several parts when it ends before its peer does.
@@ -896,14 +896,14 @@ few_descriptors_are_refused() {
 
 monitor_ends_when_nothing_can_be_written() {
     start_endless_fit watched --monitor "ipc://$PWD/watched"
-    try timeout 30 bash -c 'exec "$0" monitor "$1" >/dev/full' "$paceline" "ipc://$PWD/watched"
+    try timeout 300 bash -c 'exec "$0" monitor "$1" >/dev/full' "$paceline" "ipc://$PWD/watched"
     is "$status" 1 "status 1"
     like "$err" '^paceline: cannot write to standard output: No space' "as is reported"
     kill -TERM "$pid"
     end_of_fit
 }
 
-monitor_says_when_nothing_comes() {
+monitor_reports_an_endpoint_without_a_run() {
     refused 1 '^paceline: no message came from ipc://.*: start a run with paceline fit --monitor' \
         monitor "ipc://$folder/silence" --duration 0.2
     try "$paceline" monitor "ipc://$folder/silence" --duration 1.5
@@ -957,7 +957,7 @@ put_safetensors() {
     head -c "$3" /dev/zero >>"$1"
 }
 
-inspect_refuses_what_predict_refuses() {
+inspect_refuses_the_files_that_predict_refuses() {
     local a='"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}'
     put_safetensors ok.safetensors "{$a}" 8
     try "$paceline" inspect ok.safetensors
@@ -1037,37 +1037,37 @@ doctor_looks_at_machine_and_build() {
 run help_and_version_are_on_standard_output
 run wrong_words_are_refused
 run a_reader_that_goes_away_is_no_failure
-run what_cannot_be_written_is_a_failure
+run a_failed_write_is_a_failure
 run a_fit_ends_with_its_result trains
 run every_epoch_leaves_a_line trains
 run a_terminal_has_a_bar_that_is_redrawn trains
 run a_terminal_may_have_plain_lines trains
-run what_is_shown_is_of_now trains
+run the_progress_line_is_current trains
 run commands_to_try_next_work_as_printed trains
 run json_events_are_one_a_line trains
 run set_changes_the_run trains
-run names_of_other_engines_find_those_here trains
+run names_of_other_engines_suggest_ours trains
 run several_values_are_several_runs trains
 run a_sweep_ends_with_all_its_results trains
 run a_sweep_is_checked_before_it_starts
 run a_signal_ends_the_whole_sweep trains
 run print_config_shows_every_default trains
 run a_malformed_run_file_is_refused_with_its_place
-run what_cannot_run_is_refused_before_it_starts
-run with_json_what_is_refused_has_a_result_too
+run an_impossible_run_is_refused_before_it_starts
+run with_json_a_refusal_has_a_result_too
 run a_classifier_says_that_it_needs_classes trains
 run mistakes_that_the_data_shows_have_a_place_in_the_run_file trains
 run an_address_that_is_a_path_is_answered_with_one trains
-run what_this_machine_lacks_is_told_with_the_key trains
+run an_accelerator_missing_here_is_reported_with_the_key trains
 run a_run_that_failed_says_how_far_it_came trains
-run what_is_not_there_is_a_wrong_request trains
+run a_missing_file_is_a_wrong_request trains
 run a_plugin_is_loaded_by_hand trains
 run a_folder_that_cannot_be_written_fails_the_run trains
 run a_full_disk_fails_the_run_and_leaves_nothing_half trains
 run sigint_stops_saves_and_says_130 trains
 run sigterm_stops_saves_and_says_0 trains
-run what_is_stopped_can_go_on trains
-run what_a_callback_stops_is_at_its_end trains
+run a_stopped_run_can_be_resumed trains
+run a_run_stopped_by_a_callback_is_complete trains
 run signals_that_come_together_are_one_request trains
 run sighup_stops_saves_and_says_0 trains
 run a_process_that_was_suspended_continues trains
@@ -1078,25 +1078,25 @@ run validate_and_test_refuse_what_they_cannot_do trains
 run tune_suggests_a_learning_rate trains
 run tune_suggests_a_batch_size trains
 run predict_writes_classes trains
-run a_callback_may_take_all_that_is_predicted trains
-run predict_goes_on_from_a_prompt trains
+run a_callback_may_take_all_predictions trains
+run predict_continues_a_prompt trains
 run a_checkpoint_of_other_data_is_named trains
 run a_pipe_in_the_place_of_a_file_is_refused trains
-run runs_go_on_with_strategies_that_compute_the_same trains
-run predict_refuses_weights_that_are_none trains
-run what_a_prediction_leaves_is_whole trains
+run runs_resume_with_equivalent_strategies trains
+run predict_refuses_files_that_are_no_weights trains
+run a_prediction_leaves_whole_files trains
 run a_run_without_weights_points_to_one_that_has_them trains
 run monitor_follows_a_run_to_its_end trains
 run monitor_says_how_long_a_run_will_take_and_how_it_ended trains
-run a_run_that_fails_says_what_is_left_of_it trains
-run monitor_says_that_what_it_followed_died trains
+run a_run_that_fails_reports_its_checkpoint trains
+run monitor_reports_a_run_that_died trains
 run monitor_shows_lines_for_people trains
 run monitor_ends_when_nothing_can_be_written trains
-run monitor_says_when_nothing_comes
-run strangers_at_the_stream_disturb_no_run trains
+run monitor_reports_an_endpoint_without_a_run
+run unknown_clients_of_the_stream_disturb_no_run trains
 run few_descriptors_are_refused
 run inspect_shows_weights_and_runs trains
-run inspect_refuses_what_predict_refuses trains
+run inspect_refuses_the_files_that_predict_refuses trains
 run inspect_does_not_wait_for_a_pipe
 run json_numbers_read_back_as_they_were
 run list_names_components_and_their_options

@@ -54,7 +54,8 @@ static void a_limit_names_the_ranks_that_arrived_and_those_that_did_not(void)
         reported[0][0].text,
         "all_reduce: the time limit has passed: rank 0, rank 2 arrived, rank 1 did not",
         "and names the missing ranks");
-    is_int(reported[2][0].code, PL_EPEER, "so does that of the rank that waited with it");
+    is_int(reported[2][0].code, PL_EPEER,
+           "so does the call of the rank that waited with it");
     is_text(
         reported[2][0].text,
         "all_reduce: rank 0 aborted: the time limit has passed: rank 0, rank 2 arrived, "
@@ -76,7 +77,8 @@ static void a_cancelled_call_reports_no_limit(void)
     wait_for(2);
     is_int(captain->late, 0, "no limit has passed");
     is_int(reported[0][0].code, PL_ECANCELLED, "its call ends as cancelled");
-    is_int(reported[2][0].code, PL_EPEER, "so does that of the rank that waited with it");
+    is_int(reported[2][0].code, PL_EPEER,
+           "so does the call of the rank that waited with it");
     is_text(reported[2][0].text, "all_reduce: rank 0 aborted: the caller has ended",
             "for the same reason");
     captain_close();
@@ -94,7 +96,7 @@ static void a_join_names_the_missing_ranks(void)
     captain_close();
 }
 
-static void an_abort_ends_every_wait(void)
+static void an_abort_ends_all_waits(void)
 {
     captain_join();
     for (int rank = 0; rank < RANKS - 1; rank++) {
@@ -128,7 +130,7 @@ static void a_rank_that_ends_is_named_by_those_that_wait(void)
     captain_close();
 }
 
-static void a_rank_that_ends_within_an_operation_tells_the_others(void)
+static void a_rank_that_ends_in_an_operation_ends_the_others(void)
 {
     captain_join();
     barrier(0, 0, 0);
@@ -191,9 +193,9 @@ int main(void)
     run(a_limit_names_the_ranks_that_arrived_and_those_that_did_not);
     run(a_cancelled_call_reports_no_limit);
     run(a_join_names_the_missing_ranks);
-    run(an_abort_ends_every_wait);
+    run(an_abort_ends_all_waits);
     run(a_rank_that_ends_is_named_by_those_that_wait);
-    run(a_rank_that_ends_within_an_operation_tells_the_others);
+    run(a_rank_that_ends_in_an_operation_ends_the_others);
     run(a_rank_that_fails_by_itself_ends_with_its_error);
     run(wrong_requests_are_refused);
     return tap_done();

@@ -79,7 +79,7 @@ static void card_fill(card_t *c, int rank, uint64_t count)
  * is the collective's, too, which polls for errors. */
 static int fence_wait(pl_fence_t *fence, member_t *m)
 {
-    const int64_t until = pl_now() + 10 * PL_SECOND;
+    const int64_t until = pl_now() + 60 * PL_SECOND;
     bool passed = !fence;
     int code = PL_OK;
     while (code == PL_OK && !passed) {
@@ -264,7 +264,7 @@ static void the_order_of_the_library_is_its_own(void)
     ok(!m.ops->own_order(m.component.self), "and without the option it does not");
     member_close(&m);
     member_open(&m, "{\"name\": \"nccl\", \"host\": \"own\"}", NULL);
-    ok(m.ops->own_order(m.component.self), "but for that of a host's collective");
+    ok(m.ops->own_order(m.component.self), "unlike a host's collective");
     member_close(&m);
 }
 
@@ -282,7 +282,7 @@ static void host_memory(member_t *m, void *user)
 }
 
 /* More than a kernel adds. */
-static void sums_of_many_ranks_are_added_in_parts(void)
+static void sums_of_many_ranks_are_added_in_chunks(void)
 {
     enum { MANY = 70, COUNT = 300, APART = 1280 };
     pl_error_t err = {0};
@@ -313,7 +313,7 @@ static void sums_of_many_ranks_are_added_in_parts(void)
             value[rank] = part[rank][k];
         same += got[k] == tree_sum(value, MANY);
     }
-    is_int(same, COUNT, "the bits are those of the tree");
+    is_int(same, COUNT, "the bits equal the tree's");
     call->stream_finish(stream);
     cuda_sums_free(sums);
     call->stream_free(stream);
@@ -523,7 +523,7 @@ static bool ends_by(const char *fault, const char *pattern)
     members_run("\"nccl\"", 2, reduce_often, NULL);
     stand_in("");
     const bool is_right = members_error.code && matches(members_error.text, pattern)
-                          && pl_now() - began < 8 * PL_SECOND;
+                          && pl_now() - began < 40 * PL_SECOND;
     if (!is_right)
         tap_diag("%s: %s (%d)", fault, members_error.text, members_error.code);
     return is_right;
@@ -588,7 +588,7 @@ static void an_operation_that_never_ends_can_be_aborted(void)
     members_run("\"nccl\"", 2, reduce_and_abort, &passed);
     stand_in("");
     is_int(passed, 0, "an operation on the card does not end");
-    ok(pl_now() - began < 8 * PL_SECOND, "and the ranks do");
+    ok(pl_now() - began < 40 * PL_SECOND, "and the ranks do");
 }
 
 /* ---- processes ---- */
@@ -667,7 +667,7 @@ static void mixed_versions_are_named(void)
          "with both");
 }
 
-/* Of a host whose sums are not those of the tree. */
+/* Of a host with sums in another order than the tree's. */
 static bool own_order(const void *self)
 {
     (void)self;
@@ -704,7 +704,7 @@ int main(int argc, char **argv)
         return 0;
     run(sums_have_the_bits_of_the_other_collectives);
     run(the_order_of_the_library_is_its_own);
-    run(sums_of_many_ranks_are_added_in_parts);
+    run(sums_of_many_ranks_are_added_in_chunks);
     run(a_kernel_of_sums_that_cannot_be_loaded_leaves_nothing);
     run(memory_of_the_host_is_moved_by_another_collective);
     run(two_ranks_on_one_card_are_named);

@@ -15,7 +15,7 @@ typedef struct member {
     pl_instance_t component;
     const pl_collective_ops_t *ops;
     int rank, size, descriptor;
-    uint64_t step;                              /* of chunks  [0: that of a cache line] */
+    uint64_t step;                              /* of chunks  [0: a cache line's] */
     const char *place;                          /* machine of each rank  [the real one] */
     char address[PL_ADDRESS_TEXT];
     unsigned char arrived[MEMBERS_MAX];                     /* at the last operation */

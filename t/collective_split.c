@@ -104,12 +104,12 @@ static bool group_0_has_ended(void)
     return split_ended[0].order || split[0].has_ended;
 }
 
-static bool rank_0_is_told(void)
+static bool rank_0_has_answer(void)
 {
     return reported[0][2].order && split_ended[0].order;
 }
 
-static bool all_are_told(void)
+static bool all_have_answers(void)
 {
     for (int rank = 0; rank < RANKS; rank++)
         if (!reported[rank][2].order || !split_ended[rank].order)
@@ -209,13 +209,13 @@ static void a_group_that_ends_early_is_reported_after_the_gather(void)
                 sem_post(&may_open);
             else
                 split_one(rank, "shm", 7);
-        ok(comes(rank_0_is_told), "until the others have come");
+        ok(comes(rank_0_has_answer), "until the others have come");
         is_int(reported[0][2].code, PL_ECANCELLED, "it fails: %s", reported[0][2].text);
         ok(reported[0][2].order < split_ended[0].order,
            "and its group has ended, in order");
         for (int rank = 1; rank < RANKS; rank++)
             pl_cancel(captain, split[rank].life);
-        ok(comes(all_are_told), "so do the others");
+        ok(comes(all_have_answers), "so do the others");
         if (!k)
             is_text(reported[2][2].text,
                     "rank 0 cannot open the collective of its group: it has ended",

@@ -105,7 +105,7 @@ static int sent(member_t *m, pl_reg_buffer_t *buffer, uint64_t offset, uint64_t 
     return member_do(m, &req);
 }
 
-/* Elements go to where those of that rank lay which had them. */
+/* Each segment goes to its offset in the rank that had it. */
 static void exchanged_check(outcome_t *o, const float *data, const member_t *m,
                             uint64_t per_rank)
 {
@@ -233,7 +233,7 @@ static void many_elements(member_t *m, void *user)
     pl_object_unref(buffer);
 }
 
-static void many_elements_travel_in_pieces(void)
+static void many_elements_are_sent_in_pieces(void)
 {
     for (int kind = 0; kind < KINDS; kind++) {
         int wrong = 0;
@@ -805,8 +805,8 @@ static void best_join_as(const char *first, const char *second, int *code, char 
 /* What best says that it took, of so many ranks. */
 static char taken[PL_ERROR_TEXT];
 
-static void log_hear(pl_log_level_t level, int rank, const char *actor, const char *text,
-                     void *user)
+static void note_line(pl_log_level_t level, int rank, const char *actor, const char *text,
+                      void *user)
 {
     (void)actor, (void)user;
     if (level == PL_LOG_INFO && rank == 0)
@@ -815,7 +815,7 @@ static void log_hear(pl_log_level_t level, int rank, const char *actor, const ch
 
 static void the_choice_is_logged(void)
 {
-    pl_log_hook(log_hear, PL_LOG_INFO, NULL);
+    pl_log_hook(note_line, PL_LOG_INFO, NULL);
     members_run("\"best\"", 3, join_and_reduce, NULL);
     is_text(taken, "shm moves the data of the 3 ranks", "one machine");
     members_run("\"best\"@012", 3, join_and_reduce, NULL);
@@ -853,7 +853,7 @@ int main(int argc, char **argv)
     if (rank_main(argc, argv, scripts))
         return 0;
     run(operations_give_the_expected_elements);
-    run(many_elements_travel_in_pieces);
+    run(many_elements_are_sent_in_pieces);
     run(other_types_are_reduced_too);
     run(types_that_cannot_be_reduced_are_refused);
     run(impossible_requests_are_refused);

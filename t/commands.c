@@ -20,7 +20,7 @@
 #define SHORT "\"max_steps\": 40"
 #define LONG "\"max_epochs\": 100000"
 
-/* What a test's run is told, at which step, and what was answered. */
+/* The command to a test's run, its step, and the answers. */
 typedef struct reported {
     char command[16];
     pl_error_t error;
@@ -36,7 +36,7 @@ typedef struct scene {
     int answers;
     reported_t reported[8];
     int wanted;
-    uint64_t seen;                                     /* the newest step that was told */
+    uint64_t seen;                                          /* the newest reported step */
 } scene_t;
 
 static void on_command(pl_trainer_t *trainer, const pl_command_result_t *result,
@@ -75,22 +75,22 @@ static bool answered(rig_t *rig, int wanted)
     return rig_until(rig, all_answered);
 }
 
-static int told_to_pause(rig_t *rig)
+static int send_pause(rig_t *rig)
 {
     return pl_trainer_pause(rig_trainer(rig), on_command, rig_user(rig), &rig_error);
 }
 
-static int told_to_go_on(rig_t *rig)
+static int send_continue(rig_t *rig)
 {
     return pl_trainer_continue(rig_trainer(rig), on_command, rig_user(rig), &rig_error);
 }
 
-static int told_to_save(rig_t *rig)
+static int send_save(rig_t *rig)
 {
     return pl_trainer_save(rig_trainer(rig), on_command, rig_user(rig), &rig_error);
 }
 
-static int told_lr(rig_t *rig, double lr)
+static int send_lr(rig_t *rig, double lr)
 {
     return pl_trainer_set_lr(rig_trainer(rig), lr, NULL, on_command, rig_user(rig),
                              &rig_error);
@@ -162,7 +162,7 @@ static double processor_time(void)
 
 static void pause_it(rig_t *rig)
 {
-    ok(told_to_pause(rig) == PL_OK, "a pause is taken, from inside a notification");
+    ok(send_pause(rig) == PL_OK, "a pause is taken, from inside a notification");
 }
 
 static void over(evutil_socket_t fd, short what, void *is_over)
@@ -171,7 +171,7 @@ static void over(evutil_socket_t fd, short what, void *is_over)
     *(bool *)is_over = true;
 }
 
-/* The program's loop turns meanwhile. */
+/* The program's loop turns in the pause. */
 static void nothing_is_done_for_a_while(rig_t *rig)
 {
     const struct timeval half = {.tv_usec = 500000};
@@ -182,7 +182,7 @@ static void nothing_is_done_for_a_while(rig_t *rig)
     while (!is_over)
         event_base_loop(rig_base(rig), EVLOOP_ONCE);
     const double spent = processor_time() - before;
-    ok(spent < 0.25, "nothing computes meanwhile (%.3f s of 0.5)", spent);
+    ok(spent < 0.25, "nothing computes in a pause (%.3f s of 0.5)", spent);
     ok(scene->seen <= scene->reported[0].global_step && rig_done(rig) == 0,
        "no step is made after step %d", (int)scene->reported[0].global_step);
 }
@@ -197,7 +197,7 @@ static void a_pause_holds_the_run_between_two_steps(void)
         ok(answered(rig, 1), "it pauses: %s", everywhere[k].what);
         is_answered_ok(&scene, 0, "pause");
         nothing_is_done_for_a_while(rig);
-        ok(told_to_go_on(rig) == PL_OK, "it is to go on");
+        ok(send_continue(rig) == PL_OK, "a continue is taken");
         const rig_result_t *result = rig_wait(rig);
         is_text(result->status, "ok", "it ends: %s", result->error.text);
         is_int(result->global_step, 40, "with all its steps");
@@ -205,7 +205,8 @@ static void a_pause_holds_the_run_between_two_steps(void)
         is_answered_ok(&scene, 1, "continue");
         is_int(scene.reported[1].global_step, scene.reported[0].global_step,
                "at the same step");
-        ok(rig_same_bits(result, rig_fit(other)), "the bits are those of a run without");
+        ok(rig_same_bits(result, rig_fit(other)),
+           "the bits equal those of a run without a pause");
         rig_free(&rig);
         rig_free(&other);
     }
@@ -219,24 +220,24 @@ static void a_pause_is_no_time_of_the_runs(void)
     rig_begin(rig);
     answered(rig, 1);
     nothing_is_done_for_a_while(rig);
-    told_to_go_on(rig);
+    send_continue(rig);
     const rig_result_t *result = rig_wait(rig);
     const double all = (double)(pl_now() - before) / PL_SECOND;
     ok(result->seconds < all - 0.49, "%.3f s of %.3f", result->seconds, all);
     rig_free(&rig);
 }
 
-static void either_may_be_asked_for_twice(void)
+static void pause_and_continue_may_be_sent_twice(void)
 {
     scene_t scene = {.at = 3, .act = pause_it};
     rig_t *rig = run_of(&everywhere[0], &scene, SHORT);
     rig_begin(rig);
     answered(rig, 1);
-    told_to_pause(rig);
+    send_pause(rig);
     ok(answered(rig, 2), "a second pause is answered");
     is_answered_ok(&scene, 1, "pause");
-    told_to_go_on(rig);
-    told_to_go_on(rig);
+    send_continue(rig);
+    send_continue(rig);
     is_text(rig_wait(rig)->status, "ok", "the run ends");
     is_int(scene.answers, 4, "all are answered");
     is_answered_ok(&scene, 2, "continue");
@@ -249,12 +250,12 @@ static void a_run_may_be_paused_before_its_first_step(void)
         scene_t scene = {0};
         rig_t *rig = run_of(&everywhere[k], &scene, "\"max_steps\": 10");
         rig_begin(rig);
-        is_int(told_to_pause(rig), PL_OK, "a pause is taken while it starts: %s",
+        is_int(send_pause(rig), PL_OK, "a pause is taken while it starts: %s",
                everywhere[k].what);
         ok(answered(rig, 1), "and answered");
         is_answered_ok(&scene, 0, "pause");
         is_int(scene.reported[0].global_step, 0, "before the first step");
-        told_to_go_on(rig);
+        send_continue(rig);
         is_int(rig_wait(rig)->global_step, 10, "then it is trained");
         rig_free(&rig);
     }
@@ -281,13 +282,13 @@ static void a_paused_run_can_be_stopped(void)
 
 static void save_it(rig_t *rig)
 {
-    is_int(told_to_save(rig), PL_OK, "a save is taken");
+    is_int(send_save(rig), PL_OK, "a save is taken");
 }
 
 static void pause_and_save(rig_t *rig)
 {
-    told_to_pause(rig);
-    told_to_save(rig);
+    send_pause(rig);
+    send_save(rig);
 }
 
 static void a_paused_run_is_saved_where_it_is(void)
@@ -297,15 +298,15 @@ static void a_paused_run_is_saved_where_it_is(void)
         rig_t *rig = run_of(&everywhere[k], &scene, SHORT);
         rig_begin(rig);
         ok(answered(rig, 2), "both are answered: %s", everywhere[k].what);
-        told_to_save(rig);
+        send_save(rig);
         ok(answered(rig, 3), "and another save");
         is_answered_ok(&scene, 2, "save");
         is_int(scene.reported[2].global_step, scene.reported[0].global_step,
                "of the same step");
         is_text(scene.reported[1].checkpoint, scene.reported[2].checkpoint,
                 "by the same name");
-        told_to_go_on(rig);
-        is_text(rig_wait(rig)->status, "ok", "it goes on to its end");
+        send_continue(rig);
+        is_text(rig_wait(rig)->status, "ok", "it continues to its end");
         rig_free(&rig);
     }
 }
@@ -337,7 +338,7 @@ static int called(const rig_result_t *result, const char *prefix)
     return count;
 }
 
-static void what_has_a_name_takes_the_place_of_what_had_it(void)
+static void a_named_checkpoint_replaces_the_one_of_that_name(void)
 {
     for (int k = 0; k < EVERYWHERE; k++) {
         scene_t scene = {.at = 3, .act = save_as_newest};
@@ -347,7 +348,7 @@ static void what_has_a_name_takes_the_place_of_what_had_it(void)
         is_answered_ok(&scene, 0, "save");
         like(scene.reported[0].checkpoint, "/checkpoints/asked-newest$", "by its name");
         like(scene.reported[1].checkpoint, "/checkpoints/asked-other.1_-$", "each");
-        told_to_pause(rig);
+        send_pause(rig);
         ok(answered(rig, 3), "later");
         reported_as(rig, "newest");
         ok(answered(rig, 4), "it is saved so again");
@@ -362,9 +363,9 @@ static void what_has_a_name_takes_the_place_of_what_had_it(void)
         is_int(json_integer_value(json_object_get(saved, "global_step")),
                scene.reported[3].global_step, "which is what lies there");
         json_decref(saved);
-        told_to_go_on(rig);
+        send_continue(rig);
         const rig_result_t *result = rig_wait(rig);
-        is_text(result->status, "ok", "it goes on to its end");
+        is_text(result->status, "ok", "it continues to its end");
         is_int(called(result, "asked-"), 2, "with one checkpoint of each name");
         rig_free(&rig);
     }
@@ -388,7 +389,7 @@ static void save_by_no_name(rig_t *rig)
     reported_as(rig, long_name + 1);
 }
 
-static void a_name_is_that_of_a_folder(void)
+static void a_name_is_the_name_of_a_folder(void)
 {
     scene_t scene = {.at = 3, .act = save_by_no_name};
     rig_t *rig = run_of(&everywhere[0], &scene, SHORT);
@@ -397,7 +398,7 @@ static void a_name_is_that_of_a_folder(void)
     rig_free(&rig);
 }
 
-static void what_keeps_no_checkpoints_says_so(void)
+static void a_run_without_checkpoints_refuses_a_save(void)
 {
     scene_t scene = {.at = 3, .act = save_it};
     rig_t *rig = run_of(&everywhere[0], &scene,
@@ -415,7 +416,7 @@ static void what_keeps_no_checkpoints_says_so(void)
 
 static void rate_it(rig_t *rig)
 {
-    is_int(told_lr(rig, 0.25), PL_OK, "a rate is taken");
+    is_int(send_lr(rig, 0.25), PL_OK, "a rate is taken");
 }
 
 /* The rate of the step behind a step. */
@@ -460,7 +461,7 @@ static void a_factor_takes_the_place_of_the_one_before(void)
     rig_free(&rig);
 }
 
-static void a_schedule_goes_on_in_proportion(void)
+static void a_schedule_continues_in_proportion(void)
 {
     scene_t scene = {.at = 3, .act = rate_it};
     rig_t *rig = rig_new(.script = SLOW, .trainer = LOGGED, .user = &scene,
@@ -476,8 +477,8 @@ static void a_schedule_goes_on_in_proportion(void)
 
 static void rate_and_save(rig_t *rig)
 {
-    told_lr(rig, 0.25);
-    told_to_save(rig);
+    send_lr(rig, 0.25);
+    send_save(rig);
 }
 
 static void a_checkpoint_is_made_on_request_and_has_the_rate_that_was_set(void)
@@ -494,30 +495,30 @@ static void a_checkpoint_is_made_on_request_and_has_the_rate_that_was_set(void)
         ok(rig_begin_again(rig, scene.reported[1].checkpoint), "from there: %s",
            rig_error.text);
         const rig_result_t *rest = rig_wait(rig);
-        is_text(rest->status, "ok", "a run goes on: %s", rest->error.text);
+        is_text(rest->status, "ok", "a run resumes: %s", rest->error.text);
         ok(rig_same_bits(whole, rest), "and comes to the same bits");
         rig_result_free(whole);
         rig_free(&rig);
     }
 }
 
-static void rate_nobody(rig_t *rig)
+static void set_lr_of_unknown_optimizer(rig_t *rig)
 {
-    pl_trainer_set_lr(rig_trainer(rig), 0.25, "nobody", on_command, rig_user(rig), NULL);
+    pl_trainer_set_lr(rig_trainer(rig), 0.25, "unknown", on_command, rig_user(rig), NULL);
 }
 
-static void rates_that_are_none_are_refused(void)
+static void rates_that_are_no_positive_number_are_refused(void)
 {
     rig_listen("the learning rate");
-    scene_t scene = {.at = 3, .act = rate_nobody};
+    scene_t scene = {.at = 3, .act = set_lr_of_unknown_optimizer};
     rig_t *rig = run_of(&everywhere[0], &scene, SHORT);
     rig_begin(rig);
-    is_int(told_lr(rig, -1), PL_EINVAL, "a negative one");
-    is_int(told_lr(rig, NAN), PL_EINVAL, "no number");
-    is_int(told_lr(rig, INFINITY), PL_EINVAL, "no finite one");
+    is_int(send_lr(rig, -1), PL_EINVAL, "a negative one");
+    is_int(send_lr(rig, NAN), PL_EINVAL, "no number");
+    is_int(send_lr(rig, INFINITY), PL_EINVAL, "no finite one");
     is_text(rig_wait(rig)->status, "ok", "the run ends");
     is_int(scene.reported[0].error.code, PL_EINVAL, "an optimizer that is not there");
-    like(scene.reported[0].error.text, "nobody", "is named");
+    like(scene.reported[0].error.text, "unknown", "is named");
     is_int(rig_lines_received(), 0, "and the log does not say that it was set");
     rig_listen(NULL);
     rig_free(&rig);
@@ -525,16 +526,16 @@ static void rates_that_are_none_are_refused(void)
 
 /* ---- at the wrong time ---- */
 
-static void where_nothing_trains_commands_are_refused(void)
+static void commands_without_a_fit_are_refused(void)
 {
     scene_t scene = {0};
     rig_t *rig = run_of(&everywhere[0], &scene, "\"max_steps\": 4");
-    is_int(told_to_pause(rig), PL_ESTATE, "before a run");
+    is_int(send_pause(rig), PL_ESTATE, "before a run");
     rig_fit(rig);
-    is_int(told_to_pause(rig), PL_ESTATE, "and after it");
-    is_int(told_to_save(rig), PL_ESTATE, "a save, too");
-    is_int(told_lr(rig, 0.1), PL_ESTATE, "and a rate");
-    is_int(scene.answers, 0, "nobody is notified of that");
+    is_int(send_pause(rig), PL_ESTATE, "and after it");
+    is_int(send_save(rig), PL_ESTATE, "a save, too");
+    is_int(send_lr(rig, 0.1), PL_ESTATE, "and a rate");
+    is_int(scene.answers, 0, "no notification comes");
     rig_free(&rig);
 }
 
@@ -547,7 +548,7 @@ static void each_command_is_answered_once(void)
         rig_begin(rig);
         for (int turns = 0; turns < 3 * k; turns++)
             pl_engine_dispatch(rig_engine(rig));
-        int taken = (told_to_save(rig) == PL_OK) + (told_lr(rig, 0.2) == PL_OK);
+        int taken = (send_save(rig) == PL_OK) + (send_lr(rig, 0.2) == PL_OK);
         is_text(rig_wait(rig)->status, "ok", "the run ends");
         ok(answered(rig, taken), "%d taken", taken);
         is_int(scene.answers, taken, "as many answers");
@@ -557,12 +558,12 @@ static void each_command_is_answered_once(void)
 
 static void close_it(rig_t *rig)
 {
-    told_to_pause(rig);
-    told_to_save(rig);
+    send_pause(rig);
+    send_save(rig);
     pl_engine_close(rig_engine(rig), NULL, NULL);
 }
 
-static void closing_answers_them_too(void)
+static void closing_answers_open_commands(void)
 {
     for (int k = 0; k < EVERYWHERE; k++) {
         scene_t scene = {.at = 3, .act = close_it};
@@ -587,7 +588,7 @@ static void a_free_ends_a_paused_run(void)
 
 /* ---- the record ---- */
 
-static void all_is_written_down(void)
+static void all_commands_are_written_to_commands_jsonl(void)
 {
     scene_t scene = {.at = 3, .act = rate_and_save};
     rig_t *rig = run_of(&everywhere[0], &scene, SHORT);
@@ -614,7 +615,7 @@ static void stop_it(rig_t *rig)
 
 static void is_paused_and_stopped(rig_t *rig)
 {
-    told_to_pause(rig);
+    send_pause(rig);
     stop_it(rig);
 }
 
@@ -636,23 +637,23 @@ static void stop_is_written(const rig_result_t *result, const char *reason)
 static void ask_much_and_stop(rig_t *rig)
 {
     for (int k = 0; k < 200; k++)
-        told_lr(rig, 1e-3);
+        send_lr(rig, 1e-3);
     stop_it(rig);
 }
 
-static void a_stop_behind_many_commands_is_a_stop(void)
+static void a_stop_behind_many_commands_stops_the_run(void)
 {
     for (int k = 0; k < 3 * EVERYWHERE; k++) {
         scene_t scene = {.at = 3, .act = ask_much_and_stop};
         rig_t *rig = run_of(&everywhere[k % EVERYWHERE], &scene, LONG);
         const rig_result_t *result = rig_fit(rig);
-        is_text(result->status, "stopped", "of whom much is asked: %s",
+        is_text(result->status, "stopped", "a run with many commands is stopped: %s",
                 everywhere[k % EVERYWHERE].what);
         rig_free(&rig);
     }
 }
 
-static void a_stop_is_written_down_with_its_reason(void)
+static void a_stop_is_recorded_with_its_reason(void)
 {
     for (int k = 0; k < 2 * EVERYWHERE; k++) {
         const where_t *where = &everywhere[k % EVERYWHERE];
@@ -666,7 +667,7 @@ static void a_stop_is_written_down_with_its_reason(void)
     }
 }
 
-static void so_is_one_without_a_reason_and_before_the_first_step(void)
+static void a_stop_without_a_reason_before_the_first_step_is_recorded(void)
 {
     scene_t scene = {0};
     rig_t *rig = run_of(&everywhere[0], &scene, LONG);
@@ -676,7 +677,7 @@ static void so_is_one_without_a_reason_and_before_the_first_step(void)
     rig_free(&rig);
 }
 
-static void a_run_that_comes_to_its_end_has_not_been_stopped(void)
+static void a_run_that_ends_by_itself_was_not_stopped(void)
 {
     scene_t scene = {0};
     rig_t *rig = run_of(&everywhere[0], &scene, "\"max_steps\": 4");
@@ -694,26 +695,26 @@ int main(void)
     far_init(components);
     run(a_pause_holds_the_run_between_two_steps);
     run(a_pause_is_no_time_of_the_runs);
-    run(either_may_be_asked_for_twice);
+    run(pause_and_continue_may_be_sent_twice);
     run(a_run_may_be_paused_before_its_first_step);
     run(a_paused_run_can_be_stopped);
     run(a_paused_run_is_saved_where_it_is);
-    run(what_has_a_name_takes_the_place_of_what_had_it);
-    run(a_name_is_that_of_a_folder);
-    run(what_keeps_no_checkpoints_says_so);
+    run(a_named_checkpoint_replaces_the_one_of_that_name);
+    run(a_name_is_the_name_of_a_folder);
+    run(a_run_without_checkpoints_refuses_a_save);
     run(the_next_step_is_made_at_the_rate_that_is_set);
     run(a_factor_takes_the_place_of_the_one_before);
-    run(a_schedule_goes_on_in_proportion);
+    run(a_schedule_continues_in_proportion);
     run(a_checkpoint_is_made_on_request_and_has_the_rate_that_was_set);
-    run(rates_that_are_none_are_refused);
-    run(where_nothing_trains_commands_are_refused);
+    run(rates_that_are_no_positive_number_are_refused);
+    run(commands_without_a_fit_are_refused);
     run(each_command_is_answered_once);
-    run(closing_answers_them_too);
+    run(closing_answers_open_commands);
     run(a_free_ends_a_paused_run);
-    run(all_is_written_down);
-    run(a_stop_behind_many_commands_is_a_stop);
-    run(a_stop_is_written_down_with_its_reason);
-    run(so_is_one_without_a_reason_and_before_the_first_step);
-    run(a_run_that_comes_to_its_end_has_not_been_stopped);
+    run(all_commands_are_written_to_commands_jsonl);
+    run(a_stop_behind_many_commands_stops_the_run);
+    run(a_stop_is_recorded_with_its_reason);
+    run(a_stop_without_a_reason_before_the_first_step_is_recorded);
+    run(a_run_that_ends_by_itself_was_not_stopped);
     return tap_done();
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# completion.t - tests of what shells complete for paceline
+# completion.t - tests of the completions of shells for paceline
 . "$(dirname "$0")/tap.sh"
 
 mkdir -p bin work/runs
@@ -76,9 +76,9 @@ fish_completes_the_same() {
     is "$(fish_says 'paceline fit --resume la')" "last" "a word"
 }
 
-# The line that Tab makes of one, told by a widget when it is accepted.
+# The line that Tab makes of a word, printed by a widget when it is accepted.
 zsh_says() {
-    timeout 60 zsh -f -c '
+    timeout 300 zsh -f -c '
         zmodload zsh/zpty
         zpty z "TERM=dumb zsh -f -i"
         zpty -w z "fpath=($1 \$fpath); autoload -Uz compinit; compinit -u -D; echo rea''""dy"

@@ -172,7 +172,7 @@ static void batches_are_the_same_whatever_reads_them(void)
        "batches are aligned, numbered and read for their stage");
     ok(memcmp(first[0]->x, first[1]->x, sizeof first[0]->x) != 0,
        "the second epoch has another order");
-    ok(!is_rising(first[0]), "which is not that of the file");
+    ok(!is_rising(first[0]), "not the order of the file");
     free(first[0]);
     free(first[1]);
 }
@@ -188,7 +188,7 @@ static void every_sample_comes_once_in_an_epoch(void)
     queen_close();
 }
 
-static void an_order_that_is_not_shuffled_is_that_of_the_data(void)
+static void the_order_without_shuffle_is_the_order_of_the_data(void)
 {
     start_open("{\"name\": \"numbers\", \"samples\": 100, \"batch_size\": 7, "
                "\"shuffle\": false, \"val_split\": 0.25}");
@@ -234,7 +234,7 @@ static pass_t *pass_of_partition(const char *section, uint32_t partition,
     return pass;
 }
 
-/* Every sample in one part, as many batches in each, their sizes among those told. */
+/* Every sample in one partition, as many batches in each, of the announced sizes. */
 static void components_check(const char *section, uint32_t partitions, int samples)
 {
     pass_t *all = calloc(1, sizeof *all);
@@ -257,11 +257,11 @@ static void components_check(const char *section, uint32_t partitions, int sampl
     ok(all->samples == samples && count_per_sample(all, NULL, samples) == 1,
        "%d samples in %u parts: each is in one", samples, partitions);
     ok(alike, "all have %d batches", all->batches);
-    ok(reported, "of sizes that were told before");
+    ok(reported, "of the announced sizes");
     free(all);
 }
 
-static void parts_share_the_samples(void)
+static void partitions_share_the_samples(void)
 {
     components_check("{\"name\": \"numbers\", \"samples\": 10, \"batch_size\": 2}", 3,
                      10);
@@ -275,7 +275,7 @@ static void parts_share_the_samples(void)
 }
 
 /* What one rank takes for a batch of b, n ranks take for one of b/n each. */
-static void parts_of_a_batch_make_the_whole_one(void)
+static void partitions_of_a_batch_make_the_whole_one(void)
 {
     pl_batch_signature_t signature;
     pass_t *whole = pass_of_partition("{\"name\": \"numbers\", \"samples\": 20, "
@@ -293,7 +293,7 @@ static void parts_of_a_batch_make_the_whole_one(void)
     free(whole), free(half[0]), free(half[1]);
 }
 
-static void a_pass_begins_where_it_is_told(void)
+static void an_iteration_begins_at_the_given_batch(void)
 {
     start_open("{\"name\": \"numbers\", \"samples\": 10, \"batch_size\": 3}");
     pass_t *whole = pass_of(PL_TRAIN, 1), *rest = calloc(1, sizeof *rest);
@@ -332,7 +332,7 @@ static void a_split_is_disjoint_and_complete(void)
     queen_close();
 }
 
-static void ordered_data_is_split_by_itself(void)
+static void ordered_data_is_split_in_order(void)
 {
     start_open("{\"name\": \"numbers\", \"samples\": 100, \"ordered\": true, "
                "\"val_split\": 0.1}");
@@ -346,7 +346,7 @@ static void ordered_data_is_split_by_itself(void)
     queen_close();
 }
 
-static void sources_may_be_apart(void)
+static void sources_may_be_separate(void)
 {
     pl_batch_signature_t signature = start_open(
         "{\"train\": {\"name\": \"numbers\", \"samples\": 20}, "
@@ -369,7 +369,7 @@ static void validation_data_may_be_missing(void)
     ok(signature.stage[PL_TRAIN].present && !signature.stage[PL_VALIDATE].present,
        "not there");
     is_int(begin(PL_VALIDATE, 0)->error.code, PL_ESTATE, "no pass begins");
-    like(begin(PL_VALIDATE, 0)->error.text, "no validation data", "and is told why");
+    like(begin(PL_VALIDATE, 0)->error.text, "no validation data", "with the reason");
     is_int(fetch(PL_TRAIN)->error.code, PL_ESTATE, "nothing is fetched before a pass");
     is_int(begin(99, 0)->error.code, PL_EINVAL, "a stage must be one");
     queen_close();
@@ -393,7 +393,7 @@ static void data_info_comes_with_the_signature(void)
 {
     start("{\"name\": \"numbers\", \"vocabulary\": \"abc\"}");
     is_text(open_data(PL_TRAIN)->text, "{\"classes\": 10, \"vocabulary\": \"abc\"}",
-            "as told");
+            "as announced");
     is_int(open_data(PL_TRAIN)->error.code, PL_ESTATE, "data is opened once");
     queen_close();
 }
@@ -406,13 +406,13 @@ static asked_t *open_knowing(pl_stage_t stage)
     return queen_call(data, PL_MESSAGE_open_data, &fields);
 }
 
-static void data_is_told_what_the_training_data_was(void)
+static void data_sets_get_the_info_of_the_training_data(void)
 {
     start("{\"train\": {\"name\": \"numbers\", \"vocabulary\": \"abc\"}, "
           "\"val\": {\"name\": \"numbers\", \"vocabulary\": \"abc\"}}");
     is_int(open_data(PL_TRAIN)->error.code, PL_OK, "opened");
     is_text(numbers_state.reported[PL_TRAIN], "", "training data stands for itself");
-    is_text(numbers_state.reported[PL_VALIDATE], KNOWN, "validation data is told of it");
+    is_text(numbers_state.reported[PL_VALIDATE], KNOWN, "validation data get it");
     queen_close();
 
     start("{\"name\": \"numbers\", \"ordered\": true, \"val_split\": 0.5}");
@@ -440,7 +440,7 @@ static int64_t predicted(const char *section)
     return samples;
 }
 
-static void test_data_is_predicted_where_no_other_is_named(void)
+static void test_data_is_the_default_of_predictions(void)
 {
     is_int(predicted("{\"train\": \"numbers\", "
                      "\"test\": {\"name\": \"numbers\", \"samples\": 5}}"),
@@ -541,7 +541,7 @@ static void a_file_that_is_missing_is_named_with_its_key(void)
                  PL_ENOTFOUND, ": \"data.path\": .*: no-such-folder/no");
 }
 
-static void what_has_no_classes_cannot_be_split_by_them(void)
+static void data_without_classes_cannot_be_split_by_class(void)
 {
     char section[512];
     snprintf(section, sizeof section,
@@ -567,7 +567,7 @@ static void data_that_cannot_be_used_is_refused(void)
     open_refused("{\"name\": \"numbers\", \"ordered\": true, \"val_split\": 0.01}",
                  PL_EFORMAT, "no samples");
     open_refused("{\"name\": \"halves\"}", PL_EUSER, "\"halves\": its table lacks");
-    open_refused("{\"name\": \"nobody\"}", PL_ENOTFOUND, "no dataset \"nobody\"");
+    open_refused("{\"name\": \"unknown\"}", PL_ENOTFOUND, "no dataset \"unknown\"");
     open_refused("{\"val\": \"numbers\"}", PL_ENOTFOUND, "data.train");
     open_refused("{\"train\": {\"name\": \"numbers\", \"vocabulary\": \"ab\"}, "
                  "\"val\": {\"name\": \"numbers\", \"vocabulary\": \"abc\"}}",
@@ -597,7 +597,7 @@ static void a_record_that_cannot_be_read_is_named(void)
              mute ? "\"numbers\", record 13: it failed without"
                   : "\"numbers\", record 13: numbers.txt: cut off",
              "data set, record and reason");
-        like(failed->error.where, "io.reader", "and who");
+        like(failed->error.where, "io.reader", "and the reader");
         asked_t *next = fetch(PL_TRAIN);
         is_int(next->object ? ((int64_t *)((pl_batch_t *)next->object)->field[0])[0] : -1,
                16, "the one after it comes");
@@ -608,7 +608,7 @@ static void a_record_that_cannot_be_read_is_named(void)
 
 /* ---- passes and fetches ---- */
 
-static void a_new_pass_drops_the_old_one(void)
+static void a_new_iteration_drops_the_old_one(void)
 {
     start_open("{\"name\": \"numbers\", \"samples\": 100, \"batch_size\": 5, "
                "\"workers\": 2}");
@@ -663,7 +663,7 @@ static void the_next_epoch_is_read_ahead(void)
     queen_close();
 }
 
-static void no_more_is_read_than_is_wanted(void)
+static void no_more_is_read_than_requested(void)
 {
     const pl_fetch_batch_t one_of_two = {.stage = PL_TRAIN, .until = 2};
     start_open("{\"name\": \"numbers\", \"samples\": 100, \"batch_size\": 5, "
@@ -674,14 +674,14 @@ static void no_more_is_read_than_is_wanted(void)
     for (int k = 0; k < 2; k++)
         ok(queen_call(data, PL_MESSAGE_fetch_batch, &one_of_two)->object, "batch %d", k);
     queen_turn();
-    is_int(numbers_state.batches, 2, "nor is more read than two, which are wanted");
-    ok(fetch(PL_TRAIN)->object, "who asks for more in spite of that");
+    is_int(numbers_state.batches, 2, "nor is more read than the two requested");
+    ok(fetch(PL_TRAIN)->object, "a further request");
     ok(were_read(2 + 1 + 4), "has it, and what is read ahead of all");
     queen_close();
 }
 
 /* Beyond data.prefetch, and to a reader in company: all of it comes. */
-static void what_is_waited_for_is_read(void)
+static void an_awaited_batch_is_read(void)
 {
     for (int workers = 1; workers <= 3; workers++) {
         enum { ASKED = 9 };
@@ -705,7 +705,7 @@ static void what_is_waited_for_is_read(void)
     }
 }
 
-static void stages_have_passes_of_their_own(void)
+static void stages_have_iterations_of_their_own(void)
 {
     start_open("{\"name\": \"numbers\", \"samples\": 100, \"val_split\": 0.5, "
                "\"batch_size\": 5, \"prefetch\": 2}");
@@ -781,7 +781,7 @@ static int wide_read(const void *self, const pl_read_request_t *request,
     return PL_OK;
 }
 
-/* Under a name of those whose samples are compared by content. */
+/* Under the name of a data set with samples that are compared by content. */
 static const pl_dataset_ops_t wide_dataset = {.name = "lines",
                                               .size = 1,
                                               .open = wide_open,
@@ -866,10 +866,10 @@ static void batches_outlive_the_connector(void)
 static void short_life(void)
 {
     for (int stage = PL_TRAIN; stage <= PL_VALIDATE; stage++) {
-        bool goes_on = begin((pl_stage_t)stage, 0)->error.code == PL_OK;
-        for (int k = 0; goes_on && k < 4; k++) {
+        bool continues = begin((pl_stage_t)stage, 0)->error.code == PL_OK;
+        for (int k = 0; continues && k < 4; k++) {
             asked_t *fetched = fetch((pl_stage_t)stage);
-            goes_on = fetched->object || fetched->error.code;
+            continues = fetched->object || fetched->error.code;
         }
     }
 }
@@ -914,29 +914,29 @@ int main(void)
     pl_register(components, NULL);
     run(batches_are_the_same_whatever_reads_them);
     run(every_sample_comes_once_in_an_epoch);
-    run(an_order_that_is_not_shuffled_is_that_of_the_data);
+    run(the_order_without_shuffle_is_the_order_of_the_data);
     run(the_last_batch_is_smaller);
-    run(parts_share_the_samples);
-    run(parts_of_a_batch_make_the_whole_one);
-    run(a_pass_begins_where_it_is_told);
+    run(partitions_share_the_samples);
+    run(partitions_of_a_batch_make_the_whole_one);
+    run(an_iteration_begins_at_the_given_batch);
     run(a_split_is_disjoint_and_complete);
-    run(ordered_data_is_split_by_itself);
-    run(sources_may_be_apart);
+    run(ordered_data_is_split_in_order);
+    run(sources_may_be_separate);
     run(validation_data_may_be_missing);
     run(data_to_predict_comes_in_order);
     run(data_info_comes_with_the_signature);
-    run(data_is_told_what_the_training_data_was);
-    run(test_data_is_predicted_where_no_other_is_named);
+    run(data_sets_get_the_info_of_the_training_data);
+    run(test_data_is_the_default_of_predictions);
     run(a_stratified_split_is_the_same_for_any_number_of_ranks);
     run(a_file_that_is_missing_is_named_with_its_key);
-    run(what_has_no_classes_cannot_be_split_by_them);
+    run(data_without_classes_cannot_be_split_by_class);
     run(data_that_cannot_be_used_is_refused);
     run(a_record_that_cannot_be_read_is_named);
-    run(a_new_pass_drops_the_old_one);
+    run(a_new_iteration_drops_the_old_one);
     run(the_next_epoch_is_read_ahead);
-    run(no_more_is_read_than_is_wanted);
-    run(what_is_waited_for_is_read);
-    run(stages_have_passes_of_their_own);
+    run(no_more_is_read_than_requested);
+    run(an_awaited_batch_is_read);
+    run(stages_have_iterations_of_their_own);
     run(fetches_are_answered_in_order);
     run(reading_stops_while_all_batches_are_out);
     run(batches_outlive_the_connector);

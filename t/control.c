@@ -116,7 +116,7 @@ static void a_client_commands_a_run(void)
     rig_free(&rig);
 }
 
-static void the_file_is_its_users_alone(void)
+static void the_socket_file_is_private_to_its_user(void)
 {
     struct stat status;
     const mode_t before = umask(0);
@@ -130,7 +130,7 @@ static void the_file_is_its_users_alone(void)
     ok(access(endpoint() + 6, F_OK) != 0, "it goes with the engine");
 }
 
-static void nobody_beyond_this_machine_is_let_in(void)
+static void clients_of_other_machines_are_refused(void)
 {
     static const char *const wrong[] = {
         "tcp://0.0.0.0:*", "tcp://*:5000", "inproc://x", "tcp://192.0.2.1:5000", "",
@@ -173,13 +173,13 @@ static void wrong_requests_get_an_error(void)
     rig_begin(rig);
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++)
         like(said(&client, wrong[k][0]), wrong[k][1], "%s", wrong[k][0]);
-    like(said(&client, "{\"command\": \"list\"}"), "\"run\": ?1", "the run goes on");
+    like(said(&client, "{\"command\": \"list\"}"), "\"run\": ?1", "the run continues");
     client_close(&client);
     rig_free(&rig);
 }
 
 /* Parts of any number and bytes; then the socket still answers. */
-static void noise_is_dropped_or_refused(void)
+static void malformed_messages_are_dropped_or_refused(void)
 {
     rig_t *rig = rig_listening(endpoint());
     client_t noise = client_open(ZMQ_DEALER, endpoint());
@@ -198,7 +198,8 @@ static void noise_is_dropped_or_refused(void)
         }
     }
     client_t client = client_open(ZMQ_REQ, endpoint());
-    like(said(&client, "{\"command\": \"list\"}"), "\"run\": ?1", "who asks is answered");
+    like(said(&client, "{\"command\": \"list\"}"), "\"run\": ?1",
+         "a request is answered");
     client_close(&client);
     client_close(&noise);
     rig_free(&rig);
@@ -212,7 +213,7 @@ static char *spaces_new(size_t size)
     return text;
 }
 
-static void a_long_request_is_told_so(void)
+static void a_long_request_is_refused_with_the_reason(void)
 {
     static const size_t sizes[] = {4097, 64 << 10};
     rig_t *rig = rig_listening(endpoint());
@@ -250,7 +251,7 @@ static void a_large_request_costs_its_client_the_connection(void)
     rig_free(&rig);
 }
 
-static void who_asks_for_much_at_once_is_answered_all(void)
+static void many_requests_at_once_are_all_answered(void)
 {
     rig_t *rig = rig_listening(endpoint());
     client_t client = client_open(ZMQ_DEALER, endpoint());
@@ -265,7 +266,7 @@ static void who_asks_for_much_at_once_is_answered_all(void)
     rig_free(&rig);
 }
 
-static void closing_answers_who_waits(void)
+static void closing_answers_open_requests(void)
 {
     rig_t *rig = rig_listening(endpoint());
     client_t client = client_open(ZMQ_REQ, endpoint());
@@ -284,13 +285,13 @@ int main(void)
 {
     rig_init(NULL);
     run(a_client_commands_a_run);
-    run(the_file_is_its_users_alone);
-    run(nobody_beyond_this_machine_is_let_in);
+    run(the_socket_file_is_private_to_its_user);
+    run(clients_of_other_machines_are_refused);
     run(wrong_requests_get_an_error);
-    run(noise_is_dropped_or_refused);
-    run(a_long_request_is_told_so);
+    run(malformed_messages_are_dropped_or_refused);
+    run(a_long_request_is_refused_with_the_reason);
     run(a_large_request_costs_its_client_the_connection);
-    run(who_asks_for_much_at_once_is_answered_all);
-    run(closing_answers_who_waits);
+    run(many_requests_at_once_are_all_answered);
+    run(closing_answers_open_requests);
     return tap_done();
 }

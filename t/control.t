@@ -6,7 +6,12 @@ desk=ipc://$folder/desk
 
 # tell WORDS... - to the run at the desk
 tell() {
-    try timeout 60 "$paceline" control "$desk" "$@"
+    try timeout 300 "$paceline" control "$desk" "$@"
+}
+
+# hurried WORDS... - the words as a command of processes with a clock that is 20 times as fast
+hurried() {
+    ASAN_OPTIONS=${ASAN_OPTIONS-}:verify_asan_link_order=0 LD_PRELOAD=$builddir/t/.libs/clock_shift.so CLOCK_RATE=20 "$@"
 }
 
 # says PATTERN SENTENCE WORDS... - it is carried out, and the answer is that line
@@ -56,10 +61,10 @@ a_run_is_commanded() {
     is "$(grep -oE '"command": ?"[a-z_]*"' runs/commanded/commands.jsonl | sort -u | wc -l)" 5 \
         "the commands that were carried out are in its folder"
     ok "the socket goes with it" test ! -e "$folder/desk"
-    refused 1 'no run takes commands at .*: start the run with --control' control "$desk" pause
+    hurried refused 1 'no run takes commands at .*: start the run with --control' control "$desk" pause
 }
 
-a_reason_is_told_as_far_as_there_is_room() {
+a_long_reason_is_cut() {
     points '"devices": 2, "strategy": "ddp", "launcher": "spawn"'
     start_endless_fit reasoned --control "$desk"
     says '^run 1: stops' "a stop" stop --reason "$(printf 'é%.0s' {1..1000})"
@@ -76,7 +81,7 @@ an_evaluation_can_be_listed_and_stopped() {
         --control 'tcp://127.0.0.1:*' --json >tested 2>err.txt </dev/null
     status=$? out=$(cat tested) err=$(cat err.txt)
     is "$status" 0 "a test with a socket ends well"
-    like "$out" '"event":"control","endpoint":"tcp://127.0.0.1:[0-9]+"' "whose address is an event"
+    like "$out" '"event":"control","endpoint":"tcp://127.0.0.1:[0-9]+"' "the address is an event"
 }
 
 a_run_at_the_other_loopback_is_reached() {
@@ -95,7 +100,7 @@ a_run_at_the_other_loopback_is_reached() {
     desk=$own_desk
 }
 
-wrong_requests_are_refused_before_anybody_is_asked() {
+wrong_requests_are_refused_before_they_are_sent() {
     refused 2 'set-lr needs a number of at least 0, not "x"' control "$desk" set-lr x
     refused 2 'set-lr needs a number of at least 0, not "-1"' control "$desk" set-lr -1
     refused 2 'set-lr needs a number of at least 0, not "nan"' control "$desk" set-lr nan
@@ -120,7 +125,7 @@ wrong_requests_are_refused_before_anybody_is_asked() {
     for elsewhere in tcp://10.0.0.1:5999 tcp://run.example.org:5999 'tcp://[2001:db8::1]:5999' tcp://127.0.0.1 inproc://desk; do
         refused 2 'runs listen at ipc://FILE or tcp://127.0.0.1:PORT of their own machine' control "$elsewhere" pause
     done
-    refused 1 'no run takes commands at tcp://localhost:1' control tcp://localhost:1 pause
+    hurried refused 1 'no run takes commands at tcp://localhost:1' control tcp://localhost:1 pause
     refused 2 'cannot connect to "ipc:///nowhere/x": No such file' control ipc:///nowhere/x pause
     echo >file
     refused 2 'file is a regular file, not the socket of a run' control ipc://file pause
@@ -129,16 +134,16 @@ wrong_requests_are_refused_before_anybody_is_asked() {
         refused 2 'cannot connect to "ipc://closed/x": Permission' control ipc://closed/x pause
         rmdir closed
     fi
-    refused 1 'no run takes commands at' control "$desk" pause
+    hurried refused 1 'no run takes commands at' control "$desk" pause
     points
     refused 2 '^paceline: ' fit run.json --control tcp://0.0.0.0:1
     refused 2 'control endpoint "nonsense": ipc://FILE or tcp' fit run.json --control nonsense
 }
 
-what_publishes_no_stream_is_told_apart() {
+an_endpoint_without_a_stream_is_recognised() {
     points
     start_endless_fit commanded_only --control "$desk"
-    try timeout 60 "$paceline" monitor "$desk" --duration 3
+    try timeout 300 "$paceline" monitor "$desk" --duration 3
     is "$status" 1 "monitor at a desk fails"
     like "$err" 'the socket at .*desk publishes no stream; waiting' "and the cause is reported at once"
     is "$(grep -c 'no run publishes at' <<<"$err")" 0 "not that no run is there"
@@ -147,7 +152,7 @@ what_publishes_no_stream_is_told_apart() {
     end_of_fit
 }
 
-what_takes_no_commands_is_told_apart() {
+an_endpoint_without_commands_is_recognised() {
     points
     start_endless_fit published --monitor "ipc://$folder/stream"
     refused 1 'the socket at .*stream takes no commands: use the address that fit --control prints' \
@@ -157,12 +162,12 @@ what_takes_no_commands_is_told_apart() {
     is "$status" 0 "the run has not minded"
 }
 
-who_dies_meanwhile_is_not_waited_for() {
+a_process_that_dies_ends_the_wait() {
     points
     start_endless_fit killed --control "$desk"
     tell pause
     kill -STOP "$pid"
-    "$paceline" control "$desk" save >said 2>&1 </dev/null &
+    hurried "$paceline" control "$desk" save >said 2>&1 </dev/null &
     local asking=$!
     holds 30 grep -q 'waiting: it may be suspended' said
     is "$?" 0 "a process that does not greet is not an absent one"
@@ -174,11 +179,11 @@ who_dies_meanwhile_is_not_waited_for() {
     end_of_fit
 }
 
-who_never_greets_is_given_up_on() {
+a_wait_for_a_silent_process_has_a_limit() {
     points
     start_endless_fit stopped --control "$desk"
     kill -STOP "$pid"
-    tell pause
+    hurried tell pause
     is "$status" 1 "a process that is stopped: status 1"
     like "$err" 'waiting: it may be suspended' "it is said that it is waited for"
     like "$err" 'has not answered for 30 s: if it is suspended, kill -CONT' "and then what to do"
@@ -188,12 +193,12 @@ who_never_greets_is_given_up_on() {
 }
 
 run a_run_is_commanded trains
-run a_reason_is_told_as_far_as_there_is_room trains
+run a_long_reason_is_cut trains
 run an_evaluation_can_be_listed_and_stopped trains
 run a_run_at_the_other_loopback_is_reached trains
-run wrong_requests_are_refused_before_anybody_is_asked
-run what_publishes_no_stream_is_told_apart trains
-run what_takes_no_commands_is_told_apart trains
-run who_dies_meanwhile_is_not_waited_for trains
-run who_never_greets_is_given_up_on trains
+run wrong_requests_are_refused_before_they_are_sent
+run an_endpoint_without_a_stream_is_recognised trains
+run an_endpoint_without_commands_is_recognised trains
+run a_process_that_dies_ends_the_wait trains
+run a_wait_for_a_silent_process_has_a_limit trains
 done_testing

@@ -1,4 +1,4 @@
-/* cpu.c - tests of what the CPU accelerator computes, on every instruction set */
+/* cpu.c - tests of the results of the CPU accelerator, on every instruction set */
 #include <float.h>
 #include <jansson.h>
 #include <math.h>
@@ -50,12 +50,12 @@ static void check_all(cpu_rig_t *rig)
         check_case(rig, &operator_cases[i], 1e-5, operator_cases[i].name);
 }
 
-static void every_operator_is_what_the_reference_computes(void)
+static void every_operator_equals_the_reference(void)
 {
     for_each_set(check_all, 2);
 }
 
-/* ---- Odd sizes: ends of vectors, of blocks and of what threads share ---- */
+/* ---- Odd sizes: ends of vectors, of blocks and of threads' shares ---- */
 
 static void check_size(cpu_rig_t *rig, const char *name, pl_shape_t a, pl_shape_t b,
                        pl_shape_t c)
@@ -242,7 +242,7 @@ static void check_chance(cpu_rig_t *rig)
     }
 }
 
-static void chains_by_chance_are_what_the_reference_computes(void)
+static void random_chains_equal_the_reference(void)
 {
     for_each_set(check_chance, 2);
 }
@@ -436,7 +436,7 @@ static void check_nan_in_cases(cpu_rig_t *rig)
         check_nan_in_case(rig, &operator_cases[i]);
 }
 
-static void a_nan_comes_through_every_operator(void)
+static void a_nan_passes_every_operator(void)
 {
     for_each_set(check_nan_in_cases, 1);
 }
@@ -551,7 +551,7 @@ static void check_numerics(cpu_rig_t *rig)
     json_decref(all);
 }
 
-static void hard_numbers_give_what_torch_gives(void)
+static void extreme_numbers_give_the_results_of_torch(void)
 {
     for_each_set(check_numerics, 2);
 }
@@ -610,13 +610,13 @@ static void a_region_may_lie_in_memory_of_the_host(void)
 
 int main(void)
 {
-    run(every_operator_is_what_the_reference_computes);
+    run(every_operator_equals_the_reference);
     run(odd_sizes_are_computed_to_their_ends);
-    run(chains_by_chance_are_what_the_reference_computes);
+    run(random_chains_equal_the_reference);
     run(functions_are_accurate_to_a_few_ulp);
     run(nan_and_infinity_pass_as_in_torch);
-    run(a_nan_comes_through_every_operator);
-    run(hard_numbers_give_what_torch_gives);
+    run(a_nan_passes_every_operator);
+    run(extreme_numbers_give_the_results_of_torch);
     run(a_region_may_lie_in_memory_of_the_host);
     return tap_done();
 }

@@ -44,7 +44,7 @@ static bool has_set(const char *instructions)
     return has;
 }
 
-static void trainings_are_those_of_torch(void)
+static void trainings_equal_torch(void)
 {
     json_t *data = device_training_data("training");
     ok(data != NULL, "t/data/training.json can be read");
@@ -324,7 +324,7 @@ static void open_refuses_what_cannot_work(void)
          "are refused in words");
     cpu_rig_close(&rig);
     ok(!cpu_rig_open(&rig, "sse9", 1) && rig.err.code == PL_EUNSUPPORTED,
-       "instructions that nobody has are refused");
+       "an unknown instruction set is refused");
     like(rig.err.text, "sse9", "by name");
     cpu_rig_close(&rig);
     ok(cpu_rig_open(&rig, "auto", 0) && rig.info.threads > 0 && rig.info.devices == 1
@@ -340,7 +340,7 @@ static int priority_now(void)
     return getpriority(PRIO_PROCESS, (id_t)gettid());
 }
 
-/* Opens a device whose thread this is; by how much it gives way then. */
+/* Opens a device on this thread; returns the nice value after that. */
 static void *compute(void *user)
 {
     cpu_rig_t rig = {.cpu = {.threads = 1, .nice = 3, .instructions = "auto"},
@@ -359,12 +359,12 @@ static void threads_that_compute_give_way(void)
     int less = 0;
     const int before = priority_now();
     ok(cpu_rig_open(&rig, "auto", 1) && priority_now() == before,
-       "who only asks what a device is does not");
+       "a query of the device does not");
     cpu_rig_close(&rig);
     pthread_create(&thread, NULL, compute, &less);
     pthread_join(thread, NULL);
-    is_int(less, before > 16 ? 19 - before : 3, "who computes does");
-    is_int(priority_now(), before, "and nobody else");
+    is_int(less, before > 16 ? 19 - before : 3, "a thread that computes does");
+    is_int(priority_now(), before, "and no other thread");
 }
 
 static void a_plan_needs_its_regions(void)
@@ -427,7 +427,7 @@ static void a_replay_needs_its_batch(void)
     cpu_rig_close(&rig);
 }
 
-static void a_guard_stops_what_follows(void)
+static void a_guard_stops_later_launches(void)
 {
     cpu_trainer_t r;
     double metrics[2][2];
@@ -470,7 +470,7 @@ static bool replays(cpu_trainer_t *r, pl_plan_t *plan, int step, bool has_batch)
     return cpu_error.code == PL_OK && !replay.skipped;
 }
 
-static void what_was_sent_behind_a_bad_step_changes_nothing(void)
+static void launches_behind_a_bad_step_change_nothing(void)
 {
     for (int failed = 0; failed < 2; failed++) {
         cpu_trainer_t r;
@@ -501,7 +501,7 @@ static void what_was_sent_behind_a_bad_step_changes_nothing(void)
 
 int main(void)
 {
-    run(trainings_are_those_of_torch);
+    run(trainings_equal_torch);
     run(the_same_plan_gives_the_same_bits);
     run(two_trainings_end_in_the_same_bits);
     run(regions_may_move_between_replays);
@@ -513,7 +513,7 @@ int main(void)
     run(a_plan_needs_its_regions);
     run(a_wrong_index_ends_the_replay);
     run(a_replay_needs_its_batch);
-    run(a_guard_stops_what_follows);
-    run(what_was_sent_behind_a_bad_step_changes_nothing);
+    run(a_guard_stops_later_launches);
+    run(launches_behind_a_bad_step_change_nothing);
     return tap_done();
 }

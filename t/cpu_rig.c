@@ -1,4 +1,4 @@
-/* cpu_rig.c - a CPU device opened as a test wants it, and operator cases run on it */
+/* cpu_rig.c - a CPU device opened for a test, and operator cases run on it */
 #include "cpu_rig.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* cpu_rig.h - a CPU device opened as a test wants it, and operator cases run on it */
+/* cpu_rig.h - a CPU device opened for a test, and operator cases run on it */
 #ifndef T_CPU_RIG_H
 #define T_CPU_RIG_H
 

@@ -1,7 +1,7 @@
 /* crowd.c - many viewers of a stream, in a process of their own
  *
- * One XSUB with many connections: each is a viewer by itself to who publishes, and what
- * they cost here is what cannot be avoided. */
+ * One XSUB with many connections: each is a viewer by itself for the publisher, and
+ * costs as little as possible here. */
 #include "crowd.h"
 
 #include <sched.h>

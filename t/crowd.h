@@ -17,8 +17,8 @@ typedef struct crowd {
 } crowd_t;
 
 /* So many viewers of the whole stream at an endpoint, which may come later; lines with
- * the text mark are counted apart  [none]; yields: they run only where nobody else wants
- * to.  They end with this process.  Before threads are made. */
+ * the text mark are counted apart  [none]; yields: they run only on idle
+ * processors.  They end with this process.  Before threads are made. */
 void crowd_start(crowd_t *crowd, const char *endpoint, int viewers, const char *mark,
                  bool yields);
 long long crowd_lines(const crowd_t *crowd);

@@ -59,7 +59,7 @@ static void a_header_gives_names(void)
     ok(!parse("1,2\n3,4\n", PL_CSV_YES) && holds(1, 2, VALUES(3, 4)), "asked for");
     is_text(csv.name[0], "1", "even if it is a number");
     ok(!parse("1,2\n", PL_CSV_AUTO) && !csv.name, "numbers are none");
-    is_int(parse("a,b\n1,2\n", PL_CSV_NO), PL_EFORMAT, "not wanted");
+    is_int(parse("a,b\n1,2\n", PL_CSV_NO), PL_EFORMAT, "not allowed");
     ok(!parse("a, b\t,\" c \"\n1,2,3\n", PL_CSV_AUTO), "with spaces: %s", err.text);
     is_text(csv.name[1], "b", "which are no part of a name");
     is_text(csv.name[2], " c ", "but in quotes");

@@ -693,8 +693,8 @@ static double stop_while_kernels_compile(const char *nvrtc)
     rig_t *rig = rig_new(.accelerator = "{\"name\": \"cuda\", \"cache\": false}",
                          .trainer = "\"max_epochs\": 1");
     rig_grace(rig, 3000);
-    const bool is_going_on = rig_begin(rig);
-    for (int k = 0; k < 6000 && is_going_on && !is_compiling(); k++, usleep(10000))
+    const bool has_begun = rig_begin(rig);
+    for (int k = 0; k < 6000 && has_begun && !is_compiling(); k++, usleep(10000))
         event_base_loop(rig_base(rig), EVLOOP_NONBLOCK);
     ok(is_compiling(), "%s: kernels compile %s", nvrtc, rig_error.text);
     const int64_t began = pl_now();
@@ -827,7 +827,7 @@ static void a_cache_folder_can_be_shared(void)
     is_int(dated(folder, 2040), 301, "a clock was wrong");
     for (int k = 0; k < 4; k++) {
         snprintf(name, sizeof name, "new %d", k);
-        put_new(cache, name, "a new entry stays beside those of the future");
+        put_new(cache, name, "a new entry stays beside entries of the future");
     }
     ok(!cuda_cache_get(cache, "key", &got, &size), "which go first");
     dated(folder, 2001);

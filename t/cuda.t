@@ -127,7 +127,7 @@ old NVIDIA's driver is too old: it supports CUDA 11\.8; install version 525
 END
 }
 
-# inside SCRIPT FACTS [SIZE] - the doctor on a machine whose /dev/shm has that size, and whose /sys/class and /sys/module
+# inside SCRIPT FACTS [SIZE] - the doctor on a machine with a /dev/shm of that size and with /sys/class and /sys/module
 # the script makes
 inside() {
     cat >inside.sh <<END
@@ -171,7 +171,7 @@ auto_uses_a_card_that_works() {
     sed -i 's/, "accelerator": {[^}]*}//' run.json
     with devices=1 fit run.json
     is "$status" 0 "a run without an accelerator trains: $err"
-    ok "on the card, whose kernels are kept" test "$(ls "$folder/cache/paceline" | grep -c 'kernels$')" -gt 0
+    ok "on the card, with a cache of kernels" test "$(ls "$folder/cache/paceline" | grep -c 'kernels$')" -gt 0
     is "$(grep -c 'is left\|are left' <<<"$err")" 0 "and leaves nothing there"
     rm -r "$folder/cache"
     with devices=1 fit run.json --set trainer.accelerator.threads=1
@@ -292,7 +292,7 @@ kernels_are_compiled_ahead() {
         'train, batches of 20: [0-9]+ launches, [0-9.]+ [KM]iB, values .* 0 pieces compiled in [0-9.]+ s, [1-9] from' \
         "explain shows its plans"
     like "$out" ' [0-9]+ product \([0-9]+ %( of the bytes)?\)' "by kind of launch"
-    like "$(tr -s '\n ' ' ' <<<"$out")" 'optimizer: [0-9]+ launch(es)?, ' "that of updates has no batch"
+    like "$(tr -s '\n ' ' ' <<<"$out")" 'optimizer: [0-9]+ launch(es)?, ' "the plan of updates has no batch"
     like "$(tr -s '\n ' ' ' <<<"$out")" ', and [0-9]+ more kinds? \([0-9]+ %\)' "and the number of kinds that are not shown"
     with devices=1 compile run.json --set trainer.accelerator=cuda
     like "$out" ' s: 0 compiled, ' "nor does compile, with the card"
@@ -304,7 +304,7 @@ an_error_of_compiling_ahead_is_one_sentence() {
     like "$err" '^paceline: accelerator "cpu" keeps no compiled kernels: there is nothing to compile' "the error reports it"
     is "$(grep -c '^paceline: ' <<<"$err")" 1 "in one line"
     try "$paceline" compile run.json --set trainer.accelerator=opencl
-    is "$status" 2 "nor does an accelerator whose driver does"
+    is "$status" 2 "nor does an accelerator with a driver that does"
     like "$err" '^paceline: accelerator "opencl" keeps no compiled kernels: ' "and which one"
     ahead --card sm_90 --set trainer.accelerator=opencl
     is "$status" 2 "an accelerator that has no such cards"
@@ -375,7 +375,7 @@ objectives_have_plans_of_their_own() {
     cd "$folder" || exit 99
 }
 
-# Batches of a hundred samples fit, and those of a thousand do not.
+# Batches of a hundred samples fit, batches of a thousand do not.
 tune_finds_what_fits_on_a_card() {
     local largest
     points '"max_epochs": 1' '' '"hidden": [512, 512]'
@@ -387,7 +387,7 @@ tune_finds_what_fits_on_a_card() {
     like "$out" '^[0-9]+ +does not fit$' "a size does not fit"
     largest=$(sed -n 's/.*batches of up to \([0-9]*\) fit$/\1/p' <<<"$out")
     ok "others do, up to $largest" test "$largest" -ge 16
-    ok "the memory is that of the card: $out" \
+    ok "the memory is the card's: $out" \
         awk '$4 == "MiB" && $3 > 0.2 && $3 < 8 { known++ } $4 == "GiB" || $3 > 8 && $4 == "MiB" { bad++ }
              END { exit !(known && !bad) }' <<<"$out"
     with 'devices=1 memory_mb=8' tune run.json --set trainer.accelerator=cuda --set data.path=more.csv \

@@ -56,7 +56,7 @@ _Static_assert(sizeof(CUstreamCaptureMode) == sizeof(cu_choice_t), "enums are as
 #endif
 #include "accelerators/cuda/names.def"
 
-static void names_are_those_of_nvidias_headers(void)
+static void names_equal_nvidias_headers(void)
 {
     int functions = 0;
 #define DRIVER(member, symbol, parameters) functions++;
@@ -80,7 +80,7 @@ static void names_are_those_of_nvidias_headers(void)
 #else
 #include "accelerators/cuda/load.h"
 
-static void names_are_those_of_nvidias_headers(void)
+static void names_equal_nvidias_headers(void)
 {
     tap_skip("NVIDIA's headers are not installed: apt-get install cuda-cudart-dev, or "
              "./configure --with-cuda=DIR");
@@ -151,7 +151,7 @@ static void nccl_reports_its_version(void)
 int main(void)
 {
     run(attributes_have_the_size_that_cublaslt_expects);
-    run(names_are_those_of_nvidias_headers);
+    run(names_equal_nvidias_headers);
     run(nccl_reports_its_version);
     return tap_done();
 }

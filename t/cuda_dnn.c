@@ -184,7 +184,7 @@ static void other_attention_is_accepted(void)
         call->descriptor_free(device);
 }
 
-/* Those of the examples, and one with a stride. */
+/* The convolutions of the examples, and one with a stride. */
 static void convolution_is_accepted_for_four_cards(void)
 {
     static const int64_t sizes[][5] = {{28, 1, 16, 3, 1},
@@ -245,7 +245,7 @@ static void a_plan_is_kept_as_text(void)
 }
 
 /* As recorded for this version, where one was. */
-static void engines_are_those_of_the_record(void)
+static void engines_equal_the_record(void)
 {
     char path[PATH_MAX], line[256], wanted[256];
     const char *top = getenv("top_srcdir");
@@ -291,7 +291,7 @@ int main(void)
     run(other_attention_is_accepted);
     run(convolution_is_accepted_for_four_cards);
     run(a_plan_is_kept_as_text);
-    run(engines_are_those_of_the_record);
+    run(engines_equal_the_record);
     fclose(record);
     return tap_done();
 }

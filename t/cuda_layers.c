@@ -32,7 +32,7 @@ enum { FORMATS = sizeof formats / sizeof *formats };
 
 static pl_error_t failure;                              /* of the case that failed last */
 
-/* The most that any case whose name has the word is off; `by`: so many layers were
+/* The largest error of the cases with the word in their names; `by`: so many layers were
  * computed by cuDNN. */
 static double cases_off(cuda_t *device, const char *word, const format_t *format, int *by)
 {

@@ -9,10 +9,10 @@ ask() {
 
 # answers STATUS SENTENCE WORDS... - a request has that status
 answers() {
-    local want=$1 sentence=$2
+    local expected=$1 sentence=$2
     shift 2
     ask "$@"
-    is "$code" "$want" "$sentence: $want"
+    is "$code" "$expected" "$sentence: $expected"
 }
 
 # raw TEXT - sends bytes as they are; what comes back until the connection ends, or a limit
@@ -20,7 +20,7 @@ raw() {
     out=$(exec 3<>"/dev/tcp/127.0.0.1/$port" && printf "$1" >&3 && timeout "${2:-20}" cat <&3 | tr -d '\0')
 }
 
-told() {
+has_address() {
     grep -qs '^dashboard: http' fit.err
 }
 
@@ -30,7 +30,7 @@ train() {
     rm -f fit.err
     "$paceline" fit run.json --set trainer.max_epochs=-1 --dashboard "${at:-0}" "$@" >fit.out 2>fit.err </dev/null &
     fit=$!
-    holds 30 told || return
+    holds 30 has_address || return
     url=$(sed -n 's/^dashboard: //p' fit.err)
     base=${url%/\?token=*}
     token=${url#*token=}
@@ -52,10 +52,10 @@ has_steps() {
     [ "$(metric 'paceline_global_step{run="1"}')" -gt "${1:-0}" ] 2>/dev/null
 }
 
-goes_on() {
+run_continues() {
     local before
     before=$(metric 'paceline_global_step{run="1"}')
-    ok "the run goes on" holds 30 has_steps "$before"
+    ok "the run continues" holds 30 has_steps "$before"
 }
 
 # post COMMAND - as the page does

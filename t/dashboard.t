@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# dashboard.t - tests of the dashboard: who may ask for what, while a run trains, and what becomes of who misbehaves
+# dashboard.t - tests of the dashboard while a run trains: access, commands, and clients that misbehave
 . "$(dirname "$0")/tap.sh"
 . "$srcdir/t/dashboard.sh"
 
@@ -79,7 +79,7 @@ errors_of_the_protocol_have_the_headers_too() {
     keeps_here 413 "one byte more than a request has"
     like "$out" 'has at most 4096 bytes' "which says how many it may have"
     raw "POST /command HTTP/1.1\r\nHost: localhost\r\n$bearer\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}"
-    like "$(tr -d '\r' <<<"$out" | sed -n 1,3p)" $'^HTTP/1.1 100 Continue\n\nHTTP/1.1 403 ' "go on is said without"
+    like "$(tr -d '\r' <<<"$out" | sed -n 1,3p)" $'^HTTP/1.1 100 Continue\n\nHTTP/1.1 403 ' "100 Continue is sent without"
     for method in PUT DELETE OPTIONS TRACE PATCH BREW; do
         request "$method" /state
         keeps_here 405 "$method"
@@ -96,7 +96,7 @@ has_connections() {
     [ "$(metric paceline_http_connections)" = "$1" ]
 }
 
-who_asks_for_the_head_gets_no_body() {
+a_request_of_the_head_gets_no_body() {
     train
     for path in / /state /metrics /healthz /events /nowhere; do
         raw "HEAD $path HTTP/1.1\r\nHost: localhost\r\n$bearer\r\n\r\n" 5
@@ -108,7 +108,7 @@ who_asks_for_the_head_gets_no_body() {
 }
 
 # More than are served at once.
-who_says_nothing_makes_room() {
+silent_connections_make_room_for_others() {
     local fd silent=()
     train
     for _ in $(seq 200); do
@@ -122,7 +122,7 @@ who_says_nothing_makes_room() {
     stop
 }
 
-a_name_that_was_made_to_point_here_is_refused() {
+a_foreign_host_name_is_refused() {
     train
     for host in evil.example "evil.example:$port" 127.0.0.1.evil.example 128.0.0.1 '[::2]' localhost.evil; do
         answers 421 "Host: $host" -H "Host: $host" -H "$bearer" "$base/state"
@@ -135,9 +135,9 @@ a_name_that_was_made_to_point_here_is_refused() {
     stop
 }
 
-what_commands_comes_from_the_page_itself() {
+commands_come_from_the_page_alone() {
     train
-    answers 405 "GET of what takes POST" -H "$bearer" "$base/command"
+    answers 405 "GET of a path that takes POST" -H "$bearer" "$base/command"
     answers 405 "POST to what takes GET" -H "$bearer" -d x "$base/state"
     answers 401 "no token" -H 'X-Paceline: 1' -d '{}' "$base/command"
     answers 403 "no header of its own" -H "$bearer" -d '{}' "$base/command"
@@ -147,18 +147,18 @@ what_commands_comes_from_the_page_itself() {
     stop
 }
 
-its_buttons_reach_the_run() {
+buttons_command_the_run() {
     train
     holds 30 has_steps 0
     post '{"command": "pause"}'
     is "$code" 200 "pause is taken"
     like "$out" '"ok": ?true' "and has come about"
-    ok "which the page hears" holds 30 state_is paused
+    ok "the page shows it" holds 30 state_is paused
     post '{"command": "continue"}'
-    like "$out" '"ok": ?true' "it goes on"
-    ok "as the page hears" holds 30 state_is '\(train\|validate\)'
+    like "$out" '"ok": ?true' "it continues"
+    ok "as the page shows" holds 30 state_is '\(train\|validate\)'
     post '{"command": "save"}'
-    like "$out" '"checkpoint": ?"' "a checkpoint is told by its name"
+    like "$out" '"checkpoint": ?"' "the answer names the checkpoint"
     post '{"command": "dance"}'
     like "$out" '"error": ?\{"code": ?"PL_EINVAL"' "what is no command is refused"
     is "$code" 400 "by its status as well"
@@ -177,7 +177,7 @@ events_in() {
     [ "$(grep -c '^data: ' "$1")" -ge "$2" ]
 }
 
-a_page_that_was_cut_off_goes_on_where_it_was() {
+a_page_that_was_disconnected_continues_at_its_place() {
     train
     holds 30 has_steps 0
     curl -sN --max-time 20 -H "$bearer" "$base/events" >first 2>.err &
@@ -195,7 +195,7 @@ a_page_that_was_cut_off_goes_on_where_it_was() {
     holds 30 events_in second 1
     kill "$viewer"
     wait "$viewer" 2>.err
-    like "$(sed -n 2p second)" "^data: \\{\"since\":${last#*-}," "who comes again says what it had"
+    like "$(sed -n 2p second)" "^data: \\{\"since\":${last#*-}," "a page that returns names its last event"
     curl -sN --max-time 20 -H "$bearer" -H 'Last-Event-ID: 00000000-7' "$base/events" >third 2>.err &
     viewer=$!
     holds 30 events_in third 1
@@ -207,7 +207,7 @@ a_page_that_was_cut_off_goes_on_where_it_was() {
     ok "a page is open when the run ends" holds 30 events_in fourth 1
     stop
     wait "$viewer" 2>.err
-    like "$(grep '^data: ' fourth | tail -n 1)" '"doing":"stopped".*"ended":true' "and hears how it ended"
+    like "$(grep '^data: ' fourth | tail -n 1)" '"doing":"stopped".*"ended":true' "and gets the end of the run"
 }
 
 values_of_a_run_are_prometheus_metrics() {
@@ -246,7 +246,7 @@ expressions() {
     grep -oE '"expr": "([^"\]|\\.)*"' "$srcdir/doc/grafana.json" | sed 's/^"expr": //; s/\$__rate_interval/1m/g'
 }
 
-grafana_shows_the_metrics_there_are() {
+grafana_shows_existing_metrics() {
     is "$(expressions | grep -oE 'paceline_[a-z_]+' | sed -E 's/(step_seconds)_(bucket|sum|count)$/\1/' | sort -u)" \
         "$(families)" "its panels ask for all metrics there are, and no other"
     if command -v python3 >/dev/null; then
@@ -277,7 +277,7 @@ P
     fi
 }
 
-whoever_misbehaves_is_dropped_and_the_run_goes_on() {
+misbehaving_clients_are_dropped_and_the_run_continues() {
     train
     holds 30 has_steps 0
     raw 'nonsense\r\n\r\n'
@@ -295,11 +295,11 @@ whoever_misbehaves_is_dropped_and_the_run_goes_on() {
     done 2>.err
     kill -0 "$fit"
     ok "half of a request, 200 times, ends nothing" kill -0 "$fit"
-    answers 200 "who comes then is served when those have had their time" --max-time 60 "$base/healthz"
+    answers 200 "a later request is served after their time limit" --max-time 60 "$base/healthz"
     for fd in "${fds[@]}"; do exec {fd}>&-; done
     exec {fd}<>"/dev/tcp/127.0.0.1/$port"
     printf 'GET /events HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n' "$bearer" >&"$fd"
-    goes_on
+    run_continues
     exec {fd}>&-
     stop
 }
@@ -320,7 +320,7 @@ malformed_bytes_end_nothing() {
             cat noise >&3) 2>.err
     done
     answers 200 "it still answers" "$base/healthz"
-    goes_on
+    run_continues
     stop
 }
 
@@ -345,19 +345,21 @@ events_answer() {
     [ "$code" = "$1" ]
 }
 
-one_page_more_than_are_served_is_told_so() {
+one_page_more_than_the_limit_gets_503() {
     train
     open_events 64
     ok "the 65th gets 503" holds 30 events_answer 503
     like "$out" 'Too many pages are open' "with the reason"
-    answers 200 "all else is still answered" -H "$bearer" "$base/state"
-    goes_on
+    answers 200 "other requests are still answered" -H "$bearer" "$base/state"
+    run_continues
     close_events
     ok "when others are closed it gets in" holds 30 events_answer 200
     stop
 }
 
-without_descriptors_who_comes_waits() {
+has_descriptors() { [ "$(ls "/proc/$fit/fd" | wc -l)" -ge "$1" ]; }
+
+without_descriptors_connections_wait() {
     train
     holds 30 has_steps 0
     if ! command -v prlimit >/dev/null; then
@@ -368,12 +370,12 @@ without_descriptors_who_comes_waits() {
     local k fd fds=() most=$(($(ls "/proc/$fit/fd" | wc -l) + 2))
     prlimit --pid "$fit" --nofile=$most:
     for ((k = 0; k < 20; k++)); do exec {fd}<>"/dev/tcp/127.0.0.1/$port" && fds+=("$fd"); done
-    sleep 1
+    ok "it takes all descriptors that it has" holds 30 has_descriptors $most
     prlimit --pid "$fit" --nofile=1024:
     ok "more come than there are descriptors for" test "$k" -eq 20
-    answers 200 "who comes behind them is answered" "$base/healthz"
+    answers 200 "a request behind them is answered" "$base/healthz"
     for fd in "${fds[@]}"; do exec {fd}>&-; done
-    goes_on
+    run_continues
     stop
 }
 
@@ -390,7 +392,7 @@ bounded() {
     ok "memory is bounded: $1 kB before, $(rss) after" test "$(rss)" -lt $(($1 + $2))
 }
 
-who_is_slow_or_endless_costs_no_memory() {
+slow_or_endless_requests_take_bounded_memory() {
     train
     holds 30 has_steps 0
     local before k fds=() fd junk
@@ -412,14 +414,14 @@ who_is_slow_or_endless_costs_no_memory() {
         fds+=("$fd")
     done
     answers 200 "it still answers" "$base/healthz"
-    goes_on
+    run_continues
     for fd in "${fds[@]}"; do exec {fd}>&-; done
     close_events
     bounded "$before" 40000
     stop
 }
 
-# pages_talk KB - each open page sends that much, which nobody has asked for, or as much of it as is taken
+# pages_talk KB - each open page sends that much without being asked, or as much of it as is taken
 pages_talk() {
     local fd talkers=()
     for fd in "${pages[@]}"; do
@@ -429,22 +431,22 @@ pages_talk() {
     wait "${talkers[@]}"
 }
 
-pages_that_talk_cost_no_memory() {
+pages_that_send_take_bounded_memory() {
     train
     holds 30 has_steps 0
     open_events 20
-    goes_on
+    run_continues
     local before
     before=$(rss)
     pages_talk 4000
-    goes_on
+    run_continues
     bounded "$before" 20000
     close_events
     ok "and they are gone when they are" holds 30 has_connections 1
     stop
 }
 
-behind_nginx_it_is_as_it_was() {
+it_works_behind_nginx() {
     if ! command -v nginx >/dev/null; then
         skip "nginx is not installed (package nginx-light)"
         return
@@ -458,15 +460,15 @@ behind_nginx_it_is_as_it_was() {
     answers 401 "and not without it" "$behind/state"
     curl -sN --max-time 60 -b jar "$behind/events" >passed 2>.err &
     local viewer=$!
-    ok "events come one by one while the answer goes on" holds 30 events_in passed 4
+    ok "events come one by one while the answer is open" holds 30 events_in passed 4
     ok "which has not ended" kill -0 "$viewer"
     kill "$viewer"
     wait "$viewer" 2>.err
     post '{"command": "pause"}'
     like "$out" '"ok": ?true' "a button works"
-    ok "as the page hears" holds 30 state_is paused
+    ok "as the page shows" holds 30 state_is paused
     post '{"command": "continue"}'
-    goes_on
+    run_continues
     stop_nginx
     base=$direct
     stop
@@ -479,12 +481,12 @@ has_secret() {
 
 # rank_1 WORDS... - the run's second process, which some other program has started
 rank_1() {
-    PACELINE_RANK=1 timeout 120 "$paceline" fit run.json --set trainer.max_epochs=-1 "$@" >rank_1.out 2>rank_1.err \
+    PACELINE_RANK=1 timeout 300 "$paceline" fit run.json --set trainer.max_epochs=-1 "$@" >rank_1.out 2>rank_1.err \
         </dev/null &
     second=$!
 }
 
-no_secret_is_told() {
+no_secret_is_shown() {
     export PACELINE_DASHBOARD_TOKEN_FILE=$folder/token PACELINE_JOB_KEY_FILE=$folder/job.key
     "$paceline" launch --job-key job.key -- true >launch.out 2>launch.err
     points
@@ -502,20 +504,20 @@ no_secret_is_told() {
     while read -r secret; do
         ok "each is found where it is" grep -qaF -e "$secret" job.key token
     done <secrets
-    curl -sN --max-time 3 -H "$bearer" "$base/events" >told.events
+    curl -sN --max-time 3 -H "$bearer" "$base/events" >shown.events
     for path in state metrics healthz readyz '' page.js page.css dygraph.js icon.svg nowhere; do
-        curl -s --max-time 30 -D "told.head.$path" -H "$bearer" "$base/$path" >"told.$path"
+        curl -s --max-time 30 -D "shown.head.$path" -H "$bearer" "$base/$path" >"shown.$path"
     done
     post '{"command": "save"}'
-    echo "$out" >told.command
-    timeout 30 "$paceline" monitor ipc://stream --json --count 500 >told.stream 2>monitor.err
+    echo "$out" >shown.command
+    timeout 300 "$paceline" monitor ipc://stream --json --count 500 >shown.stream 2>monitor.err
     ok "the token is where one looks for it" has_secret fit.err
     stop
     wait "$second"
     is "$?" 0 "so has the other process"
-    like "$(head -n 1 told.events)" '^id: ' "events were told"
-    is "$(lines "$(cat told.stream)")" 500 "and messages"
-    ok "page, events and metrics have no secret" test ! "$(has_secret told.* && echo has)"
+    like "$(head -n 1 shown.events)" '^id: ' "events came"
+    is "$(lines "$(cat shown.stream)")" 500 "and messages"
+    ok "page, events and metrics have no secret" test ! "$(has_secret shown.* && echo has)"
     ok "nor have journal and trace" test ! "$(has_secret run.journal run.trace && echo has)"
     ok "nor has the run's folder" test ! "$(grep -rqaF -f secrets runs && echo has)"
     grep -v '^dashboard: ' fit.err >fit.log
@@ -593,22 +595,22 @@ fi
 run the_token_opens_the_page_and_nothing_else_does trains
 run every_answer_has_the_headers_that_keep_it_here trains
 run errors_of_the_protocol_have_the_headers_too trains
-run who_asks_for_the_head_gets_no_body trains
-run who_says_nothing_makes_room trains
-run a_name_that_was_made_to_point_here_is_refused trains
-run what_commands_comes_from_the_page_itself trains
-run its_buttons_reach_the_run trains
-run a_page_that_was_cut_off_goes_on_where_it_was trains
+run a_request_of_the_head_gets_no_body trains
+run silent_connections_make_room_for_others trains
+run a_foreign_host_name_is_refused trains
+run commands_come_from_the_page_alone trains
+run buttons_command_the_run trains
+run a_page_that_was_disconnected_continues_at_its_place trains
 run values_of_a_run_are_prometheus_metrics trains
-run grafana_shows_the_metrics_there_are trains
-run whoever_misbehaves_is_dropped_and_the_run_goes_on trains
+run grafana_shows_existing_metrics trains
+run misbehaving_clients_are_dropped_and_the_run_continues trains
 run malformed_bytes_end_nothing trains
-run one_page_more_than_are_served_is_told_so trains
-run without_descriptors_who_comes_waits trains
-run who_is_slow_or_endless_costs_no_memory trains
-run pages_that_talk_cost_no_memory trains
-run behind_nginx_it_is_as_it_was trains
-run no_secret_is_told trains
+run one_page_more_than_the_limit_gets_503 trains
+run without_descriptors_connections_wait trains
+run slow_or_endless_requests_take_bounded_memory trains
+run pages_that_send_take_bounded_memory trains
+run it_works_behind_nginx trains
+run no_secret_is_shown trains
 run names_of_markup_are_shown_as_they_are trains
 run an_address_beyond_this_machine_is_refused trains
 run a_token_that_stays_lies_in_a_file_of_ones_own trains

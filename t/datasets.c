@@ -454,7 +454,7 @@ static void csv_standardizes_each_column(void)
     rig_close(&rig);
 }
 
-static rig_t open_told(const char *data_info, const char *text, const char *more)
+static rig_t open_with_info(const char *data_info, const char *text, const char *more)
 {
     char options[2048];
     const char *path = file_put_text("told.csv", text);
@@ -469,29 +469,29 @@ static void csv_standardizes_by_the_moments_of_the_training_data(void)
     rig_read(&train, INDEX(0, 1, 2));
     const char *rows[] = {"1,0.1,7,0\n", "2,0.1,7,1\n", "4.5,0.1,9,2\n"};
     for (int k = 0; k < 3; k++) {
-        rig_t one = open_told(train.info.data_info, rows[k], "");
+        rig_t one = open_with_info(train.info.data_info, rows[k], "");
         is_int(one.code, PL_OK, "a file of one row: %s", one.err.text);
         rig_read(&one, INDEX(0));
         ok(!memcmp(one.field[0], (float *)train.field[0] + 3 * k, 3 * sizeof(float)),
            "the row is what it was in training");
-        is_text(one.info.data_info, train.info.data_info, "and the data info goes on");
+        is_text(one.info.data_info, train.info.data_info, "and the data info is given on");
         rig_close(&one);
     }
-    rig_t plain = open_told(train.info.data_info, rows[2], ", \"standardize\": false");
+    rig_t plain = open_with_info(train.info.data_info, rows[2], ", \"standardize\": false");
     rig_read(&plain, INDEX(0));
     ok(*(float *)plain.field[0] == 4.5f, "unless that is switched off");
     rig_close(&plain);
-    refused(open_told(train.info.data_info, "1,2,0\n", ""), PL_EINVAL,
+    refused(open_with_info(train.info.data_info, "1,2,0\n", ""), PL_EINVAL,
             "told.csv: 2 features, but the training data had 3", "another table");
     rig_close(&train);
-    refused(open_told("{\"classes\": 3}", rows[0], ""), PL_EINVAL,
+    refused(open_with_info("{\"classes\": 3}", rows[0], ""), PL_EINVAL,
             "training data was not standardized.*\"standardize\": false",
             "training data without moments");
-    refused(open_told("{\"standardize\": [[1, 2], [1, 2], [1]]}", rows[0], ""),
+    refused(open_with_info("{\"standardize\": [[1, 2], [1, 2], [1]]}", rows[0], ""),
             PL_EFORMAT, "no mean and factor for feature 2", "half of them");
-    refused(open_told("{\"standardize\": [[1, 1e300], [1, 2], [1, 1]]}", "2,1,1,1\n", ""),
+    refused(open_with_info("{\"standardize\": [[1, 1e300], [1, 2], [1, 1]]}", "2,1,1,1\n", ""),
             PL_EFORMAT, "told.csv:1: field 1 is 2, too large", "a result past float32");
-    refused(open_told("no JSON", rows[0], ""), PL_EFORMAT, "facts:1:1", "no data info");
+    refused(open_with_info("no JSON", rows[0], ""), PL_EFORMAT, "facts:1:1", "no data info");
 }
 
 static void csv_does_not_scale_a_column_that_is_constant(void)
@@ -508,7 +508,7 @@ static void csv_does_not_scale_a_column_that_is_constant(void)
     rig_read(&train, INDEX(0, 299));
     ok(((float *)train.field[0])[0] == 0 && ((float *)train.field[0])[2] == 0,
        "it is 0 in training");
-    rig_t other = open_told(train.info.data_info, "0.2,1,0\n", "");
+    rig_t other = open_with_info(train.info.data_info, "0.2,1,0\n", "");
     rig_read(&other, INDEX(0));
     ok(fabsf(*(float *)other.field[0] - .1f) < 1e-7f, "elsewhere its distance, %g",
        (double)*(float *)other.field[0]);

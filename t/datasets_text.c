@@ -208,7 +208,7 @@ static void a_line_is_a_sample_as_long_as_it_is(void)
             "{\"vocabulary_size\":9,\"vocabulary\":\"\\nabcdefgh\",\"context\":64}",
             "data info");
     rig_read(&rig, INDEX(1, 0, 2));
-    is_int(rig.length, 5, "of a batch, that of the longest");
+    is_int(rig.length, 5, "the longest of the batch");
     is_text(shown(&rig, 0, text), "/d/// -> d/...", "each from newline to newline");
     is_text(shown(&rig, 1, text), "/abc/ -> abc/.", "and then padding");
     is_text(shown(&rig, 2, text), "/efgh -> efgh/", "also the last");
@@ -344,7 +344,7 @@ static void a_source_in_use_outlives_its_name(void)
     is_int(pl_memory_arrays("rows", &arrays, &err), PL_OK, "another of the same name");
     ok(!rig_read(&rig, INDEX(2)), "the first is still served");
     rig_t second = rig_open(&pl_memory_dataset, PL_TRAIN, "{\"source\": \"rows\"}");
-    is_int(second.info.samples, 2, "who opens now gets the second");
+    is_int(second.info.samples, 2, "a later reader gets the second");
     pl_memory_data("rows", NULL, &err);
     ok(!rig_read(&rig, INDEX(2)) && !rig_read(&second, INDEX(1)),
        "both are served without the name");

@@ -17,9 +17,9 @@
 static const char *const devices[] = {"fake", "cpu"};
 #define DEVICES 2
 
-/* ---- ddp whose regions do not lie beside its control buffer ---- */
+/* ---- ddp with regions that do not lie beside its control buffer ---- */
 
-static atomic_int separated;                       /* steps whose regions lay elsewhere */
+static atomic_int separated;                            /* steps with regions elsewhere */
 
 static void separate_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
                           const pl_error_t *failure, bool halt)
@@ -92,7 +92,7 @@ static void ranks_train_as_one_rank_does(void)
     }
 }
 
-static void samples_that_do_not_come_out_even_count_once(void)
+static void samples_of_an_uneven_split_count_once(void)
 {
     static const int samples[] = {37, 13, 3, 1};
     for (int k = 0; k < 4; k++) {
@@ -109,7 +109,7 @@ static void samples_that_do_not_come_out_even_count_once(void)
     }
 }
 
-static void batches_may_come_in_parts(void)
+static void batches_may_be_accumulated(void)
 {
     rig_result_t *one = rig_ranks(1, 12, "\"max_epochs\": 3", .samples = 40);
     rig_result_t *many = rig_ranks(2, 2,
@@ -188,7 +188,7 @@ static void state_follows_what_its_tensors_declare(void)
                                   .samples = 24, .data = "\"shuffle\": false");
     rig_result_t *many = rig_ranks(3, 8, "\"max_steps\": 1", .module = "\"watcher\"",
                                    .samples = 24, .data = "\"shuffle\": false");
-    ok(state_is(many, "mean", all), "the mean of the ranks is that of all samples");
+    ok(state_is(many, "mean", all), "the mean of the ranks is the mean of all samples");
     ok(!state_is(many, "rank0", all), "state of rank zero has only its samples");
     ok(state_is(many, "none", many), "and so has state that each rank keeps for itself");
     rig_result_free(all);
@@ -196,7 +196,7 @@ static void state_follows_what_its_tensors_declare(void)
 }
 
 /* Each normalises by its own batch. */
-static void running_means_are_those_of_all_samples(void)
+static void running_means_are_the_means_of_all_samples(void)
 {
     rig_result_t *one = rig_ranks(1, 24, "\"max_steps\": 1", .module = "\"normed\"",
                                   .samples = 24);
@@ -208,7 +208,7 @@ static void running_means_are_those_of_all_samples(void)
     bool same = want && got && got->count == 8 && got->data[0] != 0;
     for (int k = 0; k < 8 && same; k++)
         same = fabsf(want->data[k] - got->data[k]) < 1e-6f;
-    ok(same, "the mean of equal parts' means is that of all");
+    ok(same, "the mean of equal partitions' means is the mean of all");
     rig_result_free(one);
     rig_result_free(many);
 }
@@ -327,7 +327,7 @@ static void a_time_limit_ends_all_ranks(void)
     rig_free(&rig);
 }
 
-static void callbacks_of_rank_zero_decide_for_all(void)
+static void callbacks_of_rank_0_decide_for_all(void)
 {
     rig_t *rig = rig_new(.trainer = "\"devices\": 3, \"max_epochs\": 50",
                          .data = "\"batch_size\": 4, \"val_split\": 0.2",
@@ -485,18 +485,18 @@ int main(void)
         {"callback", &faints},   {"strategy", &separate}, PL_REGISTRATIONS_END};
     rig_init(components);
     run(ranks_train_as_one_rank_does);
-    run(samples_that_do_not_come_out_even_count_once);
-    run(batches_may_come_in_parts);
+    run(samples_of_an_uneven_split_count_once);
+    run(batches_may_be_accumulated);
     run(bits_do_not_depend_on_where_regions_lie);
     run(state_follows_what_its_tensors_declare);
-    run(running_means_are_those_of_all_samples);
+    run(running_means_are_the_means_of_all_samples);
     run(a_rank_without_samples_leaves_state_alone);
     run(the_same_run_twice_gives_the_same_bits);
     run(predictions_are_complete_and_in_order);
     run(the_best_collective_is_chosen_and_reported);
     run(a_stop_ends_all_ranks);
     run(a_time_limit_ends_all_ranks);
-    run(callbacks_of_rank_zero_decide_for_all);
+    run(callbacks_of_rank_0_decide_for_all);
     run(a_resumed_run_ends_with_the_same_bits);
     run(a_rank_that_begins_with_other_weights_is_refused);
     run(a_callback_that_fails_ends_all);

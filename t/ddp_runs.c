@@ -188,7 +188,7 @@ static void a_prompt_is_refused_where_several_ranks_were_started(void)
     rig_free(&rig);
 }
 
-/* ---- Going on with other ranks ---- */
+/* ---- Resuming with other ranks ---- */
 
 typedef struct world {
     int ranks, batch;
@@ -312,7 +312,7 @@ static void gate_pass(const pl_kernel_call_t *call, int64_t from, int64_t to)
            (size_t)(to - from) * sizeof(float));
 }
 
-/* Backward stays here until both ranks have begun to add up what is there already: nobody
+/* Backward stays here until both ranks have begun to add up the first bucket: no rank
  * begins the second sum before all have begun the first. */
 static void gate_wait(const pl_kernel_call_t *call, int64_t from, int64_t to)
 {
@@ -367,9 +367,9 @@ static void a_bucket_travels_before_backward_is_over(void)
                       "there");
 }
 
-/* ---- Who is slow ---- */
+/* ---- Slow ranks ---- */
 
-/* Those of rank 1 of 2 lie on a slow disk. */
+/* The samples of rank 1 of 2 lie on a slow disk. */
 static int read_slowly(void *user, const pl_read_request_t *request, void *const field[],
                        pl_error_t *err)
 {
@@ -391,7 +391,7 @@ static double max_of(const json_t *ranks, const char *what)
 
 static int slowest;
 
-static void stop_when_told(rig_t *rig, const pl_progress_t *progress)
+static void stop_at_report(rig_t *rig, const pl_progress_t *progress)
 {
     json_t *metrics = json_loads(progress->metrics, JSON_DECODE_ANY, NULL);
     const json_t *ranks = json_object_get(metrics, "ranks"),
@@ -431,7 +431,7 @@ static void a_slow_rank_is_named_in_the_progress(void)
                          .dataset = "{\"name\": \"memory\", \"source\": \"slow\", "
                                     "\"batch_size\": 4, \"shuffle\": false}",
                          .trainer = "\"devices\": 2, \"max_epochs\": -1, " QUIET,
-                         .on_progress = stop_when_told);
+                         .on_progress = stop_at_report);
     is_text(rig_fit(rig)->status, "stopped", "the run reports it");
     is_int(slowest, 1, "which rank is slow");
     rig_free(&rig);
@@ -472,7 +472,7 @@ static void metrics_count_each_sample_once(void)
 }
 
 /* 41 samples: one is left out of each epoch. */
-static void samples_that_not_all_ranks_have_may_be_left_out(void)
+static void samples_of_an_incomplete_round_may_be_left_out(void)
 {
     rig_result_t *all = fit(.samples = 41, .data = "\"batch_size\": 4",
                             .trainer = "\"devices\": 2, \"max_epochs\": 2, " QUIET),
@@ -487,7 +487,7 @@ static void samples_that_not_all_ranks_have_may_be_left_out(void)
 }
 
 /* Twice as many gradients, all of them twice, and twice as many to divide by. */
-static void an_epoch_of_nothing_is_refused(void)
+static void an_empty_epoch_is_refused(void)
 {
     rig_t *rig = rig_new(.samples = 3,
                          .trainer = "\"devices\": 4, \"max_epochs\": 1, \"strategy\": "
@@ -615,8 +615,8 @@ int main(void)
     run(a_bucket_travels_before_backward_is_over);
     run(a_slow_rank_is_named_in_the_progress);
     run(metrics_count_each_sample_once);
-    run(samples_that_not_all_ranks_have_may_be_left_out);
-    run(an_epoch_of_nothing_is_refused);
+    run(samples_of_an_incomplete_round_may_be_left_out);
+    run(an_empty_epoch_is_refused);
     run(each_rank_may_read_all_that_its_own_data_set_has);
     run(options_without_a_meaning_here_are_refused);
     return tap_done();

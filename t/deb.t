@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# deb.t - tests of the Debian packages that `make deb` has made: what is in them works where they are unpacked
+# deb.t - tests of the Debian packages that `make deb` has made: what is in them works where they are packages_are_unpacked
 . "$(dirname "$0")/tap.sh"
 
 root=$folder/root
 
-unpacked() {
+packages_are_unpacked() {
     local name
     for package in "$builddir"/deb/*.deb; do
         name=$(basename "$package")
@@ -70,7 +70,7 @@ the_tree_is_as_it_was() {
     fi
 }
 
-run unpacked
+run packages_are_unpacked
 run each_package_has_what_it_should
 run the_command_runs_from_there
 run a_program_is_built_with_it

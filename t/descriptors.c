@@ -49,8 +49,8 @@ static int an_engine(int max)
 
 /* Connects more often than the stream's process has descriptors; the ends are closed when
  * it is done. */
-/* Each is let in, and greeted, before the next one comes: nobody could count faster than
- * connections can be made. */
+/* Each is accepted, and greeted, before the next one comes: no peer could count faster
+ * than connections can be made. */
 static void connect_often(const char *path, int times)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -186,12 +186,12 @@ static void try_limits(int (*work)(int), int from, int to)
 
 /* ---- tests ---- */
 
-static void an_engine_that_lacks_descriptors_is_refused(void)
+static void an_engine_without_descriptors_is_refused(void)
 {
     try_limits(an_engine, 3, 60);
 }
 
-static void a_fit_that_lacks_descriptors_fails_and_the_host_lives(void)
+static void a_fit_without_descriptors_fails_and_the_host_lives(void)
 {
     try_limits(a_fit, 0, 80);
 }
@@ -220,7 +220,7 @@ static void the_limit_that_is_named_suffices(int ranks)
            "with fewer it does not begin");
 }
 
-static void the_limit_that_is_named_will_do(void)
+static void the_limit_in_the_error_suffices(void)
 {
     the_limit_that_is_named_suffices(1);
     the_limit_that_is_named_suffices(3);
@@ -268,9 +268,9 @@ static void a_host_with_many_connections_is_not_held(void)
 int main(void)
 {
     rig_init(NULL);
-    run(an_engine_that_lacks_descriptors_is_refused);
-    run(a_fit_that_lacks_descriptors_fails_and_the_host_lives);
-    run(the_limit_that_is_named_will_do);
+    run(an_engine_without_descriptors_is_refused);
+    run(a_fit_without_descriptors_fails_and_the_host_lives);
+    run(the_limit_in_the_error_suffices);
     run(a_flood_of_viewers_takes_not_all_descriptors);
     run(a_host_with_many_connections_is_not_held);
     return tap_done();

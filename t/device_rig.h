@@ -40,8 +40,8 @@ int device_replay_alone(device_rig_t *rig, pl_plan_t *plan, pl_replay_t *replay)
 int device_run(device_rig_t *rig, const operator_run_t *run, device_results_t *to);
 
 /* Runs the reference on the case's start values, which it changes; -> the largest
- * difference, as a share of what is wanted but at least of 1, infinite when NaN is not
- * where it should be. */
+ * difference, as a share of the expected value but at least of 1, infinite when NaN is
+ * not where it should be. */
 double device_difference(operator_run_t *run, const device_results_t *got);
 
 /* The same of a case in a precision, from its parameters on  [infinite: it failed]. */
@@ -58,8 +58,8 @@ const pl_precision_ops_t *device_precision(const char *name);
 /* Whether it is off by less; else a line of diagnosis. */
 bool device_is_right(device_rig_t *rig, const operator_case_t *of, const char *precision,
                      double tolerance);
-/* A sentence of a test: of the cases whose names have the word [all], each `every`-th is
- * right.  CASE in the environment is a word too. */
+/* A sentence of a test: of the cases with the word [all] in their names, each
+ * `every`-th is right.  CASE in the environment is a word too. */
 void device_check(device_rig_t *rig, const char *precision, double tolerance,
                   const char *word, int every);
 

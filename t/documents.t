@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# documents.t - tests of what is written about Paceline: it says what the sources say
+# documents.t - tests of the documents: they agree with the sources
 . "$(dirname "$0")/tap.sh"
 
 packages_of_quickstart() {
@@ -60,7 +60,7 @@ the_list_of_options_has_every_component_and_key() {
     missing=$(known_names | sed 's/.*:"\(.*\)"/\1/' | sort -u | while read -r name; do
         grep -qF "\`$name\`" "$srcdir/doc/options.md" || echo "$name"
     done)
-    is "$missing" "" "those of plug-ins that come with it, of sections and of lists in them"
+    is "$missing" "" "keys of plug-ins that come with it, of sections and of lists in them"
     ok "that is many" test "$(known_names | sort -u | wc -l)" -gt 150
 }
 
@@ -75,7 +75,7 @@ targets() {
         "$srcdir/Makefile.am" | xargs -n 1
 }
 
-every_target_of_make_is_told_of() {
+every_target_of_make_is_described() {
     sed -n '/^## Targets of make/,/^## /s/^| \(`[^|]*\)|.*/\1/p' "$srcdir/doc/architecture.md" >targets
     ok "there are many" test "$(targets | wc -l)" -ge 15
     is "$(targets | while read -r name; do grep -qF "\`$name\`" targets || echo "$name"; done)" "" "each"
@@ -110,7 +110,7 @@ quickstart_builds_when_a_source_is_newer() {
     like "$err" '^building in build/' "but for one that is"
 }
 
-quickstart_configures_anew_for_what_was_installed_since() {
+quickstart_configures_again_for_packages_installed_since() {
     quickstart_alone
     export STATE='install ok installed'
     try env PATH="$folder/stubs:$PATH" alone/quickstart build
@@ -131,7 +131,7 @@ quickstart_says_what_to_type_on_a_bare_image() {
     like "$err" '^    apt-get update && apt-get install -y .*gcc' "the line works where there are no lists yet"
 }
 
-packages_are_not_begun_without_what_they_need() {
+packages_are_not_begun_without_their_requirements() {
     quickstart_alone
     printf '#!/bin/sh\nexit 1\n' | tee stubs/dpkg-checkbuilddeps >stubs/lintian
     chmod +x stubs/*
@@ -183,10 +183,10 @@ a_program_is_built_from_the_tree_as_readme_says() {
         printf 'a,b,label\n0,1,0\n1,0,1\n' >two.csv
         try env -C full PACELINE_PLUGIN_PATH="$builddir/examples/.libs" LD_LIBRARY_PATH="$builddir/.libs" ../program
         is "$status$out" 1 "a run that fails fails it"
-        like "$err" '^failed: .*runs' "and is told"
+        like "$err" '^failed: .*runs' "with the reason"
     fi
     for file in README.md doc/tutorial.md; do
-        ok "who installs by $file is told of ldconfig" grep -q 'make.*install.*ldconfig' "$srcdir/$file"
+        ok "$file names ldconfig after the installation" grep -q 'make.*install.*ldconfig' "$srcdir/$file"
     done
 }
 
@@ -205,7 +205,7 @@ examples_of_components_are_built_as_readme_says() {
     done
 }
 
-what_readme_runs_can_be_run() {
+commands_of_readme_can_be_run() {
     block json 1 >run.json
     try "$paceline" fit run.json --print-config
     is "$status$err" 0 "the first run file"
@@ -216,7 +216,7 @@ what_readme_runs_can_be_run() {
 
 run the_list_of_messages_is_the_newest
 run the_list_of_callbacks_is_the_newest
-# The hooks of Lightning 2.6: those of its callbacks, its modules and their data.
+# The hooks of Lightning 2.6, of its callbacks, its modules and their data.
 hooks="backward configure_callbacks configure_gradient_clipping configure_model configure_optimizers
     configure_sharded_model load_state_dict lr_scheduler_step on_after_backward on_after_batch_transfer
     on_before_backward on_before_batch_transfer on_before_optimizer_step on_before_zero_grad on_exception on_fit_end
@@ -270,15 +270,15 @@ run the_list_of_options_is_the_newest
 run the_list_of_options_has_every_component_and_key
 run each_hook_of_lightning_has_a_line
 run readme_and_quickstart_need_the_same_packages
-run every_target_of_make_is_told_of
+run every_target_of_make_is_described
 run quickstart_builds_when_a_source_is_newer
-run quickstart_configures_anew_for_what_was_installed_since
-run packages_are_not_begun_without_what_they_need
+run quickstart_configures_again_for_packages_installed_since
+run packages_are_not_begun_without_their_requirements
 run quickstart_says_what_to_type_on_a_bare_image
 run the_programs_of_readme_compile
 run a_program_is_built_from_the_tree_as_readme_says
 run examples_of_components_are_built_as_readme_says
-run what_readme_runs_can_be_run
+run commands_of_readme_can_be_run
 run every_page_is_in_the_index_and_is_installed
 run the_site_has_every_page_and_no_broken_link
 done_testing

@@ -4,7 +4,7 @@
 
 #include "paceline.h"
 
-/* A test: makes the samples and the run that others go on from. */
+/* A test: makes the samples and the run that others resume. */
 void drawn_runs_begin(void);
 
 /* For pl_options_free(); NULL now and then. */

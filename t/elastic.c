@@ -188,7 +188,7 @@ static void micro_shards_need_not_be_distributed_evenly(void)
                 .data = "\"batch_size\": 13"});
 }
 
-static void it_trains_what_one_rank_does(void)
+static void it_trains_as_one_rank_does(void)
 {
     if (!has_cpu())
         return;
@@ -203,7 +203,7 @@ static void it_trains_what_one_rank_does(void)
                        y = rig_series(many, "train_loss");
     is_int(x.count, y.count, "as many steps");
     for (int k = 0; k < x.count && k < y.count; k++)
-        ok(fabs(x.value[k] - y.value[k]) < 1e-5, "a loss is that of whole batches");
+        ok(fabs(x.value[k] - y.value[k]) < 1e-5, "a loss is the loss of whole batches");
     ok(rig_distance(one, many) < 1e-5, "and so are the weights (%g)",
        rig_distance(one, many));
     rig_free(&rig);
@@ -221,7 +221,7 @@ static void the_number_of_ranks_may_change_at_a_resume(void)
     for (int k = 1; k < 4; k++) {
         rig_result_t *next = fit(.ranks = ranks[k], .until = 2 + 7 * k / 3,
                                  .from = part->run_dir);
-        is_text(next->status, "ok", "%d ranks go on", ranks[k]);
+        is_text(next->status, "ok", "%d ranks resume", ranks[k]);
         rig_result_free(part);
         part = next;
     }
@@ -270,7 +270,7 @@ static void the_strategy_has_the_option_and_needs_no_other(void)
 {
     rig_t *rig = rig_new(.trainer = QUIET "\"devices\": 3, \"strategy\": {\"name\": "
                                           "\"elastic\", \"micro_shards\": 2}");
-    ok(!rig_begin(rig), "the number of micro-shards is that of the strategy");
+    ok(!rig_begin(rig), "the number of micro-shards is the strategy's");
     like(rig_error.text, "3 ranks cannot share 2", "%s", rig_error.text);
     rig_free(&rig);
     rig = rig_new(.trainer = QUIET "\"max_epochs\": 1, \"devices\": 2, "
@@ -382,7 +382,7 @@ static void a_step_that_is_not_finite_is_skipped_by_all_ranks(void)
 
 /* ---- sums of micro-shards ---- */
 
-static void parts_make_up_all_micro_shards_in_order(void)
+static void partitions_make_up_all_micro_shards_in_order(void)
 {
     int worst = 0;
     bool whole = true;
@@ -418,7 +418,7 @@ int main(void)
     rig_init(more);
     run(any_number_of_ranks_gives_the_same_bits);
     run(micro_shards_need_not_be_distributed_evenly);
-    run(it_trains_what_one_rank_does);
+    run(it_trains_as_one_rank_does);
     run(the_number_of_ranks_may_change_at_a_resume);
     run(metrics_and_predictions_are_the_same_too);
     run(the_strategy_has_the_option_and_needs_no_other);
@@ -426,6 +426,6 @@ int main(void)
     run(two_spellings_that_differ_are_refused);
     run(both_spellings_train_the_same);
     run(a_step_that_is_not_finite_is_skipped_by_all_ranks);
-    run(parts_make_up_all_micro_shards_in_order);
+    run(partitions_make_up_all_micro_shards_in_order);
     return tap_done();
 }

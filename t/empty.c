@@ -1,4 +1,4 @@
-/* empty.c - tests of runs whose data, or a part of them, hold nothing */
+/* empty.c - tests of runs with empty data, or with an empty part */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static void training_on_nothing_fails(void)
           "data.val_split .* leaves nothing to train on");
 }
 
-static void validation_of_nothing_is_passed_over(void)
+static void an_empty_validation_is_skipped(void)
 {
     rig_result_t *result = fit("\"max_epochs\": 2, \"limit_val_batches\": 0", SPLIT,
                                NULL);
@@ -61,11 +61,11 @@ static void on_log(pl_log_level_t level, int rank, const char *actor, const char
     snprintf(warned, sizeof warned, "%s", text);
 }
 
-static void no_batches_that_were_asked_for_are_no_warning(void)
+static void a_limit_of_zero_batches_is_no_warning(void)
 {
     pl_log_hook(on_log, PL_LOG_WARNING, NULL);
     rig_result_free(fit("\"max_epochs\": 1, \"limit_val_batches\": 0", SPLIT, NULL));
-    is_int(warnings, 0, "none is what was wanted");
+    is_int(warnings, 0, "an empty limit is no warning");
     rig_result_free(fit("\"max_epochs\": 1, \"limit_val_batches\": 0.01", SPLIT, NULL));
     ok(warnings > 0, "a share that gives none is hardly: %s", warned);
     pl_log_hook(NULL, PL_LOG_WARNING, NULL);
@@ -80,7 +80,7 @@ static void put(const char *name, const char *text)
         fclose(file);
 }
 
-static void an_empty_further_source_is_passed_over(void)
+static void an_empty_further_source_is_skipped(void)
 {
     char dataset[13000];
     const char *folder = tap_folder();
@@ -95,7 +95,7 @@ static void an_empty_further_source_is_passed_over(void)
     pl_log_hook(on_log, PL_LOG_WARNING, NULL);
     rig_result_t *result = fit("\"max_epochs\": 1", NULL, dataset);
     pl_log_hook(NULL, PL_LOG_WARNING, NULL);
-    is_text(result->status, "ok", "the run goes on: %s", result->error.text);
+    is_text(result->status, "ok", "the run continues: %s", result->error.text);
     ok(!isnan(rig_metric(result, "val_loss/dataloader_idx_0"))
            && isnan(rig_metric(result, "val_loss/dataloader_idx_1")),
        "with metrics of the other: %s", result->metrics);
@@ -183,7 +183,7 @@ static void reads_are(const char *trainer, int train, int validate)
 }
 
 /* All that is there is read ahead, but nothing beyond what is asked for. */
-static void what_is_left_out_is_not_read(void)
+static void data_of_a_skipped_validation_are_not_read(void)
 {
     reads_are("\"max_epochs\": 1", 10, 10);
     reads_are("\"max_epochs\": 1, \"limit_val_batches\": 0", 10, 0);
@@ -196,7 +196,7 @@ static void what_is_left_out_is_not_read(void)
               1, 5);
 }
 
-static void a_test_that_is_left_out_reads_nothing(void)
+static void a_skipped_test_reads_nothing(void)
 {
     rig_t *rig = rig_new(.trainer = "\"max_epochs\": 1, \"limit_test_batches\": 0, "
                                     "\"limit_predict_batches\": 3",
@@ -217,12 +217,12 @@ int main(void)
                                                    PL_REGISTRATIONS_END};
     rig_init(components);
     run(training_on_nothing_fails);
-    run(validation_of_nothing_is_passed_over);
-    run(no_batches_that_were_asked_for_are_no_warning);
-    run(an_empty_further_source_is_passed_over);
+    run(an_empty_validation_is_skipped);
+    run(a_limit_of_zero_batches_is_no_warning);
+    run(an_empty_further_source_is_skipped);
     run(empty_tables_are_refused);
     run(an_evaluation_without_samples_has_no_metrics);
-    run(what_is_left_out_is_not_read);
-    run(a_test_that_is_left_out_reads_nothing);
+    run(data_of_a_skipped_validation_are_not_read);
+    run(a_skipped_test_reads_nothing);
     return tap_done();
 }

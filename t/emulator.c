@@ -48,7 +48,7 @@ enum {
     ARRAYS = 16,
 };
 
-typedef enum state { CAN_GO_ON, AT_BARRIER, AT_SHUFFLE, IS_DONE } state_t;
+typedef enum state { CAN_CONTINUE, AT_BARRIER, AT_SHUFFLE, IS_DONE } state_t;
 
 typedef struct block block_t;
 
@@ -160,7 +160,7 @@ static void fiber_start(fiber_t *fiber, block_t *of, unsigned number, unsigned w
     fiber->at = at;
     fiber->fake = NULL;
     fiber->block = of;
-    fiber->state = CAN_GO_ON;
+    fiber->state = CAN_CONTINUE;
     fiber->barriers = fiber->shuffles = 0;
     fiber->place = (emulator_thread_t){{number}, {which}, {of->count}, {blocks}};
     TSAN(fiber->tsan = fiber->tsan ? fiber->tsan : __tsan_create_fiber(0));
@@ -220,7 +220,7 @@ static void block_start(block_t *b, unsigned which, unsigned blocks, unsigned th
         fiber_start(&b->fiber[k], b, k, which, blocks);
 }
 
-/* Continues the warps whose threads are all at a shuffle. */
+/* Continues the warps with all threads at a shuffle. */
 static bool shuffles_pass(block_t *b)
 {
     bool passed = false;
@@ -230,7 +230,7 @@ static bool shuffles_pass(block_t *b)
         for (unsigned k = from; k < to; k++)
             waits += b->fiber[k].state == AT_SHUFFLE;
         for (unsigned k = from; k < to && waits == to - from; k++)
-            b->fiber[k].state = CAN_GO_ON;
+            b->fiber[k].state = CAN_CONTINUE;
         passed |= waits == to - from;
     }
     return passed;
@@ -255,7 +255,7 @@ static void block_turn(block_t *b)
         order[other] = k;
     }
     for (unsigned k = 0; k < b->count; k++)
-        if (b->fiber[order[k]].state == CAN_GO_ON) {
+        if (b->fiber[order[k]].state == CAN_CONTINUE) {
             jump(&host, &b->fiber[order[k]]);
             went = true;
         }
@@ -266,7 +266,7 @@ static void block_turn(block_t *b)
         if (done)
             fault("a barrier that some threads never come to", waits, b->count);
         for (unsigned k = 0; k < b->count; k++)
-            b->fiber[k].state = CAN_GO_ON;
+            b->fiber[k].state = CAN_CONTINUE;
     } else if (!went && b->is_busy) {
         fault("a shuffle that a part of a warp never comes to", count_of(b, AT_SHUFFLE),
               b->count);

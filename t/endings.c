@@ -88,7 +88,7 @@ static void relay_tick(void *self)
 }
 
 /* Ends while its child, a stuck bee, keeps it from being gone; its timer is due
- * meanwhile. */
+ * in that time. */
 static int relay_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     pl_address_t bee;
@@ -163,10 +163,10 @@ static void a_call_to_a_thread_that_goes_ends(void)
 {
     rig_open();
     pl_reactor_t *other = pl_reactor_new(rig.runtime, -1, NULL);
-    pl_address_t nobody = {other->thread, 1,
+    pl_address_t absent = {other->thread, 1,
                            pl_kind_enter("a", PL_LEVEL_CONNECTOR, NULL)};
-    rig_ask(nobody, DO_REPLY);
-    rig_ask(nobody, DO_REPLY);
+    rig_ask(absent, DO_REPLY);
+    rig_ask(absent, DO_REPLY);
     pl_reactor_free(other);
     rig_wait(2);
     is_int(rig.queen->errors, 2, "two calls that it had not read yet ended");
@@ -176,13 +176,13 @@ static void a_call_to_a_thread_that_goes_ends(void)
     is_int(rig.reactor->inboxes.count, 0, "the link is closed");
 
     pl_error_t err = {0};
-    ok(!pl_call_save(rig.queen, nobody, &(pl_save_t){0}, rig_how, &err),
+    ok(!pl_call_save(rig.queen, absent, &(pl_save_t){0}, rig_how, &err),
        "a later call is not made");
     is_int(err.code, PL_EPEER, "for the same reason");
     rig_close();
 }
 
-static void an_answer_given_before_the_thread_went_counts(void)
+static void an_answer_given_before_the_end_of_the_thread_counts(void)
 {
     rig_open();
     pl_address_t bee;
@@ -225,7 +225,7 @@ static void a_handler_may_answer_after_it_ended_its_actor(void)
     }
 }
 
-static void an_answer_does_not_hand_its_limit_on(void)
+static void an_answer_does_not_pass_its_limit_on(void)
 {
     rig_open();
     pl_address_t relay = relay_to_bee();
@@ -247,13 +247,13 @@ static void a_limit_that_has_passed_is_still_a_limit(void)
     rig_turn();
     ok(newest_relay->deadline != 0,
        "a call made after its caller's limit has that limit");
-    ok(evaluate_deadline != 0, "and whoever gets it hears so");
+    ok(evaluate_deadline != 0, "and its receiver sees it");
     rig_close();
 }
 
 /* ---- ends ---- */
 
-static void whoever_is_nearest_names_the_stuck_actor(void)
+static void the_nearest_parent_names_the_stuck_actor(void)
 {
     rig_open();
     rig.runtime->grace_ms = 1000;             /* the boss has 250 ms more than its bees */
@@ -268,7 +268,7 @@ static void whoever_is_nearest_names_the_stuck_actor(void)
     rig_close();
 }
 
-static void what_fails_at_the_end_comes_up(void)
+static void an_error_at_the_end_is_reported_to_the_parent(void)
 {
     rig_open();
     pl_address_t boss;
@@ -276,7 +276,7 @@ static void what_fails_at_the_end_comes_up(void)
     pl_cancel(rig.queen, life);
     rig_wait(1);
     is_int(rig.queen->errors, 1, "the boss's end is an error");
-    is_text(rig.queen->text, "sour honey", "that of its bee");
+    is_text(rig.queen->text, "sour honey", "with the error of its bee");
     is_text(rig.queen->where, "b", "the first one to end");
     rig_close();
 }
@@ -293,7 +293,7 @@ static void an_ending_actor_is_not_called_back(void)
     rig_close();
 }
 
-static void a_child_whose_start_was_refused_is_gone(void)
+static void a_child_with_a_refused_start_is_gone(void)
 {
     rig_open();
     pl_address_t bee;
@@ -308,7 +308,7 @@ static void a_child_whose_start_was_refused_is_gone(void)
 
 /* ---- threads ---- */
 
-static void threads_that_come_and_go_leave_nothing(void)
+static void threads_that_end_leave_nothing(void)
 {
     rig_open();
     int descriptors = 0;
@@ -350,15 +350,15 @@ int main(void)
 {
     run(a_reactor_takes_its_children_with_it);
     run(a_call_to_a_thread_that_goes_ends);
-    run(an_answer_given_before_the_thread_went_counts);
+    run(an_answer_given_before_the_end_of_the_thread_counts);
     run(an_error_after_the_answer_is_no_second_answer);
     run(a_handler_may_answer_after_it_ended_its_actor);
-    run(an_answer_does_not_hand_its_limit_on);
+    run(an_answer_does_not_pass_its_limit_on);
     run(a_limit_that_has_passed_is_still_a_limit);
-    run(what_fails_at_the_end_comes_up);
-    run(a_child_whose_start_was_refused_is_gone);
-    run(threads_that_come_and_go_leave_nothing);
-    run(whoever_is_nearest_names_the_stuck_actor);
+    run(an_error_at_the_end_is_reported_to_the_parent);
+    run(a_child_with_a_refused_start_is_gone);
+    run(threads_that_end_leave_nothing);
+    run(the_nearest_parent_names_the_stuck_actor);
     run(an_ending_actor_is_not_called_back);
     return tap_done();
 }

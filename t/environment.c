@@ -50,7 +50,7 @@ static void is_place(const char *source, int rank, int world, int local, int loc
 
 /* ---- each source ---- */
 
-static void nobody_has_reported_anything(void)
+static void an_empty_environment_has_no_launcher(void)
 {
     is_int(READ("HOME=/root", "MASTER_ADDR=n", "MASTER_PORT=1"), PL_OK,
            "nor is that an error");
@@ -70,7 +70,7 @@ static void torchrun_is_understood(void)
          "MASTER_PORT=80");
     is_text(e.endpoint, "tcp://[fe80::1]:80", "an IPv6 address stands in brackets");
     READ("TORCHELASTIC_RUN_ID=none", "RANK=0", "WORLD_SIZE=1");
-    is_text(e.job, "", "runs that nobody has named are not one");
+    is_text(e.job, "", "runs without a name are not one job");
     READ("TORCHELASTIC_RUN_ID=x", "RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=n",
          "MASTER_PORT=29500", "TORCHELASTIC_USE_AGENT_STORE=True");
     is_text(e.endpoint, "tcp://n:29501", "beside the port that torchrun holds itself");
@@ -94,7 +94,7 @@ static void slurm_is_understood(void)
     is_text(e.endpoint, "tcp://gpu3:15012", "of the job when the step says nothing");
     READ("SLURM_NTASKS=4", "SLURM_PROCID=1", "SLURM_STEP_ID=0",
          "SLURM_CPU_BIND_TYPE=none");
-    ok(!e.is_bound, "which somebody may not want");
+    ok(!e.is_bound, "which a user may not intend");
     READ("SLURM_NTASKS=4", "SLURM_PROCID=1", "SLURM_STEP_ID=0", "SLURM_JOB_NAME=bash");
     ok(!e.source, "a shell that was asked for is no rank");
     READ("SLURM_NTASKS=4", "SLURM_PROCID=1", "SLURM_STEP_ID=0",
@@ -105,8 +105,8 @@ static void slurm_is_understood(void)
 static void a_batch_script_of_slurm_is_no_rank(void)
 {
     is_int(READ("SLURM_NTASKS=1", "SLURM_PROCID=0", "SLURM_JOB_ID=7"), PL_OK,
-           "it may train by itself where nobody else could");
-    ok(!e.source, "as nobody's rank");
+           "it may train by itself");
+    ok(!e.source, "as no rank");
     is_int(READ("SLURM_NTASKS=4", "SLURM_PROCID=0", "SLURM_JOB_ID=7"), PL_EINVAL,
            "where others could, srun was forgotten");
     like(err.text, "4 tasks.*SLURM_NTASKS.*srun.*trainer.launcher", "and is named");
@@ -416,7 +416,7 @@ static void a_name_server_that_does_not_answer_has_a_limit(void)
 
 int main(void)
 {
-    run(nobody_has_reported_anything);
+    run(an_empty_environment_has_no_launcher);
     run(torchrun_is_understood);
     run(slurm_is_understood);
     run(a_batch_script_of_slurm_is_no_rank);

@@ -47,7 +47,7 @@ static int reference_write(pl_append_t *file, pl_error_t *err)
     return code;
 }
 
-static void records_are_those_of_tensorboard(void)
+static void records_equal_tensorboard(void)
 {
     size_t size = 0;
     pl_append_t file;
@@ -163,7 +163,7 @@ static void a_run_has_its_hyperparameters_and_metrics(void)
     remove(name[0]);
 }
 
-static void histograms_are_of_those_who_want_them(void)
+static void histograms_are_written_on_request(void)
 {
     const float data[] = {1, 2, 3};
     const pl_result_tensor_t tensor = {"fc.weight", PL_SHAPE(3), data};
@@ -182,7 +182,7 @@ static void histograms_are_of_those_who_want_them(void)
     }
 }
 
-static void a_run_goes_on_in_a_file_of_its_own(void)
+static void a_resumed_run_has_a_file_of_its_own(void)
 {
     void *logger = logger_open("", 0);
     logger_log(logger, 1, "{\"first\": 0.5}");
@@ -209,10 +209,10 @@ static void a_run_goes_on_in_a_file_of_its_own(void)
 int main(void)
 {
     scarce_init();
-    run(records_are_those_of_tensorboard);
+    run(records_equal_tensorboard);
     run(a_lack_of_memory_is_an_error);
     run(a_run_has_its_hyperparameters_and_metrics);
-    run(histograms_are_of_those_who_want_them);
-    run(a_run_goes_on_in_a_file_of_its_own);
+    run(histograms_are_written_on_request);
+    run(a_resumed_run_has_a_file_of_its_own);
     return tap_done();
 }

@@ -14,13 +14,13 @@ digits_are_learnt_in_seconds() {
         skip "PACELINE_TEST_DATA is not set: no digits"
         return
     fi
-    try timeout 60 "$paceline" fit "$srcdir/examples/digits-mlp.json" \
+    try timeout 300 "$paceline" fit "$srcdir/examples/digits-mlp.json" \
         --set data.path="$PACELINE_TEST_DATA/tabular/digits.csv.gz"
     is "$status" 0 "it trains"
     ok "to val_acc 0.95" at_least "$(metric val_acc)" 0.95
 }
 
-# inside_its_loop PROGRAM - it trains, and its own timer ticks meanwhile
+# inside_its_loop PROGRAM - it trains while its own timer ticks
 inside_its_loop() {
     try "$builddir/examples/$1"
     is "$status$err" 0 "it ends well"
@@ -34,18 +34,18 @@ a_program_trains_inside_its_own_loop() {
     inside_its_loop embed
 }
 
-so_does_one_with_a_loop_of_epoll() {
+a_program_trains_in_a_loop_of_epoll() {
     inside_its_loop epoll_host
-    like "$out" '^epoch [0-9]+, step [0-9]+' "and it hears how far it is"
+    like "$out" '^epoch [0-9]+, step [0-9]+' "and it gets the progress"
 }
 
-so_does_one_with_a_loop_of_libuv() {
+a_program_trains_in_a_loop_of_libuv() {
     if [ ! -x "$builddir/examples/libuv_host" ]; then
         skip "configure has found no libuv"
         return
     fi
     inside_its_loop libuv_host
-    like "$out" '^epoch [0-9]+, step [0-9]+' "and it hears how far it is"
+    like "$out" '^epoch [0-9]+, step [0-9]+' "and it gets the progress"
 }
 
 # Where runs are to lie is a file.
@@ -70,7 +70,7 @@ a_program_learns_from_a_stream_that_drifts() {
     ok "not the second at once" at_least 0.7 "$after"
     ok "but at last" at_least "$end" 0.9
     try "$builddir/examples/online_learning" still
-    is "$status$err" 0 "one that learns no more goes on, too"
+    is "$status$err" 0 "one that learns no more continues, too"
     ok "and does not come back" at_least 0.7 "${out##* }"
     if [ -w /dev/full ]; then
         "$builddir/examples/online_learning" >/dev/full 2>err
@@ -78,7 +78,7 @@ a_program_learns_from_a_stream_that_drifts() {
     fi
 }
 
-arguments_that_are_none_are_told() {
+wrong_arguments_are_refused() {
     for program in embed epoll_host libuv_host online_learning; do
         [ -x "$builddir/examples/$program" ] || continue
         try "$builddir/examples/$program" --fast
@@ -100,7 +100,7 @@ rings() {
     }'
 }
 
-an_operator_of_a_users_own_is_learnt_with() {
+a_model_with_a_users_operator_learns() {
     rings >rings.csv
     printf '{"module": "swish", "data": {"name": "csv", "path": "rings.csv", "val_split": 0.2},
         "optimizer": {"name": "adamw", "lr": 0.02}, "trainer": {"max_epochs": 40}}' >rings.json
@@ -114,7 +114,7 @@ an_operator_of_a_users_own_is_learnt_with() {
     like "$out" '^swish - x sigmoid' "it is listed by name"
 }
 
-a_callback_of_a_users_own_stops_a_run() {
+a_users_callback_stops_a_run() {
     rings >rings.csv
     printf '{"module": "swish", "data": {"name": "csv", "path": "rings.csv", "val_split": 0.2},
         "optimizer": {"name": "adamw", "lr": 0.003}, "trainer": {"max_epochs": 40, "log_every_n_steps": 1},
@@ -147,14 +147,14 @@ a_gan_learns() {
 }
 
 run every_run_file_is_accepted
-run a_callback_of_a_users_own_stops_a_run
-run an_operator_of_a_users_own_is_learnt_with trains
+run a_users_callback_stops_a_run
+run a_model_with_a_users_operator_learns trains
 run a_gan_learns trains
 run digits_are_learnt_in_seconds trains
 run a_program_trains_inside_its_own_loop trains
-run so_does_one_with_a_loop_of_epoll trains
-run so_does_one_with_a_loop_of_libuv trains
+run a_program_trains_in_a_loop_of_epoll trains
+run a_program_trains_in_a_loop_of_libuv trains
 run a_program_learns_from_a_stream_that_drifts trains
 run a_run_that_fails_fails_its_program trains
-run arguments_that_are_none_are_told
+run wrong_arguments_are_refused
 done_testing

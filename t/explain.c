@@ -13,7 +13,7 @@
 /* ---- a journal, record by record ---- */
 
 enum { ACTORS = 10, CALLS_MAX = 64, PROCESSES = 3 };
-typedef enum who {
+typedef enum party {
     HOST,
     TRAINER,
     LAUNCHER,
@@ -24,7 +24,7 @@ typedef enum who {
     DEVICE,
     COLLECTIVE,
     TUNER
-} who_t;
+} party_t;
 
 static const struct {
     const char *name;
@@ -43,7 +43,7 @@ static const struct {
 static char path[256];
 static FILE *file;
 static pl_error_t err;
-static uint32_t process_id, incarnation;      /* of what is written next */
+static uint32_t process_id, incarnation;      /* of the next message */
 static int rank, shift;                       /* shift: actors have other numbers by it */
 static struct {
     pl_envelope_t envelope;
@@ -106,7 +106,7 @@ static void message(double at, const pl_envelope_t *e, const void *fields)
     pl_frame_release(&frame);
 }
 
-static void call(double at, uint64_t number, uint64_t cause, who_t from, who_t to,
+static void call(double at, uint64_t number, uint64_t cause, party_t from, party_t to,
                  uint32_t what, const void *fields)
 {
     const uint32_t thread = process_id + 1;
@@ -143,7 +143,7 @@ static void back(double at, uint64_t number, pl_kind_t kind, const void *fields)
 }
 
 /* A call from a time to a time, for another; all fields are 0. */
-static void span(double begin, double end, uint64_t cause, who_t from, who_t to,
+static void span(double begin, double end, uint64_t cause, party_t from, party_t to,
                  uint32_t what)
 {
     static const pl_body_t nothing;
@@ -253,7 +253,7 @@ static json_t *entry(json_t *list, const char *key, const char *value, int of_ra
 
 /* ---- tests ---- */
 
-static void the_time_of_a_rank_is_that_of_its_parts(void)
+static void the_time_of_a_rank_is_the_sum_of_its_stages(void)
 {
     journal_begins();
     run_goes(1);
@@ -270,12 +270,13 @@ static void the_time_of_a_rank_is_that_of_its_parts(void)
     json_t *r = json_array_get(at(answer, "times", "ranks"), 0);
     is_near(seconds(r, "backward"), 0.8, 1e-9, "backward");
     is_near(seconds(r, "optimizer"), 0.2, 1e-9, "optimizer");
-    is_near(seconds(r, "data"), 0.4, 1e-9, "waits for data, of what lies between");
+    is_near(seconds(r, "data"), 0.4, 1e-9, "waits for data, a part of the time between");
     is_near(seconds(r, "collective"), 0.6, 1e-9, "waits for a collective");
     is_near(seconds(r, "engine"), 0.4, 1e-9, "and the rest");
     is_near(seconds(r, "in_collectives"), 0.6, 1e-9, "collectives in all");
     is_near(seconds(r, "paused"), 0, 1e-9, "no pause");
-    is_int(seconds(json_object_get(answer, "times"), "slowest"), -1, "nobody is slowest");
+    is_int(seconds(json_object_get(answer, "times"), "slowest"), -1,
+           "no rank is slowest");
     is_near(seconds(answer, "seconds"), 4, 1e-9, "the run");
     is_text(text(json_object_get(answer, "end"), "status"), "ok", "ended well");
     is_int(seconds(json_object_get(answer, "end"), "global_step"), 2, "after 2 steps");
@@ -341,7 +342,7 @@ static void the_time_of_one_call_is_cut(void)
     }
 }
 
-static void a_pause_is_nobodys_work(void)
+static void a_pause_is_no_work(void)
 {
     journal_begins();
     run_goes(1);
@@ -366,7 +367,7 @@ static void a_pause_is_nobodys_work(void)
     is_near(seconds(c, "done"), 3.4, 1e-9, "and carried out then");
     is_int(seconds(c, "global_step"), 1, "at that step");
     json_t *w = entry(json_object_get(times, "waits"), "call", "train_epoch", 0);
-    is_near(seconds(w, "whole"), 4, 1e-9, "who waited did so for the rest alone");
+    is_near(seconds(w, "whole"), 4, 1e-9, "a rank that waited did so for the rest alone");
     is_near(seconds(w, "seconds"), 1.9, 1e-9, "less what lay in that wait");
     json_decref(answer);
 }
@@ -390,7 +391,8 @@ static void time_of_calls_at_once_counts_once(void)
     a = entry(actor_list, "actor", "accelerator.cpu", 0);
     is_near(seconds(a, "seconds"), 1, 1e-9, "its device");
     a = entry(actor_list, "actor", "loop.epoch", 0);
-    is_near(seconds(a, "seconds"), 16, 1e-9, "who has none of its own then has the rest");
+    is_near(seconds(a, "seconds"), 16, 1e-9,
+            "an actor without work of its own has the rest");
     json_decref(answer);
 }
 
@@ -413,7 +415,7 @@ static void waits_at_once_count_once(void)
     json_decref(answer);
 }
 
-static void of_waits_in_one_another_the_innermost_has_the_time(void)
+static void the_innermost_of_nested_waits_has_the_time(void)
 {
     journal_begins();
     run_goes(1);
@@ -435,8 +437,8 @@ static void of_waits_in_one_another_the_innermost_has_the_time(void)
     json_decref(answer);
 }
 
-/* What the process of a rank does is part of what the launcher waits for. */
-static void a_wait_for_a_rank_elsewhere_is_that_of_its_process(void)
+/* The work of a rank's process is a part of the launcher's wait. */
+static void a_wait_for_a_remote_rank_is_a_wait_of_its_process(void)
 {
     static const pl_body_t nothing;
     const pl_join_t join = {.rank = 1, .world_size = 2};
@@ -464,7 +466,7 @@ static void a_wait_for_a_rank_elsewhere_is_that_of_its_process(void)
     json_decref(answer);
 }
 
-static void what_is_never_answered_was_waited_for(void)
+static void a_call_without_an_answer_is_a_wait(void)
 {
     static const pl_body_t nothing;
     journal_begins();
@@ -499,7 +501,7 @@ static void batch(double begin, double end, uint64_t for_step, bool is_due)
     back(end, 61, PL_KIND_REPLY, &nothing);
 }
 
-static void steps_that_no_report_has_reported_are_counted(void)
+static void steps_without_a_report_are_counted(void)
 {
     static const pl_body_t nothing;
     const pl_train_batch_t begun = {.global_step = 44, .step_due = true};
@@ -532,7 +534,7 @@ static void a_run_that_goes_back_counts_from_there(void)
 }
 
 /* A stop is answered at once, and carried out later. */
-static void a_stop_is_done_at_the_step_that_was_the_last(void)
+static void a_stop_takes_effect_at_the_last_step(void)
 {
     static const pl_body_t nothing;
     const pl_stop_t stop = {.reason = "enough"};
@@ -577,7 +579,7 @@ static void rank_is(pl_rank_event_t event, double at_time, uint32_t which)
     back(at_time, 5, PL_KIND_PROGRESS, &reported);
 }
 
-static void a_death_that_was_mended_is_no_end(void)
+static void a_death_with_a_restart_is_no_end(void)
 {
     static const pl_body_t nothing;
     journal_begins();
@@ -592,13 +594,13 @@ static void a_death_that_was_mended_is_no_end(void)
     shift = 0;
     report(477, PL_RUN_EVENT_TRAIN, 40);
     json_t *answer = read_back(false), *end = json_object_get(answer, "end");
-    is_near(seconds(end, "time"), 477, 1e-9, "the end is that of the journal");
+    is_near(seconds(end, "time"), 477, 1e-9, "the end is the journal's");
     json_t *died = json_array_get(json_object_get(end, "events"), 0);
-    is_text(text(died, "event"), "died", "the death is told");
+    is_text(text(died, "event"), "died", "the death is reported");
     is_near(seconds(died, "time"), 327, 1e-9, "with its time");
-    ok(json_is_true(json_object_get(died, "recovered")), "and that it went on");
+    ok(json_is_true(json_object_get(died, "recovered")), "and the recovery");
     json_t *then = json_object_get(answer, "then"), *open = json_object_get(then, "open");
-    is_near(seconds(then, "time"), 477, 1e-9, "what was under way is that of the end");
+    is_near(seconds(then, "time"), 477, 1e-9, "the open calls are those at the end");
     for (int k = 0; k < 2; k++) {
         json_t *batch = entry(open, "call", "train_batch", k);
         is_text(text(batch, "for"), "loop.epoch", "rank %d is there, with its caller", k);
@@ -607,7 +609,7 @@ static void a_death_that_was_mended_is_no_end(void)
     json_decref(answer);
 }
 
-static void the_time_between_two_lives_is_no_work(void)
+static void the_time_before_a_restart_is_no_work(void)
 {
     journal_begins();
     run_goes(1);
@@ -623,8 +625,8 @@ static void the_time_between_two_lives_is_no_work(void)
     json_decref(answer);
 }
 
-/* As above, but nobody starts it again. */
-static void a_death_that_ended_it_is_looked_at(void)
+/* As above, but without a restart. */
+static void a_death_that_ended_the_run_is_explained(void)
 {
     static const pl_body_t nothing;
     const pl_error_t peer = {.code = PL_EPEER,
@@ -651,7 +653,7 @@ static void a_death_that_ended_it_is_looked_at(void)
 }
 
 /* A process that stood still runs for a moment when it is killed for that. */
-static void one_that_is_heard_of_as_it_is_killed_has_not_recovered(void)
+static void a_last_message_of_a_killed_rank_is_no_recovery(void)
 {
     static const pl_body_t nothing;
     const pl_error_t stuck = {.code = PL_ESTUCK, .text = "no sign of life"};
@@ -665,9 +667,9 @@ static void one_that_is_heard_of_as_it_is_killed_has_not_recovered(void)
     back(8, 1, PL_KIND_ERROR, &stuck);
     json_t *answer = read_back(true), *events = at(answer, "end", "events"), *event;
     size_t k;
-    is_int(json_array_size(events), 4, "all is told");
+    is_int(json_array_size(events), 4, "all are reported");
     json_array_foreach(events, k, event)
-        ok(json_is_false(json_object_get(event, "recovered")), "%s: it did not go on",
+        ok(json_is_false(json_object_get(event, "recovered")), "%s: no recovery",
            text(event, "event"));
     is_near(seconds(json_object_get(answer, "then"), "time"), 6, 1e-9,
             "what is looked at is its silence");
@@ -709,8 +711,8 @@ static void an_error_is_followed_to_the_rank_that_failed_first(void)
     json_decref(answer);
 }
 
-/* As one dies before all have joined: the others are ended for it, and told later. */
-static void of_several_calls_one_failed_for_that_whose_words_it_has(void)
+/* As one dies before all have joined: the others are ended for it, and reported later. */
+static void an_error_is_followed_to_the_call_with_the_same_text(void)
 {
     static const pl_body_t nothing;
     const pl_error_t first = {.code = PL_EDIED, .text = "rank 1 was killed"},
@@ -731,7 +733,7 @@ static void of_several_calls_one_failed_for_that_whose_words_it_has(void)
     json_decref(answer);
 }
 
-static void a_run_that_was_cancelled_says_why(void)
+static void a_cancelled_run_has_its_reason(void)
 {
     static const pl_body_t nothing;
     const pl_error_t why = {.code = PL_ECANCELLED, .text = "rank 0 got SIGTERM"},
@@ -750,12 +752,12 @@ static void a_run_that_was_cancelled_says_why(void)
     json_t *answer = read_back(true), *end = json_object_get(answer, "end");
     is_text(text(end, "status"), "failed", "a run that could not even begin");
     is_text(text(end, "reason"), "rank 0 got SIGTERM", "has the reason of its end");
-    is_int(json_array_size(json_object_get(end, "chain")), 2, "and who gave it");
+    is_int(json_array_size(json_object_get(end, "chain")), 2, "and its sender");
     json_decref(answer);
 }
 
 /* Ranks that are started again count their calls from 1. */
-static void an_error_of_a_former_life_explains_nothing(void)
+static void an_error_before_a_restart_explains_nothing(void)
 {
     static const pl_body_t nothing;
     const pl_error_t old = {.code = PL_EIO, .text = "old"},
@@ -794,7 +796,7 @@ static void each_of_several_runs_is_reported(void)
         is_near(seconds(line, "began"), 1 + 10 * k, 1e-9, "its beginning");
         is_near(seconds(line, "time"), 8 + 10 * k + k, 1e-9, "and its end");
     }
-    is_int(seconds(answer, "run"), 3, "the last is told of");
+    is_int(seconds(answer, "run"), 3, "the last is reported");
     json_decref(answer);
     for (int k = 0; k < 3; k++) {
         answer = explained((uint64_t)k + 1);
@@ -814,7 +816,7 @@ static void gap(uint64_t count, int of_rank)
     put(PL_JOURNAL_GAP, &missing, sizeof missing, (pl_bytes_t){0});
 }
 
-static void what_is_missing_is_reported(void)
+static void missing_messages_are_reported(void)
 {
     static const char *const lines[] = {"{\"gap\": 3, \"rank\": 1}", "{\"gap\": 40}"};
     journal_begins();
@@ -827,7 +829,7 @@ static void what_is_missing_is_reported(void)
     json_t *answer = read_back(true);
     is_int(seconds(answer, "missing"), 43, "so many messages");
     json_t *unsure = json_object_get(answer, "unsure");
-    is_int(json_array_size(unsure), 1, "and nobody knows of those of one");
+    is_int(json_array_size(unsure), 1, "and the steps of one rank are unknown");
     is_int(json_integer_value(json_array_get(unsure, 0)), 1, "whose process died");
     json_decref(answer);
     pl_journal_t *journal = pl_journal_open(path, &err);
@@ -846,28 +848,28 @@ static void what_is_missing_is_reported(void)
 
 int main(void)
 {
-    run(the_time_of_a_rank_is_that_of_its_parts);
+    run(the_time_of_a_rank_is_the_sum_of_its_stages);
     run(validation_is_no_part_of_the_steps);
     run(the_time_of_one_call_is_cut);
-    run(a_pause_is_nobodys_work);
+    run(a_pause_is_no_work);
     run(time_of_calls_at_once_counts_once);
     run(waits_at_once_count_once);
-    run(of_waits_in_one_another_the_innermost_has_the_time);
-    run(a_wait_for_a_rank_elsewhere_is_that_of_its_process);
-    run(what_is_never_answered_was_waited_for);
+    run(the_innermost_of_nested_waits_has_the_time);
+    run(a_wait_for_a_remote_rank_is_a_wait_of_its_process);
+    run(a_call_without_an_answer_is_a_wait);
     run(signs_of_life_are_no_steps);
-    run(steps_that_no_report_has_reported_are_counted);
+    run(steps_without_a_report_are_counted);
     run(a_run_that_goes_back_counts_from_there);
-    run(a_stop_is_done_at_the_step_that_was_the_last);
-    run(a_death_that_was_mended_is_no_end);
-    run(the_time_between_two_lives_is_no_work);
-    run(a_death_that_ended_it_is_looked_at);
-    run(one_that_is_heard_of_as_it_is_killed_has_not_recovered);
+    run(a_stop_takes_effect_at_the_last_step);
+    run(a_death_with_a_restart_is_no_end);
+    run(the_time_before_a_restart_is_no_work);
+    run(a_death_that_ended_the_run_is_explained);
+    run(a_last_message_of_a_killed_rank_is_no_recovery);
     run(an_error_is_followed_to_the_rank_that_failed_first);
-    run(of_several_calls_one_failed_for_that_whose_words_it_has);
-    run(a_run_that_was_cancelled_says_why);
-    run(an_error_of_a_former_life_explains_nothing);
+    run(an_error_is_followed_to_the_call_with_the_same_text);
+    run(a_cancelled_run_has_its_reason);
+    run(an_error_before_a_restart_explains_nothing);
     run(each_of_several_runs_is_reported);
-    run(what_is_missing_is_reported);
+    run(missing_messages_are_reported);
     return tap_done();
 }

@@ -14,7 +14,7 @@ J
 
 # fit NAME OPTIONS...: a run with a journal; said: the explanation
 fit() {
-    try timeout 60 "$paceline" fit run.json --journal "$1.journal" --set trainer.run_name="$1" "${@:2}"
+    try timeout 300 "$paceline" fit run.json --journal "$1.journal" --set trainer.run_name="$1" "${@:2}"
     said=$("$paceline" explain "$1.journal" 2>&1)
 }
 
@@ -63,14 +63,14 @@ the_sentence_names_what_took_most_of_the_time() {
         "of a long one its steps, and the stage of a step"
 }
 
-one_that_a_callback_stopped() {
+a_run_that_a_callback_stopped() {
     fit stopped --set 'callbacks=[{"name": "early_stopping", "monitor": "val_loss", "patience": 1, "min_delta": 1000}]' \
         --set trainer.max_epochs=50
     is "$status" 0 "a run with a callback"
     like "$said" 'The run was stopped at .* steps: .*early_stopping' "was stopped, with the callback that did it"
 }
 
-one_that_met_a_nan() {
+a_run_that_met_a_nan() {
     fit nan --set optimizer.lr=1e30 --set optimizer.name=sgd
     is "$status" 1 "a run whose steps overflow"
     like "$said" '^  The run failed at .* step' "failed"
@@ -85,14 +85,14 @@ doubts() {
     "$paceline" replay "$1.journal" --speed max --json 2>/dev/null | grep -cE '^\{"gap": null, "rank": [01]\}$'
 }
 
-one_of_two_processes() {
+a_run_of_two_processes() {
     fit processes --set trainer.devices=2 --set 'trainer.launcher={"name": "spawn", "max_restarts": 0}'
     is "$status" 0 "a run"
     like "$said" '^  The run ended normally at' "ended well"
     is "$(doubts processes)" 0 "and each process has said how many messages there were"
 }
 
-one_whose_rank_was_killed() {
+a_run_with_a_killed_rank() {
     start_two killed
     kill -9 "${children[1]}"
     end_of_two killed
@@ -109,8 +109,8 @@ one_whose_rank_was_killed() {
         $'\n *messages of rank [01] may be lost: its process died\n' "which is reported as text too"
 }
 
-one_whose_rank_was_stuck() {
-    start_two stuck --set trainer.step_timeout=4                    # longer than until nothing is heard of it
+a_run_with_a_stuck_rank() {
+    start_two stuck --set trainer.step_timeout=4                    # longer than the silence after which it is reported
     kill -STOP "${children[1]}"
     end_of_two stuck
     kill -CONT "${children[1]}" 2>/dev/null
@@ -120,7 +120,7 @@ one_whose_rank_was_stuck() {
     like "$said" 'Open calls at' "and what was under way"
 }
 
-one_that_was_killed_itself() {
+a_run_that_was_killed() {
     "$paceline" fit run.json --journal cut.journal --trace cut.trace --set trainer.run_name=cut \
         --set trainer.max_epochs=-1 >/dev/null 2>&1 </dev/null &
     pid=$!
@@ -159,14 +159,14 @@ a_monitor_that_lacks_messages_does_not_know_the_end() {
     "$paceline" replay lacking.journal --speed max --monitor 'ipc://lacking' >/dev/null 2>&1 &
     pid=$!
     until [ -S lacking ] || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
-    try timeout 20 "$paceline" monitor ipc://lacking --messages
+    try timeout 300 "$paceline" monitor ipc://lacking --messages
     wait $pid
     like "$out" ' [0-9]+ messages? (of rank -?[0-9]+ )?lost' "a gap in a stream is shown"
     is "$status" 1 "where that is gone without the end of the run"
     like "$err" 'has ended, and [0-9]+ of its messages are lost: the end of the run is unknown' "nothing more is claimed"
 }
 
-all_runs_of_a_sweep_are_told_of() {
+all_runs_of_a_sweep_are_explained() {
     fit sweep --set optimizer.lr=1e-3,3e-4 --set trainer.max_epochs=1
     is "$status" 0 "a sweep"
     like "$said" '2 runs; this is about run 2' "has its runs counted"
@@ -179,7 +179,7 @@ all_runs_of_a_sweep_are_told_of() {
 }
 
 steps_are_those_of_the_answer() {
-    try timeout 60 "$paceline" tune run.json --journal tuned.journal --json --set trainer.run_name=tuned
+    try timeout 300 "$paceline" tune run.json --journal tuned.journal --json --set trainer.run_name=tuned
     is "$status" 0 "a search for a learning rate"
     out=$("$paceline" explain tuned.journal)
     like "$out" "The run ended normally at [0-9.]+ s, after [1-9][0-9]+ steps" "is reported with all of its steps"
@@ -197,7 +197,7 @@ it_fits_a_terminal() {
     is "$("$paceline" explain nan.journal | grep -c PL_ENAN)" 1 "the code of an error is shown once"
 }
 
-a_trace_tells_apart_what_has_one_name() {
+a_trace_distinguishes_equal_names() {
     try "$paceline" fit run.json --trace two.trace --set trainer.run_name=two --set trainer.max_epochs=1 \
         --set trainer.devices=2 --set trainer.launcher=spawn
     is "$status" 0 "a run of two processes"
@@ -221,7 +221,7 @@ two_files_are_not_one() {
     is "$status" 2 "nor as a socket"
 }
 
-what_is_there_already_is_left_alone() {
+an_existing_file_is_left_alone() {
     local before
     before=$(cksum <run.json)
     for option in --journal --trace; do
@@ -265,7 +265,7 @@ a_run_is_shown_again() {
     "$paceline" replay well.journal --speed max --monitor 'ipc://stream' 2>notes.txt &
     pid=$!
     until [ -S stream ] || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
-    try timeout 20 "$paceline" monitor ipc://stream --messages
+    try timeout 300 "$paceline" monitor ipc://stream --messages
     wait $pid
     is "$?" 0 "it is published again"
     like "$out" 'host +< trainer +run' "to its end"
@@ -278,13 +278,13 @@ a_run_is_shown_again() {
     like "$err" 'not a Paceline journal' "is none"
 }
 
-a_pipe_that_nobody_empties_holds_up_no_run() {
+an_unread_pipe_holds_up_no_run() {
     mkfifo pipe
-    try timeout 60 "$paceline" fit run.json --journal pipe
+    try timeout 300 "$paceline" fit run.json --journal pipe
     is "$status" 2 "a pipe without a reader is refused"
     like "$err" 'journal pipe: cannot write: no process reads it' "with the reason"
     exec {fd}<>pipe
-    try timeout 60 "$paceline" fit run.json --journal pipe --set trainer.max_epochs=50
+    try timeout 300 "$paceline" fit run.json --journal pipe --set trainer.max_epochs=50
     is "$status" 0 "a run whose journal is not taken ends"
     like "$err" 'the journal pipe ends here: no process reads it any more' "and says so"
     exec {fd}>&-
@@ -300,7 +300,7 @@ a_pipe_that_nobody_empties_holds_up_no_run() {
 # takes WORDS... - in took, how many ms they take
 takes() {
     local began=${EPOCHREALTIME/./}
-    try timeout 60 "$@"
+    try timeout 300 "$@"
     took=$(((${EPOCHREALTIME/./} - began) / 1000))
 }
 
@@ -344,22 +344,22 @@ a_replay_has_the_requested_speed() {
 }
 
 run a_run_that_ended_well trains
-run one_that_a_callback_stopped trains
-run one_that_met_a_nan trains
-run one_of_two_processes trains
-run one_whose_rank_was_killed trains
-run one_whose_rank_was_stuck trains
-run one_that_was_killed_itself trains
+run a_run_that_a_callback_stopped trains
+run a_run_that_met_a_nan trains
+run a_run_of_two_processes trains
+run a_run_with_a_killed_rank trains
+run a_run_with_a_stuck_rank trains
+run a_run_that_was_killed trains
 run a_run_is_shown_again trains
 run a_replay_has_the_requested_speed trains
 run damage_costs_one_record_alone trains
 run a_monitor_that_lacks_messages_does_not_know_the_end trains
-run all_runs_of_a_sweep_are_told_of trains
+run all_runs_of_a_sweep_are_explained trains
 run steps_are_those_of_the_answer trains
 run it_fits_a_terminal trains
-run a_pipe_that_nobody_empties_holds_up_no_run trains
-run a_trace_tells_apart_what_has_one_name trains
+run an_unread_pipe_holds_up_no_run trains
+run a_trace_distinguishes_equal_names trains
 run two_files_are_not_one
-run what_is_there_already_is_left_alone trains
+run an_existing_file_is_left_alone trains
 run one_file_is_of_one_run trains
 done_testing

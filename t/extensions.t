@@ -14,7 +14,7 @@ headers_are_installed() {
     ok "paceline.h among them" test -f "$include/paceline.h"
 }
 
-# asked WORDS... - what pkg-config says of what was installed
+# asked WORDS... - the answer of pkg-config after the installation
 asked() {
     if command -v pkg-config >/dev/null; then
         env PKG_CONFIG_PATH="$(dirname "$(find "$folder/root" -name paceline.pc)")" PKG_CONFIG_SYSROOT_DIR="$folder/root" \

@@ -2,9 +2,9 @@
  * are done later, delays and faults by script
  *
  * Regions lie in mappings that can be read and written only while this file computes,
- * and the plans it hands out are no addresses: whoever above touches either crashes.  A
- * replay is computed just before its done(), so that batch memory given back too early
- * shows in the results. */
+ * and the plans it hands out are no addresses: a layer above that touches either
+ * crashes.  A replay is computed just before its done(), so that batch memory given
+ * back too early shows in the results. */
 #include "fake.h"
 
 #include <math.h>
@@ -39,7 +39,7 @@ typedef struct inflight {
 } inflight_t;
 
 struct pl_plan {
-    pl_graph_t graph;                                       /* a copy of what is needed */
+    pl_graph_t graph;                                       /* a copy of the used part */
     pl_reference_run_t *run;                                /* that waits  [none] */
     const char *kind;
     int64_t params;
@@ -179,7 +179,7 @@ bool fake_wait_hang(int before)
     return come_wait(&come.hangs, before + 1);
 }
 
-/* ---- Faults of what is done at once ---- */
+/* ---- Faults of immediate operations ---- */
 
 static int fault(const fake_t *fake, const char *what, uint64_t number, pl_error_t *err)
 {

@@ -28,12 +28,12 @@ static const pl_option_t far_options[] = {
     PL_TEXT(far_t, later, "\"\"", NULL, "\"torn\": what comes when it has been made"),
     PL_TEXT(far_t, opens, "\"\"", NULL, "which end comes when it is opened"),
     PL_INT(far_t, times, "1", "1..", "or so often, with as many files"),
-    PL_INT(far_t, rank, "-1", "-1..", "whom alone it comes to; -1: any"),
+    PL_INT(far_t, rank, "-1", "-1..", "the only rank to fail; -1: any"),
     PL_OPTIONS_END,
 };
 
 /* The main thread of a rank's process is named for it. */
-static void who(char name[32])
+static void thread_name(char name[32])
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/self/task/%d/comm", (int)getpid());
@@ -49,15 +49,15 @@ static void who(char name[32])
 static bool is_rank_itself(int64_t rank)
 {
     char name[32], wanted[32];
-    who(name);
+    thread_name(name);
     snprintf(wanted, sizeof wanted, "rank %d", (int)rank);
     return !strcmp(name, wanted);
 }
 
-static void say_who(void)
+static void say_thread(void)
 {
     char name[32];
-    who(name);
+    thread_name(name);
     fprintf(stderr, "the end of %s\n", name);
 }
 
@@ -67,7 +67,7 @@ static void linger(void)
         pause();
 }
 
-/* Once in a process: one that is stopped and woken up goes on to its end. */
+/* Once in a process: one that is stopped and woken up continues to its end. */
 static void end_come(const char *then)
 {
     static int come;
@@ -81,7 +81,7 @@ static void end_come(const char *then)
                    {"SIGABRT", SIGABRT}};
     if (__atomic_exchange_n(&come, 1, __ATOMIC_RELAXED))
         return;
-    say_who();
+    say_thread();
     if (!strncmp(then, "exit ", 5))
         _exit(atoi(then + 5));
     if (!strcmp(then, "linger"))

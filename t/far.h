@@ -3,15 +3,15 @@
  *
  *   {"name": "far", "samples": 40, "record": 13, "then": "SIGKILL"}
  *
- * Whoever reads that record, from 1, says "the end of rank N" to its standard error and
- * sends itself the signal, or exits ("exit 7"), or does nothing any more ("spin"), or
- * that at its exit ("linger"), or goes on (any other word); once for all processes if
- * there is a "mark", a file that is not there yet; or "times" so often; to "rank" alone,
- * if that is said, which may then be with any record.  The same comes to a child before
- * it is a rank when the environment says FAR_EARLY, or, of rank 1 when it is started for
- * the second time, FAR_EARLY_1_2.  "later": "torn": the record cannot be read once the
- * mark is there.  "opens" is an end too, which comes to each rank, or to "rank" alone, as
- * it opens the data. */
+ * The rank that reads that record, from 1, says "the end of rank N" to its standard
+ * error and sends itself the signal, or exits ("exit 7"), or does nothing any more
+ * ("spin"), or spins at its exit ("linger"), or continues (any other word); once for
+ * all processes if there is a "mark", a file that is not there yet; or "times" so
+ * often; to "rank" alone, if that is said, which may then be with any record.  The
+ * same comes to a child before it is a rank when the environment says FAR_EARLY, or,
+ * of rank 1 when it is started for the second time, FAR_EARLY_1_2.  "later": "torn":
+ * the record cannot be read once the mark is there.  "opens" is an end too, which
+ * comes to each rank, or to "rank" alone, as it opens the data. */
 #ifndef T_FAR_H
 #define T_FAR_H
 
@@ -27,13 +27,13 @@ int far_children(void);
 
 /* Runs of so many ranks. */
 typedef struct far_spec {
-    const char *launcher;                         /* JSON  ["spawn", which starts once] */
-    const char *strategy;                         /* JSON  ["ddp"] */
-    int ranks;                                    /* [2] */
-    int min;                                      /* with how many it goes on  [ranks] */
-    int samples;                                  /* [24] */
-    int batch_size;                               /* [4] */
-    int record;                                   /* [none] */
+    const char *launcher;                 /* JSON  ["spawn", which starts once] */
+    const char *strategy;                 /* JSON  ["ddp"] */
+    int ranks;                            /* [2] */
+    int min;                              /* the least number to continue with  [ranks] */
+    int samples;                          /* [24] */
+    int batch_size;                       /* [4] */
+    int record;                           /* [none] */
     const char *then;
     const char *data;                                       /* further members  [""] */
     rig_spec_t rig;                                         /* what else there is */

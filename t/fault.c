@@ -22,7 +22,7 @@
 
 static atomic_int calls;
 
-/* Of what is called: the C library has it under the same name. */
+/* The called function: the C library has it under the same name. */
 #define REAL(result, name, ...) \
     static result (*real)(__VA_ARGS__); \
     if (!real) \

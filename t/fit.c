@@ -52,7 +52,7 @@ static void devices_train_alike(void)
     rig_result_free(result[1]);
 }
 
-static void one_batch_may_come_in_parts(void)
+static void one_batch_may_be_accumulated(void)
 {
     for (int k = 0; k < DEVICES && rig_has(devices[k]); k++) {
         rig_result_t *whole = fit(.accelerator = devices[k], .optimizer = ADAMW,
@@ -127,7 +127,7 @@ static void a_gradient_is_clipped_by_its_norm(void)
                                   .optimizer = "{\"name\": \"sgd\", \"lr\": 1}");
         is_near(norm_of_change(before, after), 0.01, 1e-5, "a step as long as the limit");
         is_near(rig_metric(after, "grad_norm"), rig_metric(before, "grad_norm"), 1e-6,
-                "the norm told is the one before");
+                "the reported norm is the one before");
         rig_result_free(before);
         rig_result_free(after);
     }
@@ -270,7 +270,7 @@ static void limits_may_be_as_large_as_numbers_go(void)
                                           "\"val_check_interval\": 9223372036854775807,"
                                           "\"max_steps\": 3");
     is_int(result->global_step, 3, "a batch of all there is, one step to an epoch");
-    is_int(received.total, 3, "and the limit that counts is told");
+    is_int(received.total, 3, "and the limit that counts is reported");
     rig_result_free(result);
     pl_trainer_options_t options = {.max_epochs = INT64_MAX / 2 + 2,
                                     .max_steps = -1,
@@ -476,13 +476,13 @@ static void files_progress_and_result_agree(void)
     rig_result_t *result = fit(.data = EIGHT, .on_progress = keep_progress,
                                .user = &received, .trainer = "\"max_epochs\": 3");
     rig_series_t logged = rig_series(result, "val_loss");
-    is_int(received.validated, 3, "each validation is told");
+    is_int(received.validated, 3, "each validation is reported");
     is_int(received.epochs, 3, "and each epoch");
     is_int(logged.count, 3, "and logged");
     is_int(received.total, 24, "the steps of the run are known");
     ok(logged.value[2] == rig_metric(result, "val_loss"),
        "the last logged is the result's");
-    ok(received.val_loss == rig_metric(result, "val_loss"), "and the one told");
+    ok(received.val_loss == rig_metric(result, "val_loss"), "and the reported one");
     ok(rig_has_file(result, "model.safetensors"), "the weights are kept");
     ok(rig_has_file(result, "run.json"), "and the run");
     rig_result_free(result);
@@ -494,7 +494,7 @@ static void the_last_validation_is_one_like_others(void)
     rig_result_t *result = fit(.data = EIGHT, .on_progress = keep_progress,
                                .user = &received,
                                .trainer = "\"max_epochs\": 1, \"val_check_interval\": 5");
-    is_int(received.validated, 2, "it is told");
+    is_int(received.validated, 2, "it is reported");
     ok(received.val_loss == rig_metric(result, "val_loss"), "with the result's metric");
     is_int(received.total, 8, "and the steps of the run");
     json_t *lines = rig_log(result),
@@ -528,7 +528,7 @@ static void a_schedule_reaches_its_end(void)
 
 /* ---- One run after the other ---- */
 
-static void a_second_fit_begins_afresh(void)
+static void a_second_fit_starts_from_the_beginning(void)
 {
     rig_t *rig = rig_new(.trainer = "\"max_epochs\": 2");
     rig_result_t *first = rig_keep(rig_fit(rig));
@@ -832,7 +832,7 @@ int main(void)
     run(a_batch_larger_than_the_data_is_warned_of);
     run(the_last_batch_may_be_left_out);
     run(validation_has_its_last_batch_in_any_case);
-    run(one_batch_may_come_in_parts);
+    run(one_batch_may_be_accumulated);
     run(a_ragged_batch_weighs_what_it_holds);
     run(the_last_incomplete_accumulation_steps);
     run(a_gradient_is_clipped_by_its_norm);
@@ -852,7 +852,7 @@ int main(void)
     run(files_progress_and_result_agree);
     run(the_last_validation_is_one_like_others);
     run(a_schedule_reaches_its_end);
-    run(a_second_fit_begins_afresh);
+    run(a_second_fit_starts_from_the_beginning);
     run(a_fit_can_be_predicted_with);
     run(predictions_can_be_cut_short);
     run(classes_may_be_predicted);

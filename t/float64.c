@@ -77,7 +77,7 @@ static void check_gradients(const char *name)
     cpu_trainer_close(&r);
 }
 
-static void gradients_are_what_differences_show(void)
+static void gradients_equal_finite_differences(void)
 {
     check_gradients("mlp, adamw");
     check_gradients("cnn with batch norm, adamw");
@@ -146,7 +146,7 @@ static void a_run_in_float64_is_near_one_in_float32(void)
     rig_free(&narrow);
 }
 
-static void what_is_not_finite_is_named(void)
+static void a_value_that_is_not_finite_is_named(void)
 {
     rig_t *rig = rig_in("64-true", 3);
     const rig_result_t *result = rig_fit(rig);
@@ -159,9 +159,9 @@ static void what_is_not_finite_is_named(void)
 int main(void)
 {
     rig_init(NULL);
-    run(gradients_are_what_differences_show);
+    run(gradients_equal_finite_differences);
     run(float32_trains_as_float64_does);
     run(a_run_in_float64_is_near_one_in_float32);
-    run(what_is_not_finite_is_named);
+    run(a_value_that_is_not_finite_is_named);
     return tap_done();
 }

@@ -53,7 +53,7 @@ static bool some_are_left(void)
     return opened == WANTED;
 }
 
-/* Who has no turn for long cannot shut a port in time. */
+/* A thread that gets no processor for long cannot shut a port in time. */
 void flood_check(void (*turn)(void))
 {
     int64_t had = pl_now(), look = had, longest = 0, late = 0;

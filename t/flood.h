@@ -7,7 +7,7 @@
 struct event_base;
 struct pl_process;
 
-enum { FLOOD = 3000 };
+enum { FLOOD = 900 };
 
 typedef struct flood {
     struct event_base *base;
@@ -19,7 +19,7 @@ typedef struct flood {
  * here to the end.  Its program must begin with flood_if_asked(). */
 void flood_begin(flood_t *flood, const char *endpoint);
 void flood_end(flood_t *flood);
-/* Calls turn for some seconds; meanwhile there must be descriptors left for a run. */
+/* Calls turn for some seconds, in which descriptors must be left for a run. */
 void flood_check(void (*turn)(void));
 
 /* Does not return where this process is the flood. */

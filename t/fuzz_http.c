@@ -1,7 +1,7 @@
 /* fuzz_http.c - any text as the query and the headers of a request to the page's server
  *
- * The first line is the query, the others are headers.  Whatever they are, who has not
- * the token is not let in, and who names another machine is refused. */
+ * The first line is the query, the others are headers.  Whatever they are, a request
+ * without the token is refused, and so is one that names another machine. */
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -40,7 +40,7 @@ static void headers_add(struct evhttp_request *request, char *text)
     }
 }
 
-/* Each answers who may not, and nobody else. */
+/* Refuses exactly the requests that it must refuse. */
 static void look(bool (*guard)(pl_dashboard_t *, struct evhttp_request *),
                  pl_dashboard_t *d, struct evhttp_request *request, bool may_pass)
 {

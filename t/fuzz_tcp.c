@@ -1,11 +1,10 @@
 /* fuzz_tcp.c - any bytes and frames, in any order, from the other ranks of the collective
  * over TCP
  *
- * An input is a sequence of orders: what, who, a length, and so many bytes.  Ranks 1 and
- * 2 are the input's; rank 0 is the one that has to stand it.  Its first byte says which
- * ranks share memory, 0: none, and whether the others stop reading.  Most frames get what
- * they need to be looked at further: a length that is true, an operation that is the one
- * under way. */
+ * The first byte of an input says which ranks share memory, 0: none, and whether the
+ * others stop reading; the kinds of orders are below, and their argument names the rank
+ * that sends.  Most frames have what the rank under test needs to look at them further: a
+ * true length, the operation under way. */
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <stddef.h>
@@ -14,26 +13,19 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "collective_rig.h"
+#include "fuzz_collective.h"
 #include "strategies/collectives/tcp.h"
 
-enum { RANKS = 3, MEMORY = 1 << 20, LISTENERS = RANKS - 1 };
+enum { MEMORY = 1 << 20 };
 
-enum { RAW, GREETING, FRAME, BEGIN, ENTERED, CLOSED, SHUT, GIVE_UP, ORDERS };
+enum { RAW, GREETING, FRAME, BEGIN, ENTERED, CLOSED, SHUT, ABORT, ORDERS };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 typedef struct rig {
-    member_t own;
-    int listener[RANKS], connection[RANKS];              /* connection[0]: a stranger's */
-    char text[RANKS][PL_ADDRESS_TEXT];
-    const char *address[RANKS];
+    peers_t peers;
     int machine[RANKS];
-    pl_world_t world;
-    pl_coll_request_t req;
-    pl_reg_buffer_t *buffer;
     char *mate;                                             /* memory of both */
-    uint64_t number;
 } rig_t;
 
 static const char token[] = "00112233445566778899aabbccddee0";
@@ -60,93 +52,56 @@ static int listener_open(char text[PL_ADDRESS_TEXT], int rank)
 
 static bool rig_open(rig_t *r, uint8_t shares)
 {
-    *r = (rig_t){.listener = {-1, -1, -1},
-                 .connection = {-1, -1, -1},
-                 .mate = malloc(MEMORY)};
-    if (member_open(&r->own, "\"tcp\"", NULL) != PL_OK)
+    r->mate = malloc(MEMORY);
+    if (!peers_open(&r->peers, "\"tcp\""))
         return false;
-    strcpy(r->text[0], r->own.address);
     for (int rank = 0; rank < RANKS; rank++) {
-        r->address[rank] = r->text[rank];
         r->machine[rank] = shares ? shares >> rank & 1 : rank;
         if (rank)
-            r->listener[rank] = listener_open(r->text[rank], rank);
+            r->peers.listener[rank] = listener_open(r->peers.text[rank], rank);
     }
-    r->world = (pl_world_t){.size = RANKS,
-                            .address = r->address,
-                            .machine = r->machine,
-                            .reach = reach,
-                            .user = r};
-    r->req = (pl_coll_request_t){.desc = {.op = PL_COLL_OP_join}, .world = &r->world};
-    return member_begin(&r->own, &r->req) == PL_OK;
+    r->peers.world = (pl_world_t){.machine = r->machine, .reach = reach, .user = r};
+    return peers_join(&r->peers);
 }
 
-static void rig_help(rig_t *r)
-{
-    for (int k = 0; k < 3; k++)
-        member_help(&r->own);
-    if (r->own.done && r->req.desc.op == PL_COLL_OP_alloc_buffer && r->req.memory) {
-        pl_object_unref(r->buffer);
-        r->buffer = r->req.memory;
-        r->req.memory = NULL;
-    }
-}
-
-static void links_close(rig_t *r)
-{
-    for (int rank = 0; rank < RANKS; rank++) {
-        if (r->connection[rank] >= 0)
-            close(r->connection[rank]);
-        r->connection[rank] = -1;
-    }
-}
-
-/* Others who are there to the end but do not read are waited for, which takes a while. */
+/* Peers that are there to the end but do not read are waited for, which takes a while. */
 static void rig_close(rig_t *r, bool deaf)
 {
-    if (!deaf)
-        links_close(r);
-    member_close(&r->own);
-    if (r->req.desc.op == PL_COLL_OP_alloc_buffer)
-        pl_object_unref(r->req.memory);
-    pl_object_unref(r->buffer);
-    for (int rank = 1; rank < RANKS; rank++)
-        if (r->listener[rank] >= 0)
-            close(r->listener[rank]);
-    links_close(r);
+    for (int rank = 0; rank < RANKS && !deaf; rank++)
+        peers_disconnect(&r->peers, rank);
+    peers_close(&r->peers);
     free(r->mate);
 }
 
 /* ---- orders ---- */
 
-static void link_call(rig_t *r, int who)
+static void link_call(rig_t *r, int rank)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000001)};
     const int yes = 1;
     unsigned short port = 0;
-    sscanf(r->text[0], "tcp 127.0.0.1 %hu", &port);
+    int *fd = &r->peers.connection[rank];
+    sscanf(r->peers.text[0], "tcp 127.0.0.1 %hu", &port);
     at.sin_port = htons(port);
-    if (r->connection[who] >= 0)
-        close(r->connection[who]);
-    r->connection[who] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    setsockopt(r->connection[who], IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    if (connect(r->connection[who], (struct sockaddr *)&at, sizeof at) != 0) {
-        close(r->connection[who]);
-        r->connection[who] = -1;
-    }
+    peers_disconnect(&r->peers, rank);
+    *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(*fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    if (connect(*fd, (struct sockaddr *)&at, sizeof at) != 0)
+        peers_disconnect(&r->peers, rank);
 }
 
-/* The rank reads meanwhile, if there is more than fits into the connection. */
-static void say(rig_t *r, int who, const void *bytes, size_t size)
+/* Rank 0 reads, if there is more than fits into the connection. */
+static void say(rig_t *r, int rank, const void *bytes, size_t size)
 {
-    if (r->connection[who] < 0)
-        link_call(r, who);
-    for (int k = 0; k < 64 && size && r->connection[who] >= 0; k++) {
-        ssize_t sent = send(r->connection[who], bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (r->peers.connection[rank] < 0)
+        link_call(r, rank);
+    for (int k = 0; k < 64 && size && r->peers.connection[rank] >= 0; k++) {
+        ssize_t sent = send(r->peers.connection[rank], bytes, size,
+                            MSG_NOSIGNAL | MSG_DONTWAIT);
         bytes = (const char *)bytes + (sent > 0 ? sent : 0);
         size -= sent > 0 ? (size_t)sent : 0;
         if (size)
-            member_help(&r->own);
+            member_help(&r->peers.own);
     }
 }
 
@@ -158,7 +113,7 @@ static void token_put(unsigned char to[TCP_TOKEN], const char *address)
 }
 
 /* A rank's, as it should be. */
-static void greet(rig_t *r, int who)
+static void greet(rig_t *r, int rank)
 {
     struct {
         char magic[8];
@@ -167,102 +122,69 @@ static void greet(rig_t *r, int who)
         uint32_t rank, size;
         unsigned char from[TCP_TOKEN], to[TCP_TOKEN];
     } hello = {.head = {.kind = TCP_HELLO, .length = 8 + 2 * TCP_TOKEN},
-               .rank = (uint32_t)who,
+               .rank = (uint32_t)rank,
                .size = RANKS};
     memcpy(hello.magic, "plctcp01", 8);
-    token_put(hello.from, r->text[who]);
-    token_put(hello.to, r->text[0]);
-    link_call(r, who);
-    say(r, who, &hello, sizeof hello);
+    token_put(hello.from, r->peers.text[rank]);
+    token_put(hello.to, r->peers.text[0]);
+    link_call(r, rank);
+    say(r, rank, &hello, sizeof hello);
 }
 
 /* With as many zeros as it says that there are bytes. */
-static void frame_say(rig_t *r, int who, const uint8_t *bytes, size_t size)
+static void frame_say(rig_t *r, int rank, const uint8_t *bytes, size_t size)
 {
     static unsigned char body[TCP_SEGMENT];
     tcp_frame_t head = {0};
     memcpy(&head, bytes, size < sizeof head ? size : sizeof head);
     if (head.kind > TCP_HELLO && head.kind < TCP_ABORT)
-        head.number += r->number;
-    say(r, who, &head, sizeof head);
+        head.number += r->peers.number;
+    say(r, rank, &head, sizeof head);
     if (head.length <= TCP_SEGMENT)
-        say(r, who, body, head.length);
+        say(r, rank, body, head.length);
 }
 
-static void entry_say(rig_t *r, int who)
+static void entry_say(rig_t *r, int rank)
 {
     static tcp_entry_t entry;
-    const pl_coll_desc_t *desc = &r->req.desc;
+    const pl_coll_desc_t *desc = &r->peers.req.desc;
     const bool gives = pl_has_elements(desc)
                        && (desc->op != PL_COLL_OP_broadcast
-                           || desc->root == (uint32_t)who);
+                           || desc->root == (uint32_t)rank);
     size_t few = gives ? desc->count * pl_dtype_bytes(desc->dtype) : 0;
     few = few <= TCP_FEW ? few : 0;
     const tcp_frame_t head = {.kind = TCP_ENTER,
                               .length = (uint32_t)(sizeof *desc + few),
-                              .number = r->number};
+                              .number = r->peers.number};
     entry.desc = *desc;
-    say(r, who, &head, sizeof head);
-    say(r, who, &entry, sizeof *desc + few);
+    say(r, rank, &head, sizeof head);
+    say(r, rank, &entry, sizeof *desc + few);
 }
 
-static void begin(rig_t *r, uint8_t what, const uint8_t *bytes, size_t size)
+static void obey(void *user, const order_t *order)
 {
-    uint32_t count = 0;
-    if (!r->own.done)
-        return;
-    memcpy(&count, bytes, size < sizeof count ? size : sizeof count);
-    r->req = (pl_coll_request_t){.desc = {.op = what % PL_COLL_OP_COUNT,
-                                          .root = what % RANKS,
-                                          .count = count % (MEMORY / 4 + 2)},
-                                 .world = &r->world,
-                                 .memory = r->buffer};
-    if (r->req.desc.op == PL_COLL_OP_alloc_buffer) {
-        r->req.memory = NULL;
-        r->req.desc.count = r->buffer ? count % 4096 : MEMORY;
-    } else if (r->buffer) {
-        r->req.desc.memory = r->buffer->number;
-    }
-    r->number += member_begin(&r->own, &r->req) == PL_OK;
-}
-
-static void obey(rig_t *r, uint8_t what, uint8_t who, const uint8_t *bytes, size_t size)
-{
-    const int peer = who % RANKS;
-    switch (what % ORDERS) {
-    case RAW: say(r, peer, bytes, size); break;
-    case GREETING: greet(r, peer ? peer : 1); break;
-    case FRAME: frame_say(r, peer, bytes, size); break;
-    case BEGIN: begin(r, who, bytes, size); break;
-    case ENTERED: entry_say(r, peer); break;
-    case CLOSED:
-        if (r->connection[peer] >= 0)
-            close(r->connection[peer]);
-        r->connection[peer] = -1;
-        break;
-    case SHUT: shutdown(r->connection[peer], SHUT_WR); break;
+    rig_t *r = user;
+    const int rank = order->argument % RANKS;
+    switch (order->kind % ORDERS) {
+    case RAW: say(r, rank, order->bytes, order->size); break;
+    case GREETING: greet(r, rank ? rank : 1); break;
+    case FRAME: frame_say(r, rank, order->bytes, order->size); break;
+    case BEGIN: peers_begin(&r->peers, order, MEMORY); break;
+    case ENTERED: entry_say(r, rank); break;
+    case CLOSED: peers_disconnect(&r->peers, rank); break;
+    case SHUT: shutdown(r->peers.connection[rank], SHUT_WR); break;
     default:
-        if (who % 8 == 0)
-            r->own.ops->abort(r->own.component.self,
-                              &(pl_error_t){PL_ECANCELLED, "", "so"});
+        if (order->argument % 8 == 0)
+            peers_abort(&r->peers);
     }
-    rig_help(r);
+    peers_help(&r->peers);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     rig_t r;
-    static bool begun;
-    if (!begun)
-        pl_init(NULL, NULL, NULL, NULL);
-    begun = true;
     if (rig_open(&r, size ? data[0] & 7 : 0))
-        for (size_t at = 1; at + 3 <= size;) {
-            const size_t left = size - at - 3,
-                         length = data[at + 2] < left ? data[at + 2] : left;
-            obey(&r, data[at], data[at + 1], data + at + 3, length);
-            at += 3 + length;
-        }
+        orders_obey(data + 1, size ? size - 1 : 0, obey, &r);
     rig_close(&r, size && data[0] & 0x80);
     return 0;
 }

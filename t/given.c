@@ -113,12 +113,12 @@ static void a_device_may_keep_memory_that_is_given(void)
     ok(lies_there("cpu", true, PL_REGION_SLOT0), "and so does what the optimizer has");
 }
 
-static void what_is_not_given_is_copied(void)
+static void memory_that_is_not_given_is_copied(void)
 {
     ok(!lies_there("cpu", false, PL_REGION_PARAMS), "parameters lie elsewhere");
 }
 
-static void what_two_regions_get_is_given_to_neither(void)
+static void memory_of_two_regions_is_given_to_neither(void)
 {
     ok(!lies_there("cpu", true, PL_REGION_STATE), "state lies elsewhere");
 }
@@ -133,8 +133,8 @@ int main(void)
     const pl_registration_t components[] = {{"module", &normed}, PL_REGISTRATIONS_END};
     rig_init(components);
     run(a_device_may_keep_memory_that_is_given);
-    run(what_is_not_given_is_copied);
-    run(what_two_regions_get_is_given_to_neither);
+    run(memory_that_is_not_given_is_copied);
+    run(memory_of_two_regions_is_given_to_neither);
     run(a_device_with_memory_of_its_own_copies);
     return tap_done();
 }

@@ -115,7 +115,7 @@ static double gelu_slope(double x)
     return 0.5 * (1 + erf(x * sqrt(0.5))) + x * 0.3989422804014327 * exp(-0.5 * x * x);
 }
 
-static void functions_are_those_of_c(void)
+static void functions_equal_those_of_c(void)
 {
     enum { N = 1000 };
     float *x = floats(N, 8), *y = floats(6 * N, 0);
@@ -250,7 +250,7 @@ int main(void)
 {
     run(four_elements_at_once_are_those_of_one_at_a_time);
     run(dropout_keeps_the_same_elements_as_the_processor);
-    run(functions_are_those_of_c);
+    run(functions_equal_those_of_c);
     run(rows_are_normalized_alike_in_every_order);
     run(a_gradient_takes_the_place_of_its_logits);
     run(tiles_of_local_memory_are_transposed);

@@ -5,30 +5,9 @@
 #include "backend_emulated.h"
 #include "rig.h"
 #include "strategies/ddp/ddp.h"
+#include "two_sides.h"
 
 /* ---- Two objectives; the second one has every other step ---- */
-
-static pl_node_t first_side(pl_graph_t *g)
-{
-    return pl_linear(g, "a.fc", pl_flatten(g, pl_input(g, "x"), 1), RIG_CLASSES);
-}
-
-static pl_node_t second_side(pl_graph_t *g)
-{
-    return pl_linear(g, "b.fc", pl_tanh(g, first_side(g)), RIG_CLASSES);
-}
-
-static void first_objective(pl_graph_t *g, const void *self)
-{
-    (void)self;
-    pl_loss(g, pl_cross_entropy(g, first_side(g), pl_input(g, "y"), NULL));
-}
-
-static void second_objective(pl_graph_t *g, const void *self)
-{
-    (void)self;
-    pl_loss(g, pl_cross_entropy(g, second_side(g), pl_input(g, "y"), NULL));
-}
 
 static int64_t second_every(const void *self)
 {
@@ -36,36 +15,30 @@ static int64_t second_every(const void *self)
     return 2;
 }
 
-static void pair_step(pl_graph_t *g, const void *self, pl_stage_t stage)
-{
-    (void)self, (void)stage;
-    pl_loss(g, pl_cross_entropy(g, second_side(g), pl_input(g, "y"), NULL));
-}
-
 static const pl_module_objective_t pair_objectives[] = {
-    {.name = "first", .parameters = "a.*", .describe = first_objective},
+    {.name = "first", .parameters = "a.*", .describe = two_sides_first_objective},
     {.name = "second",
      .parameters = "b.*",
-     .describe = second_objective,
+     .describe = two_sides_second_objective,
      .every_n_steps = second_every},
     PL_OBJECTIVES_END,
 };
 
 const pl_module_ops_t gpu_ranks_pair = {.name = "pair",
                                         .size = 1,
-                                        .step = pair_step,
+                                        .step = two_sides_step,
                                         .objectives = pair_objectives};
 
 /* The same sides; one objective has the weights and the other the biases. */
 static const pl_module_objective_t zip_objectives[] = {
-    {.name = "first", .parameters = "*.weight", .describe = second_objective},
-    {.name = "second", .parameters = "*.bias", .describe = second_objective},
+    {.name = "first", .parameters = "*.weight", .describe = two_sides_second_objective},
+    {.name = "second", .parameters = "*.bias", .describe = two_sides_second_objective},
     PL_OBJECTIVES_END,
 };
 
 const pl_module_ops_t gpu_ranks_zip = {.name = "zip",
                                        .size = 1,
-                                       .step = pair_step,
+                                       .step = two_sides_step,
                                        .objectives = zip_objectives};
 
 /* So many parameters that blocks are of more than a cache line, and neither buckets nor
@@ -81,8 +54,8 @@ static void wide_step(pl_graph_t *g, const void *self)
     (void)self;
     pl_node_t factor = wide_part(g, "c.weight");
     factor = pl_add(g, factor, wide_part(g, "c.bias"));
-    pl_loss(g, pl_cross_entropy(g, pl_mul(g, first_side(g), factor), pl_input(g, "y"),
-                                NULL));
+    pl_loss(g, pl_cross_entropy(g, pl_mul(g, two_sides_first(g), factor),
+                                pl_input(g, "y"), NULL));
 }
 
 static void wide_stage(pl_graph_t *g, const void *self, pl_stage_t stage)

@@ -309,8 +309,8 @@ static void reads_do_not_hold_replays(void)
 
 #define WIDE "{\"name\": \"mlp\", \"hidden\": [64]}"
 
-/* A model that does not fit: what was asked for, for what, who has the rest, what helps;
- * and the next run finds the engine as it was. */
+/* A model that does not fit: the error has the requested memory, its purpose, the
+ * owners of the rest and a remedy; and the next run finds the engine as it was. */
 static void a_model_that_does_not_fit_is_reported(void)
 {
     static const char *const limits[] = {"2000", "4000"}, *const needs[] = {
@@ -359,7 +359,7 @@ static void a_run_knows_its_share_of_the_peak(void)
     share_of_peak("emulated", "bf16-mixed");
     share_of_peak("emulated", "16-true");
     const double narrow = share_of_peak("cpu", "32-true");
-    ok(share_of_peak("cpu", "64-true") > 2 * narrow, "the peak is that of the format");
+    ok(share_of_peak("cpu", "64-true") > 2 * narrow, "the peak is the format's");
 }
 
 static const pl_registration_t components[] = {{"accelerator", &emulated_accelerator},

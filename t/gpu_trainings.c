@@ -40,7 +40,7 @@ static device_training_off_t train(const char *name, const char *precision,
 }
 
 /* In float64 some of them, all with PACELINE_TEST_LONG. */
-static void trainings_are_those_of_torch(void)
+static void trainings_equal_torch(void)
 {
     const char *name;
     json_t *want, *data = device_training_data("training");
@@ -62,7 +62,7 @@ static void trainings_are_those_of_torch(void)
     json_decref(data);
 }
 
-static void trainings_in_bfloat16_are_those_of_autocast(void)
+static void trainings_in_bfloat16_equal_autocast(void)
 {
     const char *name;
     json_t *losses, *data = device_training_data("halves");
@@ -152,8 +152,8 @@ int main(void)
 {
     rig_init(components);
     pl_register(cnn_plugin(), NULL);
-    run(trainings_are_those_of_torch);
-    run(trainings_in_bfloat16_are_those_of_autocast);
+    run(trainings_equal_torch);
+    run(trainings_in_bfloat16_equal_autocast);
     run(examples_train_as_on_the_processor);
     return tap_done();
 }

@@ -206,7 +206,7 @@ static void gradients_that_stay_on_devices_have_the_same_bits(void)
     }
 }
 
-/* Whatever the chunks are, the norm is that of the same blocks. */
+/* For any chunks the norm is the norm of the same blocks. */
 static void zero1_has_the_bits_of_ddp(void)
 {
     static const char *const trainers[] = {

@@ -150,7 +150,7 @@ MISTAKE(no_metric,
         (pl_output(g, "\xc0\x80", pl_input(g, "x")), pl_relu(g, pl_input(g, "x"))))
 MISTAKE(norm_of_one, pl_batch_norm(g, "bn", param(rig, "z", PL_SHAPE(1, 3)), 0.1, 1e-5))
 
-static void every_mistake_has_its_sentence(void)
+static void every_mistake_has_its_error(void)
 {
     static const struct {
         mistake_t make;
@@ -491,7 +491,7 @@ static void the_first_of_equal_ones_gets_the_gradient(void)
         .region = {[PL_REGION_PARAMS] = params, [PL_REGION_GRADS] = grads}};
     pl_reference_replay(rig.g, &replay, NULL);
     ok(grads[0] == 0 && grads[1] == 1 && grads[2] == 0 && grads[3] == 0,
-       "and nobody else");
+       "and no other error");
     rig_release(&rig);
 }
 
@@ -613,7 +613,7 @@ int main(void)
 {
     run(an_error_names_the_path_and_what_would_work);
     run(the_first_error_sticks);
-    run(every_mistake_has_its_sentence);
+    run(every_mistake_has_its_error);
     run(outputs_have_names_of_their_own);
     run(parameters_are_named_by_their_scopes);
     run(scopes_must_match);

@@ -1,8 +1,8 @@
-/* health.c - tests of what engine/telemetry/http.c tells at /healthz and /readyz:
+/* health.c - tests of the answers of engine/telemetry/http.c at /healthz and /readyz:
  * whether all threads live, and whether work is taken
  *
- * The engine's thread is the test's here, which turns it or does not; that ten seconds
- * have passed since a thread was heard is written where the server keeps it. */
+ * The engine's thread is the test's here, which turns it or does not; the test
+ * sets the time of the last sign of life of a thread back by ten seconds. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -203,7 +203,7 @@ static void an_engine_that_is_closing_is_not_ready(void)
     like(answer, "\nnot ready\nclosing, runs: 0\n", "with the reason");
     is_int(get(url, "/healthz"), 200, "though it lives: 200");
     pl_engine_free(engine);
-    is_int(get(url, "/readyz"), 0, "and nobody is there when it has gone");
+    is_int(get(url, "/readyz"), 0, "and no server is there when it has gone");
 }
 
 int main(void)

@@ -43,7 +43,7 @@ static void engines_do_not_touch_each_other(void)
     is_text(rig_wait(a)->status, "ok", "one ends");
     pl_engine_close(rig_engine(b), NULL, NULL);
     is_int(rig_wait(b)->error.code, PL_ECANCELLED, "another is closed");
-    is_text(rig_fit(a)->status, "ok", "the first goes on");
+    is_text(rig_fit(a)->status, "ok", "the first continues");
     rig_free(&b);
     rig_free(&a);
 }
@@ -200,7 +200,7 @@ static void a_trainer_is_freed_from_inside_on_progress(void)
     rig_begin(rig);
     ok(rig_until(rig, is_dropped), "it is freed while it runs");
     is_text(rig_fit(other)->status, "ok", "another of the same engine runs");
-    is_int(rig_done(rig), 0, "nothing is heard of the first again");
+    is_int(rig_done(rig), 0, "no notification of the first comes any more");
     rig_free(&other);
     rig_free(&rig);
 }
@@ -237,7 +237,7 @@ static rig_t *rig_at(int moment)
 static const int moments[] = {0, 1, 4, 8, 12, 20, 60};
 enum { MOMENTS = sizeof moments / sizeof *moments };
 
-static void engines_end_while_runs_go_on(void)
+static void engines_end_while_runs_continue(void)
 {
     for (int k = 0; k < MOMENTS; k++) {
         rig_t *rig = rig_at(moments[k]);
@@ -366,14 +366,14 @@ static void a_host_that_stalls_loses_nothing(void)
                     "\"run_name\": \"stalled\", \"max_epochs\": 15, \"step_timeout\": 1");
     rig_begin(rig);
     ok(eventually(has_saved("stalled")),
-       "training goes on to its end while the host stalls");
-    is_int(rig_done(rig), 0, "which hears of it when it looks");
+       "training continues to its end while the host stalls");
+    is_int(rig_done(rig), 0, "which gets the notification when it dispatches");
     is_text(rig_wait(rig)->status, "ok", "no deadline has fired");
-    ok(reported.times >= 15 && !reported.back, "15 validations are told, in order");
+    ok(reported.times >= 15 && !reported.back, "15 validations are reported, in order");
     rig_free(&rig);
 }
 
-static void two_trainers_tell_a_host_that_stalls_no_more_than_one(void)
+static void reports_of_two_trainers_to_a_stalled_host_are_bounded(void)
 {
     reported_t reported[2] = {{0}};
     rig_t *a = rig_new(.script = SLOW, .on_progress = keep_order, .user = &reported[0],
@@ -403,7 +403,7 @@ static void keep_validations(rig_t *rig, const pl_progress_t *progress)
         keep_order(rig, progress);
 }
 
-static void what_waits_for_a_host_is_bounded(void)
+static void notifications_for_a_host_are_bounded(void)
 {
     reported_t reported[2] = {{0}};
     rig_t *a = rig_new(.on_progress = keep_validations, .user = &reported[0],
@@ -485,7 +485,8 @@ static void flood_ask(flood_t *flood, pl_trainer_t *trainer)
     flood->asked += pl_trainer_continue(trainer, flood_on, flood, NULL) == PL_OK;
 }
 
-/* When it returns there is more to tell: who tells until nothing is left never ends. */
+/* When it returns another notification waits: a dispatch until none is left never
+ * ends. */
 static void flood_on(pl_trainer_t *trainer, const pl_command_result_t *result, void *user)
 {
     flood_t *flood = user;
@@ -497,7 +498,7 @@ static void flood_on(pl_trainer_t *trainer, const pl_command_result_t *result, v
        flood->reported);
 }
 
-static void a_dispatch_tells_what_waited_when_it_began(void)
+static void a_dispatch_delivers_the_notifications_at_its_begin(void)
 {
     rig_t *rig = rig_new(.script = SLOW, .trainer = LONG);
     flood_t flood = {.engine = rig_engine(rig), .max = 40};
@@ -513,10 +514,10 @@ static void a_dispatch_tells_what_waited_when_it_began(void)
            asked);
     }
     is_int(flood.asked, flood.max, "the descriptor says that more waits");
-    is_int(flood.reported, flood.max, "each time, until all is told");
+    is_int(flood.reported, flood.max, "each time, until all are reported");
     pl_trainer_stop(rig_trainer(rig), NULL, NULL);
     is_text(rig_wait(rig)->status, "stopped", "and nothing is lost");
-    is_int(flood.reported, flood.max, "or told twice");
+    is_int(flood.reported, flood.max, "none twice");
     rig_free(&rig);
 }
 
@@ -531,7 +532,7 @@ static void a_flood_leaves_the_loop_to_others(void)
 {
     int turns = 0;
     bool fair = true;
-    const int64_t limit = pl_now() + 30 * PL_SECOND;
+    const int64_t limit = pl_now() + 60 * PL_SECOND;
     rig_t *rig = rig_new(.script = SLOW, .trainer = LONG);
     flood_t flood = {.engine = rig_engine(rig), .max = 40};
     struct event *own = event_new(rig_base(rig), -1, EV_PERSIST, count_turn, &turns);
@@ -544,7 +545,7 @@ static void a_flood_leaves_the_loop_to_others(void)
         fair = flood.reported <= reported + 1 && turns == before + 1;
     }
     ok(fair, "a turn of the loop tells one answer at most, and the host's own event");
-    is_int(flood.reported, flood.max, "until all are told");
+    is_int(flood.reported, flood.max, "until all are reported");
     event_free(own);
     rig_free(&rig);
 }
@@ -562,7 +563,7 @@ int main(void)
     run(a_closed_engine_is_freed_by_another_thread);
     run(a_trainer_is_freed_from_inside_on_progress);
     run(a_trainer_is_freed_from_inside_on_done);
-    run(engines_end_while_runs_go_on);
+    run(engines_end_while_runs_continue);
     run(stops_come_at_any_moment);
     run(a_stop_leaves_what_a_run_of_that_length_would);
     run(a_stop_ends_a_validation);
@@ -570,10 +571,10 @@ int main(void)
     run(a_trainer_runs_one_thing_at_a_time);
     run(nothing_stays_behind);
     run(a_host_that_stalls_loses_nothing);
-    run(two_trainers_tell_a_host_that_stalls_no_more_than_one);
-    run(what_waits_for_a_host_is_bounded);
+    run(reports_of_two_trainers_to_a_stalled_host_are_bounded);
+    run(notifications_for_a_host_are_bounded);
     run(a_host_without_libevent_polls);
-    run(a_dispatch_tells_what_waited_when_it_began);
+    run(a_dispatch_delivers_the_notifications_at_its_begin);
     run(a_flood_leaves_the_loop_to_others);
     return tap_done();
 }

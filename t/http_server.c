@@ -1,4 +1,4 @@
-/* http_server.c - a small HTTP server on a loopback port, that answers as it is told */
+/* http_server.c - a small HTTP server on a loopback port, with given answers */
 #include "http_server.h"
 
 #include <arpa/inet.h>

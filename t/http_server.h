@@ -1,4 +1,4 @@
-/* http_server.h - a small HTTP server on a loopback port, that answers as it is told */
+/* http_server.h - a small HTTP server on a loopback port, with given answers */
 #ifndef T_HTTP_SERVER_H
 #define T_HTTP_SERVER_H
 

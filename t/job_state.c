@@ -59,7 +59,7 @@ static void each_run_is_found_as_it_was(void)
     is_text(err.text, "rank 1 is no more", "as it had");
 }
 
-static void what_is_not_there_is_an_error(void)
+static void a_missing_state_is_an_error(void)
 {
     three_runs();
     ok(!pl_run_history_read(tap_folder(), 3, &err), "a run that was not kept");
@@ -72,7 +72,7 @@ static void what_is_not_there_is_an_error(void)
     is_int(pl_run_history_add("/nowhere", MAX, NULL, &err, &err), PL_EIO, "%s", err.text);
 }
 
-static void so_much_is_kept_and_then_nothing(void)
+static void states_are_kept_up_to_a_limit(void)
 {
     enum { RUNS = 100 };
     pl_blob_t *blob = outcome_of(7);
@@ -84,8 +84,8 @@ static void so_much_is_kept_and_then_nothing(void)
            && pl_run_history_add(tap_folder(), max, blob, NULL, &err) == PL_OK)
         kept++;
     is_int(kept, 4, "as many as there is room for");
-    like(err.text, "would take more than [0-9]+ MiB of /", "then it is told: %s",
-         err.text);
+    like(err.text, "would take more than [0-9]+ MiB of /",
+         "then the error names the limit: %s", err.text);
     ok(stat(file(), &all) != 0, "and what cannot be of use is gone");
     pl_object_unref(blob);
 }
@@ -112,8 +112,8 @@ int main(void)
 {
     scarce_init_own();
     run(each_run_is_found_as_it_was);
-    run(so_much_is_kept_and_then_nothing);
-    run(what_is_not_there_is_an_error);
+    run(states_are_kept_up_to_a_limit);
+    run(a_missing_state_is_an_error);
     run(memory_may_run_out);
     return tap_done();
 }

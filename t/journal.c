@@ -1,5 +1,5 @@
 /* journal.c - tests of engine/telemetry/journal.c: what is written can be read, and
- * damage is told */
+ * damage is reported */
 #include "telemetry/journal.h"
 #include "telemetry/taps.h"
 
@@ -88,7 +88,7 @@ static void a_journal_has_what_the_stream_had(void)
     json_decref(kept);
 }
 
-static void what_lies_there_is_kept(void)
+static void an_existing_journal_is_kept(void)
 {
     char old[300];
     snprintf(old, sizeof old, "%s.old", path);
@@ -121,7 +121,7 @@ static bool has_text(const char *from, const char *text)
     return !strcmp(there, text);
 }
 
-static void a_file_that_is_none_is_left_alone(void)
+static void a_file_that_is_no_journal_is_left_alone(void)
 {
     char old[300];
     rig_open();
@@ -143,7 +143,7 @@ static void a_file_that_is_none_is_left_alone(void)
     is_int(pl_journal_tap(rig.runtime, path, &err), PL_EINVAL,
            "a journal is not set aside where something else lies");
     like(err.text, "run.json.old: the existing file is not a journal",
-         "whose name is told");
+         "the error names it");
     ok(has_text(old, "mine"), "which is left alone, too");
     rig_close();
     unlink(old);
@@ -215,7 +215,7 @@ static void a_file_that_is_cut_off_is_read_up_to_there(void)
         json_decref(list);
     }
     is_int(wrong, 0, "what is there is read");
-    is_int(reported, (int)((size - 16 - 8 + 6) / 7), "and the place is told: %s",
+    is_int(reported, (int)((size - 16 - 8 + 6) / 7), "and the place is reported: %s",
            err.text);
     json_decref(all);
     free(bytes);
@@ -237,7 +237,7 @@ static size_t second_record(const unsigned char *bytes)
     return 8 + sizeof r + r.size + -(size_t)r.size % 8;
 }
 
-static void much_damage_is_passed_over(void)
+static void much_damage_is_skipped(void)
 {
     unsigned char *bytes;
     json_t *all = act(), *list;
@@ -285,7 +285,7 @@ static void damage_is_reported_with_its_place(void)
         bytes[at] ^= 0x10;
     }
     is_int(wrong, 0, "but for one record all is read");
-    is_int(reported, places, "and all %d damages are told: %s", places, err.text);
+    is_int(reported, places, "and all %d damages are reported: %s", places, err.text);
     memcpy(bytes, "something", 8);
     json_decref(read_bytes(bytes, size));
     like(err.text, "not a Paceline journal", "another file is none: %s", err.text);
@@ -335,7 +335,8 @@ static void a_full_disk_ends_the_journal_and_nothing_else(void)
     }
     rig_close();
     setrlimit(RLIMIT_FSIZE, &before);
-    like(said, "the journal .* ends here: File too large; the run continues", "is told");
+    like(said, "the journal .* ends here: File too large; the run continues",
+         "is reported");
     json_t *list = read_all(path);
     ok(json_array_size(list) > 100, "what was written can be read: %zu",
        json_array_size(list));
@@ -383,7 +384,7 @@ static long long records_of(const gate_t *gate)
 /* What a journal has of one rank. */
 typedef struct account {
     long long messages, missing, gaps;
-    bool in_place;                       /* numbers go on behind each gap where it says */
+    bool in_place;                       /* numbers continue behind each gap as it says */
 } account_t;
 
 static account_t account_of(const json_t *list)
@@ -406,16 +407,16 @@ static account_t account_of(const json_t *list)
     return a;
 }
 
-/* The last gap of a journal that was told so many messages, and one more behind the gap
- * if it went on. */
-static const json_t *accounted_gap(const json_t *list, int reported, bool goes_on)
+/* The last gap of a journal that was offered so many messages, and one more behind the
+ * gap if the stream continued. */
+static const json_t *accounted_gap(const json_t *list, int reported, bool continues)
 {
     const account_t a = account_of(list);
     is_int(err.code, PL_OK, "it is whole: %s", err.text);
-    is_int(a.messages + a.missing, reported + goes_on, "it has or misses each message");
+    is_int(a.messages + a.missing, reported + continues, "it has or misses each message");
     ok(a.gaps > 0 && a.missing > 0, "%lld are missing, in %lld gaps", a.missing, a.gaps);
     ok(a.in_place, "each where the numbers of its messages leap");
-    return json_array_get(list, json_array_size(list) - 1 - (size_t)goes_on);
+    return json_array_get(list, json_array_size(list) - 1 - (size_t)continues);
 }
 
 /* So that a few of them are much. */
@@ -426,9 +427,9 @@ static const char *long_text(void)
     return text;
 }
 
-/* A journal of told + 1 messages and one more, if it goes on, at path: its hub is held up
- * for a while. */
-static void hold_up(int reported, bool goes_on)
+/* A journal of `reported` + 1 messages and one more, if it continues, at path: its hub is
+ * held up for a while. */
+static void hold_up(int reported, bool continues)
 {
     gate_t gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
     rig_open();
@@ -439,23 +440,23 @@ static void hold_up(int reported, bool goes_on)
     ok(eventually(records_of(&gate) == 1), "which holds up the hub");
     say(long_text(), reported);
     pthread_mutex_unlock(&gate.lock);
-    if (goes_on) {
+    if (continues) {
         pl_monitor_catch_up(rig.runtime);
         say("last", 1);
     }
     rig_close();
 }
 
-static void what_the_hub_has_lost_is_a_gap_of_its_rank(void)
+static void messages_lost_by_the_hub_are_a_gap_of_its_rank(void)
 {
     enum { MANY = 60000 };
-    for (int goes_on = 0; goes_on < 2; goes_on++) {
-        hold_up(MANY, goes_on);
+    for (int continues = 0; continues < 2; continues++) {
+        hold_up(MANY, continues);
         json_t *list = read_all(path);
-        const json_t *gap = accounted_gap(list, MANY + 1, goes_on);
+        const json_t *gap = accounted_gap(list, MANY + 1, continues);
         is_int(json_integer_value(json_object_get(gap, "rank")), -1,
                "it says whose messages they are, %s",
-               goes_on ? "right before the next" : "though none follows");
+               continues ? "right before the next" : "though none follows");
         json_decref(list);
     }
 }
@@ -503,9 +504,9 @@ static void drain_end(drain_t *drain)
     close(drain->pipe);
 }
 
-/* A journal of `told` messages and one more, if it goes on, at path: its disk stands
- * still for a while, as a pipe that nobody empties. */
-static void stand_still(int reported, bool goes_on)
+/* A journal of `reported` messages and one more, if it continues, at path: its disk
+ * stands still for a while, as an unread pipe. */
+static void stand_still(int reported, bool continues)
 {
     enum { KEPT = 4 << 20 };
     char pipe[300];
@@ -522,27 +523,27 @@ static void stand_still(int reported, bool goes_on)
     drain_start(&drain);
     ok(eventually(__atomic_load_n(&drain.bytes, __ATOMIC_ACQUIRE) > KEPT / 2),
        "which takes what was kept for it");
-    if (goes_on)
+    if (continues)
         say("last", 1);
     rig_close();
     drain_end(&drain);
 }
 
-static void what_the_disk_did_not_take_is_a_gap_of_any_rank(void)
+static void messages_the_disk_did_not_take_are_a_gap_of_any_rank(void)
 {
     enum { MANY = 8000 };
-    for (int goes_on = 0; goes_on < 2; goes_on++) {
-        stand_still(MANY, goes_on);
+    for (int continues = 0; continues < 2; continues++) {
+        stand_still(MANY, continues);
         json_t *list = read_all(path);
-        const json_t *gap = accounted_gap(list, MANY, goes_on);
+        const json_t *gap = accounted_gap(list, MANY, continues);
         ok(json_object_get(gap, "gap") && !json_object_get(gap, "rank"), "%s",
-           goes_on ? "that of the disk right before what came when it went on"
-                   : "and that of the disk at the end, when nothing came any more");
+           continues ? "the gap of the disk right before the messages after it"
+                     : "and the gap of the disk at the end, when nothing came any more");
         json_decref(list);
     }
 }
 
-/* A tap whose end lets a disk go on. */
+/* A tap; its end lets a disk continue. */
 static void drained_record(void *self, const pl_tap_record_t *record)
 {
     (void)self, (void)record;
@@ -557,7 +558,7 @@ static const pl_tap_ops_t drained_ops = {.record = drained_record,
                                          .close = drained_close};
 
 /* The journal ends while its first buffer is on its way and others wait behind it. */
-static void what_waits_for_the_disk_at_the_end_is_written(void)
+static void messages_that_wait_for_the_disk_at_the_end_are_written(void)
 {
     enum { MANY = 2500 };
     char pipe[300];
@@ -581,15 +582,15 @@ int main(void)
 {
     pl_log_hook(keep_log, PL_LOG_INFO, NULL);
     run(a_journal_has_what_the_stream_had);
-    run(what_lies_there_is_kept);
-    run(a_file_that_is_none_is_left_alone);
+    run(an_existing_journal_is_kept);
+    run(a_file_that_is_no_journal_is_left_alone);
     run(a_journal_that_is_being_written_is_left_alone);
     run(a_file_that_is_cut_off_is_read_up_to_there);
     run(damage_is_reported_with_its_place);
-    run(much_damage_is_passed_over);
+    run(much_damage_is_skipped);
     run(a_full_disk_ends_the_journal_and_nothing_else);
-    run(what_the_hub_has_lost_is_a_gap_of_its_rank);
-    run(what_the_disk_did_not_take_is_a_gap_of_any_rank);
-    run(what_waits_for_the_disk_at_the_end_is_written);
+    run(messages_lost_by_the_hub_are_a_gap_of_its_rank);
+    run(messages_the_disk_did_not_take_are_a_gap_of_any_rank);
+    run(messages_that_wait_for_the_disk_at_the_end_are_written);
     return tap_done();
 }

@@ -1,5 +1,5 @@
-/* kept.c - tests of what is put into JSON piece by piece, to be kept or told, when memory
- * runs out in the middle: it is whole or not there, and nothing else is lost */
+/* kept.c - tests of JSON that is built piece by piece for a state or a report, when
+ * memory runs out in the middle: it is whole or missing, and nothing else is lost */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static int sign_of(char *text, const char *whole, const char *name)
     return code;
 }
 
-/* ---- what ranks are told of rank zero's callbacks ---- */
+/* ---- the interest of rank 0's callbacks ---- */
 
 static int interest_tell(void *user)
 {

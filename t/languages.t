@@ -82,13 +82,13 @@ pythons_safetensors_reads_the_weights() {
 import json
 from safetensors.numpy import load_file
 path = "runs/read/model.safetensors"
-read, told = load_file(path), json.load(open("inspect.json"))["tensors"]
+read, shown = load_file(path), json.load(open("inspect.json"))["tensors"]
 kinds = {"float32": "F32"}
-print("names", sorted(read) == sorted(told), len(read))
-print("shapes", all(list(read[name].shape) == told[name]["shape"] for name in told))
-print("types", all(kinds[str(read[name].dtype)] == told[name]["dtype"] for name in told))
+print("names", sorted(read) == sorted(shown), len(read))
+print("shapes", all(list(read[name].shape) == shown[name]["shape"] for name in shown))
+print("types", all(kinds[str(read[name].dtype)] == shown[name]["dtype"] for name in shown))
 with open(path, "rb") as file:
-    for name, tensor in told.items():
+    for name, tensor in shown.items():
         file.seek(tensor["offset"])
         if file.read(tensor["bytes"]) != read[name].tobytes():
             print("differs", name)'

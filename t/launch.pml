@@ -3,9 +3,9 @@
  * What the launchers promise, in the small: three ranks, of which any two may die or be cut
  * off at any moment.  The trainer gets exactly one answer, rank zero's result or a failure;
  * no rank of an older incarnation commits a checkpoint once a newer incarnation has begun; every call
- * ends and nobody waits for ever.
+ * ends and no process waits for ever.
  *
- * A rank that is cut off is not dead.  It goes on until its lease runs out, which is before
+ * A rank that is cut off is not dead.  It continues until its lease runs out, which is before
  * the launcher counts it as gone; here both come as one message on `deaths`.  What it had
  * sent may still arrive, at any later time.
  *
@@ -64,7 +64,7 @@ proctype rank(byte me; byte mine)
     od;
     may_be_struck();
 
-    /* A step: a collective that all enter, given up when somebody is gone. */
+    /* A step: a collective that all enter, given up when a rank is gone. */
     entered[me] = mine;
     do
     :: entered[0] == mine && entered[1] == mine && entered[2] == mine -> break
@@ -111,10 +111,10 @@ dead:
 active proctype network()
 {
     mtype what;
-    byte who, at;
+    byte peer, at;
 end:
     do
-    :: late ? what, who, at -> to_launcher ! what, who, at
+    :: late ? what, peer, at -> to_launcher ! what, peer, at
     od
 }
 
@@ -134,7 +134,7 @@ inline tell_all(message)
 
 proctype launcher()
 {
-    byte k, who, at, joined;
+    byte k, peer, at, joined;
     mtype what;
     bool has_result, has_failed;
 
@@ -159,7 +159,7 @@ again:
         od
     };
     do
-    :: to_launcher ? what, who, at ->
+    :: to_launcher ? what, peer, at ->
         if
 #ifndef UNFENCED
         :: at != incarnation
@@ -189,7 +189,7 @@ again:
 #else
     :: empty(to_launcher) && nempty(deaths) ->
 #endif
-        deaths ? who, at;
+        deaths ? peer, at;
         running--;
         if
         :: !has_result && !has_failed ->        /* the first: all others end */

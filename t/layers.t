@@ -1,5 +1,5 @@
 #!/bin/sh
-# layers.t - the floors of the sources: who may include whom, and what stands in one place only
+# layers.t - the layers of the sources: allowed includes, and definitions that may stand in one place only
 #
 # Searches code, not comments and texts: sources are stripped of those first, line by line.
 builddir=$(cd "${top_builddir:-.}" && pwd)

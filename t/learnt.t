@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# learnt.t - tests of what the examples come to on real data, in minutes; make check-long runs it
+# learnt.t - tests of the results of the examples on real data, in minutes; make check-long runs it
 . "$(dirname "$0")/tap.sh"
 
 fashion=/usr/share/datasets/fashion-mnist
@@ -18,7 +18,7 @@ learns() {
     sed "s/^/#   /" <<<"$out"
 }
 
-clothes_are_told_apart() {
+clothes_are_classified() {
     if [ ! -d $fashion ]; then
         skip "the package dataset-fashion-mnist is not installed"
         return
@@ -27,7 +27,7 @@ clothes_are_told_apart() {
     ok "val_acc 0.87" at_least "$(metric val_acc)" 0.87
 }
 
-digits_are_told_apart_within_three_epochs() {
+digits_are_classified_within_three_epochs() {
     has_data mnist || return
     learns fashion-cnn --set data.path="$PACELINE_TEST_DATA/mnist" --set data.mean=0.1307 --set data.std=0.3081 \
         --set trainer.max_epochs=3
@@ -45,7 +45,7 @@ text_is_learnt_and_written() {
     sed "s/^/#   /" <<<"$out"
 }
 
-run clothes_are_told_apart trains
-run digits_are_told_apart_within_three_epochs trains
+run clothes_are_classified trains
+run digits_are_classified_within_three_epochs trains
 run text_is_learnt_and_written trains
 done_testing

@@ -92,7 +92,7 @@ static void nothing_was_left(const traces_t *before, const char *name)
            "%s: signals and mask are as they were", name);
 }
 
-/* ---- who looks on ---- */
+/* ---- observers ---- */
 
 typedef struct lookers {
     void *context, *monitor, *control;
@@ -294,7 +294,7 @@ static const struct feature {
 };
 enum { FEATURES = sizeof features / sizeof *features };
 
-/* Who reads the first sample dies, once. */
+/* The process that reads the first sample dies, once. */
 static rig_t *feature_rig(const struct feature *f)
 {
     char launcher[64], mark[256];

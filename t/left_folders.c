@@ -82,7 +82,7 @@ static void folders_of_killed_tests_are_removed_by_the_next(void)
     script_run(left);
     ok(is_there(tap_folder()), "the next has %s", tap_folder());
     ok(!is_there(killed.folder) && !is_there(left), "and those that were left are gone");
-    ok(is_there(lives.folder), "but not that of a process that lives");
+    ok(is_there(lives.folder), "but not the folder of a process that lives");
     close(killed.end), close(lives.end);
     waitpid(lives.process, NULL, 0);
     ok(!is_there(lives.folder), "which removes it itself");

@@ -170,7 +170,7 @@ static void each_sample_counts_once(void)
     rig_result_free(local);
 }
 
-/* ---- Going on ---- */
+/* ---- Resuming ---- */
 
 static void a_resumed_run_ends_with_the_same_bits(void)
 {

@@ -24,7 +24,7 @@ static void *talk(void *user)
     return NULL;
 }
 
-/* Gives whoever takes it away the time to. */
+/* Gives the thread that removes the hook the time to. */
 static void listen(pl_log_level_t level, int rank, const char *actor, const char *text,
                    void *user)
 {
@@ -37,7 +37,7 @@ static void listen(pl_log_level_t level, int rank, const char *actor, const char
         __atomic_add_fetch(&l->late, 1, __ATOMIC_RELAXED);
 }
 
-static void nobody_is_in_a_hook_that_was_taken_away(void)
+static void no_thread_is_in_a_removed_hook(void)
 {
     static listener_t listener;
     pthread_t talker[2];
@@ -71,17 +71,17 @@ static void a_hook_may_say_a_line_itself(void)
 {
     int lines = 0;
     pl_log_hook(again, PL_LOG_INFO, &lines);
-    pl_log_line(PL_LOG_DEBUG, 0, "", "not wanted");
-    is_int(lines, 0, "lines above the level are not heard");
+    pl_log_line(PL_LOG_DEBUG, 0, "", "above the level");
+    is_int(lines, 0, "lines above the level do not come");
     pl_log_line(PL_LOG_INFO, 0, "", "from outside");
     pl_log_hook(NULL, PL_LOG_ERROR, NULL);
-    is_int(lines, 3, "it hears its own");
-    is_int(pl_log_level(), -1, "nobody listens now");
+    is_int(lines, 3, "a hook gets its own lines");
+    is_int(pl_log_level(), -1, "no hook is left");
 }
 
 int main(void)
 {
-    run(nobody_is_in_a_hook_that_was_taken_away);
+    run(no_thread_is_in_a_removed_hook);
     run(a_hook_may_say_a_line_itself);
     return tap_done();
 }

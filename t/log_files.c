@@ -1,5 +1,5 @@
 /* log_files.c - tests of the files of loggers: connectors/loggers/{jsonl,csv}.c, and how
- * they go on from a checkpoint */
+ * they resume from a checkpoint */
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -82,7 +82,8 @@ static void alone_close(const pl_logger_ops_t *ops, void *self)
     free(self);
 }
 
-/* Of one that was closed behind what its checkpoint has: one that goes on from there. */
+/* A logger that was closed behind its checkpoint's position, and one that resumes
+ * there. */
 static void *alone_again(const pl_logger_ops_t *ops, void *self, uint64_t step,
                          const char *metrics)
 {
@@ -122,7 +123,7 @@ static void a_table_has_a_column_for_each_name(void)
     like(text_of("metrics.csv"), "\n1,80,,,,1,2\n1,90,,,,3,\n$", "and found again");
 }
 
-static void a_table_goes_on_from_a_checkpoint(void)
+static void a_table_resumes_from_a_checkpoint(void)
 {
     new_run_dir("table_again");
     void *csv = alone(&pl_csv_logger, "");
@@ -136,7 +137,7 @@ static void a_table_goes_on_from_a_checkpoint(void)
             "rows after it are cut off, names found again");
 }
 
-static void lines_go_on_from_a_checkpoint(void)
+static void lines_resume_from_a_checkpoint(void)
 {
     new_run_dir("lines_again");
     void *lines = alone(&pl_jsonl_logger, "");
@@ -182,8 +183,8 @@ static void a_checkpoint_that_did_not_wait_keeps_what_was_behind_its_place(void)
     }
 }
 
-/* A file of two lines, cut in the second since the position was told. */
-static void goes_on_without(const pl_logger_ops_t *ops, const char *file, int lines)
+/* A file of two lines, cut in the second since the position was reported. */
+static void resumes_without(const pl_logger_ops_t *ops, const char *file, int lines)
 {
     int count = 0;
     void *to = alone(ops, "");
@@ -196,7 +197,7 @@ static void goes_on_without(const pl_logger_ops_t *ops, const char *file, int li
     truncate(path_of(file), size);
     warnings = 0;
     to = alone(ops, position);
-    is_int(warnings, 1, "it is told");
+    is_int(warnings, 1, "it is reported");
     like(warning, file, "by name");
     alone_log(ops, to, 3, "{\"a\": 3}");
     alone_close(ops, to);
@@ -210,12 +211,12 @@ static void goes_on_without(const pl_logger_ops_t *ops, const char *file, int li
 static void lines_that_a_file_has_lost_are_reported(void)
 {
     new_run_dir("torn");
-    goes_on_without(&pl_jsonl_logger, "metrics.jsonl", 2);
-    goes_on_without(&pl_csv_logger, "metrics.csv", 3);
+    resumes_without(&pl_jsonl_logger, "metrics.jsonl", 2);
+    resumes_without(&pl_csv_logger, "metrics.csv", 3);
 }
 
-/* A file whose lines are others since the position was told, as long and as many. */
-static void goes_on_beside(const pl_logger_ops_t *ops, const char *file, const char *line)
+/* A file with other lines since the position was reported, as long and as many. */
+static void resumes_beside(const pl_logger_ops_t *ops, const char *file, const char *line)
 {
     char aside[64];
     snprintf(aside, sizeof aside, "%s.1", file);
@@ -227,7 +228,7 @@ static void goes_on_beside(const pl_logger_ops_t *ops, const char *file, const c
     alone_close(ops, to);
     warnings = 0;
     to = alone(ops, position);
-    is_int(warnings, 0, "with what it had it goes on in %s", file);
+    is_int(warnings, 0, "with its own lines it continues in %s", file);
     alone_close(ops, to);
     char *other = pl_text("%s", text_of(file));
     strpbrk(strrchr(other, 'a'), "1")[0] = '7';
@@ -235,7 +236,7 @@ static void goes_on_beside(const pl_logger_ops_t *ops, const char *file, const c
     fputs(other, out);
     fclose(out);
     to = alone(ops, position);
-    is_int(warnings, 1, "another one is told");
+    is_int(warnings, 1, "another file is reported");
     like(warning, file, "by name");
     alone_log(ops, to, 3, "{\"a\": 3}");
     alone_close(ops, to);
@@ -247,8 +248,8 @@ static void goes_on_beside(const pl_logger_ops_t *ops, const char *file, const c
 static void a_file_that_was_replaced_is_not_cut(void)
 {
     new_run_dir("replaced");
-    goes_on_beside(&pl_jsonl_logger, "metrics.jsonl", "^.\"global_step\":3,[^\n]*\n$");
-    goes_on_beside(&pl_csv_logger, "metrics.csv", "^epoch,step,a\n1,3,3\n$");
+    resumes_beside(&pl_jsonl_logger, "metrics.jsonl", "^.\"global_step\":3,[^\n]*\n$");
+    resumes_beside(&pl_csv_logger, "metrics.csv", "^epoch,step,a\n1,3,3\n$");
 }
 
 static void a_table_on_a_full_disk_stays_whole(void)
@@ -268,7 +269,7 @@ static void a_table_on_a_full_disk_stays_whole(void)
     alone_log(&pl_csv_logger, csv, 3, "{\"a\": 3}");
     alone_close(&pl_csv_logger, csv);
     is_text(text_of("metrics.csv"), "epoch,step,a,something longer\n1,1,1,\n1,3,3,\n",
-            "and goes on later");
+            "and continues later");
     is_int(files_in(run_dir), 1, "nothing else is left");
 }
 
@@ -278,8 +279,8 @@ int main(void)
     pl_log_hook(on_log, PL_LOG_WARNING, NULL);
     run(a_checkpoint_that_did_not_wait_keeps_what_was_behind_its_place);
     run(a_table_has_a_column_for_each_name);
-    run(a_table_goes_on_from_a_checkpoint);
-    run(lines_go_on_from_a_checkpoint);
+    run(a_table_resumes_from_a_checkpoint);
+    run(lines_resume_from_a_checkpoint);
     run(lines_that_a_file_has_lost_are_reported);
     run(a_file_that_was_replaced_is_not_cut);
     run(a_table_on_a_full_disk_stays_whole);

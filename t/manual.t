@@ -27,7 +27,7 @@ variables_read() {
         '\<(getenv|environment)\("[A-Z_]+"\)|"PACELINE_[A-Z_]+"' {} +) | grep -oE '[A-Z_]{4,}' | sort -u
 }
 
-it_tells_of_every_variable_file_and_status() {
+the_manual_describes_every_variable_file_and_status() {
     local page=$man/man1/paceline.1
     sed -n '/^\.SH ENVIRONMENT/,/^\.SH EXIT/p' "$page" >environment
     ok "there are many" test "$(variables_read | wc -l)" -ge 20
@@ -64,7 +64,7 @@ every_function_has_a_page() {
     is "$(find "$man/man3" -type f -exec grep -L '^\.SH DESCRIPTION' {} +)" "" "each page describes what it is about"
 }
 
-man_finds_and_shows_them() {
+man_finds_and_shows_pages() {
     command -v man >/dev/null || { skip "no man here"; return; }
     try env MANWIDTH=80 man -M "$man" pl_trainer_fit
     like "$out" '^ +int pl_trainer_fit\(pl_trainer_t \*trainer, pl_on_done_t on_done' "how it is called"
@@ -88,7 +88,7 @@ name_of() {
     sed -n '/^\.SH NAME/{n;s/.* \\- *//p;q}' "$1" | tr -d '\\'
 }
 
-each_says_in_a_whole_clause_what_it_is() {
+each_page_has_a_whole_clause_as_its_title() {
     find "$man" -type f -name '*.[13]' | while read -r page; do
         name=$(name_of "$page")
         [[ $name && $name != *... && $(tr -cd '[({' <<<"$name" | wc -c) = $(tr -cd '])}' <<<"$name" | wc -c) ]] ||
@@ -100,7 +100,7 @@ each_says_in_a_whole_clause_what_it_is() {
         "a type stays with its name"
 }
 
-they_fit_the_width_that_is_usual() {
+pages_fit_80_columns() {
     command -v man >/dev/null || { skip "no man here"; return; }
     find "$man" -type f -name '*.[13]' | while read -r page; do
         MANWIDTH=80 man "$page" | col -bx | awk -v page="${page##*/}" 'length($0) > 80 {print page ": " $0}'
@@ -108,7 +108,7 @@ they_fit_the_width_that_is_usual() {
     is "$(text wide)" "" "no line is wider than 80 columns"
 }
 
-they_are_well_formed() {
+pages_are_well_formed() {
     pages=$(find "$man" -type f -name '*.[13]')
     if command -v mandoc >/dev/null; then
         try mandoc -Tlint -Wwarning $pages
@@ -124,7 +124,7 @@ they_are_well_formed() {
     fi
 }
 
-they_are_installed_and_removed() {
+pages_are_installed_and_removed() {
     try env -u MAKEFLAGS -u MFLAGS make -C "$builddir" install-data-local DESTDIR="$folder/root"
     is "$status" 0 "make can install them"
     is "$(cd "$(dirname "$(find root -name man3)")" && find . -name '*.[13]' | sort)" \
@@ -135,11 +135,11 @@ they_are_installed_and_removed() {
 }
 
 run every_command_has_a_page_with_its_options
-run it_tells_of_every_variable_file_and_status
+run the_manual_describes_every_variable_file_and_status
 run every_function_has_a_page
-run man_finds_and_shows_them
-run each_says_in_a_whole_clause_what_it_is
-run they_fit_the_width_that_is_usual
-run they_are_well_formed
-run they_are_installed_and_removed
+run man_finds_and_shows_pages
+run each_page_has_a_whole_clause_as_its_title
+run pages_fit_80_columns
+run pages_are_well_formed
+run pages_are_installed_and_removed
 done_testing

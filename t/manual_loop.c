@@ -34,7 +34,7 @@ static const char *device = CPU;
 
 /* ---- a program ---- */
 
-/* What it has been told, the newest. */
+/* The newest notifications. */
 typedef struct report {
     int times;
     pl_error_t error;
@@ -121,7 +121,7 @@ static void on_time(evutil_socket_t fd, short what, void *user)
     *(bool *)user = true;
 }
 
-/* Turns the program's loop until it was told so often. */
+/* Turns the program's loop until so many notifications came. */
 static bool until(program_t *p, const report_t *report, int times)
 {
     bool late = false;
@@ -130,7 +130,7 @@ static bool until(program_t *p, const report_t *report, int times)
     while (report->times < times && !late)
         event_base_loop(p->base, EVLOOP_ONCE);
     event_free(timer);
-    return ok(!late, "it is told in time");
+    return ok(!late, "notifications come in time");
 }
 
 static char *run_text(const char *module, const char *trainer, const char *root)
@@ -282,7 +282,7 @@ static void the_same_batches_give_the_bits_of_a_fit(void)
     ok(strstr(p.step.metrics, "\"lr-adamw\":0.02") != NULL, "and other metrics: %s",
        p.step.metrics);
     for (int k = 0; k < STEPS; k++)
-        is_int(p.order[k], k + 1, "told in order");
+        is_int(p.order[k], k + 1, "notified in order");
     pl_loop_close(p.loop, on_closed, &p);
     until(&p, &p.closed, 1);
     rig_result_t *fit = fit_of("\"max_epochs\": 1", NULL);
@@ -292,7 +292,7 @@ static void the_same_batches_give_the_bits_of_a_fit(void)
     program_end(&p);
 }
 
-static void batches_of_any_size_and_sort_are_taken(void)
+static void batches_of_any_size_and_type_are_taken(void)
 {
     program_t p;
     program_open(&p, "", usual());
@@ -324,7 +324,7 @@ static void batches_of_any_size_and_sort_are_taken(void)
     program_end(&p);
 }
 
-static void what_is_wrong_with_a_batch_is_said_at_once(void)
+static void a_wrong_batch_is_refused_at_once(void)
 {
     program_t p;
     program_open(&p, "", usual());
@@ -342,13 +342,13 @@ static void what_is_wrong_with_a_batch_is_said_at_once(void)
     is_int(pl_loop_train(p.loop, &wrong, on_step, &p, &p.err), PL_EINVAL, "another type");
     is_int(pl_loop_save(p.loop, "now", on_step, &p, &p.err), PL_ESTATE, "no folder");
     is_int(pl_loop_scale_lr(p.loop, NAN, &p.err), PL_EINVAL, "no rate");
-    is_int(p.step.times, 0, "nobody is told");
+    is_int(p.step.times, 0, "no notification comes");
     train_all(&p);
     is_int(p.step.step, STEPS, "and it can be used");
     program_end(&p);
 }
 
-static void no_more_is_under_way_than_was_said(void)
+static void no_more_than_the_limit_is_in_flight(void)
 {
     program_t p;
     pl_loop_spec_t spec = usual();
@@ -378,7 +378,7 @@ static void a_step_that_is_not_finite_fails_alone(void)
     for (int k = 1; k < STEPS; k++)
         train(&p, k * BATCH, BATCH);
     until(&p, &p.step, STEPS);
-    is_int(p.ready.times, 2, "it is told of");
+    is_int(p.ready.times, 2, "it is notified");
     is_int(p.ready.error.code, PL_ENAN, "as what it is: %s", p.ready.error.text);
     is_text(p.step.error.text, "", "those behind it are done");
     is_int(p.step.step, STEPS, "and counted");
@@ -416,7 +416,8 @@ static void a_device_that_hangs_ends_the_loop(void)
     program_open(&p, ", \"step_timeout\": 0.3", usual());
     train(&p, 0, BATCH), train(&p, 0, BATCH), train(&p, 0, BATCH);
     until(&p, &p.step, 3);
-    is_int(p.step.error.code, PL_ESTUCK, "all under way are told: %s", p.step.error.text);
+    is_int(p.step.error.code, PL_ESTUCK, "all in flight are notified: %s",
+           p.step.error.text);
     while (pl_loop_train(p.loop, &samples, on_ready, &p, &p.err) != PL_ESTATE)
         event_base_loop(p.base, EVLOOP_ONCE);
     like(p.err.text, "ended: .*step_timeout", "no more can be sent");
@@ -428,7 +429,7 @@ static void a_device_that_hangs_ends_the_loop(void)
     device = CPU;
 }
 
-static void such_a_step_can_be_passed_over(void)
+static void such_a_step_can_be_skipped(void)
 {
     program_t p;
     static float torn[BATCH][RIG_FEATURES];
@@ -439,12 +440,12 @@ static void such_a_step_can_be_passed_over(void)
     pl_loop_train(p.loop, &bad, on_step, &p, NULL);
     until(&p, &p.step, 1);
     is_text(p.step.error.text, "", "it is no error");
-    ok(p.step.skipped, "it is told as skipped");
+    ok(p.step.skipped, "it is reported as skipped");
     is_int(p.step.step, 1, "and counts");
     program_end(&p);
 }
 
-static void a_fit_goes_on_from_its_checkpoint(void)
+static void a_fit_resumes_from_the_loops_checkpoint(void)
 {
     program_t p;
     pl_loop_spec_t spec = usual();
@@ -473,7 +474,7 @@ static void a_fit_goes_on_from_its_checkpoint(void)
 
     spec.resume = path;
     report_clear(&p.ready);
-    if (ok(loop_try(&p, MLP, "", spec), "another goes on from there: %s", p.err.text)) {
+    if (ok(loop_try(&p, MLP, "", spec), "another resumes from there: %s", p.err.text)) {
         until(&p, &p.ready, 1);
         is_int(p.ready.step, 2, "where it was saved");
         report_t first = p.closed;
@@ -494,7 +495,7 @@ static void a_fit_goes_on_from_its_checkpoint(void)
     program_end(&p);
 }
 
-static void what_cannot_be_is_refused_with_the_reason(void)
+static void impossible_calls_are_refused_with_the_reason(void)
 {
     static const struct {
         const char *trainer, *text;
@@ -523,7 +524,7 @@ static void what_cannot_be_is_refused_with_the_reason(void)
     ok(loop_try(&p, "\"module\": {\"name\": \"mlp\", \"hidden\": [8]}, ", "", usual()),
        "what only the module can tell is found later");
     until(&p, &p.ready, 1);
-    like(p.ready.error.text, "classes", "and told");
+    like(p.ready.error.text, "classes", "with the reason");
     const pl_arrays_t samples = batch(0, BATCH);
     is_int(pl_loop_train(p.loop, &samples, on_step, &p, &p.err), PL_ESTATE, "it is over");
     program_end(&p);
@@ -538,7 +539,7 @@ static void an_engine_ends_its_loops(void)
     pl_engine_close(p.engine, NULL, NULL);
     const pl_arrays_t late = batch(0, BATCH);
     is_int(pl_loop_train(p.loop, &late, on_step, &p, &p.err), PL_ESTATE,
-           "who closes takes no more: %s", p.err.text);
+           "a closing loop takes no more: %s", p.err.text);
     p.loop = NULL;
     program_end(&p);
     is_int(pl_flight_count(), before, "nothing of the batches under way is left");
@@ -623,7 +624,7 @@ static void the_rate_follows_the_program(void)
     program_end(&p);
 }
 
-/* Batches, a measurement and a save; whether the program is told of all that was sent. */
+/* Batches, a measurement and a save; whether each of them is notified. */
 static bool work(program_t *p)
 {
     const pl_arrays_t samples = batch(0, BATCH), some = batch(3, 5);
@@ -682,15 +683,15 @@ int main(void)
         return tap_done();
     run(the_same_batches_give_the_bits_of_a_fit);
     run(a_loop_needs_no_data_set);
-    run(batches_of_any_size_and_sort_are_taken);
-    run(what_is_wrong_with_a_batch_is_said_at_once);
-    run(no_more_is_under_way_than_was_said);
+    run(batches_of_any_size_and_type_are_taken);
+    run(a_wrong_batch_is_refused_at_once);
+    run(no_more_than_the_limit_is_in_flight);
     run(a_step_that_is_not_finite_fails_alone);
-    run(such_a_step_can_be_passed_over);
+    run(such_a_step_can_be_skipped);
     run(a_step_that_the_device_fails_at_fails_alone);
     run(a_device_that_hangs_ends_the_loop);
-    run(a_fit_goes_on_from_its_checkpoint);
-    run(what_cannot_be_is_refused_with_the_reason);
+    run(a_fit_resumes_from_the_loops_checkpoint);
+    run(impossible_calls_are_refused_with_the_reason);
     run(an_engine_ends_its_loops);
     run(gradients_of_several_batches_make_a_step);
     run(progress_has_the_mean_since_the_report_before);

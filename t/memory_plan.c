@@ -156,7 +156,7 @@ static void check_model(const training_case_t *c)
         assigns += op->code == PL_OP_assign;
         done += plan.done[i];
     }
-    ok(done >= assigns - 1, "%s: %d of %d assigns are done by who makes the value",
+    ok(done >= assigns - 1, "%s: %d of %d assigns are done by the maker of the value",
        c->name, done, assigns);
     pl_memory_plan_release(&plan);
     training_release(&t);
@@ -306,7 +306,7 @@ static void a_value_moves_to_its_target_unless_that_shows(void)
     ok(!moves(OVERWRITTEN_LATER), "not when something else is assigned while it is read");
     ok(!moves(ADDED), "not when it is added");
     ok(!moves(REGION_IS_INPUT),
-       "not when it is made of what is there, unless that works in place");
+       "not when it is made from the old value, unless that works in place");
 }
 
 int main(void)

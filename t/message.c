@@ -317,7 +317,7 @@ static int decode_changed(const pl_frame_t *frame, size_t at, const void *bytes_
     return code;
 }
 
-static void what_is_not_a_frame_is_refused(void)
+static void bytes_that_are_no_frame_are_refused(void)
 {
     pl_stop_t stop = {.reason = "why not"};
     pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
@@ -432,7 +432,7 @@ static void a_message_has_a_limit(void)
          "with both sizes");
     is_int(pl_frame_make(&frame, &e, &too_much, &err), PL_EPROTOCOL, "and a field");
     is_int(pl_frame_make(&frame, &e, &too_much, NULL), PL_EPROTOCOL,
-           "also when nobody wants to know why");
+           "also without an error");
 }
 
 /* ---- lines ---- */
@@ -580,7 +580,7 @@ static void a_line_that_is_cut_is_still_json(void)
            "what is no frame makes no line");
 }
 
-static void a_frame_that_is_cut_makes_a_line_of_what_is_there(void)
+static void a_frame_that_is_cut_makes_a_line_of_its_rest(void)
 {
     pl_frame_t frame;
     pl_stamp_t stamp = {0};
@@ -615,7 +615,7 @@ int main(void)
     run(a_frame_too_short_or_long_is_refused);
     run(structs_are_laid_out_as_the_codec_walks);
     run(bytes_can_be_read_in_place_as_floats);
-    run(what_is_not_a_frame_is_refused);
+    run(bytes_that_are_no_frame_are_refused);
     run(an_enum_takes_only_the_numbers_of_its_values);
     run(an_object_that_is_not_in_flight_is_refused);
     run(an_error_comes_back_as_it_went);
@@ -625,6 +625,6 @@ int main(void)
     run(odd_values_are_still_json);
     run(the_locale_does_not_matter);
     run(a_line_that_is_cut_is_still_json);
-    run(a_frame_that_is_cut_makes_a_line_of_what_is_there);
+    run(a_frame_that_is_cut_makes_a_line_of_its_rest);
     return tap_done();
 }

@@ -162,14 +162,14 @@ static void check_value(const json_t *got, const char *name, const json_t *want)
 {
     if (!json_is_array(want))
         is_near(got ? json_number_value(got) : NAN, json_number_value(want), 1e-6,
-                "%s is that of scikit-learn", name);
+                "%s equals scikit-learn's", name);
     else
-        ok(json_equal(got, (json_t *)want), "%s is that of scikit-learn", name);
+        ok(json_equal(got, (json_t *)want), "%s equals scikit-learn's", name);
 }
 
 static void check_all(const pl_metrics_t *metrics)
 {
-    json_t *got = json_object(), *want = json_object_get(data, "want"), *value, *one;
+    json_t *got = json_object(), *want = json_object_get(data, "expected"), *value, *one;
     const char *name;
     char full[96];
     size_t k;
@@ -188,7 +188,7 @@ static void check_all(const pl_metrics_t *metrics)
     json_decref(got);
 }
 
-static void values_of_one_batch_are_those_of_scikit_learn(void)
+static void values_of_one_batch_equal_scikit_learn(void)
 {
     pl_metrics_t metrics = {0};
     add_batch(&metrics, 0, SAMPLES);
@@ -209,7 +209,7 @@ static void batches_and_ranks_change_nothing(void)
     pl_metrics_release(&rank[1]);
 }
 
-static void what_counted_nothing_has_no_value(void)
+static void a_metric_without_samples_has_no_value(void)
 {
     pl_metrics_t metrics = {0};
     add_batch(&metrics, 0, 16);
@@ -259,7 +259,7 @@ static void classes_without_samples_count_once_they_are_predicted(void)
         json_t *value = NULL;
         pl_metric_value(&sums, &value, NULL);
         is_near(json_number_value(value), all[k].want, 1e-12,
-                "kind %d is that of torchmetrics", (int)all[k].kind);
+                "kind %d equals torchmetrics'", (int)all[k].kind);
         json_decref(value);
     }
 }
@@ -330,7 +330,7 @@ static void check_r2_of_runs(const char *accelerator, const char *precision, int
         is_text(result->status, "ok", "%s in %s on %d ranks: %s", far[k].name, precision,
                 ranks, result->error.text);
         is_near(rig_metric(result, "train_r2"), far[k].want, 1e-6,
-                "r2 is that of exact numbers");
+                "r2 equals the exact value");
         rig_free(&rig);
     }
 }
@@ -538,9 +538,9 @@ int main(void)
     data = json_load_file(file_of_tests("data/metrics.json"), 0, &why);
     if (!ok(data != NULL, "t/data/metrics.json can be read"))
         return tap_done();
-    run(values_of_one_batch_are_those_of_scikit_learn);
+    run(values_of_one_batch_equal_scikit_learn);
     run(batches_and_ranks_change_nothing);
-    run(what_counted_nothing_has_no_value);
+    run(a_metric_without_samples_has_no_value);
     run(steps_and_epochs_have_names_of_their_own);
     run(classes_without_samples_count_once_they_are_predicted);
     run(r2_of_targets_far_from_zero_keeps_its_digits);

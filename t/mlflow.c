@@ -87,7 +87,7 @@ static void a_run_is_made_filled_and_ended(void)
     http_stop();
 }
 
-static void a_run_that_fails_or_stops_is_told_so(void)
+static void a_run_that_fails_or_stops_has_its_status(void)
 {
     start(http_start(HTTP_NORMAL), 10);
     log_step(1, "{\"a\": 1}");
@@ -143,7 +143,7 @@ static void a_long_wait_is_interrupted_at_the_end(void)
     http_stop();
 }
 
-static void a_run_goes_on_where_it_was(void)
+static void a_resumed_run_continues_its_record(void)
 {
     const pl_logger_ops_t *ops = mlflow_plugin()[0].table;
     char *self = calloc(1, ops->size);
@@ -176,7 +176,7 @@ static void a_run_goes_on_where_it_was(void)
     http_stop();
 }
 
-static void a_password_is_of_the_environment(void)
+static void a_password_comes_from_the_environment(void)
 {
     pl_error_t err = {0};
     pl_options_t *o =
@@ -184,7 +184,8 @@ static void a_password_is_of_the_environment(void)
                          "\"http://me:secret@127.0.0.1:1/x\"}]}",
                          "run.json", &err);
     is_int(pl_options_check(o, &err), PL_EINVAL, "none stands in the address");
-    like(err.text, "loggers.*tracking_uri.*MLFLOW_TRACKING_PASSWORD", "which is told");
+    like(err.text, "loggers.*tracking_uri.*MLFLOW_TRACKING_PASSWORD",
+         "the error names the variable");
     ok(!strstr(err.text, "secret"), "without it");
     pl_options_free(o);
     setenv("MLFLOW_TRACKING_URI", "https://me:secret@127.0.0.1:1", 1);
@@ -192,8 +193,8 @@ static void a_password_is_of_the_environment(void)
     log_step(1, "{\"a\": 1}");
     end("ok");
     unsetenv("MLFLOW_TRACKING_URI");
-    like(first_warning, "MLFLOW_TRACKING_PASSWORD", "nor in that of the environment");
-    ok(!strstr(first_warning, "secret"), "and it is not told either");
+    like(first_warning, "MLFLOW_TRACKING_PASSWORD", "nor in the environment's");
+    ok(!strstr(first_warning, "secret"), "and the log does not show it either");
     setenv("MLFLOW_TRACKING_USERNAME", "me", 1);
     setenv("MLFLOW_TRACKING_PASSWORD", "secret", 1);
     start(http_start(HTTP_NORMAL), 10);
@@ -201,7 +202,7 @@ static void a_password_is_of_the_environment(void)
     end("ok");
     unsetenv("MLFLOW_TRACKING_USERNAME");
     unsetenv("MLFLOW_TRACKING_PASSWORD");
-    is_text(http_authorization(), "Basic bWU6c2VjcmV0", "the server is told");
+    is_text(http_authorization(), "Basic bWU6c2VjcmV0", "the server gets it");
     http_stop();
 }
 
@@ -212,11 +213,11 @@ int main(void)
     pl_register(mlflow_plugin(), NULL);
     pl_log_hook(on_log, PL_LOG_WARNING, NULL);
     run(a_run_is_made_filled_and_ended);
-    run(a_run_that_fails_or_stops_is_told_so);
+    run(a_run_that_fails_or_stops_has_its_status);
     run(a_bad_server_costs_metrics_only);
     run(no_server_costs_metrics_only);
     run(a_long_wait_is_interrupted_at_the_end);
-    run(a_run_goes_on_where_it_was);
-    run(a_password_is_of_the_environment);
+    run(a_resumed_run_continues_its_record);
+    run(a_password_comes_from_the_environment);
     return tap_done();
 }

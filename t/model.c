@@ -358,7 +358,7 @@ static void gpt_2_of_hugging_face_is_loaded(void)
     rig_result_free(result);
 }
 
-static void what_does_not_fit_of_another_file_is_listed(void)
+static void tensors_of_another_file_that_do_not_fit_are_listed(void)
 {
     rig_result_t *result = gpt_fit("\"width\": 8, \"context\": 9, \"bias\": false");
     is_text(result->status, "failed", "a module of another shape and without biases");
@@ -386,7 +386,7 @@ static void on_log(pl_log_level_t level, int rank, const char *actor, const char
         snprintf(warned, sizeof warned, "%s", text);
 }
 
-/* One step that changes nothing of a module that is told to start from the run. */
+/* One step that changes nothing, of a module that starts from the run. */
 static rig_result_t *start_from_run(const char *options)
 {
     char module[512];
@@ -401,7 +401,7 @@ static rig_result_t *start_from_run(const char *options)
     return result;
 }
 
-static void what_fits_may_be_taken_alone(void)
+static void tensors_that_fit_may_be_taken_alone(void)
 {
     pl_log_hook(on_log, PL_LOG_WARNING, NULL);
     rig_result_t *all = start_from_run("\"hidden\": [7], \"classes\": 3"),
@@ -463,8 +463,8 @@ int main(void)
     run(weights_that_do_not_fit_are_listed);
     run(files_that_cannot_be_loaded_are_refused);
     run(gpt_2_of_hugging_face_is_loaded);
-    run(what_does_not_fit_of_another_file_is_listed);
-    run(what_fits_may_be_taken_alone);
+    run(tensors_of_another_file_that_do_not_fit_are_listed);
+    run(tensors_that_fit_may_be_taken_alone);
     run(memory_may_run_out);
     free(run_dir);
     return tap_done();

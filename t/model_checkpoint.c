@@ -67,7 +67,7 @@ static void a_validation_metric_is_waited_for(void)
     rig_free(&rig);
 }
 
-static void one_that_validation_does_not_bring_is_reported_after_the_first(void)
+static void a_metric_missing_in_validation_is_reported_after_the_first(void)
 {
     static const char *const wrong[] = {
         CHECKPOINT(", \"monitor\": \"val_los\", \"every_n_epochs\": 3"),
@@ -84,7 +84,7 @@ static void one_that_validation_does_not_bring_is_reported_after_the_first(void)
     }
 }
 
-static void one_that_is_there_may_be_in_a_name(void)
+static void an_existing_metric_may_be_in_a_name(void)
 {
     rig_t *rig = rig_new(.data = FOUR, .trainer = "\"max_epochs\": 1",
                          .callbacks = CHECKPOINT(", \"monitor\": \"val_loss\", "
@@ -146,7 +146,7 @@ static void a_run_that_is_stopped_before_one_is_due_has_kept_one(void)
                          .callbacks = CHECKPOINT(", \"every_n_epochs\": 200000"),
                          .on_progress = stop_behind_a_step);
     const rig_result_t *result = rig_fit(rig);
-    is_text(result->status, "stopped", "by who runs it");
+    is_text(result->status, "stopped", "by its user");
     ok(result->global_step > 0, "behind a step");
     is_int(step_of(result, "stopped"), (int64_t)result->global_step, "where it stopped");
     is_text(said, "", "and nothing is missing");
@@ -244,7 +244,7 @@ static const char *kept_by(const char *options, const char *trainer)
 
 #define FIVE "\"max_epochs\": 5"
 
-static void it_keeps_what_its_options_say(void)
+static void its_options_decide_which_checkpoints_stay(void)
 {
     is_text(kept_by("", FIVE), " epoch=4-step=20", "the newest");
     is_text(kept_by(", \"every_n_epochs\": 2, \"save_top_k\": -1", FIVE),
@@ -285,7 +285,7 @@ static void a_name_has_metrics(void)
     like(names, "^ at train_loss_epoch=[0-9]\\.[0-9][0-9][0-9]+$", "or as it is");
 }
 
-/* ---- metrics told by hand ---- */
+/* ---- metrics given by hand ---- */
 
 static char wanted[512], dropped[1024];
 
@@ -316,7 +316,7 @@ static void component_open(pl_instance_t *component, const char *state)
     const pl_callback_ops_t *ops = component->ops;
     ops->start(component->self, &err);
     if (state)
-        is_int(ops->restore(component->self, state, &err), PL_OK, "goes on");
+        is_int(ops->restore(component->self, state, &err), PL_OK, "is restored");
     json_decref(value);
 }
 
@@ -326,7 +326,7 @@ static void component_close(pl_instance_t *component)
     pl_instance_release(component);
 }
 
-static void what_is_kept_goes_on_with_the_run(void)
+static void kept_checkpoints_survive_a_resume(void)
 {
     pl_instance_t component = {0}, next = {0};
     pl_error_t err = {0};
@@ -335,7 +335,7 @@ static void what_is_kept_goes_on_with_the_run(void)
     is_text(wanted, "epoch=0", "what is no number is kept as long as there is room");
     after(&component, 1, "0.5");
     after(&component, 2, "0.5");
-    is_text(wanted, "epoch=2", "an equal one takes the place of what is no number");
+    is_text(wanted, "epoch=2", "an equal one replaces one that is not a number");
     is_text(dropped, "epoch=0", "which goes");
     after(&component, 3, "0.5");
     is_text(wanted, "", "of equal ones the first stay");
@@ -344,7 +344,7 @@ static void what_is_kept_goes_on_with_the_run(void)
     char *state = ((const pl_callback_ops_t *)component.ops)->state(component.self, &err);
     component_open(&next, state);
     after(&next, 5, "0.6");
-    is_text(wanted, "", "a run that goes on knows how good they are");
+    is_text(wanted, "", "a resumed run knows their scores");
     after(&next, 6, "0.4");
     is_text(wanted, "epoch=6", "and what is better");
     is_text(dropped, "epoch=2", "takes the place of the worst");
@@ -374,15 +374,15 @@ int main(void)
 {
     rig_init(NULL);
     run(options_that_do_not_go_together_are_refused_where_they_stand);
-    run(it_keeps_what_its_options_say);
+    run(its_options_decide_which_checkpoints_stay);
     run(a_metric_decides_which_are_best);
     run(a_name_has_metrics);
-    run(what_is_kept_goes_on_with_the_run);
+    run(kept_checkpoints_survive_a_resume);
     run(a_score_that_is_not_finite_stays_what_it_is);
     run(names_that_do_not_differ_are_numbered);
     run(a_validation_metric_is_waited_for);
-    run(one_that_validation_does_not_bring_is_reported_after_the_first);
-    run(one_that_is_there_may_be_in_a_name);
+    run(a_metric_missing_in_validation_is_reported_after_the_first);
+    run(an_existing_metric_may_be_in_a_name);
     run(a_metric_that_can_never_exist_is_reported_before_the_start);
     run(a_run_that_is_stopped_before_one_is_due_has_kept_one);
     run(a_run_that_ends_within_an_epoch_is_kept);

@@ -1,4 +1,4 @@
-/* monitor_crowd.c - tests of engine/runtime/monitor_viewers.c: many who watch */
+/* monitor_crowd.c - tests of engine/runtime/monitor_viewers.c: many viewers */
 #include "runtime/monitor.h"
 
 #include <signal.h>
@@ -49,8 +49,8 @@ static void forget(int sort)
     __atomic_store_n(&times[sort], 0, __ATOMIC_RELEASE);
 }
 
-static void hear(pl_log_level_t level, int rank, const char *actor, const char *text,
-                 void *user)
+static void note_line(pl_log_level_t level, int rank, const char *actor, const char *text,
+                      void *user)
 {
     (void)level, (void)rank, (void)actor, (void)user;
     for (int k = 0; k < SORTS; k++)
@@ -100,8 +100,8 @@ static int viewers_now(void)
     return __atomic_load_n(&rig.runtime->monitor->audience.viewers, __ATOMIC_RELAXED);
 }
 
-/* So of those who come next some have to wait. */
-static void some_come_and_go(void)
+/* So some of the next connections have to wait. */
+static void some_join_and_leave(void)
 {
     members_t curious;
     members_join(&curious, CURIOUS);
@@ -110,7 +110,7 @@ static void some_come_and_go(void)
     ok(eventually(viewers_now() <= 1), "and go");
 }
 
-/* On a machine that is busy they may be no more a second than are let in. */
+/* On a busy machine the crowd may be slower than the limit of connections a second. */
 static void they_come_too_fast(int64_t began)
 {
     (void)eventually(was_said(FLOODED) || viewers_now() >= AT_PORT);
@@ -121,8 +121,8 @@ static void they_come_too_fast(int64_t began)
         ok(eventually(was_said(FLOODED)), "too fast: %s", received[FLOODED]);
 }
 
-/* That many at once, each of whom goes on trying. */
-static void who_is_in_goes_on_seeing(const char *endpoint, const char *has)
+/* That many at once, each of them tries again and again. */
+static void an_admitted_viewer_still_sees(const char *endpoint, const char *has)
 {
     const bool is_port = !strncmp(endpoint, "tcp:", 4);
     viewer_t v;
@@ -137,7 +137,7 @@ static void who_is_in_goes_on_seeing(const char *endpoint, const char *has)
     ok(viewer_read(&v, 0), "has one viewer");
     const int64_t began = pl_now();
     if (is_port)
-        some_come_and_go();
+        some_join_and_leave();
     members_join(&crowd, CROWD);
     if (is_port)
         they_come_too_fast(began);
@@ -150,24 +150,24 @@ static void who_is_in_goes_on_seeing(const char *endpoint, const char *has)
     while (viewer_read(&v, ZMQ_DONTWAIT))
         continue;
     act_last();
-    ok(viewer_read(&v, 0), "who is in goes on seeing");
+    ok(viewer_read(&v, 0), "an admitted viewer still sees");
     viewer_close(&v);
     rig_close();
     members_leave(&crowd);
 }
 
-static void of_a_crowd_as_many_get_in_as_are_served(void)
+static void a_crowd_is_admitted_up_to_the_limit(void)
 {
     char file[256];
     if (!may_open())
         return;
     snprintf(file, sizeof file, "ipc://%s/crowded", tap_folder());
-    who_is_in_goes_on_seeing(file, "has 1[0-9]{3} viewers, which is the limit");
-    who_is_in_goes_on_seeing("tcp://127.0.0.1:*",
-                             "has 2[0-9]{3} viewers, which is the limit");
+    an_admitted_viewer_still_sees(file, "has 1[0-9]{3} viewers, which is the limit");
+    an_admitted_viewer_still_sees("tcp://127.0.0.1:*",
+                                  "has 2[0-9]{3} viewers, which is the limit");
 }
 
-static void a_file_lets_in_as_many_as_are_served(void)
+static void a_socket_file_admits_viewers_up_to_the_limit(void)
 {
     viewer_t v;
     char full[128];
@@ -187,7 +187,7 @@ static void a_file_lets_in_as_many_as_are_served(void)
     like(received[FULL], "has 1024 viewers, which is the limit",
          "with how many there are");
     act_last();
-    ok(viewer_read(&v, 0), "who is in goes on seeing");
+    ok(viewer_read(&v, 0), "an admitted viewer still sees");
     pl_runtime_init(&second, NULL);
     is_int(pl_monitor_start(&second, pl_monitor_endpoint(rig.runtime), false, &err),
            PL_EBUSY, "it is in use as before");
@@ -206,7 +206,7 @@ static void a_file_lets_in_as_many_as_are_served(void)
     members_leave(&one);
 }
 
-static void few_descriptors_stop_accepting_and_that_is_said(void)
+static void few_descriptors_stop_accepting_with_a_warning(void)
 {
     enum { HELD = 80 };
     int held[HELD];                                         /* by others in the process */
@@ -221,17 +221,17 @@ static void few_descriptors_stop_accepting_and_that_is_said(void)
         held[k] = dup(0);
     setrlimit(RLIMIT_NOFILE, &few);
     members_join(&crowd, 20);
-    ok(eventually(was_said(FEW)), "it is told: %s", received[FEW]);
+    ok(eventually(was_said(FEW)), "it is reported: %s", received[FEW]);
     like(received[FEW], "has [0-9]+ viewers, .* limit is 200; raise it .ulimit -n.",
          "with the limit, and what to do");
     act_last();
-    ok(viewer_read(&v, 0), "who is in goes on seeing");
+    ok(viewer_read(&v, 0), "an admitted viewer still sees");
     members_leave(&crowd);
     char full[128];
     snprintf(full, sizeof full, "%s/stream.full", tap_folder());
     usleep(1500000);
     ok(access(full, F_OK) == 0,
-       "the socket stays shut when nobody comes or goes any more");
+       "the socket stays shut when no viewer comes or goes any more");
     for (int k = 0; k < HELD; k++)
         close(held[k]);
     setrlimit(RLIMIT_NOFILE, &descriptors);
@@ -259,7 +259,7 @@ static bool all_see_at_last(void)
     return tries < 30;
 }
 
-static void a_thousand_see_a_run_and_one_that_is_stopped_harms_nobody(void)
+static void a_thousand_viewers_see_a_run_although_one_is_stopped(void)
 {
     enum { FLOOD = 50000 };
     pl_error_t err = {0};
@@ -278,14 +278,14 @@ static void a_thousand_see_a_run_and_one_that_is_stopped_harms_nobody(void)
     rig_ask(bee, DO_FLOOD + FLOOD);
     rig_wait(1);
     ok(rig.queen->progress >= FLOOD, "actors say more than can be brought to all");
-    ok(all_see_at_last(), "who reads sees how it ends while one is stopped");
+    ok(all_see_at_last(), "the others see how it ends while one is stopped");
     const long long lines = (crowd_lines(&thousand) - before) / THOUSAND;
     const double seconds = (double)(pl_now() - began) * 1e-9;
     ok(lines > 10 && (double)lines < 2 * LINES_PER_SECOND * (5 + seconds),
        "and bursts of it, %lld lines of %d in %.1f s", lines, FLOOD, seconds);
     kill(stopped.process, SIGCONT);
     ok(all_see_at_last() && eventually(crowd_marked(&stopped) > had),
-       "it sees again when it goes on");
+       "it sees again when it continues");
     rig_close();
 }
 
@@ -429,7 +429,7 @@ static void six_see_all_of_a_burst(void)
     members_leave(&crowd);
 }
 
-static void what_is_held_leaves_before_the_stream_ends(void)
+static void held_lines_leave_before_the_stream_ends(void)
 {
     members_t crowd;
     viewer_t v;
@@ -446,7 +446,7 @@ static void what_is_held_leaves_before_the_stream_ends(void)
 }
 
 /* Held as long as so many are. */
-static void what_is_held_leaves_before_what_is_not(void)
+static void held_lines_leave_before_later_ones(void)
 {
     members_t crowd;
     viewer_t v;
@@ -482,15 +482,15 @@ int main(void)
     getrlimit(RLIMIT_NOFILE, &descriptors);
     descriptors.rlim_cur = descriptors.rlim_max;
     setrlimit(RLIMIT_NOFILE, &descriptors);
-    pl_log_hook(hear, PL_LOG_WARNING, NULL);
-    run(a_thousand_see_a_run_and_one_that_is_stopped_harms_nobody);
+    pl_log_hook(note_line, PL_LOG_WARNING, NULL);
+    run(a_thousand_viewers_see_a_run_although_one_is_stopped);
     run(a_crowd_sees_bursts_what_is_rare_and_the_end);
     run(six_see_all_of_a_burst);
-    run(what_is_held_leaves_before_the_stream_ends);
-    run(what_is_held_leaves_before_what_is_not);
-    run(of_a_crowd_as_many_get_in_as_are_served);
-    run(a_file_lets_in_as_many_as_are_served);
-    run(few_descriptors_stop_accepting_and_that_is_said);
+    run(held_lines_leave_before_the_stream_ends);
+    run(held_lines_leave_before_later_ones);
+    run(a_crowd_is_admitted_up_to_the_limit);
+    run(a_socket_file_admits_viewers_up_to_the_limit);
+    run(few_descriptors_stop_accepting_with_a_warning);
     crowd_stop(&thousand);
     crowd_stop(&stopped);
     return tap_done();

@@ -14,7 +14,7 @@ enum { RUN = 0x77 };
 
 static pl_error_t err;
 
-/* Rank zero's process, which publishes, and that of rank 3, both in this one. */
+/* The process of rank 0, which publishes, and the process of rank 3, both in this one. */
 static pl_runtime_t here, there;
 static pl_reactor_t *rank;
 static pl_socket_t *viewer;
@@ -33,12 +33,12 @@ static void begin(const pl_keys_t *given)
     is_int(pl_monitor_take(&here, &(pl_monitor_take_t){"tcp://127.0.0.1:*", given, 0},
                            place, sizeof place, &err),
            PL_OK, "takes what another brings %s", err.text);
-    like(place, "^tcp://127.0.0.1:[1-9][0-9]*$", "at a place that can be told");
+    like(place, "^tcp://127.0.0.1:[1-9][0-9]*$", "at an address for others");
     const pl_socket_spec_t spec = {.type = PL_SOCKET_SUB,
                                    .endpoint = pl_monitor_endpoint(&here)};
     viewer = pl_socket_open(&spec, NULL, NULL, NULL, &err);
     pl_socket_subscribe(viewer, "", &err);
-    ok(eventually(pl_monitor_watchers(&here) > 0), "somebody watches");
+    ok(eventually(pl_monitor_watchers(&here) > 0), "a viewer watches");
 }
 
 static void end(void)
@@ -60,7 +60,7 @@ static int bring(const pl_keys_t *with, bool is_awaited)
                                     .time = 1000 * PL_SECOND,
                                     .is_awaited = is_awaited};
     const int code = pl_monitor_bring(&there, &how, &err);
-    ok(!is_awaited || eventually(pl_monitor_watchers(&there) > 0), "it is told to");
+    ok(!is_awaited || eventually(pl_monitor_watchers(&there) > 0), "the request comes");
     return code;
 }
 
@@ -101,7 +101,7 @@ static int64_t number_of(const json_t *line, const char *key)
     return json_integer_value(json_object_get(line, key));
 }
 
-static void lines_of_another_process_come_as_its_rank_s(void)
+static void lines_of_another_process_have_its_rank(void)
 {
     for (int k = 0; k < 2; k++) {
         begin(k ? &keys : NULL);
@@ -122,7 +122,7 @@ static void lines_of_another_process_come_as_its_rank_s(void)
     }
 }
 
-static void who_has_another_key_brings_nothing(void)
+static void a_process_with_another_key_brings_nothing(void)
 {
     pl_keys_t wrong;
     char path[200];
@@ -142,7 +142,7 @@ static void who_has_another_key_brings_nothing(void)
     end();
 }
 
-static void what_cannot_be_brought_shows_as_a_gap(void)
+static void lines_that_cannot_be_sent_show_as_a_gap(void)
 {
     enum { MANY = 400000 };
     begin(NULL);
@@ -150,9 +150,9 @@ static void what_cannot_be_brought_shows_as_a_gap(void)
     say("before", 1);
     json_t *before = line_with("before", 20);
     const int64_t began = pl_now();
-    say("too much", MANY);                                  /* nobody reads meanwhile */
+    say("too much", MANY);                                  /* without a reader */
     const double seconds = (double)(pl_now() - began) / 1e9;
-    ok(seconds < 10, "who sends is not held up: %g s", seconds);
+    ok(seconds < 10, "the sender is not held up: %g s", seconds);
     json_t *after = NULL;
     for (int k = 0; k < 50 && !after; k++) {
         say("after", 1);
@@ -166,17 +166,17 @@ static void what_cannot_be_brought_shows_as_a_gap(void)
     end();
 }
 
-static void nothing_is_kept_for_nobody(void)
+static void nothing_is_kept_without_a_viewer(void)
 {
     begin(NULL);
     bring(NULL, false);
-    ok(eventually(pl_monitor_watchers(&there) > 0), "who watches there is known here");
+    ok(eventually(pl_monitor_watchers(&there) > 0), "a viewer there is known here");
     pl_monitor_bring_no_more(&there);
     ok(eventually(pl_monitor_watchers(&there) == 0), "as long as it brings");
     bring(NULL, false);
-    ok(eventually(pl_monitor_watchers(&there) > 0), "it may go on");
+    ok(eventually(pl_monitor_watchers(&there) > 0), "it may continue");
     pl_socket_unsubscribe(viewer, "", &err);
-    ok(eventually(pl_monitor_watchers(&there) == 0), "and while somebody watches");
+    ok(eventually(pl_monitor_watchers(&there) == 0), "and while a viewer watches");
     end();
 }
 
@@ -185,9 +185,9 @@ int main(void)
     char path[200];
     snprintf(path, sizeof path, "%s/right", tap_folder());
     is_int(pl_keys_make(path, &keys, &err), PL_OK, "keys");
-    run(lines_of_another_process_come_as_its_rank_s);
-    run(who_has_another_key_brings_nothing);
-    run(what_cannot_be_brought_shows_as_a_gap);
-    run(nothing_is_kept_for_nobody);
+    run(lines_of_another_process_have_its_rank);
+    run(a_process_with_another_key_brings_nothing);
+    run(lines_that_cannot_be_sent_show_as_a_gap);
+    run(nothing_is_kept_without_a_viewer);
     return tap_done();
 }

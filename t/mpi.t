@@ -9,7 +9,7 @@ export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_btl=self,vader
 
 # ranks N WHAT
 ranks() {
-    try timeout 60 "$mpirun" -n "$1" "$rank" "$2"
+    try timeout 300 "$mpirun" -n "$1" "$rank" "$2"
 }
 
 # Whose ranks find each other: another MPI's mpirun starts each as if it were alone.
@@ -32,12 +32,12 @@ other_types_are_reduced_too() {
     is "$status$out" 0 "and a maximum with a NaN is one"
 }
 
-ranks_that_do_not_do_the_same_are_told() {
+ranks_with_different_operations_get_an_error() {
     ranks 2 unlike
-    is "$out" "" "and who wants what"
+    is "$out" "" "with each rank's operation"
 }
 
-who_does_not_come_is_known() {
+a_missing_rank_is_named() {
     for n in 2 4; do
         rm -f given-up
         ranks $n late                                       # mpirun may complain that they ended so
@@ -56,7 +56,7 @@ one_rank_of_a_process_can_use_it() {
 }
 
 without_mpirun_a_run_of_one_rank_works() {
-    try timeout 60 "$rank" operations
+    try timeout 300 "$rank" operations
     is "$status$out" 0 "which is how MPI begins by itself"
 }
 
@@ -71,7 +71,7 @@ ranks_train_by_it() {
     try "$paceline" fit run.json --json --set trainer.run_name=threads --set trainer.devices=4
     local loss=$(metric val_loss)
     PACELINE_ENDPOINT=ipc://$folder/meet PACELINE_PLUGIN_PATH= \
-        try timeout 60 "$mpirun" -n 4 "$paceline" fit run.json --json \
+        try timeout 300 "$mpirun" -n 4 "$paceline" fit run.json --json \
         --set trainer.run_name=mpi --set 'trainer.strategy={"name": "ddp", "collective": "mpi"}'
     is "$status" 0 "it trains"
     ok "to what threads do: $loss, $(metric val_loss)" \
@@ -80,14 +80,14 @@ ranks_train_by_it() {
     ok "which of others it does not" test -z "$(grep -l '"order"' runs/threads/checkpoints/*/manifest.json)"
     try "$paceline" fit run.json --resume runs/mpi --set trainer.run_name=mpi --set trainer.max_epochs=4 \
         --set trainer.devices=4 --set trainer.strategy=ddp
-    like "$err" '"mpi" determined the order of sums .*now "tree" does' "a run that goes on in another says so"
+    like "$err" '"mpi" determined the order of sums .*now "tree" does' "a run that resumes in another order says so"
 }
 
 if [ -x "$rank" ] && mpirun_find; then
     run every_operation_gives_what_it_should
     run other_types_are_reduced_too
-    run ranks_that_do_not_do_the_same_are_told
-    run who_does_not_come_is_known
+    run ranks_with_different_operations_get_an_error
+    run a_missing_rank_is_named
     run a_process_may_use_it_again
     run one_rank_of_a_process_can_use_it
     run ranks_train_by_it trains

@@ -229,16 +229,16 @@ static void rules_are_broken(rank_t *r)
     r->is_right &= is_right;
 }
 
-static void what_nccl_may_forgive_is_an_error_here(void)
+static void calls_that_nccl_may_accept_are_errors_here(void)
 {
     ok(on_ranks(1, rules_are_broken),
        "memory that is not there, no end, recording, another thread, a busy "
        "communicator");
-    ok(*wrong >= 6 && *left == 0, "each is told");
+    ok(*wrong >= 6 && *left == 0, "each is reported");
     *wrong = 0;
 }
 
-/* Rank 1 wants something else. */
+/* Rank 1 calls another operation. */
 static void unlike_counts(rank_t *r)
 {
     void *const in = (void *)(uintptr_t)r->in;
@@ -253,16 +253,16 @@ static void unlike_counts(rank_t *r)
     nccl->comm_abort(r->comm);
 }
 
-static void ranks_that_do_not_want_the_same_get_an_error(void)
+static void ranks_with_different_operations_get_an_error(void)
 {
     ok(on_ranks(2, unlike_counts), "both get one");
-    ok(*wrong > 0 && *left == 0, "which is told");
+    ok(*wrong > 0 && *left == 0, "which is reported");
     *wrong = 0;
 }
 
 /* ---- Failures ---- */
 
-static void rank_0_waits_for_nobody(rank_t *r)
+static void rank_0_aborts_its_wait(rank_t *r)
 {
     void *const in = (void *)(uintptr_t)r->in;
     if (r->rank == 0)
@@ -273,7 +273,7 @@ static void rank_0_waits_for_nobody(rank_t *r)
 
 static void an_abort_ends_what_waits_for_another_rank(void)
 {
-    ok(on_ranks(2, rank_0_waits_for_nobody), "the stream is free again");
+    ok(on_ranks(2, rank_0_aborts_its_wait), "the stream is free again");
     is_int(*left, 0, "and nothing is open");
 }
 
@@ -330,8 +330,8 @@ int main(void)
         return tap_done();
     nccl = &communicator->call;
     run(ranks_reduce_gather_and_send);
-    run(what_nccl_may_forgive_is_an_error_here);
-    run(ranks_that_do_not_want_the_same_get_an_error);
+    run(calls_that_nccl_may_accept_are_errors_here);
+    run(ranks_with_different_operations_get_an_error);
     run(an_abort_ends_what_waits_for_another_rank);
     run(failures_come_on_request);
     is_int(*left_on_cards, 0, "nothing is left on the cards");

@@ -13,7 +13,7 @@ unset CUDA_VISIBLE_DEVICES CUDA_HOME CUDA_PATH NCCL_HOSTID
 fit() {
     local name=$1 faults=$2
     shift 2
-    try timeout 100 env STAND_IN="devices=4 $faults" PACELINE_CUDA_PATH="$stand_in" LD_LIBRARY_PATH="$stand_in" \
+    try timeout 300 env STAND_IN="devices=4 $faults" PACELINE_CUDA_PATH="$stand_in" LD_LIBRARY_PATH="$stand_in" \
         "$paceline" fit run.json --set trainer.run_name="$name" "$@"
 }
 
@@ -25,7 +25,7 @@ by() {
     echo "--set trainer.strategy={\"name\":\"$1\",\"collective\":$2$members}"
 }
 
-the_bits_are_those_of_the_way_through_the_host() {
+sums_on_the_cards_have_the_bits_of_sums_on_the_host() {
     local strategy ranks
     for strategy in ddp zero1 elastic local_sgd; do
         for ranks in 2 4; do
@@ -184,14 +184,14 @@ two_ranks_on_one_card_are_refused_at_the_start() {
     is "$status" 0 "unless they call themselves different machines"
 }
 
-what_is_run_on_a_card_runs_here() {
+the_script_for_a_card_runs_here() {
     try env OUT="$folder/proof" PROVE_WITHOUT_CARD=1 STAND_IN=devices=1 LD_LIBRARY_PATH="$stand_in" \
-        PACELINE_CUDA_PATH="$stand_in" timeout 100 "$srcdir/t/gpu/prove" nccl "$builddir"
+        PACELINE_CUDA_PATH="$stand_in" timeout 300 "$srcdir/t/gpu/prove" nccl "$builddir"
     is "$status" 0 "two ranks share a card, as two machines: $err"
     like "$(cat proof/results.jsonl)" '"stage": "nccl", "same_bits": true' "to the bits of the way through the host"
 }
 
-run the_bits_are_those_of_the_way_through_the_host trains
+run sums_on_the_cards_have_the_bits_of_sums_on_the_host trains
 run chunks_of_buckets_have_the_same_bits trains
 run the_librarys_order_has_bits_of_its_own trains
 run checkpoints_name_what_determines_the_order_of_sums trains
@@ -200,6 +200,6 @@ run kernels_of_sums_are_kept trains
 run a_failure_of_nccl_ends_the_run trains
 run a_rank_that_is_killed_is_started_again trains
 run two_ranks_on_one_card_are_refused_at_the_start trains
-run what_is_run_on_a_card_runs_here trains
+run the_script_for_a_card_runs_here trains
 is "$(ls "$folder" | grep -c stand-in-nccl)" 0 "nothing is left behind"
 done_testing

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# nodes.t - tests of paceline launch and of the launcher external: ranks that somebody else has started
+# nodes.t - tests of paceline launch and of the launcher external: ranks that another launcher has started
 . "$(dirname "$0")/tap.sh"
 
 points
@@ -9,24 +9,24 @@ points
 # as_rank K OF WORDS...: that rank of so many, as torchrun would tell it; out.K, err.K and status.K
 as_rank() {
     TORCHELASTIC_RUN_ID=job RANK=$1 LOCAL_RANK=$1 WORLD_SIZE=$2 LOCAL_WORLD_SIZE=$2 GROUP_RANK=0 \
-        MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout 60 "$paceline" "${@:3}" >"out.$1" 2>"err.$1" </dev/null
+        MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout 300 "$paceline" "${@:3}" >"out.$1" 2>"err.$1" </dev/null
     echo $? >"status.$1"
 }
 
 # ---- one node ----
 
 children_train_what_threads_do() {
-    try timeout 60 "$paceline" launch --devices 2 -- "$paceline" fit run.json --set trainer.run_name=launched
+    try timeout 300 "$paceline" launch --devices 2 -- "$paceline" fit run.json --set trainer.run_name=launched
     is "$status" 0 "status 0"
     ok "the same bits" cmp "$(inline_model 2)" runs/launched/model.safetensors
-    is "$(lines "$(grep '^done' <<<"$out")")" 1 "the result is told once"
+    is "$(lines "$(grep '^done' <<<"$out")")" 1 "the result is printed once"
     like "$err" '^0: launcher.external: rank 0 of 2, set by Paceline' "standard error behind the rank's number"
     is "$(grep -c 'set by Paceline' <<<"$err")" 1 "once"
     is "$(ls -d runs/launched*)" runs/launched "one folder"
 }
 
 any_port_will_do_on_one_node() {
-    try timeout 60 "$paceline" launch --devices 2 --rdzv-endpoint 127.0.0.1:0 -- "$paceline" fit run.json \
+    try timeout 300 "$paceline" launch --devices 2 --rdzv-endpoint 127.0.0.1:0 -- "$paceline" fit run.json \
         --set trainer.run_name=any
     is "$status" 0 "status 0"
     ok "the same bits" cmp "$(inline_model 2)" runs/any/model.safetensors
@@ -37,15 +37,15 @@ any_port_will_do_on_one_node() {
 
 the_key_is_found_by_its_variable() {
     local show='echo "$PACELINE_JOB_KEY_FILE"'
-    export PACELINE_JOB_KEY_FILE=told.key
-    try timeout 60 "$paceline" launch -- sh -c "$show"
-    is "$out" "$folder/told.key" "ranks get the file that it names"
-    is "$(stat -c %a told.key)" 600 "which is made when it is not there"
-    try timeout 60 "$paceline" launch --job-key given.key -- sh -c "$show"
+    export PACELINE_JOB_KEY_FILE=named.key
+    try timeout 300 "$paceline" launch -- sh -c "$show"
+    is "$out" "$folder/named.key" "ranks get the file that it names"
+    is "$(stat -c %a named.key)" 600 "which is made when it is not there"
+    try timeout 300 "$paceline" launch --job-key given.key -- sh -c "$show"
     is "$out" "$folder/given.key" "an option counts instead"
-    chmod 644 told.key
-    refused 2 'told.key: other users may read or write it' launch -- true
-    PACELINE_JOB_KEY_FILE= try timeout 60 "$paceline" launch -- sh -c "$show"
+    chmod 644 named.key
+    refused 2 'named.key: other users may read or write it' launch -- true
+    PACELINE_JOB_KEY_FILE= try timeout 300 "$paceline" launch -- sh -c "$show"
     is "$status$out" 0 "an empty one names none"
     PACELINE_JOB_KEY_FILE= refused 2 'name its file, .*--job-key or PACELINE_JOB_KEY_FILE' \
         launch --rdzv-endpoint 10.1.2.3:5000 -- true
@@ -53,13 +53,13 @@ the_key_is_found_by_its_variable() {
 }
 
 a_process_may_train_again() {
-    try timeout 60 "$paceline" launch --devices 3 "$paceline" fit run.json --set optimizer.lr=1e-2,1e-3
+    try timeout 300 "$paceline" launch --devices 3 "$paceline" fit run.json --set optimizer.lr=1e-2,1e-3
     is "$status" 0 "status 0"
     is "$(lines "$(grep -c '"train_loss"' runs/000[12]/metrics.jsonl)")" 2 "two runs"
     like "$out" '0.001' "and a table"
 }
 
-what_contradicts_is_refused_with_both_names() {
+contradictions_are_refused_with_both_names() {
     refused_by_rank() {
         PACELINE_RANK=0 PACELINE_WORLD_SIZE=4 PACELINE_LOCAL_RANK=0 PACELINE_LOCAL_WORLD_SIZE=2 \
             refused 2 "$1" fit run.json "${@:2}"
@@ -76,7 +76,7 @@ what_contradicts_is_refused_with_both_names() {
     refused 2 'launch needs PROGRAM' launch --devices 2
 }
 
-nobody_to_meet_is_an_error() {
+a_rank_without_an_address_is_an_error() {
     PACELINE_RANK=0 PACELINE_WORLD_SIZE=2 try "$paceline" fit run.json
     is "$status" 2 "status 2"
     like "$err" 'set PACELINE_ENDPOINT' "it says what to set"
@@ -89,9 +89,9 @@ rank_and_world_size_alone_make_one_run() {
     free_port
     inline_model 2 >/dev/null
     export WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$port
-    RANK=1 timeout 60 "$paceline" fit run.json >out.1 2>err.1 </dev/null &
+    RANK=1 timeout 300 "$paceline" fit run.json >out.1 2>err.1 </dev/null &
     local other=$!
-    RANK=0 try timeout 60 "$paceline" fit run.json --set trainer.run_name=plain
+    RANK=0 try timeout 300 "$paceline" fit run.json --set trainer.run_name=plain
     is "$status" 0 "rank 0"
     wait "$other"
     is $? 0 "rank 1"
@@ -127,9 +127,9 @@ ranks_listen_in_the_port_range() {
     inline_model 2 >/dev/null
     export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
     pair() {
-        RANK=1 timeout 60 "$paceline" fit run.json $all "${@:2}" >out.1 2>err.1 </dev/null &
+        RANK=1 timeout 300 "$paceline" fit run.json $all "${@:2}" >out.1 2>err.1 </dev/null &
         local other=$!
-        RANK=0 try timeout 60 "$paceline" fit run.json $all --set "trainer.run_name=$1" "${@:2}"
+        RANK=0 try timeout 300 "$paceline" fit run.json $all --set "trainer.run_name=$1" "${@:2}"
         wait "$other"
         other=$?
         is $((status != 0)) $((other != 0)) "both ranks end alike"
@@ -142,7 +142,7 @@ ranks_listen_in_the_port_range() {
     like "$err$(cat err.1)" "no port from $((port + 1)) to $((port + 2)) is free at 127.0.0.1" "the error names them"
     unset WORLD_SIZE MASTER_ADDR MASTER_PORT
     narrow() {
-        timeout 60 "$paceline" launch --nnodes 2 --node-rank "$1" --devices 2 --port-range "$((port + 1))-$((port + 1))" \
+        timeout 300 "$paceline" launch --nnodes 2 --node-rank "$1" --devices 2 --port-range "$((port + 1))-$((port + 1))" \
             --rdzv-endpoint "127.0.0.1:$port" -- "$paceline" fit run.json $all </dev/null
     }
     narrow 1 >out.1 2>err.1 &
@@ -153,39 +153,39 @@ ranks_listen_in_the_port_range() {
     is "$(grep -c 'in use by process' <<<"$err$(cat err.1)")" 0 "not a rank itself as the holder"
     refused 2 'the port range "20100-20000" is not FIRST-LAST' launch --port-range 20100-20000 -- true
     refused 2 'the port range "http" is not FIRST-LAST' launch --port-range http -- true
-    try timeout 60 "$paceline" launch --port-range 20000-20100 -- sh -c 'echo $PACELINE_PORT_RANGE'
+    try timeout 300 "$paceline" launch --port-range 20000-20100 -- sh -c 'echo $PACELINE_PORT_RANGE'
     is "$out" 20000-20100 "ranks inherit it"
 }
 
-what_all_ranks_find_is_told_once() {
+an_error_of_all_ranks_is_printed_once() {
     local text='"trainer.devices" is 3, but Paceline has started 2 ranks'
-    try timeout 60 "$paceline" launch --devices 2 -- bash -c 'trap "" TERM; "$0" "$@"; exit' \
+    try timeout 300 "$paceline" launch --devices 2 -- bash -c 'trap "" TERM; "$0" "$@"; exit' \
         "$paceline" fit run.json --set trainer.devices=3
     is "$status" 2 "status 2"
     is "$(grep -c "^[01]: paceline: $text" <<<"$err")" 1 "a contradiction: one rank says it"
-    is "$(lines "$err")" 2 "and it is told which ended first"
-    try timeout 60 "$paceline" launch --devices 2 -- "$paceline" fit run.json --set data.path=nowhere.csv
+    is "$(lines "$err")" 2 "and the first rank that ended is named"
+    try timeout 300 "$paceline" launch --devices 2 -- "$paceline" fit run.json --set data.path=nowhere.csv
     is "$status" 2 "status 2"
-    is "$(grep -c '^[01]: paceline: .*nowhere.csv' <<<"$err")" 1 "what ranks hear of each other: one says it"
+    is "$(grep -c '^[01]: paceline: .*nowhere.csv' <<<"$err")" 1 "an error that all ranks get is printed by one"
     try "$paceline" launch --devices 2 -- sh -c 'echo the same >&2'
     is "$(lines "$err")" 2 "what a program says of each rank: both"
 }
 
 # Whichever rank ends first.
-what_is_found_late_is_no_wrong_request() {
+an_error_found_late_is_no_wrong_request() {
     local k
     cp points.csv late.csv
     sed -i '$s/,[0-9]*$/,7/' late.csv                       # a class more than there are
     for k in 1 2 3 4; do
-        try timeout 60 "$paceline" launch --devices 2 -- "$paceline" fit run.json --set data.path=late.csv \
+        try timeout 300 "$paceline" launch --devices 2 -- "$paceline" fit run.json --set data.path=late.csv \
             --set module.classes=3 --set data.val_split=0 --set data.shuffle=false
         is "$status" 1 "found by a step: status 1"
     done
     like "$err" 'got index 7' "which tells the label"
 }
 
-one_that_fails_ends_all() {
-    try timeout 60 "$paceline" launch --devices 3 -- sh -c \
+a_rank_that_fails_ends_all() {
+    try timeout 300 "$paceline" launch --devices 3 -- sh -c \
         'echo "I am $PACELINE_RANK" >&2; touch spoke.$PACELINE_RANK
          if [ $PACELINE_RANK = 1 ]; then until [ -e spoke.2 ]; do :; done; echo "went wrong" >&2; exit 7; fi
          exec sleep 50'
@@ -200,49 +200,53 @@ one_that_fails_ends_all() {
 }
 
 # Rank 1 ends when it is known that rank 0 has.
-a_cause_counts_though_what_comes_of_it_is_heard_first() {
+a_cause_counts_although_its_consequence_is_noticed_first() {
     local end
     for end in 'kill -9 $$:137:was killed by SIGKILL' 'exit 3:3:exited with status 3'; do
-        IFS=: read -r how want text <<<"$end"
+        IFS=: read -r how expected text <<<"$end"
         rm -f first
-        try timeout 60 "$paceline" launch --devices 3 --max-restarts "$((want == 3))" -- bash -c \
+        try timeout 300 "$paceline" launch --devices 3 --max-restarts "$((expected == 3))" -- bash -c \
             'case $PACELINE_RANK in
              0) echo $$ >first.new; mv first.new first; exit 75 ;;
-             1) trap "" TERM; until [ -e first ]; do :; done; while kill -0 $(cat first) 2>/dev/null; do :; done
+             1) trap "" TERM; until [ -e first ]; do sleep 0.01; done
+                while kill -0 $(cat first) 2>/dev/null; do sleep 0.01; done
                 '"$how"' ;;
              2) exec sleep 50 ;;
              esac'
-        is "$status" "$want" "the status is the cause's: $how"
+        is "$status" "$expected" "the status is the cause's: $how"
         like "$err" "^paceline: rank 1 .* $text" "which is named"
         ok "alone" eval '! grep -q "rank 0\|again" <<<"$err"'
     done
 }
 
-who_ends_before_it_joins_is_missed_at_once() {
+a_rank_that_ends_before_it_joins_is_missed_at_once() {
     local rank last='exited with status 0 before it joined'
     for rank in 0 1 2; do
-        try timeout 40 "$paceline" launch --devices 3 -- bash -c \
+        try timeout 300 "$paceline" launch --devices 3 -- bash -c \
             'if [ $PACELINE_RANK = '$rank' ]; then echo "what for" >&2; else exec "$0" "$@"; fi' \
             "$paceline" fit run.json
         is "$status" 1 "rank $rank leaves with status 0: status 1"
-        like "$err" "rank $rank \(process [0-9]+\) $last; its last words: what for" "the others say whom they miss"
+        like "$err" "rank $rank \(process [0-9]+\) $last; its last words: what for" "the others name the missing rank"
     done
-    try timeout 40 "$paceline" launch --devices 2 -- bash -c \
+    try timeout 300 "$paceline" launch --devices 2 -- bash -c \
         'exec "$0" "$@" --set optimizer.lr=1e-2$([ $PACELINE_RANK = 1 ] || echo ,1e-3)' "$paceline" fit run.json
     is "$status" 1 "one that trains once where the others do twice: status 1"
     like "$err" "rank 1 \(process [0-9]+\) $last" "it is missed in the second run"
-    try timeout 40 "$paceline" launch --devices 2 -- sh -c '[ $PACELINE_RANK = 0 ] || exit 0; sleep 0.3'
+    rm -f first
+    try timeout 300 "$paceline" launch --devices 2 -- bash -c \
+        '[ $PACELINE_RANK = 0 ] || { echo $$ >first.new; mv first.new first; exit 0; }
+         until [ -e first ]; do sleep 0.01; done; while kill -0 $(cat first) 2>/dev/null; do sleep 0.01; done'
     is "$status" 0 "programs that do not meet end when they like"
 }
 
 # as_node K WORDS...: that node of two; err.K and status.K
 as_node() {
-    timeout 40 "$paceline" launch --nnodes 2 --node-rank "$1" --rdzv-endpoint 127.0.0.1:$port --max-restarts 0 -- \
+    timeout 300 "$paceline" launch --nnodes 2 --node-rank "$1" --rdzv-endpoint 127.0.0.1:$port --max-restarts 0 -- \
         "${@:2}" >"out.$1" 2>"err.$1" </dev/null
     echo $? >"status.$1"
 }
 
-who_ends_on_another_node_before_it_joins_is_missed_at_once() {
+a_rank_of_another_node_that_ends_before_it_joins_is_missed_at_once() {
     local rank other
     for rank in 0 1; do
         other=$((1 - rank))
@@ -253,12 +257,12 @@ who_ends_on_another_node_before_it_joins_is_missed_at_once() {
         wait $pid
         is "$(text status.$other)" 1 "rank $rank leaves with status 0: status 1"
         like "$(text err.$other)" "rank $rank \(process [0-9]+\) exited with status 0 before it joined; its last words: what for" \
-            "the other says whom it misses"
+            "the other names the missing rank"
     done
 }
 
 # On any but the first the run itself tells nothing.
-each_node_says_what_it_does() {
+each_node_prints_its_role() {
     free_port
     as_node 1 sh -c : &
     local pid=$!
@@ -288,7 +292,7 @@ a_signal_is_passed_on() {
     ok "it is saved" test -e runs/stopped/model.safetensors
 }
 
-# Nobody says how many ranks a node has.
+# No variable says how many ranks a node has.
 a_stop_while_ranks_are_missing_ends_at_once() {
     local name
     free_port
@@ -300,14 +304,14 @@ a_stop_while_ranks_are_missing_ends_at_once() {
         until grep -qs 'the ranks connect at' err.txt || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
         kill -$name $pid
         wait $pid
-        is $? "$([ $name = INT ] && echo 130 || echo 1)" "$name is heard"
-        like "$(text err.txt)" 'stopped before all ranks had joined' "and told"
+        is $? "$([ $name = INT ] && echo 130 || echo 1)" "$name is handled"
+        like "$(text err.txt)" 'stopped before all ranks had joined' "and reported"
     done
 }
 
 a_rank_that_is_killed_ends_the_run() {
-    timeout 60 "$paceline" monitor "ipc://$folder/killed" --topic=-1.trainer >seen 2>seen.err &
-    try timeout 60 "$paceline" launch --devices 2 --max-restarts 0 -- bash -c \
+    timeout 300 "$paceline" monitor "ipc://$folder/killed" --topic=-1.trainer >seen 2>seen.err &
+    try timeout 300 "$paceline" launch --devices 2 --max-restarts 0 -- bash -c \
         'if [ $PACELINE_RANK = 1 ]; then "$0" "${@}" & until grep -qs "global_step=[1-9]" seen; do sleep 0.02; done
          kill -9 $!; wait $!; else exec "$0" "${@}"; fi' \
         "$paceline" fit run.json --set trainer.max_epochs=-1 --monitor "ipc://$folder/killed"
@@ -316,24 +320,24 @@ a_rank_that_is_killed_ends_the_run() {
     like "$(text seen)" 'watch rank 1 cut \(.*; process [0-9]+ on [^ ]+, step [0-9]+, last heard [0-9.]+ s ago\)' \
         "that the link is gone is an event"
     like "$(text seen)" 'watch rank 1 gone \(its process has died; process [0-9]+ on ' "and, on this machine, that it is for good"
-    ok "nobody has seen a death" eval '! grep -q "rank 1 died" seen'
+    ok "no death is reported" eval '! grep -q "rank 1 died" seen'
     like "$err" '^0: .*rank 1' "rank zero names it"
 }
 
-the_stream_has_ranks_elsewhere() {
+the_stream_has_ranks_of_other_nodes() {
     "$paceline" launch --devices 2 -- "$paceline" fit run.json --set trainer.max_epochs=-1 \
         --set trainer.run_name=watched --monitor "ipc://$folder/stream" >out.txt 2>err.txt </dev/null &
     local pid=$!
-    try timeout 50 "$paceline" monitor "ipc://$folder/stream" --topic 1.strategy.ddp.train_batch --json --count 5
+    try timeout 300 "$paceline" monitor "ipc://$folder/stream" --topic 1.strategy.ddp.train_batch --json --count 5
     local first=$out
     is "$status" 0 "status 0"
     is "$(grep -c '"rank": 1, .*"name": "train_batch"' <<<"$out")" 5 "five messages of the other rank"
-    try timeout 50 "$paceline" monitor "ipc://$folder/stream" --topic 0. --json --count 1
+    try timeout 300 "$paceline" monitor "ipc://$folder/stream" --topic 0. --json --count 1
     is "$(sed 's/.*"run": "\([^"]*\)".*/\1/' <<<"$out" | sort -u)" \
         "$(sed 's/.*"run": "\([^"]*\)".*/\1/' <<<"$first" | sort -u)" "of the same run as those of rank 0"
     kill -TERM $pid
     wait $pid
-    is $? 0 "and it ends as if nobody had watched"
+    is $? 0 "and it ends as without a viewer"
 }
 
 # ---- by variables of others, over TCP ----
@@ -363,10 +367,10 @@ a_rank_that_never_comes_is_named() {
     wait $pid
     is "$(text status.0)$(text status.1)" 11 "both fail"
     like "$(text err.0)" 'not joined within 4 s at tcp://.*: rank 2' "rank 2 is missing, says rank 0"
-    like "$(text err.1)" 'not joined within 4 s at tcp://.*: rank 2' "and rank 1 hears it"
+    like "$(text err.1)" 'not joined within 4 s at tcp://.*: rank 2' "and rank 1 gets it"
 }
 
-who_has_another_key_is_not_let_in() {
+a_rank_with_another_key_is_refused() {
     free_port
     "$paceline" launch --job-key right.key -- true
     "$paceline" launch --job-key wrong.key -- true
@@ -378,8 +382,8 @@ who_has_another_key_is_not_let_in() {
     as_rank 0 2 fit run.json --set trainer.launcher="$(printf "$key" right.key)"
     wait $pid
     is "$(text status.0)$(text status.1)" 11 "both fail"
-    like "$(text err.0)" 'connection of an unknown peer was refused: .* has another key: use the same job key file' "rank 0 hears a knock"
-    like "$(text err.0)" 'not joined within 1.5 s at tcp://.*: rank 1; [0-9]+ connections? without its key' "and says whom it misses, and why"
+    like "$(text err.0)" 'connection of an unknown peer was refused: .* has another key: use the same job key file' "rank 0 reports the connection"
+    like "$(text err.0)" 'not joined within 1.5 s at tcp://.*: rank 1; [0-9]+ connections? without its key' "and names the missing rank, with the reason"
     like "$(text err.1)" 'and is the job key the same' "rank 1 guesses why"
     as_rank 1 2 fit run.json --set trainer.launcher="$short" &
     pid=$!
@@ -405,10 +409,10 @@ a_second_process_of_a_rank_is_refused() {
     (
         cd "$folder" || exit
         TORCHELASTIC_RUN_ID=job RANK=1 LOCAL_RANK=1 WORLD_SIZE=3 LOCAL_WORLD_SIZE=3 GROUP_RANK=0 \
-            MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout 60 "$paceline" fit run.json >out.twin 2>err.twin </dev/null
+            MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout 300 "$paceline" fit run.json >out.twin 2>err.twin </dev/null
     )
     wait $first $second
-    like "$(text err.1)$(text err.twin)" 'another process already has that rank' "one of the two hears why"
+    like "$(text err.1)$(text err.twin)" 'another process already has that rank' "one of the two gets the reason"
 }
 
 ranks_that_differ_are_refused() {
@@ -459,11 +463,11 @@ ranks_of_other_libraries_are_refused() {
     refused_in version "$other" "$own"
 }
 
-who_has_processors_of_its_own_uses_them_all() {
+ranks_with_processors_of_their_own_use_them_all() {
     [ "$(nproc)" -ge 2 ] || { skip "there is one processor"; return; }
     as_bound() {
         OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=$1 OMPI_COMM_WORLD_LOCAL_RANK=$1 OMPI_COMM_WORLD_LOCAL_SIZE=2 \
-            OMPI_MCA_orte_bound_at_launch=$2 PACELINE_ENDPOINT=127.0.0.1:$port timeout 60 "$paceline" fit run.json \
+            OMPI_MCA_orte_bound_at_launch=$2 PACELINE_ENDPOINT=127.0.0.1:$port timeout 300 "$paceline" fit run.json \
             --set trainer.launcher="$3" --set trainer.accelerator.threads=0 >"out.$1" 2>"err.$1" </dev/null
     }
     free_port
@@ -486,7 +490,7 @@ two_networks_train_what_threads_do() {
     ip -n "$b" addr add 10.77.0.2/24 dev "v$$b"
     for n in "$a lo" "$a v$$a" "$b lo" "$b v$$b"; do ip -n ${n% *} link set ${n#* } up; done
     on_node() {
-        ip netns exec "$2" timeout 60 "$paceline" launch --nnodes 2 --node-rank "$1" --rdzv-endpoint 10.77.0.1:15000 \
+        ip netns exec "$2" timeout 300 "$paceline" launch --nnodes 2 --node-rank "$1" --rdzv-endpoint 10.77.0.1:15000 \
             --job-key job.key -- "$paceline" fit run.json "${@:3}" >"out.$1" 2>"err.$1" </dev/null
         echo $? >"status.$1"
     }
@@ -500,7 +504,7 @@ two_networks_train_what_threads_do() {
         set -- --set trainer.max_epochs=100 --set trainer.run_name=longer --monitor "ipc://$folder/nodes"
         on_node 1 "$b" "$@" &
         on_node 0 "$a" "$@" &
-        timeout 50 "$paceline" monitor "ipc://$folder/nodes" --topic 1.strategy.ddp.train_batch --json --count 5 >seen
+        timeout 300 "$paceline" monitor "ipc://$folder/nodes" --topic 1.strategy.ddp.train_batch --json --count 5 >seen
         wait
     fi
     ip netns del "$a"
@@ -522,12 +526,12 @@ mpirun_starts_ranks() {
     for kind in mpich:MPICH openmpi:'Open MPI'; do
         command -v "mpirun.${kind%:*}" >/dev/null || { skip "there is no mpirun.${kind%:*}"; continue; }
         free_port
-        PACELINE_ENDPOINT=tcp://127.0.0.1:$port try timeout 60 "mpirun.${kind%:*}" -n 4 "$paceline" fit run.json \
+        PACELINE_ENDPOINT=tcp://127.0.0.1:$port try timeout 300 "mpirun.${kind%:*}" -n 4 "$paceline" fit run.json \
             --set trainer.run_name="${kind%:*}"
         is "$status" 0 "${kind#*:}: status 0"
-        is "$(grep -c "rank . of 4, set by ${kind#*:};" <<<"$err")" 4 "four ranks know by whom they were started"
+        is "$(grep -c "rank . of 4, set by ${kind#*:};" <<<"$err")" 4 "four ranks know their launcher"
         is "$(lines "$(grep '^done' <<<"$out")")" 1 "one of them tells the result"
-        ok "and it is that of four threads, bit for bit" cmp runs/four/model.safetensors "runs/${kind%:*}/model.safetensors"
+        ok "and it equals the model of four threads, bit for bit" cmp runs/four/model.safetensors "runs/${kind%:*}/model.safetensors"
     done
 }
 
@@ -536,15 +540,15 @@ jobs_of_mpich_do_not_mix() {
     command -v mpirun.mpich >/dev/null || { skip "there is no mpirun.mpich"; return; }
     free_port
     export PACELINE_ENDPOINT=tcp://127.0.0.1:$port
-    timeout 60 mpirun.mpich -n 2 sh -c '[ "$PMI_RANK" = 0 ] || until [ -e tried ]; do sleep 0.05; done; exec "$@"' sh \
+    timeout 300 mpirun.mpich -n 2 sh -c '[ "$PMI_RANK" = 0 ] || until [ -e tried ]; do sleep 0.05; done; exec "$@"' sh \
         "$paceline" fit run.json --set trainer.run_name=mine >out.1 2>err.1 </dev/null &
     local pid=$!
     until grep -qs 'the ranks connect at' err.1 || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
-    try timeout 60 mpirun.mpich -n 2 sh -c '"$@"; true' sh "$paceline" fit run.json --set trainer.run_name=other
+    try timeout 300 mpirun.mpich -n 2 sh -c '"$@"; true' sh "$paceline" fit run.json --set trainer.run_name=other
     touch tried
     wait $pid
     is $? 0 "the first trains with its own ranks"
-    like "$err" 'is in use by process' "rank 0 of the second is told who is there"
+    like "$err" 'is in use by process' "rank 0 of the second gets the process that is there"
     like "$err" 'rank 1 is refused: it belongs to another run' "and its rank 1 that it is of another"
     unset PACELINE_ENDPOINT
 }
@@ -553,28 +557,28 @@ run children_train_what_threads_do trains
 run any_port_will_do_on_one_node trains
 run the_key_is_found_by_its_variable
 run a_process_may_train_again trains
-run what_contradicts_is_refused_with_both_names trains
-run nobody_to_meet_is_an_error trains
+run contradictions_are_refused_with_both_names trains
+run a_rank_without_an_address_is_an_error trains
 run rank_and_world_size_alone_make_one_run trains
 run ranks_listen_in_the_port_range trains
-run what_all_ranks_find_is_told_once trains
-run what_is_found_late_is_no_wrong_request trains
-run one_that_fails_ends_all
-run a_cause_counts_though_what_comes_of_it_is_heard_first
-run who_ends_before_it_joins_is_missed_at_once trains
-run who_ends_on_another_node_before_it_joins_is_missed_at_once trains
-run each_node_says_what_it_does
+run an_error_of_all_ranks_is_printed_once trains
+run an_error_found_late_is_no_wrong_request trains
+run a_rank_that_fails_ends_all
+run a_cause_counts_although_its_consequence_is_noticed_first
+run a_rank_that_ends_before_it_joins_is_missed_at_once trains
+run a_rank_of_another_node_that_ends_before_it_joins_is_missed_at_once trains
+run each_node_prints_its_role
 run a_signal_is_passed_on trains
 run a_stop_while_ranks_are_missing_ends_at_once trains
 run a_rank_that_is_killed_ends_the_run trains
-run the_stream_has_ranks_elsewhere trains
+run the_stream_has_ranks_of_other_nodes trains
 run variables_of_torchrun_are_enough trains
 run a_rank_that_never_comes_is_named trains
-run who_has_another_key_is_not_let_in trains
+run a_rank_with_another_key_is_refused trains
 run a_second_process_of_a_rank_is_refused trains
 run ranks_that_differ_are_refused trains
 run ranks_of_other_libraries_are_refused trains
-run who_has_processors_of_its_own_uses_them_all trains
+run ranks_with_processors_of_their_own_use_them_all trains
 run two_networks_train_what_threads_do trains
 run mpirun_starts_ranks trains
 run jobs_of_mpich_do_not_mix trains

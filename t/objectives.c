@@ -6,6 +6,7 @@
 
 #include "rig.h"
 #include "tap.h"
+#include "two_sides.h"
 
 /* ---- A module of two sides, of which the second looks at the first ---- */
 
@@ -18,27 +19,11 @@ static const pl_option_t pair_options[] = {
     PL_OPTIONS_END,
 };
 
-static pl_node_t first_side(pl_graph_t *g)
-{
-    return pl_linear(g, "a.fc", pl_flatten(g, pl_input(g, "x"), 1), 3);
-}
-
-static pl_node_t second_side(pl_graph_t *g)
-{
-    return pl_linear(g, "b.fc", pl_tanh(g, first_side(g)), 3);
-}
-
-static void first_objective(pl_graph_t *g, const void *self)
-{
-    (void)self;
-    pl_loss(g, pl_cross_entropy(g, first_side(g), pl_input(g, "y"), NULL));
-}
-
 static void second_objective(pl_graph_t *g, const void *self)
 {
-    (void)self;
-    pl_loss(g, pl_cross_entropy(g, second_side(g), pl_input(g, "y"), NULL));
-    pl_log(g, "acc", pl_accuracy(g, second_side(g), pl_input(g, "y"), NULL), PL_ON_EPOCH);
+    two_sides_second_objective(g, self);
+    pl_log(g, "acc", pl_accuracy(g, two_sides_second(g), pl_input(g, "y"), NULL),
+           PL_ON_EPOCH);
 }
 
 static int64_t second_every(const void *self)
@@ -46,14 +31,8 @@ static int64_t second_every(const void *self)
     return ((const pair_t *)self)->every;
 }
 
-static void pair_step(pl_graph_t *g, const void *self, pl_stage_t stage)
-{
-    (void)self, (void)stage;
-    pl_loss(g, pl_cross_entropy(g, second_side(g), pl_input(g, "y"), NULL));
-}
-
 static const pl_module_objective_t pair_objectives[] = {
-    {.name = "first", .parameters = "a.*", .describe = first_objective},
+    {.name = "first", .parameters = "a.*", .describe = two_sides_first_objective},
     {.name = "second",
      .parameters = "b.fc.weight b.*.bias",
      .describe = second_objective,
@@ -62,19 +41,21 @@ static const pl_module_objective_t pair_objectives[] = {
 };
 
 static const pl_module_objective_t slip_objectives[] = {
-    {.name = "first", .parameters = "a.fc.weigth a.*", .describe = first_objective},
+    {.name = "first",
+     .parameters = "a.fc.weigth a.*",
+     .describe = two_sides_first_objective},
     {.name = "second", .parameters = "b.*", .describe = second_objective},
     PL_OBJECTIVES_END,
 };
 
 static const pl_module_objective_t shared_objectives[] = {
-    {.name = "first", .parameters = "a.*", .describe = first_objective},
+    {.name = "first", .parameters = "a.*", .describe = two_sides_first_objective},
     {.name = "second", .parameters = "b.* a.fc.bias", .describe = second_objective},
     PL_OBJECTIVES_END,
 };
 
 static const pl_module_objective_t forgetful_objectives[] = {
-    {.name = "first", .parameters = "a.*", .describe = first_objective},
+    {.name = "first", .parameters = "a.*", .describe = two_sides_first_objective},
     {.name = "second", .parameters = "b.*.weight", .describe = second_objective},
     PL_OBJECTIVES_END,
 };
@@ -82,7 +63,7 @@ static const pl_module_objective_t forgetful_objectives[] = {
 #define MODULE(title, table) \
     { \
         .name = title, .help = "", .size = sizeof(pair_t), .options = pair_options, \
-        .step = pair_step, .objectives = table \
+        .step = two_sides_step, .objectives = table \
     }
 static const pl_module_ops_t pair = MODULE("pair", pair_objectives),
                              slip = MODULE("slip", slip_objectives),

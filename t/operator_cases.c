@@ -322,7 +322,7 @@ static pl_node_t build_batch_norm(pl_graph_t *g, const operator_case_t *c)
     return pl_batch_norm(g, "bn", param(g, c, 0), c->p, 1e-5);
 }
 
-/* The same where nobody else has any of the batch. */
+/* The same where no other rank has any of the batch. */
 static pl_node_t build_norm_together(pl_graph_t *g, const operator_case_t *c)
 {
     g->model->together = true;
@@ -706,8 +706,8 @@ const int operator_case_count = sizeof operator_cases / sizeof *operator_cases;
 
 /* ---- Making a case ready ---- */
 
-/* Values by formula, `place` telling tensors of a region apart; with ties, multiples
- * of 1/2.  The case's range is that of its own parameters. */
+/* Values by formula, `place` distinguishes tensors of a region; with ties, multiples
+ * of 1/2.  The case's range is the range of its own parameters. */
 static void fill(const operator_case_t *c, const pl_tensor_info_t *t, int place,
                  double *data)
 {

@@ -69,7 +69,7 @@ static void check_differences(const operator_case_t *c)
     operator_run_release(&run);
 }
 
-static void every_gradient_is_what_differences_show(void)
+static void every_gradient_equals_finite_differences(void)
 {
     for (int i = 0; i < operator_case_count; i++)
         if (!operator_cases[i].forward_only && !operator_cases[i].ties)
@@ -215,7 +215,7 @@ static bool needs_result(const char *name)
     return true;
 }
 
-static void results_are_those_of_torch(void)
+static void results_equal_torch(void)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/t/data/operators.json",
@@ -246,7 +246,7 @@ static void results_are_those_of_torch(void)
 int main(void)
 {
     run(every_operator_has_a_case);
-    run(every_gradient_is_what_differences_show);
-    run(results_are_those_of_torch);
+    run(every_gradient_equals_finite_differences);
+    run(results_equal_torch);
     return tap_done();
 }

@@ -154,7 +154,7 @@ static void check_steps(const json_t *want, const char *name,
     rig_release(&rig);
 }
 
-static void two_hundred_steps_end_where_those_of_torch_do(void)
+static void two_hundred_steps_equal_torch(void)
 {
     json_t *d = data_load("optimizers.json");
     if (!ok(d != NULL, "t/data/optimizers.json can be read"))
@@ -205,7 +205,7 @@ static void a_large_gradient_has_its_norm_in_float64(void)
     rig_release(&rig);
 }
 
-static void other_optimizers_too(void)
+static void other_optimizers_equal_torch(void)
 {
     json_t *d = data_load("optimizers.json");
     check_steps(d, "adagrad", &pl_adagrad_optimizer, "{\"lr\": 0.1}", 0);
@@ -300,15 +300,15 @@ static void check_average(const json_t *want, const char *name,
         fine = rig_step(&rig, step) && !rig.skipped && fine;
     }
     double worst = rig_distance(&rig, PL_REGION_AVERAGE, json_object_get(want, name));
-    ok(fine && worst < 1e-6, "%s: the average of %d steps is that of PyTorch (%.1g)",
-       name, STEPS, worst);
+    ok(fine && worst < 1e-6, "%s: the average of %d steps equals PyTorch's (%.1g)", name,
+       STEPS, worst);
     worst = rig_distance(&rig, PL_REGION_PARAMS, json_object_get(want, "sgd"));
     ok(worst < 1e-6, "%s: and the steps are as without it", name);
     rig_release(&rig);
     pl_free(self);
 }
 
-static void averages_are_those_of_torch(void)
+static void averages_equal_torch(void)
 {
     json_t *d = data_load("optimizers.json");
     check_average(d, "sgd, ema", &pl_ema_averaging, "{\"decay\": 0.96875}");
@@ -322,7 +322,7 @@ static void averages_are_those_of_torch(void)
     json_decref(d);
 }
 
-static void before_it_begins_an_average_is_the_weights(void)
+static void an_average_equals_the_weights_before_it_begins(void)
 {
     void *ema = training_component((const pl_component_t *)&pl_ema_averaging,
                                    "{\"start_step\": 7}"),
@@ -388,7 +388,7 @@ static void norms_add(rig_t *rig, const pl_piece_t *piece, int pieces)
     pl_graph_free(g);
 }
 
-static void the_norm_of_blocks_is_that_of_all(void)
+static void the_norm_of_blocks_is_the_norm_of_all(void)
 {
     rig_t rig = rig_new(&pl_sgd_optimizer, "{}", 0);
     rig_gradients(&rig, 0, 7, 5);
@@ -494,7 +494,7 @@ static int assigns_to_parameters(const pl_graph_t *g)
     return count;
 }
 
-static void neighbours_treated_alike_are_one_range(void)
+static void neighbours_with_equal_options_are_one_range(void)
 {
     rig_t one = rig_new(&pl_sgd_optimizer, "{\"weight_decay\": 0.1}", 0);
     rig_t three = rig_new(&pl_sgd_optimizer,
@@ -510,7 +510,7 @@ static void neighbours_treated_alike_are_one_range(void)
 
 /* Whether steps of a rig with these groups end where those of PyTorch do, under a name of
  * t/data/optimizers.json. */
-static void groups_are_those_of_torch(void)
+static void groups_equal_torch(void)
 {
     json_t *d = data_load("optimizers.json");
     check_steps(d, "sgd, decay of matrices only", &pl_sgd_optimizer,
@@ -585,19 +585,19 @@ static void a_model_without_parameters_is_refused(void)
 int main(void)
 {
     pl_register(pl_optimizer_components, NULL);
-    run(two_hundred_steps_end_where_those_of_torch_do);
+    run(two_hundred_steps_equal_torch);
     run(a_large_gradient_has_its_norm_in_float64);
-    run(other_optimizers_too);
+    run(other_optimizers_equal_torch);
     run(a_schedule_may_cycle_the_momentum);
     run(the_norm_and_the_loss_come_back);
-    run(the_norm_of_blocks_is_that_of_all);
+    run(the_norm_of_blocks_is_the_norm_of_all);
     run(a_step_that_is_not_finite_changes_nothing);
     run(a_step_without_samples_is_no_fault);
     run(padding_stays_zero);
-    run(neighbours_treated_alike_are_one_range);
-    run(averages_are_those_of_torch);
-    run(before_it_begins_an_average_is_the_weights);
-    run(groups_are_those_of_torch);
+    run(neighbours_with_equal_options_are_one_range);
+    run(averages_equal_torch);
+    run(an_average_equals_the_weights_before_it_begins);
+    run(groups_equal_torch);
     run(each_group_is_a_range_of_its_own);
     run(impossible_optimizers_are_refused);
     run(a_model_without_parameters_is_refused);

@@ -1,5 +1,5 @@
-/* other_library.c - oneDNN says that it is another version, to all that load this before
- * all else (LD_PRELOAD)
+/* other_library.c - oneDNN says that it is another version, to programs that preload this
+ * (LD_PRELOAD)
  *
  * The start of oneDNN's dnnl_version_t, without its header: preloaded where there is no
  * oneDNN, too. */

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # page.t - tests of the page in a real browser, beside a run that trains (make check-page)
 #
-# Chromium without a window does what chromedriver is told over HTTP.  What is missing is installed from Debian's packages,
+# Chromium without a window obeys chromedriver, which takes commands over HTTP.  Missing packages are installed from Debian,
 # where root runs this.  PACELINE_SHOTS=FOLDER keeps pictures of the page.
 packages="chromium chromium-driver curl libjs-dygraphs nginx-light"
 if [ "$(dpkg-query -W -f '${db:Status-Status}\n' $packages 2>/dev/null | grep -cx installed)" != "$(wc -w <<<"$packages")" ]; then
@@ -93,7 +93,7 @@ screen() {
     devtools Emulation.setDeviceMetricsOverride \
         "{\"width\": $1, \"height\": $2, \"deviceScaleFactor\": 1, \"mobile\": $mobile}"
     devtools Emulation.setEmulatedMedia "{\"features\": [{\"name\": \"prefers-color-scheme\", \"value\": \"$3\"}]}"
-    holds 10 page_has "innerWidth === $1 && matchMedia('(prefers-color-scheme: $3)').matches"
+    holds 30 page_has "innerWidth === $1 && matchMedia('(prefers-color-scheme: $3)').matches"
 }
 
 # shot NAME [light|dark] - the whole page as a picture
@@ -152,7 +152,7 @@ every_panel_is_filled_while_a_run_trains() {
     done
     shows "the norm has the line where it is clipped" \
         "/clipped at 1/.test(charts.get('grad_norm').legend.textContent) && charts.get('grad_norm').file[0].at(-1) === 1"
-    shows "step times are told by p50 and p95" "charts.get('step_seconds').series.map(s => s.label).join() === 'p50,p95'"
+    shows "step times are shown by p50 and p95" "charts.get('step_seconds').series.map(s => s.label).join() === 'p50,p95'"
     shows "with their window" "/ms, recent steps/.test(charts.get('step_seconds').figure.textContent)"
     shows "engine internals are folded" "!document.getElementById('engine').open"
     js "document.getElementById('engine').open = true"
@@ -205,17 +205,17 @@ a_rank_that_is_silent_is_named() {
     screen 1280 1000 light
     open_page "$url"
     shows "two ranks train" "current().strip.length > 1"
-    shows "nothing is amiss" "document.getElementById('amiss').hidden"
+    shows "no warning is shown" "document.getElementById('amiss').hidden"
     local silent
     silent=$(pgrep -P "$fit" | tail -n 1)
     kill -STOP "$silent"
     shows "nothing is done" "/^No progress for /.test(document.getElementById('amiss').innerText)"
     shows "as a rank is silent" "/Rank [01]: silent, last message .* process $silent/.test(document.getElementById('amiss').innerText)"
-    shows "no rate is left of what was" "(c => c['Samples/s'] === '0' && c['Time left'] === '–')($cards)"
+    shows "no old rate is left" "(c => c['Samples/s'] === '0' && c['Time left'] === '–')($cards)"
     shows "nor is a rank called the slowest" "!/slowest/.test(document.getElementById('ranks-text').textContent)"
     shot silent
     kill -CONT "$silent"
-    shows "until it is heard again" "document.getElementById('amiss').hidden"
+    shows "until its messages come again" "document.getElementById('amiss').hidden"
     nothing_to_complain_of
     stop
 }
@@ -234,7 +234,7 @@ buttons_take_the_mouse() {
     is "$out" true "both times stand still"
     shot paused
     click do-continue
-    shows "it goes on" "document.getElementById('doing').dataset.state === 'on'"
+    shows "it continues" "document.getElementById('doing').dataset.state === 'on'"
     click do-save
     shows "a checkpoint is saved" "current().saves.some(s => s.text.includes('asked-step='))"
     click do-stop
@@ -273,7 +273,7 @@ buttons_take_the_keyboard_alone() {
     shows "the focus is on what takes its place" "document.activeElement.id === 'do-continue'"
     shot focus
     press ' '
-    shows "a space lets it go on" "document.getElementById('doing').dataset.state === 'on'"
+    shows "a space continues it" "document.getElementById('doing').dataset.state === 'on'"
     shows "and the focus is back" "document.activeElement.id === 'do-pause'"
     ok "Tab leads on" tab_to do-save
     press '\uE007'
@@ -284,9 +284,9 @@ buttons_take_the_keyboard_alone() {
     driver POST "$session/alert/dismiss" '{}'
     ok "and to the scale of step times" tab_to log-step_seconds
     press ' '
-    shows "which a space changes, and that of no other" "charts.get('step_seconds').graph.getOption('logscale')
+    shows "which a space changes, and no other chart's" "charts.get('step_seconds').graph.getOption('logscale')
         && !charts.get('loss').graph.getOption('logscale') && document.activeElement.ariaPressed === 'true'"
-    goes_on
+    run_continues
     nothing_to_complain_of
     stop
 }
@@ -312,7 +312,7 @@ it_is_readable_on_a_phone_and_in_the_dark() {
             js "return [...document.querySelectorAll('.scroll')].filter(box => box.scrollWidth > box.clientWidth)
                 .map(box => box.querySelector('table').id).join()"
             is "$out" "" "nor within a table"
-            shows "each rank's stages are told" "[...document.querySelectorAll('#stages td.some')].filter(td => td.offsetWidth > 20
+            shows "each rank's stages are shown" "[...document.querySelectorAll('#stages td.some')].filter(td => td.offsetWidth > 20
                 && /[0-9]/.test(td.textContent)).length === 12"
             js "$contrast return poor.map(e => e.tagName + ' ' + e.id + ' ' + e.className + ': ' + e.textContent).join('; ')"
             is "$out" "" "all text stands out from what is behind it"
@@ -340,7 +340,7 @@ as_the_server="(async () => { const state = await (await fetch('state')).json(),
     && theirs.points.every((p, k) => p[0] - run.began === time[k] && p[1] === step[k] && p[2] === epoch[k]); })()"
 
 # Which charts there are, and what each draws, as JSON.
-charts_told="JSON.stringify([...document.querySelectorAll('#charts figure')].map(f => [f.dataset.metric, ...charts.get(f.dataset.metric).series
+charts_shown="JSON.stringify([...document.querySelectorAll('#charts figure')].map(f => [f.dataset.metric, ...charts.get(f.dataset.metric).series
     .map(s => s.metric.name)]))"
 
 each_metric_has_one_chart_with_training_and_validation_together() {
@@ -348,13 +348,13 @@ each_metric_has_one_chart_with_training_and_validation_together() {
     screen 1280 1000 light
     open_page "$url"
     shows "a validation is there" "charts.has('acc') && charts.get('acc').series.length > 1"
-    js "return $charts_told"
-    local told=${out//\\/}
-    like "$told" '^\[\["loss","train_loss",.*"val_loss"\],\["acc","train_acc",.*"val_acc"\],' \
+    js "return $charts_shown"
+    local shown=${out//\\/}
+    like "$shown" '^\[\["loss","train_loss",.*"val_loss"\],\["acc","train_acc",.*"val_acc"\],' \
         "accuracy stands next to loss, each with training and validation"
-    like "$told" '\["memory_rss_mb","memory_rss_mb"\]' "megabytes have a chart of their own"
-    like "$told" '\["samples_per_second","samples_per_second"\]' "so have samples a second"
-    js "const names = $charts_told.match(/[a-z0-9_-]+/g), all = [...charts.values()].flatMap(c => c.series.map(s => s.metric.name));
+    like "$shown" '\["memory_rss_mb","memory_rss_mb"\]' "megabytes have a chart of their own"
+    like "$shown" '\["samples_per_second","samples_per_second"\]' "so have samples a second"
+    js "const names = $charts_shown.match(/[a-z0-9_-]+/g), all = [...charts.values()].flatMap(c => c.series.map(s => s.metric.name));
         return new Set(all).size === all.length && [...current().curves.metrics].every(([n, m]) => !m.y.length || all.includes(n))"
     is "$out" true "each metric is in one chart, once"
     js "return [...charts.values()].every(c => c.series.length && c.series.every(s => s.y.length) && new Set(c.series.map(s => s.colour)).size
@@ -400,7 +400,7 @@ a_zoom_stays_while_points_come() {
     click zoom-reset
     shows "another shows all" "view.window === null && charts.get('loss').graph.xAxisRange()[1] >= current().curves.step.at(-1)"
     js "const axis = document.getElementById('axis'); axis.value = 'epoch'; axis.dispatchEvent(new Event('change'))"
-    shows "the x axis is that of epochs" "charts.get('loss').graph.xAxisRange()[1] < current().epoch + 3"
+    shows "the x axis shows epochs" "charts.get('loss').graph.xAxisRange()[1] < current().epoch + 3"
     js "const smooth = document.getElementById('smooth'); smooth.value = 5; smooth.dispatchEvent(new Event('input'))"
     shows "values are smoothed" "charts.get('loss').graph.numColumns() > charts.get('loss').series.length + 1
         && /mean of 20 points/.test(document.getElementById('smooth-text').textContent)"
@@ -504,14 +504,14 @@ names_of_markup_are_text() {
     stop
 }
 
-it_finds_the_next_server_at_the_same_place() {
+it_finds_the_next_server_at_the_same_address() {
     export PACELINE_DASHBOARD_TOKEN_FILE=$folder/token
     train
     open_page "$url"
     shows "it has points" "current() && current().curves.step.length > 2"
     js "window.first = seen.runs.get(1).began; window.boot = seen.last.wall"
     stop
-    shows "it says that nobody is there" "$says_lost"
+    shows "it says that the server is gone" "$says_lost"
     ok "the run has ended there" page_has "current().ended && current().doing === 'stopped'"
     shot lost
     at=$port train
@@ -522,7 +522,7 @@ it_finds_the_next_server_at_the_same_place() {
     unset PACELINE_DASHBOARD_TOKEN_FILE
 }
 
-it_goes_on_after_the_connection_broke() {
+it_continues_after_a_lost_connection() {
     train
     start_nginx
     open_page "$behind/?token=$token"
@@ -531,10 +531,10 @@ it_goes_on_after_the_connection_broke() {
     shows "when the proxy is gone it says so" "$says_lost"
     shows "and that no button does anything" "document.getElementById('do-pause').ariaDisabled === 'true'"
     js "window.had = current().curves.step.length"
-    goes_on
+    run_continues
     nginx_again
     shows "it is live again" "document.getElementById('link').dataset.state === 'live'"
-    shows "and has what came meanwhile" "current().curves.step.length > window.had"
+    shows "and has the steps of that time" "current().curves.step.length > window.had"
     shows "all of it, once" "$as_the_server"
     click do-pause
     shows "buttons work there" "document.getElementById('doing').textContent === 'paused'"
@@ -555,7 +555,7 @@ run buttons_take_the_mouse trains
 run buttons_take_the_keyboard_alone trains
 run it_is_readable_on_a_phone_and_in_the_dark trains
 run names_of_markup_are_text trains
-run it_finds_the_next_server_at_the_same_place trains
-run it_goes_on_after_the_connection_broke trains
+run it_finds_the_next_server_at_the_same_address trains
+run it_continues_after_a_lost_connection trains
 stop_browser
 done_testing

@@ -16,9 +16,9 @@
 #define ITEMS 1000
 
 typedef struct loop {
-    int seen[ITEMS];                          /* how often each item was worked on */
-    int parts[64];                            /* items of each piece */
-    bool slow;                                /* whoever works lets the others go first */
+    int seen[ITEMS];                     /* how often each item was worked on */
+    int parts[64];                       /* items of each piece */
+    bool slow;                           /* the working thread lets the others go first */
 } loop_t;
 
 static void count_items(void *user, int64_t from, int64_t to, int part)

@@ -69,17 +69,17 @@ static void a_thread_steps_aside_from_one_that_computes(void)
     sched_getaffinity(0, sizeof after, &after);
     ok(CPU_EQUAL(&after, &allowed), "and may still run everywhere");
     pl_placement_rest(&computing);
-    ok(computing.busy == 0, "who rests is counted nowhere");
+    ok(computing.busy == 0, "a thread at rest is counted nowhere");
 }
 
-static void a_thread_stays_where_nobody_computes(void)
+static void a_thread_stays_where_no_thread_computes(void)
 {
     pl_placement_t passing = {0};
     moved_to(&passing);
     ok(passing.moved == 0, "nothing was to be done");
 }
 
-static void who_computes_stays(void)
+static void a_computing_thread_stays(void)
 {
     pl_placement_t one = {.computes = true}, other = {.computes = true};
     pl_placement_work(&one);
@@ -95,8 +95,8 @@ int main(void)
         tap_skip("there is one processor");
         return tap_done();
     }
-    run(a_thread_stays_where_nobody_computes);
+    run(a_thread_stays_where_no_thread_computes);
     run(a_thread_steps_aside_from_one_that_computes);
-    run(who_computes_stays);
+    run(a_computing_thread_stays);
     return tap_done();
 }

@@ -56,7 +56,7 @@ static void halves_are_rounded_as_pytorch_does(void)
        "NaN stays NaN");
 }
 
-static void every_half_is_what_it_is_rounded_to(void)
+static void every_half_rounds_to_itself(void)
 {
     int wrong = 0;
     for (uint32_t bits = 0; bits < 0x10000; bits++) {
@@ -254,7 +254,7 @@ static double train_as(const char *name, const char *in, const json_t *want,
 
 /* The first loss shows whether the same is rounded; of a GPT autocast rounds more.  Later
  * sums come in another order, and now and then a number is rounded the other way. */
-static void trainings_are_those_of_autocast(void)
+static void trainings_equal_autocast(void)
 {
     const char *name;
     json_t *want, *trainings = json_object_get(halves, "trainings");
@@ -267,7 +267,7 @@ static void trainings_are_those_of_autocast(void)
             apart = tap_larger(apart, fabs(losses[k] - usual[k]) / usual[k]);
         ok(!strncmp(name, "gpt", 3)
                || (fabs(losses[0] - first) < 1e-6 && fabs(usual[0] - first) > 5e-6),
-           "%s: the first loss is PyTorch's, and not that of float32", name);
+           "%s: the first loss is PyTorch's, and not float32's", name);
         ok(worst < 5e-3, "%s: losses are PyTorch's within %.1g", name, worst);
         ok(apart > 1e-6 && apart < 1e-2, "and float32's within %.1g", apart);
     }
@@ -398,11 +398,11 @@ int main(void)
     rig_init(NULL);
     halves_load();
     run(halves_are_rounded_as_pytorch_does);
-    run(every_half_is_what_it_is_rounded_to);
+    run(every_half_rounds_to_itself);
     run(every_instruction_set_rounds_the_same);
     run(the_precision_column_is_the_policy);
     run(operators_compute_in_halves_what_the_reference_does);
-    run(trainings_are_those_of_autocast);
+    run(trainings_equal_autocast);
     run(a_run_in_bfloat16_ends_near_one_in_float32);
     run(true_halves_learn_by_wider_weights);
     run(weights_of_one_precision_serve_another);

@@ -18,7 +18,7 @@
 #include "scarce.h"
 #include "tap.h"
 
-/* ---- a loop, and what a child has told ---- */
+/* ---- a loop, and the events of a child ---- */
 
 typedef struct seen {
     struct event_base *loop;
@@ -72,7 +72,7 @@ static bool begin(const char *const *argv, const char *const *environment)
 
 static void turn_until_dead(void)
 {
-    for (int64_t until = pl_now() + 20 * PL_SECOND; !seen.deaths && pl_now() < until;) {
+    for (int64_t until = pl_now() + 60 * PL_SECOND; !seen.deaths && pl_now() < until;) {
         struct timeval soon = {0, 100000};
         event_base_loopexit(seen.loop, &soon);
         event_base_loop(seen.loop, EVLOOP_ONCE);
@@ -132,9 +132,9 @@ static void a_kill_is_noticed_at_once(void)
 static void what_a_child_has_started_ends_with_it(void)
 {
     shell("sleep 60 & echo $! >&2; kill -9 $$", NULL);
-    is_int(seen.lines, 1, "it told whom it had started");
+    is_int(seen.lines, 1, "it prints the process that it started");
     ok(eventually(kill(atoi(seen.first), 0) != 0),
-       "who is gone, once init has reaped it");
+       "which is gone, once init has reaped it");
     finish();
 }
 
@@ -146,7 +146,7 @@ static void a_child_is_ended_by_being_freed(void)
     pl_process_free(seen.process);
     seen.process = NULL;
     ok(kill(pid, 0) != 0, "and reaped");
-    is_int(seen.deaths, 0, "nobody is told");
+    is_int(seen.deaths, 0, "no event comes");
     finish();
 }
 
@@ -166,7 +166,7 @@ static void a_host_that_waits_for_all_its_children_is_no_failure(void)
     while (waitpid(-1, NULL, 0) < 0)
         continue;
     turn_until_dead();
-    ok(seen.deaths == 1 && !seen.death.is_known, "the death is told");
+    ok(seen.deaths == 1 && !seen.death.is_known, "the death is reported");
     like(seen.how, "unknown status", "and that its status is not known");
     finish();
 }
@@ -181,7 +181,7 @@ static void a_program_that_is_not_there_is_named(void)
         pl_error_t err = {0};
         pl_process_spec_t spec = {.argv = k ? unfit : missing};
         ok(!pl_process_start(&spec, loop, &err), "%s is not started", spec.argv[0]);
-        is_int(err.code, PL_ENOTFOUND, "which is told");
+        is_int(err.code, PL_ENOTFOUND, "which is reported");
         like(err.text, spec.argv[0], "by name");
     }
     event_base_free(loop);
@@ -238,7 +238,7 @@ static void a_flood_is_kept_within_bounds(void)
 
 /* ---- what it is given ---- */
 
-static void its_environment_is_what_was_said(void)
+static void its_environment_is_the_given_one(void)
 {
     static const char *const environment[] = {"A=b=c", "HOME", "PATH=/usr/bin:/bin",
                                               NULL};
@@ -264,7 +264,7 @@ static void nothing_of_the_host_leaks_into_it(void)
     sigprocmask(SIG_SETMASK, &before, NULL);
     signal(SIGUSR1, SIG_DFL);
     const char *tail = pl_process_tail(seen.process);
-    like(tail, "^4\n", "no descriptor but the standard ones and that of ls");
+    like(tail, "^4\n", "no descriptor but the standard ones and ls's own");
     like(tail, "SigBlk:\t0000000000000000", "no signal is blocked");
     like(tail, "SigIgn:\t[0-9]{8}[08]000000[01]\n", "or ignored");
     like(tail, "/dev/null\n$", "nothing is to be read");
@@ -389,7 +389,7 @@ static void the_death_of_one_that_is_traced_is_known(void)
     kill(pl_process_id(traced), SIGKILL);
     turn_until_dead();
     if (is_held)
-        is_text(seen.how, "was killed by SIGKILL", "when who traces it lets it go");
+        is_text(seen.how, "was killed by SIGKILL", "when its tracer lets it go");
     else
         tap_skip("nothing may be traced here");
     finish();
@@ -397,7 +397,7 @@ static void the_death_of_one_that_is_traced_is_known(void)
     finish();
 }
 
-static void who_comes_too_late_to_follow_is_told(void)
+static void a_process_whose_parent_is_gone_ends(void)
 {
     pid_t gone = fork();
     if (!gone)
@@ -418,7 +418,7 @@ static void who_comes_too_late_to_follow_is_told(void)
     finish();
     unsetenv("PACELINE_PARENT");
     is_int(pl_process_follow_parent(NULL), PL_OK,
-           "who was started by nobody follows nobody");
+           "a process without that variable follows none");
 }
 
 /* ---- memory that runs out ---- */
@@ -461,12 +461,12 @@ int main(int argc, char **argv)
     run(lines_come_whole_and_in_order);
     run(a_long_line_comes_in_pieces);
     run(a_flood_is_kept_within_bounds);
-    run(its_environment_is_what_was_said);
+    run(its_environment_is_the_given_one);
     run(nothing_of_the_host_leaks_into_it);
     run(a_signal_comes_once);
     run(a_host_that_dies_takes_its_children_with_it);
     run(the_death_of_one_that_is_traced_is_known);
-    run(who_comes_too_late_to_follow_is_told);
+    run(a_process_whose_parent_is_gone_ends);
     run(a_child_starts_or_memory_is_out);
     return tap_done();
 }

@@ -30,9 +30,9 @@ typedef struct scene {
     uint64_t outcome_step;                                  /* [0: no outcome] */
 } scene_t;
 
-/* ---- time, which stands still for who waits for the rest of a dead one's words ---- */
+/* ---- time, which stands still while a proxy waits for the last messages of a dead rank ---- */
 
-static int64_t stopped;                                   /* atomic: when  [it goes on] */
+static int64_t stopped;                                   /* atomic: when  [time passes] */
 int64_t __real_pl_now(void);
 int64_t __wrap_pl_now(void);
 
@@ -42,7 +42,7 @@ int64_t __wrap_pl_now(void)
     return at ? at : __real_pl_now();
 }
 
-/* ---- who asks ---- */
+/* ---- the caller ---- */
 
 static void run_answered(void *self, const pl_answer_t *answer)
 {
@@ -182,7 +182,7 @@ static int process_of(const scene_t *s)
 
 /* ---- the scene ---- */
 
-/* A rank that nobody has asked for anything. */
+/* A rank without an open call. */
 static void scene_begin(scene_t *s, int join_ms)
 {
     *s = (scene_t){0};
@@ -283,8 +283,7 @@ static void a_reply_without_its_outcome_is_an_error(void)
     scene_close(&s);
 }
 
-/* Before anybody has asked it for anything: whether it is gone is clear, and yet it has
- * not ended. */
+/* Before any call to it: its death is known, and yet the proxy has not ended. */
 static void die_early(scene_t *s, int join_ms)
 {
     scene_begin(s, join_ms);
@@ -293,10 +292,10 @@ static void die_early(scene_t *s, int join_ms)
     ok(eventually((rig_turn(), kill(process_of(s), 0))), "which has died");
     for (int k = 0; k < 20; k++)
         rig_turn();
-    ok(!s->has_ended && !s->has_died, "of which nobody has heard");
+    ok(!s->has_ended && !s->has_died, "and no event has come");
 }
 
-static void an_early_death_waits_for_who_watches(void)
+static void an_early_death_waits_for_the_first_call(void)
 {
     scene_t s;
     die_early(&s, 60000);
@@ -306,7 +305,7 @@ static void an_early_death_waits_for_who_watches(void)
     scene_close(&s);
 }
 
-static void nor_does_it_hold_up_the_end(void)
+static void an_early_death_does_not_hold_up_the_end(void)
 {
     scene_t s;
     die_early(&s, 60000);
@@ -315,7 +314,7 @@ static void nor_does_it_hold_up_the_end(void)
     scene_close(&s);
 }
 
-static void nor_does_the_limit_to_join(void)
+static void the_limit_to_join_waits_for_the_first_call(void)
 {
     scene_t s;
     die_early(&s, 1000);
@@ -331,8 +330,8 @@ int main(void)
     run(what_a_dead_rank_had_sent_counts);
     run(an_answer_of_another_message_is_dropped);
     run(a_reply_without_its_outcome_is_an_error);
-    run(an_early_death_waits_for_who_watches);
-    run(nor_does_it_hold_up_the_end);
-    run(nor_does_the_limit_to_join);
+    run(an_early_death_waits_for_the_first_call);
+    run(an_early_death_does_not_hold_up_the_end);
+    run(the_limit_to_join_waits_for_the_first_call);
     return tap_done();
 }

@@ -228,7 +228,7 @@ void queen_lacks_memory(bool (*scene)(int nth), int min)
     is_int(in_flight, 0, "no object is on its way");
 }
 
-/* ---- A data set that does as it is told ---- */
+/* ---- A data set that follows orders ---- */
 
 typedef struct numbers {
     int64_t samples, fail;                                  /* fail: a record; -1: none */

@@ -20,7 +20,7 @@ typedef struct asked {
 /* A reactor of the test's own thread, with two actors that make calls: a worker, and a
  * loop for the messages that workers do not send. */
 void queen_open(void);
-/* Ends the actors that are left, last made first, and all else. */
+/* Ends the actors that are left, last made first, and frees the rest. */
 void queen_close(void);
 /* How many objects are on their way; counted after queen_close() too. */
 int queen_in_flight(void);
@@ -48,7 +48,7 @@ void queen_turn(void);
  * requests, that no call fails without one, and that nothing stays behind. */
 void queen_lacks_memory(bool (*scene)(int nth), int min);
 
-/* ---- A data set that does as it is told ---- */
+/* ---- A data set that follows orders ---- */
 
 /* {"name": "numbers", "samples": N, …}: x of sample k is k, noise what it drew. */
 extern const pl_dataset_ops_t numbers_dataset;
@@ -62,7 +62,7 @@ typedef struct numbers_state {
 } numbers_state_t;
 extern numbers_state_t numbers_state;
 
-/* Makes reads wait until so many may go on; -1: all. */
+/* Makes reads wait until so many may continue; -1: all. */
 void numbers_allow(int reads);
 
 /* A job for a run file's text; its stage is PL_TRAIN. */

@@ -14,7 +14,7 @@
 typedef struct received {
     pl_outbox_t outbox;
     int refused, ended;
-    char text[PL_ERROR_TEXT];                               /* of what was refused */
+    char text[PL_ERROR_TEXT];                               /* of the refusal */
 } received_t;
 
 static void message_came(void *self, pl_frame_t *message)

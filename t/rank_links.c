@@ -7,7 +7,7 @@
 #include "actor_rig.h"
 #include "tap.h"
 
-/* Whoever stands in for a rank. */
+/* The proxy of a rank. */
 typedef struct stand_in {
     int joined;
     char about[128];
@@ -62,20 +62,28 @@ static pl_link_t *rank_join(const pl_rank_links_t *links)
     return pl_link_connect(&spec, pl_actor_loop(rig.queen), NULL);
 }
 
-static void a_rank_that_is_early_has_joined(void)
+/* Links of one rank, which has joined them. */
+static pl_link_t *early_rank(pl_rank_links_t **links_p)
 {
-    stand_in_t first = {0}, second = {0};
-    rig_open_launcher();
     const pl_rank_links_spec_t spec = {.count = 1,
                                        .join_ms = 60000,
                                        .run = 7,
                                        .incarnation = 1};
-    pl_rank_links_t *links = pl_rank_links_new(rig.queen, &spec, NULL);
-    pl_link_t *rank = rank_join(links);
-    while (!links->were_all_there)
+    rig_open_launcher();
+    *links_p = pl_rank_links_new(rig.queen, &spec, NULL);
+    pl_link_t *rank = rank_join(*links_p);
+    while (!(*links_p)->were_all_there)
         rig_turn();
+    return rank;
+}
+
+static void a_rank_that_is_early_has_joined(void)
+{
+    stand_in_t first = {0}, second = {0};
+    pl_rank_links_t *links;
+    pl_link_t *rank = early_rank(&links);
     pl_rank_links_attach(links, 0, &ops, &first);
-    is_int(first.joined, 1, "who stands in for it later hears that it is there");
+    is_int(first.joined, 1, "a later proxy gets the event that it is there");
     is_text(first.about, "early bird", "and what it is");
     pl_rank_links_attach(links, 0, &ops, &second);
     is_int(second.joined, 0, "once");
@@ -84,20 +92,13 @@ static void a_rank_that_is_early_has_joined(void)
     rig_close();
 }
 
-static void a_rank_that_was_early_in_the_last_round_is_not_there_in_this(void)
+static void an_early_rank_of_the_last_incarnation_is_not_there_in_this(void)
 {
     stand_in_t late = {0};
-    rig_open_launcher();
-    const pl_rank_links_spec_t spec = {.count = 1,
-                                       .join_ms = 60000,
-                                       .run = 7,
-                                       .incarnation = 1};
-    pl_rank_links_t *links = pl_rank_links_new(rig.queen, &spec, NULL);
-    pl_link_t *rank = rank_join(links);
-    while (!links->were_all_there)
-        rig_turn();
+    pl_rank_links_t *links;
+    pl_link_t *rank = early_rank(&links);
     pl_link_free(rank);
-    is_int(pl_rank_links_renew(links, 1, NULL), PL_OK, "a new round");
+    is_int(pl_rank_links_renew(links, 1, NULL), PL_OK, "a new incarnation");
     pl_rank_links_attach(links, 0, &ops, &late);
     is_int(late.joined, 0, "has not been joined yet");
     pl_object_unref(links);
@@ -107,6 +108,6 @@ static void a_rank_that_was_early_in_the_last_round_is_not_there_in_this(void)
 int main(void)
 {
     run(a_rank_that_is_early_has_joined);
-    run(a_rank_that_was_early_in_the_last_round_is_not_there_in_this);
+    run(an_early_rank_of_the_last_incarnation_is_not_there_in_this);
     return tap_done();
 }

@@ -77,7 +77,7 @@ static int ranks_seen(json_t *stream)
     return (int)seen;
 }
 
-static void the_result_is_that_of_rank_zero(void)
+static void the_result_is_rank_0s(void)
 {
     rig_t *rig = rig_new(.trainer = THREE, .data = DATA, .samples = 24, .stream = true);
     const rig_result_t *result = rig_fit(rig);
@@ -123,7 +123,7 @@ int main(void)
     static const pl_registration_t components[] = {{"strategy", &apart},
                                                    PL_REGISTRATIONS_END};
     rig_init(components);
-    run(the_result_is_that_of_rank_zero);
+    run(the_result_is_rank_0s);
     run(a_rank_that_fails_ends_the_run_with_its_name);
     run(a_rank_that_is_stuck_is_named);
     return tap_done();

@@ -1,5 +1,5 @@
-/* reload.c - tests of reload_dataloaders_every_n_epochs: data sets that are opened anew
- * as the run goes */
+/* reload.c - tests of reload_dataloaders_every_n_epochs: data sets that are opened again
+ * during the run */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "rig.h"
 #include "tap.h"
 
-/* ---- A table that somebody adds to while it is trained on ---- */
+/* ---- A table that grows while it is trained on ---- */
 
 static char table[4200];
 
@@ -24,7 +24,7 @@ static void rows_add(int from, int to, int classes, int columns)
 }
 
 typedef struct adder {
-    int64_t epoch, rows, classes, columns, anew;
+    int64_t epoch, rows, classes, columns, replaced;
 } adder_t;
 
 static const pl_option_t adder_options[] = {
@@ -32,7 +32,7 @@ static const pl_option_t adder_options[] = {
     PL_INT(adder_t, rows, "0", "0..", "how many there are then"),
     PL_INT(adder_t, classes, "3", "1..", "of the new ones"),
     PL_INT(adder_t, columns, "6", "1..", "of the new ones"),
-    PL_INT(adder_t, anew, "0", "0..1", "a new table instead"),
+    PL_INT(adder_t, replaced, "0", "0..1", "a new table instead"),
     PL_OPTIONS_END,
 };
 
@@ -42,7 +42,7 @@ static int adder_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
     const adder_t *a = self;
     (void)point, (void)request, (void)err;
     if (event->epoch == (uint32_t)a->epoch)
-        rows_add(a->anew ? 0 : 24, (int)a->rows, (int)a->classes, (int)a->columns);
+        rows_add(a->replaced ? 0 : 24, (int)a->rows, (int)a->classes, (int)a->columns);
     return PL_OK;
 }
 
@@ -101,7 +101,7 @@ static void other_data_are_refused(void)
 {
     const char *trainer = "\"max_epochs\": 3, \"reload_dataloaders_every_n_epochs\": 1";
     rig_result_t *result = fit(trainer, "[{\"name\": \"adder\", \"rows\": 24, "
-                                        "\"columns\": 5, \"anew\": 1}]");
+                                        "\"columns\": 5, \"replaced\": 1}]");
     is_text(result->status, "failed", "rows of another width");
     like(result->error.text, "reloading the data after 1 epoch: .*", "%s",
          result->error.text);
@@ -111,7 +111,7 @@ static void other_data_are_refused(void)
     like(result->error.text, "reloading the data after 1 epoch: .*the data changed", "%s",
          result->error.text);
     rig_result_free(result);
-    result = fit(trainer, "[{\"name\": \"adder\", \"rows\": 0, \"anew\": 1}]");
+    result = fit(trainer, "[{\"name\": \"adder\", \"rows\": 0, \"replaced\": 1}]");
     is_text(result->status, "failed", "or none at all");
     rig_result_free(result);
 }

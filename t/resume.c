@@ -545,7 +545,7 @@ static void a_run_killed_at_any_instant_ends_with_the_same_bits(void)
 /* ---- stopped while it validates ---- */
 
 /* Within a step, and at the ends of two epochs. */
-static void a_validation_that_a_stop_cut_short_is_made_by_the_run_that_goes_on(void)
+static void a_validation_that_a_stop_cut_short_is_made_by_the_resumed_run(void)
 {
     static const char *const steps[] = {"1", "4", "12"};
     char text[2048], straight[PATH], broken[PATH];
@@ -562,7 +562,7 @@ static void a_validation_that_a_stop_cut_short_is_made_by_the_run_that_goes_on(v
                "stopped after step %s", steps[k]);
     }
     unsetenv(STOP_AT);
-    ok(run_whole(run_file(&subject, "stopped"), "last") == 0, "it goes on to its end");
+    ok(run_whole(run_file(&subject, "stopped"), "last") == 0, "it continues to its end");
     newest_of("unstopped", straight), newest_of("stopped", broken);
     ok(is_same(straight, broken), "as if it had not been stopped");
 }
@@ -573,7 +573,7 @@ static const char *const going_back[] = {GOES_BACK("\"every_n_train_steps\": 8")
                                          GOES_BACK("\"monitor\": \"train_loss\"")};
 
 /* Before and between the steps that fail, and right after the one that is passed over. */
-static void going_back_is_the_same_where_a_run_had_ended(void)
+static void a_rollback_is_the_same_after_an_end(void)
 {
     static const int ends[] = {3, 6, 7, 15, 16};
     char straight[PATH], broken[PATH], text[2048], end[32], root[32];
@@ -594,7 +594,7 @@ static void going_back_is_the_same_where_a_run_had_ended(void)
     }
 }
 
-static void going_back_is_the_same_after_stops(void)
+static void a_rollback_is_the_same_after_stops(void)
 {
     static const char *const steps[] = {"2", "6", "9", "15", "17"};
     char straight[PATH], broken[PATH], root[32];
@@ -609,7 +609,7 @@ static void going_back_is_the_same_after_stops(void)
                    "stopped after step %s", steps[i]);
         }
         unsetenv(STOP_AT);
-        ok(run_whole(run_file(&whole, root), "last") == 0, "it goes on to its end");
+        ok(run_whole(run_file(&whole, root), "last") == 0, "it continues to its end");
         newest_of(root, broken);
         ok(is_same(straight, broken), "as if it had not been stopped");
     }
@@ -696,7 +696,7 @@ static bool has_counts(const json_t *counts, const char *name, int begun, int co
 }
 
 /* 10 batches of an epoch in 4 steps, and twice 3 of a validation. */
-static void loops_count_on_where_they_were(void)
+static void loops_continue_their_counts(void)
 {
     char run_dir[PATH], middle[PATH + 32];
     subject_t whole = all_kept("\"max_epochs\": 5");
@@ -720,7 +720,7 @@ static void loops_count_on_where_they_were(void)
     snprintf(middle, sizeof middle, "%s/checkpoints/epoch=1-step=8", run_dir);
     ok(run_whole(run_file(&whole, "counts"), middle) == 0, "from the end of an epoch");
     json_t *third = counts_of(run_dir, "last");
-    ok(json_equal(end, third), "as well: nothing is validated before it goes on");
+    ok(json_equal(end, third), "as well: nothing is validated before it continues");
     json_decref(end), json_decref(then), json_decref(again), json_decref(third);
 }
 
@@ -771,8 +771,8 @@ static void a_run_may_be_made_longer_but_not_another(void)
     ok(child_said("\"averaging.decay\" was 0.9 and is 0.8"), "which is named as well");
 }
 
-/* What module.init_from names is where a run begins, not where it goes on. */
-static void a_run_begun_with_weights_of_another_goes_on(void)
+/* A run begins with the weights of module.init_from; it does not resume them. */
+static void a_run_begun_with_weights_of_another_can_be_resumed(void)
 {
     char one[PATH], two[PATH];
     run_whole(run_file(&subjects[0], "given"), "");
@@ -822,14 +822,15 @@ static void a_resume_that_is_refused_changes_nothing(void)
     flock(held, LOCK_EX);
     snprintf(held_by, sizeof held_by, "process %d is training in this directory",
              (int)getpid());
-    ok(is_refused(file, run_dir, older, held_by), "by who trains there: %s", held_by);
+    ok(is_refused(file, run_dir, older, held_by), "by the run that trains there: %s",
+       held_by);
     close(held);
     subject_t other = all_kept("\"max_epochs\": 2, \"seed\": 4");
     ok(is_refused(run_file(&other, "refused"), run_dir, older, "\"trainer.seed\" was"),
        "by what has changed");
 }
 
-/* Told by nobody when to save, three batches behind a step, 8 steps in all. */
+/* Without checkpoints on request; it ends three batches behind a step, 8 steps in all. */
 #define CUT(name) \
     "{\"module\": \"net\", " PICTURES ", " \
     "\"optimizer\": {\"name\": \"adamw\", \"lr\": 0.01}, \"callbacks\": [" name "], " \
@@ -837,7 +838,7 @@ static void a_resume_that_is_refused_changes_nothing(void)
     "\"limit_val_batches\": 0, \"accelerator\": {\"name\": \"cpu\", \"threads\": 1}, " \
     "\"default_root_dir\": \"%s\"}}"
 
-static void goes_on_exactly(const char *text, const char *root)
+static void resumes_exactly(const char *text, const char *root)
 {
     char straight[PATH], longer[PATH], name[64];
     snprintf(name, sizeof name, "%s-straight", root);
@@ -854,10 +855,10 @@ static void goes_on_exactly(const char *text, const char *root)
     ok(same_file(straight, longer, "model.safetensors"), "come to the same weights");
 }
 
-static void a_run_that_ended_within_an_epoch_goes_on_as_if_it_had_not(void)
+static void a_run_that_ended_within_an_epoch_resumes_to_the_same_bits(void)
 {
-    goes_on_exactly(CUT(""), "cut");
-    goes_on_exactly(CUT("{\"name\": \"model_checkpoint\", \"monitor\": \"train_loss\"}"),
+    resumes_exactly(CUT(""), "cut");
+    resumes_exactly(CUT("{\"name\": \"model_checkpoint\", \"monitor\": \"train_loss\"}"),
                     "cut-listed");
 }
 
@@ -870,7 +871,7 @@ static json_int_t last_step_of(const char *run_dir)
     return step;
 }
 
-static void a_timer_of_the_run_that_goes_on_counts(void)
+static void a_timer_of_the_resumed_run_counts(void)
 {
     static const char *const text = CUT("{\"name\": \"timer\", \"duration\": "
                                         "\"00:00:00:01\", \"every_n_steps\": 1}");
@@ -884,7 +885,7 @@ static void a_timer_of_the_run_that_goes_on_counts(void)
     snprintf(more, sizeof more, "%s", ends_at(text, end).text);
     memcpy(strstr(more, "00:00:00:01"), "00:10", 5);
     is_int(run_whole(run_file(&(subject_t){"longer", more}, "timer"), "last"), 0,
-           "a longer one lets it go on");
+           "a longer one lets it continue");
     is_int(last_step_of(run_dir), steps + 20, "to its end");
 }
 
@@ -906,7 +907,7 @@ static subject_t seldom_validated(const char *epochs)
     return (subject_t){"seldom validated", text};
 }
 
-static void the_last_validation_counts_only_where_it_was_due(void)
+static void the_last_validation_counts_only_if_it_was_due(void)
 {
     char one[PATH], two[PATH];
     subject_t subject = seldom_validated("7");
@@ -915,7 +916,7 @@ static void the_last_validation_counts_only_where_it_was_due(void)
     run_whole(run_file(&subject, "seldom-longer"), "");
     subject = seldom_validated("7");
     ok(run_whole(run_file(&subject, "seldom-longer"), "last") == 0,
-       "that of epoch 3, which ended the first part, stops nothing");
+       "the metric of epoch 3, which ended the first part, stops nothing");
     newest_of("seldom", one), newest_of("seldom-longer", two);
     ok(same_file(one, two, "model.safetensors"), "nor does it lower the rate");
 }
@@ -926,7 +927,7 @@ static const char *text_in(const json_t *object, const char *key)
     return text ? text : "";
 }
 
-static void a_run_knows_which_runs_it_goes_on_from(void)
+static void a_run_knows_the_runs_that_it_resumes(void)
 {
     char run_dir[PATH];
     json_t *of[3];
@@ -942,7 +943,7 @@ static void a_run_knows_which_runs_it_goes_on_from(void)
     const json_t *first = json_object_get(of[1], "resumed"),
                  *second = json_object_get(of[2], "resumed");
     ok(strlen(text_in(of[0], "run_id")) == 16 && !json_object_get(of[0], "resumed"),
-       "the first goes on from none");
+       "the first resumes none");
     ok(json_array_size(first) == 1 && json_array_size(second) == 2,
        "the next from one, the third from two");
     is_text(text_in(json_array_get(second, 0), "run_id"), text_in(of[0], "run_id"),
@@ -965,12 +966,12 @@ static void a_module_that_was_changed_is_noticed(void)
        "of the same nothing is said");
     setenv(CHANGED_NET, "1", 1);
     part = all_kept("\"max_epochs\": 4");
-    ok(run_whole(run_file(&part, "module"), "last") == 0, "another one goes on");
+    ok(run_whole(run_file(&part, "module"), "last") == 0, "another one resumes");
     unsetenv(CHANGED_NET);
     ok(child_said("a step computes something else"), "with a warning");
 }
 
-static void without_a_checkpoint_a_run_begins_afresh(void)
+static void without_a_checkpoint_a_run_starts_from_the_beginning(void)
 {
     char run_dir[PATH];
     ok(run_whole(run_file(&subjects[0], "fresh"), "last") == 0, "there is no run yet");
@@ -994,7 +995,7 @@ static void the_newest_run_that_has_a_checkpoint_is_taken(void)
     ok(child_said("hidden/0002 has no checkpoint"), "which is said");
 }
 
-static void a_damaged_checkpoint_is_passed_over(void)
+static void a_damaged_checkpoint_is_skipped(void)
 {
     char run_dir[PATH], whole[PATH], path[2 * PATH];
     run_whole(run_file(&subjects[0], "whole"), "");
@@ -1014,22 +1015,22 @@ int main(int argc, char **argv)
     if (chdir(tap_folder()) != 0)
         return 1;
     text_write();
-    run(a_validation_that_a_stop_cut_short_is_made_by_the_run_that_goes_on);
-    run(going_back_is_the_same_where_a_run_had_ended);
-    run(going_back_is_the_same_after_stops);
+    run(a_validation_that_a_stop_cut_short_is_made_by_the_resumed_run);
+    run(a_rollback_is_the_same_after_an_end);
+    run(a_rollback_is_the_same_after_stops);
     run(every_checkpoint_leads_to_the_same_end);
-    run(loops_count_on_where_they_were);
+    run(loops_continue_their_counts);
     run(a_run_may_be_made_longer_but_not_another);
-    run(a_run_begun_with_weights_of_another_goes_on);
+    run(a_run_begun_with_weights_of_another_can_be_resumed);
     run(a_resume_that_is_refused_changes_nothing);
-    run(a_run_that_ended_within_an_epoch_goes_on_as_if_it_had_not);
-    run(a_timer_of_the_run_that_goes_on_counts);
-    run(the_last_validation_counts_only_where_it_was_due);
-    run(a_run_knows_which_runs_it_goes_on_from);
+    run(a_run_that_ended_within_an_epoch_resumes_to_the_same_bits);
+    run(a_timer_of_the_resumed_run_counts);
+    run(the_last_validation_counts_only_if_it_was_due);
+    run(a_run_knows_the_runs_that_it_resumes);
     run(a_module_that_was_changed_is_noticed);
-    run(without_a_checkpoint_a_run_begins_afresh);
+    run(without_a_checkpoint_a_run_starts_from_the_beginning);
     run(the_newest_run_that_has_a_checkpoint_is_taken);
-    run(a_damaged_checkpoint_is_passed_over);
+    run(a_damaged_checkpoint_is_skipped);
     run(a_run_killed_at_any_instant_ends_with_the_same_bits);
     return tap_done();
 }

@@ -15,7 +15,7 @@
 #include "rig.h"
 #include "tap.h"
 
-/* ---- callbacks that want something of a run ---- */
+/* ---- callbacks with requests ---- */
 
 /* The rate changes wherever it may. */
 static int slower_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
@@ -265,7 +265,7 @@ static int is_kept(const struct dirent *entry)
 }
 
 /* With state outside of the run as it was at that step  [none]. */
-static void goes_on_from_each(rig_t *rig, const left_t *whole, void (*set)(int step))
+static void resumes_from_each(rig_t *rig, const left_t *whole, void (*set)(int step))
 {
     char path[4200];
     struct dirent **entry = NULL;
@@ -290,24 +290,24 @@ static void goes_on_from_each(rig_t *rig, const left_t *whole, void (*set)(int s
     is_int(same, count, "and resumes from each to the same end, metrics and state");
 }
 
-static left_t fit_and_go_on(rig_t *rig)
+static left_t fit_and_resume(rig_t *rig)
 {
     left_t whole = left_by(rig_fit(rig));
     ok(json_array_size(whole.log) > 10 && json_object_size(whole.state) == 6,
        "a run, %s, leaves metrics and state: %s", whole.result->status,
        whole.result->error.text);
-    goes_on_from_each(rig, &whole, NULL);
+    resumes_from_each(rig, &whole, NULL);
     return whole;
 }
 
-static void the_factor_of_the_loss_its_good_steps_and_those_of_adam(void)
+static void a_resume_keeps_the_factor_of_the_loss_and_its_counts(void)
 {
     rig_t *rig = rig_new(.accelerator = "cpu", .data = RAGGED,
                          .callbacks = "[" KEEPS_ALL "]", .optimizer = "\"adam\"",
                          .trainer = STEPS "\"max_epochs\": 2, \"precision\": "
                                           "{\"name\": \"16-mixed\", \"init_scale\": 1e6, "
                                           "\"growth_interval\": 4}");
-    left_t whole = fit_and_go_on(rig);
+    left_t whole = fit_and_resume(rig);
     rig_series_t factor = rig_series(whole.result, "loss_scale");
     bool fell = false, rose = false;
     for (int k = 1; k < factor.count; k++) {
@@ -319,12 +319,12 @@ static void the_factor_of_the_loss_its_good_steps_and_those_of_adam(void)
     rig_free(&rig);
 }
 
-static void the_rate_that_callbacks_set(void)
+static void a_resume_keeps_the_rate_that_callbacks_set(void)
 {
     rig_t *rig = rig_new(.accelerator = "cpu", .data = RAGGED,
                          .callbacks = "[\"slower\", " KEEPS_ALL "]",
                          .trainer = STEPS "\"max_epochs\": 2, \"val_check_interval\": 3");
-    left_t whole = fit_and_go_on(rig);
+    left_t whole = fit_and_resume(rig);
     rig_series_t rate = rig_series(whole.result, "lr-sgd");
     ok(rate.count > 9 && rate.value[rate.count - 1] < rate.value[0] / 10,
        "it was lowered again and again");
@@ -332,7 +332,7 @@ static void the_rate_that_callbacks_set(void)
     rig_free(&rig);
 }
 
-static void a_stop_request_that_must_wait(void)
+static void a_resume_keeps_a_stop_request_that_must_wait(void)
 {
     static const char *const until[] = {"\"min_epochs\": 2", "\"min_steps\": 11"};
     for (int k = 0; k < 2; k++) {
@@ -340,7 +340,7 @@ static void a_stop_request_that_must_wait(void)
         snprintf(trainer, sizeof trainer, STEPS "\"max_epochs\": 4, %s", until[k]);
         rig_t *rig = rig_new(.accelerator = "cpu", .data = RAGGED, .trainer = trainer,
                              .callbacks = "[\"ender\", " KEEPS_ALL "]");
-        left_t whole = fit_and_go_on(rig);
+        left_t whole = fit_and_resume(rig);
         is_text(whole.result->reason, "ender: three are enough", "it was stopped");
         is_int(whole.result->global_step, k ? 11 : 14, "no sooner than it might");
         left_free(&whole);
@@ -348,13 +348,13 @@ static void a_stop_request_that_must_wait(void)
     }
 }
 
-static void the_count_of_samples(void)
+static void a_resume_keeps_the_count_of_samples(void)
 {
     rig_t *rig = rig_new(.accelerator = "cpu", .data = RAGGED,
                          .callbacks = "[\"teller\", " KEEPS_ALL "]",
                          .trainer = STEPS "\"max_epochs\": 2, "
                                           "\"accumulate_grad_batches\": 2");
-    left_t whole = fit_and_go_on(rig);
+    left_t whole = fit_and_resume(rig);
     rig_series_t samples = rig_series(whole.result, "samples");
     is_int(samples.count ? samples.value[samples.count - 1] : 0, 64,
            "twice those there are");
@@ -362,12 +362,12 @@ static void the_count_of_samples(void)
     rig_free(&rig);
 }
 
-static void the_place_in_an_epoch_without_its_last_batch(void)
+static void a_resume_keeps_the_place_in_an_epoch_without_its_last_batch(void)
 {
     rig_t *rig = rig_new(.accelerator = "cpu", .data = RAGGED ", \"drop_last\": true",
                          .callbacks = "[" KEEPS_ALL "]",
                          .trainer = STEPS "\"max_epochs\": 2");
-    left_t whole = fit_and_go_on(rig);
+    left_t whole = fit_and_resume(rig);
     is_int(whole.result->global_step, 12, "six full batches an epoch");
     left_free(&whole);
     rig_free(&rig);
@@ -397,7 +397,7 @@ static bool is_tail(const order_t *part, const order_t *whole)
 
 #define SPOKEN "{\"name\": \"memory\", \"source\": \"sentences\", \"batch_size\": 5}"
 
-static void the_order_of_each_epoch_of_sentences_that_vary(void)
+static void a_resume_keeps_the_order_of_sentences_that_vary(void)
 {
     static order_t whole_order, order;
     char path[4200];
@@ -426,7 +426,7 @@ static void the_order_of_each_epoch_of_sentences_that_vary(void)
 }
 
 /* 3 batches an epoch, then 5. */
-static void reopened_data(void)
+static void a_resume_keeps_reopened_data(void)
 {
     char data[4400];
     snprintf(data, sizeof data,
@@ -440,7 +440,7 @@ static void reopened_data(void)
     left_t whole = left_by(rig_fit(rig));
     is_int(whole.result->global_step, 16, "rows that were added are seen: %s",
            whole.result->error.text);
-    goes_on_from_each(rig, &whole, table_as_of);
+    resumes_from_each(rig, &whole, table_as_of);
     left_free(&whole);
     rig_free(&rig);
 }
@@ -454,7 +454,7 @@ static rig_t *rig_with_time(const char *seconds)
                    .trainer = trainer);
 }
 
-static void batches_of_sentences_may_all_be_full(void)
+static void a_resume_keeps_full_batches_of_sentences(void)
 {
     static order_t order;
     rig_t *rig = rig_new(.accelerator = "cpu", .module = "\"speaker\"",
@@ -481,7 +481,7 @@ static void batches_of_sentences_may_all_be_full(void)
 }
 
 /* Whether time is over is looked at after a step. */
-static void the_elapsed_time(void)
+static void a_resume_keeps_the_elapsed_time(void)
 {
     rig_t *rig = rig_with_time("01"), *longer = rig_with_time("02");
     sentences.took_ms = 5;
@@ -502,14 +502,14 @@ int main(void)
         {"callback", &adder},  {"module", &speaker}, PL_REGISTRATIONS_END};
     rig_init(components);
     pl_memory_data("sentences", &sentences_data, NULL);
-    run(the_factor_of_the_loss_its_good_steps_and_those_of_adam);
-    run(the_rate_that_callbacks_set);
-    run(a_stop_request_that_must_wait);
-    run(the_count_of_samples);
-    run(the_place_in_an_epoch_without_its_last_batch);
-    run(batches_of_sentences_may_all_be_full);
-    run(the_order_of_each_epoch_of_sentences_that_vary);
-    run(reopened_data);
-    run(the_elapsed_time);
+    run(a_resume_keeps_the_factor_of_the_loss_and_its_counts);
+    run(a_resume_keeps_the_rate_that_callbacks_set);
+    run(a_resume_keeps_a_stop_request_that_must_wait);
+    run(a_resume_keeps_the_count_of_samples);
+    run(a_resume_keeps_the_place_in_an_epoch_without_its_last_batch);
+    run(a_resume_keeps_full_batches_of_sentences);
+    run(a_resume_keeps_the_order_of_sentences_that_vary);
+    run(a_resume_keeps_reopened_data);
+    run(a_resume_keeps_the_elapsed_time);
     return tap_done();
 }

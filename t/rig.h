@@ -24,7 +24,7 @@ typedef struct rig_tensor {
     float *data;
 } rig_tensor_t;
 
-/* A copy of what on_done was told. */
+/* A copy of the result that on_done got. */
 typedef struct rig_result {
     char status[16];                            /* "none": on_done has not come in time */
     char reason[160];
@@ -68,8 +68,8 @@ void rig_sample(int64_t index, float x[RIG_FEATURES], int64_t *y);
 /* The first line of main(): everything is known by name, `more` parts too  [none]. */
 void rig_init(const pl_registration_t *more);
 
-/* Counts, from now on, the lines of the log that have a text in them, but for those that
- * are told for debugging alone  [no more].  Any thread may ask how many there were. */
+/* Counts, from now on, the lines of the log that have a text in them, but for those
+ * of level debug  [no more].  Any thread may ask how many there were. */
 void rig_listen(const char *text);
 int rig_lines_received(void);
 

@@ -1,5 +1,5 @@
-/* run_callbacks.c - tests of callbacks in whole runs: when they are asked, what they are
- * told, what becomes of what they request */
+/* run_callbacks.c - tests of callbacks in whole runs: when they are called, with which
+ * data, and the effect of their requests */
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
@@ -91,7 +91,7 @@ static rig_t *rig_with(const char *callback, const char *trainer)
 
 /* ---- When they are asked ---- */
 
-static void they_are_asked_at_each_point(void)
+static void callbacks_are_called_at_each_point(void)
 {
     rig_t *rig = rig_with("", "\"max_epochs\": 2, \"depth\": 3");
     is_text(rig_fit(rig)->status, "ok", "a run");
@@ -110,7 +110,7 @@ static void they_are_asked_at_each_point(void)
 }
 
 /* Batches before a halt are under way when the first of them ends. */
-static void who_looks_on_is_asked_after_the_same_steps(void)
+static void an_observer_is_called_after_the_same_steps(void)
 {
     seen[0] = '\0';
     rig_t *rig = rig_new(.data = FOUR, .trainer = "\"max_epochs\": 2, \"depth\": 4",
@@ -121,7 +121,7 @@ static void who_looks_on_is_asked_after_the_same_steps(void)
             "F0.0 E0.0 B0.1 B0.2 B0.3 B0.4 V0.4 v0.4 e0.4 "
             "E1.4 B1.5 B1.6 B1.7 B1.8 V1.8 v1.8 e1.8 f2.8",
             "each of them, and before what is decided there");
-    is_int(rig_series(result, "weather").count, 1, "what it wants logged is");
+    is_int(rig_series(result, "weather").count, 1, "its metric is logged");
     is_int(rig_series(result, "weather").step[0], 2, "for the step that it was asked at");
     rig_free(&rig);
     rig = rig_new(.data = FOUR, .trainer = "\"max_epochs\": 2",
@@ -133,7 +133,7 @@ static void who_looks_on_is_asked_after_the_same_steps(void)
     rig_free(&rig);
 }
 
-static void they_receive_the_newest_metrics(void)
+static void callbacks_receive_the_newest_metrics(void)
 {
     rig_t *rig = rig_with("", "\"max_epochs\": 2, \"log_every_n_steps\": 1");
     const rig_result_t *result = rig_fit(rig);
@@ -153,7 +153,7 @@ static void stops_at(const char *point, int at, int steps, const char *last)
     rig_t *rig = rig_with(callback, "\"max_epochs\": 3, \"depth\": 4");
     const rig_result_t *result = rig_fit(rig);
     is_text(result->status, "stopped", "%s at step %d: the run stops", point, at);
-    is_text(result->reason, "witness", "and the result says who wanted it");
+    is_text(result->reason, "witness", "and the result names the callback");
     is_int(result->global_step, steps, "after that many steps");
     ok(rig_has_file(result, "model.safetensors"), "with its weights saved");
     const char *end = strlen(seen) > strlen(last) ? seen + strlen(seen) - strlen(last)
@@ -162,7 +162,7 @@ static void stops_at(const char *point, int at, int steps, const char *last)
     rig_free(&rig);
 }
 
-static void they_stop_the_run_at_each_point(void)
+static void callbacks_stop_the_run_at_each_point(void)
 {
     stops_at("on_fit_start", 0, 0, "F0.0 f0.0");
     stops_at("on_train_epoch_start", 4, 4, "e0.4 E1.4 f1.4");
@@ -172,7 +172,7 @@ static void they_stop_the_run_at_each_point(void)
     stops_at("on_train_epoch_end", 8, 8, "e1.8 f2.8");
 }
 
-static void they_skip_what_a_point_says(void)
+static void callbacks_skip_what_a_point_allows(void)
 {
     rig_t *rig = rig_with("\"at\": 2, \"request\": \"skip\"",
                           "\"max_epochs\": 2, \"depth\": 3");
@@ -181,7 +181,7 @@ static void they_skip_what_a_point_says(void)
             "F0.0 E0.0 B0.1 B0.2 V0.2 v0.2 e0.2 E1.2 B1.3 B1.4 B1.5 B1.6 V1.6 v1.6 "
             "e1.6 f2.6",
             "the rest of an epoch's batches");
-    is_text(result->status, "ok", "and the run goes on");
+    is_text(result->status, "ok", "and the run continues");
     is_int(rig_series(result, "train_loss_epoch").step[0], 2,
            "with metrics of the epoch");
     rig_free(&rig);
@@ -273,7 +273,7 @@ static void a_monitored_metric_that_exists_is_not_warned_of(void)
     }
 }
 
-static void a_metric_of_which_more_is_better_needs_a_mode(void)
+static void a_metric_to_maximize_needs_a_mode(void)
 {
     static const char text[] = "mode\" is not set, so a lower";
     monitor_is_warned_of("[{\"name\": \"model_checkpoint\", \"monitor\": \"val_acc\"}]",
@@ -310,7 +310,7 @@ static void a_rate_is_changed_at(const char *point, int at, int from)
     rig_free(&rig);
 }
 
-static void they_change_the_rate_at_each_point(void)
+static void callbacks_change_the_rate_at_each_point(void)
 {
     a_rate_is_changed_at("on_fit_start", 0, 1);
     a_rate_is_changed_at("on_train_epoch_start", 4, 5);
@@ -320,7 +320,7 @@ static void they_change_the_rate_at_each_point(void)
     a_rate_is_changed_at("on_train_epoch_end", 4, 5);
 }
 
-static void their_metrics_are_logged(void)
+static void metrics_of_callbacks_are_logged(void)
 {
     rig_t *rig = rig_with("\"at\": 3, \"request\": \"metric\"", "\"max_epochs\": 2");
     const rig_result_t *result = rig_fit(rig);
@@ -358,7 +358,7 @@ static void lines_come_in_the_order_of_steps(void)
 }
 
 /* The program's locale has a comma in numbers: what is written has none. */
-static void files_and_texts_do_not_go_by_the_locale(void)
+static void files_and_texts_do_not_depend_on_the_locale(void)
 {
     char command[600];
     snprintf(command, sizeof command,
@@ -443,7 +443,7 @@ static void tests_and_predictions_have_points_of_their_own(void)
 
 /* ---- A failure ---- */
 
-static void they_are_told_why_a_run_fails(void)
+static void callbacks_get_the_reason_of_a_failure(void)
 {
     seen[0] = '\0';
     rig_t *rig = rig_new(.data = FOUR, .script = "replay 7 of forward_backward fails",
@@ -451,7 +451,7 @@ static void they_are_told_why_a_run_fails(void)
                          .callbacks = "[\"witness\"]");
     const rig_result_t *result = rig_fit(rig);
     is_text(result->status, "failed", "a run");
-    like(seen, "B1.6 x1.6$", "the failure is the last they hear of");
+    like(seen, "B1.6 x1.6$", "the failure is their last call");
     is_text(failure, result->error.text, "with its text");
     rig_free(&rig);
 }
@@ -462,21 +462,21 @@ int main(void)
                                                    {"callback", &onlooker},
                                                    PL_REGISTRATIONS_END};
     rig_init(components);
-    run(they_are_asked_at_each_point);
-    run(who_looks_on_is_asked_after_the_same_steps);
-    run(they_receive_the_newest_metrics);
-    run(they_stop_the_run_at_each_point);
-    run(they_skip_what_a_point_says);
-    run(they_change_the_rate_at_each_point);
+    run(callbacks_are_called_at_each_point);
+    run(an_observer_is_called_after_the_same_steps);
+    run(callbacks_receive_the_newest_metrics);
+    run(callbacks_stop_the_run_at_each_point);
+    run(callbacks_skip_what_a_point_allows);
+    run(callbacks_change_the_rate_at_each_point);
     run(tests_and_predictions_have_points_of_their_own);
     run(a_monitored_metric_that_does_not_exist_fails_before_the_first_step);
     run(a_monitored_metric_that_may_come_is_warned_of);
-    run(a_metric_of_which_more_is_better_needs_a_mode);
+    run(a_metric_to_maximize_needs_a_mode);
     run(a_monitored_metric_that_exists_is_not_warned_of);
-    run(their_metrics_are_logged);
+    run(metrics_of_callbacks_are_logged);
     run(lines_come_in_the_order_of_steps);
-    run(files_and_texts_do_not_go_by_the_locale);
+    run(files_and_texts_do_not_depend_on_the_locale);
     run(a_request_without_effect_is_an_error);
-    run(they_are_told_why_a_run_fails);
+    run(callbacks_get_the_reason_of_a_failure);
     return tap_done();
 }

@@ -1,4 +1,5 @@
-/* run_faults.c - tests of runs that go wrong: what is told, what is kept, what goes on */
+/* run_faults.c - tests of runs that fail: reports, files that stay, and runs that
+ * continue */
 #include <event2/event.h>
 #include <math.h>
 #include <stdio.h>
@@ -211,7 +212,7 @@ static void a_callback_that_fails_ends_the_run(void)
     fails(PL_EUSER, "learning-rate factor .*nan", .callbacks = CALLBACK("silly", "3"));
 }
 
-static void what_fails_after_the_last_step_costs_no_weights(void)
+static void a_failure_after_the_last_step_costs_no_weights(void)
 {
     static const char *const late[] = {
         "[{\"name\": \"at_fit_end\", \"what\": \"fail\", \"at\": 8}]",
@@ -278,7 +279,7 @@ static void unbegun_with(int code, const char *pattern, const rig_spec_t *spec)
     rig_free(&rig);
 }
 
-static void what_does_not_go_together_is_refused_before_anything_starts(void)
+static void contradictions_are_refused_before_anything_starts(void)
 {
     unbegun(PL_EINVAL,
             "rig:1:.*trainer.devices\" is 2, but strategy \"single\" .* 1.*ddp",
@@ -391,7 +392,7 @@ static void a_directory_that_is_removed_is_made_again_for_the_weights(void)
                          .trainer = "\"max_steps\": 5, \"run_name\": \"removed\"");
     const rig_result_t *result = rig_fit(rig);
     ok(!rig_has_file(result, "run.json"), "it was removed");
-    is_text(result->status, "ok", "the run goes on and ends well");
+    is_text(result->status, "ok", "the run continues and ends well");
     ok(rig_has_file(result, "model.safetensors"), "with its weights");
     rig_free(&rig);
 }
@@ -501,7 +502,7 @@ static void weights_that_are_not_finite_are_warned_of(void)
 
 /* ---- A device that fails ---- */
 
-static void what_the_device_says_is_reported(void)
+static void an_error_of_the_device_is_reported(void)
 {
     fails(PL_EIO, "open 1: the device failed", .script = "open fails");
     fails(PL_EINVAL, "no rule", .script = "open sesame");
@@ -524,7 +525,7 @@ static void what_the_device_says_is_reported(void)
           .data = "\"val_split\": 0.5, \"batch_size\": 4");
 }
 
-static void an_engine_goes_on_after_a_run_that_failed(void)
+static void an_engine_trains_again_after_a_failed_run(void)
 {
     rig_t *rig = rig_new(.script = "replay 3 of forward_backward fails");
     rig_t *other = rig_new(.trainer = "\"max_steps\": 3", .beside = rig);
@@ -542,7 +543,7 @@ static void came_to(int step, const rig_spec_t *spec)
     is_text(result->status, "failed", "it fails");
     is_int(result->global_step, step, "after this step");
     is_int(result->epoch, step / 5, "in this epoch");
-    ok(rig_has_file(result, "run.json"), "its folder is told");
+    ok(rig_has_file(result, "run.json"), "the result has its folder");
     ok(rig_metric(result, "train_loss") > 0 && rig_metric(result, "grad_norm") > 0,
        "the newest metrics");
     ok(result->seconds > 0, "and how long it took");
@@ -551,7 +552,7 @@ static void came_to(int step, const rig_spec_t *spec)
 
 #define EIGHT "\"batch_size\": 8"                           /* 5 steps an epoch */
 
-static void a_run_that_fails_tells_how_far_it_came(void)
+static void a_failed_run_reports_its_last_step(void)
 {
     static const char *const scripts[] = {"replay 8 of forward_backward fails",
                                           "step 8 of forward_backward gives nan in loss",
@@ -565,7 +566,7 @@ static void a_run_that_fails_tells_how_far_it_came(void)
                          .trainer = "\"step_timeout\": 0.3");
     const rig_result_t *result = rig_fit(rig);
     ok(rig_has_file(result, "run.json") && result->global_step >= 5,
-       "of a rank that is stuck what it told last is known");
+       "the last report of a stuck rank is known");
     rig_free(&rig);
     rig = rig_new(.script = "compile 1 fails");
     is_text(rig_fit(rig)->run_dir, "", "one that has not begun has no folder");
@@ -586,8 +587,9 @@ static void stuck(const char *what, const char *script, const char *more,
     const rig_result_t *result = rig_fit(rig);
     double took = (double)(pl_now() - began) / 1e9;
     is_text(pl_code_name(result->error.code), "PL_ESTUCK", "%s: the run is stuck", what);
-    like(result->error.text, text, "what waited is told");
-    like(result->error.text, "accelerator.fake does not end", "and who does not end");
+    like(result->error.text, text, "the error names the call");
+    like(result->error.text, "accelerator.fake does not end",
+         "and the actor that does not end");
     ok(took < 20, "after %.1f s", took);
     result = rig_fit(other);
     is_text(pl_code_name(result->error.code), "PL_ESTUCK", "the engine takes no run");
@@ -687,8 +689,8 @@ static void a_device_that_comes_back_late_is_not_stuck(void)
     rig_t *other = rig_new(.trainer = "\"max_steps\": 3", .beside = rig);
     const rig_result_t *result = rig_fit(rig);
     is_text(pl_code_name(result->error.code), "PL_ESTUCK", "the step took too long");
-    ok(!strstr(result->error.text, "does not end"), "but nobody is stuck");
-    is_text(rig_fit(other)->status, "ok", "the engine goes on");
+    ok(!strstr(result->error.text, "does not end"), "but no actor is stuck");
+    is_text(rig_fit(other)->status, "ok", "the engine continues");
     rig_free(&other);
     rig_free(&rig);
 }
@@ -828,7 +830,7 @@ static void a_trainer_that_is_stuck_can_be_freed(void)
     begin_to_hang(rig);
     rig_free(&rig);
     is_text(rig_fit(other)->status, "ok",
-            "others run as long as nobody is known as stuck");
+            "others run as long as no actor is known as stuck");
     rig_free(&other);
 }
 
@@ -856,11 +858,11 @@ int main(void)
     rig_init(components);
     run(a_callback_stops_the_run);
     run(a_callback_that_fails_ends_the_run);
-    run(what_fails_after_the_last_step_costs_no_weights);
+    run(a_failure_after_the_last_step_costs_no_weights);
     run(a_callback_changes_the_learning_rate);
     run(a_module_that_fails_is_reported);
     run(wrong_runs_are_refused_before_anything_starts);
-    run(what_does_not_go_together_is_refused_before_anything_starts);
+    run(contradictions_are_refused_before_anything_starts);
     run(each_rank_opens_the_device_of_its_entry);
     run(more_ranks_than_can_join_are_refused_before_anything_starts);
     run(a_prediction_needs_data_or_a_prompt);
@@ -873,9 +875,9 @@ int main(void)
     run(a_gradient_that_is_not_finite_stops_the_run);
     run(a_metric_that_is_not_finite_is_null);
     run(weights_that_are_not_finite_are_warned_of);
-    run(what_the_device_says_is_reported);
-    run(an_engine_goes_on_after_a_run_that_failed);
-    run(a_run_that_fails_tells_how_far_it_came);
+    run(an_error_of_the_device_is_reported);
+    run(an_engine_trains_again_after_a_failed_run);
+    run(a_failed_run_reports_its_last_step);
     run(a_device_that_is_known_to_hang_is_not_waited_for_again);
     run(a_device_that_comes_back_late_is_not_stuck);
     run(late_batches_of_a_validation_do_no_harm);

@@ -1,4 +1,4 @@
-/* run_file.c - tests of what run files may say: engine/base/run_check.c, json_place.c,
+/* run_file.c - tests of the checks of run files: engine/base/run_check.c, json_place.c,
  * json_text.c, range.c, utf8.c */
 #include <pthread.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ static void refuse(const wrong_t *wrong, int count)
     refuse((const wrong_t[]){__VA_ARGS__}, \
            sizeof((const wrong_t[]){__VA_ARGS__}) / sizeof(wrong_t))
 
-static void what_is_not_json_is_refused_where_it_stops_being_so(void)
+static void text_that_is_not_json_is_refused_at_its_first_error(void)
 {
     REFUSE({"", "run.json:1:1: empty: an object such as {\"module\": …} is expected"},
            {"[]", "run.json:1:1: a list: an object such as {\"module\": …} is expected"},
@@ -73,7 +73,7 @@ static void a_key_twice_is_refused_at_the_second(void)
             "run.json:1:19: key \"modul\\u0065\" occurs twice: remove one"}, );
 }
 
-static void a_name_of_another_engine_is_answered_with_what_is_here(void)
+static void a_name_of_another_engine_suggests_ours(void)
 {
     REFUSE(
         {"{\"trainer\": {\"gpus\": 2}}", "run.json:1:14: unknown key \"trainer.gpus\": "
@@ -85,7 +85,7 @@ static void a_name_of_another_engine_is_answered_with_what_is_here(void)
          "gradients: remove it"}, );
 }
 
-static void a_key_that_means_another_is_refused_with_that(void)
+static void a_foreign_key_is_refused_with_our_key(void)
 {
     static const struct {
         const char *text, *key, *meant;
@@ -305,7 +305,7 @@ static void a_value_out_of_range_is_refused(void)
          "not 10"}, );
 }
 
-static void a_component_that_is_not_there_is_refused(void)
+static void a_missing_component_is_refused(void)
 {
     REFUSE({"{\"trainer\": {\n \"strategy\": \"dpd\"}}",
             "run.json:2:14: \"trainer.strategy\": there is no strategy \"dpd\": did you "
@@ -321,7 +321,7 @@ static void a_component_that_is_not_there_is_refused(void)
             "run.json:1:14: plug-in ./none.so does not exist"}, );
 }
 
-static void what_has_no_default_must_be_given(void)
+static void a_key_without_a_default_must_be_given(void)
 {
     REFUSE({"{\"data\": \"idx\"}",
             "run.json:1:10: \"data\" needs \"path\": folder of the files"},
@@ -329,7 +329,7 @@ static void what_has_no_default_must_be_given(void)
             "run.json:1:20: \"data.train\" needs \"path\": folder of the files"}, );
 }
 
-static void the_name_of_a_run_is_that_of_a_directory(void)
+static void the_name_of_a_run_is_the_name_of_a_directory(void)
 {
 #define NO_NAME(name) \
     {"{\"trainer\": {\"run_name\": \"" name "\"}}", \
@@ -375,14 +375,14 @@ static void refuse_file(const char *path, int code, const char *pattern)
     like(err.text, pattern, "and a reason: %s", err.text);
 }
 
-static void what_is_no_run_file_is_refused(void)
+static void a_file_that_is_no_run_file_is_refused(void)
 {
     char path[4096], *deep = malloc(200000);
     refuse_file(tap_folder(), PL_EIO, "^cannot read /.*: not a file$");
     snprintf(path, sizeof path, "%s/none", tap_folder());
     refuse_file(path, PL_ENOTFOUND, "^cannot read /.*/none: No such file or directory$");
     snprintf(path, sizeof path, "%s/pipe", tap_folder());
-    ok(mkfifo(path, 0600) == 0, "a pipe that nobody writes");
+    ok(mkfifo(path, 0600) == 0, "a pipe without a writer");
     pl_run_file_wait_ms = 50;
     refuse_file(path, PL_EIO, "no data for 0.05 s: does a program write to this pipe?");
     pl_run_file_wait_ms = 30000;
@@ -433,7 +433,7 @@ static void memory_may_run_out_while_an_error_is_found(void)
 
 /* ---- Ranges ---- */
 
-static void a_range_holds_what_its_words_say(void)
+static void a_range_holds_the_numbers_of_its_text(void)
 {
     static const struct {
         const char *text, *words;
@@ -497,7 +497,7 @@ static void text_is_shown_as_one_line_of_utf8(void)
        "what is UTF-8");
 }
 
-static void errors_are_utf8_whatever_they_quote(void)
+static void errors_are_utf8_for_any_quoted_text(void)
 {
     char long_text[2 * PL_ERROR_TEXT];
     for (size_t k = 0; k + 1 < sizeof long_text; k += 2)
@@ -517,27 +517,27 @@ int main(void)
 {
     scarce_init();
     is_int(pl_register(sample_components, &err), PL_OK, "the samples are in order");
-    run(what_is_not_json_is_refused_where_it_stops_being_so);
+    run(text_that_is_not_json_is_refused_at_its_first_error);
     run(a_key_twice_is_refused_at_the_second);
-    run(a_name_of_another_engine_is_answered_with_what_is_here);
-    run(a_key_that_means_another_is_refused_with_that);
+    run(a_name_of_another_engine_suggests_ours);
+    run(a_foreign_key_is_refused_with_our_key);
     run(comments_and_last_commas_are_allowed);
     run(a_run_file_may_be_a_pipe);
     run(an_unknown_key_is_refused_with_the_nearest);
     run(a_value_of_the_wrong_type_is_refused);
     run(a_value_out_of_range_is_refused);
-    run(a_component_that_is_not_there_is_refused);
-    run(the_name_of_a_run_is_that_of_a_directory);
-    run(what_has_no_default_must_be_given);
+    run(a_missing_component_is_refused);
+    run(the_name_of_a_run_is_the_name_of_a_directory);
+    run(a_key_without_a_default_must_be_given);
     run(keys_that_contradict_each_other_are_refused);
     run(columns_count_characters);
-    run(what_is_no_run_file_is_refused);
+    run(a_file_that_is_no_run_file_is_refused);
     run(a_large_file_is_refused_before_it_is_read_whole);
     run(a_file_reads_as_its_text);
     run(memory_may_run_out_while_an_error_is_found);
-    run(a_range_holds_what_its_words_say);
+    run(a_range_holds_the_numbers_of_its_text);
     run(integers_are_compared_exactly);
     run(text_is_shown_as_one_line_of_utf8);
-    run(errors_are_utf8_whatever_they_quote);
+    run(errors_are_utf8_for_any_quoted_text);
     return tap_done();
 }

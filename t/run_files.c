@@ -1,5 +1,5 @@
-/* run_files.c - tests of what a run writes and reads: actors/connectors/writer.c,
- * weights.c, run_dir.c, checkpoint.c */
+/* run_files.c - tests of the files that a run writes and reads:
+ * actors/connectors/writer.c, weights.c, run_dir.c, checkpoint.c */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <jansson.h>
@@ -138,7 +138,7 @@ static void weights_come_back_as_they_were(void)
 {
     start_in("weights");
     pl_weights_t *weights = weights_sample();
-    is_text(save(weights)->text, in_run_dir("model.safetensors"), "and told where");
+    is_text(save(weights)->text, in_run_dir("model.safetensors"), "with its path");
     const pl_weights_t *back = (pl_weights_t *)load(run_dir)->object;
     ok(weights_equal(weights, back), "from the run directory");
     is_text(back->module, weights->module, "with the module");
@@ -147,7 +147,7 @@ static void weights_come_back_as_they_were(void)
     ok(weights_equal(weights, back), "from the file");
     pl_safetensors_t file;
     pl_safetensors_open(in_run_dir("model.safetensors"), &file, NULL);
-    is_text(pl_safetensors_metadata(&file, "format"), "paceline", "it says of whom");
+    is_text(pl_safetensors_metadata(&file, "format"), "paceline", "it names its program");
     pl_safetensors_close(&file);
     pl_object_unref(weights);
     queen_close();
@@ -163,7 +163,7 @@ static const char *foreign(const char *name, const char *tensor, pl_dtype_t dtyp
     return in_run_dir(name);
 }
 
-static void files_of_others_are_read_as_far_as_they_fit(void)
+static void foreign_files_are_read_as_far_as_they_fit(void)
 {
     char long_name[100];
     memset(long_name, 'n', sizeof long_name - 1);
@@ -214,7 +214,7 @@ static void a_failed_save_keeps_the_old_file(void)
     queen_close();
 }
 
-static void a_save_that_has_begun_is_waited_for(void)
+static void the_end_waits_for_a_save_that_has_begun(void)
 {
     asked_t asked;
     start_in("wait");
@@ -308,11 +308,11 @@ static void a_run_may_have_a_name(void)
     begin(in_root("first"));
     is_text(latest(), "first", "latest points to it");
     asked_t *again = make_in(root, "first");
-    is_int(again->error.code, PL_EEXIST, "nobody gets it again");
-    like(again->error.text, "named/first: a run of that name exists", "and is told");
+    is_int(again->error.code, PL_EEXIST, "no run gets it again");
+    like(again->error.text, "named/first: a run of that name exists", "with the reason");
     mkdir(in_root("empty"), 0777);
     is_int(make_in(root, "empty")->error.code, PL_EEXIST,
-           "an empty one may be that of a run which has just begun");
+           "an empty one may belong to a run which has just begun");
     pl_error_t err = {0};
     is_int(pl_run_dir_is_free(root, "first", &err), PL_EEXIST, "it shows beforehand");
     like(err.text, "named/first: a run of that name exists", "in the same words");
@@ -341,7 +341,7 @@ static void two_runs_at_once_get_two_directories(void)
         for (int other = 0; other < RUNS; other++)
             same += !strcmp(asked[0][k].text, asked[1][other].text);
     is_int(failed, 0, "each gets one");
-    is_int(same, 0, "nobody gets another's");
+    is_int(same, 0, "no run gets another's");
     is_int(files_in(root), 2 * RUNS, "nothing else is there");
     queen_close();
 }
@@ -356,9 +356,9 @@ struct dirent *readdir(DIR *directory)
     return directories_seem_empty ? NULL : real(directory);
 }
 
-static void a_number_that_is_taken_meanwhile_is_skipped(void)
+static void a_number_taken_by_another_run_is_skipped(void)
 {
-    start_root("meanwhile");
+    start_root("taken");
     make_in(root, "");
     make_in(root, "");
     directories_seem_empty = true;
@@ -368,7 +368,7 @@ static void a_number_that_is_taken_meanwhile_is_skipped(void)
     queen_close();
 }
 
-static void a_root_that_cannot_be_is_refused(void)
+static void an_impossible_root_is_refused(void)
 {
     start_root("refused");
     file_put_text("a_file", "");
@@ -394,7 +394,7 @@ static void a_full_disk_leaves_no_directory(void)
     asked_t *failed = make_in(root, "");
     unlimit_files();
     is_int(failed->error.code, PL_EIO, "a full disk");
-    like(failed->error.text, "no_room/0002/run.json", "is told with the file");
+    like(failed->error.text, "no_room/0002/run.json", "the error names the file");
     is_int(files_in(root), 2, "nothing is left of the attempt");
     is_text(latest(), "0001", "latest points to the run before");
     queen_close();
@@ -448,7 +448,7 @@ static void put_in(const char *folder, const char *name)
     fclose(fopen(path, "w"));
 }
 
-static void what_a_killed_run_left_is_cleared_away_with_the_next(void)
+static void files_of_a_killed_run_are_removed_by_the_next(void)
 {
     char part[64];
     pid_t gone = fork();
@@ -470,12 +470,12 @@ static void what_a_killed_run_left_is_cleared_away_with_the_next(void)
     pl_make_run_dir_t fields = {root, "again", "", in_root("again"), false};
     queen_call(writer, PL_MESSAGE_make_run_dir, &fields);
     begin(in_root("again"));
-    is_int(files_in(in_root("again")), 4, "of files only what nobody writes any more");
+    is_int(files_in(in_root("again")), 4, "of files only those without a writer");
     snprintf(part, sizeof part, "again/.model.safetensors.%ld-3.part", (long)gone);
     ok(access(in_root(part), F_OK) != 0, "goes");
     ok(access(in_root(".latest-0007"), F_OK) != 0,
        "so do names that no run writes any more");
-    ok(access(in_root(".latest-0001"), F_OK) == 0, "but not those of a run that goes on");
+    ok(access(in_root(".latest-0001"), F_OK) == 0, "but not those of a run in training");
     queen_close();
 }
 
@@ -511,20 +511,20 @@ int main(void)
     getrlimit(RLIMIT_FSIZE, &no_limit);
     pl_log_hook(on_log, PL_LOG_WARNING, NULL);
     run(weights_come_back_as_they_were);
-    run(files_of_others_are_read_as_far_as_they_fit);
+    run(foreign_files_are_read_as_far_as_they_fit);
     run(weights_that_are_not_there_are_named);
     run(a_failed_save_keeps_the_old_file);
-    run(a_save_that_has_begun_is_waited_for);
+    run(the_end_waits_for_a_save_that_has_begun);
     run(without_a_run_directory_nothing_is_saved);
     run(runs_are_numbered);
     run(a_run_may_have_a_name);
     run(two_runs_at_once_get_two_directories);
-    run(a_number_that_is_taken_meanwhile_is_skipped);
-    run(a_root_that_cannot_be_is_refused);
+    run(a_number_taken_by_another_run_is_skipped);
+    run(an_impossible_root_is_refused);
     run(a_full_disk_leaves_no_directory);
     run(latest_is_a_file_that_paths_may_have_in_them);
     run(a_run_does_not_need_the_link);
-    run(what_a_killed_run_left_is_cleared_away_with_the_next);
+    run(files_of_a_killed_run_are_removed_by_the_next);
     run(every_call_ends_whichever_allocation_fails);
     pl_object_unref(job);
     return tap_done();

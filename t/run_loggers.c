@@ -84,7 +84,7 @@ static int lines_of(const rig_result_t *result, const char *name, const char *be
 
 #define THREE "\"max_steps\": 3, \"log_every_n_steps\": 1"
 
-static void a_run_that_names_none_has_the_usual_one(void)
+static void a_run_without_loggers_has_the_default_one(void)
 {
     rig_t *rig = rig_new(.trainer = THREE);
     const rig_result_t *result = rig_fit(rig);
@@ -93,7 +93,7 @@ static void a_run_that_names_none_has_the_usual_one(void)
     rig_free(&rig);
 }
 
-static void all_that_are_listed_are_written_and_no_other(void)
+static void all_listed_loggers_write_and_no_other(void)
 {
     rig_t *rig = rig_new(.trainer = THREE ", \"enable_checkpointing\": false",
                          .loggers = "[{\"name\": \"steps\", \"before\": \"at\"}, "
@@ -102,7 +102,7 @@ static void all_that_are_listed_are_written_and_no_other(void)
     int lines = lines_of(result, "metrics.jsonl", "{");
     ok(lines >= 3, "a line a step");
     is_int(lines_of(result, "steps.txt", "at "), lines, "in both, with its options");
-    is_int(lines_of(result, "steps.txt", "end ok"), 1, "it is told how the run ended");
+    is_int(lines_of(result, "steps.txt", "end ok"), 1, "it gets the end of the run");
     is_int(lines_of(result, "steps.txt", "tensors 3 fc"), 1, "and sees the tensors once");
     rig_free(&rig);
     rig = rig_new(.trainer = THREE ", \"enable_checkpointing\": false, "
@@ -124,7 +124,7 @@ static void all_that_are_listed_are_written_and_no_other(void)
     rig_free(&rig);
 }
 
-static void tensors_of_a_step_are_shown_once(void)
+static void tensors_of_a_step_are_logged_once(void)
 {
     rig_t *rig = rig_new(.trainer = THREE, .loggers = "[\"steps\"]");
     const rig_result_t *result = rig_fit(rig);
@@ -135,16 +135,16 @@ static void tensors_of_a_step_are_shown_once(void)
     rig_free(&rig);
 }
 
-static void one_that_fails_costs_its_lines_only(void)
+static void a_logger_that_fails_costs_its_lines_only(void)
 {
     rig_t *rig = rig_new(.trainer = THREE, .loggers = "[\"broken\", \"steps\"]");
     const rig_result_t *result = rig_fit(rig);
-    is_text(result->status, "ok", "the run goes on");
+    is_text(result->status, "ok", "the run continues");
     ok(lines_of(result, "steps.txt", "step ") >= 3, "as does the other logger");
     rig_free(&rig);
 }
 
-static void what_is_no_logger_is_refused(void)
+static void a_component_that_is_no_logger_is_refused(void)
 {
     ok(!rig_new(.loggers = "[\"jsonl\", \"parchment\"]"), "an unknown name");
     like(rig_error.text,
@@ -163,10 +163,10 @@ int main(void)
                                                    {"logger", &hollow},
                                                    PL_REGISTRATIONS_END};
     rig_init(components);
-    run(a_run_that_names_none_has_the_usual_one);
-    run(all_that_are_listed_are_written_and_no_other);
-    run(tensors_of_a_step_are_shown_once);
-    run(one_that_fails_costs_its_lines_only);
-    run(what_is_no_logger_is_refused);
+    run(a_run_without_loggers_has_the_default_one);
+    run(all_listed_loggers_write_and_no_other);
+    run(tensors_of_a_step_are_logged_once);
+    run(a_logger_that_fails_costs_its_lines_only);
+    run(a_component_that_is_no_logger_is_refused);
     return tap_done();
 }

@@ -59,7 +59,7 @@ static bool is_whole(const rig_result_t *result)
            && rig_has_file(result, "model.safetensors");
 }
 
-/* Whether a run may go on from each of its checkpoints. */
+/* Whether each checkpoint of a run can be resumed. */
 static bool all_are_kept(const rig_result_t *result)
 {
     char path[600];
@@ -157,15 +157,15 @@ static void memory_may_run_out_on_the_cpu(void)
                                   .data = "\"batch_size\": 16, \"val_split\": 0.2"});
 }
 
-/* Whoever is left waits for nobody: a run that failed has ended long before the time that
- * a step may take. */
+/* No rank waits for one that is gone: a failed run has ended long before the limit of
+ * a step. */
 static void memory_may_run_out_on_one_of_several_ranks(void)
 {
     survives("2 ranks", &(rig_spec_t){.data = "\"batch_size\": 8, \"val_split\": 0.2",
                                       .trainer = "\"devices\": 2, \"max_steps\": 2"});
 }
 
-static void memory_may_run_out_while_ranks_put_together_what_each_has(void)
+static void memory_may_run_out_while_ranks_gather_their_results(void)
 {
     stride = 5;
     survives("zero1", &(rig_spec_t){.data = "\"batch_size\": 8, \"val_split\": 0.2",
@@ -233,7 +233,7 @@ int main(void)
     run(memory_may_run_out_on_a_device_of_ones_own);
     run(memory_may_run_out_on_the_cpu);
     run(memory_may_run_out_on_one_of_several_ranks);
-    run(memory_may_run_out_while_ranks_put_together_what_each_has);
+    run(memory_may_run_out_while_ranks_gather_their_results);
     run(weights_that_no_memory_holds_are_reported_with_their_number);
     run(memory_may_run_out_in_a_prediction);
     run(memory_may_run_out_in_a_search_of_several_ranks);

@@ -128,7 +128,7 @@ static void a_cycle_moves_the_momentum(void)
     ok(rig_distance(cycle, none) > 1e-3 && rig_distance(cycle, same) > 1e-3,
        "from step to step");
     ok(rig_distance(zero, none) < 1e-6, "of 0 it is none");
-    ok(rig_distance(same, option) < 1e-6, "and one that stays is that of the option");
+    ok(rig_distance(same, option) < 1e-6, "and a constant one is the option's");
     rig_result_free(cycle);
     rig_result_free(same);
     rig_result_free(zero);
@@ -144,7 +144,7 @@ static void a_cycle_moves_the_momentum(void)
 
 #define VALIDATED .samples = 50, .data = "\"batch_size\": 10, \"val_split\": 0.2"
 
-static void an_average_leaves_training_alone(void)
+static void an_average_does_not_change_training(void)
 {
     rig_result_t *plain = fit(VALIDATED),
                  *averaged = fit(VALIDATED,
@@ -266,7 +266,7 @@ int main(void)
     run(a_plateau_of_an_unknown_metric_fails_the_run);
     run(a_plateau_of_a_validation_that_never_comes_is_refused);
     run(a_cycle_moves_the_momentum);
-    run(an_average_leaves_training_alone);
+    run(an_average_does_not_change_training);
     run(the_ends_of_the_last_epochs_are_averaged);
     run(an_average_may_have_a_rate_of_its_own);
     run(an_average_of_fewer_than_two_states_is_reported);

@@ -47,7 +47,7 @@ static void steps_are(const rig_result_t *result, const char *metric, const char
     is_text(steps, want, "%s", what);
 }
 
-/* ---- A callback that wants to stop ---- */
+/* ---- A callback that requests a stop ---- */
 
 typedef struct quitter {
     int64_t step;
@@ -55,7 +55,7 @@ typedef struct quitter {
 } quitter_t;
 
 static const pl_option_t quitter_options[] = {
-    PL_INT(quitter_t, step, "1", "0..", "at or after which it wants to stop"),
+    PL_INT(quitter_t, step, "1", "0..", "at or after which it requests the stop"),
     PL_TEXT(quitter_t, at, "\"step\"", "step|epoch|fit", "where"),
     PL_OPTIONS_END,
 };
@@ -197,7 +197,8 @@ static void validations_come_in_each_nth_epoch(void)
     rig_result_free(result);
     result = fit(.data = EIGHT, .trainer = "\"max_epochs\": 3, \"val_check_interval\": 4,"
                                            "\"check_val_every_n_epoch\": 2");
-    steps_are(result, "val_loss", "12 16 24", "there as often as in any");
+    steps_are(result, "val_loss", "12 16 24",
+              "there at the same batches as in other epochs");
     rig_result_free(result);
 }
 
@@ -216,13 +217,13 @@ static void batches_count_within_an_epoch_or_across(void)
                                            "\"val_check_interval\": 9");
     is_int(result->error.code, PL_EINVAL, "more than there are would never come");
     like(result->error.text, "9, but an epoch has 8 batches: .*check_val_every_n_epoch",
-         "which is told");
+         "which is reported");
     rig_result_free(result);
     refused("\"check_val_every_n_epoch\": 0", "give .*val_check_interval.* as a count");
     refused("\"check_val_every_n_epoch\": -1", "from 0 up");
 }
 
-static void validations_may_come_by_the_clock(void)
+static void validations_may_come_at_an_interval_of_time(void)
 {
     rig_result_t *result = fit(.data = EIGHT,
                                .script = "replay of optimizer_step takes 100 ms",
@@ -320,9 +321,10 @@ static void steps_that_are_not_finite_may_be_skipped(void)
                  depths[k]);
         rig_result_t *result = fit(.nan = 5, .data = "\"batch_size\": 8",
                                    .trainer = trainer);
-        is_text(result->status, "ok", "it goes on: %s", result->error.text);
+        is_text(result->status, "ok", "it continues: %s", result->error.text);
         is_int(result->global_step, 10, "the step counts");
-        is_near(rig_metric(result, "skipped_steps"), 2, 0, "one in each epoch is told");
+        is_near(rig_metric(result, "skipped_steps"), 2, 0,
+                "one in each epoch is reported");
         ok(isfinite(rig_metric(result, "train_loss_epoch")), "metrics leave it out");
         if (first)
             ok(rig_same_bits(first, result), "whatever is under way");
@@ -334,7 +336,7 @@ static void steps_that_are_not_finite_may_be_skipped(void)
     refused("\"nan_policy\": \"pray\"", "takes stop|skip|rollback");
 }
 
-static void one_skip_after_the_other_comes_to_an_end(void)
+static void repeated_skips_have_a_limit(void)
 {
     rig_result_t *result = fit(.nan = 5, .data = "\"batch_size\": 40",
                                .trainer = "\"max_epochs\": 50, \"nan_policy\": "
@@ -362,10 +364,10 @@ static void a_run_that_went_back_is_one_that_skipped(const char *callbacks,
     snprintf(trainer, sizeof trainer, BACK ", %s", more);
     rig_result_t *back = fit(.accelerator = "cpu", .nan = 5, .data = data,
                              .trainer = trainer, .callbacks = callbacks);
-    is_text(back->status, "ok", "it goes on: %s", back->error.text);
+    is_text(back->status, "ok", "it continues: %s", back->error.text);
     is_int(back->global_step, skipped->global_step, "as many steps");
     ok(rig_same_bits(back, skipped), "the same weights");
-    is_near(rig_metric(back, "rollbacks"), 2, 0, "one in each epoch is told");
+    is_near(rig_metric(back, "rollbacks"), 2, 0, "one in each epoch is reported");
     is_near(rig_metric(back, "skipped_steps"), 2, 0, "and what was passed over");
     if (!strstr(more, "accumulate"))                /* parts of a step that were finite */
         is_near(rig_metric(back, "train_loss_epoch"),
@@ -401,26 +403,26 @@ static void a_rollback_is_reported_at_the_step_that_failed(void)
                  near = rollbacks_after("[{\"name\": \"model_checkpoint\", "
                                         "\"every_n_train_steps\": 1}]");
     is_int(far.count, 2, "one in each epoch");
-    is_int(near.count, 2, "from wherever the run goes on");
+    is_int(near.count, 2, "after each rollback");
     for (int k = 0; k < 2; k++) {
         is_near(near.step[k], far.step[k], 0, "at the same step");
         is_near(near.value[k], k + 1, 0, "with its number");
     }
 }
 
-static void without_a_checkpoint_it_goes_back_to_the_start(void)
+static void without_a_checkpoint_a_rollback_goes_to_the_start(void)
 {
     a_run_that_went_back_is_one_that_skipped(NULL, "\"batch_size\": 8",
                                              "\"max_epochs\": 2");
 }
 
-static void a_step_in_parts_is_passed_over_as_a_whole(void)
+static void a_range_skips_an_accumulated_step_as_a_whole(void)
 {
     a_run_that_went_back_is_one_that_skipped(
         NULL, "\"batch_size\": 2", "\"max_epochs\": 2, \"accumulate_grad_batches\": 4");
 }
 
-static void going_back_comes_to_an_end(void)
+static void rollbacks_have_a_limit(void)
 {
     rig_result_t *result = fit(.nan = 5, .data = "\"batch_size\": 40",
                                .trainer = "\"max_epochs\": 50, \"nan_limit\": 3, " BACK);
@@ -430,12 +432,12 @@ static void going_back_comes_to_an_end(void)
     refused("\"enable_checkpointing\": false, " BACK, "no checkpoint to resume");
 }
 
-static void a_step_in_parts_is_skipped_as_a_whole(void)
+static void an_accumulated_step_is_skipped_as_a_whole(void)
 {
     rig_result_t *result = fit(.nan = 3, .data = "\"batch_size\": 2, \"shuffle\": false",
                                .trainer = "\"max_epochs\": 1, \"nan_policy\": \"skip\", "
                                           "\"accumulate_grad_batches\": 4");
-    is_text(result->status, "ok", "it goes on: %s", result->error.text);
+    is_text(result->status, "ok", "it continues: %s", result->error.text);
     is_near(rig_metric(result, "skipped_steps"), 1, 0, "one of five steps");
     ok(isfinite(rig_metric(result, "train_loss_epoch")), "metrics leave it out");
     for (int k = 0; k < result->weight_count; k++)
@@ -490,18 +492,18 @@ int main(void)
     run(times_are_checked);
     run(validations_come_in_each_nth_epoch);
     run(batches_count_within_an_epoch_or_across);
-    run(validations_may_come_by_the_clock);
+    run(validations_may_come_at_an_interval_of_time);
     run(some_batches_are_validated_before_training);
     run(a_run_may_overfit_some_batches);
     run(a_fast_run_tries_everything_and_keeps_nothing);
     run(steps_that_are_not_finite_may_be_skipped);
-    run(a_step_in_parts_is_skipped_as_a_whole);
-    run(one_skip_after_the_other_comes_to_an_end);
+    run(an_accumulated_step_is_skipped_as_a_whole);
+    run(repeated_skips_have_a_limit);
     run(a_run_goes_back_to_its_newest_checkpoint);
     run(a_rollback_is_reported_at_the_step_that_failed);
-    run(without_a_checkpoint_it_goes_back_to_the_start);
-    run(a_step_in_parts_is_passed_over_as_a_whole);
-    run(going_back_comes_to_an_end);
+    run(without_a_checkpoint_a_rollback_goes_to_the_start);
+    run(a_range_skips_an_accumulated_step_as_a_whole);
+    run(rollbacks_have_a_limit);
     run(a_split_follows_the_seed);
     return tap_done();
 }

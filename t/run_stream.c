@@ -264,10 +264,10 @@ static void an_engine_that_ends_keeps_the_rules(void)
                          .script = "replay of forward_backward takes 2 ms",
                          .on_progress = count_reported, .user = &reported);
     rig_begin(rig);
-    ok(rig_until(rig, is_reported), "a run goes on");
+    ok(rig_until(rig, is_reported), "a run trains");
     rig_free(&rig);
     json_t *stream = rig_stream();
-    check(stream, "an engine freed while a run goes on");
+    check(stream, "an engine freed while a run trains");
     json_decref(stream);
 }
 

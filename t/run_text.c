@@ -24,7 +24,7 @@ static void text_make(void)
              file_put_text("text.txt", text));
 }
 
-/* Written text as it is told piece by piece. */
+/* Written text as it is reported piece by piece. */
 static char reported[256];
 
 static void copy_text(rig_t *rig, const pl_progress_t *progress)
@@ -93,19 +93,19 @@ static void a_model_learns_lines(void)
     memcpy(data, kept, sizeof data);
 }
 
-static void it_writes_on_from_a_prompt(void)
+static void it_continues_a_prompt(void)
 {
     rig_t *rig = writer_new("", "\"seed\": 1");
     const rig_result_t *result =
         write_on(rig, (pl_prediction_t){.prompt = "abcd e", .tokens = 14});
     is_text(result->text, "fg.\nabcd efg.\n", "what comes next, beyond its context");
-    is_text(reported, result->text, "told piece by piece");
+    is_text(reported, result->text, "reported piece by piece");
     is_text(write_on(rig, (pl_prediction_t){.prompt = "abcd e", .tokens = 0})->text, "",
             "nothing when nothing is wanted");
     rig_free(&rig);
 }
 
-static void one_rank_writes_whatever_their_number(void)
+static void one_of_any_number_of_ranks_writes(void)
 {
     static const char *const trainers[] = {
         "\"seed\": 1, \"devices\": 2", "\"seed\": 1, \"launcher\": \"spawn\"",
@@ -116,14 +116,14 @@ static void one_rank_writes_whatever_their_number(void)
             write_on(rig, (pl_prediction_t){.prompt = "abcd e", .tokens = 14});
         is_text(result->text, "fg.\nabcd efg.\n", "%s: %s", trainers[k],
                 result->error.text);
-        is_text(reported, result->text, "told piece by piece");
+        is_text(reported, result->text, "reported piece by piece");
         like(write_on(rig, (pl_prediction_t){.prompt = "xyz", .tokens = 3})->error.text,
              "prompt.*x", "and wrong ones are refused");
         rig_free(&rig);
     }
 }
 
-static void chance_depends_on_the_seed(void)
+static void sampling_depends_on_the_seed(void)
 {
     pl_prediction_t what = {.prompt = "a", .tokens = 40, .temperature = 3};
     rig_t *rig = writer_new("", "\"seed\": 1"), *other = writer_new("", "\"seed\": 2");
@@ -145,7 +145,7 @@ static void wrong_requests_are_reported(void)
     like(write_on(rig, (pl_prediction_t){.prompt = "xyz", .tokens = 3})->error.text,
          "prompt.*x", "a character that was never seen");
     like(write_on(rig, (pl_prediction_t){.prompt = "", .tokens = 3})->error.text, "empty",
-         "no prompt to go on from");
+         "no prompt to continue");
     is_int(pl_trainer_predict(rig_trainer(rig), &(pl_prediction_t){.prompt = "a"}, NULL,
                               NULL, &rig_error),
            PL_EINVAL, "no weights");
@@ -204,9 +204,9 @@ int main(void)
     text_make();
     run(a_model_learns_lines);
     run(a_model_learns_a_text);
-    run(it_writes_on_from_a_prompt);
-    run(one_rank_writes_whatever_their_number);
-    run(chance_depends_on_the_seed);
+    run(it_continues_a_prompt);
+    run(one_of_any_number_of_ranks_writes);
+    run(sampling_depends_on_the_seed);
     run(wrong_requests_are_reported);
     run(writing_can_be_stopped);
     run(a_device_that_hangs_is_noticed);

@@ -1,5 +1,5 @@
-/* run_view.c - tests of engine/telemetry/run_view.c: what becomes of what the stream
- * has */
+/* run_view.c - tests of engine/telemetry/run_view.c: the runs, ranks and metrics that
+ * it makes of a stream */
 #include "telemetry/run_view.h"
 
 #include <jansson.h>
@@ -163,7 +163,7 @@ static double newest_of(const json_t *run, const char *name)
     return -1;
 }
 
-static void messages_of_ranks_elsewhere_are_of_their_run(void)
+static void messages_of_remote_ranks_belong_to_their_run(void)
 {
     pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
     begin_run(view, 100);
@@ -195,7 +195,7 @@ static void end_run(pl_run_view_t *view, uint64_t call)
                        .fields = &(pl_run_reply_t){.status = "ok", .reason = ""}});
 }
 
-static void runs_that_have_no_place_are_counted(void)
+static void runs_beyond_the_limit_are_counted(void)
 {
     enum { PLACES = 16, RUNS = PLACES + 4 };
     pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
@@ -239,7 +239,7 @@ static void a_run_is_described_by_its_first_report(void)
     pl_run_view_free(view);
 }
 
-static void a_run_from_before_is_taken_up(void)
+static void a_run_known_from_before_continues(void)
 {
     pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
     report(view, 100,
@@ -391,7 +391,7 @@ static void a_pause_ends_with_the_next_step(void)
     pl_run_view_free(view);
 }
 
-/* The program has the run pause or go on, which it does at `second`. */
+/* The program pauses or continues the run, which it does at `second`. */
 static void command(pl_run_view_t *view, pl_run_command_t what, int64_t second)
 {
     answered(view,
@@ -429,7 +429,7 @@ static void a_pause_is_no_time_of_the_run(void)
     ok(then > 9.9 && then < 10.1, "it stands still while it is paused: %g s", then);
     command(view, PL_RUN_COMMAND_CONTINUE, 60);
     const double since = seconds_of(view);
-    ok(since >= 950 && since < 1050, "goes on without the pause: %g s", since);
+    ok(since >= 950 && since < 1050, "the time of the run excludes the pause: %g s", since);
     command(view, PL_RUN_COMMAND_CONTINUE, 70);
     command(view, PL_RUN_COMMAND_PAUSE, 80);
     said.kind = PL_KIND_REPLY;
@@ -514,11 +514,11 @@ static void the_end_of_a_run_is_what_it_replied(void)
     all = ended_by(PL_RUN_EVENT_TEST,
                    (pl_run_reply_t){.status = "ok", .global_step = 14});
     run = run_of(all, 1);
-    ok(json_is_null(json_object_get(run, "epochs")), "who trains nothing has done none");
+    ok(json_is_null(json_object_get(run, "epochs")), "a run without training has none");
     json_decref(all);
 }
 
-/* A step ends, of which is told how long what took. */
+/* A step ends, with the times of its stages. */
 static void step(pl_run_view_t *view, int64_t time, pl_bytes_t spent)
 {
     answered(view,
@@ -607,9 +607,9 @@ static void a_rank_that_holds_the_others_up_is_reported(void)
         step(view, k * PL_SECOND, (pl_bytes_t){spent, sizeof spent});
     json_t *all = reported_by(view), *run = run_of(all, 1);
     const double stalled = json_number_value(json_object_get(run, "stalled"));
-    ok(stalled >= 6 && stalled < 60, "no step since that of second 4: %g s", stalled);
+    ok(stalled >= 6 && stalled < 60, "no step since the one of second 4: %g s", stalled);
     is_int((long long)json_array_size(json_object_get(run, "absent")), 0,
-           "all are heard");
+           "no rank is silent");
     json_decref(all);
     watched(view, PL_RANK_EVENT_MUTE, 1, 8 * PL_SECOND);
     all = reported_by(view);
@@ -630,7 +630,7 @@ static void a_rank_that_holds_the_others_up_is_reported(void)
     all = reported_by(view);
     run = run_of(all, 1);
     is_int((long long)json_array_size(json_object_get(run, "absent")), 0, "until it is");
-    ok(json_number_value(json_object_get(run, "stalled")) == 0, "and steps go on");
+    ok(json_number_value(json_object_get(run, "stalled")) == 0, "and steps continue");
     json_decref(all);
     pl_run_view_free(view);
 }
@@ -657,7 +657,7 @@ static double stalled_of(pl_run_view_t *view)
     return stalled;
 }
 
-static void what_is_no_epoch_does_not_stand_still(void)
+static void a_state_without_steps_is_no_stall(void)
 {
     pl_run_view_t *view = pl_run_view_new(pl_now() - 30 * PL_SECOND, NULL);
     begin_run(view, 100);
@@ -674,13 +674,13 @@ static void what_is_no_epoch_does_not_stand_still(void)
     json_t *all = reported_by(view);
     const json_t *absent = json_object_get(run_of(all, 1), "absent");
     is_int((long long)json_array_size(absent), 1,
-           "where who had died is there or left out");
-    is_int(integer(json_array_get(absent, 0), "rank"), 1, "who was silent still is");
+           "where a dead rank is back or left out");
+    is_int(integer(json_array_get(absent, 0), "rank"), 1, "the silent one is still silent");
     json_decref(all);
     pl_run_view_free(view);
 }
 
-static void time_of_what_is_shown_again_is_that_of_its_messages(void)
+static void a_replayed_stream_has_the_time_of_its_messages(void)
 {
     pl_run_view_t *view = pl_run_view_new(pl_now() - 1000 * PL_SECOND, NULL);
     say(view, (said_t){.message = PL_MESSAGE_run,
@@ -708,7 +708,7 @@ static bool is_close(double value, double to)
     return value > 0.95 * to && value < 1.05 * to;
 }
 
-static void times_of_the_newest_report_and_of_the_run_have_names_of_their_own(void)
+static void times_of_the_newest_report_and_of_the_run_have_separate_names(void)
 {
     int64_t time = PL_SECOND;
     pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
@@ -780,7 +780,7 @@ static void save(pl_run_view_t *view, const char *path, const char *removed)
                        .fields = &(pl_write_checkpoint_reply_t){.removed = removed}});
 }
 
-static void checkpoints_that_are_gone_are_told_so(void)
+static void removed_checkpoints_are_marked(void)
 {
     uint64_t until;
     size_t k;
@@ -810,7 +810,7 @@ static void checkpoints_that_are_gone_are_told_so(void)
     pl_run_view_free(view);
 }
 
-/* The paths of the run's checkpoints that are told, with a comma behind each. */
+/* The paths of the run's checkpoints in the state, with a comma behind each. */
 static void paths_of(pl_run_view_t *view, char *paths, size_t capacity)
 {
     uint64_t until;
@@ -826,7 +826,7 @@ static void paths_of(pl_run_view_t *view, char *paths, size_t capacity)
     pl_text_free(text);
 }
 
-static void what_is_gone_makes_room_for_new_checkpoints(void)
+static void removed_checkpoints_make_room_for_new_ones(void)
 {
     enum { MANY = 60 };
     char path[32], removed[32] = "", paths[4096];
@@ -840,7 +840,7 @@ static void what_is_gone_makes_room_for_new_checkpoints(void)
     }
     paths_of(view, paths, sizeof paths);
     like(paths, "^c/asked,c/last=37,.*,c/last=59,$",
-         "what is still there is told, then the newest that are gone");
+         "existing ones come first, then the newest of the removed");
     for (int k = 0; k < MANY; k++) {
         snprintf(path, sizeof path, "c/kept=%d", k);
         save(view, path, "");
@@ -1036,7 +1036,7 @@ static void the_options_of_a_run_are_reported_once(void)
     pl_run_view_free(view);
 }
 
-/* ---- text that somebody else has written ---- */
+/* ---- text from outside ---- */
 
 #define HOSTILE \
     "</script><img src=x onerror=alert(1)>\"\\\n\r\t\033[2J\177\xff\xc3'&amp;" \
@@ -1181,10 +1181,10 @@ static void hostile_text_is_a_label_of_the_metrics(void)
 int main(void)
 {
     kinds_enter();
-    run(messages_of_ranks_elsewhere_are_of_their_run);
-    run(runs_that_have_no_place_are_counted);
+    run(messages_of_remote_ranks_belong_to_their_run);
+    run(runs_beyond_the_limit_are_counted);
     run(a_run_is_described_by_its_first_report);
-    run(a_run_from_before_is_taken_up);
+    run(a_run_known_from_before_continues);
     run(a_view_that_opens_later_has_the_active_runs);
     run(a_view_that_closes_keeps_only_the_active_runs);
     run(a_pause_ends_with_the_next_step);
@@ -1194,12 +1194,12 @@ int main(void)
     run(short_steps_that_are_reported_together_share_their_time);
     run(epochs_of_few_steps_have_rates_too);
     run(a_rank_that_holds_the_others_up_is_reported);
-    run(what_is_no_epoch_does_not_stand_still);
-    run(time_of_what_is_shown_again_is_that_of_its_messages);
-    run(times_of_the_newest_report_and_of_the_run_have_names_of_their_own);
+    run(a_state_without_steps_is_no_stall);
+    run(a_replayed_stream_has_the_time_of_its_messages);
+    run(times_of_the_newest_report_and_of_the_run_have_separate_names);
     run(each_rank_has_its_stages);
-    run(checkpoints_that_are_gone_are_told_so);
-    run(what_is_gone_makes_room_for_new_checkpoints);
+    run(removed_checkpoints_are_marked);
+    run(removed_checkpoints_make_room_for_new_ones);
     run(samples_belong_to_the_steps_that_they_are_trained_on_in);
     run(a_long_run_keeps_points_of_every_metric);
     run(a_hundred_thousand_points_are_handed_out_in_parts);

@@ -58,8 +58,8 @@ int openat(int directory, const char *path, int flags, ...)
     return fails('o') ? -1 : (int)syscall(SYS_openat, directory, path, flags, mode);
 }
 
-static bool takes_all;                  /* or half of what is asked, as a slow disk may */
-static long past_the_cache;             /* bytes */
+static bool takes_all;                    /* or half of the request, as a slow disk may */
+static long past_the_cache;               /* bytes */
 
 ssize_t write(int fd, const void *data, size_t size)
 {
@@ -123,7 +123,7 @@ static const pl_safetensors_tensor_t *tensor_of(const pl_safetensors_t *file,
     return NULL;
 }
 
-static void what_is_written_is_read_again(void)
+static void written_tensors_are_read_again(void)
 {
     pl_safetensors_t file;
     pl_safetensors_content_t content = content_two();
@@ -208,7 +208,7 @@ static void tensors_must_fill_the_file(void)
     REFUSED("{" A "}", 7, "file: truncated at byte 69, in tensor 'a', which ends at 70",
             "too few bytes");
     REFUSED("{" A "}", 9, "file: byte 70: the rest", "too many");
-    REFUSED("{}", 1, "file: byte 10: the rest", "bytes of nobody");
+    REFUSED("{}", 1, "file: byte 10: the rest", "bytes of no tensor");
     REFUSED("{" A "," A "}", 8, "", "a name twice, overlapping");
     REFUSED("{\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},"
             "\"\\u0061\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}",
@@ -566,7 +566,7 @@ static void memory_may_run_out(void)
 
 int main(void)
 {
-    run(what_is_written_is_read_again);
+    run(written_tensors_are_read_again);
     run(files_of_python_are_read);
     run(tensors_must_fill_the_file);
     run(hostile_numbers_are_refused);

@@ -1,4 +1,4 @@
-/* samples.c - tests of what a sample is: several inputs, weights, lengths */
+/* samples.c - tests of the parts of a sample: several inputs, weights, lengths */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +86,7 @@ static float x_twice[2 * SAMPLES][4];
 static int64_t y_twice[2 * SAMPLES];
 
 /* Samples that count once, twice or not at all, as "weighed"; and as "twice" each of them
- * as often as it counts. */
+ * as many times as it counts. */
 static void put_weighed(void)
 {
     int copies = 0;
@@ -114,8 +114,8 @@ static void put_weighed(void)
     pl_memory_arrays("twice", &arrays, NULL);
 }
 
-/* Sentences of 2 to 9 words as "spoken"; as "padded" all of them in 9, which the module
- * is told by a mask of its own. */
+/* Sentences of 2 to 9 words as "spoken"; as "padded" all of them in 9, with a mask
+ * for the module. */
 enum { SENTENCES = 37, WORDS = 9 };
 
 static int64_t spoken[SENTENCES * WORDS], offset[SENTENCES + 1], said[SENTENCES * WORDS];
@@ -161,7 +161,7 @@ typedef struct listening {
 
 static const pl_option_t listening_options[] = {
     PL_BOOL(listening_t, causal, "false", "words see those before them"),
-    PL_BOOL(listening_t, masked, "true", "words see no padding, as they are told"),
+    PL_BOOL(listening_t, masked, "true", "words see no padding, by the mask"),
     PL_OPTIONS_END,
 };
 
@@ -255,7 +255,7 @@ static void a_batch_that_counts_nothing_changes_nothing(void)
                                            "\"batch_size\": 1, \"shuffle\": false");
     is_text(alone->status, "ok", "batches without weight are no fault: %s",
             alone->error.text);
-    ok(isfinite(rig_metric(alone, "train_loss")), "and the loss is that of the others");
+    ok(isfinite(rig_metric(alone, "train_loss")), "and the loss is the others'");
     rig_free(&a);
     const rig_result_t *parts = fit_source(&b, "weighing", "weighed",
                                            "\"batch_size\": 3, \"shuffle\": false");

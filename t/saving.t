@@ -1,6 +1,6 @@
 #!/bin/bash
 # saving.t - tests of saves that are cut short or fail: a kill at each call that touches a checkpoint, a disk that fails
-# at each of them; and of where, and with what data, a run goes on
+# at each of them; and of the directory and the data of a resumed run
 . "${top_srcdir:-$(dirname "$0")/..}/t/tap.sh"
 
 fault=$builddir/t/.libs/fault.so
@@ -17,7 +17,7 @@ run_file() {
 EOF
 }
 
-# at N:WHAT - a run anew in which that happens at the N-th call on its checkpoints, which err names
+# at N:WHAT - a new run in which that happens at the N-th call on its checkpoints, which err names
 at() {
     rm -rf broken
     run_file broken
@@ -34,14 +34,14 @@ ends_the_same() {
     cmp -s "$(newest straight)/model.safetensors" "$(newest broken)/model.safetensors"
 }
 
-# goes_on - the run is resumed, finds no half a checkpoint and ends as the one that was never killed
-goes_on() {
+# resumes - the run is resumed, finds no half a checkpoint and ends as the one that was never killed
+resumes() {
     "$paceline" fit run.json --resume last >out 2>err.resumed || return 1
     ! grep -q refused err.resumed && ends_the_same
 }
 
-# told - that this step was not saved, or, when only older ones could not be removed or be read, that
-told() {
+# warned - that this step was not saved, or, when only older ones could not be removed or be read, that
+warned() {
     grep -qE 'could not be saved, training continues|cannot be removed|older ones are kept' err
 }
 
@@ -56,10 +56,10 @@ a_kill_at_any_call_of_a_save_leaves_a_whole_checkpoint() {
     for n in $(seq "$((RANDOM % every + 1))" "$every" 400); do
         at "$n:KILL" && break
         kills=$((kills + 1))
-        struck && goes_on || { lost=$((lost + 1)); echo "# call $n: $(tail -n 3 err err.resumed)"; }
+        struck && resumes || { lost=$((lost + 1)); echo "# call $n: $(tail -n 3 err err.resumed)"; }
     done
     ok "the save was killed at $kills calls" test "$kills" -gt 5
-    is "$lost" 0 'each time the run went on to the same weights'
+    is "$lost" 0 'each time the run resumed to the same weights'
 }
 
 # What a call leaves behind that only clears away may stay unsaid: it is cleared away with the next.
@@ -71,7 +71,7 @@ a_disk_that_fails_costs_checkpoints_and_not_the_run() {
             struck || break
             strikes=$((strikes + 1))
             ends_the_same && whole || { damaged=$((damaged + 1)); echo "# $error at $n: $(tail -n 4 err shown)"; }
-            told || grep -qE '^fault: (unlink|rmdir)|^fault: rename .*\.part$' err \
+            warned || grep -qE '^fault: (unlink|rmdir)|^fault: rename .*\.part$' err \
                 || { silent=$((silent + 1)); echo "# $error at $n: $(tail -n 4 err)"; }
         done
     done
@@ -91,10 +91,10 @@ a_kill_at_any_system_call_of_a_save_leaves_a_whole_checkpoint() {
             ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0 strace -f -qq -o /dev/null -e "trace=$call" \
                 -e "inject=$call:signal=KILL:when=$n" "$paceline" fit run.json >out 2>err && break
             kills=$((kills + 1))
-            goes_on || { lost=$((lost + 1)); echo "# $call $n: $(tail -n 3 err.resumed)"; }
+            resumes || { lost=$((lost + 1)); echo "# $call $n: $(tail -n 3 err.resumed)"; }
         done
     done
-    is "$lost" 0 "killed at $kills system calls the run went on to the same weights"
+    is "$lost" 0 "killed at $kills system calls the run resumed to the same weights"
 } 2>/dev/null
 
 # longer WORDS... - resumes with one more epoch
@@ -113,20 +113,20 @@ sums() {
     (cd "$1" && find . -type f -exec cksum {} + | sort)
 }
 
-a_resume_writes_where_it_is_asked_to() {
+a_resume_writes_to_the_given_directory() {
     local step
     first asked
     longer --resume asked/0001 --set trainer.run_name=named
-    is "$status" 0 'a run goes on under another name'
+    is "$status" 0 'a run resumes under another name'
     ok 'with its weights there' test -f asked/named/model.safetensors
     is "$(sums asked/0001)" "$(cat before)" 'and the first run stays as it was'
     step=$(head -n 1 asked/named/metrics.jsonl | grep -oE '"global_step": ?[0-9]+')
-    ok "its log begins where it goes on ($step)" test "${step##*[: ]}" -gt 6
+    ok "its log begins where it resumes ($step)" test "${step##*[: ]}" -gt 6
     longer --resume asked/0001 --set trainer.run_name=named
     is "$status" 2 'a name that is taken'
     like "$err" 'asked/named.*a run of that name' 'is refused'
     longer --resume asked/0001 --set trainer.default_root_dir=other
-    is "$status" 0 'a run goes on below another root'
+    is "$status" 0 'a run resumes below another root'
     ok 'with its weights there' test -f other/0001/model.safetensors
     is "$(sums asked/0001)" "$(cat before)" 'and the first run stays as it was'
     ok 'to the weights of the other' cmp other/0001/model.safetensors asked/named/model.safetensors
@@ -191,7 +191,7 @@ a_resume_of_the_last_run_takes_no_older_one_in_its_place() {
     longer --resume last
     is "$status" 0 'without it'
     like "$err" 'data/0003 has no checkpoint to resume from' 'the start that failed is passed over'
-    ok 'and the older run goes on' grep -q '"global_step":12' data/0001/metrics.jsonl
+    ok 'and the older run resumes' grep -q '"global_step":12' data/0001/metrics.jsonl
     "$paceline" fit run.json --set callbacks=[] --set trainer.enable_checkpointing=false >out 2>err
     longer --resume last
     like "$err" '^paceline: data/0004 trained 6 steps but has no checkpoint' 'a run that saves none is none to resume'
@@ -222,10 +222,10 @@ a_resume_into_a_directory_that_cannot_be_written_ends_at_once() {
     like "$err" 'data/0001: the resumed run writes here, but no file can be made .*trainer.default_root_dir' 'and says why'
     ok 'before a step' test -z "$(grep -e '"event":"train"' -e '"event":"epoch"' <<<"$out")"
     as_reader "$paceline" fit run.json --set trainer.max_epochs=2 --resume data/0001 --set trainer.default_root_dir=free
-    is "$status" 0 'elsewhere it can go on'
+    is "$status" 0 'elsewhere it can resume'
 }
 
-run a_resume_writes_where_it_is_asked_to trains
+run a_resume_writes_to_the_given_directory trains
 run a_resume_notices_other_data trains
 run a_resume_behind_its_limit_trains_nothing trains
 run a_resume_of_the_last_run_takes_no_older_one_in_its_place trains

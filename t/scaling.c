@@ -309,7 +309,7 @@ static int overflow_exponent(const char *name, int micro_batches)
  * torch.float16) leaves a gradient that is not finite.  The loss of gpt is a mean over
  * tokens.  The sums of a bias's gradient are float32 here, so one doubling more may be
  * finite. */
-static void gradients_overflow_where_those_of_pytorch_do(void)
+static void gradients_overflow_as_in_pytorch(void)
 {
     static const struct {
         const char *name;
@@ -439,7 +439,7 @@ static void steps_that_nan_policy_skips_are_not_steps_of_the_optimizer(void)
     rig_result_free(result[1]);
 }
 
-static void the_next_run_begins_with_the_first_factor(void)
+static void the_next_run_begins_with_the_initial_factor(void)
 {
     rig_t *rig = rig_with("1099511627776", 0, "\"max_epochs\": 4");
     rig_result_t *first = rig_keep(rig_fit(rig));
@@ -459,12 +459,12 @@ int main(void)
     run(at_the_lowest_factor_a_step_fails);
     run(gradients_are_divided_before_they_are_clipped);
     run(small_gradients_survive);
-    run(gradients_overflow_where_those_of_pytorch_do);
+    run(gradients_overflow_as_in_pytorch);
     run(a_run_that_overflows_continues);
     run(a_bad_sample_is_not_skipped_for_ever);
     run(accumulation_keeps_one_factor_for_a_step);
     run(skipped_steps_are_not_steps_of_the_optimizer);
     run(steps_that_nan_policy_skips_are_not_steps_of_the_optimizer);
-    run(the_next_run_begins_with_the_first_factor);
+    run(the_next_run_begins_with_the_initial_factor);
     return tap_done();
 }

@@ -16,7 +16,7 @@ static bool failed;                                 /* atomic */
 static _Thread_local bool spared;
 static long live;
 
-/* Any thread: of two that ask at once, one gets the last of what is left. */
+/* Any thread: of two requests at once, one gets the last remaining block. */
 static bool runs_out(void)
 {
     if (spared || __atomic_load_n(&left, __ATOMIC_RELAXED) <= 0

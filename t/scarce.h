@@ -17,9 +17,9 @@ bool scarce_failed(void);
 /* Blocks in use. */
 long scarce_live(void);
 
-/* Runs work(user) with the first, second, … request failing until none does; work returns
- * an error code, which must be PL_ENOMEM or, where that is told otherwise, 0; and nothing
- * may stay behind.  Reports two tests. */
+/* Runs work(user) with the first, second, … request failing until none does; work
+ * returns an error code, which must be PL_ENOMEM or, where the lack is reported
+ * otherwise, 0; and nothing may stay behind.  Reports two tests. */
 void scarce_try(int (*work)(void *user), void *user, const char *name);
 
 #endif

@@ -69,7 +69,7 @@ static void check_schedules(const schedule_case_t cases[], size_t count)
     json_decref(d);
 }
 
-static void schedules_over_the_run_are_those_of_torch(void)
+static void schedules_over_the_run_equal_torch(void)
 {
     static const schedule_case_t cases[] = {
         {"constant", &pl_constant_scheduler, "{\"warmup_steps\": 20}"},
@@ -112,7 +112,7 @@ static void check_momentum(const json_t *data, const char *name, const char *opt
     pl_free(self);
 }
 
-static void a_cycle_of_the_momentum_is_that_of_torch(void)
+static void a_cycle_of_the_momentum_equals_torch(void)
 {
     json_t *d = data_load();
     check_momentum(d, "one_cycle, momentum", "{}");
@@ -153,7 +153,7 @@ static void check_annealing(const json_t *data, const char *name,
     pl_free(schedule);
 }
 
-static void the_rate_of_an_average_is_that_of_torch(void)
+static void the_rate_of_an_average_equals_torch(void)
 {
     json_t *d = data_load();
     const pl_scheduler_ops_t *constant = &pl_constant_scheduler,
@@ -170,7 +170,7 @@ static void the_rate_of_an_average_is_that_of_torch(void)
     json_decref(d);
 }
 
-static void schedules_that_count_are_those_of_torch(void)
+static void schedules_that_count_equal_torch(void)
 {
     static const schedule_case_t cases[] = {
         {"step", &pl_step_scheduler,
@@ -282,7 +282,7 @@ static void check_plateau(const json_t *data, const char *name, double sign,
     pl_free(self);
 }
 
-static void plateaus_are_those_of_torch_also_when_saved_each_time(void)
+static void plateaus_equal_torch_also_when_saved_each_time(void)
 {
     json_t *d = data_load();
     check_plateau(d, "reduce_on_plateau", 1, "{\"factor\": 0.5, \"patience\": 5}");
@@ -316,13 +316,13 @@ static void a_value_that_is_not_a_number_is_no_improvement(void)
 
 int main(void)
 {
-    run(schedules_over_the_run_are_those_of_torch);
-    run(a_cycle_of_the_momentum_is_that_of_torch);
-    run(the_rate_of_an_average_is_that_of_torch);
-    run(schedules_that_count_are_those_of_torch);
+    run(schedules_over_the_run_equal_torch);
+    run(a_cycle_of_the_momentum_equals_torch);
+    run(the_rate_of_an_average_equals_torch);
+    run(schedules_that_count_equal_torch);
     run(schedules_are_sensible_at_their_ends);
     run(schedules_that_need_an_end_wait_for_one);
-    run(plateaus_are_those_of_torch_also_when_saved_each_time);
+    run(plateaus_equal_torch_also_when_saved_each_time);
     run(a_value_that_is_not_a_number_is_no_improvement);
     return tap_done();
 }

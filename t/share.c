@@ -40,7 +40,7 @@ static int processors(cpu_set_t *set)
     return CPU_COUNT(set);
 }
 
-static void parts_are_equal_and_apart(void)
+static void shares_are_equal_and_disjoint(void)
 {
     cpu_set_t all, both;
     const int count = processors(&all);
@@ -56,10 +56,10 @@ static void parts_are_equal_and_apart(void)
     is_int(CPU_COUNT(&both), 0, "which are others");
     CPU_OR(&both, &first.mine, &all);
     ok(CPU_EQUAL(&both, &all), "of those that it could use");
-    ok(!pl_share_is_taken(), "who started them has none");
+    ok(!pl_share_is_taken(), "the parent has none");
 }
 
-static void with_fewer_processors_than_parts_all_stay_free(void)
+static void with_fewer_processors_than_processes_all_stay_free(void)
 {
     cpu_set_t all;
     const int count = processors(&all);
@@ -67,12 +67,12 @@ static void with_fewer_processors_than_parts_all_stay_free(void)
     ok(!taker.taken, "%d processors, %d shares: it has none", count, count + 1);
     ok(CPU_EQUAL(&taker.mine, &all), "and may run everywhere");
     taker = taken(0, 1);
-    ok(!taker.taken && CPU_EQUAL(&taker.mine, &all), "so may who is the only one");
+    ok(!taker.taken && CPU_EQUAL(&taker.mine, &all), "so may a single process");
 }
 
 int main(void)
 {
-    run(parts_are_equal_and_apart);
-    run(with_fewer_processors_than_parts_all_stay_free);
+    run(shares_are_equal_and_disjoint);
+    run(with_fewer_processors_than_processes_all_stay_free);
     return tap_done();
 }

@@ -94,7 +94,7 @@ int renameat(int from_folder, const char *from, int to_folder, const char *to)
     return (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, 0);
 }
 
-/* The first is slow while the run goes on, the last while it ends. */
+/* The first is slow while the run continues, the last while it ends. */
 int fsync(int fd)
 {
     char link[64], path[PATH_MAX] = "";
@@ -164,7 +164,7 @@ static rig_t *rig_that_keeps(const char *top_k)
 
 /* ---- Tests ---- */
 
-static void the_run_goes_on_while_one_is_written_and_waits_with_the_third(void)
+static void the_run_continues_during_a_save_and_waits_at_the_third(void)
 {
     rig_t *rig = rig_that_keeps("-1");
     is_text(rig_fit(rig)->status, "ok", "a run on a slow disk");
@@ -195,7 +195,7 @@ static int same_as_runs_of_that_length(void)
     return same;
 }
 
-static void none_is_lost_and_they_come_in_order(void)
+static void no_save_is_lost_and_they_come_in_order(void)
 {
     int in_order = 0;
     rig_t *rig = rig_that_keeps("-1");
@@ -208,7 +208,7 @@ static void none_is_lost_and_they_come_in_order(void)
     rig_free(&rig);
 }
 
-static void an_older_one_stays_until_the_newer_is_safe(void)
+static void an_older_checkpoint_stays_until_the_newer_is_safe(void)
 {
     char folder[PATH_MAX];
     rig_t *rig = rig_that_keeps("1");
@@ -333,9 +333,9 @@ int main(void)
                                                    {"callback", &listener},
                                                    PL_REGISTRATIONS_END};
     rig_init(components);
-    run(the_run_goes_on_while_one_is_written_and_waits_with_the_third);
-    run(none_is_lost_and_they_come_in_order);
-    run(an_older_one_stays_until_the_newer_is_safe);
+    run(the_run_continues_during_a_save_and_waits_at_the_third);
+    run(no_save_is_lost_and_they_come_in_order);
+    run(an_older_checkpoint_stays_until_the_newer_is_safe);
     run(a_save_that_blocks_ends_the_run_that_waits_for_it);
     run(a_save_that_blocks_is_a_warning_while_training_continues);
     run(a_stop_ends_the_wait_for_a_save_that_blocks);

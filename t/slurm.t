@@ -102,7 +102,7 @@ stop_all() {
 
 # ---- jobs ----
 
-# submit - a batch job of what comes in, two tasks on each node
+# submit - a batch job of the script on standard input, two tasks on each node
 submit() {
     { echo '#!/bin/sh' && cat; } >script
     rm -f job.out job.err
@@ -131,7 +131,7 @@ same_bits() {
 # ---- tests ----
 
 srun_starts_ranks() {
-    try timeout 60 srun --nodes=2 --ntasks-per-node=2 paceline fit run.json --set trainer.run_name=srun
+    try timeout 300 srun --nodes=2 --ntasks-per-node=2 paceline fit run.json --set trainer.run_name=srun
     is "$status" 0 "status 0"
     like "$err" 'rank 3 of 4, set by Slurm; the ranks connect at tcp://node1:150' "by Slurm's variables"
     like "$err" 'tcp between 2 machines, with shm on each' "two nodes of two"
@@ -154,7 +154,7 @@ a_batch_script_is_no_rank() {
     submit <<<'paceline fit run.json'
     end_of_job
     is "$status" FAILED "it is refused"
-    like "$err" '4 tasks .*but this process is not one of them: start it with srun' "and told what to do"
+    like "$err" '4 tasks .*but this process is not one of them: start it with srun' "with a remedy"
     submit <<<'paceline fit run.json --set trainer.run_name=inside --set trainer.launcher=inline --set trainer.devices=4'
     end_of_job
     is "$status" COMPLETED "unless it means to start ranks itself"
@@ -179,7 +179,7 @@ a_task_that_is_killed_fails_the_job_by_name() {
     kill -KILL "$(task 2)"
     end_of_job
     is "$status" FAILED "the job failed"
-    like "$err" '^paceline: rank 2 \(node2 process [0-9]+\) is gone after step [0-9]+' "it says who is gone, and when"
+    like "$err" '^paceline: rank 2 \(node2 process [0-9]+\) is gone after step [0-9]+' "the error names the rank and its step"
 }
 
 scancel_saves_the_run() {
@@ -189,8 +189,8 @@ scancel_saves_the_run() {
     end_of_job
     is "$status" CANCELLED "the job is cancelled"
     ok "with its state" test -s runs/cancelled/checkpoints/stopped/manifest.json
-    try timeout 60 srun --nodes=2 --ntasks-per-node=2 paceline fit run.json --resume runs/cancelled
-    is "$status" 0 "another job goes on"
+    try timeout 300 srun --nodes=2 --ntasks-per-node=2 paceline fit run.json --resume runs/cancelled
+    is "$status" 0 "another job resumes"
     like "$err" 'resuming after step [0-9]+: runs/cancelled/checkpoints/' "from there"
 }
 

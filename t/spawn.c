@@ -118,7 +118,7 @@ static void a_trainer_works_again_and_for_other_stages(void)
     rig_free(&rig);
 }
 
-static void a_run_goes_on_from_a_checkpoint(void)
+static void a_run_resumes_from_a_checkpoint(void)
 {
     static const char saves[] = "[{\"name\": \"model_checkpoint\", "
                                 "\"every_n_train_steps\": 3, \"save_top_k\": -1}]";
@@ -151,7 +151,7 @@ static void a_path_may_be_any_bytes(void)
     const rig_result_t *far = rig_validate(rig, path);
     is_text(far->status, "ok", "a checkpoint is found: %s", far->error.text);
     ok(rig_metric(far, "val_loss") == loss, "the same as by threads");
-    ok(!rig_begin_again(rig, path), "to go on there is refused");
+    ok(!rig_begin_again(rig, path), "to resume there is refused");
     like(rig_error.text, "cannot resume from .*-\\?\\?\\?: .*not UTF-8", "for its name");
     rig_free(&near);
     rig_free(&rig);
@@ -174,7 +174,7 @@ static void two_launchers_work_beside_each_other(void)
     rig_free(&far);
 }
 
-static void what_a_rank_says_is_heard_with_its_number(void)
+static void output_of_a_rank_comes_with_its_number(void)
 {
     last_log[0] = '\0';
     pl_log_hook(keep_log, PL_LOG_WARNING, NULL);
@@ -184,7 +184,7 @@ static void what_a_rank_says_is_heard_with_its_number(void)
     is_text(result->status, "ok", "it runs: %s", result->error.text);
     is_text(last_log, "rank 0: step two", "its standard error is in the log");
     ok(rig_has_file(result, "rank-0.stderr"), "and in the run's folder");
-    ok(!rig_has_file(result, "rank-1.stderr"), "who says nothing has no file there");
+    ok(!rig_has_file(result, "rank-1.stderr"), "a rank without output has no file there");
     rig_free(&rig);
     pl_log_hook(NULL, PL_LOG_WARNING, NULL);
 }
@@ -203,7 +203,7 @@ static int log_writers_of(json_t *stream)
     return count;
 }
 
-static void one_thread_writes_what_all_ranks_say(void)
+static void one_thread_writes_the_output_of_all_ranks(void)
 {
     rig_t *rig = far_new(.then = "speak", .data = "\"rank\": 1",
                          .rig = {.callbacks = "[\"talks\"]",
@@ -233,7 +233,7 @@ static void a_stop_is_for_all(void)
     rig_free(&rig);
 }
 
-static void an_error_of_a_rank_is_the_runs(void)
+static void an_error_of_a_rank_is_the_error_of_the_run(void)
 {
     for (int record = 1; record <= 5; record += 4) {
         rig_t *rig = far_new(.record = record, .then = "torn");
@@ -247,7 +247,7 @@ static void an_error_of_a_rank_is_the_runs(void)
     }
 }
 
-static void what_other_processes_cannot_find_is_refused(void)
+static void components_that_other_processes_cannot_find_are_refused(void)
 {
     rig_t *rig = far_new(.rig = {.callbacks = "[\"late\"]"});
     ok(!rig_begin(rig), "a callback that was registered late");
@@ -356,7 +356,7 @@ static void watch_later(rig_t *rig, const pl_progress_t *progress)
     pl_error_t err = {0};
     if (!viewer && progress->global_step >= 3) {
         is_int(pl_engine_monitor(rig_engine(rig), "tcp://127.0.0.1:*", &err), PL_OK,
-               "a run that goes on is published %s", err.text);
+               "a run in training is published %s", err.text);
         const pl_socket_spec_t spec = {.type = PL_SOCKET_SUB,
                                        .endpoint =
                                            pl_engine_monitor_endpoint(rig_engine(rig))};
@@ -370,7 +370,7 @@ static void watch_later(rig_t *rig, const pl_progress_t *progress)
         pl_trainer_stop(rig_trainer(rig), "seen", NULL);
 }
 
-static void who_begins_to_watch_later_sees_ranks_as_well(void)
+static void a_later_viewer_sees_ranks_as_well(void)
 {
     pl_context_acquire(NULL);                         /* so that it outlives the engine */
     rig_t *rig =
@@ -382,7 +382,7 @@ static void who_begins_to_watch_later_sees_ranks_as_well(void)
     pl_context_release();
 }
 
-static void a_search_runs_there(void)
+static void a_search_runs_in_processes(void)
 {
     rig_t *rig = far_new(.ranks = 1, .samples = 60);
     rig_t *near = far_new(.ranks = 1, .samples = 60, .launcher = "\"inline\"");
@@ -410,17 +410,17 @@ int main(void)
     pl_register(others, NULL);
     run(processes_train_what_threads_do);
     run(a_trainer_works_again_and_for_other_stages);
-    run(a_run_goes_on_from_a_checkpoint);
+    run(a_run_resumes_from_a_checkpoint);
     run(a_path_may_be_any_bytes);
     run(two_launchers_work_beside_each_other);
-    run(what_a_rank_says_is_heard_with_its_number);
-    run(one_thread_writes_what_all_ranks_say);
+    run(output_of_a_rank_comes_with_its_number);
+    run(one_thread_writes_the_output_of_all_ranks);
     run(a_stop_is_for_all);
-    run(an_error_of_a_rank_is_the_runs);
-    run(what_other_processes_cannot_find_is_refused);
+    run(an_error_of_a_rank_is_the_error_of_the_run);
+    run(components_that_other_processes_cannot_find_are_refused);
     run(the_stream_has_the_messages_of_all_processes);
     run(calls_are_distinguished_by_their_process);
-    run(who_begins_to_watch_later_sees_ranks_as_well);
-    run(a_search_runs_there);
+    run(a_later_viewer_sees_ranks_as_well);
+    run(a_search_runs_in_processes);
     return tap_done();
 }

@@ -82,15 +82,15 @@ static int run_directories(void)
     return count;
 }
 
-/* The step after which a run has gone on  [-1: none has]. */
-static int went_on;
+/* The step after which a run has resumed  [-1: none has]. */
+static int resumed_after;
 
 static void note_step(pl_log_level_t level, int rank, const char *actor, const char *text,
                       void *user)
 {
     (void)level, (void)actor, (void)user;
     if (rank == 0)
-        sscanf(text, "resuming after step %d", &went_on);
+        sscanf(text, "resuming after step %d", &resumed_after);
 }
 
 /* In the first epoch there is no checkpoint yet: it begins afresh, in another folder.
@@ -108,25 +108,25 @@ static void a_rank_that_dies_once_leaves_no_trace(void)
             snprintf(name, sizeof name, "mark %d %d", k, record);
             snprintf(data, sizeof data, "%s, \"epoch\": %d", mark(name),
                      k < 3 ? EPOCH : 0);
-            went_on = -1;
+            resumed_after = -1;
             const int before = run_directories();
             rig_t *rig = run_new(TWICE, record, ends[k % 3], data);
             const rig_result_t *got = rig_fit(rig);
             compare(want, got);
             compare_logs(want, got);
             in_place += k < 3 && run_directories() - before == 1;
-            soon += k < 3 && went_on >= (EPOCH - 4) * STEPS_OF_ONE;
+            soon += k < 3 && resumed_after >= (EPOCH - 4) * STEPS_OF_ONE;
             is_int(rig_done(rig), 1, "%s: one on_done", ends[k % 3]);
             is_int(far_children(), 0, "and no process is left");
             rig_free(&rig);
         }
     pl_log_hook(NULL, PL_LOG_ERROR, NULL);
-    is_int(in_place, 6, "those that had a checkpoint went on in their folders");
+    is_int(in_place, 6, "those that had a checkpoint resumed in their folders");
     is_int(soon, 6, "from one of not long before");
     rig_result_free(want);
 }
 
-/* What it is called for is made before anybody is told of it. */
+/* The folder is made before any notification of it. */
 int __real_mkdir(const char *path, mode_t mode);
 int __wrap_mkdir(const char *path, mode_t mode);
 
@@ -140,7 +140,7 @@ int __wrap_mkdir(const char *path, mode_t mode)
     return code;
 }
 
-static void one_that_dies_where_its_folder_is_new_begins_afresh(void)
+static void a_rank_that_dies_when_its_folder_is_new_starts_from_the_beginning(void)
 {
     char once[300];
     rig_result_t *want = whole();
@@ -160,7 +160,7 @@ static void one_that_dies_where_its_folder_is_new_begins_afresh(void)
 }
 
 /* The first is started for the third time then. */
-static void one_that_dies_before_it_is_back_has_died_once_more(void)
+static void a_rank_that_dies_before_it_has_joined_counts_as_another_death(void)
 {
     rig_result_t *want = whole();
     char data[500];
@@ -198,7 +198,7 @@ static void kill_later(rig_t *rig, const pl_progress_t *progress)
     kill(process, SIGKILL);
 }
 
-static void a_rank_that_is_killed_in_the_middle_leaves_none_either(void)
+static void a_rank_that_is_killed_in_a_step_leaves_no_trace(void)
 {
     rig_result_t *want = whole();
     for (int rank = 0; rank < 2; rank++) {
@@ -215,7 +215,7 @@ static void a_rank_that_is_killed_in_the_middle_leaves_none_either(void)
     rig_result_free(want);
 }
 
-/* Of what only the one that died had, too. */
+/* Also of the dead rank's own state. */
 static void ranks_of_other_strategies_leave_no_trace(void)
 {
     static const char *const others[] = {"\"zero1\"",
@@ -238,7 +238,7 @@ static void ranks_of_other_strategies_leave_no_trace(void)
     strategy = NULL;
 }
 
-static void one_that_always_dies_ends_after_the_bound(void)
+static void a_rank_that_always_dies_ends_the_run_at_the_limit(void)
 {
     rig_t *rig = run_new(TWICE, 1, "SIGKILL", SPLIT);
     const rig_result_t *result = rig_fit(rig);
@@ -251,9 +251,9 @@ static void one_that_always_dies_ends_after_the_bound(void)
     rig_free(&rig);
 }
 
-/* Two ranks make 3 steps of an epoch, one makes 5.  Whoever is left reads what brought
- * the end, and lives. */
-static void one_that_dies_again_and_again_is_left_out(void)
+/* Two ranks make 3 steps of an epoch, one makes 5.  The remaining rank reads the
+ * record that ended the other, and lives. */
+static void a_rank_that_dies_repeatedly_is_left_out(void)
 {
     char data[500];
     snprintf(data, sizeof data, "%s, \"epoch\": 16, \"times\": 2", mark("left"));
@@ -304,7 +304,7 @@ static void log_look(pl_log_level_t level, int rank, const char *actor, const ch
     }
 }
 
-/* An epoch of theirs has 3 steps, that of one alone 5. */
+/* An epoch of two ranks has 3 steps, an epoch of one 5. */
 static void stop_with_two(rig_t *rig, const pl_progress_t *progress)
 {
     if (__atomic_load_n(&back, __ATOMIC_RELAXED) == 2 && progress->batches == 3)
@@ -312,7 +312,7 @@ static void stop_with_two(rig_t *rig, const pl_progress_t *progress)
 }
 
 /* After its return one death is enough. */
-static void one_that_was_left_out_is_tried_again(void)
+static void a_rank_that_was_left_out_is_tried_again(void)
 {
     char data[500];
     snprintf(data, sizeof data, "%s, \"epoch\": 16, \"times\": 3, \"rank\": 1",
@@ -329,8 +329,8 @@ static void one_that_was_left_out_is_tried_again(void)
     pl_log_hook(log_look, PL_LOG_INFO, NULL);
     const rig_result_t *result = rig_fit(rig);
     pl_log_hook(NULL, PL_LOG_ERROR, NULL);
-    is_text(result->status, "stopped", "it goes on: %s", result->error.text);
-    is_text(result->reason, "enough", "until it is told to stop");
+    is_text(result->status, "stopped", "it continues: %s", result->error.text);
+    is_text(result->reason, "enough", "until a stop comes");
     is_int(left_out, 2, "left out after it died twice, and once more");
     is_int(back, 2, "and tried again after each");
     ok(absent[0] >= 300 * PL_MILLISECOND && absent[1] >= 600 * PL_MILLISECOND,
@@ -349,7 +349,7 @@ static void stop_when_it_is_back(evutil_socket_t fd, short what, void *user)
         killed = !pl_trainer_stop(rig_trainer(user), "enough", NULL);
 }
 
-static void a_stop_where_the_run_has_paused_has_its_own_reason(void)
+static void a_stop_of_a_run_without_enough_ranks_has_its_own_reason(void)
 {
     const struct timeval interval = {0, 1000};
     char data[500];
@@ -370,7 +370,7 @@ static void a_stop_where_the_run_has_paused_has_its_own_reason(void)
     const rig_result_t *result = rig_fit(rig);
     pl_log_hook(NULL, PL_LOG_ERROR, NULL);
     is_text(result->status, "stopped", "it ends well: %s", result->error.text);
-    is_text(result->reason, "enough", "as it was told to");
+    is_text(result->reason, "enough", "by the stop");
     event_free(look);
     rig_free(&rig);
 }
@@ -379,9 +379,9 @@ static void a_stop_where_the_run_has_paused_has_its_own_reason(void)
     "\"deterministic\": \"elastic\", \"micro_shards\": 2, \"max_epochs\": 300, " \
     "\"log_every_n_steps\": 1"
 
-/* Where the bits do not depend on the number of ranks, neither that it went on without
- * one nor that this one came back shows. */
-static void with_elastic_bits_even_that_leaves_no_trace(void)
+/* Where the bits do not depend on the number of ranks, neither the loss of a rank nor its
+ * return shows. */
+static void with_elastic_bits_a_missing_rank_leaves_no_trace(void)
 {
     char data[500];
     snprintf(data, sizeof data, "%s, \"epoch\": 16, \"times\": 2, \"rank\": 1",
@@ -408,7 +408,7 @@ static void with_elastic_bits_even_that_leaves_no_trace(void)
     rig_free(&rig);
 }
 
-static void what_the_program_says_itself_is_not_tried_again(void)
+static void an_error_of_the_program_is_not_tried_again(void)
 {
     rig_t *rig = run_new(TWICE, 1, "torn", SPLIT);
     const rig_result_t *result = rig_fit(rig);
@@ -418,7 +418,7 @@ static void what_the_program_says_itself_is_not_tried_again(void)
     rig_free(&rig);
 }
 
-static void what_fails_by_itself_afterwards_says_how_often_it_was_tried(void)
+static void a_later_error_has_the_number_of_restarts(void)
 {
     char data[500];
     snprintf(data, sizeof data, "%s, \"later\": \"torn\"", mark("torn later"));
@@ -431,8 +431,8 @@ static void what_fails_by_itself_afterwards_says_how_often_it_was_tried(void)
     rig_free(&rig);
 }
 
-/* Before it is killed it goes on for a moment, and may save: a checkpoint from then says
- * an older place in the log, as of a logger that is slow. */
+/* Before it is killed it continues for a moment, and may save: such a checkpoint has
+ * an older position in the log, as with a slow logger. */
 static void a_stuck_rank_is_replaced(void)
 {
     static const char *const names[] = {"stopped 0", "stopped 1"};
@@ -454,19 +454,19 @@ static void a_stuck_rank_is_replaced(void)
     rig_result_free(want);
 }
 
-static void a_run_that_went_on_goes_on_from_there_again(void)
+static void a_resumed_run_is_started_again_from_its_checkpoint(void)
 {
     char from[600];
     char there[500];
     snprintf(there, sizeof there, "%s/resumed", tap_folder());
-    fclose(fopen(there, "w"));                              /* nobody dies yet */
+    fclose(fopen(there, "w"));                              /* no rank dies yet */
     rig_t *near = run_new("\"inline\"", 1, "SIGKILL", mark("resumed"));
     rig_result_t *want = rig_keep(rig_fit(near));
     rig_free(&near);
     snprintf(from, sizeof from, "%s/checkpoints/epoch=0-step=2", want->run_dir);
     unlink(there);
     rig_t *rig = run_new(TWICE, 1, "SIGKILL", mark("resumed"));
-    ok(rig_begin_again(rig, from), "a run goes on: %s", rig_error.text);
+    ok(rig_begin_again(rig, from), "a run resumes: %s", rig_error.text);
     const rig_result_t *result = rig_wait(rig);
     is_text(result->status, "ok", "and, after a death, ends: %s", result->error.text);
     ok(rig_same_bits(want, result), "with the same bits");
@@ -497,7 +497,7 @@ static void stop_now(rig_t *rig, const pl_progress_t *progress)
     kill(far_process(1), SIGKILL);
 }
 
-/* Who wants to end gets an end, not another beginning. */
+/* A request to end gets an end, not another start. */
 static void a_run_that_was_asked_to_stop_is_not_started_again(void)
 {
     killed = 0;
@@ -520,7 +520,7 @@ static void stop_when_it_waits(evutil_socket_t fd, short what, void *user)
 }
 
 /* After four deaths a run waits for 6.4 s. */
-static void a_stop_before_another_beginning_is_a_stop(void)
+static void a_stop_before_a_restart_is_a_stop(void)
 {
     const struct timeval interval = {0, 1000};
     char data[500];
@@ -550,21 +550,21 @@ int main(void)
     if (!rig_has("cpu"))                                    /* the fake one has float64 */
         return tap_done();
     run(a_rank_that_dies_once_leaves_no_trace);
-    run(one_that_dies_where_its_folder_is_new_begins_afresh);
-    run(one_that_dies_before_it_is_back_has_died_once_more);
-    run(a_rank_that_is_killed_in_the_middle_leaves_none_either);
+    run(a_rank_that_dies_when_its_folder_is_new_starts_from_the_beginning);
+    run(a_rank_that_dies_before_it_has_joined_counts_as_another_death);
+    run(a_rank_that_is_killed_in_a_step_leaves_no_trace);
     run(ranks_of_other_strategies_leave_no_trace);
-    run(one_that_always_dies_ends_after_the_bound);
-    run(one_that_dies_again_and_again_is_left_out);
-    run(one_that_was_left_out_is_tried_again);
-    run(a_stop_where_the_run_has_paused_has_its_own_reason);
-    run(with_elastic_bits_even_that_leaves_no_trace);
-    run(what_the_program_says_itself_is_not_tried_again);
-    run(what_fails_by_itself_afterwards_says_how_often_it_was_tried);
+    run(a_rank_that_always_dies_ends_the_run_at_the_limit);
+    run(a_rank_that_dies_repeatedly_is_left_out);
+    run(a_rank_that_was_left_out_is_tried_again);
+    run(a_stop_of_a_run_without_enough_ranks_has_its_own_reason);
+    run(with_elastic_bits_a_missing_rank_leaves_no_trace);
+    run(an_error_of_the_program_is_not_tried_again);
+    run(a_later_error_has_the_number_of_restarts);
     run(a_stuck_rank_is_replaced);
-    run(a_run_that_went_on_goes_on_from_there_again);
+    run(a_resumed_run_is_started_again_from_its_checkpoint);
     run(a_measurement_is_made_again);
     run(a_run_that_was_asked_to_stop_is_not_started_again);
-    run(a_stop_before_another_beginning_is_a_stop);
+    run(a_stop_before_a_restart_is_a_stop);
     return tap_done();
 }

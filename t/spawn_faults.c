@@ -1,5 +1,5 @@
-/* spawn_faults.c - tests of what happens when processes of a run die, stop, or never
- * come */
+/* spawn_faults.c - tests of runs with processes that die, stop, or never
+ * join */
 #include <dirent.h>
 #include <event2/event.h>
 #include <signal.h>
@@ -41,9 +41,11 @@ static void a_rank_that_dies_is_named(void)
             const rig_result_t *result = rig_fit(rig);
             is_text(result->status, "failed", "%s at record %d", ends[k], record);
             is_text(pl_code_name(result->error.code), "PL_EDIED", "as a death");
-            like(result->error.text, texts[k], "which is told: %s", result->error.text);
+            like(result->error.text, texts[k], "which is reported: %s",
+                 result->error.text);
             like(result->error.text, "the end of rank [0-2]", "with its last words");
-            like(result->error.where, "^rank [0-2]$", "and who: %s", result->error.where);
+            like(result->error.where, "^rank [0-2]$", "with the rank: %s",
+                 result->error.where);
             check_place(&result->error);
             is_int(rig_done(rig), 1, "once");
             is_int(far_children(), 0, "no process is left");
@@ -102,7 +104,7 @@ static void kill_now(evutil_socket_t fd, short what, void *user)
         event_add(victim->timer, &soon);
 }
 
-/* Nothing but the death fails it, and that is told as what it is. */
+/* Nothing but the death fails it, and the error names the death. */
 static bool failed_by(const rig_result_t *result, const victim_t *victim)
 {
     char where[16];
@@ -219,7 +221,7 @@ static void a_death_while_ranks_start_ends_the_run_at_once(void)
         is_text(result->error.where, "rank 1", "each rank %s: %s", cases[k].what,
                 result->error.text);
         like(result->error.text, "killed by SIGKILL", "the death is the cause");
-        ok(seconds < 1, "which is told after %g s", seconds);
+        ok(seconds < 1, "which is reported after %g s", seconds);
         is_int(rig_done(rig), 1, "once");
         rig_free(&rig);
         is_int(far_children(), 0, "no process is left");
@@ -228,7 +230,7 @@ static void a_death_while_ranks_start_ends_the_run_at_once(void)
 
 static const char blocks[] = "\"opens\": \"spin\", \"rank\": 1";
 
-static void data_that_do_not_open_are_waited_for_no_longer_than_a_step(void)
+static void a_wait_for_data_that_do_not_open_has_the_limit_of_a_step(void)
 {
     rig_t *rig = far_new(.data = blocks, .rig = {.trainer = "\"step_timeout\": 1"});
     const int64_t began = pl_now();
@@ -277,7 +279,7 @@ static void a_worker_that_exits_early_fails_the_launch(void)
     unsetenv("FAR_EARLY");
 }
 
-static void a_worker_that_never_joins_has_a_bound(void)
+static void a_wait_for_a_worker_that_never_joins_has_a_limit(void)
 {
     setenv("FAR_EARLY", "spin", 1);
     rig_t *rig = far_new(.launcher = "{\"name\": \"spawn\", \"join_timeout\": 0.5}");
@@ -302,7 +304,7 @@ static void close_engine(evutil_socket_t fd, short what, void *user)
 }
 
 /* One is there and the other awaited, or both are. */
-static void who_is_stopped_while_ranks_join_ends_at_once(void)
+static void a_stop_while_ranks_join_ends_the_run_at_once(void)
 {
     static const struct {
         const char *launcher, *late;
@@ -341,7 +343,7 @@ static void stop_then(evutil_socket_t fd, short what, void *user)
 }
 
 /* Though all ranks were there before. */
-static void who_is_stopped_while_they_join_again_ends_at_once(void)
+static void a_stop_while_ranks_join_again_ends_the_run_at_once(void)
 {
     const struct timeval interval = {0, 20000};
     char data[400];
@@ -414,7 +416,7 @@ static void a_process_that_is_stopped_is_killed(void)
     like(result->error.where, "rank [01]", "with its name");
     is_int(far_children(), 0, "no process is left");
     ok(file_has(result, "rank-1.stderr", "thread \""),
-       "it has told where its threads were");
+       "it has logged the stacks of its threads");
     is_int(rig_done(rig), 1, "one end");
     rig_free(&rig);
 }
@@ -431,7 +433,7 @@ static void a_thread_that_is_stuck_ends_with_its_process(void)
         snprintf(last_words, sizeof last_words, "; its last words: the end of %.6s",
                  result->error.where);
         is_text(pl_code_name(result->error.code), "PL_ESTUCK", "%s", result->error.text);
-        like(result->error.text, last_words, "who is stuck is named: %s",
+        like(result->error.text, last_words, "the stuck actor is named: %s",
              result->error.where);
         ok(!strstr(result->error.text, "use a launcher"),
            "with no advice that was taken");
@@ -468,8 +470,8 @@ static void a_rank_that_is_asked_to_end_stops_the_run(void)
 
 /* ---- In the stream ---- */
 
-/* What the trainer was told of its ranks, one after the other: "silent 1, died 1"; *last
- * is the newest. */
+/* The events of ranks that the trainer got, one after the other: "silent 1, died 1";
+ * *last is the newest. */
 static const char *events_of(json_t *stream, json_t **last)
 {
     static char text[400];
@@ -504,7 +506,7 @@ static void check_event(const json_t *fields, const char *cause)
     ok(json_number_value(json_object_get(fields, "seconds")) >= 0, "how long ago");
 }
 
-/* Whoever waits with it is ended, which is not told as one more. */
+/* The rank that waits with it is ended, which is not reported as one more death. */
 static void an_early_death_is_one_event(void)
 {
     json_t *fields;
@@ -518,7 +520,7 @@ static void an_early_death_is_one_event(void)
     is_text(result->error.where, "rank 0", "of that rank: %s", result->error.text);
     rig_free(&rig);
     json_t *stream = rig_stream();
-    is_text(events_of(stream, &fields), "died 0", "nobody else has died");
+    is_text(events_of(stream, &fields), "died 0", "no other rank has died");
     json_decref(stream);
 }
 
@@ -534,15 +536,15 @@ static void a_death_is_an_event(void)
     rig_fit(rig);
     rig_free(&rig);
     json_t *stream = rig_stream();
-    is_text(events_of(stream, &fields), "died 1", "one is told");
+    is_text(events_of(stream, &fields), "died 1", "one is reported");
     check_event(fields, "^was killed by SIGKILL$");
     const double silent = json_number_value(json_object_get(fields, "seconds"));
-    ok(silent < 1, "noticed %g s after it was last heard of", silent);
+    ok(silent < 1, "noticed %g s after its last message", silent);
     ok(json_integer_value(json_object_get(fields, "global_step")) >= 1, "after a step");
     json_decref(stream);
 }
 
-static void a_silent_step_loop_is_another(void)
+static void a_silent_step_loop_is_an_event(void)
 {
     static const char *const launchers[] = {NULL, "\"inline\""};
     for (int k = 0; k < 2; k++) {
@@ -556,8 +558,8 @@ static void a_silent_step_loop_is_another(void)
         rig_free(&rig);
         json_t *stream = rig_stream();
         like(events_of(stream, &fields),
-             k ? "^silent [01]" : "^silent [01].*, died [01]$", "that is told first: %s",
-             events_of(stream, &fields));
+             k ? "^silent [01]" : "^silent [01].*, died [01]$",
+             "the silence is reported first: %s", events_of(stream, &fields));
         check_event(fields, k ? "no progress|not end|is gone" : "SIG|status");
         json_decref(stream);
     }
@@ -632,7 +634,7 @@ static int folders_left(void)
     return count;
 }
 
-/* Whoever has it now may take its time to wait for it. */
+/* Its new parent may take its time to wait for it. */
 static bool is_gone(int pid)
 {
     char path[64], state = 'Z';
@@ -703,18 +705,18 @@ int main(int argc, char **argv)
     run(a_run_ends_once_whenever_a_rank_is_killed);
     run(a_death_while_ranks_start_ends_the_run_at_once);
     run(a_stop_ends_a_start_up_that_does_not_end);
-    run(data_that_do_not_open_are_waited_for_no_longer_than_a_step);
+    run(a_wait_for_data_that_do_not_open_has_the_limit_of_a_step);
     run(a_worker_that_exits_early_fails_the_launch);
-    run(a_worker_that_never_joins_has_a_bound);
-    run(who_is_stopped_while_ranks_join_ends_at_once);
-    run(who_is_stopped_while_they_join_again_ends_at_once);
+    run(a_wait_for_a_worker_that_never_joins_has_a_limit);
+    run(a_stop_while_ranks_join_ends_the_run_at_once);
+    run(a_stop_while_ranks_join_again_ends_the_run_at_once);
     run(a_process_that_has_left_and_stays_is_ended);
     run(a_process_that_is_stopped_is_killed);
     run(a_thread_that_is_stuck_ends_with_its_process);
     run(a_rank_that_is_asked_to_end_stops_the_run);
     run(an_early_death_is_one_event);
     run(a_death_is_an_event);
-    run(a_silent_step_loop_is_another);
+    run(a_silent_step_loop_is_an_event);
     run(ranks_die_with_their_host);
     run(a_program_whose_file_is_gone_starts_its_ranks);
     return tap_done();

@@ -1,6 +1,6 @@
 /* spawn_strategies.c - tests of strategies/zero1.c and local_sgd.c where ranks are
- * processes: they train what threads do, all come to the same weights, and others go on
- * from there */
+ * processes: they train what threads do, all have the same weights, and others
+ * resume them */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -144,7 +144,7 @@ static void any_number_of_ranks_resumes_a_checkpoint_of_two(void)
     for (int k = 0; k < 3; k++) {
         rig_result_t *far = on_from(spawn, ranks[k], from),
                      *near = on_from("\"inline\"", ranks[k], from);
-        is_int(far->global_step, 9, "%d processes go on", ranks[k]);
+        is_int(far->global_step, 9, "%d processes resume", ranks[k]);
         ok(rig_same_bits(far, near), "as threads do");
         ok(rig_distance(far, whole) < (ranks[k] == 2 ? 1e-30 : 1e-5),
            "to what two come to (%g)", rig_distance(far, whole));

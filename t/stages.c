@@ -1,4 +1,4 @@
-/* stages.c - tests of what the only rank says its steps took, stage by stage */
+/* stages.c - tests of the times of the stages of a step, of a single rank */
 #include <event2/event.h>
 #include <math.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "runtime/tap.h"
 #include "tap.h"
 
-/* What a tap has heard; the stream has ended when it is read. */
+/* The records of a tap; they are read after the end of the stream. */
 typedef struct received {
     int tellings;
     double all;                                        /* s: of all stages together */
@@ -82,7 +82,7 @@ static void stages_are_those_of_the_device(void)
        received.spent[PL_TIMING_BACKWARD], received.spent[PL_TIMING_OPTIMIZER]);
 }
 
-static void a_step_of_two_batches_says_it_once(void)
+static void a_step_of_two_batches_has_its_times_once(void)
 {
     listen_to(&(rig_spec_t){.data = "\"batch_size\": 4",
                             .trainer = "\"max_steps\": 20, "
@@ -90,7 +90,7 @@ static void a_step_of_two_batches_says_it_once(void)
               20);
 }
 
-static void data_that_are_waited_for_are_a_stage(void)
+static void a_wait_for_data_is_a_stage(void)
 {
     const received_t received = listen_to(&(rig_spec_t){.data = "\"batch_size\": 4",
                                                         .reading_ms = 10,
@@ -132,7 +132,7 @@ static const pl_callback_ops_t onlooker = {.name = "onlooker",
                                            .requests = PL_LOOKS_ON,
                                            .on = brake_on};
 
-static void go_on(evutil_socket_t fd, short what, void *rig)
+static void continue_run(evutil_socket_t fd, short what, void *rig)
 {
     (void)fd, (void)what;
     pl_trainer_continue(rig_trainer(rig), NULL, NULL, NULL);
@@ -146,7 +146,7 @@ static void pause_once(rig_t *rig, const pl_progress_t *progress)
         return;
     *has_paused = true;
     ok(pl_trainer_pause(rig_trainer(rig), NULL, NULL, &rig_error) == PL_OK, "a pause");
-    event_base_once(rig_base(rig), -1, EV_TIMEOUT, go_on, rig, &second);
+    event_base_once(rig_base(rig), -1, EV_TIMEOUT, continue_run, rig, &second);
 }
 
 static void neither_a_callback_nor_a_pause_is_a_wait_for_data(void)
@@ -163,7 +163,7 @@ static void neither_a_callback_nor_a_pause_is_a_wait_for_data(void)
        received.spent[PL_TIMING_DATA]);
 }
 
-static void nor_is_one_that_looks_on(void)
+static void an_observer_is_no_wait_for_data(void)
 {
     const received_t received = listen_to(&(rig_spec_t){.data = "\"batch_size\": 4",
                                                         .callbacks = "[\"onlooker\"]",
@@ -180,10 +180,10 @@ int main(void)
                                                    PL_REGISTRATIONS_END};
     rig_init(components);
     run(stages_are_those_of_the_device);
-    run(a_step_of_two_batches_says_it_once);
-    run(data_that_are_waited_for_are_a_stage);
+    run(a_step_of_two_batches_has_its_times_once);
+    run(a_wait_for_data_is_a_stage);
     run(a_step_that_is_skipped_has_taken_time);
     run(neither_a_callback_nor_a_pause_is_a_wait_for_data);
-    run(nor_is_one_that_looks_on);
+    run(an_observer_is_no_wait_for_data);
     return tap_done();
 }

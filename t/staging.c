@@ -9,7 +9,7 @@ static pl_floats_t *take(pl_staging_t *staging, size_t count)
     return pl_staging_take(staging, PL_REGION_PARAMS, PL_F32, count, NULL);
 }
 
-static void memory_is_used_again_once_nobody_has_it(void)
+static void memory_is_used_again_once_it_is_free(void)
 {
     pl_staging_t staging = {0};
     pl_floats_t *first = take(&staging, 100), *second = take(&staging, 100),
@@ -40,7 +40,7 @@ static void memory_that_is_prepared_is_what_is_taken(void)
     ok(first == staging.buffer[0][PL_REGION_PARAMS], "the first");
     ok(second == staging.buffer[1][PL_REGION_PARAMS], "the second");
     ok(staging.buffer[1][PL_REGION_SLOT0] && !staging.buffer[0][PL_REGION_STATE],
-       "of what was counted, and of nothing else");
+       "of the counted batches, and of nothing else");
     first->data[MANY - 1] = 3;
     pl_object_unref(second);
     pl_staging_release(&staging);
@@ -91,7 +91,7 @@ static int refuse(void *self, void *host, size_t bytes, pl_error_t *err)
     return PL_EIO;
 }
 
-static void what_cannot_be_pinned_is_tried_once(void)
+static void memory_that_cannot_be_pinned_is_tried_once(void)
 {
     static const pl_accelerator_ops_t ops = {.pin = refuse, .unpin = unpin};
     pl_staging_t staging = {.ops = &ops};
@@ -108,8 +108,8 @@ static void what_cannot_be_pinned_is_tried_once(void)
 int main(void)
 {
     run(pages_of_batches_are_pinned_once_and_as_long_as_there_are_batches);
-    run(memory_is_used_again_once_nobody_has_it);
+    run(memory_is_used_again_once_it_is_free);
     run(memory_that_is_prepared_is_what_is_taken);
-    run(what_cannot_be_pinned_is_tried_once);
+    run(memory_that_cannot_be_pinned_is_tried_once);
     return tap_done();
 }

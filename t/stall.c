@@ -73,34 +73,34 @@ static void stall(int how_long)
     sleep((unsigned)how_long);
 }
 
-static void goes_on_behind_a_stall(rig_t *rig, reported_t *reported, int how_long)
+static void continues_after_a_stall(rig_t *rig, reported_t *reported, int how_long)
 {
     ok(rig && rig_begin(rig) && rig_until(rig, has_been_reported),
        "a run is under way: %s", rig_error.text);
     reported->wanted = reported->newest + (uint64_t)how_long * 10;
     stall(how_long);
-    ok(eventually(newest_step() > reported->wanted), "steps are made meanwhile");
+    ok(eventually(newest_step() > reported->wanted), "steps are made during the stall");
     ok(rig_until(rig, has_been_reported), "the program's loop turns again");
     reported->first = reported->newest;
-    ok(rig_until(rig, has_been_reported), "and hears of more");
+    ok(rig_until(rig, has_been_reported), "and gets further reports");
     ok(rig_until(rig, has_caught_up), "to those that were made and beyond");
-    ok(!reported->back, "what it is told is in order");
+    ok(!reported->back, "the reports are in order");
     is_int(pl_trainer_stop(rig_trainer(rig), "enough", NULL), PL_OK, "a stop is taken");
     const rig_result_t *result = rig_wait(rig);
     is_text(result->status, "stopped", "and obeyed: %s", result->error.text);
     is_int(rig_done(rig), 1, "with one on_done");
 }
 
-static void a_run_of_one_thread_goes_on(void)
+static void a_run_of_one_thread_continues(void)
 {
     reported_t reported = {0};
     rig_t *rig = rig_new(.script = SLOW, .trainer = LONG, .data = EVERY,
                          .on_progress = keep_order, .user = &reported);
-    goes_on_behind_a_stall(rig, &reported, seconds);
+    continues_after_a_stall(rig, &reported, seconds);
     rig_free(&rig);
 }
 
-static void a_run_that_is_seen_goes_on(void)
+static void a_published_run_continues(void)
 {
     reported_t reported = {0};
     char endpoint[300];
@@ -110,23 +110,23 @@ static void a_run_that_is_seen_goes_on(void)
     ok(pl_engine_monitor(rig_engine(rig), endpoint, &rig_error) == PL_OK
            && pl_engine_dashboard(rig_engine(rig), "0", &rig_error) == PL_OK,
        "it can be seen: %s", rig_error.text);
-    goes_on_behind_a_stall(rig, &reported, seconds);
+    continues_after_a_stall(rig, &reported, seconds);
     rig_free(&rig);
 }
 
-static void ranks_that_are_threads_go_on(void)
+static void ranks_that_are_threads_continue(void)
 {
     reported_t reported = {0};
     rig_t *rig = rig_new(.script = SLOW, .data = EVERY, .on_progress = keep_order,
                          .trainer = LONG ", \"strategy\": \"ddp\", \"devices\": 2",
                          .user = &reported);
-    goes_on_behind_a_stall(rig, &reported, seconds);
+    continues_after_a_stall(rig, &reported, seconds);
     rig_free(&rig);
 }
 
 /* Processes that compute give way to others: on a busy machine one may stand still for a
  * second. */
-static void ranks_that_are_processes_go_on(void)
+static void ranks_that_are_processes_continue(void)
 {
     const int silent = PL_SILENCE_MS / 1000 + 1;
     char trainer[80];
@@ -136,7 +136,7 @@ static void ranks_that_are_processes_go_on(void)
                                              .trainer = trainer,
                                              .on_progress = keep_order,
                                              .user = &reported});
-    goes_on_behind_a_stall(rig, &reported, seconds > silent ? seconds : silent);
+    continues_after_a_stall(rig, &reported, seconds > silent ? seconds : silent);
     rig_free(&rig);
 }
 
@@ -150,7 +150,7 @@ static void a_paused_run_waits(void)
     stall(seconds);
     pl_trainer_continue(rig_trainer(rig), NULL, NULL, NULL);
     reported.first = reported.newest + 1;
-    ok(rig_until(rig, has_been_reported), "it goes on when it is told to");
+    ok(rig_until(rig, has_been_reported), "it continues on command");
     pl_trainer_stop(rig_trainer(rig), "enough", NULL);
     is_text(rig_wait(rig)->status, "stopped", "and stops");
     rig_free(&rig);
@@ -160,10 +160,10 @@ int main(int argc, char **argv)
 {
     far_init(NULL);
     seconds = argc > 1 ? atoi(argv[1]) : seconds;
-    run(a_run_of_one_thread_goes_on);
-    run(a_run_that_is_seen_goes_on);
-    run(ranks_that_are_threads_go_on);
-    run(ranks_that_are_processes_go_on);
+    run(a_run_of_one_thread_continues);
+    run(a_published_run_continues);
+    run(ranks_that_are_threads_continue);
+    run(ranks_that_are_processes_continue);
     run(a_paused_run_waits);
     return tap_done();
 }

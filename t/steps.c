@@ -304,8 +304,7 @@ static void a_step_whose_targets_are_all_ignored_is_an_empty_one(void)
         const rig_result_t *result = rig_fit(rig);
         is_text(result->status, "ok", "%s: it trains", devices[k]);
         is_int((long)result->global_step, 80, "each step counts");
-        ok(isfinite(rig_metric(result, "train_loss_epoch")),
-           "the loss is that of the others");
+        ok(isfinite(rig_metric(result, "train_loss_epoch")), "the loss is the others'");
         rig_free(&rig);
     }
 }

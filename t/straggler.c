@@ -47,7 +47,7 @@ typedef struct scene {
     bool pulses;
     int process;                                            /* of rank 1; 0: not yet */
     bool is_stopped;
-    int reported, named;                      /* how often that was told, and it was */
+    int reported, named;                      /* reports, and those that name rank 1 */
     double absent;                            /* of rank 1 when it was named; ms a step */
 } scene_t;
 
@@ -122,7 +122,7 @@ static void a_rank_that_is_stopped_while_it_waits_is_named(void)
     stopped_rank_is_named(100000);
 }
 
-static void so_it_is_between_short_epochs(void)
+static void a_rank_that_is_stopped_between_short_epochs_is_named(void)
 {
     stopped_rank_is_named(24);
 }
@@ -133,6 +133,6 @@ int main(void)
                                                    PL_REGISTRATIONS_END};
     far_init(components);
     run(a_rank_that_is_stopped_while_it_waits_is_named);
-    run(so_it_is_between_short_epochs);
+    run(a_rank_that_is_stopped_between_short_epochs_is_named);
     return tap_done();
 }

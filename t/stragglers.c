@@ -20,7 +20,7 @@ static void the_slowest_rank_is_named(void)
         pl_stragglers_add(&stragglers, (pl_bytes_t){step, sizeof step},
                           k * PL_SECOND / 10);
     ok(!pl_stragglers_report(&stragglers, PL_SECOND / 2),
-       "nothing is told before a second is over");
+       "nothing is reported before a second is over");
     json_t *reported = pl_stragglers_report(&stragglers, PL_SECOND);
     is_near(json_number_value(json_object_get(reported, "steps")), 10, 0, "of ten steps");
     is_near(number(reported, "backward", "min"), 4, 1e-9, "ms a step: the least");
@@ -28,7 +28,7 @@ static void the_slowest_rank_is_named(void)
     is_near(number(reported, "backward", "max"), 7, 1e-9, "the most");
     is_near(number(reported, "backward", "slowest"), 1, 0, "and whose");
     is_near(number(reported, "forward", "min"), 4, 1e-9, "forward for itself");
-    is_near(number(reported, "collective", "slowest"), 2, 0, "who waits most");
+    is_near(number(reported, "collective", "slowest"), 2, 0, "the rank that waits most");
     is_near(number(reported, "own", "max"), 15, 1e-9, "without what it waits");
     is_near(json_number_value(json_object_get(reported, "slowest")), 1, 0,
             "rank 1 is slow");
@@ -39,7 +39,7 @@ static void the_slowest_rank_is_named(void)
     pl_stragglers_release(&stragglers);
 }
 
-static void one_rank_has_nothing_to_tell(void)
+static void a_single_rank_has_no_report(void)
 {
     static const double step[PL_TIMINGS] = {0, 0.004, 0.006, 0.004, 0.001};
     pl_stragglers_t stragglers = {0};
@@ -53,6 +53,6 @@ static void one_rank_has_nothing_to_tell(void)
 int main(void)
 {
     run(the_slowest_rank_is_named);
-    run(one_rank_has_nothing_to_tell);
+    run(a_single_rank_has_no_report);
     return tap_done();
 }

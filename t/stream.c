@@ -158,7 +158,7 @@ static void make_shorter(const char *path)
 static void make_newer(const char *path)
 {
     const struct timespec times[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
-    ok(utimensat(AT_FDCWD, path, times, 0) == 0, "or is written anew");
+    ok(utimensat(AT_FDCWD, path, times, 0) == 0, "or is written again");
 }
 
 static void a_file_that_changes_while_it_is_read_is_refused(void)
@@ -177,7 +177,7 @@ static void a_file_that_changes_while_it_is_read_is_refused(void)
     ok(!bytes.data && !bytes.size, "and the output is untouched");
 }
 
-static void what_is_no_file_is_refused(void)
+static void a_path_that_is_no_file_is_refused(void)
 {
     pl_file_bytes_t bytes = {0};
     char pipe[4200];
@@ -217,7 +217,7 @@ int main(void)
     run(damage_to_a_compressed_file_is_found);
     run(a_limit_holds_however_much_a_file_promises);
     run(a_file_that_changes_while_it_is_read_is_refused);
-    run(what_is_no_file_is_refused);
+    run(a_path_that_is_no_file_is_refused);
     run(memory_may_run_out);
     return tap_done();
 }

@@ -76,7 +76,7 @@ static item_t *item_take(streams_t *s, int stream)
     return item;
 }
 
-/* One of those that can go on, each as likely as another  [-1]. */
+/* One of the streams that can continue, each with the same probability  [-1]. */
 static int choose(streams_t *s)
 {
     int ready[STREAMS_MAX], count = 0;

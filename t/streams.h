@@ -1,8 +1,8 @@
 /* streams.h - streams and events of a device that does not exist, for tests
  *
  * What is put on a stream runs later, on a thread of the simulation, in the order of its
- * stream.  A seed decides which stream goes on and when all of them pause, so that
- * whatever relies on an order that no event gives is found.  Functions may be called from
+ * stream.  A seed decides which stream continues and when all of them pause, so that
+ * code that relies on an order without an event is found.  Functions may be called from
  * any thread. */
 #ifndef T_STREAMS_H
 #define T_STREAMS_H
@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 enum { STREAMS_MAX = 64 };
-/* What a function returns that is to run again later, because it waits for another
- * device; other streams go on. */
+/* The return value of a function that has to run again later, because it waits for
+ * another device; other streams continue. */
 enum { STREAMS_AGAIN = -1 };
 
 typedef struct streams streams_t;

@@ -41,24 +41,25 @@ bool tap_ok(bool truth, const char *file, int line, const char *format, ...)
     return truth;
 }
 
-bool tap_is_int(long long got, long long want, const char *file, int line,
+bool tap_is_int(long long got, long long expected, const char *file, int line,
                 const char *format, ...)
 {
     SENTENCE;
-    report(got == want, text, file, line);
-    if (got != want)
-        tap_diag("got %lld, want %lld", got, want);
-    return got == want;
+    report(got == expected, text, file, line);
+    if (got != expected)
+        tap_diag("got %lld, expected %lld", got, expected);
+    return got == expected;
 }
 
-bool tap_is_text(const char *got, const char *want, const char *file, int line,
+bool tap_is_text(const char *got, const char *expected, const char *file, int line,
                  const char *format, ...)
 {
     SENTENCE;
-    bool same = got && want ? !strcmp(got, want) : got == want;
+    bool same = got && expected ? !strcmp(got, expected) : got == expected;
     report(same, text, file, line);
     if (!same)
-        tap_diag("got \"%s\", want \"%s\"", got ? got : "(null)", want ? want : "(null)");
+        tap_diag("got \"%s\", expected \"%s\"", got ? got : "(null)",
+                 expected ? expected : "(null)");
     return same;
 }
 
@@ -74,18 +75,18 @@ bool tap_like(const char *got, const char *pattern, const char *file, int line,
     }
     report(match, text, file, line);
     if (!match)
-        tap_diag("got \"%s\", want a match of /%s/", got ? got : "(null)", pattern);
+        tap_diag("got \"%s\", expected a match of /%s/", got ? got : "(null)", pattern);
     return match;
 }
 
-bool tap_is_near(double got, double want, double tolerance, const char *file, int line,
-                 const char *format, ...)
+bool tap_is_near(double got, double expected, double tolerance, const char *file,
+                 int line, const char *format, ...)
 {
     SENTENCE;
-    bool near = fabs(got - want) <= tolerance * fmax(1, fabs(want));
+    bool near = fabs(got - expected) <= tolerance * fmax(1, fabs(expected));
     report(near, text, file, line);
     if (!near)
-        tap_diag("got %.9g, want %.9g within %g", got, want, tolerance);
+        tap_diag("got %.9g, expected %.9g within %g", got, expected, tolerance);
     return near;
 }
 

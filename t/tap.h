@@ -7,27 +7,28 @@
 /* Counts and prints one result; the text is the sentence that should hold.  Returns the
  * truth of it. */
 #define ok(truth, ...) tap_ok((truth), __FILE__, __LINE__, __VA_ARGS__)
-#define is_int(got, want, ...) \
-    tap_is_int((long long)(got), (long long)(want), __FILE__, __LINE__, __VA_ARGS__)
-#define is_text(got, want, ...) tap_is_text(got, want, __FILE__, __LINE__, __VA_ARGS__)
+#define is_int(got, expected, ...) \
+    tap_is_int((long long)(got), (long long)(expected), __FILE__, __LINE__, __VA_ARGS__)
+#define is_text(got, expected, ...) \
+    tap_is_text(got, expected, __FILE__, __LINE__, __VA_ARGS__)
 /* pattern is an extended regular expression. */
 #define like(got, pattern, ...) tap_like(got, pattern, __FILE__, __LINE__, __VA_ARGS__)
-/* |got - want| <= tolerance * max(1, |want|) */
-#define is_near(got, want, tolerance, ...) \
-    tap_is_near(got, want, tolerance, __FILE__, __LINE__, __VA_ARGS__)
+/* |got - expected| <= tolerance * max(1, |expected|) */
+#define is_near(got, expected, tolerance, ...) \
+    tap_is_near(got, expected, tolerance, __FILE__, __LINE__, __VA_ARGS__)
 /* Runs a test function of that name, announced. */
 #define run(test) tap_run(#test, test)
 
 bool tap_ok(bool truth, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-bool tap_is_int(long long got, long long want, const char *file, int line,
+bool tap_is_int(long long got, long long expected, const char *file, int line,
                 const char *format, ...) __attribute__((format(printf, 5, 6)));
-bool tap_is_text(const char *got, const char *want, const char *file, int line,
+bool tap_is_text(const char *got, const char *expected, const char *file, int line,
                  const char *format, ...) __attribute__((format(printf, 5, 6)));
 bool tap_like(const char *got, const char *pattern, const char *file, int line,
               const char *format, ...) __attribute__((format(printf, 5, 6)));
-bool tap_is_near(double got, double want, double tolerance, const char *file, int line,
-                 const char *format, ...) __attribute__((format(printf, 6, 7)));
+bool tap_is_near(double got, double expected, double tolerance, const char *file,
+                 int line, const char *format, ...) __attribute__((format(printf, 6, 7)));
 void tap_run(const char *name, void (*test)(void));
 void tap_diag(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Counts `why` as a skipped test. */

@@ -77,10 +77,10 @@ try() {
 
 # refused STATUS PATTERN WORDS... - the command fails with one line of its own that matches; others may log before it
 refused() {
-    local want=$1 pattern=$2
+    local expected=$1 pattern=$2
     shift 2
     try "$paceline" "$@"
-    is "$status" "$want" "paceline $*: status $want"
+    is "$status" "$expected" "paceline $*: status $expected"
     ok "one line says why" test "$(grep -c "^paceline: " <<<"$err")" = 1
     like "$err" "$pattern" "namely $pattern"
     is "$out" "" "and nothing on standard output"
@@ -137,14 +137,14 @@ ended() {
 # end_of_fit - its status, what it has said, and in last, and out, the last of its events; 30 s for all of it
 end_of_fit() {
     local end=$((SECONDS + 30))
-    last=$(timeout 30 tail -n 1 <&3)
+    last=$(timeout 300 tail -n 1 <&3)
     out=$last
     ended $((end - SECONDS))
     exec 3<&-
     err=$(cat err.txt)
 }
 
-# rank K - the number of the process of that rank of the fit that goes on
+# rank K - the number of the process of that rank of the running fit
 rank() {
     local child
     for child in $(cat /proc/"$pid"/task/*/children); do
@@ -173,13 +173,13 @@ holds() {
     done
 }
 
-# free_port - in port, one that nobody listens at, nor is given by the system to who asks for any
+# free_port - in port, one without a listener, below those that the system gives for port 0
 free_port() {
     port=$((20000 + RANDOM % 12000))
     while listens; do port=$((port + 1)); done
 }
 
-# listens - somebody does at the port
+# listens - a process listens at the port
 listens() {
     (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null
 }
@@ -198,9 +198,9 @@ metric() {
     awk -v name="$1" '$1 == name { print $2 }' <<<"$out"
 }
 
-# at_least GOT WANT - as numbers; nothing counts as 0
+# at_least GOT LEAST - as numbers; nothing counts as 0
 at_least() {
-    awk -v got="${1:-0}" -v want="$2" 'BEGIN { exit !(got >= want) }'
+    awk -v got="${1:-0}" -v least="$2" 'BEGIN { exit !(got >= least) }'
 }
 
 # lines TEXT - how many there are

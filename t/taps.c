@@ -112,7 +112,7 @@ static void a_tap_gets_every_message_and_the_end(void)
     pl_cancel(rig.queen, life);
     rig_wait(1);
     say(rig.reactor, "last", 1);
-    ok(eventually(__atomic_load_n(&seen.ticks, __ATOMIC_RELAXED) > 1), "time is told");
+    ok(eventually(__atomic_load_n(&seen.ticks, __ATOMIC_RELAXED) > 1), "ticks come");
     pl_monitor_stop(rig.runtime);
     ok(seen.is_closed && other.is_closed, "both end with the stream");
     ok(seen.last, "which ends with what was said last");
@@ -157,10 +157,10 @@ static void an_endpoint_that_fails_leaves_the_taps(void)
     is_text(pl_monitor_endpoint(rig.runtime), "", "so nothing is");
     say(rig.reactor, "last", 1);
     rig_close();
-    ok(seen.last, "but the tap goes on");
+    ok(seen.last, "but the tap continues");
 }
 
-static void what_a_tap_misses_it_is_told(void)
+static void a_tap_gets_the_number_of_missing_records(void)
 {
     enum { MANY = 300000 };
     seen_t seen = {.wait = 20 * PL_MILLISECOND};
@@ -171,12 +171,13 @@ static void what_a_tap_misses_it_is_told(void)
     ok(eventually(__atomic_load_n(&seen.ticks, __ATOMIC_RELAXED) > 1), "it has begun");
     const int64_t began = pl_now();
     say(rig.reactor, "flood", MANY);
-    ok(pl_now() - began < 20 * PL_SECOND, "who sends does not wait for it");
+    ok(pl_now() - began < 20 * PL_SECOND, "the sender does not wait for it");
     say_this(rig.reactor, PL_KIND_REPLY, PL_MESSAGE_run, &(pl_run_reply_t){0}, 1);
     __atomic_store_n(&seen.wait, 0, __ATOMIC_RELAXED);
     say(rig.reactor, "last", 1);
     rig_close();
-    is_int(seen.records + seen.missing, MANY + 3, "it got or was told of all");
+    is_int(seen.records + seen.missing, MANY + 3,
+           "all are received or counted as missing");
     ok(seen.missing > 0 && seen.gaps > 0, "%lld were missing", seen.missing);
     ok(seen.run_ends, "but not that a run has ended");
 }
@@ -193,7 +194,7 @@ static char *seen_tell(void *self)
     return pl_text("{\"records\": %lld}", ((seen_t *)self)->records);
 }
 
-/* The topic and the text of what comes next to a viewer; "": nothing does. */
+/* The topic and the text of the next message to a viewer; "": none comes. */
 static const char *viewed(void *viewer, char text[256])
 {
     const int topic = zmq_recv(viewer, text, 64, 0);
@@ -204,11 +205,11 @@ static const char *viewed(void *viewer, char text[256])
     return text;
 }
 
-static void a_tap_that_tells_is_there_for_who_asks_for_that(void)
+static void a_tap_with_a_topic_works_for_its_subscribers(void)
 {
     static const pl_tap_ops_t ops = {.record = seen_record,
                                      .close = seen_close,
-                                     .topic = "told",
+                                     .topic = "count",
                                      .watched = seen_watched,
                                      .tell = seen_tell};
     seen_t seen = {0};
@@ -218,22 +219,22 @@ static void a_tap_that_tells_is_there_for_who_asks_for_that(void)
     rig_open();
     pl_monitor_start(rig.runtime, "tcp://127.0.0.1:*", false, &err);
     is_int(pl_tap_add(rig.runtime, &ops, &seen, &err), PL_OK, "it is added %s", err.text);
-    is_int(pl_monitor_watchers(rig.runtime), 0, "nobody watches for it");
+    is_int(pl_monitor_watchers(rig.runtime), 0, "it counts as no viewer");
     void *context = zmq_ctx_new(), *viewer = zmq_socket(context, ZMQ_SUB);
     zmq_setsockopt(viewer, ZMQ_RCVTIMEO, &limit, sizeof limit);
-    zmq_setsockopt(viewer, ZMQ_SUBSCRIBE, "told", 4);
+    zmq_setsockopt(viewer, ZMQ_SUBSCRIBE, "count", 5);
     zmq_connect(viewer, pl_monitor_endpoint(rig.runtime));
     ok(eventually(__atomic_load_n(&seen.watched, __ATOMIC_ACQUIRE)),
-       "until somebody does");
-    like(viewed(viewer, text), "^told \\{\"records\": 0\\}$", "who is told");
+       "until a viewer subscribes");
+    like(viewed(viewer, text), "^count \\{\"records\": 0\\}$", "the subscriber gets it");
     say(rig.reactor, "last", 1);
     ok(eventually(__atomic_load_n(&seen.last, __ATOMIC_ACQUIRE)), "it gets what is said");
     viewed(viewer, text);                                   /* perhaps of before */
-    like(viewed(viewer, text), "^told \\{\"records\": 1\\}$", "and nobody else does");
-    zmq_setsockopt(viewer, ZMQ_UNSUBSCRIBE, "told", 4);
+    like(viewed(viewer, text), "^count \\{\"records\": 1\\}$", "and nothing else");
+    zmq_setsockopt(viewer, ZMQ_UNSUBSCRIBE, "count", 5);
     ok(eventually(!__atomic_load_n(&seen.watched, __ATOMIC_ACQUIRE)),
-       "it ends with who asked");
-    is_int(pl_monitor_watchers(rig.runtime), 0, "and nobody watches again");
+       "it ends with its subscriber");
+    is_int(pl_monitor_watchers(rig.runtime), 0, "and no viewer is left");
     zmq_close(viewer);
     zmq_ctx_term(context);
     rig_close();
@@ -281,7 +282,7 @@ static void says_the_last(elsewhere_t *there, seen_t *seen, int count)
     ok(eventually(__atomic_load_n(&seen->last, __ATOMIC_ACQUIRE)), "a message comes");
 }
 
-static void ranks_elsewhere_bring_theirs(void)
+static void remote_ranks_bring_their_records(void)
 {
     static elsewhere_t there;
     seen_t seen = {0};
@@ -340,7 +341,7 @@ static bool rests(const seen_t *seen)
 
 /* What is said last finds no room; nothing comes behind it that would show that.  An end
  * waits some seconds for what is still to be taken, which a sanitizer makes too short. */
-static void what_is_lost_at_the_end_of_a_rank_is_reported(void)
+static void records_lost_at_the_end_of_a_rank_are_counted(void)
 {
     enum { MANY = 300000 };
     static elsewhere_t there;
@@ -356,14 +357,15 @@ static void what_is_lost_at_the_end_of_a_rank_is_reported(void)
     __atomic_store_n(&seen.wait, 0, __ATOMIC_RELAXED);
     ok(eventually(rests(&seen)), "what had room comes");
     elsewhere_end(&there);
-    ok(eventually(are_accounted(&seen, MANY + 1)), "it got or was told of all");
+    ok(eventually(are_accounted(&seen, MANY + 1)),
+       "all are received or counted as missing");
     pl_monitor_lost(rig.runtime, there.place, 3);
     rig_close();
     ok(seen.missing > 0, "%lld were missing", seen.missing);
-    is_int(seen.unknown, 0, "and who has said how many there were leaves no doubt");
+    is_int(seen.unknown, 0, "and a rank that sent its count leaves no doubt");
 }
 
-static void a_rank_that_dies_may_have_had_more_to_say(void)
+static void records_of_a_rank_that_dies_may_be_missing(void)
 {
     static elsewhere_t there;
     seen_t seen = {0};
@@ -374,7 +376,8 @@ static void a_rank_that_dies_may_have_had_more_to_say(void)
     says_the_last(&there, &seen, 2);
     pl_monitor_lost(rig.runtime, there.place, 2);
     pl_monitor_lost(rig.runtime, there.place, 3);
-    ok(eventually(__atomic_load_n(&seen.unknown, __ATOMIC_ACQUIRE)), "so a tap is told");
+    ok(eventually(__atomic_load_n(&seen.unknown, __ATOMIC_ACQUIRE)),
+       "so a tap is informed");
     elsewhere_end(&there);
     rig_close();
     is_int(seen.gaps, 1, "once, of that rank");
@@ -386,11 +389,11 @@ int main(void)
     run(a_tap_gets_every_message_and_the_end);
     run(a_tap_and_a_published_stream_come_in_any_order);
     run(an_endpoint_that_fails_leaves_the_taps);
-    run(what_a_tap_misses_it_is_told);
-    run(a_tap_that_tells_is_there_for_who_asks_for_that);
-    run(ranks_elsewhere_bring_theirs);
+    run(a_tap_gets_the_number_of_missing_records);
+    run(a_tap_with_a_topic_works_for_its_subscribers);
+    run(remote_ranks_bring_their_records);
     run(the_same_rank_of_two_launchers_is_two_processes);
-    run(what_is_lost_at_the_end_of_a_rank_is_reported);
-    run(a_rank_that_dies_may_have_had_more_to_say);
+    run(records_lost_at_the_end_of_a_rank_are_counted);
+    run(records_of_a_rank_that_dies_may_be_missing);
     return tap_done();
 }

@@ -97,8 +97,8 @@ static void a_trace_does_without_memory(void)
 
 static char said[512];
 
-static void hear(pl_log_level_t level, int rank, const char *actor, const char *text,
-                 void *user)
+static void note_line(pl_log_level_t level, int rank, const char *actor, const char *text,
+                      void *user)
 {
     (void)level, (void)rank, (void)actor, (void)user;
     snprintf(said, sizeof said, "%s", text);
@@ -111,12 +111,12 @@ static void a_disk_that_takes_nothing_ends_the_file_alone(void)
         tap_skip("there is no /dev/full");
         return;
     }
-    pl_log_hook(hear, PL_LOG_WARNING, NULL);
-    is_int(file_write(&journal), PL_OK, "a journal's stream goes on");
+    pl_log_hook(note_line, PL_LOG_WARNING, NULL);
+    is_int(file_write(&journal), PL_OK, "a journal's stream continues");
     like(said, "the journal /dev/full ends here: No space left.*the run continues",
          "and it is said");
     said[0] = '\0';
-    is_int(file_write(&trace), PL_OK, "a trace's stream goes on");
+    is_int(file_write(&trace), PL_OK, "a trace's stream continues");
     like(said, "the trace /dev/full ends here: No space left.*the run continues",
          "and it is said");
     pl_log_hook(NULL, PL_LOG_WARNING, NULL);

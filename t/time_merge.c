@@ -29,7 +29,7 @@ static const char *due(cli_time_merge_t *queue, double now, bool ends)
     return text;
 }
 
-static void what_comes_late_from_another_rank_is_put_before_what_it_caused(void)
+static void a_late_line_of_another_rank_is_put_before_its_effects(void)
 {
     cli_time_merge_t queue = {0};
     add(&queue, 0, 1, 10);
@@ -64,7 +64,7 @@ static void where_there_is_one_rank_nothing_waits(void)
 
 int main(void)
 {
-    run(what_comes_late_from_another_rank_is_put_before_what_it_caused);
+    run(a_late_line_of_another_rank_is_put_before_its_effects);
     run(a_rank_keeps_its_order);
     run(where_there_is_one_rank_nothing_waits);
     return tap_done();

@@ -28,6 +28,14 @@ shows() {
 }
 fits() { ok "no line is longer than $1" test "$(screen | awk '{ if (length > most) most = length } END { print most }')" -le "$1"; }
 
+# written - the bytes that paceline top has written so far; draws BYTES - it has written more
+written() {
+    local child
+    child=$(pgrep -P "$(tmux list-panes -F '#{pane_pid}')" -f "paceline top" | head -n 1)
+    sed -n 's/^wchar: //p' "/proc/$child/io"
+}
+draws() { [ "$(written)" -gt "$1" ]; }
+
 is_training() { has '[1-9][0-9.]*k? steps/s'; }
 
 # leaves STATUS KEYS SENTENCE - it ends with that status, and the terminal is as it was
@@ -91,8 +99,9 @@ it_fits_any_terminal() {
     shows '^rank +memory +a step' "it takes more room when it gets it"
     fits 100
     for size in '20 6' '5 3' '1 1'; do
+        drawn=$(written)
         tmux resize-window -x "${size% *}" -y "${size#* }"
-        sleep 0.3
+        ok "it draws on a terminal of $size" holds 30 draws "$drawn"
     done
     tmux resize-window -x 80 -y 24
     shows '^rank +memory +a step' "and outlives having next to none"
@@ -112,7 +121,7 @@ keys_command_the_run() {
     sleep 6
     tmux send-keys p
     shows '^run 1: continues after step' "p continues it"
-    holds 10 is_training
+    holds 30 is_training
     ok "a pause is no time of the engine" has '^0 .* [0-8]?[0-9] %$'
     tmux send-keys x
     shows '^stop the run\? press y$' "x asks"
@@ -127,7 +136,7 @@ keys_command_the_run() {
     shows '^run .*was stopped after [0-9]+ steps$' "how it ended stays"
 }
 
-a_run_that_fails_or_vanishes_is_told_apart() {
+a_failed_run_and_a_vanished_one_are_distinguished() {
     points '"max_epochs": -1'
     "$paceline" fit run.json --set trainer.launcher='{"name": "spawn", "max_restarts": 0}' --set trainer.devices=2 \
         --monitor "$stream" >fit.out 2>fit.err </dev/null &
@@ -207,7 +216,7 @@ a_run_that_begins_again_has_a_rate_of_its_own() {
     end
 }
 
-who_is_not_there_is_waited_for() {
+a_missing_run_is_awaited() {
     top 80 24 "ipc://$folder/silence" --control "ipc://$folder/silent"
     shows "^no run publishes at ipc://.*silence yet; waiting" "an empty address"
     tmux send-keys p
@@ -224,7 +233,7 @@ who_is_not_there_is_waited_for() {
     end
 }
 
-what_cannot_be_is_refused() {
+impossible_requests_are_refused() {
     refused 2 'top needs a terminal: use paceline monitor' top "$stream"
     refused 2 'cannot connect to "nonsense"' top nonsense
     refused 2 'cannot connect to "nonsense"' top "$stream" --control nonsense
@@ -251,13 +260,13 @@ elif ! tmux new-session -d true; then
     out= err=$(command tmux -f /dev/null -S "$folder/tmux" new-session -d true 2>&1) status=
     ok "tmux starts a session" false
 else
-    run what_cannot_be_is_refused
-    run who_is_not_there_is_waited_for trains
+    run impossible_requests_are_refused
+    run a_missing_run_is_awaited trains
     run a_run_is_shown_in_80_columns trains
     run it_fits_any_terminal trains
     run a_late_viewer_sees_the_state_of_the_run trains
     run keys_command_the_run trains
-    run a_run_that_fails_or_vanishes_is_told_apart trains
+    run a_failed_run_and_a_vanished_one_are_distinguished trains
     run a_run_that_begins_again_has_a_rate_of_its_own trains
 fi
 done_testing

@@ -19,7 +19,7 @@ enum { TRACKS = 4096 };
 static pl_error_t err;
 static char path[256];
 
-/* That a boss of rank 0 has called somebody, and the trace before this tap knows it. */
+/* A boss of rank 0 has made a call, and the trace, a tap before this one, knows it. */
 static int calls;                                           /* atomic */
 
 static void call_seen(void *self, const pl_tap_record_t *record)
@@ -212,7 +212,7 @@ static void a_full_disk_leaves_whole_events(void)
     json_decref(events);
 }
 
-static void a_file_that_is_none_is_left_alone(void)
+static void a_file_that_is_no_trace_is_left_alone(void)
 {
     struct stat status;
     snprintf(path, sizeof path, "%s/notes.json", tap_folder());
@@ -232,6 +232,6 @@ int main(void)
     run(slices_and_arrows_have_both_ends);
     run(a_trace_that_is_cut_off_is_whole_up_to_there);
     run(a_full_disk_leaves_whole_events);
-    run(a_file_that_is_none_is_left_alone);
+    run(a_file_that_is_no_trace_is_left_alone);
     return tap_done();
 }

@@ -257,7 +257,7 @@ static void tracks_lie_in_the_process_of_their_rank(void)
     is_int(tracks_named("trainer", 1), 1, "whose is what belongs to none");
 }
 
-static void lives_are_told_from_tracks(void)
+static void lives_are_distinguished_by_tracks(void)
 {
     const json_t *event;
     size_t k;
@@ -302,7 +302,7 @@ int main(void)
         run(arrows_lead_from_slice_to_slice);
         run(a_step_has_its_stages);
         run(no_two_tracks_of_a_process_have_one_name);
-        run(lives_are_told_from_tracks);
+        run(lives_are_distinguished_by_tracks);
     }
     if (fit_traced("\"max_epochs\": 1, \"devices\": 2")) {
         run(every_event_has_what_its_phase_asks_for);

@@ -28,14 +28,15 @@ service_again() {
     listening
 }
 
+has_url() {
+    url=$(sed -n 's/^listening on //p' "$folder/said" 2>/dev/null)
+    [ -n "$url" ]
+}
+
 # listening - waits for the one that was started last
 listening() {
     pid=$!
-    for _ in $(seq 600); do
-        url=$(sed -n 's/^listening on //p' "$folder/said")
-        [ -n "$url" ] && return
-        sleep 0.05
-    done
+    holds 30 has_url && return
     echo "Bail out! the service does not start: $(cat "$folder/err")"
     exit 99
 }
@@ -89,22 +90,14 @@ step_now() {
 }
 
 # goes_beyond STEP - run 1 comes to make more
-goes_beyond() {
-    for _ in $(seq 600); do
-        [ "$(step_now)" -gt "$1" ] && return
-        sleep 0.05
-    done
-    return 1
-}
+goes_beyond() { holds 30 is_beyond "$1"; }
+is_beyond() { [ "$(step_now)" -gt "$1" ]; }
 
 # reaches PATH PATTERN - what is there comes to match
-reaches() {
-    for _ in $(seq 600); do
-        get "$1"
-        grep -qE -- "$2" <<<"$out" && return
-        sleep 0.05
-    done
-    return 1
+reaches() { holds 30 is_at "$@"; }
+is_at() {
+    get "$1"
+    grep -qE -- "$2" <<<"$out"
 }
 
 a_run_is_trained_and_shown() {
@@ -113,7 +106,7 @@ a_run_is_trained_and_shown() {
     like "$out" '"id":1' "and has a number"
     ok "it is trained" reaches /runs/1 '"state":"ok"'
     like "$out" '"global_step":60' "to its end"
-    posts 409 "behind which it does not go on" /runs/1/resume ''
+    posts 409 "which it cannot resume" /runs/1/resume ''
     like "$out" 'the run has come to its end' "as it says"
     gets 200 "it is shown" /runs/1
     like "$out" '"state":"ok"' "as it was"
@@ -136,10 +129,10 @@ a_run_is_trained_and_shown() {
     is "$status" 0 "the service ends"
 }
 
-mistakes_are_told_as_json() {
+mistakes_are_answered_in_json() {
     service
     posts 400 "no JSON" /runs '{"module": "mlp"'
-    like "$out" '^\{"error":\{"text":"run:' "is told with its place"
+    like "$out" '^\{"error":\{"text":"run:' "the error has its place"
     posts 400 "a wrong key" /runs "$(run_file '"max_epoch": 3')"
     like "$out" 'did you mean .*max_epochs' "too"
     posts 400 "nothing" /runs '{}'
@@ -165,7 +158,7 @@ mistakes_are_told_as_json() {
     post /runs/1/predictions '{"x": [[1e300, 0], [0, 0]]}'
     like "$out" '"logits":\[\[[^],]*,[^],]*\],\[[^],]*,[^],]*\]\]' "what is no number keeps its place: $out"
     posts 400 "samples of another shape" /runs/1/predictions '{"x": [[0.1, 0.2, 0.3]]}'
-    like "$out" 'has 3 numbers, but the training data had 2' "are told with both"
+    like "$out" 'has 3 numbers, but the training data had 2' "the error has both numbers"
     for method in DELETE OPTIONS BREW; do
         get /runs -X $method
         is "$status" 405 "$method"
@@ -179,7 +172,7 @@ mistakes_are_told_as_json() {
     like "$out" '^\{"error":' "as JSON, too"
     printf '{"callbacks": [%s"progress"]}' "$(yes '"progress",' | head -n 20000 | tr -d '\n')" >large
     posts 400 "a list without end" /runs @large -m 5
-    like "$out" 'takes at most 100 components, not 20001' "which is told at once"
+    like "$out" 'takes at most 100 components, not 20001' "the answer has the limit"
     ended
 }
 
@@ -190,7 +183,7 @@ pages_of_other_sites_reach_nothing() {
         gets 421 "Host: $host" /runs -H "Host:${host:+ $host}"
         posts 421 "and a run" /runs "$wide" -H "Host:${host:+ $host}"
     done
-    like "$out" '^\{"error":\{"text":"Host must be 127.0.0.1' "which is told"
+    like "$out" '^\{"error":\{"text":"Host must be 127.0.0.1' "the answer has the reason"
     for host in localhost '[::1]:99' 127.0.0.1:1; do
         gets 200 "Host: $host" /runs -H "Host: $host"
     done
@@ -215,15 +208,10 @@ pages_of_other_sites_reach_nothing() {
 }
 
 # answered STATUS PATH ARGUMENT… - in time
-answered() {
-    local k wanted=$1
-    shift
-    for ((k = 0; k < 100; k++)); do
-        get "$@"
-        [ "$status" = "$wanted" ] && return
-        sleep 0.05
-    done
-    return 1
+answered() { holds 30 has_status "$@"; }
+has_status() {
+    get "${@:2}"
+    [ "$status" = "$1" ]
 }
 
 # idle COUNT - so many connect and say nothing; their descriptors are in idlers
@@ -243,26 +231,36 @@ idlers_leave() {
     done
 }
 
-who_says_nothing_keeps_nobody_out() {
+descriptors() { ls "/proc/$pid/fd" | wc -l; }
+
+has_descriptors() { [ "$(descriptors)" -ge "$1" ]; }
+
+has_fewer_descriptors() { [ "$(descriptors)" -lt "$1" ]; }
+
+silent_connections_keep_no_client_out() {
+    local most
     service
+    most=$(($(descriptors) + 2))
     ok "more than it takes connect" idle 200
-    gets 200 "who asks behind them is answered" /runs
+    gets 200 "a request behind them is answered" /runs
     idlers_leave
+    ok "it closes their connections" holds 30 has_fewer_descriptors $most
     if ! command -v prlimit >/dev/null; then
         skip "no prlimit"
     else
-        prlimit --pid "$pid" --nofile=$(($(ls "/proc/$pid/fd" | wc -l) + 2))
+        most=$(($(descriptors) + 2))
+        prlimit --pid "$pid" --nofile=$most
         ok "more than there are descriptors for" idle 20
-        sleep 0.5
-        is "$(cat "$folder/err")" "" "fill no log"
+        ok "take all of them" holds 30 has_descriptors $most
         idlers_leave
         gets 200 "and when they have left it answers" /runs
+        is "$(cat "$folder/err")" "" "they fill no log"
     fi
     ended
     is "$status" 0 "the service ends"
 }
 
-who_follow_keep_nobody_out() {
+followers_keep_no_client_out() {
     service
     long_run
     ok "many connect" idle 64
@@ -271,14 +269,14 @@ who_follow_keep_nobody_out() {
         printf 'GET /runs/1/events HTTP/1.1\r\nHost: localhost\r\n\r\n' >&"$fd"
     done
     ok "and follow a run" answered 503 /runs/1/events -m 5
-    like "$out" 'too many subscribers of runs' "one more is told that they are enough"
-    gets 200 "who asks for something else is answered" /runs
+    like "$out" 'too many subscribers of runs' "one more is refused"
+    gets 200 "another request is answered" /runs
     idlers_leave
     ok "when they have left there is room" answered 200 /runs/1/events -m 1
     ended
 }
 
-who_sends_what_nobody_reads_has_to_wait() {
+unread_input_has_to_wait() {
     service
     long_run
     local fd
@@ -298,6 +296,8 @@ hammer() {
     done >"$folder/statuses.$1"
 }
 
+has_line() { [ -s "$1" ]; }
+
 every_command_is_answered() {
     service
     long_run
@@ -306,7 +306,7 @@ every_command_is_answered() {
         hammer "$k" &
         hammers+=($!)
     done
-    sleep 1
+    for k in 1 2 3 4; do ok "client $k is answered" holds 30 has_line "$folder/statuses.$k"; done
     post /runs/1/stop ''
     wait "${hammers[@]}"
     is "$(sort -u "$folder"/statuses.* | grep -vxE '200|409')" "" "saved or not, also as it ends"
@@ -321,7 +321,7 @@ slow_model() {
     { printf '{"x": [[0,0]'; yes ',[0,0]' | head -n 10000 | tr -d '\n'; printf ']}'; } >large
 }
 
-predictions_have_a_bound_and_are_not_made_for_nobody() {
+predictions_are_bounded_and_end_with_their_client() {
     service
     slow_model
     local k clients=()
@@ -330,33 +330,33 @@ predictions_have_a_bound_and_are_not_made_for_nobody() {
             "$url/runs/1/predictions" >"$folder/answered.$k" &
         clients+=($!)
     done
-    ok "more than so many are told to come again" has_some 503 1 "$folder"/answered.*
+    ok "requests beyond the limit get 503" has_some 503 1 "$folder"/answered.*
     kill "${clients[@]}" 2>/dev/null
-    ok "who has left takes no place" answered 200 /runs/1/predictions -m 20 -H 'Content-Type: application/json' \
+    ok "a client that has left takes no place" answered 200 /runs/1/predictions -m 20 -H 'Content-Type: application/json' \
         --data-binary '{"x": [[0, 0]]}'
     ended
     is "$status" 0 "the service ends"
 }
 
 # has_some WORD COUNT FILE… - so many of them come to have that line
-has_some() {
-    local k
-    for ((k = 0; k < 600; k++)); do
-        [ "$(cat "${@:3}" | grep -cx "$1")" -ge "$2" ] && return
-        sleep 0.05
-    done
-    return 1
-}
+has_some() { holds 30 has_lines "$@"; }
+has_lines() { [ "$(cat "${@:3}" | grep -cx "$1")" -ge "$2" ]; }
+
+# used - the processor time of the service, in ticks of 10 ms; has_used TICKS - it is as much
+used() { awk '{ print $14 + $15 }' "/proc/$pid/stat"; }
+has_used() { [ "$(used)" -ge "$1" ]; }
 
 a_service_ends_while_it_computes_an_answer() {
     service
     slow_model
+    local client before
+    before=$(used)
     post /runs/1/predictions @large &
-    local client=$!
-    sleep 1
+    client=$!
+    ok "it computes" holds 30 has_used $((before + 20))
     kill "$pid"
     wait "$pid"
-    is $? 0 "well, and soon"
+    is $? 0 "it ends well"
     wait "$client"
     is "$(cat "$folder/err")" "" "with nothing to say"
 }
@@ -416,6 +416,15 @@ events_of_old_runs_are_let_go_of() {
     ended
 }
 
+# Weights stay in use for a second.
+answers_by_new_weights() {
+    local step by
+    step=$(step_now)
+    post /runs/1/predictions '{"x": [[0, 0]]}'
+    by=$(sed -nE 's/.*"weights":"[^"]*asked-newest","global_step":([0-9]+)[,}].*/\1/p' <<<"$out")
+    [ "${by:-0}" -ge "${step:-1}" ]
+}
+
 a_long_run_takes_commands() {
     service
     long_run
@@ -429,13 +438,10 @@ a_long_run_takes_commands() {
     posts 400 "to a number alone" /runs/1/lr '{"lr": "much"}'
     posts 200 "it answers by what it is" /runs/1/predictions '{"x": [[0, 0]]}'
     like "$out" "\"weights\":\"[^\"]*asked-newest\",\"global_step\":$paused[,}]" "which it names"
-    posts 200 "it goes on" /runs/1/continue ''
+    posts 200 "it continues" /runs/1/continue ''
     ok "it trains" goes_beyond "$paused"
-    sleep 1.5
-    saved=$(step_now)
-    posts 200 "and answers while it trains" /runs/1/predictions '{"x": [[0, 0]]}'
-    by=$(sed -nE 's/.*"weights":"[^"]*asked-newest","global_step":([0-9]+)[,}].*/\1/p' <<<"$out")
-    ok "by weights that are no older than the question" test "${by:-0}" -ge "${saved:-1}"
+    ok "it answers by weights that are no older than the question" holds 30 answers_by_new_weights
+    is "$status" 200 "while it trains"
     is "$(cd "$folder/runs/1/checkpoints" && ls -d asked-* | sed 's/step=.*/step/' | tr '\n' ' ')" "asked-newest asked-step " \
         "and keeps the newest alone"
     posts 202 "it is to stop" /runs/1/stop ''
@@ -447,20 +453,14 @@ a_long_run_takes_commands() {
     is "$status" 0 "the service stops it and ends"
 }
 
-# follow RUN FILE - keeps its events there from now on, until its end; follower is who does
+# follow RUN FILE - keeps its events there from now on, until its end; follower is the process
 follow() {
     curl -s -N -m 60 "$url/runs/$1/events" >"$2" &
     follower=$!
 }
 
 # has FILE PATTERN - a line of it comes to match
-has() {
-    for _ in $(seq 600); do
-        grep -qE -- "$2" "$1" && return
-        sleep 0.05
-    done
-    return 1
-}
+has() { holds 30 grep -qE -- "$2" "$1"; }
 
 # steps_of FILE - of each event of training, in the order in which they came; short epochs leave few but their ends
 steps_of() {
@@ -472,23 +472,18 @@ numbers() {
     sed -n 's/^id: //p' "$1"
 }
 
-# heard_beyond STEP FILE - an event of training tells of more
-heard_beyond() {
-    for _ in $(seq 600); do
-        [ "$(steps_of "$2" | tail -n 1)" -gt "$1" ] && return
-        sleep 0.05
-    done
-    return 1
-}
+# reported_beyond STEP FILE - an event of training has more steps
+reported_beyond() { holds 30 has_event_beyond "$@"; }
+has_event_beyond() { [ "$(steps_of "$2" | tail -n 1)" -gt "$1" ]; }
 
 events_tell_how_far_a_run_is_while_it_trains() {
     service
     long_run
     follow 1 "$folder/events"
-    ok "who follows it hears of a step" has "$folder/events" '"event":"train"'
+    ok "a follower gets a step" has "$folder/events" '"event":"train"'
     first=$(steps_of "$folder/events" | tail -n 1)
     ok "it trains further" goes_beyond "$first"
-    ok "and that is heard while it does" heard_beyond "$first" "$folder/events"
+    ok "and gets it while the run trains" reported_beyond "$first" "$folder/events"
     get /runs/1
     like "$out" '"state":"running"' "which is not at its end"
     like "$(grep '"event":"train"' "$folder/events" | tail -n 1)" \
@@ -517,9 +512,9 @@ two_runs_train_at_once() {
     local first=$follower
     follow 2 "$folder/second"
     local before=$(step_now)
-    ok "who follows the second hears of its steps" has "$folder/second" '"id":2,.*"event":"train"'
-    ok "while the first goes on" goes_beyond "$before"
-    ok "and is heard" has "$folder/first" '"id":1,.*"event":"train"'
+    ok "a follower of the second gets its steps" has "$folder/second" '"id":2,.*"event":"train"'
+    ok "while the first continues" goes_beyond "$before"
+    ok "and its events come" has "$folder/first" '"id":1,.*"event":"train"'
     posts 200 "one is paused" /runs/1/pause ''
     get /runs/2
     like "$out" '"state":"running"' "and not the other"
@@ -531,17 +526,17 @@ two_runs_train_at_once() {
     ok "its events end" wait "$follower"
     get /runs/1
     like "$out" '"state":"paused"' "the first is as it was"
-    posts 200 "and goes on" /runs/1/continue ''
+    posts 200 "and continues" /runs/1/continue ''
     ok "to train" goes_beyond "$before"
     ended
     wait "$first"
     is "$status" 0 "the service ends"
-    like "$(tail -n 2 "$folder/first")" '"id":1,"state":"stopped"' "which who follows the first hears"
+    like "$(tail -n 2 "$folder/first")" '"id":1,"state":"stopped"' "which its follower gets"
     is "$(grep -c '^data: {"id":2' "$folder/first") $(grep -c '^data: {"id":1' "$folder/second")" "0 0" \
-        "nobody hears of the other's"
+        "no follower gets the other's"
 }
 
-# followers N - so many follow run 1, one after the other, and leave as soon as they hear of it
+# followers N - so many follow run 1, one after the other, and leave at its first event
 followers() {
     local k fd line
     for ((k = 0; k < $1; k++)); do
@@ -558,7 +553,7 @@ clients_that_leave_end_nothing() {
     long_run
     ok "some follow the run and leave" followers 40
     kill -PIPE "$pid"
-    ok "it goes on, whatever a write to one is answered" goes_beyond "$(step_now)"
+    ok "it continues, although writes to followers fail" goes_beyond "$(step_now)"
     ended
     is "$status" 0 "the service ends well"
 }
@@ -574,11 +569,11 @@ so_many_train_at_once_and_the_others_wait() {
     post /runs/1/stop ''
     ok "until the first has ended" reaches /runs/2 '"state":"ok"'
     wait "$follower"
-    like "$(cat "$folder/events")" '"state":"ok"' "who follows it hears its end"
+    like "$(cat "$folder/events")" '"state":"ok"' "a follower gets its end"
     ended
 }
 
-a_service_that_is_told_to_end_saves_first() {
+a_service_that_gets_a_signal_saves_first() {
     service 1
     long_run
     post /runs "$(run_file '"max_epochs": 1')"
@@ -587,7 +582,7 @@ a_service_that_is_told_to_end_saves_first() {
     ended
     is "$status" 0 "the service ends well"
     wait "$follower"
-    is "$?" 0 "who follows the one that waited has the end of its events"
+    is "$?" 0 "a follower of the waiting run gets the end of its events"
     like "$(grep '^data: ' "$folder/events" | tail -n 1)" '"state":"stopped"' "which says that it was stopped"
     ok "and has kept the run" test -e "$folder/runs/1/checkpoints/stopped"
 }
@@ -616,7 +611,7 @@ C
     LD_PRELOAD=$folder/busy.so service
     long_run
     kill -TERM "$pid"
-    ok "a stop that is refused is told" has "$folder/err" '^train_service: run 1: busy; a signal asks again'
+    ok "a refused stop is printed" has "$folder/err" '^train_service: run 1: busy; a signal asks again'
     gets 200 "and the service serves" /runs/1
     kill -TERM "$pid"
     ok "the next signal ends it" holds 30 gone "$pid"
@@ -641,12 +636,12 @@ a_service_that_starts_again_knows_its_runs() {
     like "$out" '\{"id":2,"state":"stopped","global_step":0,' "and one that waited"
     like "$out" "\"run_dir\":\"$folder/runs/1\",\"metrics\":\{\"" "with what was known of them"
     get /runs/1/events -H "Last-Event-ID: $last"
-    like "$out" '^data: .*"state":"stopped",.*"event":"state"' "who comes back to its events hears how it is"
+    like "$out" '^data: .*"state":"stopped",.*"event":"state"' "a follower that returns gets the state"
     ok "under a number beyond all before" test "$(numbers - <<<"$out")" -gt "$last"
     before=$(step_now)
     posts 200 "it answers by what was saved" /runs/1/predictions '{"x": [[0, 0]]}'
     posts 202 "it is resumed" /runs/1/resume ''
-    ok "and goes on" reaches /runs/1 '"state":"running"'
+    ok "and continues" reaches /runs/1 '"state":"running"'
     ok "further" goes_beyond "$before"
     post /runs/2/resume ''
     post /runs/1/stop ''
@@ -656,9 +651,9 @@ a_service_that_starts_again_knows_its_runs() {
     is "$least" "$before" "from where the first was stopped"
     all=$out
     get /runs/1/events -H "Last-Event-ID: $first"
-    is "$out" "$all" "who saw one of before the restart gets all since"
+    is "$out" "$all" "a follower from before the restart gets all events since"
     post /runs "$(run_file '"max_epochs": 1')"
-    like "$out" '"id":3,' "numbers go on"
+    like "$out" '"id":3,' "numbers continue"
     ok "the third is trained" reaches /runs/3 '"state":"ok"'
     kill -KILL "$pid"
     wait "$pid" 2>/dev/null
@@ -668,7 +663,7 @@ a_service_that_starts_again_knows_its_runs() {
     get /runs/3
     like "$out" '"state":"ok","global_step":20' "one that has ended is as it was, also after a kill"
     get /runs/2
-    like "$out" '"state":"failed".*runs/2.json' "a record that cannot be read is told"
+    like "$out" '"state":"failed".*runs/2.json' "an unreadable record is reported"
     posts 409 "its run cannot be resumed" /runs/2/resume ''
     like "$out" 'runs/2.json: run:' "for that reason"
     get /runs/2
@@ -676,11 +671,11 @@ a_service_that_starts_again_knows_its_runs() {
     get /runs/1
     like "$out" '"global_step":0,' "steps of a record are no fewer than none"
     try "$builddir/examples/train_service" 0 "$folder/runs"
-    like "$status $err" '^1 train_service: .*runs is in use by another service' "no other takes the folder meanwhile"
+    like "$status $err" '^1 train_service: .*runs is in use by another service' "no other service takes the folder"
     ended
 }
 
-a_run_that_was_killed_before_it_saved_begins_anew() {
+a_run_that_was_killed_before_it_saved_starts_from_the_beginning() {
     service
     post /runs "$(run_file '"max_epochs": 1000000, "enable_checkpointing": false')"
     ok "a run trains" reaches /runs/1 '"global_step":[1-9]'
@@ -697,7 +692,7 @@ a_run_that_was_killed_before_it_saved_begins_anew() {
     ended
 }
 
-a_full_disk_is_told_of() {
+a_full_disk_is_reported() {
     local wide
     wide=$(run_file '"max_epochs": 3')
     service_of 1
@@ -725,15 +720,15 @@ what_cannot_be_is_said_at_once() {
     try "$builddir/examples/train_service" "${url##*:}" "$folder/others"
     like "$status $err" "^1 train_service: 127.0.0.1:${url##*:}: Address already in use" "a port that is taken"
     ended
-    try timeout 30 "$builddir/examples/train_service" 0 "$folder"/$'r\xfcns'
+    try timeout 300 "$builddir/examples/train_service" 0 "$folder"/$'r\xfcns'
     is "$status $err" '2 train_service: the name of the folder ROOT is not UTF-8' "a folder of another encoding"
     : >"$folder/file"
     try "$builddir/examples/train_service" 0 "$folder/file"
     like "$status $err" '^1 train_service: .*/file cannot be opened: Not a directory' "a folder that is none"
 }
 
-who_hears_nothing_ends_nothing() {
-    NOTIFY_SOCKET=$folder/nobody service
+an_unanswered_notification_ends_nothing() {
+    NOTIFY_SOCKET=$folder/absent service
     ended
     is "$status" 0 "a service whose NOTIFY_SOCKET is not there serves"
     like "$(cat "$folder/err")" '^train_service: NOTIFY_SOCKET: No such file or directory' "and says so, by its name"
@@ -747,7 +742,7 @@ path, program, folder = sys.argv[1:]
 listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 listener.bind("\0" + path[1:] if path[0] == "@" else path)
 listener.settimeout(30)
-service = subprocess.Popen([program, "0", folder + "/told"], env=dict(os.environ, NOTIFY_SOCKET=path),
+service = subprocess.Popen([program, "0", folder + "/notified"], env=dict(os.environ, NOTIFY_SOCKET=path),
                            stdout=subprocess.DEVNULL)
 print(listener.recv(100).decode())
 service.send_signal(signal.SIGTERM)
@@ -756,7 +751,7 @@ print(service.wait(30))
 PYTHON
 }
 
-systemd_is_told() {
+systemd_is_notified() {
     if ! command -v python3 >/dev/null; then
         skip "no python3"
         return
@@ -770,14 +765,14 @@ if ! command -v curl >/dev/null; then
     skip "no curl"
 else
     run a_run_is_trained_and_shown trains
-    run mistakes_are_told_as_json trains
+    run mistakes_are_answered_in_json trains
     run pages_of_other_sites_reach_nothing trains
-    run who_says_nothing_keeps_nobody_out
-    run who_follow_keep_nobody_out trains
-    run who_sends_what_nobody_reads_has_to_wait trains
+    run silent_connections_keep_no_client_out
+    run followers_keep_no_client_out trains
+    run unread_input_has_to_wait trains
     run every_command_is_answered trains
     run a_service_ends_while_it_computes_an_answer trains
-    run predictions_have_a_bound_and_are_not_made_for_nobody trains
+    run predictions_are_bounded_and_end_with_their_client trains
     run answers_are_by_the_newest_weights trains
     run what_keeps_nothing_has_no_answers trains
     run events_of_old_runs_are_let_go_of trains
@@ -786,13 +781,13 @@ else
     run two_runs_train_at_once trains
     run clients_that_leave_end_nothing trains
     run so_many_train_at_once_and_the_others_wait trains
-    run a_service_that_is_told_to_end_saves_first trains
+    run a_service_that_gets_a_signal_saves_first trains
     run a_second_signal_asks_again trains
     run a_service_that_starts_again_knows_its_runs trains
-    run a_run_that_was_killed_before_it_saved_begins_anew trains
-    run a_full_disk_is_told_of trains
+    run a_run_that_was_killed_before_it_saved_starts_from_the_beginning trains
+    run a_full_disk_is_reported trains
     run what_cannot_be_is_said_at_once
-    run systemd_is_told
-    run who_hears_nothing_ends_nothing
+    run systemd_is_notified
+    run an_unanswered_notification_ends_nothing
 fi
 done_testing

@@ -80,7 +80,7 @@ static void check(const training_case_t *c, const json_t *want)
     training_release(&t);
 }
 
-static void trainings_are_those_of_torch(void)
+static void trainings_equal_torch(void)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/t/data/training.json",
@@ -97,6 +97,6 @@ static void trainings_are_those_of_torch(void)
 
 int main(void)
 {
-    run(trainings_are_those_of_torch);
+    run(trainings_equal_torch);
     return tap_done();
 }

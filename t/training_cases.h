@@ -2,7 +2,7 @@
  * (t/data/make_training.py)
  *
  * A training is a model, the graph of a step with its gradients, the graph of the
- * optimizer step and batches by formula.  Who runs it: fill PARAMS and STATE; for each
+ * optimizer step and batches by formula.  To run it: fill PARAMS and STATE; for each
  * step replay `step` with the batch's fields, then `update` with the scalars.  The
  * update's metrics are the loss and the gradient's norm. */
 #ifndef T_TRAINING_CASES_H

@@ -7,7 +7,7 @@
 #include "strategies/collectives/tree.h"
 #include "tap.h"
 
-static void the_tree_is_that_of_its_definition(void)
+static void the_tree_equals_its_definition(void)
 {
     enum { N = 3000 };
     static float in[MEMBERS_MAX][N], out[N];
@@ -71,11 +71,11 @@ static void a_subtree_that_is_added_up_before_changes_no_bit(void)
     pl_tree_reduce(part, inputs, 2, N, PL_F32, PL_REDUCE_SUM);
     pl_tree_reduce(out, (const void *[]){part, NULL, in[2], in[3]}, 4, N, PL_F32,
                    PL_REDUCE_SUM);
-    ok(!memcmp(out, whole, sizeof out), "that of the left");
+    ok(!memcmp(out, whole, sizeof out), "the left subtree's");
     pl_tree_reduce(part, inputs + 2, 2, N, PL_F32, PL_REDUCE_SUM);
     pl_tree_reduce(out, (const void *[]){in[0], in[1], part, NULL}, 4, N, PL_F32,
                    PL_REDUCE_SUM);
-    ok(!memcmp(out, whole, sizeof out), "that of the right");
+    ok(!memcmp(out, whole, sizeof out), "the right subtree's");
     pl_tree_reduce(out, (const void *[]){whole, NULL, NULL, NULL}, 4, N, PL_F32,
                    PL_REDUCE_SUM);
     ok(!memcmp(out, whole, sizeof out), "all of them");
@@ -109,7 +109,7 @@ static void chunks_cover_all_and_do_not_overlap(void)
 
 int main(void)
 {
-    run(the_tree_is_that_of_its_definition);
+    run(the_tree_equals_its_definition);
     run(ranks_of_a_machine_that_are_a_subtree_are_a_unit);
     run(a_subtree_that_is_added_up_before_changes_no_bit);
     run(a_maximum_with_a_nan_is_a_nan);

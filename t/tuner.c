@@ -44,7 +44,7 @@ static void the_rates_grow_exponentially(void)
 }
 
 /* By plain loops: np.gradient(loss[10:-1]).argmin() of Lightning's lr_find. */
-static void the_rate_is_that_of_the_steepest_fall(void)
+static void the_rate_is_the_one_of_the_steepest_fall(void)
 {
     rig_t *rig = rig_new(.trainer = "\"max_epochs\": 1");
     const rig_result_t *result = rig_tune(rig, &(pl_tuning_t){.max_lr = 10});
@@ -67,7 +67,7 @@ static void the_rate_is_that_of_the_steepest_fall(void)
     rig_free(&rig);
 }
 
-static void losses_are_those_of_training_smoothed(void)
+static void losses_are_the_smoothed_losses_of_training(void)
 {
     rig_t *rig = rig_new(.trainer = "\"max_steps\": 3, \"log_every_n_steps\": 1",
                          .optimizer = "{\"name\": \"sgd\", \"lr\": 1e-30}");
@@ -107,7 +107,7 @@ static void a_rate_too_high_ends_the_search(void)
     rig_free(&rig);
 }
 
-static void a_fit_after_it_is_one_without(void)
+static void a_fit_after_a_search_equals_one_without(void)
 {
     rig_t *rig = rig_new(.trainer = "\"max_epochs\": 2",
                          .scheduler = "{\"name\": \"cosine\"}");
@@ -118,7 +118,7 @@ static void a_fit_after_it_is_one_without(void)
     rig_free(&rig);
 }
 
-static void what_cannot_be_searched_is_refused(void)
+static void an_impossible_search_is_refused(void)
 {
     const pl_tuning_t wrong[] = {{.min_lr = 1, .max_lr = 0.1},
                                  {.min_lr = -1},
@@ -131,10 +131,10 @@ int main(void)
 {
     rig_init(NULL);
     run(the_rates_grow_exponentially);
-    run(the_rate_is_that_of_the_steepest_fall);
-    run(losses_are_those_of_training_smoothed);
+    run(the_rate_is_the_one_of_the_steepest_fall);
+    run(losses_are_the_smoothed_losses_of_training);
     run(a_rate_too_high_ends_the_search);
-    run(a_fit_after_it_is_one_without);
-    run(what_cannot_be_searched_is_refused);
+    run(a_fit_after_a_search_equals_one_without);
+    run(an_impossible_search_is_refused);
     return tap_done();
 }

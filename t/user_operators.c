@@ -54,7 +54,7 @@ static double loss_beside(operator_run_t *run, int64_t i, double h)
     return loss;
 }
 
-static void the_example_has_the_gradient_that_differences_show(void)
+static void the_example_has_the_gradient_of_finite_differences(void)
 {
     const operator_case_t swish = swish_case(PL_SHAPE(3, 5));
     const double h = 0x1p-7;
@@ -71,7 +71,7 @@ static void the_example_has_the_gradient_that_differences_show(void)
     operator_run_release(&run);
 }
 
-static void the_example_computes_what_it_says(void)
+static void the_example_computes_its_formula(void)
 {
     const operator_case_t swish = swish_case(PL_SHAPE(40));
     operator_run_t run;
@@ -224,8 +224,8 @@ int main(void)
                                                    PL_REGISTRATIONS_END};
     rig_init(components);
     pl_register(swish_plugin(), NULL);
-    run(the_example_has_the_gradient_that_differences_show);
-    run(the_example_computes_what_it_says);
+    run(the_example_has_the_gradient_of_finite_differences);
+    run(the_example_computes_its_formula);
     run(any_number_of_threads_gives_the_same_bits);
     run(a_module_with_it_trains_and_gives_the_same_bits_twice);
     run(an_accelerator_without_its_kernel_says_so);

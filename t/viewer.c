@@ -20,8 +20,7 @@ void viewer_open(viewer_t *v, const char *topic)
     zmq_setsockopt(v->sub, ZMQ_IPV6, &six, sizeof six);
     zmq_setsockopt(v->sub, ZMQ_SUBSCRIBE, topic, strlen(topic));
     zmq_connect(v->sub, pl_monitor_endpoint(rig.runtime));
-    ok(eventually(pl_monitor_watchers(rig.runtime) > 0),
-       "the hub has heard of the viewer");
+    ok(eventually(pl_monitor_watchers(rig.runtime) > 0), "the hub knows the viewer");
 }
 
 bool viewer_read(viewer_t *v, int flags)

@@ -24,7 +24,7 @@ const char *text_of(const json_t *line, const char *key);
 int64_t number_of(const json_t *line, const char *key);
 bool is_kind(const json_t *line, const char *kind);
 
-/* The last lines of a run: one call that nobody else makes, and its end. */
+/* The last lines of a run: one call that no actor makes, and its end. */
 void act_last(void);
 bool is_last(const json_t *line);
 

@@ -74,7 +74,7 @@ static void bytes_are_a_vocabulary_too(void)
     pl_vocabulary_free(v);
 }
 
-static void what_is_unknown_is_named(void)
+static void an_unknown_character_is_named(void)
 {
     int32_t token[8] = {0, 2, 3};
     size_t count = 77;
@@ -137,7 +137,7 @@ int main(void)
     run(a_vocabulary_is_the_characters_of_a_text_sorted);
     run(text_comes_back_from_its_tokens);
     run(bytes_are_a_vocabulary_too);
-    run(what_is_unknown_is_named);
+    run(an_unknown_character_is_named);
     run(memory_may_run_out);
     return tap_done();
 }

@@ -1,5 +1,5 @@
-/* vote.c - tests of examples/vote.c, a strategy built upon ddp: what its ranks add up is
- * its own, all else is ddp's */
+/* vote.c - tests of examples/vote.c, a strategy built upon ddp: its sums are
+ * its own, the rest is ddp's */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,7 +100,7 @@ static void a_quorum_lets_fewer_move(void)
     rig_result_free(all);
 }
 
-static void they_learn_and_two_runs_are_equal(void)
+static void ranks_learn_and_two_runs_are_equal(void)
 {
     rig_result_t *run[2];
     for (int k = 0; k < 2; k++)
@@ -144,7 +144,7 @@ int main(void)
     run(a_rank_by_itself_goes_where_its_gradient_points);
     run(two_ranks_vote);
     run(a_quorum_lets_fewer_move);
-    run(they_learn_and_two_runs_are_equal);
+    run(ranks_learn_and_two_runs_are_equal);
     run(a_gradient_that_is_not_finite_has_no_vote);
     run(other_numbers_are_refused);
     return tap_done();

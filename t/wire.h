@@ -12,7 +12,7 @@ const char *wire_open(struct event_base *base, const char *endpoint);
 void wire_close(void);
 
 void wire_cut(void);                           /* all connections; new ones may be made */
-void wire_cut_near(void);                      /* only who has connected hears of it */
+void wire_cut_near(void);                      /* only the connecting side notices it */
 void wire_cut_for_good(void);                  /* none may */
 void wire_hold(bool holds);                    /* nothing passes */
 void wire_delay(int milliseconds);             /* what passes takes so long */

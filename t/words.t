@@ -9,6 +9,15 @@ sources_have_plain_words() {
     done
 }
 
+# Folders are added here as soon as they are clean.
+comments_have_plain_words() {
+    for folder_of in examples t; do
+        is "$(cd "$srcdir" && t/words -c $(find "$folder_of" -name '*.[chkt]' -o -name '*.sh' -o -name '*.py' |
+            grep -v '^t/\(words\|page\)\.t$' | LC_ALL=C sort))" "" "comments, names and texts of $folder_of/"
+    done
+    is "$(cd "$srcdir" && t/words -c Makefile.am configure.ac quickstart)" "" "Makefile.am, configure.ac, quickstart"
+}
+
 pages_have_plain_words_and_short_sentences() {
     is "$(cd "$srcdir" && t/words README.md CONTRIBUTING.md doc/*.md)" "" "README.md, CONTRIBUTING.md, doc/"
 }
@@ -21,6 +30,13 @@ a_word_that_is_refused_is_found() {
     is "$(cut -d: -f1-3 <<<"$out")" $'bad.md:1:Somebody\nbad.md:8:31 words' "in a page, not in its code, and a long sentence"
 }
 
+a_comment_or_name_that_is_refused_is_found() {
+    printf '/* Who\n * asks. */\nint f(void); /* "nobody" */ /* that\n      of it */\n    run(it_goes_on);\n' >bad.c
+    printf '# It was\n# told.\nrun nobody_comes\necho who\nok "who asks"\n' >bad.t
+    is "$("$srcdir/t/words" -c bad.c bad.t | cut -d: -f1,2 | tr '\n' ' ')" "bad.c:1 bad.c:3 bad.c:5 bad.t:1 bad.t:3 bad.t:5 " \
+        "in comments of two lines and at the end of a line, in the names of tests, and in texts"
+}
+
 a_long_sentence_in_a_cell_of_a_table_is_found() {
     printf '| a | b |\n|---|---|\n| %s | %s; %s |\n' "$(printf 'word %.0s' {1..30})" "$(printf 'word %.0s' {1..15})" \
         "$(printf 'word %.0s' {1..15})" >table.md
@@ -29,7 +45,9 @@ a_long_sentence_in_a_cell_of_a_table_is_found() {
 }
 
 run a_word_that_is_refused_is_found
+run a_comment_or_name_that_is_refused_is_found
 run a_long_sentence_in_a_cell_of_a_table_is_found
 run sources_have_plain_words
+run comments_have_plain_words
 run pages_have_plain_words_and_short_sentences
 done_testing

@@ -60,7 +60,7 @@ _EVERY = _TYPES["every"] = CFUNCTYPE(c_int64, c_void_p)
 pl_callback_ops = _struct("pl_callback_ops", "text name, text help, size size, at options, at check, unsigned points, "
                           "unsigned requests, every every_n_steps, at start, on on, at stop, at state, at restore")
 pl_registration = _struct("pl_registration", "text role, at table")
-_ON_DONE, _ON_PROGRESS = (CFUNCTYPE(None, c_void_p, POINTER(told), c_void_p) for told in (pl_result, pl_progress))
+_ON_DONE, _ON_PROGRESS = (CFUNCTYPE(None, c_void_p, POINTER(report), c_void_p) for report in (pl_result, pl_progress))
 
 _lib = ctypes.CDLL(os.environ.get("PACELINE_LIBRARY", "libpaceline.so.0"), mode=ctypes.RTLD_GLOBAL)   # for plug-ins
 def _declare(text):
@@ -100,10 +100,10 @@ def _call(function, *arguments):
     return result
 _call(_lib.pl_init, byref(c_int(1)), byref(ctypes.cast((c_char_p * 2)(b"python"), POINTER(c_char_p))), None)
 
-def _told(struct, names):
+def _fields(struct, names):
     """Fields of a struct as Python values: texts, and metrics as a dict."""
-    told = {name: text.decode() if isinstance(text := getattr(struct, name), bytes) else text for name in names.split()}
-    return {**told, "metrics": json.loads(told["metrics"] or "{}")}
+    fields = {name: text.decode() if isinstance(text := getattr(struct, name), bytes) else text for name in names.split()}
+    return {**fields, "metrics": json.loads(fields["metrics"] or "{}")}
 
 _Lease = type("_Lease", (), {})     # memory of the engine with views; freed with the last view
 
@@ -182,7 +182,7 @@ class Result:
     """status, reason, metrics, run_dir, best_checkpoint, text, …; weights and outputs: {name: view}."""
     def __init__(self, result, gone):
         weakref.finalize(lease := _Lease(), gone)
-        vars(self).update(_told(result, "status reason metrics run_dir best_checkpoint text global_step epoch seconds"))
+        vars(self).update(_fields(result, "status reason metrics run_dir best_checkpoint text global_step epoch seconds"))
         self.weights = _views(result.weight, result.weight_count, lease)
         self.outputs = _views(result.output, result.output_count, lease)
     def detach(self):
@@ -227,10 +227,10 @@ class Run:
                 raise cause
             raise self._error from cause
         self._error = Error(pl_error(ESTATE, b"", b"wait() returned the result already: it gives it once"))
-        return vars(self).pop("_result")                    # who has it alone keeps its memory
+        return vars(self).pop("_result")                    # the only owner keeps its memory
     def _on_progress(self, _trainer, progress, _user):
         try:
-            self._progress(_told(progress.contents, "event metrics global_step total_steps epoch batch batches"))
+            self._progress(_fields(progress.contents, "event metrics global_step total_steps epoch batch batches"))
         except BaseException as raised:                     # it cannot pass through C
             self._raised = self._raised or raised
             self.stop("a progress function raised")
@@ -243,7 +243,7 @@ class Run:
             self._error = raised
             self._released.set()
         self._done.set()
-        self._released.wait()                               # views are of what goes when this returns
+        self._released.wait()                               # views are of memory that is freed when this returns
     def _work(self):
         (function, *arguments), engine, options = self._call, None, None
         done, progress = _ON_DONE(self._on_done), _ON_PROGRESS(self._on_progress)
@@ -292,7 +292,7 @@ class Model:
         self._last, self._lock = None, threading.Lock()
     def __call__(self, fields):
         answers, arrays, lease = pl_answers(), _arrays(fields), _Lease()
-        with self._lock:                                    # pl_model_run() lets other threads go on
+        with self._lock:                                    # pl_model_run() lets other threads run
             if self._last and self._last():
                 raise Error(pl_error(ESTATE, b"", b"views of the previous outputs are in use: copy or delete them first"))
             _call(_lib.pl_model_run, self._model, byref(arrays), byref(answers))

@@ -4,7 +4,7 @@
  *
  * The command trains the digits on two ranks.  When it has saved a checkpoint rank 1 gets
  * SIGKILL.  It is noticed when the command says so, which is after all ranks have ended;
- * they train again when the first epoch after that is told. */
+ * they train again when the first epoch after that is printed. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -15,7 +15,7 @@ void bench_interval(double *value, int count, double *low, double *high);
 
 /* argv[1], or what it is without. */
 int bench_runs(int argc, char **argv, int otherwise, int max);
-/* A line about times, whose median is to stay below the limit; sorts ms. */
+/* Prints a line about times; their median has to stay below the limit; sorts ms. */
 void bench_limit(const char *name, double *ms, int runs, double limit);
 
 /* A run on the digits.  Without the data a line says that this was skipped. */

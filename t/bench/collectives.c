@@ -158,7 +158,7 @@ static bool process_start(team_t *team, char *const args[])
     return true;
 }
 
-static bool team_hears(team_t *team, int k, char *line)
+static bool team_reads(team_t *team, int k, char *line)
 {
     if (!fgets(line, LINE, team->from[k]))
         return false;
@@ -184,7 +184,7 @@ static void ours_start(team_t *team, char *self, const char *kind)
         if (!process_start(team, (char *[]){self, option, team->name, number[k], NULL}))
             exit(1);
     for (int k = 0; k < RANKS; k++)
-        if (!team_hears(team, k, line[k])) {
+        if (!team_reads(team, k, line[k])) {
             fprintf(stderr, "collectives: rank %d of %s has ended\n", k, kind);
             exit(1);
         }
@@ -205,7 +205,7 @@ static void gloo_start(team_t *team, const char *top)
             return;
         }
     for (int k = 0; k < RANKS; k++)
-        if (!team_hears(team, k, k ? line : team->name)) {
+        if (!team_reads(team, k, k ? line : team->name)) {
             team_end(team);
             return;
         }
@@ -222,7 +222,7 @@ static void mpi_start(team_t *team, const char *top)
     if (system(command) != 0 || mkfifo(fifo, 0600) != 0)
         return;
     if (process_start(team, (char *[]){run, option, two, program, fifo, NULL})
-        && !team_hears(team, 0, team->name))
+        && !team_reads(team, 0, team->name))
         team_end(team);
 }
 
@@ -234,7 +234,7 @@ static double team_measure(team_t *team, long bytes, long times)
         fprintf(team->to[k], "%ld %ld\n", bytes, times);
         fflush(team->to[k]);
     }
-    if (!team_hears(team, 0, line)) {
+    if (!team_reads(team, 0, line)) {
         fprintf(stderr, "collectives: %s has ended\n", team->name);
         exit(1);
     }

@@ -4,10 +4,10 @@
  *     control [RUNS]
  *
  * The launcher's own code over ranks that compute nothing, as actors of one thread: each
- * takes its run, tells an address of 22 bytes, is told the table of all of them, answers
+ * takes its run, reports an address of 22 bytes, gets the table of all of them, answers
  * and ends.  So what is timed is calls and answers, and how they grow with the number of
- * ranks; processes and the network between them are not in it.  The table is for each
- * rank as long as there are ranks, which is most of what 1 024 of them take: 26 MB. */
+ * ranks; processes and the network between them are not in it.  The tables of 1 024 ranks
+ * have 1 024 rows each: 26 MB, most of the memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,7 +107,7 @@ static const pl_actor_ops_t launcher_ops = {.name = "simulated",
                                             .handlers = launcher_handlers,
                                             .release = launcher_release};
 
-/* ---- who asks for it ---- */
+/* ---- the caller ---- */
 
 typedef struct asker {
     pl_address_t launcher;

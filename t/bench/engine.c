@@ -7,12 +7,12 @@
  *
  * MLP 784-128-10, batch 64, SGD, one thread, data in memory.  Runs of the bare loop and
  * of fit take turns; each run of fit and the bare loop's steps before and behind it give
- * one ratio, so that what the machine does to both cancels.  First nobody watches, then
+ * one ratio, so that what the machine does to both cancels.  First without a viewer, then
  * a process that takes the whole stream, then a thousand viewers, of which one is
  * stopped, against none; at last all that shows a run, at once: a page that is open,
  * metrics that are fetched each second, a trace and a journal.  Printed: medians, the
  * 95 % confidence interval of the ratio, and the processor time of a step of fit beyond
- * that of the bare step and of making its batch.
+ * the bare step's and the making of its batch.
  * Before that, in the same way, fit with all the callbacks that there are and two loggers
  * against fit with none. */
 #include <math.h>
@@ -254,7 +254,7 @@ static void pair_set(pairs_t *p, int k, double against, double fit, double own)
     p->own_us[k] = own / p->steps * 1e6;
 }
 
-/* Half of the bare loop's steps before, half behind: a machine that slows down meanwhile
+/* Half of the bare loop's steps before, half behind: a machine that slows down in between
  * slows both. */
 static void pairs_run(pairs_t *p, bare_t *bare, measure_t measure, void *of)
 {
@@ -325,10 +325,10 @@ static pl_engine_t *engine_new(void)
     return engine;
 }
 
-/* What nobody reads costs nothing, and would prove nothing. */
+/* A stream without a reader costs nothing, and would prove nothing. */
 static void must_read(const char *what, bool is_read)
 {
-    const pl_error_t err = {PL_ESTATE, "nobody reads what the row is about"};
+    const pl_error_t err = {PL_ESTATE, "the stream of this row has no reader"};
     if (!is_read)
         fprintf(stderr, "%s: ", what);
     bench_must(is_read ? PL_OK : err.code, &err);
@@ -344,9 +344,10 @@ typedef struct streams {
     pl_engine_t *engine[2], *unwatched;
 } streams_t;
 
-/* Before any thread is made.  What a thousand viewers themselves take of a processor is
- * not the engine's: they take what it leaves, and nothing before their row: who looks for
- * a stream that is not there yet calls ten times a second, each of them. */
+/* Before any thread is made.  What a thousand viewers themselves take of a processor
+ * is not the engine's: they take what it leaves, and nothing before their row: a
+ * viewer that looks for a stream that is not there yet calls ten times a second, each
+ * of them. */
 static void viewers_start(streams_t *s)
 {
     for (int k = 0; k < 2; k++)
@@ -410,8 +411,7 @@ static void streams_bench(streams_t *s, const pairs_t *usual_pairs)
     const long long lines = crowd_lines(&s->crowd[MANY]);
     engines_run(p, s->unwatched, s->engine[1]);
     must_read("the many viewers", crowd_lines(&s->crowd[MANY]) - lines > 10 * VIEWERS);
-    ratio_report(", 1000 viewers, one of them stopped", "fit that nobody watches", p,
-                 0.99);
+    ratio_report(", 1000 viewers, one of them stopped", "fit without a viewer", p, 0.99);
     const double seconds = bench_median(p->fit_ms, p->count) / 1e3 * p->steps * p->count;
     printf("{\"name\": \"lines a second to each of 1000 viewers\", \"ours\": %.0f}\n"
            "{\"name\": \"processor time of a step, 1000 viewers less none\", "
@@ -430,7 +430,7 @@ typedef struct shown {
     double trace_bytes, journal_bytes;                      /* of all runs */
 } shown_t;
 
-/* A browser that has the page open, and who fetches metrics. */
+/* A browser with an open page, and a client that fetches metrics. */
 static pid_t page_open(const char *url)
 {
     extern char **environ;

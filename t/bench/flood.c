@@ -2,13 +2,13 @@
  *
  *     flood [PAIRS]
  *
- * A stream is open on a port of loopback.  A process tries to connect to it some thousand
- * times a second, with processor time that nobody else wants: a flood comes from outside,
- * and making it is no work of the run's.  Each connection says nothing or nonsense, and
- * is left half open until a thousand newer ones are there.  One fit on one thread goes on
- * all the time; the flood comes and rests by turns of 200 ms, and counted are the batches
- * that the fit takes in each.  So short, because the machine's own speed changes by more
- * than a flood costs, in seconds. */
+ * A stream is open on a port of loopback.  A process tries to connect to it some
+ * thousand times a second, with idle processor time: a flood comes from outside, and
+ * making it is no work of the run's.  Each connection says nothing or nonsense, and is
+ * left half open until a thousand newer ones are there.  One fit on one thread
+ * continues all the time; the flood comes and rests by turns of 200 ms, and counted
+ * are the batches that the fit takes in each.  So short, because the machine's own
+ * speed changes by more than a flood costs, in seconds. */
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>

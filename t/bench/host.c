@@ -7,7 +7,7 @@
  * people's runs do.  Printed: the share of ticks that came, how late they were (p99,
  * p99.9), and how long pl_engine_dispatch() held the host's thread at a time (p99.9), and
  * of its processor time the longest, also of calls that begin and stop runs: the rest is
- * somebody else's.  How late they are is the system's doing too: "theirs" is the same
+ * of other threads.  How late they are is the system's doing too: "theirs" is the same
  * timer beside four threads that only count.  Without a limit: what calls take that a
  * program makes before it serves, and when it has. */
 #include <event2/event.h>

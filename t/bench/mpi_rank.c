@@ -4,7 +4,7 @@
  *
  * Compiled by the benchmark itself, where there is an mpicc.  Each line of the first
  * rank's standard input, "BYTES TIMES", is so many all_reduces of float32; it prints
- * microseconds for one.  The other hears of it by the FIFO: in MPI it would keep a
+ * microseconds for one.  The other gets it by the FIFO: in MPI it would keep a
  * processor busy with waiting while others are measured. */
 #include <mpi.h>
 #include <stdio.h>

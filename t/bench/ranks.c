@@ -7,7 +7,7 @@
  * run file.  Fits of two processes of one rank each, at once, and fits of two ranks of
  * one process take turns, each of so many seconds; each pair gives one ratio of samples a
  * second, so that what the machine does to both cancels.  Rates are those of the time
- * between a fit's first news and its last before it is told to stop, which both processes
+ * between a fit's first report and its last before it gets the stop, which both processes
  * are at once: how long fits take to begin and to end is none of it, and neither ever
  * has the machine for itself.  All three processes are made before any thread is. */
 #include <poll.h>
@@ -120,7 +120,7 @@ static void data_make(const workload_t *w)
     bench_must(pl_memory_data(w->name, &data, &err), &err);
 }
 
-/* ---- a fit, until it is told to stop ---- */
+/* ---- a fit, until it gets a stop ---- */
 
 /* Which, and of how many ranks; of none: it is to stop. */
 typedef struct order {
@@ -169,7 +169,7 @@ static void fit_follow(pl_engine_t *engine, pl_trainer_t *trainer, fit_t *fit, i
             continue;
         fit->stops = true;
         if (read(orders, &order, sizeof order) != sizeof order)
-            exit(0);                                        /* who gave orders is gone */
+            exit(0);                                        /* the parent is gone */
         bench_must(pl_trainer_stop(trainer, "it was long enough", &err), &err);
     }
 }
@@ -200,13 +200,13 @@ static double fit_run(pl_engine_t *engine, const order_t *order, const char *str
     pl_trainer_free(trainer);
     pl_options_free(options);
     if (fit.step == fit.from) {
-        fprintf(stderr, "ranks: a fit of %s told of no step but one\n", w->name);
+        fprintf(stderr, "ranks: a fit of %s reported no step but one\n", w->name);
         exit(1);
     }
     return (double)(fit.step - fit.from) / (fit.at - fit.since);
 }
 
-/* ---- a process that trains when it is told to ---- */
+/* ---- a process that trains on command ---- */
 
 static void process_work(int orders, int answers, const char *strategy)
 {

@@ -6,8 +6,8 @@
  * call and its reply, and a flood of progress messages.  Within a thread: our queue
  * against a socket pair.  Both sides take turns; each pair gives one ratio, so that what
  * the machine does to both cancels.  Where threads run decides more than what they do (12
- * µs a round trip on one processor, 50 on two of a virtual machine), so each thread is
- * told its processor: once two, once one. */
+ * µs a round trip on one processor, 50 on two of a virtual machine), so each thread gets
+ * its processor: once two, once one. */
 #include <event2/event.h>
 #include <sched.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* save.c - what saving 500 MB costs a run, and how soon it goes on from them
+/* save.c - what saving 500 MB costs a run, and how soon it resumes from them
  *
  *     save [ROUNDS]
  *
@@ -9,7 +9,7 @@
  * Throughput: from the request until the checkpoint has its name, in turns with dd. 
  * Resume: from exec to the first step, in turns with dd that reads each file into memory
  * in one piece, with the files in the page cache and, where it can be dropped, on the
- * disk.  Of what takes turns each is first every other time, and the ratio is the pairs'
+ * disk.  The two that take turns change places each time, and the ratio is the pairs'
  * median: the machine is quick and slow in phases. */
 #include <errno.h>
 #include <fcntl.h>
@@ -245,7 +245,7 @@ static double resume_measure(const char *self)
     close(out[1]);
     FILE *reported = fdopen(out[0], "r");
     if (!reported || fscanf(reported, "%lld", &first) != 1)
-        fprintf(stderr, "save: the run did not go on\n");
+        fprintf(stderr, "save: the run did not resume\n");
     if (reported)
         fclose(reported);
     waitpid(child, &status, 0);

@@ -8,12 +8,12 @@ JOIN, LEND, ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, BARRIER = range(7
 SEGMENT = 128 << 10
 
 
-def order(what, who=0, body=b""):
-    return struct.pack("<BBB", what, who, len(body)) + body
+def order(kind, rank=0, body=b""):
+    return struct.pack("<BBB", kind, rank, len(body)) + body
 
 
-def frame(who, kind, length=0, at=0, number=0):
-    return order(FRAME, who, struct.pack("<IIQQ", kind, length, number, at))
+def frame(rank, kind, length=0, at=0, number=0):
+    return order(FRAME, rank, struct.pack("<IIQQ", kind, length, number, at))
 
 
 def begin(move, count=0):
@@ -27,8 +27,8 @@ chunk = (count + 2) // 3 // 16 * 16 + 16
 own = 4 * chunk
 
 
-def segments(kind, who, bytes=own):
-    return b"".join(frame(who, kind, min(SEGMENT, bytes - at), at // SEGMENT) for at in range(0, bytes, SEGMENT))
+def segments(kind, rank, bytes=own):
+    return b"".join(frame(rank, kind, min(SEGMENT, bytes - at), at // SEGMENT) for at in range(0, bytes, SEGMENT))
 
 
 last = 4 * (count - 2 * chunk)

@@ -26,7 +26,7 @@ hot = np.eye(C)[yk]
 x = np.round(rng.normal(size=N) * 2 + 3, 2)
 target = np.round(x + rng.normal(size=N), 2)
 
-want = {"acc": m.accuracy_score(yk, pk), "acc_top": top, "acc_classes": m.balanced_accuracy_score(yk, pk),
+expected = {"acc": m.accuracy_score(yk, pk), "acc_top": top, "acc_classes": m.balanced_accuracy_score(yk, pk),
         "confusion": m.confusion_matrix(yk, pk, labels=range(C)).tolist(),
         "mse": m.mean_squared_error(target, x), "rmse": m.mean_squared_error(target, x) ** 0.5,
         "mae": m.mean_absolute_error(target, x), "r2": m.r2_score(target, x)}
@@ -34,15 +34,15 @@ averages = {"macro": "macro", "micro": "micro", "weighted": "weighted", "classes
 for name, of in (("precision", m.precision_score), ("recall", m.recall_score), ("f1", m.f1_score)):
     for ours, theirs in averages.items():
         value = of(yk, pk, average=theirs, zero_division=0)
-        want[f"{name}_{ours}"] = value.tolist() if theirs is None else value
+        expected[f"{name}_{ours}"] = value.tolist() if theirs is None else value
 for name, of in (("auroc", m.roc_auc_score), ("ap", m.average_precision_score)):
     for ours, theirs in averages.items():
         value = of(hot, binned, average=theirs)
-        want[f"{name}_{ours}"] = value.tolist() if theirs is None else value
-    want[f"{name}_binary"] = of(yk == 2, binned[:, 2])
+        expected[f"{name}_{ours}"] = value.tolist() if theirs is None else value
+    expected[f"{name}_binary"] = of(yk == 2, binned[:, 2])
 loss = [np.log(np.exp(logits[k]).sum()) - logits[k][y[k]] for k in keep]
-want["perplexity"] = float(np.exp(np.mean(loss)))
-want["bits"] = float(np.mean(loss) / np.log(2) / 1.25)
+expected["perplexity"] = float(np.exp(np.mean(loss)))
+expected["bits"] = float(np.mean(loss) / np.log(2) / 1.25)
 print(json.dumps({"bins": BINS, "classes": C, "y": y_given.tolist(), "logits": logits.ravel().tolist(),
                   "scores": [round(float(s), 2) for s in scores.ravel()], "x": x.tolist(),
-                  "target": target.tolist(), "want": want}))
+                  "target": target.tolist(), "expected": expected}))

@@ -37,7 +37,7 @@ def momenta(**options):
 
 
 def swa(before, start, **options):
-    """the rate of the schedule up to a step and then that of SWALR, as Lightning's StochasticWeightAveraging"""
+    """the rate of the schedule up to a step and then of SWALR, as Lightning's StochasticWeightAveraging"""
     optimizer = O.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
     scheduler = before(optimizer)
     for step in range(STEPS):

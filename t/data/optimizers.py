@@ -31,7 +31,7 @@ def orthogonal(x, rounds):
 
 
 class Muon(torch.optim.Optimizer):
-    """Matrices by Muon, but for those with fewer elements than `least`; all else by Adam."""
+    """Matrices by Muon, but for those with fewer elements than `least`; the rest by Adam."""
 
     def __init__(self, params, lr=0.02, momentum=0.95, nesterov=True, rounds=5, weight_decay=0.0, adam_lr=3e-4,
                  least=0):

@@ -228,7 +228,7 @@ static void fail_unlike(struct ncclComm *comm, int peer, const note_t *own,
 {
     char text[200];
     snprintf(text, sizeof text,
-             "rank %d wants %s %llu of %llu elements of type %u, this rank %s %llu of "
+             "rank %d calls %s %llu of %llu elements of type %u, this rank %s %llu of "
              "%llu of type %u",
              peer, names[theirs->what], (unsigned long long)theirs->number,
              (unsigned long long)theirs->count, theirs->type, names[own->what],

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# told.t - tests of commands to a running fit, wherever its launcher starts the ranks
+# commanded.t - tests of commands to a running fit, with every launcher
 . "$(dirname "$0")/tap.sh"
 
 # Where the modules are that paceline knows in the build tree.
@@ -7,13 +7,13 @@ export PACELINE_PLUGIN_PATH=$builddir/examples/.libs
 
 # ---- helpers ----
 
-# told LAUNCHER COMMANDS NAME WORDS... - the program t/told, by that launcher, into runs/NAME
-told() {
-    local words=("$builddir/t/told" "$2" trainer.run_name="$3" "${@:4}")
+# commanded LAUNCHER COMMANDS NAME WORDS... - the program t/commanded, by that launcher, into runs/NAME
+commanded() {
+    local words=("$builddir/t/commanded" "$2" trainer.run_name="$3" "${@:4}")
     if [ "$1" = external ]; then
-        try timeout 60 "$paceline" launch --devices 2 -- "${words[@]}"
+        try timeout 300 "$paceline" launch --devices 2 -- "${words[@]}"
     else
-        try timeout 60 "${words[@]}" trainer.launcher="$1"
+        try timeout 300 "${words[@]}" trainer.launcher="$1"
     fi
 }
 
@@ -32,10 +32,10 @@ commands() { sed 's/.*"command": *"\([a-z_]*\)".*/\1/' "runs/$1/commands.jsonl" 
 
 is_carried_out() {
     local launcher=$1 saved
-    told "$launcher" pause,continue,lr=0.25,scale=2,save "$launcher"
+    commanded "$launcher" pause,continue,lr=0.25,scale=2,save "$launcher"
     is "$status" 0 "$launcher: the program ends well"
     like "$(said pause)" '^ok [1-9]' "a pause is answered"
-    is "$(said continue)" "$(said pause)" "it goes on behind the same step"
+    is "$(said continue)" "$(said pause)" "it continues behind the same step"
     like "$(said set_lr)" '^ok [1-9]' "a rate is set"
     is "$(said set_lr | grep -c ok)" 2 "and scaled"
     is "$(rate_behind "$(said set_lr | sed -n 's/^ok \([0-9]*\).*/\1/;2p')" "$launcher")" 0.2 "which holds for the next step"
@@ -44,34 +44,34 @@ is_carried_out() {
     is "$(commands "$launcher")" "pause continue set_lr set_lr save " "all are written down"
     is "$(said done)" "ok 60" "and the run has all its steps"
     cp "runs/$launcher/model.safetensors" whole
-    told "$launcher" resume="$PWD/$saved" "$launcher"
-    is "$(said done)" "ok 60" "a run goes on from the checkpoint"
+    commanded "$launcher" resume="$PWD/$saved" "$launcher"
+    is "$(said done)" "ok 60" "a run resumes from the checkpoint"
     ok "to the same bits" cmp whole "runs/$launcher/model.safetensors"
 }
 
 is_paused() {
     local launcher=$1
-    [ -e runs/whole ] || told inline '' whole
-    told "$launcher" pause,save,continue "$launcher-paused"
+    [ -e runs/whole ] || commanded inline '' whole
+    commanded "$launcher" pause,save,continue "$launcher-paused"
     is "$(said save | cut -d ' ' -f 1,2)" "$(said pause)" "$launcher: it is saved where it is paused"
-    ok "the bits are those of threads that nobody has told anything" \
+    ok "the bits equal those of threads without commands" \
         cmp runs/whole/model.safetensors "runs/$launcher-paused/model.safetensors"
 }
 
 is_stopped() {
     local launcher=$1
-    told "$launcher" pause,stop "$launcher-stopped" trainer.max_steps=-1
+    commanded "$launcher" pause,stop "$launcher-stopped" trainer.max_steps=-1
     is "$status" 0 "$launcher: the program ends well"
     is "$(said done)" "stopped $(said pause | cut -d ' ' -f 2)" "it has stopped where it was paused"
 }
 
-who_does_not_speak_for_all_is_refused() {
-    told script pause,continue script-others
+a_process_with_one_rank_of_several_is_refused() {
+    commanded script pause,continue script-others
     is "$(grep -c '^[12] pause this process is rank [01] of the run and accepts no commands: give them to the program that started it' <<<"$out")" 2 \
         "script: each process of a rank"
     is "$(said continue)" "$(said pause)" "the program itself is obeyed"
     is "$(grep -c '^[012] done ok 60' <<<"$out")" 3 "and all have the result"
-    told external pause,continue external-others
+    commanded external pause,continue external-others
     is "$(grep -c '^1 pause this process is rank 1 of the run and accepts no commands: give them to rank 0.s' <<<"$out")" 1 \
         "external: the other process"
     is "$(said continue)" "$(said pause)" "rank zero's is obeyed"
@@ -79,12 +79,12 @@ who_does_not_speak_for_all_is_refused() {
 }
 
 each_launcher() { for launcher in inline spawn script external; do "$1" $launcher; done; }
-all_are_carried_out() { each_launcher is_carried_out; }
+all_commands_are_carried_out() { each_launcher is_carried_out; }
 a_pause_changes_no_bit() { each_launcher is_paused; }
 a_paused_run_can_be_stopped() { each_launcher is_stopped; }
 
-run all_are_carried_out trains
+run all_commands_are_carried_out trains
 run a_pause_changes_no_bit trains
 run a_paused_run_can_be_stopped trains
-run who_does_not_speak_for_all_is_refused trains
+run a_process_with_one_rank_of_several_is_refused trains
 done_testing

@@ -1,8 +1,9 @@
-/* told.c - a program for t/told.t, whose fit is told commands, one after the other
+/* commanded.c - a program for t/commanded.t that sends its fit commands, one after the
+ * other
  *
- *     told COMMAND,COMMAND… [KEY=VALUE]…
+ *     commanded COMMAND,COMMAND… [KEY=VALUE]…
  *
- * such as pause, continue,save,lr=0.25,scale=2,stop; "resume=CHECKPOINT" instead goes on
+ * such as pause, continue,save,lr=0.25,scale=2,stop; "resume=CHECKPOINT" instead resumes
  * from there.  Each is given when the one before has been answered, the first after the
  * third step; each answer is a line.  A process that is not to speak for all gives its
  * first command at once, and says what comes of that.  A step takes a millisecond. */
@@ -117,7 +118,7 @@ static int command_send(pl_trainer_t *trainer, const char *word, program_t *prog
     if (!strncmp(word, "scale=", 6))
         return pl_trainer_scale_lr(trainer, atof(word + 6), NULL, on_command, program,
                                    err);
-    return pl_trainer_stop(trainer, "it was told to", err);
+    return pl_trainer_stop(trainer, "by command", err);
 }
 
 static void command_give(pl_trainer_t *trainer, program_t *program)
@@ -147,7 +148,7 @@ static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user
            (unsigned long long)result->global_step);
     fflush(stdout);
     if (program->status)
-        fprintf(stderr, "told: %s\n", result->error.text);
+        fprintf(stderr, "commanded: %s\n", result->error.text);
     event_base_loopbreak(program->base);
 }
 
@@ -187,7 +188,7 @@ int main(int argc, char **argv)
     if (trainer && program_begin(trainer, &program, &err) == PL_OK)
         event_base_dispatch(program.base);
     if (err.code != PL_OK)
-        fprintf(stderr, "told: %s\n", err.text);
+        fprintf(stderr, "commanded: %s\n", err.text);
     pl_options_free(options);
     pl_engine_free(engine);
     event_base_free(program.base);
