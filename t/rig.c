@@ -552,6 +552,10 @@ const rig_result_t *rig_wait(rig_t *rig)
 
 const rig_result_t *rig_fit(rig_t *rig)
 {
+    if (!rig) {
+        ok(false, "a rig is made: %s", rig_error.text);
+        exit(1);
+    }
     if (!rig_begin(rig))
         ok(false, "a run can begin: %s", rig_error.text);
     return rig_wait(rig);

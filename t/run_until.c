@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <event2/event.h>
 
@@ -404,6 +403,18 @@ static void close_loop(pl_loop_t *loop, const pl_loop_result_t *result, void *us
     pl_loop_close(loop, order_note, closed);
 }
 
+/* The result of a run waits for delivery. */
+static bool has_result(pl_engine_t *engine)
+{
+    pl_notifications_t *queue = &engine->notifications;
+    bool found = false;
+    pthread_mutex_lock(&queue->lock);
+    for (pl_notification_t *n = queue->first; n; n = n->next)
+        found |= n->kind == PL_NOTIFICATION_DONE;
+    pthread_mutex_unlock(&queue->lock);
+    return found;
+}
+
 /* The run of the loop has ended, and its end waits for delivery. */
 static void a_batch_that_comes_too_late_is_answered(void)
 {
@@ -416,7 +427,7 @@ static void a_batch_that_comes_too_late_is_answered(void)
     is_int(pl_loop_train(loop, &samples, close_loop, first, &err), PL_OK, "a batch %s",
            err.text);
     is_int(pl_trainer_stop(engine->trainers, "another", &err), PL_OK, "then a stop");
-    usleep(500000);
+    ok(eventually(has_result(engine)), "the run ends");
     is_int(pl_loop_train(loop, &samples, order_note, second, &err), PL_OK,
            "then another batch %s", err.text);
     all_calls_end(engine, "the loop");
