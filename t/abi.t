@@ -24,7 +24,7 @@ kept() {
     is "$status$out$err" 0 "$1"
 }
 
-what_breaks_programs_is_found() {
+an_incompatible_change_is_found() {
     broken "a function that is gone" '/^PL_API void pl_trainer_free/d' '\[D\].*abi_pl_trainer_free'
     broken "another parameter" 's/pl_model_unload(pl_loaded_model_t \*model/&, int k/' "type 'int' was added"
     broken "another result" 's/^PL_API int pl_rank/PL_API long pl_rank/' "return type changed"
@@ -33,14 +33,14 @@ what_breaks_programs_is_found() {
     broken "another number of a name" 's/^    PL_F32,/    PL_NEW, &/' "PL_F32"
 }
 
-what_does_not_is_let_pass() {
+a_compatible_change_passes() {
     is "$(sh "$srcdir/t/abi" check same.abi "$header" "$library" 2>&1; echo $?)" 0 "what is the same"
     kept "a further function" 's/^PL_API int pl_rank/PL_API int pl_new(int); &/'
     kept "a further name at the end" 's/^    PL_F16,/& PL_F8,/'
     kept "a further type" 's/^} pl_callback_ops_t;/&\ntypedef struct pl_more { int a; } pl_more_t;/'
 }
 
-a_library_that_has_lost_one_is_found() {
+a_library_without_a_recorded_function_is_found() {
     echo 'int pl_rank(void) { return 0; }' >lost.c
     echo 'PACELINE_0 { global: pl_*; local: *; };' >lost.map
     "${cc[@]}" -shared -fPIC lost.c -Wl,--version-script=lost.map -o lost.so
@@ -61,9 +61,9 @@ if ! command -v abidiff >/dev/null || ! command -v "${cc[0]}" >/dev/null; then
     skip "no abidiff here (abigail-tools)"
 else
     sh "$srcdir/t/abi" describe "$header" >same.abi
-    run what_breaks_programs_is_found
-    run what_does_not_is_let_pass
-    run a_library_that_has_lost_one_is_found
+    run an_incompatible_change_is_found
+    run a_compatible_change_passes
+    run a_library_without_a_recorded_function_is_found
     run programs_linked_with_the_recorded_interface_still_work
 fi
 done_testing

@@ -404,7 +404,7 @@ static void work_once(void *argument)
     ((work_t *)argument)->done++;
 }
 
-static void what_was_posted_is_done_before_the_thread_leaves(void)
+static void posted_messages_are_handled_before_the_thread_ends(void)
 {
     rig_open();
     work_t work = {.reactor = pl_reactor_new(rig.runtime, -1, NULL)};
@@ -478,7 +478,7 @@ int main(void)
     run(an_object_lives_as_long_as_the_call);
     run(objects_of_unanswered_calls_are_freed);
     run(an_unknown_number_finds_no_object);
-    run(what_was_posted_is_done_before_the_thread_leaves);
+    run(posted_messages_are_handled_before_the_thread_ends);
     run(calls_end_whichever_allocation_fails);
     return tap_done();
 }

@@ -128,7 +128,7 @@ static void an_overflow_that_the_factor_does_not_mend_is_named(void)
     }
 }
 
-static void at_the_lowest_factor_the_error_says_so(void)
+static void the_error_reports_the_lowest_factor(void)
 {
     rig_result_t *result =
         fit(devices[0], "backward",
@@ -158,7 +158,7 @@ int main(void)
     run(looking_changes_no_bit);
     run(an_overflow_that_the_factor_mends_is_none);
     run(an_overflow_that_the_factor_does_not_mend_is_named);
-    run(at_the_lowest_factor_the_error_says_so);
+    run(the_error_reports_the_lowest_factor);
     run(detection_is_off_by_default);
     return tap_done();
 }

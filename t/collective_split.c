@@ -224,7 +224,7 @@ static void a_group_that_ends_early_is_reported_after_the_gather(void)
     }
 }
 
-static void one_split_at_a_time_is_possible(void)
+static void two_splits_at_a_time_are_refused(void)
 {
     static pl_group_split_t second;
     pl_error_t err;
@@ -268,6 +268,6 @@ int main(void)
     run(a_group_that_cannot_join_reports_the_cause);
     run(a_group_that_cannot_be_opened_fails_on_all_ranks);
     run(a_group_that_ends_early_is_reported_after_the_gather);
-    run(one_split_at_a_time_is_possible);
+    run(two_splits_at_a_time_are_refused);
     return tap_done();
 }

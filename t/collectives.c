@@ -642,7 +642,7 @@ static int descriptors(void)
     return count;
 }
 
-static void nothing_stays_open(void)
+static void a_closed_collective_leaves_no_descriptor(void)
 {
     const int before = descriptors();
     for (int kind = 0; kind < KINDS; kind++)
@@ -864,7 +864,7 @@ int main(int argc, char **argv)
     run(a_rank_that_is_gone_before_it_joins_is_named);
     run(strangers_are_not_accepted);
     run(memory_may_run_out_at_any_point);
-    run(nothing_stays_open);
+    run(a_closed_collective_leaves_no_descriptor);
     run(a_rank_reads_what_all_others_have_sent);
     run(a_thread_that_computes_beside_ranks_has_its_share);
     run(the_choice_is_logged);

@@ -321,7 +321,7 @@ static void plans_are_kept_on_disk(void)
     ok(made == all && kept == all, "another card has others");
 }
 
-static void nothing_is_left(void)
+static void layers_leave_nothing_on_the_card(void)
 {
     is_int(*left, 0, "no handle and no descriptor");
     is_int(*left_of_driver, 0, "and nothing on the card");
@@ -355,6 +355,6 @@ int main(void)
     run(a_host_without_memory_is_the_error);
     run(an_execution_that_fails_is_reported);
     run(plans_are_kept_on_disk);
-    run(nothing_is_left);
+    run(layers_leave_nothing_on_the_card);
     return tap_done();
 }

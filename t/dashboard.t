@@ -446,7 +446,7 @@ pages_that_send_take_bounded_memory() {
     stop
 }
 
-it_works_behind_nginx() {
+the_dashboard_works_behind_nginx() {
     if ! command -v nginx >/dev/null; then
         skip "nginx is not installed (package nginx-light)"
         return
@@ -609,7 +609,7 @@ run one_page_more_than_the_limit_gets_503 trains
 run without_descriptors_connections_wait trains
 run slow_or_endless_requests_take_bounded_memory trains
 run pages_that_send_take_bounded_memory trains
-run it_works_behind_nginx trains
+run the_dashboard_works_behind_nginx trains
 run no_secret_is_shown trains
 run names_of_markup_are_shown_as_they_are trains
 run an_address_beyond_this_machine_is_refused trains

@@ -252,7 +252,7 @@ static void line_ends_of_windows_and_its_mark_are_no_text(void)
     }
 }
 
-static void what_has_no_lines_is_refused(void)
+static void a_text_without_lines_is_refused(void)
 {
     refused(rig_open(&pl_lines_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
                      file_put_text("one.txt", "abc")),
@@ -405,7 +405,7 @@ int main(void)
     run(a_share_or_file_has_the_vocabulary_of_the_training);
     run(a_line_is_a_sample_as_long_as_it_is);
     run(line_ends_of_windows_and_its_mark_are_no_text);
-    run(what_has_no_lines_is_refused);
+    run(a_text_without_lines_is_refused);
     run(arrays_of_the_program_are_served);
     run(a_function_of_the_program_is_served);
     run(a_source_in_use_outlives_its_name);

@@ -499,7 +499,7 @@ static void an_empty_epoch_is_refused(void)
     rig_free(&rig);
 }
 
-static void each_rank_may_read_all_that_its_own_data_set_has(void)
+static void each_rank_may_read_all_samples_of_its_own_data_set(void)
 {
     const char *own = "\"devices\": 2, \"max_epochs\": 2, \"strategy\": {\"name\": "
                       "\"ddp\", \"replace_sampler\": false}, " QUIET;
@@ -617,7 +617,7 @@ int main(void)
     run(metrics_count_each_sample_once);
     run(samples_of_an_incomplete_round_may_be_left_out);
     run(an_empty_epoch_is_refused);
-    run(each_rank_may_read_all_that_its_own_data_set_has);
+    run(each_rank_may_read_all_samples_of_its_own_data_set);
     run(options_without_a_meaning_here_are_refused);
     return tap_done();
 }

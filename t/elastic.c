@@ -188,7 +188,7 @@ static void micro_shards_need_not_be_distributed_evenly(void)
                 .data = "\"batch_size\": 13"});
 }
 
-static void it_trains_as_one_rank_does(void)
+static void ranks_train_as_one_rank_does(void)
 {
     if (!has_cpu())
         return;
@@ -418,7 +418,7 @@ int main(void)
     rig_init(more);
     run(any_number_of_ranks_gives_the_same_bits);
     run(micro_shards_need_not_be_distributed_evenly);
-    run(it_trains_as_one_rank_does);
+    run(ranks_train_as_one_rank_does);
     run(the_number_of_ranks_may_change_at_a_resume);
     run(metrics_and_predictions_are_the_same_too);
     run(the_strategy_has_the_option_and_needs_no_other);

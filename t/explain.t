@@ -178,7 +178,7 @@ all_runs_of_a_sweep_are_explained() {
     like "$err" 'has 2 runs' "cannot"
 }
 
-steps_are_those_of_the_answer() {
+steps_agree_with_the_answer() {
     try timeout 300 "$paceline" tune run.json --journal tuned.journal --json --set trainer.run_name=tuned
     is "$status" 0 "a search for a learning rate"
     out=$("$paceline" explain tuned.journal)
@@ -187,7 +187,7 @@ steps_are_those_of_the_answer() {
     like "$err" 'has 1 run: there is no run 5' "one run is one run"
 }
 
-it_fits_a_terminal() {
+explain_fits_a_terminal() {
     ok "no line is longer than 80 columns" test -z "$("$paceline" explain nan.journal | grep -E '.{81}')"
     if command -v script >/dev/null; then
         out=$(script -qec "stty cols 40; '$paceline' explain well.journal" /dev/null </dev/null | tr -d '\r')
@@ -209,7 +209,7 @@ a_trace_distinguishes_equal_names() {
     done
 }
 
-two_files_are_not_one() {
+two_outputs_in_one_file_are_refused() {
     try "$paceline" fit run.json --journal both.out --trace ./both.out
     is "$status" 2 "a journal and a trace at one place"
     like "$err" '--journal both.out and --trace \./both.out are the same file' "are refused with both names"
@@ -237,7 +237,7 @@ an_existing_file_is_left_alone() {
     ok "that one is kept" cmp -s well.journal again.journal.old
 }
 
-one_file_is_of_one_run() {
+a_file_belongs_to_one_run() {
     "$paceline" fit run.json --journal busy.journal --trace busy.trace --set trainer.run_name=busy \
         --set trainer.max_epochs=-1 --set trainer.devices=2 --set trainer.launcher=spawn >/dev/null 2>&1 </dev/null &
     pid=$!
@@ -355,11 +355,11 @@ run a_replay_has_the_requested_speed trains
 run damage_costs_one_record_alone trains
 run a_monitor_that_lacks_messages_does_not_know_the_end trains
 run all_runs_of_a_sweep_are_explained trains
-run steps_are_those_of_the_answer trains
-run it_fits_a_terminal trains
+run steps_agree_with_the_answer trains
+run explain_fits_a_terminal trains
 run an_unread_pipe_holds_up_no_run trains
 run a_trace_distinguishes_equal_names trains
-run two_files_are_not_one
+run two_outputs_in_one_file_are_refused
 run an_existing_file_is_left_alone trains
-run one_file_is_of_one_run trains
+run a_file_belongs_to_one_run trains
 done_testing

@@ -30,7 +30,7 @@ built() {
     is "$status$err" 0 "$1.c can be built"
 }
 
-a_program_is_built_with_what_was_installed() {
+a_program_is_built_with_the_installed_files() {
     try "${cc[@]}" $(sanitized) -Wall -Wextra -Werror "$srcdir/examples/epoll_host.c" -o epoll_host $(asked --cflags --libs)
     is "$status$err" 0 "a program can be built"
     if "$paceline" list accelerators | grep -q '^cpu '; then
@@ -69,13 +69,13 @@ END
 }
 
 # As doc/embedding.md says.
-so_is_the_service_of_the_examples() {
+the_service_of_the_examples_is_built() {
     try "${cc[@]}" $(sanitized) -D_GNU_SOURCE "$srcdir"/examples/train_*.c -o train_service $(asked --cflags --libs) \
         -levent -ljansson
     is "$status$err" 0 "the service can be built"
 }
 
-each_is_complete_in_c_and_in_cxx() {
+each_header_is_complete_in_c_and_in_cxx() {
     for header in $(cd "$include" && find . -name '*.h' | LC_ALL=C sort); do
         printf '#include <%s>\ntypedef int not_empty;\n' "${header#./}" >alone.c
         try "${cc[@]}" -std=c11 -fsyntax-only -Wall -Wextra -pedantic -Werror -I"$include" alone.c
@@ -86,7 +86,7 @@ each_is_complete_in_c_and_in_cxx() {
     done
 }
 
-whatever_they_declare_is_exported() {
+all_declarations_are_exported() {
     local library=$builddir/.libs/libpaceline.so
     nm -D --defined-only "$library" | awk '{ sub(/@.*/, "", $3); print $3 }' | LC_ALL=C sort >exported
     (cd "$include" && cat $(find . -name '*.h')) | tr '\n' ' ' | grep -oE 'PL_API [^;{]*[;{]' |
@@ -111,7 +111,7 @@ a_dataset_and_a_callback_of_users_work() {
     cp runs/0001/model.safetensors built-in
 }
 
-so_does_a_strategy() {
+a_strategy_of_users_works() {
     rings --plugin plugins/strategy.so --set trainer.strategy=plain
     ok "with the same bits as single" cmp runs/0001/model.safetensors built-in
     rings --plugin plugins/strategy.so --set trainer.strategy=plain --set trainer.strategy.factor=0.5
@@ -124,7 +124,7 @@ so_does_a_strategy() {
 }
 
 # The example is found by its name.
-so_does_one_of_several_ranks() {
+a_strategy_of_users_works_with_several_ranks() {
     for run in first second; do
         rings --set trainer.strategy=vote --set trainer.devices=2
         cp runs/0001/model.safetensors "$run"
@@ -133,18 +133,18 @@ so_does_one_of_several_ranks() {
     ok "which are not those of the sums" test -n "$(cmp first built-in)"
 }
 
-so_does_an_accelerator() {
+an_accelerator_of_users_works() {
     rings --plugin plugins/counting.so --set trainer.accelerator=counting --set trainer.accelerator.file=counted
     ok "with the bits of the one it uses" cmp runs/0001/model.safetensors built-in
     like "$(cat counted)" '^([4-9]|[1-9][0-9]+) products$' "and sees what is compiled"
 }
 
-so_does_a_launcher() {
+a_launcher_of_users_works() {
     rings --plugin plugins/lone.so --set trainer.launcher=lone
     ok "with the same result" cmp runs/0001/model.safetensors built-in
 }
 
-so_does_a_collective() {
+a_collective_of_users_works() {
     local ddp='{"name": "ddp", "collective": "shm"}'
     rings --set trainer.devices=2 --set trainer.strategy="$ddp"
     cp runs/0001/model.safetensors shared
@@ -154,7 +154,7 @@ so_does_a_collective() {
     like "$(cat moved)" '^[1-9][0-9]* operations, [1-9][0-9]* elements' "and sees what is moved"
 }
 
-so_does_a_logger() {
+a_logger_of_users_works() {
     rings --plugin plugins/influx.so --set 'loggers=[{"name": "influx", "measurement": "rings"}]' \
         --set trainer.log_every_n_steps=2
     local lines=runs/0001/metrics.lp
@@ -170,20 +170,20 @@ if ! command -v "${cc[0]}" >/dev/null; then
     skip "no compiler here"
 else
     mkdir plugins
-    run each_is_complete_in_c_and_in_cxx
-    run whatever_they_declare_is_exported
+    run each_header_is_complete_in_c_and_in_cxx
+    run all_declarations_are_exported
     for component in t/extensions/{components,strategy} examples/{counting,goal,influx,lone,metered,mlp,rings,swish,vote}; do
         built "$component"
     done
-    run a_program_is_built_with_what_was_installed
+    run a_program_is_built_with_the_installed_files
     run a_program_is_built_by_cmake
-    run so_is_the_service_of_the_examples
+    run the_service_of_the_examples_is_built
     run a_dataset_and_a_callback_of_users_work
-    run so_does_a_strategy
-    run so_does_one_of_several_ranks
-    run so_does_an_accelerator
-    run so_does_a_launcher
-    run so_does_a_collective
-    run so_does_a_logger
+    run a_strategy_of_users_works
+    run a_strategy_of_users_works_with_several_ranks
+    run an_accelerator_of_users_works
+    run a_launcher_of_users_works
+    run a_collective_of_users_works
+    run a_logger_of_users_works
 fi
 done_testing

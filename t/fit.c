@@ -52,7 +52,7 @@ static void devices_train_alike(void)
     rig_result_free(result[1]);
 }
 
-static void one_batch_may_be_accumulated(void)
+static void a_batch_may_be_accumulated(void)
 {
     for (int k = 0; k < DEVICES && rig_has(devices[k]); k++) {
         rig_result_t *whole = fit(.accelerator = devices[k], .optimizer = ADAMW,
@@ -336,44 +336,33 @@ static void validations_can_be_cut_short(void)
 
 /* ---- When it validates and logs ---- */
 
-static void steps_are(const rig_result_t *result, const char *metric, const char *want,
-                      const char *what)
-{
-    rig_series_t series = rig_series(result, metric);
-    char steps[256] = "";
-    for (int k = 0; k < series.count; k++)
-        snprintf(steps + strlen(steps), sizeof steps - strlen(steps), "%s%g",
-                 k ? " " : "", series.step[k]);
-    is_text(steps, want, "%s", what);
-}
-
 #define EIGHT "\"batch_size\": 4, \"val_split\": 0.2"       /* batches of 40 samples */
 
 static void validations_come_at_their_interval(void)
 {
     rig_result_t *result = fit(.data = EIGHT, .trainer = "\"max_epochs\": 2");
-    steps_are(result, "val_loss", "8 16", "by default after each epoch");
+    rig_steps_are(result, "val_loss", "8 16", "by default after each epoch");
     rig_result_free(result);
     result = fit(.data = EIGHT, .trainer = "\"max_epochs\": 2,"
                                            "\"val_check_interval\": 0.5");
-    steps_are(result, "val_loss", "4 8 12 16", "after each half of one");
+    rig_steps_are(result, "val_loss", "4 8 12 16", "after each half of one");
     rig_result_free(result);
     result = fit(.data = EIGHT, .trainer = "\"max_epochs\": 2,"
                                            "\"val_check_interval\": 5");
-    steps_are(result, "val_loss", "5 13 16", "after 5 of an epoch, and at the end");
+    rig_steps_are(result, "val_loss", "5 13 16", "after 5 of an epoch, and at the end");
     rig_result_free(result);
     result = fit(.data = EIGHT, .trainer = "\"max_steps\": 11");
-    steps_are(result, "val_loss", "8 11", "and where a limit ends the run");
+    rig_steps_are(result, "val_loss", "8 11", "and where a limit ends the run");
     rig_result_free(result);
     result = fit(.data = EIGHT,
                  .trainer = "\"max_steps\": 11, \"val_check_interval\": 0.5");
-    steps_are(result, "val_loss", "4 8 11",
+    rig_steps_are(result, "val_loss", "4 8 11",
               "a limit does not make halves of an epoch smaller");
     is_int(result->epoch, 1, "nor an epoch whole");
     rig_result_free(result);
     result = fit(.data = EIGHT,
                  .trainer = "\"max_steps\": 11, \"val_check_interval\": 3");
-    steps_are(result, "val_loss", "3 6 11", "nor batches fewer");
+    rig_steps_are(result, "val_loss", "3 6 11", "nor batches fewer");
     rig_result_free(result);
 }
 
@@ -381,9 +370,9 @@ static void steps_are_logged_at_their_interval(void)
 {
     rig_result_t *result = fit(.data = EIGHT, .trainer = "\"max_epochs\": 2,"
                                                          "\"log_every_n_steps\": 3");
-    steps_are(result, "train_loss", "3 6 8 9 12 15 16",
+    rig_steps_are(result, "train_loss", "3 6 8 9 12 15 16",
               "each third step, and each epoch");
-    steps_are(result, "train_acc", "8 16", "what is of an epoch with the epoch");
+    rig_steps_are(result, "train_acc", "8 16", "what is of an epoch with the epoch");
     rig_result_free(result);
 }
 
@@ -832,7 +821,7 @@ int main(void)
     run(a_batch_larger_than_the_data_is_warned_of);
     run(the_last_batch_may_be_left_out);
     run(validation_has_its_last_batch_in_any_case);
-    run(one_batch_may_be_accumulated);
+    run(a_batch_may_be_accumulated);
     run(a_ragged_batch_weighs_what_it_holds);
     run(the_last_incomplete_accumulation_steps);
     run(a_gradient_is_clipped_by_its_norm);

@@ -26,7 +26,7 @@ loss() {
     loss=$(sed -n 's/^train_loss  *//p' <<<"$out")
 }
 
-it_trains_as_the_processor() {
+the_command_trains_as_on_the_processor() {
     local cpu
     for _ in {1..60}; do echo "abcd efg."; done >text.txt
     cat >run.json <<'RUN'
@@ -68,6 +68,6 @@ a_table_shows_the_time_of_the_device_by_layer() {
 }
 
 run the_emulator_is_built_as_a_plug_in
-run it_trains_as_the_processor trains
+run the_command_trains_as_on_the_processor trains
 run a_table_shows_the_time_of_the_device_by_layer trains
 done_testing

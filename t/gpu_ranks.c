@@ -6,27 +6,12 @@
 #include "gpu_ranks_parts.h"
 #include "backend_emulated.h"
 #include "collective_emulated.h"
-#include "rig.h"
 #include "tap.h"
 
-#define ADAMW "{\"name\": \"adamw\", \"lr\": 0.01}"
-#define FINETUNING \
-    "[{\"name\": \"finetuning\", \"freeze\": \"*.bias\", \"epochs\": [1], " \
-    "\"unfreeze\": \"*\"}]"
-#define SMALL "\"bucket_mb\": 0.0001"
 #define FAR "\"precision\": {\"name\": \"16-mixed\", \"init_scale\": 16777216}"
 #define SHARDS "\"micro_shards\": 5"
 
-typedef struct one {
-    const char *name;
-    const char *trainer, *strategy;                         /* members */
-    const char *by;                                         /* ["ddp"] */
-    const char *module, *accelerator, *averaging, *callbacks, *data;
-    int nan;
-    const char *loss;                                       /* ["train_loss"] */
-} one_t;
-
-static const one_t runs[] = {
+static const gpu_run_t runs[] = {
     {.name = "two ranks", .trainer = "\"devices\": 2"},
     {.name = "four ranks", .trainer = "\"devices\": 4", .strategy = SMALL},
     {.name = "small buckets", .trainer = "\"devices\": 2", .strategy = SMALL},
@@ -174,66 +159,24 @@ static const one_t runs[] = {
      .module = "\"normed\""},
 };
 
-/* ---- Runs ---- */
-
-static rig_spec_t spec_of(const one_t *one, const char *collective)
-{
-    static char trainer[320];
-    snprintf(trainer, sizeof trainer,
-             "%s, \"max_epochs\": 2, \"strategy\": {\"name\": \"%s\", "
-             "\"collective\": \"%s\"%s%s}",
-             one->trainer, one->by ? one->by : "ddp", collective,
-             one->strategy ? ", " : "", one->strategy ? one->strategy : "");
-    return (rig_spec_t){.accelerator = one->accelerator ? one->accelerator : "emulated",
-                        .module = one->module,
-                        .optimizer = ADAMW,
-                        .averaging = one->averaging,
-                        .callbacks = one->callbacks,
-                        .data = one->data ? one->data : "\"batch_size\": 4",
-                        .nan = one->nan,
-                        .trainer = trainer};
-}
-
-static rig_result_t *train(const one_t *one, const char *collective)
-{
-    const rig_spec_t spec = spec_of(one, collective);
-    return rig_train(&spec);
-}
-
-static int moved(void)
-{
-    return __atomic_exchange_n(&emu_operations, 0, __ATOMIC_RELAXED);
-}
+#define COUNT(array) (sizeof array / sizeof *array)
 
 static void gradients_that_stay_on_devices_have_the_same_bits(void)
 {
-    for (size_t k = 0; k < sizeof runs / sizeof *runs; k++) {
-        const one_t *one = &runs[k];
-        rig_result_t *host = train(one, "best");
-        moved();
-        rig_result_t *device = train(one, "emulated");
-        is_text(host->status, "ok", "%s, by the host: %s", one->name, host->error.text);
-        is_text(device->status, "ok", "on the devices: %s", device->error.text);
-        ok(rig_same_bits(host, device), "to the same bits");
-        ok(moved() > 0, "moved there");
-        const char *loss = one->loss ? one->loss : "train_loss";
-        is_near(rig_metric(device, loss), rig_metric(host, loss), 0,
-                "with the same loss");
-        rig_result_free(host), rig_result_free(device);
-    }
+    gpu_runs_equal_the_host(runs, COUNT(runs), false);
 }
 
 /* The host has to move them. */
 static void a_strategy_that_reads_gradients_gets_them_on_the_host(void)
 {
-    const one_t one = {.trainer = "\"devices\": 2, \"depth\": 3",
+    const gpu_run_t one = {.trainer = "\"devices\": 2, \"depth\": 3",
                        .by = "reading",
                        .strategy = SMALL};
-    rig_result_t *host = train(&one, "best");
-    moved();
-    rig_result_t *device = train(&one, "emulated");
+    rig_result_t *host = gpu_run_train(&one, "best");
+    gpu_moved();
+    rig_result_t *device = gpu_run_train(&one, "emulated");
     is_text(device->status, "ok", "it trains: %s", device->error.text);
-    ok(!moved() && rig_same_bits(host, device), "and nothing is moved on the devices");
+    ok(!gpu_moved() && rig_same_bits(host, device), "and nothing is moved on the devices");
     rig_result_free(host), rig_result_free(device);
 }
 
@@ -241,7 +184,7 @@ static void a_strategy_that_reads_gradients_gets_them_on_the_host(void)
  * computed the one before. */
 static void a_device_that_is_slow_changes_no_bits(void)
 {
-    static const one_t ones[] = {
+    static const gpu_run_t ones[] = {
         {.trainer = "\"devices\": 2, \"depth\": 4, \"accumulate_grad_batches\": 2",
          .by = "elastic",
          .strategy = "\"micro_shards\": 2",
@@ -266,10 +209,10 @@ static void a_device_that_is_slow_changes_no_bits(void)
          .strategy = "\"sync_every\": 2",
          .module = "\"spaced\"",
          .data = "\"batch_size\": 13"}};
-    for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
-        rig_result_t *host = train(&ones[k], "best");
+    for (size_t k = 0; k < COUNT(ones); k++) {
+        rig_result_t *host = gpu_run_train(&ones[k], "best");
         emulated_slow_us = 300;
-        rig_result_t *device = train(&ones[k], "emulated");
+        rig_result_t *device = gpu_run_train(&ones[k], "emulated");
         emulated_slow_us = 0;
         is_text(device->status, "ok", "%s: %s", ones[k].by ? ones[k].by : "ddp",
                 device->error.text);
@@ -289,14 +232,14 @@ static void any_number_of_ranks_gives_the_same_bits(void)
                                           "\"devices\": 4, \"depth\": 4"};
     rig_result_t *alone = NULL;
     for (int k = 0; k < 4; k++) {
-        const one_t one = {.trainer = devices[k],
+        const gpu_run_t one = {.trainer = devices[k],
                            .by = "elastic",
                            .strategy = "\"micro_shards\": 4",
                            .module = "\"normed\""};
-        moved();
-        rig_result_t *result = train(&one, "emulated");
+        gpu_moved();
+        rig_result_t *result = gpu_run_train(&one, "emulated");
         is_text(result->status, "ok", "%d ranks: %s", k + 1, result->error.text);
-        ok(moved() > 0, "move what they have on their devices");
+        ok(gpu_moved() > 0, "move what they have on their devices");
         ok(!alone || rig_same_bits(alone, result), "to the bits of one");
         if (alone)
             rig_result_free(result);
@@ -306,52 +249,13 @@ static void any_number_of_ranks_gives_the_same_bits(void)
     rig_result_free(alone);
 }
 
-/* The other half of the steps from a checkpoint of the first. */
 static void a_resumed_run_gives_the_same_bits(void)
 {
-    static const one_t ones[] = {
+    static const gpu_run_t ones[] = {
         {.trainer = "\"devices\": 2, \"depth\": 3", .strategy = SMALL},
-        {.trainer = "\"devices\": 2", .by = "zero1"},
-        {.trainer = "\"devices\": 2", .by = "zero1", .strategy = SMALL},
         {.trainer = "\"devices\": 2, \"depth\": 3", .by = "elastic", .strategy = SHARDS},
         {.trainer = "\"devices\": 2", .by = "local_sgd"}};
-    for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
-        char path[4200];
-        rig_spec_t spec = spec_of(&ones[k], "emulated");
-        spec.callbacks = "[{\"name\": \"model_checkpoint\", \"every_n_train_steps\": 1, "
-                         "\"save_top_k\": -1}]";
-        rig_t *rig = rig_make(&spec);
-        rig_result_t *whole = rig_keep(rig_fit(rig));
-        is_text(whole->status, "ok", "a run of %s: %s", ones[k].by ? ones[k].by : "ddp",
-                whole->error.text);
-        snprintf(path, sizeof path, "%s/checkpoints/epoch=1-step=%d", whole->run_dir,
-                 (int)whole->global_step / 2 + 1);
-        moved();
-        const rig_result_t *again = rig_resume(rig, path);
-        is_text(again->status, "ok", "resumes from its middle: %s", again->error.text);
-        ok(moved() > 0 && rig_same_bits(whole, again), "to the same bits");
-        rig_result_free(whole);
-        rig_free(&rig);
-    }
-}
-
-static void sums_overlap_backward(void)
-{
-    static const char *const by[] = {"ddp", "zero1"};
-    for (int k = 0; k < 2; k++) {
-        const one_t deep = {.trainer = "\"devices\": 2, \"depth\": 4",
-                            .by = by[k],
-                            .strategy = SMALL,
-                            .module = "{\"name\": \"mlp\", \"hidden\": [8, 8, 8]}"};
-        emu_overlaps = emu_scatters = 0;
-        emulated_slow_us = 500;
-        rig_result_free(train(&deep, "emulated"));
-        emulated_slow_us = 0;
-        ok(emu_overlaps > 5, "%s: %d sums were over before backward was", by[k],
-           emu_overlaps);
-        ok((emu_scatters > 0) == (k == 1), "%d gave each rank its chunk alone",
-           emu_scatters);
-    }
+    gpu_runs_resume_to_the_same_bits(ones, COUNT(ones));
 }
 
 /* After a skipped step, no rank reduces the next batch that is in order, not even a
@@ -361,75 +265,53 @@ static void a_late_rank_makes_the_same_reductions_as_the_others(void)
 {
     static const char trainer[] = "\"devices\": 2, \"depth\": 4, \"step_timeout\": 30, "
                                   "\"nan_policy\": \"skip\"";
-    static const one_t ones[] = {
+    static const gpu_run_t ones[] = {
         {.name = "ddp", .trainer = trainer, .strategy = SMALL, .nan = 1},
         {.name = "zero1", .trainer = trainer, .by = "zero1", .strategy = SMALL, .nan = 1},
         {.name = "two objectives", .trainer = trainer, .module = "\"pair\"", .nan = 1}};
-    for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
-        one_t one = ones[k];
-        moved();
-        rig_result_t *even = train(&one, "emulated");
-        const int operations = moved();
+    for (size_t k = 0; k < COUNT(ones); k++) {
+        gpu_run_t one = ones[k];
+        gpu_moved();
+        rig_result_t *even = gpu_run_train(&one, "emulated");
+        const int operations = gpu_moved();
         gpu_ranks_late = 0;
         one.accelerator = "uneven";
-        rig_result_t *result = train(&one, "emulated");
+        rig_result_t *result = gpu_run_train(&one, "emulated");
         is_text(result->status, "ok", "%s: %s", one.name, result->error.text);
         ok(rig_same_bits(even, result), "to the bits of ranks without delay");
-        is_int(moved(), operations, "by as many operations");
+        is_int(gpu_moved(), operations, "by as many operations");
         ok(gpu_ranks_late >= 2, "%d batches were in order before the news of an update",
            gpu_ranks_late);
         rig_result_free(even), rig_result_free(result);
     }
 }
 
-/* Whether some run ends with other weights than the right ones. */
-static bool differs(const one_t *one, bool *fault)
-{
-    bool found = false;
-    rig_result_t *right = train(one, "best");
-    *fault = true;
-    for (int times = 0; times < 20 && !found; times++) {
-        rig_result_t *wrong = train(one, "emulated");
-        found = !rig_same_bits(right, wrong);
-        rig_result_free(wrong);
-    }
-    *fault = false;
-    rig_result_free(right);
-    return found;
-}
-
 static void a_missing_wait_is_found(void)
 {
-    ok(differs(&runs[2], &emu_forgets_after), "sums that do not wait for backward");
-    ok(differs(&runs[2], &emu_forgets_fence), "updates that do not wait for sums");
-    static const one_t zero1 = {.trainer = "\"devices\": 2", .by = "zero1"};
-    ok(differs(&zero1, &emu_forgets_fence), "steps that do not wait for parameters");
-    static const one_t chunks = {.trainer = "\"devices\": 2",
-                                 .by = "zero1",
-                                 .strategy = SMALL};
-    ok(differs(&chunks, &emu_forgets_after), "chunks that do not wait for backward");
-    static const one_t norms = {.trainer = "\"devices\": 2, \"sync_batchnorm\": true",
+    ok(gpu_run_differs(&runs[2], &emu_forgets_after), "sums that do not wait for backward");
+    ok(gpu_run_differs(&runs[2], &emu_forgets_fence), "updates that do not wait for sums");
+    static const gpu_run_t norms = {.trainer = "\"devices\": 2, \"sync_batchnorm\": true",
                                 .strategy = SMALL,
                                 .module = "\"normed\""};
-    ok(differs(&norms, &emu_forgets_after), "or for work after a collective");
-    static const one_t shards = {.trainer = "\"devices\": 2, \"depth\": 3",
+    ok(gpu_run_differs(&norms, &emu_forgets_after), "or for work after a collective");
+    static const gpu_run_t shards = {.trainer = "\"devices\": 2, \"depth\": 3",
                                  .by = "elastic",
                                  .strategy = SHARDS};
-    ok(differs(&shards, &emu_forgets_after),
+    ok(gpu_run_differs(&shards, &emu_forgets_after),
        "parts that do not wait for their micro-shards");
-    ok(differs(&shards, &emu_forgets_fence), "a sum that does not wait for the parts");
-    static const one_t apart = {.trainer = "\"devices\": 2",
+    ok(gpu_run_differs(&shards, &emu_forgets_fence), "a sum that does not wait for the parts");
+    static const gpu_run_t apart = {.trainer = "\"devices\": 2",
                                 .by = "local_sgd",
                                 .strategy = "\"sync_every\": 2"};
-    ok(differs(&apart, &emu_forgets_after), "means that do not wait for the changes");
-    ok(differs(&apart, &emu_forgets_fence), "outer steps that do not wait for means");
+    ok(gpu_run_differs(&apart, &emu_forgets_after), "means that do not wait for the changes");
+    ok(gpu_run_differs(&apart, &emu_forgets_fence), "outer steps that do not wait for means");
 }
 
 /* At the first operation, in the middle of a step, and in a later one. */
 static void a_failed_transfer_ends_the_run(void)
 {
     static const int at[] = {1, 2, 3, 9};
-    static const one_t ones[] = {
+    static const gpu_run_t ones[] = {
         {.trainer = "\"devices\": 2", .strategy = SMALL},
         {.trainer = "\"devices\": 2, \"depth\": 3, \"accumulate_grad_batches\": 2",
          .by = "elastic",
@@ -437,23 +319,14 @@ static void a_failed_transfer_ends_the_run(void)
         {.trainer = "\"devices\": 2",
          .by = "local_sgd",
          .strategy = "\"sync_every\": 2"}};
-    for (size_t k = 0; k < 3 * sizeof at / sizeof *at; k++) {
-        const rig_spec_t spec = spec_of(&ones[k % 3], "emulated");
-        rig_t *rig = rig_make(&spec);
-        emu_fails_at = at[k / 3];
-        const rig_result_t *result = rig_fit(rig);
-        emu_fails_at = 0;
-        is_text(result->status, "failed", "operation %d fails", at[k / 3]);
-        like(result->error.text, "the wire is cut", "with the reason: %s",
-             result->error.text);
-        rig_free(&rig);
-    }
+    for (size_t k = 0; k < 3 * COUNT(at); k++)
+        gpu_run_fails_at(&ones[k % 3], at[k / 3]);
 }
 
 /* The other ranks wait on their devices for a rank that is gone. */
 static void a_rank_that_fails_ends_the_others(void)
 {
-    static const one_t ones[] = {
+    static const gpu_run_t ones[] = {
         {.trainer = "\"devices\": 3, \"depth\": 4", .strategy = SMALL},
         {.trainer = "\"devices\": 3", .by = "zero1"},
         {.trainer = "\"devices\": 3", .by = "zero1", .strategy = SMALL},
@@ -461,8 +334,8 @@ static void a_rank_that_fails_ends_the_others(void)
         {.trainer = "\"devices\": 3", .by = "local_sgd"},
         {.trainer = "\"devices\": 3, \"depth\": 4, \"sync_batchnorm\": true",
          .module = "\"normed\""}};
-    for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
-        rig_spec_t spec = spec_of(&ones[k], "emulated");
+    for (size_t k = 0; k < COUNT(ones); k++) {
+        rig_spec_t spec = gpu_run_spec(&ones[k], "emulated");
         spec.torn = 23;
         rig_t *rig = rig_make(&spec);
         const rig_result_t *result = rig_fit(rig);
@@ -501,7 +374,7 @@ static int failing_replay(void *self, pl_plan_t *plan, pl_replay_t *replay,
  * follows is in order. */
 static void a_replay_that_fails_after_its_fence_ends_the_run(void)
 {
-    static const one_t ones[] = {{.trainer = "\"devices\": 2, \"depth\": 4",
+    static const gpu_run_t ones[] = {{.trainer = "\"devices\": 2, \"depth\": 4",
                                   .strategy = SMALL,
                                   .accelerator = "failing",
                                   .module = "\"normed\""},
@@ -510,11 +383,11 @@ static void a_replay_that_fails_after_its_fence_ends_the_run(void)
                                   .strategy = SMALL,
                                   .accelerator = "failing",
                                   .module = "\"normed\""}};
-    for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
+    for (size_t k = 0; k < COUNT(ones); k++) {
         int ended = 0;
         for (fails_at = 1; fails_at <= 16; fails_at++) {
             replays = 0;
-            rig_spec_t spec = spec_of(&ones[k], "emulated");
+            rig_spec_t spec = gpu_run_spec(&ones[k], "emulated");
             rig_t *rig = rig_make(&spec);
             const rig_result_t *result = rig_fit(rig);
             const bool is_right = !strcmp(result->status, "failed")
@@ -556,7 +429,6 @@ int main(void)
     run(any_number_of_ranks_gives_the_same_bits);
     run(a_resumed_run_gives_the_same_bits);
     run(a_late_rank_makes_the_same_reductions_as_the_others);
-    run(sums_overlap_backward);
     run(a_missing_wait_is_found);
     run(a_failed_transfer_ends_the_run);
     run(a_rank_that_fails_ends_the_others);

@@ -1,11 +1,114 @@
-/* gpu_ranks_parts.c - modules, a strategy and an accelerator for the tests of ranks on
- * GPUs */
+/* gpu_ranks_parts.c - runs, modules, a strategy and an accelerator for the tests of ranks
+ * on GPUs */
 #include "gpu_ranks_parts.h"
 
+#include <stdio.h>
+
 #include "backend_emulated.h"
-#include "rig.h"
+#include "collective_emulated.h"
 #include "strategies/ddp/ddp.h"
+#include "tap.h"
 #include "two_sides.h"
+
+/* ---- Runs ---- */
+
+rig_spec_t gpu_run_spec(const gpu_run_t *run, const char *collective)
+{
+    static char trainer[320];
+    snprintf(trainer, sizeof trainer,
+             "%s, \"max_epochs\": 2, \"strategy\": {\"name\": \"%s\", "
+             "\"collective\": \"%s\"%s%s}",
+             run->trainer, run->by ? run->by : "ddp", collective,
+             run->strategy ? ", " : "", run->strategy ? run->strategy : "");
+    return (rig_spec_t){.accelerator = run->accelerator ? run->accelerator : "emulated",
+                        .module = run->module,
+                        .optimizer = run->optimizer ? run->optimizer : ADAMW,
+                        .averaging = run->averaging,
+                        .callbacks = run->callbacks,
+                        .data = run->data ? run->data : "\"batch_size\": 4",
+                        .nan = run->nan,
+                        .trainer = trainer};
+}
+
+rig_result_t *gpu_run_train(const gpu_run_t *run, const char *collective)
+{
+    const rig_spec_t spec = gpu_run_spec(run, collective);
+    return rig_train(&spec);
+}
+
+int gpu_moved(void)
+{
+    return __atomic_exchange_n(&emu_operations, 0, __ATOMIC_RELAXED);
+}
+
+void gpu_runs_equal_the_host(const gpu_run_t *runs, size_t count, bool scatters)
+{
+    for (const gpu_run_t *one = runs; one < runs + count; one++) {
+        rig_result_t *host = gpu_run_train(one, "best");
+        gpu_moved();
+        emu_scatters = 0;
+        rig_result_t *device = gpu_run_train(one, "emulated");
+        is_text(host->status, "ok", "%s, by the host: %s", one->name, host->error.text);
+        is_text(device->status, "ok", "on the devices: %s", device->error.text);
+        ok(rig_same_bits(host, device), "to the same bits");
+        ok(gpu_moved() > 0 && (!scatters || emu_scatters > 0),
+           "moved there, %d sums left each rank its chunk", emu_scatters);
+        const char *loss = one->loss ? one->loss : "train_loss";
+        is_near(rig_metric(device, loss), rig_metric(host, loss), 0,
+                "with the same loss");
+        rig_result_free(host), rig_result_free(device);
+    }
+}
+
+void gpu_runs_resume_to_the_same_bits(const gpu_run_t *runs, size_t count)
+{
+    for (const gpu_run_t *one = runs; one < runs + count; one++) {
+        char path[4200];
+        rig_spec_t spec = gpu_run_spec(one, "emulated");
+        spec.callbacks = ALL_KEPT;
+        rig_t *rig = rig_make(&spec);
+        rig_result_t *whole = rig_keep(rig_fit(rig));
+        is_text(whole->status, "ok", "a run of %s: %s", one->by ? one->by : "ddp",
+                whole->error.text);
+        snprintf(path, sizeof path, "%s/checkpoints/epoch=1-step=%d", whole->run_dir,
+                 (int)whole->global_step / 2 + 1);
+        gpu_moved();
+        const rig_result_t *again = rig_resume(rig, path);
+        is_text(again->status, "ok", "resumes from its middle: %s", again->error.text);
+        ok(gpu_moved() > 0 && rig_same_bits(whole, again), "to the same bits");
+        rig_result_free(whole);
+        rig_free(&rig);
+    }
+}
+
+bool gpu_run_differs(const gpu_run_t *run, bool *fault)
+{
+    bool found = false;
+    rig_result_t *right = gpu_run_train(run, "best");
+    *fault = true;
+    for (int times = 0; times < 20 && !found; times++) {
+        rig_result_t *wrong = gpu_run_train(run, "emulated");
+        found = !rig_same_bits(right, wrong);
+        rig_result_free(wrong);
+    }
+    *fault = false;
+    rig_result_free(right);
+    return found;
+}
+
+void gpu_run_fails_at(const gpu_run_t *run, int operation)
+{
+    const rig_spec_t spec = gpu_run_spec(run, "emulated");
+    rig_t *rig = rig_make(&spec);
+    emu_fails_at = operation;
+    const rig_result_t *result = rig_fit(rig);
+    emu_fails_at = 0;
+    is_text(result->status, "failed", "%s: operation %d fails", run->by ? run->by : "ddp",
+            operation);
+    like(result->error.text, "the wire is cut", "with the reason: %s",
+         result->error.text);
+    rig_free(&rig);
+}
 
 /* ---- Two objectives; the second one has every other step ---- */
 

@@ -6,29 +6,12 @@
 #include "gpu_ranks_parts.h"
 #include "backend_emulated.h"
 #include "collective_emulated.h"
-#include "rig.h"
 #include "tap.h"
 
-#define ADAMW "{\"name\": \"adamw\", \"lr\": 0.01}"
 #define SGD "{\"name\": \"sgd\", \"lr\": 0.1}"
-#define FINETUNING \
-    "[{\"name\": \"finetuning\", \"freeze\": \"*.bias\", \"epochs\": [1], " \
-    "\"unfreeze\": \"*\"}]"
-#define ALL_KEPT \
-    "[{\"name\": \"model_checkpoint\", \"every_n_train_steps\": 1, \"save_top_k\": -1}]"
 #define SAMPLES "{\"name\": \"memory\", \"source\": \"samples\", \"batch_size\": 4}"
-#define SMALL "\"bucket_mb\": 0.0001"
 
-typedef struct one {
-    const char *name;
-    const char *trainer, *strategy;                         /* members */
-    const char *by;                                         /* ["ddp"] */
-    const char *module, *accelerator, *averaging, *callbacks, *optimizer;
-    int nan;
-    const char *loss;                                       /* ["train_loss"] */
-} one_t;
-
-static const one_t runs[] = {
+static const gpu_run_t runs[] = {
     {.name = "zero1", .trainer = "\"devices\": 2", .by = "zero1"},
     {.name = "zero1 by buckets",
      .trainer = "\"devices\": 2",
@@ -155,55 +138,11 @@ static const one_t runs[] = {
      .module = "\"normed\""},
 };
 
-/* ---- Runs ---- */
-
-static rig_spec_t spec_of(const one_t *one, const char *collective)
-{
-    static char trainer[320];
-    snprintf(trainer, sizeof trainer,
-             "%s, \"max_epochs\": 2, \"strategy\": {\"name\": \"%s\", "
-             "\"collective\": \"%s\"%s%s}",
-             one->trainer, one->by ? one->by : "ddp", collective,
-             one->strategy ? ", " : "", one->strategy ? one->strategy : "");
-    return (rig_spec_t){.accelerator = one->accelerator ? one->accelerator : "emulated",
-                        .module = one->module,
-                        .optimizer = one->optimizer ? one->optimizer : ADAMW,
-                        .averaging = one->averaging,
-                        .callbacks = one->callbacks,
-                        .data = "\"batch_size\": 4",
-                        .nan = one->nan,
-                        .trainer = trainer};
-}
-
-static rig_result_t *train(const one_t *one, const char *collective)
-{
-    const rig_spec_t spec = spec_of(one, collective);
-    return rig_train(&spec);
-}
-
-static int moved(void)
-{
-    return __atomic_exchange_n(&emu_operations, 0, __ATOMIC_RELAXED);
-}
+#define COUNT(array) (sizeof array / sizeof *array)
 
 static void gradients_that_stay_on_devices_have_the_same_bits(void)
 {
-    for (size_t k = 0; k < sizeof runs / sizeof *runs; k++) {
-        const one_t *one = &runs[k];
-        rig_result_t *host = train(one, "best");
-        moved();
-        emu_scatters = 0;
-        rig_result_t *device = train(one, "emulated");
-        is_text(host->status, "ok", "%s, by the host: %s", one->name, host->error.text);
-        is_text(device->status, "ok", "on the devices: %s", device->error.text);
-        ok(rig_same_bits(host, device), "to the same bits");
-        ok(moved() > 0 && emu_scatters > 0, "%d sums left each rank its chunk",
-           emu_scatters);
-        const char *loss = one->loss ? one->loss : "train_loss";
-        is_near(rig_metric(device, loss), rig_metric(host, loss), 0,
-                "with the same loss");
-        rig_result_free(host), rig_result_free(device);
-    }
+    gpu_runs_equal_the_host(runs, COUNT(runs), true);
 }
 
 /* For any chunks the norm is the norm of the same blocks. */
@@ -213,19 +152,19 @@ static void zero1_has_the_bits_of_ddp(void)
         "\"devices\": 2", "\"devices\": 2, \"gradient_clip_val\": 0.1",
         "\"devices\": 3, \"gradient_clip_val\": 0.1, \"freeze\": \"*.bias\"",
         "\"devices\": 4, \"gradient_clip_val\": 0.1, \"accumulate_grad_batches\": 2"};
-    static const one_t ones[] = {{.by = "ddp"},
+    static const gpu_run_t ones[] = {{.by = "ddp"},
                                  {.by = "ddp", .strategy = SMALL},
                                  {.by = "zero1"},
                                  {.by = "zero1", .strategy = SMALL},
                                  {.by = "zero1", .strategy = "\"bucket_mb\": 0.0004"}};
     rig_result_t *before = NULL;
-    for (size_t t = 0; t < sizeof trainers / sizeof *trainers; t++) {
+    for (size_t t = 0; t < COUNT(trainers); t++) {
         rig_result_t *first = NULL;
-        for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
-            one_t one = ones[k];
+        for (size_t k = 0; k < COUNT(ones); k++) {
+            gpu_run_t one = ones[k];
             one.trainer = trainers[t];
             one.module = "{\"name\": \"mlp\", \"hidden\": [24, 16]}";
-            rig_result_t *result = train(&one, "emulated");
+            rig_result_t *result = gpu_run_train(&one, "emulated");
             if (!first) {
                 first = result;
                 continue;
@@ -249,9 +188,9 @@ static void zero1_has_the_bits_of_ddp(void)
 }
 
 /* By the host, or by devices. */
-static rig_result_t *resume(const one_t *one, const char *collective, const char *from)
+static rig_result_t *resume(const gpu_run_t *one, const char *collective, const char *from)
 {
-    rig_spec_t spec = spec_of(one, collective);
+    rig_spec_t spec = gpu_run_spec(one, collective);
     spec.dataset = SAMPLES;
     spec.callbacks = ALL_KEPT;
     rig_t *rig = rig_make(&spec);
@@ -264,7 +203,7 @@ static rig_result_t *resume(const one_t *one, const char *collective, const char
 
 static void another_number_of_ranks_resumes(void)
 {
-    static const one_t ones[] = {{.trainer = "\"devices\": 4, \"gradient_clip_val\": 0.1",
+    static const gpu_run_t ones[] = {{.trainer = "\"devices\": 4, \"gradient_clip_val\": 0.1",
                                   .by = "zero1",
                                   .strategy = SMALL},
                                  {.trainer = "\"devices\": 3, \"gradient_clip_val\": 0.1",
@@ -274,10 +213,10 @@ static void another_number_of_ranks_resumes(void)
                                   .strategy = SMALL},
                                  {.trainer = "\"devices\": 4, \"gradient_clip_val\": 0.1",
                                   .strategy = SMALL}};
-    const one_t two = {.trainer = "\"devices\": 2, \"gradient_clip_val\": 0.1",
+    const gpu_run_t two = {.trainer = "\"devices\": 2, \"gradient_clip_val\": 0.1",
                        .by = "zero1",
                        .strategy = SMALL};
-    rig_spec_t spec = spec_of(&two, "emulated");
+    rig_spec_t spec = gpu_run_spec(&two, "emulated");
     rig_samples("samples", 40);
     spec.dataset = SAMPLES;
     spec.callbacks = ALL_KEPT;
@@ -286,20 +225,19 @@ static void another_number_of_ranks_resumes(void)
     char path[4200];
     snprintf(path, sizeof path, "%s/checkpoints/epoch=1-step=%d", whole->run_dir,
              (int)whole->global_step / 2 + 1);
-    for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
+    for (size_t k = 0; k < COUNT(ones); k++) {
         rig_result_t *host = resume(&ones[k], "best", path);
-        moved();
+        gpu_moved();
         rig_result_t *device = resume(&ones[k], "emulated", path);
-        ok(moved() > 0 && rig_same_bits(host, device), "to the same bits");
+        ok(gpu_moved() > 0 && rig_same_bits(host, device), "to the same bits");
         rig_result_free(host), rig_result_free(device);
     }
     rig_free(&rig);
 }
 
-/* The other half of the steps from a checkpoint of the first. */
 static void a_resumed_run_gives_the_same_bits(void)
 {
-    static const one_t ones[] = {
+    static const gpu_run_t ones[] = {
         {.trainer = "\"devices\": 2", .by = "zero1"},
         {.trainer = "\"devices\": 2", .by = "zero1", .strategy = SMALL},
         {.trainer = "\"devices\": 3, \"depth\": 3, \"gradient_clip_val\": 0.1",
@@ -308,36 +246,20 @@ static void a_resumed_run_gives_the_same_bits(void)
         {.trainer = "\"devices\": 2, \"gradient_clip_val\": 0.1",
          .by = "zero1",
          .module = "\"zip\""}};
-    for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
-        char path[4200];
-        rig_spec_t spec = spec_of(&ones[k], "emulated");
-        spec.callbacks = ALL_KEPT;
-        rig_t *rig = rig_make(&spec);
-        rig_result_t *whole = rig_keep(rig_fit(rig));
-        is_text(whole->status, "ok", "a run of %s: %s", ones[k].by ? ones[k].by : "ddp",
-                whole->error.text);
-        snprintf(path, sizeof path, "%s/checkpoints/epoch=1-step=%d", whole->run_dir,
-                 (int)whole->global_step / 2 + 1);
-        moved();
-        const rig_result_t *again = rig_resume(rig, path);
-        is_text(again->status, "ok", "resumes from its middle: %s", again->error.text);
-        ok(moved() > 0 && rig_same_bits(whole, again), "to the same bits");
-        rig_result_free(whole);
-        rig_free(&rig);
-    }
+    gpu_runs_resume_to_the_same_bits(ones, COUNT(ones));
 }
 
 static void sums_overlap_backward(void)
 {
     static const char *const by[] = {"ddp", "zero1"};
     for (int k = 0; k < 2; k++) {
-        const one_t deep = {.trainer = "\"devices\": 2, \"depth\": 4",
+        const gpu_run_t deep = {.trainer = "\"devices\": 2, \"depth\": 4",
                             .by = by[k],
                             .strategy = SMALL,
                             .module = "{\"name\": \"mlp\", \"hidden\": [8, 8, 8]}"};
         emu_overlaps = emu_scatters = emu_gathers_overlap = 0;
         emulated_slow_us = 500;
-        rig_result_free(train(&deep, "emulated"));
+        rig_result_free(gpu_run_train(&deep, "emulated"));
         emulated_slow_us = 0;
         ok(emu_overlaps > 5, "%s: %d sums were over before backward was", by[k],
            emu_overlaps);
@@ -348,54 +270,28 @@ static void sums_overlap_backward(void)
     }
 }
 
-/* Whether some run ends with other weights than the right ones. */
-static bool differs(const one_t *one, bool *fault)
-{
-    bool found = false;
-    rig_result_t *right = train(one, "best");
-    *fault = true;
-    for (int times = 0; times < 20 && !found; times++) {
-        rig_result_t *wrong = train(one, "emulated");
-        found = !rig_same_bits(right, wrong);
-        rig_result_free(wrong);
-    }
-    *fault = false;
-    rig_result_free(right);
-    return found;
-}
-
 static void a_missing_wait_is_found(void)
 {
-    static const one_t zero1 = {.trainer = "\"devices\": 2", .by = "zero1"};
-    ok(differs(&zero1, &emu_forgets_fence), "steps that do not wait for parameters");
-    static const one_t chunks = {.trainer = "\"devices\": 2",
+    static const gpu_run_t zero1 = {.trainer = "\"devices\": 2", .by = "zero1"};
+    ok(gpu_run_differs(&zero1, &emu_forgets_fence), "steps that do not wait for parameters");
+    static const gpu_run_t chunks = {.trainer = "\"devices\": 2",
                                  .by = "zero1",
                                  .strategy = SMALL};
-    ok(differs(&chunks, &emu_forgets_after), "chunks that do not wait for backward");
-    ok(differs(&chunks, &emu_forgets_fence), "updates that do not wait for chunks");
+    ok(gpu_run_differs(&chunks, &emu_forgets_after), "chunks that do not wait for backward");
+    ok(gpu_run_differs(&chunks, &emu_forgets_fence), "updates that do not wait for chunks");
 }
 
 /* At the first operation, in the middle of a step, and in a later one. */
 static void a_failed_transfer_ends_the_run(void)
 {
-    static const one_t ones[] = {{.trainer = "\"devices\": 2",
+    static const gpu_run_t ones[] = {{.trainer = "\"devices\": 2",
                                   .by = "ddp",
                                   .strategy = SMALL},
                                  {.trainer = "\"devices\": 2, \"gradient_clip_val\": 0.1",
                                   .by = "zero1",
                                   .strategy = SMALL}};
-    for (int k = 0; k < 24; k++) {
-        const one_t *one = &ones[k % 2];
-        const rig_spec_t spec = spec_of(one, "emulated");
-        rig_t *rig = rig_make(&spec);
-        emu_fails_at = 1 + k / 2;
-        const rig_result_t *result = rig_fit(rig);
-        emu_fails_at = 0;
-        is_text(result->status, "failed", "%s: operation %d fails", one->by, 1 + k / 2);
-        like(result->error.text, "the wire is cut", "with the reason: %s",
-             result->error.text);
-        rig_free(&rig);
-    }
+    for (int k = 0; k < 24; k++)
+        gpu_run_fails_at(&ones[k % 2], 1 + k / 2);
 }
 
 static const pl_registration_t components[] = {{"accelerator", &emulated_accelerator},

@@ -318,7 +318,7 @@ static void a_trainer_runs_one_thing_at_a_time(void)
     rig_free(&rig);
 }
 
-static void nothing_stays_behind(void)
+static void a_host_leaves_no_thread_or_descriptor(void)
 {
     rig_t *rig = rig_new(.trainer = "\"max_steps\": 3", .data = "\"workers\": 2");
     rig_fit(rig);
@@ -569,7 +569,7 @@ int main(void)
     run(a_stop_ends_a_validation);
     run(nothing_to_stop_is_an_error);
     run(a_trainer_runs_one_thing_at_a_time);
-    run(nothing_stays_behind);
+    run(a_host_leaves_no_thread_or_descriptor);
     run(a_host_that_stalls_loses_nothing);
     run(reports_of_two_trainers_to_a_stalled_host_are_bounded);
     run(notifications_for_a_host_are_bounded);

@@ -44,7 +44,7 @@ static void three_runs(void)
     }
 }
 
-static void each_run_is_found_as_it_was(void)
+static void each_state_is_found_as_it_was_kept(void)
 {
     three_runs();
     for (int k = 2; k >= 0; k -= 2) {
@@ -111,7 +111,7 @@ static void memory_may_run_out(void)
 int main(void)
 {
     scarce_init_own();
-    run(each_run_is_found_as_it_was);
+    run(each_state_is_found_as_it_was_kept);
     run(states_are_kept_up_to_a_limit);
     run(a_missing_state_is_an_error);
     run(memory_may_run_out);

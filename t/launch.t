@@ -7,7 +7,7 @@ points '"max_epochs": 3, "devices": 2, "strategy": "ddp"' \
 spawn="--set trainer.launcher=spawn"
 always=$spawn
 
-processes_train_what_threads_do() {
+processes_train_as_threads_do() {
     try "$paceline" fit run.json --set trainer.run_name=near
     is "$status" 0 "threads"
     try "$paceline" fit run.json --set trainer.run_name=far $spawn
@@ -195,7 +195,7 @@ forty_eight_ranks_train() {
     is "$failed" 0 "of $((2 * times)) runs none fails"
 }
 
-run processes_train_what_threads_do trains
+run processes_train_as_threads_do trains
 run sockets_may_lie_in_a_folder_with_blanks trains
 run the_old_name_of_last_call_timeout_is_accepted
 run signals_to_the_command_stop_all trains

@@ -429,7 +429,7 @@ static void a_device_that_hangs_ends_the_loop(void)
     device = CPU;
 }
 
-static void such_a_step_can_be_skipped(void)
+static void a_step_that_is_not_finite_can_be_skipped(void)
 {
     program_t p;
     static float torn[BATCH][RIG_FEATURES];
@@ -687,7 +687,7 @@ int main(void)
     run(a_wrong_batch_is_refused_at_once);
     run(no_more_than_the_limit_is_in_flight);
     run(a_step_that_is_not_finite_fails_alone);
-    run(such_a_step_can_be_skipped);
+    run(a_step_that_is_not_finite_can_be_skipped);
     run(a_step_that_the_device_fails_at_fails_alone);
     run(a_device_that_hangs_ends_the_loop);
     run(a_fit_resumes_from_the_loops_checkpoint);

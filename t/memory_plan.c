@@ -213,7 +213,7 @@ static pl_graph_t *chain(pl_model_t *model, pl_node_t node[4])
     return g;
 }
 
-static void what_stays_inside_a_fused_step_needs_no_memory(void)
+static void values_inside_a_fused_step_need_no_memory(void)
 {
     pl_model_t *model = pl_model_new(NULL);
     pl_node_t node[4];
@@ -298,7 +298,7 @@ static bool moves(reason_t reason)
     return moved;
 }
 
-static void a_value_moves_to_its_target_unless_that_shows(void)
+static void a_value_moves_to_its_target_unless_another_reads_it(void)
 {
     ok(moves(NONE), "what is made to be assigned is made there");
     ok(!moves(GUARD_BETWEEN), "not past a guard");
@@ -314,8 +314,8 @@ int main(void)
     run(plans_do_not_change_any_operators_results);
     run(models_fit_into_less_than_the_sum_of_their_values);
     run(an_optimizer_step_may_work_in_place);
-    run(what_stays_inside_a_fused_step_needs_no_memory);
+    run(values_inside_a_fused_step_need_no_memory);
     run(a_chain_in_place_needs_one_value);
-    run(a_value_moves_to_its_target_unless_that_shows);
+    run(a_value_moves_to_its_target_unless_another_reads_it);
     return tap_done();
 }

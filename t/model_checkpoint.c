@@ -244,7 +244,7 @@ static const char *kept_by(const char *options, const char *trainer)
 
 #define FIVE "\"max_epochs\": 5"
 
-static void its_options_decide_which_checkpoints_stay(void)
+static void options_decide_which_checkpoints_stay(void)
 {
     is_text(kept_by("", FIVE), " epoch=4-step=20", "the newest");
     is_text(kept_by(", \"every_n_epochs\": 2, \"save_top_k\": -1", FIVE),
@@ -374,7 +374,7 @@ int main(void)
 {
     rig_init(NULL);
     run(options_that_do_not_go_together_are_refused_where_they_stand);
-    run(its_options_decide_which_checkpoints_stay);
+    run(options_decide_which_checkpoints_stay);
     run(a_metric_decides_which_are_best);
     run(a_name_has_metrics);
     run(kept_checkpoints_survive_a_resume);

@@ -571,7 +571,7 @@ static void a_socket_left_behind_is_replaced(void)
     rig_close();
 }
 
-static void its_file_goes_with_the_stream(void)
+static void the_socket_file_is_removed_with_the_stream(void)
 {
     char path[128];
     pl_error_t err;
@@ -612,7 +612,7 @@ int main(int argc, char **argv)
     run(a_file_that_is_no_socket_stays);
     run(an_endpoint_in_use_stays_with_its_holder);
     run(a_socket_left_behind_is_replaced);
-    run(its_file_goes_with_the_stream);
+    run(the_socket_file_is_removed_with_the_stream);
     run(there_is_one_stream);
     return tap_done();
 }

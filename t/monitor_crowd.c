@@ -24,6 +24,8 @@ enum {
     CURIOUS = 1500,                                         /* come and go before them */
     OVERSHOOT = 600,
     THOUSAND = 1000,
+    SETTLE_MS = 300,                      /* until connections on their way are accepted */
+    RECHECKED_MS = 1500,                        /* the hub looks each second */
     LINES_PER_SECOND = 4,                       /* lines a second to each of a thousand */
     DESCRIPTORS = 6 * SERVED_MAX,
 };
@@ -143,8 +145,9 @@ static void an_admitted_viewer_still_sees(const char *endpoint, const char *has)
         they_come_too_fast(began);
     ok(eventually(was_said(FULL)), "%d more: %s", CROWD, received[FULL]);
     like(received[FULL], has, "with how many there are");
-    usleep(300000);
-    const int viewers = viewers_now();
+    int viewers = 0;
+    for (int tries = 0; tries < SETTLE_MS; tap_nap(&tries))
+        viewers = viewers_now() > viewers ? viewers_now() : viewers;
     ok(viewers < atoi(received[FULL] + strlen("the stream has ")) + OVERSHOOT,
        "no more than those on their way come in: %d", viewers);
     while (viewer_read(&v, ZMQ_DONTWAIT))
@@ -229,9 +232,10 @@ static void few_descriptors_stop_accepting_with_a_warning(void)
     members_leave(&crowd);
     char full[128];
     snprintf(full, sizeof full, "%s/stream.full", tap_folder());
-    usleep(1500000);
-    ok(access(full, F_OK) == 0,
-       "the socket stays shut when no viewer comes or goes any more");
+    int tries = 0;
+    while (access(full, F_OK) == 0 && tries < RECHECKED_MS)
+        tap_nap(&tries);
+    is_int(tries, RECHECKED_MS, "the socket stays shut when no viewer comes or goes any more");
     for (int k = 0; k < HELD; k++)
         close(held[k]);
     setrlimit(RLIMIT_NOFILE, &descriptors);
@@ -455,7 +459,8 @@ static void held_lines_leave_before_later_ones(void)
         return;
     for (int k = 0; k < 10; k++)
         offer("bee", k, "");
-    usleep(20000);
+    ok(eventually(__atomic_load_n(&rig.runtime->monitor->waiting, __ATOMIC_RELAXED) == 0),
+       "the hub has taken them");
     members_leave(&crowd);
     (void)eventually(viewers_now() <= 4);
     offer("bee", 0, "");

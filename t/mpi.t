@@ -50,7 +50,7 @@ a_process_may_use_it_again() {
     is "$status$out" 0 "in its next run"
 }
 
-one_rank_of_a_process_can_use_it() {
+one_rank_of_a_process_can_use_mpi() {
     ranks 2 two
     is "$status$out" 0 "a second is refused, and a run of another size"
 }
@@ -89,7 +89,7 @@ if [ -x "$rank" ] && mpirun_find; then
     run ranks_with_different_operations_get_an_error
     run a_missing_rank_is_named
     run a_process_may_use_it_again
-    run one_rank_of_a_process_can_use_it
+    run one_rank_of_a_process_can_use_mpi
     run ranks_train_by_it trains
     run without_mpirun_a_run_of_one_rank_works
 else

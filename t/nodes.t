@@ -15,7 +15,7 @@ as_rank() {
 
 # ---- one node ----
 
-children_train_what_threads_do() {
+children_train_as_threads_do() {
     try timeout 300 "$paceline" launch --devices 2 -- "$paceline" fit run.json --set trainer.run_name=launched
     is "$status" 0 "status 0"
     ok "the same bits" cmp "$(inline_model 2)" runs/launched/model.safetensors
@@ -481,7 +481,7 @@ ranks_with_processors_of_their_own_use_them_all() {
 
 # ---- two nodes ----
 
-two_networks_train_what_threads_do() {
+nodes_of_two_networks_train_as_threads_do() {
     local a=pl-a-$$ b=pl-b-$$
     ip netns add "$a" 2>/dev/null || { skip "network namespaces need root"; return; }
     ip netns add "$b"
@@ -553,7 +553,7 @@ jobs_of_mpich_do_not_mix() {
     unset PACELINE_ENDPOINT
 }
 
-run children_train_what_threads_do trains
+run children_train_as_threads_do trains
 run any_port_will_do_on_one_node trains
 run the_key_is_found_by_its_variable
 run a_process_may_train_again trains
@@ -579,7 +579,7 @@ run a_second_process_of_a_rank_is_refused trains
 run ranks_that_differ_are_refused trains
 run ranks_of_other_libraries_are_refused trains
 run ranks_with_processors_of_their_own_use_them_all trains
-run two_networks_train_what_threads_do trains
+run nodes_of_two_networks_train_as_threads_do trains
 run mpirun_starts_ranks trains
 run jobs_of_mpich_do_not_mix trains
 done_testing

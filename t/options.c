@@ -46,7 +46,7 @@ static void set_value(pl_options_t *o, const char *key, const char *value,
     is_value(o, key, want);
 }
 
-static void what_was_set_is_what_is_got(void)
+static void a_set_option_is_returned(void)
 {
     pl_options_t *o = pl_options_new(&err);
     set_value(o, "trainer.devices", "2", "2");
@@ -239,7 +239,7 @@ static char *print(const char *text)
     return printed;
 }
 
-static void what_is_printed_reads_as_the_same_run(void)
+static void a_printed_run_reads_as_the_same_run(void)
 {
     static const char *const texts[] = {
         "{}",
@@ -434,7 +434,7 @@ int main(void)
     scarce_init();
     is_int(pl_register(sample_components, &err), PL_OK, "the samples are in order");
     run(an_empty_run_has_all_defaults);
-    run(what_was_set_is_what_is_got);
+    run(a_set_option_is_returned);
     run(an_option_of_type_text_takes_what_is_set_as_text);
     run(a_number_in_a_run_file_is_no_text);
     run(a_stratified_split_needs_a_share);
@@ -443,7 +443,7 @@ int main(void)
     run(a_refused_change_leaves_no_trace);
     run(a_file_is_blamed_only_for_what_it_says);
     run(a_clone_goes_its_own_way);
-    run(what_is_printed_reads_as_the_same_run);
+    run(a_printed_run_reads_as_the_same_run);
     run(a_printed_run_is_in_order_and_complete);
     run(the_locale_of_the_host_changes_nothing);
     run(a_worker_reads_the_run_it_was_sent);

@@ -299,7 +299,7 @@ contrast="const light = c => { const p = c.match(/[0-9.]+/g).slice(0, 3).map(v =
     n.nodeType === 3 && n.data.trim())).filter(e => { const a = light(getComputedStyle(e).color), b = light(back(e));
     return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) < 4.5; });"
 
-it_is_readable_on_a_phone_and_in_the_dark() {
+the_page_is_readable_on_a_phone_and_in_the_dark() {
     trains_two
     open_page "$url"
     shows "there is something to read" "current() && current().step > 0"
@@ -504,7 +504,7 @@ names_of_markup_are_text() {
     stop
 }
 
-it_finds_the_next_server_at_the_same_address() {
+the_page_finds_the_next_server_at_the_same_address() {
     export PACELINE_DASHBOARD_TOKEN_FILE=$folder/token
     train
     open_page "$url"
@@ -522,7 +522,7 @@ it_finds_the_next_server_at_the_same_address() {
     unset PACELINE_DASHBOARD_TOKEN_FILE
 }
 
-it_continues_after_a_lost_connection() {
+the_page_continues_after_a_lost_connection() {
     train
     start_nginx
     open_page "$behind/?token=$token"
@@ -553,9 +553,9 @@ run the_only_rank_has_stages_and_no_strip trains
 run a_rank_that_is_silent_is_named trains
 run buttons_take_the_mouse trains
 run buttons_take_the_keyboard_alone trains
-run it_is_readable_on_a_phone_and_in_the_dark trains
+run the_page_is_readable_on_a_phone_and_in_the_dark trains
 run names_of_markup_are_text trains
-run it_finds_the_next_server_at_the_same_address trains
-run it_continues_after_a_lost_connection trains
+run the_page_finds_the_next_server_at_the_same_address trains
+run the_page_continues_after_a_lost_connection trains
 stop_browser
 done_testing

@@ -129,7 +129,7 @@ static void a_kill_is_noticed_at_once(void)
     finish();
 }
 
-static void what_a_child_has_started_ends_with_it(void)
+static void a_childs_children_end_with_it(void)
 {
     shell("sleep 60 & echo $! >&2; kill -9 $$", NULL);
     is_int(seen.lines, 1, "it prints the process that it started");
@@ -238,7 +238,7 @@ static void a_flood_is_kept_within_bounds(void)
 
 /* ---- what it is given ---- */
 
-static void its_environment_is_the_given_one(void)
+static void a_childs_environment_is_the_given_one(void)
 {
     static const char *const environment[] = {"A=b=c", "HOME", "PATH=/usr/bin:/bin",
                                               NULL};
@@ -251,7 +251,7 @@ static void its_environment_is_the_given_one(void)
     finish();
 }
 
-static void nothing_of_the_host_leaks_into_it(void)
+static void a_child_inherits_nothing_of_the_host(void)
 {
     int leak = dup(STDERR_FILENO);                          /* not close-on-exec */
     sigset_t all, before;
@@ -453,7 +453,7 @@ int main(int argc, char **argv)
         return strcmp(argv[1], "host") ? follower() : host();
     run(ends_are_reported_as_they_were);
     run(a_kill_is_noticed_at_once);
-    run(what_a_child_has_started_ends_with_it);
+    run(a_childs_children_end_with_it);
     run(a_child_is_ended_by_being_freed);
     run(a_death_may_free_what_it_tells_of);
     run(a_host_that_waits_for_all_its_children_is_no_failure);
@@ -461,8 +461,8 @@ int main(int argc, char **argv)
     run(lines_come_whole_and_in_order);
     run(a_long_line_comes_in_pieces);
     run(a_flood_is_kept_within_bounds);
-    run(its_environment_is_the_given_one);
-    run(nothing_of_the_host_leaks_into_it);
+    run(a_childs_environment_is_the_given_one);
+    run(a_child_inherits_nothing_of_the_host);
     run(a_signal_comes_once);
     run(a_host_that_dies_takes_its_children_with_it);
     run(the_death_of_one_that_is_traced_is_known);

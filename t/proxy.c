@@ -229,7 +229,7 @@ static void scene_close(scene_t *s)
 }
 
 /* Its death is seen at once; what it has said may be on the way for some time. */
-static void what_a_dead_rank_had_sent_counts(void)
+static void messages_sent_before_a_death_count(void)
 {
     scene_t s;
     scene_open(&s);
@@ -327,7 +327,7 @@ int main(void)
     if (getenv(PL_BOOTSTRAP))
         process_live();
     pl_supervisor_init();
-    run(what_a_dead_rank_had_sent_counts);
+    run(messages_sent_before_a_death_count);
     run(an_answer_of_another_message_is_dropped);
     run(a_reply_without_its_outcome_is_an_error);
     run(an_early_death_waits_for_the_first_call);

@@ -288,7 +288,7 @@ static const char *refusal_of(const char *role, const char *name)
     return text;
 }
 
-static void what_is_meant_is_a_component_of_the_role_by_its_own_name(void)
+static void a_suggestion_is_a_component_of_the_role_by_its_own_name(void)
 {
     setenv("PACELINE_PLUGIN_PATH", tap_folder(), 1);
     like(refusal_of("module", "gest"), "did you mean \"guest\"\\?", "one of a file");
@@ -430,7 +430,7 @@ int main(void)
     run(without_memory_nothing_is_registered);
     run(threads_may_register_and_find_at_once);
     run(a_file_without_the_component_is_not_loaded);
-    run(what_is_meant_is_a_component_of_the_role_by_its_own_name);
+    run(a_suggestion_is_a_component_of_the_role_by_its_own_name);
     run(an_unregistered_component_is_looked_for_in_a_file_of_its_name);
     run(a_bare_name_is_looked_for_in_folders);
     run(a_path_is_taken_as_it_is_and_twice);

@@ -658,6 +658,17 @@ rig_series_t rig_series(const rig_result_t *result, const char *name)
     return series;
 }
 
+void rig_steps_are(const rig_result_t *result, const char *metric, const char *steps,
+                   const char *text)
+{
+    rig_series_t series = rig_series(result, metric);
+    char found[256] = "";
+    for (int k = 0; k < series.count; k++)
+        snprintf(found + strlen(found), sizeof found - strlen(found), "%s%g",
+                 k ? " " : "", series.step[k]);
+    is_text(found, steps, "%s", text);
+}
+
 bool rig_has_file(const rig_result_t *result, const char *name)
 {
     char path[4200];

@@ -143,6 +143,9 @@ typedef struct rig_series {
     double step[256], value[256];
 } rig_series_t;
 rig_series_t rig_series(const rig_result_t *result, const char *name);
+/* A test: the metric is in the lines of these steps, "4 8". */
+void rig_steps_are(const rig_result_t *result, const char *metric, const char *steps,
+                   const char *text);
 /* Whether the run left a file of that name. */
 bool rig_has_file(const rig_result_t *result, const char *name);
 

@@ -94,7 +94,7 @@ static void a_checkpoint_is_measured_at_its_step(void)
     rig_free(&rig);
 }
 
-static void what_logs_nothing_leaves_nothing(void)
+static void a_measurement_without_loggers_leaves_no_files(void)
 {
     rig_t *rig = rig_new(.data = SPLIT, .trainer = "\"max_epochs\": 1", .loggers = "[]");
     char *weights = strdup(rig_fit(rig)->run_dir);
@@ -284,7 +284,7 @@ static void monitor_is_refused(const char *callbacks, const char *scheduler,
     rig_free(&rig);
 }
 
-static void of_several_sources_the_monitor_names_one(void)
+static void a_monitor_names_one_of_several_sources(void)
 {
     register_several();
     monitor_is_refused("[\"model_summary\", {\"name\": \"early_stopping\"}]", NULL,
@@ -361,14 +361,14 @@ int main(void)
     run(a_validation_gives_what_the_fit_did);
     run(metrics_go_to_the_loggers);
     run(a_checkpoint_is_measured_at_its_step);
-    run(what_logs_nothing_leaves_nothing);
+    run(a_measurement_without_loggers_leaves_no_files);
     run(a_test_reads_the_test_source);
     run(a_test_can_be_cut_short);
     run(wrong_requests_are_refused);
     run(a_validation_can_be_stopped);
     run(a_failing_forward_pass_is_named);
     run(several_sources_are_validated_one_after_the_other);
-    run(of_several_sources_the_monitor_names_one);
+    run(a_monitor_names_one_of_several_sources);
     run(several_sources_are_tested);
     run(sources_that_do_not_go_together_are_refused);
     return tap_done();

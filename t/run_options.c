@@ -36,17 +36,6 @@ static void refused(const char *trainer, const char *why)
     pl_options_free(o);
 }
 
-static void steps_are(const rig_result_t *result, const char *metric, const char *want,
-                      const char *what)
-{
-    rig_series_t series = rig_series(result, metric);
-    char steps[256] = "";
-    for (int k = 0; k < series.count; k++)
-        snprintf(steps + strlen(steps), sizeof steps - strlen(steps), "%s%g",
-                 k ? " " : "", series.step[k]);
-    is_text(steps, want, "%s", what);
-}
-
 /* ---- A callback that requests a stop ---- */
 
 typedef struct quitter {
@@ -193,11 +182,11 @@ static void validations_come_in_each_nth_epoch(void)
     rig_result_t *result = fit(.data = EIGHT,
                                .trainer = "\"max_epochs\": 5,"
                                           "\"check_val_every_n_epoch\": 2");
-    steps_are(result, "val_loss", "16 32 40", "each second, and at the end");
+    rig_steps_are(result, "val_loss", "16 32 40", "each second, and at the end");
     rig_result_free(result);
     result = fit(.data = EIGHT, .trainer = "\"max_epochs\": 3, \"val_check_interval\": 4,"
                                            "\"check_val_every_n_epoch\": 2");
-    steps_are(result, "val_loss", "12 16 24",
+    rig_steps_are(result, "val_loss", "12 16 24",
               "there at the same batches as in other epochs");
     rig_result_free(result);
 }
@@ -206,12 +195,12 @@ static void batches_count_within_an_epoch_or_across(void)
 {
     rig_result_t *result = fit(.data = EIGHT, .trainer = "\"max_epochs\": 2,"
                                                          "\"val_check_interval\": 3");
-    steps_are(result, "val_loss", "3 6 11 14 16", "within");
+    rig_steps_are(result, "val_loss", "3 6 11 14 16", "within");
     rig_result_free(result);
     result = fit(.data = EIGHT,
                  .trainer = "\"max_epochs\": 4, \"val_check_interval\": 10,"
                             "\"check_val_every_n_epoch\": 0");
-    steps_are(result, "val_loss", "10 20 30 32", "across");
+    rig_steps_are(result, "val_loss", "10 20 30 32", "across");
     rig_result_free(result);
     result = fit(.data = EIGHT, .trainer = "\"max_epochs\": 2,"
                                            "\"val_check_interval\": 9");
@@ -256,7 +245,7 @@ static void some_batches_are_validated_before_training(void)
     result = fit(.data = EIGHT, .trainer = "\"max_epochs\": 2, "
                                            "\"num_sanity_val_steps\": -1");
     ok(rig_same_bits(result, plain), "it changes no bit");
-    steps_are(result, "val_loss", "8 16", "and is not logged");
+    rig_steps_are(result, "val_loss", "8 16", "and is not logged");
     rig_result_free(plain);
     rig_result_free(result);
     refused("\"num_sanity_val_steps\": -2", "from -1 up");

@@ -93,7 +93,7 @@ static void a_model_learns_lines(void)
     memcpy(data, kept, sizeof data);
 }
 
-static void it_continues_a_prompt(void)
+static void a_model_continues_a_prompt(void)
 {
     rig_t *rig = writer_new("", "\"seed\": 1");
     const rig_result_t *result =
@@ -105,7 +105,7 @@ static void it_continues_a_prompt(void)
     rig_free(&rig);
 }
 
-static void one_of_any_number_of_ranks_writes(void)
+static void a_text_does_not_depend_on_the_number_of_ranks(void)
 {
     static const char *const trainers[] = {
         "\"seed\": 1, \"devices\": 2", "\"seed\": 1, \"launcher\": \"spawn\"",
@@ -204,8 +204,8 @@ int main(void)
     text_make();
     run(a_model_learns_lines);
     run(a_model_learns_a_text);
-    run(it_continues_a_prompt);
-    run(one_of_any_number_of_ranks_writes);
+    run(a_model_continues_a_prompt);
+    run(a_text_does_not_depend_on_the_number_of_ranks);
     run(sampling_depends_on_the_seed);
     run(wrong_requests_are_reported);
     run(writing_can_be_stopped);

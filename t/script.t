@@ -162,7 +162,7 @@ a_rank_that_is_killed_comes_back() {
 
 # The processes that are started then go through the program from its beginning, and do not train again what is done.
 a_rank_that_is_killed_in_a_later_run_comes_back() {
-    local words='--set trainer.max_epochs=200 --set optimizer.lr=1e-2,1e-3'
+    local words='--set trainer.max_epochs=80 --set optimizer.lr=1e-2,1e-3'
     try "$paceline" fit run.json $words --set trainer.run_name=early
     is "$status" 0 "where nothing happens it ends well"
     "$paceline" fit run.json $script $words --set trainer.run_name=later >out.txt 2>err.txt </dev/null &

@@ -182,7 +182,7 @@ static void batches_may_come_in_parts(void)
     }
 }
 
-static void one_value_of_all_ranks_is_too_few(void)
+static void a_single_value_over_all_ranks_is_refused(void)
 {
     for (int k = 0; k < DEVICES && rig_has(devices[k]); k++) {
         rig_t *rig = rig_new(.accelerator = devices[k], .module = "\"rows\"",
@@ -429,7 +429,7 @@ int main(void)
     run(ranks_normalise_by_the_batch_of_all);
     run(samples_that_do_not_come_out_even_count_once);
     run(batches_may_come_in_parts);
-    run(one_value_of_all_ranks_is_too_few);
+    run(a_single_value_over_all_ranks_is_refused);
     run(ranks_train_as_torch_does_with_whole_batches);
     run(other_types_are_normalised_alike);
     run(means_may_be_large);

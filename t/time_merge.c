@@ -54,7 +54,7 @@ static void a_rank_keeps_its_order(void)
     is_text(due(&queue, 2, false), "200 100 100 ", "whatever its clock says");
 }
 
-static void where_there_is_one_rank_nothing_waits(void)
+static void lines_of_a_single_rank_do_not_wait(void)
 {
     cli_time_merge_t queue = {0};
     add(&queue, -1, 1, 1);
@@ -66,6 +66,6 @@ int main(void)
 {
     run(a_late_line_of_another_rank_is_put_before_its_effects);
     run(a_rank_keeps_its_order);
-    run(where_there_is_one_rank_nothing_waits);
+    run(lines_of_a_single_rank_do_not_wait);
     return tap_done();
 }

@@ -87,7 +87,7 @@ a_run_is_shown_in_80_columns() {
     is "$?" 0 "the run has not minded"
 }
 
-it_fits_any_terminal() {
+top_fits_any_terminal() {
     train
     top 40 16 "$stream"
     shows '^rank +data +fwd +bwd +coll +opt +eng$' "in 40 columns names are short"
@@ -263,7 +263,7 @@ else
     run impossible_requests_are_refused
     run a_missing_run_is_awaited trains
     run a_run_is_shown_in_80_columns trains
-    run it_fits_any_terminal trains
+    run top_fits_any_terminal trains
     run a_late_viewer_sees_the_state_of_the_run trains
     run keys_command_the_run trains
     run a_failed_run_and_a_vanished_one_are_distinguished trains

@@ -392,7 +392,7 @@ answers_are_by_the_newest_weights() {
     is "$?" 0 "the service ends while it is asked"
 }
 
-what_keeps_nothing_has_no_answers() {
+a_run_without_checkpoints_has_no_predictions() {
     service
     post /runs "$(run_file '"max_epochs": 1000000, "enable_checkpointing": false')"
     ok "a run trains" reaches /runs/1 '"global_step":[1-9]'
@@ -558,7 +558,7 @@ clients_that_leave_end_nothing() {
     is "$status" 0 "the service ends well"
 }
 
-so_many_train_at_once_and_the_others_wait() {
+runs_beyond_the_limit_wait() {
     service 1
     post /runs "$(run_file '"max_epochs": 1000000')"
     post /runs "$(run_file '"max_epochs": 1')"
@@ -709,7 +709,7 @@ a_full_disk_is_reported() {
     like "$(cat "$folder/err")" '^train_service: .*File too large' "and tells its log"
 }
 
-what_cannot_be_is_said_at_once() {
+impossible_requests_are_refused_at_once() {
     for words in abc 99999 -1 '0 runs 0' '0 runs x' '0 runs 2 3'; do
         try "$builddir/examples/train_service" $words
         like "$status $err" '^2 usage: train_service ' "$words"
@@ -774,19 +774,19 @@ else
     run a_service_ends_while_it_computes_an_answer trains
     run predictions_are_bounded_and_end_with_their_client trains
     run answers_are_by_the_newest_weights trains
-    run what_keeps_nothing_has_no_answers trains
+    run a_run_without_checkpoints_has_no_predictions trains
     run events_of_old_runs_are_let_go_of trains
     run a_long_run_takes_commands trains
     run events_tell_how_far_a_run_is_while_it_trains trains
     run two_runs_train_at_once trains
     run clients_that_leave_end_nothing trains
-    run so_many_train_at_once_and_the_others_wait trains
+    run runs_beyond_the_limit_wait trains
     run a_service_that_gets_a_signal_saves_first trains
     run a_second_signal_asks_again trains
     run a_service_that_starts_again_knows_its_runs trains
     run a_run_that_was_killed_before_it_saved_starts_from_the_beginning trains
     run a_full_disk_is_reported trains
-    run what_cannot_be_is_said_at_once
+    run impossible_requests_are_refused_at_once
     run systemd_is_notified
     run an_unanswered_notification_ends_nothing
 fi

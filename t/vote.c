@@ -127,7 +127,7 @@ static void a_gradient_that_is_not_finite_has_no_vote(void)
     }
 }
 
-static void other_numbers_are_refused(void)
+static void a_quorum_out_of_range_is_refused(void)
 {
     rig_t *rig = rig_new(.accelerator = "cpu", .optimizer = SGD,
                          .trainer = QUIET
@@ -146,6 +146,6 @@ int main(void)
     run(a_quorum_lets_fewer_move);
     run(ranks_learn_and_two_runs_are_equal);
     run(a_gradient_that_is_not_finite_has_no_vote);
-    run(other_numbers_are_refused);
+    run(a_quorum_out_of_range_is_refused);
     return tap_done();
 }

@@ -40,7 +40,7 @@ static rig_result_t *fit(const char *strategy, int ranks, const char *optimizer,
     return result;
 }
 
-static void it_trains_to_the_bits_of_ddp(void)
+static void zero1_has_the_bits_of_ddp(void)
 {
     static const char *const optimizers[] = {MOMENTUM, ADAMW};
     static const char *const clips[] = {
@@ -167,7 +167,7 @@ int main(void)
 {
     rig_init(NULL);
     rig_samples("samples", 48);
-    run(it_trains_to_the_bits_of_ddp);
+    run(zero1_has_the_bits_of_ddp);
     run(checkpoints_are_whole);
     run(a_rank_keeps_its_partition_of_the_state);
     run(options_that_it_does_not_support_are_refused);
