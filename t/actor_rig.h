@@ -16,9 +16,9 @@ enum {
     DO_PROGRESS = 5,                                    /* three times, then replies */
     DO_REPLY_AND_FAIL = 6,
     DO_END_AND_REPLY = 7,
-    DO_LINGER = 8,                      /* 12 ms, until the replies before are counted, then
-                                           replies */
-    DO_FLOOD = 1000,                    /* so many less 1000 of progress, then replies */
+    DO_LINGER = 8,                    /* 12 ms, until the replies before are counted, then
+                                         replies */
+    DO_FLOOD = 1000,                  /* so many less 1000 of progress, then replies */
 };
 
 typedef struct bee {

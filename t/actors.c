@@ -212,7 +212,8 @@ static void a_limit_cancels_but_only_the_answer_ends(void)
         pl_how_t hurried = {.on_answer = rig_how.on_answer, .total_ms = 5};
         pl_call_save(rig.queen, bee, &(pl_save_t){.global_step = DO_KEEP}, hurried, NULL);
         rig_wait(2);
-        is_int(rig.queen->late, 1, "the lateness is reported once, %s", rig_where_names[w]);
+        is_int(rig.queen->late, 1, "the lateness is reported once, %s",
+               rig_where_names[w]);
         is_int(rig.queen->errors, 1, "then ended by the callee");
         is_text(rig.queen->text, "as you like", "that was sent a cancel");
         rig_close();
@@ -295,7 +296,8 @@ static void an_actor_takes_no_more_than_its_credit(void)
     is_int(rig.queen->code, PL_EBUSY, "as too much");
     pl_call_stop(rig.queen, bee, &(pl_stop_t){.reason = ""}, rig_how, NULL);
     rig_wait(1);
-    is_int(rig.queen->code, PL_EPROTOCOL, "but never a stop from an actor that takes stops");
+    is_int(rig.queen->code, PL_EPROTOCOL,
+           "but never a stop from an actor that takes stops");
     rig_close();
 }
 

@@ -4,9 +4,9 @@
  *   t/api_fuzz                    about two seconds, as `make check` does
  *   t/api_fuzz SEED [SECONDS]     others, or for longer
  *
- * Each call has to do its work or to refuse with a reason; each accepted request is notified
- * exactly once, and nothing that was freed is notified again.  Calls that need no
- * engine are t/api_calls.c's. */
+ * Each call has to do its work or to refuse with a reason; each accepted request is
+ * notified exactly once, and nothing that was freed is notified again.  Calls that
+ * need no engine are t/api_calls.c's. */
 #include <event2/event.h>
 #include <poll.h>
 #include <stdio.h>

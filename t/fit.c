@@ -357,7 +357,7 @@ static void validations_come_at_their_interval(void)
     result = fit(.data = EIGHT,
                  .trainer = "\"max_steps\": 11, \"val_check_interval\": 0.5");
     rig_steps_are(result, "val_loss", "4 8 11",
-              "a limit does not make halves of an epoch smaller");
+                  "a limit does not make halves of an epoch smaller");
     is_int(result->epoch, 1, "nor an epoch whole");
     rig_result_free(result);
     result = fit(.data = EIGHT,
@@ -371,7 +371,7 @@ static void steps_are_logged_at_their_interval(void)
     rig_result_t *result = fit(.data = EIGHT, .trainer = "\"max_epochs\": 2,"
                                                          "\"log_every_n_steps\": 3");
     rig_steps_are(result, "train_loss", "3 6 8 9 12 15 16",
-              "each third step, and each epoch");
+                  "each third step, and each epoch");
     rig_steps_are(result, "train_acc", "8 16", "what is of an epoch with the epoch");
     rig_result_free(result);
 }

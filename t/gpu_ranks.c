@@ -170,13 +170,14 @@ static void gradients_that_stay_on_devices_have_the_same_bits(void)
 static void a_strategy_that_reads_gradients_gets_them_on_the_host(void)
 {
     const gpu_run_t one = {.trainer = "\"devices\": 2, \"depth\": 3",
-                       .by = "reading",
-                       .strategy = SMALL};
+                           .by = "reading",
+                           .strategy = SMALL};
     rig_result_t *host = gpu_run_train(&one, "best");
     gpu_moved();
     rig_result_t *device = gpu_run_train(&one, "emulated");
     is_text(device->status, "ok", "it trains: %s", device->error.text);
-    ok(!gpu_moved() && rig_same_bits(host, device), "and nothing is moved on the devices");
+    ok(!gpu_moved() && rig_same_bits(host, device),
+       "and nothing is moved on the devices");
     rig_result_free(host), rig_result_free(device);
 }
 
@@ -233,9 +234,9 @@ static void any_number_of_ranks_gives_the_same_bits(void)
     rig_result_t *alone = NULL;
     for (int k = 0; k < 4; k++) {
         const gpu_run_t one = {.trainer = devices[k],
-                           .by = "elastic",
-                           .strategy = "\"micro_shards\": 4",
-                           .module = "\"normed\""};
+                               .by = "elastic",
+                               .strategy = "\"micro_shards\": 4",
+                               .module = "\"normed\""};
         gpu_moved();
         rig_result_t *result = gpu_run_train(&one, "emulated");
         is_text(result->status, "ok", "%d ranks: %s", k + 1, result->error.text);
@@ -288,23 +289,28 @@ static void a_late_rank_makes_the_same_reductions_as_the_others(void)
 
 static void a_missing_wait_is_found(void)
 {
-    ok(gpu_run_differs(&runs[2], &emu_forgets_after), "sums that do not wait for backward");
-    ok(gpu_run_differs(&runs[2], &emu_forgets_fence), "updates that do not wait for sums");
+    ok(gpu_run_differs(&runs[2], &emu_forgets_after),
+       "sums that do not wait for backward");
+    ok(gpu_run_differs(&runs[2], &emu_forgets_fence),
+       "updates that do not wait for sums");
     static const gpu_run_t norms = {.trainer = "\"devices\": 2, \"sync_batchnorm\": true",
-                                .strategy = SMALL,
-                                .module = "\"normed\""};
+                                    .strategy = SMALL,
+                                    .module = "\"normed\""};
     ok(gpu_run_differs(&norms, &emu_forgets_after), "or for work after a collective");
     static const gpu_run_t shards = {.trainer = "\"devices\": 2, \"depth\": 3",
-                                 .by = "elastic",
-                                 .strategy = SHARDS};
+                                     .by = "elastic",
+                                     .strategy = SHARDS};
     ok(gpu_run_differs(&shards, &emu_forgets_after),
        "parts that do not wait for their micro-shards");
-    ok(gpu_run_differs(&shards, &emu_forgets_fence), "a sum that does not wait for the parts");
+    ok(gpu_run_differs(&shards, &emu_forgets_fence),
+       "a sum that does not wait for the parts");
     static const gpu_run_t apart = {.trainer = "\"devices\": 2",
-                                .by = "local_sgd",
-                                .strategy = "\"sync_every\": 2"};
-    ok(gpu_run_differs(&apart, &emu_forgets_after), "means that do not wait for the changes");
-    ok(gpu_run_differs(&apart, &emu_forgets_fence), "outer steps that do not wait for means");
+                                    .by = "local_sgd",
+                                    .strategy = "\"sync_every\": 2"};
+    ok(gpu_run_differs(&apart, &emu_forgets_after),
+       "means that do not wait for the changes");
+    ok(gpu_run_differs(&apart, &emu_forgets_fence),
+       "outer steps that do not wait for means");
 }
 
 /* At the first operation, in the middle of a step, and in a later one. */
@@ -375,14 +381,14 @@ static int failing_replay(void *self, pl_plan_t *plan, pl_replay_t *replay,
 static void a_replay_that_fails_after_its_fence_ends_the_run(void)
 {
     static const gpu_run_t ones[] = {{.trainer = "\"devices\": 2, \"depth\": 4",
-                                  .strategy = SMALL,
-                                  .accelerator = "failing",
-                                  .module = "\"normed\""},
-                                 {.trainer = "\"devices\": 2, \"depth\": 3",
-                                  .by = "zero1",
-                                  .strategy = SMALL,
-                                  .accelerator = "failing",
-                                  .module = "\"normed\""}};
+                                      .strategy = SMALL,
+                                      .accelerator = "failing",
+                                      .module = "\"normed\""},
+                                     {.trainer = "\"devices\": 2, \"depth\": 3",
+                                      .by = "zero1",
+                                      .strategy = SMALL,
+                                      .accelerator = "failing",
+                                      .module = "\"normed\""}};
     for (size_t k = 0; k < COUNT(ones); k++) {
         int ended = 0;
         for (fails_at = 1; fails_at <= 16; fails_at++) {

@@ -38,7 +38,8 @@ int gpu_moved(void);
 /* A test: each run has the same bits by the host and on devices; scatters: with sums that
  * leave each rank its chunk. */
 void gpu_runs_equal_the_host(const gpu_run_t *runs, size_t count, bool scatters);
-/* A test: the other half of the steps, from a checkpoint of the first, has the same bits. */
+/* A test: the other half of the steps, from a checkpoint of the first, has the same
+ * bits. */
 void gpu_runs_resume_to_the_same_bits(const gpu_run_t *runs, size_t count);
 /* Whether a run with that fault ends with other weights, in one of several tries. */
 bool gpu_run_differs(const gpu_run_t *run, bool *fault);

@@ -153,10 +153,11 @@ static void zero1_has_the_bits_of_ddp(void)
         "\"devices\": 3, \"gradient_clip_val\": 0.1, \"freeze\": \"*.bias\"",
         "\"devices\": 4, \"gradient_clip_val\": 0.1, \"accumulate_grad_batches\": 2"};
     static const gpu_run_t ones[] = {{.by = "ddp"},
-                                 {.by = "ddp", .strategy = SMALL},
-                                 {.by = "zero1"},
-                                 {.by = "zero1", .strategy = SMALL},
-                                 {.by = "zero1", .strategy = "\"bucket_mb\": 0.0004"}};
+                                     {.by = "ddp", .strategy = SMALL},
+                                     {.by = "zero1"},
+                                     {.by = "zero1", .strategy = SMALL},
+                                     {.by = "zero1",
+                                      .strategy = "\"bucket_mb\": 0.0004"}};
     rig_result_t *before = NULL;
     for (size_t t = 0; t < COUNT(trainers); t++) {
         rig_result_t *first = NULL;
@@ -188,7 +189,8 @@ static void zero1_has_the_bits_of_ddp(void)
 }
 
 /* By the host, or by devices. */
-static rig_result_t *resume(const gpu_run_t *one, const char *collective, const char *from)
+static rig_result_t *resume(const gpu_run_t *one, const char *collective,
+                            const char *from)
 {
     rig_spec_t spec = gpu_run_spec(one, collective);
     spec.dataset = SAMPLES;
@@ -203,19 +205,18 @@ static rig_result_t *resume(const gpu_run_t *one, const char *collective, const 
 
 static void another_number_of_ranks_resumes(void)
 {
-    static const gpu_run_t ones[] = {{.trainer = "\"devices\": 4, \"gradient_clip_val\": 0.1",
-                                  .by = "zero1",
-                                  .strategy = SMALL},
-                                 {.trainer = "\"devices\": 3, \"gradient_clip_val\": 0.1",
-                                  .by = "zero1"},
-                                 {.trainer = "\"devices\": 1, \"gradient_clip_val\": 0.1",
-                                  .by = "zero1",
-                                  .strategy = SMALL},
-                                 {.trainer = "\"devices\": 4, \"gradient_clip_val\": 0.1",
-                                  .strategy = SMALL}};
+    static const gpu_run_t ones[] = {
+        {.trainer = "\"devices\": 4, \"gradient_clip_val\": 0.1",
+         .by = "zero1",
+         .strategy = SMALL},
+        {.trainer = "\"devices\": 3, \"gradient_clip_val\": 0.1", .by = "zero1"},
+        {.trainer = "\"devices\": 1, \"gradient_clip_val\": 0.1",
+         .by = "zero1",
+         .strategy = SMALL},
+        {.trainer = "\"devices\": 4, \"gradient_clip_val\": 0.1", .strategy = SMALL}};
     const gpu_run_t two = {.trainer = "\"devices\": 2, \"gradient_clip_val\": 0.1",
-                       .by = "zero1",
-                       .strategy = SMALL};
+                           .by = "zero1",
+                           .strategy = SMALL};
     rig_spec_t spec = gpu_run_spec(&two, "emulated");
     rig_samples("samples", 40);
     spec.dataset = SAMPLES;
@@ -254,9 +255,9 @@ static void sums_overlap_backward(void)
     static const char *const by[] = {"ddp", "zero1"};
     for (int k = 0; k < 2; k++) {
         const gpu_run_t deep = {.trainer = "\"devices\": 2, \"depth\": 4",
-                            .by = by[k],
-                            .strategy = SMALL,
-                            .module = "{\"name\": \"mlp\", \"hidden\": [8, 8, 8]}"};
+                                .by = by[k],
+                                .strategy = SMALL,
+                                .module = "{\"name\": \"mlp\", \"hidden\": [8, 8, 8]}"};
         emu_overlaps = emu_scatters = emu_gathers_overlap = 0;
         emulated_slow_us = 500;
         rig_result_free(gpu_run_train(&deep, "emulated"));
@@ -273,23 +274,25 @@ static void sums_overlap_backward(void)
 static void a_missing_wait_is_found(void)
 {
     static const gpu_run_t zero1 = {.trainer = "\"devices\": 2", .by = "zero1"};
-    ok(gpu_run_differs(&zero1, &emu_forgets_fence), "steps that do not wait for parameters");
+    ok(gpu_run_differs(&zero1, &emu_forgets_fence),
+       "steps that do not wait for parameters");
     static const gpu_run_t chunks = {.trainer = "\"devices\": 2",
-                                 .by = "zero1",
-                                 .strategy = SMALL};
-    ok(gpu_run_differs(&chunks, &emu_forgets_after), "chunks that do not wait for backward");
-    ok(gpu_run_differs(&chunks, &emu_forgets_fence), "updates that do not wait for chunks");
+                                     .by = "zero1",
+                                     .strategy = SMALL};
+    ok(gpu_run_differs(&chunks, &emu_forgets_after),
+       "chunks that do not wait for backward");
+    ok(gpu_run_differs(&chunks, &emu_forgets_fence),
+       "updates that do not wait for chunks");
 }
 
 /* At the first operation, in the middle of a step, and in a later one. */
 static void a_failed_transfer_ends_the_run(void)
 {
-    static const gpu_run_t ones[] = {{.trainer = "\"devices\": 2",
-                                  .by = "ddp",
-                                  .strategy = SMALL},
-                                 {.trainer = "\"devices\": 2, \"gradient_clip_val\": 0.1",
-                                  .by = "zero1",
-                                  .strategy = SMALL}};
+    static const gpu_run_t ones[] = {
+        {.trainer = "\"devices\": 2", .by = "ddp", .strategy = SMALL},
+        {.trainer = "\"devices\": 2, \"gradient_clip_val\": 0.1",
+         .by = "zero1",
+         .strategy = SMALL}};
     for (int k = 0; k < 24; k++)
         gpu_run_fails_at(&ones[k % 2], 1 + k / 2);
 }

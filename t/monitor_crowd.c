@@ -24,9 +24,9 @@ enum {
     CURIOUS = 1500,                                         /* come and go before them */
     OVERSHOOT = 600,
     THOUSAND = 1000,
-    SETTLE_MS = 300,                      /* until connections on their way are accepted */
-    RECHECKED_MS = 1500,                        /* the hub looks each second */
-    LINES_PER_SECOND = 4,                       /* lines a second to each of a thousand */
+    SETTLE_MS = 300,                     /* until connections on their way are accepted */
+    RECHECKED_MS = 1500,                 /* the hub looks each second */
+    LINES_PER_SECOND = 4,                /* lines a second to each of a thousand */
     DESCRIPTORS = 6 * SERVED_MAX,
 };
 
@@ -235,7 +235,8 @@ static void few_descriptors_stop_accepting_with_a_warning(void)
     int tries = 0;
     while (access(full, F_OK) == 0 && tries < RECHECKED_MS)
         tap_nap(&tries);
-    is_int(tries, RECHECKED_MS, "the socket stays shut when no viewer comes or goes any more");
+    is_int(tries, RECHECKED_MS,
+           "the socket stays shut when no viewer comes or goes any more");
     for (int k = 0; k < HELD; k++)
         close(held[k]);
     setrlimit(RLIMIT_NOFILE, &descriptors);

@@ -145,7 +145,7 @@ partitions_are_noticed_on_both_sides() {
         ok "no step was logged twice" steps_once $kind/runs/nodes/metrics.jsonl
     done
     for kind in 1 4 6 20; do
-        ok "cut for $kind s: the run continues" test -e "$kind/goes_on"
+        ok "cut for $kind s: the run continues" test -e "$kind/continues"
         is "$(cat "$kind/status.0" "$kind/status.1" | tr -d '\n')" 00 "both sides end well: $(tail -n 3 "$kind/err.0")"
         ok "no step is logged twice" steps_once "$kind/runs/nodes/metrics.jsonl"
         ok "the weights equal those of an uninterrupted run" \

@@ -30,9 +30,10 @@ typedef struct scene {
     uint64_t outcome_step;                                  /* [0: no outcome] */
 } scene_t;
 
-/* ---- time, which stands still while a proxy waits for the last messages of a dead rank ---- */
+/* ---- time, which stands still while a proxy waits for the last messages of a dead
+ * rank ---- */
 
-static int64_t stopped;                                   /* atomic: when  [time passes] */
+static int64_t stopped;                                  /* atomic: when  [time passes] */
 int64_t __real_pl_now(void);
 int64_t __wrap_pl_now(void);
 

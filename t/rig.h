@@ -80,8 +80,8 @@ void rig_samples(const char *name, int samples);
 bool rig_has(const char *accelerator);
 
 #define rig_new(...) rig_make(&(rig_spec_t){__VA_ARGS__})
-/* An engine and a trainer; NULL with the error in rig_error, with which rig_fit() ends the
- * program. */
+/* An engine and a trainer; NULL with the error in rig_error, with which rig_fit() ends
+ * the program. */
 rig_t *rig_make(const rig_spec_t *spec);
 extern pl_error_t rig_error;
 /* Frees the engine too, unless it is another rig's; *rig_p may be NULL. */

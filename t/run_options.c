@@ -187,7 +187,7 @@ static void validations_come_in_each_nth_epoch(void)
     result = fit(.data = EIGHT, .trainer = "\"max_epochs\": 3, \"val_check_interval\": 4,"
                                            "\"check_val_every_n_epoch\": 2");
     rig_steps_are(result, "val_loss", "12 16 24",
-              "there at the same batches as in other epochs");
+                  "there at the same batches as in other epochs");
     rig_result_free(result);
 }
 

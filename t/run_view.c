@@ -429,7 +429,8 @@ static void a_pause_is_no_time_of_the_run(void)
     ok(then > 9.9 && then < 10.1, "it stands still while it is paused: %g s", then);
     command(view, PL_RUN_COMMAND_CONTINUE, 60);
     const double since = seconds_of(view);
-    ok(since >= 950 && since < 1050, "the time of the run excludes the pause: %g s", since);
+    ok(since >= 950 && since < 1050, "the time of the run excludes the pause: %g s",
+       since);
     command(view, PL_RUN_COMMAND_CONTINUE, 70);
     command(view, PL_RUN_COMMAND_PAUSE, 80);
     said.kind = PL_KIND_REPLY;
@@ -675,7 +676,8 @@ static void a_state_without_steps_is_no_stall(void)
     const json_t *absent = json_object_get(run_of(all, 1), "absent");
     is_int((long long)json_array_size(absent), 1,
            "where a dead rank is back or left out");
-    is_int(integer(json_array_get(absent, 0), "rank"), 1, "the silent one is still silent");
+    is_int(integer(json_array_get(absent, 0), "rank"), 1,
+           "the silent one is still silent");
     json_decref(all);
     pl_run_view_free(view);
 }
