@@ -48,10 +48,9 @@ rig_t rig_open_share(const pl_dataset_ops_t *ops, pl_stage_t stage, double from,
 rig_t rig_open_told(const pl_dataset_ops_t *ops, pl_stage_t stage, const char *data_info,
                     const char *options)
 {
-    return open_requested(ops,
-                          (pl_data_request_t){
-                              .stage = stage, .to = 1, .data_info = data_info},
-                          options);
+    return open_requested(
+        ops, (pl_data_request_t){.stage = stage, .to = 1, .data_info = data_info},
+        options);
 }
 
 rig_t rig_open_split(const pl_dataset_ops_t *ops, double val_split, bool stratify,

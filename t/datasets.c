@@ -36,8 +36,7 @@ static void idx_gives_scaled_pixels_and_labels(void)
            && has_field(&rig, 1, "y", PL_I64, ""),
        "samples and fields");
     like(rig.info.data_info,
-         "^.\"classes\": 4, \"shape\": .1, 1, 2., \"standardize\": ..0",
-         "data info");
+         "^.\"classes\": 4, \"shape\": .1, 1, 2., \"standardize\": ..0", "data info");
     is_int(rig_read(&rig, INDEX(1, 0, 1)), PL_OK, "read");
     const float *x = rig.field[0];
     const int64_t *y = rig.field[1];
@@ -292,9 +291,9 @@ static void a_stratified_split_keeps_the_proportions_of_classes(void)
     pl_data_split_t split, again, other;
     put_classes(target);
     pl_data_split_spec_t spec = {.seed = 7,
-                            .total = SPLIT_SAMPLES,
-                            .share = 0.2,
-                            .target = target};
+                                 .total = SPLIT_SAMPLES,
+                                 .share = 0.2,
+                                 .target = target};
     is_int(pl_data_split_make(&split, &spec, &err), PL_OK, "made");
     is_int(split.held_count, 200, "as many as asked for");
     is_int(held_of(&split, target, 0), 140, "of the largest class its share");
@@ -474,10 +473,12 @@ static void csv_standardizes_by_the_moments_of_the_training_data(void)
         rig_read(&one, INDEX(0));
         ok(!memcmp(one.field[0], (float *)train.field[0] + 3 * k, 3 * sizeof(float)),
            "the row is what it was in training");
-        is_text(one.info.data_info, train.info.data_info, "and the data info is given on");
+        is_text(one.info.data_info, train.info.data_info,
+                "and the data info is given on");
         rig_close(&one);
     }
-    rig_t plain = open_with_info(train.info.data_info, rows[2], ", \"standardize\": false");
+    rig_t plain = open_with_info(train.info.data_info, rows[2],
+                                 ", \"standardize\": false");
     rig_read(&plain, INDEX(0));
     ok(*(float *)plain.field[0] == 4.5f, "unless that is switched off");
     rig_close(&plain);
@@ -489,9 +490,11 @@ static void csv_standardizes_by_the_moments_of_the_training_data(void)
             "training data without moments");
     refused(open_with_info("{\"standardize\": [[1, 2], [1, 2], [1]]}", rows[0], ""),
             PL_EFORMAT, "no mean and factor for feature 2", "half of them");
-    refused(open_with_info("{\"standardize\": [[1, 1e300], [1, 2], [1, 1]]}", "2,1,1,1\n", ""),
+    refused(open_with_info("{\"standardize\": [[1, 1e300], [1, 2], [1, 1]]}", "2,1,1,1\n",
+                           ""),
             PL_EFORMAT, "told.csv:1: field 1 is 2, too large", "a result past float32");
-    refused(open_with_info("no JSON", rows[0], ""), PL_EFORMAT, "facts:1:1", "no data info");
+    refused(open_with_info("no JSON", rows[0], ""), PL_EFORMAT, "facts:1:1",
+            "no data info");
 }
 
 static void csv_does_not_scale_a_column_that_is_constant(void)
@@ -578,9 +581,9 @@ static void csv_columns_are_matched_by_name(void)
             "a test needs one");
     refused(open_stage(train.info.data_info, PL_TEST, "a,y\n1,2\n", ""), PL_ENOTFOUND,
             "other.csv: there is no column \"b\"", "a feature that is missing");
-    refused(open_stage(train.info.data_info, PL_TEST,
-                       "a,b,b,y\n1,2,3,0\n", ""), PL_EFORMAT,
-            "other.csv: two columns are called \"b\"", "a name that is there twice");
+    refused(open_stage(train.info.data_info, PL_TEST, "a,b,b,y\n1,2,3,0\n", ""),
+            PL_EFORMAT, "other.csv: two columns are called \"b\"",
+            "a name that is there twice");
     rig_close(&train);
 }
 

@@ -348,7 +348,7 @@ static void a_view_that_closes_keeps_only_the_active_runs(void)
     is_int(integer(run, "step"), 8, "the active one has its newest step");
     is_int((long long)json_array_size(json_object_get(run, "points")), 0,
            "and no points of before");
-    is_int(integer(all, "messages"), 0, "messages are counted anew");
+    is_int(integer(all, "messages"), 0, "messages are counted from the start");
     json_decref(all);
     fetch(view, 0, 100, 20);
     all = reported_by(view);
