@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -41,6 +42,24 @@ void flood_end(flood_t *flood)
     pl_process_free(flood->process);
     event_base_free(flood->base);
     setrlimit(RLIMIT_NOFILE, &flood->was);
+}
+
+bool flood_is_drained(const char *endpoint)
+{
+    enum { LISTENS = 10 };
+    const unsigned port = (unsigned)atoi(strrchr(endpoint, ':') + 1);
+    unsigned local, state, sent, waiting;
+    char line[256];
+    bool is_drained = false;
+    FILE *file = fopen("/proc/net/tcp", "r");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, " %*u: %*x:%x %*x:%*x %x %x:%x", &local, &state, &sent, &waiting)
+                == 4
+            && local == port && state == LISTENS)
+            is_drained = waiting == 0;
+    if (file)
+        fclose(file);
+    return is_drained;
 }
 
 static bool some_are_left(void)

@@ -359,6 +359,8 @@ static void a_flood_of_viewers_leaves_descriptors_for_the_run(void)
     flood_begin(&flood, pl_monitor_endpoint(rig.runtime));
     flood_check(act_last);
     flood_end(&flood);
+    ok(eventually(flood_is_drained(pl_monitor_endpoint(rig.runtime))),
+       "connections of the flood are accepted and dropped");
     viewer_open(&v, "");
     act_last();
     ok(viewer_read(&v, 0), "a later viewer is accepted");

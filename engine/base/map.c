@@ -45,6 +45,7 @@ int pl_map_put(pl_map_t *map, uint64_t key, void *value)
         return PL_ENOMEM;
     size_t at = slot_find(map, key);
     map->count += !map->key[at];
+    map->first = at < map->first ? at : map->first;
     map->key[at] = key;
     map->value[at] = value;
     return PL_OK;
@@ -77,14 +78,14 @@ void *pl_map_take(pl_map_t *map, uint64_t key)
     return value;
 }
 
-void *pl_map_any(const pl_map_t *map, uint64_t *key)
+void *pl_map_any(pl_map_t *map, uint64_t *key)
 {
-    for (size_t k = 0; k < map->capacity; k++)
-        if (map->key[k]) {
-            *key = map->key[k];
-            return map->value[k];
-        }
-    return NULL;
+    while (map->first < map->capacity && !map->key[map->first])
+        map->first++;
+    if (map->first == map->capacity)
+        return NULL;
+    *key = map->key[map->first];
+    return map->value[map->first];
 }
 
 void pl_map_release(pl_map_t *map)
