@@ -16,7 +16,7 @@ typedef struct pl_map {
 int pl_map_put(pl_map_t *map, uint64_t key, void *value);
 void *pl_map_get(const pl_map_t *map, uint64_t key);        /* NULL: none */
 void *pl_map_take(pl_map_t *map, uint64_t key);             /* removes and returns it */
-/* Any entry, to empty a map in a time proportional to its size; NULL: the map is empty. */
+/* Any entry, to empty a map in proportion to its size; NULL: the map is empty. */
 void *pl_map_any(pl_map_t *map, uint64_t *key);
 void pl_map_release(pl_map_t *map);
 
