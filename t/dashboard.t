@@ -236,6 +236,34 @@ has_stages() {
     [[ $out == *'paceline_rank_stage_seconds{'* ]]
 }
 
+# messages - that the page has counted
+messages() {
+    curl -s --max-time 30 -H "$bearer" "$base/metrics" | awk '/^paceline_messages_total/ { sum += $2 } END { print sum }'
+}
+
+a_viewer_of_the_state_shares_what_the_page_shows() {
+    train --monitor "ipc://$folder/stream" --journal journal
+    ok "the page has steps" holds 30 has_steps 10
+    "$paceline" monitor "ipc://$folder/stream" --json --topic state >states 2>.err &
+    local viewer=$!
+    ok "a viewer gets the state" holds 30 grep -q '"state":' states
+    ok "the page gets further steps" holds 30 has_steps "$(($(metric 'paceline_global_step{run="1"}') + 500))"
+    like "$(tail -n 1 states)" '"doing":"(train|validate)"' "both show the run"
+    kill "$viewer"
+    wait "$viewer" 2>.err
+    goes_on
+    post '{"command": "pause"}'
+    ok "the page shows the pause" holds 30 state_is paused
+    local counted
+    counted=$(messages)
+    is "$(metric 'paceline_open_calls{actor="strategy.single"}')" 0 "no call of the strategy is left open"
+    is "$(metric 'paceline_messages_missed_total')" 0 "no message is missing"
+    stop
+    local all
+    all=$("$paceline" replay journal --speed max --json 2>.err | grep -c '"seq"')
+    ok "each message counts once: $counted of $all" test "$counted" -le "$all" -a $((counted * 10)) -gt $((all * 8))
+}
+
 # families - of metrics, that were answered
 families() {
     sed -n 's/^# TYPE \([a-z_]*\) .*/\1/p' metrics | sort
@@ -602,6 +630,7 @@ run commands_come_from_the_page_alone trains
 run buttons_command_the_run trains
 run a_page_that_was_disconnected_continues_at_its_place trains
 run values_of_a_run_are_prometheus_metrics trains
+run a_viewer_of_the_state_shares_what_the_page_shows trains
 run grafana_shows_existing_metrics trains
 run misbehaving_clients_are_dropped_and_the_run_continues trains
 run malformed_bytes_end_nothing trains

@@ -73,8 +73,8 @@ static void engine_end(void *argument)
         || pl_worker_pool_ends(&engine->runtime, engine_end, engine))
         return;
     pl_requests_close(engine);
-    pl_control_close(engine->desk);
-    engine->desk = NULL;
+    pl_control_close(engine->control_server);
+    engine->control_server = NULL;
     pl_reactor_leave(engine->reactor);
     pl_notifications_push(&engine->notifications, &engine->closed_notification);
 }

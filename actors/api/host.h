@@ -136,7 +136,7 @@ struct pl_engine {
     pl_requests_t requests;
     pl_run_view_t *view;
     pl_dashboard_t *dashboard;                    /* [none] */
-    struct pl_control_desk *desk;                 /* accepts commands by ZeroMQ  [none] */
+    struct pl_control_server *control_server;     /* accepts commands by ZeroMQ  [none] */
     /* Program's thread. */
     struct event *readable;                                 /* [no event base] */
     pl_trainer_t *trainers;

@@ -48,11 +48,11 @@ const char *pl_engine_dashboard_url(const pl_engine_t *engine)
     return engine && engine->dashboard ? pl_dashboard_url(engine->dashboard) : "";
 }
 
-static void desk_serve(void *argument)
+static void control_serve(void *argument)
 {
     pl_engine_t *engine = argument;
     pl_error_t err = {0};
-    if (pl_control_serve(engine->desk, &engine->reactor->loop, &err) != PL_OK)
+    if (pl_control_serve(engine->control_server, &engine->reactor->loop, &err) != PL_OK)
         pl_log_line(PL_LOG_ERROR, -1, "", "commands are not accepted: %s", err.text);
 }
 
@@ -61,26 +61,27 @@ int pl_engine_control(pl_engine_t *engine, const char *endpoint, pl_error_t *err
     int code = may_open(engine, endpoint, "an endpoint", err);
     if (code != PL_OK)
         return code;
-    if (engine->desk)
+    if (engine->control_server)
         return pl_fail(err, PL_ESTATE, "commands are already accepted at %s",
-                       pl_control_endpoint(engine->desk));
+                       pl_control_endpoint(engine->control_server));
     const pl_commander_t commander = pl_engine_commander(engine);
     pl_error_t why = {0};
-    engine->desk = pl_control_open(endpoint, &commander, &why);
-    code = engine->desk ? pl_reactor_post(engine->reactor, desk_serve, engine, &why)
-                        : why.code;
+    engine->control_server = pl_control_open(endpoint, &commander, &why);
+    code = engine->control_server
+               ? pl_reactor_post(engine->reactor, control_serve, engine, &why)
+               : why.code;
     if (code == PL_OK)
         return PL_OK;
-    pl_control_close(engine->desk);
-    engine->desk = NULL;
+    pl_control_close(engine->control_server);
+    engine->control_server = NULL;
     return pl_fail(err, code, "%s", why.text);
 }
 
 /* Once the engine closes it goes, on the control thread. */
 const char *pl_engine_control_endpoint(const pl_engine_t *engine)
 {
-    const bool is_open = engine && !engine->is_closing && engine->desk;
-    return is_open ? pl_control_endpoint(engine->desk) : "";
+    const bool is_open = engine && !engine->is_closing && engine->control_server;
+    return is_open ? pl_control_endpoint(engine->control_server) : "";
 }
 
 int pl_engine_journal(pl_engine_t *engine, const char *path, pl_error_t *err)

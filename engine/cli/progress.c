@@ -4,8 +4,6 @@
  * printed every few seconds. Both consist of the same pieces; the least important ones
  * are left out where the terminal is narrow. A finished epoch or validation always leaves
  * a line of its own: it is a result. */
-#include "cli/progress.h"
-
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,6 +11,7 @@
 #include <time.h>
 
 #include "cli/output.h"
+#include "cli/session.h"
 
 enum {
     PIECES = 16,
@@ -322,26 +321,22 @@ static void measure_rate(cli_progress_t *p, const pl_progress_t *now, int64_t ti
 
 /* ---- entry points ---- */
 
-static int64_t number_of(const pl_options_t *options, const char *key)
-{
-    char *text = pl_options_get(options, key), *end = NULL;
-    long long value = text ? strtoll(text, &end, 10) : 0;
-    bool whole = end && end != text && !*end;
-    pl_text_free(text);
-    return whole ? value : 0;
-}
-
 void cli_progress_begin(cli_progress_t *p, const pl_options_t *options)
 {
     char *wanted = pl_options_get(options, "trainer.enable_progress_bar"),
-         *fast = pl_options_get(options, "trainer.fast_dev_run");
-    bool is_fast = fast && strcmp(fast, "false") && strcmp(fast, "0");
+         *fast = pl_options_get(options, "trainer.fast_dev_run"),
+         *epochs = pl_options_get(options, "trainer.max_epochs"), *end = NULL;
+    const long long max = epochs ? strtoll(epochs, &end, 10) : 0;
+    const bool is_fast = fast && strcmp(fast, "false") && strcmp(fast, "0"),
+               is_number = end && end != epochs && !*end;
     *p = (cli_progress_t){.bar = cli_has_live_line()
                                  && !(wanted && !strcmp(wanted, "false")),
-                          .max_epochs =
-                              is_fast ? 1 : number_of(options, "trainer.max_epochs")};
+                          .max_epochs = is_fast     ? 1
+                                        : is_number ? max
+                                                    : 0};
     pl_text_free(wanted);
     pl_text_free(fast);
+    pl_text_free(epochs);
 }
 
 void cli_progress_show(cli_progress_t *p, const pl_progress_t *now)

@@ -24,18 +24,18 @@ enum {
 };
 
 /* The client of a request: the parts before the reply. */
-typedef struct asker {
-    pl_control_desk_t *desk;
+typedef struct client {
+    pl_control_server_t *server;
     bool delimits;                                          /* with an empty part */
     size_t size;
-    char client[CLIENT];                                    /* [size] */
-} asker_t;
+    char identity[CLIENT];                                  /* [size] */
+} client_t;
 
-struct pl_control_desk {
+struct pl_control_server {
     pl_commander_t commander;
     pl_socket_t *socket;
     char endpoint[300];
-    asker_t asker;                                       /* of the request that arrives */
+    client_t client;                                     /* of the request that arrives */
     int parts;                                           /* of it, so far */
     bool is_wrong;
     int open;                                               /* requests */
@@ -44,87 +44,87 @@ struct pl_control_desk {
 /* ---- replies ---- */
 
 /* A client that has left, or does not read, gets no reply. */
-static void reply_send(const asker_t *asker, const char *text, size_t size)
+static void reply_send(const client_t *client, const char *text, size_t size)
 {
-    pl_bytes_t parts[3] = {{asker->client, asker->size}};
+    pl_bytes_t parts[3] = {{client->identity, client->size}};
     int count = 1;
-    if (asker->delimits)
+    if (client->delimits)
         parts[count++] = (pl_bytes_t){"", 0};
     parts[count++] = (pl_bytes_t){text, size};
-    pl_socket_send_parts(asker->desk->socket, parts, count, NULL);
+    pl_socket_send_parts(client->server->socket, parts, count, NULL);
 }
 
 static void replied(const char *reply, size_t size, void *user)
 {
-    asker_t *asker = user;
-    asker->desk->open--;
-    reply_send(asker, reply, size);
-    pl_free(asker);
+    client_t *client = user;
+    client->server->open--;
+    reply_send(client, reply, size);
+    pl_free(client);
 }
 
-static void refuse(const asker_t *asker, const char *code, const char *text)
+static void refuse(const client_t *client, const char *code, const char *text)
 {
     char *reply = pl_text("{\"error\":{\"code\":\"%s\",\"text\":\"%s\"}}", code, text);
     if (reply)
-        reply_send(asker, reply, strlen(reply));
+        reply_send(client, reply, strlen(reply));
     pl_text_free(reply);
 }
 
 /* ---- requests ---- */
 
-static void request_came(pl_control_desk_t *desk, pl_bytes_t text)
+static void request_came(pl_control_server_t *server, pl_bytes_t text)
 {
     pl_error_t err = {0};
     char why[80];
     if (text.size > PL_REQUEST_MAX) {
         snprintf(why, sizeof why, "the request has %zu bytes; at most %d are allowed",
                  text.size, PL_REQUEST_MAX);
-        refuse(&desk->asker, pl_code_name(PL_EINVAL), why);
+        refuse(&server->client, pl_code_name(PL_EINVAL), why);
         return;
     }
-    if (desk->open == OPEN_MAX) {
-        refuse(&desk->asker, "PL_EBUSY",
+    if (server->open == OPEN_MAX) {
+        refuse(&server->client, "PL_EBUSY",
                "too many requests wait for a reply: try again later");
         return;
     }
-    asker_t *asker = pl_alloc(sizeof *asker);
-    if (!asker)
+    client_t *client = pl_alloc(sizeof *client);
+    if (!client)
         return;
-    *asker = desk->asker;
-    desk->open++;
-    if (desk->commander.post(desk->commander.self, text.data, text.size, replied, asker,
-                             &err)
+    *client = server->client;
+    server->open++;
+    if (server->commander.post(server->commander.self, text.data, text.size, replied,
+                               client, &err)
         == PL_OK)
         return;
-    desk->open--;
-    pl_free(asker);
-    refuse(&desk->asker, pl_code_name(err.code), "the request was refused");
+    server->open--;
+    pl_free(client);
+    refuse(&server->client, pl_code_name(err.code), "the request was refused");
 }
 
 static void part_came(void *user, uint32_t more, pl_frame_t *frame)
 {
-    pl_control_desk_t *desk = user;
-    asker_t *asker = &desk->asker;
+    pl_control_server_t *server = user;
+    client_t *client = &server->client;
     const pl_bytes_t part = frame ? pl_frame_bytes(frame) : (pl_bytes_t){0};
-    if (desk->parts++ == 0) {
-        *asker = (asker_t){.desk = desk, .size = part.size};
-        desk->is_wrong = part.size > sizeof asker->client || !more;
-        if (!desk->is_wrong)
-            memcpy(asker->client, part.data, part.size);
+    if (server->parts++ == 0) {
+        *client = (client_t){.server = server, .size = part.size};
+        server->is_wrong = part.size > sizeof client->identity || !more;
+        if (!server->is_wrong)
+            memcpy(client->identity, part.data, part.size);
     } else if (more) {
-        desk->is_wrong |= part.size > 0 || asker->delimits;
-        asker->delimits = true;
-    } else if (!desk->is_wrong) {
-        request_came(desk, part);
+        server->is_wrong |= part.size > 0 || client->delimits;
+        client->delimits = true;
+    } else if (!server->is_wrong) {
+        request_came(server, part);
     }
     if (!more)
-        desk->parts = 0;
+        server->parts = 0;
 }
 
 /* ---- life ---- */
 
-pl_control_desk_t *pl_control_open(const char *endpoint, const pl_commander_t *commander,
-                                   pl_error_t *err)
+pl_control_server_t *pl_control_open(const char *endpoint,
+                                     const pl_commander_t *commander, pl_error_t *err)
 {
     const pl_socket_spec_t spec = {.type = PL_SOCKET_DESK,
                                    .endpoint = endpoint,
@@ -133,35 +133,36 @@ pl_control_desk_t *pl_control_open(const char *endpoint, const pl_commander_t *c
                                    .linger_ms = LINGER_MS,
                                    .message_max = REPORTED_MAX};
     pl_error_t own = {0};
-    pl_control_desk_t *desk = pl_alloc(sizeof *desk);
-    if (!desk) {
+    pl_control_server_t *server = pl_alloc(sizeof *server);
+    if (!server) {
         pl_no_memory(err);
         return NULL;
     }
-    desk->commander = *commander;
+    server->commander = *commander;
     if (pl_endpoint_is_public("control", endpoint, &own) == PL_OK
-        && (desk->socket = pl_socket_open(&spec, NULL, NULL, NULL, &own))
-        && pl_socket_endpoint(desk->socket, desk->endpoint, sizeof desk->endpoint, &own)
+        && (server->socket = pl_socket_open(&spec, NULL, NULL, NULL, &own))
+        && pl_socket_endpoint(server->socket, server->endpoint, sizeof server->endpoint,
+                              &own)
                == PL_OK)
-        return desk;
+        return server;
     pl_fail(err, own.code, "%s", own.text);
-    pl_control_close(desk);
+    pl_control_close(server);
     return NULL;
 }
 
-int pl_control_serve(pl_control_desk_t *desk, pl_sockets_t *loop, pl_error_t *err)
+int pl_control_serve(pl_control_server_t *server, pl_sockets_t *loop, pl_error_t *err)
 {
-    return pl_socket_attach(desk->socket, loop, part_came, desk, err);
+    return pl_socket_attach(server->socket, loop, part_came, server, err);
 }
 
-const char *pl_control_endpoint(const pl_control_desk_t *desk)
+const char *pl_control_endpoint(const pl_control_server_t *server)
 {
-    return desk->endpoint;
+    return server->endpoint;
 }
 
-void pl_control_close(pl_control_desk_t *desk)
+void pl_control_close(pl_control_server_t *server)
 {
-    if (desk)
-        pl_socket_close(desk->socket);
-    pl_free(desk);
+    if (server)
+        pl_socket_close(server->socket);
+    pl_free(server);
 }
