@@ -251,7 +251,7 @@ a_viewer_of_the_state_shares_what_the_page_shows() {
     like "$(tail -n 1 states)" '"doing":"(train|validate)"' "both show the run"
     kill "$viewer"
     wait "$viewer" 2>.err
-    goes_on
+    run_continues
     post '{"command": "pause"}'
     ok "the page shows the pause" holds 30 state_is paused
     local counted
