@@ -2,15 +2,15 @@
  * networks
  *
  * DiLoCo (Douillard et al., arXiv 2311.08105): each rank takes sync_every optimizer
- * steps with its own samples.  Then the mean of their distances, weighted by the
+ * steps with its own samples. Then the mean of their distances, weighted by the
  * samples of each rank, is taken as a gradient, and an outer optimizer, SGD with
- * Nesterov momentum, steps with it from the outer parameters.  The state of the inner
- * optimizer is averaged as well (Yu et al., arXiv 1905.03817).  Afterwards all ranks
+ * Nesterov momentum, steps with it from the outer parameters. The state of the inner
+ * optimizer is averaged as well (Yu et al., arXiv 1905.03817). Afterwards all ranks
  * have the same bits of everything, so a checkpoint has one state and any number of
  * ranks can resume from it.
  *
- * Built on ddp.  Before the weights are read the ranks synchronize; the metrics of the
- * steps in between are reported then.  Where gradients stay on devices, the averages
+ * Built on ddp. Before the weights are read the ranks synchronize; the metrics of the
+ * steps in between are reported then. Where gradients stay on devices, the averages
  * stay there too. */
 #include <math.h>
 #include <string.h>
@@ -57,7 +57,7 @@ static const pl_option_t local_options[] = {
 
 enum { BEGIN, COMPARE, STEP, GRAPHS };
 
-/* Its own region, [parameters]: the parameters after the last synchronization.  The
+/* Its own region, [parameters]: the parameters after the last synchronization. The
  * region before it is that of ddp/state.c. */
 enum { OUTER_PARAMS = PL_REGION_STRATEGY0 + 1 };
 
@@ -351,7 +351,7 @@ static void begun(void *self, const pl_answer_t *answer)
         pl_replica_reduced(&local->ddp.replica, NULL, false);
 }
 
-/* Gradients stay on this rank.  The outer parameters are kept before the first update,
+/* Gradients stay on this rank. The outer parameters are kept before the first update,
  * which on devices is sent at once. */
 static int local_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
 {

@@ -2,18 +2,18 @@
  *
  * ZeRO, stage 1 (Rajbhandari et al., arXiv 1910.02054): of the optimizer's state for
  * each parameter a rank has only its chunk; it updates that chunk of the parameters
- * and gets the other chunks from the other ranks.  Everything else is ddp.  Gradients
+ * and gets the other chunks from the other ranks. Everything else is ddp. Gradients
  * are summed whole: the norm for clipping is that of all of them, in one order, so the
  * bits are those of ddp.
  *
  * Where gradients stay on devices a rank has a chunk of each bucket, or of the
- * parameters of each of several objectives, and gets the sums of that chunk only.  The
+ * parameters of each of several objectives, and gets the sums of that chunk only. The
  * norm is made of the norms of blocks, which chunks do not cut: each rank computes
  * those of its chunks, and the ranks add them up to those of all, which are the same
- * as those of ddp there.  The parameters of a bucket are gathered while the device
+ * as those of ddp there. The parameters of a bucket are gathered while the device
  * updates those of the next.
  *
- * A checkpoint has the whole state.  Before a checkpoint the ranks gather it slot by
+ * A checkpoint has the whole state. Before a checkpoint the ranks gather it slot by
  * slot through the gradients' memory, which is free between two steps, and rank zero
  * keeps it; where gradients stay on devices, through memory of the host. */
 #include <string.h>

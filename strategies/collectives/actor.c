@@ -2,7 +2,7 @@
  * driven by messages
  *
  * It turns messages into operations of the table (collective.h), queues operations
- * that have to wait, and replies when they end.  A rank whose operation fails, or
+ * that have to wait, and replies when they end. A rank whose operation fails, or
  * whose caller cancels, aborts the operation on all ranks: no rank waits for one that
  * does not come. */
 #include "strategies/collectives/actor.h"
@@ -22,7 +22,7 @@ typedef struct entry {
     unsigned char arrived[];                                /* [world size] */
 } entry_t;
 
-/* Operations in order.  Operations on a device's memory do not wait for operations on
+/* Operations in order. Operations on a device's memory do not wait for operations on
  * the host's. */
 typedef struct queue {
     entry_t *first, **last;     /* `first` is under way, if the queue has one under way */

@@ -23,10 +23,10 @@ PL_API pl_collective_component_t *pl_collective_component_new(
     pl_instance_t *component, const pl_collective_context_t *context, pl_error_t *err);
 
 /* The actor table of the collective `name`, as the registry spells it:
- * "collective.shm" in the stream.  Start it on a thread of its own.
+ * "collective.shm" in the stream. Start it on a thread of its own.
  *
  * When it is ready, its `start` reports the address that `join` of all ranks needs.
- * It does all other calls one at a time, in the order of their arrival.  A call that
+ * It does all other calls one at a time, in the order of their arrival. A call that
  * fails, or that is cancelled because its limit has passed, ends all calls that
  * follow, on all ranks; its error names the ranks that arrived and those that did not.
  * NULL: PL_ENOTFOUND, PL_EBUSY. */

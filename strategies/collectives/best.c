@@ -1,8 +1,8 @@
 /* best.c - the collective that all ranks have in common: shm on one machine, tcp where
  * each rank has a machine of its own, both where some ranks share one
  *
- * Every rank opens both, as far as it can, and reports both addresses.  From the table
- * of all addresses all ranks choose alike and close what they do not need.  From then
+ * Every rank opens both, as far as it can, and reports both addresses. From the table
+ * of all addresses all ranks choose alike and close what they do not need. From then
  * on it forwards every operation to its choice. */
 #include <errno.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ typedef struct choice {
 
 /* The state of shm and tcp together. */
 typedef struct nodes {
-    /* first: done() gets it.  The operation of tcp or shm that `req` is at */
+    /* first: done() gets it. The operation of tcp or shm that `req` is at */
     pl_coll_request_t step;
     pl_coll_request_t *req;                                 /* join or alloc_buffer */
     bool in_shm;                                            /* the step is shm's */
@@ -120,8 +120,8 @@ static int best_open(void *self, const pl_collective_context_t *context,
 /* ---- shm and tcp together ----
  *
  * All ranks join over TCP, so that each rank learns which others have come, and why
- * one has gone.  The ranks of one machine also join in shared memory and allocate
- * their buffers there.  tcp reaches those buffers and moves as little as it can
+ * one has gone. The ranks of one machine also join in shared memory and allocate
+ * their buffers there. tcp reaches those buffers and moves as little as it can
  * between the machines (tcp_elements.c). */
 
 static void *nodes_reach(void *user, int rank, uint64_t memory)

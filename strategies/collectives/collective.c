@@ -168,7 +168,7 @@ void pl_underway_break(pl_underway_t *now, const pl_error_t *why)
     pl_underway_end(now, &now->broken);
 }
 
-/* Lists the ranks that have come, or have not: "rank 0, rank 2".  The text ends early
+/* Lists the ranks that have come, or have not: "rank 0, rank 2". The text ends early
  * if there are many. */
 static int ranks_list(const unsigned char *arrived, int size, bool here, char *text,
                       size_t capacity)

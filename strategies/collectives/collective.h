@@ -2,21 +2,21 @@
  *
  * A new way to move bytes fills in the table below and nothing else.
  * strategies/collectives/actor.c is the actor that owns a collective and turns
- * messages into calls of this table, on a thread of its own.  A strategy never calls
+ * messages into calls of this table, on a thread of its own. A strategy never calls
  * the table.
  *
- * No function blocks.  A function begins an operation; the collective calls its done()
- * when it is over, soon or much later.  One descriptor tells when there is more to
- * do.  One operation on the host's memory and one on a device's may be under way at a
- * time; of each kind all ranks begin the same operations in the same order.  After an
+ * No function blocks. A function begins an operation; the collective calls its done()
+ * when it is over, soon or much later. One descriptor tells when there is more to
+ * do. One operation on the host's memory and one on a device's may be under way at a
+ * time; of each kind all ranks begin the same operations in the same order. After an
  * operation has failed or was aborted all that follow fail: the ranks have to join
  * again, and the contents of registered buffers are lost.
  *
  * Same bits: the sum of an element over the ranks is that of the canonical tree
- * (tree.h), whatever moves it and however it is cut.  A collective that cannot
+ * (tree.h), whatever moves it and however it is cut. A collective that cannot
  * guarantee this says so with own_order().
  *
- * Memory is the host's, or that of the one kind of device that a collective names.  An
+ * Memory is the host's, or that of the one kind of device that a collective names. An
  * operation on a device's memory is done when it is in order, not when it is over: it
  * begins behind one fence, and its result is there behind another. */
 #ifndef PL_COLLECTIVES_COLLECTIVE_H
@@ -83,7 +83,7 @@ typedef struct pl_world {
     void *user;
 } pl_world_t;
 
-/* A request.  It belongs to its requester and stays unchanged until done(). */
+/* A request. It belongs to its requester and stays unchanged until done(). */
 typedef struct pl_coll_request {
     pl_coll_desc_t desc;
     const pl_world_t *world;                             /* of join; stays until done() */
@@ -110,8 +110,8 @@ typedef struct pl_collective_context {
     bool is_inner;                     /* it is inside another collective and logs less */
 } pl_collective_context_t;
 
-/* Every function runs on the collective's own thread.  If a function that begins an
- * operation returns an error, done() is not called.  Operations are in place. */
+/* Every function runs on the collective's own thread. If a function that begins an
+ * operation returns an error, done() is not called. Operations are in place. */
 typedef struct pl_collective_ops {
     PL_COMPONENT;
     /* True if sums have an order of its own instead of the canonical tree  [canonical] */
@@ -125,14 +125,14 @@ typedef struct pl_collective_ops {
     /* Reports its libraries on this machine, or what to install; on any thread 
      * [nothing] */
     void (*report)(pl_fact_t tell, void *user);
-    /* Prepares the rendezvous.  `address`, one line, is what join() of the other ranks
+    /* Prepares the rendezvous. `address`, one line, is what join() of the other ranks
      * needs. `descriptor` stays until close() and is readable when advance() is due. */
     int (*open)(void *self, const pl_collective_context_t *context,
                 char address[PL_ADDRESS_TEXT], int *descriptor, pl_error_t *err);
     /* Joins the ranks of req->world; once. */
     int (*join)(void *self, pl_coll_request_t *req, pl_error_t *err);
     /* Allocates memory for operations: desc.count bytes, zeroed, on page boundaries. 
-     * Buffers are numbered from 0.  A buffer stays until its last reference is
+     * Buffers are numbered from 0. A buffer stays until its last reference is
      * dropped. */
     int (*alloc_buffer)(void *self, pl_coll_request_t *req, pl_error_t *err);
     /* Registers req->memory, a device's, for operations of this collective; sets its
@@ -145,13 +145,13 @@ typedef struct pl_collective_ops {
                         pl_error_t *err);
     /* Reduces the elements to all ranks.  [PL_EUNSUPPORTED; so below] */
     int (*all_reduce)(void *self, pl_coll_request_t *req, pl_error_t *err);
-    /* Reduces each chunk, pl_coll_chunk(), to its rank.  The rest is undefined; of a
+    /* Reduces each chunk, pl_coll_chunk(), to its rank. The rest is undefined; of a
      * device's memory it is unchanged. */
     int (*reduce_scatter)(void *self, pl_coll_request_t *req, pl_error_t *err);
     /* Sends the chunk of each rank, pl_coll_chunk(), to all ranks. */
     int (*all_gather)(void *self, pl_coll_request_t *req, pl_error_t *err);
     /* desc.count elements, a multiple of the ranks, are one equal partition per rank,
-     * in the order of ranks.  Each partition goes to its rank, into the partition of
+     * in the order of ranks. Each partition goes to its rank, into the partition of
      * its sender. */
     int (*all_to_all)(void *self, pl_coll_request_t *req, pl_error_t *err);
     /* Sends the elements of desc.root to all ranks. */
@@ -227,14 +227,14 @@ PL_API int pl_coll_desc_compare(const pl_coll_desc_t *own, int rank,
 /* Whether the operation moves elements. */
 PL_API bool pl_has_elements(const pl_coll_desc_t *desc);
 
-/* Does a whole operation on few elements once those of all ranks are here.  in[rank]:
+/* Does a whole operation on few elements once those of all ranks are here. in[rank]:
  * the elements that a rank gave; of all_gather, broadcast and send only those that it
  * sends. The result goes to `own`, which is none of in[]. */
 void pl_few_elements(const pl_coll_desc_t *desc, int size, int rank, const void **in,
                      void *own);
 
 /* A registered buffer that other processes can map: *fd is its descriptor, which the
- * caller closes  [NULL].  It is sealed: no process can shrink it. */
+ * caller closes  [NULL]. It is sealed: no process can shrink it. */
 PL_API pl_reg_buffer_t *pl_reg_buffer_new(size_t bytes, uint32_t number, int *fd,
                                           pl_error_t *err);
 

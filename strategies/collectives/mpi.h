@@ -37,7 +37,7 @@ int mpi_fail(int code, const char *what, pl_error_t *err);
 /* Begins MPI for one rank of this process; waits until the processes of all ranks have
  * begun it. */
 int mpi_take(pl_error_t *err);
-/* Ends the use by a rank.  `behind` is memory that an aborted operation may still
+/* Ends the use by a rank. `behind` is memory that an aborted operation may still
  * write to: it is never freed, and this process does not use MPI again  [no operation
  * was aborted]. */
 void mpi_leave(void *behind);

@@ -1,7 +1,7 @@
 /* mpi_process.c - MPI in this process: begun by the first rank that needs it, ended
  * with the process
  *
- * One rank of a process can use it.  Each run may use another thread, but one at a
+ * One rank of a process can use it. Each run may use another thread, but one at a
  * time: MPI_THREAD_SERIALIZED. */
 #include <mpi.h>
 #include <pthread.h>

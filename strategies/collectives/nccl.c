@@ -1,13 +1,13 @@
 /* nccl.c - the collective over NCCL: memory of NVIDIA's cards, moved from card to card
  *
- * It has two collectives inside.  One moves memory of the host.  The other carries
+ * It has two collectives inside. One moves memory of the host. The other carries
  * what NCCL needs to connect, and notices ranks that are gone: NCCL itself would wait
- * for them without end.  Before each operation on memory of cards the ranks compare
+ * for them without end. Before each operation on memory of cards the ranks compare
  * their requests with it, so that what would hang NCCL is an error that names a rank.
  *
  * The communicator is nonblocking and belongs to the thread of the collective, so that
- * thread can abort it at any time.  An operation is done when it is on the stream; the
- * errors of its work are polled every 10 ms until all work has run.  The abort follows
+ * thread can abort it at any time. An operation is done when it is on the stream; the
+ * errors of its work are polled every 10 ms until all work has run. The abort follows
  * a moment after the failure was reported: kernels that are aborted leave garbage,
  * which is no result. */
 #include "strategies/collectives/nccl.h"
@@ -114,7 +114,7 @@ static void fail(nccl_t *n, const pl_error_t *why)
     n->doubt_until = pl_now() + DOUBT;
 }
 
-/* Whether a rank is gone, which fails the operation.  A rank that has ended well has
+/* Whether a rank is gone, which fails the operation. A rank that has ended well has
  * done its part of the work that still runs here; that work gets `grace` to end. */
 static bool is_lost(nccl_t *n, int64_t grace)
 {

@@ -19,7 +19,7 @@ typedef enum nccl_phase {
 } nccl_phase_t;
 
 typedef struct nccl {
-    /* First: done() gets it.  The operation of an inner collective that joining, or
+    /* First: done() gets it. The operation of an inner collective that joining, or
      * the operation under way, is at. */
     pl_coll_request_t step;
     pl_choice_t host;                                       /* options */

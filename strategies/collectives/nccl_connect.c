@@ -1,9 +1,9 @@
 /* nccl_connect.c - how the ranks of the collective "nccl" meet, connect and disconnect
  *
  * Operations on memory of the host and operations on memory of cards have an order
- * each, and a collective has one order.  So there are two collectives inside; the
- * first carries the addresses of the second.  With the second the ranks gather what
- * each has: its version of NCCL, its card, and the id that rank 0 made.  So mixed
+ * each, and a collective has one order. So there are two collectives inside; the
+ * first carries the addresses of the second. With the second the ranks gather what
+ * each has: its version of NCCL, its card, and the id that rank 0 made. So mixed
  * versions, and two ranks on one card, are errors that name the ranks before NCCL is
  * called. */
 #include <errno.h>
@@ -241,7 +241,7 @@ static record_t *record_of(const nccl_t *n, int rank)
     return (record_t *)n->records->data + rank;
 }
 
-/* All versions must be the same, and all cards different.  Processes with different
+/* All versions must be the same, and all cards different. Processes with different
  * host ids may share a card: NCCL allows it, for tests. */
 static int records_compare(const nccl_t *n, pl_error_t *err)
 {

@@ -1,17 +1,17 @@
 /* shm.c - the collective of one machine: ranks reduce in each other's memory
  *
- * All ranks, be they processes or threads of one, map the registered buffers.  When
+ * All ranks, be they processes or threads of one, map the registered buffers. When
  * all have begun an operation, each rank reduces its chunk of the elements: it reads
- * them where they lie and writes the result to where all need it.  When all have
- * finished, the operation is over.  Few elements lie in the rank's shm_control_t, and
+ * them where they lie and writes the result to where all need it. When all have
+ * finished, the operation is over. Few elements lie in the rank's shm_control_t, and
  * each rank reduces all of them for itself: then no rank waits a second time.
  *
  * A rank that waits polls for a moment, then sleeps until it is rung
  * (shm_rendezvous.c). To be woken takes many times as long as to see that another rank
- * has come, but a rank that polls keeps a processor from others.  So the time of
- * polling grows while polling succeeds and shrinks while it does not.  It is longer
+ * has come, but a rank that polls keeps a processor from others. So the time of
+ * polling grows while polling succeeds and shrinks while it does not. It is longer
  * after this rank has woken another: two ranks that wait for each other to wake up
- * would never be awake together.  With fewer processors than ranks no rank polls: it
+ * would never be awake together. With fewer processors than ranks no rank polls: it
  * would keep the others from coming. */
 #include <sched.h>
 #include <string.h>
@@ -148,7 +148,7 @@ static bool memory_missing(const shm_t *s)
 }
 
 /* All ranks have begun: checks that their requests are the same and their buffers are
- * mapped here.  False: the operation has failed. */
+ * mapped here. False: the operation has failed. */
 static bool agreed(shm_t *s)
 {
     const pl_coll_desc_t *desc = &s->now.req->desc;

@@ -13,8 +13,8 @@ enum {
     SHM_STRANGERS = 8
 };
 
-/* One per rank, in memory that all ranks have mapped.  Only that rank writes it,
- * except `asleep`.  Operations are numbered from 1.  Data of an operation lies in one
+/* One per rank, in memory that all ranks have mapped. Only that rank writes it,
+ * except `asleep`. Operations are numbered from 1. Data of an operation lies in one
  * of two places, by its parity: a rank that begins an operation has seen that all
  * ranks began the one before, and so have left the one before that. */
 typedef struct shm_control {
@@ -104,7 +104,7 @@ int shm_rendezvous(shm_t *s, const pl_world_t *world, pl_error_t *err);
 bool shm_all_met(const shm_t *s);
 /* Ends the rendezvous: no rank is waited for any more. */
 void shm_rendezvous_end(shm_t *s);
-/* Reads everything that has come, and connects again where that is due.  An error of
+/* Reads everything that has come, and connects again where that is due. An error of
  * another rank goes to pl_underway_break(). */
 void shm_read_all(shm_t *s);
 /* Wakes the ranks that wait. */

@@ -4,10 +4,10 @@
  * Each pair of ranks has a connection of sequential packets over an abstract UNIX
  * socket. It carries the descriptors of shared memory (so nothing has a name that
  * could be left behind), rings ranks that wait, and ends when the other side does, in
- * whatever way: a killed rank is noticed at once.  epoll waits for it together with
+ * whatever way: a killed rank is noticed at once. epoll waits for it together with
  * everything else that the thread waits for; a futex could not, and wakes no faster.
  *
- * The rank with the higher number connects.  A rank accepts only processes of the same
+ * The rank with the higher number connects. A rank accepts only processes of the same
  * user that know the names of both ends, which are random. */
 #include <errno.h>
 #include <fcntl.h>
@@ -431,7 +431,7 @@ static void event_handle(shm_t *s, uint32_t from)
 }
 
 /* Reads everything that had come when it was called, however many ranks have sent:
- * agreed() relies on that.  One call of epoll_wait() returns as many events as its
+ * agreed() relies on that. One call of epoll_wait() returns as many events as its
  * array holds; the next call continues behind them. */
 void shm_read_all(shm_t *s)
 {

@@ -1,7 +1,7 @@
 /* split.c - groups of ranks: those of the same color get a collective of their own
  *
- * Each rank starts a further collective of the same kind.  The ranks gather addresses
- * and colors with the collective of all ranks.  Then the ranks of a color join.  So a
+ * Each rank starts a further collective of the same kind. The ranks gather addresses
+ * and colors with the collective of all ranks. Then the ranks of a color join. So a
  * group has memory, failures and aborts of its own, and works beside the others.
  *
  * A rank that cannot open its group still takes part in the gather, with the reason:
@@ -29,7 +29,7 @@ static void split_end(void *self, pl_group_split_t *split)
     split->ended(self, split, split->end.code ? &split->end : NULL);
 }
 
-/* No call to `from` is open then.  The struct may be gone after done(), unless a group
+/* No call to `from` is open then. The struct may be gone after done(), unless a group
  * has yet to end. */
 static void split_done(void *self, pl_group_split_t *split, const pl_error_t *failure)
 {

@@ -8,8 +8,8 @@
 extern "C" {
 #endif
 
-/* Belongs to the actor that splits.  It stays unchanged until done(), and if `life` is
- * not 0 then, until ended().  An actor that ends earlier gets neither, as with its
+/* Belongs to the actor that splits. It stays unchanged until done(), and if `life` is
+ * not 0 then, until ended(). An actor that ends earlier gets neither, as with its
  * calls. */
 typedef struct pl_group_split {
     pl_address_t from;                    /* collective of all ranks, which have joined */
@@ -18,7 +18,7 @@ typedef struct pl_group_split {
     pl_collective_component_t *component;  /* for the group's collective; counted */
     /* Called once, with the failure or NULL when the ranks of the group have joined. 
      * A rank that fails to open its group ends the split on all ranks, and the error
-     * names it.  After a failure the group's collective is of no use: pl_cancel() its
+     * names it. After a failure the group's collective is of no use: pl_cancel() its
      * `life`. */
     void (*done)(void *self, struct pl_group_split *split, const pl_error_t *failure);
     /* Called once after done() if `life` was not 0 there: the group's collective has
@@ -39,9 +39,9 @@ typedef struct pl_group_split {
 } pl_group_split_t;
 
 /* All ranks of `from` call it at the same place in the order of its operations: it
- * registers memory there at once, and gathers when the group can be joined.  So no
+ * registers memory there at once, and gathers when the group can be joined. So no
  * other operation of `from` may be requested before done(), and no other split: that
- * is PL_EBUSY.  After an error nothing has begun on this rank, and done() is not
+ * is PL_EBUSY. After an error nothing has begun on this rank, and done() is not
  * called; done() reports later failures. */
 PL_API int pl_collective_split(void *self, pl_group_split_t *split, pl_error_t *err);
 

@@ -1,12 +1,12 @@
 /* tcp.c - the collective over TCP: each rank reduces its chunk
  *
- * Each pair of ranks has a connection.  Each rank tells the others that it has begun.
+ * Each pair of ranks has a connection. Each rank tells the others that it has begun.
  * Then it gives them the elements that they reduce, segment by segment, receives the
  * elements of its own chunk, adds them up in the order of the canonical tree, and
  * sends the result: as many bytes as in a ring, in an order that does not depend on
- * which rank is fast.  A result also permits its receiver to give one segment more.
+ * which rank is fast. A result also permits its receiver to give one segment more.
  * So no rank keeps more than a few segments, and what arrives can always be read: an
- * abort is never behind a frame that has to wait.  Where ranks share memory, one gives
+ * abort is never behind a frame that has to wait. Where ranks share memory, one gives
  * and receives for others: tcp_elements.c.
  *
  * Few elements go along in TCP_ENTER, and each rank reduces all of them for itself. */
@@ -343,7 +343,7 @@ static void tcp_advance(void *self)
     tcp_t *t = self;
     struct epoll_event event[EVENTS];
     /* Each connection once, however many there are: left_check() blames a rank for its
-     * loss unless another connection has already reported the reason.  One call of
+     * loss unless another connection has already reported the reason. One call of
      * epoll_wait() returns as many events as its array holds; the next call continues
      * behind them. */
     const int watched = 2 * t->size + t->stranger_count + 2;

@@ -16,10 +16,10 @@
 
 /* ---- the cipher: libsodium's secretstream, under the key of the job ----
  *
- * Each side gives a random number of 32 bytes.  The key of a direction is the keyed
- * hash (BLAKE2b under the key of the job) of both numbers, the sender's first.  So a
+ * Each side gives a random number of 32 bytes. The key of a direction is the keyed
+ * hash (BLAKE2b under the key of the job) of both numbers, the sender's first. So a
  * recording of an earlier connection opens nothing, and a sender without the key
- * cannot send one frame that is accepted.  Frames are sealed in order: a frame that is
+ * cannot send one frame that is accepted. Frames are sealed in order: a frame that is
  * changed, left out, repeated or returned to its sender does not open. */
 
 enum { CIPHER_NONCE = 32, CIPHER_HEADER = 24, CIPHER_MORE = 17 };
@@ -100,7 +100,7 @@ bool tcp_connection_watch(tcp_connection_t *connection, bool in, bool out);
  * is stopped does not count. */
 bool tcp_connection_is_dead(const tcp_connection_t *connection);
 
-/* Bytes before the first frame.  send_raw(): false: not all fit.  read_raw(): 1:
+/* Bytes before the first frame. send_raw(): false: not all fit. read_raw(): 1:
  * `count` bytes are in raw, 0: not yet, -1: the other side is gone. */
 bool tcp_connection_send_raw(tcp_connection_t *connection, const void *bytes,
                              size_t count);
@@ -258,7 +258,7 @@ typedef enum tcp_greeting {
 
 /* Sends the preamble; false: it cannot be sent. */
 bool tcp_preamble_send(tcp_connection_t *connection);
-/* Goes through the stages of the greeting as far as data has come.  TCP_GREETING_DONE:
+/* Goes through the stages of the greeting as far as data has come. TCP_GREETING_DONE:
  * *rank is the rank of the other side, else -1. */
 tcp_greeting_t tcp_greet(const tcp_t *t, tcp_connection_t *connection, int *rank);
 

@@ -1,11 +1,11 @@
 /* tcp_elements.c - which elements a rank of the collective over TCP adds, gives and
  * receives
  *
- * Each rank reduces one chunk of the elements and sends the result.  Ranks that share
- * a machine reach each other's memory (pl_world_t), so less has to travel.  Ranks of a
+ * Each rank reduces one chunk of the elements and sends the result. Ranks that share
+ * a machine reach each other's memory (pl_world_t), so less has to travel. Ranks of a
  * machine that are a subtree of the canonical tree are a unit: one of them gives the
  * sum of all. One rank of a machine receives the results and writes them to where all
- * need them.  Which rank that is depends on the owner of the chunk, so that all have a
+ * need them. Which rank that is depends on the owner of the chunk, so that all have a
  * part of the work. Where no ranks share memory, each rank is a unit and a machine.
  *
  * In all_to_all and send the elements go straight from rank to rank. */

@@ -1,7 +1,7 @@
 /* tcp_greet.c - the greeting on a new connection between two ranks
  *
  * Both sides say hello with two random numbers from the table of addresses: the
- * other's and their own.  On connections beyond one machine everything after the
+ * other's and their own. On connections beyond one machine everything after the
  * preamble is sealed under the key of the job (tcp.h), so that nothing of a
  * sender without the key is read. */
 #include <string.h>

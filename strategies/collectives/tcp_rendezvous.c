@@ -3,8 +3,8 @@
  * The rank with the higher number connects, and both say hello (tcp_greet.c).
  * Connections whose hello does not come soon make room for others.
  *
- * The side that accepts has met the other before that one knows.  So a side that has
- * said hello does not close while the other's machine answers.  Until all ranks have
+ * The side that accepts has met the other before that one knows. So a side that has
+ * said hello does not close while the other's machine answers. Until all ranks have
  * begun the first operation nothing is lost with a connection: the side that connected
  * does so again, and the newer connection replaces the older one, whose end may arrive
  * later. */

@@ -1,6 +1,6 @@
 /* tree.c - the canonical tree: in which order the ranks' elements are added
  *
- * Works block by block, so that partial results stay in the nearest cache.  Compiled
+ * Works block by block, so that partial results stay in the nearest cache. Compiled
  * for vectors: the additions of an element are in the order of the tree, whichever
  * lane it is in. */
 #include "strategies/collectives/tree.h"

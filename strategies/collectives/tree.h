@@ -9,7 +9,7 @@
  *
  * So 2^k ranks from a multiple of 2^k on are always a subtree of their own, however many
  * ranks there are: they can be reduced first, on the node they share, and the bits stay
- * the same.  (The shape is that of the hash trees of RFC 6962, section 2.1.) */
+ * the same. (The shape is that of the hash trees of RFC 6962, section 2.1.) */
 #ifndef PL_COLLECTIVES_TREE_H
 #define PL_COLLECTIVES_TREE_H
 
@@ -28,9 +28,9 @@ bool pl_tree_can(uint32_t dtype, uint32_t reduction);
 /* The largest subtree around a rank whose ranks all are on one machine. */
 void pl_tree_unit(const int *machine, int ranks, int rank, int *first, int *count);
 
-/* out[0..n) = the elements of `ranks` inputs, reduced in the order of the tree.  `out`
- * may be one of the inputs.  An input may be NULL: the nearest input before it that is
- * not NULL already holds the sum of a whole subtree that includes that rank.  A
+/* out[0..n) = the elements of `ranks` inputs, reduced in the order of the tree. `out`
+ * may be one of the inputs. An input may be NULL: the nearest input before it that is
+ * not NULL already holds the sum of a whole subtree that includes that rank. A
  * maximum with a NaN is a NaN. */
 void pl_tree_reduce(void *out, const void **in, int ranks, size_t n, uint32_t dtype,
                     uint32_t reduction);

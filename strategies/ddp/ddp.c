@@ -1,7 +1,7 @@
 /* ddp.c - data parallel: every rank holds the whole model
  *
  * Ranks differ only in their samples, so one sum of the gradients for each optimizer
- * step keeps them equal.  replica.c and the files it calls do the work of one rank,
+ * step keeps them equal. replica.c and the files it calls do the work of one rank,
  * ddp/sync_points.c synchronizes the ranks, and the collective moves the bytes. */
 #include <stdatomic.h>
 #include <string.h>

@@ -2,8 +2,8 @@
  * whose ranks sum something else
  *
  * The struct of such a strategy begins with a pl_ddp_t, and its table names
- * pl_ddp_strategy as its base.  Its own `start` sets `reduce_hooks`, or
- * `replica.sync_hooks` instead of pl_ddp_sync_hooks, and calls pl_ddp_start().  The
+ * pl_ddp_strategy as its base. Its own `start` sets `reduce_hooks`, or
+ * `replica.sync_hooks` instead of pl_ddp_sync_hooks, and calls pl_ddp_start(). The
  * hooks replace the sums of a step's gradients; everything else stays. */
 #ifndef PL_STRATEGIES_DDP_H
 #define PL_STRATEGIES_DDP_H
@@ -39,10 +39,10 @@ typedef struct pl_sync_point {
     bool compares;                           /* compare its text with that of rank zero */
 } pl_sync_point_t;
 
-/* What a strategy built on this one does with a step.  All run on the rank's thread:
+/* What a strategy built on this one does with a step. All run on the rank's thread:
  * leave long work to the accelerator. */
 typedef struct pl_ddp_reduce_hooks {
-    /* This rank's gradients are there.  Has the collective move them, with
+    /* This rank's gradients are there. Has the collective move them, with
      * pl_ddp_sum_step() or pl_ddp_all_…_region() and, in the host's memory,
      * pl_ddp_sum_tail().  [pl_ddp_sum_step()] */
     int (*give)(struct pl_ddp *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
@@ -50,7 +50,7 @@ typedef struct pl_ddp_reduce_hooks {
      * anything else runs; `how` takes the answers.  [none] */
     int (*combine)(struct pl_ddp *ddp, const pl_replica_sums_t *sums, pl_how_t how,
                    pl_error_t *err);
-    /* The metrics of the step are there.  Has the collective sum them in its way, and
+    /* The metrics of the step are there. Has the collective sum them in its way, and
      * takes the sums.  [they are in the tail] */
     int (*give_metrics)(struct pl_ddp *ddp, const pl_replica_sums_t *sums,
                         pl_error_t *err);
@@ -164,7 +164,7 @@ PL_API int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body,
 pl_sync_point_t *pl_ddp_sync_point_new(pl_ddp_t *ddp, pl_error_t *err);
 /* Begins the first sync point if it is ready. */
 void pl_ddp_advance(pl_ddp_t *ddp);
-/* Appends a sync point like this one, which is ready.  If an equal one has just ended,
+/* Appends a sync point like this one, which is ready. If an equal one has just ended,
  * on all ranks alike, inserts it before sync points that some ranks may not have
  * reached. */
 int pl_ddp_sync(pl_ddp_t *ddp, const pl_sync_point_t *like, pl_error_t *err);
@@ -223,7 +223,7 @@ PL_API int pl_ddp_all_gather_region(pl_ddp_t *ddp, pl_region_t region, size_t co
 /* Sums a step: its gradients, its loss and the tail; or only the last two. */
 PL_API int pl_ddp_sum_step(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
 PL_API int pl_ddp_sum_tail(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
-/* Appends a sync point for a step, which is not ready.  NULL: PL_ENOMEM, or the error
+/* Appends a sync point for a step, which is not ready. NULL: PL_ENOMEM, or the error
  * of an earlier sync point. */
 pl_sync_point_t *pl_ddp_step_sync_point(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
                                         pl_error_t *err);
@@ -268,7 +268,7 @@ void pl_ddp_device_release(pl_ddp_t *ddp);
 
 enum { PL_DDP_STATE_GRAPHS = 2 };
 /* For graphs of a strategy with its own give(): how many ranks had samples; the
- * summand of this rank for a tensor; the result.  They begin at a step scalar: whether
+ * summand of this rank for a tensor; the result. They begin at a step scalar: whether
  * this rank has samples, whether it is the first. */
 enum { PL_DDP_STATE_SCALARS = 2 };
 void pl_ddp_state_give_present(pl_graph_t *g, int scalar);

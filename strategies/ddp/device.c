@@ -2,14 +2,14 @@
  *
  * If the accelerator registers its memory and the collective moves that kind of
  * memory, the collective sums each bucket on the device, behind the fence of the piece
- * of backward that ends it, and the update runs behind the last sum.  The host waits
- * for none of that.  The data of in-graph collectives (ddp/graph_collectives.c) is
- * small and passes through the host's memory.  The control buffer stays there too: its
+ * of backward that ends it, and the update runs behind the last sum. The host waits
+ * for none of that. The data of in-graph collectives (ddp/graph_collectives.c) is
+ * small and passes through the host's memory. The control buffer stays there too: its
  * tail has the metrics of a batch, and is summed when they are there, while devices
  * compute.
  *
- * Every rank must get the same sums.  A skipped step is skipped on all ranks, because
- * its gradients are the same.  Steps sent behind it are not reduced: the replica waits
+ * Every rank must get the same sums. A skipped step is skipped on all ranks, because
+ * its gradients are the same. Steps sent behind it are not reduced: the replica waits
  * for the result of an update before it has the ranks reduce the next step. */
 #include <assert.h>
 #include <string.h>

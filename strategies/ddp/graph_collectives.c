@@ -1,7 +1,7 @@
 /* graph_collectives.c - in-graph collectives: in the middle of a step, for batch norms
  * over all ranks
  *
- * The collective sums in place.  Moments are gathered, and each rank combines them in
+ * The collective sums in place. Moments are gathered, and each rank combines them in
  * the order of ranks: so only bytes travel, and the bits do not depend on how they are
  * moved. */
 #include <string.h>

@@ -2,8 +2,8 @@
  * the device
  *
  * The control buffer holds what the host writes and reads; the regions (`bulk`) belong
- * to the device.  A device that registers its memory keeps the gradients there
- * (ddp/device.c), but not the data of in-graph collectives.  A device that borrows the
+ * to the device. A device that registers its memory keeps the gradients there
+ * (ddp/device.c), but not the data of in-graph collectives. A device that borrows the
  * host's memory has its regions next to the control buffer, and the tail of a step
  * lies behind the gradients: then one operation sums both. */
 #include <math.h>
@@ -149,8 +149,8 @@ static void places_find(pl_ddp_t *ddp)
 }
 
 /* From the end, where backward is done first; the limit grows if there would be too
- * many buckets.  No buckets instead of one bucket of everything, and for a strategy
- * with its own give().  They begin where a block of norms does. */
+ * many buckets. No buckets instead of one bucket of everything, and for a strategy
+ * with its own give(). They begin where a block of norms does. */
 static void buckets_find(pl_ddp_t *ddp)
 {
     pl_replica_t *r = &ddp->replica;

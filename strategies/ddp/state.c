@@ -2,9 +2,9 @@
  * of the gradients
  *
  * State is running statistics and the like; the declaration of each tensor says how
- * ranks agree on it (pl_agree_t).  One plan scales this rank's summand and notes
+ * ranks agree on it (pl_agree_t). One plan scales this rank's summand and notes
  * whether it had samples, the collective sums both, and another plan divides by the
- * number of ranks that had samples.  The plans run in the order of the device, between
+ * number of ranks that had samples. The plans run in the order of the device, between
  * backward and the update, as the sums of gradients do. */
 #include "accelerators/accelerator.h"
 #include "base/error.h"

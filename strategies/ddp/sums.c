@@ -181,7 +181,7 @@ int pl_ddp_sum_tail(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *er
     return sum_from(ddp, loss, loss, err);
 }
 
-/* Without buckets: everything that the objective trains.  If that ends with the loss,
+/* Without buckets: everything that the objective trains. If that ends with the loss,
  * the loss goes with it from *from on. */
 static int ranges_call(pl_ddp_t *ddp, const pl_replica_sums_t *sums, size_t *from,
                        pl_error_t *err)

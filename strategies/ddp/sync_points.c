@@ -1,6 +1,6 @@
 /* sync_points.c - sync points, one after the other
  *
- * All ranks reach the same sync points in the same order; a rank that is ahead waits.  A
+ * All ranks reach the same sync points in the same order; a rank that is ahead waits. A
  * sync point that fails is the last. */
 #include <string.h>
 

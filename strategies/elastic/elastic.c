@@ -1,12 +1,12 @@
 /* elastic.c - data parallel whose bits do not depend on the number of ranks
  *
- * Each batch is split into micro-shards, which are shared among the ranks.  No plan
- * computes all samples of a rank at once, so their number does not matter.  Each
+ * Each batch is split into micro-shards, which are shared among the ranks. No plan
+ * computes all samples of a rank at once, so their number does not matter. Each
  * micro-shard is replayed at its own shape, with random numbers of its own, and begins
  * with the same state. Its gradients, state and metrics are added up in the canonical
- * tree over the micro-shards.  A rank makes the sums of the subtrees within its
+ * tree over the micro-shards. A rank makes the sums of the subtrees within its
  * micro-shards (micro_shards.c); these travel to all ranks, and each rank adds up the
- * rest.  So the ranks only move bytes, in whatever way, and the device makes the sums,
+ * rest. So the ranks only move bytes, in whatever way, and the device makes the sums,
  * in its own memory if that is possible.
  *
  * Built on ddp. */

@@ -1,7 +1,7 @@
 /* graphs.c - the graphs of the strategy elastic: folds and sums of micro-shards
  *
  * A row is everything that is summed: gradients and losses | how many micro-shards had
- * samples | state.  The sums of this rank's micro-shards lie where they travel from,
+ * samples | state. The sums of this rank's micro-shards lie where they travel from,
  * as far as they are left at the end. */
 #include "base/error.h"
 #include "strategies/collectives/collective.h"

@@ -1,7 +1,7 @@
 /* adagrad.c - Adagrad: steps divided by the root of all squared gradients so far
  *
  * torch.optim.Adagrad; Duchi, Hazan and Singer, "Adaptive subgradient methods for online
- * learning and stochastic optimization", 2011, section 1.2.  Slots start at zero, so the
+ * learning and stochastic optimization", 2011, section 1.2. Slots start at zero, so the
  * accumulator's start is added where it is read. */
 #include "strategies/optimizers/optimizer.h"
 

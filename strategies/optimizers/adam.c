@@ -2,10 +2,10 @@
  * mean
  *
  * torch.optim.Adam, torch.optim.AdamW; Kingma and Ba, "Adam: a method for stochastic
- * optimization", 2015, algorithm 1.  The corrections of the moments' bias change with
+ * optimization", 2015, algorithm 1. The corrections of the moments' bias change with
  * the step, so they come as scalars: 1/(1 - beta1^t) and 1/sqrt(1 - beta2^t).
  * AMSGrad: Reddi, Kale and Kumar, "On the convergence of Adam and beyond", 2018,
- * algorithm 2.  AdamW, which keeps weight decay apart from the gradient: Loshchilov
+ * algorithm 2. AdamW, which keeps weight decay apart from the gradient: Loshchilov
  * and Hutter, "Decoupled weight decay regularization", 2019, algorithm 2. */
 #include <math.h>
 

@@ -87,7 +87,7 @@ static bool swa_start(const swa_t *swa, const pl_moment_t *when, uint64_t *start
 }
 
 /* Izmailov et al., "Averaging weights leads to wider optima and better generalization",
- * 2018, algorithm 1: the weights at the end of each epoch count alike.  Torch's
+ * 2018, algorithm 1: the weights at the end of each epoch count alike. Torch's
  * AveragedModel without a function of its own. */
 static double swa_share(const void *self, const pl_moment_t *when)
 {

@@ -1,7 +1,7 @@
 /* groups.c - an optimizer as a run describes it: one struct of options for each group
  * of parameters
  *
- * A group has the optimizer's options, with some of its own instead.  If only matrices
+ * A group has the optimizer's options, with some of its own instead. If only matrices
  * decay, each group without a weight decay of its own has a second struct without
  * decay. */
 #include <jansson.h>

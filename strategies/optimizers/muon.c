@@ -2,8 +2,8 @@
  *
  * Jordan, "Muon: an optimizer for hidden layers in neural networks", 2024, and its
  * reference implementation, class MuonWithAuxAdam of github.com/KellerJordan/Muon, in
- * float32 instead of bfloat16.  A kernel of four axes counts as the matrix of its
- * filters; of three axes the first counts matrices.  Embeddings and the last layer do
+ * float32 instead of bfloat16. A kernel of four axes counts as the matrix of its
+ * filters; of three axes the first counts matrices. Embeddings and the last layer do
  * better with AdamW: a group with "orthogonal": false. */
 #include <float.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* one_cycle.c - one rise to the largest learning rate and one fall far below the first
  *
- * torch's OneCycleLR; Smith and Topin, "Super-convergence", 2018.  The optimizer's lr
- * is the largest.  Momentum falls while the rate rises.  If the length of the run is
+ * torch's OneCycleLR; Smith and Topin, "Super-convergence", 2018. The optimizer's lr
+ * is the largest. Momentum falls while the rate rises. If the length of the run is
  * not known both keep their first value. */
 #include <math.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * optimizer's update of every parameter
  *
  * Neighbouring tensors of one group are one range, with the zeros between them: an
- * optimizer sees a few long vectors and never a tensor.  Zeros stay zeros, because
+ * optimizer sees a few long vectors and never a tensor. Zeros stay zeros, because
  * their gradient is zero. */
 #include "strategies/optimizers/optimizer.h"
 
@@ -263,7 +263,7 @@ static pl_node_t all_norms(pl_graph_t *g, const pl_optimizer_t *optimizer,
     return all;
 }
 
-/* The norm of the gradients times `factor`.  The product may fit in float32 when the
+/* The norm of the gradients times `factor`. The product may fit in float32 when the
  * norm itself does not, so the factor is applied last. */
 static pl_node_t gradient_norm(pl_graph_t *g, const pl_optimizer_t *optimizer,
                                const pl_model_t *model, pl_node_t factor)

@@ -2,11 +2,11 @@
  * optimizer's update of every parameter
  *
  * Each group of parameters has 1 + PL_SCALARS step scalars: its learning rate, and
- * those that the optimizer's scalars() writes.  The graph's fetches are "loss" (sum,
+ * those that the optimizer's scalars() writes. The graph's fetches are "loss" (sum,
  * weight) and "grad_norm" (norm of the mean loss's gradient before clipping, 1), and
  * those of scaling.c. Its guards stop the step when the loss or the norm is not
- * finite.  With a weight of 0, when no rank had a sample or all targets were ignored,
- * nothing is updated, and that is no fault.  Each step that updates keeps the state in
+ * finite. With a weight of 0, when no rank had a sample or all targets were ignored,
+ * nothing is updated, and that is no fault. Each step that updates keeps the state in
  * PL_REGION_STATE_BACKUP. */
 #ifndef PL_OPTIMIZER_H
 #define PL_OPTIMIZER_H
@@ -75,13 +75,13 @@ enum {
     PL_SCALAR_REST,
 };
 
-/* The optimizer that a run describes at a path, such as "optimizer".  groups.c */
+/* The optimizer that a run describes at a path, such as "optimizer". groups.c */
 pl_optimizer_t *pl_optimizer_new(const pl_options_t *o, const char *path,
                                  pl_error_t *err);
 void pl_optimizer_free(pl_optimizer_t *optimizer);
 
 /* Uses a schedule's momentum instead of the option, in all groups, for the next step;
- * the first time before its graph is made.  PL_EINVAL: the optimizer has no momentum. */
+ * the first time before its graph is made. PL_EINVAL: the optimizer has no momentum. */
 int pl_optimizer_cycle(pl_optimizer_t *optimizer, double momentum, pl_error_t *err);
 
 /* The group of a parameter, group_count for none, and its option struct. */
@@ -95,20 +95,20 @@ pl_treatment_t pl_optimizer_treatment(const pl_optimizer_t *optimizer,
 int pl_optimizer_groups_check(const pl_optimizer_t *optimizer, const pl_model_t *model,
                               pl_error_t *err);
 
-/* The graph of one step over the regions of a model.  PL_REGION_GRADS holds sums as
+/* The graph of one step over the regions of a model. PL_REGION_GRADS holds sums as
  * pl_graph_gradients() left them with `nominal`, summed over ranks; clip is the
  * largest norm [0: no clipping]. */
 pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t *model,
                                double nominal, double clip, pl_error_t *err);
 
 /* Elements of a block of a model's gradients, a power of two so large that each rank
- * can have the norms of all; and the number of norms of an objective.  Blocks are
- * counted from the first of neighbouring parameters of one objective.  So a rank that
+ * can have the norms of all; and the number of norms of an objective. Blocks are
+ * counted from the first of neighbouring parameters of one objective. So a rank that
  * has whole blocks gets the same norms, whatever else it has. */
 int64_t pl_norm_block(const pl_model_t *model);
 int64_t pl_norm_count(const pl_model_t *model, int objective, int64_t block);
 
-/* If `norms` is not 0: the graph that a rank runs before.  It writes the norms of the
+/* If `norms` is not 0: the graph that a rank runs before. It writes the norms of the
  * blocks in its pieces, which begin and end where blocks do, and zeros for the others,
  * so that they can be summed over ranks. */
 pl_graph_t *pl_optimizer_norms(const pl_optimizer_t *optimizer, const pl_model_t *model,
@@ -135,9 +135,9 @@ pl_node_t pl_decayed_param(pl_graph_t *g, const pl_update_t *u, double weight_de
 
 /* ---- scaling.c ---- */
 
-/* Sets the factor of the next step.  Operations described after it happen only when
- * loss and norm are finite.  Otherwise the step is skipped, the state is restored, and
- * the factor falls; at its lowest value none of this happens.  Logs "loss_scale", the
+/* Sets the factor of the next step. Operations described after it happen only when
+ * loss and norm are finite. Otherwise the step is skipped, the state is restored, and
+ * the factor falls; at its lowest value none of this happens. Logs "loss_scale", the
  * next factor, 0 for a step that is not finite at the lowest, and "skipped_steps",
  * those of the run. */
 void pl_scaling_step(pl_graph_t *g, const pl_model_t *model, pl_node_t loss,

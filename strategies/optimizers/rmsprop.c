@@ -2,7 +2,7 @@
  *
  * torch.optim.RMSprop; Hinton, "Neural networks for machine learning", lecture 6, 2012;
  * centered: Graves, "Generating sequences with recurrent neural networks", 2013, section
- * 4.2.  Slots: the mean of squares, then the velocity and the mean where they are
+ * 4.2. Slots: the mean of squares, then the velocity and the mean where they are
  * wanted. */
 #include "strategies/optimizers/optimizer.h"
 

@@ -3,9 +3,9 @@
  *
  * torch.cuda.amp.GradScaler; Micikevicius et al., "Mixed precision training", 2018.
  * All of it is arithmetic on the device: the host, several steps ahead, does not wait
- * for a step that is finite.  A skipped step ends its plan, so that the steps behind
+ * for a step that is finite. A skipped step ends its plan, so that the steps behind
  * it run only when the host has given them the step numbers of an optimizer that did
- * not make it.  A comparison is relu's gradient: its first input where the second is
+ * not make it. A comparison is relu's gradient: its first input where the second is
  * above zero or NaN, and zero elsewhere. */
 #include "strategies/optimizers/optimizer.h"
 

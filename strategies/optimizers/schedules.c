@@ -33,7 +33,7 @@ double pl_half_cosine(double progress)
 
 /* ---- rates that fall over the whole run ----
  *
- * They end at min_lr_ratio at the last step and stay there.  While the number of steps is
+ * They end at min_lr_ratio at the last step and stay there. While the number of steps is
  * not known they do not fall. */
 
 static const pl_option_t constant_options[] = {PL_WARMUP(schedule_t), PL_OPTIONS_END};
@@ -166,7 +166,7 @@ const pl_scheduler_ops_t pl_warmup_stable_decay_scheduler = {
 
 /* ---- rates that change every so many steps or epochs ----
  *
- * They do not depend on how long the run is.  Users of PyTorch step them once an
+ * They do not depend on how long the run is. Users of PyTorch step them once an
  * epoch, so they count epochs unless `interval` says otherwise. */
 
 static const pl_option_t step_options[] = {

@@ -1,7 +1,7 @@
 /* schedules.h - what schedules share: the warm-up, and the part of a run after it
  *
  * The warm-up rises from 1/(warmup_steps + 1) in equal optimizer steps (nanoGPT's
- * get_lr, torch's LinearLR with that start factor).  A schedule that counts steps
+ * get_lr, torch's LinearLR with that start factor). A schedule that counts steps
  * counts from the end of the warm-up, as torch's SequentialLR does; one that counts
  * epochs counts all of them. */
 #ifndef PL_SCHEDULES_H

@@ -1,7 +1,7 @@
 /* freeze.c - parameters that are not trained, for a while or for the whole run
  *
  * No gradient of them is computed and no optimizer updates them: the plans that train
- * are made again without them, between two steps.  Calls that arrive in between wait. */
+ * are made again without them, between two steps. Calls that arrive in between wait. */
 #include <jansson.h>
 
 #include "base/alloc.h"
@@ -28,7 +28,7 @@ static uint64_t trained_elements(const pl_replica_t *r)
     return elements;
 }
 
-/* Takes over the frozen flags of all tensors; *changes: whether some changed.  Each
+/* Takes over the frozen flags of all tensors; *changes: whether some changed. Each
  * objective needs a parameter to train: a step without parameters would have nothing
  * to do. */
 static int frozen_take(pl_replica_t *r, const bool *frozen, bool *changes,

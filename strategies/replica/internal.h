@@ -35,10 +35,10 @@ static inline pl_object_t *pl_replica_reduced_fence(const pl_replica_t *r)
 
 /* ---- calls to the accelerator that together answer one call: replica.c ----
  *
- * One at a time: setup, an export or an import.  The first failure is the answer, once
+ * One at a time: setup, an export or an import. The first failure is the answer, once
  * all calls that were made are over. */
 
-/* `call` is the call to answer.  PL_EBUSY: another is under way. */
+/* `call` is the call to answer. PL_EBUSY: another is under way. */
 int pl_replica_begin_calls(pl_replica_calls_t *calls, pl_call_t *call, pl_error_t *err);
 
 /* Counts a call that was made; 0: it was not made. */

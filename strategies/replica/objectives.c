@@ -1,7 +1,7 @@
 /* objectives.c - the objectives of a module: which parameters each trains, with which
  * optimizer, how often
  *
- * Most modules have one objective, which trains all parameters.  If there are several,
+ * Most modules have one objective, which trains all parameters. If there are several,
  * each has parameters of its own, so that gradients, slots and norms of one never
  * touch those of another. */
 #include <jansson.h>

@@ -1,7 +1,7 @@
 /* plans.c - the plans of a replica: which there are, what they compute, and a hash of
  * that
  *
- * The module describes plans for batches, one for each size.  The others are for the
+ * The module describes plans for batches, one for each size. The others are for the
  * optimizers, for a batch without samples, for the state after a skipped step, and for
  * what a strategy does at sync points. */
 #include <jansson.h>
@@ -475,9 +475,9 @@ int pl_replica_replay(pl_replica_t *r, int k, const char *what, pl_how_t how,
 /* ---- what they compute, in checkpoints ---- */
 
 /* The options say what a run computes; the graphs say it too: only they show a module
- * that was changed, or data of other shapes.  Only what every step of a training
+ * that was changed, or data of other shapes. Only what every step of a training
  * computes counts: not plans that only evaluate, nor those of callbacks, nor those at
- * sync points, which depend on the number of ranks.  The order in which they were made
+ * sync points, which depend on the number of ranks. The order in which they were made
  * does not count: batches of new sizes come later. */
 static void hash_text(const pl_replica_t *r, char text[9])
 {

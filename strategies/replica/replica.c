@@ -1,6 +1,6 @@
 /* replica.c - a whole copy of the module on one device: its setup, and its table
  *
- * The base of strategies that keep the whole model on each rank.  They start, answer
+ * The base of strategies that keep the whole model on each rank. They start, answer
  * role and process_dataloader, and override the calls that they do in another way. */
 #include <string.h>
 

@@ -3,7 +3,7 @@
  *
  * What every strategy that keeps the whole model on each rank shares: it describes the
  * module's objectives, has them compiled, starts, trains, reads and replaces the
- * weights.  A pl_replica_t is the first member of the strategy's own struct, so that
+ * weights. A pl_replica_t is the first member of the strategy's own struct, so that
  * it makes calls in the strategy's name. */
 #ifndef PL_STRATEGIES_REPLICA_H
 #define PL_STRATEGIES_REPLICA_H
@@ -132,13 +132,13 @@ typedef struct pl_replica_sums {
     size_t metric_count;
 } pl_replica_sums_t;
 
-/* What a strategy of several ranks does at their sync points.  All ranks reach the
+/* What a strategy of several ranks does at their sync points. All ranks reach the
  * same sync points in the same order. */
 typedef struct pl_sync_hooks {
     /* The model is described, but not the optimizer's graphs and the strategy's own:
      * sets r->registered, and may replace r->sync_hooks.  [no region is registered] */
     void (*described)(pl_replica_t *r);
-    /* The graphs are described.  Sets r->bulk and r->bucket, then calls
+    /* The graphs are described. Sets r->bulk and r->bucket, then calls
      * pl_replica_prepared(). */
     int (*prepare)(pl_replica_t *r, pl_error_t *err);
     /* When plans are compiled ahead: makes a call that compiles the sums of a
@@ -150,7 +150,7 @@ typedef struct pl_sync_hooks {
      * borrowed.  0: a step begins.  [reduce() does all of them] */
     void (*ready)(pl_replica_t *r, int buckets, pl_fence_t *fence);
     /* The gradients of a step are there, in r->bulk: sums gradients and metrics over
-     * all ranks, in place, then calls pl_replica_reduced().  Nothing else runs on the
+     * all ranks, in place, then calls pl_replica_reduced(). Nothing else runs on the
      * replica until then. */
     int (*reduce)(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err);
     /* For a device that orders work on its own: reduce() comes as soon as forward and
@@ -169,16 +169,16 @@ typedef struct pl_sync_hooks {
                       pl_error_t *err);
     /* reduce() comes after each batch of a step, with the metrics of that batch */
     bool per_batch;
-    /* Forward and backward of a batch.  `msg` is the message of a plain replay without
+    /* Forward and backward of a batch. `msg` is the message of a plain replay without
      * the plan. Ends with pl_replica_computed(); where gradients are registered,
      * pl_replica_enqueued() comes before that.  [a plain replay] */
     int (*compute)(pl_replica_t *r, const pl_replay_plan_t *msg,
                    struct pl_objective_state *of, pl_error_t *err);
-    /* Evaluates a batch: called when that begins, and again when it is done.  Gathers
+    /* Evaluates a batch: called when that begins, and again when it is done. Gathers
      * in the order of the first calls, then calls pl_replica_gathered(). */
     int (*gather)(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err);
     /* The optimizer step is done, or was skipped: does what follows it before anything
-     * else runs, then calls pl_replica_reduced() once more.  Where each step's
+     * else runs, then calls pl_replica_reduced() once more. Where each step's
      * gradients stay on the device it comes when the update is enqueued, with
      * r->updated.  [nothing follows] */
     int (*stepped)(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err);
@@ -203,7 +203,7 @@ typedef struct pl_sync_hooks {
      * [all] */
     bool (*partition)(const pl_replica_t *r, int k, int64_t *first, int64_t *count);
     /* With a partition: elements of PL_REGION_NORMS, the norms of blocks of the
-     * gradients of all ranks before an update, at most.  Then it has a graph of its
+     * gradients of all ranks before an update, at most. Then it has a graph of its
      * own for each of the module's objectives, pl_optimizer_norms(), and its graphs
      * are made again when parameters are frozen.  [0: gradients are whole] */
     int64_t norms;
@@ -241,7 +241,7 @@ struct pl_replica {
     double *timings_by_rank;
     /* The begin of each bucket of the graphs that train: graph.h. */
     int64_t bucket[PL_GRAD_BUCKETS_MAX + 1];
-    int bucket_count;         /* 0: no buckets are reported */
+    int bucket_count;                                     /* 0: no buckets are reported */
     /* Elements of a block for the norm of the gradients: pl_optimizer_t  [none] */
     int64_t norm_block;
     char blamed[96];      /* the rank with a value that is not finite: "rank 1: "  [""] */
@@ -278,14 +278,14 @@ extern PL_API const pl_actor_ops_t pl_replica_strategy;
  * weights; answers `call` (setup) when all is there. */
 PL_API int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
                             pl_error_t *err);
-/* Answer export_weights and import_weights; whole: with the optimizer's tensors.  An
+/* Answer export_weights and import_weights; whole: with the optimizer's tensors. An
  * import that gives lets the device keep the tensors' memory. */
 PL_API int pl_replica_export(pl_replica_t *r, pl_call_t *call, bool whole,
                              pl_error_t *err);
 PL_API int pl_replica_import(pl_replica_t *r, pl_call_t *call,
                              const pl_import_weights_t *msg, pl_error_t *err);
 
-/* Trains on a micro-batch and, when one is due, takes the optimizer step.  A step that
+/* Trains on a micro-batch and, when one is due, takes the optimizer step. A step that
  * is not finite changes nothing, and steps sent behind it wait for the decision: it is
  * reported as skipped and they run, or it fails, and they fail with it. */
 PL_API int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *msg,
@@ -303,9 +303,9 @@ PL_API void pl_replica_computed(pl_replica_t *r, struct pl_objective_state *of,
                                 bool skipped, double forward, double seconds,
                                 const pl_error_t *failure);
 PL_API void pl_replica_collective_done(pl_replica_t *r, const pl_error_t *failure);
-/* For the oldest step that waits for reduce() or stepped().  Ordered: later replays
- * run behind it, so the replica sends them.  Reported: it is over, and its results are
- * on the host; halt: as in the reply to train_batch.  Reduced: both at once. */
+/* For the oldest step that waits for reduce() or stepped(). Ordered: later replays
+ * run behind it, so the replica sends them. Reported: it is over, and its results are
+ * on the host; halt: as in the reply to train_batch. Reduced: both at once. */
 PL_API void pl_replica_ordered(pl_replica_t *r);
 PL_API void pl_replica_reported(pl_replica_t *r, const pl_error_t *failure, bool halt);
 PL_API void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt);
@@ -321,7 +321,7 @@ PL_API int pl_replica_replay(pl_replica_t *r, int k, const char *what, pl_how_t 
 PL_API int64_t pl_replica_gradients(const pl_replica_t *r, pl_dtype_t *dtype);
 PL_API size_t pl_replica_max_metrics(const pl_replica_t *r);
 /* Elements of the parameters that this rank updates and whose slots it keeps. */
-/* Piece k of the parameters that this rank updates; *piece has the one before.  False:
+/* Piece k of the parameters that this rank updates; *piece has the one before. False:
  * there are no more. */
 struct pl_piece;
 PL_API bool pl_replica_own_piece(const pl_replica_t *r, int k, struct pl_piece *piece);

@@ -2,11 +2,11 @@
  * finite
  *
  * Steps are answered in the order of their calls; if one fails, those behind it were
- * not run.  A step of several batches is reported as a whole: its metrics are added up
+ * not run. A step of several batches is reported as a whole: its metrics are added up
  * until it ends.
  *
  * On the device a skipped step has changed nothing, and its gradients are still
- * there.  So the first bad tensor can be found and named.  Then the step fails, or is
+ * there. So the first bad tensor can be found and named. Then the step fails, or is
  * reported as skipped and the steps behind it are sent again. */
 #include "strategies/replica/train.h"
 
@@ -151,7 +151,7 @@ static void reply_timed(pl_replica_t *r, const pl_train_batch_reply_t *what)
 }
 
 /* Rates, norms and the factor of the loss come last, in the order of their names, as a
- * pair (it, 1) if there was an optimizer step.  A step that was not taken reports
+ * pair (it, 1) if there was an optimizer step. A step that was not taken reports
  * nothing, nor does a loss that is not finite of a step that scaling has skipped. */
 static void inflight_reply(pl_replica_t *r, pl_inflight_t *f)
 {
@@ -375,10 +375,10 @@ static void diagnosis_answered(void *self, const pl_answer_t *answer)
  * The gradients are those of the skipped step, although the device has run what was
  * sent before its result was here: all of that was sent with fail_fast and changed
  * nothing, because the device skips it (pl_replay_t.fail_fast), or
- * accelerators/actor.c does.  Nor have ranks summed the gradients again: on the host
+ * accelerators/actor.c does. Nor have ranks summed the gradients again: on the host
  * they sum a replay that was reported as computed, and a skipped one is not; on
  * devices the sums of a step are sent when the update before it is reported
- * (objective_send()).  The read comes behind all of that, and nothing is sent before
+ * (objective_send()). The read comes behind all of that, and nothing is sent before
  * its answer. */
 static void diagnose(pl_replica_t *r)
 {

@@ -188,7 +188,7 @@ int pl_replica_set_rate(void *self, pl_call_t *call, const pl_body_t *body,
     int meant = 0;
     for (int k = 0; k < r->objectives; k++) {
         pl_replica_rate_t *rate = &r->objective[k].rate;
-        /* Each objective has a factor on the rate of its schedule.  A rate that is set
+        /* Each objective has a factor on the rate of its schedule. A rate that is set
          * becomes a factor at the next step whose rate is not 0: that step has the set
          * rate, and the schedule continues from there in proportion. */
         const pl_module_objective_t *table = r->objective[k].table;

@@ -15,7 +15,7 @@ enum { STAGE_EVENTS = 4, STAGES = PL_STAGE_FOLLOW + 1 };
     ON(COMPUTE_ORDERED) = TO(state), ON(REDUCE_ORDERED) = TO(state), \
     ON(UPDATE_ORDERED) = TO(state), ON(FOLLOW_ORDERED) = TO(state)
 
-/* How far it is sent.  Results are not here: the set of owed stages decides about
+/* How far it is sent. Results are not here: the set of owed stages decides about
  * them. */
 static const unsigned char objective_next[PL_OBJECTIVE_PHASES][PL_OBJECTIVE_EVENTS] = {
     [PL_OBJECTIVE_UNSENT] = {ON(COMPUTE_SENT) = TO(COMPUTING), ON(AGAIN) = TO(UNSENT)},

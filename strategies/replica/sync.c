@@ -5,10 +5,10 @@
  * waits for them, because all ranks reach everything in the same order.
  *
  * trainer.sync_batchnorm: a batch norm over all ranks needs sums over all of them
- * before it can continue, once in forward and once in backward.  The plan waits there
+ * before it can continue, once in forward and once in backward. The plan waits there
  * (an operation `collective`), the ranks synchronize on a piece of
- * PL_REGION_COLLECTIVE, and the plan continues.  The collectives, and the buckets of
- * gradients that are there before each, follow from the graph alone.  So all ranks
+ * PL_REGION_COLLECTIVE, and the plan continues. The collectives, and the buckets of
+ * gradients that are there before each, follow from the graph alone. So all ranks
  * reach everything in the same order, also a rank without samples, which brings zeros. */
 #include "base/alloc.h"
 #include "base/error.h"

@@ -1,7 +1,7 @@
 /* timing.c - the time of a rank's step, by its stages
  *
  * While a rank waits for others it may itself be stopped, and then the others soon
- * wait for it.  No clock tells which rank waited for which.  But a rank that runs can
+ * wait for it. No clock tells which rank waited for which. But a rank that runs can
  * note that every few milliseconds: a gap between two notes that is too long does not
  * count as waiting. */
 #include <string.h>
@@ -37,7 +37,7 @@ void pl_train_add_timing(pl_replica_t *r, pl_timing_t kind, double forward,
 }
 
 /* The times of answers do not tell how long each replay ran: one may wait for the
- * next.  The time between replays is divided among all, by their share. */
+ * next. The time between replays is divided among all, by their share. */
 void pl_train_share(pl_replica_t *r)
 {
     pl_pipeline_t *pipeline = r->pipeline;

@@ -1,10 +1,10 @@
 /* train.c - a training step of a replica, from its batch to its results
  *
  * A step is two replays: forward_backward, and optimizer_step when one is due; the
- * same for each of several objectives of a module, one after the other.  A replica
+ * same for each of several objectives of a module, one after the other. A replica
  * without other ranks sends all at once, both replays in one call; the accelerator
- * takes them in order.  With several ranks each waits between the two until all ranks
- * have summed their gradients.  train.h says which events a step goes through; this
+ * takes them in order. With several ranks each waits between the two until all ranks
+ * have summed their gradients. train.h says which events a step goes through; this
  * file makes the calls, and turns their answers into events.
  *
  * An optimizer step that is not finite changes nothing, and steps sent behind it do

@@ -1,7 +1,7 @@
 /* weights.c - a replica's tensors to the host and back
  *
  * A region comes as one block, and the weights borrow their tensors from it: nothing
- * is copied twice between the device and a file.  It returns as one block if the
+ * is copied twice between the device and a file. It returns as one block if the
  * tensors lie in the block as in the region, and may then stay there: fresh memory
  * takes longer to get than to fill. */
 #include <string.h>

@@ -1,6 +1,6 @@
 /* weights_match.c - whether weights fit a module, and where they do not
  *
- * One error lists all tensors that do not fit, instead of one at a time.  Files of
+ * One error lists all tensors that do not fit, instead of one at a time. Files of
  * other programs have other names, and some have transposed matrices: only the module
  * knows which. */
 #include "strategies/replica/weights_match.h"
