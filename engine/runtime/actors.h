@@ -44,12 +44,11 @@ typedef struct pl_made_call {
     pl_reactor_t *thread;                 /* a child's own thread [not a child, or on this
                                              thread] */
     bool is_child;
-    bool suspect;                                           /* a child that is taken for
-                                                               stuck */
-    struct pl_made_call *next, **pprev;                     /* list of the actor's, newest
-                                                               first */
-    struct pl_made_call *next_limited, **limited_pprev;     /* list of the reactor's; link
-                                                               NULL: not in it */
+    bool suspect;                                          /* a child that may be stuck */
+    struct pl_made_call *next, **pprev;                    /* list of the actor's, newest
+                                                              first */
+    struct pl_made_call *next_limited, **limited_pprev;    /* list of the reactor's; link
+                                                              NULL: not in it */
 } pl_made_call_t;
 
 /* A time or a descriptor that an actor waits for. */

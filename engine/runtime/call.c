@@ -35,18 +35,15 @@ pl_envelope_t envelope_of(const actor_t *from, pl_address_t to, pl_kind_t kind,
 }
 
 static int send(pl_reactor_t *reactor, const pl_envelope_t *e, const void *fields,
-                pl_error_t *err)
-{
-    pl_frame_t frame;
-    int code = pl_frame_make(&frame, e, fields, err);
-    return code == PL_OK ? pl_reactor_send(reactor, &frame, err) : code;
-}
-
-static int send_surely(pl_reactor_t *reactor, const pl_envelope_t *e, const void *fields)
+                int tries, pl_error_t *err)
 {
     int code = PL_ENOMEM;
-    for (int tries = 0; tries < TRIES && code == PL_ENOMEM; tries++)
-        code = send(reactor, e, fields, NULL);
+    for (int k = 0; k < tries && code == PL_ENOMEM; k++) {
+        pl_frame_t frame;
+        code = pl_frame_make(&frame, e, fields, err);
+        if (code == PL_OK)
+            code = pl_reactor_send(reactor, &frame, err);
+    }
     return code;
 }
 
@@ -157,7 +154,7 @@ uint64_t pl_call(void *self, pl_address_t to, pl_message_t message, const void *
         int64_t left = made->deadline - pl_now();
         e.remaining = left > 0 ? left : 0;
     }
-    if (send(from->reactor, &e, fields, err) == PL_OK)
+    if (send(from->reactor, &e, fields, 1, err) == PL_OK)
         return made->number;
     made_drop(made);
     return 0;
@@ -173,7 +170,7 @@ void made_cancel(pl_made_call_t *made, bool late)
                                   made->number);
     e.cause = made->doing.cause;
     e.remaining = late ? 0 : -1;
-    made->cancelled = send_surely(made->actor->reactor, &e, NULL) == PL_OK;
+    made->cancelled = send(made->actor->reactor, &e, NULL, TRIES, NULL) == PL_OK;
 }
 
 static pl_made_call_t *made_find(void *self, uint64_t number)
@@ -242,7 +239,7 @@ void call_drop(pl_call_t *call)
 int pl_progress(pl_call_t *call, const void *fields)
 {
     pl_envelope_t e = answer_envelope(call, PL_KIND_PROGRESS);
-    return send(call->actor->reactor, &e, fields, NULL);
+    return send(call->actor->reactor, &e, fields, 1, NULL);
 }
 
 static int frame_surely(pl_frame_t *frame, const pl_envelope_t *e, const void *fields,
@@ -313,5 +310,5 @@ void call_refuse(pl_reactor_t *reactor, const pl_envelope_t *e, const pl_error_t
     back.to_thread = e->from_thread, back.to_actor = e->from_actor,
     back.to_kind = e->from_kind;
     back.remaining = -1;
-    send_surely(reactor, &back, error);
+    send(reactor, &back, error, TRIES, NULL);
 }

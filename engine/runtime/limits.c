@@ -85,21 +85,6 @@ void limits_renew(pl_made_call_t *made, int64_t wait)
     limits_schedule(reactor, made->deadline);
 }
 
-static void made_late(pl_made_call_t *made, const char *what)
-{
-    limits_forget(made);
-    if (made->is_child && made->actor->state == ACTOR_ENDING) {
-        actor_child_late(made->actor, made);
-        return;
-    }
-    pl_error_t err;
-    pl_fail(&err, PL_ETIMEOUT, "%s has not replied to %s within its %s",
-            pl_kind_name(made->to.kind), pl_message_info(made->message)->name, what);
-    made_cancel(made, true);
-    answer_pass(made,
-                &(pl_answer_t){PL_ANSWER_LATE, made->number, made->context, NULL, &err});
-}
-
 void pl_actors_check_limits(pl_reactor_t *reactor)
 {
     int64_t now = pl_now(), next = 0;
@@ -114,14 +99,25 @@ void pl_actors_check_limits(pl_reactor_t *reactor)
                              : made->silent_until && made->silent_until <= now
                                  ? "limit of silence"
                                  : NULL;
-        if (passed) {
-            made_late(made, passed);                        /* may change the list */
-            made = reactor->limited;
-            next = 0;
+        if (!passed) {
+            next = sooner(next, sooner(made->deadline, made->silent_until));
+            made = made->next_limited;
             continue;
         }
-        next = sooner(next, sooner(made->deadline, made->silent_until));
-        made = made->next_limited;
+        limits_forget(made);
+        if (made->is_child && made->actor->state == ACTOR_ENDING) {
+            actor_child_late(made->actor, made);
+        } else {
+            pl_error_t err;
+            pl_fail(&err, PL_ETIMEOUT, "%s has not replied to %s within its %s",
+                    pl_kind_name(made->to.kind), pl_message_info(made->message)->name,
+                    passed);
+            made_cancel(made, true);
+            answer_pass(made, &(pl_answer_t){PL_ANSWER_LATE, made->number, made->context,
+                                             NULL, &err});
+        }
+        made = reactor->limited;                           /* the list may have changed */
+        next = 0;
     }
     limits_schedule(reactor, next);
 }

@@ -247,22 +247,6 @@ static void asked_run(void *argument)
     pthread_mutex_unlock(&asked->lock);
 }
 
-static int hub_ask(pl_monitor_t *m, monitor_ask_t ask, const void *argument,
-                   pl_error_t *err)
-{
-    asked_t asked = {.monitor = m, .ask = ask, .argument = argument, .err = err};
-    pthread_mutex_init(&asked.lock, NULL);
-    pthread_cond_init(&asked.done, NULL);
-    const int posted = pl_reactor_post(m->reactor, asked_run, &asked, err);
-    pthread_mutex_lock(&asked.lock);
-    while (posted == PL_OK && !asked.is_done)
-        pthread_cond_wait(&asked.done, &asked.lock);
-    pthread_mutex_unlock(&asked.lock);
-    pthread_cond_destroy(&asked.done);
-    pthread_mutex_destroy(&asked.lock);
-    return posted == PL_OK ? asked.code : posted;
-}
-
 int monitor_ask(pl_runtime_t *runtime, bool lossless, monitor_ask_t ask,
                 const void *argument, pl_error_t *err)
 {
@@ -273,10 +257,21 @@ int monitor_ask(pl_runtime_t *runtime, bool lossless, monitor_ask_t ask,
     pthread_mutex_lock(&one_at_a_time);
     pl_monitor_t *there = monitor_of(runtime),
                  *m = there ? there : hub_new(runtime, lossless, err);
-    const int code = !m ? err->code
-                     : m->reactor
-                         ? hub_ask(m, ask, argument, err)
-                         : pl_fail(err, PL_ESTATE, "the stream of this engine has ended");
+    asked_t asked = {.monitor = m, .ask = ask, .argument = argument, .err = err};
+    pthread_mutex_init(&asked.lock, NULL);
+    pthread_cond_init(&asked.done, NULL);
+    int code = !m ? err->code
+               : m->reactor
+                   ? pl_reactor_post(m->reactor, asked_run, &asked, err)
+                   : pl_fail(err, PL_ESTATE, "the stream of this engine has ended");
+    pthread_mutex_lock(&asked.lock);
+    while (code == PL_OK && !asked.is_done)
+        pthread_cond_wait(&asked.done, &asked.lock);
+    if (code == PL_OK)
+        code = asked.code;
+    pthread_mutex_unlock(&asked.lock);
+    pthread_cond_destroy(&asked.done);
+    pthread_mutex_destroy(&asked.lock);
     /* Ranks find a new hub only after its first success: a hub that failed is freed, and
      * no thread may be about to use it. */
     if (m && !there && code == PL_OK) {

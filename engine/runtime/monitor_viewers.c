@@ -210,28 +210,9 @@ static bool is_wanted(pl_monitor_t *m, sort_t *sort, const pl_tap_record_t *reco
     return sort->is_wanted = length <= topic.size;
 }
 
-static int64_t turn_of(const audience_t *a)
-{
-    return a->viewers <= WOKEN_A_SECOND ? PL_SECOND
-                                        : PL_SECOND / WOKEN_A_SECOND * a->viewers;
-}
-
 static int64_t lines_more(int64_t now, int64_t more)
 {
     return now + more < LINES_A_TURN ? now + more : LINES_A_TURN;
-}
-
-/* The allowance grows with time, up to a burst. */
-static void allowance_grow(audience_t *a, int64_t now)
-{
-    const int64_t turn = turn_of(a), gone = now - a->grown < turn ? now - a->grown : turn;
-    const int64_t lines = gone * LINES_A_TURN / turn;
-    if (lines <= 0)
-        return;
-    a->grown = gone == turn ? now : a->grown + lines * turn / LINES_A_TURN;
-    a->rare = lines_more(a->rare, lines);
-    a->allowance = lines_more(a->allowance, lines);
-    a->pauses &= a->allowance < LINES_A_TURN;
 }
 
 /* Counts a line, and takes it from the allowance if it may leave.  A kind is rare when
@@ -242,9 +223,19 @@ static bool allowance_take(pl_monitor_t *m, sort_t *sort, const pl_envelope_t *e
     audience_t *a = &m->audience;
     if (m->lossless || a->viewers <= ALL_LINES_TO)
         return true;
-    const int64_t now = pl_now(), turn = turn_of(a);
-    allowance_grow(a, now);
-    const int64_t gone = now - sort->kind[e->kind].since;
+    const int64_t now = pl_now(), second = PL_SECOND,
+                  turn = a->viewers > WOKEN_A_SECOND
+                             ? second / WOKEN_A_SECOND * a->viewers
+                             : second;
+    int64_t gone = now - a->grown < turn ? now - a->grown : turn;
+    const int64_t lines = gone * LINES_A_TURN / turn;
+    if (lines > 0) {                                        /* grows, up to a burst */
+        a->grown = gone == turn ? now : a->grown + lines * turn / LINES_A_TURN;
+        a->rare = lines_more(a->rare, lines);
+        a->allowance = lines_more(a->allowance, lines);
+        a->pauses &= a->allowance < LINES_A_TURN;
+    }
+    gone = now - sort->kind[e->kind].since;
     if (gone >= turn) {
         sort->kind[e->kind].before = gone < 2 * turn ? sort->kind[e->kind].came : 0;
         sort->kind[e->kind].came = 0;

@@ -107,22 +107,6 @@ static void count(int *processor, int now)
     *processor = now;
 }
 
-/* Moves the thread to another of its processors on which no thread computes. */
-static void step_aside(int processor)
-{
-    cpu_set_t allowed, others;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-        return;
-    others = allowed;
-    CPU_CLR(processor, &others);
-    for (int k = 0; k < PROCESSORS_MAX; k++)
-        if (CPU_ISSET(k, &others) && __atomic_load_n(&computing[k], __ATOMIC_RELAXED))
-            CPU_CLR(k, &others);
-    if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof others, &others) != 0)
-        return;
-    sched_setaffinity(0, sizeof allowed, &allowed);
-}
-
 void pl_placement_work(pl_placement_t *placement)
 {
     int processor = sched_getcpu();
@@ -138,7 +122,17 @@ void pl_placement_work(pl_placement_t *placement)
     if (now - placement->moved < MOVE_EVERY)
         return;
     placement->moved = now;
-    step_aside(processor);
+    /* Moves the thread to another of its processors, on which no thread computes. */
+    cpu_set_t allowed, others;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        return;
+    others = allowed;
+    CPU_CLR(processor, &others);
+    for (int k = 0; k < PROCESSORS_MAX; k++)
+        if (CPU_ISSET(k, &others) && __atomic_load_n(&computing[k], __ATOMIC_RELAXED))
+            CPU_CLR(k, &others);
+    if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof others, &others) == 0)
+        sched_setaffinity(0, sizeof allowed, &allowed);
 }
 
 void pl_placement_rest(pl_placement_t *placement)

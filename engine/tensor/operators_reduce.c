@@ -4,17 +4,22 @@
 
 /* ---- Sums ---- */
 
-static int shape_sum(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+/* Of sum, over a mask of axes, and of max and argmax, along one axis. */
+static int shape_reduced(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
+    const pl_attr_t *attr = &op->attr;
+    const unsigned axes = op->code == PL_OP_sum ? attr->axes : 1u << attr->axis;
     pl_shape_t x = out->shape, y = {0};
     if (pl_want_float(g, op, 1) != PL_OK)
         return PL_EINVAL;
     for (int i = 0; i < x.rank; i++) {
-        bool summed = op->attr.axes >> i & 1;
-        if (!summed || op->attr.keep)
-            y.dim[y.rank++] = summed ? 1 : x.dim[i];
+        const bool goes = axes >> i & 1;
+        if (!goes || attr->keep)
+            y.dim[y.rank++] = goes ? 1 : x.dim[i];
     }
     out->shape = y;
+    if (op->code == PL_OP_argmax)
+        out->dtype = PL_I32;
     return PL_OK;
 }
 
@@ -82,20 +87,6 @@ pl_node_t pl_sum_to(pl_graph_t *g, pl_node_t dy, pl_shape_t shape)
 
 /* ---- Maxima ---- */
 
-static int shape_max(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
-{
-    pl_shape_t x = out->shape, y = {0};
-    if (pl_want_float(g, op, 1) != PL_OK)
-        return PL_EINVAL;
-    for (int i = 0; i < x.rank; i++)
-        if (i != op->attr.axis || op->attr.keep)
-            y.dim[y.rank++] = i == op->attr.axis ? 1 : x.dim[i];
-    out->shape = y;
-    if (op->code == PL_OP_argmax)
-        out->dtype = PL_I32;
-    return PL_OK;
-}
-
 pl_node_t pl_max(pl_graph_t *g, pl_node_t x, int axis, bool keep)
 {
     pl_attr_t attr = {.axis = pl_axis_of(g, "max", x, axis), .keep = keep};
@@ -140,11 +131,11 @@ static int shape_block_norms(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 }
 
 const pl_rules_t pl_reduce_rules[PL_OPCODES] = {
-    [PL_OP_sum] = {shape_sum, gradient_sum},
+    [PL_OP_sum] = {shape_reduced, gradient_sum},
     [PL_OP_norm] = {shape_norm, NULL},
     [PL_OP_block_norms] = {shape_block_norms, NULL},
-    [PL_OP_max] = {shape_max, gradient_max},
+    [PL_OP_max] = {shape_reduced, gradient_max},
     [PL_OP_max_grad] = {shape_max_grad, NULL},
-    [PL_OP_argmax] = {shape_max, NULL},
+    [PL_OP_argmax] = {shape_reduced, NULL},
     [PL_OP_power_sums] = {shape_norm, NULL},
 };
