@@ -96,7 +96,7 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_options_choice(job->options, "trainer.precision", "32-true"),
                           NULL);
     device->low = precision ? precision->low : PL_F32;
-    device->times.enabled = !strcmp(job->trainer->profiler, "operators");
+    device->times.enabled = job->trainer->profiler == PL_PROFILE_OPERATORS;
     device->info.local_rank = (int)body->start.local_rank;
     device->info.device = pl_options_device(job->options, device->info.local_rank);
     const bool is_numbered = device->info.device >= 0;

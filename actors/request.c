@@ -221,7 +221,7 @@ static int manual_check_spec(const pl_job_t *job, const pl_actor_ops_t *launcher
         return pl_options_fail(err, PL_EINVAL, job->options, "callbacks",
                                "a loop of the program's own calls no \"callbacks\": "
                                "remove them, and do their work in the program");
-    if (!strcmp(job->trainer->nan_policy, "rollback"))
+    if (job->trainer->nan_policy == PL_NAN_ROLLBACK)
         return pl_options_fail(err, PL_EINVAL, job->options, "trainer.nan_policy",
                                "a loop of the program's own has no rollback: set "
                                "\"trainer.nan_policy\" to \"stop\", which fails the "

@@ -178,6 +178,7 @@ typedef enum pl_option_type {
     PL_OPTION_INTERVAL,       /* pl_amount_t, or a time: "00:00:15:00" */
     PL_OPTION_COMPONENTS,     /* one component or a list of them; for data sources only */
     PL_OPTION_SPAN,           /* pl_span_t */
+    PL_OPTION_WORD,           /* an enum: the place of the word in range, from 0 */
 } pl_option_type_t;
 
 /* Name patterns, wherever an option takes them: '*' matches any text, dots included; '?'
@@ -197,6 +198,7 @@ typedef struct pl_option {
                                  is NaN, no value. Integer: "false" if true may stand for
                                  1 */
     const char *range;        /* numbers: "1..", "0..1", "(0..1]"; text: "relu|gelu|tanh";
+                                 word: the same, in the order of the enum;
                                  component: its role  [any value] */
     const char *help;         /* one clause, with the unit */
 } pl_option_t;
@@ -213,6 +215,8 @@ typedef struct pl_option {
     PL_FIELD_(type, field, PL_OPTION_BOOL, fallback, NULL, help)
 #define PL_TEXT(type, field, fallback, range, help) \
     PL_FIELD_(type, field, PL_OPTION_TEXT, fallback, range, help)
+#define PL_WORD(type, field, fallback, words, help) \
+    PL_FIELD_(type, field, PL_OPTION_WORD, fallback, words, help)
 #define PL_INTS(type, field, fallback, range, help) \
     PL_FIELD_(type, field, PL_OPTION_INTS, fallback, range, help)
 #define PL_REALS(type, field, fallback, range, help) \

@@ -182,7 +182,7 @@ static int run_check(const pl_replica_t *r, pl_error_t *err)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "with strategy \"local_sgd\" each rank would have a loss scale of "
                        "its own: use another trainer.precision, or \"ddp\"");
-    if (!strcmp(r->job->trainer->nan_policy, "rollback"))
+    if (r->job->trainer->nan_policy == PL_NAN_ROLLBACK)
         return pl_fail(
             err, PL_EUNSUPPORTED,
             "with strategy \"local_sgd\" a step belongs to one rank, so all ranks "

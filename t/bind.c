@@ -39,6 +39,25 @@ static void the_trainer_gets_its_struct(void)
     pl_binding_free(binding);
 }
 
+static void a_word_becomes_its_place_in_the_list(void)
+{
+    pl_trainer_options_t t;
+    pl_binding_t *binding;
+    pl_options_t *o = sample_run("{\"trainer\": {\"nan_policy\": \"rollback\", "
+                                 "\"deterministic\": true}}");
+    is_int(pl_options_trainer(o, &t, &binding, &err), PL_OK, "bound");
+    pl_options_free(o);
+    is_int(t.nan_policy, PL_NAN_ROLLBACK, "the last word");
+    is_int(t.deterministic, PL_DETERMINISTIC, "a word that is also a value of JSON");
+    is_int(t.gradient_clip_algorithm, PL_CLIP_NORM, "a default");
+    pl_binding_free(binding);
+    o = sample_run("{}");
+    is_int(pl_options_trainer(o, &t, &binding, &err), PL_OK, "bound");
+    pl_options_free(o);
+    is_int(t.deterministic, PL_NOT_DETERMINISTIC, "a default that is false");
+    pl_binding_free(binding);
+}
+
 static void limits_of_steps_and_epochs_depend_on_each_other(void)
 {
     static const struct {
@@ -228,6 +247,7 @@ int main(void)
     scarce_init();
     is_int(pl_register(sample_components, &err), PL_OK, "the samples are in order");
     run(the_trainer_gets_its_struct);
+    run(a_word_becomes_its_place_in_the_list);
     run(limits_of_steps_and_epochs_depend_on_each_other);
     run(the_data_connector_gets_the_general_keys_and_the_data_set_the_others);
     run(sources_may_be_separate);

@@ -26,7 +26,8 @@ static rig_t open_requested(const pl_dataset_ops_t *ops, pl_data_request_t reque
             used++;
         }
         pl_option_t any = *o;
-        any.range = NULL;                              /* also what no run file may say */
+        if (o->type != PL_OPTION_WORD)
+            any.range = NULL;                          /* also what no run file may say */
         if (value
             && pl_option_read(&any, value, (char *)rig.self + o->offset, NULL) != PL_OK)
             abort();

@@ -109,6 +109,10 @@ static void mistakes_of_authors_are_found(void)
         {"m", PL_OPTION_INT, 24, "1", NULL, ""});
     REFUSE("option \"m\" of module \"bad\": has an unknown type",
            {"m", (pl_option_type_t)99, 0, "1", NULL, ""});
+    REFUSE("option \"n\" of module \"bad\": has no words",
+           PL_WORD(part_t, n, "\"a\"", NULL, ""));
+    REFUSE("option \"n\" of module \"bad\": takes a|b, not \"c\": did you mean \"a\"?",
+           PL_WORD(part_t, n, "\"c\"", "a|b", ""));
     REFUSE("option \"c\" of module \"bad\": names a component: its default can only be "
            "\"auto\" or null",
            PL_CHOICE(part_t, c, "\"shm\"", "collective", ""));

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/option.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "formula.h"
@@ -106,9 +107,7 @@ const int training_case_count = sizeof training_cases / sizeof *training_cases;
 /* Texts must outlive the part: the few that cases use are kept here. */
 static const char *kept_text(const char *text)
 {
-    static const char *const known[] = {"relu",   "gelu",   "tanh", "step",    "epoch",
-                                        "linear", "cosine", "sqrt", "cos",     "min",
-                                        "max",    "rel",    "abs",  "val_loss"};
+    static const char *const known[] = {"relu", "gelu", "tanh", "val_loss"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strcmp(text, known[i]))
             return known[i];
@@ -125,6 +124,7 @@ static void option_set(const pl_option_t *option, char *self, const json_t *valu
     case PL_OPTION_TEXT:
         *(const char **)field = kept_text(json_string_value(value));
         break;
+    case PL_OPTION_WORD: pl_option_read(option, value, field, NULL); break;
     case PL_OPTION_AMOUNT:
         *(pl_amount_t *)field = (pl_amount_t){.value = json_number_value(value),
                                               .is_share = json_is_real(value)};

@@ -496,7 +496,7 @@ static int epoch_start(void *self, pl_call_t *call, const pl_body_t *body,
     e->schedule = (pl_batch_schedule_t){.options = e->iter.options,
                                         .validates = !pl_is_nobody(e->evaluate)};
     e->lr_factor = 1;
-    e->may_skip = !strcmp(e->iter.options->nan_policy, "skip");
+    e->may_skip = e->iter.options->nan_policy == PL_NAN_SKIP;
     e->newest = json_object();
     e->reported = json_object();
     if (!e->newest || !e->reported)

@@ -172,7 +172,7 @@ void pl_fit_reason(const pl_fit_t *fit, char *reason, size_t size)
 
 static bool is_rollback(const pl_fit_t *fit)
 {
-    return !strcmp(fit->options->nan_policy, "rollback");
+    return fit->options->nan_policy == PL_NAN_ROLLBACK;
 }
 
 void pl_fit_request_start_checkpoint(pl_fit_t *fit)

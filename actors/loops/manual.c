@@ -466,7 +466,7 @@ static int manual_start(void *self, pl_call_t *call, const pl_body_t *body,
     o->strategy = pl_peer(self, "strategy");
     o->checkpoint = pl_peer(self, "checkpoint");
     o->logger = pl_peer(self, "logger");
-    o->may_skip = !strcmp(o->options->nan_policy, "skip");
+    o->may_skip = o->options->nan_policy == PL_NAN_SKIP;
     o->lr_factor = 1;
     o->waiting.last = &o->waiting.first;
     o->again.last = &o->again.first;

@@ -449,7 +449,7 @@ static int run_dir_made(void *self, const pl_body_t *reply, pl_error_t *err)
 {
     pl_worker_t *w = self;
     const pl_trainer_options_t *t = w->job->trainer;
-    const bool by_norm = !strcmp(t->gradient_clip_algorithm, "norm");
+    const bool by_norm = t->gradient_clip_algorithm == PL_CLIP_NORM;
     w->run_dir = pl_strdup(reply->make_run_dir_reply.path);
     if (!w->run_dir)
         return pl_no_memory(err);

@@ -290,7 +290,7 @@ static int worker_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     if (w->job)
         return pl_fail(err, PL_ESTATE, "a worker runs once");
     w->job = pl_object_ref(body->run.job);
-    if (!strcmp(w->job->trainer->profiler, "simple") && pl_profile_start(w, err) != PL_OK)
+    if (w->job->trainer->profiler == PL_PROFILE_SIMPLE && pl_profile_start(w, err) != PL_OK)
         return err->code;
     w->run = call;
     pl_worker_set_up(w);

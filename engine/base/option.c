@@ -116,6 +116,8 @@ bool pl_range_holds_number(const pl_range_t *range, double value)
     return holds(range, value, 0, false);
 }
 
+const char *const pl_mode_names[] = {"min", "max"};
+
 typedef int (*read_t)(const pl_option_t *option, const json_t *value, void *field,
                       pl_error_t *err);
 
@@ -264,24 +266,29 @@ static bool next_choice(const char **choices, char word[64])
     return true;
 }
 
-static bool is_choice(const char *choices, const char *text)
+/* The place of a word among the choices, from 0; -1: it is none of them. */
+static int choice_find(const char *choices, const char *text)
 {
     char word[64];
-    while (next_choice(&choices, word))
+    for (int k = 0; next_choice(&choices, word); k++)
         if (!strcmp(word, text))
-            return true;
-    return false;
+            return k;
+    return -1;
 }
 
-/* true and false may be among the words. */
+/* A text, or a word as a text or as its place.  true and false may be among the words. */
 static int read_text(const pl_option_t *option, const json_t *value, void *field,
                      pl_error_t *err)
 {
     const char *text = json_is_true(value)    ? "true"
                        : json_is_false(value) ? "false"
                                               : json_string_value(value);
-    const bool is_word = text && option->range && is_choice(option->range, text);
-    if (is_word || (json_is_string(value) && !option->range)) {
+    const int place = text && option->range ? choice_find(option->range, text) : -1;
+    if (option->type == PL_OPTION_WORD && place >= 0) {
+        *(int *)field = place;
+        return PL_OK;
+    }
+    if (place >= 0 || (json_is_string(value) && !option->range)) {
         *(const char **)field = text;
         return PL_OK;
     }
@@ -456,7 +463,7 @@ int pl_option_read(const pl_option_t *option, const json_t *value, void *field,
         [PL_OPTION_COMPONENT] = read_component, [PL_OPTION_REALS] = read_numbers,
         [PL_OPTION_TEXTS] = read_texts,         [PL_OPTION_GROUPS] = read_groups,
         [PL_OPTION_INTERVAL] = read_interval,   [PL_OPTION_COMPONENTS] = read_components,
-        [PL_OPTION_SPAN] = read_span,
+        [PL_OPTION_SPAN] = read_span,           [PL_OPTION_WORD] = read_text,
     };
     return readers[option->type](option, value, field, err);
 }
@@ -480,8 +487,10 @@ json_t *pl_option_fallback(const pl_option_t *option, pl_error_t *err)
 
 bool pl_option_is_automatic(const pl_option_t *option)
 {
-    bool a_word_like_others = option->type == PL_OPTION_TEXT && option->range
-                              && is_choice(option->range, "auto");
+    const bool has_words = option->type == PL_OPTION_TEXT
+                           || option->type == PL_OPTION_WORD,
+               a_word_like_others = has_words && option->range
+                                    && choice_find(option->range, "auto") >= 0;
     return option->fallback && !strcmp(option->fallback, "\"auto\"")
            && !a_word_like_others;
 }
@@ -506,6 +515,7 @@ static const size_t field_bytes[] = {
     [PL_OPTION_GROUPS] = sizeof(const char *),
     [PL_OPTION_INTERVAL] = sizeof(pl_amount_t),
     [PL_OPTION_SPAN] = sizeof(pl_span_t),
+    [PL_OPTION_WORD] = sizeof(int),
 };
 
 /* The mistakes in one entry of a component's table; err is not NULL. */
@@ -524,7 +534,10 @@ static int entry_check(const pl_component_t *component, const pl_option_t *optio
     if (!strcmp(option->name, "name")
         || pl_option_find(component->options, option->name) != option)
         return pl_fail(err, PL_EINVAL, "has the name of another key");
-    if (option->type != PL_OPTION_TEXT && option->type != PL_OPTION_COMPONENT
+    if (option->type == PL_OPTION_WORD && !option->range)
+        return pl_fail(err, PL_EINVAL, "has no words");
+    if (option->type != PL_OPTION_TEXT && option->type != PL_OPTION_WORD
+        && option->type != PL_OPTION_COMPONENT
         && pl_range_parse(option->range, &range, err) != PL_OK)
         return err->code;
     if (option->type == PL_OPTION_COMPONENT && option->fallback

@@ -21,6 +21,7 @@ typedef union pl_field_value {
     pl_texts_t texts;
     pl_amount_t amount;
     pl_choice_t choice;
+    int word;
 } pl_field_value_t;
 
 /* Writes the value into *field, which has the option's type; texts are borrowed from
@@ -45,6 +46,13 @@ bool pl_is_auto(const json_t *value);
  * struct, a name twice. */
 int pl_option_table_check(const char *role, const pl_component_t *component,
                           pl_error_t *err);
+
+/* Words that options of several components take. */
+#define PL_STEP_OR_EPOCH "step|epoch"
+typedef enum pl_unit { PL_UNIT_STEP, PL_UNIT_EPOCH } pl_unit_t;
+#define PL_MIN_OR_MAX "min|max"
+typedef enum pl_mode { PL_MODE_MIN, PL_MODE_MAX } pl_mode_t;
+extern const char *const pl_mode_names[];                   /* "min", "max" */
 
 /* How many of a number of batches an amount allows. */
 uint32_t pl_amount_of(pl_amount_t amount, uint32_t batches);

@@ -56,9 +56,9 @@ const pl_option_t pl_trainer_table[] = {
             "wte.*\""),
     TRAINER(FLOAT, gradient_clip_val, "0", "0..",
             "largest norm or element of the gradient; 0: no limit"),
-    TRAINER(TEXT, gradient_clip_algorithm, "\"norm\"", "norm|value",
+    TRAINER(WORD, gradient_clip_algorithm, "\"norm\"", "norm|value",
             "what gradient_clip_val limits: the whole norm, or each element"),
-    TRAINER(TEXT, nan_policy, "\"stop\"", "stop|skip|rollback",
+    TRAINER(WORD, nan_policy, "\"stop\"", "stop|skip|rollback",
             "action when the loss or gradient of a step is not finite: stop fails, skip "
             "skips it, rollback resumes the newest checkpoint and then skips it"),
     TRAINER(
@@ -89,7 +89,7 @@ const pl_option_t pl_trainer_table[] = {
                    "off"),
     TRAINER(INT, fast_dev_run, "false", "0..",
             "true (1) or a count: run this many batches of each stage and save nothing"),
-    TRAINER(TEXT, deterministic, "false", "false|true|elastic",
+    TRAINER(WORD, deterministic, "false", "false|true|elastic",
             "true: refuse options whose result depends on the clock; elastic: the result "
             "is also independent of the number of ranks, bit by bit"),
     TRAINER(INT, global_batch_size, "0", "0..",
@@ -118,7 +118,7 @@ const pl_option_t pl_trainer_table[] = {
             "show a progress bar on a terminal"),
     PL_BOOL(pl_trainer_options_t, enable_model_summary, "true",
             "log a table of the model's layers"),
-    TRAINER(TEXT, profiler, "\"none\"", "none|simple|operators",
+    TRAINER(WORD, profiler, "\"none\"", "none|simple|operators",
             "simple: log the time by stage and actor at the end; operators: log the "
             "time of the device by operator, which makes the steps of GPUs slower"),
     PL_OPTIONS_END,
@@ -154,7 +154,7 @@ const pl_option_t pl_module_table[] = {
 };
 
 const pl_option_t pl_optimizer_table[] = {
-    PL_TEXT(pl_optimizer_options_t, decay, "\"all\"", "all|matrices",
+    PL_WORD(pl_optimizer_options_t, decay, "\"all\"", "all|matrices",
             "parameters with weight_decay; matrices: not biases and norms, tensors of "
             "fewer than two axes"),
     PL_GROUPS(pl_optimizer_options_t, groups,

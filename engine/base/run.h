@@ -32,6 +32,21 @@ extern const pl_section_t pl_sections[];
 /* The logger of a run that names none. */
 extern const char pl_default_logger[];
 
+/* Words of options, in the order of the tables in run.c. */
+typedef enum pl_clip { PL_CLIP_NORM, PL_CLIP_VALUE } pl_clip_t;
+typedef enum pl_nan_policy { PL_NAN_STOP, PL_NAN_SKIP, PL_NAN_ROLLBACK } pl_nan_policy_t;
+typedef enum pl_deterministic {
+    PL_NOT_DETERMINISTIC,
+    PL_DETERMINISTIC,
+    PL_ELASTIC
+} pl_deterministic_t;
+typedef enum pl_profiling {
+    PL_PROFILE_NONE,
+    PL_PROFILE_SIMPLE,
+    PL_PROFILE_OPERATORS
+} pl_profiling_t;
+typedef enum pl_decay { PL_DECAY_ALL, PL_DECAY_MATRICES } pl_decay_t;
+
 /* "trainer": names are Lightning's. */
 typedef struct pl_trainer_options {
     pl_choice_t accelerator, strategy, launcher, precision;
@@ -43,8 +58,8 @@ typedef struct pl_trainer_options {
     int64_t accumulate_grad_batches;
     const char *freeze;                                   /* patterns of parameters */
     double gradient_clip_val;                             /* 0: off */
-    const char *gradient_clip_algorithm;                  /* "norm", "value" */
-    const char *nan_policy;                               /* "stop", "skip", "rollback" */
+    pl_clip_t gradient_clip_algorithm;
+    pl_nan_policy_t nan_policy;
     bool detect_anomaly;
     int64_t nan_limit;                                   /* such steps */
     pl_amount_t val_check_interval;                      /* share of the epoch, batches or
@@ -55,7 +70,7 @@ typedef struct pl_trainer_options {
     pl_amount_t limit_train_batches, limit_val_batches, limit_test_batches;
     pl_amount_t limit_predict_batches, overfit_batches;
     int64_t fast_dev_run;                                 /* batches; 0: off */
-    const char *deterministic;                            /* "false", "true", "elastic" */
+    pl_deterministic_t deterministic;
     int64_t global_batch_size;                            /* samples; 0: not given */
     int64_t micro_shards;
     bool sync_batchnorm;
@@ -68,7 +83,7 @@ typedef struct pl_trainer_options {
     int64_t reload_dataloaders_every_n_epochs;              /* 0: never */
     bool enable_checkpointing;
     bool enable_progress_bar, enable_model_summary;
-    const char *profiler;
+    pl_profiling_t profiler;
 } pl_trainer_options_t;
 
 extern const pl_option_t pl_trainer_table[];
@@ -108,7 +123,7 @@ extern const pl_option_t pl_module_table[];
 /* "optimizer": the general options, besides those of the optimizer, which a group may
  * repeat. */
 typedef struct pl_optimizer_options {
-    const char *decay;                                      /* "all" or "matrices" */
+    pl_decay_t decay;
     const char *groups;
 } pl_optimizer_options_t;
 

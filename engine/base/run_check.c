@@ -224,7 +224,7 @@ static int check_option(const checker_t *c, const path_t *path, const pl_option_
     pl_field_value_t field;
     const char *key;
     json_t *entry;
-    if (option->type == PL_OPTION_TEXT
+    if ((option->type == PL_OPTION_TEXT || option->type == PL_OPTION_WORD)
         && pl_option_read(option, value, &field, NULL) != PL_OK
         && make_text(c, path, &value) != PL_OK)
         return PL_ENOMEM;

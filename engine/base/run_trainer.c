@@ -29,12 +29,12 @@ static int general_check(const pl_options_t *o, const pl_trainer_options_t *t,
                                "with \"trainer.check_val_every_n_epoch\" 0 batches are "
                                "counted across epochs: give "
                                "\"trainer.val_check_interval\" as a count or a time");
-    if (!strcmp(t->nan_policy, "rollback") && !t->enable_checkpointing)
+    if (t->nan_policy == PL_NAN_ROLLBACK && !t->enable_checkpointing)
         return pl_options_fail(err, PL_EINVAL, o, "trainer.nan_policy",
                                "\"trainer.nan_policy\" is \"rollback\", and "
                                "\"trainer.enable_checkpointing\" is false: there is "
                                "no checkpoint to resume");
-    if (!strcmp(t->nan_policy, "skip") && t->detect_anomaly)
+    if (t->nan_policy == PL_NAN_SKIP && t->detect_anomaly)
         return pl_options_fail(err, PL_EINVAL, o, "trainer.detect_anomaly",
                                "\"trainer.detect_anomaly\" ends the run where "
                                "\"trainer.nan_policy\" \"skip\" would continue: remove "
@@ -44,7 +44,7 @@ static int general_check(const pl_options_t *o, const pl_trainer_options_t *t,
 
 bool pl_trainer_is_elastic(const pl_trainer_options_t *trainer)
 {
-    return !strcmp(trainer->deterministic, "elastic")
+    return trainer->deterministic == PL_ELASTIC
            || (trainer->strategy.name && !strcmp(trainer->strategy.name, "elastic"));
 }
 
@@ -56,8 +56,9 @@ static int time_check(const pl_options_t *o, const pl_trainer_options_t *t,
     if (*t->max_time && pl_duration_read(t->max_time, &duration, &why) != PL_OK)
         return pl_options_fail(err, PL_EINVAL, o, "trainer.max_time",
                                "\"trainer.max_time\": %s", why.text);
-    const char *kind = pl_trainer_is_elastic(t) ? "elastic" : t->deterministic;
-    const bool deterministic = strcmp(kind, "false") != 0;
+    const bool elastic = pl_trainer_is_elastic(t),
+               deterministic = elastic || t->deterministic != PL_NOT_DETERMINISTIC;
+    const char *kind = elastic ? "elastic" : "true";
     if (deterministic && *t->max_time)
         return pl_options_fail(err, PL_EINVAL, o, "trainer.max_time",
                                "\"trainer.max_time\" ends the run by the clock, and "

@@ -134,6 +134,7 @@ const char *cli_option_type(const pl_option_t *option)
         [PL_OPTION_INTERVAL] = "share, count or time",
         [PL_OPTION_COMPONENTS] = "component or list of them",
         [PL_OPTION_SPAN] = "integer, MIN:MAX or [NUMBER, ...]",
+        [PL_OPTION_WORD] = "text",
     };
     return type_names[option->type];
 }

@@ -155,8 +155,9 @@ static void show_options(const char *prefix, const pl_option_t *options, int dep
     for (; depth < DEPTH && options && options->name; options++) {
         const bool is_component = options->type == PL_OPTION_COMPONENT
                                   || options->type == PL_OPTION_COMPONENTS;
-        const bool has_words = options->type == PL_OPTION_TEXT && options->range
-                               && strchr(options->range, '|');
+        const bool is_text = options->type == PL_OPTION_TEXT
+                             || options->type == PL_OPTION_WORD,
+                   has_words = is_text && options->range && strchr(options->range, '|');
         snprintf(key, sizeof key, "%s.%s", prefix, options->name);
         if (is_component && options->range)
             show_components(key, options->range, depth);

@@ -51,7 +51,8 @@ const pl_averaging_ops_t pl_ema_averaging = {
 
 typedef struct swa {
     pl_amount_t start;
-    const char *interval, *annealing_strategy;
+    pl_unit_t interval;
+    pl_anneal_t annealing_strategy;
     int64_t every, annealing_epochs;
     double swa_lrs;
 } swa_t;
@@ -59,7 +60,7 @@ typedef struct swa {
 static const pl_option_t swa_options[] = {
     PL_AMOUNT(swa_t, start, "0.8",
               "share of the run, or number of epochs or steps, before averaging begins"),
-    PL_TEXT(swa_t, interval, "\"epoch\"", "step|epoch",
+    PL_WORD(swa_t, interval, "\"epoch\"", PL_STEP_OR_EPOCH,
             "whether start, every and annealing_epochs count optimizer steps or epochs"),
     PL_INT(swa_t, every, "1", "1..",
            "epochs or steps between two updates of the average"),
@@ -67,13 +68,14 @@ static const pl_option_t swa_options[] = {
              "learning rate after averaging has begun, in place of the schedule's"),
     PL_INT(swa_t, annealing_epochs, "10", "0..",
            "epochs or steps in which the rate changes to swa_lrs"),
-    PL_TEXT(swa_t, annealing_strategy, "\"cos\"", "cos|linear", "curve of that change"),
+    PL_WORD(swa_t, annealing_strategy, "\"cos\"", PL_ANNEAL_CURVES,
+            "curve of that change"),
     PL_OPTIONS_END,
 };
 
 static bool counts_epochs(const swa_t *swa)
 {
-    return !strcmp(swa->interval, "epoch");
+    return swa->interval == PL_UNIT_EPOCH;
 }
 
 /* The epoch or step at which it begins; false: not known yet. */
@@ -117,7 +119,7 @@ static double swa_anneal(const void *self, const pl_moment_t *when, pl_moment_t 
     from->step = epochs ? start * when->epoch_steps : start;
     *lr = swa->swa_lrs;
     const double way = length > 0 ? fmin((double)(at - start) / length, 1) : 1;
-    return !strcmp(swa->annealing_strategy, "cos") ? 1 - pl_half_cosine(way) : way;
+    return swa->annealing_strategy == PL_ANNEAL_COS ? 1 - pl_half_cosine(way) : way;
 }
 
 const pl_averaging_ops_t pl_swa_averaging = {

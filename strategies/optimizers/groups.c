@@ -67,7 +67,7 @@ static int group_make(memory_t *m, const json_t *base, const json_t *own,
     group->match = json_string_value(json_object_get(own, "match"));
     group->self = instance_add(m, value, to, err);
     int code = group->self ? PL_OK : err->code;
-    if (code == PL_OK && !strcmp(m->options.decay, "matrices")
+    if (code == PL_OK && m->options.decay == PL_DECAY_MATRICES
         && !json_object_get(own, "weight_decay"))
         code = vectors_add(m, value, to, &group->vectors, err);
     json_decref(value);

@@ -11,14 +11,14 @@
 
 typedef struct one_cycle {
     double pct_start, div_factor, final_div_factor, base_momentum, max_momentum;
-    const char *anneal_strategy;
+    pl_anneal_t anneal_strategy;
     bool three_phase, cycle_momentum;
 } one_cycle_t;
 
 static const pl_option_t one_cycle_options[] = {
     PL_FLOAT(one_cycle_t, pct_start, "0.3", "(0..1)",
              "share of the run in which the rate rises"),
-    PL_TEXT(one_cycle_t, anneal_strategy, "\"cos\"", "cos|linear",
+    PL_WORD(one_cycle_t, anneal_strategy, "\"cos\"", PL_ANNEAL_CURVES,
             "curve of the rise and of the fall"),
     PL_FLOAT(one_cycle_t, div_factor, "25", "[1..",
              "the first rate is lr divided by this"),
@@ -62,7 +62,7 @@ static place_t place_of(const one_cycle_t *c, const pl_moment_t *when)
 
 static double anneal(const one_cycle_t *c, double from, double to, double progress)
 {
-    if (!strcmp(c->anneal_strategy, "linear"))
+    if (c->anneal_strategy == PL_ANNEAL_LINEAR)
         return from + (to - from) * progress;
     return to + (from - to) * pl_half_cosine(progress);
 }

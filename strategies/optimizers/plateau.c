@@ -12,8 +12,12 @@
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/optimizers/schedules.h"
 
+typedef enum threshold_mode { THRESHOLD_REL, THRESHOLD_ABS } threshold_mode_t;
+
 typedef struct plateau {
-    const char *monitor, *mode, *threshold_mode;
+    const char *monitor;
+    pl_mode_t mode;
+    threshold_mode_t threshold_mode;
     double factor, threshold, min_lr_ratio;
     int64_t patience, cooldown, warmup_steps;
 
@@ -25,7 +29,7 @@ typedef struct plateau {
 
 static const pl_option_t plateau_options[] = {
     PL_TEXT(plateau_t, monitor, "\"val_loss\"", NULL, "metric to monitor"),
-    PL_TEXT(plateau_t, mode, "\"min\"", "min|max",
+    PL_WORD(plateau_t, mode, "\"min\"", PL_MIN_OR_MAX,
             "whether smaller or larger values are better"),
     PL_FLOAT(plateau_t, factor, "0.1", "[0..1)",
              "factor of the learning rate at each reduction"),
@@ -33,7 +37,7 @@ static const pl_option_t plateau_options[] = {
            "validations in a row without a better value that cause no reduction"),
     PL_FLOAT(plateau_t, threshold, "1e-4", "0..",
              "smallest change that counts as better"),
-    PL_TEXT(plateau_t, threshold_mode, "\"rel\"", "rel|abs",
+    PL_WORD(plateau_t, threshold_mode, "\"rel\"", "rel|abs",
             "whether the threshold is a share of the best value or a difference"),
     PL_INT(plateau_t, cooldown, "0", "0..",
            "validations after a reduction that do not count"),
@@ -50,7 +54,8 @@ static double plateau_factor(const void *self, const pl_moment_t *when)
 
 static bool is_better(const plateau_t *p, double value)
 {
-    const bool less = !strcmp(p->mode, "min"), share = !strcmp(p->threshold_mode, "rel");
+    const bool less = p->mode == PL_MODE_MIN,
+               share = p->threshold_mode == THRESHOLD_REL;
     const double by = share ? p->threshold * p->best : p->threshold;
     if (isnan(value))
         return false;

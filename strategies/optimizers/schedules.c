@@ -59,7 +59,7 @@ static const pl_option_t warmup_stable_decay_options[] = {
     PL_FLOOR(schedule_t, "0"),
     PL_AMOUNT(schedule_t, decay_steps, "0.2",
               "share of the run, or optimizer steps, of the fall at the end"),
-    PL_TEXT(schedule_t, decay_shape, "\"linear\"", "linear|cosine|sqrt",
+    PL_WORD(schedule_t, decay_shape, "\"linear\"", PL_DECAY_CURVES,
             "curve of the fall; sqrt: 1 minus the root of the completed share"),
     PL_OPTIONS_END,
 };
@@ -67,7 +67,7 @@ static const pl_option_t warmup_stable_decay_options[] = {
 /* The completed share of the steps after the warm-up: 0 to 1. */
 static double progress(const schedule_t *s, const pl_moment_t *when)
 {
-    const bool epochs = !strcmp(s->interval, "epoch");
+    const bool epochs = s->interval == PL_UNIT_EPOCH;
     const uint64_t warmup = (uint64_t)s->warmup_steps;
     const uint64_t at = epochs ? when->epoch : when->step;
     const uint64_t from = epochs ? 0 : warmup;
@@ -117,10 +117,10 @@ static double warmup_stable_decay_factor(const void *self, const pl_moment_t *wh
     const double fall = s->decay_steps.is_share ? s->decay_steps.value * total
                                                 : s->decay_steps.value;
     double way = total > 0 ? fmin(1, (at - (total - fall)) / fall) : 0, height = 1;
-    if (way > 0 && !strcmp(s->decay_shape, "linear"))
+    if (way > 0 && s->decay_shape == PL_CURVE_LINEAR)
         height = 1 - way;
     else if (way > 0)
-        height = !strcmp(s->decay_shape, "sqrt") ? 1 - sqrt(way) : pl_half_cosine(way);
+        height = s->decay_shape == PL_CURVE_SQRT ? 1 - sqrt(way) : pl_half_cosine(way);
     return pl_warming(s->warmup_steps, when) * pl_above_floor(s->min_lr_ratio, height);
 }
 
@@ -206,7 +206,7 @@ static const pl_option_t cosine_restarts_options[] = {
 /* Epochs, or steps after the warm-up. */
 static uint64_t counted(const schedule_t *s, const pl_moment_t *when)
 {
-    return !strcmp(s->interval, "epoch") ? when->epoch
+    return s->interval == PL_UNIT_EPOCH ? when->epoch
                                          : pl_since_warmup(s->warmup_steps, when);
 }
 

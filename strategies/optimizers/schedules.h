@@ -7,17 +7,24 @@
 #ifndef PL_SCHEDULES_H
 #define PL_SCHEDULES_H
 
+#include "base/option.h"
 #include "paceline.h"
+
+/* Words for the curve of a change. */
+#define PL_DECAY_CURVES "linear|cosine|sqrt"
+typedef enum pl_curve { PL_CURVE_LINEAR, PL_CURVE_COSINE, PL_CURVE_SQRT } pl_curve_t;
+#define PL_ANNEAL_CURVES "cos|linear"
+typedef enum pl_anneal { PL_ANNEAL_COS, PL_ANNEAL_LINEAR } pl_anneal_t;
 
 /* The options of all schedules; each schedule's table names its own. */
 typedef struct schedule {
     int64_t warmup_steps;
-    const char *interval;                                   /* "step" or "epoch" */
+    pl_unit_t interval;
     double min_lr_ratio, gamma, power;
     int64_t step_size, t_0, t_mult;
     pl_ints_t milestones;
     pl_amount_t decay_steps;
-    const char *decay_shape;
+    pl_curve_t decay_shape;
 } schedule_t;
 
 #define PL_WARMUP(component) \
@@ -27,7 +34,7 @@ typedef struct schedule {
     PL_FLOAT(component, min_lr_ratio, fallback, "0..1", \
              "smallest learning rate as a share of lr")
 #define PL_INTERVAL(component, fallback) \
-    PL_TEXT(component, interval, fallback, "step|epoch", \
+    PL_WORD(component, interval, fallback, PL_STEP_OR_EPOCH, \
             "unit of the schedule: optimizer steps after the warm-up, or epochs")
 
 /* The factor of the warm-up: 1 when it is over. */

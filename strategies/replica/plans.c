@@ -178,7 +178,7 @@ static int plans_list(pl_replica_t *r, pl_error_t *err)
 static pl_graph_t *describe_optimizer(pl_replica_t *r, int objective, pl_error_t *err)
 {
     const pl_trainer_options_t *trainer = r->job->trainer;
-    const bool by_value = !strcmp(trainer->gradient_clip_algorithm, "value");
+    const bool by_value = trainer->gradient_clip_algorithm == PL_CLIP_VALUE;
     pl_optimizer_t *optimizer = r->objective[objective].optimizer;
     if (pl_replica_is_partitioned(r)) {
         pl_piece_t piece = {0};

@@ -9,11 +9,13 @@
 #include <string.h>
 
 #include "actors/connectors/callbacks/callbacks.h"
+#include "base/option.h"
 #include "base/error.h"
 #include "base/log.h"
 
 typedef struct early_stopping {
-    const char *monitor, *mode;
+    const char *monitor;
+    pl_mode_t mode;
     double min_delta, stopping_threshold, divergence_threshold;  /* NaN: none */
     int64_t patience;
     bool check_finite, strict, check_on_train_epoch_end, verbose;
@@ -25,7 +27,7 @@ typedef struct early_stopping {
 
 static const pl_option_t early_stopping_options[] = {
     PL_TEXT(early_stopping_t, monitor, "\"val_loss\"", NULL, "metric to monitor"),
-    PL_TEXT(early_stopping_t, mode, "\"min\"", "min|max",
+    PL_WORD(early_stopping_t, mode, "\"min\"", PL_MIN_OR_MAX,
             "whether a lower or a higher value is better"),
     PL_FLOAT(early_stopping_t, min_delta, "0", "0..",
              "a smaller change is no improvement"),
@@ -56,7 +58,7 @@ static int early_stopping_start(void *self, pl_error_t *err)
 
 static bool is_better(const early_stopping_t *e, double value, double than)
 {
-    return !strcmp(e->mode, "min") ? value < than : value > than;
+    return e->mode == PL_MODE_MIN ? value < than : value > than;
 }
 
 static void stop_because(pl_callback_request_t *request, const char *format, ...)
@@ -80,11 +82,11 @@ static void value_check(early_stopping_t *e, const pl_hook_event_t *event, doubl
     }
     if (is_better(e, value, e->stopping_threshold))
         stop_because(request, "%s %.6g is better than the threshold %.6g (mode \"%s\")",
-                     e->monitor, value, e->stopping_threshold, e->mode);
+                     e->monitor, value, e->stopping_threshold, pl_mode_names[e->mode]);
     else if (is_better(e, e->divergence_threshold, value))
         stop_because(request, "%s %.6g is worse than the threshold %.6g (mode \"%s\")",
-                     e->monitor, value, e->divergence_threshold, e->mode);
-    const double delta = !strcmp(e->mode, "min") ? -e->min_delta : e->min_delta;
+                     e->monitor, value, e->divergence_threshold, pl_mode_names[e->mode]);
+    const double delta = e->mode == PL_MODE_MIN ? -e->min_delta : e->min_delta;
     if (!isnan(value) && (isnan(e->best) || is_better(e, value, e->best + delta))) {
         e->best = value;
         e->waited = 0;
@@ -96,7 +98,7 @@ static void value_check(early_stopping_t *e, const pl_hook_event_t *event, doubl
                      "%s has not improved in the last %lld check%s; the best is "
                      "%.6g (mode \"%s\")",
                      e->monitor, (long long)e->waited, pl_plural(e->waited), e->best,
-                     e->mode);
+                     pl_mode_names[e->mode]);
     }
 }
 

@@ -5,15 +5,16 @@
 #include <string.h>
 
 #include "actors/connectors/callbacks/callbacks.h"
+#include "base/option.h"
 #include "base/json_text.h"
 
 typedef struct lr_monitor {
-    const char *logging_interval;
+    pl_unit_t logging_interval;
     int64_t every_n_steps;
 } lr_monitor_t;
 
 static const pl_option_t lr_monitor_options[] = {
-    PL_TEXT(lr_monitor_t, logging_interval, "\"step\"", "step|epoch",
+    PL_WORD(lr_monitor_t, logging_interval, "\"step\"", PL_STEP_OR_EPOCH,
             "log the rates after steps or after epochs"),
     PL_INT(lr_monitor_t, every_n_steps, "50", "1..",
            "optimizer steps between two records"),
@@ -23,7 +24,7 @@ static const pl_option_t lr_monitor_options[] = {
 static int64_t lr_monitor_every(const void *self)
 {
     const lr_monitor_t *m = self;
-    return strcmp(m->logging_interval, "step") ? 0 : m->every_n_steps;
+    return m->logging_interval == PL_UNIT_EPOCH ? 0 : m->every_n_steps;
 }
 
 static int lr_monitor_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
@@ -33,7 +34,7 @@ static int lr_monitor_on(void *self, pl_hook_t point, const pl_hook_event_t *eve
     const char *name;
     json_t *value;
     int code = PL_OK;
-    if (point == PL_HOOK_TRAIN_EPOCH_END && strcmp(m->logging_interval, "epoch"))
+    if (point == PL_HOOK_TRAIN_EPOCH_END && m->logging_interval != PL_UNIT_EPOCH)
         return PL_OK;
     json_t *metrics = pl_json_read(event->metrics, strlen(event->metrics), "metrics",
                                    err);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "actors/connectors/callbacks/callbacks.h"
+#include "base/option.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -24,7 +25,8 @@ typedef struct kept {
 } kept_t;
 
 typedef struct model_checkpoint {
-    const char *monitor, *mode, *filename;
+    const char *monitor, *filename;
+    pl_mode_t mode;
     int64_t save_top_k, every_n_train_steps, every_n_epochs;
     double train_time_interval;                             /* s */
     bool save_last, save_on_train_epoch_end;
@@ -39,7 +41,7 @@ typedef struct model_checkpoint {
 static const pl_option_t model_checkpoint_options[] = {
     PL_TEXT(model_checkpoint_t, monitor, "\"\"", NULL,
             "metric that ranks the checkpoints; empty: the newest are the best"),
-    PL_TEXT(model_checkpoint_t, mode, "\"min\"", "min|max",
+    PL_WORD(model_checkpoint_t, mode, "\"min\"", PL_MIN_OR_MAX,
             "whether a lower or a higher value is better"),
     PL_INT(model_checkpoint_t, save_top_k, "1", "-1..",
            "number of best checkpoints to keep; -1: all, 0: none"),
@@ -278,7 +280,7 @@ static int best_add(model_checkpoint_t *m, const pl_hook_event_t *event, char na
     if (*m->monitor) {
         if (pl_metric_find(event, m->monitor, &value, err) != PL_OK)
             return err->code;
-        score = isnan(value) ? INFINITY : !strcmp(m->mode, "min") ? value : -value;
+        score = isnan(value) ? INFINITY : m->mode == PL_MODE_MIN ? value : -value;
     }
     int code = name_make(m, event, name, err);
     return code == PL_OK ? kept_add(m, name, score, request, err) : code;

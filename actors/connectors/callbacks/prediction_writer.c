@@ -11,14 +11,17 @@
 #include "actors/connectors/callbacks/callbacks.h"
 #include "base/error.h"
 
+typedef enum write_interval { WRITE_BATCH, WRITE_EPOCH } write_interval_t;
+
 typedef struct prediction_writer {
-    const char *output_dir, *write_interval;
+    const char *output_dir;
+    write_interval_t write_interval;
 } prediction_writer_t;
 
 static const pl_option_t prediction_writer_options[] = {
     PL_TEXT(prediction_writer_t, output_dir, "\"predictions\"", NULL,
             "directory of the files; created if it is missing"),
-    PL_TEXT(prediction_writer_t, write_interval, "\"batch\"", "batch|epoch",
+    PL_WORD(prediction_writer_t, write_interval, "\"batch\"", "batch|epoch",
             "a file for each batch, or one of all at the end"),
     PL_OPTIONS_END,
 };
@@ -42,7 +45,7 @@ static int prediction_writer_on(void *self, pl_hook_t point, const pl_hook_event
                                 pl_callback_request_t *request, pl_error_t *err)
 {
     const prediction_writer_t *w = self;
-    bool batches = !strcmp(w->write_interval, "batch"),
+    bool batches = w->write_interval == WRITE_BATCH,
          of_batch = point == PL_HOOK_PREDICT_BATCH_END;
     int code = PL_OK;
     if (point == PL_HOOK_PREDICT_START)

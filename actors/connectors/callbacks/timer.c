@@ -6,11 +6,13 @@
 #include <string.h>
 
 #include "actors/connectors/callbacks/callbacks.h"
+#include "base/option.h"
 #include "base/clock.h"
 #include "base/error.h"
 
 typedef struct timer {
-    const char *duration, *interval;
+    const char *duration;
+    pl_unit_t interval;
     int64_t every_n_steps;
 
     int64_t limit, before;                      /* ns; before: time of the resumed runs */
@@ -19,7 +21,7 @@ typedef struct timer {
 
 static const pl_option_t timer_options[] = {
     PL_TEXT(stop_timer_t, duration, NULL, NULL, "time limit of the run, DD:HH:MM:SS"),
-    PL_TEXT(stop_timer_t, interval, "\"step\"", "step|epoch",
+    PL_WORD(stop_timer_t, interval, "\"step\"", PL_STEP_OR_EPOCH,
             "whether the run stops after a step or after an epoch"),
     PL_INT(stop_timer_t, every_n_steps, "50", "1..",
            "optimizer steps between two checks of the clock"),
@@ -36,7 +38,7 @@ static const char *timer_check(const void *self, pl_error_t *err)
 static int64_t timer_every(const void *self)
 {
     const stop_timer_t *t = self;
-    return strcmp(t->interval, "step") ? 0 : t->every_n_steps;
+    return t->interval == PL_UNIT_EPOCH ? 0 : t->every_n_steps;
 }
 
 static int timer_start(void *self, pl_error_t *err)

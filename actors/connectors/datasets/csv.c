@@ -20,11 +20,11 @@
 
 static const pl_option_t csv_options[] = {
     PL_TEXT(csv_t, path, NULL, NULL, "the file, plain or gzip"),
-    PL_TEXT(csv_t, header, "\"auto\"", "auto|yes|no",
+    PL_WORD(csv_t, header, "\"auto\"", "auto|yes|no",
             "whether the first line has column names; auto: if none of its fields is a "
             "number"),
     PL_INT(csv_t, label, "-1", "-1..", "column of the target, from 0; -1: the last"),
-    PL_TEXT(
+    PL_WORD(
         csv_t, target, "\"auto\"", "auto|class|value|none",
         "type of the target; auto: as in the training data, where whole numbers from 0 "
         "are classes if there are at most 10, or at most 1000 with two rows for each; "
@@ -196,10 +196,7 @@ static int csv_load(csv_t *csv, const pl_data_request_t *request, const json_t *
                     pl_error_t *err)
 {
     const bool may_be_empty = data_info && pl_may_be_empty(request->stage);
-    pl_csv_header_t header = !strcmp(csv->header, "yes")  ? PL_CSV_YES
-                             : !strcmp(csv->header, "no") ? PL_CSV_NO
-                                                          : PL_CSV_AUTO;
-    int code = pl_csv_load(csv->path, pl_file_limit(), header, &csv->table, err);
+    int code = pl_csv_load(csv->path, pl_file_limit(), csv->header, &csv->table, err);
     csv->rows = csv->table.rows;
     if (!code && csv->rows == 0 && !may_be_empty)
         code = pl_fail(err, PL_EFORMAT, "%s: there is nothing below the header",

@@ -99,7 +99,7 @@ static int csv_name_target(csv_t *csv, bool is_known, pl_stage_t stage, pl_error
         return PL_OK;
     csv->label = csv_column(csv, others->text[k], strlen(others->text[k]));
     if (csv->label < 0 && !is_known && stage == PL_PREDICT)
-        csv->target = "none";
+        csv->target = TARGET_NONE;
     else if (csv->label < 0 && !is_known)
         return pl_fail(err, PL_EINVAL, "%s: field \"y\": there is no column \"%.40s\"",
                        csv->path, others->text[k]);
@@ -114,7 +114,7 @@ static int csv_name_target(csv_t *csv, bool is_known, pl_stage_t stage, pl_error
 static int csv_use_by_position(csv_t *csv, pl_error_t *err)
 {
     const pl_csv_t *table = &csv->table;
-    csv->column = !strcmp(csv->target, "none") ? -1
+    csv->column = csv->target == TARGET_NONE ? -1
                   : csv->label < 0             ? table->columns - 1
                                                : (int)csv->label;
     if (csv->label >= table->columns)
@@ -185,7 +185,7 @@ static int csv_use_target(csv_t *csv, const json_t *known, pl_stage_t stage,
     const json_t *name = json_array_get(json_object_get(known, "y"), 0);
     pl_error_t why = {0};
     csv->column = -1;
-    if (!strcmp(csv->target, "none") || !name)
+    if (csv->target == TARGET_NONE || !name)
         return PL_OK;
     int column, code = csv_use_name(csv, name, FOR_TARGET, &column, &why);
     if (code == PL_ENOTFOUND && stage == PL_PREDICT)
@@ -383,12 +383,11 @@ static csv_target_t csv_decide_target(const csv_t *csv)
 
 int csv_find_target(csv_t *csv, const json_t *data_info, pl_error_t *err)
 {
-    const bool is_auto = !strcmp(csv->target, "auto");
     csv->kind = TARGET_NONE;
     if (csv->column < 0)
         return PL_OK;
-    if (!is_auto)
-        csv->kind = !strcmp(csv->target, "class") ? TARGET_CLASS : TARGET_VALUE;
+    if (csv->target != TARGET_AUTO)
+        csv->kind = csv->target;
     else if (data_info)
         csv->kind = json_object_get(data_info, "classes") ? TARGET_CLASS : TARGET_VALUE;
     else
@@ -403,7 +402,7 @@ int csv_find_target(csv_t *csv, const json_t *data_info, pl_error_t *err)
                    "%s:%lld: the label is %s; classes are whole numbers from 0%s; the "
                    "label %lld is ignored (ignore_index)",
                    csv->path, (long long)csv->table.line[row], shown,
-                   is_auto ? ", and the training data has classes: to predict "
+                   csv->target == TARGET_AUTO ? ", and the training data has classes: to predict "
                              "a value, train with \"target\": \"value\""
                            : ": set \"target\": \"value\" for other numbers",
                    (long long)csv->ignore_index);

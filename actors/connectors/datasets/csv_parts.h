@@ -10,13 +10,21 @@
  * ["c"]}. */
 #define COLUMNS "columns"
 
-typedef enum csv_target { TARGET_NONE, TARGET_CLASS, TARGET_VALUE } csv_target_t;
+/* The words of the option "target", and the type that was found. */
+typedef enum csv_target {
+    TARGET_AUTO,
+    TARGET_CLASS,
+    TARGET_VALUE,
+    TARGET_NONE
+} csv_target_t;
 
 /* The use of a column; 0 and more: its place among the columns of further fields. */
 enum { FOR_FEATURE = -1, FOR_TARGET = -2, FOR_NOTHING = -3 };
 
 typedef struct csv {
-    const char *path, *header, *target;
+    const char *path;
+    pl_csv_header_t header;
+    csv_target_t target;
     pl_texts_t others;                                     /* "weight": "column,column" */
     int64_t label, ignore_index;
     bool standardize;

@@ -13,7 +13,8 @@
 #define NOTHING (-1)                                        /* label of padding */
 
 typedef struct lines {
-    const char *path, *vocabulary;
+    const char *path;
+    pl_token_kind_t vocabulary;
     int64_t context;
     pl_tokens_t tokens;
     int64_t *begin;                              /* [samples], first token of each line */
@@ -24,7 +25,7 @@ static const pl_option_t lines_options[] = {
     PL_TEXT(lines_t, path, NULL, NULL, "the file, plain or gzip"),
     PL_INT(lines_t, context, "64", "2..",
            "maximum number of tokens of a sample; the rest of a line is ignored"),
-    PL_TEXT(lines_t, vocabulary, "\"char\"", "char|byte", "what a token is"),
+    PL_WORD(lines_t, vocabulary, "\"char\"", PL_TOKEN_KINDS, "what a token is"),
     PL_OPTIONS_END,
 };
 

@@ -14,8 +14,12 @@
 
 #define NOTHING (-1)                                    /* target behind the last token */
 
+typedef enum windows { WINDOWS_RANDOM, WINDOWS_CONSECUTIVE } windows_t;
+
 typedef struct text {
-    const char *path, *vocabulary, *windows;
+    const char *path;
+    pl_token_kind_t vocabulary;
+    windows_t windows;
     int64_t context;
     pl_tokens_t tokens;
     int64_t begin, count;                                   /* tokens of the share */
@@ -26,8 +30,8 @@ typedef struct text {
 static const pl_option_t text_options[] = {
     PL_TEXT(text_t, path, NULL, NULL, "the file, plain or gzip"),
     PL_INT(text_t, context, "64", "1..", "tokens of a sample"),
-    PL_TEXT(text_t, vocabulary, "\"char\"", "char|byte", "what a token is"),
-    PL_TEXT(text_t, windows, "\"random\"", "random|consecutive",
+    PL_WORD(text_t, vocabulary, "\"char\"", PL_TOKEN_KINDS, "what a token is"),
+    PL_WORD(text_t, windows, "\"random\"", "random|consecutive",
             "positions of the training samples in the text"),
     PL_OPTIONS_END,
 };
@@ -48,7 +52,7 @@ static int text_share(text_t *text, const pl_data_request_t *request, pl_error_t
                        "%s: the share %g to %g of the text has %lld tokens, but 2 are "
                        "needed",
                        text->path, request->from, request->to, (long long)text->count);
-    text->random = request->stage == PL_TRAIN && !strcmp(text->windows, "random");
+    text->random = request->stage == PL_TRAIN && text->windows == WINDOWS_RANDOM;
     const int64_t whole = text->count / text->context, targets = text->count - 1;
     text->samples = !text->random ? (targets - 1) / text->context + 1
                     : whole > 1   ? whole

@@ -25,7 +25,7 @@ static pl_vocabulary_t *vocabulary_for(const pl_tokens_request_t *request,
     pl_vocabulary_t *made;
     if (json_is_string(known))
         made = pl_vocabulary_new(json_string_value(known), err);
-    else if (!strcmp(request->vocabulary, "byte"))
+    else if (request->vocabulary == PL_TOKEN_BYTE)
         made = pl_vocabulary_new("", err);
     else
         made = pl_vocabulary_of(bytes->data, bytes->size, request->path, err);

@@ -4,6 +4,10 @@
 
 #include "paceline.h"
 
+/* What a token is: the words of the option "vocabulary". */
+#define PL_TOKEN_KINDS "char|byte"
+typedef enum pl_token_kind { PL_TOKEN_CHAR, PL_TOKEN_BYTE } pl_token_kind_t;
+
 typedef struct pl_tokens {
     pl_dtype_t dtype;                      /* in memory: u8 if that is enough, else i32 */
     void *data;                            /* [count] of dtype */
@@ -13,7 +17,7 @@ typedef struct pl_tokens {
 
 typedef struct pl_tokens_request {
     const char *path;
-    const char *vocabulary;            /* "char" or "byte" */
+    pl_token_kind_t vocabulary;
     int64_t context;                   /* tokens of a sample at most, for the data info */
     const char *data_info;             /* of the training data; its vocabulary is used
                                           [none] */
