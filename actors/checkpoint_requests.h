@@ -12,11 +12,10 @@ typedef struct pl_checkpoint_requests {
     char save[512], drop[1024];
 } pl_checkpoint_requests_t;
 
-/* Adds names that are not there already.  PL_EBUSY: they are too many, and none is
- * added. */
+/* Adds names that the lists do not have yet.  PL_EBUSY: too many; none is added. */
 int pl_checkpoint_requests_add(pl_checkpoint_requests_t *requests, const char *save,
                                const char *drop, pl_error_t *err);
-/* A list of names, one a line, contains name [length]. */
+/* Whether a list of names, one a line, contains name[0..length). */
 bool pl_checkpoint_requests_has(const char *list, const char *name, size_t length);
 
 #endif

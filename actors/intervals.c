@@ -1,4 +1,4 @@
-/* intervals.c - after how many steps callbacks want to be asked, each after its own */
+/* intervals.c - the intervals, in steps, at which callbacks are called */
 #include "actors/intervals.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* intervals.h - after how many steps callbacks want to be asked, each after its own */
+/* intervals.h - the intervals, in steps, at which callbacks are called */
 #ifndef PL_INTERVALS_H
 #define PL_INTERVALS_H
 
@@ -6,18 +6,18 @@
 
 enum { PL_INTERVALS_MAX = 8 };
 
-/* Those of several callbacks; all zero: never. */
+/* Of several callbacks; all zero: never. */
 typedef struct pl_intervals {
     uint64_t steps[PL_INTERVALS_MAX];
     int count;
 } pl_intervals_t;
 
-/* 0: never.  Of too many, the last is one that at least each of them meets. */
+/* 0: never.  If there are too many, the last becomes a common divisor. */
 void pl_intervals_add(pl_intervals_t *intervals, uint64_t steps);
-/* Whether some of them end with that step. */
+/* Whether one of them ends with that step. */
 bool pl_intervals_match(const pl_intervals_t *intervals, uint64_t step);
 
-/* As a message has them: uint64 each. */
+/* As in a message: uint64 each. */
 pl_bytes_t pl_intervals_bytes(const pl_intervals_t *intervals);
 void pl_intervals_read(pl_intervals_t *intervals, pl_bytes_t bytes);
 

@@ -1,7 +1,7 @@
 /* monitors.c - the metrics that callbacks and schedules follow, by their names
  *
- * A wrong name would be found at the first validation, perhaps hours after the start.
- * The names of the module's metrics are known once its steps are compiled. */
+ * At the first validation, perhaps hours after the start, a wrong name would be noticed
+ * too late.  The names of the module's metrics are known once its steps are compiled. */
 #include "actors/monitors.h"
 
 #include <stdio.h>
@@ -30,7 +30,7 @@ static int monitor_visit(const pl_job_t *job, const char *component,
     return code;
 }
 
-/* Those of the callbacks and of the schedules, until one fails. */
+/* Visits the monitors of callbacks and schedules, until one fails. */
 static int monitors_visit(const pl_job_t *job, monitor_visit_t *visit,
                           const void *context, pl_error_t *err)
 {
@@ -55,7 +55,7 @@ static int monitors_visit(const pl_job_t *job, monitor_visit_t *visit,
     return code;
 }
 
-/* Each of several sources has metrics of its own, and there is none of all together. */
+/* With several validation sources each has its own metrics; none is of all together. */
 static int monitor_check(const pl_job_t *job, const char *key, const char *monitor,
                          const void *context, pl_error_t *err)
 {
@@ -77,20 +77,15 @@ int pl_monitors_check(const pl_job_t *job, pl_error_t *err)
 
 /* ---- Names of metrics ---- */
 
-static size_t classes_of(const pl_logged_metric_t *f)
-{
-    if (f->average != PL_PER_CLASS)
-        return 0;
-    return f->kind == PL_METRIC_AUROC || f->kind == PL_METRIC_AVERAGE_PRECISION
-               ? f->count / (2 * f->columns)
-               : f->columns;
-}
-
-/* The name as a key; of classes one by one, a key for each class. */
+/* Puts the name as a key; for values of single classes, one key for each class. */
 static bool name_put(json_t *known, const pl_logged_metric_t *f, const char *behind)
 {
     char name[128];
-    const size_t classes = classes_of(f);
+    const bool is_area = f->kind == PL_METRIC_AUROC
+                         || f->kind == PL_METRIC_AVERAGE_PRECISION;
+    const size_t classes = f->average != PL_PER_CLASS ? 0
+                           : is_area                  ? f->count / (2 * f->columns)
+                                                      : f->columns;
     bool put = true;
     for (size_t k = 0; k < (classes ? classes : 1); k++) {
         if (classes)
@@ -102,7 +97,7 @@ static bool name_put(json_t *known, const pl_logged_metric_t *f, const char *beh
     return put;
 }
 
-/* The keys under which the metrics of a stage are reported. */
+/* Puts the keys of all metrics of a stage. */
 static bool names_put(json_t *known, pl_stage_t stage, const char *names,
                       uint32_t loaders)
 {
@@ -122,12 +117,6 @@ static bool names_put(json_t *known, pl_stage_t stage, const char *names,
     }
     pl_metrics_release(&metrics);
     return put;
-}
-
-/* Counters that a run has once there is something to count. */
-static bool is_counter(const char *name)
-{
-    return !strcmp(name, "skipped_steps") || !strcmp(name, "rollbacks");
 }
 
 /* The option beside a "monitor", such as its "mode". */
@@ -176,7 +165,7 @@ static bool a_callback_may_add(const pl_job_t *job, const char *monitor)
 
 typedef struct metrics {
     json_t *known;
-    bool validates;            /* else components themselves report a missing "val_…" */
+    bool validates;               /* [components report a missing "val_…" themselves] */
 } metrics_t;
 
 static int monitor_find(const pl_job_t *job, const char *key, const char *monitor,
@@ -189,7 +178,9 @@ static int monitor_find(const pl_job_t *job, const char *key, const char *monito
     char strict[128];
     pl_suggestion_t nearest;
     pl_error_t text = {0};
-    const bool is_known = json_object_get(known, monitor) || is_counter(monitor);
+    const bool is_counter = !strcmp(monitor, "skipped_steps")
+                            || !strcmp(monitor, "rollbacks"),
+               is_known = json_object_get(known, monitor) || is_counter;
     if (is_known || (!metrics->validates && !strncmp(monitor, "val_", 4)))
         return PL_OK;
     pl_suggestion_init(&nearest, monitor);
@@ -210,9 +201,9 @@ static int monitor_find(const pl_job_t *job, const char *key, const char *monito
     return PL_OK;
 }
 
-/* ---- Metrics of which more is better ---- */
+/* ---- Metrics whose larger values are better ---- */
 
-/* A name of words such as "val_head_acc". */
+/* Decided by the words of a name such as "val_head_acc". */
 static bool more_is_better(const char *monitor)
 {
     static const char *const more[] = {"acc", "accuracy",  "auc",    "auroc",

@@ -4,15 +4,14 @@
 
 #include "runtime/payload.h"
 
-/* PL_EINVAL when an option "monitor" names the metric of one validation source and the
- * run has several.  Needs options alone. */
+/* PL_EINVAL: an option "monitor" names the metric of one validation source, and the run
+ * has several.  Reads options only. */
 int pl_monitors_check(const pl_job_t *job, pl_error_t *err);
 
-/* Before the first step: PL_ENOTFOUND when an option "monitor" names no metric of the
- * run.  Warns instead where a callback could still log that metric, or the option
- * "strict" beside it is false.  Warns also where more of a metric is better and no "mode"
- * is given.  The names are those of metric_names; val [""] of a run without
- * validations. */
+/* Before the first step.  PL_ENOTFOUND: an option "monitor" names no metric of the run;
+ * only a warning if a callback could log that metric, or if the option "strict" beside it
+ * is false.  Warns also if larger values of a metric are better and no "mode" is given.
+ * The names are those of metric_names; val is "" for a run without validations. */
 int pl_monitors_find(const pl_job_t *job, const char *train, const char *val,
                      pl_error_t *err);
 

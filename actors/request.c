@@ -1,7 +1,7 @@
-/* request.c - what a run asks for, held against what there is, before anything starts
+/* request.c - checks a run against what exists, before anything starts
  *
- * Each option by itself was judged where the run was read.  Here is what shows only when
- * it is known what is to be done, by which components and where. */
+ * Each option alone was checked when the run file was read.  These checks need to know
+ * what is to be done, by which components, and where. */
 #include "actors/request.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@
 #include "base/utf8.h"
 #include "base/descriptors.h"
 
-/* Where nobody says how ranks are started, somebody may have started them. */
+/* Without "trainer.launcher" the ranks may have been started by another program. */
 const pl_actor_ops_t *pl_request_launcher(const pl_job_t *job, pl_error_t *err)
 {
     pl_environment_t environment;
@@ -33,7 +33,7 @@ const pl_actor_ops_t *pl_request_launcher(const pl_job_t *job, pl_error_t *err)
     return pl_component_find("launcher", environment.source ? "external" : "inline", err);
 }
 
-/* What the environment says wrongly is told where it is checked. */
+/* world_check() reports an environment that is wrong. */
 int pl_request_ranks(const pl_job_t *job)
 {
     const pl_actor_ops_t *launcher = pl_request_launcher(job, NULL);
@@ -54,11 +54,11 @@ const pl_actor_ops_t *pl_request_strategy(const pl_job_t *job, pl_error_t *err)
     return pl_component_find("strategy", name, err);
 }
 
-/* ---- what was started ---- */
+/* ---- ranks that were started by another program ---- */
 
-/* A number of the run against that of who has started the ranks. */
-static int told_check(const pl_job_t *job, const char *key, pl_span_t wanted, int there,
-                      const char *source, pl_error_t *err)
+/* Compares a number of the run with that of the program that started the ranks. */
+static int count_check(const pl_job_t *job, const char *key, pl_span_t wanted, int there,
+                       const char *source, pl_error_t *err)
 {
     char path[32];
     const bool is_node = strcmp(key, "devices") != 0;
@@ -109,10 +109,11 @@ static int world_check(const pl_job_t *job, const pl_actor_ops_t *launcher,
                                "many of the %d ranks are on each node: leave "
                                "\"trainer.devices\" out",
                                e.source, e.world_size);
-    code = told_check(job, "devices", t->devices, local, e.source, err);
+    code = count_check(job, "devices", t->devices, local, e.source, err);
     return code == PL_OK
-               ? told_check(job, "num_nodes", (pl_span_t){t->num_nodes, t->num_nodes},
-                            local ? (e.world_size + local - 1) / local : 0, e.source, err)
+               ? count_check(job, "num_nodes", (pl_span_t){t->num_nodes, t->num_nodes},
+                             local ? (e.world_size + local - 1) / local : 0, e.source,
+                             err)
                : code;
 }
 
@@ -135,21 +136,13 @@ static int devices_check(const pl_job_t *job, const char *role,
                            strcmp(role, "strategy") ? "" : ", such as \"ddp\"");
 }
 
-static int ranks_check(const pl_job_t *job, pl_error_t *err)
-{
-    const int ranks = pl_request_ranks(job);
-    if (ranks <= PL_RANKS_MAX)
-        return PL_OK;
-    return pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
-                           "the run has %d ranks: at most %d are possible", ranks,
-                           PL_RANKS_MAX);
-}
-
-/* One option says it, the other is how. */
-static int elastic_check(const pl_job_t *job, pl_error_t *err)
+/* "trainer.deterministic": "elastic" and the strategy go together.  Ranks that step
+ * independently cannot wait for each other within a step. */
+static int strategy_check(const pl_job_t *job, pl_error_t *err)
 {
     const pl_actor_ops_t *strategy = pl_request_strategy(job, err);
     const bool wanted = pl_trainer_is_elastic(job->trainer);
+    const int64_t micro_shards = job->trainer->micro_shards;
     if (!strategy)
         return err->code;
     if (strategy->elastic && !wanted)
@@ -157,35 +150,20 @@ static int elastic_check(const pl_job_t *job, pl_error_t *err)
                                "strategy \"%s\" needs \"trainer.deterministic\": "
                                "\"elastic\"",
                                strategy->name);
-    if (!wanted || strategy->elastic)
-        return PL_OK;
-    return pl_options_fail(err, PL_EINVAL, job->options, "trainer.strategy",
-                           "with strategy \"%s\" results depend on the number of ranks, "
-                           "but \"trainer.deterministic\" is \"elastic\": remove "
-                           "\"trainer.strategy\"",
-                           strategy->name);
-}
-
-/* Steps that ranks take by themselves are not the place to wait for each other. */
-static int norms_check(const pl_job_t *job, pl_error_t *err)
-{
-    const pl_actor_ops_t *strategy = pl_request_strategy(job, err);
-    if (!strategy)
-        return err->code;
-    if (!strategy->independent_steps || !job->trainer->sync_batchnorm)
-        return PL_OK;
-    return pl_options_fail(err, PL_EINVAL, job->options, "trainer.sync_batchnorm",
-                           "\"trainer.sync_batchnorm\" synchronizes the ranks within "
-                           "each step, but with strategy \"%s\" each rank steps alone: "
-                           "remove it, or set another \"trainer.strategy\", such as "
-                           "\"ddp\"",
-                           strategy->name);
-}
-
-static int micro_shards_check(const pl_job_t *job, pl_error_t *err)
-{
-    const int64_t micro_shards = job->trainer->micro_shards;
-    if (!pl_trainer_is_elastic(job->trainer) || pl_request_ranks(job) <= micro_shards)
+    if (wanted && !strategy->elastic)
+        return pl_options_fail(err, PL_EINVAL, job->options, "trainer.strategy",
+                               "with strategy \"%s\" results depend on the number of "
+                               "ranks, but \"trainer.deterministic\" is \"elastic\": "
+                               "remove \"trainer.strategy\"",
+                               strategy->name);
+    if (strategy->independent_steps && job->trainer->sync_batchnorm)
+        return pl_options_fail(err, PL_EINVAL, job->options, "trainer.sync_batchnorm",
+                               "\"trainer.sync_batchnorm\" synchronizes the ranks within "
+                               "each step, but with strategy \"%s\" each rank steps "
+                               "alone: remove it, or set another \"trainer.strategy\", "
+                               "such as \"ddp\"",
+                               strategy->name);
+    if (!wanted || pl_request_ranks(job) <= micro_shards)
         return PL_OK;
     return pl_options_fail(err, PL_EINVAL, job->options, "trainer.strategy.micro_shards",
                            "%d ranks cannot share %lld micro-shard%s, of which each rank "
@@ -195,9 +173,9 @@ static int micro_shards_check(const pl_job_t *job, pl_error_t *err)
                            pl_plural(micro_shards));
 }
 
-/* Batches of the program's get no further than its own process, and nobody asks
- * callbacks there or goes back. */
-static int manual_check_spec(const pl_job_t *job, const pl_actor_ops_t *launcher,
+/* Batches of the program stay in its process.  A manual loop has one rank, calls no
+ * callbacks and makes no rollbacks. */
+static int manual_loop_check(const pl_job_t *job, const pl_actor_ops_t *launcher,
                              pl_error_t *err)
 {
     if (!launcher->in_process)
@@ -231,7 +209,8 @@ static int manual_check_spec(const pl_job_t *job, const pl_actor_ops_t *launcher
 
 static int components_check(const pl_job_t *job, pl_error_t *err)
 {
-    bool trains = job->stage == PL_TRAIN;
+    const bool trains = job->stage == PL_TRAIN;
+    const int ranks = pl_request_ranks(job);
     int code = pl_options_needs(job->options, "module", "module", err);
     if (code == PL_OK && !job->prompt && !job->manual_signature)
         code = pl_options_needs_source(job->options, job->stage, err);
@@ -240,20 +219,18 @@ static int components_check(const pl_job_t *job, pl_error_t *err)
     if (code == PL_OK)
         code = devices_check(job, "strategy", pl_request_strategy(job, err), err);
     if (code == PL_OK)
-        code = elastic_check(job, err);
-    if (code == PL_OK)
-        code = norms_check(job, err);
-    if (code == PL_OK)
-        code = micro_shards_check(job, err);
+        code = strategy_check(job, err);
     const pl_actor_ops_t *launcher = pl_request_launcher(job, err);
     if (code == PL_OK)
         code = devices_check(job, "launcher", launcher, err);
-    if (code == PL_OK)
-        code = ranks_check(job, err);
+    if (code == PL_OK && ranks > PL_RANKS_MAX)
+        code = pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
+                               "the run has %d ranks: at most %d are possible", ranks,
+                               PL_RANKS_MAX);
     if (code == PL_OK)
         code = world_check(job, launcher, err);
     if (code == PL_OK && job->manual_signature)
-        code = manual_check_spec(job, launcher, err);
+        code = manual_loop_check(job, launcher, err);
     else if (code == PL_OK && launcher->remote_ranks)
         code = pl_run_check(job->options, PL_CHECK_ELSEWHERE, err);
     return code;
@@ -286,16 +263,6 @@ const char *pl_request_name(const pl_job_t *job)
     return job->stage == PL_TRAIN ? job->trainer->run_name : "";
 }
 
-/* The size of batches is what a search changes. */
-static int search_check(const pl_job_t *job, pl_error_t *err)
-{
-    if (!job->tuning.batch_size || !pl_trainer_is_elastic(job->trainer))
-        return PL_OK;
-    return pl_options_fail(err, PL_EINVAL, job->options, "trainer.deterministic",
-                           "\"trainer.deterministic\" is \"elastic\", which fixes the "
-                           "batch size: remove it to search for a batch size");
-}
-
 static int name_check(const pl_job_t *job, pl_error_t *err)
 {
     const pl_trainer_options_t *trainer = job->trainer;
@@ -312,21 +279,10 @@ static int name_check(const pl_job_t *job, pl_error_t *err)
                            why.text);
 }
 
-/* What a run goes on in is told and kept as JSON. */
-static int resume_check(const pl_job_t *job, pl_error_t *err)
-{
-    if (!job->resume || pl_utf8_ok(job->resume, strlen(job->resume)))
-        return PL_OK;
-    return pl_fail(err, PL_EINVAL,
-                   "cannot resume from %s: the path is not UTF-8; rename it",
-                   job->resume);
-}
-
-/* Threads and files of a process that has so many of the ranks: what the worker, data and
- * loggers start; a save, a directory that is held, and a collective, with both ends of
- * the connections between two ranks, take some, and one that moves a device's memory a
- * thread.  A rank that is another process takes a handle of it, its standard error and
- * links. */
+/* Threads and files of a process that has `ranks` of the ranks: those of the worker, data
+ * and loggers; those of a save, a locked directory, and a collective, with both ends of
+ * each connection between two ranks, and a thread if it moves the memory of devices.  A
+ * rank in another process takes its handle, its standard error and links. */
 static int process_check(const pl_job_t *job, int64_t ranks, pl_error_t *err)
 {
     enum { OF_REMOTE = 8 };
@@ -348,7 +304,7 @@ static int process_check(const pl_job_t *job, int64_t ranks, pl_error_t *err)
                               err);
 }
 
-/* The limit of this process is that of those which it starts. */
+/* The processes that it starts inherit the limit of this process. */
 static int descriptors_check(const pl_job_t *job, pl_error_t *err)
 {
     const pl_actor_ops_t *launcher = pl_request_launcher(job, err);
@@ -364,12 +320,16 @@ static int descriptors_check(const pl_job_t *job, pl_error_t *err)
 int pl_request_check(const pl_job_t *job, pl_error_t *err)
 {
     int code = components_check(job, err);
-    if (code == PL_OK)
-        code = search_check(job, err);
+    if (code == PL_OK && job->tuning.batch_size && pl_trainer_is_elastic(job->trainer))
+        code = pl_options_fail(err, PL_EINVAL, job->options, "trainer.deterministic",
+                               "\"trainer.deterministic\" is \"elastic\", which fixes "
+                               "the batch size: remove it to search for a batch size");
     if (code == PL_OK)
         code = name_check(job, err);
-    if (code == PL_OK)
-        code = resume_check(job, err);
+    if (code == PL_OK && job->resume && !pl_utf8_ok(job->resume, strlen(job->resume)))
+        code = pl_fail(err, PL_EINVAL,
+                       "cannot resume from %s: the path is not UTF-8; rename it",
+                       job->resume);
     if (code == PL_OK && job->stage == PL_TRAIN && !job->tuning.num_training)
         code = pl_monitors_check(job, err);
     return code == PL_OK ? descriptors_check(job, err) : code;
@@ -377,7 +337,7 @@ int pl_request_check(const pl_job_t *job, pl_error_t *err)
 
 char *pl_request_options(const pl_job_t *job, const char *path, pl_error_t *err)
 {
-    char *text = pl_options_get(job->options, path);       /* a name alone is no object */
+    char *text = pl_options_get(job->options, path);        /* a name alone is a text */
     if (text && *text != '{')
         *text = '\0';
     if (!text)

@@ -1,30 +1,30 @@
-/* request.h - what a run asks for, held against what there is, before anything starts */
+/* request.h - checks a run against what exists, before anything starts */
 #ifndef PL_REQUEST_H
 #define PL_REQUEST_H
 
 #include "runtime/payload.h"
 
-/* PL_OK when the job's parts are all named and go together; else the error names the key
- * and says what would work.  Looks at the disk. */
+/* Checks that all components of the job exist and go together.  The error names the key
+ * and says what would work.  Reads the disk. */
 int pl_request_check(const pl_job_t *job, pl_error_t *err);
 
-/* Whether it has a directory of its own, unless nothing is to be kept: training, and
- * what measures and logs. */
+/* Whether the run has a directory: a training, or an evaluation that logs, unless the
+ * options say otherwise. */
 bool pl_request_writes(const pl_job_t *job);
-/* Beneath which it is made, the one of trainings or of what was done, from pl_text(); and
- * under which name  ["" the next number]: that of a run is its training's. */
+/* The folder of that directory, from pl_text(): one for trainings, and one for each other
+ * stage; and its name  ["": the next number], which is that of the training. */
 char *pl_request_root(const pl_job_t *job, pl_error_t *err);
 const char *pl_request_name(const pl_job_t *job);
 
-/* How many ranks there are in all: as the run says, or who has started them; text is
- * written on from a prompt by one. */
+/* The number of ranks of the run: as its options say, or as another program has started
+ * them; one for generated text. */
 int pl_request_ranks(const pl_job_t *job);
 
-/* The parts that start ranks and that let them work together. */
+/* The components that start the ranks and combine their work. */
 const pl_actor_ops_t *pl_request_launcher(const pl_job_t *job, pl_error_t *err);
 const pl_actor_ops_t *pl_request_strategy(const pl_job_t *job, pl_error_t *err);
 
-/* The options in the run of the part at a path, as `start` takes them; NULL: out of
+/* The options of the component at a path in the run, as `start` takes them; NULL: out of
  * memory. */
 char *pl_request_options(const pl_job_t *job, const char *path, pl_error_t *err);
 

@@ -1,4 +1,4 @@
-/* result.c - a run's outcome as the program gets it */
+/* result.c - the outcome of a run, for the program */
 #include "actors/result.h"
 
 #include <jansson.h>
@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "tensor/graph.h"
 
-/* A result may lack it when memory is out. */
+/* Without memory the result has no such text. */
 static void note_text(char **into, const char *text)
 {
     pl_free(*into);
@@ -33,7 +33,7 @@ void pl_ending_note(pl_ending_t *ending, const pl_run_progress_t *report)
         ending->began = pl_now();
     if (*report->run_dir)
         note_text(&ending->run_dir, report->run_dir);
-    if (*report->metrics == '{')                           /* a text that grows is none */
+    if (*report->metrics == '{')                            /* not generated text */
         note_text(&ending->metrics, report->metrics);
 }
 

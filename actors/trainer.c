@@ -1,7 +1,7 @@
 /* trainer.c - the trainer: a run, its state and its result
  *
- * It chooses the launcher, hands it the job and waits for the one answer.  What ranks
- * are, and where, it never asks. */
+ * It chooses the launcher, gives it the job and waits for the one answer.  It does not
+ * know which ranks exist, and where. */
 #include "actors/trainer.h"
 
 #include <stdio.h>
@@ -15,18 +15,18 @@
 typedef enum trainer_state {
     TRAINER_IDLE,
     TRAINER_RUNNING,
-    TRAINER_STOPPING,                    /* asked to stop; the launcher will answer */
-    TRAINER_ENDING,                      /* the answer is there; the launcher is to end */
+    TRAINER_STOPPING,                             /* the launcher will answer */
+    TRAINER_ENDING,                               /* with the answer; the launcher ends */
 } trainer_state_t;
 
 typedef struct trainer {
     trainer_state_t state;
     pl_call_t *run;
     pl_address_t launcher;
-    uint64_t life, launched;                     /* of the launcher: its start, its run */
-    pl_job_t *job;                               /* under way, counted  [NULL: none] */
-    char stop_reason[128];                       /* asked to stop  ["": not] */
-    pl_outcome_t *outcome;                       /* NULL with an error */
+    uint64_t life, launched;                       /* calls of the launcher: start, run */
+    pl_job_t *job;                                 /* of the run, counted  [none] */
+    char stop_reason[128];                         /* [no stop was requested] */
+    pl_outcome_t *outcome;                         /* [an error] */
     pl_error_t error;
 } trainer_t;
 
@@ -38,20 +38,8 @@ static int trainer_start(void *self, pl_call_t *call, const pl_body_t *body,
     return PL_OK;
 }
 
-/* Who sees the stream has no outcome to look into. */
-static void trainer_tell_end(pl_call_t *call, pl_outcome_t *outcome)
-{
-    const bool failed = outcome->error.code != PL_OK;
-    const pl_run_reply_t reply = {.outcome = &outcome->object,
-                                  .status = pl_outcome_status(outcome),
-                                  .reason = failed ? outcome->error.text
-                                                   : outcome->reason,
-                                  .global_step = outcome->global_step,
-                                  .epochs = outcome->epoch};
-    pl_reply_run(call, &reply);
-}
-
-/* The launcher has ended; so has the run. */
+/* The launcher has ended, and with it the run.  Status and reason are for viewers of the
+ * stream, which do not have the outcome. */
 static void trainer_finish(trainer_t *trainer)
 {
     pl_call_t *call = trainer->run;
@@ -64,10 +52,17 @@ static void trainer_finish(trainer_t *trainer)
     trainer->job = NULL;
     if (!call)
         return;
-    if (outcome)
-        trainer_tell_end(call, outcome);
-    else
+    if (outcome) {
+        const bool failed = outcome->error.code != PL_OK;
+        pl_reply_run(call, &(pl_run_reply_t){.outcome = &outcome->object,
+                                             .status = pl_outcome_status(outcome),
+                                             .reason = failed ? outcome->error.text
+                                                              : outcome->reason,
+                                             .global_step = outcome->global_step,
+                                             .epochs = outcome->epoch});
+    } else {
         pl_call_fail(call, &trainer->error);
+    }
     pl_object_unref(outcome);
 }
 
@@ -75,14 +70,6 @@ static void trainer_keep_error(trainer_t *trainer, const pl_error_t *error)
 {
     if (trainer->error.code == PL_OK)
         trainer->error = *error;
-}
-
-/* It cannot go back: the failure that it was to go back from is the result's. */
-static void trainer_abort(trainer_t *trainer, const pl_error_t *error)
-{
-    trainer->error = *error;
-    pl_object_unref(trainer->outcome);
-    trainer->outcome = NULL;
 }
 
 static void launcher_ended(void *self, const pl_answer_t *answer);
@@ -104,13 +91,13 @@ static void launcher_answered(void *self, const pl_answer_t *answer)
     pl_cancel(trainer, trainer->life);
 }
 
-/* That is for who sees the stream, and a launcher need not tell it. */
+/* The call is for viewers of the stream; a launcher may refuse it. */
 static void watch_answered(void *self, const pl_answer_t *answer)
 {
     (void)self, (void)answer;
 }
 
-/* Takes the job over, also on failure. */
+/* Consumes the job, also on failure. */
 static int trainer_launch(trainer_t *trainer, pl_job_t *job, pl_error_t *err)
 {
     pl_object_unref(trainer->job);
@@ -141,37 +128,30 @@ static int trainer_launch(trainer_t *trainer, pl_job_t *job, pl_error_t *err)
     return PL_OK;
 }
 
-/* The same job, on from the newest checkpoint of its directory. */
-static pl_job_t *job_back(const trainer_t *trainer, pl_error_t *err)
-{
-    pl_job_t *job = pl_job_new(trainer->job->options, trainer->job->stage, err);
-    if (!job)
-        return NULL;
-    job->resumes = true;
-    if (trainer->outcome->run_dir)
-        job->resume = pl_strdup(trainer->outcome->run_dir);
-    job->rollback = pl_strdup(trainer->outcome->rollback);
-    if (job->resume && job->rollback)
-        return job;
-    pl_object_unref(job);
-    pl_no_memory(err);
-    return NULL;
-}
-
+/* Launches the same job again, to resume the newest checkpoint of its directory. */
 static int trainer_roll_back(trainer_t *trainer, pl_error_t *err)
 {
-    pl_job_t *job = job_back(trainer, err);
+    pl_outcome_t *outcome = trainer->outcome;
+    pl_job_t *job = pl_job_new(trainer->job->options, trainer->job->stage, err);
     if (!job)
         return err->code;
-    pl_object_unref(trainer->outcome);
+    job->resumes = true;
+    job->resume = outcome->run_dir ? pl_strdup(outcome->run_dir) : NULL;
+    job->rollback = pl_strdup(outcome->rollback);
+    if (!job->resume || !job->rollback) {
+        pl_object_unref(job);
+        return pl_no_memory(err);
+    }
+    pl_object_unref(outcome);
     trainer->outcome = NULL;
-    int code = trainer_launch(trainer, job, err);
+    const int code = trainer_launch(trainer, job, err);
     if (code == PL_OK && trainer->state == TRAINER_RUNNING && *trainer->stop_reason)
         pl_call_stop(trainer, trainer->launcher,
                      &(pl_stop_t){.reason = trainer->stop_reason}, (pl_how_t){0}, NULL);
     return code;
 }
 
+/* A rollback that is not possible is the error of the run. */
 static void launcher_ended(void *self, const pl_answer_t *answer)
 {
     trainer_t *trainer = self;
@@ -187,8 +167,11 @@ static void launcher_ended(void *self, const pl_answer_t *answer)
                              && trainer->outcome->rollback;
     if (is_rollback && trainer_roll_back(trainer, &err) == PL_OK)
         return;
-    if (is_rollback)
-        trainer_abort(trainer, &err);
+    if (is_rollback) {
+        trainer->error = err;
+        pl_object_unref(trainer->outcome);
+        trainer->outcome = NULL;
+    }
     trainer_finish(trainer);
 }
 
@@ -233,7 +216,7 @@ static int trainer_control(void *self, pl_call_t *call, const pl_body_t *body,
         return pl_fail(err, PL_ESTATE,
                        trainer->state == TRAINER_STOPPING ? "the run is stopping"
                                                           : "the run has ended");
-    return pl_command_pass(self, call, trainer->launcher, &body->control, err);
+    return pl_forward(self, call, trainer->launcher, PL_MESSAGE_control, body, err);
 }
 
 static void trainer_release(void *self)

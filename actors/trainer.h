@@ -4,7 +4,7 @@
 
 #include "runtime/actor.h"
 
-/* Takes `run` any number of times, one at once, and `stop`. */
+/* Accepts `run` any number of times, one at a time, `stop` and `control`. */
 extern const pl_actor_ops_t pl_trainer_actor;
 
 #endif

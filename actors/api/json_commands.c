@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "actors/api/host.h"
+#include "actors/commands.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
@@ -110,34 +111,29 @@ static pl_trainer_t *run_find(const pl_request_t *request, pl_error_t *err)
     return NULL;
 }
 
-static int rate_read(const json_t *json, pl_command_t *command, pl_error_t *err)
-{
-    const json_t *lr = json_object_get(json, "lr"),
-                 *factor = json_object_get(json, "factor");
-    if (!lr == !factor)
-        return pl_fail(err, PL_EINVAL, "\"set_lr\" needs either \"lr\" or \"factor\"");
-    command->what.is_factor = factor != NULL;
-    command->what.value = json_number_value(lr ? lr : factor);
-    const char *optimizer = json_string_value(json_object_get(json, "optimizer"));
-    int code = pl_command_check(command, err);
-    return code == PL_OK ? pl_command_set_optimizer(command, optimizer, err) : code;
-}
-
 static void command_execute(pl_request_t *request, pl_trainer_t *trainer,
                             pl_run_command_t name)
 {
     pl_error_t err = {0};
+    const json_t *lr = json_object_get(request->json, "lr"),
+                 *factor = json_object_get(request->json, "factor");
+    pl_control_t what = pl_control_from_json(request->json);
+    what.command = name;
     pl_command_t *command = pl_alloc(sizeof *command);
     int code = command ? PL_OK : pl_no_memory(&err);
+    if (code == PL_OK && name == PL_RUN_COMMAND_SET_LR && !lr == !factor)
+        code = pl_fail(&err, PL_EINVAL, "\"set_lr\" needs either \"lr\" or \"factor\"");
     if (code == PL_OK) {
         *command = (pl_command_t){.trainer = trainer,
-                                  .what = {.command = name},
+                                  .what = what,
                                   .answer = command_reply,
                                   .request = request};
-        const char *save = json_string_value(json_object_get(request->json, "name"));
-        code = name == PL_RUN_COMMAND_SET_LR ? rate_read(request->json, command, &err)
-                                             : pl_command_set_name(command, save, &err);
+        code = pl_command_check(command, &err);
     }
+    if (code == PL_OK)
+        code = pl_command_set_optimizer(command, what.optimizer, &err);
+    if (code == PL_OK)
+        code = pl_command_set_name(command, what.name, &err);
     if (code == PL_OK) {
         pl_command_send(command);
         return;
@@ -148,46 +144,42 @@ static void command_execute(pl_request_t *request, pl_trainer_t *trainer,
 
 /* ---- Reading ---- */
 
-/* The keys of a request; kind: the types of its value, as in is_kind below. */
-static const struct {
-    const char *key, *command;                              /* command: [every] */
-    int kind;
-} keys[] = {
-    {"command", NULL, 's'},       {"id", NULL, '*'},     {"run", NULL, 'i'},
-    {"reason", "stop", 's'},      {"lr", "set_lr", 'f'}, {"factor", "set_lr", 'f'},
-    {"optimizer", "set_lr", 's'}, {"name", "save", 's'},
-};
-enum { KEYS = sizeof keys / sizeof *keys };
+/* The keys of every request; the others are the arguments of commands. */
+static const char *const keys[] = {"command", "id", "run", NULL};
 
-static const char *const commands[] = {"list",   "pause", "continue", "save",
-                                       "set_lr", "stop",  NULL};
+/* Offers a key that the command has; true: it is the given one. */
+static bool key_is(pl_suggestion_t *nearest, const char *key, const char *given)
+{
+    pl_suggestion_offer(nearest, key);
+    return !strcmp(key, given);
+}
 
 static int key_check(const char *key, const json_t *value, const char *command,
                      pl_error_t *err)
 {
+    const pl_command_argument_t *argument = pl_command_arguments;
     pl_suggestion_t nearest;
     char text[PL_SUGGESTION_TEXT];
+    bool is_known = false, fits = json_is_string(value);
     pl_suggestion_init(&nearest, key);
-    for (int k = 0; k < KEYS; k++) {
-        if (keys[k].command && strcmp(keys[k].command, command))
-            continue;
-        pl_suggestion_offer(&nearest, keys[k].key);
-        if (strcmp(keys[k].key, key))
-            continue;
-        const int kind = keys[k].kind;
-        const bool is_kind = kind == 'i'   ? json_is_integer(value)
-                             : kind == 'f' ? json_is_number(value)
-                             : kind == 's'
-                                 ? json_is_string(value)
-                                 : json_is_string(value) || json_is_integer(value);
-        return is_kind ? PL_OK
-                       : pl_fail(err, PL_EINVAL, "\"%s\" has the wrong type", key);
-    }
-    return pl_fail(err, PL_EINVAL, "unknown key \"%.64s\" of \"%s\": %s", key, command,
-                   pl_suggestion_text(&nearest, text));
+    for (int k = 0; keys[k] && !is_known; k++)
+        if ((is_known = key_is(&nearest, keys[k], key)))
+            fits = k == 0   ? json_is_string(value)
+                   : k == 1 ? json_is_string(value) || json_is_integer(value)
+                            : json_is_integer(value);
+    if (!is_known && !strcmp(command, "stop"))
+        is_known = key_is(&nearest, "reason", key);
+    for (; argument->key && !is_known; argument++)
+        if (!strcmp(pl_run_command_names[argument->command], command)
+            && (is_known = key_is(&nearest, argument->key, key)))
+            fits = argument->is_number ? json_is_number(value) : json_is_string(value);
+    if (!is_known)
+        return pl_fail(err, PL_EINVAL, "unknown key \"%.64s\" of \"%s\": %s", key,
+                       command, pl_suggestion_text(&nearest, text));
+    return fits ? PL_OK : pl_fail(err, PL_EINVAL, "\"%s\" has the wrong type", key);
 }
 
-/* The command of that name, as in the list above; NULL: unknown. */
+/* The command of that name: "list", "stop" or one to a fit; NULL: unknown. */
 static const char *command_find(const char *word, pl_error_t *err)
 {
     pl_suggestion_t nearest;
@@ -198,11 +190,13 @@ static const char *command_find(const char *word, pl_error_t *err)
                     "the command go_on is now called continue");
         word = "continue";
     }
-    for (int k = 0; commands[k]; k++) {
-        pl_suggestion_offer(&nearest, commands[k]);
-        if (!strcmp(commands[k], word))
-            return commands[k];
-    }
+    if (key_is(&nearest, "list", word))
+        return "list";
+    for (int k = 0; pl_run_command_names[k]; k++)
+        if (key_is(&nearest, pl_run_command_names[k], word))
+            return pl_run_command_names[k];
+    if (key_is(&nearest, "stop", word))
+        return "stop";
     pl_fail(err, PL_EINVAL, "unknown command \"%.64s\": %s", word,
             pl_suggestion_text(&nearest, text));
     return NULL;

@@ -475,7 +475,7 @@ int pl_ranks_control(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
         return pl_fail(err, PL_ESTATE,
                        "no rank accepts commands now: the run is ending or starting "
                        "again");
-    return pl_command_pass(self, call, ranks->rank[0].worker, &body->control, err);
+    return pl_forward(self, call, ranks->rank[0].worker, PL_MESSAGE_control, body, err);
 }
 
 void pl_ranks_release(pl_ranks_t *ranks)

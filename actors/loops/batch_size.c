@@ -48,6 +48,8 @@ typedef enum trial_step {
 typedef struct finder {
     pl_batch_iter_t iter;        /* first: see batch_iter.h */
     pl_job_t *job;               /* counted */
+    const pl_tuning_t *tuning;   /* of the job */
+    bool halves;                 /* a binary search follows */
     pl_call_t *run;              /* while no iteration runs  [NULL] */
     trial_step_t step;           /* whose call is open */
     pl_size_trial_t *trial;      /* [max_trials] */
@@ -66,11 +68,6 @@ typedef struct finder {
     bool stopping;
     pl_outcome_t *outcome;
 } finder_t;
-
-static const pl_tuning_t *what_of(const finder_t *f)
-{
-    return &f->job->tuning;
-}
 
 /* ---- the result ---- */
 
@@ -129,7 +126,7 @@ static bool is_too_much(const finder_t *f, int64_t size)
 
 static void trial_keep(finder_t *f, const pl_size_trial_t *trial)
 {
-    if (f->tried == what_of(f)->max_trials)                 /* not on rank 0 */
+    if (f->tried == f->tuning->max_trials)                  /* not on rank 0 */
         return;
     f->trial[f->tried++] = *trial;
     if (trial->fits)
@@ -140,10 +137,9 @@ static void trial_keep(finder_t *f, const pl_size_trial_t *trial)
 
 static int64_t size_after(const finder_t *f)
 {
-    const bool halves = !strcmp(what_of(f)->batch_size, "binsearch");
     const bool whole = f->max && f->low == f->max;
-    if (f->stopping || f->tried >= what_of(f)->max_trials || (whole && !f->high)
-        || (f->high && ((f->low && !halves) || f->high - f->low <= 1)))
+    if (f->stopping || f->tried >= f->tuning->max_trials || (whole && !f->high)
+        || (f->high && ((f->low && !f->halves) || f->high - f->low <= 1)))
         return END;
     const int64_t size = f->high ? f->low + (f->high - f->low) / 2 : f->low * 2;
     return f->max && size > f->max ? f->max : size;
@@ -207,16 +203,17 @@ static void trial_decided(finder_t *f, int64_t next)
     }
 }
 
-/* All ranks do what rank 0 sends; a single rank does it at once. */
+/* All ranks do what rank 0 sends. */
 static void trial_decide(finder_t *f, int64_t next)
 {
     char text[24];
     const pl_decide_t msg = {.text = text, .announced = true};
+    pl_error_t err = {0};
+    f->step = DECIDE;
     snprintf(text, sizeof text, "%lld", (long long)next);
-    if (pl_is_nobody(f->iter.coordinator))
-        trial_decided(f, next);
-    else
-        trial_call(f, DECIDE, PL_MESSAGE_decide, f->iter.coordinator, &msg);
+    if (!pl_loop_agree(f, f->iter.coordinator, &msg,
+                       (pl_how_t){.on_answer = trial_answered}, &err))
+        pl_loop_fail(&f->run, &err);
 }
 
 /* Trains the steps of the trial if the size fits on all ranks. */
@@ -239,39 +236,26 @@ static void trial_train(finder_t *f, bool fits)
 static void trial_poll(finder_t *f, bool fits)
 {
     const pl_decide_t msg = {.text = "", .polls = true, .objects = !fits};
-    if (pl_is_nobody(f->iter.coordinator))
-        trial_train(f, fits);
-    else
-        trial_call(f, POLL, PL_MESSAGE_decide, f->iter.coordinator, &msg);
-}
-
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median_of(double *value, int64_t count)
-{
-    if (!count)
-        return 0;
-    qsort(value, (size_t)count, sizeof *value, by_size);
-    return (value[(count - 1) / 2] + value[count / 2]) / 2;
+    pl_error_t err = {0};
+    f->step = POLL;
+    if (!pl_loop_agree(f, f->iter.coordinator, &msg,
+                       (pl_how_t){.on_answer = trial_answered}, &err))
+        pl_loop_fail(&f->run, &err);
 }
 
 static void trial_end(finder_t *f, int64_t memory)
 {
-    const uint64_t trials = (uint64_t)what_of(f)->max_trials;
+    const uint64_t trials = (uint64_t)f->tuning->max_trials;
     const bool grown = memory > f->peak;
     f->peak = grown ? memory : f->peak;
     pl_size_trial_t trial = {.size = f->size,
                              .memory = grown ? memory : 0,
-                             .rate = median_of(f->rate, f->timings),
+                             .rate = pl_loop_median(f->rate, (size_t)f->timings),
                              .fits = !grown || !f->limit
                                      || memory - f->memory <= f->limit};
     for (int64_t k = 0; k < f->timings; k++)
         f->rate[k] = fabs(f->rate[k] / trial.rate - 1);
-    trial.noise = 2 * median_of(f->rate, f->timings);
+    trial.noise = 2 * pl_loop_median(f->rate, (size_t)f->timings);
     trial_keep(f, &trial);
     pl_progress_run(f->run, &(pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
                                                  .global_step = (uint64_t)f->tried,
@@ -325,7 +309,7 @@ static void trial_answered(void *self, const pl_answer_t *answer)
             return;
         }
         f->memory = f->peak = memory;
-        f->limit = what_of(f)->max_memory;
+        f->limit = f->tuning->max_memory;
         if (!f->limit && !held)
             f->limit = (int64_t)((double)pl_memory_free() * MEMORY_SHARE);
         trial_begin(f, f->size);
@@ -382,7 +366,7 @@ static uint64_t finder_send(pl_batch_iter_t *iter, const pl_fetch_batch_reply_t 
 static void finder_rest(pl_batch_iter_t *iter)
 {
     finder_t *f = (finder_t *)iter;
-    const int64_t timings = what_of(f)->steps_per_trial;
+    const int64_t timings = f->tuning->steps_per_trial;
     if (f->runs)
         f->spent += pl_now() - f->since;
     f->runs = false;
@@ -428,6 +412,7 @@ static int finder_start(void *self, pl_call_t *call, const pl_body_t *body,
     (void)call, (void)err;
     finder_t *f = self;
     f->job = pl_object_ref(body->start.context);
+    f->tuning = &f->job->tuning;
     pl_batch_iter_init(&f->iter, &ops, body);
     pl_actor_ready(self);
     return PL_OK;
@@ -439,14 +424,15 @@ static int finder_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     finder_t *f = self;
     if (f->outcome)
         return pl_fail(err, PL_EBUSY, "the tuner has already run");
-    f->trial = pl_alloc_array((size_t)what_of(f)->max_trials, sizeof *f->trial);
-    f->rate = pl_alloc_array((size_t)what_of(f)->steps_per_trial, sizeof *f->rate);
+    f->trial = pl_alloc_array((size_t)f->tuning->max_trials, sizeof *f->trial);
+    f->rate = pl_alloc_array((size_t)f->tuning->steps_per_trial, sizeof *f->rate);
     f->outcome = f->trial && f->rate ? pl_outcome_new(err) : NULL;
     if (!f->outcome)
         return pl_no_memory(err);
     f->began = pl_now();
+    f->halves = !strcmp(f->tuning->batch_size, "binsearch");
     f->run = call;
-    f->size = what_of(f)->init_val;
+    f->size = f->tuning->init_val;
     f->iter.stage = PL_TRAIN;
     count_memory(f, COUNT_BEFORE);
     return PL_OK;

@@ -66,16 +66,27 @@ static void batch_ended(pl_epoch_t *e)
         pl_epoch_report(e, PL_RUN_EVENT_TRAIN);
 }
 
-/* So many steps are skipped in a row that nothing is learned any more: that is an error.
+/* Answers come in order; the strategy names the step of values that are not finite.  If
+ * so many steps are skipped in a row that nothing is learned any more, that is an error.
  * Metrics of a step that is going to be skipped are not added. */
-static void batch_count(pl_epoch_t *e, const pl_train_batch_reply_t *reply,
-                        int64_t samples)
+static void batch_done(void *self, const pl_answer_t *answer)
 {
+    pl_epoch_t *e = self;
+    pl_error_t *failure = &e->iter.failure;
+    if (answer->kind == PL_ANSWER_ERROR && failure->code == PL_OK) {
+        *failure = *answer->error;
+        if (answer->error->code != PL_ENAN)
+            pl_error_prefix(failure, "epoch %" PRIu64 ", batch %" PRIu64,
+                            e->iter.epoch + UINT64_C(1), e->iter.done + UINT64_C(1));
+    }
+    if (pl_batch_iter_no_reply(&e->iter, answer))
+        return;
+    const pl_train_batch_reply_t *reply = &answer->body->train_batch_reply;
     const pl_batch_end_t end = after(e, e->iter.done);
     if (reply->skipped) {
         step_skipped(e, reply->bad);
         if (++e->in_row == (uint64_t)e->iter.options->nan_limit)
-            pl_fail(&e->iter.failure, PL_ENAN,
+            pl_fail(failure, PL_ENAN,
                     "step %llu: %s; steps skipped before it for the same reason: %llu, "
                     "which is the limit (trainer.nan_limit)",
                     (unsigned long long)end.steps, reply->bad,
@@ -85,31 +96,16 @@ static void batch_count(pl_epoch_t *e, const pl_train_batch_reply_t *reply,
     }
     e->global_step = end.steps;
     e->steps.processed += end.step;
-    e->samples += (uint64_t)samples;
+    e->samples += (uint64_t)(intptr_t)answer->context;
     pl_stragglers_add(&e->stragglers, reply->timings, pl_now());
     pl_batch_iter_batch_done(&e->iter, reply->halt);
     if (!end.halt)
         pl_epoch_complete(e);
-    if (e->may_skip && !pl_metrics_are_finite(reply->metrics))
-        return;
-    pl_metrics_add(&e->sums, reply->metrics);
-    pl_metrics_add(&e->since_log, reply->metrics);
-    pl_metrics_add_steps(&e->since_report, reply->metrics);
-}
-
-/* Answers come in order; the strategy names the step of values that are not finite. */
-static void batch_done(void *self, const pl_answer_t *answer)
-{
-    pl_epoch_t *e = self;
-    if (answer->kind == PL_ANSWER_ERROR && e->iter.failure.code == PL_OK) {
-        e->iter.failure = *answer->error;
-        if (answer->error->code != PL_ENAN)
-            pl_error_prefix(&e->iter.failure, "epoch %" PRIu64 ", batch %" PRIu64,
-                            e->iter.epoch + UINT64_C(1), e->iter.done + UINT64_C(1));
+    if (!e->may_skip || pl_metrics_are_finite(reply->metrics)) {
+        pl_metrics_add(&e->sums, reply->metrics);
+        pl_metrics_add(&e->since_log, reply->metrics);
+        pl_metrics_add_steps(&e->since_report, reply->metrics);
     }
-    if (pl_batch_iter_no_reply(&e->iter, answer))
-        return;
-    batch_count(e, &answer->body->train_batch_reply, (intptr_t)answer->context);
     batch_ended(e);
     pl_batch_iter_continue(&e->iter);
 }

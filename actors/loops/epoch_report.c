@@ -1,7 +1,6 @@
 /* epoch_report.c - what the epoch loop reports and keeps: progress for its caller, lines
  * for the loggers, step times of the ranks, the state for a checkpoint */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "actors/loops/epoch.h"
@@ -72,16 +71,11 @@ void pl_epoch_report(pl_epoch_t *e, pl_run_event_t event)
 
 /* ---- log lines ---- */
 
-static bool record_send(pl_epoch_t *e, const pl_log_metrics_t *msg, pl_on_answer_t then)
-{
-    return pl_call_log_metrics(e, e->hooks.logger, msg, (pl_how_t){.on_answer = then},
-                               &e->iter.failure);
-}
-
 bool pl_epoch_log_record(pl_epoch_t *e, const pl_log_metrics_t *msg, pl_on_answer_t then)
 {
     if (then || !json_array_size(e->held))
-        return record_send(e, msg, then);
+        return pl_call_log_metrics(e, e->hooks.logger, msg, (pl_how_t){.on_answer = then},
+                                   &e->iter.failure);
     json_t *record = json_pack("{s:I, s:I, s:s}", "epoch", (json_int_t)msg->epoch,
                                "global_step", (json_int_t)msg->global_step, "metrics",
                                msg->metrics);
@@ -109,33 +103,27 @@ void pl_epoch_log_release(pl_epoch_t *e)
                                       .global_step = (uint64_t)step,
                                       .metrics = json_string_value(
                                           json_object_get(record, "metrics"))};
-        record_send(e, &msg, NULL);
+        pl_call_log_metrics(e, e->hooks.logger, &msg, (pl_how_t){0}, &e->iter.failure);
     }
 }
 
-/* A loss of weight 0 is not reported as a metric, so nothing else shows that nothing was
- * learned. */
-static void warn_of_no_target(const pl_epoch_t *e)
-{
-    const pl_metrics_t *sums = &e->sums;
-    const pl_logged_metric_t *loss = sums->metric;
-    if (pl_actor_rank((void *)e) <= 0 && sums->count && sums->sum && !e->skipped
-        && loss->from + 1 < sums->size && sums->sum[loss->from + 1] == 0)
-        pl_log_line(PL_LOG_WARNING, pl_actor_rank((void *)e), pl_actor_name((void *)e),
-                    "epoch %u changes no weight: the weight of its loss is 0, because "
-                    "all targets are ignored or all samples have weight 0; check the "
-                    "data and the module's ignore_index",
-                    e->iter.epoch + 1);
-}
-
+/* At the end of an epoch a loss of weight 0 is a warning: it is not reported as a metric,
+ * so nothing else shows that nothing was learned. */
 bool pl_epoch_log(pl_epoch_t *e, pl_on_answer_t then)
 {
     pl_error_t *err = &e->iter.failure;
     json_t *line = json_object();
     char *text = NULL;
     const bool is_last = e->iter.done == e->schedule.end;
-    if (is_last)
-        warn_of_no_target(e);
+    const pl_metrics_t *sums = &e->sums;
+    const size_t weight = sums->metric->from + 1;
+    if (is_last && pl_actor_rank(e) <= 0 && sums->count && sums->sum && !e->skipped
+        && weight < sums->size && sums->sum[weight] == 0)
+        pl_log_line(PL_LOG_WARNING, pl_actor_rank(e), pl_actor_name(e),
+                    "epoch %u changes no weight: the weight of its loss is 0, because "
+                    "all targets are ignored or all samples have weight 0; check the "
+                    "data and the module's ignore_index",
+                    e->iter.epoch + 1);
     if (line && pl_epoch_newest(e, line, err) == PL_OK
         && (!is_last || pl_metrics_put(&e->sums, PL_METRICS_OF_EPOCH, line, err) == PL_OK)
         && json_object_update(e->newest, line) == 0)
@@ -192,12 +180,6 @@ static double row_value(const pl_stragglers_t *stragglers, size_t rank, int row)
     return seconds * 1e3 / (double)stragglers->steps;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* value is space for a number of each rank.  The last row is the ranks' own time; the
  * whole depends on its spread. */
 static json_t *rows_json(const pl_stragglers_t *stragglers, double *value, size_t ranks)
@@ -212,9 +194,8 @@ static json_t *rows_json(const pl_stragglers_t *stragglers, double *value, size_
             if (value[rank] > row_value(stragglers, slowest, row))
                 slowest = rank;
         }
-        qsort(value, ranks, sizeof *value, by_value);
-        const double min = value[0], max = value[ranks - 1],
-                     median = (value[(ranks - 1) / 2] + value[ranks / 2]) / 2;
+        const double median = pl_loop_median(value, ranks), min = value[0],
+                     max = value[ranks - 1];
         spread = median > 0 ? (max - min) / median : 0;
         all = pl_json_with(all, row == OWN ? "own" : pl_timing_names[row],
                            json_pack("{s:f, s:f, s:f, s:I}", "min", min, "median", median,

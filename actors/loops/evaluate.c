@@ -22,18 +22,6 @@ typedef struct evaluate {
     bool tries;                                 /* a sanity check, which is not counted */
 } evaluate_t;
 
-static void evaluate_names(pl_forward_loop_t *loop, const char *names)
-{
-    pl_metrics_name(&((evaluate_t *)loop)->sums, pl_stages[loop->iter.stage].prefix,
-                    names);
-}
-
-static void evaluate_batch(pl_forward_loop_t *loop,
-                           const pl_evaluate_batch_reply_t *reply)
-{
-    pl_metrics_add(&((evaluate_t *)loop)->sums, reply->metrics);
-}
-
 static void evaluate_report(pl_forward_loop_t *loop)
 {
     static const pl_run_event_t events[] = {
@@ -102,19 +90,20 @@ static void evaluate_end(pl_forward_loop_t *loop, pl_call_t *call)
 static int evaluate_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
                              pl_error_t *err)
 {
-    static const pl_forward_loop_ops_t ops = {.on_batch = evaluate_batch,
-                                              .report = evaluate_report,
-                                              .end = evaluate_end,
-                                              .on_names = evaluate_names};
+    static const pl_forward_loop_ops_t ops = {.report = evaluate_report,
+                                              .end = evaluate_end};
     evaluate_t *e = self;
     pl_forward_loop_t *loop = &e->loop;
     int code = pl_batch_iter_is_idle(&loop->iter, err);
     if (code != PL_OK)
         return code;
+    if (!e->metrics && !(e->metrics = json_object()))
+        return pl_no_memory(err);
     e->global_step = body->evaluate.global_step;
     loop->iter.counts = e->whole;
     pl_metrics_clear(&e->sums);
     loop->ops = &ops;
+    loop->sums = &e->sums;
     loop->iter.known = loop->iter.known && loop->iter.stage == body->evaluate.stage;
     loop->iter.stage = body->evaluate.stage;
     loop->iter.loader = e->batches = 0;
@@ -173,14 +162,6 @@ static void evaluate_cancel(void *self, pl_call_t *call)
         pl_forward_loop_cancel(&e->loop);
 }
 
-static int evaluate_start(void *self, pl_call_t *call, const pl_body_t *body,
-                          pl_error_t *err)
-{
-    evaluate_t *e = self;
-    e->metrics = json_object();
-    return e->metrics ? pl_forward_loop_start(self, call, body, err) : pl_no_memory(err);
-}
-
 static void evaluate_release(void *self)
 {
     evaluate_t *e = self;
@@ -189,7 +170,7 @@ static void evaluate_release(void *self)
 }
 
 static const pl_handler_t evaluate_handlers[] = {
-    PL_ON(start, evaluate_start),
+    PL_ON(start, pl_forward_loop_start),
     PL_ON(evaluate, evaluate_evaluate),
     PL_ON(get_state, evaluate_get_state),
     PL_ON(set_state, evaluate_set_state),

@@ -242,11 +242,6 @@ static void fit_end_hooked(void *self, const pl_answer_t *answer)
 static void fit_epoch_start_hooked(void *self, const pl_answer_t *answer);
 static void fit_train(pl_fit_t *fit, bool continues);
 
-const char *pl_fit_stop_request(const pl_fit_t *fit)
-{
-    return fit->by_clock ? "" : fit->stop_request;
-}
-
 /* Carries out what a callback requests, at any hook.  A checkpoint is made at once
  * between two epochs; an epoch that was cut short is not complete. */
 static void hook_request_apply(pl_fit_t *fit, const pl_run_hook_reply_t *request)
@@ -447,7 +442,7 @@ static void fit_train(pl_fit_t *fit, bool continues)
                             .seconds = !fit->max_time ? 0
                                        : left < 1     ? 1e-9
                                                       : (double)left / 1e9,
-                            .stop_request = pl_fit_stop_request(fit),
+                            .stop_request = fit->by_clock ? "" : fit->stop_request,
                             .accumulate = fit->accumulate,
                             .points = fit->hooks.points,
                             .halts = pl_intervals_bytes(&fit->halts),
@@ -524,7 +519,9 @@ static void fit_started(void *self, const pl_answer_t *answer)
         request.freeze = request.unfreeze = "";
     }
     hook_request_apply(fit, &request);
-    pl_fit_request_start_checkpoint(fit);
+    if (fit->options->nan_policy == PL_NAN_ROLLBACK && fit->serial == 0)
+        pl_checkpoint_requests_add(&fit->checkpoint_requests, PL_START_CHECKPOINT, "",
+                                   NULL);
     if (fit->rollbacks)
         pl_metric_put(fit->metrics, "rollbacks", (double)fit->rollbacks, NULL);
     pl_fit_checkpoint(fit, fit_try);

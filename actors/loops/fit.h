@@ -22,7 +22,7 @@ typedef struct pl_fit pl_fit_t;
 
 /* A checkpoint in progress: the states of the components, until it is saved. */
 typedef struct pl_checkpointing {
-    pl_sequence_t sequence;                                 /* asks the components */
+    pl_sequence_t sequence;                                 /* asks for their states */
     bool making;
     int writing;                                            /* saves in flight */
     bool aside;                                             /* see pl_fit_t */
@@ -131,8 +131,6 @@ void pl_fit_fail_late(pl_fit_t *fit, const char *what);
 /* Ends this run; the trainer resumes it from a checkpoint, with this text in its state
  * (consumed). */
 void pl_fit_reply_rollback(pl_fit_t *fit, char *rollback);
-/* The stop request of a callback, for checkpoints  ["": none]. */
-const char *pl_fit_stop_request(const pl_fit_t *fit);
 
 /* ---- fit_checkpoint.c: making a checkpoint ---- */
 
@@ -178,8 +176,6 @@ int pl_fit_set_state(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
  * before.  Otherwise leaves reason unchanged. */
 void pl_fit_reason(const pl_fit_t *fit, char *reason, size_t size);
 
-/* Requests a checkpoint before the first step, if rollbacks are possible. */
-void pl_fit_request_start_checkpoint(pl_fit_t *fit);
 /* A checkpoint that a rollback can return to is about to be made. */
 void pl_fit_rollback_point(pl_fit_t *fit);
 bool pl_fit_may_roll_back(const pl_fit_t *fit, const pl_error_t *error);

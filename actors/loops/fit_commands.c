@@ -19,7 +19,7 @@ static const char last_step_made[] = "the run has made its last step",
                   has_failed[] = "the run has failed: if it is started again, send the "
                                  "command again";
 
-static void commands_coordinate(pl_fit_t *fit);
+static void commands_agree(pl_fit_t *fit);
 
 /* ---- answers ---- */
 
@@ -185,7 +185,7 @@ static void commands_done(pl_fit_t *fit)
         c->waits = true;
         if ((!pl_is_nobody(fit->hooks.coordinator) && pl_actor_rank(fit) > 0) || c->count
             || *c->pending_stop)
-            commands_coordinate(fit);
+            commands_agree(fit);
         return;
     }
     if (c->paused_at)
@@ -195,15 +195,23 @@ static void commands_done(pl_fit_t *fit)
     c->then(fit);
 }
 
-/* Carries out the commands of rank 0, of which `own` are this rank's oldest.  Newer ones
- * wait for the next halt. */
-static void commands_apply(pl_fit_t *fit, const char *text, int own)
+/* Carries out the commands of rank 0.  The context is the number of this rank's commands
+ * among them, its oldest; newer ones wait for the next halt. */
+static void commands_agreed(void *self, const pl_answer_t *answer)
 {
+    pl_fit_t *fit = self;
     pl_commands_t *c = &fit->commands;
+    const int own = (int)(intptr_t)answer->context;
     pl_waiting_command_t waiting[PL_COMMANDS_MAX];
     pl_error_t err = {0};
     size_t k;
-    json_t *one, *all = pl_json_read(text, strlen(text), "the commands of rank 0", &err);
+    json_t *one;
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_fit_fail(fit, answer->error);
+    if (answer->kind != PL_ANSWER_REPLY || !fit->call)
+        return;
+    const char *text = answer->body->decide_reply.text;
+    json_t *all = pl_json_read(text, strlen(text), "the commands of rank 0", &err);
     if (!all) {
         pl_fit_fail(fit, &err);
         return;
@@ -214,30 +222,21 @@ static void commands_apply(pl_fit_t *fit, const char *text, int own)
     memmove(c->waiting, c->waiting + own, (size_t)c->count * sizeof *c->waiting);
     snprintf(c->stop, sizeof c->stop, "%s", stop ? stop : "");
     json_array_foreach(json_object_get(all, "commands"), k, one) {
-        const pl_control_t what = pl_control_from_json(one);
+        pl_control_t what = pl_control_from_json(one);
+        what.optimizer = what.optimizer ? what.optimizer : "";
+        what.name = what.name ? what.name : "";
         command_carry_out(fit, &what, (int)k < own ? waiting[k].call : NULL);
     }
     pl_fit_checkpoint(fit, commands_done);
     json_decref(all);
 }
 
-static void commands_coordinated(void *self, const pl_answer_t *answer)
-{
-    pl_fit_t *fit = self;
-    if (answer->kind == PL_ANSWER_ERROR)
-        pl_fit_fail(fit, answer->error);
-    if (answer->kind == PL_ANSWER_REPLY && fit->call)
-        commands_apply(fit, answer->body->decide_reply.text,
-                       (int)(intptr_t)answer->context);
-}
-
-static void commands_coordinate(pl_fit_t *fit)
+static void commands_agree(pl_fit_t *fit)
 {
     pl_commands_t *c = &fit->commands;
     pl_error_t err = {0};
     const int own = c->count;
-    const pl_how_t how = {.on_answer = commands_coordinated,
-                          .context = (void *)(intptr_t)own};
+    const pl_how_t how = {.on_answer = commands_agreed, .context = (void *)(intptr_t)own};
     json_t *list = json_array();
     for (int k = 0; k < own; k++)
         list = pl_json_append(list, pl_control_to_json(&c->waiting[k].what));
@@ -246,11 +245,9 @@ static void commands_coordinate(pl_fit_t *fit)
                                       : NULL,
                                  &err);
     c->waits = false;
-    if (text && pl_is_nobody(fit->hooks.coordinator))
-        commands_apply(fit, text, own);
-    else if (!text
-             || !pl_call_decide(fit, fit->hooks.coordinator, &(pl_decide_t){.text = text},
-                                how, &err))
+    if (!text
+        || !pl_loop_agree(fit, fit->hooks.coordinator, &(pl_decide_t){.text = text}, how,
+                          &err))
         pl_fit_fail(fit, &err);
     pl_text_free(text);
 }
@@ -258,7 +255,7 @@ static void commands_coordinate(pl_fit_t *fit)
 void pl_fit_commands_run(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
 {
     fit->commands.then = then;
-    commands_coordinate(fit);
+    commands_agree(fit);
 }
 
 /* ---- calls from the worker ---- */
@@ -288,7 +285,7 @@ int pl_fit_control(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
                        "false");
     c->waiting[c->count++] = (pl_waiting_command_t){call, *what};
     if (c->waits) {
-        commands_coordinate(fit);
+        commands_agree(fit);
         return PL_OK;
     }
     if (pl_call_control(fit, fit->epoch, what, (pl_how_t){0}, err))
@@ -304,6 +301,6 @@ bool pl_fit_commands_stop(pl_fit_t *fit, const char *reason)
              *reason ? reason : "requested by the program");
     if (!c->waits)
         return false;
-    commands_coordinate(fit);
+    commands_agree(fit);
     return true;
 }

@@ -53,8 +53,8 @@ char *pl_fit_state(const pl_fit_t *fit, const pl_checkpointing_t *checkpointing,
                   "serial", (json_int_t)fit->serial, "accumulate",
                   (json_int_t)fit->accumulate, "lr_factor", fit->lr_factor, "in_epoch",
                   fit->in_epoch, "stop", fit->stop_requested, "passing", fit->passing,
-                  "stop_request", pl_fit_stop_request(fit), "nanoseconds", trained,
-                  "metrics", fit->metrics, "epoch", epoch, "validate", evaluate,
+                  "stop_request", fit->by_clock ? "" : fit->stop_request, "nanoseconds",
+                  trained, "metrics", fit->metrics, "epoch", epoch, "validate", evaluate,
                   "rollbacks", (json_int_t)fit->rollbacks, "in_row",
                   (json_int_t)fit->in_row, "pass_over", fit->skipped_ranges),
         err);
@@ -170,18 +170,6 @@ void pl_fit_reason(const pl_fit_t *fit, char *reason, size_t size)
 
 /* ---- rollback ---- */
 
-static bool is_rollback(const pl_fit_t *fit)
-{
-    return fit->options->nan_policy == PL_NAN_ROLLBACK;
-}
-
-void pl_fit_request_start_checkpoint(pl_fit_t *fit)
-{
-    if (is_rollback(fit) && fit->serial == 0)
-        pl_checkpoint_requests_add(&fit->checkpoint_requests, PL_START_CHECKPOINT, "",
-                                   NULL);
-}
-
 /* Ranks without callbacks follow the decision of rank 0. */
 static bool follows(const pl_fit_t *fit)
 {
@@ -190,7 +178,8 @@ static bool follows(const pl_fit_t *fit)
 
 bool pl_fit_may_roll_back(const pl_fit_t *fit, const pl_error_t *error)
 {
-    if (error->code != PL_ENAN || !is_rollback(fit) || fit->failure.code != PL_OK)
+    if (error->code != PL_ENAN || fit->options->nan_policy != PL_NAN_ROLLBACK
+        || fit->failure.code != PL_OK)
         return false;
     return follows(fit)
            || (fit->saves && !fit->saving
@@ -199,7 +188,8 @@ bool pl_fit_may_roll_back(const pl_fit_t *fit, const pl_error_t *error)
 
 void pl_fit_report_rollback_limit(const pl_fit_t *fit, pl_error_t *error)
 {
-    if (error->code == PL_ENAN && is_rollback(fit) && fit->in_row)
+    if (error->code == PL_ENAN && fit->options->nan_policy == PL_NAN_ROLLBACK
+        && fit->in_row)
         pl_error_prefix(
             error,
             "the run went back %llu time%s without reaching a newer checkpoint "
@@ -239,10 +229,16 @@ static int skipped_ranges_add(json_t *list, json_int_t step, json_int_t rollback
                                  json_pack("[III]", from < 1 ? 1 : from, step, rollback));
 }
 
-static void rollback_reply(pl_fit_t *fit, const char *text)
+/* All ranks answer with the text of rank 0. */
+static void rollback_agreed(void *self, const pl_answer_t *answer)
 {
+    pl_fit_t *fit = self;
     pl_error_t err = {0};
-    char *own = pl_strdup(text);
+    if (answer->kind == PL_ANSWER_ERROR && fit->call)
+        pl_fit_fail(fit, &fit->failure);
+    if (answer->kind != PL_ANSWER_REPLY || !fit->call)
+        return;
+    char *own = pl_strdup(answer->body->decide_reply.text);
     if (own) {
         pl_fit_reply_rollback(fit, own);
         return;
@@ -251,23 +247,11 @@ static void rollback_reply(pl_fit_t *fit, const char *text)
     pl_fit_fail(fit, &err);
 }
 
-static void rollback_coordinated(void *self, const pl_answer_t *answer)
-{
-    pl_fit_t *fit = self;
-    if (answer->kind == PL_ANSWER_ERROR && fit->call)
-        pl_fit_fail(fit, &fit->failure);
-    if (answer->kind == PL_ANSWER_REPLY && fit->call)
-        rollback_reply(fit, answer->body->decide_reply.text);
-}
-
-/* All ranks answer with the text of rank 0; a single rank does it at once. */
-static void rollback_coordinate(pl_fit_t *fit, const char *text)
+static void rollback_agree(pl_fit_t *fit, const char *text)
 {
     const pl_decide_t msg = {.text = text};
-    const pl_how_t how = {.on_answer = rollback_coordinated};
-    if (pl_is_nobody(fit->hooks.coordinator))
-        rollback_reply(fit, text);
-    else if (!pl_call_decide(fit, fit->hooks.coordinator, &msg, how, NULL))
+    if (!pl_loop_agree(fit, fit->hooks.coordinator, &msg,
+                       (pl_how_t){.on_answer = rollback_agreed}, NULL))
         pl_fit_fail(fit, &fit->failure);
 }
 
@@ -298,7 +282,7 @@ static void roll_back(pl_fit_t *fit)
                                                     .total_steps = fit->total_steps,
                                                     .epoch = fit->epochs.completed,
                                                     .metrics = text});
-    rollback_coordinate(fit, text);
+    rollback_agree(fit, text);
     pl_text_free(text);
 }
 
@@ -308,7 +292,7 @@ void pl_fit_roll_back(pl_fit_t *fit, const pl_error_t *error)
 {
     fit->failure = *error;
     if (follows(fit))
-        rollback_coordinate(fit, "");
+        rollback_agree(fit, "");
     else
         pl_fit_checkpoint_wait(fit, 0, roll_back);
 }

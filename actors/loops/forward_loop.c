@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 
-#include "actors/loops/metrics.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -14,8 +13,8 @@ static const int64_t REPORT_EVERY = PL_SECOND / 10;
 static void forward_names(pl_batch_iter_t *iter, const char *names)
 {
     pl_forward_loop_t *w = (pl_forward_loop_t *)iter;
-    if (w->ops->on_names)
-        w->ops->on_names(w, names);
+    if (w->sums)
+        pl_metrics_name(w->sums, pl_stages[iter->stage].prefix, names);
 }
 
 /* An evaluation of no batch has no metrics: that is no error, and no warning if the user
@@ -66,9 +65,12 @@ static void forward_batch_done(void *self, const pl_answer_t *answer)
     }
     if (pl_batch_iter_no_reply(iter, answer))
         return;
-    if (iter->failure.code == PL_OK)
-        w->ops->on_batch(w, &answer->body->evaluate_batch_reply);
-    pl_batch_iter_batch_done(iter, answer->body->evaluate_batch_reply.halt);
+    const pl_evaluate_batch_reply_t *reply = &answer->body->evaluate_batch_reply;
+    if (iter->failure.code == PL_OK && w->sums)
+        pl_metrics_add(w->sums, reply->metrics);
+    if (iter->failure.code == PL_OK && w->ops->on_batch)
+        w->ops->on_batch(w, reply);
+    pl_batch_iter_batch_done(iter, reply->halt);
     iter->counts.completed++;
     if (iter->call && now - w->reported >= REPORT_EVERY) {
         w->reported = now;
@@ -95,8 +97,9 @@ static void forward_rest(pl_batch_iter_t *iter)
     pl_call_t *call = pl_batch_iter_take_call(iter);
     if (!pl_batch_iter_is_sync_point(iter)) {
         w->ops->end(w, call);
-    } else if (w->ops->halt) {
-        w->ops->halt(w, call);
+    } else if (w->ops->ends_early) {
+        w->stopping = true;
+        w->ops->end(w, call);
     } else {
         forward_cancelled(w);
         pl_call_fail(call, &iter->failure);

@@ -6,20 +6,19 @@
 #define PL_LOOPS_FORWARD_LOOP_H
 
 #include "actors/loops/batch_iter.h"
+#include "actors/loops/metrics.h"
 
 typedef struct pl_forward_loop pl_forward_loop_t;
 
 typedef struct pl_forward_loop_ops {
-    /* The names of the stage's metrics  [not needed]. */
-    void (*on_names)(pl_forward_loop_t *loop, const char *names);
-    /* A batch has come back; a failure goes into loop->iter.failure. */
+    /* A batch has come back; a failure goes into loop->iter.failure  [nothing to do]. */
     void (*on_batch)(pl_forward_loop_t *loop, const pl_evaluate_batch_reply_t *reply);
     void (*report)(pl_forward_loop_t *loop);                /* some times per second */
     /* All batches are done: answers the call. */
     void (*end)(pl_forward_loop_t *loop, pl_call_t *call);
-    /* All ranks have halted, because one of them ends early: answers the call  [fails it
-     * as cancelled]. */
-    void (*halt)(pl_forward_loop_t *loop, pl_call_t *call);
+    bool ends_early;                                        /* end() is also for a run
+                                                               that one rank ends early
+                                                               [it is cancelled] */
 } pl_forward_loop_ops_t;
 
 struct pl_forward_loop {
@@ -27,6 +26,8 @@ struct pl_forward_loop {
 
     /* The loop sets these before pl_forward_loop_begin(). */
     const pl_forward_loop_ops_t *ops;
+    pl_metrics_t *sums;                                     /* of the batches' metrics
+                                                               [not needed] */
     pl_amount_t limit;                                      /* of the batches */
     uint32_t max;                                           /* a second limit */
     char what[64];                                          /* "the prediction": for

@@ -11,10 +11,10 @@
 #include "runtime/actor.h"
 
 typedef struct pl_hooks {
-    pl_address_t callback, logger;                /* logger: nobody in runs without one */
-    pl_address_t coordinator;                     /* of the ranks  [one rank] */
-    unsigned points;                              /* the hooks that callbacks use */
-    struct pl_hook_call *calls;                   /* in flight, of several ranks */
+    pl_address_t callback, logger;                      /* logger: [none] */
+    pl_address_t coordinator;                           /* of the ranks  [one rank] */
+    unsigned points;                                    /* the hooks that callbacks use */
+    struct pl_hook_call *calls;                         /* in flight, of several ranks */
 } pl_hooks_t;
 
 /* For the handlers of `start` and for release(). */

@@ -20,6 +20,33 @@ bool pl_loop_no_reply(pl_call_t **call_p, const pl_answer_t *answer)
     return answer->kind != PL_ANSWER_REPLY || !*call_p;
 }
 
+uint64_t pl_loop_agree(void *self, pl_address_t coordinator, const pl_decide_t *msg,
+                       pl_how_t how, pl_error_t *err)
+{
+    if (!pl_is_nobody(coordinator))
+        return pl_call_decide(self, coordinator, msg, how, err);
+    const pl_body_t reply = {
+        .decide_reply = {.text = msg->text, .objected = msg->objects}};
+    how.on_answer(self, &(pl_answer_t){.kind = PL_ANSWER_REPLY,
+                                       .context = how.context,
+                                       .body = &reply});
+    return 1;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double pl_loop_median(double *value, size_t count)
+{
+    if (!count)
+        return 0;
+    qsort(value, count, sizeof *value, by_value);
+    return (value[(count - 1) / 2] + value[count / 2]) / 2;
+}
+
 json_t *pl_tracker_save(const pl_tracker_t *counts)
 {
     return json_pack("{s:I, s:I, s:I, s:I}", "ready", (json_int_t)counts->ready,

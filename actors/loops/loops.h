@@ -28,6 +28,14 @@ void pl_loop_fail(pl_call_t **call_p, const pl_error_t *error);
  * loop's call. */
 bool pl_loop_no_reply(pl_call_t **call_p, const pl_answer_t *answer);
 
+/* All ranks get the text of rank 0, in the answer of `decide`; a single rank gets its own
+ * at once.  Returns 0 with an error. */
+uint64_t pl_loop_agree(void *self, pl_address_t coordinator, const pl_decide_t *msg,
+                       pl_how_t how, pl_error_t *err);
+
+/* Sorts the values and returns their median  [0: there are none]. */
+double pl_loop_median(double *value, size_t count);
+
 /* ---- progress, counted like Lightning's progress trackers ---- */
 
 /* Epochs, batches or optimizer steps of the whole run, before and after a resume. */
@@ -49,7 +57,7 @@ void pl_tracker_load(pl_tracker_t *counts, const json_t *kept);
 json_t *pl_number_save(double value);
 double pl_number_load(const json_t *kept);
 
-/* Why a loop was asked to stop, from its state  [""]; borrowed. */
+/* The stop request in the state of a loop  [""]; borrowed. */
 const char *pl_stop_request_load(const json_t *kept);
 
 #endif

@@ -142,13 +142,6 @@ static void predict_end(pl_forward_loop_t *loop, pl_call_t *call)
         pl_loop_fail(&p->call, &err);
 }
 
-/* The outputs so far are the result. */
-static void predict_halt(pl_forward_loop_t *loop, pl_call_t *call)
-{
-    ((predict_t *)loop)->stopped = true;
-    predict_end(loop, call);
-}
-
 static void predict_begun(void *self, const pl_answer_t *answer)
 {
     predict_t *p = self;
@@ -182,7 +175,7 @@ static int predict_run(void *self, pl_call_t *call, const pl_body_t *body,
     static const pl_forward_loop_ops_t ops = {.on_batch = predict_batch,
                                               .report = predict_report,
                                               .end = predict_end,
-                                              .halt = predict_halt};
+                                              .ends_early = true};
     (void)body;
     predict_t *p = self;
     if (p->outcome)

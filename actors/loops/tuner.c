@@ -27,6 +27,7 @@ typedef struct trial {
 typedef struct tuner {
     pl_batch_iter_t iter;                                   /* first: see batch_iter.h */
     pl_job_t *job;                                          /* counted */
+    const pl_tuning_t *tuning;                              /* of the job */
     trial_t *trial;                                         /* [num_training] */
     uint32_t sent, kept;
     double average, best;
@@ -34,11 +35,6 @@ typedef struct tuner {
     int64_t began, reported;
     pl_outcome_t *outcome;
 } tuner_t;
-
-static const pl_tuning_t *what_of(const tuner_t *tuner)
-{
-    return &tuner->job->tuning;
-}
 
 /* ---- trials ---- */
 
@@ -52,11 +48,11 @@ static double rate_at(const pl_tuning_t *what, uint32_t step)
  * bias of its start at 0.  The test ends when the loss explodes. */
 static void trial_keep(tuner_t *t, double loss)
 {
-    const double stop = what_of(t)->early_stop_threshold;
+    const double stop = t->tuning->early_stop_threshold;
     const uint32_t k = t->kept++;
     t->average = SMOOTHING * t->average + (1 - SMOOTHING) * loss;
     double smooth = t->average / (1 - pow(SMOOTHING, k + 1));
-    t->trial[k] = (trial_t){rate_at(what_of(t), k), smooth};
+    t->trial[k] = (trial_t){rate_at(t->tuning, k), smooth};
     if (!isfinite(loss) || (stop > 0 && k > 1 && smooth > stop * t->best))
         t->ended = true;
     if (k == 0 || smooth < t->best)
@@ -105,7 +101,7 @@ static void tuner_end(tuner_t *t)
 static uint32_t tuner_begun(pl_batch_iter_t *iter, uint32_t there)
 {
     const tuner_t *t = (tuner_t *)iter;
-    const uint32_t left = (uint32_t)what_of(t)->num_training - t->sent;
+    const uint32_t left = (uint32_t)t->tuning->num_training - t->sent;
     if (there == 0)
         pl_fail(&iter->failure, PL_EINVAL, "there are no training batches to tune with");
     return there < left ? there : left;
@@ -138,7 +134,7 @@ static void step_answered(void *self, const pl_answer_t *answer)
         trial_keep(t, loss[1] > 0 ? loss[0] / loss[1] : 0);
     pl_batch_iter_batch_done(&t->iter, answer->body->train_batch_reply.halt);
     if (pl_now() - t->reported >= REPORT_EVERY) {
-        const uint64_t steps = (uint64_t)what_of(t)->num_training;
+        const uint64_t steps = (uint64_t)t->tuning->num_training;
         t->reported = pl_now();
         pl_progress_run(t->iter.call, &(pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
                                                            .global_step = t->kept,
@@ -157,7 +153,7 @@ static uint64_t tuner_send(pl_batch_iter_t *iter, const pl_fetch_batch_reply_t *
     tuner_t *t = (tuner_t *)iter;
     const pl_train_batch_t msg = {.global_step = t->sent + 1,
                                   .step_due = true,
-                                  .lr_factor = rate_at(what_of(t), t->sent),
+                                  .lr_factor = rate_at(t->tuning, t->sent),
                                   .batch = batch->batch};
     t->sent++;
     return pl_call_train_batch(iter, iter->strategy, &msg,
@@ -168,7 +164,7 @@ static void tuner_rest(pl_batch_iter_t *iter)
 {
     tuner_t *t = (tuner_t *)iter;
     t->stopping |= pl_batch_iter_is_sync_point(iter);
-    if (t->ended || t->stopping || t->sent >= what_of(t)->num_training) {
+    if (t->ended || t->stopping || t->sent >= t->tuning->num_training) {
         tuner_end(t);
         return;
     }
@@ -195,6 +191,7 @@ static int tuner_start(void *self, pl_call_t *call, const pl_body_t *body,
     (void)call, (void)err;
     tuner_t *t = self;
     t->job = pl_object_ref(body->start.context);
+    t->tuning = &t->job->tuning;
     pl_batch_iter_init(&t->iter, &ops, body);
     pl_actor_ready(self);
     return PL_OK;
@@ -206,7 +203,7 @@ static int tuner_run(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
     tuner_t *t = self;
     if (t->outcome)
         return pl_fail(err, PL_EBUSY, "the tuner has already run");
-    t->trial = pl_alloc_array((size_t)what_of(t)->num_training, sizeof *t->trial);
+    t->trial = pl_alloc_array((size_t)t->tuning->num_training, sizeof *t->trial);
     t->outcome = t->trial ? pl_outcome_new(err) : NULL;
     if (!t->outcome)
         return pl_no_memory(err);

@@ -1,24 +1,28 @@
-/* commands.c - commands to the fit of a worker: held until its loop runs, and recorded in
- * a file of the run directory when they are carried out */
+/* commands.c - commands to the fit of a worker: they wait until its loop runs, and are
+ * recorded in a file of the run directory when they are carried out */
 #include <jansson.h>
 #include <string.h>
 
+#include "actors/commands.h"
 #include "actors/worker/parts.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_path.h"
 #include "base/json_text.h"
 
 #define COMMANDS_FILE "commands.jsonl"
 
-/* A command that the loop has. */
+enum { WAITING_MAX = 16 };
+
 typedef struct command command_t;
 
 struct command {
-    command_t *next, **pprev;                               /* list of the worker's */
+    command_t *next, **pprev;                               /* in w->commands, by time */
     pl_worker_t *worker;
     pl_call_t *call;
-    pl_control_t what;
+    pl_control_t what;                            /* its texts live as long as the call */
+    bool sent;                                    /* to the loop  [it waits] */
 };
 
 static void command_free(command_t *command)
@@ -49,26 +53,23 @@ static void line_append(pl_worker_t *w, json_t *line)
     json_decref(line);
 }
 
+/* The file has the checkpoint in place of the name that was requested. */
 static void command_note(const command_t *command, const pl_control_reply_t *reply)
 {
-    const pl_control_t *what = &command->what;
     if (!command->worker->run_dir)
         return;
-    json_t *line = json_pack("{s:f, s:I, s:s}", "time", pl_wall_clock(), "global_step",
-                             (json_int_t)reply->global_step, "command",
-                             pl_run_command_names[what->command]);
-    int failed = line ? 0 : -1;
-    if (!failed && *reply->checkpoint)
-        failed = json_object_set_new(line, "checkpoint", json_string(reply->checkpoint));
-    if (!failed && what->command == PL_RUN_COMMAND_SET_LR)
-        failed = json_object_set_new(line, what->is_factor ? "factor" : "lr",
-                                     json_real(what->value));
-    if (!failed && *what->optimizer)
-        failed = json_object_set_new(line, "optimizer", json_string(what->optimizer));
-    if (failed) {
+    json_t *line = json_pack("{s:f, s:I}", "time", pl_wall_clock(), "global_step",
+                             (json_int_t)reply->global_step),
+           *what = pl_control_to_json(&command->what);
+    if (what)
+        json_object_del(what, "name");
+    if (what && *reply->checkpoint)
+        what = pl_json_with(what, "checkpoint", json_string(reply->checkpoint));
+    if (!what || json_object_update(line, what) != 0) {
         json_decref(line);
         line = NULL;
     }
+    json_decref(what);
     line_append(command->worker, line);
 }
 
@@ -99,19 +100,13 @@ static void command_answered(void *self, const pl_answer_t *answer)
     command_free(command);
 }
 
-static int command_pass(void *self, pl_call_t *call, const pl_control_t *what,
-                        pl_error_t *err)
+/* A call that is not made consumes the command. */
+static int command_send(command_t *command, pl_error_t *err)
 {
-    pl_worker_t *w = self;
-    command_t *command = pl_alloc(sizeof *command);
+    pl_worker_t *w = command->worker;
     const pl_how_t how = {.on_answer = command_answered, .context = command};
-    if (!command)
-        return pl_no_memory(err);
-    *command = (command_t){w->commands, &w->commands, w, call, *what};
-    if (command->next)
-        command->next->pprev = &command->next;
-    w->commands = command;
-    if (pl_call_control(w, w->loop, what, how, err))
+    command->sent = true;
+    if (pl_call_control(w, w->loop, &command->what, how, err))
         return PL_OK;
     command_free(command);
     return err->code;
@@ -120,16 +115,45 @@ static int command_pass(void *self, pl_call_t *call, const pl_control_t *what,
 int pl_worker_control(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     pl_worker_t *w = self;
+    command_t **end = &w->commands;
+    int waiting = 0;
     if (!w->run)
         return pl_fail(err, PL_ESTATE, "the run has ended");
-    if (w->setup.step)
-        return pl_held_add(&w->held, call, &body->control, err);
-    return command_pass(w, call, &body->control, err);
+    for (; *end; end = &(*end)->next)
+        waiting += !(*end)->sent;
+    if (w->setup.step && waiting == WAITING_MAX)
+        return pl_fail(err, PL_EBUSY,
+                       "%d commands already wait for the start of the run: send the "
+                       "next when it has started",
+                       WAITING_MAX);
+    command_t *command = pl_alloc(sizeof *command);
+    if (!command)
+        return pl_no_memory(err);
+    *command = (command_t){NULL, end, w, call, body->control, false};
+    *end = command;
+    return w->setup.step ? PL_OK : command_send(command, err);
 }
 
 void pl_worker_commands_begin(pl_worker_t *w)
 {
-    pl_held_pass(&w->held, w, command_pass);
+    for (command_t *command = w->commands, *next; command; command = next) {
+        pl_call_t *call = command->call;
+        pl_error_t err = {0};
+        next = command->next;
+        if (!command->sent && command_send(command, &err) != PL_OK)
+            pl_call_fail(call, &err);
+    }
+}
+
+void pl_worker_commands_fail(pl_worker_t *w, const char *why)
+{
+    for (command_t *command = w->commands, *next; command; command = next) {
+        next = command->next;
+        if (command->sent)
+            continue;
+        pl_command_fail(command->call, PL_ESTATE, why);
+        command_free(command);
+    }
 }
 
 void pl_worker_commands_release(pl_worker_t *w)

@@ -4,7 +4,6 @@
 
 #include <jansson.h>
 
-#include "actors/commands.h"
 #include "actors/loops/hooks.h"
 #include "actors/loops/watchdog.h"
 #include "actors/sequence.h"
@@ -26,10 +25,9 @@ typedef struct pl_worker {
         checkpoint, loop;                                 /* keeper: writes checkpoints */
     uint32_t ranks;                                       /* on this machine  [0: one] */
     uint32_t local_rank;
-    char stop_reason[128];                             /* [""] */
-    pl_held_t held;                                    /* commands before the loop runs */
-    struct command *commands;                          /* that the loop has */
-    bool begun;                                        /* the loop has made a step */
+    char stop_reason[128];                                  /* [""] */
+    struct command *commands;                               /* not answered yet */
+    bool begun;                                             /* the loop has made a step */
 
     /* The setup, and what its steps leave to later ones. */
     pl_sequence_t setup;
@@ -81,6 +79,8 @@ int pl_worker_control(void *self, pl_call_t *call, const pl_body_t *body,
                       pl_error_t *err);
 /* The loop takes commands from now on. */
 void pl_worker_commands_begin(pl_worker_t *w);
+/* The loop will not run: fails the commands that wait for it. */
+void pl_worker_commands_fail(pl_worker_t *w, const char *why);
 void pl_worker_commands_release(pl_worker_t *w);
 /* Records a stop in the file of commands, once the loop has made its last step. */
 void pl_worker_stop_note(pl_worker_t *w, const pl_outcome_t *outcome);

@@ -57,7 +57,7 @@ void pl_worker_fail(void *self, const pl_error_t *error)
     pl_call_t *call = w->run;
     w->run = NULL;
     pl_sequence_end(&w->setup);
-    pl_held_fail(&w->held, "the run failed before it began");
+    pl_worker_commands_fail(w, "the run failed before it began");
     if (call)
         worker_tell_loggers(w, "failed");
     if (error->code == PL_ESTUCK)
@@ -290,7 +290,8 @@ static int worker_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     if (w->job)
         return pl_fail(err, PL_ESTATE, "a worker runs once");
     w->job = pl_object_ref(body->run.job);
-    if (w->job->trainer->profiler == PL_PROFILE_SIMPLE && pl_profile_start(w, err) != PL_OK)
+    if (w->job->trainer->profiler == PL_PROFILE_SIMPLE
+        && pl_profile_start(w, err) != PL_OK)
         return err->code;
     w->run = call;
     pl_worker_set_up(w);

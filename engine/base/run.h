@@ -56,8 +56,8 @@ typedef struct pl_trainer_options {
     int64_t min_epochs, min_steps;
     const char *max_time;                                   /* "": no limit */
     int64_t accumulate_grad_batches;
-    const char *freeze;                                   /* patterns of parameters */
-    double gradient_clip_val;                             /* 0: off */
+    const char *freeze;                                     /* patterns of parameters */
+    double gradient_clip_val;                               /* 0: off */
     pl_clip_t gradient_clip_algorithm;
     pl_nan_policy_t nan_policy;
     bool detect_anomaly;
@@ -69,9 +69,9 @@ typedef struct pl_trainer_options {
     int64_t num_sanity_val_steps;                        /* -1: all */
     pl_amount_t limit_train_batches, limit_val_batches, limit_test_batches;
     pl_amount_t limit_predict_batches, overfit_batches;
-    int64_t fast_dev_run;                                 /* batches; 0: off */
+    int64_t fast_dev_run;                                   /* batches; 0: off */
     pl_deterministic_t deterministic;
-    int64_t global_batch_size;                            /* samples; 0: not given */
+    int64_t global_batch_size;                              /* samples; 0: not given */
     int64_t micro_shards;
     bool sync_batchnorm;
     int64_t log_every_n_steps;

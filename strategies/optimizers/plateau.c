@@ -54,8 +54,7 @@ static double plateau_factor(const void *self, const pl_moment_t *when)
 
 static bool is_better(const plateau_t *p, double value)
 {
-    const bool less = p->mode == PL_MODE_MIN,
-               share = p->threshold_mode == THRESHOLD_REL;
+    const bool less = p->mode == PL_MODE_MIN, share = p->threshold_mode == THRESHOLD_REL;
     const double by = share ? p->threshold * p->best : p->threshold;
     if (isnan(value))
         return false;

@@ -207,7 +207,7 @@ static const pl_option_t cosine_restarts_options[] = {
 static uint64_t counted(const schedule_t *s, const pl_moment_t *when)
 {
     return s->interval == PL_UNIT_EPOCH ? when->epoch
-                                         : pl_since_warmup(s->warmup_steps, when);
+                                        : pl_since_warmup(s->warmup_steps, when);
 }
 
 /* torch's StepLR. */

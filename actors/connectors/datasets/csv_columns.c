@@ -115,8 +115,8 @@ static int csv_use_by_position(csv_t *csv, pl_error_t *err)
 {
     const pl_csv_t *table = &csv->table;
     csv->column = csv->target == TARGET_NONE ? -1
-                  : csv->label < 0             ? table->columns - 1
-                                               : (int)csv->label;
+                  : csv->label < 0           ? table->columns - 1
+                                             : (int)csv->label;
     if (csv->label >= table->columns)
         return pl_fail(err, PL_EINVAL,
                        "%s: \"label\" is %lld, but the columns are 0 to %d", csv->path,
@@ -402,9 +402,10 @@ int csv_find_target(csv_t *csv, const json_t *data_info, pl_error_t *err)
                    "%s:%lld: the label is %s; classes are whole numbers from 0%s; the "
                    "label %lld is ignored (ignore_index)",
                    csv->path, (long long)csv->table.line[row], shown,
-                   csv->target == TARGET_AUTO ? ", and the training data has classes: to predict "
-                             "a value, train with \"target\": \"value\""
-                           : ": set \"target\": \"value\" for other numbers",
+                   csv->target == TARGET_AUTO
+                       ? ", and the training data has classes: to predict "
+                         "a value, train with \"target\": \"value\""
+                       : ": set \"target\": \"value\" for other numbers",
                    (long long)csv->ignore_index);
 }
 
