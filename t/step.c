@@ -106,17 +106,17 @@ static bool objective_is_right(pl_objective_phase_t state, unsigned owed,
     pl_objective_stages_t now = {state, owed};
     pl_error_t err = {0};
     unsigned left = owed;
-    const char *from = pl_objective_phase_name(state),
-               *name = pl_objective_event_name(event), *to = expected(from, name, &left);
+    const char *from = pl_objective_phase_names[state],
+               *name = pl_objective_event_names[event], *to = expected(from, name, &left);
     const int code = pl_objective_take(&now, event, &err);
     const bool is_right = to ? code == PL_OK
-                                   && !strcmp(pl_objective_phase_name(now.phase), to)
+                                   && !strcmp(pl_objective_phase_names[now.phase], to)
                                    && now.owed == left
                              : code == PL_EBUG && now.phase == state && now.owed == owed
                                    && strstr(err.text, from) && strstr(err.text, name);
     if (!is_right)
         tap_diag("%s, owed %x, %s: code %d, %s, owed %x; expected %s, owed %x", from,
-                 owed, name, code, pl_objective_phase_name(now.phase), now.owed,
+                 owed, name, code, pl_objective_phase_names[now.phase], now.owed,
                  to ? to : "a bug", left);
     return is_right;
 }
@@ -159,14 +159,14 @@ static void the_steps_in_flight_take_the_events_of_their_state(void)
             const bool legal = strcmp(to, "-") != 0;
             const int code = pl_pipeline_take(&state, event, &err);
             const bool is_right =
-                legal ? code == PL_OK && !strcmp(pl_pipeline_state_name(state), to)
+                legal ? code == PL_OK && !strcmp(pl_pipeline_state_names[state], to)
                       : code == PL_EBUG && (int)state == from
-                            && strstr(err.text, pl_pipeline_state_name(from))
-                            && strstr(err.text, pl_pipeline_event_name(event));
+                            && strstr(err.text, pl_pipeline_state_names[from])
+                            && strstr(err.text, pl_pipeline_event_names[event]);
             if (!is_right)
-                tap_diag("%s, %s: code %d, %s; expected %s", pl_pipeline_state_name(from),
-                         pl_pipeline_event_name(event), code,
-                         pl_pipeline_state_name(state), to);
+                tap_diag("%s, %s: code %d, %s; expected %s",
+                         pl_pipeline_state_names[from], pl_pipeline_event_names[event],
+                         code, pl_pipeline_state_names[state], to);
             wrong += !is_right;
         }
     is_int(wrong, 0, "each event in each state leads where the drawing says");

@@ -37,7 +37,8 @@ int pl_worker_spawn_components(pl_worker_t *w, pl_error_t *err)
                        "to compile; for a card of another machine: paceline compile "
                        "--card sm_90",
                        device);
-    const pl_how_t device_how = {.on_answer = pl_worker_accelerator_reported};
+    const pl_how_t device_how = {.on_answer = pl_worker_component_reported,
+                                 .context = &w->accelerator};
     if (!strategy || !accelerator
         || !pl_worker_spawn(w, &pl_io_writer, PL_OWN_THREAD, &start, &w->writer, err)
         || (w->job->stage == PL_TRAIN
@@ -51,7 +52,8 @@ int pl_worker_spawn_components(pl_worker_t *w, pl_error_t *err)
                                  .context = &w->job->object,
                                  .ranks = w->ranks};
     pl_peers_add(&strategy_start.peers, "accelerator", w->accelerator);
-    const pl_how_t how = {.on_answer = pl_worker_strategy_reported};
+    const pl_how_t how = {.on_answer = pl_worker_component_reported,
+                          .context = &w->strategy};
     bool spawned = options
                    && pl_spawn(w, strategy, PL_SAME_THREAD, &strategy_start, how,
                                &w->strategy, err);

@@ -120,45 +120,27 @@ void pl_worker_component_ended(void *self, const pl_answer_t *answer)
         pl_worker_fail(self, answer->error);
 }
 
-/* The address in the progress `ready` of a component; NULL: another answer, or none. */
-static const char *address_of(pl_worker_t *w, const pl_answer_t *answer)
+void pl_worker_component_reported(void *self, const pl_answer_t *answer)
 {
-    pl_worker_component_ended(w, answer);
-    return answer->kind == PL_ANSWER_PROGRESS && w->run
-                   && *answer->body->start_progress.address
-               ? answer->body->start_progress.address
-               : NULL;
-}
-
-static void launcher_tell(pl_worker_t *w, const pl_run_progress_t *report)
-{
+    pl_worker_t *w = self;
     pl_error_t err;
-    if (pl_progress_run(w->run, report) == PL_OK)
+    pl_worker_component_ended(w, answer);
+    const char *address = answer->kind == PL_ANSWER_PROGRESS && w->run
+                              ? answer->body->start_progress.address
+                              : "";
+    if (!*address)
+        return;
+    pl_run_progress_t report = {.event = PL_RUN_EVENT_ALIVE, .metrics = ""};
+    if (answer->context == &w->strategy) {
+        phase_begin(w, "waiting until all ranks have started", UNLIMITED, "");
+        report.address = address;
+    } else {
+        report.device = address;
+    }
+    if (pl_progress_run(w->run, &report) == PL_OK)
         return;
     pl_no_memory(&err);
     pl_worker_fail(w, &err);
-}
-
-void pl_worker_strategy_reported(void *self, const pl_answer_t *answer)
-{
-    pl_worker_t *w = self;
-    const char *address = address_of(w, answer);
-    if (!address)
-        return;
-    phase_begin(w, "waiting until all ranks have started", UNLIMITED, "");
-    launcher_tell(w, &(pl_run_progress_t){.event = PL_RUN_EVENT_ALIVE,
-                                          .metrics = "",
-                                          .address = address});
-}
-
-void pl_worker_accelerator_reported(void *self, const pl_answer_t *answer)
-{
-    pl_worker_t *w = self;
-    const char *identity = address_of(w, answer);
-    if (identity)
-        launcher_tell(w, &(pl_run_progress_t){.event = PL_RUN_EVENT_ALIVE,
-                                              .metrics = "",
-                                              .device = identity});
 }
 
 static void worker_beat(void *self)

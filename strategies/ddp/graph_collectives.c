@@ -11,11 +11,6 @@
 #include "strategies/replica/internal.h"
 #include "tensor/model.h"
 
-static size_t width(const pl_ddp_t *ddp)
-{
-    return (size_t)pl_element_bytes(ddp->dtype);
-}
-
 size_t pl_ddp_moments(const pl_ddp_t *ddp)
 {
     const pl_replica_t *r = &ddp->replica;
@@ -27,7 +22,7 @@ size_t pl_ddp_moments(const pl_ddp_t *ddp)
             if (collective->how == PL_GRAPH_COLLECTIVE_MOMENTS && collective->count > max)
                 max = collective->count;
         }
-    return (size_t)max * r->ranks * width(ddp);
+    return (size_t)max * r->ranks * (size_t)pl_element_bytes(ddp->dtype);
 }
 
 static pl_reg_ptr_t collective_place(const pl_ddp_t *ddp,
@@ -109,7 +104,8 @@ static int collective_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *e
     if (collective->how == PL_GRAPH_COLLECTIVE_MOMENTS) {
         const pl_replica_t *r = &ddp->replica;
         const pl_reg_ptr_t own = collective_place(ddp, collective);
-        const size_t bytes = (size_t)collective->count * width(ddp);
+        const size_t bytes = (size_t)collective->count
+                             * (size_t)pl_element_bytes(ddp->dtype);
         memcpy((char *)ddp->control->data + ddp->at.moments + r->rank * bytes,
                (const char *)own.memory->data + own.offset, bytes);
         return pl_ddp_call_gather(ddp, pl_ddp_control_buffer(ddp, ddp->at.moments),

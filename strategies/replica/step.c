@@ -3,6 +3,13 @@
  * One table for each machine; a pair of state and event that it lacks is a bug. */
 #include "strategies/replica/train.h"
 
+#define PL_X(name, text) text,
+const char *const pl_objective_phase_names[] = {PL_OBJECTIVE_PHASE_LIST(PL_X)};
+const char *const pl_objective_event_names[] = {PL_OBJECTIVE_EVENT_LIST(PL_X)};
+const char *const pl_pipeline_state_names[] = {PL_PIPELINE_STATE_LIST(PL_X)};
+const char *const pl_pipeline_event_names[] = {PL_PIPELINE_EVENT_LIST(PL_X)};
+#undef PL_X
+
 /* ---- one objective of a step ---- */
 
 enum { STAGE_EVENTS = 4, STAGES = PL_STAGE_FOLLOW + 1 };
@@ -45,7 +52,8 @@ static int event_refuse(const pl_objective_stages_t *stages, pl_objective_event_
     return pl_fail(err, PL_EBUG,
                    "event \"%s\" cannot come in state \"%s\" of a training step, which "
                    "waits for the results of%s%s%s%s%s",
-                   pl_objective_event_name(event), pl_objective_phase_name(stages->phase),
+                   pl_objective_event_names[event],
+                   pl_objective_phase_names[stages->phase],
                    stages->owed ? "" : " nothing",
                    pl_objective_owes(stages, PL_STAGE_COMPUTE) ? " compute" : "",
                    pl_objective_owes(stages, PL_STAGE_REDUCE) ? " reduce" : "",
@@ -149,35 +157,7 @@ int pl_pipeline_take(pl_pipeline_state_t *state, pl_pipeline_event_t event,
     if (!next)
         return pl_fail(err, PL_EBUG,
                        "event \"%s\" cannot come in state \"%s\" of the steps in flight",
-                       pl_pipeline_event_name(event), pl_pipeline_state_name(*state));
+                       pl_pipeline_event_names[event], pl_pipeline_state_names[*state]);
     *state = (pl_pipeline_state_t)(next - 1);
     return PL_OK;
-}
-
-/* ---- names, for errors ---- */
-
-#define PL_X(name, text) text,
-
-const char *pl_objective_phase_name(pl_objective_phase_t state)
-{
-    static const char *const names[] = {PL_OBJECTIVE_PHASE_LIST(PL_X)};
-    return names[state];
-}
-
-const char *pl_objective_event_name(pl_objective_event_t event)
-{
-    static const char *const names[] = {PL_OBJECTIVE_EVENT_LIST(PL_X)};
-    return names[event];
-}
-
-const char *pl_pipeline_state_name(pl_pipeline_state_t state)
-{
-    static const char *const names[] = {PL_PIPELINE_STATE_LIST(PL_X)};
-    return names[state];
-}
-
-const char *pl_pipeline_event_name(pl_pipeline_event_t event)
-{
-    static const char *const names[] = {PL_PIPELINE_EVENT_LIST(PL_X)};
-    return names[event];
 }

@@ -178,10 +178,9 @@ static inline bool pl_objective_owes(const pl_objective_stages_t *stages,
     return stages->owed >> stage & 1;
 }
 
-const char *pl_objective_phase_name(pl_objective_phase_t state);
-const char *pl_objective_event_name(pl_objective_event_t event);
-const char *pl_pipeline_state_name(pl_pipeline_state_t state);
-const char *pl_pipeline_event_name(pl_pipeline_event_t event);
+extern const char *const pl_objective_phase_names[],
+    *const pl_objective_event_names[], *const pl_pipeline_state_names[],
+                                           *const pl_pipeline_event_names[];
 
 /* ---- Steps in flight ---- */
 
