@@ -132,28 +132,24 @@ static const char *header(struct evhttp_request *request, const char *name)
     return evhttp_find_header(evhttp_request_get_input_headers(request), name);
 }
 
-/* "127.0.0.1:8080", "localhost", "[::1]:80".  A tunnel may change the port. */
-static bool is_this_machine(const char *host)
+/* The header Host: "127.0.0.1:8080", "localhost", "[::1]:80".  A tunnel may change the
+ * port. */
+bool guard_host(pl_dashboard_t *d, struct evhttp_request *request)
 {
+    const char *host = header(request, "Host") ? header(request, "Host") : "";
     const char *end = *host == '[' ? strchr(host, ']') : NULL;
     const size_t length = end ? (size_t)(end + 1 - host) : strcspn(host, ":");
     const char *rest = host + length;
-    unsigned a, b, c, d;
+    const bool has_port = *rest == ':'
+                          && strspn(rest + 1, "0123456789") == strlen(rest + 1);
+    unsigned a, b, c, e;
     int used = 0;
-    if (*rest && (*rest != ':' || strspn(rest + 1, "0123456789") != strlen(rest + 1)))
-        return false;
-    if (length == 9 && !strncasecmp(host, "localhost", 9))
-        return true;
-    if (length == 5 && !strncmp(host, "[::1]", 5))
-        return true;
-    return sscanf(host, "%3u.%3u.%3u.%3u%n", &a, &b, &c, &d, &used) == 4
-           && (size_t)used == length && a == 127 && b < 256 && c < 256 && d < 256;
-}
-
-bool guard_host(pl_dashboard_t *d, struct evhttp_request *request)
-{
-    const char *host = header(request, "Host");
-    if (host && is_this_machine(host))
+    const bool is_name = (length == 9 && !strncasecmp(host, "localhost", 9))
+                         || (length == 5 && !strncmp(host, "[::1]", 5)),
+               is_number = sscanf(host, "%3u.%3u.%3u.%3u%n", &a, &b, &c, &e, &used) == 4
+                           && (size_t)used == length && a == 127 && b < 256 && c < 256
+                           && e < 256;
+    if ((!*rest || has_port) && (is_name || is_number))
         return true;
     http_refuse(
         d, request, 421,

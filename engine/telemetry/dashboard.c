@@ -163,7 +163,6 @@ void pl_dashboard_stop(pl_dashboard_t *d)
     if (d->http)
         evhttp_free(d->http);
     connections_close(d);
-    live_end(d);
     if (d->tick)
         event_free(d->tick);
     pl_reactor_free(d->reactor);
@@ -173,7 +172,7 @@ void pl_dashboard_free(pl_dashboard_t *d)
 {
     if (!d)
         return;
-    command_end(d);
+    live_end(d);
     pl_run_view_close(d->view);
     pthread_mutex_destroy(&d->lock);
     explicit_bzero(d->token, sizeof d->token);

@@ -127,9 +127,8 @@ void live_begin(pl_dashboard_t *d, struct evhttp_request *request);
 void live_tick(pl_dashboard_t *d);
 /* After the server's thread has ended: the last event. */
 void live_last(pl_dashboard_t *d);
-void live_end(pl_dashboard_t *d);
 void command_begin(pl_dashboard_t *d, struct evhttp_request *request);
 /* When nothing can be answered any more. */
-void command_end(pl_dashboard_t *d);
+void live_end(pl_dashboard_t *d);
 
 #endif

@@ -333,16 +333,14 @@ static void first_pass_lost(void *user, pl_open_t *open)
     pl_free(open->own);
 }
 
-/* Ranks that were restarted continue: earlier events of ranks did not end the run. */
-static void look_at_incarnation(explain_t *x, const pl_tap_record_t *record)
+/* Ranks that restart continue: earlier events of ranks did not end the run. */
+static void ranks_restart(explain_t *x, uint32_t incarnation)
 {
     size_t k;
     json_t *event;
-    if (!record->process_id || record->envelope.incarnation <= x->incarnation)
-        return;
-    x->incarnation = record->envelope.incarnation;
+    x->incarnation = incarnation;
     pl_rank_times_restart(&x->ranks);
-    if (x->trouble == INT64_MAX || x->incarnation <= x->trouble_incarnation)
+    if (x->trouble == INT64_MAX || incarnation <= x->trouble_incarnation)
         return;
     json_array_foreach(x->events, k, event)
         json_object_set_new(event, "recovered", json_true());
@@ -364,8 +362,9 @@ static void first_pass_record(explain_t *x, const pl_tap_record_t *record)
         run = run->before;
     if (run) {
         run->last = time > run->last ? time : run->last;
-        if (run == x->chosen)
-            look_at_incarnation(x, record);
+        if (run == x->chosen && record->process_id
+            && record->envelope.incarnation > x->incarnation)
+            ranks_restart(x, record->envelope.incarnation);
         if (open && open->own && is_call && run == x->chosen)
             explain_time_begins(x, open, record);
         first_pass_body(x, run, open, record);
@@ -396,21 +395,6 @@ static const char *reason_of(const run_t *run)
 static int64_t end_of(const explain_t *x, const run_t *run)
 {
     return run && run->has_ended ? run->ended : x->last;
-}
-
-static json_t *list_json(const explain_t *x)
-{
-    json_t *list = json_array();
-    for (const run_t *run = x->newest; run; run = run->before)
-        json_array_insert_new(list, 0,
-                              json_pack("{s:I, s:o, s:o, s:s, s:I, s:s}", "run",
-                                        (json_int_t)run->number, "began",
-                                        explain_seconds(run->began), "time",
-                                        explain_seconds(end_of(x, run)), "status",
-                                        how_ended(run), "global_step",
-                                        (json_int_t)run->step, "reason",
-                                        run->has_failed ? run->error : reason_of(run)));
-    return list;
 }
 
 static json_t *end_json(explain_t *x)
@@ -500,12 +484,22 @@ static int explain(explain_t *x, const char *path, json_t **answer, pl_error_t *
     graph_release(x);
     x->graph = (pl_call_graph_t){.lost = second_pass_lost};
     code = read_pass(path, x, moment, second_pass_record, &(pl_error_t){0}, err);
+    json_t *list = json_array();
+    for (const run_t *r = x->newest; r; r = r->before)
+        json_array_insert_new(list, 0,
+                              json_pack("{s:I, s:o, s:o, s:s, s:I, s:s}", "run",
+                                        (json_int_t)r->number, "began",
+                                        explain_seconds(r->began), "time",
+                                        explain_seconds(end_of(x, r)), "status",
+                                        how_ended(r), "global_step", (json_int_t)r->step,
+                                        "reason",
+                                        r->has_failed ? r->error : reason_of(r)));
     *answer = json_pack(
         "{s:b, s:s, s:I, s:I, s:O, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:O?}",
         "whole", damage.code == PL_OK, "damage", damage.text, "messages",
         (json_int_t)x->messages, "missing", (json_int_t)x->missing, "unsure", x->unsure,
         "passed_over", (json_int_t)x->strange, "runs", (json_int_t)x->runs, "run",
-        (json_int_t)(run ? run->number : 0), "list", list_json(x), "seconds",
+        (json_int_t)(run ? run->number : 0), "list", list, "seconds",
         explain_seconds(run ? end_of(x, run) - run->began : 0), "end", end, "then",
         explain_open_json(x, moment <= x->last ? moment : end_of(x, run)), "times", times,
         "plans", run ? run->plans : NULL);

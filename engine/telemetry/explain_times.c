@@ -110,22 +110,6 @@ static void own_turns(explain_t *x, const call_note_t *note, int by, int64_t tim
         meter_turn(x, &note->wait->own, by, time);
 }
 
-/* A callee whose rank is unknown is of its caller's rank; if that has none, it counts by
- * itself. */
-static sum_t *wait_of(explain_t *x, const pl_open_t *open)
-{
-    const pl_graph_actor_t *to = open->to, *from = open->from;
-    const int rank = to->rank != PL_RANK_UNKNOWN ? to->rank : from->rank;
-    const uint64_t place = rank >= 0 ? (uint64_t)rank + 2 : pl_mix(to->number, 1);
-    return sum_of(&x->waits,
-                  pl_mix(pl_mix(place, to->kind), pl_mix(from->kind, open->message)) | 1,
-                  (sum_t){.rank = rank,
-                          .kind = to->kind,
-                          .from_kind = from->kind,
-                          .message = open->message,
-                          .process_id = open->process_id});
-}
-
 /* ---- ranks in other processes ---- */
 
 /* A call without a cause in its process is caused by the call of the same message to the
@@ -186,13 +170,24 @@ void explain_time_begins(explain_t *x, const pl_open_t *open,
                          const pl_tap_record_t *record)
 {
     call_note_t *note = open->own;
-    const pl_graph_actor_t *to = open->to;
+    const pl_graph_actor_t *to = open->to, *from = open->from;
     if (explain_is_whole_life(open->message))
         return;
     note->actor =
         sum_of(&x->actors, to->number,
                (sum_t){.rank = to->rank, .kind = to->kind, .process_id = to->process_id});
-    note->wait = wait_of(x, open);
+    /* A callee whose rank is unknown is of its caller's rank; if that has none, it counts
+     * by itself. */
+    const int rank = to->rank != PL_RANK_UNKNOWN ? to->rank : from->rank;
+    const uint64_t place = rank >= 0 ? (uint64_t)rank + 2 : pl_mix(to->number, 1);
+    note->wait = sum_of(&x->waits,
+                        pl_mix(pl_mix(place, to->kind), pl_mix(from->kind, open->message))
+                            | 1,
+                        (sum_t){.rank = rank,
+                                .kind = to->kind,
+                                .from_kind = from->kind,
+                                .message = open->message,
+                                .process_id = open->process_id});
     if (note->actor)
         note->actor->count++;
     if (note->wait) {

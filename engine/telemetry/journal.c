@@ -264,31 +264,25 @@ static bool is_head(const pl_journal_record_t *r)
            && r->size <= PL_JOURNAL_MAX;
 }
 
-/* Seeks the next header, or the end of the file. */
-static bool find_head(pl_journal_t *j, pl_journal_record_t r)
-{
-    const uint64_t from = j->offset;
-    unsigned char *bytes = (unsigned char *)&r;
-    size_t more;
-    do {
-        memmove(bytes, bytes + 8, 8);
-        more = fread(bytes + 8, 1, 8, j->file);
-        j->offset += 8;
-    } while (more == 8 && !is_head(&r));
-    if (more < 8)
-        j->offset += 8 + more;
-    j->is_over = more < 8 || fseeko(j->file, (off_t)j->offset, SEEK_SET) != 0;
-    return damaged(j, from, j->offset - from, "no record begins there");
-}
-
 /* Reads the next record into the buffer; false: it is damaged, or there is none. */
 static bool record_read(pl_journal_t *j, pl_journal_record_t *r)
 {
     const uint64_t at = j->offset;
     if (fread(r, 1, sizeof *r, j->file) != sizeof *r)
         return cut_off(j);
-    if (!is_head(r))
-        return find_head(j, *r);
+    if (!is_head(r)) {                                 /* seek the next one, or the end */
+        unsigned char *bytes = (unsigned char *)r;
+        size_t more;
+        do {
+            memmove(bytes, bytes + 8, 8);
+            more = fread(bytes + 8, 1, 8, j->file);
+            j->offset += 8;
+        } while (more == 8 && !is_head(r));
+        if (more < 8)
+            j->offset += 8 + more;
+        j->is_over = more < 8 || fseeko(j->file, (off_t)j->offset, SEEK_SET) != 0;
+        return damaged(j, at, j->offset - at, "no record begins there");
+    }
     const size_t size = r->size + -(size_t)r->size % 8, whole = sizeof *r + size;
     if (fread(j->buffer, 1, size, j->file) != size)
         return cut_off(j);

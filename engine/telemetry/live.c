@@ -272,11 +272,6 @@ void command_begin(pl_dashboard_t *d, struct evhttp_request *request)
 void live_end(pl_dashboard_t *d)
 {
     pl_text_free(d->update.text);
-    d->update.text = NULL;
-}
-
-void command_end(pl_dashboard_t *d)
-{
     while (d->pending)
         pending_free(d->pending);
 }

@@ -63,8 +63,15 @@ typedef struct sheet {
     int runs;
 } sheet_t;
 
-static void write_bytes(sheet_t *s, const char *text, size_t length)
+static void PL_PRINTF(2, 3) write_line(sheet_t *s, const char *format, ...)
 {
+    char line[1024];
+    va_list args;
+    va_start(args, format);
+    const int written = vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    const size_t length = written > 0 && (size_t)written < sizeof line ? (size_t)written
+                                                                       : 0;
     if (s->capacity - s->length <= length && !s->failed) {
         const size_t capacity = s->capacity * 2 + length + 1024;
         char *grown = pl_resize(s->text, capacity);
@@ -74,20 +81,9 @@ static void write_bytes(sheet_t *s, const char *text, size_t length)
     }
     if (s->failed)
         return;
-    memcpy(s->text + s->length, text, length);
+    memcpy(s->text + s->length, line, length);
     s->length += length;
     s->text[s->length] = '\0';
-}
-
-static void PL_PRINTF(2, 3) write_line(sheet_t *s, const char *format, ...)
-{
-    char line[1024];
-    va_list args;
-    va_start(args, format);
-    const int length = vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    if (length > 0 && (size_t)length < sizeof line)
-        write_bytes(s, line, (size_t)length);
 }
 
 /* The host's locale may write a decimal comma. */
@@ -165,7 +161,7 @@ static void write_run_values(sheet_t *s)
 
 static void write_run_info(sheet_t *s)
 {
-    char dir[600], module[600], status[600];
+    char dir[600], module[600], status[600], name[600], shown[40];
     family(s, "run_info", "gauge", "Always 1; the labels describe the run.");
     for (int k = 0; k < s->runs; k++)
         write_line(s,
@@ -173,11 +169,6 @@ static void write_run_info(sheet_t *s)
                    "\",run_dir=\"%s\",module=\"%s\",status=\"%s\"} 1\n",
                    s->run[k]->number, quoted(s->run[k]->dir, dir),
                    quoted(s->run[k]->module, module), quoted(s->run[k]->doing, status));
-}
-
-static void write_metrics(sheet_t *s)
-{
-    char name[600], shown[40];
     family(
         s, "metric", "gauge",
         "Newest value of each metric, such as train_loss, lr-adamw, grad_norm, val_acc.");
@@ -342,7 +333,6 @@ char *pl_run_view_metrics(pl_run_view_t *view)
     write_engine(&sheet, view);
     write_run_info(&sheet);
     write_run_values(&sheet);
-    write_metrics(&sheet);
     write_steps(&sheet);
     write_ranks(&sheet);
     write_devices(&sheet);

@@ -348,7 +348,8 @@ static void take_reply(pl_run_view_t *view, run_t *run, const pl_tap_record_t *r
         if (!is_of_0)
             break;
         run_timings(view, run, body->train_batch_reply.timings, r->stamp.time);
-        run_trained(run);
+        if (run->trained < run->fetched)
+            run->samples_trained += run->batch_size[run->trained++ % BATCHES_AHEAD];
         if (open && open->ends_step)
             run_step(run, r->stamp.time);
         break;

@@ -227,7 +227,6 @@ double run_seconds(const pl_run_view_t *view, const run_t *run);
 /* An epoch begins [time 0: something else]; the times of steps before it are complete. */
 void run_steps_begin(run_t *run, int64_t time);
 void run_fetched(run_t *run, bool is_of_0, uint32_t samples);
-void run_trained(run_t *run);
 void run_step(run_t *run, int64_t time);
 /* Seconds since the last progress of an epoch, if that is much longer than a step; 0: the
  * run progresses. */

@@ -120,12 +120,6 @@ void run_fetched(run_t *run, bool is_of_0, uint32_t samples)
         run->trained = run->fetched - 1;
 }
 
-void run_trained(run_t *run)
-{
-    if (run->trained < run->fetched)
-        run->samples_trained += run->batch_size[run->trained++ % BATCHES_AHEAD];
-}
-
 /* Rates of the time in steps alone: validations, pauses and checkpoints between steps do
  * not count. */
 static void rates_take(run_t *run, double value[COLUMNS_MAX])

@@ -181,25 +181,6 @@ static int file_find(const pl_sink_t *sink, const char *path, int *fd, off_t *si
         sink->kind->name, path, sink->kind->name);
 }
 
-/* Renames the file of an earlier run: this process may be its restart, and that file has
- * the reason. */
-static int set_aside(const pl_sink_t *sink, pl_error_t *err)
-{
-    int older = -1;
-    off_t size;
-    char *old = pl_text("%s.old", sink->path);
-    if (!old)
-        return pl_no_memory(err);
-    int code = file_find(sink, old, &older, &size, err);
-    if (code == PL_OK && rename(sink->path, old) != 0)
-        code = pl_fail(err, PL_EIO, "%s %s: cannot rename the existing file: %s",
-                       sink->kind->name, sink->path, strerror(errno));
-    if (older >= 0)
-        file_leave(&older);
-    pl_text_free(old);
-    return code;
-}
-
 static int cannot_write(const pl_sink_t *sink, pl_error_t *err)
 {
     return pl_fail(err, PL_EIO, "%s %s: cannot write: %s", sink->kind->name, sink->path,
@@ -225,7 +206,17 @@ static int file_take(pl_sink_t *sink, pl_error_t *err)
         sink->fd = there;
         return PL_OK;
     }
-    code = set_aside(sink, err);
+    /* The file of an earlier run is renamed: this process may be its restart, and that
+     * file has the reason. */
+    int older = -1;
+    char *old = pl_text("%s.old", sink->path);
+    code = old ? file_find(sink, old, &older, &size, err) : pl_no_memory(err);
+    if (code == PL_OK && rename(sink->path, old) != 0)
+        code = pl_fail(err, PL_EIO, "%s %s: cannot rename the existing file: %s",
+                       sink->kind->name, sink->path, strerror(errno));
+    if (older >= 0)
+        file_leave(&older);
+    pl_text_free(old);
     if (code == PL_OK)
         code = file_create(sink, err);
     file_leave(&there);

@@ -367,20 +367,6 @@ static void rank_found(trace_t *trace, pl_graph_actor_t *actor, int rank)
     } while (waits);
 }
 
-static void call_begins(trace_t *trace, pl_open_t *open, const pl_tap_record_t *record)
-{
-    rank_found(trace, open->from, open->from->rank);
-    rank_found(trace, open->to, open->to->rank);
-    if (open->from->rank >= 0)
-        rank_found(trace, open->to, open->from->rank);
-    if (!open->to->own) {
-        open->track = TRACK_WAITS;
-        return;
-    }
-    look_at_join(trace, open, record);
-    call_draw(trace, open);
-}
-
 /* An actor that has never sent is drawn in the engine's process. */
 static void call_ends(void *user, pl_open_t *open)
 {
@@ -496,11 +482,21 @@ static void trace_record(void *self, const pl_tap_record_t *record)
     pl_open_t *open = pl_call_graph_take(&trace->graph, record);
     if (!open)
         return;
-    if (record->envelope.kind == PL_KIND_CALL) {
-        call_begins(trace, open, record);
+    const bool is_call = record->envelope.kind == PL_KIND_CALL;
+    if (is_call)
+        rank_found(trace, open->from, open->from->rank);
+    rank_found(trace, open->to, open->to->rank);
+    if (is_call) {
+        if (open->from->rank >= 0)
+            rank_found(trace, open->to, open->from->rank);
+        if (!open->to->own) {
+            open->track = TRACK_WAITS;
+            return;
+        }
+        look_at_join(trace, open, record);
+        call_draw(trace, open);
         return;
     }
-    rank_found(trace, open->to, open->to->rank);
     if (pl_ends_call(record)) {
         const int pid = record->stamp.rank + 2;
         rank_t *rank = rank_of(trace, pid);
