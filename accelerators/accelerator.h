@@ -1,9 +1,12 @@
 /* accelerator.h - the role of an accelerator: one device, its memory and its compiled
  * plans
  *
- * A new device fills in the table below.  accelerators/actor.c is the actor that owns a
- * device and turns messages into calls of this table; nothing above it touches device
- * memory.  Every function runs on the accelerator's own thread. */
+ * A new device fills in the table below.  accelerators/actor.c is the actor that owns
+ * a device and turns messages into calls of this table; nothing above it touches
+ * device memory.  Every function runs on the accelerator's own thread, except count(),
+ * probe() and report().  A device is also opened and closed on another thread, without
+ * `computes`, to describe it.  A slot whose comment has no [brackets] is required;
+ * brackets say what NULL means. */
 #ifndef PL_ACCELERATOR_H
 #define PL_ACCELERATOR_H
 
@@ -193,7 +196,7 @@ typedef struct pl_accelerator_ops {
      * ones end as soon as the compiler permits, and collect() calls each done() with an
      * error.  No compilation is accepted afterwards  [close() waits for all of them]. */
     void (*compile_stop)(void *self);
-    void (*discard)(void *self, pl_plan_t *plan);
+    void (*discard)(void *self, pl_plan_t *plan);          /* frees a plan of compile() */
     /* Sets the known fields of a zeroed description of a plan  [none is known]. */
     void (*describe)(const void *self, const pl_plan_t *plan, pl_plan_facts_t *facts);
     /* The folder in which compiled kernels are kept for later runs, valid until close();

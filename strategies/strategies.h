@@ -1,10 +1,8 @@
 /* strategies.h - the strategies that are built in
  *
- * A strategy is an actor of level STRATEGY. It takes role, process_dataloader, setup,
- * metric_names, train_batch, evaluate_batch, freeze, prepare_export, export_weights
- * and import_weights, and its start has the address of an "accelerator". It is
- * registered by name, like a user's own strategy, which may name one of these as its
- * base. */
+ * A strategy is an actor of level STRATEGY; its start has the address of an
+ * "accelerator".  It is registered by name, like a user's own strategy, which may name
+ * one of these as its base.  doc/extending.md lists the messages that it must accept. */
 #ifndef PL_STRATEGIES_H
 #define PL_STRATEGIES_H
 

@@ -48,6 +48,39 @@ every_event_is_described() {
     done
 }
 
+# places HEADING - the files that a section of doc/extending.md names
+places() {
+    sed -n "/^## $1/,/^## /p" "$srcdir/doc/extending.md" | grep -o '`[A-Za-z0-9_./*-]*[/.][A-Za-z0-9_./*-]*`' | tr -d '`' |
+        (cd "$srcdir" && while read -r place; do
+            for path in $place; do
+                if [ -d "$path" ]; then find "${path%/}" -type f; else echo "$path"; fi
+            done
+        done)
+}
+
+# lacks HEADING WORD - files of the engine with that word that the section does not name
+lacks() {
+    (cd "$srcdir" && grep -rlwE --include='*.[chk]' --include='*.def' -- "$2" engine accelerators actors strategies) |
+        sort -u >with_word
+    places "$1" | sort -u | comm -23 with_word -
+}
+
+extending_names_every_place_that_changes() {
+    missing=$(places '' | sort -u | while read -r path; do
+        [ -e "$srcdir/$path" ] || [ -e "$srcdir/engine/messages/$path" ] || echo "$path"
+    done)
+    is "$missing" "" "each file that doc/extending.md names exists"
+    ok "they are many" test "$(places '' | sort -u | wc -l)" -gt 50
+    missing=$(grep -o '`[a-z_]*()`' "$srcdir/doc/extending.md" | tr -d '`()' | sort -u | grep -v '^pl_call_name$' |
+        while read -r name; do
+            grep -rqw --include='*.[ch]' "$name" "$srcdir"/{engine,accelerators,actors,strategies} || echo "$name"
+        done)
+    is "$missing" "" "each function that it names exists"
+    is "$(lacks 'A loss or another operator' 'cross_entropy(_grad)?')" "" \
+        "the places of an operator are those of cross_entropy"
+    is "$(lacks 'A command to a running fit' 'RUN_COMMAND_SAVE')" "" "the places of a command are those of save"
+}
+
 # What every key and component is called that the command knows.
 known_names() {
     "$paceline" list --json | grep -o '"name":"[^"]*"'
@@ -266,6 +299,7 @@ the_site_has_every_page_and_no_broken_link() {
 }
 
 run every_event_is_described
+run extending_names_every_place_that_changes
 run the_list_of_options_is_the_newest
 run the_list_of_options_has_every_component_and_key
 run each_hook_of_lightning_has_a_line
