@@ -3,6 +3,7 @@
 #include "telemetry/run_view.h"
 
 #include <jansson.h>
+#include <pthread.h>
 #include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -1180,6 +1181,76 @@ static void hostile_text_is_a_label_of_the_metrics(void)
     }
 }
 
+/* ---- threads ---- */
+
+enum { ROUNDS = 300, ROUND_RUNS = 20 };
+
+static pl_run_view_t *shared;
+static bool is_hub_done;
+
+static void *hub_works(void *unused)
+{
+    for (uint64_t k = 1; k <= ROUNDS; k++) {
+        const uint64_t call = 1 + k % ROUND_RUNS;
+        begin_run(shared, 1000 * call);
+        step(shared, pl_now(), (pl_bytes_t){0});
+        report(shared, 1000 * call,
+               (pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
+                                   .global_step = k,
+                                   .metrics = "{\"train_loss\": 0.5}"});
+        if (k % 5 == 0)
+            end_run(shared, 1000 * call);
+        if (k % 50 == 0)
+            pl_run_view_gap(shared, 1);
+    }
+    __atomic_store_n(&is_hub_done, true, __ATOMIC_RELEASE);
+    return unused;
+}
+
+static void *engine_works(void *unused)
+{
+    for (uint64_t k = 1; !__atomic_load_n(&is_hub_done, __ATOMIC_ACQUIRE); k++) {
+        const uint64_t call = 1000 * (1 + k % ROUND_RUNS);
+        pl_run_view_begin(shared, call);
+        pl_run_view_report(shared, call,
+                           &(pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
+                                                .global_step = k,
+                                                .metrics = "{\"train_loss\": 0.5}",
+                                                .run_dir = "runs/1",
+                                                .module = "mlp",
+                                                .options = "{}"});
+        pl_run_view_pause(shared, call, k % 2, k);
+        pl_run_view_end(shared, call);
+    }
+    return unused;
+}
+
+static void the_hub_the_engine_and_pages_share_a_view(void)
+{
+    pthread_t hub, engine;
+    uint64_t until = 0;
+    int objects = 0, looks = 0;
+    shared = pl_run_view_new(pl_now(), NULL);
+    pthread_create(&hub, NULL, hub_works, NULL);
+    pthread_create(&engine, NULL, engine_works, NULL);
+    while (!__atomic_load_n(&is_hub_done, __ATOMIC_ACQUIRE) || !looks) {
+        pl_run_view_open(shared);
+        char *text = pl_run_view_json(shared, until, &until, NULL),
+             *metrics = pl_run_view_metrics(shared);
+        json_t *all = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+        objects += json_is_object(all) && metrics;
+        looks++;
+        json_decref(all);
+        pl_text_free(text);
+        pl_text_free(metrics);
+        pl_run_view_close(shared);
+    }
+    pthread_join(hub, NULL);
+    pthread_join(engine, NULL);
+    is_int(objects, looks, "each of %d looks at it is JSON, and metrics", looks);
+    pl_run_view_free(shared);
+}
+
 int main(void)
 {
     kinds_enter();
@@ -1209,5 +1280,6 @@ int main(void)
     run(the_options_of_a_run_are_reported_once);
     run(hostile_text_is_data_for_the_page);
     run(hostile_text_is_a_label_of_the_metrics);
+    run(the_hub_the_engine_and_pages_share_a_view);
     return tap_done();
 }
