@@ -8,8 +8,7 @@
 #include <unistd.h>
 
 #include "files.h"
-#include "formats/idx.h"
-#include "formats/npy.h"
+#include "formats/array.h"
 #include "tap.h"
 
 #define NO_LIMIT SIZE_MAX

@@ -1,7 +1,7 @@
 /* fuzz_idx.c - any bytes as an IDX file */
 #include <stdint.h>
 
-#include "formats/idx.h"
+#include "formats/array.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

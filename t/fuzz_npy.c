@@ -1,7 +1,7 @@
 /* fuzz_npy.c - any bytes as an .npy file */
 #include <stdint.h>
 
-#include "formats/npy.h"
+#include "formats/array.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -52,4 +52,35 @@ void pl_convert_u8_f32(const uint8_t *in, size_t n, float scale, float shift, fl
  * their elements. */
 void pl_convert(pl_dtype_t from, const void *in, pl_dtype_t to, void *out, size_t n);
 
+/* ---- IDX arrays, the format of MNIST and its relatives: idx.c ----
+ *
+ * Two zero bytes, the element type, the number of axes, each axis as a big-endian 32-bit
+ * number, the elements in big-endian order (http://yann.lecun.com/exdb/mnist).  All of
+ * its types with 1 to 5 axes are read; short integers become int32. */
+
+/* The array of an IDX file in memory: a view of bytes; other elements become a copy in
+ * the byte order of this machine. pl_array_release() frees it. PL_EFORMAT or
+ * PL_EUNSUPPORTED names `name` and the offset. */
+int pl_idx_read(const void *data, size_t size, const char *name, pl_array_t *array,
+                pl_error_t *err);
+
+/* The same for a file, plain or gzip; the array owns its bytes. */
+int pl_idx_load(const char *path, size_t limit, pl_array_t *array, pl_error_t *err);
+
+/* ---- NumPy's .npy arrays, read: npy.c; paceline.h has pl_npy_write() ----
+ *
+ * The magic, a version (1 to 3), the length of a header, the header as a Python
+ * dictionary, the elements (NEP 1 and numpy.lib.format).  bool, i1 to i8, u1 to u8 and f2
+ * to f8 are read, in any byte order and either order of at most 5 axes; other types are
+ * refused by name.  Types that memory does not have become wider: see pl_raw_dtype(). */
+
+/* The array of an .npy file in memory: a view, whose elements may be unaligned, or a copy
+ * of elements that have to be converted. pl_array_release() frees it. PL_EFORMAT or
+ * PL_EUNSUPPORTED names `name` and the offset. */
+int pl_npy_read(const void *data, size_t size, const char *name, pl_array_t *array,
+                pl_error_t *err);
+
+/* The same for a file, plain or gzip; the array owns its bytes and is aligned. */
+int pl_npy_load(const char *path, size_t limit, pl_array_t *array, pl_error_t *err);
+
 #endif

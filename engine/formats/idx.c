@@ -1,5 +1,5 @@
 /* idx.c - IDX arrays: the format of MNIST and its relatives */
-#include "formats/idx.h"
+#include "formats/array.h"
 
 #include <endian.h>
 #include <string.h>

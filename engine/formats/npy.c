@@ -2,7 +2,7 @@
  *
  * The header is a literal of a Python dictionary. Only the form that NumPy itself writes
  * is read: three keys, a text, a truth value and a tuple of whole numbers. */
-#include "formats/npy.h"
+#include "formats/array.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * names of MNIST, with similar names (EMNIST), or with names from options.  Pixels that
  * are bytes stay bytes in memory; reading converts them to floats, scaled and normalised
  * in one multiplication and one addition. */
-#include "formats/idx.h"
+#include "formats/array.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
  *
  * Samples may differ in length: then they follow one another, and a file of offsets has
  * the begin of each. */
-#include "formats/npy.h"
+#include "formats/array.h"
 
 #include <string.h>
 
