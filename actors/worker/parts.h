@@ -65,6 +65,8 @@ void pl_worker_phase(pl_worker_t *w, const char *phase, bool all_ranks);
 void pl_worker_component_ended(void *self, const pl_answer_t *answer);
 /* For calls that report failures in another way. */
 void pl_worker_ignore(void *self, const pl_answer_t *answer);
+/* For calls that report failures in another way. */
+void pl_worker_ignore(void *self, const pl_answer_t *answer);
 /* The same; when the actor is ready, reports its address to the launcher: the strategy's
  * for join, the accelerator's as the identity of the device. context: &w->strategy, or
  * &w->accelerator. */
@@ -91,7 +93,7 @@ void pl_worker_stop_note(pl_worker_t *w, const pl_outcome_t *outcome);
 /* Ends with pl_worker_run_loop() or pl_worker_fail(). */
 void pl_worker_set_up(pl_worker_t *w);
 
-/* ---- spawn.c ---- */
+/* ---- worker.c: the actors of a run ---- */
 
 bool pl_worker_spawn(pl_worker_t *w, const pl_actor_ops_t *ops, pl_where_t where,
                      const pl_start_t *start, pl_address_t *at, pl_error_t *err);
