@@ -37,11 +37,6 @@ static void event_came(void *self, pl_link_event_t event, const char *text)
     (void)self, (void)event, (void)text;
 }
 
-static void job_sent(void *self, uint64_t transfer, const pl_error_t *error)
-{
-    pl_outbox_sent(&((received_t *)self)->outbox, transfer, error);
-}
-
 static void ignore_end(void *self)
 {
     (void)self;
@@ -84,7 +79,7 @@ static int rank_open(pl_rank_client_t *client, const pl_rank_links_t *links)
 
 static void a_second_job_is_refused(void)
 {
-    static const pl_rank_end_ops_t ops = {message_came, event_came, job_sent};
+    static const pl_rank_end_ops_t ops = {message_came, event_came};
     received_t received = {0};
     pl_rank_client_t client;
     rig_open_launcher();
@@ -93,9 +88,8 @@ static void a_second_job_is_refused(void)
                                        .run = 7,
                                        .incarnation = 1};
     pl_rank_links_t *links = pl_rank_links_new(rig.queen, &spec, NULL);
-    pl_rank_links_attach(links, 0, &ops, &received);
+    pl_rank_links_attach(links, 0, &ops, &received, &received.outbox);
     is_int(rank_open(&client, links), PL_OK, "a rank");
-    received.outbox = pl_rank_links_outbox(links, 0);
     pl_job_t *job = job_new();
     for (uint64_t k = 1; k <= 2; k++)
         pl_outbox_post(&received.outbox, PL_KIND_CALL, PL_MESSAGE_run, k,

@@ -10,6 +10,7 @@
 /* The proxy of a rank. */
 typedef struct stand_in {
     int joined;
+    pl_outbox_t outbox;
     char about[128];
 } stand_in_t;
 
@@ -26,12 +27,7 @@ static void event_came(void *self, pl_link_event_t event, const char *text)
         snprintf(s->about, sizeof s->about, "%s", text);
 }
 
-static void sent(void *self, uint64_t transfer, const pl_error_t *error)
-{
-    (void)self, (void)transfer, (void)error;
-}
-
-static const pl_rank_end_ops_t ops = {message_came, event_came, sent};
+static const pl_rank_end_ops_t ops = {message_came, event_came};
 
 static void ignore_message(void *user, int rank, pl_frame_t *message)
 {
@@ -82,10 +78,10 @@ static void a_rank_that_is_early_has_joined(void)
     stand_in_t first = {0}, second = {0};
     pl_rank_links_t *links;
     pl_link_t *rank = early_rank(&links);
-    pl_rank_links_attach(links, 0, &ops, &first);
+    pl_rank_links_attach(links, 0, &ops, &first, &first.outbox);
     is_int(first.joined, 1, "a later proxy gets the event that it is there");
     is_text(first.about, "early bird", "and what it is");
-    pl_rank_links_attach(links, 0, &ops, &second);
+    pl_rank_links_attach(links, 0, &ops, &second, &second.outbox);
     is_int(second.joined, 0, "once");
     pl_link_free(rank);
     pl_object_unref(links);
@@ -99,7 +95,7 @@ static void an_early_rank_of_the_last_incarnation_is_not_there_in_this(void)
     pl_link_t *rank = early_rank(&links);
     pl_link_free(rank);
     is_int(pl_rank_links_renew(links, 1, NULL), PL_OK, "a new incarnation");
-    pl_rank_links_attach(links, 0, &ops, &late);
+    pl_rank_links_attach(links, 0, &ops, &late, &late.outbox);
     is_int(late.joined, 0, "has not been joined yet");
     pl_object_unref(links);
     rig_close();

@@ -249,32 +249,27 @@ void pl_rendezvous_find(const char *endpoint, const char *place, char *at,
                  endpoint, colon);
 }
 
-/* Whether nothing listens at the port. */
-static bool is_free(const struct addrinfo *own, int port)
-{
-    struct sockaddr_storage at = {0};
-    memcpy(&at, own->ai_addr, own->ai_addrlen);
-    if (own->ai_family == AF_INET6)
-        ((struct sockaddr_in6 *)&at)->sin6_port = htons((uint16_t)port);
-    else
-        ((struct sockaddr_in *)&at)->sin_port = htons((uint16_t)port);
-    int fd = socket(own->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const bool is = fd >= 0 && bind(fd, (struct sockaddr *)&at, own->ai_addrlen) == 0;
-    if (fd >= 0)
-        close(fd);
-    return is;
-}
-
-/* Other sockets take the first port of the range that is free.  So this one, which is
- * listened at only later, is looked for from the end, and not the same each time. */
+/* Other sockets take the first free port of the range.  This port is listened at only
+ * later, so the search starts at the end, at a different port each time. */
 static int free_port_in(pl_ports_t range, const struct addrinfo *own)
 {
     const int count = range.last - range.first + 1, upper = (count + 1) / 2;
     const int skip = (int)((uint64_t)pl_now() / 1000 % (uint64_t)upper);
+    struct sockaddr_storage at = {0};
+    memcpy(&at, own->ai_addr, own->ai_addrlen);
     for (int k = 0; k < count; k++) {
-        const int back = k < upper ? (k + skip) % upper : k;
-        if (is_free(own, range.last - back))
-            return range.last - back;
+        const int port = range.last - (k < upper ? (k + skip) % upper : k);
+        if (own->ai_family == AF_INET6)
+            ((struct sockaddr_in6 *)&at)->sin6_port = htons((uint16_t)port);
+        else
+            ((struct sockaddr_in *)&at)->sin_port = htons((uint16_t)port);
+        const int fd = socket(own->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const bool is_free = fd >= 0
+                             && bind(fd, (struct sockaddr *)&at, own->ai_addrlen) == 0;
+        if (fd >= 0)
+            close(fd);
+        if (is_free)
+            return port;
     }
     return 0;
 }

@@ -74,7 +74,7 @@ static uint64_t rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
                               .ranks = (uint32_t)x->sharers,
                               .local_rank = (uint32_t)x->environment.local_rank};
     if (rank->number)
-        return pl_proxy_start(ranks, rank, ranks->links, true, life, err);
+        return pl_proxy_start(ranks, rank, life, err);
     rank->stuck = "; its thread cannot be ended and its memory is kept";
     return pl_spawn(ranks, &pl_worker, pl_as_rank(0), &start, life, &rank->worker, err);
 }
@@ -90,46 +90,6 @@ static void run_dir_record(pl_ranks_t *ranks, const char *path)
     const external_t *x = (const external_t *)ranks;
     if (x->training)
         pl_run_dir_index_add(x->training, path);
-}
-
-static int host_open(external_t *x, const pl_body_t *start, pl_error_t *err)
-{
-    static const pl_ranks_ops_t ops = {.start = rank_start,
-                                       .broadcast_result = broadcast_begin,
-                                       .run_dir = run_dir_record};
-    const pl_rank_links_spec_t spec = {.count = x->environment.world_size,
-                                       .join_ms = pl_milliseconds(x->join_timeout),
-                                       .endpoint = x->endpoint,
-                                       .keys = x->has_keys ? &x->keys : NULL,
-                                       .traits = x->traits,
-                                       .run = x->run,
-                                       .takes_any = !x->environment.job[0],
-                                       .incarnation = x->incarnation};
-    pl_ranks_init(&x->participant.ranks, &ops, start);
-    x->participant.ranks.count = x->environment.world_size;
-    x->participant.ranks.min = x->participant.ranks.max = x->environment.world_size;
-    x->participant.ranks.links = pl_rank_links_new(x, &spec, err);
-    return x->participant.ranks.links ? PL_OK : err->code;
-}
-
-/* ---- Other ranks ---- */
-
-static int guest_job(void *self, pl_job_t *job, pl_error_t *err);
-
-static int guest_open(external_t *x, pl_error_t *err)
-{
-    const pl_rank_client_spec_t spec = {.calls = x->endpoint,
-                                        .keys = x->has_keys ? &x->keys : NULL,
-                                        .traits = x->traits,
-                                        .host = "rank 0",
-                                        .times = pl_rank_links_lease(0),
-                                        .run = x->run,
-                                        .incarnation = x->incarnation,
-                                        .rank = x->environment.rank,
-                                        .world_size = x->environment.world_size,
-                                        .local_rank = x->environment.local_rank,
-                                        .sharers = x->sharers};
-    return pl_participant_open(&x->participant, &spec, x->until, guest_job, err);
 }
 
 /* ---- The job, its address and its key ---- */
@@ -279,7 +239,7 @@ static void finished_ranks_check(void *self)
     char text[PL_ERROR_TEXT];
     bool waits = !is_host && pl_participant_waits(&x->participant);
     if (waits && pl_finished_ranks_find(0, text, sizeof text)) {
-        pl_participant_abort(&x->participant, text);
+        pl_participant_lose(&x->participant, PL_ESTATE, text);
         return;
     }
     for (int k = 1; is_host && k < x->environment.world_size; k++) {
@@ -298,13 +258,47 @@ static void finished_ranks_check(void *self)
 static int external_start(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
+    static const pl_ranks_ops_t ops = {.start = rank_start,
+                                       .broadcast_result = broadcast_begin,
+                                       .run_dir = run_dir_record};
     external_t *x = self;
+    const pl_environment_t *e = &x->environment;
+    pl_ranks_t *ranks = &x->participant.ranks;
     (void)call;
     int code = place_find(x, err);
     if (code == PL_OK)
         code = traits_find(x, (const pl_job_t *)body->start.context, err);
-    if (code == PL_OK)
-        code = x->environment.rank == 0 ? host_open(x, body, err) : guest_open(x, err);
+    if (code != PL_OK)
+        return code;
+    const pl_keys_t *keys = x->has_keys ? &x->keys : NULL;
+    if (e->rank == 0) {
+        const pl_rank_links_spec_t spec = {.count = e->world_size,
+                                           .join_ms = pl_milliseconds(x->join_timeout),
+                                           .endpoint = x->endpoint,
+                                           .keys = keys,
+                                           .traits = x->traits,
+                                           .run = x->run,
+                                           .takes_any = !e->job[0],
+                                           .incarnation = x->incarnation};
+        pl_ranks_init(ranks, &ops, body);
+        ranks->count = ranks->min = ranks->max = e->world_size;
+        ranks->links = pl_rank_links_new(x, &spec, err);
+        code = ranks->links ? PL_OK : err->code;
+    } else {
+        const pl_rank_client_spec_t spec = {.calls = x->endpoint,
+                                            .keys = keys,
+                                            .traits = x->traits,
+                                            .host = "rank 0",
+                                            .times = pl_rank_links_lease(0),
+                                            .run = x->run,
+                                            .incarnation = x->incarnation,
+                                            .rank = e->rank,
+                                            .world_size = e->world_size,
+                                            .local_rank = e->local_rank,
+                                            .sharers = x->sharers,
+                                            .on_job = guest_job};
+        code = pl_participant_open(&x->participant, &spec, x->until, err);
+    }
     if (code == PL_OK && pl_finished_ranks_are_reported())
         finished_ranks_check(x);
     if (code == PL_OK)

@@ -168,24 +168,6 @@ void pl_outbox_release(pl_outbox_t *box)
 
 /* ---- Receiving ---- */
 
-static pl_object_t *object_take(const pl_incoming_t *m, const pl_outbox_t *box,
-                                uint64_t transfer, pl_error_t *err)
-{
-    pl_blob_t *blob = transfer && box->bulk ? pl_bulk_take(box->bulk, box->peer, transfer)
-                                            : NULL;
-    pl_object_t *object = NULL;
-    if (!blob)
-        pl_fail(err, PL_EPROTOCOL, "%s came without its %s (transfer %" PRIu64 ")",
-                pl_message_info(m->envelope.message)->name,
-                object_of(&m->envelope) == A_JOB ? "job" : "outcome", transfer);
-    else if (object_of(&m->envelope) == A_JOB)
-        object = (pl_object_t *)pl_job_unpack(blob, err);
-    else
-        object = (pl_object_t *)pl_outcome_unpack(blob, err);
-    pl_object_unref(blob);
-    return object;
-}
-
 int pl_incoming_read(pl_incoming_t *m, const pl_outbox_t *box, pl_bytes_t frame,
                      pl_error_t *err)
 {
@@ -207,9 +189,20 @@ int pl_incoming_read(pl_incoming_t *m, const pl_outbox_t *box, pl_bytes_t frame,
                        box->peer == PL_LINK_HOST ? "rank" : "launcher",
                        pl_message_kinds[m->envelope.kind],
                        pl_message_info(m->envelope.message)->name);
-    if (object_of(&m->envelope) == NO_OBJECT)
+    const object_kind_t kind = object_of(&m->envelope);
+    if (kind == NO_OBJECT)
         return PL_OK;
-    m->object = object_take(m, box, transfer, &m->error);
+    pl_blob_t *blob = transfer && box->bulk ? pl_bulk_take(box->bulk, box->peer, transfer)
+                                            : NULL;
+    if (!blob)
+        pl_fail(&m->error, PL_EPROTOCOL, "%s came without its %s (transfer %" PRIu64 ")",
+                pl_message_info(m->envelope.message)->name,
+                kind == A_JOB ? "job" : "outcome", transfer);
+    else if (kind == A_JOB)
+        m->object = (pl_object_t *)pl_job_unpack(blob, &m->error);
+    else
+        m->object = (pl_object_t *)pl_outcome_unpack(blob, &m->error);
+    pl_object_unref(blob);
     *pl_message_object(&m->envelope, &m->body) = m->object;
     return PL_OK;
 }

@@ -1,8 +1,8 @@
 /* inline.c - ranks as threads of the host's process
  *
- * A thread cannot be killed: a rank that gives no sign of life is named, its memory is
- * kept, and the run ends with PL_ESTUCK.  Launchers that start processes can do
- * better. */
+ * A thread cannot be killed: if a rank gives no sign of life, the run ends with
+ * PL_ESTUCK, the error names the rank, and its memory is kept.  Launchers that start
+ * processes kill the rank. */
 #include "actors/launchers/launchers.h"
 #include "actors/launchers/ranks.h"
 #include "actors/worker.h"
@@ -28,11 +28,6 @@ static int inline_start(void *self, pl_call_t *call, const pl_body_t *body,
     return PL_OK;
 }
 
-static void inline_release(void *self)
-{
-    pl_ranks_release(self);
-}
-
 static const pl_handler_t inline_handlers[] = {
     PL_ON(start, inline_start),   PL_ON(run, pl_ranks_run),
     PL_ON(stop, pl_ranks_stop),   PL_ON(control, pl_ranks_control),
@@ -48,5 +43,5 @@ const pl_actor_ops_t pl_inline_launcher = {
     .handlers = inline_handlers,
     .devices_max = PL_NODE_RANKS_MAX,
     .in_process = true,
-    .release = inline_release,
+    .release = pl_ranks_release,
 };

@@ -25,182 +25,19 @@
 #include "transport/port_holder.h"
 #include "transport/process.h"
 
+enum {
+    VARIABLE = PATH_MAX + 64,
+    SIGNALS_MAX = 63,                                       /* `sent` has 64 bits */
+};
+static const double USUAL_JOIN_S = 60, USUAL_LAST_CALL_S = 10, SECONDS_MAX = 1e9;
+
 /* ---- The children of one attempt ---- */
 
-enum { VARIABLE = PATH_MAX + 64 };
-
-typedef struct child {
-    pl_children_t *all;
+typedef struct launch_child {
+    pl_launch_t *launch;
     int rank;
     pl_supervisor_t *process;                               /* [has ended] */
 } child_t;
-
-struct pl_children {
-    pl_children_spec_t spec;
-    int living;
-    int reported;                                     /* status of a failure  [0: none] */
-    uint64_t sent;                                    /* signals, a bit each */
-    child_t child[];                                  /* [count] */
-};
-
-/* status: in the form of a shell.  After a request to end no process is started again. */
-static bool may_pass(int status)
-{
-    const int signal = status - 128;
-    return status == PL_STATUS_LOST
-           || (signal > 0 && signal < NSIG && signal != SIGINT && signal != SIGTERM
-               && signal != SIGHUP);
-}
-
-/* A process that ends by a signal that it was sent has not failed before the others. */
-static void child_died(void *user, const pl_death_t *death)
-{
-    child_t *child = user;
-    pl_children_t *all = child->all;
-    const int status = death->signal     ? 128 + death->signal
-                       : death->is_known ? death->status
-                                         : 0,
-              process = pl_supervisor_process_id(child->process);
-    const bool was_sent = status > 128 && status < 128 + 64
-                          && all->sent >> (status - 128) & 1,
-               is_cause = status != PL_STATUS_LOST && !was_sent;
-    char text[PL_DEATH_TEXT];
-    pl_failure_t failure = {.status = status, .may_pass = may_pass(status)};
-    if (!status) {
-        pl_fail(&failure.error, PL_EDIED,
-                "rank %d (process %d) exited with status 0 before it joined", child->rank,
-                process);
-        pl_supervisor_last_words(child->process, false, &failure.error);
-        all->spec.on_left(all->spec.user, child->rank, failure.error.text);
-    } else if (!all->reported || (all->reported == PL_STATUS_LOST && is_cause)) {
-        pl_fail(&failure.error, PL_EDIED, "rank %d (process %d) %s", child->rank, process,
-                pl_death_text(death, text));
-        pl_supervisor_last_words(child->process, all->spec.on_line != NULL,
-                                 &failure.error);
-        all->reported = status;
-        all->spec.on_failed(all->spec.user, &failure);
-    }
-    pl_supervisor_free(child->process);
-    child->process = NULL;
-    if (--all->living == 0)
-        all->spec.on_end(all->spec.user);
-}
-
-static void child_line(void *user, const char *line)
-{
-    const child_t *child = user;
-    if (child->all->spec.on_line)
-        child->all->spec.on_line(child->all->spec.user, child->rank, line);
-}
-
-void pl_children_signal(pl_children_t *all, int number)
-{
-    all->sent |= UINT64_C(1) << number;
-    for (int k = 0; k < all->spec.count; k++)
-        if (all->child[k].process)
-            pl_supervisor_signal(all->child[k].process, number);
-}
-
-/* A variable without a text is its name alone, which removes it from the environment. */
-static int child_start(child_t *child, int local_rank, struct event_base *loop,
-                       pl_error_t *err)
-{
-    typedef char variable_t[VARIABLE];
-    enum { NUMBERS = 6, TEXTS = 5 };
-    const pl_children_spec_t *s = &child->all->spec;
-    const struct {
-        const char *name;
-        int number;
-    } numbers[NUMBERS] = {{"PACELINE_RANK", child->rank},
-                          {"PACELINE_WORLD_SIZE", s->nodes * s->count},
-                          {"PACELINE_LOCAL_RANK", local_rank},
-                          {"PACELINE_LOCAL_WORLD_SIZE", s->count},
-                          {"PACELINE_NODE_RANK", s->node_rank},
-                          {"PACELINE_RESTART_COUNT", (int)s->attempt - 1}};
-    const struct {
-        const char *name, *text;
-    } texts[TEXTS] = {{"PACELINE_ENDPOINT", s->endpoint},
-                      {"PACELINE_JOB_KEY_FILE", s->job_key},
-                      {"PACELINE_RUN_DIR_INDEX", s->run_dir_index},
-                      {"PACELINE_FINISHED_RANKS", s->finished_ranks},
-                      {"PACELINE_RUN_ID", s->job}};
-    const char *variable[NUMBERS + TEXTS + 1] = {NULL};
-    variable_t *text = pl_alloc_array(NUMBERS + TEXTS, sizeof *text);
-    if (!text)
-        return pl_no_memory(err);
-    for (int k = 0; k < NUMBERS; k++)
-        snprintf(text[k], VARIABLE, "%s=%d", numbers[k].name, numbers[k].number);
-    for (int k = 0; k < TEXTS; k++)
-        snprintf(text[NUMBERS + k], VARIABLE, *texts[k].text ? "%s=%s" : "%s",
-                 texts[k].name, texts[k].text);
-    for (int k = 0; k < NUMBERS + TEXTS; k++)
-        variable[k] = text[k];
-    const pl_process_spec_t spec = {.argv = s->argv,
-                                    .environment = variable,
-                                    .on_line = child_line,
-                                    .on_death = child_died,
-                                    .user = child};
-    child->process = pl_supervisor_start(&spec, loop, err);
-    pl_free(text);
-    return child->process ? PL_OK : pl_error_prefix(err, "rank %d", child->rank);
-}
-
-pl_children_t *pl_children_start(const pl_children_spec_t *spec, struct event_base *loop,
-                                 pl_error_t *err)
-{
-    pl_children_t *all = pl_alloc(sizeof *all + (size_t)spec->count * sizeof *all->child);
-    int code = all ? PL_OK : pl_no_memory(err);
-    if (all)
-        all->spec = *spec;
-    for (int k = 0; k < spec->count && code == PL_OK; k++) {
-        all->child[k] = (child_t){.all = all, .rank = spec->node_rank * spec->count + k};
-        code = child_start(&all->child[k], k, loop, err);
-        all->living += code == PL_OK;
-    }
-    if (code == PL_OK)
-        return all;
-    pl_children_free(all);
-    return NULL;
-}
-
-void pl_children_free(pl_children_t *all)
-{
-    if (!all)
-        return;
-    for (int k = 0; k < all->spec.count; k++)
-        pl_supervisor_free(all->child[k].process);
-    pl_free(all);
-}
-
-enum { SIGNALS_MAX = 63 };                                 /* a set of them has 64 bits */
-static const double USUAL_JOIN_S = 60, USUAL_LAST_CALL_S = 10, SECONDS_MAX = 1e9;
-
-/* ---- The children report ---- */
-
-static void node_line(void *user, int rank, const char *line)
-{
-    const pl_launch_t *launch = user;
-    if (launch->spec.on_line)
-        launch->spec.on_line(launch->spec.user, rank, line);
-}
-
-static void children_failed(void *user, const pl_failure_t *failure)
-{
-    pl_launch_t *launch = user;
-    if (launch->host)
-        host_failed(launch->host, 0, failure);
-    else
-        node_failed(launch->node, failure);
-}
-
-static void children_ended(void *user)
-{
-    pl_launch_t *launch = user;
-    if (launch->host)
-        host_ended(launch->host, 0);
-    else
-        node_ended(launch->node);
-}
 
 static const char *file_of(const pl_launch_t *launch, pl_folder_file_t file,
                            char text[PL_FOLDER_PATH])
@@ -214,50 +51,169 @@ void launch_rank_finished(const pl_launch_t *launch, int rank, const char *text)
     pl_finished_ranks_add(file_of(launch, PL_FOLDER_FINISHED_RANKS, name), rank, text);
 }
 
-/* Reported to all nodes: ranks that wait for it may be on any of them. */
-static void child_left(void *user, int rank, const char *text)
+/* A rank with status 0 fails only the ranks that wait for it, on any node. */
+static void child_left(const child_t *child)
 {
-    const pl_launch_t *launch = user;
-    launch_rank_finished(launch, rank, text);
+    const pl_launch_t *launch = child->launch;
+    pl_error_t left;
+    pl_fail(&left, PL_EDIED, "rank %d (process %d) exited with status 0 before it joined",
+            child->rank, pl_supervisor_process_id(child->process));
+    pl_supervisor_last_words(child->process, false, &left);
+    launch_rank_finished(launch, child->rank, left.text);
     if (launch->host)
-        host_rank_finished(launch->host, 0, rank, text);
+        host_rank_finished(launch->host, 0, child->rank, left.text);
     else
-        node_rank_finished(launch->node, rank, text);
+        node_rank_finished(launch->node, child->rank, left.text);
+}
+
+/* A process that ends by a signal that it was sent has not failed before the others.  One
+ * that was requested to end is not started again. */
+static void child_failed(const child_t *child, int status, const pl_death_t *death)
+{
+    pl_launch_t *launch = child->launch;
+    const int number = status - 128;
+    const bool is_signal = number > 0 && number < NSIG,
+               was_sent = is_signal && number <= SIGNALS_MAX
+                          && launch->sent >> number & 1,
+               is_cause = status != PL_STATUS_LOST && !was_sent;
+    char text[PL_DEATH_TEXT];
+    pl_failure_t failure = {.status = status,
+                            .may_pass = status == PL_STATUS_LOST
+                                        || (is_signal && number != SIGINT
+                                            && number != SIGTERM && number != SIGHUP)};
+    if (launch->reported && (launch->reported != PL_STATUS_LOST || !is_cause))
+        return;
+    pl_fail(&failure.error, PL_EDIED, "rank %d (process %d) %s", child->rank,
+            pl_supervisor_process_id(child->process), pl_death_text(death, text));
+    pl_supervisor_last_words(child->process, launch->spec.on_line != NULL,
+                             &failure.error);
+    launch->reported = status;
+    if (launch->host)
+        host_failed(launch->host, 0, &failure);
+    else
+        node_failed(launch->node, &failure);
+}
+
+/* The status is in the form of a shell. */
+static void child_died(void *user, const pl_death_t *death)
+{
+    child_t *child = user;
+    pl_launch_t *launch = child->launch;
+    const int status = death->signal     ? 128 + death->signal
+                       : death->is_known ? death->status
+                                         : 0;
+    if (status)
+        child_failed(child, status, death);
+    else
+        child_left(child);
+    pl_supervisor_free(child->process);
+    child->process = NULL;
+    if (--launch->living)
+        return;
+    if (launch->host)
+        host_ended(launch->host, 0);
+    else
+        node_ended(launch->node);
+}
+
+static void child_line(void *user, const char *line)
+{
+    const child_t *child = user;
+    const pl_launch_spec_t *spec = &child->launch->spec;
+    if (spec->on_line)
+        spec->on_line(spec->user, child->rank, line);
+}
+
+/* A variable without a text is its name alone, which removes it from the environment.
+ * Rank zero keeps the index of run directories, so that it finds its own after a
+ * restart. */
+static int child_start(child_t *child, int local_rank, const launch_attempt_t *attempt,
+                       pl_error_t *err)
+{
+    typedef char variable_t[VARIABLE];
+    enum { NUMBERS = 6, TEXTS = 5 };
+    const pl_launch_t *launch = child->launch;
+    const int count = launch->spec.devices;
+    char index[PL_FOLDER_PATH], finished[PL_FOLDER_PATH];
+    const struct {
+        const char *name;
+        int number;
+    } numbers[NUMBERS] = {{"PACELINE_RANK", child->rank},
+                          {"PACELINE_WORLD_SIZE", attempt->nodes * count},
+                          {"PACELINE_LOCAL_RANK", local_rank},
+                          {"PACELINE_LOCAL_WORLD_SIZE", count},
+                          {"PACELINE_NODE_RANK", attempt->node_rank},
+                          {"PACELINE_RESTART_COUNT", (int)attempt->number - 1}};
+    const struct {
+        const char *name, *text;
+    } texts[TEXTS] = {{"PACELINE_ENDPOINT", attempt->endpoint},
+                      {"PACELINE_JOB_KEY_FILE", launch->job_key},
+                      {"PACELINE_RUN_DIR_INDEX",
+                       launch->host ? file_of(launch, PL_FOLDER_RUN_DIR_INDEX, index)
+                                    : ""},
+                      {"PACELINE_FINISHED_RANKS",
+                       file_of(launch, PL_FOLDER_FINISHED_RANKS, finished)},
+                      {"PACELINE_RUN_ID", attempt->job}};
+    const char *variable[NUMBERS + TEXTS + 1] = {NULL};
+    variable_t *text = pl_alloc_array(NUMBERS + TEXTS, sizeof *text);
+    if (!text)
+        return pl_no_memory(err);
+    for (int k = 0; k < NUMBERS; k++)
+        snprintf(text[k], VARIABLE, "%s=%d", numbers[k].name, numbers[k].number);
+    for (int k = 0; k < TEXTS; k++)
+        snprintf(text[NUMBERS + k], VARIABLE, *texts[k].text ? "%s=%s" : "%s",
+                 texts[k].name, texts[k].text);
+    for (int k = 0; k < NUMBERS + TEXTS; k++)
+        variable[k] = text[k];
+    const pl_process_spec_t spec = {.argv = launch->spec.argv,
+                                    .environment = variable,
+                                    .on_line = child_line,
+                                    .on_death = child_died,
+                                    .user = child};
+    child->process = pl_supervisor_start(&spec, launch->loop.base, err);
+    pl_free(text);
+    return child->process ? PL_OK : pl_error_prefix(err, "rank %d", child->rank);
+}
+
+/* Ends those that still live, by SIGKILL, without a report. */
+static void children_free(pl_launch_t *launch)
+{
+    for (int k = 0; launch->child && k < launch->spec.devices; k++)
+        pl_supervisor_free(launch->child[k].process);
+    pl_free(launch->child);
+    launch->child = NULL;
 }
 
 int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_t *err)
 {
-    char run_dir_index[PL_FOLDER_PATH], finished_ranks[PL_FOLDER_PATH];
-    const bool has_first = launch->host;    /* rank zero keeps the index, so that it knows
-                                               where it was when it is started again */
-    const pl_children_spec_t spec = {
-        .argv = launch->spec.argv,
-        .count = launch->spec.devices,
-        .nodes = attempt->nodes,
-        .node_rank = attempt->node_rank,
-        .attempt = attempt->number,
-        .endpoint = attempt->endpoint,
-        .job = attempt->job,
-        .job_key = launch->job_key,
-        .run_dir_index =
-            has_first ? file_of(launch, PL_FOLDER_RUN_DIR_INDEX, run_dir_index) : "",
-        .finished_ranks = file_of(launch, PL_FOLDER_FINISHED_RANKS, finished_ranks),
-        .on_line = node_line,
-        .on_failed = children_failed,
-        .on_left = child_left,
-        .on_end = children_ended,
-        .user = launch};
-    pl_children_free(launch->children);
-    unlink(spec.finished_ranks);                            /* of the attempt before */
-    launch->children = pl_children_start(&spec, launch->loop.base, err);
-    return launch->children ? PL_OK : err->code;
+    const int count = launch->spec.devices;
+    char finished[PL_FOLDER_PATH];
+    children_free(launch);
+    unlink(file_of(launch, PL_FOLDER_FINISHED_RANKS, finished));  /* the attempt before */
+    launch->child = pl_alloc_array((size_t)count, sizeof *launch->child);
+    launch->living = launch->reported = 0;
+    launch->sent = 0;
+    int code = launch->child ? PL_OK : pl_no_memory(err);
+    for (int k = 0; k < count && code == PL_OK; k++) {
+        launch->child[k] = (child_t){.launch = launch,
+                                     .rank = attempt->node_rank * count + k};
+        code = child_start(&launch->child[k], k, attempt, err);
+        launch->living += code == PL_OK;
+    }
+    if (code != PL_OK)
+        children_free(launch);
+    return code;
 }
 
 void launch_signal(pl_launch_t *launch, int number)
 {
-    if (launch->children)
-        pl_children_signal(launch->children, number);
+    launch->sent |= UINT64_C(1) << number;
+    for (int k = 0; launch->child && k < launch->spec.devices; k++)
+        if (launch->child[k].process)
+            pl_supervisor_signal(launch->child[k].process, number);
 }
+
+/* ---- What host and nodes share ---- */
 
 void launch_note(const pl_launch_t *launch, const char *format, ...)
 {
@@ -298,27 +254,10 @@ void pl_launch_signal(pl_launch_t *launch, int number)
 
 /* ---- The address where nodes connect, or the ranks of one node ---- */
 
-static int key_find(pl_launch_t *launch, pl_error_t *err)
-{
-    const char *file = launch->spec.job_key;
-    if (!file) {
-        if (pl_rendezvous_is_near(launch->endpoint))
-            return PL_OK;
-        return pl_fail(err, PL_EINVAL,
-                       "ranks that connect to %s, beyond this machine, need the key of "
-                       "the job: name its file, the same on all nodes (--job-key or "
-                       "PACELINE_JOB_KEY_FILE)",
-                       launch->endpoint);
-    }
-    int code = pl_keys_open(file, &launch->keys, err);
-    if (code == PL_OK && !realpath(file, launch->job_key))
-        code = pl_fail(err, PL_EIO, "cannot resolve the path of %s", file);
-    return code;
-}
-
 static int endpoint_find(pl_launch_t *launch, pl_error_t *err)
 {
-    const char *given = launch->spec.endpoint, *port = given ? strrchr(given, ':') : NULL;
+    const char *given = launch->spec.endpoint, *port = given ? strrchr(given, ':') : NULL,
+               *key = launch->spec.job_key;
     const bool is_any = !given || (port && !strcmp(port, ":0"));
     if (is_any && launch->spec.nodes > 1)
         return pl_fail(err, PL_EINVAL,
@@ -333,7 +272,17 @@ static int endpoint_find(pl_launch_t *launch, pl_error_t *err)
                  launch->folder);
     else if (code == PL_OK)
         code = pl_rendezvous_read(given, launch->endpoint, sizeof launch->endpoint, err);
-    return code == PL_OK ? key_find(launch, err) : code;
+    if (code == PL_OK && key)
+        code = pl_keys_open(key, &launch->keys, err);
+    if (code == PL_OK && key && !realpath(key, launch->job_key))
+        code = pl_fail(err, PL_EIO, "cannot resolve the path of %s", key);
+    if (code == PL_OK && !key && !pl_rendezvous_is_near(launch->endpoint))
+        code = pl_fail(err, PL_EINVAL,
+                       "ranks that connect to %s, beyond this machine, need the key of "
+                       "the job: name its file, the same on all nodes (--job-key or "
+                       "PACELINE_JOB_KEY_FILE)",
+                       launch->endpoint);
+    return code;
 }
 
 /* ---- Life ---- */
@@ -414,7 +363,7 @@ void pl_launch_free(pl_launch_t *launch)
 {
     if (!launch)
         return;
-    pl_children_free(launch->children);
+    children_free(launch);
     host_free(launch->host);
     node_free(launch->node);
     if (launch->turn)

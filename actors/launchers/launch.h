@@ -13,42 +13,15 @@
 
 struct pl_sockets;
 
-typedef struct pl_children pl_children_t;
-
-/* Of a rank that has lost another: EX_TEMPFAIL of BSD.  It has a cause elsewhere. */
+/* Status of a rank that lost another, so the cause is elsewhere: EX_TEMPFAIL of BSD. */
 #define PL_STATUS_LOST 75
 
-/* The first that failed; behind one that has but lost another, the first that has not. */
+/* The first failure; a cause takes the place of a rank that only lost another. */
 typedef struct pl_failure {
-    int status;                            /* as a shell has it */
-    bool may_pass;                         /* its cause may be gone at the next attempt */
-    pl_error_t error;                      /* which it was and why  [code 0: none has] */
+    int status;                                 /* in the form of a shell */
+    bool may_pass;                              /* it may not occur in the next attempt */
+    pl_error_t error;                           /* which rank, and why  [code 0: none] */
 } pl_failure_t;
-
-typedef struct pl_children_spec {
-    const char *const *argv;
-    int count;
-    int nodes, node_rank;                        /* that take part; this one among them */
-    uint32_t attempt;                            /* from 1 */
-    const char *endpoint;                        /* where rank zero is met */
-    const char *job;
-    const char *job_key, *run_dir_index, *finished_ranks;   /* [""] */
-    void (*on_line)(void *user, int rank, const char *line);
-    /* The others continue; called again if the cause of a lost rank becomes known.  None
-     * may free the children. */
-    void (*on_failed)(void *user, const pl_failure_t *failure);
-    /* One has ended with status 0, which fails only the ranks that wait for it. */
-    void (*on_left)(void *user, int rank, const char *text);
-    void (*on_end)(void *user);                             /* all have ended */
-    void *user;
-} pl_children_spec_t;
-
-/* What the spec points to is copied, but for the functions' user. */
-pl_children_t *pl_children_start(const pl_children_spec_t *spec, struct event_base *loop,
-                                 pl_error_t *err);
-void pl_children_signal(pl_children_t *children, int number);
-/* Ends those that still live, by SIGKILL, without a report. */
-void pl_children_free(pl_children_t *children);
 
 typedef struct launch_host launch_host_t;
 typedef struct launch_node launch_node_t;
@@ -70,7 +43,10 @@ struct pl_launch {
     char job_key[PATH_MAX];                     /* [""] */
     pl_keys_t keys;                             /* with job_key */
     struct event *turn;                         /* [there is one node] */
-    pl_children_t *children;                    /* of this attempt  [none, or not yet] */
+    struct launch_child *child;                 /* [devices] of this attempt  [none] */
+    int living;                                 /* children */
+    int reported;                               /* status of a failure  [0: none] */
+    uint64_t sent;                              /* signals to them, a bit each */
     bool was_signalled;
     launch_host_t *host;                                    /* one of the two */
     launch_node_t *node;

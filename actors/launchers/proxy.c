@@ -183,11 +183,6 @@ static void proxy_message(void *self, pl_frame_t *frame)
     pl_incoming_release(&m);
 }
 
-static void object_sent(void *self, uint64_t transfer, const pl_error_t *error)
-{
-    pl_outbox_sent(&((proxy_t *)self)->outbox, transfer, error);
-}
-
 static void proxy_event(void *self, pl_link_event_t event, const char *text)
 {
     proxy_t *r = self;
@@ -198,9 +193,7 @@ static void proxy_event(void *self, pl_link_event_t event, const char *text)
         snprintf(r->about, sizeof r->about, "%s", text);
         r->received_at = pl_now();
         stream_tell(r);
-        pl_outbox_flush(&r->outbox);
         return;
-    case PL_LINK_WRITABLE: pl_outbox_flush(&r->outbox); return;
     case PL_LINK_MISSING:
         pl_fail(&err, PL_ETIMEOUT, "%s", text);
         proxy_kill(r, &err);
@@ -235,17 +228,15 @@ static int proxy_start(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
     static const pl_rank_end_ops_t ops = {.on_message = proxy_message,
-                                          .on_event = proxy_event,
-                                          .on_sent = object_sent};
+                                          .on_event = proxy_event};
     proxy_t *r = self;
     const int rank = (int)r->rank;
     char bootstrap[PL_BOOTSTRAP_TEXT];
     (void)call;
     r->links = pl_object_ref(body->start.context);
     r->pool = r->links->pool;
-    r->outbox = pl_rank_links_outbox(r->links, rank);
     r->log = (pl_rank_log_t){.self = r, .links = r->links, .rank = rank};
-    pl_rank_links_attach(r->links, rank, &ops, r);
+    pl_rank_links_attach(r->links, rank, &ops, r, &r->outbox);
     if (!r->is_foreign) {
         pl_rank_links_bootstrap(r->links, rank, bootstrap);
         const pl_process_spec_t spec = {.environment = (const char *[]){bootstrap, NULL},
@@ -271,7 +262,7 @@ static void proxy_release(void *self)
     if (r->links)
         pl_rank_links_detach(r->links, (int)r->rank, r);
     pl_outbox_release(&r->outbox);
-    pl_rank_log_release(&r->log);
+    pl_free(r->log.text);
     for (forwarded_t *forwarded; (forwarded = r->forwarded);) {
         r->forwarded = forwarded->next;
         pl_free(forwarded);
@@ -302,14 +293,15 @@ const pl_actor_ops_t pl_proxy = {
     .release = proxy_release,
 };
 
-uint64_t pl_proxy_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_rank_links_t *links,
-                        bool is_foreign, pl_how_t life, pl_error_t *err)
+uint64_t pl_proxy_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
+                        pl_error_t *err)
 {
+    const bool is_foreign = !ranks->links->folder[0];
     char options[64];
     snprintf(options, sizeof options, "{\"rank\": %d, \"is_foreign\": %s}", rank->number,
              is_foreign ? "true" : "false");
     rank->stuck = is_foreign ? "; it is disconnected" : "; its process is killed";
     rank->can_end = true;
-    const pl_start_t start = {.options = options, .context = (pl_object_t *)links};
+    const pl_start_t start = {.options = options, .context = &ranks->links->object};
     return pl_spawn(ranks, &pl_proxy, PL_SAME_THREAD, &start, life, &rank->worker, err);
 }

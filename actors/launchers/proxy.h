@@ -13,10 +13,10 @@
  * ended.  Option "rank"; the context of its start is the launcher's pl_rank_links_t. */
 extern const pl_actor_ops_t pl_proxy;
 
-/* Starts it, as `start` of pl_ranks_ops_t does; foreign: another program has started the
- * process. */
-uint64_t pl_proxy_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_rank_links_t *links,
-                        bool is_foreign, pl_how_t life, pl_error_t *err);
+/* `start` of pl_ranks_ops_t.  Without a folder of the links, another program has started
+ * the process. */
+uint64_t pl_proxy_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
+                        pl_error_t *err);
 
 /* ---- What proxy.c (calls and answers) and proxy_end.c (the end) share ---- */
 

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/timeouts.h"
+#include "runtime/monitor.h"
 
 /* A foreign process has sent "HOST process NUMBER" when it joined. */
 void proxy_tell(const proxy_t *r, pl_rank_event_t event, const char *cause)
@@ -102,7 +103,8 @@ void proxy_finish(proxy_t *r)
         return;
     pl_rank_log_close(&r->log);
     if (!exited_cleanly(r)) {
-        pl_rank_links_stream_lost(r->links, (int)r->rank);
+        if (r->links->stream[0])
+            pl_monitor_lost(r->links->runtime, r->links->stream, (int)r->rank);
         end_tell(r, &error);
     } else {
         error = r->error;
@@ -274,6 +276,7 @@ void proxy_died(void *self, const pl_death_t *death)
     proxy_dead(r);
     if (!exited_cleanly(r) && r->error.code != PL_ECANCELLED)
         proxy_tell(r, PL_RANK_EVENT_DIED, pl_death_text(death, text));
-    pl_rank_links_died(r->links, (int)r->rank);
+    pl_link_died(r->links->calls, (int)r->rank);
+    pl_link_died(pl_bulk_link(r->links->bulk), (int)r->rank);
     proxy_finish(r);
 }

@@ -96,21 +96,6 @@ static void forwarded_answered(void *self, const pl_answer_t *answer)
 
 /* ---- Calls come from the launcher ---- */
 
-static int worker_start(pl_rank_client_t *m, pl_job_t *job, pl_error_t *err)
-{
-    const pl_start_t start = {.options = "",
-                              .ranks = (uint32_t)m->spec.sharers,
-                              .local_rank = (uint32_t)m->spec.local_rank};
-    const pl_how_t life = {.on_answer = worker_ended, .context = m};
-    if (m->life || m->has_ended)
-        return pl_fail(err, PL_EPROTOCOL, "this rank already runs a job, or has ended");
-    if (m->ops->on_job && m->ops->on_job(m->self, job, err) != PL_OK)
-        return err->code;
-    m->life = pl_spawn(m->self, &pl_worker, pl_as_rank(m->spec.rank), &start, life,
-                       &m->worker, err);
-    return m->life ? PL_OK : err->code;
-}
-
 static void stop_tell(pl_rank_client_t *m)
 {
     const pl_run_progress_t report = {.event = PL_RUN_EVENT_ALIVE,
@@ -131,11 +116,22 @@ void pl_rank_client_request_stop(pl_rank_client_t *m, const char *why)
 static int call_forward(pl_rank_client_t *m, const pl_incoming_t *in, pl_error_t *err)
 {
     const bool is_run = in->envelope.message == PL_MESSAGE_run;
+    const pl_start_t start = {.options = "",
+                              .ranks = (uint32_t)m->spec.sharers,
+                              .local_rank = (uint32_t)m->spec.local_rank};
+    const pl_how_t life = {.on_answer = worker_ended, .context = m};
     if (in->error.code != PL_OK) {
         *err = in->error;
         return err->code;
     }
-    if (is_run && worker_start(m, (pl_job_t *)in->object, err) != PL_OK)
+    if (is_run && (m->life || m->has_ended))
+        return pl_fail(err, PL_EPROTOCOL, "this rank already runs a job, or has ended");
+    if (is_run && m->spec.on_job
+        && m->spec.on_job(m->self, (pl_job_t *)in->object, err) != PL_OK)
+        return err->code;
+    if (is_run
+        && !(m->life = pl_spawn(m->self, &pl_worker, pl_as_rank(m->spec.rank), &start,
+                                life, &m->worker, err)))
         return err->code;
     forwarded_t *f = pl_alloc(sizeof *f);
     if (!f)
@@ -207,17 +203,6 @@ static void message_came(void *user, int peer, pl_frame_t *frame)
 
 /* ---- The links ---- */
 
-static void both_over(pl_rank_client_t *m)
-{
-    if (!m->leaves || m->has_left
-        || pl_link_state(m->link, PL_LINK_HOST) < PL_LINK_HAS_LEFT
-        || (m->bulk
-            && pl_link_state(pl_bulk_link(m->bulk), PL_LINK_HOST) < PL_LINK_HAS_LEFT))
-        return;
-    m->has_left = true;
-    m->ops->on_left(m->self);
-}
-
 /* Once everything is sent, the other side may know that nothing follows. */
 static void client_flush(pl_rank_client_t *m)
 {
@@ -280,8 +265,13 @@ static void event_came(void *user, int peer, pl_link_event_t event, const char *
         client_lost(m, text);
     if (event == PL_LINK_WRITABLE)
         client_flush(m);
-    if (event == PL_LINK_LEFT || event == PL_LINK_GONE)
-        both_over(m);
+    if ((event != PL_LINK_LEFT && event != PL_LINK_GONE) || !m->leaves || m->has_left
+        || pl_link_state(m->link, PL_LINK_HOST) < PL_LINK_HAS_LEFT
+        || (m->bulk
+            && pl_link_state(pl_bulk_link(m->bulk), PL_LINK_HOST) < PL_LINK_HAS_LEFT))
+        return;
+    m->has_left = true;
+    m->ops->on_left(m->self);
 }
 
 static void calls_event_came(void *user, int peer, pl_link_event_t event,
@@ -365,12 +355,6 @@ static void participant_answer(void *self)
     pl_call_fail(run, &p->error);
 }
 
-static int participant_job(void *self, pl_job_t *job, pl_error_t *err)
-{
-    const pl_participant_t *p = self;
-    return p->on_job ? p->on_job(self, job, err) : PL_OK;
-}
-
 static void participant_result(void *self, pl_outcome_t *outcome, const pl_error_t *error)
 {
     pl_participant_t *p = self;
@@ -392,7 +376,7 @@ static void participant_ended(void *self)
         participant_answer(self);
 }
 
-static void participant_lose(pl_participant_t *p, pl_code_t code, const char *why)
+void pl_participant_lose(pl_participant_t *p, pl_code_t code, const char *why)
 {
     char when[48] = "";
     p->is_lost = true;
@@ -431,13 +415,12 @@ static void participant_gone(void *self, const char *why)
                           && pl_now() < p->until;
     if (!p->has_result && !p->is_lost
         && !(is_ahead && pl_after(p, AGAIN_MS, participant_again, NULL) == PL_OK))
-        participant_lose(p, PL_EPEER, why);
+        pl_participant_lose(p, PL_EPEER, why);
 }
 
 static int participant_connect(pl_participant_t *p, pl_error_t *err)
 {
-    static const pl_rank_client_ops_t ops = {.on_job = participant_job,
-                                             .on_end = participant_ended,
+    static const pl_rank_client_ops_t ops = {.on_end = participant_ended,
                                              .on_result = participant_result,
                                              .on_lost = participant_gone,
                                              .on_left = participant_answer};
@@ -447,32 +430,16 @@ static int participant_connect(pl_participant_t *p, pl_error_t *err)
 }
 
 int pl_participant_open(pl_participant_t *p, const pl_rank_client_spec_t *spec,
-                        int64_t until,
-                        int (*on_job)(void *self, pl_job_t *job, pl_error_t *err),
-                        pl_error_t *err)
+                        int64_t until, pl_error_t *err)
 {
     p->spec = *spec;
     p->until = until;
-    p->on_job = on_job;
     return participant_connect(p, err);
-}
-
-void pl_participant_know(pl_participant_t *p, pl_outcome_t *outcome,
-                         const pl_error_t *error)
-{
-    p->has_result = true;
-    p->outcome = outcome;
-    p->error = *error;
 }
 
 bool pl_participant_waits(const pl_participant_t *p)
 {
     return !p->client.has_joined && !p->has_result && !p->is_lost;
-}
-
-void pl_participant_abort(pl_participant_t *p, const char *why)
-{
-    participant_lose(p, PL_ESTATE, why);
 }
 
 /* spec.calls is NULL if the result was known from the start. */
@@ -488,7 +455,7 @@ int pl_participant_stop(pl_participant_t *p, pl_call_t *call, const char *reason
     char why[160];
     snprintf(why, sizeof why, "rank %d: %s", p->spec.rank, reason);
     if (pl_participant_waits(p))
-        participant_lose(p, PL_ECANCELLED, "stopped before it joined the other ranks");
+        pl_participant_lose(p, PL_ECANCELLED, "stopped before it joined the other ranks");
     else if (p->spec.calls)
         pl_rank_client_request_stop(&p->client, why);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});

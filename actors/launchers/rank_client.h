@@ -9,10 +9,8 @@
 #include "actors/launchers/ranks.h"
 #include "runtime/payload.h"
 
-/* On the owner's thread; none may free the client. */
+/* Called on the owner's thread.  None of these may free the client. */
 typedef struct pl_rank_client_ops {
-    /* Before the worker gets its job: what this process adds to it  [nothing]. */
-    int (*on_job)(void *self, pl_job_t *job, pl_error_t *err);
     /* The launcher knows that the worker has ended, or that there will be none. */
     void (*on_end)(void *self);
     /* How the run was, of all ranks; the outcome, or an error  [not needed]. */
@@ -36,6 +34,8 @@ typedef struct pl_rank_client_spec {
     int rank, world_size;
     int local_rank;
     int sharers;                        /* ranks that have processors in common with it */
+    /* Before the worker gets its job: what this process checks or adds  [nothing]. */
+    int (*on_job)(void *self, pl_job_t *job, pl_error_t *err);
 } pl_rank_client_spec_t;
 
 typedef struct pl_rank_client {
@@ -75,9 +75,7 @@ void pl_rank_client_leave(pl_rank_client_t *client);
 typedef struct pl_participant {
     pl_ranks_t ranks;                          /* of the coordinator */
     pl_rank_client_spec_t spec;                /* its texts and keys are the launcher's */
-    int (*on_job)(void *self, pl_job_t *job,
-                  pl_error_t *err);                         /* of pl_rank_client_ops_t */
-    int64_t until;                                          /* it must have joined */
+    int64_t until;                             /* it must have joined */
     pl_rank_client_t client;
     pl_call_t *run;                                     /* [not requested, or answered] */
     pl_outcome_t *outcome;                              /* [an error] */
@@ -85,15 +83,10 @@ typedef struct pl_participant {
     bool has_result, is_lost;
 } pl_participant_t;
 
-/* Connects, for the handler of `start`; the limit to join holds for all attempts. */
+/* Connects, for the handler of `start`; the limit to join holds for all attempts.  A
+ * launcher that knows the result of the run already sets it instead. */
 int pl_participant_open(pl_participant_t *participant, const pl_rank_client_spec_t *spec,
-                        int64_t until,
-                        int (*on_job)(void *self, pl_job_t *job, pl_error_t *err),
-                        pl_error_t *err);
-/* Instead of connecting: the run is over.  Takes the outcome  [NULL: it failed with the
- * error]. */
-void pl_participant_know(pl_participant_t *participant, pl_outcome_t *outcome,
-                         const pl_error_t *error);
+                        int64_t until, pl_error_t *err);
 /* For the handlers of `run` and `stop`. */
 void pl_participant_run(pl_participant_t *participant, pl_call_t *call);
 int pl_participant_stop(pl_participant_t *participant, pl_call_t *call,
@@ -101,9 +94,10 @@ int pl_participant_stop(pl_participant_t *participant, pl_call_t *call,
 /* Refuses a command: the coordinator accepts commands. */
 int pl_participant_control(const pl_participant_t *participant, const char *coordinator,
                            pl_error_t *err);
-/* Whether it has not joined the coordinator yet; it will not, and its run fails. */
+/* Whether it has not joined the coordinator yet. */
 bool pl_participant_waits(const pl_participant_t *participant);
-void pl_participant_abort(pl_participant_t *participant, const char *why);
+/* It will not receive the result: its run fails. */
+void pl_participant_lose(pl_participant_t *participant, pl_code_t code, const char *why);
 /* With its ranks. */
 void pl_participant_release(pl_participant_t *participant);
 

@@ -27,7 +27,7 @@ static const pl_rank_end_t *end_of(const pl_rank_links_t *links, int rank)
 static void message_came(void *user, int rank, pl_frame_t *message)
 {
     const pl_rank_end_t *end = end_of(user, rank);
-    if (end)
+    if (end && end->ops->on_message)
         end->ops->on_message(end->self, message);
 }
 
@@ -60,7 +60,10 @@ static void link_event(void *user, int rank, pl_link_event_t event, const char *
     } else if (event == PL_LINK_MISSING) {
         missing_tell(links, links->calls, text);
     } else if (end) {
+        pl_outbox_t *outbox = end->outbox;
         end->ops->on_event(end->self, event, text);
+        if (event == PL_LINK_JOINED || event == PL_LINK_WRITABLE)
+            pl_outbox_flush(outbox);
     }
 }
 
@@ -78,16 +81,21 @@ static void bulk_sent(void *user, int rank, uint64_t transfer, const pl_error_t 
 {
     const pl_rank_end_t *end = end_of(user, rank);
     if (end)
-        end->ops->on_sent(end->self, transfer, error);
+        pl_outbox_sent(end->outbox, transfer, error);
 }
 
 /* ---- One rank ---- */
 
 void pl_rank_links_attach(pl_rank_links_t *links, int rank, const pl_rank_end_ops_t *ops,
-                          void *self)
+                          void *self, pl_outbox_t *outbox)
 {
     const pl_rank_end_t before = links->end[rank];
-    links->end[rank] = (pl_rank_end_t){ops, self, ""};
+    *outbox = (pl_outbox_t){.link = links->calls,
+                            .peer = rank,
+                            .run = links->bootstrap.run,
+                            .incarnation = links->bootstrap.incarnation,
+                            .bulk = links->bulk};
+    links->end[rank] = (pl_rank_end_t){ops, self, outbox, ""};
     if (*before.early && pl_link_state(links->calls, rank) != PL_LINK_AWAITED)
         ops->on_event(self, PL_LINK_JOINED, before.early);
 }
@@ -96,15 +104,6 @@ void pl_rank_links_detach(pl_rank_links_t *links, int rank, const void *self)
 {
     if (links->end[rank].self == self)
         links->end[rank] = (pl_rank_end_t){0};
-}
-
-pl_outbox_t pl_rank_links_outbox(const pl_rank_links_t *links, int rank)
-{
-    return (pl_outbox_t){.link = links->calls,
-                         .peer = rank,
-                         .run = links->bootstrap.run,
-                         .incarnation = links->bootstrap.incarnation,
-                         .bulk = links->bulk};
 }
 
 bool pl_rank_links_is_over(const pl_rank_links_t *links, int rank)
@@ -119,12 +118,6 @@ void pl_rank_links_abort(pl_rank_links_t *links, int rank, const char *why)
     pl_link_dismiss(links->calls, rank, why);
     if (end)
         end->ops->on_event(end->self, PL_LINK_GONE, why);
-}
-
-void pl_rank_links_died(pl_rank_links_t *links, int rank)
-{
-    pl_link_died(links->calls, rank);
-    pl_link_died(pl_bulk_link(links->bulk), rank);
 }
 
 /* ---- All ranks ---- */
@@ -185,12 +178,6 @@ bool pl_rank_links_stream(pl_rank_links_t *links, bool has_clock, pl_bring_strea
                                .watched = pl_monitor_watchers(runtime) > 0,
                                .lossless = pl_monitor_is_lossless(runtime)};
     return true;
-}
-
-void pl_rank_links_stream_lost(const pl_rank_links_t *links, int rank)
-{
-    if (links->stream[0])
-        pl_monitor_lost(links->runtime, links->stream, rank);
 }
 
 void pl_rank_links_bootstrap(const pl_rank_links_t *links, int rank,
@@ -364,27 +351,14 @@ static void peer_fail(broadcast_peer_t *peer, const pl_error_t *failed)
         peer_over(peer, err.text);
 }
 
-/* What the process still sends belongs to a run that is over. */
-static void peer_message(void *self, pl_frame_t *message)
-{
-    (void)self, (void)message;
-}
-
 static void peer_event(void *self, pl_link_event_t event, const char *text)
 {
     broadcast_peer_t *peer = self;
-    if (event == PL_LINK_JOINED || event == PL_LINK_WRITABLE)
-        pl_outbox_flush(&peer->outbox);
     if (event == PL_LINK_GONE)
         peer_over(peer, text);
     if (event == PL_LINK_LEFT
         && pl_rank_links_is_over(peer->broadcast->ranks->links, peer->rank))
         peer_over(peer, NULL);
-}
-
-static void peer_sent(void *self, uint64_t transfer, const pl_error_t *error)
-{
-    pl_outbox_sent(&((broadcast_peer_t *)self)->outbox, transfer, error);
 }
 
 static void broadcast_late(void *self)
@@ -394,9 +368,7 @@ static void broadcast_late(void *self)
 
 pl_result_broadcast_t *pl_result_broadcast(pl_ranks_t *ranks, int first)
 {
-    static const pl_rank_end_ops_t ops = {.on_message = peer_message,
-                                          .on_event = peer_event,
-                                          .on_sent = peer_sent};
+    static const pl_rank_end_ops_t ops = {.on_event = peer_event};
     const pl_outcome_t *outcome = pl_ranks_outcome(ranks);
     pl_result_broadcast_t *b = pl_alloc(sizeof *b);
     if (b)
@@ -421,8 +393,7 @@ pl_result_broadcast_t *pl_result_broadcast(pl_ranks_t *ranks, int first)
         peer->is_over = state != PL_LINK_IS_THERE && state != PL_LINK_IS_CUT;
         if (peer->is_over)
             continue;
-        peer->outbox = pl_rank_links_outbox(ranks->links, k);
-        pl_rank_links_attach(ranks->links, k, &ops, peer);
+        pl_rank_links_attach(ranks->links, k, &ops, peer, &peer->outbox);
         if (!b->outcome)
             peer_fail(peer, &b->error);
         else if (pl_outbox_post_packed(&peer->outbox, PL_KIND_REPLY, PL_MESSAGE_run, 0,

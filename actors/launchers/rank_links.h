@@ -15,16 +15,15 @@ struct pl_worker_pool;
 
 /* What happens at the end of one rank.  None of these may free the links. */
 typedef struct pl_rank_end_ops {
-    void (*on_message)(void *self, pl_frame_t *message);
+    void (*on_message)(void *self, pl_frame_t *message);    /* [it is dropped] */
     /* Of the link for calls; GONE and LEFT of bulk as well. */
     void (*on_event)(void *self, pl_link_event_t event, const char *text);
-    /* Bulk data has arrived there, or, with an error, never will. */
-    void (*on_sent)(void *self, uint64_t transfer, const pl_error_t *error);
 } pl_rank_end_ops_t;
 
 typedef struct pl_rank_end {
     const pl_rank_end_ops_t *ops;                           /* [no proxy] */
     void *self;
+    pl_outbox_t *outbox;            /* of self */
     char early[128];                /* process that joined before its proxy  ["": none] */
 } pl_rank_end_t;
 
@@ -78,17 +77,14 @@ typedef struct pl_rank_links_spec {
 pl_rank_links_t *pl_rank_links_new(void *launcher, const pl_rank_links_spec_t *spec,
                                    pl_error_t *err);
 
-/* JOINED follows at once for a rank that joined before. */
+/* Fills in the outbox, which is flushed when the rank can receive.  JOINED follows at
+ * once for a rank that joined before. */
 void pl_rank_links_attach(pl_rank_links_t *links, int rank, const pl_rank_end_ops_t *ops,
-                          void *self);
+                          void *self, pl_outbox_t *outbox);
 /* Unless another has attached itself since. */
 void pl_rank_links_detach(pl_rank_links_t *links, int rank, const void *self);
-/* For what is sent over them to a rank. */
-pl_outbox_t pl_rank_links_outbox(const pl_rank_links_t *links, int rank);
-
 /* The rank has left or is gone on both links: nothing arrives any more. */
 bool pl_rank_links_is_over(const pl_rank_links_t *links, int rank);
-void pl_rank_links_died(pl_rank_links_t *links, int rank);
 /* A rank that has not joined will not: its proxy receives GONE. */
 void pl_rank_links_abort(pl_rank_links_t *links, int rank, const char *why);
 /* Begins a new incarnation, of no more ranks than at the start, after all have ended. */
@@ -101,8 +97,6 @@ const char *pl_rank_links_run_dir(const pl_rank_links_t *links);
 /* What a rank needs to bring its messages to the stream, with a clock of its own or this
  * process's; false: there is no stream here. */
 bool pl_rank_links_stream(pl_rank_links_t *links, bool has_clock, pl_bring_stream_t *msg);
-/* Reports to the stream that the process of a rank has died. */
-void pl_rank_links_stream_lost(const pl_rank_links_t *links, int rank);
 
 /* Where that rank finds its launcher, as a variable of the environment. */
 void pl_rank_links_bootstrap(const pl_rank_links_t *links, int rank,

@@ -127,9 +127,10 @@ typedef struct entry {
 static pthread_mutex_t lines_lock = PTHREAD_MUTEX_INITIALIZER;
 static line_t *lines, **lines_end = &lines;
 
-/* e  [NULL: the links are gone] */
-static void lines_send(entry_t *e)
+/* entry  [NULL: the links are gone] */
+static void lines_send(void *entry)
 {
+    entry_t *e = entry;
     pthread_mutex_lock(&lines_lock);
     line_t *line = lines, *next;
     lines = NULL;
@@ -142,11 +143,6 @@ static void lines_send(entry_t *e)
                            &line->says, NULL);
         pl_free(line);
     }
-}
-
-static void lines_posted(void *argument)
-{
-    lines_send(argument);
 }
 
 /* Any thread. */
@@ -168,7 +164,7 @@ static void line_say(pl_log_level_t level, int rank, const char *actor, const ch
     *lines_end = line;
     lines_end = &line->next;
     pthread_mutex_unlock(&lines_lock);
-    pl_reactor_post(e->reactor, lines_posted, e, NULL);
+    pl_reactor_post(e->reactor, lines_send, e, NULL);
 }
 
 /* ---- The end ---- */
@@ -216,47 +212,42 @@ static const pl_actor_ops_t entry_ops = {.name = "entry",
                                          .level = PL_LEVEL_LAUNCHER,
                                          .handlers = (pl_handler_t[]){PL_HANDLERS_END}};
 
-/* Signals are blocked before another thread exists, so that all threads inherit that. */
-static int entry_open(entry_t *e, const pl_bootstrap_t *bootstrap, pl_error_t *err)
+/* On this thread, until the rank has ended.  Signals are blocked before another thread
+ * exists, so that all threads inherit that. */
+static int rank_live(pl_runtime_t *runtime, const pl_bootstrap_t *bootstrap,
+                     pl_error_t *err)
 {
     static const pl_rank_client_ops_t ops = {.on_end = entry_end,
                                              .on_lost = entry_lost,
                                              .on_left = entry_gone};
-    const pl_rank_client_spec_t spec = {
-        .calls = pl_folder_path(bootstrap->folder, PL_FOLDER_CALLS, e->calls),
-        .bulk = pl_folder_path(bootstrap->folder, PL_FOLDER_BULK, e->bulk),
-        .run = bootstrap->run,
-        .incarnation = bootstrap->incarnation,
-        .rank = bootstrap->rank,
-        .world_size = bootstrap->world_size,
-        .local_rank = bootstrap->rank,
-        .sharers = bootstrap->world_size};
+    pl_rank_client_spec_t spec = {.run = bootstrap->run,
+                                  .incarnation = bootstrap->incarnation,
+                                  .rank = bootstrap->rank,
+                                  .world_size = bootstrap->world_size,
+                                  .local_rank = bootstrap->rank,
+                                  .sharers = bootstrap->world_size};
     sigset_t set;
+    pl_reactor_t *reactor = pl_reactor_new(runtime, bootstrap->rank, err);
+    void *self = NULL;
+    int code = reactor ? pl_actor_root(reactor, &entry_ops, &self, err) : err->code;
+    entry_t *e = self;
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
-    e->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (e->signals < 0 || pthread_sigmask(SIG_BLOCK, &set, NULL) != 0)
-        return pl_fail(err, PL_EBUSY,
-                       "cannot create a descriptor for signals: raise the limit of open "
-                       "files (ulimit -n)");
-    int code = pl_watch(e, e->signals, signal_came, err);
-    return code == PL_OK ? pl_rank_client_open(&e->client, e, &ops, &spec, err) : code;
-}
-
-/* On this thread, until the rank has ended. */
-static int rank_live(pl_runtime_t *runtime, const pl_bootstrap_t *bootstrap,
-                     pl_error_t *err)
-{
-    pl_reactor_t *reactor = pl_reactor_new(runtime, bootstrap->rank, err);
-    void *self = NULL;
-    if (!reactor)
-        return err->code;
-    int code = pl_actor_root(reactor, &entry_ops, &self, err);
-    entry_t *e = self;
     if (code == PL_OK) {
         e->reactor = reactor;
-        code = entry_open(e, bootstrap, err);
+        e->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+        if (e->signals < 0 || pthread_sigmask(SIG_BLOCK, &set, NULL) != 0)
+            code = pl_fail(err, PL_EBUSY,
+                           "cannot create a descriptor for signals: raise the limit of "
+                           "open files (ulimit -n)");
+    }
+    if (code == PL_OK)
+        code = pl_watch(e, e->signals, signal_came, err);
+    if (code == PL_OK) {
+        spec.calls = pl_folder_path(bootstrap->folder, PL_FOLDER_CALLS, e->calls);
+        spec.bulk = pl_folder_path(bootstrap->folder, PL_FOLDER_BULK, e->bulk);
+        code = pl_rank_client_open(&e->client, e, &ops, &spec, err);
     }
     if (code == PL_OK) {
         if (bootstrap->log_level >= 0)

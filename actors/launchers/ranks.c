@@ -35,16 +35,11 @@ void pl_ranks_init(pl_ranks_t *ranks, const pl_ranks_ops_t *ops, const pl_body_t
 
 /* ---- The watch call ---- */
 
-static void ranks_tell(const pl_ranks_t *ranks, const pl_watch_progress_t *what)
-{
-    if (ranks->watch)
-        pl_progress_watch(ranks->watch, what);
-}
-
 static void rank_watched(void *self, const pl_answer_t *answer)
 {
-    if (answer->kind == PL_ANSWER_PROGRESS)
-        ranks_tell(self, &answer->body->watch_progress);
+    const pl_ranks_t *ranks = self;
+    if (answer->kind == PL_ANSWER_PROGRESS && ranks->watch)
+        pl_progress_watch(ranks->watch, &answer->body->watch_progress);
 }
 
 int pl_ranks_watch(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
@@ -147,21 +142,6 @@ bool pl_ranks_have_paused(const pl_ranks_t *ranks)
            && !strcmp(ranks->outcome->reason, PL_OTHER_RANKS);
 }
 
-static void ranks_end(pl_ranks_t *ranks)
-{
-    if (!ranks->run || ranks->broadcasts || ranks->ended < ranks->started)
-        return;
-    const bool may = !ranks->stops && ranks->ops->again
-                     && (!pl_ranks_outcome(ranks) || pl_ranks_have_paused(ranks));
-    if (may && ranks->ops->again(ranks))
-        return;
-    ranks->broadcasts = true;
-    if (ranks->ops->broadcast_result)
-        ranks->ops->broadcast_result(ranks);
-    else
-        pl_ranks_answer(ranks);
-}
-
 /* The rank's part of the run is over, or cannot be any more.  No rank ends before all are
  * done, because the others may still need it.  A proxy reports the silence of its rank
  * itself; a stuck thread cannot. */
@@ -169,17 +149,19 @@ static void rank_over(pl_rank_t *rank, const pl_error_t *error)
 {
     pl_ranks_t *ranks = rank->ranks;
     char host[64] = "";
-    if (error && error->code == PL_ESTUCK && !rank->answered && !rank->can_end) {
+    if (ranks->watch && error && error->code == PL_ESTUCK && !rank->answered
+        && !rank->can_end) {
         gethostname(host, sizeof host - 1);
-        ranks_tell(ranks, &(pl_watch_progress_t){.event = PL_RANK_EVENT_SILENT,
-                                                 .rank = (uint32_t)rank->number,
-                                                 .host = host,
-                                                 .process = (uint32_t)getpid(),
-                                                 .cause = error->text,
-                                                 .seconds = (double)(pl_now()
-                                                                     - rank->received_at)
-                                                            / PL_SECOND,
-                                                 .global_step = rank->global_step});
+        const pl_watch_progress_t silent = {.event = PL_RANK_EVENT_SILENT,
+                                            .rank = (uint32_t)rank->number,
+                                            .host = host,
+                                            .process = (uint32_t)getpid(),
+                                            .cause = error->text,
+                                            .seconds =
+                                                (double)(pl_now() - rank->received_at)
+                                                / PL_SECOND,
+                                            .global_step = rank->global_step};
+        pl_progress_watch(ranks->watch, &silent);
     }
     ranks->answered += !rank->answered;
     rank->answered = true;
@@ -187,7 +169,17 @@ static void rank_over(pl_rank_t *rank, const pl_error_t *error)
         ranks_failed(ranks, rank->number, error);
     if (error || ranks->answered == ranks->started)
         ranks_cancel(ranks);
-    ranks_end(ranks);
+    if (!ranks->run || ranks->broadcasts || ranks->ended < ranks->started)
+        return;
+    const bool may_begin = !ranks->stops && ranks->ops->again
+                           && (!pl_ranks_outcome(ranks) || pl_ranks_have_paused(ranks));
+    if (may_begin && ranks->ops->again(ranks))
+        return;
+    ranks->broadcasts = true;
+    if (ranks->ops->broadcast_result)
+        ranks->ops->broadcast_result(ranks);
+    else
+        pl_ranks_answer(ranks);
 }
 
 /* At the end of all ranks it shows which rank the others waited for. */
@@ -386,25 +378,6 @@ static void rank_answered(void *self, const pl_answer_t *answer)
     }
 }
 
-static int rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_error_t *err)
-{
-    const pl_how_t life = {.on_answer = rank_ended, .context = rank},
-                   how = {.on_answer = rank_answered,
-                          .context = rank,
-                          .silence_ms = ranks->silence_ms};
-    rank->life = ranks->ops->start(ranks, rank, life, err);
-    if (!rank->life)
-        return err->code;
-    ranks->started++;
-    rank->received_at = pl_now();
-    const pl_run_t msg = {.job = &ranks->job->object};
-    if (rank->can_end
-        && !pl_call_watch(ranks, rank->worker, &(pl_watch_t){0},
-                          (pl_how_t){.on_answer = rank_watched}, err))
-        return err->code;
-    return pl_call_run(ranks, rank->worker, &msg, how, err) ? PL_OK : err->code;
-}
-
 static void ranks_clear(pl_ranks_t *ranks)
 {
     for (int k = 0; k < ranks->started; k++) {
@@ -429,16 +402,29 @@ int pl_ranks_begin(pl_ranks_t *ranks, pl_job_t *job, pl_error_t *err)
         pl_object_unref(ranks->job);
         ranks->job = pl_object_ref(job);
     }
+    const pl_run_t msg = {.job = &ranks->job->object};
     for (int k = 0; k < ranks->count && code == PL_OK; k++) {
-        ranks->rank[k] = (pl_rank_t){.ranks = ranks, .number = k};
-        code = rank_start(ranks, &ranks->rank[k], err);
+        pl_rank_t *rank = &ranks->rank[k];
+        const pl_how_t life = {.on_answer = rank_ended, .context = rank},
+                       watch = {.on_answer = rank_watched},
+                       run = {.on_answer = rank_answered,
+                              .context = rank,
+                              .silence_ms = ranks->silence_ms};
+        *rank = (pl_rank_t){.ranks = ranks, .number = k};
+        rank->life = ranks->ops->start(ranks, rank, life, err);
+        rank->received_at = pl_now();
+        ranks->started += rank->life != 0;
+        if (!rank->life
+            || (rank->can_end
+                && !pl_call_watch(ranks, rank->worker, &(pl_watch_t){0}, watch, err))
+            || !pl_call_run(ranks, rank->worker, &msg, run, err))
+            code = err->code;
     }
     if (code == PL_OK && ranks->stops)
         code = first_stop(ranks, ranks->stop_reason, err);
     if (code == PL_OK)
         return PL_OK;
-    ranks_failed(ranks, -1, err);
-    ranks_cancel(ranks);
+    ranks_abort(ranks, err);
     return ranks->started ? PL_OK : code;
 }
 
@@ -478,8 +464,9 @@ int pl_ranks_control(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
     return pl_forward(self, call, ranks->rank[0].worker, PL_MESSAGE_control, body, err);
 }
 
-void pl_ranks_release(pl_ranks_t *ranks)
+void pl_ranks_release(void *self)
 {
+    pl_ranks_t *ranks = self;
     ranks_clear(ranks);
     pl_free(ranks->rank);
     pl_object_unref(ranks->job);

@@ -44,7 +44,7 @@ typedef struct pl_ranks_ops {
     bool (*again)(pl_ranks_t *ranks);
     /* It waits for that, and is asked to stop: begins at once, so that it ends as any
      * that is stopped, with its weights  [there is no waiting] */
-    void (*now)(pl_ranks_t *ranks);
+    void (*now)(void *launcher);
     /* The run's folder, as soon as it is known  [not needed] */
     void (*run_dir)(pl_ranks_t *ranks, const char *path);
 } pl_ranks_ops_t;
@@ -52,6 +52,7 @@ typedef struct pl_ranks_ops {
 struct pl_ranks {
     const pl_ranks_ops_t *ops;
     struct pl_rank_links *links;             /* to processes; the launcher's  [threads] */
+    struct pl_restarts *restarts;            /* the launcher's  [it does not restart] */
     pl_call_t *run;                          /* NULL: idle */
     pl_call_t *watch;                        /* [not needed] */
     bool broadcasts;
@@ -86,7 +87,7 @@ int pl_ranks_watch(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
  * ended so, and not because it was over, or failed, before. */
 void pl_ranks_pause(pl_ranks_t *ranks);
 bool pl_ranks_have_paused(const pl_ranks_t *ranks);
-void pl_ranks_release(pl_ranks_t *ranks);
+void pl_ranks_release(void *self);
 /* What the run came to; NULL: it has failed with its `error`. */
 pl_outcome_t *pl_ranks_outcome(const pl_ranks_t *ranks);
 /* Ends the run, with its outcome or its error. */

@@ -138,33 +138,49 @@ bool pl_worker_pool_kill(pl_worker_pool_t *pool)
     return pool->living == 0;
 }
 
+static void pool_free(pl_worker_pool_t *pool)
+{
+    pthread_mutex_lock(&pools_lock);
+    pl_worker_pool_t **at = &pools;
+    while (*at && *at != pool)
+        at = &(*at)->next;
+    if (*at)
+        *at = pool->next;
+    pthread_mutex_unlock(&pools_lock);
+    for (int k = 0; k < pool->count; k++)
+        pl_supervisor_free(pool->worker[k].process);
+    if (pool->late)
+        event_free(pool->late);
+    pl_folder_remove(pool->folder, pool->lock);
+    pl_free(pool->worker);
+    pl_free(pool);
+}
+
 static pl_worker_pool_t *pool_new(void *launcher, int count, pl_error_t *err)
 {
     pl_worker_pool_t *pool = pl_alloc(sizeof *pool);
-    worker_t *worker = pl_alloc_array((size_t)count, sizeof *worker);
-    if (!pool || !worker) {
-        pl_free(pool);
-        pl_free(worker);
+    if (!pool) {
         pl_no_memory(err);
         return NULL;
     }
+    pool->lock = -1;
     pool->runtime = pl_actor_runtime(launcher);
     pool->loop = pl_actor_loop(launcher);
+    pool->worker = pl_alloc_array((size_t)count, sizeof *pool->worker);
+    int code = pool->worker ? pl_folder_make(pool->folder, &pool->lock, err)
+                            : pl_no_memory(err);
+    if (code != PL_OK) {
+        pool_free(pool);
+        return NULL;
+    }
     pool->count = count;
-    pool->worker = worker;
     for (int k = 0; k < count; k++)
         pool->worker[k] = (worker_t){.pool = pool, .rank = k};
-    if (pl_folder_make(pool->folder, &pool->lock, err) == PL_OK) {
-        pthread_mutex_lock(&pools_lock);
-        pool->next = pools;
-        pools = pool;
-        pthread_mutex_unlock(&pools_lock);
-        return pool;
-    }
-    pl_folder_remove(pool->folder, pool->lock);
-    pl_free(worker);
-    pl_free(pool);
-    return NULL;
+    pthread_mutex_lock(&pools_lock);
+    pool->next = pools;
+    pools = pool;
+    pthread_mutex_unlock(&pools_lock);
+    return pool;
 }
 
 pl_worker_pool_t *pl_worker_pool_begin_run(void *launcher, int count, pl_error_t *err)
@@ -196,23 +212,6 @@ void pl_worker_pool_enter(pl_runtime_t *runtime)
         pl_bootstrap_enter(bootstrap, runtime);
 }
 
-static void pool_free(pl_worker_pool_t *pool)
-{
-    pthread_mutex_lock(&pools_lock);
-    pl_worker_pool_t **at = &pools;
-    while (*at != pool)
-        at = &(*at)->next;
-    *at = pool->next;
-    pthread_mutex_unlock(&pools_lock);
-    for (int k = 0; k < pool->count; k++)
-        pl_supervisor_free(pool->worker[k].process);
-    if (pool->late)
-        event_free(pool->late);
-    pl_folder_remove(pool->folder, pool->lock);
-    pl_free(pool->worker);
-    pl_free(pool);
-}
-
 static void pool_late(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
@@ -242,12 +241,6 @@ bool pl_worker_pool_ends(const pl_runtime_t *runtime, void (*then)(void *user),
 
 /* ---- The program ---- */
 
-static uint64_t rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
-                           pl_error_t *err)
-{
-    return pl_proxy_start(ranks, rank, ranks->links, false, life, err);
-}
-
 /* All processes of the failed run must have ended when the next begins. */
 static void script_begin_again(void *self)
 {
@@ -257,22 +250,17 @@ static void script_begin_again(void *self)
     if (!pl_worker_pool_kill(script->pool)
         && pl_after(self, KILL_MS, script_begin_again, NULL) == PL_OK)
         return;
-    pl_restarts_begin(&script->restarts);
+    pl_restarts_begin(self);
     script->pool->incarnation = script->participant.ranks.links->bootstrap.incarnation;
 }
 
 static bool script_again(pl_ranks_t *ranks)
 {
     script_t *script = (script_t *)ranks;
-    if (!pool_has_history(script->pool) || !pl_restarts_try(&script->restarts))
+    if (!pool_has_history(script->pool) || !pl_restarts_try(ranks))
         return false;
     pl_worker_pool_kill(script->pool);
     return true;
-}
-
-static void script_now(pl_ranks_t *ranks)
-{
-    script_begin_again(ranks);
 }
 
 static void script_broadcast_result(pl_ranks_t *ranks)
@@ -297,10 +285,10 @@ static void script_broadcast_result(pl_ranks_t *ranks)
 
 static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err)
 {
-    static const pl_ranks_ops_t ops = {.start = rank_start,
+    static const pl_ranks_ops_t ops = {.start = pl_proxy_start,
                                        .broadcast_result = script_broadcast_result,
                                        .again = script_again,
-                                       .now = script_now};
+                                       .now = script_begin_again};
     pl_ranks_t *ranks = &script->participant.ranks;
     pl_ranks_init(ranks, &ops, body);
     if (ranks->min < ranks->count)
@@ -319,9 +307,9 @@ static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err
     ranks->links = pl_rank_links_new(script, &spec, err);
     if (!ranks->links)
         return err->code;
-    script->restarts = (pl_restarts_t){.ranks = ranks,
-                                       .max = script->max_restarts,
+    script->restarts = (pl_restarts_t){.max = script->max_restarts,
                                        .begin = script_begin_again};
+    ranks->restarts = &script->restarts;
     script->pool->incarnation = spec.incarnation;
     return PL_OK;
 }
@@ -360,7 +348,9 @@ static int guest_open(script_t *script, const pl_bootstrap_t *bootstrap, pl_erro
     if (run < bootstrap->past_runs) {
         pl_error_t failed = {0};
         pl_outcome_t *outcome = pl_run_history_read(bootstrap->folder, run, &failed);
-        pl_participant_know(&script->participant, outcome, &failed);
+        script->participant.has_result = true;
+        script->participant.outcome = outcome;
+        script->participant.error = failed;
         return PL_OK;
     }
     const pl_rank_client_spec_t spec = {
@@ -371,10 +361,11 @@ static int guest_open(script_t *script, const pl_bootstrap_t *bootstrap, pl_erro
         .rank = bootstrap->rank,
         .world_size = bootstrap->world_size,
         .local_rank = bootstrap->rank,
-        .sharers = bootstrap->world_size};
+        .sharers = bootstrap->world_size,
+        .on_job = job_compare};
     return pl_participant_open(&script->participant, &spec,
                                pl_now() + (int64_t)(script->join_timeout * PL_SECOND),
-                               job_compare, err);
+                               err);
 }
 
 /* ---- The launcher ---- */

@@ -1,7 +1,8 @@
 /* spawn.c - each rank is a fresh process of the same program
  *
- * It enters at pl_init() and gets its work by message, so it knows parts by name alone
- * and sees nothing of the host's memory.  A rank that is stuck can be killed. */
+ * The process enters at pl_init() and gets its work by message.  So it finds
+ * components by name and has nothing of the host's memory.  A rank that is stuck is
+ * killed. */
 #include "actors/launchers/supervisor.h"
 #include "actors/launchers/launchers.h"
 #include "actors/launchers/proxy.h"
@@ -15,38 +16,12 @@ typedef struct spawn {
     pl_restarts_t restarts;
 } spawn_t;
 
-static uint64_t process_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
-                              pl_error_t *err)
-{
-    return pl_proxy_start(ranks, rank, ranks->links, false, life, err);
-}
-
-static void spawn_begin_again(void *self)
-{
-    pl_restarts_begin(&((spawn_t *)self)->restarts);
-}
-
-static void spawn_look(void *self)
-{
-    pl_restarts_look(&((spawn_t *)self)->restarts);
-}
-
-static bool spawn_again(pl_ranks_t *ranks)
-{
-    return pl_restarts_try(&((spawn_t *)ranks)->restarts);
-}
-
-static void spawn_now(pl_ranks_t *ranks)
-{
-    pl_restarts_begin(&((spawn_t *)ranks)->restarts);
-}
-
 static int spawn_start(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
-    static const pl_ranks_ops_t processes = {.start = process_start,
-                                             .again = spawn_again,
-                                             .now = spawn_now};
+    static const pl_ranks_ops_t processes = {.start = pl_proxy_start,
+                                             .again = pl_restarts_try,
+                                             .now = pl_restarts_begin};
     spawn_t *spawn = self;
     (void)call;
     pl_ranks_init(&spawn->ranks, &processes, body);
@@ -57,11 +32,9 @@ static int spawn_start(void *self, pl_call_t *call, const pl_body_t *body,
     spawn->ranks.links = pl_rank_links_new(self, &spec, err);
     if (!spawn->ranks.links)
         return err->code;
-    spawn->restarts = (pl_restarts_t){.ranks = &spawn->ranks,
-                                      .max = spawn->max_restarts,
-                                      .begin = spawn_begin_again,
-                                      .look = spawn_look,
+    spawn->restarts = (pl_restarts_t){.max = spawn->max_restarts,
                                       .return_after = spawn->return_after};
+    spawn->ranks.restarts = &spawn->restarts;
     pl_actor_ready(self);
     return PL_OK;
 }

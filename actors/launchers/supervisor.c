@@ -247,11 +247,6 @@ void pl_rank_log_close(pl_rank_log_t *log)
     log_flush(log);
 }
 
-void pl_rank_log_release(pl_rank_log_t *log)
-{
-    pl_free(log->text);
-}
-
 /* ---- How often a process may be started again ---- */
 
 enum { FIRST_WAIT_MS = 100, LATER_WAITS = 4, WAIT_MAX_MS = 30000, WINDOW_MINUTES = 10 };
@@ -298,12 +293,25 @@ void pl_restart_policy_report(const pl_restart_policy_t *r, const uint64_t *glob
 
 enum { LOOK_MS = 200 };                      /* between looks at whether the run trains */
 
+/* Pauses the run, if it trains, for the ranks that were left out.  A rank may die
+ * before the run has paused: so the looks continue until all ranks are back. */
+static void restarts_look(void *launcher)
+{
+    pl_ranks_t *ranks = launcher;
+    if (!ranks->run || ranks->broadcasts || ranks->stops || ranks->count == ranks->max)
+        return;
+    if (ranks->global_step && !ranks->pauses && !ranks->answered && !ranks->ended
+        && ranks->error.code == PL_OK)
+        pl_ranks_pause(ranks);
+    pl_after(ranks, LOOK_MS, restarts_look, NULL);
+}
+
 /* A rank that dies again as soon as it was started again is likely to do so for a while.
  * It returns if the run can pause: searches are short, and without checkpoints a pause
  * would lose steps. */
-static bool rank_leave_out(pl_restarts_t *r)
+static bool rank_leave_out(pl_ranks_t *ranks)
 {
-    pl_ranks_t *ranks = r->ranks;
+    pl_restarts_t *r = ranks->restarts;
     const pl_job_t *job = ranks->job;
     old_forget(&r->policy);
     if (ranks->count <= ranks->min || ranks->failed < 0 || !r->policy.count
@@ -314,39 +322,29 @@ static bool rank_leave_out(pl_restarts_t *r)
     r->left_out = ranks->failed;
     if (r->return_after > 0 && pl_job_is_training(job)
         && job->trainer->enable_checkpointing
-        && pl_after(ranks, pl_milliseconds(r->return_after), r->look, NULL) == PL_OK)
+        && pl_after(ranks, pl_milliseconds(r->return_after), restarts_look, NULL)
+               == PL_OK)
         r->return_after *= 2;
     return true;
 }
 
-/* A rank may die before the run has paused: so the looks continue until all ranks are
- * back. */
-void pl_restarts_look(pl_restarts_t *r)
-{
-    pl_ranks_t *ranks = r->ranks;
-    if (!ranks->run || ranks->broadcasts || ranks->stops || ranks->count == ranks->max)
-        return;
-    if (ranks->global_step && !ranks->pauses && !ranks->answered && !ranks->ended
-        && ranks->error.code == PL_OK)
-        pl_ranks_pause(ranks);
-    pl_after(ranks, LOOK_MS, r->look, NULL);
-}
-
 /* wait: ms  [below 0: no restart] */
-static bool begin_after(pl_restarts_t *r, int wait)
+static bool begin_after(pl_ranks_t *ranks, int wait)
 {
-    r->waits = wait >= 0 && pl_after(r->ranks, wait, r->begin, NULL) == PL_OK;
+    pl_restarts_t *r = ranks->restarts;
+    void (*begin)(void *) = r->begin ? r->begin : pl_restarts_begin;
+    r->waits = wait >= 0 && pl_after(ranks, wait, begin, NULL) == PL_OK;
     if (r->waits)
-        r->ranks->global_step = 0;
+        ranks->global_step = 0;
     return r->waits;
 }
 
 /* All ranks were present and a process died: that may not occur again.  An error that the
  * program reports would.  The step is the one that the error names: others may have come
  * further.  With fewer ranks, restarts are counted from 0. */
-bool pl_restarts_try(pl_restarts_t *r)
+bool pl_restarts_try(pl_ranks_t *ranks)
 {
-    pl_ranks_t *ranks = r->ranks;
+    pl_restarts_t *r = ranks->restarts;
     const int code = ranks->error.code;
     const uint64_t step = ranks->failed < 0 ? ranks->global_step
                                             : ranks->rank[ranks->failed].global_step;
@@ -355,7 +353,7 @@ bool pl_restarts_try(pl_restarts_t *r)
     if (pl_ranks_have_paused(ranks)) {
         r->policy.count = 0;          /* the rank left out counts as the last that died */
         const uint64_t paused = ranks->global_step;
-        if (!begin_after(r, pl_restart_policy_add(&r->policy, paused, r->left_out)))
+        if (!begin_after(ranks, pl_restart_policy_add(&r->policy, paused, r->left_out)))
             return false;
         pl_log_line(PL_LOG_INFO, -1, pl_actor_name(ranks),
                     "rank %d is started again: the run is saved and continues with %d "
@@ -366,13 +364,13 @@ bool pl_restarts_try(pl_restarts_t *r)
     }
     const bool may_pass = (code == PL_EDIED || code == PL_ESTUCK)
                           && ranks->links->were_all_there;
-    const bool leaves = may_pass && rank_leave_out(r);
+    const bool leaves = may_pass && rank_leave_out(ranks);
     const int wait = may_pass ? pl_restart_policy_add(&r->policy, step,
                                                       leaves ? -1 : ranks->failed)
                               : -1;
     if (wait < 0 && code != PL_OK)
         pl_restart_policy_report(&r->policy, &step, &ranks->error);
-    if (!begin_after(r, wait))
+    if (!begin_after(ranks, wait))
         return false;
     const char *plural = ranks->count == 1 ? "" : "s";
     if (ranks->count < ranks->max)
@@ -388,9 +386,10 @@ bool pl_restarts_try(pl_restarts_t *r)
     return true;
 }
 
-void pl_restarts_begin(pl_restarts_t *r)
+void pl_restarts_begin(void *launcher)
 {
-    pl_ranks_t *ranks = r->ranks;
+    pl_ranks_t *ranks = launcher;
+    pl_restarts_t *r = ranks->restarts;
     pl_error_t err = {0};
     if (!r->waits)
         return;

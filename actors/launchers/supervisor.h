@@ -43,7 +43,7 @@ typedef struct pl_rank_log {
     void *self;                                            /* the proxy of the rank */
     pl_rank_links_t *links;                                /* run directory, log writer */
     int rank;
-    char *text;                               /* lines that are not written yet  [NULL] */
+    char *text;                  /* lines that are not written yet, to be freed  [NULL] */
     size_t size;
     bool is_writing;
 } pl_rank_log_t;
@@ -51,7 +51,6 @@ typedef struct pl_rank_log {
 void pl_rank_log_append(pl_rank_log_t *log, const char *line);
 /* No more output comes, and the proxy ends now. */
 void pl_rank_log_close(pl_rank_log_t *log);
-void pl_rank_log_release(pl_rank_log_t *log);
 
 /* ---- How often a process may be started again ---- */
 
@@ -86,29 +85,25 @@ void pl_restart_policy_report(const pl_restart_policy_t *policy,
     PL_INT(type, max_restarts, "3", "0..100", \
            "restarts of the run within 10 minutes after ranks died")
 
-/* A launcher's, for one run. */
+/* A launcher's, for one run: pl_ranks_t has its address. */
 typedef struct pl_restarts {
-    pl_ranks_t *ranks;
     int64_t max;
-    void (*begin)(void *launcher);              /* called when it is time; calls
-                                                   pl_restarts_begin() at the end */
-    void (*look)(void *launcher);               /* calls pl_restarts_look() */
-    double return_after;                        /* s; look and return_after: for a range
-                                                   of ranks  [0: a rank stays left out] */
+    void (*begin)(void *launcher);            /* calls pl_restarts_begin() at the end
+                                                 [at once] */
+    double return_after;                      /* s; for a range of ranks  [0: a rank stays
+                                                 left out] */
     pl_restart_policy_t policy;
     int left_out;                                           /* the last rank that was */
     bool waits;                                             /* until it begins */
 } pl_restarts_t;
 
-/* For `again` of pl_ranks_ops_t: true when the run begins once more, by `begin` after a
- * while: without a rank that has died again, or with all ranks after a pause.  False: the
- * run is over, and the error of a failed one has the number of restarts. */
-bool pl_restarts_try(pl_restarts_t *restarts);
-/* Begins the run from the newest checkpoint, or answers it; only the first call after
- * pl_restarts_try() does.  A run that received a stop since then stops as soon as it
- * trains. */
-void pl_restarts_begin(pl_restarts_t *restarts);
-/* Pauses the run, if it trains, for the ranks that were left out. */
-void pl_restarts_look(pl_restarts_t *restarts);
+/* `again` of pl_ranks_ops_t: true when the run begins once more, by `begin` after a
+ * while: without a rank that has died again, or with all ranks after a pause.  False:
+ * the run is over, and the error of a failed one has the number of restarts. */
+bool pl_restarts_try(pl_ranks_t *ranks);
+/* `now` of pl_ranks_ops_t: begins the run from the newest checkpoint, or answers it;
+ * only the first call after pl_restarts_try() does.  A run that received a stop since
+ * then stops as soon as it trains. */
+void pl_restarts_begin(void *launcher);
 
 #endif
