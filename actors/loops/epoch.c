@@ -262,38 +262,6 @@ static void epoch_reply(pl_epoch_t *e, pl_train_epoch_reply_t reply)
     pl_free(text);
 }
 
-static void epoch_finish(pl_epoch_t *e)
-{
-    const pl_batch_iter_t *iter = &e->iter;
-    const bool is_whole = iter->done == e->schedule.batches;
-    if (iter->done == e->schedule.end && !e->owes
-        && (is_whole || iter->done > iter->first))
-        pl_epoch_report(e, PL_RUN_EVENT_EPOCH);
-    else
-        pl_epoch_progress(e, PL_RUN_EVENT_ALIVE, "");       /* what follows it may fail */
-    epoch_reply(e, (pl_train_epoch_reply_t){.ended = e->ended || e->stopping,
-                                            .whole = is_whole && !e->owes,
-                                            .save = "",
-                                            .drop = "",
-                                            .reason = e->reason,
-                                            .stop_called = e->stop_received});
-}
-
-/* The fit loop makes the checkpoint, because it has the states of all components. */
-static void epoch_halt(pl_epoch_t *e)
-{
-    const pl_checkpoint_requests_t requests = e->checkpoint_requests;
-    const bool commanded = e->halts;
-    e->checkpoint_requests = (pl_checkpoint_requests_t){0};
-    e->halts = false;
-    e->halted_at = pl_now();
-    epoch_reply(e, (pl_train_epoch_reply_t){.halted = true,
-                                            .commanded = commanded,
-                                            .save = requests.save,
-                                            .drop = requests.drop,
-                                            .reason = ""});
-}
-
 static void rest_synchronized(void *self, const pl_answer_t *answer)
 {
     pl_epoch_t *e = self;
@@ -304,20 +272,41 @@ static void rest_synchronized(void *self, const pl_answer_t *answer)
     pl_batch_iter_continue(&e->iter);
 }
 
-/* A stop or a checkpoint comes between two batch ends. */
+/* Nothing is in flight: a batch end, then a halt for a checkpoint or a command, which the
+ * fit loop makes; otherwise the epoch is over, or a stop ends it. */
 static void epoch_rest(pl_batch_iter_t *iter)
 {
     pl_epoch_t *e = (pl_epoch_t *)iter;
-    if (is_at_batch_end(e))
+    const pl_checkpoint_requests_t requests = e->checkpoint_requests;
+    const bool is_whole = iter->done == e->schedule.batches, commanded = e->halts;
+    if (is_at_batch_end(e)) {
         pl_epoch_batch_end(e);
-    else if (pl_epoch_synchronize(e, rest_synchronized))
+    } else if (pl_epoch_synchronize(e, rest_synchronized)) {
         iter->pending++;
-    else if (iter->failure.code != PL_OK)
+    } else if (iter->failure.code != PL_OK) {
         epoch_fail(iter);
-    else if (*e->checkpoint_requests.save || e->halts)
-        epoch_halt(e);
-    else
-        epoch_finish(e);
+    } else if (*requests.save || commanded) {
+        e->checkpoint_requests = (pl_checkpoint_requests_t){0};
+        e->halts = false;
+        e->halted_at = pl_now();
+        epoch_reply(e, (pl_train_epoch_reply_t){.halted = true,
+                                                .commanded = commanded,
+                                                .save = requests.save,
+                                                .drop = requests.drop,
+                                                .reason = ""});
+    } else {
+        if (iter->done == e->schedule.end && !e->owes
+            && (is_whole || iter->done > iter->first))
+            pl_epoch_report(e, PL_RUN_EVENT_EPOCH);
+        else
+            pl_epoch_progress(e, PL_RUN_EVENT_ALIVE, "");   /* what follows it may fail */
+        epoch_reply(e, (pl_train_epoch_reply_t){.ended = e->ended || e->stopping,
+                                                .whole = is_whole && !e->owes,
+                                                .save = "",
+                                                .drop = "",
+                                                .reason = e->reason,
+                                                .stop_called = e->stop_received});
+    }
 }
 
 /* ---- the beginning ---- */

@@ -4,17 +4,6 @@
  * that does not fit is no limit. */
 #include "actors/loops/epoch.h"
 
-/* [negative: none] */
-static uint64_t limit_of(int64_t option)
-{
-    return option < 0 ? UINT64_MAX : (uint64_t)option;
-}
-
-static uint64_t until(uint64_t limit, uint64_t from)
-{
-    return limit > from ? limit - from : 0;
-}
-
 static bool is_multiple(uint64_t step, uint64_t every)
 {
     return every && step % every == 0;
@@ -25,12 +14,13 @@ uint64_t pl_batch_schedule_begin(pl_batch_schedule_t *schedule, uint32_t epoch,
                                  uint32_t first, uint64_t global_step, uint32_t batches)
 {
     const pl_trainer_options_t *o = schedule->options;
-    const uint64_t max_steps = limit_of(o->max_steps),
-                   max_epochs = limit_of(o->max_epochs),
+    const uint64_t max_steps = o->max_steps < 0 ? UINT64_MAX : (uint64_t)o->max_steps,
+                   max_epochs = o->max_epochs < 0 ? UINT64_MAX : (uint64_t)o->max_epochs,
                    per_epoch = (batches + schedule->accumulate - 1)
                                / schedule->accumulate;
-    const uint64_t epochs = until(max_epochs, epoch),       /* this one and those after */
-        val_every = (uint64_t)o->check_val_every_n_epoch;
+    /* This epoch and those after it. */
+    const uint64_t epochs = max_epochs > epoch ? max_epochs - epoch : 0,
+                   val_every = (uint64_t)o->check_val_every_n_epoch;
     uint64_t total;
     schedule->epoch = epoch;
     schedule->epoch_validates = schedule->validates
@@ -40,7 +30,9 @@ uint64_t pl_batch_schedule_begin(pl_batch_schedule_t *schedule, uint32_t epoch,
                            - (first + schedule->accumulate - 1) / schedule->accumulate;
     schedule->batches = batches;
     schedule->epoch_steps = per_epoch;
-    const uint64_t steps = epochs ? until(max_steps, schedule->first_step) : 0;
+    const uint64_t steps = epochs && max_steps > schedule->first_step
+                               ? max_steps - schedule->first_step
+                               : 0;
     schedule->end = steps < per_epoch ? (uint32_t)(steps * schedule->accumulate)
                                       : batches;
     if (schedule->end < first)

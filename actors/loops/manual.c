@@ -61,12 +61,6 @@ static void out_take(pl_manual_t *o, const pl_manual_item_t *item)
         o->out.last = from;
 }
 
-static void list_free(pl_manual_list_t *list)
-{
-    for (pl_manual_item_t *item; (item = list_take(list));)
-        item_free(item);
-}
-
 /* ---- the end ---- */
 
 void pl_manual_fail(pl_manual_t *o, const pl_error_t *error)
@@ -481,9 +475,10 @@ static int manual_start(void *self, pl_call_t *call, const pl_body_t *body,
 static void manual_release(void *self)
 {
     pl_manual_t *o = self;
-    list_free(&o->waiting);
-    list_free(&o->again);
-    list_free(&o->out);
+    pl_manual_list_t *const lists[] = {&o->waiting, &o->again, &o->out};
+    for (int k = 0; k < 3; k++)
+        for (pl_manual_item_t *item; (item = list_take(lists[k]));)
+            item_free(item);
     for (int k = 0; k <= PL_PREDICT; k++)
         pl_metrics_release(&o->metrics[k]);
     pl_metrics_release(&o->since_report);
