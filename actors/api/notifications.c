@@ -120,19 +120,6 @@ void pl_notifications_report(pl_notifications_t *notifications, pl_trainer_t *tr
 
 /* ---- Program's thread ---- */
 
-/* The number of notifications that wait. It is counted after the descriptor is reset: a
- * later notification makes it readable again. */
-static int queue_begin(pl_notifications_t *notifications)
-{
-    uint64_t count;
-    while (read(notifications->fd, &count, sizeof count) < 0 && errno == EINTR)
-        continue;
-    pthread_mutex_lock(&notifications->lock);
-    const int waiting = notifications->waiting;
-    pthread_mutex_unlock(&notifications->lock);
-    return waiting;
-}
-
 static pl_notification_t *queue_take(pl_notifications_t *notifications)
 {
     pthread_mutex_lock(&notifications->lock);
@@ -209,11 +196,18 @@ static void deliver(pl_engine_t *engine, pl_notification_t *notification)
 /* Delivers the notifications that wait. True: as pl_engine_wait(). */
 static bool deliver_all(pl_engine_t *engine)
 {
+    pl_notifications_t *notifications = &engine->notifications;
     const bool was_delivering = engine->is_delivering;
+    uint64_t count;
     engine->is_delivering = true;
-    int left = queue_begin(&engine->notifications);
+    /* Counts after the descriptor is reset: a later notification makes it readable. */
+    while (read(notifications->fd, &count, sizeof count) < 0 && errno == EINTR)
+        continue;
+    pthread_mutex_lock(&notifications->lock);
+    int left = notifications->waiting;
+    pthread_mutex_unlock(&notifications->lock);
     for (pl_notification_t *notification;
-         left-- > 0 && (notification = queue_take(&engine->notifications));) {
+         left-- > 0 && (notification = queue_take(notifications));) {
         const bool has_closed = notification->kind == PL_NOTIFICATION_CLOSED;
         deliver(engine, notification);
         if (has_closed)

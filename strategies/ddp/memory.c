@@ -105,45 +105,45 @@ static bool is_bulk(const pl_ddp_t *ddp, pl_region_t region)
            && ddp->reduce_hooks->shares(ddp, region);
 }
 
-static size_t piece_find(size_t *end, size_t bytes)
+static size_t piece_place(size_t *end, size_t bytes)
 {
     const size_t begin = (*end + ALIGN - 1) / ALIGN * ALIGN;
     *end = begin + bytes;
     return begin;
 }
 
-static void region_find(pl_ddp_t *ddp, pl_region_t region, size_t *end)
+static void region_place(pl_ddp_t *ddp, pl_region_t region, size_t *end)
 {
     pl_replica_t *r = &ddp->replica;
     const pl_dtype_t dtype = pl_region_dtype(r->model->precision, region);
     if (is_bulk(ddp, region) && !r->registered[region])
-        r->bulk[region].offset = piece_find(end,
-                                            (size_t)pl_replica_region_count(r, region)
-                                                * pl_element_bytes(dtype));
+        r->bulk[region].offset = piece_place(end,
+                                             (size_t)pl_replica_region_count(r, region)
+                                                 * pl_element_bytes(dtype));
 }
 
 /* The tail begins where the gradients end, if host and device share memory. */
-static void places_find(pl_ddp_t *ddp)
+static void places_set(pl_ddp_t *ddp)
 {
     pl_replica_t *r = &ddp->replica;
     const bool trains = r->job->stage == PL_TRAIN;
     const size_t rows = r->micro.micro_shards ? r->micro.micro_shards : 1;
     size_t bulk = 0, own = 0, *control = separates(ddp) ? &own : &bulk;
-    region_find(ddp, PL_REGION_GRADS, &bulk);
+    region_place(ddp, PL_REGION_GRADS, &bulk);
     ddp->at.tail = *control;
     *control += trains ? pl_ddp_tail_end(ddp) * pl_element_bytes(ddp->dtype) : 0;
-    region_find(ddp, PL_REGION_STATE, &bulk);
+    region_place(ddp, PL_REGION_STATE, &bulk);
     for (int k = 0; k < PL_REGIONS; k++)
         if (k != PL_REGION_GRADS && k != PL_REGION_STATE)
-            region_find(ddp, (pl_region_t)k, &bulk);
-    ddp->at.moments = piece_find(control, pl_ddp_moments(ddp));
-    ddp->at.metrics = piece_find(control,
-                                 (2 + pl_replica_max_metrics(r) * rows) * sizeof(double));
+            region_place(ddp, (pl_region_t)k, &bulk);
+    ddp->at.moments = piece_place(control, pl_ddp_moments(ddp));
+    ddp->at.metrics =
+        piece_place(control, (2 + pl_replica_max_metrics(r) * rows) * sizeof(double));
     ddp->at.scratch =
-        piece_find(control, ddp->on_device && pl_replica_is_partitioned(r)
-                                ? (size_t)r->model->params * pl_element_bytes(ddp->dtype)
-                                : 0);
-    ddp->at.outputs = piece_find(control, outputs_bytes(ddp));
+        piece_place(control, ddp->on_device && pl_replica_is_partitioned(r)
+                                 ? (size_t)r->model->params * pl_element_bytes(ddp->dtype)
+                                 : 0);
+    ddp->at.outputs = piece_place(control, outputs_bytes(ddp));
     ddp->at.end = *control;
     ddp->bulk_bytes = separates(ddp) ? bulk : 0;
 }
@@ -151,7 +151,7 @@ static void places_find(pl_ddp_t *ddp)
 /* From the end, where backward is done first; the limit grows if there would be too
  * many buckets. No buckets instead of one bucket of everything, and for a strategy
  * with its own give(). They begin where a block of norms does. */
-static void buckets_find(pl_ddp_t *ddp)
+static void buckets_set(pl_ddp_t *ddp)
 {
     pl_replica_t *r = &ddp->replica;
     const pl_model_t *model = r->model;
@@ -181,7 +181,7 @@ static void bulk_take(pl_ddp_t *ddp, pl_reg_buffer_t *memory)
             ddp->replica.bulk[k].memory = pl_object_ref(memory);
 }
 
-static void control_lent(void *self, const pl_answer_t *answer)
+static void control_allocated(void *self, const pl_answer_t *answer)
 {
     pl_ddp_t *ddp = self;
     if (answer->kind == PL_ANSWER_ERROR)
@@ -194,10 +194,10 @@ static void control_lent(void *self, const pl_answer_t *answer)
     pl_replica_prepared(&ddp->replica, NULL);
 }
 
-static int control_lend(pl_ddp_t *ddp, pl_error_t *err)
+static int control_allocate(pl_ddp_t *ddp, pl_error_t *err)
 {
     const pl_alloc_buffer_t msg = {.bytes = ddp->at.end};
-    const pl_how_t how = {.on_answer = control_lent};
+    const pl_how_t how = {.on_answer = control_allocated};
     return pl_call_alloc_buffer(ddp, ddp->collective_actor, &msg, how, err) ? PL_OK
                                                                             : err->code;
 }
@@ -211,7 +211,7 @@ static void bulk_allocated(void *self, const pl_answer_t *answer)
     if (answer->kind != PL_ANSWER_REPLY)
         return;
     bulk_take(ddp, (pl_reg_buffer_t *)answer->body->alloc_buffer_reply.memory);
-    if (control_lend(ddp, &err) != PL_OK)
+    if (control_allocate(ddp, &err) != PL_OK)
         pl_replica_prepared(&ddp->replica, &err);
 }
 
@@ -220,7 +220,7 @@ void pl_ddp_described(pl_replica_t *r)
     pl_ddp_t *ddp = (pl_ddp_t *)r;
     pl_replica_gradients(r, &ddp->dtype);
     r->norm_block = pl_ddp_norm_block(ddp);
-    buckets_find(ddp);
+    buckets_set(ddp);
     ddp->on_device = pl_ddp_stays(ddp);
     const bool agrees = ddp->on_device
                         && !(ddp->reduce_hooks && ddp->reduce_hooks->keeps_state);
@@ -238,14 +238,14 @@ int pl_ddp_prepare(pl_replica_t *r, pl_error_t *err)
     for (int k = 0; k < PL_REGIONS; k++)
         r->registered[k] = ddp->on_device && k != PL_REGION_COLLECTIVE
                            && is_bulk(ddp, (pl_region_t)k);
-    places_find(ddp);
+    places_set(ddp);
     r->timings_by_rank = pl_alloc_array((size_t)r->ranks * PL_TIMINGS, sizeof(double));
     if (!r->timings_by_rank)
         return pl_no_memory(err);
     const pl_alloc_buffer_t msg = {.bytes = ddp->bulk_bytes};
     const pl_how_t how = {.on_answer = bulk_allocated};
     if (!ddp->bulk_bytes)
-        return control_lend(ddp, err);
+        return control_allocate(ddp, err);
     return pl_call_alloc_buffer(ddp, ddp->collective_actor, &msg, how, err) ? PL_OK
                                                                             : err->code;
 }
