@@ -1,4 +1,4 @@
-// page.js - the dashboard: takes what the server sends and shows it
+// page.js - the dashboard: shows the events of the server
 //
 // The server sends what is new since the last event, and everything to a new page. The
 // browser reconnects by itself and sends the number of its last event, so a page that was
@@ -45,7 +45,7 @@ function doing(run) {
   return doings[run.doing] || [run.doing, 'on'];
 }
 
-// ---- making what is shown ----
+// ---- elements ----
 
 function element(tag, text, className) {
   const e = document.createElement(tag);
@@ -54,7 +54,7 @@ function element(tag, text, className) {
   return e;
 }
 
-// Changes a text only when it differs, so that what is selected or read aloud stays.
+// Changes a text only when it differs, so that a selection or a screen reader keeps its place.
 function say(e, text) {
   if (e.textContent !== text) e.textContent = text;
 }
@@ -69,7 +69,7 @@ function css(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-// ---- what comes ----
+// ---- events of the server ----
 
 function keep(list, more, most) {
   list.push(...more);
@@ -97,7 +97,7 @@ function take(state) {
   if (!state.more) showSoon();      // else the next part is on its way
 }
 
-// Points of a run: where each stands on the axes, and of each metric which points have a value, and what.
+// Points of a run: their places on the axes; for each metric, the points that have a value, and the values.
 function curvesNew() {
   return {step: [], epoch: [], time: [], metrics: new Map()};
 }
@@ -138,7 +138,7 @@ function title(run) {
   return 'Run ' + (run.name || run.number);
 }
 
-// Options of a run by their whole names; a list is one value.
+// The options of a run by their full names; a list is one value.
 function flat(options, before = '', all = new Map()) {
   for (const [name, value] of Object.entries(options || {}))
     if (value && typeof value === 'object' && !Array.isArray(value)) flat(value, before + name + '.', all);
@@ -146,7 +146,7 @@ function flat(options, before = '', all = new Map()) {
   return all;
 }
 
-// A value of an option as people write it in a run file: 1e-3, not 0.001.
+// The value of an option in the form of a run file: 1e-3, not 0.001.
 function written(value) {
   if (value === undefined) return 'default';
   if (typeof value === 'number' && value !== 0 && (Math.abs(value) < 0.01 || Math.abs(value) >= 1e6))
@@ -156,7 +156,7 @@ function written(value) {
 
 const notSettings = /^trainer\.(run_name|default_root_dir)$/;
 
-// What sets each of these runs apart from the others, by number: 'lr=1e-3'; its name where its options do not.
+// The options in which each run differs from the others, by number: 'lr=1e-3'; if there are none, its name.
 function labels(runs) {
   const all = runs.map(run => flat(run.options)), keys = new Set(all.flatMap(options => [...options.keys()]));
   const differs = key => new Set(all.map(options => JSON.stringify(options.get(key)))).size > 1;
@@ -197,7 +197,7 @@ function counted(count, what) {
   return count.toLocaleString('en') + ' ' + what + (count === 1 ? '' : 's');
 }
 
-// How a run ended, what it has done, and what there is of it; '': it goes on, or its error says so.
+// How a run ended, what it did and what it left; '': it is active, or its error says so.
 function ending(run) {
   if (!run.ended || run.epochs === null) return '';
   const word = {ok: 'Done', stopped: 'Stopped', failed: 'Failed'}[run.doing];
@@ -206,13 +206,13 @@ function ending(run) {
     + (saved ? 'Newest checkpoint: ' + saved.text.split('/').pop() + '.' : 'No checkpoint was saved.');
 }
 
-// Of a run that has ended how many are done; of one that goes on the one under way, and how far that is.
+// The epochs done of a run that has ended; the current epoch of an active run, and its progress.
 function epochs(run) {
   if (run.ended && run.epochs !== null) return run.epochs + ' done';
   return String(run.epoch + 1) + (run.batches && !/^(val|test|predict)/.test(run.doing) ? ' · ' + Math.floor(100 * run.batch / run.batches) + ' %' : '');
 }
 
-// What holds a run up: '' nothing.
+// Why a run does not progress; '': it does.
 function amiss(run) {
   if (run.ended) return '';
   const said = run.stalled ? ['No progress for ' + duration(run.stalled) + '.'] : [];
@@ -269,7 +269,7 @@ async function send(request) {
   return reply;
 }
 
-// The engine has numbers of its own for what goes on: of several runs it is the one in the same folder.
+// The engine has its own numbers for active runs: of several runs it is the one with the same folder.
 async function command(word, run) {
   const {runs} = await send({command: 'list'});
   const meant = runs.length === 1 ? runs[0] : runs.find(r => r.run_dir && r.run_dir === run.dir);
@@ -289,7 +289,7 @@ function buttonMake(spec) {
   const button = element('button', spec.text, spec.danger ? 'danger' : '');
   button.type = 'button';
   button.id = 'do-' + spec.word;
-  // One that is disabled by its property would lose the focus.
+  // The property "disabled" would take the focus from the button.
   button.addEventListener('click', async () => {
     const run = current();
     if (!run || button.ariaDisabled === 'true' || (spec.ask && !window.confirm(spec.ask))) return;
@@ -314,7 +314,7 @@ function showButtons(run) {
     button.hidden = !run || run.ended || !spec.shown(run);
     button.ariaDisabled = String(busy.has(button) || $('link').dataset.state !== 'live');
   }
-  // What had the focus is gone: it goes to what has come in its place.
+  // The element with the focus was removed: its successor gets the focus.
   if (had.hidden && had.parentElement === $('buttons'))
     ($('buttons').querySelector('button:not([hidden])') || $('run-name')).focus();
 }
@@ -323,8 +323,8 @@ function showButtons(run) {
 
 const parts = {train: 'training', val: 'validation', test: 'test', predict: 'prediction'};
 
-// Metrics that the engine measures, by the name of their chart: title, unit, factor of their values, and
-// which steps they are of.
+// Metrics that the engine measures, by the name of their chart: title, unit, factor of the values, and the
+// steps that they describe.
 const known = {
   loss: ['Loss', ''], acc: ['Accuracy', ''], lr: ['Learning rate', ''], grad_norm: ['Gradient norm', ''],
   samples_per_second: ['Throughput', 'samples/s'], tokens_per_second: ['Tokens per second', 'tokens/s'],
@@ -355,7 +355,7 @@ function metricOf(name) {
 
 const first = ['loss', 'acc'], last = ['lr', 'grad_norm', 'samples_per_second', 'tokens_per_second', 'step_seconds', 'steps_per_second'];
 
-// Loss, accuracy, what else a module measures, then how the run gets along.
+// The order of the charts: loss, accuracy, other metrics of a module, then the speed of the run.
 function rank(metric) {
   if (first.includes(metric.key)) return first.indexOf(metric.key);
   if (/loss/.test(metric.key)) return 2;
@@ -373,17 +373,17 @@ function inOrder(a, b) {
 
 const COLOURS = 8, FEW = 60;
 const windows = [1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000];       // of smoothing, points
-// window: [from, to] on the axis; null: all there is.
+// window: [from, to] on the axis; null: everything.
 const view = {axis: 'step', smooth: 1, window: null, compares: false, logs: new Set()};
 const charts = new Map();           // by key: {figure, plot, graph, …}
 
-// Colours of training and validation are the same in all charts.
+// Training and validation have the same colours in all charts.
 function colourOf(metric, k) {
   const own = ['train', 'val', 'test'].indexOf(metric.part);
   return metric.isMean ? (own + 3) % COLOURS : own >= 0 ? own : k % COLOURS;
 }
 
-// The series of all charts, by key: of the run that is shown, or of all of them.
+// The series of all charts, by key: of the run that is shown, or of all runs.
 function chartSeries(runs, label) {
   const all = new Map(), several = runs.length > 1;
   runs.forEach((run, n) => {
@@ -401,7 +401,7 @@ function chartSeries(runs, label) {
   return new Map([...all].sort(([, a], [, b]) => inOrder(a.metric, b.metric)));
 }
 
-// Mean of each value and those before it, `count` in all.
+// The mean of each value and the values before it, `count` in total.
 function smoothed(y, count) {
   const means = new Array(y.length);
   let sum = 0;
@@ -441,8 +441,8 @@ function extent(all) {
   return [Math.min(from, view.axis === 'step' ? from : 0), to + (to - from) * 0.01];
 }
 
-// Puts what a stretch of the axis shows of a curve into rows: all points where there is room for them, else of each of
-// `most` pieces the least and the largest.
+// Adds the points of a curve in a range of the axis to rows: all points if there is room for them, else the least and
+// the largest of each of `most` pieces.
 function rowsTake(rows, width, column, x, at, y, scale, [from, to], most) {
   const inside = [];
   let before = -1, behind = -1;
@@ -470,7 +470,7 @@ function rowsTake(rows, width, column, x, at, y, scale, [from, to], most) {
     put(list[list.length - 1]);
   };
   thin(inside, most, from, to);
-  // What lies outside is there while a chart is dragged, and where a line leaves it.
+  // Points outside are needed while a chart is dragged, and for lines that leave it.
   if (before >= 0) put(before);
   if (behind >= 0) put(behind);
 }
@@ -520,7 +520,7 @@ function logTicks(from, to, count) {
   return ticks;
 }
 
-// Where a point stands, in words.
+// The place of a point, in words.
 function placeText(x) {
   if (view.axis === 'step') return 'step ' + Math.round(x).toLocaleString('en');
   if (view.axis === 'time') return duration(x);
@@ -551,7 +551,7 @@ function chartMake(key, metric) {
   return chart;
 }
 
-// What the mouse, or a finger, does in a chart changes the stretch that all charts show.
+// The mouse, or a finger, in a chart changes the range that all charts show.
 function chartMoved(graph, chart) {
   const [from, to] = graph.xAxisRange();
   if (from === chart.range[0] && to === chart.range[1]) return;          // only its size has changed
@@ -571,7 +571,7 @@ function graphMake(chart, options) {
     unhighlightCallback: () => legendSay(chart, null)}));
 }
 
-// Names and newest values of the series, or those at x.
+// The names of the series with their newest values, or their values at x.
 function legendSay(chart, x, row) {
   const items = chart.legend.children;
   chart.series.forEach((series, k) => {
@@ -690,7 +690,7 @@ function showCharts(run) {
   say($('charts-text'), most > 1 ? 'Each point is the newest of ' + most + ' reports.' : '');
 }
 
-// ---- what is shown of the charts ----
+// ---- the visible range of the charts ----
 
 function zoomReset() {
   view.window = null;
@@ -703,7 +703,7 @@ function zoomReset() {
   showCharts(current());
 }
 
-// share: how much of the stretch is to be seen; by: how far it moves, in stretches.
+// share: the part of the range that stays visible; by: how far it moves, in ranges.
 function zoomBy(share, by) {
   const runs = shownRuns(current());
   if (!runs.length) return;
@@ -737,7 +737,7 @@ function cell(value) {
   return /[",\r\n]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
 }
 
-// All points of a chart as they were reported, not smoothed: a line for each point of each run.
+// All points of a chart as reported, without smoothing: a line for each point of each run.
 function csvOf(chart) {
   const names = [...new Set(chart.series.map(s => s.metric.name))], lines = [['run', 'step', 'epochs_done', 'seconds', ...names].map(cell).join()];
   for (const run of new Set(chart.series.map(s => s.run))) {
@@ -819,10 +819,10 @@ function showStrip(run) {
   canvas.setAttribute('aria-label', text);
 }
 
-// What a rank's step consists of, in the order in which the server tells it; with the others it is not by itself.
+// The stages of a rank's step, in the order of the server; in the collective a rank waits for others.
 const stages = ['data', 'forward', 'backward', 'collective', 'optimizer', 'absent'];
 
-// A cell with the name of its column, for where the head of the table is not shown.
+// A cell with the name of its column, for narrow screens without the head of the table.
 function named(name, className) {
   const td = element('td', '', className);
   td.dataset.name = name;
@@ -848,7 +848,7 @@ function stagesHead() {
   });
 }
 
-// What is known of the device of each rank.
+// The devices of the ranks.
 function showDevices(run) {
   const gib = bytes => short(bytes / 2 ** 30, 3), devices = run ? run.devices : [];
   const line = d => 'Device of rank ' + d.rank + ': ' + [
@@ -956,7 +956,7 @@ function showLog() {
   if (follows) box.scrollTop = box.scrollHeight;
 }
 
-// Where drawing takes long, as on a machine whose processors all compute, events that came together are shown together.
+// Where drawing is slow, as on a machine whose processors are busy, events that came together are shown together.
 function showSoon() {
   if (showSoon.timer) return;
   showSoon.timer = setTimeout(() => {
@@ -1008,14 +1008,14 @@ function connect() {
   source.addEventListener('error', () => {
     const since = seen.last ? ', state of ' + clock(seen.last.now) : '';
     linkSay(source.readyState === EventSource.CLOSED ? 'lost' : 'wait', 'not connected' + since);
-    // The browser tries again after a cut, but not after a refusal.
+    // The browser reconnects after a lost connection, but not after a refusal.
     if (source.readyState !== EventSource.CLOSED) return;
     setTimeout(connect, 3000);
     refusal().then(text => { refused = text; if (text) notice(text); });
   });
 }
 
-// Why events are refused, which an EventSource does not tell; '': they are not.
+// Why the server refuses events, which an EventSource does not report; '': it does not.
 async function refusal() {
   const enough = new AbortController();
   try {
