@@ -1,5 +1,5 @@
 /* time_merge.c - tests of engine/cli/time_merge.c: the order of messages of ranks */
-#include "cli/time_merge.h"
+#include "cli/stream_line.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -10,7 +10,6 @@
 #include "cli/output.h"
 #include "cli/session.h"
 #include "cli/stream_line.h"
-#include "cli/time_merge.h"
 #include "cli/top_view.h"
 #include "cli/watch.h"
 

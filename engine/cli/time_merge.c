@@ -1,5 +1,5 @@
 /* time_merge.c - sorts the messages of several ranks by time */
-#include "cli/time_merge.h"
+#include "cli/stream_line.h"
 
 #include <stdlib.h>
 #include <string.h>
