@@ -341,11 +341,11 @@ a_suspended_job_continues() {
     for k in 0 1; do start_rank $k job $k $endless --set "$tcp" --set trainer.run_name=suspended; done
     ok "two ranks train" holds 30 has_trained suspended 12
     for k in 0 1; do signal STOP $k; done
-    sleep 9
+    sleep 6
     for k in 1 0; do signal CONT $k; done
     local lines
     lines=$(grep -c . runs/suspended/metrics.jsonl)
-    ok "after 9 s in which they are stopped they continue" holds 30 has_trained suspended $((lines * 6 + 60))
+    ok "after 6 s in which they are stopped they continue" holds 30 has_trained suspended $((lines * 6 + 60))
     signal TERM 0
     ok "one ends" holds 30 ended 0
     ok "and the other" holds 30 ended 1

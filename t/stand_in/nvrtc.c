@@ -4,7 +4,11 @@
  * found.  "Machine code" is the bytes of the shared object.  The variable STAND_IN_NVRTC
  * has "fails": no text compiles; "slow=MS": each takes so long, unless it is interrupted;
  * "deaf=MS": the same, and it cannot be interrupted.  The environment has the compiler
- * (CC, "cc") and the folder of the emulator's header (top_srcdir). */
+ * (CC, "cc") and the folder of the emulator's header (top_srcdir).
+ *
+ * A process keeps the code of the texts that it has compiled: tests compile most of them
+ * several times, and the compiler takes most of their time. */
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +27,7 @@ enum { PATH = 512 };
 
 typedef struct _nvrtcProgram {
     char folder[64];
+    char *source;                                           /* the text and its headers */
     char *log, *code;
     size_t bytes;
     bool is_ptx;
@@ -104,11 +109,16 @@ API cu_result_t nvrtcCreateProgram(nvrtcProgram *made, const char *text, const c
     fprintf(file, "#include \"t/emulator.h\"\n%s\n", text);
     write_counts(file, text);
     fclose(file);
+    size_t bytes;
+    FILE *source = open_memstream(&program->source, &bytes);
+    fputs(text, source);
     for (int k = 0; k < count; k++) {
         file = file_new(program, names[k]);
         fputs(headers[k], file);
         fclose(file);
+        fprintf(source, "\n%s\n%s", names[k], headers[k]);
     }
+    fclose(source);
     *made = program;
     return NVRTC_OK;
 }
@@ -119,6 +129,7 @@ API cu_result_t nvrtcDestroyProgram(nvrtcProgram *program)
     snprintf(command, sizeof command, "rm -rf '%s'", (*program)->folder);
     if (system(command) != 0)
         perror(command);
+    free((*program)->source);
     free((*program)->log);
     free((*program)->code);
     free(*program);
@@ -169,6 +180,43 @@ static bool take_time(const program_t *program, const char *fault)
     return true;
 }
 
+/* Code of a text, for as long as the process runs. */
+typedef struct compiled {
+    char *source, *code;
+    size_t bytes;
+    struct compiled *next;
+} compiled_t;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static compiled_t *all_compiled;
+
+static bool code_find(program_t *program)
+{
+    pthread_mutex_lock(&lock);
+    const compiled_t *one = all_compiled;
+    while (one && strcmp(one->source, program->source))
+        one = one->next;
+    pthread_mutex_unlock(&lock);
+    if (!one)
+        return false;
+    program->code = memcpy(malloc(one->bytes), one->code, one->bytes);
+    program->bytes = one->bytes;
+    return true;
+}
+
+static void code_keep(const program_t *program)
+{
+    compiled_t *one = malloc(sizeof *one);
+    *one = (compiled_t){.source = strdup(program->source),
+                        .code = memcpy(malloc(program->bytes), program->code,
+                                       program->bytes),
+                        .bytes = program->bytes};
+    pthread_mutex_lock(&lock);
+    one->next = all_compiled;
+    all_compiled = one;
+    pthread_mutex_unlock(&lock);
+}
+
 static cu_result_t compile(nvrtcProgram program, int count, const char *const *options)
 {
     const char *compiler = getenv("CC"), *top = getenv("top_srcdir");
@@ -188,6 +236,8 @@ static cu_result_t compile(nvrtcProgram program, int count, const char *const *o
     if (!take_time(program, fault))
         return 16;
     __atomic_add_fetch(&stand_in_compiled, 1, __ATOMIC_RELAXED);
+    if (code_find(program))
+        return NVRTC_OK;
     snprintf(command, sizeof command,
              "%s -x c -std=gnu11 -O1 -w -fPIC -shared -ffp-contract=off "
              "-DEMULATOR_LOADED -I'%s' -idirafter '%s' -idirafter '%s/engine' "
@@ -201,7 +251,10 @@ static cu_result_t compile(nvrtcProgram program, int count, const char *const *o
         return result;
     }
     program->code = read_file(program, "code.so", &program->bytes);
-    return program->code ? NVRTC_OK : 11;
+    if (!program->code)
+        return 11;
+    code_keep(program);
+    return NVRTC_OK;
 }
 
 API cu_result_t nvrtcCompileProgram(nvrtcProgram program, int count,
