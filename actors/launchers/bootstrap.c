@@ -164,7 +164,7 @@ void pl_bootstrap_enter(const pl_bootstrap_t *bootstrap, pl_runtime_t *runtime)
     runtime->is_child = true;
 }
 
-/* A program may ask before it calls pl_init(), which takes it from the environment. */
+/* A program may call this before pl_init(), which removes the variable. */
 const pl_bootstrap_t *pl_bootstrap_in_script(void)
 {
     static pl_bootstrap_t bootstrap;
@@ -274,7 +274,7 @@ static int free_port_in(pl_ports_t range, const struct addrinfo *own)
     return 0;
 }
 
-/* The kernel gives such ports in turn, so no other process gets it soon. */
+/* The kernel assigns such ports in turn, so no other process gets this one soon. */
 static int free_port(const struct addrinfo *own)
 {
     struct sockaddr_storage bound = {0};
@@ -321,22 +321,7 @@ static void host_text(const struct sockaddr *address, socklen_t size,
         snprintf(host, PL_RENDEZVOUS_HOST, "127.0.0.1");
 }
 
-/* Of the interface by which packets go there; none is sent. */
-static bool host_towards(const struct addrinfo *to, char host[PL_RENDEZVOUS_HOST])
-{
-    struct sockaddr_storage own;
-    socklen_t size = sizeof own;
-    int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    bool found = fd >= 0 && connect(fd, to->ai_addr, to->ai_addrlen) == 0
-                 && getsockname(fd, (struct sockaddr *)&own, &size) == 0;
-    if (found)
-        host_text((const struct sockaddr *)&own, size, host);
-    if (fd >= 0)
-        close(fd);
-    return found;
-}
-
-/* Many hosts know their own name as a loopback address. */
+/* Many hosts resolve their own name to a loopback address. */
 static bool host_of_interface(char host[PL_RENDEZVOUS_HOST])
 {
     struct ifaddrs *all, *one;
@@ -352,24 +337,34 @@ static bool host_of_interface(char host[PL_RENDEZVOUS_HOST])
     return one != NULL;
 }
 
+/* The address of the interface by which packets go there; no packet is sent. */
 int pl_rendezvous_own_host(pl_lookup_t *lookup, bool listens,
                            char own[PL_RENDEZVOUS_HOST], pl_error_t *err)
 {
     const struct addrinfo *found;
+    struct sockaddr_storage bound;
+    socklen_t size = sizeof bound;
     const int code = pl_lookup_result(lookup, &found, err);
     if (code != PL_OK)
         return code;
-    bool is_known = host_towards(found, own);
+    const int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool is_known = fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0
+                    && getsockname(fd, (struct sockaddr *)&bound, &size) == 0;
+    if (is_known)
+        host_text((const struct sockaddr *)&bound, size, own);
+    const int why = errno;
+    if (fd >= 0)
+        close(fd);
     if (is_known && listens && !strncmp(own, "127.", 4))
         is_known = host_of_interface(own);
     return is_known
                ? PL_OK
-               : pl_fail(err, PL_EIO, "no route to the rendezvous: %s", strerror(errno));
+               : pl_fail(err, PL_EIO, "no route to the rendezvous: %s", strerror(why));
 }
 
 /* ---- Lists of nodes ---- */
 
-/* "01-10" or "12" at *at: moves behind it. */
+/* Reads "01-10" or "12" at *at, and moves *at behind it. */
 static bool range_read(const char **at, long *first, long *last, int *digits)
 {
     char *end;
@@ -386,7 +381,7 @@ static bool range_read(const char **at, long *first, long *last, int *digits)
     return *last >= *first;
 }
 
-/* The k-th of "n[01-10,12]suffix"; *k is less by those it has when that is not there. */
+/* The k-th of "n[01-10,12]suffix".  If there are fewer, *k is reduced by their number. */
 static int part_get(const char *part, const char *end, long *k, char *host,
                     size_t capacity)
 {

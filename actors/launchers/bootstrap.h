@@ -12,7 +12,7 @@
 /* Makes a folder that only this user can enter, and a descriptor that holds its lock; to
  * be removed also after a failure. */
 int pl_folder_make(char folder[PL_SOCKET_FOLDER], int *lock, pl_error_t *err);
-/* With its sockets; "" and -1: none. */
+/* Removes a folder with its sockets, and its lock  ["" and -1: none]. */
 void pl_folder_remove(const char *folder, int lock);
 
 /* An endpoint in a folder. */
@@ -38,52 +38,51 @@ typedef struct pl_bootstrap {
     uint64_t run;
     uint32_t incarnation;
     int64_t began;                         /* zero of the stream's time, ns of pl_now() */
-    int log_level;                         /* lines above it are not wanted */
+    int log_level;                         /* least urgent level that the log has */
     int grace_ms;                          /* of pl_runtime_t */
     int past_runs;                         /* runs of the program that were over when its
                                               process was started */
     char folder[PL_SOCKET_FOLDER];
 } pl_bootstrap_t;
 
-#define PL_BOOTSTRAP "PACELINE_BOOTSTRAP"          /* of a process that is a rank alone */
-#define PL_BOOTSTRAP_IN_SCRIPT "PACELINE_SCRIPT"   /* of one that runs the program */
+#define PL_BOOTSTRAP "PACELINE_BOOTSTRAP"           /* of a process that is only a rank */
+#define PL_BOOTSTRAP_IN_SCRIPT "PACELINE_SCRIPT"    /* of one that runs the program */
 #define PL_BOOTSTRAP_TEXT 256
 
-/* As a variable of the environment, of that name. */
+/* Writes a variable of the environment of that name. */
 void pl_bootstrap_write(const pl_bootstrap_t *bootstrap, const char *name,
                         char text[PL_BOOTSTRAP_TEXT]);
-/* False: there is none. */
+/* Reads its value; false: there is none  [text NULL]. */
 bool pl_bootstrap_read(const char *text, pl_bootstrap_t *bootstrap);
-/* For what runs in the process of that rank. */
+/* Prepares the runtime of the process of that rank. */
 void pl_bootstrap_enter(const pl_bootstrap_t *bootstrap, pl_runtime_t *runtime);
-/* Of this process when it runs the program for a rank; NULL: it does not. */
+/* That of this process if it executes the program for a rank; NULL: it does not. */
 const pl_bootstrap_t *pl_bootstrap_in_script(void);
 
 /* ---- The rendezvous of processes that another program has started ---- */
 
 /* "tcp://HOST:PORT", "HOST:PORT" or "ipc://FILE" as all ranks have it, with
- * "localhost" as a number.  PL_EINVAL: it is none. */
+ * "localhost" as a number.  PL_EINVAL: it is no address. */
 int pl_rendezvous_read(const char *text, char *endpoint, size_t capacity,
                        pl_error_t *err);
-/* Whether it is one that only this machine reaches. */
+/* Whether only this machine reaches the address. */
 bool pl_rendezvous_is_near(const char *endpoint);
 
-/* Where rank zero listens: for calls, and for bulk and the stream at any port.  A host's
- * name may stand for an address that only the host itself can reach, so all its addresses
- * are taken then. */
+/* Where rank zero listens: for calls, and for bulk data and the stream at any port.  A
+ * host name may resolve to an address that only the host itself reaches, so rank zero
+ * listens at all its addresses then. */
 int pl_rendezvous_places(const char *endpoint, char *calls, char *bulk, char *stream,
                          size_t capacity, pl_error_t *err);
-/* Where the others find what listens at `place` there. */
+/* The address at which other ranks reach what listens at `place` there. */
 void pl_rendezvous_find(const char *endpoint, const char *place, char *at,
                         size_t capacity);
 
-/* Another place on the same host, at a port that was free just now; for rank zero's. */
+/* Another address on the host of rank zero, at a port that was free just now. */
 int pl_rendezvous_beside(const char *endpoint, char *at, size_t capacity,
                          pl_error_t *err);
 
-/* This machine's address, a number, at which the other ranks reach it; for rank zero,
- * which listens, one that other machines reach.  Errors as pl_lookup_result() gives
- * them. */
+/* The numeric address at which other ranks reach this machine; for rank zero, which
+ * listens, one that other machines reach.  Errors as of pl_lookup_result(). */
 #define PL_RENDEZVOUS_HOST 64
 int pl_rendezvous_own_host(pl_lookup_t *lookup, bool listens,
                            char host[PL_RENDEZVOUS_HOST], pl_error_t *err);

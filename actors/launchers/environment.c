@@ -555,16 +555,6 @@ static int sign_fail(get_t get, const char *name, const char *const needed[2],
                    name, text_of(get, name), missing);
 }
 
-static int signs_check(get_t get, pl_error_t *err)
-{
-    for (size_t k = 0; k < sizeof signs / sizeof *signs; k++) {
-        const char *text = text_of(get, signs[k].name);
-        if (text && atoi(text) >= signs[k].min)
-            return sign_fail(get, signs[k].name, signs[k].needed, err);
-    }
-    return PL_OK;
-}
-
 int pl_environment_read(pl_environment_t *environment, get_t get, pl_error_t *err)
 {
     pl_environment_t e = {.node_rank = -1};
@@ -579,8 +569,12 @@ int pl_environment_read(pl_environment_t *environment, get_t get, pl_error_t *er
         code = others_agree(&e, s, get, err);
     for (s = sources; s < sources + SOURCES && code == PL_OK && !is_found; s++)
         code = alone_check(s, get, err);
-    if (code == PL_OK && !is_found)
-        code = signs_check(get, err);
+    for (size_t k = 0; k < sizeof signs / sizeof *signs && code == PL_OK && !is_found;
+         k++) {
+        const char *text = text_of(get, signs[k].name);
+        if (text && atoi(text) >= signs[k].min)
+            code = sign_fail(get, signs[k].name, signs[k].needed, err);
+    }
     if (code != PL_OK)
         return code;
     if (endpoint && strlen(endpoint) >= sizeof e.endpoint)

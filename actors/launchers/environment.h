@@ -1,9 +1,9 @@
 /* environment.h - which rank of which job this process is, when another program has
  * started it
  *
- * Schedulers and launchers tell a process its place by environment variables, each by its
- * own names.  Paceline's own names win; then the first that is found counts, and what
- * another one contradicts is refused with both names. */
+ * Schedulers and launchers set environment variables, each with its own names.
+ * Paceline's own names win; then the first source that is found counts.  If another
+ * source contradicts it, the error has both names. */
 #ifndef PL_LAUNCHERS_ENVIRONMENT_H
 #define PL_LAUNCHERS_ENVIRONMENT_H
 
@@ -14,13 +14,13 @@
                                                     number, if no variable names a port */
 
 typedef struct pl_environment {
-    const char *source;                        /* "Slurm"; NULL: no variable says it, and
-                                                  nothing below counts */
-    bool is_own;                               /* Paceline's own variables have told it */
+    const char *source;                /* "Slurm"  [NULL: no source is found, and the rest
+                                          does not count] */
+    bool is_own;                       /* the source is Paceline's own variables */
     int rank, world_size;
     int local_rank, local_world_size;  /* on this node; the size is 0 when not known */
     int node_rank;                     /* -1: not known */
-    bool is_bound;                     /* it has been given processors of its own */
+    bool is_bound;                     /* it has processors of its own */
     char endpoint[256];                /* "tcp://HOST:PORT" where rank 0's launcher is
                                           found; "": not known, it has to be given */
     char job[64];                      /* what the source calls the job, the same in all

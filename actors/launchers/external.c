@@ -43,18 +43,18 @@ enum {
 };
 
 typedef struct external {
-    pl_participant_t participant;                           /* in all but rank zero's */
+    pl_participant_t participant;                  /* other ranks; its ranks: rank zero */
     pl_environment_t environment;
     int sharers;                                        /* of the processors it may use */
     char endpoint[ENDPOINT];
     pl_keys_t keys;
     bool has_keys;
-    char *traits;                                         /* from pl_json_write() */
-    uint64_t run;                                         /* [learnt] */
-    uint32_t incarnation;                                 /* which run of the process */
-    int64_t until;                                        /* all must have joined */
-    double join_timeout;                                  /* s */
-    const char *rendezvous, *job_key, *port_range;        /* options  ["": environment] */
+    char *traits;                                       /* from pl_json_write() */
+    uint64_t run;                                       /* [0: received from rank zero] */
+    uint32_t incarnation;                               /* which run of the process */
+    int64_t until;                                      /* all must have joined */
+    double join_timeout;                                /* s */
+    const char *rendezvous, *job_key, *port_range;      /* options  ["": environment] */
     /* Of rank zero: */
     int training;                                         /* which of the process; 0:
                                                              the run is none */
@@ -96,7 +96,8 @@ static void run_dir_record(pl_ranks_t *ranks, const char *path)
 
 static int endpoint_find(external_t *x, pl_error_t *err)
 {
-    const char *from_environment = x->environment.endpoint, *given = x->rendezvous;
+    const char *from_environment = x->environment.endpoint, *given = x->rendezvous,
+               *file = *x->job_key ? x->job_key : getenv("PACELINE_JOB_KEY_FILE");
     char other[ENDPOINT];
     if (!*from_environment && !*given)
         return pl_fail(err, PL_EINVAL,
@@ -107,26 +108,19 @@ static int endpoint_find(external_t *x, pl_error_t *err)
                        x->environment.source);
     int code = pl_rendezvous_read(*from_environment ? from_environment : given,
                                   x->endpoint, ENDPOINT, err);
-    if (code != PL_OK || !*from_environment || !*given)
-        return code;
-    code = pl_rendezvous_read(given, other, ENDPOINT, err);
-    if (code == PL_OK && strcmp(other, x->endpoint))
-        code = pl_fail(err, PL_EINVAL,
-                       "trainer.launcher.rendezvous is \"%s\", but the environment sets "
-                       "the address %s: remove one of them",
-                       given, from_environment);
-    return code;
-}
-
-static int keys_find(external_t *x, pl_error_t *err)
-{
-    const char *file = *x->job_key ? x->job_key : getenv("PACELINE_JOB_KEY_FILE");
-    if (file && *file) {
-        x->has_keys = true;
-        return pl_keys_read(file, &x->keys, err);
+    if (code == PL_OK && *from_environment && *given) {
+        code = pl_rendezvous_read(given, other, ENDPOINT, err);
+        if (code == PL_OK && strcmp(other, x->endpoint))
+            code = pl_fail(err, PL_EINVAL,
+                           "trainer.launcher.rendezvous is \"%s\", but the environment "
+                           "sets the address %s: remove one of them",
+                           given, from_environment);
     }
-    if (pl_rendezvous_is_near(x->endpoint))
-        return PL_OK;
+    x->has_keys = file && *file;
+    if (code == PL_OK && x->has_keys)
+        return pl_keys_read(file, &x->keys, err);
+    if (code != PL_OK || pl_rendezvous_is_near(x->endpoint))
+        return code;
     return pl_fail(err, PL_EINVAL,
                    "ranks that connect to %s, beyond this machine, need the key of the "
                    "job: set PACELINE_JOB_KEY_FILE to a file that paceline launch "
@@ -173,8 +167,6 @@ static int place_find(external_t *x, pl_error_t *err)
                             err);
     if (code == PL_OK)
         code = endpoint_find(x, err);
-    if (code == PL_OK)
-        code = keys_find(x, err);
     if (code != PL_OK)
         return code;
     x->sharers = e->is_bound           ? 1
@@ -420,7 +412,6 @@ static void external_release(void *self)
     pl_lookup_leave(x->lookup);
     pl_object_unref(x->job);
     pl_participant_release(&x->participant);
-    pl_object_unref(x->participant.ranks.links);
     pl_text_free(x->traits);
     pl_keys_forget(&x->keys);
 }

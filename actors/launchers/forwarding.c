@@ -1,7 +1,7 @@
 /* forwarding.c - calls and answers between a launcher and the process of a rank
  *
- * One table has the messages that travel.  It says in which direction each kind may go,
- * and which object a message has.  What comes from another process is not believed: all
+ * One table has the messages that travel, the direction of each kind, and the object of a
+ * message.  What comes from another process is not believed: all
  * else is refused. */
 #include "actors/launchers/forwarding.h"
 

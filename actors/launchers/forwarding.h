@@ -21,7 +21,7 @@ typedef struct pl_outbox {
 /* Sends a message of a call of that number, or keeps it: until the peer has joined, there
  * is room, and its object and the messages before it have arrived.  A message that no
  * answer belongs to (number 0) overtakes messages that wait.  Progress that finds no room
- * is left out: the next says the same and more.  PL_EPEER: the peer is gone. */
+ * is left out: the next one replaces it.  PL_EPEER: the peer is gone. */
 int pl_outbox_post(pl_outbox_t *box, pl_kind_t kind, pl_message_t message, uint64_t call,
                    const void *fields, pl_error_t *err);
 /* The same with its object packed before, for several peers. */

@@ -29,8 +29,8 @@ typedef struct launch_node launch_node_t;
 enum {
     LAUNCH_ENDPOINT = 300,
     LAUNCH_JOB = 64,
-    LAUNCH_TURN_MS = 20,                  /* between looks at what a send has swallowed */
-    LAUNCH_WRONG = 2,                     /* status: nothing could be started */
+    LAUNCH_TURN_MS = 20,             /* between checks for messages that a send delayed */
+    LAUNCH_WRONG = 2,                /* status: nothing could be started */
 };
 static const uint64_t LAUNCH_RUN = 0x6c61756e6368;          /* of the nodes' link */
 
@@ -39,14 +39,14 @@ struct pl_launch {
     pl_sockets_t loop;
     char folder[PL_SOCKET_FOLDER];
     int lock;
-    char endpoint[LAUNCH_ENDPOINT];             /* where nodes meet; ranks, of one node */
-    char job_key[PATH_MAX];                     /* [""] */
-    pl_keys_t keys;                             /* with job_key */
-    struct event *turn;                         /* [there is one node] */
-    struct launch_child *child;                 /* [devices] of this attempt  [none] */
-    int living;                                 /* children */
-    int reported;                               /* status of a failure  [0: none] */
-    uint64_t sent;                              /* signals to them, a bit each */
+    char endpoint[LAUNCH_ENDPOINT];         /* of nodes; of ranks, if there is one node */
+    char job_key[PATH_MAX];                 /* [""] */
+    pl_keys_t keys;                         /* with job_key */
+    struct event *turn;                     /* [there is one node] */
+    struct launch_child *child;             /* [devices] of this attempt  [none] */
+    int living;                             /* children */
+    int reported;                           /* status of a failure  [0: none] */
+    uint64_t sent;                          /* signals to them, a bit each */
     bool was_signalled;
     launch_host_t *host;                                    /* one of the two */
     launch_node_t *node;
@@ -62,12 +62,12 @@ typedef struct launch_attempt {
 /* launch.c */
 int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_t *err);
 void launch_signal(pl_launch_t *launch, int number);
-/* Those of its ranks that wait for that one to join fail. */
+/* Ranks that wait for that rank to join fail. */
 void launch_rank_finished(const pl_launch_t *launch, int rank, const char *text);
 void launch_note(const pl_launch_t *launch, const char *format, ...) PL_PRINTF(2, 3);
-/* What all nodes must have in common; from pl_text(). */
+/* Values that must be equal on all nodes; from pl_text(). */
 char *launch_traits(const pl_launch_t *launch);
-/* The job has ended; the last that is done. */
+/* The job has ended; the last call. */
 void launch_end(pl_launch_t *launch, const pl_failure_t *failure);
 
 /* launch_host.c */
@@ -76,7 +76,7 @@ void host_failed(launch_host_t *host, int number, const pl_failure_t *failure);
 void host_ended(launch_host_t *host, int number);
 /* A rank, of this node or another, has ended with status 0. */
 void host_rank_finished(launch_host_t *host, int number, int rank, const char *text);
-/* This process was sent a signal. */
+/* This process has received a signal. */
 void host_signalled(launch_host_t *host, int number);
 void host_free(launch_host_t *host);
 

@@ -34,21 +34,21 @@ typedef struct node_slot {
     launch_host_t *host;
     bool is_there, runs;
     pl_outbox_t outbox;                                     /* of another node */
-    char about[128];                                        /* what it says it is */
+    char about[128];                                        /* "HOST process NUMBER" */
 } node_slot_t;
 
 struct launch_host {
     pl_launch_t *launch;
     host_state_t state;
-    pl_link_t *link;                             /* [there is one node] */
-    struct event *timer, *tell;                  /* tell: of a failure, see below */
-    uint32_t attempt;                            /* the newest, from 1 */
+    pl_link_t *link;                                /* [there is one node] */
+    struct event *timer, *tell;                     /* tell: see failure_tell() */
+    uint32_t attempt;                               /* the newest, from 1 */
     char endpoint[LAUNCH_ENDPOINT], job[LAUNCH_JOB];  /* its */
-    pl_failure_t failure;                        /* its first, or what that one came of */
-    int failed;                                  /* whose: a node's number */
-    bool is_decided;                             /* what comes of it is known: */
-    bool again;                                  /* it is followed by another */
-    bool wants_in;                               /* a node that has come */
+    pl_failure_t failure;                           /* the first, or its cause */
+    int failed;                                     /* number of its node */
+    bool is_decided;                                /* whether another attempt follows: */
+    bool again;                                     /* it does */
+    bool wants_in;                                  /* a node has joined */
     pl_restart_policy_t policy;
     int64_t waits;                    /* for nodes, since when */
     int64_t not_before;               /* the next attempt */
@@ -194,28 +194,6 @@ void host_ended(launch_host_t *h, int number)
     host_soon(h, 0);
 }
 
-static void attempt_over(launch_host_t *h)
-{
-    const bool failed = host_has_failed(h);
-    if (failed && !h->is_decided)
-        failure_decide(h);
-    if (failed && !h->again && h->failure.may_pass)
-        pl_restart_policy_report(&h->policy, NULL, &h->failure.error);
-    const bool goes_on = !h->launch->was_signalled && (failed ? h->again : h->wants_in);
-    h->waits = pl_now();
-    h->state = HOST_WAITS;
-    if (!goes_on)
-        host_finish(h);
-    else if (failed && makes_room(h) && h->failure.status != 128 + SIGTERM)
-        launch_note(h->launch, "%s; all ranks are started again, with the node",
-                    h->failure.error.text);
-    else if (failed && !makes_room(h))
-        launch_note(h->launch, "%s; all ranks are started again (%d of %d)",
-                    h->failure.error.text, h->policy.count, (int)h->policy.max);
-    if (h->state == HOST_WAITS)
-        host_soon(h, 0);
-}
-
 /* With several nodes, the ranks of each attempt connect at an address of their own. */
 static int host_begin(launch_host_t *h, pl_error_t *err)
 {
@@ -259,6 +237,28 @@ static int host_begin(launch_host_t *h, pl_error_t *err)
 }
 
 /* ---- What to do next ---- */
+
+static void attempt_over(launch_host_t *h)
+{
+    const bool failed = host_has_failed(h);
+    if (failed && !h->is_decided)
+        failure_decide(h);
+    if (failed && !h->again && h->failure.may_pass)
+        pl_restart_policy_report(&h->policy, NULL, &h->failure.error);
+    const bool goes_on = !h->launch->was_signalled && (failed ? h->again : h->wants_in);
+    h->waits = pl_now();
+    h->state = HOST_WAITS;
+    if (!goes_on)
+        host_finish(h);
+    else if (failed && makes_room(h) && h->failure.status != 128 + SIGTERM)
+        launch_note(h->launch, "%s; all ranks are started again, with the node",
+                    h->failure.error.text);
+    else if (failed && !makes_room(h))
+        launch_note(h->launch, "%s; all ranks are started again (%d of %d)",
+                    h->failure.error.text, h->policy.count, (int)h->policy.max);
+    if (h->state == HOST_WAITS)
+        host_soon(h, 0);
+}
 
 static void host_gather(launch_host_t *h)
 {

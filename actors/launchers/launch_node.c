@@ -77,6 +77,8 @@ void node_ended(launch_node_t *n)
         node_soon(n, 0);
 }
 
+/* ---- Messages of node 0 ---- */
+
 static void ranks_begin(launch_node_t *n, uint64_t number, const pl_begin_ranks_t *msg)
 {
     pl_failure_t failure = {.status = LAUNCH_WRONG};
@@ -101,8 +103,6 @@ static void ranks_begin(launch_node_t *n, uint64_t number, const pl_begin_ranks_
     launch_note(n->launch, "%s of %d start%s here; node 0 shows the output of the run",
                 ranks, attempt.nodes * per_node, per_node == 1 ? "s" : "");
 }
-
-/* ---- Messages of node 0 ---- */
 
 static void message_came(void *user, int peer, pl_frame_t *message)
 {

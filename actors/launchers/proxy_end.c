@@ -191,10 +191,24 @@ void proxy_end_silent(proxy_t *r, const char *why)
     proxy_kill(r, &err);
 }
 
-/* The launcher ends the rank. */
-static void proxy_end(proxy_t *r)
+/* The launcher ends the rank, or has waited too long for its run. */
+void proxy_cancel(void *self, pl_call_t *call)
 {
-    if (r->end != PROXY_STAYS)
+    proxy_t *r = self;
+    char when[48];
+    pl_error_t err;
+    if (call == r->run) {
+        proxy_tell(r, PL_RANK_EVENT_SILENT, "no progress of its steps");
+        if (r->is_foreign)
+            pl_fail(&err, PL_ESTUCK, "rank %d (%s) was disconnected %s", (int)r->rank,
+                    r->about, when_text(r, when));
+        else
+            pl_fail(&err, PL_ESTUCK, "the process of rank %d (%d) was killed %s",
+                    (int)r->rank, pl_supervisor_process_id(r->process),
+                    when_text(r, when));
+        proxy_kill(r, &err);
+    }
+    if (!pl_is_life(self, call) || r->end != PROXY_STAYS)
         return;
     r->end = PROXY_ENDS;
     if (r->died_early) {
@@ -217,26 +231,6 @@ static void proxy_end(proxy_t *r)
         proxy_cut_off(r);
     } else {
         pl_supervisor_kill(r->process, 0);
-    }
-}
-
-void proxy_cancel(void *self, pl_call_t *call)
-{
-    proxy_t *r = self;
-    char when[48];
-    pl_error_t err;
-    if (pl_is_life(self, call)) {
-        proxy_end(r);
-    } else if (call == r->run) {
-        proxy_tell(r, PL_RANK_EVENT_SILENT, "no progress of its steps");
-        if (r->is_foreign)
-            pl_fail(&err, PL_ESTUCK, "rank %d (%s) was disconnected %s", (int)r->rank,
-                    r->about, when_text(r, when));
-        else
-            pl_fail(&err, PL_ESTUCK, "the process of rank %d (%d) was killed %s",
-                    (int)r->rank, pl_supervisor_process_id(r->process),
-                    when_text(r, when));
-        proxy_kill(r, &err);
     }
 }
 

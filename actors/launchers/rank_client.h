@@ -13,9 +13,9 @@
 typedef struct pl_rank_client_ops {
     /* The launcher knows that the worker has ended, or that there will be none. */
     void (*on_end)(void *self);
-    /* How the run was, of all ranks; the outcome, or an error  [not needed]. */
+    /* The end of the run of all ranks: its outcome, or an error  [not needed]. */
     void (*on_result)(void *self, pl_outcome_t *outcome, const pl_error_t *error);
-    /* The other side is not there any more; nothing comes.  Not after
+    /* The other side is gone; nothing arrives any more.  Not after
      * pl_rank_client_leave(). */
     void (*on_lost)(void *self, const char *why);
     /* Both sides have left, after pl_rank_client_leave(). */
@@ -29,11 +29,11 @@ typedef struct pl_rank_client_spec {
     const char *traits;            /* [none] */
     const char *host;              /* as in pl_link_spec_t  ["the launcher"] */
     pl_link_times_t times;
-    uint64_t run;                                        /* [learnt when it has joined] */
+    uint64_t run;                                        /* [0: received when it joins] */
     uint32_t incarnation;
     int rank, world_size;
     int local_rank;
-    int sharers;                        /* ranks that have processors in common with it */
+    int sharers;                                     /* ranks that share its processors */
     /* Before the worker gets its job: what this process checks or adds  [nothing]. */
     int (*on_job)(void *self, pl_job_t *job, pl_error_t *err);
 } pl_rank_client_spec_t;
@@ -43,27 +43,27 @@ typedef struct pl_rank_client {
     const pl_rank_client_ops_t *ops;
     pl_rank_client_spec_t spec;                   /* its texts and keys are the owner's */
     pl_link_t *link;
-    pl_bulk_t *bulk;                                        /* [not told where] */
+    pl_bulk_t *bulk;                                  /* [its address is not known yet] */
     pl_outbox_t outbox;
     pl_address_t worker;
-    uint64_t life;                               /* of the worker  [0: none] */
-    uint64_t run;                                /* number of that call  [0: none yet] */
-    char stop_request[160];                      /* [""] */
-    uint64_t global_step;                        /* the newest that the worker has told */
-    bool begun;                                  /* it, or another's, has had a batch */
+    uint64_t life;                           /* of the worker  [0: none] */
+    uint64_t run;                            /* number of that call  [0: none yet] */
+    char stop_request[160];                  /* [""] */
+    uint64_t global_step;                    /* the newest that the worker has reported */
+    bool begun;                              /* a batch of some rank is done */
     bool has_joined, has_ended, is_lost;
     bool leaves, has_sent_all, has_left;            /* requested; by this side; by both */
 } pl_rank_client_t;
 
-/* Zeroed before; released whatever comes of it. */
+/* Zeroed before; to be released also after a failure. */
 int pl_rank_client_open(pl_rank_client_t *client, void *self,
                         const pl_rank_client_ops_t *ops,
                         const pl_rank_client_spec_t *spec, pl_error_t *err);
 void pl_rank_client_release(pl_rank_client_t *client);
 
-/* The run is to stop, as a whole; reported once the run is here. */
+/* Requests that the run of all ranks stops; reported when the run has arrived. */
 void pl_rank_client_request_stop(pl_rank_client_t *client, const char *why);
-/* The worker is to end. */
+/* Ends the worker. */
 void pl_rank_client_end(pl_rank_client_t *client);
 /* Nothing follows what was posted until now. */
 void pl_rank_client_leave(pl_rank_client_t *client);

@@ -336,7 +336,7 @@ static void peer_over(broadcast_peer_t *peer, const char *why)
     broadcast_look(peer->broadcast);
 }
 
-/* Progress before the error says how far the run came. */
+/* Progress before the error has the last step of the run. */
 static void peer_fail(broadcast_peer_t *peer, const pl_error_t *failed)
 {
     const pl_ranks_t *ranks = peer->broadcast->ranks;

@@ -64,7 +64,7 @@ static void trace_write(void)
     __atomic_add_fetch(&written, 1, __ATOMIC_RELEASE);
 }
 
-/* Each thread writes its backtrace before the next one is asked. */
+/* Each thread writes its backtrace before the next one gets the signal. */
 static void others_ask(int self)
 {
     const struct timespec moment = {0, WAIT_US * 1000};

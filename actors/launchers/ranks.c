@@ -251,28 +251,6 @@ static void rank_address(pl_rank_t *rank, const char *address)
         ranks_abort(ranks, &err);
 }
 
-/* Each rank needs a device of its own, as far as devices can be told apart. */
-static void rank_device(pl_rank_t *rank, const char *identity)
-{
-    pl_ranks_t *ranks = rank->ranks;
-    pl_error_t err = {0};
-    for (int k = 0; k < ranks->count; k++) {
-        const char *other = k == rank->number ? NULL : ranks->rank[k].device;
-        if (other && !strcmp(other, identity))
-            pl_fail(&err, PL_EINVAL,
-                    "rank %d and rank %d use the same card: each rank needs one of its "
-                    "own; see trainer.devices and CUDA_VISIBLE_DEVICES",
-                    k < rank->number ? k : rank->number,
-                    k < rank->number ? rank->number : k);
-    }
-    pl_free(rank->device);
-    rank->device = pl_strdup(identity);
-    if (!rank->device)
-        pl_no_memory(&err);
-    if (err.code != PL_OK)
-        ranks_abort(ranks, &err);
-}
-
 /* ---- The run ---- */
 
 /* The other ranks stop when rank zero does. */
@@ -319,28 +297,43 @@ void pl_ranks_pause(pl_ranks_t *ranks)
     ranks->pauses = first_stop(ranks, PL_OTHER_RANKS, &err) == PL_OK;
 }
 
+/* Each rank needs a device of its own, if devices have identities. */
 static void rank_reported(pl_rank_t *rank, const pl_run_progress_t *report)
 {
-    pl_error_t err;
-    if (*report->stop_request
-        && ranks_stop(rank->ranks, report->stop_request, &err) != PL_OK)
-        pl_log_line(PL_LOG_WARNING, rank->number, pl_actor_name(rank->ranks), "%s",
-                    err.text);
+    pl_ranks_t *ranks = rank->ranks;
+    const int number = rank->number;
+    pl_error_t err = {0};
+    if (*report->stop_request && ranks_stop(ranks, report->stop_request, &err) != PL_OK)
+        pl_log_line(PL_LOG_WARNING, number, pl_actor_name(ranks), "%s", err.text);
     if (*report->address)
         rank_address(rank, report->address);
-    if (*report->device)
-        rank_device(rank, report->device);
+    if (*report->device) {
+        pl_free(rank->device);
+        rank->device = pl_strdup(report->device);
+        int code = rank->device ? PL_OK : pl_no_memory(&err);
+        for (int k = 0; k < ranks->count && code == PL_OK; k++) {
+            const char *other = k == number ? NULL : ranks->rank[k].device;
+            if (other && !strcmp(other, report->device))
+                code = pl_fail(&err, PL_EINVAL,
+                               "rank %d and rank %d use the same card: each rank needs "
+                               "one of its own; see trainer.devices and "
+                               "CUDA_VISIBLE_DEVICES",
+                               k < number ? k : number, k < number ? number : k);
+        }
+        if (code != PL_OK)
+            ranks_abort(ranks, &err);
+    }
     rank->received_at = pl_now();
     if (report->global_step > rank->global_step)
         rank->global_step = report->global_step;
-    if (*report->run_dir && rank->ranks->ops->run_dir)
-        rank->ranks->ops->run_dir(rank->ranks, report->run_dir);
-    if (report->global_step > rank->ranks->global_step)
-        rank->ranks->global_step = report->global_step;
-    rank->ranks->begun |= pl_report_has_begun(report);
-    rank->ranks->starts &= !pl_report_has_begun(report);
-    if (rank->ranks->run && rank->number == 0)
-        pl_progress_run(rank->ranks->run, report);
+    if (*report->run_dir && ranks->ops->run_dir)
+        ranks->ops->run_dir(ranks, report->run_dir);
+    if (report->global_step > ranks->global_step)
+        ranks->global_step = report->global_step;
+    ranks->begun |= pl_report_has_begun(report);
+    ranks->starts &= !pl_report_has_begun(report);
+    if (ranks->run && number == 0)
+        pl_progress_run(ranks->run, report);
 }
 
 /* A failure after the last step ends the other ranks too, which may wait for this
@@ -470,4 +463,5 @@ void pl_ranks_release(void *self)
     ranks_clear(ranks);
     pl_free(ranks->rank);
     pl_object_unref(ranks->job);
+    pl_object_unref(ranks->links);
 }

@@ -1,8 +1,8 @@
 /* ranks.h - the ranks of a run as a launcher sees them: started, collected, one result
  *
- * What all launchers share.  A pl_ranks_t is the first member of the launcher's own
- * struct, so that it makes calls in the launcher's name; how a rank is started, and what
- * can be done about one that is stuck, are the launcher's. */
+ * All launchers share this.  A pl_ranks_t is the first member of the launcher's own
+ * struct, so it makes calls as the launcher.  The launcher decides how a rank is
+ * started, and what happens to one that is stuck. */
 #ifndef PL_LAUNCHERS_RANKS_H
 #define PL_LAUNCHERS_RANKS_H
 
@@ -17,7 +17,7 @@ typedef struct pl_ranks pl_ranks_t;
 typedef struct pl_rank {
     pl_ranks_t *ranks;
     int number;
-    pl_address_t worker;                           /* to be called, once it was started */
+    pl_address_t worker;                      /* address for calls, once it was started */
     /* Set by the launcher that starts the rank, for a rank without a sign of life: the
      * end of the error text; and whether the worker ends the rank when its `run` is
      * cancelled  [it cannot be ended, and is abandoned]. */
@@ -25,16 +25,15 @@ typedef struct pl_rank {
     bool can_end;
     uint64_t life;                          /* ends when the rank has [0: not started] */
     bool answered, ended;                   /* its part of the run; itself */
-    char *address;                          /* where the others find it  [not told yet] */
-    char *device;                           /* identity of its own  [not told yet, or
-                                               unknown] */
+    char *address;                          /* for the other ranks  [not reported yet] */
+    char *device;                           /* identity  [not reported yet, or unknown] */
     int64_t received_at;                    /* pl_now() of its newest sign of life */
-    uint64_t global_step;                   /* that it has told */
+    uint64_t global_step;                   /* the newest reported */
 } pl_rank_t;
 
 typedef struct pl_ranks_ops {
-    /* Starts a rank, and fills in its worker; -> the number of a call that ends with it,
-     * answered as `life` says, or 0. */
+    /* Starts a rank, and fills in its worker; -> the number of a call that ends with the
+     * rank, with the answers of `life`; 0: an error. */
     uint64_t (*start)(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life, pl_error_t *err);
     /* All have ended: sends the outcome, or the error, to the processes that wait for it
      * beside the caller, and calls pl_ranks_answer() at the end  [no others wait] */
@@ -42,8 +41,8 @@ typedef struct pl_ranks_ops {
     /* The run has failed with its `error`, or has paused, and all have ended: true when
      * it begins again, by pl_ranks_begin(), now or later  [it does not]. */
     bool (*again)(pl_ranks_t *ranks);
-    /* It waits for that, and is asked to stop: begins at once, so that it ends as any
-     * that is stopped, with its weights  [there is no waiting] */
+    /* A stop while the run waits for that: begins at once, so that the run ends with its
+     * weights, as any that is stopped  [it never waits] */
     void (*now)(void *launcher);
     /* The run's folder, as soon as it is known  [not needed] */
     void (*run_dir)(pl_ranks_t *ranks, const char *path);
@@ -56,20 +55,20 @@ struct pl_ranks {
     pl_call_t *run;                          /* NULL: idle */
     pl_call_t *watch;                        /* [not needed] */
     bool broadcasts;
-    pl_job_t *job;                                   /* counted */
-    pl_rank_t *rank;                                 /* [count] */
-    int min, max;                                    /* to continue with; requested */
-    int count, started;                              /* taking part; of these */
-    int reported, answered, ended;                   /* how many of them: see pl_rank_t */
-    pl_outcome_t *outcome;                           /* of rank zero, once it is there */
-    pl_error_t error;                                /* the run's  [code 0: none] */
-    int failed;                                      /* whose it is  [-1: of no rank] */
-    uint64_t global_step;                            /* the newest reported */
-    bool begun;                                      /* a batch has been through */
-    bool starts;                                     /* none has of these ranks */
-    bool stops;                                      /* was asked to, */
-    char stop_reason[128];                           /* and why */
-    bool pauses;                                     /* by pl_ranks_pause() */
+    pl_job_t *job;                          /* counted */
+    pl_rank_t *rank;                        /* [count] */
+    int min, max;                           /* least number to continue with; requested */
+    int count, started;                     /* of this incarnation; started of them */
+    int reported, answered, ended;          /* numbers of ranks: see pl_rank_t */
+    pl_outcome_t *outcome;                  /* of rank zero  [not yet] */
+    pl_error_t error;                       /* the run's  [code 0: none] */
+    int failed;                             /* its rank  [-1: of no rank] */
+    uint64_t global_step;                   /* the newest reported */
+    bool begun;                             /* a batch is done */
+    bool starts;                            /* no rank of this incarnation has */
+    bool stops;                             /* a stop was requested, */
+    char stop_reason[128];                  /* and why */
+    bool pauses;                            /* by pl_ranks_pause() */
     int silence_ms;
 };
 
@@ -83,10 +82,11 @@ int pl_ranks_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t 
 int pl_ranks_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
 int pl_ranks_control(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
 int pl_ranks_watch(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
-/* Has the run saved and stopped at its next step, to begin again; it has paused when it
- * ended so, and not because it was over, or failed, before. */
+/* Saves the run and stops it at its next step, to begin again.  It has paused if it ended
+ * because of that, not because it was complete or failed before. */
 void pl_ranks_pause(pl_ranks_t *ranks);
 bool pl_ranks_have_paused(const pl_ranks_t *ranks);
+/* With the links. */
 void pl_ranks_release(void *self);
 /* What the run came to; NULL: it has failed with its `error`. */
 pl_outcome_t *pl_ranks_outcome(const pl_ranks_t *ranks);

@@ -420,7 +420,6 @@ static void script_release(void *self)
     script_t *script = self;
     pl_result_broadcast_free(script->broadcast);
     pl_participant_release(&script->participant);
-    pl_object_unref(script->participant.ranks.links);
     if (script->pool)
         script->pool->is_taken = false;
     pl_object_unref(script->own);

@@ -39,13 +39,6 @@ static int spawn_start(void *self, pl_call_t *call, const pl_body_t *body,
     return PL_OK;
 }
 
-static void spawn_release(void *self)
-{
-    spawn_t *spawn = self;
-    pl_ranks_release(&spawn->ranks);
-    pl_object_unref(spawn->ranks.links);
-}
-
 static const pl_option_t spawn_options[] = {
     PL_RESTARTS_OPTION(spawn_t),
     PL_FLOAT(spawn_t, join_timeout, "60", "0.001..86400",
@@ -73,5 +66,5 @@ const pl_actor_ops_t pl_spawn_launcher = {
     .handlers = spawn_handlers,
     .devices_max = PL_NODE_RANKS_MAX,
     .remote_ranks = true,
-    .release = spawn_release,
+    .release = pl_ranks_release,
 };

@@ -33,7 +33,7 @@ typedef struct pl_worker_pool {
 pl_worker_pool_t *pl_worker_pool_begin_run(void *launcher, int count, pl_error_t *err);
 
 /* A rank's process, which is started if there is none yet; from now on its lines and
- * its death are reported as the spec says.  PL_EDIED: it has ended since an earlier
+ * its death are reported to the spec.  PL_EDIED: it has ended since an earlier
  * run, whose result is not recorded. */
 pl_supervisor_t *pl_worker_pool_acquire(pl_worker_pool_t *pool, int rank,
                                         const pl_process_spec_t *spec, pl_error_t *err);
@@ -52,8 +52,8 @@ bool pl_worker_pool_kill(pl_worker_pool_t *pool);
 /* A new engine, which belongs to a rank if the process is a worker of a pool: its
  * threads and its part of the stream go with the program's. */
 void pl_worker_pool_enter(pl_runtime_t *runtime);
-/* The engine ends: true when there are processes that have not come to their end, which
- * have some seconds for that; then `then` is called, and asks again. */
+/* The engine ends: true if some processes still live.  They have some seconds to end;
+ * then `then` is called, and calls this function again. */
 bool pl_worker_pool_ends(const pl_runtime_t *runtime, void (*then)(void *user),
                          void *user);
 
