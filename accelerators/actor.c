@@ -64,18 +64,6 @@ static int threads_of(const pl_job_t *job)
     return pl_trainer_is_elastic(job->trainer) ? 1 : 0;
 }
 
-/* The identity of the device, of which the launcher allows each only once  [""]. */
-static void identity_write(const unsigned char uuid[16], char text[33])
-{
-    unsigned char any = 0;
-    for (int k = 0; k < 16; k++) {
-        any |= uuid[k];
-        snprintf(text + 2 * k, 3, "%02x", uuid[k]);
-    }
-    if (!any)
-        text[0] = '\0';
-}
-
 static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
@@ -117,10 +105,14 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
                     "devices of accelerator \"%s\" have no numbers: of the list "
                     "\"trainer.devices\" only the number of entries counts",
                     device->ops->name);
-    char identity[33];
-    identity_write(device->info.uuid, identity);
+    char identity[33];    /* of the device, of which the launcher allows each only once */
+    bool is_known = false;
+    for (int k = 0; k < 16; k++) {
+        is_known |= device->info.uuid[k] != 0;
+        snprintf(identity + 2 * k, 3, "%02x", device->info.uuid[k]);
+    }
     pl_actor_computes(self);
-    pl_actor_ready_at(self, identity);
+    pl_actor_ready_at(self, is_known ? identity : "");
     return PL_OK;
 }
 

@@ -1,6 +1,6 @@
 /* staging.c - host memory for copies of a device: buffers for reads of regions, which are
  * reused, and the pages of batches, which are pinned */
-#include "accelerators/staging.h"
+#include "accelerators/actor_internal.h"
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -29,17 +29,6 @@ static void touch_end(pl_staging_t *staging)
     staging->touches = false;
 }
 
-/* Small buffers need no thread: their first use touches them. */
-static bool any_is_large(const pl_staging_t *staging)
-{
-    for (int k = 0; k < PL_STAGING_BUFFERS * PL_REGIONS; k++) {
-        const pl_floats_t *buffer = staging->buffer[k / PL_REGIONS][k % PL_REGIONS];
-        if (buffer && bytes_of(buffer) >= PIECE)
-            return true;
-    }
-    return false;
-}
-
 /* The kernel touches the pages, so data that is read into them at the same time stays.  A
  * kernel that lacks the call leaves them untouched. */
 static void *toucher_main(void *user)
@@ -54,20 +43,6 @@ static void *toucher_main(void *user)
                     MADV_POPULATE_WRITE);
     }
     return NULL;
-}
-
-/* Without a thread, the first use of a buffer touches it. */
-static void touch_begin(pl_staging_t *staging)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);   /* the host's threads handle signals */
-    atomic_store(&staging->ending, false);
-    staging->touches = pthread_create(&staging->toucher, NULL, toucher_main, staging)
-                       == 0;
-    if (staging->touches)
-        pthread_setname_np(staging->toucher, "staging");
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 /* ---- buffers for reads of regions ---- */
@@ -121,9 +96,23 @@ int pl_staging_prepare(pl_staging_t *staging, const pl_dtype_t dtype[PL_REGIONS]
                                count[region], err);
     }
     touch_end(staging);
-    if (code == PL_OK && any_is_large(staging))
-        touch_begin(staging);
-    return code;
+    bool any_is_large = false;   /* the first use of small buffers touches them in time */
+    for (int k = 0; k < PL_STAGING_BUFFERS * PL_REGIONS; k++) {
+        const pl_floats_t *buffer = staging->buffer[k / PL_REGIONS][k % PL_REGIONS];
+        any_is_large |= buffer && bytes_of(buffer) >= PIECE;
+    }
+    if (code != PL_OK || !any_is_large)
+        return code;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);   /* the host's threads handle signals */
+    atomic_store(&staging->ending, false);
+    staging->touches = pthread_create(&staging->toucher, NULL, toucher_main, staging)
+                       == 0;                 /* without a thread, the first use touches */
+    if (staging->touches)
+        pthread_setname_np(staging->toucher, "staging");
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return PL_OK;
 }
 
 /* ---- pages of batches ---- */

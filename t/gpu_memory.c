@@ -98,8 +98,8 @@ static void a_plan_fits_or_not_whatever_ran_before(void)
     gpu_block_t block = {0};
     device_open();
     device.capacity = device.used + 1000;
-    is_int(gpu_reserve(&device.gpu, &block, 600, "test", NULL), PL_OK, "a block");
-    is_int(gpu_reserve(&device.gpu, &block, 900, "test", NULL), PL_OK,
+    is_int(gpu_reserve(&device.gpu, &block, 600, false, "test", NULL), PL_OK, "a block");
+    is_int(gpu_reserve(&device.gpu, &block, 900, false, "test", NULL), PL_OK,
            "grows although there is no memory for both");
     is_int(block.bytes, 900, "to that size");
     rig.ops->region(&device, PL_REGION_GRADS, PL_F32, 0, NULL);
@@ -123,11 +123,11 @@ static void a_block_that_cannot_grow_is_as_large_as_before(void)
     gpu_block_t block = {0};
     pl_gpu_t *gpu = &device.gpu;
     device_open();
-    gpu_reserve_zeros(gpu, &block, sizeof ones, "test", NULL);
+    gpu_reserve(gpu, &block, sizeof ones, true, "test", NULL);
     gpu->backend->copy_in(gpu, PL_STREAM_MAIN, block.address, ones, sizeof ones, NULL);
     device.capacity = device.used + 1000;
     const unsigned before = gpu->memory->generation;
-    is_int(gpu_reserve_zeros(gpu, &block, 2000, "test", &rig.err), PL_ENOMEM, "%s",
+    is_int(gpu_reserve(gpu, &block, 2000, true, "test", &rig.err), PL_ENOMEM, "%s",
            rig.err.text);
     is_int(block.bytes, sizeof ones, "it is as large");
     ok(gpu->memory->generation > before, "elsewhere");
@@ -138,7 +138,7 @@ static void a_block_that_cannot_grow_is_as_large_as_before(void)
         wrong += got[k] != 0;
     is_int(wrong, 0, "and zeros, where they are asked for");
     device.limit = 1;
-    is_int(gpu_reserve(gpu, &block, 2000, "test", &rig.err), PL_ENOMEM,
+    is_int(gpu_reserve(gpu, &block, 2000, false, "test", &rig.err), PL_ENOMEM,
            "where not even that is possible");
     is_int(block.bytes, 0, "nothing is left");
     device_close();
@@ -366,7 +366,7 @@ static void counters_are_zeros_after_a_wrong_index(void)
            && rig.ops->compile(&device, run.graph, &plan, &rig.err) == PL_OK,
        "a plan with an embedding: %s", rig.err.text);
     counters = &gpu->memory->counters;
-    gpu_reserve_zeros(gpu, counters, sizeof ones, "counters", NULL);
+    gpu_reserve(gpu, counters, sizeof ones, true, "counters", NULL);
     gpu->backend->copy_in(gpu, PL_STREAM_MAIN, counters->address, ones, sizeof ones,
                           NULL);
     ((int64_t *)run.index)[0] = operator_cases[i].classes + 100;

@@ -1,5 +1,5 @@
 /* staging.c - tests of the memory that regions are read to */
-#include "accelerators/staging.h"
+#include "accelerators/actor_internal.h"
 #include "tap.h"
 
 static const pl_dtype_t dtypes[PL_REGIONS];

@@ -42,13 +42,8 @@ void pl_buffer_release(pl_buffer_t *buffer)
 
 typedef struct kernel_set {
     const pl_kernels_t *kernels;
-    bool (*is_there)(void);
+    bool (*is_there)(void);                                 /* [always] */
 } kernel_set_t;
-
-static bool always(void)
-{
-    return true;
-}
 
 #if defined(__x86_64__)
 static bool has_avx2(void)
@@ -70,14 +65,15 @@ static const kernel_set_t sets[] = {
     {&pl_kernels_avx512, has_avx512},
     {&pl_kernels_avx2, has_avx2},
 #endif
-    {&pl_kernels_portable, always},
+    {&pl_kernels_portable, NULL},
 };
 
 static const pl_kernels_t *find_kernels(const char *wanted, pl_error_t *err)
 {
     const bool any = strcmp(wanted, "auto") == 0;
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
-        if ((any || strcmp(wanted, sets[i].kernels->name) == 0) && sets[i].is_there())
+        if ((any || strcmp(wanted, sets[i].kernels->name) == 0)
+            && (!sets[i].is_there || sets[i].is_there()))
             return sets[i].kernels;
     pl_fail(err, PL_EUNSUPPORTED,
             "this processor cannot run the %s kernels; leave out "
@@ -88,29 +84,22 @@ static const pl_kernels_t *find_kernels(const char *wanted, pl_error_t *err)
 
 /* ---- Opening and closing ---- */
 
-/* "model name : AMD EPYC" of /proc/cpuinfo, or just "CPU". */
-static void processor_name(char *name, size_t capacity)
+/* The processor's name is that of "model name : AMD EPYC" in /proc/cpuinfo, or "CPU". */
+static void describe(const pl_cpu_t *cpu, pl_device_info_t *info)
 {
-    char line[256];
-    snprintf(name, capacity, "CPU");
+    char name[40] = "CPU", line[256];
+    struct sysinfo system;
     FILE *file = fopen("/proc/cpuinfo", "re");
     while (file && fgets(line, sizeof line, file)) {
         const char *text = strchr(line, ':');
         if (strncmp(line, "model name", 10) != 0 || !text)
             continue;
-        snprintf(name, capacity, "%s", text + 1 + strspn(text + 1, " "));
+        snprintf(name, sizeof name, "%s", text + 1 + strspn(text + 1, " "));
         name[strcspn(name, "\n")] = '\0';
         break;
     }
     if (file)
         fclose(file);
-}
-
-static void describe(const pl_cpu_t *cpu, pl_device_info_t *info)
-{
-    char name[40];
-    struct sysinfo system;
-    processor_name(name, sizeof name);
     *info = (pl_device_info_t){.ranks = info->ranks,
                                .local_rank = info->local_rank,
                                .device = -1};

@@ -34,36 +34,36 @@ static void add_op(emulator_t *e, const pl_op_t *op)
     g->op[g->op_count++] = *op;
 }
 
-/* Gives the operator a new value as output k; the rounding of it makes the old value. */
-static pl_op_t round_output(emulator_t *e, pl_op_t *op, int k)
-{
-    pl_graph_t *g = e->g;
-    pl_op_t rounding = {.code = PL_OP_cast, .input_count = 1, .output_count = 1};
-    const pl_value_t rounded = g->value[op->output[k]];
-    memcpy(rounding.path, op->path, sizeof op->path);
-    rounding.attr.dtype = rounded.dtype;
-    rounding.output[0] = op->output[k];
-    g->value[op->output[k]].index = 0;
-    op->output[k] = pl_value_add(g, &rounded).id;
-    e->failed = e->failed || op->output[k] < 0;
-    rounding.input[0] = op->output[k];
-    return rounding;
-}
-
+/* Each output that needs a rounding becomes a new value, and its rounding makes the old
+ * one. */
 static void emulate_op(emulator_t *e, pl_op_t op)
 {
+    pl_graph_t *g = e->g;
     pl_op_t rounding[PL_OP_OUTPUTS];
     int roundings = 0;
-    const pl_value_t *value = e->g->value;
     for (int k = 0; k < op.input_count; k++)
         op.input[k] = e->same[op.input[k]];
-    if (op.code == PL_OP_cast && !pl_is_emulated(value[op.output[0]].dtype)) {
+    if (op.code == PL_OP_cast && !pl_is_emulated(g->value[op.output[0]].dtype)) {
         e->same[op.output[0]] = op.input[0];
         return;
     }
-    for (int k = 0; k < op.output_count && op.code != PL_OP_cast && !e->failed; k++)
-        if (pl_is_emulated(e->g->value[op.output[k]].dtype) && !pl_is_exact(op.code))
-            rounding[roundings++] = round_output(e, &op, k);
+    for (int k = 0; k < op.output_count && op.code != PL_OP_cast && !e->failed; k++) {
+        const int32_t old = op.output[k];
+        const pl_value_t rounded = g->value[old];
+        if (!pl_is_emulated(rounded.dtype) || pl_is_exact(op.code))
+            continue;
+        g->value[old].index = 0;
+        op.output[k] = pl_value_add(g, &rounded).id;
+        e->failed = e->failed || op.output[k] < 0;
+        pl_op_t *r = &rounding[roundings++];
+        *r = (pl_op_t){.code = PL_OP_cast,
+                       .input_count = 1,
+                       .output_count = 1,
+                       .input = {op.output[k]},
+                       .output = {old}};
+        r->attr.dtype = rounded.dtype;
+        memcpy(r->path, op.path, sizeof op.path);
+    }
     if (e->failed)
         return;
     add_op(e, &op);

@@ -94,13 +94,18 @@ static int element_size(const pl_builder_t *b, const pl_exec_op_t *s)
     return (int)pl_dtype_size(b->lowered->graph.value[s->op.output[0]].dtype);
 }
 
-static int prepare_permute(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+/* A permute, or a broadcast of whole numbers; that of float32 is element-wise. */
+static int prepare_copy(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     moves_t *m = moves_new(s, err);
     if (!m)
         return PL_ENOMEM;
-    pl_view_t to = pl_view_whole(s->op.output[0], pl_exec_op_out(b, s, 0));
-    add_move(m, &b->lowered->view[s->op.attr.from], &to, element_size(b, s));
+    const pl_shape_t shape = pl_exec_op_out(b, s, 0);
+    const pl_view_t to = pl_view_whole(s->op.output[0], shape),
+                    from = s->op.code == PL_OP_broadcast
+                               ? pl_view_broadcast(pl_exec_op_in(b, s, 0), shape)
+                               : b->lowered->view[s->op.attr.from];
+    add_move(m, &from, &to, element_size(b, s));
     return PL_OK;
 }
 
@@ -143,23 +148,6 @@ static int prepare_slice_grad(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t
     return PL_OK;
 }
 
-/* Not for float32, whose broadcast is element-wise. */
-static int prepare_broadcast(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
-{
-    moves_t *m = moves_new(s, err);
-    if (!m)
-        return PL_ENOMEM;
-    const pl_view_t to = pl_view_whole(s->op.output[0], pl_exec_op_out(b, s, 0));
-    const pl_view_t x = pl_view_whole(s->op.input[0], pl_exec_op_in(b, s, 0));
-    pl_view_t from = {.shape = to.shape};
-    for (int i = to.shape.rank - x.shape.rank; i < to.shape.rank; i++) {
-        const int k = i - (to.shape.rank - x.shape.rank);
-        from.stride[i] = x.shape.dim[k] == 1 ? 0 : x.stride[k];
-    }
-    add_move(m, &from, &to, element_size(b, s));
-    return PL_OK;
-}
-
 static int run_range(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     (void)err;
@@ -178,7 +166,7 @@ static int prepare_range(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err
 }
 
 const pl_prepare_t pl_prepare_moves[PL_OPCODES] = {
-    [PL_OP_broadcast] = prepare_broadcast,   [PL_OP_concat] = prepare_concat,
-    [PL_OP_permute] = prepare_permute,       [PL_OP_range] = prepare_range,
+    [PL_OP_broadcast] = prepare_copy,        [PL_OP_concat] = prepare_concat,
+    [PL_OP_permute] = prepare_copy,          [PL_OP_range] = prepare_range,
     [PL_OP_slice_grad] = prepare_slice_grad,
 };

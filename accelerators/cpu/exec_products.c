@@ -200,57 +200,37 @@ static pl_strides_t strides_out(const pl_exec_op_t *s, const pl_exec_context_t *
     return strides;
 }
 
-static attention_call_t attention_start(const pl_exec_op_t *s, const pl_exec_context_t *f)
-{
-    const attention_own_t *own = s->own;
-    attention_call_t call = {own->job, own->part, NULL};
-    call.job.scratch = f->scratch;
-    call.job.dropout = pl_dropout_init(f->replay->seed, f->replay->step,
-                                       f->replay->micro_batch, s->op.attr.stream,
-                                       s->op.attr.b);
-    return call;
-}
-
-static int64_t queries_of(const pl_attention_job_t *job)
-{
-    return job->batch * job->heads * job->tokens;
-}
-
+/* The gradient has dy before q, k and v, and y after them. */
 static int run_attention(const pl_exec_op_t *s, const pl_exec_context_t *f,
                          pl_error_t *err)
 {
     (void)err;
-    attention_call_t call = attention_start(s, f);
-    call.kernel = f->kernels->attention;
-    call.job.q = strides_in(s, f, 0);
-    call.job.k = strides_in(s, f, 1);
-    call.job.v = strides_in(s, f, 2);
-    call.job.y = strides_out(s, f, 0);
-    call.job.mask = s->op.input_count == 4 ? pl_in(s, f, 3) : NULL;
-    call.job.row_max = pl_out(s, f, 1);
-    call.job.sum = call.job.row_max ? call.job.row_max + queries_of(&call.job) : NULL;
-    pl_parallel_for(f->pool, f->threads, call.job.batch * call.job.heads, 1,
-                    attention_piece, &call);
-    return PL_OK;
-}
-
-static int run_attention_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
-                              pl_error_t *err)
-{
-    (void)err;
-    attention_call_t call = attention_start(s, f);
-    call.kernel = f->kernels->attention_grad;
-    call.job.dy = strides_in(s, f, 0);
-    call.job.q = strides_in(s, f, 1);
-    call.job.k = strides_in(s, f, 2);
-    call.job.v = strides_in(s, f, 3);
-    call.job.y = strides_in(s, f, 4);
-    call.job.row_max = (float *)pl_in(s, f, 5);
-    call.job.sum = call.job.row_max + queries_of(&call.job);
-    call.job.mask = s->op.input_count == 7 ? pl_in(s, f, 6) : NULL;
-    call.job.dq = strides_out(s, f, 0);
-    call.job.dk = strides_out(s, f, 1);
-    call.job.dv = strides_out(s, f, 2);
+    const bool grad = s->op.code == PL_OP_attention_grad;
+    const int mask = grad ? 6 : 3;
+    const attention_own_t *own = s->own;
+    attention_call_t call = {own->job, own->part,
+                             grad ? f->kernels->attention_grad : f->kernels->attention};
+    call.job.scratch = f->scratch;
+    call.job.dropout = pl_dropout_init(f->replay->seed, f->replay->step,
+                                       f->replay->micro_batch, s->op.attr.stream,
+                                       s->op.attr.b);
+    call.job.q = strides_in(s, f, grad);
+    call.job.k = strides_in(s, f, 1 + grad);
+    call.job.v = strides_in(s, f, 2 + grad);
+    if (grad) {
+        call.job.dy = strides_in(s, f, 0);
+        call.job.y = strides_in(s, f, 4);
+        call.job.dq = strides_out(s, f, 0);
+        call.job.dk = strides_out(s, f, 1);
+        call.job.dv = strides_out(s, f, 2);
+    } else {
+        call.job.y = strides_out(s, f, 0);
+    }
+    call.job.mask = s->op.input_count > mask ? pl_in(s, f, mask) : NULL;
+    call.job.row_max = grad ? pl_in(s, f, 5) : pl_out(s, f, 1);
+    if (call.job.row_max)
+        call.job.sum = call.job.row_max
+                       + call.job.batch * call.job.heads * call.job.tokens;
     pl_parallel_for(f->pool, f->threads, call.job.batch * call.job.heads, 1,
                     attention_piece, &call);
     return PL_OK;
@@ -281,7 +261,7 @@ static int prepare_attention(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t 
                                     .causal = s->op.attr.causal};
     own->part = (b->kernels->attention_scratch(&own->job) + 63) / 64 * 64;
     s->scratch = own->part * (size_t)b->threads + (size_t)pl_elements(q) * sizeof(float);
-    s->run = grad ? run_attention_grad : run_attention;
+    s->run = run_attention;
     return PL_OK;
 }
 

@@ -75,16 +75,19 @@ static int register_operand(composer_t *c)
     return c->register_operand[r];
 }
 
-/* The operand of a value of `shape` that repeats over a result; axes with continuous
- * strides are merged. */
-static pl_operand_t repeat(pl_shape_t shape, pl_shape_t result)
+/* The operand of a value that repeats over a result; axes with continuous strides are
+ * merged. */
+static int repeated_operand(composer_t *c, int32_t value, pl_shape_t result)
 {
-    pl_operand_t o = {.kind = PL_OPERAND_REPEATED, .rank = 1, .size = {1}, .period = 1};
-    pl_view_t whole = pl_view_whole(0, shape);
+    const pl_shape_t shape = c->g->value[value].shape;
+    pl_operand_t o = {.kind = PL_OPERAND_REPEATED,
+                      .slot = c->fusion->root[value],
+                      .rank = 1,
+                      .size = {1},
+                      .period = 1};
+    const pl_view_t repeated = pl_view_broadcast(shape, result);
     for (int i = 0; i < result.rank; i++) {
-        const int k = i - (result.rank - shape.rank);
-        const int64_t stride = k < 0 || shape.dim[k] == 1 ? 0 : whole.stride[k],
-                      size = result.dim[i];
+        const int64_t stride = repeated.stride[i], size = result.dim[i];
         int64_t *last_size = &o.size[o.rank - 1], *last_stride = &o.stride[o.rank - 1];
         if (size == 1)
             continue;
@@ -101,13 +104,6 @@ static pl_operand_t repeat(pl_shape_t shape, pl_shape_t result)
     }
     for (int d = o.stride[0] == 0 ? 1 : 0; d < o.rank; d++)
         o.period *= o.size[d];
-    return o;
-}
-
-static int repeated_operand(composer_t *c, int32_t value, pl_shape_t result)
-{
-    pl_operand_t o = repeat(c->g->value[value].shape, result);
-    o.slot = c->fusion->root[value];
     for (int k = 0; k < c->p->operand_count; k++) {
         const pl_operand_t *other = &c->p->operand[k];
         if (other->kind == o.kind && other->slot == o.slot && other->rank == o.rank
@@ -240,30 +236,27 @@ static void add_line(composer_t *c, pl_formula_code_t code, int to, int x, int y
                                                  .f = f};
 }
 
-static void compose_assign(composer_t *c, const pl_op_t *op)
-{
-    const int target = linear_operand(c, op->input[0]), value = input_operand(c, op, 1);
-    if (op->attr.accumulate)
-        add_line(c, PL_FORMULA_add, target, target, value, 0);
-    else if (target != value)
-        add_line(c, PL_FORMULA_copy, target, value, value, 0);
-}
-
-static void compose_total(composer_t *c, const pl_op_t *op)
-{
-    const int x = input_operand(c, op, 0);
-    const bool is_norm = op->code == PL_OP_norm;
-    add_line(c, is_norm ? PL_FORMULA_squares : PL_FORMULA_total, x, x, x,
-             (float)c->own->totals);
-    c->own->scale[c->own->totals] = is_norm ? op->attr.a : 0;
-    c->own->total[c->own->totals++] = op->output[0];
-}
-
 static void compose_op(composer_t *c, int i)
 {
     const pl_op_t *op = &c->g->op[i];
-    if (op->code == PL_OP_assign || pl_is_total(c->g, op)) {
-        (op->code == PL_OP_assign ? compose_assign : compose_total)(c, op);
+    unit_program_t *own = c->own;
+    if (op->code == PL_OP_assign) {
+        const int target = linear_operand(c, op->input[0]),
+                  made = input_operand(c, op, 1);
+        if (op->attr.accumulate)
+            add_line(c, PL_FORMULA_add, target, target, made, 0);
+        else if (target != made)
+            add_line(c, PL_FORMULA_copy, target, made, made, 0);
+        free_registers(c, i);
+        return;
+    }
+    if (pl_is_total(c->g, op)) {
+        const int summed = input_operand(c, op, 0);
+        const bool is_norm = op->code == PL_OP_norm;
+        add_line(c, is_norm ? PL_FORMULA_squares : PL_FORMULA_total, summed, summed,
+                 summed, (float)own->totals);
+        own->scale[own->totals] = is_norm ? op->attr.a : 0;
+        own->total[own->totals++] = op->output[0];
         free_registers(c, i);
         return;
     }
@@ -272,9 +265,9 @@ static void compose_op(composer_t *c, int i)
     const int32_t value = op->output[0];
     float f = (float)op->attr.a;
     if (op->code == PL_OP_dropout) {
-        c->own->p[c->own->dropouts] = op->attr.a;
-        c->own->stream[c->own->dropouts] = op->attr.stream;
-        f = (float)c->own->dropouts++;
+        own->p[own->dropouts] = op->attr.a;
+        own->stream[own->dropouts] = op->attr.stream;
+        f = (float)own->dropouts++;
     }
     free_registers(c, i);
     const int32_t target = c->fusion->inside[value] ? direct_target(c, value, i) : value;
@@ -282,19 +275,6 @@ static void compose_op(composer_t *c, int i)
     c->made_value[c->made] = value;
     c->made_operand[c->made++] = to;
     add_line(c, pl_formula_of(op), to, x, y, f);
-}
-
-/* Elements per block: few enough for all operands to stay in the first-level cache, and
- * whole rows if a row is repeated, so that it is loaded once. */
-static int block_length(const pl_program_t *p)
-{
-    int block = p->operand_count > 8 ? PL_BLOCK / 2 : PL_BLOCK;
-    for (int k = 0; k < p->operand_count; k++) {
-        const pl_operand_t *o = &p->operand[k];
-        if (o->kind == PL_OPERAND_REPEATED && o->period > 1 && o->period <= block)
-            block = block / (int)o->period * (int)o->period;
-    }
-    return block;
 }
 
 /* ---- The kernel call ---- */
@@ -333,15 +313,6 @@ static void run_piece(void *user, int64_t from, int64_t to, int part)
     call->frame->kernels->program(&job, from, to);
 }
 
-/* Adds the partial sums in the order of the blocks. */
-static float total_of(const double *partial, int64_t n, double scale)
-{
-    double sum = 0.0;
-    for (int64_t i = 0; i < n; i++)
-        sum += partial[i];
-    return (float)(scale != 0 ? scale * sqrt(sum) : sum);
-}
-
 static int run_program(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     (void)err;
@@ -354,11 +325,15 @@ static int run_program(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_err
     const int threads = own->program.count < PL_PARALLEL_MIN ? 1 : f->threads;
     pl_parallel_for(f->pool, threads, own->program.count, own->program.block, run_piece,
                     &call);
-    for (int k = 0; k < own->totals; k++)
-        if (f->at[own->total[k]])
-            *(float *)f->at[own->total[k]] = total_of(partial_sums(own, f, k),
-                                                      block_count(&own->program),
-                                                      own->scale[k]);
+    for (int k = 0; k < own->totals; k++) {
+        const double *partial = partial_sums(own, f, k), scale = own->scale[k];
+        float *to = (float *)f->at[own->total[k]];
+        double sum = 0.0;
+        for (int64_t i = 0; to && i < block_count(&own->program); i++)
+            sum += partial[i];                            /* in the order of the blocks */
+        if (to)
+            *to = (float)(scale != 0 ? scale * sqrt(sum) : sum);
+    }
     return PL_OK;
 }
 
@@ -381,7 +356,15 @@ int pl_prepare_program(pl_exec_op_t *s, const pl_builder_t *b, const pl_fusion_t
         c.p->count = pl_op_elements(c.g, &c.g->op[i]);
         compose_op(&c, i);
     }
-    c.p->block = block_length(c.p);
+    /* Blocks are short enough for all operands to stay in the first-level cache, and have
+     * whole rows if a row is repeated, so that it is loaded once. */
+    int block = c.p->operand_count > 8 ? PL_BLOCK / 2 : PL_BLOCK;
+    for (int k = 0; k < c.p->operand_count; k++) {
+        const pl_operand_t *o = &c.p->operand[k];
+        if (o->kind == PL_OPERAND_REPEATED && o->period > 1 && o->period <= block)
+            block = block / (int)o->period * (int)o->period;
+    }
+    c.p->block = block;
     c.p->fetch_ahead = c.p->count * c.p->operand_count >= FETCH_AHEAD_FROM;
     s->scratch = ((size_t)c.own->totals * (size_t)block_count(c.p) * 2 + 16
                   + (size_t)b->threads * (size_t)c.p->registers * PL_BLOCK)

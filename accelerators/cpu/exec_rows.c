@@ -30,14 +30,18 @@ static int64_t index_at(const void *indices, pl_dtype_t dtype, int64_t i)
                            : ((const int32_t *)indices)[i];
 }
 
+static bool is_ignored(const pl_exec_op_t *s, int64_t target)
+{
+    return s->op.attr.has_ignore && target == s->op.attr.from;
+}
+
 /* An ignored index is valid. */
 static int check_indices(const pl_exec_op_t *s, const void *indices, int64_t n,
                          int64_t below, pl_error_t *err)
 {
     for (int64_t i = 0; i < n; i++) {
         int64_t index = index_at(indices, s->dtype, i);
-        if ((index < 0 || index >= below)
-            && !(s->op.attr.has_ignore && index == s->op.attr.from))
+        if ((index < 0 || index >= below) && !is_ignored(s, index))
             return pl_index_fail(&s->op, index, below, err);
     }
     return PL_OK;
@@ -308,17 +312,6 @@ static void embedding_piece(void *user, int64_t from, int64_t to, int part)
                (size_t)width * sizeof(float));
 }
 
-static int run_embedding(const pl_exec_op_t *s, const pl_exec_context_t *f,
-                         pl_error_t *err)
-{
-    embedding_call_t c = {s, pl_in(s, f, 0), pl_in(s, f, 1), pl_out(s, f, 0), f->kernels};
-    int code = check_indices(s, c.indices, s->size[0], s->size[2], err);
-    if (code == PL_OK)
-        pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
-                        embedding_piece, &c);
-    return code;
-}
-
 /* Rows [from, to) of the table: every piece reads all positions, in order. */
 static void embedding_grad_piece(void *user, int64_t from, int64_t to, int part)
 {
@@ -333,14 +326,16 @@ static void embedding_grad_piece(void *user, int64_t from, int64_t to, int part)
     }
 }
 
-static int run_embedding_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
-                              pl_error_t *err)
+static int run_embedding(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                         pl_error_t *err)
 {
+    const bool grad = s->op.code == PL_OP_embedding_grad;
     embedding_call_t c = {s, pl_in(s, f, 0), pl_in(s, f, 1), pl_out(s, f, 0), f->kernels};
     int code = check_indices(s, c.indices, s->size[0], s->size[2], err);
     if (code == PL_OK)
-        pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[2], 1,
-                        embedding_grad_piece, &c);
+        pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]),
+                        s->size[grad ? 2 : 0], 1,
+                        grad ? embedding_grad_piece : embedding_piece, &c);
     return code;
 }
 
@@ -353,7 +348,7 @@ static int prepare_embedding(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t 
     s->size[0] = pl_elements(pl_exec_op_in(b, s, 0));
     s->size[1] = table.dim[1];
     s->size[2] = table.dim[0];
-    s->run = grad ? run_embedding_grad : run_embedding;
+    s->run = run_embedding;
     return PL_OK;
 }
 
@@ -460,21 +455,7 @@ static int prepare_cross_entropy(pl_exec_op_t *s, const pl_builder_t *b, pl_erro
  *
  * One thread runs over the rows: that takes little time compared with computing them. */
 
-static bool is_ignored(const pl_exec_op_t *s, int64_t target)
-{
-    return s->op.attr.has_ignore && target == s->op.attr.from;
-}
-
 /* A NaN is larger than all numbers, as in PyTorch. */
-static int64_t first_largest(const float *x, int64_t n)
-{
-    int64_t best = 0;
-    for (int64_t i = 1; i < n && !isnan(x[best]); i++)
-        if (x[i] > x[best] || isnan(x[i]))
-            best = i;
-    return best;
-}
-
 static int run_confusion(const pl_exec_op_t *s, const pl_exec_context_t *f,
                          pl_error_t *err)
 {
@@ -487,22 +468,19 @@ static int run_confusion(const pl_exec_op_t *s, const pl_exec_context_t *f,
         return code;
     memset(count, 0, (size_t)(classes * classes) * sizeof *count);
     for (int64_t r = 0; r < rows; r++) {
-        int64_t target = index_at(targets, s->dtype, r);
+        const int64_t target = index_at(targets, s->dtype, r);
+        const float *row = x + r * classes;
+        int64_t best = 0;
+        for (int64_t i = 1; i < classes && !isnan(row[best]); i++)
+            if (row[i] > row[best] || isnan(row[i]))
+                best = i;
         if (!is_ignored(s, target))
-            count[target * classes + first_largest(x + r * classes, classes)]++;
+            count[target * classes + best]++;
     }
     return PL_OK;
 }
 
 /* A NaN counts as the lowest score. */
-static int64_t bin_of(float score, int64_t bins)
-{
-    float at = score * (float)(bins - 1);
-    if (!(at > 0))
-        return 0;
-    return at < (float)(bins - 1) ? (int64_t)at : bins - 1;
-}
-
 static int run_score_bins(const pl_exec_op_t *s, const pl_exec_context_t *f,
                           pl_error_t *err)
 {
@@ -517,8 +495,10 @@ static int run_score_bins(const pl_exec_op_t *s, const pl_exec_context_t *f,
     for (int64_t r = 0; r < rows; r++) {
         int64_t target = index_at(targets, s->dtype, r);
         for (int64_t c = 0; c < classes && !is_ignored(s, target); c++) {
-            bool is_it = target == (classes == 1 ? 1 : c);
-            count[(c * 2 + is_it) * bins + bin_of(x[r * classes + c], bins)]++;
+            const bool is_it = target == (classes == 1 ? 1 : c);
+            const float last = (float)(bins - 1), at = x[r * classes + c] * last;
+            const int64_t bin = !(at > 0) ? 0 : at < last ? (int64_t)at : bins - 1;
+            count[(c * 2 + is_it) * bins + bin]++;
         }
     }
     return PL_OK;

@@ -60,62 +60,44 @@ void pl_float64_plan_free(pl_float64_plan_t *wide)
     pl_free(wide);
 }
 
-/* Memory for fetched tensors, which the host receives in their own types. */
-static int outputs_make(const pl_graph_t *g, const pl_replay_t *replay,
-                        double *output[PL_FIELDS], pl_error_t *err)
-{
-    int outputs = 0;
-    for (int i = 0; i < g->fetch_count; i++) {
-        if (g->fetch[i].kind != PL_FETCH_OUTPUT || !replay->output[outputs++])
-            continue;
-        const size_t n = (size_t)pl_elements(g->value[g->fetch[i].value].shape);
-        output[outputs - 1] = pl_alloc_array(n, sizeof(double));
-        if (!output[outputs - 1])
-            return pl_no_memory(err);
-    }
-    return PL_OK;
-}
-
-static void outputs_store(const pl_graph_t *g, pl_replay_t *replay,
-                          double *const output[PL_FIELDS])
-{
-    int outputs = 0;
-    for (int i = 0; i < g->fetch_count; i++) {
-        if (g->fetch[i].kind != PL_FETCH_OUTPUT)
-            continue;
-        const pl_value_t *v = &g->value[g->fetch[i].value];
-        if (output[outputs])
-            pl_reference_store(v->dtype, output[outputs], pl_elements(v->shape),
-                               replay->output[outputs]);
-        outputs++;
-    }
-}
-
 int pl_float64_plan_run(const pl_cpu_t *cpu, pl_float64_plan_t *wide, pl_replay_t *replay,
                         pl_error_t *err)
 {
+    const pl_graph_t *g = &wide->graph;
+    const pl_value_t *output[PL_FIELDS];    /* fetched tensors, which the host receives in
+                                               their own types */
+    int outputs = 0;
     pl_reference_replay_t run = {.seed = replay->seed,
                                  .step = replay->step,
                                  .micro_batch = replay->micro_batch,
                                  .metrics = (double(*)[2])replay->metrics};
-    int code = check_regions(cpu, &wide->graph, err);
+    int code = check_regions(cpu, g, err);
     if (code != PL_OK)
         return code;
+    for (int i = 0; i < g->fetch_count; i++)
+        if (g->fetch[i].kind == PL_FETCH_OUTPUT)
+            output[outputs++] = &g->value[g->fetch[i].value];
     for (int r = 0; r < PL_REGIONS; r++)
         run.region[r] = (double *)(void *)cpu->region[r].data;
     memcpy(run.scalar, replay->scalar, sizeof run.scalar);
     memcpy(run.input, replay->input, sizeof run.input);
-    code = outputs_make(&wide->graph, replay, run.output, err);
+    for (int k = 0; k < outputs && code == PL_OK; k++) {
+        const size_t n = (size_t)pl_elements(output[k]->shape);
+        if (replay->output[k] && !(run.output[k] = pl_alloc_array(n, sizeof(double))))
+            code = pl_no_memory(err);
+    }
     if (code == PL_OK && !replay->continues) {
         pl_reference_drop(wide->run);
         wide->run = NULL;
     }
     if (code == PL_OK)
-        code = pl_reference_replay_part(&wide->graph, &run, &wide->run, err);
+        code = pl_reference_replay_part(g, &run, &wide->run, err);
     replay->collective = run.collective;
     replay->skipped = run.skipped;
-    if (code == PL_OK && !run.collective)
-        outputs_store(&wide->graph, replay, run.output);
+    for (int k = 0; k < outputs && code == PL_OK && !run.collective; k++)
+        if (run.output[k])
+            pl_reference_store(output[k]->dtype, run.output[k],
+                               pl_elements(output[k]->shape), replay->output[k]);
     for (int k = 0; k < PL_FIELDS; k++)
         pl_free(run.output[k]);
     return code;

@@ -198,18 +198,24 @@ static dnnl_status_t matrix_describe(int rank, const pl_matrix_t *m,
     return dnnl_memory_desc_init_by_strides(md, rank, dim, dnnl_f32, stride);
 }
 
-static dnnl_status_t matmul_make(pl_product_t *p, const pl_matmul_t *m,
-                                 dnnl_primitive_attr_t attr)
+pl_product_t *pl_product_matmul(pl_library_t *library, const pl_matmul_t *m,
+                                pl_error_t *err)
 {
+    pl_product_t *p = product_new(library, err);
+    if (!p)
+        return NULL;
     dnnl_memory_desc_t a, b, c, bias;
-    dnnl_matmul_desc_t description_of;
+    dnnl_matmul_desc_t matmul;
+    dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t pd = NULL;
     stage_t *s = &p->stage[p->stages++];
     const int64_t n = m->c.dim[m->rank - 1];
     pl_matrix_t row = {.dim = {1, 1, 1, 1, 1}, .stride = {n, n, n, n, n}};  /* the bias */
     row.dim[m->rank - 1] = n;
     row.stride[m->rank - 1] = 1;
-    dnnl_status_t status = matrix_describe(m->rank, &m->a, &a);
+    dnnl_status_t status = attributes(m->accumulate, &attr);
+    if (status == dnnl_success)
+        status = matrix_describe(m->rank, &m->a, &a);
     if (status == dnnl_success)
         status = matrix_describe(m->rank, &m->b, &b);
     if (status == dnnl_success)
@@ -217,11 +223,9 @@ static dnnl_status_t matmul_make(pl_product_t *p, const pl_matmul_t *m,
     if (status == dnnl_success && m->has_bias)
         status = matrix_describe(m->rank, &row, &bias);
     if (status == dnnl_success)
-        status = dnnl_matmul_desc_init(&description_of, &a, &b,
-                                       m->has_bias ? &bias : NULL, &c);
+        status = dnnl_matmul_desc_init(&matmul, &a, &b, m->has_bias ? &bias : NULL, &c);
     if (status == dnnl_success)
-        status = dnnl_primitive_desc_create(&pd, &description_of, attr,
-                                            p->library->engine, NULL);
+        status = dnnl_primitive_desc_create(&pd, &matmul, attr, library->engine, NULL);
     if (status == dnnl_success)
         status = stage_make(p, s, pd);
     if (status == dnnl_success)
@@ -234,19 +238,6 @@ static dnnl_status_t matmul_make(pl_product_t *p, const pl_matmul_t *m,
         status = give(p, s, DNNL_ARG_DST, &c, 3);
     if (pd)
         dnnl_primitive_desc_destroy(pd);
-    return status;
-}
-
-pl_product_t *pl_product_matmul(pl_library_t *library, const pl_matmul_t *m,
-                                pl_error_t *err)
-{
-    pl_product_t *p = product_new(library, err);
-    if (!p)
-        return NULL;
-    dnnl_primitive_attr_t attr = NULL;
-    dnnl_status_t status = attributes(m->accumulate, &attr);
-    if (status == dnnl_success)
-        status = matmul_make(p, m, attr);
     if (attr)
         dnnl_primitive_attr_destroy(attr);
     return product_done(p, status, "matrix product", err);
@@ -262,8 +253,11 @@ typedef struct convolution {
     dnnl_primitive_desc_t forward, own;         /* own: of a gradient; it needs forward */
 } convolution_t;
 
-static dnnl_status_t convolution_describe(const pl_convolution_t *c, convolution_t *v)
+/* Describes the operands, the forward primitive, and the gradient, if it is one. */
+static dnnl_status_t convolution_describe(const pl_convolution_t *c, convolution_t *v,
+                                          dnnl_engine_t engine)
 {
+    dnnl_convolution_desc_t d;
     const dnnl_dims_t x = {c->batch, c->channels, c->height, c->width};
     const dnnl_dims_t w = {c->filters, c->channels, c->kernel, c->kernel};
     const dnnl_dims_t y = {c->batch, c->filters, c->out_height, c->out_width},
@@ -285,19 +279,12 @@ static dnnl_status_t convolution_describe(const pl_convolution_t *c, convolution
         status = dnnl_memory_desc_init_by_tag(&v->bias, 1, bias, dnnl_f32, dnnl_a);
     if (status == dnnl_success)
         status = dnnl_memory_desc_init_by_tag(&v->y, 4, y, dnnl_f32, dnnl_nhwc);
-    return status;
-}
-
-/* Makes the descriptions of the forward primitive and of the gradient, if it is one. */
-static dnnl_status_t convolution_primitives(const pl_convolution_t *c, convolution_t *v,
-                                            dnnl_engine_t engine)
-{
-    dnnl_convolution_desc_t d;
-    dnnl_status_t status =
-        dnnl_convolution_forward_desc_init(&d, dnnl_forward_training,
-                                           dnnl_convolution_direct, &v->x, &v->w,
-                                           c->has_bias ? &v->bias : NULL, &v->y,
-                                           v->stride, v->padding, v->padding_end);
+    if (status == dnnl_success)
+        status = dnnl_convolution_forward_desc_init(&d, dnnl_forward_training,
+                                                    dnnl_convolution_direct, &v->x, &v->w,
+                                                    c->has_bias ? &v->bias : NULL, &v->y,
+                                                    v->stride, v->padding,
+                                                    v->padding_end);
     if (status == dnnl_success)
         status = dnnl_primitive_desc_create(&v->forward, &d, v->attr, engine, NULL);
     if (status != dnnl_success || c->kind == PL_CONVOLVE)
@@ -311,9 +298,9 @@ static dnnl_status_t convolution_primitives(const pl_convolution_t *c, convoluti
                                                           &v->x, &v->w, NULL, &v->y,
                                                           v->stride, v->padding,
                                                           v->padding_end);
-    if (status == dnnl_success)
-        status = dnnl_primitive_desc_create(&v->own, &d, v->attr, engine, v->forward);
-    return status;
+    return status == dnnl_success
+               ? dnnl_primitive_desc_create(&v->own, &d, v->attr, engine, v->forward)
+               : status;
 }
 
 /* Makes the stage that reorders argument `argument`: it packs plain weights for the
@@ -394,9 +381,7 @@ pl_product_t *pl_product_convolution(pl_library_t *library, const pl_convolution
     convolution_t v = {0};
     dnnl_status_t status = attributes(false, &v.attr);
     if (status == dnnl_success)
-        status = convolution_describe(c, &v);
-    if (status == dnnl_success)
-        status = convolution_primitives(c, &v, library->engine);
+        status = convolution_describe(c, &v, library->engine);
     if (status == dnnl_success)
         status = c->kind == PL_CONVOLVE_GRAD_W ? make_of_weights(p, &v)
                                                : make_with_weights(p, c, &v);

@@ -122,13 +122,6 @@ static int prepare_unit(const compiler_t *c, const pl_builder_t *b, pl_exec_op_t
     return code;
 }
 
-static bool is_backward(const pl_graph_t *g, int from, int to)
-{
-    while (from < to && !g->op[from].gradient_of)
-        from++;
-    return from < to;
-}
-
 static int calls_make(compiler_t *c, int *call_of_unit, pl_error_t *err)
 {
     pl_plan_t *plan = c->plan;
@@ -146,7 +139,10 @@ static int calls_make(compiler_t *c, int *call_of_unit, pl_error_t *err)
         call_of_unit[unit] = plan->exec_ops;
         if (pl_unit_is_nothing(g, c->memory_plan.done, from, to))
             continue;
-        if (plan->forward == plan->exec_ops && !is_backward(g, from, to))
+        int first = from;                                   /* of backward  [to] */
+        while (first < to && !g->op[first].gradient_of)
+            first++;
+        if (plan->forward == plan->exec_ops && first == to)
             plan->forward++;
         pl_exec_op_t *s = &plan->exec_op[plan->exec_ops++];
         int code = prepare_unit(c, &b, s, pl_unit_first(g, from, to), to, err);
@@ -160,12 +156,24 @@ static int calls_make(compiler_t *c, int *call_of_unit, pl_error_t *err)
 
 /* ---- Buffers ---- */
 
-static int allocate_external(compiler_t *c, int32_t value, buffer_t *buffer,
-                             pl_error_t *err)
+static int allocate_value(compiler_t *c, int32_t value, pl_error_t *err)
 {
-    const pl_value_t *root =
-        &c->lowered.graph.value[c->memory_plan.allocation[value].root];
+    const pl_allocation_t *allocation = &c->memory_plan.allocation[value];
+    const pl_graph_t *g = &c->lowered.graph;
+    const pl_value_t *v = &g->value[value], *root = &g->value[allocation->root];
     const int64_t end = root->offset + pl_elements(root->shape);
+    buffer_t *buffer = &c->plan->buffer[value];
+    buffer->bytes = (size_t)pl_elements(v->shape) * pl_dtype_size(v->dtype);
+    if (allocation->kind == PL_ALLOCATION_ARENA) {
+        buffer->in = IN_ARENA;
+        buffer->offset = (size_t)allocation->offset;
+    } else if (allocation->kind == PL_ALLOCATION_TARGET) {
+        buffer->in = IN_REGION;
+        buffer->index = (int)allocation->region;
+        buffer->offset = (size_t)allocation->offset * sizeof(float);
+    }
+    if (allocation->kind != PL_ALLOCATION_EXTERNAL)
+        return PL_OK;
     buffer->index = root->index;
     switch (root->source) {
     case PL_FROM_REGION:
@@ -182,31 +190,10 @@ static int allocate_external(compiler_t *c, int32_t value, buffer_t *buffer,
     case PL_FROM_SCALAR: buffer->in = IN_SCALAR; return PL_OK;
     case PL_FROM_CONSTANT:
         buffer->in = IN_CONSTANT;
-        buffer->index = c->memory_plan.allocation[value].root;
+        buffer->index = allocation->root;
         c->plan->constant[buffer->index] = (float)root->constant;
         return PL_OK;
     default: return pl_fail(err, PL_EBUG, "a value of the graph has no memory");
-    }
-}
-
-static int allocate_value(compiler_t *c, int32_t value, pl_error_t *err)
-{
-    const pl_allocation_t *allocation = &c->memory_plan.allocation[value];
-    const pl_value_t *v = &c->lowered.graph.value[value];
-    buffer_t *buffer = &c->plan->buffer[value];
-    buffer->bytes = (size_t)pl_elements(v->shape) * pl_dtype_size(v->dtype);
-    switch (allocation->kind) {
-    case PL_ALLOCATION_EXTERNAL: return allocate_external(c, value, buffer, err);
-    case PL_ALLOCATION_ARENA:
-        buffer->in = IN_ARENA;
-        buffer->offset = (size_t)allocation->offset;
-        return PL_OK;
-    case PL_ALLOCATION_TARGET:
-        buffer->in = IN_REGION;
-        buffer->index = (int)allocation->region;
-        buffer->offset = (size_t)allocation->offset * sizeof(float);
-        return PL_OK;
-    default: return PL_OK;
     }
 }
 
@@ -215,22 +202,6 @@ static int calls_until(const compiler_t *c, const int *call_of_unit, int32_t val
 {
     const pl_value_t *v = &c->lowered.graph.value[c->fusion.root[value]];
     return v->source == PL_FROM_OP ? call_of_unit[c->fusion.unit[v->op]] + 1 : 0;
-}
-
-static void schedule_fetches(compiler_t *c, const int *call_of_unit)
-{
-    for (int i = 0; i < c->lowered.graph.fetch_count; i++) {
-        const pl_fetch_t *f = &c->lowered.graph.fetch[i];
-        fetch_t *to = &c->plan->fetch[c->plan->fetches++];
-        *to = (fetch_t){.is_metric = f->kind == PL_FETCH_METRIC,
-                        .value = f->value,
-                        .weight = f->weight,
-                        .bytes = c->plan->buffer[f->value].bytes,
-                        .sums = f->sums,
-                        .ready = calls_until(c, call_of_unit, f->value)};
-        if (to->is_metric && calls_until(c, call_of_unit, f->weight) > to->ready)
-            to->ready = calls_until(c, call_of_unit, f->weight);
-    }
 }
 
 /* A bucket is final after the last assign to it.  If nothing is left to do for an assign,
@@ -274,11 +245,21 @@ static int fill_plan(compiler_t *c, pl_error_t *err)
         code = allocate_value(c, v, err);
     if (code == PL_OK)
         code = calls_make(c, call_of_unit, err);
-    if (code == PL_OK) {
-        schedule_fetches(c, call_of_unit);
+    for (int i = 0; i < g->fetch_count && code == PL_OK; i++) {
+        const pl_fetch_t *fetch = &g->fetch[i];
+        const bool is_metric = fetch->kind == PL_FETCH_METRIC;
+        const int value = calls_until(c, call_of_unit, fetch->value),
+                  weight = is_metric ? calls_until(c, call_of_unit, fetch->weight) : 0;
+        p->fetch[p->fetches++] = (fetch_t){.is_metric = is_metric,
+                                           .value = fetch->value,
+                                           .weight = fetch->weight,
+                                           .bytes = p->buffer[fetch->value].bytes,
+                                           .sums = fetch->sums,
+                                           .ready = value > weight ? value : weight};
+    }
+    if (code == PL_OK)
         for (p->buckets = 0; p->buckets < c->graph.bucket_count; p->buckets++)
             schedule_bucket(c, call_of_unit, p->buckets);
-    }
     pl_free(call_of_unit);
     return code;
 }
@@ -308,20 +289,6 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
     return code;
 }
 
-/* Grows the device's memory now, so that a replay allocates nothing. */
-static int reserve(pl_cpu_t *cpu, const pl_plan_t *plan, pl_error_t *err)
-{
-    const char *arena = cpu->arena.data, *scratch = cpu->scratch.data;
-    int code = pl_buffer_reserve(&cpu->arena, plan->arena, err);
-    if (code == PL_OK)
-        code = pl_buffer_reserve(&cpu->scratch, plan->scratch, err);
-    if (cpu->arena.data != arena || cpu->scratch.data != scratch) {
-        cpu->generation++;
-        cpu->waiting = NULL;
-    }
-    return code;
-}
-
 int pl_cpu_compile(void *self, const pl_graph_t *g, pl_plan_t **plan, pl_error_t *err)
 {
     pl_cpu_t *cpu = self;
@@ -336,8 +303,16 @@ int pl_cpu_compile(void *self, const pl_graph_t *g, pl_plan_t **plan, pl_error_t
                                                                  : PL_EUNSUPPORTED;
     else
         code = compile(&c, g, err);
+    /* The device's memory grows now, so that a replay allocates nothing. */
+    const char *arena = cpu->arena.data, *scratch = cpu->scratch.data;
     if (code == PL_OK)
-        code = reserve(cpu, c.plan, err);
+        code = pl_buffer_reserve(&cpu->arena, c.plan->arena, err);
+    if (code == PL_OK)
+        code = pl_buffer_reserve(&cpu->scratch, c.plan->scratch, err);
+    if (cpu->arena.data != arena || cpu->scratch.data != scratch) {
+        cpu->generation++;
+        cpu->waiting = NULL;
+    }
     pl_memory_plan_release(&c.memory_plan);
     pl_fusion_release(&c.fusion);
     pl_lowered_release(&c.lowered);
@@ -379,10 +354,13 @@ void pl_cpu_discard(void *self, pl_plan_t *plan)
 
 /* ---- Replaying ---- */
 
-/* Sets the addresses that stay the same from replay to replay. */
-static int resolve(const pl_cpu_t *cpu, pl_plan_t *plan, pl_error_t *err)
+/* Sets the addresses of a replay's scalars and inputs, and after memory has moved those
+ * that stay the same from replay to replay. */
+static int resolve(const pl_cpu_t *cpu, pl_plan_t *plan, const pl_replay_t *replay,
+                   pl_error_t *err)
 {
-    for (int32_t v = 0; v < plan->values; v++) {
+    const bool moved = plan->generation != cpu->generation;
+    for (int32_t v = 0; moved && v < plan->values; v++) {
         const buffer_t *p = &plan->buffer[v];
         if (p->in == IN_REGION
             && p->offset + p->bytes > cpu->region_count[p->index] * sizeof(float))
@@ -398,12 +376,6 @@ static int resolve(const pl_cpu_t *cpu, pl_plan_t *plan, pl_error_t *err)
             plan->at[v] = (char *)&plan->constant[p->index];
     }
     plan->generation = cpu->generation;
-    return PL_OK;
-}
-
-/* Sets the addresses of a replay's scalars and inputs. */
-static int resolve_replay(pl_plan_t *plan, const pl_replay_t *replay, pl_error_t *err)
-{
     for (int k = 0; k < PL_STEP_SCALARS; k++)
         plan->scalar[k] = (float)replay->scalar[k];
     for (int32_t v = 0; v < plan->values; v++) {
@@ -451,20 +423,6 @@ static double seconds_since(int64_t began)
     return (double)(pl_now() - began) / PL_SECOND;
 }
 
-/* Records the time of a call, from `since` to now, which it returns. */
-static double span_record(pl_plan_t *plan, int index, double since, double now)
-{
-    const pl_op_t *op = &plan->exec_op[index].op;
-    if (!plan->span)
-        plan->span = pl_alloc_array((size_t)plan->exec_ops, sizeof *plan->span);
-    if (plan->span)
-        plan->span[index] = (pl_device_span_t){.what = pl_op_name(op),
-                                               .path = op->path,
-                                               .begin = since,
-                                               .end = now};
-    return now;
-}
-
 /* Runs the calls from *next on and reports buckets that are final; the end of the replay
  * reports the last ones.  Returns PL_OK, an error or PL_EXEC_…. */
 static int calls_run(pl_plan_t *plan, const pl_exec_context_t *frame, pl_replay_t *replay,
@@ -473,12 +431,20 @@ static int calls_run(pl_plan_t *plan, const pl_exec_context_t *frame, pl_replay_
     const int64_t began = pl_now();
     int reported = replay->continues ? plan->reported : 0, i = *next, code = PL_OK;
     double since = 0;
+    if (replay->measured && !plan->span)
+        plan->span = pl_alloc_array((size_t)plan->exec_ops, sizeof *plan->span);
     for (; i < plan->exec_ops && code == PL_OK; i++) {
+        const pl_op_t *op = &plan->exec_op[i].op;
         if (i == plan->forward)
             replay->forward = seconds_since(began);
         code = plan->exec_op[i].run(&plan->exec_op[i], frame, err);
-        if (replay->measured)
-            since = span_record(plan, i, since, seconds_since(began));
+        const double now = replay->measured ? seconds_since(began) : 0;
+        if (replay->measured && plan->span)
+            plan->span[i] = (pl_device_span_t){.what = pl_op_name(op),
+                                               .path = op->path,
+                                               .begin = since,
+                                               .end = now};
+        since = now;
         const int before = reported;
         while (code == PL_OK && reported < plan->buckets
                && plan->bucket_after[reported] <= i + 1)
@@ -499,9 +465,7 @@ int pl_cpu_run(pl_cpu_t *cpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *
 {
     if (plan->wide)
         return pl_float64_plan_run(cpu, plan->wide, replay, err);
-    int code = plan->generation == cpu->generation ? PL_OK : resolve(cpu, plan, err);
-    if (code == PL_OK)
-        code = resolve_replay(plan, replay, err);
+    int code = resolve(cpu, plan, replay, err);
     if (code != PL_OK)
         return code;
     const pl_exec_context_t frame = {.at = plan->at,

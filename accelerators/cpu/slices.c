@@ -76,19 +76,6 @@ static bool slice_add(pl_slices_t *s, pl_product_t *product, const int64_t offse
 
 /* ---- Matrices ---- */
 
-/* The longest batch axis if it has an item for each thread, else rows or columns. */
-static int axis_to_cut(const pl_matmul_t *m, int threads)
-{
-    const int rows = m->rank - 2, columns = m->rank - 1;
-    int longest = 0;
-    for (int i = 1; i < rows; i++)
-        if (m->c.dim[i] > m->c.dim[longest])
-            longest = i;
-    if (rows > 0 && m->c.dim[longest] >= threads)
-        return longest;
-    return m->c.dim[columns] < WIDE * m->c.dim[rows] ? rows : columns;
-}
-
 /* Reduces a matrix to [from, to) of an axis, except if it is repeated along that axis.
  * Returns the offset in elements. */
 static int64_t matrix_cut(pl_matrix_t *x, int axis, int64_t from, int64_t to)
@@ -99,27 +86,35 @@ static int64_t matrix_cut(pl_matrix_t *x, int axis, int64_t from, int64_t to)
     return from * x->stride[axis];
 }
 
+/* Cuts the longest batch axis if it has an item for each thread, else rows or columns. */
 pl_slices_t *pl_slices_matmul(pl_library_t *library, int threads, const pl_matmul_t *m,
                               pl_error_t *err)
 {
+    const int rows = m->rank - 2, columns = m->rank - 1;
+    int longest = 0;
     double work = (double)m->a.dim[m->rank - 1];
     for (int i = 0; i < m->rank; i++)
         work *= (double)m->c.dim[i];
-    const int many = work < WORK_MIN ? 1 : threads, axis = axis_to_cut(m, many);
-    const bool columns = axis == m->rank - 1;
+    for (int i = 1; i < rows; i++)
+        if (m->c.dim[i] > m->c.dim[longest])
+            longest = i;
+    const int many = work < WORK_MIN ? 1 : threads,
+              axis = rows > 0 && m->c.dim[longest] >= many       ? longest
+                     : m->c.dim[columns] < WIDE * m->c.dim[rows] ? rows
+                                                                 : columns;
     const int64_t n = m->c.dim[axis],
-                  piece = pl_parallel_piece(many, n, axis < m->rank - 2 ? 1 : GRAIN);
+                  piece = pl_parallel_piece(many, n, axis < rows ? 1 : GRAIN);
     pl_slices_t *s = slices_new(many, err);
     bool made = s != NULL;
     for (int64_t from = 0; made && from < n; from += piece) {
         const int64_t to = from + piece < n ? from + piece : n;
         pl_matmul_t own = *m;
         int64_t offset[4] = {0};
-        if (!columns)
+        if (axis != columns)
             offset[0] = matrix_cut(&own.a, axis, from, to);
-        if (axis != m->rank - 2)
+        if (axis != rows)
             offset[1] = matrix_cut(&own.b, axis, from, to);
-        offset[2] = columns ? from : 0;
+        offset[2] = axis == columns ? from : 0;
         offset[3] = matrix_cut(&own.c, axis, from, to);
         made = slice_add(s, pl_product_matmul(library, &own, err), offset);
     }

@@ -50,18 +50,6 @@ static char *key_of(const cuda_t *cuda, const char *const option[OPTIONS],
     return key;
 }
 
-/* The log of the compiler, from pl_alloc()  [NULL: none]. */
-static char *log_of(const cuda_nvrtc_t *call, nvrtcProgram program)
-{
-    size_t bytes = 0;
-    if (call->log_size(program, &bytes) != NVRTC_OK || bytes < 2)
-        return NULL;
-    char *log = pl_alloc(bytes + 1);
-    if (log && call->log(program, log) != NVRTC_OK)
-        log[0] = '\0';
-    return log;
-}
-
 /* An error with the line of the log that reports it. */
 static int fail_text(const char *option, cu_result_t result, const char *log,
                      pl_error_t *err)
@@ -119,7 +107,12 @@ static int compile(cuda_t *cuda, const char *text, const target_t *target,
     if (call->asks)
         call->asks(program, compiler_is_cancelled, cuda);
     result = call->compile(program, OPTIONS, option);
-    char *log = log_of(call, program);
+    size_t log_bytes = 0;
+    char *log = NULL;
+    if (call->log_size(program, &log_bytes) == NVRTC_OK && log_bytes > 1)
+        log = pl_alloc(log_bytes + 1);
+    if (log && call->log(program, log) != NVRTC_OK)
+        log[0] = '\0';
     int failed = PL_OK;
     if (result != NVRTC_OK && pl_gpu_stops(cuda))
         failed = pl_fail(err, PL_ECANCELLED, "kernels are not compiled any more");

@@ -164,19 +164,6 @@ static bool write_all(int file, const void *from, size_t bytes)
     return true;
 }
 
-/* Writes all of an entry and closes the file. */
-static bool entry_write(int file, const char *key, const void *code, size_t bytes)
-{
-    const size_t length = strlen(key);
-    head_t head = {.key = length,
-                   .code = bytes,
-                   .sum = pl_hash(pl_hash(PL_HASH_EMPTY, key, length), code, bytes)};
-    memcpy(head.magic, magic, sizeof magic);
-    const bool written = write_all(file, &head, sizeof head)
-                         && write_all(file, key, length) && write_all(file, code, bytes);
-    return close(file) == 0 && written;
-}
-
 /* ---- Maximum size ---- */
 
 typedef struct entry {
@@ -271,7 +258,15 @@ bool cuda_cache_put(cuda_cache_t *cache, const char *key, const void *code, size
     const int file = folder_make(cache->folder)
                          ? mkostemps(aside, (int)strlen(ASIDE), O_CLOEXEC)
                          : -1;
-    if (file >= 0 && entry_write(file, key, code, bytes) && rename(aside, path) == 0) {
+    const size_t length = strlen(key);
+    head_t head = {.key = length,
+                   .code = bytes,
+                   .sum = pl_hash(pl_hash(PL_HASH_EMPTY, key, length), code, bytes)};
+    memcpy(head.magic, magic, sizeof magic);
+    bool written = file >= 0 && write_all(file, &head, sizeof head)
+                   && write_all(file, key, length) && write_all(file, code, bytes);
+    written &= file >= 0 && close(file) == 0;
+    if (written && rename(aside, path) == 0) {
         trim(cache);
         return true;
     }

@@ -132,20 +132,6 @@ static void show(const report_t *to, const char *name, const char *format, ...)
     to->fact(to->user, name, text);
 }
 
-/* Free memory is known only with a context, which costs a moment. */
-static size_t memory_free(const cuda_driver_t *call, const cuda_card_t *card)
-{
-    CUcontext context;
-    size_t left = 0, all = 0;
-    if (call->context_retain(&context, card->device) != CU_OK)
-        return 0;
-    if (call->context_use(context) == CU_OK)
-        call->memory_info(&left, &all);
-    call->context_use(NULL);
-    call->context_release(card->device);
-    return left;
-}
-
 static void report_card(const report_t *to, const cuda_driver_t *call, int number,
                         const cuda_compiler_t *compiler)
 {
@@ -153,6 +139,8 @@ static void report_card(const report_t *to, const cuda_driver_t *call, int numbe
     pl_error_t err = {0};
     char title[16], bus[32] = "?";
     int ecc = 0, multiprocessors = 0;
+    CUcontext context;
+    size_t left = 0, all = 0;
     snprintf(title, sizeof title, "GPU %d", number);
     if (cuda_card_describe(call, number, &card, &err) != PL_OK) {
         show(to, NULL, "%s", err.text);
@@ -161,10 +149,17 @@ static void report_card(const report_t *to, const cuda_driver_t *call, int numbe
     call->device_attribute(&ecc, CU_ECC, card.device);
     call->device_attribute(&multiprocessors, CU_MULTIPROCESSORS, card.device);
     call->device_bus(bus, sizeof bus, card.device);
+    /* Free memory is known only with a context, which costs a moment. */
+    if (call->context_retain(&context, card.device) == CU_OK) {
+        if (call->context_use(context) == CU_OK)
+            call->memory_info(&left, &all);
+        call->context_use(NULL);
+        call->context_release(card.device);
+    }
     show(to, title,
          "%s, sm_%d%d, %zu of %zu MiB free, %d multiprocessors, ECC %s, bus %s",
-         card.name, card.major, card.minor, memory_free(call, &card) >> 20,
-         card.memory >> 20, multiprocessors, ecc ? "on" : "off", bus);
+         card.name, card.major, card.minor, left >> 20, card.memory >> 20,
+         multiprocessors, ecc ? "on" : "off", bus);
     const int arch = 10 * card.major + card.minor;
     if (compiler && compiler->arch[compiler->archs - 1] < arch)
         show(to, NULL,
@@ -286,22 +281,6 @@ static void report_missing(const report_t *to, const char *name, bool is_needed,
          end ? "; it was looked for in the CUDA path" : "");
 }
 
-static const cuda_library_t *report_driver(const report_t *to)
-{
-    pl_error_t err = {0};
-    const cuda_library_t *library = cuda_library_open(&err);
-    if (library)
-        show(to, "NVIDIA driver", "CUDA %d.%d (%.512s)", library->version / 1000,
-             library->version / 10 % 100, library->path);
-    else if (err.code == PL_ENOTFOUND)
-        show(to, "NVIDIA driver", "%s", err.text);
-    else {
-        show(to, "NVIDIA driver", "cannot be used: a warning says why");
-        show(to, NULL, "%s", err.text);
-    }
-    return library;
-}
-
 static const cuda_communicator_t *report_libraries(const report_t *to, int driver,
                                                    int cards,
                                                    const cuda_compiler_t **compiler_p)
@@ -350,7 +329,16 @@ static void cuda_report(pl_fact_t fact, void *user)
     }
     if (file)
         fclose(file);
-    const cuda_library_t *library = report_driver(&to);
+    const cuda_library_t *library = cuda_library_open(&err);
+    if (library)
+        show(&to, "NVIDIA driver", "CUDA %d.%d (%.512s)", library->version / 1000,
+             library->version / 10 % 100, library->path);
+    else if (err.code == PL_ENOTFOUND)
+        show(&to, "NVIDIA driver", "%s", err.text);
+    else {
+        show(&to, "NVIDIA driver", "cannot be used: a warning says why");
+        show(&to, NULL, "%s", err.text);
+    }
     const int driver = library ? library->version : 0;
     if (library && library->call.device_count(&count) != CU_OK)
         count = 0;

@@ -3,7 +3,7 @@
  * backend.c is the backend table over the driver, offline.c the same for a card that is
  * not there, notifier.c the thread that reports passed events, build.c the compiler,
  * cache.c compiled kernels on disk, products.c products of matrices, dnn.c attention and
- * convolution, streams.c streams of collectives, record.c recorded launches, stats.c
+ * convolution, streams.c streams of collectives and recorded launches, stats.c
  * measurements of the card, cuda.c the accelerator with its options and its report about
  * this machine. */
 #ifndef PL_CUDA_CUDA_H
@@ -130,7 +130,9 @@ int cuda_module_load(cuda_t *cuda, const char *text, CUmodule *module, cuda_code
 /* As backend.h has it. */
 int cuda_module_new(void *self, const char *text, void **module, pl_error_t *err);
 
-/* ---- record.c: launches recorded as CUDA graphs, as backend.h has them ---- */
+/* ---- streams.c: recorded launches and streams of collectives, as backend.h has them
+ * ----
+ */
 
 int cuda_record_begin(void *self, pl_stream_t stream, pl_error_t *err);
 int cuda_record_end(void *self, pl_stream_t stream, pl_recording_t **recording,
@@ -138,8 +140,6 @@ int cuda_record_end(void *self, pl_stream_t stream, pl_recording_t **recording,
 int cuda_recording_run(void *self, pl_stream_t stream, pl_recording_t *recording,
                        pl_error_t *err);
 void cuda_recording_free(void *self, pl_recording_t *recording);
-
-/* ---- streams.c: streams of collectives, as backend.h has them ---- */
 
 void *cuda_stream(void *self, pl_stream_t which);
 int cuda_stream_new(void *self, void **stream, pl_error_t *err);

@@ -133,20 +133,6 @@ void cuda_layers_name(const cuda_t *cuda, pl_device_info_t *info)
                  library->version / 10000, library->version / 100 % 100);
 }
 
-/* NULL: it is not used, or not installed; the latter is logged once. */
-static const cuda_dnn_library_t *library_of(cuda_t *cuda)
-{
-    cuda_layers_t *layers = &cuda->layers;
-    if (!is_enabled(cuda) || layers->is_tried)
-        return layers->library;
-    layers->is_tried = true;
-    layers->library = cuda_dnn_open(cuda->library ? cuda->library->version : 0,
-                                    &layers->why);
-    if (!layers->library)
-        log_without(&layers->why);
-    return layers->library;
-}
-
 /* PL_OK, or an error that is not cuDNN's own: the card is lost, which a library does not
  * report, or the host has no memory. */
 static int check_others(cuda_t *cuda, cu_result_t status, pl_error_t *err)
@@ -220,12 +206,22 @@ int cuda_layer_new(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,
                    pl_error_t *err)
 {
     cuda_t *cuda = self;
+    cuda_layers_t *layers = &cuda->layers;
     char text[DNN_TEXT];
-    if (!dnn_fits(layer) || !library_of(cuda))
+    if (!dnn_fits(layer))
+        return PL_EUNSUPPORTED;
+    if (is_enabled(cuda) && !layers->is_tried) {
+        layers->is_tried = true;
+        layers->library = cuda_dnn_open(cuda->library ? cuda->library->version : 0,
+                                        &layers->why);
+        if (!layers->library)
+            log_without(&layers->why);
+    }
+    if (!layers->library)                     /* it is not used, or it is not installed */
         return PL_EUNSUPPORTED;
     dnn_text(layer, text);
     pthread_mutex_lock(&lock);
-    pl_layer_plan_t *found = cuda->layers.first;
+    pl_layer_plan_t *found = layers->first;
     while (found && strcmp(found->text, text) != 0)
         found = found->next;
     const bool is_refused = found && found->state == REFUSED;
@@ -244,8 +240,8 @@ int cuda_layer_new(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,
             found->step[k][1] = a->stride[k][1] * a->heads * width;
         }
         snprintf(found->text, sizeof found->text, "%s", text);
-        found->next = cuda->layers.first;
-        cuda->layers.first = found;
+        found->next = layers->first;
+        layers->first = found;
     }
     *plan = found;
     return PL_OK;
@@ -274,28 +270,6 @@ static char *key_of(const cuda_t *cuda, const pl_layer_plan_t *plan)
     return key;
 }
 
-static cu_result_t plan_make(cuda_t *cuda, pl_layer_plan_t *plan)
-{
-    const cuda_layers_t *layers = &cuda->layers;
-    const cuda_dnn_t *call = &layers->library->call;
-    char *key = cuda->store ? key_of(cuda, plan) : NULL, *text = NULL;
-    void *kept = NULL;
-    size_t bytes = 0;
-    const bool was_kept = key && cuda_cache_get(cuda->store, key, &kept, &bytes)
-                          && dnn_plan_load(&plan->plan, call, layers->device, &plan->part,
-                                           kept, bytes)
-                                 == DNN_OK;
-    cu_result_t status = was_kept ? DNN_OK
-                                  : dnn_plan_make(&plan->plan, call, layers->device,
-                                                  &plan->part, cuda->tf32, &text, &bytes);
-    if (text && key)
-        cuda_cache_put(cuda->store, key, text, bytes);
-    pl_free(text);
-    pl_free(kept);
-    pl_free(key);
-    return status;
-}
-
 /* One line for each device, and one of failures. */
 static void log_refused(cuda_t *cuda, const pl_layer_plan_t *plan, cu_result_t status)
 {
@@ -319,12 +293,30 @@ static void log_refused(cuda_t *cuda, const pl_layer_plan_t *plan, cu_result_t s
                     *last ? ": " : "", last);
 }
 
+/* Takes the plan from the cache, or makes it and keeps it there. */
 static int plan_build(cuda_t *cuda, pl_layer_plan_t *plan, pl_error_t *err)
 {
+    const cuda_layers_t *layers = &cuda->layers;
     int code = handle_open(cuda, err);
     if (code != PL_OK)
         return code;
-    const cu_result_t status = plan_make(cuda, plan);
+    const cuda_dnn_t *call = &layers->library->call;
+    char *key = cuda->store ? key_of(cuda, plan) : NULL, *text = NULL;
+    void *kept = NULL;
+    size_t bytes = 0;
+    const bool was_kept = key && cuda_cache_get(cuda->store, key, &kept, &bytes)
+                          && dnn_plan_load(&plan->plan, call, layers->device, &plan->part,
+                                           kept, bytes)
+                                 == DNN_OK;
+    const cu_result_t status = was_kept ? DNN_OK
+                                        : dnn_plan_make(&plan->plan, call, layers->device,
+                                                        &plan->part, cuda->tf32, &text,
+                                                        &bytes);
+    if (text && key)
+        cuda_cache_put(cuda->store, key, text, bytes);
+    pl_free(text);
+    pl_free(kept);
+    pl_free(key);
     if (status == DNN_OK)
         return PL_OK;
     code = check_others(cuda, status, err);

@@ -309,27 +309,6 @@ void dnn_plan_release(dnn_plan_t *plan)
 
 /* ---- Plans as text ---- */
 
-static cu_result_t plan_save(const dnn_plan_t *plan, char **text, size_t *bytes)
-{
-    const cuda_dnn_t *call = plan->graph.call;
-    int64_t count = 0;
-    *text = NULL;
-    cu_result_t status = call->get(plan->plan, DNN_PLAN_JSON, DNN_TYPE_CHAR, 0, &count,
-                                   NULL);
-    if (status != DNN_OK || count < 1)
-        return status != DNN_OK ? status : DNN_NOT_SUPPORTED;
-    char *made = pl_alloc((size_t)count + 1);
-    status = made ? call->get(plan->plan, DNN_PLAN_JSON, DNN_TYPE_CHAR, count, &count,
-                              made)
-                  : DNN_NO_MEMORY;
-    *bytes = (size_t)count;
-    if (status == DNN_OK)
-        *text = made;
-    else
-        pl_free(made);
-    return status;
-}
-
 cu_result_t dnn_plan_load(dnn_plan_t *plan, const cuda_dnn_t *call,
                           cudnnBackendDescriptor_t device, const pl_layer_t *layer,
                           const char *text, size_t bytes)
@@ -371,15 +350,25 @@ cu_result_t dnn_plan_load(dnn_plan_t *plan, const cuda_dnn_t *call,
 static cu_result_t plan_renew(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
                               const pl_layer_t *layer, char **text, size_t *bytes)
 {
+    const cuda_dnn_t *call = plan->graph.call;
     dnn_plan_t loaded;
-    cu_result_t status = plan_save(plan, text, bytes);
+    int64_t count = 0;
+    cu_result_t status = call->get(plan->plan, DNN_PLAN_JSON, DNN_TYPE_CHAR, 0, &count,
+                                   NULL);
+    if (status != DNN_OK || count < 1)
+        return status != DNN_OK ? status : DNN_NOT_SUPPORTED;
+    char *made = pl_alloc((size_t)count + 1);
+    status = made ? call->get(plan->plan, DNN_PLAN_JSON, DNN_TYPE_CHAR, count, &count,
+                              made)
+                  : DNN_NO_MEMORY;
     if (status == DNN_OK)
-        status = dnn_plan_load(&loaded, plan->graph.call, device, layer, *text, *bytes);
+        status = dnn_plan_load(&loaded, call, device, layer, made, (size_t)count);
     if (status != DNN_OK) {
-        pl_free(*text);
-        *text = NULL;
+        pl_free(made);
         return status;
     }
+    *text = made;
+    *bytes = (size_t)count;
     loaded.engine = plan->engine;
     dnn_plan_release(plan);
     *plan = loaded;

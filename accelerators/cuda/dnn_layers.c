@@ -181,24 +181,6 @@ static dnn_shape_t pictures(int64_t batches, int64_t channels, int64_t height,
                          {channels * height * width, 1, channels * width, channels}};
 }
 
-static cudnnBackendDescriptor_t windows(dnn_graph_t *g, const pl_layer_t *layer)
-{
-    const int64_t axes = 2, one[] = {1, 1},
-                  padding[] = {layer->convolution.padding, layer->convolution.padding},
-                  stride[] = {layer->convolution.stride, layer->convolution.stride};
-    const cu_choice_t precision = DNN_F32, mode = DNN_CROSS_CORRELATION;
-    cudnnBackendDescriptor_t how = dnn_descriptor(g, DNN_CONVOLUTION);
-    dnn_set(g, how, DNN_CONVOLUTION_DIMS, DNN_TYPE_INT64, 1, &axes);
-    dnn_set(g, how, DNN_CONVOLUTION_PRECISION, DNN_TYPE_DATA, 1, &precision);
-    dnn_set(g, how, DNN_CONVOLUTION_MODE, DNN_TYPE_CONVOLUTION, 1, &mode);
-    dnn_set(g, how, DNN_CONVOLUTION_BEFORE, DNN_TYPE_INT64, 2, padding);
-    dnn_set(g, how, DNN_CONVOLUTION_BEHIND, DNN_TYPE_INT64, 2, padding);
-    dnn_set(g, how, DNN_CONVOLUTION_STRIDES, DNN_TYPE_INT64, 2, stride);
-    dnn_set(g, how, DNN_CONVOLUTION_DILATIONS, DNN_TYPE_INT64, 2, one);
-    dnn_finalize(g, how);
-    return how;
-}
-
 void dnn_convolution(dnn_graph_t *g, const pl_layer_t *layer)
 {
     static const struct {
@@ -212,7 +194,9 @@ void dnn_convolution(dnn_graph_t *g, const pl_layer_t *layer)
                                          DNN_FILTER_X, DNN_FILTER_DW, DNN_FILTER_DY},
     };
     const __typeof__(layer->convolution) *c = &layer->convolution;
-    const int64_t k = c->kernel;
+    const int64_t k = c->kernel, axes = 2, one[] = {1, 1},
+                  padding[] = {c->padding, c->padding}, stride[] = {c->stride, c->stride};
+    const cu_choice_t precision = DNN_F32, mode = DNN_CROSS_CORRELATION;
     const dnn_shape_t x_shape = pictures(c->batches, c->channels, c->height, c->width),
                       y_shape = pictures(c->batches, c->filters, c->down, c->across),
                       bias_shape = pictures(1, c->filters, 1, 1),
@@ -223,8 +207,16 @@ void dnn_convolution(dnn_graph_t *g, const pl_layer_t *layer)
                              w = dnn_operand(g, PL_CONVOLUTION_W + 1, type, &w_shape),
                              y = dnn_operand(g, PL_CONVOLUTION_Y + 1, type, &y_shape),
                              sum = c->has_bias ? dnn_between(g, DNN_F32, &y_shape) : y;
-    cudnnBackendDescriptor_t how = windows(g, layer),
-                             op = dnn_descriptor(g, names[layer->kind].op);
+    cudnnBackendDescriptor_t how = dnn_descriptor(g, DNN_CONVOLUTION);
+    dnn_set(g, how, DNN_CONVOLUTION_DIMS, DNN_TYPE_INT64, 1, &axes);
+    dnn_set(g, how, DNN_CONVOLUTION_PRECISION, DNN_TYPE_DATA, 1, &precision);
+    dnn_set(g, how, DNN_CONVOLUTION_MODE, DNN_TYPE_CONVOLUTION, 1, &mode);
+    dnn_set(g, how, DNN_CONVOLUTION_BEFORE, DNN_TYPE_INT64, 2, padding);
+    dnn_set(g, how, DNN_CONVOLUTION_BEHIND, DNN_TYPE_INT64, 2, padding);
+    dnn_set(g, how, DNN_CONVOLUTION_STRIDES, DNN_TYPE_INT64, 2, stride);
+    dnn_set(g, how, DNN_CONVOLUTION_DILATIONS, DNN_TYPE_INT64, 2, one);
+    dnn_finalize(g, how);
+    cudnnBackendDescriptor_t op = dnn_descriptor(g, names[layer->kind].op);
     dnn_set_one(g, op, names[layer->kind].desc, how);
     dnn_set_one(g, op, names[layer->kind].x, x);
     dnn_set_one(g, op, names[layer->kind].w, w);

@@ -100,9 +100,19 @@ static void path_of(const void *function, char path[PATH_MAX])
 
 /* ---- The driver ---- */
 
-static int fail_init(cu_result_t result, pl_error_t *err)
+static int driver_start(void *library, pl_error_t *err)
 {
     const char *name = NULL, *visible = getenv("CUDA_VISIBLE_DEVICES");
+    const char *missing = symbols_find(library, driver_symbols, &driver.call);
+    if (missing)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "NVIDIA's driver is too old: it has no %s; install version 525 "
+                       "(CUDA 12.0) or later",
+                       missing);
+    path_of((const void *)driver.call.init, driver.path);
+    cu_result_t result = driver.call.init(0);
+    if (result == CU_OK)
+        result = driver.call.version(&driver.version);
     if (result == CU_STUB_LIBRARY)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "%.200s is the stub of NVIDIA's toolkit, not a driver: remove "
@@ -117,25 +127,11 @@ static int fail_init(cu_result_t result, pl_error_t *err)
                        "%.200s does not fit the NVIDIA driver in the kernel: restart the "
                        "machine after a driver update",
                        driver.path);
-    driver.call.error_name(result, &name);
-    return pl_fail(err, PL_EUNSUPPORTED, "NVIDIA's driver cannot be started: %s (%u)",
-                   name ? name : "unknown error", result);
-}
-
-static int driver_start(void *library, pl_error_t *err)
-{
-    const char *missing = symbols_find(library, driver_symbols, &driver.call);
-    if (missing)
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "NVIDIA's driver is too old: it has no %s; install version 525 "
-                       "(CUDA 12.0) or later",
-                       missing);
-    path_of((const void *)driver.call.init, driver.path);
-    cu_result_t result = driver.call.init(0);
-    if (result == CU_OK)
-        result = driver.call.version(&driver.version);
-    if (result != CU_OK)
-        return fail_init(result, err);
+    if (result != CU_OK) {
+        driver.call.error_name(result, &name);
+        return pl_fail(err, PL_EUNSUPPORTED, "NVIDIA's driver cannot be started: %s (%u)",
+                       name ? name : "unknown error", result);
+    }
     if (driver.version < CUDA_MIN)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "NVIDIA's driver is too old: it supports CUDA %d.%d; install "

@@ -149,9 +149,12 @@ static cu_result_t layouts_new(const cuda_lt_t *lt, pl_product_plan_t *made,
                            : status;
 }
 
-static cu_result_t epilogue_describe(const cuda_lt_t *lt, pl_product_plan_t *made,
-                                     const pl_product_t *p)
+static cu_result_t product_describe(const cuda_t *cuda, pl_product_plan_t *made,
+                                    const pl_product_t *p)
 {
+    const cuda_lt_t *lt = &cuda->products.library->call;
+    const int32_t transposed = LT_TRANSPOSED;
+    const bool tf32 = cuda->tf32 && p->in == PL_F32;
     /* The function and the bias are bits, and cuBLASLt's second operand is the first
      * here. */
     const cu_choice_t bias = p->has_bias ? LT_EPILOGUE_BIAS : 0,
@@ -162,10 +165,22 @@ static cu_result_t epilogue_describe(const cuda_lt_t *lt, pl_product_plan_t *mad
                           : p->epilogue == PL_EPILOGUE_BIAS_GRAD ? LT_EPILOGUE_BIAS_GRAD
                           : bias                                 ? bias
                                                                  : LT_EPILOGUE_NONE;
-    /* The value of this address tells how memory will be aligned. */
+    /* The value of this address shows how memory will be aligned. */
     const void *const somewhere = (const void *)(uintptr_t)PL_PRODUCT_ALIGNMENT;
-    cu_result_t status = lt->product_set(made->product, LT_DESC_EPILOGUE, &epilogue,
-                                         sizeof epilogue);
+    cu_result_t status = lt->product_new(&made->product,
+                                         p->in == PL_F64 ? LT_COMPUTE_F64
+                                         : tf32          ? LT_COMPUTE_TF32
+                                                         : LT_COMPUTE_F32,
+                                         p->in == PL_F64 ? LT_F64 : LT_F32);
+    if (status == LT_OK && p->transpose_b)
+        status = lt->product_set(made->product, LT_DESC_TRANS_A, &transposed,
+                                 sizeof transposed);
+    if (status == LT_OK && p->transpose_a)
+        status = lt->product_set(made->product, LT_DESC_TRANS_B, &transposed,
+                                 sizeof transposed);
+    if (status == LT_OK)
+        status = lt->product_set(made->product, LT_DESC_EPILOGUE, &epilogue,
+                                 sizeof epilogue);
     if (status == LT_OK && made->has_bias)
         status = lt->product_set(made->product, LT_DESC_BIAS, &somewhere,
                                  sizeof somewhere);
@@ -178,37 +193,7 @@ static cu_result_t epilogue_describe(const cuda_lt_t *lt, pl_product_plan_t *mad
     return status;
 }
 
-static cu_result_t product_describe(const cuda_t *cuda, pl_product_plan_t *made,
-                                    const pl_product_t *p)
-{
-    const cuda_lt_t *lt = &cuda->products.library->call;
-    const int32_t transposed = LT_TRANSPOSED;
-    const bool tf32 = cuda->tf32 && p->in == PL_F32;
-    cu_result_t status = lt->product_new(&made->product,
-                                         p->in == PL_F64 ? LT_COMPUTE_F64
-                                         : tf32          ? LT_COMPUTE_TF32
-                                                         : LT_COMPUTE_F32,
-                                         p->in == PL_F64 ? LT_F64 : LT_F32);
-    if (status == LT_OK && p->transpose_b)
-        status = lt->product_set(made->product, LT_DESC_TRANS_A, &transposed,
-                                 sizeof transposed);
-    if (status == LT_OK && p->transpose_a)
-        status = lt->product_set(made->product, LT_DESC_TRANS_B, &transposed,
-                                 sizeof transposed);
-    return status == LT_OK ? epilogue_describe(lt, made, p) : status;
-}
-
 /* ---- Algorithms ---- */
-
-static bool is_deterministic(const cuda_lt_t *lt, const cublasLtMatmulAlgo_t *algorithm)
-{
-    uint32_t reduction = LT_REDUCTION_INPLACE;
-    size_t written = 0;
-    return lt->algorithm_get(algorithm, LT_ALGO_REDUCTION, &reduction, sizeof reduction,
-                             &written)
-               == LT_OK
-           && (reduction == LT_REDUCTION_NONE || reduction == LT_REDUCTION_COMPUTE);
-}
 
 /* Takes the deterministic one that cuBLASLt expects to be the fastest. */
 static cu_result_t algorithm_find(const cuda_t *cuda, pl_product_plan_t *made)
@@ -217,7 +202,7 @@ static cu_result_t algorithm_find(const cuda_t *cuda, pl_product_plan_t *made)
     cublasLtMatmulPreference_t preference = NULL;
     cublasLtMatmulHeuristicResult_t found[FOUND_MAX];
     const uint32_t reduction = LT_REDUCTION_COMPUTE, alignment = PL_PRODUCT_ALIGNMENT;
-    int count = 0, k = 0;
+    int count = 0;
     cu_result_t status = lt->preference_new(&preference);
     if (status == LT_OK)
         status = lt->preference_set(preference, LT_PREF_WORKSPACE, &workspace_max,
@@ -232,15 +217,20 @@ static cu_result_t algorithm_find(const cuda_t *cuda, pl_product_plan_t *made)
                           made->c, preference, FOUND_MAX, found, &count);
     if (preference)
         lt->preference_free(preference);
-    while (status == LT_OK && k < count
-           && (found[k].state != LT_OK || found[k].workspaceSize > workspace_max
-               || !is_deterministic(lt, &found[k].algo)))
-        k++;
-    if (status != LT_OK || k == count)
-        return status == LT_OK ? LT_NOT_SUPPORTED : status;
-    made->algorithm = found[k].algo;
-    made->workspace = found[k].workspaceSize;
-    return LT_OK;
+    for (int k = 0; k < count && status == LT_OK; k++) {
+        uint32_t sums = LT_REDUCTION_INPLACE;
+        size_t written = 0;
+        if (found[k].state != LT_OK || found[k].workspaceSize > workspace_max
+            || lt->algorithm_get(&found[k].algo, LT_ALGO_REDUCTION, &sums, sizeof sums,
+                                 &written)
+                   != LT_OK
+            || (sums != LT_REDUCTION_NONE && sums != LT_REDUCTION_COMPUTE))
+            continue;
+        made->algorithm = found[k].algo;
+        made->workspace = found[k].workspaceSize;
+        return LT_OK;
+    }
+    return status == LT_OK ? LT_NOT_SUPPORTED : status;
 }
 
 static void prepared_free(const cuda_lt_t *lt, pl_product_plan_t *made)

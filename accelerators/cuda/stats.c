@@ -12,31 +12,24 @@
 
 enum { UUID_TEXT = 48 };
 
-/* Finds a card, or a part of one, by "GPU-40404040-4040-4040-4040-404040404040". */
-static bool card_find(cuda_t *cuda, const cuda_nvml_t *call)
+/* Finds the card, or a part of one, by "GPU-40404040-4040-4040-4040-404040404040". */
+static void monitor_open(cuda_t *cuda)
 {
     static const char *const prefixes[] = {"GPU", "MIG"};
-    for (size_t p = 0; p < sizeof prefixes / sizeof *prefixes; p++) {
+    pl_error_t err = {0};
+    const cuda_monitor_t *monitor = cuda_monitor_open(&err);
+    cuda->stats.is_tried = true;
+    for (int p = 0; p < 2 && monitor && !cuda->stats.monitor; p++) {
         char uuid[UUID_TEXT];
         size_t at = (size_t)snprintf(uuid, UUID_TEXT, "%s", prefixes[p]);
         for (int k = 0; k < 16; k++)
             at += (size_t)snprintf(uuid + at, UUID_TEXT - at, "%s%02x",
                                    k == 0 || (k >= 4 && k <= 10 && k % 2 == 0) ? "-" : "",
                                    (unsigned char)cuda->card.uuid.bytes[k]);
-        if (call->card(uuid, &cuda->stats.card) == NVML_OK)
-            return true;
+        if (monitor->call.card(uuid, &cuda->stats.card) == NVML_OK)
+            cuda->stats.monitor = monitor;
     }
-    return false;
-}
-
-static void monitor_open(cuda_t *cuda)
-{
-    pl_error_t err = {0};
-    const cuda_monitor_t *monitor = cuda_monitor_open(&err);
-    cuda->stats.is_tried = true;
-    if (monitor && card_find(cuda, &monitor->call))
-        cuda->stats.monitor = monitor;
-    else
+    if (!cuda->stats.monitor)
         pl_log_line(PL_LOG_DEBUG, cuda->card.number, "accelerator.cuda",
                     "utilization, power and temperature of cuda:%d are unknown: %s",
                     cuda->card.number,

@@ -1,5 +1,8 @@
-/* streams.c - streams for collectives that work on registered memory of a card */
+/* streams.c - streams for collectives that work on registered memory of a card, and
+ * launches recorded as CUDA graphs, which run with less work for the host */
 #include "accelerators/cuda/cuda.h"
+#include "base/alloc.h"
+#include "base/error.h"
 
 void *cuda_stream(void *self, pl_stream_t which)
 {
@@ -44,4 +47,68 @@ int cuda_stream_wait(void *self, void *of, pl_event_t *event, pl_error_t *err)
         return code;
     return cuda_check(cuda, err, cuda->call->stream_wait(of, event->event, 0),
                       "waiting for an event");
+}
+
+/* ---- Recordings ---- */
+
+struct pl_recording {
+    CUgraphExec ready;
+};
+
+/* Other threads of the process may use the driver at that time. */
+int cuda_record_begin(void *self, pl_stream_t stream, pl_error_t *err)
+{
+    cuda_t *cuda = self;
+    const int code = cuda_enter(cuda, err);
+    if (code != PL_OK)
+        return code;
+    return cuda_check(cuda, err,
+                      cuda->call->capture_begin(cuda->stream[stream],
+                                                CU_CAPTURE_BY_THREAD),
+                      "beginning a recording");
+}
+
+int cuda_record_end(void *self, pl_stream_t stream, pl_recording_t **recording,
+                    pl_error_t *err)
+{
+    cuda_t *cuda = self;
+    CUgraph graph = NULL;
+    const int code = cuda_enter(cuda, err);
+    if (code != PL_OK)
+        return code;
+    cu_result_t result = cuda->call->capture_end(cuda->stream[stream], &graph);
+    if (result != CU_OK)
+        return cuda_check(cuda, err, result, "ending a recording");
+    pl_recording_t *fresh = pl_alloc(sizeof *fresh);
+    if (fresh)
+        result = cuda->call->graph_ready(&fresh->ready, graph, 0);
+    cuda->call->graph_free(graph);
+    if (!fresh)
+        return pl_no_memory(err);
+    if (result == CU_OK) {
+        *recording = fresh;
+        return PL_OK;
+    }
+    pl_free(fresh);
+    return cuda_check(cuda, err, result, "making a recording ready");
+}
+
+int cuda_recording_run(void *self, pl_stream_t stream, pl_recording_t *recording,
+                       pl_error_t *err)
+{
+    cuda_t *cuda = self;
+    const int code = cuda_enter(cuda, err);
+    if (code != PL_OK)
+        return code;
+    return cuda_check(cuda, err,
+                      cuda->call->graph_run(recording->ready, cuda->stream[stream]),
+                      "running a recording");
+}
+
+void cuda_recording_free(void *self, pl_recording_t *recording)
+{
+    cuda_t *cuda = self;
+    cuda->call->context_use(cuda->context);
+    cuda->call->ready_free(recording->ready);
+    pl_free(recording);
 }

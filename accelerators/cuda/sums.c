@@ -155,39 +155,35 @@ static void put_tree(text_t *t, const cuda_sums_t *s, int first, int count)
     put(t, ")");
 }
 
-static void put_kernel(text_t *t, const cuda_sums_t *s, int kind, bool is_max, int ranks)
-{
-    static const char *const type[] = {"float", "double", "int64_t"};
-    static const char *const join[][2] = {{"a + b", "a > b || a != a ? a : b"},
-                                          {"a + b", "a > b || a != a ? a : b"},
-                                          {"(int64_t)((uint64_t)a + (uint64_t)b)",
-                                           "a > b ? a : b"}};
-    put(t,
-        "#include \"accelerators/gpu/kernels/dialect.h\"\n"
-        "FN %s joined(%s a, %s b)\n{\n    return %s;\n}\n"
-        "KERNEL void BOUNDS(%d) ranks(GLOBAL const int64_t *count, GLOBAL %s *to",
-        type[kind], type[kind], type[kind], join[kind][is_max], THREADS, type[kind]);
-    for (int k = 0; k < ranks; k++)
-        put(t, ", GLOBAL const %s *a%d", type[kind], k);
-    put(t, ")\n{\n"
-           "    for (int64_t i = GROUP * THREADS + THREAD; i < *count;\n"
-           "         i += GROUPS * THREADS)\n"
-           "        to[i] = ");
-    put_tree(t, s, 0, ranks);
-    put(t, ";\n}\nENTER(ranks");
-    for (int k = 0; k < ranks + 2; k++)
-        put(t, ", (void *)a[%d]", k);
-    put(t, ")\n");
-}
-
 static int kernel_make(cuda_sums_t *s, kernel_t *kernel, int kind, bool is_max, int ranks,
                        pl_error_t *err)
 {
+    static const char *const types[] = {"float", "double", "int64_t"};
+    static const char *const joins[][2] = {{"a + b", "a > b || a != a ? a : b"},
+                                           {"a + b", "a > b || a != a ? a : b"},
+                                           {"(int64_t)((uint64_t)a + (uint64_t)b)",
+                                            "a > b ? a : b"}};
     const cuda_driver_t *call = s->call;
+    const char *type = types[kind];
     text_t text = {.length = 0};
     void *module = NULL;
     CUfunction function = NULL;
-    put_kernel(&text, s, kind, is_max, ranks);
+    put(&text,
+        "#include \"accelerators/gpu/kernels/dialect.h\"\n"
+        "FN %s joined(%s a, %s b)\n{\n    return %s;\n}\n"
+        "KERNEL void BOUNDS(%d) ranks(GLOBAL const int64_t *count, GLOBAL %s *to",
+        type, type, type, joins[kind][is_max], THREADS, type);
+    for (int k = 0; k < ranks; k++)
+        put(&text, ", GLOBAL const %s *a%d", type, k);
+    put(&text, ")\n{\n"
+               "    for (int64_t i = GROUP * THREADS + THREAD; i < *count;\n"
+               "         i += GROUPS * THREADS)\n"
+               "        to[i] = ");
+    put_tree(&text, s, 0, ranks);
+    put(&text, ";\n}\nENTER(ranks");
+    for (int k = 0; k < ranks + 2; k++)
+        put(&text, ", (void *)a[%d]", k);
+    put(&text, ")\n");
     const int failed = s->device.ops->module_new(s->device.device, text.at, &module, err);
     if (failed != PL_OK || !module)
         return failed;

@@ -123,18 +123,6 @@ static bool same_buffer(const gpu_buffer_t *a, const gpu_buffer_t *b)
     return a->at == b->at && a->index == b->index && a->offset == b->offset;
 }
 
-/* Bytes that a kernel may access of a buffer without a value. */
-static size_t reach_of(const gpu_codegen_t *t, const gpu_buffer_t *buffer)
-{
-    switch (buffer->at) {
-    case GPU_IN_STEP: return sizeof(gpu_step_t);
-    case GPU_IN_CONTROL: return sizeof(gpu_control_t);
-    case GPU_IN_RECORD: return GPU_RECORD_SUMS + t->record - buffer->offset;
-    case GPU_IN_COUNTER: return t->counters;
-    default: return buffer->bytes;
-    }
-}
-
 int gpu_argument(gpu_codegen_t *t, const gpu_buffer_t *buffer, const char *type,
                  bool writes)
 {
@@ -156,7 +144,14 @@ int gpu_argument(gpu_codegen_t *t, const gpu_buffer_t *buffer, const char *type,
         t->type[k] = type;
     }
     gpu_buffer_t *own = &kernel->buffer[k];
-    const size_t reach = buffer->reach ? buffer->reach : reach_of(t, buffer);
+    size_t reach = buffer->reach;
+    if (!reach)                                             /* a buffer without a value */
+        reach = buffer->at == GPU_IN_STEP      ? sizeof(gpu_step_t)
+                : buffer->at == GPU_IN_CONTROL ? sizeof(gpu_control_t)
+                : buffer->at == GPU_IN_RECORD
+                    ? GPU_RECORD_SUMS + t->record - buffer->offset
+                : buffer->at == GPU_IN_COUNTER ? t->counters
+                                               : buffer->bytes;
     const bool is_own = t->is_small && own->writes && own->made == buffer->value;
     own->writes |= writes;
     own->reads |= !writes && !is_own;

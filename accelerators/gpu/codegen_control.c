@@ -88,37 +88,31 @@ static const char *number_of(gpu_codegen_t *t, int32_t value, char text[64])
     return text;
 }
 
-static void print_watch(gpu_codegen_t *t, int i)
-{
-    const pl_op_t *op = &t->g->op[i];
-    const int64_t n = pl_elements(t->g->value[op->input[0]].shape);
-    char max[64], bound[40];
-    gpu_kernel_begin(t, "watch");
-    gpu_define_load(t, "X", op->input[0]);
-    if (op->input_count == 2)
-        gpu_define(t, "LIMIT", "(!(%s > %s))", number_of(t, op->input[1], max),
-                   gpu_number(t, op->attr.a, bound));
-    else
-        gpu_define(t, "LIMIT", "1");
-    gpu_define_number(t, "N", n);
-    gpu_define(t, "CONTROL", "a%d", control_argument(t, true));
-    gpu_define_number(t, "OPERATION", gpu_add_check(t, i, 0));
-    gpu_print_elementwise(t, "watch", n);
-}
-
 void gpu_print_guard(gpu_codegen_t *t, int i)
 {
     const pl_op_t *op = &t->g->op[i];
+    const bool is_limited = op->input_count == 2;
     char x[64], max[64], bound[40];
     if (op->attr.watches) {
-        print_watch(t, i);
+        const int64_t n = pl_elements(t->g->value[op->input[0]].shape);
+        gpu_kernel_begin(t, "watch");
+        gpu_define_load(t, "X", op->input[0]);
+        if (is_limited)
+            gpu_define(t, "LIMIT", "(!(%s > %s))", number_of(t, op->input[1], max),
+                       gpu_number(t, op->attr.a, bound));
+        else
+            gpu_define(t, "LIMIT", "1");
+        gpu_define_number(t, "N", n);
+        gpu_define(t, "CONTROL", "a%d", control_argument(t, true));
+        gpu_define_number(t, "OPERATION", gpu_add_check(t, i, 0));
+        gpu_print_elementwise(t, "watch", n);
         return;
     }
     gpu_small_begin(t, "guard", 4);
     const int control = control_argument(t, true);
     gpu_print(t, "const real x = %s;\nif (THREAD == 0 && !a%d->status",
               number_of(t, op->input[0], x), control);
-    if (op->input_count == 2)
+    if (is_limited)
         gpu_print(t, " && !(%s > %s)", number_of(t, op->input[1], max),
                   gpu_number(t, op->attr.a, bound));
     gpu_print(t, ") {\na%d->operation = %d;\n", control, i);

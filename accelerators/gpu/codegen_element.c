@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "accelerators/gpu/codegen_unit.h"
+#include "accelerators/gpu/codegen.h"
 #include "base/alloc.h"
 #include "base/error.h"
 
@@ -54,28 +54,6 @@ static int partials(gpu_unit_t *u)
         u->t->scratch = bytes;
     return gpu_argument(u->t, &(gpu_buffer_t){.at = GPU_IN_SCRATCH, .bytes = bytes},
                         "double", true);
-}
-
-/* After the loop of a block. */
-static void print_block_end(gpu_unit_t *u)
-{
-    gpu_codegen_t *t = u->t;
-    const int64_t blocks = blocks_of(u);
-    const int a = blocks > 1 ? partials(u) : 0;
-    for (int k = 0; k < u->totals; k++) {
-        gpu_print(t,
-                  "const double sum%d = group_sum64((double)total%d, rows);\n"
-                  "if (THREAD == 0) {\n",
-                  k, k);
-        if (blocks > 1) {
-            gpu_print(t, "a%d[%lld + block] = sum%d;\n", a, (long long)(k * blocks), k);
-        } else {
-            char sum[16];
-            snprintf(sum, sizeof sum, "sum%d", k);
-            print_sum(u, k, sum);
-        }
-        gpu_print(t, "}\n");
-    }
 }
 
 /* ---- The unit ---- */
@@ -141,6 +119,8 @@ static int64_t groups_of(int64_t groups)
     return groups < GROUPS_MAX ? groups : GROUPS_MAX;
 }
 
+/* A group adds up the totals of a block; the last group adds up the sums of all
+ * blocks. */
 static void print_with_totals(gpu_unit_t *u)
 {
     gpu_codegen_t *t = u->t;
@@ -152,9 +132,21 @@ static void print_with_totals(gpu_unit_t *u)
     print_head(u, threads);
     print_ops(u);
     gpu_print(t, "}\n");
-    print_block_end(u);
-    gpu_print(t, "}\n");
     const int a = blocks > 1 ? partials(u) : 0;
+    for (int k = 0; k < u->totals; k++) {
+        char sum[16];
+        snprintf(sum, sizeof sum, "sum%d", k);
+        gpu_print(t,
+                  "const double sum%d = group_sum64((double)total%d, rows);\n"
+                  "if (THREAD == 0) {\n",
+                  k, k);
+        if (blocks > 1)
+            gpu_print(t, "a%d[%lld + block] = sum%d;\n", a, (long long)(k * blocks), k);
+        else
+            print_sum(u, k, sum);
+        gpu_print(t, "}\n");
+    }
+    gpu_print(t, "}\n");
     if (blocks > 1)                    /* the last group adds up the sums of all blocks */
         gpu_print(t,
                   "if (!is_last_group(&COUNTER[0], (uint32_t)GROUPS, last))\nreturn;\n");

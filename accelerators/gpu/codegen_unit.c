@@ -9,7 +9,7 @@
  * A core has its own kernel body.  Element-wise operations before and after it in its
  * unit become functions of that kernel: they load the core's input, or take its
  * result. */
-#include "accelerators/gpu/codegen_unit.h"
+#include "accelerators/gpu/codegen.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -33,14 +33,6 @@ static void too_many(gpu_unit_t *u)
 
 /* ---- Registers ---- */
 
-/* Whether two values are the same piece of a region. */
-static bool same_piece(const pl_value_t *a, const pl_value_t *b)
-{
-    return a->source == PL_FROM_REGION && b->source == PL_FROM_REGION
-           && a->index == b->index && a->offset == b->offset
-           && pl_elements(a->shape) == pl_elements(b->shape);
-}
-
 static bool same_view(const pl_view_t *a, const pl_view_t *b)
 {
     if (a->shape.rank != b->shape.rank)
@@ -51,14 +43,17 @@ static bool same_view(const pl_view_t *a, const pl_view_t *b)
     return true;
 }
 
-/* The newest register with a value, or -1. */
+/* The newest register with a value, or with the same piece of a region, or -1. */
 static int find_known(const gpu_unit_t *u, int32_t root, const pl_view_t *repeat)
 {
+    const pl_value_t *a = value_of(u, root);
     for (int k = u->known_count - 1; k >= 0; k--) {
         const gpu_known_t *known = &u->known[k];
-        if ((known->value == root
-             || same_piece(value_of(u, known->value), value_of(u, root)))
-            && same_view(&known->repeat, repeat))
+        const pl_value_t *b = value_of(u, known->value);
+        const bool is_piece = a->source == PL_FROM_REGION && b->source == PL_FROM_REGION
+                              && a->index == b->index && a->offset == b->offset
+                              && pl_elements(a->shape) == pl_elements(b->shape);
+        if ((known->value == root || is_piece) && same_view(&known->repeat, repeat))
             return known->number;
     }
     return -1;
@@ -284,26 +279,6 @@ static int dropout(gpu_unit_t *u, const pl_op_t *op, pl_dtype_t dtype, const cha
     return result(u, dtype, false, x, NULL, NULL, formula);
 }
 
-static void print_assign(gpu_unit_t *u, const pl_op_t *op, bool done)
-{
-    const int32_t target = op->input[0];
-    const pl_value_t *v = value_of(u, target);
-    const pl_view_t plain = {.shape = {.rank = 0}};
-    char x[48], y[48];
-    operand(u, op, 1, x);
-    int r;
-    if (op->attr.accumulate)
-        r = result(u, v->dtype, false, operand(u, op, 0, y), x, NULL, "x + y");
-    else
-        r = result(u, v->dtype, value_of(u, op->input[1])->dtype == v->dtype, x, NULL,
-                   NULL, "x");
-    if (!done) {
-        const gpu_buffer_t buffer = gpu_buffer_of(u->t, target);
-        store_add(u, &buffer, v->dtype, r);
-    }
-    add_known(u, target, &plain, r);
-}
-
 /* Stores a value that other units read. */
 static void store_value(gpu_unit_t *u, int32_t value, int number)
 {
@@ -318,9 +293,20 @@ void gpu_unit_op(gpu_unit_t *u, int i)
 {
     gpu_codegen_t *t = u->t;
     const pl_op_t *op = &t->g->op[i];
+    const pl_view_t plain = {.shape = {.rank = 0}};
     char x[48], y[48], f[40];
     if (op->code == PL_OP_assign) {
-        print_assign(u, op, t->done[i]);
+        const int32_t target = op->input[0];
+        const pl_dtype_t dtype = value_of(u, target)->dtype;
+        const bool exact = value_of(u, op->input[1])->dtype == dtype;
+        operand(u, op, 1, x);
+        const int r = op->attr.accumulate ? result(u, dtype, false, operand(u, op, 0, y),
+                                                   x, NULL, "x + y")
+                                          : result(u, dtype, exact, x, NULL, NULL, "x");
+        const gpu_buffer_t buffer = gpu_buffer_of(t, target);
+        if (!t->done[i])
+            store_add(u, &buffer, dtype, r);
+        add_known(u, target, &plain, r);
         return;
     }
     operand(u, op, 0, x);
@@ -338,7 +324,6 @@ void gpu_unit_op(gpu_unit_t *u, int i)
     }
     const int32_t value = op->output[0];
     const pl_dtype_t dtype = value_of(u, value)->dtype;
-    const pl_view_t plain = {.shape = {.rank = 0}};
     const pl_formula_code_t code = op->code == PL_OP_cast ? PL_FORMULA_copy
                                                           : pl_formula_of(op);
     const bool exact = op->code != PL_OP_cast && pl_is_exact(op->code);

@@ -258,46 +258,28 @@ static void print_ins(compiler_t *c)
         p->pieces--;
 }
 
-/* The kernel that runs only when parameters have changed; it belongs to no piece. */
-static void print_refresh(compiler_t *c)
-{
-    pl_plan_t *p = c->plan;
-    const gpu_region_t *params = &c->gpu->memory->region[PL_REGION_PARAMS],
-                       *low = &c->gpu->memory->region[GPU_REGION_LOW];
-    const gpu_buffer_t from = {.at = GPU_IN_REGION, .index = PL_REGION_PARAMS},
-                       to = {.at = GPU_IN_REGION, .index = GPU_REGION_LOW};
-    if (p->needs[GPU_REGION_LOW])
-        gpu_print_convert(&c->text, &from, params->dtype, &to, low->dtype, low->count);
-}
-
-/* A plan can write GPU_REGION_LOW with the parameters if only units of element-wise
- * operations change them. */
-static void note_params(compiler_t *c)
+/* All launches of the plan in their order.  Before the first piece comes the kernel that
+ * makes GPU_REGION_LOW; it runs only when parameters have changed. */
+static int print_units(compiler_t *c, pl_error_t *err)
 {
     const pl_graph_t *g = &c->lowered.graph;
-    const gpu_region_t *low = &c->gpu->memory->region[GPU_REGION_LOW];
-    bool is_elementwise = true;
-    for (int i = 0; i < g->op_count; i++) {
-        const pl_op_t *op = &g->op[i];
-        if (op->code != PL_OP_assign || g->value[op->input[0]].index != PL_REGION_PARAMS)
-            continue;
-        const pl_value_t *made = &g->value[c->fusion.root[op->input[1]]];
-        c->plan->changes_params = true;
-        is_elementwise &= !c->memory_plan.done[i]
-                          || (made->source == PL_FROM_OP
-                              && pl_is_elementwise(g, &g->op[made->op]));
-    }
-    c->plan->keeps_low = c->plan->changes_params && low->count && is_elementwise;
-    c->text.low = c->plan->keeps_low ? GPU_REGION_LOW : 0;
-    c->text.low_dtype = low->dtype;
-}
-
-static int print_units(compiler_t *c, const int *last, pl_error_t *err)
-{
-    const pl_graph_t *g = &c->lowered.graph;
+    const gpu_region_t *region = c->gpu->memory->region;
+    const gpu_buffer_t from_params = {.at = GPU_IN_REGION, .index = PL_REGION_PARAMS},
+                       to_low = {.at = GPU_IN_REGION, .index = GPU_REGION_LOW};
     int code = PL_OK, bucket = 0;
     bool backward = false;                                  /* it has begun */
-    print_refresh(c);
+    int *last = pl_alloc_array((size_t)c->graph.bucket_count, sizeof *last);
+    if (!last)
+        return pl_no_memory(err);
+    for (int k = 0; k < c->graph.bucket_count; k++) {
+        last[k] = bucket_unit(c, c->graph.bucket[k + 1], c->graph.bucket[k]);
+        if (k && last[k] < last[k - 1])
+            last[k] = last[k - 1];
+    }
+    c->plan->refresh = c->plan->needs[GPU_REGION_LOW] ? 0 : -1;
+    if (c->plan->needs[GPU_REGION_LOW])
+        gpu_print_convert(&c->text, &from_params, region[PL_REGION_PARAMS].dtype, &to_low,
+                          region[GPU_REGION_LOW].dtype, region[GPU_REGION_LOW].count);
     print_ins(c);
     gpu_print_begin(&c->text);
     if (c->plan->grads_backup)
@@ -332,50 +314,25 @@ static int print_units(compiler_t *c, const int *last, pl_error_t *err)
         gpu_print_grads_backup(&c->text, c->plan->grads_backup, true);
     gpu_print_record(&c->text, g->op_count);
     cut_end(c, bucket);
-    return code;
-}
-
-static int print_plan(compiler_t *c, pl_error_t *err)
-{
-    c->plan->refresh = c->plan->needs[GPU_REGION_LOW] ? 0 : -1;
-    int *last = pl_alloc_array((size_t)c->graph.bucket_count, sizeof *last);
-    if (!last)
-        return pl_no_memory(err);
-    for (int k = 0; k < c->graph.bucket_count; k++) {
-        last[k] = bucket_unit(c, c->graph.bucket[k + 1], c->graph.bucket[k]);
-        if (k && last[k] < last[k - 1])
-            last[k] = last[k - 1];
-    }
-    int code = print_units(c, last, err);
     pl_free(last);
     return code;
 }
 
-/* Moves the kernels from the text to the plan. */
-static int take_text(compiler_t *c, pl_error_t *err)
+static int maker_of(const compiler_t *c, int32_t value)
 {
-    pl_plan_t *p = c->plan;
-    if (c->text.error.code != PL_OK)
-        return pl_fail(err, c->text.error.code, "%s", c->text.error.text);
-    p->kernel = c->text.kernel;
-    p->kernels = c->text.kernels;
-    for (int k = 0; k < p->kernels; k++) {
-        const char *name = p->kernel[k].name, *number = strrchr(name, '_');
-        snprintf(p->kernel[k].kind, sizeof p->kernel[k].kind, "%.*s",
-                 number ? (int)(number - name) : 23, name);
-    }
-    p->scratch = c->text.scratch;
-    p->counters = c->text.counters;
-    p->check = c->text.check;
-    c->text.kernel = NULL;
-    c->text.check = NULL;
-    return PL_OK;
+    const pl_value_t *v = &c->lowered.graph.value[c->fusion.root[value]];
+    return v->source == PL_FROM_OP ? v->op : -1;
 }
 
-static void note_needs(compiler_t *c)
+/* Notes in the plan how much it reads of each region and batch field, whether it changes
+ * parameters, and its metrics and outputs.  It can write GPU_REGION_LOW with the
+ * parameters if only units of element-wise operations change them. */
+static int note_graph(compiler_t *c, pl_error_t *err)
 {
     const pl_graph_t *g = &c->lowered.graph;
+    const gpu_region_t *low = &c->gpu->memory->region[GPU_REGION_LOW];
     pl_plan_t *p = c->plan;
+    bool is_elementwise = true;
     for (int32_t v = 0; v < g->value_count; v++) {
         const pl_value_t *value = &g->value[v];
         const size_t count = (size_t)pl_elements(value->shape);
@@ -385,18 +342,18 @@ static void note_needs(compiler_t *c)
         if (value->source == PL_FROM_INPUT)
             p->input[value->index] = count * pl_dtype_size(value->dtype);
     }
-}
-
-static int maker_of(const compiler_t *c, int32_t value)
-{
-    const pl_value_t *v = &c->lowered.graph.value[c->fusion.root[value]];
-    return v->source == PL_FROM_OP ? v->op : -1;
-}
-
-static int note_fetches(compiler_t *c, pl_error_t *err)
-{
-    const pl_graph_t *g = &c->lowered.graph;
-    pl_plan_t *p = c->plan;
+    for (int i = 0; i < g->op_count; i++) {
+        const pl_op_t *op = &g->op[i];
+        if (op->code != PL_OP_assign || g->value[op->input[0]].index != PL_REGION_PARAMS)
+            continue;
+        const int maker = maker_of(c, op->input[1]);
+        p->changes_params = true;
+        is_elementwise &= !c->memory_plan.done[i]
+                          || (maker >= 0 && pl_is_elementwise(g, &g->op[maker]));
+    }
+    p->keeps_low = p->changes_params && low->count && is_elementwise;
+    c->text.low = p->keeps_low ? GPU_REGION_LOW : 0;
+    c->text.low_dtype = low->dtype;
     p->metric = pl_alloc_array((size_t)g->fetch_count, sizeof *p->metric);
     if (!p->metric)
         return pl_no_memory(err);
@@ -419,7 +376,9 @@ static int note_fetches(compiler_t *c, pl_error_t *err)
     return PL_OK;
 }
 
-static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
+/* The lowered graph in units, with the memory of its values, and the operations that a
+ * library computes. */
+static int prepare(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
 {
     pl_unit_limits_t limits = {.operands = PL_LAUNCH_ADDRESSES - 4,
                                .lines = 96,
@@ -462,31 +421,43 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
                                               .user = c};
         code = pl_memory_plan_build(&c->memory_plan, &c->lowered.graph, &rules, err);
     }
-    if (code != PL_OK)
-        return code;
-    c->text.allocation = c->memory_plan.allocation;
-    c->text.done = c->memory_plan.done;
-    c->plan->arena = c->memory_plan.arena;
-    gpu_products_allocated(&c->text, c->plan);
-    note_needs(c);
-    note_params(c);
-    code = note_fetches(c, err);
-    c->text.record = (size_t)c->plan->sums * sizeof(double);
-    if (code == PL_OK)
-        code = print_plan(c, err);
-    return code == PL_OK ? take_text(c, err) : code;
+    return code;
 }
 
 int gpu_compile(pl_gpu_t *gpu, pl_plan_t *plan, const pl_graph_t *g, gpu_string_t **text,
                 int *texts, pl_error_t *err)
 {
     compiler_t c = {.gpu = gpu, .plan = plan};
-    int code = compile(&c, g, err);
+    int code = prepare(&c, g, err);
     if (code == PL_OK) {
+        c.text.allocation = c.memory_plan.allocation;
+        c.text.done = c.memory_plan.done;
+        plan->arena = c.memory_plan.arena;
+        gpu_products_allocated(&c.text, plan);
+        code = note_graph(&c, err);
+        c.text.record = (size_t)plan->sums * sizeof(double);
+    }
+    if (code == PL_OK)
+        code = print_units(&c, err);
+    if (code == PL_OK && c.text.error.code != PL_OK)
+        code = pl_fail(err, c.text.error.code, "%s", c.text.error.text);
+    if (code == PL_OK) {           /* what was printed moves to the plan and the caller */
+        plan->kernel = c.text.kernel;
+        plan->kernels = c.text.kernels;
+        plan->scratch = c.text.scratch;
+        plan->counters = c.text.counters;
+        plan->check = c.text.check;
         *text = c.text.text;
         *texts = c.text.texts;
+        c.text.kernel = NULL;
+        c.text.check = NULL;
         c.text.text = NULL;
         c.text.texts = 0;
+    }
+    for (int k = 0; k < plan->kernels; k++) {
+        const char *name = plan->kernel[k].name, *number = strrchr(name, '_');
+        snprintf(plan->kernel[k].kind, sizeof plan->kernel[k].kind, "%.*s",
+                 number ? (int)(number - name) : 23, name);
     }
     gpu_codegen_release(&c.text);
     pl_memory_plan_release(&c.memory_plan);

@@ -119,8 +119,9 @@ static int fence_take(fences_t *fences, gpu_fence_t **taken, pl_error_t *err)
 }
 
 /* A fence after the work on a stream, which is a handle of the vendor. */
-static int fence_record(pl_gpu_t *gpu, void *stream, pl_fence_t **fence, pl_error_t *err)
+static int fence_record(void *device, void *stream, pl_fence_t **fence, pl_error_t *err)
 {
+    pl_gpu_t *gpu = device;
     fences_t *fences = gpu->fences;
     gpu_fence_t *f = NULL;
     pthread_mutex_lock(&fences->lock);
@@ -146,12 +147,6 @@ int gpu_fence_main(pl_gpu_t *gpu, pl_fence_t **fence, pl_error_t *err)
 }
 
 /* ---- The device for collectives ---- */
-
-static int device_fence_new(void *device, void *stream, pl_fence_t **fence,
-                            pl_error_t *err)
-{
-    return fence_record(device, stream, fence, err);
-}
 
 static int device_module_new(void *device, const char *text, void **module,
                              pl_error_t *err)
@@ -190,7 +185,7 @@ int pl_gpu_register_region(void *self, pl_region_t region, pl_reg_buffer_t **buf
         fences->device_ops = (pl_device_ops_t){.enter = backend->enter,
                                                .stream_new = backend->stream_new,
                                                .stream_free = backend->stream_free,
-                                               .fence_new = device_fence_new,
+                                               .fence_new = fence_record,
                                                .module_new = device_module_new};
         gpu->fences = fences;
     }

@@ -108,20 +108,6 @@ static void read_instead(pl_graph_t *g, int32_t value, int32_t other)
     }
 }
 
-/* An operation that reads a widened value reads the input of the cast instead. */
-static void widen(pl_graph_t *g)
-{
-    for (int i = 0; i < g->op_count; i++) {
-        const pl_op_t *op = &g->op[i];
-        if (op->code != PL_OP_cast)
-            continue;
-        const pl_dtype_t from = g->value[op->input[0]].dtype,
-                         to = g->value[op->output[0]].dtype;
-        if (pl_is_float(from) && is_wider(to, from))
-            read_instead(g, op->output[0], op->input[0]);
-    }
-}
-
 /* Whether a value is only assigned to gradients. */
 static bool is_gradient(const refining_t *r, int32_t value)
 {
@@ -162,7 +148,7 @@ static int only_cast(const refining_t *r, int32_t value)
 }
 
 /* An operation before a cast makes its result in the type of the cast, which is
- * dropped. */
+ * dropped; readers of the cast read that result. */
 static void narrow(refining_t *r)
 {
     pl_graph_t *g = r->g;
@@ -181,12 +167,6 @@ static void narrow(refining_t *r)
         }
         r->is[g->op[cast].output[0]] = last;
     }
-}
-
-/* Readers of a dropped cast read the value that replaces it. */
-static void rename_all(refining_t *r)
-{
-    pl_graph_t *g = r->g;
     for (int32_t v = 0; v < g->value_count; v++)
         while (r->is[v] != r->is[r->is[v]])
             r->is[v] = r->is[r->is[v]];
@@ -274,6 +254,14 @@ static void split_sums(refining_t *r)
 
 int gpu_fold_casts(pl_graph_t *g, bool library_convolves, pl_error_t *err)
 {
+    for (int i = 0; i < g->op_count;
+         i++) {                            /* readers of widened values read the halves */
+        const pl_op_t *op = &g->op[i];
+        if (op->code == PL_OP_cast && pl_is_float(g->value[op->input[0]].dtype)
+            && is_wider(g->value[op->output[0]].dtype, g->value[op->input[0]].dtype))
+            read_instead(g, op->output[0], op->input[0]);
+    }
+    pl_graph_prune(g);
     const size_t values = (size_t)g->value_count;
     refining_t r = {.g = g,
                     .library_convolves = library_convolves,
@@ -284,13 +272,10 @@ int gpu_fold_casts(pl_graph_t *g, bool library_convolves, pl_error_t *err)
     for (int32_t v = 0; v < g->value_count && whole; v++)
         r.is[v] = v;
     if (whole) {
-        widen(g);
-        pl_graph_prune(g);
         count_readers(&r);
         split_sums(&r);
         count_readers(&r);
         narrow(&r);
-        rename_all(&r);
         pl_graph_prune(g);
     }
     pl_free(r.is);

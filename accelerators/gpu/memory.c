@@ -117,8 +117,8 @@ static int fail_memory(const pl_gpu_t *gpu, const char *what, pl_error_t *err)
 
 /* Frees the old block first, so that a plan fits or not whatever ran before it.  Without
  * memory for the new block, earlier plans get one of the old size again. */
-static int reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, bool zeroed,
-                   const char *what, pl_error_t *err)
+int gpu_reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, bool zeroed,
+                const char *what, pl_error_t *err)
 {
     const size_t before = block->bytes;
     if (bytes <= before)
@@ -133,18 +133,6 @@ static int reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, bool zeroed,
     if (code == PL_ENOMEM)
         return fail_memory(gpu, what, err);
     return code == PL_OK ? PL_OK : pl_error_prefix(err, "%s", what);
-}
-
-int gpu_reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, const char *what,
-                pl_error_t *err)
-{
-    return reserve(gpu, block, bytes, false, what, err);
-}
-
-int gpu_reserve_zeros(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, const char *what,
-                      pl_error_t *err)
-{
-    return reserve(gpu, block, bytes, true, what, err);
 }
 
 /* Host memory of at least so many bytes; NULL: out of memory. */
@@ -171,11 +159,11 @@ int gpu_memory_open(pl_gpu_t *gpu, pl_error_t *err)
         return pl_no_memory(err);
     pl_gpu_memory_t *m = gpu->memory;
     m->generation = 1;
-    int code = gpu_reserve_zeros(gpu, &m->control, sizeof(gpu_control_t), "control block",
-                                 err);
+    int code = gpu_reserve(gpu, &m->control, sizeof(gpu_control_t), true, "control block",
+                           err);
     for (int k = 0; k < GPU_SETS && code == PL_OK; k++) {
         gpu_set_t *set = &m->set[k];
-        code = gpu_reserve(gpu, &set->step, sizeof(gpu_step_t), "step block", err);
+        code = gpu_reserve(gpu, &set->step, sizeof(gpu_step_t), false, "step block", err);
         if (code == PL_OK)
             code = gpu->backend->event_new(gpu, &set->filled, err);
         if (code == PL_OK)
@@ -284,9 +272,9 @@ static int region_set(pl_gpu_t *gpu, int number, gpu_region_t fresh, pl_error_t 
     const char *what = region_name(number);
     code = n > SIZE_MAX / sizeof(double)
                ? pl_no_memory(err)
-               : gpu_reserve_zeros(gpu, &region->block, n * width, what, err);
+               : gpu_reserve(gpu, &region->block, n * width, true, what, err);
     if (code == PL_OK && region->mirror && gpu_is_half(region->dtype))
-        code = gpu_reserve(gpu, &region->floats, n * sizeof(float), what, err);
+        code = gpu_reserve(gpu, &region->floats, n * sizeof(float), false, what, err);
     if (code != PL_OK)
         region_close(gpu, region);
     return code;

@@ -50,13 +50,10 @@ void gpu_memory_close(pl_gpu_t *gpu);
 /* Frees the blocks of plans, when no plan is left. */
 void gpu_memory_shrink(pl_gpu_t *gpu);
 
-/* At least so many bytes; a block loses its contents when it grows, and when it
- * cannot. */
-int gpu_reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, const char *what,
-                pl_error_t *err);
-/* The same, and fresh memory is zeroed. */
-int gpu_reserve_zeros(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, const char *what,
-                      pl_error_t *err);
+/* At least so many bytes, which are `zeroed` if they are new; a block loses its contents
+ * when it grows, and when it cannot. */
+int gpu_reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, bool zeroed,
+                const char *what, pl_error_t *err);
 /* Waits until all streams have run their work. */
 int gpu_drain(pl_gpu_t *gpu, pl_error_t *err);
 

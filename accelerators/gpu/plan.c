@@ -12,20 +12,21 @@
 static int reserve(pl_gpu_t *gpu, const pl_plan_t *p, pl_error_t *err)
 {
     pl_gpu_memory_t *m = gpu->memory;
-    int code = gpu_reserve(gpu, &m->arena, p->arena, "values of a step", err);
+    int code = gpu_reserve(gpu, &m->arena, p->arena, false, "values of a step", err);
     if (code == PL_OK)
-        code = gpu_reserve(gpu, &m->scratch, p->scratch, "kernels' scratch", err);
+        code = gpu_reserve(gpu, &m->scratch, p->scratch, false, "kernels' scratch", err);
     if (code == PL_OK)
-        code = gpu_reserve_zeros(gpu, &m->counters, p->counters, "counters", err);
+        code = gpu_reserve(gpu, &m->counters, p->counters, true, "counters", err);
     if (code == PL_OK)
-        code = gpu_reserve(gpu, &m->grads_backup, p->grads_backup, "copy of gradients",
-                           err);
+        code = gpu_reserve(gpu, &m->grads_backup, p->grads_backup, false,
+                           "copy of gradients", err);
     for (int set = 0; set < GPU_SETS && code == PL_OK; set++) {
         code = gpu_reserve(gpu, &m->set[set].record,
-                           GPU_RECORD_SUMS + (size_t)p->sums * sizeof(double), "record",
-                           err);
+                           GPU_RECORD_SUMS + (size_t)p->sums * sizeof(double), false,
+                           "record", err);
         for (int k = 0; k < PL_FIELDS && code == PL_OK; k++)
-            code = gpu_reserve(gpu, &m->set[set].input[k], p->input[k], "batches", err);
+            code = gpu_reserve(gpu, &m->set[set].input[k], p->input[k], false, "batches",
+                               err);
     }
     return code;
 }

@@ -246,19 +246,6 @@ static bool describe_epilogue(const pl_graph_t *g, const pl_plan_t *plan,
 
 static const gpu_product_t plain = {NULL, -1, -1, -1, -1};
 
-/* Asks the library for a product. */
-static int library_ask(pl_gpu_t *gpu, gpu_codegen_t *t, const pl_product_t *p,
-                       gpu_product_t *made, pl_error_t *err)
-{
-    size_t workspace = 0;
-    const int code = gpu->backend->product_new(gpu, p, &made->prepared, &workspace, err);
-    if (code != PL_OK)
-        made->prepared = NULL;
-    else if (t->scratch < workspace)
-        t->scratch = workspace;
-    return code;
-}
-
 /* Asks for a product with as many of the operations after it as the library supports;
  * `alone`: with none.  PL_EUNSUPPORTED: it does not compute the product. */
 static int library_find(pl_gpu_t *gpu, gpu_codegen_t *t, const pl_plan_t *plan, int i,
@@ -278,10 +265,14 @@ static int library_find(pl_gpu_t *gpu, gpu_codegen_t *t, const pl_plan_t *plan, 
             *made = plain;
             p.adds = adds;
             made->target = adds ? g->op[target].input[0] : -1;
-            if (!more
-                || (describe_epilogue(g, plan, op, &p, made)
-                    && offered >> p.epilogue & 1))
-                code = library_ask(gpu, t, &p, made, err);
+            if (more
+                && !(describe_epilogue(g, plan, op, &p, made)
+                     && offered >> p.epilogue & 1))
+                continue;
+            size_t workspace = 0;
+            code = gpu->backend->product_new(gpu, &p, &made->prepared, &workspace, err);
+            if (code == PL_OK && t->scratch < workspace)
+                t->scratch = workspace;
         }
     if (code != PL_OK)
         *made = plain;
@@ -415,11 +406,16 @@ bool gpu_library_may_use(const pl_plan_t *plan, const gpu_buffer_t *buffer, int 
     return true;
 }
 
-static void find_buffers(const gpu_codegen_t *t, const pl_op_t *op,
-                         const gpu_product_t *made,
-                         gpu_buffer_t buffer[PL_PRODUCT_ADDRESSES])
+bool gpu_product_put(gpu_codegen_t *t, const pl_plan_t *plan, int i)
 {
+    const pl_op_t *op = &t->g->op[i];
+    const gpu_product_t *made = &plan->product[op->output_count ? op->output[0] : 0];
     const gpu_buffer_t scratch = {.at = GPU_IN_SCRATCH};
+    gpu_buffer_t buffer[PL_PRODUCT_ADDRESSES];
+    if (!is_product(op) || !made->prepared)
+        return false;
+    if (made->after < 0 && made->target < 0 && !gpu_is_allocated(t, op->output[0]))
+        return false;
     const bool sums = made->after >= 0
                       && t->g->op[t->g->value[made->after].op].code == PL_OP_sum,
                keeps = made->aux == op->output[0];
@@ -437,18 +433,6 @@ static void find_buffers(const gpu_codegen_t *t, const pl_op_t *op,
                                  ? buffer_of(t, made->aux, !keeps, keeps)
                                  : scratch;
     buffer[PL_PRODUCT_WORKSPACE] = scratch;
-}
-
-bool gpu_product_put(gpu_codegen_t *t, const pl_plan_t *plan, int i)
-{
-    const pl_op_t *op = &t->g->op[i];
-    const gpu_product_t *made = &plan->product[op->output_count ? op->output[0] : 0];
-    gpu_buffer_t buffer[PL_PRODUCT_ADDRESSES];
-    if (!is_product(op) || !made->prepared)
-        return false;
-    if (made->after < 0 && made->target < 0 && !gpu_is_allocated(t, op->output[0]))
-        return false;
-    find_buffers(t, op, made, buffer);
     if (!gpu_library_may_use(plan, buffer, PL_PRODUCT_ADDRESSES))
         return false;
     gpu_kernel_t *kernel = gpu_library_kernel(t, "product", buffer, PL_PRODUCT_ADDRESSES);

@@ -377,26 +377,24 @@ static int inflight_put(pl_gpu_t *gpu, inflight_t *f, pl_error_t *err)
     return code == PL_OK ? backend->notify(gpu, f->over, err) : code;
 }
 
-/* Makes GPU_REGION_LOW again if the host or a plan has changed the parameters. */
-static int refresh(pl_gpu_t *gpu, const inflight_t *f, pl_error_t *err)
-{
-    pl_gpu_memory_t *m = gpu->memory;
-    const int kernel = f->plan->refresh;
-    if (f->plan->changes_params && !f->plan->keeps_low)
-        m->low_is_fresh = false;
-    if (kernel < 0 || (m->low_is_fresh && !m->region[PL_REGION_PARAMS].mirror))
-        return PL_OK;
-    const int code = gpu_put_kernels(gpu, f->plan, kernel, kernel + 1, f->set, err);
-    m->low_is_fresh = code == PL_OK;
-    return code;
-}
-
-static int inflight_begin(pl_gpu_t *gpu, inflight_t *f, pl_error_t *err)
+/* Puts a replay on the streams, from its begin or from the collective at which it waits.
+ * GPU_REGION_LOW is made again if the host or a plan has changed the parameters. */
+static int inflight_run(pl_gpu_t *gpu, inflight_t *f, pl_error_t *err)
 {
     const pl_gpu_backend_ops_t *backend = gpu->backend;
     const pl_plan_t *p = f->plan;
-    const gpu_set_t *before = &gpu->memory->set[(f->set + GPU_SETS - 1) % GPU_SETS];
-    int code = backend->event_record(gpu, f->began, PL_STREAM_MAIN, err);
+    const gpu_host_copy_t *summed = &p->collective_result;
+    pl_gpu_memory_t *m = gpu->memory;
+    const gpu_set_t *before = &m->set[(f->set + GPU_SETS - 1) % GPU_SETS];
+    int code = PL_OK;
+    if (f->replay->continues) {
+        code = summed->count ? host_copy_in(gpu, summed, err) : PL_OK;
+        if (code == PL_OK && summed->count && summed->kernel >= 0)
+            code = gpu_put_kernels(gpu, p, summed->kernel, summed->kernel + 1, f->set,
+                                   err);
+        return code == PL_OK ? inflight_put(gpu, f, err) : code;
+    }
+    code = backend->event_record(gpu, f->began, PL_STREAM_MAIN, err);
     if (code == PL_OK)
         code = set_fill(gpu, f, err);
     if (code == PL_OK
@@ -404,17 +402,13 @@ static int inflight_begin(pl_gpu_t *gpu, inflight_t *f, pl_error_t *err)
         code = backend->event_wait(gpu, before->left, PL_STREAM_MAIN, err);
     for (int k = 0; k < p->ins && code == PL_OK; k++)
         code = host_copy_in(gpu, &p->in[k], err);
-    if (code == PL_OK)
-        code = refresh(gpu, f, err);
-    return code == PL_OK ? inflight_put(gpu, f, err) : code;
-}
-
-static int inflight_resume(pl_gpu_t *gpu, inflight_t *f, pl_error_t *err)
-{
-    const gpu_host_copy_t *p = &f->plan->collective_result;
-    int code = p->count ? host_copy_in(gpu, p, err) : PL_OK;
-    if (code == PL_OK && p->count && p->kernel >= 0)
-        code = gpu_put_kernels(gpu, f->plan, p->kernel, p->kernel + 1, f->set, err);
+    if (code == PL_OK && p->changes_params && !p->keeps_low)
+        m->low_is_fresh = false;
+    if (code == PL_OK && p->refresh >= 0
+        && (!m->low_is_fresh || m->region[PL_REGION_PARAMS].mirror)) {
+        code = gpu_put_kernels(gpu, p, p->refresh, p->refresh + 1, f->set, err);
+        m->low_is_fresh = code == PL_OK;
+    }
     return code == PL_OK ? inflight_put(gpu, f, err) : code;
 }
 
@@ -461,7 +455,7 @@ int pl_gpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *
     if (code != PL_OK)
         return code;
     f->replay = replay;
-    code = replay->continues ? inflight_resume(gpu, f, err) : inflight_begin(gpu, f, err);
+    code = inflight_run(gpu, f, err);
     if (code == PL_OK && replay->ordered && !f->collective)
         code = report_by_fence(gpu, replay, 0, err);
     if (code != PL_OK) {        /* launches on the streams run, but nothing is reported */

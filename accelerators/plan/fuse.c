@@ -165,33 +165,25 @@ static int floor_of_read(const fuser_t *f, int i, int32_t value)
     return floor;
 }
 
-/* The first unit in which operation i may assign to `target`: after all that read or
- * write it. */
-static int floor_of_assign(const fuser_t *f, int i, int32_t target)
-{
-    const pl_graph_t *g = f->g;
-    const pl_value_t *t = &g->value[target];
-    int floor = 0;
-    for (const pl_alias_t *alias = pl_alias_last(&f->aliases, t); alias;
-         alias = pl_alias_before(&f->aliases, t, alias)) {
-        const pl_op_t *op = &g->op[alias->op];
-        if (alias->op < i && op->code != PL_OP_reshape)
-            floor = larger(floor,
-                           after(f, alias->op,
-                                 pl_is_elementwise(g, op) && is_piece(alias, t)
-                                     && pl_op_elements(g, op) == pl_elements(t->shape)));
-    }
-    return floor;
-}
-
 /* The first unit in which operation i may run.  Operations after a guard stay there:
- * assigns must, and most others compute values for them. */
+ * assigns must, and most others compute values for them.  An assign runs after all that
+ * read or write its target. */
 static int floor_of(const fuser_t *f, int i)
 {
-    const pl_op_t *op = &f->g->op[i];
+    const pl_graph_t *g = f->g;
+    const pl_op_t *op = &g->op[i];
     const bool assigns = op->code == PL_OP_assign;
-    int floor = larger(assigns ? floor_of_assign(f, i, op->input[0]) : 0,
-                       f->after_guards);
+    const pl_value_t *t = assigns ? &g->value[op->input[0]] : NULL;
+    int floor = f->after_guards;
+    for (const pl_alias_t *alias = t ? pl_alias_last(&f->aliases, t) : NULL; alias;
+         alias = pl_alias_before(&f->aliases, t, alias)) {
+        const pl_op_t *other = &g->op[alias->op];
+        if (alias->op < i && other->code != PL_OP_reshape)
+            floor = larger(floor, after(f, alias->op,
+                                        pl_is_elementwise(g, other) && is_piece(alias, t)
+                                            && pl_op_elements(g, other)
+                                                   == pl_elements(t->shape)));
+    }
     for (int k = assigns; k < op->input_count; k++)        /* an assign reads no target */
         floor = larger(floor, floor_of_read(f, i, op->input[k]));
     return floor;
@@ -288,31 +280,24 @@ static int open_unit(fuser_t *f, int64_t elements)
     return u;
 }
 
-/* The unit of the cross-entropy whose gradient operation i is, if all inputs except the
- * exponentials are computed before that unit; or -1. */
-static int find_cross_entropy(const fuser_t *f, int i)
-{
-    enum { EXPONENTIALS = 3 };
-    const pl_op_t *op = &f->g->op[i];
-    const pl_value_t *made = &f->g->value[op->input[EXPONENTIALS]];
-    if (!f->limits->cores || made->source != PL_FROM_OP
-        || f->g->op[made->op].code != PL_OP_cross_entropy)
-        return -1;
-    const int u = f->fusion->unit[made->op];
-    int floor = f->after_guards;
-    for (int k = 0; k < op->input_count; k++)
-        if (k != EXPONENTIALS)
-            floor = larger(floor, floor_of_read(f, i, op->input[k]));
-    return floor <= u ? u : -1;
-}
-
 /* The unit that operation i, which is not element-wise, joins: the unit that makes its
- * first input, or -1. */
+ * first input, or -1.  The gradient of a cross-entropy joins the cross-entropy, if all
+ * its inputs except the exponentials are computed before that unit. */
 static int find_core_unit(const fuser_t *f, int i)
 {
+    enum { EXPONENTIALS = 3 };                 /* input of the cross-entropy's gradient */
     const pl_op_t *op = &f->g->op[i];
-    if (op->code == PL_OP_cross_entropy_grad)
-        return find_cross_entropy(f, i);
+    if (op->code == PL_OP_cross_entropy_grad) {
+        const pl_value_t *made = &f->g->value[op->input[EXPONENTIALS]];
+        if (!f->limits->cores || made->source != PL_FROM_OP
+            || f->g->op[made->op].code != PL_OP_cross_entropy)
+            return -1;
+        int floor = f->after_guards;
+        for (int k = 0; k < op->input_count; k++)
+            if (k != EXPONENTIALS)
+                floor = larger(floor, floor_of_read(f, i, op->input[k]));
+        return floor <= f->fusion->unit[made->op] ? f->fusion->unit[made->op] : -1;
+    }
     if (op->code == PL_OP_sum) {
         const int32_t front = front_of(f, i);
         const int u = front < 0 ? -1 : f->fusion->unit[f->g->value[front].op];
@@ -480,26 +465,9 @@ static int reorder(fuser_t *f)
     return PL_OK;
 }
 
-/* A value that is made before a core and read after it goes through memory. */
-static void find_across(fuser_t *f)
-{
-    const pl_graph_t *g = f->g;
-    for (int from = 0, to; from < g->op_count; from = to) {
-        for (to = from; to < g->op_count && f->fusion->unit[to] == f->fusion->unit[from];
-             to++)
-            ;
-        const int core = pl_unit_core(g, from, to);
-        for (int i = core < 0 ? to : core + 1; i < to; i++)
-            for (int k = 0; k < g->op[i].input_count; k++) {
-                const int32_t root = f->fusion->root[g->op[i].input[k]];
-                if (g->value[root].source == PL_FROM_OP && g->value[root].op < core)
-                    f->fusion->inside[root] = false;
-            }
-    }
-}
-
 /* A value stays inside if its maker is element-wise, or a core that other operations
- * follow, and only its unit reads it; so do reshapes of it. */
+ * follow, and only its unit reads it; so do reshapes of it.  A value that is made
+ * before a core and read after it goes through memory. */
 static void find_inside(fuser_t *f)
 {
     const pl_graph_t *g = f->g;
@@ -522,7 +490,18 @@ static void find_inside(fuser_t *f)
                 && f->fusion->unit[g->value[root].op] != f->fusion->unit[i])
                 inside[root] = false;
         }
-    find_across(f);
+    for (int from = 0, to; from < g->op_count; from = to) {
+        for (to = from; to < g->op_count && f->fusion->unit[to] == f->fusion->unit[from];
+             to++)
+            ;
+        const int core = pl_unit_core(g, from, to);
+        for (int i = core < 0 ? to : core + 1; i < to; i++)
+            for (int k = 0; k < g->op[i].input_count; k++) {
+                const int32_t root = f->fusion->root[g->op[i].input[k]];
+                if (g->value[root].source == PL_FROM_OP && g->value[root].op < core)
+                    inside[root] = false;
+            }
+    }
     for (int i = 0; i < g->fetch_count; i++) {
         inside[f->fusion->root[g->fetch[i].value]] = false;
         if (g->fetch[i].kind == PL_FETCH_METRIC)

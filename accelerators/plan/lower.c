@@ -140,23 +140,16 @@ static void lower_concat(lowering_t *l, const pl_op_t *op)
     l->plain[op->output[0]] = add_op(l, &own, &l->from->value[op->output[0]]);
 }
 
-/* ---- Channels last ---- */
-
-/* [B, H, W, C] of a value [B, C, H, W]. */
-static int32_t as_last(lowering_t *l, const pl_op_t *for_op, int32_t value)
+/* A value with the axes of another in the given order. */
+static int32_t add_permuted(lowering_t *l, const pl_op_t *for_op, int32_t value,
+                            const int *order)
 {
     pl_view_t view = view_in(l, value);
-    view = pl_view_permute(&view, to_last);
+    view = pl_view_permute(&view, order);
     return add_move(l, for_op, &view);
 }
 
-/* [B, C, H, W] of a value [B, H, W, C]. */
-static int32_t from_channels_last(lowering_t *l, const pl_op_t *for_op, int32_t value)
-{
-    pl_view_t view = view_in(l, value);
-    view = pl_view_permute(&view, from_last);
-    return add_move(l, for_op, &view);
-}
+/* ---- Channels last: [B, H, W, C] of [B, C, H, W] ---- */
 
 static bool is_last(const lowering_t *l, int32_t value)
 {
@@ -180,8 +173,9 @@ static void lower_images(lowering_t *l, const pl_op_t *op, unsigned images)
     pl_value_t out[PL_OP_OUTPUTS];
     const bool weights = op->code == PL_OP_conv2d_grad_w;
     for (int k = 0; k < op->input_count; k++)
-        own.input[k] = images >> k & 1 ? as_last(l, op, l->plain[op->input[k]])
-                                       : l->plain[op->input[k]];
+        own.input[k] = images >> k & 1
+                           ? add_permuted(l, op, l->plain[op->input[k]], to_last)
+                           : l->plain[op->input[k]];
     for (int k = 0; k < op->output_count; k++) {
         out[k] = l->from->value[op->output[k]];
         if (!weights)
@@ -190,7 +184,7 @@ static void lower_images(lowering_t *l, const pl_op_t *op, unsigned images)
     int32_t first = add_op(l, &own, out);
     for (int k = 0; k < op->output_count && !l->failed; k++)
         l->plain[op->output[k]] = weights ? first + k
-                                          : from_channels_last(l, op, first + k);
+                                          : add_permuted(l, op, first + k, from_last);
 }
 
 static bool any_is_last(const lowering_t *l, const pl_op_t *op)
@@ -231,10 +225,11 @@ static void lower_elementwise(lowering_t *l, const pl_op_t *op)
         for (int i = 0; i < 4; i++)
             full.dim[i] = i < 4 - shape.rank ? 1 : shape.dim[i - (4 - shape.rank)];
         if (pl_elements(shape) != 1)
-            own.input[k] = as_last(l, op, add_reshape(l, op, own.input[k], full));
+            own.input[k] = add_permuted(l, op, add_reshape(l, op, own.input[k], full),
+                                        to_last);
     }
     out.shape = shape_to_last(out.shape);
-    l->plain[op->output[0]] = from_channels_last(l, op, add_op(l, &own, &out));
+    l->plain[op->output[0]] = add_permuted(l, op, add_op(l, &own, &out), from_last);
 }
 
 /* Sums over all axes or over all but the channels have the same result in both
@@ -249,7 +244,7 @@ static void lower_sum(lowering_t *l, const pl_op_t *op)
     pl_op_t own = *op;
     pl_value_t out = l->from->value[op->output[0]];
     const pl_shape_t shape = out.shape;
-    own.input[0] = as_last(l, op, l->plain[op->input[0]]);
+    own.input[0] = add_permuted(l, op, l->plain[op->input[0]], to_last);
     own.attr.axes = axes == 0xf ? 0xf : 0x7;
     own.attr.keep = false;
     out.shape = axes == 0xf ? (pl_shape_t){0} : PL_SHAPE(pl_elements(shape));
@@ -272,7 +267,8 @@ static void lower_batch_norm(lowering_t *l, const pl_op_t *op, unsigned images)
     for (int k = 0; k < op->input_count; k++) {
         own.input[k] = l->plain[op->input[k]];
         if (images >> k & 1)
-            own.input[k] = add_reshape(l, op, as_last(l, op, own.input[k]), rows);
+            own.input[k] = add_reshape(l, op, add_permuted(l, op, own.input[k], to_last),
+                                       rows);
     }
     for (int k = 0; k < op->output_count; k++)
         out[k] = l->from->value[op->output[k]];
@@ -281,7 +277,7 @@ static void lower_batch_norm(lowering_t *l, const pl_op_t *op, unsigned images)
     for (int k = 1; k < op->output_count; k++)
         l->plain[op->output[k]] = first + k;
     l->plain[op->output[0]] =
-        from_channels_last(l, op, add_reshape(l, op, first, shape_to_last(shape)));
+        add_permuted(l, op, add_reshape(l, op, first, shape_to_last(shape)), from_last);
 }
 
 /* ---- Attention ---- */
@@ -323,9 +319,8 @@ static void lower_op(lowering_t *l, const pl_op_t *op)
     pl_view_t view;
     switch (op->code) {
     case PL_OP_permute:
-        view = view_in(l, l->plain[op->input[0]]);
-        view = pl_view_permute(&view, op->attr.order);
-        l->plain[op->output[0]] = add_move(l, op, &view);
+        l->plain[op->output[0]] = add_permuted(l, op, l->plain[op->input[0]],
+                                               op->attr.order);
         break;
     case PL_OP_slice:
         view = view_in(l, l->plain[op->input[0]]);

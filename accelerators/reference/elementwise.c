@@ -11,19 +11,6 @@ static double gelu_tanh_inner(double x)
     return tanh(sqrt(2 / PI) * (x + 0.044715 * x * x * x));
 }
 
-/* d/dx x Phi(x) = Phi(x) + x phi(x) */
-static double gelu_slope(double x)
-{
-    return 0.5 * (1 + erf(x / sqrt(2))) + x * exp(-x * x / 2) / sqrt(2 * PI);
-}
-
-static double gelu_tanh_slope(double x)
-{
-    double t = gelu_tanh_inner(x);
-    return 0.5 * (1 + t)
-           + 0.5 * x * (1 - t * t) * sqrt(2 / PI) * (1 + 3 * 0.044715 * x * x);
-}
-
 static double unary(pl_opcode_t code, double x, const pl_attr_t *attr)
 {
     switch (code) {
@@ -46,6 +33,7 @@ static double unary(pl_opcode_t code, double x, const pl_attr_t *attr)
 
 static double binary(pl_opcode_t code, double a, double b)
 {
+    double t, slope;
     switch (code) {
     case PL_OP_add: return a + b;
     case PL_OP_sub: return a - b;
@@ -53,8 +41,14 @@ static double binary(pl_opcode_t code, double a, double b)
     case PL_OP_div: return a / b;
     case PL_OP_minimum: return a < b || a != a ? a : b;
     case PL_OP_relu_grad: return b <= 0 ? 0 : a;
-    case PL_OP_gelu_grad: return a * gelu_slope(b);
-    case PL_OP_gelu_tanh_grad: return a * gelu_tanh_slope(b);
+    case PL_OP_gelu_grad:                          /* d/dx x Phi(x) = Phi(x) + x phi(x) */
+        slope = 0.5 * (1 + erf(b / sqrt(2))) + b * exp(-b * b / 2) / sqrt(2 * PI);
+        return a * slope;
+    case PL_OP_gelu_tanh_grad:
+        t = gelu_tanh_inner(b);
+        slope = 0.5 * (1 + t)
+                + 0.5 * b * (1 - t * t) * sqrt(2 / PI) * (1 + 3 * 0.044715 * b * b);
+        return a * slope;
     case PL_OP_sigmoid_grad: return a * b * (1 - b);
     case PL_OP_tanh_grad: return a * (1 - b * b);
     default: return NAN;

@@ -25,24 +25,18 @@ struct pl_reference_run {
     double *arena;
 };
 
-static double element(pl_dtype_t dtype, const void *data, int64_t i)
-{
-    switch (dtype) {
-    case PL_F32: return ((const float *)data)[i];
-    case PL_F64: return ((const double *)data)[i];
-    case PL_I32: return ((const int32_t *)data)[i];
-    case PL_I64: return (double)((const int64_t *)data)[i];
-    case PL_U8: return ((const uint8_t *)data)[i];
-    case PL_BF16: return (double)pl_bf16_float(((const uint16_t *)data)[i]);
-    case PL_F16: return (double)pl_f16_float(((const uint16_t *)data)[i]);
-    }
-    return NAN;
-}
-
 void pl_reference_load(pl_dtype_t dtype, const void *from, int64_t n, double *to)
 {
     for (int64_t i = 0; i < n; i++)
-        to[i] = element(dtype, from, i);
+        switch (dtype) {
+        case PL_F32: to[i] = (double)((const float *)from)[i]; break;
+        case PL_F64: to[i] = ((const double *)from)[i]; break;
+        case PL_I32: to[i] = ((const int32_t *)from)[i]; break;
+        case PL_I64: to[i] = (double)((const int64_t *)from)[i]; break;
+        case PL_U8: to[i] = ((const uint8_t *)from)[i]; break;
+        case PL_BF16: to[i] = (double)pl_bf16_float(((const uint16_t *)from)[i]); break;
+        case PL_F16: to[i] = (double)pl_f16_float(((const uint16_t *)from)[i]); break;
+        }
 }
 
 void pl_reference_store(pl_dtype_t dtype, const double *from, int64_t n, void *to)
@@ -69,34 +63,6 @@ int64_t pl_reference_source(pl_shape_t shape, int64_t e, pl_shape_t from)
         stride *= from.dim[from.rank - i];
     }
     return index;
-}
-
-/* ---- Values ---- */
-
-/* Sets a value that exists before the first operation. */
-static int value_init(interpreter_t *in, int32_t i, pl_error_t *err)
-{
-    const pl_value_t *v = &in->g->value[i];
-    const int64_t n = pl_elements(v->shape);
-    if (v->source == PL_FROM_OP)
-        return PL_OK;
-    if (v->source == PL_FROM_REGION) {
-        if (!in->replay->region[v->index])
-            return pl_fail(err, PL_EINVAL,
-                           "the graph needs region %d, which was not given", v->index);
-        in->value[i] = in->replay->region[v->index] + v->offset;
-        return PL_OK;
-    }
-    in->value[i] = pl_alloc_array((size_t)n, sizeof(double));
-    in->own[i] = true;
-    if (!in->value[i])
-        return pl_no_memory(err);
-    if (v->source == PL_FROM_INPUT)
-        pl_reference_load(v->dtype, in->replay->input[v->index], n, in->value[i]);
-    else
-        in->value[i][0] = v->source == PL_FROM_SCALAR ? in->replay->scalar[v->index]
-                                                      : v->constant;
-    return PL_OK;
 }
 
 /* ---- Operations ---- */
@@ -253,16 +219,39 @@ static void store_fetches(interpreter_t *in)
     }
 }
 
+/* Sets the values that exist before the first operation. */
 static int run_init(interpreter_t *in, pl_error_t *err)
 {
     const pl_graph_t *g = in->g;
     in->value = pl_alloc_array((size_t)g->value_count, sizeof *in->value);
     in->own = pl_alloc_array((size_t)g->value_count, sizeof *in->own);
     in->arena = pl_alloc_array(in->plan ? in->plan->arena / 2 : 0, sizeof *in->arena);
-    int code = in->value && in->own && in->arena ? PL_OK : pl_no_memory(err);
-    for (int32_t i = 0; i < g->value_count && code == PL_OK; i++)
-        code = value_init(in, i, err);
-    return code;
+    if (!in->value || !in->own || !in->arena)
+        return pl_no_memory(err);
+    for (int32_t i = 0; i < g->value_count; i++) {
+        const pl_value_t *v = &g->value[i];
+        const int64_t n = pl_elements(v->shape);
+        if (v->source == PL_FROM_OP)
+            continue;
+        if (v->source == PL_FROM_REGION) {
+            if (!in->replay->region[v->index])
+                return pl_fail(err, PL_EINVAL,
+                               "the graph needs region %d, which was not given",
+                               v->index);
+            in->value[i] = in->replay->region[v->index] + v->offset;
+            continue;
+        }
+        in->value[i] = pl_alloc_array((size_t)n, sizeof(double));
+        in->own[i] = true;
+        if (!in->value[i])
+            return pl_no_memory(err);
+        if (v->source == PL_FROM_INPUT)
+            pl_reference_load(v->dtype, in->replay->input[v->index], n, in->value[i]);
+        else
+            in->value[i][0] = v->source == PL_FROM_SCALAR ? in->replay->scalar[v->index]
+                                                          : v->constant;
+    }
+    return PL_OK;
 }
 
 static void run_release(interpreter_t *in)

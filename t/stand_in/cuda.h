@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "accelerators/cuda/api.h"
+#include "accelerators/cuda/load.h"
 #include "t/streams.h"
 
 #define API __attribute__((visibility("default")))

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "accelerators/cuda/api.h"
+#include "accelerators/cuda/load.h"
 
 #define API __attribute__((visibility("default")))
 #define NVRTC(member, symbol, parameters) API cu_result_t symbol parameters;

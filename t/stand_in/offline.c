@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "accelerators/cuda/api.h"
+#include "accelerators/cuda/load.h"
 
 #define API __attribute__((visibility("default")))
 
