@@ -350,28 +350,6 @@ static int hosted_call(hosted_t *hosted, pl_hook_t point, const pl_hook_event_t 
     return PL_OK;
 }
 
-static int hook_reply(pl_call_t *call, const requests_t *all, pl_error_t *err)
-{
-    const json_t *metrics = all->metrics.object;
-    char *text = metrics ? pl_json_write(metrics, PL_JSON_COMPACT) : NULL;
-    if (metrics && !text)
-        return pl_no_memory(err);
-    const pl_run_hook_reply_t reply = {.stop = all->stop,
-                                       .by_clock = all->by_clock,
-                                       .skip = all->skip,
-                                       .lr_factor = all->lr_factor,
-                                       .accumulate = all->accumulate,
-                                       .metrics = text ? text : "",
-                                       .freeze = all->freeze,
-                                       .unfreeze = all->unfreeze,
-                                       .save = all->checkpoints.save,
-                                       .drop = all->checkpoints.drop,
-                                       .reason = all->reason};
-    int code = pl_reply_run_hook(call, &reply);
-    pl_free(text);
-    return code;
-}
-
 /* The event for all callbacks; tensors is memory for its outputs. */
 static pl_hook_event_t event_of(const callbacks_t *callbacks, const pl_run_hook_t *asked,
                                 pl_result_tensor_t tensors[PL_FIELDS])
@@ -412,8 +390,25 @@ static int callbacks_on_hook(void *self, pl_call_t *call, const pl_body_t *body,
     const pl_hook_event_t event = event_of(callbacks, asked, tensors);
     for (int k = 0; k < callbacks->count && code == PL_OK; k++)
         code = hosted_call(&callbacks->hosted[k], asked->point, &event, &all, err);
+    const json_t *metrics = all.metrics.object;
+    char *text = metrics && code == PL_OK ? pl_json_write(metrics, PL_JSON_COMPACT)
+                                          : NULL;
+    if (metrics && !text && code == PL_OK)
+        code = pl_no_memory(err);
+    const pl_run_hook_reply_t reply = {.stop = all.stop,
+                                       .by_clock = all.by_clock,
+                                       .skip = all.skip,
+                                       .lr_factor = all.lr_factor,
+                                       .accumulate = all.accumulate,
+                                       .metrics = text ? text : "",
+                                       .freeze = all.freeze,
+                                       .unfreeze = all.unfreeze,
+                                       .save = all.checkpoints.save,
+                                       .drop = all.checkpoints.drop,
+                                       .reason = all.reason};
     if (code == PL_OK)
-        code = hook_reply(call, &all, err);
+        code = pl_reply_run_hook(call, &reply);
+    pl_free(text);
     json_decref(all.metrics.object);
     return code;
 }

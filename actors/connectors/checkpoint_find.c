@@ -366,44 +366,21 @@ static int run_add(runs_t *runs, const char *root, const char *name, pl_error_t 
     return code;
 }
 
-/* The runs in root, last begun first; to be released also on failure. */
-static int runs_list(runs_t *runs, const char *root, pl_error_t *err)
-{
-    DIR *entries = opendir(root);
-    int code = PL_OK;
-    for (const struct dirent *entry;
-         code == PL_OK && entries && (entry = readdir(entries));)
-        if (entry->d_name[0] != '.')
-            code = run_add(runs, root, entry->d_name, err);
-    if (entries)
-        closedir(entries);
-    if (runs->count)
-        qsort(runs->at, (size_t)runs->count, sizeof *runs->at, begun_last_first);
-    return code;
-}
-
-/* The step of the last record in the log of a run; 0: there is no record. */
-static unsigned long long logged_step(const char *run_dir)
-{
-    unsigned long long step = 0;
-    char piece[256], *path = pl_text("%s/metrics.jsonl", run_dir);
-    FILE *log = path ? fopen(path, "re") : NULL;
-    while (log && fgets(piece, sizeof piece, log))
-        sscanf(piece, "{\"global_step\":%llu", &step);
-    if (log)
-        fclose(log);
-    pl_free(path);
-    return step;
-}
-
 /* Skips a run without a valid checkpoint, which began after one that has some.  Only a
  * start that failed is skipped: if the newest run trained, no older run is resumed
  * instead.  A run that has made a step is `latest`; its log may have no record yet. */
 static int run_skip(pl_found_t *found, const char *root, const char *run_dir,
                     pl_error_t *err)
 {
-    char refused[PL_ERROR_TEXT], steps[48] = "";
-    const unsigned long long step = logged_step(run_dir);
+    char refused[PL_ERROR_TEXT], steps[48] = "", piece[256];
+    unsigned long long step = 0;                       /* of the last record of its log */
+    char *name = pl_text("%s/metrics.jsonl", run_dir);
+    FILE *log = name ? fopen(name, "re") : NULL;
+    while (log && fgets(piece, sizeof piece, log))
+        sscanf(piece, "{\"global_step\":%llu", &step);
+    if (log)
+        fclose(log);
+    pl_free(name);
     char *latest = pl_text("%s/latest", root),
          *path = latest ? pl_run_path(latest) : NULL;
     const bool is_latest = path && !strcmp(path, run_dir);
@@ -427,7 +404,16 @@ static int run_skip(pl_found_t *found, const char *root, const char *run_dir,
 static int last_take(pl_found_t *found, const char *root, pl_error_t *err)
 {
     runs_t runs = {0};
-    int code = runs_list(&runs, root, err), k = 0;
+    DIR *entries = opendir(root);
+    int code = PL_OK, k = 0;
+    for (const struct dirent *entry;
+         code == PL_OK && entries && (entry = readdir(entries));)
+        if (entry->d_name[0] != '.')
+            code = run_add(&runs, root, entry->d_name, err);
+    if (entries)
+        closedir(entries);
+    if (runs.count)
+        qsort(runs.at, (size_t)runs.count, sizeof *runs.at, begun_last_first);
     for (; k < runs.count && !found->path && code == PL_OK; k++)
         code = newest_take(found, runs.at[k].path, err);
     if (code == PL_OK

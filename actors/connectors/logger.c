@@ -19,6 +19,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_path.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/options.h"
@@ -191,24 +192,6 @@ static void sink_report_position(sink_t *sink)
     sink->awaited = false;
 }
 
-static json_t *positions_of(const logger_t *logger)
-{
-    json_t *all = json_array();
-    for (int k = 0; k < logger->count && all; k++) {
-        const sink_t *sink = &logger->sink[k];
-        json_t *one = json_pack("{s:s, s:s, s:I}", "name", ops_of(sink)->name, "position",
-                                sink->reported ? sink->reported : "", "behind",
-                                (json_int_t)sink->lacking);
-        if (json_array_append_new(all, one) != 0) {
-            json_decref(all);
-            all = NULL;
-        }
-    }
-    return all ? json_pack("{s:I, s:o}", "global_step", (json_int_t)logger->global_step,
-                           "loggers", all)
-               : NULL;
-}
-
 /* Answers the request when no logger is awaited. */
 static void request_answer(logger_t *logger)
 {
@@ -220,7 +203,16 @@ static void request_answer(logger_t *logger)
         return;
     logger->request = NULL;
     pl_error_t err;
-    json_t *all = positions_of(logger);
+    json_t *list = json_array();
+    for (int k = 0; k < logger->count; k++) {
+        const sink_t *sink = &logger->sink[k];
+        list = pl_json_append(list,
+                              json_pack("{s:s, s:s, s:I}", "name", ops_of(sink)->name,
+                                        "position", sink->reported ? sink->reported : "",
+                                        "behind", (json_int_t)sink->lacking));
+    }
+    json_t *all = json_pack("{s:I, s:o}", "global_step", (json_int_t)logger->global_step,
+                            "loggers", list);
     char *text = all ? pl_json_write(all, PL_JSON_COMPACT) : NULL;
     pl_no_memory(&err);
     if (text)
@@ -324,16 +316,6 @@ static void gathered(void *self)
 
 /* ---- Metrics ---- */
 
-static int sink_add(sink_t *sink, pl_logged_t *logged, pl_error_t *err)
-{
-    pl_records_t **into = sink->syncing ? &sink->behind : &sink->waiting;
-    if (!*into && !(*into = pl_records_new(err)))
-        return PL_ENOMEM;
-    if ((*into)->size + logged->size > WAITING_MAX)
-        return pl_fail(err, PL_EBUSY, "the logger is too slow for the number of records");
-    return pl_records_add(*into, logged, err);
-}
-
 /* Adds a record of metrics for all loggers, or of tensors [NULL] for those that take
  * them. */
 static int record_add(logger_t *logger, const pl_record_t *record, pl_weights_t *weights,
@@ -351,8 +333,16 @@ static int record_add(logger_t *logger, const pl_record_t *record, pl_weights_t 
         sink_t *sink = &logger->sink[k];
         if (weights && !ops_of(sink)->tensors)
             continue;
+        pl_records_t **into = sink->syncing ? &sink->behind : &sink->waiting;
+        int code = logged && (*into || (*into = pl_records_new(&why))) ? PL_OK
+                                                                       : PL_ENOMEM;
+        if (code == PL_OK && (*into)->size + logged->size > WAITING_MAX)
+            code = pl_fail(&why, PL_EBUSY,
+                           "the logger is too slow for the number of records");
+        if (code == PL_OK)
+            code = pl_records_add(*into, logged, &why);
         sink->taken++;
-        if (!logged || sink_add(sink, logged, &why) != PL_OK)
+        if (code != PL_OK)
             sink_lose(logger, sink, 1, why.text);
         if (has_enough(sink))
             sink_send(logger, sink);

@@ -151,20 +151,6 @@ static void batch_pad(const pl_batch_t *batch)
             mask[i * batch->length + t] = 1;
 }
 
-static int dataset_open(pl_dataset_t *dataset, pl_error_t *err)
-{
-    const pl_dataset_ops_t *ops = dataset->component.ops;
-    if (!ops->open || !ops->read)
-        return pl_fail(err, PL_EUSER, "its table lacks open or read");
-    dataset->opened = true;
-    int code = ops->open(dataset->component.self, &dataset->request, &dataset->info, err);
-    if (code != PL_OK)
-        code = dataset_fault(code, err);
-    else
-        code = info_check(&dataset->info, pl_may_be_empty(dataset->request.stage), err);
-    return code == PL_OK ? lengths_read(dataset, err) : code;
-}
-
 /* ---- Targets, for a split that keeps the proportions of classes ---- */
 
 #define TARGETS_AT_ONCE 256
@@ -311,7 +297,20 @@ static int reader_on_open(void *self, pl_call_t *call, const pl_body_t *body,
     if (PL_GROW(reader->opened, reader->opened_count, reader->opened_capacity) != PL_OK)
         return pl_no_memory(err);
     reader->opened[reader->opened_count++] = pl_object_ref(dataset);
-    int code = dataset_open(dataset, &why);
+    const pl_dataset_ops_t *ops = dataset->component.ops;
+    int code = ops->open && ops->read
+                   ? PL_OK
+                   : pl_fail(&why, PL_EUSER, "its table lacks open or read");
+    if (code == PL_OK) {
+        dataset->opened = true;
+        code = ops->open(dataset->component.self, &dataset->request, &dataset->info,
+                         &why);
+        code = code == PL_OK ? info_check(&dataset->info,
+                                          pl_may_be_empty(dataset->request.stage), &why)
+                             : dataset_fault(code, &why);
+    }
+    if (code == PL_OK)
+        code = lengths_read(dataset, &why);
     if (code == PL_OK && dataset->request.val_split > 0 && dataset->request.stratify)
         code = targets_read(dataset, &why);
     if (code != PL_OK)

@@ -114,23 +114,6 @@ static int recorder_on_start(void *self, pl_call_t *call, const pl_body_t *body,
     return PL_OK;
 }
 
-static int logger_open(recorder_t *recorder, const pl_write_records_t *msg,
-                       pl_error_t *err)
-{
-    const pl_log_run_t run = {.run_dir = recorder->component->run_dir,
-                              .run = recorder->component->run,
-                              .position = msg->position,
-                              .global_step = msg->global_step,
-                              .has_position = msg->is_resume,
-                              .behind = msg->behind};
-    if (!recorder->opened && ops_of(recorder)->open
-        && ops_of(recorder)->open(recorder->component->component.self, &run, err)
-               != PL_OK)
-        return PL_EUSER;
-    recorder->opened = true;
-    return PL_OK;
-}
-
 /* The module's own tensors, without the optimizer's. */
 static int weights_write(recorder_t *recorder, const pl_logged_t *logged, pl_error_t *err)
 {
@@ -177,30 +160,29 @@ static void logger_close(recorder_t *recorder, const char *status)
     recorder->opened = false;
 }
 
-/* The position for a checkpoint: up to there all records are on the disk.  From
- * pl_text(), or NULL. */
-static char *position_sync(recorder_t *recorder, const pl_write_records_t *msg,
-                           pl_error_t *why)
-{
-    const pl_logger_ops_t *ops = ops_of(recorder);
-    void *logger = recorder->component->component.self;
-    if (!msg->sync || !recorder->opened || !ops->position
-        || (ops->sync && ops->sync(logger, why) != PL_OK))
-        return pl_text("%s", msg->position);
-    return ops->position(logger);
-}
-
 static int recorder_on_write(void *self, pl_call_t *call, const pl_body_t *body,
                              pl_error_t *err)
 {
     recorder_t *recorder = self;
     const pl_write_records_t *msg = &body->write_records;
     const pl_records_t *records = (const pl_records_t *)msg->records;
+    const pl_logger_ops_t *ops = ops_of(recorder);
+    void *logger = recorder->component->component.self;
+    const pl_log_run_t run = {.run_dir = recorder->component->run_dir,
+                              .run = recorder->component->run,
+                              .position = msg->position,
+                              .global_step = msg->global_step,
+                              .has_position = msg->is_resume,
+                              .behind = msg->behind};
     pl_error_t why = {0}, unsynced = {0};
-    int lost = records->count;
-    if (logger_open(recorder, msg, &why) == PL_OK)
-        lost = records_write(recorder, records, &why);
-    char *position = position_sync(recorder, msg, &unsynced);
+    if (!recorder->opened)
+        recorder->opened = !ops->open || ops->open(logger, &run, &why) == PL_OK;
+    const int lost = recorder->opened ? records_write(recorder, records, &why)
+                                      : records->count;
+    /* The position for a checkpoint: up to there all records are on the disk. */
+    const bool synced = msg->sync && recorder->opened && ops->position
+                        && (!ops->sync || ops->sync(logger, &unsynced) == PL_OK);
+    char *position = synced ? ops->position(logger) : pl_text("%s", msg->position);
     if (!position)
         return pl_no_memory(err);
     if (*msg->status)

@@ -151,23 +151,6 @@ static int fail_taken(const char *path, pl_error_t *err)
                    path);
 }
 
-static char *folder_named(const char *root, const char *name, pl_error_t *err)
-{
-    char *path = pl_text("%s/%s", root, name);
-    if (!path) {
-        pl_no_memory(err);
-        return NULL;
-    }
-    if (mkdir(path, 0777) == 0)
-        return path;
-    if (errno == EEXIST)
-        fail_taken(path, err);
-    else
-        fail_folder(path, err);
-    pl_free(path);
-    return NULL;
-}
-
 int pl_run_dir_is_free(const char *root, const char *name, pl_error_t *err)
 {
     struct stat what;
@@ -180,24 +163,6 @@ int pl_run_dir_is_free(const char *root, const char *name, pl_error_t *err)
 }
 
 /* ---- run.json and `latest` ---- */
-
-static int run_write(const char *folder, const char *run, pl_error_t *err)
-{
-    char *path = pl_text("%s/run.json", folder);
-    pl_durable_t file;
-    if (!path)
-        return pl_no_memory(err);
-    int code = pl_durable_open(&file, path, err);
-    if (code == PL_OK) {
-        code = pl_durable_write(&file, run, strlen(run), err);
-        if (code == PL_OK)
-            code = pl_durable_commit(&file, err);
-        else
-            pl_durable_abandon(&file);
-    }
-    pl_free(path);
-    return code;
-}
 
 /* Removes temporary files of `latest` whose runs no process holds. */
 static void temporaries_clear(const char *root)
@@ -287,24 +252,44 @@ char *pl_run_path(const char *path)
 char *pl_run_dir_make(const char *given, const char *name, const char *run,
                       pl_error_t *err)
 {
-    char *root = pl_strdup(*given ? given : "."), *folder = NULL;
-    if (!root) {
-        pl_no_memory(err);
-        return NULL;
-    }
-    for (size_t length = strlen(root); length > 1 && root[length - 1] == '/'; length--)
+    char *root = pl_strdup(*given ? given : "."), *folder = NULL, *path = NULL;
+    int code = root ? PL_OK : pl_no_memory(err);
+    for (size_t length = root ? strlen(root) : 0; length > 1 && root[length - 1] == '/';
+         length--)
         root[length - 1] = '\0';
-    if (folders_ensure(root, err) == PL_OK)
-        folder = *name ? folder_named(root, name, err) : folder_numbered(root, err);
-    if (folder && run_write(folder, run, err) != PL_OK) {
-        char *file = pl_text("%s/run.json", folder);
-        if (file)
-            unlink(file);
-        pl_free(file);
+    if (code == PL_OK)
+        code = folders_ensure(root, err);
+    if (code == PL_OK)
+        folder = *name ? pl_text("%s/%s", root, name) : folder_numbered(root, err);
+    if (code == PL_OK && !folder)
+        code = *name ? pl_no_memory(err) : PL_EIO;
+    bool made = folder && !*name;
+    if (code == PL_OK && !made) {
+        made = mkdir(folder, 0777) == 0;
+        code = made              ? PL_OK
+               : errno == EEXIST ? fail_taken(folder, err)
+                                 : fail_folder(folder, err);
+    }
+    if (code == PL_OK && !(path = pl_text("%s/run.json", folder)))
+        code = pl_no_memory(err);
+    pl_durable_t file;
+    if (code == PL_OK && (code = pl_durable_open(&file, path, err)) == PL_OK) {
+        code = pl_durable_write(&file, run, strlen(run), err);
+        if (code == PL_OK)
+            code = pl_durable_commit(&file, err);
+        else
+            pl_durable_abandon(&file);
+    }
+    if (made && code != PL_OK) {
+        if (path)
+            unlink(path);
         rmdir(folder);
+    }
+    if (code != PL_OK) {
         pl_free(folder);
         folder = NULL;
     }
+    pl_free(path);
     pl_free(root);
     return folder;
 }

@@ -206,27 +206,22 @@ static int best_add(choices_t *all, const pl_candidates_t *found, const json_t *
     return all->at[0].monitor ? PL_OK : pl_no_memory(err);
 }
 
-/* The step of a file of weights; files of older versions have none and count as the
- * last. */
-static json_int_t step_of_file(const char *path)
-{
-    pl_safetensors_t file;
-    if (pl_safetensors_open(path, &file, NULL) != PL_OK)
-        return -1;
-    const char *text = pl_safetensors_metadata(&file, "global_step");
-    json_int_t step = text ? strtoll(text, NULL, 10) : INT64_MAX;
-    pl_safetensors_close(&file);
-    return step;
-}
-
 /* Adds the readable checkpoints, newest first.  The final weights come before those that
  * are no newer, because they may be from a later step. */
 static int add_newest(choices_t *all, const pl_candidates_t *found, const char *final,
                       pl_error_t *err)
 {
-    const json_int_t last = access(final, F_OK) == 0 ? step_of_file(final) : -2;
-    bool added = last == -2;
+    /* The final weights' step; files of older versions have none and count as the last,
+     * unreadable files as the first. */
+    json_int_t last = -1;
+    bool added = access(final, F_OK) != 0;
+    pl_safetensors_t file;
     int code = PL_OK;
+    if (!added && pl_safetensors_open(final, &file, NULL) == PL_OK) {
+        const char *text = pl_safetensors_metadata(&file, "global_step");
+        last = text ? strtoll(text, NULL, 10) : INT64_MAX;
+        pl_safetensors_close(&file);
+    }
     for (int k = 0; k < found->count && code == PL_OK; k++) {
         const json_t *step = json_object_get(found->at[k].manifest, "global_step");
         if (!found->at[k].manifest)

@@ -93,21 +93,15 @@ static int pattern_check(const char *at, pl_error_t *err)
     return PL_OK;
 }
 
-/* Outside of fields; in the name of a metric a '/' becomes a '_'. */
-static bool has_slash(const char *pattern)
-{
-    bool within = false;
-    for (const char *c = pattern; *c; c++) {
-        within = *c == '{' || (within && *c != '}');
-        if ((*c == '/' && !within) || *c == '\n')
-            return true;
-    }
-    return false;
-}
-
 static int filename_check(const model_checkpoint_t *m, pl_error_t *err)
 {
-    if (has_slash(m->filename) || !*m->filename || *m->filename == '.')
+    bool within = false, has_slash = false;
+    for (const char *c = m->filename; *c; c++) {
+        within = *c == '{' || (within && *c != '}');
+        /* In the name of a metric a '/' becomes a '_'. */
+        has_slash = has_slash || (*c == '/' && !within) || *c == '\n';
+    }
+    if (has_slash || !*m->filename || *m->filename == '.')
         return pl_fail(err, PL_EINVAL,
                        "the name has a '/', or starts with '.': use the name of one "
                        "directory");
@@ -286,32 +280,6 @@ static int best_add(model_checkpoint_t *m, const pl_hook_event_t *event, char na
     return code == PL_OK ? kept_add(m, name, score, request, err) : code;
 }
 
-/* A missing metric may come with the first validation; later it hardly will. */
-static bool may_come(model_checkpoint_t *m, const pl_hook_event_t *event,
-                     const pl_error_t *why)
-{
-    if (why->code != PL_ENOTFOUND || m->validated || !event->validates)
-        return false;
-    if (!m->warned)
-        pl_log_line(PL_LOG_WARNING, event->rank, "model_checkpoint",
-                    "%s; before the first validation no checkpoint is kept", why->text);
-    m->warned = true;
-    return true;
-}
-
-/* A monitored metric of validations needs validations. */
-static int start_check(const model_checkpoint_t *m, const pl_hook_event_t *event,
-                       pl_error_t *err)
-{
-    if (event->validates || !waits_for_validation(m))
-        return PL_OK;
-    return pl_fail(err, PL_EINVAL,
-                   "\"%s\" is a metric of validations, but the run has none: set "
-                   "data.val_split, or set \"monitor\" to a metric of training, such as "
-                   "\"train_loss\"",
-                   m->monitor);
-}
-
 /* The first validation has all metrics of validations: a metric that is missing then will
  * be missing when the first checkpoint is due. */
 static int names_check(const model_checkpoint_t *m, const pl_hook_event_t *event,
@@ -336,8 +304,14 @@ static int model_checkpoint_on(void *self, pl_hook_t point, const pl_hook_event_
     model_checkpoint_t *m = self;
     char name[NAME] = "";
     pl_error_t why = {0};
+    if (point == PL_HOOK_FIT_START && !event->validates && waits_for_validation(m))
+        return pl_fail(err, PL_EINVAL,
+                       "\"%s\" is a metric of validations, but the run has none: set "
+                       "data.val_split, or set \"monitor\" to a metric of training, such "
+                       "as \"train_loss\"",
+                       m->monitor);
     if (point == PL_HOOK_FIT_START)
-        return start_check(m, event, err);
+        return PL_OK;
     /* A run that was stopped has a checkpoint of its own. */
     if (point == PL_HOOK_FIT_END && !event->extra && !m->saved_step && event->global_step
         && (m->save_top_k || m->save_last))
@@ -354,8 +328,14 @@ static int model_checkpoint_on(void *self, pl_hook_t point, const pl_hook_event_
     /* An epoch that is cut short has no metric. */
     const bool has_metric = point != PL_HOOK_TRAIN_CUT || !*m->monitor;
     if (m->save_top_k && has_metric && best_add(m, event, name, request, &why) != PL_OK) {
-        if (!may_come(m, event, &why))
+        /* A missing metric may come with the first validation; later it hardly will. */
+        if (why.code != PL_ENOTFOUND || m->validated || !event->validates)
             return pl_fail(err, why.code, "%s", why.text);
+        if (!m->warned)
+            pl_log_line(PL_LOG_WARNING, event->rank, "model_checkpoint",
+                        "%s; before the first validation no checkpoint is kept",
+                        why.text);
+        m->warned = true;
         *name = '\0';
     }
     snprintf(request->save, sizeof request->save, "%.*s%s%s", NAME - (int)sizeof "\nlast",

@@ -89,13 +89,6 @@ static void layer_add(const json_t *layer, int64_t depth, row_t *rows, int *coun
     shape_text(json_object_get(layer, "out"), row->cell[OUT]);
 }
 
-static void line_log(int rank, const int width[COLUMNS], const char *const cell[COLUMNS])
-{
-    pl_log_line(PL_LOG_INFO, rank, "", "  %-*s  %-*s  %*s  %-*s  %s", width[NAME],
-                cell[NAME], width[TYPE], cell[TYPE], width[COUNT], cell[COUNT], width[IN],
-                cell[IN], cell[OUT]);
-}
-
 static void rows_log(int rank, const row_t *rows, int count)
 {
     int width[COLUMNS];
@@ -105,13 +98,13 @@ static void rows_log(int rank, const row_t *rows, int count)
             if ((int)strlen(rows[k].cell[c]) > width[c])
                 width[c] = (int)strlen(rows[k].cell[c]);
     }
-    if (count)
-        line_log(rank, width, titles);
-    for (int k = 0; k < count; k++) {
+    for (int k = count ? -1 : 0; k < count; k++) {          /* -1: the titles */
         const char *cell[COLUMNS];
         for (int c = 0; c < COLUMNS; c++)
-            cell[c] = rows[k].cell[c];
-        line_log(rank, width, cell);
+            cell[c] = k < 0 ? titles[c] : rows[k].cell[c];
+        pl_log_line(PL_LOG_INFO, rank, "", "  %-*s  %-*s  %*s  %-*s  %s", width[NAME],
+                    cell[NAME], width[TYPE], cell[TYPE], width[COUNT], cell[COUNT],
+                    width[IN], cell[IN], cell[OUT]);
     }
 }
 

@@ -26,21 +26,6 @@ static const pl_option_t prediction_writer_options[] = {
     PL_OPTIONS_END,
 };
 
-/* Writes "predictions/logits.r0.b000012.npy", at the end "predictions/logits.r0.npy". */
-static int output_write(const prediction_writer_t *w, const pl_hook_event_t *event,
-                        const pl_result_tensor_t *output, bool of_batch, pl_error_t *err)
-{
-    char batch[24] = "";
-    if (of_batch)
-        snprintf(batch, sizeof batch, ".b%06u", event->batch - 1);
-    char *path = pl_text("%s/%s.r%d%s.npy", w->output_dir, output->name, event->rank,
-                         batch);
-    int code = path ? pl_npy_write(path, PL_F32, &output->shape, output->data, err)
-                    : pl_no_memory(err);
-    pl_text_free(path);
-    return code;
-}
-
 static int prediction_writer_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
                                 pl_callback_request_t *request, pl_error_t *err)
 {
@@ -55,8 +40,18 @@ static int prediction_writer_on(void *self, pl_hook_t point, const pl_hook_event
                              w->output_dir, strerror(errno));
     if (batches != of_batch)
         return PL_OK;
-    for (int k = 0; k < event->output_count && code == PL_OK; k++)
-        code = output_write(w, event, &event->output[k], of_batch, err);
+    /* "predictions/logits.r0.b000012.npy", at the end "predictions/logits.r0.npy" */
+    char batch[24] = "";
+    if (of_batch)
+        snprintf(batch, sizeof batch, ".b%06u", event->batch - 1);
+    for (int k = 0; k < event->output_count && code == PL_OK; k++) {
+        const pl_result_tensor_t *output = &event->output[k];
+        char *path = pl_text("%s/%s.r%d%s.npy", w->output_dir, output->name, event->rank,
+                             batch);
+        code = path ? pl_npy_write(path, PL_F32, &output->shape, output->data, err)
+                    : pl_no_memory(err);
+        pl_text_free(path);
+    }
     request->skip = of_batch;
     return code;
 }

@@ -129,19 +129,6 @@ static int csv_find_moments(csv_t *csv, const pl_data_request_t *request,
     return code;
 }
 
-/* Adds the columns' names and the moments to the common data info; NULL: out of
- * memory. */
-static char *csv_data_info(const csv_t *csv, const pl_shape_t *shape)
-{
-    char *data_info = pl_dataset_data_info(csv->classes, shape);
-    if (csv->names) {
-        char *names = pl_json_write(csv->names, PL_JSON_COMPACT);
-        data_info = pl_data_info_add(&data_info, COLUMNS, &names);
-    }
-    return csv->standardize ? pl_moments_add(&data_info, csv->moments, csv->features)
-                            : data_info;
-}
-
 /* ---- Loading ---- */
 
 static int csv_too_large(const csv_t *csv, int64_t row, int column, pl_error_t *err)
@@ -237,9 +224,15 @@ static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t
     if (code)
         return code;
     pl_shape_t shape = PL_SHAPE(csv->features);
-    pl_data_info_t found = {.same_samples = true,
-                            .samples = csv->rows,
-                            .data_info = csv_data_info(csv, &shape)};
+    pl_data_info_t found = {.same_samples = true, .samples = csv->rows};
+    char *made = pl_dataset_data_info(csv->classes, &shape);
+    if (csv->names) {
+        char *names = pl_json_write(csv->names, PL_JSON_COMPACT);
+        made = pl_data_info_add(&made, COLUMNS, &names);
+    }
+    found.data_info = csv->standardize
+                          ? pl_moments_add(&made, csv->moments, csv->features)
+                          : made;
     if (!found.data_info)
         return pl_no_memory(err);
     pl_dataset_field(&found, "x", PL_F32, shape);

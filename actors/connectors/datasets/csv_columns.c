@@ -141,20 +141,6 @@ static int csv_use_by_position(csv_t *csv, pl_error_t *err)
 
 #define TWICE (-1)
 
-/* Finds the column of each name in the header, or TWICE. */
-static int csv_find_places(csv_t *csv, pl_error_t *err)
-{
-    csv->places = json_object();
-    int failed = !csv->places;
-    for (int k = 0; k < csv->table.columns && !failed; k++) {
-        const char *name = csv->table.name[k];
-        const bool again = json_object_get(csv->places, name);
-        failed = json_object_set_new_nocheck(csv->places, name,
-                                             json_integer(again ? TWICE : k));
-    }
-    return failed ? pl_no_memory(err) : PL_OK;
-}
-
 /* Gives the column of a name a use. */
 static int csv_use_name(csv_t *csv, const json_t *name, int use, int *column,
                         pl_error_t *err)
@@ -175,24 +161,6 @@ static int csv_use_name(csv_t *csv, const json_t *name, int use, int *column,
         return pl_fail(err, PL_EINVAL, "%s: the column \"%.60s\" already has another use",
                        csv->path, text);
     csv->use[*column] = use;
-    return PL_OK;
-}
-
-/* The target may be missing if the stage predicts. */
-static int csv_use_target(csv_t *csv, const json_t *known, pl_stage_t stage,
-                          pl_error_t *err)
-{
-    const json_t *name = json_array_get(json_object_get(known, "y"), 0);
-    pl_error_t why = {0};
-    csv->column = -1;
-    if (csv->target == TARGET_NONE || !name)
-        return PL_OK;
-    int column, code = csv_use_name(csv, name, FOR_TARGET, &column, &why);
-    if (code == PL_ENOTFOUND && stage == PL_PREDICT)
-        return PL_OK;
-    if (code)
-        return pl_fail(err, code, "%s", why.text);
-    csv->column = column;
     return PL_OK;
 }
 
@@ -232,10 +200,21 @@ static void csv_log_ignored(const csv_t *csv)
 static int csv_use_by_name(csv_t *csv, const json_t *known, pl_stage_t stage,
                            pl_error_t *err)
 {
-    const json_t *x = json_object_get(known, "x");
+    const json_t *x = json_object_get(known, "x"),
+                 *y = json_array_get(json_object_get(known, "y"), 0);
+    pl_error_t why = {0};
+    int code = PL_OK;
     for (int k = 0; k < csv->table.columns; k++)
         csv->use[k] = FOR_NOTHING;
-    int code = csv_use_target(csv, known, stage, err);
+    csv->column = -1;
+    if (csv->target != TARGET_NONE && y)
+        code = csv_use_name(csv, y, FOR_TARGET, &csv->column, &why);
+    if (code) {
+        csv->column = -1;
+        if (code != PL_ENOTFOUND || stage != PL_PREDICT)
+            return pl_fail(err, code, "%s", why.text);
+        code = PL_OK;                         /* a stage that predicts needs no targets */
+    }
     for (; (size_t)csv->features < json_array_size(x) && !code; csv->features++) {
         if (csv->features == csv->table.columns)
             return pl_fail(err, PL_ENOTFOUND,
@@ -264,8 +243,15 @@ int csv_find_uses(csv_t *csv, const json_t *data_info, pl_stage_t stage, pl_erro
     csv->from = pl_alloc_array((size_t)csv->table.columns, sizeof *csv->from);
     if (!csv->use || !csv->from)
         return pl_no_memory(err);
-    if (csv->table.name && csv_find_places(csv, err) != PL_OK)
-        return PL_ENOMEM;
+    csv->places = csv->table.name ? json_object() : NULL;
+    for (int k = 0; csv->table.name && k < csv->table.columns; k++) {
+        const char *name = csv->table.name[k];
+        const bool again = json_object_get(csv->places, name);
+        if (json_object_set_new_nocheck(csv->places, name,
+                                        json_integer(again ? TWICE : k))
+            != 0)
+            return pl_no_memory(err);
+    }
     if (known && csv->table.name)
         return csv_use_by_name(csv, known, stage, err);
     if (known || (data_info && csv->table.name))

@@ -69,14 +69,6 @@ static bool names_test(const char *name)
     return !names_training(name) && (strstr(name, "t10k") || strstr(name, "test"));
 }
 
-static bool name_fits(const char *name, const pattern_t *pattern)
-{
-    return !strncmp(name, pattern->begin, strlen(pattern->begin))
-           && strstr(name, pattern->kind) && strstr(name, pattern->format)
-           && names_training(name) == pattern->trains
-           && names_test(name) == pattern->tests;
-}
-
 /* The length of a name without ".gz". */
 static size_t stem(const char *name)
 {
@@ -95,7 +87,10 @@ static int idx_search(const pattern_t *pattern, char **file_p, pl_error_t *err)
     for (struct dirent *entry; folder && !code && (entry = readdir(folder));) {
         const char *name = entry->d_name;
         const size_t length = stem(name);
-        if (!name_fits(name, pattern))
+        if (strncmp(name, pattern->begin, strlen(pattern->begin))
+            || !strstr(name, pattern->kind) || !strstr(name, pattern->format)
+            || names_training(name) != pattern->trains
+            || names_test(name) != pattern->tests)
             continue;
         if (found && (stem(found) != length || strncmp(found, name, length)))
             code = pl_fail(err, PL_EINVAL,

@@ -195,25 +195,6 @@ int pl_memory_arrays(const char *name, const pl_arrays_t *arrays, pl_error_t *er
     return PL_OK;
 }
 
-static void arrays_read_field(const pl_arrays_t *arrays, const pl_read_request_t *request,
-                              int k, char *out)
-{
-    const pl_field_t *field = &arrays->field[k];
-    size_t bytes = 0;
-    field_bytes(field, &bytes);
-    const char *in = arrays->data[k];
-    for (int i = 0; i < request->count; i++) {
-        int64_t at = request->index[i], steps = 1, apart = 1;
-        if (varies(field)) {
-            steps = arrays->offset[at + 1] - arrays->offset[at];
-            at = arrays->offset[at];
-            apart = request->length;
-        }
-        memcpy(out + (size_t)i * (size_t)apart * bytes, in + (size_t)at * bytes,
-               (size_t)steps * bytes);
-    }
-}
-
 /* All samples have at most the requested steps. */
 static bool steps_fit(const pl_arrays_t *arrays, const pl_read_request_t *request)
 {
@@ -275,8 +256,23 @@ int pl_arrays_read(void *user, const pl_read_request_t *request, void *const fie
     int code = arrays_check(arrays, request, field, err);
     if (code)
         return code;
-    for (int k = 0; k < arrays->field_count; k++)
-        arrays_read_field(arrays, request, k, field[k]);
+    for (int k = 0; k < arrays->field_count; k++) {
+        const bool of_steps = varies(&arrays->field[k]);
+        const char *in = arrays->data[k];
+        char *out = field[k];
+        size_t bytes = 0;
+        field_bytes(&arrays->field[k], &bytes);
+        for (int i = 0; i < request->count; i++) {
+            int64_t at = request->index[i], steps = 1, apart = 1;
+            if (of_steps) {
+                steps = arrays->offset[at + 1] - arrays->offset[at];
+                at = arrays->offset[at];
+                apart = request->length;
+            }
+            memcpy(out + (size_t)i * (size_t)apart * bytes, in + (size_t)at * bytes,
+                   (size_t)steps * bytes);
+        }
+    }
     return PL_OK;
 }
 

@@ -86,21 +86,6 @@ static int text_open(void *self, const pl_data_request_t *request, pl_data_info_
     return PL_OK;
 }
 
-/* The begin of a sample in the share; for training a pure function of (seed, epoch,
- * index). */
-static int64_t text_window(const text_t *text, const pl_read_request_t *request,
-                           int64_t index)
-{
-    if (!text->random)
-        return index * text->context;
-    if (text->count <= text->context)
-        return 0;
-    uint64_t key = pl_mix(pl_mix(request->seed, request->epoch),
-                          pl_hash_text("text.window"));
-    return (int64_t)(pl_random_u64(key, (uint64_t)index)
-                     % (uint64_t)(text->count - text->context));
-}
-
 /* `context` tokens from `at` of the share on, with `filler` behind its end. */
 static void text_copy(const text_t *text, int64_t at, int64_t filler, int64_t *out)
 {
@@ -118,8 +103,17 @@ static int text_read(const void *self, const pl_read_request_t *request,
     int code = pl_dataset_check(text->path, request, text->samples, err);
     if (code)
         return code;
+    /* The begin of a training sample is a pure function of seed, epoch and index. */
+    const uint64_t key = pl_mix(pl_mix(request->seed, request->epoch),
+                                pl_hash_text("text.window")),
+                   begins = text->count > text->context
+                                ? (uint64_t)(text->count - text->context)
+                                : 1;
     for (int i = 0; i < request->count; i++, x += text->context, y += text->context) {
-        int64_t at = text_window(text, request, request->index[i]);
+        const int64_t index = request->index[i],
+                      at = text->random
+                               ? (int64_t)(pl_random_u64(key, (uint64_t)index) % begins)
+                               : index * text->context;
         text_copy(text, at, 0, x);
         text_copy(text, at + 1, NOTHING, y);
     }

@@ -254,18 +254,6 @@ static int add_text(csv_t *csv, const char *text, pl_error_t *err)
     return pl_append_add(&csv->file, text, strlen(text), err);
 }
 
-static int add_cell(csv_t *csv, const json_t *value, pl_error_t *err)
-{
-    if (!json_is_number(value))
-        return add_text(csv, json_is_null(value) ? ",nan" : ",", err);
-    char *text = pl_json_write(value, PL_JSON_COMPACT);
-    int code = text ? add_text(csv, ",", err) : pl_no_memory(err);
-    if (code == PL_OK)
-        code = add_text(csv, text, err);
-    pl_text_free(text);
-    return code;
-}
-
 static int add_row(csv_t *csv, const json_t *record, pl_error_t *err)
 {
     const json_t *cells = json_object_get(record, "cells");
@@ -273,8 +261,15 @@ static int add_row(csv_t *csv, const json_t *record, pl_error_t *err)
                           (long long)json_integer_value(json_object_get(record, "epoch")),
                           (long long)json_integer_value(json_object_get(record, "step")));
     int code = start ? add_text(csv, start, err) : pl_no_memory(err);
-    for (int k = FIXED; k < csv->columns && code == PL_OK; k++)
-        code = add_cell(csv, json_object_get(cells, csv->name[k]), err);
+    for (int k = FIXED; k < csv->columns && code == PL_OK; k++) {
+        const json_t *value = json_object_get(cells, csv->name[k]);
+        char *text = json_is_number(value) ? pl_json_write(value, PL_JSON_COMPACT)
+                                           : pl_text(json_is_null(value) ? "nan" : "");
+        code = text ? add_text(csv, ",", err) : pl_no_memory(err);
+        if (code == PL_OK)
+            code = add_text(csv, text, err);
+        pl_text_free(text);
+    }
     pl_text_free(start);
     return code == PL_OK ? add_text(csv, "\n", err) : code;
 }

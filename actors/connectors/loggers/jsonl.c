@@ -33,34 +33,27 @@ static int jsonl_open(void *self, const pl_log_run_t *run, pl_error_t *err)
     return code;
 }
 
-/* {"global_step": …, "epoch": …, "time": …} with the metrics; NULL: out of memory. */
-static char *line_of(const pl_record_t *record, const json_t *metrics)
+static int jsonl_log(void *self, const pl_record_t *record, pl_error_t *err)
 {
+    jsonl_t *jsonl = self;
     const char *name;
-    json_t *value, *line = json_object();
-    double time = (double)(int64_t)(record->time * 1e3) / 1e3;
+    json_t *value,
+        *metrics = pl_json_read(record->metrics, strlen(record->metrics), "metrics", err);
+    if (!metrics)
+        return PL_EFORMAT;
+    json_t *line = json_object();
+    const double time = (double)(int64_t)(record->time * 1e3) / 1e3;
     bool failed = json_object_set_new(line, "global_step",
                                       json_integer((json_int_t)record->global_step))
                   || json_object_set_new(line, "epoch", json_integer(record->epoch))
                   || json_object_set_new(line, "time", json_real(time));
-    json_object_foreach((json_t *)metrics, name, value)
+    json_object_foreach(metrics, name, value)
         if (!failed && !json_object_get(line, name))
             failed = json_object_set(line, name, value) != 0;
     char *json = failed ? NULL : pl_json_write(line, PL_JSON_COMPACT);
     char *text = json ? pl_text("%s\n", json) : NULL;
     pl_text_free(json);
     json_decref(line);
-    return text;
-}
-
-static int jsonl_log(void *self, const pl_record_t *record, pl_error_t *err)
-{
-    jsonl_t *jsonl = self;
-    json_t *metrics = pl_json_read(record->metrics, strlen(record->metrics), "metrics",
-                                   err);
-    if (!metrics)
-        return PL_EFORMAT;
-    char *text = line_of(record, metrics);
     json_decref(metrics);
     int code = text ? pl_append_add(&jsonl->file, text, strlen(text), err)
                     : pl_no_memory(err);

@@ -67,17 +67,21 @@ static const char *server_of(const mlflow_t *m)
     return given && *given ? given : "http://127.0.0.1:5000";
 }
 
-static void request_set(mlflow_t *m, const char *url, const char *body,
-                        struct curl_slist *headers, answer_t *answer)
+/* The server's JSON object, to be freed by json_decref(), or NULL. */
+static json_t *perform(mlflow_t *m, const char *what, const char *url, const char *body,
+                       pl_error_t *err)
 {
-    long limit = (long)(m->options.timeout * 1000) + 1;
+    struct curl_slist *headers = curl_slist_append(NULL,
+                                                   "Content-Type: application/json");
+    answer_t answer = {0};
+    long status = 0, limit = (long)(m->options.timeout * 1000) + 1;
     curl_easy_reset(m->curl);
     curl_easy_setopt(m->curl, CURLOPT_URL, url);
     curl_easy_setopt(m->curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(m->curl, CURLOPT_TIMEOUT_MS, limit);
     curl_easy_setopt(m->curl, CURLOPT_CONNECTTIMEOUT_MS, limit);
     curl_easy_setopt(m->curl, CURLOPT_WRITEFUNCTION, answer_take);
-    curl_easy_setopt(m->curl, CURLOPT_WRITEDATA, answer);
+    curl_easy_setopt(m->curl, CURLOPT_WRITEDATA, &answer);
     curl_easy_setopt(m->curl, CURLOPT_NOPROGRESS, 0L);
     curl_easy_setopt(m->curl, CURLOPT_XFERINFOFUNCTION, is_interrupted);
     curl_easy_setopt(m->curl, CURLOPT_XFERINFODATA, m);
@@ -86,17 +90,6 @@ static void request_set(mlflow_t *m, const char *url, const char *body,
     curl_easy_setopt(m->curl, CURLOPT_PASSWORD, getenv("MLFLOW_TRACKING_PASSWORD"));
     if (body)
         curl_easy_setopt(m->curl, CURLOPT_POSTFIELDS, body);
-}
-
-/* The server's JSON object, to be freed by json_decref(), or NULL. */
-static json_t *perform(mlflow_t *m, const char *what, const char *url, const char *body,
-                       pl_error_t *err)
-{
-    struct curl_slist *headers = curl_slist_append(NULL,
-                                                   "Content-Type: application/json");
-    answer_t answer = {0};
-    long status = 0;
-    request_set(m, url, body, headers, &answer);
     CURLcode code = curl_easy_perform(m->curl);
     curl_easy_getinfo(m->curl, CURLINFO_RESPONSE_CODE, &status);
     json_t *json = json_loads(answer.text ? answer.text : "", 0, NULL);
@@ -231,33 +224,6 @@ static int newest_read(mlflow_t *m, pl_error_t *err)
     return failed ? pl_fail(err, PL_ENOMEM, "out of memory") : PL_OK;
 }
 
-/* Steps are texts or numbers, depending on the server's version. */
-static bool server_has(const mlflow_t *m, const char *name, uint64_t step)
-{
-    const json_t *newest = json_object_get(m->newest, name);
-    const char *text = json_string_value(newest);
-    return newest
-           && (double)step <= (text ? strtod(text, NULL) : json_number_value(newest));
-}
-
-static int run_make(mlflow_t *m, const char *run_dir, pl_error_t *err)
-{
-    char *experiment = experiment_find(m, err);
-    const char *slash = strrchr(run_dir, '/');
-    if (!experiment)
-        return PL_EIO;
-    json_t *answer = post(m, "runs/create",
-                          json_pack("{s:s, s:I, s:s}", "experiment_id", experiment,
-                                    "start_time", milliseconds_now(), "run_name",
-                                    slash ? slash + 1 : run_dir),
-                          err);
-    pl_text_free(experiment);
-    m->run_id = answer ? text_at(json_object_get(answer, "run"), "info", "run_id", err)
-                       : NULL;
-    json_decref(answer);
-    return m->run_id ? PL_OK : PL_EIO;
-}
-
 /* ---- hyperparameters ---- */
 
 /* Adds "trainer.max_epochs": "20" and so on, for each value of the run file. */
@@ -288,40 +254,23 @@ static int params_add(json_t *params, const char *path, const json_t *value)
     return failed;
 }
 
-/* At most `max` elements of a list, beginning with `from`; NULL: out of memory. */
-static json_t *piece_of(const json_t *all, size_t from, size_t max)
-{
-    json_t *piece = json_array();
-    int failed = !piece;
-    for (size_t k = from; k < from + max && k < json_array_size(all); k++)
-        failed |= json_array_append(piece, json_array_get(all, k));
-    if (!failed)
-        return piece;
-    json_decref(piece);
-    return NULL;
-}
-
 /* A server accepts at most `max` elements in a request. */
 static int batches_send(mlflow_t *m, const char *what, const json_t *all, size_t max,
                         pl_error_t *err)
 {
+    const size_t count = json_array_size(all);
     int code = PL_OK;
-    for (size_t from = 0; code == PL_OK && from < json_array_size(all); from += max)
-        code = post_only(m, "runs/log-batch",
-                         json_pack("{s:s, s:o}", "run_id", m->run_id, what,
-                                   piece_of(all, from, max)),
-                         err);
-    return code;
-}
-
-static int params_send(mlflow_t *m, const char *run, pl_error_t *err)
-{
-    json_t *given = json_loads(run, 0, NULL), *params = json_array();
-    int code = params && !params_add(params, "", given)
-                   ? batches_send(m, "params", params, PARAMS_MAX, err)
-                   : pl_fail(err, PL_ENOMEM, "out of memory");
-    json_decref(given);
-    json_decref(params);
+    for (size_t from = 0; code == PL_OK && from < count; from += max) {
+        json_t *piece = json_array();
+        int failed = !piece;
+        for (size_t k = from; k < from + max && k < count; k++)
+            failed |= json_array_append(piece, json_array_get(all, k));
+        json_t *request = failed
+                              ? NULL
+                              : json_pack("{s:s, s:O}", "run_id", m->run_id, what, piece);
+        json_decref(piece);
+        code = post_only(m, "runs/log-batch", request, err);
+    }
     return code;
 }
 
@@ -347,8 +296,29 @@ static void curl_start(void)
 static int run_begin(mlflow_t *m, const pl_log_run_t *run, pl_error_t *err)
 {
     if (!*run->position) {
-        int code = run_make(m, run->run_dir, err);
-        return code == PL_OK ? params_send(m, run->run, err) : code;
+        char *experiment = experiment_find(m, err);
+        const char *slash = strrchr(run->run_dir, '/');
+        if (!experiment)
+            return PL_EIO;
+        json_t *answer = post(m, "runs/create",
+                              json_pack("{s:s, s:I, s:s}", "experiment_id", experiment,
+                                        "start_time", milliseconds_now(), "run_name",
+                                        slash ? slash + 1 : run->run_dir),
+                              err);
+        pl_text_free(experiment);
+        m->run_id = answer
+                        ? text_at(json_object_get(answer, "run"), "info", "run_id", err)
+                        : NULL;
+        json_decref(answer);
+        if (!m->run_id)
+            return PL_EIO;
+        json_t *given = json_loads(run->run, 0, NULL), *params = json_array();
+        int code = params && !params_add(params, "", given)
+                       ? batches_send(m, "params", params, PARAMS_MAX, err)
+                       : pl_fail(err, PL_ENOMEM, "out of memory");
+        json_decref(given);
+        json_decref(params);
+        return code;
     }
     m->run_id = pl_text("%s", run->position);
     if (!m->run_id)
@@ -386,7 +356,13 @@ static int mlflow_log(void *self, const pl_record_t *record, pl_error_t *err)
     if (!given)
         return pl_fail(err, PL_EFORMAT, "the metrics are not a JSON object");
     json_object_foreach(given, name, value) {
-        if (json_is_number(value) && !failed && !server_has(m, name, record->global_step))
+        /* Steps are texts or numbers, depending on the server's version. */
+        const json_t *newest = json_object_get(m->newest, name);
+        const char *text = json_string_value(newest);
+        const double step = text ? strtod(text, NULL) : json_number_value(newest);
+        if (newest && (double)record->global_step <= step)
+            continue;
+        if (json_is_number(value) && !failed)
             failed = json_array_append_new(
                 m->metrics, json_pack("{s:s, s:f, s:I, s:I}", "key", name, "value",
                                       json_number_value(value), "timestamp",

@@ -43,27 +43,14 @@ static long long seconds_of(const char *name)
     return strncmp(name, PREFIX, strlen(PREFIX)) ? 0 : atoll(name + strlen(PREFIX));
 }
 
-/* Cuts a file at the position of the checkpoint. */
-static int file_cut(const char *path, const char *position, pl_error_t *err)
-{
-    long long keep = 0;
-    unsigned sum;
-    struct stat what;
-    bool summed = sscanf(position, "%lld %*s %x", &keep, &sum) == 2;
-    if (stat(path, &what) == 0 && what.st_size < keep)
-        pl_warn_lost_lines(path);
-    else if (summed && pl_is_another_file(path, (uint64_t)keep, sum))
-        pl_put_log_aside(path);
-    else if (truncate(path, keep) != 0)
-        return pl_fail(err, PL_EIO,
-                       "cannot truncate %s to the position of the checkpoint: %m", path);
-    return PL_OK;
-}
-
 /* Removes events from after the checkpoint: cuts its file, and removes newer files. */
 static int older_cut(const char *folder, const char *position, long long *newest,
                      pl_error_t *err)
 {
+    long long keep = 0;
+    unsigned sum;
+    struct stat what;
+    const bool summed = sscanf(position, "%lld %*s %x", &keep, &sum) == 2;
     const char *name = strchr(position, ' ');
     const size_t length = name ? strcspn(++name, " ") : 0;
     const long long kept = name ? seconds_of(name) : 0;
@@ -79,9 +66,15 @@ static int older_cut(const char *folder, const char *position, long long *newest
                                              : NULL;
         if (seconds > *newest)
             *newest = seconds;
-        if (path && is_it)
-            code = file_cut(path, position, err);
-        else if (path && unlink(path) != 0)
+        if (path && is_it && stat(path, &what) == 0 && what.st_size < keep)
+            pl_warn_lost_lines(path);
+        else if (path && is_it && summed && pl_is_another_file(path, (uint64_t)keep, sum))
+            pl_put_log_aside(path);
+        else if (path && is_it && truncate(path, keep) != 0)
+            code = pl_fail(err, PL_EIO,
+                           "cannot truncate %s to the position of the checkpoint: %m",
+                           path);
+        else if (path && !is_it && unlink(path) != 0)
             code = pl_fail(err, PL_EIO, "cannot remove %s: %m", path);
         pl_text_free(path);
     }
@@ -171,20 +164,6 @@ static int session_add(tensorboard_t *t, const pl_event_t *now, const char *run,
     return code;
 }
 
-static int events_begin(tensorboard_t *t, const pl_log_run_t *run, pl_error_t *err)
-{
-    pl_event_t now = {pl_wall_clock(), 0};
-    int code = pl_events_begin(&t->file, &now, err);
-    if (code != PL_OK)
-        return code;
-    if (!*run->position) {
-        code = hyperparameters_add(t, &now, run->run, err);
-        return code == PL_OK ? session_add(t, &now, run->run, err) : code;
-    }
-    now.step = (int64_t)run->global_step + 1;
-    return pl_events_restart(&t->file, &now, err);
-}
-
 static void tensorboard_close(void *self, const char *status)
 {
     tensorboard_t *t = self;
@@ -213,8 +192,17 @@ static int tensorboard_open(void *self, const pl_log_run_t *run, pl_error_t *err
     char *path = t->name ? pl_text("%s/%s", run->run_dir, t->name) : NULL;
     int code = path ? pl_append_open(&t->file, path, -1, err) : pl_no_memory(err);
     pl_text_free(path);
+    const bool resumes = *run->position;
+    pl_event_t now = {pl_wall_clock(), 0};
     if (code == PL_OK)
-        code = events_begin(t, run, err);
+        code = pl_events_begin(&t->file, &now, err);
+    if (code == PL_OK && !resumes)
+        code = hyperparameters_add(t, &now, run->run, err);
+    if (code == PL_OK && !resumes)
+        code = session_add(t, &now, run->run, err);
+    now.step = (int64_t)run->global_step + 1;
+    if (code == PL_OK && resumes)
+        code = pl_events_restart(&t->file, &now, err);
     if (code == PL_OK)
         code = pl_append_flush(&t->file, err);
     if (code != PL_OK)
