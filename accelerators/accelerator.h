@@ -74,9 +74,9 @@ typedef struct pl_replay {
      * accelerator's thread  [not reported].  Registered gradients are final behind the
      * borrowed fence, whether the replay runs or is stopped  [NULL: they are final]. */
     void (*ready)(struct pl_replay *replay, int buckets, pl_fence_t *fence);
-    /* A device that has registered a region calls it from inside replay(), when the whole
-     * replay is enqueued.  The borrowed fence stands for this replay and everything
-     * before it  [not reported]. */
+    /* A device that has registered a region calls it from inside replay(), when the
+     * whole replay is enqueued.  The borrowed fence is behind this replay and
+     * everything before it [not reported]. */
     void (*ordered)(struct pl_replay *replay, pl_fence_t *fence);
     /* The device may call it before done() with all kernels and copies, valid during the
      * call; a measured replay may take longer  [not measured]. */

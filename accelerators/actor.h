@@ -6,18 +6,18 @@
 #include "runtime/actor.h"
 #include "runtime/payload.h"
 
-/* The actor for the device kind that is registered as `name`; the stream calls it
- * "accelerator.cpu". The context of `start` is the pl_job_t whose trainer.accelerator
- * selects the device.  NULL: PL_ENOTFOUND, PL_EBUSY. */
+/* The actor for the device kind that is registered as `name`; its name in the stream
+ * is, for example, "accelerator.cpu". The context of `start` is the pl_job_t whose
+ * trainer.accelerator selects the device.  NULL: PL_ENOTFOUND, PL_EBUSY. */
 const pl_actor_ops_t *pl_accelerator_actor(const char *name, pl_error_t *err);
 
-/* Properties of a device kind: it answers measure_device; */
+/* Whether a device kind answers measure_device. */
 bool pl_accelerator_measures(const char *name);
-/* the kind of memory that it registers, or NULL; */
+/* The kind of memory that a device kind registers, or NULL. */
 const char *pl_accelerator_memory_kind(const char *name);
-/* it knows details of its plans for describe_plans; */
+/* Whether a device kind has details of its plans for describe_plans. */
 bool pl_accelerator_describes(const char *name);
-/* it can keep compiled kernels, by its option "cache". */
+/* Whether a device kind can keep compiled kernels, by its option "cache". */
 bool pl_accelerator_keeps_kernels(const char *name);
 
 /* Describes the device of a job by opening it for a moment, as rank `local_rank` of

@@ -54,7 +54,7 @@ void pl_staging_release(pl_staging_t *staging);
 
 /* ---- The actor ---- */
 
-/* A compiled plan and the sizes of what its replays read and return. */
+/* A compiled plan and the sizes of the data that its replays read and return. */
 typedef struct pl_compiled {
     char name[32];
     int64_t samples;                                  /* of a batch  [0: it reads none] */
@@ -74,7 +74,7 @@ typedef struct pl_time_row {
     double seconds;               /* of the others */
 } pl_time_row_t;
 
-/* Where the time of a device goes. Zeros: nothing was measured yet. */
+/* The times of a device, by purpose. Zeros: nothing was measured yet. */
 typedef struct pl_device_times {
     bool enabled;
     pl_time_row_t *row;

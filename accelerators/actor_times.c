@@ -1,4 +1,4 @@
-/* actor_times.c - where the time of a device goes, by operator and kind of kernel
+/* actor_times.c - the time of a device by operator and kind of kernel
  *
  * The table has a few hundred rows, found by a hash of operator and kind. It is logged
  * when the device ends. */

@@ -84,7 +84,8 @@ static const pl_kernels_t *find_kernels(const char *wanted, pl_error_t *err)
 
 /* ---- Opening and closing ---- */
 
-/* The processor's name is that of "model name : AMD EPYC" in /proc/cpuinfo, or "CPU". */
+/* The processor's name is from a line "model name : AMD EPYC" in /proc/cpuinfo, or
+ * "CPU". */
 static void describe(const pl_cpu_t *cpu, pl_device_info_t *info)
 {
     char name[40] = "CPU", line[256];

@@ -94,7 +94,7 @@ static int element_size(const pl_builder_t *b, const pl_exec_op_t *s)
     return (int)pl_dtype_size(b->lowered->graph.value[s->op.output[0]].dtype);
 }
 
-/* A permute, or a broadcast of whole numbers; that of float32 is element-wise. */
+/* A permute, or a broadcast of whole numbers; a broadcast of float32 is element-wise. */
 static int prepare_copy(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     moves_t *m = moves_new(s, err);

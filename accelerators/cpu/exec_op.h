@@ -33,7 +33,7 @@ struct pl_exec_op {
     int (*run)(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err);
     void (*release)(pl_exec_op_t *s);         /* frees `own`  [pl_free(own)] */
     pl_op_t op;                               /* inputs and outputs are indices of at[] */
-    int64_t size[8];                          /* the file of the call says which */
+    int64_t size[8];                          /* their meaning: in the file of the call */
     pl_dtype_t dtype;                         /* of indices or of moved elements */
     size_t scratch;                           /* bytes that the call needs */
     void *own;                                /* data of the call's file */

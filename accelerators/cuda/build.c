@@ -3,7 +3,7 @@
  * The plug-in contains the headers of the dialect as text, so it needs no files at run
  * time.  Options are fixed and exclude fast mathematics: the same text gives the same
  * bits with the same compiler.  The compiler contracts a multiplication and an addition
- * to one instruction, unless the option `strict` asks for the bits of the emulator. */
+ * to one instruction, unless the option `strict` requires the bits of the emulator. */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,7 +19,9 @@ enum { HEADERS = sizeof header_text / sizeof *header_text, OPTIONS = 5 };
 
 typedef struct target {
     char option[40];
-    bool is_ptx;   /* the compiler does not know the card; the driver finishes the code */
+    bool is_ptx;                                           /* the compiler does not
+                                                              support the card; the driver
+                                                              finishes the code */
 } target_t;
 
 int cuda_compiler_check(const cuda_compiler_t *compiler, const cuda_card_t *card,

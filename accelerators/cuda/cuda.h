@@ -101,8 +101,8 @@ struct pl_event {
 cuda_notifier_t *cuda_notifier_new(cuda_t *cuda, pl_error_t *err);
 /* After the last pending notice. */
 void cuda_notifier_free(cuda_notifier_t *notifier);
-/* As backend.h has them.  An event is freed now, or when the notifier has finished with
- * it. */
+/* Of the table in backend.h. An event is freed now, or when the notifier has finished
+ * with it. */
 int cuda_descriptor(const void *self);
 int cuda_notify(void *self, pl_event_t *event, pl_error_t *err);
 void cuda_event_free(void *self, pl_event_t *event);
@@ -116,7 +116,7 @@ typedef struct cuda_code {
     bool is_stored;                                         /* for later ones */
 } cuda_code_t;
 
-/* Whether the compiler knows cards of that kind, or older ones. */
+/* Fails if the compiler supports neither cards of that kind nor older ones. */
 int cuda_compiler_check(const cuda_compiler_t *compiler, const cuda_card_t *card,
                         pl_error_t *err);
 /* The machine code of a text for the device's card; `again`: without the cache.  Any
@@ -127,12 +127,10 @@ int cuda_build(cuda_t *cuda, const char *text, bool again, cuda_code_t *code,
  * again. */
 int cuda_module_load(cuda_t *cuda, const char *text, CUmodule *module, cuda_code_t *made,
                      pl_error_t *err);
-/* As backend.h has it. */
+/* Of the table in backend.h. */
 int cuda_module_new(void *self, const char *text, void **module, pl_error_t *err);
 
-/* ---- streams.c: recorded launches and streams of collectives, as backend.h has them
- * ----
- */
+/* ---- streams.c: recorded launches and streams of collectives ---- */
 
 int cuda_record_begin(void *self, pl_stream_t stream, pl_error_t *err);
 int cuda_record_end(void *self, pl_stream_t stream, pl_recording_t **recording,
@@ -155,14 +153,15 @@ void cuda_products_open(cuda_t *cuda);
 const cuda_multiplier_t *cuda_products_library(cuda_t *cuda);
 /* With the context current, when all prepared products are freed. */
 void cuda_products_close(cuda_t *cuda);
-/* As backend.h has them. */
+/* Of the table in backend.h. */
 int cuda_product_new(void *self, const pl_product_t *product,
                      pl_product_plan_t **prepared, size_t *workspace, pl_error_t *err);
 int cuda_product_run(void *self, pl_stream_t stream, const pl_product_plan_t *prepared,
                      const pl_device_ptr_t address[PL_PRODUCT_ADDRESSES],
                      pl_error_t *err);
 void cuda_product_free(void *self, pl_product_plan_t *prepared);
-/* Whether cuBLASLt may compute it; only on a card it can be asked. */
+/* Whether the product is of a kind that cuBLASLt may compute; the library itself is
+ * queried only on a card. */
 bool cuda_product_is_asked(const pl_product_t *product);
 unsigned cuda_epilogues(const void *self);
 
@@ -172,7 +171,7 @@ unsigned cuda_epilogues(const void *self);
 void cuda_layers_name(const cuda_t *cuda, pl_device_info_t *info);
 /* With the context current, when all plans of graphs are freed. */
 void cuda_layers_close(cuda_t *cuda);
-/* As backend.h has them. */
+/* Of the table in backend.h. */
 int cuda_layer_new(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,
                    pl_error_t *err);
 int cuda_layer_build(void *self, pl_layer_plan_t *plan, size_t *workspace,
@@ -183,7 +182,7 @@ void cuda_layer_free(void *self, pl_layer_plan_t *plan);
 
 /* ---- stats.c: memory, utilization, power and temperature ---- */
 
-/* As accelerator.h has it. */
+/* Of the table in accelerator.h. */
 void cuda_stats(void *self, pl_device_stats_t *stats);
 
 /* ---- cache.c: compiled kernels on disk ---- */

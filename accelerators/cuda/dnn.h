@@ -90,7 +90,7 @@ typedef struct dnn_plan {
 cudnnBackendDescriptor_t dnn_device_new(const cuda_dnn_t *call, cudnnHandle_t handle,
                                         const char *json, cu_result_t *status);
 /* Describes a layer and finds an engine that computes it with equal bits each time, and
- * in float32 without TF32 unless that is asked for.  An unsupported status: there is
+ * in float32 without TF32 unless the request allows it.  An unsupported status: there is
  * none; another: cuDNN failed.  *text, for dnn_plan_load(), is from pl_alloc()  [NULL
  * after a failure]. */
 cu_result_t dnn_plan_make(dnn_plan_t *plan, const cuda_dnn_t *call,

@@ -2,7 +2,7 @@
  *
  * cuDNN describes its engines by numerical notes.  Only engines that add up in a fixed
  * order and in float32 are used: so equal operands give equal bits, and float32 is not
- * rounded to TF32 unless the option asks for it. */
+ * rounded to TF32 unless the option allows it. */
 #include <string.h>
 
 #include "accelerators/cuda/dnn.h"

@@ -106,7 +106,7 @@ static bool library_is_open(cuda_t *cuda)
 
 /* ---- Descriptions ---- */
 
-typedef struct matrix {                                     /* as cuBLASLt sees it */
+typedef struct matrix {                                     /* in the terms of cuBLASLt */
     int64_t rows, columns, leading, batch;
 } matrix_t;
 

@@ -1,7 +1,8 @@
 /* sums.c - sums over ranks on a card, in the order of a tree
  *
- * A kernel adds the elements of up to 32 ranks; those of more ranks are added subtree by
- * subtree.  A sum of ranks has no product, so a compiler has nothing to contract. */
+ * A kernel adds the elements of up to 32 ranks; the elements of more ranks are added
+ * subtree by subtree.  A sum of ranks has no product, so a compiler has nothing to
+ * contract. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,14 +30,16 @@ struct cuda_sums {
     kernel_t kernel[KINDS][2][WIDE + 1];
     CUdeviceptr block[BLOCKS];                /* only the last: see cuda_sums_staging() */
     int blocks;
-    /* Numbers of elements, which kernels read on the card; `known`: those of the last. */
+    /* Numbers of elements, which kernels read on the card; `known`: the numbers of the
+     * last table. */
     CUdeviceptr table[BLOCKS];
     int tables;
     int64_t known[COUNTS];                                  /* [counts] */
     int counts;
     CUstream upload;                                        /* only for these numbers */
     size_t bytes;                                           /* of the last block */
-    /* [ranks] Elements of each rank, and where those of others are received. */
+    /* [ranks] Elements of each rank, and the memory into which elements of others are
+     * received. */
     CUdeviceptr *in, *staging;
 };
 
@@ -88,11 +91,12 @@ void cuda_sums_free(cuda_sums_t *s)
 
 /* ---- Memory ---- */
 
-/* Blocks that were too small stay until the end, also when a fence shows that no kernel
- * uses them any more.  Freeing memory waits for all kernels on the card, those of NCCL
- * too, and these wait for other ranks: if one of them is gone, this thread has to abort
- * the communicator, and could not.  As each block has twice the bytes of the one before,
- * all old ones together have fewer than the newest, unless the card is nearly full. */
+/* Blocks that were too small stay until the end, also when a fence shows that no
+ * kernel uses them any more.  Freeing memory waits for all kernels on the card, also
+ * for kernels of NCCL, and these wait for other ranks: if one of them has ended, this
+ * thread has to abort the communicator, and could not.  As each block has twice the
+ * bytes of the one before, all old ones together have fewer than the newest, unless
+ * the card is nearly full. */
 CUdeviceptr cuda_sums_staging(cuda_sums_t *s, size_t apart, pl_error_t *err)
 {
     const cuda_driver_t *call = s->call;

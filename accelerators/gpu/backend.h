@@ -1,9 +1,10 @@
 /* backend.h - the table of a kind of GPU: memory, streams, events and kernels from text
  *
- * The core (gpu.h) knows graphs and kernels and no vendor; a backend knows its vendor's
- * driver and no graph.  Addresses are the device's: only the backend's functions and
- * kernels may use memory at them.  Every function runs on the accelerator's thread unless
- * its comment says otherwise; each error contains the driver's error.
+ * The core (gpu.h) contains graphs and kernels but no vendor's driver; a backend
+ * contains its vendor's driver but no graphs.  Addresses are the device's: only the
+ * backend's functions and kernels may use memory at them.  Every function runs on the
+ * accelerator's thread unless its comment says otherwise; each error contains the
+ * driver's error.
  *
  * Work that is put on a stream runs later, in the order of the stream.  event_passed()
  * and finish() report an error of that work, which ends the device: every later call
@@ -124,8 +125,8 @@ enum {
 typedef struct pl_layer {
     pl_layer_kind_t kind;
     pl_dtype_t dtype;
-    /* y = softmax(scale q k^T) v for q, k, v, y [batches, heads, tokens, width]; a causal
-     * query sees no later keys. */
+    /* y = softmax(scale q k^T) v for q, k, v, y [batches, heads, tokens, width]; a
+     * causal query uses no later keys. */
     struct {
         int64_t batches, heads, tokens, width;
         double scale;
@@ -245,7 +246,7 @@ typedef struct pl_gpu_backend_ops {
                        const pl_device_ptr_t address[PL_PRODUCT_ADDRESSES],
                        pl_error_t *err);
     void (*product_free)(void *self, pl_product_plan_t *prepared);
-    /* A mask of 1 << PL_EPILOGUE_…, those that the library is asked for; kernels of
+    /* A mask of 1 << PL_EPILOGUE_…, the ones that the library computes; kernels of
      * the core compute the others  [NULL: all others]. */
     unsigned (*epilogues)(const void *self);
 

@@ -184,7 +184,7 @@ void gpu_define_index(gpu_codegen_t *t, const char *word, const char *element,
 const char *gpu_index_text(const pl_view_t *view, const char *element, bool narrow,
                            char text[512]);
 
-/* The memory of a value, which is that of its root. */
+/* The memory of a value, which is its root's. */
 gpu_buffer_t gpu_buffer_of(const gpu_codegen_t *t, int32_t value);
 /* The type in memory, such as "uint16_t", and its suffix in names of the dialect, such as
  * "f32". */
@@ -220,10 +220,10 @@ bool gpu_print_reduction(gpu_codegen_t *t, int op);
 bool gpu_print_move(gpu_codegen_t *t, int op);
 bool gpu_print_row(gpu_codegen_t *t, int op);
 bool gpu_print_product(gpu_codegen_t *t, int op);
-/* Where the matrices of an operand begin: a view over the leading axes of the result,
- * over which the operand may be repeated. */
+/* The beginnings of the matrices of an operand: a view over the leading axes of the
+ * result, over which the operand may be repeated. */
 pl_view_t gpu_batches(pl_shape_t own, pl_shape_t all);
-/* Where input k of a concat lies in the result. */
+/* The position of input k of a concat in the result. */
 pl_view_t gpu_concat_part(const gpu_codegen_t *t, const pl_op_t *concat, int k);
 bool gpu_print_attention(gpu_codegen_t *t, int op);
 bool gpu_print_user(gpu_codegen_t *t, int op);

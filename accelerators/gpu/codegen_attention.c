@@ -24,7 +24,7 @@ static void define_view(gpu_codegen_t *t, const char *name, const pl_op_t *op, i
         (long long)view->stride[3]);
 }
 
-/* Where results lie: [B, T, heads, d]. */
+/* The layout of results: [B, T, heads, d]. */
 #define RESULT_AT \
     "(((head) / HEADS * TOKENS + (i)) * HEADS + (head) %% HEADS) * WIDTH + (e)"
 

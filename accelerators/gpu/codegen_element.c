@@ -261,7 +261,7 @@ static bool can_join(const gpu_codegen_t *t, const operands_t *o)
     return arguments <= PL_LAUNCH_ADDRESSES;
 }
 
-/* As a part of the current kernel, or of a new one. */
+/* The unit becomes a part of the current kernel, or of a new one. */
 static void print_part(gpu_unit_t *u, const operands_t *o, bool joins)
 {
     gpu_codegen_t *t = u->t;
@@ -288,7 +288,7 @@ static void print_part(gpu_unit_t *u, const operands_t *o, bool joins)
 }
 
 /* Whether an operand overlaps another buffer of the current kernel: check.c could not
- * know which of both is there at the end. */
+ * decide which of both is there at the end. */
 static bool overlaps_another(const gpu_codegen_t *t, const operands_t *o)
 {
     const gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];

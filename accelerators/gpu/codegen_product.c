@@ -1,7 +1,7 @@
 /* codegen_product.c - products, convolutions and pools as kernels
  *
  * Products and convolutions share one body, the tiles of a product
- * (kernels/product.k); macros tell it where an element of A and of B is.  Pictures are
+ * (kernels/product.k); macros give the address of an element of A and of B.  Pictures are
  * [B, H, W, C], weights [O, C, k, k]. */
 #include "accelerators/gpu/codegen.h"
 

@@ -31,9 +31,9 @@ typedef struct compiler {
 
 /* ---- Allocation ---- */
 
-/* A result must not take the buffer of an input whose elements have another width.  Nor
- * may the result of a core, which reads other elements too, except the gradient of a
- * cross-entropy, which takes that of its logits. */
+/* A result must not take the buffer of an input whose elements have another width.
+ * Nor may the result of a core, which reads other elements too, except the gradient of
+ * a cross-entropy, which takes the buffer of its logits. */
 static bool may_reuse_buffer(const pl_graph_t *g, int op, int32_t input, void *user)
 {
     const pl_fusion_t *fusion = &((const compiler_t *)user)->fusion;
@@ -441,7 +441,7 @@ int gpu_compile(pl_gpu_t *gpu, pl_plan_t *plan, const pl_graph_t *g, gpu_string_
         code = print_units(&c, err);
     if (code == PL_OK && c.text.error.code != PL_OK)
         code = pl_fail(err, c.text.error.code, "%s", c.text.error.text);
-    if (code == PL_OK) {           /* what was printed moves to the plan and the caller */
+    if (code == PL_OK) {           /* the printed text moves to the plan and the caller */
         plan->kernel = c.text.kernel;
         plan->kernels = c.text.kernels;
         plan->scratch = c.text.scratch;

@@ -2,8 +2,8 @@
  * device
  *
  * A fence is an event that is recorded once.  When the last reference to the fence is
- * gone, the event serves another fence.  A fence may outlive the device, so every fence
- * has a reference to the list of all fences, which outlives the device too. */
+ * dropped, another fence uses the event.  A fence may outlive the device, so every
+ * fence has a reference to the list of all fences, which outlives the device too. */
 #include "accelerators/gpu/fence.h"
 
 #include <pthread.h>

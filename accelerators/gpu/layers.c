@@ -302,7 +302,8 @@ static gpu_buffer_t buffer_of(const gpu_codegen_t *t, const pl_op_t *op,
     const pl_op_t *concat = concat_of(t, op, value, &input);
     pl_view_t view;
     gpu_buffer_t buffer = gpu_buffer_of(t, concat ? concat->output[0] : value);
-    if (is_attention(kind) && k == PL_ATTENTION_SUMS) {    /* half of what kernels need */
+    if (is_attention(kind) && k == PL_ATTENTION_SUMS) {     /* half of the size for
+                                                               kernels */
         buffer.bytes /= 2, buffer.reach /= 2, buffer.count /= 2;
     } else if (is_attention(kind) && view_of(t, op, o, k, &view)) {
         const size_t width = buffer.reach / (buffer.count ? buffer.count : 1),

@@ -23,7 +23,7 @@ typedef struct gpu_output {
                                                   [-1: none] */
 } gpu_output_t;
 
-/* What a metric adds to the record. */
+/* The values that a metric adds to the record. */
 typedef struct gpu_sums {
     int64_t count;
     int made;                                  /* operation that makes value and weight */

@@ -246,7 +246,7 @@ static bool describe_epilogue(const pl_graph_t *g, const pl_plan_t *plan,
 
 static const gpu_product_t plain = {NULL, -1, -1, -1, -1};
 
-/* Asks for a product with as many of the operations after it as the library supports;
+/* Prepares a product with as many of the operations after it as the library supports;
  * `alone`: with none.  PL_EUNSUPPORTED: it does not compute the product. */
 static int library_find(pl_gpu_t *gpu, gpu_codegen_t *t, const pl_plan_t *plan, int i,
                         bool alone, gpu_product_t *made, pl_error_t *err)

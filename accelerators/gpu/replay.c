@@ -155,7 +155,7 @@ static char *outputs_of(const inflight_t *f)
     return batch_of(f) + batch_bytes(f->plan);
 }
 
-/* Outputs that the caller does not ask for take no memory. */
+/* Outputs that the caller does not request take no memory. */
 static size_t inflight_bytes(const pl_plan_t *p, const pl_replay_t *replay)
 {
     size_t bytes = aligned(sizeof(gpu_step_t)) + aligned(record_bytes(p))
@@ -247,7 +247,7 @@ static int set_fill(pl_gpu_t *gpu, inflight_t *f, pl_error_t *err)
                          : code;
 }
 
-/* Where the device has elements of a mirrored region in the type of the host. */
+/* The device address of the elements of a mirrored region in the type of the host. */
 static pl_device_ptr_t host_copy_address(const gpu_region_t *r, const gpu_host_copy_t *p,
                                          size_t *width)
 {
@@ -286,8 +286,9 @@ static int put_ready(pl_gpu_t *gpu, inflight_t *f, int buckets, pl_error_t *err)
 }
 
 /* Reports at once, with a fence after the work on stream MAIN: so many buckets of
- * registered gradients, or [0] all of a replay.  A bucket is reported whether the replay
- * runs or is stopped: the ranks cannot know that yet, and all of them reduce it. */
+ * registered gradients, or [0] all of a replay.  A bucket is reported whether the
+ * replay runs or is stopped: the ranks have no information on that yet, and all of
+ * them reduce it. */
 static int report_by_fence(pl_gpu_t *gpu, pl_replay_t *replay, int buckets,
                            pl_error_t *err)
 {

@@ -87,7 +87,7 @@ static int pending_take(pl_gpu_t *gpu, size_t bytes, pending_t **taken, pl_error
     return code;
 }
 
-/* Where the region's elements arrive on the host. */
+/* The host memory that receives the region's elements. */
 static char *arrival_of(const pending_t *g)
 {
     const pl_transfer_t *t = g->transfer;

@@ -1,6 +1,6 @@
 /* backend.c - a device of OpenCL as a backend of the GPU core
  *
- * Addresses are those of shared virtual memory; streams are queues in order, and events
+ * Addresses are in shared virtual memory; streams are queues in order, and events
  * are markers in them.  When a marker has passed, the driver calls a function on a thread
  * of its own, and the function writes to the engine's descriptor. */
 #include <errno.h>

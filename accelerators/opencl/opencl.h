@@ -53,9 +53,10 @@ typedef struct opencl {
     int descriptor;
     struct opencl_block *blocks;                            /* of device memory */
     size_t allocated;
-    cl_event launch[OPENCL_WATCHED];  /* a ring: those of numbers `ended` to `put` */
-    uint64_t put, ended;             /* launches on stream MAIN */
-    pthread_mutex_t lock;            /* of the fields that the driver's threads change: */
+    cl_event
+        launch[OPENCL_WATCHED];    /* a ring: the entries with numbers `ended` to `put` */
+    uint64_t put, ended;           /* launches on stream MAIN */
+    pthread_mutex_t lock;          /* of the fields that the driver's threads change: */
     pthread_cond_t changed;
     int callbacks;                  /* pending */
     pl_error_t lost;                /* why the device cannot be used any more  [code 0] */
@@ -76,7 +77,7 @@ int opencl_check(opencl_t *cl, pl_error_t *err, cl_int result, const char *doing
     PL_PRINTF(4, 5);
 /* Counts a launch on stream MAIN (consumes the event). */
 void opencl_watch(opencl_t *cl, cl_event launch);
-/* As pl_accelerator_ops_t has it. */
+/* Of the table pl_accelerator_ops_t. */
 void opencl_launches(void *self, uint64_t *put, uint64_t *ended);
 /* Fails once the device is lost. */
 int opencl_enter(opencl_t *cl, pl_error_t *err);

@@ -1,6 +1,6 @@
 /* opencl_none.c - the accelerator "opencl" of a build without OpenCL
  *
- * It has the same options, so a run file is valid or not in every build alike, and its
+ * It has the same options, so a run file is valid in every build or in none, and its
  * errors name the missing package. */
 #include "accelerators/opencl/opencl.h"
 #include "base/error.h"

@@ -1,4 +1,4 @@
-/* batch_pool.c - batches that are used again
+/* batch_pool.c - a pool of reused batches
  *
  * A batch, its indices and its fields are one block of memory, each field aligned for the
  * widest vectors; a large block has whole pages, which a device may keep registered.  The
@@ -16,19 +16,19 @@
 #define LARGE ((size_t)16 << 10)          /* bytes of a batch that has pages of its own */
 
 struct pl_batch_pool {
-    pthread_mutex_t lock;                                   /* of what follows, to made */
+    pthread_mutex_t lock;                                /* of the members up to `made` */
     pl_batch_t *spare;
     bool closed, wanted;                                    /* a take found none */
     int made;                                               /* batches that exist */
     int max, field_count, notice;
     size_t size;                                            /* of a block */
-    size_t index;                                           /* where in the block */
+    size_t index;                                           /* offset in the block */
     size_t field[PL_FIELDS];
 };
 
 /* ---- The layout of a block ---- */
 
-/* Appends count elements, aligned, and tells where they begin; false: too large. */
+/* Appends count elements, aligned, and sets *begin to their offset; false: too large. */
 static bool block_add(size_t *size, int64_t count, size_t element, size_t *begin)
 {
     size_t bytes;

@@ -1,7 +1,7 @@
-/* batch_pool.h - batches that are used again
+/* batch_pool.h - a pool of reused batches
  *
- * Memory for batches is allocated once.  A batch goes back when its last reference is
- * dropped, on any thread, also after the pool's owner is gone. */
+ * Memory for batches is allocated once.  A batch returns to the pool when its last
+ * reference is dropped, on any thread, also after the pool's owner has ended. */
 #ifndef PL_CONNECTORS_BATCH_POOL_H
 #define PL_CONNECTORS_BATCH_POOL_H
 

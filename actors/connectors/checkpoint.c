@@ -1,11 +1,11 @@
 /* checkpoint.c - the checkpoint connector: saves checkpoints and the last weights
  *
  * It decides what a checkpoint contains and which older ones it replaces; the writers
- * below it know the disk.  Checkpoints are written on a thread of their own.  If one
- * cannot be written, training continues and the older ones stay.  A save that has begun
- * is waited for, also at the end of the run.  While the disk works the loop receives
- * progress; without progress the loop decides how long it waits, and a connector that
- * ends waits no longer. */
+ * below it access the disk.  Checkpoints are written on a thread of their own.  If one
+ * cannot be written, training continues and the older ones stay.  A save that has
+ * begun is waited for, also at the end of the run.  While the disk works the loop
+ * receives progress; without progress the loop decides how long it waits, and a
+ * connector that ends waits no longer. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>

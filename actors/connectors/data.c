@@ -341,7 +341,8 @@ static void data_on_batch(void *self, const pl_answer_t *answer)
     pl_batch_t *batch = answer->context;
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
-    /* As many as the reader reads in a millisecond, by the time of the last one. */
+    /* The number of batches that the reader reads in a millisecond, by the time of the
+     * last one. */
     const int64_t many = PL_MILLISECOND / (batch->took + 1);
     const int max = many < READER_MIN     ? READER_MIN
                     : many > READER_AHEAD ? READER_AHEAD
@@ -422,7 +423,7 @@ static void queue_hand_out(pl_prefetch_t *queue, fetches_t *fetches)
     }
 }
 
-/* Reads ahead and hands out what is ready.  Later stages come first: while a run
+/* Reads ahead and hands out batches that are ready.  Later stages come first: while a run
  * validates, it does not train. */
 static void data_advance(data_t *data)
 {

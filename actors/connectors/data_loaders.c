@@ -1,8 +1,8 @@
 /* data_loaders.c - the data sets of a run, and which samples each stage takes from them
  *
- * Validation data is a separate source or a share of the training samples.  If the order
- * of samples matters (text), a cut between samples would let training see validation
- * data: then the data set itself cuts the share and is opened twice. */
+ * Validation data is a separate source or a share of the training samples.  If the
+ * order of samples matters (text), a cut between samples would put validation data
+ * into training samples: then the data set itself cuts the share and is opened twice. */
 #include "actors/connectors/data_loaders.h"
 
 #include <stdio.h>
@@ -107,8 +107,8 @@ typedef struct blamed {
     char key[256];
 } blamed_t;
 
-/* How well a text fits the file that an error names: as the end of its path it fits
- * better than as a folder on the way, and the longer the better. */
+/* How well a text matches the file that an error names: the end of its path matches
+ * better than a folder on the way, and a longer text better than a shorter one. */
 static size_t text_fit(const char *error, const char *text)
 {
     const size_t length = strlen(text);

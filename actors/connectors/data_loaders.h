@@ -66,9 +66,11 @@ int pl_prefetch_sizes(const pl_prefetch_t *queue, pl_batch_size_t size[PL_SIZES_
 /* Drops the iteration and begins one; batches read ahead for the same one are kept. */
 typedef struct pl_prefetch_iter {
     uint64_t epoch;
-    uint32_t first;        /* batch to begin with */
-    bool again;            /* after its last batch, read those of the next epoch, which is
-                              likely to begin next */
+    uint32_t first;                                         /* batch to begin with */
+    bool again;                                             /* after its last batch, read
+                                                               batches of the next epoch,
+                                                               which is likely to begin
+                                                               next */
 } pl_prefetch_iter_t;
 void pl_prefetch_begin(pl_prefetch_t *queue, const pl_prefetch_iter_t *iter);
 

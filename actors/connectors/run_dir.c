@@ -94,7 +94,7 @@ static int folder_ensure(const char *path, pl_error_t *err)
     return fail_folder(path, err);
 }
 
-/* As mkdir -p; path is changed during the call, and restored. */
+/* Like mkdir -p; path is changed during the call, and restored. */
 static int folders_ensure(char *path, pl_error_t *err)
 {
     int code = PL_OK;

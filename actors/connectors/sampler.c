@@ -272,7 +272,7 @@ typedef struct measured {
     int64_t length, place, sample;
 } measured_t;
 
-/* The longest samples first; those of one length in the data's order. */
+/* The longest samples first; samples of one length in the data's order. */
 static int compare_lengths(const void *a, const void *b)
 {
     const measured_t *x = a, *y = b;

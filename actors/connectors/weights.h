@@ -1,8 +1,8 @@
 /* weights.h - weights in safetensors files, checkpoints and run directories
  *
- * A run directory stands for the weights of its best checkpoint, if a model_checkpoint
- * monitors a metric.  Otherwise it stands for the last weights: the newest checkpoint, or
- * the weights at the end of the run. */
+ * The weights of a run directory are the weights of its best checkpoint, if a
+ * model_checkpoint monitors a metric. Otherwise they are the last weights: the newest
+ * checkpoint, or the weights at the end of the run. */
 #ifndef PL_CONNECTORS_WEIGHTS_H
 #define PL_CONNECTORS_WEIGHTS_H
 

@@ -1,10 +1,10 @@
 /* attention.c - softmax(q k^T) v and its gradients, a head at a time
  *
- * Queries go in blocks of one or two vectors; scores of a block lie [keys, queries], so
- * that what softmax does along the keys of a query happens in all lanes at once and
- * nothing is ever added across lanes.  Keys that no query of the block sees are left
- * out.  Products of blocks are done here, by tiles of vector registers: they are too
- * small for the library.  Backward makes the weights again from the largest score and the
+ * Queries are computed in blocks of one or two vectors; scores of a block lie [keys,
+ * queries], so softmax runs along the keys of all lanes at once and never adds across
+ * lanes. Keys that are later than every query of a causal block are left out.
+ * Products of blocks are done here, by tiles of vector registers: they are too small
+ * for the library.  Backward makes the weights again from the largest score and the
  * sum of exponentials: Dao et al., "FlashAttention", 2022, section 3, but for the
  * logarithm of the sum, in which large scores leave no digits. */
 #include "accelerators/cpu/kernels/dropout.h"
@@ -163,7 +163,7 @@ static void side_clear(const head_t *h, side_t side)
         memset(side.at + t * side.row, 0, (size_t)h->columns * sizeof *side.at);
 }
 
-/* Puts what was computed into a copy where it belongs. */
+/* Moves the results from the copy to their place. */
 static void side_finish(const head_t *h, side_t side, const pl_strides_t *strides)
 {
     float *to = strides_apply(h, strides);
@@ -214,7 +214,7 @@ size_t KERNEL(attention_scratch)(const pl_attention_job_t *job)
     return (size_t)floats * sizeof(float);
 }
 
-/* A block of queries [from, to) and how many keys any of them sees. */
+/* A block of queries [from, to) and the number of keys that they use. */
 typedef struct block {
     int64_t from, to, keys;
 } block_t;
@@ -225,7 +225,7 @@ static block_t block_at(const head_t *h, int64_t from)
     return (block_t){from, to, h->job->causal ? to : h->tokens};
 }
 
-/* to [keys, block] = rows of `side` times those of `of` for each query of the block. */
+/* to [keys, block] = rows of `side` times rows of `of` for each query of the block. */
 static void scores(const head_t *h, block_t b, side_t side, side_t of, float *to)
 {
     const side_t turned = {h->turned, h->block};

@@ -29,9 +29,9 @@ PL_INLINE void dropout_words(const pl_dropout_t *d, uint64_t block, uint32_t wor
             words[4 * i + k] = c[k][i];
 }
 
-/* What elements [element, element + n) are multiplied by: 1 / (1 - p) where they stay,
- * else 0.  A word's upper 24 bits are compared as whole numbers with the first one that
- * stays: the same as dividing both by 2^24. */
+/* The factors of elements [element, element + n): 1 / (1 - p) if an element stays,
+ * else 0.  A word's upper 24 bits are compared as whole numbers with the first one
+ * that stays: the same as dividing both by 2^24. */
 PL_INLINE void dropout_factors(const pl_dropout_t *d, uint64_t element, int64_t n,
                                float *factor)
 {

@@ -1,9 +1,9 @@
 /* norms.c - layer norm over rows, batch norm over channels
  *
- * Both take the mean first and the deviations from it second: the one-pass formula loses
- * all digits where the mean is large beside the deviation.  The mean is that of the
- * differences from the first value, for the same reason: it is exact where all values are
- * the same. */
+ * Both take the mean first and the deviations from it second: the one-pass formula
+ * loses all digits where the mean is large beside the deviation.  For the same reason
+ * the mean is computed from the differences to the first value: it is exact where all
+ * values are the same. */
 #include "accelerators/cpu/kernels/kernels.h"
 #include "accelerators/cpu/kernels/rows.h"
 

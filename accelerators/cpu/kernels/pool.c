@@ -8,7 +8,7 @@
 
 #include "accelerators/cpu/kernels/vectors.h"
 
-#define AHEAD 8                         /* places of a picture that are asked for early */
+#define AHEAD 8                       /* distance of a prefetch, in places of a picture */
 
 /* The part of a window that lies within the picture. */
 typedef struct window {

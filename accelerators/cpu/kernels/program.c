@@ -1,7 +1,7 @@
 /* program.c - runs programs of element-wise operations, block by block
  *
- * A line is a loop over one block; operands may be the same memory, but only element by
- * element, which is what the ivdep below promises. */
+ * A line is a loop over one block; operands may be the same memory, but only element
+ * by element: the ivdep below depends on that. */
 #include <float.h>
 
 #include "accelerators/cpu/kernels/dropout.h"
@@ -10,15 +10,14 @@
 #include "accelerators/cpu/kernels/vectors.h"
 #include "base/half.h"
 
-/* Where the operands of a line are for the block at hand. */
+/* The addresses of the operands of a line, for the current block. */
 typedef struct block {
     float *at[PL_PROGRAM_OPERANDS];
     int64_t from, next;                          /* next: elements to where the next is */
     int n;
 } block_t;
 
-/* One function for each kind of line: the loops must not share what the compiler knows of
- * them. */
+/* One function for each kind of line, so the compiler optimizes each loop on its own. */
 #define PL_X(name, value) \
     static void line_##name(float *to, const float *a, const float *b, float f, int n) \
     { \
@@ -99,7 +98,8 @@ static double line_squares(const float *x, int n)
     return large;
 }
 
-/* Where element `index` of a repeated operand lies, and its place in each dim. */
+/* The offset of element `index` of a repeated operand, and its place in each
+ * dimension. */
 static int64_t repeated_find(const pl_operand_t *o, int64_t index, int64_t place[PL_DIMS])
 {
     int64_t offset = 0;
@@ -121,7 +121,7 @@ static void repeated_run(float *to, const float *x, int64_t stride, int64_t n)
             to[i] = x[i * stride];
 }
 
-/* Elements [from, from + n) of what a repeated operand stands for. */
+/* Elements [from, from + n) of a repeated operand, as if it were broadcast. */
 static void repeated_load(const pl_operand_t *o, const float *x, float *to, int64_t from,
                           int64_t n)
 {
@@ -138,7 +138,7 @@ static void repeated_load(const pl_operand_t *o, const float *x, float *to, int6
     }
 }
 
-/* What repeats with the block is loaded once for all blocks. */
+/* An operand that repeats with the block is loaded once for all blocks. */
 static void operands_start(const pl_program_job_t *job, block_t *block, int n)
 {
     const pl_program_t *p = job->program;
@@ -152,12 +152,13 @@ static void operands_start(const pl_program_job_t *job, block_t *block, int n)
     }
 }
 
-/* What the next block will read is asked for while this one is computed, a few cache
- * lines after each line of the program: the processor by itself sees too many short runs,
- * and all at once would be more than it can wait for. */
+/* The operands of the next block are prefetched while this one is computed, a few
+ * cache lines after each line of the program. The hardware prefetcher does not follow
+ * so many short runs, and a prefetch of the whole block at once would exceed the
+ * misses that a processor can have in flight. */
 typedef struct ahead {
-    int operand, at;                    /* the next to ask for: elements into its block */
-    int share;                          /* cache lines at a time */
+    int operand, at;                   /* the next to prefetch: elements into its block */
+    int share;                         /* cache lines at a time */
 } ahead_t;
 
 #define CACHE_LINE 16                                       /* elements */
@@ -228,9 +229,9 @@ static bool has_total(const pl_program_t *p)
     return false;
 }
 
-/* [from, to): elements; from is a multiple of the block.  Totals, such as the gradients'
- * norm, are of what has just been written from its beginning on and will be read so
- * again: they begin at its end, which the caches still hold. */
+/* [from, to): elements; from is a multiple of the block.  Totals, such as the
+ * gradients' norm, run from the end to the beginning: their operands were just written
+ * from the beginning on, so the caches still hold the end. */
 void KERNEL(program)(const pl_program_job_t *job, int64_t from, int64_t to)
 {
     const pl_program_t *p = job->program;

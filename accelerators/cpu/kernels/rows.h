@@ -1,7 +1,7 @@
-/* rows.h - what the row-wise kernels share: one vectorised pass over a row
+/* rows.h - one vectorised pass over a row, for all row-wise kernels
  *
  * Each adds in the order that the vector width gives, the same on every run.  Sums of
- * long rows go to float64 every ROW_PIECE elements. */
+ * long rows are added to a float64 every ROW_PIECE elements. */
 #ifndef PL_CPU_ROWS_H
 #define PL_CPU_ROWS_H
 

@@ -1,5 +1,5 @@
-/* vectors.h - vectors as wide as the instruction set's, for what loops alone do not make
- * fast
+/* vectors.h - vectors as wide as the instruction set's, for code that compilers do not
+ * make fast from loops
  *
  * GCC's vector types: the same source for every set, and for machines without one. */
 #ifndef PL_CPU_VECTORS_H

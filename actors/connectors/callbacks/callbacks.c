@@ -1,4 +1,4 @@
-/* callbacks.c - the built-in callbacks by name, and what several of them share */
+/* callbacks.c - the built-in callbacks by name, and functions that several of them use */
 #include "actors/connectors/callbacks/callbacks.h"
 
 #include <math.h>

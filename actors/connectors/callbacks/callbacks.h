@@ -1,4 +1,4 @@
-/* callbacks.h - the built-in callbacks, and what several of them share
+/* callbacks.h - the built-in callbacks, and functions that several of them use
  *
  * Each is one file with its options and one table, and is found by name like a user's. */
 #ifndef PL_CALLBACKS_H

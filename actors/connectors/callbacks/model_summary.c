@@ -1,7 +1,7 @@
 /* model_summary.c - a table of the model's layers when a fit begins
  *
- * Layers whose names begin alike are one line: with a depth of two, "h.0.attn.qkv"
- * belongs to "h.0". */
+ * Layers whose names have the same beginning are one line: with a depth of two,
+ * "h.0.attn.qkv" belongs to "h.0". */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 
-#define LINE 900                                        /* bytes; what is longer is cut */
+#define LINE 900                                         /* bytes; a longer line is cut */
 
 typedef struct line {
     char text[LINE];

@@ -164,7 +164,7 @@ static int csv_use_name(csv_t *csv, const json_t *name, int use, int *column,
     return PL_OK;
 }
 
-/* Numbers such as "3,4" are those of the training data's columns. */
+/* Numbers such as "3,4" count the columns of the training data. */
 static int csv_use_other(csv_t *csv, const json_t *known, int k, pl_error_t *err)
 {
     const json_t *names = json_object_get(known, csv->others.name[k]);

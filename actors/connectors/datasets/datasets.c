@@ -1,4 +1,5 @@
-/* datasets.c - what the built-in data sets share: checks, fields, the data info */
+/* datasets.c - functions that the built-in data sets use: checks, fields, the data
+ * info */
 #include "actors/connectors/datasets/datasets.h"
 
 #include <stdio.h>

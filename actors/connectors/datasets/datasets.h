@@ -1,4 +1,4 @@
-/* datasets.h - the built-in data sets, and what they share
+/* datasets.h - the built-in data sets, and functions that they use
  *
  * Each is one file with its options and one table, and is found by name like a user's. */
 #ifndef PL_DATASETS_H
@@ -58,7 +58,7 @@ void pl_dataset_warn_of_labels(const pl_data_request_t *request, const char *pat
  * texts, also NULL.  NULL: out of memory. */
 char *pl_data_info_add(char **data_info_p, const char *key, char **json_p);
 
-/* ---- Moments: what a data set does to the numbers of "x" ----
+/* ---- Moments: the scaling of the numbers of "x" ----
  *
  * They are in the data info: predictions with the same weights need the same scaling. */
 

@@ -202,8 +202,8 @@ static int idx_load_images(idx_t *idx, const usual_t *usual, pl_stage_t stage,
                          idx->path, usual->images, trains ? "training" : "test");
 }
 
-/* Labels are beside the images, and their names begin alike up to the word "images": a
- * folder may have several sets. */
+/* Labels are in the folder of the images, and their names have the same beginning up
+ * to the word "images": a folder may have several sets. */
 static int idx_load_labels(idx_t *idx, const usual_t *usual, pl_stage_t stage,
                            pl_error_t *err)
 {

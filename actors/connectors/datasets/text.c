@@ -3,7 +3,7 @@
  * A sample is a window of the text; its targets are the window one token later.
  * Training draws windows anywhere.  All other stages place them side by side over
  * their share of the text, so each target counts exactly once.  The share is cut here,
- * because a split of windows would let training see the targets of validation. */
+ * because a split of windows would put targets of validation into training windows. */
 #include <math.h>
 #include <string.h>
 
@@ -36,8 +36,8 @@ static const pl_option_t text_options[] = {
     PL_OPTIONS_END,
 };
 
-/* Cuts the share.  Both ends are rounded alike, so neighbouring shares neither overlap
- * nor leave a gap. */
+/* Cuts the share.  Both ends are rounded in the same way, so neighbouring shares
+ * neither overlap nor leave a gap. */
 static int text_share(text_t *text, const pl_data_request_t *request, pl_error_t *err)
 {
     const double total = (double)text->tokens.count;

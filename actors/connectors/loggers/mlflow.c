@@ -1,10 +1,10 @@
 /* mlflow.c - sends metrics to an MLflow tracking server, by its REST API
  *
  * It is a plug-in, because it alone needs libcurl.  Requests wait for the server up to
- * `timeout`, which delays nothing else; metrics that the server does not accept are lost.
- * A resumed run keeps its MLflow run, from which nothing can be removed: so it asks the
- * server for the newest step of each metric, and does not send older steps again.
- * https://mlflow.org/docs/latest/rest-api.html */
+ * `timeout`, which delays nothing else; metrics that the server does not accept are
+ * lost. A resumed run keeps its MLflow run, from which nothing can be removed: so it
+ * requests the newest step of each metric from the server, and does not send older
+ * steps again. https://mlflow.org/docs/latest/rest-api.html */
 #include <curl/curl.h>
 #include <jansson.h>
 #include <math.h>
@@ -201,7 +201,7 @@ static char *experiment_find(mlflow_t *m, pl_error_t *err)
     return id;
 }
 
-/* Asks for the newest step of each metric. */
+/* Requests the newest step of each metric. */
 static int newest_read(mlflow_t *m, pl_error_t *err)
 {
     static const char what[] = "runs/get";

@@ -1,4 +1,4 @@
-/* mlflow.h - the MLflow logger as run files know it, with libcurl or without */
+/* mlflow.h - the options of the MLflow logger, with libcurl or without */
 #ifndef PL_CONNECTORS_LOGGERS_MLFLOW_H
 #define PL_CONNECTORS_LOGGERS_MLFLOW_H
 

@@ -2,8 +2,8 @@
  *
  * `tensorboard --logdir runs` finds the files by their name.  Each start of a run has
  * a file of its own, because a reader that has the old one open would not notice that
- * it was cut.  The new file tells readers to drop the events of steps that are trained
- * again. */
+ * it was cut.  The new file instructs readers to drop the events of steps that are
+ * trained again. */
 #include <dirent.h>
 #include <jansson.h>
 #include <math.h>
