@@ -156,32 +156,6 @@ static void device_watch(void *self)
     watch_later(device);
 }
 
-static void running_free(running_t *running)
-{
-    if (running)
-        pl_free(running->metrics);
-    pl_free(running);
-}
-
-/* A spare or new one with space for that many sums. */
-static running_t *running_take(pl_device_t *device, size_t sums)
-{
-    running_t *running = device->spare;
-    if (running)
-        device->spare = running->next;
-    else
-        running = pl_alloc(sizeof *running);
-    if (!running || running->capacity >= sums)
-        return running;
-    pl_free(running->metrics);
-    running->metrics = pl_alloc_array(sums, sizeof *running->metrics);
-    running->capacity = running->metrics ? sums : 0;
-    if (running->metrics)
-        return running;
-    running_free(running);
-    return NULL;
-}
-
 static void running_give(running_t *running)
 {
     running->next = running->device->spare;
@@ -313,9 +287,20 @@ static int replay_begin(pl_device_t *device, pl_call_t *call, const pl_replay_pl
     if (!compiled || (msg->then && !(then = compiled_find(device, msg->then - 1, err))))
         return err->code;
     const size_t sums = compiled->sums + (then ? then->sums : 0);
-    running_t *running = running_take(device, sums);
-    if (!running)
+    running_t *running = device->spare;
+    if (running)
+        device->spare = running->next;
+    else if (!(running = pl_alloc(sizeof *running)))
         return pl_no_memory(err);
+    if (running->capacity < sums) {
+        pl_free(running->metrics);
+        running->metrics = pl_alloc_array(sums, sizeof *running->metrics);
+        running->capacity = running->metrics ? sums : 0;
+    }
+    if (running->capacity < sums) {
+        pl_free(running);
+        return pl_no_memory(err);
+    }
     running->device = device, running->call = call, running->sums = sums;
     running->left = then ? 2 : 1;
     running->failure.code = PL_OK;
@@ -446,7 +431,8 @@ static void device_release(void *self)
     pl_object_unref(device->job);
     while (device->spare) {
         running_t *next = device->spare->next;
-        running_free(device->spare);
+        pl_free(device->spare->metrics);
+        pl_free(device->spare);
         device->spare = next;
     }
     pl_free(device->plan);

@@ -193,26 +193,6 @@ int pl_device_discard(void *self, pl_call_t *call, const pl_body_t *body, pl_err
 
 /* ---- descriptions ---- */
 
-static json_t *plan_json(const pl_compiled_t *compiled, const pl_plan_facts_t *facts)
-{
-    json_t *kinds = json_array();
-    int launches = 0;
-    double bytes = 0;
-    for (int k = 0; k < facts->kinds; k++) {
-        kinds = pl_json_append(kinds,
-                               json_pack("{s:s,s:i,s:I}", "name", facts->kind[k].name,
-                                         "launches", facts->kind[k].launches, "bytes",
-                                         (json_int_t)facts->kind[k].bytes));
-        launches += facts->kind[k].launches;
-        bytes += facts->kind[k].bytes;
-    }
-    return json_pack("{s:s,s:I,s:i,s:I,s:I,s:i,s:i,s:i,s:f,s:o}", "name", compiled->name,
-                     "samples", (json_int_t)compiled->samples, "launches", launches,
-                     "bytes", (json_int_t)bytes, "arena", (json_int_t)facts->arena,
-                     "pieces", facts->pieces, "from_cache", facts->from_cache, "stored",
-                     facts->stored, "seconds", facts->seconds, "kinds", kinds);
-}
-
 int pl_device_describe(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
@@ -226,7 +206,24 @@ int pl_device_describe(void *self, pl_call_t *call, const pl_body_t *body,
             continue;
         if (device->ops->describe)
             device->ops->describe(device->component.self, compiled->plan, &facts);
-        plans = pl_json_append(plans, plan_json(compiled, &facts));
+        json_t *kinds = json_array();
+        int launches = 0;
+        double bytes = 0;
+        for (int i = 0; i < facts.kinds; i++) {
+            kinds = pl_json_append(kinds,
+                                   json_pack("{s:s,s:i,s:I}", "name", facts.kind[i].name,
+                                             "launches", facts.kind[i].launches, "bytes",
+                                             (json_int_t)facts.kind[i].bytes));
+            launches += facts.kind[i].launches;
+            bytes += facts.kind[i].bytes;
+        }
+        plans = pl_json_append(
+            plans,
+            json_pack("{s:s,s:I,s:i,s:I,s:I,s:i,s:i,s:i,s:f,s:o}", "name", compiled->name,
+                      "samples", (json_int_t)compiled->samples, "launches", launches,
+                      "bytes", (json_int_t)bytes, "arena", (json_int_t)facts.arena,
+                      "pieces", facts.pieces, "from_cache", facts.from_cache, "stored",
+                      facts.stored, "seconds", facts.seconds, "kinds", kinds));
     }
     char *text = plans ? pl_json_write(plans, PL_JSON_COMPACT) : NULL;
     const char *cache = device->ops->cache ? device->ops->cache(device->component.self)

@@ -14,25 +14,6 @@
 
 enum { SHOWN = 40 };
 
-static pl_time_row_t *row_find_or_add(pl_device_times_t *times,
-                                      const pl_device_span_t *span)
-{
-    const uint64_t what = pl_hash(PL_HASH_EMPTY + (unsigned)span->stream, span->what,
-                                  strlen(span->what)),
-                   key = pl_hash(what * 31, span->path, strlen(span->path)) | 1;
-    const uintptr_t number = (uintptr_t)pl_map_get(&times->row_of, key);
-    if (number)
-        return &times->row[number - 1];
-    if (PL_GROW(times->row, times->rows, times->capacity) != PL_OK
-        || pl_map_put(&times->row_of, key, (void *)(uintptr_t)(times->rows + 1)) != PL_OK)
-        return NULL;
-    pl_time_row_t *row = &times->row[times->rows++];
-    *row = (pl_time_row_t){.stream = span->stream};
-    snprintf(row->what, sizeof row->what, "%s", span->what);
-    snprintf(row->operator, sizeof row->operator, "%s", span->path);
-    return row;
-}
-
 json_t *pl_device_times_add(pl_device_times_t *times, const pl_device_span_t *span,
                             int count, json_t *spans)
 {
@@ -45,7 +26,20 @@ json_t *pl_device_times_add(pl_device_times_t *times, const pl_device_span_t *sp
     for (int k = 0; k < count; k++) {
         pl_device_span_t s = span[k];
         s.what = s.stream > 0 && s.stream < 3 ? names[s.stream] : s.what;
-        pl_time_row_t *row = row_find_or_add(times, &s);
+        const uint64_t what = pl_hash(PL_HASH_EMPTY + (unsigned)s.stream, s.what,
+                                      strlen(s.what)),
+                       key = pl_hash(what * 31, s.path, strlen(s.path)) | 1;
+        uintptr_t number = (uintptr_t)pl_map_get(&times->row_of, key);
+        if (!number && PL_GROW(times->row, times->rows, times->capacity) == PL_OK
+            && pl_map_put(&times->row_of, key, (void *)(uintptr_t)(times->rows + 1))
+                   == PL_OK) {
+            pl_time_row_t *added = &times->row[times->rows];
+            *added = (pl_time_row_t){.stream = s.stream};
+            snprintf(added->what, sizeof added->what, "%s", s.what);
+            snprintf(added->operator, sizeof added->operator, "%s", s.path);
+            number = (uintptr_t)++times->rows;
+        }
+        pl_time_row_t *row = number ? &times->row[number - 1] : NULL;
         if (row)
             *(row->count++ ? &row->seconds : &row->first) += s.end - s.begin;
         end = s.end > end ? s.end : end;

@@ -77,19 +77,15 @@ static void replayed(pl_replay_t *replay, const pl_error_t *err)
         peak_continue(p);
 }
 
-static bool is_enough(const peak_t *p)
-{
-    const bool is_last = p->size == LARGEST || p->taken > LONG_ENOUGH;
-    return p->failure.code != PL_OK || (is_last && p->rounds >= ROUNDS)
-           || (p->rounds && p->taken > TOO_LONG);
-}
-
 /* Replays rounds of each size until one ends later, in done(), or the measurement is
  * complete. */
 static void peak_continue(peak_t *p)
 {
-    while (!is_enough(p)) {
+    while (p->failure.code == PL_OK) {
+        const bool is_last = p->size == LARGEST || p->taken > LONG_ENOUGH;
         pl_error_t why = {0};
+        if ((is_last && p->rounds >= ROUNDS) || (p->rounds && p->taken > TOO_LONG))
+            break;
         if (p->rounds >= ROUNDS || !p->plan) {
             p->size = p->plan ? 2 * p->size : SMALLEST;
             p->rounds = 0;

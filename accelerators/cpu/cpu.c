@@ -68,20 +68,6 @@ static const kernel_set_t sets[] = {
     {&pl_kernels_portable, NULL},
 };
 
-static const pl_kernels_t *find_kernels(const char *wanted, pl_error_t *err)
-{
-    const bool any = strcmp(wanted, "auto") == 0;
-    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
-        if ((any || strcmp(wanted, sets[i].kernels->name) == 0)
-            && (!sets[i].is_there || sets[i].is_there()))
-            return sets[i].kernels;
-    pl_fail(err, PL_EUNSUPPORTED,
-            "this processor cannot run the %s kernels; leave out "
-            "trainer.accelerator.instructions",
-            wanted);
-    return NULL;
-}
-
 /* ---- Opening and closing ---- */
 
 /* The processor's name is from a line "model name : AMD EPYC" in /proc/cpuinfo, or
@@ -129,9 +115,18 @@ static int cpu_open(void *self, pl_device_info_t *info, pl_error_t *err)
                         : share         ? share
                                         : 1;
     cpu->generation = 1;
-    cpu->kernels = find_kernels(cpu->instructions ? cpu->instructions : "auto", err);
-    if (!cpu->kernels)
-        return PL_EUNSUPPORTED;
+    const char *wanted = cpu->instructions ? cpu->instructions : "auto";
+    size_t k = 0;
+    while (k < sizeof sets / sizeof *sets
+           && ((strcmp(wanted, "auto") && strcmp(wanted, sets[k].kernels->name))
+               || (sets[k].is_there && !sets[k].is_there())))
+        k++;
+    if (k == sizeof sets / sizeof *sets)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "this processor cannot run the %s kernels; leave out "
+                       "trainer.accelerator.instructions",
+                       wanted);
+    cpu->kernels = sets[k].kernels;
     /* A nice value for this thread and its helpers: when all cores compute, the host's
      * loop and other threads that wake up run at once. */
     const id_t thread = (id_t)gettid();

@@ -64,34 +64,28 @@ typedef struct compiler {
     pl_memory_plan_t memory_plan;
 } compiler_t;
 
-/* Mask of the inputs that a kernel may overwrite with its output: it writes each element
- * after its last read. */
-static unsigned kernel_in_place(pl_opcode_t code)
-{
-    switch (code) {
-    case PL_OP_softmax:
-    case PL_OP_layer_norm:
-    case PL_OP_batch_norm:
-    case PL_OP_batch_norm_with: return 1;
-    case PL_OP_softmax_grad:
-    case PL_OP_layer_norm_grad:
-    case PL_OP_batch_norm_grad: return 3;
-    case PL_OP_cross_entropy_grad: return 2;
-    default: return 0;
-    }
-}
-
 static bool may_reuse_buffer(const pl_graph_t *g, int op, int32_t input, void *user)
 {
     const pl_fusion_t *fusion = user;
     const pl_op_t *maker = &g->op[op];
-    if (!pl_is_elementwise(g, maker)) {
-        unsigned inputs = 0;
-        for (int k = 0; k < maker->input_count; k++)
-            inputs |= fusion->root[maker->input[k]] == fusion->root[input] ? 1u << k : 0;
-        return inputs && !(inputs & ~kernel_in_place(maker->code));
+    unsigned inputs = 0, overwritten = 0;
+    if (pl_is_elementwise(g, maker))
+        return pl_unit_in_place(fusion, g, op, input);
+    for (int k = 0; k < maker->input_count; k++)
+        inputs |= fusion->root[maker->input[k]] == fusion->root[input] ? 1u << k : 0;
+    /* A kernel may overwrite these inputs: it writes each element after its last read. */
+    switch (maker->code) {
+    case PL_OP_softmax:
+    case PL_OP_layer_norm:
+    case PL_OP_batch_norm:
+    case PL_OP_batch_norm_with: overwritten = 1; break;
+    case PL_OP_softmax_grad:
+    case PL_OP_layer_norm_grad:
+    case PL_OP_batch_norm_grad: overwritten = 3; break;
+    case PL_OP_cross_entropy_grad: overwritten = 2; break;
+    default: break;
     }
-    return pl_unit_in_place(fusion, g, op, input);
+    return inputs && !(inputs & ~overwritten);
 }
 
 /* ---- Calls ---- */

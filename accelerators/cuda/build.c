@@ -36,22 +36,6 @@ int cuda_compiler_check(const cuda_compiler_t *compiler, const cuda_card_t *card
                    compiler->minor, compiler->arch[0] / 10, compiler->arch[0] % 10);
 }
 
-/* Everything that the machine code depends on. */
-static char *key_of(const cuda_t *cuda, const char *const option[OPTIONS],
-                    const char *text)
-{
-    const size_t capacity = strlen(text) + 256;
-    char *key = pl_alloc(capacity);
-    uint64_t headers = PL_HASH_EMPTY;
-    for (int k = 0; k < HEADERS; k++)
-        headers = pl_hash(headers, header_text[k], strlen(header_text[k]));
-    if (key)
-        snprintf(key, capacity, "NVRTC %d.%d %s %s %s %s %s headers %016llx\n%s",
-                 cuda->compiler->major, cuda->compiler->minor, option[0], option[1],
-                 option[2], option[3], option[4], (unsigned long long)headers, text);
-    return key;
-}
-
 /* An error with the line of the log that reports it. */
 static int fail_text(const char *option, cu_result_t result, const char *log,
                      pl_error_t *err)
@@ -147,7 +131,16 @@ int cuda_build(cuda_t *cuda, const char *text, bool again, cuda_code_t *code,
     const char *const option[OPTIONS] = {target.option, "--std=c++17", "-default-device",
                                          cuda->strict ? "--fmad=false" : "--fmad=true",
                                          "--diag-suppress=39,177,550"};
-    char *key = cuda->store ? key_of(cuda, option, text) : NULL;
+    /* The key contains everything that the machine code depends on. */
+    const size_t capacity = strlen(text) + 256;
+    char *key = cuda->store ? pl_alloc(capacity) : NULL;
+    uint64_t headers = PL_HASH_EMPTY;
+    for (int k = 0; k < HEADERS && key; k++)
+        headers = pl_hash(headers, header_text[k], strlen(header_text[k]));
+    if (key)
+        snprintf(key, capacity, "NVRTC %d.%d %s %s %s %s %s headers %016llx\n%s",
+                 compiler->major, compiler->minor, option[0], option[1], option[2],
+                 option[3], option[4], (unsigned long long)headers, text);
     code->was_kept = key && !again
                      && cuda_cache_get(cuda->store, key, &code->image, &code->bytes);
     if (!code->was_kept)

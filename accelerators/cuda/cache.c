@@ -129,7 +129,7 @@ bool cuda_cache_get(cuda_cache_t *cache, const char *key, void **code, size_t *b
                          : -1;
     char *data = file >= 0 ? entry_read(file, key, &head) : NULL;
     if (data) {
-        futimens(file, NULL);             /* the time of use: trim() removes the oldest */
+        futimens(file, NULL);          /* the time of use, by which entries are removed */
         memmove(data, data + head.key, (size_t)head.code);
         *code = data;
         *bytes = (size_t)head.code;
@@ -233,21 +233,6 @@ static int by_use(const void *a, const void *b)
     return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
 }
 
-/* Removes the entries that were not used for the longest time; the newest one stays. */
-static void trim(const cuda_cache_t *cache)
-{
-    entries_t all;
-    entries_read(cache->folder, &all);
-    if (all.bytes > cache->max)
-        qsort(all.entry, (size_t)all.count, sizeof *all.entry, by_use);
-    for (int k = 0; k < all.count - 1 && all.bytes > cache->max; k++) {
-        char path[PATH_MAX + 40];
-        snprintf(path, sizeof path, "%s/%s", cache->folder, all.entry[k].name);
-        all.bytes -= unlink(path) == 0 ? all.entry[k].bytes : 0;
-    }
-    pl_free(all.entry);
-}
-
 bool cuda_cache_put(cuda_cache_t *cache, const char *key, const void *code, size_t bytes)
 {
     char path[PATH_MAX], aside[PATH_MAX];
@@ -266,17 +251,27 @@ bool cuda_cache_put(cuda_cache_t *cache, const char *key, const void *code, size
     bool written = file >= 0 && write_all(file, &head, sizeof head)
                    && write_all(file, key, length) && write_all(file, code, bytes);
     written &= file >= 0 && close(file) == 0;
-    if (written && rename(aside, path) == 0) {
-        trim(cache);
-        return true;
+    if (!written || rename(aside, path) != 0) {
+        const int why = errno;
+        if (file >= 0)
+            unlink(aside);
+        if (!atomic_exchange(&cache->is_logged, true))
+            pl_log_line(PL_LOG_WARNING, -1, "",
+                        "compiled kernels cannot be kept in %s (%s): each start compiles "
+                        "them",
+                        cache->folder, strerror(why));
+        return false;
     }
-    const int why = errno;
-    if (file >= 0)
-        unlink(aside);
-    if (!atomic_exchange(&cache->is_logged, true))
-        pl_log_line(PL_LOG_WARNING, -1, "",
-                    "compiled kernels cannot be kept in %s (%s): each start compiles "
-                    "them",
-                    cache->folder, strerror(why));
-    return false;
+    /* Entries that were not used for the longest time are removed; the newest stays. */
+    entries_t all;
+    entries_read(cache->folder, &all);
+    if (all.bytes > cache->max)
+        qsort(all.entry, (size_t)all.count, sizeof *all.entry, by_use);
+    for (int k = 0; k < all.count - 1 && all.bytes > cache->max; k++) {
+        char old[PATH_MAX + 40];
+        snprintf(old, sizeof old, "%s/%s", cache->folder, all.entry[k].name);
+        all.bytes -= unlink(old) == 0 ? all.entry[k].bytes : 0;
+    }
+    pl_free(all.entry);
+    return true;
 }

@@ -253,23 +253,6 @@ void cuda_layer_free(void *self, pl_layer_plan_t *plan)
     (void)self, (void)plan;
 }
 
-/* Everything that a plan depends on, from pl_alloc(). */
-static char *key_of(const cuda_t *cuda, const pl_layer_plan_t *plan)
-{
-    enum { KEY_TEXT = 2 * DNN_TEXT };
-    char *key = pl_alloc(KEY_TEXT), part[DNN_TEXT];
-    int multiprocessors = 0;
-    cuda->call->device_attribute(&multiprocessors, CU_MULTIPROCESSORS, cuda->card.device);
-    dnn_text(&plan->part, part);
-    if (key)
-        snprintf(key, KEY_TEXT,
-                 "cuDNN %d CUDA %d driver %d %.64s sm_%d%d %d multiprocessors%s\n%s",
-                 cuda->layers.library->version, (int)cuda->layers.library->call.runtime(),
-                 cuda->library->version, cuda->card.name, cuda->card.major,
-                 cuda->card.minor, multiprocessors, cuda->tf32 ? " TF32" : "", part);
-    return key;
-}
-
 /* One line for each device, and one of failures. */
 static void log_refused(cuda_t *cuda, const pl_layer_plan_t *plan, cu_result_t status)
 {
@@ -300,10 +283,21 @@ static int plan_build(cuda_t *cuda, pl_layer_plan_t *plan, pl_error_t *err)
     int code = handle_open(cuda, err);
     if (code != PL_OK)
         return code;
+    /* The key contains everything that a plan depends on. */
+    enum { KEY_TEXT = 2 * DNN_TEXT };
     const cuda_dnn_t *call = &layers->library->call;
-    char *key = cuda->store ? key_of(cuda, plan) : NULL, *text = NULL;
+    char *key = cuda->store ? pl_alloc(KEY_TEXT) : NULL, *text = NULL, part[DNN_TEXT];
     void *kept = NULL;
     size_t bytes = 0;
+    int multiprocessors = 0;
+    cuda->call->device_attribute(&multiprocessors, CU_MULTIPROCESSORS, cuda->card.device);
+    dnn_text(&plan->part, part);
+    if (key)
+        snprintf(key, KEY_TEXT,
+                 "cuDNN %d CUDA %d driver %d %.64s sm_%d%d %d multiprocessors%s\n%s",
+                 layers->library->version, (int)call->runtime(), cuda->library->version,
+                 cuda->card.name, cuda->card.major, cuda->card.minor, multiprocessors,
+                 cuda->tf32 ? " TF32" : "", part);
     const bool was_kept = key && cuda_cache_get(cuda->store, key, &kept, &bytes)
                           && dnn_plan_load(&plan->plan, call, layers->device, &plan->part,
                                            kept, bytes)

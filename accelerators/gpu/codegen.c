@@ -396,25 +396,6 @@ void gpu_write_indented(gpu_codegen_t *t, gpu_string_t *to, const char *lines)
     }
 }
 
-/* "element_3: add, relu; h.0.fc1": the operations of the current kernel. */
-static void print_title(gpu_codegen_t *t, gpu_string_t *to)
-{
-    int named = 0;
-    gpu_write(t, to, "\n/* ---- %s", t->kernel[t->kernels - 1].name);
-    for (int i = t->from; i < t->to && named < 8; i++) {
-        const pl_op_t *op = &t->g->op[i];
-        if (op->code == PL_OP_reshape)
-            continue;
-        gpu_write(t, to, named++ ? ", " : ": ");
-        print_word(t, to, pl_op_name(op));
-    }
-    if (t->from < t->to && *t->g->op[t->from].path) {
-        gpu_write(t, to, "; ");
-        print_word(t, to, t->g->op[t->from].path);
-    }
-    gpu_write(t, to, " ---- */\n");
-}
-
 /* The kernel, and for the emulator a function that calls it with a list of addresses. */
 static void kernel_end(gpu_codegen_t *t, int64_t groups, int threads, int control)
 {
@@ -426,7 +407,20 @@ static void kernel_end(gpu_codegen_t *t, int64_t groups, int threads, int contro
     kernel->launch[0].groups = groups;
     kernel->launch[0].threads = threads;
     gpu_string_t *text = &t->text[kernel->text];
-    print_title(t, text);
+    /* "element_3: add, relu; h.0.fc1": the operations of the kernel. */
+    gpu_write(t, text, "\n/* ---- %s", kernel->name);
+    for (int i = t->from, named = 0; i < t->to && named < 8; i++) {
+        const pl_op_t *op = &t->g->op[i];
+        if (op->code == PL_OP_reshape)
+            continue;
+        gpu_write(t, text, named++ ? ", " : ": ");
+        print_word(t, text, pl_op_name(op));
+    }
+    if (t->from < t->to && *t->g->op[t->from].path) {
+        gpu_write(t, text, "; ");
+        print_word(t, text, t->g->op[t->from].path);
+    }
+    gpu_write(t, text, " ---- */\n");
     if (t->parts.length) {    /* functions of the kernel have its parameters, by macros */
         gpu_write(t, text, "#define PARAMETERS");
         for (int k = 0; k < arguments; k++)

@@ -47,15 +47,6 @@ static void print_sum(gpu_unit_t *u, int k, const char *sum)
         gpu_print(t, "store_%s(a%d, 0, %s);\n", gpu_suffix(dtype), a, sum);
 }
 
-static int partials(gpu_unit_t *u)
-{
-    const size_t bytes = (size_t)blocks_of(u) * (size_t)u->totals * sizeof(double);
-    if (u->t->scratch < bytes)
-        u->t->scratch = bytes;
-    return gpu_argument(u->t, &(gpu_buffer_t){.at = GPU_IN_SCRATCH, .bytes = bytes},
-                        "double", true);
-}
-
 /* ---- The unit ---- */
 
 /* Elements at a time: 4 if all operands that are read element by element allow it. */
@@ -132,7 +123,14 @@ static void print_with_totals(gpu_unit_t *u)
     print_head(u, threads);
     print_ops(u);
     gpu_print(t, "}\n");
-    const int a = blocks > 1 ? partials(u) : 0;
+    int a = 0;                                              /* the sums of the blocks */
+    if (blocks > 1) {
+        const size_t bytes = (size_t)blocks * (size_t)u->totals * sizeof(double);
+        if (t->scratch < bytes)
+            t->scratch = bytes;
+        a = gpu_argument(t, &(gpu_buffer_t){.at = GPU_IN_SCRATCH, .bytes = bytes},
+                         "double", true);
+    }
     for (int k = 0; k < u->totals; k++) {
         char sum[16];
         snprintf(sum, sizeof sum, "sum%d", k);

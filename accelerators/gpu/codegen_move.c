@@ -28,21 +28,6 @@ pl_view_t gpu_concat_part(const gpu_codegen_t *t, const pl_op_t *concat, int k)
     return pl_view_slice(&whole, axis, from, from + view[k].shape.dim[axis]);
 }
 
-/* A kernel for each input. */
-static void print_concat(gpu_codegen_t *t, const pl_op_t *op)
-{
-    for (int k = 0; k < op->input_count; k++) {
-        const pl_view_t *view = &t->view[op->attr.from + k],
-                        part = gpu_concat_part(t, op, k);
-        gpu_kernel_begin(t, "concat");
-        define_from(t, op->input[k], view);
-        gpu_define_store(t, "Y", op->output[0]);
-        gpu_define_index(t, "OUT(i)", "i", &part);
-        gpu_define(t, "PUT(i, v)", "Y(OUT(i), v)");
-        print_copy(t, pl_elements(view->shape));
-    }
-}
-
 static void print_slice_grad(gpu_codegen_t *t, const pl_op_t *op)
 {
     const pl_shape_t x = t->g->value[op->output[0]].shape;
@@ -86,7 +71,18 @@ bool gpu_print_move(gpu_codegen_t *t, int i)
         view = pl_view_broadcast(x, y);
         print_view(t, op, &view);
         return true;
-    case PL_OP_concat: print_concat(t, op); return true;
+    case PL_OP_concat:                                      /* a kernel for each input */
+        for (int k = 0; k < op->input_count; k++) {
+            const pl_view_t *part = &t->view[op->attr.from + k];
+            view = gpu_concat_part(t, op, k);
+            gpu_kernel_begin(t, "concat");
+            define_from(t, op->input[k], part);
+            gpu_define_store(t, "Y", op->output[0]);
+            gpu_define_index(t, "OUT(i)", "i", &view);
+            gpu_define(t, "PUT(i, v)", "Y(OUT(i), v)");
+            print_copy(t, pl_elements(part->shape));
+        }
+        return true;
     case PL_OP_slice_grad: print_slice_grad(t, op); return true;
     case PL_OP_range:
         gpu_kernel_begin(t, "range");

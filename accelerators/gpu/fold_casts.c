@@ -69,18 +69,13 @@ static void count_readers(refining_t *r)
     }
 }
 
-static bool takes_value(const pl_graph_t *g, int32_t value);
-
-/* Whether an operation may read another type as its input. */
+/* Whether an operation may read another type as its input; a reshape, if all operations
+ * that read its result may. */
 static bool takes_input(const pl_graph_t *g, const pl_op_t *op)
 {
-    return op->code == PL_OP_reshape ? takes_value(g, op->output[0])
-                                     : takes_any(op->code);
-}
-
-/* Whether all operations that read a value may read another type. */
-static bool takes_value(const pl_graph_t *g, int32_t value)
-{
+    if (op->code != PL_OP_reshape)
+        return takes_any(op->code);
+    const int32_t value = op->output[0];
     for (int i = 0; i < g->fetch_count; i++)
         if (g->fetch[i].value == value
             || (g->fetch[i].kind == PL_FETCH_METRIC && g->fetch[i].weight == value))
@@ -191,18 +186,6 @@ static const pl_op_t *maker_of(const pl_graph_t *g, int32_t value)
     return g->value[value].source == PL_FROM_OP ? &g->op[g->value[value].op] : NULL;
 }
 
-/* The input of an add that is made by a product, if the other is the gradient of a table,
- * or -1. */
-static int product_of(const pl_graph_t *g, const pl_op_t *add)
-{
-    for (int k = 0; k < 2 && add->code == PL_OP_add; k++) {
-        const pl_op_t *a = maker_of(g, add->input[k]), *b = maker_of(g, add->input[!k]);
-        if (a && b && is_product(a->code) && b->code == PL_OP_embedding_grad)
-            return k;
-    }
-    return -1;
-}
-
 /* Whether operations other than `op` read or write the memory of a value. */
 static bool is_touched(const pl_graph_t *g, const pl_value_t *target, int op)
 {
@@ -237,7 +220,15 @@ static void split_sums(refining_t *r)
             || r->readers[assign->input[1]] != 1
             || is_touched(g, &g->value[assign->input[0]], i))
             continue;
-        const int at = sum->op, first = product_of(g, &g->op[at]);
+        /* The input of the add that a product makes; rows make the other. */
+        const int at = sum->op;
+        int first = -1;
+        for (int k = 1; k >= 0 && g->op[at].code == PL_OP_add; k--) {
+            const pl_op_t *a = maker_of(g, g->op[at].input[k]),
+                          *b = maker_of(g, g->op[at].input[!k]);
+            if (a && b && is_product(a->code) && b->code == PL_OP_embedding_grad)
+                first = k;
+        }
         if (first < 0)
             continue;
         const int32_t product = g->op[at].input[first], rows = g->op[at].input[!first];

@@ -30,25 +30,6 @@ int gpu_put_kernels(pl_gpu_t *gpu, const pl_plan_t *plan, int from, int to, int 
     return code;
 }
 
-/* Ends the recording also after a failure: the stream must not stay in that state. */
-static int piece_record(pl_gpu_t *gpu, const pl_plan_t *plan, gpu_piece_t *piece, int set,
-                        pl_error_t *err)
-{
-    const pl_gpu_backend_ops_t *backend = gpu->backend;
-    pl_recording_t *made = NULL;
-    int code = backend->record_begin(gpu, PL_STREAM_MAIN, err);
-    if (code != PL_OK)
-        return code;
-    code = gpu_put_kernels(gpu, plan, piece->from, piece->to, set, err);
-    const int ended = backend->record_end(gpu, PL_STREAM_MAIN, &made,
-                                          code == PL_OK ? err : NULL);
-    if (code == PL_OK)
-        piece->recording[set] = made;
-    else if (made)
-        backend->recording_free(gpu, made);
-    return code == PL_OK ? ended : code;
-}
-
 /* ---- Measured launches ---- */
 
 int gpu_timing(pl_gpu_t *gpu, gpu_timings_t *timings, pl_stream_t stream, int what,
@@ -126,8 +107,21 @@ int gpu_piece_run(pl_gpu_t *gpu, pl_plan_t *plan, gpu_piece_t *piece, int set,
         return code;
     }
     const bool records = backend->record_begin && piece->to - piece->from > 1;
-    if (records && piece->runs[set] && !piece->recording[set])
-        code = piece_record(gpu, plan, piece, set, err);
+    if (records && piece->runs[set] && !piece->recording[set]) {
+        pl_recording_t *made = NULL;
+        code = backend->record_begin(gpu, PL_STREAM_MAIN, err);
+        if (code != PL_OK)
+            return code;
+        code = gpu_put_kernels(gpu, plan, piece->from, piece->to, set, err);
+        /* Also after a failure: the stream must not stay in that state. */
+        const int ended = backend->record_end(gpu, PL_STREAM_MAIN, &made,
+                                              code == PL_OK ? err : NULL);
+        if (code == PL_OK)
+            piece->recording[set] = made;
+        else if (made)
+            backend->recording_free(gpu, made);
+        code = code == PL_OK ? ended : code;
+    }
     if (code != PL_OK)
         return code;
     piece->runs[set]++;

@@ -266,25 +266,6 @@ static int host_copy_in(pl_gpu_t *gpu, const gpu_host_copy_t *p, pl_error_t *err
                                  err);
 }
 
-/* Copies the control block to the host, which reports the buckets when it has arrived and
- * the replay was not stopped. */
-static int put_ready(pl_gpu_t *gpu, inflight_t *f, int buckets, pl_error_t *err)
-{
-    const pl_gpu_backend_ops_t *backend = gpu->backend;
-    pl_event_t **event = &f->ready[f->readies];
-    int code = *event ? PL_OK : backend->event_new(gpu, event, err);
-    if (code == PL_OK)
-        code = backend->copy_out(gpu, PL_STREAM_OUT, control_of(f, f->readies),
-                                 gpu->memory->control.address, sizeof(gpu_control_t),
-                                 err);
-    if (code == PL_OK)
-        code = backend->event_record(gpu, *event, PL_STREAM_OUT, err);
-    if (code == PL_OK)
-        code = backend->notify(gpu, *event, err);
-    f->buckets[f->readies++] = buckets;
-    return code;
-}
-
 /* Reports at once, with a fence after the work on stream MAIN: so many buckets of
  * registered gradients, or [0] all of a replay.  A bucket is reported whether the
  * replay runs or is stopped: the ranks have no information on that yet, and all of
@@ -331,11 +312,25 @@ static int piece_put(pl_gpu_t *gpu, inflight_t *f, pl_error_t *err)
                                  (char *)r->mirror + p->out[k].from * width, at,
                                  p->out[k].count * width, err);
     }
-    if (code == PL_OK && buckets && f->replay->ready)
-        code = gpu->memory->region[PL_REGION_GRADS].is_registered
-                   ? report_by_fence(gpu, f->replay, buckets, err)
-                   : put_ready(gpu, f, buckets, err);
+    const bool reports = code == PL_OK && buckets && f->replay->ready;
     f->collective = piece->collective;
+    if (reports && gpu->memory->region[PL_REGION_GRADS].is_registered)
+        return report_by_fence(gpu, f->replay, buckets, err);
+    if (!reports)
+        return code;
+    /* The control block is copied to the host, which reports the buckets when it has
+     * arrived and the replay was not stopped. */
+    pl_event_t **event = &f->ready[f->readies];
+    code = *event ? PL_OK : backend->event_new(gpu, event, err);
+    if (code == PL_OK)
+        code = backend->copy_out(gpu, PL_STREAM_OUT, control_of(f, f->readies),
+                                 gpu->memory->control.address, sizeof(gpu_control_t),
+                                 err);
+    if (code == PL_OK)
+        code = backend->event_record(gpu, *event, PL_STREAM_OUT, err);
+    if (code == PL_OK)
+        code = backend->notify(gpu, *event, err);
+    f->buckets[f->readies++] = buckets;
     return code;
 }
 

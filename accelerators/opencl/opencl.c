@@ -60,34 +60,6 @@ static void device_describe(opencl_device_t *d)
         pl_fail(&d->why, PL_EUNSUPPORTED, "its driver calls it not available");
 }
 
-/* Adds the devices of a platform; returns the number of devices so far. */
-static int platform_add(cl_platform_id platform, const char *part,
-                        opencl_device_t *device, int count)
-{
-    cl_device_id id[OPENCL_DEVICES];
-    cl_uint found = 0;
-    char name[256] = "", version[512] = "";
-    clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof name - 1, name, NULL);
-    if (!strcasestr(name, part)
-        || clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, OPENCL_DEVICES, id, &found)
-               != CL_SUCCESS)
-        return count;
-    /* Drivers list how they were built after two blanks or a comma. */
-    clGetPlatformInfo(platform, CL_PLATFORM_VERSION, sizeof version - 1, version, NULL);
-    char *end = strstr(version, "  ");
-    if (end)
-        *end = '\0';
-    version[strcspn(version, ",")] = '\0';
-    for (cl_uint k = 0; k < found && k < OPENCL_DEVICES && count < OPENCL_DEVICES; k++) {
-        opencl_device_t *d = &device[count++];
-        *d = (opencl_device_t){.platform = platform, .id = id[k]};
-        snprintf(d->version, sizeof d->version, "%.*s", (int)sizeof d->version - 1,
-                 version);
-        device_describe(d);
-    }
-    return count;
-}
-
 static int rank_of(const opencl_device_t *d)
 {
     return 2 * (d->why.code != PL_OK) + d->is_processor;
@@ -106,8 +78,31 @@ int opencl_devices(const char *platform, opencl_device_t device[OPENCL_DEVICES],
     pthread_mutex_lock(&lock);
     if (clGetPlatformIDs(PLATFORMS, found, &platforms) != CL_SUCCESS)
         platforms = 0;
-    for (cl_uint k = 0; k < platforms && k < PLATFORMS; k++)
-        count = platform_add(found[k], platform, device, count);
+    for (cl_uint k = 0; k < platforms && k < PLATFORMS; k++) {
+        cl_device_id id[OPENCL_DEVICES];
+        cl_uint devices = 0;
+        char name[256] = "", version[512] = "";
+        clGetPlatformInfo(found[k], CL_PLATFORM_NAME, sizeof name - 1, name, NULL);
+        if (!strcasestr(name, platform)
+            || clGetDeviceIDs(found[k], CL_DEVICE_TYPE_ALL, OPENCL_DEVICES, id, &devices)
+                   != CL_SUCCESS)
+            continue;
+        /* Drivers list how they were built after two blanks or a comma. */
+        clGetPlatformInfo(found[k], CL_PLATFORM_VERSION, sizeof version - 1, version,
+                          NULL);
+        char *end = strstr(version, "  ");
+        if (end)
+            *end = '\0';
+        version[strcspn(version, ",")] = '\0';
+        for (cl_uint i = 0; i < devices && i < OPENCL_DEVICES && count < OPENCL_DEVICES;
+             i++) {
+            opencl_device_t *d = &device[count++];
+            *d = (opencl_device_t){.platform = found[k], .id = id[i]};
+            snprintf(d->version, sizeof d->version, "%.*s", (int)sizeof d->version - 1,
+                     version);
+            device_describe(d);
+        }
+    }
     pthread_mutex_unlock(&lock);
     for (int i = 1; i < count; i++)
         for (int k = i; k > 0 && rank_of(&device[k]) < rank_of(&device[k - 1]); k--) {

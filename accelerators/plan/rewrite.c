@@ -65,36 +65,6 @@ static int maker_of(const pl_graph_t *g, int32_t value, pl_opcode_t code)
     return v->source == PL_FROM_OP && g->op[v->op].code == code ? v->op : -1;
 }
 
-/* dx = relu_grad(pool_grad(dy), x) becomes pool_grad(relu_grad(dy, y)). */
-static void swap_gradients(pl_graph_t *g, int pool_grad, int relu_grad, int32_t y)
-{
-    pl_op_t inner = g->op[relu_grad], outer = g->op[pool_grad];
-    const int32_t between = outer.output[0], dx = inner.output[0];
-    inner.input[0] = outer.input[0];
-    inner.input[1] = y;
-    inner.output[0] = between;
-    outer.input[0] = between;
-    outer.output[0] = dx;
-    g->op[pool_grad] = inner;
-    g->op[relu_grad] = outer;
-    g->value[between].shape = g->value[y].shape;
-}
-
-/* y = pool(relu(x)) becomes relu(pool(x)). */
-static void swap_forward(pl_graph_t *g, int relu, int pool)
-{
-    pl_op_t first = g->op[pool], second = g->op[relu];
-    const int32_t between = second.output[0], y = first.output[0];
-    first.input[0] = second.input[0];
-    first.output[0] = between;
-    second.input[0] = between;
-    second.output[0] = y;
-    g->op[relu] = first;
-    g->op[pool] = second;
-    g->value[first.output[1]].op = relu;
-    g->value[between].shape = g->value[y].shape;
-}
-
 /* Moves relu after the pool if only the pool and its gradient's relu_grad read relu's
  * result. */
 static void relu_after_pool(pl_graph_t *g, int pool)
@@ -114,9 +84,28 @@ static void relu_after_pool(pl_graph_t *g, int pool)
         && (pool_grad < 0 || g->op[pool_grad].input[1] != g->op[pool].output[1]
             || count_readers(g, g->op[pool_grad].output[0]) != 1))
         return;
-    if (readers == 2)
-        swap_gradients(g, pool_grad, relu_grad, y);
-    swap_forward(g, relu, pool);
+    if (readers == 2) {   /* relu_grad(pool_grad(dy), x) -> pool_grad(relu_grad(dy, y)) */
+        pl_op_t inner = g->op[relu_grad], outer = g->op[pool_grad];
+        const int32_t between = outer.output[0], dx = inner.output[0];
+        inner.input[0] = outer.input[0];
+        inner.input[1] = y;
+        inner.output[0] = between;
+        outer.input[0] = between;
+        outer.output[0] = dx;
+        g->op[pool_grad] = inner;
+        g->op[relu_grad] = outer;
+        g->value[between].shape = g->value[y].shape;
+    }
+    pl_op_t first = g->op[pool], second = g->op[relu];      /* pool(relu) -> relu(pool) */
+    const int32_t between = second.output[0];
+    first.input[0] = second.input[0];
+    first.output[0] = between;
+    second.input[0] = between;
+    second.output[0] = y;
+    g->op[relu] = first;
+    g->op[pool] = second;
+    g->value[first.output[1]].op = relu;
+    g->value[between].shape = g->value[y].shape;
 }
 
 void pl_rewrite(pl_graph_t *g)

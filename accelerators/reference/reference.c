@@ -151,15 +151,6 @@ static int op_compute(interpreter_t *in, const pl_op_t *op, pl_error_t *err)
     return call.code;
 }
 
-static void op_assign(interpreter_t *in, const pl_op_t *op)
-{
-    double *target = in->value[op->input[0]];
-    const double *value = in->value[op->input[1]];
-    const int64_t n = pl_elements(in->g->value[op->input[0]].shape);
-    for (int64_t i = 0; i < n; i++)
-        target[i] = op->attr.accumulate ? target[i] + value[i] : value[i];
-}
-
 /* Sets *stops if the operators after the guard must not run. */
 static int op_guard(const interpreter_t *in, const pl_op_t *op, bool *stops,
                     pl_error_t *err)
@@ -282,8 +273,13 @@ static int run_continue(interpreter_t *in, pl_error_t *err)
         case PL_OP_guard: code = op_guard(in, op, &stops, err); break;
         case PL_OP_reshape: in->value[op->output[0]] = in->value[op->input[0]]; break;
         case PL_OP_assign:
-            if (!in->plan || !in->plan->done[i])
-                op_assign(in, op);
+            if (in->plan && in->plan->done[i])
+                break;
+            double *target = in->value[op->input[0]];
+            const double *value = in->value[op->input[1]];
+            const int64_t n = pl_elements(in->g->value[op->input[0]].shape);
+            for (int64_t k = 0; k < n; k++)
+                target[k] = op->attr.accumulate ? target[k] + value[k] : value[k];
             break;
         default: code = op_compute(in, op, err);
         }
