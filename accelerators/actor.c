@@ -488,32 +488,15 @@ int pl_accelerator_describe(const pl_job_t *job, int ranks, int local_rank,
     return code;
 }
 
-bool pl_accelerator_measures(const char *name)
+pl_accelerator_traits_t pl_accelerator_traits(const char *name)
 {
     const void *component = pl_component_find("accelerator", name, NULL);
     const pl_accelerator_ops_t *ops = component;
-    return ops && ops->stats;
-}
-
-const char *pl_accelerator_memory_kind(const char *name)
-{
-    const void *component = pl_component_find("accelerator", name, NULL);
-    const pl_accelerator_ops_t *ops = component;
-    return ops ? ops->memory_kind : NULL;
-}
-
-bool pl_accelerator_describes(const char *name)
-{
-    const void *component = pl_component_find("accelerator", name, NULL);
-    const pl_accelerator_ops_t *ops = component;
-    return ops && ops->describe;
-}
-
-bool pl_accelerator_keeps_kernels(const char *name)
-{
-    const pl_component_t *component = pl_component_find("accelerator", name, NULL);
-    const pl_option_t *option = component ? component->options : NULL;
+    const pl_option_t *option = ops ? ops->options : NULL;
     while (option && option->name && strcmp(option->name, "cache") != 0)
         option++;
-    return option && option->name;
+    return (pl_accelerator_traits_t){.memory_kind = ops ? ops->memory_kind : NULL,
+                                     .measures = ops && ops->stats,
+                                     .describes = ops && ops->describe,
+                                     .keeps_kernels = option && option->name};
 }

@@ -11,14 +11,15 @@
  * trainer.accelerator selects the device.  NULL: PL_ENOTFOUND, PL_EBUSY. */
 const pl_actor_ops_t *pl_accelerator_actor(const char *name, pl_error_t *err);
 
-/* Whether a device kind answers measure_device. */
-bool pl_accelerator_measures(const char *name);
-/* The kind of memory that a device kind registers, or NULL. */
-const char *pl_accelerator_memory_kind(const char *name);
-/* Whether a device kind has details of its plans for describe_plans. */
-bool pl_accelerator_describes(const char *name);
-/* Whether a device kind can keep compiled kernels, by its option "cache". */
-bool pl_accelerator_keeps_kernels(const char *name);
+/* Properties of a device kind; zeros: it is not registered. */
+typedef struct pl_accelerator_traits {
+    const char *memory_kind;               /* of its memory for collectives  [none] */
+    bool measures;                         /* it answers measure_device */
+    bool describes;                        /* its plans have details for describe_plans */
+    bool keeps_kernels;                    /* its option "cache" keeps compiled kernels */
+} pl_accelerator_traits_t;
+
+pl_accelerator_traits_t pl_accelerator_traits(const char *name);
 
 /* Describes the device of a job by opening it for a moment, as rank `local_rank` of
  * `ranks` ranks of this machine. */

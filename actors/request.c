@@ -289,10 +289,11 @@ static int process_check(const pl_job_t *job, int64_t ranks, pl_error_t *err)
     const int64_t workers = job->data->workers, world = pl_request_ranks(job);
     const bool listed = pl_options_value(job->options, "loggers") != NULL,
                trains = job->stage == PL_TRAIN, writes = pl_request_writes(job),
-               registers =
-                   pl_accelerator_memory_kind(
-                       pl_options_choice(job->options, "trainer.accelerator", "cpu"))
-                   != NULL;
+               registers = pl_accelerator_traits(pl_options_choice(job->options,
+                                                                   "trainer.accelerator",
+                                                                   "cpu"))
+                               .memory_kind
+                           != NULL;
     const int64_t loggers = !writes  ? 0
                             : listed ? pl_options_count(job->options, "loggers")
                                      : 1,

@@ -95,21 +95,6 @@ static void memory_free(void *self, pl_device_ptr_t address)
     (void)self, (void)address;
 }
 
-static void *host_new(void *self, size_t bytes, pl_error_t *err)
-{
-    (void)self;
-    void *host = pl_alloc(bytes);
-    if (!host)
-        pl_no_memory(err);
-    return host;
-}
-
-static void host_free(void *self, void *host)
-{
-    (void)self;
-    pl_free(host);
-}
-
 static int copy_in(void *self, pl_stream_t stream, pl_device_ptr_t to, const void *host,
                    size_t bytes, pl_error_t *err)
 {
@@ -321,8 +306,6 @@ const pl_gpu_backend_ops_t cuda_offline_backend = {
     .close = offline_close,
     .memory_new = memory_new,
     .memory_free = memory_free,
-    .host_new = host_new,
-    .host_free = host_free,
     .copy_in = copy_in,
     .copy_out = copy_out,
     .copy = copy,

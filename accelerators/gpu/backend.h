@@ -157,7 +157,8 @@ typedef struct pl_gpu_backend_ops {
     void (*memory_free)(void *self, pl_device_ptr_t address);
     /* Free bytes, and bytes of the device  [NULL: unknown]. */
     void (*memory_left)(void *self, size_t *left, size_t *all);
-    /* Host memory that copies from and to the device at full speed. */
+    /* Host memory that copies from and to the device at full speed  [both NULL: all host
+     * memory does]. */
     void *(*host_new)(void *self, size_t bytes, pl_error_t *err);
     void (*host_free)(void *self, void *host);
     /* The same for existing host memory, until it is unpinned  [both NULL: copies of such

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "accelerators/gpu/transfer.h"
 #include "base/error.h"
 #include "tensor/operators.h"
 
@@ -81,7 +82,7 @@ void gpu_host_print_output(const gpu_host_t *host, gpu_codegen_t *t, int i)
 
 int gpu_host_open(gpu_host_t *host, pl_gpu_t *gpu, pl_error_t *err)
 {
-    host->memory = gpu->backend->host_new(gpu, host->end, err);
+    host->memory = gpu_pinned_new(gpu, host->end, err);
     if (!host->memory)
         return PL_ENOMEM;
     host->call.self = host->values;
@@ -94,7 +95,7 @@ int gpu_host_open(gpu_host_t *host, pl_gpu_t *gpu, pl_error_t *err)
 void gpu_host_close(gpu_host_t *host, pl_gpu_t *gpu)
 {
     if (host->memory)
-        gpu->backend->host_free(gpu, host->memory);
+        gpu_pinned_free(gpu, host->memory);
 }
 
 static void compute(void *user)

@@ -57,7 +57,7 @@ static inflight_t *inflight_free(pl_gpu_t *gpu, inflight_t *f)
             backend->event_free(gpu, f->ready[k]);
     gpu_timings_free(gpu, &f->timings);
     if (f->host)
-        backend->host_free(gpu, f->host);
+        gpu_pinned_free(gpu, f->host);
     pl_free(f);
     return next;
 }
@@ -187,8 +187,8 @@ static int inflight_take(pl_gpu_t *gpu, pl_plan_t *plan, const pl_replay_t *repl
         code = *events[k] ? PL_OK : backend->event_new(gpu, events[k], err);
     if (code == PL_OK && bytes > f->bytes) {
         if (f->host)
-            backend->host_free(gpu, f->host);
-        f->host = backend->host_new(gpu, bytes, err);
+            gpu_pinned_free(gpu, f->host);
+        f->host = gpu_pinned_new(gpu, bytes, err);
         f->bytes = f->host ? bytes : 0;
         code = f->host ? PL_OK : PL_ENOMEM;
     }

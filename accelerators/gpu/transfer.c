@@ -228,6 +228,24 @@ void pl_gpu_unpin(void *self, void *host)
     gpu->backend->host_unpin(gpu, host);
 }
 
+void *gpu_pinned_new(pl_gpu_t *gpu, size_t bytes, pl_error_t *err)
+{
+    if (gpu->backend->host_new)
+        return gpu->backend->host_new(gpu, bytes, err);
+    void *host = pl_alloc(bytes);
+    if (!host)
+        pl_no_memory(err);
+    return host;
+}
+
+void gpu_pinned_free(pl_gpu_t *gpu, void *host)
+{
+    if (gpu->backend->host_free)
+        gpu->backend->host_free(gpu, host);
+    else
+        pl_free(host);
+}
+
 bool gpu_is_pinned(const pl_gpu_t *gpu, const void *host, size_t bytes)
 {
     const char *at = host;

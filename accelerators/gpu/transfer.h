@@ -16,6 +16,9 @@ typedef struct pl_gpu_pin {
     size_t bytes;
 } gpu_pin_t;
 
+/* Host memory that the device copies at full speed. */
+void *gpu_pinned_new(pl_gpu_t *gpu, size_t bytes, pl_error_t *err);
+void gpu_pinned_free(pl_gpu_t *gpu, void *host);
 /* Whether the memory is pinned, so that the device copies it at full speed. */
 bool gpu_is_pinned(const pl_gpu_t *gpu, const void *host, size_t bytes);
 

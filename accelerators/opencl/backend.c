@@ -268,21 +268,6 @@ static void memory_left(void *self, size_t *left, size_t *all)
     *left = *all > cl->allocated ? *all - cl->allocated : 0;
 }
 
-static void *host_new(void *self, size_t bytes, pl_error_t *err)
-{
-    void *host = pl_alloc(bytes);
-    (void)self;
-    if (!host)
-        pl_no_memory(err);
-    return host;
-}
-
-static void host_free(void *self, void *host)
-{
-    (void)self;
-    pl_free(host);
-}
-
 /* ---- Copies ---- */
 
 static int copy_put(opencl_t *cl, pl_stream_t stream, void *to, const void *from,
@@ -521,8 +506,6 @@ const pl_gpu_backend_ops_t opencl_backend = {
     .memory_new = memory_new,
     .memory_free = memory_free,
     .memory_left = memory_left,
-    .host_new = host_new,
-    .host_free = host_free,
     .copy_in = copy_in,
     .copy_out = copy_out,
     .copy = copy,

@@ -173,9 +173,10 @@ int pl_worker_spawn_components(pl_worker_t *w, pl_error_t *err)
     const char *device = pl_options_choice(w->job->options, "trainer.accelerator",
                                            pl_accelerator_auto(w->job->options));
     const pl_actor_ops_t *accelerator = pl_accelerator_actor(device, err);
-    w->measures = pl_accelerator_measures(device);
-    w->describes = pl_accelerator_describes(device);
-    if (w->job->compiles && !pl_accelerator_keeps_kernels(device))
+    const pl_accelerator_traits_t traits = pl_accelerator_traits(device);
+    w->measures = traits.measures;
+    w->describes = traits.describes;
+    if (w->job->compiles && !traits.keeps_kernels)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "accelerator \"%s\" keeps no compiled kernels: there is nothing "
                        "to compile; for a card of another machine: paceline compile "

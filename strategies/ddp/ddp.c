@@ -83,7 +83,7 @@ int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t 
      * accelerator. */
     const char *accelerator = pl_options_choice(job->options, "trainer.accelerator",
                                                 pl_accelerator_auto(job->options)),
-               *kind = pl_accelerator_memory_kind(accelerator);
+               *kind = pl_accelerator_traits(accelerator).memory_kind;
     if (pl_actor_rank(ddp) == 0 && moves->device
         && (!kind || strcmp(kind, moves->device) != 0))
         pl_log_line(PL_LOG_WARNING, 0, "",

@@ -32,8 +32,9 @@ static const char *memory_kind(const pl_ddp_t *ddp)
     const char *automatic = pl_accelerator_auto(options);
     if (!may || r->job->stage != PL_TRAIN)
         return NULL;
-    return pl_accelerator_memory_kind(
-        pl_options_choice(options, "trainer.accelerator", automatic));
+    return pl_accelerator_traits(
+               pl_options_choice(options, "trainer.accelerator", automatic))
+        .memory_kind;
 }
 
 int64_t pl_ddp_norm_block(const pl_ddp_t *ddp)
