@@ -179,18 +179,6 @@ static int io_on_write(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* ---- finishing the save of a killed run ---- */
 
-static bool is_newest(const char *run_dir, json_int_t serial, pl_error_t *err)
-{
-    pl_candidates_t all;
-    bool newest = true;
-    if (pl_candidates_list(&all, run_dir, err) != PL_OK)
-        return false;
-    for (int k = 0; k < all.count; k++)
-        newest = newest && (!all.at[k].manifest || all.at[k].serial <= serial);
-    pl_candidates_release(&all);
-    return newest;
-}
-
 static json_int_t number_of(const json_t *manifest, const char *key)
 {
     return json_integer_value(json_object_get(manifest, key));
@@ -231,8 +219,17 @@ static int io_on_finish(void *self, pl_call_t *call, const pl_body_t *body,
     const pl_finish_checkpoint_t *wanted = &body->finish_checkpoint;
     char *folder = pl_text("%s/" PL_CHECKPOINTS_FOLDER, wanted->run_dir);
     json_t *manifest = folder ? pl_checkpoint_manifest(wanted->path, err) : NULL;
+    pl_candidates_t all;
     int code = manifest ? PL_OK : folder ? err->code : pl_no_memory(err);
-    if (code == PL_OK && is_newest(wanted->run_dir, number_of(manifest, "serial"), err)) {
+    bool is_newest = false;
+    if (code == PL_OK && pl_candidates_list(&all, wanted->run_dir, err) == PL_OK) {
+        is_newest = true;
+        for (int k = 0; k < all.count && is_newest; k++)
+            is_newest = !all.at[k].manifest
+                        || all.at[k].serial <= number_of(manifest, "serial");
+        pl_candidates_release(&all);
+    }
+    if (is_newest) {
         code = names_complete(folder, wanted->path, manifest, err);
         if (code == PL_OK)
             older_remove(self, folder, text_of(manifest, "drop"));

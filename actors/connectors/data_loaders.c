@@ -329,23 +329,6 @@ static int queue_make(pl_data_loaders_t *loaders, int place, pl_prefetch_t *queu
 
 /* ---- Data info ---- */
 
-static int data_info_read(const pl_dataset_t *dataset, json_t **data_info_p,
-                          pl_error_t *err)
-{
-    const char *text = dataset->info.data_info;
-    pl_error_t why = {0};
-    *data_info_p = text ? pl_json_value(text, strlen(text), &why) : json_object();
-    if (!*data_info_p && (!text || why.code == PL_ENOMEM))
-        return pl_no_memory(err);
-    if (json_is_object(*data_info_p))
-        return PL_OK;
-    json_decref(*data_info_p);
-    *data_info_p = NULL;
-    return pl_fail(err, PL_EUSER,
-                   "data set \"%s\": its data info is not a JSON object: %.100s",
-                   ((const pl_component_t *)dataset->component.ops)->name, text);
-}
-
 /* Numbers may differ, such as the number of classes that occur; a text, such as a
  * vocabulary, defines the meaning of the samples. */
 static int data_info_compare(const json_t *train, const json_t *validation,
@@ -370,10 +353,19 @@ static int data_info_check(const pl_data_loaders_t *loaders, pl_error_t *err)
     json_t *train = NULL;
     int code = PL_OK;
     for (int k = 0; k < PL_DATA_LOADERS && code == PL_OK; k++) {
-        json_t *data_info = NULL;
-        if (!loaders->dataset[k])
+        const pl_dataset_t *dataset = loaders->dataset[k];
+        const char *text = dataset ? dataset->info.data_info : NULL;
+        pl_error_t why = {0};
+        if (!dataset)
             continue;
-        code = data_info_read(loaders->dataset[k], &data_info, err);
+        json_t *data_info = text ? pl_json_value(text, strlen(text), &why)
+                                 : json_object();
+        if (!data_info && (!text || why.code == PL_ENOMEM))
+            code = pl_no_memory(err);
+        else if (!json_is_object(data_info))
+            code = pl_fail(err, PL_EUSER,
+                           "data set \"%s\": its data info is not a JSON object: %.100s",
+                           ((const pl_component_t *)dataset->component.ops)->name, text);
         if (code == PL_OK && train && stage_at(loaders, k) == PL_VALIDATE)
             code = data_info_compare(train, data_info, err);
         if (k == PL_TRAIN)

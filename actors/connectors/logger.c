@@ -91,25 +91,6 @@ static int sink_open(sink_t *sink, const pl_options_t *options, int k,
                          ops_of(sink)->name);
 }
 
-static int sinks_open(logger_t *logger, const pl_options_t *options, const char *run_dir,
-                      pl_error_t *err)
-{
-    bool listed = pl_options_value(options, "loggers") != NULL;
-    int count = listed ? pl_options_count(options, "loggers") : 1, code = PL_OK;
-    logger->sink = pl_alloc_array((size_t)count, sizeof *logger->sink);
-    if (!logger->sink)
-        return pl_no_memory(err);
-    char *run = pl_options_print(options, err);
-    if (!run)
-        return err->code;
-    while (code == PL_OK && logger->count < count) {
-        int k = logger->count++;
-        code = sink_open(&logger->sink[k], options, k, run_dir, run, err);
-    }
-    pl_text_free(run);
-    return code;
-}
-
 static void logger_on_recorder(void *self, const pl_answer_t *answer)
 {
     logger_t *logger = self;
@@ -126,12 +107,22 @@ static int logger_on_start(void *self, pl_call_t *call, const pl_body_t *body,
     logger_t *logger = self;
     const pl_job_t *job = (const pl_job_t *)body->start.context;
     const pl_how_t how = {.on_answer = logger_on_recorder};
-    char *run_dir = NULL;
+    const bool listed = pl_options_value(job->options, "loggers") != NULL;
+    const int count = listed ? pl_options_count(job->options, "loggers") : 1;
+    char *run_dir = NULL, *run = NULL;
     int code = pl_run_options(body->start.options, &run_dir, NULL, err);
     if (code == PL_OK && !run_dir)
         code = pl_fail(err, PL_EINVAL, "the logger needs {\"run_dir\": …}");
-    if (code == PL_OK)
-        code = sinks_open(logger, job->options, run_dir, err);
+    if (code == PL_OK
+        && !(logger->sink = pl_alloc_array((size_t)count, sizeof *logger->sink)))
+        code = pl_no_memory(err);
+    if (code == PL_OK && !(run = pl_options_print(job->options, err)))
+        code = err->code;
+    while (code == PL_OK && logger->count < count) {
+        int k = logger->count++;
+        code = sink_open(&logger->sink[k], job->options, k, run_dir, run, err);
+    }
+    pl_text_free(run);
     pl_free(run_dir);
     for (int k = 0; code == PL_OK && k < logger->count; k++) {
         sink_t *sink = &logger->sink[k];

@@ -48,12 +48,18 @@ static int finetuning_start(void *self, pl_error_t *err)
     return pl_epochs_check(&f->epochs, "unfreeze", groups, err);
 }
 
-/* Requests the groups of all epochs up to this one that were not requested yet. */
-static int groups_request(finetuning_t *f, uint32_t epoch, pl_callback_request_t *request,
-                          pl_error_t *err)
+static int finetuning_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
+                         pl_callback_request_t *request, pl_error_t *err)
 {
+    finetuning_t *f = self;
     size_t used = 0;
-    for (; f->requested < f->epochs.count && f->epochs.value[f->requested] <= epoch;
+    if (point == PL_HOOK_FIT_START) {
+        snprintf(request->freeze, sizeof request->freeze, "%s", f->freeze);
+        return PL_OK;
+    }
+    /* The groups of all epochs up to this one that were not requested yet. */
+    for (;
+         f->requested < f->epochs.count && f->epochs.value[f->requested] <= event->epoch;
          f->requested++) {
         int length = 0;
         const char *group = group_at(f->unfreeze, f->requested, &length);
@@ -64,16 +70,6 @@ static int groups_request(finetuning_t *f, uint32_t epoch, pl_callback_request_t
                            sizeof request->unfreeze);
         used += (size_t)added;
     }
-    return PL_OK;
-}
-
-static int finetuning_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                         pl_callback_request_t *request, pl_error_t *err)
-{
-    finetuning_t *f = self;
-    if (point != PL_HOOK_FIT_START)
-        return groups_request(f, event->epoch, request, err);
-    snprintf(request->freeze, sizeof request->freeze, "%s", f->freeze);
     return PL_OK;
 }
 

@@ -13,26 +13,6 @@
 
 #define PIECE 4096                                          /* bytes encoded at once */
 
-/* The vocabulary of the training data, if it is known, or of this file. */
-static pl_vocabulary_t *vocabulary_for(const pl_tokens_request_t *request,
-                                       const pl_file_bytes_t *bytes, pl_error_t *err)
-{
-    json_t *data_info = request->data_info
-                            ? pl_json_value(request->data_info,
-                                            strlen(request->data_info), NULL)
-                            : NULL;
-    const json_t *known = json_object_get(data_info, "vocabulary");
-    pl_vocabulary_t *made;
-    if (json_is_string(known))
-        made = pl_vocabulary_new(json_string_value(known), err);
-    else if (request->vocabulary == PL_TOKEN_BYTE)
-        made = pl_vocabulary_new("", err);
-    else
-        made = pl_vocabulary_of(bytes->data, bytes->size, request->path, err);
-    json_decref(data_info);
-    return made;
-}
-
 static int tokens_encode(pl_tokens_t *tokens, const pl_vocabulary_t *vocabulary,
                          const pl_tokens_request_t *request, const pl_file_bytes_t *bytes,
                          pl_error_t *err)
@@ -61,7 +41,17 @@ static int tokens_encode(pl_tokens_t *tokens, const pl_vocabulary_t *vocabulary,
 static int tokens_take(pl_tokens_t *tokens, const pl_tokens_request_t *request,
                        const pl_file_bytes_t *bytes, char **data_info, pl_error_t *err)
 {
-    pl_vocabulary_t *vocabulary = vocabulary_for(request, bytes, err);
+    /* The vocabulary of the training data, if it is known, or of this file. */
+    json_t *given = request->data_info ? pl_json_value(request->data_info,
+                                                       strlen(request->data_info), NULL)
+                                       : NULL;
+    const json_t *known = json_object_get(given, "vocabulary");
+    pl_vocabulary_t *vocabulary =
+        json_is_string(known) ? pl_vocabulary_new(json_string_value(known), err)
+        : request->vocabulary == PL_TOKEN_BYTE
+            ? pl_vocabulary_new("", err)
+            : pl_vocabulary_of(bytes->data, bytes->size, request->path, err);
+    json_decref(given);
     if (!vocabulary)
         return err->code;
     tokens->dtype = pl_vocabulary_size(vocabulary) <= 256 ? PL_U8 : PL_I32;
