@@ -444,7 +444,7 @@ static const pl_ddp_reduce_hooks_t local_reduce_hooks = {
     .give = local_give,
     .combine = local_combine,
     .shares = local_shares,
-    .stays = true,
+    .gradients_stay = true,
     .take = local_take,
 };
 

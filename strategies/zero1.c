@@ -275,7 +275,7 @@ static void zero1_described(pl_replica_t *r)
     z->sync_hooks.ready = there->ready;
     z->sync_hooks.reduce = there->reduce;
     z->sync_hooks.computed = there->computed;
-    z->sync_hooks.stays = there->stays;
+    z->sync_hooks.gradients_stay = there->gradients_stay;
     z->sync_hooks.updated = pl_ddp_device_updated;
     z->ddp.scatters = ranges_find(r, z->ddp.scatter);
     if (z->ddp.scatters)
@@ -292,7 +292,7 @@ static bool zero1_shares(const pl_ddp_t *ddp, pl_region_t region)
 }
 
 static const pl_ddp_reduce_hooks_t zero1_reduce_hooks = {.shares = zero1_shares,
-                                                         .stays = true};
+                                                         .gradients_stay = true};
 
 static int zero1_start(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)

@@ -62,7 +62,7 @@ typedef struct pl_ddp_reduce_hooks {
     bool separates;
     /* Gradients, and the regions that it shares, may stay in the memory of devices:
      * the host does not read or write them.  [they are in the host's] */
-    bool stays;
+    bool gradients_stay;
     /* give() and combine() also handle the state that ranks agree on */
     bool keeps_state;
     /* All operations are over, or have failed; ends, now or later, with
@@ -232,7 +232,7 @@ int pl_ddp_gather(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err);
 /* ---- ddp/device.c: gradients that stay in the memory of devices ---- */
 
 /* Whether gradients can stay on devices. */
-bool pl_ddp_stays(const pl_ddp_t *ddp);
+bool pl_ddp_gradients_stay(const pl_ddp_t *ddp);
 /* Elements of a block of norms, whether gradients stay on devices or pass through the
  * host; 0: gradients are the host's. */
 int64_t pl_ddp_norm_block(const pl_ddp_t *ddp);

@@ -27,7 +27,7 @@ static const char *memory_kind(const pl_ddp_t *ddp)
 {
     const pl_replica_t *r = &ddp->replica;
     const pl_options_t *options = r->job->options;
-    const bool may = ddp->reduce_hooks ? ddp->reduce_hooks->stays
+    const bool may = ddp->reduce_hooks ? ddp->reduce_hooks->gradients_stay
                                        : r->sync_hooks == &pl_ddp_sync_hooks;
     const char *automatic = pl_accelerator_auto(options);
     if (!may || r->job->stage != PL_TRAIN)
@@ -43,7 +43,7 @@ int64_t pl_ddp_norm_block(const pl_ddp_t *ddp)
     return !gives && memory_kind(ddp) ? pl_norm_block(ddp->replica.model) : 0;
 }
 
-bool pl_ddp_stays(const pl_ddp_t *ddp)
+bool pl_ddp_gradients_stay(const pl_ddp_t *ddp)
 {
     const pl_replica_t *r = &ddp->replica;
     const char *kind = memory_kind(ddp);
@@ -86,7 +86,7 @@ void pl_ddp_device_enqueued(pl_ddp_t *ddp, const pl_error_t *failure)
         else if (ddp->agrees)
             pl_ddp_state_take(ddp, &ddp->failure);
     }
-    if (ddp->failure.code == PL_OK && ddp->replica.sync_hooks->stays)
+    if (ddp->failure.code == PL_OK && ddp->replica.sync_hooks->gradients_stay)
         pl_replica_ordered(&ddp->replica);
     point->ready = ddp->failure.code != PL_OK || point->is_computed;
     pl_ddp_advance(ddp);
@@ -354,7 +354,7 @@ void pl_ddp_sync_on_device(pl_sync_hooks_t *hooks)
 {
     hooks->reduce = device_reduce;
     hooks->computed = device_computed;
-    hooks->stays = true;
+    hooks->gradients_stay = true;
 }
 
 void pl_ddp_device_release(pl_ddp_t *ddp)
@@ -365,7 +365,7 @@ void pl_ddp_device_release(pl_ddp_t *ddp)
 
 #define SYNC_HOOKS \
     .prepare = pl_ddp_prepare, .compile = pl_ddp_device_compile, .ready = device_ready, \
-    .reduce = device_reduce, .computed = device_computed, .stays = true, \
+    .reduce = device_reduce, .computed = device_computed, .gradients_stay = true, \
     .collective = pl_ddp_collective, .gather = pl_ddp_gather
 
 const pl_sync_hooks_t pl_ddp_device_sync_hooks = {SYNC_HOOKS};

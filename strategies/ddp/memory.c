@@ -221,7 +221,7 @@ void pl_ddp_described(pl_replica_t *r)
     pl_replica_gradients(r, &ddp->dtype);
     r->norm_block = pl_ddp_norm_block(ddp);
     buckets_set(ddp);
-    ddp->on_device = pl_ddp_stays(ddp);
+    ddp->on_device = pl_ddp_gradients_stay(ddp);
     const bool agrees = ddp->on_device
                         && !(ddp->reduce_hooks && ddp->reduce_hooks->keeps_state);
     for (int k = 0; k < r->model->count && agrees; k++)

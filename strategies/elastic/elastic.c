@@ -381,7 +381,7 @@ static const pl_ddp_reduce_hooks_t elastic_reduce_hooks = {
     .give_metrics = elastic_give_metrics,
     .take_metrics = elastic_take_metrics,
     .shares = elastic_shares,
-    .stays = true,
+    .gradients_stay = true,
     .keeps_state = true,
 };
 

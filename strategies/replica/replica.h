@@ -161,7 +161,7 @@ typedef struct pl_sync_hooks {
     /* Gradients are registered, and each step is summed there: reduce() comes when
      * they are enqueued, with r->computed, and after the update before, so that it
      * comes on all ranks or on none. */
-    bool stays;
+    bool gradients_stay;
     /* Forward and backward wait until this collective of all ranks is done, in the
      * order of these calls and those of ready(); ends with
      * pl_replica_collective_done().  [there are none] */
@@ -320,12 +320,11 @@ PL_API int pl_replica_replay(pl_replica_t *r, int k, const char *what, pl_how_t 
  * step, or of a stage that only evaluates. */
 PL_API int64_t pl_replica_gradients(const pl_replica_t *r, pl_dtype_t *dtype);
 PL_API size_t pl_replica_max_metrics(const pl_replica_t *r);
-/* Elements of the parameters that this rank updates and whose slots it keeps. */
-/* Piece k of the parameters that this rank updates; *piece has the one before. False:
- * there are no more. */
+/* Piece k of the parameters that this rank updates and whose slots it keeps; *piece has
+ * the one before. False: there are no more. */
 struct pl_piece;
 PL_API bool pl_replica_own_piece(const pl_replica_t *r, int k, struct pl_piece *piece);
-/* The elements of all of them. */
+/* Number of elements of all these pieces. */
 PL_API int64_t pl_replica_partition(const pl_replica_t *r);
 /* Neighbouring gradients of one of the module's objectives, from element *to on;
  * false: there are no more. */

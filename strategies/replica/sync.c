@@ -58,7 +58,7 @@ void pl_train_follow(pl_replica_t *r, pl_objective_state_t *o, double *metrics,
                                     .metric_count = count};
     pl_train_take(r, o, PL_OBJECTIVE_ON_FOLLOW_SENT);
     pl_actor_does(r, o->inflight->call);
-    if (!pl_train_stays(r))
+    if (!pl_train_gradients_stay(r))
         pl_train_sync_begin(r);
     if (r->sync_hooks->stepped(r, &sums, &err) != PL_OK)
         pl_replica_reported(r, &err, false);
@@ -108,7 +108,7 @@ void pl_replica_reported(pl_replica_t *r, const pl_error_t *failure, bool halt)
     const pl_objective_stage_t stage = pl_objective_owes(&o->stages, PL_STAGE_REDUCE)
                                            ? PL_STAGE_REDUCE
                                            : PL_STAGE_FOLLOW;
-    if (stage == PL_STAGE_REDUCE ? !pl_train_runs_ahead(r) : !pl_train_stays(r))
+    if (stage == PL_STAGE_REDUCE ? !pl_train_runs_ahead(r) : !pl_train_gradients_stay(r))
         pl_train_sync_end(r);
     o->inflight->halt |= halt;
     if (failure)
@@ -228,7 +228,8 @@ int64_t pl_replica_collectives_end(const pl_replica_t *r)
 
 /* ---- a rank without samples ---- */
 
-/* What follows moments runs on all ranks. */
+/* A rank without samples enters the same collectives with zeros, and after those of
+ * moments it updates its running statistics as the others do. */
 void pl_replica_empty_collectives(const pl_replica_t *r, int objective, pl_graph_t *g)
 {
     for (int k = 0; k < r->objective[objective].collectives; k++) {

@@ -97,7 +97,7 @@ static void stage_ordered(pl_replica_t *r, pl_objective_state_t *o,
 {
     const bool updates = stage == PL_STAGE_UPDATE;
     pl_fence_t **keep = updates ? &r->updated : &r->computed;
-    if (!pl_train_stays(r)
+    if (!pl_train_gradients_stay(r)
         || o->stages.phase != (updates ? PL_OBJECTIVE_UPDATING : PL_OBJECTIVE_COMPUTING))
         return;
     pl_object_unref(*keep);
@@ -335,7 +335,7 @@ static void compute(pl_replica_t *r, pl_objective_state_t *o)
         return;
     }
     o->collectives_begun = 0;
-    if (pl_train_stays(r) && r->sync_hooks->ready)
+    if (pl_train_gradients_stay(r) && r->sync_hooks->ready)
         r->sync_hooks->ready(r, 0, NULL);
     if (code == PL_OK)
         code = pl_train_replay(r, o, &err);
@@ -349,7 +349,7 @@ static void compute(pl_replica_t *r, pl_objective_state_t *o)
      * host's, and a device whose gradients stay there reports the order itself. */
     if (!r->sync_hooks
         || (pl_train_runs_ahead(r) && !r->objective[o->objective].collectives
-            && !pl_train_stays(r)))
+            && !pl_train_gradients_stay(r)))
         pl_train_take(r, o, PL_OBJECTIVE_ON_COMPUTE_ORDERED);
     if (is_whole(r, o)) {
         pl_train_take(r, o, PL_OBJECTIVE_ON_UPDATE_SENT);
@@ -391,7 +391,7 @@ static bool objective_send(pl_replica_t *r, pl_objective_state_t *o)
         if (r->sync_hooks && (is_due || pl_train_syncs_batches(r))) {
             /* A step behind a skipped one is not reduced: all ranks learn of the
              * update before first. */
-            if (pl_train_stays(r) && pl_train_owing(r, 1u << PL_STAGE_UPDATE))
+            if (pl_train_gradients_stay(r) && pl_train_owing(r, 1u << PL_STAGE_UPDATE))
                 return false;
             /* It may be over before reduce() returns. */
             const pl_replica_sums_t sums = pl_train_sums(r, o);

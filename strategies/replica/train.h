@@ -243,9 +243,9 @@ static inline bool pl_objective_is_due(const pl_replica_t *r,
 }
 
 /* Gradients stay in the device's memory, where ranks sum those of each step. */
-static inline bool pl_train_stays(const pl_replica_t *r)
+static inline bool pl_train_gradients_stay(const pl_replica_t *r)
 {
-    return r->sync_hooks && r->sync_hooks->stays;
+    return r->sync_hooks && r->sync_hooks->gradients_stay;
 }
 
 /* Sums are requested before the batch is computed. */
