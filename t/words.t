@@ -11,7 +11,7 @@ sources_have_plain_words() {
 
 # Folders are added here as soon as they are clean.
 comments_have_plain_words() {
-    for folder_of in examples t; do
+    for folder_of in accelerators examples t; do
         is "$(cd "$srcdir" && t/words -c $(find "$folder_of" -name '*.[chkt]' -o -name '*.sh' -o -name '*.py' |
             grep -v '^t/\(words\|page\)\.t$' | LC_ALL=C sort))" "" "comments, names and texts of $folder_of/"
     done
