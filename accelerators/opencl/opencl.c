@@ -35,7 +35,15 @@ static void device_describe(opencl_device_t *d)
 {
     const cl_ulong memory = number_of(d->id, CL_DEVICE_SVM_CAPABILITIES);
     int major = 0;
-    char version[64];
+    char version[64], platform[512] = "";
+    /* Drivers list how they were built after two blanks or a comma. */
+    clGetPlatformInfo(d->platform, CL_PLATFORM_VERSION, sizeof platform - 1, platform,
+                      NULL);
+    char *end = strstr(platform, "  ");
+    if (end)
+        *end = '\0';
+    platform[strcspn(platform, ",")] = '\0';
+    snprintf(d->version, sizeof d->version, "%.*s", (int)sizeof d->version - 1, platform);
     text_of(d->id, CL_DEVICE_NAME, d->name, sizeof d->name);
     text_of(d->id, CL_DEVICE_VENDOR, d->vendor, sizeof d->vendor);
     text_of(d->id, CL_DEVICE_VERSION, version, sizeof version);
@@ -57,7 +65,7 @@ static void device_describe(opencl_device_t *d)
     else if (!number_of(d->id, CL_DEVICE_COMPILER_AVAILABLE))
         pl_fail(&d->why, PL_EUNSUPPORTED, "its driver has no compiler");
     else if (!number_of(d->id, CL_DEVICE_AVAILABLE))
-        pl_fail(&d->why, PL_EUNSUPPORTED, "its driver calls it not available");
+        pl_fail(&d->why, PL_EUNSUPPORTED, "its driver reports it as not available");
 }
 
 static int rank_of(const opencl_device_t *d)
@@ -81,25 +89,16 @@ int opencl_devices(const char *platform, opencl_device_t device[OPENCL_DEVICES],
     for (cl_uint k = 0; k < platforms && k < PLATFORMS; k++) {
         cl_device_id id[OPENCL_DEVICES];
         cl_uint devices = 0;
-        char name[256] = "", version[512] = "";
+        char name[256] = "";
         clGetPlatformInfo(found[k], CL_PLATFORM_NAME, sizeof name - 1, name, NULL);
         if (!strcasestr(name, platform)
             || clGetDeviceIDs(found[k], CL_DEVICE_TYPE_ALL, OPENCL_DEVICES, id, &devices)
                    != CL_SUCCESS)
             continue;
-        /* Drivers list how they were built after two blanks or a comma. */
-        clGetPlatformInfo(found[k], CL_PLATFORM_VERSION, sizeof version - 1, version,
-                          NULL);
-        char *end = strstr(version, "  ");
-        if (end)
-            *end = '\0';
-        version[strcspn(version, ",")] = '\0';
         for (cl_uint i = 0; i < devices && i < OPENCL_DEVICES && count < OPENCL_DEVICES;
              i++) {
             opencl_device_t *d = &device[count++];
             *d = (opencl_device_t){.platform = found[k], .id = id[i]};
-            snprintf(d->version, sizeof d->version, "%.*s", (int)sizeof d->version - 1,
-                     version);
             device_describe(d);
         }
     }
