@@ -54,15 +54,14 @@ json_t *pl_control_to_json(const pl_control_t *what)
     return json;
 }
 
-pl_control_t pl_control_from_json(const json_t *json)
+pl_control_t pl_control_from_json(pl_run_command_t command, const json_t *json)
 {
-    const char *command = json_string_value(json_object_get(json, "command"));
     const json_t *factor = json_object_get(json, "factor");
-    const int known = pl_enum_find(pl_run_command_names, command ? command : "");
-    return (pl_control_t){
-        .command = known < 0 ? PL_RUN_COMMAND_CONTINUE : (pl_run_command_t)known,
-        .value = json_number_value(factor ? factor : json_object_get(json, "lr")),
-        .is_factor = factor != NULL,
-        .optimizer = json_string_value(json_object_get(json, "optimizer")),
-        .name = json_string_value(json_object_get(json, "name"))};
+    return (
+        pl_control_t){.command = command,
+                      .value = json_number_value(factor ? factor
+                                                        : json_object_get(json, "lr")),
+                      .is_factor = factor != NULL,
+                      .optimizer = json_string_value(json_object_get(json, "optimizer")),
+                      .name = json_string_value(json_object_get(json, "name"))};
 }

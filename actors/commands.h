@@ -30,7 +30,8 @@ extern const pl_command_argument_t pl_command_arguments[];  /* up to one without
 /* The command with its arguments: {"command": "set_lr", "factor": 0.5, "optimizer":
  * "g"}; a new reference; NULL: out of memory. */
 json_t *pl_control_to_json(const pl_control_t *what);
-/* The reverse; texts are borrowed from the JSON, and NULL if it lacks them. */
-pl_control_t pl_control_from_json(const json_t *json);
+/* A command with the arguments of the JSON; texts are borrowed from it, and NULL if it
+ * lacks them. */
+pl_control_t pl_control_from_json(pl_run_command_t command, const json_t *json);
 
 #endif

@@ -113,7 +113,7 @@ static void listen_at(const char *where, int world_size)
                              .on_event = on_event};
     pl_link_spec_t spec = usual;
     spec.user = &host;
-    spec.returns = may_return;
+    spec.may_be_replaced = may_return;
     host.link = pl_link_listen(&spec, &loop, &err);
     if (!host.link || pl_link_endpoint(host.link, endpoint, sizeof endpoint, &err))
         tap_diag("%s", err.text);
@@ -742,7 +742,7 @@ static void a_process_waits_until_the_silent_one_before_it_is_given_up(void)
     listen_at("tcp://127.0.0.1:*", 2);
     pl_link_free(host.link);
     pl_link_spec_t spec = usual, second = usual;
-    spec.times.has_lease = spec.returns = true;
+    spec.times.has_lease = spec.may_be_replaced = true;
     spec.user = &host;
     host.link = pl_link_listen(&spec, &loop, NULL);
     pl_link_endpoint(host.link, endpoint, sizeof endpoint, NULL);

@@ -117,8 +117,7 @@ static void command_execute(pl_request_t *request, pl_trainer_t *trainer,
     pl_error_t err = {0};
     const json_t *lr = json_object_get(request->json, "lr"),
                  *factor = json_object_get(request->json, "factor");
-    pl_control_t what = pl_control_from_json(request->json);
-    what.command = name;
+    const pl_control_t what = pl_control_from_json(name, request->json);
     pl_command_t *command = pl_alloc(sizeof *command);
     int code = command ? PL_OK : pl_no_memory(&err);
     if (code == PL_OK && name == PL_RUN_COMMAND_SET_LR && !lr == !factor)

@@ -150,7 +150,7 @@ static void proxy_message(void *self, pl_frame_t *frame)
     proxy_t *r = self;
     pl_incoming_t m;
     pl_error_t err = {0};
-    if (r->life == PROXY_DONE)
+    if (r->life == PROXY_FINISHED)
         return;
     stream_tell(r);
     const int code = pl_incoming_read(&m, &r->outbox, pl_frame_bytes(frame), &err);
@@ -166,9 +166,9 @@ static void proxy_message(void *self, pl_frame_t *frame)
     } else if (m.envelope.message == PL_MESSAGE_start) {    /* its worker has ended */
         if (m.error.code != PL_OK && r->error.code == PL_OK)
             r->error = m.error;
-        if (r->life == PROXY_LIVES && r->end != PROXY_KILLED
+        if (r->life == PROXY_RUNNING && r->end != PROXY_KILLED
             && (r->is_foreign || r->pool))
-            r->life = PROXY_FREE;
+            r->life = PROXY_WORKER_ENDED;
         proxy_finish(r);
     } else {
         if (m.envelope.message == PL_MESSAGE_run && m.envelope.kind == PL_KIND_PROGRESS) {
@@ -206,7 +206,7 @@ static void proxy_event(void *self, pl_link_event_t event, const char *text)
         if (r->is_foreign || event == PL_LINK_SILENT)
             pl_log_line(PL_LOG_WARNING, (int)r->rank, pl_actor_name(r), "%s: %s",
                         r->about, text);
-        if (r->end == PROXY_ENDS && event == PL_LINK_SILENT)
+        if (r->end == PROXY_ASKED_TO_END && event == PL_LINK_SILENT)
             proxy_end_silent(r, text);
         return;
     case PL_LINK_BACK:

@@ -22,12 +22,12 @@ uint64_t pl_proxy_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
 
 typedef struct forwarded forwarded_t;               /* a call that waits for its answer */
 
-typedef enum proxy_end { PROXY_STAYS, PROXY_ENDS, PROXY_KILLED } proxy_end_t;
+typedef enum proxy_end { PROXY_NOT_ENDED, PROXY_ASKED_TO_END, PROXY_KILLED } proxy_end_t;
 typedef enum proxy_life {
-    PROXY_LIVES,
-    PROXY_FREE,                           /* its worker has ended, its process may live */
-    PROXY_DEAD,                           /* its process is dead; a foreign one is gone */
-    PROXY_DONE                            /* and all that it sent has arrived */
+    PROXY_RUNNING,
+    PROXY_WORKER_ENDED,                   /* its worker has ended, its process may live */
+    PROXY_PROCESS_DEAD,                   /* its process is dead; a foreign one is gone */
+    PROXY_FINISHED                        /* and all that it sent has arrived */
 } proxy_life_t;
 
 typedef struct proxy {

@@ -4,9 +4,9 @@
  * So a result that was sent counts, whatever happens after that.  A death without a
  * result is an error with the last words of the process.
  *
- *     PROXY_LIVES --worker ended (foreign, pool)--> PROXY_FREE --+
- *         |                                                      +--> PROXY_DONE
- *         +-------process dead, or link lost------> PROXY_DEAD --+
+ *     PROXY_RUNNING --worker ended (foreign, pool)--> PROXY_WORKER_ENDED --+
+ *         |                                                      +--> PROXY_FINISHED
+ *         +-------process dead, or link lost------> PROXY_PROCESS_DEAD --+
  *
  * A rank that is to end gets a request and a time limit.  One that does not answer gets
  * SIGABRT, for the backtraces of its threads, and then SIGKILL. */
@@ -59,15 +59,15 @@ static const char *when_text(const proxy_t *r, char text[static 48])
 
 static bool exited_cleanly(const proxy_t *r)
 {
-    if (r->is_foreign || r->life == PROXY_FREE)
+    if (r->is_foreign || r->life == PROXY_WORKER_ENDED)
         return !r->run;
-    return r->end == PROXY_ENDS && (!r->death.is_known || r->death.status == 0);
+    return r->end == PROXY_ASKED_TO_END && (!r->death.is_known || r->death.status == 0);
 }
 
 /* The death of a foreign process is not observed. */
 static void end_tell(proxy_t *r, pl_error_t *error)
 {
-    const bool is_observed = !r->is_foreign && r->life != PROXY_FREE;
+    const bool is_observed = !r->is_foreign && r->life != PROXY_WORKER_ENDED;
     char host[64] = "?", when[48] = "before it joined", death[PL_DEATH_TEXT];
     *error = r->error;
     if (r->has_joined || !is_observed)
@@ -97,8 +97,8 @@ static void end_tell(proxy_t *r, pl_error_t *error)
 void proxy_finish(proxy_t *r)
 {
     pl_error_t error = {0};
-    if (r->life == PROXY_LIVES || r->life == PROXY_DONE
-        || (r->life == PROXY_DEAD && !r->is_foreign
+    if (r->life == PROXY_RUNNING || r->life == PROXY_FINISHED
+        || (r->life == PROXY_PROCESS_DEAD && !r->is_foreign
             && !pl_rank_links_is_over(r->links, (int)r->rank)))
         return;
     pl_rank_log_close(&r->log);
@@ -111,7 +111,7 @@ void proxy_finish(proxy_t *r)
     }
     if (r->run && error.code == PL_OK)
         end_tell(r, &error);
-    r->life = PROXY_DONE;
+    r->life = PROXY_FINISHED;
     pl_call_t *run = r->run, *watch = r->watch;
     r->run = r->watch = NULL;
     if (watch)
@@ -123,8 +123,8 @@ void proxy_finish(proxy_t *r)
 
 static void proxy_dead(proxy_t *r)
 {
-    if (r->life == PROXY_LIVES)
-        r->life = PROXY_DEAD;
+    if (r->life == PROXY_RUNNING)
+        r->life = PROXY_PROCESS_DEAD;
 }
 
 /* ---- The rank is to end ---- */
@@ -141,7 +141,7 @@ static void proxy_cut_off(proxy_t *r)
 
 void proxy_kill(proxy_t *r, const pl_error_t *why)
 {
-    if (r->end == PROXY_KILLED || r->life != PROXY_LIVES)
+    if (r->end == PROXY_KILLED || r->life != PROXY_RUNNING)
         return;
     r->end = PROXY_KILLED;
     r->error = *why;
@@ -170,7 +170,7 @@ static void end_late(void *self)
 static void end_look(void *self)
 {
     proxy_t *r = self;
-    if (r->life != PROXY_LIVES || r->end != PROXY_ENDS)
+    if (r->life != PROXY_RUNNING || r->end != PROXY_ASKED_TO_END)
         return;
     if (!r->links->is_hurried) {
         pl_after(r, PL_START_END_MS, end_look, NULL);
@@ -208,9 +208,9 @@ void proxy_cancel(void *self, pl_call_t *call)
                     when_text(r, when));
         proxy_kill(r, &err);
     }
-    if (!pl_is_life(self, call) || r->end != PROXY_STAYS)
+    if (!pl_is_life(self, call) || r->end != PROXY_NOT_ENDED)
         return;
-    r->end = PROXY_ENDS;
+    r->end = PROXY_ASKED_TO_END;
     if (r->died_early) {
         proxy_died(r, &r->death);
     } else if (r->is_foreign && !r->has_joined) {
@@ -238,7 +238,7 @@ void proxy_cancel(void *self, pl_call_t *call)
 
 void proxy_left(proxy_t *r, const char *why)
 {
-    const bool is_news = r->life == PROXY_LIVES;
+    const bool is_news = r->life == PROXY_RUNNING;
     char when[48];
     if (!r->is_foreign) {
         if (is_news)
@@ -264,7 +264,7 @@ void proxy_died(void *self, const pl_death_t *death)
     proxy_t *r = self;
     char text[PL_DEATH_TEXT];
     r->death = *death;
-    r->died_early = r->life == PROXY_LIVES && r->end == PROXY_STAYS && !r->watch;
+    r->died_early = r->life == PROXY_RUNNING && r->end == PROXY_NOT_ENDED && !r->watch;
     if (r->died_early)
         return;
     proxy_dead(r);

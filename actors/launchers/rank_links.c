@@ -245,7 +245,7 @@ static int rank_links_open(pl_rank_links_t *links, const pl_rank_links_spec_t *w
                            .run = w->run,
                            .incarnation = w->incarnation,
                            .world_size = w->count,
-                           .sits = w->endpoint != NULL,
+                           .has_own_rank = w->endpoint != NULL,
                            .times = {.join = w->join_ms},
                            .on_message = message_came,
                            .on_event = link_event,
@@ -255,7 +255,7 @@ static int rank_links_open(pl_rank_links_t *links, const pl_rank_links_spec_t *w
     if (w->endpoint)
         spec.times = pl_rank_links_lease(w->join_ms);
     spec.times.join += PL_REJOIN_MS;                 /* one may join at the last moment */
-    links->joined = spec.sits;
+    links->joined = spec.has_own_rank;
     links->were_all_there = links->joined == links->count;
     const pl_bulk_spec_t with = {.link = spec,
                                  .max = SIZE_MAX / 2,   /* ranks are this program's own */
@@ -344,7 +344,7 @@ static void peer_fail(broadcast_peer_t *peer, const pl_error_t *failed)
     const pl_run_progress_t far = {.event = PL_RUN_EVENT_ALIVE,
                                    .metrics = "",
                                    .global_step = ranks->global_step,
-                                   .batch = ranks->begun};
+                                   .batch = ranks->had_a_batch};
     pl_outbox_post(&peer->outbox, PL_KIND_PROGRESS, PL_MESSAGE_run, 0, &far, NULL);
     if (pl_outbox_post(&peer->outbox, PL_KIND_ERROR, PL_MESSAGE_run, 0, failed, &err)
         != PL_OK)

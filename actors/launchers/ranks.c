@@ -77,7 +77,7 @@ static void ranks_failed(pl_ranks_t *ranks, int rank, const pl_error_t *error)
 {
     pl_error_t *first = &ranks->error;
     const size_t length = strlen(first->text);
-    const bool was_stopped = ranks->stops && first->code == PL_ECANCELLED,
+    const bool was_stopped = ranks->stop_requested && first->code == PL_ECANCELLED,
                was_stopped_early = was_stopped && ranks->failed < 0;
     if ((first->code == PL_ESTUCK || was_stopped) && error->code == PL_ESTUCK) {
         if (!strstr(first->text, error->text))
@@ -90,7 +90,8 @@ static void ranks_failed(pl_ranks_t *ranks, int rank, const pl_error_t *error)
         ranks->failed = rank;
         pl_after(ranks, PL_FAILURE_REPORT_MS, failure_tell, NULL);
     }
-    if (ranks->links && ranks->starts && (!follows_another(first) || ranks->stops))
+    if (ranks->links && ranks->awaits_first_batch
+        && (!follows_another(first) || ranks->stop_requested))
         ranks->links->is_hurried = true;
 }
 
@@ -138,7 +139,7 @@ void pl_ranks_answer(pl_ranks_t *ranks)
 
 bool pl_ranks_have_paused(const pl_ranks_t *ranks)
 {
-    return ranks->pauses && ranks->outcome && ranks->outcome->stopped
+    return ranks->halts_to_restart && ranks->outcome && ranks->outcome->stopped
            && !strcmp(ranks->outcome->reason, PL_OTHER_RANKS);
 }
 
@@ -171,7 +172,7 @@ static void rank_over(pl_rank_t *rank, const pl_error_t *error)
         ranks_cancel(ranks);
     if (!ranks->run || ranks->broadcasts || ranks->ended < ranks->started)
         return;
-    const bool may_begin = !ranks->stops && ranks->ops->again
+    const bool may_begin = !ranks->stop_requested && ranks->ops->again
                            && (!pl_ranks_outcome(ranks) || pl_ranks_have_paused(ranks));
     if (may_begin && ranks->ops->again(ranks))
         return;
@@ -267,14 +268,14 @@ static int first_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
 static void stop_reason_keep(pl_ranks_t *ranks)
 {
     pl_outcome_t *outcome = ranks->outcome;
-    if (ranks->stops && pl_ranks_have_paused(ranks))
+    if (ranks->stop_requested && pl_ranks_have_paused(ranks))
         snprintf(outcome->reason, sizeof outcome->reason, "%s", ranks->stop_reason);
 }
 
 static int ranks_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
 {
     pl_error_t early;
-    ranks->stops = true;
+    ranks->stop_requested = true;
     snprintf(ranks->stop_reason, sizeof ranks->stop_reason, "%s", reason);
     stop_reason_keep(ranks);
     if (ranks->run && !ranks->broadcasts && ranks->ended == ranks->started
@@ -294,7 +295,7 @@ static int ranks_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
 void pl_ranks_pause(pl_ranks_t *ranks)
 {
     pl_error_t err;
-    ranks->pauses = first_stop(ranks, PL_OTHER_RANKS, &err) == PL_OK;
+    ranks->halts_to_restart = first_stop(ranks, PL_OTHER_RANKS, &err) == PL_OK;
 }
 
 /* Each rank needs a device of its own, if devices have identities. */
@@ -330,8 +331,8 @@ static void rank_reported(pl_rank_t *rank, const pl_run_progress_t *report)
         ranks->ops->run_dir(ranks, report->run_dir);
     if (report->global_step > ranks->global_step)
         ranks->global_step = report->global_step;
-    ranks->begun |= pl_report_has_begun(report);
-    ranks->starts &= !pl_report_has_begun(report);
+    ranks->had_a_batch |= pl_report_has_begun(report);
+    ranks->awaits_first_batch &= !pl_report_has_begun(report);
     if (ranks->run && number == 0)
         pl_progress_run(ranks->run, report);
 }
@@ -383,8 +384,8 @@ static void ranks_clear(pl_ranks_t *ranks)
     ranks->started = ranks->reported = ranks->answered = ranks->ended = 0;
     ranks->error.code = PL_OK;
     ranks->failed = -1;
-    ranks->pauses = false;
-    ranks->starts = true;
+    ranks->halts_to_restart = false;
+    ranks->awaits_first_batch = true;
 }
 
 int pl_ranks_begin(pl_ranks_t *ranks, pl_job_t *job, pl_error_t *err)
@@ -413,7 +414,7 @@ int pl_ranks_begin(pl_ranks_t *ranks, pl_job_t *job, pl_error_t *err)
             || !pl_call_run(ranks, rank->worker, &msg, run, err))
             code = err->code;
     }
-    if (code == PL_OK && ranks->stops)
+    if (code == PL_OK && ranks->stop_requested)
         code = first_stop(ranks, ranks->stop_reason, err);
     if (code == PL_OK)
         return PL_OK;

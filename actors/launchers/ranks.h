@@ -24,7 +24,8 @@ typedef struct pl_rank {
     const char *stuck;
     bool can_end;
     uint64_t life;                          /* ends when the rank has [0: not started] */
-    bool answered, ended;                   /* its part of the run; itself */
+    bool answered;                          /* its `run` has ended */
+    bool ended;                             /* its actor has ended */
     char *address;                          /* for the other ranks  [not reported yet] */
     char *device;                           /* identity  [not reported yet, or unknown] */
     int64_t received_at;                    /* pl_now() of its newest sign of life */
@@ -50,11 +51,11 @@ typedef struct pl_ranks_ops {
 
 struct pl_ranks {
     const pl_ranks_ops_t *ops;
-    struct pl_rank_links *links;             /* to processes; the launcher's  [threads] */
-    struct pl_restarts *restarts;            /* the launcher's  [it does not restart] */
-    pl_call_t *run;                          /* NULL: idle */
-    pl_call_t *watch;                        /* [not needed] */
-    bool broadcasts;
+    struct pl_rank_links *links;            /* to processes; the launcher's  [threads] */
+    struct pl_restarts *restarts;           /* the launcher's  [it does not restart] */
+    pl_call_t *run;                         /* NULL: idle */
+    pl_call_t *watch;                       /* [not needed] */
+    bool broadcasts;                        /* its result, to other processes */
     pl_job_t *job;                          /* counted */
     pl_rank_t *rank;                        /* [count] */
     int min, max;                           /* least number to continue with; requested */
@@ -64,11 +65,11 @@ struct pl_ranks {
     pl_error_t error;                       /* the run's  [code 0: none] */
     int failed;                             /* its rank  [-1: of no rank] */
     uint64_t global_step;                   /* the newest reported */
-    bool begun;                             /* a batch is done */
-    bool starts;                            /* no rank of this incarnation has */
-    bool stops;                             /* a stop was requested, */
-    char stop_reason[128];                  /* and why */
-    bool pauses;                            /* by pl_ranks_pause() */
+    bool had_a_batch;                       /* some rank has finished a batch */
+    bool awaits_first_batch;                /* no rank of this incarnation has */
+    bool stop_requested;
+    char stop_reason[128];
+    bool halts_to_restart;                                  /* by pl_ranks_pause() */
     int silence_ms;
 };
 
@@ -88,7 +89,7 @@ void pl_ranks_pause(pl_ranks_t *ranks);
 bool pl_ranks_have_paused(const pl_ranks_t *ranks);
 /* With the links. */
 void pl_ranks_release(void *self);
-/* What the run came to; NULL: it has failed with its `error`. */
+/* The outcome of the run; NULL: it has failed with its `error`. */
 pl_outcome_t *pl_ranks_outcome(const pl_ranks_t *ranks);
 /* Ends the run, with its outcome or its error. */
 void pl_ranks_answer(pl_ranks_t *ranks);

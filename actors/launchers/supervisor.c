@@ -298,10 +298,11 @@ enum { LOOK_MS = 200 };                      /* between looks at whether the run
 static void restarts_look(void *launcher)
 {
     pl_ranks_t *ranks = launcher;
-    if (!ranks->run || ranks->broadcasts || ranks->stops || ranks->count == ranks->max)
+    if (!ranks->run || ranks->broadcasts || ranks->stop_requested
+        || ranks->count == ranks->max)
         return;
-    if (ranks->global_step && !ranks->pauses && !ranks->answered && !ranks->ended
-        && ranks->error.code == PL_OK)
+    if (ranks->global_step && !ranks->halts_to_restart && !ranks->answered
+        && !ranks->ended && ranks->error.code == PL_OK)
         pl_ranks_pause(ranks);
     pl_after(ranks, LOOK_MS, restarts_look, NULL);
 }
@@ -394,7 +395,7 @@ void pl_restarts_begin(void *launcher)
     if (!r->waits)
         return;
     r->waits = false;
-    if (ranks->stops && pl_ranks_outcome(ranks)) {          /* it has paused */
+    if (ranks->stop_requested && pl_ranks_outcome(ranks)) {  /* it has paused */
         pl_ranks_answer(ranks);
         return;
     }

@@ -212,8 +212,8 @@ static bool is_at_step(const pl_epoch_t *e)
 /* It is followed by a batch end. */
 static bool is_at_batch_end(const pl_epoch_t *e)
 {
-    return e->iter.fetched > e->decided
-           && (after(e, e->iter.fetched - 1).halt || e->owes
+    return e->iter.fetched > e->batches_ended
+           && (after(e, e->iter.fetched - 1).halt || e->owes_validation
                || ((e->validates_now || pl_batch_iter_is_sync_point(&e->iter))
                    && is_at_step(e)));
 }
@@ -227,7 +227,7 @@ static bool epoch_may_fetch(const pl_batch_iter_t *iter)
     if (iter->pending && (skipped_range(e, next) || (next && skipped_range(e, next - 1))))
         return false;
     return !is_at_batch_end(e)
-           && !((e->stopping || *e->checkpoint_requests.save || e->halts)
+           && !((e->stopping || *e->checkpoint_requests.save || e->halts_for_command)
                 && is_at_step(e));
 }
 
@@ -278,7 +278,8 @@ static void epoch_rest(pl_batch_iter_t *iter)
 {
     pl_epoch_t *e = (pl_epoch_t *)iter;
     const pl_checkpoint_requests_t requests = e->checkpoint_requests;
-    const bool is_whole = iter->done == e->schedule.batches, commanded = e->halts;
+    const bool is_whole = iter->done == e->schedule.batches,
+               commanded = e->halts_for_command;
     if (is_at_batch_end(e)) {
         pl_epoch_batch_end(e);
     } else if (pl_epoch_synchronize(e, rest_synchronized)) {
@@ -287,7 +288,7 @@ static void epoch_rest(pl_batch_iter_t *iter)
         epoch_fail(iter);
     } else if (*requests.save || commanded) {
         e->checkpoint_requests = (pl_checkpoint_requests_t){0};
-        e->halts = false;
+        e->halts_for_command = false;
         e->halted_at = pl_now();
         epoch_reply(e, (pl_train_epoch_reply_t){.halted = true,
                                                 .commanded = commanded,
@@ -295,13 +296,13 @@ static void epoch_rest(pl_batch_iter_t *iter)
                                                 .drop = requests.drop,
                                                 .reason = ""});
     } else {
-        if (iter->done == e->schedule.end && !e->owes
+        if (iter->done == e->schedule.end && !e->owes_validation
             && (is_whole || iter->done > iter->first))
             pl_epoch_report(e, PL_RUN_EVENT_EPOCH);
         else
             pl_epoch_progress(e, PL_RUN_EVENT_ALIVE, "");   /* what follows it may fail */
         epoch_reply(e, (pl_train_epoch_reply_t){.ended = e->ended || e->stopping,
-                                                .whole = is_whole && !e->owes,
+                                                .whole = is_whole && !e->owes_validation,
                                                 .save = "",
                                                 .drop = "",
                                                 .reason = e->reason,
@@ -345,7 +346,7 @@ static uint32_t epoch_begun(pl_batch_iter_t *iter, uint32_t there)
             every.value, batches, batches == 1 ? "" : "es");
     e->total_steps = pl_batch_schedule_begin(&e->schedule, iter->epoch, iter->first,
                                              e->global_step, batches);
-    if (e->cut)                                             /* it resumes at its end */
+    if (e->is_cut_short)                                    /* it resumes at its end */
         e->schedule.batches = e->schedule.end = iter->first;
     return e->schedule.end;
 }
@@ -372,9 +373,9 @@ static int epoch_begin(pl_epoch_t *e, const pl_train_epoch_t *msg, pl_error_t *e
     e->schedule.accumulate = msg->accumulate ? msg->accumulate
                                              : (uint64_t)o->accumulate_grad_batches;
     iter->epoch = msg->epoch;
-    e->owes &= msg->batch > 0;
+    e->owes_validation &= msg->batch > 0;
     iter->first = msg->batch;
-    e->decided = msg->batch - e->owes;
+    e->batches_ended = msg->batch - e->owes_validation;
     iter->again = o->max_epochs <= 0 || msg->epoch + INT64_C(1) < o->max_epochs;
     e->lr_factor *= msg->lr_factor;
     e->global_step = msg->global_step;
@@ -390,7 +391,7 @@ static int epoch_begin(pl_epoch_t *e, const pl_train_epoch_t *msg, pl_error_t *e
         snprintf(e->stop_request, sizeof e->stop_request, "%s", msg->stop_request);
     e->synchronized = msg->batch;
     if (msg->batch == 0) {
-        e->cut = false;
+        e->is_cut_short = false;
         pl_metrics_clear(&e->sums);
         pl_metrics_clear(&e->since_log);
         json_decref(e->kept);                             /* sums of the previous epoch */

@@ -90,19 +90,19 @@ typedef struct pl_epoch {
     uint64_t samples;                                 /* trained on since the run began */
     pl_tracker_t steps;                               /* of the optimizer */
     pl_batch_schedule_t schedule;
-    uint32_t decided;                       /* batches up to the newest batch end */
+    uint32_t batches_ended;                 /* up to the newest batch end */
     uint32_t synchronized;                  /* batches when the ranks synchronized last */
-    unsigned decision;                      /* the step of the batch end in progress */
+    unsigned phase;                         /* of the batch end in progress */
     uint64_t evaluating;                    /* the call  [0: none] */
     bool validated;                         /* at this batch end */
     bool skips_validation;                  /* at this batch end, for a callback */
-    bool owes;                              /* a validation that a stop deferred */
-    bool announced;                         /* its start, to the callbacks */
+    bool owes_validation;                   /* a stop deferred it */
+    bool validation_announced;              /* its start, to the callbacks */
     double lr_factor;
     bool stopping, ended;
-    bool halts;                             /* for a command, between two steps */
+    bool halts_for_command;                 /* between two steps */
     int64_t halted_at;                      /* pl_now(), last */
-    bool cut;                               /* a callback skips the rest of the epoch */
+    bool is_cut_short;                      /* a callback skips the rest */
     pl_epoch_pending_t pending;             /* at this rank, perhaps at no other */
     pl_call_t *agreeing;                    /* to begin once the ranks agree  [none] */
     bool stop_received;                     /* from above: the stop does not wait for a

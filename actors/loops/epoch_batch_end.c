@@ -47,7 +47,7 @@ void pl_epoch_stop(pl_epoch_t *e, const char *reason)
 
 static void pending_apply(pl_epoch_t *e, const pl_epoch_pending_t *pending)
 {
-    e->halts |= pending->halt;
+    e->halts_for_command |= pending->halt;
     e->validates_now |= pending->validate && e->schedule.epoch_validates;
     if (pending->timeout) {
         e->out_of_time |= !*e->stop_request;
@@ -70,7 +70,7 @@ void pl_epoch_request_halt(pl_epoch_t *e)
     if (!e->pending.halt)
         return;
     if (pl_is_nobody(e->iter.coordinator)) {
-        e->halts = true;
+        e->halts_for_command = true;
         e->pending.halt = false;
     } else if (e->iter.call && !e->iter.halted) {
         pl_batch_iter_request_sync(&e->iter);
@@ -180,7 +180,7 @@ static void hook_request_apply(pl_epoch_t *e, bool before_validation,
         e->skips_validation = true;
     } else if (request->skip && e->iter.done != e->schedule.end) {
         e->schedule.batches = e->schedule.end = e->iter.batches = e->iter.done;
-        e->cut = true;
+        e->is_cut_short = true;
         pl_epoch_log(e, NULL);
     }
     if (!request->stop)
@@ -232,10 +232,10 @@ static bool takes_validation(pl_epoch_t *e)
 {
     const bool due =
         !e->skips_validation
-        && (e->owes || e->validates_now
+        && (e->owes_validation || e->validates_now
             || pl_batch_schedule_after(&e->schedule, e->iter.done - 1).validation);
-    e->owes = due && pl_epoch_defers_validation(e);
-    return due && !e->owes;
+    e->owes_validation = due && pl_epoch_defers_validation(e);
+    return due && !e->owes_validation;
 }
 
 static void validation_keep(pl_epoch_t *e, const char *metrics)
@@ -286,7 +286,7 @@ static void batch_end_continue(pl_epoch_t *e);
 static void batch_end_answered(void *self, const pl_answer_t *answer)
 {
     pl_epoch_t *e = self;
-    const bool validates = e->decision == VALIDATE,
+    const bool validates = e->phase == VALIDATE,
                was_cancelled = validates && answer->kind == PL_ANSWER_ERROR
                                && (pl_epoch_defers_validation(e)
                                    || !pl_is_nobody(e->iter.coordinator))
@@ -305,7 +305,7 @@ static void batch_end_answered(void *self, const pl_answer_t *answer)
     if (!was_cancelled && pl_batch_iter_no_reply(&e->iter, answer))
         return;
     e->iter.pending--;
-    switch (e->decision) {
+    switch (e->phase) {
     case COORDINATE:
     case COORDINATE_AGAIN:
         pl_epoch_coordinated(e, answer->body->decide_reply.text);
@@ -314,17 +314,17 @@ static void batch_end_answered(void *self, const pl_answer_t *answer)
     case BATCH_HOOK:
     case VALIDATION_START:
     case VALIDATION_END:
-        hook_request_apply(e, e->decision == VALIDATION_START, e->global_step,
+        hook_request_apply(e, e->phase == VALIDATION_START, e->global_step,
                            &answer->body->run_hook_reply);
         break;
     case VALIDATE:
-        e->owes = was_cancelled;
+        e->owes_validation = was_cancelled;
         if (!was_cancelled)
             validation_keep(e, answer->body->evaluate_reply.metrics);
         break;
     default: break;
     }
-    e->decision++;
+    e->phase++;
     batch_end_continue(e);
 }
 
@@ -338,7 +338,7 @@ static bool batch_end_send(pl_epoch_t *e)
     const pl_evaluate_t evaluate = {.stage = PL_VALIDATE,
                                     .epoch = e->iter.epoch,
                                     .global_step = e->global_step};
-    switch (e->decision) {
+    switch (e->phase) {
     case COORDINATE:
     case COORDINATE_AGAIN:
         return !pl_is_nobody(e->iter.coordinator)
@@ -351,9 +351,9 @@ static bool batch_end_send(pl_epoch_t *e)
         return (end.hook || (end.observer_hook && end.halt))
                && hook_run(e, PL_HOOK_TRAIN_BATCH_END, how);
     case VALIDATION_START:
-        if (e->announced || !takes_validation(e))
+        if (e->validation_announced || !takes_validation(e))
             return false;
-        e->announced = true;
+        e->validation_announced = true;
         return (e->hooks.points & PL_AT(VALIDATION_START))
                && hook_run(e, PL_HOOK_VALIDATION_START, how);
     case VALIDATE:
@@ -374,9 +374,9 @@ static void batch_end_continue(pl_epoch_t *e)
 {
     const int64_t max = e->iter.options->max_steps;
     bool sent = false;
-    while (e->iter.failure.code == PL_OK && e->decision < STEPS
+    while (e->iter.failure.code == PL_OK && e->phase < STEPS
            && !(sent = batch_end_send(e)))
-        e->decision++;
+        e->phase++;
     if (sent) {
         e->iter.pending++;
         return;
@@ -385,7 +385,7 @@ static void batch_end_continue(pl_epoch_t *e)
     e->iter.halts_at = 0;
     if (*e->stop_request)
         request_stop(e, e->stop_request);
-    e->decided = e->iter.done;
+    e->batches_ended = e->iter.done;
     pl_epoch_complete(e);
     e->ended = max > 0 && e->global_step >= (uint64_t)max;
     pl_epoch_request_halt(e);
@@ -395,8 +395,8 @@ static void batch_end_continue(pl_epoch_t *e)
 void pl_epoch_batch_end(pl_epoch_t *e)
 {
     e->iter.halted = true;
-    e->decision = e->owes ? VALIDATION_START : COORDINATE;
-    e->announced &= e->owes;
+    e->phase = e->owes_validation ? VALIDATION_START : COORDINATE;
+    e->validation_announced &= e->owes_validation;
     e->validated = e->skips_validation = false;
     batch_end_continue(e);
 }

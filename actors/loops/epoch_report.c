@@ -282,14 +282,15 @@ char *pl_epoch_state(const pl_epoch_t *e)
         done--;
     return pl_json_to_text(
         json_pack(form, "epoch", (json_int_t)e->iter.epoch, "batch", (json_int_t)done,
-                  "cut", e->cut, "owes", e->owes, "asked", e->announced, "global_step",
-                  (json_int_t)e->global_step, "samples", (json_int_t)e->samples,
-                  "skipped", (json_int_t)e->skipped, "in_row", (json_int_t)e->in_row,
-                  "lr_factor", pl_number_save(e->lr_factor), "stop",
-                  keeps_stop ? e->reason : "", "stop_request", pl_epoch_stop_request(e),
-                  "counts", "batches", pl_tracker_save(&e->iter.counts), "steps",
-                  pl_tracker_save(&e->steps), "sums", sums_save(&e->sums), "since_log",
-                  sums_save(&e->since_log), "newest", e->newest),
+                  "cut", e->is_cut_short, "owes", e->owes_validation, "asked",
+                  e->validation_announced, "global_step", (json_int_t)e->global_step,
+                  "samples", (json_int_t)e->samples, "skipped", (json_int_t)e->skipped,
+                  "in_row", (json_int_t)e->in_row, "lr_factor",
+                  pl_number_save(e->lr_factor), "stop", keeps_stop ? e->reason : "",
+                  "stop_request", pl_epoch_stop_request(e), "counts", "batches",
+                  pl_tracker_save(&e->iter.counts), "steps", pl_tracker_save(&e->steps),
+                  "sums", sums_save(&e->sums), "since_log", sums_save(&e->since_log),
+                  "newest", e->newest),
         NULL);
 }
 
@@ -317,9 +318,9 @@ int pl_epoch_set_state(void *self, pl_call_t *call, const pl_body_t *body,
     const json_t *counts = json_object_get(kept, "counts");
     json_t *newest = json_object_get(kept, "newest");
     e->samples = (uint64_t)json_integer_value(json_object_get(kept, "samples"));
-    e->cut = json_is_true(json_object_get(kept, "cut"));
-    e->owes = json_is_true(json_object_get(kept, "owes"));
-    e->announced = json_is_true(json_object_get(kept, "asked"));
+    e->is_cut_short = json_is_true(json_object_get(kept, "cut"));
+    e->owes_validation = json_is_true(json_object_get(kept, "owes"));
+    e->validation_announced = json_is_true(json_object_get(kept, "asked"));
     e->skipped = (uint64_t)json_integer_value(json_object_get(kept, "skipped"));
     e->in_row = (uint64_t)json_integer_value(json_object_get(kept, "in_row"));
     snprintf(e->stop_request, sizeof e->stop_request, "%s", pl_stop_request_load(kept));

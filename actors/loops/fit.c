@@ -487,7 +487,7 @@ static void fit_tried(void *self, const pl_answer_t *answer)
                                && answer->error->code == PL_ECANCELLED;
     if (!was_cancelled && fit_failed(fit, answer))
         return;
-    fit->trying = 0;
+    fit->sanity_check = 0;
     fit_next(fit);
 }
 
@@ -502,9 +502,9 @@ static void fit_try(pl_fit_t *fit)
         fit_next(fit);
         return;
     }
-    fit->trying = pl_call_evaluate(fit, fit->evaluate, &msg,
-                                   (pl_how_t){.on_answer = fit_tried}, &err);
-    if (!fit->trying)
+    fit->sanity_check = pl_call_evaluate(fit, fit->evaluate, &msg,
+                                         (pl_how_t){.on_answer = fit_tried}, &err);
+    if (!fit->sanity_check)
         pl_fit_fail(fit, &err);
 }
 
@@ -558,7 +558,7 @@ static int fit_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error
     pl_fit_t *fit = self;
     /* with several ranks, train_epoch replies that all stop */
     fit->stop_received |= pl_is_nobody(fit->hooks.coordinator);
-    pl_cancel(fit, fit->trying);
+    pl_cancel(fit, fit->sanity_check);
     pl_fit_checkpoint_hurry(fit);
     if (!pl_fit_commands_stop(fit, body->stop.reason)
         && !pl_call_stop(fit, fit->epoch, &body->stop, (pl_how_t){0}, err))

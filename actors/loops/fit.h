@@ -31,18 +31,18 @@ typedef struct pl_checkpointing {
     uint32_t epochs;
     /* States of the components; progress is that of all loops. */
     char *epoch, *evaluate, *progress, *callbacks, *loggers, *metrics;
-    char **state;                           /* where the next reply goes */
-    pl_weights_t *weights;                  /* counted */
-    void (*then)(pl_fit_t *fit);            /* all is copied: the run continues */
-    void (*done)(pl_fit_t *fit);            /* at most `max` saves are in flight  [nothing
-                                               waits] */
-    int max;
-    pl_watchdog_t watchdog;                   /* for the disk */
-    bool late, hurries;                       /* late: logged; hurries: after a stop */
-    uint64_t save_step;                       /* of the oldest save in flight */
-    char *save_path;                          /* its path  [not known yet] */
-    void (*replies)(pl_fit_t *fit);           /* after the final save of the weights, with
-                                                 which the run ends  [not in flight] */
+    char **state;                             /* where the next reply goes */
+    pl_weights_t *weights;                    /* counted */
+    void (*after_copies)(pl_fit_t *fit);      /* all is copied: the run continues */
+    void (*after_saves)(pl_fit_t *fit);       /* at most max_in_flight saves are in flight
+                                                 [nothing waits] */
+    int max_in_flight;
+    pl_watchdog_t watchdog;                      /* for the disk */
+    bool late, hurries;                          /* late: logged; hurries: after a stop */
+    uint64_t save_step;                          /* of the oldest save in flight */
+    char *save_path;                             /* its path  [not known yet] */
+    void (*after_final_weights)(pl_fit_t *fit);  /* the run ends with that save
+                                                    [not in flight] */
 } pl_checkpointing_t;
 
 enum { PL_COMMANDS_MAX = 16, PL_CHECKPOINT_NAME = 80 };
@@ -94,7 +94,7 @@ struct pl_fit {
     bool saving;                               /* the weights for the result */
     bool failure_hooked;                       /* callbacks were called for the failure */
     bool stop_received;                        /* from above */
-    uint64_t trying;                           /* call of the sanity check  [0: none] */
+    uint64_t sanity_check;                     /* the call  [0: none] */
     char stop_request[128];                    /* of a callback, once the minimum is
                                                   trained  [""] */
     bool by_clock;                             /* that request, so checkpoints do not keep
@@ -111,8 +111,8 @@ struct pl_fit {
     uint64_t serial;                         /* checkpoints begun in this run */
     uint64_t unsaved, saved_step;            /* failed saves; step of the newest save */
     uint64_t reloaded;                       /* epochs when the data was reloaded last */
-    char passing[32];                        /* temporary checkpoints, one a line, which
-                                                the next one replaces  [""] */
+    char temporary_checkpoints[32];          /* names, one a line, which the next one
+                                                replaces  [""] */
     bool aside;                              /* the next checkpoint is made only because
                                                 the run ends: no rollback returns to it */
     uint64_t shown_step;                     /* whose tensors the loggers have, last;
@@ -143,7 +143,7 @@ void pl_fit_request_final_checkpoint(pl_fit_t *fit, const char *save, const char
 void pl_fit_checkpoint_prepare(const pl_fit_t *fit);
 /* Sends exported weights to the loggers that show tensors, once a step. */
 void pl_fit_log_weights(pl_fit_t *fit, struct pl_weights *weights);
-/* done() is called when at most `max` saves are in flight. */
+/* done() is called when at most `max_in_flight` saves are in flight. */
 void pl_fit_checkpoint_wait(pl_fit_t *fit, int max, void (*done)(pl_fit_t *fit));
 /* Writes the weights of the outcome; done() is also called after a failure, which is in
  * the outcome then. */

@@ -41,19 +41,20 @@ static void checkpointing_clear(pl_checkpointing_t *checkpointing)
 
 static bool is_waited_for(const pl_checkpointing_t *k)
 {
-    return k->replies || (k->done && !k->making && k->writing > k->max);
+    return k->after_final_weights
+           || (k->after_saves && !k->making && k->writing > k->max_in_flight);
 }
 
-/* Calls done() once at most `max` saves are in flight. */
+/* Calls after_saves() once at most max_in_flight saves are in flight. */
 static void checkpoint_check(pl_fit_t *fit)
 {
     pl_checkpointing_t *k = &fit->checkpointing;
-    void (*done)(pl_fit_t *) = k->done;
+    void (*done)(pl_fit_t *) = k->after_saves;
     if (is_waited_for(k) && k->late)
         disk_look(fit);
-    if (!done || k->making || k->writing > k->max)
+    if (!done || k->making || k->writing > k->max_in_flight)
         return;
-    k->done = NULL;
+    k->after_saves = NULL;
     if (fit->call)
         done(fit);
 }
@@ -65,7 +66,7 @@ static void checkpoint_fail(void *self, const pl_error_t *error)
     if (fit->failure.code != PL_OK)                         /* which the run reports */
         pl_log_line(PL_LOG_ERROR, pl_actor_rank(fit), pl_actor_name(fit),
                     "no checkpoint of the failed run was saved: %s", error->text);
-    fit->checkpointing.done = NULL;
+    fit->checkpointing.after_saves = NULL;
     fit->checkpointing.making = false;
     checkpointing_clear(&fit->checkpointing);
     pl_fit_fail(fit, error);
@@ -80,23 +81,23 @@ static void disk_look(void *self)
     pl_fit_t *fit = self;
     pl_checkpointing_t *k = &fit->checkpointing;
     pl_error_t silent, err;
-    if (!fit->call || (!k->writing && !k->replies)
+    if (!fit->call || (!k->writing && !k->after_final_weights)
         || !pl_watchdog_has_expired(&k->watchdog, fit, &silent,
                                     "the save after step %llu",
                                     (unsigned long long)k->save_step))
         return;
     pl_fail(&err, PL_ESTUCK, "%s: %s", silent.text,
             k->save_path ? k->save_path : "the path is not known yet");
-    void (*replies)(pl_fit_t *) = k->replies;
+    void (*after)(pl_fit_t *) = k->after_final_weights;
     if (!is_waited_for(k)) {
         if (!k->late)
             pl_log_line(PL_LOG_WARNING, pl_actor_rank(fit), pl_actor_name(fit), "%s",
                         err.text);
-    } else if (replies) {
-        k->replies = NULL;
+    } else if (after) {
+        k->after_final_weights = NULL;
         if (fit->outcome->error.code == PL_OK)
             fit->outcome->error = err;
-        replies(fit);
+        after(fit);
     } else {
         checkpoint_fail(fit, &err);
     }
@@ -127,7 +128,7 @@ void pl_fit_checkpoint_hurry(pl_fit_t *fit)
     if (k->hurries)
         return;
     k->hurries = true;
-    if (!k->writing && !k->replies)
+    if (!k->writing && !k->after_final_weights)
         return;
     const bool late = k->late;
     disk_moved(fit, NULL, k->save_step);
@@ -138,8 +139,8 @@ void pl_fit_checkpoint_hurry(pl_fit_t *fit)
 
 void pl_fit_checkpoint_wait(pl_fit_t *fit, int max, void (*done)(pl_fit_t *fit))
 {
-    fit->checkpointing.done = done;
-    fit->checkpointing.max = max;
+    fit->checkpointing.after_saves = done;
+    fit->checkpointing.max_in_flight = max;
     checkpoint_check(fit);
 }
 
@@ -149,17 +150,17 @@ static void written(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
     pl_checkpointing_t *k = &fit->checkpointing;
-    void (*replies)(pl_fit_t *) = k->replies;
+    void (*after)(pl_fit_t *) = k->after_final_weights;
     if (answer->kind == PL_ANSWER_PROGRESS)
         disk_moved(fit, answer->body->save_progress.path, fit->global_step);
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
-    k->replies = NULL;
-    if (!fit->call || !replies)
+    k->after_final_weights = NULL;
+    if (!fit->call || !after)
         return;
     if (answer->kind == PL_ANSWER_ERROR && fit->outcome->error.code == PL_OK)
         fit->outcome->error = *answer->error;             /* the result has the weights */
-    replies(fit);
+    after(fit);
 }
 
 void pl_fit_write(pl_fit_t *fit, void (*done)(pl_fit_t *fit))
@@ -172,7 +173,7 @@ void pl_fit_write(pl_fit_t *fit, void (*done)(pl_fit_t *fit))
         pl_fit_fail(fit, &err);
         return;
     }
-    fit->checkpointing.replies = done;
+    fit->checkpointing.after_final_weights = done;
     disk_moved(fit, NULL, fit->global_step);
 }
 
@@ -287,7 +288,7 @@ static uint64_t loggers_ask(void *self, pl_how_t how, pl_error_t *err)
 {
     (void)err;                                    /* the checkpoint is saved without it */
     pl_fit_t *fit = self;
-    void (*then)(pl_fit_t *) = fit->checkpointing.then;
+    void (*then)(pl_fit_t *) = fit->checkpointing.after_copies;
     const uint64_t call = pl_call_get_state(fit, fit->hooks.logger, &(pl_get_state_t){0},
                                             how, NULL);
     if (fit->call)
@@ -342,14 +343,16 @@ static void checkpoint_begin(pl_fit_t *fit)
     k->global_step = fit->global_step;
     k->epochs = fit->epochs.completed;
     if (k->aside
-        || pl_checkpoint_requests_add(&k->checkpoint_requests, "", fit->passing, NULL)
+        || pl_checkpoint_requests_add(&k->checkpoint_requests, "",
+                                      fit->temporary_checkpoints, NULL)
                != PL_OK)
-        pl_checkpoint_requests_add(&passing, fit->passing, "", NULL);
+        pl_checkpoint_requests_add(&passing, fit->temporary_checkpoints, "", NULL);
     for (int i = 0; i < 2; i++)
         if (pl_checkpoint_requests_has(k->checkpoint_requests.save, names[i],
                                        strlen(names[i])))
             pl_checkpoint_requests_add(&passing, names[i], "", NULL);
-    snprintf(fit->passing, sizeof fit->passing, "%.31s", passing.save);
+    snprintf(fit->temporary_checkpoints, sizeof fit->temporary_checkpoints, "%.31s",
+             passing.save);
     if (!k->aside)
         pl_fit_rollback_point(fit);
     fit->checkpoint_requests = (pl_checkpoint_requests_t){0};
@@ -386,7 +389,7 @@ static void checkpoint_continue(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
         then(fit);
         return;
     }
-    fit->checkpointing.then = then;
+    fit->checkpointing.after_copies = then;
     pl_fit_checkpoint_wait(fit, WRITTEN_MAX - 1, checkpoint_begin);
 }
 
@@ -405,7 +408,7 @@ static void checkpoint_coordinated(void *self, const pl_answer_t *answer)
     if (answer->kind != PL_ANSWER_REPLY || !fit->call)
         return;
     if (is_gathered || !*answer->body->decide_reply.text)
-        checkpoint_continue(fit, fit->checkpointing.then);
+        checkpoint_continue(fit, fit->checkpointing.after_copies);
     else if (!pl_call_synchronize(fit, fit->strategy, &msg, how, &err))
         checkpoint_fail(fit, &err);
 }
@@ -422,7 +425,7 @@ void pl_fit_checkpoint(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
         checkpoint_continue(fit, then);
         return;
     }
-    fit->checkpointing.then = then;
+    fit->checkpointing.after_copies = then;
     if (!pl_call_decide(fit, fit->hooks.coordinator, &msg, how, &err))
         checkpoint_fail(fit, &err);
 }

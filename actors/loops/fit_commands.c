@@ -222,7 +222,15 @@ static void commands_agreed(void *self, const pl_answer_t *answer)
     memmove(c->waiting, c->waiting + own, (size_t)c->count * sizeof *c->waiting);
     snprintf(c->stop, sizeof c->stop, "%s", stop ? stop : "");
     json_array_foreach(json_object_get(all, "commands"), k, one) {
-        pl_control_t what = pl_control_from_json(one);
+        const char *name = json_string_value(json_object_get(one, "command"));
+        const int command = pl_enum_find(pl_run_command_names, name ? name : "");
+        if (command < 0) {
+            pl_fail(&err, PL_EPROTOCOL, "rank 0 sent the unknown command \"%s\"",
+                    name ? name : "");
+            pl_fit_fail(fit, &err);
+            break;
+        }
+        pl_control_t what = pl_control_from_json((pl_run_command_t)command, one);
         what.optimizer = what.optimizer ? what.optimizer : "";
         what.name = what.name ? what.name : "";
         command_carry_out(fit, &what, (int)k < own ? waiting[k].call : NULL);

@@ -52,9 +52,10 @@ char *pl_fit_state(const pl_fit_t *fit, const pl_checkpointing_t *checkpointing,
                   (json_int_t)fit->global_step, "samples", (json_int_t)fit->samples,
                   "serial", (json_int_t)fit->serial, "accumulate",
                   (json_int_t)fit->accumulate, "lr_factor", fit->lr_factor, "in_epoch",
-                  fit->in_epoch, "stop", fit->stop_requested, "passing", fit->passing,
-                  "stop_request", fit->by_clock ? "" : fit->stop_request, "nanoseconds",
-                  trained, "metrics", fit->metrics, "epoch", epoch, "validate", evaluate,
+                  fit->in_epoch, "stop", fit->stop_requested, "passing",
+                  fit->temporary_checkpoints, "stop_request",
+                  fit->by_clock ? "" : fit->stop_request, "nanoseconds", trained,
+                  "metrics", fit->metrics, "epoch", epoch, "validate", evaluate,
                   "rollbacks", (json_int_t)fit->rollbacks, "in_row",
                   (json_int_t)fit->in_row, "pass_over", fit->skipped_ranges),
         err);
@@ -88,7 +89,8 @@ static int state_take(pl_fit_t *fit, const json_t *kept, pl_error_t *err)
     snprintf(fit->stop_request, sizeof fit->stop_request, "%s",
              pl_stop_request_load(kept));
     snprintf(fit->reason, sizeof fit->reason, "%s", fit->stop_request);
-    snprintf(fit->passing, sizeof fit->passing, "%s", passing ? passing : "");
+    snprintf(fit->temporary_checkpoints, sizeof fit->temporary_checkpoints, "%s",
+             passing ? passing : "");
     fit->rollbacks = (uint64_t)count_of(kept, "rollbacks");
     fit->in_row = (uint64_t)count_of(kept, "in_row");
     json_array_clear(fit->skipped_ranges);
@@ -267,8 +269,8 @@ static void roll_back(pl_fit_t *fit)
         failed ? NULL
                : json_pack("{s:I, s:I, s:I, s:I, s:s, s:O}", "rollbacks", rollback,
                            "in_row", (json_int_t)fit->in_row + 1, "nanoseconds", trained,
-                           "serial", (json_int_t)fit->serial, "passing", fit->passing,
-                           "pass_over", fit->skipped_ranges),
+                           "serial", (json_int_t)fit->serial, "passing",
+                           fit->temporary_checkpoints, "pass_over", fit->skipped_ranges),
         &err);
     if (!text) {
         pl_fit_fail(fit, &err);

@@ -45,7 +45,7 @@ typedef struct pl_manual {
     int pending, saving;                         /* batches and saves in flight */
     int64_t rested_at;                           /* pl_now() since when no batch is in
                                                     flight  [0: one is] */
-    bool busy;                                   /* with what is done alone */
+    bool busy;                                   /* with an exclusive request */
     bool broken;                                 /* a step has failed: what comes back was
                                                     cancelled */
     bool ending, may_skip;
@@ -64,7 +64,7 @@ typedef struct pl_manual {
 void pl_manual_fail(pl_manual_t *o, const pl_error_t *error);
 /* The same, because a save has not ended in its time. */
 void pl_manual_timed_out(pl_manual_t *o);
-/* What was done alone is over. */
+/* The exclusive request has ended: batches are accepted again. */
 void pl_manual_idle(pl_manual_t *o);
 /* Fails the oldest waiting request, because its plan could not be made. */
 void pl_manual_drop_first(pl_manual_t *o, const pl_error_t *error);

@@ -73,10 +73,10 @@ typedef struct pl_link_spec {
     uint32_t incarnation;             /* of its ranks, from 1 */
     int world_size;                   /* ranks 0 to world_size - 1 */
     int rank;                         /* of a rank's end */
-    bool sits;                        /* of a listening end: its own process is rank 0,
+    bool has_own_rank;                /* of a listening end: its own process is rank 0,
                                          which does not join; the traits of others are
                                          compared with its own */
-    bool returns;                     /* of a listening end: another process may join in
+    bool may_be_replaced;             /* of a listening end: another process may join in
                                          the place of a rank that has left, is gone or
                                          was dismissed */
     const char *traits;               /* of a rank: JSON object of texts that must be the

@@ -76,8 +76,8 @@ static int place_check(pl_link_t *link, const link_head_t *head, pl_error_t *err
         return pl_fail(err, PL_EINVAL, "rank out of range: 0 to %d",
                        link->peer_count - 1);
     link_peer_t *peer = &link->peers[head->rank];
-    if (link->spec.returns && peer->who && peer->who != head->who
-        && !(link->spec.sits && head->rank == 0)) {
+    if (link->spec.may_be_replaced && peer->who && peer->who != head->who
+        && !(link->spec.has_own_rank && head->rank == 0)) {
         const int64_t quiet = pl_now() - peer->received_at;
         const bool is_quiet = peer->state == PL_LINK_IS_THERE
                               && quiet > 2 * link->spec.times.beat * PL_MILLISECOND;
@@ -332,7 +332,7 @@ bool host_tick(pl_link_t *link, int64_t now)
 
 static int own_rank_join(pl_link_t *link, pl_error_t *err)
 {
-    if (!link->spec.sits)
+    if (!link->spec.has_own_rank)
         return PL_OK;
     link->traits = pl_json_read(link->spec.traits, strlen(link->spec.traits), "traits",
                                 err);
