@@ -1,11 +1,11 @@
 /* timeouts.h - all timeouts: how soon a death is noticed, and how long an actor or a
  * rank may take to end
  *
- * The kernel tells at once of a child that is dead, and mostly of any process of this
- * machine; everything else goes by silence.  Who is to end has a bound, the shorter the
- * further in: an actor before its rank, a rank before what has started it; so the first
- * to give up is beside what hangs, and names it.  Steps have a time of their own,
- * trainer.step_timeout. */
+ * The kernel reports the death of a child at once, and mostly that of any process of
+ * this machine; everything else is noticed by silence.  Each actor and process has a time
+ * limit to end, and inner ones have shorter limits: an actor ends before its rank, a rank
+ * before the process that started it.  So the first to give up is next to what hangs, and
+ * names it.  Steps have a limit of their own, trainer.step_timeout. */
 #ifndef PL_BASE_TIMEOUTS_H
 #define PL_BASE_TIMEOUTS_H
 
@@ -33,12 +33,13 @@ enum {
 
     /* ---- ending ---- */
 
-    PL_GRACE_MS = 5000,              /* an actor of the lowest level; a higher one */
-    PL_GRACE_LEVELS = 20,            /* once more for each so many levels */
-    PL_RANK_END_MS = 30000,          /* all actors of a rank that is told to end */
-    PL_LEAVE_MS = 3000,              /* who leaves waits for what it said last to have
-                                        come */
-    PL_LINGER_MS = 2000,             /* the same of a link's host that is closed */
+    PL_GRACE_MS = 5000,              /* for an actor of the lowest level to end; the same
+                                        again for each PL_GRACE_LEVELS that it is higher */
+    PL_GRACE_LEVELS = 20,
+    PL_RANK_END_MS = 30000,          /* all actors of a rank that has to end */
+    PL_LEAVE_MS = 3000,              /* a rank that leaves waits until its last messages
+                                        are acknowledged */
+    PL_LINGER_MS = 2000,             /* the same for the closed host of a link */
     PL_STOP_START_MS = 2000,         /* a phase of the start-up, after a stop */
     PL_STOP_SAVE_MS = 10000,         /* a save whose disk does nothing, after a stop */
     PL_START_END_MS = 50,            /* a rank that starts, after another has failed */
@@ -47,13 +48,13 @@ enum {
     PL_EXIT_MS = 5000,               /* the process of a rank that has left */
     PL_BACKTRACE_MS = 4000,          /* between SIGABRT and SIGKILL */
     PL_KILLED_MS = 1000,             /* the kernel, after SIGKILL */
-    PL_BROADCAST_RESULT_MS = 15000,  /* all ranks to have heard how the run was */
+    PL_BROADCAST_RESULT_MS = 15000,  /* until all ranks have received the result */
     PL_SCRIPT_END_MS = 5000,         /* a script, after the last run of its host */
-    PL_NODE_STOP_MS = 30000,         /* ranks of `paceline launch` when it is told to
+    PL_NODE_STOP_MS = 30000,         /* ranks of `paceline launch`, after a request to
                                         stop, */
-    PL_NODE_END_MS = 5000,           /* and after another has failed */
-    PL_NODE_CAUSE_MS = 1000,         /* by which who lost a rank may be heard before
-                                        the one that was lost */
+    PL_NODE_END_MS = 5000,           /* and after another rank has failed */
+    PL_NODE_CAUSE_MS = 1000,         /* a rank that lost another one may report that so
+                                        much earlier than the cause arrives */
 };
 
 #define PL_IN_ORDER(a, b, why) _Static_assert((a) < (b), why)
