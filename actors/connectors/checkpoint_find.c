@@ -170,6 +170,7 @@ void pl_candidates_release(pl_candidates_t *all)
         json_decref(all->at[k].manifest);
     }
     pl_free(all->at);
+    *all = (pl_candidates_t){0};
 }
 
 int pl_candidates_list(pl_candidates_t *all, const char *run_dir, pl_error_t *err)
