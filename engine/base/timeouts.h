@@ -33,8 +33,8 @@ enum {
 
     /* ---- ending ---- */
 
-    PL_GRACE_MS = 5000,              /* for an actor of the lowest level to end; the same
-                                        again for each PL_GRACE_LEVELS that it is higher */
+    PL_GRACE_MS = 5000,              /* an actor of the lowest level; the same again for
+                                        each PL_GRACE_LEVELS that it is higher */
     PL_GRACE_LEVELS = 20,
     PL_RANK_END_MS = 30000,          /* all actors of a rank that has to end */
     PL_LEAVE_MS = 3000,              /* a rank that leaves waits until its last messages
