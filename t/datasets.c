@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
+#include "base/random.h"
 #include "dataset_rig.h"
 #include "files.h"
 #include "tap.h"
@@ -1087,6 +1089,17 @@ static void npy_names_what_is_wrong(void)
             PL_ENOTFOUND, "/nowhere.npy", "a file that is not there");
 }
 
+/* Runs are resumed with the order in which they began, also by later versions. */
+static void a_shuffled_order_depends_on_seed_and_epoch_alone(void)
+{
+    const pl_sampler_t sampler = {.count = 100, .shuffle = true, .seed = 7};
+    const uint64_t key = pl_mix(pl_mix(7, pl_hash_text("data.shuffle")), 3);
+    int wrong = 0;
+    for (int64_t k = 0; k < 100; k++)
+        wrong += pl_sampler_at(&sampler, 3, k) != pl_permute_index(key, 100, k);
+    is_int(wrong, 0, "the order is the permutation of the key of seed and epoch");
+}
+
 static void memory_may_run_out(void)
 {
     put_mnist();
@@ -1099,6 +1112,7 @@ static void memory_may_run_out(void)
 
 int main(void)
 {
+    run(a_shuffled_order_depends_on_seed_and_epoch_alone);
     run(idx_gives_scaled_pixels_and_labels);
     run(idx_names_what_is_wrong);
     run(idx_files_may_have_other_names);

@@ -248,10 +248,13 @@ void pl_sampler_batch_sizes(const pl_sampler_partition_t *of, int64_t count,
 
 /* ---- the order ---- */
 
+/* pl_hash_text("data.shuffle"), which compilers do not evaluate: each sample needs it. */
+#define SHUFFLE UINT64_C(0x812a0c319e7a061a)
+
 int64_t pl_sampler_at(const pl_sampler_t *sampler, uint64_t epoch, int64_t place)
 {
     if (sampler->shuffle) {
-        uint64_t key = pl_mix(pl_mix(sampler->seed, pl_hash_text("data.shuffle")), epoch);
+        const uint64_t key = pl_mix(pl_mix(sampler->seed, SHUFFLE), epoch);
         place = pl_permute_index(key, sampler->count, place);
     }
     switch (sampler->side) {
