@@ -359,11 +359,11 @@ int pl_options_general(const pl_options_t *o, const char *path, const pl_option_
                        void *into, pl_binding_t **binding_p, pl_error_t *err)
 {
     const json_t *section = pl_options_value(o, path);
-    json_t *general = json_object();
+    json_t *general = json_object();                        /* copies: ranks share o */
     for (const pl_option_t *option = table; option->name; option++) {
         json_t *value = json_object_get(section, option->name);
         if (value)
-            general = pl_json_with(general, option->name, json_incref(value));
+            general = pl_json_with(general, option->name, pl_json_copy(value));
     }
     int rc = general ? pl_bind(table, general, NULL, into, binding_p, err)
                      : pl_no_memory(err);
