@@ -1,4 +1,4 @@
-/* bootstrap.c - tests of actors/launchers/folder.c: where folders are, and that they are
+/* bootstrap.c - tests of actors/launchers/bootstrap.c: where folders are, and that they are
  * removed when their process is gone, and not before */
 #include "actors/launchers/bootstrap.h"
 

@@ -1,4 +1,4 @@
-/* job_state.c - tests of actors/launchers/run_history.c: results of finished runs */
+/* job_state.c - tests of actors/launchers/job_state.c: results of finished runs */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>

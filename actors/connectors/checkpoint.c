@@ -256,9 +256,12 @@ static void checkpoint_on_kept(void *self, const pl_answer_t *answer)
             "the checkpoint of step %llu could not be saved, training continues: %s",
             (unsigned long long)saving->global_step, answer->error->text);
         /* The next successful save removes the older checkpoints of this one too. */
-        pl_free(checkpoint->owed);
-        checkpoint->owed = saving->drop;
-        saving->drop = NULL;
+        char *owed = pl_text("%s\n%s", saving->drop,
+                             checkpoint->owed ? checkpoint->owed : "");
+        if (owed) {
+            pl_free(checkpoint->owed);
+            checkpoint->owed = owed;
+        }
     }
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;

@@ -137,9 +137,10 @@ static int all_write(const pl_write_checkpoint_t *wanted, written_t *all, pl_err
 static bool older_remove(void *self, const char *folder, const char *names)
 {
     char *path;
-    pl_error_t err = {0};
-    while (!err.code && (path = path_next(folder, &names, &err))) {
-        pl_checkpoint_remove(path, &err);
+    pl_error_t err = {0}, one;
+    while ((path = path_next(folder, &names, &err))) {
+        if (pl_checkpoint_remove(path, &one) != PL_OK)
+            err = one;
         pl_free(path);
     }
     if (err.code)

@@ -63,7 +63,9 @@ static int writer_on_run_dir(void *self, pl_call_t *call, const pl_body_t *body,
                    ? pl_text("%s", wanted->there)
                    : pl_run_dir_make(wanted->root, wanted->name, wanted->run, err);
     if (code == PL_OK)
-        code = path ? pl_run_dir_hold(path, &writer->held, err) : err->code;
+        code = path        ? pl_run_dir_hold(path, &writer->held, err)
+               : err->code ? err->code
+                           : pl_no_memory(err);
     if (code == PL_OK && *wanted->there)
         code = pl_run_dir_is_writable(path, err);
     if (code == PL_OK)

@@ -207,6 +207,8 @@ int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_
 
 void launch_signal(pl_launch_t *launch, int number)
 {
+    if (number < 1 || number > SIGNALS_MAX)
+        return;
     launch->sent |= UINT64_C(1) << number;
     for (int k = 0; launch->child && k < launch->spec.devices; k++)
         if (launch->child[k].process)

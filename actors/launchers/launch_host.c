@@ -356,7 +356,8 @@ static void event_came(void *user, int number, pl_link_event_t event, const char
     case PL_LINK_JOINED:
         slot->is_there = true;
         snprintf(slot->about, sizeof slot->about, "%s", text);
-        if (h->state == HOST_RUNS && !host_has_failed(h) && !h->wants_in) {
+        if (h->state == HOST_RUNS && !host_has_failed(h) && !h->wants_in
+            && !h->launch->was_signalled) {               /* it saves and stops already */
             launch_note(h->launch,
                         "node %d (%s) has joined: saving the run to continue with it",
                         number, text);

@@ -224,16 +224,15 @@ static void commands_agreed(void *self, const pl_answer_t *answer)
     json_array_foreach(json_object_get(all, "commands"), k, one) {
         const char *name = json_string_value(json_object_get(one, "command"));
         const int command = pl_enum_find(pl_run_command_names, name ? name : "");
+        pl_call_t *call = (int)k < own ? waiting[k].call : NULL;
         if (command < 0) {
-            pl_fail(&err, PL_EPROTOCOL, "rank 0 sent the unknown command \"%s\"",
-                    name ? name : "");
-            pl_fit_fail(fit, &err);
-            break;
+            pl_command_fail(call, PL_EPROTOCOL, "rank 0 sent an unknown command");
+            continue;
         }
         pl_control_t what = pl_control_from_json((pl_run_command_t)command, one);
         what.optimizer = what.optimizer ? what.optimizer : "";
         what.name = what.name ? what.name : "";
-        command_carry_out(fit, &what, (int)k < own ? waiting[k].call : NULL);
+        command_carry_out(fit, &what, call);
     }
     pl_fit_checkpoint(fit, commands_done);
     json_decref(all);

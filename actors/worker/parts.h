@@ -65,12 +65,6 @@ void pl_worker_phase(pl_worker_t *w, const char *phase, bool all_ranks);
 void pl_worker_component_ended(void *self, const pl_answer_t *answer);
 /* For calls that report failures in another way. */
 void pl_worker_ignore(void *self, const pl_answer_t *answer);
-/* For calls that report failures in another way. */
-void pl_worker_ignore(void *self, const pl_answer_t *answer);
-/* The same; when the actor is ready, reports its address to the launcher: the strategy's
- * for join, the accelerator's as the identity of the device. context: &w->strategy, or
- * &w->accelerator. */
-void pl_worker_component_reported(void *self, const pl_answer_t *answer);
 /* Once a second from now on. */
 void pl_worker_measure_device(void *self);
 /* The setup is done: the loop runs. */
