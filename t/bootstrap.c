@@ -1,5 +1,5 @@
-/* bootstrap.c - tests of actors/launchers/bootstrap.c: where folders are, and that they are
- * removed when their process is gone, and not before */
+/* bootstrap.c - tests of actors/launchers/bootstrap.c: where folders are, and that they
+ * are removed when their process is gone, and not before */
 #include "actors/launchers/bootstrap.h"
 
 #include <dirent.h>

@@ -1,4 +1,4 @@
-/* csv.c - tests of engine/formats/csv.c and number.c */
+/* csv.c - tests of engine/formats/csv.c */
 #include "formats/csv.h"
 
 #include <locale.h>

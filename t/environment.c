@@ -1,5 +1,5 @@
 /* environment.c - tests of actors/launchers/environment.c: each source by its own
- * variables, and what contradicts itself; of rendezvous.c: a name that is not resolved */
+ * variables, and what contradicts itself; of bootstrap.c: a name that is not resolved */
 #include "actors/launchers/environment.h"
 
 #include <netdb.h>

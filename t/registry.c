@@ -1,4 +1,4 @@
-/* registry.c - tests of engine/base/registry.c, plugin.c and nearest.c */
+/* registry.c - tests of engine/base/registry.c, plugin.c and suggestion.c */
 #include "base/registry.h"
 
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
-/* run_file.c - tests of the checks of run files: engine/base/run_check.c, json_place.c,
- * json_text.c, range.c, utf8.c */
+/* run_file.c - tests of the checks of run files: engine/base/run_check.c,
+ * json_path.c, json_text.c, utf8.c */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
