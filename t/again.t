@@ -223,6 +223,22 @@ nodes_that_differ_are_refused() {
     is "$(text status.0)$(text status.1)" 00 "another in its place is let in"
 }
 
+# Of more than a message of a link may have; the run directory is reported all the same.
+a_run_file_of_a_megabyte_is_started_again_from_its_checkpoint() {
+    mkdir large && cd large || return
+    points '"max_steps": 4000, "max_epochs": -1' '{"name": "model_checkpoint", "every_n_train_steps": 50}'
+    sed -i "s|\"csv\", |\"csv\", \"package\": \"$(head -c 1500000 /dev/zero | tr '\0' x)\", |" run.json
+    "$paceline" fit run.json --set trainer.devices=2 --set trainer.launcher=spawn --set trainer.run_name=large \
+        >fit.out 2>fit.err </dev/null &
+    pid=$!
+    ok "a checkpoint is saved" holds 60 grep -q 'saved step 50' fit.err
+    kill -KILL "$(rank 1)"
+    wait "$pid"
+    is "$?" 0 "the run ends well"
+    like "$(cat fit.err)" 'resuming after step [0-9]+' "the ranks start again from the checkpoint"
+    cd ..
+}
+
 run a_rank_that_is_killed_is_started_again trains
 run a_rank_that_dies_before_a_save_starts_from_the_beginning trains
 run a_rank_that_dies_when_its_folder_is_new_starts_from_the_beginning trains
@@ -236,4 +252,5 @@ run a_node_that_joins_while_a_rank_starts_is_admitted trains
 run a_node_that_joins_while_ranks_are_awaited_is_admitted trains
 run missing_nodes_are_named
 run nodes_that_differ_are_refused trains
+run a_run_file_of_a_megabyte_is_started_again_from_its_checkpoint trains
 done_testing

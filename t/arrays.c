@@ -408,9 +408,23 @@ static void a_device_or_pipe_is_written_and_not_replaced(void)
     ok(lstat(link, &after) == 0 && S_ISLNK(after.st_mode), "the link is still a link");
 
     close(end);
+    is_int(pl_npy_write(pipe, PL_F32, &shape, &(float){1}, &err), PL_EIO,
+           "a pipe without a reader is an error");
+    like(err.text, "the pipe has no reader$", "the error says so");
     is_int(pl_npy_write("/dev/fd/999", PL_F32, &shape, &(float){1}, &err), PL_EIO,
            "a descriptor that is not open is an error");
     like(err.text, "^/dev/fd/999: No such file", "the error names it");
+
+    char lines[4200];
+    snprintf(lines, sizeof lines, "%s/lines", tap_folder());
+    const int open_file = open(lines, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    ok(write(open_file, "a line\n", 7) == 7, "a file with a line is open");
+    snprintf(link, sizeof link, "/dev/fd/%d", open_file);
+    is_int(pl_npy_write(link, PL_F32, &shape, &(float){1}, &err), PL_OK,
+           "an array is written to its descriptor");
+    ok(pread(open_file, bytes, 200, 0) == 139 && !memcmp(bytes, "a line\n", 7),
+       "the array stands behind the line");
+    close(open_file);
 }
 
 /* ---- Conversion ---- */

@@ -641,6 +641,9 @@ predict_writes_classes() {
     try "$paceline" predict run.json --checkpoint runs/classes/model.safetensors --output answers.txt
     is "$status$out$err" 0 "with --output it says nothing"
     is "$(cat answers.txt)" "$plain" "and writes the same to the file"
+    echo 'a line' >lines.txt
+    "$paceline" predict run.json --checkpoint runs/classes --output /dev/stdout >>lines.txt 2>.err
+    is "$(head -n 1 lines.txt), $(wc -l <lines.txt)" "a line, 301" "a file to which the output is appended keeps its lines"
     try "$paceline" predict run.json --checkpoint runs/classes --output answers.npy
     is "$(head -c 6 answers.npy | tail -c 5)" NUMPY "or a NumPy array"
     is "$(wc -c <answers.npy)" $((128 + 8 * 300)) "of 300 int64"

@@ -5,6 +5,7 @@
  * continues alone. If ranks may be started again, it connects again: the network may
  * have been cut, or node 0 restarted. */
 #include <event2/event.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 
@@ -165,7 +166,8 @@ static int link_open(launch_node_t *n, pl_error_t *err)
     char *traits = launch_traits(launch);
     if (!traits)
         return pl_no_memory(err);
-    const int join = (int)(launch->spec.join_timeout * 1000);
+    const double join_ms = launch->spec.join_timeout * 1000;
+    const int join = join_ms < INT_MAX ? (int)join_ms : INT_MAX;
     const pl_link_spec_t spec = {.endpoint = launch->endpoint,
                                  .keys = *launch->job_key ? &launch->keys : NULL,
                                  .run = LAUNCH_RUN,

@@ -23,6 +23,10 @@
 #include "tensor/graph.h"
 #include "tensor/operators.h"
 
+/* Options in a report, for those who watch.  A report must fit into a message of a link;
+ * without it a launcher would not know the run directory from which to start again. */
+#define OPTIONS_REPORTED_MAX ((size_t)512 << 10)
+
 /* ---- The steps: strategy, callbacks, partition ---- */
 
 static uint64_t strategy_start(void *self, pl_how_t how, pl_error_t *err)
@@ -454,12 +458,13 @@ static int run_dir_made(void *self, const pl_body_t *reply, pl_error_t *err)
     if (!w->run_dir)
         return pl_no_memory(err);
     char *options = pl_options_text(w->job->options, NULL);
+    const bool fits = options && strlen(options) < OPTIONS_REPORTED_MAX;
     const pl_run_progress_t report = {.event = PL_RUN_EVENT_ALIVE,
                                       .metrics = "",
                                       .run_dir = w->run_dir,
                                       .module = pl_options_choice(w->job->options,
                                                                   "module", ""),
-                                      .options = options ? options : "",
+                                      .options = fits ? options : "",
                                       .clip = by_norm ? t->gradient_clip_val : 0};
     pl_progress_run(w->run, &report);
     pl_text_free(options);

@@ -347,10 +347,12 @@ static int read_words(reader_t *r, bool *wants_help)
     }
     for (const cli_option_t *o = r->command->options; code == PL_OK && o->name; o++) {
         const char *field = r->into + o->offset;
+        if (!o->needed)                                     /* others may be no text */
+            continue;
         const bool is_given = o->kind == CLI_KIND_WORDS
                                   ? ((const cli_texts_t *)field)->count > 0
                                   : *(const char *const *)field != NULL;
-        if (o->needed && !is_given)
+        if (!is_given)
             code = pl_fail(r->err, PL_EINVAL, "%s needs %s: see paceline %s --help",
                            r->command->name, o->what, r->command->name);
     }

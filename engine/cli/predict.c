@@ -51,13 +51,23 @@ static int output_open(predict_t *predict, pl_error_t *err)
                                      arguments->output, strerror(errno));
 }
 
+/* The path leads to the standard output, such as /dev/stdout: it is not ours to empty or
+ * to remove, and with >> it has the lines of others. */
+static bool is_standard_output(const predict_t *predict)
+{
+    struct stat output, standard;
+    return fstat(fileno(predict->output), &output) == 0
+           && fstat(STDOUT_FILENO, &standard) == 0 && output.st_dev == standard.st_dev
+           && output.st_ino == standard.st_ino;
+}
+
 /* Called before each answer; empties the file before the first. */
 static void output_begin(predict_t *predict)
 {
     if (predict->output == stdout || predict->begun)
         return;
     predict->begun = true;
-    if (ftruncate(fileno(predict->output), 0) != 0)
+    if (!is_standard_output(predict) && ftruncate(fileno(predict->output), 0) != 0)
         clearerr(predict->output);                          /* a pipe or device */
 }
 
@@ -69,7 +79,7 @@ static int output_close(predict_t *predict, int status)
     if (!predict->output || predict->output == stdout)
         return status;
     const bool is_regular = fstat(fileno(predict->output), &kind) == 0
-                            && S_ISREG(kind.st_mode);
+                            && S_ISREG(kind.st_mode) && !is_standard_output(predict);
     bool failed = fflush(predict->output) != 0 || ferror(predict->output);
     int why = errno;
     if (fclose(predict->output) != 0 && !failed) {

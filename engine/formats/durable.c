@@ -114,9 +114,14 @@ int pl_durable_open(pl_durable_t *file, const char *path, pl_error_t *err)
 {
     pl_durable_t made = {.path = path, .fd = -1, .directory = -1};
     if (is_stream(path)) {
-        made.fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+        /* behind what a redirected output has already; a pipe without a reader would
+         * block the thread */
+        made.fd = open(path, O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
         if (made.fd < 0)
-            return pl_fail(err, PL_EIO, "%s: %m", path);
+            return pl_fail(err, PL_EIO,
+                           errno == ENXIO ? "%s: the pipe has no reader" : "%s: %m",
+                           path);
+        fcntl(made.fd, F_SETFL, O_WRONLY | O_APPEND);
         made.is_stream = true;
         *file = made;
         return PL_OK;
