@@ -227,7 +227,10 @@ nodes_that_differ_are_refused() {
 a_run_file_of_a_megabyte_is_started_again_from_its_checkpoint() {
     mkdir large && cd large || return
     points '"max_steps": 4000, "max_epochs": -1' '{"name": "model_checkpoint", "every_n_train_steps": 50}'
-    sed -i "s|\"csv\", |\"csv\", \"package\": \"$(head -c 1500000 /dev/zero | tr '\0' x)\", |" run.json
+    local text run
+    text=$(head -c 1500000 /dev/zero | tr '\0' x) run=$(<run.json)
+    printf '%s\n' "${run/\"csv\", /\"csv\", \"package\": \"$text\", }" >run.json
+    ok "the file is large" test "$(wc -c <run.json)" -gt 1500000
     "$paceline" fit run.json --set trainer.devices=2 --set trainer.launcher=spawn --set trainer.run_name=large \
         >fit.out 2>fit.err </dev/null &
     pid=$!
