@@ -116,14 +116,22 @@ static bool failed_by(const rig_result_t *result, const victim_t *victim)
 
 static void a_run_ends_once_whenever_a_rank_is_killed(void)
 {
-    enum { RUNS = 24, LATEST_US = 120000 };
+    enum { RUNS = 24 };
     int succeeded = 0, failed = 0, landed = 0;
     rig_t *plain = far_new(.launcher = "\"inline\"",
                            .rig = {.trainer = "\"max_epochs\": 3"});
     const rig_result_t *whole = rig_fit(plain);
+
+    /* The kills spread over the time that such a run takes on this machine. */
+    const int64_t began = pl_now();
+    rig_t *timed = far_new(.rig = {.trainer = "\"max_epochs\": 3", .loop_of = plain});
+    rig_fit(timed);
+    rig_free(&timed);
+    const int64_t latest_us = (pl_now() - began) / 1000;
     for (int k = 0; k < RUNS; k++) {
         victim_t victim = {.rank = k % 2};
-        const struct timeval when = {0, k * LATEST_US / RUNS};
+        const int64_t at_us = k * latest_us / RUNS;
+        const struct timeval when = {at_us / 1000000, at_us % 1000000};
         rig_t *rig = far_new(.rig = {.trainer = "\"max_epochs\": 3", .loop_of = plain});
         victim.timer = event_new(rig_base(rig), -1, 0, kill_now, &victim);
         event_add(victim.timer, &when);
@@ -132,7 +140,7 @@ static void a_run_ends_once_whenever_a_rank_is_killed(void)
                                    && rig_same_bits(result, whole);
         const bool has_failed = failed_by(result, &victim);
         if (!has_succeeded && !has_failed)
-            tap_diag("after %d us: %s %s %s", (int)when.tv_usec, result->status,
+            tap_diag("after %d us: %s %s %s", (int)at_us, result->status,
                      result->error.where, result->error.text);
         if (rig_done(rig) != 1 || far_children() != 0)
             ok(false, "one end, and no process left");
@@ -144,7 +152,7 @@ static void a_run_ends_once_whenever_a_rank_is_killed(void)
     }
     is_int(succeeded + failed, RUNS, "%d runs succeeded, %d failed by that death",
            succeeded, failed);
-    ok(landed >= RUNS / 2, "%d of %d kills met a rank that was alive", landed, RUNS);
+    ok(landed >= RUNS / 4, "%d of %d kills met a rank that was alive", landed, RUNS);
     rig_free(&plain);
 }
 
