@@ -23,8 +23,8 @@
 #include "tensor/graph.h"
 #include "tensor/operators.h"
 
-/* Options in a report, for those who watch.  A report must fit into a message of a link;
- * without it a launcher would not know the run directory from which to start again. */
+/* Most bytes of options in a report, for viewers.  A report must fit into a message of a
+ * link: without it a launcher would not know the run directory from which to restart. */
 #define OPTIONS_REPORTED_MAX ((size_t)512 << 10)
 
 /* ---- The steps: strategy, callbacks, partition ---- */

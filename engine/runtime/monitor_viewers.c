@@ -9,7 +9,7 @@
  * turn, such as the end of an epoch, does not wait for the next burst: a second share, as
  * large, is for such lines, and a third for errors and for messages of loops and higher
  * levels.  The start and end of a run are always shown.  Lines are held for a moment, so
- * lines that come together take one system call for each viewer, and wake it once. */
+ * several of them take one system call for each viewer, and wake it once. */
 #include <event2/event.h>
 #include <stdio.h>
 #include <string.h>

@@ -46,7 +46,7 @@ typedef struct pl_open {
     bool is_command;                           /* it is `control`: */
     pl_run_command_t command;
     int track;                                     /* of `to`; < 0: none */
-    void *own;                                     /* of the graph's user, who frees it */
+    void *own;                                     /* the user of the graph frees it */
     struct pl_open *next, **pprev;                 /* list of all, newest first */
 } pl_open_t;
 

@@ -5,7 +5,7 @@
  * whole.
  *
  * A viewer of every message has to be as fast as the run.  The topic "state" is for a
- * viewer that needs less; while nobody subscribes to it, the run pays nothing. */
+ * viewer that needs less; without a subscriber it costs the run nothing. */
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
