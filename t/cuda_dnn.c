@@ -17,7 +17,7 @@ static int version;
 #ifdef __SANITIZE_ADDRESS__
 /* NVIDIA's libraries lose memory of their own.  What dnn_graph.c allocates is looked for
  * by t/cuda_layers. */
-int __lsan_is_turned_off(void);
+__attribute__((visibility("default"))) int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void)
 {
     return 1;

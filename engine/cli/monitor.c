@@ -99,6 +99,9 @@ static void count_runs(monitor_t *m, const json_t *message)
 static void keep_message(monitor_t *m, const char *text, size_t length)
 {
     const bool is_shown = m->arguments->json;
+    char *line = is_shown ? calloc(1, length + 1) : NULL;
+    if (line)
+        memcpy(line, text, length);
     json_t *message = json_loadb(text, length, 0, NULL);
     count_runs(m, message);
     const cli_held_t one = {.time = json_number_value(json_object_get(message, "time")),
@@ -106,7 +109,7 @@ static void keep_message(monitor_t *m, const char *text, size_t length)
                             .rank =
                                 (int)json_integer_value(json_object_get(message, "rank")),
                             .message = message,
-                            .text = is_shown ? strndup(text, length) : NULL};
+                            .text = line};
     const bool is_wanted = json_object_get(message, "kind")
                            || (is_shown && m->arguments->topic.count);
     if (is_wanted && (one.text || !is_shown) && cli_time_merge_add(&m->queue, &one))
