@@ -96,7 +96,7 @@ typedef struct pl_device {
     unsigned warned;                              /* emulated formats already warned of */
     pl_compiled_t *plan;
     int plan_count, plan_capacity;
-    struct compile *compiles;                       /* in the background: actor_plans.c */
+    struct background_compile *compiles;            /* in the background: actor_plans.c */
     struct running *spare;
     int running;                        /* replays and measurements that have not ended */
     int readings;                       /* reads of regions that have not ended */

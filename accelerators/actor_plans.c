@@ -16,15 +16,15 @@ static const int64_t LINES_APART = 2 * PL_SECOND;
 enum { BEAT_MS = 100 };
 
 /* A compilation in the background. */
-typedef struct compile {
-    pl_compiling_t compiling;                    /* first: done() casts it to compile_t */
-    struct compile *next;
+typedef struct background_compile {
+    pl_compiling_t compiling;         /* first: done() casts it to background_compile_t */
+    struct background_compile *next;
     pl_device_t *device;
     pl_call_t *call;
     pl_compiled_t compiled;
     unsigned formats;                             /* of the graph: 1 << pl_dtype_t each */
     int64_t logged;                               /* pl_now() of the last log line */
-} compile_t;
+} background_compile_t;
 
 static unsigned formats_of(const pl_graph_t *g)
 {
@@ -57,7 +57,7 @@ static int compiled_add(pl_device_t *device, pl_call_t *call,
 
 static void compile_progress(pl_compiling_t *compiling, int done, int all)
 {
-    compile_t *c = (compile_t *)compiling;
+    background_compile_t *c = (background_compile_t *)compiling;
     const int64_t now = pl_now();
     pl_progress_compile(c->call, &(pl_compile_progress_t){.done = (uint32_t)done,
                                                           .all = (uint32_t)all});
@@ -74,9 +74,9 @@ static void compile_progress(pl_compiling_t *compiling, int done, int all)
                     done, all);
 }
 
-static void compile_free(compile_t *c)
+static void compile_free(background_compile_t *c)
 {
-    compile_t **next = &c->device->compiles;
+    background_compile_t **next = &c->device->compiles;
     while (*next != c)
         next = &(*next)->next;
     *next = c->next;
@@ -85,7 +85,7 @@ static void compile_free(compile_t *c)
 
 static void compile_done(pl_compiling_t *compiling, const pl_error_t *failure)
 {
-    compile_t *c = (compile_t *)compiling;
+    background_compile_t *c = (background_compile_t *)compiling;
     pl_error_t err = failure ? *failure : (pl_error_t){0};
     c->compiled.plan = compiling->plan;
     if (failure)
@@ -129,16 +129,17 @@ void pl_device_compiles_stop(pl_device_t *device)
 static int compile_later(pl_device_t *device, pl_call_t *call, const pl_graph_t *g,
                          const pl_compiled_t *compiled, pl_error_t *err)
 {
-    compile_t *c = pl_alloc(sizeof *c);
+    background_compile_t *c = pl_alloc(sizeof *c);
     if (!c)
         return pl_no_memory(err);
-    *c = (compile_t){.compiling = {.progress = compile_progress, .done = compile_done},
-                     .next = device->compiles,
-                     .device = device,
-                     .call = call,
-                     .compiled = *compiled,
-                     .formats = formats_of(g),
-                     .logged = pl_now()};
+    *c = (background_compile_t){.compiling = {.progress = compile_progress,
+                                              .done = compile_done},
+                                .next = device->compiles,
+                                .device = device,
+                                .call = call,
+                                .compiled = *compiled,
+                                .formats = formats_of(g),
+                                .logged = pl_now()};
     device->compiles = c;
     int code = device->ops->compile_later(device->component.self, g, &c->compiling, err);
     if (code == PL_OK)

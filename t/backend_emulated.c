@@ -129,7 +129,7 @@ static bool is_there(emulated_t *e, const pl_device_ptr_t *address, int count)
 
 /* Of all memory of the device a kernel may touch what its launch names. */
 #ifdef __SANITIZE_ADDRESS__
-static void memory_close(const emulated_t *e, const pl_launch_t *launch)
+static void memory_close(const emulated_t *e, const pl_kernel_launch_t *launch)
 {
     for (const memory_t *m = e->memory; m && launch->bytes; m = m->next)
         ASAN_POISON_MEMORY_REGION(m->at, m->bytes);
@@ -399,7 +399,7 @@ static const pl_entry_t *emulated_code_entry(void *self, pl_binary_t *code,
 /* ---- Launches, products and layers ---- */
 
 typedef struct launching {
-    pl_launch_t launch;
+    pl_kernel_launch_t launch;
     emulated_enter_t *enter;
     uint64_t seed;
     emulated_t *device;
@@ -464,8 +464,8 @@ static int launch_run(void *work)
     return 0;
 }
 
-static int emulated_launch(void *self, pl_stream_t stream, const pl_launch_t *launch,
-                           pl_error_t *err)
+static int emulated_launch(void *self, pl_stream_t stream,
+                           const pl_kernel_launch_t *launch, pl_error_t *err)
 {
     emulated_t *e = self;
     if (++e->launches == e->fails_at)

@@ -23,27 +23,28 @@ static int reference_write(pl_append_t *file, pl_error_t *err)
                                         {"val_loss", NAN}};
     for (int k = 0; k < 20; k++)
         parabola[k] = 0.5f * (float)(k * k) - 3 * (float)k;
-    int code = pl_events_begin(file, &(pl_event_t){1763690000.25, 0}, err);
+    int code = pl_events_begin(file, &(pl_event_time_t){1763690000.25, 0}, err);
     if (code == PL_OK)
-        code = pl_events_restart(file, &(pl_event_t){1763690000.5, 51}, err);
+        code = pl_events_restart(file, &(pl_event_time_t){1763690000.5, 51}, err);
     if (code == PL_OK)
-        code = pl_events_scalars(file, &(pl_event_t){1763690001, 100}, scalar, 3, err);
+        code = pl_events_scalars(file, &(pl_event_time_t){1763690001, 100}, scalar, 3,
+                                 err);
     if (code == PL_OK)
-        code = pl_events_text(file, &(pl_event_t){1763690002, 0}, "notes/text_summary",
-                              "*é* is fine", err);
+        code = pl_events_text(file, &(pl_event_time_t){1763690002, 0},
+                              "notes/text_summary", "*é* is fine", err);
     if (code == PL_OK)
-        code = pl_events_histogram(file, &(pl_event_t){1763690003, (int64_t)1 << 40},
+        code = pl_events_histogram(file, &(pl_event_time_t){1763690003, (int64_t)1 << 40},
                                    "fc1.weight", parabola, 20, err);
     if (code == PL_OK)
-        code = pl_events_histogram(file, &(pl_event_t){1763690004, 3}, "one",
+        code = pl_events_histogram(file, &(pl_event_time_t){1763690004, 3}, "one",
                                    (float[]){2.5f, NAN, 2.5f}, 3, err);
     const pl_event_hparam_t hparam[] = {{.name = "lr", .number = 0.001},
                                         {.name = "name", .text = "adamw"},
                                         {.name = "nesterov", .is_truth = true}};
     if (code == PL_OK)
-        code = pl_events_session(file, &(pl_event_t){1763690005, 0}, hparam, 3, err);
+        code = pl_events_session(file, &(pl_event_time_t){1763690005, 0}, hparam, 3, err);
     if (code == PL_OK)
-        code = pl_events_session_end(file, &(pl_event_t){1763690006, 0}, false, err);
+        code = pl_events_session_end(file, &(pl_event_time_t){1763690006, 0}, false, err);
     return code;
 }
 

@@ -155,6 +155,17 @@ grep -rnE 'omp[[:space:]]+(parallel|for|sections|task|single|barrier)|omp_(get|s
     holds 'OpenMP, whose threads spin, is known to the file of the library that brings it'
 includes '' '(dnnl|oneapi/)' | not_in 'accelerators/cpu/library_onednn\.c:' |
     holds 'oneDNN is known to its one file'
+# A search for a type name finds one definition. The dialect of kernels is a language of its own.
+# defined: lines "FILE:LINE: NAME", one for each typedef
+defined()
+{
+    not_in 'accelerators/gpu/kernels/dialect\.h:' <"$stripped" |
+        sed -nE 's/^([^:]*:[0-9]*:)([ \t]*\}|.*\<typedef [^()]*)[ \t]*\<([a-z0-9_]+_t);.*/\1 \3/p;
+            s/^([^:]*:[0-9]*:).*\<typedef [^(]*\(\*?([a-z0-9_]+_t)\)\(.*/\1 \2/p'
+}
+defined | grep 'engine/paceline\.h:.* pl_engine_t$' | finds 'definitions of types are found'
+defined | LC_ALL=C sort -k2,2 | awk '{ at = $1; sub(/:[0-9]*:$/, "", at); if ($2 == name && at != file) print first, $0; else first = $0 }
+    { name = $2; file = at }' | holds 'each type name has one definition'
 
 # ---- examples ----
 

@@ -11,7 +11,7 @@
 #include "paceline.h"
 
 typedef struct pl_library pl_library_t;
-typedef struct pl_product pl_product_t;
+typedef struct pl_cpu_product pl_cpu_product_t;
 
 /* Writes "oneDNN 2.6.3" into text and returns it. */
 char *pl_library_name(char text[static 64]);
@@ -34,8 +34,8 @@ typedef struct pl_matmul {
     bool accumulate;                                       /* the product is added to c */
 } pl_matmul_t;
 
-pl_product_t *pl_product_matmul(pl_library_t *library, const pl_matmul_t *m,
-                                pl_error_t *err);
+pl_cpu_product_t *pl_cpu_product_matmul(pl_library_t *library, const pl_matmul_t *m,
+                                        pl_error_t *err);
 
 /* Images have channels last: x [batch, height, width, channels], y [batch, out_height,
  * out_width, filters]; weights are as in the graph, w [filters, channels, kernel,
@@ -51,14 +51,14 @@ typedef struct pl_convolution {
     bool has_bias;                                          /* PL_CONVOLVE only */
 } pl_convolution_t;
 
-pl_product_t *pl_product_convolution(pl_library_t *library, const pl_convolution_t *c,
-                                     pl_error_t *err);
+pl_cpu_product_t *pl_cpu_product_convolution(pl_library_t *library,
+                                             const pl_convolution_t *c, pl_error_t *err);
 
 /* Bytes of scratch memory that a run needs, aligned to 64. */
-size_t pl_product_scratch(const pl_product_t *product);
-int pl_product_run(pl_product_t *product, void *const argument[4], void *scratch,
-                   pl_error_t *err);
-void pl_product_free(pl_product_t *product);
+size_t pl_cpu_product_scratch(const pl_cpu_product_t *product);
+int pl_cpu_product_run(pl_cpu_product_t *product, void *const argument[4], void *scratch,
+                       pl_error_t *err);
+void pl_cpu_product_free(pl_cpu_product_t *product);
 
 /* ---- slices.c ----
  *

@@ -36,7 +36,7 @@ typedef struct binding {
     size_t offset;
 } binding_t;
 
-struct pl_product {
+struct pl_cpu_product {
     pl_library_t *library;
     dnnl_stream_t stream;                              /* threads cannot share a stream */
     int stages, bindings;
@@ -95,18 +95,18 @@ static void compute_alone(void)
 
 /* ---- Building a product ---- */
 
-static pl_product_t *product_done(pl_product_t *p, dnnl_status_t status, const char *what,
-                                  pl_error_t *err)
+static pl_cpu_product_t *product_done(pl_cpu_product_t *p, dnnl_status_t status,
+                                      const char *what, pl_error_t *err)
 {
     if (answer(status, what, err) == PL_OK)
         return p;
-    pl_product_free(p);
+    pl_cpu_product_free(p);
     return NULL;
 }
 
-static pl_product_t *product_new(pl_library_t *library, pl_error_t *err)
+static pl_cpu_product_t *product_new(pl_library_t *library, pl_error_t *err)
 {
-    pl_product_t *p = pl_alloc(sizeof *p);
+    pl_cpu_product_t *p = pl_alloc(sizeof *p);
     if (!p) {
         pl_no_memory(err);
         return NULL;
@@ -120,7 +120,7 @@ static pl_product_t *product_new(pl_library_t *library, pl_error_t *err)
 
 /* Makes a memory object of `md`, bound to an argument or to a piece of the scratch
  * (FROM_SCRATCH). */
-static dnnl_status_t bind(pl_product_t *p, const dnnl_memory_desc_t *md, int argument,
+static dnnl_status_t bind(pl_cpu_product_t *p, const dnnl_memory_desc_t *md, int argument,
                           dnnl_memory_t *memory)
 {
     binding_t *b = &p->binding[p->bindings];
@@ -138,7 +138,7 @@ static dnnl_status_t bind(pl_product_t *p, const dnnl_memory_desc_t *md, int arg
     return dnnl_success;
 }
 
-static dnnl_status_t give(pl_product_t *p, stage_t *s, int name,
+static dnnl_status_t give(pl_cpu_product_t *p, stage_t *s, int name,
                           const dnnl_memory_desc_t *md, int argument)
 {
     s->arg[s->count].arg = name;
@@ -156,7 +156,7 @@ static const dnnl_memory_desc_t *description(dnnl_primitive_desc_t pd, dnnl_quer
 }
 
 /* Makes the primitive of a stage and gives it its scratchpad. */
-static dnnl_status_t stage_make(pl_product_t *p, stage_t *s, dnnl_primitive_desc_t pd)
+static dnnl_status_t stage_make(pl_cpu_product_t *p, stage_t *s, dnnl_primitive_desc_t pd)
 {
     dnnl_status_t status = dnnl_primitive_create(&s->primitive, pd);
     const dnnl_memory_desc_t *scratchpad = description(pd, dnnl_query_scratchpad_md);
@@ -198,10 +198,10 @@ static dnnl_status_t matrix_describe(int rank, const pl_matrix_t *m,
     return dnnl_memory_desc_init_by_strides(md, rank, dim, dnnl_f32, stride);
 }
 
-pl_product_t *pl_product_matmul(pl_library_t *library, const pl_matmul_t *m,
-                                pl_error_t *err)
+pl_cpu_product_t *pl_cpu_product_matmul(pl_library_t *library, const pl_matmul_t *m,
+                                        pl_error_t *err)
 {
-    pl_product_t *p = product_new(library, err);
+    pl_cpu_product_t *p = product_new(library, err);
     if (!p)
         return NULL;
     dnnl_memory_desc_t a, b, c, bias;
@@ -305,7 +305,7 @@ static dnnl_status_t convolution_describe(const pl_convolution_t *c, convolution
 
 /* Makes the stage that reorders argument `argument`: it packs plain weights for the
  * library, or unpacks them. */
-static dnnl_status_t reorder_make(pl_product_t *p, const convolution_t *v,
+static dnnl_status_t reorder_make(pl_cpu_product_t *p, const convolution_t *v,
                                   const dnnl_memory_desc_t *packed,
                                   dnnl_memory_t packed_memory, int argument, bool packs)
 {
@@ -327,7 +327,7 @@ static dnnl_status_t reorder_make(pl_product_t *p, const convolution_t *v,
 }
 
 /* Forward and gradient of x: the first stage packs the weights. */
-static dnnl_status_t make_with_weights(pl_product_t *p, const pl_convolution_t *c,
+static dnnl_status_t make_with_weights(pl_cpu_product_t *p, const pl_convolution_t *c,
                                        const convolution_t *v)
 {
     const bool forward = c->kind == PL_CONVOLVE;
@@ -354,7 +354,7 @@ static dnnl_status_t make_with_weights(pl_product_t *p, const pl_convolution_t *
 }
 
 /* Gradient of the weights: the last stage unpacks them. */
-static dnnl_status_t make_of_weights(pl_product_t *p, const convolution_t *v)
+static dnnl_status_t make_of_weights(pl_cpu_product_t *p, const convolution_t *v)
 {
     const dnnl_memory_desc_t *packed = description(v->own, dnnl_query_diff_weights_md);
     stage_t *s = &p->stage[p->stages++];
@@ -372,10 +372,10 @@ static dnnl_status_t make_of_weights(pl_product_t *p, const convolution_t *v)
                                   : status;
 }
 
-pl_product_t *pl_product_convolution(pl_library_t *library, const pl_convolution_t *c,
-                                     pl_error_t *err)
+pl_cpu_product_t *pl_cpu_product_convolution(pl_library_t *library,
+                                             const pl_convolution_t *c, pl_error_t *err)
 {
-    pl_product_t *p = product_new(library, err);
+    pl_cpu_product_t *p = product_new(library, err);
     if (!p)
         return NULL;
     convolution_t v = {0};
@@ -396,13 +396,13 @@ pl_product_t *pl_product_convolution(pl_library_t *library, const pl_convolution
 
 /* ---- Running ---- */
 
-size_t pl_product_scratch(const pl_product_t *product)
+size_t pl_cpu_product_scratch(const pl_cpu_product_t *product)
 {
     return product->scratch;
 }
 
-int pl_product_run(pl_product_t *p, void *const argument[4], void *scratch,
-                   pl_error_t *err)
+int pl_cpu_product_run(pl_cpu_product_t *p, void *const argument[4], void *scratch,
+                       pl_error_t *err)
 {
     dnnl_status_t status = dnnl_success;
     compute_alone();
@@ -418,7 +418,7 @@ int pl_product_run(pl_product_t *p, void *const argument[4], void *scratch,
     return answer(status, "product", err);
 }
 
-void pl_product_free(pl_product_t *p)
+void pl_cpu_product_free(pl_cpu_product_t *p)
 {
     if (!p)
         return;

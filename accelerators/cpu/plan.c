@@ -17,11 +17,11 @@
 
 /* Place of a value: `index` is the region, batch field, scalar slot or constant, `offset`
  * in bytes. */
-typedef struct buffer {
+typedef struct value_buffer {
     enum { NOWHERE, IN_ARENA, IN_REGION, IN_INPUT, IN_SCALAR, IN_CONSTANT } in;
     int index;
     size_t offset, bytes;
-} buffer_t;
+} value_buffer_t;
 
 typedef struct fetch {
     bool is_metric;
@@ -37,7 +37,7 @@ struct pl_plan {
     int exec_ops;
     pl_device_span_t *span;                          /* [exec_ops]  [not measured yet] */
     int forward;                                     /* calls before the first backward */
-    buffer_t *buffer;                                /* [values] */
+    value_buffer_t *buffer;                          /* [values] */
     char **at;                                       /* [values] */
     int values;
     float *constant;                                      /* [values] set for constants */
@@ -55,14 +55,14 @@ struct pl_plan {
 
 /* ---- Compiling ---- */
 
-typedef struct compiler {
+typedef struct cpu_compiler {
     pl_cpu_t *cpu;
     pl_plan_t *plan;
     pl_graph_t graph;                                       /* a copy, rewritten */
     pl_lowered_t lowered;
     pl_fusion_t fusion;
     pl_memory_plan_t memory_plan;
-} compiler_t;
+} cpu_compiler_t;
 
 static bool may_reuse_buffer(const pl_graph_t *g, int op, int32_t input, void *user)
 {
@@ -92,7 +92,7 @@ static bool may_reuse_buffer(const pl_graph_t *g, int op, int32_t input, void *u
 
 /* Prepares the call for element-wise operations and reshapes [from, to), or for one other
  * operation. */
-static int prepare_unit(const compiler_t *c, const pl_builder_t *b, pl_exec_op_t *s,
+static int prepare_unit(const cpu_compiler_t *c, const pl_builder_t *b, pl_exec_op_t *s,
                         int from, int to, pl_error_t *err)
 {
     static const pl_prepare_t *const prepares[] = {pl_prepare_moves, pl_prepare_products,
@@ -116,7 +116,7 @@ static int prepare_unit(const compiler_t *c, const pl_builder_t *b, pl_exec_op_t
     return code;
 }
 
-static int calls_make(compiler_t *c, int *call_of_unit, pl_error_t *err)
+static int calls_make(cpu_compiler_t *c, int *call_of_unit, pl_error_t *err)
 {
     pl_plan_t *plan = c->plan;
     const pl_graph_t *g = &c->lowered.graph;
@@ -150,13 +150,13 @@ static int calls_make(compiler_t *c, int *call_of_unit, pl_error_t *err)
 
 /* ---- Buffers ---- */
 
-static int allocate_value(compiler_t *c, int32_t value, pl_error_t *err)
+static int allocate_value(cpu_compiler_t *c, int32_t value, pl_error_t *err)
 {
     const pl_allocation_t *allocation = &c->memory_plan.allocation[value];
     const pl_graph_t *g = &c->lowered.graph;
     const pl_value_t *v = &g->value[value], *root = &g->value[allocation->root];
     const int64_t end = root->offset + pl_elements(root->shape);
-    buffer_t *buffer = &c->plan->buffer[value];
+    value_buffer_t *buffer = &c->plan->buffer[value];
     buffer->bytes = (size_t)pl_elements(v->shape) * pl_dtype_size(v->dtype);
     if (allocation->kind == PL_ALLOCATION_ARENA) {
         buffer->in = IN_ARENA;
@@ -192,7 +192,7 @@ static int allocate_value(compiler_t *c, int32_t value, pl_error_t *err)
 }
 
 /* Number of calls after which a value is computed. */
-static int calls_until(const compiler_t *c, const int *call_of_unit, int32_t value)
+static int calls_until(const cpu_compiler_t *c, const int *call_of_unit, int32_t value)
 {
     const pl_value_t *v = &c->lowered.graph.value[c->fusion.root[value]];
     return v->source == PL_FROM_OP ? call_of_unit[c->fusion.unit[v->op]] + 1 : 0;
@@ -200,7 +200,7 @@ static int calls_until(const compiler_t *c, const int *call_of_unit, int32_t val
 
 /* A bucket is final after the last assign to it.  If nothing is left to do for an assign,
  * its value is computed in place. */
-static void schedule_bucket(compiler_t *c, const int *call_of_unit, int bucket)
+static void schedule_bucket(cpu_compiler_t *c, const int *call_of_unit, int bucket)
 {
     const pl_graph_t *g = &c->lowered.graph;
     const int64_t from = c->graph.bucket[bucket + 1], to = c->graph.bucket[bucket];
@@ -220,7 +220,7 @@ static void schedule_bucket(compiler_t *c, const int *call_of_unit, int bucket)
     c->plan->bucket_after[bucket] = after;
 }
 
-static int fill_plan(compiler_t *c, pl_error_t *err)
+static int fill_plan(cpu_compiler_t *c, pl_error_t *err)
 {
     pl_plan_t *p = c->plan;
     const pl_graph_t *g = &c->lowered.graph;
@@ -258,7 +258,7 @@ static int fill_plan(compiler_t *c, pl_error_t *err)
     return code;
 }
 
-static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
+static int compile(cpu_compiler_t *c, const pl_graph_t *g, pl_error_t *err)
 {
     static const pl_unit_limits_t limits = {.operands = PL_PROGRAM_OPERANDS,
                                             .lines = PL_PROGRAM_LINES,
@@ -289,7 +289,7 @@ int pl_cpu_compile(void *self, const pl_graph_t *g, pl_plan_t **plan, pl_error_t
     int code = pl_graph_check(g, err);
     if (code != PL_OK)
         return code;
-    compiler_t c = {.cpu = cpu, .plan = pl_alloc(sizeof *c.plan)};
+    cpu_compiler_t c = {.cpu = cpu, .plan = pl_alloc(sizeof *c.plan)};
     if (!c.plan)
         return pl_no_memory(err);
     if (pl_graph_is_float64(g))
@@ -355,7 +355,7 @@ static int resolve(const pl_cpu_t *cpu, pl_plan_t *plan, const pl_replay_t *repl
 {
     const bool moved = plan->generation != cpu->generation;
     for (int32_t v = 0; moved && v < plan->values; v++) {
-        const buffer_t *p = &plan->buffer[v];
+        const value_buffer_t *p = &plan->buffer[v];
         if (p->in == IN_REGION
             && p->offset + p->bytes > cpu->region_count[p->index] * sizeof(float))
             return pl_fail(
@@ -373,7 +373,7 @@ static int resolve(const pl_cpu_t *cpu, pl_plan_t *plan, const pl_replay_t *repl
     for (int k = 0; k < PL_STEP_SCALARS; k++)
         plan->scalar[k] = (float)replay->scalar[k];
     for (int32_t v = 0; v < plan->values; v++) {
-        const buffer_t *p = &plan->buffer[v];
+        const value_buffer_t *p = &plan->buffer[v];
         if (p->in == IN_SCALAR)
             plan->at[v] = (char *)&plan->scalar[p->index];
         if (p->in != IN_INPUT)

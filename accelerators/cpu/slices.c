@@ -14,7 +14,7 @@
 #define WIDE 8                         /* columns per row from which on columns are cut */
 
 typedef struct slice {
-    pl_product_t *product;
+    pl_cpu_product_t *product;
     int64_t offset[4];                   /* of its arguments, in elements */
     size_t scratch;                      /* offset of its scratch */
     float *sum;                          /* of this run: its partial sum [NULL: no sum] */
@@ -48,7 +48,7 @@ void pl_slices_free(pl_slices_t *s)
     if (!s)
         return;
     for (int k = 0; s->slice && k < s->count; k++)
-        pl_product_free(s->slice[k].product);
+        pl_cpu_product_free(s->slice[k].product);
     pl_free(s->slice);
     pl_free(s);
 }
@@ -59,7 +59,7 @@ static size_t aligned(size_t bytes)
 }
 
 /* Takes ownership of the product; false if it is NULL. */
-static bool slice_add(pl_slices_t *s, pl_product_t *product, const int64_t offset[4])
+static bool slice_add(pl_slices_t *s, pl_cpu_product_t *product, const int64_t offset[4])
 {
     if (!product)
         return false;
@@ -70,7 +70,7 @@ static bool slice_add(pl_slices_t *s, pl_product_t *product, const int64_t offse
     if (s->count++ > 0)                         /* the first slice writes to the result */
         s->scratch += aligned((size_t)s->summed * sizeof(float));
     slice->scratch = s->scratch;
-    s->scratch += aligned(pl_product_scratch(product));
+    s->scratch += aligned(pl_cpu_product_scratch(product));
     return true;
 }
 
@@ -116,7 +116,7 @@ pl_slices_t *pl_slices_matmul(pl_library_t *library, int threads, const pl_matmu
             offset[1] = matrix_cut(&own.b, axis, from, to);
         offset[2] = axis == columns ? from : 0;
         offset[3] = matrix_cut(&own.c, axis, from, to);
-        made = slice_add(s, pl_product_matmul(library, &own, err), offset);
+        made = slice_add(s, pl_cpu_product_matmul(library, &own, err), offset);
     }
     if (made)
         return s;
@@ -145,7 +145,8 @@ pl_slices_t *pl_slices_convolution(pl_library_t *library, int threads,
             [PL_CONVOLVE_GRAD_X] = {of_y, 0, 0, of_x},
             [PL_CONVOLVE_GRAD_W] = {of_y, of_x, 0, 0},
         };
-        made = slice_add(s, pl_product_convolution(library, &own, err), offset[c->kind]);
+        made = slice_add(s, pl_cpu_product_convolution(library, &own, err),
+                         offset[c->kind]);
     }
     if (made)
         return s;
@@ -177,8 +178,8 @@ static void slice_run(void *user, int64_t from, int64_t to, int part)
             argument[i] = call->argument[i] ? call->argument[i] + slice->offset[i] : NULL;
         if (slice->sum)
             argument[3] = slice->sum;
-        slice->code = pl_product_run(slice->product, argument,
-                                     call->scratch + slice->scratch, &slice->error);
+        slice->code = pl_cpu_product_run(slice->product, argument,
+                                         call->scratch + slice->scratch, &slice->error);
     }
 }
 

@@ -500,7 +500,8 @@ static const pl_entry_t *code_entry(void *self, pl_binary_t *code, const char *n
     return entry;
 }
 
-static int launch(void *self, pl_stream_t stream, const pl_launch_t *l, pl_error_t *err)
+static int launch(void *self, pl_stream_t stream, const pl_kernel_launch_t *l,
+                  pl_error_t *err)
 {
     cuda_t *cuda = self;
     void *argument[PL_LAUNCH_ADDRESSES];

@@ -27,11 +27,11 @@ enum { DAY = 24 * 3600, BYTES_MAX = 1 << 30 };
 
 static const char magic[16] = "paceline cuda 1";
 
-typedef struct head {
+typedef struct cache_header {
     char magic[16];
     uint64_t key, code;                                  /* bytes of each, which follow */
     uint64_t sum;                                        /* hash of both */
-} head_t;
+} cache_header_t;
 
 struct cuda_cache {
     char folder[PATH_MAX];
@@ -101,7 +101,7 @@ static bool read_all(int file, void *to, size_t bytes)
 }
 
 /* The key and the code of an entry; NULL: it is damaged, or of another key. */
-static char *entry_read(int file, const char *key, head_t *head)
+static char *entry_read(int file, const char *key, cache_header_t *head)
 {
     struct stat facts;
     if (fstat(file, &facts) != 0 || !S_ISREG(facts.st_mode)
@@ -122,7 +122,7 @@ static char *entry_read(int file, const char *key, head_t *head)
 bool cuda_cache_get(cuda_cache_t *cache, const char *key, void **code, size_t *bytes)
 {
     char path[PATH_MAX];
-    head_t head;
+    cache_header_t head;
     /* O_NONBLOCK: opening a pipe of that name must not block. */
     const int file = file_of(cache, key, path)
                          ? open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
@@ -166,14 +166,14 @@ static bool write_all(int file, const void *from, size_t bytes)
 
 /* ---- Maximum size ---- */
 
-typedef struct entry {
+typedef struct cache_entry {
     char name[32];
     int64_t bytes;
     struct timespec used;
-} entry_t;
+} cache_entry_t;
 
 typedef struct entries {
-    entry_t *entry;
+    cache_entry_t *entry;
     int count, capacity;
     int64_t bytes;
 } entries_t;
@@ -181,7 +181,7 @@ typedef struct entries {
 static bool ends_with(const char *name, const char *end)
 {
     const size_t length = strlen(name), tail = strlen(end);
-    return length > tail && length < sizeof((entry_t *)0)->name
+    return length > tail && length < sizeof((cache_entry_t *)0)->name
            && strcmp(name + length - tail, end) == 0;
 }
 
@@ -205,7 +205,7 @@ static void entries_read(const char *folder, entries_t *all)
             unlinkat(dirfd(of), found->d_name, 0);
         if (!is_entry || PL_GROW(all->entry, all->count, all->capacity) != PL_OK)
             continue;
-        entry_t *entry = &all->entry[all->count++];
+        cache_entry_t *entry = &all->entry[all->count++];
         snprintf(entry->name, sizeof entry->name, "%.31s", found->d_name);
         entry->bytes = facts.st_size;
         entry->used = facts.st_mtim;
@@ -226,8 +226,8 @@ void cuda_cache_count(const char *folder, int *count, int64_t *bytes)
 
 static int by_use(const void *a, const void *b)
 {
-    const struct timespec *x = &((const entry_t *)a)->used,
-                          *y = &((const entry_t *)b)->used;
+    const struct timespec *x = &((const cache_entry_t *)a)->used,
+                          *y = &((const cache_entry_t *)b)->used;
     if (x->tv_sec != y->tv_sec)
         return x->tv_sec < y->tv_sec ? -1 : 1;
     return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
@@ -244,9 +244,10 @@ bool cuda_cache_put(cuda_cache_t *cache, const char *key, const void *code, size
                          ? mkostemps(aside, (int)strlen(ASIDE), O_CLOEXEC)
                          : -1;
     const size_t length = strlen(key);
-    head_t head = {.key = length,
-                   .code = bytes,
-                   .sum = pl_hash(pl_hash(PL_HASH_EMPTY, key, length), code, bytes)};
+    cache_header_t head = {.key = length,
+                           .code = bytes,
+                           .sum = pl_hash(pl_hash(PL_HASH_EMPTY, key, length), code,
+                                          bytes)};
     memcpy(head.magic, magic, sizeof magic);
     bool written = file >= 0 && write_all(file, &head, sizeof head)
                    && write_all(file, key, length) && write_all(file, code, bytes);

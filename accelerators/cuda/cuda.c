@@ -115,14 +115,14 @@ static int cuda_probe(int device, pl_error_t *why)
 
 /* ---- The report about this machine ---- */
 
-typedef struct report {
+typedef struct card_report {
     pl_fact_t fact;
     void *user;
-} report_t;
+} card_report_t;
 
-static void show(const report_t *to, const char *name, const char *format, ...)
+static void show(const card_report_t *to, const char *name, const char *format, ...)
     PL_PRINTF(3, 4);
-static void show(const report_t *to, const char *name, const char *format, ...)
+static void show(const card_report_t *to, const char *name, const char *format, ...)
 {
     char text[CUDA_PATH_TEXT];
     va_list args;
@@ -132,7 +132,7 @@ static void show(const report_t *to, const char *name, const char *format, ...)
     to->fact(to->user, name, text);
 }
 
-static void report_card(const report_t *to, const cuda_driver_t *call, int number,
+static void report_card(const card_report_t *to, const cuda_driver_t *call, int number,
                         const cuda_compiler_t *compiler)
 {
     cuda_card_t card;
@@ -172,7 +172,7 @@ static void report_card(const report_t *to, const cuda_driver_t *call, int numbe
 }
 
 /* Which cards can access the memory of which others. */
-static void report_peers(const report_t *to, const cuda_driver_t *call, int count)
+static void report_peers(const card_report_t *to, const cuda_driver_t *call, int count)
 {
     char text[256] = "";
     size_t at = 0;
@@ -194,7 +194,7 @@ static void report_peers(const report_t *to, const cuda_driver_t *call, int coun
 
 enum { SHM_MIB = 1024 };                              /* NVIDIA's advice for containers */
 
-static void check_shm(const report_t *to, int count)
+static void check_shm(const card_report_t *to, int count)
 {
     struct statvfs at;
     if (count < 2 || statvfs("/dev/shm", &at) != 0)
@@ -210,7 +210,7 @@ static void check_shm(const report_t *to, int count)
 
 /* A network card with RDMA accesses the memory of GPUs by that module, or by DMA-BUF with
  * NVIDIA's open kernel modules.  A network card that software emulates has no device. */
-static void check_rdma(const report_t *to, const cuda_driver_t *call, int count)
+static void check_rdma(const card_report_t *to, const cuda_driver_t *call, int count)
 {
     static const char folder[] = "/sys/class/infiniband/";
     char name[64];
@@ -234,7 +234,7 @@ static void check_rdma(const report_t *to, const cuda_driver_t *call, int count)
              name);
 }
 
-static void check_sharing(const report_t *to, const cuda_driver_t *call, int count)
+static void check_sharing(const card_report_t *to, const cuda_driver_t *call, int count)
 {
     const char *host = getenv("NCCL_HOSTID");
     char bus[2][32];
@@ -257,7 +257,7 @@ static void check_sharing(const report_t *to, const cuda_driver_t *call, int cou
              host);
 }
 
-static void report_cache(const report_t *to)
+static void report_cache(const card_report_t *to)
 {
     char folder[PATH_MAX];
     int entries;
@@ -272,7 +272,7 @@ static void report_cache(const report_t *to)
 }
 
 /* A missing library: a warning only if there is a card that needs it. */
-static void report_missing(const report_t *to, const char *name, bool is_needed,
+static void report_missing(const card_report_t *to, const char *name, bool is_needed,
                            const pl_error_t *why)
 {
     const char *end = strstr(why->text, CUDA_LOOKED);
@@ -281,7 +281,7 @@ static void report_missing(const report_t *to, const char *name, bool is_needed,
          end ? "; it was looked for in the CUDA path" : "");
 }
 
-static const cuda_communicator_t *report_libraries(const report_t *to, int driver,
+static const cuda_communicator_t *report_libraries(const card_report_t *to, int driver,
                                                    int cards,
                                                    const cuda_compiler_t **compiler_p)
 {
@@ -317,7 +317,7 @@ static const cuda_communicator_t *report_libraries(const report_t *to, int drive
 
 static void cuda_report(pl_fact_t fact, void *user)
 {
-    const report_t to = {fact, user};
+    const card_report_t to = {fact, user};
     pl_error_t err = {0};
     int count = 0;
     /* "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14 …" */

@@ -223,7 +223,8 @@ static const pl_entry_t *code_entry(void *self, pl_binary_t *code, const char *n
     return (const pl_entry_t *)code;
 }
 
-static int launch(void *self, pl_stream_t stream, const pl_launch_t *l, pl_error_t *err)
+static int launch(void *self, pl_stream_t stream, const pl_kernel_launch_t *l,
+                  pl_error_t *err)
 {
     (void)self, (void)stream, (void)l, (void)err;
     return PL_OK;

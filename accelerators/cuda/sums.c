@@ -131,13 +131,13 @@ CUdeviceptr cuda_sums_staging(cuda_sums_t *s, size_t apart, pl_error_t *err)
 
 /* ---- Kernels ---- */
 
-typedef struct text {
+typedef struct kernel_source {
     char at[TEXT];
     size_t length;
-} text_t;
+} kernel_source_t;
 
-static void put(text_t *t, const char *format, ...) PL_PRINTF(2, 3);
-static void put(text_t *t, const char *format, ...)
+static void put(kernel_source_t *t, const char *format, ...) PL_PRINTF(2, 3);
+static void put(kernel_source_t *t, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -145,7 +145,7 @@ static void put(text_t *t, const char *format, ...)
     va_end(args);
 }
 
-static void put_tree(text_t *t, const cuda_sums_t *s, int first, int count)
+static void put_tree(kernel_source_t *t, const cuda_sums_t *s, int first, int count)
 {
     if (count == 1) {
         put(t, "a%d[i]", first);
@@ -169,7 +169,7 @@ static int kernel_make(cuda_sums_t *s, kernel_t *kernel, int kind, bool is_max, 
                                             "a > b ? a : b"}};
     const cuda_driver_t *call = s->call;
     const char *type = types[kind];
-    text_t text = {.length = 0};
+    kernel_source_t text = {.length = 0};
     void *module = NULL;
     CUfunction function = NULL;
     put(&text,
@@ -215,16 +215,16 @@ static bool is_needed(const cuda_sums_t *s, int count, int ranks)
 
 /* ---- Adding ---- */
 
-typedef struct sum {
+typedef struct card_sum {
     CUstream stream;
     CUdeviceptr count;                                      /* int64, on the card */
     uint64_t elements;
     int kind;
     bool is_max;
-} sum_t;
+} card_sum_t;
 
-static int launch(cuda_sums_t *s, const sum_t *sum, CUdeviceptr to, const CUdeviceptr *in,
-                  int ranks, pl_error_t *err)
+static int launch(cuda_sums_t *s, const card_sum_t *sum, CUdeviceptr to,
+                  const CUdeviceptr *in, int ranks, pl_error_t *err)
 {
     kernel_t *kernel = &s->kernel[sum->kind][sum->is_max][ranks];
     CUdeviceptr address[WIDE + 2] = {sum->count, to};
@@ -246,7 +246,7 @@ static int launch(cuda_sums_t *s, const sum_t *sum, CUdeviceptr to, const CUdevi
 
 /* A subtree that is too wide puts the sums of its halves where the elements of their
  * first rank were received, and the sum of both in `to`. */
-static int add_tree(cuda_sums_t *s, const sum_t *sum, CUdeviceptr to, int first,
+static int add_tree(cuda_sums_t *s, const card_sum_t *sum, CUdeviceptr to, int first,
                     int count, pl_error_t *err)
 {
     if (count <= WIDE)
@@ -307,7 +307,7 @@ static CUdeviceptr count_upload(cuda_sums_t *s, uint64_t count, pl_error_t *err)
 int cuda_sums_add(cuda_sums_t *s, const cuda_sum_t *of, CUstream stream, pl_error_t *err)
 {
     const CUdeviceptr count = count_upload(s, of->count, err);
-    const sum_t sum = {stream, count, of->count, kind_of(of->dtype), of->is_max};
+    const card_sum_t sum = {stream, count, of->count, kind_of(of->dtype), of->is_max};
     if (!count)
         return PL_EIO;
     for (int rank = 0; rank < s->ranks; rank++) {

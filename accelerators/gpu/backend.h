@@ -38,7 +38,7 @@ typedef struct pl_layer_plan pl_layer_plan_t;
 /* A kernel has only addresses as arguments. */
 #define PL_LAUNCH_ADDRESSES 48
 
-typedef struct pl_launch {
+typedef struct pl_kernel_launch {
     const pl_entry_t *entry;
     int64_t groups;
     int threads;                                            /* of a group: 32 to 1024 */
@@ -46,7 +46,7 @@ typedef struct pl_launch {
     pl_device_ptr_t address[PL_LAUNCH_ADDRESSES];
     const size_t *bytes;  /* that the kernel may access at each address, for backends that
                              check  [NULL: unknown] */
-} pl_launch_t;
+} pl_kernel_launch_t;
 
 /* A function of u = op(a) op(b) + bias, before the result is rounded. */
 typedef enum pl_epilogue {
@@ -224,7 +224,7 @@ typedef struct pl_gpu_backend_ops {
     /* NULL: the text has no such kernel. */
     const pl_entry_t *(*code_entry)(void *self, pl_binary_t *code, const char *name,
                                     pl_error_t *err);
-    int (*launch)(void *self, pl_stream_t stream, const pl_launch_t *launch,
+    int (*launch)(void *self, pl_stream_t stream, const pl_kernel_launch_t *launch,
                   pl_error_t *err);
 
     /* Launches between record_begin() and record_end() do not run.  recording_run() runs

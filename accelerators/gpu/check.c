@@ -11,15 +11,15 @@
 #include "base/error.h"
 
 /* Bytes [from, to) of the arena. */
-typedef struct range {
+typedef struct arena_range {
     size_t from, to;
     int value;                                              /* + 1 */
     int kernel;
-} range_t;
+} arena_range_t;
 
 typedef struct checking {
     const pl_plan_t *plan;
-    range_t *range;                                   /* [ranges] apart from each other */
+    arena_range_t *range;                             /* [ranges] apart from each other */
     int ranges, capacity;
 } checking_t;
 
@@ -28,7 +28,7 @@ static const char *name_of(const checking_t *c, int kernel)
     return c->plan->kernel[kernel].name;
 }
 
-static int range_add(checking_t *c, const range_t *range, pl_error_t *err)
+static int range_add(checking_t *c, const arena_range_t *range, pl_error_t *err)
 {
     if (range->from >= range->to)
         return PL_OK;
@@ -39,14 +39,14 @@ static int range_add(checking_t *c, const range_t *range, pl_error_t *err)
 }
 
 /* Replaces all values of that range. */
-static int write_range(checking_t *c, const range_t *fresh, pl_error_t *err)
+static int write_range(checking_t *c, const arena_range_t *fresh, pl_error_t *err)
 {
     int code = PL_OK;
     for (int k = 0; k < c->ranges && code == PL_OK; k++) {
-        const range_t old = c->range[k];
+        const arena_range_t old = c->range[k];
         if (old.to <= fresh->from || fresh->to <= old.from)
             continue;
-        range_t rest = old;
+        arena_range_t rest = old;
         rest.from = fresh->to;
         c->range[k].to = old.from < fresh->from ? fresh->from : old.from;
         code = range_add(c, &rest, err);
@@ -59,11 +59,11 @@ static int write_range(checking_t *c, const range_t *fresh, pl_error_t *err)
     return code == PL_OK ? range_add(c, fresh, err) : code;
 }
 
-static int read_range(const checking_t *c, const range_t *needed, pl_error_t *err)
+static int read_range(const checking_t *c, const arena_range_t *needed, pl_error_t *err)
 {
     size_t found = 0;
     for (int k = 0; k < c->ranges; k++) {
-        const range_t *r = &c->range[k];
+        const arena_range_t *r = &c->range[k];
         const size_t from = r->from > needed->from ? r->from : needed->from,
                      to = r->to < needed->to ? r->to : needed->to;
         if (from >= to)
@@ -113,8 +113,9 @@ static int check_kernel(checking_t *c, int kernel, pl_error_t *err)
             const gpu_buffer_t *buffer = &of->buffer[k];
             if (buffer->at != GPU_IN_ARENA || !(writes ? buffer->writes : buffer->reads))
                 continue;
-            const range_t range = {buffer->offset, buffer->offset + buffer->reach,
-                                   writes ? made_by(buffer) : buffer->value, kernel};
+            const arena_range_t range = {buffer->offset, buffer->offset + buffer->reach,
+                                         writes ? made_by(buffer) : buffer->value,
+                                         kernel};
             code = writes ? write_range(c, &range, err) : read_range(c, &range, err);
             if (code == PL_OK && !writes)
                 code = check_makers(c, range.value, kernel, err);
@@ -160,8 +161,8 @@ int gpu_check(const pl_plan_t *plan, pl_error_t *err)
                                  plan->piece[k].host_copies, k, err);
     for (int k = 0; k < plan->outputs && code == PL_OK; k++) {
         const gpu_buffer_t *buffer = &plan->output[k].buffer;
-        const range_t range = {buffer->offset, buffer->offset + buffer->reach,
-                               buffer->value, plan->kernels - 1};
+        const arena_range_t range = {buffer->offset, buffer->offset + buffer->reach,
+                                     buffer->value, plan->kernels - 1};
         if (buffer->at == GPU_IN_ARENA)
             code = read_range(&c, &range, err);
     }

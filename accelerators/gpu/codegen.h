@@ -65,8 +65,9 @@ typedef struct gpu_kernel {
         *library;                  /* a product that the backend's library computes, with
                                       addresses as backend.h has them  [NULL: a kernel] */
     pl_layer_plan_t *layer;        /* likewise */
-    pl_launch_t launch[GPU_SETS];  /* entry: filled in with the code; addresses: when
-                                      memory moves */
+    pl_kernel_launch_t
+        launch[GPU_SETS];               /* entry: filled in with the code; addresses: when
+                                           memory moves */
     gpu_buffer_t buffer[PL_LAUNCH_ADDRESSES];
 } gpu_kernel_t;
 

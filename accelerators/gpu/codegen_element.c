@@ -171,13 +171,13 @@ typedef struct operand {
     bool is_written;
 } operand_t;
 
-typedef struct operands {
+typedef struct unit_operands {
     operand_t *list;                                      /* [count] buffers, each once */
     int count;
     bool changes;                                           /* a region */
-} operands_t;
+} unit_operands_t;
 
-static void operand_put(operands_t *o, const gpu_buffer_t *buffer, pl_dtype_t dtype,
+static void operand_put(unit_operands_t *o, const gpu_buffer_t *buffer, pl_dtype_t dtype,
                         bool is_written)
 {
     int k = 0;
@@ -192,7 +192,7 @@ static void operand_put(operands_t *o, const gpu_buffer_t *buffer, pl_dtype_t dt
     o->changes |= is_written && buffer->at == GPU_IN_REGION;
 }
 
-static void operand_add(operands_t *o, const gpu_codegen_t *t, int32_t value,
+static void operand_add(unit_operands_t *o, const gpu_codegen_t *t, int32_t value,
                         bool is_written)
 {
     const int32_t root = t->fusion->root[value];
@@ -210,10 +210,10 @@ static void operand_add(operands_t *o, const gpu_codegen_t *t, int32_t value,
     operand_put(o, &low, t->low_dtype, true);
 }
 
-static int operands_find(operands_t *o, const gpu_codegen_t *t, int from, int to)
+static int operands_find(unit_operands_t *o, const gpu_codegen_t *t, int from, int to)
 {
     const size_t max = (size_t)(to - from) * 2 * (PL_OP_INPUTS + PL_OP_OUTPUTS);
-    *o = (operands_t){.list = pl_alloc_array(max, sizeof *o->list)};
+    *o = (unit_operands_t){.list = pl_alloc_array(max, sizeof *o->list)};
     for (int i = from; i < to && o->list; i++) {
         const pl_op_t *op = &t->g->op[i];
         if (op->code == PL_OP_reshape)
@@ -238,7 +238,7 @@ static bool overlaps(const gpu_buffer_t *a, const gpu_buffer_t *b)
 
 /* Whether a unit can be a part of the current kernel: there are enough arguments, and
  * neither writes what the other one reads or writes. */
-static bool can_join(const gpu_codegen_t *t, const operands_t *o)
+static bool can_join(const gpu_codegen_t *t, const unit_operands_t *o)
 {
     if (!t->part_groups || t->part_changes != o->changes || t->error.code != PL_OK)
         return false;
@@ -260,7 +260,7 @@ static bool can_join(const gpu_codegen_t *t, const operands_t *o)
 }
 
 /* The unit becomes a part of the current kernel, or of a new one. */
-static void print_part(gpu_unit_t *u, const operands_t *o, bool joins)
+static void print_part(gpu_unit_t *u, const unit_operands_t *o, bool joins)
 {
     gpu_codegen_t *t = u->t;
     const int step = THREADS * u->width;
@@ -287,7 +287,7 @@ static void print_part(gpu_unit_t *u, const operands_t *o, bool joins)
 
 /* Whether an operand overlaps another buffer of the current kernel: check.c could not
  * decide which of both is there at the end. */
-static bool overlaps_another(const gpu_codegen_t *t, const operands_t *o)
+static bool overlaps_another(const gpu_codegen_t *t, const unit_operands_t *o)
 {
     const gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
     for (int k = 0; k < o->count; k++)
@@ -302,7 +302,7 @@ static bool overlaps_another(const gpu_codegen_t *t, const operands_t *o)
 void gpu_print_element(gpu_codegen_t *t, int from, int to)
 {
     gpu_unit_t *u = pl_alloc(sizeof *u);
-    operands_t operands;
+    unit_operands_t operands;
     if (u)
         *u = (gpu_unit_t){.t = t, .from = from, .to = to};
     if (!u) {

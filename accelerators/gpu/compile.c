@@ -19,7 +19,7 @@
 #include "base/error.h"
 #include "base/log.h"
 
-typedef struct compiler {
+typedef struct gpu_compiler {
     pl_gpu_t *gpu;
     pl_plan_t *plan;
     pl_graph_t graph;                                       /* a copy, rewritten */
@@ -27,7 +27,7 @@ typedef struct compiler {
     pl_fusion_t fusion;
     pl_memory_plan_t memory_plan;
     gpu_codegen_t text;
-} compiler_t;
+} gpu_compiler_t;
 
 /* ---- Allocation ---- */
 
@@ -36,7 +36,7 @@ typedef struct compiler {
  * a cross-entropy, which takes the buffer of its logits. */
 static bool may_reuse_buffer(const pl_graph_t *g, int op, int32_t input, void *user)
 {
-    const pl_fusion_t *fusion = &((const compiler_t *)user)->fusion;
+    const pl_fusion_t *fusion = &((const gpu_compiler_t *)user)->fusion;
     const pl_op_t *maker = &g->op[op];
     int from = op, to = op + 1;
     if (maker->code == PL_OP_cross_entropy_grad)
@@ -56,7 +56,7 @@ static bool may_reuse_buffer(const pl_graph_t *g, int op, int32_t input, void *u
  * (products.c). */
 static bool must_stay(const pl_graph_t *g, int op, const pl_value_t *target, void *user)
 {
-    const compiler_t *c = user;
+    const gpu_compiler_t *c = user;
     const pl_plan_t *p = c->plan;
     const bool is_layer = gpu_is_by_layer(&c->text, p, op);
     return (gpu_is_by_library(p, g->op[op].output[0]) || is_layer)
@@ -66,7 +66,7 @@ static bool must_stay(const pl_graph_t *g, int op, const pl_value_t *target, voi
 
 /* ---- Pieces ---- */
 
-static gpu_piece_t *piece_add(compiler_t *c)
+static gpu_piece_t *piece_add(gpu_compiler_t *c)
 {
     pl_plan_t *p = c->plan;
     gpu_parts_close(&c->text);
@@ -82,7 +82,7 @@ static gpu_piece_t *piece_add(compiler_t *c)
     return &p->piece[p->pieces++];
 }
 
-static int print_on_host(compiler_t *c, int op, pl_error_t *err)
+static int print_on_host(gpu_compiler_t *c, int op, pl_error_t *err)
 {
     pl_plan_t *p = c->plan;
     if (PL_GROW(p->host, p->hosts, p->host_capacity) != PL_OK)
@@ -110,7 +110,7 @@ static int print_on_host(compiler_t *c, int op, pl_error_t *err)
     return PL_OK;
 }
 
-static int print_unit(compiler_t *c, int from, int to, pl_error_t *err)
+static int print_unit(gpu_compiler_t *c, int from, int to, pl_error_t *err)
 {
     const pl_graph_t *g = &c->lowered.graph;
     char where[128];
@@ -138,7 +138,7 @@ static int print_unit(compiler_t *c, int from, int to, pl_error_t *err)
 }
 
 /* Halves of a mirrored region to or from the float32 copy for the host. */
-static void print_floats(compiler_t *c, const gpu_host_copy_t *p, bool to_host)
+static void print_floats(gpu_compiler_t *c, const gpu_host_copy_t *p, bool to_host)
 {
     const pl_dtype_t dtype = c->gpu->memory->region[p->region].dtype;
     const gpu_buffer_t halves = {.at = GPU_IN_REGION,
@@ -153,7 +153,7 @@ static void print_floats(compiler_t *c, const gpu_host_copy_t *p, bool to_host)
         gpu_print_convert(&c->text, &floats, PL_F32, &halves, dtype, p->count);
 }
 
-static void host_copy_add(compiler_t *c, int region, size_t from, size_t count)
+static void host_copy_add(gpu_compiler_t *c, int region, size_t from, size_t count)
 {
     pl_plan_t *p = c->plan;
     const gpu_region_t *r = &c->gpu->memory->region[region];
@@ -170,14 +170,14 @@ static void host_copy_add(compiler_t *c, int region, size_t from, size_t count)
         pl_no_memory(&c->text.error);
 }
 
-static int bucket_region(const compiler_t *c)
+static int bucket_region(const gpu_compiler_t *c)
 {
     return c->graph.bucket_params ? PL_REGION_PARAMS : PL_REGION_GRADS;
 }
 
 /* The last unit that writes elements [from, to) of the buckets' region.  An assign
  * without a copy is written by the unit that makes its value. */
-static int bucket_unit(const compiler_t *c, int64_t from, int64_t to)
+static int bucket_unit(const gpu_compiler_t *c, int64_t from, int64_t to)
 {
     const pl_graph_t *g = &c->lowered.graph;
     int last = 0;
@@ -197,7 +197,7 @@ static int bucket_unit(const compiler_t *c, int64_t from, int64_t to)
 }
 
 /* Ends a piece after unit `unit` if that completes buckets. */
-static void cut_buckets(compiler_t *c, const int *last, int *bucket, int unit)
+static void cut_buckets(gpu_compiler_t *c, const int *last, int *bucket, int unit)
 {
     const int64_t *at = c->graph.bucket;
     const int before = *bucket;
@@ -214,7 +214,7 @@ static void cut_buckets(compiler_t *c, const int *last, int *bucket, int unit)
 
 /* The last piece copies the mirrored regions that the plan changes, except the buckets of
  * gradients that were copied before. */
-static void cut_end(compiler_t *c, int buckets)
+static void cut_end(gpu_compiler_t *c, int buckets)
 {
     const pl_graph_t *g = &c->lowered.graph;
     const pl_plan_t *p = c->plan;
@@ -237,7 +237,7 @@ static void cut_end(compiler_t *c, int buckets)
     piece_add(c);
 }
 
-static void print_ins(compiler_t *c)
+static void print_ins(gpu_compiler_t *c)
 {
     pl_plan_t *p = c->plan;
     for (int r = 0; r < PL_REGIONS; r++) {
@@ -260,7 +260,7 @@ static void print_ins(compiler_t *c)
 
 /* All launches of the plan in their order.  Before the first piece comes the kernel that
  * makes GPU_REGION_LOW; it runs only when parameters have changed. */
-static int print_units(compiler_t *c, pl_error_t *err)
+static int print_units(gpu_compiler_t *c, pl_error_t *err)
 {
     const pl_graph_t *g = &c->lowered.graph;
     const gpu_region_t *region = c->gpu->memory->region;
@@ -318,7 +318,7 @@ static int print_units(compiler_t *c, pl_error_t *err)
     return code;
 }
 
-static int maker_of(const compiler_t *c, int32_t value)
+static int maker_of(const gpu_compiler_t *c, int32_t value)
 {
     const pl_value_t *v = &c->lowered.graph.value[c->fusion.root[value]];
     return v->source == PL_FROM_OP ? v->op : -1;
@@ -327,7 +327,7 @@ static int maker_of(const compiler_t *c, int32_t value)
 /* Notes in the plan how much it reads of each region and batch field, whether it changes
  * parameters, and its metrics and outputs.  It can write GPU_REGION_LOW with the
  * parameters if only units of element-wise operations change them. */
-static int note_graph(compiler_t *c, pl_error_t *err)
+static int note_graph(gpu_compiler_t *c, pl_error_t *err)
 {
     const pl_graph_t *g = &c->lowered.graph;
     const gpu_region_t *low = &c->gpu->memory->region[GPU_REGION_LOW];
@@ -378,7 +378,7 @@ static int note_graph(compiler_t *c, pl_error_t *err)
 
 /* The lowered graph in units, with the memory of its values, and the operations that a
  * library computes. */
-static int prepare(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
+static int prepare(gpu_compiler_t *c, const pl_graph_t *g, pl_error_t *err)
 {
     pl_unit_limits_t limits = {.operands = PL_LAUNCH_ADDRESSES - 4,
                                .lines = 96,
@@ -427,7 +427,7 @@ static int prepare(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
 int gpu_compile(pl_gpu_t *gpu, pl_plan_t *plan, const pl_graph_t *g, gpu_string_t **text,
                 int *texts, pl_error_t *err)
 {
-    compiler_t c = {.gpu = gpu, .plan = plan};
+    gpu_compiler_t c = {.gpu = gpu, .plan = plan};
     int code = prepare(&c, g, err);
     if (code == PL_OK) {
         c.text.allocation = c.memory_plan.allocation;

@@ -16,10 +16,10 @@
 #include "base/error.h"
 
 /* The operands of an operation, by their number in backend.h  [-1: none]. */
-typedef struct operands {
+typedef struct layer_operands {
     int32_t value[PL_LAYER_WORKSPACE];
     bool writes[PL_LAYER_WORKSPACE];
-} operands_t;
+} layer_operands_t;
 
 static const int inputs_of[][6] = {
     [PL_LAYER_ATTENTION] = {PL_ATTENTION_Q, PL_ATTENTION_K, PL_ATTENTION_V},
@@ -68,10 +68,10 @@ static bool is_read(const pl_graph_t *g, int32_t value)
 }
 
 /* An attention without a gradient has no sums. */
-static operands_t operands_of(const pl_graph_t *g, const pl_op_t *op,
-                              pl_layer_kind_t kind)
+static layer_operands_t operands_of(const pl_graph_t *g, const pl_op_t *op,
+                                    pl_layer_kind_t kind)
 {
-    operands_t o;
+    layer_operands_t o;
     for (int k = 0; k < PL_LAYER_WORKSPACE; k++)
         o.value[k] = -1, o.writes[k] = false;
     for (int k = 0; k < op->input_count && k < 6; k++)
@@ -108,8 +108,8 @@ static const pl_op_t *concat_of(const gpu_codegen_t *t, const pl_op_t *op, int32
 
 /* An operand of attention as [batches, heads, tokens, width]; false: not possible with
  * strides. */
-static bool view_of(const gpu_codegen_t *t, const pl_op_t *op, const operands_t *o, int k,
-                    pl_view_t *view)
+static bool view_of(const gpu_codegen_t *t, const pl_op_t *op, const layer_operands_t *o,
+                    int k, pl_view_t *view)
 {
     static const int swap[] = {0, 2, 1, 3};
     const int32_t value = o->value[k];
@@ -157,7 +157,7 @@ bool gpu_is_by_layer(const gpu_codegen_t *t, const pl_plan_t *plan, int op)
 /* ---- Descriptions ---- */
 
 static bool describe_attention(const gpu_codegen_t *t, const pl_op_t *op,
-                               const operands_t *o, pl_layer_t *layer)
+                               const layer_operands_t *o, pl_layer_t *layer)
 {
     const bool grad = layer->kind == PL_LAYER_ATTENTION_GRAD;
     const pl_shape_t q = t->view[op->attr.from + grad].shape;
@@ -195,7 +195,7 @@ static bool describe(const gpu_codegen_t *t, const pl_op_t *op, pl_layer_t *laye
     *layer = (pl_layer_t){0};
     if (!kind_of(op, &layer->kind))
         return false;
-    const operands_t o = operands_of(t->g, op, layer->kind);
+    const layer_operands_t o = operands_of(t->g, op, layer->kind);
     layer->dtype = t->g->value[op->input[0]].dtype;
     if (layer->dtype == PL_F64)
         return false;
@@ -295,7 +295,7 @@ int gpu_layers_find(pl_gpu_t *gpu, const gpu_codegen_t *t, pl_graph_t *g, pl_pla
 /* ---- Launches ---- */
 
 static gpu_buffer_t buffer_of(const gpu_codegen_t *t, const pl_op_t *op,
-                              const operands_t *o, pl_layer_kind_t kind, int k)
+                              const layer_operands_t *o, pl_layer_kind_t kind, int k)
 {
     const int32_t value = o->value[k];
     int input;
@@ -331,7 +331,7 @@ bool gpu_layer_put(gpu_codegen_t *t, const pl_plan_t *plan, int i)
     char where[128];
     if (!layer || !kind_of(op, &kind))
         return false;
-    const operands_t o = operands_of(t->g, op, kind);
+    const layer_operands_t o = operands_of(t->g, op, kind);
     for (int k = 0; k < PL_LAYER_ADDRESSES; k++)
         buffer[k] = k < PL_LAYER_WORKSPACE && o.value[k] >= 0
                         ? buffer_of(t, op, &o, kind, k)

@@ -17,7 +17,7 @@ int gpu_put_kernels(pl_gpu_t *gpu, const pl_plan_t *plan, int from, int to, int 
     int code = PL_OK;
     for (int k = from; k < to && code == PL_OK; k++) {
         const gpu_kernel_t *kernel = &plan->kernel[k];
-        const pl_launch_t *launch = &kernel->launch[set];
+        const pl_kernel_launch_t *launch = &kernel->launch[set];
         if (kernel->library)
             code = backend->product_run(gpu, PL_STREAM_MAIN, kernel->library,
                                         launch->address, err);

@@ -149,7 +149,7 @@ int gpu_plan_resolve(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err)
     recordings_free(gpu, plan);
     for (int k = 0; k < plan->kernels; k++)
         for (int set = 0; set < GPU_SETS; set++) {
-            pl_launch_t *launch = &plan->kernel[k].launch[set];
+            pl_kernel_launch_t *launch = &plan->kernel[k].launch[set];
             for (int i = 0; i < launch->count; i++)
                 launch->address[i] = gpu_address(gpu, &plan->kernel[k].buffer[i], set);
         }

@@ -14,23 +14,23 @@
 
 enum { CHUNK = 1 << 19 /* elements converted at once, which takes less than 1 ms */ };
 
-typedef struct pending {
-    struct pending *next;
+typedef struct region_read {
+    struct region_read *next;
     pl_transfer_t *transfer;
     gpu_block_t snapshot;                                   /* [none] */
     pl_dtype_t dtype;                                       /* of the region */
     size_t converted;                                       /* elements, of halves */
     pl_event_t *taken, *over;
-} pending_t;
+} region_read_t;
 
 typedef struct pl_gpu_transfers {
-    pending_t *first, **last;                               /* under way, in order */
-    pending_t *spare;                                       /* with their snapshots */
+    region_read_t *first, **last;                           /* under way, in order */
+    region_read_t *spare;                                   /* with their snapshots */
 } transfers_t;
 
-static pending_t *pending_free(pl_gpu_t *gpu, pending_t *g)
+static region_read_t *pending_free(pl_gpu_t *gpu, region_read_t *g)
 {
-    pending_t *next = g->next;
+    region_read_t *next = g->next;
     if (g->snapshot.bytes)
         gpu->backend->memory_free(gpu, g->snapshot.address);
     if (g->taken)
@@ -64,15 +64,16 @@ bool gpu_transfers_drop(pl_gpu_t *gpu)
 }
 
 /* A spare read, if possible with a snapshot that is large enough, or a new one. */
-static int pending_take(pl_gpu_t *gpu, size_t bytes, pending_t **taken, pl_error_t *err)
+static int pending_take(pl_gpu_t *gpu, size_t bytes, region_read_t **taken,
+                        pl_error_t *err)
 {
     transfers_t *t = gpu->transfers;
-    pending_t **next = &t->spare;
+    region_read_t **next = &t->spare;
     while (*next && (*next)->snapshot.bytes < bytes)
         next = &(*next)->next;
     if (!*next)
         next = &t->spare;
-    pending_t *g = *next;
+    region_read_t *g = *next;
     if (g)
         *next = g->next;
     else if (!(g = pl_alloc(sizeof *g)))
@@ -88,7 +89,7 @@ static int pending_take(pl_gpu_t *gpu, size_t bytes, pending_t **taken, pl_error
 }
 
 /* The host memory that receives the region's elements. */
-static char *arrival_of(const pending_t *g)
+static char *arrival_of(const region_read_t *g)
 {
     const pl_transfer_t *t = g->transfer;
     return (char *)t->host
@@ -97,7 +98,7 @@ static char *arrival_of(const pending_t *g)
 
 /* The copies come after the work that is on MAIN so far.  Without memory for a snapshot,
  * later work on MAIN comes after them. */
-static int put(pl_gpu_t *gpu, pending_t *g, pl_device_ptr_t from, size_t bytes,
+static int put(pl_gpu_t *gpu, region_read_t *g, pl_device_ptr_t from, size_t bytes,
                pl_error_t *err)
 {
     const pl_gpu_backend_ops_t *backend = gpu->backend;
@@ -144,7 +145,7 @@ int pl_gpu_read_later(void *self, pl_transfer_t *t, pl_error_t *err)
             return pl_no_memory(err);
         gpu->transfers->last = &gpu->transfers->first;
     }
-    pending_t *g = NULL;
+    region_read_t *g = NULL;
     int code = pending_take(gpu, bytes, &g, err);
     if (code != PL_OK)
         return code;
@@ -165,7 +166,7 @@ int pl_gpu_read_later(void *self, pl_transfer_t *t, pl_error_t *err)
 
 /* Converts a chunk of the halves that have arrived; false: there are more, and the
  * descriptor is written to, so that the accelerator collects again. */
-static bool convert(pl_gpu_t *gpu, pending_t *g)
+static bool convert(pl_gpu_t *gpu, region_read_t *g)
 {
     const pl_transfer_t *t = g->transfer;
     const uint64_t one = 1;
@@ -187,7 +188,7 @@ void gpu_transfers_collect(pl_gpu_t *gpu)
     transfers_t *t = gpu->transfers;
     pl_error_t err = {0};
     while (t && t->first) {
-        pending_t *g = t->first;
+        region_read_t *g = t->first;
         bool over = false;
         const int code = gpu->backend->event_passed(gpu, g->over, &over, &err);
         if (code == PL_OK && (!over || !convert(gpu, g)))

@@ -27,7 +27,7 @@ typedef struct opencl_block {
     void *memory;
     pl_device_ptr_t address;
     size_t bytes;
-} block_t;
+} opencl_block_t;
 
 /* ---- Errors ---- */
 
@@ -218,7 +218,7 @@ static int memory_new(void *self, size_t bytes, pl_device_ptr_t *address, pl_err
     const int code = opencl_enter(cl, err);
     if (code != PL_OK)
         return code;
-    block_t *block = pl_alloc(sizeof *block);
+    opencl_block_t *block = pl_alloc(sizeof *block);
     if (!block)
         return pl_no_memory(err);
     /* OpenCL aligns to 128 bytes at most. */
@@ -240,7 +240,7 @@ static int memory_new(void *self, size_t bytes, pl_device_ptr_t *address, pl_err
                        cl->number, cl->device.name, (bytes + ALIGNMENT + MIB - 1) / MIB,
                        cl->allocated / MIB, (size_t)cl->device.memory / MIB);
     *address = ((uintptr_t)memory + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    *block = (block_t){cl->blocks, memory, *address, bytes};
+    *block = (opencl_block_t){cl->blocks, memory, *address, bytes};
     cl->blocks = block;
     cl->allocated += bytes;
     return PL_OK;
@@ -249,10 +249,10 @@ static int memory_new(void *self, size_t bytes, pl_device_ptr_t *address, pl_err
 static void memory_free(void *self, pl_device_ptr_t address)
 {
     opencl_t *cl = self;
-    block_t **next = &cl->blocks;
+    opencl_block_t **next = &cl->blocks;
     while ((*next)->address != address)
         next = &(*next)->next;
-    block_t *block = *next;
+    opencl_block_t *block = *next;
     *next = block->next;
     cl->allocated -= block->bytes;
     finish_all(cl);

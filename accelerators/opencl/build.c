@@ -149,7 +149,7 @@ const pl_entry_t *opencl_code_entry(void *self, pl_binary_t *code, const char *n
     return entry;
 }
 
-int opencl_launch(void *self, pl_stream_t stream, const pl_launch_t *launch,
+int opencl_launch(void *self, pl_stream_t stream, const pl_kernel_launch_t *launch,
                   pl_error_t *err)
 {
     opencl_t *cl = self;

@@ -88,7 +88,7 @@ int opencl_code_new(void *self, const char *text, pl_binary_t **code, pl_error_t
 void opencl_code_free(void *self, pl_binary_t *code);
 const pl_entry_t *opencl_code_entry(void *self, pl_binary_t *code, const char *name,
                                     pl_error_t *err);
-int opencl_launch(void *self, pl_stream_t stream, const pl_launch_t *launch,
+int opencl_launch(void *self, pl_stream_t stream, const pl_kernel_launch_t *launch,
                   pl_error_t *err);
 
 /* ---- opencl.c ---- */

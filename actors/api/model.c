@@ -110,17 +110,17 @@ static void inputs_fill(const inputs_t *inputs, const pl_field_t *given, const v
 
 /* ---- The model ---- */
 
-typedef struct answer {
+typedef struct model_output {
     char name[48];
     pl_shape_t shape;                                       /* [size, …] */
     bool is_int;                                            /* int32; else float32 */
-} answer_t;
+} model_output_t;
 
 /* The plan for one number of samples. */
 typedef struct sized {
     pl_plan_t *plan;                                        /* NULL: not yet */
     int answers;
-    answer_t answer[PL_FIELDS];
+    model_output_t answer[PL_FIELDS];
     void *input[PL_FIELDS], *output[PL_FIELDS];             /* of one replay */
 } sized_t;
 
@@ -337,7 +337,7 @@ static int answers_keep(sized_t *sized, const pl_graph_t *g, pl_error_t *err)
             return pl_fail(err, PL_EUNSUPPORTED,
                            "output \"%s\" is neither float32 nor int32",
                            g->fetch[k].name);
-        answer_t *answer = &sized->answer[sized->answers++];
+        model_output_t *answer = &sized->answer[sized->answers++];
         snprintf(answer->name, sizeof answer->name, "%s", g->fetch[k].name);
         answer->shape = value->shape;
         answer->is_int = value->dtype == PL_I32;
@@ -377,15 +377,15 @@ static int sized_compile(pl_loaded_model_t *m, sized_t *sized, int64_t size,
 
 /* ---- Running ---- */
 
-typedef struct run {
+typedef struct model_run {
     pl_replay_t replay;                                   /* first: done() gets it back */
     bool ended;
     pl_error_t error;
-} run_t;
+} model_run_t;
 
 static void run_done(pl_replay_t *replay, const pl_error_t *err)
 {
-    run_t *run = (run_t *)replay;
+    model_run_t *run = (model_run_t *)replay;
     run->ended = true;
     if (err)
         run->error = *err;
@@ -393,7 +393,7 @@ static void run_done(pl_replay_t *replay, const pl_error_t *err)
 
 static int replay(pl_loaded_model_t *m, sized_t *sized, pl_error_t *err)
 {
-    run_t run = {.replay = {.done = run_done}};
+    model_run_t run = {.replay = {.done = run_done}};
     memcpy(run.replay.input, sized->input, sizeof sized->input);
     memcpy(run.replay.output, sized->output, sizeof sized->output);
     int code = m->ops->replay(m->accelerator.self, sized->plan, &run.replay, err);
@@ -409,8 +409,8 @@ static int replay(pl_loaded_model_t *m, sized_t *sized, pl_error_t *err)
 }
 
 /* Copies rows of a replay's output to the answer, from row `at` on. */
-static void rows_keep(const answer_t *answer, const void *from, int64_t rows, int64_t at,
-                      float *into)
+static void rows_keep(const model_output_t *answer, const void *from, int64_t rows,
+                      int64_t at, float *into)
 {
     int64_t row = pl_elements(answer->shape) / answer->shape.dim[0];
     into += at * row;

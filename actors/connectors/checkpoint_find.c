@@ -328,19 +328,19 @@ static int named_take(pl_found_t *found, const char *from, pl_error_t *err)
 
 /* ---- the run ---- */
 
-typedef struct run {
+typedef struct run_folder {
     char *path;
     struct timespec begun;                             /* when its run file was written */
-} run_t;
+} run_folder_t;
 
 typedef struct runs {
-    run_t *at;
+    run_folder_t *at;
     int count, capacity;
 } runs_t;
 
 static int begun_last_first(const void *a, const void *b)
 {
-    const run_t *x = a, *y = b;
+    const run_folder_t *x = a, *y = b;
     if (x->begun.tv_sec != y->begun.tv_sec)
         return x->begun.tv_sec < y->begun.tv_sec ? 1 : -1;
     if (x->begun.tv_nsec != y->begun.tv_nsec)
@@ -360,7 +360,7 @@ static int run_add(runs_t *runs, const char *root, const char *name, pl_error_t 
     if (is_run && PL_GROW(runs->at, runs->count, runs->capacity) != PL_OK)
         code = pl_no_memory(err);
     else if (is_run)
-        runs->at[runs->count++] = (run_t){path, what.st_mtim};
+        runs->at[runs->count++] = (run_folder_t){path, what.st_mtim};
     if (!is_run || code != PL_OK)
         pl_free(path);
     pl_free(file);

@@ -23,12 +23,12 @@
 #define READER_MIN 2                                        /* one is read, one waits */
 #define WAITING_MAX 64                                      /* fetches */
 
-typedef struct reader {
+typedef struct data_reader {
     pl_address_t at;
     pl_batch_t *batch[READER_AHEAD];      /* that it has to read; counted  [none] */
     int count, max;                       /* of them: now, and allowed */
     bool is_fed;                          /* it had max: it gets more when half is read */
-} reader_t;
+} data_reader_t;
 
 /* Fetches that wait for their batch, in order. */
 typedef struct fetches {
@@ -47,7 +47,7 @@ typedef struct data {
     pl_batch_signature_t *signature;         /* from the first opening, counted  [none] */
     pl_prefetch_t queue[PL_DATA_LOADERS];
     fetches_t waiting[PL_DATA_LOADERS];
-    reader_t *reader;
+    data_reader_t *reader;
     int reader_count;
 } data_t;
 
@@ -347,7 +347,7 @@ static void data_on_batch(void *self, const pl_answer_t *answer)
     const int max = many < READER_MIN     ? READER_MIN
                     : many > READER_AHEAD ? READER_AHEAD
                                           : (int)many;
-    for (reader_t *reader = data->reader; reader < data->reader + data->reader_count;
+    for (data_reader_t *reader = data->reader; reader < data->reader + data->reader_count;
          reader++)
         for (int slot = 0; slot < READER_AHEAD; slot++)
             if (reader->batch[slot] == batch) {
@@ -365,11 +365,11 @@ static void data_on_batch(void *self, const pl_answer_t *answer)
 
 /* The reader with the fewest batches of those that may get more, or NULL.  A reader gets
  * batches in groups, because each batch that is sent alone wakes a thread twice. */
-static reader_t *reader_free(data_t *data)
+static data_reader_t *reader_free(data_t *data)
 {
-    reader_t *min = NULL;
+    data_reader_t *min = NULL;
     for (int k = 0; k < data->reader_count; k++) {
-        reader_t *reader = &data->reader[k];
+        data_reader_t *reader = &data->reader[k];
         if (!reader->is_fed && reader->count < reader->max
             && (!min || reader->count < min->count))
             min = reader;
@@ -380,7 +380,7 @@ static reader_t *reader_free(data_t *data)
 /* Sends batches to the readers; one that cannot be sent fails in its place. */
 static void queue_read_ahead(data_t *data, pl_prefetch_t *queue, int waiting)
 {
-    for (reader_t *reader; (reader = reader_free(data));) {
+    for (data_reader_t *reader; (reader = reader_free(data));) {
         pl_error_t err = {0};
         pl_batch_t *batch = pl_prefetch_next(queue, (uint32_t)waiting);
         if (!batch)

@@ -16,10 +16,10 @@
 #include "base/resume_keys.h"
 #include "runtime/payload.h"
 
-typedef struct reader {
+typedef struct opened_datasets {
     pl_dataset_t **opened;                                  /* counted; closed here */
     int opened_count, opened_capacity;
-} reader_t;
+} opened_datasets_t;
 
 static int reader_on_start(void *self, pl_call_t *call, const pl_body_t *body,
                            pl_error_t *err)
@@ -276,7 +276,7 @@ static void dataset_sum(pl_dataset_t *dataset)
 }
 
 /* Closes data sets that have no other references. */
-static void reader_close(reader_t *reader)
+static void reader_close(opened_datasets_t *reader)
 {
     int kept = 0;
     for (int k = 0; k < reader->opened_count; k++)
@@ -290,7 +290,7 @@ static void reader_close(reader_t *reader)
 static int reader_on_open(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
-    reader_t *reader = self;
+    opened_datasets_t *reader = self;
     pl_dataset_t *dataset = (pl_dataset_t *)body->open_dataset.dataset;
     pl_error_t why = {0};
     reader_close(reader);
@@ -393,11 +393,11 @@ static int reader_on_read(void *self, pl_call_t *call, const pl_body_t *body,
 
 static void reader_release(void *self)
 {
-    reader_t *reader = self;
+    opened_datasets_t *reader = self;
     for (int k = 0; k < reader->opened_count; k++)
         pl_object_unref(reader->opened[k]);
     pl_free(reader->opened);
-    *reader = (reader_t){0};
+    *reader = (opened_datasets_t){0};
 }
 
 static void reader_on_cancel(void *self, pl_call_t *call)
@@ -418,7 +418,7 @@ static const pl_handler_t reader_handlers[] = {
 const pl_actor_ops_t pl_io_reader = {
     .name = "io.reader",
     .help = "opens data sets and reads samples",
-    .size = sizeof(reader_t),
+    .size = sizeof(opened_datasets_t),
     .level = PL_LEVEL_IO,
     .handlers = reader_handlers,
     .on_cancel = reader_on_cancel,

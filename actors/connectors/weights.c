@@ -132,16 +132,16 @@ static pl_weights_t *weights_of_file(const char *path, pl_error_t *err)
 /* ---- Run directories ---- */
 
 /* A candidate of a run directory. */
-typedef struct choice {
+typedef struct weights_candidate {
     char *path;                                            /* of a checkpoint or file */
     const char *which;                                     /* "best", "newest", "final" */
     char *monitor;                                         /* of the best  [NULL] */
     bool is_file;
-} choice_t;
+} weights_candidate_t;
 
 /* In the order in which they are tried. */
 typedef struct choices {
-    choice_t *at;
+    weights_candidate_t *at;
     int count, capacity;
 } choices_t;
 
@@ -153,8 +153,9 @@ static int choice_add(choices_t *all, const char *path, const char *which,
         pl_free(copy);
         return pl_no_memory(err);
     }
-    all->at[all->count++] =
-        (choice_t){.path = copy, .which = which, .is_file = !strcmp(which, "final")};
+    all->at[all->count++] = (weights_candidate_t){.path = copy,
+                                                  .which = which,
+                                                  .is_file = !strcmp(which, "final")};
     return PL_OK;
 }
 

@@ -9,9 +9,9 @@
 #include "formats/append.h"
 #include "runtime/payload.h"
 
-typedef struct writer {
+typedef struct run_writer {
     int held;                                    /* descriptor of the run's folder  [0] */
-} writer_t;
+} run_writer_t;
 
 static int writer_on_start(void *self, pl_call_t *call, const pl_body_t *body,
                            pl_error_t *err)
@@ -53,7 +53,7 @@ static int writer_on_read(void *self, pl_call_t *call, const pl_body_t *body,
 static int writer_on_run_dir(void *self, pl_call_t *call, const pl_body_t *body,
                              pl_error_t *err)
 {
-    writer_t *writer = self;
+    run_writer_t *writer = self;
     const pl_make_run_dir_t *wanted = &body->make_run_dir;
     char *path = NULL;
     int code = wanted->aside ? pl_run_dir_put_aside(wanted->root, wanted->name, err)
@@ -99,7 +99,7 @@ static int writer_on_text(void *self, pl_call_t *call, const pl_body_t *body,
 
 static void writer_release(void *self)
 {
-    pl_run_dir_let(((writer_t *)self)->held);
+    pl_run_dir_let(((run_writer_t *)self)->held);
 }
 
 static const pl_handler_t writer_handlers[] = {
@@ -115,7 +115,7 @@ static const pl_handler_t writer_handlers[] = {
 const pl_actor_ops_t pl_io_writer = {
     .name = "io.writer",
     .help = "writes and reads a run's files",
-    .size = sizeof(writer_t),
+    .size = sizeof(run_writer_t),
     .level = PL_LEVEL_IO,
     .handlers = writer_handlers,
     .release = writer_release,

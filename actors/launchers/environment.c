@@ -19,7 +19,7 @@
 typedef char *(*get_t)(const char *name);
 
 /* Names of the variables of a source  [NULL: it has none for that]. */
-typedef struct source {
+typedef struct environment_source {
     const char *name;
     const char *rank, *world_size, *local_rank, *local_world_size, *node_rank;
     const char *host, *port, *job, *restarts;
@@ -30,7 +30,7 @@ typedef struct source {
     int (*find)(pl_environment_t *e, get_t get, pl_error_t *err);  /* the rest  [none] */
     /* If no source is complete: what is wrong with this one  [see alone_check()]. */
     int (*miss)(get_t get, pl_error_t *err);
-} source_t;
+} environment_source_t;
 
 static const char *text_of(get_t get, const char *name)
 {
@@ -263,7 +263,7 @@ static int kubernetes_find(pl_environment_t *e, get_t get, pl_error_t *err)
 
 /* ---- The sources, in the order in which they are tried ---- */
 
-static const source_t paceline = {
+static const environment_source_t paceline = {
     .name = "Paceline",
     .rank = "PACELINE_RANK",
     .world_size = "PACELINE_WORLD_SIZE",
@@ -274,7 +274,7 @@ static const source_t paceline = {
     .restarts = "PACELINE_RESTART_COUNT",
 };
 
-static const source_t sources[] = {
+static const environment_source_t sources[] = {
     {
         .name = "torchrun",
         .needs = "TORCHELASTIC_RUN_ID",
@@ -353,7 +353,7 @@ static const source_t sources[] = {
 
 enum { SOURCES = sizeof sources / sizeof *sources };
 
-static bool is_there(const source_t *source, get_t get)
+static bool is_there(const environment_source_t *source, get_t get)
 {
     if (source->is_meant)
         return source->is_meant(get);
@@ -362,7 +362,7 @@ static bool is_there(const source_t *source, get_t get)
 
 /* ---- Reading one source ---- */
 
-static int must_be_set(const source_t *source, const char *name, get_t get,
+static int must_be_set(const environment_source_t *source, const char *name, get_t get,
                        pl_error_t *err)
 {
     if (text_of(get, name))
@@ -373,7 +373,7 @@ static int must_be_set(const source_t *source, const char *name, get_t get,
                    source->name, name, source->name);
 }
 
-static int numbers_read(pl_environment_t *e, const source_t *s, get_t get,
+static int numbers_read(pl_environment_t *e, const environment_source_t *s, get_t get,
                         pl_error_t *err)
 {
     const struct {
@@ -407,7 +407,7 @@ static int range_check(const char *name, int value, const char *size_name, int s
                    value, size_name, size);
 }
 
-static int source_read(pl_environment_t *e, const source_t *source, get_t get,
+static int source_read(pl_environment_t *e, const environment_source_t *source, get_t get,
                        pl_error_t *err)
 {
     const char *job = text_of(get, source->job), *binding = text_of(get, source->binding),
@@ -452,8 +452,9 @@ static int source_read(pl_environment_t *e, const source_t *source, get_t get,
 
 /* ---- Sources that contradict each other ---- */
 
-static int agree(const source_t *a, const char *a_name, int a_value, const source_t *b,
-                 const char *b_name, int b_value, pl_error_t *err)
+static int agree(const environment_source_t *a, const char *a_name, int a_value,
+                 const environment_source_t *b, const char *b_name, int b_value,
+                 pl_error_t *err)
 {
     if (a_value == b_value)
         return PL_OK;
@@ -463,10 +464,10 @@ static int agree(const source_t *a, const char *a_name, int a_value, const sourc
                    a->name, a_name, a_value, b->name, b_name, b_value);
 }
 
-static int others_agree(const pl_environment_t *e, const source_t *chosen, get_t get,
-                        pl_error_t *err)
+static int others_agree(const pl_environment_t *e, const environment_source_t *chosen,
+                        get_t get, pl_error_t *err)
 {
-    for (const source_t *s = chosen + 1; s < sources + SOURCES; s++) {
+    for (const environment_source_t *s = chosen + 1; s < sources + SOURCES; s++) {
         pl_environment_t other = {0};
         if (!is_there(s, get) || !text_of(get, s->world_size))
             continue;
@@ -490,7 +491,7 @@ static int others_agree(const pl_environment_t *e, const source_t *chosen, get_t
 }
 
 /* One of several processes that does not know its rank would train alone. */
-static int alone_check(const source_t *source, get_t get, pl_error_t *err)
+static int alone_check(const environment_source_t *source, get_t get, pl_error_t *err)
 {
     int size = 1;
     const char *lacks = !text_of(get, source->rank) ? source->rank : source->needs;
@@ -560,7 +561,7 @@ int pl_environment_read(pl_environment_t *environment, get_t get, pl_error_t *er
     pl_environment_t e = {.node_rank = -1};
     const char *endpoint = text_of(get, "PACELINE_ENDPOINT"),
                *job = text_of(get, paceline.job);
-    const source_t *s = text_of(get, paceline.rank) ? &paceline : sources;
+    const environment_source_t *s = text_of(get, paceline.rank) ? &paceline : sources;
     while (s != &paceline && s < sources + SOURCES && !is_there(s, get))
         s++;
     const bool is_found = s == &paceline || s < sources + SOURCES;

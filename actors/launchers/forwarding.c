@@ -49,11 +49,11 @@ static object_kind_t object_of(const pl_envelope_t *e)
 
 /* ---- Posting ---- */
 
-typedef struct pl_kept {
-    struct pl_kept *next;
+typedef struct pl_kept_frame {
+    struct pl_kept_frame *next;
     uint64_t transfer;                               /* of its object  [0: has arrived] */
     pl_frame_t frame;
-} kept_t;
+} kept_frame_t;
 
 static int frame_send(pl_outbox_t *box, const pl_frame_t *frame, pl_error_t *err)
 {
@@ -74,7 +74,7 @@ int pl_outbox_post_packed(pl_outbox_t *box, pl_kind_t kind, pl_message_t message
                              .call = call,
                              .remaining = -1};
     const bool overtakes = !call && kind != PL_KIND_REPLY && kind != PL_KIND_ERROR;
-    kept_t *kept, **at = &box->first;
+    kept_frame_t *kept, **at = &box->first;
     pl_frame_t frame;
     uint64_t transfer = 0;
     if (object && !(transfer = pl_bulk_send(box->bulk, box->peer, object, err)))
@@ -124,7 +124,7 @@ int pl_outbox_post(pl_outbox_t *box, pl_kind_t kind, pl_message_t message, uint6
  * rank is gone, which the links report. */
 void pl_outbox_sent(pl_outbox_t *box, uint64_t transfer, const pl_error_t *error)
 {
-    kept_t **at = &box->first, *kept;
+    kept_frame_t **at = &box->first, *kept;
     while (*at && (*at)->transfer != transfer)
         at = &(*at)->next;
     kept = *at;
@@ -147,7 +147,7 @@ void pl_outbox_sent(pl_outbox_t *box, uint64_t transfer, const pl_error_t *error
 
 static void first_drop(pl_outbox_t *box)
 {
-    kept_t *kept = box->first;
+    kept_frame_t *kept = box->first;
     box->first = kept->next;
     pl_frame_release(&kept->frame);
     pl_free(kept);

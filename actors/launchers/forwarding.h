@@ -15,7 +15,7 @@ typedef struct pl_outbox {
     uint64_t run;                                           /* in every envelope */
     uint32_t incarnation;
     pl_bulk_t *bulk;                                        /* [no message has objects] */
-    struct pl_kept *first;                                  /* waits  [none] */
+    struct pl_kept_frame *first;                            /* waits  [none] */
 } pl_outbox_t;
 
 /* Sends a message of a call of that number, or keeps it: until the peer has joined, there

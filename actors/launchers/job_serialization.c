@@ -16,9 +16,9 @@
 #include "base/plugin.h"
 #include "base/utf8.h"
 
-typedef struct head {
+typedef struct job_header {
     uint64_t magic, length;                                 /* of the JSON behind it */
-} head_t;
+} job_header_t;
 
 static const uint64_t MAGIC = UINT64_C(0x316c637261506c50);
 
@@ -37,7 +37,7 @@ static pl_blob_t *blob_write(const json_t *object, size_t more, size_t *at,
         pl_no_memory(err);
         return NULL;
     }
-    const head_t head = {MAGIC, strlen(text)};
+    const job_header_t head = {MAGIC, strlen(text)};
     *at = aligned(sizeof head + (size_t)head.length);
     pl_blob_t *blob = pl_blob_new(*at + more, err);
     if (blob) {
@@ -50,7 +50,7 @@ static pl_blob_t *blob_write(const json_t *object, size_t more, size_t *at,
 
 static json_t *blob_read(const pl_blob_t *blob, size_t *at, pl_error_t *err)
 {
-    head_t head = {0};
+    job_header_t head = {0};
     if (blob->size >= sizeof head)
         memcpy(&head, blob->data, sizeof head);
     if (head.magic != MAGIC || head.length > blob->size - sizeof head) {

@@ -102,9 +102,9 @@ bool pl_finished_ranks_find(int rank, char *text, size_t capacity)
 
 /* ---- Results: a head and a packed outcome for each run, one after the other ---- */
 
-typedef struct head {
+typedef struct outcome_header {
     uint64_t bytes, has_failed;
-} head_t;
+} outcome_header_t;
 
 int pl_run_history_add(const char *folder, uint64_t max, const pl_blob_t *outcome,
                        const pl_error_t *failed, pl_error_t *err)
@@ -122,7 +122,7 @@ int pl_run_history_add(const char *folder, uint64_t max, const pl_blob_t *outcom
     pl_object_unref(failure);
     if (!blob)
         return err->code;
-    const head_t head = {blob->size, !outcome};
+    const outcome_header_t head = {blob->size, !outcome};
     const uint64_t bytes = blob->size + sizeof head;
     int code = PL_OK;
     if (bytes > max || there > max - bytes) {
@@ -150,7 +150,7 @@ pl_outcome_t *pl_run_history_read(const char *folder, int run, pl_error_t *faile
         fopen(pl_folder_path(folder, PL_FOLDER_RUN_HISTORY, path) + strlen("ipc://"),
               "re");
     struct stat all;
-    head_t head = {0};
+    outcome_header_t head = {0};
     bool is_there = file && fstat(fileno(file), &all) == 0;
     for (int k = 0; k <= run && is_there; k++)           /* no head may exceed the file */
         is_there = (k == 0 || fseeko(file, (off_t)head.bytes, SEEK_CUR) == 0)

@@ -22,8 +22,8 @@
 
 /* ---- Calls go to the rank ---- */
 
-struct forwarded {
-    forwarded_t *next;
+struct proxy_call {
+    proxy_call_t *next;
     uint64_t number;
     pl_message_t message;
     pl_call_t *call;
@@ -33,11 +33,11 @@ static int proxy_forward(void *self, pl_call_t *call, const pl_body_t *body,
                          pl_error_t *err)
 {
     proxy_t *r = self;
-    forwarded_t *forwarded = pl_alloc(sizeof *forwarded);
+    proxy_call_t *forwarded = pl_alloc(sizeof *forwarded);
     if (!forwarded)
         return pl_no_memory(err);
-    *forwarded = (forwarded_t){r->forwarded, ++r->forwarded_count, pl_call_message(call),
-                               call};
+    *forwarded = (proxy_call_t){r->forwarded, ++r->forwarded_count, pl_call_message(call),
+                                call};
     const int code = pl_outbox_post(&r->outbox, PL_KIND_CALL, forwarded->message,
                                     forwarded->number, body, err);
     if (code == PL_OK)
@@ -120,7 +120,7 @@ static void stream_tell(proxy_t *r)
 /* An answer to no call that waits for one is dropped. */
 static void answer_came(proxy_t *r, const pl_incoming_t *m)
 {
-    forwarded_t **at = &r->forwarded, *forwarded;
+    proxy_call_t **at = &r->forwarded, *forwarded;
     while (
         *at
         && ((*at)->number != m->envelope.call || (*at)->message != m->envelope.message))
@@ -263,7 +263,7 @@ static void proxy_release(void *self)
         pl_rank_links_detach(r->links, (int)r->rank, r);
     pl_outbox_release(&r->outbox);
     pl_free(r->log.text);
-    for (forwarded_t *forwarded; (forwarded = r->forwarded);) {
+    for (proxy_call_t *forwarded; (forwarded = r->forwarded);) {
         r->forwarded = forwarded->next;
         pl_free(forwarded);
     }

@@ -20,7 +20,7 @@ uint64_t pl_proxy_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
 
 /* ---- What proxy.c (calls and answers) and proxy_end.c (the end) share ---- */
 
-typedef struct forwarded forwarded_t;               /* a call that waits for its answer */
+typedef struct proxy_call proxy_call_t;             /* a call that waits for its answer */
 
 typedef enum proxy_end { PROXY_NOT_ENDED, PROXY_ASKED_TO_END, PROXY_KILLED } proxy_end_t;
 typedef enum proxy_life {
@@ -38,7 +38,7 @@ typedef struct proxy {
     pl_supervisor_t *process;             /* [it is foreign] */
     char about[128];                      /* from a foreign process, as it joined  [""] */
     pl_outbox_t outbox;
-    forwarded_t *forwarded;                      /* newest first  [none] */
+    proxy_call_t *forwarded;                     /* newest first  [none] */
     uint64_t forwarded_count;                    /* so far: number of the newest */
     pl_call_t *run;                              /* one of them  [not requested, or
                                                     answered] */

@@ -63,16 +63,16 @@ static void progress_note(pl_rank_client_t *m, const pl_run_progress_t *report)
 }
 
 /* A call of the launcher, made here. */
-typedef struct forwarded {
+typedef struct client_call {
     pl_rank_client_t *client;
     uint64_t number;                                        /* there */
     pl_message_t message;
-} forwarded_t;
+} client_call_t;
 
 static void forwarded_answered(void *self, const pl_answer_t *answer)
 {
     (void)self;
-    forwarded_t *f = answer->context;
+    client_call_t *f = answer->context;
     pl_rank_client_t *m = f->client;
     pl_error_t err = {0};
     switch (answer->kind) {
@@ -133,10 +133,10 @@ static int call_forward(pl_rank_client_t *m, const pl_incoming_t *in, pl_error_t
         && !(m->life = pl_spawn(m->self, &pl_worker, pl_as_rank(m->spec.rank), &start,
                                 life, &m->worker, err)))
         return err->code;
-    forwarded_t *f = pl_alloc(sizeof *f);
+    client_call_t *f = pl_alloc(sizeof *f);
     if (!f)
         return pl_no_memory(err);
-    *f = (forwarded_t){m, in->envelope.call, (pl_message_t)in->envelope.message};
+    *f = (client_call_t){m, in->envelope.call, (pl_message_t)in->envelope.message};
     const pl_how_t how = {.on_answer = forwarded_answered, .context = f};
     if (!pl_call(m->self, m->worker, f->message, &in->body, how, err)) {
         pl_free(f);

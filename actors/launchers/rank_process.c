@@ -109,30 +109,30 @@ static void backtrace_on_abort(void)
 
 enum { LOST = 3 };                                          /* exit status */
 
-typedef struct line {
-    struct line *next;
+typedef struct output_line {
+    struct output_line *next;
     pl_follow_log_progress_t says;
     char text[];                                            /* actor, text */
-} line_t;
+} output_line_t;
 
-typedef struct entry {
+typedef struct rank_program {
     pl_reactor_t *reactor;
     pl_rank_client_t client;
     int signals;                                            /* descriptor */
     char calls[PL_FOLDER_PATH], bulk[PL_FOLDER_PATH];       /* where the links are */
-} entry_t;
+} rank_program_t;
 
 /* ---- Lines for the log of the launcher ---- */
 
 static pthread_mutex_t lines_lock = PTHREAD_MUTEX_INITIALIZER;
-static line_t *lines, **lines_end = &lines;
+static output_line_t *lines, **lines_end = &lines;
 
 /* entry  [NULL: the links are gone] */
 static void lines_send(void *entry)
 {
-    entry_t *e = entry;
+    rank_program_t *e = entry;
     pthread_mutex_lock(&lines_lock);
-    line_t *line = lines, *next;
+    output_line_t *line = lines, *next;
     lines = NULL;
     lines_end = &lines;
     pthread_mutex_unlock(&lines_lock);
@@ -149,9 +149,9 @@ static void lines_send(void *entry)
 static void line_say(pl_log_level_t level, int rank, const char *actor, const char *text,
                      void *user)
 {
-    entry_t *e = user;
+    rank_program_t *e = user;
     const size_t first = strlen(actor) + 1, second = strlen(text) + 1;
-    line_t *line = pl_alloc(sizeof *line + first + second);
+    output_line_t *line = pl_alloc(sizeof *line + first + second);
     (void)rank;
     if (!line)
         return;
@@ -171,12 +171,12 @@ static void line_say(pl_log_level_t level, int rank, const char *actor, const ch
 
 static void entry_gone(void *self)
 {
-    pl_reactor_leave(((entry_t *)self)->reactor);
+    pl_reactor_leave(((rank_program_t *)self)->reactor);
 }
 
 static void entry_end(void *self)
 {
-    entry_t *e = self;
+    rank_program_t *e = self;
     if (pl_after(e, PL_LEAVE_MS, entry_gone, NULL) != PL_OK)
         entry_gone(e);
     lines_send(e);
@@ -193,7 +193,7 @@ static void entry_lost(void *self, const char *why)
 /* A signal to one rank stops the run of all. */
 static void signal_came(void *self)
 {
-    entry_t *e = self;
+    rank_program_t *e = self;
     struct signalfd_siginfo info;
     char request[80];
     if (read(e->signals, &info, sizeof info) != sizeof info)
@@ -208,7 +208,7 @@ static void signal_came(void *self)
 static const pl_actor_ops_t entry_ops = {.name = "entry",
                                          .help = "represents the launcher in the "
                                                  "process of a rank",
-                                         .size = sizeof(entry_t),
+                                         .size = sizeof(rank_program_t),
                                          .level = PL_LEVEL_LAUNCHER,
                                          .handlers = (pl_handler_t[]){PL_HANDLERS_END}};
 
@@ -230,7 +230,7 @@ static int rank_live(pl_runtime_t *runtime, const pl_bootstrap_t *bootstrap,
     pl_reactor_t *reactor = pl_reactor_new(runtime, bootstrap->rank, err);
     void *self = NULL;
     int code = reactor ? pl_actor_root(reactor, &entry_ops, &self, err) : err->code;
-    entry_t *e = self;
+    rank_program_t *e = self;
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-typedef struct measure {
+typedef struct measure_loop {
     pl_stage_t stage;
     int64_t global_step, epoch;                             /* options: of the weights */
     pl_address_t evaluate;
@@ -18,11 +18,12 @@ typedef struct measure {
     int64_t began;
     bool stopping;
     pl_outcome_t *outcome;
-} measure_t;
+} measure_loop_t;
 
 static const pl_option_t measure_options[] = {
-    PL_INT(measure_t, global_step, "0", "0..", "optimizer steps that made the weights"),
-    PL_INT(measure_t, epoch, "0", "0..", "epochs"),
+    PL_INT(measure_loop_t, global_step, "0", "0..",
+           "optimizer steps that made the weights"),
+    PL_INT(measure_loop_t, epoch, "0", "0..", "epochs"),
     PL_OPTIONS_END,
 };
 
@@ -30,7 +31,7 @@ static int measure_start(void *self, pl_call_t *call, const pl_body_t *body,
                          pl_error_t *err)
 {
     (void)call;
-    measure_t *m = self;
+    measure_loop_t *m = self;
     m->stage = ((const pl_job_t *)body->start.context)->stage;
     m->evaluate = pl_peer(self, "evaluate");
     pl_hooks_init(&m->hooks, self);
@@ -43,7 +44,7 @@ static int measure_start(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* ---- one call after the other: hooks in use, start hook, evaluate, end hook ---- */
 
-static void measure_end(measure_t *m)
+static void measure_end(measure_loop_t *m)
 {
     pl_error_t err = {0};
     pl_call_t *call = m->call;
@@ -60,7 +61,7 @@ static void measure_end(measure_t *m)
     pl_reply_run(call, &(pl_run_reply_t){.outcome = &m->outcome->object});
 }
 
-static bool measure_hook(measure_t *m, pl_hook_t point, pl_on_answer_t then,
+static bool measure_hook(measure_loop_t *m, pl_hook_t point, pl_on_answer_t then,
                          pl_error_t *err)
 {
     pl_run_hook_t msg = {.point = point,
@@ -73,7 +74,7 @@ static bool measure_hook(measure_t *m, pl_hook_t point, pl_on_answer_t then,
 
 static void measure_end_hooked(void *self, const pl_answer_t *answer)
 {
-    measure_t *m = self;
+    measure_loop_t *m = self;
     pl_error_t err = {0};
     const pl_run_hook_t msg = {.epoch = (uint32_t)m->epoch,
                                .global_step = (uint64_t)m->global_step};
@@ -89,7 +90,7 @@ static void measure_end_hooked(void *self, const pl_answer_t *answer)
 /* Metrics of a part of the data cannot be compared: after a stop there are none. */
 static void measured(void *self, const pl_answer_t *answer)
 {
-    measure_t *m = self;
+    measure_loop_t *m = self;
     pl_error_t err = {0};
     if (answer->kind == PL_ANSWER_PROGRESS && m->call) {
         const pl_evaluate_progress_t *p = &answer->body->evaluate_progress;
@@ -122,7 +123,7 @@ static void measured(void *self, const pl_answer_t *answer)
 /* Several ranks stop together, during the evaluation. */
 static void measure_start_hooked(void *self, const pl_answer_t *answer)
 {
-    measure_t *m = self;
+    measure_loop_t *m = self;
     pl_error_t err = {0};
     if (pl_loop_no_reply(&m->call, answer))
         return;
@@ -144,7 +145,7 @@ static void measure_start_hooked(void *self, const pl_answer_t *answer)
 
 static void measure_hooks_known(void *self, const pl_answer_t *answer)
 {
-    measure_t *m = self;
+    measure_loop_t *m = self;
     pl_error_t err = {0};
     if (pl_loop_no_reply(&m->call, answer))
         return;
@@ -159,7 +160,7 @@ static int measure_run(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
     (void)body;
-    measure_t *m = self;
+    measure_loop_t *m = self;
     if (m->outcome)
         return pl_fail(err, PL_EBUSY, "the loop has already run");
     m->outcome = pl_outcome_new(err);
@@ -176,7 +177,7 @@ static int measure_stop(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
     (void)body, (void)err;
-    measure_t *m = self;
+    measure_loop_t *m = self;
     m->stopping = true;
     if (!pl_is_nobody(m->hooks.coordinator))
         pl_call_request_sync(m, m->hooks.coordinator, &(pl_request_sync_t){0},
@@ -188,7 +189,7 @@ static int measure_stop(void *self, pl_call_t *call, const pl_body_t *body,
 
 static void measure_release(void *self)
 {
-    measure_t *m = self;
+    measure_loop_t *m = self;
     pl_hooks_release(&m->hooks);
     json_decref(m->metrics);
     pl_object_unref(m->outcome);
@@ -204,7 +205,7 @@ static const pl_handler_t measure_handlers[] = {
 const pl_actor_ops_t pl_measure_loop = {
     .name = "measure",
     .help = "evaluates given weights once: validate, test",
-    .size = sizeof(measure_t),
+    .size = sizeof(measure_loop_t),
     .options = measure_options,
     .role = "loop",
     .level = PL_LEVEL_FIT_LOOP,

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-typedef struct predict {
+typedef struct predict_loop {
     pl_forward_loop_t loop;       /* first: see forward_loop.h */
     pl_call_t *call;              /* the run, before and after the forward pass  [NULL] */
     pl_hooks_t hooks;
@@ -19,7 +19,7 @@ typedef struct predict {
     int64_t began, samples;                                 /* samples: kept */
     bool stopped;
     pl_outcome_t *outcome;
-} predict_t;
+} predict_loop_t;
 
 /* ---- outputs ---- */
 
@@ -41,7 +41,7 @@ static int outputs_check(const pl_outputs_t *batch, int64_t samples, pl_error_t 
 }
 
 /* Adds the outputs of a batch; the first axis is that of the samples. */
-static int outputs_append(predict_t *p, const pl_outputs_t *batch, pl_error_t *err)
+static int outputs_append(predict_loop_t *p, const pl_outputs_t *batch, pl_error_t *err)
 {
     pl_outputs_t *all = p->outcome->outputs;
     for (int k = 0; k < batch->count; k++) {
@@ -71,7 +71,7 @@ static int outputs_append(predict_t *p, const pl_outputs_t *batch, pl_error_t *e
 /* The outputs of a batch are kept, unless a callback says that they are not needed. */
 static void batch_hooked(void *self, const pl_answer_t *answer)
 {
-    predict_t *p = self;
+    predict_loop_t *p = self;
     pl_batch_iter_t *iter = &p->loop.iter;
     pl_outputs_t *outputs = answer->context;
     if (!pl_batch_iter_no_reply(iter, answer)) {
@@ -88,7 +88,7 @@ static void batch_hooked(void *self, const pl_answer_t *answer)
 
 static void predict_batch(pl_forward_loop_t *loop, const pl_evaluate_batch_reply_t *reply)
 {
-    predict_t *p = (predict_t *)loop;
+    predict_loop_t *p = (predict_loop_t *)loop;
     pl_batch_iter_t *iter = &loop->iter;
     pl_outputs_t *outputs = (pl_outputs_t *)reply->outputs;
     if (outputs_check(outputs, reply->samples, &iter->failure) != PL_OK)
@@ -120,7 +120,7 @@ static void predict_report(pl_forward_loop_t *loop)
 
 static void predict_ended(void *self, const pl_answer_t *answer)
 {
-    predict_t *p = self;
+    predict_loop_t *p = self;
     if (pl_loop_no_reply(&p->call, answer))
         return;
     p->outcome->stopped = p->stopped;
@@ -131,7 +131,7 @@ static void predict_ended(void *self, const pl_answer_t *answer)
 
 static void predict_end(pl_forward_loop_t *loop, pl_call_t *call)
 {
-    predict_t *p = (predict_t *)loop;
+    predict_loop_t *p = (predict_loop_t *)loop;
     pl_error_t err = {0};
     p->stopped = p->stopped || loop->stopping;
     pl_run_hook_t msg = {.point = PL_HOOK_PREDICT_END,
@@ -144,7 +144,7 @@ static void predict_end(pl_forward_loop_t *loop, pl_call_t *call)
 
 static void predict_begun(void *self, const pl_answer_t *answer)
 {
-    predict_t *p = self;
+    predict_loop_t *p = self;
     if (pl_loop_no_reply(&p->call, answer))
         return;
     pl_call_t *call = p->call;
@@ -158,7 +158,7 @@ static void predict_begun(void *self, const pl_answer_t *answer)
 
 static void predict_hooks_known(void *self, const pl_answer_t *answer)
 {
-    predict_t *p = self;
+    predict_loop_t *p = self;
     pl_error_t err = {0};
     pl_run_hook_t msg = {.point = PL_HOOK_PREDICT_START};
     if (pl_loop_no_reply(&p->call, answer))
@@ -177,7 +177,7 @@ static int predict_run(void *self, pl_call_t *call, const pl_body_t *body,
                                               .end = predict_end,
                                               .ends_early = true};
     (void)body;
-    predict_t *p = self;
+    predict_loop_t *p = self;
     if (p->outcome)
         return pl_fail(err, PL_EBUSY, "the loop has already run");
     p->outcome = pl_outcome_new(err);
@@ -212,7 +212,7 @@ static int predict_stop(void *self, pl_call_t *call, const pl_body_t *body,
 
 static void predict_release(void *self)
 {
-    predict_t *p = self;
+    predict_loop_t *p = self;
     json_decref(p->metrics);
     pl_hooks_release(&p->hooks);
     pl_object_unref(p->outcome);
@@ -228,7 +228,7 @@ static const pl_handler_t predict_handlers[] = {
 const pl_actor_ops_t pl_predict_loop = {
     .name = "predict",
     .help = "forwards every sample and keeps the outputs",
-    .size = sizeof(predict_t),
+    .size = sizeof(predict_loop_t),
     .role = "loop",
     .level = PL_LEVEL_FIT_LOOP,
     .handlers = predict_handlers,

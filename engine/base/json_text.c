@@ -179,14 +179,14 @@ json_t *pl_json_parse_lenient(const char *text, pl_error_t *err)
 
 /* ---- Writing ---- */
 
-typedef struct writer {
+typedef struct json_writer {
     char *text;
     size_t length, capacity;
     pl_json_layout_t layout;
     bool failed;
-} writer_t;
+} json_writer_t;
 
-static void put(writer_t *w, const char *bytes, size_t count)
+static void put(json_writer_t *w, const char *bytes, size_t count)
 {
     if (w->failed)
         return;
@@ -205,12 +205,12 @@ static void put(writer_t *w, const char *bytes, size_t count)
     w->text[w->length] = '\0';
 }
 
-static void put_text(writer_t *w, const char *text)
+static void put_text(json_writer_t *w, const char *text)
 {
     put(w, text, strlen(text));
 }
 
-static void put_string(writer_t *w, const char *text)
+static void put_string(json_writer_t *w, const char *text)
 {
     put(w, "\"", 1);
     for (const char *p = text; *p; p++) {
@@ -230,7 +230,7 @@ static void put_string(writer_t *w, const char *text)
 
 /* The fewest digits that read back as the same number; by jansson, because printf() obeys
  * the host's locale. */
-static void put_real(writer_t *w, const json_t *value)
+static void put_real(json_writer_t *w, const json_t *value)
 {
     char text[64];
     for (size_t digits = 15; digits <= 17; digits++) {
@@ -249,7 +249,7 @@ static void put_real(writer_t *w, const json_t *value)
     w->failed = true;
 }
 
-static void put_break(writer_t *w, int depth)
+static void put_break(json_writer_t *w, int depth)
 {
     if (w->layout == PL_JSON_COMPACT)
         return;
@@ -258,9 +258,9 @@ static void put_break(writer_t *w, int depth)
         put(w, "  ", 2);
 }
 
-static void put_value(writer_t *w, const json_t *value, int depth);
+static void put_value(json_writer_t *w, const json_t *value, int depth);
 
-static void put_object(writer_t *w, const json_t *object, int depth)
+static void put_object(json_writer_t *w, const json_t *object, int depth)
 {
     const char *key;
     json_t *value;
@@ -289,7 +289,7 @@ static bool is_flat(const json_t *list)
     return true;
 }
 
-static void put_list(writer_t *w, const json_t *list, int depth)
+static void put_list(json_writer_t *w, const json_t *list, int depth)
 {
     bool on_one_line = is_flat(list);
     put(w, "[", 1);
@@ -306,7 +306,7 @@ static void put_list(writer_t *w, const json_t *list, int depth)
     put(w, "]", 1);
 }
 
-static void put_value(writer_t *w, const json_t *value, int depth)
+static void put_value(json_writer_t *w, const json_t *value, int depth)
 {
     char text[32];
     switch (json_typeof(value)) {
@@ -326,7 +326,7 @@ static void put_value(writer_t *w, const json_t *value, int depth)
 
 char *pl_json_write(const json_t *value, pl_json_layout_t layout)
 {
-    writer_t w = {.layout = layout};
+    json_writer_t w = {.layout = layout};
     put_value(&w, value, 0);
     if (w.failed) {
         pl_free(w.text);

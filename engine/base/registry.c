@@ -18,11 +18,11 @@
 
 #define SHOWN 80
 
-typedef struct entry {
+typedef struct registry_entry {
     const char *role;
     const pl_component_t *component;
     const char *home;           /* plug-in where other processes find it  [they do not] */
-} entry_t;
+} registry_entry_t;
 
 const char *const pl_roles[] = {"module",    "dataset",     "optimizer", "scheduler",
                                 "averaging", "callback",    "logger",    "operator",
@@ -30,12 +30,12 @@ const char *const pl_roles[] = {"module",    "dataset",     "optimizer", "schedu
                                 "launcher",  NULL};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static entry_t *entries;
+static registry_entry_t *entries;
 static int entry_count, entry_capacity;
 
 /* ---- Entries, under the lock ---- */
 
-static int compare(const entry_t *entry, const char *role, const char *name)
+static int compare(const registry_entry_t *entry, const char *role, const char *name)
 {
     int order = strcmp(entry->role, role);
     return order ? order : strcmp(entry->component->name, name);
@@ -55,7 +55,7 @@ static int position(const char *role, const char *name)
     return low;
 }
 
-static entry_t *entry_find(const char *role, const char *name)
+static registry_entry_t *entry_find(const char *role, const char *name)
 {
     int at = position(role, name);
     bool there = at < entry_count && compare(&entries[at], role, name) == 0;
@@ -64,7 +64,7 @@ static entry_t *entry_find(const char *role, const char *name)
 
 static const pl_component_t *lookup(const char *role, const char *name)
 {
-    const entry_t *entry = entry_find(role, name);
+    const registry_entry_t *entry = entry_find(role, name);
     return entry ? entry->component : NULL;
 }
 
@@ -157,7 +157,7 @@ static int insert_all(const char *home, const pl_registration_t *registrations, 
     }
     if (entry_count + count > entry_capacity) {
         int capacity = 2 * (entry_count + count);
-        entry_t *larger = pl_resize(entries, (size_t)capacity * sizeof *entries);
+        registry_entry_t *larger = pl_resize(entries, (size_t)capacity * sizeof *entries);
         if (!larger)
             return pl_no_memory(err);
         entries = larger;
@@ -165,7 +165,7 @@ static int insert_all(const char *home, const pl_registration_t *registrations, 
     }
     for (int i = 0; i < count; i++) {
         const pl_component_t *component = registrations[i].table;
-        entry_t *there = entry_find(registrations[i].role, component->name);
+        registry_entry_t *there = entry_find(registrations[i].role, component->name);
         if (there) {
             there->home = there->home ? there->home : home;
             continue;
@@ -173,7 +173,7 @@ static int insert_all(const char *home, const pl_registration_t *registrations, 
         int at = position(registrations[i].role, component->name);
         memmove(&entries[at + 1], &entries[at],
                 (size_t)(entry_count - at) * sizeof *entries);
-        entries[at] = (entry_t){registrations[i].role, component, home};
+        entries[at] = (registry_entry_t){registrations[i].role, component, home};
         entry_count++;
     }
     return PL_OK;
@@ -275,7 +275,7 @@ const void *pl_component_find(const char *role, const char *name, pl_error_t *er
 int pl_component_check_elsewhere(const char *role, const char *name, pl_error_t *err)
 {
     pthread_mutex_lock(&lock);
-    const entry_t *entry = entry_find(role, name);
+    const registry_entry_t *entry = entry_find(role, name);
     bool elsewhere = entry && entry->home;
     pthread_mutex_unlock(&lock);
     if (elsewhere)

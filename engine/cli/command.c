@@ -160,13 +160,13 @@ const char *cli_range_words(const char *range, char words[64])
 
 /* ---- words ---- */
 
-typedef struct reader {
+typedef struct word_parser {
     const cli_command_t *command;
     int count, at;
     char **words;
     char *into;                                             /* the command's struct */
     pl_error_t *err;
-} reader_t;
+} word_parser_t;
 
 static const cli_option_t *find_flag(const cli_command_t *command, const char *word,
                                      size_t length)
@@ -181,7 +181,7 @@ static const cli_option_t *find_flag(const cli_command_t *command, const char *w
 
 /* The option of the command that a word means: by letters the nearest one, otherwise the
  * option of the checkpoint for words of other engines; NULL: none. */
-static const char *option_meant(const reader_t *r, const char *word, bool by_letters)
+static const char *option_meant(const word_parser_t *r, const char *word, bool by_letters)
 {
     static const char *const checkpoints[] = {"checkpoint",  "ckpt",
                                               "ckpt_path",   "load",
@@ -202,7 +202,7 @@ static const char *option_meant(const reader_t *r, const char *word, bool by_let
     return NULL;
 }
 
-static int fail_flag(const reader_t *r, const char *word, size_t length)
+static int fail_flag(const word_parser_t *r, const char *word, size_t length)
 {
     char given[64], flag[64], word_of[64];
     bool sets = false;
@@ -236,8 +236,8 @@ static int fail_flag(const reader_t *r, const char *word, size_t length)
                    cli_option_flag(&(cli_option_t){.name = near}, flag));
 }
 
-static int read_number(const reader_t *r, const cli_option_t *option, const char *word,
-                       double *value)
+static int read_number(const word_parser_t *r, const cli_option_t *option,
+                       const char *word, double *value)
 {
     char flag[64], *end;
     bool whole = option->kind == CLI_KIND_COUNT;
@@ -265,7 +265,7 @@ static const char *word_of_run(const char *word)
     return word;
 }
 
-static int put(const reader_t *r, const cli_option_t *option, const char *word)
+static int put(const word_parser_t *r, const cli_option_t *option, const char *word)
 {
     char *field = r->into + option->offset;
     cli_texts_t *texts = (cli_texts_t *)field;
@@ -288,7 +288,7 @@ static int put(const reader_t *r, const cli_option_t *option, const char *word)
 }
 
 /* --flag, --flag=WORD or --flag WORD. */
-static int read_flag(reader_t *r, const char *word)
+static int read_flag(word_parser_t *r, const char *word)
 {
     char flag[64];
     size_t length = strcspn(word, "=");
@@ -309,7 +309,7 @@ static int read_flag(reader_t *r, const char *word)
     return put(r, option, r->words[++r->at]);
 }
 
-static int read_operand(const reader_t *r, const char *word)
+static int read_operand(const word_parser_t *r, const char *word)
 {
     for (const cli_option_t *option = r->command->options; option->name; option++)
         if (option->kind == CLI_KIND_OPERAND
@@ -327,7 +327,7 @@ static bool is_negative(const char *word)
     return word[0] == '-' && *digits >= '0' && *digits <= '9';
 }
 
-static int read_words(reader_t *r, bool *wants_help)
+static int read_words(word_parser_t *r, bool *wants_help)
 {
     int code = PL_OK;
     bool only_operands = false;
@@ -360,7 +360,7 @@ static int read_words(reader_t *r, bool *wants_help)
 }
 
 /* Sets defaults, and allocates lists for as many texts as there are words. */
-static bool fill(const reader_t *r)
+static bool fill(const word_parser_t *r)
 {
     for (const cli_option_t *option = r->command->options; option->name; option++) {
         char *field = r->into + option->offset;
@@ -380,7 +380,7 @@ static bool fill(const reader_t *r)
 void *cli_command_read(const cli_command_t *command, int count, char **words,
                        bool *wants_help, pl_error_t *err)
 {
-    reader_t r = {.command = command, .count = count, .words = words, .err = err};
+    word_parser_t r = {.command = command, .count = count, .words = words, .err = err};
     *wants_help = false;
     r.into = calloc(1, command->size);
     if (!r.into) {

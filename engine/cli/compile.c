@@ -8,18 +8,18 @@
 #include "cli/json.h"
 #include "cli/session.h"
 
-typedef struct compile {
+typedef struct compile_command {
     cli_session_t session;
     pl_stage_t stage;
     json_t *plans;                                          /* of all stages */
     char cache[512];
     double seconds;
-} compile_t;
+} compile_command_t;
 
 static int compile_start(cli_session_t *session, pl_on_done_t on_done, pl_error_t *err)
 {
-    return pl_trainer_compile(session->trainer, ((compile_t *)session)->stage, on_done,
-                              session, err);
+    return pl_trainer_compile(session->trainer, ((compile_command_t *)session)->stage,
+                              on_done, session, err);
 }
 
 /* The log lines of the accelerator show the progress. */
@@ -28,7 +28,7 @@ static void compile_progress(cli_session_t *session, const pl_progress_t *now)
     (void)session, (void)now;
 }
 
-static void show_plans(const compile_t *c)
+static void show_plans(const compile_command_t *c)
 {
     size_t k;
     json_t *plan;
@@ -59,7 +59,7 @@ static void show_plans(const compile_t *c)
 
 static int compile_done(cli_session_t *session, const pl_result_t *result)
 {
-    compile_t *c = (compile_t *)session;
+    compile_command_t *c = (compile_command_t *)session;
     json_t *found = json_loads(result->text, 0, NULL);
     const char *cache = json_string_value(json_object_get(found, "cache"));
     json_array_extend(c->plans, json_object_get(found, "plans"));
@@ -71,7 +71,7 @@ static int compile_done(cli_session_t *session, const pl_result_t *result)
 
 static pl_options_t *compile_next(cli_session_t *session, const pl_result_t *result)
 {
-    compile_t *c = (compile_t *)session;
+    compile_command_t *c = (compile_command_t *)session;
     pl_error_t err = {0};
     if (strcmp(result->status, "ok") != 0)
         return NULL;
@@ -132,11 +132,11 @@ int cli_compile(const cli_compile_t *arguments)
                                     .next = compile_next};
     pl_error_t err = {0};
     const cli_run_t run = CLI_RUN_OF(arguments);
-    compile_t c = {.session = {.work = &work,
-                               .arguments = arguments,
-                               .json = arguments->json},
-                   .stage = PL_TRAIN,
-                   .plans = json_array()};
+    compile_command_t c = {.session = {.work = &work,
+                                       .arguments = arguments,
+                                       .json = arguments->json},
+                           .stage = PL_TRAIN,
+                           .plans = json_array()};
     c.session.options = cli_run_load(&run, &err);
     if (c.session.options && arguments->card
         && card_set(c.session.options, arguments->card, &err) != PL_OK) {

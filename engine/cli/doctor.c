@@ -18,14 +18,15 @@
 
 enum { DESCRIPTORS = 1024 };                               /* fewer are worth a warning */
 
-typedef struct report {
+typedef struct doctor_report {
     json_t *facts, *warnings;
-} report_t;
+} doctor_report_t;
 
-static void fact(report_t *r, const char *name, const char *format, ...) PL_PRINTF(3, 4);
-static void warn(report_t *r, const char *format, ...) PL_PRINTF(2, 3);
+static void fact(doctor_report_t *r, const char *name, const char *format, ...)
+    PL_PRINTF(3, 4);
+static void warn(doctor_report_t *r, const char *format, ...) PL_PRINTF(2, 3);
 
-static void fact(report_t *r, const char *name, const char *format, ...)
+static void fact(doctor_report_t *r, const char *name, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -33,7 +34,7 @@ static void fact(report_t *r, const char *name, const char *format, ...)
     va_end(args);
 }
 
-static void warn(report_t *r, const char *format, ...)
+static void warn(doctor_report_t *r, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -47,7 +48,7 @@ typedef struct dnnl_version_fields {                 /* the beginning of dnnl_ve
     int major, minor, patch;
 } dnnl_version_fields_t;
 
-static void report_libraries(report_t *r)
+static void report_libraries(doctor_report_t *r)
 {
     union {
         void *symbol;
@@ -108,7 +109,7 @@ static bool has_word(const char *text, const char *word)
     return false;
 }
 
-static void report_machine(report_t *r)
+static void report_machine(doctor_report_t *r)
 {
     char model[128], flags[8192], total[64], available[64], text[2][24];
     cpu_set_t cores;
@@ -141,14 +142,14 @@ static void report_machine(report_t *r)
 /* A fact, or a warning without a name, of an accelerator. */
 static void add_fact(void *user, const char *name, const char *text)
 {
-    report_t *r = user;
+    doctor_report_t *r = user;
     if (name)
         fact(r, name, "%s", text);
     else
         warn(r, "%s", text);
 }
 
-static void report_components(report_t *r)
+static void report_components(doctor_report_t *r)
 {
     const pl_component_t *component;
     char names[512] = "";
@@ -169,7 +170,7 @@ static void report_components(report_t *r)
 
 int cli_doctor(const cli_doctor_t *arguments)
 {
-    report_t r = {json_object(), json_array()};
+    doctor_report_t r = {json_object(), json_array()};
     const char *name;
     json_t *value;
     size_t k;

@@ -5,21 +5,22 @@
 #include "cli/session.h"
 #include "cli/weights.h"
 
-typedef struct measure {
+typedef struct measure_command {
     cli_session_t session;
     const char *checkpoint;
-} measure_t;
+} measure_command_t;
 
 static int validate_start(cli_session_t *session, pl_on_done_t on_done, pl_error_t *err)
 {
-    return pl_trainer_validate(session->trainer, ((measure_t *)session)->checkpoint,
-                               on_done, session, err);
+    return pl_trainer_validate(session->trainer,
+                               ((measure_command_t *)session)->checkpoint, on_done,
+                               session, err);
 }
 
 static int test_start(cli_session_t *session, pl_on_done_t on_done, pl_error_t *err)
 {
-    return pl_trainer_test(session->trainer, ((measure_t *)session)->checkpoint, on_done,
-                           session, err);
+    return pl_trainer_test(session->trainer, ((measure_command_t *)session)->checkpoint,
+                           on_done, session, err);
 }
 
 static int measure_done(cli_session_t *session, const pl_result_t *result)
@@ -39,7 +40,8 @@ static int measure_done(cli_session_t *session, const pl_result_t *result)
 static int measure(const cli_run_t *run, const char *command, const cli_work_t *work,
                    const char *checkpoint, bool json)
 {
-    measure_t m = {.session = {.work = work, .json = json}, .checkpoint = checkpoint};
+    measure_command_t m = {.session = {.work = work, .json = json},
+                           .checkpoint = checkpoint};
     pl_error_t err = {0};
     int code = checkpoint ? cli_weights_check(checkpoint, &err)
                           : pl_fail(&err, PL_EINVAL,

@@ -13,15 +13,15 @@
 #include "cli/session.h"
 #include "cli/weights.h"
 
-typedef struct predict {
+typedef struct predict_command {
     cli_session_t session;
     FILE *output;                   /* stdout or --output; NULL: an array is written at
                                        the end */
     bool created, begun;            /* of --output: whether by us; whether answers came */
     bool prompted;                  /* the prompt is written */
-} predict_t;
+} predict_command_t;
 
-static const cli_predict_t *arguments_of(const predict_t *predict)
+static const cli_predict_t *arguments_of(const predict_command_t *predict)
 {
     return predict->session.arguments;
 }
@@ -36,7 +36,7 @@ static bool wants_array(const cli_predict_t *arguments)
 
 /* Called before anything runs: a wrong name should not cost the work. An old file stays
  * until the first answer replaces it. */
-static int output_open(predict_t *predict, pl_error_t *err)
+static int output_open(predict_command_t *predict, pl_error_t *err)
 {
     const cli_predict_t *arguments = arguments_of(predict);
     predict->output = pl_rank() == 0 ? stdout : fopen("/dev/null", "ae");
@@ -53,7 +53,7 @@ static int output_open(predict_t *predict, pl_error_t *err)
 
 /* The path leads to the standard output, such as /dev/stdout: it is not ours to empty or
  * to remove, and with >> it has the lines of others. */
-static bool is_standard_output(const predict_t *predict)
+static bool is_standard_output(const predict_command_t *predict)
 {
     struct stat output, standard;
     return fstat(fileno(predict->output), &output) == 0
@@ -62,7 +62,7 @@ static bool is_standard_output(const predict_t *predict)
 }
 
 /* Called before each answer; empties the file before the first. */
-static void output_begin(predict_t *predict)
+static void output_begin(predict_command_t *predict)
 {
     if (predict->output == stdout || predict->begun)
         return;
@@ -72,7 +72,7 @@ static void output_begin(predict_t *predict)
 }
 
 /* Removes an incomplete file, and an empty one that was created here. */
-static int output_close(predict_t *predict, int status)
+static int output_close(predict_command_t *predict, int status)
 {
     const char *path = arguments_of(predict)->output;
     struct stat kind;
@@ -96,7 +96,7 @@ static int output_close(predict_t *predict, int status)
 
 /* ---- the continuation of a prompt ---- */
 
-static void write_text(predict_t *predict, const char *text)
+static void write_text(predict_command_t *predict, const char *text)
 {
     if (predict->output == stdout) {
         cli_print("%s", text);
@@ -109,7 +109,7 @@ static void write_text(predict_t *predict, const char *text)
 
 static void predict_progress(cli_session_t *session, const pl_progress_t *now)
 {
-    predict_t *predict = (predict_t *)session;
+    predict_command_t *predict = (predict_command_t *)session;
     if (session->json || strcmp(now->event, "text")) {
         cli_session_progress(session, now);
         return;
@@ -269,7 +269,8 @@ static int write_array(const char *path, const pl_result_tensor_t *output,
     return code;
 }
 
-static int write_answers(predict_t *predict, const pl_result_t *result, pl_error_t *err)
+static int write_answers(predict_command_t *predict, const pl_result_t *result,
+                         pl_error_t *err)
 {
     if (result->output_count == 0) {
         cli_note("nothing to print: a callback, such as prediction_writer, has taken the "
@@ -305,7 +306,7 @@ static int predict_start(cli_session_t *session, pl_on_done_t on_done, pl_error_
 
 static int predict_done(cli_session_t *session, const pl_result_t *result)
 {
-    predict_t *predict = (predict_t *)session;
+    predict_command_t *predict = (predict_command_t *)session;
     pl_error_t err = {0};
     if (!arguments_of(predict)->prompt && write_answers(predict, result, &err) != PL_OK) {
         cli_failure(&err, session->json);
@@ -338,7 +339,7 @@ int cli_predict(const cli_predict_t *arguments)
                                     .done = predict_done};
     pl_error_t err = {0};
     const cli_run_t run = CLI_RUN_OF(arguments);
-    predict_t predict = {
+    predict_command_t predict = {
         .session = {.work = &work, .arguments = arguments, .json = arguments->json}};
     if (check_arguments(arguments, &err) == PL_OK)
         predict.session.options = cli_run_load(&run, &err);

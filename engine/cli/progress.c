@@ -31,14 +31,14 @@ enum { RANK_LOSS = 1, RANK_TIME = 30, RANK_OTHER = 40, RANK_STEP = 90 };
 #define RATE_WINDOW (SECOND / 2)
 
 /* A piece of the line; the piece of the highest rank is left out first. */
-typedef struct piece {
+typedef struct progress_piece {
     int rank;
     char text[64];
-} piece_t;
+} progress_piece_t;
 
 typedef struct pieces {
     int count;
-    piece_t piece[PIECES];
+    progress_piece_t piece[PIECES];
 } pieces_t;
 
 static void add(pieces_t *pieces, int rank, const char *format, ...)
@@ -49,7 +49,7 @@ static void add(pieces_t *pieces, int rank, const char *format, ...)
     va_list args;
     if (pieces->count == PIECES)
         return;
-    piece_t *piece = &pieces->piece[pieces->count++];
+    progress_piece_t *piece = &pieces->piece[pieces->count++];
     piece->rank = rank;
     va_start(args, format);
     vsnprintf(piece->text, sizeof piece->text, format, args);

@@ -16,15 +16,15 @@ enum {
     WIDE = 100,
 };
 
-typedef struct line {
+typedef struct line_text {
     char *text;
     size_t at, capacity;
-} line_t;
+} line_text_t;
 
-static void add(line_t *line, const char *format, ...)
+static void add(line_text_t *line, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-static void add(line_t *line, const char *format, ...)
+static void add(line_text_t *line, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -60,7 +60,7 @@ static bool is_default(const json_t *value)
     }
 }
 
-static void add_field(line_t *line, const char *name, const json_t *value)
+static void add_field(line_text_t *line, const char *name, const json_t *value)
 {
     const char *text = json_string_value(value);
     if (is_default(value))
@@ -82,7 +82,7 @@ static void add_field(line_t *line, const char *name, const json_t *value)
 
 /* The caller on the left, the callee on the right; a narrow terminal shows only the
  * callee. */
-static void add_ends(line_t *line, const json_t *message, int columns)
+static void add_ends(line_text_t *line, const json_t *message, int columns)
 {
     /* A call points to the right, its answers to the left. */
     static const char *const arrows[][3] = {{"call", "→", ">"},
@@ -122,7 +122,7 @@ void cli_stream_gap(long long rank, long long lost)
 
 void cli_stream_line(const json_t *message, int columns, char *text, size_t capacity)
 {
-    line_t line = {text, 0, capacity};
+    line_text_t line = {text, 0, capacity};
     const char *name;
     json_t *value, *fields = json_object_get(message, "fields");
     const bool is_event = !strcmp(text_of(message, "name"), "watch")

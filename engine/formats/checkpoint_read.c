@@ -177,7 +177,7 @@ int pl_checkpoint_measure(const char *path, const json_t *manifest, const char *
 
 /* The piece of a file that one thread reads: each block to its place in `into`, or all to
  * the same place if they are only checked. */
-typedef struct piece {
+typedef struct file_piece {
     int fd;
     const char *path;
     const json_t *blocks;
@@ -188,11 +188,11 @@ typedef struct piece {
     bool runs;
     int code;
     pl_error_t err;
-} piece_t;
+} file_piece_t;
 
 static void *piece_read(void *user)
 {
-    piece_t *p = user;
+    file_piece_t *p = user;
     p->code = PL_OK;
     for (int64_t at = p->from; at < p->to && p->code == PL_OK; at += PL_SUMS_BLOCK) {
         int64_t left = p->to - at;
@@ -213,7 +213,7 @@ static void *piece_read(void *user)
 
 /* The kernel reads ahead at one place of a descriptor. Threads that share it would
  * disturb each other, and a cold file takes four times as long. */
-static int reader_open(const piece_t *whole, int64_t reader)
+static int reader_open(const file_piece_t *whole, int64_t reader)
 {
     char same[32];                                    /* its path may name another file */
     const int flags = fcntl(whole->fd, F_GETFL) & O_DIRECT;
@@ -224,9 +224,9 @@ static int reader_open(const piece_t *whole, int64_t reader)
 
 /* A check alone is not urgent, so one thread does it. If a thread cannot be created, this
  * thread reads its piece. */
-static int pieces_read(const piece_t *whole, pl_error_t *err)
+static int pieces_read(const file_piece_t *whole, pl_error_t *err)
 {
-    piece_t piece[READERS_MAX];
+    file_piece_t piece[READERS_MAX];
     int64_t blocks = (whole->to + PL_SUMS_BLOCK - 1) / PL_SUMS_BLOCK, pieces;
     int code = PL_OK;
     pieces = whole->keep ? blocks / BLOCKS_MIN + 1 : 1;
@@ -258,12 +258,12 @@ static int file_read(const char *path, const json_t *file, char *into, bool keep
 {
     int64_t size = 0;
     int fd = file_measure(path, file, &size, err);
-    const piece_t whole = {.fd = fd,
-                           .path = path,
-                           .blocks = json_object_get(file, "crc32c"),
-                           .to = size,
-                           .into = into,
-                           .keep = keep};
+    const file_piece_t whole = {.fd = fd,
+                                .path = path,
+                                .blocks = json_object_get(file, "crc32c"),
+                                .to = size,
+                                .into = into,
+                                .keep = keep};
     if (fd < 0)
         return err->code;
     char byte;

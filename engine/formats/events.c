@@ -205,7 +205,7 @@ static int record_add(pl_append_t *file, proto_t *event, pl_error_t *err)
     return code;
 }
 
-static proto_t event_of(const pl_event_t *event)
+static proto_t event_of(const pl_event_time_t *event)
 {
     proto_t message = {0};
     proto_double(&message, EVENT_TIME, event->time);
@@ -214,14 +214,14 @@ static proto_t event_of(const pl_event_t *event)
     return message;
 }
 
-int pl_events_begin(pl_append_t *file, const pl_event_t *event, pl_error_t *err)
+int pl_events_begin(pl_append_t *file, const pl_event_time_t *event, pl_error_t *err)
 {
     proto_t message = event_of(event);
     proto_text(&message, EVENT_VERSION, "brain.Event:2");
     return record_add(file, &message, err);
 }
 
-int pl_events_restart(pl_append_t *file, const pl_event_t *event, pl_error_t *err)
+int pl_events_restart(pl_append_t *file, const pl_event_time_t *event, pl_error_t *err)
 {
     proto_t message = event_of(event), session = {0};
     proto_int(&session, SESSION_STATUS, SESSION_START);
@@ -231,7 +231,7 @@ int pl_events_restart(pl_append_t *file, const pl_event_t *event, pl_error_t *er
 
 /* ---- summaries ---- */
 
-static int summary_add(pl_append_t *file, const pl_event_t *event, proto_t *summary,
+static int summary_add(pl_append_t *file, const pl_event_time_t *event, proto_t *summary,
                        pl_error_t *err)
 {
     proto_t message = event_of(event);
@@ -239,7 +239,7 @@ static int summary_add(pl_append_t *file, const pl_event_t *event, proto_t *summ
     return record_add(file, &message, err);
 }
 
-int pl_events_scalars(pl_append_t *file, const pl_event_t *event,
+int pl_events_scalars(pl_append_t *file, const pl_event_time_t *event,
                       const pl_event_scalar_t *scalar, int count, pl_error_t *err)
 {
     proto_t summary = {0};
@@ -267,7 +267,7 @@ static proto_t tensor_of(const char *text)
 }
 
 /* Adds a summary of a plug-in of TensorBoard; releases content  [none] and tensor. */
-static int plugin_add(pl_append_t *file, const pl_event_t *event, const char *tag,
+static int plugin_add(pl_append_t *file, const pl_event_time_t *event, const char *tag,
                       const char *name, proto_t *content, proto_t *tensor,
                       pl_error_t *err)
 {
@@ -283,7 +283,7 @@ static int plugin_add(pl_append_t *file, const pl_event_t *event, const char *ta
     return summary_add(file, event, &summary, err);
 }
 
-int pl_events_text(pl_append_t *file, const pl_event_t *event, const char *tag,
+int pl_events_text(pl_append_t *file, const pl_event_time_t *event, const char *tag,
                    const char *text, pl_error_t *err)
 {
     proto_t tensor = tensor_of(text);
@@ -292,7 +292,7 @@ int pl_events_text(pl_append_t *file, const pl_event_t *event, const char *tag,
 
 /* ---- hyperparameters ---- */
 
-int pl_events_session(pl_append_t *file, const pl_event_t *event,
+int pl_events_session(pl_append_t *file, const pl_event_time_t *event,
                       const pl_event_hparam_t *hparam, int count, pl_error_t *err)
 {
     proto_t content = {0}, start = {0}, tensor = tensor_of(NULL);
@@ -314,7 +314,7 @@ int pl_events_session(pl_append_t *file, const pl_event_t *event,
                       &tensor, err);
 }
 
-int pl_events_session_end(pl_append_t *file, const pl_event_t *event, bool failed,
+int pl_events_session_end(pl_append_t *file, const pl_event_time_t *event, bool failed,
                           pl_error_t *err)
 {
     proto_t content = {0}, end = {0}, tensor = tensor_of(NULL);
@@ -361,7 +361,7 @@ static void double_put(proto_t *message, int field, double value)
         proto_double(message, field, value);
 }
 
-int pl_events_histogram(pl_append_t *file, const pl_event_t *event, const char *tag,
+int pl_events_histogram(pl_append_t *file, const pl_event_time_t *event, const char *tag,
                         const float *value, size_t count, pl_error_t *err)
 {
     proto_t summary = {0}, made = {0}, inner = {0};

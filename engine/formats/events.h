@@ -10,10 +10,10 @@
 #include "paceline.h"
 
 /* Time and step of a record. */
-typedef struct pl_event {
+typedef struct pl_event_time {
     double time;                                            /* s since 1970 */
     int64_t step;
-} pl_event_t;
+} pl_event_time_t;
 
 typedef struct pl_event_scalar {
     const char *tag;
@@ -31,22 +31,22 @@ typedef struct pl_event_hparam {
 /* Each adds a record to the next flush of the file. */
 
 /* The first record of a file. */
-int pl_events_begin(pl_append_t *file, const pl_event_t *event, pl_error_t *err);
+int pl_events_begin(pl_append_t *file, const pl_event_time_t *event, pl_error_t *err);
 /* A run was resumed: readers drop records of event->step and later. */
-int pl_events_restart(pl_append_t *file, const pl_event_t *event, pl_error_t *err);
-int pl_events_scalars(pl_append_t *file, const pl_event_t *event,
+int pl_events_restart(pl_append_t *file, const pl_event_time_t *event, pl_error_t *err);
+int pl_events_scalars(pl_append_t *file, const pl_event_time_t *event,
                       const pl_event_scalar_t *scalar, int count, pl_error_t *err);
 /* A text in Markdown. */
-int pl_events_text(pl_append_t *file, const pl_event_t *event, const char *tag,
+int pl_events_text(pl_append_t *file, const pl_event_time_t *event, const char *tag,
                    const char *text, pl_error_t *err);
 /* For the page of hyperparameters: the values at the start of a run, and, after the
  * scalars that compare runs, its end. */
-int pl_events_session(pl_append_t *file, const pl_event_t *event,
+int pl_events_session(pl_append_t *file, const pl_event_time_t *event,
                       const pl_event_hparam_t *hparam, int count, pl_error_t *err);
-int pl_events_session_end(pl_append_t *file, const pl_event_t *event, bool failed,
+int pl_events_session_end(pl_append_t *file, const pl_event_time_t *event, bool failed,
                           pl_error_t *err);
 /* The finite ones of `count` numbers, in equal bins from the least to the greatest. */
-int pl_events_histogram(pl_append_t *file, const pl_event_t *event, const char *tag,
+int pl_events_histogram(pl_append_t *file, const pl_event_time_t *event, const char *tag,
                         const float *value, size_t count, pl_error_t *err);
 
 #endif

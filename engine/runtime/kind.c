@@ -12,13 +12,13 @@
 #define KINDS_MAX 1024
 #define TABLES_MAX 64
 
-typedef struct kind {
+typedef struct kind_entry {
     char name[48];
     int level;
-} kind_t;
+} kind_entry_t;
 
 static pthread_mutex_t kind_lock = PTHREAD_MUTEX_INITIALIZER;
-static kind_t kinds[KINDS_MAX];
+static kind_entry_t kinds[KINDS_MAX];
 static uint32_t kind_count = 1;                             /* atomic; 0 is no kind */
 
 uint32_t pl_kind_enter(const char *name, int level, pl_error_t *err)
@@ -41,7 +41,7 @@ uint32_t pl_kind_enter(const char *name, int level, pl_error_t *err)
     return 0;
 }
 
-static const kind_t *kind_of(uint32_t kind)
+static const kind_entry_t *kind_of(uint32_t kind)
 {
     return kind && kind < __atomic_load_n(&kind_count, __ATOMIC_ACQUIRE) ? &kinds[kind]
                                                                          : NULL;
@@ -49,13 +49,13 @@ static const kind_t *kind_of(uint32_t kind)
 
 const char *pl_kind_name(uint32_t kind)
 {
-    const kind_t *k = kind_of(kind);
+    const kind_entry_t *k = kind_of(kind);
     return k ? k->name : "?";
 }
 
 int pl_kind_level(uint32_t kind)
 {
-    const kind_t *k = kind_of(kind);
+    const kind_entry_t *k = kind_of(kind);
     return k ? k->level : 0;
 }
 

@@ -293,7 +293,7 @@ static void payload_release(void *bytes, void *hint)
 }
 
 /* Measures (at NULL) or writes. */
-typedef struct writer {
+typedef struct frame_writer {
     unsigned char *at;
     size_t size;
     payload_t *payload;                                     /* while measuring: NULL */
@@ -302,16 +302,16 @@ typedef struct writer {
     uint64_t transfer;
     pl_error_t *err;
     bool failed;
-} writer_t;
+} frame_writer_t;
 
-static void put(writer_t *w, const void *data, size_t size)
+static void put(frame_writer_t *w, const void *data, size_t size)
 {
     if (w->at && size)
         memcpy(w->at + w->size, data, size);
     w->size += size;
 }
 
-static void put_length(writer_t *w, size_t size)
+static void put_length(frame_writer_t *w, size_t size)
 {
     uint32_t length = (uint32_t)size;
     if (size > PL_MESSAGE_MAX && !w->failed) {
@@ -322,14 +322,14 @@ static void put_length(writer_t *w, size_t size)
     put(w, &length, sizeof length);
 }
 
-static void put_text(writer_t *w, const char *text)
+static void put_text(frame_writer_t *w, const char *text)
 {
     size_t size = text ? strlen(text) + 1 : 1;
     put_length(w, size);
     put(w, text ? text : "", size);
 }
 
-static void put_field(writer_t *w, pl_field_type_t type, const void *field)
+static void put_field(frame_writer_t *w, pl_field_type_t type, const void *field)
 {
     static const char zeros[8];
     const pl_bytes_t *bytes = field;
@@ -356,7 +356,8 @@ static void put_field(writer_t *w, pl_field_type_t type, const void *field)
     }
 }
 
-static void put_frame(writer_t *w, const pl_envelope_t *envelope, const void *fields)
+static void put_frame(frame_writer_t *w, const pl_envelope_t *envelope,
+                      const void *fields)
 {
     put(w, envelope, sizeof *envelope);
     int section = pl_section_of_kind(envelope->kind);
@@ -376,7 +377,7 @@ static void put_frame(writer_t *w, const pl_envelope_t *envelope, const void *fi
 }
 
 /* Plain memory holds a frame without objects, a payload one with objects. */
-static int frame_make(writer_t w, pl_frame_t *frame, const pl_envelope_t *envelope,
+static int frame_make(frame_writer_t w, pl_frame_t *frame, const pl_envelope_t *envelope,
                       const void *fields, pl_error_t *err)
 {
     pl_error_t own;
@@ -414,13 +415,13 @@ static int frame_make(writer_t w, pl_frame_t *frame, const pl_envelope_t *envelo
 int pl_frame_make(pl_frame_t *frame, const pl_envelope_t *envelope, const void *fields,
                   pl_error_t *err)
 {
-    return frame_make((writer_t){0}, frame, envelope, fields, err);
+    return frame_make((frame_writer_t){0}, frame, envelope, fields, err);
 }
 
 int pl_frame_make_foreign(pl_frame_t *frame, const pl_envelope_t *envelope,
                           const void *fields, uint64_t transfer, pl_error_t *err)
 {
-    return frame_make((writer_t){.is_foreign = true, .transfer = transfer}, frame,
+    return frame_make((frame_writer_t){.is_foreign = true, .transfer = transfer}, frame,
                       envelope, fields, err);
 }
 

@@ -15,16 +15,16 @@
 const char *const pl_message_kinds[PL_KINDS] = {"call", "progress", "reply", "error",
                                                 "cancel"};
 
-typedef struct line {
+typedef struct json_line {
     char *text;
     size_t length, capacity;
     bool full;                                            /* the last piece did not fit */
-} line_t;
+} json_line_t;
 
 static const char CUT[] = "\xe2\x80\xa6";                   /* "…" */
 static const char CLOSE[] = "}}";
 
-static void add(line_t *l, const char *text, size_t length)
+static void add(json_line_t *l, const char *text, size_t length)
 {
     if (l->full || length >= l->capacity - l->length) {
         l->full = true;
@@ -35,14 +35,14 @@ static void add(line_t *l, const char *text, size_t length)
     l->text[l->length] = '\0';
 }
 
-static void add_plain(line_t *l, const char *text)
+static void add_plain(json_line_t *l, const char *text)
 {
     add(l, text, strlen(text));
 }
 
 /* The digits of a number, with leading zeros up to `min` digits.  Much faster than
  * snprintf(), and a line has ten of them. */
-static void add_digits(line_t *l, uint64_t value, unsigned base, size_t min)
+static void add_digits(json_line_t *l, uint64_t value, unsigned base, size_t min)
 {
     char text[24], *first = text + sizeof text;
     do {
@@ -54,7 +54,7 @@ static void add_digits(line_t *l, uint64_t value, unsigned base, size_t min)
     add(l, first, (size_t)(text + sizeof text - first));
 }
 
-static void add_signed(line_t *l, int64_t value)
+static void add_signed(json_line_t *l, int64_t value)
 {
     if (value < 0)
         add(l, "-", 1);
@@ -78,7 +78,7 @@ static size_t escape(const char *text, size_t left, char escaped[static 8])
     return n ? n : 1;
 }
 
-static void add_text(line_t *l, const char *text)
+static void add_text(json_line_t *l, const char *text)
 {
     const size_t end = sizeof CUT - 1 + 2;          /* for the mark, a quote and a zero */
     size_t left = strlen(text);
@@ -105,7 +105,7 @@ static void add_text(line_t *l, const char *text)
 }
 
 /* The locale of the program may have another decimal point; JSON has not. */
-static void add_number(line_t *l, double value)
+static void add_number(json_line_t *l, double value)
 {
     char text[40], plain[40];
     if (!isfinite(value)) {
@@ -125,7 +125,7 @@ static void add_number(line_t *l, double value)
 }
 
 /* As a JSON integer if it fits into 63 bits: most readers have no more. */
-static void add_count(line_t *l, uint64_t value)
+static void add_count(json_line_t *l, uint64_t value)
 {
     if (value <= INT64_MAX)
         add_digits(l, value, 10, 1);
@@ -134,7 +134,7 @@ static void add_count(line_t *l, uint64_t value)
 }
 
 /* One value; false when the bytes are not one. */
-static bool add_value(line_t *l, const pl_field_info_t *info, pl_reader_t *r)
+static bool add_value(json_line_t *l, const pl_field_info_t *info, pl_reader_t *r)
 {
     uint32_t u32;
     uint64_t u64;
@@ -196,7 +196,7 @@ static bool add_value(line_t *l, const pl_field_info_t *info, pl_reader_t *r)
 }
 
 /* Adds nothing if the member does not fit; false if the bytes are malformed. */
-static bool add_member(line_t *l, const pl_field_info_t *info, pl_reader_t *r)
+static bool add_member(json_line_t *l, const pl_field_info_t *info, pl_reader_t *r)
 {
     size_t before = l->length;
     add_plain(l, l->text[before - 1] == '{' ? "\"" : ", \"");
@@ -210,7 +210,7 @@ static bool add_member(line_t *l, const pl_field_info_t *info, pl_reader_t *r)
     return good;
 }
 
-static void add_fields(line_t *l, const pl_envelope_t *e, pl_reader_t *r)
+static void add_fields(json_line_t *l, const pl_envelope_t *e, pl_reader_t *r)
 {
     const int section = pl_section_of_kind(e->kind);
     static const pl_field_info_t where = {.name = "where", .type = PL_TYPE_STRING},
@@ -231,7 +231,7 @@ static void add_fields(line_t *l, const pl_envelope_t *e, pl_reader_t *r)
             return;
 }
 
-static void add_actor(line_t *l, const char *role, const char *level, uint32_t kind)
+static void add_actor(json_line_t *l, const char *role, const char *level, uint32_t kind)
 {
     add_plain(l, role);
     add_text(l, pl_kind_name(kind));
@@ -245,7 +245,7 @@ size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, uint32_t proce
     pl_envelope_t e;
     if (capacity < PL_LINE_MIN || pl_envelope_read(frame, &e, NULL) != PL_OK)
         return 0;
-    line_t l = {.text = text, .capacity = capacity - (sizeof CLOSE - 1)};
+    json_line_t l = {.text = text, .capacity = capacity - (sizeof CLOSE - 1)};
     pl_reader_t r = pl_reader(frame);
     r.at += sizeof e;
     add_plain(&l, "{\"version\": ");

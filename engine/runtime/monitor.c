@@ -30,30 +30,30 @@ enum {
     LOOK_SELDOM_US = 15000,                                 /* without a live viewer */
 };
 
-typedef struct record {
-    struct record *next;
+typedef struct stream_record {
+    struct stream_record *next;
     pl_rank_seq_t *seq;
     uint64_t dropped;                       /* messages of the rank before it that have no
                                                record */
     int64_t time;                           /* ns since the runtime began */
     size_t size;
     _Alignas(8) unsigned char frame[];
-} record_t;
+} stream_record_t;
 
 /* ---- the rank's side ---- */
 
 /* NULL: the backlog is full, or no memory. */
-static record_t *record_new(pl_monitor_t *m, pl_bytes_t frame, size_t size)
+static stream_record_t *record_new(pl_monitor_t *m, pl_bytes_t frame, size_t size)
 {
     pl_envelope_t e = {0};
-    size_t bytes = sizeof(record_t) + size;
+    size_t bytes = sizeof(stream_record_t) + size;
     size_t waiting = __atomic_add_fetch(&m->waiting, bytes, __ATOMIC_RELAXED);
     bool has_capacity = m->lossless || waiting <= BACKLOG_BYTES;
     if (!has_capacity && frame.size >= sizeof e) {
         memcpy(&e, frame.data, sizeof e);
         has_capacity = monitor_is_of_whole_run(&e);
     }
-    record_t *record = has_capacity ? pl_resize(NULL, bytes) : NULL;
+    stream_record_t *record = has_capacity ? pl_resize(NULL, bytes) : NULL;
     if (!record)
         __atomic_sub_fetch(&m->waiting, bytes, __ATOMIC_RELAXED);
     return record;
@@ -66,7 +66,7 @@ void pl_monitor_offer(pl_reactor_t *reactor, pl_bytes_t frame)
         return;
     const size_t size = frame.size < PL_TAP_FRAME_MAX ? frame.size : PL_TAP_FRAME_MAX;
     bool is_watched = __atomic_load_n(&m->watchers, __ATOMIC_RELAXED) > 0;
-    record_t *record = is_watched ? record_new(m, frame, size) : NULL;
+    stream_record_t *record = is_watched ? record_new(m, frame, size) : NULL;
     if (!record) {
         pl_count(&reactor->seq->dropped);
         return;
@@ -79,7 +79,7 @@ void pl_monitor_offer(pl_reactor_t *reactor, pl_bytes_t frame)
     record->time = pl_now() - reactor->runtime->began;
     record->size = size;
     memcpy(record->frame, frame.data, size);
-    record_t *below = __atomic_load_n(&m->top, __ATOMIC_RELAXED);
+    stream_record_t *below = __atomic_load_n(&m->top, __ATOMIC_RELAXED);
     do
         record->next = below;
     while (!__atomic_compare_exchange_n(&m->top, &below, record, true, __ATOMIC_SEQ_CST,
@@ -99,7 +99,7 @@ void monitor_show(pl_monitor_t *m, const pl_tap_record_t *record)
 }
 
 /* Only messages of ranks belong to the stream of another process. */
-static void hub_pass(pl_monitor_t *m, record_t *record)
+static void hub_pass(pl_monitor_t *m, stream_record_t *record)
 {
     pl_rank_seq_t *seq = record->seq;
     seq->next += record->dropped;
@@ -120,17 +120,17 @@ static void hub_pass(pl_monitor_t *m, record_t *record)
 
 bool monitor_flush(pl_monitor_t *m)
 {
-    record_t *newest = __atomic_exchange_n(&m->top, NULL, __ATOMIC_SEQ_CST),
-             *oldest = NULL;
+    stream_record_t *newest = __atomic_exchange_n(&m->top, NULL, __ATOMIC_SEQ_CST),
+                    *oldest = NULL;
     const bool any = newest != NULL;
     while (newest) {
-        record_t *next = newest->next;
+        stream_record_t *next = newest->next;
         newest->next = oldest;
         oldest = newest;
         newest = next;
     }
     while (oldest) {
-        record_t *next = oldest->next;
+        stream_record_t *next = oldest->next;
         hub_pass(m, oldest);
         __atomic_sub_fetch(&m->waiting, sizeof *oldest + oldest->size, __ATOMIC_RELAXED);
         pl_free(oldest);

@@ -64,7 +64,7 @@ struct pl_monitor {
     int watchers;                   /* atomic: topics, of both, and taps */
     int tap_count;                  /* atomic: without taps that publish */
     int reported;                   /* topics of `own` that taps publish */
-    struct record *top;             /* atomic: newest first */
+    struct stream_record *top;             /* atomic: newest first */
     size_t waiting;                 /* atomic: bytes in records */
     bool looks;                     /* atomic: the hub will look at the stack by itself */
     int wake_fd;                    /* eventfd: wakes the hub */

@@ -128,10 +128,10 @@ static void accept_failed(struct evconnlistener *listener, void *evhttp)
     evconnlistener_disable(listener);
 }
 
-typedef struct place {
+typedef struct peer_address {
     struct sockaddr_storage address;
     socklen_t size;
-} place_t;
+} peer_address_t;
 
 static bool port_read(const char *text, uint16_t *port)
 {
@@ -142,13 +142,13 @@ static bool port_read(const char *text, uint16_t *port)
 }
 
 /* "[HOST:]PORT"; false: it is malformed, or not on this machine. */
-static bool place_read(const char *text, place_t *place)
+static bool place_read(const char *text, peer_address_t *place)
 {
     char host[64] = "127.0.0.1";
     const char *colon = strrchr(text, ':'), *port = colon ? colon + 1 : text;
     struct sockaddr_in *four = (struct sockaddr_in *)&place->address;
     struct sockaddr_in6 *six = (struct sockaddr_in6 *)&place->address;
-    *place = (place_t){.size = sizeof *four};
+    *place = (peer_address_t){.size = sizeof *four};
     if (colon && (size_t)(colon - text) < sizeof host)
         snprintf(host, sizeof host, "%.*s", (int)(colon - text), text);
     else if (colon)
@@ -159,7 +159,7 @@ static bool place_read(const char *text, place_t *place)
     if (inet_pton(AF_INET, host, &four->sin_addr) == 1)
         return ntohl(four->sin_addr.s_addr) >> 24 == 127
                && port_read(port, &four->sin_port);
-    *place = (place_t){.size = sizeof *six};
+    *place = (peer_address_t){.size = sizeof *six};
     six->sin6_family = AF_INET6;
     six->sin6_addr = in6addr_loopback;
     return !strcmp(host, "[::1]") && port_read(port, &six->sin6_port);
@@ -167,7 +167,7 @@ static bool place_read(const char *text, place_t *place)
 
 int connections_listen(pl_dashboard_t *d, const char *address, pl_error_t *err)
 {
-    place_t place;
+    peer_address_t place;
     const int max = SEND_BUFFER;
     if (!place_read(address, &place))
         return pl_fail(

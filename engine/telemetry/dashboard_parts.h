@@ -48,7 +48,7 @@ typedef struct viewer {
     struct viewer *next, **pprev;
 } viewer_t;
 
-typedef struct pending pending_t;
+typedef struct open_command open_command_t;
 
 struct pl_dashboard {
     pl_runtime_t *runtime;
@@ -63,7 +63,7 @@ struct pl_dashboard {
     bool is_asked;                      /* atomic: a pulse was requested */
     pthread_mutex_t lock;               /* of these two, for late replies */
     bool is_stopped;
-    pending_t *pending;                                     /* open commands */
+    open_command_t *pending;                                /* open commands */
 
     /* The server's thread: */
     pl_reactor_t *reactor;

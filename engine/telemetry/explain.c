@@ -47,10 +47,12 @@ static void graph_release(explain_t *x)
 /* The run is the chosen one if it is wanted: what was measured of others is dropped. */
 static void run_begins(explain_t *x, const pl_tap_record_t *record)
 {
-    run_t *run = pl_alloc(sizeof *run);
+    journal_run_t *run = pl_alloc(sizeof *run);
     if (!run)
         return;
-    *run = (run_t){.before = x->newest, .number = ++x->runs, .began = record->stamp.time};
+    *run = (journal_run_t){.before = x->newest,
+                           .number = ++x->runs,
+                           .began = record->stamp.time};
     x->newest = run;
     if (x->wanted && x->wanted != run->number)
         return;
@@ -171,7 +173,7 @@ static void look_at_command(explain_t *x, const pl_tap_record_t *record,
         explain_pause(x, record->stamp.time);
 }
 
-static void look_at_body(explain_t *x, run_t *run, const pl_tap_record_t *record,
+static void look_at_body(explain_t *x, journal_run_t *run, const pl_tap_record_t *record,
                          const pl_body_t *body)
 {
     const uint32_t message = record->envelope.message;
@@ -291,7 +293,7 @@ static json_t *chain_json(explain_t *x)
 /* ---- the first pass ---- */
 
 /* `body` is of a message of the run; open: its call  [NULL: unknown]. */
-static void first_pass_body(explain_t *x, run_t *run, const pl_open_t *open,
+static void first_pass_body(explain_t *x, journal_run_t *run, const pl_open_t *open,
                             const pl_tap_record_t *record)
 {
     const pl_envelope_t *e = &record->envelope;
@@ -357,7 +359,7 @@ static void first_pass_record(explain_t *x, const pl_tap_record_t *record)
         run_begins(x, record);
     pl_open_t *open = graph_take(x, record, x->newest ? x->newest->number : 0);
     pl_map_put(&x->received, (uint64_t)record->process_id + 1, (void *)(intptr_t)time);
-    run_t *run = x->newest;
+    journal_run_t *run = x->newest;
     while (run && open && open->own && run->number != open->run)
         run = run->before;
     if (run) {
@@ -377,7 +379,7 @@ static void first_pass_record(explain_t *x, const pl_tap_record_t *record)
 
 /* ---- the answer ---- */
 
-static const char *how_ended(const run_t *run)
+static const char *how_ended(const journal_run_t *run)
 {
     return !run               ? "none"
            : !run->has_ended  ? "cut off"
@@ -387,19 +389,19 @@ static const char *how_ended(const run_t *run)
 }
 
 /* The reason of its stop; a run that was cut off may have been about to stop. */
-static const char *reason_of(const run_t *run)
+static const char *reason_of(const journal_run_t *run)
 {
     return run->was_stopped || !run->has_ended ? run->reason : "";
 }
 
-static int64_t end_of(const explain_t *x, const run_t *run)
+static int64_t end_of(const explain_t *x, const journal_run_t *run)
 {
     return run && run->has_ended ? run->ended : x->last;
 }
 
 static json_t *end_json(explain_t *x)
 {
-    const run_t *run = x->chosen;
+    const journal_run_t *run = x->chosen;
     size_t k;
     json_t *entry;
     json_array_foreach(x->commands, k, entry)        /* a stop is done at the run's end */
@@ -476,7 +478,7 @@ static int explain(explain_t *x, const char *path, json_t **answer, pl_error_t *
                        (unsigned long long)x->runs, x->runs == 1 ? "" : "s",
                        (unsigned long long)x->wanted);
     json_t *times = explain_times_json(x), *end = end_json(x);
-    const run_t *run = x->chosen;
+    const journal_run_t *run = x->chosen;
     /* Open calls are listed as the trouble begins, else at the end. */
     const int64_t moment = run && run->has_failed && x->trouble != INT64_MAX
                                ? x->trouble
@@ -485,7 +487,7 @@ static int explain(explain_t *x, const char *path, json_t **answer, pl_error_t *
     x->graph = (pl_call_graph_t){.lost = second_pass_lost};
     code = read_pass(path, x, moment, second_pass_record, &(pl_error_t){0}, err);
     json_t *list = json_array();
-    for (const run_t *r = x->newest; r; r = r->before)
+    for (const journal_run_t *r = x->newest; r; r = r->before)
         json_array_insert_new(list, 0,
                               json_pack("{s:I, s:o, s:o, s:s, s:I, s:s}", "run",
                                         (json_int_t)r->number, "began",
@@ -531,7 +533,7 @@ char *pl_journal_explain_run(const char *path, uint64_t run, pl_error_t *err)
             pl_no_memory(err);
     }
     json_decref(answer);
-    for (run_t *r = x->newest, *before; r; r = before) {
+    for (journal_run_t *r = x->newest, *before; r; r = before) {
         before = r->before;
         json_decref(r->plans);
         pl_free(r);

@@ -16,15 +16,15 @@ enum {
     REASON_MAX = 512,
 };
 
-typedef struct run {
-    struct run *before;                                     /* the previous run */
+typedef struct journal_run {
+    struct journal_run *before;                             /* the previous run */
     uint64_t number;                                        /* from 1 */
     int64_t began, ended, last;                             /* ns of the stream */
     uint64_t step;                                          /* optimizer steps done */
     bool has_ended, has_failed, was_stopped;
     char reason[REASON_MAX], error[REASON_MAX];
     json_t *plans;                                          /* of rank 0  [NULL] */
-} run_t;
+} journal_run_t;
 
 /* A call that failed. */
 typedef struct fault {
@@ -37,11 +37,10 @@ typedef struct fault {
 
 /* What is stored with an open call of the graph. */
 typedef struct call_note {
-    struct sum *actor, *wait;                               /* of the callee; of calls of
-                                                               this kind  [NULL: not
-                                                               measured] */
-    uint64_t over;                                          /* the call that caused it
-                                                               [0: none] */
+    struct time_sum *actor, *wait;     /* of the callee; of calls of this kind  [NULL: not
+                                          measured] */
+    uint64_t over;                     /* the call that caused it
+                                          [0: none] */
     uint32_t over_process;
     unsigned under;                                        /* open calls that it caused */
 } call_note_t;
@@ -53,7 +52,7 @@ typedef struct pause {
 typedef struct explain {
     pl_call_graph_t graph;
     pl_map_t received;                                /* newest time, by process_id + 1 */
-    run_t *newest, *chosen;
+    journal_run_t *newest, *chosen;
     uint64_t wanted, runs;                                 /* wanted  [0: the newest] */
     uint64_t begun;                                        /* so far in the second pass */
     uint64_t messages, missing, strange;

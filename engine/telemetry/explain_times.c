@@ -18,17 +18,17 @@ typedef struct meter {
 } meter_t;
 
 /* The calls to an actor, or the calls of one message between two kinds of actors. */
-typedef struct sum {
+typedef struct time_sum {
     int rank;
     uint32_t kind, from_kind, message, process_id;
     uint64_t count;
     meter_t own, whole;                          /* own: without calls that they caused */
     int64_t max;                                 /* ns, of one call */
-} sum_t;
+} time_sum_t;
 
-static sum_t *sum_of(pl_map_t *map, uint64_t key, sum_t which)
+static time_sum_t *sum_of(pl_map_t *map, uint64_t key, time_sum_t which)
 {
-    sum_t *sum = pl_map_get(map, key);
+    time_sum_t *sum = pl_map_get(map, key);
     if (sum || !(sum = pl_alloc(sizeof *sum)))
         return sum;
     *sum = which;
@@ -173,9 +173,10 @@ void explain_time_begins(explain_t *x, const pl_open_t *open,
     const pl_graph_actor_t *to = open->to, *from = open->from;
     if (explain_is_whole_life(open->message))
         return;
-    note->actor =
-        sum_of(&x->actors, to->number,
-               (sum_t){.rank = to->rank, .kind = to->kind, .process_id = to->process_id});
+    note->actor = sum_of(&x->actors, to->number,
+                         (time_sum_t){.rank = to->rank,
+                                      .kind = to->kind,
+                                      .process_id = to->process_id});
     /* A callee whose rank is unknown is of its caller's rank; if that has none, it counts
      * by itself. */
     const int rank = to->rank != PL_RANK_UNKNOWN ? to->rank : from->rank;
@@ -183,11 +184,11 @@ void explain_time_begins(explain_t *x, const pl_open_t *open,
     note->wait = sum_of(&x->waits,
                         pl_mix(pl_mix(place, to->kind), pl_mix(from->kind, open->message))
                             | 1,
-                        (sum_t){.rank = rank,
-                                .kind = to->kind,
-                                .from_kind = from->kind,
-                                .message = open->message,
-                                .process_id = open->process_id});
+                        (time_sum_t){.rank = rank,
+                                     .kind = to->kind,
+                                     .from_kind = from->kind,
+                                     .message = open->message,
+                                     .process_id = open->process_id});
     if (note->actor)
         note->actor->count++;
     if (note->wait) {
@@ -205,7 +206,7 @@ void explain_time_lost(explain_t *x, const pl_open_t *open, int64_t time)
 {
     const call_note_t *note = open->own;
     call_note_t *parent = explain_note(x, note->over_process, note->over);
-    sum_t *wait = note->wait;
+    time_sum_t *wait = note->wait;
     if (!note->actor && !wait)
         return;
     if (!note->under)
@@ -220,7 +221,7 @@ void explain_time_lost(explain_t *x, const pl_open_t *open, int64_t time)
 }
 
 /* The proxy of a rank is of no rank itself. */
-static void set_rank(sum_t *sum, int rank)
+static void set_rank(time_sum_t *sum, int rank)
 {
     if (sum && (rank >= 0 || sum->rank == PL_RANK_UNKNOWN))
         sum->rank = rank;
@@ -250,7 +251,7 @@ static void times_end(explain_t *x)
     }
     for (int m = 0; m < 2; m++)
         for (size_t k = 0; k < maps[m]->capacity; k++) {
-            sum_t *sum = maps[m]->key[k] ? maps[m]->value[k] : NULL;
+            time_sum_t *sum = maps[m]->key[k] ? maps[m]->value[k] : NULL;
             const int64_t time = sum ? explain_received(x, sum->process_id) : 0;
             if (sum && sum->own.count)
                 meter_turn(x, &sum->own, -(int)sum->own.count, time);
@@ -263,7 +264,7 @@ static void times_end(explain_t *x)
 
 static int by_time(const void *a, const void *b)
 {
-    const sum_t *x = *(sum_t *const *)a, *y = *(sum_t *const *)b;
+    const time_sum_t *x = *(time_sum_t *const *)a, *y = *(time_sum_t *const *)b;
     return x->own.time < y->own.time ? 1 : x->own.time > y->own.time ? -1 : 0;
 }
 
@@ -271,7 +272,7 @@ static int by_time(const void *a, const void *b)
 static json_t *sums_json(const pl_map_t *map, bool has_waits)
 {
     json_t *list = json_array();
-    const sum_t **sorted = pl_alloc((map->count + 1) * sizeof *sorted);
+    const time_sum_t **sorted = pl_alloc((map->count + 1) * sizeof *sorted);
     size_t count = 0;
     if (!sorted)
         return list;
@@ -280,7 +281,7 @@ static json_t *sums_json(const pl_map_t *map, bool has_waits)
             sorted[count++] = map->value[k];
     qsort(sorted, count, sizeof *sorted, by_time);
     for (size_t k = 0; k < count && k < SHOWN; k++) {
-        const sum_t *s = sorted[k];
+        const time_sum_t *s = sorted[k];
         json_t *one = json_pack("{s:i, s:s}", "rank", s->rank < 0 ? -1 : s->rank,
                                 has_waits ? "caller" : "actor",
                                 pl_kind_name(has_waits ? s->from_kind : s->kind));
@@ -326,7 +327,7 @@ static int slowest_of(const pl_map_t *ranks)
 
 json_t *explain_times_json(explain_t *x)
 {
-    const run_t *run = x->chosen;
+    const journal_run_t *run = x->chosen;
     const int64_t end = !run ? 0 : run->has_ended ? run->ended : x->last;
     times_end(x);
     return json_pack("{s:o, s:i, s:o, s:o, s:o}", "ranks", pl_rank_times_json(&x->ranks),

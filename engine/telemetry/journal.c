@@ -29,14 +29,14 @@ enum { KINDS = 1024, MESSAGES = 256 };
 
 /* ---- writing ---- */
 
-typedef struct writer {
+typedef struct journal_writer {
     pl_sink_t *sink;
     uint64_t lost;                               /* messages that the disk did not take */
     bool is_kept[KINDS];                         /* the name of a kind is in the file */
-} writer_t;
+} journal_writer_t;
 
-static bool put(writer_t *j, pl_journal_type_t type, const void *head, size_t head_size,
-                pl_bytes_t body)
+static bool put(journal_writer_t *j, pl_journal_type_t type, const void *head,
+                size_t head_size, pl_bytes_t body)
 {
     static _Thread_local struct {
         pl_journal_record_t record;
@@ -72,7 +72,7 @@ uint32_t pl_journal_hash(const pl_message_info_t *info)
     return sum;
 }
 
-static int put_begin(writer_t *j, pl_error_t *err)
+static int put_begin(journal_writer_t *j, pl_error_t *err)
 {
     json_t *list = json_array();
     unsigned number;
@@ -102,7 +102,7 @@ static int put_begin(writer_t *j, pl_error_t *err)
 
 static void keep_kind(void *user, uint32_t *number)
 {
-    writer_t *j = user;
+    journal_writer_t *j = user;
     pl_journal_kind_t kind = {.number = *number, .level = pl_kind_level(*number)};
     if (*number >= KINDS || j->is_kept[*number])
         return;
@@ -110,7 +110,7 @@ static void keep_kind(void *user, uint32_t *number)
     j->is_kept[*number] = put(j, PL_JOURNAL_KIND, &kind, sizeof kind, (pl_bytes_t){0});
 }
 
-static bool put_gap(writer_t *j, int rank, uint64_t count)
+static bool put_gap(journal_writer_t *j, int rank, uint64_t count)
 {
     const pl_journal_gap_t gap = {.count = count, .rank = rank};
     return put(j, PL_JOURNAL_GAP, &gap, sizeof gap, (pl_bytes_t){0});
@@ -118,7 +118,7 @@ static bool put_gap(writer_t *j, int rank, uint64_t count)
 
 static void journal_record(void *self, const pl_tap_record_t *record)
 {
-    writer_t *j = self;
+    journal_writer_t *j = self;
     const pl_journal_message_t head = {.seq = record->stamp.seq,
                                        .time = record->stamp.time,
                                        .rank = record->stamp.rank,
@@ -131,19 +131,19 @@ static void journal_record(void *self, const pl_tap_record_t *record)
 
 static void journal_gap(void *self, int rank, uint64_t count)
 {
-    writer_t *j = self;
+    journal_writer_t *j = self;
     if (!put_gap(j, rank, count))
         j->lost += count;
 }
 
 static void journal_tick(void *self)
 {
-    pl_sink_push(((writer_t *)self)->sink);
+    pl_sink_push(((journal_writer_t *)self)->sink);
 }
 
 static void journal_close(void *self)
 {
-    writer_t *j = self;
+    journal_writer_t *j = self;
     pl_sink_last(j->sink);
     if (!j->lost || put_gap(j, PL_JOURNAL_ANY_RANK, j->lost))
         put(j, PL_JOURNAL_END, "", 0, (pl_bytes_t){0});
@@ -176,7 +176,7 @@ int pl_journal_tap(pl_runtime_t *runtime, const char *path, pl_error_t *err)
                                         .begin = PL_JOURNAL_NAME,
                                         .whole = journal_whole};
     pl_error_t own;
-    writer_t *j = pl_alloc(sizeof *j);
+    journal_writer_t *j = pl_alloc(sizeof *j);
     if (!j)
         return pl_no_memory(err);
     if (!err)

@@ -154,16 +154,16 @@ void live_last(pl_dashboard_t *d)
 
 /* ---- commands ---- */
 
-struct pending {
+struct open_command {
     pl_dashboard_t *dashboard;
     struct evhttp_request *request;                         /* [NULL: its connection is
                                                                closed] */
     size_t size;
     char *reply;
-    pending_t *next, **pprev;                               /* list of the dashboard */
+    open_command_t *next, **pprev;                          /* list of the dashboard */
 };
 
-static void pending_free(pending_t *p)
+static void pending_free(open_command_t *p)
 {
     pthread_mutex_lock(&p->dashboard->lock);
     *p->pprev = p->next;
@@ -174,16 +174,16 @@ static void pending_free(pending_t *p)
     pl_free(p);
 }
 
-static pending_t *pending_new(pl_dashboard_t *d, struct evhttp_request *request)
+static open_command_t *pending_new(pl_dashboard_t *d, struct evhttp_request *request)
 {
-    pending_t *p = pl_alloc(sizeof *p);
+    open_command_t *p = pl_alloc(sizeof *p);
     if (!p)
         return NULL;
     pthread_mutex_lock(&d->lock);
-    *p = (pending_t){.dashboard = d,
-                     .request = request,
-                     .next = d->pending,
-                     .pprev = &d->pending};
+    *p = (open_command_t){.dashboard = d,
+                          .request = request,
+                          .next = d->pending,
+                          .pprev = &d->pending};
     if (p->next)
         p->next->pprev = &p->next;
     d->pending = p;
@@ -194,7 +194,7 @@ static pending_t *pending_new(pl_dashboard_t *d, struct evhttp_request *request)
 static void pending_gone(struct evhttp_connection *connection, void *user)
 {
     (void)connection;
-    pending_t *p = user;
+    open_command_t *p = user;
     http_forget(p->request);
     p->request = NULL;
 }
@@ -216,7 +216,7 @@ static int status_of(const char *reply, size_t size)
 
 static void pending_answer(void *argument)
 {
-    pending_t *p = argument;
+    open_command_t *p = argument;
     struct evbuffer *body = p->request && p->reply ? evbuffer_new() : NULL;
     if (body)
         evbuffer_add(body, p->reply, p->size);
@@ -233,7 +233,7 @@ static void pending_answer(void *argument)
  * dashboard. */
 static void replied(const char *reply, size_t size, void *user)
 {
-    pending_t *p = user;
+    open_command_t *p = user;
     pl_dashboard_t *d = p->dashboard;
     p->reply = pl_alloc(size + 1);
     if (p->reply)
@@ -252,7 +252,7 @@ void command_begin(pl_dashboard_t *d, struct evhttp_request *request)
     if (!guard_post(d, request))
         return;
     pl_error_t err = {0};
-    pending_t *p = pending_new(d, request);
+    open_command_t *p = pending_new(d, request);
     if (!p) {
         http_refuse(d, request, 503, "out of memory");
         return;

@@ -59,7 +59,7 @@ typedef struct sheet {
     char *text;
     size_t length, capacity;
     bool failed;
-    const run_t *run[RUNS_MAX];
+    const viewed_run_t *run[RUNS_MAX];
     int runs;
 } sheet_t;
 
@@ -141,7 +141,7 @@ static void write_run_values(sheet_t *s)
     for (int v = 0; v < RUN_VALUES; v++) {
         family(s, run_values[v].name, run_values[v].type, run_values[v].help);
         for (int k = 0; k < s->runs; k++) {
-            const run_t *run = s->run[k];
+            const viewed_run_t *run = s->run[k];
             const double values[RUN_VALUES] = {
                 run->ended ? 0 : 1,
                 (double)run->step,
@@ -189,7 +189,7 @@ static void write_steps(sheet_t *s)
            "Time of each step of the run, from the end of the previous step or the start "
            "of the epoch.");
     for (int k = 0; k < s->runs; k++) {
-        const run_t *run = s->run[k];
+        const viewed_run_t *run = s->run[k];
         for (size_t b = 0; b < sizeof bounds / sizeof *bounds; b++)
             write_line(s,
                        "paceline_step_seconds_bucket{run=\"%" PRIu64
@@ -215,7 +215,7 @@ static void write_ranks(sheet_t *s)
     family(s, "rank_own_seconds", "gauge",
            "Time of a step of a rank without waits for other ranks, newest second.");
     for (int k = 0; k < s->runs; k++) {
-        const run_t *run = s->run[k];
+        const viewed_run_t *run = s->run[k];
         const strip_slot_t *slot = &run->strip[(run->slots - 1) % STRIP_SLOTS];
         for (int rank = 0; run->slots && rank < run->ranks; rank++)
             write_line(s,
@@ -282,7 +282,7 @@ static void write_standstill(sheet_t *s, const pl_run_view_t *view)
     family(s, "rank_up", "gauge",
            "1, or 0 when the rank is silent, disconnected or dead.");
     for (int k = 0; k < s->runs; k++) {
-        const run_t *run = s->run[k];
+        const viewed_run_t *run = s->run[k];
         for (int rank = 0; !run->ended && rank < run->ranks; rank++) {
             bool is_up = true;                 /* all ranks that share the place are up */
             for (int a = 0; a < run->absents; a++)

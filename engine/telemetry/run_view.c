@@ -30,7 +30,7 @@ double run_view_now(const pl_run_view_t *view)
 
 /* ---- runs ---- */
 
-static run_t *run_by_call(const pl_run_view_t *view, uint64_t call)
+static viewed_run_t *run_by_call(const pl_run_view_t *view, uint64_t call)
 {
     for (int k = 0; k < RUNS_MAX && call; k++)
         if (view->run[k] && view->run[k]->call == call)
@@ -38,7 +38,7 @@ static run_t *run_by_call(const pl_run_view_t *view, uint64_t call)
     return NULL;
 }
 
-static run_t *run_by_number(const pl_run_view_t *view, uint64_t number)
+static viewed_run_t *run_by_number(const pl_run_view_t *view, uint64_t number)
 {
     for (int k = 0; k < RUNS_MAX; k++)
         if (view->run[k] && view->run[k]->number == number)
@@ -46,9 +46,9 @@ static run_t *run_by_number(const pl_run_view_t *view, uint64_t number)
     return NULL;
 }
 
-static run_t *newest_living(const pl_run_view_t *view)
+static viewed_run_t *newest_living(const pl_run_view_t *view)
 {
-    run_t *newest = NULL;
+    viewed_run_t *newest = NULL;
     for (int k = 0; k < RUNS_MAX; k++)
         if (view->run[k] && !view->run[k]->ended
             && (!newest || view->run[k]->number > newest->number))
@@ -57,11 +57,11 @@ static run_t *newest_living(const pl_run_view_t *view)
 }
 
 /* A free place, or that of the oldest run that has ended; active runs keep theirs. */
-static run_t **place_for_run(pl_run_view_t *view)
+static viewed_run_t **place_for_run(pl_run_view_t *view)
 {
-    run_t **place = NULL;
+    viewed_run_t **place = NULL;
     for (int k = 0; k < RUNS_MAX; k++) {
-        run_t *run = view->run[k];
+        viewed_run_t *run = view->run[k];
         if (!run)
             return &view->run[k];
         if (run->ended && (!place || run->number < (*place)->number))
@@ -71,9 +71,9 @@ static run_t **place_for_run(pl_run_view_t *view)
 }
 
 /* NULL: there is no place for it. */
-static run_t *run_enter(pl_run_view_t *view, uint64_t call, double now)
+static viewed_run_t *run_enter(pl_run_view_t *view, uint64_t call, double now)
 {
-    run_t **place = place_for_run(view), *run;
+    viewed_run_t **place = place_for_run(view), *run;
     view->runs++;
     if (!place || !(run = run_new(call, view->runs, now)))
         return NULL;
@@ -97,7 +97,7 @@ void pl_run_view_report(pl_run_view_t *view, uint64_t call,
     if (__atomic_load_n(&view->shown, __ATOMIC_RELAXED))    /* the stream has it too */
         return;
     pthread_mutex_lock(&view->lock);
-    run_t *run = run_by_call(view, call);
+    viewed_run_t *run = run_by_call(view, call);
     if (run)
         run_report(view, run, report, run_view_now(view), false);
     pthread_mutex_unlock(&view->lock);
@@ -109,7 +109,7 @@ void pl_run_view_pause(pl_run_view_t *view, uint64_t call, bool pauses,
     if (__atomic_load_n(&view->shown, __ATOMIC_RELAXED))
         return;
     pthread_mutex_lock(&view->lock);
-    run_t *run = run_by_call(view, call);
+    viewed_run_t *run = run_by_call(view, call);
     if (run)
         run_pause(run, pauses, run_view_now(view));
     if (run && run->step < global_step)
@@ -121,7 +121,7 @@ void pl_run_view_end(pl_run_view_t *view, uint64_t call)
 {
     pthread_mutex_lock(&view->lock);
     for (int k = 0; k < RUNS_MAX && call; k++) {
-        run_t *run = view->run[k];
+        viewed_run_t *run = view->run[k];
         if (!run || run->call != call)
             continue;
         run->is_over = true;
@@ -148,7 +148,7 @@ void pl_run_view_close(pl_run_view_t *view)
     pthread_mutex_lock(&view->lock);
     if (__atomic_sub_fetch(&view->shown, 1, __ATOMIC_RELAXED) == 0) {
         for (int k = 0; k < RUNS_MAX; k++) {
-            run_t *run = view->run[k];
+            viewed_run_t *run = view->run[k];
             if (run && !run->ended && !run->is_over) {
                 run_forget(run);
                 continue;
@@ -207,12 +207,12 @@ static uint64_t actor_key(uint32_t thread, uint32_t actor)
 
 /* The program's own call of a run.  A run that began before the view was there appears
  * with its next report. */
-static run_t *run_of_program(pl_run_view_t *view, const pl_tap_record_t *r,
-                             pl_open_t *open)
+static viewed_run_t *run_of_program(pl_run_view_t *view, const pl_tap_record_t *r,
+                                    pl_open_t *open)
 {
     const pl_envelope_t *e = &r->envelope;
     const bool is_call = e->kind == PL_KIND_CALL;
-    run_t *run = run_by_call(view, e->call);
+    viewed_run_t *run = run_by_call(view, e->call);
     if (!run && open && open->run)                          /* there was no place */
         return run_by_number(view, open->run);
     if (!run && (is_call || (e->kind == PL_KIND_PROGRESS && place_for_run(view)))) {
@@ -232,10 +232,11 @@ static run_t *run_of_program(pl_run_view_t *view, const pl_tap_record_t *r,
 
 /* A call whose cause the graph does not have: a command of the program to a trainer, a
  * call for a run that began before, or one whose cause is missing. */
-static run_t *run_without_cause(const pl_run_view_t *view, const pl_tap_record_t *r)
+static viewed_run_t *run_without_cause(const pl_run_view_t *view,
+                                       const pl_tap_record_t *r)
 {
     const pl_envelope_t *e = &r->envelope;
-    run_t *run = run_by_call(view, r->process_id ? r->under : e->cause);
+    viewed_run_t *run = run_by_call(view, r->process_id ? r->under : e->cause);
     for (int k = 0; k < RUNS_MAX && !run && !r->process_id; k++)
         if (view->run[k] && !view->run[k]->ended && view->run[k]->trainer
             && view->run[k]->trainer == actor_key(e->to_thread, e->to_actor))
@@ -245,7 +246,8 @@ static run_t *run_without_cause(const pl_run_view_t *view, const pl_tap_record_t
     return run;
 }
 
-static run_t *run_of(pl_run_view_t *view, const pl_tap_record_t *r, pl_open_t *open)
+static viewed_run_t *run_of(pl_run_view_t *view, const pl_tap_record_t *r,
+                            pl_open_t *open)
 {
     const pl_envelope_t *e = &r->envelope;
     const bool goes_down = e->kind == PL_KIND_CALL || e->kind == PL_KIND_CANCEL;
@@ -259,7 +261,7 @@ static run_t *run_of(pl_run_view_t *view, const pl_tap_record_t *r, pl_open_t *o
         open ? open : pl_call_graph_find(&view->graph, r->process_id, e->cause);
     if (cause && cause->run)
         return run_by_number(view, cause->run);
-    run_t *run = run_without_cause(view, r);
+    viewed_run_t *run = run_without_cause(view, r);
     if (run && open)
         open->run = run->number;
     return run;
@@ -273,7 +275,7 @@ static void count_end(pl_run_view_t *view, const char *status)
         view->ended[k] += !strcmp(status, run_view_ended[k]);
 }
 
-static void run_has_ended(pl_run_view_t *view, run_t *run, int64_t time,
+static void run_has_ended(pl_run_view_t *view, viewed_run_t *run, int64_t time,
                           const char *status, const pl_error_t *error)
 {
     run_end(view, run);
@@ -288,7 +290,7 @@ static void run_has_ended(pl_run_view_t *view, run_t *run, int64_t time,
 
 /* The newest report may be of a step before the last.  The metrics of a run that did not
  * train are those of its weights. */
-static void run_has_replied(pl_run_view_t *view, run_t *run, int64_t time,
+static void run_has_replied(pl_run_view_t *view, viewed_run_t *run, int64_t time,
                             const pl_run_reply_t *reply)
 {
     pl_error_t error = {.code = PL_OK};
@@ -302,7 +304,7 @@ static void run_has_replied(pl_run_view_t *view, run_t *run, int64_t time,
     run_has_ended(view, run, time, reply->status, &error);
 }
 
-static void take_call(pl_run_view_t *view, run_t *run, const pl_tap_record_t *r,
+static void take_call(pl_run_view_t *view, viewed_run_t *run, const pl_tap_record_t *r,
                       const pl_open_t *open)
 {
     const unsigned message = r->envelope.message;
@@ -325,8 +327,8 @@ static void take_call(pl_run_view_t *view, run_t *run, const pl_tap_record_t *r,
         run_gathers(run);
 }
 
-static void take_progress(pl_run_view_t *view, run_t *run, const pl_tap_record_t *r,
-                          const pl_body_t *body)
+static void take_progress(pl_run_view_t *view, viewed_run_t *run,
+                          const pl_tap_record_t *r, const pl_body_t *body)
 {
     const double now = (double)r->stamp.time * 1e-9;
     if (r->envelope.message == PL_MESSAGE_run
@@ -338,7 +340,7 @@ static void take_progress(pl_run_view_t *view, run_t *run, const pl_tap_record_t
         run_watched(run, &body->watch_progress, now);
 }
 
-static void take_reply(pl_run_view_t *view, run_t *run, const pl_tap_record_t *r,
+static void take_reply(pl_run_view_t *view, viewed_run_t *run, const pl_tap_record_t *r,
                        const pl_body_t *body, const pl_open_t *open)
 {
     const bool is_of_0 = r->stamp.rank == 0;
@@ -402,7 +404,7 @@ static bool is_telling(unsigned message)
 }
 
 /* run: [it is not shown, or unknown] */
-static void take_answer(pl_run_view_t *view, run_t *run, const pl_tap_record_t *r,
+static void take_answer(pl_run_view_t *view, viewed_run_t *run, const pl_tap_record_t *r,
                         const pl_open_t *open)
 {
     const pl_envelope_t *e = &r->envelope;
@@ -473,7 +475,7 @@ void pl_run_view_record(pl_run_view_t *view, const pl_tap_record_t *r)
     if (view->graph.calls.count >= CALLS_MAX)
         calls_forget(view);
     pl_open_t *open = pl_call_graph_take(&view->graph, r);
-    run_t *run = run_of(view, r, open);
+    viewed_run_t *run = run_of(view, r, open);
     if (r->envelope.kind == PL_KIND_CALL) {
         if (open)
             count_open(view, open, 1);

@@ -47,11 +47,11 @@ static double rounded(double value)
 }
 
 /* Merges each `count` neighbours into one point. */
-static json_t *points_json(const run_t *run, int from, int to, int count)
+static json_t *points_json(const viewed_run_t *run, int from, int to, int count)
 {
     json_t *all = json_array();
     for (int k = from; k < to; k += count) {
-        point_t point;
+        curve_point_t point;
         for (int c = 0; c < COLUMNS_MAX; c++)
             point.value[c] = NAN;
         for (int p = k; p < k + count && p < to; p++)
@@ -66,7 +66,7 @@ static json_t *points_json(const run_t *run, int from, int to, int count)
 }
 
 /* How many of its points have item numbers up to `item`. */
-static int points_until(const run_t *run, uint64_t item)
+static int points_until(const viewed_run_t *run, uint64_t item)
 {
     int low = 0, high = run->curves.count;
     while (low < high) {
@@ -79,7 +79,7 @@ static int points_until(const run_t *run, uint64_t item)
     return low;
 }
 
-static json_t *strip_json(const run_t *run, uint64_t since, uint64_t until)
+static json_t *strip_json(const viewed_run_t *run, uint64_t since, uint64_t until)
 {
     json_t *all = json_array();
     for (uint64_t k = oldest(run->slots, STRIP_SLOTS); k < run->slots; k++) {
@@ -95,7 +95,7 @@ static json_t *strip_json(const run_t *run, uint64_t since, uint64_t until)
 }
 
 /* The time of the steps of each rank in the newest slot, by stage. */
-static json_t *stages_json(const run_t *run)
+static json_t *stages_json(const viewed_run_t *run)
 {
     json_t *all = json_array();
     for (int rank = 0; run->slots && rank < run->ranks; rank++) {
@@ -107,7 +107,7 @@ static json_t *stages_json(const run_t *run)
     return all;
 }
 
-static json_t *devices_json(const run_t *run)
+static json_t *devices_json(const viewed_run_t *run)
 {
     json_t *all = json_array();
     for (int rank = 0; rank < RANKS_MAX && !run->ended; rank++) {
@@ -126,7 +126,7 @@ static json_t *devices_json(const run_t *run)
 }
 
 /* The ranks that are missing: which, why and for how long. */
-static json_t *absent_json(const pl_run_view_t *b, const run_t *run)
+static json_t *absent_json(const pl_run_view_t *b, const viewed_run_t *run)
 {
     json_t *all = json_array();
     for (int k = 0; k < run->absents && !run->ended; k++) {
@@ -143,7 +143,7 @@ static json_t *absent_json(const pl_run_view_t *b, const run_t *run)
 }
 
 /* All checkpoints if one is new or has changed, else none. */
-static json_t *saves_json(const run_t *run, uint64_t since)
+static json_t *saves_json(const viewed_run_t *run, uint64_t since)
 {
     json_t *all = json_array();
     bool changed = false;
@@ -160,7 +160,7 @@ static json_t *saves_json(const run_t *run, uint64_t since)
 }
 
 /* The rates of a run that stalls are 0. */
-static json_t *columns_json(const pl_run_view_t *b, const run_t *run)
+static json_t *columns_json(const pl_run_view_t *b, const viewed_run_t *run)
 {
     const bool is_stalled = run_stalled(b, run) > 0;
     json_t *all = json_array();
@@ -175,13 +175,14 @@ static json_t *columns_json(const pl_run_view_t *b, const run_t *run)
 
 /* What a reader gets: the items after `since` up to `until`; in an overview at most
  * OVERVIEW_POINTS points of each run. */
-typedef struct range {
+typedef struct item_range {
     uint64_t since, until;
     bool is_overview;
-} range_t;
+} item_range_t;
 
 /* "whole": the page drops the points that it has. */
-static json_t *run_json(const pl_run_view_t *b, const run_t *run, range_t range)
+static json_t *run_json(const pl_run_view_t *b, const viewed_run_t *run,
+                        item_range_t range)
 {
     const uint64_t since = range.since;
     const char *slash = strrchr(run->dir, '/');
@@ -288,7 +289,7 @@ static json_t *newest_json(const pl_run_view_t *b)
     return all;
 }
 
-static json_t *log_json(const pl_run_view_t *b, range_t range)
+static json_t *log_json(const pl_run_view_t *b, item_range_t range)
 {
     static const char *const levels[] = {"error", "warning", "info", "debug"};
     json_t *all = json_array();
@@ -303,7 +304,7 @@ static json_t *log_json(const pl_run_view_t *b, range_t range)
 }
 
 /* With the lock held. */
-static json_t *view_json(const pl_run_view_t *b, range_t range)
+static json_t *view_json(const pl_run_view_t *b, item_range_t range)
 {
     json_t *runs = json_array();
     for (int k = 0; k < RUNS_MAX; k++)
@@ -331,7 +332,7 @@ char *pl_run_view_json(pl_run_view_t *b, uint64_t since, uint64_t *until, bool *
     *until = chunk_end(b, since);
     if (more)
         *more = *until < b->item;
-    json_t *all = view_json(b, (range_t){.since = since, .until = *until});
+    json_t *all = view_json(b, (item_range_t){.since = since, .until = *until});
     pthread_mutex_unlock(&b->lock);
     return written(all);
 }
@@ -339,7 +340,7 @@ char *pl_run_view_json(pl_run_view_t *b, uint64_t since, uint64_t *until, bool *
 char *pl_run_view_state(pl_run_view_t *b)
 {
     pthread_mutex_lock(&b->lock);
-    json_t *all = view_json(b, (range_t){.until = b->item, .is_overview = true});
+    json_t *all = view_json(b, (item_range_t){.until = b->item, .is_overview = true});
     pthread_mutex_unlock(&b->lock);
     return written(all);
 }
@@ -407,7 +408,7 @@ static char *state_tell(void *self)
     pl_run_view_t *b = s->view;
     pthread_mutex_lock(&b->lock);
     const bool was_kept = b->was_kept;
-    json_t *state = view_json(b, (range_t){.since = INT64_MAX, .until = b->item}),
+    json_t *state = view_json(b, (item_range_t){.since = INT64_MAX, .until = b->item}),
            *ranks = pl_rank_times_json(&b->ranks);
     pthread_mutex_unlock(&b->lock);
     if (s->ticks++ % MEMORY_TICKS == 0) {

@@ -56,12 +56,12 @@ typedef struct absent {
     char text[160];                                         /* for people */
 } absent_t;
 
-typedef struct point {
+typedef struct curve_point {
     double time;                                            /* s of the stream */
     uint64_t step;
     double epoch;                                           /* done, with fractions */
     double value[COLUMNS_MAX];                              /* NaN: not reported there */
-} point_t;
+} curve_point_t;
 
 /* Points, column by column: a metric takes memory from its first value on.  All items of
  * a view are numbered in one sequence: a reader asks for those after its newest. */
@@ -95,7 +95,7 @@ typedef struct counted {
     double seconds;                                /* of those */
 } counted_t;
 
-typedef struct run {
+typedef struct viewed_run {
     uint64_t call;                      /* the engine's call of the run */
     uint64_t number;                    /* among the engine's runs, from 1 */
     uint64_t trainer;                   /* thread and number of the actor  [0: unknown] */
@@ -123,7 +123,7 @@ typedef struct run {
     /* From here on: what only the stream says; run_forget() clears it. */
     curves_t curves;
     int stride, gathered;                      /* reports in a point; in the next point */
-    point_t next;
+    curve_point_t next;
     uint64_t rewritten;                       /* item at which older points were merged */
     uint64_t steps_seen, samples, saves_done, saves_failed;
     counted_t counted;                         /* when rates were last computed */
@@ -149,7 +149,7 @@ typedef struct run {
     uint64_t slots;                                         /* that there have been */
     save_t save[SAVES_MAX];                                 /* the oldest first */
     int saves;
-} run_t;
+} viewed_run_t;
 
 /* The actors of one kind. */
 typedef struct actor_kind {
@@ -180,7 +180,7 @@ struct pl_run_view {
     int shown;                            /* atomic: how many show it */
     bool is_fed;                          /* the hub's thread: see pl_run_view_is_fed() */
     uint64_t item;                        /* the newest */
-    run_t *run[RUNS_MAX];                 /* [NULL: free] */
+    viewed_run_t *run[RUNS_MAX];          /* [NULL: free] */
     uint64_t runs;                        /* that there have been */
     uint64_t ended[3];                    /* ok, stopped, failed */
     pl_call_graph_t graph;
@@ -211,33 +211,34 @@ double durations_quantile(const durations_t *d, double share);
 /* How many take at most so long, within 5 %. */
 uint64_t durations_within(const durations_t *d, double seconds);
 
-run_t *run_new(uint64_t call, uint64_t number, double now);  /* NULL: out of memory */
-void run_free(run_t *run);
+viewed_run_t *run_new(uint64_t call, uint64_t number,
+                      double now);                          /* NULL: out of memory */
+void run_free(viewed_run_t *run);
 /* Clears what only the stream says. */
-void run_forget(run_t *run);
+void run_forget(viewed_run_t *run);
 /* is_of_stream: it makes points; the engine's own reports do not. */
-void run_report(pl_run_view_t *view, run_t *run, const pl_run_progress_t *report,
+void run_report(pl_run_view_t *view, viewed_run_t *run, const pl_run_progress_t *report,
                 double now, bool is_of_stream);
-void run_end(pl_run_view_t *view, run_t *run);
+void run_end(pl_run_view_t *view, viewed_run_t *run);
 /* Merges point k into `point`, whose values stay where point k has none. */
-void run_point_merge(const run_t *run, int k, point_t *point);
-void run_pause(run_t *run, bool pauses, double now);
+void run_point_merge(const viewed_run_t *run, int k, curve_point_t *point);
+void run_pause(viewed_run_t *run, bool pauses, double now);
 /* Time without pauses, as in its result. */
-double run_seconds(const pl_run_view_t *view, const run_t *run);
+double run_seconds(const pl_run_view_t *view, const viewed_run_t *run);
 /* An epoch begins [time 0: something else]; the times of steps before it are complete. */
-void run_steps_begin(run_t *run, int64_t time);
-void run_fetched(run_t *run, bool is_of_0, uint32_t samples);
-void run_step(run_t *run, int64_t time);
+void run_steps_begin(viewed_run_t *run, int64_t time);
+void run_fetched(viewed_run_t *run, bool is_of_0, uint32_t samples);
+void run_step(viewed_run_t *run, int64_t time);
 /* Seconds since the last progress of an epoch, if that is much longer than a step; 0: the
  * run progresses. */
-double run_stalled(const pl_run_view_t *view, const run_t *run);
+double run_stalled(const pl_run_view_t *view, const viewed_run_t *run);
 /* All ranks begin an epoch: dead ranks were replaced or left out; silent ones remain. */
-void run_gathers(run_t *run);
-void run_watched(run_t *run, const pl_watch_progress_t *reported, double now);
-void run_timings(pl_run_view_t *view, run_t *run, pl_bytes_t spent, int64_t time);
-void run_device(run_t *run, int rank, const pl_measure_device_reply_t *reported);
-void run_save(pl_run_view_t *view, run_t *run, const char *text, bool failed);
+void run_gathers(viewed_run_t *run);
+void run_watched(viewed_run_t *run, const pl_watch_progress_t *reported, double now);
+void run_timings(pl_run_view_t *view, viewed_run_t *run, pl_bytes_t spent, int64_t time);
+void run_device(viewed_run_t *run, int rank, const pl_measure_device_reply_t *reported);
+void run_save(pl_run_view_t *view, viewed_run_t *run, const char *text, bool failed);
 /* The checkpoints of these names, one a line, were removed. */
-void run_removed(pl_run_view_t *view, run_t *run, const char *names);
+void run_removed(pl_run_view_t *view, viewed_run_t *run, const char *names);
 
 #endif

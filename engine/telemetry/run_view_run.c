@@ -19,18 +19,18 @@
 
 /* ---- a run's life ---- */
 
-run_t *run_new(uint64_t call, uint64_t number, double now)
+viewed_run_t *run_new(uint64_t call, uint64_t number, double now)
 {
-    run_t *run = pl_alloc(sizeof *run);
+    viewed_run_t *run = pl_alloc(sizeof *run);
     if (!run)
         return NULL;
-    *run = (run_t){.call = call,
-                   .number = number,
-                   .doing = "start",
-                   .began = now,
-                   .epochs = -1,
-                   .columns = COLUMNS_OWN,
-                   .stride = 1};
+    *run = (viewed_run_t){.call = call,
+                          .number = number,
+                          .doing = "start",
+                          .began = now,
+                          .epochs = -1,
+                          .columns = COLUMNS_OWN,
+                          .stride = 1};
     for (int k = 0; k < COLUMNS_MAX; k++)
         run->newest[k] = NAN;
     for (int k = 0; k < COLUMNS_OWN; k++)
@@ -38,7 +38,7 @@ run_t *run_new(uint64_t call, uint64_t number, double now)
     return run;
 }
 
-void run_forget(run_t *run)
+void run_forget(viewed_run_t *run)
 {
     curves_t *curves = &run->curves;
     pl_free(curves->item);
@@ -47,14 +47,14 @@ void run_forget(run_t *run)
     pl_free(curves->epoch);
     for (int k = 0; k < COLUMNS_MAX; k++)
         pl_free(curves->value[k]);
-    memset((char *)run + offsetof(run_t, curves), 0,
-           sizeof *run - offsetof(run_t, curves));
+    memset((char *)run + offsetof(viewed_run_t, curves), 0,
+           sizeof *run - offsetof(viewed_run_t, curves));
     run->stride = 1;
     for (int k = 0; k < COLUMNS_OWN; k++)
         run->newest[k] = NAN;
 }
 
-void run_free(run_t *run)
+void run_free(viewed_run_t *run)
 {
     if (!run)
         return;
@@ -83,8 +83,8 @@ static bool is_point(pl_run_event_t event, const char *name, bool is_new)
 
 /* Takes the metrics of a report; `value` gets those that are points.  Names are stored as
  * they are shown: two names that look the same would be one series twice. */
-static void metrics_take_values(run_t *run, pl_run_event_t event, const char *metrics,
-                                double value[COLUMNS_MAX])
+static void metrics_take_values(viewed_run_t *run, pl_run_event_t event,
+                                const char *metrics, double value[COLUMNS_MAX])
 {
     json_t *all = pl_json_value(metrics, strlen(metrics), NULL), *metric;
     const char *name;
@@ -109,7 +109,7 @@ static void metrics_take_values(run_t *run, pl_run_event_t event, const char *me
 /* ---- points ---- */
 
 /* Batches are fetched ahead.  Their samples count for the steps that train on them. */
-void run_fetched(run_t *run, bool is_of_0, uint32_t samples)
+void run_fetched(viewed_run_t *run, bool is_of_0, uint32_t samples)
 {
     run->samples += samples;
     if (!is_of_0 || !samples)
@@ -122,7 +122,7 @@ void run_fetched(run_t *run, bool is_of_0, uint32_t samples)
 
 /* Rates of the time in steps alone: validations, pauses and checkpoints between steps do
  * not count. */
-static void rates_take(run_t *run, double value[COLUMNS_MAX])
+static void rates_take(viewed_run_t *run, double value[COLUMNS_MAX])
 {
     const counted_t now = {.samples = run->samples_trained,
                            .steps = run->steps_seen,
@@ -148,7 +148,7 @@ static void rates_take(run_t *run, double value[COLUMNS_MAX])
             run->newest[k] = value[k];
 }
 
-void run_point_merge(const run_t *run, int k, point_t *point)
+void run_point_merge(const viewed_run_t *run, int k, curve_point_t *point)
 {
     const curves_t *curves = &run->curves;
     point->time = curves->time[k];
@@ -159,7 +159,7 @@ void run_point_merge(const run_t *run, int k, point_t *point)
             point->value[c] = curves->value[c][k];
 }
 
-static void point_set(curves_t *curves, int k, uint64_t item, const point_t *point)
+static void point_set(curves_t *curves, int k, uint64_t item, const curve_point_t *point)
 {
     curves->item[k] = item;
     curves->time[k] = point->time;
@@ -170,7 +170,7 @@ static void point_set(curves_t *curves, int k, uint64_t item, const point_t *poi
             curves->value[c][k] = point->value[c];
 }
 
-static void point_clear(point_t *point)
+static void point_clear(curve_point_t *point)
 {
     for (int k = 0; k < COLUMNS_MAX; k++)
         point->value[k] = NAN;
@@ -178,14 +178,14 @@ static void point_clear(point_t *point)
 
 /* All points get new item numbers, after `rewritten`, so that a reader that has old ones
  * reads all of them again, in as many pieces as it likes. */
-static void points_thin(pl_run_view_t *view, run_t *run)
+static void points_thin(pl_run_view_t *view, viewed_run_t *run)
 {
     curves_t *curves = &run->curves;
     const int count = curves->count;
     run->rewritten = ++view->item;
     curves->count = 0;
     for (int k = 0; k < count; k += 2) {
-        point_t point;
+        curve_point_t point;
         point_clear(&point);
         run_point_merge(run, k, &point);
         if (k + 1 < count)
@@ -230,18 +230,18 @@ static int64_t cells_per_point(const curves_t *curves)
     return cells;
 }
 
-static int64_t cells_held(const run_t *run)
+static int64_t cells_held(const viewed_run_t *run)
 {
     return run ? run->curves.capacity * cells_per_point(&run->curves) : 0;
 }
 
 /* Frees memory for `more` cells of `run`; false: the points of `run` itself were
  * merged. */
-static bool cells_free(pl_run_view_t *view, run_t *run, int64_t more)
+static bool cells_free(pl_run_view_t *view, viewed_run_t *run, int64_t more)
 {
     for (;;) {
         int64_t held = more;
-        run_t *largest = run;
+        viewed_run_t *largest = run;
         for (int k = 0; k < RUNS_MAX; k++) {
             held += cells_held(view->run[k]);
             if (cells_held(view->run[k]) > cells_held(largest))
@@ -258,7 +258,7 @@ static bool cells_free(pl_run_view_t *view, run_t *run, int64_t more)
 
 /* Adds the gathered point, unless memory is short.  A metric gets its array with its
  * first value. */
-static void point_end(pl_run_view_t *view, run_t *run)
+static void point_end(pl_run_view_t *view, viewed_run_t *run)
 {
     enum { FIRST_CAPACITY = 256 };
     curves_t *curves = &run->curves;
@@ -285,9 +285,9 @@ static void point_end(pl_run_view_t *view, run_t *run)
 }
 
 /* Gathers a report; in a point of several the newest value of each metric counts. */
-static void point_add(pl_run_view_t *view, run_t *run, const point_t *report)
+static void point_add(pl_run_view_t *view, viewed_run_t *run, const curve_point_t *report)
 {
-    point_t *next = &run->next;
+    curve_point_t *next = &run->next;
     if (!run->gathered)
         point_clear(next);
     next->time = report->time;
@@ -300,13 +300,13 @@ static void point_add(pl_run_view_t *view, run_t *run, const point_t *report)
         point_end(view, run);
 }
 
-void run_end(pl_run_view_t *view, run_t *run)
+void run_end(pl_run_view_t *view, viewed_run_t *run)
 {
     if (run->gathered)
         point_end(view, run);
 }
 
-void run_pause(run_t *run, bool pauses, double now)
+void run_pause(viewed_run_t *run, bool pauses, double now)
 {
     if (pauses && !run->is_paused)
         run->paused_at = now;
@@ -317,7 +317,7 @@ void run_pause(run_t *run, bool pauses, double now)
     run->is_paused = pauses;
 }
 
-double run_seconds(const pl_run_view_t *view, const run_t *run)
+double run_seconds(const pl_run_view_t *view, const viewed_run_t *run)
 {
     const double until = run->is_paused ? run->paused_at
                          : run->ended   ? run->ended_at
@@ -325,7 +325,7 @@ double run_seconds(const pl_run_view_t *view, const run_t *run)
     return until - run->began - run->paused;
 }
 
-void run_report(pl_run_view_t *view, run_t *run, const pl_run_progress_t *report,
+void run_report(pl_run_view_t *view, viewed_run_t *run, const pl_run_progress_t *report,
                 double now, bool is_of_stream)
 {
     enum { OPTIONS_MAX = 1 << 16 };
@@ -333,7 +333,7 @@ void run_report(pl_run_view_t *view, run_t *run, const pl_run_progress_t *report
     const bool trains = event == PL_RUN_EVENT_TRAIN,
                ends_epoch = event == PL_RUN_EVENT_EPOCH,
                is_result = ends_epoch || event == PL_RUN_EVENT_VALIDATED;
-    point_t point;
+    curve_point_t point;
     if (*report->run_dir) {
         snprintf(run->dir, sizeof run->dir, "%s", report->run_dir);
         snprintf(run->module, sizeof run->module, "%s", report->module);
@@ -376,7 +376,7 @@ void run_report(pl_run_view_t *view, run_t *run, const pl_run_progress_t *report
 
 /* ---- steps ---- */
 
-void run_steps_begin(run_t *run, int64_t time)
+void run_steps_begin(viewed_run_t *run, int64_t time)
 {
     const double seconds = (double)(run->step_ended - run->steps_began) * 1e-9;
     for (unsigned k = 0; run->steps_began && k < run->steps_together; k++) {
@@ -389,7 +389,7 @@ void run_steps_begin(run_t *run, int64_t time)
 
 /* Several short steps end together, a millisecond or two after the previous ones: each
  * took its share of that time. */
-void run_step(run_t *run, int64_t time)
+void run_step(viewed_run_t *run, int64_t time)
 {
     run->steps_seen++;
     run->steps_together++;
@@ -398,7 +398,7 @@ void run_step(run_t *run, int64_t time)
         run_steps_begin(run, time);
 }
 
-double run_stalled(const pl_run_view_t *view, const run_t *run)
+double run_stalled(const pl_run_view_t *view, const viewed_run_t *run)
 {
     enum { SECONDS_MIN = 3, TIMES = 4, UNKNOWN_SECONDS = 60 };  /* before any step */
     const double seconds = run_view_now(view) - (double)run->moved * 1e-9;
@@ -409,7 +409,7 @@ double run_stalled(const pl_run_view_t *view, const run_t *run)
     return run->moved && !run->ended && !run->is_paused && seconds > bound ? seconds : 0;
 }
 
-void run_gathers(run_t *run)
+void run_gathers(viewed_run_t *run)
 {
     int kept = 0;
     for (int k = 0; k < run->absents; k++) {
@@ -421,7 +421,7 @@ void run_gathers(run_t *run)
 }
 
 /* The text of a mute rank has no cause: the time of its last message says all. */
-void run_watched(run_t *run, const pl_watch_progress_t *reported, double now)
+void run_watched(viewed_run_t *run, const pl_watch_progress_t *reported, double now)
 {
     const bool is_there = reported->event == PL_RANK_EVENT_HEARD
                           || reported->event == PL_RANK_EVENT_BACK;
@@ -455,7 +455,7 @@ static double own_of(const double seconds[PL_TIMINGS])
 
 /* spent: seconds, [ranks][PL_TIMINGS].  Of ranks that share a place the slowest
  * counts. */
-void run_timings(pl_run_view_t *view, run_t *run, pl_bytes_t spent, int64_t time)
+void run_timings(pl_run_view_t *view, viewed_run_t *run, pl_bytes_t spent, int64_t time)
 {
     double slowest[RANKS_MAX][PL_TIMINGS] = {0}, seconds[PL_TIMINGS];
     const size_t ranks = spent.size / sizeof seconds;
@@ -490,7 +490,7 @@ void run_timings(pl_run_view_t *view, run_t *run, pl_bytes_t spent, int64_t time
     run->slot_began = time;
 }
 
-void run_device(run_t *run, int rank, const pl_measure_device_reply_t *reported)
+void run_device(viewed_run_t *run, int rank, const pl_measure_device_reply_t *reported)
 {
     if (rank < 0 || rank >= RANKS_MAX)
         return;
@@ -502,7 +502,7 @@ void run_device(run_t *run, int rank, const pl_measure_device_reply_t *reported)
                                             .temperature = reported->temperature};
 }
 
-void run_save(pl_run_view_t *view, run_t *run, const char *text, bool failed)
+void run_save(pl_run_view_t *view, viewed_run_t *run, const char *text, bool failed)
 {
     int place = 0;
     if (run->saves < SAVES_MAX) {
@@ -526,7 +526,7 @@ void run_save(pl_run_view_t *view, run_t *run, const char *text, bool failed)
     run->saves_failed += failed;
 }
 
-void run_removed(pl_run_view_t *view, run_t *run, const char *names)
+void run_removed(pl_run_view_t *view, viewed_run_t *run, const char *names)
 {
     for (size_t length; *names; names += length + (names[length] == '\n')) {
         length = strcspn(names, "\n");

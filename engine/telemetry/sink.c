@@ -29,12 +29,12 @@ enum {
     BEGIN_MAX = 16,
 };
 
-typedef struct buffer {
+typedef struct sink_buffer {
     pl_sink_t *sink;
     size_t length;
     bool is_leaving;                                       /* atomic: the writer has it */
     char bytes[BUFFER_BYTES];
-} buffer_t;
+} sink_buffer_t;
 
 struct pl_sink {
     char *path;
@@ -46,8 +46,8 @@ struct pl_sink {
     int64_t until;                             /* atomic: limit for the rest  [0: none] */
     bool has_failed;                           /* atomic */
     bool is_last;                              /* the writer's thread has ended */
-    buffer_t *buffers;                         /* [BUFFERS] */
-    buffer_t *filling;                         /* [all are leaving] */
+    sink_buffer_t *buffers;                    /* [BUFFERS] */
+    sink_buffer_t *filling;                    /* [all are leaving] */
 };
 
 /* ---- the writer's thread ---- */
@@ -62,7 +62,7 @@ static void tell_failure(pl_sink_t *sink, const char *why)
 
 static void buffer_write(void *argument)
 {
-    buffer_t *buffer = argument;
+    sink_buffer_t *buffer = argument;
     pl_sink_t *sink = buffer->sink;
     struct pollfd pipe = {.fd = sink->fd, .events = POLLOUT};
     size_t at = 0;
@@ -92,7 +92,7 @@ static void buffer_write(void *argument)
 
 void pl_sink_push(pl_sink_t *sink)
 {
-    buffer_t *buffer = sink->filling;
+    sink_buffer_t *buffer = sink->filling;
     if (!buffer || !buffer->length)
         return;
     if (sink->is_last) {

@@ -62,13 +62,13 @@ typedef struct trace {
 
 /* Printing is most of the cost of a trace: constant texts have a known length, and an
  * event is made in place. */
-typedef struct text {
+typedef struct trace_text {
     size_t length;
     bool is_cut;
     char at[EVENT_MAX];
-} text_t;
+} trace_text_t;
 
-static inline void add_bytes(text_t *t, const char *bytes, size_t count)
+static inline void add_bytes(trace_text_t *t, const char *bytes, size_t count)
 {
     if (count > EVENT_MAX - t->length) {
         t->is_cut = true;
@@ -78,12 +78,12 @@ static inline void add_bytes(text_t *t, const char *bytes, size_t count)
     t->length += count;
 }
 
-static inline void add(text_t *t, const char *text)
+static inline void add(trace_text_t *t, const char *text)
 {
     add_bytes(t, text, strlen(text));
 }
 
-static inline void add_number(text_t *t, uint64_t number)
+static inline void add_number(trace_text_t *t, uint64_t number)
 {
     static const char pairs[] = "00010203040506070809101112131415161718192021222324"
                                 "25262728293031323334353637383940414243444546474849"
@@ -98,7 +98,7 @@ static inline void add_number(text_t *t, uint64_t number)
 }
 
 /* Microseconds, with three decimals. */
-static inline void add_time(text_t *t, int64_t time)
+static inline void add_time(trace_text_t *t, int64_t time)
 {
     const uint64_t ns = time > 0 ? (uint64_t)time : 0;
     const char rest[] = {'.', (char)('0' + ns % 1000 / 100), (char)('0' + ns % 100 / 10),
@@ -108,7 +108,7 @@ static inline void add_time(text_t *t, int64_t time)
 }
 
 /* `before`, and a name in quotes; a name of an actor may come from a user. */
-static inline void add_name(text_t *t, const char *before, const char *name)
+static inline void add_name(trace_text_t *t, const char *before, const char *name)
 {
     add(t, before);
     const size_t first = t->length;
@@ -119,7 +119,7 @@ static inline void add_name(text_t *t, const char *before, const char *name)
     add(t, "\"");
 }
 
-static inline void event(text_t *t, char phase, int pid, uint64_t tid, int64_t time)
+static inline void event(trace_text_t *t, char phase, int pid, uint64_t tid, int64_t time)
 {
     const char begin[] = {'{', '"', 'p', 'h', '"', ':', '"', phase, '"'};
     t->length = 0;
@@ -134,7 +134,7 @@ static inline void event(text_t *t, char phase, int pid, uint64_t tid, int64_t t
 }
 
 /* False: there was no room for it. */
-static bool put(trace_t *trace, text_t *t)
+static bool put(trace_t *trace, trace_text_t *t)
 {
     add(t, "},\n");
     if (!t->is_cut && pl_sink_put(trace->sink, t->at, t->length))
@@ -147,7 +147,7 @@ static bool put(trace_t *trace, text_t *t)
 static void put_name(trace_t *trace, const char *what, int pid, uint64_t tid,
                      const char *name)
 {
-    text_t t;
+    trace_text_t t;
     event(&t, 'M', pid, tid, 0);
     add_name(&t, ",\"name\":\"", what);
     add_name(&t, ",\"args\":{\"name\":\"", name);
@@ -158,7 +158,7 @@ static void put_name(trace_t *trace, const char *what, int pid, uint64_t tid,
 static void put_order(trace_t *trace, const char *what, int pid, uint64_t tid,
                       uint64_t order)
 {
-    text_t t;
+    trace_text_t t;
     event(&t, 'M', pid, tid, 0);
     add_name(&t, ",\"name\":\"", what);
     add(&t, ",\"args\":{\"sort_index\":");
@@ -253,7 +253,7 @@ static void track_end(trace_t *trace, const pl_graph_actor_t *actor, int track,
                       int64_t time)
 {
     drawn_t *drawn = actor->own;
-    text_t t;
+    trace_text_t t;
     event(&t, 'E', drawn->pid, tid_of(actor, track), on_track(drawn, track, time));
     drawn->owes_end[track] = !put(trace, &t);
 }
@@ -277,7 +277,7 @@ static void arrow(trace_t *trace, pl_open_t *open, drawn_t *to)
                                                                         : NULL;
     if (!drawn)
         return;
-    text_t t;
+    trace_text_t t;
     event(&t, 's', drawn->pid, tid_of(from, parent->track),
           on_track(drawn, parent->track, open->began));
     add(&t, ",\"name\":\"call\",\"cat\":\"call\",\"id\":");
@@ -303,7 +303,7 @@ static void slice_begin(trace_t *trace, pl_open_t *open)
     if (drawn->owes_end[track])
         track_end(trace, open->to, track, open->began);
     name_track(trace, open->to, track);
-    text_t t;
+    trace_text_t t;
     event(&t, 'B', drawn->pid, tid_of(open->to, track),
           on_track(drawn, track, open->began));
     add_name(&t, ",\"name\":\"", pl_message_info(open->message)->name);
@@ -324,7 +324,7 @@ static void life(trace_t *trace, const pl_open_t *open, char phase, int64_t time
 {
     const drawn_t *drawn = open->to->own;
     char own[NAME_MAX_BYTES], name[NAME_MAX_BYTES + 16];
-    text_t t;
+    trace_text_t t;
     event(&t, phase, drawn->pid, 0, time);
     add(&t, ",\"cat\":\"life\",\"id\":");
     add_number(&t, open->to->number);
@@ -394,7 +394,7 @@ static void draw_span(trace_t *trace, int pid, int track, const char *track_name
         put_order(trace, "thread_sort_index", pid, tid, tid);
     }
     rank->has_tracks[track] = true;
-    text_t t;
+    trace_text_t t;
     event(&t, 'X', pid, tid, begin);
     add(&t, ",\"dur\":");
     add_time(&t, end - begin);
@@ -459,7 +459,7 @@ static void draw_metrics(trace_t *trace, const pl_tap_record_t *record)
         if (length >= sizeof number)
             continue;
         number[length] = '\0';
-        text_t t;
+        trace_text_t t;
         event(&t, 'C', pid, 0, record->stamp.time);
         add_name(&t, ",\"name\":\"", name);
         add(&t, ",\"args\":{\"value\":");
@@ -516,7 +516,7 @@ static void trace_record(void *self, const pl_tap_record_t *record)
 static void trace_gap(void *self, int rank, uint64_t count)
 {
     trace_t *trace = self;
-    text_t t;
+    trace_text_t t;
     event(&t, 'i', rank + 2, 0, trace->now);
     add(&t, ",\"s\":\"p\",\"name\":\"");
     if (count)
@@ -550,7 +550,7 @@ static void trace_close(void *self)
     pl_sink_last(trace->sink);
     for (pl_open_t *open = trace->graph.open; open; open = open->next)
         call_ends(trace, open);
-    text_t t;
+    trace_text_t t;
     event(&t, 'M', ENGINE_PID, 0, 0);
     add(&t, ",\"name\":\"trace_end\",\"args\":{\"lost\":");
     add_number(&t, trace->lost);

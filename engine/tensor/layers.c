@@ -102,25 +102,26 @@ typedef struct norm {
 /* ---- Batch norm over all ranks, as torch.nn.SyncBatchNorm ---- */
 
 /* Moments in PL_REGION_COLLECTIVE. */
-typedef struct moments {
+typedef struct moment_nodes {
     pl_node_t mean, var, n;
-} moments_t;
+} moment_nodes_t;
 
-static moments_t moments_from(pl_graph_t *g, int64_t from, int64_t channels)
+static moment_nodes_t moments_from(pl_graph_t *g, int64_t from, int64_t channels)
 {
     const int64_t row = (channels + PL_REGION_ALIGN - 1) / PL_REGION_ALIGN
                         * PL_REGION_ALIGN;
     const pl_shape_t shape = PL_SHAPE(channels);
-    return (moments_t){.mean = pl_region_view(g, PL_REGION_COLLECTIVE, from, shape),
-                       .var = pl_region_view(g, PL_REGION_COLLECTIVE, from + row, shape),
-                       .n = pl_region_view(g, PL_REGION_COLLECTIVE, from + 2 * row,
-                                           pl_shape(0))};
+    return (
+        moment_nodes_t){.mean = pl_region_view(g, PL_REGION_COLLECTIVE, from, shape),
+                        .var = pl_region_view(g, PL_REGION_COLLECTIVE, from + row, shape),
+                        .n = pl_region_view(g, PL_REGION_COLLECTIVE, from + 2 * row,
+                                            pl_shape(0))};
 }
 
 void pl_running_follow(pl_graph_t *g, int64_t from, const pl_running_t *running)
 {
     const pl_shape_t shape = PL_SHAPE(running->channels);
-    const moments_t m = moments_from(g, from, running->channels);
+    const moment_nodes_t m = moments_from(g, from, running->channels);
     const pl_node_t unbiased = pl_div(g, m.n, pl_sub(g, m.n, pl_scalar(g, 1)));
     average_towards(g, pl_region_view(g, PL_REGION_STATE, running->mean, shape), m.mean,
                     running->momentum);
@@ -142,7 +143,7 @@ static pl_node_t batch_norm_together(pl_graph_t *g, norm_t norm)
     const int64_t from = pl_graph_collective_reserve(g, running.channels);
     pl_graph_collective_reserve(g, running.channels);
     pl_graph_collective_reserve(g, 1);
-    const moments_t m = moments_from(g, from, running.channels);
+    const moment_nodes_t m = moments_from(g, from, running.channels);
     pl_assign(g, m.mean, extra[0]);
     pl_assign(g, m.var, extra[1]);
     pl_assign(g, m.n, pl_scalar(g, norm.n));

@@ -13,11 +13,11 @@
 #include "base/error.h"
 #include "tensor/alias_index.h"
 
-typedef struct block {                          /* bytes for values one after the other */
+typedef struct memory_block {                   /* bytes for values one after the other */
     int32_t owner;                              /* the first of them */
     int first_use, last_use;
     size_t bytes, offset;
-} block_t;
+} memory_block_t;
 
 typedef struct planner {
     const pl_graph_t *g;
@@ -30,7 +30,7 @@ typedef struct planner {
     pl_alias_index_t aliases;
     int *guards;                                   /* [operations + 1] guards before it */
     int *block_of;                                 /* [values] of those that own one */
-    block_t *block;                                /* in order of offset, once laid out */
+    memory_block_t *block;                         /* in order of offset, once laid out */
     int blocks, capacity;
     size_t arena;
 } planner_t;
@@ -210,17 +210,17 @@ static int make_block(planner_t *p, int32_t v)
     if (PL_GROW(p->block, p->blocks, p->capacity) != PL_OK)
         return PL_ENOMEM;
     p->block_of[v] = p->blocks;
-    p->block[p->blocks++] = (block_t){.owner = v,
-                                      .first_use = allocation->first_use,
-                                      .last_use = allocation->last_use,
-                                      .bytes = value_bytes(p, v)};
+    p->block[p->blocks++] = (memory_block_t){.owner = v,
+                                             .first_use = allocation->first_use,
+                                             .last_use = allocation->last_use,
+                                             .bytes = value_bytes(p, v)};
     allocation->offset = v;
     return PL_OK;
 }
 
 static int by_size(const void *a, const void *b)
 {
-    const block_t *x = a, *y = b;
+    const memory_block_t *x = a, *y = b;
     if (x->bytes != y->bytes)
         return x->bytes < y->bytes ? 1 : -1;
     return x->owner - y->owner;                             /* the same plan every time */
@@ -228,7 +228,8 @@ static int by_size(const void *a, const void *b)
 
 /* The smallest gap that is free while b lives, among `count` blocks in order of
  * offset. */
-static size_t best_offset(const block_t *placed, int count, const block_t *b)
+static size_t best_offset(const memory_block_t *placed, int count,
+                          const memory_block_t *b)
 {
     size_t end = 0, best = 0, best_gap = SIZE_MAX;
     for (int i = 0; i < count; i++) {
@@ -262,7 +263,7 @@ static int lay_out(planner_t *p)
     if (p->blocks)
         qsort(p->block, (size_t)p->blocks, sizeof *p->block, by_size);
     for (int i = 0; i < p->blocks; i++) {
-        block_t b = p->block[i];
+        memory_block_t b = p->block[i];
         b.offset = best_offset(p->block, i, &b);
         if (b.offset + b.bytes > p->arena)
             p->arena = b.offset + b.bytes;
@@ -277,7 +278,7 @@ static int lay_out(planner_t *p)
         pl_allocation_t *allocation = &p->allocation[v];
         if (allocation->root != v || allocation->kind != PL_ALLOCATION_ARENA)
             continue;
-        const block_t *block = &p->block[p->block_of[allocation->offset]];
+        const memory_block_t *block = &p->block[p->block_of[allocation->offset]];
         allocation->offset = (int64_t)block->offset;
         allocation->root = block->owner;
     }

@@ -42,14 +42,14 @@ typedef struct transfer {
 } transfer_t;
 
 /* An answer to the sender of a transfer, until the link accepts it. */
-typedef struct answer {
-    struct answer *next;
+typedef struct bulk_answer {
+    struct bulk_answer *next;
     bulk_head_t head;
     char why[PL_ERROR_TEXT];
-} answer_t;
+} bulk_answer_t;
 
 typedef struct bulk_peer {
-    answer_t *answers;                                 /* oldest first, as out and come */
+    bulk_answer_t *answers;                            /* oldest first, as out and come */
     transfer_t *out, *come;
     transfer_t *in;                                         /* arriving now  [none] */
     uint64_t last_out, last_in;                             /* numbers */
@@ -125,7 +125,7 @@ static int post(pl_bulk_t *bulk, int number, bulk_head_t head, pl_bytes_t bytes)
 /* Sends until the link refuses more; WRITABLE and CLEAR continue. */
 static void pump(pl_bulk_t *bulk, int number, bulk_peer_t *peer)
 {
-    for (answer_t *a; (a = peer->answers);) {
+    for (bulk_answer_t *a; (a = peer->answers);) {
         if (post(bulk, number, a->head, (pl_bytes_t){a->why, strlen(a->why)}) != PL_OK)
             return;
         peer->answers = a->next;
@@ -182,7 +182,7 @@ uint64_t pl_bulk_send(pl_bulk_t *bulk, int number, pl_blob_t *blob, pl_error_t *
 static void peer_answer(pl_bulk_t *bulk, int number, bulk_peer_t *peer, uint64_t transfer,
                         const pl_error_t *error)
 {
-    answer_t *a = NULL, **at = &peer->answers;
+    bulk_answer_t *a = NULL, **at = &peer->answers;
     for (int tries = 0; tries < TRIES && !a; tries++)
         a = pl_alloc(sizeof *a);
     if (!a)
@@ -390,7 +390,7 @@ static void peers_release(bulk_peer_t *peers, int count)
         bulk_peer_t *peer = &peers[k];
         if (peer->in)
             transfer_free(peer->in);
-        for (answer_t *a; (a = peer->answers);) {
+        for (bulk_answer_t *a; (a = peer->answers);) {
             peer->answers = a->next;
             pl_free(a);
         }

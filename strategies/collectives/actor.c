@@ -14,18 +14,19 @@
 #include "base/error.h"
 
 /* A call, from its arrival to its end. */
-typedef struct entry {
+typedef struct collective_call {
     pl_coll_request_t req;                                  /* first: done() gets it */
     struct collective *owner;
     pl_call_t *call;
-    struct entry *next;
+    struct collective_call *next;
     unsigned char arrived[];                                /* [world size] */
-} entry_t;
+} collective_call_t;
 
 /* Operations in order. Operations on a device's memory do not wait for operations on
  * the host's. */
 typedef struct queue {
-    entry_t *first, **last;     /* `first` is under way, if the queue has one under way */
+    collective_call_t *first,
+        **last;                 /* `first` is under way, if the queue has one under way */
     bool under_way, starting;
 } queue_t;
 
@@ -81,21 +82,21 @@ pl_collective_component_t *pl_collective_component_new(
 
 /* ---- the queue ---- */
 
-static queue_t *queue_of(collective_t *c, const entry_t *entry)
+static queue_t *queue_of(collective_t *c, const collective_call_t *entry)
 {
     return entry->req.desc.is_device ? &c->device : &c->host;
 }
 
-static entry_t *entry_take(queue_t *q)
+static collective_call_t *entry_take(queue_t *q)
 {
-    entry_t *entry = q->first;
+    collective_call_t *entry = q->first;
     q->first = entry->next;
     if (!q->first)
         q->last = &q->first;
     return entry;
 }
 
-static void entry_free(entry_t *entry)
+static void entry_free(collective_call_t *entry)
 {
     if (entry->req.desc.op == PL_COLL_OP_alloc_buffer)
         pl_object_unref(entry->req.memory);
@@ -104,7 +105,7 @@ static void entry_free(entry_t *entry)
 }
 
 /* The replies of operations on elements all have the field `fence`. */
-static void entry_reply(const entry_t *entry)
+static void entry_reply(const collective_call_t *entry)
 {
     pl_fence_t *fence = entry->req.fence;
     switch (entry->req.desc.op) {
@@ -121,7 +122,7 @@ static void entry_reply(const entry_t *entry)
     }
 }
 
-static void entry_end(entry_t *entry, const pl_error_t *err)
+static void entry_end(collective_call_t *entry, const pl_error_t *err)
 {
     pl_error_t reported;
     if (err) {
@@ -170,8 +171,8 @@ static void request_failed(collective_t *c, queue_t *q, const pl_error_t *why)
 
 static void request_done(pl_coll_request_t *req, const pl_error_t *err)
 {
-    collective_t *c = ((entry_t *)req)->owner;
-    queue_t *q = queue_of(c, (entry_t *)req);
+    collective_t *c = ((collective_call_t *)req)->owner;
+    queue_t *q = queue_of(c, (collective_call_t *)req);
     q->under_way = false;
     if (err)
         request_failed(c, q, err);
@@ -203,7 +204,7 @@ static int enqueue(collective_t *c, pl_call_t *call, const pl_coll_desc_t *desc,
     if (!c->world.size)
         return pl_fail(err, PL_ESTATE, "%s was requested before join",
                        pl_coll_op_name(desc->op));
-    entry_t *entry = pl_alloc(sizeof *entry + (size_t)c->world.size);
+    collective_call_t *entry = pl_alloc(sizeof *entry + (size_t)c->world.size);
     if (!entry) {                          /* other ranks would wait for this operation */
         pl_no_memory(err);
         failure_keep(c, err);
@@ -316,7 +317,7 @@ static void on_cancel(void *self, pl_call_t *call)
     }
     const queue_t *const queues[] = {&c->host, &c->device};
     for (int k = 0; k < 2; k++)
-        for (entry_t *entry = queues[k]->first; entry; entry = entry->next)
+        for (collective_call_t *entry = queues[k]->first; entry; entry = entry->next)
             if (entry->call == call) {
                 abort_stuck(c, queues[k], pl_is_late(call));
                 return;

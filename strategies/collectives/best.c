@@ -21,11 +21,11 @@ enum { SHM, TCP, CHOICES };
 static const char *const names[CHOICES] = {"shm", "tcp"};
 static const char between[] = " | ";
 
-typedef struct choice {
+typedef struct inner_collective {
     pl_instance_t component;
     const pl_collective_ops_t *ops;                         /* [not open] */
     char address[PL_ADDRESS_TEXT];
-} choice_t;
+} inner_collective_t;
 
 /* The state of shm and tcp together. */
 typedef struct nodes {
@@ -43,7 +43,7 @@ typedef struct nodes {
 
 typedef struct best {
     int epoll;                                        /* the descriptors of all choices */
-    choice_t choice[CHOICES];
+    inner_collective_t choice[CHOICES];
     /* The choice and its self  [the ranks have not met] */
     const pl_collective_ops_t *ops;
     void *self;
@@ -59,7 +59,7 @@ typedef struct best {
 
 /* ---- opening ---- */
 
-static void choice_close(choice_t *choice)
+static void choice_close(inner_collective_t *choice)
 {
     if (choice->ops)
         choice->ops->close(choice->component.self);
@@ -69,7 +69,7 @@ static void choice_close(choice_t *choice)
     choice->component = (pl_instance_t){0};
 }
 
-static int choice_open(best_t *b, choice_t *choice, const char *name,
+static int choice_open(best_t *b, inner_collective_t *choice, const char *name,
                        const pl_collective_context_t *context, pl_error_t *err)
 {
     int descriptor;

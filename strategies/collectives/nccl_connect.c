@@ -25,22 +25,22 @@
 
 enum { CLOSE_MS = 1000 };
 
-typedef struct record {
+typedef struct rank_record {
     int32_t version, ordinal;
     CUuuid card;
     char host[48];                                          /* NCCL_HOSTID  [""] */
     ncclUniqueId id;                                        /* of rank 0 */
     char rest[56];
-} record_t;
+} rank_record_t;
 
 /* Memory that is never freed. */
-typedef struct kept {
-    struct kept *next;
+typedef struct kept_stream {
+    struct kept_stream *next;
     cuda_sums_t *sums;
     CUstream stream;
-} kept_t;
+} kept_stream_t;
 
-_Static_assert(sizeof(record_t) == 256, "a chunk of all_gather is a record");
+_Static_assert(sizeof(rank_record_t) == 256, "a chunk of all_gather is a record");
 
 /* ---- two collectives of the host ---- */
 
@@ -236,9 +236,9 @@ int nccl_join(void *self, pl_coll_request_t *req, pl_error_t *err)
 
 /* ---- the records ---- */
 
-static record_t *record_of(const nccl_t *n, int rank)
+static rank_record_t *record_of(const nccl_t *n, int rank)
 {
-    return (record_t *)n->records->data + rank;
+    return (rank_record_t *)n->records->data + rank;
 }
 
 /* All versions must be the same, and all cards different. Processes with different
@@ -255,7 +255,7 @@ static int records_compare(const nccl_t *n, pl_error_t *err)
                            cuda_nccl_version(record_of(n, rank)->version, second));
     for (int rank = 1; rank < n->world.size; rank++)
         for (int other = 0; other < rank; other++) {
-            const record_t *a = record_of(n, other), *b = record_of(n, rank);
+            const rank_record_t *a = record_of(n, other), *b = record_of(n, rank);
             if (memcmp(&a->card, &b->card, sizeof a->card) == 0
                 && strcmp(a->host, b->host) == 0)
                 return pl_fail(err, PL_EINVAL,
@@ -312,7 +312,7 @@ static void records_allocated(pl_coll_request_t *step, const pl_error_t *failure
         return;
     }
     const char *host = getenv("NCCL_HOSTID");
-    record_t *own = record_of(n, n->world.rank);
+    rank_record_t *own = record_of(n, n->world.rank);
     own->version = n->library->version;
     own->ordinal = n->device.ordinal;
     snprintf(own->host, sizeof own->host, "%s", host ? host : "");
@@ -320,14 +320,14 @@ static void records_allocated(pl_coll_request_t *step, const pl_error_t *failure
                                  "describing the card", &err);
     if (code == PL_OK && n->world.rank == 0)
         code = nccl_check(n, n->library->call.id_new(&own->id), "making an id", &err);
-    *step =
-        (pl_coll_request_t){.desc = {.op = PL_COLL_OP_all_gather,
-                                     .dtype = PL_U8,
-                                     .memory = n->records->number,
-                                     .count = (uint64_t)n->world.size * sizeof(record_t)},
-                            .memory = n->records,
-                            .arrived = n->now.req->arrived,
-                            .done = records_gathered};
+    *step = (pl_coll_request_t){.desc = {.op = PL_COLL_OP_all_gather,
+                                         .dtype = PL_U8,
+                                         .memory = n->records->number,
+                                         .count = (uint64_t)n->world.size
+                                                  * sizeof(rank_record_t)},
+                                .memory = n->records,
+                                .arrived = n->now.req->arrived,
+                                .done = records_gathered};
     if (code == PL_OK)
         code = n->side->all_gather(n->component[1].self, step, &err);
     if (code != PL_OK)
@@ -367,11 +367,11 @@ void nccl_connect(nccl_t *n)
     pl_error_t err = {0};
     n->device = *n->now.req->memory->device;
     int code = card_open(n, &err);
-    n->step =
-        (pl_coll_request_t){.desc = {.op = PL_COLL_OP_alloc_buffer,
-                                     .count = (uint64_t)n->world.size * sizeof(record_t)},
-                            .arrived = n->now.req->arrived,
-                            .done = records_allocated};
+    n->step = (pl_coll_request_t){.desc = {.op = PL_COLL_OP_alloc_buffer,
+                                           .count = (uint64_t)n->world.size
+                                                    * sizeof(rank_record_t)},
+                                  .arrived = n->now.req->arrived,
+                                  .done = records_allocated};
     if (code == PL_OK)
         code = n->side->alloc_buffer(n->component[1].self, &n->step, &err);
     if (code != PL_OK)
@@ -469,9 +469,9 @@ void nccl_disconnect(nccl_t *n)
             call->stream_free(n->stream);
     } else if (n->context) {
         /* Memory that kernels may still use stays: freeing it would wait for them. */
-        static _Atomic(kept_t *) first;
-        kept_t *kept = pl_alloc(sizeof *kept);
-        *kept = (kept_t){atomic_load(&first), n->sums, n->stream};
+        static _Atomic(kept_stream_t *) first;
+        kept_stream_t *kept = pl_alloc(sizeof *kept);
+        *kept = (kept_stream_t){atomic_load(&first), n->sums, n->stream};
         while (!atomic_compare_exchange_weak(&first, &kept->next, kept))
             ;
     }

@@ -7,10 +7,10 @@
 #include "base/error.h"
 #include "strategies/collectives/nccl.h"
 
-typedef struct range {
+typedef struct card_range {
     CUdeviceptr at;
     uint64_t count;                                         /* elements */
-} range_t;
+} card_range_t;
 
 static const struct {
     cu_choice_t type, bytes;
@@ -31,20 +31,20 @@ static CUdeviceptr elements(const nccl_t *n)
     return req->memory->device->address + req->desc.offset;
 }
 
-static range_t chunk(const nccl_t *n, int rank)
+static card_range_t chunk(const nccl_t *n, int rank)
 {
     uint64_t first, count;
     const pl_coll_desc_t *desc = &n->now.req->desc;
     pl_coll_chunk(desc, n->world.size, rank, &first, &count);
-    return (range_t){elements(n) + first * types[desc->dtype].bytes, count};
+    return (card_range_t){elements(n) + first * types[desc->dtype].bytes, count};
 }
 
-static range_t partition(const nccl_t *n, int rank)
+static card_range_t partition(const nccl_t *n, int rank)
 {
     uint64_t first, count;
     const pl_coll_desc_t *desc = &n->now.req->desc;
     pl_partition_of(desc->count, n->world.size, rank, &first, &count);
-    return (range_t){elements(n) + first * types[desc->dtype].bytes, count};
+    return (card_range_t){elements(n) + first * types[desc->dtype].bytes, count};
 }
 
 /* Whether all chunks are equal, as NCCL's own operations need it. */
@@ -69,7 +69,7 @@ static int group(nccl_t *n, pl_error_t *err, int (*calls)(nccl_t *n, pl_error_t 
     return code == PL_OK ? end : code;
 }
 
-static int send(nccl_t *n, range_t range, int peer, pl_error_t *err)
+static int send(nccl_t *n, card_range_t range, int peer, pl_error_t *err)
 {
     if (!range.count)
         return PL_OK;
@@ -80,7 +80,7 @@ static int send(nccl_t *n, range_t range, int peer, pl_error_t *err)
                       "sending", err);
 }
 
-static int receive(nccl_t *n, range_t range, int peer, pl_error_t *err)
+static int receive(nccl_t *n, card_range_t range, int peer, pl_error_t *err)
 {
     if (!range.count)
         return PL_OK;
@@ -114,8 +114,9 @@ static int exchange(nccl_t *n, pl_error_t *err)
         if (code == PL_OK)
             code =
                 receive(n,
-                        (range_t){staging + (size_t)peer * spacing(n, chunk(n, 0).count),
-                                  count},
+                        (card_range_t){staging
+                                           + (size_t)peer * spacing(n, chunk(n, 0).count),
+                                       count},
                         peer, err);
     }
     return code;
@@ -136,7 +137,7 @@ static int gather(nccl_t *n, pl_error_t *err)
 
 static int gather_all(nccl_t *n, pl_error_t *err)
 {
-    const range_t own = chunk(n, n->world.rank);
+    const card_range_t own = chunk(n, n->world.rank);
     if (!is_even(n))
         return group(n, err, gather);
     return nccl_check(n,
@@ -156,7 +157,7 @@ static int reduce_chunks(nccl_t *n, pl_error_t *err)
 {
     int code = PL_OK;
     for (int rank = 0; rank < n->world.size && code == PL_OK; rank++) {
-        const range_t of = chunk(n, rank);
+        const card_range_t of = chunk(n, rank);
         if (of.count)
             code = nccl_check(n,
                               n->library->call.reduce(pointer(of.at), pointer(of.at),
@@ -175,7 +176,7 @@ static int reduce_by_library(nccl_t *n, pl_error_t *err)
     const pl_coll_desc_t *desc = &n->now.req->desc;
     const cuda_nccl_t *call = &n->library->call;
     void *all = pointer(elements(n));
-    const range_t own = chunk(n, n->world.rank);
+    const card_range_t own = chunk(n, n->world.rank);
     if (desc->op == PL_COLL_OP_all_reduce)
         return nccl_check(n,
                           call->all_reduce(all, all, desc->count, types[desc->dtype].type,
@@ -206,7 +207,7 @@ static int reduce(nccl_t *n, bool *more, pl_error_t *err)
         return code == PL_OK ? group(n, err, exchange) : code;
     }
     case 1: {
-        const range_t own = chunk(n, n->world.rank);
+        const card_range_t own = chunk(n, n->world.rank);
         const cuda_sum_t sum = {n->world.rank,
                                 own.at,
                                 spacing(n, chunk(n, 0).count),
@@ -225,7 +226,7 @@ static int reduce(nccl_t *n, bool *more, pl_error_t *err)
 /* In place: received elements stay in the staging memory until all were sent. */
 static int exchange_partitions(nccl_t *n, pl_error_t *err)
 {
-    const range_t own = partition(n, n->world.rank);
+    const card_range_t own = partition(n, n->world.rank);
     const size_t bytes = own.count * types[n->now.req->desc.dtype].bytes;
     const CUdeviceptr staging = cuda_sums_staging(n->sums, spacing(n, own.count), err);
     int code = staging ? PL_OK : err->code;
@@ -235,8 +236,8 @@ static int exchange_partitions(nccl_t *n, pl_error_t *err)
         code = send(n, partition(n, peer), peer, err);
         if (code == PL_OK)
             code = receive(n,
-                           (range_t){staging + (size_t)peer * spacing(n, own.count),
-                                     own.count},
+                           (card_range_t){staging + (size_t)peer * spacing(n, own.count),
+                                          own.count},
                            peer, err);
     }
     return code;
@@ -253,7 +254,7 @@ int nccl_stage(nccl_t *n, bool *more, pl_error_t *err)
     if (desc->op == PL_COLL_OP_all_to_all && n->stage == 1) {
         int code = PL_OK;
         for (int peer = 0; peer < n->world.size && code == PL_OK; peer++) {
-            const range_t of = partition(n, peer);
+            const card_range_t of = partition(n, peer);
             const CUdeviceptr staging = cuda_sums_staging(n->sums, spacing(n, of.count),
                                                           err);
             if (!staging)
@@ -284,7 +285,7 @@ int nccl_stage(nccl_t *n, bool *more, pl_error_t *err)
                           "broadcast", err);
     }
     default: {
-        const range_t all = {elements(n), desc->count};
+        const card_range_t all = {elements(n), desc->count};
         if (desc->root == (uint32_t)n->world.rank)
             return send(n, all, (int)desc->to, err);
         if (desc->to == (uint32_t)n->world.rank)

@@ -15,13 +15,13 @@
 #include "base/error.h"
 
 /* The entry of a rank; chunks of all_gather are multiples of PL_CHUNK_STEP. */
-typedef struct entry {
+typedef struct split_entry {
     char address[PL_ADDRESS_TEXT];
     char cause[PL_ERROR_TEXT];                      /* why this rank has no group  [""] */
     int32_t color, unused[3];
-} entry_t;
+} split_entry_t;
 
-_Static_assert(sizeof(entry_t) % PL_CHUNK_STEP == 0, "an entry is a chunk");
+_Static_assert(sizeof(split_entry_t) % PL_CHUNK_STEP == 0, "an entry is a chunk");
 
 static void split_end(void *self, pl_group_split_t *split)
 {
@@ -74,7 +74,7 @@ static void joined(void *self, pl_group_split_t *split, const pl_body_t *body)
  * gathered. */
 static int entries_check(const pl_group_split_t *split, pl_error_t *err)
 {
-    const entry_t *entry = split->buffer->data;
+    const split_entry_t *entry = split->buffer->data;
     int rank = 0;
     while (rank < split->size && !*entry[rank].cause)
         rank++;
@@ -95,7 +95,7 @@ static void gathered(void *self, pl_group_split_t *split, const pl_body_t *body)
     int code = entries_check(split, &err);
     if (code == PL_OK) {
         /* The addresses of the ranks of this color, a line each. */
-        const entry_t *entry = split->buffer->data;
+        const split_entry_t *entry = split->buffer->data;
         const size_t capacity = (size_t)split->size * (PL_ADDRESS_TEXT + 1);
         size_t at = 0;
         members = pl_alloc(capacity);
@@ -130,14 +130,14 @@ static void entry_give(void *self, pl_group_split_t *split)
     pl_error_t err = {0};
     if (split->is_given || !split->buffer || (!*split->address && !split->failure.code))
         return;
-    entry_t *own = (entry_t *)split->buffer->data + split->rank;
+    split_entry_t *own = (split_entry_t *)split->buffer->data + split->rank;
     split->is_given = true;
     own->color = split->color;
     strcpy(own->address, split->address);
     if (split->failure.code)
         strcpy(own->cause, split->failure.text);
     const pl_all_gather_t msg = {.memory = &split->buffer->object,
-                                 .count = (uint64_t)split->size * sizeof(entry_t),
+                                 .count = (uint64_t)split->size * sizeof(split_entry_t),
                                  .dtype = PL_U8};
     if (pl_call_all_gather(self, split->from, &msg, then(split, gathered), &err))
         return;
@@ -210,7 +210,8 @@ static bool is_splitting(void *self, pl_address_t from)
 
 int pl_collective_split(void *self, pl_group_split_t *split, pl_error_t *err)
 {
-    const pl_alloc_buffer_t msg = {.bytes = (uint64_t)split->size * sizeof(entry_t)};
+    const pl_alloc_buffer_t msg = {.bytes = (uint64_t)split->size
+                                            * sizeof(split_entry_t)};
     if (split->rank < 0 || split->size > PL_RANKS_MAX || split->rank >= split->size)
         return pl_fail(err, PL_EINVAL, "rank %d of %d: at most %d ranks are possible",
                        split->rank, split->size, PL_RANKS_MAX);

@@ -32,12 +32,12 @@ COMBINE(max_float, float, a > b || a != a ? a : b)
 COMBINE(max_double, double, a > b || a != a ? a : b)
 COMBINE(max_long, int64_t, a > b ? a : b)
 
-typedef struct kind {
+typedef struct element_kind {
     size_t bytes;
     combine_t combine[2];                                   /* by pl_reduction_t */
-} kind_t;
+} element_kind_t;
 
-static const kind_t kinds[] = {
+static const element_kind_t kinds[] = {
     [PL_F32] = {sizeof(float), {sum_float, max_float}},
     [PL_F64] = {sizeof(double), {sum_double, max_double}},
     [PL_I64] = {sizeof(int64_t), {sum_long, max_long}},
@@ -77,15 +77,15 @@ void pl_tree_unit(const int *machine, int ranks, int rank, int *first, int *coun
     }
 }
 
-typedef struct block {
+typedef struct tree_block {
     const void *const *in;                                  /* [ranks] */
     size_t at, n;                                           /* bytes, elements */
     combine_t combine;
     _Alignas(64) char scratch[DEPTH_MAX][BLOCK_BYTES];
-} block_t;
+} tree_block_t;
 
 /* Whether the input of the first rank holds the elements of all these ranks. */
-static bool is_one(const block_t *b, int first, int count)
+static bool is_one(const tree_block_t *b, int first, int count)
 {
     for (int k = 1; k < count; k++)
         if (b->in[first + k])
@@ -94,7 +94,7 @@ static bool is_one(const block_t *b, int first, int count)
 }
 
 /* The block of ranks first to first + count, reduced: an input or scratch. */
-static const void *reduced(block_t *b, int first, int count, int depth)
+static const void *reduced(tree_block_t *b, int first, int count, int depth)
 {
     if (is_one(b, first, count))
         return (const char *)b->in[first] + b->at;
@@ -108,9 +108,9 @@ static const void *reduced(block_t *b, int first, int count, int depth)
 void pl_tree_reduce(void *out, const void **in, int ranks, size_t n, uint32_t dtype,
                     uint32_t reduction)
 {
-    const kind_t *kind = &kinds[dtype];
+    const element_kind_t *kind = &kinds[dtype];
     const size_t max = BLOCK_BYTES / kind->bytes;
-    block_t b;
+    tree_block_t b;
     b.in = in;
     const int left = is_one(&b, 0, ranks) ? ranks : pl_tree_left(ranks);
     b.combine = kind->combine[reduction];

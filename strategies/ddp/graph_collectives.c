@@ -34,18 +34,19 @@ static pl_reg_ptr_t collective_place(const pl_ddp_t *ddp,
 /* ---- moments ---- */
 
 /* Positions of channels, and of their counts of values, in a rank's moments. */
-typedef struct moments {
+typedef struct rank_moments {
     pl_reg_ptr_t place;                                     /* of rank 0 */
     size_t per_rank, channels;                              /* elements of a rank */
     double n;                                               /* values of all ranks */
-} moments_t;
+} rank_moments_t;
 
-static double moment(const pl_ddp_t *ddp, const moments_t *m, uint32_t rank, size_t k)
+static double moment(const pl_ddp_t *ddp, const rank_moments_t *m, uint32_t rank,
+                     size_t k)
 {
     return pl_ddp_element(ddp, m->place, rank * m->per_rank + k);
 }
 
-static double values(const pl_ddp_t *ddp, const moments_t *m, uint32_t rank)
+static double values(const pl_ddp_t *ddp, const rank_moments_t *m, uint32_t rank)
 {
     return moment(ddp, m, rank, 2 * m->channels);
 }
@@ -53,7 +54,7 @@ static double values(const pl_ddp_t *ddp, const moments_t *m, uint32_t rank)
 /* Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing
  * sample variances", 1979: counts weigh the differences of means, however large the
  * means are. */
-static void channel_combine(const pl_ddp_t *ddp, const moments_t *m, size_t channel,
+static void channel_combine(const pl_ddp_t *ddp, const rank_moments_t *m, size_t channel,
                             double *mean_p, double *var_p)
 {
     const uint32_t ranks = ddp->replica.ranks;
@@ -74,9 +75,9 @@ static int moments_combine(const pl_ddp_t *ddp, const pl_replica_collective_t *c
                            pl_error_t *err)
 {
     const pl_reg_ptr_t to = collective_place(ddp, collective);
-    moments_t m = {.place = pl_ddp_control_buffer(ddp, ddp->at.moments),
-                   .per_rank = (size_t)collective->count,
-                   .channels = (size_t)(collective->count - PL_REGION_ALIGN) / 2};
+    rank_moments_t m = {.place = pl_ddp_control_buffer(ddp, ddp->at.moments),
+                        .per_rank = (size_t)collective->count,
+                        .channels = (size_t)(collective->count - PL_REGION_ALIGN) / 2};
     for (uint32_t k = 0; k < ddp->replica.ranks; k++)
         m.n += values(ddp, &m, k);
     if (m.n < 2)

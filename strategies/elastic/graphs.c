@@ -39,33 +39,35 @@ static int64_t row_end(const pl_replica_t *r)
 }
 
 /* A row of a region: the region, and the element it begins at. */
-typedef struct row {
+typedef struct region_row {
     int region;
     int64_t at;
-} row_t;
+} region_row_t;
 
 /* The k-th sum of a rank. */
-static row_t row_of_rank_sum(const pl_elastic_t *e, int rank, int k)
+static region_row_t row_of_rank_sum(const pl_elastic_t *e, int rank, int k)
 {
     const int64_t row = row_end(&e->ddp.replica);
-    return (row_t){PL_ELASTIC_RANK_SUMS, ((int64_t)rank * e->rank_sums_max + k) * row};
+    return (region_row_t){PL_ELASTIC_RANK_SUMS,
+                          ((int64_t)rank * e->rank_sums_max + k) * row};
 }
 
 /* The sums of this rank lie where they travel from, as many as may be left at the end. */
-static row_t row_of_sum(const pl_elastic_t *e, int k)
+static region_row_t row_of_sum(const pl_elastic_t *e, int k)
 {
     const pl_replica_t *r = &e->ddp.replica;
     if (k < e->rank_sums_max)
         return row_of_rank_sum(e, (int)r->rank, k);
-    return (row_t){PL_ELASTIC_LOCAL_SUMS, (k - e->rank_sums_max) * row_end(r)};
+    return (region_row_t){PL_ELASTIC_LOCAL_SUMS, (k - e->rank_sums_max) * row_end(r)};
 }
 
 /* Gradients of the earlier batches of the step. */
-static row_t row_of_step(const pl_elastic_t *e)
+static region_row_t row_of_step(const pl_elastic_t *e)
 {
-    return (row_t){PL_ELASTIC_LOCAL_SUMS,
-                   (e->sums_max > e->rank_sums_max ? e->sums_max - e->rank_sums_max : 0)
-                       * row_end(&e->ddp.replica)};
+    return (region_row_t){PL_ELASTIC_LOCAL_SUMS,
+                          (e->sums_max > e->rank_sums_max ? e->sums_max - e->rank_sums_max
+                                                          : 0)
+                              * row_end(&e->ddp.replica)};
 }
 
 /* The state before the batch. */
@@ -80,7 +82,7 @@ int pl_elastic_first_fold(const pl_elastic_t *e)
     return PL_ELASTIC_COMBINE + e->combines;
 }
 
-static pl_node_t row_view(pl_graph_t *g, row_t row, int64_t from, int64_t count)
+static pl_node_t row_view(pl_graph_t *g, region_row_t row, int64_t from, int64_t count)
 {
     return pl_region_view(g, (pl_region_t)row.region, row.at + from, PL_SHAPE(count));
 }
@@ -90,7 +92,7 @@ static pl_node_t row_view(pl_graph_t *g, row_t row, int64_t from, int64_t count)
 static pl_node_t state_view(const pl_elastic_t *e, pl_graph_t *g, bool before)
 {
     const pl_replica_t *r = &e->ddp.replica;
-    return before ? row_view(g, (row_t){PL_ELASTIC_LOCAL_SUMS, state_before(e)}, 0,
+    return before ? row_view(g, (region_row_t){PL_ELASTIC_LOCAL_SUMS, state_before(e)}, 0,
                              r->model->state)
                   : pl_region_view(g, PL_REGION_STATE, 0, PL_SHAPE(r->model->state));
 }

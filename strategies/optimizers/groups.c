@@ -24,12 +24,12 @@ typedef struct pl_optimizer_memory {
     pl_group_t group[PL_GROUPS_MAX];
     pl_instance_t instance[2 * (PL_GROUPS_MAX + 1)];
     int instance_count;
-} memory_t;
+} optimizer_memory_t;
 
 /* ---- Making ---- */
 
-static const void *instance_add(memory_t *m, const json_t *value, pl_optimizer_t *to,
-                                pl_error_t *err)
+static const void *instance_add(optimizer_memory_t *m, const json_t *value,
+                                pl_optimizer_t *to, pl_error_t *err)
 {
     const pl_instance_request_t request = {.role = "optimizer", .value = value};
     pl_instance_t *made = &m->instance[m->instance_count];
@@ -41,7 +41,7 @@ static const void *instance_add(memory_t *m, const json_t *value, pl_optimizer_t
 }
 
 /* The struct for vectors: the same without weight decay. */
-static int vectors_add(memory_t *m, json_t *value, pl_optimizer_t *to,
+static int vectors_add(optimizer_memory_t *m, json_t *value, pl_optimizer_t *to,
                        const void **vectors, pl_error_t *err)
 {
     if (!pl_option_find(to->ops->options, "weight_decay"))
@@ -55,7 +55,7 @@ static int vectors_add(memory_t *m, json_t *value, pl_optimizer_t *to,
 }
 
 /* Options of the optimizer, overridden by those of a group  [none]. */
-static int group_make(memory_t *m, const json_t *base, const json_t *own,
+static int group_make(optimizer_memory_t *m, const json_t *base, const json_t *own,
                       pl_optimizer_t *to, pl_group_t *group, pl_error_t *err)
 {
     json_t *value = pl_json_copy(base);
@@ -74,7 +74,7 @@ static int group_make(memory_t *m, const json_t *base, const json_t *own,
     return code;
 }
 
-static int groups_make(memory_t *m, const json_t *base, pl_optimizer_t *to,
+static int groups_make(optimizer_memory_t *m, const json_t *base, pl_optimizer_t *to,
                        pl_error_t *err)
 {
     pl_group_t rest = {0};
@@ -101,7 +101,7 @@ pl_optimizer_t *pl_optimizer_new(const pl_options_t *o, const char *path, pl_err
     if (pl_options_needs(o, "optimizer", path, err) != PL_OK)
         return NULL;
     pl_optimizer_t *made = pl_alloc(sizeof *made);
-    memory_t *m = pl_alloc(sizeof *m);
+    optimizer_memory_t *m = pl_alloc(sizeof *m);
     json_t *base = pl_component_without(pl_options_value(o, path), pl_optimizer_table,
                                         &why);
     int code = made && m && base ? PL_OK : pl_no_memory(&why);
@@ -124,7 +124,7 @@ pl_optimizer_t *pl_optimizer_new(const pl_options_t *o, const char *path, pl_err
 
 void pl_optimizer_free(pl_optimizer_t *optimizer)
 {
-    memory_t *m = optimizer ? optimizer->memory : NULL;
+    optimizer_memory_t *m = optimizer ? optimizer->memory : NULL;
     for (int k = 0; m && k < m->instance_count; k++)
         pl_instance_release(&m->instance[k]);
     if (m) {
@@ -140,7 +140,7 @@ int pl_optimizer_cycle(pl_optimizer_t *optimizer, double momentum, pl_error_t *e
     const char *name = optimizer->ops->momentum;
     const pl_option_t *option = name ? pl_option_find(optimizer->ops->options, name)
                                      : NULL;
-    const memory_t *m = optimizer->memory;
+    const optimizer_memory_t *m = optimizer->memory;
     if (!option)
         return pl_fail(err, PL_EINVAL,
                        "the schedule cycles the momentum, and optimizer \"%s\" has none: "

@@ -36,12 +36,12 @@ static const pl_option_t one_cycle_options[] = {
 };
 
 /* The position of a moment in the cycle. */
-typedef struct place {
+typedef struct cycle_position {
     bool rises, ends;                          /* it is in the first phase, in the last */
     double progress;                           /* of the phase, 0 to 1 */
-} place_t;
+} cycle_position_t;
 
-static place_t place_of(const one_cycle_t *c, const pl_moment_t *when)
+static cycle_position_t place_of(const one_cycle_t *c, const pl_moment_t *when)
 {
     const double total = (double)when->total_steps, rise = c->pct_start * total;
     const double end = fmax(total - 1, 0), at = fmin((double)when->step, end);
@@ -50,14 +50,14 @@ static place_t place_of(const one_cycle_t *c, const pl_moment_t *when)
     double start = 0;
     int phase = 0;
     if (total == 0)
-        return (place_t){.rises = true};
+        return (cycle_position_t){.rises = true};
     while (at > until[phase] && until[phase] < end)
         start = until[phase++];
-    return (place_t){.rises = phase == 0,
-                     .ends = phase == 1 + c->three_phase,
-                     .progress = until[phase] > start
-                                     ? (at - start) / (until[phase] - start)
-                                     : 1};
+    return (cycle_position_t){.rises = phase == 0,
+                              .ends = phase == 1 + c->three_phase,
+                              .progress = until[phase] > start
+                                              ? (at - start) / (until[phase] - start)
+                                              : 1};
 }
 
 static double anneal(const one_cycle_t *c, double from, double to, double progress)
@@ -71,7 +71,7 @@ static double one_cycle_factor(const void *self, const pl_moment_t *when)
 {
     const one_cycle_t *c = self;
     const double first = 1 / c->div_factor, last = first / c->final_div_factor;
-    const place_t at = place_of(c, when);
+    const cycle_position_t at = place_of(c, when);
     if (at.rises)
         return anneal(c, first, 1, at.progress);
     return anneal(c, at.ends && c->three_phase ? first : 1, at.ends ? last : first,
@@ -81,7 +81,7 @@ static double one_cycle_factor(const void *self, const pl_moment_t *when)
 static double one_cycle_momentum(const void *self, const pl_moment_t *when)
 {
     const one_cycle_t *c = self;
-    const place_t at = place_of(c, when);
+    const cycle_position_t at = place_of(c, when);
     if (!c->cycle_momentum)
         return NAN;
     if (at.rises)

@@ -118,13 +118,13 @@ pl_node_t pl_decayed_param(pl_graph_t *g, const pl_update_t *u, double weight_de
 
 /* ---- The step ---- */
 
-typedef struct step {
+typedef struct piece_update {
     pl_graph_t *g;
     const pl_optimizer_t *optimizer;
     pl_node_t factor;                                       /* of every gradient */
     bool has_master;
     const pl_piece_t *piece;                         /* the piece that is being updated */
-} step_t;
+} piece_update_t;
 
 static void metric(pl_graph_t *g, const char *name, pl_node_t sum, pl_node_t weight)
 {
@@ -319,7 +319,7 @@ static pl_node_t clip_elements(pl_graph_t *g, pl_node_t grad, double max)
 }
 
 /* The range's slots begin at element `slot`. */
-static void update_range(step_t *s, int64_t from, int64_t slot, pl_shape_t shape,
+static void update_range(piece_update_t *s, int64_t from, int64_t slot, pl_shape_t shape,
                          pl_treatment_t how)
 {
     pl_graph_t *g = s->g;
@@ -352,12 +352,12 @@ static void update_range(step_t *s, int64_t from, int64_t slot, pl_shape_t shape
 }
 
 /* A range of neighbours with equal options, up to an offset. */
-typedef struct range {
+typedef struct option_range {
     int64_t from;
     pl_treatment_t how;
-} range_t;
+} option_range_t;
 
-static void range_end(step_t *s, range_t *range, int64_t to)
+static void range_end(piece_update_t *s, option_range_t *range, int64_t to)
 {
     const pl_piece_t *piece = s->piece;
     const int64_t last = piece->first + piece->count,
@@ -369,9 +369,9 @@ static void range_end(step_t *s, range_t *range, int64_t to)
     range->from = to;
 }
 
-static void update_all(step_t *s, const pl_model_t *model)
+static void update_all(piece_update_t *s, const pl_model_t *model)
 {
-    range_t range = {0};
+    option_range_t range = {0};
     for (int i = 0; i < model->count; i++) {
         const pl_tensor_info_t *t = &model->tensor[i];
         if (t->region != PL_REGION_PARAMS)
@@ -394,7 +394,7 @@ static void update_all(step_t *s, const pl_model_t *model)
                               s->optimizer->ops->name, t->name);
             else
                 update_range(s, t->offset, t->offset, t->shape, how);
-            range = (range_t){.from = t->offset + t->count};
+            range = (option_range_t){.from = t->offset + t->count};
         }
     }
     range_end(s, &range, model->params);
@@ -410,9 +410,9 @@ pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t
     }
     if (pl_optimizer_groups_check(optimizer, model, err) != PL_OK)
         return NULL;
-    step_t s = {.g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err),
-                .optimizer = optimizer,
-                .has_master = pl_has_master(model->precision)};
+    piece_update_t s = {.g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err),
+                        .optimizer = optimizer,
+                        .has_master = pl_has_master(model->precision)};
     if (!s.g)
         return NULL;
     pl_scope(s.g, "%s", optimizer->ops->name);

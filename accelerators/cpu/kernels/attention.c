@@ -88,7 +88,7 @@ static int64_t padded(int64_t n)
     return (n + LANES - 1) / LANES * LANES;
 }
 
-typedef struct head {
+typedef struct attention_head {
     const pl_attention_job_t *job;
     int64_t index, tokens, width, columns;           /* columns: width in whole vectors */
     int64_t block;                                   /* queries at a time */
@@ -99,16 +99,16 @@ typedef struct head {
     float *weight, *slope;                      /* [tokens, block] */
     float *factor, *row;                        /* [tokens, block] of dropout, [tokens] */
     float *free;                                /* scratch not yet used */
-} head_t;
+} attention_head_t;
 
-static float *head_take(head_t *h, int64_t floats)
+static float *head_take(attention_head_t *h, int64_t floats)
 {
     float *at = h->free;
     h->free += padded(floats);
     return at;
 }
 
-static float *strides_apply(const head_t *h, const pl_strides_t *strides)
+static float *strides_apply(const attention_head_t *h, const pl_strides_t *strides)
 {
     return (float *)strides->at + h->index / h->job->heads * strides->batch
            + h->index % h->job->heads * strides->head;
@@ -117,7 +117,7 @@ static float *strides_apply(const head_t *h, const pl_strides_t *strides)
 /* Whether a head is used where it lies: its tokens one after the other, each of whole
  * vectors.  Rows far apart would throw each other out of the first-level cache, where
  * their addresses differ by powers of two. */
-static bool is_dense(const head_t *h, const pl_strides_t *strides)
+static bool is_dense(const attention_head_t *h, const pl_strides_t *strides)
 {
     return h->width == h->columns && strides->token == h->width;
 }
@@ -133,7 +133,7 @@ static void copy_rows(const float *from, int64_t from_row, float *to, int64_t to
 }
 
 /* The tensor itself or a padded copy. */
-static side_t side_in(head_t *h, const pl_strides_t *strides)
+static side_t side_in(attention_head_t *h, const pl_strides_t *strides)
 {
     float *from = strides_apply(h, strides);
     if (is_dense(h, strides))
@@ -150,21 +150,22 @@ static side_t side_in(head_t *h, const pl_strides_t *strides)
     return (side_t){copy, h->columns};
 }
 
-static side_t side_out(head_t *h, const pl_strides_t *strides)
+static side_t side_out(attention_head_t *h, const pl_strides_t *strides)
 {
     if (is_dense(h, strides))
         return (side_t){strides_apply(h, strides), strides->token};
     return (side_t){head_take(h, h->tokens * h->columns), h->columns};
 }
 
-static void side_clear(const head_t *h, side_t side)
+static void side_clear(const attention_head_t *h, side_t side)
 {
     for (int64_t t = 0; t < h->tokens; t++)
         memset(side.at + t * side.row, 0, (size_t)h->columns * sizeof *side.at);
 }
 
 /* Moves the results from the copy to their place. */
-static void side_finish(const head_t *h, side_t side, const pl_strides_t *strides)
+static void side_finish(const attention_head_t *h, side_t side,
+                        const pl_strides_t *strides)
 {
     float *to = strides_apply(h, strides);
     if (is_dense(h, strides))
@@ -183,15 +184,15 @@ static int64_t block_of(const pl_attention_job_t *job)
     return LANES == 16 && job->tokens < 256 ? LANES : BLOCK;
 }
 
-static head_t head_start(const pl_attention_job_t *job, int64_t index)
+static attention_head_t head_start(const pl_attention_job_t *job, int64_t index)
 {
-    head_t h = {.job = job,
-                .index = index,
-                .tokens = job->tokens,
-                .width = job->width,
-                .columns = padded(job->width),
-                .block = block_of(job),
-                .free = (float *)job->scratch};
+    attention_head_t h = {.job = job,
+                          .index = index,
+                          .tokens = job->tokens,
+                          .width = job->width,
+                          .columns = padded(job->width),
+                          .block = block_of(job),
+                          .free = (float *)job->scratch};
     h.mask = job->mask ? job->mask + index / job->heads * job->tokens : NULL;
     while (h.mask && h.first < h.tokens && h.mask[h.first] == 0.0f)
         h.first++;
@@ -215,18 +216,19 @@ size_t KERNEL(attention_scratch)(const pl_attention_job_t *job)
 }
 
 /* A block of queries [from, to) and the number of keys that they use. */
-typedef struct block {
+typedef struct query_block {
     int64_t from, to, keys;
-} block_t;
+} query_block_t;
 
-static block_t block_at(const head_t *h, int64_t from)
+static query_block_t block_at(const attention_head_t *h, int64_t from)
 {
     const int64_t to = from + h->block < h->tokens ? from + h->block : h->tokens;
-    return (block_t){from, to, h->job->causal ? to : h->tokens};
+    return (query_block_t){from, to, h->job->causal ? to : h->tokens};
 }
 
 /* to [keys, block] = rows of `side` times rows of `of` for each query of the block. */
-static void scores(const head_t *h, block_t b, side_t side, side_t of, float *to)
+static void scores(const attention_head_t *h, query_block_t b, side_t side, side_t of,
+                   float *to)
 {
     const side_t turned = {h->turned, h->block};
     if (b.to - b.from < h->block)
@@ -239,7 +241,7 @@ static void scores(const head_t *h, block_t b, side_t side, side_t of, float *to
 
 /* Writes `value` where a query does not see a key: the mask hides it, or the query comes
  * before it. */
-static void hide(const head_t *h, block_t b, float *at, float value)
+static void hide(const attention_head_t *h, query_block_t b, float *at, float value)
 {
     for (int64_t j = 0; j < b.keys && h->mask; j++)
         for (int64_t i = 0; i < h->block && h->mask[j] == 0.0f; i++)
@@ -249,13 +251,13 @@ static void hide(const head_t *h, block_t b, float *at, float value)
             at[j * h->block + i] = value;
 }
 
-static bool sees_nothing(const head_t *h, int64_t query)
+static bool sees_nothing(const attention_head_t *h, int64_t query)
 {
     return h->first > (h->job->causal ? query : h->tokens - 1);
 }
 
 /* The factors of dropout, [keys, block] too. */
-static void drop(const head_t *h, block_t b)
+static void drop(const attention_head_t *h, query_block_t b)
 {
     for (int64_t i = b.from; i < b.to; i++) {
         const int64_t row = (h->index * h->tokens + i) * h->tokens;
@@ -314,7 +316,7 @@ PL_INLINE void exponentials(float *score, int64_t keys, int64_t row, float scale
 }
 
 /* Scores become weights, all but for a factor for each query. */
-static void weigh(const head_t *h, block_t b, float *factor)
+static void weigh(const attention_head_t *h, query_block_t b, float *factor)
 {
     const float scale = h->job->scale;
     float row_max[BLOCK], sum[BLOCK];
@@ -334,7 +336,7 @@ static void weigh(const head_t *h, block_t b, float *factor)
     memcpy(h->job->sum + at, sum, (size_t)(b.to - b.from) * sizeof *sum);
 }
 
-static void forward_block(const head_t *h, block_t b)
+static void forward_block(const attention_head_t *h, query_block_t b)
 {
     float factor[BLOCK];
     const side_t y = side_at(h->y, b.from, 0);
@@ -356,7 +358,7 @@ static void forward_block(const head_t *h, block_t b)
 void KERNEL(attention)(const pl_attention_job_t *job, int64_t from, int64_t to)
 {
     for (int64_t index = from; index < to; index++) {
-        head_t h = head_start(job, index);
+        attention_head_t h = head_start(job, index);
         h.y = side_out(&h, &job->y);
         for (int64_t i = 0; i < h.tokens; i += h.block)
             forward_block(&h, block_at(&h, i));
@@ -379,7 +381,7 @@ PL_INLINE void slopes(const float *weight, float *slope, int64_t keys, int64_t r
     }
 }
 
-static void backward_block(const head_t *h, block_t b)
+static void backward_block(const attention_head_t *h, query_block_t b)
 {
     const int64_t rows = b.to - b.from, row = h->block;
     const side_t q = side_at(h->q, b.from, 0), dy = side_at(h->dy, b.from, 0);
@@ -412,7 +414,7 @@ static void backward_block(const head_t *h, block_t b)
 void KERNEL(attention_grad)(const pl_attention_job_t *job, int64_t from, int64_t to)
 {
     for (int64_t index = from; index < to; index++) {
-        head_t h = head_start(job, index);
+        attention_head_t h = head_start(job, index);
         h.dy = side_in(&h, &job->dy);
         h.dq = side_out(&h, &job->dq);
         h.dk = side_out(&h, &job->dk);

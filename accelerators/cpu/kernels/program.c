@@ -11,11 +11,11 @@
 #include "base/half.h"
 
 /* The addresses of the operands of a line, for the current block. */
-typedef struct block {
+typedef struct line_operands {
     float *at[PL_PROGRAM_OPERANDS];
     int64_t from, next;                          /* next: elements to where the next is */
     int n;
-} block_t;
+} line_operands_t;
 
 /* One function for each kind of line, so the compiler optimizes each loop on its own. */
 #define PL_X(name, value) \
@@ -32,9 +32,9 @@ typedef struct block {
 PL_FORMULAS(PL_X)
 #undef PL_X
 
-typedef void (*line_t)(float *to, const float *a, const float *b, float f, int n);
+typedef void (*line_kernel_t)(float *to, const float *a, const float *b, float f, int n);
 
-static const line_t lines[] = {
+static const line_kernel_t lines[] = {
 #define PL_X(name, value) [PL_FORMULA_##name] = line_##name,
     PL_FORMULAS(PL_X)
 #undef PL_X
@@ -139,7 +139,7 @@ static void repeated_load(const pl_operand_t *o, const float *x, float *to, int6
 }
 
 /* An operand that repeats with the block is loaded once for all blocks. */
-static void operands_start(const pl_program_job_t *job, block_t *block, int n)
+static void operands_start(const pl_program_job_t *job, line_operands_t *block, int n)
 {
     const pl_program_t *p = job->program;
     for (int k = 0; k < p->operand_count; k++) {
@@ -173,7 +173,7 @@ static ahead_t ahead_start(const pl_program_t *p)
                                              : 0};
 }
 
-static void ahead_ask(const pl_program_t *p, const block_t *block, ahead_t *ahead)
+static void ahead_ask(const pl_program_t *p, const line_operands_t *block, ahead_t *ahead)
 {
     for (int left = ahead->share; left > 0 && ahead->operand < p->operand_count;) {
         if (p->operand[ahead->operand].kind != PL_OPERAND_LINEAR
@@ -188,7 +188,7 @@ static void ahead_ask(const pl_program_t *p, const block_t *block, ahead_t *ahea
     }
 }
 
-static void operands_load(const pl_program_job_t *job, block_t *block)
+static void operands_load(const pl_program_job_t *job, line_operands_t *block)
 {
     const pl_program_t *p = job->program;
     for (int k = 0; k < p->operand_count; k++) {
@@ -201,7 +201,7 @@ static void operands_load(const pl_program_job_t *job, block_t *block)
     }
 }
 
-static void block_run(const pl_program_job_t *job, const block_t *block)
+static void block_run(const pl_program_job_t *job, const line_operands_t *block)
 {
     const pl_program_t *p = job->program;
     float *const *at = block->at;
@@ -237,7 +237,7 @@ void KERNEL(program)(const pl_program_job_t *job, int64_t from, int64_t to)
     const pl_program_t *p = job->program;
     const int64_t last = from + (to - from - 1) / p->block * p->block;
     const bool falls = has_total(p);
-    block_t block = {.from = from, .next = falls ? -p->block : p->block};
+    line_operands_t block = {.from = from, .next = falls ? -p->block : p->block};
     operands_start(job, &block, (int)(to - from < p->block ? to - from : p->block));
     for (block.from = falls ? last : from; block.from >= from && block.from < to;
          block.from += block.next) {

@@ -19,10 +19,10 @@
 enum { NAME = sizeof((pl_callback_request_t *)0)->save };
 
 /* A checkpoint that is kept. */
-typedef struct kept {
+typedef struct kept_checkpoint {
     char name[NAME];
     double score;                                           /* smaller is better */
-} kept_t;
+} kept_checkpoint_t;
 
 typedef struct model_checkpoint {
     const char *monitor, *filename;
@@ -31,7 +31,7 @@ typedef struct model_checkpoint {
     double train_time_interval;                             /* s */
     bool save_last, save_on_train_epoch_end;
 
-    kept_t *kept;                                           /* best first */
+    kept_checkpoint_t *kept;                                /* best first */
     int count, capacity;
     uint64_t saved_step;                                    /* of the newest checkpoint */
     bool validated, warned;
@@ -259,7 +259,7 @@ static int kept_add(model_checkpoint_t *m, char name[NAME], double score,
     for (int version = 1; is_kept(m, name); version++)
         snprintf(name + length, NAME - length, "-v%d", version);
     memmove(&m->kept[at + 1], &m->kept[at], (size_t)(m->count - at) * sizeof *m->kept);
-    m->kept[at] = (kept_t){.score = score};
+    m->kept[at] = (kept_checkpoint_t){.score = score};
     snprintf(m->kept[at].name, NAME, "%s", name);
     m->count++;
     return PL_OK;
@@ -381,10 +381,10 @@ static int model_checkpoint_restore(void *self, const char *state, pl_error_t *e
             json_decref(object);
             return pl_no_memory(err);
         }
-        m->kept[m->count] = (kept_t){.score = json_is_number(score)
-                                                  ? json_number_value(score)
-                                              : text && *text == '-' ? -INFINITY
-                                                                     : INFINITY};
+        m->kept[m->count] =
+            (kept_checkpoint_t){.score = json_is_number(score)  ? json_number_value(score)
+                                         : text && *text == '-' ? -INFINITY
+                                                                : INFINITY};
         snprintf(m->kept[m->count++].name, NAME, "%s", name ? name : "");
     }
     json_decref(object);

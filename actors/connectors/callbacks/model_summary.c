@@ -27,11 +27,11 @@ enum { NAME, TYPE, COUNT, IN, OUT, COLUMNS };
 enum { CELL = 64 };
 static const char *const titles[COLUMNS] = {"name", "type", "parameters", "in", "out"};
 
-typedef struct row {
+typedef struct summary_row {
     char cell[COLUMNS][CELL];
     int layers;
     int64_t parameters;
-} row_t;
+} summary_row_t;
 
 /* ---- Texts ---- */
 
@@ -63,7 +63,7 @@ static void shape_text(const json_t *shape, char text[CELL])
 /* ---- Rows ---- */
 
 /* Adds a layer to the row of the first `depth` names of its path  [negative: all]. */
-static void layer_add(const json_t *layer, int64_t depth, row_t *rows, int *count)
+static void layer_add(const json_t *layer, int64_t depth, summary_row_t *rows, int *count)
 {
     const char *name = json_string_value(json_object_get(layer, "name"));
     int length = 0, k = 0;
@@ -73,7 +73,7 @@ static void layer_add(const json_t *layer, int64_t depth, row_t *rows, int *coun
            && (strncmp(rows[k].cell[NAME], name, (size_t)length)
                || rows[k].cell[NAME][length]))
         k++;
-    row_t *row = &rows[k];
+    summary_row_t *row = &rows[k];
     if (k == *count) {
         ++*count;
         snprintf(row->cell[NAME], CELL, "%.*s", length, name);
@@ -89,7 +89,7 @@ static void layer_add(const json_t *layer, int64_t depth, row_t *rows, int *coun
     shape_text(json_object_get(layer, "out"), row->cell[OUT]);
 }
 
-static void rows_log(int rank, const row_t *rows, int count)
+static void rows_log(int rank, const summary_row_t *rows, int count)
 {
     int width[COLUMNS];
     for (int c = 0; c < COLUMNS; c++) {
@@ -141,7 +141,7 @@ static int model_summary_on(void *self, pl_hook_t point, const pl_hook_event_t *
     if (!model)
         return err->code;
     const json_t *layers = json_object_get(model, "layers");
-    row_t *rows = pl_alloc_array(json_array_size(layers), sizeof *rows);
+    summary_row_t *rows = pl_alloc_array(json_array_size(layers), sizeof *rows);
     int count = 0;
     size_t k;
     if (rows) {

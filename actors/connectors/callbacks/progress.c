@@ -10,14 +10,14 @@
 
 #define LINE 900                                         /* bytes; a longer line is cut */
 
-typedef struct line {
+typedef struct metrics_line {
     char text[LINE];
     size_t length;
-} line_t;
+} metrics_line_t;
 
-static void line_add(line_t *line, const char *format, ...) PL_PRINTF(2, 3);
+static void line_add(metrics_line_t *line, const char *format, ...) PL_PRINTF(2, 3);
 
-static void line_add(line_t *line, const char *format, ...)
+static void line_add(metrics_line_t *line, const char *format, ...)
 {
     va_list args;
     size_t capacity = sizeof line->text - line->length;
@@ -33,7 +33,7 @@ static int progress_on(void *self, pl_hook_t point, const pl_hook_event_t *event
 {
     const char *name;
     json_t *value;
-    line_t line = {.length = 0};
+    metrics_line_t line = {.length = 0};
     (void)self, (void)request;
     const char *text = event->metrics;
     json_t *metrics = pl_json_read(text, strlen(text), "metrics", err);

@@ -14,10 +14,10 @@
 enum { POINTS_MAX = 256 };
 
 /* A measurement. */
-typedef struct point {
+typedef struct throughput_sample {
     int64_t trained;                                        /* time of training, ns */
     uint64_t samples, steps;
-} point_t;
+} throughput_sample_t;
 
 typedef struct throughput {
     int64_t every_n_steps, window_size;
@@ -27,7 +27,7 @@ typedef struct throughput {
     int64_t since;                               /* start of training, ns; 0: it pauses */
     int64_t trained;                             /* time of training until then, ns */
     uint64_t count;                              /* measurements */
-    point_t ring[POINTS_MAX + 1];                /* the newest ones */
+    throughput_sample_t ring[POINTS_MAX + 1];    /* the newest ones */
 } throughput_t;
 
 static const pl_option_t throughput_options[] = {
@@ -55,8 +55,8 @@ static void clock_stop(throughput_t *t)
 
 static void point_add(throughput_t *t, const pl_hook_event_t *event)
 {
-    t->ring[t->count++ % (POINTS_MAX + 1)] = (point_t){t->trained, event->samples,
-                                                       event->global_step};
+    t->ring[t->count++ % (POINTS_MAX + 1)] =
+        (throughput_sample_t){t->trained, event->samples, event->global_step};
 }
 
 /* Logs the rates between the oldest and the newest measurement of the window. */
@@ -65,8 +65,8 @@ static int rates_log(throughput_t *t, double peak, pl_callback_request_t *reques
 {
     const uint64_t last = t->count - 1, window = (uint64_t)t->window_size,
                    first = last < window ? 0 : last - window;
-    const point_t *newest = &t->ring[last % (POINTS_MAX + 1)],
-                  *oldest = &t->ring[first % (POINTS_MAX + 1)];
+    const throughput_sample_t *newest = &t->ring[last % (POINTS_MAX + 1)],
+                              *oldest = &t->ring[first % (POINTS_MAX + 1)];
     const double seconds = (double)(newest->trained - oldest->trained) * 1e-9,
                  samples = (double)(newest->samples - oldest->samples) / seconds,
                  steps = (double)(newest->steps - oldest->steps) / seconds;

@@ -19,21 +19,23 @@
 #include "base/json_path.h"
 
 static const pl_option_t csv_options[] = {
-    PL_TEXT(csv_t, path, NULL, NULL, "the file, plain or gzip"),
-    PL_WORD(csv_t, header, "\"auto\"", "auto|yes|no",
+    PL_TEXT(csv_dataset_t, path, NULL, NULL, "the file, plain or gzip"),
+    PL_WORD(csv_dataset_t, header, "\"auto\"", "auto|yes|no",
             "whether the first line has column names; auto: if none of its fields is a "
             "number"),
-    PL_INT(csv_t, label, "-1", "-1..", "column of the target, from 0; -1: the last"),
+    PL_INT(csv_dataset_t, label, "-1", "-1..",
+           "column of the target, from 0; -1: the last"),
     PL_WORD(
-        csv_t, target, "\"auto\"", "auto|class|value|none",
+        csv_dataset_t, target, "\"auto\"", "auto|class|value|none",
         "type of the target; auto: as in the training data, where whole numbers from 0 "
         "are classes if there are at most 10, or at most 1000 with two rows for each; "
         "none: every column is a feature"),
-    PL_INT(csv_t, ignore_index, "-100", PL_LABELS, PL_IGNORE_HELP),
-    {"fields", PL_OPTION_TEXTS, offsetof(csv_t, others), "{}", NULL,
+    PL_INT(csv_dataset_t, ignore_index, "-100", PL_LABELS, PL_IGNORE_HELP),
+    {"fields", PL_OPTION_TEXTS, offsetof(csv_dataset_t, others), "{}", NULL,
      "columns that are separate fields, by name or number: {\"weight\": \"w\", "
      "\"place\": \"3,4\"}; \"y\" names the column of the target"},
-    PL_BOOL(csv_t, standardize, "true", "scale each feature to mean 0 and deviation 1"),
+    PL_BOOL(csv_dataset_t, standardize, "true",
+            "scale each feature to mean 0 and deviation 1"),
     PL_OPTIONS_END,
 };
 
@@ -41,7 +43,7 @@ static const pl_option_t csv_options[] = {
 
 /* The moments that scale a column to mean 0 and deviation 1, a constant one to 0.  Only
  * rows to train on count: moments must not depend on the held rows of a split. */
-static pl_moments_t csv_measure(const csv_t *csv, const pl_data_split_t *split,
+static pl_moments_t csv_measure(const csv_dataset_t *csv, const pl_data_split_t *split,
                                 int column)
 {
     const double rows = (double)(csv->rows - split->held_count);
@@ -64,7 +66,7 @@ static pl_moments_t csv_measure(const csv_t *csv, const pl_data_split_t *split,
 
 /* The split that the run will make of these rows.  If it is impossible, the run reports
  * that. */
-static int csv_find_split(const csv_t *csv, const pl_data_request_t *request,
+static int csv_find_split(const csv_dataset_t *csv, const pl_data_request_t *request,
                           pl_data_split_t *split, pl_error_t *err)
 {
     pl_error_t why = {0};
@@ -87,7 +89,7 @@ static int csv_find_split(const csv_t *csv, const pl_data_request_t *request,
 }
 
 /* Takes the moments of the training data. */
-static int csv_recall(csv_t *csv, const json_t *data_info, pl_error_t *err)
+static int csv_recall(csv_dataset_t *csv, const json_t *data_info, pl_error_t *err)
 {
     const json_t *known = json_object_get(data_info, PL_MOMENTS);
     if (!known)
@@ -109,7 +111,7 @@ static int csv_recall(csv_t *csv, const json_t *data_info, pl_error_t *err)
                              csv->path, bad);
 }
 
-static int csv_find_moments(csv_t *csv, const pl_data_request_t *request,
+static int csv_find_moments(csv_dataset_t *csv, const pl_data_request_t *request,
                             const json_t *data_info, pl_error_t *err)
 {
     csv->moments = pl_alloc_array((size_t)csv->features, sizeof *csv->moments);
@@ -131,7 +133,8 @@ static int csv_find_moments(csv_t *csv, const pl_data_request_t *request,
 
 /* ---- Loading ---- */
 
-static int csv_too_large(const csv_t *csv, int64_t row, int column, pl_error_t *err)
+static int csv_too_large(const csv_dataset_t *csv, int64_t row, int column,
+                         pl_error_t *err)
 {
     return pl_fail(err, PL_EFORMAT, "%s:%lld: field %d is %g, too large for float32",
                    csv->path, (long long)csv->table.line[row], column + 1,
@@ -139,7 +142,7 @@ static int csv_too_large(const csv_t *csv, int64_t row, int column, pl_error_t *
 }
 
 /* [rows, columns]; NULL: too many, or out of memory. */
-static float *csv_alloc(const csv_t *csv, int columns)
+static float *csv_alloc(const csv_dataset_t *csv, int columns)
 {
     size_t values;
     return __builtin_mul_overflow((size_t)csv->rows + 1, (size_t)columns, &values)
@@ -148,7 +151,7 @@ static float *csv_alloc(const csv_t *csv, int columns)
 }
 
 /* Fills y, x and the further fields from the table. */
-static int csv_convert(csv_t *csv, pl_error_t *err)
+static int csv_convert(csv_dataset_t *csv, pl_error_t *err)
 {
     const bool has_target = csv->column >= 0;
     csv->x = csv_alloc(csv, csv->features);
@@ -179,8 +182,8 @@ static int csv_convert(csv_t *csv, pl_error_t *err)
     return PL_OK;
 }
 
-static int csv_load(csv_t *csv, const pl_data_request_t *request, const json_t *data_info,
-                    pl_error_t *err)
+static int csv_load(csv_dataset_t *csv, const pl_data_request_t *request,
+                    const json_t *data_info, pl_error_t *err)
 {
     const bool may_be_empty = data_info && pl_may_be_empty(request->stage);
     int code = pl_csv_load(csv->path, pl_file_limit(), csv->header, &csv->table, err);
@@ -213,7 +216,7 @@ static int csv_load(csv_t *csv, const pl_data_request_t *request, const json_t *
 static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
                     pl_error_t *err)
 {
-    csv_t *csv = self;
+    csv_dataset_t *csv = self;
     const char *text = request->data_info;
     json_t *data_info = text ? pl_json_read(text, strlen(text), "facts", err) : NULL;
     if (text && !data_info)
@@ -249,7 +252,7 @@ static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t
 static int csv_read(const void *self, const pl_read_request_t *request,
                     void *const field[], pl_error_t *err)
 {
-    const csv_t *csv = self;
+    const csv_dataset_t *csv = self;
     int code = pl_dataset_check(csv->path, request, csv->rows, err);
     if (code)
         return code;
@@ -272,7 +275,7 @@ static int csv_read(const void *self, const pl_read_request_t *request,
 
 static void csv_close(void *self)
 {
-    csv_t *csv = self;
+    csv_dataset_t *csv = self;
     pl_free(csv->moments);
     pl_free(csv->use);
     pl_free(csv->from);
@@ -291,7 +294,7 @@ static void csv_close(void *self)
 const pl_dataset_ops_t pl_csv_dataset = {
     .name = "csv",
     .help = "a table of numbers with one column as the target",
-    .size = sizeof(csv_t),
+    .size = sizeof(csv_dataset_t),
     .options = csv_options,
     .open = csv_open,
     .read = csv_read,

@@ -18,7 +18,7 @@
 #define CLASSES_MAX 1000
 
 /* One line for the run, not for each rank. */
-static PL_PRINTF(3, 4) void csv_log(const csv_t *csv, pl_log_level_t level,
+static PL_PRINTF(3, 4) void csv_log(const csv_dataset_t *csv, pl_log_level_t level,
                                     const char *format, ...)
 {
     char text[512];
@@ -30,7 +30,7 @@ static PL_PRINTF(3, 4) void csv_log(const csv_t *csv, pl_log_level_t level,
         pl_log_line(level, 0, "data set csv", "%s: %s", csv->path, text);
 }
 
-static bool is_ignored(const csv_t *csv, double label)
+static bool is_ignored(const csv_dataset_t *csv, double label)
 {
     return label == (double)csv->ignore_index;
 }
@@ -43,7 +43,7 @@ static bool is_whole(double value)
 /* ---- Uses of columns, by position ---- */
 
 /* A column by its name, or its number from 0; -1: there is none. */
-static int csv_column(const csv_t *csv, const char *text, size_t length)
+static int csv_column(const csv_dataset_t *csv, const char *text, size_t length)
 {
     char *end;
     for (; length > 0 && *text == ' '; text++)
@@ -60,7 +60,7 @@ static int csv_column(const csv_t *csv, const char *text, size_t length)
 }
 
 /* Gives the columns "a,b" to further field k. */
-static int csv_claim(csv_t *csv, int k, pl_error_t *err)
+static int csv_claim(csv_dataset_t *csv, int k, pl_error_t *err)
 {
     const char *name = csv->others.name[k], *text = csv->others.text[k];
     if (!*name || strlen(name) >= sizeof(((pl_field_t *)0)->name) || !strcmp(name, "x")
@@ -89,7 +89,8 @@ static int csv_claim(csv_t *csv, int k, pl_error_t *err)
 
 /* If the fields name "y", it replaces `label` as the target and is no further field.  The
  * column must exist unless the training data determines it, or the stage predicts. */
-static int csv_name_target(csv_t *csv, bool is_known, pl_stage_t stage, pl_error_t *err)
+static int csv_name_target(csv_dataset_t *csv, bool is_known, pl_stage_t stage,
+                           pl_error_t *err)
 {
     pl_texts_t *others = &csv->others;
     int k = 0;
@@ -111,7 +112,7 @@ static int csv_name_target(csv_t *csv, bool is_known, pl_stage_t stage, pl_error
 }
 
 /* Columns other than the target and the further fields are features. */
-static int csv_use_by_position(csv_t *csv, pl_error_t *err)
+static int csv_use_by_position(csv_dataset_t *csv, pl_error_t *err)
 {
     const pl_csv_t *table = &csv->table;
     csv->column = csv->target == TARGET_NONE ? -1
@@ -142,7 +143,7 @@ static int csv_use_by_position(csv_t *csv, pl_error_t *err)
 #define TWICE (-1)
 
 /* Gives the column of a name a use. */
-static int csv_use_name(csv_t *csv, const json_t *name, int use, int *column,
+static int csv_use_name(csv_dataset_t *csv, const json_t *name, int use, int *column,
                         pl_error_t *err)
 {
     const char *text = json_string_value(name);
@@ -165,7 +166,7 @@ static int csv_use_name(csv_t *csv, const json_t *name, int use, int *column,
 }
 
 /* Numbers such as "3,4" count the columns of the training data. */
-static int csv_use_other(csv_t *csv, const json_t *known, int k, pl_error_t *err)
+static int csv_use_other(csv_dataset_t *csv, const json_t *known, int k, pl_error_t *err)
 {
     const json_t *names = json_object_get(known, csv->others.name[k]);
     const char *text = csv->others.text[k];
@@ -178,7 +179,7 @@ static int csv_use_other(csv_t *csv, const json_t *known, int k, pl_error_t *err
     return code;
 }
 
-static void csv_log_ignored(const csv_t *csv)
+static void csv_log_ignored(const csv_dataset_t *csv)
 {
     char names[200] = "";
     int count = 0, length = 0;
@@ -197,7 +198,7 @@ static void csv_log_ignored(const csv_t *csv)
                 length < (int)sizeof names - 60 ? "" : ", …");
 }
 
-static int csv_use_by_name(csv_t *csv, const json_t *known, pl_stage_t stage,
+static int csv_use_by_name(csv_dataset_t *csv, const json_t *known, pl_stage_t stage,
                            pl_error_t *err)
 {
     const json_t *x = json_object_get(known, "x"),
@@ -231,7 +232,8 @@ static int csv_use_by_name(csv_t *csv, const json_t *known, pl_stage_t stage,
     return code;
 }
 
-int csv_find_uses(csv_t *csv, const json_t *data_info, pl_stage_t stage, pl_error_t *err)
+int csv_find_uses(csv_dataset_t *csv, const json_t *data_info, pl_stage_t stage,
+                  pl_error_t *err)
 {
     const json_t *known = json_object_get(data_info, COLUMNS);
     if (csv_name_target(csv, known && csv->table.name, stage, err) != PL_OK)
@@ -271,7 +273,7 @@ int csv_find_uses(csv_t *csv, const json_t *data_info, pl_stage_t stage, pl_erro
                    (long long)features);
 }
 
-int csv_names(const csv_t *csv, json_t **names_p, pl_error_t *err)
+int csv_names(const csv_dataset_t *csv, json_t **names_p, pl_error_t *err)
 {
     char **name = csv->table.name;
     for (int k = 0; name && k < csv->table.columns; k++) {
@@ -309,7 +311,7 @@ int csv_names(const csv_t *csv, json_t **names_p, pl_error_t *err)
 /* ---- The type of the target ---- */
 
 /* The row of the first label that is neither a whole number from 0 nor ignored, or -1. */
-static int64_t csv_first_value(const csv_t *csv)
+static int64_t csv_first_value(const csv_dataset_t *csv)
 {
     for (int64_t row = 0; row < csv->rows; row++) {
         const double label = csv_at(csv, row, csv->column);
@@ -319,7 +321,7 @@ static int64_t csv_first_value(const csv_t *csv)
     return -1;
 }
 
-static double csv_largest(const csv_t *csv)
+static double csv_largest(const csv_dataset_t *csv)
 {
     double largest = -1;
     for (int64_t row = 0; row < csv->rows; row++) {
@@ -331,7 +333,7 @@ static double csv_largest(const csv_t *csv)
 
 /* "auto" in the training data: whole numbers that are many for the number of rows are
  * rather a value. */
-static csv_target_t csv_decide_target(const csv_t *csv)
+static csv_target_t csv_decide_target(const csv_dataset_t *csv)
 {
     char column[80];
     if (csv->table.name)
@@ -367,7 +369,7 @@ static csv_target_t csv_decide_target(const csv_t *csv)
     return many ? TARGET_VALUE : TARGET_CLASS;
 }
 
-int csv_find_target(csv_t *csv, const json_t *data_info, pl_error_t *err)
+int csv_find_target(csv_dataset_t *csv, const json_t *data_info, pl_error_t *err)
 {
     csv->kind = TARGET_NONE;
     if (csv->column < 0)
@@ -396,7 +398,7 @@ int csv_find_target(csv_t *csv, const json_t *data_info, pl_error_t *err)
 }
 
 /* The number of classes here or in the training data, whichever is larger. */
-int csv_count_classes(csv_t *csv, const pl_data_request_t *request,
+int csv_count_classes(csv_dataset_t *csv, const pl_data_request_t *request,
                       const json_t *data_info, pl_error_t *err)
 {
     double smallest = INFINITY;

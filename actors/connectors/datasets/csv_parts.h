@@ -21,7 +21,7 @@ typedef enum csv_target {
 /* The use of a column; 0 and more: its place among the columns of further fields. */
 enum { FOR_FEATURE = -1, FOR_TARGET = -2, FOR_NOTHING = -3 };
 
-typedef struct csv {
+typedef struct csv_dataset {
     const char *path;
     pl_csv_header_t header;
     csv_target_t target;
@@ -46,24 +46,25 @@ typedef struct csv {
     pl_moments_t *moments;                            /* [features] */
     float *x;                                         /* [rows, features] */
     double *y;                                        /* [rows]  [no target] */
-} csv_t;
+} csv_dataset_t;
 
-static inline double csv_at(const csv_t *csv, int64_t row, int column)
+static inline double csv_at(const csv_dataset_t *csv, int64_t row, int column)
 {
     return csv->table.value[row * csv->table.columns + column];
 }
 
 /* Finds the use of each column, from the names of the training data if both files have
  * names, else by position. */
-int csv_find_uses(csv_t *csv, const json_t *data_info, pl_stage_t stage, pl_error_t *err);
+int csv_find_uses(csv_dataset_t *csv, const json_t *data_info, pl_stage_t stage,
+                  pl_error_t *err);
 
 /* {"x": ["a", "b"], "y": ["c"], …} for the data info; NULL with PL_OK: other files cannot
  * be matched by name. */
-int csv_names(const csv_t *csv, json_t **names_p, pl_error_t *err);
+int csv_names(const csv_dataset_t *csv, json_t **names_p, pl_error_t *err);
 
 /* Finds the type of the target, then the number of classes. */
-int csv_find_target(csv_t *csv, const json_t *data_info, pl_error_t *err);
-int csv_count_classes(csv_t *csv, const pl_data_request_t *request,
+int csv_find_target(csv_dataset_t *csv, const json_t *data_info, pl_error_t *err);
+int csv_count_classes(csv_dataset_t *csv, const pl_data_request_t *request,
                       const json_t *data_info, pl_error_t *err);
 
 #endif

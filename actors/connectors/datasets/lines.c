@@ -12,25 +12,25 @@
 
 #define NOTHING (-1)                                        /* label of padding */
 
-typedef struct lines {
+typedef struct lines_dataset {
     const char *path;
     pl_token_kind_t vocabulary;
     int64_t context;
     pl_tokens_t tokens;
     int64_t *begin;                              /* [samples], first token of each line */
     int64_t samples;
-} lines_t;
+} lines_dataset_t;
 
 static const pl_option_t lines_options[] = {
-    PL_TEXT(lines_t, path, NULL, NULL, "the file, plain or gzip"),
-    PL_INT(lines_t, context, "64", "2..",
+    PL_TEXT(lines_dataset_t, path, NULL, NULL, "the file, plain or gzip"),
+    PL_INT(lines_dataset_t, context, "64", "2..",
            "maximum number of tokens of a sample; the rest of a line is ignored"),
-    PL_WORD(lines_t, vocabulary, "\"char\"", PL_TOKEN_KINDS, "what a token is"),
+    PL_WORD(lines_dataset_t, vocabulary, "\"char\"", PL_TOKEN_KINDS, "what a token is"),
     PL_OPTIONS_END,
 };
 
 /* Number of tokens from `begin` to the newline, the end of the text, or `context`. */
-static int64_t line_size(const lines_t *lines, int64_t begin)
+static int64_t line_size(const lines_dataset_t *lines, int64_t begin)
 {
     int64_t at = begin;
     while (at < lines->tokens.count && at - begin < lines->context
@@ -57,7 +57,7 @@ static int64_t lines_list(const pl_tokens_t *tokens, int64_t *begin)
 static int lines_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
                       pl_error_t *err)
 {
-    lines_t *lines = self;
+    lines_dataset_t *lines = self;
     const pl_tokens_request_t file = {.path = lines->path,
                                       .vocabulary = lines->vocabulary,
                                       .context = lines->context,
@@ -89,7 +89,7 @@ static int lines_open(void *self, const pl_data_request_t *request, pl_data_info
 /* Counts the newline before the line too. */
 static int64_t lines_length(const void *self, int64_t index)
 {
-    const lines_t *lines = self;
+    const lines_dataset_t *lines = self;
     const int64_t size = line_size(lines, lines->begin[index]);
     return size < lines->context ? size + 1 : size;
 }
@@ -97,7 +97,7 @@ static int64_t lines_length(const void *self, int64_t index)
 static int lines_read(const void *self, const pl_read_request_t *request,
                       void *const field[], pl_error_t *err)
 {
-    const lines_t *lines = self;
+    const lines_dataset_t *lines = self;
     int64_t *x = field[0], *y = field[1];
     int code = pl_dataset_check(lines->path, request, lines->samples, err);
     if (code != PL_OK)
@@ -117,7 +117,7 @@ static int lines_read(const void *self, const pl_read_request_t *request,
 
 static void lines_close(void *self)
 {
-    lines_t *lines = self;
+    lines_dataset_t *lines = self;
     pl_tokens_release(&lines->tokens);
     pl_free(lines->begin);
     lines->begin = NULL;
@@ -127,7 +127,7 @@ const pl_dataset_ops_t pl_lines_dataset = {
     .name = "lines",
     .help = "lines of a text, each as long as it is, to predict each next character or "
             "byte",
-    .size = sizeof(lines_t),
+    .size = sizeof(lines_dataset_t),
     .options = lines_options,
     .open = lines_open,
     .read = lines_read,

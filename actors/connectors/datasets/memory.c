@@ -11,29 +11,29 @@
 #include "base/error.h"
 #include "formats/array.h"
 
-typedef struct source {
-    struct source *next;
+typedef struct memory_source {
+    struct memory_source *next;
     char *name, *data_info;
     pl_memory_data_t data;
     pl_arrays_t arrays;                    /* for pl_arrays_read()  [the user's read] */
     int users;                             /* data sets that have it open, and the list */
-} source_t;
+} memory_source_t;
 
-typedef struct memory {
+typedef struct memory_dataset {
     const char *name;
-    source_t *source;
-} memory_t;
+    memory_source_t *source;
+} memory_dataset_t;
 
 static const pl_option_t memory_options[] = {
-    {"source", PL_OPTION_TEXT, offsetof(memory_t, name), NULL, NULL,
+    {"source", PL_OPTION_TEXT, offsetof(memory_dataset_t, name), NULL, NULL,
      "name given to pl_memory_data()"},
     PL_OPTIONS_END,
 };
 
 static pthread_mutex_t sources_lock = PTHREAD_MUTEX_INITIALIZER;
-static source_t *sources;
+static memory_source_t *sources;
 
-static void source_free(source_t *source)
+static void source_free(memory_source_t *source)
 {
     pl_free(source->name);
     pl_free(source->data_info);
@@ -41,25 +41,25 @@ static void source_free(source_t *source)
 }
 
 /* Called with the lock held. */
-static void source_unref(source_t *source)
+static void source_unref(memory_source_t *source)
 {
     if (--source->users == 0)
         source_free(source);
 }
 
 /* Called with the lock held: the link to the source of that name, or the list's end. */
-static source_t **source_find(const char *name)
+static memory_source_t **source_find(const char *name)
 {
-    source_t **at = &sources;
+    memory_source_t **at = &sources;
     while (*at && strcmp((*at)->name, name))
         at = &(*at)->next;
     return at;
 }
 
-static source_t *source_new(const char *name, const pl_memory_data_t *data,
-                            pl_error_t *err)
+static memory_source_t *source_new(const char *name, const pl_memory_data_t *data,
+                                   pl_error_t *err)
 {
-    source_t *source = pl_alloc(sizeof *source);
+    memory_source_t *source = pl_alloc(sizeof *source);
     if (source) {
         source->name = pl_strdup(name);
         source->data_info = data->data_info ? pl_strdup(data->data_info) : NULL;
@@ -77,10 +77,10 @@ static source_t *source_new(const char *name, const pl_memory_data_t *data,
 }
 
 /* Replaces the source of that name  [NULL: removes it]. */
-static void source_replace(const char *name, source_t *source)
+static void source_replace(const char *name, memory_source_t *source)
 {
     pthread_mutex_lock(&sources_lock);
-    source_t **at = source_find(name), *old = *at;
+    memory_source_t **at = source_find(name), *old = *at;
     if (old) {
         *at = old->next;
         source_unref(old);
@@ -153,7 +153,7 @@ int pl_memory_data(const char *name, const pl_memory_data_t *data, pl_error_t *e
     int code = source_check(name, data, err);
     if (code)
         return code;
-    source_t *source = source_new(name, data, err);
+    memory_source_t *source = source_new(name, data, err);
     if (!source)
         return PL_ENOMEM;
     source_replace(name, source);
@@ -185,7 +185,7 @@ int pl_memory_arrays(const char *name, const pl_arrays_t *arrays, pl_error_t *er
                            name, arrays->field[i].name);
     if (code)
         return code;
-    source_t *source = source_new(name, &data, err);
+    memory_source_t *source = source_new(name, &data, err);
     if (!source)
         return PL_ENOMEM;
     source->arrays = *arrays;
@@ -279,10 +279,10 @@ int pl_arrays_read(void *user, const pl_read_request_t *request, void *const fie
 static int memory_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
                        pl_error_t *err)
 {
-    memory_t *memory = self;
+    memory_dataset_t *memory = self;
     (void)request;
     pthread_mutex_lock(&sources_lock);
-    source_t *source = *source_find(memory->name);
+    memory_source_t *source = *source_find(memory->name);
     if (source)
         source->users++;
     pthread_mutex_unlock(&sources_lock);
@@ -307,7 +307,7 @@ static int memory_open(void *self, const pl_data_request_t *request, pl_data_inf
 static int memory_read(const void *self, const pl_read_request_t *request,
                        void *const field[], pl_error_t *err)
 {
-    const memory_t *memory = self;
+    const memory_dataset_t *memory = self;
     const pl_memory_data_t *data = &memory->source->data;
     pl_error_t own = {0};
     int code = pl_dataset_check(memory->name, request, data->samples, err);
@@ -321,13 +321,13 @@ static int memory_read(const void *self, const pl_read_request_t *request,
 
 static int64_t memory_length(const void *self, int64_t index)
 {
-    const pl_memory_data_t *data = &((const memory_t *)self)->source->data;
+    const pl_memory_data_t *data = &((const memory_dataset_t *)self)->source->data;
     return data->length(data->user, index);
 }
 
 static void memory_close(void *self)
 {
-    memory_t *memory = self;
+    memory_dataset_t *memory = self;
     pthread_mutex_lock(&sources_lock);
     if (memory->source)
         source_unref(memory->source);
@@ -338,7 +338,7 @@ static void memory_close(void *self)
 const pl_dataset_ops_t pl_memory_dataset = {
     .name = "memory",
     .help = "data that the program registered with pl_memory_data()",
-    .size = sizeof(memory_t),
+    .size = sizeof(memory_dataset_t),
     .options = memory_options,
     .open = memory_open,
     .read = memory_read,

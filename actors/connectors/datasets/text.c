@@ -16,7 +16,7 @@
 
 typedef enum windows { WINDOWS_RANDOM, WINDOWS_CONSECUTIVE } windows_t;
 
-typedef struct text {
+typedef struct text_dataset {
     const char *path;
     pl_token_kind_t vocabulary;
     windows_t windows;
@@ -25,20 +25,21 @@ typedef struct text {
     int64_t begin, count;                                   /* tokens of the share */
     int64_t samples;
     bool random;
-} text_t;
+} text_dataset_t;
 
 static const pl_option_t text_options[] = {
-    PL_TEXT(text_t, path, NULL, NULL, "the file, plain or gzip"),
-    PL_INT(text_t, context, "64", "1..", "tokens of a sample"),
-    PL_WORD(text_t, vocabulary, "\"char\"", PL_TOKEN_KINDS, "what a token is"),
-    PL_WORD(text_t, windows, "\"random\"", "random|consecutive",
+    PL_TEXT(text_dataset_t, path, NULL, NULL, "the file, plain or gzip"),
+    PL_INT(text_dataset_t, context, "64", "1..", "tokens of a sample"),
+    PL_WORD(text_dataset_t, vocabulary, "\"char\"", PL_TOKEN_KINDS, "what a token is"),
+    PL_WORD(text_dataset_t, windows, "\"random\"", "random|consecutive",
             "positions of the training samples in the text"),
     PL_OPTIONS_END,
 };
 
 /* Cuts the share.  Both ends are rounded in the same way, so neighbouring shares
  * neither overlap nor leave a gap. */
-static int text_share(text_t *text, const pl_data_request_t *request, pl_error_t *err)
+static int text_share(text_dataset_t *text, const pl_data_request_t *request,
+                      pl_error_t *err)
 {
     const double total = (double)text->tokens.count;
     if (!(request->from >= 0 && request->from < request->to && request->to <= 1))
@@ -63,7 +64,7 @@ static int text_share(text_t *text, const pl_data_request_t *request, pl_error_t
 static int text_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
                      pl_error_t *err)
 {
-    text_t *text = self;
+    text_dataset_t *text = self;
     const pl_tokens_request_t file = {.path = text->path,
                                       .vocabulary = text->vocabulary,
                                       .context = text->context,
@@ -87,7 +88,8 @@ static int text_open(void *self, const pl_data_request_t *request, pl_data_info_
 }
 
 /* `context` tokens from `at` of the share on, with `filler` behind its end. */
-static void text_copy(const text_t *text, int64_t at, int64_t filler, int64_t *out)
+static void text_copy(const text_dataset_t *text, int64_t at, int64_t filler,
+                      int64_t *out)
 {
     int64_t there = text->count - at < text->context ? text->count - at : text->context;
     pl_tokens_copy(&text->tokens, text->begin + at, there, out);
@@ -98,7 +100,7 @@ static void text_copy(const text_t *text, int64_t at, int64_t filler, int64_t *o
 static int text_read(const void *self, const pl_read_request_t *request,
                      void *const field[], pl_error_t *err)
 {
-    const text_t *text = self;
+    const text_dataset_t *text = self;
     int64_t *x = field[0], *y = field[1];
     int code = pl_dataset_check(text->path, request, text->samples, err);
     if (code)
@@ -122,14 +124,14 @@ static int text_read(const void *self, const pl_read_request_t *request,
 
 static void text_close(void *self)
 {
-    text_t *text = self;
+    text_dataset_t *text = self;
     pl_tokens_release(&text->tokens);
 }
 
 const pl_dataset_ops_t pl_text_dataset = {
     .name = "text",
     .help = "a text, to predict each next character or byte",
-    .size = sizeof(text_t),
+    .size = sizeof(text_dataset_t),
     .options = text_options,
     .open = text_open,
     .read = text_read,

@@ -18,7 +18,7 @@
 
 enum { FIXED = 2 };                                         /* epoch, step */
 
-typedef struct csv {
+typedef struct csv_logger {
     pl_append_t file;
     char **name;                                          /* [columns] as in the header */
     int columns, capacity;
@@ -26,7 +26,7 @@ typedef struct csv {
     uint64_t rows;                                          /* of the file */
     uint32_t sum;                                           /* CRC-32C of the rows */
     json_t *records;                                        /* not yet in the file */
-} csv_t;
+} csv_logger_t;
 
 /* ---- Columns ---- */
 
@@ -50,7 +50,7 @@ static char *cell_of(const char *name)
     return cell;
 }
 
-static int column_add(csv_t *csv, const char *cell, size_t length, pl_error_t *err)
+static int column_add(csv_logger_t *csv, const char *cell, size_t length, pl_error_t *err)
 {
     if (PL_GROW(csv->name, csv->columns, csv->capacity) != PL_OK)
         return pl_no_memory(err);
@@ -63,7 +63,8 @@ static int column_add(csv_t *csv, const char *cell, size_t length, pl_error_t *e
 
 /* Makes a column for each metric, and adds the values to `cells` under the names of the
  * columns. */
-static int columns_of(csv_t *csv, const json_t *metrics, json_t *cells, pl_error_t *err)
+static int columns_of(csv_logger_t *csv, const json_t *metrics, json_t *cells,
+                      pl_error_t *err)
 {
     const char *name;
     json_t *value;
@@ -85,7 +86,8 @@ static int columns_of(csv_t *csv, const json_t *metrics, json_t *cells, pl_error
 /* ---- The file of a resumed run ---- */
 
 /* Makes columns of the cells of a header, which keep their quotes. */
-static int header_take(csv_t *csv, const char *line, size_t length, pl_error_t *err)
+static int header_take(csv_logger_t *csv, const char *line, size_t length,
+                       pl_error_t *err)
 {
     int code = PL_OK;
     bool quoted = false;
@@ -102,15 +104,15 @@ static int header_take(csv_t *csv, const char *line, size_t length, pl_error_t *
 }
 
 /* Reads a file line by line. */
-typedef struct lines {
+typedef struct line_reader {
     FILE *file;
     char *text;                                             /* [length] of this line */
     size_t length, capacity;
     int64_t end;                                            /* of the line in the file */
     bool failed;                                            /* no memory */
-} lines_t;
+} line_reader_t;
 
-static void lines_close(lines_t *lines)
+static void lines_close(line_reader_t *lines)
 {
     pl_free(lines->text);
     if (lines->file)
@@ -118,7 +120,7 @@ static void lines_close(lines_t *lines)
 }
 
 /* Reads the next whole line, without its end; false if there is none. */
-static bool line_next(lines_t *lines)
+static bool line_next(line_reader_t *lines)
 {
     int c = EOF;
     lines->length = 0;
@@ -147,10 +149,10 @@ static uint32_t sum_with(uint32_t sum, const char *row, size_t length)
 }
 
 /* Reads the header, and finds the end of the first `keep` rows. */
-static int file_scan(csv_t *csv, const char *path, uint64_t keep, int64_t *end,
+static int file_scan(csv_logger_t *csv, const char *path, uint64_t keep, int64_t *end,
                      pl_error_t *err)
 {
-    lines_t lines = {.file = fopen(path, "re")};
+    line_reader_t lines = {.file = fopen(path, "re")};
     *end = 0;
     csv->rows = csv->sum = 0;
     if (!lines.file)
@@ -168,7 +170,7 @@ static int file_scan(csv_t *csv, const char *path, uint64_t keep, int64_t *end,
     return code;
 }
 
-static void columns_forget(csv_t *csv)
+static void columns_forget(csv_logger_t *csv)
 {
     for (int k = 0; k < csv->columns; k++)
         pl_free(csv->name[k]);
@@ -177,8 +179,8 @@ static void columns_forget(csv_t *csv)
 
 /* The same for the position "ROWS CRC32C" of a run; "": all rows.  A file with other rows
  * is put aside. */
-static int file_take(csv_t *csv, const char *path, const pl_log_run_t *run, int64_t *end,
-                     pl_error_t *err)
+static int file_take(csv_logger_t *csv, const char *path, const pl_log_run_t *run,
+                     int64_t *end, pl_error_t *err)
 {
     unsigned long long keep = run->has_position ? 0 : UINT64_MAX;
     unsigned sum = 0;
@@ -200,18 +202,18 @@ static int file_take(csv_t *csv, const char *path, const pl_log_run_t *run, int6
 
 static void csv_close(void *self, const char *status)
 {
-    csv_t *csv = self;
+    csv_logger_t *csv = self;
     (void)status;
     columns_forget(csv);
     pl_free(csv->name);
     json_decref(csv->records);
     pl_append_release(&csv->file);
-    *csv = (csv_t){0};
+    *csv = (csv_logger_t){0};
 }
 
 static int csv_open(void *self, const pl_log_run_t *run, pl_error_t *err)
 {
-    csv_t *csv = self;
+    csv_logger_t *csv = self;
     int64_t end = -1;
     char *path = pl_text("%s/metrics.csv", run->run_dir);
     csv->records = path ? json_array() : NULL;
@@ -233,7 +235,7 @@ static int csv_open(void *self, const pl_log_run_t *run, pl_error_t *err)
 
 static int csv_log(void *self, const pl_record_t *record, pl_error_t *err)
 {
-    csv_t *csv = self;
+    csv_logger_t *csv = self;
     json_t *metrics = pl_json_read(record->metrics, strlen(record->metrics), "metrics",
                                    err);
     if (!metrics)
@@ -249,12 +251,12 @@ static int csv_log(void *self, const pl_record_t *record, pl_error_t *err)
     return code;
 }
 
-static int add_text(csv_t *csv, const char *text, pl_error_t *err)
+static int add_text(csv_logger_t *csv, const char *text, pl_error_t *err)
 {
     return pl_append_add(&csv->file, text, strlen(text), err);
 }
 
-static int add_row(csv_t *csv, const json_t *record, pl_error_t *err)
+static int add_row(csv_logger_t *csv, const json_t *record, pl_error_t *err)
 {
     const json_t *cells = json_object_get(record, "cells");
     char *start = pl_text("%lld,%lld",
@@ -277,10 +279,10 @@ static int add_row(csv_t *csv, const json_t *record, pl_error_t *err)
 /* ---- New columns ---- */
 
 /* Copies the rows, each with the same end. */
-static int copy_rows(const csv_t *csv, const char *end, pl_durable_t *file,
+static int copy_rows(const csv_logger_t *csv, const char *end, pl_durable_t *file,
                      pl_error_t *err)
 {
-    lines_t lines = {.file = fopen(csv->file.path, "re")};
+    line_reader_t lines = {.file = fopen(csv->file.path, "re")};
     bool there = line_next(&lines);
     int code = PL_OK;
     for (uint64_t row = 0; row < csv->rows && code == PL_OK; row++) {
@@ -301,7 +303,7 @@ static int copy_rows(const csv_t *csv, const char *end, pl_durable_t *file,
 
 /* Writes the file with all columns: the new header, then the rows with an empty cell for
  * each new column. */
-static int file_rewrite(csv_t *csv, pl_error_t *err)
+static int file_rewrite(csv_logger_t *csv, pl_error_t *err)
 {
     pl_durable_t file;
     const size_t count = (size_t)(csv->columns - csv->written);
@@ -332,7 +334,7 @@ static int file_rewrite(csv_t *csv, pl_error_t *err)
 
 static int csv_flush(void *self, pl_error_t *err)
 {
-    csv_t *csv = self;
+    csv_logger_t *csv = self;
     size_t count = json_array_size(csv->records);
     int code = count && csv->columns > csv->written ? file_rewrite(csv, err) : PL_OK;
     uint32_t sum = csv->sum;
@@ -355,19 +357,19 @@ static int csv_flush(void *self, pl_error_t *err)
 
 static int csv_sync(void *self, pl_error_t *err)
 {
-    return pl_append_sync(&((csv_t *)self)->file, err);
+    return pl_append_sync(&((csv_logger_t *)self)->file, err);
 }
 
 static char *csv_position(const void *self)
 {
-    const csv_t *csv = self;
+    const csv_logger_t *csv = self;
     return pl_text("%llu %08x", (unsigned long long)csv->rows, csv->sum);
 }
 
 const pl_logger_ops_t pl_csv_logger = {
     .name = "csv",
     .help = "writes metrics.csv: a row for each record, a column for each metric",
-    .size = sizeof(csv_t),
+    .size = sizeof(csv_logger_t),
     .open = csv_open,
     .log = csv_log,
     .flush = csv_flush,

@@ -33,14 +33,14 @@ typedef struct mlflow {
 /* ---- HTTP ---- */
 
 /* The answer's text, up to a limit. */
-typedef struct answer {
+typedef struct http_response {
     char *text;
     size_t size;
-} answer_t;
+} http_response_t;
 
 static size_t answer_take(char *data, size_t one, size_t count, void *user)
 {
-    answer_t *answer = user;
+    http_response_t *answer = user;
     size_t size = one * count;
     if (answer->size + size > ANSWER_MAX)
         return 0;
@@ -73,7 +73,7 @@ static json_t *perform(mlflow_t *m, const char *what, const char *url, const cha
 {
     struct curl_slist *headers = curl_slist_append(NULL,
                                                    "Content-Type: application/json");
-    answer_t answer = {0};
+    http_response_t answer = {0};
     long status = 0, limit = (long)(m->options.timeout * 1000) + 1;
     curl_easy_reset(m->curl);
     curl_easy_setopt(m->curl, CURLOPT_URL, url);

@@ -86,8 +86,8 @@ static int older_cut(const char *folder, const char *position, long long *newest
 /* ---- The run ---- */
 
 /* Writes the run file, as a block of code. */
-static int hyperparameters_add(tensorboard_t *t, const pl_event_t *now, const char *run,
-                               pl_error_t *err)
+static int hyperparameters_add(tensorboard_t *t, const pl_event_time_t *now,
+                               const char *run, pl_error_t *err)
 {
     size_t lines = 1, length = strlen(run), size = 0;
     for (size_t k = 0; k < length; k++)
@@ -137,7 +137,7 @@ static int options_flatten(json_t *flat, const char *path, const json_t *object)
     return failed;
 }
 
-static int session_add(tensorboard_t *t, const pl_event_t *now, const char *run,
+static int session_add(tensorboard_t *t, const pl_event_time_t *now, const char *run,
                        pl_error_t *err)
 {
     json_t *root = pl_json_read(run, strlen(run), "run", err), *flat = json_object();
@@ -167,7 +167,7 @@ static int session_add(tensorboard_t *t, const pl_event_t *now, const char *run,
 static void tensorboard_close(void *self, const char *status)
 {
     tensorboard_t *t = self;
-    const pl_event_t now = {pl_wall_clock(), 0};
+    const pl_event_time_t now = {pl_wall_clock(), 0};
     const bool ended = !strcmp(status, "ok"), failed = !strcmp(status, "failed");
     if (t->name && (ended || failed)
         && pl_events_session_end(&t->file, &now, failed, NULL) == PL_OK)
@@ -193,7 +193,7 @@ static int tensorboard_open(void *self, const pl_log_run_t *run, pl_error_t *err
     int code = path ? pl_append_open(&t->file, path, -1, err) : pl_no_memory(err);
     pl_text_free(path);
     const bool resumes = *run->position;
-    pl_event_t now = {pl_wall_clock(), 0};
+    pl_event_time_t now = {pl_wall_clock(), 0};
     if (code == PL_OK)
         code = pl_events_begin(&t->file, &now, err);
     if (code == PL_OK && !resumes)
@@ -215,7 +215,7 @@ static int tensorboard_open(void *self, const pl_log_run_t *run, pl_error_t *err
 static int tensorboard_log(void *self, const pl_record_t *record, pl_error_t *err)
 {
     tensorboard_t *t = self;
-    const pl_event_t event = {record->time, (int64_t)record->global_step};
+    const pl_event_time_t event = {record->time, (int64_t)record->global_step};
     const char *name;
     json_t *value;
     int count = 0;
@@ -247,7 +247,7 @@ static int tensorboard_tensors(void *self, const pl_record_t *record,
                                pl_error_t *err)
 {
     tensorboard_t *t = self;
-    const pl_event_t event = {record->time, (int64_t)record->global_step};
+    const pl_event_time_t event = {record->time, (int64_t)record->global_step};
     int code = PL_OK;
     for (int k = 0; t->histograms && k < count && code == PL_OK; k++) {
         size_t elements = 1;
