@@ -49,9 +49,9 @@ typedef struct nccl {
     CUstream stream;
     ncclComm_t comm;                                        /* [there is none] */
     bool is_connected;
-    pl_reg_buffer_t *records;               /* counted; a rank_record_t of each rank  [NULL] */
-    uint32_t shared;                        /* memories that were registered */
-    cuda_sums_t *sums;                      /* [not needed] */
+    pl_reg_buffer_t *records;          /* counted; a rank_record_t of each rank  [NULL] */
+    uint32_t shared;                   /* memories that were registered */
+    cuda_sums_t *sums;                 /* [not needed] */
 
     int stage;            /* the next stage of the operation */
     bool is_busy;         /* NCCL still works on the stage before */
