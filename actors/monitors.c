@@ -151,18 +151,6 @@ static bool may_add(const char *callback, const char *monitor)
     return false;
 }
 
-static bool a_callback_may_add(const pl_job_t *job, const char *monitor)
-{
-    char component[96];
-    bool may = false;
-    for (int k = pl_options_count(job->options, "callbacks"); k-- > 0 && !may;) {
-        snprintf(component, sizeof component, "callbacks.%d", k);
-        const char *name = pl_options_component_name(job->options, component);
-        may = name && may_add(name, monitor);
-    }
-    return may;
-}
-
 typedef struct metrics {
     json_t *known;
     bool validates;               /* [components report a missing "val_…" themselves] */
@@ -188,7 +176,13 @@ static int monitor_find(const pl_job_t *job, const char *key, const char *monito
         pl_suggestion_offer(&nearest, name);
     }
     const char *meant = pl_suggestion_is_sure(&nearest) ? nearest.name : NULL;
-    const bool may_come = a_callback_may_add(job, monitor);
+    char component[96];
+    bool may_come = false;
+    for (int k = pl_options_count(job->options, "callbacks"); k-- > 0 && !may_come;) {
+        snprintf(component, sizeof component, "callbacks.%d", k);
+        const char *callback = pl_options_component_name(job->options, component);
+        may_come = callback && may_add(callback, monitor);
+    }
     pl_options_fail(&text, PL_ENOTFOUND, job->options, key,
                     "\"%s\": the module computes no metric \"%.60s\"%s%s%s; the metrics "
                     "are: %s%s",

@@ -207,35 +207,6 @@ static int manual_loop_check(const pl_job_t *job, const pl_actor_ops_t *launcher
     return PL_OK;
 }
 
-static int components_check(const pl_job_t *job, pl_error_t *err)
-{
-    const bool trains = job->stage == PL_TRAIN;
-    const int ranks = pl_request_ranks(job);
-    int code = pl_options_needs(job->options, "module", "module", err);
-    if (code == PL_OK && !job->prompt && !job->manual_signature)
-        code = pl_options_needs_source(job->options, job->stage, err);
-    if (code == PL_OK && trains)
-        code = pl_options_needs(job->options, "optimizer", "optimizer", err);
-    if (code == PL_OK)
-        code = devices_check(job, "strategy", pl_request_strategy(job, err), err);
-    if (code == PL_OK)
-        code = strategy_check(job, err);
-    const pl_actor_ops_t *launcher = pl_request_launcher(job, err);
-    if (code == PL_OK)
-        code = devices_check(job, "launcher", launcher, err);
-    if (code == PL_OK && ranks > PL_RANKS_MAX)
-        code = pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
-                               "the run has %d ranks: at most %d are possible", ranks,
-                               PL_RANKS_MAX);
-    if (code == PL_OK)
-        code = world_check(job, launcher, err);
-    if (code == PL_OK && job->manual_signature)
-        code = manual_loop_check(job, launcher, err);
-    else if (code == PL_OK && launcher->remote_ranks)
-        code = pl_run_check(job->options, PL_CHECK_ELSEWHERE, err);
-    return code;
-}
-
 bool pl_request_writes(const pl_job_t *job)
 {
     const bool measures = job->stage == PL_VALIDATE || job->stage == PL_TEST,
@@ -305,22 +276,32 @@ static int process_check(const pl_job_t *job, int64_t ranks, pl_error_t *err)
                               err);
 }
 
-/* The processes that it starts inherit the limit of this process. */
-static int descriptors_check(const pl_job_t *job, pl_error_t *err)
-{
-    const pl_actor_ops_t *launcher = pl_request_launcher(job, err);
-    if (!launcher)
-        return err->code;
-    const int64_t ranks = !launcher->in_process          ? 0
-                          : launcher->externally_started ? 1
-                                                         : pl_request_ranks(job);
-    const int code = process_check(job, ranks, err);
-    return code == PL_OK && !ranks ? process_check(job, 1, err) : code;
-}
-
 int pl_request_check(const pl_job_t *job, pl_error_t *err)
 {
-    int code = components_check(job, err);
+    const bool trains = job->stage == PL_TRAIN;
+    const int ranks = pl_request_ranks(job);
+    int code = pl_options_needs(job->options, "module", "module", err);
+    if (code == PL_OK && !job->prompt && !job->manual_signature)
+        code = pl_options_needs_source(job->options, job->stage, err);
+    if (code == PL_OK && trains)
+        code = pl_options_needs(job->options, "optimizer", "optimizer", err);
+    if (code == PL_OK)
+        code = devices_check(job, "strategy", pl_request_strategy(job, err), err);
+    if (code == PL_OK)
+        code = strategy_check(job, err);
+    const pl_actor_ops_t *launcher = pl_request_launcher(job, err);
+    if (code == PL_OK)
+        code = devices_check(job, "launcher", launcher, err);
+    if (code == PL_OK && ranks > PL_RANKS_MAX)
+        code = pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
+                               "the run has %d ranks: at most %d are possible", ranks,
+                               PL_RANKS_MAX);
+    if (code == PL_OK)
+        code = world_check(job, launcher, err);
+    if (code == PL_OK && job->manual_signature)
+        code = manual_loop_check(job, launcher, err);
+    else if (code == PL_OK && launcher->remote_ranks)
+        code = pl_run_check(job->options, PL_CHECK_ELSEWHERE, err);
     if (code == PL_OK && job->tuning.batch_size && pl_trainer_is_elastic(job->trainer))
         code = pl_options_fail(err, PL_EINVAL, job->options, "trainer.deterministic",
                                "\"trainer.deterministic\" is \"elastic\", which fixes "
@@ -333,7 +314,14 @@ int pl_request_check(const pl_job_t *job, pl_error_t *err)
                        job->resume);
     if (code == PL_OK && job->stage == PL_TRAIN && !job->tuning.num_training)
         code = pl_monitors_check(job, err);
-    return code == PL_OK ? descriptors_check(job, err) : code;
+    if (code != PL_OK)
+        return code;
+    /* The processes that a launcher starts inherit the limit of this process. */
+    const int64_t here = !launcher->in_process          ? 0
+                         : launcher->externally_started ? 1
+                                                        : ranks;
+    code = process_check(job, here, err);
+    return code == PL_OK && !here ? process_check(job, 1, err) : code;
 }
 
 char *pl_request_options(const pl_job_t *job, const char *path, pl_error_t *err)

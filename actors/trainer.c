@@ -38,34 +38,6 @@ static int trainer_start(void *self, pl_call_t *call, const pl_body_t *body,
     return PL_OK;
 }
 
-/* The launcher has ended, and with it the run.  Status and reason are for viewers of the
- * stream, which do not have the outcome. */
-static void trainer_finish(trainer_t *trainer)
-{
-    pl_call_t *call = trainer->run;
-    pl_outcome_t *outcome = trainer->outcome;
-    trainer->state = TRAINER_IDLE;
-    trainer->run = NULL;
-    trainer->outcome = NULL;
-    trainer->life = trainer->launched = 0;
-    pl_object_unref(trainer->job);
-    trainer->job = NULL;
-    if (!call)
-        return;
-    if (outcome) {
-        const bool failed = outcome->error.code != PL_OK;
-        pl_reply_run(call, &(pl_run_reply_t){.outcome = &outcome->object,
-                                             .status = pl_outcome_status(outcome),
-                                             .reason = failed ? outcome->error.text
-                                                              : outcome->reason,
-                                             .global_step = outcome->global_step,
-                                             .epochs = outcome->epoch});
-    } else {
-        pl_call_fail(call, &trainer->error);
-    }
-    pl_object_unref(outcome);
-}
-
 static void trainer_keep_error(trainer_t *trainer, const pl_error_t *error)
 {
     if (trainer->error.code == PL_OK)
@@ -172,7 +144,27 @@ static void launcher_ended(void *self, const pl_answer_t *answer)
         pl_object_unref(trainer->outcome);
         trainer->outcome = NULL;
     }
-    trainer_finish(trainer);
+    /* Status and reason are for viewers of the stream, which do not have the outcome. */
+    pl_call_t *call = trainer->run;
+    pl_outcome_t *outcome = trainer->outcome;
+    trainer->state = TRAINER_IDLE;
+    trainer->run = NULL;
+    trainer->outcome = NULL;
+    trainer->life = trainer->launched = 0;
+    pl_object_unref(trainer->job);
+    trainer->job = NULL;
+    if (call && outcome) {
+        const bool failed = outcome->error.code != PL_OK;
+        pl_reply_run(call, &(pl_run_reply_t){.outcome = &outcome->object,
+                                             .status = pl_outcome_status(outcome),
+                                             .reason = failed ? outcome->error.text
+                                                              : outcome->reason,
+                                             .global_step = outcome->global_step,
+                                             .epochs = outcome->epoch});
+    } else if (call) {
+        pl_call_fail(call, &trainer->error);
+    }
+    pl_object_unref(outcome);
 }
 
 static int trainer_run(void *self, pl_call_t *call, const pl_body_t *body,

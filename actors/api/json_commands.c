@@ -219,30 +219,6 @@ static const char *request_read(pl_request_t *request, pl_error_t *err)
     return command;
 }
 
-static void request_execute(pl_request_t *request)
-{
-    pl_error_t err = {0};
-    const char *command = request_read(request, &err);
-    const bool lists = command && !strcmp(command, "list");
-    pl_trainer_t *trainer = command && !lists ? run_find(request, &err) : NULL;
-    if (lists) {
-        list_runs(request);
-    } else if (!trainer) {
-        reply_error(request, &err);
-    } else if (strcmp(command, "stop") != 0) {
-        command_execute(request, trainer,
-                        (pl_run_command_t)pl_enum_find(pl_run_command_names, command));
-    } else {
-        const char *reason = json_string_value(json_object_get(request->json, "reason"));
-        reason = reason ? reason : "requested by a command";
-        if (pl_trainer_send_stop(trainer, reason, &err) != PL_OK)
-            reply_error(request, &err);
-        else
-            reply(request, json_pack("{s:b, s:s, s:I}", "ok", 1, "command", "stop", "run",
-                                     (json_int_t)trainer->number));
-    }
-}
-
 /* ---- The queue ---- */
 
 static pl_request_t *requests_take(pl_requests_t *requests)
@@ -258,8 +234,30 @@ static pl_request_t *requests_take(pl_requests_t *requests)
 static void requests_execute(void *argument)
 {
     pl_engine_t *engine = argument;
-    for (pl_request_t *request; (request = requests_take(&engine->requests));)
-        request_execute(request);
+    for (pl_request_t *request; (request = requests_take(&engine->requests));) {
+        pl_error_t err = {0};
+        const char *command = request_read(request, &err);
+        const bool lists = command && !strcmp(command, "list");
+        pl_trainer_t *trainer = command && !lists ? run_find(request, &err) : NULL;
+        if (lists) {
+            list_runs(request);
+        } else if (!trainer) {
+            reply_error(request, &err);
+        } else if (strcmp(command, "stop") != 0) {
+            command_execute(request, trainer,
+                            (pl_run_command_t)pl_enum_find(pl_run_command_names,
+                                                           command));
+        } else {
+            const char *reason =
+                json_string_value(json_object_get(request->json, "reason"));
+            reason = reason ? reason : "requested by a command";
+            if (pl_trainer_send_stop(trainer, reason, &err) != PL_OK)
+                reply_error(request, &err);
+            else
+                reply(request, json_pack("{s:b, s:s, s:I}", "ok", 1, "command", "stop",
+                                         "run", (json_int_t)trainer->number));
+        }
+    }
 }
 
 static int request_post(void *self, const char *text, size_t size, pl_on_reply_t on_reply,

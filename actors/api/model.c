@@ -305,26 +305,6 @@ static int weights_place(pl_loaded_model_t *m, pl_error_t *err)
     return PL_OK;
 }
 
-static int sized_reserve(sized_t *sized, const pl_loaded_model_t *m, int64_t size,
-                         pl_error_t *err)
-{
-    bool failed = false;
-    for (int k = 0; k < m->field_count; k++) {
-        size_t bytes = (size_t)(size * pl_elements(m->field[k].shape))
-                       * pl_dtype_size(m->field[k].dtype);
-        sized->input[k] = pl_alloc(bytes);
-        failed = failed || !sized->input[k];
-        if (sized->input[k])
-            memset(sized->input[k], 0, bytes);
-    }
-    for (int k = 0; k < sized->answers; k++) {
-        sized->output[k] =
-            pl_alloc((size_t)pl_elements(sized->answer[k].shape) * sizeof(float));
-        failed = failed || !sized->output[k];
-    }
-    return failed ? pl_no_memory(err) : PL_OK;
-}
-
 static int answers_keep(sized_t *sized, const pl_graph_t *g, pl_error_t *err)
 {
     for (int k = 0; k < g->fetch_count; k++) {
@@ -366,8 +346,23 @@ static int sized_compile(pl_loaded_model_t *m, sized_t *sized, int64_t size,
         code = answers_keep(sized, g, err);
     if (code == PL_OK)
         code = weights_place(m, err);
-    if (code == PL_OK)
-        code = sized_reserve(sized, m, size, err);
+    if (code == PL_OK) {
+        bool failed = false;
+        for (int k = 0; k < m->field_count; k++) {
+            size_t bytes = (size_t)(size * pl_elements(m->field[k].shape))
+                           * pl_dtype_size(m->field[k].dtype);
+            sized->input[k] = pl_alloc(bytes);
+            failed = failed || !sized->input[k];
+            if (sized->input[k])
+                memset(sized->input[k], 0, bytes);
+        }
+        for (int k = 0; k < sized->answers; k++) {
+            sized->output[k] =
+                pl_alloc((size_t)pl_elements(sized->answer[k].shape) * sizeof(float));
+            failed = failed || !sized->output[k];
+        }
+        code = failed ? pl_no_memory(err) : PL_OK;
+    }
     pl_graph_prune(g);
     if (code == PL_OK)
         code = m->ops->compile(m->accelerator.self, g, &sized->plan, err);
@@ -408,19 +403,6 @@ static int replay(pl_loaded_model_t *m, sized_t *sized, pl_error_t *err)
     return code == PL_OK ? run.error.code : code;
 }
 
-/* Copies rows of a replay's output to the answer, from row `at` on. */
-static void rows_keep(const model_output_t *answer, const void *from, int64_t rows,
-                      int64_t at, float *into)
-{
-    int64_t row = pl_elements(answer->shape) / answer->shape.dim[0];
-    into += at * row;
-    if (!answer->is_int)
-        memcpy(into, from, (size_t)(rows * row) * sizeof *into);
-    else
-        for (int64_t k = 0; k < rows * row; k++)
-            into[k] = (float)((const int32_t *)from)[k];
-}
-
 static int given_reserve(pl_loaded_model_t *m, const sized_t *sized, int64_t samples,
                          pl_error_t *err)
 {
@@ -448,24 +430,6 @@ static sized_t *sized_for(pl_loaded_model_t *m, int64_t samples, pl_error_t *err
         return sized;
     buffers_free(sized);
     return NULL;
-}
-
-static int run_piece(pl_loaded_model_t *m, const pl_arrays_t *samples, int64_t at,
-                     int64_t count, pl_error_t *err)
-{
-    sized_t *sized = sized_for(m, count, err);
-    int code = sized ? PL_OK : err->code;
-    if (code == PL_OK && at == 0)
-        code = given_reserve(m, sized, samples->samples, err);
-    for (int k = 0; k < m->field_count && code == PL_OK; k++)
-        inputs_fill(&m->inputs, &samples->field[k], samples->data[k], at, count,
-                    sized->input[k]);
-    if (code == PL_OK)
-        code = replay(m, sized, err);
-    for (int k = 0; code == PL_OK && k < m->given; k++)
-        rows_keep(&sized->answer[k], sized->output[k], count, at,
-                  (float *)m->given_output[k].data);
-    return code;
 }
 
 /* Takes the fields that the module receives. If they differ from the previous ones, drops
@@ -527,7 +491,25 @@ int pl_model_run(pl_loaded_model_t *m, const pl_arrays_t *samples, pl_answers_t 
         code = fields_take(m, samples, err);
     for (int64_t at = 0; at < samples->samples && code == PL_OK; at += SAMPLES_MAX) {
         int64_t left = samples->samples - at;
-        code = run_piece(m, samples, at, left < SAMPLES_MAX ? left : SAMPLES_MAX, err);
+        const int64_t count = left < SAMPLES_MAX ? left : SAMPLES_MAX;
+        sized_t *sized = sized_for(m, count, err);
+        code = sized ? PL_OK : err->code;
+        if (code == PL_OK && at == 0)
+            code = given_reserve(m, sized, samples->samples, err);
+        for (int k = 0; k < m->field_count && code == PL_OK; k++)
+            inputs_fill(&m->inputs, &samples->field[k], samples->data[k], at, count,
+                        sized->input[k]);
+        if (code == PL_OK)
+            code = replay(m, sized, err);
+        for (int k = 0; code == PL_OK && k < m->given; k++) {
+            const pl_shape_t shape = sized->answer[k].shape;
+            const int64_t row = pl_elements(shape) / shape.dim[0], numbers = count * row;
+            float *into = (float *)m->given_output[k].data + at * row;
+            if (!sized->answer[k].is_int)
+                memcpy(into, sized->output[k], (size_t)numbers * sizeof *into);
+            for (int64_t i = 0; sized->answer[k].is_int && i < numbers; i++)
+                into[i] = (float)((const int32_t *)sized->output[k])[i];
+        }
     }
     if (code == PL_OK)
         *answers = (pl_answers_t){m->given, m->given_output};

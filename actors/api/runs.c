@@ -102,29 +102,6 @@ static int tuning_complete(pl_tuning_t *what, pl_error_t *err)
                          mode);
 }
 
-/* A rate of 1 and no schedule: then the factor of a step is its rate. A search for a
- * batch size begins without the size of the run file, which may not fit. */
-static pl_job_t *tuning_job(const pl_options_t *given, const pl_tuning_t *what,
-                            pl_error_t *err)
-{
-    char size[24];
-    snprintf(size, sizeof size, "%d", (int)(what->init_val < 2 ? what->init_val : 2));
-    pl_options_t *options = pl_options_clone(given, err);
-    int code = options ? pl_options_needs(options, "optimizer", "optimizer", err)
-                       : PL_ENOMEM;
-    if (code == PL_OK)
-        code = pl_options_set(options, "optimizer.lr", "1.0", err);
-    if (code == PL_OK)
-        code = pl_options_set(options, "scheduler", "null", err);
-    if (code == PL_OK && what->batch_size)
-        code = pl_options_set(options, "data.batch_size", size, err);
-    pl_job_t *job = code == PL_OK ? pl_job_new(options, PL_TRAIN, err) : NULL;
-    if (job)
-        job->tuning = *what;
-    pl_options_free(options);
-    return job;
-}
-
 int pl_trainer_tune(pl_trainer_t *trainer, const pl_tuning_t *given, pl_on_done_t on_done,
                     void *user, pl_error_t *err)
 {
@@ -139,7 +116,23 @@ int pl_trainer_tune(pl_trainer_t *trainer, const pl_tuning_t *given, pl_on_done_
     }
     if (code != PL_OK)
         return code;
-    pl_job_t *job = tuning_job(trainer->options, &what, &why);
+    /* A rate of 1 and no schedule: then the factor of a step is its rate. A search for a
+     * batch size begins without the size of the run file, which may not fit. */
+    char size[24];
+    snprintf(size, sizeof size, "%d", (int)(what.init_val < 2 ? what.init_val : 2));
+    pl_options_t *options = pl_options_clone(trainer->options, &why);
+    code = options ? pl_options_needs(options, "optimizer", "optimizer", &why)
+                   : PL_ENOMEM;
+    if (code == PL_OK)
+        code = pl_options_set(options, "optimizer.lr", "1.0", &why);
+    if (code == PL_OK)
+        code = pl_options_set(options, "scheduler", "null", &why);
+    if (code == PL_OK && what.batch_size)
+        code = pl_options_set(options, "data.batch_size", size, &why);
+    pl_job_t *job = code == PL_OK ? pl_job_new(options, PL_TRAIN, &why) : NULL;
+    if (job)
+        job->tuning = what;
+    pl_options_free(options);
     if (!job)
         return pl_fail(err, why.code, "%s", why.text);
     return pl_trainer_begin(trainer, job, on_done, user, err);

@@ -350,33 +350,6 @@ static int hosted_call(hosted_t *hosted, pl_hook_t point, const pl_hook_event_t 
     return PL_OK;
 }
 
-/* The event for all callbacks; tensors is memory for its outputs. */
-static pl_hook_event_t event_of(const callbacks_t *callbacks, const pl_run_hook_t *asked,
-                                pl_result_tensor_t tensors[PL_FIELDS])
-{
-    const pl_outputs_t *outputs = (const pl_outputs_t *)asked->outputs;
-    for (int k = 0; outputs && k < outputs->count; k++)
-        tensors[k] = (pl_result_tensor_t){outputs->output[k].name,
-                                          outputs->output[k].shape,
-                                          outputs->output[k].data};
-    return (pl_hook_event_t){.rank = pl_actor_rank((void *)callbacks),
-                             .epoch = asked->epoch,
-                             .global_step = asked->global_step,
-                             .total_steps = asked->total_steps,
-                             .batch = asked->batch,
-                             .batches = asked->batches,
-                             .samples = asked->samples,
-                             .extra = asked->extra,
-                             .model = callbacks->model ? callbacks->model : "{}",
-                             .device_flops = callbacks->device_flops,
-                             .validates = callbacks->validates,
-                             .metrics = asked->metrics,
-                             .error = asked->error,
-                             .output_count = outputs ? outputs->count : 0,
-                             .output = tensors,
-                             .device = callbacks->has_device ? &callbacks->device : NULL};
-}
-
 static int callbacks_on_hook(void *self, pl_call_t *call, const pl_body_t *body,
                              pl_error_t *err)
 {
@@ -387,7 +360,28 @@ static int callbacks_on_hook(void *self, pl_call_t *call, const pl_body_t *body,
     int code = PL_OK;
     if (asked->point >= PL_HOOK_COUNT)
         return pl_fail(err, PL_EINVAL, "there is no hook %u", asked->point);
-    const pl_hook_event_t event = event_of(callbacks, asked, tensors);
+    const pl_outputs_t *outputs = (const pl_outputs_t *)asked->outputs;
+    for (int k = 0; outputs && k < outputs->count; k++)
+        tensors[k] = (pl_result_tensor_t){outputs->output[k].name,
+                                          outputs->output[k].shape,
+                                          outputs->output[k].data};
+    const pl_hook_event_t event = {.rank = pl_actor_rank(callbacks),
+                                   .epoch = asked->epoch,
+                                   .global_step = asked->global_step,
+                                   .total_steps = asked->total_steps,
+                                   .batch = asked->batch,
+                                   .batches = asked->batches,
+                                   .samples = asked->samples,
+                                   .extra = asked->extra,
+                                   .model = callbacks->model ? callbacks->model : "{}",
+                                   .device_flops = callbacks->device_flops,
+                                   .validates = callbacks->validates,
+                                   .metrics = asked->metrics,
+                                   .error = asked->error,
+                                   .output_count = outputs ? outputs->count : 0,
+                                   .output = tensors,
+                                   .device = callbacks->has_device ? &callbacks->device
+                                                                   : NULL};
     for (int k = 0; k < callbacks->count && code == PL_OK; k++)
         code = hosted_call(&callbacks->hosted[k], asked->point, &event, &all, err);
     const json_t *metrics = all.metrics.object;

@@ -309,23 +309,6 @@ static char *run_dir_of(const char *checkpoint)
     return is_there(whole, "run.json") ? pl_strdup(whole) : NULL;
 }
 
-static int named_take(pl_found_t *found, const char *from, pl_error_t *err)
-{
-    pl_error_t why = {0};
-    pl_candidate_t one = {.path = pl_strdup(from)};
-    one.manifest = one.path ? pl_checkpoint_manifest(from, &why) : NULL;
-    found->weights = one.manifest ? weights_take(from, one.manifest, true, &why) : NULL;
-    found->path = one.path;
-    found->manifest = one.manifest ? pl_json_write(one.manifest, PL_JSON_COMPACT) : NULL;
-    json_decref(one.manifest);
-    if (!one.path || (found->weights && !found->manifest))
-        return pl_no_memory(err);
-    if (!found->weights)
-        return pl_fail(err, why.code, "%s", why.text);
-    found->run_dir = run_dir_of(from);
-    return PL_OK;
-}
-
 /* ---- the run ---- */
 
 typedef struct run_folder {
@@ -346,25 +329,6 @@ static int begun_last_first(const void *a, const void *b)
     if (x->begun.tv_nsec != y->begun.tv_nsec)
         return x->begun.tv_nsec < y->begun.tv_nsec ? 1 : -1;
     return -strverscmp(x->path, y->path);
-}
-
-/* Adds a folder that has a run file; a link is a second name of another folder. */
-static int run_add(runs_t *runs, const char *root, const char *name, pl_error_t *err)
-{
-    struct stat what = {0};
-    char *path = pl_text("%s/%s", root, name),
-         *file = pl_text("%s/%s/run.json", root, name);
-    const bool is_run = path && file && lstat(path, &what) == 0 && S_ISDIR(what.st_mode)
-                        && stat(file, &what) == 0;
-    int code = path && file ? PL_OK : pl_no_memory(err);
-    if (is_run && PL_GROW(runs->at, runs->count, runs->capacity) != PL_OK)
-        code = pl_no_memory(err);
-    else if (is_run)
-        runs->at[runs->count++] = (run_folder_t){path, what.st_mtim};
-    if (!is_run || code != PL_OK)
-        pl_free(path);
-    pl_free(file);
-    return code;
 }
 
 /* Skips a run without a valid checkpoint, which began after one that has some.  Only a
@@ -401,7 +365,8 @@ static int run_skip(pl_found_t *found, const char *root, const char *run_dir,
                    run_dir, steps, refused_text(found, refused));
 }
 
-/* The newest checkpoint of the newest run that has one. */
+/* The newest checkpoint of the newest run that has one.  A run is a folder with a run
+ * file; a link is a second name of another folder. */
 static int last_take(pl_found_t *found, const char *root, pl_error_t *err)
 {
     runs_t runs = {0};
@@ -409,8 +374,21 @@ static int last_take(pl_found_t *found, const char *root, pl_error_t *err)
     int code = PL_OK, k = 0;
     for (const struct dirent *entry;
          code == PL_OK && entries && (entry = readdir(entries));)
-        if (entry->d_name[0] != '.')
-            code = run_add(&runs, root, entry->d_name, err);
+        if (entry->d_name[0] != '.') {
+            struct stat what = {0};
+            char *path = pl_text("%s/%s", root, entry->d_name),
+                 *file = pl_text("%s/%s/run.json", root, entry->d_name);
+            const bool is_run = path && file && lstat(path, &what) == 0
+                                && S_ISDIR(what.st_mode) && stat(file, &what) == 0;
+            code = path && file ? PL_OK : pl_no_memory(err);
+            if (is_run && PL_GROW(runs.at, runs.count, runs.capacity) != PL_OK)
+                code = pl_no_memory(err);
+            else if (is_run)
+                runs.at[runs.count++] = (run_folder_t){path, what.st_mtim};
+            if (!is_run || code != PL_OK)
+                pl_free(path);
+            pl_free(file);
+        }
     if (entries)
         closedir(entries);
     if (runs.count)
@@ -434,8 +412,23 @@ static int find(const char *root, const char *run_name, const char *from,
     struct stat what;
     if (from && stat(from, &what) != 0)
         return pl_fail(err, PL_ENOTFOUND, "no checkpoint or run is at %s: %m", from);
-    if (from && is_there(from, PL_CHECKPOINT_MANIFEST))
-        return named_take(found, from, err);
+    if (from && is_there(from, PL_CHECKPOINT_MANIFEST)) {
+        pl_error_t why = {0};
+        pl_candidate_t one = {.path = pl_strdup(from)};
+        one.manifest = one.path ? pl_checkpoint_manifest(from, &why) : NULL;
+        found->weights = one.manifest ? weights_take(from, one.manifest, true, &why)
+                                      : NULL;
+        found->path = one.path;
+        found->manifest = one.manifest ? pl_json_write(one.manifest, PL_JSON_COMPACT)
+                                       : NULL;
+        json_decref(one.manifest);
+        if (!one.path || (found->weights && !found->manifest))
+            return pl_no_memory(err);
+        if (!found->weights)
+            return pl_fail(err, why.code, "%s", why.text);
+        found->run_dir = run_dir_of(from);
+        return PL_OK;
+    }
     if (!*root)
         root = ".";
     if (!from && !*run_name)

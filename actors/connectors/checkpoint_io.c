@@ -111,28 +111,6 @@ typedef struct written {
     int count, capacity;
 } written_t;
 
-static int all_write(const pl_write_checkpoint_t *wanted, written_t *all, pl_error_t *err)
-{
-    const char *names = wanted->names, *text = wanted->manifest;
-    pl_error_t failure = {0};
-    json_t *manifest = pl_json_read(text, strlen(text), "manifest", err);
-    int code = manifest ? PL_OK : err->code;
-    char *path;
-    while (code == PL_OK && (path = path_next(wanted->folder, &names, &failure))) {
-        if (PL_GROW(all->at, all->count, all->capacity) != PL_OK)
-            code = pl_no_memory(err);
-        else
-            code = one_write(&all->at[all->count], path,
-                             all->count ? all->at[0].path : NULL,
-                             (const pl_weights_t *)wanted->weights, manifest, err);
-        all->count += code == PL_OK;
-        pl_free(path);
-    }
-    json_decref(manifest);
-    return code == PL_OK && failure.code ? pl_fail(err, failure.code, "%s", failure.text)
-                                         : code;
-}
-
 /* A checkpoint that cannot be removed only takes space; false: there is one. */
 static bool older_remove(void *self, const char *folder, const char *names)
 {
@@ -160,7 +138,23 @@ static int io_on_write(void *self, pl_call_t *call, const pl_body_t *body,
     if (!io->cleaned)
         pl_checkpoint_clean(wanted->folder);
     io->cleaned = true;
-    int code = all_write(wanted, &all, err);
+    const char *names = wanted->names, *text = wanted->manifest;
+    pl_error_t failure = {0};
+    json_t *manifest = pl_json_read(text, strlen(text), "manifest", err);
+    int code = manifest ? PL_OK : err->code;
+    char *path;
+    while (code == PL_OK && (path = path_next(wanted->folder, &names, &failure))) {
+        if (PL_GROW(all.at, all.count, all.capacity) != PL_OK)
+            code = pl_no_memory(err);
+        else
+            code = one_write(&all.at[all.count], path, all.count ? all.at[0].path : NULL,
+                             (const pl_weights_t *)wanted->weights, manifest, err);
+        all.count += code == PL_OK;
+        pl_free(path);
+    }
+    json_decref(manifest);
+    if (code == PL_OK && failure.code)
+        code = pl_fail(err, failure.code, "%s", failure.text);
     for (int k = 0; k < all.count; k++)
         replaces |= all.at[k].replaced;
     if (code == PL_OK && replaces)
@@ -191,29 +185,8 @@ static const char *text_of(const json_t *manifest, const char *key)
     return text ? text : "";
 }
 
-/* Makes the checkpoint's other names; it was just read and is valid. */
-static int names_complete(const char *folder, const char *found, json_t *manifest,
-                          pl_error_t *err)
-{
-    const json_int_t serial = number_of(manifest, "serial");
-    const char *names = text_of(manifest, "names");
-    pl_checkpoint_t other;
-    int code = PL_OK;
-    char *path;
-    while (code == PL_OK && (path = path_next(folder, &names, err))) {
-        json_t *there = pl_checkpoint_manifest(path, NULL);
-        const bool is_same = there && number_of(there, "serial") == serial;
-        json_decref(there);
-        if (!is_same)
-            code = one_write(&other, path, found, NULL, manifest, err);
-        if (!is_same && code == PL_OK)
-            pl_checkpoint_finish(&other);
-        pl_free(path);
-    }
-    return code == PL_OK && err->code ? err->code : code;
-}
-
-/* Afterwards the files agree with the state of the callbacks in the checkpoint. */
+/* Makes the checkpoint's other names, if it is the newest, and removes what it replaces.
+ * Afterwards the files agree with the state of the callbacks in the checkpoint. */
 static int io_on_finish(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
@@ -231,7 +204,22 @@ static int io_on_finish(void *self, pl_call_t *call, const pl_body_t *body,
         pl_candidates_release(&all);
     }
     if (is_newest) {
-        code = names_complete(folder, wanted->path, manifest, err);
+        const json_int_t serial = number_of(manifest, "serial");
+        const char *names = text_of(manifest, "names");
+        pl_checkpoint_t other;
+        char *path;
+        while (code == PL_OK && (path = path_next(folder, &names, err))) {
+            json_t *there = pl_checkpoint_manifest(path, NULL);
+            const bool is_same = there && number_of(there, "serial") == serial;
+            json_decref(there);
+            if (!is_same)
+                code = one_write(&other, path, wanted->path, NULL, manifest, err);
+            if (!is_same && code == PL_OK)
+                pl_checkpoint_finish(&other);
+            pl_free(path);
+        }
+        if (code == PL_OK)
+            code = err->code;
         if (code == PL_OK)
             older_remove(self, folder, text_of(manifest, "drop"));
     }

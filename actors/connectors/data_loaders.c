@@ -272,7 +272,8 @@ static pl_stage_t stage_at(const pl_data_loaders_t *loaders, int place)
     return loaders->stage == PL_TEST ? PL_TEST : PL_VALIDATE;
 }
 
-static pl_prefetch_spec_t queue_spec(const pl_data_loaders_t *loaders, int place)
+static int queue_make(pl_data_loaders_t *loaders, int place, pl_prefetch_t *queue,
+                      pl_batch_signature_t *signature, pl_error_t *err)
 {
     const pl_job_t *job = loaders->job;
     const pl_data_split_t *split = &loaders->split;
@@ -301,13 +302,6 @@ static pl_prefetch_spec_t queue_spec(const pl_data_loaders_t *loaders, int place
     /* The tuner takes as many batches as it needs. */
     if (trains && !job->tuning.num_training)
         spec.limit = job->trainer->limit_train_batches;
-    return spec;
-}
-
-static int queue_make(pl_data_loaders_t *loaders, int place, pl_prefetch_t *queue,
-                      pl_batch_signature_t *signature, pl_error_t *err)
-{
-    const pl_prefetch_spec_t spec = queue_spec(loaders, place);
     if (!spec.loader && !spec.dataset->info.samples)
         return pl_fail(err, PL_EFORMAT, "the first source of data.%s has no samples",
                        pl_stages[spec.stage].source);

@@ -135,22 +135,6 @@ static void fill(pl_dtype_t dtype, double value, int64_t count, void *at)
         }
 }
 
-/* Fills fields that vary with their padding, before samples are read into them; the mask
- * is the last field. */
-static void batch_pad(const pl_batch_t *batch)
-{
-    const pl_data_info_t *info = &batch->dataset->info;
-    float *mask = batch->field[info->field_count - 1];
-    for (int k = 0; k < info->field_count; k++)
-        if (pl_varies(&info->field[k]))
-            fill(info->field[k].dtype, info->padding[k],
-                 batch->count * elements_of(&info->field[k], batch->length),
-                 batch->field[k]);
-    for (int64_t i = 0; i < batch->count; i++)
-        for (int64_t t = 0; t < batch->dataset->length[batch->index[i]]; t++)
-            mask[i * batch->length + t] = 1;
-}
-
 /* ---- Targets, for a split that keeps the proportions of classes ---- */
 
 #define TARGETS_AT_ONCE 256
@@ -275,25 +259,19 @@ static void dataset_sum(pl_dataset_t *dataset)
     pl_free(memory);
 }
 
-/* Closes data sets that have no other references. */
-static void reader_close(opened_datasets_t *reader)
-{
-    int kept = 0;
-    for (int k = 0; k < reader->opened_count; k++)
-        if (pl_object_is_ours(reader->opened[k]))
-            pl_object_unref(reader->opened[k]);
-        else
-            reader->opened[kept++] = reader->opened[k];
-    reader->opened_count = kept;
-}
-
 static int reader_on_open(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
     opened_datasets_t *reader = self;
     pl_dataset_t *dataset = (pl_dataset_t *)body->open_dataset.dataset;
     pl_error_t why = {0};
-    reader_close(reader);
+    int kept = 0;                               /* data sets that have other references */
+    for (int k = 0; k < reader->opened_count; k++)
+        if (pl_object_is_ours(reader->opened[k]))
+            pl_object_unref(reader->opened[k]);
+        else
+            reader->opened[kept++] = reader->opened[k];
+    reader->opened_count = kept;
     if (PL_GROW(reader->opened, reader->opened_count, reader->opened_capacity) != PL_OK)
         return pl_no_memory(err);
     reader->opened[reader->opened_count++] = pl_object_ref(dataset);
@@ -330,26 +308,6 @@ static int samples_read(const pl_batch_t *batch, int first, int count, pl_error_
     return ops->read(batch->dataset->component.self, &request, batch->field, err);
 }
 
-/* Reads one sample after the other to find the record at fault. */
-static int batch_fail(const pl_batch_t *batch, int code, pl_error_t *why, pl_error_t *err)
-{
-    if (code == PL_ENOMEM)
-        return pl_no_memory(err);
-    const char *name = dataset_name(batch->dataset);
-    code = dataset_fault(code, why);
-    for (int k = 0; k < batch->count; k++) {
-        pl_error_t alone = {0};
-        const int fault = samples_read(batch, k, 1, &alone);
-        if (fault == PL_OK)
-            continue;
-        dataset_fault(fault, &alone);
-        return pl_fail(err, code, "data set \"%s\", record %lld: %s", name,
-                       (long long)batch->index[k], alone.text);
-    }
-    return pl_fail(err, code, "data set \"%s\", batch %u: %s", name, batch->batch_idx,
-                   why->text);
-}
-
 /* A loss with negative weights has no minimum, and one of NaN is NaN. */
 static int weights_check(const pl_batch_t *batch, pl_error_t *err)
 {
@@ -378,12 +336,37 @@ static int reader_on_read(void *self, pl_call_t *call, const pl_body_t *body,
     pl_batch_t *batch = (pl_batch_t *)body->read_batch.batch;
     pl_error_t why = {0};
     const int64_t began = pl_now();
-    if (batch->dataset->length)
-        batch_pad(batch);
+    if (batch->dataset->length) {                /* padding; the mask is the last field */
+        const pl_data_info_t *info = &batch->dataset->info;
+        float *mask = batch->field[info->field_count - 1];
+        for (int k = 0; k < info->field_count; k++)
+            if (pl_varies(&info->field[k]))
+                fill(info->field[k].dtype, info->padding[k],
+                     batch->count * elements_of(&info->field[k], batch->length),
+                     batch->field[k]);
+        for (int64_t i = 0; i < batch->count; i++)
+            for (int64_t t = 0; t < batch->dataset->length[batch->index[i]]; t++)
+                mask[i * batch->length + t] = 1;
+    }
     int code = samples_read(batch, 0, (int)batch->count, &why);
     batch->took = pl_now() - began;
-    if (code != PL_OK)
-        return batch_fail(batch, code, &why, err);
+    if (code == PL_ENOMEM)
+        return pl_no_memory(err);
+    if (code != PL_OK) {     /* one sample after the other, to find the record at fault */
+        const char *name = dataset_name(batch->dataset);
+        code = dataset_fault(code, &why);
+        for (int k = 0; k < batch->count; k++) {
+            pl_error_t alone = {0};
+            const int fault = samples_read(batch, k, 1, &alone);
+            if (fault == PL_OK)
+                continue;
+            dataset_fault(fault, &alone);
+            return pl_fail(err, code, "data set \"%s\", record %lld: %s", name,
+                           (long long)batch->index[k], alone.text);
+        }
+        return pl_fail(err, code, "data set \"%s\", batch %u: %s", name, batch->batch_idx,
+                       why.text);
+    }
     if (weights_check(batch, err) != PL_OK)
         return err->code;
     return pl_reply_read_batch(call, &(pl_read_batch_reply_t){0});

@@ -164,25 +164,6 @@ int pl_run_dir_is_free(const char *root, const char *name, pl_error_t *err)
 
 /* ---- run.json and `latest` ---- */
 
-/* Removes temporary files of `latest` whose runs no process holds. */
-static void temporaries_clear(const char *root)
-{
-    DIR *entries = opendir(root);
-    const size_t prefix = strlen(LATEST_PREFIX);
-    for (const struct dirent *entry; entries && (entry = readdir(entries));) {
-        if (strncmp(entry->d_name, LATEST_PREFIX, prefix))
-            continue;
-        int fd = openat(dirfd(entries), entry->d_name + prefix,
-                        O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (fd < 0 || flock(fd, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK)
-            unlinkat(dirfd(entries), entry->d_name, 0);
-        if (fd >= 0)
-            close(fd);
-    }
-    if (entries)
-        closedir(entries);
-}
-
 /* A file with the run's name, not a link: programs that search the root, such as
  * TensorBoard, would find the run twice.  A run continues without it. */
 int pl_run_dir_point(const char *folder, pl_error_t *err)
@@ -193,7 +174,21 @@ int pl_run_dir_point(const char *folder, pl_error_t *err)
     char *temporary = root ? pl_text("%s" LATEST_PREFIX "%s", root, name) : NULL;
     int code = latest && temporary ? PL_OK : pl_no_memory(err);
     if (code == PL_OK) {
-        temporaries_clear(root);
+        /* First the temporary files of `latest` go whose runs no process holds. */
+        DIR *entries = opendir(root);
+        const size_t prefix = strlen(LATEST_PREFIX);
+        for (const struct dirent *entry; entries && (entry = readdir(entries));) {
+            if (strncmp(entry->d_name, LATEST_PREFIX, prefix))
+                continue;
+            int fd = openat(dirfd(entries), entry->d_name + prefix,
+                            O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+            if (fd < 0 || flock(fd, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+                unlinkat(dirfd(entries), entry->d_name, 0);
+            if (fd >= 0)
+                close(fd);
+        }
+        if (entries)
+            closedir(entries);
         unlink(temporary);                      /* this run may have been killed before */
         FILE *file = fopen(temporary, "we");
         bool written = file && fprintf(file, "%s\n", name) > 0;
@@ -311,34 +306,30 @@ int pl_run_dir_make_again(const char *file, pl_error_t *err)
 
 /* ---- The lock ---- */
 
-/* The process that holds the lock of a file, from lines such as
- * "3: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF"; 0: unknown. */
-static long holder_of(int fd)
-{
-    struct stat what;
-    char line[256];
-    long holder = 0;
-    FILE *locks = fopen("/proc/locks", "re");
-    while (locks && !holder && fstat(fd, &what) == 0 && fgets(line, sizeof line, locks)) {
-        long pid;
-        unsigned long inode;
-        if (sscanf(line, "%*s FLOCK %*s WRITE %ld %*x:%*x:%lu", &pid, &inode) == 2
-            && inode == what.st_ino)
-            holder = pid;
-    }
-    if (locks)
-        fclose(locks);
-    return holder;
-}
-
 int pl_run_dir_hold(const char *path, int *held, pl_error_t *err)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), code = PL_OK;
     if (fd < 0)
         return pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO, "%s: %m", path);
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        /* Its lines are like "3: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF". */
+        struct stat what;
+        char line[256];
+        long holder = 0;                                    /* 0: unknown */
+        FILE *locks = fopen("/proc/locks", "re");
+        while (locks && !holder && fstat(fd, &what) == 0
+               && fgets(line, sizeof line, locks)) {
+            long pid;
+            unsigned long inode;
+            if (sscanf(line, "%*s FLOCK %*s WRITE %ld %*x:%*x:%lu", &pid, &inode) == 2
+                && inode == what.st_ino)
+                holder = pid;
+        }
+        if (locks)
+            fclose(locks);
         code = pl_fail(err, PL_EBUSY, "%s: process %ld is training in this directory",
-                       path, holder_of(fd));
+                       path, holder);
+    }
     if (code == PL_OK) {
         *held = fd;
         pl_durable_clear(path);

@@ -48,14 +48,25 @@ static int compare_groups(const void *a, const void *b)
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* Sets how many samples of each class are held: its share rounded down, then one more of
- * the classes with the largest rests until there are `count`.  At least one sample of
- * each class stays. */
-static void groups_share(group_t *group, int64_t groups, double share, int64_t count)
+/* Fills held [count]; -> the number of held samples, fewer if classes are too small.  Of
+ * each class are held: its share rounded down, then one more of the classes with the
+ * largest rests until there are `count`.  At least one sample of each class stays. */
+static int64_t split_by_class(const pl_data_split_spec_t *spec, uint64_t key,
+                              int64_t count, member_t *member, group_t *group,
+                              int64_t *held)
 {
+    int64_t made = 0, groups = 0;
+    for (int64_t k = 0; k < spec->total; k++)
+        member[k] = (member_t){spec->target[k], k, pl_random_u64(key, (uint64_t)k)};
+    qsort(member, (size_t)spec->total, sizeof *member, compare_members);
+    for (int64_t k = 0; k < spec->total; k++) {
+        if (k == 0 || member[k].target != member[k - 1].target)
+            group[groups++] = (group_t){.begin = k};
+        group[groups - 1].count++;
+    }
     int64_t taken = 0;
     for (int64_t k = 0; k < groups; k++) {
-        const double exact = share * (double)group[k].count;
+        const double exact = spec->share * (double)group[k].count;
         group[k].take = (int64_t)floor(exact);
         group[k].rest = exact - (double)group[k].take;
         taken += group[k].take;
@@ -70,23 +81,6 @@ static void groups_share(group_t *group, int64_t groups, double share, int64_t c
                 more = true;
             }
     }
-}
-
-/* Fills held [count]; -> the number of held samples, fewer if classes are too small. */
-static int64_t split_by_class(const pl_data_split_spec_t *spec, uint64_t key,
-                              int64_t count, member_t *member, group_t *group,
-                              int64_t *held)
-{
-    int64_t made = 0, groups = 0;
-    for (int64_t k = 0; k < spec->total; k++)
-        member[k] = (member_t){spec->target[k], k, pl_random_u64(key, (uint64_t)k)};
-    qsort(member, (size_t)spec->total, sizeof *member, compare_members);
-    for (int64_t k = 0; k < spec->total; k++) {
-        if (k == 0 || member[k].target != member[k - 1].target)
-            group[groups++] = (group_t){.begin = k};
-        group[groups - 1].count++;
-    }
-    groups_share(group, groups, spec->share, count);
     for (int64_t k = 0; k < groups; k++)
         for (int64_t i = 0; i < group[k].take && made < count; i++)
             held[made++] = member[group[k].begin + i].sample;

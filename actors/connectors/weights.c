@@ -207,37 +207,10 @@ static int best_add(choices_t *all, const pl_candidates_t *found, const json_t *
     return all->at[0].monitor ? PL_OK : pl_no_memory(err);
 }
 
-/* Adds the readable checkpoints, newest first.  The final weights come before those that
- * are no newer, because they may be from a later step. */
-static int add_newest(choices_t *all, const pl_candidates_t *found, const char *final,
-                      pl_error_t *err)
-{
-    /* The final weights' step; files of older versions have none and count as the last,
-     * unreadable files as the first. */
-    json_int_t last = -1;
-    bool added = access(final, F_OK) != 0;
-    pl_safetensors_t file;
-    int code = PL_OK;
-    if (!added && pl_safetensors_open(final, &file, NULL) == PL_OK) {
-        const char *text = pl_safetensors_metadata(&file, "global_step");
-        last = text ? strtoll(text, NULL, 10) : INT64_MAX;
-        pl_safetensors_close(&file);
-    }
-    for (int k = 0; k < found->count && code == PL_OK; k++) {
-        const json_t *step = json_object_get(found->at[k].manifest, "global_step");
-        if (!found->at[k].manifest)
-            continue;
-        if (!added && json_integer_value(step) <= last) {
-            added = true;
-            code = choice_add(all, final, "final", err);
-        }
-        if (code == PL_OK)
-            code = choice_add(all, found->at[k].path, "newest", err);
-    }
-    return code == PL_OK && !added ? choice_add(all, final, "final", err) : code;
-}
-
-/* At least one choice.  PL_ENOTFOUND: there is none; PL_EFORMAT names one that is
+/* At least one choice: the best checkpoint, then the readable ones, newest first.  The
+ * final weights come before those that are no newer, because they may be from a later
+ * step: their files of older versions have no step and count as the last, unreadable
+ * files as the first.  PL_ENOTFOUND: there is none; PL_EFORMAT names one that is
  * unreadable. */
 static int choices_list(choices_t *all, const char *run_dir, pl_error_t *err)
 {
@@ -261,8 +234,29 @@ static int choices_list(choices_t *all, const char *run_dir, pl_error_t *err)
         code = best_add(all, &found, state, err);
         json_decref(state);
     }
-    if (code == PL_OK)
-        code = add_newest(all, &found, final, err);
+    if (code == PL_OK) {
+        json_int_t last = -1;
+        bool added = access(final, F_OK) != 0;
+        pl_safetensors_t file;
+        if (!added && pl_safetensors_open(final, &file, NULL) == PL_OK) {
+            const char *text = pl_safetensors_metadata(&file, "global_step");
+            last = text ? strtoll(text, NULL, 10) : INT64_MAX;
+            pl_safetensors_close(&file);
+        }
+        for (int k = 0; k < found.count && code == PL_OK; k++) {
+            const json_t *step = json_object_get(found.at[k].manifest, "global_step");
+            if (!found.at[k].manifest)
+                continue;
+            if (!added && json_integer_value(step) <= last) {
+                added = true;
+                code = choice_add(all, final, "final", err);
+            }
+            if (code == PL_OK)
+                code = choice_add(all, found.at[k].path, "newest", err);
+        }
+        if (code == PL_OK && !added)
+            code = choice_add(all, final, "final", err);
+    }
     if (code == PL_OK && !all->count && found.count)
         code = pl_fail(err, PL_EFORMAT, "%s", found.at[0].why.text);
     else if (code == PL_OK && !all->count)
@@ -327,40 +321,34 @@ char *pl_run_describe(const char *run_dir, pl_error_t *err)
     return text;
 }
 
-/* Damaged weights are skipped as long as there are others. */
-static pl_weights_t *weights_of_run(const char *run_dir, pl_error_t *err)
-{
-    choices_t all;
-    pl_error_t first = {0}, why;
-    pl_weights_t *weights = NULL;
-    int code = choices_list(&all, run_dir, err);
-    for (int k = 0; code == PL_OK && k < all.count && !weights; k++) {
-        weights = all.at[k].is_file ? weights_of_file(all.at[k].path, &why)
-                                    : pl_checkpoint_weights(all.at[k].path, false, &why);
-        if (!weights && first.code == PL_OK)
-            first = why;
-    }
-    if (!weights && code == PL_OK)
-        pl_fail(err, first.code, "%s", first.text);
-    if (code == PL_OK)
-        choices_release(&all);
-    return weights;
-}
-
 pl_weights_t *pl_weights_read(const char *path, pl_error_t *err)
 {
     struct stat what;
     pl_weights_t *weights = NULL;
     char *whole = pl_run_path(path),
          *manifest = whole ? pl_text("%s/" PL_CHECKPOINT_MANIFEST, whole) : NULL;
-    if (!manifest)
+    if (!manifest) {
         pl_no_memory(err);
-    else if (stat(whole, &what) != 0 || !S_ISDIR(what.st_mode))
+    } else if (stat(whole, &what) != 0 || !S_ISDIR(what.st_mode)) {
         weights = weights_of_file(whole, err);
-    else if (access(manifest, F_OK) == 0)
+    } else if (access(manifest, F_OK) == 0) {
         weights = pl_checkpoint_weights(whole, false, err);
-    else
-        weights = weights_of_run(whole, err);
+    } else {                 /* damaged weights are skipped as long as there are others */
+        choices_t all;
+        pl_error_t first = {0}, why;
+        int code = choices_list(&all, whole, err);
+        for (int k = 0; code == PL_OK && k < all.count && !weights; k++) {
+            weights = all.at[k].is_file
+                          ? weights_of_file(all.at[k].path, &why)
+                          : pl_checkpoint_weights(all.at[k].path, false, &why);
+            if (!weights && first.code == PL_OK)
+                first = why;
+        }
+        if (!weights && code == PL_OK)
+            pl_fail(err, first.code, "%s", first.text);
+        if (code == PL_OK)
+            choices_release(&all);
+    }
     pl_text_free(manifest);
     pl_text_free(whole);
     return weights;

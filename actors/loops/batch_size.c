@@ -52,6 +52,9 @@ typedef struct finder {
     bool halves;                 /* a binary search follows */
     pl_call_t *run;              /* while no iteration runs  [NULL] */
     trial_step_t step;           /* whose call is open */
+    pl_object_t *signature;      /* for SIGNATURE, of the reply to RELOAD; borrowed */
+    bool fits;                   /* for POLL: the last call did not run out of memory */
+    int64_t next;                /* for DECIDE: a size, END or AGAIN */
     pl_size_trial_t *trial;      /* [max_trials] */
     int64_t tried, size, max;    /* max: samples of the data  [0: unknown] */
     int64_t low, high;           /* fits; does not fit  [0: not known yet] */
@@ -158,27 +161,33 @@ static int64_t size_next(finder_t *f)
 
 static void trial_answered(void *self, const pl_answer_t *answer);
 
-/* Makes the call of a step; a call that is not made ends the search. */
-static void trial_call(finder_t *f, trial_step_t step, pl_message_t message,
-                       pl_address_t to, const void *fields)
+/* Makes the call of a step; a call that is not made ends the search.  All ranks do what
+ * rank 0 decides. */
+static void trial_call(finder_t *f, trial_step_t step)
 {
+    char next[24];
+    const pl_reload_data_t reload = {.batch_size = (uint64_t)f->size};
+    const pl_set_signature_t set = {.signature = f->signature};
+    const pl_decide_t poll = {.text = "", .polls = true, .objects = !f->fits},
+                      decide = {.text = next, .announced = true};
+    const pl_how_t how = {.on_answer = trial_answered};
+    pl_address_t strategy = f->iter.strategy, coordinator = f->iter.coordinator;
     pl_error_t err = {0};
+    uint64_t call = 0;
     f->step = step;
-    if (!pl_call(f, to, message, fields, (pl_how_t){.on_answer = trial_answered}, &err))
+    snprintf(next, sizeof next, "%lld", (long long)f->next);
+    switch (step) {
+    case COUNT_BEFORE:
+    case COUNT:
+        call = pl_call_count_memory(f, strategy, &(pl_count_memory_t){0}, how, &err);
+        break;
+    case RELOAD: call = pl_call_reload_data(f, f->iter.data, &reload, how, &err); break;
+    case SIGNATURE: call = pl_call_set_signature(f, strategy, &set, how, &err); break;
+    case POLL: call = pl_loop_agree(f, coordinator, &poll, how, &err); break;
+    case DECIDE: call = pl_loop_agree(f, coordinator, &decide, how, &err); break;
+    }
+    if (!call)
         pl_loop_fail(&f->run, &err);
-}
-
-static void count_memory(finder_t *f, trial_step_t step)
-{
-    trial_call(f, step, PL_MESSAGE_count_memory, f->iter.strategy,
-               &(pl_count_memory_t){0});
-}
-
-static void trial_begin(finder_t *f, int64_t size)
-{
-    const pl_reload_data_t msg = {.batch_size = (uint64_t)size};
-    f->size = size;
-    trial_call(f, RELOAD, PL_MESSAGE_reload_data, f->iter.data, &msg);
 }
 
 /* The next size, END, or AGAIN: another timing of the same size. */
@@ -190,7 +199,8 @@ static void trial_decided(finder_t *f, int64_t next)
     if (!call)
         return;
     if (next > 0) {
-        trial_begin(f, next);
+        f->size = next;
+        trial_call(f, RELOAD);
     } else if (next == END) {
         finder_end(f);
     } else {
@@ -203,25 +213,13 @@ static void trial_decided(finder_t *f, int64_t next)
     }
 }
 
-/* All ranks do what rank 0 sends. */
-static void trial_decide(finder_t *f, int64_t next)
-{
-    char text[24];
-    const pl_decide_t msg = {.text = text, .announced = true};
-    pl_error_t err = {0};
-    f->step = DECIDE;
-    snprintf(text, sizeof text, "%lld", (long long)next);
-    if (!pl_loop_agree(f, f->iter.coordinator, &msg,
-                       (pl_how_t){.on_answer = trial_answered}, &err))
-        pl_loop_fail(&f->run, &err);
-}
-
 /* Trains the steps of the trial if the size fits on all ranks. */
 static void trial_train(finder_t *f, bool fits)
 {
     if (!fits) {
         trial_keep(f, &(pl_size_trial_t){.size = f->size});
-        trial_decide(f, size_next(f));
+        f->next = size_next(f);
+        trial_call(f, DECIDE);
         return;
     }
     f->sent = 0;
@@ -231,16 +229,6 @@ static void trial_train(finder_t *f, bool fits)
     pl_call_t *call = f->run;
     f->run = NULL;
     pl_batch_iter_begin(&f->iter, call);
-}
-
-static void trial_poll(finder_t *f, bool fits)
-{
-    const pl_decide_t msg = {.text = "", .polls = true, .objects = !fits};
-    pl_error_t err = {0};
-    f->step = POLL;
-    if (!pl_loop_agree(f, f->iter.coordinator, &msg,
-                       (pl_how_t){.on_answer = trial_answered}, &err))
-        pl_loop_fail(&f->run, &err);
 }
 
 static void trial_end(finder_t *f, int64_t memory)
@@ -261,7 +249,8 @@ static void trial_end(finder_t *f, int64_t memory)
                                                  .global_step = (uint64_t)f->tried,
                                                  .total_steps = trials,
                                                  .metrics = ""});
-    trial_decide(f, size_next(f));
+    f->next = size_next(f);
+    trial_call(f, DECIDE);
 }
 
 /* The largest batch: with several ranks each has a part of the samples. */
@@ -279,40 +268,40 @@ static int64_t max_of(const pl_batch_signature_t *signature, int64_t size)
 static void trial_answered(void *self, const pl_answer_t *answer)
 {
     finder_t *f = self;
+    f->fits = answer->kind == PL_ANSWER_REPLY;
     if (answer->kind == PL_ANSWER_ERROR && answer->error->code == PL_ENOMEM
         && (f->step == RELOAD || f->step == SIGNATURE)) {
-        trial_poll(f, false);
+        trial_call(f, POLL);
         return;
     }
     if (answer->kind == PL_ANSWER_ERROR)
         pl_loop_fail(&f->run, answer->error);
     if (answer->kind != PL_ANSWER_REPLY)
         return;
-    if (f->step == RELOAD) {
-        pl_object_t *signature = answer->body->reload_data_reply.signature;
-        f->max = max_of((const pl_batch_signature_t *)signature, f->size);
-        if (f->size > f->max)
-            f->size = f->max;
-        trial_call(f, SIGNATURE, PL_MESSAGE_set_signature, f->iter.strategy,
-                   &(pl_set_signature_t){.signature = signature});
-    } else if (f->step == SIGNATURE) {
-        trial_poll(f, true);
-    } else if (f->step == POLL) {
-        trial_train(f, !answer->body->decide_reply.objected);
-    } else if (f->step == DECIDE) {
-        trial_decided(f, strtoll(answer->body->decide_reply.text, NULL, 10));
-    } else {
-        const int64_t held = (int64_t)answer->body->count_memory_reply.bytes,
-                      memory = held ? held : pl_memory_used();
-        if (f->step == COUNT) {
-            trial_end(f, memory);
-            return;
-        }
+    const pl_body_t *reply = answer->body;
+    int64_t held = 0, memory = 0;
+    if (f->step == COUNT_BEFORE || f->step == COUNT) {
+        held = (int64_t)reply->count_memory_reply.bytes;
+        memory = held ? held : pl_memory_used();
+    }
+    switch (f->step) {
+    case COUNT_BEFORE:
         f->memory = f->peak = memory;
         f->limit = f->tuning->max_memory;
         if (!f->limit && !held)
             f->limit = (int64_t)((double)pl_memory_free() * MEMORY_SHARE);
-        trial_begin(f, f->size);
+        trial_call(f, RELOAD);
+        break;
+    case RELOAD:
+        f->signature = reply->reload_data_reply.signature;
+        f->max = max_of((const pl_batch_signature_t *)f->signature, f->size);
+        f->size = f->size > f->max ? f->max : f->size;
+        trial_call(f, SIGNATURE);
+        break;
+    case SIGNATURE: trial_call(f, POLL); break;
+    case POLL: trial_train(f, !reply->decide_reply.objected); break;
+    case COUNT: trial_end(f, memory); break;
+    case DECIDE: trial_decided(f, strtoll(reply->decide_reply.text, NULL, 10)); break;
     }
 }
 
@@ -376,10 +365,12 @@ static void finder_rest(pl_batch_iter_t *iter)
         f->ends = false;
     }
     f->run = pl_batch_iter_take_call(iter);
-    if (f->timings == timings || (f->stopping && f->timings))
-        count_memory(f, COUNT);
-    else
-        trial_decide(f, f->stopping ? size_next(f) : AGAIN);
+    if (f->timings == timings || (f->stopping && f->timings)) {
+        trial_call(f, COUNT);
+        return;
+    }
+    f->next = f->stopping ? size_next(f) : AGAIN;
+    trial_call(f, DECIDE);
 }
 
 /* Several ranks do not coordinate again after one has failed in a step. */
@@ -434,7 +425,7 @@ static int finder_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     f->run = call;
     f->size = f->tuning->init_val;
     f->iter.stage = PL_TRAIN;
-    count_memory(f, COUNT_BEFORE);
+    trial_call(f, COUNT_BEFORE);
     return PL_OK;
 }
 

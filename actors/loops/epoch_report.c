@@ -180,10 +180,16 @@ static double row_value(const pl_stragglers_t *stragglers, size_t rank, int row)
     return seconds * 1e3 / (double)stragglers->steps;
 }
 
-/* value is space for a number of each rank.  The last row is the ranks' own time; the
- * whole depends on its spread. */
-static json_t *rows_json(const pl_stragglers_t *stragglers, double *value, size_t ranks)
+json_t *pl_stragglers_report(pl_stragglers_t *stragglers, int64_t now)
 {
+    const size_t ranks = stragglers->capacity / PL_TIMINGS;
+    double *value;
+    if (!stragglers->steps || now - stragglers->since < STRAGGLERS_EVERY
+        || !(value = pl_alloc_array(ranks, sizeof *value)))
+        return stragglers->reported;
+    json_decref(stragglers->reported);
+    /* value is space for a number of each rank.  The last row is the ranks' own time; the
+     * whole depends on its spread. */
     json_t *all = json_pack("{s:I}", "steps", (json_int_t)stragglers->steps);
     double spread = 0;
     size_t slowest = 0;
@@ -202,18 +208,8 @@ static json_t *rows_json(const pl_stragglers_t *stragglers, double *value, size_
                                      "max", max, "slowest", (json_int_t)slowest));
     }
     all = pl_json_with(all, "spread", json_real(spread));
-    return pl_json_with(all, "slowest", json_integer((json_int_t)slowest));
-}
-
-json_t *pl_stragglers_report(pl_stragglers_t *stragglers, int64_t now)
-{
-    const size_t ranks = stragglers->capacity / PL_TIMINGS;
-    double *value;
-    if (!stragglers->steps || now - stragglers->since < STRAGGLERS_EVERY
-        || !(value = pl_alloc_array(ranks, sizeof *value)))
-        return stragglers->reported;
-    json_decref(stragglers->reported);
-    stragglers->reported = rows_json(stragglers, value, ranks);
+    stragglers->reported = pl_json_with(all, "slowest",
+                                        json_integer((json_int_t)slowest));
     memset(stragglers->sum, 0, stragglers->capacity * sizeof *stragglers->sum);
     stragglers->steps = 0;
     pl_free(value);

@@ -35,22 +35,25 @@ static void evaluate_report(pl_forward_loop_t *loop)
     pl_progress_evaluate(loop->iter.call, &progress);
 }
 
-/* The metrics of the current source; with several sources each has a number:
- * "val_loss/dataloader_idx_1".  A value that is not finite is a warning: validation
- * changes nothing, but a callback may choose weights by that metric. */
-static int metrics_keep(evaluate_t *e, pl_error_t *err)
+/* One source after the other; then the reply. */
+static void evaluate_end(pl_forward_loop_t *loop, pl_call_t *call)
 {
+    evaluate_t *e = (evaluate_t *)loop;
+    pl_error_t err = {0};
+    /* The metrics of the current source; with several sources each has a number:
+     * "val_loss/dataloader_idx_1".  A value that is not finite is a warning: validation
+     * changes nothing, but a callback may choose weights by that metric. */
     const pl_batch_iter_t *iter = &e->loop.iter;
     char longer[128];
     const char *name;
     json_t *value, *own = json_object();
-    int code = own ? pl_metrics_put(&e->sums, PL_METRICS_OF_PASS, own, err)
-                   : pl_no_memory(err);
+    int code = own ? pl_metrics_put(&e->sums, PL_METRICS_OF_PASS, own, &err)
+                   : pl_no_memory(&err);
     json_object_foreach(own, name, value) {
         snprintf(longer, sizeof longer, "%s/dataloader_idx_%u", name, iter->loader);
         if (code == PL_OK
             && json_object_set(e->metrics, iter->loaders > 1 ? longer : name, value) != 0)
-            code = pl_no_memory(err);
+            code = pl_no_memory(&err);
         if (json_is_null(value))
             pl_log_line(
                 PL_LOG_WARNING, pl_actor_rank(e), pl_actor_name(e),
@@ -59,15 +62,7 @@ static int metrics_keep(evaluate_t *e, pl_error_t *err)
     }
     e->batches += iter->done;
     json_decref(own);
-    return code;
-}
-
-/* One source after the other; then the reply. */
-static void evaluate_end(pl_forward_loop_t *loop, pl_call_t *call)
-{
-    evaluate_t *e = (evaluate_t *)loop;
-    pl_error_t err = {0};
-    if (metrics_keep(e, &err) != PL_OK) {
+    if (code != PL_OK) {
         pl_call_fail(call, &err);
         return;
     }

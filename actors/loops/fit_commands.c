@@ -162,16 +162,6 @@ static void pause_carry_out(pl_fit_t *fit, bool pauses, pl_call_t *call)
     command_reply(fit, call);
 }
 
-static void command_carry_out(pl_fit_t *fit, const pl_control_t *what, pl_call_t *call)
-{
-    switch (what->command) {
-    case PL_RUN_COMMAND_PAUSE: pause_carry_out(fit, true, call); break;
-    case PL_RUN_COMMAND_CONTINUE: pause_carry_out(fit, false, call); break;
-    case PL_RUN_COMMAND_SAVE: save_carry_out(fit, what, call); break;
-    case PL_RUN_COMMAND_SET_LR: set_lr_carry_out(fit, what, call); break;
-    }
-}
-
 /* ---- the halt ---- */
 
 /* A pause continues: rank 0 waits for its caller, and other ranks for rank 0.  Its time
@@ -232,7 +222,12 @@ static void commands_agreed(void *self, const pl_answer_t *answer)
         pl_control_t what = pl_control_from_json((pl_run_command_t)command, one);
         what.optimizer = what.optimizer ? what.optimizer : "";
         what.name = what.name ? what.name : "";
-        command_carry_out(fit, &what, call);
+        switch (what.command) {
+        case PL_RUN_COMMAND_PAUSE: pause_carry_out(fit, true, call); break;
+        case PL_RUN_COMMAND_CONTINUE: pause_carry_out(fit, false, call); break;
+        case PL_RUN_COMMAND_SAVE: save_carry_out(fit, &what, call); break;
+        case PL_RUN_COMMAND_SET_LR: set_lr_carry_out(fit, &what, call); break;
+        }
     }
     pl_fit_checkpoint(fit, commands_done);
     json_decref(all);

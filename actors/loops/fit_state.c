@@ -216,21 +216,6 @@ void pl_fit_rollback_point(pl_fit_t *fit)
         fit->in_row = 0;
 }
 
-/* Adds a step; a range that ends before it becomes twice as long. */
-static int skipped_ranges_add(json_t *list, json_int_t step, json_int_t rollback)
-{
-    json_int_t from = step;
-    for (size_t k = json_array_size(list); k-- > 0;) {
-        const json_t *range = json_array_get(list, k);
-        if (end_of(range, 1) + 1 != step)
-            continue;
-        from = 2 * end_of(range, 0) - step;
-        json_array_remove(list, k);
-    }
-    return json_array_append_new(list,
-                                 json_pack("[III]", from < 1 ? 1 : from, step, rollback));
-}
-
 /* All ranks answer with the text of rank 0. */
 static void rollback_agreed(void *self, const pl_answer_t *answer)
 {
@@ -257,14 +242,25 @@ static void rollback_agree(pl_fit_t *fit, const char *text)
         pl_fit_fail(fit, &fit->failure);
 }
 
-/* The text has what the state of the checkpoint lacks. */
+/* Adds a step to the skipped ranges; a range that ends before it becomes twice as long.
+ * The text has what the state of the checkpoint lacks. */
 static void roll_back(pl_fit_t *fit)
 {
     const json_int_t trained = fit->before + pl_now() - fit->began,
                      rollback = (json_int_t)fit->rollbacks + 1;
     pl_error_t err = {0};
-    const int failed = skipped_ranges_add(fit->skipped_ranges,
-                                          (json_int_t)fit->global_step + 1, rollback);
+    const json_int_t step = (json_int_t)fit->global_step + 1;
+    json_int_t from = step;
+    for (size_t k = json_array_size(fit->skipped_ranges); k-- > 0;) {
+        const json_t *range = json_array_get(fit->skipped_ranges, k);
+        if (end_of(range, 1) + 1 != step)
+            continue;
+        from = 2 * end_of(range, 0) - step;
+        json_array_remove(fit->skipped_ranges, k);
+    }
+    const int failed =
+        json_array_append_new(fit->skipped_ranges,
+                              json_pack("[III]", from < 1 ? 1 : from, step, rollback));
     char *text = pl_json_to_text(
         failed ? NULL
                : json_pack("{s:I, s:I, s:I, s:I, s:s, s:O}", "rollbacks", rollback,

@@ -184,28 +184,6 @@ static void generate_look(void *self)
         pl_loop_fail(&g->call, &err);
 }
 
-static void generate_end(generate_t *g)
-{
-    pl_error_t err = {0};
-    pl_outcome_t *outcome = pl_outcome_new(&err);
-    if (outcome) {
-        outcome->stopped = g->stopping;
-        outcome->seconds = (double)(pl_now() - g->began) / 1e9;
-        outcome->metrics = pl_strdup("{}");
-        outcome->text = pl_vocabulary_decode(g->vocabulary, g->token + g->prompt_count,
-                                             (size_t)(g->count - g->prompt_count), NULL,
-                                             &err);
-    }
-    pl_call_t *call = g->call;
-    if (outcome && outcome->text && outcome->metrics) {
-        g->call = NULL;
-        pl_reply_run(call, &(pl_run_reply_t){.outcome = &outcome->object});
-    } else {
-        pl_loop_fail(&g->call, &err);
-    }
-    pl_object_unref(outcome);
-}
-
 static void generate_next(generate_t *g);
 
 /* Keeps the token that follows, and reports its text. */
@@ -249,7 +227,23 @@ static void generate_next(generate_t *g)
 {
     pl_error_t err = {0};
     if (g->stopping || g->count - g->prompt_count >= g->job->tokens) {
-        generate_end(g);
+        pl_outcome_t *outcome = pl_outcome_new(&err);
+        if (outcome) {
+            outcome->stopped = g->stopping;
+            outcome->seconds = (double)(pl_now() - g->began) / 1e9;
+            outcome->metrics = pl_strdup("{}");
+            outcome->text =
+                pl_vocabulary_decode(g->vocabulary, g->token + g->prompt_count,
+                                     (size_t)(g->count - g->prompt_count), NULL, &err);
+        }
+        pl_call_t *call = g->call;
+        if (outcome && outcome->text && outcome->metrics) {
+            g->call = NULL;
+            pl_reply_run(call, &(pl_run_reply_t){.outcome = &outcome->object});
+        } else {
+            pl_loop_fail(&g->call, &err);
+        }
+        pl_object_unref(outcome);
         return;
     }
     pl_batch_t *window = window_new(g, &err);

@@ -120,17 +120,6 @@ static double class_value(const pl_metric_sums_t *m, size_t k, double *weight)
     return counts_value(m->kind, c);
 }
 
-static double average_of_classes(const pl_metric_sums_t *m)
-{
-    double sum = 0, weights = 0;
-    for (size_t k = 0; k < class_count(m); k++) {
-        double weight, value = class_value(m, k, &weight);
-        sum += weight > 0 ? weight * value : 0;
-        weights += weight;
-    }
-    return sum / weights;
-}
-
 /* All classes counted together; NULL: out of memory. */
 static json_t *micro_average(const pl_metric_sums_t *m)
 {
@@ -175,7 +164,13 @@ static json_t *value_of_classes(const pl_metric_sums_t *m)
     } else if (m->average == PL_MICRO) {
         return micro_average(m);
     } else {
-        return pl_json_number(average_of_classes(m));
+        double sum = 0, weights = 0;
+        for (size_t k = 0; k < class_count(m); k++) {
+            const double value = class_value(m, k, &weight);
+            sum += weight > 0 ? weight * value : 0;
+            weights += weight;
+        }
+        return pl_json_number(sum / weights);
     }
     return list;
 }
@@ -201,32 +196,27 @@ int pl_metric_value(const pl_metric_sums_t *m, json_t **value, pl_error_t *err)
 
 /* ---- sums ---- */
 
-/* One line of names: "name*\tkind average count columns". */
-static void metric_add(pl_metrics_t *metrics, const char *prefix, const char *line)
-{
-    pl_logged_metric_t *f = &metrics->metric[metrics->count];
-    size_t length = strcspn(line, "\t\n");
-    unsigned kind = 0, average = 0;
-    f->count = 2, f->columns = 1;
-    sscanf(line + length, "%u %u %zu %zu", &kind, &average, &f->count, &f->columns);
-    if (kind >= PL_METRIC_KINDS || average > PL_PER_CLASS)
-        return;
-    f->kind = kind;
-    f->average = average;
-    f->from = metrics->size;
-    f->on_step = length && line[length - 1] == '*';
-    f->is_newest = *line == '=';
-    snprintf(f->name, sizeof f->name, "%s%.*s", f->is_newest ? "" : prefix,
-             (int)(length - f->on_step - f->is_newest), line + f->is_newest);
-    metrics->size += f->count;
-    metrics->count++;
-}
-
+/* A line of names is "name*\tkind average count columns". */
 void pl_metrics_name(pl_metrics_t *metrics, const char *prefix, const char *names)
 {
     pl_metrics_release(metrics);
     while (*names && metrics->count < PL_METRICS_MAX) {
-        metric_add(metrics, prefix, names);
+        pl_logged_metric_t *f = &metrics->metric[metrics->count];
+        size_t length = strcspn(names, "\t\n");
+        unsigned kind = 0, average = 0;
+        f->count = 2, f->columns = 1;
+        sscanf(names + length, "%u %u %zu %zu", &kind, &average, &f->count, &f->columns);
+        if (kind < PL_METRIC_KINDS && average <= PL_PER_CLASS) {
+            f->kind = kind;
+            f->average = average;
+            f->from = metrics->size;
+            f->on_step = length && names[length - 1] == '*';
+            f->is_newest = *names == '=';
+            snprintf(f->name, sizeof f->name, "%s%.*s", f->is_newest ? "" : prefix,
+                     (int)(length - f->on_step - f->is_newest), names + f->is_newest);
+            metrics->size += f->count;
+            metrics->count++;
+        }
         names += strcspn(names, "\n");
         names += *names == '\n';
     }

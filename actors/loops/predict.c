@@ -23,23 +23,6 @@ typedef struct predict_loop {
 
 /* ---- outputs ---- */
 
-static int outputs_check(const pl_outputs_t *batch, int64_t samples, pl_error_t *err)
-{
-    if (!batch || !batch->count)
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "the module has no output in the stage predict: add one with "
-                       "pl_output()");
-    for (int k = 0; k < batch->count; k++) {
-        pl_shape_t shape = batch->output[k].shape;
-        if (shape.rank == 0 || shape.dim[0] != samples)
-            return pl_fail(
-                err, PL_EUNSUPPORTED,
-                "the first axis of output \"%s\" must have the %lld samples of a batch",
-                batch->output[k].name, (long long)samples);
-    }
-    return PL_OK;
-}
-
 /* Adds the outputs of a batch; the first axis is that of the samples. */
 static int outputs_append(predict_loop_t *p, const pl_outputs_t *batch, pl_error_t *err)
 {
@@ -91,8 +74,21 @@ static void predict_batch(pl_forward_loop_t *loop, const pl_evaluate_batch_reply
     predict_loop_t *p = (predict_loop_t *)loop;
     pl_batch_iter_t *iter = &loop->iter;
     pl_outputs_t *outputs = (pl_outputs_t *)reply->outputs;
-    if (outputs_check(outputs, reply->samples, &iter->failure) != PL_OK)
+    if (!outputs || !outputs->count) {
+        pl_fail(&iter->failure, PL_EUNSUPPORTED,
+                "the module has no output in the stage predict: add one with "
+                "pl_output()");
         return;
+    }
+    for (int k = 0; k < outputs->count; k++) {
+        const pl_shape_t shape = outputs->output[k].shape;
+        if (shape.rank > 0 && shape.dim[0] == reply->samples)
+            continue;
+        pl_fail(&iter->failure, PL_EUNSUPPORTED,
+                "the first axis of output \"%s\" must have the %lld samples of a batch",
+                outputs->output[k].name, (long long)reply->samples);
+        return;
+    }
     if (!(p->hooks.points & PL_AT(PREDICT_BATCH_END))) {
         outputs_append(p, outputs, &iter->failure);
         return;

@@ -44,21 +44,6 @@ static double rate_at(const pl_tuning_t *what, uint32_t step)
     return what->min_lr * pow(what->max_lr / what->min_lr, share);
 }
 
-/* Keeps the mean of all losses so far, in which newer ones have more weight, without the
- * bias of its start at 0.  The test ends when the loss explodes. */
-static void trial_keep(tuner_t *t, double loss)
-{
-    const double stop = t->tuning->early_stop_threshold;
-    const uint32_t k = t->kept++;
-    t->average = SMOOTHING * t->average + (1 - SMOOTHING) * loss;
-    double smooth = t->average / (1 - pow(SMOOTHING, k + 1));
-    t->trial[k] = (trial_t){rate_at(t->tuning, k), smooth};
-    if (!isfinite(loss) || (stop > 0 && k > 1 && smooth > stop * t->best))
-        t->ended = true;
-    if (k == 0 || smooth < t->best)
-        t->best = smooth;
-}
-
 /* ---- the result ---- */
 
 /* The rate at which the loss falls most from one trial to the next, by central
@@ -79,23 +64,6 @@ static double steepest(const tuner_t *t)
     return lr;
 }
 
-static void tuner_end(tuner_t *t)
-{
-    json_t *trials = json_array();
-    for (uint32_t k = 0; k < t->kept; k++)
-        trials = pl_json_append(trials, json_pack("{s:o, s:o}", "lr",
-                                                  pl_json_number(t->trial[k].lr), "loss",
-                                                  pl_json_number(t->trial[k].loss)));
-    t->outcome->global_step = t->kept;
-    pl_search_end(pl_batch_iter_take_call(&t->iter), t->outcome,
-                  &(pl_search_result_t){
-                      .metrics = json_pack(
-                          "{s:o}", "lr", pl_json_number(t->stopping ? NAN : steepest(t))),
-                      .trials = trials,
-                      .began = t->began,
-                      .stopped = t->stopping});
-}
-
 /* ---- the iteration ---- */
 
 static uint32_t tuner_begun(pl_batch_iter_t *iter, uint32_t there)
@@ -113,7 +81,9 @@ static bool tuner_may_fetch(const pl_batch_iter_t *iter)
     return !t->ended && !t->stopping && !pl_batch_iter_is_sync_point(iter);
 }
 
-/* A rate at which nothing is finite any more ends the test without an error. */
+/* Keeps the mean of all losses so far, in which newer ones have more weight, without the
+ * bias of its start at 0.  The test ends when the loss explodes; a rate at which nothing
+ * is finite any more ends it without an error. */
 static void step_answered(void *self, const pl_answer_t *answer)
 {
     tuner_t *t = self;
@@ -130,8 +100,18 @@ static void step_answered(void *self, const pl_answer_t *answer)
     const pl_bytes_t metrics = answer->body->train_batch_reply.metrics;
     if (metrics.size >= sizeof loss)
         memcpy(loss, metrics.data, sizeof loss);
-    if (!t->ended)
-        trial_keep(t, loss[1] > 0 ? loss[0] / loss[1] : 0);
+    if (!t->ended) {
+        const double newest = loss[1] > 0 ? loss[0] / loss[1] : 0,
+                     stop = t->tuning->early_stop_threshold;
+        const uint32_t k = t->kept++;
+        t->average = SMOOTHING * t->average + (1 - SMOOTHING) * newest;
+        double smooth = t->average / (1 - pow(SMOOTHING, k + 1));
+        t->trial[k] = (trial_t){rate_at(t->tuning, k), smooth};
+        if (!isfinite(newest) || (stop > 0 && k > 1 && smooth > stop * t->best))
+            t->ended = true;
+        if (k == 0 || smooth < t->best)
+            t->best = smooth;
+    }
     pl_batch_iter_batch_done(&t->iter, answer->body->train_batch_reply.halt);
     if (pl_now() - t->reported >= REPORT_EVERY) {
         const uint64_t steps = (uint64_t)t->tuning->num_training;
@@ -160,16 +140,29 @@ static uint64_t tuner_send(pl_batch_iter_t *iter, const pl_fetch_batch_reply_t *
                                (pl_how_t){.on_answer = step_answered}, &iter->failure);
 }
 
+/* The data ended, or the search does. */
 static void tuner_rest(pl_batch_iter_t *iter)
 {
     tuner_t *t = (tuner_t *)iter;
     t->stopping |= pl_batch_iter_is_sync_point(iter);
-    if (t->ended || t->stopping || t->sent >= t->tuning->num_training) {
-        tuner_end(t);
+    if (!t->ended && !t->stopping && t->sent < t->tuning->num_training) {
+        iter->epoch++;
+        pl_batch_iter_begin(iter, pl_batch_iter_take_call(iter));
         return;
     }
-    iter->epoch++;
-    pl_batch_iter_begin(iter, pl_batch_iter_take_call(iter));
+    json_t *trials = json_array();
+    for (uint32_t k = 0; k < t->kept; k++)
+        trials = pl_json_append(trials, json_pack("{s:o, s:o}", "lr",
+                                                  pl_json_number(t->trial[k].lr), "loss",
+                                                  pl_json_number(t->trial[k].loss)));
+    t->outcome->global_step = t->kept;
+    pl_search_end(pl_batch_iter_take_call(&t->iter), t->outcome,
+                  &(pl_search_result_t){
+                      .metrics = json_pack(
+                          "{s:o}", "lr", pl_json_number(t->stopping ? NAN : steepest(t))),
+                      .trials = trials,
+                      .began = t->began,
+                      .stopped = t->stopping});
 }
 
 static void tuner_what(const pl_batch_iter_t *iter, char text[160])

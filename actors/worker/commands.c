@@ -53,26 +53,6 @@ static void line_append(pl_worker_t *w, json_t *line)
     json_decref(line);
 }
 
-/* The file has the checkpoint in place of the name that was requested. */
-static void command_note(const command_t *command, const pl_control_reply_t *reply)
-{
-    if (!command->worker->run_dir)
-        return;
-    json_t *line = json_pack("{s:f, s:I}", "time", pl_wall_clock(), "global_step",
-                             (json_int_t)reply->global_step),
-           *what = pl_control_to_json(&command->what);
-    if (what)
-        json_object_del(what, "name");
-    if (what && *reply->checkpoint)
-        what = pl_json_with(what, "checkpoint", json_string(reply->checkpoint));
-    if (!what || json_object_update(line, what) != 0) {
-        json_decref(line);
-        line = NULL;
-    }
-    json_decref(what);
-    line_append(command->worker, line);
-}
-
 void pl_worker_stop_note(pl_worker_t *w, const pl_outcome_t *outcome)
 {
     if (!outcome->stopped || !w->run_dir || !*w->stop_reason || w->job->manual_signature
@@ -85,13 +65,29 @@ void pl_worker_stop_note(pl_worker_t *w, const pl_outcome_t *outcome)
 
 /* ---- to the loop ---- */
 
+/* In the file a command has the checkpoint in place of the name that was requested. */
 static void command_answered(void *self, const pl_answer_t *answer)
 {
     (void)self;
     command_t *command = answer->context;
     if (answer->kind == PL_ANSWER_REPLY) {
-        command_note(command, &answer->body->control_reply);
-        pl_reply_control(command->call, &answer->body->control_reply);
+        const pl_control_reply_t *reply = &answer->body->control_reply;
+        if (command->worker->run_dir) {
+            json_t *line = json_pack("{s:f, s:I}", "time", pl_wall_clock(), "global_step",
+                                     (json_int_t)reply->global_step),
+                   *what = pl_control_to_json(&command->what);
+            if (what)
+                json_object_del(what, "name");
+            if (what && *reply->checkpoint)
+                what = pl_json_with(what, "checkpoint", json_string(reply->checkpoint));
+            if (!what || json_object_update(line, what) != 0) {
+                json_decref(line);
+                line = NULL;
+            }
+            json_decref(what);
+            line_append(command->worker, line);
+        }
+        pl_reply_control(command->call, reply);
     } else if (answer->kind == PL_ANSWER_ERROR) {
         pl_call_fail(command->call, answer->error);
     } else {

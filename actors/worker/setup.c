@@ -242,27 +242,6 @@ static char *text_append(char *text, char *more)
     return longer;
 }
 
-/* Samples and fields of each stage, one a line; NULL: out of memory. */
-static char *data_describe(const pl_batch_signature_t *signature)
-{
-    char *text = pl_text("%s", "");
-    for (int s = 0; s <= PL_PREDICT; s++) {
-        if (!signature->stage[s].present)
-            continue;
-        text = text_append(text,
-                           pl_text("%s data of %" PRId64 " samples with",
-                                   pl_stages[s].source, signature->stage[s].samples));
-        for (int k = 0; k < signature->stage[s].field_count; k++) {
-            const pl_field_t *field = &signature->stage[s].field[k];
-            text = text_append(text, pl_text("%s %s %s %s", k ? "," : "", field->name,
-                                             pl_dtype_name(field->dtype),
-                                             PL_TEXT_OF(field->shape)));
-        }
-        text = text_append(text, pl_text("\n"));
-    }
-    return text;
-}
-
 /* Each rank opens its own data. If a file differed between machines, the ranks would make
  * different numbers of steps, of different sizes, and only their collective would fail.
  * This step comes before plans are made for the data, so that an error names the data. */
@@ -271,7 +250,22 @@ static uint64_t data_compare(void *self, pl_how_t how, pl_error_t *err)
     pl_worker_t *w = self;
     if (!w->content || pl_is_nobody(w->hooks.coordinator))
         return 0;
-    w->found = data_describe(w->signature);
+    char *text = pl_text("%s", "");
+    for (int s = 0; s <= PL_PREDICT; s++) {
+        if (!w->signature->stage[s].present)
+            continue;
+        text = text_append(text,
+                           pl_text("%s data of %" PRId64 " samples with",
+                                   pl_stages[s].source, w->signature->stage[s].samples));
+        for (int k = 0; k < w->signature->stage[s].field_count; k++) {
+            const pl_field_t *field = &w->signature->stage[s].field[k];
+            text = text_append(text, pl_text("%s %s %s %s", k ? "," : "", field->name,
+                                             pl_dtype_name(field->dtype),
+                                             PL_TEXT_OF(field->shape)));
+        }
+        text = text_append(text, pl_text("\n"));
+    }
+    w->found = text;
     if (!w->found)
         return pl_no_memory(err), 0;
     return pl_call_decide(w, w->hooks.coordinator, &(pl_decide_t){.text = w->found}, how,

@@ -325,21 +325,6 @@ void pl_worker_measure_device(void *self)
 
 /* ---- the loop runs ---- */
 
-/* The paths that the run has written; no other actor has the outcome yet. */
-static void outcome_add_paths(const pl_worker_t *w, pl_outcome_t *outcome)
-{
-    pl_error_t err = {0};
-    if (!w->run_dir)
-        return;
-    outcome->run_dir = pl_strdup(w->run_dir);
-    if (!outcome->run_dir)
-        pl_no_memory(&err);
-    else if (outcome->callbacks && outcome->error.code != PL_ESTUCK)
-        pl_run_weights_best(w->run_dir, outcome->callbacks, &outcome->best, &err);
-    if (outcome->error.code == PL_OK)
-        outcome->error = err;
-}
-
 static void worker_ran(void *self, const pl_answer_t *answer)
 {
     pl_worker_t *w = self;
@@ -366,7 +351,16 @@ static void worker_ran(void *self, const pl_answer_t *answer)
         return;
     pl_outcome_t *outcome = (pl_outcome_t *)answer->body->run_reply.outcome;
     pl_call_t *call = w->run;
-    outcome_add_paths(w, outcome);
+    pl_error_t err = {0};
+    if (w->run_dir) {                             /* no other actor has the outcome yet */
+        outcome->run_dir = pl_strdup(w->run_dir);
+        if (!outcome->run_dir)
+            pl_no_memory(&err);
+        else if (outcome->callbacks && outcome->error.code != PL_ESTUCK)
+            pl_run_weights_best(w->run_dir, outcome->callbacks, &outcome->best, &err);
+        if (outcome->error.code == PL_OK)
+            outcome->error = err;
+    }
     const bool can_resume = outcome->stopped || outcome->rollback,
                failed = outcome->error.code;
     worker_tell_loggers(w, failed && !outcome->rollback ? "failed"

@@ -59,10 +59,30 @@ static void point_add(throughput_t *t, const pl_hook_event_t *event)
         (throughput_sample_t){t->trained, event->samples, event->global_step};
 }
 
-/* Logs the rates between the oldest and the newest measurement of the window. */
-static int rates_log(throughput_t *t, double peak, pl_callback_request_t *request,
-                     pl_error_t *err)
+static int throughput_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
+                         pl_callback_request_t *request, pl_error_t *err)
 {
+    throughput_t *t = self;
+    double peak = isnan(t->peak_flops) ? event->device_flops : t->peak_flops;
+    if (point == PL_HOOK_FIT_START) {
+        json_t *model = pl_json_read(event->model, strlen(event->model), "model", err);
+        if (!model)
+            return err->code;
+        t->tokens = json_number_value(json_object_get(model, "tokens"));
+        t->flops = json_number_value(json_object_get(model, "train_flops"));
+        json_decref(model);
+        return PL_OK;
+    }
+    clock_stop(t);
+    t->since = pl_now();
+    if (point == PL_HOOK_TRAIN_EPOCH_START && !t->count)
+        point_add(t, event);
+    if (point == PL_HOOK_VALIDATION_START || point == PL_HOOK_TRAIN_EPOCH_END)
+        clock_stop(t);
+    if (point != PL_HOOK_TRAIN_BATCH_END)
+        return PL_OK;
+    point_add(t, event);
+    /* The rates between the oldest and the newest measurement of the window. */
     const uint64_t last = t->count - 1, window = (uint64_t)t->window_size,
                    first = last < window ? 0 : last - window;
     const throughput_sample_t *newest = &t->ring[last % (POINTS_MAX + 1)],
@@ -87,32 +107,6 @@ static int rates_log(throughput_t *t, double peak, pl_callback_request_t *reques
         if (rates[k].known)
             code = pl_callback_log(request, rates[k].name, rates[k].value, err);
     return code;
-}
-
-static int throughput_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                         pl_callback_request_t *request, pl_error_t *err)
-{
-    throughput_t *t = self;
-    double peak = isnan(t->peak_flops) ? event->device_flops : t->peak_flops;
-    if (point == PL_HOOK_FIT_START) {
-        json_t *model = pl_json_read(event->model, strlen(event->model), "model", err);
-        if (!model)
-            return err->code;
-        t->tokens = json_number_value(json_object_get(model, "tokens"));
-        t->flops = json_number_value(json_object_get(model, "train_flops"));
-        json_decref(model);
-        return PL_OK;
-    }
-    clock_stop(t);
-    t->since = pl_now();
-    if (point == PL_HOOK_TRAIN_EPOCH_START && !t->count)
-        point_add(t, event);
-    if (point == PL_HOOK_VALIDATION_START || point == PL_HOOK_TRAIN_EPOCH_END)
-        clock_stop(t);
-    if (point != PL_HOOK_TRAIN_BATCH_END)
-        return PL_OK;
-    point_add(t, event);
-    return rates_log(t, peak, request, err);
 }
 
 const pl_callback_ops_t pl_throughput_monitor_callback = {

@@ -23,8 +23,7 @@ static const pl_option_t csv_options[] = {
     PL_WORD(csv_dataset_t, header, "\"auto\"", "auto|yes|no",
             "whether the first line has column names; auto: if none of its fields is a "
             "number"),
-    PL_INT(csv_dataset_t, label, "-1", "-1..",
-           "column of the target, from 0; -1: the last"),
+    PL_INT(csv_dataset_t, label, "-1", "-1..", "column of the target, from 0; -1: the last"),
     PL_WORD(
         csv_dataset_t, target, "\"auto\"", "auto|class|value|none",
         "type of the target; auto: as in the training data, where whole numbers from 0 "
@@ -34,8 +33,7 @@ static const pl_option_t csv_options[] = {
     {"fields", PL_OPTION_TEXTS, offsetof(csv_dataset_t, others), "{}", NULL,
      "columns that are separate fields, by name or number: {\"weight\": \"w\", "
      "\"place\": \"3,4\"}; \"y\" names the column of the target"},
-    PL_BOOL(csv_dataset_t, standardize, "true",
-            "scale each feature to mean 0 and deviation 1"),
+    PL_BOOL(csv_dataset_t, standardize, "true", "scale each feature to mean 0 and deviation 1"),
     PL_OPTIONS_END,
 };
 
@@ -88,29 +86,6 @@ static int csv_find_split(const csv_dataset_t *csv, const pl_data_request_t *req
     return code == PL_ENOMEM ? pl_no_memory(err) : PL_OK;
 }
 
-/* Takes the moments of the training data. */
-static int csv_recall(csv_dataset_t *csv, const json_t *data_info, pl_error_t *err)
-{
-    const json_t *known = json_object_get(data_info, PL_MOMENTS);
-    if (!known)
-        return pl_fail(err, PL_EINVAL,
-                       "%s: the training data was not standardized: set "
-                       "\"standardize\": false",
-                       csv->path);
-    if (json_array_size(known) != (size_t)csv->features)
-        return pl_fail(err, PL_EINVAL,
-                       "%s: %d feature%s, but the training data had %zu: check the "
-                       "options target and label",
-                       csv->path, csv->features, pl_plural(csv->features),
-                       json_array_size(known));
-    const int bad = pl_moments_read(known, csv->moments);
-    return bad < 0 ? PL_OK
-                   : pl_fail(err, PL_EFORMAT,
-                             "%s: the training data has no mean and factor for feature "
-                             "%d",
-                             csv->path, bad);
-}
-
 static int csv_find_moments(csv_dataset_t *csv, const pl_data_request_t *request,
                             const json_t *data_info, pl_error_t *err)
 {
@@ -121,8 +96,27 @@ static int csv_find_moments(csv_dataset_t *csv, const pl_data_request_t *request
         csv->moments[k] = (pl_moments_t){0, 1};
     if (!csv->standardize)
         return PL_OK;
-    if (data_info)
-        return csv_recall(csv, data_info, err);
+    if (data_info) {
+        const json_t *known = json_object_get(data_info, PL_MOMENTS);
+        if (!known)
+            return pl_fail(err, PL_EINVAL,
+                           "%s: the training data was not standardized: set "
+                           "\"standardize\": false",
+                           csv->path);
+        if (json_array_size(known) != (size_t)csv->features)
+            return pl_fail(err, PL_EINVAL,
+                           "%s: %d feature%s, but the training data had %zu: check the "
+                           "options target and label",
+                           csv->path, csv->features, pl_plural(csv->features),
+                           json_array_size(known));
+        const int bad = pl_moments_read(known, csv->moments);
+        return bad < 0
+                   ? PL_OK
+                   : pl_fail(err, PL_EFORMAT,
+                             "%s: the training data has no mean and factor for feature "
+                             "%d",
+                             csv->path, bad);
+    }
     pl_data_split_t split = {0};
     int code = csv_find_split(csv, request, &split, err);
     for (int k = 0; k < csv->features && !code; k++)
@@ -133,8 +127,7 @@ static int csv_find_moments(csv_dataset_t *csv, const pl_data_request_t *request
 
 /* ---- Loading ---- */
 
-static int csv_too_large(const csv_dataset_t *csv, int64_t row, int column,
-                         pl_error_t *err)
+static int csv_too_large(const csv_dataset_t *csv, int64_t row, int column, pl_error_t *err)
 {
     return pl_fail(err, PL_EFORMAT, "%s:%lld: field %d is %g, too large for float32",
                    csv->path, (long long)csv->table.line[row], column + 1,
@@ -182,8 +175,8 @@ static int csv_convert(csv_dataset_t *csv, pl_error_t *err)
     return PL_OK;
 }
 
-static int csv_load(csv_dataset_t *csv, const pl_data_request_t *request,
-                    const json_t *data_info, pl_error_t *err)
+static int csv_load(csv_dataset_t *csv, const pl_data_request_t *request, const json_t *data_info,
+                    pl_error_t *err)
 {
     const bool may_be_empty = data_info && pl_may_be_empty(request->stage);
     int code = pl_csv_load(csv->path, pl_file_limit(), csv->header, &csv->table, err);

@@ -272,23 +272,6 @@ static int idx_load_all(idx_t *idx, pl_stage_t stage, pl_error_t *err)
     return code;
 }
 
-/* The number of classes: one more than the largest label; warns if no label is 0. */
-static int64_t idx_classes(const idx_t *idx, const pl_data_request_t *request)
-{
-    int64_t smallest = INT64_MAX, largest = -1;
-    for (int64_t i = 0; i < idx->labels.count; i++) {
-        const int64_t label = idx_label(idx, i);
-        if (label == idx->ignore_index)
-            continue;
-        smallest = label < smallest ? label : smallest;
-        largest = label > largest ? label : largest;
-    }
-    if (idx->labels.count)
-        pl_dataset_warn_of_labels(request, idx->labels_file, idx->labels.count, smallest,
-                                  largest);
-    return largest + 1;
-}
-
 static int idx_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
                     pl_error_t *err)
 {
@@ -307,7 +290,18 @@ static int idx_open(void *self, const pl_data_request_t *request, pl_data_info_t
                                  ? PL_SHAPE(1, dim[1], dim[2])
                                  : pl_dataset_sample_shape(&idx->images.shape);
     const pl_moments_t moments = {one * idx->mean, 1 / (one * idx->std)};
-    char *data_info = pl_dataset_data_info(idx_classes(idx, request), &shape);
+    int64_t smallest = INT64_MAX, largest = -1;
+    for (int64_t i = 0; i < idx->labels.count; i++) {
+        const int64_t label = idx_label(idx, i);
+        if (label == idx->ignore_index)
+            continue;
+        smallest = label < smallest ? label : smallest;
+        largest = label > largest ? label : largest;
+    }
+    if (idx->labels.count)
+        pl_dataset_warn_of_labels(request, idx->labels_file, idx->labels.count, smallest,
+                                  largest);
+    char *data_info = pl_dataset_data_info(largest + 1, &shape);
     pl_data_info_t found = {.samples = samples,
                             .data_info = pl_moments_add(&data_info, &moments, 1)};
     if (!found.data_info)

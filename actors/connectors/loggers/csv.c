@@ -63,8 +63,7 @@ static int column_add(csv_logger_t *csv, const char *cell, size_t length, pl_err
 
 /* Makes a column for each metric, and adds the values to `cells` under the names of the
  * columns. */
-static int columns_of(csv_logger_t *csv, const json_t *metrics, json_t *cells,
-                      pl_error_t *err)
+static int columns_of(csv_logger_t *csv, const json_t *metrics, json_t *cells, pl_error_t *err)
 {
     const char *name;
     json_t *value;
@@ -86,8 +85,7 @@ static int columns_of(csv_logger_t *csv, const json_t *metrics, json_t *cells,
 /* ---- The file of a resumed run ---- */
 
 /* Makes columns of the cells of a header, which keep their quotes. */
-static int header_take(csv_logger_t *csv, const char *line, size_t length,
-                       pl_error_t *err)
+static int header_take(csv_logger_t *csv, const char *line, size_t length, pl_error_t *err)
 {
     int code = PL_OK;
     bool quoted = false;
@@ -179,8 +177,8 @@ static void columns_forget(csv_logger_t *csv)
 
 /* The same for the position "ROWS CRC32C" of a run; "": all rows.  A file with other rows
  * is put aside. */
-static int file_take(csv_logger_t *csv, const char *path, const pl_log_run_t *run,
-                     int64_t *end, pl_error_t *err)
+static int file_take(csv_logger_t *csv, const char *path, const pl_log_run_t *run, int64_t *end,
+                     pl_error_t *err)
 {
     unsigned long long keep = run->has_position ? 0 : UINT64_MAX;
     unsigned sum = 0;
@@ -256,50 +254,7 @@ static int add_text(csv_logger_t *csv, const char *text, pl_error_t *err)
     return pl_append_add(&csv->file, text, strlen(text), err);
 }
 
-static int add_row(csv_logger_t *csv, const json_t *record, pl_error_t *err)
-{
-    const json_t *cells = json_object_get(record, "cells");
-    char *start = pl_text("%lld,%lld",
-                          (long long)json_integer_value(json_object_get(record, "epoch")),
-                          (long long)json_integer_value(json_object_get(record, "step")));
-    int code = start ? add_text(csv, start, err) : pl_no_memory(err);
-    for (int k = FIXED; k < csv->columns && code == PL_OK; k++) {
-        const json_t *value = json_object_get(cells, csv->name[k]);
-        char *text = json_is_number(value) ? pl_json_write(value, PL_JSON_COMPACT)
-                                           : pl_text(json_is_null(value) ? "nan" : "");
-        code = text ? add_text(csv, ",", err) : pl_no_memory(err);
-        if (code == PL_OK)
-            code = add_text(csv, text, err);
-        pl_text_free(text);
-    }
-    pl_text_free(start);
-    return code == PL_OK ? add_text(csv, "\n", err) : code;
-}
-
 /* ---- New columns ---- */
-
-/* Copies the rows, each with the same end. */
-static int copy_rows(const csv_logger_t *csv, const char *end, pl_durable_t *file,
-                     pl_error_t *err)
-{
-    line_reader_t lines = {.file = fopen(csv->file.path, "re")};
-    bool there = line_next(&lines);
-    int code = PL_OK;
-    for (uint64_t row = 0; row < csv->rows && code == PL_OK; row++) {
-        there = there && line_next(&lines);
-        if (there)
-            code = pl_durable_write(file, lines.text, lines.length, err);
-        else
-            code = pl_fail(err, PL_EIO, "%s: row %llu is missing", csv->file.path,
-                           (unsigned long long)row + 1);
-        if (code == PL_OK)
-            code = pl_durable_write(file, end, strlen(end), err);
-    }
-    if (lines.failed)
-        code = pl_no_memory(err);
-    lines_close(&lines);
-    return code;
-}
 
 /* Writes the file with all columns: the new header, then the rows with an empty cell for
  * each new column. */
@@ -320,8 +275,23 @@ static int file_rewrite(csv_logger_t *csv, pl_error_t *err)
         if (code == PL_OK)
             code = pl_durable_write(&file, k + 1 < csv->columns ? "," : "\n", 1, err);
     }
-    if (code == PL_OK)
-        code = copy_rows(csv, end, &file, err);
+    if (code == PL_OK) {
+        line_reader_t lines = {.file = fopen(csv->file.path, "re")};
+        bool there = line_next(&lines);
+        for (uint64_t row = 0; row < csv->rows && code == PL_OK; row++) {
+            there = there && line_next(&lines);
+            if (there)
+                code = pl_durable_write(&file, lines.text, lines.length, err);
+            else
+                code = pl_fail(err, PL_EIO, "%s: row %llu is missing", csv->file.path,
+                               (unsigned long long)row + 1);
+            if (code == PL_OK)
+                code = pl_durable_write(&file, end, strlen(end), err);
+        }
+        if (lines.failed)
+            code = pl_no_memory(err);
+        lines_close(&lines);
+    }
     pl_free(end);
     if (code == PL_OK)
         code = pl_durable_commit(&file, err);
@@ -340,7 +310,26 @@ static int csv_flush(void *self, pl_error_t *err)
     uint32_t sum = csv->sum;
     for (size_t k = 0; k < count && code == PL_OK; k++) {
         size_t from = csv->file.length;
-        code = add_row(csv, json_array_get(csv->records, k), err);
+        const json_t *record = json_array_get(csv->records, k),
+                     *epoch = json_object_get(record, "epoch"),
+                     *step = json_object_get(record, "step"),
+                     *cells = json_object_get(record, "cells");
+        char *start = pl_text("%lld,%lld", (long long)json_integer_value(epoch),
+                              (long long)json_integer_value(step));
+        code = start ? add_text(csv, start, err) : pl_no_memory(err);
+        for (int column = FIXED; column < csv->columns && code == PL_OK; column++) {
+            const json_t *value = json_object_get(cells, csv->name[column]);
+            char *text = json_is_number(value)
+                             ? pl_json_write(value, PL_JSON_COMPACT)
+                             : pl_text(json_is_null(value) ? "nan" : "");
+            code = text ? add_text(csv, ",", err) : pl_no_memory(err);
+            if (code == PL_OK)
+                code = add_text(csv, text, err);
+            pl_text_free(text);
+        }
+        pl_text_free(start);
+        if (code == PL_OK)
+            code = add_text(csv, "\n", err);
         sum = sum_with(sum, csv->file.gathered + from, csv->file.length - from);
     }
     json_array_clear(csv->records);

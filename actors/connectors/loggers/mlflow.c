@@ -173,34 +173,6 @@ static char *text_at(const json_t *answer, const char *outer, const char *name,
     return copy;
 }
 
-/* The id of the experiment, which is created if it is missing. */
-
-static char *experiment_find(mlflow_t *m, pl_error_t *err)
-{
-    static const char what[] = "experiments/get-by-name";
-    pl_error_t why = {0};
-    char *name = curl_easy_escape(m->curl, m->options.experiment, 0);
-    char *url = name ? pl_text("%s/api/2.0/mlflow/%s?experiment_name=%s", server_of(m),
-                               what, name)
-                     : NULL;
-    json_t *answer = url ? perform(m, what, url, NULL, &why) : no_memory(&why);
-    char *id = answer ? text_at(json_object_get(answer, "experiment"), NULL,
-                                "experiment_id", err)
-                      : NULL;
-    json_decref(answer);
-    pl_text_free(url);
-    curl_free(name);
-    if (!id && why.code == PL_ENOTFOUND) {
-        answer = post(m, "experiments/create",
-                      json_pack("{s:s}", "name", m->options.experiment), err);
-        id = answer ? text_at(answer, NULL, "experiment_id", err) : NULL;
-        json_decref(answer);
-    } else if (why.code) {
-        pl_fail(err, why.code, "%s", why.text);
-    }
-    return id;
-}
-
 /* Requests the newest step of each metric. */
 static int newest_read(mlflow_t *m, pl_error_t *err)
 {
@@ -296,15 +268,35 @@ static void curl_start(void)
 static int run_begin(mlflow_t *m, const pl_log_run_t *run, pl_error_t *err)
 {
     if (!*run->position) {
-        char *experiment = experiment_find(m, err);
+        static const char what[] = "experiments/get-by-name";
+        pl_error_t why = {0};
+        char *name = curl_easy_escape(m->curl, m->options.experiment, 0);
+        char *url = name ? pl_text("%s/api/2.0/mlflow/%s?experiment_name=%s",
+                                   server_of(m), what, name)
+                         : NULL;
+        json_t *answer = url ? perform(m, what, url, NULL, &why) : no_memory(&why);
+        char *experiment = answer ? text_at(json_object_get(answer, "experiment"), NULL,
+                                            "experiment_id", err)
+                                  : NULL;
+        json_decref(answer);
+        pl_text_free(url);
+        curl_free(name);
+        if (!experiment && why.code == PL_ENOTFOUND) {
+            answer = post(m, "experiments/create",
+                          json_pack("{s:s}", "name", m->options.experiment), err);
+            experiment = answer ? text_at(answer, NULL, "experiment_id", err) : NULL;
+            json_decref(answer);
+        } else if (why.code) {
+            pl_fail(err, why.code, "%s", why.text);
+        }
         const char *slash = strrchr(run->run_dir, '/');
         if (!experiment)
             return PL_EIO;
-        json_t *answer = post(m, "runs/create",
-                              json_pack("{s:s, s:I, s:s}", "experiment_id", experiment,
-                                        "start_time", milliseconds_now(), "run_name",
-                                        slash ? slash + 1 : run->run_dir),
-                              err);
+        answer = post(m, "runs/create",
+                      json_pack("{s:s, s:I, s:s}", "experiment_id", experiment,
+                                "start_time", milliseconds_now(), "run_name",
+                                slash ? slash + 1 : run->run_dir),
+                      err);
         pl_text_free(experiment);
         m->run_id = answer
                         ? text_at(json_object_get(answer, "run"), "info", "run_id", err)

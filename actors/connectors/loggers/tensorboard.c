@@ -86,8 +86,8 @@ static int older_cut(const char *folder, const char *position, long long *newest
 /* ---- The run ---- */
 
 /* Writes the run file, as a block of code. */
-static int hyperparameters_add(tensorboard_t *t, const pl_event_time_t *now,
-                               const char *run, pl_error_t *err)
+static int hyperparameters_add(tensorboard_t *t, const pl_event_time_t *now, const char *run,
+                               pl_error_t *err)
 {
     size_t lines = 1, length = strlen(run), size = 0;
     for (size_t k = 0; k < length; k++)
@@ -137,33 +137,6 @@ static int options_flatten(json_t *flat, const char *path, const json_t *object)
     return failed;
 }
 
-static int session_add(tensorboard_t *t, const pl_event_time_t *now, const char *run,
-                       pl_error_t *err)
-{
-    json_t *root = pl_json_read(run, strlen(run), "run", err), *flat = json_object();
-    pl_event_hparam_t *hparam = NULL;
-    const char *name;
-    json_t *value;
-    int count = 0, code = !root ? err->code : PL_OK;
-    if (root && flat && !options_flatten(flat, "", root))
-        hparam = pl_alloc_array(json_object_size(flat) + 1, sizeof *hparam);
-    if (code == PL_OK && !hparam)
-        code = pl_no_memory(err);
-    json_object_foreach(flat, name, value)
-        if (hparam)
-            hparam[count++] = (pl_event_hparam_t){
-                .name = name,
-                .text = json_string_value(value),
-                .number = json_is_true(value) ? 1 : json_number_value(value),
-                .is_truth = json_is_boolean(value)};
-    if (code == PL_OK)
-        code = pl_events_session(&t->file, now, hparam, count, err);
-    pl_free(hparam);
-    json_decref(flat);
-    json_decref(root);
-    return code;
-}
-
 static void tensorboard_close(void *self, const char *status)
 {
     tensorboard_t *t = self;
@@ -198,8 +171,31 @@ static int tensorboard_open(void *self, const pl_log_run_t *run, pl_error_t *err
         code = pl_events_begin(&t->file, &now, err);
     if (code == PL_OK && !resumes)
         code = hyperparameters_add(t, &now, run->run, err);
-    if (code == PL_OK && !resumes)
-        code = session_add(t, &now, run->run, err);
+    if (code == PL_OK && !resumes) {
+        json_t *root = pl_json_read(run->run, strlen(run->run), "run", err),
+               *flat = json_object();
+        pl_event_hparam_t *hparam = NULL;
+        const char *name;
+        json_t *value;
+        int count = 0;
+        code = !root ? err->code : PL_OK;
+        if (root && flat && !options_flatten(flat, "", root))
+            hparam = pl_alloc_array(json_object_size(flat) + 1, sizeof *hparam);
+        if (code == PL_OK && !hparam)
+            code = pl_no_memory(err);
+        json_object_foreach(flat, name, value)
+            if (hparam)
+                hparam[count++] = (pl_event_hparam_t){
+                    .name = name,
+                    .text = json_string_value(value),
+                    .number = json_is_true(value) ? 1 : json_number_value(value),
+                    .is_truth = json_is_boolean(value)};
+        if (code == PL_OK)
+            code = pl_events_session(&t->file, &now, hparam, count, err);
+        pl_free(hparam);
+        json_decref(flat);
+        json_decref(root);
+    }
     now.step = (int64_t)run->global_step + 1;
     if (code == PL_OK && resumes)
         code = pl_events_restart(&t->file, &now, err);
