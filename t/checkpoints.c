@@ -113,8 +113,9 @@ static pl_weights_t *weights_of(float first, int more)
     return weights;
 }
 
-static asked_t *save_weights(pl_weights_t *weights, uint64_t serial, const char *names,
-                             const char *drop)
+/* Asks for a checkpoint; consumes the weights. */
+static void ask_save(asked_t *asked, pl_weights_t *weights, uint64_t serial,
+                     const char *names, const char *drop)
 {
     const pl_save_checkpoint_t fields = {.weights = &weights->object,
                                          .epoch = 1,
@@ -126,15 +127,21 @@ static asked_t *save_weights(pl_weights_t *weights, uint64_t serial, const char 
                                          .progress = "{\"batch\": 3}",
                                          .callbacks = "[]",
                                          .loggers = ""};
-    asked_t *asked = queen_call(checkpoint, PL_MESSAGE_save_checkpoint, &fields);
+    queen_ask(asked, checkpoint, PL_MESSAGE_save_checkpoint, &fields);
     pl_object_unref(weights);
-    return asked;
+}
+
+static bool save_wait(const asked_t *asked)
+{
+    queen_wait(asked);
+    return asked->body.save_checkpoint_reply.saved;
 }
 
 static bool save(uint64_t serial, const char *names, const char *drop)
 {
-    return save_weights(weights_of((float)serial, 0), serial, names, drop)
-        ->body.save_checkpoint_reply.saved;
+    asked_t asked;
+    ask_save(&asked, weights_of((float)serial, 0), serial, names, drop);
+    return save_wait(&asked);
 }
 
 static const char *path_of(const char *name)
@@ -271,6 +278,19 @@ static void older_checkpoints_are_removed_once_the_newer_is_safe(void)
     queen_close();
 }
 
+/* A file of another program keeps its folder from being removed. */
+static void one_that_cannot_be_removed_keeps_none_of_the_others(void)
+{
+    start_in("foreign");
+    save(1, "a", "");
+    save(2, "b", "");
+    fclose(fopen(path_of("a/other"), "w"));
+    ok(save(3, "c", "a\nb"), "the newer one is saved");
+    ok(!is_there("b"), "the second of two older ones is removed");
+    is_int(files_in(path_of("")), 2, "what is left of the first stays");
+    queen_close();
+}
+
 /* ---- damage ---- */
 
 static const char *const files[] = {"manifest.json", "model.safetensors",
@@ -392,17 +412,36 @@ static void limit_files(rlim_t bytes)
 static void a_disk_that_is_full_costs_that_checkpoint_alone(void)
 {
     char refused[1024];
+    asked_t large;
     start_in("full");
     save(1, "a", "");
     limit_files(16384);
-    ok(!save_weights(weights_of(2, 20000), 2, "b", "a")->body.save_checkpoint_reply.saved,
-       "it is not saved");
+    ask_save(&large, weights_of(2, 20000), 2, "b", "a");
+    ok(!save_wait(&large), "it is not saved");
     limit_files(RLIM_INFINITY);
     ok(is_there("a") && !is_there("b"), "the older one stays");
     is_int(files_in(path_of("")), 1, "nothing half is left");
     ok(save(3, "c", ""), "the next one is");
     ok(!is_there("a"), "and replaces the older one");
     is_text(found_name(refused), "c", "and is found");
+    queen_close();
+}
+
+/* Both saves begin before the first fails. */
+static void what_two_failed_saves_were_to_remove_goes_with_the_next(void)
+{
+    asked_t first, second;
+    start_in("owed");
+    save(1, "a", "");
+    save(2, "b", "");
+    limit_files(16384);
+    ask_save(&first, weights_of(3, 20000), 3, "c", "a");
+    ask_save(&second, weights_of(4, 20000), 4, "d", "b");
+    ok(!save_wait(&first) && !save_wait(&second), "two saves fail");
+    limit_files(RLIM_INFINITY);
+    ok(is_there("a") && is_there("b"), "the older ones stay");
+    ok(save(5, "e", ""), "the next one is saved");
+    ok(!is_there("a") && !is_there("b") && is_there("e"), "and replaces both");
     queen_close();
 }
 
@@ -665,7 +704,9 @@ static void every_call_ends_whichever_allocation_fails(void)
         start_in(name);
         pl_weights_t *weights = weights_of(1, 0);
         scarce_fail(nth + 1);
-        save_weights(weights, 1, "a\nb", "");
+        asked_t asked;
+        ask_save(&asked, weights, 1, "a\nb", "");
+        queen_wait(&asked);
         pl_found_t found = {0};
         pl_checkpoint_find("", "", run_dir, &found, NULL);
         failed = scarce_failed();
@@ -688,10 +729,12 @@ int main(int argc, char **argv)
     run(a_checkpoint_comes_back_as_it_was);
     run(the_last_saved_checkpoint_is_the_newest);
     run(older_checkpoints_are_removed_once_the_newer_is_safe);
+    run(one_that_cannot_be_removed_keeps_none_of_the_others);
     run(a_damaged_checkpoint_is_named_and_the_previous_one_taken);
     run(a_damaged_checkpoint_of_a_given_name_is_an_error);
     run(a_recorded_size_is_checked_with_the_file);
     run(a_disk_that_is_full_costs_that_checkpoint_alone);
+    run(what_two_failed_saves_were_to_remove_goes_with_the_next);
     run(a_folder_is_synced_before_and_after_it_gets_its_name);
     run(an_unreadable_checkpoint_replaces_none);
     run(a_save_that_had_begun_is_finished_for_the_newest_alone);

@@ -179,6 +179,29 @@ static void a_run_that_ends_within_an_epoch_is_kept(void)
     rig_free(&rig);
 }
 
+/* The run ends before its first epoch does, and so its first checkpoint by a metric. */
+static void a_resumed_run_replaces_what_the_engine_itself_has_saved(void)
+{
+    rig_spec_t spec = {.dataset = "{\"name\": \"memory\", \"source\": \"replaced\", " FOUR
+                                  "}",
+                       .trainer = "\"nan_policy\": \"rollback\", \"max_steps\": 3",
+                       .callbacks = CHECKPOINT(", \"monitor\": \"train_loss\"")};
+    rig_samples("replaced", 40);
+    rig_t *rig = rig_make(&spec);
+    spec.trainer = "\"nan_policy\": \"rollback\", \"max_epochs\": 1";
+    rig_t *again = rig_make(&spec);
+    const rig_result_t *result = rig_fit(rig);
+    ok(rig_has_file(result, "checkpoints/start"), "a rollback could return to the start");
+    is_int(step_of(result, "stopped"), 3, "the run can be resumed from its end");
+    result = rig_resume(again, result->run_dir);
+    is_text(result->status, "ok", "more steps are possible: %s", result->error.text);
+    is_int(step_of(result, "epoch=0-step=4"), 4, "the next checkpoint of the callback");
+    ok(!rig_has_file(result, "checkpoints/stopped"), "replaces that of the end");
+    ok(!rig_has_file(result, "checkpoints/start"), "and that of the start");
+    rig_free(&again);
+    rig_free(&rig);
+}
+
 /* ---- options ---- */
 
 static void refused_at(const char *options, const char *column, const char *text)
@@ -386,5 +409,6 @@ int main(void)
     run(a_metric_that_can_never_exist_is_reported_before_the_start);
     run(a_run_that_is_stopped_before_one_is_due_has_kept_one);
     run(a_run_that_ends_within_an_epoch_is_kept);
+    run(a_resumed_run_replaces_what_the_engine_itself_has_saved);
     return tap_done();
 }
