@@ -196,8 +196,9 @@ static void a_resumed_run_replaces_what_the_engine_itself_has_saved(void)
     result = rig_resume(again, result->run_dir);
     is_text(result->status, "ok", "more steps are possible: %s", result->error.text);
     is_int(step_of(result, "epoch=0-step=4"), 4, "the next checkpoint of the callback");
-    ok(!rig_has_file(result, "checkpoints/stopped"), "replaces that of the end");
-    ok(!rig_has_file(result, "checkpoints/start"), "and that of the start");
+    ok(!rig_has_file(result, "checkpoints/stopped"),
+       "replaces the checkpoint \"stopped\"");
+    ok(!rig_has_file(result, "checkpoints/start"), "and the checkpoint \"start\"");
     rig_free(&again);
     rig_free(&rig);
 }

@@ -23,7 +23,8 @@ static const pl_option_t csv_options[] = {
     PL_WORD(csv_dataset_t, header, "\"auto\"", "auto|yes|no",
             "whether the first line has column names; auto: if none of its fields is a "
             "number"),
-    PL_INT(csv_dataset_t, label, "-1", "-1..", "column of the target, from 0; -1: the last"),
+    PL_INT(csv_dataset_t, label, "-1", "-1..",
+           "column of the target, from 0; -1: the last"),
     PL_WORD(
         csv_dataset_t, target, "\"auto\"", "auto|class|value|none",
         "type of the target; auto: as in the training data, where whole numbers from 0 "
@@ -33,7 +34,8 @@ static const pl_option_t csv_options[] = {
     {"fields", PL_OPTION_TEXTS, offsetof(csv_dataset_t, others), "{}", NULL,
      "columns that are separate fields, by name or number: {\"weight\": \"w\", "
      "\"place\": \"3,4\"}; \"y\" names the column of the target"},
-    PL_BOOL(csv_dataset_t, standardize, "true", "scale each feature to mean 0 and deviation 1"),
+    PL_BOOL(csv_dataset_t, standardize, "true",
+            "scale each feature to mean 0 and deviation 1"),
     PL_OPTIONS_END,
 };
 
@@ -127,7 +129,8 @@ static int csv_find_moments(csv_dataset_t *csv, const pl_data_request_t *request
 
 /* ---- Loading ---- */
 
-static int csv_too_large(const csv_dataset_t *csv, int64_t row, int column, pl_error_t *err)
+static int csv_too_large(const csv_dataset_t *csv, int64_t row, int column,
+                         pl_error_t *err)
 {
     return pl_fail(err, PL_EFORMAT, "%s:%lld: field %d is %g, too large for float32",
                    csv->path, (long long)csv->table.line[row], column + 1,
@@ -175,8 +178,8 @@ static int csv_convert(csv_dataset_t *csv, pl_error_t *err)
     return PL_OK;
 }
 
-static int csv_load(csv_dataset_t *csv, const pl_data_request_t *request, const json_t *data_info,
-                    pl_error_t *err)
+static int csv_load(csv_dataset_t *csv, const pl_data_request_t *request,
+                    const json_t *data_info, pl_error_t *err)
 {
     const bool may_be_empty = data_info && pl_may_be_empty(request->stage);
     int code = pl_csv_load(csv->path, pl_file_limit(), csv->header, &csv->table, err);

@@ -63,7 +63,8 @@ static int column_add(csv_logger_t *csv, const char *cell, size_t length, pl_err
 
 /* Makes a column for each metric, and adds the values to `cells` under the names of the
  * columns. */
-static int columns_of(csv_logger_t *csv, const json_t *metrics, json_t *cells, pl_error_t *err)
+static int columns_of(csv_logger_t *csv, const json_t *metrics, json_t *cells,
+                      pl_error_t *err)
 {
     const char *name;
     json_t *value;
@@ -85,7 +86,8 @@ static int columns_of(csv_logger_t *csv, const json_t *metrics, json_t *cells, p
 /* ---- The file of a resumed run ---- */
 
 /* Makes columns of the cells of a header, which keep their quotes. */
-static int header_take(csv_logger_t *csv, const char *line, size_t length, pl_error_t *err)
+static int header_take(csv_logger_t *csv, const char *line, size_t length,
+                       pl_error_t *err)
 {
     int code = PL_OK;
     bool quoted = false;
@@ -177,8 +179,8 @@ static void columns_forget(csv_logger_t *csv)
 
 /* The same for the position "ROWS CRC32C" of a run; "": all rows.  A file with other rows
  * is put aside. */
-static int file_take(csv_logger_t *csv, const char *path, const pl_log_run_t *run, int64_t *end,
-                     pl_error_t *err)
+static int file_take(csv_logger_t *csv, const char *path, const pl_log_run_t *run,
+                     int64_t *end, pl_error_t *err)
 {
     unsigned long long keep = run->has_position ? 0 : UINT64_MAX;
     unsigned sum = 0;

@@ -86,8 +86,8 @@ static int older_cut(const char *folder, const char *position, long long *newest
 /* ---- The run ---- */
 
 /* Writes the run file, as a block of code. */
-static int hyperparameters_add(tensorboard_t *t, const pl_event_time_t *now, const char *run,
-                               pl_error_t *err)
+static int hyperparameters_add(tensorboard_t *t, const pl_event_time_t *now,
+                               const char *run, pl_error_t *err)
 {
     size_t lines = 1, length = strlen(run), size = 0;
     for (size_t k = 0; k < length; k++)
