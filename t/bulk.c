@@ -86,7 +86,7 @@ static void open_at(const char *where, size_t max)
                              .on_sent = on_sent,
                              .on_event = on_event,
                              .user = &host};
-    host.bulk = pl_bulk_listen(&usual, &loop, &err);
+    host.bulk = pl_bulk_open(&usual, true, &loop, &err);
     if (!host.bulk
         || pl_link_endpoint(pl_bulk_link(host.bulk), endpoint, sizeof endpoint, &err))
         tap_diag("%s", err.text);
@@ -104,7 +104,7 @@ static void open_file(size_t max)
 static void rank_opens(void)
 {
     pl_error_t err = {0};
-    rank.bulk = pl_bulk_connect(&usual, &loop, &err);
+    rank.bulk = pl_bulk_open(&usual, false, &loop, &err);
     if (!rank.bulk)
         tap_diag("%s", err.text);
 }
@@ -357,8 +357,8 @@ static int open_both(void *user)
     snprintf(file, sizeof file, "ipc://%s/scarce", tap_folder());
     pl_bulk_spec_t spec = usual;
     spec.link.endpoint = file;
-    pl_bulk_t *a = pl_bulk_listen(&spec, &loop, &err),
-              *b = a ? pl_bulk_connect(&spec, &loop, &err) : NULL;
+    pl_bulk_t *a = pl_bulk_open(&spec, true, &loop, &err),
+              *b = a ? pl_bulk_open(&spec, false, &loop, &err) : NULL;
     pl_blob_t *blob = b ? pl_blob_new(10, &err) : NULL;
     if (blob)
         pl_bulk_send(b, PL_LINK_HOST, blob, &err);

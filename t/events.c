@@ -23,9 +23,9 @@ static int reference_write(pl_append_t *file, pl_error_t *err)
                                         {"val_loss", NAN}};
     for (int k = 0; k < 20; k++)
         parabola[k] = 0.5f * (float)(k * k) - 3 * (float)k;
-    int code = pl_events_begin(file, &(pl_event_time_t){1763690000.25, 0}, err);
+    int code = pl_events_begin(file, &(pl_event_time_t){1763690000.25, 0}, false, err);
     if (code == PL_OK)
-        code = pl_events_restart(file, &(pl_event_time_t){1763690000.5, 51}, err);
+        code = pl_events_begin(file, &(pl_event_time_t){1763690000.5, 51}, true, err);
     if (code == PL_OK)
         code = pl_events_scalars(file, &(pl_event_time_t){1763690001, 100}, scalar, 3,
                                  err);

@@ -37,7 +37,7 @@ static void begin(const pl_keys_t *given)
     const pl_socket_spec_t spec = {.type = PL_SOCKET_SUB,
                                    .endpoint = pl_monitor_endpoint(&here)};
     viewer = pl_socket_open(&spec, NULL, NULL, NULL, &err);
-    pl_socket_subscribe(viewer, "", &err);
+    pl_socket_subscribe(viewer, "", true, &err);
     ok(eventually(pl_monitor_watchers(&here) > 0), "a viewer watches");
 }
 
@@ -175,7 +175,7 @@ static void nothing_is_kept_without_a_viewer(void)
     ok(eventually(pl_monitor_watchers(&there) == 0), "as long as it brings");
     bring(NULL, false);
     ok(eventually(pl_monitor_watchers(&there) > 0), "it may continue");
-    pl_socket_unsubscribe(viewer, "", &err);
+    pl_socket_subscribe(viewer, "", false, &err);
     ok(eventually(pl_monitor_watchers(&there) == 0), "and while a viewer watches");
     end();
 }

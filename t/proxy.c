@@ -136,7 +136,7 @@ static void rank_join(scene_t *s)
                                  .on_sent = object_sent,
                                  .on_event = event_came,
                                  .user = s};
-    s->bulk = pl_bulk_connect(&bulk, pl_actor_loop(rig.queen), NULL);
+    s->bulk = pl_bulk_open(&bulk, false, pl_actor_loop(rig.queen), NULL);
     s->outbox = (pl_outbox_t){.link = s->link,
                               .peer = PL_LINK_HOST,
                               .run = s->bootstrap.run,

@@ -42,7 +42,7 @@ static bool stream_open(rig_stream_t *stream, pl_runtime_t *runtime, pl_error_t 
     pl_socket_spec_t spec = {.type = PL_SOCKET_SUB,
                              .endpoint = pl_monitor_endpoint(runtime)};
     stream->in = pl_socket_open(&spec, NULL, NULL, NULL, err);
-    if (!stream->in || pl_socket_subscribe(stream->in, "", err) != PL_OK)
+    if (!stream->in || pl_socket_subscribe(stream->in, "", true, err) != PL_OK)
         return false;
     return eventually(pl_monitor_watchers(runtime) > 0)
            && pthread_create(&stream->thread, NULL, stream_read, stream) == 0;

@@ -361,7 +361,7 @@ static void watch_later(rig_t *rig, const pl_progress_t *progress)
                                        .endpoint =
                                            pl_engine_monitor_endpoint(rig_engine(rig))};
         viewer = pl_socket_open(&spec, NULL, NULL, NULL, &err);
-        pl_socket_subscribe(viewer, "1.", NULL);
+        pl_socket_subscribe(viewer, "1.", true, NULL);
     }
     if (viewer
         && pl_socket_receive(viewer, line_of_rank_one, sizeof line_of_rank_one - 1, 0,

@@ -51,31 +51,19 @@ static void add_move(moves_t *m, const pl_view_t *from, const pl_view_t *to, int
     m->move[m->count++].to = to->offset;
 }
 
-typedef struct move_call {
-    const pl_kernels_t *kernels;
-    pl_move_job_t job;
-} move_call_t;
-
-static void run_piece(void *user, int64_t from, int64_t to, int part)
-{
-    (void)part;
-    const move_call_t *call = user;
-    call->kernels->move(&call->job, from, to);
-}
-
 static int run_moves(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     (void)err;
     const moves_t *m = s->own;
     for (int k = 0; k < m->count; k++) {
-        move_call_t call = {f->kernels, m->move[k].job};
-        call.job.x = (const char *)pl_in(s, f, k) + m->move[k].from * call.job.size;
-        call.job.y = (char *)pl_out(s, f, 0) + m->move[k].to * call.job.size;
+        pl_move_job_t job = m->move[k].job;
+        job.x = (const char *)pl_in(s, f, k) + m->move[k].from * job.size;
+        job.y = (char *)pl_out(s, f, 0) + m->move[k].to * job.size;
         int64_t elements = 1;
-        for (int i = 0; i < call.job.rank; i++)
-            elements *= call.job.dim[i];
-        pl_parallel_for(f->pool, elements < PL_PARALLEL_MIN ? 1 : f->threads,
-                        call.job.dim[0], 1, run_piece, &call);
+        for (int i = 0; i < job.rank; i++)
+            elements *= job.dim[i];
+        pl_parallel_run(f->pool, elements < PL_PARALLEL_MIN ? 1 : f->threads, job.dim[0],
+                        1, f->kernels->move, &job);
     }
     return PL_OK;
 }

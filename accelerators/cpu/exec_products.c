@@ -93,42 +93,30 @@ static int prepare_convolution(pl_exec_op_t *s, const pl_builder_t *b, pl_error_
 
 /* ---- Pools: size is batch, height, width, channels, out_height, out_width ---- */
 
-typedef struct pool_call {
-    pl_pool_job_t job;
-    void (*kernel)(const pl_pool_job_t *job, int64_t from, int64_t to);
-} pool_call_t;
-
-static void pool_piece(void *user, int64_t from, int64_t to, int part)
-{
-    (void)part;
-    const pool_call_t *call = user;
-    call->kernel(&call->job, from, to);
-}
-
 static int run_pool(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     (void)err;
     const bool grad = s->op.code == PL_OP_max_pool2d_grad;
-    pool_call_t call = {.kernel = grad ? f->kernels->pool_grad : f->kernels->pool,
-                        .job = {.batch = s->size[0],
-                                .height = s->size[1],
-                                .width = s->size[2],
-                                .channels = s->size[3],
-                                .out_height = s->size[4],
-                                .out_width = s->size[5],
-                                .kernel = s->op.attr.kernel,
-                                .stride = s->op.attr.stride,
-                                .padding = s->op.attr.padding}};
+    pl_pool_job_t job = {.batch = s->size[0],
+                         .height = s->size[1],
+                         .width = s->size[2],
+                         .channels = s->size[3],
+                         .out_height = s->size[4],
+                         .out_width = s->size[5],
+                         .kernel = s->op.attr.kernel,
+                         .stride = s->op.attr.stride,
+                         .padding = s->op.attr.padding};
     if (grad) {
-        call.job.dy = pl_in(s, f, 0);
-        call.job.where = pl_in(s, f, 1);
-        call.job.dx = pl_out(s, f, 0);
+        job.dy = pl_in(s, f, 0);
+        job.where = pl_in(s, f, 1);
+        job.dx = pl_out(s, f, 0);
     } else {
-        call.job.x = pl_in(s, f, 0);
-        call.job.y = pl_out(s, f, 0);
-        call.job.where = pl_out(s, f, 1) ? pl_out(s, f, 1) : (int32_t *)f->scratch;
+        job.x = pl_in(s, f, 0);
+        job.y = pl_out(s, f, 0);
+        job.where = pl_out(s, f, 1) ? pl_out(s, f, 1) : (int32_t *)f->scratch;
     }
-    pl_parallel_for(f->pool, f->threads, call.job.batch, 1, pool_piece, &call);
+    pl_parallel_run(f->pool, f->threads, job.batch, 1,
+                    grad ? f->kernels->pool_grad : f->kernels->pool, &job);
     return PL_OK;
 }
 
@@ -163,7 +151,7 @@ typedef struct attention_own {
 typedef struct attention_call {
     pl_attention_job_t job;
     size_t part;
-    void (*kernel)(const pl_attention_job_t *job, int64_t from, int64_t to);
+    pl_kernel_run_t *kernel;
 } attention_call_t;
 
 static void attention_piece(void *user, int64_t from, int64_t to, int part)

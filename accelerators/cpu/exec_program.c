@@ -75,46 +75,6 @@ static int register_operand(composer_t *c)
     return c->register_operand[r];
 }
 
-/* The operand of a value that repeats over a result; axes with continuous strides are
- * merged. */
-static int repeated_operand(composer_t *c, int32_t value, pl_shape_t result)
-{
-    const pl_shape_t shape = c->g->value[value].shape;
-    pl_operand_t o = {.kind = PL_OPERAND_REPEATED,
-                      .slot = c->fusion->root[value],
-                      .rank = 1,
-                      .size = {1},
-                      .period = 1};
-    const pl_view_t repeated = pl_view_broadcast(shape, result);
-    for (int i = 0; i < result.rank; i++) {
-        const int64_t stride = repeated.stride[i], size = result.dim[i];
-        int64_t *last_size = &o.size[o.rank - 1], *last_stride = &o.stride[o.rank - 1];
-        if (size == 1)
-            continue;
-        if (*last_size == 1) {
-            *last_size = size;
-            *last_stride = stride;
-        } else if (*last_stride == stride * size) {
-            *last_size *= size;
-            *last_stride = stride;
-        } else {
-            o.size[o.rank] = size;
-            o.stride[o.rank++] = stride;
-        }
-    }
-    for (int d = o.stride[0] == 0 ? 1 : 0; d < o.rank; d++)
-        o.period *= o.size[d];
-    for (int k = 0; k < c->p->operand_count; k++) {
-        const pl_operand_t *other = &c->p->operand[k];
-        if (other->kind == o.kind && other->slot == o.slot && other->rank == o.rank
-            && memcmp(other->size, o.size, sizeof o.size) == 0
-            && memcmp(other->stride, o.stride, sizeof o.stride) == 0)
-            return k;
-    }
-    o.reg = new_register(c);        /* not shared: it may be loaded once for all blocks */
-    return add_operand(c, &o);
-}
-
 static bool made_here(const composer_t *c, int32_t root)
 {
     const pl_value_t *v = &c->g->value[root];
@@ -138,7 +98,42 @@ static int input_operand(composer_t *c, const pl_op_t *op, int k)
     if (pl_elements(c->g->value[value].shape) == c->p->count)
         return linear_operand(c, root);
     const int32_t result = op->code == PL_OP_assign ? op->input[0] : op->output[0];
-    return repeated_operand(c, value, c->g->value[result].shape);
+    /* The value repeats over the result; axes with continuous strides are merged. */
+    const pl_shape_t whole = c->g->value[result].shape;
+    const pl_shape_t shape = c->g->value[value].shape;
+    pl_operand_t o = {.kind = PL_OPERAND_REPEATED,
+                      .slot = c->fusion->root[value],
+                      .rank = 1,
+                      .size = {1},
+                      .period = 1};
+    const pl_view_t repeated = pl_view_broadcast(shape, whole);
+    for (int i = 0; i < whole.rank; i++) {
+        const int64_t stride = repeated.stride[i], size = whole.dim[i];
+        int64_t *last_size = &o.size[o.rank - 1], *last_stride = &o.stride[o.rank - 1];
+        if (size == 1)
+            continue;
+        if (*last_size == 1) {
+            *last_size = size;
+            *last_stride = stride;
+        } else if (*last_stride == stride * size) {
+            *last_size *= size;
+            *last_stride = stride;
+        } else {
+            o.size[o.rank] = size;
+            o.stride[o.rank++] = stride;
+        }
+    }
+    for (int d = o.stride[0] == 0 ? 1 : 0; d < o.rank; d++)
+        o.period *= o.size[d];
+    for (int i = 0; i < c->p->operand_count; i++) {
+        const pl_operand_t *other = &c->p->operand[i];
+        if (other->kind == o.kind && other->slot == o.slot && other->rank == o.rank
+            && memcmp(other->size, o.size, sizeof o.size) == 0
+            && memcmp(other->stride, o.stride, sizeof o.stride) == 0)
+            return i;
+    }
+    o.reg = new_register(c);        /* not shared: it may be loaded once for all blocks */
+    return add_operand(c, &o);
 }
 
 /* ---- Results ---- */
@@ -290,13 +285,6 @@ static int64_t block_count(const pl_program_t *p)
     return (p->count + p->block - 1) / p->block;
 }
 
-/* Scratch is the partial sums of all totals, then the registers of each thread. */
-static double *partial_sums(const unit_program_t *own, const pl_exec_context_t *f,
-                            int total)
-{
-    return (double *)f->scratch + total * block_count(&own->program);
-}
-
 static void run_piece(void *user, int64_t from, int64_t to, int part)
 {
     const program_call_t *call = user;
@@ -309,7 +297,7 @@ static void run_piece(void *user, int64_t from, int64_t to, int part)
                                        + (int64_t)part * own->program.registers
                                              * PL_BLOCK};
     for (int k = 0; k < own->totals; k++)
-        job.partial[k] = partial_sums(own, call->frame, k);
+        job.partial[k] = (double *)call->frame->scratch + k * block_count(&own->program);
     call->frame->kernels->program(&job, from, to);
 }
 
@@ -326,7 +314,8 @@ static int run_program(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_err
     pl_parallel_for(f->pool, threads, own->program.count, own->program.block, run_piece,
                     &call);
     for (int k = 0; k < own->totals; k++) {
-        const double *partial = partial_sums(own, f, k), scale = own->scale[k];
+        const double *partial = (double *)f->scratch + k * block_count(&own->program),
+                     scale = own->scale[k];
         float *to = (float *)f->at[own->total[k]];
         double sum = 0.0;
         for (int64_t i = 0; to && i < block_count(&own->program); i++)

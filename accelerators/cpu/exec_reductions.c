@@ -88,34 +88,21 @@ static int prepare_sum(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 
 /* ---- max, argmax and the gradient of max: size is outer, n, inner ---- */
 
-typedef struct max_call {
-    pl_max_job_t job;
-    void (*kernel)(const pl_max_job_t *job, int64_t from, int64_t to);
-} max_call_t;
-
-static void max_piece(void *user, int64_t from, int64_t to, int part)
-{
-    (void)part;
-    const max_call_t *call = user;
-    call->kernel(&call->job, from, to);
-}
-
 static int run_max(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     (void)err;
     const bool grad = s->op.code == PL_OP_max_grad;
     const int64_t results = s->size[0] * s->size[2];
-    max_call_t call = {.kernel = grad ? f->kernels->max_grad : f->kernels->max,
-                       .job = {.n = s->size[1],
-                               .inner = s->size[2],
-                               .x = pl_in(s, f, grad),
-                               .dy = grad ? pl_in(s, f, 0) : NULL}};
+    pl_max_job_t job = {.n = s->size[1],
+                        .inner = s->size[2],
+                        .x = pl_in(s, f, grad),
+                        .dy = grad ? pl_in(s, f, 0) : NULL};
     if (s->op.code == PL_OP_argmax)
-        call.job.index = pl_out(s, f, 0);
+        job.index = pl_out(s, f, 0);
     else
-        call.job.to = pl_out(s, f, 0);
-    pl_parallel_for(f->pool, results * s->size[1] < PL_PARALLEL_MIN ? 1 : f->threads,
-                    results, 16, max_piece, &call);
+        job.to = pl_out(s, f, 0);
+    pl_parallel_run(f->pool, results * s->size[1] < PL_PARALLEL_MIN ? 1 : f->threads,
+                    results, 16, grad ? f->kernels->max_grad : f->kernels->max, &job);
     return PL_OK;
 }
 

@@ -12,11 +12,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-static int64_t last_dim(pl_shape_t shape)
-{
-    return shape.dim[shape.rank - 1];
-}
-
 static int threads_for(const pl_exec_context_t *f, int64_t elements)
 {
     return elements < PL_PARALLEL_MIN ? 1 : f->threads;
@@ -49,28 +44,16 @@ static int check_indices(const pl_exec_op_t *s, const void *indices, int64_t n,
 
 /* ---- softmax: size is rows, width ---- */
 
-typedef struct softmax_call {
-    pl_softmax_job_t job;
-    void (*kernel)(const pl_softmax_job_t *job, int64_t from, int64_t to);
-} softmax_call_t;
-
-static void softmax_piece(void *user, int64_t from, int64_t to, int part)
-{
-    (void)part;
-    const softmax_call_t *c = user;
-    c->kernel(&c->job, from, to);
-}
-
 static int run_softmax(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     (void)err;
     const bool grad = s->op.code == PL_OP_softmax_grad;
-    softmax_call_t c = {.job = {.width = s->size[1], .to = pl_out(s, f, 0)},
-                        .kernel = grad ? f->kernels->softmax_grad : f->kernels->softmax};
-    c.job.x = pl_in(s, f, grad);
-    c.job.dy = grad ? pl_in(s, f, 0) : NULL;
-    pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
-                    softmax_piece, &c);
+    const pl_softmax_job_t job = {.width = s->size[1],
+                                  .x = pl_in(s, f, grad),
+                                  .dy = grad ? pl_in(s, f, 0) : NULL,
+                                  .to = pl_out(s, f, 0)};
+    pl_parallel_run(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
+                    grad ? f->kernels->softmax_grad : f->kernels->softmax, &job);
     return PL_OK;
 }
 
@@ -78,7 +61,7 @@ static int prepare_softmax(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *e
 {
     (void)err;
     const pl_shape_t x = pl_exec_op_in(b, s, 0);
-    s->size[1] = last_dim(x);
+    s->size[1] = x.dim[x.rank - 1];
     s->size[0] = pl_elements(x) / s->size[1];
     s->run = run_softmax;
     return PL_OK;
@@ -86,38 +69,30 @@ static int prepare_softmax(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *e
 
 /* ---- layer_norm: size is rows, width ---- */
 
-typedef struct layer_norm_call {
-    const pl_kernels_t *kernels;
-    pl_layer_norm_job_t job;
-    float *sums;                                      /* [parts][2][width] of dw and db */
-} layer_norm_call_t;
-
-static void layer_norm_piece(void *user, int64_t from, int64_t to, int part)
-{
-    (void)part;
-    const layer_norm_call_t *c = user;
-    c->kernels->layer_norm(&c->job, from, to);
-}
-
 static int run_layer_norm(const pl_exec_op_t *s, const pl_exec_context_t *f,
                           pl_error_t *err)
 {
     (void)err;
-    layer_norm_call_t c = {.kernels = f->kernels,
-                           .job = {.width = s->size[1],
-                                   .epsilon = (float)s->op.attr.a,
-                                   .x = pl_in(s, f, 0),
-                                   .w = pl_in(s, f, 1),
-                                   .b = pl_in(s, f, 2),
-                                   .y = pl_out(s, f, 0),
-                                   .mean = pl_out(s, f, 1),
-                                   .rstd = pl_out(s, f, 2)}};
-    if (!c.job.y)
-        c.job.y = (float *)f->scratch;
-    pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
-                    layer_norm_piece, &c);
+    pl_layer_norm_job_t job = {.width = s->size[1],
+                               .epsilon = (float)s->op.attr.a,
+                               .x = pl_in(s, f, 0),
+                               .w = pl_in(s, f, 1),
+                               .b = pl_in(s, f, 2),
+                               .y = pl_out(s, f, 0),
+                               .mean = pl_out(s, f, 1),
+                               .rstd = pl_out(s, f, 2)};
+    if (!job.y)
+        job.y = (float *)f->scratch;
+    pl_parallel_run(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
+                    f->kernels->layer_norm, &job);
     return PL_OK;
 }
+
+typedef struct layer_norm_call {
+    pl_kernel_run_t *kernel;
+    pl_layer_norm_job_t job;
+    float *sums;                                      /* [parts][2][width] of dw and db */
+} layer_norm_call_t;
 
 static void layer_norm_grad_piece(void *user, int64_t from, int64_t to, int part)
 {
@@ -126,7 +101,7 @@ static void layer_norm_grad_piece(void *user, int64_t from, int64_t to, int part
     job.dw = c->sums + 2 * part * job.width;
     job.db = job.dw + job.width;
     memset(job.dw, 0, 2 * (size_t)job.width * sizeof(float));
-    c->kernels->layer_norm_grad(&job, from, to);
+    c->kernel(&job, from, to);
 }
 
 static int run_layer_norm_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
@@ -134,7 +109,7 @@ static int run_layer_norm_grad(const pl_exec_op_t *s, const pl_exec_context_t *f
 {
     (void)err;
     const int64_t rows = s->size[0], width = s->size[1];
-    layer_norm_call_t c = {.kernels = f->kernels,
+    layer_norm_call_t c = {.kernel = f->kernels->layer_norm_grad,
                            .sums = (float *)f->scratch,
                            .job = {.width = width,
                                    .dy = pl_in(s, f, 0),
@@ -160,7 +135,7 @@ static int prepare_layer_norm(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t
     (void)err;
     const bool grad = s->op.code == PL_OP_layer_norm_grad;
     const pl_shape_t x = pl_exec_op_in(b, s, grad);
-    s->size[1] = last_dim(x);
+    s->size[1] = x.dim[x.rank - 1];
     s->size[0] = pl_elements(x) / s->size[1];
     if (grad)
         s->scratch = (size_t)b->threads * 2 * (size_t)s->size[1] * sizeof(float);
@@ -173,37 +148,19 @@ static int prepare_layer_norm(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t
 /* ---- batch_norm: size is batch, channels, inner; scratch is seven rows of [channels]
  * ---- */
 
-typedef struct batch_norm_call {
-    const pl_kernels_t *kernels;
-    pl_batch_norm_job_t job;
-    void (*kernel)(const pl_batch_norm_job_t *job, int64_t from, int64_t to);
-} batch_norm_call_t;
-
-static void batch_norm_piece(void *user, int64_t from, int64_t to, int part)
+static pl_batch_norm_job_t batch_norm_start(const pl_exec_op_t *s)
 {
-    (void)part;
-    const batch_norm_call_t *c = user;
-    c->kernel(&c->job, from, to);
+    return (pl_batch_norm_job_t){.batch = s->size[0],
+                                 .channels = s->size[1],
+                                 .inner = s->size[2],
+                                 .epsilon = (float)s->op.attr.a};
 }
 
-static batch_norm_call_t batch_norm_start(const pl_exec_op_t *s,
-                                          const pl_exec_context_t *f)
+static void batch_norm_run(const pl_batch_norm_job_t *job, const pl_exec_context_t *f,
+                           int64_t n, int64_t grain, pl_kernel_run_t *kernel)
 {
-    return (batch_norm_call_t){.kernels = f->kernels,
-                               .job = {.batch = s->size[0],
-                                       .channels = s->size[1],
-                                       .inner = s->size[2],
-                                       .epsilon = (float)s->op.attr.a}};
-}
-
-static void batch_norm_run(batch_norm_call_t *c, const pl_exec_op_t *s,
-                           const pl_exec_context_t *f, int64_t n, int64_t grain,
-                           void (*kernel)(const pl_batch_norm_job_t *job, int64_t from,
-                                          int64_t to))
-{
-    c->kernel = kernel;
-    pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1] * s->size[2]), n,
-                    grain, batch_norm_piece, c);
+    pl_parallel_run(f->pool, threads_for(f, job->batch * job->channels * job->inner), n,
+                    grain, kernel, job);
 }
 
 static float *scratch_row(const pl_exec_op_t *s, const pl_exec_context_t *f, int row)
@@ -223,24 +180,24 @@ static int run_batch_norm(const pl_exec_op_t *s, const pl_exec_context_t *f,
 {
     (void)err;
     const bool given = s->op.code == PL_OP_batch_norm_with;
-    batch_norm_call_t c = batch_norm_start(s, f);
-    c.job.x = pl_in(s, f, 0);
-    c.job.w = pl_in(s, f, 1);
-    c.job.b = pl_in(s, f, 2);
-    c.job.y = pl_out(s, f, 0);
-    c.job.mean = given ? pl_in(s, f, 3) : or_scratch(pl_out(s, f, 1), s, f, 3);
-    c.job.var = given ? pl_in(s, f, 4) : or_scratch(pl_out(s, f, 2), s, f, 4);
+    pl_batch_norm_job_t job = batch_norm_start(s);
+    job.x = pl_in(s, f, 0);
+    job.w = pl_in(s, f, 1);
+    job.b = pl_in(s, f, 2);
+    job.y = pl_out(s, f, 0);
+    job.mean = given ? pl_in(s, f, 3) : or_scratch(pl_out(s, f, 1), s, f, 3);
+    job.var = given ? pl_in(s, f, 4) : or_scratch(pl_out(s, f, 2), s, f, 4);
     if (!given)
-        batch_norm_run(&c, s, f, s->size[1], 16, f->kernels->batch_norm_statistics);
-    if (!c.job.y)
+        batch_norm_run(&job, f, s->size[1], 16, f->kernels->batch_norm_statistics);
+    if (!job.y)
         return PL_OK;
     float *p = scratch_row(s, f, 0), *q = scratch_row(s, f, 1);
     for (int64_t k = 0; k < s->size[1]; k++) {
-        p[k] = c.job.w[k] / sqrtf(c.job.var[k] + c.job.epsilon);
-        q[k] = c.job.b[k];
+        p[k] = job.w[k] / sqrtf(job.var[k] + job.epsilon);
+        q[k] = job.b[k];
     }
-    c.job.p = p, c.job.q = q;
-    batch_norm_run(&c, s, f, s->size[0], 1, f->kernels->batch_norm);
+    job.p = p, job.q = q;
+    batch_norm_run(&job, f, s->size[0], 1, f->kernels->batch_norm);
     return PL_OK;
 }
 
@@ -251,31 +208,31 @@ static int run_batch_norm_grad(const pl_exec_op_t *s, const pl_exec_context_t *f
                                pl_error_t *err)
 {
     (void)err;
-    batch_norm_call_t c = batch_norm_start(s, f);
-    c.job.dy = pl_in(s, f, 0);
-    c.job.x = pl_in(s, f, 1);
-    c.job.w = pl_in(s, f, 2);
-    c.job.mean = pl_in(s, f, 3);
-    c.job.var = pl_in(s, f, 4);
-    c.job.dx = pl_out(s, f, 0);
+    pl_batch_norm_job_t job = batch_norm_start(s);
+    job.dy = pl_in(s, f, 0);
+    job.x = pl_in(s, f, 1);
+    job.w = pl_in(s, f, 2);
+    job.mean = pl_in(s, f, 3);
+    job.var = pl_in(s, f, 4);
+    job.dx = pl_out(s, f, 0);
     const bool given = s->op.input_count == 8;
-    c.job.dw = given ? pl_in(s, f, 5) : or_scratch(pl_out(s, f, 1), s, f, 5);
-    c.job.db = given ? pl_in(s, f, 6) : or_scratch(pl_out(s, f, 2), s, f, 6);
+    job.dw = given ? pl_in(s, f, 5) : or_scratch(pl_out(s, f, 1), s, f, 5);
+    job.db = given ? pl_in(s, f, 6) : or_scratch(pl_out(s, f, 2), s, f, 6);
     if (!given)
-        batch_norm_run(&c, s, f, s->size[1], 16, f->kernels->batch_norm_sums);
-    if (!c.job.dx)
+        batch_norm_run(&job, f, s->size[1], 16, f->kernels->batch_norm_sums);
+    if (!job.dx)
         return PL_OK;
     float *p = scratch_row(s, f, 0), *q = scratch_row(s, f, 1), *r = scratch_row(s, f, 2);
     const float n = given ? *(const float *)pl_in(s, f, 7)
                           : (float)(s->size[0] * s->size[2]);
     for (int64_t k = 0; k < s->size[1]; k++) {
-        const float rstd = 1.0f / sqrtf(c.job.var[k] + c.job.epsilon);
-        r[k] = c.job.w[k] * rstd;
-        p[k] = rstd * c.job.dw[k] / n;
-        q[k] = c.job.db[k] / n;
+        const float rstd = 1.0f / sqrtf(job.var[k] + job.epsilon);
+        r[k] = job.w[k] * rstd;
+        p[k] = rstd * job.dw[k] / n;
+        q[k] = job.db[k] / n;
     }
-    c.job.p = p, c.job.q = q, c.job.r = r;
-    batch_norm_run(&c, s, f, s->size[0], 1, f->kernels->batch_norm_grad);
+    job.p = p, job.q = q, job.r = r;
+    batch_norm_run(&job, f, s->size[0], 1, f->kernels->batch_norm_grad);
     return PL_OK;
 }
 
@@ -355,18 +312,6 @@ static int prepare_embedding(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t 
 /* ---- cross_entropy and correct: size is rows, classes, axes of both weights; scratch is
  * two numbers for each row ---- */
 
-typedef struct entropy_call {
-    pl_cross_entropy_job_t job;
-    void (*kernel)(const pl_cross_entropy_job_t *job, int64_t from, int64_t to);
-} entropy_call_t;
-
-static void entropy_piece(void *user, int64_t from, int64_t to, int part)
-{
-    (void)part;
-    const entropy_call_t *c = user;
-    c->kernel(&c->job, from, to);
-}
-
 static float total(const float *x, int64_t n)
 {
     double sum = 0.0;
@@ -376,63 +321,63 @@ static float total(const float *x, int64_t n)
 }
 
 /* The targets follow the input `logits`; the optional weights are the last two inputs. */
-static entropy_call_t entropy_start(const pl_exec_op_t *s, const pl_exec_context_t *f,
-                                    int logits, int weights)
+static pl_cross_entropy_job_t entropy_start(const pl_exec_op_t *s,
+                                            const pl_exec_context_t *f, int logits,
+                                            int weights)
 {
     float *row = (float *)f->scratch;
     const bool weighted = s->op.input_count > weights;
-    return (entropy_call_t){
-        .job = {.classes = s->size[1],
-                .logits = pl_in(s, f, logits),
-                .targets = pl_in(s, f, logits + 1),
-                .class_weight = weighted ? pl_in(s, f, weights) : NULL,
-                .row_weight = weighted ? pl_in(s, f, weights + 1) : NULL,
-                .one_class_weight = !s->size[2],
-                .one_row_weight = !s->size[3],
-                .dtype = s->dtype,
-                .has_ignore = s->op.attr.has_ignore,
-                .ignore = s->op.attr.from,
-                .top = s->op.attr.to,
-                .row = row,
-                .counted = row + s->size[0]}};
+    return (
+        pl_cross_entropy_job_t){.classes = s->size[1],
+                                .logits = pl_in(s, f, logits),
+                                .targets = pl_in(s, f, logits + 1),
+                                .class_weight = weighted ? pl_in(s, f, weights) : NULL,
+                                .row_weight = weighted ? pl_in(s, f, weights + 1) : NULL,
+                                .one_class_weight = !s->size[2],
+                                .one_row_weight = !s->size[3],
+                                .dtype = s->dtype,
+                                .has_ignore = s->op.attr.has_ignore,
+                                .ignore = s->op.attr.from,
+                                .top = s->op.attr.to,
+                                .row = row,
+                                .counted = row + s->size[0]};
 }
 
 static int run_cross_entropy(const pl_exec_op_t *s, const pl_exec_context_t *f,
                              pl_error_t *err)
 {
-    entropy_call_t c = entropy_start(s, f, 0, 2);
-    int code = check_indices(s, c.job.targets, s->size[0], s->size[1], err);
+    pl_cross_entropy_job_t job = entropy_start(s, f, 0, 2);
+    int code = check_indices(s, job.targets, s->size[0], s->size[1], err);
     if (code != PL_OK)
         return code;
     if (s->op.code == PL_OP_cross_entropy)
-        c.job.row_max = pl_out(s, f, 2);
-    if (c.job.row_max)
-        c.job.sum = c.job.row_max + s->size[0];
-    c.kernel = s->op.code == PL_OP_correct ? f->kernels->correct
-                                           : f->kernels->cross_entropy;
-    pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
-                    entropy_piece, &c);
+        job.row_max = pl_out(s, f, 2);
+    if (job.row_max)
+        job.sum = job.row_max + s->size[0];
+    pl_parallel_run(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
+                    s->op.code == PL_OP_correct ? f->kernels->correct
+                                                : f->kernels->cross_entropy,
+                    &job);
     if (pl_out(s, f, 0))
-        *(float *)pl_out(s, f, 0) = total(c.job.row, s->size[0]);
+        *(float *)pl_out(s, f, 0) = total(job.row, s->size[0]);
     if (pl_out(s, f, 1))
-        *(float *)pl_out(s, f, 1) = total(c.job.counted, s->size[0]);
+        *(float *)pl_out(s, f, 1) = total(job.counted, s->size[0]);
     return PL_OK;
 }
 
 static int run_cross_entropy_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
                                   pl_error_t *err)
 {
-    entropy_call_t c = entropy_start(s, f, 1, 4);
-    int code = check_indices(s, c.job.targets, s->size[0], s->size[1], err);
+    pl_cross_entropy_job_t job = entropy_start(s, f, 1, 4);
+    int code = check_indices(s, job.targets, s->size[0], s->size[1], err);
     if (code != PL_OK)
         return code;
-    c.job.dsum = pl_in(s, f, 0);
-    c.job.row_max = pl_in(s, f, 3);
-    c.job.sum = c.job.row_max + s->size[0];
-    c.job.dlogits = pl_out(s, f, 0);
-    c.kernel = f->kernels->cross_entropy_grad;
-    pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
-                    entropy_piece, &c);
+    job.dsum = pl_in(s, f, 0);
+    job.row_max = pl_in(s, f, 3);
+    job.sum = job.row_max + s->size[0];
+    job.dlogits = pl_out(s, f, 0);
+    pl_parallel_run(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
+                    f->kernels->cross_entropy_grad, &job);
     return PL_OK;
 }
 

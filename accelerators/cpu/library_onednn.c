@@ -87,12 +87,6 @@ void pl_library_free(pl_library_t *library)
     pl_free(library);
 }
 
-/* The library takes its number of threads from the calling thread. */
-static void compute_alone(void)
-{
-    omp_set_num_threads(1);
-}
-
 /* ---- Building a product ---- */
 
 static pl_cpu_product_t *product_done(pl_cpu_product_t *p, dnnl_status_t status,
@@ -111,7 +105,8 @@ static pl_cpu_product_t *product_new(pl_library_t *library, pl_error_t *err)
         pl_no_memory(err);
         return NULL;
     }
-    compute_alone();
+    /* The library takes its number of threads from the calling thread. */
+    omp_set_num_threads(1);
     p->library = library;
     dnnl_status_t status = dnnl_stream_create(&p->stream, library->engine,
                                               dnnl_stream_default_flags);
@@ -405,7 +400,7 @@ int pl_cpu_product_run(pl_cpu_product_t *p, void *const argument[4], void *scrat
                        pl_error_t *err)
 {
     dnnl_status_t status = dnnl_success;
-    compute_alone();
+    omp_set_num_threads(1);
     for (int i = 0; i < p->bindings && status == dnnl_success; i++) {
         const binding_t *b = &p->binding[i];
         void *at = b->argument == FROM_SCRATCH ? (char *)scratch + b->offset

@@ -50,16 +50,6 @@ struct pl_pool {
 
 /* ---- Waiting ---- */
 
-static void sleep_while(uint32_t *word, uint32_t value)
-{
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
-}
-
-static void wake(uint32_t *word, int count)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
-}
-
 static uint32_t look(const uint32_t *word)
 {
     return __atomic_load_n(word, __ATOMIC_SEQ_CST);
@@ -106,7 +96,7 @@ static void pieces_run(pl_pool_t *pool, uint32_t loop, int own)
         pool->body(pool->job, from, to < pool->n ? to : pool->n, k);
         if (__atomic_sub_fetch(&pool->left, 1, __ATOMIC_SEQ_CST) == 0
             && __atomic_load_n(&pool->waiting, __ATOMIC_SEQ_CST))
-            wake(&pool->left, 1);
+            syscall(SYS_futex, &pool->left, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
     }
 }
 
@@ -125,7 +115,7 @@ static void *helper_main(void *user)
             pieces_run(pool, seen = loop, helper->own);
         } else if (!changes_soon(&pool->loop, seen)) {
             __atomic_add_fetch(&pool->asleep, 1, __ATOMIC_SEQ_CST);
-            sleep_while(&pool->loop, seen);
+            syscall(SYS_futex, &pool->loop, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
             __atomic_sub_fetch(&pool->asleep, 1, __ATOMIC_SEQ_CST);
         }
     }
@@ -164,7 +154,7 @@ static uint32_t loop_begin(pl_pool_t *pool, int helpers)
 {
     const uint32_t loop = __atomic_add_fetch(&pool->loop, 1, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&pool->asleep, __ATOMIC_SEQ_CST) > 0)
-        wake(&pool->loop, helpers);
+        syscall(SYS_futex, &pool->loop, FUTEX_WAKE_PRIVATE, helpers, NULL, NULL, 0);
     return loop;
 }
 
@@ -202,7 +192,26 @@ void pl_parallel_for(pl_pool_t *pool, int threads, int64_t n, int64_t grain,
         if (changes_soon(&pool->left, left))
             continue;
         __atomic_store_n(&pool->waiting, true, __ATOMIC_SEQ_CST);
-        sleep_while(&pool->left, left);
+        syscall(SYS_futex, &pool->left, FUTEX_WAIT_PRIVATE, left, NULL, NULL, 0);
         __atomic_store_n(&pool->waiting, false, __ATOMIC_SEQ_CST);
     }
+}
+
+typedef struct numberless {
+    void (*run)(const void *job, int64_t from, int64_t to);
+    const void *job;
+} numberless_t;
+
+static void numberless_piece(void *user, int64_t from, int64_t to, int part)
+{
+    (void)part;
+    const numberless_t *body = user;
+    body->run(body->job, from, to);
+}
+
+void pl_parallel_run(pl_pool_t *pool, int threads, int64_t n, int64_t grain,
+                     void (*run)(const void *job, int64_t from, int64_t to),
+                     const void *job)
+{
+    pl_parallel_for(pool, threads, n, grain, numberless_piece, &(numberless_t){run, job});
 }

@@ -39,4 +39,9 @@ static inline int64_t pl_parallel_piece(int threads, int64_t n, int64_t grain)
 void pl_parallel_for(pl_pool_t *pool, int threads, int64_t n, int64_t grain,
                      pl_parallel_body_t body, void *job);
 
+/* The same for a body that needs no number of its piece: a kernel. */
+void pl_parallel_run(pl_pool_t *pool, int threads, int64_t n, int64_t grain,
+                     void (*run)(const void *job, int64_t from, int64_t to),
+                     const void *job);
+
 #endif

@@ -127,32 +127,6 @@ static int card_choose(cuda_t *cuda, pl_device_info_t *info, pl_error_t *err)
     return cuda_card_describe(cuda->call, number, &cuda->card, err);
 }
 
-static void describe(cuda_t *cuda, pl_device_info_t *info)
-{
-    const cuda_multiplier_t *products = info->computes ? cuda_products_library(cuda)
-                                                       : NULL;
-    size_t left = 0, all = cuda->card.memory;
-    cuda->call->memory_info(&left, &all);
-    info->device = cuda->card.number;
-    info->threads = 1;
-    info->emulated = 0;
-    info->memory = all;
-    info->memory_free = left;
-    /* For tests, NCCL_HOSTID lets processes on different "machines" share a card. */
-    if (!getenv("NCCL_HOSTID"))
-        memcpy(info->uuid, cuda->card.uuid.bytes, sizeof info->uuid);
-    snprintf(info->model, sizeof info->model, "%.48s, sm_%d%d", cuda->card.name,
-             cuda->card.major, cuda->card.minor);
-    snprintf(info->library, sizeof info->library, "CUDA %d.%d, NVRTC %d.%d",
-             cuda->library->version / 1000, cuda->library->version / 10 % 100,
-             cuda->compiler->major, cuda->compiler->minor);
-    const size_t length = strlen(info->library);
-    if (products)
-        snprintf(info->library + length, sizeof info->library - length,
-                 ", cuBLASLt %d.%d", products->major, products->minor);
-    cuda_layers_name(cuda, info);
-}
-
 static int machine_open(void *self, pl_device_info_t *info, pl_error_t *err)
 {
     cuda_t *cuda = self;
@@ -187,7 +161,28 @@ static int machine_open(void *self, pl_device_info_t *info, pl_error_t *err)
     if (!cuda->notifier)
         return PL_EBUSY;
     cuda_cache_open(cuda);
-    describe(cuda, info);
+    const cuda_multiplier_t *products = info->computes ? cuda_products_library(cuda)
+                                                       : NULL;
+    size_t left = 0, all = cuda->card.memory;
+    cuda->call->memory_info(&left, &all);
+    info->device = cuda->card.number;
+    info->threads = 1;
+    info->emulated = 0;
+    info->memory = all;
+    info->memory_free = left;
+    /* For tests, NCCL_HOSTID lets processes on different "machines" share a card. */
+    if (!getenv("NCCL_HOSTID"))
+        memcpy(info->uuid, cuda->card.uuid.bytes, sizeof info->uuid);
+    snprintf(info->model, sizeof info->model, "%.48s, sm_%d%d", cuda->card.name,
+             cuda->card.major, cuda->card.minor);
+    snprintf(info->library, sizeof info->library, "CUDA %d.%d, NVRTC %d.%d",
+             cuda->library->version / 1000, cuda->library->version / 10 % 100,
+             cuda->compiler->major, cuda->compiler->minor);
+    const size_t length = strlen(info->library);
+    if (products)
+        snprintf(info->library + length, sizeof info->library - length,
+                 ", cuBLASLt %d.%d", products->major, products->minor);
+    cuda_layers_name(cuda, info);
     return PL_OK;
 }
 

@@ -109,11 +109,6 @@ void dnn_text(const pl_layer_t *layer, char text[DNN_TEXT])
 
 /* ---- The library on a device ---- */
 
-static bool is_enabled(const cuda_t *cuda)
-{
-    return cuda->cudnn && !cuda->strict;
-}
-
 static void log_without(const pl_error_t *why)
 {
     pl_log_line(PL_LOG_WARNING, -1, "",
@@ -125,7 +120,7 @@ static void log_without(const pl_error_t *why)
 void cuda_layers_name(const cuda_t *cuda, pl_device_info_t *info)
 {
     const size_t length = strlen(info->library);
-    const cuda_dnn_library_t *library = info->computes && is_enabled(cuda)
+    const cuda_dnn_library_t *library = info->computes && cuda->cudnn && !cuda->strict
                                             ? cuda_dnn_open(cuda->library->version, NULL)
                                             : NULL;
     if (library)
@@ -210,7 +205,7 @@ int cuda_layer_new(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,
     char text[DNN_TEXT];
     if (!dnn_fits(layer))
         return PL_EUNSUPPORTED;
-    if (is_enabled(cuda) && !layers->is_tried) {
+    if (cuda->cudnn && !cuda->strict && !layers->is_tried) {
         layers->is_tried = true;
         layers->library = cuda_dnn_open(cuda->library ? cuda->library->version : 0,
                                         &layers->why);

@@ -28,12 +28,6 @@ struct cuda_notifier {
     int descriptor;
 };
 
-static void event_destroy(const cuda_notifier_t *notifier, pl_event_t *event)
-{
-    notifier->cuda->call->event_free(event->event);
-    pl_free(event);
-}
-
 /* A notice stays in the queue while the thread waits for its event. */
 static void *notifier_main(void *user)
 {
@@ -61,8 +55,10 @@ static void *notifier_main(void *user)
             notifier->last = &notifier->first;
         const bool frees = --event->notices == 0 && event->freed;
         pthread_mutex_unlock(&notifier->lock);
-        if (frees)
-            event_destroy(notifier, event);
+        if (frees) {
+            notifier->cuda->call->event_free(event->event);
+            pl_free(event);
+        }
         pl_free(notice);
     }
 }
@@ -140,6 +136,8 @@ void cuda_event_free(void *self, pl_event_t *event)
     event->freed = true;
     const bool frees = event->notices == 0;
     pthread_mutex_unlock(&notifier->lock);
-    if (frees)
-        event_destroy(notifier, event);
+    if (frees) {
+        notifier->cuda->call->event_free(event->event);
+        pl_free(event);
+    }
 }

@@ -12,30 +12,6 @@
 
 enum { UUID_TEXT = 48 };
 
-/* Finds the card, or a part of one, by "GPU-40404040-4040-4040-4040-404040404040". */
-static void monitor_open(cuda_t *cuda)
-{
-    static const char *const prefixes[] = {"GPU", "MIG"};
-    pl_error_t err = {0};
-    const cuda_monitor_t *monitor = cuda_monitor_open(&err);
-    cuda->stats.is_tried = true;
-    for (int p = 0; p < 2 && monitor && !cuda->stats.monitor; p++) {
-        char uuid[UUID_TEXT];
-        size_t at = (size_t)snprintf(uuid, UUID_TEXT, "%s", prefixes[p]);
-        for (int k = 0; k < 16; k++)
-            at += (size_t)snprintf(uuid + at, UUID_TEXT - at, "%s%02x",
-                                   k == 0 || (k >= 4 && k <= 10 && k % 2 == 0) ? "-" : "",
-                                   (unsigned char)cuda->card.uuid.bytes[k]);
-        if (monitor->call.card(uuid, &cuda->stats.card) == NVML_OK)
-            cuda->stats.monitor = monitor;
-    }
-    if (!cuda->stats.monitor)
-        pl_log_line(PL_LOG_DEBUG, cuda->card.number, "accelerator.cuda",
-                    "utilization, power and temperature of cuda:%d are unknown: %s",
-                    cuda->card.number,
-                    monitor ? "NVML does not find the card" : err.text);
-}
-
 void cuda_stats(void *self, pl_device_stats_t *stats)
 {
     cuda_t *cuda = self;
@@ -44,8 +20,29 @@ void cuda_stats(void *self, pl_device_stats_t *stats)
     nvmlUtilization_t percent;
     unsigned milliwatts, degrees;
     size_t left = 0, all = 0;
-    if (!s->is_tried)
-        monitor_open(cuda);
+    if (!s->is_tried) {
+        /* A card, or a part of one: "GPU-40404040-4040-4040-4040-404040404040". */
+        static const char *const prefixes[] = {"GPU", "MIG"};
+        pl_error_t err = {0};
+        const cuda_monitor_t *monitor = cuda_monitor_open(&err);
+        cuda->stats.is_tried = true;
+        for (int p = 0; p < 2 && monitor && !cuda->stats.monitor; p++) {
+            char uuid[UUID_TEXT];
+            size_t at = (size_t)snprintf(uuid, UUID_TEXT, "%s", prefixes[p]);
+            for (int k = 0; k < 16; k++)
+                at += (size_t)snprintf(uuid + at, UUID_TEXT - at, "%s%02x",
+                                       k == 0 || (k >= 4 && k <= 10 && k % 2 == 0) ? "-"
+                                                                                   : "",
+                                       (unsigned char)cuda->card.uuid.bytes[k]);
+            if (monitor->call.card(uuid, &cuda->stats.card) == NVML_OK)
+                cuda->stats.monitor = monitor;
+        }
+        if (!cuda->stats.monitor)
+            pl_log_line(PL_LOG_DEBUG, cuda->card.number, "accelerator.cuda",
+                        "utilization, power and temperature of cuda:%d are unknown: %s",
+                        cuda->card.number,
+                        monitor ? "NVML does not find the card" : err.text);
+    }
     const cuda_nvml_t *call = s->monitor ? &s->monitor->call : NULL;
     if (call && call->memory(s->card, &memory) == NVML_OK) {
         stats->memory_used = (double)memory.used;

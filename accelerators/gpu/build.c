@@ -65,26 +65,6 @@ static void wait_for_compilers(void)
     pthread_mutex_unlock(&leaving);
 }
 
-/* False: the process is about to end. */
-static bool compiler_enter(void)
-{
-    pthread_mutex_lock(&leaving);
-    const bool enters = !is_leaving;
-    at_work += enters;
-    if (!is_known)
-        is_known = atexit(wait_for_compilers) == 0;
-    pthread_mutex_unlock(&leaving);
-    return enters;
-}
-
-static void compiler_leave(void)
-{
-    pthread_mutex_lock(&leaving);
-    at_work--;
-    pthread_cond_broadcast(&left);
-    pthread_mutex_unlock(&leaving);
-}
-
 bool pl_gpu_stops(const void *self)
 {
     const pl_gpu_t *gpu = self;
@@ -110,12 +90,21 @@ static void job_run(builder_t *builder, building_t *b)
     const uint64_t one = 1;
     pthread_mutex_unlock(&builder->lock);
     const int64_t began = pl_now();
-    int code = compiler_enter() ? PL_OK : stopped(&err);
+    pthread_mutex_lock(&leaving);
+    const bool enters = !is_leaving;
+    at_work += enters;
+    if (!is_known)
+        is_known = atexit(wait_for_compilers) == 0;
+    pthread_mutex_unlock(&leaving);
+    int code = enters ? PL_OK : stopped(&err);
     if (code == PL_OK) {
         code = text < 0 ? backend->layer_build(gpu, b->plan->built[k], &workspace, &err)
                         : backend->code_new(gpu, b->text[text].text, &b->plan->code[text],
                                             &err);
-        compiler_leave();
+        pthread_mutex_lock(&leaving);
+        at_work--;
+        pthread_cond_broadcast(&left);
+        pthread_mutex_unlock(&leaving);
     }
     const double seconds = (double)(pl_now() - began) / 1e9;
     pthread_mutex_lock(&builder->lock);

@@ -18,11 +18,6 @@ enum {
     BLOCK = 4096,                                          /* elements of a partial sum */
 };
 
-static const pl_value_t *value_of(const gpu_unit_t *u, int32_t value)
-{
-    return &u->t->g->value[value];
-}
-
 /* ---- Totals ---- */
 
 static int64_t blocks_of(const gpu_unit_t *u)
@@ -35,7 +30,7 @@ static void print_sum(gpu_unit_t *u, int k, const char *sum)
 {
     gpu_codegen_t *t = u->t;
     const pl_op_t *op = u->total[k];
-    const pl_dtype_t dtype = value_of(u, op->output[0])->dtype;
+    const pl_dtype_t dtype = u->t->g->value[op->output[0]].dtype;
     const gpu_buffer_t buffer = gpu_buffer_of(t, op->output[0]);
     if (t->allocation[op->output[0]].kind == PL_ALLOCATION_NONE)
         return;
@@ -61,7 +56,7 @@ static int width_of(const gpu_unit_t *u)
             const int32_t value = k < op->input_count ? op->input[k]
                                                       : op->output[k - op->input_count],
                           root = t->fusion->root[value];
-            const pl_value_t *v = value_of(u, root);
+            const pl_value_t *v = &u->t->g->value[root];
             if (v->source == PL_FROM_CONSTANT || v->source == PL_FROM_SCALAR
                 || pl_elements(v->shape) != u->n)
                 continue;

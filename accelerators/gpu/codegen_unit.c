@@ -218,10 +218,21 @@ static void store_add(gpu_unit_t *u, const gpu_buffer_t *buffer, pl_dtype_t dtyp
     store_put(u, &low, t->low_dtype, number);
 }
 
-/* Prints a formula with its operands: "x *y" as "v0 * v1". */
-static void print_formula(gpu_unit_t *u, const char *formula, const char *x,
-                          const char *y, const char *f)
+/* A result in a new register; rounded to its type, unless it is exact. */
+static int result(gpu_unit_t *u, pl_dtype_t dtype, bool exact, const char *x,
+                  const char *y, const char *f, const char *formula)
 {
+    const int r = u->registers++;
+    const bool rounds = !exact && dtype != (u->t->wide ? PL_F64 : PL_F32);
+    if (u->width == 1) {
+        loop_print(u, "const real v%d = ", r);
+    } else {
+        gpu_print(u->t, "four_t v%d;\n", r);
+        loop_print(u, "v%d.at[k] = ", r);
+    }
+    if (rounds)
+        loop_print(u, "round_%s(", gpu_suffix(dtype));
+    /* The formula with its operands: "x *y" as "v0 * v1". */
     while (*formula) {
         const size_t word = strspn(formula, "abcdefghijklmnopqrstuvwxyz"
                                             "ABCDEFGHIJKLMNOPQRSTUVWXYZ_.0123456789");
@@ -238,23 +249,6 @@ static void print_formula(gpu_unit_t *u, const char *formula, const char *x,
                        *formula == '*' && formula[1] != ' ' ? " " : "");
         formula += length;
     }
-}
-
-/* A result in a new register; rounded to its type, unless it is exact. */
-static int result(gpu_unit_t *u, pl_dtype_t dtype, bool exact, const char *x,
-                  const char *y, const char *f, const char *formula)
-{
-    const int r = u->registers++;
-    const bool rounds = !exact && dtype != (u->t->wide ? PL_F64 : PL_F32);
-    if (u->width == 1) {
-        loop_print(u, "const real v%d = ", r);
-    } else {
-        gpu_print(u->t, "four_t v%d;\n", r);
-        loop_print(u, "v%d.at[k] = ", r);
-    }
-    if (rounds)
-        loop_print(u, "round_%s(", gpu_suffix(dtype));
-    print_formula(u, formula, x, y, f);
     loop_print(u, rounds ? ");\n" : ";\n");
     return r;
 }
@@ -377,12 +371,6 @@ static void unit_ops(gpu_unit_t *u)
             gpu_unit_op(u, i);
 }
 
-static void unit_free(gpu_unit_t *u)
-{
-    pl_free(u->loop.text);
-    pl_free(u);
-}
-
 /* "FN real NAME_X(int64_t i, PARAMETERS)" with the current body as its lines; the body of
  * the kernel comes back. */
 static void function_end(gpu_codegen_t *t, gpu_string_t aside, const char *returns,
@@ -418,7 +406,8 @@ bool gpu_define_before(gpu_codegen_t *t, const char *name, int32_t value)
     gpu_unit_print(u);
     gpu_print(t, "return v%d;\n", r);
     function_end(t, aside, "real", name, "");
-    unit_free(u);
+    pl_free(u->loop.text);
+    pl_free(u);
     snprintf(word, sizeof word, "%.16s(i)", name);
     gpu_define(t, word, "%s_%s(i, ARGUMENTS)", t->kernel[t->kernels - 1].name, name);
     return true;
@@ -481,7 +470,8 @@ bool gpu_define_after(gpu_codegen_t *t, const char *name, int32_t value)
     unit_ops(u);
     gpu_unit_print(u);
     function_end(t, aside, "void", name, "real v, ");
-    unit_free(u);
+    pl_free(u->loop.text);
+    pl_free(u);
     gpu_define(t, word, "%s_%s(i, v, ARGUMENTS)", t->kernel[t->kernels - 1].name, name);
     return true;
 }

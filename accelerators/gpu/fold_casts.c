@@ -47,11 +47,6 @@ static bool takes_any(pl_opcode_t code)
     }
 }
 
-static bool is_wider(pl_dtype_t a, pl_dtype_t b)
-{
-    return pl_dtype_size(a) > pl_dtype_size(b);
-}
-
 static void count_readers(refining_t *r)
 {
     const pl_graph_t *g = r->g;
@@ -122,7 +117,7 @@ static bool takes_over(const refining_t *r, const pl_op_t *maker, const pl_op_t 
                      *from = &r->g->value[cast->input[0]];
     if (!pl_is_float(from->dtype) || !pl_is_float(to->dtype))
         return false;
-    if (is_wider(to->dtype, from->dtype))
+    if (pl_dtype_size(to->dtype) > pl_dtype_size(from->dtype))
         return is_product(maker->code) && is_gradient(r, cast->output[0])
                && !(r->library_convolves && maker->code == PL_OP_conv2d_grad_w);
     return takes_any(maker->code);
@@ -249,7 +244,8 @@ int gpu_fold_casts(pl_graph_t *g, bool library_convolves, pl_error_t *err)
          i++) {                            /* readers of widened values read the halves */
         const pl_op_t *op = &g->op[i];
         if (op->code == PL_OP_cast && pl_is_float(g->value[op->input[0]].dtype)
-            && is_wider(g->value[op->output[0]].dtype, g->value[op->input[0]].dtype))
+            && pl_dtype_size(g->value[op->output[0]].dtype)
+                   > pl_dtype_size(g->value[op->input[0]].dtype))
             read_instead(g, op->output[0], op->input[0]);
     }
     pl_graph_prune(g);

@@ -253,7 +253,7 @@ static int bulk_connect(pl_rank_client_t *m, const char *endpoint, pl_error_t *e
                                  .on_sent = object_sent,
                                  .on_event = event_came,
                                  .user = m};
-    m->outbox.bulk = m->bulk = pl_bulk_connect(&bulk, pl_actor_loop(m->self), err);
+    m->outbox.bulk = m->bulk = pl_bulk_open(&bulk, false, pl_actor_loop(m->self), err);
     return m->bulk ? PL_OK : err->code;
 }
 

@@ -262,7 +262,7 @@ static int rank_links_open(pl_rank_links_t *links, const pl_rank_links_spec_t *w
                                  .on_sent = bulk_sent,
                                  .on_event = bulk_event,
                                  .user = links};
-    links->bulk = pl_bulk_listen(&with, pl_actor_loop(launcher), err);
+    links->bulk = pl_bulk_open(&with, true, pl_actor_loop(launcher), err);
     if (!links->bulk
         || pl_link_endpoint(pl_bulk_link(links->bulk), bound, sizeof bound, err) != PL_OK)
         return err->code;

@@ -21,25 +21,6 @@ struct pl_binding {
     json_t *values;                                         /* option's name -> value */
 };
 
-static int check_keys(const pl_option_t *table, const json_t *object, pl_error_t *err)
-{
-    char text[PL_SUGGESTION_TEXT], shown[SHOWN];
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)object, key, value) {
-        if (!strcmp(key, "name") || pl_option_find(table, key))
-            continue;
-        pl_suggestion_t nearest;
-        pl_suggestion_init(&nearest, key);
-        for (const pl_option_t *option = table; option && option->name; option++)
-            pl_suggestion_offer(&nearest, option->name);
-        return pl_fail(err, PL_EINVAL, "has no option \"%s\": %s",
-                       pl_utf8_show(key, shown, sizeof shown),
-                       pl_suggestion_text(&nearest, text));
-    }
-    return PL_OK;
-}
-
 /* The option's value, a new reference: the given one, the data's, or the default. */
 static json_t *choose(const pl_option_t *option, const json_t *object,
                       const json_t *auto_values, pl_error_t *err)
@@ -136,14 +117,24 @@ int pl_bind(const pl_option_t *table, const json_t *object, const json_t *auto_v
             void *component, pl_binding_t **binding_p, pl_error_t *err)
 {
     pl_error_t why = {0};
-    int rc = check_keys(table, object, err);
-    if (rc != PL_OK)
-        return rc;
+    char text[PL_SUGGESTION_TEXT], shown[SHOWN];
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value) {
+        if (!strcmp(key, "name") || pl_option_find(table, key))
+            continue;
+        pl_suggestion_t nearest;
+        pl_suggestion_init(&nearest, key);
+        for (const pl_option_t *option = table; option && option->name; option++)
+            pl_suggestion_offer(&nearest, option->name);
+        return pl_fail(err, PL_EINVAL, "has no option \"%s\": %s",
+                       pl_utf8_show(key, shown, sizeof shown),
+                       pl_suggestion_text(&nearest, text));
+    }
     pl_binding_t *binding = pl_alloc(sizeof *binding);
     if (binding)
         binding->values = json_object();
-    if (!binding || !binding->values)
-        rc = PL_ENOMEM;
+    int rc = binding && binding->values ? PL_OK : PL_ENOMEM;
     for (; rc == PL_OK && table && table->name; table++)
         rc = bind_option(binding->values, table, object, auto_values, component, &why);
     if (rc == PL_OK) {

@@ -34,19 +34,6 @@ static int64_t count_open(void)
     return count;
 }
 
-/* The size of the kernel's table of open descriptors; 0: unknown. */
-static int64_t table_size(void)
-{
-    char text[4096];
-    const int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-    const ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
-    text[length > 0 ? length : 0] = '\0';
-    const char *size = strstr(text, "FDSize:");
-    return size ? atoll(size + strlen("FDSize:")) : 0;
-}
-
 /* count: how many are open, known when false.  To look at each connection of a service
  * takes some ms, which the program's loop does not have.  Linux before 6.2 does not say
  * how many there are; then it is enough that its table is no larger. */
@@ -56,7 +43,15 @@ static bool has_at_most_open(int64_t capacity, int64_t *count)
     if (stat("/proc/self/fd", &status) == 0 && status.st_size > 0) {
         *count = status.st_size;
     } else {
-        const int64_t table = table_size();
+        /* The size of the kernel's table of open descriptors; 0: unknown. */
+        char text[4096];
+        const int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+        const ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+        if (fd >= 0)
+            close(fd);
+        text[length > 0 ? length : 0] = '\0';
+        const char *size = strstr(text, "FDSize:");
+        const int64_t table = size ? atoll(size + strlen("FDSize:")) : 0;
         if (table && table <= capacity)
             return true;
         *count = count_open();

@@ -94,3 +94,11 @@ void pl_map_release(pl_map_t *map)
     pl_free(map->value);
     *map = (pl_map_t){0};
 }
+
+void pl_map_release_values(pl_map_t *map)
+{
+    for (size_t k = 0; k < map->capacity; k++)
+        if (map->key[k])
+            pl_free(map->value[k]);
+    pl_map_release(map);
+}

@@ -19,5 +19,7 @@ void *pl_map_take(pl_map_t *map, uint64_t key);             /* removes and retur
 /* Any entry, to empty a map in proportion to its size; NULL: the map is empty. */
 void *pl_map_any(pl_map_t *map, uint64_t *key);
 void pl_map_release(pl_map_t *map);
+/* The same after pl_free() of all values. */
+void pl_map_release_values(pl_map_t *map);
 
 #endif

@@ -217,28 +217,6 @@ static const pl_component_t *known(const char *role, const char *name)
     return component;
 }
 
-static void fail_unknown(const char *role, const char *name, pl_error_t *err)
-{
-    char text[PL_SUGGESTION_TEXT], shown[SHOWN], search_path[PL_PLUGIN_SEARCH_PATH];
-    pl_suggestion_t nearest;
-    pl_suggestion_init(&nearest, pl_compat_component(name));
-    pthread_mutex_lock(&lock);
-    for (int i = position(role, ""); i < entry_count && !strcmp(entries[i].role, role);
-         i++)
-        pl_suggestion_offer(&nearest, entries[i].component->name);
-    pthread_mutex_unlock(&lock);
-    pl_utf8_show(name, shown, sizeof shown);
-    pl_suggestion_text(&nearest, text);
-    if (nearest.length && nearest.distance && !strcmp(role, "accelerator"))
-        pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": known are %s", role, shown,
-                nearest.known);
-    else if (nearest.length)
-        pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": %s", role, shown, text);
-    else
-        pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": %s, nor found in %s", role,
-                shown, text, pl_plugin_search_path(search_path));
-}
-
 const void *pl_component_offered(const char *role, const char *name)
 {
     const pl_component_t *component = known(role, name);
@@ -267,8 +245,26 @@ const void *pl_component_find(const char *role, const char *name, pl_error_t *er
         component = known(role,
                           name);      /* a plug-in may make its names when it is loaded */
     }
-    if (!component)
-        fail_unknown(role, name, err);
+    if (!component) {
+        char text[PL_SUGGESTION_TEXT], shown[SHOWN], search_path[PL_PLUGIN_SEARCH_PATH];
+        pl_suggestion_t nearest;
+        pl_suggestion_init(&nearest, pl_compat_component(name));
+        pthread_mutex_lock(&lock);
+        for (int i = position(role, "");
+             i < entry_count && !strcmp(entries[i].role, role); i++)
+            pl_suggestion_offer(&nearest, entries[i].component->name);
+        pthread_mutex_unlock(&lock);
+        pl_utf8_show(name, shown, sizeof shown);
+        pl_suggestion_text(&nearest, text);
+        if (nearest.length && nearest.distance && !strcmp(role, "accelerator"))
+            pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": known are %s", role, shown,
+                    nearest.known);
+        else if (nearest.length)
+            pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": %s", role, shown, text);
+        else
+            pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": %s, nor found in %s", role,
+                    shown, text, pl_plugin_search_path(search_path));
+    }
     return component;
 }
 

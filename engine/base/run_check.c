@@ -396,25 +396,6 @@ static int check_component(const checker_t *c, const path_t *path, const char *r
 
 /* ---- Sections ---- */
 
-static int check_sources(const checker_t *c, const path_t *path, const json_t *data)
-{
-    const schema_t schema = {.table = {pl_source_table, pl_data_table}};
-    path_t name = {.up = path, .key = "name"}, split = {.up = path, .key = "val_split"};
-    if (json_object_get(data, "name"))
-        return fail_at(c, &name, PL_JSON_KEY, PL_EINVAL,
-                       "\"data\" is one source with a \"name\", or has \"train\", "
-                       "\"val\", \"test\", \"predict\": not both");
-    int rc = check_object(c, path, &schema, data);
-    const json_t *val = json_object_get(data, "val");
-    bool has_val = val && !json_is_null(val);
-    if (rc == PL_OK && has_val
-        && json_number_value(json_object_get(data, "val_split")) > 0)
-        return fail_at(
-            c, &split, PL_JSON_KEY, PL_EINVAL,
-            "\"data.val_split\" and \"data.val\" contradict each other: remove one");
-    return rc;
-}
-
 /* A component, or one for each objective of the module.  The learning rate of an
  * objective without a scheduler is constant. */
 static int check_objectives(const checker_t *c, const path_t *path,
@@ -477,8 +458,24 @@ static int check_data(const checker_t *c, const path_t *path, const json_t *data
         return fail_at(
             c, &stratify, PL_JSON_VALUE, PL_EINVAL,
             "\"data.stratify\" needs \"data.val_split\": the share for validation");
-    if (pl_data_has_sources(data))
-        return check_sources(c, path, data);
+    if (pl_data_has_sources(data)) {
+        const schema_t schema = {.table = {pl_source_table, pl_data_table}};
+        path_t name = {.up = path, .key = "name"},
+               split = {.up = path, .key = "val_split"};
+        if (json_object_get(data, "name"))
+            return fail_at(c, &name, PL_JSON_KEY, PL_EINVAL,
+                           "\"data\" is one source with a \"name\", or has \"train\", "
+                           "\"val\", \"test\", \"predict\": not both");
+        int rc = check_object(c, path, &schema, data);
+        const json_t *val = json_object_get(data, "val");
+        bool has_val = val && !json_is_null(val);
+        if (rc == PL_OK && has_val
+            && json_number_value(json_object_get(data, "val_split")) > 0)
+            return fail_at(
+                c, &split, PL_JSON_KEY, PL_EINVAL,
+                "\"data.val_split\" and \"data.val\" contradict each other: remove one");
+        return rc;
+    }
     if (has_data_options_only(data))
         return check_object(c, path, &options, data);
     if (!pl_component_name(data))
@@ -507,22 +504,6 @@ static int check_trainer(const checker_t *c, const path_t *path, const json_t *t
                      value);
 }
 
-static int check_plugins(const checker_t *c, const path_t *path, const json_t *list)
-{
-    if (!json_is_array(list))
-        return fail_form(c, path, "a list of file names", list);
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const path_t at = {.up = path, .index = i};
-        const json_t *file = json_array_get(list, i);
-        pl_error_t why = {0};
-        if (!json_is_string(file) || !*json_string_value(file))
-            return fail_form(c, &at, "the name of a shared object", file);
-        if (c->deep && pl_plugin_load(json_string_value(file), &why) != PL_OK)
-            return fail_at(c, &at, PL_JSON_VALUE, why.code, "%s", why.text);
-    }
-    return PL_OK;
-}
-
 static int check_section(const checker_t *c, const pl_section_t *section,
                          const json_t *value)
 {
@@ -542,7 +523,19 @@ static int check_section(const checker_t *c, const pl_section_t *section,
     case PL_SECTION_COMPONENTS:
         return json_is_array(value) ? check_components(c, &path, section->role, value)
                                     : fail_form(c, &path, "a list of components", value);
-    case PL_SECTION_FILES: return check_plugins(c, &path, value);
+    case PL_SECTION_FILES:
+        if (!json_is_array(value))
+            return fail_form(c, &path, "a list of file names", value);
+        for (size_t i = 0; i < json_array_size(value); i++) {
+            const path_t at = {.up = &path, .index = i};
+            const json_t *file = json_array_get(value, i);
+            pl_error_t why = {0};
+            if (!json_is_string(file) || !*json_string_value(file))
+                return fail_form(c, &at, "the name of a shared object", file);
+            if (c->deep && pl_plugin_load(json_string_value(file), &why) != PL_OK)
+                return fail_at(c, &at, PL_JSON_VALUE, why.code, "%s", why.text);
+        }
+        return PL_OK;
     }
     return PL_OK;
 }

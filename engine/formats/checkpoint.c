@@ -148,11 +148,11 @@ void pl_checkpoint_abandon(pl_checkpoint_t *checkpoint)
 
 /* ---- the manifest ---- */
 
-/* The checksums as texts of hexadecimal digits  [NULL: no memory]. */
-static json_t *sums_list(const pl_checksums_t *sums)
+int pl_checkpoint_add_file(json_t *manifest, const char *name, const pl_checksums_t *sums,
+                           pl_error_t *err)
 {
-    json_t *blocks = json_array();
     char hex[9];
+    json_t *files = json_object_get(manifest, "files"), *blocks = json_array();
     for (int k = 0; k < sums->count && blocks; k++) {
         snprintf(hex, sizeof hex, "%08x", sums->block[k]);
         if (json_array_append_new(blocks, json_string(hex)) != 0) {
@@ -160,13 +160,6 @@ static json_t *sums_list(const pl_checksums_t *sums)
             blocks = NULL;
         }
     }
-    return blocks;
-}
-
-int pl_checkpoint_add_file(json_t *manifest, const char *name, const pl_checksums_t *sums,
-                           pl_error_t *err)
-{
-    json_t *files = json_object_get(manifest, "files"), *blocks = sums_list(sums);
     if (!files && json_object_set_new(manifest, "files", json_object()) == 0)
         files = json_object_get(manifest, "files");
     json_t *entry = blocks

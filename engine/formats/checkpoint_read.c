@@ -211,17 +211,6 @@ static void *piece_read(void *user)
     return NULL;
 }
 
-/* The kernel reads ahead at one place of a descriptor. Threads that share it would
- * disturb each other, and a cold file takes four times as long. */
-static int reader_open(const file_piece_t *whole, int64_t reader)
-{
-    char same[32];                                    /* its path may name another file */
-    const int flags = fcntl(whole->fd, F_GETFL) & O_DIRECT;
-    snprintf(same, sizeof same, "/proc/self/fd/%d", whole->fd);
-    int fd = reader > 0 ? open(same, O_RDONLY | O_CLOEXEC | flags) : -1;
-    return fd >= 0 ? fd : whole->fd;
-}
-
 /* A check alone is not urgent, so one thread does it. If a thread cannot be created, this
  * thread reads its piece. */
 static int pieces_read(const file_piece_t *whole, pl_error_t *err)
@@ -233,7 +222,13 @@ static int pieces_read(const file_piece_t *whole, pl_error_t *err)
     pieces = pieces < READERS_MAX ? pieces : READERS_MAX;
     for (int64_t k = 0; k < pieces; k++) {
         piece[k] = *whole;
-        piece[k].fd = reader_open(whole, k);
+        /* The kernel reads ahead at one place of a descriptor. Threads that share it
+         * would disturb each other, and a cold file takes four times as long. */
+        char same[32];                                /* its path may name another file */
+        const int flags = fcntl(whole->fd, F_GETFL) & O_DIRECT;
+        snprintf(same, sizeof same, "/proc/self/fd/%d", whole->fd);
+        int fd = k > 0 ? open(same, O_RDONLY | O_CLOEXEC | flags) : -1;
+        piece[k].fd = fd >= 0 ? fd : whole->fd;
         piece[k].from = blocks * k / pieces * PL_SUMS_BLOCK;
         if (k + 1 < pieces)
             piece[k].to = blocks * (k + 1) / pieces * PL_SUMS_BLOCK;

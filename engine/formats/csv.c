@@ -225,11 +225,6 @@ static bool csv_number(const csv_field_t *field, double *number)
     return pl_number(bare.text, bare.length, number);
 }
 
-static bool csv_is_empty(const csv_field_t *field)
-{
-    return csv_trim(*field).length == 0;
-}
-
 /* "field 3 (petal_width)" */
 static const char *csv_field_text(const csv_scan_t *s, int column, char text[static 80])
 {
@@ -271,7 +266,7 @@ static int csv_take_value(csv_scan_t *s, int column, double *value)
     int code = csv_take_field(s, &field);
     if (code)
         return code;
-    if (csv_is_empty(&field))
+    if (csv_trim(field).length == 0)
         return pl_fail(s->err, PL_EFORMAT, PLACE "%s of %d is missing",
                        PLACE_OF(s, &field), csv_field_text(s, column, text),
                        s->csv.columns);
@@ -312,7 +307,7 @@ static int csv_look_at_first(csv_scan_t *s, bool *names)
         if (++s->csv.columns > COLUMNS_MAX)
             return pl_fail(s->err, PL_EFORMAT, PLACE "more than %d fields",
                            PLACE_OF(s, &field), COLUMNS_MAX);
-        something = something || !csv_is_empty(&field);
+        something = something || csv_trim(field).length > 0;
         numbers = numbers || csv_number(&field, &number);
     } while (!field.last);
     *names = something && !numbers;

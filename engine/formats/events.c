@@ -214,18 +214,16 @@ static proto_t event_of(const pl_event_time_t *event)
     return message;
 }
 
-int pl_events_begin(pl_append_t *file, const pl_event_time_t *event, pl_error_t *err)
-{
-    proto_t message = event_of(event);
-    proto_text(&message, EVENT_VERSION, "brain.Event:2");
-    return record_add(file, &message, err);
-}
-
-int pl_events_restart(pl_append_t *file, const pl_event_time_t *event, pl_error_t *err)
+int pl_events_begin(pl_append_t *file, const pl_event_time_t *event, bool resumes,
+                    pl_error_t *err)
 {
     proto_t message = event_of(event), session = {0};
-    proto_int(&session, SESSION_STATUS, SESSION_START);
-    proto_message(&message, EVENT_SESSION, &session);
+    if (resumes) {
+        proto_int(&session, SESSION_STATUS, SESSION_START);
+        proto_message(&message, EVENT_SESSION, &session);
+    } else {
+        proto_text(&message, EVENT_VERSION, "brain.Event:2");
+    }
     return record_add(file, &message, err);
 }
 
@@ -332,28 +330,6 @@ typedef struct histogram {
     double limit[BINS], bin[BINS];
 } histogram_t;
 
-static void histogram_fill(histogram_t *h, const float *value, size_t count)
-{
-    for (size_t k = 0; k < count; k++) {
-        double x = value[k];
-        if (!isfinite(x))
-            continue;
-        h->min = h->count == 0 || x < h->min ? x : h->min;
-        h->max = h->count == 0 || x > h->max ? x : h->max;
-        h->count++;
-        h->sum += x;
-        h->squares += x * x;
-    }
-    double width = (h->max - h->min) / BINS;
-    for (int k = 0; k < BINS; k++)
-        h->limit[k] = k + 1 < BINS ? h->min + width * (k + 1) : h->max;
-    for (size_t k = 0; k < count; k++) {
-        double at = width > 0 ? (value[k] - h->min) / width : 0;
-        if (isfinite(value[k]))
-            h->bin[at < BINS ? (int)at : BINS - 1]++;
-    }
-}
-
 /* Readers take a missing number as 0. */
 static void double_put(proto_t *message, int field, double value)
 {
@@ -366,7 +342,24 @@ int pl_events_histogram(pl_append_t *file, const pl_event_time_t *event, const c
 {
     proto_t summary = {0}, made = {0}, inner = {0};
     histogram_t h = {0};
-    histogram_fill(&h, value, count);
+    for (size_t k = 0; k < count; k++) {
+        double x = value[k];
+        if (!isfinite(x))
+            continue;
+        h.min = h.count == 0 || x < h.min ? x : h.min;
+        h.max = h.count == 0 || x > h.max ? x : h.max;
+        h.count++;
+        h.sum += x;
+        h.squares += x * x;
+    }
+    double width = (h.max - h.min) / BINS;
+    for (int k = 0; k < BINS; k++)
+        h.limit[k] = k + 1 < BINS ? h.min + width * (k + 1) : h.max;
+    for (size_t k = 0; k < count; k++) {
+        double at = width > 0 ? (value[k] - h.min) / width : 0;
+        if (isfinite(value[k]))
+            h.bin[at < BINS ? (int)at : BINS - 1]++;
+    }
     double_put(&inner, HISTOGRAM_MIN, h.min);
     double_put(&inner, HISTOGRAM_MAX, h.max);
     double_put(&inner, HISTOGRAM_COUNT, h.count);

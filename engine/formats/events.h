@@ -30,10 +30,10 @@ typedef struct pl_event_hparam {
 
 /* Each adds a record to the next flush of the file. */
 
-/* The first record of a file. */
-int pl_events_begin(pl_append_t *file, const pl_event_time_t *event, pl_error_t *err);
-/* A run was resumed: readers drop records of event->step and later. */
-int pl_events_restart(pl_append_t *file, const pl_event_time_t *event, pl_error_t *err);
+/* The first record of a file, or, if a run was resumed, one with which readers drop
+ * records of event->step and later. */
+int pl_events_begin(pl_append_t *file, const pl_event_time_t *event, bool resumes,
+                    pl_error_t *err);
 int pl_events_scalars(pl_append_t *file, const pl_event_time_t *event,
                       const pl_event_scalar_t *scalar, int count, pl_error_t *err);
 /* A text in Markdown. */

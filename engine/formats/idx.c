@@ -18,12 +18,15 @@ static bool idx_raw(uint8_t code, pl_raw_t *raw)
     }
 }
 
-static int idx_magic(const uint8_t *p, size_t size, const char *name, pl_array_t *array,
-                     pl_raw_t *raw, pl_error_t *err)
+int pl_idx_read(const void *data, size_t size, const char *name, pl_array_t *array,
+                pl_error_t *err)
 {
+    const uint8_t *p = data;
+    pl_array_t found = {0};
+    pl_raw_t raw = {0};
     if (size < 4 || p[0] || p[1])
         return pl_fail(err, PL_EFORMAT, "%s: byte 0: this is not an IDX file", name);
-    if (!idx_raw(p[2], raw) || !pl_raw_dtype(raw, &array->dtype))
+    if (!idx_raw(p[2], &raw) || !pl_raw_dtype(&raw, &found.dtype))
         return pl_fail(
             err, PL_EUNSUPPORTED,
             "%s: byte 2: elements of type 0x%02x; 0x08 (bytes), 0x09 (signed bytes), "
@@ -32,19 +35,7 @@ static int idx_magic(const uint8_t *p, size_t size, const char *name, pl_array_t
     if (p[3] < 1 || p[3] > PL_DIMS)
         return pl_fail(err, PL_EFORMAT, "%s: byte 3: %d axes; 1 to %d are possible", name,
                        p[3], PL_DIMS);
-    array->shape.rank = p[3];
-    return PL_OK;
-}
-
-int pl_idx_read(const void *data, size_t size, const char *name, pl_array_t *array,
-                pl_error_t *err)
-{
-    const uint8_t *p = data;
-    pl_array_t found = {0};
-    pl_raw_t raw = {0};
-    int code = idx_magic(p, size, name, &found, &raw, err);
-    if (code)
-        return code;
+    found.shape.rank = p[3];
     size_t start = 4 + 4 * (size_t)found.shape.rank, bytes;
     if (size < start)
         return pl_fail(err, PL_EFORMAT, "%s: truncated at byte %zu, in the header", name,
@@ -66,7 +57,7 @@ int pl_idx_read(const void *data, size_t size, const char *name, pl_array_t *arr
         return pl_fail(err, PL_EFORMAT,
                        "%s: byte %zu: %zu bytes more than the header says", name,
                        start + bytes, size - start - bytes);
-    code = pl_array_decode(&found, p + start, &raw, name, err);
+    const int code = pl_array_decode(&found, p + start, &raw, name, err);
     if (code == PL_OK)
         *array = found;
     return code;

@@ -218,23 +218,6 @@ static int scan_type(scan_t *s, pl_safetensors_tensor_t *tensor, int64_t *elemen
     return scan_bad(s, "the type before this is unknown");
 }
 
-static int scan_check_size(scan_t *s, const pl_safetensors_tensor_t *tensor,
-                           int64_t element)
-{
-    int64_t elements = 1;
-    for (int i = 0; i < tensor->shape.rank; i++)
-        if (__builtin_mul_overflow(elements, tensor->shape.dim[i], &elements))
-            return scan_bad(s, "the shape before this has too many elements");
-    if (__builtin_mul_overflow(elements, element, &elements)
-        || (uint64_t)elements != tensor->size)
-        return pl_fail(s->err, PL_EFORMAT,
-                       "%s: byte %zu: tensor '%.64s' has %llu bytes, which does not "
-                       "match its shape and type",
-                       s->file->name, PL_SAFETENSORS_PREFIX + (size_t)(s->at - s->start),
-                       tensor->name, (unsigned long long)tensor->size);
-    return PL_OK;
-}
-
 /* {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, each key once, in any
  * order. */
 static int scan_tensor(scan_t *s, pl_safetensors_tensor_t *tensor)
@@ -278,7 +261,18 @@ static int scan_tensor(scan_t *s, pl_safetensors_tensor_t *tensor)
         return scan_bad(s, "dtype, shape or data_offsets is missing before this");
     tensor->offset = (uint64_t)ends[0];
     tensor->size = (uint64_t)(ends[1] - ends[0]);
-    return scan_check_size(s, tensor, element);
+    int64_t elements = 1;
+    for (int i = 0; i < tensor->shape.rank; i++)
+        if (__builtin_mul_overflow(elements, tensor->shape.dim[i], &elements))
+            return scan_bad(s, "the shape before this has too many elements");
+    if (__builtin_mul_overflow(elements, element, &elements)
+        || (uint64_t)elements != tensor->size)
+        return pl_fail(s->err, PL_EFORMAT,
+                       "%s: byte %zu: tensor '%.64s' has %llu bytes, which does not "
+                       "match its shape and type",
+                       s->file->name, PL_SAFETENSORS_PREFIX + (size_t)(s->at - s->start),
+                       tensor->name, (unsigned long long)tensor->size);
+    return PL_OK;
 }
 
 static int scan_metadata(scan_t *s)

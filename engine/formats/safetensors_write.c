@@ -106,30 +106,26 @@ static int write_header(pl_durable_t *file, const json_t *header, pl_error_t *er
     return code;
 }
 
-/* Writes float32 as halves, a block at a time. */
-static int write_halves(pl_durable_t *file, pl_dtype_t dtype, const float *data,
-                        int64_t count, pl_error_t *err)
-{
-    uint16_t block[4096];
-    int code = PL_OK;
-    for (int64_t from = 0; from < count && !code; from += 4096) {
-        const int64_t n = count - from < 4096 ? count - from : 4096;
-        for (int64_t i = 0; i < n; i++)
-            block[i] = dtype == PL_BF16 ? pl_bf16_bits(data[from + i])
-                                        : pl_f16_bits(data[from + i]);
-        code = pl_durable_write(file, block, (size_t)n * sizeof *block, err);
-    }
-    return code;
-}
-
 static int write_tensor(pl_durable_t *file, const pl_safetensors_source_t *tensor,
                         pl_error_t *err)
 {
     int64_t elements;
     size_t bytes;
     pl_array_size(tensor->dtype, &tensor->shape, &elements, &bytes);
-    if (tensor->dtype == PL_BF16 || tensor->dtype == PL_F16)
-        return write_halves(file, tensor->dtype, tensor->data, elements, err);
+    if (tensor->dtype == PL_BF16 || tensor->dtype == PL_F16) {
+        /* float32 becomes halves, a block at a time. */
+        const float *data = tensor->data;
+        uint16_t block[4096];
+        int code = PL_OK;
+        for (int64_t from = 0; from < elements && !code; from += 4096) {
+            const int64_t n = elements - from < 4096 ? elements - from : 4096;
+            for (int64_t i = 0; i < n; i++)
+                block[i] = tensor->dtype == PL_BF16 ? pl_bf16_bits(data[from + i])
+                                                    : pl_f16_bits(data[from + i]);
+            code = pl_durable_write(file, block, (size_t)n * sizeof *block, err);
+        }
+        return code;
+    }
     return pl_durable_write(file, tensor->data, bytes, err);
 }
 

@@ -46,26 +46,23 @@ static pl_vocabulary_t *vocabulary_from_codes(const uint32_t *code, int count,
     return v;
 }
 
-static pl_vocabulary_t *vocabulary_of_bytes(pl_error_t *err)
-{
-    pl_vocabulary_t *v = pl_alloc(sizeof *v);
-    if (v)
-        v->characters = pl_alloc(1);
-    if (!v || !v->characters) {
-        pl_vocabulary_free(v);
-        pl_no_memory(err);
-        return NULL;
-    }
-    v->size = BYTES;
-    v->is_bytes = true;
-    return v;
-}
-
 pl_vocabulary_t *pl_vocabulary_new(const char *characters, pl_error_t *err)
 {
     size_t size = strlen(characters);
-    if (size == 0)
-        return vocabulary_of_bytes(err);
+    pl_vocabulary_t *v = NULL;
+    if (size == 0) {
+        v = pl_alloc(sizeof *v);
+        if (v)
+            v->characters = pl_alloc(1);
+        if (!v || !v->characters) {
+            pl_vocabulary_free(v);
+            pl_no_memory(err);
+            return NULL;
+        }
+        v->size = BYTES;
+        v->is_bytes = true;
+        return v;
+    }
     uint32_t *code = pl_alloc_array(size, sizeof *code);
     if (!code) {
         pl_no_memory(err);
@@ -78,7 +75,6 @@ pl_vocabulary_t *pl_vocabulary_new(const char *characters, pl_error_t *err)
         if (bytes == 0 || (count > 0 && code[count] <= code[count - 1]))
             break;
     }
-    pl_vocabulary_t *v = NULL;
     if (at < size)
         pl_fail(err, PL_EINVAL,
                 "vocabulary: byte %zu: characters must be UTF-8, distinct and in rising "

@@ -450,23 +450,6 @@ int pl_envelope_read(pl_bytes_t frame, pl_envelope_t *e, pl_error_t *err)
     return PL_OK;
 }
 
-static bool get_handle(pl_reader_t *r, pl_object_t **object)
-{
-    uint64_t number;
-    if (!pl_read(r, &number, sizeof number))
-        return false;
-    if (r->is_foreign) {
-        *object = NULL;
-        if (number && (!r->transfer || *r->transfer))
-            return false;
-        if (number)
-            *r->transfer = number;
-        return true;
-    }
-    *object = number && !r->is_record ? pl_flight_find(number) : NULL;
-    return *object || !number || r->is_record;
-}
-
 static bool get_field(pl_reader_t *r, const pl_field_info_t *info, void *field)
 {
     uint32_t *choice = field;
@@ -475,7 +458,22 @@ static bool get_field(pl_reader_t *r, const pl_field_info_t *info, void *field)
         return pl_read(r, choice, sizeof *choice) && *choice < info->values->count;
     case PL_TYPE_STRING: return pl_read_text(r, field);
     case PL_TYPE_DATA: return pl_read_data(r, field);
-    case PL_TYPE_HANDLE: return get_handle(r, field);
+    case PL_TYPE_HANDLE: {
+        pl_object_t **object = field;
+        uint64_t number;
+        if (!pl_read(r, &number, sizeof number))
+            return false;
+        if (r->is_foreign) {
+            *object = NULL;
+            if (number && (!r->transfer || *r->transfer))
+                return false;
+            if (number)
+                *r->transfer = number;
+            return true;
+        }
+        *object = number && !r->is_record ? pl_flight_find(number) : NULL;
+        return *object || !number || r->is_record;
+    }
     case PL_TYPE_PEERS: return pl_read_peers(r, field);
     default: return pl_read(r, field, layout[info->type].size);
     }

@@ -152,18 +152,10 @@ static void feed_free(feed_t *feed)
     pl_free(feed);
 }
 
-static void feed_watch(feed_t *feed, bool is_watched)
-{
-    if (is_watched)
-        pl_socket_subscribe(feed->in, "", NULL);
-    else
-        pl_socket_unsubscribe(feed->in, "", NULL);
-}
-
 void monitor_feeds_watch(pl_monitor_t *m, bool is_watched)
 {
     for (feed_t *feed = m->feeds; feed; feed = feed->next)
-        feed_watch(feed, is_watched);
+        pl_socket_subscribe(feed->in, "", is_watched, NULL);
 }
 
 void monitor_feeds_close(pl_monitor_t *m)
@@ -260,7 +252,7 @@ static void feed_attach(void *argument)
     feed->next = m->feeds;
     m->feeds = feed;
     if (m->feeds_are_watched)
-        feed_watch(feed, true);
+        pl_socket_subscribe(feed->in, "", true, NULL);
 }
 
 /* The list position of the feed with the endpoint of a request. */

@@ -169,14 +169,6 @@ static pl_bytes_t topic_make(char topic[TOPIC_MAX], const pl_tap_record_t *recor
     return (pl_bytes_t){topic, (size_t)(end - topic)};
 }
 
-static void sorts_release(pl_map_t *sorts)
-{
-    uint64_t key;
-    while (pl_map_any(sorts, &key))
-        pl_free(pl_map_take(sorts, key));
-    pl_map_release(sorts);
-}
-
 /* NULL: no memory. */
 static sort_t *sort_of(audience_t *a, const pl_tap_record_t *record)
 {
@@ -187,7 +179,7 @@ static sort_t *sort_of(audience_t *a, const pl_tap_record_t *record)
     if (sort)
         return sort;
     if (a->sorts.count >= SORTS_MAX)
-        sorts_release(&a->sorts);
+        pl_map_release_values(&a->sorts);
     sort = pl_alloc(sizeof *sort);
     if (sort && pl_map_put(&a->sorts, key, sort) != PL_OK) {
         pl_free(sort);
@@ -352,7 +344,7 @@ void monitor_outlet_close(outlet_t *outlet)
         if (a->release)
             event_free(a->release);
         pl_free(a->held);
-        sorts_release(&a->sorts);
+        pl_map_release_values(&a->sorts);
         *a = (audience_t){0};
     }
     pl_socket_close(outlet->socket);

@@ -35,11 +35,6 @@ enum { TURN_MESSAGES = 64, ENDPOINT_TEXT = 48, EXPECT_WAKES = 16, LONGEST_HANDLE
 static const int64_t TURN_TIME = PL_MILLISECOND, HOLD_MAX = 8 * PL_MILLISECOND,
                      HOLD_MIN = PL_MILLISECOND / 4, LOOP_MIN = PL_MILLISECOND / 4;
 
-static void inproc_name(uint32_t thread, char text[static ENDPOINT_TEXT])
-{
-    snprintf(text, ENDPOINT_TEXT, "inproc://paceline-%d-%u", (int)getpid(), thread);
-}
-
 /* ---- receiving ---- */
 
 static void deliver_first(pl_reactor_t *reactor)
@@ -87,23 +82,6 @@ static void inbox_message(void *user, uint32_t identity, pl_frame_t *frame)
     message_came(user, frame, 0);
 }
 
-/* Closes the inboxes of threads that have ended.  The answers that such a thread sent
- * before are handled first. */
-static void inboxes_check(pl_reactor_t *reactor)
-{
-    for (size_t k = 0; k < reactor->inboxes.capacity; k++) {
-        const uint32_t thread = (uint32_t)reactor->inboxes.key[k];
-        if (!thread || pl_thread_is_there(thread))
-            continue;
-        pl_socket_drain(pl_map_get(&reactor->inboxes, thread));
-        pl_socket_close(pl_map_take(&reactor->inboxes, thread));
-        while (reactor->queue.count)
-            deliver_first(reactor);
-        pl_actors_lost_thread(reactor, thread);
-        k = (size_t)-1;                                     /* the map has changed */
-    }
-}
-
 /* The request to leave is read before the posted functions run.  A request that
  * arrives while they run may follow another posted function, and that one runs in a
  * later turn. */
@@ -126,8 +104,21 @@ static void woken(evutil_socket_t fd, short what, void *user)
         pl_free(list);
         list = next;
     }
-    if (__atomic_exchange_n(&reactor->thread_gone, false, __ATOMIC_ACQUIRE))
-        inboxes_check(reactor);
+    if (__atomic_exchange_n(&reactor->thread_gone, false, __ATOMIC_ACQUIRE)) {
+        /* Closes the inboxes of threads that have ended. The answers that such a
+         * thread sent before are handled first. */
+        for (size_t k = 0; k < reactor->inboxes.capacity; k++) {
+            const uint32_t thread = (uint32_t)reactor->inboxes.key[k];
+            if (!thread || pl_thread_is_there(thread))
+                continue;
+            pl_socket_drain(pl_map_get(&reactor->inboxes, thread));
+            pl_socket_close(pl_map_take(&reactor->inboxes, thread));
+            while (reactor->queue.count)
+                deliver_first(reactor);
+            pl_actors_lost_thread(reactor, thread);
+            k = (size_t)-1;                                 /* the map has changed */
+        }
+    }
     if (is_last)
         pl_reactor_leave(reactor);
 }
@@ -169,7 +160,8 @@ static int reactor_open(pl_reactor_t *reactor, pl_error_t *err)
                                      reactor);
     if (!reactor->wake || !reactor->limit_timer || event_add(reactor->wake, NULL) != 0)
         return pl_no_memory(err);
-    inproc_name(reactor->thread, endpoint);
+    snprintf(endpoint, ENDPOINT_TEXT, "inproc://paceline-%d-%u", (int)getpid(),
+             reactor->thread);
     pl_socket_spec_t spec = {.type = PL_SOCKET_ROUTER,
                              .endpoint = endpoint,
                              .company = true,
@@ -428,7 +420,7 @@ static pl_socket_t *inbox_of(pl_reactor_t *reactor, uint32_t thread, pl_error_t 
         return NULL;
     }
     char endpoint[ENDPOINT_TEXT];
-    inproc_name(thread, endpoint);
+    snprintf(endpoint, ENDPOINT_TEXT, "inproc://paceline-%d-%u", (int)getpid(), thread);
     pl_socket_spec_t spec = {.type = PL_SOCKET_DEALER,
                              .endpoint = endpoint,
                              .company = true,

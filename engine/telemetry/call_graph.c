@@ -352,13 +352,6 @@ void pl_rank_times_pause(pl_map_t *ranks, int64_t begin, int64_t end)
     }
 }
 
-void pl_rank_times_restart(pl_map_t *ranks)
-{
-    for (size_t k = 0; k < ranks->capacity; k++)
-        if (ranks->key[k])
-            ((pl_rank_times_t *)ranks->value[k])->busy_until[PL_TRACK_COMPUTE] = 0;
-}
-
 void pl_rank_times_take(pl_map_t *ranks, const pl_open_t *open,
                         const pl_tap_record_t *end)
 {
@@ -426,12 +419,4 @@ json_t *pl_rank_times_json(const pl_map_t *ranks)
         json_array_append_new(list, json);
     }
     return list;
-}
-
-void pl_rank_times_free(pl_map_t *ranks)
-{
-    for (size_t k = 0; k < ranks->capacity; k++)
-        if (ranks->key[k])
-            pl_free(ranks->value[k]);
-    pl_map_release(ranks);
 }

@@ -45,9 +45,9 @@ typedef struct pl_open {
                                                   steps done then */
     bool is_command;                           /* it is `control`: */
     pl_run_command_t command;
-    int track;                                     /* of `to`; < 0: none */
-    void *own;                                     /* the user of the graph frees it */
-    struct pl_open *next, **pprev;                 /* list of all, newest first */
+    int track;                                        /* of `to`; < 0: none */
+    void *own;                                        /* the user of the graph frees it */
+    struct pl_open *next, **pprev;                    /* list of all, newest first */
 } pl_open_t;
 
 /* Zeros: empty. */
@@ -128,16 +128,14 @@ typedef struct pl_rank_times {
     unsigned data_count, collective_count, pause_count;
 } pl_rank_times_t;
 
-/* Adds an ended call to the times of its rank.  `ranks` is a map, empty at first. */
+/* Adds an ended call to the times of its rank.  `ranks` is a map, empty at first;
+ * pl_map_release_values() frees it. */
 void pl_rank_times_take(pl_map_t *ranks, const pl_open_t *open,
                         const pl_tap_record_t *end);
 /* Adds a pause of all ranks: no rank waited for data or others during it. */
 void pl_rank_times_pause(pl_map_t *ranks, int64_t begin, int64_t end);
-/* All ranks restart: the time up to their next computation counts for no stage. */
-void pl_rank_times_restart(pl_map_t *ranks);
 /* Seconds of each stage of the steps, of each rank in order; those of evaluations under
  * "evaluation". */
 json_t *pl_rank_times_json(const pl_map_t *ranks);
-void pl_rank_times_free(pl_map_t *ranks);
 
 #endif

@@ -91,12 +91,6 @@ static pl_open_t *graph_take(explain_t *x, const pl_tap_record_t *record, uint64
     return open;
 }
 
-static void graph_drop(explain_t *x, pl_open_t *open)
-{
-    pl_free(open->own);
-    pl_call_graph_drop(&x->graph, open);
-}
-
 /* ---- the end of the run ---- */
 
 static void keep(char to[REASON_MAX], const char *text)
@@ -203,26 +197,6 @@ static void look_at_body(explain_t *x, journal_run_t *run, const pl_tap_record_t
 
 /* ---- the chain of errors ---- */
 
-static void fault_add(explain_t *x, const pl_open_t *open, const pl_tap_record_t *record,
-                      const pl_error_t *error)
-{
-    if (x->fault_count == FAULTS) {
-        memmove(x->faults + FAULTS / 2, x->faults + FAULTS / 2 + 1,
-                (FAULTS / 2 - 1) * sizeof *x->faults);      /* the first ones are kept */
-        x->fault_count--;
-    }
-    x->faults[x->fault_count++] = (fault_t){.call = record->envelope.call,
-                                            .cause = open ? open->cause : 0,
-                                            .process_id = record->process_id,
-                                            .incarnation = record->envelope.incarnation,
-                                            .message = record->envelope.message,
-                                            .rank = record->stamp.rank,
-                                            .time = record->stamp.time,
-                                            .from_kind = record->envelope.to_kind,
-                                            .to_kind = record->envelope.from_kind,
-                                            .error = *error};
-}
-
 /* The fault that caused one: of a call that it caused and that failed before; one whose
  * text the error contains, else the newest that was not cancelled. */
 static const fault_t *fault_under(const explain_t *x, const fault_t *fault)
@@ -263,33 +237,6 @@ static const fault_t *fault_elsewhere(const explain_t *x, const fault_t *fault)
     return best;
 }
 
-static json_t *chain_json(explain_t *x)
-{
-    json_t *chain = json_array();
-    const fault_t *fault = NULL;
-    bool is_certain = true;
-    for (int k = 0; k < x->fault_count && x->chosen && x->chosen->has_failed; k++)
-        if (!x->faults[k].process_id && x->faults[k].message == PL_MESSAGE_run
-            && pl_kind_level(x->faults[k].to_kind) == PL_LEVEL_TRAINER)
-            fault = &x->faults[k];
-    for (int steps = 0; fault && steps < FAULTS; steps++) {
-        json_array_append_new(
-            chain, json_pack("{s:o, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:b}", "time",
-                             explain_seconds(fault->time), "rank", fault->rank, "actor",
-                             pl_kind_name(fault->to_kind), "asked_by",
-                             pl_kind_name(fault->from_kind), "call",
-                             pl_message_info(fault->message)->name, "code",
-                             pl_code_name(fault->error.code), "where", fault->error.where,
-                             "text", fault->error.text, "certain", is_certain));
-        if (x->trouble == INT64_MAX || fault->time < x->trouble)
-            x->trouble = fault->time;
-        const fault_t *under = fault_under(x, fault);
-        is_certain = under != NULL;
-        fault = under ? under : fault_elsewhere(x, fault);
-    }
-    return chain;
-}
-
 /* ---- the first pass ---- */
 
 /* `body` is of a message of the run; open: its call  [NULL: unknown]. */
@@ -311,8 +258,25 @@ static void first_pass_body(explain_t *x, journal_run_t *run, const pl_open_t *o
     if (run == x->chosen) {
         look_at_command(x, record, &body, &error);
         /* A cancelled call failed for another reason, unless it is the run. */
-        if (e->kind == PL_KIND_ERROR && (error.code != PL_ECANCELLED || is_of_trainer))
-            fault_add(x, open, record, &error);
+        if (e->kind == PL_KIND_ERROR && (error.code != PL_ECANCELLED || is_of_trainer)) {
+            if (x->fault_count == FAULTS) {
+                memmove(x->faults + FAULTS / 2, x->faults + FAULTS / 2 + 1,
+                        (FAULTS / 2 - 1)
+                            * sizeof *x->faults);           /* the first ones are kept */
+                x->fault_count--;
+            }
+            x->faults[x->fault_count++] =
+                (fault_t){.call = record->envelope.call,
+                          .cause = open ? open->cause : 0,
+                          .process_id = record->process_id,
+                          .incarnation = record->envelope.incarnation,
+                          .message = record->envelope.message,
+                          .rank = record->stamp.rank,
+                          .time = record->stamp.time,
+                          .from_kind = record->envelope.to_kind,
+                          .to_kind = record->envelope.from_kind,
+                          .error = error};
+        }
     }
     if (!open || !pl_ends_call(record) || !is_of_trainer
         || pl_kind_level(open->to->kind) != PL_LEVEL_TRAINER)
@@ -341,7 +305,10 @@ static void ranks_restart(explain_t *x, uint32_t incarnation)
     size_t k;
     json_t *event;
     x->incarnation = incarnation;
-    pl_rank_times_restart(&x->ranks);
+    /* The time up to the next computation of a rank counts for no stage. */
+    for (k = 0; k < x->ranks.capacity; k++)
+        if (x->ranks.key[k])
+            ((pl_rank_times_t *)x->ranks.value[k])->busy_until[PL_TRACK_COMPUTE] = 0;
     if (x->trouble == INT64_MAX || incarnation <= x->trouble_incarnation)
         return;
     json_array_foreach(x->events, k, event)
@@ -373,8 +340,10 @@ static void first_pass_record(explain_t *x, const pl_tap_record_t *record)
         if (open && open->own && pl_ends_call(record) && run == x->chosen)
             explain_time_ends(x, open, record);
     }
-    if (open && pl_ends_call(record))
-        graph_drop(x, open);
+    if (open && pl_ends_call(record)) {
+        pl_free(open->own);
+        pl_call_graph_drop(&x->graph, open);
+    }
 }
 
 /* ---- the answer ---- */
@@ -411,7 +380,28 @@ static json_t *end_json(explain_t *x)
             && !json_is_null(json_object_get(entry, "done")))
             json_object_set_new(entry, "global_step",
                                 json_integer((json_int_t)run->step));
-    json_t *chain = chain_json(x);
+    json_t *chain = json_array();
+    const fault_t *fault = NULL;
+    bool is_certain = true;
+    for (int i = 0; i < x->fault_count && run && run->has_failed; i++)
+        if (!x->faults[i].process_id && x->faults[i].message == PL_MESSAGE_run
+            && pl_kind_level(x->faults[i].to_kind) == PL_LEVEL_TRAINER)
+            fault = &x->faults[i];
+    for (int steps = 0; fault && steps < FAULTS; steps++) {
+        json_array_append_new(
+            chain, json_pack("{s:o, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:b}", "time",
+                             explain_seconds(fault->time), "rank", fault->rank, "actor",
+                             pl_kind_name(fault->to_kind), "asked_by",
+                             pl_kind_name(fault->from_kind), "call",
+                             pl_message_info(fault->message)->name, "code",
+                             pl_code_name(fault->error.code), "where", fault->error.where,
+                             "text", fault->error.text, "certain", is_certain));
+        if (x->trouble == INT64_MAX || fault->time < x->trouble)
+            x->trouble = fault->time;
+        const fault_t *under = fault_under(x, fault);
+        is_certain = under != NULL;
+        fault = under ? under : fault_elsewhere(x, fault);
+    }
     const json_t *root = json_array_get(chain, json_array_size(chain) - 1);
     const char *text = json_string_value(json_object_get(root, "text"));
     const char *why = text ? text : run ? reason_of(run) : "";
@@ -462,8 +452,10 @@ static void second_pass_record(explain_t *x, const pl_tap_record_t *record)
 {
     x->begun += begins_run(record);
     pl_open_t *open = graph_take(x, record, x->begun);
-    if (open && pl_ends_call(record))
-        graph_drop(x, open);
+    if (open && pl_ends_call(record)) {
+        pl_free(open->own);
+        pl_call_graph_drop(&x->graph, open);
+    }
 }
 
 static int explain(explain_t *x, const char *path, json_t **answer, pl_error_t *err)

@@ -38,19 +38,11 @@ static time_sum_t *sum_of(pl_map_t *map, uint64_t key, time_sum_t which)
     return NULL;
 }
 
-static void sums_free(pl_map_t *map)
-{
-    for (size_t k = 0; k < map->capacity; k++)
-        if (map->key[k])
-            pl_free(map->value[k]);
-    pl_map_release(map);
-}
-
 void explain_forget_times(explain_t *x)
 {
-    pl_rank_times_free(&x->ranks);
-    sums_free(&x->actors);
-    sums_free(&x->waits);
+    pl_map_release_values(&x->ranks);
+    pl_map_release_values(&x->actors);
+    pl_map_release_values(&x->waits);
     pl_map_release(&x->proxies);
 }
 
@@ -238,28 +230,6 @@ void explain_time_ends(explain_t *x, const pl_open_t *open, const pl_tap_record_
     explain_time_lost(x, open, end->stamp.time);
 }
 
-/* Calls that are open end with the newest message of their process. */
-static void times_end(explain_t *x)
-{
-    const pl_map_t *maps[] = {&x->actors, &x->waits};
-    for (const pl_open_t *open = x->graph.open; open; open = open->next) {
-        const call_note_t *note = open->own;
-        const int64_t time = unpaused(x, open->began,
-                                      explain_received(x, open->process_id));
-        if (note && note->wait && note->wait->max < time)
-            note->wait->max = time;
-    }
-    for (int m = 0; m < 2; m++)
-        for (size_t k = 0; k < maps[m]->capacity; k++) {
-            time_sum_t *sum = maps[m]->key[k] ? maps[m]->value[k] : NULL;
-            const int64_t time = sum ? explain_received(x, sum->process_id) : 0;
-            if (sum && sum->own.count)
-                meter_turn(x, &sum->own, -(int)sum->own.count, time);
-            if (sum && sum->whole.count)
-                meter_turn(x, &sum->whole, -(int)sum->whole.count, time);
-        }
-}
-
 /* ---- as JSON ---- */
 
 static int by_time(const void *a, const void *b)
@@ -302,16 +272,36 @@ static json_t *sums_json(const pl_map_t *map, bool has_waits)
     return list;
 }
 
-/* Ranks take their steps together: the slowest, for which the others wait, works most.
- * -1: there is one rank only, or the least is within a fiftieth of the most. */
-static int slowest_of(const pl_map_t *ranks)
+json_t *explain_times_json(explain_t *x)
 {
+    const journal_run_t *run = x->chosen;
+    const int64_t end = !run ? 0 : run->has_ended ? run->ended : x->last;
+    /* Calls that are open end with the newest message of their process. */
+    const pl_map_t *maps[] = {&x->actors, &x->waits};
+    for (const pl_open_t *open = x->graph.open; open; open = open->next) {
+        const call_note_t *note = open->own;
+        const int64_t time = unpaused(x, open->began,
+                                      explain_received(x, open->process_id));
+        if (note && note->wait && note->wait->max < time)
+            note->wait->max = time;
+    }
+    for (int m = 0; m < 2; m++)
+        for (size_t k = 0; k < maps[m]->capacity; k++) {
+            time_sum_t *sum = maps[m]->key[k] ? maps[m]->value[k] : NULL;
+            const int64_t time = sum ? explain_received(x, sum->process_id) : 0;
+            if (sum && sum->own.count)
+                meter_turn(x, &sum->own, -(int)sum->own.count, time);
+            if (sum && sum->whole.count)
+                meter_turn(x, &sum->whole, -(int)sum->whole.count, time);
+        }
+    /* Ranks take their steps together: the slowest, for which the others wait, works
+     * most. -1: there is one rank only, or the least is within a fiftieth of the most. */
     int slowest = -1;
     int64_t max = 0, min = INT64_MAX;
-    for (size_t k = 0; k < ranks->capacity; k++) {
-        if (!ranks->key[k])
+    for (size_t k = 0; k < x->ranks.capacity; k++) {
+        if (!x->ranks.key[k])
             continue;
-        const pl_rank_times_t *times = ranks->value[k];
+        const pl_rank_times_t *times = x->ranks.value[k];
         const pl_work_times_t *w = &times->steps;
         const int64_t work = w->stage[PL_STEP_DATA] + w->stage[PL_STEP_FORWARD]
                              + w->stage[PL_STEP_BACKWARD] + w->stage[PL_STEP_OPTIMIZER]
@@ -322,16 +312,9 @@ static int slowest_of(const pl_map_t *ranks)
             slowest = times->rank;
         }
     }
-    return max - min > max / 50 ? slowest : -1;
-}
-
-json_t *explain_times_json(explain_t *x)
-{
-    const journal_run_t *run = x->chosen;
-    const int64_t end = !run ? 0 : run->has_ended ? run->ended : x->last;
-    times_end(x);
+    slowest = max - min > max / 50 ? slowest : -1;
     return json_pack("{s:o, s:i, s:o, s:o, s:o}", "ranks", pl_rank_times_json(&x->ranks),
-                     "slowest", slowest_of(&x->ranks), "paused",
+                     "slowest", slowest, "paused",
                      explain_seconds(run ? paused(x, run->began, end) : 0), "actors",
                      sums_json(&x->actors, false), "waits", sums_json(&x->waits, true));
 }

@@ -126,15 +126,10 @@ static bool beats(const int64_t *pulse)
            < PULSE_SECONDS * PL_SECOND;
 }
 
-static bool is_stuck(const pl_dashboard_t *d)
-{
-    return __atomic_load_n(&d->runtime->stuck, __ATOMIC_RELAXED) > 0;
-}
-
 static void serve_healthz(pl_dashboard_t *d, struct evhttp_request *request)
 {
     const bool control = beats(&d->control_pulse), hub = beats(&d->hub_pulse);
-    const bool stuck = is_stuck(d);
+    const bool stuck = __atomic_load_n(&d->runtime->stuck, __ATOMIC_RELAXED) > 0;
     char text[160];
     snprintf(text, sizeof text, "%s\ncontrol thread: %s\nhub: %s\nthreads of ranks: %s\n",
              control && hub && !stuck ? "ok" : "failed", control ? "ok" : "silent",
@@ -146,7 +141,7 @@ static void serve_healthz(pl_dashboard_t *d, struct evhttp_request *request)
 static void serve_readyz(pl_dashboard_t *d, struct evhttp_request *request)
 {
     const bool closing = __atomic_load_n(&d->is_closing, __ATOMIC_ACQUIRE);
-    const bool stuck = is_stuck(d);
+    const bool stuck = __atomic_load_n(&d->runtime->stuck, __ATOMIC_RELAXED) > 0;
     const bool ready = !closing && !stuck && beats(&d->control_pulse);
     char text[80];
     snprintf(text, sizeof text, "%s\n%s: %d\n", ready ? "ok" : "not ready",

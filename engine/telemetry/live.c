@@ -116,17 +116,12 @@ void live_begin(pl_dashboard_t *d, struct evhttp_request *request)
     viewer_send(v, true);
 }
 
-static bool has_taken_all(const viewer_t *v)
-{
-    return !evbuffer_get_length(bufferevent_get_output(bev_of(v->request)));
-}
-
 void live_tick(pl_dashboard_t *d)
 {
     bool is_new_tick = true;
     for (viewer_t *v = d->viewers, *next; v; v = next) {
         next = v->next;
-        if (has_taken_all(v)) {
+        if (!evbuffer_get_length(bufferevent_get_output(bev_of(v->request)))) {
             viewer_send(v, is_new_tick);
             is_new_tick = false;
         } else if (pl_now() - v->received_at > ANSWER_SECONDS * PL_SECOND) {
@@ -142,7 +137,7 @@ void live_last(pl_dashboard_t *d)
     bool is_new_tick = true;
     for (viewer_t *v = d->viewers; v; v = v->next) {
         struct evbuffer *out = bufferevent_get_output(bev_of(v->request));
-        if (!has_taken_all(v))
+        if (evbuffer_get_length(out))
             continue;
         viewer_send(v, is_new_tick);
         is_new_tick = false;

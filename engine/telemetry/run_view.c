@@ -157,7 +157,7 @@ void pl_run_view_close(pl_run_view_t *view)
             view->run[k] = NULL;
         }
         pl_call_graph_release(&view->graph);
-        pl_rank_times_free(&view->ranks);
+        pl_map_release_values(&view->ranks);
         memset(view->kinds, 0, sizeof view->kinds);
         memset(view->messages, 0, sizeof view->messages);
         memset(view->ended, 0, sizeof view->ended);
@@ -230,22 +230,6 @@ static viewed_run_t *run_of_program(pl_run_view_t *view, const pl_tap_record_t *
     return run;
 }
 
-/* A call whose cause the graph does not have: a command of the program to a trainer, a
- * call for a run that began before, or one whose cause is missing. */
-static viewed_run_t *run_without_cause(const pl_run_view_t *view,
-                                       const pl_tap_record_t *r)
-{
-    const pl_envelope_t *e = &r->envelope;
-    viewed_run_t *run = run_by_call(view, r->process_id ? r->under : e->cause);
-    for (int k = 0; k < RUNS_MAX && !run && !r->process_id; k++)
-        if (view->run[k] && !view->run[k]->ended && view->run[k]->trainer
-            && view->run[k]->trainer == actor_key(e->to_thread, e->to_actor))
-            run = view->run[k];
-    if (!run && (!r->under || view->guesses))
-        run = newest_living(view);
-    return run;
-}
-
 static viewed_run_t *run_of(pl_run_view_t *view, const pl_tap_record_t *r,
                             pl_open_t *open)
 {
@@ -261,7 +245,15 @@ static viewed_run_t *run_of(pl_run_view_t *view, const pl_tap_record_t *r,
         open ? open : pl_call_graph_find(&view->graph, r->process_id, e->cause);
     if (cause && cause->run)
         return run_by_number(view, cause->run);
-    viewed_run_t *run = run_without_cause(view, r);
+    /* A call whose cause the graph does not have: a command of the program to a
+     * trainer, a call for a run that began before, or one whose cause is missing. */
+    viewed_run_t *run = run_by_call(view, r->process_id ? r->under : e->cause);
+    for (int k = 0; k < RUNS_MAX && !run && !r->process_id; k++)
+        if (view->run[k] && !view->run[k]->ended && view->run[k]->trainer
+            && view->run[k]->trainer == actor_key(e->to_thread, e->to_actor))
+            run = view->run[k];
+    if (!run && (!r->under || view->guesses))
+        run = newest_living(view);
     if (run && open)
         open->run = run->number;
     return run;
@@ -288,22 +280,6 @@ static void run_has_ended(pl_run_view_t *view, viewed_run_t *run, int64_t time,
     count_end(view, status);
 }
 
-/* The newest report may be of a step before the last.  The metrics of a run that did not
- * train are those of its weights. */
-static void run_has_replied(pl_run_view_t *view, viewed_run_t *run, int64_t time,
-                            const pl_run_reply_t *reply)
-{
-    pl_error_t error = {.code = PL_OK};
-    const bool failed = !strcmp(reply->status, "failed");
-    if (run->has_trained) {
-        run->step = reply->global_step;
-        run->epochs = reply->epochs;
-    }
-    snprintf(failed ? error.text : run->reason,
-             failed ? sizeof error.text : sizeof run->reason, "%s", reply->reason);
-    run_has_ended(view, run, time, reply->status, &error);
-}
-
 static void take_call(pl_run_view_t *view, viewed_run_t *run, const pl_tap_record_t *r,
                       const pl_open_t *open)
 {
@@ -325,19 +301,6 @@ static void take_call(pl_run_view_t *view, viewed_run_t *run, const pl_tap_recor
         run->moved = r->stamp.time;
     if (trains && is_of_0)
         run_gathers(run);
-}
-
-static void take_progress(pl_run_view_t *view, viewed_run_t *run,
-                          const pl_tap_record_t *r, const pl_body_t *body)
-{
-    const double now = (double)r->stamp.time * 1e-9;
-    if (r->envelope.message == PL_MESSAGE_run
-        && pl_kind_level(r->envelope.to_kind) == PL_LEVEL_HOST)
-        run_report(view, run, &body->run_progress, now, true);
-    else if (r->envelope.message == PL_MESSAGE_write_checkpoint)
-        run_save(view, run, body->write_checkpoint_progress.path, false);
-    else if (r->envelope.message == PL_MESSAGE_watch)
-        run_watched(run, &body->watch_progress, now);
 }
 
 static void take_reply(pl_run_view_t *view, viewed_run_t *run, const pl_tap_record_t *r,
@@ -378,8 +341,20 @@ static void take_reply(pl_run_view_t *view, viewed_run_t *run, const pl_tap_reco
         run_removed(view, run, body->write_checkpoint_reply.removed);
         break;
     case PL_MESSAGE_run:
-        if (caller == PL_LEVEL_HOST)
-            run_has_replied(view, run, r->stamp.time, &body->run_reply);
+        if (caller == PL_LEVEL_HOST) {
+            /* The newest report may be of a step before the last. The metrics of a run
+             * that did not train are those of its weights. */
+            pl_error_t error = {.code = PL_OK};
+            const bool failed = !strcmp(body->run_reply.status, "failed");
+            if (run->has_trained) {
+                run->step = body->run_reply.global_step;
+                run->epochs = body->run_reply.epochs;
+            }
+            snprintf(failed ? error.text : run->reason,
+                     failed ? sizeof error.text : sizeof run->reason, "%s",
+                     body->run_reply.reason);
+            run_has_ended(view, run, r->stamp.time, body->run_reply.status, &error);
+        }
         break;
     default: break;
     }
@@ -428,9 +403,16 @@ static void take_answer(pl_run_view_t *view, viewed_run_t *run, const pl_tap_rec
         run->moved = r->stamp.time;
     if (!run && pl_ends_call(r))
         count_end(view, e->kind == PL_KIND_ERROR ? "failed" : body.run_reply.status);
-    else if (run && e->kind == PL_KIND_PROGRESS)
-        take_progress(view, run, r, &body);
-    else if (run && e->kind == PL_KIND_REPLY)
+    else if (run && e->kind == PL_KIND_PROGRESS) {
+        const double now = (double)r->stamp.time * 1e-9;
+        if (r->envelope.message == PL_MESSAGE_run
+            && pl_kind_level(r->envelope.to_kind) == PL_LEVEL_HOST)
+            run_report(view, run, &body.run_progress, now, true);
+        else if (r->envelope.message == PL_MESSAGE_write_checkpoint)
+            run_save(view, run, body.write_checkpoint_progress.path, false);
+        else if (r->envelope.message == PL_MESSAGE_watch)
+            run_watched(run, &body.watch_progress, now);
+    } else if (run && e->kind == PL_KIND_REPLY)
         take_reply(view, run, r, &body, open);
     else if (run && e->kind == PL_KIND_ERROR && is_run)
         run_has_ended(view, run, r->stamp.time, "failed", &error);
@@ -564,7 +546,7 @@ void pl_run_view_free(pl_run_view_t *view)
     for (int k = 0; k < RUNS_MAX; k++)
         run_free(view->run[k]);
     pl_call_graph_release(&view->graph);
-    pl_rank_times_free(&view->ranks);
+    pl_map_release_values(&view->ranks);
     pl_free(view->log);
     pthread_mutex_destroy(&view->lock);
     pl_free(view);

@@ -255,9 +255,32 @@ static uint64_t chunk_end(const pl_run_view_t *b, uint64_t since)
 
 /* ---- messages ---- */
 
-static json_t *kinds_json(const pl_run_view_t *b)
+/* With the lock held. */
+static json_t *view_json(const pl_run_view_t *b, item_range_t range)
 {
-    json_t *all = json_array();
+    json_t *runs = json_array();
+    for (int k = 0; k < RUNS_MAX; k++)
+        if (b->run[k])
+            json_array_append_new(runs, run_json(b, b->run[k], range));
+    json_t *newest = json_array();
+    for (uint64_t k = oldest(b->newest_count, NEWEST_MAX); k < b->newest_count; k++) {
+        const newest_t *n = &b->newest[k % NEWEST_MAX];
+        json_array_append_new(newest,
+                              json_pack("[f, i, s, s, s, s]", (double)n->time * 1e-9,
+                                        n->rank, pl_kind_name(n->from),
+                                        pl_kind_name(n->to), pl_message_kinds[n->kind],
+                                        pl_message_info(n->message)->name));
+    }
+    static const char *const levels[] = {"error", "warning", "info", "debug"};
+    json_t *log = json_array();
+    for (uint64_t k = oldest(b->logs, LOG_MAX); k < b->logs; k++) {
+        const log_entry_t *e = &b->log[k % LOG_MAX];
+        if (e->item > range.since && e->item <= range.until)
+            json_array_append_new(log,
+                                  json_pack("[f, s, i, o, o]", e->time, levels[e->level],
+                                            e->rank, text(e->actor), text(e->text)));
+    }
+    json_t *kinds = json_array();
     for (int kind = 1; kind < KINDS_MAX; kind++) {
         const actor_kind_t *row = &b->kinds[kind];
         if (!row->messages)
@@ -266,56 +289,18 @@ static json_t *kinds_json(const pl_run_view_t *b)
         for (int64_t k = b->kind_slot - KIND_SLOTS + 1; k <= b->kind_slot; k++)
             json_array_append_new(slots,
                                   json_integer(k < 0 ? 0 : row->slot[k % KIND_SLOTS]));
-        json_array_append_new(all, json_pack("{s:o, s:i, s:I, s:I, s:o}", "name",
-                                             text(pl_kind_name((uint32_t)kind)), "level",
-                                             pl_kind_level((uint32_t)kind), "messages",
-                                             (json_int_t)row->messages, "open",
-                                             (json_int_t)row->open, "slots", slots));
+        json_array_append_new(kinds,
+                              json_pack("{s:o, s:i, s:I, s:I, s:o}", "name",
+                                        text(pl_kind_name((uint32_t)kind)), "level",
+                                        pl_kind_level((uint32_t)kind), "messages",
+                                        (json_int_t)row->messages, "open",
+                                        (json_int_t)row->open, "slots", slots));
     }
-    return all;
-}
-
-static json_t *newest_json(const pl_run_view_t *b)
-{
-    json_t *all = json_array();
-    for (uint64_t k = oldest(b->newest_count, NEWEST_MAX); k < b->newest_count; k++) {
-        const newest_t *n = &b->newest[k % NEWEST_MAX];
-        json_array_append_new(all,
-                              json_pack("[f, i, s, s, s, s]", (double)n->time * 1e-9,
-                                        n->rank, pl_kind_name(n->from),
-                                        pl_kind_name(n->to), pl_message_kinds[n->kind],
-                                        pl_message_info(n->message)->name));
-    }
-    return all;
-}
-
-static json_t *log_json(const pl_run_view_t *b, item_range_t range)
-{
-    static const char *const levels[] = {"error", "warning", "info", "debug"};
-    json_t *all = json_array();
-    for (uint64_t k = oldest(b->logs, LOG_MAX); k < b->logs; k++) {
-        const log_entry_t *e = &b->log[k % LOG_MAX];
-        if (e->item > range.since && e->item <= range.until)
-            json_array_append_new(all,
-                                  json_pack("[f, s, i, o, o]", e->time, levels[e->level],
-                                            e->rank, text(e->actor), text(e->text)));
-    }
-    return all;
-}
-
-/* With the lock held. */
-static json_t *view_json(const pl_run_view_t *b, item_range_t range)
-{
-    json_t *runs = json_array();
-    for (int k = 0; k < RUNS_MAX; k++)
-        if (b->run[k])
-            json_array_append_new(runs, run_json(b, b->run[k], range));
     return json_pack("{s:I, s:f, s:f, s:I, s:I, s:o, s:o, s:o, s:o, s:b}", "since",
                      (json_int_t)range.since, "now", run_view_now(b), "wall", b->wall,
                      "messages", (json_int_t)b->newest_count, "missing",
-                     (json_int_t)b->missing, "runs", runs, "actors", kinds_json(b),
-                     "newest", newest_json(b), "log", log_json(b, range), "more",
-                     range.until < b->item);
+                     (json_int_t)b->missing, "runs", runs, "actors", kinds, "newest",
+                     newest, "log", log, "more", range.until < b->item);
 }
 
 /* Consumes the object. */

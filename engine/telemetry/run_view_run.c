@@ -65,22 +65,6 @@ void run_free(viewed_run_t *run)
 
 /* ---- metrics ---- */
 
-/* Whether the value of a metric in a report is a point.  A report has the newest value of
- * every metric: one of steps is always a point, another one where it is new, or where its
- * epoch or validation ends. */
-static bool is_point(pl_run_event_t event, const char *name, bool is_new)
-{
-    const size_t length = strlen(name);
-    const bool is_of_epoch = length > 6 && !strcmp(name + length - 6, "_epoch"),
-               is_of_validation = !strncmp(name, "val_", 4);
-    const bool is_of_steps = !is_of_epoch
-                             && (!strncmp(name, "train_loss", 10)
-                                 || !strncmp(name, "lr", 2)
-                                 || !strncmp(name, "grad_norm", 9));
-    return is_new || is_of_steps
-           || event == (is_of_validation ? PL_RUN_EVENT_VALIDATED : PL_RUN_EVENT_EPOCH);
-}
-
 /* Takes the metrics of a report; `value` gets those that are points.  Names are stored as
  * they are shown: two names that look the same would be one series twice. */
 static void metrics_take_values(viewed_run_t *run, pl_run_event_t event,
@@ -99,7 +83,20 @@ static void metrics_take_values(viewed_run_t *run, pl_run_event_t event,
         if (column == run->columns)
             strcpy(run->name[run->columns++], shown);
         const double number = json_number_value(metric);
-        if (is_point(event, name, number != run->newest[column]))
+        /* Whether the value is a point in the chart. A report has the
+         * newest value of every metric: one of steps is always a point, another one
+         * where it is new, or where its epoch or validation ends. */
+        const size_t length = strlen(name);
+        const bool is_of_epoch = length > 6 && !strcmp(name + length - 6, "_epoch"),
+                   is_of_validation = !strncmp(name, "val_", 4);
+        const bool is_of_steps = !is_of_epoch
+                                 && (!strncmp(name, "train_loss", 10)
+                                     || !strncmp(name, "lr", 2)
+                                     || !strncmp(name, "grad_norm", 9));
+        const bool is_point =
+            number != run->newest[column] || is_of_steps
+            || event == (is_of_validation ? PL_RUN_EVENT_VALIDATED : PL_RUN_EVENT_EPOCH);
+        if (is_point)
             value[column] = number;
         run->newest[column] = number;
     }

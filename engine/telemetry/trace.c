@@ -267,30 +267,6 @@ static void slice_end(trace_t *trace, pl_open_t *open, int64_t time)
     open->track = TRACK_NONE;
 }
 
-/* An arrow from the slice of the call that caused one to the slice of that. */
-static void arrow(trace_t *trace, pl_open_t *open, drawn_t *to)
-{
-    const pl_open_t *parent = pl_call_graph_find(&trace->graph, open->process_id,
-                                                 open->cause);
-    const pl_graph_actor_t *from = open->from;
-    drawn_t *drawn = parent && parent->to == from && parent->track >= 0 ? from->own
-                                                                        : NULL;
-    if (!drawn)
-        return;
-    trace_text_t t;
-    event(&t, 's', drawn->pid, tid_of(from, parent->track),
-          on_track(drawn, parent->track, open->began));
-    add(&t, ",\"name\":\"call\",\"cat\":\"call\",\"id\":");
-    add_number(&t, ++trace->arrows);
-    if (!put(trace, &t))
-        return;
-    event(&t, 'f', to->pid, tid_of(open->to, open->track),
-          on_track(to, open->track, open->began));
-    add(&t, ",\"bp\":\"e\",\"name\":\"call\",\"cat\":\"call\",\"id\":");
-    add_number(&t, trace->arrows);
-    put(trace, &t);
-}
-
 /* When all tracks of the actor are in use, the newest call gives up its track. */
 static void slice_begin(trace_t *trace, pl_open_t *open)
 {
@@ -316,7 +292,25 @@ static void slice_begin(trace_t *trace, pl_open_t *open)
         return;
     open->track = track;
     open->to->track[track] = open;
-    arrow(trace, open, drawn);
+    /* An arrow from the slice of the call that caused one to the slice of that. */
+    const pl_open_t *parent = pl_call_graph_find(&trace->graph, open->process_id,
+                                                 open->cause);
+    const pl_graph_actor_t *from = open->from;
+    drawn_t *origin = parent && parent->to == from && parent->track >= 0 ? from->own
+                                                                         : NULL;
+    if (!origin)
+        return;
+    event(&t, 's', origin->pid, tid_of(from, parent->track),
+          on_track(origin, parent->track, open->began));
+    add(&t, ",\"name\":\"call\",\"cat\":\"call\",\"id\":");
+    add_number(&t, ++trace->arrows);
+    if (!put(trace, &t))
+        return;
+    event(&t, 'f', drawn->pid, tid_of(open->to, open->track),
+          on_track(drawn, open->track, open->began));
+    add(&t, ",\"bp\":\"e\",\"name\":\"call\",\"cat\":\"call\",\"id\":");
+    add_number(&t, trace->arrows);
+    put(trace, &t);
 }
 
 /* The life of an actor, as an asynchronous event of its process. */
@@ -533,10 +527,7 @@ static void trace_tick(void *self)
 static void trace_free(trace_t *trace)
 {
     pl_call_graph_release(&trace->graph);
-    for (size_t k = 0; k < trace->ranks.capacity; k++)
-        if (trace->ranks.key[k])
-            pl_free(trace->ranks.value[k]);
-    pl_map_release(&trace->ranks);
+    pl_map_release_values(&trace->ranks);
     pl_map_release(&trace->kinds);
     if (trace->sink)
         pl_sink_close(trace->sink);

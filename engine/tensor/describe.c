@@ -213,19 +213,13 @@ void pl_output(pl_graph_t *g, const char *name, pl_node_t x)
                   name, g->fetch_count);
 }
 
-/* Sums of a kind that is no pair. */
-static bool is_vector(const pl_metric_t *metric)
-{
-    return metric->kind >= PL_METRIC_R2;
-}
-
 static void metric_add(pl_graph_t *g, const char *name, const pl_metric_t *metric,
                        int when, int at)
 {
     pl_shape_t sum = pl_shape_of(g, metric->sum), weight = pl_shape_of(g, metric->weight);
     if (!has_name(g, name, "a metric"))
         return;
-    if (!is_vector(metric) && (sum.rank || weight.rank)) {
+    if (metric->kind < PL_METRIC_R2 && (sum.rank || weight.rank)) {
         pl_op_fail(g,
                    "%s takes a sum [] and a weight [], got %s and %s; pl_sum() over all "
                    "axes makes a scalar",
@@ -237,7 +231,7 @@ static void metric_add(pl_graph_t *g, const char *name, const pl_metric_t *metri
                         .weight = metric->weight.id,
                         .metric = metric->kind,
                         .average = metric->average,
-                        .sums = is_vector(metric) ? pl_elements(sum) : 2,
+                        .sums = metric->kind >= PL_METRIC_R2 ? pl_elements(sum) : 2,
                         .columns = sum.rank ? sum.dim[sum.rank - 1] : 1,
                         .when = when};
     int64_t sums = fetch.sums;

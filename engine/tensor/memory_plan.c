@@ -47,11 +47,6 @@ static bool op_is_view(const planner_t *p, int op)
     return p->rules->is_view && p->rules->is_view(p->g, op, p->rules->user);
 }
 
-static bool is_inside(const planner_t *p, int32_t value)
-{
-    return p->rules->inside && p->rules->inside[value];
-}
-
 static size_t value_bytes(const planner_t *p, int32_t value)
 {
     const pl_value_t *v = &p->g->value[value];
@@ -156,8 +151,9 @@ static int move_to_targets(planner_t *p)
             continue;
         int32_t root = p->allocation[op->input[1]].root;
         if (g->value[root].source != PL_FROM_OP
-            || p->allocation[root].kind == PL_ALLOCATION_TARGET || is_inside(p, root)
-            || !p->plain[op->input[1]] || !may_move(p, i, root))
+            || p->allocation[root].kind == PL_ALLOCATION_TARGET
+            || (p->rules->inside && p->rules->inside[root]) || !p->plain[op->input[1]]
+            || !may_move(p, i, root))
             continue;
         p->allocation[root].kind = PL_ALLOCATION_TARGET;
         p->allocation[root].region = (pl_region_t)g->value[op->input[0]].index;
@@ -255,7 +251,7 @@ static int lay_out(planner_t *p)
             int32_t v = g->op[i].output[k];
             const pl_allocation_t *allocation = &p->allocation[v];
             if (allocation->root != v || allocation->kind != PL_ALLOCATION_NONE
-                || allocation->last_use < 0 || is_inside(p, v))
+                || allocation->last_use < 0 || (p->rules->inside && p->rules->inside[v]))
                 continue;
             if (make_block(p, v) != PL_OK)
                 return PL_ENOMEM;

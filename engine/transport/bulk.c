@@ -430,8 +430,8 @@ int pl_bulk_renew(pl_bulk_t *bulk, uint32_t incarnation, int world_size, pl_erro
 
 /* ---- opening ---- */
 
-static pl_bulk_t *bulk_open(const pl_bulk_spec_t *spec, bool is_host, pl_sockets_t *loop,
-                            pl_error_t *err)
+pl_bulk_t *pl_bulk_open(const pl_bulk_spec_t *spec, bool is_host, pl_sockets_t *loop,
+                        pl_error_t *err)
 {
     int peers = is_host && spec->link.world_size > 0 ? spec->link.world_size : 1;
     pl_bulk_t *bulk = pl_alloc(sizeof *bulk);
@@ -459,17 +459,6 @@ static pl_bulk_t *bulk_open(const pl_bulk_spec_t *spec, bool is_host, pl_sockets
         return bulk;
     pl_bulk_free(bulk);
     return NULL;
-}
-
-pl_bulk_t *pl_bulk_listen(const pl_bulk_spec_t *spec, pl_sockets_t *loop, pl_error_t *err)
-{
-    return bulk_open(spec, true, loop, err);
-}
-
-pl_bulk_t *pl_bulk_connect(const pl_bulk_spec_t *spec, pl_sockets_t *loop,
-                           pl_error_t *err)
-{
-    return bulk_open(spec, false, loop, err);
 }
 
 void pl_bulk_free(pl_bulk_t *bulk)

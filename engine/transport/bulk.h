@@ -40,11 +40,9 @@ typedef struct pl_bulk_spec {
     void *user;
 } pl_bulk_spec_t;
 
-/* The two ends, as pl_link_listen() and pl_link_connect(). */
-pl_bulk_t *pl_bulk_listen(const pl_bulk_spec_t *spec, struct pl_sockets *loop,
-                          pl_error_t *err);
-pl_bulk_t *pl_bulk_connect(const pl_bulk_spec_t *spec, struct pl_sockets *loop,
-                           pl_error_t *err);
+/* One of the two ends, as pl_link_listen() of the host and pl_link_connect(). */
+pl_bulk_t *pl_bulk_open(const pl_bulk_spec_t *spec, bool is_host, struct pl_sockets *loop,
+                        pl_error_t *err);
 void pl_bulk_free(pl_bulk_t *bulk);
 
 /* The link below: its endpoint, state, deaths, end. */

@@ -284,31 +284,23 @@ int pl_socket_folder_check(const char *endpoint, pl_error_t *err)
                    folder);
 }
 
-/* TMPDIR, or the folder of the session if it exists and its path is short, or /tmp. */
-static int folder_root(const char **root, pl_error_t *err)
+int pl_socket_folder(char folder[PL_SOCKET_FOLDER], pl_error_t *err)
 {
+    /* TMPDIR, or the folder of the session if it exists and its path is short, or
+     * /tmp. */
     static const size_t max = PL_SOCKET_FOLDER - sizeof FOLDER;
     const char *tmpdir = getenv("TMPDIR"), *own = getenv("XDG_RUNTIME_DIR");
     const bool own_will_do = own && *own == '/' && strlen(own) <= max
                              && access(own, W_OK) == 0;
-    *root = tmpdir && *tmpdir ? tmpdir : own_will_do ? own : "/tmp";
-    if (**root != '/')
+    const char *root = tmpdir && *tmpdir ? tmpdir : own_will_do ? own : "/tmp";
+    if (*root != '/')
         return pl_fail(err, PL_EINVAL, "TMPDIR is \"%s\": set it to an absolute path",
-                       *root);
-    if (strlen(*root) > max)
+                       root);
+    if (strlen(root) > max)
         return pl_fail(err, PL_EINVAL,
                        "TMPDIR is %s, which has %zu bytes: sockets lie there, and their "
                        "paths leave %zu for it: set TMPDIR to a shorter one",
-                       *root, strlen(*root), max);
-    return PL_OK;
-}
-
-int pl_socket_folder(char folder[PL_SOCKET_FOLDER], pl_error_t *err)
-{
-    const char *root;
-    int code = folder_root(&root, err);
-    if (code != PL_OK)
-        return code;
+                       root, strlen(root), max);
     snprintf(folder, PL_SOCKET_FOLDER, "%s" FOLDER, root);
     if (mkdtemp(folder))
         return PL_OK;

@@ -90,17 +90,6 @@ int pl_keys_read(const char *path, pl_keys_t *keys, pl_error_t *err)
 
 /* ---- making ---- */
 
-static int keys_draw(pl_keys_t *keys, pl_error_t *err)
-{
-    if (zmq_curve_keypair(keys->server_public, keys->server_secret) != 0
-        || zmq_curve_keypair(keys->client_public, keys->client_secret) != 0)
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "cannot create keys: ZeroMQ was built without CURVE");
-    if (getrandom(keys->root, PL_KEY_BYTES, 0) != PL_KEY_BYTES)
-        return pl_fail(err, PL_EIO, "cannot read random numbers: %s", strerror(errno));
-    return PL_OK;
-}
-
 static int keys_write(int fd, const pl_keys_t *keys)
 {
     char text[FILE_MAX], root[PL_KEY_TEXT];
@@ -121,9 +110,12 @@ int pl_keys_make(const char *path, pl_keys_t *keys, pl_error_t *err)
     pl_keys_t drawn;
     if (strlen(path) + 8 > sizeof aside)
         return pl_fail(err, PL_EINVAL, "job key: the path is too long");
-    int code = keys_draw(&drawn, err);
-    if (code != PL_OK)
-        return code;
+    if (zmq_curve_keypair(drawn.server_public, drawn.server_secret) != 0
+        || zmq_curve_keypair(drawn.client_public, drawn.client_secret) != 0)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "cannot create keys: ZeroMQ was built without CURVE");
+    if (getrandom(drawn.root, PL_KEY_BYTES, 0) != PL_KEY_BYTES)
+        return pl_fail(err, PL_EIO, "cannot read random numbers: %s", strerror(errno));
     snprintf(aside, sizeof aside, "%s.XXXXXX", path);
     int fd = mkostemp(aside, O_CLOEXEC);                    /* with mode 0600 */
     int failed = fd < 0 ? errno : keys_write(fd, &drawn);

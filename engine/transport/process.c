@@ -147,17 +147,13 @@ static void ended(evutil_socket_t fd, short what, void *user)
         process->on_death(process->user, &death);
 }
 
-static long pidfd_signal(int pidfd, int number)
-{
-    return syscall(SYS_pidfd_send_signal, pidfd, number, NULL, 0);
-}
-
 void pl_process_signal(pl_process_t *process, int number)
 {
-    if (process->pidfd < 0 || pidfd_signal(process->pidfd, 0) != 0)
+    if (process->pidfd < 0
+        || syscall(SYS_pidfd_send_signal, process->pidfd, 0, NULL, 0) != 0)
         return;
     if (getpgid(process->pid) != process->pid)              /* it has left its group */
-        pidfd_signal(process->pidfd, number);
+        syscall(SYS_pidfd_send_signal, process->pidfd, number, NULL, 0);
     kill(-process->pid, number);
 }
 

@@ -321,22 +321,14 @@ void pl_socket_close(pl_socket_t *socket)
 
 /* ---- small things ---- */
 
-static int subscription_set(pl_socket_t *socket, int option, const char *topic,
-                            pl_error_t *err)
+int pl_socket_subscribe(pl_socket_t *socket, const char *topic, bool receives,
+                        pl_error_t *err)
 {
-    if (zmq_setsockopt(socket->zmq, option, topic, strlen(topic)) == 0)
+    if (zmq_setsockopt(socket->zmq, receives ? ZMQ_SUBSCRIBE : ZMQ_UNSUBSCRIBE, topic,
+                       strlen(topic))
+        == 0)
         return PL_OK;
     return socket_fail(err, PL_EINVAL, "cannot subscribe to", topic);
-}
-
-int pl_socket_subscribe(pl_socket_t *socket, const char *topic, pl_error_t *err)
-{
-    return subscription_set(socket, ZMQ_SUBSCRIBE, topic, err);
-}
-
-int pl_socket_unsubscribe(pl_socket_t *socket, const char *topic, pl_error_t *err)
-{
-    return subscription_set(socket, ZMQ_UNSUBSCRIBE, topic, err);
 }
 
 int pl_socket_endpoint(pl_socket_t *socket, char *text, size_t capacity, pl_error_t *err)

@@ -137,9 +137,9 @@ void pl_socket_drain(pl_socket_t *socket);
 int64_t pl_socket_receive(pl_socket_t *socket, void *data, size_t capacity,
                           int timeout_ms, pl_error_t *err);
 
-/* A SUB socket receives messages that start with topic. */
-int pl_socket_subscribe(pl_socket_t *socket, const char *topic, pl_error_t *err);
-int pl_socket_unsubscribe(pl_socket_t *socket, const char *topic, pl_error_t *err);
+/* Whether a SUB socket receives messages that start with topic. */
+int pl_socket_subscribe(pl_socket_t *socket, const char *topic, bool receives,
+                        pl_error_t *err);
 
 /* The endpoint to which it is bound, after "*" was replaced. */
 int pl_socket_endpoint(pl_socket_t *socket, char *text, size_t capacity, pl_error_t *err);

@@ -355,8 +355,9 @@ static void forward_block(const attention_head_t *h, query_block_t b)
 }
 
 /* Heads [from, to) of batch × heads. */
-void KERNEL(attention)(const pl_attention_job_t *job, int64_t from, int64_t to)
+void KERNEL(attention)(const void *of, int64_t from, int64_t to)
 {
+    const pl_attention_job_t *job = of;
     for (int64_t index = from; index < to; index++) {
         attention_head_t h = head_start(job, index);
         h.y = side_out(&h, &job->y);
@@ -411,8 +412,9 @@ static void backward_block(const attention_head_t *h, query_block_t b)
     product(b.keys, h->columns, rows, (factor_t){h->slope, row, 1}, q, h->dk, true);
 }
 
-void KERNEL(attention_grad)(const pl_attention_job_t *job, int64_t from, int64_t to)
+void KERNEL(attention_grad)(const void *of, int64_t from, int64_t to)
 {
+    const pl_attention_job_t *job = of;
     for (int64_t index = from; index < to; index++) {
         attention_head_t h = head_start(job, index);
         h.dy = side_in(&h, &job->dy);

@@ -167,7 +167,10 @@ typedef struct pl_attention_job {
     char *scratch;
 } pl_attention_job_t;
 
-/* X(name, type of its job): void name(const type *job, int64_t from, int64_t to). */
+/* Computes items [from, to) of a job. */
+typedef void pl_kernel_run_t(const void *job, int64_t from, int64_t to);
+
+/* X(name, type of its job). */
 #define PL_KERNELS(X) \
     X(attention, pl_attention_job_t) \
     X(attention_grad, pl_attention_job_t) \
@@ -192,7 +195,7 @@ typedef struct pl_attention_job {
 
 typedef struct pl_kernels {
     const char *name;                                       /* "avx512" */
-#define PL_X(name, type) void (*name)(const type *job, int64_t from, int64_t to);
+#define PL_X(name, type) pl_kernel_run_t *name;
     PL_KERNELS(PL_X)
 #undef PL_X
     void (*add)(float *to, const float *from, int64_t n);   /* to += from */
@@ -202,7 +205,7 @@ typedef struct pl_kernels {
 extern const pl_kernels_t pl_kernels_portable, pl_kernels_avx2, pl_kernels_avx512;
 
 #ifdef KERNEL_SET
-#define PL_X(name, type) void KERNEL(name)(const type *job, int64_t from, int64_t to);
+#define PL_X(name, type) pl_kernel_run_t KERNEL(name);
 PL_KERNELS(PL_X)
 #undef PL_X
 void KERNEL(add)(float *to, const float *from, int64_t n);

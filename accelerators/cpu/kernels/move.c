@@ -15,23 +15,16 @@ static void copy_strided(const char *x, int64_t x_stride, char *y, int64_t y_str
         memcpy(y + i * y_stride * size, x + i * x_stride * size, (size_t)size);
 }
 
-/* The last dim alone. */
-static void move_run(const pl_move_job_t *job, const char *x, char *y)
-{
-    const int d = job->rank - 1;
-    if (job->from[d] == 1 && job->to[d] == 1)
-        memcpy(y, x, (size_t)(job->dim[d] * job->size));
-    else if (job->size == 4)
-        copy_strided(x, job->from[d], y, job->to[d], job->dim[d], 4);
-    else
-        copy_strided(x, job->from[d], y, job->to[d], job->dim[d], job->size);
-}
-
 static void move_from(const pl_move_job_t *job, int d, const char *x, char *y,
                       int64_t low, int64_t high)
 {
     if (d == job->rank - 1) {
-        move_run(job, x, y);
+        if (job->from[d] == 1 && job->to[d] == 1)
+            memcpy(y, x, (size_t)(job->dim[d] * job->size));
+        else if (job->size == 4)
+            copy_strided(x, job->from[d], y, job->to[d], job->dim[d], 4);
+        else
+            copy_strided(x, job->from[d], y, job->to[d], job->dim[d], job->size);
         return;
     }
     if (d == job->rank - 2 && job->size == 4 && job->from[d] == 1
@@ -47,7 +40,8 @@ static void move_from(const pl_move_job_t *job, int d, const char *x, char *y,
 }
 
 /* [from, to) along the first dim; there are at least two. */
-void KERNEL(move)(const pl_move_job_t *job, int64_t from, int64_t to)
+void KERNEL(move)(const void *of, int64_t from, int64_t to)
 {
+    const pl_move_job_t *job = of;
     move_from(job, 0, job->x, job->y, from, to);
 }

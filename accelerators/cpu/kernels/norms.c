@@ -9,8 +9,9 @@
 
 /* ---- Layer norm ---- */
 
-void KERNEL(layer_norm)(const pl_layer_norm_job_t *job, int64_t from, int64_t to)
+void KERNEL(layer_norm)(const void *of, int64_t from, int64_t to)
 {
+    const pl_layer_norm_job_t *job = of;
     const int64_t n = job->width;
     for (int64_t r = from; r < to; r++) {
         const float *x = job->x + r * n, *w = job->w, *b = job->b;
@@ -51,8 +52,9 @@ PL_INLINE two_sums_t layer_norm_row_sums(const pl_layer_norm_job_t *job, const f
 }
 
 /* dx may be dy or x. */
-void KERNEL(layer_norm_grad)(const pl_layer_norm_job_t *job, int64_t from, int64_t to)
+void KERNEL(layer_norm_grad)(const void *of, int64_t from, int64_t to)
 {
+    const pl_layer_norm_job_t *job = of;
     const int64_t n = job->width;
     for (int64_t r = from; r < to; r++) {
         const float *x = job->x + r * n, *dy = job->dy + r * n, *w = job->w;
@@ -144,9 +146,9 @@ static void sums_of(const pl_batch_norm_job_t *job, int64_t c, int lanes,
 
 /* Channels [from, to).  The second round corrects the mean of the first, which a first
  * value far from the others may have cost digits. */
-void KERNEL(batch_norm_statistics)(const pl_batch_norm_job_t *job, int64_t from,
-                                   int64_t to)
+void KERNEL(batch_norm_statistics)(const void *of, int64_t from, int64_t to)
 {
+    const pl_batch_norm_job_t *job = of;
     const double n = (double)(job->batch * job->inner);
     for (int64_t c = from; c < to; c += LANES) {
         int lanes = to - c < LANES ? (int)(to - c) : LANES;
@@ -167,8 +169,9 @@ void KERNEL(batch_norm_statistics)(const pl_batch_norm_job_t *job, int64_t from,
 }
 
 /* dw and db of channels [from, to). */
-void KERNEL(batch_norm_sums)(const pl_batch_norm_job_t *job, int64_t from, int64_t to)
+void KERNEL(batch_norm_sums)(const void *of, int64_t from, int64_t to)
 {
+    const pl_batch_norm_job_t *job = of;
     for (int64_t c = from; c < to; c += LANES) {
         int lanes = to - c < LANES ? (int)(to - c) : LANES;
         column_sums_t sums;
@@ -182,8 +185,9 @@ void KERNEL(batch_norm_sums)(const pl_batch_norm_job_t *job, int64_t from, int64
 }
 
 /* y = (x - mean) p + q, over samples [from, to); y may be x. */
-void KERNEL(batch_norm)(const pl_batch_norm_job_t *job, int64_t from, int64_t to)
+void KERNEL(batch_norm)(const void *of, int64_t from, int64_t to)
 {
+    const pl_batch_norm_job_t *job = of;
     const int64_t channels = job->channels, inner = job->inner;
     const float *x = job->x, *mean = job->mean, *p = job->p, *q = job->q;
     float *y = job->y;
@@ -200,8 +204,9 @@ void KERNEL(batch_norm)(const pl_batch_norm_job_t *job, int64_t from, int64_t to
 }
 
 /* dx = (dy - q - (x - mean) p) r, over samples [from, to); dx may be x or dy. */
-void KERNEL(batch_norm_grad)(const pl_batch_norm_job_t *job, int64_t from, int64_t to)
+void KERNEL(batch_norm_grad)(const void *of, int64_t from, int64_t to)
 {
+    const pl_batch_norm_job_t *job = of;
     const int64_t channels = job->channels, inner = job->inner;
     const float *x = job->x, *dy = job->dy, *mean = job->mean, *p = job->p, *q = job->q,
                 *r = job->r;

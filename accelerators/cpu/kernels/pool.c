@@ -72,27 +72,23 @@ static void pool_channel(const pl_pool_job_t *job, const float *x, window_t w, f
         }
 }
 
-static void pool_window(const pl_pool_job_t *job, const float *x, window_t w, float *y,
-                        int32_t *where)
-{
-    int64_t c = 0;
-    for (; c + LANES <= job->channels; c += LANES)
-        pool_vector(job, x + c, w, y + c, where + c);
-    for (; c < job->channels; c++)
-        pool_channel(job, x + c, w, y + c, where + c);
-}
-
 /* Samples [from, to). */
-void KERNEL(pool)(const pl_pool_job_t *job, int64_t from, int64_t to)
+void KERNEL(pool)(const void *of, int64_t from, int64_t to)
 {
+    const pl_pool_job_t *job = of;
     const int64_t picture = job->height * job->width * job->channels;
     for (int64_t b = from; b < to; b++)
         for (int64_t i = 0; i < job->out_height; i++)
             for (int64_t j = 0; j < job->out_width; j++) {
                 int64_t at = ((b * job->out_height + i) * job->out_width + j)
                              * job->channels;
-                pool_window(job, job->x + b * picture, window_at(job, i, j), job->y + at,
-                            job->where + at);
+                const float *x = job->x + b * picture;
+                const window_t w = window_at(job, i, j);
+                int64_t c = 0;
+                for (; c + LANES <= job->channels; c += LANES)
+                    pool_vector(job, x + c, w, job->y + at + c, job->where + at + c);
+                for (; c < job->channels; c++)
+                    pool_channel(job, x + c, w, job->y + at + c, job->where + at + c);
             }
 }
 
@@ -124,8 +120,9 @@ static void pool_window_grad(const pl_pool_job_t *job, float *dx, window_t w, in
 
 /* Windows side by side that cover the whole picture: each place is written once and needs
  * no zero before. */
-void KERNEL(pool_grad)(const pl_pool_job_t *job, int64_t from, int64_t to)
+void KERNEL(pool_grad)(const void *of, int64_t from, int64_t to)
 {
+    const pl_pool_job_t *job = of;
     const int64_t picture = job->height * job->width * job->channels;
     const bool alone = job->stride == job->kernel && !job->padding
                        && job->out_height * job->stride == job->height

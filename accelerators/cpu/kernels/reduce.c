@@ -29,22 +29,6 @@ static void sum_columns(const float *x, int64_t rows, int64_t width, int64_t fro
     }
 }
 
-static int64_t elements_after(const int64_t *dim, int d, int rank)
-{
-    int64_t n = 1;
-    for (int i = d + 1; i < rank; i++)
-        n *= dim[i];
-    return n;
-}
-
-static int64_t kept_after(const pl_sum_job_t *job, int d)
-{
-    int64_t n = 1;
-    for (int i = d + 1; i < job->rank; i++)
-        n *= job->summed[i] ? 1 : job->dim[i];
-    return n;
-}
-
 /* Dims from d on, of which dim `split` runs over [from, to) only. */
 static void sum_from(const pl_sum_job_t *job, int d, const float *x, float *y,
                      int64_t from, int64_t to)
@@ -62,15 +46,19 @@ static void sum_from(const pl_sum_job_t *job, int d, const float *x, float *y,
         sum_columns(x + low * width, high - low, width, left,
                     job->split == last ? to : width, y);
     } else {
-        const int64_t step = elements_after(job->dim, d, job->rank);
-        const int64_t y_step = job->summed[d] ? 0 : kept_after(job, d);
+        int64_t step = 1, y_step = job->summed[d] ? 0 : 1;
+        for (int k = d + 1; k < job->rank; k++) {
+            step *= job->dim[k];
+            y_step *= job->summed[k] ? 1 : job->dim[k];
+        }
         for (int64_t i = low; i < high; i++)
             sum_from(job, d + 1, x + i * step, y + i * y_step, from, to);
     }
 }
 
-void KERNEL(sum)(const pl_sum_job_t *job, int64_t from, int64_t to)
+void KERNEL(sum)(const void *of, int64_t from, int64_t to)
 {
+    const pl_sum_job_t *job = of;
     sum_from(job, 0, job->x, job->y, from, to);
 }
 
@@ -88,8 +76,9 @@ static bool is_larger(float x, float best)
 }
 
 /* [from, to) of the outer × inner results. */
-void KERNEL(max)(const pl_max_job_t *job, int64_t from, int64_t to)
+void KERNEL(max)(const void *of, int64_t from, int64_t to)
 {
+    const pl_max_job_t *job = of;
     for (int64_t k = from; k < to; k++) {
         const float *x = job->x + k / job->inner * job->n * job->inner + k % job->inner;
         int64_t best = 0;
@@ -103,8 +92,9 @@ void KERNEL(max)(const pl_max_job_t *job, int64_t from, int64_t to)
     }
 }
 
-void KERNEL(max_grad)(const pl_max_job_t *job, int64_t from, int64_t to)
+void KERNEL(max_grad)(const void *of, int64_t from, int64_t to)
 {
+    const pl_max_job_t *job = of;
     for (int64_t k = from; k < to; k++) {
         int64_t start = k / job->inner * job->n * job->inner + k % job->inner, best = 0;
         const float *x = job->x + start;

@@ -2,8 +2,9 @@
 #include "accelerators/cpu/kernels/kernels.h"
 #include "accelerators/cpu/kernels/rows.h"
 
-void KERNEL(softmax)(const pl_softmax_job_t *job, int64_t from, int64_t to)
+void KERNEL(softmax)(const void *of, int64_t from, int64_t to)
 {
+    const pl_softmax_job_t *job = of;
     const int64_t n = job->width;
     for (int64_t r = from; r < to; r++) {
         const float *x = job->x + r * n;
@@ -13,8 +14,9 @@ void KERNEL(softmax)(const pl_softmax_job_t *job, int64_t from, int64_t to)
 }
 
 /* dx may be dy or y. */
-void KERNEL(softmax_grad)(const pl_softmax_job_t *job, int64_t from, int64_t to)
+void KERNEL(softmax_grad)(const void *of, int64_t from, int64_t to)
 {
+    const pl_softmax_job_t *job = of;
     const int64_t n = job->width;
     for (int64_t r = from; r < to; r++) {
         const float *dy = job->dy + r * n, *y = job->x + r * n;
@@ -62,8 +64,9 @@ static float exp_sum(const float *x, float shift, int64_t n)
     return (float)total;
 }
 
-void KERNEL(cross_entropy)(const pl_cross_entropy_job_t *job, int64_t from, int64_t to)
+void KERNEL(cross_entropy)(const void *of, int64_t from, int64_t to)
 {
+    const pl_cross_entropy_job_t *job = of;
     for (int64_t r = from; r < to; r++) {
         const float *x = job->logits + r * job->classes;
         int64_t target = target_of(job, r);
@@ -79,9 +82,9 @@ void KERNEL(cross_entropy)(const pl_cross_entropy_job_t *job, int64_t from, int6
 }
 
 /* dlogits may be logits. */
-void KERNEL(cross_entropy_grad)(const pl_cross_entropy_job_t *job, int64_t from,
-                                int64_t to)
+void KERNEL(cross_entropy_grad)(const void *of, int64_t from, int64_t to)
 {
+    const pl_cross_entropy_job_t *job = of;
     for (int64_t r = from; r < to; r++) {
         const float *x = job->logits + r * job->classes;
         float *dx = job->dlogits + r * job->classes;
@@ -126,8 +129,9 @@ static int64_t before(const float *x, int64_t n, int64_t target)
     return count;
 }
 
-void KERNEL(correct)(const pl_cross_entropy_job_t *job, int64_t from, int64_t to)
+void KERNEL(correct)(const void *of, int64_t from, int64_t to)
 {
+    const pl_cross_entropy_job_t *job = of;
     for (int64_t r = from; r < to; r++) {
         int64_t target = target_of(job, r);
         job->counted[r] = target >= 0;

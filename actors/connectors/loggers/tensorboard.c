@@ -168,7 +168,7 @@ static int tensorboard_open(void *self, const pl_log_run_t *run, pl_error_t *err
     const bool resumes = *run->position;
     pl_event_time_t now = {pl_wall_clock(), 0};
     if (code == PL_OK)
-        code = pl_events_begin(&t->file, &now, err);
+        code = pl_events_begin(&t->file, &now, false, err);
     if (code == PL_OK && !resumes)
         code = hyperparameters_add(t, &now, run->run, err);
     if (code == PL_OK && !resumes) {
@@ -198,7 +198,7 @@ static int tensorboard_open(void *self, const pl_log_run_t *run, pl_error_t *err
     }
     now.step = (int64_t)run->global_step + 1;
     if (code == PL_OK && resumes)
-        code = pl_events_restart(&t->file, &now, err);
+        code = pl_events_begin(&t->file, &now, true, err);
     if (code == PL_OK)
         code = pl_append_flush(&t->file, err);
     if (code != PL_OK)
