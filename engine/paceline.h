@@ -524,12 +524,14 @@ typedef struct pl_launch_spec {
 /* Starts the ranks of this node when all nodes are there. All ranks are restarted when
  * one is killed by a signal, exits with status 75, or a node is lost; the others are
  * killed first. When a rank fails otherwise, or for the last time, the others get
- * SIGTERM, and SIGKILL 5 s later; 30 s later after pl_launch_signal(). The texts of spec
- * must stay valid. NULL: PL_EINVAL, PL_ENOMEM, PL_EIO, or PL_EBUSY: another program
- * listens at the endpoint. on_end reports later errors. */
+ * SIGTERM, and SIGKILL 5 s later. The texts of spec must stay valid. NULL: PL_EINVAL,
+ * PL_ENOMEM, PL_EIO, or PL_EBUSY: another program listens at the endpoint. on_end
+ * reports later errors. */
 PL_API pl_launch_t *pl_launch_start(struct event_base *base, const pl_launch_spec_t *spec,
                                     pl_error_t *err);
-/* Sends a signal to the ranks of this node. */
+/* Sends a signal to the ranks of this node, which are to end: those that still live 30 s
+ * later are killed, on node 0 those of all nodes. The second call kills them at once, and
+ * the status is 130. */
 PL_API void pl_launch_signal(pl_launch_t *node, int number);
 /* Ends the ranks that still live, by SIGKILL. Does not call on_end. */
 PL_API void pl_launch_free(pl_launch_t *node);

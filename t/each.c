@@ -1,18 +1,22 @@
 /* each.c - a program for t/script.t, of which every process has its say
  *
- *     each same | differ | stage | early | leave | die | metric
+ *     each same | differ | stage | early | leave | die | metric | blocked
  *
  * It trains on data of its own, which no file tells of.  Every process prints its number,
  * how the run was and after how many steps; "differ": their options are not the same;
  * "stage": nor is what they do; "early": one ends before it trains; "leave": one does not
  * train again as the others do; "die": one is killed in its second epoch, once;
- * "metric": one logs under another name. */
+ * "metric": one logs under another name; "blocked": the second run of the program cannot
+ * listen and is tried again, then one is killed in it, once. */
 #include <event2/event.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <paceline.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { SAMPLES = 48 };
@@ -60,10 +64,35 @@ static int points_read(void *user, const pl_read_request_t *request, void *const
         x[k][y[k]] = (float)request->index[k] / SAMPLES;
         x[k][!y[k]] = 0;
     }
-    if (is_other("die") && request->epoch == 1
+    if ((is_other("die") || (is_other("blocked") && runs == 1)) && request->epoch == 1
         && open("died", O_CREAT | O_EXCL | O_CLOEXEC, 0600) >= 0)
         kill(getpid(), SIGKILL);
     return PL_OK;
+}
+
+/* A folder takes the place of the socket where the processes call, or gives it back. */
+static void calls_block(bool is_blocked)
+{
+    char pattern[300];
+    glob_t found = {0};
+    snprintf(pattern, sizeof pattern, "%s/pl-*", getenv("TMPDIR"));
+    if (glob(pattern, 0, NULL, &found) == 0 && found.gl_pathc == 1) {
+        snprintf(pattern, sizeof pattern, "%s/calls", found.gl_pathv[0]);
+        unlink(pattern);
+        if (is_blocked ? mkdir(pattern, 0700) : rmdir(pattern))
+            perror(pattern);
+    }
+    globfree(&found);
+}
+
+static bool runs_again(void)
+{
+    const bool is_blocked = !strcmp(how, "blocked");
+    runs += !status || !is_blocked;
+    if (is_blocked && pl_rank() == 0 && runs == 1)
+        calls_block(!status);
+    return is_blocked ? runs < 2
+                      : !strcmp(how, "leave") && !is_other("leave") && runs < 2;
 }
 
 static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *base)
@@ -75,8 +104,7 @@ static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *base
     fflush(stdout);
     if (status && pl_rank() == 0)
         fprintf(stderr, "%s\n", result->error.text);
-    if (strcmp(how, "leave") || is_other("leave") || ++runs > 1
-        || pl_trainer_fit(trainer, on_done, base, &err) != PL_OK)
+    if (!runs_again() || pl_trainer_fit(trainer, on_done, base, &err) != PL_OK)
         event_base_loopbreak(base);
 }
 

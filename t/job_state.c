@@ -1,5 +1,6 @@
 /* job_state.c - tests of actors/launchers/job_state.c: results of finished runs */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -108,12 +109,39 @@ static void memory_may_run_out(void)
     scarce_try(keep_and_read, &failed, "keeping and reading");
 }
 
+static void the_last_line_of_a_number_counts(void)
+{
+    char index[200], finished[200], text[PL_ERROR_TEXT] = "";
+    snprintf(index, sizeof index, "%s/index", tap_folder());
+    snprintf(finished, sizeof finished, "%s/finished", tap_folder());
+    setenv("PACELINE_RUN_DIR_INDEX", index, 1);
+    setenv("PACELINE_FINISHED_RANKS", finished, 1);
+    pl_run_dir_index_add(1, "runs/0001");
+    pl_run_dir_index_add(2, "runs/0002");
+    pl_run_dir_index_add(1, "runs/0003");
+    char *folder = pl_run_dir_index_find(1, &err);
+    is_text(folder, "runs/0003", "the newest directory of a run");
+    pl_free(folder);
+    folder = pl_run_dir_index_find(2, &err);
+    is_text(folder, "runs/0002", "and of another");
+    pl_free(folder);
+    ok(!pl_run_dir_index_find(3, &err), "a run that is not there has none");
+    pl_finished_ranks_add(finished, 1, "first");
+    pl_finished_ranks_add(finished, 1, "again");
+    pl_finished_ranks_add(finished, 0, "another");
+    ok(pl_finished_ranks_find(1, text, sizeof text), "a finished rank");
+    is_text(text, "again", "has the newest text");
+    unsetenv("PACELINE_RUN_DIR_INDEX");
+    unsetenv("PACELINE_FINISHED_RANKS");
+}
+
 int main(void)
 {
     scarce_init_own();
     run(each_state_is_found_as_it_was_kept);
     run(states_are_kept_up_to_a_limit);
     run(a_missing_state_is_an_error);
+    run(the_last_line_of_a_number_counts);
     run(memory_may_run_out);
     return tap_done();
 }

@@ -414,6 +414,91 @@ a_rank_that_dies_before_all_have_joined_ends_the_launch() {
     like "$(text err.node)" 'paceline: rank 1 \(process [0-9]+\) was killed by SIGKILL' "the error names it"
 }
 
+# ---- signals to paceline launch ----
+
+# start_launch NAME NODES K SCRIPT - node K of so many with one rank each (one node has two ranks), which write their
+# numbers to NAME.RANK and do not take SIGTERM
+start_launch() {
+    local nodes=(--devices 2)
+    [ "$2" = 1 ] || nodes=(--nnodes "$2" --node-rank "$3" --rdzv-endpoint "127.0.0.1:$port")
+    start "$1-$3" "$paceline" launch "${nodes[@]}" --last-call-timeout 0.2 -- \
+        sh -c 'trap "" TERM INT; echo $$ >"$0.$PACELINE_RANK"; '"$4" "$1"
+}
+
+endures='while :; do sleep 1; done'
+
+has_two_ranks() { [ -s "$1.0" ] && [ -s "$1.1" ]; }
+
+ranks_that_do_not_end_are_killed_after_30_s() {
+    local name k begun
+    start_launch one 1 0 "$endures"
+    for name in first second; do
+        free_port
+        for k in 0 1; do start_launch $name 2 $k "$endures"; done
+    done
+    for name in one first second; do ok "$name: two ranks run" holds 30 has_two_ranks $name; done
+    begun=$SECONDS
+    signal TERM one-0
+    signal TERM first-0
+    signal TERM second-1
+    for name in one-0 first-0 first-1 second-0 second-1; do
+        ok "$name: its launch ends" holds 60 ended $name
+        is "$(text status.$name)" 137 "with the status of ranks that were killed"
+        is "$(grep -c 'started again' err.$name)" 0 "they are not started again"
+    done
+    ok "after $((SECONDS - begun)) s" test $((SECONDS - begun)) -ge 29
+    for name in one first second; do ok "$name: no rank is left" holds 5 gone $(cat $name.0 $name.1); done
+}
+
+a_second_signal_kills_all_ranks_at_once() {
+    local name k
+    free_port
+    start_launch abort 1 0 "$endures"
+    for k in 0 1; do start_launch aborts 2 $k "$endures"; done
+    for name in abort aborts; do
+        ok "two ranks run" holds 30 has_two_ranks $name
+        until says err.$name-0 'aborted: the ranks are killed' || ended $name-0; do signal INT $name-0; sleep 0.1; done
+        for k in 0 1; do
+            [ $name-$k != abort-1 ] || continue
+            ok "$name: its launch ends" holds 15 ended $name-$k
+            is "$(text status.$name-$k)" 130 "with status 130"
+        done
+        ok "no rank is left" holds 5 gone $(cat $name.0 $name.1)
+    done
+}
+
+a_stopped_rank_takes_a_signal() {
+    start_launch stopped 1 0 'trap - TERM; kill -STOP $$'
+    ok "two ranks run" holds 30 has_two_ranks stopped
+    ok "and are stopped" holds 30 is_stopped $(cat stopped.0 stopped.1)
+    signal TERM stopped-0
+    ok "their launch ends" holds 15 ended stopped-0
+    is "$(text status.stopped-0)" 143 "with the status of ranks that took the signal"
+}
+
+is_stopped() {
+    local process
+    for process in "$@"; do grep -q '^State:.*stopped' "/proc/$process/status" || return; done
+}
+
+a_node_that_joins_during_a_stop_changes_nothing() {
+    local k
+    free_port
+    start_launch polite 1:2 0 'trap "echo term >>terms" TERM; until [ -e go ]; do sleep 0.02; done'
+    ok "a rank runs" holds 30 test -s polite.0
+    signal TERM polite-0
+    ok "it has received a signal" holds 30 test -s terms
+    start_launch polite 1:2 1 :
+    ok "another node joins" holds 30 says err.polite-0 'node 1 .* has joined: the run is being stopped'
+    touch go
+    for k in 0 1; do
+        ok "node $k ends" holds 30 ended polite-$k
+        is "$(text status.polite-$k)" 0 "well"
+    done
+    is "$(grep -c term terms)" 1 "the rank got no second signal"
+    ok "the other node has started none" test ! -e polite.1
+}
+
 a_rank_that_is_stopped_ends_the_launch() {
     start node "$paceline" launch --max-restarts 0 --devices 2 -- "$paceline" fit run.json $endless \
         --set trainer.run_name=stopped
@@ -550,6 +635,10 @@ run two_jobs_do_not_meet_at_one_port trains
 run a_process_that_is_killed_ends_the_run_of_all trains
 run ranks_that_wait_for_others_stop_at_once trains
 run a_rank_that_dies_before_all_have_joined_ends_the_launch trains
+run ranks_that_do_not_end_are_killed_after_30_s
+run a_second_signal_kills_all_ranks_at_once
+run a_stopped_rank_takes_a_signal
+run a_node_that_joins_during_a_stop_changes_nothing
 run a_rank_that_is_stopped_ends_the_launch trains
 run a_rank_that_dies_while_all_open_their_data_is_reported_at_once trains
 run a_signal_to_one_rank_stops_the_run trains

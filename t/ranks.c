@@ -58,7 +58,42 @@ static const pl_actor_ops_t apart = {.name = "apart",
                                      .handlers = apart_handlers,
                                      .base = &pl_replica_strategy};
 
+/* All ranks but rank 1 report an address, and wait in vain to be connected. */
+static int uneven_start(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
+{
+    (void)call, (void)err;
+    ((apart_t *)self)->ranks = body->start.ranks;
+    if (pl_actor_rank(self) == 1)
+        pl_actor_ready(self);
+    else
+        pl_actor_ready_at(self, "here");
+    return PL_OK;
+}
+
+static int uneven_role(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    return pl_actor_rank(self) == 1 ? apart_role(self, call, body, err) : PL_OK;
+}
+
+static const pl_handler_t uneven_handlers[] = {
+    PL_ON(start, uneven_start),
+    PL_ON(role, uneven_role),
+    PL_ON(process_dataloader, apart_split),
+    PL_HANDLERS_END,
+};
+
+static const pl_actor_ops_t uneven = {.name = "uneven",
+                                      .help = "a rank that does not wait for the others",
+                                      .size = sizeof(apart_t),
+                                      .role = "strategy",
+                                      .level = PL_LEVEL_STRATEGY,
+                                      .handlers = uneven_handlers,
+                                      .base = &pl_replica_strategy};
+
 #define THREE "\"devices\": 3, \"strategy\": \"apart\", \"max_epochs\": 2"
+#define UNEVEN "\"devices\": 3, \"strategy\": \"uneven\""
 #define DATA "\"batch_size\": 4, \"shuffle\": false"
 
 /* ---- Tests ---- */
@@ -118,13 +153,42 @@ static void a_rank_that_is_stuck_is_named(void)
     rig_free(&rig);
 }
 
+static void a_rank_that_ends_before_all_have_addresses_fails_the_run(void)
+{
+    rig_t *rig = rig_new(.trainer = UNEVEN ", \"max_epochs\": 2", .data = DATA,
+                         .samples = 24);
+    const int64_t began = pl_now();
+    const rig_result_t *result = rig_fit(rig);
+    is_text(pl_code_name(result->error.code), "PL_EPROTOCOL", "%s", result->error.text);
+    like(result->error.where, "^rank 1", "the rank is named");
+    like(result->error.text, "ended its run before it reported an address", "and why");
+    ok(pl_now() - began < 20 * PL_SECOND, "in bounded time");
+    rig_free(&rig);
+}
+
+static void a_wait_for_an_address_has_a_limit(void)
+{
+    rig_t *rig = rig_new(.trainer = UNEVEN ", \"max_epochs\": -1, \"step_timeout\": 0.8",
+                         .data = DATA, .samples = 24);
+    const int64_t began = pl_now();
+    const rig_result_t *result = rig_fit(rig);
+    is_text(pl_code_name(result->error.code), "PL_ETIMEOUT", "%s", result->error.text);
+    like(result->error.where, "^rank 1", "the rank is named");
+    like(result->error.text, "not reported an address .* for 1 s", "and the limit");
+    ok(pl_now() - began < 20 * PL_SECOND, "in bounded time");
+    rig_free(&rig);
+}
+
 int main(void)
 {
     static const pl_registration_t components[] = {{"strategy", &apart},
+                                                   {"strategy", &uneven},
                                                    PL_REGISTRATIONS_END};
     rig_init(components);
     run(the_result_is_rank_0s);
     run(a_rank_that_fails_ends_the_run_with_its_name);
     run(a_rank_that_is_stuck_is_named);
+    run(a_rank_that_ends_before_all_have_addresses_fails_the_run);
+    run(a_wait_for_an_address_has_a_limit);
     return tap_done();
 }

@@ -77,6 +77,19 @@ a_rank_that_dies_leaves_no_trace() {
     ok "the weights are those of a run that nothing happened to" cmp without "$(newest each)/model.safetensors"
 }
 
+# The program has as many runs as its processes, so that the results of those before can be read when one is started again.
+a_run_that_cannot_listen_does_not_count() {
+    rm -rf died
+    mkdir -p blocked
+    TMPDIR=$PWD/blocked try each blocked
+    is "$status" 0 "the next one works, though a rank is killed in it: $err"
+    is "$(grep '^0' <<<"$out")" "0 ok 10
+0 failed 0
+0 ok 10" "the second of three has failed"
+    like "$err" 'calls' "because it could not listen"
+    ok "a rank was killed" test -e died
+}
+
 a_rank_that_is_gone_is_missed_in_the_next_run() {
     try each leave
     is "$status" 1 "status 1"
@@ -225,6 +238,7 @@ run the_command_runs_again_for_each_rank trains
 run the_second_run_of_a_program_meets_its_ranks_second trains
 run each_process_has_the_programs_own_data trains
 run a_rank_that_dies_leaves_no_trace trains
+run a_run_that_cannot_listen_does_not_count trains
 run a_rank_that_is_gone_is_missed_in_the_next_run trains
 run a_rank_that_leaves_before_the_first_run_is_missed_at_once trains
 run programs_that_differ_are_an_error trains

@@ -185,6 +185,30 @@ static void a_rank_that_dies_before_it_has_joined_counts_as_another_death(void)
     rig_result_free(want);
 }
 
+/* That may not occur again, but an end of its own would. */
+static void a_rank_that_is_killed_before_all_have_joined_leaves_no_trace(void)
+{
+    rig_result_t *want = whole();
+    for (int rank = 0; rank < 2; rank++) {
+        setenv(rank ? "FAR_EARLY_1_1" : "FAR_EARLY_0_1", "SIGKILL", 1);
+        rig_t *rig = run_new(TWICE, 0, "", SPLIT);
+        rig_listen("all ranks are started again");
+        const rig_result_t *got = rig_fit(rig);
+        compare(want, got);
+        is_int(rig_lines_received(), 1, "it is started again");
+        rig_listen(NULL);
+        rig_free(&rig);
+        unsetenv(rank ? "FAR_EARLY_1_1" : "FAR_EARLY_0_1");
+    }
+    setenv("FAR_EARLY_1_1", "SIGSEGV", 1);
+    rig_t *rig = run_new(TWICE, 0, "", SPLIT);
+    like(rig_fit(rig)->error.text, "^the process of rank 1 .*SIGSEGV before it joined",
+         "a rank that crashes instead fails the run");
+    rig_free(&rig);
+    unsetenv("FAR_EARLY_1_1");
+    rig_result_free(want);
+}
+
 static int64_t killed;
 
 static void kill_later(rig_t *rig, const pl_progress_t *progress)
@@ -552,6 +576,7 @@ int main(void)
     run(a_rank_that_dies_once_leaves_no_trace);
     run(a_rank_that_dies_when_its_folder_is_new_starts_from_the_beginning);
     run(a_rank_that_dies_before_it_has_joined_counts_as_another_death);
+    run(a_rank_that_is_killed_before_all_have_joined_leaves_no_trace);
     run(a_rank_that_is_killed_in_a_step_leaves_no_trace);
     run(ranks_of_other_strategies_leave_no_trace);
     run(a_rank_that_always_dies_ends_the_run_at_the_limit);

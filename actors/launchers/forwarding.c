@@ -1,8 +1,8 @@
-/* forwarding.c - calls and answers between a launcher and the process of a rank
+/* forwarding.c - calls and answers between a launcher and the process of a rank, or
+ * between two nodes of paceline launch
  *
  * One table has the messages that travel, the direction of each kind, and the object of a
- * message.  What comes from another process is not believed: all
- * else is refused. */
+ * message.  Every other message of another process is refused. */
 #include "actors/launchers/forwarding.h"
 
 #include <inttypes.h>
@@ -17,15 +17,17 @@ enum {
     CALL = 1 << PL_KIND_CALL,
     PROGRESS = 1 << PL_KIND_PROGRESS,
     CANCEL = 1 << PL_KIND_CANCEL,
-    END = 1 << PL_KIND_REPLY | 1 << PL_KIND_ERROR,
+    REPLY = 1 << PL_KIND_REPLY,
+    END = REPLY | 1 << PL_KIND_ERROR,
 };
 
 /* A launcher that did not start the ranks answers the run that their processes request:
  * progress, then the end of the whole run. */
 static const struct {
     pl_message_t message;
-    int to_rank, to_launcher;                               /* kinds */
+    int to_rank, to_launcher;                  /* kinds; of nodes: to others, to node 0 */
     object_kind_t in_call, in_reply;
+    bool is_of_node;
 } travels[] = {
     {PL_MESSAGE_run, CALL | PROGRESS | END, PROGRESS | END, A_JOB, AN_OUTCOME},
     {PL_MESSAGE_join, CALL, END, NO_OBJECT, NO_OBJECT},
@@ -34,6 +36,10 @@ static const struct {
     {PL_MESSAGE_start, CANCEL, END, NO_OBJECT, NO_OBJECT},  /* of the worker itself */
     {PL_MESSAGE_bring_stream, CALL, 0, NO_OBJECT, NO_OBJECT},
     {PL_MESSAGE_follow_log, 0, PROGRESS, NO_OBJECT, NO_OBJECT},
+    {PL_MESSAGE_begin_ranks, CALL, PROGRESS | REPLY, .is_of_node = true},
+    {PL_MESSAGE_report_finished_rank, CALL, CALL, .is_of_node = true},
+    {PL_MESSAGE_signal_ranks, CALL, 0, .is_of_node = true},
+    {PL_MESSAGE_end_node, CALL, 0, .is_of_node = true},
 };
 enum { TRAVELS = sizeof travels / sizeof *travels };
 
@@ -181,7 +187,8 @@ int pl_incoming_read(pl_incoming_t *m, const pl_outbox_t *box, pl_bytes_t frame,
     if (code != PL_OK)
         return code;
     for (int k = 0; k < TRAVELS; k++)
-        if (travels[k].message == m->envelope.message)
+        if (travels[k].message == m->envelope.message
+            && travels[k].is_of_node == box->is_of_node)
             kinds = box->peer == PL_LINK_HOST ? travels[k].to_rank
                                               : travels[k].to_launcher;
     if (!(kinds >> m->envelope.kind & 1))

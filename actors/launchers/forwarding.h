@@ -1,4 +1,5 @@
-/* forwarding.h - calls and answers between a launcher and the process of a rank
+/* forwarding.h - calls and answers between a launcher and the process of a rank, or
+ * between two nodes of paceline launch
  *
  * Each end of their links has an outbox, and reads what the other end posts.  An object,
  * such as a job, travels as bulk data, and the message that has it follows when all of
@@ -11,8 +12,9 @@
 
 typedef struct pl_outbox {
     pl_link_t *link;
-    int peer;                                               /* PL_LINK_HOST: of a rank */
-    uint64_t run;                                           /* in every envelope */
+    int peer;                                        /* PL_LINK_HOST: of a rank or node */
+    bool is_of_node;                                 /* [of a rank] */
+    uint64_t run;                                    /* in every envelope */
     uint32_t incarnation;
     pl_bulk_t *bulk;                                        /* [no message has objects] */
     struct pl_kept_frame *first;                            /* waits  [none] */

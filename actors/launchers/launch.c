@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "base/limits.h"
+#include "base/timeouts.h"
 #include "transport/port_holder.h"
 #include "transport/process.h"
 
@@ -67,7 +68,7 @@ static void child_left(const child_t *child)
 }
 
 /* A process that ends by a signal that it was sent has not failed before the others.  One
- * that was requested to end is not started again. */
+ * that was requested to end, or did not end when it was, is not started again. */
 static void child_failed(const child_t *child, int status, const pl_death_t *death)
 {
     pl_launch_t *launch = child->launch;
@@ -79,8 +80,9 @@ static void child_failed(const child_t *child, int status, const pl_death_t *dea
     char text[PL_DEATH_TEXT];
     pl_failure_t failure = {.status = status,
                             .may_pass = status == PL_STATUS_LOST
-                                        || (is_signal && number != SIGINT
-                                            && number != SIGTERM && number != SIGHUP)};
+                                        || (is_signal && !launch->was_signalled
+                                            && number != SIGINT && number != SIGTERM
+                                            && number != SIGHUP)};
     if (launch->reported && (launch->reported != PL_STATUS_LOST || !is_cause))
         return;
     pl_fail(&failure.error, PL_EDIED, "rank %d (process %d) %s", child->rank,
@@ -242,16 +244,22 @@ void launch_end(pl_launch_t *launch, const pl_failure_t *failure)
                             launch->was_signalled ? NULL : &failure->error);
 }
 
+/* A stopped process takes no signal but SIGCONT and SIGKILL. */
 void pl_launch_signal(pl_launch_t *launch, int number)
 {
     if (!launch || number < 1 || number > SIGNALS_MAX)
         return;
+    const bool is_second = launch->was_signalled;
     launch->was_signalled = true;
-    launch_signal(launch, number);
+    launch_signal(launch, is_second ? SIGKILL : number);
+    launch_signal(launch, SIGCONT);
+    for (int k = 0; launch->child && k < launch->spec.devices; k++)
+        if (launch->child[k].process)
+            pl_supervisor_kill(launch->child[k].process, PL_NODE_STOP_MS);
     if (launch->host)
-        host_signalled(launch->host, number);
+        host_signalled(launch->host, number, is_second);
     else
-        node_signalled(launch->node, number);
+        node_signalled(launch->node, number, is_second);
 }
 
 /* ---- The address where nodes connect, or the ranks of one node ---- */

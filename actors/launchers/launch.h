@@ -31,6 +31,7 @@ enum {
     LAUNCH_JOB = 64,
     LAUNCH_TURN_MS = 20,             /* between checks for messages that a send delayed */
     LAUNCH_WRONG = 2,                /* status: nothing could be started */
+    LAUNCH_ABORTED = 130,            /* status: a second signal has ended all ranks */
 };
 static const uint64_t LAUNCH_RUN = 0x6c61756e6368;          /* of the nodes' link */
 
@@ -76,8 +77,8 @@ void host_failed(launch_host_t *host, int number, const pl_failure_t *failure);
 void host_ended(launch_host_t *host, int number);
 /* A rank, of this node or another, has ended with status 0. */
 void host_rank_finished(launch_host_t *host, int number, int rank, const char *text);
-/* This process has received a signal. */
-void host_signalled(launch_host_t *host, int number);
+/* This process has received a signal, for the first or the second time. */
+void host_signalled(launch_host_t *host, int number, bool is_second);
 void host_free(launch_host_t *host);
 
 /* launch_node.c */
@@ -85,7 +86,7 @@ launch_node_t *node_open(pl_launch_t *launch, pl_error_t *err);
 void node_failed(launch_node_t *node, const pl_failure_t *failure);
 void node_ended(launch_node_t *node);
 void node_rank_finished(launch_node_t *node, int rank, const char *text);
-void node_signalled(launch_node_t *node, int number);
+void node_signalled(launch_node_t *node, int number, bool is_second);
 void node_free(launch_node_t *node);
 
 #endif

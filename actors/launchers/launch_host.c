@@ -53,6 +53,7 @@ struct launch_host {
     int64_t waits;                    /* for nodes, since when */
     int64_t not_before;               /* the next attempt */
     int64_t until;                    /* limit for ranks to end, and for nodes to leave */
+    int64_t stop_until;               /* the same after a signal to this process */
     int count;
     node_slot_t slot[];                                     /* [count], by node rank */
 };
@@ -148,10 +149,9 @@ static void failure_decide(launch_host_t *h)
     h->is_decided = true;
     h->again = wait >= 0;
     h->not_before = pl_now() + wait * PL_MILLISECOND;
-    const int grace = h->again                   ? 0
-                      : h->launch->was_signalled ? PL_NODE_STOP_MS
-                                                 : PL_NODE_END_MS;
-    h->until = pl_now() + grace * PL_MILLISECOND;
+    h->until = h->launch->was_signalled
+                   ? h->stop_until
+                   : pl_now() + (h->again ? 0 : PL_NODE_END_MS) * PL_MILLISECOND;
     if (!h->again && !h->launch->was_signalled) {
         host_signal(h, SIGTERM);
         host_signal(h, SIGCONT);                    /* a stopped process takes no other */
@@ -172,7 +172,8 @@ static void failure_tell(evutil_socket_t fd, short what, void *user)
 void host_failed(launch_host_t *h, int number, const pl_failure_t *failure)
 {
     const bool is_cause = failure->status != PL_STATUS_LOST;
-    if (host_has_failed(h) && (h->failure.status != PL_STATUS_LOST || !is_cause))
+    if (h->state != HOST_RUNS
+        || (host_has_failed(h) && (h->failure.status != PL_STATUS_LOST || !is_cause)))
         return;
     const bool had_failed = host_has_failed(h);
     h->failure = *failure;
@@ -293,6 +294,8 @@ static void host_gather(launch_host_t *h)
 static void host_look(evutil_socket_t fd, short what, void *user)
 {
     launch_host_t *h = user;
+    const bool failed = host_has_failed(h),
+               is_to_end = failed || h->launch->was_signalled;
     const int64_t left = h->until - pl_now();
     (void)fd, (void)what;
     switch (h->state) {
@@ -300,13 +303,13 @@ static void host_look(evutil_socket_t fd, short what, void *user)
     case HOST_RUNS:
         if (!host_has_ranks(h)) {
             attempt_over(h);
-        } else if (host_has_failed(h) && left > 0) {
+        } else if (is_to_end && left > 0) {
             host_soon(h, left);
-        } else if (host_has_failed(h) && h->is_decided) {
-            host_signal(h, SIGKILL);
-        } else if (host_has_failed(h)) {
+        } else if (failed && !h->is_decided) {
             failure_decide(h);
             host_soon(h, h->until - pl_now());
+        } else if (is_to_end) {
+            host_signal(h, SIGKILL);
         }
         break;
     case HOST_LEAVES:
@@ -321,11 +324,16 @@ static void host_look(evutil_socket_t fd, short what, void *user)
     }
 }
 
-void host_signalled(launch_host_t *h, int number)
+void host_signalled(launch_host_t *h, int number, bool is_second)
 {
     pl_error_t none = {0};
-    if (h->state == HOST_WAITS)
-        host_abort(h, 128 + number, &none);
+    h->stop_until = pl_now() + PL_NODE_STOP_MS * PL_MILLISECOND;
+    if (h->state == HOST_WAITS || (h->state == HOST_RUNS && is_second)) {
+        host_abort(h, is_second ? LAUNCH_ABORTED : 128 + number, &none);
+    } else if (h->state == HOST_RUNS && !host_has_failed(h)) {
+        h->until = h->stop_until;
+        host_soon(h, h->until - pl_now());
+    }
 }
 
 /* ---- Other nodes ---- */
@@ -356,8 +364,12 @@ static void event_came(void *user, int number, pl_link_event_t event, const char
     case PL_LINK_JOINED:
         slot->is_there = true;
         snprintf(slot->about, sizeof slot->about, "%s", text);
-        if (h->state == HOST_RUNS && !host_has_failed(h) && !h->wants_in
-            && !h->launch->was_signalled) {               /* it saves and stops already */
+        if (h->state == HOST_RUNS && h->launch->was_signalled) {
+            launch_note(h->launch,
+                        "node %d (%s) has joined: the run is being stopped, so the node "
+                        "takes no part",
+                        number, text);
+        } else if (h->state == HOST_RUNS && !host_has_failed(h) && !h->wants_in) {
             launch_note(h->launch,
                         "node %d (%s) has joined: saving the run to continue with it",
                         number, text);
@@ -378,31 +390,24 @@ static void event_came(void *user, int number, pl_link_event_t event, const char
 }
 
 /* Messages about the ranks of a node in this attempt. */
-static void message_came(void *user, int number, pl_frame_t *message)
+static void message_came(void *user, int number, pl_frame_t *frame)
 {
     launch_host_t *h = user;
-    pl_envelope_t e;
-    pl_body_t body;
-    pl_error_t error = {0};
-    const pl_bytes_t bytes = pl_frame_bytes(message);
-    if (pl_envelope_read(bytes, &e, NULL) != PL_OK
-        || pl_frame_decode_foreign(bytes, &body, &error, NULL, NULL) != PL_OK
-        || e.call != h->attempt || !h->slot[number].runs)
+    const node_slot_t *slot = &h->slot[number];
+    pl_incoming_t m;
+    if (pl_incoming_read(&m, &slot->outbox, pl_frame_bytes(frame), NULL) != PL_OK
+        || m.envelope.call != h->attempt || !slot->runs)
         return;
-    if (e.message == PL_MESSAGE_report_finished_rank && e.kind == PL_KIND_CALL) {
-        launch_rank_finished(h->launch, (int)body.report_finished_rank.rank,
-                             body.report_finished_rank.text);
-        host_rank_finished(h, number, (int)body.report_finished_rank.rank,
-                           body.report_finished_rank.text);
-    }
-    if (e.message != PL_MESSAGE_begin_ranks)
-        return;
-    if (e.kind == PL_KIND_PROGRESS) {
-        const pl_begin_ranks_progress_t *reported = &body.begin_ranks_progress;
-        pl_failure_t failure = {(int)reported->status, reported->transient, {0}};
-        pl_fail(&failure.error, PL_EDIED, "%s", reported->text);
+    const pl_report_finished_rank_t *finished = &m.body.report_finished_rank;
+    const pl_begin_ranks_progress_t *failed = &m.body.begin_ranks_progress;
+    if (m.envelope.message == PL_MESSAGE_report_finished_rank) {
+        launch_rank_finished(h->launch, (int)finished->rank, finished->text);
+        host_rank_finished(h, number, (int)finished->rank, finished->text);
+    } else if (m.envelope.kind == PL_KIND_PROGRESS) {
+        pl_failure_t failure = {(int)failed->status, failed->transient, {0}};
+        pl_fail(&failure.error, PL_EDIED, "%s", failed->text);
         host_failed(h, number, &failure);
-    } else if (e.kind == PL_KIND_REPLY) {
+    } else {
         host_ended(h, number);
     }
 }
@@ -436,6 +441,7 @@ static int link_open(launch_host_t *h, pl_error_t *err)
     for (int k = 1; k < h->count; k++)
         h->slot[k].outbox = (pl_outbox_t){.link = h->link,
                                           .peer = k,
+                                          .is_of_node = true,
                                           .run = LAUNCH_RUN,
                                           .incarnation = 1};
     return h->link ? PL_OK : err->code;

@@ -105,32 +105,32 @@ static void ranks_begin(launch_node_t *n, uint64_t number, const pl_begin_ranks_
                 ranks, attempt.nodes * per_node, per_node == 1 ? "s" : "");
 }
 
-static void message_came(void *user, int peer, pl_frame_t *message)
+static void job_ended(launch_node_t *n, const pl_end_node_t *msg)
+{
+    pl_error_t error = {0};
+    if (*msg->text)
+        pl_fail(&error, PL_EDIED, "%s", msg->text);
+    else if (!msg->status && !n->launch->was_signalled)
+        launch_note(n->launch, "all ranks have ended");
+    node_leave(n, (int)msg->status, &error);
+}
+
+static void message_came(void *user, int peer, pl_frame_t *frame)
 {
     launch_node_t *n = user;
-    pl_envelope_t e;
-    pl_body_t body;
-    pl_error_t error = {0};
-    const pl_bytes_t bytes = pl_frame_bytes(message);
+    pl_incoming_t m;
     (void)peer;
-    if (pl_envelope_read(bytes, &e, NULL) != PL_OK
-        || pl_frame_decode_foreign(bytes, &body, &error, NULL, NULL) != PL_OK
-        || e.kind != PL_KIND_CALL)
+    if (pl_incoming_read(&m, &n->outbox, pl_frame_bytes(frame), NULL) != PL_OK)
         return;
-    if (e.message == PL_MESSAGE_begin_ranks)
-        ranks_begin(n, e.call, &body.begin_ranks);
-    else if (e.message == PL_MESSAGE_signal_ranks)
-        launch_signal(n->launch, (int)body.signal_ranks.signal);
-    else if (e.message == PL_MESSAGE_report_finished_rank && e.call == n->attempt)
-        launch_rank_finished(n->launch, (int)body.report_finished_rank.rank,
-                             body.report_finished_rank.text);
-    if (e.message != PL_MESSAGE_end_node)
-        return;
-    if (*body.end_node.text)
-        pl_fail(&error, PL_EDIED, "%s", body.end_node.text);
-    else if (!body.end_node.status && !n->launch->was_signalled)
-        launch_note(n->launch, "all ranks have ended");
-    node_leave(n, (int)body.end_node.status, &error);
+    const pl_report_finished_rank_t *finished = &m.body.report_finished_rank;
+    if (m.envelope.message == PL_MESSAGE_begin_ranks)
+        ranks_begin(n, m.envelope.call, &m.body.begin_ranks);
+    else if (m.envelope.message == PL_MESSAGE_signal_ranks)
+        launch_signal(n->launch, (int)m.body.signal_ranks.signal);
+    else if (m.envelope.message == PL_MESSAGE_end_node)
+        job_ended(n, &m.body.end_node);
+    else if (m.envelope.call == n->attempt)
+        launch_rank_finished(n->launch, (int)finished->rank, finished->text);
 }
 
 static void event_came(void *user, int peer, pl_link_event_t event, const char *text)
@@ -186,6 +186,7 @@ static int link_open(launch_node_t *n, pl_error_t *err)
     n->link = pl_link_connect(&spec, &launch->loop, err);
     n->outbox = (pl_outbox_t){.link = n->link,
                               .peer = PL_LINK_HOST,
+                              .is_of_node = true,
                               .run = LAUNCH_RUN,
                               .incarnation = 1};
     pl_text_free(traits);
@@ -206,10 +207,10 @@ static void node_look(evutil_socket_t fd, short what, void *user)
     launch_end(n->launch, &n->end);
 }
 
-void node_signalled(launch_node_t *n, int number)
+void node_signalled(launch_node_t *n, int number, bool is_second)
 {
-    if (!n->runs)
-        node_leave(n, 128 + number, NULL);
+    if (is_second || !n->runs)
+        node_leave(n, is_second ? LAUNCH_ABORTED : 128 + number, NULL);
 }
 
 launch_node_t *node_open(pl_launch_t *launch, pl_error_t *err)

@@ -264,6 +264,7 @@ void proxy_died(void *self, const pl_death_t *death)
     proxy_t *r = self;
     char text[PL_DEATH_TEXT];
     r->death = *death;
+    r->links->was_killed |= death->signal == SIGKILL && r->end == PROXY_NOT_ENDED;
     r->died_early = r->life == PROXY_RUNNING && r->end == PROXY_NOT_ENDED && !r->watch;
     if (r->died_early)
         return;

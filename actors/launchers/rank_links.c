@@ -133,7 +133,7 @@ int pl_rank_links_renew(pl_rank_links_t *links, int count, pl_error_t *err)
     links->bootstrap.incarnation = incarnation;
     links->bootstrap.world_size = links->count = count;
     links->joined = 0;
-    links->is_hurried = false;
+    links->is_hurried = links->was_killed = false;
     return PL_OK;
 }
 

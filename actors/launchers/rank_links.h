@@ -29,7 +29,7 @@ typedef struct pl_rank_end {
 
 enum { PL_RANK_LINKS_ENDPOINT = 300 };
 
-/* Fields are for reading, except is_hurried. */
+/* Fields are for reading, except is_hurried and was_killed. */
 typedef struct pl_rank_links {
     pl_object_t object;
     pl_link_t *calls;
@@ -38,6 +38,8 @@ typedef struct pl_rank_links {
     pl_bootstrap_t bootstrap;     /* of any rank: run, incarnation */
     int count, joined;            /* ranks; those of this incarnation that have joined */
     bool were_all_there;          /* all ranks of one incarnation */
+    bool was_killed;              /* a process of this incarnation, by SIGKILL, which the
+                                     launcher did not send */
     bool is_hurried;              /* processes of ranks that are to end, and were started
                                      here, get no time for that, in this incarnation */
     char *run_dir;                /* which a rank has reported  [not yet] */

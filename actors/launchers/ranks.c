@@ -254,6 +254,43 @@ static void rank_address(pl_rank_t *rank, const char *address)
 
 /* ---- The run ---- */
 
+/* A rank that has reported its address waits for those of all others.  Honest ranks
+ * report within trainer.step_timeout; a strategy whose ranks do not connect has no
+ * addresses.  Time in which this thread did not run does not count. */
+static void addresses_check(pl_ranks_t *ranks)
+{
+    const bool are_there = !ranks->links || ranks->links->joined >= ranks->links->count;
+    const int64_t now = pl_now(), passed = now - ranks->looked,
+                  limit = ranks->silence_ms * PL_MILLISECOND * 5 / 4;
+    pl_error_t err;
+    ranks->looked = now;
+    if (!ranks->reported || !are_there)
+        ranks->waited = 0;
+    else if (passed < PL_SECOND)
+        ranks->waited += passed;
+    if (!ranks->reported || ranks->reported >= ranks->count || !ranks->run
+        || ranks->error.code != PL_OK)
+        return;
+    for (int k = 0; k < ranks->count; k++) {
+        pl_rank_t *rank = &ranks->rank[k];
+        if (rank->address || (!rank->answered && ranks->waited <= limit))
+            continue;
+        if (rank->answered)
+            pl_fail(&err, PL_EPROTOCOL,
+                    "rank %d ended its run before it reported an address to the other "
+                    "ranks",
+                    k);
+        else
+            pl_fail(&err, PL_ETIMEOUT,
+                    "rank %d has not reported an address to the other ranks for %g s "
+                    "(1.25 times trainer.step_timeout)",
+                    k, (double)limit / PL_SECOND);
+        snprintf(err.where, sizeof err.where, "rank %d", k);
+        rank_over(rank, &err);
+        return;
+    }
+}
+
 /* The other ranks stop when rank zero does. */
 static int first_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
 {
@@ -335,6 +372,7 @@ static void rank_reported(pl_rank_t *rank, const pl_run_progress_t *report)
     ranks->awaits_first_batch &= !pl_report_has_begun(report);
     if (ranks->run && number == 0)
         pl_progress_run(ranks->run, report);
+    addresses_check(ranks);
 }
 
 /* A failure after the last step ends the other ranks too, which may wait for this
@@ -369,6 +407,7 @@ static void rank_answered(void *self, const pl_answer_t *answer)
             stop_reason_keep(ranks);
         }
         rank_over(rank, failed ? &outcome->error : NULL);
+        addresses_check(ranks);
     }
 }
 
@@ -382,6 +421,7 @@ static void ranks_clear(pl_ranks_t *ranks)
     pl_object_unref(ranks->outcome);
     ranks->outcome = NULL;
     ranks->started = ranks->reported = ranks->answered = ranks->ended = 0;
+    ranks->waited = 0;
     ranks->error.code = PL_OK;
     ranks->failed = -1;
     ranks->halts_to_restart = false;

@@ -61,6 +61,8 @@ struct pl_ranks {
     int min, max;                           /* least number to continue with; requested */
     int count, started;                     /* of this incarnation; started of them */
     int reported, answered, ended;          /* numbers of ranks: see pl_rank_t */
+    int64_t looked, waited;                 /* ns: newest look for missing addresses; how
+                                               long all have been there without them */
     pl_outcome_t *outcome;                  /* of rank zero  [not yet] */
     pl_error_t error;                       /* the run's  [code 0: none] */
     int failed;                             /* its rank  [-1: of no rank] */

@@ -2,7 +2,8 @@
  *
  * The program is no rank.  With its first run of this launcher it starts a process for
  * each rank, by its own command line.  Each process executes the whole program; its k-th
- * run joins the k-th run of the program and has the result of rank zero.  So components
+ * run joins the k-th run of the program and has the result of rank zero.  A run of the
+ * program that cannot listen does not count: a program tries it again.  So components
  * that the program registers, and data in its memory, exist in each process as well. */
 #include <event2/event.h>
 #include <pthread.h>
@@ -305,8 +306,10 @@ static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err
                                        .run = pl_actor_runtime(script)->run,
                                        .incarnation = script->pool->incarnation + 1};
     ranks->links = pl_rank_links_new(script, &spec, err);
-    if (!ranks->links)
+    if (!ranks->links) {
+        script->pool->runs--;       /* its processes take the program's next run for it */
         return err->code;
+    }
     script->restarts = (pl_restarts_t){.max = script->max_restarts,
                                        .begin = script_begin_again};
     ranks->restarts = &script->restarts;

@@ -340,8 +340,9 @@ static bool begin_after(pl_ranks_t *ranks, int wait)
     return r->waits;
 }
 
-/* All ranks were present and a process died: that may not occur again.  An error that the
- * program reports would.  The step is the one that the error names: others may have come
+/* A process died after all ranks were there, or was killed: that may not occur again.  An
+ * error that the program reports would, and so would the end of a process that could not
+ * even join.  The step is the one that the error names: others may have come
  * further.  With fewer ranks, restarts are counted from 0. */
 bool pl_restarts_try(pl_ranks_t *ranks)
 {
@@ -364,7 +365,7 @@ bool pl_restarts_try(pl_ranks_t *ranks)
         return true;
     }
     const bool may_pass = (code == PL_EDIED || code == PL_ESTUCK)
-                          && ranks->links->were_all_there;
+                          && (ranks->links->were_all_there || ranks->links->was_killed);
     const bool leaves = may_pass && rank_leave_out(ranks);
     const int wait = may_pass ? pl_restart_policy_add(&r->policy, step,
                                                       leaves ? -1 : ranks->failed)

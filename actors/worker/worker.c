@@ -142,7 +142,8 @@ static void component_reported(void *self, const pl_answer_t *answer)
         return;
     pl_run_progress_t report = {.event = PL_RUN_EVENT_ALIVE, .metrics = ""};
     if (answer->context == &w->strategy) {
-        phase_begin(w, "waiting until all ranks have started", UNLIMITED, "");
+        phase_begin(w, "waiting until all ranks have started", UNLIMITED,
+                    "");                                    /* the launcher has a limit */
         report.address = address;
     } else {
         report.device = address;

@@ -29,6 +29,7 @@ typedef struct launch {
     struct event *signals[CLI_SIGNALS];
     pl_launch_t *node;
     int status;
+    double signalled;                                       /* when  [0: not] */
     error_line_t errors[LINES];                             /* of this attempt */
     int count;
     char shown[LINES][LINE];                                /* of any rank */
@@ -89,7 +90,13 @@ static void on_end(void *user, int status, const pl_error_t *error)
 static void on_signal(int number, short what, void *user)
 {
     (void)what;
-    pl_launch_signal(((launch_t *)user)->node, number);
+    launch_t *launch = user;
+    const bool is_second = launch->signalled > 0;
+    if (!cli_signal_is_new(&launch->signalled))
+        return;
+    if (is_second)
+        cli_note("aborted: the ranks are killed");
+    pl_launch_signal(launch->node, number);
 }
 
 /* "2", "1:3" */

@@ -190,16 +190,24 @@ static void end_at_once(const cli_session_t *session)
     _exit(session->signal == SIGINT ? CLI_INTERRUPTED : CLI_FAILED);
 }
 
+bool cli_signal_is_new(double *requested)
+{
+    const double now = cli_now();
+    const bool is_new = !*requested || now - *requested >= SAME_REQUEST;
+    if (is_new)
+        *requested = now;
+    return is_new;
+}
+
 static void on_signal(int number, short what, void *user)
 {
     (void)what;
     cli_session_t *session = user;
-    if (session->signal && cli_now() - session->signalled < SAME_REQUEST)
+    if (!cli_signal_is_new(&session->signalled))
         return;
     if (session->signal)
         end_at_once(session);
     session->signal = number;
-    session->signalled = cli_now();
     const char *name = number == SIGINT   ? "SIGINT"
                        : number == SIGHUP ? "SIGHUP"
                                           : "SIGTERM";

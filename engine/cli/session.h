@@ -116,6 +116,10 @@ void cli_failure(const pl_error_t *error, bool json);
  * arranges it. False: no memory. cli_signals_free() is needed in either case. */
 bool cli_signals_catch(struct event_base *base, struct event *signals[CLI_SIGNALS],
                        void (*on_signal)(int number, short what, void *user), void *user);
+/* Whether a signal is a request of its own: others belong to the one before, as those
+ * that a terminal and timeout(1) send together.  requested: when the newest came  [0:
+ * none] */
+bool cli_signal_is_new(double *requested);
 void cli_signals_free(struct event *signals[CLI_SIGNALS]);
 
 /* ---- sweep.c: several runs from one request ---- */

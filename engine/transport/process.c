@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,7 +26,7 @@
 #include "base/error.h"
 #include "base/timeouts.h"
 
-#define PARENT "PACELINE_PARENT"                            /* number of the parent */
+#define PARENT "PACELINE_PARENT"              /* number of the parent:its PID namespace */
 
 enum {
     CHILD_DESCRIPTORS = 4,
@@ -214,10 +215,17 @@ static const char *program_of(const pl_process_spec_t *spec)
     return spec->program ? spec->program : spec->argv[0];
 }
 
+/* The PID namespace of this process; 0: it is not known. */
+static unsigned long long own_namespace(void)
+{
+    struct stat space;
+    return stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;
+}
+
 static int spawn(pid_t *pid, const pl_process_spec_t *spec, int error_fd)
 {
-    char parent[sizeof PARENT + 16];
-    snprintf(parent, sizeof parent, PARENT "=%d", (int)getpid());
+    char parent[sizeof PARENT + 40];
+    snprintf(parent, sizeof parent, PARENT "=%d:%llu", (int)getpid(), own_namespace());
     char **environment = environment_new(spec->environment, parent);
     if (!environment)
         return ENOMEM;
@@ -336,12 +344,15 @@ int pl_process_id(const pl_process_t *process)
 /* ---- in the child ---- */
 
 /* A shell may stand between parent and child.  Then the end of the shell is not the end
- * of the parent, and the link reports that one. */
+ * of the parent, and the link reports that one.  It also does for a parent in another PID
+ * namespace, such as that of a container: here its number names no process or another. */
 int pl_process_follow_parent(pl_error_t *err)
 {
     const char *text = getenv(PARENT);
-    pid_t parent = text ? (pid_t)atoi(text) : 0;
-    if (parent <= 0)
+    unsigned long long space = 0;
+    int parent = 0;
+    if (!text || sscanf(text, "%d:%llu", &parent, &space) < 1 || parent <= 0
+        || (space && space != own_namespace()))
         return PL_OK;
     if (getppid() == parent) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -351,5 +362,5 @@ int pl_process_follow_parent(pl_error_t *err)
         return PL_OK;
     }
     return pl_fail(err, PL_EPEER, "process %d, the parent of this one, has ended",
-                   (int)parent);
+                   parent);
 }
