@@ -192,12 +192,10 @@ static int trainer_stop(void *self, pl_call_t *call, const pl_body_t *body,
 {
     trainer_t *trainer = self;
     snprintf(trainer->stop_reason, sizeof trainer->stop_reason, "%s", body->stop.reason);
-    if (trainer->state == TRAINER_RUNNING) {
-        trainer->state = TRAINER_STOPPING;
-        if (!pl_call_stop(self, trainer->launcher, &body->stop, (pl_how_t){0}, err))
-            return err->code;
-    }
-    return pl_reply_stop(call, &(pl_stop_reply_t){0});
+    if (trainer->state != TRAINER_RUNNING)
+        return pl_reply_stop(call, &(pl_stop_reply_t){0});
+    trainer->state = TRAINER_STOPPING;
+    return pl_forward(self, call, trainer->launcher, PL_MESSAGE_stop, body, err);
 }
 
 static int trainer_control(void *self, pl_call_t *call, const pl_body_t *body,

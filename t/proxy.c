@@ -1,5 +1,5 @@
 /* proxy.c - tests of actors/launchers/proxy.c: the worker of a rank in another process,
- * which is the test's own, as is the rank's end of the links */
+ * which is the test's own, as is the rank's side of the links */
 #include "actors/launchers/proxy.h"
 
 #include <signal.h>

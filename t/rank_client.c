@@ -1,4 +1,4 @@
-/* rank_client.c - tests of actors/launchers/rank_client.c: a rank's end of the links
+/* rank_client.c - tests of actors/launchers/rank_client.c: a rank's side of the links
  * with its launcher, both of which are this process */
 #include "actors/launchers/rank_client.h"
 
@@ -10,7 +10,7 @@
 #include "base/options.h"
 #include "tap.h"
 
-/* The launcher's end. */
+/* The launcher's side. */
 typedef struct received {
     pl_outbox_t outbox;
     int refused, ended;
@@ -79,7 +79,7 @@ static int rank_open(pl_rank_client_t *client, const pl_rank_links_t *links)
 
 static void a_second_job_is_refused(void)
 {
-    static const pl_rank_end_ops_t ops = {message_came, event_came};
+    static const pl_rank_receiver_ops_t ops = {message_came, event_came};
     received_t received = {0};
     pl_rank_client_t client;
     rig_open_launcher();

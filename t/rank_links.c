@@ -27,7 +27,7 @@ static void event_came(void *self, pl_link_event_t event, const char *text)
         snprintf(s->about, sizeof s->about, "%s", text);
 }
 
-static const pl_rank_end_ops_t ops = {message_came, event_came};
+static const pl_rank_receiver_ops_t ops = {message_came, event_came};
 
 static void ignore_message(void *user, int rank, pl_frame_t *message)
 {

@@ -3,23 +3,15 @@
  * A disk may be slow; no other actor waits for it. */
 #include "actors/connectors/weights.h"
 #include "actors/connectors/writer.h"
+#include "actors/log_writer.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "formats/append.h"
 #include "runtime/payload.h"
 
 typedef struct run_writer {
     int held;                                    /* descriptor of the run's folder  [0] */
 } run_writer_t;
-
-static int writer_on_start(void *self, pl_call_t *call, const pl_body_t *body,
-                           pl_error_t *err)
-{
-    (void)call, (void)body, (void)err;
-    pl_actor_ready(self);
-    return PL_OK;
-}
 
 /* ---- Weights and run directories ---- */
 
@@ -82,33 +74,16 @@ static int writer_on_begun(void *self, pl_call_t *call, const pl_body_t *body,
     return code == PL_OK ? pl_reply_run_begun(call, &(pl_run_begun_reply_t){0}) : code;
 }
 
-static int writer_on_text(void *self, pl_call_t *call, const pl_body_t *body,
-                          pl_error_t *err)
-{
-    (void)self;
-    const pl_bytes_t text = body->append_log.text;
-    pl_append_t file = {0};
-    int code = pl_append_open(&file, body->append_log.path, -1, err);
-    if (code == PL_OK)
-        code = pl_append_add(&file, text.data, text.size, err);
-    if (code == PL_OK)
-        code = pl_append_flush(&file, err);
-    pl_append_release(&file);
-    return code == PL_OK ? pl_reply_append_log(call, &(pl_append_log_reply_t){0}) : code;
-}
-
 static void writer_release(void *self)
 {
     pl_run_dir_let(((run_writer_t *)self)->held);
 }
 
 static const pl_handler_t writer_handlers[] = {
-    PL_ON(start, writer_on_start),
     PL_ON(write_weights, writer_on_write),
     PL_ON(read_weights, writer_on_read),
     PL_ON(make_run_dir, writer_on_run_dir),
     PL_ON(run_begun, writer_on_begun),
-    PL_ON(append_log, writer_on_text),
     PL_HANDLERS_END,
 };
 
@@ -118,5 +93,6 @@ const pl_actor_ops_t pl_io_writer = {
     .size = sizeof(run_writer_t),
     .level = PL_LEVEL_IO,
     .handlers = writer_handlers,
+    .base = &pl_log_writer,
     .release = writer_release,
 };

@@ -277,6 +277,7 @@ static int external_start(void *self, pl_call_t *call, const pl_body_t *body,
         ranks->links = pl_rank_links_new(x, &spec, err);
         code = ranks->links ? PL_OK : err->code;
     } else {
+        x->participant.coordinator = "rank 0's";
         const pl_rank_client_spec_t spec = {.calls = x->endpoint,
                                             .keys = keys,
                                             .traits = x->traits,
@@ -351,10 +352,8 @@ static int external_run(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
     external_t *x = self;
-    if (x->environment.rank) {
-        pl_participant_run(&x->participant, call);
-        return PL_OK;
-    }
+    if (x->environment.rank)
+        return pl_participant_run(self, call, body, err);
     x->job = job_here(x, (const pl_job_t *)body->run.job, err);
     if (!x->job)
         return err->code;
@@ -382,27 +381,7 @@ static int external_stop(void *self, pl_call_t *call, const pl_body_t *body,
         x->run_call = NULL;
         return pl_reply_stop(call, &(pl_stop_reply_t){0});
     }
-    if (x->environment.rank == 0)
-        return pl_ranks_stop(self, call, body, err);
-    return pl_participant_stop(&x->participant, call, body->stop.reason);
-}
-
-static int external_control(void *self, pl_call_t *call, const pl_body_t *body,
-                            pl_error_t *err)
-{
-    const external_t *x = self;
-    return x->environment.rank == 0
-               ? pl_ranks_control(self, call, body, err)
-               : pl_participant_control(&x->participant, "rank 0's", err);
-}
-
-/* The process of rank zero sees all ranks. */
-static int external_watch(void *self, pl_call_t *call, const pl_body_t *body,
-                          pl_error_t *err)
-{
-    const external_t *x = self;
-    return x->environment.rank == 0 ? pl_ranks_watch(self, call, body, err)
-                                    : pl_reply_watch(call, &(pl_watch_reply_t){0});
+    return pl_participant_stop(self, call, body, err);
 }
 
 static void external_release(void *self)
@@ -442,9 +421,9 @@ static const pl_option_t external_options[] = {
 };
 
 static const pl_handler_t external_handlers[] = {
-    PL_ON(start, external_start), PL_ON(run, external_run),
-    PL_ON(stop, external_stop),   PL_ON(control, external_control),
-    PL_ON(watch, external_watch), PL_HANDLERS_END,
+    PL_ON(start, external_start),       PL_ON(run, external_run),
+    PL_ON(stop, external_stop),         PL_ON(control, pl_participant_control),
+    PL_ON(watch, pl_participant_watch), PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_external_launcher = {

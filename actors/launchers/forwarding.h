@@ -1,9 +1,9 @@
 /* forwarding.h - calls and answers between a launcher and the process of a rank, or
  * between two nodes of paceline launch
  *
- * Each end of their links has an outbox, and reads what the other end posts.  An object,
- * such as a job, travels as bulk data, and the message that has it follows when all of
- * the object has arrived. */
+ * Each side of their links has an outbox, and reads what the other side posts.  An
+ * object, such as a job, travels as bulk data, and the message that has it follows
+ * when all of the object has arrived. */
 #ifndef PL_LAUNCHERS_FORWARDING_H
 #define PL_LAUNCHERS_FORWARDING_H
 
@@ -36,7 +36,7 @@ void pl_outbox_sent(pl_outbox_t *box, uint64_t transfer, const pl_error_t *error
 void pl_outbox_flush(pl_outbox_t *box);
 void pl_outbox_release(pl_outbox_t *box);
 
-/* A message from the other end; its texts lie in the frame. */
+/* A message from the other side; its texts lie in the frame. */
 typedef struct pl_incoming {
     pl_envelope_t envelope;
     pl_body_t body;
@@ -45,8 +45,8 @@ typedef struct pl_incoming {
     pl_object_t *object;               /* counted; the one in the body  [none] */
 } pl_incoming_t;
 
-/* Reads a message for the end that the outbox belongs to.  PL_EPROTOCOL: it is malformed,
- * or that end accepts no such message.  To be released in any case. */
+/* Reads a message for the side that the outbox belongs to.  PL_EPROTOCOL: it is
+ * malformed, or that side accepts no such message.  To be released in any case. */
 int pl_incoming_read(pl_incoming_t *message, const pl_outbox_t *box, pl_bytes_t frame,
                      pl_error_t *err);
 void pl_incoming_release(pl_incoming_t *message);

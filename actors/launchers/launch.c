@@ -6,6 +6,7 @@
  * attempt.  Only processes that were started here receive signals. */
 #include "actors/launchers/supervisor.h"
 #include "actors/launchers/launch.h"
+#include "actors/launchers/restarts.h"
 
 #include <event2/event.h>
 #include <limits.h>

@@ -16,7 +16,7 @@
 #include "actors/launchers/launch.h"
 #include "actors/launchers/forwarding.h"
 #include "actors/launchers/bootstrap.h"
-#include "actors/launchers/supervisor.h"
+#include "actors/launchers/restarts.h"
 #include "actors/launchers/rank_links.h"
 #include "base/alloc.h"
 #include "base/clock.h"

@@ -11,6 +11,7 @@
 #include "actors/launchers/proxy.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "actors/launchers/bootstrap.h"
 #include "base/alloc.h"
@@ -84,15 +85,55 @@ static int proxy_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     return proxy_forward(r, call, body, err);
 }
 
-/* ---- The output of the process, the watch call, the stream ---- */
+/* ---- The output of the process: a file in the run directory ----
+ *
+ * Output waits until there is a run directory, and while the file is being written; only
+ * a limited amount. */
+
+enum { LOG_MAX = 64 << 10 };
+
+static void log_written(void *self, const pl_answer_t *answer)
+{
+    proxy_t *r = self;
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_log_line(PL_LOG_WARNING, (int)r->rank, pl_actor_name(r), "%s",
+                    answer->error->text);
+    r->log.is_writing = false;
+    proxy_log_flush(r);
+}
+
+void proxy_log_flush(proxy_t *r)
+{
+    const char *run_dir = pl_rank_links_run_dir(r->links);
+    if (r->log.is_writing || !r->log.size || !*run_dir)
+        return;
+    char *path = pl_text("%s/rank-%d.stderr", run_dir, (int)r->rank);
+    const pl_append_log_t msg = {.path = path, .text = {r->log.text, r->log.size}};
+    r->log.is_writing = path
+                        && pl_call_append_log(r, r->links->log_writer, &msg,
+                                              (pl_how_t){.on_answer = log_written}, NULL);
+    pl_text_free(path);
+    if (r->log.is_writing)
+        r->log.size = 0;
+}
 
 static void process_line(void *self, const char *line)
 {
     proxy_t *r = self;
     const pl_log_level_t level = r->end == PROXY_KILLED ? PL_LOG_DEBUG : PL_LOG_WARNING;
+    const size_t length = strlen(line), size = r->log.size + length + 1;
+    char *longer = size <= LOG_MAX ? pl_resize(r->log.text, size) : NULL;
     pl_log_line(level, (int)r->rank, "stderr", "%s", line);
-    pl_rank_log_append(&r->log, line);
+    if (longer) {
+        r->log.text = longer;
+        memcpy(longer + r->log.size, line, length);
+        longer[size - 1] = '\n';
+        r->log.size = size;
+    }
+    proxy_log_flush(r);
 }
+
+/* ---- The watch call, the stream ---- */
 
 static int proxy_watch(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
@@ -227,15 +268,14 @@ static void proxy_event(void *self, pl_link_event_t event, const char *text)
 static int proxy_start(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
-    static const pl_rank_end_ops_t ops = {.on_message = proxy_message,
-                                          .on_event = proxy_event};
+    static const pl_rank_receiver_ops_t ops = {.on_message = proxy_message,
+                                               .on_event = proxy_event};
     proxy_t *r = self;
     const int rank = (int)r->rank;
     char bootstrap[PL_BOOTSTRAP_TEXT];
     (void)call;
     r->links = pl_object_ref(body->start.context);
     r->pool = r->links->pool;
-    r->log = (pl_rank_log_t){.self = r, .links = r->links, .rank = rank};
     pl_rank_links_attach(r->links, rank, &ops, r, &r->outbox);
     if (!r->is_foreign) {
         pl_rank_links_bootstrap(r->links, rank, bootstrap);

@@ -46,7 +46,11 @@ typedef struct proxy {
     pl_call_t *watch;                            /* [no call] */
     uint64_t global_step;                        /* of its newest report */
     int64_t received_at;                         /* pl_now() of its newest report */
-    pl_rank_log_t log;
+    struct {
+        char *text;                           /* output that is not written yet  [NULL] */
+        size_t size;
+        bool is_writing;
+    } log;
     bool is_streamed;                               /* it has the address of the stream */
     bool has_joined;
     proxy_end_t end;                                        /* how it is to end */
@@ -57,6 +61,9 @@ typedef struct proxy {
                                                       ended  [code 0] */
 } proxy_t;
 
+/* Writes the output of the process to a file, if there is some and nothing is being
+ * written. */
+void proxy_log_flush(proxy_t *r);
 /* Progress of the watch call. */
 void proxy_tell(const proxy_t *r, pl_rank_event_t event, const char *cause);
 

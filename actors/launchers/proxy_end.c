@@ -101,7 +101,8 @@ void proxy_finish(proxy_t *r)
         || (r->life == PROXY_PROCESS_DEAD && !r->is_foreign
             && !pl_rank_links_is_over(r->links, (int)r->rank)))
         return;
-    pl_rank_log_close(&r->log);
+    r->log.is_writing = false;          /* the rest is written after what is on its way */
+    proxy_log_flush(r);
     if (!exited_cleanly(r)) {
         if (r->links->stream[0])
             pl_monitor_lost(r->links->runtime, r->links->stream, (int)r->rank);

@@ -1,8 +1,8 @@
-/* rank_client.c - a rank's end of the links with its launcher
+/* rank_client.c - a rank's side of the links with its launcher
  *
  * The links stay until the other side has everything that was posted.
  *
- * A participant is such an end in a process that requested the run by itself.  One of
+ * A participant is such a side in a process that requested the run by itself.  One of
  * these processes coordinates; a participant connects to it, gets its work by message,
  * and receives the end of the whole run as the answer to its own. */
 #include "actors/launchers/rank_client.h"
@@ -443,17 +443,26 @@ bool pl_participant_waits(const pl_participant_t *p)
 }
 
 /* spec.calls is NULL if the result was known from the start. */
-void pl_participant_run(pl_participant_t *p, pl_call_t *call)
+int pl_participant_run(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
 {
+    pl_participant_t *p = self;
+    if (!p->coordinator)
+        return pl_ranks_run(self, call, body, err);
     p->run = call;
     if (p->is_lost || !p->spec.calls)
         participant_answer(p);
+    return PL_OK;
 }
 
-int pl_participant_stop(pl_participant_t *p, pl_call_t *call, const char *reason)
+int pl_participant_stop(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
 {
+    pl_participant_t *p = self;
     char why[160];
-    snprintf(why, sizeof why, "rank %d: %s", p->spec.rank, reason);
+    if (!p->coordinator)
+        return pl_ranks_stop(self, call, body, err);
+    snprintf(why, sizeof why, "rank %d: %s", p->spec.rank, body->stop.reason);
     if (pl_participant_waits(p))
         pl_participant_lose(p, PL_ECANCELLED, "stopped before it joined the other ranks");
     else if (p->spec.calls)
@@ -461,13 +470,24 @@ int pl_participant_stop(pl_participant_t *p, pl_call_t *call, const char *reason
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
 
-int pl_participant_control(const pl_participant_t *p, const char *coordinator,
+int pl_participant_control(void *self, pl_call_t *call, const pl_body_t *body,
                            pl_error_t *err)
 {
-    return pl_fail(err, PL_ESTATE,
-                   "this process is rank %d of the run and accepts no commands: give "
-                   "them to %s",
-                   p->spec.rank, coordinator);
+    const pl_participant_t *p = self;
+    return p->coordinator
+               ? pl_fail(err, PL_ESTATE,
+                         "this process is rank %d of the run and accepts no commands: "
+                         "give them to %s",
+                         p->spec.rank, p->coordinator)
+               : pl_ranks_control(self, call, body, err);
+}
+
+int pl_participant_watch(void *self, pl_call_t *call, const pl_body_t *body,
+                         pl_error_t *err)
+{
+    return ((pl_participant_t *)self)->coordinator
+               ? pl_reply_watch(call, &(pl_watch_reply_t){0})
+               : pl_ranks_watch(self, call, body, err);
 }
 
 /* The messages of this process were part of that run's stream until now. */

@@ -1,4 +1,4 @@
-/* rank_client.h - a rank's end of the links with its launcher
+/* rank_client.h - a rank's side of the links with its launcher
  *
  * The actor in the launcher's place in a rank's process has one: it makes the calls here
  * that the launcher's proxy received there, and sends the answers back. */
@@ -76,6 +76,8 @@ typedef struct pl_participant {
     pl_ranks_t ranks;                          /* of the coordinator */
     pl_rank_client_spec_t spec;                /* its texts and keys are the launcher's */
     int64_t until;                             /* it must have joined */
+    const char *coordinator;                   /* that accepts commands, for people  [it
+                                                  is this process] */
     pl_rank_client_t client;
     pl_call_t *run;                                     /* [not requested, or answered] */
     pl_outcome_t *outcome;                              /* [an error] */
@@ -87,13 +89,16 @@ typedef struct pl_participant {
  * launcher that knows the result of the run already sets it instead. */
 int pl_participant_open(pl_participant_t *participant, const pl_rank_client_spec_t *spec,
                         int64_t until, pl_error_t *err);
-/* For the handlers of `run` and `stop`. */
-void pl_participant_run(pl_participant_t *participant, pl_call_t *call);
-int pl_participant_stop(pl_participant_t *participant, pl_call_t *call,
-                        const char *reason);
-/* Refuses a command: the coordinator accepts commands. */
-int pl_participant_control(const pl_participant_t *participant, const char *coordinator,
+/* Handlers of `run`, `stop`, `control` and `watch`: of a participant, or of the ranks of
+ * the coordinator, which alone accepts commands and sees all ranks. */
+int pl_participant_run(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err);
+int pl_participant_stop(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err);
+int pl_participant_control(void *self, pl_call_t *call, const pl_body_t *body,
                            pl_error_t *err);
+int pl_participant_watch(void *self, pl_call_t *call, const pl_body_t *body,
+                         pl_error_t *err);
 /* Whether it has not joined the coordinator yet. */
 bool pl_participant_waits(const pl_participant_t *participant);
 /* It will not receive the result: its run fails. */

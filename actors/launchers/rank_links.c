@@ -1,5 +1,4 @@
 /* rank_links.c - the links of a launcher with the processes of its ranks */
-#include "actors/launchers/supervisor.h"
 #include "actors/launchers/rank_links.h"
 
 #include <stdio.h>
@@ -8,6 +7,7 @@
 #include "actors/launchers/job_serialization.h"
 #include "actors/launchers/ranks.h"
 #include "actors/launchers/worker_pool.h"
+#include "actors/log_writer.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -18,17 +18,17 @@
 
 /* ---- Events ---- */
 
-static const pl_rank_end_t *end_of(const pl_rank_links_t *links, int rank)
+static const pl_rank_receiver_t *receiver_of(const pl_rank_links_t *links, int rank)
 {
-    bool is_there = rank >= 0 && rank < links->count && links->end[rank].ops;
-    return is_there ? &links->end[rank] : NULL;
+    bool is_there = rank >= 0 && rank < links->count && links->receiver[rank].ops;
+    return is_there ? &links->receiver[rank] : NULL;
 }
 
 static void message_came(void *user, int rank, pl_frame_t *message)
 {
-    const pl_rank_end_t *end = end_of(user, rank);
-    if (end && end->ops->on_message)
-        end->ops->on_message(end->self, message);
+    const pl_rank_receiver_t *receiver = receiver_of(user, rank);
+    if (receiver && receiver->ops->on_message)
+        receiver->ops->on_message(receiver->self, message);
 }
 
 /* Only ranks that have joined by the link for calls can be missing on the one for bulk
@@ -36,32 +36,33 @@ static void message_came(void *user, int rank, pl_frame_t *message)
 static void missing_tell(pl_rank_links_t *links, const pl_link_t *link, const char *text)
 {
     for (int k = 0; k < links->count; k++) {
-        const pl_rank_end_t *end = end_of(links, k);
+        const pl_rank_receiver_t *receiver = receiver_of(links, k);
         const bool has_called = pl_link_state(links->calls, k) != PL_LINK_AWAITED;
-        if (end && has_called == (link != links->calls)
+        if (receiver && has_called == (link != links->calls)
             && pl_link_state(link, k) == PL_LINK_AWAITED)
-            end->ops->on_event(end->self, PL_LINK_MISSING, text);
+            receiver->ops->on_event(receiver->self, PL_LINK_MISSING, text);
     }
 }
 
 static void link_event(void *user, int rank, pl_link_event_t event, const char *text)
 {
     pl_rank_links_t *links = user;
-    const pl_rank_end_t *end = end_of(links, rank);
+    const pl_rank_receiver_t *receiver = receiver_of(links, rank);
     links->joined += event == PL_LINK_JOINED;
     links->were_all_there |= links->joined == links->count;
     if (event == PL_LINK_GONE)
         pl_link_died(pl_bulk_link(links->bulk), rank);
-    if (event == PL_LINK_JOINED && !end)
-        snprintf(links->end[rank].early, sizeof links->end[rank].early, "%s", text);
+    if (event == PL_LINK_JOINED && !receiver)
+        snprintf(links->receiver[rank].early, sizeof links->receiver[rank].early, "%s",
+                 text);
     if (event == PL_LINK_REFUSED) {
         pl_log_line(PL_LOG_WARNING, rank, "", "the connection of %s was refused: %s",
                     rank < 0 ? "an unknown peer" : "the rank's process", text);
     } else if (event == PL_LINK_MISSING) {
         missing_tell(links, links->calls, text);
-    } else if (end) {
-        pl_outbox_t *outbox = end->outbox;
-        end->ops->on_event(end->self, event, text);
+    } else if (receiver) {
+        pl_outbox_t *outbox = receiver->outbox;
+        receiver->ops->on_event(receiver->self, event, text);
         if (event == PL_LINK_JOINED || event == PL_LINK_WRITABLE)
             pl_outbox_flush(outbox);
     }
@@ -70,40 +71,41 @@ static void link_event(void *user, int rank, pl_link_event_t event, const char *
 static void bulk_event(void *user, int rank, pl_link_event_t event, const char *text)
 {
     pl_rank_links_t *links = user;
-    const pl_rank_end_t *end = end_of(links, rank);
-    if (end && (event == PL_LINK_GONE || event == PL_LINK_LEFT))
-        end->ops->on_event(end->self, event, text);
+    const pl_rank_receiver_t *receiver = receiver_of(links, rank);
+    if (receiver && (event == PL_LINK_GONE || event == PL_LINK_LEFT))
+        receiver->ops->on_event(receiver->self, event, text);
     if (event == PL_LINK_MISSING)
         missing_tell(links, pl_bulk_link(links->bulk), text);
 }
 
 static void bulk_sent(void *user, int rank, uint64_t transfer, const pl_error_t *error)
 {
-    const pl_rank_end_t *end = end_of(user, rank);
-    if (end)
-        pl_outbox_sent(end->outbox, transfer, error);
+    const pl_rank_receiver_t *receiver = receiver_of(user, rank);
+    if (receiver)
+        pl_outbox_sent(receiver->outbox, transfer, error);
 }
 
 /* ---- One rank ---- */
 
-void pl_rank_links_attach(pl_rank_links_t *links, int rank, const pl_rank_end_ops_t *ops,
-                          void *self, pl_outbox_t *outbox)
+void pl_rank_links_attach(pl_rank_links_t *links, int rank,
+                          const pl_rank_receiver_ops_t *ops, void *self,
+                          pl_outbox_t *outbox)
 {
-    const pl_rank_end_t before = links->end[rank];
+    const pl_rank_receiver_t before = links->receiver[rank];
     *outbox = (pl_outbox_t){.link = links->calls,
                             .peer = rank,
                             .run = links->bootstrap.run,
                             .incarnation = links->bootstrap.incarnation,
                             .bulk = links->bulk};
-    links->end[rank] = (pl_rank_end_t){ops, self, outbox, ""};
+    links->receiver[rank] = (pl_rank_receiver_t){ops, self, outbox, ""};
     if (*before.early && pl_link_state(links->calls, rank) != PL_LINK_AWAITED)
         ops->on_event(self, PL_LINK_JOINED, before.early);
 }
 
 void pl_rank_links_detach(pl_rank_links_t *links, int rank, const void *self)
 {
-    if (links->end[rank].self == self)
-        links->end[rank] = (pl_rank_end_t){0};
+    if (links->receiver[rank].self == self)
+        links->receiver[rank] = (pl_rank_receiver_t){0};
 }
 
 bool pl_rank_links_is_over(const pl_rank_links_t *links, int rank)
@@ -114,10 +116,10 @@ bool pl_rank_links_is_over(const pl_rank_links_t *links, int rank)
 
 void pl_rank_links_abort(pl_rank_links_t *links, int rank, const char *why)
 {
-    const pl_rank_end_t *end = end_of(links, rank);
+    const pl_rank_receiver_t *receiver = receiver_of(links, rank);
     pl_link_dismiss(links->calls, rank, why);
-    if (end)
-        end->ops->on_event(end->self, PL_LINK_GONE, why);
+    if (receiver)
+        receiver->ops->on_event(receiver->self, PL_LINK_GONE, why);
 }
 
 /* ---- All ranks ---- */
@@ -280,7 +282,8 @@ pl_rank_links_t *pl_rank_links_new(void *launcher, const pl_rank_links_spec_t *s
                                    pl_error_t *err)
 {
     const int count = spec->count;
-    pl_rank_links_t *links = pl_alloc(sizeof *links + (size_t)count * sizeof *links->end);
+    pl_rank_links_t *links =
+        pl_alloc(sizeof *links + (size_t)count * sizeof *links->receiver);
     if (!links) {
         pl_no_memory(err);
         return NULL;
@@ -368,7 +371,7 @@ static void broadcast_late(void *self)
 
 pl_result_broadcast_t *pl_result_broadcast(pl_ranks_t *ranks, int first)
 {
-    static const pl_rank_end_ops_t ops = {.on_event = peer_event};
+    static const pl_rank_receiver_ops_t ops = {.on_event = peer_event};
     const pl_outcome_t *outcome = pl_ranks_outcome(ranks);
     pl_result_broadcast_t *b = pl_alloc(sizeof *b);
     if (b)

@@ -13,19 +13,20 @@
 struct pl_ranks;
 struct pl_worker_pool;
 
-/* What happens at the end of one rank.  None of these may free the links. */
-typedef struct pl_rank_end_ops {
+/* What receives the messages and events of one rank: its proxy.  None of these may free
+ * the links. */
+typedef struct pl_rank_receiver_ops {
     void (*on_message)(void *self, pl_frame_t *message);    /* [it is dropped] */
     /* Of the link for calls; GONE and LEFT of bulk as well. */
     void (*on_event)(void *self, pl_link_event_t event, const char *text);
-} pl_rank_end_ops_t;
+} pl_rank_receiver_ops_t;
 
-typedef struct pl_rank_end {
-    const pl_rank_end_ops_t *ops;                           /* [no proxy] */
+typedef struct pl_rank_receiver {
+    const pl_rank_receiver_ops_t *ops;                      /* [no proxy] */
     void *self;
     pl_outbox_t *outbox;            /* of self */
     char early[128];                /* process that joined before its proxy  ["": none] */
-} pl_rank_end_t;
+} pl_rank_receiver_t;
 
 enum { PL_RANK_LINKS_ENDPOINT = 300 };
 
@@ -56,7 +57,7 @@ typedef struct pl_rank_links {
     bool is_stream_tried;
     pl_runtime_t *runtime;
     uint64_t launched;                           /* the call that all ranks are part of */
-    pl_rank_end_t end[];                         /* [count at the start] */
+    pl_rank_receiver_t receiver[];               /* [count at the start] */
 } pl_rank_links_t;
 
 typedef struct pl_rank_links_spec {
@@ -81,8 +82,9 @@ pl_rank_links_t *pl_rank_links_new(void *launcher, const pl_rank_links_spec_t *s
 
 /* Fills in the outbox, which is flushed when the rank can receive.  JOINED follows at
  * once for a rank that joined before. */
-void pl_rank_links_attach(pl_rank_links_t *links, int rank, const pl_rank_end_ops_t *ops,
-                          void *self, pl_outbox_t *outbox);
+void pl_rank_links_attach(pl_rank_links_t *links, int rank,
+                          const pl_rank_receiver_ops_t *ops, void *self,
+                          pl_outbox_t *outbox);
 /* Unless another has attached itself since. */
 void pl_rank_links_detach(pl_rank_links_t *links, int rank, const void *self);
 /* The rank has left or is gone on both links: nothing arrives any more. */

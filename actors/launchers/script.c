@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "actors/launchers/supervisor.h"
+#include "actors/launchers/restarts.h"
 #include "actors/launchers/worker_pool.h"
 #include "actors/launchers/rank_client.h"
 #include "actors/launchers/launchers.h"
@@ -348,6 +348,7 @@ static int guest_open(script_t *script, const pl_bootstrap_t *bootstrap, pl_erro
 {
     static int runs;                                        /* of this process; atomic */
     const int run = __atomic_fetch_add(&runs, 1, __ATOMIC_RELAXED);
+    script->participant.coordinator = "the program that started it";
     if (run < bootstrap->past_runs) {
         pl_error_t failed = {0};
         pl_outcome_t *outcome = pl_run_history_read(bootstrap->folder, run, &failed);
@@ -387,37 +388,6 @@ static int script_start(void *self, pl_call_t *call, const pl_body_t *body,
     return code;
 }
 
-static int script_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
-{
-    if (!pl_bootstrap_in_script())
-        return pl_ranks_run(self, call, body, err);
-    pl_participant_run(self, call);
-    return PL_OK;
-}
-
-static int script_stop(void *self, pl_call_t *call, const pl_body_t *body,
-                       pl_error_t *err)
-{
-    return pl_bootstrap_in_script() ? pl_participant_stop(self, call, body->stop.reason)
-                                    : pl_ranks_stop(self, call, body, err);
-}
-
-static int script_control(void *self, pl_call_t *call, const pl_body_t *body,
-                          pl_error_t *err)
-{
-    return pl_bootstrap_in_script()
-               ? pl_participant_control(self, "the program that started it", err)
-               : pl_ranks_control(self, call, body, err);
-}
-
-/* The program sees all ranks. */
-static int script_watch(void *self, pl_call_t *call, const pl_body_t *body,
-                        pl_error_t *err)
-{
-    return pl_bootstrap_in_script() ? pl_reply_watch(call, &(pl_watch_reply_t){0})
-                                    : pl_ranks_watch(self, call, body, err);
-}
-
 static void script_release(void *self)
 {
     script_t *script = self;
@@ -436,8 +406,9 @@ static const pl_option_t script_options[] = {
 };
 
 static const pl_handler_t script_handlers[] = {
-    PL_ON(start, script_start),     PL_ON(run, script_run),     PL_ON(stop, script_stop),
-    PL_ON(control, script_control), PL_ON(watch, script_watch), PL_HANDLERS_END,
+    PL_ON(start, script_start),         PL_ON(run, pl_participant_run),
+    PL_ON(stop, pl_participant_stop),   PL_ON(control, pl_participant_control),
+    PL_ON(watch, pl_participant_watch), PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_script_launcher = {

@@ -3,7 +3,7 @@
  * The process enters at pl_init() and gets its work by message.  So it finds
  * components by name and has nothing of the host's memory.  A rank that is stuck is
  * killed. */
-#include "actors/launchers/supervisor.h"
+#include "actors/launchers/restarts.h"
 #include "actors/launchers/launchers.h"
 #include "actors/launchers/proxy.h"
 #include "base/clock.h"

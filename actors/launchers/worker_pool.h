@@ -7,6 +7,7 @@
 #ifndef PL_LAUNCHERS_WORKER_POOL_H
 #define PL_LAUNCHERS_WORKER_POOL_H
 
+#include "actors/launchers/bootstrap.h"
 #include "actors/launchers/supervisor.h"
 #include "runtime/runtime.h"
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "actors/commands.h"
 #include "actors/loops/metrics.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -560,10 +561,9 @@ static int fit_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error
     fit->stop_received |= pl_is_nobody(fit->hooks.coordinator);
     pl_cancel(fit, fit->sanity_check);
     pl_fit_checkpoint_hurry(fit);
-    if (!pl_fit_commands_stop(fit, body->stop.reason)
-        && !pl_call_stop(fit, fit->epoch, &body->stop, (pl_how_t){0}, err))
-        return err->code;
-    return pl_reply_stop(call, &(pl_stop_reply_t){0});
+    return pl_fit_commands_stop(fit, body->stop.reason)
+               ? pl_reply_stop(call, &(pl_stop_reply_t){0})
+               : pl_forward(fit, call, fit->epoch, PL_MESSAGE_stop, body, err);
 }
 
 static void fit_release(void *self)

@@ -13,6 +13,7 @@
 
 #include "accelerators/actor.h"
 #include "accelerators/auto_select.h"
+#include "actors/commands.h"
 #include "actors/connectors/checkpoint_io.h"
 #include "actors/connectors/connectors.h"
 #include "actors/connectors/weights.h"
@@ -433,12 +434,10 @@ static int worker_stop(void *self, pl_call_t *call, const pl_body_t *body,
 {
     pl_worker_t *w = self;
     snprintf(w->stop_reason, sizeof w->stop_reason, "%s", body->stop.reason);
-    if (!pl_is_nobody(w->loop)
-        && !pl_call_stop(w, w->loop, &(pl_stop_t){.reason = w->stop_reason},
-                         (pl_how_t){0}, err))
-        return err->code;
     stop_limit(w);
-    return pl_reply_stop(call, &(pl_stop_reply_t){0});
+    return pl_is_nobody(w->loop)
+               ? pl_reply_stop(call, &(pl_stop_reply_t){0})
+               : pl_forward(w, call, w->loop, PL_MESSAGE_stop, body, err);
 }
 
 static void worker_release(void *self)
