@@ -96,25 +96,6 @@ static void trainer_ended(void *self, const pl_answer_t *answer)
     engine_end(engine);
 }
 
-/* Makes the trainer's actor, before its first run. */
-static bool trainer_spawn(pl_trainer_t *trainer, pl_error_t *err)
-{
-    pl_engine_t *engine = trainer->engine;
-    const pl_how_t how = {.on_answer = trainer_ended, .context = trainer};
-    if (trainer->life)
-        return true;
-    trainer->life = pl_spawn(engine->host, &pl_trainer_actor, PL_SAME_THREAD,
-                             &(pl_start_t){.options = ""}, how, &trainer->actor, err);
-    if (!trainer->life)
-        return false;
-    trainer->next_living = engine->living;
-    trainer->living_pprev = &engine->living;
-    if (engine->living)
-        engine->living->living_pprev = &trainer->next_living;
-    engine->living = trainer;
-    return true;
-}
-
 /* What the program's thread posts to the control thread for a trainer. */
 typedef struct posted {
     pl_trainer_t *trainer;
@@ -136,11 +117,24 @@ static void run_posted(void *argument)
     pl_engine_t *engine = trainer->engine;
     pl_error_t err = {0};
     const pl_run_t msg = {.job = &posted->job->object};
-    const pl_how_t how = {.on_answer = run_answered, .context = trainer};
+    const pl_how_t how = {.on_answer = run_answered, .context = trainer},
+                   life_how = {.on_answer = trainer_ended, .context = trainer};
     trainer->state = (pl_run_state_t){.is_fit = pl_job_is_training(posted->job)};
-    if (engine->is_ending)
+    if (engine->is_ending) {
         pl_fail(&err, PL_ECANCELLED, "the engine is closing");
-    else if (trainer_spawn(trainer, &err))
+    } else if (!trainer->life) {                            /* its first run */
+        trainer->life = pl_spawn(engine->host, &pl_trainer_actor, PL_SAME_THREAD,
+                                 &(pl_start_t){.options = ""}, life_how, &trainer->actor,
+                                 &err);
+        if (trainer->life) {
+            trainer->next_living = engine->living;
+            trainer->living_pprev = &engine->living;
+            if (engine->living)
+                engine->living->living_pprev = &trainer->next_living;
+            engine->living = trainer;
+        }
+    }
+    if (err.code == PL_OK)
         trainer->run = pl_call_run(engine->host, trainer->actor, &msg, how, &err);
     if (trainer->run)
         pl_run_view_begin(engine->view, trainer->run);

@@ -69,23 +69,6 @@ static bool is_standardized(const inputs_t *inputs, const pl_field_t *given)
     return inputs->count && !strcmp(given->name, "x") && is_number(given->dtype);
 }
 
-/* The field that the module receives for a given field: bytes and doubles become float32.
- * PL_EINVAL: "x" has another number of features than in training. */
-static int inputs_field(const inputs_t *inputs, const pl_field_t *given,
-                        pl_field_t *field, pl_error_t *err)
-{
-    const int64_t numbers = pl_elements(given->shape);
-    if (is_standardized(inputs, given) && inputs->count != 1 && inputs->count != numbers)
-        return pl_fail(err, PL_EINVAL,
-                       "a sample of \"x\" has %lld numbers, but the training data had "
-                       "%d features",
-                       (long long)numbers, inputs->count);
-    *field = *given;
-    if (is_number(given->dtype))
-        field->dtype = PL_F32;
-    return PL_OK;
-}
-
 /* Writes `samples` samples of the given field, from sample `at` on, in that form. */
 static void inputs_fill(const inputs_t *inputs, const pl_field_t *given, const void *data,
                         int64_t at, int64_t samples, void *out)
@@ -155,34 +138,6 @@ static int component_make(pl_instance_t *instance, const char *role, const char 
     return code;
 }
 
-static int load(pl_loaded_model_t *m, const char *checkpoint, int threads,
-                pl_error_t *err)
-{
-    char device[64];
-    pl_device_info_t info = {0};
-    m->weights = pl_weights_read(checkpoint, err);
-    if (!m->weights)
-        return err->code;
-    if (!m->weights->module || !strcmp(m->weights->module, "{}"))
-        return pl_fail(err, PL_EFORMAT,
-                       "%s does not name its module: load it into a run with "
-                       "\"module.init_from\"",
-                       checkpoint);
-    snprintf(device, sizeof device, "{\"name\": \"cpu\", \"threads\": %d}",
-             threads > 0 ? threads : 1);
-    int code = component_make(&m->module, "module", m->weights->module,
-                              m->weights->data_info, err);
-    if (code == PL_OK)
-        code = component_make(&m->accelerator, "accelerator", device, NULL, err);
-    if (code == PL_OK)
-        code = inputs_init(&m->inputs, m->weights->data_info, err);
-    if (code != PL_OK)
-        return code;
-    m->ops = m->accelerator.ops;
-    m->opened = true;
-    return m->ops->open(m->accelerator.self, &info, err);
-}
-
 pl_loaded_model_t *pl_model_load(const char *checkpoint, int threads, pl_error_t *err)
 {
     pl_error_t local;
@@ -195,7 +150,30 @@ pl_loaded_model_t *pl_model_load(const char *checkpoint, int threads, pl_error_t
         pl_no_memory(err);
         return NULL;
     }
-    if (load(m, checkpoint, threads, err) == PL_OK)
+    char device[64];
+    pl_device_info_t info = {0};
+    snprintf(device, sizeof device, "{\"name\": \"cpu\", \"threads\": %d}",
+             threads > 0 ? threads : 1);
+    m->weights = pl_weights_read(checkpoint, err);
+    int code = m->weights ? PL_OK : err->code;
+    if (code == PL_OK && (!m->weights->module || !strcmp(m->weights->module, "{}")))
+        code = pl_fail(err, PL_EFORMAT,
+                       "%s does not name its module: load it into a run with "
+                       "\"module.init_from\"",
+                       checkpoint);
+    if (code == PL_OK)
+        code = component_make(&m->module, "module", m->weights->module,
+                              m->weights->data_info, err);
+    if (code == PL_OK)
+        code = component_make(&m->accelerator, "accelerator", device, NULL, err);
+    if (code == PL_OK)
+        code = inputs_init(&m->inputs, m->weights->data_info, err);
+    if (code == PL_OK) {
+        m->ops = m->accelerator.ops;
+        m->opened = true;
+        code = m->ops->open(m->accelerator.self, &info, err);
+    }
+    if (code == PL_OK)
         return m;
     pl_model_unload(m);
     return NULL;
@@ -267,10 +245,13 @@ static int region_place(pl_loaded_model_t *m, pl_region_t region, int64_t count,
     return code;
 }
 
-/* The module is that of the weights, so a tensor of another shape is due to the shape of
- * the samples. */
-static int weights_fit(const pl_loaded_model_t *m, pl_error_t *err)
+/* Once, when the first graph has described the tensors.  The module is that of the
+ * weights, so a tensor of another shape is due to the shape of the samples. */
+static int weights_place(pl_loaded_model_t *m, pl_error_t *err)
 {
+    if (!m->weights)
+        return PL_OK;
+    pl_model_freeze(m->model);
     pl_error_t why = {0};
     int code = pl_weights_match(m->model, &m->module, m->weights, NULL, &why);
     for (int k = 0; code != PL_OK && k < m->model->count; k++) {
@@ -284,16 +265,8 @@ static int weights_fit(const pl_loaded_model_t *m, pl_error_t *err)
                            m->field[0].name, PL_TEXT_OF(m->field[0].shape), t->name,
                            PL_TEXT_OF(have->shape), PL_TEXT_OF(t->shape));
     }
-    return code == PL_OK ? PL_OK : pl_fail(err, why.code, "%s", why.text);
-}
-
-/* Once, when the first graph has described the tensors. */
-static int weights_place(pl_loaded_model_t *m, pl_error_t *err)
-{
-    if (!m->weights)
-        return PL_OK;
-    pl_model_freeze(m->model);
-    int code = weights_fit(m, err);
+    if (code != PL_OK)
+        pl_fail(err, why.code, "%s", why.text);
     if (code == PL_OK)
         code = region_place(m, PL_REGION_PARAMS, m->model->params, err);
     if (code == PL_OK)
@@ -432,17 +405,25 @@ static sized_t *sized_for(pl_loaded_model_t *m, int64_t samples, pl_error_t *err
     return NULL;
 }
 
-/* Takes the fields that the module receives. If they differ from the previous ones, drops
- * the plans. */
+/* Takes the fields that the module receives: bytes and doubles become float32. If they
+ * differ from the previous ones, drops the plans. */
 static int fields_take(pl_loaded_model_t *m, const pl_arrays_t *samples, pl_error_t *err)
 {
     pl_field_t field[PL_FIELDS];
     const int count = samples->field_count;
     bool is_same = m->field_count == count;
     for (int k = 0; k < count; k++) {
-        int code = inputs_field(&m->inputs, &samples->field[k], &field[k], err);
-        if (code != PL_OK)
-            return code;
+        const pl_field_t *given = &samples->field[k];
+        const int64_t numbers = pl_elements(given->shape);
+        if (is_standardized(&m->inputs, given) && m->inputs.count != 1
+            && m->inputs.count != numbers)
+            return pl_fail(
+                err, PL_EINVAL,
+                "a sample of \"x\" has %lld numbers, but the training data had "
+                "%d features",
+                (long long)numbers, m->inputs.count);
+        field[k] = *given;
+        field[k].dtype = is_number(given->dtype) ? PL_F32 : given->dtype;
         is_same = is_same && !strcmp(m->field[k].name, field[k].name)
                   && m->field[k].dtype == field[k].dtype
                   && pl_same_shape(m->field[k].shape, field[k].shape);

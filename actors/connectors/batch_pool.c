@@ -134,23 +134,6 @@ static void batch_release(pl_object_t *object)
         pool_free(pool);
 }
 
-static pl_batch_t *batch_new(pl_batch_pool_t *pool)
-{
-    pl_pages_t *pages = pool->size >= LARGE ? pl_pages_new(pool->size, NULL) : NULL;
-    char *block = pages ? pages->data : pl_alloc(pool->size + ALIGNMENT);
-    if (!block)
-        return NULL;
-    size_t shift = (ALIGNMENT - (uintptr_t)block % ALIGNMENT) % ALIGNMENT;
-    pl_batch_t *batch = (pl_batch_t *)block;
-    batch->pool = pool;
-    batch->pages = pages;
-    batch->field_count = pool->field_count;
-    batch->index = (int64_t *)(block + shift + pool->index);
-    for (int k = 0; k < pool->field_count; k++)
-        batch->field[k] = block + shift + pool->field[k];
-    return batch;
-}
-
 /* Only the owner's thread adds to `made`. */
 pl_batch_t *pl_batch_pool_take(pl_batch_pool_t *pool, pl_error_t *err)
 {
@@ -168,14 +151,24 @@ pl_batch_t *pl_batch_pool_take(pl_batch_pool_t *pool, pl_error_t *err)
         pl_fail(err, PL_EBUSY, "all %d batches are in use", pool->max);
         return NULL;
     }
-    if (!batch)
-        batch = batch_new(pool);
     if (!batch) {
-        pthread_mutex_lock(&pool->lock);
-        pool->made--;
-        pthread_mutex_unlock(&pool->lock);
-        pl_no_memory(err);
-        return NULL;
+        pl_pages_t *pages = pool->size >= LARGE ? pl_pages_new(pool->size, NULL) : NULL;
+        char *block = pages ? pages->data : pl_alloc(pool->size + ALIGNMENT);
+        if (!block) {
+            pthread_mutex_lock(&pool->lock);
+            pool->made--;
+            pthread_mutex_unlock(&pool->lock);
+            pl_no_memory(err);
+            return NULL;
+        }
+        char *aligned = block + (ALIGNMENT - (uintptr_t)block % ALIGNMENT) % ALIGNMENT;
+        batch = (pl_batch_t *)block;
+        batch->pool = pool;
+        batch->pages = pages;
+        batch->field_count = pool->field_count;
+        batch->index = (int64_t *)(aligned + pool->index);
+        for (int k = 0; k < pool->field_count; k++)
+            batch->field[k] = aligned + pool->field[k];
     }
     pl_object_init(&batch->object, batch_release);
     return batch;

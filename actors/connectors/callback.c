@@ -87,21 +87,6 @@ static int callback_fail(const hosted_t *hosted, const char *where, const pl_err
                    why->text[0] ? why->text : "it failed without an error text");
 }
 
-static int hosted_start(hosted_t *hosted, pl_error_t *err)
-{
-    const pl_callback_ops_t *ops = ops_of(hosted);
-    pl_error_t why = {0};
-    if (!ops->on)
-        return pl_fail(err, PL_EUSER, "callback \"%s\": its table lacks on", ops->name);
-    hosted->started = true;
-    if (ops->start && ops->start(hosted->component.self, &why) != PL_OK)
-        return callback_fail(hosted, "in start()", &why, err);
-    const int64_t steps = ops->every_n_steps ? ops->every_n_steps(hosted->component.self)
-                                             : 1;
-    hosted->every_n_steps = steps < 0 ? 1 : steps;
-    return PL_OK;
-}
-
 /* Callbacks that an option of the trainer adds unless they are listed. */
 static const struct {
     const char *name, *key;
@@ -166,11 +151,24 @@ static int callbacks_on_start(void *self, pl_call_t *call, const pl_body_t *body
         else if (is_on && !is_listed)
             code = hosted_add(callbacks, job->options, name, err);
     }
-    for (int k = 0; k < callbacks->count && code == PL_OK; k++)
-        code = hosted_start(&callbacks->hosted[k], err);
-    if (code == PL_OK)
-        pl_actor_ready(self);
-    return code;
+    if (code != PL_OK)
+        return code;
+    for (int k = 0; k < callbacks->count; k++) {
+        hosted_t *hosted = &callbacks->hosted[k];
+        const pl_callback_ops_t *ops = ops_of(hosted);
+        void *callback = hosted->component.self;
+        pl_error_t why = {0};
+        if (!ops->on)
+            return pl_fail(err, PL_EUSER, "callback \"%s\": its table lacks on",
+                           ops->name);
+        hosted->started = true;
+        if (ops->start && ops->start(callback, &why) != PL_OK)
+            return callback_fail(hosted, "in start()", &why, err);
+        const int64_t steps = ops->every_n_steps ? ops->every_n_steps(callback) : 1;
+        hosted->every_n_steps = steps < 0 ? 1 : steps;
+    }
+    pl_actor_ready(self);
+    return PL_OK;
 }
 
 static void callbacks_release(void *self)

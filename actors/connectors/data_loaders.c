@@ -342,7 +342,9 @@ static int data_info_compare(const json_t *train, const json_t *validation,
     return PL_OK;
 }
 
-static int data_info_check(const pl_data_loaders_t *loaders, pl_error_t *err)
+int pl_data_loaders_open_queues(pl_data_loaders_t *loaders, pl_prefetch_t *queue,
+                                pl_batch_signature_t **signature_p,
+                                const char **data_info_p, pl_error_t *err)
 {
     json_t *train = NULL;
     int code = PL_OK;
@@ -367,14 +369,6 @@ static int data_info_check(const pl_data_loaders_t *loaders, pl_error_t *err)
         json_decref(data_info);
     }
     json_decref(train);
-    return code;
-}
-
-int pl_data_loaders_open_queues(pl_data_loaders_t *loaders, pl_prefetch_t *queue,
-                                pl_batch_signature_t **signature_p,
-                                const char **data_info_p, pl_error_t *err)
-{
-    int code = data_info_check(loaders, err);
     pl_batch_signature_t *signature = code == PL_OK ? pl_batch_signature_new(err) : NULL;
     if (code == PL_OK)
         code = signature ? split_make(loaders, err) : PL_ENOMEM;

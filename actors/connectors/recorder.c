@@ -133,26 +133,6 @@ static int weights_write(recorder_t *recorder, const pl_logged_t *logged, pl_err
     return code;
 }
 
-/* The number of lost records; *why is the first reason. */
-static int records_write(recorder_t *recorder, const pl_records_t *records,
-                         pl_error_t *why)
-{
-    const pl_logger_ops_t *ops = ops_of(recorder);
-    void *logger = recorder->component->component.self;
-    pl_error_t err = {0};
-    int lost = 0;
-    for (int k = 0; k < records->count; k++) {
-        const pl_logged_t *logged = records->logged[k];
-        pl_error_t *into = lost ? &err : why;
-        const int code = logged->weights ? weights_write(recorder, logged, into)
-                                         : ops->log(logger, &logged->record, into);
-        lost += code != PL_OK;
-    }
-    if (ops->flush && ops->flush(logger, lost ? &err : why) != PL_OK)
-        lost = records->count;
-    return lost;
-}
-
 static void logger_close(recorder_t *recorder, const char *status)
 {
     if (recorder->opened && ops_of(recorder)->close)
@@ -174,11 +154,20 @@ static int recorder_on_write(void *self, pl_call_t *call, const pl_body_t *body,
                               .global_step = msg->global_step,
                               .has_position = msg->is_resume,
                               .behind = msg->behind};
-    pl_error_t why = {0}, unsynced = {0};
+    pl_error_t why = {0}, further = {0}, unsynced = {0};    /* why: the first reason */
     if (!recorder->opened)
         recorder->opened = !ops->open || ops->open(logger, &run, &why) == PL_OK;
-    const int lost = recorder->opened ? records_write(recorder, records, &why)
-                                      : records->count;
+    int lost = recorder->opened ? 0 : records->count;
+    for (int k = 0; recorder->opened && k < records->count; k++) {
+        const pl_logged_t *logged = records->logged[k];
+        pl_error_t *into = lost ? &further : &why;
+        const int code = logged->weights ? weights_write(recorder, logged, into)
+                                         : ops->log(logger, &logged->record, into);
+        lost += code != PL_OK;
+    }
+    if (recorder->opened && ops->flush
+        && ops->flush(logger, lost ? &further : &why) != PL_OK)
+        lost = records->count;
     /* The position for a checkpoint: up to there all records are on the disk. */
     const bool synced = msg->sync && recorder->opened && ops->position
                         && (!ops->sync || ops->sync(logger, &unsynced) == PL_OK);

@@ -75,26 +75,6 @@ int pl_weights_write(const char *path, const pl_weights_t *weights, uint64_t glo
 
 /* ---- Reading a file ---- */
 
-static int tensor_read(pl_weights_t *weights, const pl_safetensors_t *file,
-                       const pl_safetensors_tensor_t *tensor, pl_error_t *err)
-{
-    if (!tensor->loadable || !pl_is_float(tensor->dtype))
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "%s: tensor \"%s\" is %s; weights are F32, F64, BF16 or F16",
-                       file->name, tensor->name, tensor->type);
-    if (strlen(tensor->name) >= sizeof weights->tensor->name)
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "%s: the name of tensor \"%.80s\" is too "
-                       "long; %zu bytes are possible",
-                       file->name, tensor->name, sizeof weights->tensor->name - 1);
-    int code = pl_weights_add(weights, tensor->name, tensor->shape, tensor->dtype, NULL,
-                              err);
-    if (code != PL_OK)
-        return code;
-    return pl_safetensors_load(file, tensor, weights->tensor[weights->count - 1].data,
-                               err);
-}
-
 int pl_weights_read_metadata(pl_weights_t *weights, const pl_safetensors_t *file,
                              pl_error_t *err)
 {
@@ -114,8 +94,23 @@ static pl_weights_t *weights_of_file(const char *path, pl_error_t *err)
         return NULL;
     pl_weights_t *weights = pl_weights_new(err);
     int code = weights ? pl_weights_read_metadata(weights, &file, err) : PL_ENOMEM;
-    for (int k = 0; k < file.count && code == PL_OK; k++)
-        code = tensor_read(weights, &file, &file.tensor[k], err);
+    for (int k = 0; k < file.count && code == PL_OK; k++) {
+        const pl_safetensors_tensor_t *t = &file.tensor[k];
+        if (!t->loadable || !pl_is_float(t->dtype))
+            code = pl_fail(err, PL_EUNSUPPORTED,
+                           "%s: tensor \"%s\" is %s; weights are F32, F64, BF16 or F16",
+                           file.name, t->name, t->type);
+        else if (strlen(t->name) >= sizeof weights->tensor->name)
+            code = pl_fail(err, PL_EUNSUPPORTED,
+                           "%s: the name of tensor \"%.80s\" is too "
+                           "long; %zu bytes are possible",
+                           file.name, t->name, sizeof weights->tensor->name - 1);
+        else
+            code = pl_weights_add(weights, t->name, t->shape, t->dtype, NULL, err);
+        if (code == PL_OK)
+            code = pl_safetensors_load(&file, t, weights->tensor[weights->count - 1].data,
+                                       err);
+    }
     if (code == PL_OK) {
         const char *step = pl_safetensors_metadata(&file, "global_step"),
                    *epoch = pl_safetensors_metadata(&file, "epoch");

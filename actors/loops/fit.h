@@ -31,7 +31,6 @@ typedef struct pl_checkpointing {
     uint32_t epochs;
     /* States of the components; progress is that of all loops. */
     char *epoch, *evaluate, *progress, *callbacks, *loggers, *metrics;
-    char **state;                             /* where the next reply goes */
     pl_weights_t *weights;                    /* counted */
     void (*after_copies)(pl_fit_t *fit);      /* all is copied: the run continues */
     void (*after_saves)(pl_fit_t *fit);       /* at most max_in_flight saves are in flight

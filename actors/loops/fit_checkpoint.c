@@ -227,41 +227,39 @@ static void checkpoint_save(void *self)
 
 /* ---- the steps: the state of each component ---- */
 
-/* The reply goes where the step said. */
+/* A component with a state: its address in the loop, and where its text goes in the
+ * checkpoint. */
+typedef struct state_source {
+    size_t at, into;
+} state_source_t;
+
+static uint64_t state_ask(void *self, pl_how_t how, pl_error_t *err)
+{
+    const pl_fit_t *fit = self;
+    const state_source_t *source = fit->checkpointing.sequence.step->argument;
+    const pl_address_t at = *(const pl_address_t *)((const char *)fit + source->at);
+    return pl_is_nobody(at) ? 0
+                            : pl_call_get_state(self, at, &(pl_get_state_t){0}, how, err);
+}
+
 static int state_keep(void *self, const pl_body_t *reply, pl_error_t *err)
 {
-    char **into = ((pl_fit_t *)self)->checkpointing.state;
-    *into = pl_strdup(reply->get_state_reply.state);
-    return *into ? PL_OK : pl_no_memory(err);
-}
-
-static uint64_t epoch_ask(void *self, pl_how_t how, pl_error_t *err)
-{
-    pl_fit_t *fit = self;
-    fit->checkpointing.state = &fit->checkpointing.epoch;
-    return pl_call_get_state(self, fit->epoch, &(pl_get_state_t){0}, how, err);
-}
-
-static uint64_t evaluate_ask(void *self, pl_how_t how, pl_error_t *err)
-{
-    pl_fit_t *fit = self;
-    fit->checkpointing.state = &fit->checkpointing.evaluate;
-    return pl_is_nobody(fit->evaluate)
-               ? 0
-               : pl_call_get_state(self, fit->evaluate, &(pl_get_state_t){0}, how, err);
+    pl_checkpointing_t *k = &((pl_fit_t *)self)->checkpointing;
+    const state_source_t *source = k->sequence.step->argument;
+    char *text = pl_strdup(reply->get_state_reply.state);
+    *(char **)((char *)k + source->into) = text;
+    return text ? PL_OK : pl_no_memory(err);
 }
 
 /* The loops' own state is complete: the fit loop adds its part. */
-static uint64_t callbacks_ask(void *self, pl_how_t how, pl_error_t *err)
+static uint64_t progress_make(void *self, pl_how_t how, pl_error_t *err)
 {
+    (void)how;
     pl_fit_t *fit = self;
     pl_checkpointing_t *k = &fit->checkpointing;
     k->progress = pl_fit_state(fit, k, err);
     k->metrics = pl_metrics_text(fit->metrics, err);
-    k->state = &k->callbacks;
-    if (!k->progress || !k->metrics)
-        return 0;
-    return pl_call_get_state(fit, fit->hooks.callback, &(pl_get_state_t){0}, how, err);
+    return 0;
 }
 
 static uint64_t weights_export(void *self, pl_how_t how, pl_error_t *err)
@@ -316,9 +314,16 @@ static void export_is_late(void *self)
 }
 
 static const pl_sequence_step_t steps[] = {
-    {NULL, epoch_ask, state_keep},
-    {NULL, evaluate_ask, state_keep},
-    {NULL, callbacks_ask, state_keep},
+    {NULL, state_ask, state_keep,
+     .argument = &(state_source_t){offsetof(pl_fit_t, epoch),
+                                   offsetof(pl_checkpointing_t, epoch)}},
+    {NULL, state_ask, state_keep,
+     .argument = &(state_source_t){offsetof(pl_fit_t, evaluate),
+                                   offsetof(pl_checkpointing_t, evaluate)}},
+    {NULL, progress_make},
+    {NULL, state_ask, state_keep,
+     .argument = &(state_source_t){offsetof(pl_fit_t, hooks.callback),
+                                   offsetof(pl_checkpointing_t, callbacks)}},
     {NULL, weights_export, weights_keep},
     {NULL, loggers_ask, loggers_keep, .on_error = loggers_failed},
     {0},

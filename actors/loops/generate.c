@@ -155,25 +155,6 @@ static void window_release(pl_object_t *object)
     pl_free(object);
 }
 
-/* The newest tokens as a batch of one sample, in one piece of memory. */
-static pl_batch_t *window_new(const generate_t *g, pl_error_t *err)
-{
-    pl_batch_t *batch = pl_alloc(sizeof *batch + (size_t)g->context * sizeof(int64_t));
-    if (!batch) {
-        pl_no_memory(err);
-        return NULL;
-    }
-    pl_object_init(&batch->object, window_release);
-    batch->stage = PL_PREDICT;
-    batch->count = 1;
-    batch->field_count = 1;
-    int64_t *x = batch->field[0] = batch + 1;
-    int64_t from = g->count > g->context ? g->count - g->context : 0;
-    for (int64_t k = from; k < g->count; k++)
-        x[k - from] = g->token[k];
-    return batch;
-}
-
 static void generate_look(void *self)
 {
     generate_t *g = self;
@@ -246,7 +227,19 @@ static void generate_next(generate_t *g)
         pl_object_unref(outcome);
         return;
     }
-    pl_batch_t *window = window_new(g, &err);
+    /* The newest tokens as a batch of one sample, in one piece of memory. */
+    pl_batch_t *window = pl_alloc(sizeof *window + (size_t)g->context * sizeof(int64_t));
+    if (window) {
+        pl_object_init(&window->object, window_release);
+        window->stage = PL_PREDICT;
+        window->count = window->field_count = 1;
+        int64_t *x = window->field[0] = window + 1;
+        const int64_t from = g->count > g->context ? g->count - g->context : 0;
+        for (int64_t k = from; k < g->count; k++)
+            x[k - from] = g->token[k];
+    } else {
+        pl_no_memory(&err);
+    }
     pl_evaluate_batch_t msg = {.stage = PL_PREDICT,
                                .batch = window ? &window->object : NULL};
     if (!window

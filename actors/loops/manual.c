@@ -158,24 +158,6 @@ static json_t *sums_json(const pl_metrics_t *sums, pl_error_t *err)
     return NULL;
 }
 
-/* Log line and progress, at their intervals. */
-static void step_report(pl_manual_t *o, const char *metrics)
-{
-    const int64_t every = o->options->log_every_n_steps;
-    const pl_log_metrics_t msg = {.global_step = o->global_step, .metrics = metrics};
-    if (every && o->global_step % (uint64_t)every == 0 && !pl_is_nobody(o->logger))
-        pl_call_log_metrics(o, o->logger, &msg, (pl_how_t){0}, NULL);
-    if (!o->run || pl_now() - o->reported_at < REPORT_EVERY)
-        return;
-    char *text = pl_json_to_text(sums_json(&o->since_report, NULL), NULL);
-    o->reported_at = pl_now();
-    pl_metrics_clear(&o->since_report);
-    pl_progress_run(o->run, &(pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
-                                                 .global_step = o->global_step,
-                                                 .metrics = text ? text : ""});
-    pl_text_free(text);
-}
-
 static void item_reply(pl_manual_t *o, pl_manual_item_t *item, pl_bytes_t sums,
                        const char *skipped, pl_object_t *outputs)
 {
@@ -192,8 +174,21 @@ static void item_reply(pl_manual_t *o, pl_manual_item_t *item, pl_bytes_t sums,
         item_fail(item, &err);
         return;
     }
-    if (item->step_due)
-        step_report(o, metrics);
+    if (item->step_due) {
+        const int64_t every = o->options->log_every_n_steps;
+        const pl_log_metrics_t msg = {.global_step = o->global_step, .metrics = metrics};
+        if (every && o->global_step % (uint64_t)every == 0 && !pl_is_nobody(o->logger))
+            pl_call_log_metrics(o, o->logger, &msg, (pl_how_t){0}, NULL);
+        if (!(!o->run || pl_now() - o->reported_at < REPORT_EVERY)) {
+            char *text = pl_json_to_text(sums_json(&o->since_report, NULL), NULL);
+            o->reported_at = pl_now();
+            pl_metrics_clear(&o->since_report);
+            pl_progress_run(o->run, &(pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
+                                                         .global_step = o->global_step,
+                                                         .metrics = text ? text : ""});
+            pl_text_free(text);
+        }
+    }
     pl_reply_take_batch(item->call,
                         &(pl_take_batch_reply_t){.global_step = o->global_step,
                                                  .skipped = skipped,
@@ -285,54 +280,42 @@ static void item_send(pl_manual_t *o, pl_manual_item_t *item)
     list_push(&o->out, item);
 }
 
-/* After a failed step: gradients of an incomplete step are lost, and the batches behind
- * it are sent again. */
-static void restart(pl_manual_t *o)
-{
-    o->broken = false;
-    o->micro_batch = 0;
-    o->sent_steps = o->global_step;
-    *o->again.last = o->waiting.first;
-    if (o->waiting.first)
-        o->again.last = o->waiting.last;
-    o->waiting = o->again;
-    if (!o->waiting.first)
-        o->waiting.last = &o->waiting.first;
-    o->again = (pl_manual_list_t){.last = &o->again.first};
-    pl_manual_set_signature(o, NULL);
-}
-
-/* Begins the oldest item; false: it waits for what is in flight. */
-static bool item_begin(pl_manual_t *o, pl_manual_item_t *item)
-{
-    const bool alone = item->name || !pl_manual_has_plan(o, item);
-    if (o->pending && (alone || item->stage != o->stage))
-        return false;
-    if (item->name) {
-        list_push(&o->out, list_take(&o->waiting));
-        pl_manual_save(o, item);
-    } else if (alone) {
-        pl_manual_set_signature(o, item);
-    } else {
-        item_send(o, list_take(&o->waiting));
-    }
-    return true;
-}
-
+/* Begins the oldest items, up to one that waits for what is in flight.  After a failed
+ * step the gradients of an incomplete step are lost, and the batches behind it are
+ * sent again. */
 static void manual_continue(pl_manual_t *o)
 {
-    while (o->run && !o->busy) {
+    while (o->run && !o->busy && !(o->broken && o->pending)) {
         pl_manual_item_t *item = o->waiting.first;
-        if (o->broken && o->pending)
-            return;
         if (o->broken) {
-            restart(o);
-        } else if (!item) {
+            o->broken = false;
+            o->micro_batch = 0;
+            o->sent_steps = o->global_step;
+            *o->again.last = o->waiting.first;
+            if (o->waiting.first)
+                o->again.last = o->waiting.last;
+            o->waiting = o->again;
+            if (!o->waiting.first)
+                o->waiting.last = &o->waiting.first;
+            o->again = (pl_manual_list_t){.last = &o->again.first};
+            pl_manual_set_signature(o, NULL);
+            continue;
+        }
+        if (!item) {
             if (o->ending && !o->pending && !o->saving)
                 manual_finish(o);
             return;
-        } else if (!item_begin(o, item)) {
+        }
+        const bool alone = item->name || !pl_manual_has_plan(o, item);
+        if (o->pending && (alone || item->stage != o->stage))
             return;
+        if (item->name) {
+            list_push(&o->out, list_take(&o->waiting));
+            pl_manual_save(o, item);
+        } else if (alone) {
+            pl_manual_set_signature(o, item);
+        } else {
+            item_send(o, list_take(&o->waiting));
         }
     }
 }

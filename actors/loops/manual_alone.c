@@ -59,29 +59,6 @@ uint64_t pl_manual_query_names(pl_manual_t *o, pl_stage_t stage, pl_error_t *err
                                 (pl_how_t){.on_answer = names_answered}, err);
 }
 
-/* The signature with what an item lacks.  A new size replaces the oldest but the first,
- * because the scale of a step is that of the first. */
-static pl_batch_signature_t *signature_with(const pl_manual_t *o,
-                                            const pl_manual_item_t *item, pl_error_t *err)
-{
-    pl_batch_signature_t *signature = pl_batch_signature_new(err);
-    if (!signature)
-        return NULL;
-    memcpy(signature->stage, o->signature->stage, sizeof signature->stage);
-    pl_batch_size_t *size = signature->stage[item->stage].size;
-    int *count = &signature->stage[item->stage].size_count;
-    if (!signature->stage[item->stage].present) {
-        signature->stage[item->stage].present = true;
-        *count = 0;
-    }
-    if (*count == PL_SIZES_MAX) {
-        memmove(size + 1, size + 2, (PL_SIZES_MAX - 2) * sizeof *size);
-        --*count;
-    }
-    size[(*count)++] = (pl_batch_size_t){.count = item->batch->count};
-    return signature;
-}
-
 static void signature_answered(void *self, const pl_answer_t *answer);
 
 static void signature_send(pl_manual_t *o, pl_batch_signature_t *signature)
@@ -124,15 +101,32 @@ static void signature_answered(void *self, const pl_answer_t *answer)
         pl_manual_fail(o, &err);
 }
 
+/* A new size replaces the oldest but the first, because the scale of a step is that of
+ * the first. */
 void pl_manual_set_signature(pl_manual_t *o, const pl_manual_item_t *item)
 {
     pl_error_t err = {0};
     o->busy = true;
-    o->next_signature = item ? signature_with(o, item, &err) : NULL;
+    o->next_signature = item ? pl_batch_signature_new(&err) : NULL;
     if (item && !o->next_signature) {
         pl_manual_drop_first(o, &err);
         pl_manual_idle(o);
         return;
+    }
+    if (item) {                                        /* with what the signature lacks */
+        pl_batch_signature_t *signature = o->next_signature;
+        memcpy(signature->stage, o->signature->stage, sizeof signature->stage);
+        pl_batch_size_t *size = signature->stage[item->stage].size;
+        int *count = &signature->stage[item->stage].size_count;
+        if (!signature->stage[item->stage].present) {
+            signature->stage[item->stage].present = true;
+            *count = 0;
+        }
+        if (*count == PL_SIZES_MAX) {
+            memmove(size + 1, size + 2, (PL_SIZES_MAX - 2) * sizeof *size);
+            --*count;
+        }
+        size[(*count)++] = (pl_batch_size_t){.count = item->batch->count};
     }
     signature_send(o, item ? o->next_signature : o->signature);
 }

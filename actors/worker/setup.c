@@ -118,21 +118,18 @@ static bool resumes(const pl_worker_t *w)
     return w->job->resumes || w->job->again;
 }
 
-static uint64_t checkpoint_find(pl_worker_t *w, const char *agreed, pl_how_t how,
-                                pl_error_t *err)
-{
-    pl_find_checkpoint_t msg;
-    if (pl_resume_is_requested(w->job, agreed, &msg, err) != PL_OK)
-        return 0;
-    return pl_call_find_checkpoint(w, w->keeper, &msg, how, err);
-}
-
-static uint64_t newest_checkpoint_find(void *self, pl_how_t how, pl_error_t *err)
+/* The argument: the checkpoint that rank 0 found  [NULL: the newest]. */
+static uint64_t checkpoint_find(void *self, pl_how_t how, pl_error_t *err)
 {
     pl_worker_t *w = self;
-    return resumes(w) && (w->does_io || pl_is_nobody(w->hooks.coordinator))
-               ? checkpoint_find(w, NULL, how, err)
-               : 0;
+    const bool agreed = w->setup.step->argument;
+    pl_find_checkpoint_t msg;
+    if (agreed ? !w->agreed
+               : !resumes(w) || !(w->does_io || pl_is_nobody(w->hooks.coordinator)))
+        return 0;
+    if (pl_resume_is_requested(w->job, w->agreed, &msg, err) != PL_OK)
+        return 0;
+    return pl_call_find_checkpoint(w, w->keeper, &msg, how, err);
 }
 
 static int checkpoint_found(void *self, const pl_body_t *reply, pl_error_t *err)
@@ -162,12 +159,6 @@ static int checkpoint_agreed(void *self, const pl_body_t *reply, pl_error_t *err
         return PL_OK;
     w->agreed = pl_strdup(path);
     return w->agreed ? PL_OK : pl_no_memory(err);
-}
-
-static uint64_t agreed_checkpoint_find(void *self, pl_how_t how, pl_error_t *err)
-{
-    pl_worker_t *w = self;
-    return w->agreed ? checkpoint_find(w, w->agreed, how, err) : 0;
 }
 
 static uint64_t first_weights_read(void *self, pl_how_t how, pl_error_t *err)
@@ -510,10 +501,10 @@ static const pl_sequence_step_t steps[] = {
     {"starting callbacks and data readers", connectors_start, partition_known},
     {NULL, hooks_query, hooks_known},
     {"measuring the device", peak_measure, peak_measured},
-    {"finding the checkpoint", newest_checkpoint_find, checkpoint_found},
+    {"finding the checkpoint", checkpoint_find, checkpoint_found},
     {"waiting until all ranks agree on a checkpoint", checkpoint_agree, checkpoint_agreed,
      .all_ranks = true},
-    {"finding the checkpoint", agreed_checkpoint_find, checkpoint_found},
+    {"finding the checkpoint", checkpoint_find, checkpoint_found, .argument = "agreed"},
     {"reading the first weights", first_weights_read, first_weights_known},
     {"opening the data", data_open, data_opened},
     {"comparing the data with rank 0", data_compare, data_compared, .all_ranks = true},

@@ -30,22 +30,6 @@ static int64_t device_stats_every(const void *self)
     return ((const device_stats_t *)self)->every_n_steps;
 }
 
-/* Use of processors since the measurement before; 100 is one processor. */
-static double processor_percent(device_stats_t *d)
-{
-    struct rusage used;
-    getrusage(RUSAGE_SELF, &used);
-    const int64_t now = pl_now();
-    const double computed = (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec)
-                            + (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec)
-                                  * 1e-6,
-                 seconds = (double)(now - d->since) * 1e-9,
-                 percent = seconds > 0 ? 100 * (computed - d->computed) / seconds : 0;
-    d->since = now;
-    d->computed = computed;
-    return percent;
-}
-
 /* The number behind a word of a file, from kB to MB; NaN: none. */
 static double megabytes_of(const char *path, const char *word)
 {
@@ -62,6 +46,8 @@ static double megabytes_of(const char *path, const char *word)
     return found;
 }
 
+/* "cpu_percent" is the use of processors since the measurement before; 100 is one
+ * processor. */
 static int device_stats_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
                            pl_callback_request_t *request, pl_error_t *err)
 {
@@ -69,7 +55,17 @@ static int device_stats_on(void *self, pl_hook_t point, const pl_hook_event_t *e
     static const char status[] = "/proc/self/status", memory[] = "/proc/meminfo";
     static const pl_device_stats_t unknown = {NAN, NAN, NAN, NAN, NAN};
     const pl_device_stats_t *device = event->device ? event->device : &unknown;
-    const double percent = processor_percent(self);
+    device_stats_t *d = self;
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    const int64_t now = pl_now();
+    const double computed = (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec)
+                            + (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec)
+                                  * 1e-6,
+                 seconds = (double)(now - d->since) * 1e-9,
+                 percent = seconds > 0 ? 100 * (computed - d->computed) / seconds : 0;
+    d->since = now;
+    d->computed = computed;
     if (point == PL_HOOK_FIT_START)
         return PL_OK;                                       /* the clock starts */
     const struct {

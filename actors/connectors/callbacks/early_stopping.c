@@ -73,35 +73,6 @@ static void stop_because(pl_callback_request_t *request, const char *format, ...
     request->stop = true;
 }
 
-static void value_check(early_stopping_t *e, const pl_hook_event_t *event, double value,
-                        pl_callback_request_t *request)
-{
-    if (!isfinite(value) && e->check_finite) {
-        stop_because(request, "%s is not finite; the best was %.6g", e->monitor, e->best);
-        return;
-    }
-    if (is_better(e, value, e->stopping_threshold))
-        stop_because(request, "%s %.6g is better than the threshold %.6g (mode \"%s\")",
-                     e->monitor, value, e->stopping_threshold, pl_mode_names[e->mode]);
-    else if (is_better(e, e->divergence_threshold, value))
-        stop_because(request, "%s %.6g is worse than the threshold %.6g (mode \"%s\")",
-                     e->monitor, value, e->divergence_threshold, pl_mode_names[e->mode]);
-    const double delta = e->mode == PL_MODE_MIN ? -e->min_delta : e->min_delta;
-    if (!isnan(value) && (isnan(e->best) || is_better(e, value, e->best + delta))) {
-        e->best = value;
-        e->waited = 0;
-        if (e->verbose)
-            pl_log_line(PL_LOG_INFO, event->rank, "early_stopping", "%s improved to %.6g",
-                        e->monitor, value);
-    } else if (++e->waited >= e->patience && !request->stop) {
-        stop_because(request,
-                     "%s has not improved in the last %lld check%s; the best is "
-                     "%.6g (mode \"%s\")",
-                     e->monitor, (long long)e->waited, pl_plural(e->waited), e->best,
-                     pl_mode_names[e->mode]);
-    }
-}
-
 /* A missing metric will hardly come later. */
 static int metric_missing(early_stopping_t *e, const pl_hook_event_t *event,
                           const pl_error_t *why, pl_error_t *err)
@@ -136,7 +107,30 @@ static int early_stopping_on(void *self, pl_hook_t point, const pl_hook_event_t 
         return PL_OK;
     if (pl_metric_find(event, e->monitor, &value, &why) != PL_OK)
         return metric_missing(e, event, &why, err);
-    value_check(e, event, value, request);
+    if (!isfinite(value) && e->check_finite) {
+        stop_because(request, "%s is not finite; the best was %.6g", e->monitor, e->best);
+        return PL_OK;
+    }
+    if (is_better(e, value, e->stopping_threshold))
+        stop_because(request, "%s %.6g is better than the threshold %.6g (mode \"%s\")",
+                     e->monitor, value, e->stopping_threshold, pl_mode_names[e->mode]);
+    else if (is_better(e, e->divergence_threshold, value))
+        stop_because(request, "%s %.6g is worse than the threshold %.6g (mode \"%s\")",
+                     e->monitor, value, e->divergence_threshold, pl_mode_names[e->mode]);
+    const double delta = e->mode == PL_MODE_MIN ? -e->min_delta : e->min_delta;
+    if (!isnan(value) && (isnan(e->best) || is_better(e, value, e->best + delta))) {
+        e->best = value;
+        e->waited = 0;
+        if (e->verbose)
+            pl_log_line(PL_LOG_INFO, event->rank, "early_stopping", "%s improved to %.6g",
+                        e->monitor, value);
+    } else if (++e->waited >= e->patience && !request->stop) {
+        stop_because(request,
+                     "%s has not improved in the last %lld check%s; the best is "
+                     "%.6g (mode \"%s\")",
+                     e->monitor, (long long)e->waited, pl_plural(e->waited), e->best,
+                     pl_mode_names[e->mode]);
+    }
     return PL_OK;
 }
 

@@ -69,30 +69,7 @@ static int64_t model_checkpoint_every(const void *self)
     return m->train_time_interval > 0 ? 1 : m->every_n_train_steps;
 }
 
-/* Checks fields such as "{val_loss}" and "{val_loss:.2f}". */
-static int pattern_check(const char *at, pl_error_t *err)
-{
-    while ((at = strchr(at, '{'))) {
-        char behind = '\0';
-        const size_t length = strcspn(at, "}"), name = strcspn(at, ":}") - 1;
-        if (!at[length])
-            return pl_fail(err, PL_EINVAL, "a '}' is missing after \"%.40s\"", at);
-        int digits = -1, read = 0;
-        if (at[name + 1] == ':')
-            sscanf(at + name + 1, ":.%2d%c}%n", &digits, &behind, &read);
-        if (name == 0 || name > 63
-            || (at[name + 1] == ':'
-                && (behind != 'f' || digits < 0
-                    || name + 1 + (size_t)read != length + 1)))
-            return pl_fail(err, PL_EINVAL,
-                           "\"%.*s\" is not possible in a name: use {epoch}, {step}, "
-                           "{METRIC} or {METRIC:.2f}",
-                           (int)(length < 80 ? length + 1 : 80), at);
-        at += length;
-    }
-    return PL_OK;
-}
-
+/* Fields are such as "{val_loss}" and "{val_loss:.2f}". */
 static int filename_check(const model_checkpoint_t *m, pl_error_t *err)
 {
     bool within = false, has_slash = false;
@@ -113,7 +90,25 @@ static int filename_check(const model_checkpoint_t *m, pl_error_t *err)
                        "\"%s\" is reserved: the engine itself gives \"start\", "
                        "\"stopped\" and, with save_last, \"last\"",
                        m->filename);
-    return pattern_check(m->filename, err);
+    for (const char *at = m->filename; (at = strchr(at, '{'));) {
+        char behind = '\0';
+        const size_t length = strcspn(at, "}"), name = strcspn(at, ":}") - 1;
+        if (!at[length])
+            return pl_fail(err, PL_EINVAL, "a '}' is missing after \"%.40s\"", at);
+        int digits = -1, read = 0;
+        if (at[name + 1] == ':')
+            sscanf(at + name + 1, ":.%2d%c}%n", &digits, &behind, &read);
+        if (name == 0 || name > 63
+            || (at[name + 1] == ':'
+                && (behind != 'f' || digits < 0
+                    || name + 1 + (size_t)read != length + 1)))
+            return pl_fail(err, PL_EINVAL,
+                           "\"%.*s\" is not possible in a name: use {epoch}, {step}, "
+                           "{METRIC} or {METRIC:.2f}",
+                           (int)(length < 80 ? length + 1 : 80), at);
+        at += length;
+    }
+    return PL_OK;
 }
 
 static const char *model_checkpoint_check(const void *self, pl_error_t *err)
@@ -236,11 +231,21 @@ static bool is_kept(const model_checkpoint_t *m, const char *name)
     return false;
 }
 
-/* Adds a checkpoint to the best ones and drops the worst.  If a kept checkpoint has the
- * name, it becomes NAME-v1 or the next; "" if the checkpoint is not good enough. */
-static int kept_add(model_checkpoint_t *m, char name[NAME], double score,
+/* Adds a checkpoint to the best ones and drops the worst.  Makes its name: if a kept
+ * checkpoint has the name, it becomes NAME-v1 or the next; "" if the checkpoint is not
+ * good enough.  Without a metric the newest is the best. */
+static int best_add(model_checkpoint_t *m, const pl_hook_event_t *event, char name[NAME],
                     pl_callback_request_t *request, pl_error_t *err)
 {
+    double value, score = -(double)event->global_step;
+    if (*m->monitor) {
+        if (pl_metric_find(event, m->monitor, &value, err) != PL_OK)
+            return err->code;
+        score = isnan(value) ? INFINITY : m->mode == PL_MODE_MIN ? value : -value;
+    }
+    int code = name_make(m, event, name, err);
+    if (code != PL_OK)
+        return code;
     int at = 0;
     while (at < m->count && m->kept[at].score <= score)
         at++;
@@ -263,21 +268,6 @@ static int kept_add(model_checkpoint_t *m, char name[NAME], double score,
     snprintf(m->kept[at].name, NAME, "%s", name);
     m->count++;
     return PL_OK;
-}
-
-/* Makes the name of a checkpoint that is one of the best; "" if it is not.  Without a
- * metric the newest is the best. */
-static int best_add(model_checkpoint_t *m, const pl_hook_event_t *event, char name[NAME],
-                    pl_callback_request_t *request, pl_error_t *err)
-{
-    double value, score = -(double)event->global_step;
-    if (*m->monitor) {
-        if (pl_metric_find(event, m->monitor, &value, err) != PL_OK)
-            return err->code;
-        score = isnan(value) ? INFINITY : m->mode == PL_MODE_MIN ? value : -value;
-    }
-    int code = name_make(m, event, name, err);
-    return code == PL_OK ? kept_add(m, name, score, request, err) : code;
 }
 
 /* The first validation has all metrics of validations: a metric that is missing then will

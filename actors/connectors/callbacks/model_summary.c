@@ -110,27 +110,6 @@ static void rows_log(int rank, const summary_row_t *rows, int count)
 
 /* ---- The callback ---- */
 
-static void sums_log(int rank, const json_t *model)
-{
-    char parameters[CELL], state[CELL], flops[CELL], memory[CELL], trained[CELL],
-        not_trained[CELL];
-    const double count = json_number_value(json_object_get(model, "parameters")),
-                 frozen = json_number_value(json_object_get(model, "frozen"));
-    count_text(count, "", parameters);
-    count_text(4 * count, "B", memory);
-    count_text(json_number_value(json_object_get(model, "state")), "", state);
-    count_text(json_number_value(json_object_get(model, "train_flops")), "FLOP", flops);
-    pl_log_line(PL_LOG_INFO, rank, "",
-                "  %s parameters (%s in float32), %s elements of state, %s to train "
-                "on a sample",
-                parameters, memory, state, flops);
-    count_text(count - frozen, "", trained);
-    count_text(frozen, "", not_trained);
-    if (frozen > 0)
-        pl_log_line(PL_LOG_INFO, rank, "", "  %s of them are trained, %s are frozen",
-                    trained, not_trained);
-}
-
 static int model_summary_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
                             pl_callback_request_t *request, pl_error_t *err)
 {
@@ -150,7 +129,24 @@ static int model_summary_on(void *self, pl_hook_t point, const pl_hook_event_t *
                 layer_add(layer, m->max_depth, rows, &count);
         }
         rows_log(event->rank, rows, count);
-        sums_log(event->rank, model);
+        char parameters[CELL], state[CELL], flops[CELL], memory[CELL], trained[CELL],
+            not_trained[CELL];
+        const double elements = json_number_value(json_object_get(model, "parameters")),
+                     frozen = json_number_value(json_object_get(model, "frozen"));
+        count_text(elements, "", parameters);
+        count_text(4 * elements, "B", memory);
+        count_text(json_number_value(json_object_get(model, "state")), "", state);
+        count_text(json_number_value(json_object_get(model, "train_flops")), "FLOP",
+                   flops);
+        pl_log_line(PL_LOG_INFO, event->rank, "",
+                    "  %s parameters (%s in float32), %s elements of state, %s to train "
+                    "on a sample",
+                    parameters, memory, state, flops);
+        count_text(elements - frozen, "", trained);
+        count_text(frozen, "", not_trained);
+        if (frozen > 0)
+            pl_log_line(PL_LOG_INFO, event->rank, "",
+                        "  %s of them are trained, %s are frozen", trained, not_trained);
     }
     pl_free(rows);
     json_decref(model);

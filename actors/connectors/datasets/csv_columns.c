@@ -179,25 +179,6 @@ static int csv_use_other(csv_dataset_t *csv, const json_t *known, int k, pl_erro
     return code;
 }
 
-static void csv_log_ignored(const csv_dataset_t *csv)
-{
-    char names[200] = "";
-    int count = 0, length = 0;
-    for (int k = 0; k < csv->table.columns; k++) {
-        if (csv->use[k] != FOR_NOTHING)
-            continue;
-        if (length < (int)sizeof names - 60)
-            length += snprintf(names + length, sizeof names - (size_t)length,
-                               "%s\"%.40s\"", count ? ", " : "", csv->table.name[k]);
-        count++;
-    }
-    if (count)
-        csv_log(csv, PL_LOG_INFO,
-                "%d column%s not used, which the training data did not use: %s%s", count,
-                count > 1 ? "s are" : " is", names,
-                length < (int)sizeof names - 60 ? "" : ", …");
-}
-
 static int csv_use_by_name(csv_dataset_t *csv, const json_t *known, pl_stage_t stage,
                            pl_error_t *err)
 {
@@ -227,8 +208,23 @@ static int csv_use_by_name(csv_dataset_t *csv, const json_t *known, pl_stage_t s
     }
     for (int k = 0; k < csv->others.count && !code; k++)
         code = csv_use_other(csv, known, k, err);
-    if (!code)
-        csv_log_ignored(csv);
+    if (!code) {
+        char names[200] = "";
+        int count = 0, length = 0;
+        for (int k = 0; k < csv->table.columns; k++) {
+            if (csv->use[k] != FOR_NOTHING)
+                continue;
+            if (length < (int)sizeof names - 60)
+                length += snprintf(names + length, sizeof names - (size_t)length,
+                                   "%s\"%.40s\"", count ? ", " : "", csv->table.name[k]);
+            count++;
+        }
+        if (count)
+            csv_log(csv, PL_LOG_INFO,
+                    "%d column%s not used, which the training data did not use: %s%s",
+                    count, count > 1 ? "s are" : " is", names,
+                    length < (int)sizeof names - 60 ? "" : ", …");
+    }
     return code;
 }
 
@@ -297,11 +293,11 @@ int csv_names(const csv_dataset_t *csv, json_t **names_p, pl_error_t *err)
         names = pl_json_with(names, "y", list);
     }
     for (int k = 0, at = 0; k < csv->others.count; at += csv->width[k++]) {
+        const int columns = csv->table.columns;
         list = json_array();
-        for (int i = at; i < at + csv->width[k]; i++)
-            for (int column = 0; column < csv->table.columns; column++)
-                if (csv->use[column] == i)
-                    list = pl_json_append(list, json_string(name[column]));
+        for (int i = 0; i < csv->width[k] * columns; i++)
+            if (csv->use[i % columns] == at + i / columns)
+                list = pl_json_append(list, json_string(name[i % columns]));
         names = pl_json_with(names, csv->others.name[k], list);
     }
     *names_p = names;

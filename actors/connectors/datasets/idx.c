@@ -316,26 +316,6 @@ static int idx_open(void *self, const pl_data_request_t *request, pl_data_info_t
     return PL_OK;
 }
 
-/* Converts the pixels of an image to floats. */
-static void idx_convert(const idx_t *idx, int64_t sample, float *x)
-{
-    const size_t from = (size_t)sample * idx->pixels;
-    const pl_array_t *images = &idx->images;
-    if (images->dtype == PL_U8) {
-        pl_convert_u8_f32((const uint8_t *)images->data + from, idx->pixels, idx->scale,
-                          idx->shift, x);
-        return;
-    }
-    for (size_t i = 0; i < idx->pixels; i++) {
-        const double pixel = images->dtype == PL_I32
-                                 ? ((const int32_t *)images->data)[from + i]
-                             : images->dtype == PL_F32
-                                 ? (double)((const float *)images->data)[from + i]
-                                 : ((const double *)images->data)[from + i];
-        x[i] = (float)((pixel - idx->mean) / idx->std);
-    }
-}
-
 static int idx_read(const void *self, const pl_read_request_t *request,
                     void *const field[], pl_error_t *err)
 {
@@ -344,8 +324,21 @@ static int idx_read(const void *self, const pl_read_request_t *request,
     if (code)
         return code;
     float *x = field[0];
-    for (int i = 0; i < request->count; i++, x += idx->pixels)
-        idx_convert(idx, request->index[i], x);
+    for (int i = 0; i < request->count; i++, x += idx->pixels) {
+        const pl_array_t *images = &idx->images;
+        const size_t from = (size_t)request->index[i] * idx->pixels;
+        if (images->dtype == PL_U8)
+            pl_convert_u8_f32((const uint8_t *)images->data + from, idx->pixels,
+                              idx->scale, idx->shift, x);
+        for (size_t k = 0; images->dtype != PL_U8 && k < idx->pixels; k++) {
+            const double pixel = images->dtype == PL_I32
+                                     ? ((const int32_t *)images->data)[from + k]
+                                 : images->dtype == PL_F32
+                                     ? (double)((const float *)images->data)[from + k]
+                                     : ((const double *)images->data)[from + k];
+            x[k] = (float)((pixel - idx->mean) / idx->std);
+        }
+    }
     if (idx->labels.count == 0)
         return PL_OK;
     int64_t *y = field[1];

@@ -206,27 +206,6 @@ static bool steps_fit(const pl_arrays_t *arrays, const pl_read_request_t *reques
     return true;
 }
 
-static int arrays_check_field(const pl_arrays_t *arrays, const pl_read_request_t *request,
-                              int k, const void *out, pl_error_t *err)
-{
-    const pl_field_t *field = &arrays->field[k];
-    size_t bytes;
-    if (!arrays->data[k] || !out)
-        return pl_fail(err, PL_EINVAL,
-                       "arrays: field %d needs an array, and a place to be read to", k);
-    if (!field_bytes(field, &bytes))
-        return pl_fail(err, PL_EINVAL,
-                       "arrays: field %d needs a type, and a shape of at most %d axes "
-                       "that memory can have",
-                       k, PL_DIMS - 1);
-    if (varies(field) && (!arrays->offset || !steps_fit(arrays, request)))
-        return pl_fail(err, PL_EINVAL,
-                       "arrays: field %d varies: it needs offsets, and samples of at "
-                       "most the %lld requested steps",
-                       k, (long long)request->length);
-    return PL_OK;
-}
-
 /* The program may call pl_arrays_read() with arrays and requests of its own. */
 static int arrays_check(const pl_arrays_t *arrays, const pl_read_request_t *request,
                         void *const field[], pl_error_t *err)
@@ -244,8 +223,24 @@ static int arrays_check(const pl_arrays_t *arrays, const pl_read_request_t *requ
         return pl_fail(err, PL_EINVAL, "arrays: %d fields; 1 to %d are possible",
                        arrays->field_count, PL_FIELDS);
     int code = pl_dataset_check("arrays", request, arrays->samples, err);
-    for (int k = 0; k < arrays->field_count && code == PL_OK; k++)
-        code = arrays_check_field(arrays, request, k, field[k], err);
+    for (int k = 0; k < arrays->field_count && code == PL_OK; k++) {
+        size_t bytes;
+        if (!arrays->data[k] || !field[k])
+            code = pl_fail(err, PL_EINVAL,
+                           "arrays: field %d needs an array, and a place to be read to",
+                           k);
+        else if (!field_bytes(&arrays->field[k], &bytes))
+            code = pl_fail(err, PL_EINVAL,
+                           "arrays: field %d needs a type, and a shape of at most %d "
+                           "axes that memory can have",
+                           k, PL_DIMS - 1);
+        else if (varies(&arrays->field[k])
+                 && (!arrays->offset || !steps_fit(arrays, request)))
+            code = pl_fail(err, PL_EINVAL,
+                           "arrays: field %d varies: it needs offsets, and samples of at "
+                           "most the %lld requested steps",
+                           k, (long long)request->length);
+    }
     return code;
 }
 

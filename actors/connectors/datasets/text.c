@@ -36,31 +36,8 @@ static const pl_option_t text_options[] = {
     PL_OPTIONS_END,
 };
 
-/* Cuts the share.  Both ends are rounded in the same way, so neighbouring shares
- * neither overlap nor leave a gap. */
-static int text_share(text_dataset_t *text, const pl_data_request_t *request,
-                      pl_error_t *err)
-{
-    const double total = (double)text->tokens.count;
-    if (!(request->from >= 0 && request->from < request->to && request->to <= 1))
-        return pl_fail(err, PL_EINVAL,
-                       "%s: the share of the text, %g to %g, must lie in 0 to 1",
-                       text->path, request->from, request->to);
-    text->begin = llround(request->from * total);
-    text->count = llround(request->to * total) - text->begin;
-    if (text->count < 2)
-        return pl_fail(err, PL_EFORMAT,
-                       "%s: the share %g to %g of the text has %lld tokens, but 2 are "
-                       "needed",
-                       text->path, request->from, request->to, (long long)text->count);
-    text->random = request->stage == PL_TRAIN && text->windows == WINDOWS_RANDOM;
-    const int64_t whole = text->count / text->context, targets = text->count - 1;
-    text->samples = !text->random ? (targets - 1) / text->context + 1
-                    : whole > 1   ? whole
-                                  : 1;
-    return PL_OK;
-}
-
+/* Both ends of the share are rounded in the same way, so neighbouring shares neither
+ * overlap nor leave a gap. */
 static int text_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
                      pl_error_t *err)
 {
@@ -71,12 +48,29 @@ static int text_open(void *self, const pl_data_request_t *request, pl_data_info_
                                       .data_info = request->data_info};
     char *data_info = NULL;
     int code = pl_tokens_load(&text->tokens, &file, &data_info, err);
-    if (code == PL_OK)
-        code = text_share(text, request, err);
+    const double total = (double)text->tokens.count, from = request->from,
+                 to = request->to;
+    const bool is_share = from >= 0 && from < to && to <= 1;
+    text->begin = is_share ? llround(from * total) : 0;
+    text->count = is_share ? llround(to * total) - text->begin : 0;
+    if (code == PL_OK && !is_share)
+        code = pl_fail(err, PL_EINVAL,
+                       "%s: the share of the text, %g to %g, must lie in 0 to 1",
+                       text->path, from, to);
+    else if (code == PL_OK && text->count < 2)
+        code = pl_fail(err, PL_EFORMAT,
+                       "%s: the share %g to %g of the text has %lld tokens, but 2 are "
+                       "needed",
+                       text->path, from, to, (long long)text->count);
     if (code != PL_OK) {
         pl_text_free(data_info);
         return code;
     }
+    const int64_t whole = text->count / text->context, targets = text->count - 1;
+    text->random = request->stage == PL_TRAIN && text->windows == WINDOWS_RANDOM;
+    text->samples = !text->random ? (targets - 1) / text->context + 1
+                    : whole > 1   ? whole
+                                  : 1;
     pl_data_info_t found = {.same_samples = true,
                             .samples = text->samples,
                             .ordered = true,

@@ -61,47 +61,7 @@ static int column_add(csv_logger_t *csv, const char *cell, size_t length, pl_err
     return PL_OK;
 }
 
-/* Makes a column for each metric, and adds the values to `cells` under the names of the
- * columns. */
-static int columns_of(csv_logger_t *csv, const json_t *metrics, json_t *cells,
-                      pl_error_t *err)
-{
-    const char *name;
-    json_t *value;
-    int code = PL_OK;
-    json_object_foreach((json_t *)metrics, name, value) {
-        char *cell = code == PL_OK ? cell_of(name) : NULL;
-        if (code == PL_OK && (!cell || json_object_set(cells, cell, value) != 0))
-            code = pl_no_memory(err);
-        int k = 0;
-        while (code == PL_OK && k < csv->columns && strcmp(csv->name[k], cell))
-            k++;
-        if (code == PL_OK && k == csv->columns)
-            code = column_add(csv, cell, strlen(cell), err);
-        pl_free(cell);
-    }
-    return code;
-}
-
 /* ---- The file of a resumed run ---- */
-
-/* Makes columns of the cells of a header, which keep their quotes. */
-static int header_take(csv_logger_t *csv, const char *line, size_t length,
-                       pl_error_t *err)
-{
-    int code = PL_OK;
-    bool quoted = false;
-    size_t from = 0;
-    for (size_t k = 0; k <= length && code == PL_OK; k++) {
-        quoted ^= k < length && line[k] == '"';
-        if (k < length && (quoted || line[k] != ','))
-            continue;
-        code = column_add(csv, line + from, k - from, err);
-        from = k + 1;
-    }
-    csv->written = csv->columns;
-    return code;
-}
 
 /* Reads a file line by line. */
 typedef struct line_reader {
@@ -157,8 +117,19 @@ static int file_scan(csv_logger_t *csv, const char *path, uint64_t keep, int64_t
     csv->rows = csv->sum = 0;
     if (!lines.file)
         return errno == ENOENT ? PL_OK : pl_fail(err, PL_EIO, "%s: %m", path);
-    int code = line_next(&lines) ? header_take(csv, lines.text, lines.length, err)
-                                 : PL_OK;
+    int code = PL_OK;
+    bool quoted = false;
+    size_t from = 0;
+    if (line_next(&lines)) {                             /* the cells keep their quotes */
+        for (size_t k = 0; k <= lines.length && code == PL_OK; k++) {
+            quoted ^= k < lines.length && lines.text[k] == '"';
+            if (k < lines.length && (quoted || lines.text[k] != ','))
+                continue;
+            code = column_add(csv, lines.text + from, k - from, err);
+            from = k + 1;
+        }
+        csv->written = csv->columns;
+    }
     while (code == PL_OK && csv->rows < keep && line_next(&lines)) {
         csv->sum = sum_with(csv->sum, lines.text, lines.length);
         csv->rows++;
@@ -177,29 +148,6 @@ static void columns_forget(csv_logger_t *csv)
     csv->columns = csv->written = 0;
 }
 
-/* The same for the position "ROWS CRC32C" of a run; "": all rows.  A file with other rows
- * is put aside. */
-static int file_take(csv_logger_t *csv, const char *path, const pl_log_run_t *run,
-                     int64_t *end, pl_error_t *err)
-{
-    unsigned long long keep = run->has_position ? 0 : UINT64_MAX;
-    unsigned sum = 0;
-    int components = sscanf(run->position, "%llu %x", &keep, &sum);
-    int code = file_scan(csv, path, keep, end, err);
-    if (code == PL_OK && components == 2 && csv->rows == keep && csv->sum != sum) {
-        columns_forget(csv);
-        keep = pl_put_log_aside(path) ? 0 : UINT64_MAX;
-        code = file_scan(csv, path, keep, end, err);
-    } else if (code == PL_OK && run->behind) {
-        columns_forget(csv);
-        keep += run->behind;
-        code = file_scan(csv, path, keep, end, err);
-    }
-    if (code == PL_OK && csv->rows < keep && keep != UINT64_MAX)
-        pl_warn_lost_lines(path);
-    return code;
-}
-
 static void csv_close(void *self, const char *status)
 {
     csv_logger_t *csv = self;
@@ -211,13 +159,29 @@ static void csv_close(void *self, const char *status)
     *csv = (csv_logger_t){0};
 }
 
+/* Of an older run the file has the rows up to the position "ROWS CRC32C"; "": all rows.
+ * A file with other rows is put aside. */
 static int csv_open(void *self, const pl_log_run_t *run, pl_error_t *err)
 {
     csv_logger_t *csv = self;
     int64_t end = -1;
     char *path = pl_text("%s/metrics.csv", run->run_dir);
     csv->records = path ? json_array() : NULL;
-    int code = csv->records ? file_take(csv, path, run, &end, err) : pl_no_memory(err);
+    unsigned long long keep = run->has_position ? 0 : UINT64_MAX;
+    unsigned sum = 0;
+    const int parts = sscanf(run->position, "%llu %x", &keep, &sum);
+    int code = csv->records ? file_scan(csv, path, keep, &end, err) : pl_no_memory(err);
+    if (code == PL_OK && parts == 2 && csv->rows == keep && csv->sum != sum) {
+        columns_forget(csv);
+        keep = pl_put_log_aside(path) ? 0 : UINT64_MAX;
+        code = file_scan(csv, path, keep, &end, err);
+    } else if (code == PL_OK && run->behind) {
+        columns_forget(csv);
+        keep += run->behind;
+        code = file_scan(csv, path, keep, &end, err);
+    }
+    if (code == PL_OK && csv->rows < keep && keep != UINT64_MAX)
+        pl_warn_lost_lines(path);
     if (code == PL_OK)
         code = pl_append_open(&csv->file, path, end, err);
     if (code == PL_OK && csv->columns == 0) {
@@ -233,6 +197,8 @@ static int csv_open(void *self, const pl_log_run_t *run, pl_error_t *err)
 
 /* ---- Rows ---- */
 
+/* Makes a column for each new metric, and keeps the values under the names of the
+ * columns. */
 static int csv_log(void *self, const pl_record_t *record, pl_error_t *err)
 {
     csv_logger_t *csv = self;
@@ -241,7 +207,20 @@ static int csv_log(void *self, const pl_record_t *record, pl_error_t *err)
     if (!metrics)
         return PL_EFORMAT;
     json_t *cells = json_object();
-    int code = cells ? columns_of(csv, metrics, cells, err) : pl_no_memory(err);
+    const char *name;
+    json_t *value;
+    int code = cells ? PL_OK : pl_no_memory(err);
+    json_object_foreach(metrics, name, value) {
+        char *cell = code == PL_OK ? cell_of(name) : NULL;
+        if (code == PL_OK && (!cell || json_object_set(cells, cell, value) != 0))
+            code = pl_no_memory(err);
+        int k = 0;
+        while (code == PL_OK && k < csv->columns && strcmp(csv->name[k], cell))
+            k++;
+        if (code == PL_OK && k == csv->columns)
+            code = column_add(csv, cell, strlen(cell), err);
+        pl_free(cell);
+    }
     json_decref(metrics);
     json_t *kept = json_pack("{s:I,s:I,s:o}", "epoch", (json_int_t)record->epoch, "step",
                              (json_int_t)record->global_step, "cells", cells);
