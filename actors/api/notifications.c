@@ -120,26 +120,6 @@ void pl_notifications_report(pl_notifications_t *notifications, pl_trainer_t *tr
 
 /* ---- Program's thread ---- */
 
-static pl_notification_t *queue_take(pl_notifications_t *notifications)
-{
-    pthread_mutex_lock(&notifications->lock);
-    pl_notification_t *notification = notifications->first;
-    if (notification) {
-        notifications->first = notification->next;
-        notifications->waiting--;
-        if (!notifications->first)
-            notifications->last = &notifications->first;
-    }
-    pl_reports_t *reports = notification ? notification->reports : NULL;
-    if (reports) {
-        reports->unread -= notification->event != PL_RUN_EVENT_TEXT;
-        if (reports->newest == notification)
-            reports->newest = NULL;
-    }
-    pthread_mutex_unlock(&notifications->lock);
-    return notification;
-}
-
 static void deliver(pl_engine_t *engine, pl_notification_t *notification)
 {
     pl_trainer_t *trainer = notification->trainer;
@@ -206,8 +186,24 @@ static bool deliver_all(pl_engine_t *engine)
     pthread_mutex_lock(&notifications->lock);
     int left = notifications->waiting;
     pthread_mutex_unlock(&notifications->lock);
-    for (pl_notification_t *notification;
-         left-- > 0 && (notification = queue_take(notifications));) {
+    for (; left > 0; left--) {
+        pthread_mutex_lock(&notifications->lock);
+        pl_notification_t *notification = notifications->first;
+        pl_reports_t *reports = notification ? notification->reports : NULL;
+        if (notification) {
+            notifications->first = notification->next;
+            notifications->waiting--;
+            if (!notifications->first)
+                notifications->last = &notifications->first;
+        }
+        if (reports) {
+            reports->unread -= notification->event != PL_RUN_EVENT_TEXT;
+            if (reports->newest == notification)
+                reports->newest = NULL;
+        }
+        pthread_mutex_unlock(&notifications->lock);
+        if (!notification)
+            break;
         const bool has_closed = notification->kind == PL_NOTIFICATION_CLOSED;
         deliver(engine, notification);
         if (has_closed)

@@ -57,32 +57,7 @@ typedef struct saving {
 
 /* ---- the start ---- */
 
-/* The members that all manifests of the run share: a unique id of the run, and its
- * configuration. */
-static json_t *manifest_fixed(const pl_job_t *job, pl_error_t *err)
-{
-    uint64_t id = 0;
-    char hex[17];
-    char *run = pl_options_print(job->options, err);
-    json_t *parsed = run ? pl_json_read(run, strlen(run), "run", err) : NULL;
-    json_t *same = parsed ? pl_resume_keys(parsed) : NULL;
-    if (getrandom(&id, sizeof id, GRND_NONBLOCK) < 0)
-        id = 0;
-    snprintf(hex, sizeof hex, "%016llx", (unsigned long long)id);
-    json_t *fixed = same
-                        ? json_pack("{s:s, s:s, s:I, s:o, s:o}", "format",
-                                    PL_CHECKPOINT_FORMAT, "run_id", hex, "seed",
-                                    (json_int_t)job->trainer->seed, "arithmetic",
-                                    pl_resume_keys_hash(same), "run", json_incref(parsed))
-                        : NULL;
-    json_decref(same);
-    json_decref(parsed);
-    pl_text_free(run);
-    if (!fixed && err->code == PL_OK)
-        pl_no_memory(err);
-    return fixed;
-}
-
+/* All manifests of the run share a unique id of the run, and its configuration. */
 static int checkpoint_on_start(void *self, pl_call_t *call, const pl_body_t *body,
                                pl_error_t *err)
 {
@@ -104,7 +79,26 @@ static int checkpoint_on_start(void *self, pl_call_t *call, const pl_body_t *bod
                                 : PL_LOG_DEBUG;
         checkpoint->path = pl_text("%s/" PL_WEIGHTS_FILE, run_dir);
         checkpoint->folder = pl_text("%s/" PL_CHECKPOINTS_FOLDER, run_dir);
-        checkpoint->fixed = manifest_fixed(job, err);
+        uint64_t id = 0;
+        char hex[17];
+        char *run = pl_options_print(job->options, err);
+        json_t *parsed = run ? pl_json_read(run, strlen(run), "run", err) : NULL;
+        json_t *same = parsed ? pl_resume_keys(parsed) : NULL;
+        if (getrandom(&id, sizeof id, GRND_NONBLOCK) < 0)
+            id = 0;
+        snprintf(hex, sizeof hex, "%016llx", (unsigned long long)id);
+        json_t *fixed = same ? json_pack("{s:s, s:s, s:I, s:o, s:o}", "format",
+                                         PL_CHECKPOINT_FORMAT, "run_id", hex, "seed",
+                                         (json_int_t)job->trainer->seed, "arithmetic",
+                                         pl_resume_keys_hash(same), "run",
+                                         json_incref(parsed))
+                             : NULL;
+        json_decref(same);
+        json_decref(parsed);
+        pl_text_free(run);
+        if (!fixed && err->code == PL_OK)
+            pl_no_memory(err);
+        checkpoint->fixed = fixed;
     }
     bool failed = run_dir
                   && !(checkpoint->path && checkpoint->folder && checkpoint->fixed

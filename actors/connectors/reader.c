@@ -139,33 +139,9 @@ static void fill(pl_dtype_t dtype, double value, int64_t count, void *at)
 
 #define TARGETS_AT_ONCE 256
 
-/* Samples [from, from + count), into memory for their fields. */
-static int targets_read_some(pl_dataset_t *dataset, void *const field[], int y,
-                             int64_t from, int count, pl_error_t *err)
-{
-    const pl_dataset_ops_t *ops = dataset->component.ops;
-    int64_t index[TARGETS_AT_ONCE];
-    for (int i = 0; i < count; i++)
-        index[i] = from + i;
-    const pl_read_request_t request = {.index = index,
-                                       .count = count,
-                                       .seed = dataset->request.seed,
-                                       .stage = dataset->request.stage,
-                                       .length = dataset->longest};
-    int code = ops->read(dataset->component.self, &request, field, err);
-    if (code != PL_OK)
-        return dataset_fault(code, err);
-    for (int i = 0; i < count; i++)
-        switch (dataset->info.field[y].dtype) {
-        case PL_I64: dataset->target[from + i] = ((const int64_t *)field[y])[i]; break;
-        case PL_I32: dataset->target[from + i] = ((const int32_t *)field[y])[i]; break;
-        default: dataset->target[from + i] = ((const uint8_t *)field[y])[i]; break;
-        }
-    return PL_OK;
-}
-
 static int targets_read(pl_dataset_t *dataset, pl_error_t *err)
 {
+    const pl_dataset_ops_t *ops = dataset->component.ops;
     const pl_data_info_t *info = &dataset->info;
     void *field[PL_FIELDS] = {0};
     int y = 0;
@@ -186,10 +162,29 @@ static int targets_read(pl_dataset_t *dataset, pl_error_t *err)
     }
     for (int64_t from = 0; from < info->samples && code == PL_OK;
          from += TARGETS_AT_ONCE) {
+        int64_t index[TARGETS_AT_ONCE];
         const int64_t left = info->samples - from;
-        code = targets_read_some(dataset, field, y, from,
-                                 left < TARGETS_AT_ONCE ? (int)left : TARGETS_AT_ONCE,
-                                 err);
+        const int count = left < TARGETS_AT_ONCE ? (int)left : TARGETS_AT_ONCE;
+        for (int i = 0; i < count; i++)
+            index[i] = from + i;
+        const pl_read_request_t request = {.index = index,
+                                           .count = count,
+                                           .seed = dataset->request.seed,
+                                           .stage = dataset->request.stage,
+                                           .length = dataset->longest};
+        code = ops->read(dataset->component.self, &request, field, err);
+        if (code != PL_OK)
+            code = dataset_fault(code, err);
+        for (int i = 0; i < count && code == PL_OK; i++)
+            switch (type) {
+            case PL_I64:
+                dataset->target[from + i] = ((const int64_t *)field[y])[i];
+                break;
+            case PL_I32:
+                dataset->target[from + i] = ((const int32_t *)field[y])[i];
+                break;
+            default: dataset->target[from + i] = ((const uint8_t *)field[y])[i]; break;
+            }
     }
     for (int k = 0; k < info->field_count; k++)
         pl_free(field[k]);

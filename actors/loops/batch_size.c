@@ -79,34 +79,6 @@ static json_t *size_or_null(int64_t size)
     return size ? json_integer((json_int_t)size) : json_null();
 }
 
-/* The largest size that fits, the fastest, and the suggested one. */
-static void finder_end(finder_t *f)
-{
-    const pl_size_trial_t *quickest = pl_size_fastest(f->trial, f->tried),
-                          *suggested = pl_size_suggested(f->trial, f->tried, f->max);
-    pl_call_t *call = f->run;
-    json_t *trials = json_array();
-    for (const pl_size_trial_t *t = f->trial; t < f->trial + f->tried; t++) {
-        const int64_t grown = t->memory > f->memory ? t->memory - f->memory : 0;
-        trials = pl_json_append(
-            trials, json_pack("{s:I, s:b, s:o, s:o}", "batch_size", (json_int_t)t->size,
-                              "fits", t->fits, "samples_per_second",
-                              t->fits ? json_real(t->rate) : json_null(), "memory",
-                              t->memory ? json_integer((json_int_t)grown) : json_null()));
-    }
-    f->run = NULL;
-    pl_search_end(call, f->outcome,
-                  &(pl_search_result_t){
-                      .metrics = json_pack("{s:o, s:o, s:o}", "batch_size",
-                                           size_or_null(f->low), "quickest_batch_size",
-                                           size_or_null(quickest ? quickest->size : 0),
-                                           "suggested_batch_size",
-                                           size_or_null(suggested ? suggested->size : 0)),
-                      .trials = trials,
-                      .began = f->began,
-                      .stopped = f->stopping});
-}
-
 /* ---- which size comes next ---- */
 
 /* Estimates the need of a size by a line through the two largest that fit. */
@@ -190,7 +162,8 @@ static void trial_call(finder_t *f, trial_step_t step)
         pl_loop_fail(&f->run, &err);
 }
 
-/* The next size, END, or AGAIN: another timing of the same size. */
+/* The next size, END, or AGAIN: another timing of the same size.  The result has the
+ * largest size that fits, the fastest, and the suggested one. */
 static void trial_decided(finder_t *f, int64_t next)
 {
     pl_batch_iter_t *iter = &f->iter;
@@ -202,7 +175,30 @@ static void trial_decided(finder_t *f, int64_t next)
         f->size = next;
         trial_call(f, RELOAD);
     } else if (next == END) {
-        finder_end(f);
+        const pl_size_trial_t *quickest = pl_size_fastest(f->trial, f->tried),
+                              *suggested = pl_size_suggested(f->trial, f->tried, f->max);
+        json_t *trials = json_array();
+        for (const pl_size_trial_t *t = f->trial; t < f->trial + f->tried; t++) {
+            const int64_t grown = t->memory > f->memory ? t->memory - f->memory : 0;
+            trials = pl_json_append(
+                trials,
+                json_pack("{s:I, s:b, s:o, s:o}", "batch_size", (json_int_t)t->size,
+                          "fits", t->fits, "samples_per_second",
+                          t->fits ? json_real(t->rate) : json_null(), "memory",
+                          t->memory ? json_integer((json_int_t)grown) : json_null()));
+        }
+        f->run = NULL;
+        pl_search_end(call, f->outcome,
+                      &(pl_search_result_t){
+                          .metrics =
+                              json_pack("{s:o, s:o, s:o}", "batch_size",
+                                        size_or_null(f->low), "quickest_batch_size",
+                                        size_or_null(quickest ? quickest->size : 0),
+                                        "suggested_batch_size",
+                                        size_or_null(suggested ? suggested->size : 0)),
+                          .trials = trials,
+                          .began = f->began,
+                          .stopped = f->stopping});
     } else {
         f->run = NULL;
         iter->epoch += iter->fetched == iter->batches;

@@ -238,20 +238,6 @@ static bool takes_validation(pl_epoch_t *e)
     return due && !e->owes_validation;
 }
 
-static void validation_keep(pl_epoch_t *e, const char *metrics)
-{
-    e->validated = true;
-    e->validated_at = pl_now();
-    pl_metrics_merge(e->newest, metrics, &e->iter.failure);
-    const pl_log_metrics_t log = {.epoch = e->iter.epoch,
-                                  .global_step = e->global_step,
-                                  .metrics = metrics};
-    if (!pl_is_nobody(e->hooks.logger))
-        pl_call_log_metrics(e, e->hooks.logger, &log, (pl_how_t){0}, &e->iter.failure);
-    if (e->iter.call)
-        pl_epoch_report(e, PL_RUN_EVENT_VALIDATED);
-}
-
 /* For schedules that follow metrics, also those of callbacks: after a validation or, in a
  * run without validations, after an epoch. */
 static bool metrics_observe(pl_epoch_t *e, pl_how_t how)
@@ -319,8 +305,20 @@ static void batch_end_answered(void *self, const pl_answer_t *answer)
         break;
     case VALIDATE:
         e->owes_validation = was_cancelled;
-        if (!was_cancelled)
-            validation_keep(e, answer->body->evaluate_reply.metrics);
+        if (!was_cancelled) {
+            const char *metrics = answer->body->evaluate_reply.metrics;
+            const pl_log_metrics_t log = {.epoch = e->iter.epoch,
+                                          .global_step = e->global_step,
+                                          .metrics = metrics};
+            e->validated = true;
+            e->validated_at = pl_now();
+            pl_metrics_merge(e->newest, metrics, &e->iter.failure);
+            if (!pl_is_nobody(e->hooks.logger))
+                pl_call_log_metrics(e, e->hooks.logger, &log, (pl_how_t){0},
+                                    &e->iter.failure);
+            if (e->iter.call)
+                pl_epoch_report(e, PL_RUN_EVENT_VALIDATED);
+        }
         break;
     default: break;
     }

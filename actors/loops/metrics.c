@@ -144,40 +144,10 @@ static json_t *micro_average(const pl_metric_sums_t *m)
     return value;
 }
 
-static json_t *value_of_classes(const pl_metric_sums_t *m)
-{
-    double weight;
-    json_t *list = NULL;
-    if (m->kind == PL_METRIC_CONFUSION) {
-        list = json_array();
-        for (size_t i = 0; i < m->columns; i++) {
-            json_t *row = json_array();
-            for (size_t k = 0; k < m->columns; k++)
-                row = pl_json_append(row, json_integer(
-                                              (json_int_t)m->sum[i * m->columns + k]));
-            list = pl_json_append(list, row);
-        }
-    } else if (m->average == PL_PER_CLASS) {
-        list = json_array();
-        for (size_t k = 0; k < class_count(m); k++)
-            list = pl_json_append(list, pl_json_number(class_value(m, k, &weight)));
-    } else if (m->average == PL_MICRO) {
-        return micro_average(m);
-    } else {
-        double sum = 0, weights = 0;
-        for (size_t k = 0; k < class_count(m); k++) {
-            const double value = class_value(m, k, &weight);
-            sum += weight > 0 ? weight * value : 0;
-            weights += weight;
-        }
-        return pl_json_number(sum / weights);
-    }
-    return list;
-}
-
 int pl_metric_value(const pl_metric_sums_t *m, json_t **value, pl_error_t *err)
 {
-    double all = 0;
+    const double *count = m->sum;
+    double all = 0, sum = 0, weights = 0;
     for (size_t k = 0; k < m->count; k++)
         all += fabs(m->sum[k]);
     if (m->kind < PL_METRIC_R2 ? m->sum[1] == 0 : all == 0)
@@ -189,7 +159,31 @@ int pl_metric_value(const pl_metric_sums_t *m, json_t **value, pl_error_t *err)
     case PL_METRIC_EXP: *value = pl_json_number(exp(mean)); break;
     case PL_METRIC_BITS: *value = pl_json_number(mean / M_LN2); break;
     case PL_METRIC_R2: *value = pl_json_number(r2_of(m)); break;
-    default: *value = value_of_classes(m); break;
+    case PL_METRIC_CONFUSION:
+        *value = json_array();
+        for (size_t i = 0; i < m->columns; i++) {
+            json_t *row = json_array();
+            for (size_t k = 0; k < m->columns; k++)
+                row = pl_json_append(row, json_integer((json_int_t)*count++));
+            *value = pl_json_append(*value, row);
+        }
+        break;
+    default:
+        if (m->average == PL_MICRO) {
+            *value = micro_average(m);
+            break;
+        }
+        *value = m->average == PL_PER_CLASS ? json_array() : NULL;
+        for (size_t k = 0; k < class_count(m); k++) {
+            double weight;
+            const double of_class = class_value(m, k, &weight);
+            sum += weight > 0 ? weight * of_class : 0;
+            weights += weight;
+            if (*value)
+                *value = pl_json_append(*value, pl_json_number(of_class));
+        }
+        if (m->average != PL_PER_CLASS)
+            *value = pl_json_number(sum / weights);
     }
     return *value ? PL_OK : pl_no_memory(err);
 }

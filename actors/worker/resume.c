@@ -27,33 +27,6 @@ static bool logs(void *worker)
     return pl_actor_rank(worker) <= 0;
 }
 
-/* The checkpoint counts global batches of the epoch, which another number of ranks may
- * have changed. The run continues after a whole optimizer step: the samples before it
- * have been trained on. */
-static int batch_convert(json_t *manifest, const json_t *now, const pl_job_t *job,
-                         void *worker, pl_error_t *err)
-{
-    json_t *progress = json_object_get(manifest, "progress"),
-           *epoch = json_object_get(progress, "epoch");
-    const int64_t was = pl_run_batch(json_object_get(manifest, "run")),
-                  is = pl_run_batch(now);
-    if (was == is || was < 1 || is < 1)
-        return PL_OK;
-    if (logs(worker))
-        pl_log_line(
-            PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
-            "the global batch has %lld sample%s from here on, and had %lld before: the "
-            "results differ from those of an uninterrupted run",
-            (long long)is, pl_plural(is), (long long)was);
-    const int64_t batches = json_integer_value(json_object_get(epoch, "batch")),
-                  kept = json_integer_value(json_object_get(progress, "accumulate")),
-                  per_step = kept ? kept : job->trainer->accumulate_grad_batches,
-                  batch = batches * was / is;
-    return json_object_set_new(epoch, "batch", json_integer(batch - batch % per_step))
-               ? pl_no_memory(err)
-               : PL_OK;
-}
-
 /* Whether the strategy gives the results of one rank with the global batch. "auto" always
  * chooses such a strategy. */
 static bool is_global(const char *strategy)
@@ -73,6 +46,9 @@ static const char *strategy_of(const json_t *run)
     return name ? name : "auto";
 }
 
+/* The checkpoint counts global batches of the epoch, which another number of ranks may
+ * have changed. The run continues after a whole optimizer step: the samples before it
+ * have been trained on. */
 static int same_check(json_t *manifest, const pl_job_t *job, void *worker,
                       const char *path, pl_error_t *err)
 {
@@ -87,8 +63,23 @@ static int same_check(json_t *manifest, const pl_job_t *job, void *worker,
                        "the checkpoint is of strategy \"%s\", which trains differently "
                        "from \"%s\": set \"trainer.strategy\" to \"%s\"",
                        was, is, was);
-    if (code == PL_OK)
-        code = batch_convert(manifest, now, job, worker, err);
+    json_t *progress = json_object_get(manifest, "progress"),
+           *epoch = json_object_get(progress, "epoch");
+    const int64_t had = pl_run_batch(then), has = pl_run_batch(now);
+    if (code == PL_OK && had != has && had >= 1 && has >= 1) {
+        if (logs(worker))
+            pl_log_line(
+                PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
+                "the global batch has %lld sample%s from here on, and had %lld before: "
+                "the results differ from those of an uninterrupted run",
+                (long long)has, pl_plural(has), (long long)had);
+        const int64_t batches = json_integer_value(json_object_get(epoch, "batch")),
+                      kept = json_integer_value(json_object_get(progress, "accumulate")),
+                      per_step = kept ? kept : job->trainer->accumulate_grad_batches,
+                      batch = batches * had / has;
+        if (json_object_set_new(epoch, "batch", json_integer(batch - batch % per_step)))
+            code = pl_no_memory(err);
+    }
     pl_text_free(text);
     json_decref(now);
     return code == PL_EINVAL ? pl_error_prefix(err, "%s", path) : code;

@@ -174,46 +174,33 @@ static void name_add(char name[NAME], const char *format, ...)
     va_end(args);
 }
 
-/* Adds "epoch=3", or "val_loss=0.25" with the digits of the field. */
-static int field_add(char name[NAME], const char *field, const pl_hook_event_t *event,
-                     pl_error_t *err)
-{
-    char key[64];
-    double value;
-    int digits = -1;
-    const char *colon = strchr(field, ':');
-    snprintf(key, sizeof key, "%.*s", colon ? (int)(colon - field) : (int)strlen(field),
-             field);
-    if (colon)
-        sscanf(colon, ":.%2df", &digits);
-    if (!strcmp(key, "epoch")) {
-        name_add(name, "epoch=%u", event->epoch);
-    } else if (!strcmp(key, "step")) {
-        name_add(name, "step=%llu", (unsigned long long)event->global_step);
-    } else {
-        if (pl_metric_find(event, key, &value, err) != PL_OK)
-            return err->code;
-        name_add(name, digits >= 0 ? "%s=%.*f" : "%s=%.*g", key, digits >= 0 ? digits : 6,
-                 value);
-    }
-    return PL_OK;
-}
-
+/* Fields become "epoch=3", or "val_loss=0.25" with the digits of the field. */
 static int name_make(const model_checkpoint_t *m, const pl_hook_event_t *event,
                      char name[NAME], pl_error_t *err)
 {
     int code = PL_OK;
     name[0] = '\0';
     for (const char *at = m->filename; *at && code == PL_OK;) {
-        char field[80];
-        size_t plain = strcspn(at, "{");
+        const size_t plain = strcspn(at, "{");
         name_add(name, "%.*s", (int)plain, at);
         at += plain;
-        if (*at) {
-            snprintf(field, sizeof field, "%.*s", (int)strcspn(at, "}") - 1, at + 1);
-            code = field_add(name, field, event, err);
-            at = strchr(at, '}') + 1;
-        }
+        if (!*at)
+            break;
+        char key[64];
+        double value;
+        int digits = -1;
+        const char *end = strchr(at, '}'), *colon = memchr(at, ':', (size_t)(end - at));
+        snprintf(key, sizeof key, "%.*s", (int)((colon ? colon : end) - at) - 1, at + 1);
+        if (colon)
+            sscanf(colon, ":.%2df", &digits);
+        if (!strcmp(key, "epoch"))
+            name_add(name, "epoch=%u", event->epoch);
+        else if (!strcmp(key, "step"))
+            name_add(name, "step=%llu", (unsigned long long)event->global_step);
+        else if ((code = pl_metric_find(event, key, &value, err)) == PL_OK)
+            name_add(name, digits >= 0 ? "%s=%.*f" : "%s=%.*g", key,
+                     digits >= 0 ? digits : 6, value);
+        at = end + 1;
     }
     for (char *c = name; *c; c++)                          /* from the name of a metric */
         if (*c == '/' || *c == '\n')

@@ -178,9 +178,17 @@ static int csv_convert(csv_dataset_t *csv, pl_error_t *err)
     return PL_OK;
 }
 
-static int csv_load(csv_dataset_t *csv, const pl_data_request_t *request,
-                    const json_t *data_info, pl_error_t *err)
+/* ---- The data set ---- */
+
+static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
+                    pl_error_t *err)
 {
+    csv_dataset_t *csv = self;
+    const char *text = request->data_info;
+    json_t *data_info = text ? pl_json_read(text, strlen(text), "facts", err) : NULL;
+    if (text && !data_info)
+        return err ? err->code : PL_EFORMAT;
+    csv->rank = request->rank;
     const bool may_be_empty = data_info && pl_may_be_empty(request->stage);
     int code = pl_csv_load(csv->path, pl_file_limit(), csv->header, &csv->table, err);
     csv->rows = csv->table.rows;
@@ -204,21 +212,6 @@ static int csv_load(csv_dataset_t *csv, const pl_data_request_t *request,
     pl_csv_release(&csv->table);
     json_decref(csv->places);
     csv->places = NULL;
-    return code;
-}
-
-/* ---- The data set ---- */
-
-static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
-                    pl_error_t *err)
-{
-    csv_dataset_t *csv = self;
-    const char *text = request->data_info;
-    json_t *data_info = text ? pl_json_read(text, strlen(text), "facts", err) : NULL;
-    if (text && !data_info)
-        return err ? err->code : PL_EFORMAT;
-    csv->rank = request->rank;
-    int code = csv_load(csv, request, data_info, err);
     json_decref(data_info);
     if (code)
         return code;

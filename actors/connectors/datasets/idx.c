@@ -76,11 +76,38 @@ static size_t stem(const char *name)
     return length > 3 && !strcmp(name + length - 3, ".gz") ? length - 3 : length;
 }
 
-/* The one file whose name fits, *file_p; PL_ENOTFOUND without a text: there is none. */
-static int idx_search(const pattern_t *pattern, char **file_p, pl_error_t *err)
+/* ---- Loading ---- */
+
+/* A file by its name, in a folder unless the name has its own. */
+static int idx_load_as(const char *folder, const char *name, const char *ending,
+                       char **file_p, pl_array_t *array, pl_error_t *err)
 {
+    char *file = *name == '/' ? pl_text("%s%s", name, ending)
+                              : pl_text("%s/%s%s", folder, name, ending);
+    if (!file)
+        return pl_no_memory(err);
+    const int code = pl_idx_load(file, pl_file_limit(), array, err);
+    if (code == PL_OK)
+        *file_p = file;
+    else
+        pl_text_free(file);
+    return code;
+}
+
+/* A file with the name of MNIST  [NULL], with or without .gz, or the one whose name fits;
+ * PL_ENOTFOUND without a text: there is none. */
+static int idx_load_found(const char *usual, const pattern_t *pattern, char **file_p,
+                          pl_array_t *array, pl_error_t *err)
+{
+    int code = PL_ENOTFOUND;
+    if (usual)
+        code = idx_load_as(pattern->folder, usual, "", file_p, array, err);
+    if (usual && code == PL_ENOTFOUND)
+        code = idx_load_as(pattern->folder, usual, ".gz", file_p, array, err);
+    if (code != PL_ENOTFOUND)
+        return code;
     char *found = NULL;
-    int code = PL_OK;
+    code = PL_OK;
     DIR *folder = opendir(pattern->folder);
     if (!folder && errno == ENOMEM)
         return pl_no_memory(err);
@@ -109,39 +136,6 @@ static int idx_search(const pattern_t *pattern, char **file_p, pl_error_t *err)
     if (!code && !(*file_p = pl_text("%s/%s", pattern->folder, found)))
         code = pl_no_memory(err);
     pl_text_free(found);
-    return code;
-}
-
-/* ---- Loading ---- */
-
-/* A file by its name, in a folder unless the name has its own. */
-static int idx_load_as(const char *folder, const char *name, const char *ending,
-                       char **file_p, pl_array_t *array, pl_error_t *err)
-{
-    char *file = *name == '/' ? pl_text("%s%s", name, ending)
-                              : pl_text("%s/%s%s", folder, name, ending);
-    if (!file)
-        return pl_no_memory(err);
-    const int code = pl_idx_load(file, pl_file_limit(), array, err);
-    if (code == PL_OK)
-        *file_p = file;
-    else
-        pl_text_free(file);
-    return code;
-}
-
-/* A file with the name of MNIST  [NULL], with or without .gz, or one whose name fits. */
-static int idx_load_found(const char *usual, const pattern_t *pattern, char **file_p,
-                          pl_array_t *array, pl_error_t *err)
-{
-    int code = PL_ENOTFOUND;
-    if (usual)
-        code = idx_load_as(pattern->folder, usual, "", file_p, array, err);
-    if (usual && code == PL_ENOTFOUND)
-        code = idx_load_as(pattern->folder, usual, ".gz", file_p, array, err);
-    if (code != PL_ENOTFOUND)
-        return code;
-    code = idx_search(pattern, file_p, err);
     return code ? code : pl_idx_load(*file_p, pl_file_limit(), array, err);
 }
 
