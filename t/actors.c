@@ -439,6 +439,53 @@ static void *failing_realloc(void *memory, size_t bytes)
     return realloc(memory, bytes);
 }
 
+static void *watched;                                       /* a context */
+static int watched_freed, context_answers;
+
+static void noting_free(void *memory)
+{
+    if (memory && memory == __atomic_load_n(&watched, __ATOMIC_RELAXED))
+        __atomic_fetch_add(&watched_freed, 1, __ATOMIC_RELAXED);
+    free(memory);
+}
+
+static void context_answered(void *self, const pl_answer_t *answer)
+{
+    (void)self;
+    context_answers += ++*(int *)answer->context > 0;       /* it is there still */
+}
+
+/* An open call of the queen that has its context, an int. */
+static uint64_t own_call(pl_address_t bee, uint64_t what)
+{
+    const pl_how_t how = {.on_answer = context_answered,
+                          .context = pl_alloc(sizeof(int))};
+    context_answers = watched_freed = 0;
+    __atomic_store_n(&watched, how.context, __ATOMIC_RELAXED);
+    const uint64_t call = pl_call_save(rig.queen, bee, &(pl_save_t){.global_step = what},
+                                       how, NULL);
+    pl_give_context(rig.queen, call);
+    return call;
+}
+
+static void a_context_that_a_call_owns_is_freed_with_it(void)
+{
+    pl_address_t bee;
+    rig_open();
+    rig_spawn(&bee_ops, rig_wheres[1], "", &bee);
+    own_call(bee, DO_PROGRESS);
+    ok(eventually((rig_turn(), context_answers >= 4)),
+       "three reports and a reply have it");
+    is_int(watched_freed, 1, "it is freed behind the reply");
+    pl_abandon(rig.queen, own_call(bee, DO_KEEP));
+    is_int(watched_freed, 1, "and with a call that is abandoned");
+    own_call(bee, DO_KEEP);
+    rig_close();
+    is_int(watched_freed, 1, "and when the engine closes");
+    is_int(context_answers, 0, "without an answer");
+    __atomic_store_n(&watched, NULL, __ATOMIC_RELAXED);
+}
+
 static void calls_end_whichever_allocation_fails(void)
 {
     int bad = 0;
@@ -461,7 +508,7 @@ static void calls_end_whichever_allocation_fails(void)
 
 int main(void)
 {
-    pl_memory_hooks(failing_malloc, failing_realloc, NULL);
+    pl_memory_hooks(failing_malloc, failing_realloc, noting_free);
     run(a_call_gets_progress_and_one_reply);
     run(an_error_names_the_actor_and_the_reason);
     run(an_answer_does_not_wait_for_long_work_behind_it);
@@ -481,6 +528,7 @@ int main(void)
     run(objects_of_unanswered_calls_are_freed);
     run(an_unknown_number_finds_no_object);
     run(posted_messages_are_handled_before_the_thread_ends);
+    run(a_context_that_a_call_owns_is_freed_with_it);
     run(calls_end_whichever_allocation_fails);
     return tap_done();
 }

@@ -105,8 +105,35 @@ static void a_second_job_is_refused(void)
     rig_close();
 }
 
+/* Where a leak is an error, nothing of the call may be left. */
+static void an_engine_closes_in_the_middle_of_a_job(void)
+{
+    static const pl_rank_end_ops_t ops = {message_came, event_came};
+    received_t received = {0};
+    pl_rank_client_t client;
+    rig_open_launcher();
+    const pl_rank_links_spec_t spec = {.count = 1,
+                                       .join_ms = 60000,
+                                       .run = 7,
+                                       .incarnation = 1};
+    pl_rank_links_t *links = pl_rank_links_new(rig.queen, &spec, NULL);
+    pl_rank_links_attach(links, 0, &ops, &received, &received.outbox);
+    rank_open(&client, links);
+    pl_job_t *job = job_new();
+    pl_outbox_post(&received.outbox, PL_KIND_CALL, PL_MESSAGE_run, 1,
+                   &(pl_run_t){.job = &job->object}, NULL);
+    pl_object_unref(job);
+    ok(eventually((rig_turn(), client.run)), "a job runs");
+    pl_rank_client_release(&client);
+    pl_outbox_release(&received.outbox);
+    pl_object_unref(links);
+    rig_close();
+    ok(!received.ended, "and the launcher gets no answer");
+}
+
 int main(void)
 {
+    run(an_engine_closes_in_the_middle_of_a_job);
     run(a_second_job_is_refused);
     return tap_done();
 }

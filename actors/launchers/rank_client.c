@@ -62,7 +62,7 @@ static void progress_note(pl_rank_client_t *m, const pl_run_progress_t *report)
     m->begun |= pl_report_has_begun(report);
 }
 
-/* A call of the launcher, made here. */
+/* A call of the launcher, made here; belongs to that call. */
 typedef struct client_call {
     pl_rank_client_t *client;
     uint64_t number;                                        /* there */
@@ -76,13 +76,13 @@ static void forwarded_answered(void *self, const pl_answer_t *answer)
     pl_rank_client_t *m = f->client;
     pl_error_t err = {0};
     switch (answer->kind) {
-    case PL_ANSWER_LATE: return;
+    case PL_ANSWER_LATE: break;
     case PL_ANSWER_PROGRESS:
         if (f->message == PL_MESSAGE_run)
             progress_note(m, &answer->body->run_progress);
         pl_outbox_post(&m->outbox, PL_KIND_PROGRESS, f->message, f->number, answer->body,
                        NULL);
-        return;
+        break;
     case PL_ANSWER_REPLY:
         if (pl_outbox_post(&m->outbox, PL_KIND_REPLY, f->message, f->number, answer->body,
                            &err)
@@ -91,7 +91,6 @@ static void forwarded_answered(void *self, const pl_answer_t *answer)
         break;
     case PL_ANSWER_ERROR: error_post(m, f->message, f->number, answer->error); break;
     }
-    pl_free(f);
 }
 
 /* ---- Calls come from the launcher ---- */
@@ -138,10 +137,12 @@ static int call_forward(pl_rank_client_t *m, const pl_incoming_t *in, pl_error_t
         return pl_no_memory(err);
     *f = (client_call_t){m, in->envelope.call, (pl_message_t)in->envelope.message};
     const pl_how_t how = {.on_answer = forwarded_answered, .context = f};
-    if (!pl_call(m->self, m->worker, f->message, &in->body, how, err)) {
+    const uint64_t call = pl_call(m->self, m->worker, f->message, &in->body, how, err);
+    if (!call) {
         pl_free(f);
         return err->code;
     }
+    pl_give_context(m->self, call);
     if (is_run) {
         m->run = in->envelope.call;
         stop_tell(m);

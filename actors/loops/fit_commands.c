@@ -96,7 +96,6 @@ static void rate_set(void *self, const pl_answer_t *answer)
     } else {
         pl_call_fail(change->call, answer->error);
     }
-    pl_free(change);
 }
 
 static void set_lr_carry_out(pl_fit_t *fit, const pl_control_t *what, pl_call_t *call)
@@ -117,8 +116,11 @@ static void set_lr_carry_out(pl_fit_t *fit, const pl_control_t *what, pl_call_t 
         pl_no_memory(&err);
     }
     const pl_how_t how = {.on_answer = rate_set, .context = change};
-    if (pl_call_set_rate(fit, fit->strategy, &msg, how, &err) && (change || !call))
+    const uint64_t number = pl_call_set_rate(fit, fit->strategy, &msg, how, &err);
+    if (number && (change || !call)) {
+        pl_give_context(fit, number);
         return;
+    }
     if (call)
         pl_call_fail(call, &err);
     pl_free(change);

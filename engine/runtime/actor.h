@@ -226,9 +226,9 @@ PL_API void pl_cancel(void *self, uint64_t call);
  * known to be dead or fenced. */
 PL_API void pl_abandon(void *self, uint64_t call);
 
-/* The context of the k-th open call that this actor has made with that on_answer, the
- * newest first  [NULL: there are fewer]. */
-PL_API void *pl_open_call(void *self, pl_on_answer_t on_answer, int k);
+/* Gives the context of an open call to the call: pl_free() frees it when the call has
+ * ended, behind its answer or without one, because an actor or the engine ends. */
+PL_API void pl_give_context(void *self, uint64_t call);
 
 #define PL_CALL(name, number, from, to, help) \
     static inline uint64_t pl_call_##name(void *self, pl_address_t at, \

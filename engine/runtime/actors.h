@@ -40,7 +40,7 @@ typedef struct pl_made_call {
     int64_t since;                           /* when it was made */
     int64_t deadline, total;                 /* when, and how long it was then; 0: none */
     int64_t silence, silent_until;           /* ns; 0: none */
-    bool cancelled;
+    bool cancelled, owns_context;
     pl_reactor_t *thread;                 /* a child's own thread [not a child, or on this
                                              thread] */
     bool is_child;

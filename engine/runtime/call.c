@@ -130,6 +130,8 @@ void made_drop(pl_made_call_t *made)
     if (made->next)
         made->next->pprev = made->pprev;
     pl_map_take(&made->actor->reactor->calls, made->number);
+    if (made->owns_context)
+        pl_free(made->context);
     pl_free(made);
 }
 
@@ -196,13 +198,11 @@ void pl_abandon(void *self, uint64_t number)
         made_drop(made);
 }
 
-void *pl_open_call(void *self, pl_on_answer_t on_answer, int k)
+void pl_give_context(void *self, uint64_t number)
 {
-    const pl_made_call_t *made = actor_of(self)->made;
-    for (; made; made = made->next)
-        if (made->on_answer == on_answer && k-- == 0)
-            return made->context;
-    return NULL;
+    pl_made_call_t *made = made_find(self, number);
+    if (made)
+        made->owns_context = true;
 }
 
 /* ---- answering calls ---- */

@@ -262,10 +262,13 @@ static void deliver_answer(pl_reactor_t *reactor, const incoming_t *l)
         answer.error = &l->error;
     }
     pl_made_call_t ended = *made;
+    made->owns_context = false;
     made_drop(made);
     if (ended.is_child)
         actor_child_ended(ended.actor, &ended, answer.error);
     answer_pass(&ended, &answer);
+    if (ended.owns_context)
+        pl_free(ended.context);
     if (ended.actor->state == ACTOR_ENDING)
         actor_go_on_ending(ended.actor);
 }
