@@ -80,8 +80,8 @@ static void op_check(member_t *m, pl_coll_op_t op, pl_reg_buffer_t *buffer,
         data[k] = value(m->rank, k);
     int code = member_call(m, op, buffer, 12, count);
     must(code == PL_OK, pl_coll_op_name(op), m->err.text);
-    pl_chunk_of(count, m->size, 0, &first, &chunk);
-    pl_chunk_of(count, m->size, m->rank, &first, &length);
+    pl_chunk_by(count, PL_CHUNK_STEP, m->size, 0, &first, &chunk);
+    pl_chunk_by(count, PL_CHUNK_STEP, m->size, m->rank, &first, &length);
     if (op != PL_COLL_OP_reduce_scatter)
         first = 0, length = count;
     for (uint64_t k = first; k < first + length; k++)

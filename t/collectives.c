@@ -202,7 +202,7 @@ static float many_expected(const member_t *m, pl_coll_op_t op, uint64_t k)
 {
     float value[MEMBERS_MAX];
     uint64_t first, length;
-    pl_chunk_of(MANY, m->size, 0, &first, &length);
+    pl_chunk_by(MANY, PL_CHUNK_STEP, m->size, 0, &first, &length);
     if (op == PL_COLL_OP_broadcast)
         return one_of_many(0, k);
     if (op == PL_COLL_OP_all_gather)
@@ -225,7 +225,7 @@ static void many_elements(member_t *m, void *user)
             data[k] = one_of_many(m->rank, k);
         wrong += member_call(m, moves[op], buffer, 0, MANY) != PL_OK;
         if (moves[op] == PL_COLL_OP_reduce_scatter)
-            pl_chunk_of(MANY, m->size, m->rank, &first, &length);
+            pl_chunk_by(MANY, PL_CHUNK_STEP, m->size, m->rank, &first, &length);
         for (uint64_t k = first; k < first + length; k += 7)
             wrong += data[k] != many_expected(m, moves[op], k);
     }

@@ -98,7 +98,7 @@ static void chunks_cover_all_and_do_not_overlap(void)
         for (uint64_t count = 0; count < 700; count += 1 + count / 9) {
             uint64_t at = 0, first, length;
             for (int rank = 0; rank < size; rank++) {
-                pl_chunk_of(count, size, rank, &first, &length);
+                pl_chunk_by(count, PL_CHUNK_STEP, size, rank, &first, &length);
                 wrong += first != at || (first % 16 && length);
                 at += length;
             }

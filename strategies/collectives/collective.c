@@ -26,11 +26,6 @@ const char *pl_coll_op_name(uint32_t op)
     return op < PL_COLL_OP_COUNT ? names[op] : "?";
 }
 
-void pl_chunk_of(uint64_t count, int size, int rank, uint64_t *first, uint64_t *length)
-{
-    pl_chunk_by(count, PL_CHUNK_STEP, size, rank, first, length);
-}
-
 void pl_coll_chunk(const pl_coll_desc_t *desc, int size, int rank, uint64_t *first,
                    uint64_t *length)
 {

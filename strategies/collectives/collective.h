@@ -182,10 +182,8 @@ PL_API const char *pl_coll_op_name(uint32_t op);
 enum { PL_CHUNK_STEP = 16 };
 
 /* The chunk of a rank if `count` elements are cut into `size` chunks: chunks follow
- * the order of ranks, begin at multiples of PL_CHUNK_STEP, and may be empty. */
-PL_API void pl_chunk_of(uint64_t count, int size, int rank, uint64_t *first,
-                        uint64_t *length);
-/* The same with chunks that begin at multiples of `step`. */
+ * the order of ranks, begin at multiples of `step`, such as PL_CHUNK_STEP, and may be
+ * empty. */
 PL_API void pl_chunk_by(uint64_t count, uint64_t step, int size, int rank,
                         uint64_t *first, uint64_t *length);
 /* The chunk of a rank in reduce_scatter and all_gather. */

@@ -2,7 +2,7 @@
  *
  * A sum in the canonical order is an exchange, after which each rank has the elements
  * of all ranks for its own chunk, an addition on the card, and a gathering: a rank
- * sends as many bytes as in a ring. Chunks are those of pl_chunk_of(), which fit
+ * sends as many bytes as in a ring. Chunks are those of pl_chunk_by(), which fit
  * NCCL's own operations only if all are equal. */
 #include "base/error.h"
 #include "strategies/collectives/nccl.h"
