@@ -72,12 +72,6 @@ static int inner_slots(const pl_replica_t *r)
     return pl_replica_slots(r) - r->sync_hooks->slots;
 }
 
-static pl_node_t state_view(pl_graph_t *g, pl_region_t region, int64_t from,
-                            int64_t count)
-{
-    return pl_region_view(g, region, from, PL_SHAPE(count));
-}
-
 static pl_node_t view(const pl_replica_t *r, pl_graph_t *g, int region)
 {
     return pl_region_view(g, (pl_region_t)region, 0, PL_SHAPE(r->model->params));
@@ -88,21 +82,6 @@ static pl_node_t weights(const pl_replica_t *r, pl_graph_t *g)
 {
     return view(r, g,
                 pl_has_master(r->model->precision) ? PL_REGION_MASTER : PL_REGION_PARAMS);
-}
-
-/* V = momentum v + d; the step is v, or d + momentum v. */
-static pl_node_t outer_step(const local_t *local, pl_graph_t *g, pl_node_t outer_grad)
-{
-    const pl_replica_t *r = &local->ddp.replica;
-    if (!r->sync_hooks->slots)
-        return outer_grad;
-    const pl_node_t slot = view(r, g, PL_REGION_SLOT0 + inner_slots(r));
-    const pl_node_t velocity = pl_add(g, pl_scale(g, slot, local->outer_momentum),
-                                      outer_grad);
-    pl_assign(g, slot, velocity);
-    return local->nesterov
-               ? pl_add(g, outer_grad, pl_scale(g, velocity, local->outer_momentum))
-               : velocity;
 }
 
 /* Where backward leaves the weight of a batch, and the sum over all ranks is. */
@@ -128,7 +107,8 @@ static void describe_compare(const local_t *local, pl_graph_t *g)
     for (int k = 0; k < r->model->count && local->ddp.agrees; k++) {
         const pl_tensor_info_t *t = &r->model->tensor[k];
         if (t->region == PL_REGION_STATE)
-            pl_assign(g, state_view(g, PL_REGION_STATE, t->offset, t->count),
+            pl_assign(g,
+                      pl_region_view(g, PL_REGION_STATE, t->offset, PL_SHAPE(t->count)),
                       pl_ddp_state_share(t, STATE, g));
     }
 }
@@ -138,7 +118,17 @@ static void describe_step(const local_t *local, pl_graph_t *g)
     const pl_replica_t *r = &local->ddp.replica;
     const pl_node_t share = pl_div(g, pl_scalar(g, 1), weight_view(r, g));
     const pl_node_t outer_grad = pl_mul(g, view(r, g, PL_REGION_GRADS), share);
-    const pl_node_t step = pl_scale(g, outer_step(local, g, outer_grad), local->outer_lr);
+    const double momentum = local->outer_momentum;
+    pl_node_t step = outer_grad;
+    if (r->sync_hooks->slots) {                            /* v = momentum v + d; the step
+                                                              is v, or d + momentum v */
+        const pl_node_t slot = view(r, g, PL_REGION_SLOT0 + inner_slots(r));
+        step = pl_add(g, pl_scale(g, slot, momentum), outer_grad);
+        pl_assign(g, slot, step);
+        if (local->nesterov)
+            step = pl_add(g, outer_grad, pl_scale(g, step, momentum));
+    }
+    step = pl_scale(g, step, local->outer_lr);
     const pl_node_t newest = pl_sub(g, view(r, g, OUTER_PARAMS), step);
     pl_assign(g, weights(r, g), newest);
     if (pl_has_master(r->model->precision))
@@ -147,23 +137,20 @@ static void describe_step(const local_t *local, pl_graph_t *g)
         const pl_node_t slot = view(r, g, PL_REGION_SLOT0 + k);
         pl_assign(g, slot, pl_mul(g, slot, share));
     }
-    if (r->model->state) {
-        /* After a skipped step, too. */
-        const pl_model_t *model = local->ddp.replica.model;
-        if (!local->ddp.agrees) {
-            pl_assign(g, state_view(g, PL_REGION_STATE_BACKUP, 0, model->state),
-                      state_view(g, PL_REGION_STATE, 0, model->state));
-            return;
-        }
-        for (int k = 0; k < model->count; k++) {
-            const pl_tensor_info_t *t = &model->tensor[k];
-            if (t->region != PL_REGION_STATE)
-                continue;
-            const pl_node_t mean = pl_ddp_state_mean(t, g);
-            pl_assign(g, state_view(g, PL_REGION_STATE_BACKUP, t->offset, t->count),
-                      mean);
-            pl_assign(g, state_view(g, PL_REGION_STATE, t->offset, t->count), mean);
-        }
+    /* The state that a skipped step restores. */
+    const pl_model_t *model = r->model;
+    const pl_shape_t all = PL_SHAPE(model->state);
+    if (model->state && !local->ddp.agrees)
+        pl_assign(g, pl_region_view(g, PL_REGION_STATE_BACKUP, 0, all),
+                  pl_region_view(g, PL_REGION_STATE, 0, all));
+    for (int k = 0; k < model->count && local->ddp.agrees; k++) {
+        const pl_tensor_info_t *t = &model->tensor[k];
+        const pl_shape_t shape = PL_SHAPE(t->count);
+        if (t->region != PL_REGION_STATE)
+            continue;
+        const pl_node_t mean = pl_ddp_state_mean(t, g);
+        pl_assign(g, pl_region_view(g, PL_REGION_STATE_BACKUP, t->offset, shape), mean);
+        pl_assign(g, pl_region_view(g, PL_REGION_STATE, t->offset, shape), mean);
     }
 }
 
@@ -428,7 +415,7 @@ static int local_export(void *self, pl_call_t *call, const pl_body_t *body,
         return pl_fail(err, PL_ESTATE,
                        "the ranks have made steps since their last synchronization: they "
                        "have no common state to save");
-    return pl_replica_export(self, call, body->export_weights.whole, err);
+    return pl_replica_export(self, call, body, err);
 }
 
 static int local_import(void *self, pl_call_t *call, const pl_body_t *body,
@@ -437,7 +424,7 @@ static int local_import(void *self, pl_call_t *call, const pl_body_t *body,
     local_t *local = self;
     local->apart = false;
     metrics_clear(local);
-    return pl_replica_import(self, call, &body->import_weights, err);
+    return pl_replica_import(self, call, body, err);
 }
 
 static const pl_ddp_reduce_hooks_t local_reduce_hooks = {

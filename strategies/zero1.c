@@ -63,7 +63,7 @@ static int params_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
     const pl_replica_t *r = &ddp->replica;
     (void)point;
     return pl_ddp_call_gather(ddp, pl_ddp_region(ddp, PL_REGION_PARAMS, 0),
-                              (size_t)r->model->params, ddp->dtype, err);
+                              (size_t)r->model->params, 0, ddp->dtype, err);
 }
 
 static void params_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *failure)
@@ -105,21 +105,6 @@ static char *slot_buffer(const pl_ddp_t *ddp)
     return (char *)at.memory->data + at.offset;
 }
 
-static int slot_keep(zero1_t *z, pl_error_t *err)
-{
-    pl_replica_t *r = &z->ddp.replica;
-    const size_t params = (size_t)r->model->params;
-    if (r->rank != 0)
-        return PL_OK;
-    pl_floats_t *floats = pl_floats_new(z->ddp.dtype, params, err);
-    if (!floats)
-        return PL_ENOMEM;
-    memcpy(floats->data, slot_buffer(&z->ddp), params * pl_element_bytes(z->ddp.dtype));
-    pl_object_unref(z->gathered[z->slot]);
-    z->gathered[z->slot] = floats;
-    return PL_OK;
-}
-
 static void slot_next(zero1_t *z);
 
 static int slot_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
@@ -131,8 +116,7 @@ static int slot_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
          k++) {
         pl_reg_ptr_t at = slot_place(ddp);
         at.offset += (size_t)first * pl_element_bytes(ddp->dtype);
-        code = pl_ddp_call_gather_by(ddp, at, (size_t)(end - first), step, ddp->dtype,
-                                     err);
+        code = pl_ddp_call_gather(ddp, at, (size_t)(end - first), step, ddp->dtype, err);
     }
     return code;
 }
@@ -142,9 +126,17 @@ static void slot_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *fa
     (void)point;
     zero1_t *z = (zero1_t *)ddp;
     pl_error_t err = {0};
-    if (failure || slot_keep(z, &err) != PL_OK) {
+    const size_t params = (size_t)ddp->replica.model->params;
+    const bool keeps = !failure && ddp->replica.rank == 0;
+    pl_floats_t *floats = keeps ? pl_floats_new(ddp->dtype, params, &err) : NULL;
+    if (failure || (keeps && !floats)) {
         slots_end(z, failure ? failure : &err);
         return;
+    }
+    if (floats) {
+        memcpy(floats->data, slot_buffer(ddp), params * pl_element_bytes(ddp->dtype));
+        pl_object_unref(z->gathered[z->slot]);
+        z->gathered[z->slot] = floats;
     }
     z->slot++;
     slot_next(z);

@@ -291,9 +291,9 @@ static int late_start(void *self, pl_call_t *call, const pl_body_t *body, pl_err
 /* Steps that are not finite are skipped, whatever the loop says. */
 static int late_train(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
-    pl_train_batch_t msg = body->train_batch;
-    msg.may_skip = true;
-    return pl_replica_train(self, call, &msg, err);
+    pl_body_t skips = *body;
+    skips.train_batch.may_skip = true;
+    return pl_replica_train(self, call, &skips, err);
 }
 
 static const pl_option_t late_options[] = {

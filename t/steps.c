@@ -41,9 +41,9 @@ static const pl_module_ops_t ignoring = {.name = "ignoring",
 static int skipping_train(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
-    pl_train_batch_t msg = body->train_batch;
-    msg.may_skip = true;
-    return pl_replica_train(self, call, &msg, err);
+    pl_body_t skips = *body;
+    skips.train_batch.may_skip = true;
+    return pl_replica_train(self, call, &skips, err);
 }
 
 static const pl_handler_t skipping_handlers[] = {

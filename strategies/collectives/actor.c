@@ -105,32 +105,28 @@ static void entry_free(collective_call_t *entry)
 }
 
 /* The replies of operations on elements all have the field `fence`. */
-static void entry_reply(const collective_call_t *entry)
-{
-    pl_fence_t *fence = entry->req.fence;
-    switch (entry->req.desc.op) {
-    case PL_COLL_OP_alloc_buffer:
-        pl_reply_alloc_buffer(entry->call, &(pl_alloc_buffer_reply_t){
-                                               .memory = &entry->req.memory->object});
-        return;
-    case PL_COLL_OP_join:
-    case PL_COLL_OP_register_buffer:
-    case PL_COLL_OP_barrier: pl_reply(entry->call, &(pl_barrier_reply_t){0}); return;
-    default:
-        pl_reply(entry->call,
-                 &(pl_all_reduce_reply_t){.fence = fence ? &fence->object : NULL});
-    }
-}
-
 static void entry_end(collective_call_t *entry, const pl_error_t *err)
 {
     pl_error_t reported;
+    pl_fence_t *fence = entry->req.fence;
     if (err) {
         reported = *err;
         pl_error_prefix(&reported, "%s", pl_coll_op_name(entry->req.desc.op));
         pl_call_fail(entry->call, &reported);
-    } else {
-        entry_reply(entry);
+        entry_free(entry);
+        return;
+    }
+    switch (entry->req.desc.op) {
+    case PL_COLL_OP_alloc_buffer:
+        pl_reply_alloc_buffer(entry->call, &(pl_alloc_buffer_reply_t){
+                                               .memory = &entry->req.memory->object});
+        break;
+    case PL_COLL_OP_join:
+    case PL_COLL_OP_register_buffer:
+    case PL_COLL_OP_barrier: pl_reply(entry->call, &(pl_barrier_reply_t){0}); break;
+    default:
+        pl_reply(entry->call,
+                 &(pl_all_reduce_reply_t){.fence = fence ? &fence->object : NULL});
     }
     entry_free(entry);
 }
@@ -291,22 +287,12 @@ static int on_join(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
     return enqueue(c, call, &(pl_coll_desc_t){.op = PL_COLL_OP_join}, NULL, NULL, err);
 }
 
-/* No caller waits for this operation any more, so none can wait for what follows it. */
-static void abort_stuck(collective_t *c, const queue_t *q, bool late)
-{
-    char text[PL_ARRIVED_TEXT];
-    pl_error_t why;
-    if (late)
-        pl_fail(&why, PL_ETIMEOUT, "the time limit has passed: %s",
-                pl_arrived_text(q->first->arrived, c->world.size, text));
-    else
-        pl_fail(&why, PL_ECANCELLED, "the caller has ended");
-    c->ops->abort(c->component->component.self, &why);
-}
-
 static void on_cancel(void *self, pl_call_t *call)
 {
     collective_t *c = self;
+    const queue_t *const queues[] = {&c->host, &c->device}, *stuck = NULL;
+    char text[PL_ARRIVED_TEXT];
+    pl_error_t why;
     if (pl_is_life(self, call)) {
         if (c->host.under_way || c->device.under_way)
             c->ops->abort(c->component->component.self,
@@ -315,13 +301,20 @@ static void on_cancel(void *self, pl_call_t *call)
         pl_actor_end(self, c->failure.code == PL_OK ? NULL : &c->failure);
         return;
     }
-    const queue_t *const queues[] = {&c->host, &c->device};
     for (int k = 0; k < 2; k++)
-        for (collective_call_t *entry = queues[k]->first; entry; entry = entry->next)
-            if (entry->call == call) {
-                abort_stuck(c, queues[k], pl_is_late(call));
-                return;
-            }
+        for (const collective_call_t *entry = queues[k]->first; entry; entry = entry->next)
+            if (entry->call == call)
+                stuck = queues[k];
+    if (!stuck)
+        return;
+    /* No caller waits for this operation any more, so none can wait for what follows
+     * it. */
+    if (pl_is_late(call))
+        pl_fail(&why, PL_ETIMEOUT, "the time limit has passed: %s",
+                pl_arrived_text(stuck->first->arrived, c->world.size, text));
+    else
+        pl_fail(&why, PL_ECANCELLED, "the caller has ended");
+    c->ops->abort(c->component->component.self, &why);
 }
 
 static void collective_release(void *self)
@@ -371,77 +364,26 @@ static int on_compile_sums(void *self, pl_call_t *call, const pl_body_t *body,
                          : code;
 }
 
-static int on_all_reduce(void *self, pl_call_t *call, const pl_body_t *body,
-                         pl_error_t *err)
-{
-    const pl_all_reduce_t *msg = &body->all_reduce;
-    const pl_coll_desc_t desc = {.op = PL_COLL_OP_all_reduce,
-                                 .dtype = msg->dtype,
-                                 .reduction = msg->reduction,
-                                 .offset = msg->offset,
-                                 .count = msg->count};
-    return enqueue(self, call, &desc, msg->memory, msg->after, err);
-}
+/* Operations on elements; the arguments are what only some of them have. */
+#define ON_ELEMENTS(name, ...) \
+    static int on_##name(void *self, pl_call_t *call, const pl_body_t *body, \
+                         pl_error_t *err) \
+    { \
+        const pl_##name##_t *msg = &body->name; \
+        const pl_coll_desc_t desc = {.op = PL_COLL_OP_##name, \
+                                     .dtype = msg->dtype, \
+                                     .offset = msg->offset, \
+                                     .count = msg->count, \
+                                     __VA_ARGS__}; \
+        return enqueue(self, call, &desc, msg->memory, msg->after, err); \
+    }
 
-static int on_reduce_scatter(void *self, pl_call_t *call, const pl_body_t *body,
-                             pl_error_t *err)
-{
-    const pl_reduce_scatter_t *msg = &body->reduce_scatter;
-    const pl_coll_desc_t desc = {.op = PL_COLL_OP_reduce_scatter,
-                                 .dtype = msg->dtype,
-                                 .reduction = msg->reduction,
-                                 .offset = msg->offset,
-                                 .count = msg->count,
-                                 .step = msg->step};
-    return enqueue(self, call, &desc, msg->memory, msg->after, err);
-}
-
-static int on_all_gather(void *self, pl_call_t *call, const pl_body_t *body,
-                         pl_error_t *err)
-{
-    const pl_all_gather_t *msg = &body->all_gather;
-    const pl_coll_desc_t desc = {.op = PL_COLL_OP_all_gather,
-                                 .dtype = msg->dtype,
-                                 .offset = msg->offset,
-                                 .count = msg->count,
-                                 .step = msg->step};
-    return enqueue(self, call, &desc, msg->memory, msg->after, err);
-}
-
-static int on_all_to_all(void *self, pl_call_t *call, const pl_body_t *body,
-                         pl_error_t *err)
-{
-    const pl_all_to_all_t *msg = &body->all_to_all;
-    const pl_coll_desc_t desc = {.op = PL_COLL_OP_all_to_all,
-                                 .dtype = msg->dtype,
-                                 .offset = msg->offset,
-                                 .count = msg->count};
-    return enqueue(self, call, &desc, msg->memory, msg->after, err);
-}
-
-static int on_broadcast(void *self, pl_call_t *call, const pl_body_t *body,
-                        pl_error_t *err)
-{
-    const pl_broadcast_t *msg = &body->broadcast;
-    const pl_coll_desc_t desc = {.op = PL_COLL_OP_broadcast,
-                                 .dtype = msg->dtype,
-                                 .root = msg->root,
-                                 .offset = msg->offset,
-                                 .count = msg->count};
-    return enqueue(self, call, &desc, msg->memory, msg->after, err);
-}
-
-static int on_send(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
-{
-    const pl_send_t *msg = &body->send;
-    const pl_coll_desc_t desc = {.op = PL_COLL_OP_send,
-                                 .dtype = msg->dtype,
-                                 .root = msg->root,
-                                 .to = msg->to,
-                                 .offset = msg->offset,
-                                 .count = msg->count};
-    return enqueue(self, call, &desc, msg->memory, msg->after, err);
-}
+ON_ELEMENTS(all_reduce, .reduction = msg->reduction)
+ON_ELEMENTS(reduce_scatter, .reduction = msg->reduction, .step = msg->step)
+ON_ELEMENTS(all_gather, .step = msg->step)
+ON_ELEMENTS(all_to_all, .step = 0)
+ON_ELEMENTS(broadcast, .root = msg->root)
+ON_ELEMENTS(send, .root = msg->root, .to = msg->to)
 
 static int on_barrier(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {

@@ -279,23 +279,6 @@ static int machines_find(best_t *b, const pl_world_t *world)
     return count;
 }
 
-/* Splits the address of a rank into that of shm and that of tcp. */
-static int address_cut(best_t *b, int rank, const char *address, pl_error_t *err)
-{
-    const char *middle = strstr(address, between);
-    char *text = b->text + (size_t)rank * PL_ADDRESS_TEXT;
-    if (!middle || strlen(address) >= PL_ADDRESS_TEXT)
-        return pl_fail(
-            err, PL_EINVAL,
-            "the address of rank %d is not one of collective \"best\": \"%.80s\"", rank,
-            address);
-    strcpy(text, address);
-    text[middle - address] = '\0';
-    b->table[SHM][rank] = text;
-    b->table[TCP][rank] = text + (middle - address) + strlen(between);
-    return PL_OK;
-}
-
 /* From the addresses of all ranks, so that all ranks choose alike. */
 static int choose(best_t *b, const pl_world_t *world, int machines, pl_error_t *err)
 {
@@ -335,13 +318,21 @@ static int best_join(void *self, pl_coll_request_t *req, pl_error_t *err)
         b->table[k] = pl_alloc_array(size, sizeof *b->table[k]);
     if (!b->text || !b->machine || !b->table[SHM] || !b->table[TCP])
         return pl_no_memory(err);
-    int code = PL_OK;
-    for (int rank = 0; rank < world->size && code == PL_OK; rank++)
-        code = address_cut(b, rank, world->address[rank], err);
-    if (code != PL_OK)
-        return code;
-    const int machines = machines_find(b, world);
-    code = choose(b, world, machines, err);
+    /* The address of a rank is that of shm and that of tcp. */
+    for (int rank = 0; rank < world->size; rank++) {
+        const char *address = world->address[rank], *middle = strstr(address, between);
+        char *text = b->text + (size_t)rank * PL_ADDRESS_TEXT;
+        if (!middle || strlen(address) >= PL_ADDRESS_TEXT)
+            return pl_fail(
+                err, PL_EINVAL,
+                "the address of rank %d is not one of collective \"best\": \"%.80s\"",
+                rank, address);
+        strcpy(text, address);
+        text[middle - address] = '\0';
+        b->table[SHM][rank] = text;
+        b->table[TCP][rank] = text + (middle - address) + strlen(between);
+    }
+    const int machines = machines_find(b, world), code = choose(b, world, machines, err);
     if (code != PL_OK)
         return code;
     char what[96];
@@ -359,16 +350,12 @@ static int best_join(void *self, pl_coll_request_t *req, pl_error_t *err)
 
 /* ---- passing on ---- */
 
-static int fail_not_joined(pl_error_t *err)
-{
-    return pl_fail(err, PL_ESTATE, "the ranks have not joined yet");
-}
-
 #define PASS_ON(op) \
     static int best_##op(void *self, pl_coll_request_t *req, pl_error_t *err) \
     { \
         const best_t *b = self; \
-        return b->ops ? b->ops->op(b->self, req, err) : fail_not_joined(err); \
+        return b->ops ? b->ops->op(b->self, req, err) \
+                      : pl_fail(err, PL_ESTATE, "the ranks have not joined yet"); \
     }
 
 PASS_ON(alloc_buffer)

@@ -37,20 +37,6 @@ static inline void pause_processor(void)
 #endif
 }
 
-/* The rank was woken: it polls longer next time if it slept for little longer than it
- * polls, else shorter. */
-static void spin_adapt(shm_spin_t *p)
-{
-    const int64_t min = p->max / SPIN_PART_MIN;
-    if (!p->since)
-        return;
-    if (pl_now() - p->since < 2 * p->max)
-        p->now = p->max;
-    else
-        p->now = p->now / 2 > min ? p->now / 2 : min;
-    p->since = 0;
-}
-
 static bool is_there(const shm_t *s, int rank)
 {
     const shm_control_t *control = s->peer[rank].control;
@@ -104,7 +90,13 @@ static bool all_there(shm_t *s)
             missing(s);   /* once more: a rank that came before that store did not ring */
     }
     if (rank < 0) {
-        spin_adapt(&s->spin);
+        /* The rank polls longer next time if it slept for little longer than it polls,
+         * else shorter. */
+        shm_spin_t *p = &s->spin;
+        const int64_t min = p->max / SPIN_PART_MIN, half = p->now / 2;
+        if (p->since)
+            p->now = pl_now() - p->since < 2 * p->max ? p->max : half > min ? half : min;
+        p->since = 0;
         return true;
     }
     /* A rank that has not come and is gone will never come. */
@@ -126,15 +118,6 @@ void *shm_reach(const shm_t *s, int rank, uint64_t memory)
 {
     const shm_peer_t *peer = &s->peer[rank];
     return memory < (uint64_t)peer->block_count ? peer->block[memory].data : NULL;
-}
-
-/* The memory that a rank's elements are read from. */
-static const void *source_of(const shm_t *s, int rank)
-{
-    const pl_coll_desc_t *desc = &s->now.req->desc;
-    if (s->small)
-        return s->peer[rank].control->small[s->number & 1];
-    return (const char *)shm_reach(s, rank, desc->memory) + desc->offset;
 }
 
 static bool memory_missing(const shm_t *s)
@@ -174,8 +157,11 @@ static bool agreed(shm_t *s)
         return false;
     if (desc->op == PL_COLL_OP_alloc_buffer)
         shm_touch(s, s->now.req->memory);
+    /* The memory that the elements of each rank are read from. */
     for (int rank = 0; rank < s->size && pl_has_elements(desc); rank++)
-        s->in[rank] = source_of(s, rank);
+        s->in[rank] = s->small
+                          ? (const char *)s->peer[rank].control->small[s->number & 1]
+                          : (const char *)shm_reach(s, rank, desc->memory) + desc->offset;
     return true;
 }
 
@@ -216,30 +202,20 @@ static char *own_elements(const shm_t *s)
     return (char *)s->now.req->memory->data + s->now.req->desc.offset;
 }
 
-/* The result goes to all ranks that need it while it is in the cache. */
-static void slice_reduce(shm_t *s, uint64_t first, uint64_t n)
-{
-    const pl_coll_desc_t *desc = &s->now.req->desc;
-    const size_t size = pl_dtype_bytes(desc->dtype), at = first * size;
-    char *own = own_elements(s) + at;
-    for (int rank = 0; rank < s->size; rank++)
-        s->part[rank] = (const char *)s->in[rank] + at;
-    pl_tree_reduce(own, s->part, s->size, n, desc->dtype, desc->reduction);
-    if (desc->op != PL_COLL_OP_all_reduce)
-        return;
-    for (int rank = 0; rank < s->size; rank++)
-        if (rank != s->rank)
-            memcpy((char *)(uintptr_t)s->part[rank], own, n * size);
-}
-
+/* A sum goes to all ranks that need it while it is in the cache. */
 static void slice_do(shm_t *s, int from, uint64_t first, uint64_t n)
 {
     const pl_coll_desc_t *desc = &s->now.req->desc;
     const size_t size = pl_dtype_bytes(desc->dtype);
     char *own = own_elements(s) + first * size;
-    if (from < 0)
-        slice_reduce(s, first, n);
-    else if (desc->op == PL_COLL_OP_all_to_all) {
+    for (int rank = 0; rank < s->size && from < 0; rank++)
+        s->part[rank] = (const char *)s->in[rank] + first * size;
+    if (from < 0) {
+        pl_tree_reduce(own, s->part, s->size, n, desc->dtype, desc->reduction);
+        for (int rank = 0; rank < s->size && desc->op == PL_COLL_OP_all_reduce; rank++)
+            if (rank != s->rank)
+                memcpy((char *)(uintptr_t)s->part[rank], own, n * size);
+    } else if (desc->op == PL_COLL_OP_all_to_all) {
         char kept[SLICE_BYTES];
         uint64_t here, there, length;
         pl_partition_of(desc->count, s->size, from, &here, &length);

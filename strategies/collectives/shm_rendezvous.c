@@ -29,7 +29,11 @@
 #include "base/error.h"
 #include "strategies/collectives/shm.h"
 
-enum { CONNECT_MS = 10, BACKLOG = 128 };
+enum {
+    CONNECT_MS = 10,
+    BACKLOG = 128,
+    PACKETS = SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC
+};
 
 /* The sources of events in epoll: below PL_RANKS_MAX a rank. */
 enum { FROM_LISTENER = PL_RANKS_MAX, FROM_TIMER, FROM_WORK, FROM_STRANGER };
@@ -97,37 +101,26 @@ static socklen_t name_fill(struct sockaddr_un *at, const char *name)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
 }
 
-static int socket_new(void)
-{
-    return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-}
-
 static bool watched(const shm_t *s, int fd, uint32_t from)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = from};
     return fd >= 0 && epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-static bool listener_open(shm_t *s)
-{
-    uint64_t number[2];
-    struct sockaddr_un at;
-    if (getrandom(number, sizeof number, 0) != sizeof number)
-        return false;
-    snprintf(s->name, sizeof s->name, "paceline-%016llx%016llx",
-             (unsigned long long)number[0], (unsigned long long)number[1]);
-    socklen_t length = name_fill(&at, s->name);
-    s->listener = socket_new();
-    return s->listener >= 0 && bind(s->listener, (struct sockaddr *)&at, length) == 0
-           && listen(s->listener, BACKLOG) == 0;
-}
-
 int shm_open_context(shm_t *s, char address[PL_ADDRESS_TEXT], pl_error_t *err)
 {
+    uint64_t number[2] = {0};
+    struct sockaddr_un at;
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     s->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     s->work = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (!listener_open(s) || !watched(s, s->timer, FROM_TIMER)
+    const bool is_named = getrandom(number, sizeof number, 0) == sizeof number;
+    snprintf(s->name, sizeof s->name, "paceline-%016llx%016llx",
+             (unsigned long long)number[0], (unsigned long long)number[1]);
+    const socklen_t size = name_fill(&at, s->name);
+    s->listener = is_named ? socket(AF_UNIX, PACKETS, 0) : -1;
+    if (s->listener < 0 || bind(s->listener, (struct sockaddr *)&at, size) != 0
+        || listen(s->listener, BACKLOG) != 0 || !watched(s, s->timer, FROM_TIMER)
         || !watched(s, s->work, FROM_WORK))
         return pl_fail(err, PL_EIO, "cannot listen for other ranks: %s", strerror(errno));
     /* Ranks of one machine can share memory: same kernel, same network names, same
@@ -206,37 +199,30 @@ static bool hello_send(const shm_t *s, int fd, int to)
     return packet_send(fd, &hello, sizeof hello, s->own_fd);
 }
 
-/* Connects to a rank with a lower number, and only checks that one with a higher
- * number is there: a rank that does not listen is gone; anything else is tried again. */
-static int peer_connect(shm_t *s, int rank, pl_error_t *err)
-{
-    struct sockaddr_un at;
-    const socklen_t length = name_fill(&at, s->peer[rank].name);
-    const int fd = socket_new();
-    if (fd < 0)
-        return PL_OK;
-    if (connect(fd, (struct sockaddr *)&at, length) != 0) {
-        const int why = errno;
-        close(fd);
-        if (why != ECONNREFUSED)
-            return PL_OK;
-        return pl_fail(err, PL_EPEER, "rank %d is gone: nothing listens at its address",
-                       s->peer[rank].number);
-    }
-    if (rank < s->rank && hello_send(s, fd, rank) && watched(s, fd, (uint32_t)rank))
-        s->peer[rank].fd = fd;
-    else
-        close(fd);
-    return PL_OK;
-}
-
+/* Connects to ranks with a lower number, and only checks that those with a higher number
+ * are there: a rank that does not listen is gone; anything else is tried again. */
 static int peers_connect(shm_t *s, pl_error_t *err)
 {
-    int code = PL_OK;
-    for (int rank = 0; rank < s->size && code == PL_OK; rank++)
-        if (s->peer[rank].fd < 0 && !s->peer[rank].met)
-            code = peer_connect(s, rank, err);
-    return code;
+    for (int rank = 0; rank < s->size; rank++) {
+        shm_peer_t *peer = &s->peer[rank];
+        struct sockaddr_un at;
+        const socklen_t length = name_fill(&at, peer->name);
+        const bool is_met = peer->fd >= 0 || peer->met;
+        const int fd = is_met ? -1 : socket(AF_UNIX, PACKETS, 0);
+        if (fd < 0)
+            continue;
+        const int why = connect(fd, (struct sockaddr *)&at, length) == 0 ? 0 : errno;
+        if (!why && rank < s->rank && hello_send(s, fd, rank)
+            && watched(s, fd, (uint32_t)rank))
+            peer->fd = fd;
+        else
+            close(fd);
+        if (why == ECONNREFUSED)
+            return pl_fail(err, PL_EPEER,
+                           "rank %d is gone: nothing listens at its address",
+                           peer->number);
+    }
+    return PL_OK;
 }
 
 int shm_rendezvous(shm_t *s, const pl_world_t *world, pl_error_t *err)

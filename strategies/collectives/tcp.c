@@ -138,16 +138,6 @@ static void *body_place(const tcp_t *t, int rank, const tcp_frame_t *frame)
     return frame->length == bytes ? place : NULL;
 }
 
-static void abort_take(tcp_t *t, int rank, const tcp_frame_t *frame)
-{
-    tcp_peer_t *peer = &t->peer[rank];
-    peer->reason[frame->length] = '\0';
-    pl_fail(&t->now.broken, PL_EPEER, "rank %d aborted: %s", (int)frame->at,
-            peer->reason);
-    t->origin = (int)frame->at, t->reason = peer->reason;
-    tcp_break(t, &t->now.broken);
-}
-
 /* Reads as much as one turn allows; epoll reports the rest again. */
 static void peer_read(tcp_t *t, int rank)
 {
@@ -170,7 +160,12 @@ static void peer_read(tcp_t *t, int rank)
         case TCP_GIVE: peer->taken.done++; break;
         case TCP_RESULT: peer->received.done++; break;
         case TCP_FINISH: peer->finished = true; break;
-        default: abort_take(t, rank, &frame); break;
+        default:                                            /* an abort */
+            peer->reason[frame.length] = '\0';
+            pl_fail(&t->now.broken, PL_EPEER, "rank %d aborted: %s", (int)frame.at,
+                    peer->reason);
+            t->origin = (int)frame.at, t->reason = peer->reason;
+            tcp_break(t, &t->now.broken);
         }
     }
 }

@@ -159,19 +159,6 @@ bool cipher_open(tcp_cipher_t *c, void *open, const unsigned char *sealed, size_
  * While data is in flight the kernel does not probe, but waits for minutes. */
 enum { ALIVE_SECONDS = PL_TCP_ASK_MS / 1000, ALIVE_TIMES = 3 };
 
-static bool cipher_make(tcp_connection_t *connection, const unsigned char *key,
-                        pl_error_t *err)
-{
-    connection->cipher = cipher_new(key, err);
-    connection->sealed_in = connection->cipher ? pl_alloc(TCP_SEGMENT + CIPHER_MORE)
-                                               : NULL;
-    connection->sealed_out = connection->sealed_in ? pl_alloc(TCP_SEGMENT + CIPHER_MORE)
-                                                   : NULL;
-    if (connection->cipher && !connection->sealed_out)
-        pl_no_memory(err);
-    return connection->sealed_out;
-}
-
 tcp_connection_t *tcp_connection_new(int epoll, int fd, uint32_t tag,
                                      const unsigned char *key, pl_error_t *err)
 {
@@ -189,8 +176,15 @@ tcp_connection_t *tcp_connection_new(int epoll, int fd, uint32_t tag,
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
-    if (!key || cipher_make(connection, key, err))
+    if (!key)
         return connection;
+    if ((connection->cipher = cipher_new(key, err))) {
+        connection->sealed_in = pl_alloc(TCP_SEGMENT + CIPHER_MORE);
+        connection->sealed_out = pl_alloc(TCP_SEGMENT + CIPHER_MORE);
+        if (connection->sealed_in && connection->sealed_out)
+            return connection;
+        pl_no_memory(err);
+    }
     tcp_connection_free(connection);
     return NULL;
 }

@@ -34,24 +34,6 @@ static bool is_first_of_machine(const int *machine, int rank)
     return true;
 }
 
-static void peer_place(tcp_t *t, const int *machine, int rank)
-{
-    tcp_peer_t *peer = &t->peer[rank];
-    int first, count;
-    pl_tree_unit(machine, t->size, rank, &first, &count);
-    const int giver = giver_of(first, count, t->rank);
-    peer->is_local = rank != t->rank && machine[rank] == machine[t->rank];
-    if (rank == t->rank || peer->is_local) {
-        peer->giver = rank;
-        return;
-    }
-    peer->giver = rank == first ? giver : -1;
-    peer->gives_sums = rank == giver;
-    peer->takes_sums = giver_of(t->unit, t->unit_size, rank) == t->rank;
-    peer->takes_results = peer->gives_sums && is_first_of_machine(machine, first);
-    peer->gives_results = peer->takes_sums && is_first_of_machine(machine, t->unit);
-}
-
 int tcp_share(tcp_t *t, const pl_world_t *world, pl_error_t *err)
 {
     int *alone = pl_alloc_array((size_t)t->size, sizeof *alone), code = PL_OK;
@@ -63,8 +45,17 @@ int tcp_share(tcp_t *t, const pl_world_t *world, pl_error_t *err)
     t->reach = world->reach, t->reach_user = world->user;
     pl_tree_unit(machine, t->size, t->rank, &t->unit, &t->unit_size);
     for (int rank = 0; rank < t->size && code == PL_OK; rank++) {
-        peer_place(t, machine, rank);
         tcp_peer_t *peer = &t->peer[rank];
+        int first, count;
+        pl_tree_unit(machine, t->size, rank, &first, &count);
+        const int giver = giver_of(first, count, t->rank);
+        const bool is_near = machine[rank] == machine[t->rank];
+        peer->is_local = is_near && rank != t->rank;
+        peer->giver = is_near ? rank : rank == first ? giver : -1;
+        peer->gives_sums = !is_near && rank == giver;
+        peer->takes_sums = !is_near && giver_of(t->unit, t->unit_size, rank) == t->rank;
+        peer->takes_results = peer->gives_sums && is_first_of_machine(machine, first);
+        peer->gives_results = peer->takes_sums && is_first_of_machine(machine, t->unit);
         const bool adds_up = peer->takes_sums && t->unit_size > 1;
         t->local_others += peer->is_local;
         peer->window = peer->gives_sums ? pl_alloc(t->window * TCP_SEGMENT) : NULL;

@@ -69,25 +69,8 @@ static tcp_greeting_t raw_read(const tcp_t *t, tcp_connection_t *connection)
                : TCP_GREETING_BAD;
 }
 
-/* Whether the hello is that of another rank that knows both numbers. */
-static bool hello_is_good(const tcp_t *t, const tcp_connection_t *connection,
-                          const hello_t *hello)
-{
-    if (hello->size != (uint32_t)t->size || hello->rank >= hello->size
-        || hello->rank == (uint32_t)t->rank)
-        return false;
-    const tcp_peer_t *peer = &t->peer[hello->rank];
-    const bool lower = hello->rank < (uint32_t)t->rank;
-    /* The rank has not been met, or it connects again. */
-    return (!peer->connection
-            || (!peer->entered && !connection->connects
-                && connection->since >= peer->connection->since))
-           && lower == connection->connects
-           && (!lower || hello->rank == connection->tag - FROM_ATTEMPT)
-           && !memcmp(hello->to, t->token, TCP_TOKEN)
-           && !memcmp(hello->from, peer->token, TCP_TOKEN);
-}
-
+/* The hello is that of another rank that knows both numbers; the rank has not been met,
+ * or it connects again. */
 static tcp_greeting_t hello_read(const tcp_t *t, tcp_connection_t *connection, int *rank)
 {
     hello_t hello;
@@ -101,7 +84,17 @@ static tcp_greeting_t hello_read(const tcp_t *t, tcp_connection_t *connection, i
     if (code <= 0)
         return code < 0 ? TCP_GREETING_BAD : TCP_GREETING_WAITS;
     memcpy(&hello, connection->raw, sizeof hello);
-    if (!hello_is_good(t, connection, &hello)
+    if (hello.size != (uint32_t)t->size || hello.rank >= hello.size
+        || hello.rank == (uint32_t)t->rank)
+        return TCP_GREETING_BAD;
+    const tcp_peer_t *peer = &t->peer[hello.rank];
+    const bool lower = hello.rank < (uint32_t)t->rank,
+               again = !peer->entered && !connection->connects && peer->connection
+                       && connection->since >= peer->connection->since;
+    if ((peer->connection && !again) || lower != connection->connects
+        || (lower && hello.rank != connection->tag - FROM_ATTEMPT)
+        || memcmp(hello.to, t->token, TCP_TOKEN) != 0
+        || memcmp(hello.from, peer->token, TCP_TOKEN) != 0
         || (!connection->connects && !hello_send(t, connection, (int)hello.rank)))
         return TCP_GREETING_BAD;
     *rank = (int)hello.rank;

@@ -21,19 +21,21 @@ struct pl_ddp;
 typedef struct pl_sync_point {
     struct pl_sync_point *next;
     /* Makes the collective's calls, with pl_ddp_call_…(); when all of them have ended,
-     * end() processes their results. */
+     * end() processes their results.  [there are none] */
     int (*begin)(struct pl_ddp *ddp, struct pl_sync_point *point, pl_error_t *err);
     void (*end)(struct pl_ddp *ddp, struct pl_sync_point *point,
                 const pl_error_t *failure);
-    bool ready;                                       /* the data of this rank is there */
-    bool on_device;                                   /* gradients of the step are summed
-                                                         on the device; */
-    bool is_computed;                                 /* so are the metrics */
-    bool is_normed;                                   /* norms of blocks are on the way */
-    pl_replica_sums_t sums;                           /* of a step */
-    pl_forward_t *forward;                            /* of a batch */
-    const pl_replica_collective_t *collective;        /* within a step */
-    pl_call_t *call;                                  /* of a decision */
+    bool is_next;           /* insert it before sync points that some ranks may not have
+                               reached: an equal one has just ended, on all ranks alike */
+    bool ready;             /* the data of this rank is there */
+    bool on_device;         /* gradients of the step are summed
+                               on the device; */
+    bool is_computed;       /* so are the metrics */
+    bool is_normed;         /* norms of blocks are on the way */
+    pl_replica_sums_t sums;  /* of a step */
+    pl_forward_t *forward;  /* of a batch */
+    const pl_replica_collective_t *collective;  /* within a step */
+    pl_call_t *call;        /* of a decision */
     char *text;
     bool polls, objects;
     bool compares;                           /* compare its text with that of rank zero */
@@ -159,26 +161,20 @@ PL_API int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* ---- ddp/sync_points.c: sync points, one after the other ---- */
 
-/* Appends a new sync point to the queue; NULL: PL_ENOMEM, or the error of an earlier
- * one. */
-pl_sync_point_t *pl_ddp_sync_point_new(pl_ddp_t *ddp, pl_error_t *err);
+/* Adds a sync point like this one to the queue; NULL: PL_ENOMEM, or the error of an
+ * earlier one. */
+pl_sync_point_t *pl_ddp_sync_point_new(pl_ddp_t *ddp, const pl_sync_point_t *like,
+                                       pl_error_t *err);
 /* Begins the first sync point if it is ready. */
 void pl_ddp_advance(pl_ddp_t *ddp);
-/* Appends a sync point like this one, which is ready. If an equal one has just ended,
- * on all ranks alike, inserts it before sync points that some ranks may not have
- * reached. */
+/* Adds a sync point like this one, which is ready. */
 int pl_ddp_sync(pl_ddp_t *ddp, const pl_sync_point_t *like, pl_error_t *err);
-int pl_ddp_sync_next(pl_ddp_t *ddp, const pl_sync_point_t *like, pl_error_t *err);
-/* The first sync point of a batch, which is done. */
-pl_sync_point_t *pl_ddp_sync_point_of(const pl_ddp_t *ddp, const pl_forward_t *forward);
-/* Have the collective sum or gather elements of the host's memory. */
+/* Have the collective sum elements of the host's memory, or gather them in chunks that
+ * begin at multiples of `step` elements  [PL_CHUNK_STEP]. */
 PL_API int pl_ddp_call_sum(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count, pl_dtype_t dtype,
                            pl_error_t *err);
-PL_API int pl_ddp_call_gather(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count,
+PL_API int pl_ddp_call_gather(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count, int64_t step,
                               pl_dtype_t dtype, pl_error_t *err);
-/* The same with chunks that begin at multiples of `step` elements. */
-int pl_ddp_call_gather_by(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count, int64_t step,
-                          pl_dtype_t dtype, pl_error_t *err);
 /* Has the collective broadcast bytes of the texts from rank zero. */
 int pl_ddp_call_broadcast(pl_ddp_t *ddp, size_t offset, size_t bytes, pl_error_t *err);
 void pl_ddp_sync_points_release(pl_ddp_t *ddp);
@@ -197,7 +193,7 @@ double pl_ddp_element(const pl_ddp_t *ddp, pl_reg_ptr_t at, size_t k);
 void pl_ddp_element_set(const pl_ddp_t *ddp, pl_reg_ptr_t at, size_t k, double value);
 
 /* For a prediction's batch: rows of all ranks; elements of a row of an output; number
- * of outputs. */
+ * of outputs, 0 for other plans. */
 size_t pl_ddp_rows_max(const pl_ddp_t *ddp);
 size_t pl_ddp_output_row_elements(const pl_replica_plan_t *plan, int k);
 int pl_ddp_output_count(const pl_replica_plan_t *plan);
@@ -231,25 +227,23 @@ int pl_ddp_gather(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err);
 
 /* ---- ddp/device.c: gradients that stay in the memory of devices ---- */
 
-/* Whether gradients can stay on devices. */
-bool pl_ddp_gradients_stay(const pl_ddp_t *ddp);
-/* Elements of a block of norms, whether gradients stay on devices or pass through the
- * host; 0: gradients are the host's. */
-int64_t pl_ddp_norm_block(const pl_ddp_t *ddp);
+/* Decides whether gradients can stay on devices, and the elements of a block of norms,
+ * whether they stay there or pass through the host; 0: gradients are the host's. */
+void pl_ddp_device_choose(pl_ddp_t *ddp);
 bool pl_ddp_device_compile(pl_replica_t *r, pl_region_t registered, pl_how_t how,
                            pl_error_t *err);
 extern const pl_sync_hooks_t pl_ddp_device_sync_hooks;
 /* The same, with state that ranks agree on. */
 extern const pl_sync_hooks_t pl_ddp_state_sync_hooks;
-/* For a strategy built on this one, if on_device: its steps are reduced on the device. */
-void pl_ddp_sync_on_device(pl_sync_hooks_t *hooks);
+
 /* Reduces a step whose metrics are there, wherever its gradients lie. */
 int pl_ddp_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err);
-/* Sum or gather neighbouring elements of a region, behind ddp->after. */
+/* Sum or gather neighbouring elements of a region, behind ddp->after; chunks begin at
+ * multiples of `step` elements  [PL_CHUNK_STEP]. */
 int pl_ddp_device_sum(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
                       pl_error_t *err);
 int pl_ddp_device_gather(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
-                         pl_error_t *err);
+                         int64_t step, pl_error_t *err);
 /* Sums a range in the same way, so that this rank gets its chunk, if the range has
  * trained parameters. */
 int pl_ddp_device_scatter(pl_ddp_t *ddp, const pl_ddp_range_t *range, pl_error_t *err);

@@ -2,6 +2,7 @@
  *
  * A text travels through the control buffer in two pieces: first its length and as
  * much as fits next to it, because most texts are short. */
+#include <stddef.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -10,63 +11,51 @@
 
 enum {
     LENGTH = sizeof(uint64_t),
-    FIRST = 1024,
-    POLL = PL_DDP_TEXTS - sizeof(double),            /* its place in the control buffer */
-    LONGEST = POLL - LENGTH
+    FIRST = 1024,                          /* bytes of the first piece, with the length */
+    LONGEST = PL_DDP_TEXTS - LENGTH - sizeof(double)
 };
 
-static double *poll_on(const pl_ddp_t *ddp)
-{
-    return (double *)(void *)((char *)ddp->texts->data + POLL);
-}
-
-static uint64_t length_on(const pl_ddp_t *ddp)
-{
+/* What lies in ddp->texts. */
+typedef struct texts {
     uint64_t length;
-    memcpy(&length, ddp->texts->data, sizeof length);
-    return length;
-}
+    char text[LONGEST];
+    double poll;                                            /* ranks that object */
+} texts_t;
 
-/* The name in a line of metric_names: where it begins and its length. */
-static int name_of(const char **line)
-{
-    *line += **line == '=';
-    const int length = (int)strcspn(*line, "\t\n");
-    return length - (length && (*line)[length - 1] == '*');
-}
-
-static const char *next_line(const char *line)
-{
-    line += strcspn(line, "\n");
-    return line + (*line == '\n');
-}
+_Static_assert(sizeof(texts_t) == PL_DDP_TEXTS, "the texts fill their buffer");
 
 /* Metrics are summed by their positions, so all ranks must have the same. */
 static int names_compare(const pl_ddp_t *ddp, const char *own, const char *theirs,
                          pl_error_t *err)
 {
-    int place = 1;
-    while (*own && strcspn(own, "\n") == strcspn(theirs, "\n")
-           && !strncmp(own, theirs, strcspn(own, "\n"))) {
-        own = next_line(own);
-        theirs = next_line(theirs);
-        place++;
-    }
-    if (!*own && !*theirs)
+    const char *line[] = {own, theirs};
+    int place = 1, length[2];
+    for (size_t same;
+         *line[0] && (same = strcspn(line[0], "\n")) == strcspn(line[1], "\n")
+         && !strncmp(line[0], line[1], same);
+         place++)
+        for (int k = 0; k < 2; k++)
+            line[k] += same + (line[k][same] == '\n');
+    if (!*line[0] && !*line[1])
         return PL_OK;
-    const int own_length = name_of(&own), their_length = name_of(&theirs);
+    for (int k = 0; k < 2; k++) {            /* the name in the line, without its marks */
+        line[k] += *line[k] == '=';
+        length[k] = (int)strcspn(line[k], "\t\n");
+        length[k] -= length[k] && line[k][length[k] - 1] == '*';
+    }
     return pl_fail(
         err, PL_EINVAL,
         "metric %d of a step is \"%.*s\" on rank %u and \"%.*s\" on rank 0: the module "
         "must log the same metrics, in the same way and order, on all ranks",
-        place, own_length, own, (unsigned)ddp->replica.rank, their_length, theirs);
+        place, length[0], line[0], (unsigned)ddp->replica.rank, length[1], line[1]);
 }
 
 static void text_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *failure)
 {
     pl_error_t err = {0};
     char *text = NULL;
-    const uint64_t length = failure ? 0 : length_on(ddp);
+    const texts_t *texts = ddp->texts->data;
+    const uint64_t length = failure ? 0 : texts->length;
     pl_replica_waited(&ddp->replica);
     if (failure)
         err = *failure;
@@ -76,9 +65,9 @@ static void text_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *fa
         pl_call_fail(point->call, &err);
         return;
     }
-    memcpy(text, (const char *)ddp->texts->data + LENGTH, length);
+    memcpy(text, texts->text, length);
     text[length] = '\0';
-    const bool objected = point->polls && *poll_on(ddp) > 0;
+    const bool objected = point->polls && texts->poll > 0;
     if (point->compares) {
         if (names_compare(ddp, point->text, text, &err) == PL_OK)
             pl_reply_metric_names(point->call, &(pl_metric_names_reply_t){.names = text});
@@ -93,14 +82,15 @@ static void text_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *fa
 static int rest_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
 {
     (void)point;
-    return pl_ddp_call_broadcast(ddp, FIRST, LENGTH + length_on(ddp) - FIRST, err);
+    const texts_t *texts = ddp->texts->data;
+    return pl_ddp_call_broadcast(ddp, FIRST, LENGTH + texts->length - FIRST, err);
 }
 
 /* The rest is a sync point of its own, before any other. */
 static void first_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *failure)
 {
     pl_error_t err = {0};
-    if (failure || LENGTH + length_on(ddp) <= FIRST) {
+    if (failure || LENGTH + ((const texts_t *)ddp->texts->data)->length <= FIRST) {
         text_end(ddp, point, failure);
         return;
     }
@@ -109,9 +99,10 @@ static void first_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *f
                                   .call = point->call,
                                   .text = point->text,
                                   .polls = point->polls,
-                                  .compares = point->compares};
+                                  .compares = point->compares,
+                                  .is_next = true};
     point->text = NULL;
-    if (pl_ddp_sync_next(ddp, &rest, &err) == PL_OK)
+    if (pl_ddp_sync(ddp, &rest, &err) == PL_OK)
         return;
     pl_free(rest.text);
     pl_replica_waited(&ddp->replica);
@@ -120,16 +111,17 @@ static void first_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *f
 
 static int first_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
 {
-    const uint64_t length = strlen(point->text);
+    texts_t *texts = ddp->texts->data;
     if (ddp->replica.rank == 0) {
-        memcpy(ddp->texts->data, &length, sizeof length);
-        memcpy((char *)ddp->texts->data + LENGTH, point->text, length);
+        texts->length = strlen(point->text);
+        memcpy(texts->text, point->text, texts->length);
     }
     int code = pl_ddp_call_broadcast(ddp, 0, FIRST, err);
     if (code != PL_OK || !point->polls)
         return code;
-    *poll_on(ddp) = point->objects;
-    return pl_ddp_call_sum(ddp, (pl_reg_ptr_t){ddp->texts, POLL}, 1, PL_F64, err);
+    texts->poll = point->objects;
+    const pl_reg_ptr_t poll = {ddp->texts, offsetof(texts_t, poll)};
+    return pl_ddp_call_sum(ddp, poll, 1, PL_F64, err);
 }
 
 int pl_ddp_decide(pl_ddp_t *ddp, pl_call_t *call, const pl_decide_t *msg, bool compares,

@@ -22,36 +22,21 @@
 #include "strategies/replica/internal.h"
 #include "tensor/model.h"
 
-/* The kind of the accelerator's memory, if this strategy may leave gradients there. */
-static const char *memory_kind(const pl_ddp_t *ddp)
+void pl_ddp_device_choose(pl_ddp_t *ddp)
 {
-    const pl_replica_t *r = &ddp->replica;
+    pl_replica_t *r = &ddp->replica;
     const pl_options_t *options = r->job->options;
     const bool may = ddp->reduce_hooks ? ddp->reduce_hooks->gradients_stay
-                                       : r->sync_hooks == &pl_ddp_sync_hooks;
-    const char *automatic = pl_accelerator_auto(options);
-    if (!may || r->job->stage != PL_TRAIN)
-        return NULL;
-    return pl_accelerator_traits(
-               pl_options_choice(options, "trainer.accelerator", automatic))
-        .memory_kind;
-}
-
-int64_t pl_ddp_norm_block(const pl_ddp_t *ddp)
-{
-    const bool gives = ddp->reduce_hooks && ddp->reduce_hooks->give;
-    return !gives && memory_kind(ddp) ? pl_norm_block(ddp->replica.model) : 0;
-}
-
-bool pl_ddp_gradients_stay(const pl_ddp_t *ddp)
-{
-    const pl_replica_t *r = &ddp->replica;
-    const char *kind = memory_kind(ddp);
-    pl_dtype_t dtype;
-    if (!ddp->device_kind || !kind || strcmp(kind, ddp->device_kind) != 0)
-        return false;
-    pl_replica_gradients(r, &dtype);
-    return dtype == PL_F32 || dtype == PL_F64;
+                                       : r->sync_hooks == &pl_ddp_sync_hooks,
+               gives = ddp->reduce_hooks && ddp->reduce_hooks->give;
+    const char *accelerator = pl_options_choice(options, "trainer.accelerator",
+                                                pl_accelerator_auto(options)),
+               *kind = may && r->job->stage == PL_TRAIN     /* [none, or not wanted] */
+                           ? pl_accelerator_traits(accelerator).memory_kind
+                           : NULL;
+    r->norm_block = kind && !gives ? pl_norm_block(r->model) : 0;
+    ddp->on_device = ddp->device_kind && kind && strcmp(kind, ddp->device_kind) == 0
+                     && (ddp->dtype == PL_F32 || ddp->dtype == PL_F64);
 }
 
 /* ---- operations on the device ---- */
@@ -92,23 +77,37 @@ void pl_ddp_device_enqueued(pl_ddp_t *ddp, const pl_error_t *failure)
     pl_ddp_advance(ddp);
 }
 
-static void answered(pl_ddp_t *ddp, const pl_answer_t *answer, pl_object_t *fence)
+/* The end of a request to the collective; the context is its message. */
+static void request_answered(void *self, const pl_answer_t *answer)
 {
-    pl_replica_t *r = &ddp->replica;
+    pl_replica_t *r = self;
+    pl_object_t *fence = NULL;
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    switch (answer->kind == PL_ANSWER_REPLY ? (uintptr_t)answer->context : 0) {
+    case PL_MESSAGE_all_reduce: fence = answer->body->all_reduce_reply.fence; break;
+    case PL_MESSAGE_all_gather: fence = answer->body->all_gather_reply.fence; break;
+    case PL_MESSAGE_reduce_scatter:
+        fence = answer->body->reduce_scatter_reply.fence;
+        break;
+    default: break;
+    }
     if (fence) {
         pl_object_unref(r->reduced);
         r->reduced = pl_object_ref(fence);
     }
-    if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
-        pl_ddp_device_enqueued(ddp,
-                               answer->kind == PL_ANSWER_ERROR ? answer->error : NULL);
+    pl_ddp_device_enqueued(self, answer->kind == PL_ANSWER_ERROR ? answer->error : NULL);
 }
 
-static void sum_answered(void *self, const pl_answer_t *answer)
+static int request(pl_ddp_t *ddp, pl_message_t message, const void *fields,
+                   pl_error_t *err)
 {
-    answered(self, answer,
-             answer->kind == PL_ANSWER_REPLY ? answer->body->all_reduce_reply.fence
-                                             : NULL);
+    const pl_how_t how = {.on_answer = request_answered,
+                          .context = (void *)(uintptr_t)message};
+    if (!pl_call(ddp, ddp->collective_actor, message, fields, how, err))
+        return err->code;
+    ddp->enqueuing++;
+    return PL_OK;
 }
 
 int pl_ddp_device_sum(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
@@ -121,18 +120,20 @@ int pl_ddp_device_sum(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t cou
                                  .dtype = ddp->dtype,
                                  .reduction = PL_REDUCE_SUM,
                                  .after = ddp->after ? &ddp->after->object : NULL};
-    const pl_how_t how = {.on_answer = sum_answered};
-    if (!pl_call_all_reduce(ddp, ddp->collective_actor, &msg, how, err))
-        return err->code;
-    ddp->enqueuing++;
-    return PL_OK;
+    return request(ddp, PL_MESSAGE_all_reduce, &msg, err);
 }
 
-static void scatter_answered(void *self, const pl_answer_t *answer)
+int pl_ddp_device_gather(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
+                         int64_t step, pl_error_t *err)
 {
-    answered(self, answer,
-             answer->kind == PL_ANSWER_REPLY ? answer->body->reduce_scatter_reply.fence
-                                             : NULL);
+    const pl_reg_ptr_t at = pl_ddp_region(ddp, region, from);
+    const pl_all_gather_t msg = {.memory = &at.memory->object,
+                                 .offset = at.offset,
+                                 .count = count,
+                                 .step = (uint64_t)step,
+                                 .dtype = ddp->dtype,
+                                 .after = ddp->after ? &ddp->after->object : NULL};
+    return request(ddp, PL_MESSAGE_all_gather, &msg, err);
 }
 
 /* Ranks move no frozen parameters. */
@@ -154,13 +155,8 @@ int pl_ddp_device_scatter(pl_ddp_t *ddp, const pl_ddp_range_t *range, pl_error_t
                                      .dtype = ddp->dtype,
                                      .reduction = PL_REDUCE_SUM,
                                      .after = ddp->after ? &ddp->after->object : NULL};
-    const pl_how_t how = {.on_answer = scatter_answered};
-    if (!is_trained(ddp, range))
-        return PL_OK;
-    if (!pl_call_reduce_scatter(ddp, ddp->collective_actor, &msg, how, err))
-        return err->code;
-    ddp->enqueuing++;
-    return PL_OK;
+    return is_trained(ddp, range) ? request(ddp, PL_MESSAGE_reduce_scatter, &msg, err)
+                                  : PL_OK;
 }
 
 bool pl_ddp_device_compile(pl_replica_t *r, pl_region_t registered, pl_how_t how,
@@ -172,77 +168,11 @@ bool pl_ddp_device_compile(pl_replica_t *r, pl_region_t registered, pl_how_t how
     return pl_call_compile_sums(r, ddp->collective_actor, &msg, how, err);
 }
 
-static void share_answered(void *self, const pl_answer_t *answer)
-{
-    answered(self, answer, NULL);
-}
-
-/* Registers the memory, once, before the first sum. */
-static int share(pl_ddp_t *ddp, pl_error_t *err)
-{
-    const pl_replica_t *r = &ddp->replica;
-    const pl_how_t how = {.on_answer = share_answered};
-    for (int k = 0; k < PL_REGIONS && !ddp->shares; k++) {
-        const pl_register_buffer_t msg = {
-            .memory = r->registered[k] ? &r->bulk[k].memory->object : NULL};
-        if (!msg.memory)
-            continue;
-        if (!pl_call_register_buffer(ddp, ddp->collective_actor, &msg, how, err))
-            return err->code;
-        ddp->enqueuing++;
-    }
-    ddp->shares = true;
-    return PL_OK;
-}
-
-static void gather_answered(void *self, const pl_answer_t *answer)
-{
-    answered(self, answer,
-             answer->kind == PL_ANSWER_REPLY ? answer->body->all_gather_reply.fence
-                                             : NULL);
-}
-
 /* The ranks have synchronized behind an update, and everything before is reported. */
-static int gathered_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
-{
-    (void)ddp, (void)point, (void)err;
-    return PL_OK;
-}
-
 static void gathered_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *failure)
 {
     (void)point;
     pl_replica_reported(&ddp->replica, failure, false);
-}
-
-static int gather(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count, int64_t step,
-                  const pl_fence_t *after, pl_error_t *err)
-{
-    const pl_all_gather_t msg = {.memory = &at.memory->object,
-                                 .offset = at.offset,
-                                 .count = count,
-                                 .step = (uint64_t)step,
-                                 .dtype = ddp->dtype,
-                                 .after = after ? (pl_object_t *)&after->object : NULL};
-    const pl_how_t how = {.on_answer = gather_answered};
-    if (!pl_call_all_gather(ddp, ddp->collective_actor, &msg, how, err))
-        return err->code;
-    ddp->enqueuing++;
-    return PL_OK;
-}
-
-int pl_ddp_device_gather(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
-                         pl_error_t *err)
-{
-    return gather(ddp, pl_ddp_region(ddp, region, from), count, 0, ddp->after, err);
-}
-
-static int range_gather(pl_ddp_t *ddp, const pl_ddp_range_t *range,
-                        const pl_fence_t *after, pl_error_t *err)
-{
-    return gather(ddp, pl_ddp_region(ddp, PL_REGION_PARAMS, (size_t)range->first),
-                  (size_t)(range->end - range->first),
-                  ddp->scatters ? ddp->replica.norm_block : 0, after, err);
 }
 
 static void fences_drop(pl_ddp_fences_t *fences)
@@ -257,6 +187,12 @@ static void fences_keep(pl_ddp_fences_t *fences, int buckets, pl_fence_t *fence)
         fences->fence[fences->count] = pl_object_ref(fence);
 }
 
+void pl_ddp_device_release(pl_ddp_t *ddp)
+{
+    fences_drop(&ddp->computed);
+    fences_drop(&ddp->updated);
+}
+
 void pl_ddp_device_updated(pl_replica_t *r, int buckets, pl_fence_t *fence)
 {
     fences_keep(&((pl_ddp_t *)r)->updated, buckets, fence);
@@ -266,21 +202,24 @@ void pl_ddp_device_updated(pl_replica_t *r, int buckets, pl_fence_t *fence)
 int pl_ddp_device_gather_params(pl_ddp_t *ddp, int objective, pl_error_t *err)
 {
     const pl_replica_t *r = &ddp->replica;
-    const pl_ddp_range_t all = {.end = r->model->params};
-    pl_sync_point_t *point = pl_ddp_sync_point_new(ddp, err);
-    if (!point)
+    const pl_sync_point_t gathered = {.end = gathered_end, .is_computed = true};
+    ddp->ordering = pl_ddp_sync_point_new(ddp, &gathered, err);
+    if (!ddp->ordering)
         return err->code;
-    point->begin = gathered_begin;
-    point->end = gathered_end;
-    point->is_computed = true;
-    ddp->ordering = point;
-    int code = ddp->scatters ? PL_OK : range_gather(ddp, &all, r->updated, err);
-    for (int k = 0; k < ddp->scatters && code == PL_OK; k++)
-        if (ddp->scatter[k].objective == objective && is_trained(ddp, &ddp->scatter[k]))
-            code = range_gather(ddp, &ddp->scatter[k],
-                                k < ddp->updated.count ? ddp->updated.fence[k]
-                                                       : r->updated,
-                                err);
+    int code = PL_OK;
+    ddp->after = r->updated;
+    if (!ddp->scatters)
+        code = pl_ddp_device_gather(ddp, PL_REGION_PARAMS, 0, (size_t)r->model->params, 0,
+                                    err);
+    for (int k = 0; k < ddp->scatters && code == PL_OK; k++) {
+        const pl_ddp_range_t *range = &ddp->scatter[k];
+        if (range->objective != objective || !is_trained(ddp, range))
+            continue;
+        ddp->after = k < ddp->updated.count ? ddp->updated.fence[k] : r->updated;
+        code = pl_ddp_device_gather(ddp, PL_REGION_PARAMS, (size_t)range->first,
+                                    (size_t)(range->end - range->first), r->norm_block,
+                                    err);
+    }
     fences_drop(&ddp->updated);
     if (code == PL_OK)
         return PL_OK;
@@ -309,15 +248,22 @@ static int device_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_erro
     point->on_device = true;
     ddp->ordering = point;
     const bool gives = ddp->reduce_hooks && ddp->reduce_hooks->give;
-    int code = share(ddp, err);
+    int code = PL_OK;
+    /* Registers the memory, once, before the first sum. */
+    for (int k = 0; k < PL_REGIONS && !ddp->shares && code == PL_OK; k++) {
+        const pl_register_buffer_t msg = {
+            .memory = r->registered[k] ? &r->bulk[k].memory->object : NULL};
+        if (msg.memory)
+            code = request(ddp, PL_MESSAGE_register_buffer, &msg, err);
+    }
+    ddp->shares |= code == PL_OK;
     ddp->after = r->computed;
     if (code == PL_OK)
         code = gives ? ddp->reduce_hooks->give(ddp, sums, err)
                      : pl_ddp_sum_step(ddp, sums, err);
     if (code == PL_OK && ddp->agrees && !gives)
         code = pl_ddp_state_give(ddp, sums, err);
-    fences_drop(&ddp->computed);
-    fences_drop(&ddp->updated);
+    pl_ddp_device_release(ddp);
     if (code == PL_OK)
         return PL_OK;
     ddp->enqueuing++;
@@ -348,19 +294,6 @@ int pl_ddp_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *er
     if (code == PL_OK)
         device_computed(r, sums);
     return code;
-}
-
-void pl_ddp_sync_on_device(pl_sync_hooks_t *hooks)
-{
-    hooks->reduce = device_reduce;
-    hooks->computed = device_computed;
-    hooks->gradients_stay = true;
-}
-
-void pl_ddp_device_release(pl_ddp_t *ddp)
-{
-    fences_drop(&ddp->computed);
-    fences_drop(&ddp->updated);
 }
 
 #define SYNC_HOOKS \

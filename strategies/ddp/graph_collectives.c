@@ -25,75 +25,51 @@ size_t pl_ddp_moments(const pl_ddp_t *ddp)
     return (size_t)max * r->ranks * (size_t)pl_element_bytes(ddp->dtype);
 }
 
-static pl_reg_ptr_t collective_place(const pl_ddp_t *ddp,
-                                     const pl_replica_collective_t *collective)
-{
-    return pl_ddp_region(ddp, PL_REGION_COLLECTIVE, (size_t)collective->from);
-}
-
 /* ---- moments ---- */
 
-/* Positions of channels, and of their counts of values, in a rank's moments. */
-typedef struct rank_moments {
-    pl_reg_ptr_t place;                                     /* of rank 0 */
-    size_t per_rank, channels;                              /* elements of a rank */
-    double n;                                               /* values of all ranks */
-} rank_moments_t;
-
-static double moment(const pl_ddp_t *ddp, const rank_moments_t *m, uint32_t rank,
-                     size_t k)
+/* Element k of a rank's moments, of which there are `count`: means of channels, their
+ * variances, and the number of values. */
+static double moment(const pl_ddp_t *ddp, size_t count, uint32_t rank, size_t k)
 {
-    return pl_ddp_element(ddp, m->place, rank * m->per_rank + k);
-}
-
-static double values(const pl_ddp_t *ddp, const rank_moments_t *m, uint32_t rank)
-{
-    return moment(ddp, m, rank, 2 * m->channels);
+    return pl_ddp_element(ddp, pl_ddp_control_buffer(ddp, ddp->at.moments),
+                          rank * count + k);
 }
 
 /* Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing
  * sample variances", 1979: counts weigh the differences of means, however large the
  * means are. */
-static void channel_combine(const pl_ddp_t *ddp, const rank_moments_t *m, size_t channel,
-                            double *mean_p, double *var_p)
-{
-    const uint32_t ranks = ddp->replica.ranks;
-    double mean = 0, squares = 0;
-    for (uint32_t k = 0; k < ranks; k++)
-        mean += values(ddp, m, k) * moment(ddp, m, k, channel);
-    mean /= m->n;
-    for (uint32_t k = 0; k < ranks; k++) {
-        const double apart = moment(ddp, m, k, channel) - mean;
-        squares += values(ddp, m, k)
-                   * (moment(ddp, m, k, m->channels + channel) + apart * apart);
-    }
-    *mean_p = mean;
-    *var_p = squares / m->n;
-}
-
 static int moments_combine(const pl_ddp_t *ddp, const pl_replica_collective_t *collective,
                            pl_error_t *err)
 {
-    const pl_reg_ptr_t to = collective_place(ddp, collective);
-    rank_moments_t m = {.place = pl_ddp_control_buffer(ddp, ddp->at.moments),
-                        .per_rank = (size_t)collective->count,
-                        .channels = (size_t)(collective->count - PL_REGION_ALIGN) / 2};
-    for (uint32_t k = 0; k < ddp->replica.ranks; k++)
-        m.n += values(ddp, &m, k);
-    if (m.n < 2)
+    const pl_reg_ptr_t to = pl_ddp_region(ddp, PL_REGION_COLLECTIVE,
+                                          (size_t)collective->from);
+    const uint32_t ranks = ddp->replica.ranks;
+    const size_t count = (size_t)collective->count,
+                 channels = (count - PL_REGION_ALIGN) / 2;
+    double n = 0;                                           /* values of all ranks */
+    for (uint32_t k = 0; k < ranks; k++)
+        n += moment(ddp, count, k, 2 * channels);
+    if (n < 2)
         return pl_fail(
             err, PL_EINVAL,
             "batch_norm needs more than one value for each channel to train on, and all "
             "ranks together have %.0f: make data.batch_size larger, or set "
             "data.drop_last to leave out a last batch that is not full",
-            m.n);
-    for (size_t k = 0; k < m.channels; k++) {
-        double mean, var;
-        channel_combine(ddp, &m, k, &mean, &var);
-        pl_ddp_element_set(ddp, to, k, mean);
-        pl_ddp_element_set(ddp, to, m.channels + k, var);
+            n);
+    for (size_t c = 0; c < channels; c++) {
+        double mean = 0, squares = 0;
+        for (uint32_t k = 0; k < ranks; k++)
+            mean += moment(ddp, count, k, 2 * channels) * moment(ddp, count, k, c);
+        mean /= n;
+        for (uint32_t k = 0; k < ranks; k++) {
+            const double apart = moment(ddp, count, k, c) - mean;
+            squares += moment(ddp, count, k, 2 * channels)
+                       * (moment(ddp, count, k, channels + c) + apart * apart);
+        }
+        pl_ddp_element_set(ddp, to, c, mean);
+        pl_ddp_element_set(ddp, to, channels + c, squares / n);
     }
-    pl_ddp_element_set(ddp, to, 2 * m.channels, m.n);
+    pl_ddp_element_set(ddp, to, 2 * channels, n);
     return PL_OK;
 }
 
@@ -101,19 +77,17 @@ static int moments_combine(const pl_ddp_t *ddp, const pl_replica_collective_t *c
 
 static int collective_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
 {
-    const pl_replica_collective_t *collective = point->collective;
-    if (collective->how == PL_GRAPH_COLLECTIVE_MOMENTS) {
-        const pl_replica_t *r = &ddp->replica;
-        const pl_reg_ptr_t own = collective_place(ddp, collective);
-        const size_t bytes = (size_t)collective->count
-                             * (size_t)pl_element_bytes(ddp->dtype);
-        memcpy((char *)ddp->control->data + ddp->at.moments + r->rank * bytes,
-               (const char *)own.memory->data + own.offset, bytes);
-        return pl_ddp_call_gather(ddp, pl_ddp_control_buffer(ddp, ddp->at.moments),
-                                  (size_t)collective->count * r->ranks, ddp->dtype, err);
-    }
-    return pl_ddp_call_sum(ddp, collective_place(ddp, collective),
-                           (size_t)collective->count, ddp->dtype, err);
+    const pl_replica_t *r = &ddp->replica;
+    const size_t count = (size_t)point->collective->count;
+    const pl_reg_ptr_t own = pl_ddp_region(ddp, PL_REGION_COLLECTIVE,
+                                           (size_t)point->collective->from);
+    if (point->collective->how != PL_GRAPH_COLLECTIVE_MOMENTS)
+        return pl_ddp_call_sum(ddp, own, count, ddp->dtype, err);
+    const size_t bytes = count * (size_t)pl_element_bytes(ddp->dtype);
+    memcpy((char *)ddp->control->data + ddp->at.moments + r->rank * bytes,
+           (const char *)own.memory->data + own.offset, bytes);
+    return pl_ddp_call_gather(ddp, pl_ddp_control_buffer(ddp, ddp->at.moments),
+                              count * r->ranks, 0, ddp->dtype, err);
 }
 
 static void collective_end(pl_ddp_t *ddp, pl_sync_point_t *point,

@@ -67,27 +67,9 @@ size_t pl_ddp_output_row_elements(const pl_replica_plan_t *plan, int k)
 int pl_ddp_output_count(const pl_replica_plan_t *plan)
 {
     int count = 0;
-    for (int k = 0; k < plan->fetch_count; k++)
+    for (int k = 0; k < plan->fetch_count && plan->stage == PL_PREDICT; k++)
         count += plan->fetch[k].kind == PL_FETCH_OUTPUT;
     return count;
-}
-
-static size_t outputs_bytes(const pl_ddp_t *ddp)
-{
-    size_t max = 0;
-    for (int k = 0; k < ddp->replica.plan_count; k++) {
-        const pl_replica_plan_t *plan = &ddp->replica.plan[k];
-        size_t floats = 0;
-        for (int i = 0; plan->stage == PL_PREDICT && i < pl_ddp_output_count(plan); i++)
-            floats += pl_ddp_output_row_elements(plan, i) * pl_ddp_rows_max(ddp);
-        max = floats > max ? floats : max;
-    }
-    return max * sizeof(float);
-}
-
-static bool separates(const pl_ddp_t *ddp)
-{
-    return ddp->on_device || (ddp->reduce_hooks && ddp->reduce_hooks->separates);
 }
 
 /* Whether ranks move a region. */
@@ -126,9 +108,11 @@ static void region_place(pl_ddp_t *ddp, pl_region_t region, size_t *end)
 static void places_set(pl_ddp_t *ddp)
 {
     pl_replica_t *r = &ddp->replica;
-    const bool trains = r->job->stage == PL_TRAIN;
+    const bool trains = r->job->stage == PL_TRAIN,
+               separates = ddp->on_device
+                           || (ddp->reduce_hooks && ddp->reduce_hooks->separates);
     const size_t rows = r->micro.micro_shards ? r->micro.micro_shards : 1;
-    size_t bulk = 0, own = 0, *control = separates(ddp) ? &own : &bulk;
+    size_t bulk = 0, own = 0, *control = separates ? &own : &bulk, outputs = 0;
     region_place(ddp, PL_REGION_GRADS, &bulk);
     ddp->at.tail = *control;
     *control += trains ? pl_ddp_tail_end(ddp) * pl_element_bytes(ddp->dtype) : 0;
@@ -143,9 +127,15 @@ static void places_set(pl_ddp_t *ddp)
         piece_place(control, ddp->on_device && pl_replica_is_partitioned(r)
                                  ? (size_t)r->model->params * pl_element_bytes(ddp->dtype)
                                  : 0);
-    ddp->at.outputs = piece_place(control, outputs_bytes(ddp));
+    for (int k = 0; k < r->plan_count; k++) {
+        size_t floats = 0;
+        for (int i = 0; i < pl_ddp_output_count(&r->plan[k]); i++)
+            floats += pl_ddp_output_row_elements(&r->plan[k], i) * pl_ddp_rows_max(ddp);
+        outputs = floats > outputs ? floats : outputs;
+    }
+    ddp->at.outputs = piece_place(control, outputs * sizeof(float));
     ddp->at.end = *control;
-    ddp->bulk_bytes = separates(ddp) ? bulk : 0;
+    ddp->bulk_bytes = separates ? bulk : 0;
 }
 
 /* From the end, where backward is done first; the limit grows if there would be too
@@ -174,54 +164,46 @@ static void buckets_set(pl_ddp_t *ddp)
     r->bucket_count = count > 1 ? count : 0;
 }
 
-static void bulk_take(pl_ddp_t *ddp, pl_reg_buffer_t *memory)
-{
-    for (int k = 0; k < PL_REGIONS; k++)
-        if (is_bulk(ddp, (pl_region_t)k) && !ddp->replica.registered[k])
-            ddp->replica.bulk[k].memory = pl_object_ref(memory);
-}
+static int memory_allocate(pl_ddp_t *ddp, bool bulk, pl_error_t *err);
 
-static void control_allocated(void *self, const pl_answer_t *answer)
+/* Memory for the regions, if they have memory of their own, then the control buffer; the
+ * context says whether it is that for the regions. */
+static void allocated(void *self, const pl_answer_t *answer)
 {
     pl_ddp_t *ddp = self;
+    pl_replica_t *r = self;
+    pl_error_t err = {0};
+    const bool is_bulk_memory = answer->context != NULL;
     if (answer->kind == PL_ANSWER_ERROR)
-        pl_replica_prepared(&ddp->replica, answer->error);
+        pl_replica_prepared(r, answer->error);
     if (answer->kind != PL_ANSWER_REPLY)
         return;
-    ddp->control = pl_object_ref(answer->body->alloc_buffer_reply.memory);
-    if (!ddp->bulk_bytes)
-        bulk_take(ddp, ddp->control);
-    pl_replica_prepared(&ddp->replica, NULL);
+    pl_reg_buffer_t *memory = (pl_reg_buffer_t *)answer->body->alloc_buffer_reply.memory;
+    if (!is_bulk_memory)
+        ddp->control = pl_object_ref(memory);
+    for (int k = 0; k < PL_REGIONS && is_bulk_memory == (ddp->bulk_bytes > 0); k++)
+        if (is_bulk(ddp, (pl_region_t)k) && !r->registered[k])
+            r->bulk[k].memory = pl_object_ref(memory);
+    if (!is_bulk_memory)
+        pl_replica_prepared(r, NULL);
+    else if (memory_allocate(ddp, false, &err) != PL_OK)
+        pl_replica_prepared(r, &err);
 }
 
-static int control_allocate(pl_ddp_t *ddp, pl_error_t *err)
+static int memory_allocate(pl_ddp_t *ddp, bool bulk, pl_error_t *err)
 {
-    const pl_alloc_buffer_t msg = {.bytes = ddp->at.end};
-    const pl_how_t how = {.on_answer = control_allocated};
+    const pl_alloc_buffer_t msg = {.bytes = bulk ? ddp->bulk_bytes : ddp->at.end};
+    const pl_how_t how = {.on_answer = allocated, .context = bulk ? ddp : NULL};
     return pl_call_alloc_buffer(ddp, ddp->collective_actor, &msg, how, err) ? PL_OK
                                                                             : err->code;
-}
-
-static void bulk_allocated(void *self, const pl_answer_t *answer)
-{
-    pl_ddp_t *ddp = self;
-    pl_error_t err = {0};
-    if (answer->kind == PL_ANSWER_ERROR)
-        pl_replica_prepared(&ddp->replica, answer->error);
-    if (answer->kind != PL_ANSWER_REPLY)
-        return;
-    bulk_take(ddp, (pl_reg_buffer_t *)answer->body->alloc_buffer_reply.memory);
-    if (control_allocate(ddp, &err) != PL_OK)
-        pl_replica_prepared(&ddp->replica, &err);
 }
 
 void pl_ddp_described(pl_replica_t *r)
 {
     pl_ddp_t *ddp = (pl_ddp_t *)r;
     pl_replica_gradients(r, &ddp->dtype);
-    r->norm_block = pl_ddp_norm_block(ddp);
+    pl_ddp_device_choose(ddp);
     buckets_set(ddp);
-    ddp->on_device = pl_ddp_gradients_stay(ddp);
     const bool agrees = ddp->on_device
                         && !(ddp->reduce_hooks && ddp->reduce_hooks->keeps_state);
     for (int k = 0; k < r->model->count && agrees; k++)
@@ -242,10 +224,5 @@ int pl_ddp_prepare(pl_replica_t *r, pl_error_t *err)
     r->timings_by_rank = pl_alloc_array((size_t)r->ranks * PL_TIMINGS, sizeof(double));
     if (!r->timings_by_rank)
         return pl_no_memory(err);
-    const pl_alloc_buffer_t msg = {.bytes = ddp->bulk_bytes};
-    const pl_how_t how = {.on_answer = bulk_allocated};
-    if (!ddp->bulk_bytes)
-        return control_allocate(ddp, err);
-    return pl_call_alloc_buffer(ddp, ddp->collective_actor, &msg, how, err) ? PL_OK
-                                                                            : err->code;
+    return memory_allocate(ddp, ddp->bulk_bytes > 0, err);
 }

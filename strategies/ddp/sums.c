@@ -110,37 +110,33 @@ int pl_ddp_all_gather_region(pl_ddp_t *ddp, pl_region_t region, size_t count,
                              pl_error_t *err)
 {
     if (ddp->on_device)
-        return pl_ddp_device_gather(ddp, region, 0, count, err);
-    return pl_ddp_call_gather(ddp, pl_ddp_region(ddp, region, 0), count, ddp->dtype, err);
+        return pl_ddp_device_gather(ddp, region, 0, count, 0, err);
+    return pl_ddp_call_gather(ddp, pl_ddp_region(ddp, region, 0), count, 0, ddp->dtype,
+                              err);
 }
 
-/* Has the trained gradients of a bucket summed. */
-static int bucket_call(pl_ddp_t *ddp, int bucket, pl_error_t *err)
-{
-    const pl_replica_t *r = &ddp->replica;
-    const int64_t first = r->bucket[bucket + 1], end = r->bucket[bucket];
-    int code = PL_OK;
-    if (ddp->scatters)
-        return pl_ddp_device_scatter(ddp, &ddp->scatter[bucket], err);
-    for (int64_t a = 0, b = 0; code == PL_OK && pl_replica_range(r, 0, &a, &b);) {
-        const int64_t from = a > first ? a : first, to = b < end ? b : end;
-        if (from < to)
-            code = pl_ddp_all_reduce_region(ddp, PL_REGION_GRADS, (size_t)from,
-                                            (size_t)(to - from), err);
-    }
-    return code;
-}
-
-/* The hook `ready`: has the first `buckets` buckets summed that are not on the way. */
+/* The hook `ready`: has the trained gradients of the first `buckets` buckets summed that
+ * are not on the way. */
 static void buckets_call(pl_replica_t *r, int buckets, pl_fence_t *fence)
 {
     (void)fence;
     pl_ddp_t *ddp = (pl_ddp_t *)r;
     pl_error_t err = {0};
     for (; ddp->called < buckets && ddp->failure.code == PL_OK; ddp->called++) {
+        const int64_t first = r->bucket[ddp->called + 1], end = r->bucket[ddp->called];
+        int code = PL_OK;
         ddp->after = ddp->called < ddp->computed.count ? ddp->computed.fence[ddp->called]
                                                        : r->computed;
-        if (bucket_call(ddp, ddp->called, &err) != PL_OK)
+        if (ddp->scatters)
+            code = pl_ddp_device_scatter(ddp, &ddp->scatter[ddp->called], &err);
+        for (int64_t a = 0, b = 0;
+             !ddp->scatters && code == PL_OK && pl_replica_range(r, 0, &a, &b);) {
+            const int64_t from = a > first ? a : first, to = b < end ? b : end;
+            if (from < to)
+                code = pl_ddp_all_reduce_region(ddp, PL_REGION_GRADS, (size_t)from,
+                                                (size_t)(to - from), &err);
+        }
+        if (code != PL_OK)
             ddp->failure = err;
     }
 }
@@ -151,21 +147,24 @@ void *pl_ddp_gradients(const pl_ddp_t *ddp)
     return (char *)grads.memory->data + grads.offset;
 }
 
-static size_t loss_of(const pl_ddp_t *ddp, const pl_replica_sums_t *sums)
-{
-    return (size_t)ddp->replica.model->params + 2 * (size_t)sums->objective;
-}
-
 static int tail_call(pl_ddp_t *ddp, pl_error_t *err)
 {
     return pl_ddp_call_sum(ddp, pl_ddp_control_buffer(ddp, ddp->at.tail),
                            pl_ddp_tail_end(ddp), ddp->dtype, err);
 }
 
+/* The element of an objective's loss, behind all gradients. */
+static size_t loss_of(const pl_ddp_t *ddp, const pl_replica_sums_t *sums)
+{
+    return (size_t)ddp->replica.model->params + 2 * (size_t)sums->objective;
+}
+
 /* From these gradients on, up to the loss: one piece, together with the tail if both
  * lie together. */
-static int sum_from(pl_ddp_t *ddp, size_t from, size_t loss, pl_error_t *err)
+static int sum_from(pl_ddp_t *ddp, size_t from, const pl_replica_sums_t *sums,
+                    pl_error_t *err)
 {
+    const size_t loss = loss_of(ddp, sums);
     const pl_reg_ptr_t end = pl_ddp_region(ddp, PL_REGION_GRADS, loss + 2);
     const bool together = end.memory == ddp->control && end.offset == ddp->at.tail;
     int code =
@@ -177,46 +176,36 @@ static int sum_from(pl_ddp_t *ddp, size_t from, size_t loss, pl_error_t *err)
 
 int pl_ddp_sum_tail(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err)
 {
-    const size_t loss = loss_of(ddp, sums);
-    return sum_from(ddp, loss, loss, err);
-}
-
-/* Without buckets: everything that the objective trains. If that ends with the loss,
- * the loss goes with it from *from on. */
-static int ranges_call(pl_ddp_t *ddp, const pl_replica_sums_t *sums, size_t *from,
-                       pl_error_t *err)
-{
-    int code = PL_OK;
-    for (int k = 0; k < ddp->scatters && code == PL_OK; k++)
-        if (ddp->scatter[k].objective == sums->objective)
-            code = pl_ddp_device_scatter(ddp, &ddp->scatter[k], err);
-    for (int64_t a = 0, b = 0;
-         code == PL_OK && !ddp->scatters
-         && pl_replica_range(&ddp->replica, sums->objective, &a, &b);) {
-        if ((size_t)b == *from)
-            *from = (size_t)a;
-        else
-            code = pl_ddp_all_reduce_region(ddp, PL_REGION_GRADS, (size_t)a,
-                                            (size_t)(b - a), err);
-    }
-    return code;
+    return sum_from(ddp, loss_of(ddp, sums), sums, err);
 }
 
 int pl_ddp_sum_step(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err)
 {
-    const size_t loss = loss_of(ddp, sums);
-    size_t from = loss;
+    pl_replica_t *r = &ddp->replica;
+    size_t from = loss_of(ddp, sums);
     int code = PL_OK;
-    buckets_call(&ddp->replica, ddp->replica.bucket_count, NULL);
+    buckets_call(r, r->bucket_count, NULL);
     ddp->called = 0;
-    ddp->after = ddp->replica.computed;
+    ddp->after = r->computed;
     if (ddp->failure.code != PL_OK) {
         *err = ddp->failure;
         return err->code;
     }
-    if (!ddp->replica.bucket_count)
-        code = ranges_call(ddp, sums, &from, err);
-    return code == PL_OK ? sum_from(ddp, from, loss, err) : code;
+    /* Without buckets: everything that the objective trains. If that ends with the loss,
+     * the loss goes with it. */
+    for (int k = 0; k < ddp->scatters && !r->bucket_count && code == PL_OK; k++)
+        if (ddp->scatter[k].objective == sums->objective)
+            code = pl_ddp_device_scatter(ddp, &ddp->scatter[k], err);
+    const bool by_range = !r->bucket_count && !ddp->scatters;
+    for (int64_t a = 0, b = 0;
+         by_range && code == PL_OK && pl_replica_range(r, sums->objective, &a, &b);) {
+        if ((size_t)b == from)
+            from = (size_t)a;
+        else
+            code = pl_ddp_all_reduce_region(ddp, PL_REGION_GRADS, (size_t)a,
+                                            (size_t)(b - a), err);
+    }
+    return code == PL_OK ? sum_from(ddp, from, sums, err) : code;
 }
 
 static int step_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
@@ -307,13 +296,8 @@ static void step_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *fa
 pl_sync_point_t *pl_ddp_step_sync_point(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
                                         pl_error_t *err)
 {
-    pl_sync_point_t *point = pl_ddp_sync_point_new(ddp, err);
-    if (!point)
-        return NULL;
-    point->begin = step_begin;
-    point->end = step_end;
-    point->sums = *sums;
-    return point;
+    const pl_sync_point_t step = {.begin = step_begin, .end = step_end, .sums = *sums};
+    return pl_ddp_sync_point_new(ddp, &step, err);
 }
 
 static int ddp_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
@@ -331,16 +315,11 @@ double *pl_ddp_metrics(const pl_ddp_t *ddp)
     return (double *)((char *)ddp->control->data + ddp->at.metrics);
 }
 
-static float *outputs_at(const pl_ddp_t *ddp)
-{
-    return (float *)((char *)ddp->control->data + ddp->at.outputs);
-}
-
 static int outputs_take(const pl_ddp_t *ddp, pl_forward_t *forward, int64_t samples,
                         pl_error_t *err)
 {
     const pl_replica_plan_t *plan = forward->plan;
-    const float *from = outputs_at(ddp);
+    const float *from = (float *)((char *)ddp->control->data + ddp->at.outputs);
     pl_outputs_t *all = pl_outputs_new(err);
     int code = all ? PL_OK : PL_ENOMEM;
     for (int k = 0, made = 0; k < plan->fetch_count && code == PL_OK; k++) {
@@ -365,11 +344,6 @@ static int outputs_take(const pl_ddp_t *ddp, pl_forward_t *forward, int64_t samp
     return PL_OK;
 }
 
-static bool predicts(const pl_forward_t *forward)
-{
-    return forward->plan->stage == PL_PREDICT && pl_ddp_output_count(forward->plan) > 0;
-}
-
 static int batch_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
 {
     const pl_forward_t *forward = point->forward;
@@ -380,7 +354,7 @@ static int batch_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
            forward->metric_count * sizeof *metrics);
     int code = pl_ddp_call_sum(ddp, pl_ddp_control_buffer(ddp, ddp->at.metrics),
                                BATCH_METRICS + forward->metric_count, PL_F64, err);
-    if (code != PL_OK || !predicts(forward))
+    if (code != PL_OK || !pl_ddp_output_count(forward->plan))
         return code;
     /* Rows of other ranks stay zeros. With micro-shards a rank's rows are neighbours,
      * otherwise those of the ranks alternate. */
@@ -389,7 +363,7 @@ static int batch_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
                              ? r->micro.first * (size_t)r->job->data->batch_size
                              : r->rank,
                  step = r->micro.micro_shards ? 1 : r->ranks;
-    float *to = outputs_at(ddp);
+    float *to = (float *)((char *)ddp->control->data + ddp->at.outputs);
     memset(to, 0, ddp->at.end - ddp->at.outputs);
     for (int k = 0; k < pl_ddp_output_count(forward->plan); k++) {
         const size_t per_row = pl_ddp_output_row_elements(forward->plan, k);
@@ -411,7 +385,7 @@ static void batch_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *f
         forward->samples = (int64_t)metrics[BATCH_SAMPLES];
         memcpy(forward->metrics, metrics + BATCH_METRICS,
                forward->metric_count * sizeof *metrics);
-        if (predicts(forward))
+        if (pl_ddp_output_count(forward->plan))
             outputs_take(ddp, forward, forward->samples, &err);
     }
     pl_replica_gathered(&ddp->replica, forward, err.code == PL_OK ? NULL : &err,
@@ -421,15 +395,18 @@ static void batch_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *f
 int pl_ddp_gather(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
 {
     pl_ddp_t *ddp = (pl_ddp_t *)r;
-    pl_sync_point_t *point = forward->done ? pl_ddp_sync_point_of(ddp, forward)
-                                           : pl_ddp_sync_point_new(ddp, err);
+    const pl_sync_point_t batch = {.begin = batch_begin,
+                                   .end = batch_end,
+                                   .forward = forward};
+    pl_sync_point_t *point = ddp->first;
+    while (point && point->forward != forward)
+        point = point->next;
+    if (!forward->done)                                     /* the first call for it */
+        point = pl_ddp_sync_point_new(ddp, &batch, err);
     if (!point)
         return err->code;
     if (forward->failure.code != PL_OK && ddp->failure.code == PL_OK)
         ddp->failure = forward->failure;
-    point->begin = batch_begin;
-    point->end = batch_end;
-    point->forward = forward;
     point->ready = forward->done;
     pl_ddp_advance(ddp);
     return PL_OK;

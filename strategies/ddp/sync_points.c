@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "strategies/ddp/ddp.h"
 
-/* A sync point that is not in the queue; NULL: PL_ENOMEM, or the error of one before. */
-static pl_sync_point_t *sync_point_new(pl_ddp_t *ddp, pl_error_t *err)
+pl_sync_point_t *pl_ddp_sync_point_new(pl_ddp_t *ddp, const pl_sync_point_t *like,
+                                       pl_error_t *err)
 {
     pl_sync_point_t *point = ddp->spare;
     if (ddp->failure.code != PL_OK) {
@@ -22,25 +22,14 @@ static pl_sync_point_t *sync_point_new(pl_ddp_t *ddp, pl_error_t *err)
         pl_no_memory(err);
         return NULL;
     }
-    *point = (pl_sync_point_t){0};
-    return point;
-}
-
-pl_sync_point_t *pl_ddp_sync_point_new(pl_ddp_t *ddp, pl_error_t *err)
-{
-    pl_sync_point_t *point = sync_point_new(ddp, err);
-    if (!point)
-        return NULL;
-    *ddp->last = point;
-    ddp->last = &point->next;
-    return point;
-}
-
-pl_sync_point_t *pl_ddp_sync_point_of(const pl_ddp_t *ddp, const pl_forward_t *forward)
-{
-    pl_sync_point_t *point = ddp->first;
-    while (point && point->forward != forward)
-        point = point->next;
+    *point = *like;
+    point->next = like->is_next ? ddp->first : NULL;
+    if (!point->next) {
+        *ddp->last = point;
+        ddp->last = &point->next;
+    } else {
+        ddp->first = point;
+    }
     return point;
 }
 
@@ -69,7 +58,8 @@ void pl_ddp_advance(pl_ddp_t *ddp)
             pl_actor_does(ddp, call);
         ddp->under_way = point;
         /* After a failure of begin() the calls that it has made still end first. */
-        if (ddp->failure.code == PL_OK && point->begin(ddp, point, &err) != PL_OK)
+        if (ddp->failure.code == PL_OK && point->begin
+            && point->begin(ddp, point, &err) != PL_OK)
             ddp->failure = err;
         if (!ddp->pending)
             sync_point_end(ddp);
@@ -78,26 +68,10 @@ void pl_ddp_advance(pl_ddp_t *ddp)
 
 int pl_ddp_sync(pl_ddp_t *ddp, const pl_sync_point_t *like, pl_error_t *err)
 {
-    pl_sync_point_t *point = pl_ddp_sync_point_new(ddp, err);
+    pl_sync_point_t *point = pl_ddp_sync_point_new(ddp, like, err);
     if (!point)
         return err->code;
-    *point = *like;
     point->ready = true;
-    pl_ddp_advance(ddp);
-    return PL_OK;
-}
-
-int pl_ddp_sync_next(pl_ddp_t *ddp, const pl_sync_point_t *like, pl_error_t *err)
-{
-    pl_sync_point_t *point = sync_point_new(ddp, err);
-    if (!point)
-        return err->code;
-    *point = *like;
-    point->ready = true;
-    point->next = ddp->first;
-    if (!ddp->first)
-        ddp->last = &point->next;
-    ddp->first = point;
     pl_ddp_advance(ddp);
     return PL_OK;
 }
@@ -143,14 +117,8 @@ int pl_ddp_call_broadcast(pl_ddp_t *ddp, size_t offset, size_t bytes, pl_error_t
     return PL_OK;
 }
 
-int pl_ddp_call_gather(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count, pl_dtype_t dtype,
-                       pl_error_t *err)
-{
-    return pl_ddp_call_gather_by(ddp, at, count, 0, dtype, err);
-}
-
-int pl_ddp_call_gather_by(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count, int64_t step,
-                          pl_dtype_t dtype, pl_error_t *err)
+int pl_ddp_call_gather(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count, int64_t step,
+                       pl_dtype_t dtype, pl_error_t *err)
 {
     const pl_all_gather_t msg = {.memory = &at.memory->object,
                                  .offset = at.offset,
@@ -164,18 +132,13 @@ int pl_ddp_call_gather_by(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count, int64_t 
     return PL_OK;
 }
 
-static void list_free(pl_sync_point_t *point)
-{
-    while (point) {
-        pl_sync_point_t *next = point->next;
-        pl_free(point->text);
-        pl_free(point);
-        point = next;
-    }
-}
-
 void pl_ddp_sync_points_release(pl_ddp_t *ddp)
 {
-    list_free(ddp->first);
-    list_free(ddp->spare);
+    if (ddp->last)
+        *ddp->last = ddp->spare;                            /* one list of both */
+    for (pl_sync_point_t *point = ddp->first, *next; point; point = next) {
+        next = point->next;
+        pl_free(point->text);
+        pl_free(point);
+    }
 }

@@ -43,23 +43,30 @@ static bool is_before(const pl_elastic_rows_t *rows, uint64_t step, uint32_t bat
     return rows && (rows->step < step || (rows->step == step && rows->batch < batch));
 }
 
-static void rows_free(pl_elastic_rows_t *rows)
-{
-    while (rows) {
-        pl_elastic_rows_t *next = rows->next;
-        pl_free(rows);
-        rows = next;
-    }
-}
-
 /* ---- forward and backward of a batch ---- */
 
 static int batch_begin(pl_elastic_t *e, pl_error_t *err);
+static void compute_send(pl_elastic_t *e);
 
-/* The next batch may have come already. */
-static void compute_ended(pl_elastic_t *e)
+/* The answer to any replay. The last ends the batch; the next one may have come
+ * already. */
+static void replayed(void *self, const pl_answer_t *answer)
 {
-    pl_replica_t *r = &e->ddp.replica;
+    pl_elastic_t *e = self;
+    pl_replica_t *r = self;
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    e->back++;
+    if (answer->kind == PL_ANSWER_ERROR && e->failure.code == PL_OK)
+        e->failure = *answer->error;
+    if (answer->kind == PL_ANSWER_REPLY) {
+        e->skipped |= answer->body->replay_plan_reply.skipped;
+        e->forward += answer->body->replay_plan_reply.forward;
+        e->seconds += answer->body->replay_plan_reply.seconds;
+    }
+    compute_send(e);
+    if (e->back < e->sent)
+        return;
     pl_objective_state_t *of = e->of;
     pl_error_t err = e->failure;
     const bool skipped = e->skipped;
@@ -91,26 +98,6 @@ static void compute_ended(pl_elastic_t *e)
     e->msg = e->next_msg;
     if (batch_begin(e, &err) != PL_OK)
         pl_replica_computed(r, of, false, 0, 0, &err);
-}
-
-static void compute_send(pl_elastic_t *e);
-
-static void replayed(void *self, const pl_answer_t *answer)
-{
-    pl_elastic_t *e = self;
-    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
-        return;
-    e->back++;
-    if (answer->kind == PL_ANSWER_ERROR && e->failure.code == PL_OK)
-        e->failure = *answer->error;
-    if (answer->kind == PL_ANSWER_REPLY) {
-        e->skipped |= answer->body->replay_plan_reply.skipped;
-        e->forward += answer->body->replay_plan_reply.forward;
-        e->seconds += answer->body->replay_plan_reply.seconds;
-    }
-    compute_send(e);
-    if (e->back == e->sent)
-        compute_ended(e);
 }
 
 /* Behind the last fold everything that this rank gives is there. */
@@ -372,7 +359,7 @@ static int elastic_setup(void *self, pl_call_t *call, const pl_body_t *body,
             ? PL_ELASTIC_COMBINES
             : 1;
     e->sync_hooks.graphs = pl_elastic_first_fold(e) + e->folds;
-    return pl_replica_setup(r, call, &body->setup, err);
+    return pl_replica_setup(self, call, body, err);
 }
 
 static const pl_ddp_reduce_hooks_t elastic_reduce_hooks = {
@@ -389,8 +376,11 @@ static void elastic_described(pl_replica_t *r)
 {
     pl_elastic_t *e = (pl_elastic_t *)r;
     pl_ddp_described(r);
-    if (e->ddp.on_device)
-        pl_ddp_sync_on_device(&e->sync_hooks);
+    if (!e->ddp.on_device)
+        return;
+    e->sync_hooks.reduce = pl_ddp_device_sync_hooks.reduce;
+    e->sync_hooks.computed = pl_ddp_device_sync_hooks.computed;
+    e->sync_hooks.gradients_stay = true;
 }
 
 static int elastic_start(void *self, pl_call_t *call, const pl_body_t *body,
@@ -422,9 +412,13 @@ static int elastic_start(void *self, pl_call_t *call, const pl_body_t *body,
 static void elastic_release(void *self)
 {
     pl_elastic_t *e = self;
-    rows_free(e->computed);
-    rows_free(e->spare);
+    pl_elastic_rows_t *lists[] = {e->computed, e->spare};
     pl_free(e->rows);
+    for (int k = 0; k < 2; k++)
+        for (pl_elastic_rows_t *rows = lists[k], *next; rows; rows = next) {
+            next = rows->next;
+            pl_free(rows);
+        }
 }
 
 static const pl_option_t elastic_options[] = {

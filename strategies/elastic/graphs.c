@@ -18,24 +18,27 @@ static int64_t rounded(int64_t elements)
     return (elements + PL_CHUNK_STEP - 1) / PL_CHUNK_STEP * PL_CHUNK_STEP;
 }
 
-static int64_t grads_of(const pl_replica_t *r)
-{
-    return r->model->params + 2 * r->objectives;
-}
+/* The elements at which the parts of a row begin; and in PL_ELASTIC_LOCAL_SUMS those of
+ * what follows this rank's further sums: the gradients of the earlier batches of the
+ * step, and the state before the batch. */
+typedef struct row_layout {
+    int64_t grads;                                          /* count */
+    int64_t present, state, end;
+    int64_t step, state_before;
+} row_layout_t;
 
-static int64_t row_present(const pl_replica_t *r)
+static row_layout_t layout_of(const pl_elastic_t *e)
 {
-    return rounded(grads_of(r));
-}
-
-static int64_t row_state(const pl_replica_t *r)
-{
-    return row_present(r) + PL_CHUNK_STEP;
-}
-
-static int64_t row_end(const pl_replica_t *r)
-{
-    return row_state(r) + rounded(r->model->state);
+    const pl_replica_t *r = &e->ddp.replica;
+    const int local_sums = e->sums_max > e->rank_sums_max ? e->sums_max - e->rank_sums_max
+                                                          : 0;
+    row_layout_t at = {.grads = r->model->params + 2 * r->objectives};
+    at.present = rounded(at.grads);
+    at.state = at.present + PL_CHUNK_STEP;
+    at.end = at.state + rounded(r->model->state);
+    at.step = local_sums * at.end;
+    at.state_before = at.step + (e->combines > 1 ? rounded(at.grads) : 0);
+    return at;
 }
 
 /* A row of a region: the region, and the element it begins at. */
@@ -47,34 +50,16 @@ typedef struct region_row {
 /* The k-th sum of a rank. */
 static region_row_t row_of_rank_sum(const pl_elastic_t *e, int rank, int k)
 {
-    const int64_t row = row_end(&e->ddp.replica);
-    return (region_row_t){PL_ELASTIC_RANK_SUMS,
-                          ((int64_t)rank * e->rank_sums_max + k) * row};
+    const int64_t row = layout_of(e).end;
+    return (region_row_t){PL_ELASTIC_RANK_SUMS, ((int64_t)rank * e->rank_sums_max + k) * row};
 }
 
 /* The sums of this rank lie where they travel from, as many as may be left at the end. */
 static region_row_t row_of_sum(const pl_elastic_t *e, int k)
 {
-    const pl_replica_t *r = &e->ddp.replica;
     if (k < e->rank_sums_max)
-        return row_of_rank_sum(e, (int)r->rank, k);
-    return (region_row_t){PL_ELASTIC_LOCAL_SUMS, (k - e->rank_sums_max) * row_end(r)};
-}
-
-/* Gradients of the earlier batches of the step. */
-static region_row_t row_of_step(const pl_elastic_t *e)
-{
-    return (region_row_t){PL_ELASTIC_LOCAL_SUMS,
-                          (e->sums_max > e->rank_sums_max ? e->sums_max - e->rank_sums_max
-                                                          : 0)
-                              * row_end(&e->ddp.replica)};
-}
-
-/* The state before the batch. */
-static int64_t state_before(const pl_elastic_t *e)
-{
-    const int64_t step = e->combines > 1 ? grads_of(&e->ddp.replica) : 0;
-    return row_of_step(e).at + rounded(step);
+        return row_of_rank_sum(e, (int)e->ddp.replica.rank, k);
+    return (region_row_t){PL_ELASTIC_LOCAL_SUMS, (k - e->rank_sums_max) * layout_of(e).end};
 }
 
 int pl_elastic_first_fold(const pl_elastic_t *e)
@@ -92,8 +77,8 @@ static pl_node_t row_view(pl_graph_t *g, region_row_t row, int64_t from, int64_t
 static pl_node_t state_view(const pl_elastic_t *e, pl_graph_t *g, bool before)
 {
     const pl_replica_t *r = &e->ddp.replica;
-    return before ? row_view(g, (region_row_t){PL_ELASTIC_LOCAL_SUMS, state_before(e)}, 0,
-                             r->model->state)
+    return before ? row_view(g, (region_row_t){PL_ELASTIC_LOCAL_SUMS, layout_of(e).state_before},
+                             0, r->model->state)
                   : pl_region_view(g, PL_REGION_STATE, 0, PL_SHAPE(r->model->state));
 }
 
@@ -112,15 +97,16 @@ static void fold_put(const pl_elastic_t *e, pl_graph_t *g, pl_fold_t fold, int64
 static void describe_fold(const pl_elastic_t *e, pl_graph_t *g, pl_fold_t fold)
 {
     const pl_replica_t *r = &e->ddp.replica;
-    fold_put(e, g, fold, 0, pl_region_view(g, PL_REGION_GRADS, 0, PL_SHAPE(grads_of(r))));
-    fold_put(e, g, fold, row_present(r),
+    const row_layout_t at = layout_of(e);
+    fold_put(e, g, fold, 0, pl_region_view(g, PL_REGION_GRADS, 0, PL_SHAPE(at.grads)));
+    fold_put(e, g, fold, at.present,
              pl_reshape(g, pl_step_scalar(g, PL_ELASTIC_PRESENT), PL_SHAPE(1)));
     for (int k = 0; k < r->model->count; k++) {
         const pl_tensor_info_t *t = &r->model->tensor[k];
         /* Of a tensor of rank zero the first micro-shard's counts, of others those of
          * all with samples. */
         if (t->region == PL_REGION_STATE)
-            fold_put(e, g, fold, row_state(r) + t->offset,
+            fold_put(e, g, fold, at.state + t->offset,
                      pl_mul(g,
                             pl_region_view(g, PL_REGION_STATE, t->offset,
                                            PL_SHAPE(t->count)),
@@ -157,50 +143,34 @@ static void describe_combine(const pl_elastic_t *e, pl_graph_t *g, bool is_first
 {
     const pl_replica_t *r = &e->ddp.replica;
     const pl_micro_range_t all = {0, (int)r->micro.micro_shards};
-    pl_node_t sum = tree_sum(e, g, all, 0, grads_of(r));
+    const row_layout_t at = layout_of(e);
+    const region_row_t step = {PL_ELASTIC_LOCAL_SUMS, at.step};
+    pl_node_t sum = tree_sum(e, g, all, 0, at.grads);
     if (!is_first)
-        sum = pl_add(g, row_view(g, row_of_step(e), 0, grads_of(r)), sum);
+        sum = pl_add(g, row_view(g, step, 0, at.grads), sum);
     pl_assign(g,
-              is_last ? pl_region_view(g, PL_REGION_GRADS, 0, PL_SHAPE(grads_of(r)))
-                      : row_view(g, row_of_step(e), 0, grads_of(r)),
+              is_last ? pl_region_view(g, PL_REGION_GRADS, 0, PL_SHAPE(at.grads))
+                      : row_view(g, step, 0, at.grads),
               sum);
     for (int k = 0; k < r->model->count; k++) {
         const pl_tensor_info_t *t = &r->model->tensor[k];
         if (t->region != PL_REGION_STATE)
             continue;
-        sum = tree_sum(e, g, all, row_state(r) + t->offset, t->count);
+        sum = tree_sum(e, g, all, at.state + t->offset, t->count);
         if (t->agree == PL_AGREE_MEAN)
-            sum = pl_div(g, sum, tree_sum(e, g, all, row_present(r), 1));
+            sum = pl_div(g, sum, tree_sum(e, g, all, at.present, 1));
         pl_assign(g, pl_region_view(g, PL_REGION_STATE, t->offset, PL_SHAPE(t->count)),
                   sum);
     }
 }
 
-static int run_check(const pl_replica_t *r, pl_error_t *err)
-{
-    if (r->objectives > 1)
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "\"trainer.deterministic\" \"elastic\" trains modules with one "
-                       "objective; this one has %d",
-                       r->objectives);
-    for (int k = 0; k < r->model->count; k++)
-        if (r->model->tensor[k].region == PL_REGION_STATE
-            && r->model->tensor[k].agree == PL_AGREE_NONE)
-            return pl_fail(
-                err, PL_EUNSUPPORTED,
-                "state \"%s\" differs between ranks (PL_AGREE_NONE), so results would "
-                "depend on their number: with \"trainer.deterministic\" \"elastic\" "
-                "declare it PL_AGREE_MEAN or PL_AGREE_RANK0",
-                r->model->tensor[k].name);
-    return PL_OK;
-}
-
 int64_t pl_elastic_region(const pl_replica_t *r, int k)
 {
     const pl_elastic_t *e = (const pl_elastic_t *)r;
+    const row_layout_t at = layout_of(e);
     switch (PL_REGION_STRATEGY0 + k) {
-    case PL_ELASTIC_RANK_SUMS: return (int64_t)r->ranks * e->rank_sums_max * row_end(r);
-    case PL_ELASTIC_LOCAL_SUMS: return state_before(e) + rounded(r->model->state);
+    case PL_ELASTIC_RANK_SUMS: return (int64_t)r->ranks * e->rank_sums_max * at.end;
+    case PL_ELASTIC_LOCAL_SUMS: return at.state_before + rounded(r->model->state);
     default: return 0;
     }
 }
@@ -209,7 +179,22 @@ pl_graph_t *pl_elastic_describe(pl_replica_t *r, int k, pl_error_t *err)
 {
     const pl_elastic_t *e = (pl_elastic_t *)r;
     const int fold = k - pl_elastic_first_fold(e), combine = k - PL_ELASTIC_COMBINE;
-    if (run_check(r, err) != PL_OK)
+    int code = PL_OK;
+    if (r->objectives > 1)
+        code = pl_fail(err, PL_EUNSUPPORTED,
+                       "\"trainer.deterministic\" \"elastic\" trains modules with one "
+                       "objective; this one has %d",
+                       r->objectives);
+    for (int i = 0; i < r->model->count && code == PL_OK; i++)
+        if (r->model->tensor[i].region == PL_REGION_STATE
+            && r->model->tensor[i].agree == PL_AGREE_NONE)
+            code = pl_fail(
+                err, PL_EUNSUPPORTED,
+                "state \"%s\" differs between ranks (PL_AGREE_NONE), so results would "
+                "depend on their number: with \"trainer.deterministic\" \"elastic\" "
+                "declare it PL_AGREE_MEAN or PL_AGREE_RANK0",
+                r->model->tensor[i].name);
+    if (code != PL_OK)
         return NULL;
     pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
     if (!g)

@@ -73,15 +73,11 @@ static const pl_option_t swa_options[] = {
     PL_OPTIONS_END,
 };
 
-static bool counts_epochs(const swa_t *swa)
-{
-    return swa->interval == PL_UNIT_EPOCH;
-}
-
 /* The epoch or step at which it begins; false: not known yet. */
 static bool swa_start(const swa_t *swa, const pl_moment_t *when, uint64_t *start)
 {
-    const uint64_t total = counts_epochs(swa) ? when->total_epochs : when->total_steps;
+    const uint64_t total = swa->interval == PL_UNIT_EPOCH ? when->total_epochs
+                                                          : when->total_steps;
     const double wanted = swa->start.is_share ? swa->start.value * (double)total
                                               : swa->start.value;
     *start = (uint64_t)wanted;
@@ -94,7 +90,7 @@ static bool swa_start(const swa_t *swa, const pl_moment_t *when, uint64_t *start
 static double swa_share(const void *self, const pl_moment_t *when)
 {
     const swa_t *swa = self;
-    const bool epochs = counts_epochs(swa);
+    const bool epochs = swa->interval == PL_UNIT_EPOCH;
     const uint64_t at = epochs ? when->epoch : when->step, every = (uint64_t)swa->every;
     uint64_t start;
     if (!swa_start(swa, when, &start) || at <= start)
@@ -109,7 +105,7 @@ static double swa_anneal(const void *self, const pl_moment_t *when, pl_moment_t 
                          double *lr)
 {
     const swa_t *swa = self;
-    const bool epochs = counts_epochs(swa);
+    const bool epochs = swa->interval == PL_UNIT_EPOCH;
     const uint64_t at = epochs ? when->epoch : when->step;
     const double length = (double)swa->annealing_epochs;
     uint64_t start;

@@ -40,20 +40,6 @@ static const void *instance_add(optimizer_memory_t *m, const json_t *value,
     return made->self;
 }
 
-/* The struct for vectors: the same without weight decay. */
-static int vectors_add(optimizer_memory_t *m, json_t *value, pl_optimizer_t *to,
-                       const void **vectors, pl_error_t *err)
-{
-    if (!pl_option_find(to->ops->options, "weight_decay"))
-        return pl_fail(err, PL_EINVAL,
-                       "optimizer \"%s\" has no weight_decay: remove \"decay\"",
-                       to->ops->name);
-    if (json_object_set_new(value, "weight_decay", json_real(0)) != 0)
-        return pl_no_memory(err);
-    *vectors = instance_add(m, value, to, err);
-    return *vectors ? PL_OK : err->code;
-}
-
 /* Options of the optimizer, overridden by those of a group  [none]. */
 static int group_make(optimizer_memory_t *m, const json_t *base, const json_t *own,
                       pl_optimizer_t *to, pl_group_t *group, pl_error_t *err)
@@ -67,9 +53,19 @@ static int group_make(optimizer_memory_t *m, const json_t *base, const json_t *o
     group->match = json_string_value(json_object_get(own, "match"));
     group->self = instance_add(m, value, to, err);
     int code = group->self ? PL_OK : err->code;
-    if (code == PL_OK && m->options.decay == PL_DECAY_MATRICES
-        && !json_object_get(own, "weight_decay"))
-        code = vectors_add(m, value, to, &group->vectors, err);
+    /* The struct for vectors: the same without weight decay. */
+    const bool has_vectors = m->options.decay == PL_DECAY_MATRICES
+                             && !json_object_get(own, "weight_decay");
+    if (code == PL_OK && has_vectors && !pl_option_find(to->ops->options, "weight_decay"))
+        code = pl_fail(err, PL_EINVAL,
+                       "optimizer \"%s\" has no weight_decay: remove \"decay\"",
+                       to->ops->name);
+    if (code == PL_OK && has_vectors
+        && json_object_set_new(value, "weight_decay", json_real(0)) != 0)
+        code = pl_no_memory(err);
+    if (code == PL_OK && has_vectors
+        && !(group->vectors = instance_add(m, value, to, err)))
+        code = err->code;
     json_decref(value);
     return code;
 }
@@ -155,15 +151,11 @@ int pl_optimizer_cycle(pl_optimizer_t *optimizer, double momentum, pl_error_t *e
 
 /* ---- Whose a parameter is ---- */
 
-static bool belongs(const pl_group_t *group, const pl_tensor_info_t *parameter)
-{
-    return pl_patterns_match(group->match, parameter->name);
-}
-
 static int group_of(const pl_optimizer_t *optimizer, const pl_tensor_info_t *parameter)
 {
     int k = 0;
-    while (k < optimizer->group_count && !belongs(&optimizer->group[k], parameter))
+    while (k < optimizer->group_count
+           && !pl_patterns_match(optimizer->group[k].match, parameter->name))
         k++;
     return k;
 }
@@ -178,36 +170,33 @@ pl_treatment_t pl_optimizer_treatment(const pl_optimizer_t *optimizer,
     return (pl_treatment_t){k, vector ? group->vectors : group->self};
 }
 
-static int fail_empty(const pl_group_t *group, int number, const pl_model_t *model,
-                      pl_error_t *err)
+int pl_optimizer_groups_check(const pl_optimizer_t *optimizer, const pl_model_t *model,
+                              pl_error_t *err)
 {
     char text[PL_SUGGESTION_TEXT];
     pl_suggestion_t nearest;
-    pl_suggestion_init(&nearest, group->match);
+    bool found[PL_GROUPS_MAX + 1] = {false};
+    int empty = 0;
+    for (int i = 0; i < model->count; i++)
+        if (model->tensor[i].region == PL_REGION_PARAMS)
+            found[group_of(optimizer, &model->tensor[i])] = true;
+    while (empty < optimizer->group_count && found[empty])
+        empty++;
+    if (empty == optimizer->group_count)
+        return PL_OK;
+    const char *match = optimizer->group[empty].match;
+    pl_suggestion_init(&nearest, match);
     for (int i = 0; i < model->count; i++) {
         const pl_tensor_info_t *t = &model->tensor[i];
-        if (t->region == PL_REGION_PARAMS && belongs(group, t))
+        if (t->region == PL_REGION_PARAMS && pl_patterns_match(match, t->name))
             return pl_fail(
                 err, PL_EINVAL,
                 "groups.%d: earlier groups match everything that \"%s\" matches, and the "
                 "first match counts: change the order of the groups",
-                number, group->match);
+                empty, match);
         if (t->region == PL_REGION_PARAMS)
             pl_suggestion_offer(&nearest, t->name);
     }
-    return pl_fail(err, PL_EINVAL, "groups.%d: \"%s\" matches no parameter: %s", number,
-                   group->match, pl_suggestion_text(&nearest, text));
-}
-
-int pl_optimizer_groups_check(const pl_optimizer_t *optimizer, const pl_model_t *model,
-                              pl_error_t *err)
-{
-    bool found[PL_GROUPS_MAX + 1] = {false};
-    for (int i = 0; i < model->count; i++)
-        if (model->tensor[i].region == PL_REGION_PARAMS)
-            found[group_of(optimizer, &model->tensor[i])] = true;
-    for (int k = 0; k < optimizer->group_count; k++)
-        if (!found[k])
-            return fail_empty(&optimizer->group[k], k, model, err);
-    return PL_OK;
+    return pl_fail(err, PL_EINVAL, "groups.%d: \"%s\" matches no parameter: %s", empty,
+                   match, pl_suggestion_text(&nearest, text));
 }

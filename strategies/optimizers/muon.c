@@ -55,11 +55,24 @@ static bool muon_alone(const void *self, pl_shape_t shape)
     return muon->orthogonal && shape.rank >= 2;
 }
 
-/* x of [..., M, N], M <= N, to nearly U V^T of its singular value decomposition: each
- * iteration moves the singular values towards 1 by a polynomial of odd powers. */
-static pl_node_t newton_schulz(pl_graph_t *g, pl_node_t x, int64_t steps)
+static pl_node_t transpose(pl_graph_t *g, pl_node_t x)
+{
+    static const int order[2][3] = {{1, 0}, {0, 2, 1}};
+    return pl_permute(g, x, order[pl_shape_of(g, x).rank - 2]);
+}
+
+/* x of [..., M, N], with M <= N or transposed so, to nearly U V^T of its singular value
+ * decomposition (Newton and Schulz): each iteration moves the singular values towards 1
+ * by a polynomial of odd powers. */
+static pl_node_t orthogonal(pl_graph_t *g, pl_node_t x, int64_t steps)
 {
     static const double a = 3.4445, b = -4.7750, c = 2.0315;
+    const pl_shape_t shape = pl_shape_of(g, x);
+    if (shape.rank > 3)
+        x = pl_flatten(g, x, 1);
+    const bool tall = pl_dim(g, x, -2) > pl_dim(g, x, -1);
+    if (tall)
+        x = transpose(g, x);
     /* Each matrix of x by its norm; squares of numbers above 1.8e19 overflow float32:
      * if the sum of squares does, the norm is computed from numbers 2^80 times
      * smaller. */
@@ -82,22 +95,6 @@ static pl_node_t newton_schulz(pl_graph_t *g, pl_node_t x, int64_t steps)
         pl_node_t both = pl_add(g, pl_scale(g, square, b), pl_scale(g, fourth, c));
         x = pl_add(g, pl_scale(g, x, a), pl_matmul(g, both, x, false, false));
     }
-    return x;
-}
-
-static pl_node_t transpose(pl_graph_t *g, pl_node_t x)
-{
-    static const int order[2][3] = {{1, 0}, {0, 2, 1}};
-    return pl_permute(g, x, order[pl_shape_of(g, x).rank - 2]);
-}
-
-static pl_node_t orthogonal(pl_graph_t *g, pl_node_t x, int64_t steps)
-{
-    const pl_shape_t shape = pl_shape_of(g, x);
-    if (shape.rank > 3)
-        x = pl_flatten(g, x, 1);
-    const bool tall = pl_dim(g, x, -2) > pl_dim(g, x, -1);
-    x = newton_schulz(g, tall ? transpose(g, x) : x, steps);
     return pl_reshape(g, tall ? transpose(g, x) : x, shape);
 }
 

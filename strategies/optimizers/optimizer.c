@@ -43,13 +43,6 @@ const pl_registration_t pl_optimizer_components[] = {
     PL_REGISTRATIONS_END,
 };
 
-static double lr_of(const pl_optimizer_t *optimizer, const void *self)
-{
-    const pl_option_t *lr = optimizer->ops->options;
-    assert(lr && lr->type == PL_OPTION_FLOAT && !strcmp(lr->name, "lr"));
-    return *(const double *)((const char *)self + lr->offset);
-}
-
 static const void *self_of(const pl_optimizer_t *optimizer, int group)
 {
     return group < optimizer->group_count ? optimizer->group[group].self
@@ -58,7 +51,9 @@ static const void *self_of(const pl_optimizer_t *optimizer, int group)
 
 double pl_optimizer_lr(const pl_optimizer_t *optimizer, int group)
 {
-    return lr_of(optimizer, self_of(optimizer, group));
+    const pl_option_t *lr = optimizer->ops->options;
+    assert(lr && lr->type == PL_OPTION_FLOAT && !strcmp(lr->name, "lr"));
+    return *(const double *)((const char *)self_of(optimizer, group) + lr->offset);
 }
 
 int pl_optimizer_slots(const pl_optimizer_t *optimizer)
@@ -75,10 +70,10 @@ void pl_optimizer_scalars(const pl_optimizer_t *optimizer, double factor, uint64
                           double *scalar)
 {
     for (int k = 0; k <= optimizer->group_count; k++) {
-        const void *self = self_of(optimizer, k);
-        scalar[k * GROUP_SCALARS] = lr_of(optimizer, self) * factor;
+        scalar[k * GROUP_SCALARS] = pl_optimizer_lr(optimizer, k) * factor;
         if (optimizer->ops->scalars)
-            optimizer->ops->scalars(self, step, scalar + k * GROUP_SCALARS + 1);
+            optimizer->ops->scalars(self_of(optimizer, k), step,
+                                    scalar + k * GROUP_SCALARS + 1);
     }
     if (!optimizer->cycles)
         return;
@@ -126,11 +121,6 @@ typedef struct piece_update {
     const pl_piece_t *piece;                         /* the piece that is being updated */
 } piece_update_t;
 
-static void metric(pl_graph_t *g, const char *name, pl_node_t sum, pl_node_t weight)
-{
-    pl_log(g, name, pl_pair(sum, weight), PL_ON_STEP);
-}
-
 bool pl_trained_range(const pl_model_t *model, int objective, int64_t *from, int64_t *to)
 {
     bool found = false;
@@ -160,20 +150,6 @@ static pl_node_t norm_of(pl_graph_t *g, pl_node_t x, double scale)
 /* The norm of the gradients is computed from smaller numbers, whose squares fit in
  * float32. */
 #define SMALL 0x1p-20
-
-static pl_node_t ranges_norm(pl_graph_t *g, const pl_model_t *model, int objective)
-{
-    pl_node_t norm = {-1};
-    for (int64_t a = 0, b = 0; pl_trained_range(model, objective, &a, &b);) {
-        /* Neighbouring gradients. */
-        pl_node_t part =
-            norm_of(g, pl_region_view(g, PL_REGION_GRADS, a, PL_SHAPE(b - a)), SMALL);
-        pl_node_t both[] = {pl_reshape(g, norm.id < 0 ? part : norm, PL_SHAPE(1)),
-                            pl_reshape(g, part, PL_SHAPE(1))};
-        norm = norm.id < 0 ? part : norm_of(g, pl_concat(g, both, 2, 0), 1);
-    }
-    return norm;
-}
 
 /* ---- Norms of blocks ---- */
 
@@ -243,40 +219,33 @@ static pl_node_t blocks_norms(pl_graph_t *g, const blocks_t *b, int64_t block,
                                    .to = block});
 }
 
-static pl_node_t norms_view(pl_graph_t *g, int64_t first, int64_t count)
-{
-    return pl_region_view(g, PL_REGION_NORMS, first, PL_SHAPE(count));
-}
-
-/* The norms of all that an objective trains, in order. */
-static pl_node_t all_norms(pl_graph_t *g, const pl_optimizer_t *optimizer,
-                           const pl_model_t *model)
-{
-    pl_node_t all = {-1};
-    if (optimizer->norms)
-        return norms_view(g, 0, optimizer->norms);
-    for (blocks_t b = {0};
-         blocks_next(model, optimizer->objective, optimizer->block, &b);) {
-        pl_node_t both[] = {all, blocks_norms(g, &b, optimizer->block, b.from, b.to)};
-        all = all.id < 0 ? both[1] : pl_concat(g, both, 2, 0);
-    }
-    return all;
-}
-
-/* The norm of the gradients times `factor`. The product may fit in float32 when the
+/* The norm of the gradients times `factor`: of the norms of all blocks that the objective
+ * trains, in order, or of neighbouring gradients. The product may fit in float32 when the
  * norm itself does not, so the factor is applied last. */
 static pl_node_t gradient_norm(pl_graph_t *g, const pl_optimizer_t *optimizer,
                                const pl_model_t *model, pl_node_t factor)
 {
-    pl_node_t norm;
-    if (optimizer->block) {
-        const pl_node_t norms = all_norms(g, optimizer, model);
-        const int64_t count = pl_norm_count(model, optimizer->objective,
-                                            optimizer->block);
-        norm = pl_reshape(g, block_norms(g, norms, (pl_attr_t){.a = 1, .to = count}),
+    const int objective = optimizer->objective;
+    const int64_t block = optimizer->block;
+    pl_node_t norm = {-1};
+    if (optimizer->norms && block)
+        norm = pl_region_view(g, PL_REGION_NORMS, 0, PL_SHAPE(optimizer->norms));
+    for (blocks_t b = {0};
+         block && !optimizer->norms && blocks_next(model, objective, block, &b);) {
+        pl_node_t both[] = {norm, blocks_norms(g, &b, block, b.from, b.to)};
+        norm = norm.id < 0 ? both[1] : pl_concat(g, both, 2, 0);
+    }
+    if (block) {
+        const int64_t count = pl_norm_count(model, objective, block);
+        norm = pl_reshape(g, block_norms(g, norm, (pl_attr_t){.a = 1, .to = count}),
                           pl_shape(0));
-    } else {
-        norm = ranges_norm(g, model, optimizer->objective);
+    }
+    for (int64_t a = 0, b = 0; !block && pl_trained_range(model, objective, &a, &b);) {
+        pl_node_t part =
+            norm_of(g, pl_region_view(g, PL_REGION_GRADS, a, PL_SHAPE(b - a)), SMALL);
+        pl_node_t both[] = {pl_reshape(g, norm.id < 0 ? part : norm, PL_SHAPE(1)),
+                            pl_reshape(g, part, PL_SHAPE(1))};
+        norm = norm.id < 0 ? part : norm_of(g, pl_concat(g, both, 2, 0), 1);
     }
     return pl_scale(g, pl_mul(g, norm, factor), 1 / SMALL);
 }
@@ -291,8 +260,8 @@ static pl_node_t gradient_factor(pl_graph_t *g, const pl_optimizer_t *optimizer,
     pl_emit(g, PL_OP_guard, &weight, 1, &(pl_attr_t){.empty = true}, NULL);
     pl_node_t factor = pl_div(g, pl_scalar(g, nominal), weight);
     pl_node_t norm = gradient_norm(g, optimizer, model, factor);
-    metric(g, "loss", loss, weight);
-    metric(g, "grad_norm", norm, pl_scalar(g, 1));
+    pl_log(g, "loss", pl_pair(loss, weight), PL_ON_STEP);
+    pl_log(g, "grad_norm", pl_pair(norm, pl_scalar(g, 1)), PL_ON_STEP);
     if (model->scaling) {
         pl_scaling_step(g, model, loss, norm);
     } else {
@@ -309,13 +278,6 @@ static pl_node_t gradient_factor(pl_graph_t *g, const pl_optimizer_t *optimizer,
     /* torch.nn.utils.clip_grad_norm_ */
     pl_node_t share = pl_div(g, pl_scalar(g, clip), pl_add(g, norm, pl_scalar(g, 1e-6)));
     return pl_mul(g, factor, pl_minimum(g, share, pl_scalar(g, 1)));
-}
-
-/* torch.nn.utils.clip_grad_value_ */
-static pl_node_t clip_elements(pl_graph_t *g, pl_node_t grad, double max)
-{
-    pl_node_t above = pl_neg(g, pl_minimum(g, grad, pl_scalar(g, max)));
-    return pl_neg(g, pl_minimum(g, above, pl_scalar(g, max)));
 }
 
 /* The range's slots begin at element `slot`. */
@@ -335,8 +297,10 @@ static void update_range(piece_update_t *s, int64_t from, int64_t slot, pl_shape
     u.param = pl_region_view(g, s->has_master ? PL_REGION_MASTER : PL_REGION_PARAMS, from,
                              shape);
     u.grad = pl_mul(g, pl_region_view(g, PL_REGION_GRADS, from, shape), s->factor);
-    if (s->optimizer->clip_value > 0)
-        u.grad = clip_elements(g, u.grad, s->optimizer->clip_value);
+    /* torch.nn.utils.clip_grad_value_: from above, then from below. */
+    const double max = s->optimizer->clip_value;
+    for (int k = 0; k < 2 && max > 0; k++)
+        u.grad = pl_neg(g, pl_minimum(g, u.grad, pl_scalar(g, max)));
     for (int k = 0; k < ops->slots(how.self); k++)
         u.slot[k] = pl_region_view(g, (pl_region_t)(PL_REGION_SLOT0 + k), slot, shape);
     ops->update(g, how.self, &u);
@@ -449,16 +413,19 @@ static const pl_piece_t *piece_from(const pl_optimizer_t *optimizer, int64_t fro
 static void norms_put(pl_graph_t *g, int64_t first, int64_t end, pl_node_t norms)
 {
     if (end > first)
-        pl_assign(g, norms_view(g, first, end - first),
+        pl_assign(g, pl_region_view(g, PL_REGION_NORMS, first, PL_SHAPE(end - first)),
                   pl_broadcast_to(g, norms, PL_SHAPE(end - first)));
 }
 
-static void norms_describe(pl_graph_t *g, const pl_optimizer_t *optimizer,
-                           const pl_model_t *model)
+pl_graph_t *pl_optimizer_norms(const pl_optimizer_t *optimizer, const pl_model_t *model,
+                               pl_error_t *err)
 {
     const int64_t block = optimizer->block;
-    const pl_node_t zero = pl_scalar(g, 0);
     int64_t at = 0;
+    pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
+    if (!g)
+        return NULL;
+    const pl_node_t zero = pl_scalar(g, 0);
     for (blocks_t b = {0}; blocks_next(model, optimizer->objective, block, &b);) {
         const pl_piece_t *p = piece_from(optimizer, 0);
         for (; p; p = piece_from(optimizer, p->first + p->count)) {
@@ -476,15 +443,6 @@ static void norms_describe(pl_graph_t *g, const pl_optimizer_t *optimizer,
         }
     }
     norms_put(g, at, optimizer->norms, zero);
-}
-
-pl_graph_t *pl_optimizer_norms(const pl_optimizer_t *optimizer, const pl_model_t *model,
-                               pl_error_t *err)
-{
-    pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
-    if (!g)
-        return NULL;
-    norms_describe(g, optimizer, model);
     if (pl_graph_check(g, err) == PL_OK
         && pl_graph_cast(g, model->precision, err) == PL_OK)
         return g;

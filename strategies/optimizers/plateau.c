@@ -52,18 +52,13 @@ static double plateau_factor(const void *self, const pl_moment_t *when)
     return pl_warming(p->warmup_steps, when) * (p->scale > 0 ? p->scale : 1);
 }
 
-static bool is_better(const plateau_t *p, double value)
-{
-    const bool less = p->mode == PL_MODE_MIN, share = p->threshold_mode == THRESHOLD_REL;
-    const double by = share ? p->threshold * p->best : p->threshold;
-    if (isnan(value))
-        return false;
-    return !p->begun || (less ? value < p->best - by : value > p->best + by);
-}
-
 static void plateau_take(plateau_t *p, double value)
 {
-    if (is_better(p, value)) {
+    const bool share = p->threshold_mode == THRESHOLD_REL;
+    const double by = share ? p->threshold * p->best : p->threshold;
+    const bool is_better = p->mode == PL_MODE_MIN ? value < p->best - by
+                                                  : value > p->best + by;
+    if (!isnan(value) && (!p->begun || is_better)) {
         p->best = value;
         p->begun = true;
         p->bad = 0;
@@ -81,30 +76,28 @@ static void plateau_take(plateau_t *p, double value)
     p->bad = 0;
 }
 
-static int fail_unknown(const plateau_t *p, const json_t *metrics, pl_error_t *err)
-{
-    char text[PL_SUGGESTION_TEXT];
-    const char *name;
-    json_t *value;
-    pl_suggestion_t nearest;
-    pl_suggestion_init(&nearest, p->monitor);
-    json_object_foreach((json_t *)metrics, name, value) {
-        pl_suggestion_offer(&nearest, name);
-    }
-    return pl_fail(err, PL_ENOTFOUND, "reduce_on_plateau: there is no metric \"%s\": %s",
-                   p->monitor, pl_suggestion_text(&nearest, text));
-}
-
 static int plateau_observe(void *self, const char *text, pl_error_t *err)
 {
     plateau_t *p = self;
-    json_t *metrics = pl_json_value(text, strlen(text), err);
+    char nearest_text[PL_SUGGESTION_TEXT];
+    const char *name;
+    json_t *other, *metrics = pl_json_value(text, strlen(text), err);
+    pl_suggestion_t nearest;
+    int code = PL_OK;
     if (!metrics)
         return PL_EFORMAT;
     const json_t *value = json_object_get(metrics, p->monitor);
-    int code = value ? PL_OK : fail_unknown(p, metrics, err);
-    if (code == PL_OK)
+    if (value) {
         plateau_take(p, json_is_number(value) ? json_number_value(value) : NAN);
+    } else {
+        pl_suggestion_init(&nearest, p->monitor);
+        json_object_foreach(metrics, name, other) {
+            pl_suggestion_offer(&nearest, name);
+        }
+        code = pl_fail(err, PL_ENOTFOUND,
+                       "reduce_on_plateau: there is no metric \"%s\": %s", p->monitor,
+                       pl_suggestion_text(&nearest, nearest_text));
+    }
     json_decref(metrics);
     return code;
 }

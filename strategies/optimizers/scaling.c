@@ -26,11 +26,6 @@ static pl_node_t one_where_positive(pl_graph_t *g, pl_node_t x)
     return where_positive(g, pl_scalar(g, 1), x);
 }
 
-static pl_node_t larger(pl_graph_t *g, pl_node_t a, double b)
-{
-    return pl_neg(g, pl_minimum(g, pl_neg(g, a), pl_scalar(g, -b)));
-}
-
 void pl_scaling_step(pl_graph_t *g, const pl_model_t *model, pl_node_t loss,
                      pl_node_t norm)
 {
@@ -49,8 +44,10 @@ void pl_scaling_step(pl_graph_t *g, const pl_model_t *model, pl_node_t loss,
     pl_node_t grows = one_where_positive(g, pl_sub(g, count, enough));
     pl_node_t up = pl_add(g, good, pl_scale(g, grows, s->growth_factor - 1));
     pl_node_t by = pl_add(g, up, pl_scale(g, bad, s->backoff_factor));
-    pl_node_t next = pl_minimum(g, larger(g, pl_mul(g, factor, by), s->min_scale),
-                                pl_scalar(g, FACTOR_MAX));
+    pl_node_t max = pl_scalar(g, FACTOR_MAX), changed = pl_mul(g, factor, by);
+    pl_node_t floor = pl_scalar(g, -s->min_scale);
+    pl_node_t raised = pl_neg(g, pl_minimum(g, pl_neg(g, changed), floor));
+    pl_node_t next = pl_minimum(g, raised, max);
     pl_node_t skipped = pl_add(g, slot(g, PL_SCALING_SKIPPED), bad);
     pl_node_t reported = pl_sub(g, next, where_positive(g, next, is_fault));
     pl_log(g, "loss_scale", (pl_loss_t){reported, one}, PL_ON_STEP);

@@ -107,22 +107,16 @@ void pl_replica_gathered(pl_replica_t *r, pl_forward_t *forward,
     forward_free(forward);
 }
 
-/* The results of this rank are there. */
-static void forward_gather(pl_replica_t *r, pl_forward_t *forward)
+/* The results of this rank are there, or its failure. After a failure the ranks still
+ * synchronize on it: what follows it waits for that. */
+static void forward_end(pl_replica_t *r, pl_forward_t *forward)
 {
-    pl_error_t err = {0};
-    forward->done = true;
-    if (r->sync_hooks->gather(r, forward, &err) != PL_OK)
-        pl_replica_gathered(r, forward, &err, false);
-}
-
-/* The ranks still synchronize on it: what follows it waits for that. */
-static void forward_fail(pl_replica_t *r, pl_forward_t *forward)
-{
-    pl_error_t err = {0};
+    pl_error_t err = forward->failure;
     forward->done = true;
     if (!r->sync_hooks || r->sync_hooks->gather(r, forward, &err) != PL_OK)
-        pl_replica_gathered(r, forward, &forward->failure, false);
+        pl_replica_gathered(r, forward,
+                            forward->failure.code != PL_OK ? &forward->failure : &err,
+                            false);
 }
 
 static int forward_send(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err);
@@ -153,7 +147,7 @@ static void forward_answered(void *self, const pl_answer_t *answer)
     if (forward->back < forward->sent)
         return;
     if (forward->failure.code != PL_OK) {
-        forward_fail(r, forward);
+        forward_end(r, forward);
         return;
     }
     /* Integers become float32, as all outputs are. */
@@ -169,7 +163,7 @@ static void forward_answered(void *self, const pl_answer_t *answer)
         }
     }
     if (r->sync_hooks)
-        forward_gather(r, forward);
+        forward_end(r, forward);
     else
         forward_reply(forward, metrics, false);
 }
@@ -202,25 +196,22 @@ static int forward_send(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
     return PL_OK;
 }
 
-static const pl_replica_plan_t *forward_plan(const pl_replica_t *r, pl_stage_t stage,
-                                             const pl_batch_t *batch, pl_error_t *err)
-{
-    const pl_replica_plan_t like = {.stage = stage,
-                                    .size = {pl_replica_piece(r, batch, 0),
-                                             batch->length}};
-    for (int k = 0; k < r->plan_count && r->sync_hooks && !batch->count; k++)
-        if (r->plan[k].kind == PL_PLAN_BATCH && r->plan[k].stage == stage)
-            return &r->plan[k];                            /* all have the same metrics */
-    return pl_replica_plan(r, &like, err);
-}
-
 int pl_replica_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
     pl_replica_t *r = self;
-    const pl_evaluate_batch_t *msg = &body->evaluate_batch;
-    const pl_batch_t *batch = (const pl_batch_t *)msg->batch;
-    const pl_replica_plan_t *plan = forward_plan(r, (pl_stage_t)msg->stage, batch, err);
+    const pl_batch_t *batch = (const pl_batch_t *)body->evaluate_batch.batch;
+    const pl_replica_plan_t like = {.stage = (pl_stage_t)body->evaluate_batch.stage,
+                                    .size = {pl_replica_piece(r, batch, 0),
+                                             batch->length}},
+                            *plan = NULL;
+    /* Without samples any plan of the stage: all have the same metrics. */
+    const bool is_empty = r->sync_hooks && !batch->count;
+    for (int k = 0; k < r->plan_count && is_empty && !plan; k++)
+        if (r->plan[k].kind == PL_PLAN_BATCH && r->plan[k].stage == like.stage)
+            plan = &r->plan[k];
+    if (!plan)
+        plan = pl_replica_plan(r, &like, err);
     pl_forward_t *forward = plan ? pl_alloc(sizeof *forward) : NULL;
     if (!forward)
         return plan ? pl_no_memory(err) : err->code;
@@ -245,8 +236,8 @@ int pl_replica_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
         forward_free(forward);
         return code;
     }
-    if (r->sync_hooks && !batch->count) {
-        forward_gather(r, forward);
+    if (is_empty) {
+        forward_end(r, forward);
         return PL_OK;
     }
     bool failed = false;
@@ -255,7 +246,7 @@ int pl_replica_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
                                        &forward->failure);
     if ((failed || forward_send(r, forward, &forward->failure) != PL_OK)
         && !forward->sent)
-        forward_fail(r, forward);
+        forward_end(r, forward);
     return PL_OK;
 }
 
@@ -309,22 +300,18 @@ int pl_replica_other_metrics(const pl_replica_t *r)
     return metrics;
 }
 
-/* All plans of a stage and objective have the same metrics. */
-static bool is_first(const pl_replica_t *r, int k)
-{
-    for (int i = 0; i < k; i++)
-        if (r->plan[i].kind == PL_PLAN_BATCH && r->plan[i].stage == r->plan[k].stage
-            && r->plan[i].objective == r->plan[k].objective)
-            return false;
-    return true;
-}
-
 char *pl_replica_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err)
 {
     char *names = pl_strdup("");
     for (int k = 0; k < r->plan_count; k++) {
-        const pl_replica_plan_t *plan = &r->plan[k];
-        if (plan->kind != PL_PLAN_BATCH || plan->stage != stage || !is_first(r, k))
+        const pl_replica_plan_t *plan = &r->plan[k], *first = r->plan;
+        if (plan->kind != PL_PLAN_BATCH || plan->stage != stage)
+            continue;
+        /* All plans of a stage and objective have the same metrics. */
+        while (first->kind != PL_PLAN_BATCH || first->stage != stage
+               || first->objective != plan->objective)
+            first++;
+        if (first != plan)
             continue;
         const pl_module_objective_t *objective = stage == PL_TRAIN
                                                      ? r->objective[plan->objective].table

@@ -14,20 +14,6 @@
 
 /* ---- which ---- */
 
-static bool is_parameter(const pl_tensor_info_t *tensor)
-{
-    return tensor->region == PL_REGION_PARAMS;
-}
-
-static uint64_t trained_elements(const pl_replica_t *r)
-{
-    uint64_t elements = 0;
-    for (int i = 0; i < r->model->count; i++)
-        if (is_parameter(&r->model->tensor[i]) && !r->model->tensor[i].frozen)
-            elements += (uint64_t)r->model->tensor[i].count;
-    return elements;
-}
-
 /* Takes over the frozen flags of all tensors; *changes: whether some changed. Each
  * objective needs a parameter to train: a step without parameters would have nothing
  * to do. */
@@ -39,7 +25,7 @@ static int frozen_take(pl_replica_t *r, const bool *frozen, bool *changes,
         const pl_module_objective_t *objective = r->objective[k].table;
         bool left = false;
         for (int i = 0; i < r->model->count && !left; i++)
-            left = is_parameter(&r->model->tensor[i])
+            left = r->model->tensor[i].region == PL_REGION_PARAMS
                    && r->model->tensor[i].objective == k && !frozen[i];
         if (!left && r->model->params)
             return pl_fail(err, PL_EINVAL,
@@ -66,7 +52,8 @@ static int patterns_take(pl_replica_t *r, const char *freeze, const char *unfree
         return code == PL_OK ? pl_no_memory(err) : code;
     for (int i = 0; i < r->model->count; i++) {
         const pl_tensor_info_t *t = &r->model->tensor[i];
-        frozen[i] = is_parameter(t) && (t->frozen || pl_patterns_match(freeze, t->name))
+        frozen[i] = t->region == PL_REGION_PARAMS
+                    && (t->frozen || pl_patterns_match(freeze, t->name))
                     && !pl_patterns_match(unfreeze, t->name);
     }
     code = frozen_take(r, frozen, changes, err);
@@ -85,13 +72,7 @@ int pl_replica_freeze_first(pl_replica_t *r, pl_error_t *err)
 
 /* ---- in the middle of a run ---- */
 
-static int remake(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *err)
-{
-    return pl_replica_made_all(&r->freezing, pl_replica_recompile(r, on_answer, err),
-                               err);
-}
-
-static void remade(void *self, const pl_answer_t *answer);
+static int remake(pl_replica_t *r, pl_error_t *err);
 
 static void remade(void *self, const pl_answer_t *answer)
 {
@@ -103,10 +84,15 @@ static void remade(void *self, const pl_answer_t *answer)
         pl_error_t err = {0};
         const bool again = r->freezes_again;
         r->freezes_again = false;
-        if (!again || remake(r, remade, &err) != PL_OK)
+        if (!again || remake(r, &err) != PL_OK)
             pl_train_release(r, again ? &err : NULL);
     } else if (!r->freezing.pending && answer->kind != PL_ANSWER_PROGRESS)
         pl_train_release(r, &r->freezing.failure);
+}
+
+static int remake(pl_replica_t *r, pl_error_t *err)
+{
+    return pl_replica_made_all(&r->freezing, pl_replica_recompile(r, remade, err), err);
 }
 
 /* Steps wait until it is done; other calls do not. */
@@ -119,7 +105,7 @@ static int remake_begin(pl_replica_t *r, pl_error_t *err)
     }
     if ((code = pl_train_hold(r, err)) == PL_OK)
         code = pl_replica_begin_calls(&r->freezing, NULL, err);
-    return code == PL_OK ? remake(r, remade, err) : code;
+    return code == PL_OK ? remake(r, err) : code;
 }
 
 /* After a failure training must not continue as if it were done: the next step fails,
@@ -133,26 +119,27 @@ int pl_replica_freeze(void *self, pl_call_t *call, const pl_body_t *body, pl_err
                              &changes, err);
     if (code == PL_OK && changes)
         code = remake_begin(r, err);
-    if (code == PL_OK)
-        return pl_reply_freeze(call,
-                               &(pl_freeze_reply_t){.trained = trained_elements(r)});
-    pl_train_release(r, err);
-    return code;
+    if (code != PL_OK) {
+        pl_train_release(r, err);
+        return code;
+    }
+    pl_freeze_reply_t reply = {.trained = 0};
+    for (int i = 0; i < r->model->count; i++) {
+        const pl_tensor_info_t *t = &r->model->tensor[i];
+        if (t->region == PL_REGION_PARAMS && !t->frozen)
+            reply.trained += (uint64_t)t->count;
+    }
+    return pl_reply_freeze(call, &reply);
 }
 
 /* ---- in checkpoints: {"frozen": ["fc1.weight", …]}, next to the other state ---- */
 
-static bool is_any_frozen(const pl_replica_t *r)
-{
-    for (int i = 0; i < r->model->count; i++)
-        if (r->model->tensor[i].frozen)
-            return true;
-    return false;
-}
-
 int pl_replica_save_frozen(const pl_replica_t *r, json_t *into, pl_error_t *err)
 {
-    if (!is_any_frozen(r) && !*r->job->trainer->freeze)
+    bool is_needed = *r->job->trainer->freeze;
+    for (int i = 0; i < r->model->count; i++)
+        is_needed |= r->model->tensor[i].frozen;
+    if (!is_needed)
         return PL_OK;
     json_t *frozen = json_array();
     int failed = json_object_set_new(into, "frozen", frozen);

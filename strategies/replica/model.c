@@ -18,76 +18,51 @@
 
 /* ---- the module ---- */
 
-static bool target_is_value(const pl_replica_t *r)
-{
-    for (int stage = 0; stage <= PL_PREDICT; stage++)
-        for (int k = 0; k < r->signature->stage[stage].field_count; k++)
-            if (!strcmp(r->signature->stage[stage].field[k].name, "y"))
-                return r->signature->stage[stage].field[k].dtype == PL_F32;
-    return false;
-}
-
-static int module_fail(const pl_replica_t *r, const pl_error_t *why, pl_error_t *err)
+/* "classes" is missing if the target is a value: then the module is the wrong one. */
+int pl_replica_bind_module(pl_replica_t *r, pl_error_t *err)
 {
     const pl_options_t *options = r->job->options;
-    if (!strstr(why->text, "needs \"classes\"") || !target_is_value(r))
-        return pl_options_fail(err, why->code, options, "module", "%s", why->text);
+    const pl_component_request_t module = {.role = "module",
+                                           .path = "module",
+                                           .data_info = r->data_info};
+    pl_error_t why = {0};
+    const pl_field_t *target = NULL;
+    if (pl_options_component(options, &module, &r->module, &why) == PL_OK)
+        return PL_OK;
+    for (int stage = 0; stage <= PL_PREDICT; stage++)
+        for (int k = 0; k < r->signature->stage[stage].field_count && !target; k++)
+            if (!strcmp(r->signature->stage[stage].field[k].name, "y"))
+                target = &r->signature->stage[stage].field[k];
+    if (!strstr(why.text, "needs \"classes\"") || !target || target->dtype != PL_F32)
+        return pl_options_fail(err, why.code, options, "module", "%s", why.text);
     const char *name = pl_options_component_name(options, "module");
-    return pl_options_fail(err, why->code, options, "module",
+    return pl_options_fail(err, why.code, options, "module",
                            "module \"%s\" needs \"classes\", but the target is a value, "
                            "and module %s classifies; a module for values is a C "
                            "function, see doc/modules.md",
                            name, name);
 }
 
-int pl_replica_bind_module(pl_replica_t *r, pl_error_t *err)
-{
-    const pl_component_request_t module = {.role = "module",
-                                           .path = "module",
-                                           .data_info = r->data_info};
-    pl_error_t why = {0};
-    const int code = pl_options_component(r->job->options, &module, &r->module, &why);
-    return code == PL_OK ? PL_OK : module_fail(r, &why, err);
-}
-
-static int64_t elements_of(const pl_replica_t *r, pl_region_t region)
-{
-    int64_t sum = 0;
-    for (int k = 0; k < r->model->count; k++)
-        if (r->model->tensor[k].region == region)
-            sum += r->model->tensor[k].count;
-    return sum;
-}
-
-static int64_t frozen_elements(const pl_replica_t *r)
-{
-    int64_t sum = 0;
-    for (int k = 0; k < r->model->count; k++)
-        if (r->model->tensor[k].frozen)
-            sum += r->model->tensor[k].count;
-    return sum;
-}
-
-/* The length of samples that are sequences of whole numbers; otherwise 0. */
-static int64_t sample_tokens(const pl_graph_t *g)
-{
-    for (int k = 0; k < g->field_count; k++)
-        if (g->field[k].dtype != PL_F32 && g->field[k].shape.rank == 1)
-            return g->field[k].shape.dim[0];
-    return 0;
-}
-
 int pl_replica_report_model(pl_replica_t *r, const pl_graph_t *g, pl_error_t *err)
 {
     json_t *layers = pl_graph_layers(g, r->model, err);
+    json_int_t parameters = 0, state = 0, frozen = 0, tokens = 0;
     if (!layers)
         return err->code;
-    json_t *object = json_pack("{s:o, s:I, s:I, s:I, s:f, s:I}", "layers", layers,
-                               "parameters", (json_int_t)elements_of(r, PL_REGION_PARAMS),
-                               "frozen", (json_int_t)frozen_elements(r), "state",
-                               (json_int_t)elements_of(r, PL_REGION_STATE), "train_flops",
-                               3 * pl_graph_flops(g) / (double)g->batch_size, "tokens",
-                               (json_int_t)sample_tokens(g));
+    for (int k = 0; k < r->model->count; k++) {
+        const pl_tensor_info_t *t = &r->model->tensor[k];
+        parameters += t->region == PL_REGION_PARAMS ? t->count : 0;
+        state += t->region == PL_REGION_STATE ? t->count : 0;
+        frozen += t->frozen ? t->count : 0;
+    }
+    /* The length of samples that are sequences of whole numbers; otherwise 0. */
+    for (int k = 0; k < g->field_count && !tokens; k++)
+        if (g->field[k].dtype != PL_F32 && g->field[k].shape.rank == 1)
+            tokens = g->field[k].shape.dim[0];
+    json_t *object =
+        json_pack("{s:o, s:I, s:I, s:I, s:f, s:I}", "layers", layers, "parameters",
+                  parameters, "frozen", frozen, "state", state, "train_flops",
+                  3 * pl_graph_flops(g) / (double)g->batch_size, "tokens", tokens);
     r->reported = object ? pl_json_write(object, PL_JSON_COMPACT) : NULL;
     json_decref(object);
     return r->reported ? PL_OK : pl_no_memory(err);

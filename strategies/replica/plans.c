@@ -201,37 +201,30 @@ static void assign_zeros(pl_graph_t *g, int64_t from, pl_shape_t shape)
     pl_assign(g, grads, pl_broadcast_to(g, pl_scalar(g, 0), shape));
 }
 
-static pl_graph_t *describe_empty(const pl_replica_t *r, const pl_replica_plan_t *plan,
-                                  pl_error_t *err)
+/* What a batch without samples gives; or, after a skipped step, the state that each step
+ * that is not skipped backs up. */
+static pl_graph_t *describe_assignments(const pl_replica_t *r,
+                                        const pl_replica_plan_t *plan, pl_error_t *err)
 {
+    const bool restores = plan->kind == PL_PLAN_RESTORE;
+    const pl_shape_t state = PL_SHAPE(r->model->state);
     pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
     if (!g)
         return NULL;
-    if (!plan->accumulate) {
+    if (restores) {
+        pl_assign(g, pl_region_view(g, PL_REGION_STATE, 0, state),
+                  pl_region_view(g, PL_REGION_STATE_BACKUP, 0, state));
+    } else if (!plan->accumulate) {
         /* Gradients of the parameters that the objective trains, and of its loss. */
         for (int64_t from = 0, to = 0; pl_replica_range(r, plan->objective, &from, &to);)
             assign_zeros(g, from, PL_SHAPE(to - from));
         assign_zeros(g, r->model->params + 2 * plan->objective, pl_shape(0));
         assign_zeros(g, r->model->params + 2 * plan->objective + 1, pl_shape(0));
     }
-    pl_replica_empty_collectives(r, plan->objective, g);
+    if (!restores)
+        pl_replica_empty_collectives(r, plan->objective, g);
     if (pl_graph_check(g, err) == PL_OK
-        && pl_graph_cast(g, r->model->precision, err) == PL_OK)
-        return g;
-    pl_graph_free(g);
-    return NULL;
-}
-
-/* Each step that is not skipped backs up the state that a skipped step restores. */
-static pl_graph_t *describe_restore(const pl_replica_t *r, pl_error_t *err)
-{
-    pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
-    if (!g)
-        return NULL;
-    const pl_shape_t shape = PL_SHAPE(r->model->state);
-    pl_assign(g, pl_region_view(g, PL_REGION_STATE, 0, shape),
-              pl_region_view(g, PL_REGION_STATE_BACKUP, 0, shape));
-    if (pl_graph_check(g, err) == PL_OK)
+        && (restores || pl_graph_cast(g, r->model->precision, err) == PL_OK))
         return g;
     pl_graph_free(g);
     return NULL;
@@ -241,8 +234,8 @@ static pl_graph_t *describe_own(pl_replica_t *r, const pl_replica_plan_t *plan,
                                 pl_error_t *err)
 {
     switch (plan->kind) {
-    case PL_PLAN_RESTORE: return describe_restore(r, err);
-    case PL_PLAN_EMPTY: return describe_empty(r, plan, err);
+    case PL_PLAN_RESTORE:
+    case PL_PLAN_EMPTY: return describe_assignments(r, plan, err);
     case PL_PLAN_OWN: return r->sync_hooks->describe(r, plan->objective, err);
     default: return describe_optimizer(r, plan->objective, err);
     }
@@ -250,29 +243,19 @@ static pl_graph_t *describe_own(pl_replica_t *r, const pl_replica_plan_t *plan,
 
 /* ---- all of a run ---- */
 
-static void hash_plan(pl_replica_plan_t *plan, const pl_graph_t *graph)
+static int graph_add(pl_replica_t *r, pl_graph_t *graph[], pl_plan_kind_t kind,
+                     int objective, bool accumulate, pl_error_t *err)
 {
-    plan->hash = pl_graph_hash(0, graph);
-}
-
-static int graph_add_like(pl_replica_t *r, pl_graph_t *graph[], pl_replica_plan_t plan,
-                          pl_error_t *err)
-{
+    const pl_replica_plan_t plan = {.kind = kind,
+                                    .stage = PL_TRAIN,
+                                    .objective = objective,
+                                    .accumulate = accumulate};
     int code = plan_add(r, plan, err);
     if (code != PL_OK)
         return code;
     pl_graph_t *g = describe_own(r, &plan, err);
     graph[r->plan_count - 1] = g;
     return g ? PL_OK : err->code;
-}
-
-static int graph_add(pl_replica_t *r, pl_graph_t *graph[], pl_plan_kind_t kind,
-                     int objective, pl_error_t *err)
-{
-    const pl_replica_plan_t plan = {.kind = kind,
-                                    .stage = PL_TRAIN,
-                                    .objective = objective};
-    return graph_add_like(r, graph, plan, err);
 }
 
 /* The order of the model's tensors and their offsets come from the first plan. */
@@ -293,26 +276,22 @@ int pl_replica_describe_plans(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *
     if (code == PL_OK && r->sync_hooks && r->sync_hooks->described)
         r->sync_hooks->described(r);
     for (int k = 0; k < r->objectives && code == PL_OK; k++)
-        code = graph_add(r, graph, PL_PLAN_OPTIMIZER, k, err);
+        code = graph_add(r, graph, PL_PLAN_OPTIMIZER, k, false, err);
     /* A rank without samples takes part in the in-graph collectives of a step, in each of
      * its batches. */
     for (int k = 0; k < r->objectives && r->sync_hooks && code == PL_OK; k++) {
-        const pl_replica_plan_t more = {.kind = PL_PLAN_EMPTY,
-                                        .stage = PL_TRAIN,
-                                        .objective = k,
-                                        .accumulate = true};
-        code = graph_add(r, graph, PL_PLAN_EMPTY, k, err);
+        code = graph_add(r, graph, PL_PLAN_EMPTY, k, false, err);
         if (code == PL_OK && r->accumulates && r->objective[k].collectives)
-            code = graph_add_like(r, graph, more, err);
+            code = graph_add(r, graph, PL_PLAN_EMPTY, k, true, err);
     }
     if (code == PL_OK && pl_replica_backs_up_state(r))
-        code = graph_add(r, graph, PL_PLAN_RESTORE, 0, err);
+        code = graph_add(r, graph, PL_PLAN_RESTORE, 0, false, err);
     const int own = r->job->stage == PL_TRAIN && r->sync_hooks ? r->sync_hooks->graphs
                                                                : 0;
     for (int k = 0; k < own && code == PL_OK; k++)
-        code = graph_add(r, graph, PL_PLAN_OWN, k, err);
+        code = graph_add(r, graph, PL_PLAN_OWN, k, false, err);
     for (int k = 0; k < r->plan_count && code == PL_OK; k++)
-        hash_plan(&r->plan[k], graph[k]);
+        r->plan[k].hash = pl_graph_hash(0, graph[k]);
     for (int k = 0; k < r->plan_count && code == PL_OK; k++)
         code = plan_copy_fetches(&r->plan[k], graph[k], err);
     if (code != PL_OK)
@@ -402,7 +381,7 @@ static int recompile(pl_replica_t *r, pl_replica_plan_t *plan, pl_replica_calls_
     if (code == PL_OK && plan->kind == PL_PLAN_BATCH)
         code = complete(r, plan, g, err);
     if (code == PL_OK && !plan->compiled)
-        hash_plan(plan, g);
+        plan->hash = pl_graph_hash(0, g);
     if (code == PL_OK)
         return pl_replica_compile_plan(r, plan, g, calls, on_answer, err);
     pl_graph_free(g);
@@ -427,31 +406,26 @@ int pl_replica_recompile(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *
 
 /* ---- batches of other sizes ---- */
 
-/* A plan that could not be compiled is not needed. */
-static bool is_needed(const pl_replica_t *r, const pl_replica_plan_t *plan)
-{
-    bool needed = plan->kind != PL_PLAN_BATCH;
-    if (!needed && !plan->compiled)
-        return false;
-    for (int k = 0; k < r->signature->stage[plan->stage].size_count && !needed; k++) {
-        const pl_batch_size_t *size = &r->signature->stage[plan->stage].size[k];
-        needed = size->count == plan->size.count && size->length == plan->size.length;
-    }
-    return needed;
-}
-
 int pl_replica_renew_plans(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *err)
 {
     int kept = 0;
     for (int k = 0; k < r->plan_count; k++) {
-        const pl_discard_plan_t old = {.plan = r->plan[k].number};
-        if (is_needed(r, &r->plan[k])) {
-            r->plan[kept++] = r->plan[k];
+        const pl_replica_plan_t *plan = &r->plan[k];
+        const pl_discard_plan_t old = {.plan = plan->number};
+        const pl_batch_size_t *size = r->signature->stage[plan->stage].size;
+        const int sizes = r->signature->stage[plan->stage].size_count;
+        bool is_needed = plan->kind != PL_PLAN_BATCH;
+        /* A plan that could not be compiled is not needed. */
+        for (int i = 0; i < sizes && plan->compiled && !is_needed; i++)
+            is_needed = size[i].count == plan->size.count
+                        && size[i].length == plan->size.length;
+        if (is_needed) {
+            r->plan[kept++] = *plan;
             continue;
         }
-        if (r->plan[k].compiled)
+        if (plan->compiled)
             pl_call_discard_plan(r, r->accelerator, &old, (pl_how_t){0}, NULL);
-        pl_free(r->plan[k].fetch);
+        pl_free(plan->fetch);
     }
     memset(r->plan + kept, 0, (size_t)(r->plan_count - kept) * sizeof *r->plan);
     r->plan_count = kept;

@@ -107,18 +107,6 @@ static void allocated(void *self, const pl_answer_t *answer)
     setup_answered(self, answer);
 }
 
-static uint64_t hash_of(const pl_floats_t *floats)
-{
-    const size_t words = floats->count * (floats->dtype == PL_F64 ? 2 : 1);
-    uint64_t hash = floats->count;
-    for (size_t k = 0; k < words; k++) {
-        uint32_t word;
-        memcpy(&word, floats->data + k, sizeof word);
-        hash = pl_mix(hash, word);
-    }
-    return hash;
-}
-
 /* Each region by itself: they may have different types. */
 static int calls_first_values(pl_replica_t *r, pl_error_t *err)
 {
@@ -139,7 +127,14 @@ static int calls_first_values(pl_replica_t *r, pl_error_t *err)
         const bool state = region == PL_REGION_STATE || region == PL_REGION_STATE_BACKUP;
         pl_model_init(r->model, state ? PL_REGION_STATE : PL_REGION_PARAMS,
                       (uint64_t)r->job->trainer->seed, floats->dtype, floats->data);
-        r->first_hash = pl_mix(r->first_hash, hash_of(floats));
+        const size_t words = floats->count * (floats->dtype == PL_F64 ? 2 : 1);
+        uint64_t hash = floats->count;
+        for (size_t i = 0; i < words; i++) {
+            uint32_t word;
+            memcpy(&word, floats->data + i, sizeof word);
+            hash = pl_mix(hash, word);
+        }
+        r->first_hash = pl_mix(r->first_hash, hash);
         const pl_write_region_t msg = {.region = region,
                                        .floats = &floats->object,
                                        .count = floats->count};
@@ -261,9 +256,10 @@ int pl_replica_set_signature(void *self, pl_call_t *call, const pl_body_t *body,
     return pl_replica_made_all(&r->calls, code, err);
 }
 
-int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
-                     pl_error_t *err)
+int pl_replica_setup(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
+    pl_replica_t *r = self;
+    const pl_setup_t *setup = &body->setup;
     if (r->model)
         return pl_fail(err, PL_ESTATE, "the strategy is set up already");
     int code = pl_replica_begin_calls(&r->calls, call, err);
@@ -324,12 +320,6 @@ void pl_replica_release(void *self)
 
 /* ---- the table ---- */
 
-static int replica_setup(void *self, pl_call_t *call, const pl_body_t *body,
-                         pl_error_t *err)
-{
-    return pl_replica_setup(self, call, &body->setup, err);
-}
-
 static int replica_metric_names(void *self, pl_call_t *call, const pl_body_t *body,
                                 pl_error_t *err)
 {
@@ -339,24 +329,6 @@ static int replica_metric_names(void *self, pl_call_t *call, const pl_body_t *bo
     int code = pl_reply_metric_names(call, &(pl_metric_names_reply_t){.names = names});
     pl_free(names);
     return code;
-}
-
-static int replica_train_batch(void *self, pl_call_t *call, const pl_body_t *body,
-                               pl_error_t *err)
-{
-    return pl_replica_train(self, call, &body->train_batch, err);
-}
-
-static int replica_export_weights(void *self, pl_call_t *call, const pl_body_t *body,
-                                  pl_error_t *err)
-{
-    return pl_replica_export(self, call, body->export_weights.whole, err);
-}
-
-static int replica_import_weights(void *self, pl_call_t *call, const pl_body_t *body,
-                                  pl_error_t *err)
-{
-    return pl_replica_import(self, call, &body->import_weights, err);
 }
 
 static int replica_synchronize(void *self, pl_call_t *call, const pl_body_t *body,
@@ -386,14 +358,14 @@ static int replica_count_memory(void *self, pl_call_t *call, const pl_body_t *bo
 }
 
 static const pl_handler_t replica_handlers[] = {
-    PL_ON(setup, replica_setup),
+    PL_ON(setup, pl_replica_setup),
     PL_ON(metric_names, replica_metric_names),
-    PL_ON(train_batch, replica_train_batch),
+    PL_ON(train_batch, pl_replica_train),
     PL_ON(observe_metrics, pl_replica_observe_metrics),
     PL_ON(evaluate_batch, pl_replica_evaluate),
-    PL_ON(export_weights, replica_export_weights),
+    PL_ON(export_weights, pl_replica_export),
     PL_ON(prepare_export, pl_replica_prepare_export),
-    PL_ON(import_weights, replica_import_weights),
+    PL_ON(import_weights, pl_replica_import),
     PL_ON(set_signature, pl_replica_set_signature),
     PL_ON(freeze, pl_replica_freeze),
     PL_ON(set_rate, pl_replica_set_rate),

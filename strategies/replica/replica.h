@@ -274,21 +274,22 @@ extern PL_API const pl_actor_ops_t pl_replica_strategy;
 /* ---- for strategies that take some of its calls themselves: each answers the call,
  * later or now ---- */
 
-/* Describes and compiles everything that the job's stage needs and writes the first
- * weights; answers `call` (setup) when all is there. */
-PL_API int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
+/* setup: describes and compiles everything that the job's stage needs and writes the
+ * first weights. */
+PL_API int pl_replica_setup(void *self, pl_call_t *call, const pl_body_t *body,
                             pl_error_t *err);
-/* Answer export_weights and import_weights; whole: with the optimizer's tensors. An
- * import that gives lets the device keep the tensors' memory. */
-PL_API int pl_replica_export(pl_replica_t *r, pl_call_t *call, bool whole,
+/* export_weights and import_weights; whole: with the optimizer's tensors. An import that
+ * gives lets the device keep the tensors' memory. */
+PL_API int pl_replica_export(void *self, pl_call_t *call, const pl_body_t *body,
                              pl_error_t *err);
-PL_API int pl_replica_import(pl_replica_t *r, pl_call_t *call,
-                             const pl_import_weights_t *msg, pl_error_t *err);
+PL_API int pl_replica_import(void *self, pl_call_t *call, const pl_body_t *body,
+                             pl_error_t *err);
 
-/* Trains on a micro-batch and, when one is due, takes the optimizer step. A step that
- * is not finite changes nothing, and steps sent behind it wait for the decision: it is
- * reported as skipped and they run, or it fails, and they fail with it. */
-PL_API int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *msg,
+/* train_batch: trains on a micro-batch and, when one is due, takes the optimizer step.
+ * A step that is not finite changes nothing, and steps sent behind it wait for the
+ * decision: it is reported as skipped and they run, or it fails, and they fail with
+ * it. */
+PL_API int pl_replica_train(void *self, pl_call_t *call, const pl_body_t *body,
                             pl_error_t *err);
 
 /* ---- How sync points end ---- */

@@ -32,23 +32,17 @@ pl_pipeline_t *pl_pipeline_new(pl_error_t *err)
     return pipeline;
 }
 
-static void list_free(pl_inflight_t *f)
-{
-    while (f) {
-        pl_inflight_t *next = f->next;
-        pl_free(f->metrics);
-        pl_free(f);
-        f = next;
-    }
-}
-
 void pl_pipeline_free(pl_pipeline_t *pipeline)
 {
     if (!pipeline)
         return;
+    *pipeline->last = pipeline->spare;                      /* one list of both */
+    for (pl_inflight_t *f = pipeline->first, *next; f; f = next) {
+        next = f->next;
+        pl_free(f->metrics);
+        pl_free(f);
+    }
     pl_free(pipeline->carried);
-    list_free(pipeline->first);
-    list_free(pipeline->spare);
     pl_free(pipeline);
 }
 
@@ -224,15 +218,6 @@ static pl_objective_state_t *skipped_of(pl_inflight_t *f)
     return NULL;
 }
 
-static bool is_sent(const pl_replica_t *r, const pl_inflight_t *f)
-{
-    for (int k = 0; k < r->objectives; k++)
-        if (pl_objective_is_due(r, &f->objective[k])
-            && f->objective[k].stages.phase != PL_OBJECTIVE_SENT)
-            return false;
-    return true;
-}
-
 static void diagnose(pl_replica_t *r);
 static void diagnosis_continue(pl_replica_t *r);
 
@@ -244,6 +229,10 @@ void pl_train_answer(pl_replica_t *r)
     for (pl_inflight_t *f; (f = pipeline->first) && !owes(f)
                            && pipeline->state != PL_PIPELINE_DIAGNOSING
                            && pipeline->state != PL_PIPELINE_FOLLOWING;) {
+        bool is_sent = true;
+        for (int k = 0; k < r->objectives; k++)
+            is_sent &= !pl_objective_is_due(r, &f->objective[k])
+                       || f->objective[k].stages.phase == PL_OBJECTIVE_SENT;
         if (pipeline->ended_by && f->failure.code == PL_OK)
             pl_train_fail_behind(pipeline, f->number, &f->failure);
         if (f->failure.code != PL_OK) {
@@ -252,7 +241,7 @@ void pl_train_answer(pl_replica_t *r)
             oldest_fail(r);
         } else if (skipped_of(f)) {
             diagnose(r);
-        } else if (is_sent(r, f)) {
+        } else if (is_sent) {
             inflight_reply(r, f);
             inflight_give(pipeline);
         } else {
@@ -298,7 +287,7 @@ static bool scaling_skipped(const pl_replica_t *r, const pl_objective_state_t *o
 
 /* The steps that were sent behind the skipped step have come back too, and have not
  * run. */
-static void diagnosis_end(pl_replica_t *r)
+void pl_train_followed(pl_replica_t *r)
 {
     pl_inflight_t *f = r->pipeline->first;
     pl_objective_state_t *o = skipped_of(f);
@@ -334,11 +323,6 @@ static void diagnosis_end(pl_replica_t *r)
     pl_train_answer(r);
 }
 
-void pl_train_followed(pl_replica_t *r)
-{
-    diagnosis_end(r);
-}
-
 /* What follows an optimizer step also follows a skipped one: other ranks may not have
  * skipped it. */
 static void diagnosis_continue(pl_replica_t *r)
@@ -350,9 +334,9 @@ static void diagnosis_continue(pl_replica_t *r)
     pl_objective_state_t *o = skipped_of(f);
     if (f->may_skip && f->failure.code == PL_OK && pl_train_follows(r, o)) {
         pl_train_pipeline_take(r, PL_PIPELINE_ON_FOLLOW);
-        pl_train_follow(r, o, NULL, 0);
+        pl_train_follow(r, o, false);
     } else {
-        diagnosis_end(r);
+        pl_train_followed(r);
     }
 }
 

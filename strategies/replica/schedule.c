@@ -49,28 +49,23 @@ double pl_replica_momentum(const pl_replica_t *r, int objective,
     return scheduler->momentum ? scheduler->momentum(component->self, &when) : NAN;
 }
 
-/* Whether the run will end with a mean of several states of the weights: searches from
- * its end back to the step where the average is the weights of one step. */
-static bool averages_several(const pl_instance_t *averaging, const pl_train_batch_t *msg)
+void pl_replica_check_average(const pl_replica_t *r, const pl_train_batch_t *msg)
 {
-    const pl_averaging_ops_t *ops = averaging->ops;
+    const pl_averaging_ops_t *averaging = r->averaging.ops;
     const uint64_t total = msg->total_steps;
     double share = 0;
+    if (!averaging || !total || !msg->epoch_steps)
+        return;
+    /* Whether the run will end with a mean of several states of the weights: searches
+     * from its end back to the step where the average is the weights of one step. */
     for (uint64_t k = 1; share == 0 && k <= total && k <= LOOKS_MAX; k++) {
         pl_moment_t when = moment_of(msg);                 /* as the loops will give it */
         when.step = total - k;
         when.epoch = when.step / msg->epoch_steps;
         when.epoch_ends = (when.step + 1) % msg->epoch_steps == 0;
-        share = ops->share(averaging->self, &when);
+        share = averaging->share(r->averaging.self, &when);
     }
-    return share < 1;
-}
-
-void pl_replica_check_average(const pl_replica_t *r, const pl_train_batch_t *msg)
-{
-    const pl_averaging_ops_t *averaging = r->averaging.ops;
-    if (averaging && msg->total_steps && msg->epoch_steps
-        && !averages_several(&r->averaging, msg))
+    if (share >= 1)
         pl_log_line(
             PL_LOG_WARNING, pl_actor_rank((void *)r), pl_actor_name((void *)r),
             "\"averaging\": \"%s\" would average fewer than two states of the weights in "
@@ -229,17 +224,12 @@ double pl_replica_rate(pl_replica_t *r, int objective, const pl_train_batch_t *m
 /* ---- in checkpoints: {"rates": [[factor, aim or null], …]}, one for each objective
  * ---- */
 
-static bool is_as_scheduled(const pl_replica_t *r)
-{
-    for (int k = 0; k < r->objectives; k++)
-        if (r->objective[k].rate.aims || r->objective[k].rate.factor != 1)
-            return false;
-    return true;
-}
-
 int pl_replica_save_rates(const pl_replica_t *r, json_t *into, pl_error_t *err)
 {
-    if (is_as_scheduled(r))
+    bool is_as_scheduled = true;
+    for (int k = 0; k < r->objectives; k++)
+        is_as_scheduled &= !r->objective[k].rate.aims && r->objective[k].rate.factor == 1;
+    if (is_as_scheduled)
         return PL_OK;
     json_t *rates = json_array();
     int failed = json_object_set_new(into, "rates", rates);

@@ -47,15 +47,12 @@ void pl_train_computed(pl_replica_t *r, pl_objective_state_t *o, bool has_run)
 
 /* Ranks may have equal weights only behind an optimizer step: then nothing else begins
  * before that is over. */
-void pl_train_follow(pl_replica_t *r, pl_objective_state_t *o, double *metrics,
-                     size_t count)
+void pl_train_follow(pl_replica_t *r, pl_objective_state_t *o, bool was_made)
 {
     pl_error_t err = {0};
-    const pl_replica_sums_t sums = {.objective = o->objective,
-                                    .number = o->inflight->number,
-                                    .has_samples = r->pipeline->has_samples[o->objective],
-                                    .metrics = metrics,
-                                    .metric_count = count};
+    pl_replica_sums_t sums = pl_train_sums(r, o);
+    if (!was_made)
+        sums.metrics = NULL, sums.metric_count = 0;
     pl_train_take(r, o, PL_OBJECTIVE_ON_FOLLOW_SENT);
     pl_actor_does(r, o->inflight->call);
     if (!pl_train_gradients_stay(r))

@@ -78,12 +78,6 @@ static void compute_end(pl_replica_t *r, pl_objective_state_t *o)
 
 /* ---- replays ---- */
 
-static void replay_begun(pl_replica_t *r)
-{
-    if (!r->pipeline->replays++)
-        pl_train_spending(r);
-}
-
 void pl_train_replay_ended(pl_replica_t *r)
 {
     pl_train_advance(r);
@@ -186,14 +180,6 @@ static void update_end(pl_replica_t *r, pl_objective_state_t *o, bool skipped,
     pl_train_take(r, o, PL_OBJECTIVE_ON_UPDATE_REPORTED);
 }
 
-/* What follows a step that was made comes even if nothing else is sent any more. */
-static void follow(pl_replica_t *r, pl_objective_state_t *o)
-{
-    const size_t from = pl_metrics_before(r, o->objective);
-    pl_train_follow(r, o, o->inflight->metrics + from,
-                    pl_metrics_before(r, o->objective + 1) - from);
-}
-
 static void optimizer_answered(void *self, const pl_answer_t *answer)
 {
     pl_replica_t *r = self;
@@ -209,8 +195,10 @@ static void optimizer_answered(void *self, const pl_answer_t *answer)
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
         pl_train_add_timing(r, PL_TIMING_OPTIMIZER, 0, reply->seconds);
         update_end(r, o, reply->skipped, reply->metrics);
+        /* What follows a step that was made comes even if nothing else is sent any
+         * more. */
         if (o->stages.phase == PL_OBJECTIVE_UPDATED && pl_train_follows(r, o))
-            follow(r, o);
+            pl_train_follow(r, o, true);
         pl_train_replay_ended(r);
     } else if (answer->kind == PL_ANSWER_ERROR) {
         pl_train_stage_fail(r, o, PL_STAGE_UPDATE, answer->error);
@@ -266,11 +254,6 @@ static int optimizer_fill(pl_replica_t *r, const pl_objective_state_t *o,
     return PL_OK;
 }
 
-static uint32_t optimizer_plan(const pl_replica_t *r, const pl_objective_state_t *o)
-{
-    return pl_replica_plan_of(r, PL_PLAN_OPTIMIZER, o->objective)->number;
-}
-
 /* Nothing comes between its two replays: they are one call. */
 static bool is_whole(const pl_replica_t *r, const pl_objective_state_t *o)
 {
@@ -310,7 +293,7 @@ int pl_train_replay(pl_replica_t *r, pl_objective_state_t *o, pl_error_t *err)
     if (whole) {
         if (optimizer_fill(r, o, scalars, &msg.scalars, err) != PL_OK)
             return err->code;
-        msg.then = optimizer_plan(r, o) + 1;
+        msg.then = pl_replica_plan_of(r, PL_PLAN_OPTIMIZER, o->objective)->number + 1;
     }
     msg.plan = plan->number;
     msg.micro_batch = msg.micro_batch * (r->ranks ? r->ranks : 1) + r->rank;
@@ -343,7 +326,8 @@ static void compute(pl_replica_t *r, pl_objective_state_t *o)
         pl_train_stage_fail(r, o, PL_STAGE_COMPUTE, &err);
         return;
     }
-    replay_begun(r);
+    if (!r->pipeline->replays++)
+        pl_train_spending(r);
     r->pipeline->restart = false;
     /* Later work runs behind forward and backward; but in-graph collectives are the
      * host's, and a device whose gradients stay there reports the order itself. */
@@ -362,7 +346,9 @@ static void update(pl_replica_t *r, pl_objective_state_t *o)
 {
     double scalars[PL_STEP_SCALARS];
     pl_error_t err = {0};
-    pl_replay_plan_t msg = {.plan = optimizer_plan(r, o),
+    const pl_replica_plan_t *plan = pl_replica_plan_of(r, PL_PLAN_OPTIMIZER,
+                                                       o->objective);
+    pl_replay_plan_t msg = {.plan = plan->number,
                             .what = "optimizer_step",
                             .seed = (uint64_t)r->job->trainer->seed,
                             .step = o->inflight->number,
@@ -376,7 +362,8 @@ static void update(pl_replica_t *r, pl_objective_state_t *o)
         pl_train_stage_fail(r, o, PL_STAGE_UPDATE, &err);
         return;
     }
-    replay_begun(r);
+    if (!r->pipeline->replays++)
+        pl_train_spending(r);
     if (!pl_train_follows(r, o))
         pl_train_take(r, o, PL_OBJECTIVE_ON_UPDATE_ORDERED);
 }
@@ -420,7 +407,7 @@ static bool objective_send(pl_replica_t *r, pl_objective_state_t *o)
         return true;
     case PL_OBJECTIVE_UPDATED:
         if (pl_train_follows(r, o))
-            follow(r, o);
+            pl_train_follow(r, o, true);
         else
             pl_train_take(r, o, PL_OBJECTIVE_ON_ALL_SENT);
         return true;
@@ -474,9 +461,10 @@ void pl_train_resend(pl_replica_t *r, int objective)
 
 /* ---- a batch ---- */
 
-int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *msg,
-                     pl_error_t *err)
+int pl_replica_train(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
+    pl_replica_t *r = self;
+    const pl_train_batch_t *msg = &body->train_batch;
     pl_pipeline_t *pipeline = r->pipeline;
     if (pipeline->failure.code != PL_OK)
         return pl_fail(err, pipeline->failure.code, "%s", pipeline->failure.text);

@@ -293,9 +293,8 @@ pl_replica_sums_t pl_train_sums(const pl_replica_t *r, const pl_objective_state_
 /* Gives sums that were requested before the batch was computed its metrics, if it has
  * run. */
 void pl_train_computed(pl_replica_t *r, pl_objective_state_t *o, bool has_run);
-/* Has the ranks synchronize behind an optimizer step that was made or skipped. */
-void pl_train_follow(pl_replica_t *r, pl_objective_state_t *o, double *metrics,
-                     size_t count);
+/* Has the ranks synchronize behind an optimizer step that was made, or else skipped. */
+void pl_train_follow(pl_replica_t *r, pl_objective_state_t *o, bool was_made);
 
 /* The plan of a batch without samples. */
 const pl_replica_plan_t *pl_train_empty_plan(const pl_replica_t *r,

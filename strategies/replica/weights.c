@@ -50,17 +50,26 @@ static bool is_in(const pl_tensor_info_t *tensor, int region)
 
 /* ---- export ---- */
 
-/* The state of a whole export besides tensors: {} if there is none. */
+/* The state of a whole export besides tensors, in order. */
+static const struct {
+    int (*save)(const pl_replica_t *r, json_t *into, pl_error_t *err);
+    int (*restore)(pl_replica_t *r, const json_t *from, pl_error_t *err);
+} saved[] = {
+    {pl_replica_save_schedule, pl_replica_restore_schedule},
+    {pl_replica_save_frozen, pl_replica_restore_frozen},
+    {pl_replica_save_rates, pl_replica_restore_rates},
+    {pl_replica_save_counts, pl_replica_restore_counts},
+};
+
+enum { SAVED = sizeof saved / sizeof *saved };
+
+/* {} if there is none. */
 static int state_save(const pl_replica_t *r, char **text_p, pl_error_t *err)
 {
     json_t *state = json_object();
-    int code = state ? pl_replica_save_schedule(r, state, err) : pl_no_memory(err);
-    if (code == PL_OK)
-        code = pl_replica_save_frozen(r, state, err);
-    if (code == PL_OK)
-        code = pl_replica_save_rates(r, state, err);
-    if (code == PL_OK)
-        code = pl_replica_save_counts(r, state, err);
+    int code = state ? PL_OK : pl_no_memory(err);
+    for (int k = 0; k < SAVED && code == PL_OK; k++)
+        code = saved[k].save(r, state, err);
     if (code == PL_OK)
         code = pl_replica_save_plans(r, state, err);
     if (code == PL_OK && r->read[PL_REGION_SCALING])
@@ -119,8 +128,10 @@ static void read_answered(void *self, const pl_answer_t *answer)
     pl_object_unref(weights);
 }
 
-int pl_replica_export(pl_replica_t *r, pl_call_t *call, bool whole, pl_error_t *err)
+int pl_replica_export(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
+    pl_replica_t *r = self;
+    const bool whole = body->export_weights.whole;
     int code = pl_replica_begin_calls(&r->calls, call, err);
     if (code != PL_OK)
         return code;
@@ -284,15 +295,6 @@ static int tensor_import(pl_replica_t *r, const import_t *import,
     return code;
 }
 
-/* True for slots, too, even if this rank keeps none. */
-static bool is_imported(const pl_replica_t *r, int region, bool whole)
-{
-    const int slot = region - PL_REGION_SLOT0;
-    if (slot >= 0 && slot < PL_SLOTS)
-        return whole && r->job->stage == PL_TRAIN && slot < pl_replica_slots(r);
-    return region_count(r, region, whole) > 0;
-}
-
 /* The block that holds all tensors of a region, from *first on, as the region does, so
  * that they can be written at once; NULL: there is none. */
 static pl_floats_t *region_block(const pl_replica_t *r, const import_t *import,
@@ -329,7 +331,13 @@ static int region_import(pl_replica_t *r, import_t *import, int region, pl_error
     int *taken = alone ? &own : &import->taken;
     pl_floats_t *block = NULL;
     uint64_t first = 0;
-    if (!is_imported(r, region, import->whole || alone) || region == PL_REGION_SCALING)
+    /* Slots are imported even if this rank keeps none. */
+    const int slot = region - PL_REGION_SLOT0;
+    const bool is_imported = slot >= 0 && slot < PL_SLOTS
+                                 ? import->whole && r->job->stage == PL_TRAIN
+                                       && slot < pl_replica_slots(r)
+                                 : region_count(r, region, import->whole || alone) > 0;
+    if (!is_imported || region == PL_REGION_SCALING)
         return PL_OK;
     if (import->writes && !import->partly && !alone && !pl_replica_is_partitioned(r))
         block = region_block(r, import, region, &near, &first);
@@ -374,13 +382,9 @@ static int regions_import(pl_replica_t *r, import_t import, pl_error_t *err)
 static int state_restore(pl_replica_t *r, const char *text, pl_error_t *err)
 {
     json_t *state = text ? pl_json_value(text, strlen(text), err) : json_object();
-    int code = state ? pl_replica_restore_schedule(r, state, err) : PL_EFORMAT;
-    if (code == PL_OK)
-        code = pl_replica_restore_frozen(r, state, err);
-    if (code == PL_OK)
-        code = pl_replica_restore_rates(r, state, err);
-    if (code == PL_OK)
-        code = pl_replica_restore_counts(r, state, err);
+    int code = state ? PL_OK : PL_EFORMAT;
+    for (int k = 0; k < SAVED && code == PL_OK; k++)
+        code = saved[k].restore(r, state, err);
     if (code == PL_OK)
         code = pl_replica_restore_scaling(r, state, import_answered, err);
     if (code == PL_OK)
@@ -389,34 +393,33 @@ static int state_restore(pl_replica_t *r, const char *text, pl_error_t *err)
     return code;
 }
 
+/* The weights may fit partly, if that is allowed: a fit may start from those that do, and
+ * the rest begins with its first values, which a warning reports. */
 static int import_check(pl_replica_t *r, const import_t *import, const pl_weights_t *file,
                         pl_error_t *err)
 {
     pl_error_t why = {0};
-    int code = pl_weights_match(r->model, &r->module, import->weights, file, &why);
-    if (code != PL_OK && import->partly) {
-        /* A fit may start from the weights that fit: the rest begins with its first
-         * values, and a warning reports it. */
-        int fits = 0;
-        for (int k = 0; k < r->model->count; k++)
-            fits += pl_weights_fit(import->weights, &r->model->tensor[k]);
-        if (!fits)
-            return pl_fail(err, why.code, "none of the tensors fits: %s", why.text);
-        pl_log_line(PL_LOG_WARNING, pl_actor_rank(r), pl_actor_name(r),
-                    "%d of %d tensors are used, because module.init_strict is off: the "
-                    "others keep their first values (%s)",
-                    fits, r->model->count, why.text);
+    int fits = 0;
+    const int code = pl_weights_match(r->model, &r->module, import->weights, file, &why);
+    if (code == PL_OK)
         return PL_OK;
-    }
-    if (code != PL_OK)
-        *err = why;
-    return code;
+    for (int k = 0; k < r->model->count; k++)
+        fits += pl_weights_fit(import->weights, &r->model->tensor[k]);
+    if (!import->partly || !fits)
+        return pl_fail(err, code, "%s%s",
+                       import->partly ? "none of the tensors fits: " : "", why.text);
+    pl_log_line(PL_LOG_WARNING, pl_actor_rank(r), pl_actor_name(r),
+                "%d of %d tensors are used, because module.init_strict is off: the "
+                "others keep their first values (%s)",
+                fits, r->model->count, why.text);
+    return PL_OK;
 }
 
 /* Checks that everything is there and fits before anything is written. */
-int pl_replica_import(pl_replica_t *r, pl_call_t *call, const pl_import_weights_t *msg,
-                      pl_error_t *err)
+int pl_replica_import(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
+    pl_replica_t *r = self;
+    const pl_import_weights_t *msg = &body->import_weights;
     pl_weights_t *weights = (pl_weights_t *)msg->weights,
                  *ours = pl_weights_import(&r->module, weights, err);
     import_t import = {.weights = ours,

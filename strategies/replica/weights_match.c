@@ -65,14 +65,6 @@ static const pl_output_t *transposed_of(const pl_instance_t *module,
     return NULL;
 }
 
-static bool model_uses(const pl_model_t *model, const char *patterns)
-{
-    for (int k = 0; k < model->count; k++)
-        if (pl_patterns_match(patterns, model->tensor[k].name))
-            return true;
-    return false;
-}
-
 /* Whether a tensor belongs to one of several sides that the model does not need. */
 static bool is_of_other_side(const pl_model_t *model, const pl_module_ops_t *module,
                              const char *name)
@@ -81,7 +73,10 @@ static bool is_of_other_side(const pl_model_t *model, const pl_module_ops_t *mod
     while (objective && objective->name
            && !pl_patterns_match(objective->parameters, name))
         objective++;
-    return objective && objective->name && !model_uses(model, objective->parameters);
+    bool is_used = false;
+    for (int k = 0; k < model->count && objective && objective->name; k++)
+        is_used |= pl_patterns_match(objective->parameters, model->tensor[k].name);
+    return objective && objective->name && !is_used;
 }
 
 bool pl_weights_fit(const pl_weights_t *weights, const pl_tensor_info_t *tensor)
@@ -134,18 +129,6 @@ int pl_weights_match(const pl_model_t *model, const pl_instance_t *module,
 
 /* ---- files of other programs ---- */
 
-/* to [columns, rows] = from [rows, columns] on its side. */
-static void transpose(const pl_output_t *from, pl_output_t *to)
-{
-    const int64_t rows = from->shape.dim[0], columns = from->shape.dim[1];
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < columns; c++)
-            if (from->dtype == PL_F64)
-                to->wide[c * rows + r] = from->wide[r * columns + c];
-            else
-                to->data[c * rows + r] = from->data[r * columns + c];
-}
-
 static int import_tensor(pl_weights_t *into, const pl_output_t *tensor,
                          const pl_imported_tensor_t *as, pl_error_t *err)
 {
@@ -157,9 +140,16 @@ static int import_tensor(pl_weights_t *into, const pl_output_t *tensor,
     int64_t rows = tensor->shape.dim[0], columns = tensor->shape.dim[1];
     int code = pl_weights_add(into, as->name, PL_SHAPE(columns, rows), tensor->dtype,
                               NULL, err);
-    if (code == PL_OK)
-        transpose(tensor, &into->tensor[into->count - 1]);
-    return code;
+    if (code != PL_OK)
+        return code;
+    const pl_output_t *to = &into->tensor[into->count - 1];
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++)
+            if (tensor->dtype == PL_F64)
+                to->wide[c * rows + r] = tensor->wide[r * columns + c];
+            else
+                to->data[c * rows + r] = tensor->data[r * columns + c];
+    return PL_OK;
 }
 
 pl_weights_t *pl_weights_import(const pl_instance_t *module, pl_weights_t *weights,

@@ -38,9 +38,9 @@ static int plain_process_dataloader(void *self, pl_call_t *call, const pl_body_t
 static int plain_train_batch(void *self, pl_call_t *call, const pl_body_t *body,
                              pl_error_t *err)
 {
-    pl_train_batch_t msg = body->train_batch;
-    msg.lr_factor *= ((const plain_t *)self)->factor;
-    return pl_replica_train(self, call, &msg, err);
+    pl_body_t slower = *body;
+    slower.train_batch.lr_factor *= ((const plain_t *)self)->factor;
+    return pl_replica_train(self, call, &slower, err);
 }
 
 static const pl_handler_t plain_handlers[] = {
