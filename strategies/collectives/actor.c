@@ -302,7 +302,8 @@ static void on_cancel(void *self, pl_call_t *call)
         return;
     }
     for (int k = 0; k < 2; k++)
-        for (const collective_call_t *entry = queues[k]->first; entry; entry = entry->next)
+        for (const collective_call_t *entry = queues[k]->first; entry;
+             entry = entry->next)
             if (entry->call == call)
                 stuck = queues[k];
     if (!stuck)

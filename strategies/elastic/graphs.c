@@ -51,7 +51,8 @@ typedef struct region_row {
 static region_row_t row_of_rank_sum(const pl_elastic_t *e, int rank, int k)
 {
     const int64_t row = layout_of(e).end;
-    return (region_row_t){PL_ELASTIC_RANK_SUMS, ((int64_t)rank * e->rank_sums_max + k) * row};
+    return (region_row_t){PL_ELASTIC_RANK_SUMS,
+                          ((int64_t)rank * e->rank_sums_max + k) * row};
 }
 
 /* The sums of this rank lie where they travel from, as many as may be left at the end. */
@@ -59,7 +60,8 @@ static region_row_t row_of_sum(const pl_elastic_t *e, int k)
 {
     if (k < e->rank_sums_max)
         return row_of_rank_sum(e, (int)e->ddp.replica.rank, k);
-    return (region_row_t){PL_ELASTIC_LOCAL_SUMS, (k - e->rank_sums_max) * layout_of(e).end};
+    return (region_row_t){PL_ELASTIC_LOCAL_SUMS,
+                          (k - e->rank_sums_max) * layout_of(e).end};
 }
 
 int pl_elastic_first_fold(const pl_elastic_t *e)
@@ -77,7 +79,9 @@ static pl_node_t row_view(pl_graph_t *g, region_row_t row, int64_t from, int64_t
 static pl_node_t state_view(const pl_elastic_t *e, pl_graph_t *g, bool before)
 {
     const pl_replica_t *r = &e->ddp.replica;
-    return before ? row_view(g, (region_row_t){PL_ELASTIC_LOCAL_SUMS, layout_of(e).state_before},
+    return before ? row_view(g,
+                             (region_row_t){PL_ELASTIC_LOCAL_SUMS,
+                                            layout_of(e).state_before},
                              0, r->model->state)
                   : pl_region_view(g, PL_REGION_STATE, 0, PL_SHAPE(r->model->state));
 }
