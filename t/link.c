@@ -419,6 +419,20 @@ static void a_peer_with_another_key_is_reported(void)
     close_all();
 }
 
+static void the_end_of_a_rank_has_the_number_of_its_host(void)
+{
+    char name[64], at[64] = "";
+    listen_at("tcp://127.0.0.1:*", 1);
+    pl_link_spec_t spec = usual;
+    snprintf(name, sizeof name, "tcp://localhost%s", strrchr(endpoint, ':'));
+    spec.endpoint = name;
+    connect_as(&rank[0], spec);
+    until(rank[0].events[PL_LINK_JOINED]);
+    is_int(pl_link_endpoint(rank[0].link, at, sizeof at, NULL), PL_OK, "where it is");
+    is_text(at, endpoint, "is no name, for which another look-up could be needed");
+    close_all();
+}
+
 static void a_peer_without_a_key_is_reported(void)
 {
     pl_keys_t job;
@@ -1169,6 +1183,7 @@ int main(int argc, char **argv)
     run(a_rank_without_a_launcher_ends_at_its_limit);
     run(a_rank_may_come_before_the_launcher);
     run(a_rank_joins_over_a_slow_connection);
+    run(the_end_of_a_rank_has_the_number_of_its_host);
     run(a_peer_with_another_key_is_reported);
     run(a_peer_without_a_key_is_reported);
     run(a_folder_that_others_can_enter_is_refused);

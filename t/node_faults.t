@@ -282,6 +282,46 @@ a_stop_ends_the_look_up_of_a_name() {
     done
 }
 
+# The look-up of the links is the first of rank 1; what would be the second never ends.
+a_name_server_that_falls_silent_does_not_stop_a_rank() {
+    local cc names=$PWD/names
+    read -ra cc <<<"${CC:-cc}"
+    if ! command -v "${cc[0]}" >/dev/null || [ -n "$(sanitized)" ]; then
+        skip "nothing can be put before the library"
+        return
+    fi
+    if ! "$paceline" launch --job-key names.key -- true 2>/dev/null; then skip "there is no libsodium"; return; fi
+    cat >names.c <<'C'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <netdb.h>
+#include <string.h>
+#include <unistd.h>
+int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **found)
+{
+    static int asked;
+    int (*find)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    *(void **)&find = dlsym(RTLD_NEXT, "getaddrinfo");
+    const int is_name = host && !strcmp(host, "node0.example");
+    while (is_name && __atomic_fetch_add(&asked, 1, __ATOMIC_RELAXED))
+        sleep(1000);
+    return find(is_name ? "127.0.0.1" : host, port, hints, found);
+}
+C
+    "${cc[@]}" -shared -fPIC names.c -o names.so -ldl
+    local k
+    free_port
+    for k in 0 1; do
+        start $k env LD_PRELOAD="$names.so" RANK=$k WORLD_SIZE=2 MASTER_ADDR=node0.example MASTER_PORT="$port" \
+            PACELINE_JOB_KEY_FILE=names.key "$paceline" fit run.json --set trainer.max_epochs=2 \
+            --set trainer.strategy=ddp --set trainer.run_name=names
+    done
+    for k in 0 1; do
+        ok "rank $k ends" holds 30 ended $k
+        is "$(text status.$k)" 0 "in order"
+    done
+}
+
 # apart - in a folder of its own: a run whose second node has processes that cannot be seen from the first; its rank is
 # killed
 apart() {
@@ -630,6 +670,7 @@ run a_process_of_another_machine_that_is_killed_is_named trains
 run a_rank_that_wakes_too_late_is_fenced trains
 run ranks_that_cannot_reach_each_other_have_a_limit trains
 run a_stop_ends_the_look_up_of_a_name trains
+run a_name_server_that_falls_silent_does_not_stop_a_rank trains
 run a_suspended_job_continues trains
 run two_jobs_do_not_meet_at_one_port trains
 run a_process_that_is_killed_ends_the_run_of_all trains

@@ -108,7 +108,7 @@ static void a_second_job_is_refused(void)
 /* Where a leak is an error, nothing of the call may be left. */
 static void an_engine_closes_in_the_middle_of_a_job(void)
 {
-    static const pl_rank_end_ops_t ops = {message_came, event_came};
+    static const pl_rank_receiver_ops_t ops = {message_came, event_came};
     received_t received = {0};
     pl_rank_client_t client;
     rig_open_launcher();

@@ -204,17 +204,21 @@ static int job_place(external_t *x, pl_lookup_t *lookup, pl_job_t *job, pl_error
     return pl_keys_collective(&x->keys, run, x->incarnation, job->key, err);
 }
 
-/* The rank has joined, so the name server answers. */
+/* The link has found the number of the host of rank zero: no name server is asked, which
+ * might not answer within the lease. */
 static int guest_job(void *self, pl_job_t *job, pl_error_t *err)
 {
     external_t *x = self;
+    char endpoint[ENDPOINT];
     if (pl_rendezvous_is_near(x->endpoint))
         return PL_OK;
-    pl_lookup_t *lookup = pl_lookup_start(x->endpoint, err);
+    int code = pl_link_endpoint(x->participant.client.link, endpoint, sizeof endpoint,
+                                err);
+    pl_lookup_t *lookup = code == PL_OK ? pl_lookup_start(endpoint, err) : NULL;
     if (!lookup)
         return err->code;
     pl_lookup_wait(lookup, x->until);
-    const int code = job_place(x, lookup, job, err);
+    code = job_place(x, lookup, job, err);
     pl_lookup_leave(lookup);
     return code;
 }

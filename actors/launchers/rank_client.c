@@ -150,11 +150,20 @@ static int call_forward(pl_rank_client_t *m, const pl_incoming_t *in, pl_error_t
     return PL_OK;
 }
 
+/* An address of the other side, on the host that the link has found: no name server is
+ * asked again, which might not answer. */
+static void place_find(const pl_rank_client_t *m, const char *place, char at[ENDPOINT])
+{
+    char calls[ENDPOINT];
+    const bool is_known = pl_link_endpoint(m->link, calls, sizeof calls, NULL) == PL_OK;
+    pl_rendezvous_find(is_known ? calls : m->spec.calls, place, at, ENDPOINT);
+}
+
 static void stream_begin(const pl_rank_client_t *m, const pl_bring_stream_t *msg)
 {
     char endpoint[ENDPOINT];
     pl_error_t err = {0};
-    pl_rendezvous_find(m->spec.calls, msg->endpoint, endpoint, sizeof endpoint);
+    place_find(m, msg->endpoint, endpoint);
     const pl_monitor_bring_t how = {.endpoint = endpoint,
                                     .keys = m->spec.keys,
                                     .run = msg->run,
@@ -289,7 +298,7 @@ static void calls_event_came(void *user, int peer, pl_link_event_t event,
     }
     m->has_joined = true;
     m->spec.run = m->outbox.run = pl_link_run(m->link);
-    pl_rendezvous_find(m->spec.calls, text, endpoint, sizeof endpoint);
+    place_find(m, text, endpoint);
     if (!m->bulk && bulk_connect(m, endpoint, &err) != PL_OK)
         client_lost(m, err.text);
     else

@@ -112,7 +112,8 @@ pl_link_t *pl_link_connect(const pl_link_spec_t *spec, struct pl_sockets *loop,
  * end, messages that are not acknowledged may be lost: see pl_link_leave(). */
 void pl_link_free(pl_link_t *link);
 
-/* Where a listening end can be found, after "*" was replaced. */
+/* Where a listening end can be found, after "*" was replaced; what a rank's end connects
+ * to, with the number of its host, once it has joined. */
 int pl_link_endpoint(pl_link_t *link, char *text, size_t capacity, pl_error_t *err);
 
 /* The run of the link; 0: a rank's end that does not know it until it has joined. */
