@@ -60,18 +60,19 @@ void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer,
     int weights = o && o->weights ? o->weights->count : 0,
         outputs = o && o->outputs ? o->outputs->count : 0;
     pl_result_tensor_t *view = pl_alloc_array((size_t)(weights + outputs), sizeof *view);
-    pl_result_t result = {.status = o ? pl_outcome_status(o) : "failed",
-                          .reason = o ? o->reason : "",
-                          .error = ending->error,
-                          .global_step = ending->global_step,
-                          .epoch = ending->epoch,
-                          .seconds = ending->seconds,
-                          .metrics = ending->metrics ? ending->metrics : "{}",
-                          .run_dir = ending->run_dir ? ending->run_dir : "",
-                          .text = "",
-                          .best_checkpoint = "",
-                          .callbacks = "[]",
-                          .begun = ending->begun || o};
+    pl_result_t result = {
+        .status = pl_run_status_names[o ? pl_outcome_status(o) : PL_RUN_STATUS_FAILED],
+        .reason = o ? o->reason : "",
+        .error = ending->error,
+        .global_step = ending->global_step,
+        .epoch = ending->epoch,
+        .seconds = ending->seconds,
+        .metrics = ending->metrics ? ending->metrics : "{}",
+        .run_dir = ending->run_dir ? ending->run_dir : "",
+        .text = "",
+        .best_checkpoint = "",
+        .callbacks = "[]",
+        .begun = ending->begun || o};
     if (o) {
         if (o->error.code != PL_OK)
             result.error = o->error;
@@ -94,7 +95,7 @@ void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer,
     result.output = view ? view + weights : NULL;
     if (!whole) {
         result.weight_count = 0;
-        result.status = "failed";
+        result.status = pl_run_status_names[PL_RUN_STATUS_FAILED];
         if (result.error.code == PL_OK)
             pl_no_memory(&result.error);
     }

@@ -538,7 +538,7 @@ static void a_stop_takes_effect_at_the_last_step(void)
 {
     static const pl_body_t nothing;
     const pl_stop_t stop = {.reason = "enough"};
-    const pl_run_reply_t reply = {.status = "stopped",
+    const pl_run_reply_t reply = {.status = PL_RUN_STATUS_STOPPED,
                                   .reason = "enough",
                                   .global_step = 57};
     journal_begins();

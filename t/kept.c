@@ -21,25 +21,6 @@ static int sign_of(char *text, const char *whole, const char *name)
     return code;
 }
 
-/* ---- the interest of rank 0's callbacks ---- */
-
-static int interest_tell(void *user)
-{
-    uint64_t halts[] = {4, 6, 15};
-    pl_error_t err = {0};
-    (void)user;
-    const pl_body_t reply = {.callback_hooks_reply = {.points = 3,
-                                                      .halts = {halts, sizeof halts},
-                                                      .looks = {halts, 8}}};
-    return sign_of(pl_hooks_reply_text(PL_MESSAGE_callback_hooks, &reply, &err),
-                   "[4,6,15]", "the interest");
-}
-
-static void an_interest_is_reported_whole_or_not_at_all(void)
-{
-    scarce_try(interest_tell, NULL, "an interest");
-}
-
 /* ---- what a checkpoint keeps of the epoch loop ---- */
 
 static int epoch_save(void *user)
@@ -107,7 +88,6 @@ static void times_are_reported_whole_or_not_at_all(void)
 int main(void)
 {
     scarce_init();
-    run(an_interest_is_reported_whole_or_not_at_all);
     run(the_state_of_an_epoch_is_kept_whole_or_not_at_all);
     run(the_list_of_checkpoints_is_kept_whole_or_not_at_all);
     run(times_are_reported_whole_or_not_at_all);

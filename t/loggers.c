@@ -426,7 +426,7 @@ static void lines_that_a_slow_logger_cannot_take_are_counted(void)
         log_step(k, metrics);
     is_int(warnings, 1, "one warning when there is no more room");
     like(warning, "\"slow\".*too slow for the number", "with its name");
-    const pl_end_log_t end = {.status = "stopped"};
+    const pl_end_log_t end = {.status = PL_RUN_STATUS_STOPPED};
     queen_call(logger, PL_MESSAGE_end_log, &end);
     slow_interrupt(NULL);
     queen_end(&life);

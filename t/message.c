@@ -35,6 +35,18 @@ static const char *const texts[] = {"", "x", "a longer text, of more than a few 
                                     "ünïcödé \"quoted\" \\ \n"};
 static const char bytes[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
 
+/* What rank 0 decides: a call and a reply. */
+static pl_messages_t inner;
+
+static void inner_init(void)
+{
+    static const uint64_t halts[] = {4, 6, 15};
+    const pl_stop_t stop = {.reason = "a \"reason\"", .kind = PL_STOP_KIND_RESTART};
+    const pl_callback_hooks_reply_t hooks = {.points = 3, .halts = {halts, sizeof halts}};
+    pl_messages_add(&inner, PL_MESSAGE_stop, false, &stop, NULL);
+    pl_messages_add(&inner, PL_MESSAGE_callback_hooks, true, &hooks, NULL);
+}
+
 static void fill(const pl_field_info_t *info, void *field, int salt)
 {
     pl_peers_t peers = {0};
@@ -49,6 +61,9 @@ static void fill(const pl_field_info_t *info, void *field, int salt)
     case PL_TYPE_STRING: *(const char **)field = texts[salt % 4]; break;
     case PL_TYPE_DATA:
         *(pl_bytes_t *)field = (pl_bytes_t){bytes, (size_t)salt % sizeof bytes};
+        break;
+    case PL_TYPE_MESSAGES:
+        *(pl_bytes_t *)field = salt % 2 ? pl_messages_bytes(&inner) : (pl_bytes_t){0};
         break;
     case PL_TYPE_HANDLE: *(pl_object_t **)field = salt % 3 ? object_new() : NULL; break;
     case PL_TYPE_PEERS:
@@ -69,7 +84,9 @@ static bool same(pl_field_type_t type, const void *a, const void *b)
     case PL_TYPE_U64: return *(const uint64_t *)a == *(const uint64_t *)b;
     case PL_TYPE_F64: return *(const double *)a == *(const double *)b;
     case PL_TYPE_STRING: return !strcmp(*(char *const *)a, *(char *const *)b);
-    case PL_TYPE_DATA: return x->size == y->size && !memcmp(x->data, y->data, x->size);
+    case PL_TYPE_DATA:
+    case PL_TYPE_MESSAGES:
+        return x->size == y->size && !memcmp(x->data, y->data, x->size);
     case PL_TYPE_HANDLE: return *(pl_object_t *const *)a == *(pl_object_t *const *)b;
     case PL_TYPE_PEERS: return !memcmp(a, b, sizeof(pl_peers_t));
     }
@@ -280,6 +297,82 @@ static void structs_are_laid_out_as_the_codec_walks(void)
         }
     is_int(bad, 0, "every struct's size is where the walk ends");
     is_int(crowded, 0, "none carries more objects than a payload holds");
+}
+
+static void messages_within_a_message_come_back_typed(void)
+{
+    pl_bytes_t left = pl_messages_bytes(&inner);
+    pl_message_t message;
+    pl_body_t body;
+    bool is_reply;
+    is_int(pl_messages_take(&left, &message, &is_reply, &body, NULL), PL_OK, "the first");
+    ok(message == PL_MESSAGE_stop && !is_reply, "is a call");
+    ok(!strcmp(body.stop.reason, "a \"reason\""), "with its text");
+    is_int(body.stop.kind, PL_STOP_KIND_RESTART, "and its enum");
+    is_int(pl_messages_take(&left, &message, &is_reply, &body, NULL), PL_OK,
+           "the second");
+    ok(message == PL_MESSAGE_callback_hooks && is_reply, "is a reply");
+    const pl_bytes_t halts = body.callback_hooks_reply.halts;
+    ok(halts.size == 24 && ((const uint64_t *)halts.data)[2] == 15,
+       "whose numbers can be read in place");
+    is_int((intmax_t)left.size, 0, "no more follow");
+}
+
+static void damaged_messages_within_a_message_are_refused(void)
+{
+    unsigned char *copy = malloc(inner.size);
+    pl_message_t message;
+    pl_body_t body;
+    bool is_reply;
+    int taken = 0;
+    for (size_t size = 1; size < inner.size; size++) {
+        pl_bytes_t left = {copy, size};
+        memcpy(copy, inner.data, size);
+        while (left.size
+               && pl_messages_take(&left, &message, &is_reply, &body, NULL) == PL_OK)
+            taken++;
+    }
+    const size_t first = sizeof(pl_message_head_t)
+                         + ((pl_message_head_t *)(void *)inner.data)->size;
+    is_int(taken, (intmax_t)(inner.size - (first + 7) / 8 * 8),
+           "only a whole message is taken");
+    memcpy(copy, inner.data, inner.size);
+    for (int k = 0; k < 3; k++) {
+        pl_bytes_t left = {copy, inner.size};
+        pl_message_head_t *head = (pl_message_head_t *)(void *)copy;
+        memcpy(copy, inner.data, inner.size);
+        if (k == 0)
+            head->message = 255;
+        else if (k == 1)
+            head->kind = PL_KIND_ERROR;
+        else
+            head->size++;
+        is_int(pl_messages_take(&left, &message, &is_reply, &body, NULL), PL_EPROTOCOL,
+               "not %s",
+               k == 0   ? "an unknown message"
+               : k == 1 ? "an error"
+                        : "a wrong size");
+    }
+    free(copy);
+}
+
+static void the_stream_shows_messages_within_a_message(void)
+{
+    char text[4096];
+    pl_frame_t frame;
+    const pl_decide_t decide = {.messages = pl_messages_bytes(&inner)};
+    const pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
+                             .kind = PL_KIND_CALL,
+                             .message = PL_MESSAGE_decide};
+    pl_frame_make(&frame, &e, &decide, NULL);
+    pl_message_json(pl_frame_bytes(&frame), &(pl_stamp_t){0}, 0, text, sizeof text);
+    like(text,
+         "\"fields\": \\{\"messages\": \\[\\{\"name\": \"stop\", \"kind\": \"call\", "
+         "\"fields\": \\{\"reason\": \"a \\\\\"reason\\\\\"\", \"kind\": "
+         "\"restart\"\\}\\}, "
+         "\\{\"name\": \"callback_hooks\", \"kind\": \"reply\", ",
+         "by name, kind and fields");
+    pl_frame_release(&frame);
 }
 
 static void bytes_can_be_read_in_place_as_floats(void)
@@ -610,10 +703,14 @@ static void a_frame_that_is_cut_makes_a_line_of_its_rest(void)
 
 int main(void)
 {
+    inner_init();
     run(every_message_comes_back_as_it_went);
     run(an_object_goes_to_another_process_as_a_number);
     run(a_frame_too_short_or_long_is_refused);
     run(structs_are_laid_out_as_the_codec_walks);
+    run(messages_within_a_message_come_back_typed);
+    run(damaged_messages_within_a_message_are_refused);
+    run(the_stream_shows_messages_within_a_message);
     run(bytes_can_be_read_in_place_as_floats);
     run(bytes_that_are_no_frame_are_refused);
     run(an_enum_takes_only_the_numbers_of_its_values);
@@ -626,5 +723,6 @@ int main(void)
     run(the_locale_does_not_matter);
     run(a_line_that_is_cut_is_still_json);
     run(a_frame_that_is_cut_makes_a_line_of_its_rest);
+    pl_messages_release(&inner);
     return tap_done();
 }

@@ -49,7 +49,7 @@ static void log_step(uint64_t step, const char *metrics)
            "the run is not troubled");
 }
 
-static void end(const char *status)
+static void end(pl_run_status_t status)
 {
     const pl_end_log_t fields = {.status = status};
     queen_call(logger, PL_MESSAGE_end_log, &fields);
@@ -63,7 +63,7 @@ static void a_run_is_made_filled_and_ended(void)
     start(http_start(HTTP_NORMAL), 10);
     log_step(50, "{\"train_loss\": 0.5, \"bad\": null, \"list\": [1]}");
     log_step(100, "{\"val_loss\": 0.25}");
-    end("ok");
+    end(PL_RUN_STATUS_OK);
     const char *made = http_requests();
     like(made, "^GET /api/2.0/mlflow/experiments/get-by-name\\?experiment_name=a%20b",
          "the experiment is looked for");
@@ -91,12 +91,12 @@ static void a_run_that_fails_or_stops_has_its_status(void)
 {
     start(http_start(HTTP_NORMAL), 10);
     log_step(1, "{\"a\": 1}");
-    end("failed");
+    end(PL_RUN_STATUS_FAILED);
     like(http_requests(), "\"status\":\"FAILED\"", "failed");
     http_stop();
     start(http_start(HTTP_NORMAL), 10);
     log_step(1, "{\"a\": 1}");
-    end("stopped");
+    end(PL_RUN_STATUS_STOPPED);
     like(http_requests(), "\"status\":\"KILLED\"", "stopped");
     http_stop();
 }
@@ -105,7 +105,7 @@ static void costs_metrics_only(http_mood_t mood, const char *what, const char *w
 {
     start(http_start(mood), 0.3);
     log_step(1, "{\"a\": 1}");
-    end("ok");
+    end(PL_RUN_STATUS_OK);
     like(first_warning,
          "^logger \"mlflow\": metrics are lost, the run continues and counts them at its "
          "end: http://",
@@ -130,7 +130,7 @@ static void no_server_costs_metrics_only(void)
     http_stop();
     start(gone, 10);
     log_step(1, "{\"a\": 1}");
-    end("ok");
+    end(PL_RUN_STATUS_OK);
     like(first_warning, "metrics are lost.*connect", "a refused connection");
 }
 
@@ -138,7 +138,7 @@ static void a_long_wait_is_interrupted_at_the_end(void)
 {
     start(http_start(HTTP_MUTE), 600);
     log_step(1, "{\"a\": 1}");
-    end("ok");
+    end(PL_RUN_STATUS_OK);
     like(first_warning, "callback", "a server that never answers holds nothing up");
     http_stop();
 }
@@ -191,7 +191,7 @@ static void a_password_comes_from_the_environment(void)
     setenv("MLFLOW_TRACKING_URI", "https://me:secret@127.0.0.1:1", 1);
     start("", 10);
     log_step(1, "{\"a\": 1}");
-    end("ok");
+    end(PL_RUN_STATUS_OK);
     unsetenv("MLFLOW_TRACKING_URI");
     like(first_warning, "MLFLOW_TRACKING_PASSWORD", "nor in the environment's");
     ok(!strstr(first_warning, "secret"), "and the log does not show it either");
@@ -199,7 +199,7 @@ static void a_password_comes_from_the_environment(void)
     setenv("MLFLOW_TRACKING_PASSWORD", "secret", 1);
     start(http_start(HTTP_NORMAL), 10);
     log_step(1, "{\"a\": 1}");
-    end("ok");
+    end(PL_RUN_STATUS_OK);
     unsetenv("MLFLOW_TRACKING_USERNAME");
     unsetenv("MLFLOW_TRACKING_PASSWORD");
     is_text(http_authorization(), "Basic bWU6c2VjcmV0", "the server gets it");

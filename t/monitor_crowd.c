@@ -328,7 +328,7 @@ static void offer_end(int number)
                              .message = PL_MESSAGE_run,
                              .remaining = -1,
                              .to_kind = pl_kind_enter(name, 40, NULL)};
-    pl_frame_make(&frame, &e, &(pl_run_reply_t){.status = "ok"}, NULL);
+    pl_frame_make(&frame, &e, &(pl_run_reply_t){.status = PL_RUN_STATUS_OK}, NULL);
     pl_monitor_offer(rig.reactor, pl_frame_bytes(&frame));
     pl_frame_release(&frame);
 }

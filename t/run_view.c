@@ -188,12 +188,13 @@ static void messages_of_remote_ranks_belong_to_their_run(void)
 
 static void end_run(pl_run_view_t *view, uint64_t call)
 {
-    say(view, (said_t){.kind = PL_KIND_REPLY,
-                       .message = PL_MESSAGE_run,
-                       .from = trainer,
-                       .to = host,
-                       .call = call,
-                       .fields = &(pl_run_reply_t){.status = "ok", .reason = ""}});
+    say(view,
+        (said_t){.kind = PL_KIND_REPLY,
+                 .message = PL_MESSAGE_run,
+                 .from = trainer,
+                 .to = host,
+                 .call = call,
+                 .fields = &(pl_run_reply_t){.status = PL_RUN_STATUS_OK, .reason = ""}});
 }
 
 static void runs_beyond_the_limit_are_counted(void)
@@ -438,7 +439,7 @@ static void a_pause_is_no_time_of_the_run(void)
     said.from = trainer;
     said.to = host;
     said.time = 100 * PL_SECOND;
-    said.fields = &(pl_run_reply_t){.status = "stopped"};
+    said.fields = &(pl_run_reply_t){.status = PL_RUN_STATUS_STOPPED};
     say(view, said);
     const double all = seconds_of(view);
     ok(all > 29.9 && all < 30.1, "and ends without the one that it was stopped in: %g s",
@@ -495,17 +496,18 @@ static json_t *ended_by(pl_run_event_t event, pl_run_reply_t reply)
 
 static void the_end_of_a_run_is_what_it_replied(void)
 {
-    json_t *all = ended_by(PL_RUN_EVENT_TRAIN, (pl_run_reply_t){.status = "stopped",
-                                                                .reason = "enough",
-                                                                .global_step = 14,
-                                                                .epochs = 1}),
+    json_t *all = ended_by(PL_RUN_EVENT_TRAIN,
+                           (pl_run_reply_t){.status = PL_RUN_STATUS_STOPPED,
+                                            .reason = "enough",
+                                            .global_step = 14,
+                                            .epochs = 1}),
            *run = run_of(all, 1);
     is_int(integer(run, "step"), 14, "the last step, of which no report was");
     is_int(integer(run, "epochs"), 1, "and the epochs that are done");
     is_text(json_string_value(json_object_get(run, "reason")), "enough", "why");
     is_text(json_string_value(json_object_get(run, "error")), "", "which is no error");
     json_decref(all);
-    all = ended_by(PL_RUN_EVENT_TRAIN, (pl_run_reply_t){.status = "failed",
+    all = ended_by(PL_RUN_EVENT_TRAIN, (pl_run_reply_t){.status = PL_RUN_STATUS_FAILED,
                                                         .reason = "the disk is full",
                                                         .global_step = 14});
     run = run_of(all, 1);
@@ -514,7 +516,7 @@ static void the_end_of_a_run_is_what_it_replied(void)
     is_text(json_string_value(json_object_get(run, "reason")), "", "which is no reason");
     json_decref(all);
     all = ended_by(PL_RUN_EVENT_TEST,
-                   (pl_run_reply_t){.status = "ok", .global_step = 14});
+                   (pl_run_reply_t){.status = PL_RUN_STATUS_OK, .global_step = 14});
     run = run_of(all, 1);
     ok(json_is_null(json_object_get(run, "epochs")), "a run without training has none");
     json_decref(all);
@@ -900,7 +902,7 @@ static void a_long_run_keeps_points_of_every_metric(void)
                        .from = trainer,
                        .to = host,
                        .call = 100,
-                       .fields = &(pl_run_reply_t){.status = "stopped"}});
+                       .fields = &(pl_run_reply_t){.status = PL_RUN_STATUS_STOPPED}});
     json_t *all = reported_by(view), *run = run_of(all, 1), *point;
     const json_t *points = json_object_get(run, "points"),
                  *columns = json_object_get(run, "columns");

@@ -58,7 +58,7 @@ typedef struct logger {
     bool gathering;                         /* a timer is set */
     pl_call_t *request;                     /* get_state  [not now] */
     uint64_t global_step, resumed_step;     /* of the newest metrics; of the checkpoint */
-    char status[16];                        /* of the run  [""; it has not ended] */
+    pl_run_status_t status;                 /* of the run  [NONE: it has not ended] */
     bool ending, interrupted;
 } logger_t;
 
@@ -267,7 +267,7 @@ static void logger_on_written(void *self, const pl_answer_t *answer)
     sink->took = pl_now() - sink->since;
     if (sink->syncing && !sink->waiting)
         sink_synced(logger, sink);
-    if (logger->ending || logger->status[0] || sink->syncing || has_enough(sink))
+    if (logger->ending || logger->status || sink->syncing || has_enough(sink))
         sink_send(logger, sink);
     end_if_all_is_written(logger);
 }
@@ -461,7 +461,7 @@ static int logger_on_end_log(void *self, pl_call_t *call, const pl_body_t *body,
                              pl_error_t *err)
 {
     logger_t *logger = self;
-    snprintf(logger->status, sizeof logger->status, "%s", body->end_log.status);
+    logger->status = body->end_log.status;
     for (int k = 0; k < logger->count; k++) {
         sink_t *sink = &logger->sink[k];
         if (!sink->waiting && !(sink->waiting = pl_records_new(err)))

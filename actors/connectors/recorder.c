@@ -133,10 +133,11 @@ static int weights_write(recorder_t *recorder, const pl_logged_t *logged, pl_err
     return code;
 }
 
-static void logger_close(recorder_t *recorder, const char *status)
+static void logger_close(recorder_t *recorder, pl_run_status_t status)
 {
     if (recorder->opened && ops_of(recorder)->close)
-        ops_of(recorder)->close(recorder->component->component.self, status);
+        ops_of(recorder)->close(recorder->component->component.self,
+                                pl_run_status_names[status]);
     recorder->opened = false;
 }
 
@@ -174,7 +175,7 @@ static int recorder_on_write(void *self, pl_call_t *call, const pl_body_t *body,
     char *position = synced ? ops->position(logger) : pl_text("%s", msg->position);
     if (!position)
         return pl_no_memory(err);
-    if (*msg->status)
+    if (msg->status)
         logger_close(recorder, msg->status);
     if (lost && !why.text[0])
         pl_fail(&why, PL_EUSER, "it failed without an error text");
@@ -190,7 +191,7 @@ static void recorder_release(void *self)
 {
     recorder_t *recorder = self;
     if (recorder->component)
-        logger_close(recorder, "");
+        logger_close(recorder, PL_RUN_STATUS_NONE);
     pl_object_unref(recorder->component);
     recorder->component = NULL;
 }

@@ -376,12 +376,12 @@ pl_blob_t *pl_outcome_pack(const pl_outcome_t *o, pl_error_t *err)
                         ? json_pack("{s:i,s:s,s:s}", "code", o->error.code, "where",
                                     o->error.where, "text", o->error.text)
                         : json_null();
-    json_t *object = json_pack("{s:b,s:s,s:o,s:I,s:I,s:f,s:o,s:o,s:o}", "stopped",
-                               (int)o->stopped, "reason", o->reason, "error", error,
-                               "global_step", (json_int_t)o->global_step, "epoch",
-                               (json_int_t)o->epoch, "seconds", o->seconds, "texts",
-                               texts_pack(outcome_texts, o), "weights", weights,
-                               "outputs", outputs);
+    json_t *object =
+        json_pack("{s:b,s:s,s:s,s:o,s:I,s:I,s:f,s:o,s:o,s:o}", "stopped", (int)o->stopped,
+                  "stop_kind", pl_stop_kind_names[o->stop_kind], "reason", o->reason,
+                  "error", error, "global_step", (json_int_t)o->global_step, "epoch",
+                  (json_int_t)o->epoch, "seconds", o->seconds, "texts",
+                  texts_pack(outcome_texts, o), "weights", weights, "outputs", outputs);
     pl_blob_t *blob = blob_write(object, bytes, &at, err);
     json_decref(object);
     if (blob && w)
@@ -399,7 +399,10 @@ static int outcome_fill(pl_outcome_t *o, const json_t *fields, const pl_blob_t *
                  *error = json_object_get(fields, "error");
     const char *reason = text_of(fields, "reason"), *where = text_of(error, "where"),
                *text = text_of(error, "text");
+    const char *kind = text_of(fields, "stop_kind");
+    const int stop_kind = pl_enum_find(pl_stop_kind_names, kind ? kind : "");
     o->stopped = json_is_true(json_object_get(fields, "stopped"));
+    o->stop_kind = stop_kind < 0 ? PL_STOP_KIND_END : (pl_stop_kind_t)stop_kind;
     snprintf(o->reason, sizeof o->reason, "%s", reason ? reason : "");
     o->error.code = (int)integer_of(error, "code");
     snprintf(o->error.where, sizeof o->error.where, "%s", where ? where : "");

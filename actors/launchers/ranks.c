@@ -140,7 +140,7 @@ void pl_ranks_answer(pl_ranks_t *ranks)
 bool pl_ranks_have_paused(const pl_ranks_t *ranks)
 {
     return ranks->halts_to_restart && ranks->outcome && ranks->outcome->stopped
-           && !strcmp(ranks->outcome->reason, PL_OTHER_RANKS);
+           && ranks->outcome->stop_kind == PL_STOP_KIND_RESTART;
 }
 
 /* The rank's part of the run is over, or cannot be any more.  No rank ends before all are
@@ -292,9 +292,10 @@ static void addresses_check(pl_ranks_t *ranks)
 }
 
 /* The other ranks stop when rank zero does. */
-static int first_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
+static int first_stop(pl_ranks_t *ranks, pl_stop_kind_t kind, const char *reason,
+                      pl_error_t *err)
 {
-    const pl_stop_t msg = {.reason = reason};
+    const pl_stop_t msg = {.reason = reason, .kind = kind};
     if (ranks->started && !ranks->rank[0].ended && ranks->error.code == PL_OK
         && !pl_call_stop(ranks, ranks->rank[0].worker, &msg, (pl_how_t){0}, err))
         return err->code;
@@ -305,8 +306,10 @@ static int first_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
 static void stop_reason_keep(pl_ranks_t *ranks)
 {
     pl_outcome_t *outcome = ranks->outcome;
-    if (ranks->stop_requested && pl_ranks_have_paused(ranks))
-        snprintf(outcome->reason, sizeof outcome->reason, "%s", ranks->stop_reason);
+    if (!ranks->stop_requested || !pl_ranks_have_paused(ranks))
+        return;
+    snprintf(outcome->reason, sizeof outcome->reason, "%s", ranks->stop_reason);
+    outcome->stop_kind = PL_STOP_KIND_END;
 }
 
 static int ranks_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
@@ -326,13 +329,15 @@ static int ranks_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
         ranks_abort(ranks, &early);
         return PL_OK;
     }
-    return first_stop(ranks, reason, err);
+    return first_stop(ranks, PL_STOP_KIND_END, reason, err);
 }
 
 void pl_ranks_pause(pl_ranks_t *ranks)
 {
     pl_error_t err;
-    ranks->halts_to_restart = first_stop(ranks, PL_OTHER_RANKS, &err) == PL_OK;
+    ranks->halts_to_restart = first_stop(ranks, PL_STOP_KIND_RESTART,
+                                         "the run continues with other ranks", &err)
+                              == PL_OK;
 }
 
 /* Each rank needs a device of its own, if devices have identities. */
@@ -455,7 +460,7 @@ int pl_ranks_begin(pl_ranks_t *ranks, pl_job_t *job, pl_error_t *err)
             code = err->code;
     }
     if (code == PL_OK && ranks->stop_requested)
-        code = first_stop(ranks, ranks->stop_reason, err);
+        code = first_stop(ranks, PL_STOP_KIND_END, ranks->stop_reason, err);
     if (code == PL_OK)
         return PL_OK;
     ranks_abort(ranks, err);

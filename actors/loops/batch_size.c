@@ -137,17 +137,18 @@ static void trial_answered(void *self, const pl_answer_t *answer);
  * rank 0 decides. */
 static void trial_call(finder_t *f, trial_step_t step)
 {
-    char next[24];
     const pl_reload_data_t reload = {.batch_size = (uint64_t)f->size};
     const pl_set_signature_t set = {.signature = f->signature};
-    const pl_decide_t poll = {.text = "", .polls = true, .objects = !f->fits},
-                      decide = {.text = next, .announced = true};
+    const pl_reload_data_t next = {.batch_size = (uint64_t)f->next};
+    const pl_decide_t poll = {.polls = true, .objects = !f->fits};
+    const pl_decision_t decision = {.message = PL_MESSAGE_reload_data,
+                                    .fields = &next,
+                                    .announced = true};
     const pl_how_t how = {.on_answer = trial_answered};
     pl_address_t strategy = f->iter.strategy, coordinator = f->iter.coordinator;
     pl_error_t err = {0};
     uint64_t call = 0;
     f->step = step;
-    snprintf(next, sizeof next, "%lld", (long long)f->next);
     switch (step) {
     case COUNT_BEFORE:
     case COUNT:
@@ -156,7 +157,7 @@ static void trial_call(finder_t *f, trial_step_t step)
     case RELOAD: call = pl_call_reload_data(f, f->iter.data, &reload, how, &err); break;
     case SIGNATURE: call = pl_call_set_signature(f, strategy, &set, how, &err); break;
     case POLL: call = pl_loop_agree(f, coordinator, &poll, how, &err); break;
-    case DECIDE: call = pl_loop_agree(f, coordinator, &decide, how, &err); break;
+    case DECIDE: call = pl_loop_decide(f, coordinator, &decision, how, &err); break;
     }
     if (!call)
         pl_loop_fail(&f->run, &err);
@@ -264,6 +265,8 @@ static int64_t max_of(const pl_batch_signature_t *signature, int64_t size)
 static void trial_answered(void *self, const pl_answer_t *answer)
 {
     finder_t *f = self;
+    pl_error_t err = {0};
+    pl_body_t body;
     f->fits = answer->kind == PL_ANSWER_REPLY;
     if (answer->kind == PL_ANSWER_ERROR && answer->error->code == PL_ENOMEM
         && (f->step == RELOAD || f->step == SIGNATURE)) {
@@ -297,7 +300,13 @@ static void trial_answered(void *self, const pl_answer_t *answer)
     case SIGNATURE: trial_call(f, POLL); break;
     case POLL: trial_train(f, !reply->decide_reply.objected); break;
     case COUNT: trial_end(f, memory); break;
-    case DECIDE: trial_decided(f, strtoll(reply->decide_reply.text, NULL, 10)); break;
+    case DECIDE:
+        if (pl_loop_decided(&reply->decide_reply, PL_MESSAGE_reload_data, false, &body,
+                            &err)
+            == PL_OK)
+            trial_decided(f, (int64_t)body.reload_data.batch_size);
+        else
+            pl_loop_fail(&f->run, &err);
     }
 }
 

@@ -306,6 +306,7 @@ static void epoch_rest(pl_batch_iter_t *iter)
                                                 .save = "",
                                                 .drop = "",
                                                 .reason = e->reason,
+                                                .stop_kind = e->stop_kind,
                                                 .stop_called = e->stop_received});
     }
 }
@@ -358,12 +359,13 @@ static void begin_coordinated(void *self, const pl_answer_t *answer)
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
     e->agreeing = NULL;
-    if (answer->kind == PL_ANSWER_ERROR) {
+    pl_error_t err = {0};
+    if (answer->kind == PL_ANSWER_ERROR)
         pl_call_fail(call, answer->error);
-        return;
-    }
-    pl_epoch_coordinated(e, answer->body->decide_reply.text);
-    pl_batch_iter_begin(&e->iter, call);
+    else if (pl_epoch_coordinated(e, &answer->body->decide_reply, &err) != PL_OK)
+        pl_call_fail(call, &err);
+    else
+        pl_batch_iter_begin(&e->iter, call);
 }
 
 static int epoch_begin(pl_epoch_t *e, const pl_train_epoch_t *msg, pl_error_t *err)
@@ -423,7 +425,7 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
     if (msg->continues) {
         e->validated_at += pl_now() - e->halted_at;
         if (*msg->stop)
-            pl_epoch_stop(e, msg->stop);
+            pl_epoch_stop(e, msg->stop, msg->stop_kind);
         pl_batch_iter_resume(&e->iter, call);
         pl_epoch_request_halt(e);
         return PL_OK;
@@ -443,8 +445,11 @@ static int epoch_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_err
 {
     (void)err;
     pl_epoch_t *e = self;
-    if (!e->pending.stop)
-        snprintf(e->pending.reason, sizeof e->pending.reason, "%s", body->stop.reason);
+    if (!e->pending.stop) {
+        snprintf(e->pending_reason, sizeof e->pending_reason, "%s", body->stop.reason);
+        e->pending.reason = e->pending_reason;
+        e->pending.stop_kind = body->stop.kind;
+    }
     e->pending.stop = true;
     pl_epoch_request_sync(e);
     if (pl_epoch_defers_validation(e))

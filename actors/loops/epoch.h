@@ -73,14 +73,6 @@ void pl_stragglers_release(pl_stragglers_t *stragglers);
 
 /* ---- the loop ---- */
 
-/* Requests that follow from no step: they come from outside, or from the clock. */
-typedef struct pl_epoch_pending {
-    bool stop, timeout, validate, halt;        /* stop, with the reason; max_time is over;
-                                                  val_check_interval's time is over; a
-                                                  command waits */
-    char reason[128];
-} pl_epoch_pending_t;
-
 typedef struct pl_epoch {
     pl_batch_iter_t iter;                                   /* first: see batch_iter.h */
     pl_address_t evaluate;
@@ -100,35 +92,39 @@ typedef struct pl_epoch {
     bool validation_announced;              /* its start, to the callbacks */
     double lr_factor;
     bool stopping, ended;
-    bool halts_for_command;                 /* between two steps */
-    int64_t halted_at;                      /* pl_now(), last */
-    bool is_cut_short;                      /* a callback skips the rest */
-    pl_epoch_pending_t pending;             /* at this rank, perhaps at no other */
-    pl_call_t *agreeing;                    /* to begin once the ranks agree  [none] */
-    bool stop_received;                     /* from above: the stop does not wait for a
-                                               validation */
-    bool out_of_time;                       /* the reason of the stop request, which no
-                                               checkpoint keeps */
-    char reason[128], stop_request[128];    /* why it stops; why it will stop, once the
-                                               minimum is trained */
-    int64_t deadline;                       /* pl_now() at the end of max_time  [0] */
-    int64_t validated_at;                   /* pl_now() */
-    bool validates_now;                     /* val_check_interval's time is over */
-    bool may_skip;                          /* steps that are not finite */
-    uint64_t skipped, in_row;               /* steps that nan_policy skipped: of the run;
-                                               the newest in a row */
-    json_t *skipped_ranges;                 /* [[from, to, rollback], …]: steps */
+    bool halts_for_command;                /* between two steps */
+    int64_t halted_at;                     /* pl_now(), last */
+    bool is_cut_short;                     /* a callback skips the rest */
+    pl_end_batch_t pending;                /* requests from outside or of the clock, which
+                                              follow from no step: at this rank, perhaps
+                                              at no other */
+    char pending_reason[128];              /* of its stop */
+    pl_call_t *agreeing;                   /* to begin once the ranks agree  [none] */
+    bool stop_received;                    /* from above: the stop does not wait for a
+                                              validation */
+    bool out_of_time;                      /* the reason of the stop request, which no
+                                              checkpoint keeps */
+    char reason[128], stop_request[128];   /* why it stops; why it will stop, once the
+                                              minimum is trained */
+    pl_stop_kind_t stop_kind;              /* what it stops for */
+    int64_t deadline;                      /* pl_now() at the end of max_time  [0] */
+    int64_t validated_at;                  /* pl_now() */
+    bool validates_now;                    /* val_check_interval's time is over */
+    bool may_skip;                         /* steps that are not finite */
+    uint64_t skipped, in_row;              /* steps that nan_policy skipped: of the run;
+                                              the newest in a row */
+    json_t *skipped_ranges;                /* [[from, to, rollback], …]: steps */
     pl_checkpoint_requests_t checkpoint_requests;  /* at the end of a step */
-    json_t *kept;                           /* sums of a checkpoint, until their names are
-                                               known  [none] */
-    pl_metrics_t sums, since_log;           /* of the epoch; since the newest log line */
-    pl_metrics_t since_report;              /* since the newest progress report */
-    json_t *newest;                         /* metrics by name, over the run: of log lines
-                                               and validations */
-    json_t *reported;                       /* metrics of steps in the newest report */
-    json_t *held;                           /* log records that wait for observers of an
-                                               earlier step, in order; null stands for
-                                               such a call  [none] */
+    json_t *kept;                          /* sums of a checkpoint, until their names are
+                                              known  [none] */
+    pl_metrics_t sums, since_log;          /* of the epoch; since the newest log line */
+    pl_metrics_t since_report;             /* since the newest progress report */
+    json_t *newest;                        /* metrics by name, over the run: of log lines
+                                              and validations */
+    json_t *reported;                      /* metrics of steps in the newest report */
+    json_t *held;                          /* log records that wait for observers of an
+                                              earlier step, in order; null stands for
+                                              such a call  [none] */
     pl_stragglers_t stragglers;
     int64_t reported_at;                               /* pl_now() of the newest report */
 } pl_epoch_t;
@@ -157,11 +153,11 @@ void pl_epoch_request_halt(pl_epoch_t *e);
 /* Requests of the clock, which may differ from run to run. */
 void pl_epoch_check_time(pl_epoch_t *e);
 /* All ranks stop. */
-void pl_epoch_stop(pl_epoch_t *e, const char *reason);
+void pl_epoch_stop(pl_epoch_t *e, const char *reason, pl_stop_kind_t kind);
 /* Sends this rank's pending requests to the others; false with an error.  The reply has
  * those of rank 0, for all. */
 bool pl_epoch_coordinate(pl_epoch_t *e, pl_on_answer_t then, pl_error_t *err);
-void pl_epoch_coordinated(pl_epoch_t *e, const char *text);
+int pl_epoch_coordinated(pl_epoch_t *e, const pl_decide_reply_t *reply, pl_error_t *err);
 /* Ranks that train independently synchronize; false: they are synchronized, or there is
  * one rank, or iter->failure has the error. */
 bool pl_epoch_synchronize(pl_epoch_t *e, pl_on_answer_t then);

@@ -13,7 +13,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/json_text.h"
 #include "base/log.h"
 
 /* ---- requests that follow from no step ---- */
@@ -38,14 +37,16 @@ static void request_stop(pl_epoch_t *e, const char *reason)
                     e->stop_request);
 }
 
-void pl_epoch_stop(pl_epoch_t *e, const char *reason)
+void pl_epoch_stop(pl_epoch_t *e, const char *reason, pl_stop_kind_t kind)
 {
-    if (!e->stopping)
+    if (!e->stopping) {
         snprintf(e->reason, sizeof e->reason, "%s", reason);
+        e->stop_kind = kind;
+    }
     e->stopping = e->stop_received = true;
 }
 
-static void pending_apply(pl_epoch_t *e, const pl_epoch_pending_t *pending)
+static void pending_apply(pl_epoch_t *e, const pl_end_batch_t *pending)
 {
     e->halts_for_command |= pending->halt;
     e->validates_now |= pending->validate && e->schedule.epoch_validates;
@@ -54,7 +55,7 @@ static void pending_apply(pl_epoch_t *e, const pl_epoch_pending_t *pending)
         request_stop(e, "trainer.max_time has passed");
     }
     if (pending->stop)
-        pl_epoch_stop(e, pending->reason);
+        pl_epoch_stop(e, pending->reason, pending->stop_kind);
 }
 
 void pl_epoch_request_sync(pl_epoch_t *e)
@@ -93,34 +94,22 @@ void pl_epoch_check_time(pl_epoch_t *e)
 
 bool pl_epoch_coordinate(pl_epoch_t *e, pl_on_answer_t then, pl_error_t *err)
 {
-    const pl_epoch_pending_t *pending = &e->pending;
-    char *text = pl_json_to_text(json_pack("{s:b, s:b, s:b, s:b, s:s}", "stop",
-                                           (int)pending->stop, "timeout",
-                                           (int)pending->timeout, "validate",
-                                           (int)pending->validate, "halt",
-                                           (int)pending->halt, "reason", pending->reason),
-                                 err);
-    const pl_decide_t msg = {.text = text, .announced = true};
-    const bool sent = text
-                      && pl_call_decide(e, e->iter.coordinator, &msg,
-                                        (pl_how_t){.on_answer = then}, err);
+    const pl_decision_t decision = {.message = PL_MESSAGE_end_batch,
+                                    .fields = &e->pending,
+                                    .announced = true};
+    const bool sent = pl_loop_decide(e, e->iter.coordinator, &decision,
+                                     (pl_how_t){.on_answer = then}, err);
     e->pending.validate = e->pending.halt = false;
-    pl_text_free(text);
     return sent;
 }
 
-void pl_epoch_coordinated(pl_epoch_t *e, const char *text)
+int pl_epoch_coordinated(pl_epoch_t *e, const pl_decide_reply_t *reply, pl_error_t *err)
 {
-    pl_epoch_pending_t pending = {0};
-    json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-    const char *reason = json_string_value(json_object_get(object, "reason"));
-    pending.stop = json_is_true(json_object_get(object, "stop"));
-    pending.timeout = json_is_true(json_object_get(object, "timeout"));
-    pending.validate = json_is_true(json_object_get(object, "validate"));
-    pending.halt = json_is_true(json_object_get(object, "halt"));
-    snprintf(pending.reason, sizeof pending.reason, "%s", reason ? reason : "");
-    pending_apply(e, &pending);
-    json_decref(object);
+    pl_body_t body;
+    int code = pl_loop_decided(reply, PL_MESSAGE_end_batch, false, &body, err);
+    if (code == PL_OK)
+        pending_apply(e, &body.end_batch);
+    return code;
 }
 
 bool pl_epoch_synchronize(pl_epoch_t *e, pl_on_answer_t then)
@@ -294,7 +283,7 @@ static void batch_end_answered(void *self, const pl_answer_t *answer)
     switch (e->phase) {
     case COORDINATE:
     case COORDINATE_AGAIN:
-        pl_epoch_coordinated(e, answer->body->decide_reply.text);
+        pl_epoch_coordinated(e, &answer->body->decide_reply, &e->iter.failure);
         break;
     case SYNCHRONIZE: pl_epoch_synchronized(e, &answer->body->synchronize_reply); break;
     case BATCH_HOOK:
@@ -379,7 +368,8 @@ static void batch_end_continue(pl_epoch_t *e)
         e->iter.pending++;
         return;
     }
-    e->iter.halted = e->validates_now = e->pending.validate = false;
+    e->iter.halted = e->validates_now = false;
+    e->pending.validate = false;
     e->iter.halts_at = 0;
     if (*e->stop_request)
         request_stop(e, e->stop_request);

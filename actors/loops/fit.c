@@ -162,6 +162,7 @@ static int outcome_fill(pl_fit_t *fit, pl_error_t *err)
     if (!fit->outcome)
         return PL_ENOMEM;
     fit->outcome->stopped = fit->stopped;
+    fit->outcome->stop_kind = fit->stop_kind;
     pl_fit_reason(fit, fit->outcome->reason, sizeof fit->outcome->reason);
     fit->outcome->global_step = fit->global_step;
     fit->outcome->epoch = fit->epochs.completed;
@@ -263,6 +264,7 @@ static void hook_request_apply(pl_fit_t *fit, const pl_run_hook_reply_t *request
         fit->ended = fit->stopped = true;
         fit->stop_requested = !fit->by_clock;
         snprintf(fit->reason, sizeof fit->reason, "%s", fit->stop_request);
+        fit->stop_kind = PL_STOP_KIND_END;
     }
     if (!fit->in_epoch)
         pl_checkpoint_requests_add(&fit->checkpoint_requests, request->save,
@@ -416,6 +418,7 @@ static void fit_epoch_done(void *self, const pl_answer_t *answer)
     snprintf(fit->stop_request, sizeof fit->stop_request, "%s", reply->stop_request);
     fit->by_clock = false;
     snprintf(fit->reason, sizeof fit->reason, "%s", reply->reason);
+    fit->stop_kind = reply->stop_kind;
     fit->epoch_whole = reply->whole;
     fit->epochs.processed += reply->whole;
     fit->in_epoch = !reply->whole;
@@ -450,6 +453,7 @@ static void fit_train(pl_fit_t *fit, bool continues)
                             .looks = pl_intervals_bytes(&fit->looks),
                             .skipped_ranges = skipped_ranges,
                             .stop = fit->commands.stop,
+                            .stop_kind = fit->commands.stop_kind,
                             .continues = continues};
     if (!continues)
         fit->lr_factor = 1;
@@ -561,7 +565,7 @@ static int fit_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error
     fit->stop_received |= pl_is_nobody(fit->hooks.coordinator);
     pl_cancel(fit, fit->sanity_check);
     pl_fit_checkpoint_hurry(fit);
-    return pl_fit_commands_stop(fit, body->stop.reason)
+    return pl_fit_commands_stop(fit, &body->stop)
                ? pl_reply_stop(call, &(pl_stop_reply_t){0})
                : pl_forward(fit, call, fit->epoch, PL_MESSAGE_stop, body, err);
 }

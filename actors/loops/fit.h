@@ -67,6 +67,7 @@ typedef struct pl_commands {
     int64_t paused_at;                         /* pl_now()  [0: not paused] */
     bool over;                                 /* the last step is made */
     char pending_stop[128], stop[128];         /* at this rank; of all ranks, at a halt */
+    pl_stop_kind_t pending_kind, stop_kind;    /* what these stops are for */
     void (*then)(pl_fit_t *fit);
 } pl_commands_t;
 
@@ -99,6 +100,7 @@ struct pl_fit {
     bool by_clock;                             /* that request, so checkpoints do not keep
                                                   it */
     char reason[128];                          /* why the run was stopped  [""] */
+    pl_stop_kind_t stop_kind;                  /* what that stop was for */
     pl_error_t failure;                        /* after the last step  [code 0: none] */
     double lr_factor;                          /* of callbacks, until the next epoch */
     json_t *metrics;
@@ -158,7 +160,7 @@ int pl_fit_control(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
  * the run is not paused any more. */
 void pl_fit_commands_run(pl_fit_t *fit, void (*then)(pl_fit_t *fit));
 /* A stop was received.  True: it ends a pause, and no other actor needs it. */
-bool pl_fit_commands_stop(pl_fit_t *fit, const char *reason);
+bool pl_fit_commands_stop(pl_fit_t *fit, const pl_stop_t *stop);
 /* The checkpoint with that number has ended; safe: it is on disk. */
 void pl_fit_commands_saved(pl_fit_t *fit, uint64_t serial, bool safe);
 /* The run halts no more; the run is answered. */

@@ -400,21 +400,25 @@ static void checkpoint_continue(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
 
 /* ---- ranks that each have a part of the state ---- */
 
-/* Only rank 0 knows whether it saves.  If it does, the ranks gather the state. */
+/* Only rank 0 knows whether it saves.  If it does, it sends all ranks the message by
+ * which they gather the state. */
 static void checkpoint_coordinated(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
     pl_error_t err = {0};
-    const pl_synchronize_t msg = {.whole = true};
     const pl_how_t how = {.on_answer = checkpoint_coordinated, .context = fit};
+    pl_body_t body;
     const bool is_gathered = answer->context != NULL;
     if (answer->kind == PL_ANSWER_ERROR)
         checkpoint_fail(fit, answer->error);
     if (answer->kind != PL_ANSWER_REPLY || !fit->call)
         return;
-    if (is_gathered || !*answer->body->decide_reply.text)
+    if (is_gathered || !answer->body->decide_reply.messages.size)
         checkpoint_continue(fit, fit->checkpointing.after_copies);
-    else if (!pl_call_synchronize(fit, fit->strategy, &msg, how, &err))
+    else if (pl_loop_decided(&answer->body->decide_reply, PL_MESSAGE_synchronize, false,
+                             &body, &err)
+                 != PL_OK
+             || !pl_call_synchronize(fit, fit->strategy, &body.synchronize, how, &err))
         checkpoint_fail(fit, &err);
 }
 
@@ -423,7 +427,9 @@ void pl_fit_checkpoint(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
 {
     pl_error_t err = {0};
     const bool saves = fit->saves && *fit->checkpoint_requests.save;
-    const pl_decide_t msg = {.text = saves ? "save" : ""};
+    const pl_synchronize_t gather = {.whole = true};
+    const pl_decision_t decision = {.message = PL_MESSAGE_synchronize,
+                                    .fields = saves ? &gather : NULL};
     const pl_how_t how = {.on_answer = checkpoint_coordinated};
     if (pl_is_nobody(fit->hooks.coordinator) || fit->failure.code != PL_OK
         || !fit->options->enable_checkpointing) {
@@ -431,7 +437,7 @@ void pl_fit_checkpoint(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
         return;
     }
     fit->checkpointing.after_copies = then;
-    if (!pl_call_decide(fit, fit->hooks.coordinator, &msg, how, &err))
+    if (!pl_loop_decide(fit, fit->hooks.coordinator, &decision, how, &err))
         checkpoint_fail(fit, &err);
 }
 

@@ -8,11 +8,10 @@
 
 #include "actors/commands.h"
 #include "actors/loops/fit.h"
+#include "actors/loops/loops.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/json_path.h"
-#include "base/json_text.h"
 #include "base/log.h"
 
 static const char last_step_made[] = "the run has made its last step",
@@ -187,8 +186,9 @@ static void commands_done(pl_fit_t *fit)
     c->then(fit);
 }
 
-/* Carries out the commands of rank 0.  The context is the number of this rank's commands
- * among them, its oldest; newer ones wait for the next halt. */
+/* Carries out what rank 0 sends: a stop, if one is pending, and its commands.  The
+ * context is the number of this rank's commands among them, its oldest; newer ones
+ * wait for the next halt. */
 static void commands_agreed(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
@@ -196,64 +196,61 @@ static void commands_agreed(void *self, const pl_answer_t *answer)
     const int own = (int)(intptr_t)answer->context;
     pl_waiting_command_t waiting[PL_COMMANDS_MAX];
     pl_error_t err = {0};
-    size_t k;
-    json_t *one;
+    pl_call_t *call;                                        /* of this rank  [NULL] */
+    pl_message_t message;
+    pl_body_t body;
+    bool is_reply;
+    int taken = 0;
     if (answer->kind == PL_ANSWER_ERROR)
         pl_fit_fail(fit, answer->error);
     if (answer->kind != PL_ANSWER_REPLY || !fit->call)
         return;
-    const char *text = answer->body->decide_reply.text;
-    json_t *all = pl_json_read(text, strlen(text), "the commands of rank 0", &err);
-    if (!all) {
-        pl_fit_fail(fit, &err);
-        return;
-    }
-    const char *stop = json_string_value(json_object_get(all, "stop"));
+    pl_bytes_t left = answer->body->decide_reply.messages;
     memcpy(waiting, c->waiting, sizeof waiting);
     c->count -= own;
     memmove(c->waiting, c->waiting + own, (size_t)c->count * sizeof *c->waiting);
-    snprintf(c->stop, sizeof c->stop, "%s", stop ? stop : "");
-    json_array_foreach(json_object_get(all, "commands"), k, one) {
-        const char *name = json_string_value(json_object_get(one, "command"));
-        const int command = pl_enum_find(pl_run_command_names, name ? name : "");
-        pl_call_t *call = (int)k < own ? waiting[k].call : NULL;
-        if (command < 0) {
-            pl_command_fail(call, PL_EPROTOCOL, "rank 0 sent an unknown command");
-            continue;
+    *c->stop = '\0';
+    while (left.size) {
+        if (pl_messages_take(&left, &message, &is_reply, &body, &err) != PL_OK) {
+            pl_fit_fail(fit, &err);
+            return;
         }
-        pl_control_t what = pl_control_from_json((pl_run_command_t)command, one);
-        what.optimizer = what.optimizer ? what.optimizer : "";
-        what.name = what.name ? what.name : "";
-        switch (what.command) {
-        case PL_RUN_COMMAND_PAUSE: pause_carry_out(fit, true, call); break;
-        case PL_RUN_COMMAND_CONTINUE: pause_carry_out(fit, false, call); break;
-        case PL_RUN_COMMAND_SAVE: save_carry_out(fit, &what, call); break;
-        case PL_RUN_COMMAND_SET_LR: set_lr_carry_out(fit, &what, call); break;
+        if (message == PL_MESSAGE_stop) {
+            snprintf(c->stop, sizeof c->stop, "%s", body.stop.reason);
+            c->stop_kind = body.stop.kind;
+        } else if (message == PL_MESSAGE_control) {
+            call = taken < own ? waiting[taken].call : NULL;
+            taken++;
+            switch (body.control.command) {
+            case PL_RUN_COMMAND_PAUSE: pause_carry_out(fit, true, call); break;
+            case PL_RUN_COMMAND_CONTINUE: pause_carry_out(fit, false, call); break;
+            case PL_RUN_COMMAND_SAVE: save_carry_out(fit, &body.control, call); break;
+            case PL_RUN_COMMAND_SET_LR: set_lr_carry_out(fit, &body.control, call); break;
+            }
         }
     }
     pl_fit_checkpoint(fit, commands_done);
-    json_decref(all);
 }
 
 static void commands_agree(pl_fit_t *fit)
 {
     pl_commands_t *c = &fit->commands;
     pl_error_t err = {0};
+    pl_messages_t messages = {0};
     const int own = c->count;
     const pl_how_t how = {.on_answer = commands_agreed, .context = (void *)(intptr_t)own};
-    json_t *list = json_array();
-    for (int k = 0; k < own; k++)
-        list = pl_json_append(list, pl_control_to_json(&c->waiting[k].what));
-    char *text = pl_json_to_text(list ? json_pack("{s:s, s:o}", "stop", c->pending_stop,
-                                                  "commands", list)
-                                      : NULL,
-                                 &err);
+    const pl_stop_t stop = {.reason = c->pending_stop, .kind = c->pending_kind};
+    int code = *c->pending_stop
+                   ? pl_messages_add(&messages, PL_MESSAGE_stop, false, &stop, &err)
+                   : PL_OK;
+    for (int k = 0; k < own && code == PL_OK; k++)
+        code = pl_messages_add(&messages, PL_MESSAGE_control, false, &c->waiting[k].what,
+                               &err);
     c->waits = false;
-    if (!text
-        || !pl_loop_agree(fit, fit->hooks.coordinator, &(pl_decide_t){.text = text}, how,
-                          &err))
+    const pl_decide_t msg = {.messages = pl_messages_bytes(&messages)};
+    if (code != PL_OK || !pl_loop_agree(fit, fit->hooks.coordinator, &msg, how, &err))
         pl_fit_fail(fit, &err);
-    pl_text_free(text);
+    pl_messages_release(&messages);
 }
 
 void pl_fit_commands_run(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
@@ -298,11 +295,12 @@ int pl_fit_control(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
     return err->code;
 }
 
-bool pl_fit_commands_stop(pl_fit_t *fit, const char *reason)
+bool pl_fit_commands_stop(pl_fit_t *fit, const pl_stop_t *stop)
 {
     pl_commands_t *c = &fit->commands;
     snprintf(c->pending_stop, sizeof c->pending_stop, "%s",
-             *reason ? reason : "requested by the program");
+             *stop->reason ? stop->reason : "requested by the program");
+    c->pending_kind = stop->kind;
     if (!c->waits)
         return false;
     commands_agree(fit);

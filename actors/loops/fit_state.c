@@ -216,7 +216,7 @@ void pl_fit_rollback_point(pl_fit_t *fit)
         fit->in_row = 0;
 }
 
-/* All ranks answer with the text of rank 0. */
+/* All ranks answer with the state of rank 0. */
 static void rollback_agreed(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
@@ -225,20 +225,22 @@ static void rollback_agreed(void *self, const pl_answer_t *answer)
         pl_fit_fail(fit, &fit->failure);
     if (answer->kind != PL_ANSWER_REPLY || !fit->call)
         return;
-    char *own = pl_strdup(answer->body->decide_reply.text);
-    if (own) {
+    pl_body_t body;
+    int code = pl_loop_decided(&answer->body->decide_reply, PL_MESSAGE_set_state, false,
+                               &body, &err);
+    char *own = code == PL_OK ? pl_strdup(body.set_state.state) : NULL;
+    if (own)
         pl_fit_reply_rollback(fit, own);
-        return;
-    }
-    pl_no_memory(&err);
-    pl_fit_fail(fit, &err);
+    else
+        pl_fit_fail(fit, code == PL_OK ? (pl_no_memory(&err), &err) : &err);
 }
 
 static void rollback_agree(pl_fit_t *fit, const char *text)
 {
-    const pl_decide_t msg = {.text = text};
-    if (!pl_loop_agree(fit, fit->hooks.coordinator, &msg,
-                       (pl_how_t){.on_answer = rollback_agreed}, NULL))
+    const pl_decision_t decision = {.message = PL_MESSAGE_set_state,
+                                    .fields = &(pl_set_state_t){.state = text}};
+    if (!pl_loop_decide(fit, fit->hooks.coordinator, &decision,
+                        (pl_how_t){.on_answer = rollback_agreed}, NULL))
         pl_fit_fail(fit, &fit->failure);
 }
 

@@ -1,13 +1,10 @@
 /* hooks.c - how a loop runs the hooks of callbacks, and only those that callbacks use */
 #include "actors/loops/hooks.h"
 
-#include <string.h>
-
+#include "actors/loops/loops.h"
 #include "actors/loops/metrics.h"
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/json_path.h"
-#include "base/json_text.h"
 
 /* A call to the callbacks of one rank, until all ranks have the answer. */
 typedef struct pl_hook_call {
@@ -39,90 +36,6 @@ void pl_hooks_release(pl_hooks_t *hooks)
         call_free(hooks->calls);
 }
 
-/* ---- replies as text ----
- *
- * The numbers are this library's own, between ranks of one version. */
-
-static json_t *numbers_write(pl_bytes_t bytes)
-{
-    json_t *list = json_array();
-    for (size_t k = 0; k < bytes.size / sizeof(uint64_t); k++) {
-        uint64_t number;
-        memcpy(&number, (const char *)bytes.data + k * sizeof number, sizeof number);
-        list = pl_json_append(list, json_integer((json_int_t)number));
-    }
-    return list;
-}
-
-char *pl_hooks_reply_text(pl_message_t message, const pl_body_t *reply, pl_error_t *err)
-{
-    const pl_run_hook_reply_t *request = &reply->run_hook_reply;
-    const pl_callback_hooks_reply_t *used = &reply->callback_hooks_reply;
-    if (message == PL_MESSAGE_callback_hooks)
-        return pl_json_to_text(json_pack("{s:I, s:I, s:o, s:o}", "points",
-                                         (json_int_t)used->points, "requests",
-                                         (json_int_t)used->requests, "halts",
-                                         numbers_write(used->halts), "looks",
-                                         numbers_write(used->looks)),
-                               err);
-    return pl_json_to_text(
-        json_pack("{s:b, s:b, s:b, s:f, s:I, s:s, s:s, s:s, s:s, s:s, s:s}", "stop",
-                  (int)request->stop, "by_clock", (int)request->by_clock, "skip",
-                  (int)request->skip, "lr_factor", request->lr_factor, "accumulate",
-                  (json_int_t)request->accumulate, "metrics", request->metrics, "freeze",
-                  request->freeze, "unfreeze", request->unfreeze, "save", request->save,
-                  "drop", request->drop, "reason", request->reason),
-        err);
-}
-
-/* Texts of the reply are borrowed from *kept_p. */
-static int request_read(const char *text, pl_run_hook_reply_t *request, json_t **kept_p,
-                        pl_error_t *err)
-{
-    int stop = 0, by_clock = 0, skip = 0;
-    json_int_t accumulate = 0;
-    *kept_p = pl_json_read(text, strlen(text), "the requests of the callbacks", err);
-    if (!*kept_p)
-        return err->code;
-    if (json_unpack(*kept_p, "{s:b, s:b, s:b, s:F, s:I, s:s, s:s, s:s, s:s, s:s, s:s}",
-                    "stop", &stop, "by_clock", &by_clock, "skip", &skip, "lr_factor",
-                    &request->lr_factor, "accumulate", &accumulate, "metrics",
-                    &request->metrics, "freeze", &request->freeze, "unfreeze",
-                    &request->unfreeze, "save", &request->save, "drop", &request->drop,
-                    "reason", &request->reason)
-        != 0)
-        return pl_fail(err, PL_EPROTOCOL, "rank 0 sent no requests of callbacks");
-    request->stop = stop, request->by_clock = by_clock, request->skip = skip;
-    request->accumulate = (uint64_t)accumulate;
-    return PL_OK;
-}
-
-static pl_bytes_t numbers_read(const json_t *list, uint64_t number[PL_INTERVALS_MAX])
-{
-    size_t count = json_array_size(list);
-    if (count > PL_INTERVALS_MAX)
-        count = PL_INTERVALS_MAX;
-    for (size_t k = 0; k < count; k++)
-        number[k] = (uint64_t)json_integer_value(json_array_get(list, k));
-    return (pl_bytes_t){number, count * sizeof *number};
-}
-
-static int hooks_read(const char *text, pl_callback_hooks_reply_t *used, json_t **kept_p,
-                      uint64_t numbers[2][PL_INTERVALS_MAX], pl_error_t *err)
-{
-    json_int_t points = 0, requests = 0;
-    *kept_p = pl_json_read(text, strlen(text), "the hooks of the callbacks", err);
-    if (!*kept_p)
-        return err->code;
-    if (json_unpack(*kept_p, "{s:I, s:I}", "points", &points, "requests", &requests) != 0)
-        return pl_fail(err, PL_EPROTOCOL, "rank 0 sent no hooks of callbacks");
-    used->points = (uint32_t)points;
-    used->requests = (uint32_t)requests;
-    used->halts = numbers_read(json_object_get(*kept_p, "halts"), numbers[0]);
-    used->looks = numbers_read(json_object_get(*kept_p, "looks"), numbers[1]);
-    return PL_OK;
-}
-
 /* ---- calls ---- */
 
 /* Answers the loop; consumes the call.  The answer has no number, because the loop knows
@@ -141,27 +54,25 @@ static void call_agreed(void *self, const pl_answer_t *answer)
     hook_call_t *call = answer->context;
     pl_error_t err = {0};
     pl_body_t body;
-    json_t *kept = NULL;
-    uint64_t numbers[2][PL_INTERVALS_MAX];
     if (answer->kind == PL_ANSWER_ERROR)
         call_answer(self, call, *answer);
     if (answer->kind != PL_ANSWER_REPLY)
         return;
-    const char *text = answer->body->decide_reply.text;
-    const int code = call->message == PL_MESSAGE_callback_hooks
-                         ? hooks_read(text, &body.callback_hooks_reply, &kept, numbers,
-                                      &err)
-                         : request_read(text, &body.run_hook_reply, &kept, &err);
+    const int code = pl_loop_decided(&answer->body->decide_reply, call->message, true,
+                                     &body, &err);
     call_answer(self, call,
                 code == PL_OK ? (pl_answer_t){.kind = PL_ANSWER_REPLY, .body = &body}
                               : (pl_answer_t){.kind = PL_ANSWER_ERROR, .error = &err});
-    json_decref(kept);
 }
 
-static uint64_t call_agree(void *self, hook_call_t *call, const char *text,
+/* reply  [NULL: this rank has no callbacks] */
+static uint64_t call_agree(void *self, hook_call_t *call, const pl_body_t *reply,
                            pl_error_t *err)
 {
-    return pl_call_decide(self, call->hooks->coordinator, &(pl_decide_t){.text = text},
+    const pl_decision_t decision = {.message = call->message,
+                                    .is_reply = true,
+                                    .fields = reply};
+    return pl_loop_decide(self, call->hooks->coordinator, &decision,
                           (pl_how_t){.on_answer = call_agreed, .context = call}, err);
 }
 
@@ -172,12 +83,8 @@ static void callbacks_answered(void *self, const pl_answer_t *answer)
     pl_error_t err = {0};
     if (answer->kind == PL_ANSWER_ERROR)
         call_answer(self, call, *answer);
-    if (answer->kind != PL_ANSWER_REPLY)
-        return;
-    char *text = pl_hooks_reply_text(call->message, answer->body, &err);
-    if (!text || !call_agree(self, call, text, &err))
+    if (answer->kind == PL_ANSWER_REPLY && !call_agree(self, call, answer->body, &err))
         call_answer(self, call, (pl_answer_t){.kind = PL_ANSWER_ERROR, .error = &err});
-    pl_text_free(text);
 }
 
 /* Calls the callbacks; a rank without callbacks waits for the answer of another. */
@@ -194,7 +101,7 @@ static uint64_t hooks_call(void *self, pl_hooks_t *hooks, pl_message_t message,
     how.on_answer = callbacks_answered;
     how.context = call;
     const uint64_t number = pl_is_nobody(hooks->callback)
-                                ? call_agree(self, call, "", err)
+                                ? call_agree(self, call, NULL, err)
                                 : pl_call(self, hooks->callback, message, msg, how, err);
     if (!number)
         call_free(call);

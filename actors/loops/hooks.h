@@ -38,8 +38,4 @@ int pl_hooks_log(void *self, const pl_hooks_t *hooks, const pl_run_hook_t *msg,
 int pl_hooks_freeze(void *self, pl_address_t strategy, const pl_run_hook_reply_t *request,
                     pl_error_t *err);
 
-/* A reply of the callbacks as JSON text for the other ranks, for pl_text_free(); NULL
- * with PL_ENOMEM.  message: run_hook or callback_hooks. */
-char *pl_hooks_reply_text(pl_message_t message, const pl_body_t *reply, pl_error_t *err);
-
 #endif

@@ -26,11 +26,41 @@ uint64_t pl_loop_agree(void *self, pl_address_t coordinator, const pl_decide_t *
     if (!pl_is_nobody(coordinator))
         return pl_call_decide(self, coordinator, msg, how, err);
     const pl_body_t reply = {
-        .decide_reply = {.text = msg->text, .objected = msg->objects}};
+        .decide_reply = {.messages = msg->messages, .objected = msg->objects}};
     how.on_answer(self, &(pl_answer_t){.kind = PL_ANSWER_REPLY,
                                        .context = how.context,
                                        .body = &reply});
     return 1;
+}
+
+uint64_t pl_loop_decide(void *self, pl_address_t coordinator,
+                        const pl_decision_t *decision, pl_how_t how, pl_error_t *err)
+{
+    pl_messages_t messages = {0};
+    uint64_t call = 0;
+    if (!decision->fields
+        || pl_messages_add(&messages, decision->message, decision->is_reply,
+                           decision->fields, err)
+               == PL_OK)
+        call = pl_loop_agree(self, coordinator,
+                             &(pl_decide_t){.messages = pl_messages_bytes(&messages),
+                                            .announced = decision->announced},
+                             how, err);
+    pl_messages_release(&messages);
+    return call;
+}
+
+int pl_loop_decided(const pl_decide_reply_t *reply, pl_message_t message, bool is_reply,
+                    pl_body_t *body, pl_error_t *err)
+{
+    pl_bytes_t list = reply->messages;
+    pl_message_t sent;
+    bool sent_reply;
+    if (pl_messages_take(&list, &sent, &sent_reply, body, err) != PL_OK)
+        return err->code;
+    if (sent != message || sent_reply != is_reply || list.size)
+        return pl_fail(err, PL_EPROTOCOL, "rank 0 has decided something else");
+    return PL_OK;
 }
 
 static int by_value(const void *a, const void *b)

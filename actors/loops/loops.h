@@ -28,10 +28,27 @@ void pl_loop_fail(pl_call_t **call_p, const pl_error_t *error);
  * loop's call. */
 bool pl_loop_no_reply(pl_call_t **call_p, const pl_answer_t *answer);
 
-/* All ranks get the text of rank 0, in the answer of `decide`; a single rank gets its own
- * at once.  Returns 0 with an error. */
+/* ---- decisions of rank 0 ---- */
+
+/* All ranks get the messages of rank 0, in the answer of `decide`; a single rank gets its
+ * own at once.  Returns 0 with an error. */
 uint64_t pl_loop_agree(void *self, pl_address_t coordinator, const pl_decide_t *msg,
                        pl_how_t how, pl_error_t *err);
+
+/* The one message of a decision. */
+typedef struct pl_decision {
+    pl_message_t message;
+    bool is_reply;                                          /* a reply, not a call */
+    const void *fields;                                     /* [NULL: no message] */
+    bool announced;                                         /* as in `decide` */
+} pl_decision_t;
+
+/* The same with one message, or none. */
+uint64_t pl_loop_decide(void *self, pl_address_t coordinator,
+                        const pl_decision_t *decision, pl_how_t how, pl_error_t *err);
+/* Reads that message of rank 0, a call or a reply.  PL_EPROTOCOL: rank 0 sent another. */
+int pl_loop_decided(const pl_decide_reply_t *reply, pl_message_t message, bool is_reply,
+                    pl_body_t *body, pl_error_t *err);
 
 /* Sorts the values and returns their median  [0: there are none]. */
 double pl_loop_median(double *value, size_t count);

@@ -56,7 +56,7 @@ static void line_append(pl_worker_t *w, json_t *line)
 void pl_worker_stop_note(pl_worker_t *w, const pl_outcome_t *outcome)
 {
     if (!outcome->stopped || !w->run_dir || !*w->stop_reason || w->job->manual_signature
-        || !strcmp(w->stop_reason, PL_OTHER_RANKS))
+        || w->stop_kind == PL_STOP_KIND_RESTART)
         return;
     line_append(w, json_pack("{s:f, s:I, s:s, s:s}", "time", pl_wall_clock(),
                              "global_step", (json_int_t)outcome->global_step, "command",

@@ -26,6 +26,7 @@ typedef struct pl_worker {
     uint32_t ranks;                                       /* on this machine  [0: one] */
     uint32_t local_rank;
     char stop_reason[128];                                  /* [""] */
+    pl_stop_kind_t stop_kind;
     struct command *commands;                               /* not answered yet */
     bool begun;                                             /* the loop has made a step */
 

@@ -145,19 +145,25 @@ static int checkpoint_found(void *self, const pl_body_t *reply, pl_error_t *err)
 static uint64_t checkpoint_agree(void *self, pl_how_t how, pl_error_t *err)
 {
     pl_worker_t *w = self;
-    const pl_decide_t msg = {.text = w->resume.path ? w->resume.path : ""};
+    const pl_find_checkpoint_t found = {.from = w->resume.path};
+    const pl_decision_t decision = {.message = PL_MESSAGE_find_checkpoint,
+                                    .fields = w->resume.path ? &found : NULL};
     return resumes(w) && !pl_is_nobody(w->hooks.coordinator)
-               ? pl_call_decide(w, w->hooks.coordinator, &msg, how, err)
+               ? pl_loop_decide(w, w->hooks.coordinator, &decision, how, err)
                : 0;
 }
 
 static int checkpoint_agreed(void *self, const pl_body_t *reply, pl_error_t *err)
 {
     pl_worker_t *w = self;
-    const char *path = reply->decide_reply.text;
-    if (w->does_io || !*path)
+    pl_body_t body;
+    if (w->does_io || !reply->decide_reply.messages.size)
         return PL_OK;
-    w->agreed = pl_strdup(path);
+    if (pl_loop_decided(&reply->decide_reply, PL_MESSAGE_find_checkpoint, false, &body,
+                        err)
+        != PL_OK)
+        return err->code;
+    w->agreed = pl_strdup(body.find_checkpoint.from);
     return w->agreed ? PL_OK : pl_no_memory(err);
 }
 
@@ -259,15 +265,20 @@ static uint64_t data_compare(void *self, pl_how_t how, pl_error_t *err)
     w->found = text;
     if (!w->found)
         return pl_no_memory(err), 0;
-    return pl_call_decide(w, w->hooks.coordinator, &(pl_decide_t){.text = w->found}, how,
-                          err);
+    const pl_decision_t decision = {.message = PL_MESSAGE_compare_data,
+                                    .fields = &(pl_compare_data_t){.text = w->found}};
+    return pl_loop_decide(w, w->hooks.coordinator, &decision, how, err);
 }
 
 /* The error has the first line in which this rank differs from rank 0. */
 static int data_compared(void *self, const pl_body_t *reply, pl_error_t *err)
 {
     const pl_worker_t *w = self;
-    const char *own = w->found, *first = reply->decide_reply.text;
+    pl_body_t body;
+    if (pl_loop_decided(&reply->decide_reply, PL_MESSAGE_compare_data, false, &body, err)
+        != PL_OK)
+        return err->code;
+    const char *own = w->found, *first = body.compare_data.text;
     size_t a = strcspn(own, "\n"), b = strcspn(first, "\n");
     while (*own && *first && a == b && !strncmp(own, first, a)) {
         own += a + 1;

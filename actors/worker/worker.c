@@ -45,7 +45,7 @@ static int worker_start(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* ---- failing ---- */
 
-static void worker_tell_loggers(pl_worker_t *w, const char *status)
+static void worker_tell_loggers(pl_worker_t *w, pl_run_status_t status)
 {
     if (!pl_is_nobody(w->logger))
         pl_call_end_log(w, w->logger, &(pl_end_log_t){.status = status}, (pl_how_t){0},
@@ -68,7 +68,7 @@ void pl_worker_fail(void *self, const pl_error_t *error)
     pl_sequence_end(&w->setup);
     pl_worker_commands_fail(w, "the run failed before it began");
     if (call)
-        worker_tell_loggers(w, "failed");
+        worker_tell_loggers(w, PL_RUN_STATUS_FAILED);
     if (error->code == PL_ESTUCK)
         pl_worker_suspect(w);
     if (call)
@@ -119,7 +119,7 @@ static void stop_is_late(void *self)
 
 static void stop_limit(pl_worker_t *w)
 {
-    if (is_starting(w) && *w->stop_reason && strcmp(w->stop_reason, PL_OTHER_RANKS) != 0)
+    if (is_starting(w) && *w->stop_reason && w->stop_kind != PL_STOP_KIND_RESTART)
         pl_after(w, w->job->compiles ? 0 : PL_STOP_START_MS, stop_is_late, NULL);
 }
 
@@ -365,9 +365,9 @@ static void worker_ran(void *self, const pl_answer_t *answer)
     }
     const bool can_resume = outcome->stopped || outcome->rollback,
                failed = outcome->error.code;
-    worker_tell_loggers(w, failed && !outcome->rollback ? "failed"
-                           : can_resume                 ? "stopped"
-                                                        : "ok");
+    worker_tell_loggers(w, failed && !outcome->rollback ? PL_RUN_STATUS_FAILED
+                           : can_resume                 ? PL_RUN_STATUS_STOPPED
+                                                        : PL_RUN_STATUS_OK);
     pl_worker_stop_note(w, outcome);
     w->run = NULL;
     if (outcome->error.code == PL_ESTUCK)
@@ -387,8 +387,9 @@ void pl_worker_run_loop(void *self)
     }
     pl_worker_commands_begin(w);
     if (*w->stop_reason)
-        pl_call_stop(w, w->loop, &(pl_stop_t){.reason = w->stop_reason}, (pl_how_t){0},
-                     NULL);
+        pl_call_stop(w, w->loop,
+                     &(pl_stop_t){.reason = w->stop_reason, .kind = w->stop_kind},
+                     (pl_how_t){0}, NULL);
 }
 
 /* ---- calls from the launcher ---- */
@@ -434,6 +435,7 @@ static int worker_stop(void *self, pl_call_t *call, const pl_body_t *body,
 {
     pl_worker_t *w = self;
     snprintf(w->stop_reason, sizeof w->stop_reason, "%s", body->stop.reason);
+    w->stop_kind = body->stop.kind;
     stop_limit(w);
     return pl_is_nobody(w->loop)
                ? pl_reply_stop(call, &(pl_stop_reply_t){0})

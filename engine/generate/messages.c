@@ -3,8 +3,8 @@
 
 #include "runtime/message.h"
 
-static const char *const type_names[] = {"u32",  "u64",    "f64",   "flag", "string",
-                                         "data", "handle", "peers", "enum"};
+static const char *const type_names[] = {"u32",  "u64",      "f64",    "flag",  "string",
+                                         "data", "messages", "handle", "peers", "enum"};
 static const char *const section_names[] = {"call", "progress", "reply"};
 
 static const char *const head =
@@ -113,6 +113,9 @@ static const char *const head =
     "| enum | u32: number of the value, from 0 | name of the value |\n"
     "| string | u32 length, UTF-8, NUL | string |\n"
     "| data | u32 length, bytes | number of bytes |\n"
+    "| messages | u32 length, calls and replies: of each u16 number, u16 kind, u32 size, "
+    "fields; zeros up to a multiple of 8 | list of objects with `name`, `kind` and "
+    "`fields` |\n"
     "| handle | a counted object of this process | `true`, or `null` for none |\n"
     "| peers | addresses of actors by role | object: role to actor |\n"
     "\n"
@@ -150,8 +153,8 @@ int main(void)
         printf("\n### %s\n\nAn enum: %s.\n\n| number | name | meaning |\n|---|---|---|\n",
                list->name, list->help);
         for (uint32_t v = 0; v < list->count; v++)
-            printf("| %u | `%s` | %s |\n", (unsigned)v, list->names[v],
-                   list->meanings[v]);
+            printf(*list->names[v] ? "| %u | `%s` | %s |\n" : "| %u | %sempty | %s |\n",
+                   (unsigned)v, list->names[v], list->meanings[v]);
     }
     fputs("\n## All messages\n", stdout);
     for (int k = 0; (info = pl_message_at(k, &number)); k++) {

@@ -72,6 +72,7 @@ PL_API int pl_enum_find(const char *const *names, const char *name);
 #define PL_ENUM(type, name, help) pl_##type##_t name;
 #define PL_STRING(name, help) const char *name;
 #define PL_DATA(name, help) pl_bytes_t name;
+#define PL_MESSAGES(name, help) pl_bytes_t name;
 #define PL_HANDLE(name, help) pl_object_t *name;
 #define PL_PEERS(name, help) pl_peers_t name;
 #define PL_NONE() uint32_t none;
@@ -103,6 +104,27 @@ typedef union pl_body {
     pl_##name##_reply_t name##_reply;
 #include "messages/messages.def"
 } pl_body_t;
+
+/* ---- Messages within a message: fields of type MESSAGES ---- */
+
+/* Calls and replies, one behind the other.  All zero: none. */
+typedef struct pl_messages {
+    unsigned char *data;
+    size_t size, capacity;
+} pl_messages_t;
+
+/* Appends a call or a reply; fields is its struct.  It may have no objects and no peers:
+ * they mean nothing in another process. */
+PL_API int pl_messages_add(pl_messages_t *messages, pl_message_t message, bool is_reply,
+                           const void *fields, pl_error_t *err);
+PL_API void pl_messages_release(pl_messages_t *messages);
+/* As the value of a field. */
+PL_API pl_bytes_t pl_messages_bytes(const pl_messages_t *messages);
+
+/* Takes the first message off a list; the body points into its bytes.  PL_EPROTOCOL: it
+ * is none of these, or malformed. */
+PL_API int pl_messages_take(pl_bytes_t *list, pl_message_t *message, bool *is_reply,
+                            pl_body_t *body, pl_error_t *err);
 
 /* ---- The table of an actor ---- */
 

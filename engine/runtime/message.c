@@ -5,7 +5,6 @@
  * handle is encoded as a number of the table of objects in flight. */
 #include "runtime/message.h"
 
-#include <pthread.h>
 #include <stdalign.h>
 #include <stdio.h>
 #include <string.h>
@@ -70,6 +69,7 @@ const pl_enum_info_t *pl_enum_at(int k)
 #define PL_FLAG(name, help) PL_FIELD(FLAG, name, help)
 #define PL_STRING(name, help) PL_FIELD(STRING, name, help)
 #define PL_DATA(name, help) PL_FIELD(DATA, name, help)
+#define PL_MESSAGES(name, help) PL_FIELD(MESSAGES, name, help)
 #define PL_HANDLE(name, help) PL_FIELD(HANDLE, name, help)
 #define PL_PEERS(name, help) PL_FIELD(PEERS, name, help)
 #define PL_CALL(name, number, from, to, help) \
@@ -163,6 +163,7 @@ static const struct {
     [PL_TYPE_ENUM] = {sizeof(uint32_t), alignof(uint32_t)},
     [PL_TYPE_STRING] = {sizeof(char *), alignof(char *)},
     [PL_TYPE_DATA] = {sizeof(pl_bytes_t), alignof(pl_bytes_t)},
+    [PL_TYPE_MESSAGES] = {sizeof(pl_bytes_t), alignof(pl_bytes_t)},
     [PL_TYPE_HANDLE] = {sizeof(pl_object_t *), alignof(pl_object_t *)},
     [PL_TYPE_PEERS] = {sizeof(pl_peers_t), alignof(pl_peers_t)},
 };
@@ -188,87 +189,6 @@ pl_object_t **pl_message_object(const pl_envelope_t *envelope, void *fields)
             return (pl_object_t **)(void *)at;
     }
     return NULL;
-}
-
-/* ---- objects in flight ---- */
-
-/* A slot's number is generation << 32 | index + 1: an old number does not find a new
- * object. */
-typedef struct slot {
-    pl_object_t *object;                                    /* NULL: free */
-    uint32_t generation;
-    int next_free;
-} slot_t;
-
-static pthread_mutex_t flight_lock = PTHREAD_MUTEX_INITIALIZER;
-static slot_t *slots;
-static int slot_count, slot_capacity, first_free = -1, in_flight;
-
-static slot_t *slot_of(uint64_t number)
-{
-    uint32_t index = (uint32_t)number - 1;
-    if (!number || index >= (uint32_t)slot_count)
-        return NULL;
-    slot_t *slot = &slots[index];
-    return slot->object && slot->generation == (uint32_t)(number >> 32) ? slot : NULL;
-}
-
-uint64_t pl_flight_enter(pl_object_t *object, pl_error_t *err)
-{
-    if (!object)
-        return 0;
-    uint64_t number = 0;
-    pthread_mutex_lock(&flight_lock);
-    int index = first_free;
-    if (index >= 0)
-        first_free = slots[index].next_free;
-    else if (PL_GROW(slots, slot_count, slot_capacity) == PL_OK) {
-        index = slot_count++;
-        slots[index] = (slot_t){0};
-    }
-    if (index >= 0) {
-        slots[index].object = pl_object_ref(object);
-        slots[index].generation++;
-        number = (uint64_t)slots[index].generation << 32 | (uint64_t)(index + 1);
-        in_flight++;
-    }
-    pthread_mutex_unlock(&flight_lock);
-    if (!number)
-        pl_no_memory(err);
-    return number;
-}
-
-pl_object_t *pl_flight_find(uint64_t number)
-{
-    pthread_mutex_lock(&flight_lock);
-    slot_t *slot = slot_of(number);
-    pl_object_t *object = slot ? slot->object : NULL;
-    pthread_mutex_unlock(&flight_lock);
-    return object;
-}
-
-void pl_flight_leave(uint64_t number)
-{
-    pl_object_t *object = NULL;
-    pthread_mutex_lock(&flight_lock);
-    slot_t *slot = slot_of(number);
-    if (slot) {
-        object = slot->object;
-        slot->object = NULL;
-        slot->next_free = first_free;
-        first_free = (int)(slot - slots);
-        in_flight--;
-    }
-    pthread_mutex_unlock(&flight_lock);
-    pl_object_unref(object);
-}
-
-int pl_flight_count(void)
-{
-    pthread_mutex_lock(&flight_lock);
-    int count = in_flight;
-    pthread_mutex_unlock(&flight_lock);
-    return count;
 }
 
 /* ---- frames ---- */
@@ -338,6 +258,7 @@ static void put_field(frame_writer_t *w, pl_field_type_t type, const void *field
     switch (type) {
     case PL_TYPE_STRING: put_text(w, *(const char *const *)field); break;
     case PL_TYPE_DATA:
+    case PL_TYPE_MESSAGES:
         put_length(w, bytes->size);
         put(w, zeros, pl_padding(w->size));
         put(w, bytes->data, bytes->size);
@@ -356,6 +277,14 @@ static void put_field(frame_writer_t *w, pl_field_type_t type, const void *field
     }
 }
 
+static void put_fields(frame_writer_t *w, unsigned message, int section,
+                       const void *fields)
+{
+    size_t offset = 0;
+    for (const pl_field_info_t *f = messages[message].fields[section]; f->name; f++)
+        put_field(w, f->type, (const char *)fields + pl_field_place(f->type, &offset));
+}
+
 static void put_frame(frame_writer_t *w, const pl_envelope_t *envelope,
                       const void *fields)
 {
@@ -368,12 +297,8 @@ static void put_frame(frame_writer_t *w, const pl_envelope_t *envelope,
         put_text(w, error->where);
         put_text(w, error->text);
     }
-    if (section < 0)
-        return;
-    size_t offset = 0;
-    for (const pl_field_info_t *f = messages[envelope->message].fields[section]; f->name;
-         f++)
-        put_field(w, f->type, (const char *)fields + pl_field_place(f->type, &offset));
+    if (section >= 0)
+        put_fields(w, envelope->message, section, fields);
 }
 
 /* Plain memory holds a frame without objects, a payload one with objects. */
@@ -457,7 +382,8 @@ static bool get_field(pl_reader_t *r, const pl_field_info_t *info, void *field)
     case PL_TYPE_ENUM:
         return pl_read(r, choice, sizeof *choice) && *choice < info->values->count;
     case PL_TYPE_STRING: return pl_read_text(r, field);
-    case PL_TYPE_DATA: return pl_read_data(r, field);
+    case PL_TYPE_DATA:
+    case PL_TYPE_MESSAGES: return pl_read_data(r, field);
     case PL_TYPE_HANDLE: {
         pl_object_t **object = field;
         uint64_t number;
@@ -479,11 +405,19 @@ static bool get_field(pl_reader_t *r, const pl_field_info_t *info, void *field)
     }
 }
 
+static bool get_fields(pl_reader_t *r, unsigned message, int section, pl_body_t *body)
+{
+    size_t offset = 0;
+    for (const pl_field_info_t *f = messages[message].fields[section]; f->name; f++)
+        if (!get_field(r, f, (char *)body + pl_field_place(f->type, &offset)))
+            return false;
+    return true;
+}
+
 static bool get_body(pl_reader_t *r, const pl_envelope_t *e, pl_body_t *body,
                      pl_error_t *error)
 {
     const int section = pl_section_of_kind(e->kind);
-    size_t offset = 0;
     if (e->kind == PL_KIND_ERROR) {
         int32_t code;
         const char *where, *text;
@@ -495,12 +429,7 @@ static bool get_body(pl_reader_t *r, const pl_envelope_t *e, pl_body_t *body,
         snprintf(error->text, sizeof error->text, "%s", text);
         return true;
     }
-    if (section < 0)
-        return true;
-    for (const pl_field_info_t *f = messages[e->message].fields[section]; f->name; f++)
-        if (!get_field(r, f, (char *)body + pl_field_place(f->type, &offset)))
-            return false;
-    return true;
+    return section < 0 || get_fields(r, e->message, section, body);
 }
 
 static int frame_decode(pl_reader_t r, pl_body_t *body, pl_error_t *error,
@@ -539,6 +468,66 @@ int pl_frame_decode_record(pl_bytes_t frame, pl_body_t *body, pl_error_t *error,
     pl_reader_t r = pl_reader(frame);
     r.is_record = true;
     return frame_decode(r, body, error, err);
+}
+
+/* ---- messages within a message ---- */
+
+int pl_messages_add(pl_messages_t *list, pl_message_t message, bool is_reply,
+                    const void *fields, pl_error_t *err)
+{
+    static const char zeros[8];
+    const pl_kind_t kind = is_reply ? PL_KIND_REPLY : PL_KIND_CALL;
+    const int section = pl_section_of_kind(kind);
+    pl_error_t own;
+    frame_writer_t w = {.is_foreign = true, .err = err ? err : &own};
+    put_fields(&w, message, section, fields);
+    if (w.failed)
+        return w.err->code;
+    const pl_message_head_t head = {(uint16_t)message, (uint8_t)kind, 0,
+                                    (uint32_t)w.size};
+    const size_t size = sizeof head + w.size + pl_padding(w.size);
+    if (list->capacity - list->size < size) {
+        const size_t capacity = 2 * list->capacity + size;
+        unsigned char *data = pl_resize(list->data, capacity);
+        if (!data)
+            return pl_no_memory(err);
+        list->data = data;
+        list->capacity = capacity;
+    }
+    unsigned char *at = list->data + list->size;
+    memcpy(at, &head, sizeof head);
+    w.at = at + sizeof head;
+    w.size = 0;
+    put_fields(&w, message, section, fields);
+    put(&w, zeros, pl_padding(w.size));
+    list->size += size;
+    return PL_OK;
+}
+
+void pl_messages_release(pl_messages_t *list)
+{
+    pl_free(list->data);
+    *list = (pl_messages_t){0};
+}
+
+pl_bytes_t pl_messages_bytes(const pl_messages_t *list)
+{
+    return (pl_bytes_t){list->data, list->size};
+}
+
+int pl_messages_take(pl_bytes_t *list, pl_message_t *message, bool *is_reply,
+                     pl_body_t *body, pl_error_t *err)
+{
+    pl_reader_t r = pl_reader(*list), fields;
+    pl_message_head_t head;
+    if (!pl_read_message(&r, &head, &fields)
+        || !get_fields(&fields, head.message, pl_section_of_kind(head.kind), body)
+        || fields.at != fields.end)
+        return pl_fail(err, PL_EPROTOCOL, "a malformed message within a message");
+    *message = (pl_message_t)head.message;
+    *is_reply = head.kind == PL_KIND_REPLY;
+    *list = (pl_bytes_t){r.at, (size_t)(r.end - r.at)};
+    return PL_OK;
 }
 
 /* ---- kinds of actors in a frame ---- */

@@ -42,6 +42,7 @@ typedef enum pl_field_type {
     PL_TYPE_FLAG,
     PL_TYPE_STRING,
     PL_TYPE_DATA,
+    PL_TYPE_MESSAGES,
     PL_TYPE_HANDLE,
     PL_TYPE_PEERS,
     PL_TYPE_ENUM,
@@ -120,6 +121,14 @@ pl_object_t *pl_flight_find(uint64_t number);
 void pl_flight_leave(uint64_t number);
 /* The number of objects in the table, for tests of leaks. */
 int pl_flight_count(void);
+
+/* The head of each message in a field of type MESSAGES; its fields follow, and as many
+ * zeros as lead to a multiple of 8. */
+typedef struct pl_message_head {
+    uint16_t message;
+    uint8_t kind, unused;                                   /* CALL or REPLY */
+    uint32_t size;                                          /* of its fields */
+} pl_message_head_t;
 
 /* Visits the kind numbers of actors in a frame whose envelope was read: those of its
  * two actors and of addresses.  The visitor may change them, in bytes that the caller

@@ -133,6 +133,37 @@ static void add_count(json_line_t *l, uint64_t value)
         add_number(l, (double)value);
 }
 
+static void add_members(json_line_t *l, unsigned message, pl_kind_t kind, pl_reader_t *r);
+
+/* [{"name": …, "kind": …, "fields": {…}}, …]: as the keys of a line are called. */
+static bool add_messages(json_line_t *l, pl_bytes_t bytes)
+{
+    static const char close[] = "}}]";
+    pl_reader_t list = pl_reader(bytes), fields;
+    pl_message_head_t head;
+    add_plain(l, "[");
+    l->capacity -= sizeof close - 1;              /* what has been opened can be closed */
+    while (list.at < list.end && !l->full) {
+        const char *before = list.at == list.start ? "" : ", ";
+        if (!pl_read_message(&list, &head, &fields))
+            break;
+        add_plain(l, before);
+        add_plain(l, "{\"name\": ");
+        add_text(l, pl_message_info(head.message)->name);
+        add_plain(l, ", \"kind\": ");
+        add_text(l, pl_message_kinds[head.kind]);
+        add_plain(l, ", \"fields\": {");
+        if (!l->full)
+            add_members(l, head.message, head.kind, &fields);
+        l->capacity += 2;
+        add_plain(l, "}}");
+        l->capacity -= 2;
+    }
+    l->capacity += sizeof close - 1;
+    add_plain(l, "]");
+    return list.at == list.end || l->full;
+}
+
 /* One value; false when the bytes are not one. */
 static bool add_value(json_line_t *l, const pl_field_info_t *info, pl_reader_t *r)
 {
@@ -179,6 +210,7 @@ static bool add_value(json_line_t *l, const pl_field_info_t *info, pl_reader_t *
             return false;
         add_digits(l, bytes.size, 10, 1);
         return true;
+    case PL_TYPE_MESSAGES: return pl_read_data(r, &bytes) && add_messages(l, bytes);
     case PL_TYPE_PEERS:
         if (!pl_read_peers(r, &peers))
             return false;
@@ -210,9 +242,15 @@ static bool add_member(json_line_t *l, const pl_field_info_t *info, pl_reader_t 
     return good;
 }
 
+static void add_members(json_line_t *l, unsigned message, pl_kind_t kind, pl_reader_t *r)
+{
+    const pl_field_info_t *f = pl_message_info(message)->fields[pl_section_of_kind(kind)];
+    while (f->name && add_member(l, f, r))
+        f++;
+}
+
 static void add_fields(json_line_t *l, const pl_envelope_t *e, pl_reader_t *r)
 {
-    const int section = pl_section_of_kind(e->kind);
     static const pl_field_info_t where = {.name = "where", .type = PL_TYPE_STRING},
                                  text = {.name = "text", .type = PL_TYPE_STRING};
     int32_t code;
@@ -223,12 +261,8 @@ static void add_fields(json_line_t *l, const pl_envelope_t *e, pl_reader_t *r)
         if (add_member(l, &where, r))
             add_member(l, &text, r);
     }
-    if (section < 0)
-        return;
-    for (const pl_field_info_t *f = pl_message_info(e->message)->fields[section]; f->name;
-         f++)
-        if (!add_member(l, f, r))
-            return;
+    if (pl_section_of_kind(e->kind) >= 0)
+        add_members(l, e->message, e->kind, r);
 }
 
 static void add_actor(json_line_t *l, const char *role, const char *level, uint32_t kind)

@@ -1,6 +1,7 @@
 /* payload.c - the objects that messages hand over */
 #include "runtime/payload.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "base/bind.h"
 #include "base/error.h"
 #include "base/options.h"
+#include "runtime/message.h"
 
 const char *const pl_timing_names[PL_TIMINGS] = {
     [PL_TIMING_DATA] = "data",           [PL_TIMING_FORWARD] = "forward",
@@ -177,9 +179,11 @@ pl_outcome_t *pl_outcome_new(pl_error_t *err)
     return object_make(sizeof(pl_outcome_t), outcome_release, err);
 }
 
-const char *pl_outcome_status(const pl_outcome_t *outcome)
+pl_run_status_t pl_outcome_status(const pl_outcome_t *outcome)
 {
-    return outcome->error.code != PL_OK ? "failed" : outcome->stopped ? "stopped" : "ok";
+    return outcome->error.code != PL_OK ? PL_RUN_STATUS_FAILED
+           : outcome->stopped           ? PL_RUN_STATUS_STOPPED
+                                        : PL_RUN_STATUS_OK;
 }
 
 static void signature_release(pl_object_t *object)
@@ -446,4 +450,85 @@ pl_graph_holder_t *pl_graph_hold(pl_graph_t **graph_p, pl_error_t *err)
         pl_graph_free(*graph_p);
     *graph_p = NULL;
     return holder;
+}
+
+/* ---- objects in flight ---- */
+
+/* A slot's number is generation << 32 | index + 1: an old number does not find a new
+ * object. */
+typedef struct slot {
+    pl_object_t *object;                                    /* NULL: free */
+    uint32_t generation;
+    int next_free;
+} slot_t;
+
+static pthread_mutex_t flight_lock = PTHREAD_MUTEX_INITIALIZER;
+static slot_t *slots;
+static int slot_count, slot_capacity, first_free = -1, in_flight;
+
+static slot_t *slot_of(uint64_t number)
+{
+    uint32_t index = (uint32_t)number - 1;
+    if (!number || index >= (uint32_t)slot_count)
+        return NULL;
+    slot_t *slot = &slots[index];
+    return slot->object && slot->generation == (uint32_t)(number >> 32) ? slot : NULL;
+}
+
+uint64_t pl_flight_enter(pl_object_t *object, pl_error_t *err)
+{
+    if (!object)
+        return 0;
+    uint64_t number = 0;
+    pthread_mutex_lock(&flight_lock);
+    int index = first_free;
+    if (index >= 0)
+        first_free = slots[index].next_free;
+    else if (PL_GROW(slots, slot_count, slot_capacity) == PL_OK) {
+        index = slot_count++;
+        slots[index] = (slot_t){0};
+    }
+    if (index >= 0) {
+        slots[index].object = pl_object_ref(object);
+        slots[index].generation++;
+        number = (uint64_t)slots[index].generation << 32 | (uint64_t)(index + 1);
+        in_flight++;
+    }
+    pthread_mutex_unlock(&flight_lock);
+    if (!number)
+        pl_no_memory(err);
+    return number;
+}
+
+pl_object_t *pl_flight_find(uint64_t number)
+{
+    pthread_mutex_lock(&flight_lock);
+    slot_t *slot = slot_of(number);
+    pl_object_t *object = slot ? slot->object : NULL;
+    pthread_mutex_unlock(&flight_lock);
+    return object;
+}
+
+void pl_flight_leave(uint64_t number)
+{
+    pl_object_t *object = NULL;
+    pthread_mutex_lock(&flight_lock);
+    slot_t *slot = slot_of(number);
+    if (slot) {
+        object = slot->object;
+        slot->object = NULL;
+        slot->next_free = first_free;
+        first_free = (int)(slot - slots);
+        in_flight--;
+    }
+    pthread_mutex_unlock(&flight_lock);
+    pl_object_unref(object);
+}
+
+int pl_flight_count(void)
+{
+    pthread_mutex_lock(&flight_lock);
+    int count = in_flight;
+    pthread_mutex_unlock(&flight_lock);
+    return count;
 }

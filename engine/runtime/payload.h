@@ -84,6 +84,7 @@ PL_API pl_job_t *pl_job_new(const pl_options_t *options, pl_stage_t stage,
 typedef struct pl_outcome {
     pl_object_t object;
     bool stopped;                             /* by a stop, before its limit */
+    pl_stop_kind_t stop_kind;                 /* what the stop was for */
     char reason[160];                         /* of a fit: why it was stopped  [""] */
     pl_error_t error;                         /* after the last step, such as of a save */
     uint64_t global_step;
@@ -103,8 +104,7 @@ typedef struct pl_outcome {
 } pl_outcome_t;
 
 PL_API pl_outcome_t *pl_outcome_new(pl_error_t *err);
-/* ok, stopped or failed. */
-const char *pl_outcome_status(const pl_outcome_t *outcome);
+pl_run_status_t pl_outcome_status(const pl_outcome_t *outcome);
 
 /* The parts of a rank's time in training: it waits for a batch, … */
 typedef enum pl_timing {

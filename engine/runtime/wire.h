@@ -72,6 +72,20 @@ static inline bool pl_read_data(pl_reader_t *r, pl_bytes_t *bytes)
     return true;
 }
 
+/* A message of a field of type MESSAGES: its head, and a reader of its fields. */
+static inline bool pl_read_message(pl_reader_t *r, pl_message_head_t *head,
+                                   pl_reader_t *fields)
+{
+    const unsigned char *at;
+    if (!pl_read(r, head, sizeof *head) || !pl_message_info(head->message)
+        || (head->kind != PL_KIND_CALL && head->kind != PL_KIND_REPLY)
+        || !pl_read_skip(r, head->size, &at))
+        return false;
+    *fields = pl_reader((pl_bytes_t){at, head->size});
+    fields->is_foreign = true;
+    return pl_read_skip(r, pl_padding(head->size), &at);
+}
+
 static inline bool pl_read_text(pl_reader_t *r, const char **text)
 {
     const unsigned char *at;

@@ -283,8 +283,8 @@ static void first_pass_body(explain_t *x, journal_run_t *run, const pl_open_t *o
         return;
     const bool is_reply = e->kind == PL_KIND_REPLY;
     run->has_ended = true;
-    run->has_failed = !is_reply || !strcmp(body.run_reply.status, "failed");
-    run->was_stopped = !run->has_failed && !strcmp(body.run_reply.status, "stopped");
+    run->has_failed = !is_reply || body.run_reply.status == PL_RUN_STATUS_FAILED;
+    run->was_stopped = !run->has_failed && body.run_reply.status == PL_RUN_STATUS_STOPPED;
     run->ended = record->stamp.time;
     if (is_reply && body.run_reply.global_step)
         run->step = body.run_reply.global_step;

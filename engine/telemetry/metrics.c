@@ -302,9 +302,9 @@ static void write_engine(sheet_t *s, const pl_run_view_t *view)
     family(s, "runs_started_total", "counter", "Runs that the program started.");
     write_line(s, "paceline_runs_started_total %" PRIu64 "\n", view->runs);
     family(s, "runs_ended_total", "counter", "Runs that have ended, by status.");
-    for (int k = 0; k < 3; k++)
+    for (int k = PL_RUN_STATUS_OK; k < RUN_STATUSES; k++)
         write_line(s, "paceline_runs_ended_total{status=\"%s\"} %" PRIu64 "\n",
-                   run_view_ended[k], view->ended[k]);
+                   pl_run_status_names[k], view->ended[k]);
     family(s, "messages_total", "counter", "Messages between actors that were seen.");
     for (int k = 0; k < PL_KINDS; k++)
         write_line(s, "paceline_messages_total{kind=\"%s\"} %" PRIu64 "\n",

@@ -14,7 +14,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-const char *const run_view_ended[3] = {"ok", "stopped", "failed"};
 const char *const run_view_own_columns[COLUMNS_OWN] = {
     [COLUMN_SAMPLES_RATE] = "samples_per_second",
     [COLUMN_STEP_RATE] = "steps_per_second",
@@ -261,23 +260,17 @@ static viewed_run_t *run_of(pl_run_view_t *view, const pl_tap_record_t *r,
 
 /* ---- what a message says of its run ---- */
 
-static void count_end(pl_run_view_t *view, const char *status)
-{
-    for (int k = 0; k < 3; k++)
-        view->ended[k] += !strcmp(status, run_view_ended[k]);
-}
-
 static void run_has_ended(pl_run_view_t *view, viewed_run_t *run, int64_t time,
-                          const char *status, const pl_error_t *error)
+                          pl_run_status_t status, const pl_error_t *error)
 {
     run_end(view, run);
     run->ended = true;
     run->ended_at = (double)time * 1e-9;
-    snprintf(run->doing, sizeof run->doing, "%s", status);
+    snprintf(run->doing, sizeof run->doing, "%s", pl_run_status_names[status]);
     if (error->code != PL_OK || *error->text)
         snprintf(run->error, sizeof run->error, "%s%s%s", error->where,
                  *error->where ? ": " : "", error->text);
-    count_end(view, status);
+    view->ended[status]++;
 }
 
 static void take_call(pl_run_view_t *view, viewed_run_t *run, const pl_tap_record_t *r,
@@ -345,7 +338,7 @@ static void take_reply(pl_run_view_t *view, viewed_run_t *run, const pl_tap_reco
             /* The newest report may be of a step before the last. The metrics of a run
              * that did not train are those of its weights. */
             pl_error_t error = {.code = PL_OK};
-            const bool failed = !strcmp(body->run_reply.status, "failed");
+            const bool failed = body->run_reply.status == PL_RUN_STATUS_FAILED;
             if (run->has_trained) {
                 run->step = body->run_reply.global_step;
                 run->epochs = body->run_reply.epochs;
@@ -402,7 +395,8 @@ static void take_answer(pl_run_view_t *view, viewed_run_t *run, const pl_tap_rec
     else if (run && pl_ends_call(r) && ((is_of_0 && is_step) || run->moved))
         run->moved = r->stamp.time;
     if (!run && pl_ends_call(r))
-        count_end(view, e->kind == PL_KIND_ERROR ? "failed" : body.run_reply.status);
+        view->ended[e->kind == PL_KIND_ERROR ? PL_RUN_STATUS_FAILED
+                                             : body.run_reply.status]++;
     else if (run && e->kind == PL_KIND_PROGRESS) {
         const double now = (double)r->stamp.time * 1e-9;
         if (r->envelope.message == PL_MESSAGE_run
@@ -415,7 +409,7 @@ static void take_answer(pl_run_view_t *view, viewed_run_t *run, const pl_tap_rec
     } else if (run && e->kind == PL_KIND_REPLY)
         take_reply(view, run, r, &body, open);
     else if (run && e->kind == PL_KIND_ERROR && is_run)
-        run_has_ended(view, run, r->stamp.time, "failed", &error);
+        run_has_ended(view, run, r->stamp.time, PL_RUN_STATUS_FAILED, &error);
     else if (run && e->kind == PL_KIND_ERROR && e->message == PL_MESSAGE_write_checkpoint)
         run_save(view, run, error.text, true);
 }

@@ -86,6 +86,7 @@ typedef struct save {
     char text[256];                                         /* path, or the error */
 } save_t;
 
+enum { RUN_STATUSES = PL_RUN_STATUS_FAILED + 1 };
 enum { BATCHES_AHEAD = 256 };                     /* fetched before they are trained on */
 
 /* The counts from which rates are computed. */
@@ -182,7 +183,7 @@ struct pl_run_view {
     uint64_t item;                        /* the newest */
     viewed_run_t *run[RUNS_MAX];          /* [NULL: free] */
     uint64_t runs;                        /* that there have been */
-    uint64_t ended[3];                    /* ok, stopped, failed */
+    uint64_t ended[RUN_STATUSES];         /* by pl_run_status_t */
     pl_call_graph_t graph;
     pl_map_t ranks;                                         /* pl_rank_times_t */
     uint64_t messages[PL_KINDS], missing;
@@ -199,7 +200,6 @@ struct pl_run_view {
     uint64_t logs, log_levels[PL_LOG_DEBUG + 1];
 };
 
-extern const char *const run_view_ended[3];
 extern const char *const run_view_own_columns[COLUMNS_OWN];
 
 /* All functions below: with the lock held; `now` is in s of the stream. */

@@ -127,7 +127,7 @@ static void texts_allocated(void *self, const pl_answer_t *answer)
         join_fail(ddp, answer->error);
     if (answer->kind != PL_ANSWER_REPLY)
         return;
-    ddp->texts = pl_object_ref(answer->body->alloc_buffer_reply.memory);
+    ddp->decided = pl_object_ref(answer->body->alloc_buffer_reply.memory);
     ddp->joined = true;
     pl_reply_join(ddp->joining, &(pl_join_reply_t){0});
     ddp->joining = NULL;
@@ -138,7 +138,7 @@ static void joined(void *self, const pl_answer_t *answer)
 {
     pl_ddp_t *ddp = self;
     pl_error_t err = {0};
-    const pl_alloc_buffer_t msg = {.bytes = PL_DDP_TEXTS};
+    const pl_alloc_buffer_t msg = {.bytes = PL_DDP_DECIDED};
     const pl_how_t how = {.on_answer = texts_allocated};
     if (answer->kind == PL_ANSWER_ERROR)
         join_fail(ddp, answer->error);
@@ -204,8 +204,14 @@ static int ddp_metric_names(void *self, pl_call_t *call, const pl_body_t *body,
 {
     pl_ddp_t *ddp = self;
     char *names = pl_replica_names(&ddp->replica, body->metric_names.stage, err);
-    const pl_decide_t msg = {.text = names};
-    int code = names ? pl_ddp_decide(ddp, call, &msg, true, err) : PL_ENOMEM;
+    pl_messages_t messages = {0};
+    int code = names ? pl_messages_add(&messages, PL_MESSAGE_metric_names, true,
+                                       &(pl_metric_names_reply_t){.names = names}, err)
+                     : PL_ENOMEM;
+    const pl_decide_t msg = {.messages = pl_messages_bytes(&messages)};
+    if (code == PL_OK)
+        code = pl_ddp_decide(ddp, call, &msg, true, err);
+    pl_messages_release(&messages);
     pl_free(names);
     return code;
 }
@@ -226,7 +232,7 @@ static void ddp_release(void *self)
     pl_ddp_t *ddp = self;
     pl_ddp_sync_points_release(ddp);
     pl_ddp_device_release(ddp);
-    pl_object_unref(ddp->texts);
+    pl_object_unref(ddp->decided);
     pl_object_unref(ddp->control);
 }
 

@@ -36,9 +36,10 @@ typedef struct pl_sync_point {
     pl_forward_t *forward;  /* of a batch */
     const pl_replica_collective_t *collective;  /* within a step */
     pl_call_t *call;        /* of a decision */
-    char *text;
+    pl_messages_t messages;
     bool polls, objects;
-    bool compares;                           /* compare its text with that of rank zero */
+    bool compares;                /* its message has names of metrics, which must be those
+                                     of rank zero */
 } pl_sync_point_t;
 
 /* What a strategy built on this one does with a step. All run on the rank's thread:
@@ -105,7 +106,7 @@ typedef struct pl_ddp {
         *asked;           /* the call of join; a call of role that waits for it  [NULL] */
     bool joined;
     int join_ms;                                    /* time limit for the ranks to join */
-    pl_reg_buffer_t *texts;                         /* counted */
+    pl_reg_buffer_t *decided;                       /* counted */
     pl_reg_buffer_t *control;                       /* counted  [not allocated yet] */
     pl_ddp_places_t at;
     size_t bulk_bytes;              /* of the regions, if they have memory of their own */
@@ -175,7 +176,7 @@ PL_API int pl_ddp_call_sum(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count, pl_dtyp
                            pl_error_t *err);
 PL_API int pl_ddp_call_gather(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count, int64_t step,
                               pl_dtype_t dtype, pl_error_t *err);
-/* Has the collective broadcast bytes of the texts from rank zero. */
+/* Has the collective broadcast bytes of a decision from rank zero. */
 int pl_ddp_call_broadcast(pl_ddp_t *ddp, size_t offset, size_t bytes, pl_error_t *err);
 void pl_ddp_sync_points_release(pl_ddp_t *ddp);
 
@@ -289,12 +290,12 @@ size_t pl_ddp_moments(const pl_ddp_t *ddp);
 int pl_ddp_collective(pl_replica_t *r, const pl_replica_collective_t *collective,
                       pl_error_t *err);
 
-/* ---- ddp/decide.c: texts ---- */
+/* ---- ddp/decide.c: messages of rank zero ---- */
 
-enum { PL_DDP_TEXTS = 1 << 18 };                            /* bytes */
+enum { PL_DDP_DECIDED = 1 << 18 };                          /* bytes */
 
-/* Answers a call with the text of rank 0; with `compares`, a call for the names of
- * metrics, which must be the same on all ranks. */
+/* Answers a call with the messages of rank 0; with `compares`, a call for the names of
+ * metrics, which must be the same on all ranks and are the reply among the messages. */
 int pl_ddp_decide(pl_ddp_t *ddp, pl_call_t *call, const pl_decide_t *msg, bool compares,
                   pl_error_t *err);
 

@@ -1,7 +1,7 @@
-/* decide.c - texts of rank zero, for all ranks
+/* decide.c - messages of rank zero, for all ranks
  *
- * A text travels through the control buffer in two pieces: first its length and as
- * much as fits next to it, because most texts are short. */
+ * Their bytes travel through the control buffer in two pieces: first their length and as
+ * many as fit next to it, because most messages are short. */
 #include <stddef.h>
 #include <string.h>
 
@@ -12,17 +12,17 @@
 enum {
     LENGTH = sizeof(uint64_t),
     FIRST = 1024,                          /* bytes of the first piece, with the length */
-    LONGEST = PL_DDP_TEXTS - LENGTH - sizeof(double)
+    LONGEST = PL_DDP_DECIDED - LENGTH - sizeof(double)
 };
 
-/* What lies in ddp->texts. */
-typedef struct texts {
+/* What lies in ddp->decided. */
+typedef struct decided {
     uint64_t length;
-    char text[LONGEST];
+    char bytes[LONGEST];
     double poll;                                            /* ranks that object */
-} texts_t;
+} decided_t;
 
-_Static_assert(sizeof(texts_t) == PL_DDP_TEXTS, "the texts fill their buffer");
+_Static_assert(sizeof(decided_t) == PL_DDP_DECIDED, "it fills its buffer");
 
 /* Metrics are summed by their positions, so all ranks must have the same. */
 static int names_compare(const pl_ddp_t *ddp, const char *own, const char *theirs,
@@ -50,97 +50,119 @@ static int names_compare(const pl_ddp_t *ddp, const char *own, const char *their
         place, length[0], line[0], (unsigned)ddp->replica.rank, length[1], line[1]);
 }
 
-static void text_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *failure)
+/* The names of metrics, in the reply among the messages. */
+static int names_take(pl_bytes_t list, pl_body_t *body, pl_error_t *err)
+{
+    pl_message_t message;
+    bool is_reply;
+    int code = pl_messages_take(&list, &message, &is_reply, body, err);
+    if (code == PL_OK && (message != PL_MESSAGE_metric_names || !is_reply))
+        code = pl_fail(err, PL_EPROTOCOL, "rank 0 sent no names of metrics");
+    return code;
+}
+
+static int names_reply(const pl_ddp_t *ddp, pl_sync_point_t *point, pl_bytes_t theirs,
+                       pl_error_t *err)
+{
+    pl_body_t own, first;
+    int code = names_take(pl_messages_bytes(&point->messages), &own, err);
+    if (code == PL_OK)
+        code = names_take(theirs, &first, err);
+    if (code == PL_OK)
+        code = names_compare(ddp, own.metric_names_reply.names,
+                             first.metric_names_reply.names, err);
+    return code == PL_OK ? pl_reply_metric_names(point->call, &first.metric_names_reply)
+                         : code;
+}
+
+/* The bytes are read where the control buffer has them: the reply copies them. */
+static void messages_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *failure)
 {
     pl_error_t err = {0};
-    char *text = NULL;
-    const texts_t *texts = ddp->texts->data;
-    const uint64_t length = failure ? 0 : texts->length;
+    const decided_t *decided = ddp->decided->data;
     pl_replica_waited(&ddp->replica);
-    if (failure)
-        err = *failure;
-    else if (!(text = pl_alloc(length + 1)))
-        pl_no_memory(&err);
-    if (!text) {
-        pl_call_fail(point->call, &err);
+    if (failure) {
+        pl_call_fail(point->call, failure);
         return;
     }
-    memcpy(text, texts->text, length);
-    text[length] = '\0';
-    const bool objected = point->polls && texts->poll > 0;
-    if (point->compares) {
-        if (names_compare(ddp, point->text, text, &err) == PL_OK)
-            pl_reply_metric_names(point->call, &(pl_metric_names_reply_t){.names = text});
-        else
-            pl_call_fail(point->call, &err);
-    } else
+    const pl_bytes_t messages = {decided->bytes, decided->length};
+    const bool objected = point->polls && decided->poll > 0;
+    if (!point->compares)
         pl_reply_decide(point->call,
-                        &(pl_decide_reply_t){.text = text, .objected = objected});
-    pl_free(text);
+                        &(pl_decide_reply_t){.messages = messages, .objected = objected});
+    else if (names_reply(ddp, point, messages, &err) != PL_OK)
+        pl_call_fail(point->call, &err);
 }
 
 static int rest_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
 {
     (void)point;
-    const texts_t *texts = ddp->texts->data;
-    return pl_ddp_call_broadcast(ddp, FIRST, LENGTH + texts->length - FIRST, err);
+    const decided_t *decided = ddp->decided->data;
+    return pl_ddp_call_broadcast(ddp, FIRST, LENGTH + decided->length - FIRST, err);
 }
 
 /* The rest is a sync point of its own, before any other. */
 static void first_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *failure)
 {
     pl_error_t err = {0};
-    if (failure || LENGTH + ((const texts_t *)ddp->texts->data)->length <= FIRST) {
-        text_end(ddp, point, failure);
+    if (failure || LENGTH + ((const decided_t *)ddp->decided->data)->length <= FIRST) {
+        messages_end(ddp, point, failure);
         return;
     }
-    const pl_sync_point_t rest = {.begin = rest_begin,
-                                  .end = text_end,
-                                  .call = point->call,
-                                  .text = point->text,
-                                  .polls = point->polls,
-                                  .compares = point->compares,
-                                  .is_next = true};
-    point->text = NULL;
+    pl_sync_point_t rest = {.begin = rest_begin,
+                            .end = messages_end,
+                            .call = point->call,
+                            .messages = point->messages,
+                            .polls = point->polls,
+                            .compares = point->compares,
+                            .is_next = true};
+    point->messages = (pl_messages_t){0};
     if (pl_ddp_sync(ddp, &rest, &err) == PL_OK)
         return;
-    pl_free(rest.text);
+    pl_messages_release(&rest.messages);
     pl_replica_waited(&ddp->replica);
     pl_call_fail(rest.call, &err);
 }
 
 static int first_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
 {
-    texts_t *texts = ddp->texts->data;
+    decided_t *decided = ddp->decided->data;
     if (ddp->replica.rank == 0) {
-        texts->length = strlen(point->text);
-        memcpy(texts->text, point->text, texts->length);
+        decided->length = point->messages.size;
+        if (decided->length)
+            memcpy(decided->bytes, point->messages.data, decided->length);
     }
     int code = pl_ddp_call_broadcast(ddp, 0, FIRST, err);
     if (code != PL_OK || !point->polls)
         return code;
-    texts->poll = point->objects;
-    const pl_reg_ptr_t poll = {ddp->texts, offsetof(texts_t, poll)};
+    decided->poll = point->objects;
+    const pl_reg_ptr_t poll = {ddp->decided, offsetof(decided_t, poll)};
     return pl_ddp_call_sum(ddp, poll, 1, PL_F64, err);
 }
 
 int pl_ddp_decide(pl_ddp_t *ddp, pl_call_t *call, const pl_decide_t *msg, bool compares,
                   pl_error_t *err)
 {
-    if (strlen(msg->text) > LONGEST)
+    const size_t size = msg->messages.size;
+    if (size > LONGEST)
         return pl_fail(
             err, PL_EUNSUPPORTED,
             "rank 0 has %zu bytes to send to the other ranks; at most %zu are possible",
-            strlen(msg->text), (size_t)LONGEST);
-    const pl_sync_point_t first = {.begin = first_begin,
-                                   .end = first_end,
-                                   .call = call,
-                                   .text = pl_strdup(msg->text),
-                                   .polls = msg->polls,
-                                   .objects = msg->objects,
-                                   .compares = compares};
-    int code = first.text ? pl_ddp_sync(ddp, &first, err) : pl_no_memory(err);
+            size, (size_t)LONGEST);
+    unsigned char *bytes = size ? pl_alloc(size) : NULL;
+    if (size && !bytes)
+        return pl_no_memory(err);
+    if (size)
+        memcpy(bytes, msg->messages.data, size);
+    pl_sync_point_t first = {.begin = first_begin,
+                             .end = first_end,
+                             .call = call,
+                             .messages = {bytes, size, size},
+                             .polls = msg->polls,
+                             .objects = msg->objects,
+                             .compares = compares};
+    int code = pl_ddp_sync(ddp, &first, err);
     if (code != PL_OK)
-        pl_free(first.text);
+        pl_messages_release(&first.messages);
     return code;
 }

@@ -42,8 +42,7 @@ static void sync_point_end(pl_ddp_t *ddp)
         ddp->last = &ddp->first;
     ddp->under_way = NULL;
     point->end(ddp, point, failure.code == PL_OK ? NULL : &failure);
-    pl_free(point->text);
-    point->text = NULL;
+    pl_messages_release(&point->messages);
     point->next = ddp->spare;
     ddp->spare = point;
 }
@@ -106,7 +105,7 @@ int pl_ddp_call_sum(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count, pl_dtype_t dty
 
 int pl_ddp_call_broadcast(pl_ddp_t *ddp, size_t offset, size_t bytes, pl_error_t *err)
 {
-    const pl_broadcast_t msg = {.memory = &ddp->texts->object,
+    const pl_broadcast_t msg = {.memory = &ddp->decided->object,
                                 .offset = offset,
                                 .count = bytes,
                                 .dtype = PL_U8};
@@ -138,7 +137,7 @@ void pl_ddp_sync_points_release(pl_ddp_t *ddp)
         *ddp->last = ddp->spare;                            /* one list of both */
     for (pl_sync_point_t *point = ddp->first, *next; point; point = next) {
         next = point->next;
-        pl_free(point->text);
+        pl_messages_release(&point->messages);
         pl_free(point);
     }
 }
