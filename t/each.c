@@ -87,12 +87,14 @@ static void calls_block(bool is_blocked)
 
 static bool runs_again(void)
 {
+    static int failed;
     const bool is_blocked = !strcmp(how, "blocked");
+    failed += status;
     runs += !status || !is_blocked;
-    if (is_blocked && pl_rank() == 0 && runs == 1)
+    if (is_blocked && pl_rank() == 0 && runs == 1 && failed < 2)
         calls_block(!status);
-    return is_blocked ? runs < 2
-                      : !strcmp(how, "leave") && !is_other("leave") && runs < 2;
+    return runs < 2
+           && (is_blocked ? failed < 2 : !strcmp(how, "leave") && !is_other("leave"));
 }
 
 static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *base)

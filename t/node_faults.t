@@ -465,7 +465,7 @@ start_launch() {
         sh -c 'trap "" TERM INT; echo $$ >"$0.$PACELINE_RANK"; '"$4" "$1"
 }
 
-endures='while :; do sleep 1; done'
+endures='for k in $(seq 200); do sleep 1; done'
 
 has_two_ranks() { [ -s "$1.0" ] && [ -s "$1.1" ]; }
 
