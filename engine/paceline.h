@@ -581,8 +581,8 @@ PL_API bool pl_result_metric(const pl_result_t *result, const char *name, double
  * of each trainer, in order, and every piece of text. */
 typedef struct pl_progress {
     const char *event;                     /* "train", "validate", "validated", "epoch",
-                                              "rollback", "test", "predict", "text"
-                                              (doc/messages.md) */
+                                              "rollback", "test", "predict", "text",
+                                              "trial" (doc/messages.md) */
     uint64_t global_step, total_steps;     /* optimizer steps; total 0: unknown */
     uint32_t epoch;                        /* from 0 */
     uint32_t batch, batches;               /* batches done and total of the epoch or

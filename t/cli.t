@@ -607,8 +607,9 @@ tune_suggests_a_learning_rate() {
     like "$out" '^  .*paceline fit run.json --set optimizer.lr=[0-9.e-]+$' "and how to use it"
     is "$(ls runs | wc -l)" "$runs" "nothing is written"
     try "$paceline" tune run.json --json --num-training 20 --set trainer.run_name=json
+    like "$(grep train <<<"$out")" '"metrics":\{"lr":[0-9.e-]+,"train_loss":[0-9.]+\}' "with --json the rate that is tried"
     like "$(tail -n 1 <<<"$out")" '^\{"event":"result","status":"ok","global_step":20,.*"metrics":\{"lr":[0-9.e-]+\},.*"trials":\[\{"lr":1e-8,"loss":' \
-        "with --json all trials"
+        "and all trials"
     try "$paceline" tune run.json --max-lr 1e6 --early-stop-threshold 0 --set optimizer=sgd
     like "$out" '^[0-9.e+-]+ +([0-9.e+]+|not finite) +#{40}>$' "a loss that is out of range is marked"
     like "$out" '^1e-08 +[01]\.[0-9]+ +#{20}' "and does not press the others together"
@@ -624,6 +625,12 @@ tune_suggests_a_batch_size() {
     like "$out" '^suggested: [248], with [0-9]+ samples/s; batches of up to 8 fit$' "the suggestion"
     like "$out" '^suggested: 8,|^larger ones (reach|are) ' "and why no larger one"
     like "$out" '^  .*paceline fit run.json --set data.batch_size=[248]$' "and how to use it"
+    is "$(grep -c '^[248] ' <<<"$out")" 3 "each once"
+    try "$paceline" tune run.json --batch-size power --steps-per-trial 1 --max-trials 3 --json
+    is "$(sed -nE 's/.*"event":"(train|trial)".*"metrics":\{"batch_size":([0-9]+).*/\1 \2/p' <<<"$out" | grep -v 'train 2' | tr '\n' ,)" \
+        "trial 2,train 4,trial 4,train 8,trial 8," "with --json each size, and when it has been tried"
+    out=$(script -qec "stty cols 60; '$paceline' tune run.json --batch-size power --max-trials 3" /dev/null </dev/null | tr -d '\r')
+    like "$out" 'trial 3: batches of 8 samples' "a terminal shows the size that is tried"
     refused 2 'the modes "power" and "binsearch", not "luck"' tune run.json --batch-size luck
 }
 

@@ -53,8 +53,8 @@ void pl_notifications_push(pl_notifications_t *notifications,
 }
 
 /* Under lock. Returns a notification to free, or NULL: an older report of the trainer
- * that this one replaces. No later report repeats the result of an epoch or a
- * validation, so these are replaced only when there are too many. Pieces of text are
+ * that this one replaces. No later report repeats the result of an epoch, a
+ * validation or a trial, so these are replaced only when there are too many. Pieces of text are
  * never dropped. */
 static pl_notification_t *report_append(pl_notifications_t *notifications,
                                         pl_notification_t *notification)
@@ -62,7 +62,8 @@ static pl_notification_t *report_append(pl_notifications_t *notifications,
     pl_reports_t *reports = notification->reports;
     const pl_run_event_t event = notification->event;
     const bool is_text = event == PL_RUN_EVENT_TEXT,
-               is_result = event == PL_RUN_EVENT_VALIDATED || event == PL_RUN_EVENT_EPOCH;
+               is_result = event == PL_RUN_EVENT_VALIDATED || event == PL_RUN_EVENT_EPOCH
+                           || event == PL_RUN_EVENT_TRIAL;
     pl_notification_t *newest = reports->newest, *dropped = NULL;
     if (newest && !is_text && !is_result && newest->event == event) {
         const pl_progress_t older = newest->progress;

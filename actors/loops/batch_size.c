@@ -29,6 +29,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json_path.h"
+#include "base/json_text.h"
 #include "base/memory.h"
 
 enum { END = 0, AGAIN = -1 };                /* instead of the next size */
@@ -79,6 +80,28 @@ static json_t *size_or_null(int64_t size)
     return size ? json_integer((json_int_t)size) : json_null();
 }
 
+static json_t *trial_json(const finder_t *f, const pl_size_trial_t *trial)
+{
+    const int64_t grown = trial->memory > f->memory ? trial->memory - f->memory : 0;
+    return json_pack("{s:I, s:b, s:o, s:o}", "batch_size", (json_int_t)trial->size, "fits",
+                     trial->fits, "samples_per_second",
+                     trial->fits ? json_real(trial->rate) : json_null(), "memory",
+                     trial->memory ? json_integer((json_int_t)grown) : json_null());
+}
+
+/* Reports the size that is tried now, or what came of it; consumes the metrics. */
+static void finder_report(finder_t *f, pl_run_event_t event, json_t *metrics)
+{
+    char *text = pl_json_to_text(metrics, NULL);
+    if (text && f->run)
+        pl_progress_run(f->run, &(pl_run_progress_t){
+                                    .event = event,
+                                    .global_step = (uint64_t)f->tried,
+                                    .total_steps = (uint64_t)f->tuning->max_trials,
+                                    .metrics = text});
+    pl_text_free(text);
+}
+
 /* ---- which size comes next ---- */
 
 /* Estimates the need of a size by a line through the two largest that fit. */
@@ -104,6 +127,7 @@ static void trial_keep(finder_t *f, const pl_size_trial_t *trial)
     if (f->tried == f->tuning->max_trials)                  /* not on rank 0 */
         return;
     f->trial[f->tried++] = *trial;
+    finder_report(f, PL_RUN_EVENT_TRIAL, trial_json(f, trial));
     if (trial->fits)
         f->low = trial->size;
     else
@@ -154,7 +178,11 @@ static void trial_call(finder_t *f, trial_step_t step)
     case COUNT:
         call = pl_call_count_memory(f, strategy, &(pl_count_memory_t){0}, how, &err);
         break;
-    case RELOAD: call = pl_call_reload_data(f, f->iter.data, &reload, how, &err); break;
+    case RELOAD:
+        finder_report(f, PL_RUN_EVENT_TRAIN,
+                      json_pack("{s:I}", "batch_size", (json_int_t)f->size));
+        call = pl_call_reload_data(f, f->iter.data, &reload, how, &err);
+        break;
     case SIGNATURE: call = pl_call_set_signature(f, strategy, &set, how, &err); break;
     case POLL: call = pl_loop_agree(f, coordinator, &poll, how, &err); break;
     case DECIDE: call = pl_loop_decide(f, coordinator, &decision, how, &err); break;
@@ -179,15 +207,8 @@ static void trial_decided(finder_t *f, int64_t next)
         const pl_size_trial_t *quickest = pl_size_fastest(f->trial, f->tried),
                               *suggested = pl_size_suggested(f->trial, f->tried, f->max);
         json_t *trials = json_array();
-        for (const pl_size_trial_t *t = f->trial; t < f->trial + f->tried; t++) {
-            const int64_t grown = t->memory > f->memory ? t->memory - f->memory : 0;
-            trials = pl_json_append(
-                trials,
-                json_pack("{s:I, s:b, s:o, s:o}", "batch_size", (json_int_t)t->size,
-                          "fits", t->fits, "samples_per_second",
-                          t->fits ? json_real(t->rate) : json_null(), "memory",
-                          t->memory ? json_integer((json_int_t)grown) : json_null()));
-        }
+        for (const pl_size_trial_t *t = f->trial; t < f->trial + f->tried; t++)
+            trials = pl_json_append(trials, trial_json(f, t));
         f->run = NULL;
         pl_search_end(call, f->outcome,
                       &(pl_search_result_t){
@@ -230,7 +251,6 @@ static void trial_train(finder_t *f, bool fits)
 
 static void trial_end(finder_t *f, int64_t memory)
 {
-    const uint64_t trials = (uint64_t)f->tuning->max_trials;
     const bool grown = memory > f->peak;
     f->peak = grown ? memory : f->peak;
     pl_size_trial_t trial = {.size = f->size,
@@ -242,10 +262,6 @@ static void trial_end(finder_t *f, int64_t memory)
         f->rate[k] = fabs(f->rate[k] / trial.rate - 1);
     trial.noise = 2 * pl_loop_median(f->rate, (size_t)f->timings);
     trial_keep(f, &trial);
-    pl_progress_run(f->run, &(pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
-                                                 .global_step = (uint64_t)f->tried,
-                                                 .total_steps = trials,
-                                                 .metrics = ""});
     f->next = size_next(f);
     trial_call(f, DECIDE);
 }

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json_path.h"
+#include "base/json_text.h"
 
 enum { SKIP_BEGIN = 10, SKIP_END = 1 };                     /* trials that are not used */
 #define SMOOTHING 0.98
@@ -81,6 +82,30 @@ static bool tuner_may_fetch(const pl_batch_iter_t *iter)
     return !t->ended && !t->stopping && !pl_batch_iter_is_sync_point(iter);
 }
 
+/* Reports the newest rate and its loss. */
+static void tuner_report(tuner_t *t)
+{
+    const trial_t *newest = t->kept ? &t->trial[t->kept - 1] : NULL;
+    char *metrics = newest ? pl_json_to_text(json_pack("{s:o, s:o}", "lr",
+                                                       pl_json_number(newest->lr),
+                                                       "train_loss",
+                                                       pl_json_number(newest->loss)),
+                                             NULL)
+                           : NULL;
+    if (!metrics)
+        return;
+    t->reported = pl_now();
+    pl_progress_run(t->iter.call,
+                    &(pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
+                                         .global_step = t->kept,
+                                         .total_steps = (uint64_t)t->tuning->num_training,
+                                         .epoch = t->iter.epoch,
+                                         .batch = t->iter.done,
+                                         .batches = t->iter.batches,
+                                         .metrics = metrics});
+    pl_text_free(metrics);
+}
+
 /* Keeps the mean of all losses so far, in which newer ones have more weight, without the
  * bias of its start at 0.  The test ends when the loss explodes; a rate at which nothing
  * is finite any more ends it without an error. */
@@ -113,17 +138,8 @@ static void step_answered(void *self, const pl_answer_t *answer)
             t->best = smooth;
     }
     pl_batch_iter_batch_done(&t->iter, answer->body->train_batch_reply.halt);
-    if (pl_now() - t->reported >= REPORT_EVERY) {
-        const uint64_t steps = (uint64_t)t->tuning->num_training;
-        t->reported = pl_now();
-        pl_progress_run(t->iter.call, &(pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
-                                                           .global_step = t->kept,
-                                                           .total_steps = steps,
-                                                           .epoch = t->iter.epoch,
-                                                           .batch = t->iter.done,
-                                                           .batches = t->iter.batches,
-                                                           .metrics = ""});
-    }
+    if (pl_now() - t->reported >= REPORT_EVERY)
+        tuner_report(t);
     pl_batch_iter_continue(&t->iter);
 }
 

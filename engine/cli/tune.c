@@ -6,9 +6,17 @@
 #include "cli/commands.h"
 #include "cli/json.h"
 #include "cli/session.h"
+#include "cli/watch.h"
 
 enum { LINES = 24, BAR = 40, MIB = 1 << 20 };
+static const double EVERY = 3;                      /* s: lines where none is redrawn */
 static const double GAIN = 0.1;                             /* as in the search */
+
+typedef struct tune {
+    cli_session_t session;
+    size_t shown;                                           /* batch sizes in the table */
+    double noted;                                           /* s: the newest line */
+} tune_t;
 
 static int tune_start(cli_session_t *session, pl_on_done_t on_done, pl_error_t *err)
 {
@@ -95,22 +103,30 @@ static void show_rate(const cli_tune_t *arguments, const json_t *trials,
 
 /* ---- batch sizes ---- */
 
-/* The memory of a batch is known if the process has grown for it. */
-static void show_sizes(const json_t *trials)
+/* A row of the table, which grows while the search goes on. The memory of a batch is
+ * known if the process has grown for it. */
+static void show_trial(tune_t *tune, const json_t *trial)
 {
-    size_t k;
-    json_t *trial;
     char memory[24];
-    cli_print("%-10s  %-10s  memory\n", "batch_size", "samples/s");
-    json_array_foreach((json_t *)trials, k, trial)
-        if (!json_is_true(json_object_get(trial, "fits")))
-            cli_print("%-10.0f  does not fit\n", cli_get_number(trial, "batch_size"));
-        else
-            cli_print("%-10.0f  %-10.0f  %s\n", cli_get_number(trial, "batch_size"),
-                      cli_get_number(trial, "samples_per_second"),
-                      cli_get_number(trial, "memory") > 0
-                          ? cli_bytes(cli_get_number(trial, "memory"), memory)
-                          : "unknown");
+    cli_live_line("");
+    if (tune->shown++ == 0)
+        cli_print("%-10s  %-10s  memory\n", "batch_size", "samples/s");
+    if (!json_is_true(json_object_get(trial, "fits")))
+        cli_print("%-10.0f  does not fit\n", cli_get_number(trial, "batch_size"));
+    else
+        cli_print("%-10.0f  %-10.0f  %s\n", cli_get_number(trial, "batch_size"),
+                  cli_get_number(trial, "samples_per_second"),
+                  cli_get_number(trial, "memory") > 0
+                      ? cli_bytes(cli_get_number(trial, "memory"), memory)
+                      : "unknown");
+    cli_flush();
+}
+
+/* The trials of which no report came. */
+static void show_other_trials(tune_t *tune, const json_t *trials)
+{
+    while (tune->shown < json_array_size(trials))
+        show_trial(tune, json_array_get(trials, tune->shown));
 }
 
 /* The suggested size, and why no larger one. */
@@ -144,13 +160,13 @@ static void show_suggestion(const json_t *trials, double size, double largest)
         cli_print("larger ones are not faster\n");
 }
 
-static void show_size(const cli_tune_t *arguments, const json_t *trials,
-                      const pl_result_t *result)
+static void show_size(tune_t *tune, const json_t *trials, const pl_result_t *result)
 {
+    const cli_tune_t *arguments = tune->session.arguments;
     double largest, size;
     const bool found = pl_result_metric(result, "batch_size", &largest)
                        && pl_result_metric(result, "suggested_batch_size", &size);
-    show_sizes(trials);
+    show_other_trials(tune, trials);
     if (was_stopped(result) && found)
         cli_print(
             "stopped before the search ended: batches of %.0f samples fit, larger ones "
@@ -167,6 +183,48 @@ static void show_size(const cli_tune_t *arguments, const json_t *trials,
                   "--max-memory\n");
 }
 
+/* ---- progress and result ---- */
+
+/* The batch size or rate that is tried now. */
+static void trying_text(const pl_progress_t *now, const json_t *metrics, char text[128])
+{
+    char loss[24];
+    if (cli_get_number(metrics, "batch_size") > 0)
+        snprintf(text, 128, "trial %llu: batches of %.0f samples",
+                 (unsigned long long)now->global_step + 1,
+                 cli_get_number(metrics, "batch_size"));
+    else
+        snprintf(text, 128, "trial %llu of %llu: learning rate %.3g, loss %s",
+                 (unsigned long long)now->global_step,
+                 (unsigned long long)now->total_steps, cli_get_number(metrics, "lr"),
+                 cli_number(cli_get_number(metrics, "train_loss"), 4, loss));
+}
+
+static void tune_progress(cli_session_t *session, const pl_progress_t *now)
+{
+    tune_t *tune = (tune_t *)session;
+    char text[128], line[128];
+    if (session->json) {
+        cli_session_progress(session, now);
+        return;
+    }
+    json_t *metrics = json_loads(now->metrics, 0, NULL);
+    if (!strcmp(now->event, "trial")) {
+        show_trial(tune, metrics);
+    } else if (!strcmp(now->event, "train") && json_object_size(metrics)) {
+        trying_text(now, metrics, text);
+        snprintf(line, sizeof line, "%.*s",
+                 (int)cli_bytes_of(text, cli_columns(stderr) - 1), text);
+        if (session->progress.bar) {
+            cli_live_line(line);
+        } else if (!tune->shown && cli_now() - tune->noted >= EVERY) {
+            tune->noted = cli_now();                /* rows of batch sizes say the same */
+            cli_note("%s", text);
+        }
+    }
+    json_decref(metrics);
+}
+
 static int tune_done(cli_session_t *session, const pl_result_t *result)
 {
     const cli_tune_t *arguments = session->arguments;
@@ -177,7 +235,10 @@ static int tune_done(cli_session_t *session, const pl_result_t *result)
         json_object_set(json, "trials", trials);
         cli_print_json(json);
     } else {
-        (arguments->batch_size ? show_size : show_rate)(arguments, trials, result);
+        if (arguments->batch_size)
+            show_size((tune_t *)session, trials, result);
+        else
+            show_rate(arguments, trials, result);
     }
     json_decref(found);
     return CLI_DONE;
@@ -187,17 +248,19 @@ int cli_tune(const cli_tune_t *arguments)
 {
     static const cli_work_t work = {.trains = true,
                                     .start = tune_start,
+                                    .progress = tune_progress,
                                     .done = tune_done};
     pl_error_t err = {0};
     const cli_run_t run = CLI_RUN_OF(arguments);
-    cli_session_t session = {.work = &work,
-                             .arguments = arguments,
-                             .json = arguments->json,
-                             .options = cli_run_load(&run, &err)};
-    if (!session.options) {
+    tune_t tune = {.session = {.work = &work,
+                               .arguments = arguments,
+                               .json = arguments->json,
+                               .options = cli_run_load(&run, &err)}};
+    if (!tune.session.options) {
         cli_failure(&err, arguments->json);
         return CLI_WRONG;
     }
-    cli_progress_begin(&session.progress, session.options);
-    return cli_session_run(&session, &run.telemetry);
+    cli_progress_begin(&tune.session.progress, tune.session.options);
+    tune.noted = cli_now();
+    return cli_session_run(&tune.session, &run.telemetry);
 }

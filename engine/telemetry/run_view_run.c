@@ -341,7 +341,8 @@ void run_report(pl_run_view_t *view, viewed_run_t *run, const pl_run_progress_t 
                            : NULL;
         run->options_item = ++view->item;
     }
-    if (event == PL_RUN_EVENT_ALIVE || event == PL_RUN_EVENT_TEXT)
+    if (event == PL_RUN_EVENT_ALIVE || event == PL_RUN_EVENT_TEXT
+        || event == PL_RUN_EVENT_TRIAL)
         return;
     if (!is_result) {
         snprintf(run->doing, sizeof run->doing, "%s", pl_run_event_names[event]);
