@@ -175,12 +175,36 @@ packages_are_not_begun_without_their_requirements() {
     is "$(grep -c 'distdir\|dist-xz' <<<"$out")" 0 "before anything is packed"
 }
 
-# block LANGUAGE NUMBER - what stands in that block of README
+# block LANGUAGE NUMBER [PAGE] - what stands in that block of README, or of another page
 block() {
     awk -v start="\`\`\`$1" -v number="$2" '
         $0 == start { inside = ++count == number; next }
         /^```$/ { inside = 0 }
-        inside' "$srcdir/README.md"
+        inside' "$srcdir/${3-README.md}"
+}
+
+a_model_for_values_trains_as_its_page_says() {
+    local cc
+    read -ra cc <<<"${CC:-cc}"
+    if ! command -v "${cc[0]}" >/dev/null || ! "$paceline" list accelerators | grep -q '^cpu '; then
+        skip "no compiler or no accelerator here"
+        return
+    fi
+    mkdir values
+    ln -s "$srcdir/engine" values/engine
+    ln -s "$builddir" values/build
+    sed -n '/^## Models for values/,/^## Precision/p' "$srcdir/doc/modules.md" >values/page.md
+    block c 1 doc/modules.md >values/values.c
+    sed -n '/^```json/,/^```$/{/^```/!p}' values/page.md >values/values.json
+    sed -n '/^```sh/,/^```$/{/^```/!p}' values/page.md >values/commands
+    try env -C values bash -e commands
+    is "$status" 0 "all commands succeed: $err"
+    like "$out" '^val_mae +0\.0[01]' "the model learns the function"
+    is "$(grep -cE '^-?[0-9.]+$' <<<"$out")" 3 "and predicts values"
+    sed 's/"values"/{"name": "mlp"}/; /plugins/d; s/20},/1}/' values/values.json >values/classes.json
+    try env -C values "$paceline" fit classes.json
+    like "$err" 'the target is a value, .*"Models for values" in doc/modules.md' "the error of a module for classes names the page"
+    ok "which has that heading" grep -qx '## Models for values' "$srcdir/doc/modules.md"
 }
 
 the_programs_of_readme_compile() {
@@ -311,6 +335,7 @@ run packages_are_not_begun_without_their_requirements
 run quickstart_says_what_to_type_on_a_bare_image
 run the_programs_of_readme_compile
 run a_program_is_built_from_the_tree_as_readme_says
+run a_model_for_values_trains_as_its_page_says
 run examples_of_components_are_built_as_readme_says
 run commands_of_readme_can_be_run
 run every_page_is_in_the_index_and_is_installed

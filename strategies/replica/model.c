@@ -38,8 +38,8 @@ int pl_replica_bind_module(pl_replica_t *r, pl_error_t *err)
     const char *name = pl_options_component_name(options, "module");
     return pl_options_fail(err, why.code, options, "module",
                            "module \"%s\" needs \"classes\", but the target is a value, "
-                           "and module %s classifies; a module for values is a C "
-                           "function, see doc/modules.md",
+                           "and module %s classifies; \"Models for values\" in "
+                           "doc/modules.md has a module for values",
                            name, name);
 }
 
