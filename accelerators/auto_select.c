@@ -23,20 +23,15 @@ static const char *const preferred[] = {"cuda"};
 /* The last probe of each failed. */
 static atomic_bool is_refused[sizeof preferred / sizeof *preferred];
 
-/* Logs once in a process that "auto" selects the CPU; with a warning if the machine has a
+/* Logs once in a process that "auto" selects the CPU: a warning if the machine has a
  * card. */
 static void log_cpu(const pl_error_t *why, bool has_card)
 {
     static atomic_bool reported;
     if (atomic_exchange(&reported, true))
         return;
-    pl_log_line(PL_LOG_DEBUG, -1, "", "trainer.accelerator auto: %s", why->text);
-    if (has_card)
-        pl_log_line(PL_LOG_WARNING, -1, "",
-                    "trainer.accelerator auto: the run uses the CPU: %s", why->text);
-    else
-        pl_log_line(PL_LOG_INFO, -1, "",
-                    "no GPU of NVIDIA is found: the run uses the CPU");
+    pl_log_line(has_card ? PL_LOG_WARNING : PL_LOG_DEBUG, -1, "",
+                "trainer.accelerator auto: the run uses the CPU: %s", why->text);
 }
 
 static bool is_automatic(const pl_options_t *o)

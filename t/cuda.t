@@ -59,8 +59,7 @@ without_a_driver_errors_name_the_package() {
     like "$err" '^paceline: .*no NVIDIA driver is installed' "for that reason"
     try "$paceline" fit run.json --set trainer.accelerator=auto
     is "$status" 0 "auto uses the processor: $err"
-    is "$(grep -ci nvidia <<<"$err")" 1 "with one line about it"
-    like "$err" 'no GPU of NVIDIA is found: the run uses the CPU$' "that is short"
+    is "$(grep -ci nvidia <<<"$err")" 0 "and does not speak of a card that the machine does not have"
     try "$paceline" fit run.json --set trainer.devices=2 --set trainer.strategy.collective=nccl
     if [ "$status" = 0 ]; then
         like "$err" 'the collective nccl moves memory of cuda alone: with the accelerator cpu its "host" moves all data' \
