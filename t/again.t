@@ -75,7 +75,7 @@ a_rank_that_always_dies_ends_the_launch_at_the_limit() {
     try timeout 300 "$paceline" launch --devices 2 --max-restarts 2 -- bash -c \
         'echo "try $PACELINE_RESTART_COUNT" >&2; [ $PACELINE_RANK = 0 ] && exec sleep 50; kill -9 $$'
     is "$status" 137 "the status is of the one that was killed"
-    like "$err" '^1: try 2' "it was tried three times"
+    like "$err" '^rank 1: try 2' "it was tried three times"
     like "$err" 'paceline: started again 2 times within 10 minutes: rank 1 .* was killed by SIGKILL' \
         "it says how often, which and why"
     is "$(grep -c 'are started again' <<<"$err")" 2 "and each time"

@@ -611,7 +611,7 @@ tune_suggests_a_learning_rate() {
     like "$(tail -n 1 <<<"$out")" '^\{"event":"result","status":"ok","global_step":20,.*"metrics":\{"lr":[0-9.e-]+\},.*"trials":\[\{"lr":1e-8,"loss":' \
         "and all trials"
     try "$paceline" tune run.json --max-lr 1e6 --early-stop-threshold 0 --set optimizer=sgd
-    like "$out" '^[0-9.e+-]+ +([0-9.e+]+|not finite) +#{40}>$' "a loss that is out of range is marked"
+    like "$out" '^[0-9.e+-]+ +([0-9.e+-]+|not finite) +#{40}>$' "a loss that is out of range is marked"
     like "$out" '^1e-08 +[01]\.[0-9]+ +#{20}' "and does not press the others together"
     is "$(grep -cE '^[0-9.e+-]+ +[0-9]{8}' <<<"$out")" 0 "no number has more digits than one can read"
     refused 2 'the first must be above 0 and below the last' tune run.json --min-lr 2

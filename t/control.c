@@ -102,8 +102,8 @@ static void a_client_commands_a_run(void)
          "checkpoints/asked-step=", "a save says where");
     like(said(&client, "{\"command\": \"set_lr\", \"lr\": 0.01}"), "\"ok\": ?true",
          "a rate");
-    like(said(&client, "{\"command\": \"set_lr\", \"factor\": 2}"), "\"ok\": ?true",
-         "or a factor is set");
+    like(said(&client, "{\"command\": \"set_lr\", \"factor\": 2}"), "\"factor\": ?2",
+         "or a factor is set, and the answer has it");
     like(said(&client, "{\"command\": \"continue\"}"), "\"ok\": ?true", "it continues");
     like(said(&client, "{\"command\": \"go_on\"}"), "\"command\": ?\"continue\"",
          "the old name of continue is accepted");

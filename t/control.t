@@ -37,12 +37,12 @@ a_run_is_commanded() {
     tell save --name ../newest
     is "$status" 2 "which is the name of a folder: status 2"
     like "$err" '^paceline: "../newest" cannot be the name of a checkpoint: use 1 to 64 letters' "with the characters of a name"
-    says '^run 1: learning rate set after step' "a rate is set" set-lr 0.5
+    says '^run 1: the learning rate is 0\.5 after step [0-9]+$' "a rate is set" set-lr 0.5
     says '^run 1: continues after step' "it continues" continue
     tell go-on
     is "$status" 0 "the old name of continue is accepted"
     like "$out$err" 'go-on is now called continue' "with a warning"
-    says '^run 1: learning rate set after step' "or a factor" scale-lr 0.25 --run 1
+    says '^run 1: the learning rate is 0\.25 times the rate of its schedule after step [0-9]+$' "or a factor" scale-lr 0.25 --run 1
     tell set-lr 1e-3 --optimizer generator
     is "$status" 2 "a step that the module has not: status 2"
     like "$err" '^paceline: .*generator' "with its name"

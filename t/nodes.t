@@ -20,7 +20,7 @@ children_train_as_threads_do() {
     is "$status" 0 "status 0"
     ok "the same bits" cmp "$(inline_model 2)" runs/launched/model.safetensors
     is "$(lines "$(grep '^done' <<<"$out")")" 1 "the result is printed once"
-    like "$err" '^0: launcher.external: rank 0 of 2, set by Paceline' "standard error behind the rank's number"
+    like "$err" '^rank 0: launcher.external: rank 0 of 2, set by Paceline' "standard error behind the rank's number"
     is "$(grep -c 'set by Paceline' <<<"$err")" 1 "once"
     is "$(ls -d runs/launched*)" runs/launched "one folder"
 }
@@ -162,11 +162,11 @@ an_error_of_all_ranks_is_printed_once() {
     try timeout 300 "$paceline" launch --devices 2 -- bash -c 'trap "" TERM; "$0" "$@"; exit' \
         "$paceline" fit run.json --set trainer.devices=3
     is "$status" 2 "status 2"
-    is "$(grep -c "^[01]: paceline: $text" <<<"$err")" 1 "a contradiction: one rank says it"
+    is "$(grep -c "^rank [01]: paceline: $text" <<<"$err")" 1 "a contradiction: one rank says it"
     is "$(lines "$err")" 2 "and the first rank that ended is named"
     try timeout 300 "$paceline" launch --devices 2 -- "$paceline" fit run.json --set data.path=nowhere.csv
     is "$status" 2 "status 2"
-    is "$(grep -c '^[01]: paceline: .*nowhere.csv' <<<"$err")" 1 "an error that all ranks get is printed by one"
+    is "$(grep -c '^rank [01]: paceline: .*nowhere.csv' <<<"$err")" 1 "an error that all ranks get is printed by one"
     try "$paceline" launch --devices 2 -- sh -c 'echo the same >&2'
     is "$(lines "$err")" 2 "what a program says of each rank: both"
 }
@@ -190,9 +190,9 @@ a_rank_that_fails_ends_all() {
          if [ $PACELINE_RANK = 1 ]; then until [ -e spoke.2 ]; do :; done; echo "went wrong" >&2; exit 7; fi
          exec sleep 50'
     is "$status" 7 "the status of the first that failed"
-    like "$err" '^2: I am 2' "what they say comes with their number"
+    like "$err" '^rank 2: I am 2' "what they say comes with their number"
     is "$(grep -c 'went wrong' <<<"$err")" 1 "once"
-    like "$err" '^1: went wrong$' "also why one failed"
+    like "$err" '^rank 1: went wrong$' "also why one failed"
     like "$err" '^paceline: rank 1 \(process [0-9]+\) exited with status 7$' "it says which"
     try "$paceline" launch -- no-such-program
     is "$status" 2 "what cannot be started is refused"
@@ -321,7 +321,7 @@ a_rank_that_is_killed_ends_the_run() {
         "that the link is gone is an event"
     like "$(text seen)" 'watch rank 1 gone \(its process has died; process [0-9]+ on ' "and, on this machine, that it is for good"
     ok "no death is reported" eval '! grep -q "rank 1 died" seen'
-    like "$err" '^0: .*rank 1' "rank zero names it"
+    like "$err" '^rank 0: .*rank 1' "rank zero names it"
 }
 
 the_stream_has_ranks_of_other_nodes() {

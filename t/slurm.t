@@ -169,7 +169,7 @@ srun --ntasks=2 --ntasks-per-node=1 sh -c 'exec paceline launch --nnodes 2 --nod
 J
     end_of_job
     is "$status" COMPLETED "the job is well"
-    like "$err" '^0: .*rank 0 of 4, set by Paceline' "which tells ranks their place"
+    like "$err" '^rank 0: .*rank 0 of 4, set by Paceline' "which tells ranks their place"
     same_bits launched
 }
 

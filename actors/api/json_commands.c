@@ -51,14 +51,18 @@ static void reply_error(pl_request_t *request, const pl_error_t *error)
 
 static void command_reply(pl_command_t *command, const pl_command_result_t *result)
 {
+    const json_t *request = command->request->json;
     if (result->error.code != PL_OK)
         reply_error(command->request, &result->error);
     else
         reply(command->request,
-              json_pack("{s:b, s:s, s:I, s:I, s:s*}", "ok", 1, "command", result->command,
-                        "run", (json_int_t)command->trainer->number, "global_step",
-                        (json_int_t)result->global_step, "checkpoint",
-                        result->checkpoint));
+              json_pack("{s:b, s:s, s:I, s:I, s:s*, s:O*, s:O*, s:O*}", "ok", 1,
+                        "command", result->command, "run",
+                        (json_int_t)command->trainer->number, "global_step",
+                        (json_int_t)result->global_step, "checkpoint", result->checkpoint,
+                        "lr", json_object_get(request, "lr"), "factor",
+                        json_object_get(request, "factor"), "optimizer",
+                        json_object_get(request, "optimizer")));
     pl_text_free((char *)result->checkpoint);
 }
 

@@ -53,8 +53,8 @@ void pl_notifications_push(pl_notifications_t *notifications,
 }
 
 /* Under lock. Returns a notification to free, or NULL: an older report of the trainer
- * that this one replaces. No later report repeats the result of an epoch, a
- * validation or a trial, so these are replaced only when there are too many. Pieces of text are
+ * that this one replaces. No later report repeats the result of an epoch, a validation
+ * or a trial, so these are replaced only when there are too many. Pieces of text are
  * never dropped. */
 static pl_notification_t *report_append(pl_notifications_t *notifications,
                                         pl_notification_t *notification)

@@ -83,8 +83,8 @@ static json_t *size_or_null(int64_t size)
 static json_t *trial_json(const finder_t *f, const pl_size_trial_t *trial)
 {
     const int64_t grown = trial->memory > f->memory ? trial->memory - f->memory : 0;
-    return json_pack("{s:I, s:b, s:o, s:o}", "batch_size", (json_int_t)trial->size, "fits",
-                     trial->fits, "samples_per_second",
+    return json_pack("{s:I, s:b, s:o, s:o}", "batch_size", (json_int_t)trial->size,
+                     "fits", trial->fits, "samples_per_second",
                      trial->fits ? json_real(trial->rate) : json_null(), "memory",
                      trial->memory ? json_integer((json_int_t)grown) : json_null());
 }
@@ -94,11 +94,11 @@ static void finder_report(finder_t *f, pl_run_event_t event, json_t *metrics)
 {
     char *text = pl_json_to_text(metrics, NULL);
     if (text && f->run)
-        pl_progress_run(f->run, &(pl_run_progress_t){
-                                    .event = event,
-                                    .global_step = (uint64_t)f->tried,
-                                    .total_steps = (uint64_t)f->tuning->max_trials,
-                                    .metrics = text});
+        pl_progress_run(f->run, &(pl_run_progress_t){.event = event,
+                                                     .global_step = (uint64_t)f->tried,
+                                                     .total_steps =
+                                                         (uint64_t)f->tuning->max_trials,
+                                                     .metrics = text});
     pl_text_free(text);
 }
 

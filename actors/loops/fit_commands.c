@@ -157,7 +157,7 @@ static void pause_carry_out(pl_fit_t *fit, bool pauses, pl_call_t *call)
     }
     if (call && pauses != c->paused)
         pl_log_line(PL_LOG_INFO, pl_actor_rank(fit), pl_actor_name(fit), "%s step %llu",
-                    pauses ? "paused after" : "resumed after",
+                    pauses ? "paused after" : "continues after",
                     (unsigned long long)fit->global_step);
     c->paused = pauses;
     command_reply(fit, call);

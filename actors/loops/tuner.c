@@ -86,12 +86,11 @@ static bool tuner_may_fetch(const pl_batch_iter_t *iter)
 static void tuner_report(tuner_t *t)
 {
     const trial_t *newest = t->kept ? &t->trial[t->kept - 1] : NULL;
-    char *metrics = newest ? pl_json_to_text(json_pack("{s:o, s:o}", "lr",
-                                                       pl_json_number(newest->lr),
-                                                       "train_loss",
-                                                       pl_json_number(newest->loss)),
-                                             NULL)
-                           : NULL;
+    char *metrics =
+        newest ? pl_json_to_text(json_pack("{s:o, s:o}", "lr", pl_json_number(newest->lr),
+                                           "train_loss", pl_json_number(newest->loss)),
+                                 NULL)
+               : NULL;
     if (!metrics)
         return;
     t->reported = pl_now();

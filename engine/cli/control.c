@@ -178,8 +178,7 @@ bool cli_reply_words(const json_t *reply, char *text, size_t capacity)
 {
     static const char *const done[][2] = {{"pause", "paused"},
                                           {"continue", "continues"},
-                                          {"save", "saved"},
-                                          {"set_lr", "learning rate set"}};
+                                          {"save", "saved"}};
     const json_t *error = json_object_get(reply, "error");
     const char *command = cli_get_text(reply, "command"), *checkpoint;
     const char *words = command;
@@ -187,8 +186,16 @@ bool cli_reply_words(const json_t *reply, char *text, size_t capacity)
         if (!strcmp(command, done[k][0]))
             words = done[k][1];
     checkpoint = cli_get_text(reply, "checkpoint");
+    const char *optimizer = cli_get_text(reply, "optimizer");
     if (error)
         snprintf(text, capacity, "%s", cli_get_text(error, "text"));
+    else if (!strcmp(command, "set_lr"))
+        snprintf(text, capacity,
+                 "run %lld: the learning rate%s%s is %g%s after step %lld",
+                 cli_get_count(reply, "run"), *optimizer ? " of " : "", optimizer,
+                 cli_get_number(reply, json_object_get(reply, "lr") ? "lr" : "factor"),
+                 json_object_get(reply, "lr") ? "" : " times the rate of its schedule",
+                 cli_get_count(reply, "global_step"));
     else if (!strcmp(command, "stop"))
         snprintf(text, capacity, "run %lld: stops after this step",
                  cli_get_count(reply, "run"));

@@ -50,7 +50,7 @@ static bool is_repeated(launch_t *launch, int rank, const char *line)
     return false;
 }
 
-/* Shows a line of a rank behind its number, and without a "rank N " of its own; a line of
+/* Shows a line of a rank behind "rank N: ", which the line may have already; a line of
  * rank -1 is the launcher's and begins an attempt. */
 static void on_line(void *user, int rank, const char *line)
 {
@@ -61,13 +61,13 @@ static void on_line(void *user, int rank, const char *line)
         cli_error("%s", line);
         return;
     }
-    const size_t length = (size_t)snprintf(own, sizeof own, "rank %d ", rank);
+    const size_t length = (size_t)snprintf(own, sizeof own, "rank %d: ", rank);
     if (is_repeated(launch, rank, line))
         return;
     snprintf(launch->shown[launch->shown_count++ % LINES], LINE, "%s", line);
     if (!strncmp(line, own, length))
         line += length;
-    cli_note("%d: %s", rank, line);
+    cli_note("%s%s", own, line);
 }
 
 static void on_end(void *user, int status, const pl_error_t *error)

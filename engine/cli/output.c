@@ -89,17 +89,18 @@ static void show_log(pl_log_level_t level, int rank, const char *actor, const ch
                      void *user)
 {
     (void)user;
+    const bool is_output = !strcmp(actor, "stderr");        /* of the rank's process */
     char origin[24] = "";
-    if (rank > 0)
-        snprintf(origin, sizeof origin, "rank %d ", rank);
-    if (!strcmp(actor, "stderr"))
-        cli_note("rank %d: %s", rank, text);
+    if (rank > 0 || is_output)
+        snprintf(origin, sizeof origin, "rank %d: ", rank);
+    if (is_output)
+        cli_note("%s%s", origin, text);
     else
-        cli_note("%s%s%s%s%s",
+        cli_note("%s%s%s%s%s", origin,
                  level == PL_LOG_WARNING ? "warning: "
                  : level == PL_LOG_ERROR ? "error: "
                                          : "",
-                 origin, actor, *actor ? ": " : "", text);
+                 actor, *actor ? ": " : "", text);
 }
 
 /* ---- standard output ---- */
@@ -319,6 +320,8 @@ const char *cli_number(double value, int decimals, char text[24])
         snprintf(text, 24, "not finite");
     else if (fabs(value) > 1e6)
         snprintf(text, 24, "%.4g", value);
+    else if (value != 0 && fabs(value) < pow(10, 1 - decimals))
+        snprintf(text, 24, "%.1e", value);                  /* 0.0000 would say nothing */
     else
         snprintf(text, 24, "%.*f", decimals, value);
     return text;

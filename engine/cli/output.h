@@ -65,8 +65,8 @@ void cli_print_fact(const char *name, const char *text, int indent);
 
 /* Bytes of the first `columns` characters of a text in UTF-8. */
 size_t cli_bytes_of(const char *text, int columns);
-/* A metric with that many decimals, above a million with four digits: "0.4123",
- * "1.139e+28", "not finite". */
+/* A metric with that many decimals; a very large or small one with an exponent: "0.4123",
+ * "1.139e+28", "8.1e-05", "not finite". */
 const char *cli_number(double value, int decimals, char text[24]);
 /* "s" unless count is 1: "%u epoch%s". */
 const char *cli_plural(uint64_t count);

@@ -9,8 +9,8 @@
 #include "cli/watch.h"
 
 enum { LINES = 24, BAR = 40, MIB = 1 << 20 };
-static const double EVERY = 3;                      /* s: lines where none is redrawn */
-static const double GAIN = 0.1;                             /* as in the search */
+static const double EVERY = 3;                        /* s: lines where none is redrawn */
+static const double GAIN = 0.1;                       /* as in the search */
 
 typedef struct tune {
     cli_session_t session;
