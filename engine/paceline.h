@@ -362,6 +362,15 @@ PL_API char *pl_options_get(const pl_options_t *o, const char *key);
  * of the components. */
 PL_API int pl_options_check(const pl_options_t *o, pl_error_t *err);
 
+/* For programs that show all mistakes of a run file at once. pl_options_read() reads a
+ * file without a check of its keys and values, also in pl_options_set().
+ * pl_options_check_all() makes all checks and calls on_mistake for each mistake, at most
+ * 20, in the order of the file. -> the code of the first mistake, also in err. */
+PL_API pl_options_t *pl_options_read(const char *path, pl_error_t *err);
+typedef void (*pl_on_mistake_t)(void *user, const pl_error_t *mistake);
+PL_API int pl_options_check_all(const pl_options_t *o, pl_on_mistake_t on_mistake,
+                                void *user, pl_error_t *err);
+
 /* The options of a section that all of its components share: "trainer", "data", "module",
  * "optimizer", "averaging"; "data.sources", for "data" with several sources;
  * "optimizer.groups", for each group. NULL for other names. For help. Static. */

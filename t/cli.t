@@ -31,6 +31,90 @@ start_stream() {
 
 # ---- the command itself ----
 
+all_mistakes_of_a_run_file_are_told_at_once() {
+    cat >mistakes.json <<'J'
+{
+  "module": {"name": "mlp", "hiden": [4], "dropout": 2},
+  "data": {"name": "csv", "path": 5, "val_split": 3, "batchsize": 4},
+  "optimizer": {"name": "adamww"},
+  "trainr": {},
+  "trainer": {"max_epoch": 1, "devices": 0, "run_name": "a/b"},
+  "callbacks": ["lr_monitor", {"name": "early_stopping", "patience": -1}, "nix"]
+}
+J
+    for command in fit "predict --checkpoint x" tune; do
+        try "$paceline" ${command%% *} mistakes.json ${command#"${command%% *}"} --set trainer.max_steps=some
+        is "$status" 2 "$command: status 2"
+        is "$(sed -E 's/^paceline: (mistakes.json:)?([0-9:]* )?[^"]*"([^"]*)".*/\2\3/' <<<"$err")" "2:29: module.hiden
+2:54: module.dropout
+3:35: data.path
+3:51: data.val_split
+3:54: data.batchsize
+4:25: optimizer.name
+5:3: trainr
+6:15: trainer.max_epoch
+6:42: trainer.devices
+6:57: trainer.run_name
+7:70: callbacks.1.patience
+7:75: callbacks.2
+trainer.max_steps" "each mistake with its place, in the order of the file"
+    done
+    try "$paceline" fit mistakes.json --json
+    is "$(grep -o '"text":"mistakes.json' <<<"$out" | wc -l)" 12 "with --json too"
+    like "$out" '"error":\{[^}]*module.hiden.*"more_errors":\[\{[^}]*module.dropout' "the first as the error, the others beside it"
+    try "$paceline" fit mistakes.json --plugin ./none.so
+    is "$(sed 's/\(none.so\|trainr"\).*/\1/' <<<"$err")" $'paceline: mistakes.json:5:3: unknown key "trainr"\npaceline: plug-in ./none.so' \
+        "without its plug-in no component is called unknown"
+    { echo '{"trainer": {' && for i in {1..30}; do echo "\"key$i\": $i,"; done && echo '}}'; } >many.json
+    try "$paceline" fit many.json
+    is "$(grep -c 'unknown key' <<<"$err")$(tail -n 1 <<<"$err")" "20paceline: there may be more mistakes: correct these first" \
+        "of very many the first"
+}
+
+a_path_that_is_wrong_gives_status_2() {
+    try "$paceline" fit run.json --set trainer.run_name=paths --set trainer.max_steps=1 --set trainer.max_epochs=-1
+    is "$status" 0 "a run: $err"
+    printf 'no numbers\n' >broken.csv
+    printf 'no weights\n' >broken.safetensors
+    while read -r words; do
+        # shellcheck disable=SC2086
+        try timeout 60 "$paceline" $words
+        is "$status" 2 "$words"
+        is "$(grep -c '^paceline: ' <<<"$err")" 1 "with one error: $err"
+    done <<'W'
+fit none.json
+tune none.json
+test none.json --checkpoint runs/paths
+fit .
+fit run.json --resume none
+fit run.json --plugin ./none.so
+fit run.json --journal none/journal
+fit run.json --trace none/trace
+fit run.json --monitor ipc://none/socket
+fit run.json --control ipc://none/socket
+fit run.json --set data.path=none.csv
+fit run.json --set data.path=broken.csv
+fit run.json --set module.init_from=none
+fit run.json --set module.init_from=broken.safetensors
+fit run.json --set trainer.default_root_dir=/proc/none
+validate run.json --checkpoint none
+predict run.json --checkpoint none
+predict run.json --checkpoint broken.safetensors
+predict run.json --checkpoint runs/paths --output none/classes.txt
+predict run.json --checkpoint runs/paths --output none/classes.npy
+inspect none
+inspect broken.safetensors
+explain none
+explain run.json
+replay none
+replay run.json
+compile none.json
+list --plugin ./none.so
+launch --job-key none/key -- true
+launch -- none
+W
+}
+
 help_and_version_are_on_standard_output() {
     try "$paceline" --version
     like "$out" '^paceline [0-9]+\.[0-9]+' "a version"
@@ -106,9 +190,9 @@ a_fit_ends_with_its_result() {
 
 every_epoch_leaves_a_line() {
     try "$paceline" fit run.json --set trainer.max_epochs=40
-    is "$(grep -cE '^epoch +[0-9]+/40 .*val_loss [0-9.]+' <<<"$err")" 40 "one for each of 40 short epochs"
+    is "$(grep -cE '^epoch +[0-9]+/40 .*val_loss [0-9.e-]+' <<<"$err")" 40 "one for each of 40 short epochs"
     try "$paceline" fit run.json --set trainer.max_epochs=5 --set data.val_split=0
-    is "$(grep -cE '^epoch [1-5]/5  step +[0-9]+  train_loss [0-9.]+' <<<"$err")" 5 "without validation too"
+    is "$(grep -cE '^epoch [1-5]/5  step +[0-9]+  train_loss [0-9.e-]+' <<<"$err")" 5 "without validation too"
     try "$paceline" fit run.json --set trainer.max_epochs=4 --set trainer.val_check_interval=20 \
         --set trainer.check_val_every_n_epoch=0
     is "$(grep -cE '^epoch [1-4]/4  step (12|24|36|48)  ' <<<"$err")" 4 "and where validations come between"
@@ -147,16 +231,16 @@ a_terminal_may_have_plain_lines() {
     TERM=dumb on_terminal
     is "$status" 0 "a fit on a terminal that is dumb"
     is "$drawn$(grep -cE '<CR>|<ESC>' <<<"$out")" 00 "has no bar and moves no cursor"
-    like "$out" '^epoch 3/3 .* val_loss [0-9.]+' "but lines of its epochs"
+    like "$out" '^epoch 3/3 .* val_loss [0-9.e-]+' "but lines of its epochs"
     TERM=xterm on_terminal --set trainer.enable_progress_bar=false
     is "$status" 0 "one that is to have no bar"
     is "$drawn$(grep -cE '<CR>|<ESC>' <<<"$out")" 00 "has none"
-    like "$out" '^epoch 3/3 .* val_loss [0-9.]+' "but the lines"
+    like "$out" '^epoch 3/3 .* val_loss [0-9.e-]+' "but the lines"
 }
 
 # loss_at STEP - the train_loss in the line of that step
 loss_at() {
-    grep -E " step +$1 " <<<"$err" | grep -oE 'train_loss [0-9.]+'
+    grep -E " step +$1 " <<<"$err" | grep -oE 'train_loss [0-9.e-]+'
 }
 
 the_progress_line_is_current() {
@@ -366,7 +450,7 @@ with_json_a_refusal_has_a_result_too() {
 
 a_classifier_says_that_it_needs_classes() {
     printf '1,2,0.5\n3,4,1.5\n5,6,2.5\n' >values.csv
-    refused 2 'needs "classes", but the target is a value, and module mlp classifies; a module for values is a C function' \
+    refused 2 'needs "classes", but the target is a value, and module mlp classifies; "Models for values"' \
         fit run.json --set data.path=values.csv --set data.val_split=0
 }
 
@@ -699,7 +783,7 @@ a_pipe_in_the_place_of_a_file_is_refused() {
     mkdir manifest
     mkfifo manifest/manifest.json
     try timeout 300 "$paceline" fit run.json --resume manifest
-    is "$status" 1 "a manifest: status 1"
+    is "$status" 2 "a manifest: status 2"
     like "$err" 'manifest/manifest.json: is not a regular file' "with its name"
     try timeout 300 "$paceline" inspect manifest
     is "$status" 2 "nor is it inspected"
@@ -729,16 +813,16 @@ predict_refuses_files_that_are_no_weights() {
     refused 2 '^paceline: predict needs --checkpoint' predict run.json
     refused 2 '^paceline: .*runs/none' predict run.json --checkpoint runs/none
     head -c 100 runs/classes/model.safetensors >cut.safetensors
-    refused 1 '^paceline: .*cut.safetensors' predict run.json --checkpoint cut.safetensors
+    refused 2 '^paceline: .*cut.safetensors' predict run.json --checkpoint cut.safetensors
     refused 2 '^paceline: cannot write /nowhere/x' predict run.json --checkpoint runs/classes --output /nowhere/x
-    refused 1 'shape|tensor' predict run.json --checkpoint runs/classes --set module.hidden=[5]
+    refused 2 'shape|tensor' predict run.json --checkpoint runs/classes --set module.hidden=[5]
 }
 
 a_prediction_leaves_whole_files() {
-    refused 1 'cut.safetensors' predict run.json --checkpoint cut.safetensors --output new.txt
+    refused 2 'cut.safetensors' predict run.json --checkpoint cut.safetensors --output new.txt
     ok "no file of a run that failed" test ! -e new.txt
     echo old >old.txt
-    refused 1 'cut.safetensors' predict run.json --checkpoint cut.safetensors --output old.txt
+    refused 2 'cut.safetensors' predict run.json --checkpoint cut.safetensors --output old.txt
     is "$(cat old.txt)" old "and the old one stays"
     try "$paceline" predict run.json --checkpoint runs/classes --output old.txt
     is "$(lines "$(cat old.txt)")" 300 "until there are answers"
@@ -837,7 +921,7 @@ monitor_shows_lines_for_people() {
     try "$paceline" monitor "$stream" --count 3
     is "$status$(lines "$out")" 03 "as many lines as were asked for"
     is "$(grep -cvE '^[0-9:]+  [a-z]+  epoch [0-9]+  step [0-9]+' <<<"$out")" 0 "say how far the run is"
-    like "$(tail -n 1 <<<"$out")" '  loss [0-9.]+  [0-9.]+k? steps/s  CPU [0-9.]+ of [0-9]+ cores  [_.,=+*#-]+$' \
+    like "$(tail -n 1 <<<"$out")" '  loss [0-9.e-]+  [0-9.]+k? steps/s  CPU [0-9.]+ of [0-9]+ cores  [_.,=+*#-]+$' \
         "its loss, its speed, the use of the machine, and the curve"
     try "$paceline" monitor "$stream" --messages --count 5
     is "$status$(lines "$out")" 05 "or messages"
@@ -864,9 +948,9 @@ monitor_says_how_long_a_run_will_take_and_how_it_ended() {
     start_stream planned --set trainer.max_epochs=200000
     timeout 300 "$paceline" monitor "$stream" >seen.out 2>err.txt </dev/null &
     local monitor=$!
-    holds 30 grep -qE 'step [0-9]+/[0-9]+, [0-9]+ %  loss [0-9.]+  [0-9:]+ left' seen.out
+    holds 30 grep -qE 'step [0-9]+/[0-9]+, [0-9]+ %  loss [0-9.e-]+  [0-9:]+ left' seen.out
     out=$(cat seen.out)
-    like "$out" 'step [0-9]+/[0-9]+, [0-9]+ %  loss [0-9.]+  [0-9:]+ left' "the steps of the run, and the time left"
+    like "$out" 'step [0-9]+/[0-9]+, [0-9]+ %  loss [0-9.e-]+  [0-9:]+ left' "the steps of the run, and the time left"
     end_stream
     wait "$monitor"
     status=$? err=$(cat err.txt) out=$(tail -n 1 seen.out)
@@ -975,7 +1059,7 @@ inspect_refuses_the_files_that_predict_refuses() {
     while read -r bytes pattern tensors; do
         put_safetensors bad.safetensors "{$tensors}" "$bytes"
         refused 2 "^paceline: bad.safetensors: .*$pattern" inspect bad.safetensors
-        refused 1 "bad.safetensors: .*$pattern" predict run.json --checkpoint bad.safetensors
+        refused 2 "bad.safetensors: .*$pattern" predict run.json --checkpoint bad.safetensors
     done <<END
 8 before.byte $a,"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}
 8 too.many.elements "a":{"dtype":"F32","shape":[4611686018427387904,8],"data_offsets":[0,8]}
@@ -1044,6 +1128,8 @@ doctor_looks_at_machine_and_build() {
     like "$out" '^\{"facts":\{.*\},"warnings":\[.*\]\}$' "or as one JSON object"
 }
 
+run a_path_that_is_wrong_gives_status_2 trains
+run all_mistakes_of_a_run_file_are_told_at_once
 run help_and_version_are_on_standard_output
 run wrong_words_are_refused
 run a_reader_that_goes_away_is_no_failure

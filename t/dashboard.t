@@ -522,7 +522,7 @@ no_secret_is_shown() {
     export PACELINE_RANK=0 PACELINE_WORLD_SIZE=2 PACELINE_ENDPOINT=127.0.0.1:$port
     sed 's/^root .*/root none/' job.key >damaged.key
     chmod 600 damaged.key
-    PACELINE_JOB_KEY_FILE=damaged.key refused 1 'damaged.key: not a key file' fit run.json
+    PACELINE_JOB_KEY_FILE=damaged.key refused 2 'damaged.key: not a key file' fit run.json
     local words=(--set trainer.strategy='{"name": "ddp", "collective": "tcp"}') path secret
     rank_1 "${words[@]}"
     train "${words[@]}" --journal run.journal --trace run.trace --monitor ipc://stream

@@ -82,7 +82,11 @@ static int same_check(json_t *manifest, const pl_job_t *job, void *worker,
     }
     pl_text_free(text);
     json_decref(now);
-    return code == PL_EINVAL ? pl_error_prefix(err, "%s", path) : code;
+    if (code != PL_EINVAL)
+        return code;
+    const char *last = strrchr(path, '/');               /* where the whole has no room */
+    const bool is_long = strlen(path) + strlen(": ") + strlen(err->text) >= PL_ERROR_TEXT;
+    return pl_error_prefix(err, "%s", is_long && last ? last + 1 : path);
 }
 
 /* The runs that led to this one, the newest last, for its own manifests. */

@@ -55,8 +55,8 @@ void pl_options_free(pl_options_t *o)
     pl_free(o);
 }
 
-pl_options_t *pl_options_take(char *text, size_t length, const char *name,
-                              pl_error_t *err)
+static pl_options_t *options_take(char *text, size_t length, const char *name,
+                                  bool is_unchecked, pl_error_t *err)
 {
     pl_options_t *o = pl_options_new(err);
     if (!o) {
@@ -71,12 +71,19 @@ pl_options_t *pl_options_take(char *text, size_t length, const char *name,
     if (root) {
         json_decref(o->root);
         o->root = root;
-        rc = pl_run_check(o, PL_CHECK_SHALLOW, err);
+        o->is_unchecked = is_unchecked;
+        rc = is_unchecked ? PL_OK : pl_run_check(o, PL_CHECK_SHALLOW, err);
     }
     if (root && rc == PL_OK)
         return o;
     pl_options_free(o);
     return NULL;
+}
+
+pl_options_t *pl_options_take(char *text, size_t length, const char *name,
+                              pl_error_t *err)
+{
+    return options_take(text, length, name, false, err);
 }
 
 pl_options_t *pl_options_parse(const char *text, const char *name, pl_error_t *err)
@@ -102,6 +109,7 @@ pl_options_t *pl_options_clone(const pl_options_t *o, pl_error_t *err)
         clone->name = o->name ? pl_strdup(o->name) : NULL;
         clone->text = o->text ? pl_strdup(o->text) : NULL;
         clone->length = o->length;
+        clone->is_unchecked = o->is_unchecked;
     }
     if (clone && clone->root && clone->set && !clone->name == !o->name
         && !clone->text == !o->text)
@@ -181,7 +189,7 @@ static int read_file(const char *path, char **text_p, size_t *length_p, pl_error
     return rc;
 }
 
-pl_options_t *pl_options_load(const char *path, pl_error_t *err)
+static pl_options_t *options_load(const char *path, bool is_unchecked, pl_error_t *err)
 {
     char *text = NULL, shown[SHOWN];
     size_t length = 0;
@@ -191,10 +199,20 @@ pl_options_t *pl_options_load(const char *path, pl_error_t *err)
     int rc = read_file(path, &text, &length, &why);
     const char *name = strcmp(path, "-") ? path : "/dev/stdin";
     if (rc == PL_OK)
-        return pl_options_take(text, length, name, err);
+        return options_take(text, length, name, is_unchecked, err);
     pl_fail(err, rc, "cannot read %s: %s", pl_utf8_show(path, shown, sizeof shown),
             why.text);
     return NULL;
+}
+
+pl_options_t *pl_options_load(const char *path, pl_error_t *err)
+{
+    return options_load(path, false, err);
+}
+
+pl_options_t *pl_options_read(const char *path, pl_error_t *err)
+{
+    return options_load(path, true, err);
 }
 
 /* ---- Changes ---- */
@@ -218,7 +236,7 @@ int pl_options_set(pl_options_t *o, const char *key, const char *value, pl_error
     else
         rc = pl_no_memory(err);
     json_decref(parsed);
-    if (rc == PL_OK)
+    if (rc == PL_OK && !o->is_unchecked)
         rc = pl_run_check(&copy, PL_CHECK_SHALLOW, err);
     if (rc == PL_OK)
         *o = copy;
@@ -235,6 +253,30 @@ int pl_options_check(const pl_options_t *o, pl_error_t *err)
     if (code == PL_OK)
         code = pl_run_check(o, PL_CHECK_DEEP, err);
     return code == PL_OK ? pl_trainer_check(o, err) : code;
+}
+
+int pl_options_check_all(const pl_options_t *o, pl_on_mistake_t on_mistake, void *user,
+                         pl_error_t *err)
+{
+    if (pl_require(o, "a run", err) != PL_OK
+        || pl_require((const void *)on_mistake, "a function", err) != PL_OK)
+        return PL_EINVAL;
+    pl_mistakes_t *all = pl_alloc(sizeof *all);
+    if (!all)
+        return pl_no_memory(err);
+    pl_error_t why = {0};
+    int code = pl_run_check_all(o, all, &why);
+    if (code == PL_OK && all->count == 0)
+        code = pl_trainer_check(o, &why);
+    if (all->count == 0 && code != PL_OK)
+        all->mistake[all->count++].error = why;
+    for (int k = 0; k < all->count; k++)
+        on_mistake(user, &all->mistake[k].error);
+    code = all->count ? pl_fail(err, all->mistake[0].error.code, "%s",
+                                all->mistake[0].error.text)
+                      : PL_OK;
+    pl_free(all);
+    return code;
 }
 
 static char *write_text(const json_t *value, pl_json_layout_t layout, pl_error_t *err)

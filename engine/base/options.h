@@ -23,6 +23,8 @@ struct pl_options {
     char *name;                      /* of the file  [the run was not read from a text] */
     char *text;                      /* of root, for positions */
     size_t length;
+    bool is_unchecked;                    /* by pl_options_read(): its keys and values are
+                                             checked later */
 };
 
 /* A run from its text (consumed, also on failure): [length], then a NUL.  Comments and

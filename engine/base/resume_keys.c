@@ -85,10 +85,13 @@ json_t *pl_resume_keys_hash(const json_t *keys)
     return json_string(hex);
 }
 
-/* "trainer.seed" was 42 and is 43, …: as many as fit into the text of an error. */
+enum { SHOWN = 3 };
+
+/* "trainer.seed" was 42 and is 43, …: the first few, as far as they fit into the text of
+ * an error behind the path of a checkpoint. */
 typedef struct differences {
-    char text[PL_ERROR_TEXT - 160];
-    int omitted;
+    char text[220];
+    int shown, omitted;
 } differences_t;
 
 static void difference_add(differences_t *found, const char *key, const json_t *then,
@@ -100,8 +103,11 @@ static void difference_add(differences_t *found, const char *key, const json_t *
                                 used ? ", " : "", key,
                                 then ? pl_json_show(then, was) : "not given",
                                 now ? pl_json_show(now, is) : "not given");
-    if (length >= 0 && (size_t)length < capacity)
+    const bool fits = length >= 0 && (size_t)length < capacity;
+    if (fits && !found->omitted && found->shown < SHOWN) {
+        found->shown++;
         return;
+    }
     found->text[used] = '\0';
     found->omitted++;
 }
@@ -216,7 +222,7 @@ static int run_compare(const json_t *then, const json_t *now, pl_error_t *err)
            *b = keys_of_any_ranks(now, same_batch);
     json_t *value;
     differences_t found = {.omitted = 0};
-    char more[32] = "";
+    char more[64] = "";
     const char *key;
     int code = a && b ? PL_OK : pl_no_memory(err);
     json_object_foreach(a, key, value) {
@@ -228,12 +234,13 @@ static int run_compare(const json_t *then, const json_t *now, pl_error_t *err)
             difference_add(&found, key, NULL, value);
     }
     if (found.omitted)
-        snprintf(more, sizeof more, ", and %d more", found.omitted);
+        snprintf(more, sizeof more, "%s%d more (its manifest.json has all)",
+                 *found.text ? ", and " : "", found.omitted);
     if (code == PL_OK && (*found.text || found.omitted))
         code = pl_fail(err, PL_EINVAL,
-                       "cannot resume with other options that change the result; change "
-                       "them back, or start a new run from these weights with "
-                       "module.init_from: %s%s",
+                       "cannot resume with other options that change the result: %s%s; "
+                       "change them back, or start a new run from these weights with "
+                       "module.init_from",
                        found.text, more);
     json_decref(a);
     json_decref(b);

@@ -24,8 +24,8 @@ int64_t pl_run_batch(const json_t *run);
  * samples are compared by content. */
 bool pl_run_reads_files(const char *dataset);
 
-/* PL_OK if two effective runs agree; PL_EINVAL names each key that differs.  The
- * number of ranks may differ, and the samples of each, if all ranks together take as
+/* PL_OK if two effective runs agree; PL_EINVAL names the first keys that differ.
+ * The number of ranks may differ, and the samples of each, if all ranks together take as
  * many. by_content: the names of data files may differ, because their samples are
  * compared. */
 int pl_resume_check(const json_t *then, const json_t *now, bool by_content,

@@ -27,7 +27,8 @@ typedef pl_json_path_t path_t;
 typedef struct checker {
     const pl_options_t *o;
     bool deep, elsewhere;
-    bool is_trial;                                          /* do not change the run */
+    bool is_trial;                          /* do not change the run */
+    pl_mistakes_t *all;                     /* receives all  [the first ends the check] */
     pl_error_t *err;
 } checker_t;
 
@@ -42,13 +43,43 @@ typedef struct schema {
 
 /* ---- Errors ---- */
 
+/* Whether no mistake was found since there were `before`. */
+static bool is_clean(const checker_t *c, int before)
+{
+    return !c->all || c->all->count == before;
+}
+
+static int mistakes_of(const checker_t *c)
+{
+    return c->all ? c->all->count : 0;
+}
+
+/* Keeps a mistake, and lets the check go on, or ends the check with it. */
+static int mistake_add(const checker_t *c, const pl_json_position_t *at, int code,
+                       const char *text)
+{
+    if (!c->all)
+        return pl_fail(c->err, code, "%s", text);
+    struct pl_mistake *list = c->all->mistake, added = {at->line, at->column, {0}};
+    int k = c->all->count++;
+    pl_fail(&added.error, code, "%s", text);
+    for (; k > 0 && at->line
+           && (!list[k - 1].line || list[k - 1].line > at->line
+               || (list[k - 1].line == at->line && list[k - 1].column > at->column));
+         k--)
+        list[k] = list[k - 1];
+    list[k] = added;
+    return c->all->count < PL_MISTAKES_MAX ? PL_OK : code;
+}
+
 /* The error of a value or key: the text (printf) behind "run.json:3:18: ".  A key that
  * was set after the file was read, or that is under such a key, has no position. */
 static PL_PRINTF(5, 6) int fail_at(const checker_t *c, const path_t *path,
                                    pl_json_field_t field, int code, const char *format,
                                    ...)
 {
-    char text[PL_ERROR_TEXT], prefix[PL_JSON_PREFIX] = "", whole[PATH_TEXT];
+    char text[PL_ERROR_TEXT], prefix[PL_JSON_PREFIX] = "", whole[PATH_TEXT],
+                              whole_text[PL_ERROR_TEXT + PL_JSON_PREFIX];
     const char *key;
     json_t *value;
     va_list args;
@@ -61,11 +92,12 @@ static PL_PRINTF(5, 6) int fail_at(const checker_t *c, const path_t *path,
         const size_t length = strlen(key);
         was_set |= !strncmp(whole, key, length) && strchr(".", whole[length]);
     }
-    pl_json_position_t position;
+    pl_json_position_t position = {0};
     if (c->o->text && !was_set
         && pl_json_position_find(c->o->text, c->o->length, path, field, &position))
         pl_json_prefix(c->o->name, position.line, position.column, prefix);
-    return pl_fail(c->err, code, "%s%s", prefix, text);
+    snprintf(whole_text, sizeof whole_text, "%s%s", prefix, text);
+    return mistake_add(c, &position, code, whole_text);
 }
 
 int pl_options_fail(pl_error_t *err, int code, const pl_options_t *o, const char *key,
@@ -258,14 +290,16 @@ static int check_any_of(const checker_t *c, const path_t *path, const schema_t *
     pl_error_t why = {0};
     checker_t trial = *c;
     trial.is_trial = true;
+    trial.all = NULL;
     trial.err = &why;
     for (int k = 0; (component = pl_component_at(schema->any_of, k)); k++) {
         const pl_option_t *option = pl_option_find(component->options, path->key);
         if (option && check_option(&trial, path, option, value) == PL_OK)
             return PL_OK;
     }
-    return why.code == PL_OK ? fail_unknown(c, path, schema)
-                             : pl_fail(c->err, why.code, "%s", why.text);
+    return why.code == PL_OK
+               ? fail_unknown(c, path, schema)
+               : mistake_add(c, &(pl_json_position_t){0}, why.code, why.text);
 }
 
 static int check_object(const checker_t *c, const path_t *path, const schema_t *schema,
@@ -283,8 +317,9 @@ static int check_key(const checker_t *c, const path_t *path, const schema_t *sch
                                 .partial = true};
         const size_t groups = option->type == PL_OPTION_GROUPS ? json_array_size(value)
                                                                : 0;
+        const int before = mistakes_of(c);
         int rc = check_option(c, path, option, value);
-        for (size_t i = 0; i < groups && rc == PL_OK; i++) {
+        for (size_t i = 0; i < groups && rc == PL_OK && is_clean(c, before); i++) {
             const path_t at = {.up = path, .index = i};
             rc = check_object(c, &at, &group, json_array_get(value, i));
         }
@@ -300,12 +335,13 @@ static int check_missing(const checker_t *c, const path_t *path, const pl_option
                          const json_t *object)
 {
     char shown[PATH_TEXT];
-    for (; table && table->name; table++)
+    int rc = PL_OK;
+    for (; table && table->name && rc == PL_OK; table++)
         if (!table->fallback && !json_object_get(object, table->name))
-            return fail_at(c, path, PL_JSON_VALUE, PL_EINVAL, "\"%s\" needs \"%s\": %s",
-                           show_path(path, shown), table->name,
-                           table->help ? table->help : "it has no default");
-    return PL_OK;
+            rc = fail_at(c, path, PL_JSON_VALUE, PL_EINVAL, "\"%s\" needs \"%s\": %s",
+                         show_path(path, shown), table->name,
+                         table->help ? table->help : "it has no default");
+    return rc;
 }
 
 static int check_object(const checker_t *c, const path_t *path, const schema_t *schema,
@@ -373,13 +409,15 @@ static int check_named(const checker_t *c, const path_t *path, const char *role,
     schema_t schema = {.table = {NULL, general}, .named = true, .open = !c->deep};
     if (c->deep) {
         int rc = find_component(c, path, role, value, &component);
-        if (rc != PL_OK)
+        if (rc != PL_OK || !component)
             return rc;
         schema.table[0] = component->options;
     }
+    const int before = mistakes_of(c);
     int rc = check_object(c, path, &schema, json_is_object(value) ? value : NULL);
-    return rc == PL_OK && component ? check_together(c, path, role, component, value)
-                                    : rc;
+    return rc == PL_OK && component && is_clean(c, before)
+               ? check_together(c, path, role, component, value)
+               : rc;
 }
 
 static int check_component(const checker_t *c, const path_t *path, const char *role,
@@ -420,21 +458,23 @@ static int check_objectives(const checker_t *c, const path_t *path,
         pl_suggestion_init(&nearest, key);
         for (; objective->name && strcmp(objective->name, key); objective++)
             pl_suggestion_offer(&nearest, objective->name);
-        if (!objective->name)
-            return fail_at(c, &at, PL_JSON_KEY, PL_EINVAL,
-                           "unknown key \"%s\": the module has no such objective: %s",
-                           show_path(&at, shown), pl_suggestion_text(&nearest, text));
-        int rc = check_component(c, &at, section->role, false, value);
+        int rc = objective->name
+                     ? check_component(c, &at, section->role, false, value)
+                     : fail_at(c, &at, PL_JSON_KEY, PL_EINVAL,
+                               "unknown key \"%s\": the module has no such objective: %s",
+                               show_path(&at, shown), pl_suggestion_text(&nearest, text));
         if (rc != PL_OK)
             return rc;
     }
+    int rc = PL_OK;
     for (const pl_module_objective_t *objective = ops->objectives;
-         !strcmp(section->role, "optimizer") && objective->name; objective++)
+         !strcmp(section->role, "optimizer") && objective->name && rc == PL_OK;
+         objective++)
         if (!json_object_get(object, objective->name))
-            return fail_at(c, path, PL_JSON_VALUE, PL_EINVAL,
-                           "\"%s\" needs \"%s\": the %s of that objective of the module",
-                           show_path(path, shown), objective->name, section->role);
-    return PL_OK;
+            rc = fail_at(c, path, PL_JSON_VALUE, PL_EINVAL,
+                         "\"%s\" needs \"%s\": the %s of that objective of the module",
+                         show_path(path, shown), objective->name, section->role);
+    return rc;
 }
 
 /* A loop whose batches the program sends needs no data set, only options of the data; a
@@ -453,11 +493,14 @@ static int check_data(const checker_t *c, const path_t *path, const json_t *data
 {
     const schema_t options = {.table = {pl_data_table}};
     const path_t stratify = {.up = path, .key = "stratify"};
+    int rc = PL_OK;
     if (c->deep && json_is_true(json_object_get(data, "stratify"))
         && !(json_number_value(json_object_get(data, "val_split")) > 0))
-        return fail_at(
+        rc = fail_at(
             c, &stratify, PL_JSON_VALUE, PL_EINVAL,
             "\"data.stratify\" needs \"data.val_split\": the share for validation");
+    if (rc != PL_OK)
+        return rc;
     if (pl_data_has_sources(data)) {
         const schema_t schema = {.table = {pl_source_table, pl_data_table}};
         path_t name = {.up = path, .key = "name"},
@@ -466,7 +509,7 @@ static int check_data(const checker_t *c, const path_t *path, const json_t *data
             return fail_at(c, &name, PL_JSON_KEY, PL_EINVAL,
                            "\"data\" is one source with a \"name\", or has \"train\", "
                            "\"val\", \"test\", \"predict\": not both");
-        int rc = check_object(c, path, &schema, data);
+        rc = check_object(c, path, &schema, data);
         const json_t *val = json_object_get(data, "val");
         bool has_val = val && !json_is_null(val);
         if (rc == PL_OK && has_val
@@ -540,30 +583,44 @@ static int check_section(const checker_t *c, const pl_section_t *section,
     return PL_OK;
 }
 
-int pl_run_check(const pl_options_t *o, pl_check_depth_t depth, pl_error_t *err)
+static int run_check(const checker_t *c)
 {
-    const checker_t c = {.o = o,
-                         .deep = depth >= PL_CHECK_DEEP,
-                         .elsewhere = depth == PL_CHECK_ELSEWHERE,
-                         .err = err};
     const char *key;
     json_t *value;
-    json_object_foreach(o->root, key, value) {
+    int rc = PL_OK;
+    json_object_foreach(c->o->root, key, value) {
         const path_t path = {.key = key};
         const pl_section_t *section = pl_sections;
         pl_suggestion_t nearest;
         pl_suggestion_init(&nearest, key);
         for (; section->name && strcmp(section->name, key); section++)
             pl_suggestion_offer(&nearest, section->name);
-        if (!section->name)
-            return fail_meant(&c, &path, &nearest);
+        if (!section->name && (rc = fail_meant(c, &path, &nearest)) != PL_OK)
+            return rc;
     }
     /* Plug-ins first: the other sections need their components. */
-    int rc = PL_OK;
-    for (int others = 0; others < 2; others++)
+    const int before = mistakes_of(c);
+    for (int others = 0; others < 2 && is_clean(c, before); others++)
         for (const pl_section_t *section = pl_sections; rc == PL_OK && section->name;
              section++)
             if (others == (section->kind != PL_SECTION_FILES))
-                rc = check_section(&c, section, json_object_get(o->root, section->name));
+                rc = check_section(c, section,
+                                   json_object_get(c->o->root, section->name));
     return rc;
+}
+
+int pl_run_check(const pl_options_t *o, pl_check_depth_t depth, pl_error_t *err)
+{
+    return run_check(&(checker_t){.o = o,
+                                  .deep = depth >= PL_CHECK_DEEP,
+                                  .elsewhere = depth == PL_CHECK_ELSEWHERE,
+                                  .err = err});
+}
+
+int pl_run_check_all(const pl_options_t *o, pl_mistakes_t *all, pl_error_t *err)
+{
+    all->count = 0;
+    const int code =
+        run_check(&(checker_t){.o = o, .deep = true, .all = all, .err = err});
+    return code == PL_ENOMEM || !all->count ? code : PL_OK;
 }

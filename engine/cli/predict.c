@@ -34,6 +34,17 @@ static bool wants_array(const cli_predict_t *arguments)
 
 /* ---- the file of --output ---- */
 
+static int folder_check(const char *path, pl_error_t *err)
+{
+    const char *last = strrchr(path, '/');
+    char *folder = pl_text("%.*s", last ? (int)(last - path + 1) : 0, path);
+    const bool is_writable = folder && access(*folder ? folder : ".", W_OK | X_OK) == 0;
+    pl_text_free(folder);
+    if (is_writable || access(path, W_OK) == 0)
+        return PL_OK;
+    return pl_fail(err, PL_EIO, "cannot write %s: %s", path, strerror(errno));
+}
+
 /* Called before anything runs: a wrong name should not cost the work. An old file stays
  * until the first answer replaces it. */
 static int output_open(predict_command_t *predict, pl_error_t *err)
@@ -42,8 +53,10 @@ static int output_open(predict_command_t *predict, pl_error_t *err)
     predict->output = pl_rank() == 0 ? stdout : fopen("/dev/null", "ae");
     if (!predict->output)
         return pl_fail(err, PL_EIO, "/dev/null: %s", strerror(errno));
-    if (pl_rank() > 0 || !arguments->output || wants_array(arguments))
+    if (pl_rank() > 0 || !arguments->output)
         return PL_OK;
+    if (wants_array(arguments))
+        return folder_check(arguments->output, err);
     predict->created = access(arguments->output, F_OK) != 0;
     predict->output = fopen(arguments->output, "ae");
     return predict->output ? PL_OK

@@ -19,6 +19,7 @@
 #include "cli/watch.h"
 
 enum { DESCRIPTORS = 65536, DESCRIPTORS_MIN = 64 };
+enum { CLI_MISTAKES = 20 };                          /* as pl_options_check_all() tells */
 #define SAME_REQUEST 0.5                             /* s: signals that belong together */
 
 /* ---- options ---- */
@@ -67,12 +68,36 @@ static json_t *error_json(const pl_error_t *error)
                      error->where, "text", error->text);
 }
 
+/* The mistakes of the run file that was loaded last. */
+static struct mistakes {
+    int count;
+    pl_error_t mistake[CLI_MISTAKES];
+} mistakes;
+
+static void on_mistake(void *user, const pl_error_t *mistake)
+{
+    (void)user;
+    if (mistakes.count < CLI_MISTAKES)
+        mistakes.mistake[mistakes.count++] = *mistake;
+}
+
 void cli_failure(const pl_error_t *error, bool json)
 {
+    json_t *result = json ? json_pack("{s:s, s:s, s:o}", "event", "result", "status",
+                                      "failed", "error", error_json(error))
+                          : NULL;
+    json_t *more = json && mistakes.count > 1 ? json_array() : NULL;
     cli_error("%s", error->text);
+    for (int k = 1; k < mistakes.count; k++) {
+        cli_error("%s", mistakes.mistake[k].text);
+        json_array_append_new(more, error_json(&mistakes.mistake[k]));
+    }
+    if (mistakes.count == CLI_MISTAKES)
+        cli_error("there may be more mistakes: correct these first");
+    if (more)
+        json_object_set_new(result, "more_errors", more);
     if (json)
-        cli_print_json(json_pack("{s:s, s:s, s:o}", "event", "result", "status", "failed",
-                                 "error", error_json(error)));
+        cli_print_json(result);
 }
 
 json_t *cli_result_json(const cli_session_t *session, const pl_result_t *result)
@@ -141,7 +166,7 @@ static int set_key(pl_options_t *options, const char *word, pl_error_t *err)
  * them too. */
 static int set_plugins(pl_options_t *options, const cli_texts_t *plugins, pl_error_t *err)
 {
-    char key[32], *list = pl_options_get(options, "plugins");
+    char key[32], *list = plugins->count ? pl_options_get(options, "plugins") : NULL;
     json_t *there = json_loads(list ? list : "[]", 0, NULL);
     size_t count = json_array_size(there);
     int code = PL_OK;
@@ -165,13 +190,14 @@ pl_options_t *cli_run_load(const cli_run_t *run, pl_error_t *err)
     /* The runs of a sweep begin with the same file, which may be a pipe. */
     static pl_options_t *first;
     if (!first)
-        first = pl_options_load(run->file, err);
+        first = pl_options_read(run->file, err);
     pl_options_t *options = first ? pl_options_clone(first, err) : NULL;
     int code = options ? set_plugins(options, &run->plugins, err) : PL_ENOTFOUND;
     for (int k = 0; code == PL_OK && k < run->set.count; k++)
         code = set_key(options, run->set.text[k], err);
+    mistakes.count = 0;
     if (code == PL_OK)
-        code = pl_options_check(options, err);
+        code = pl_options_check_all(options, on_mistake, NULL, err);
     if (code == PL_OK)
         return options;
     pl_options_free(options);
@@ -257,14 +283,14 @@ static void on_progress(pl_trainer_t *trainer, const pl_progress_t *progress, vo
                                                                                progress);
 }
 
-/* A request may be wrong in ways that only the machine shows where it runs: files,
- * devices, ranks. */
+/* A request may be wrong in ways that only the machine shows where it runs: files that
+ * cannot be read or written, devices, ranks. */
 static bool is_request_wrong(const pl_result_t *result)
 {
     const int code = result->error.code;
     return !result->begun
            && (code == PL_EINVAL || code == PL_ENOTFOUND || code == PL_EEXIST
-               || code == PL_EUNSUPPORTED);
+               || code == PL_EUNSUPPORTED || code == PL_EIO || code == PL_EFORMAT);
 }
 
 /* The place of an error precedes its text, unless the text contains it, or the error is a

@@ -92,7 +92,8 @@ typedef struct cli_run {
                                .journal = (arguments)->journal, \
                                .trace = (arguments)->trace}})
 
-/* The run file with the values of --set and --plugin. */
+/* The run file with the values of --set and --plugin, checked. cli_failure() shows all
+ * mistakes that were found. */
 pl_options_t *cli_run_load(const cli_run_t *run, pl_error_t *err);
 
 /* Whether a key exists and its value is not empty. */
