@@ -31,7 +31,7 @@ start_stream() {
 
 # ---- the command itself ----
 
-all_mistakes_of_a_run_file_are_told_at_once() {
+all_mistakes_of_a_run_file_are_reported_at_once() {
     cat >mistakes.json <<'J'
 {
   "module": {"name": "mlp", "hiden": [4], "dropout": 2},
@@ -1129,7 +1129,7 @@ doctor_looks_at_machine_and_build() {
 }
 
 run a_path_that_is_wrong_gives_status_2 trains
-run all_mistakes_of_a_run_file_are_told_at_once
+run all_mistakes_of_a_run_file_are_reported_at_once
 run help_and_version_are_on_standard_output
 run wrong_words_are_refused
 run a_reader_that_goes_away_is_no_failure

@@ -5,7 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Continues a checksum with more data; crc is that of the bytes before [0: none]. */
+/* Continues a checksum with more data; crc: the checksum of the bytes before [0:
+ * none]. */
 uint32_t pl_crc32c(uint32_t crc, const void *data, size_t size);
 
 #endif

@@ -21,7 +21,7 @@
  * it is made, of which some are given back. */
 enum { SPARE = 8, EXTRA_MAX = 64, OF_THREAD = 6, ASKED = 2 * SPARE };
 
-/* Looks at each; -1: nobody says. */
+/* Counts the descriptors in use; -1: unknown. */
 static int64_t count_open(void)
 {
     int64_t count = -1;                                     /* the folder's own */

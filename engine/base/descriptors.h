@@ -6,8 +6,7 @@
 
 #include "paceline.h"
 
-/* PL_EBUSY: fewer than count can be opened, and some more for what other threads open
- * meanwhile. */
+/* PL_EBUSY: fewer than count can be opened, and some more for other threads. */
 int pl_descriptors_check(int count, const char *what, pl_error_t *err);
 
 /* PL_EBUSY: fewer are left than so many threads of actors and so many files will need at

@@ -53,7 +53,7 @@ int pl_options_needs(const pl_options_t *o, const char *role, const char *path,
 int pl_options_needs_source(const pl_options_t *o, pl_stage_t stage, pl_error_t *err);
 
 /* An error of a key, such as "trainer.devices" or "callbacks.0.monitor": the text
- * (printf) behind the key's position in the file, or that of the object that lacks it. */
+ * (printf) behind the position of the key in the file, or of the object that lacks it. */
 int pl_options_fail(pl_error_t *err, int code, const pl_options_t *o, const char *key,
                     const char *format, ...) PL_PRINTF(5, 6);
 

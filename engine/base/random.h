@@ -40,7 +40,7 @@ double pl_random_normal(uint64_t key, uint64_t index);      /* mean 0, deviation
                                                                (Box-Muller) */
 
 /* The mask of a dropout is a pure function of these, prepared for many elements:
- * stream is that of the operator, micro_batch the index within the global batch. */
+ * stream: the operator's; micro_batch: the index within the global batch. */
 typedef struct pl_dropout {
     uint32_t key[2], step, micro_batch;
     double p;                                               /* probability of a zero */

@@ -19,7 +19,7 @@
 #include "base/run_defaults.h"
 #include "base/utf8.h"
 
-#define PATH_TEXT 120
+#define PATH_TEXT PL_MISTAKE_PATH
 #define HINT (PL_JSON_SHOWN + 80)
 
 typedef pl_json_path_t path_t;
@@ -54,78 +54,20 @@ static int mistakes_of(const checker_t *c)
     return c->all ? c->all->count : 0;
 }
 
-/* Keeps a mistake, and lets the check go on, or ends the check with it. */
-static int mistake_add(const checker_t *c, const pl_json_position_t *at, int code,
-                       const char *text)
-{
-    if (!c->all)
-        return pl_fail(c->err, code, "%s", text);
-    struct pl_mistake *list = c->all->mistake, added = {at->line, at->column, {0}};
-    int k = c->all->count++;
-    pl_fail(&added.error, code, "%s", text);
-    for (; k > 0 && at->line
-           && (!list[k - 1].line || list[k - 1].line > at->line
-               || (list[k - 1].line == at->line && list[k - 1].column > at->column));
-         k--)
-        list[k] = list[k - 1];
-    list[k] = added;
-    return c->all->count < PL_MISTAKES_MAX ? PL_OK : code;
-}
-
-/* The error of a value or key: the text (printf) behind "run.json:3:18: ".  A key that
- * was set after the file was read, or that is under such a key, has no position. */
+/* The error of a value or key: the text (printf) behind "run.json:3:18: ". It is kept and
+ * the check goes on, or it ends the check. */
 static PL_PRINTF(5, 6) int fail_at(const checker_t *c, const path_t *path,
                                    pl_json_field_t field, int code, const char *format,
                                    ...)
 {
-    char text[PL_ERROR_TEXT], prefix[PL_JSON_PREFIX] = "", whole[PATH_TEXT],
-                              whole_text[PL_ERROR_TEXT + PL_JSON_PREFIX];
-    const char *key;
-    json_t *value;
+    char text[PL_ERROR_TEXT];
     va_list args;
     va_start(args, format);
     pl_text_print(text, sizeof text, format, args);
     va_end(args);
-    bool was_set = false;
-    pl_json_path_text(path, whole, sizeof whole);
-    json_object_foreach(c->o->set, key, value) {
-        const size_t length = strlen(key);
-        was_set |= !strncmp(whole, key, length) && strchr(".", whole[length]);
-    }
-    pl_json_position_t position = {0};
-    if (c->o->text && !was_set
-        && pl_json_position_find(c->o->text, c->o->length, path, field, &position))
-        pl_json_prefix(c->o->name, position.line, position.column, prefix);
-    snprintf(whole_text, sizeof whole_text, "%s%s", prefix, text);
-    return mistake_add(c, &position, code, whole_text);
-}
-
-int pl_options_fail(pl_error_t *err, int code, const pl_options_t *o, const char *key,
-                    const char *format, ...)
-{
-    enum { DEEPEST = 8 };
-    char text[PL_ERROR_TEXT], words[PATH_TEXT], *rest = words;
-    path_t paths[DEEPEST];
-    int deep = 0;
-    va_list args;
-    va_start(args, format);
-    pl_text_print(text, sizeof text, format, args);
-    va_end(args);
-    snprintf(words, sizeof words, "%s", key);
-    const json_t *value = o->root;
-    for (const char *word; deep < DEEPEST && (word = strsep(&rest, "."));) {
-        const bool listed = json_is_array(value);
-        const size_t index = listed ? strtoull(word, NULL, 10) : 0;
-        value = listed ? json_array_get(value, index) : json_object_get(value, word);
-        if (!value && deep)
-            break;
-        paths[deep] = (path_t){.up = deep ? &paths[deep - 1] : NULL,
-                               .key = listed ? NULL : word,
-                               .index = index};
-        deep++;
-    }
-    const checker_t c = {.o = o, .err = err};
-    return fail_at(&c, &paths[deep - 1], PL_JSON_VALUE, code, "%s", text);
+    const struct pl_mistake mistake = pl_mistake_at(c->o, path, field, code, text);
+    return c->all ? pl_mistakes_add(c->all, &mistake)
+                  : pl_fail(c->err, code, "%s", mistake.error.text);
 }
 
 /* The path for an error text, in the quotes of the caller. */
@@ -297,9 +239,9 @@ static int check_any_of(const checker_t *c, const path_t *path, const schema_t *
         if (option && check_option(&trial, path, option, value) == PL_OK)
             return PL_OK;
     }
-    return why.code == PL_OK
-               ? fail_unknown(c, path, schema)
-               : mistake_add(c, &(pl_json_position_t){0}, why.code, why.text);
+    return why.code == PL_OK ? fail_unknown(c, path, schema)
+           : c->all          ? pl_mistakes_add(c->all, &(struct pl_mistake){.error = why})
+                             : pl_fail(c->err, why.code, "%s", why.text);
 }
 
 static int check_object(const checker_t *c, const path_t *path, const schema_t *schema,

@@ -2,6 +2,7 @@
 #ifndef PL_BASE_RUN_CHECK_H
 #define PL_BASE_RUN_CHECK_H
 
+#include "base/mistakes.h"
 #include "base/options.h"
 
 /* Shallow: the form and the keys of the trainer and the data, for which no component
@@ -14,18 +15,6 @@ typedef enum pl_check_depth {
 } pl_check_depth_t;
 
 int pl_run_check(const pl_options_t *o, pl_check_depth_t depth, pl_error_t *err);
-
-enum { PL_MISTAKES_MAX = 20 };
-
-/* The mistakes of a run, in the order of the file; those without a position come
- * last. */
-typedef struct pl_mistakes {
-    int count;
-    struct pl_mistake {
-        int line, column;                                   /* line 0: no position */
-        pl_error_t error;
-    } mistake[PL_MISTAKES_MAX];
-} pl_mistakes_t;
 
 /* As pl_run_check() with PL_CHECK_DEEP, but finds all mistakes, up to PL_MISTAKES_MAX. A
  * plug-in that cannot be loaded ends the check, since its components are unknown.

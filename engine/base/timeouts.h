@@ -1,11 +1,11 @@
 /* timeouts.h - all timeouts: how soon a death is noticed, and how long an actor or a
  * rank may take to end
  *
- * The kernel reports the death of a child at once, and mostly that of any process of
- * this machine; everything else is noticed by silence.  Each actor and process has a time
- * limit to end, and inner ones have shorter limits: an actor ends before its rank, a rank
- * before the process that started it.  So the first to give up is next to what hangs, and
- * names it.  Steps have a limit of their own, trainer.step_timeout. */
+ * The kernel reports the death of a child at once, and mostly the death of any process
+ * of this machine; everything else is noticed by silence.  Each actor and process has
+ * a time limit to end, and inner ones have shorter limits: an actor ends before its
+ * rank, a rank before the process that started it.  So the first to give up is next to
+ * what hangs, and names it.  Steps have a limit of their own, trainer.step_timeout. */
 #ifndef PL_BASE_TIMEOUTS_H
 #define PL_BASE_TIMEOUTS_H
 
@@ -33,8 +33,8 @@ enum {
 
     /* ---- ending ---- */
 
-    PL_GRACE_MS = 5000,              /* an actor of the lowest level; the same again for
-                                        each PL_GRACE_LEVELS that it is higher */
+    PL_GRACE_MS = 5000,                /* an actor of the lowest level; the same again for
+                                          each PL_GRACE_LEVELS that it is higher */
     PL_GRACE_LEVELS = 20,
     PL_RANK_END_MS = 30000,          /* all actors of a rank that has to end */
     PL_LEAVE_MS = 3000,              /* a rank that leaves waits until its last messages
