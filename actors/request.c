@@ -56,7 +56,7 @@ const pl_actor_ops_t *pl_request_strategy(const pl_job_t *job, pl_error_t *err)
 
 /* ---- ranks that were started by another program ---- */
 
-/* Compares a number of the run with that of the program that started the ranks. */
+/* Compares a number of the run with the one that the starter of the ranks has set. */
 static int count_check(const pl_job_t *job, const char *key, pl_span_t wanted, int there,
                        const char *source, pl_error_t *err)
 {

@@ -12,7 +12,7 @@ int pl_request_check(const pl_job_t *job, pl_error_t *err);
  * options say otherwise. */
 bool pl_request_writes(const pl_job_t *job);
 /* The folder of that directory, from pl_text(): one for trainings, and one for each other
- * stage; and its name  ["": the next number], which is that of the training. */
+ * stage; and its name ["": the next number], which the training has, too. */
 char *pl_request_root(const pl_job_t *job, pl_error_t *err);
 const char *pl_request_name(const pl_job_t *job);
 

@@ -8,7 +8,7 @@
 #include "runtime/actor.h"
 
 typedef struct pl_sequence_step {
-    const char *what;      /* the actor waits for, in errors  [that of the step before] */
+    const char *what;            /* the actor waits for, in errors [as the step before] */
     /* Makes the call with `how` and returns its number. 0 without an error: there is
      * nothing to wait for. */
     uint64_t (*send)(void *self, pl_how_t how, pl_error_t *err);

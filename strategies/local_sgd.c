@@ -58,7 +58,7 @@ static const pl_option_t local_options[] = {
 enum { BEGIN, COMPARE, STEP, GRAPHS };
 
 /* Its own region, [parameters]: the parameters after the last synchronization. The
- * region before it is that of ddp/state.c. */
+ * region before it belongs to ddp/state.c. */
 enum { OUTER_PARAMS = PL_REGION_STRATEGY0 + 1 };
 
 /* Step scalars of a rank: the weight of its losses, and those of ddp/state.c. */

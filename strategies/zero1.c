@@ -3,7 +3,7 @@
  * ZeRO, stage 1 (Rajbhandari et al., arXiv 1910.02054): of the optimizer's state for
  * each parameter a rank has only its chunk; it updates that chunk of the parameters
  * and gets the other chunks from the other ranks. Everything else is ddp. Gradients
- * are summed whole: the norm for clipping is that of all of them, in one order, so the
+ * are summed whole: the norm for clipping is made of all of them, in one order, so the
  * bits are those of ddp.
  *
  * Where gradients stay on devices a rank has a chunk of each bucket, or of the

@@ -218,7 +218,7 @@ a_resume_into_a_directory_that_cannot_be_written_ends_at_once() {
         return
     fi
     as_reader "$paceline" fit run.json --json --set trainer.max_epochs=2 --resume data/0001
-    is "$status" 1 'it fails'
+    is "$status" 2 'it fails'
     like "$err" 'data/0001: the resumed run writes here, but no file can be made .*trainer.default_root_dir' 'and says why'
     ok 'before a step' test -z "$(grep -e '"event":"train"' -e '"event":"epoch"' <<<"$out")"
     as_reader "$paceline" fit run.json --set trainer.max_epochs=2 --resume data/0001 --set trainer.default_root_dir=free

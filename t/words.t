@@ -9,9 +9,8 @@ sources_have_plain_words() {
     done
 }
 
-# Folders are added here as soon as they are clean.
 comments_have_plain_words() {
-    for folder_of in accelerators examples t; do
+    for folder_of in accelerators actors engine examples strategies t; do
         is "$(cd "$srcdir" && t/words -c $(find "$folder_of" -name '*.[chkt]' -o -name '*.sh' -o -name '*.py' |
             grep -v '^t/\(words\|page\)\.t$' | LC_ALL=C sort))" "" "comments, names and texts of $folder_of/"
     done

@@ -1,8 +1,8 @@
 /* json_commands.c - commands to the runs of an engine as JSON, from any thread
  *
  * The servers of the page and of the control socket post requests through the engine's
- * commander. Each request is answered once. The queue is separate from that of the
- * reactor, so that requests are answered also when the engine closes. */
+ * commander. Each request is answered once. This queue is not the reactor's, so that
+ * requests are answered also when the engine closes. */
 #include <jansson.h>
 #include <string.h>
 

@@ -245,8 +245,8 @@ static int region_place(pl_loaded_model_t *m, pl_region_t region, int64_t count,
     return code;
 }
 
-/* Once, when the first graph has described the tensors.  The module is that of the
- * weights, so a tensor of another shape is due to the shape of the samples. */
+/* Once, when the first graph has described the tensors.  The weights come from this
+ * module, so only another shape of the samples changes the shape of a tensor. */
 static int weights_place(pl_loaded_model_t *m, pl_error_t *err)
 {
     if (!m->weights)

@@ -56,7 +56,8 @@ void pl_bootstrap_write(const pl_bootstrap_t *bootstrap, const char *name,
 bool pl_bootstrap_read(const char *text, pl_bootstrap_t *bootstrap);
 /* Prepares the runtime of the process of that rank. */
 void pl_bootstrap_enter(const pl_bootstrap_t *bootstrap, pl_runtime_t *runtime);
-/* That of this process if it executes the program for a rank; NULL: it does not. */
+/* The bootstrap of this process if it executes the program for a rank; NULL: it does
+ * not. */
 const pl_bootstrap_t *pl_bootstrap_in_script(void);
 
 /* ---- The rendezvous of processes that another program has started ---- */

@@ -95,7 +95,7 @@ pl_call_t *pl_batch_iter_take_call(pl_batch_iter_t *iter);
 /* After each event that may let the iteration continue.  After a failure nothing new is
  * sent, and all that is in flight comes back first. */
 void pl_batch_iter_continue(pl_batch_iter_t *iter);
-/* The same after a pause, whose time does not count as that of a batch. */
+/* The same after a pause, whose time is no time of a batch. */
 void pl_batch_iter_end_pause(pl_batch_iter_t *iter);
 
 /* Handles an answer that is not a reply; the iteration keeps an error.  False: the answer

@@ -29,7 +29,7 @@ typedef struct pl_checkpointing {
     pl_checkpoint_requests_t checkpoint_requests;
     uint64_t global_step;
     uint32_t epochs;
-    /* States of the components; progress is that of all loops. */
+    /* States of the components; progress: of all loops. */
     char *epoch, *evaluate, *progress, *callbacks, *loggers, *metrics;
     pl_weights_t *weights;                    /* counted */
     void (*after_copies)(pl_fit_t *fit);      /* all is copied: the run continues */

@@ -38,8 +38,8 @@ void pl_hooks_release(pl_hooks_t *hooks)
 
 /* ---- calls ---- */
 
-/* Answers the loop; consumes the call.  The answer has no number, because the loop knows
- * only that of the first call. */
+/* Answers the loop; consumes the call.  The answer has no number, because the loop
+ * knows only the number of the first call. */
 static void call_answer(void *self, hook_call_t *call, pl_answer_t answer)
 {
     const pl_how_t how = call->how;

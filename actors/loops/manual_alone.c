@@ -5,9 +5,9 @@
  * of a size when the first such batch has come.  The same holds for stages: a module that
  * cannot predict can be trained nevertheless.
  *
- * A checkpoint of a manual loop is that of a fit between two epochs, of which none is
- * done.  So a fit can resume from one, and a manual loop from one of a fit.  Batches
- * continue when all is copied. */
+ * A checkpoint of a manual loop equals one of a fit that has done no epoch.  So a fit
+ * can resume from one, and a manual loop from one of a fit.  Batches continue when all
+ * is copied. */
 #include <string.h>
 
 #include "actors/loops/manual.h"
@@ -101,8 +101,8 @@ static void signature_answered(void *self, const pl_answer_t *answer)
         pl_manual_fail(o, &err);
 }
 
-/* A new size replaces the oldest but the first, because the scale of a step is that of
- * the first. */
+/* A new size replaces the oldest but the first, because the first size scales the loss
+ * of a step. */
 void pl_manual_set_signature(pl_manual_t *o, const pl_manual_item_t *item)
 {
     pl_error_t err = {0};

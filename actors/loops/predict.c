@@ -23,7 +23,7 @@ typedef struct predict_loop {
 
 /* ---- outputs ---- */
 
-/* Adds the outputs of a batch; the first axis is that of the samples. */
+/* Adds the outputs of a batch; the first axis counts samples. */
 static int outputs_append(predict_loop_t *p, const pl_outputs_t *batch, pl_error_t *err)
 {
     pl_outputs_t *all = p->outcome->outputs;

@@ -111,7 +111,7 @@ int pl_resume_is_requested(const pl_job_t *job, const char *agreed,
 int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
                    const pl_find_checkpoint_reply_t *found, pl_error_t *err);
 
-/* Compares the data, as open_data describes it, with that of the saved run. PL_EINVAL
+/* Compares the data, as open_data describes it, with the data of the saved run. PL_EINVAL
  * says which source differs, and how. */
 int pl_resume_data(const pl_resume_t *resume, const pl_job_t *job, const char *content,
                    pl_error_t *err);

@@ -54,8 +54,8 @@ static int mistakes_of(const checker_t *c)
     return c->all ? c->all->count : 0;
 }
 
-/* The error of a value or key: the text (printf) behind "run.json:3:18: ". It is kept and
- * the check goes on, or it ends the check. */
+/* The error of a value or key: the text (printf) behind "run.json:3:18: ". It is kept
+ * and the check continues, or it ends the check. */
 static PL_PRINTF(5, 6) int fail_at(const checker_t *c, const path_t *path,
                                    pl_json_field_t field, int code, const char *format,
                                    ...)

@@ -82,8 +82,8 @@ static void show_runs(const json_t *answer)
 
 /* ---- why it ended ---- */
 
-/* The calls that failed, from the first to the last. The code of an error is shown where
- * it differs from that of the call before. */
+/* The calls that failed, from the first to the last. The code of an error is shown
+ * where it differs from the code before. */
 static void show_chain(const json_t *chain)
 {
     size_t k;
@@ -371,7 +371,6 @@ static void show_rank(long long rank, const json_t *work)
 
 /* The table of the ranks that did any such work; key: the member of a rank with it
  * [the rank itself]. */
-/* Of what a rank has at a key, or itself; nothing when none of them did any. */
 static void show_work(const json_t *ranks, const char *key, const char *title)
 {
     size_t k;

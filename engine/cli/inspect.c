@@ -91,7 +91,8 @@ static double bytes_of(const json_t *manifest)
     return bytes;
 }
 
-/* The counts of each loop; the state of a loop contains that of the loops it calls. */
+/* The counts of each loop; the state of a loop contains the states of the loops it
+ * calls. */
 static void show_counts(const json_t *progress)
 {
     const char *name;

@@ -66,7 +66,7 @@ struct cli_session {
     double signalled;                                  /* s: when it came */
     bool has_begun;                                    /* the run has reported progress */
     bool is_cut;                                       /* some of its runs never began */
-    bool ended;                                        /* status is that of the run */
+    bool ended;                                        /* status is the run's */
     int status;
 };
 

@@ -103,7 +103,7 @@ static void show_rate(const cli_tune_t *arguments, const json_t *trials,
 
 /* ---- batch sizes ---- */
 
-/* A row of the table, which grows while the search goes on. The memory of a batch is
+/* A row of the table, which grows during the search. The memory of a batch is
  * known if the process has grown for it. */
 static void show_trial(tune_t *tune, const json_t *trial)
 {

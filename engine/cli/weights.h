@@ -31,7 +31,7 @@ void cli_weights_file(const char *checkpoint, char file[PATH_MAX]);
 /* The data info stored in the weights of a file or run directory  [NULL: none]. */
 json_t *cli_weights_data_info(const char *checkpoint);
 
-/* Refuses a directory without weights, such as that of an aborted run behind runs/latest,
+/* Refuses a directory without weights, such as an aborted run behind runs/latest,
  * and names the newest run beside it that has weights. */
 int cli_weights_check(const char *checkpoint, pl_error_t *err);
 

@@ -92,7 +92,7 @@ static int file_remove(const char *folder, const char *name, pl_error_t *err)
     return code;
 }
 
-/* Whether a name is that of an unfinished file or checkpoint. */
+/* Whether an unfinished file or checkpoint has this name. */
 static bool is_part(const char *name)
 {
     size_t length = strlen(name);

@@ -149,29 +149,29 @@ typedef struct pl_handler {
     }
 
 typedef struct pl_actor_ops {
-    PL_COMPONENT;                      /* the table must outlive its actors */
-    const char *role;                  /* the stream has role.name: "strategy.single"
-                                          [the name alone] */
-    int level;                         /* pl_level_t: what the actor may call and accept;
-                                          messages.def lists it for each message */
-    const pl_handler_t *handlers;      /* up to PL_HANDLERS_END; `start` among them */
-    int credit;                        /* limit of open calls; further calls fail with
-                                          PL_EBUSY, except `stop`  [64] */
-    int devices_max;                   /* of a strategy or launcher: limit of devices on a
-                                          node  [no limit] */
-    bool elastic;                      /* of a strategy: the result of a run does not
-                                          depend on the number of ranks */
-    bool independent_steps;            /* of a strategy: ranks take steps by themselves */
-    bool global_batch_semantics;       /* of a strategy: a step equals that of one process
-                                          with all samples, so runs of such strategies
-                                          resume from each other's checkpoints  [only from
-                                          its own] */
-    bool remote_ranks;                 /* of a launcher: ranks are other processes, which
-                                          find components by name only */
-    bool in_process;                   /* of a launcher: one of its ranks is a thread of
-                                          the program that requested the run */
-    bool externally_started;           /* of a launcher: another program starts the ranks
-                                          and sets their number */
+    PL_COMPONENT;                  /* the table must outlive its actors */
+    const char *role;              /* the stream has role.name: "strategy.single"
+                                      [the name alone] */
+    int level;                     /* pl_level_t: what the actor may call and accept;
+                                      messages.def lists it for each message */
+    const pl_handler_t *handlers;  /* up to PL_HANDLERS_END; `start` among them */
+    int credit;                    /* limit of open calls; further calls fail with
+                                      PL_EBUSY, except `stop`  [64] */
+    int devices_max;               /* of a strategy or launcher: limit of devices on a
+                                      node  [no limit] */
+    bool elastic;                  /* of a strategy: the result of a run does not
+                                      depend on the number of ranks */
+    bool independent_steps;        /* of a strategy: ranks take steps by themselves */
+    bool global_batch_semantics;   /* of a strategy: a step equals a step of one
+                                      process with all samples, so runs of such strategies
+                                      resume from each other's checkpoints  [only from
+                                      its own] */
+    bool remote_ranks;             /* of a launcher: ranks are other processes, which
+                                      find components by name only */
+    bool in_process;               /* of a launcher: one of its ranks is a thread of
+                                      the program that requested the run */
+    bool externally_started;       /* of a launcher: another program starts the ranks
+                                      and sets their number */
     /* The table whose handlers take the messages that these do not, and whose release()
      * follows this one's; its struct is the first member of this one's  [no table] */
     const struct pl_actor_ops *base;

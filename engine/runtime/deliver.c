@@ -144,7 +144,7 @@ static int call_start(actor_t *actor, const pl_body_t *body, pl_error_t *err)
     return code;
 }
 
-/* Runs a handler with the call as the cause of what it does. */
+/* Runs a handler; the call is the cause of the calls that it makes. */
 static int handle(actor_t *actor, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     pl_reactor_t *reactor = actor->reactor;

@@ -9,7 +9,7 @@
  * tcp://127.0.0.1:PORT, "*" for any port.  At most 1024 viewers are served, 2048 at a
  * port. More than four viewers together get 20 000 lines a turn: a second, or a second
  * for each 200 viewers.  They get up to twice as many again of rare kinds, one second
- * late at most. The queue of a viewer holds 2000 lines, that of the hub 16 MiB;
+ * late at most. The queue of a viewer holds 2000 lines, the hub's 16 MiB;
  * further messages show as a gap.  lossless: no message is dropped and memory grows;
  * for tests, without a hub before.  The hub becomes runtime->monitor. */
 int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,

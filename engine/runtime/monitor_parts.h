@@ -25,7 +25,7 @@ typedef struct outlet {
 /* The limits of admission. */
 typedef enum limit { LIMIT_VIEWERS, LIMIT_DESCRIPTORS, LIMIT_COMERS, LIMITS } limit_t;
 
-/* The viewers of what is published. */
+/* The viewers of the stream. */
 typedef struct audience {
     int viewers;                                /* atomic */
     int64_t said[LIMITS];                       /* last logged  [0: never] */
@@ -64,7 +64,7 @@ struct pl_monitor {
     int watchers;                   /* atomic: topics, of both, and taps */
     int tap_count;                  /* atomic: without taps that publish */
     int reported;                   /* topics of `own` that taps publish */
-    struct stream_record *top;             /* atomic: newest first */
+    struct stream_record *top;      /* atomic: newest first */
     size_t waiting;                 /* atomic: bytes in records */
     bool looks;                     /* atomic: the hub will look at the stack by itself */
     int wake_fd;                    /* eventfd: wakes the hub */

@@ -36,14 +36,14 @@ typedef struct pl_open {
     uint32_t process_id, incarnation, message;
     int64_t began;                                          /* ns */
     pl_graph_actor_t *from, *to;
-    uint64_t run;                              /* number of its run: that of the call that
-                                                  caused it; the graph's user may set
-                                                  another  [0: unknown] */
-    pl_replay_what_t what;                     /* of replay_plan */
-    bool ends_step;                            /* of train_batch */
-    uint64_t step;                             /* of train_batch that ends a step: the
-                                                  steps done then */
-    bool is_command;                           /* it is `control`: */
+    uint64_t run;                                /* number of its run, as of the call that
+                                                    caused it; the graph's user may set
+                                                    another [0: unknown] */
+    pl_replay_what_t what;                       /* of replay_plan */
+    bool ends_step;                              /* of train_batch */
+    uint64_t step;                               /* of train_batch that ends a step: the
+                                                    steps done then */
+    bool is_command;                             /* it is `control`: */
     pl_run_command_t command;
     int track;                                        /* of `to`; < 0: none */
     void *own;                                        /* the user of the graph frees it */

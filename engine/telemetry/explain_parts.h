@@ -100,7 +100,7 @@ void explain_pause(explain_t *x, int64_t begin);
 void explain_continue(explain_t *x, int64_t end);
 void explain_forget_times(explain_t *x);
 json_t *explain_times_json(explain_t *x);
-/* The calls that are open in the graph, which is that of a moment. */
+/* The calls that are open in the graph at a moment. */
 json_t *explain_open_json(const explain_t *x, int64_t moment);
 
 #endif

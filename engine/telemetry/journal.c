@@ -151,7 +151,7 @@ static void journal_close(void *self)
     pl_free(j);
 }
 
-/* A buffer begins with a record, that of the begin of the file with the magic. */
+/* A buffer begins with a record; the first buffer of the file begins with the magic. */
 static size_t journal_whole(const char *bytes, size_t size)
 {
     pl_journal_record_t r;

@@ -55,7 +55,8 @@ static viewed_run_t *newest_living(const pl_run_view_t *view)
     return newest;
 }
 
-/* A free place, or that of the oldest run that has ended; active runs keep theirs. */
+/* A free place, or the place of the oldest run that has ended; active runs keep
+ * theirs. */
 static viewed_run_t **place_for_run(pl_run_view_t *view)
 {
     viewed_run_t **place = NULL;
@@ -353,7 +354,7 @@ static void take_reply(pl_run_view_t *view, viewed_run_t *run, const pl_tap_reco
     }
 }
 
-/* Whether an answer to it says something of a run: that of most calls does not. */
+/* Whether an answer to it says something of a run: most answers do not. */
 static bool is_telling(unsigned message)
 {
     switch (message) {

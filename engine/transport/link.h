@@ -13,7 +13,7 @@
  * process and reports it by pl_link_died(); a link on the same machine observes it too.
  * Messages of another incarnation are counted and dropped.
  *
- * A link does not interpret its messages.  All calls are on one thread, that of its loop.
+ * A link does not interpret its messages.  All calls are on the thread of its loop.
  */
 #ifndef PL_TRANSPORT_LINK_H
 #define PL_TRANSPORT_LINK_H
@@ -24,8 +24,8 @@
 typedef struct pl_link pl_link_t;
 struct pl_sockets;
 
-#define PL_LINK_HOST (-1)                                   /* the peer of a rank's end */
-#define PL_LINK_VERSION 2                                   /* of what is on the wire */
+#define PL_LINK_HOST (-1)                                  /* the peer of a rank's end */
+#define PL_LINK_VERSION 2                                  /* of the frames on the wire */
 
 typedef enum pl_link_event {
     PL_LINK_JOINED,    /* text: the other side's `about`; messages may be sent.  A rank's

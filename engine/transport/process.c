@@ -345,7 +345,7 @@ int pl_process_id(const pl_process_t *process)
 
 /* A shell may stand between parent and child.  Then the end of the shell is not the end
  * of the parent, and the link reports that one.  It also does for a parent in another PID
- * namespace, such as that of a container: here its number names no process or another. */
+ * namespace, such as a container's: here its number names no process or another. */
 int pl_process_follow_parent(pl_error_t *err)
 {
     const char *text = getenv(PARENT);

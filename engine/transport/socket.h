@@ -66,9 +66,9 @@ typedef struct pl_socket_spec {
     int comers_a_second;                      /* with on_peers: new connections at a
                                                  port after a first burst; further ones
                                                  wait outside  [no limit] */
-    /* With on_peers: a greeting succeeded, or a connection ended because it failed.  Who:
-     * its address, "10.0.0.2, port 4711" or "a client"; "" after success.  May close the
-     * socket.  [not observed] */
+    /* With on_peers: a greeting succeeded, or a connection ended because it failed.
+     * The text is the peer's address, "10.0.0.2, port 4711" or "a client"; "" after
+     * success.  May close the socket.  [not observed] */
     void (*on_greeting)(void *user, pl_greeting_t how, const char *who);
 } pl_socket_spec_t;
 

@@ -12,11 +12,11 @@
  * operation has failed or was aborted all that follow fail: the ranks have to join
  * again, and the contents of registered buffers are lost.
  *
- * Same bits: the sum of an element over the ranks is that of the canonical tree
- * (tree.h), whatever moves it and however it is cut. A collective that cannot
- * guarantee this says so with own_order().
+ * Same bits: an element is summed over the ranks by the canonical tree (tree.h),
+ * whatever moves it and however it is cut. A collective that cannot guarantee this
+ * says so with own_order().
  *
- * Memory is the host's, or that of the one kind of device that a collective names. An
+ * Memory is the host's, or memory of the one kind of device that a collective names. An
  * operation on a device's memory is done when it is in order, not when it is over: it
  * begins behind one fence, and its result is there behind another. */
 #ifndef PL_COLLECTIVES_COLLECTIVE_H

@@ -448,7 +448,7 @@ static void tcp_abort(void *self, const pl_error_t *why)
     abort_put(t);
 }
 
-/* Reads and drops what others send, so that they can go on and read what we sent. */
+/* Reads and drops what others send, so that they continue and read what we sent. */
 static void connections_drain(const tcp_t *t)
 {
     char rest[16 << 10];

@@ -169,8 +169,8 @@ typedef struct tcp_peer {
 
     /* Its relation to this rank: see tcp_elements.c. */
     bool is_local;                                          /* it shares memory */
-    /* It gives the sum of its unit to this rank; this rank gives that of its own to
-     * it. */
+    /* It gives the sum of its unit to this rank; this rank gives the sum of its own
+     * unit to it. */
     bool gives_sums, takes_sums;
     /* It takes this rank's results for its machine; it gives its own for all ranks
      * here. */

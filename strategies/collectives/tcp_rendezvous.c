@@ -324,7 +324,7 @@ void tcp_rendezvous_end(tcp_t *t)
 
 /* ---- what comes from those not met ---- */
 
-/* The connection becomes that of the rank, or is dropped if the greeting is refused. */
+/* The connection becomes the rank's, or is dropped if the greeting is refused. */
 static void greeting_advance(tcp_t *t, tcp_connection_t **place)
 {
     int rank;
@@ -410,7 +410,7 @@ void tcp_handle(tcp_t *t, uint32_t from)
         pl_error_t err;
         for (int fd; (fd = accept4(t->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC))
                      >= 0;) {
-            /* A free slot; if there is none, that of the oldest. */
+            /* A free slot; if there is none, the slot of the oldest. */
             int k = t->stranger_next;
             for (int tried = 0; tried < t->stranger_count && t->stranger[k]; tried++)
                 k = (k + 1) % t->stranger_count;

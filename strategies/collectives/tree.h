@@ -9,7 +9,7 @@
  *
  * So 2^k ranks from a multiple of 2^k on are always a subtree of their own, however many
  * ranks there are: they can be reduced first, on the node they share, and the bits stay
- * the same. (The shape is that of the hash trees of RFC 6962, section 2.1.) */
+ * the same. (The hash trees of RFC 6962, section 2.1, have the same shape.) */
 #ifndef PL_COLLECTIVES_TREE_H
 #define PL_COLLECTIVES_TREE_H
 

@@ -79,7 +79,7 @@ int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t 
     if (moves->own_order && moves->own_order(instance.self))
         ddp->replica.order = name;
     ddp->device_kind = moves->device;
-    /* The collective is for memory of devices, and it cannot move that of this
+    /* The collective is for memory of devices, and it cannot move the memory of this
      * accelerator. */
     const char *accelerator = pl_options_choice(job->options, "trainer.accelerator",
                                                 pl_accelerator_auto(job->options)),

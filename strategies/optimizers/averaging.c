@@ -26,8 +26,8 @@ static const pl_option_t ema_options[] = {
     PL_OPTIONS_END,
 };
 
-/* torch.optim.swa_utils.AveragedModel, whose first update copies; the warm-up is that of
- * TensorFlow's ExponentialMovingAverage. */
+/* torch.optim.swa_utils.AveragedModel, whose first update copies; TensorFlow's
+ * ExponentialMovingAverage has the same warm-up. */
 static double ema_share(const void *self, const pl_moment_t *when)
 {
     const ema_t *ema = self;

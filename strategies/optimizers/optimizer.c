@@ -250,7 +250,7 @@ static pl_node_t gradient_norm(pl_graph_t *g, const pl_optimizer_t *optimizer,
     return pl_scale(g, pl_mul(g, norm, factor), 1 / SMALL);
 }
 
-/* The factor from the gradient of sum/nominal to that of sum/weight, clipped. */
+/* The factor from the gradient of sum/nominal to the gradient of sum/weight, clipped. */
 static pl_node_t gradient_factor(pl_graph_t *g, const pl_optimizer_t *optimizer,
                                  const pl_model_t *model, double nominal, double clip)
 {

@@ -53,13 +53,13 @@ typedef struct pl_optimizer {
     double clip_value;    /* limit of an element of the mean loss's gradient  [0: none] */
     bool averages;        /* into PL_REGION_AVERAGE */
     bool cycles;          /* its momentum is the schedule's, */
-    double momentum;      /* and that of the next step */
+    double momentum;      /* and the next step's */
     struct pl_optimizer_memory *memory;  /* what it owns  [it belongs to the caller] */
     int objective;        /* objective of the module whose parameters it updates */
     pl_piece_t piece[PL_GRAD_BUCKETS_MAX];  /* of the parameters that it updates */
     int pieces;           /* [0: all] */
-    /* Elements of a block: the norm of the gradients is that of the norms of blocks
-     * [0: of ranges of them] */
+    /* Elements of a block: the norm of the gradients is made of the norms of blocks [0:
+     * of ranges of them] */
     int64_t block;
     /* Norms in PL_REGION_NORMS, which pl_optimizer_norms() left of the blocks of all
      * ranks [0: the gradients are whole] */

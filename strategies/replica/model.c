@@ -1,8 +1,7 @@
 /* model.c - the module of a replica and its precision: how the device keeps the model,
  * and the model info for users and for numbers of speed
  *
- * The description is that of the first graph: that of training batches, if there is
- * one. */
+ * The first graph is described: the graph of training batches, if there is one. */
 #include <jansson.h>
 #include <math.h>
 #include <string.h>

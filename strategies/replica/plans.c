@@ -158,7 +158,7 @@ static int plans_list_sizes(pl_replica_t *r, pl_stage_t stage, int objective,
     return code;
 }
 
-/* The order matters: the first graph, that of the full training batch, creates the
+/* The order matters: the first graph, for the full training batch, creates the
  * parameters. */
 static int plans_list(pl_replica_t *r, pl_error_t *err)
 {

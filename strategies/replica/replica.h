@@ -295,7 +295,7 @@ PL_API int pl_replica_train(void *self, pl_call_t *call, const pl_body_t *body,
 /* ---- How sync points end ---- */
 
 PL_API void pl_replica_prepared(pl_replica_t *r, const pl_error_t *failure);
-/* Like the progress of an enqueued replay: the fence is that of all of it. */
+/* Like the progress of an enqueued replay: the fence is behind all of it. */
 PL_API void pl_replica_enqueued(pl_replica_t *r, struct pl_objective_state *of,
                                 pl_object_t *fence);
 /* Like the reply to a replay; skipped: it did not run; forward, and all of it:

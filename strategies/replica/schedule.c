@@ -118,7 +118,7 @@ int pl_replica_observe_metrics(void *self, pl_call_t *call, const pl_body_t *bod
     return pl_reply_observe_metrics(call, &(pl_observe_metrics_reply_t){0});
 }
 
-/* ---- "schedule": its state, or an object with that of each objective ---- */
+/* ---- "schedule": its state, or an object with the state of each objective ---- */
 
 static int schedule_save(const pl_instance_t *component, const char *name, json_t *into,
                          pl_error_t *err)

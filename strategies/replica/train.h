@@ -164,8 +164,8 @@ int pl_objective_take(pl_objective_stages_t *stages, pl_objective_event_t event,
 int pl_pipeline_take(pl_pipeline_state_t *state, pl_pipeline_event_t event,
                      pl_error_t *err);
 
-/* The event of a stage that corresponds to that of compute: sent, ordered, reported or
- * failed. */
+/* The event of a stage that corresponds to an event of compute: sent, ordered, reported
+ * or failed. */
 static inline pl_objective_event_t pl_objective_event_of(pl_objective_stage_t stage,
                                                          pl_objective_event_t of_compute)
 {

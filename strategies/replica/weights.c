@@ -259,7 +259,7 @@ static int tensor_write(pl_replica_t *r, const pl_weights_t *weights,
     return code;
 }
 
-/* A further region for a region's elements: that of a failed step's state; weights
+/* A further region for a region's elements: the backup of the state; weights
  * without optimizer state are also the start of an average. */
 static pl_region_t second_region(const pl_replica_t *r, const import_t *import,
                                  int region)
