@@ -318,7 +318,7 @@ static int best_join(void *self, pl_coll_request_t *req, pl_error_t *err)
         b->table[k] = pl_alloc_array(size, sizeof *b->table[k]);
     if (!b->text || !b->machine || !b->table[SHM] || !b->table[TCP])
         return pl_no_memory(err);
-    /* The address of a rank is that of shm and that of tcp. */
+    /* The address of a rank has its addresses of shm and tcp. */
     for (int rank = 0; rank < world->size; rank++) {
         const char *address = world->address[rank], *middle = strstr(address, between);
         char *text = b->text + (size_t)rank * PL_ADDRESS_TEXT;

@@ -69,7 +69,7 @@ static tcp_greeting_t raw_read(const tcp_t *t, tcp_connection_t *connection)
                : TCP_GREETING_BAD;
 }
 
-/* The hello is that of another rank that knows both numbers; the rank has not been met,
+/* The hello comes from another rank that knows both numbers; the rank has not been met,
  * or it connects again. */
 static tcp_greeting_t hello_read(const tcp_t *t, tcp_connection_t *connection, int *rank)
 {

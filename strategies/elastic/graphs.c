@@ -18,9 +18,9 @@ static int64_t rounded(int64_t elements)
     return (elements + PL_CHUNK_STEP - 1) / PL_CHUNK_STEP * PL_CHUNK_STEP;
 }
 
-/* The elements at which the parts of a row begin; and in PL_ELASTIC_LOCAL_SUMS those of
- * what follows this rank's further sums: the gradients of the earlier batches of the
- * step, and the state before the batch. */
+/* The elements at which the parts of a row begin; and in PL_ELASTIC_LOCAL_SUMS those
+ * of the part behind this rank's further sums: the gradients of the earlier batches of
+ * the step, and the state before the batch. */
 typedef struct row_layout {
     int64_t grads;                                          /* count */
     int64_t present, state, end;
