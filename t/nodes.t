@@ -25,6 +25,15 @@ children_train_as_threads_do() {
     is "$(ls -d runs/launched*)" runs/launched "one folder"
 }
 
+# As with a container for each rank: there the number of the launcher's process names no process.
+ranks_in_namespaces_of_their_own_train_as_threads_do() {
+    unshare --pid --fork --mount-proc true 2>/dev/null || { skip "no PID namespace can be made here"; return; }
+    try timeout 300 "$paceline" launch --devices 2 -- unshare --pid --fork --mount-proc "$paceline" fit run.json \
+        --set trainer.run_name=apart
+    is "$status" 0 "status 0"
+    ok "the same bits" cmp "$(inline_model 2)" runs/apart/model.safetensors
+}
+
 any_port_will_do_on_one_node() {
     try timeout 300 "$paceline" launch --devices 2 --rdzv-endpoint 127.0.0.1:0 -- "$paceline" fit run.json \
         --set trainer.run_name=any
@@ -554,6 +563,7 @@ jobs_of_mpich_do_not_mix() {
 }
 
 run children_train_as_threads_do trains
+run ranks_in_namespaces_of_their_own_train_as_threads_do trains
 run any_port_will_do_on_one_node trains
 run the_key_is_found_by_its_variable
 run a_process_may_train_again trains
