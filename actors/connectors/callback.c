@@ -440,23 +440,6 @@ static int callbacks_on_get_state(void *self, pl_call_t *call, const pl_body_t *
 
 /* The n-th callback of a name gets the state of the n-th one of that name: the list of
  * callbacks may have changed. */
-static const char *state_of(const callbacks_t *callbacks, int k, const json_t *all)
-{
-    const char *name = ops_of(&callbacks->hosted[k])->name;
-    size_t at;
-    json_t *entry;
-    int before = 0;
-    for (int i = 0; i < k; i++)
-        before += !strcmp(ops_of(&callbacks->hosted[i])->name, name);
-    json_array_foreach(all, at, entry) {
-        const char *of = json_string_value(json_object_get(entry, "name"));
-        const char *state = json_string_value(json_object_get(entry, "state"));
-        if (of && state && !strcmp(of, name) && before-- == 0)
-            return state;
-    }
-    return "";
-}
-
 static int callbacks_on_set_state(void *self, pl_call_t *call, const pl_body_t *body,
                                   pl_error_t *err)
 {
@@ -468,8 +451,19 @@ static int callbacks_on_set_state(void *self, pl_call_t *call, const pl_body_t *
         code = pl_fail(err, PL_EFORMAT, "the state of the callbacks is not JSON");
     for (int k = 0; k < callbacks->count && code == PL_OK; k++) {
         const hosted_t *hosted = &callbacks->hosted[k];
-        const char *state = state_of(callbacks, k, all);
+        const char *name = ops_of(hosted)->name, *state = "";
         pl_error_t why = {0};
+        size_t at;
+        json_t *entry;
+        int before = 0;
+        for (int i = 0; i < k; i++)
+            before += !strcmp(ops_of(&callbacks->hosted[i])->name, name);
+        json_array_foreach(all, at, entry) {
+            const char *of = json_string_value(json_object_get(entry, "name")),
+                       *kept = json_string_value(json_object_get(entry, "state"));
+            if (of && kept && !strcmp(of, name) && before-- == 0)
+                state = kept;
+        }
         if (*state && ops_of(hosted)->restore
             && ops_of(hosted)->restore(hosted->component.self, state, &why) != PL_OK)
             code = callback_fail(hosted, "in restore()", &why, err);

@@ -406,47 +406,38 @@ static int last_take(pl_found_t *found, const char *root, pl_error_t *err)
     return code;
 }
 
-static int find(const char *root, const char *run_name, const char *from,
-                pl_found_t *found, pl_error_t *err)
-{
-    struct stat what;
-    if (from && stat(from, &what) != 0)
-        return pl_fail(err, PL_ENOTFOUND, "no checkpoint or run is at %s: %m", from);
-    if (from && is_there(from, PL_CHECKPOINT_MANIFEST)) {
-        pl_error_t why = {0};
-        pl_candidate_t one = {.path = pl_strdup(from)};
-        one.manifest = one.path ? pl_checkpoint_manifest(from, &why) : NULL;
-        found->weights = one.manifest ? weights_take(from, one.manifest, true, &why)
-                                      : NULL;
-        found->path = one.path;
-        found->manifest = one.manifest ? pl_json_write(one.manifest, PL_JSON_COMPACT)
-                                       : NULL;
-        json_decref(one.manifest);
-        if (!one.path || (found->weights && !found->manifest))
-            return pl_no_memory(err);
-        if (!found->weights)
-            return pl_fail(err, why.code, "%s", why.text);
-        found->run_dir = run_dir_of(from);
-        return PL_OK;
-    }
-    if (!*root)
-        root = ".";
-    if (!from && !*run_name)
-        return last_take(found, root, err);
-    found->run_dir = from ? pl_strdup(from) : pl_text("%s/%s", root, run_name);
-    if (!found->run_dir)
-        return pl_no_memory(err);
-    int code = newest_take(found, found->run_dir, err);
-    if (code != PL_OK || found->path || !from)
-        return code;
-    return none_fail(found, from, "resume from", err);
-}
-
 int pl_checkpoint_find(const char *root, const char *run_name, const char *from,
                        pl_found_t *found, pl_error_t *err)
 {
+    struct stat what;
+    pl_error_t why = {0};
+    int code = PL_OK;
     *found = (pl_found_t){0};
-    int code = find(root, run_name, from, found, err);
+    root = *root ? root : ".";
+    if (from && stat(from, &what) != 0) {
+        code = pl_fail(err, PL_ENOTFOUND, "no checkpoint or run is at %s: %m", from);
+    } else if (from && is_there(from, PL_CHECKPOINT_MANIFEST)) {
+        char *path = pl_strdup(from);
+        json_t *manifest = path ? pl_checkpoint_manifest(from, &why) : NULL;
+        found->weights = manifest ? weights_take(from, manifest, true, &why) : NULL;
+        found->path = path;
+        found->manifest = manifest ? pl_json_write(manifest, PL_JSON_COMPACT) : NULL;
+        json_decref(manifest);
+        if (!path || (found->weights && !found->manifest))
+            code = pl_no_memory(err);
+        else if (!found->weights)
+            code = pl_fail(err, why.code, "%s", why.text);
+        else
+            found->run_dir = run_dir_of(from);
+    } else if (!from && !*run_name) {
+        code = last_take(found, root, err);
+    } else {
+        found->run_dir = from ? pl_strdup(from) : pl_text("%s/%s", root, run_name);
+        code = found->run_dir ? newest_take(found, found->run_dir, err)
+                              : pl_no_memory(err);
+        if (code == PL_OK && !found->path && from)
+            code = none_fail(found, from, "resume from", err);
+    }
     if (code != PL_OK)
         pl_found_release(found);
     return code;

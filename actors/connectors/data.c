@@ -363,26 +363,18 @@ static void data_on_batch(void *self, const pl_answer_t *answer)
     data_advance(data);
 }
 
-/* The reader with the fewest batches of those that may get more, or NULL.  A reader gets
- * batches in groups, because each batch that is sent alone wakes a thread twice. */
-static data_reader_t *reader_free(data_t *data)
-{
-    data_reader_t *min = NULL;
-    for (int k = 0; k < data->reader_count; k++) {
-        data_reader_t *reader = &data->reader[k];
-        if (!reader->is_fed && reader->count < reader->max
-            && (!min || reader->count < min->count))
-            min = reader;
-    }
-    return min;
-}
-
-/* Sends batches to the readers; one that cannot be sent fails in its place. */
+/* Sends batches to the readers: to the one with the fewest of those that may get more.  A
+ * reader gets batches in groups, because each batch that is sent alone wakes a thread
+ * twice.  A batch that cannot be sent fails in its place. */
 static void queue_read_ahead(data_t *data, pl_prefetch_t *queue, int waiting)
 {
-    for (data_reader_t *reader; (reader = reader_free(data));) {
+    for (;;) {
+        data_reader_t *reader = NULL;
+        for (data_reader_t *r = data->reader; r < data->reader + data->reader_count; r++)
+            if (!r->is_fed && r->count < r->max && (!reader || r->count < reader->count))
+                reader = r;
         pl_error_t err = {0};
-        pl_batch_t *batch = pl_prefetch_next(queue, (uint32_t)waiting);
+        pl_batch_t *batch = reader ? pl_prefetch_next(queue, (uint32_t)waiting) : NULL;
         if (!batch)
             return;
         const pl_read_batch_t fields = {.batch = &batch->object};

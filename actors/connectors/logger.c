@@ -412,24 +412,8 @@ static int logger_on_get_state(void *self, pl_call_t *call, const pl_body_t *bod
     return PL_OK;
 }
 
-/* The n-th logger of a name gets the state of the n-th one of that name. */
-static const json_t *state_of(const logger_t *logger, int k, const json_t *all)
-{
-    const char *name = ops_of(&logger->sink[k])->name;
-    int before = 0;
-    size_t at;
-    json_t *one;
-    for (int i = 0; i < k; i++)
-        before += !strcmp(ops_of(&logger->sink[i])->name, name);
-    json_array_foreach(all, at, one) {
-        const char *of = json_string_value(json_object_get(one, "name"));
-        if (of && !strcmp(of, name) && before-- == 0)
-            return one;
-    }
-    return NULL;
-}
-
 /* Called before the first metrics. */
+/* The n-th logger of a name gets the state of the n-th one of that name. */
 static int logger_on_set_state(void *self, pl_call_t *call, const pl_body_t *body,
                                pl_error_t *err)
 {
@@ -443,7 +427,17 @@ static int logger_on_set_state(void *self, pl_call_t *call, const pl_body_t *bod
         (uint64_t)json_integer_value(json_object_get(kept, "global_step"));
     for (int k = 0; k < logger->count; k++) {
         sink_t *sink = &logger->sink[k];
-        const json_t *state = state_of(logger, k, json_object_get(kept, "loggers"));
+        const json_t *state = NULL;
+        size_t at;
+        json_t *entry;
+        int before = 0;
+        for (int i = 0; i < k; i++)
+            before += !strcmp(ops_of(&logger->sink[i])->name, ops_of(sink)->name);
+        json_array_foreach(json_object_get(kept, "loggers"), at, entry) {
+            const char *of = json_string_value(json_object_get(entry, "name"));
+            if (of && !strcmp(of, ops_of(sink)->name) && before-- == 0)
+                state = entry;
+        }
         sink_set_position(sink, json_string_value(json_object_get(state, "position")));
         sink->is_resume = state != NULL;
         sink->written = sink->resumed =

@@ -137,20 +137,6 @@ void pl_data_split_release(pl_data_split_t *split)
     *split = (pl_data_split_t){0};
 }
 
-/* The k-th sample that is not held back, in rising order. */
-static int64_t split_rest(const pl_data_split_t *split, int64_t k)
-{
-    int64_t low = 0, high = split->held_count;
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-        if (split->held[middle] - middle <= k)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return k + low;
-}
-
 /* ---- how samples are dealt out ---- */
 
 static int64_t between(int64_t min, int64_t value, int64_t max)
@@ -245,18 +231,27 @@ void pl_sampler_batch_sizes(const pl_sampler_partition_t *of, int64_t count,
 /* pl_hash_text("data.shuffle"), which compilers do not evaluate: each sample needs it. */
 #define SHUFFLE UINT64_C(0x812a0c319e7a061a)
 
+/* The rest are the samples that are not held back, in rising order. */
 int64_t pl_sampler_at(const pl_sampler_t *sampler, uint64_t epoch, int64_t place)
 {
     if (sampler->shuffle) {
         const uint64_t key = pl_mix(pl_mix(sampler->seed, SHUFFLE), epoch);
         place = pl_permute_index(key, sampler->count, place);
     }
-    switch (sampler->side) {
-    case PL_REST: return split_rest(sampler->split, place);
-    case PL_HELD: return sampler->split->held[place];
-    case PL_WHOLE: break;
+    if (sampler->side == PL_WHOLE)
+        return place;
+    const int64_t *held = sampler->split->held;
+    if (sampler->side == PL_HELD)
+        return held[place];
+    int64_t low = 0, high = sampler->split->held_count;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (held[middle] - middle <= place)
+            low = middle + 1;
+        else
+            high = middle;
     }
-    return place;
+    return place + low;
 }
 
 /* ---- samples of different length ----

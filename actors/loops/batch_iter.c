@@ -77,7 +77,9 @@ void pl_batch_iter_continue(pl_batch_iter_t *iter)
         return;
     while (iter->failure.code == PL_OK && !iter->halted && iter->fetched < iter->batches
            && iter->pending < iter->depth.batches
-           && (!iter->ops->may_fetch || iter->ops->may_fetch(iter)))
+           && (iter->ops->may_fetch
+                   ? iter->ops->may_fetch(iter)
+                   : !iter->stopping && !pl_batch_iter_is_sync_point(iter)))
         if (pl_call_fetch_batch(iter, iter->data, &msg, how, &iter->failure)) {
             iter->fetched++;
             iter->fetching++;
@@ -165,6 +167,18 @@ void pl_batch_iter_request_sync(pl_batch_iter_t *iter)
     if (!pl_is_nobody(iter->coordinator))
         pl_call_request_sync(iter, iter->coordinator, &(pl_request_sync_t){0},
                              (pl_how_t){0}, NULL);
+}
+
+int pl_batch_iter_stop(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    (void)body, (void)err;
+    pl_batch_iter_t *iter = self;
+    if (pl_is_nobody(iter->coordinator))
+        iter->stopping = true;
+    else
+        pl_batch_iter_request_sync(iter);
+    return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
 
 static void iter_fetched(void *self, const pl_answer_t *answer)

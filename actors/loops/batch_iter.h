@@ -20,7 +20,8 @@ typedef struct pl_batch_iter_ops {
     /* The data have `there` batches; returns how many of them the iteration has, and sets
      * iter->failure after a failure  [all of them]. */
     uint32_t (*on_begun)(pl_batch_iter_t *iter, uint32_t there);
-    bool (*may_fetch)(const pl_batch_iter_t *iter);         /* the next batch  [always] */
+    /* The next batch  [until the iteration is stopped]. */
+    bool (*may_fetch)(const pl_batch_iter_t *iter);
     /* Makes the call that uses a fetched batch, and returns its number; 0: the batch is
      * skipped, or iter->failure has the reason. */
     uint64_t (*send)(pl_batch_iter_t *iter, const pl_fetch_batch_reply_t *batch);
@@ -72,6 +73,7 @@ struct pl_batch_iter {
     int64_t waited;                   /* ns, for the batch that is to be sent */
     uint32_t halts_at;                /* fetched batches at which all ranks halt and agree
                                          [0: no rank has requested it] */
+    bool stopping;                    /* by pl_batch_iter_stop() or by the loop */
     bool halted;                      /* the loop waits for something else: nothing is
                                          fetched */
     pl_error_t failure;
@@ -107,6 +109,9 @@ bool pl_batch_iter_no_reply(pl_batch_iter_t *iter, const pl_answer_t *answer);
 void pl_batch_iter_batch_done(pl_batch_iter_t *iter, bool halt);
 /* All ranks agree here: none has fetched more. */
 bool pl_batch_iter_is_sync_point(const pl_batch_iter_t *iter);
+/* The handler of `stop`: a rank alone stops at once, several at the next such halt. */
+int pl_batch_iter_stop(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err);
 /* This rank requests such a halt; without other ranks, this does nothing. */
 void pl_batch_iter_request_sync(pl_batch_iter_t *iter);
 

@@ -442,16 +442,11 @@ void pl_fit_checkpoint(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
 }
 
 /* A strategy that cannot prepare exports without it. */
-static void prepared(void *self, const pl_answer_t *answer)
-{
-    (void)self, (void)answer;
-}
-
 void pl_fit_checkpoint_prepare(const pl_fit_t *fit)
 {
     if (fit->saves && fit->options->enable_checkpointing)
         pl_call_prepare_export((void *)fit, fit->strategy, &(pl_prepare_export_t){0},
-                               (pl_how_t){.on_answer = prepared}, NULL);
+                               (pl_how_t){.on_answer = pl_loop_ignore}, NULL);
 }
 
 void pl_fit_checkpoint_release(pl_fit_t *fit)

@@ -42,12 +42,6 @@ static uint32_t forward_begun(pl_batch_iter_t *iter, uint32_t there)
     return allowed < w->max ? allowed : w->max;
 }
 
-static bool forward_may_fetch(const pl_batch_iter_t *iter)
-{
-    return !((const pl_forward_loop_t *)iter)->stopping
-           && !pl_batch_iter_is_sync_point(iter);
-}
-
 static void forward_what(const pl_batch_iter_t *iter, char text[160])
 {
     snprintf(text, 160, "batch %u of %s", iter->done,
@@ -98,7 +92,7 @@ static void forward_rest(pl_batch_iter_t *iter)
     if (!pl_batch_iter_is_sync_point(iter)) {
         w->ops->end(w, call);
     } else if (w->ops->ends_early) {
-        w->stopping = true;
+        iter->stopping = true;
         w->ops->end(w, call);
     } else {
         forward_cancelled(w);
@@ -111,7 +105,6 @@ int pl_forward_loop_start(void *self, pl_call_t *call, const pl_body_t *body,
 {
     static const pl_batch_iter_ops_t ops = {.on_names = forward_names,
                                             .on_begun = forward_begun,
-                                            .may_fetch = forward_may_fetch,
                                             .send = forward_send,
                                             .rest = forward_rest,
                                             .what = forward_what};

@@ -33,7 +33,6 @@ struct pl_forward_loop {
     char what[64];                                          /* "the prediction": for
                                                                errors */
 
-    bool stopping;                                          /* nothing more is fetched */
     bool warned;                                            /* that there is no batch */
     int64_t reported;                                       /* pl_now() */
 };

@@ -20,6 +20,11 @@ bool pl_loop_no_reply(pl_call_t **call_p, const pl_answer_t *answer)
     return answer->kind != PL_ANSWER_REPLY || !*call_p;
 }
 
+void pl_loop_ignore(void *self, const pl_answer_t *answer)
+{
+    (void)self, (void)answer;
+}
+
 uint64_t pl_loop_agree(void *self, pl_address_t coordinator, const pl_decide_t *msg,
                        pl_how_t how, pl_error_t *err)
 {

@@ -28,6 +28,9 @@ void pl_loop_fail(pl_call_t **call_p, const pl_error_t *error);
  * loop's call. */
 bool pl_loop_no_reply(pl_call_t **call_p, const pl_answer_t *answer);
 
+/* For calls whose failure is no error. */
+void pl_loop_ignore(void *self, const pl_answer_t *answer);
+
 /* ---- decisions of rank 0 ---- */
 
 /* All ranks get the messages of rank 0, in the answer of `decide`; a single rank gets its

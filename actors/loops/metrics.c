@@ -301,23 +301,6 @@ int pl_metric_put(json_t *into, const char *name, double value, pl_error_t *err)
 }
 
 /* Each value of a list of classes has a name with its number. */
-static int value_put(json_t *into, const pl_logged_metric_t *f, const char *behind,
-                     json_t *value, pl_error_t *err)
-{
-    const bool is_list = json_is_array(value) && f->kind != PL_METRIC_CONFUSION;
-    const size_t count = is_list ? json_array_size(value) : 1;
-    for (size_t k = 0; k < count; k++) {
-        char name[96];
-        if (is_list)
-            snprintf(name, sizeof name, "%s_%zu%s", f->name, k, behind);
-        else
-            snprintf(name, sizeof name, "%s%s", f->name, behind);
-        if (json_object_set(into, name, is_list ? json_array_get(value, k) : value) != 0)
-            return pl_no_memory(err);
-    }
-    return PL_OK;
-}
-
 int pl_metrics_put(const pl_metrics_t *metrics, pl_metrics_scope_t of, json_t *into,
                    pl_error_t *err)
 {
@@ -331,10 +314,18 @@ int pl_metrics_put(const pl_metrics_t *metrics, pl_metrics_scope_t of, json_t *i
                          : !f->on_step && of == PL_METRICS_OF_STEPS)
             continue;
         code = pl_metric_value(&sums, &value, err);
-        if (value)
-            code = value_put(into, f,
-                             f->on_step && of == PL_METRICS_OF_EPOCH ? "_epoch" : "",
-                             value, err);
+        const char *end = f->on_step && of == PL_METRICS_OF_EPOCH ? "_epoch" : "";
+        const bool is_list = json_is_array(value) && f->kind != PL_METRIC_CONFUSION;
+        const size_t count = is_list ? json_array_size(value) : value != NULL;
+        for (size_t i = 0; i < count && code == PL_OK; i++) {
+            char name[96];
+            if (is_list)
+                snprintf(name, sizeof name, "%s_%zu%s", f->name, i, end);
+            else
+                snprintf(name, sizeof name, "%s%s", f->name, end);
+            if (json_object_set(into, name, is_list ? json_array_get(value, i) : value))
+                code = pl_no_memory(err);
+        }
         json_decref(value);
     }
     return code;

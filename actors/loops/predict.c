@@ -60,7 +60,7 @@ static void batch_hooked(void *self, const pl_answer_t *answer)
     if (!pl_batch_iter_no_reply(iter, answer)) {
         const pl_run_hook_reply_t *request = &answer->body->run_hook_reply;
         iter->pending--;
-        p->loop.stopping = p->loop.stopping || request->stop;
+        iter->stopping = iter->stopping || request->stop;
         if (!request->skip && iter->failure.code == PL_OK)
             outputs_append(p, outputs, &iter->failure);
         pl_batch_iter_continue(iter);
@@ -129,7 +129,7 @@ static void predict_end(pl_forward_loop_t *loop, pl_call_t *call)
 {
     predict_loop_t *p = (predict_loop_t *)loop;
     pl_error_t err = {0};
-    p->stopped = p->stopped || loop->stopping;
+    p->stopped = p->stopped || loop->iter.stopping;
     pl_run_hook_t msg = {.point = PL_HOOK_PREDICT_END,
                          .outputs = &p->outcome->outputs->object};
     p->call = call;
@@ -148,7 +148,7 @@ static void predict_begun(void *self, const pl_answer_t *answer)
     /* Ranks agree on answers only when no other call is in flight. */
     if (!pl_is_nobody(p->hooks.coordinator) && p->hooks.points & PL_AT(PREDICT_BATCH_END))
         p->loop.iter.depth = (pl_pipeline_depth_t){.is_fixed = true, .batches = 1};
-    p->loop.stopping = p->loop.stopping || answer->body->run_hook_reply.stop;
+    p->loop.iter.stopping |= answer->body->run_hook_reply.stop;
     pl_forward_loop_begin(&p->loop, call);
 }
 
@@ -194,18 +194,6 @@ static int predict_run(void *self, pl_call_t *call, const pl_body_t *body,
     return PL_OK;
 }
 
-static int predict_stop(void *self, pl_call_t *call, const pl_body_t *body,
-                        pl_error_t *err)
-{
-    (void)body, (void)err;
-    pl_forward_loop_t *loop = self;
-    if (pl_is_nobody(loop->iter.coordinator))
-        loop->stopping = true;
-    else
-        pl_batch_iter_request_sync(&loop->iter);
-    return pl_reply_stop(call, &(pl_stop_reply_t){0});
-}
-
 static void predict_release(void *self)
 {
     predict_loop_t *p = self;
@@ -217,7 +205,7 @@ static void predict_release(void *self)
 static const pl_handler_t predict_handlers[] = {
     PL_ON(start, pl_forward_loop_start),
     PL_ON(run, predict_run),
-    PL_ON(stop, predict_stop),
+    PL_ON(stop, pl_batch_iter_stop),
     PL_HANDLERS_END,
 };
 

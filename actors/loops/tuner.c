@@ -32,7 +32,7 @@ typedef struct tuner {
     trial_t *trial;                                         /* [num_training] */
     uint32_t sent, kept;
     double average, best;
-    bool ended, stopping;
+    bool ended;
     int64_t began, reported;
     pl_outcome_t *outcome;
 } tuner_t;
@@ -79,7 +79,7 @@ static uint32_t tuner_begun(pl_batch_iter_t *iter, uint32_t there)
 static bool tuner_may_fetch(const pl_batch_iter_t *iter)
 {
     const tuner_t *t = (const tuner_t *)iter;
-    return !t->ended && !t->stopping && !pl_batch_iter_is_sync_point(iter);
+    return !t->ended && !t->iter.stopping && !pl_batch_iter_is_sync_point(iter);
 }
 
 /* Reports the newest rate and its loss. */
@@ -159,8 +159,8 @@ static uint64_t tuner_send(pl_batch_iter_t *iter, const pl_fetch_batch_reply_t *
 static void tuner_rest(pl_batch_iter_t *iter)
 {
     tuner_t *t = (tuner_t *)iter;
-    t->stopping |= pl_batch_iter_is_sync_point(iter);
-    if (!t->ended && !t->stopping && t->sent < t->tuning->num_training) {
+    t->iter.stopping |= pl_batch_iter_is_sync_point(iter);
+    if (!t->ended && !t->iter.stopping && t->sent < t->tuning->num_training) {
         iter->epoch++;
         pl_batch_iter_begin(iter, pl_batch_iter_take_call(iter));
         return;
@@ -173,11 +173,12 @@ static void tuner_rest(pl_batch_iter_t *iter)
     t->outcome->global_step = t->kept;
     pl_search_end(pl_batch_iter_take_call(&t->iter), t->outcome,
                   &(pl_search_result_t){
-                      .metrics = json_pack(
-                          "{s:o}", "lr", pl_json_number(t->stopping ? NAN : steepest(t))),
+                      .metrics =
+                          json_pack("{s:o}", "lr",
+                                    pl_json_number(t->iter.stopping ? NAN : steepest(t))),
                       .trials = trials,
                       .began = t->began,
-                      .stopped = t->stopping});
+                      .stopped = t->iter.stopping});
 }
 
 static void tuner_what(const pl_batch_iter_t *iter, char text[160])
@@ -221,17 +222,6 @@ static int tuner_run(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
     return PL_OK;
 }
 
-static int tuner_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
-{
-    (void)body, (void)err;
-    tuner_t *t = self;
-    if (pl_is_nobody(t->iter.coordinator))
-        t->stopping = true;
-    else
-        pl_batch_iter_request_sync(&t->iter);
-    return pl_reply_stop(call, &(pl_stop_reply_t){0});
-}
-
 static void tuner_release(void *self)
 {
     tuner_t *t = self;
@@ -243,7 +233,7 @@ static void tuner_release(void *self)
 static const pl_handler_t tuner_handlers[] = {
     PL_ON(start, tuner_start),
     PL_ON(run, tuner_run),
-    PL_ON(stop, tuner_stop),
+    PL_ON(stop, pl_batch_iter_stop),
     PL_HANDLERS_END,
 };
 

@@ -64,8 +64,6 @@ void pl_worker_suspect(pl_worker_t *w);
 void pl_worker_phase(pl_worker_t *w, const char *phase, bool all_ranks);
 /* An actor of this rank has ended by itself, or has refused a call. */
 void pl_worker_component_ended(void *self, const pl_answer_t *answer);
-/* For calls that report failures in another way. */
-void pl_worker_ignore(void *self, const pl_answer_t *answer);
 /* Once a second from now on. */
 void pl_worker_measure_device(void *self);
 /* The setup is done: the loop runs. */

@@ -295,16 +295,6 @@ bool pl_first_weights_partly(const pl_job_t *job)
            && !job->module->init_strict;
 }
 
-static bool is_finite(const pl_output_t *tensor)
-{
-    const int64_t count = pl_elements(tensor->shape);
-    for (int64_t i = 0; i < count; i++)
-        if (!isfinite(tensor->dtype == PL_F64 ? tensor->wide[i]
-                                              : (double)tensor->data[i]))
-            return false;
-    return true;
-}
-
 /* Files of other programs do not name a module. */
 int pl_first_weights_check(void *worker, const pl_job_t *job, const pl_weights_t *weights,
                            pl_error_t *err)
@@ -313,8 +303,15 @@ int pl_first_weights_check(void *worker, const pl_job_t *job, const pl_weights_t
                *text = weights->module && !pl_first_weights_partly(job) ? weights->module
                                                                         : "";
     int k = 0, code = PL_OK;
-    while (k < weights->count && is_finite(&weights->tensor[k]))
-        k++;
+    for (bool finite = true; k < weights->count; k++) {
+        const pl_output_t *tensor = &weights->tensor[k];
+        const int64_t count = pl_elements(tensor->shape);
+        for (int64_t i = 0; i < count && finite; i++)
+            finite = isfinite(tensor->dtype == PL_F64 ? tensor->wide[i]
+                                                      : (double)tensor->data[i]);
+        if (!finite)
+            break;
+    }
     if (k < weights->count)
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
                     "%s: tensor \"%s\" has values that are not finite, so results "

@@ -341,7 +341,7 @@ static uint64_t plans_describe(void *self, pl_how_t how, pl_error_t *err)
     if (!w->describes)
         return 0;
     if (!w->job->compiles)
-        how = (pl_how_t){.on_answer = pl_worker_ignore};
+        how = (pl_how_t){.on_answer = pl_loop_ignore};
     const uint64_t call = pl_call_describe_plans(w, w->accelerator,
                                                  &(pl_describe_plans_t){0}, how, err);
     return w->job->compiles ? call : 0;

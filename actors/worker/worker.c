@@ -292,11 +292,6 @@ static void worker_beat(void *self)
 
 enum { DEVICE_MS = 1000 };
 
-void pl_worker_ignore(void *self, const pl_answer_t *answer)
-{
-    (void)self, (void)answer;
-}
-
 /* A failed device fails the run through another call. */
 static void device_measured(void *self, const pl_answer_t *answer)
 {
@@ -311,7 +306,7 @@ static void device_measured(void *self, const pl_answer_t *answer)
                                     .temperature = reply->temperature};
     if (!pl_is_nobody(w->callback))
         pl_call_show_device(w, w->callback, &shown,
-                            (pl_how_t){.on_answer = pl_worker_ignore}, NULL);
+                            (pl_how_t){.on_answer = pl_loop_ignore}, NULL);
     pl_after(w, DEVICE_MS, pl_worker_measure_device, NULL);
 }
 
