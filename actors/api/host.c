@@ -189,27 +189,6 @@ static void engine_readable(evutil_socket_t fd, short what, void *user)
     pl_engine_dispatch(user);
 }
 
-static int engine_open(pl_engine_t *engine, struct event_base *base, pl_error_t *err)
-{
-    const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    engine->notifications.fd = fd;
-    if (fd < 0)
-        return pl_fail(err, PL_EBUSY,
-                       "no descriptor is left for an engine: raise the limit of open "
-                       "files (ulimit -n)");
-    if (base) {
-        engine->readable = event_new(base, fd, EV_READ | EV_PERSIST, engine_readable,
-                                     engine);
-        if (!engine->readable || event_add(engine->readable, NULL) != 0)
-            return pl_no_memory(err);
-    }
-    engine->reactor = pl_reactor_new(&engine->runtime, -1, err);
-    if (!engine->reactor)
-        return PL_ENOMEM;
-    int code = pl_actor_root(engine->reactor, &host_ops, &engine->host, err);
-    return code == PL_OK ? pl_reactor_start(engine->reactor, "paceline", err) : code;
-}
-
 static void engine_release(pl_engine_t *engine)
 {
     if (engine->readable)
@@ -246,7 +225,27 @@ pl_engine_t *pl_engine_new(struct event_base *base, pl_error_t *err)
     engine->notifications.fd = -1;
     engine->closed_notification.kind = PL_NOTIFICATION_CLOSED;
     engine->view = pl_run_view_new(engine->runtime.began, err);
-    if (engine->view && engine_open(engine, base, err) == PL_OK)
+    int code = engine->view ? PL_OK : PL_ENOMEM;
+    if (code == PL_OK) {
+        engine->notifications.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+        if (engine->notifications.fd < 0)
+            code = pl_fail(err, PL_EBUSY,
+                           "no descriptor is left for an engine: raise the limit of open "
+                           "files (ulimit -n)");
+    }
+    if (code == PL_OK && base) {
+        engine->readable = event_new(base, engine->notifications.fd, EV_READ | EV_PERSIST,
+                                     engine_readable, engine);
+        if (!engine->readable || event_add(engine->readable, NULL) != 0)
+            code = pl_no_memory(err);
+    }
+    if (code == PL_OK && !(engine->reactor = pl_reactor_new(&engine->runtime, -1, err)))
+        code = PL_ENOMEM;
+    if (code == PL_OK)
+        code = pl_actor_root(engine->reactor, &host_ops, &engine->host, err);
+    if (code == PL_OK)
+        code = pl_reactor_start(engine->reactor, "paceline", err);
+    if (code == PL_OK)
         return engine;
     engine_release(engine);
     return NULL;

@@ -323,30 +323,15 @@ static int queue_make(pl_data_loaders_t *loaders, int place, pl_prefetch_t *queu
 
 /* ---- Data info ---- */
 
-/* Numbers may differ, such as the number of classes that occur; a text, such as a
- * vocabulary, defines the meaning of the samples. */
-static int data_info_compare(const json_t *train, const json_t *validation,
-                             pl_error_t *err)
-{
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)train, key, value) {
-        const json_t *other = json_object_get(validation, key);
-        if (json_is_string(value) && other && !json_equal(value, other))
-            return pl_fail(err, PL_EINVAL,
-                           "the validation data has another \"%s\" than "
-                           "the training data: take both from one source, with "
-                           "data.val_split",
-                           key);
-    }
-    return PL_OK;
-}
-
+/* Of the data info of training and of validation, numbers may differ, such as the
+ * number of classes that occur; a text, such as a vocabulary, defines the meaning of
+ * the samples. */
 int pl_data_loaders_open_queues(pl_data_loaders_t *loaders, pl_prefetch_t *queue,
                                 pl_batch_signature_t **signature_p,
                                 const char **data_info_p, pl_error_t *err)
 {
-    json_t *train = NULL;
+    json_t *train = NULL, *value;
+    const char *key;
     int code = PL_OK;
     for (int k = 0; k < PL_DATA_LOADERS && code == PL_OK; k++) {
         const pl_dataset_t *dataset = loaders->dataset[k];
@@ -362,8 +347,17 @@ int pl_data_loaders_open_queues(pl_data_loaders_t *loaders, pl_prefetch_t *queue
             code = pl_fail(err, PL_EUSER,
                            "data set \"%s\": its data info is not a JSON object: %.100s",
                            ((const pl_component_t *)dataset->component.ops)->name, text);
-        if (code == PL_OK && train && stage_at(loaders, k) == PL_VALIDATE)
-            code = data_info_compare(train, data_info, err);
+        const bool validates = stage_at(loaders, k) == PL_VALIDATE;
+        json_object_foreach(validates ? train : NULL, key, value) {
+            const json_t *other = json_object_get(data_info, key);
+            if (code == PL_OK && json_is_string(value) && other
+                && !json_equal(value, other))
+                code = pl_fail(err, PL_EINVAL,
+                               "the validation data has another \"%s\" than "
+                               "the training data: take both from one source, with "
+                               "data.val_split",
+                               key);
+        }
         if (k == PL_TRAIN)
             train = json_incref(data_info);
         json_decref(data_info);

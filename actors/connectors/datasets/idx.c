@@ -178,24 +178,6 @@ typedef struct usual {
     char *images, *labels;
 } usual_t;
 
-static int idx_load_images(idx_t *idx, const usual_t *usual, pl_stage_t stage,
-                           pl_error_t *err)
-{
-    const bool trains = is_of_training(stage);
-    const pattern_t pattern = {idx->path, idx->prefix, "images", "idx", trains, !trains};
-    if (*idx->images_name)
-        return idx_load_as(idx->path, idx->images_name, "", &idx->images_file,
-                           &idx->images, err);
-    const int code = idx_load_found(usual->images, &pattern, &idx->images_file,
-                                    &idx->images, err);
-    return code != PL_ENOTFOUND
-               ? code
-               : pl_fail(err, code,
-                         "%s/%s: no such file, neither with .gz nor without, nor another "
-                         "of %s images",
-                         idx->path, usual->images, trains ? "training" : "test");
-}
-
 /* Labels are in the folder of the images, and their names have the same beginning up
  * to the word "images": a folder may have several sets. */
 static int idx_load_labels(idx_t *idx, const usual_t *usual, pl_stage_t stage,
@@ -245,8 +227,21 @@ static int idx_load_all(idx_t *idx, pl_stage_t stage, pl_error_t *err)
     const usual_t usual = {pl_text("%s%s-images-idx3-ubyte", idx->prefix, part),
                            pl_text("%s%s-labels-idx1-ubyte", idx->prefix, part)};
     pl_error_t why = {0};
-    int code = usual.images && usual.labels ? idx_load_images(idx, &usual, stage, &why)
-                                            : pl_no_memory(&why);
+    const bool trains = is_of_training(stage);
+    const pattern_t pattern = {idx->path, idx->prefix, "images", "idx", trains, !trains};
+    int code = usual.images && usual.labels ? PL_OK : pl_no_memory(&why);
+    if (!code && *idx->images_name) {
+        code = idx_load_as(idx->path, idx->images_name, "", &idx->images_file,
+                           &idx->images, &why);
+    } else if (!code) {
+        code = idx_load_found(usual.images, &pattern, &idx->images_file, &idx->images,
+                              &why);
+        if (code == PL_ENOTFOUND)
+            pl_fail(&why, code,
+                    "%s/%s: no such file, neither with .gz nor without, nor another of "
+                    "%s images",
+                    idx->path, usual.images, trains ? "training" : "test");
+    }
     if (!code && (idx->images.shape.rank < 2 || idx->images.shape.rank > 4))
         code = pl_fail(&why, PL_EFORMAT, "%s: images have 2, 3 or 4 axes, these have %d",
                        idx->images_file, idx->images.shape.rank);
