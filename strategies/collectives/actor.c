@@ -131,20 +131,6 @@ static void entry_end(collective_call_t *entry, const pl_error_t *err)
     entry_free(entry);
 }
 
-static int request_begin(const collective_t *c, pl_coll_request_t *req, pl_error_t *err)
-{
-    int (*const slots[])(void *, pl_coll_request_t *, pl_error_t *) = {
-#define PL_X(name) c->ops->name,
-        PL_COLL_OPS(PL_X)
-#undef PL_X
-    };
-    if (!slots[req->desc.op])
-        return pl_fail(err, PL_EUNSUPPORTED, "the collective \"%s\" does not support %s",
-                       c->ops->name, pl_coll_op_name(req->desc.op));
-    req->desc.memory = req->memory ? req->memory->number : 0;
-    return slots[req->desc.op](c->component->component.self, req, err);
-}
-
 static void queue_advance(collective_t *c, queue_t *q);
 
 /* Keeps an error of this rank as the reason of its end: another rank may report the
@@ -179,13 +165,25 @@ static void request_done(pl_coll_request_t *req, const pl_error_t *err)
 
 static void queue_advance(collective_t *c, queue_t *q)
 {
+    int (*const slots[])(void *, pl_coll_request_t *, pl_error_t *) = {
+#define PL_X(name) c->ops->name,
+        PL_COLL_OPS(PL_X)
+#undef PL_X
+    };
     if (q->starting)
         return;
     q->starting = true;
     while (q->first && !q->under_way) {
         pl_error_t err = {0};
+        pl_coll_request_t *req = &q->first->req;
         q->under_way = true;
-        if (request_begin(c, &q->first->req, &err) == PL_OK)
+        if (!slots[req->desc.op])
+            pl_fail(&err, PL_EUNSUPPORTED, "the collective \"%s\" does not support %s",
+                    c->ops->name, pl_coll_op_name(req->desc.op));
+        else
+            req->desc.memory = req->memory ? req->memory->number : 0;
+        if (err.code == PL_OK
+            && slots[req->desc.op](c->component->component.self, req, &err) == PL_OK)
             continue;
         q->under_way = false;
         request_failed(c, q, &err);

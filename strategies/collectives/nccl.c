@@ -43,22 +43,20 @@ static int fence_new(nccl_t *n, pl_error_t *err)
     return PL_OK;
 }
 
-/* If the card is lost, its own error explains more than NCCL's. */
-static int device_lost(nccl_t *n, pl_error_t *err)
-{
-    bool passed;
-    return n->last     ? n->last->ops->passed(n->last, &passed, err)
-           : n->stream ? fence_new(n, err)
-                       : PL_OK;
-}
-
 int nccl_check(nccl_t *n, cu_result_t result, const char *what, pl_error_t *err)
 {
     char version[CUDA_VERSION_TEXT];
+    bool passed;
+    int code = PL_OK;
     n->is_busy |= result == NCCL_IN_PROGRESS;
     if (result == NCCL_OK || result == NCCL_IN_PROGRESS)
         return PL_OK;
-    if (result == NCCL_CUDA_FAILED && device_lost(n, err) != PL_OK)
+    /* If the card is lost, its own error explains more than NCCL's. */
+    if (result == NCCL_CUDA_FAILED && n->last)
+        code = n->last->ops->passed(n->last, &passed, err);
+    else if (result == NCCL_CUDA_FAILED && n->stream)
+        code = fence_new(n, err);
+    if (code != PL_OK)
         return PL_EIO;
     const char *more = n->library->call.last_error(n->comm);
     const int length = more ? (int)strcspn(more, "\n") : 0;

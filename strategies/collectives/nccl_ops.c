@@ -99,25 +99,23 @@ static size_t spacing(const nccl_t *n, uint64_t count)
     return (count * types[n->now.req->desc.dtype].bytes + 255) / 256 * 256;
 }
 
-/* Each rank receives the elements of the others for its chunk. */
+/* Each rank receives the elements of the others for its chunk, or its partition in
+ * all_to_all: there they stay in the staging memory until all were sent. */
 static int exchange(nccl_t *n, pl_error_t *err)
 {
     const int own = n->world.rank;
-    const uint64_t count = chunk(n, own).count;
-    const CUdeviceptr staging = cuda_sums_staging(n->sums, spacing(n, chunk(n, 0).count),
-                                                  err);
+    const bool direct = n->now.req->desc.op == PL_COLL_OP_all_to_all;
+    const uint64_t count = direct ? partition(n, own).count : chunk(n, own).count;
+    const size_t apart = spacing(n, direct ? count : chunk(n, 0).count);
+    const CUdeviceptr staging = cuda_sums_staging(n->sums, apart, err);
     int code = staging ? PL_OK : err->code;
     for (int peer = 0; peer < n->world.size && code == PL_OK; peer++) {
         if (peer == own)
             continue;
-        code = send(n, chunk(n, peer), peer, err);
+        code = send(n, direct ? partition(n, peer) : chunk(n, peer), peer, err);
         if (code == PL_OK)
-            code =
-                receive(n,
-                        (card_range_t){staging
-                                           + (size_t)peer * spacing(n, chunk(n, 0).count),
-                                       count},
-                        peer, err);
+            code = receive(n, (card_range_t){staging + (size_t)peer * apart, count}, peer,
+                           err);
     }
     return code;
 }
@@ -223,26 +221,6 @@ static int reduce(nccl_t *n, bool *more, pl_error_t *err)
 
 /* ---- moves ---- */
 
-/* In place: received elements stay in the staging memory until all were sent. */
-static int exchange_partitions(nccl_t *n, pl_error_t *err)
-{
-    const card_range_t own = partition(n, n->world.rank);
-    const size_t bytes = own.count * types[n->now.req->desc.dtype].bytes;
-    const CUdeviceptr staging = cuda_sums_staging(n->sums, spacing(n, own.count), err);
-    int code = staging ? PL_OK : err->code;
-    for (int peer = 0; peer < n->world.size && code == PL_OK; peer++) {
-        if (peer == n->world.rank || !bytes)
-            continue;
-        code = send(n, partition(n, peer), peer, err);
-        if (code == PL_OK)
-            code = receive(n,
-                           (card_range_t){staging + (size_t)peer * spacing(n, own.count),
-                                          own.count},
-                           peer, err);
-    }
-    return code;
-}
-
 int nccl_stage(nccl_t *n, bool *more, pl_error_t *err)
 {
     const pl_coll_desc_t *desc = &n->now.req->desc;
@@ -275,7 +253,7 @@ int nccl_stage(nccl_t *n, bool *more, pl_error_t *err)
         return PL_OK;
     switch (desc->op) {
     case PL_COLL_OP_all_gather: return gather_all(n, err);
-    case PL_COLL_OP_all_to_all: return group(n, err, exchange_partitions);
+    case PL_COLL_OP_all_to_all: return group(n, err, exchange);
     case PL_COLL_OP_broadcast: {
         void *all = pointer(elements(n));
         return nccl_check(n,

@@ -145,25 +145,6 @@ int shm_open_context(shm_t *s, char address[PL_ADDRESS_TEXT], pl_error_t *err)
 
 /* ---- rendezvous ---- */
 
-static int address_read(shm_t *s, int rank, const char *address, pl_error_t *err)
-{
-    char kind[8], machine[SHM_MACHINE], name[SHM_NAME], rest[2];
-    const int number = s->peer[rank].number;
-    if (sscanf(address, "%7s %79s %47s%1s", kind, machine, name, rest) != 3
-        || strcmp(kind, "shm") != 0)
-        return pl_fail(
-            err, PL_EINVAL,
-            "the address of rank %d is not one of collective \"shm\": \"%.80s\"", number,
-            address);
-    if (strcmp(machine, s->machine) != 0)
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "rank %d is on another machine, network or account than "
-                       "rank %d: use the collective \"tcp\"",
-                       number, s->peer[s->rank].number);
-    strcpy(s->peer[rank].name, name);
-    return PL_OK;
-}
-
 static int peers_make(shm_t *s, const pl_world_t *world, pl_error_t *err)
 {
     s->peer = pl_alloc_array((size_t)world->size, sizeof *s->peer);
@@ -176,16 +157,31 @@ static int peers_make(shm_t *s, const pl_world_t *world, pl_error_t *err)
         s->peer[rank].fd = -1;
         s->peer[rank].number = world->number ? world->number[rank] : rank;
     }
-    int code = PL_OK;
-    for (int rank = 0; rank < s->size && code == PL_OK; rank++)
-        code = address_read(s, rank, world->address[rank], err);
-    if (code == PL_OK && strcmp(s->peer[s->rank].name, s->name) != 0)
-        code = pl_fail(err, PL_EINVAL,
-                       "rank %d received the address of another rank as its own",
-                       s->peer[s->rank].number);
-    s->peer[s->rank].control = s->own;
-    s->peer[s->rank].met = true;
-    return code;
+    shm_peer_t *own = &s->peer[s->rank];
+    own->control = s->own;
+    own->met = true;
+    for (int rank = 0; rank < s->size; rank++) {
+        char kind[8], machine[SHM_MACHINE], name[SHM_NAME], rest[2];
+        shm_peer_t *peer = &s->peer[rank];
+        if (sscanf(world->address[rank], "%7s %79s %47s%1s", kind, machine, name, rest)
+                != 3
+            || strcmp(kind, "shm") != 0)
+            return pl_fail(
+                err, PL_EINVAL,
+                "the address of rank %d is not one of collective \"shm\": \"%.80s\"",
+                peer->number, world->address[rank]);
+        if (strcmp(machine, s->machine) != 0)
+            return pl_fail(err, PL_EUNSUPPORTED,
+                           "rank %d is on another machine, network or account than "
+                           "rank %d: use the collective \"tcp\"",
+                           peer->number, own->number);
+        strcpy(peer->name, name);
+    }
+    return strcmp(own->name, s->name) == 0
+               ? PL_OK
+               : pl_fail(err, PL_EINVAL,
+                         "rank %d received the address of another rank as its own",
+                         own->number);
 }
 
 static bool hello_send(const shm_t *s, int fd, int to)

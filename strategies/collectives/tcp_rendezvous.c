@@ -194,27 +194,6 @@ static const unsigned char *key_for(const tcp_t *t, bool near)
     return near && !t->encrypt ? NULL : t->key;
 }
 
-static int connection_begin(const tcp_peer_t *peer)
-{
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-                                   .ai_flags = AI_NUMERICSERV | AI_NUMERICHOST};
-    struct addrinfo *at = NULL;
-    if (getaddrinfo(peer->host, peer->port, &hints, &at) != 0) {
-        errno = EADDRNOTAVAIL;
-        return -1;
-    }
-    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) != 0
-        && errno != EINPROGRESS) {
-        const int why = errno;
-        close(fd);
-        fd = -1;
-        errno = why;
-    }
-    freeaddrinfo(at);
-    return fd;
-}
-
 static int fail_gone(int rank, pl_error_t *err)
 {
     return pl_fail(err, PL_EPEER, "rank %d is gone: nothing listens at its address",
@@ -225,10 +204,22 @@ static int fail_gone(int rank, pl_error_t *err)
  * number is there: a rank that does not listen is gone; anything else is tried again. */
 static int peer_connect(tcp_t *t, int rank, pl_error_t *err)
 {
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_NUMERICSERV | AI_NUMERICHOST};
     tcp_peer_t *peer = &t->peer[rank];
-    int fd = connection_begin(peer);
-    if (fd < 0)
-        return (peer->wrong = errno) == ECONNREFUSED ? fail_gone(rank, err) : PL_OK;
+    struct addrinfo *at = NULL;
+    int fd = -1, wrong = EADDRNOTAVAIL;
+    if (getaddrinfo(peer->host, peer->port, &hints, &at) == 0) {
+        fd = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        wrong = fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) == 0 ? 0 : errno;
+        freeaddrinfo(at);
+    }
+    if (wrong && wrong != EINPROGRESS) {
+        if (fd >= 0)
+            close(fd);
+        peer->wrong = wrong;
+        return wrong == ECONNREFUSED ? fail_gone(rank, err) : PL_OK;
+    }
     peer->attempt = tcp_connection_new(t->epoll, fd, FROM_ATTEMPT + (uint32_t)rank,
                                        rank < t->rank ? key_for(t, peer->is_near) : NULL,
                                        err);

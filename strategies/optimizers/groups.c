@@ -70,27 +70,6 @@ static int group_make(optimizer_memory_t *m, const json_t *base, const json_t *o
     return code;
 }
 
-static int groups_make(optimizer_memory_t *m, const json_t *base, pl_optimizer_t *to,
-                       pl_error_t *err)
-{
-    pl_group_t rest = {0};
-    m->groups = pl_json_value(m->options.groups, strlen(m->options.groups), err);
-    if (!m->groups)
-        return err->code;
-    if (json_array_size(m->groups) > PL_GROUPS_MAX)
-        return pl_fail(err, PL_EINVAL, "\"groups\" can have at most %d entries",
-                       PL_GROUPS_MAX);
-    int code = group_make(m, base, NULL, to, &rest, err);
-    to->self = rest.self;
-    to->vectors = rest.vectors;
-    to->group = m->group;
-    for (size_t k = 0; code == PL_OK && k < json_array_size(m->groups); k++) {
-        const json_t *own = json_array_get(m->groups, k);
-        code = group_make(m, base, own, to, &m->group[to->group_count++], err);
-    }
-    return code;
-}
-
 pl_optimizer_t *pl_optimizer_new(const pl_options_t *o, const char *path, pl_error_t *err)
 {
     pl_error_t why = {0};
@@ -108,8 +87,23 @@ pl_optimizer_t *pl_optimizer_new(const pl_options_t *o, const char *path, pl_err
     } else {
         pl_free(m);
     }
-    if (code == PL_OK)
-        code = groups_make(m, base, made, &why);
+    if (code == PL_OK
+        && !(m->groups = pl_json_value(m->options.groups, strlen(m->options.groups),
+                                       &why)))
+        code = why.code;
+    if (code == PL_OK && json_array_size(m->groups) > PL_GROUPS_MAX)
+        code = pl_fail(&why, PL_EINVAL, "\"groups\" can have at most %d entries",
+                       PL_GROUPS_MAX);
+    if (code == PL_OK) {
+        pl_group_t rest = {0};
+        code = group_make(m, base, NULL, made, &rest, &why);
+        made->self = rest.self;
+        made->vectors = rest.vectors;
+        made->group = m->group;
+    }
+    for (size_t k = 0; code == PL_OK && k < json_array_size(m->groups); k++)
+        code = group_make(m, base, json_array_get(m->groups, k), made,
+                          &m->group[made->group_count++], &why);
     json_decref(base);
     if (code == PL_OK)
         return made;

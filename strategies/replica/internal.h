@@ -141,7 +141,7 @@ int pl_replica_report_model(pl_replica_t *r, const pl_graph_t *g, pl_error_t *er
 /* ---- The module's objectives: replica/objectives.c ---- */
 
 int pl_replica_bind_objectives(pl_replica_t *r, pl_error_t *err);
-void pl_replica_release_objectives(pl_replica_t *r);
+
 /* Assigns each parameter to the objective that trains it, once all stages are
  * described. */
 int pl_replica_divide(pl_replica_t *r, pl_error_t *err);

@@ -77,15 +77,6 @@ int pl_replica_bind_objectives(pl_replica_t *r, pl_error_t *err)
     return code;
 }
 
-void pl_replica_release_objectives(pl_replica_t *r)
-{
-    for (int k = 0; k < r->objectives; k++) {
-        pl_optimizer_free(r->objective[k].optimizer);
-        pl_instance_release(&r->objective[k].scheduler);
-        pl_free(r->objective[k].collective);
-    }
-}
-
 /* ---- in checkpoints: {"optimizer_steps": [made, …]}, one for each objective ---- */
 
 int pl_replica_save_counts(const pl_replica_t *r, json_t *into, pl_error_t *err)

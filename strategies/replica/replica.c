@@ -300,7 +300,11 @@ void pl_replica_release(void *self)
     pl_pipeline_free(r->pipeline);
     pl_free(r->timings_by_rank);
     pl_model_free(r->model);
-    pl_replica_release_objectives(r);
+    for (int k = 0; k < r->objectives; k++) {
+        pl_optimizer_free(r->objective[k].optimizer);
+        pl_instance_release(&r->objective[k].scheduler);
+        pl_free(r->objective[k].collective);
+    }
     pl_instance_release(&r->module);
     pl_instance_release(&r->precision);
     pl_instance_release(&r->averaging);

@@ -98,13 +98,6 @@ size_t pl_metrics_count(const pl_replica_t *r)
     return pl_metrics_before(r, r->objectives) + 2 * (size_t)pl_replica_other_metrics(r);
 }
 
-int pl_train_carry_new(pl_replica_t *r, pl_error_t *err)
-{
-    if (!r->pipeline->carried)
-        r->pipeline->carried = pl_alloc_array(pl_metrics_count(r), sizeof(double));
-    return r->pipeline->carried ? PL_OK : pl_no_memory(err);
-}
-
 /* If the ranks have synchronized on the batch, its metrics are those of all ranks. */
 void pl_train_carry(pl_replica_t *r, const pl_objective_state_t *o)
 {
@@ -201,14 +194,6 @@ static void oldest_fail(pl_replica_t *r)
         pl_train_pipeline_take(r, PL_PIPELINE_ON_BREAK);
 }
 
-static bool owes(const pl_inflight_t *f)
-{
-    unsigned owed = 0;
-    for (int k = 0; k < PL_OBJECTIVES; k++)
-        owed |= f->objective[k].stages.owed;
-    return owed;
-}
-
 /* The objective whose step was skipped, or NULL. */
 static pl_objective_state_t *skipped_of(pl_inflight_t *f)
 {
@@ -226,13 +211,18 @@ void pl_train_answer(pl_replica_t *r)
     pl_pipeline_t *pipeline = r->pipeline;
     if (pipeline->state == PL_PIPELINE_DIAGNOSING)
         diagnosis_continue(r);
-    for (pl_inflight_t *f; (f = pipeline->first) && !owes(f)
+    for (pl_inflight_t *f; (f = pipeline->first)
                            && pipeline->state != PL_PIPELINE_DIAGNOSING
                            && pipeline->state != PL_PIPELINE_FOLLOWING;) {
         bool is_sent = true;
-        for (int k = 0; k < r->objectives; k++)
+        unsigned owed = 0;
+        for (int k = 0; k < r->objectives; k++) {
+            owed |= f->objective[k].stages.owed;
             is_sent &= !pl_objective_is_due(r, &f->objective[k])
                        || f->objective[k].stages.phase == PL_OBJECTIVE_SENT;
+        }
+        if (owed)
+            return;
         if (pipeline->ended_by && f->failure.code == PL_OK)
             pl_train_fail_behind(pipeline, f->number, &f->failure);
         if (f->failure.code != PL_OK) {

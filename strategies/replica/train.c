@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "accelerators/accelerator.h"
+#include "base/alloc.h"
 #include "base/error.h"
 #include "base/run.h"
 #include "strategies/replica/train.h"
@@ -310,8 +311,9 @@ static void compute(pl_replica_t *r, pl_objective_state_t *o)
     int code = PL_OK;
     pl_train_take(r, o, PL_OBJECTIVE_ON_COMPUTE_SENT);
     *has_samples = (f->micro_batch && *has_samples) || f->batch->count > 0;
-    if (r->sync_hooks)
-        code = pl_train_carry_new(r, &err);
+    if (r->sync_hooks && !r->pipeline->carried
+        && !(r->pipeline->carried = pl_alloc_array(pl_metrics_count(r), sizeof(double))))
+        code = pl_no_memory(&err);
     if (code == PL_OK && !f->batch->count && f->micro_batch > 0
         && !pl_train_syncs_batches(r) && !r->objective[o->objective].collectives) {
         compute_end(r, o);

@@ -313,8 +313,6 @@ size_t pl_metrics_before(const pl_replica_t *r, int objective);
 /* Including two numbers for each metric that is not of a batch plan. */
 size_t pl_metrics_count(const pl_replica_t *r);
 
-/* Allocates the memory for pl_train_carry(), once. */
-int pl_train_carry_new(pl_replica_t *r, pl_error_t *err);
 /* Adds the metrics of the step's earlier batches: they are reported at its end. */
 void pl_train_carry(pl_replica_t *r, const pl_objective_state_t *o);
 

@@ -63,26 +63,20 @@ static const struct {
 
 enum { SAVED = sizeof saved / sizeof *saved };
 
-/* {} if there is none. */
-static int state_save(const pl_replica_t *r, char **text_p, pl_error_t *err)
+static int weights_collect(const pl_replica_t *r, pl_weights_t *weights, pl_error_t *err)
 {
     json_t *state = json_object();
     int code = state ? PL_OK : pl_no_memory(err);
-    for (int k = 0; k < SAVED && code == PL_OK; k++)
+    for (int k = 0; k < SAVED && r->exports_whole && code == PL_OK; k++)
         code = saved[k].save(r, state, err);
-    if (code == PL_OK)
+    if (code == PL_OK && r->exports_whole)
         code = pl_replica_save_plans(r, state, err);
-    if (code == PL_OK && r->read[PL_REGION_SCALING])
+    if (code == PL_OK && r->exports_whole && r->read[PL_REGION_SCALING])
         code = pl_replica_save_scaling(r->read[PL_REGION_SCALING], state, err);
-    if (code == PL_OK && !(*text_p = pl_json_write(state, PL_JSON_COMPACT)))
+    if (code == PL_OK && r->exports_whole
+        && !(weights->state = pl_json_write(state, PL_JSON_COMPACT)))
         code = pl_no_memory(err);
     json_decref(state);
-    return code;
-}
-
-static int weights_collect(const pl_replica_t *r, pl_weights_t *weights, pl_error_t *err)
-{
-    int code = r->exports_whole ? state_save(r, &weights->state, err) : PL_OK;
     for (int region = 0; region < PL_REGIONS && code == PL_OK; region++) {
         if (!r->read[region] || region == PL_REGION_SCALING)
             continue;
