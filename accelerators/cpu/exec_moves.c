@@ -55,6 +55,8 @@ static int run_moves(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error
 {
     (void)err;
     const moves_t *m = s->own;
+    if (s->op.code == PL_OP_slice_grad)
+        memset(pl_out(s, f, 0), 0, (size_t)s->size[0]);
     for (int k = 0; k < m->count; k++) {
         pl_move_job_t job = m->move[k].job;
         job.x = (const char *)pl_in(s, f, k) + m->move[k].from * job.size;
@@ -114,13 +116,6 @@ static int prepare_concat(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *er
     return PL_OK;
 }
 
-static int run_slice_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
-                          pl_error_t *err)
-{
-    memset(pl_out(s, f, 0), 0, (size_t)s->size[0]);
-    return run_moves(s, f, err);
-}
-
 static int prepare_slice_grad(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     moves_t *m = moves_new(s, err);
@@ -132,7 +127,6 @@ static int prepare_slice_grad(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t
                                        s->op.attr.to);
     add_move(m, &from, &to, element_size(b, s));
     s->size[0] = pl_elements(whole.shape) * element_size(b, s);
-    s->run = run_slice_grad;
     return PL_OK;
 }
 

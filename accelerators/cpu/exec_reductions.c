@@ -158,14 +158,6 @@ static int run_block_norms(const pl_exec_op_t *s, const pl_exec_context_t *f,
     return PL_OK;
 }
 
-static int prepare_pass(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
-{
-    (void)err;
-    s->size[0] = pl_elements(pl_exec_op_in(b, s, 0));
-    s->run = s->op.code == PL_OP_power_sums ? run_power_sums : run_block_norms;
-    return PL_OK;
-}
-
 /* ---- guard ---- */
 
 static int run_guard(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
@@ -181,14 +173,6 @@ static int run_guard(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error
     return s->op.attr.empty && x == 0 ? PL_EXEC_SKIPPED : PL_OK;
 }
 
-static int prepare_guard(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
-{
-    (void)err;
-    s->size[0] = s->op.attr.watches ? pl_elements(pl_exec_op_in(b, s, 0)) : 0;
-    s->run = run_guard;
-    return PL_OK;
-}
-
 /* ---- collective ---- */
 
 static int run_collective(const pl_exec_op_t *s, const pl_exec_context_t *f,
@@ -198,20 +182,24 @@ static int run_collective(const pl_exec_op_t *s, const pl_exec_context_t *f,
     return PL_EXEC_YIELD;
 }
 
-static int prepare_collective(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+/* size is the elements of the first input that the call reads. */
+static int prepare_alone(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
-    (void)b, (void)err;
-    s->run = run_collective;
+    (void)err;
+    const pl_opcode_t code = s->op.code;
+    s->size[0] = code != PL_OP_guard || s->op.attr.watches
+                     ? pl_elements(pl_exec_op_in(b, s, 0))
+                     : 0;
+    s->run = code == PL_OP_power_sums    ? run_power_sums
+             : code == PL_OP_block_norms ? run_block_norms
+             : code == PL_OP_guard       ? run_guard
+                                         : run_collective;
     return PL_OK;
 }
 
 const pl_prepare_t pl_prepare_reductions[PL_OPCODES] = {
-    [PL_OP_argmax] = prepare_max,
-    [PL_OP_block_norms] = prepare_pass,
-    [PL_OP_collective] = prepare_collective,
-    [PL_OP_guard] = prepare_guard,
-    [PL_OP_max] = prepare_max,
-    [PL_OP_max_grad] = prepare_max,
-    [PL_OP_power_sums] = prepare_pass,
-    [PL_OP_sum] = prepare_sum,
+    [PL_OP_argmax] = prepare_max,       [PL_OP_block_norms] = prepare_alone,
+    [PL_OP_collective] = prepare_alone, [PL_OP_guard] = prepare_alone,
+    [PL_OP_max] = prepare_max,          [PL_OP_max_grad] = prepare_max,
+    [PL_OP_power_sums] = prepare_alone, [PL_OP_sum] = prepare_sum,
 };

@@ -532,7 +532,7 @@ static int launch(void *self, pl_stream_t stream, const pl_kernel_launch_t *l,
     .launch = launch, .product_new = cuda_product_new, .product_run = cuda_product_run, \
     .product_free = cuda_product_free, .epilogues = cuda_epilogues, \
     .layer_new = cuda_layer_new, .layer_build = cuda_layer_build, \
-    .layer_run = cuda_layer_run, .layer_free = cuda_layer_free
+    .layer_run = cuda_layer_run
 
 const pl_gpu_backend_ops_t cuda_backend = {MACHINE, .record_begin = cuda_record_begin,
                                            .record_end = cuda_record_end,

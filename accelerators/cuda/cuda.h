@@ -178,7 +178,6 @@ int cuda_layer_build(void *self, pl_layer_plan_t *plan, size_t *workspace,
                      pl_error_t *err);
 int cuda_layer_run(void *self, pl_stream_t stream, pl_layer_plan_t *plan,
                    const pl_device_ptr_t address[PL_LAYER_ADDRESSES], pl_error_t *err);
-void cuda_layer_free(void *self, pl_layer_plan_t *plan);
 
 /* ---- stats.c: memory, utilization, power and temperature ---- */
 

@@ -243,10 +243,6 @@ int cuda_layer_new(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,
 }
 
 /* Plans stay for the next graph with such a layer. */
-void cuda_layer_free(void *self, pl_layer_plan_t *plan)
-{
-    (void)self, (void)plan;
-}
 
 /* One line for each device, and one of failures. */
 static void log_refused(cuda_t *cuda, const pl_layer_plan_t *plan, cu_result_t status)

@@ -257,11 +257,6 @@ static int product_run(void *self, pl_stream_t stream, const pl_product_plan_t *
     return PL_OK;
 }
 
-static void product_free(void *self, pl_product_plan_t *prepared)
-{
-    (void)self, (void)prepared;
-}
-
 static int layer_new(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,
                      pl_error_t *err)
 {
@@ -296,11 +291,6 @@ static int layer_run(void *self, pl_stream_t stream, pl_layer_plan_t *plan,
     return PL_OK;
 }
 
-static void layer_free(void *self, pl_layer_plan_t *plan)
-{
-    (void)self, (void)plan;
-}
-
 const pl_gpu_backend_ops_t cuda_offline_backend = {
     .name = "cuda",
     .open = offline_open,
@@ -330,10 +320,8 @@ const pl_gpu_backend_ops_t cuda_offline_backend = {
     .launch = launch,
     .product_new = product_new,
     .product_run = product_run,
-    .product_free = product_free,
     .epilogues = cuda_epilogues,
     .layer_new = layer_new,
     .layer_build = layer_build,
     .layer_run = layer_run,
-    .layer_free = layer_free,
 };

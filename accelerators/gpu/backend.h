@@ -240,13 +240,13 @@ typedef struct pl_gpu_backend_ops {
     /* Products by a library of the vendor, in place of kernels of the core.
      * product_new() sets the bytes of workspace that product_run() needs, aligned to
      * 256; product_run() may be recorded.  PL_EUNSUPPORTED, with or without a text: a
-     * kernel of the core computes the product  [all NULL: always]. */
+     * kernel of the core computes the product  [product_new NULL: always]. */
     int (*product_new)(void *self, const pl_product_t *product,
                        pl_product_plan_t **prepared, size_t *workspace, pl_error_t *err);
     int (*product_run)(void *self, pl_stream_t stream, const pl_product_plan_t *prepared,
                        const pl_device_ptr_t address[PL_PRODUCT_ADDRESSES],
                        pl_error_t *err);
-    void (*product_free)(void *self, pl_product_plan_t *prepared);
+    void (*product_free)(void *self, pl_product_plan_t *prepared);  /* [not needed] */
     /* A mask of 1 << PL_EPILOGUE_…, the ones that the library computes; kernels of
      * the core compute the others  [NULL: all others]. */
     unsigned (*epilogues)(const void *self);
@@ -255,14 +255,14 @@ typedef struct pl_gpu_backend_ops {
      * plan, which is freed once for each.  layer_build() may take a second, and runs
      * on any thread before the first layer_run(): it sets the bytes of workspace,
      * aligned to 256. After its PL_EUNSUPPORTED, layer_new() refuses such a layer
-     * [all NULL: the core computes them]. */
+     * [layer_new NULL: the core computes them]. */
     int (*layer_new)(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,
                      pl_error_t *err);
     int (*layer_build)(void *self, pl_layer_plan_t *plan, size_t *workspace,
                        pl_error_t *err);
     int (*layer_run)(void *self, pl_stream_t stream, pl_layer_plan_t *plan,
                      const pl_device_ptr_t address[PL_LAYER_ADDRESSES], pl_error_t *err);
-    void (*layer_free)(void *self, pl_layer_plan_t *plan);
+    void (*layer_free)(void *self, pl_layer_plan_t *plan);  /* [not needed] */
 } pl_gpu_backend_ops_t;
 
 #endif

@@ -163,11 +163,6 @@ typedef struct region_buffer {
     pl_device_memory_t memory;
 } region_buffer_t;
 
-static void region_buffer_release(pl_object_t *object)
-{
-    pl_free(object);
-}
-
 /* Waits for all streams first: users of the region need no fence for earlier work. */
 int pl_gpu_register_region(void *self, pl_region_t region, pl_reg_buffer_t **buffer,
                            pl_error_t *err)
@@ -195,7 +190,7 @@ int pl_gpu_register_region(void *self, pl_region_t region, pl_reg_buffer_t **buf
         code = pl_no_memory(err);
     if (code != PL_OK)
         return code;
-    pl_object_init(&fresh->buffer.object, region_buffer_release);
+    pl_object_init(&fresh->buffer.object, NULL);
     fresh->buffer.bytes = r->count * pl_dtype_size(r->dtype);
     fresh->buffer.device = &fresh->memory;
     fresh->memory = (pl_device_memory_t){.kind = backend->name,

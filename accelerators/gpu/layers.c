@@ -233,7 +233,7 @@ static bool describe(const gpu_codegen_t *t, const pl_op_t *op, pl_layer_t *laye
 
 static void layer_drop(pl_gpu_t *gpu, pl_plan_t *plan, int i)
 {
-    if (plan->layer[i])
+    if (plan->layer[i] && gpu->backend->layer_free)
         gpu->backend->layer_free(gpu, plan->layer[i]);
     plan->layer[i] = NULL;
 }

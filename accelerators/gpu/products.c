@@ -349,7 +349,8 @@ int gpu_products_limit(pl_gpu_t *gpu, gpu_codegen_t *t, pl_plan_t *plan, pl_erro
         if (!made->prepared || !count_followers(t, plan, v, false))
             continue;
         const bool alone = !count_followers(t, plan, v, true);
-        gpu->backend->product_free(gpu, made->prepared);
+        if (gpu->backend->product_free)
+            gpu->backend->product_free(gpu, made->prepared);
         if (made->after >= 0)
             plan->product[made->after].front = -1;
         *made = plain;
@@ -444,7 +445,7 @@ bool gpu_product_put(gpu_codegen_t *t, const pl_plan_t *plan, int i)
 void gpu_products_free(pl_gpu_t *gpu, pl_plan_t *plan)
 {
     for (int k = 0; k < plan->products; k++)
-        if (plan->product[k].prepared)
+        if (plan->product[k].prepared && gpu->backend->product_free)
             gpu->backend->product_free(gpu, plan->product[k].prepared);
     pl_free(plan->product);
 }

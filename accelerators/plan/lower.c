@@ -79,11 +79,8 @@ static pl_view_t view_in(const lowering_t *l, int32_t value)
 
 /* ---- Moves ---- */
 
-/* A value that is read through a view must not change before the read, as regions do. */
-static bool may_view(const lowering_t *l, int32_t root)
-{
-    return !l->failed && l->to->graph.value[root].source != PL_FROM_REGION;
-}
+/* A value that is read through a view must not change before the read, as regions do:
+ * those are copied. */
 
 static int32_t add_reshape(lowering_t *l, const pl_op_t *for_op, int32_t value,
                            pl_shape_t shape)
@@ -98,7 +95,8 @@ static int32_t add_reshape(lowering_t *l, const pl_op_t *for_op, int32_t value,
     pl_value_t out = {.dtype = l->to->graph.value[value].dtype, .shape = shape};
     int32_t result = add_op(l, &op, &out);
     pl_view_t whole = view_in(l, value), view;
-    if (!l->failed && may_view(l, whole.root) && pl_view_reshape(&whole, shape, &view))
+    if (!l->failed && l->to->graph.value[whole.root].source != PL_FROM_REGION
+        && pl_view_reshape(&whole, shape, &view))
         l->view[result] = view;
     return result;
 }
@@ -122,7 +120,7 @@ static int32_t add_move(lowering_t *l, const pl_op_t *for_op, const pl_view_t *v
     pl_value_t out = {.dtype = l->failed ? PL_F32 : l->to->graph.value[view->root].dtype,
                       .shape = view->shape};
     int32_t result = add_op(l, &op, &out);
-    if (!l->failed && may_view(l, view->root))
+    if (!l->failed && l->to->graph.value[view->root].source != PL_FROM_REGION)
         l->view[result] = *view;
     return result;
 }

@@ -12,7 +12,7 @@ extern "C" {
 typedef struct pl_object {
     int references;                                   /* atomic; 1 when made */
     void (*release)(struct pl_object *object);        /* any thread; frees it, or hands it
-                                                         back to its pool */
+                                                         back to its pool  [pl_free()] */
 } pl_object_t;
 
 PL_API void pl_object_init(pl_object_t *object, void (*release)(pl_object_t *object));

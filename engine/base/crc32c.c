@@ -21,15 +21,6 @@ static void table_fill(void)
     }
 }
 
-static uint32_t by_table(uint32_t crc, const uint8_t *data, size_t size)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, table_fill);
-    for (size_t k = 0; k < size; k++)
-        crc = crc >> 8 ^ table[(crc ^ data[k]) & 255];
-    return crc;
-}
-
 #ifdef __x86_64__
 /* An instruction can start in each cycle, and its result takes three cycles: so three
  * stripes are computed at the same time.  To put one stripe before another, its
@@ -68,27 +59,23 @@ static uint32_t pass_stripe(uint32_t crc)
            ^ over_stripe[2][crc >> 16 & 255] ^ over_stripe[3][crc >> 24];
 }
 
-SSE42 static uint32_t three_stripes(uint32_t crc, const uint8_t *data)
-{
-    uint64_t a = crc, b = 0, c = 0, word[3];
-    for (size_t k = 0; k < STRIPE; k += sizeof *word) {
-        memcpy(&word[0], data + k, sizeof *word);
-        memcpy(&word[1], data + STRIPE + k, sizeof *word);
-        memcpy(&word[2], data + 2 * STRIPE + k, sizeof *word);
-        a = __builtin_ia32_crc32di(a, word[0]);
-        b = __builtin_ia32_crc32di(b, word[1]);
-        c = __builtin_ia32_crc32di(c, word[2]);
-    }
-    return pass_stripe(pass_stripe((uint32_t)a) ^ (uint32_t)b) ^ (uint32_t)c;
-}
-
-static uint32_t by_stripes(uint32_t crc, const uint8_t *data, size_t size)
+SSE42 static uint32_t by_stripes(uint32_t crc, const uint8_t *data, size_t size)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (size >= 3 * STRIPE)
         pthread_once(&once, over_stripe_fill);
-    for (; size >= 3 * STRIPE; data += 3 * STRIPE, size -= 3 * STRIPE)
-        crc = three_stripes(crc, data);
+    for (; size >= 3 * STRIPE; data += 3 * STRIPE, size -= 3 * STRIPE) {
+        uint64_t a = crc, b = 0, c = 0, word[3];
+        for (size_t k = 0; k < STRIPE; k += sizeof *word) {
+            memcpy(&word[0], data + k, sizeof *word);
+            memcpy(&word[1], data + STRIPE + k, sizeof *word);
+            memcpy(&word[2], data + 2 * STRIPE + k, sizeof *word);
+            a = __builtin_ia32_crc32di(a, word[0]);
+            b = __builtin_ia32_crc32di(b, word[1]);
+            c = __builtin_ia32_crc32di(c, word[2]);
+        }
+        crc = pass_stripe(pass_stripe((uint32_t)a) ^ (uint32_t)b) ^ (uint32_t)c;
+    }
     return by_instruction(crc, data, size);
 }
 #endif
@@ -99,5 +86,11 @@ uint32_t pl_crc32c(uint32_t crc, const void *data, size_t size)
     if (__builtin_cpu_supports("sse4.2"))
         return ~by_stripes(~crc, data, size);
 #endif
-    return ~by_table(~crc, data, size);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    const uint8_t *at = data;
+    pthread_once(&once, table_fill);
+    crc = ~crc;
+    for (size_t k = 0; k < size; k++)
+        crc = crc >> 8 ^ table[(crc ^ at[k]) & 255];
+    return ~crc;
 }

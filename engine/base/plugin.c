@@ -307,10 +307,5 @@ void pl_plugins_load_all(void)
 
 void pl_plugins_search(const char *role, const char *name)
 {
-    load_matching(&(search_t){.role = role, .name = name, .logs = true});
-}
-
-void pl_plugins_search_role(const char *role)
-{
-    load_matching(&(search_t){.role = role});
+    load_matching(&(search_t){.role = role, .name = name, .logs = name});
 }

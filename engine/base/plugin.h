@@ -21,12 +21,9 @@ void pl_plugins_load_all(void);
 const char *pl_plugin_search_path(char text[PL_PLUGIN_SEARCH_PATH]);
 
 /* Loads the plug-ins that may have a component: its role and name are texts in their
- * file. Others need not be loaded, with all their libraries. */
+ * file.  Others need not be loaded, with all their libraries.  [name: any, without log
+ * lines; suggestions for an unknown name need the names of all components of a role] */
 void pl_plugins_search(const char *role, const char *name);
-
-/* Loads the plug-ins that may have components of a role, without log lines: suggestions
- * for an unknown name need the names of their components. */
-void pl_plugins_search_role(const char *role);
 
 /* The loaded plug-ins, for other processes of the run: a list of files and checksums, a
  * new reference.  NULL: out of memory. */

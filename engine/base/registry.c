@@ -241,7 +241,7 @@ const void *pl_component_find(const char *role, const char *name, pl_error_t *er
         component = known(role, name);
     }
     if (!component) {
-        pl_plugins_search_role(role);
+        pl_plugins_search(role, NULL);
         component = known(role,
                           name);      /* a plug-in may make its names when it is loaded */
     }

@@ -116,14 +116,6 @@ static void proto_int(proto_t *message, int field, uint64_t value)
     put_varint(message, value);
 }
 
-static void proto_float(proto_t *message, int field, float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    put_key(message, field, FIXED_32);
-    put_fixed(message, bits, sizeof bits);
-}
-
 static void proto_double(proto_t *message, int field, double value)
 {
     uint64_t bits;
@@ -242,9 +234,13 @@ int pl_events_scalars(pl_append_t *file, const pl_event_time_t *event,
 {
     proto_t summary = {0};
     for (int k = 0; k < count; k++) {
+        const float number = (float)scalar[k].value;
+        uint32_t bits;
         proto_t value = {0};
+        memcpy(&bits, &number, sizeof bits);
         proto_text(&value, VALUE_TAG, scalar[k].tag);
-        proto_float(&value, VALUE_SIMPLE, (float)scalar[k].value);
+        put_key(&value, VALUE_SIMPLE, FIXED_32);
+        put_fixed(&value, bits, sizeof bits);
         proto_message(&summary, SUMMARY_VALUE, &value);
     }
     return summary_add(file, event, &summary, err);

@@ -4,19 +4,10 @@
 #include <endian.h>
 #include <string.h>
 
-static bool idx_raw(uint8_t code, pl_raw_t *raw)
-{
-    raw->big_endian = true;
-    switch (code) {
-    case 0x08: raw->kind = 'u', raw->width = 1; return true;
-    case 0x09: raw->kind = 'i', raw->width = 1; return true;
-    case 0x0B: raw->kind = 'i', raw->width = 2; return true;
-    case 0x0C: raw->kind = 'i', raw->width = 4; return true;
-    case 0x0D: raw->kind = 'f', raw->width = 4; return true;
-    case 0x0E: raw->kind = 'f', raw->width = 8; return true;
-    default: return false;
-    }
-}
+/* By the code of the type in the header. */
+static const pl_raw_t types[] = {
+    [0x08] = {'u', 1, true}, [0x09] = {'i', 1, true}, [0x0B] = {'i', 2, true},
+    [0x0C] = {'i', 4, true}, [0x0D] = {'f', 4, true}, [0x0E] = {'f', 8, true}};
 
 int pl_idx_read(const void *data, size_t size, const char *name, pl_array_t *array,
                 pl_error_t *err)
@@ -26,7 +17,9 @@ int pl_idx_read(const void *data, size_t size, const char *name, pl_array_t *arr
     pl_raw_t raw = {0};
     if (size < 4 || p[0] || p[1])
         return pl_fail(err, PL_EFORMAT, "%s: byte 0: this is not an IDX file", name);
-    if (!idx_raw(p[2], &raw) || !pl_raw_dtype(&raw, &found.dtype))
+    if (p[2] < sizeof types / sizeof *types)
+        raw = types[p[2]];
+    if (!raw.width || !pl_raw_dtype(&raw, &found.dtype))
         return pl_fail(
             err, PL_EUNSUPPORTED,
             "%s: byte 2: elements of type 0x%02x; 0x08 (bytes), 0x09 (signed bytes), "

@@ -103,27 +103,6 @@ static bool npy_number(npy_header_t *h, int64_t *number)
     return h->at > start;
 }
 
-static int npy_shape(npy_header_t *h)
-{
-    pl_shape_t shape = {0};
-    if (!npy_take(h, "("))
-        return npy_bad(h, "the shape is missing");
-    while (!npy_take(h, ")")) {
-        if (shape.rank == PL_DIMS)
-            return npy_bad(h, "the shape has more than 5 axes");
-        if (!npy_number(h, &shape.dim[shape.rank++]))
-            return npy_bad(h, "an axis must be a whole number from 0 to 2^63 - 1");
-        if (npy_take(h, ","))
-            continue;
-        if (shape.rank == 1 || !npy_take(h, ")"))
-            return npy_bad(h, "the shape does not end");
-        break;
-    }
-    h->array.shape = shape;
-    h->has_shape = true;
-    return PL_OK;
-}
-
 static int npy_entry(npy_header_t *h)
 {
     const char *key;
@@ -141,8 +120,25 @@ static int npy_entry(npy_header_t *h)
         h->raw.fortran = npy_take(h, "True");
         return h->raw.fortran ? PL_OK : npy_bad(h, "True or False is missing");
     }
-    if (length == 5 && !memcmp(key, "shape", 5) && !h->has_shape)
-        return npy_shape(h);
+    if (length == 5 && !memcmp(key, "shape", 5) && !h->has_shape) {
+        pl_shape_t shape = {0};
+        if (!npy_take(h, "("))
+            return npy_bad(h, "the shape is missing");
+        while (!npy_take(h, ")")) {
+            if (shape.rank == PL_DIMS)
+                return npy_bad(h, "the shape has more than 5 axes");
+            if (!npy_number(h, &shape.dim[shape.rank++]))
+                return npy_bad(h, "an axis must be a whole number from 0 to 2^63 - 1");
+            if (npy_take(h, ","))
+                continue;
+            if (shape.rank == 1 || !npy_take(h, ")"))
+                return npy_bad(h, "the shape does not end");
+            break;
+        }
+        h->array.shape = shape;
+        h->has_shape = true;
+        return PL_OK;
+    }
     return npy_bad(h, "the key before this is unknown or repeated");
 }
 

@@ -170,24 +170,6 @@ static void hub_woken(evutil_socket_t fd, short what, void *user)
 
 /* ---- life ---- */
 
-static int hub_open(pl_monitor_t *m, pl_error_t *err)
-{
-    m->own.monitor = m->other.monitor = m;
-    m->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    m->reactor = pl_reactor_new(m->runtime, -1, err);
-    if (!m->reactor)
-        return PL_EBUSY;
-    if (m->wake_fd < 0)
-        return pl_fail(err, PL_EBUSY,
-                       "no descriptor left for the stream: raise the limit (ulimit -n)");
-    m->wake = event_new(m->reactor->loop.base, m->wake_fd, EV_READ | EV_PERSIST,
-                        hub_woken, m);
-    m->look = event_new(m->reactor->loop.base, -1, 0, hub_look, m);
-    if (!m->wake || !m->look || event_add(m->wake, NULL) != 0)
-        return pl_no_memory(err);
-    return pl_reactor_start(m->reactor, "monitor", err);
-}
-
 static void hub_free(pl_monitor_t *m)
 {
     if (m->wake_fd >= 0)
@@ -218,8 +200,21 @@ static pl_monitor_t *hub_new(pl_runtime_t *runtime, bool lossless, pl_error_t *e
     }
     m->runtime = runtime;
     m->lossless = lossless;
-    if (hub_open(m, err) == PL_OK)
-        return m;
+    m->own.monitor = m->other.monitor = m;
+    m->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    m->reactor = pl_reactor_new(m->runtime, -1, err);
+    if (m->reactor && m->wake_fd >= 0) {
+        m->wake = event_new(m->reactor->loop.base, m->wake_fd, EV_READ | EV_PERSIST,
+                            hub_woken, m);
+        m->look = event_new(m->reactor->loop.base, -1, 0, hub_look, m);
+        if (!m->wake || !m->look || event_add(m->wake, NULL) != 0)
+            pl_no_memory(err);
+        else if (pl_reactor_start(m->reactor, "monitor", err) == PL_OK)
+            return m;
+    } else if (m->reactor) {
+        pl_fail(err, PL_EBUSY,
+                "no descriptor left for the stream: raise the limit (ulimit -n)");
+    }
     hub_close(m);
     hub_free(m);
     return NULL;

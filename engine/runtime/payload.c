@@ -186,14 +186,9 @@ pl_run_status_t pl_outcome_status(const pl_outcome_t *outcome)
                                         : PL_RUN_STATUS_OK;
 }
 
-static void signature_release(pl_object_t *object)
-{
-    pl_free(object);
-}
-
 pl_batch_signature_t *pl_batch_signature_new(pl_error_t *err)
 {
-    return object_make(sizeof(pl_batch_signature_t), signature_release, err);
+    return object_make(sizeof(pl_batch_signature_t), NULL, err);
 }
 
 static void dataset_release(pl_object_t *object)

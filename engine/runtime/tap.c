@@ -102,7 +102,8 @@ void monitor_taps_close(pl_monitor_t *m)
         }
         pthread_mutex_unlock(&m->runtime->lock);
         tap_tell(m, tap);
-        tap->ops->close(tap->self);
+        if (tap->ops->close)
+            tap->ops->close(tap->self);
         pl_map_release(&tap->expected);
         pl_free(tap);
     }

@@ -49,7 +49,7 @@ typedef struct pl_tap_ops {
      * unknown number after its last, because its process has died  [nothing] */
     void (*gap)(void *self, int rank, uint64_t count);
     void (*tick)(void *self);                        /* every PL_TAP_TICK_MS  [nothing] */
-    /* Frees self; the last call.  On the thread that ends the stream. */
+    /* Frees self; the last call.  On the thread that ends the stream  [nothing]. */
     void (*close)(void *self);
 
     /* The topic of a tap that publishes; it gets messages only while a viewer

@@ -39,12 +39,6 @@ static void tap_tick(void *self)
     __atomic_store_n(&((pl_dashboard_t *)self)->hub_pulse, pl_now(), __ATOMIC_RELAXED);
 }
 
-/* The dashboard is freed after the stream has ended. */
-static void tap_close(void *self)
-{
-    (void)self;
-}
-
 static void log_came(pl_log_level_t level, int rank, const char *actor, const char *text,
                      void *user)
 {
@@ -111,8 +105,7 @@ pl_dashboard_t *pl_dashboard_start(pl_runtime_t *runtime, pl_reactor_t *control,
 {
     static const pl_tap_ops_t tap = {.record = tap_record,
                                      .gap = tap_gap,
-                                     .tick = tap_tick,
-                                     .close = tap_close};
+                                     .tick = tap_tick};  /* freed after the stream ends */
     pl_error_t own = {0};
     pl_dashboard_t *d = pl_alloc(sizeof *d);
     if (!d) {

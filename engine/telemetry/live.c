@@ -169,23 +169,6 @@ static void pending_free(open_command_t *p)
     pl_free(p);
 }
 
-static open_command_t *pending_new(pl_dashboard_t *d, struct evhttp_request *request)
-{
-    open_command_t *p = pl_alloc(sizeof *p);
-    if (!p)
-        return NULL;
-    pthread_mutex_lock(&d->lock);
-    *p = (open_command_t){.dashboard = d,
-                          .request = request,
-                          .next = d->pending,
-                          .pprev = &d->pending};
-    if (p->next)
-        p->next->pprev = &p->next;
-    d->pending = p;
-    pthread_mutex_unlock(&d->lock);
-    return p;
-}
-
 static void pending_gone(struct evhttp_connection *connection, void *user)
 {
     (void)connection;
@@ -247,11 +230,20 @@ void command_begin(pl_dashboard_t *d, struct evhttp_request *request)
     if (!guard_post(d, request))
         return;
     pl_error_t err = {0};
-    open_command_t *p = pending_new(d, request);
+    open_command_t *p = pl_alloc(sizeof *p);
     if (!p) {
         http_refuse(d, request, 503, "out of memory");
         return;
     }
+    pthread_mutex_lock(&d->lock);
+    *p = (open_command_t){.dashboard = d,
+                          .request = request,
+                          .next = d->pending,
+                          .pprev = &d->pending};
+    if (p->next)
+        p->next->pprev = &p->next;
+    d->pending = p;
+    pthread_mutex_unlock(&d->lock);
     evhttp_connection_set_closecb(evhttp_request_get_connection(request), pending_gone,
                                   p);
     connection_extend(d, request, 0);                /* as long as the command may take */

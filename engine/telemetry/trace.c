@@ -219,26 +219,6 @@ static void name_track(trace_t *trace, const pl_graph_actor_t *actor, int track)
     put_order(trace, "thread_sort_index", drawn->pid, tid, tid);
 }
 
-/* The proxy of a rank in another process gets its rank with `join`.  Of several names of
- * a track the last one counts. */
-static void look_at_join(trace_t *trace, const pl_open_t *open,
-                         const pl_tap_record_t *record)
-{
-    pl_body_t body;
-    pl_error_t error;
-    drawn_t *drawn = open->to->own;
-    if (open->message != PL_MESSAGE_join || !drawn || drawn->pid != ENGINE_PID
-        || pl_frame_decode_record(record->frame, &body, &error, NULL) != PL_OK)
-        return;
-    drawn->proxy_of = (int)body.join.rank;
-    for (int track = 0; track < PL_ACTOR_TRACKS; track++) {
-        if (!drawn->is_named[track])
-            continue;
-        drawn->is_named[track] = false;
-        name_track(trace, open->to, track);
-    }
-}
-
 /* Messages of several threads arrive nearly in the order of their times. */
 static int64_t on_track(drawn_t *drawn, int track, int64_t time)
 {
@@ -487,7 +467,22 @@ static void trace_record(void *self, const pl_tap_record_t *record)
             open->track = TRACK_WAITS;
             return;
         }
-        look_at_join(trace, open, record);
+        /* The proxy of a rank in another process gets its rank with `join`.  Of several
+         * names of a track the last one counts. */
+        drawn_t *drawn = open->to->own;
+        pl_body_t body;
+        pl_error_t error;
+        const bool joins = open->message == PL_MESSAGE_join && drawn->pid == ENGINE_PID
+                           && pl_frame_decode_record(record->frame, &body, &error, NULL)
+                                  == PL_OK;
+        if (joins)
+            drawn->proxy_of = (int)body.join.rank;
+        for (int track = 0; joins && track < PL_ACTOR_TRACKS; track++) {
+            if (!drawn->is_named[track])
+                continue;
+            drawn->is_named[track] = false;
+            name_track(trace, open->to, track);
+        }
         call_draw(trace, open);
         return;
     }

@@ -58,6 +58,8 @@ pl_metric_t pl_against_targets(pl_graph_t *g, pl_opcode_t code, pl_node_t logits
 
 /* The shape rule of a gradient whose shape is in attr.shape: a move or a product. */
 int pl_shape_of_attr(pl_graph_t *g, const pl_op_t *op, pl_value_t *out);
+/* The shape rule of gradients of all inputs, which follow dy as inputs. */
+int pl_shape_of_inputs(pl_graph_t *g, const pl_op_t *op, pl_value_t *out);
 
 /* For gradients. */
 bool pl_wants(const pl_graph_t *g, const pl_op_t *op, int k);

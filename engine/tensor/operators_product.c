@@ -253,11 +253,12 @@ pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
     return y;
 }
 
-static int shape_attention_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+int pl_shape_of_inputs(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
-    for (int i = 0; i < 3; i++)
+    const bool has_targets = op->code == PL_OP_cross_entropy_grad;
+    for (int i = 0; i < op->output_count; i++)
         out[i].shape = pl_input_shape(g, op, 1 + i);
-    return pl_want_float(g, op, op->input_count);
+    return pl_want_float(g, op, has_targets ? 2 : op->input_count);
 }
 
 static void gradient_attention(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
@@ -285,5 +286,5 @@ const pl_rules_t pl_product_rules[PL_OPCODES] = {
     [PL_OP_max_pool2d] = {shape_max_pool2d, gradient_max_pool2d},
     [PL_OP_max_pool2d_grad] = {pl_shape_of_attr, NULL},
     [PL_OP_attention] = {shape_attention, gradient_attention},
-    [PL_OP_attention_grad] = {shape_attention_grad, NULL},
+    [PL_OP_attention_grad] = {pl_shape_of_inputs, NULL},
 };

@@ -93,12 +93,6 @@ pl_node_t pl_max(pl_graph_t *g, pl_node_t x, int axis, bool keep)
     return attr.axis < 0 ? PL_NO_NODE : pl_emit(g, PL_OP_max, &x, 1, &attr, NULL);
 }
 
-static int shape_max_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
-{
-    out->shape = pl_input_shape(g, op, 1);
-    return pl_want_float(g, op, 3);
-}
-
 static void gradient_max(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
 {
     pl_node_t inputs[] = {dy, pl_node_of(op->input[0]), pl_node_of(op->output[0])};
@@ -135,7 +129,7 @@ const pl_rules_t pl_reduce_rules[PL_OPCODES] = {
     [PL_OP_norm] = {shape_norm, NULL},
     [PL_OP_block_norms] = {shape_block_norms, NULL},
     [PL_OP_max] = {shape_reduced, gradient_max},
-    [PL_OP_max_grad] = {shape_max_grad, NULL},
+    [PL_OP_max_grad] = {pl_shape_of_inputs, NULL},
     [PL_OP_argmax] = {shape_reduced, NULL},
     [PL_OP_power_sums] = {shape_norm, NULL},
 };

@@ -222,12 +222,6 @@ pl_loss_t pl_cross_entropy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
     return pl_against_targets(g, PL_OP_cross_entropy, logits, targets, attr, weights);
 }
 
-static int shape_cross_entropy_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
-{
-    out->shape = pl_input_shape(g, op, 1);
-    return pl_want_float(g, op, 2);
-}
-
 static void gradient_cross_entropy(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
                                    pl_node_t *dx)
 {
@@ -252,7 +246,7 @@ const pl_rules_t pl_rows_rules[PL_OPCODES] = {
     [PL_OP_embedding] = {shape_embedding, gradient_embedding},
     [PL_OP_embedding_grad] = {shape_embedding_grad, NULL},
     [PL_OP_cross_entropy] = {shape_cross_entropy, gradient_cross_entropy},
-    [PL_OP_cross_entropy_grad] = {shape_cross_entropy_grad, NULL},
+    [PL_OP_cross_entropy_grad] = {pl_shape_of_inputs, NULL},
     [PL_OP_correct] = {shape_cross_entropy, NULL},
     [PL_OP_confusion] = {shape_confusion, NULL},
     [PL_OP_score_bins] = {shape_confusion, NULL},

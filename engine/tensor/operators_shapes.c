@@ -25,12 +25,6 @@ pl_node_t pl_broadcast_to(pl_graph_t *g, pl_node_t x, pl_shape_t shape)
     return pl_emit(g, PL_OP_broadcast, &x, 1, &(pl_attr_t){.shape = shape}, NULL);
 }
 
-static void gradient_broadcast(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
-                               pl_node_t *dx)
-{
-    dx[0] = pl_sum_to(g, dy, pl_input_shape(g, op, 0));
-}
-
 /* ---- reshape ---- */
 
 static int shape_reshape(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
@@ -77,10 +71,13 @@ pl_node_t pl_reshape(pl_graph_t *g, pl_node_t x, pl_shape_t shape)
     return pl_emit(g, PL_OP_reshape, &x, 1, &(pl_attr_t){.shape = shape}, NULL);
 }
 
+/* Of broadcast too. */
 static void gradient_reshape(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
                              pl_node_t *dx)
 {
-    dx[0] = pl_reshape(g, dy, pl_input_shape(g, op, 0));
+    const pl_shape_t shape = pl_input_shape(g, op, 0);
+    dx[0] = op->code == PL_OP_broadcast ? pl_sum_to(g, dy, shape)
+                                        : pl_reshape(g, dy, shape);
 }
 
 pl_node_t pl_flatten(pl_graph_t *g, pl_node_t x, int from_axis)
@@ -247,7 +244,7 @@ pl_node_t pl_range(pl_graph_t *g, int64_t n)
 }
 
 const pl_rules_t pl_shapes_rules[PL_OPCODES] = {
-    [PL_OP_broadcast] = {shape_broadcast, gradient_broadcast},
+    [PL_OP_broadcast] = {shape_broadcast, gradient_reshape},
     [PL_OP_reshape] = {shape_reshape, gradient_reshape},
     [PL_OP_permute] = {shape_permute, gradient_permute},
     [PL_OP_slice] = {shape_slice, gradient_slice},

@@ -52,20 +52,6 @@ static bool has_socket(const char *process, const char *wanted)
     return found;
 }
 
-static int process_with(unsigned long inode)
-{
-    char wanted[64];
-    int found = 0;
-    snprintf(wanted, sizeof wanted, "socket:[%lu]", inode);
-    DIR *folder = opendir("/proc");
-    for (const struct dirent *e; folder && !found && (e = readdir(folder));)
-        if (atoi(e->d_name) > 0 && has_socket(e->d_name, wanted))
-            found = atoi(e->d_name);
-    if (folder)
-        closedir(folder);
-    return found;
-}
-
 int pl_port_holder(const char *endpoint)
 {
     const char *colon = strrchr(endpoint, ':');
@@ -73,7 +59,16 @@ int pl_port_holder(const char *endpoint)
     unsigned long inode = port ? inode_of("/proc/net/tcp", port) : 0;
     if (port && !inode)
         inode = inode_of("/proc/net/tcp6", port);
-    return inode ? process_with(inode) : 0;
+    char wanted[64];
+    int found = 0;
+    snprintf(wanted, sizeof wanted, "socket:[%lu]", inode);
+    DIR *folder = inode ? opendir("/proc") : NULL;
+    for (const struct dirent *e; folder && !found && (e = readdir(folder));)
+        if (atoi(e->d_name) > 0 && has_socket(e->d_name, wanted))
+            found = atoi(e->d_name);
+    if (folder)
+        closedir(folder);
+    return found;
 }
 
 /* ---- the range ---- */

@@ -179,22 +179,6 @@ static int in_use(const char *endpoint, pl_error_t *err)
                    holder);
 }
 
-/* "tcp://HOST:*" at the first port of the range that is free. */
-static int listen_in_range(pl_socket_t *socket, const char *endpoint, pl_error_t *err)
-{
-    const pl_ports_t range = pl_ports();
-    const int length = (int)strlen(endpoint) - 1;
-    char at[512];
-    for (int port = range.first; port <= range.last; port++) {
-        snprintf(at, sizeof at, "%.*s%d", length, endpoint, port);
-        if (zmq_bind(socket->zmq, at) == 0)
-            return PL_OK;
-        if (zmq_errno() != EADDRINUSE && zmq_errno() != EACCES)
-            return socket_fail(err, PL_EIO, "cannot listen on", at);
-    }
-    return pl_ports_fail(endpoint, err);
-}
-
 static int listen_at(pl_socket_t *socket, const char *endpoint, pl_error_t *err)
 {
     const size_t length = strlen(endpoint);
@@ -204,8 +188,20 @@ static int listen_at(pl_socket_t *socket, const char *endpoint, pl_error_t *err)
     int fd = file ? pl_socket_path_open(&socket->listen_path, file, err) : -1;
     if (file && fd < 0)
         return fd;
-    if (pl_ports().first && is_any_port)
-        return listen_in_range(socket, endpoint, err);
+    if (pl_ports().first && is_any_port) {
+        /* "tcp://HOST:*" at the first port of the range that is free. */
+        const pl_ports_t range = pl_ports();
+        const int name = (int)strlen(endpoint) - 1;
+        char at[512];
+        for (int port = range.first; port <= range.last; port++) {
+            snprintf(at, sizeof at, "%.*s%d", name, endpoint, port);
+            if (zmq_bind(socket->zmq, at) == 0)
+                return PL_OK;
+            if (zmq_errno() != EADDRINUSE && zmq_errno() != EACCES)
+                return socket_fail(err, PL_EIO, "cannot listen on", at);
+        }
+        return pl_ports_fail(endpoint, err);
+    }
     if ((!file || option_int(socket->zmq, ZMQ_USE_FD, fd) == 0)
         && zmq_bind(socket->zmq, endpoint) == 0)
         return PL_OK;

@@ -128,15 +128,6 @@ static const char *address_of(const pl_socket_t *socket, int fd)
     return "a client";
 }
 
-static void disconnected(pl_socket_t *socket, int fd)
-{
-    const pl_greeting_t wrong = socket->wrong;
-    socket->wrong = PL_GREETING_DONE;
-    socket->on_peers(socket->user, --socket->peer_count);
-    if (wrong != PL_GREETING_DONE && socket->on_greeting)
-        socket->on_greeting(socket->user, wrong, address_of(socket, fd));
-}
-
 /* An event and its value; the endpoint is a message of its own.  A client with another
  * key sends what cannot be decrypted; a client without a key uses another mechanism. */
 static void peer_event(void *user, uint32_t identity, pl_frame_t *frame)
@@ -165,7 +156,14 @@ static void peer_event(void *user, uint32_t identity, pl_frame_t *frame)
                             ? PL_GREETING_NO_KEY
                             : PL_GREETING_BAD;
         return;
-    case ZMQ_EVENT_DISCONNECTED: disconnected(socket, value); return;
+    case ZMQ_EVENT_DISCONNECTED: {
+        const pl_greeting_t wrong = socket->wrong;
+        socket->wrong = PL_GREETING_DONE;
+        socket->on_peers(socket->user, --socket->peer_count);
+        if (wrong != PL_GREETING_DONE && socket->on_greeting)
+            socket->on_greeting(socket->user, wrong, address_of(socket, value));
+        return;
+    }
     default:
         if (event == ZMQ_EVENT_ACCEPTED)
             accepted(socket, value);

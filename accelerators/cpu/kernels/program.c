@@ -111,6 +111,16 @@ static int64_t repeated_find(const pl_operand_t *o, int64_t index, int64_t place
     return offset;
 }
 
+static void repeated_run(float *to, const float *x, int64_t stride, int64_t n)
+{
+    if (stride == 0)
+        for (int64_t i = 0; i < n; i++)
+            to[i] = *x;
+    else
+        for (int64_t i = 0; i < n; i++)
+            to[i] = x[i * stride];
+}
+
 /* Elements [from, from + n) of a repeated operand, as if it were broadcast. */
 static void repeated_load(const pl_operand_t *o, const float *x, float *to, int64_t from,
                           int64_t n)
@@ -120,17 +130,25 @@ static void repeated_load(const pl_operand_t *o, const float *x, float *to, int6
         int64_t run = o->size[last] - place[last];
         if (run > n)
             run = n;
-        const float *start = x + offset;
-        if (o->stride[last] == 0)
-            for (int64_t i = 0; i < run; i++)
-                to[i] = *start;
-        else
-            for (int64_t i = 0; i < run; i++)
-                to[i] = start[i * o->stride[last]];
+        repeated_run(to, x + offset, o->stride[last], run);
         to += run;
         n -= run;
         from += run;
         offset = n > 0 ? repeated_find(o, from, place) : 0;
+    }
+}
+
+/* An operand that repeats with the block is loaded once for all blocks. */
+static void operands_start(const pl_program_job_t *job, line_operands_t *block, int n)
+{
+    const pl_program_t *p = job->program;
+    for (int k = 0; k < p->operand_count; k++) {
+        const pl_operand_t *o = &p->operand[k];
+        if (o->kind != PL_OPERAND_LINEAR)
+            block->at[k] = job->scratch + o->reg * PL_BLOCK;
+        if (o->kind == PL_OPERAND_REPEATED && p->block % o->period == 0)
+            repeated_load(o, (const float *)job->at[o->slot], block->at[k], block->from,
+                          n);
     }
 }
 
@@ -144,6 +162,16 @@ typedef struct ahead {
 } ahead_t;
 
 #define CACHE_LINE 16                                       /* elements */
+
+static ahead_t ahead_start(const pl_program_t *p)
+{
+    int linear = 0;
+    for (int k = 0; k < p->operand_count; k++)
+        linear += p->operand[k].kind == PL_OPERAND_LINEAR;
+    const int all = linear * (p->block / CACHE_LINE);
+    return (ahead_t){.share = p->fetch_ahead ? (all + p->line_count - 1) / p->line_count
+                                             : 0};
+}
 
 static void ahead_ask(const pl_program_t *p, const line_operands_t *block, ahead_t *ahead)
 {
@@ -160,16 +188,24 @@ static void ahead_ask(const pl_program_t *p, const line_operands_t *block, ahead
     }
 }
 
+static void operands_load(const pl_program_job_t *job, line_operands_t *block)
+{
+    const pl_program_t *p = job->program;
+    for (int k = 0; k < p->operand_count; k++) {
+        const pl_operand_t *o = &p->operand[k];
+        if (o->kind == PL_OPERAND_LINEAR)
+            block->at[k] = (float *)job->at[o->slot] + block->from;
+        else if (o->kind == PL_OPERAND_REPEATED && p->block % o->period != 0)
+            repeated_load(o, (const float *)job->at[o->slot], block->at[k], block->from,
+                          block->n);
+    }
+}
+
 static void block_run(const pl_program_job_t *job, const line_operands_t *block)
 {
     const pl_program_t *p = job->program;
     float *const *at = block->at;
-    int linear = 0;
-    for (int k = 0; k < p->operand_count; k++)
-        linear += p->operand[k].kind == PL_OPERAND_LINEAR;
-    const int all = linear * (p->block / CACHE_LINE);
-    ahead_t ahead = {.share = p->fetch_ahead ? (all + p->line_count - 1) / p->line_count
-                                             : 0};
+    ahead_t ahead = ahead_start(p);
     for (int k = 0; k < p->line_count; k++) {
         const pl_line_t *l = &p->line[k];
         if (l->code == PL_FORMULA_dropout)
@@ -203,26 +239,11 @@ void KERNEL(program)(const void *of, int64_t from, int64_t to)
     const int64_t last = from + (to - from - 1) / p->block * p->block;
     const bool falls = has_total(p);
     line_operands_t block = {.from = from, .next = falls ? -p->block : p->block};
-    /* An operand that repeats with the block is loaded once for all blocks. */
-    for (int k = 0; k < p->operand_count; k++) {
-        const pl_operand_t *o = &p->operand[k];
-        if (o->kind != PL_OPERAND_LINEAR)
-            block.at[k] = job->scratch + o->reg * PL_BLOCK;
-        if (o->kind == PL_OPERAND_REPEATED && p->block % o->period == 0)
-            repeated_load(o, (const float *)job->at[o->slot], block.at[k], block.from,
-                          (int)(to - from < p->block ? to - from : p->block));
-    }
+    operands_start(job, &block, (int)(to - from < p->block ? to - from : p->block));
     for (block.from = falls ? last : from; block.from >= from && block.from < to;
          block.from += block.next) {
         block.n = (int)(to - block.from < p->block ? to - block.from : p->block);
-        for (int k = 0; k < p->operand_count; k++) {
-            const pl_operand_t *o = &p->operand[k];
-            if (o->kind == PL_OPERAND_LINEAR)
-                block.at[k] = (float *)job->at[o->slot] + block.from;
-            else if (o->kind == PL_OPERAND_REPEATED && p->block % o->period != 0)
-                repeated_load(o, (const float *)job->at[o->slot], block.at[k], block.from,
-                              block.n);
-        }
+        operands_load(job, &block);
         block_run(job, &block);
     }
 }
