@@ -1863,13 +1863,6 @@ PL_API char *pl_options_key(const char *word);
  * "gpus"; NULL: unknown. Free it with pl_text_free(). */
 PL_API char *pl_options_hint(const char *word);
 
-/* Names of earlier versions. */
-#define PL_WISHES PL_CALLBACK_REQUESTS
-#define pl_wish pl_callback_request
-#define pl_wish_t pl_callback_request_t
-#define pl_wish_figure pl_callback_log
-#define pl_trainer_go_on pl_trainer_continue
-
 #ifdef __cplusplus
 }
 #endif

@@ -22,8 +22,8 @@
 #include "scarce.h"
 #include "tap.h"
 
-static pl_address_t keeper, checkpoint;
-static asked_t keeper_life, checkpoint_life;
+static pl_address_t checkpoint_io, checkpoint;
+static asked_t checkpoint_io_life, checkpoint_life;
 static char run_dir[PATH_MAX - 200];
 
 /* ---- a disk that fails ---- */
@@ -81,10 +81,11 @@ static void start_in(const char *name)
     snprintf(run_dir, sizeof run_dir, "%s/%s", tap_folder(), name);
     mkdir(run_dir, 0777);
     pl_job_t *job = queen_job("{\"trainer\": {\"seed\": 7}}");
-    keeper = queen_spawn(&pl_io_checkpoint, &(pl_start_t){.options = ""}, &keeper_life);
+    checkpoint_io = queen_spawn(&pl_io_checkpoint, &(pl_start_t){.options = ""},
+                                &checkpoint_io_life);
     snprintf(options, sizeof options, "{\"run_dir\": \"%s\"}", run_dir);
     pl_start_t reported = {.options = options, .context = &job->object};
-    pl_peers_add(&reported.peers, "keeper", keeper);
+    pl_peers_add(&reported.peers, "checkpoint_io", checkpoint_io);
     checkpoint = queen_spawn(&pl_checkpoint_connector, &reported, &checkpoint_life);
     pl_object_unref(job);
 }
@@ -495,7 +496,7 @@ static void an_unreadable_checkpoint_replaces_none(void)
 static int finish(const char *name)
 {
     const pl_finish_checkpoint_t fields = {.path = path_of(name), .run_dir = run_dir};
-    return queen_call(keeper, PL_MESSAGE_finish_checkpoint, &fields)->error.code;
+    return queen_call(checkpoint_io, PL_MESSAGE_finish_checkpoint, &fields)->error.code;
 }
 
 /* As if it had been killed before it gave the second name and removed the first. */

@@ -105,8 +105,6 @@ static void a_client_commands_a_run(void)
     like(said(&client, "{\"command\": \"set_lr\", \"factor\": 2}"), "\"factor\": ?2",
          "or a factor is set, and the answer has it");
     like(said(&client, "{\"command\": \"continue\"}"), "\"ok\": ?true", "it continues");
-    like(said(&client, "{\"command\": \"go_on\"}"), "\"command\": ?\"continue\"",
-         "the old name of continue is accepted");
     like(said(&client, "{\"command\": \"stop\", \"reason\": \"enough\"}"),
          "\"ok\": ?true", "a stop is taken");
     const rig_result_t *result = rig_wait(rig);

@@ -39,9 +39,6 @@ a_run_is_commanded() {
     like "$err" '^paceline: "../newest" cannot be the name of a checkpoint: use 1 to 64 letters' "with the characters of a name"
     says '^run 1: the learning rate is 0\.5 after step [0-9]+$' "a rate is set" set-lr 0.5
     says '^run 1: continues after step' "it continues" continue
-    tell go-on
-    is "$status" 0 "the old name of continue is accepted"
-    like "$out$err" 'go-on is now called continue' "with a warning"
     says '^run 1: the learning rate is 0\.25 times the rate of its schedule after step [0-9]+$' "or a factor" scale-lr 0.25 --run 1
     tell set-lr 1e-3 --optimizer generator
     is "$status" 2 "a step that the module has not: status 2"
@@ -110,8 +107,6 @@ wrong_requests_are_refused_before_they_are_sent() {
     refused 2 'no command to a run is called "paus": did you mean "pause"' control "$desk" paus
     refused 2 'no command to a run is called "halt": the commands are list, pause, continue, save, stop, set-lr, scale-lr$' \
         control "$desk" halt
-    try "$paceline" control "$desk" go-on
-    like "$err" 'warning: go-on is now called continue' "the old word is accepted with a warning"
     refused 2 'reason is for stop' control "$desk" pause --reason x
     refused 2 'name is for save' control "$desk" pause --name x
     refused 2 'optimizer is for set-lr and scale-lr' control "$desk" save --optimizer x

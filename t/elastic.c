@@ -179,11 +179,12 @@ static void micro_shards_need_not_be_distributed_evenly(void)
 {
     if (!has_cpu())
         return;
+    any_number_comes_to_the_same_bits_of((
+        run_t){.trainer = ", \"strategy\": {\"name\": \"elastic\", \"micro_shards\": 7}, "
+                          "\"global_batch_size\": 35",
+               .data = "\"workers\": 2"});
     any_number_comes_to_the_same_bits_of(
-        (run_t){.trainer = ", \"micro_shards\": 7, \"global_batch_size\": 35",
-                .data = "\"workers\": 2"});
-    any_number_comes_to_the_same_bits_of(
-        (run_t){.trainer = ", \"micro_shards\": 5, \"strategy\": {\"name\": \"elastic\", "
+        (run_t){.trainer = ", \"strategy\": {\"name\": \"elastic\", \"micro_shards\": 5, "
                            "\"drop_last\": true, \"collective\": \"tcp\"}",
                 .data = "\"batch_size\": 13"});
 }
@@ -285,7 +286,8 @@ static void options_that_contradict_each_other_are_refused(void)
     static const struct {
         const char *trainer, *module, *data, *says;
     } wrong[] = {
-        {"\"devices\": 3, \"micro_shards\": 2", NULL, NULL, "3 ranks cannot share 2"},
+        {"\"devices\": 3, \"strategy\": {\"name\": \"elastic\", \"micro_shards\": 2}",
+         NULL, NULL, "3 ranks cannot share 2"},
         {"\"global_batch_size\": 30", NULL, NULL, "not a multiple of 12 micro-shards"},
         {"\"global_batch_size\": 24", NULL, "\"batch_size\": 3", "are 2 each"},
         {"\"devices\": 2, \"strategy\": \"ddp\"", NULL, NULL, "depend on the number"},
@@ -304,55 +306,6 @@ static void options_that_contradict_each_other_are_refused(void)
         like(text, wrong[k].says, "refused: %s", text);
         rig_free(&rig);
     }
-    static const char *const strategies[] = {"\"micro_shards\": 7",
-                                             "\"micro_shards\": 7, \"devices\": 2, "
-                                             "\"strategy\": \"ddp\""};
-    for (int k = 0; k < 2; k++) {
-        rig_t *rig = rig_new(.trainer = strategies[k]);
-        ok(!rig || !rig_begin(rig), "micro-shards of another strategy are refused");
-        like(rig_error.text,
-             "\"trainer.micro_shards\" is for strategy \"elastic\": write "
-             "\"strategy\": \\{\"name\": \"elastic\", \"micro_shards\": 7\\}",
-             "%s", rig_error.text);
-        rig_free(&rig);
-    }
-}
-
-/* ---- the older spelling ---- */
-
-static void two_spellings_that_differ_are_refused(void)
-{
-    static const char *const twice = "\"micro_shards\": %d, \"max_epochs\": 1, "
-                                     "\"strategy\": {\"name\": \"elastic\", "
-                                     "\"micro_shards\": 8}";
-    char trainer[200];
-    snprintf(trainer, sizeof trainer, twice, 6);
-    rig_t *rig = rig_new(.trainer = trainer);
-    ok(!rig || !rig_begin(rig), "both spellings with two numbers are refused");
-    like(rig_error.text,
-         "\"trainer.micro_shards\" is 6, and \"trainer.strategy.micro_shards\", which "
-         "replaces it, is 8: remove \"trainer.micro_shards\"",
-         "%s", rig_error.text);
-    rig_free(&rig);
-    snprintf(trainer, sizeof trainer, twice, 8);
-    rig = rig_new(.trainer = trainer);
-    ok(rig && rig_begin(rig), "both with the same number are not: %s", rig_error.text);
-    is_text(rig_wait(rig)->status, "ok", "and train");
-    rig_free(&rig);
-}
-
-static void both_spellings_train_the_same(void)
-{
-    if (!has_cpu())
-        return;
-    const run_t ways[] = {
-        {.trainer = ", \"micro_shards\": 8, \"strategy\": \"elastic\"", .ranks = 2},
-        {.trainer = ", \"strategy\": {\"name\": \"elastic\", \"micro_shards\": 8}",
-         .ranks = 3}};
-    rig_result_t *older = fit_run(ways[0]), *newer = fit_run(ways[1]);
-    compare(older, newer, "micro_shards of the strategy and of the trainer");
-    rig_result_free(older);
-    rig_result_free(newer);
 }
 
 static void a_step_that_is_not_finite_is_skipped_by_all_ranks(void)
@@ -423,8 +376,6 @@ int main(void)
     run(metrics_and_predictions_are_the_same_too);
     run(the_strategy_has_the_option_and_needs_no_other);
     run(options_that_contradict_each_other_are_refused);
-    run(two_spellings_that_differ_are_refused);
-    run(both_spellings_train_the_same);
     run(a_step_that_is_not_finite_is_skipped_by_all_ranks);
     run(partitions_make_up_all_micro_shards_in_order);
     return tap_done();

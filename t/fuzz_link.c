@@ -48,7 +48,7 @@ static pl_link_t *end_open(bool is_host)
                            .on_event = on_event};
     pl_link_t *link = link_make(&spec, &loop, is_host, NULL);
     if (link)
-        link->who = 5;
+        link->sender = 5;
     return link;
 }
 

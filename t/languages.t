@@ -26,22 +26,6 @@ a_program_in_cxx_trains() {
     ok "val_acc is 0.95" awk '$1 == "val_acc" { exit !($2 >= 0.95) }' <<<"$out"
 }
 
-names_of_earlier_versions_compile() {
-    local cc
-    read -ra cc <<<"${CC:-cc}"
-    if ! command -v "${cc[0]}" >/dev/null; then
-        skip "no C compiler here"
-        return
-    fi
-    cat >earlier.c <<'END'
-#include <paceline.h>
-int on(pl_wish_t *wish, pl_error_t *err) { return pl_wish_figure(wish, "x", 1, err); }
-int on_and_on(pl_trainer_t *trainer, pl_error_t *err) { return pl_trainer_go_on(trainer, NULL, NULL, err); }
-END
-    try "${cc[@]}" -std=gnu11 -Wall -Werror -fsyntax-only -I"$srcdir/engine" earlier.c
-    is "$status$err" 0 "they compile without a warning"
-}
-
 a_program_in_python_trains() {
     local python cc words
     read -ra cc <<<"${CC:-cc}"
@@ -97,7 +81,6 @@ with open(path, "rb") as file:
 }
 
 run a_program_in_cxx_trains trains
-run names_of_earlier_versions_compile
 run a_program_in_python_trains trains
 run pythons_safetensors_reads_the_weights trains
 done_testing

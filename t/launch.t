@@ -29,15 +29,6 @@ sockets_may_lie_in_a_folder_with_blanks() {
     is "$status" 0 "processes train"
 }
 
-the_old_name_of_last_call_timeout_is_accepted() {
-    try "$paceline" launch --settle 0.5 -- true
-    is "$status" 0 "it is accepted"
-    like "$err" '--settle is now called --last-call-timeout' "with a warning"
-    try "$paceline" launch --settle soon -- true
-    is "$status" 2 "its value is read"
-    like "$err" '--last-call-timeout takes a number' "as the option is named"
-}
-
 signals_to_the_command_stop_all() {
     local signal want ranks
     for signal in TERM:0 INT:130; do
@@ -197,7 +188,6 @@ forty_eight_ranks_train() {
 
 run processes_train_as_threads_do trains
 run sockets_may_lie_in_a_folder_with_blanks trains
-run the_old_name_of_last_call_timeout_is_accepted
 run signals_to_the_command_stop_all trains
 run a_second_signal_ends_all_at_once trains
 run a_rank_that_is_killed_comes_back trains

@@ -297,7 +297,8 @@ static void another_version_is_refused(void)
 {
     open_file(1);
     void *raw = raw_open(77);
-    link_head_t head = {.magic = "PLLINK", .version = 9, .kind = 200, .run = 1, .who = 5};
+    link_head_t head = {
+        .magic = "PLLINK", .version = 9, .kind = 200, .run = 1, .sender = 5};
     char answer[512] = "";
     int size = -1;
     raw_send(raw, head, "whatever it says there");
@@ -1065,7 +1066,7 @@ static void unknown_peers_have_no_effect_on_others(void)
                                 .version = PL_LINK_VERSION,
                                 .kind = (uint8_t)draw(LINK_KINDS),
                                 .run = draw(4) ? 0xABCDEF : 1,
-                                .who = draw(3),
+                                .sender = draw(3),
                                 .incarnation = (uint32_t)draw(3),
                                 .rank = (int32_t)draw(4) - 1,
                                 .received = draw(3)};
@@ -1103,7 +1104,7 @@ static void a_peer_with_false_numbers_harms_itself_alone(void)
                         .version = PL_LINK_VERSION,
                         .kind = LINK_JOIN,
                         .run = 0xABCDEF,
-                        .who = 99,
+                        .sender = 99,
                         .incarnation = 1};
     raw_send(raw, head, "{\"about\":\"liar\",\"world_size\":2,\"traits\":{}}");
     until(host.events[PL_LINK_JOINED] == 2);
@@ -1111,9 +1112,9 @@ static void a_peer_with_false_numbers_harms_itself_alone(void)
     head.received = 1000;
     raw_send(raw, head, "");
     head.received = 0;
-    head.who = 98;
+    head.sender = 98;
     raw_send(raw, head, "");
-    head.who = 99;
+    head.sender = 99;
     head.rank = 1;
     raw_send(raw, head, "");
     head.rank = 0;

@@ -399,8 +399,9 @@ static void a_stop_of_a_run_without_enough_ranks_has_its_own_reason(void)
     rig_free(&rig);
 }
 
+#define TWO_SHARDS "{\"name\": \"elastic\", \"micro_shards\": 2}"
 #define ANY_RANKS \
-    "\"deterministic\": \"elastic\", \"micro_shards\": 2, \"max_epochs\": 300, " \
+    "\"deterministic\": \"elastic\", \"max_epochs\": 300, " \
     "\"log_every_n_steps\": 1"
 
 /* Where the bits do not depend on the number of ranks, neither the loss of a rank nor its
@@ -411,7 +412,7 @@ static void with_elastic_bits_a_missing_rank_leaves_no_trace(void)
     snprintf(data, sizeof data, "%s, \"epoch\": 16, \"times\": 2, \"rank\": 1",
              mark("elastic"));
     rig_t *near =
-        far_new(.launcher = "\"inline\"", .strategy = "\"auto\"", .data = SPLIT,
+        far_new(.launcher = "\"inline\"", .strategy = TWO_SHARDS, .data = SPLIT,
                 .rig = {.accelerator = "cpu", .trainer = ANY_RANKS, .callbacks = SAVES});
     rig_result_t *want = rig_keep(rig_fit(near));
     rig_free(&near);
@@ -419,7 +420,7 @@ static void with_elastic_bits_a_missing_rank_leaves_no_trace(void)
     rig_t *rig =
         far_new(.launcher =
                     "{\"name\": \"spawn\", \"max_restarts\": 2, \"return_after\": 0.01}",
-                .strategy = "\"auto\"", .min = 1, .then = "SIGKILL", .data = data,
+                .strategy = TWO_SHARDS, .min = 1, .then = "SIGKILL", .data = data,
                 .rig = {.accelerator = "cpu", .trainer = ANY_RANKS, .callbacks = SAVES});
     pl_log_hook(log_look, PL_LOG_INFO, NULL);
     const rig_result_t *got = rig_fit(rig);

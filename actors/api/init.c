@@ -1,10 +1,14 @@
 /* init.c - the first line of a program: Paceline's own parts become known by name, like a
- * user's */
+ * user's; and the number of this process among those of a run */
+#include <stdlib.h>
+
 #include "actors/connectors/callbacks/callbacks.h"
 #include "actors/connectors/datasets/datasets.h"
 #include "actors/connectors/loggers/loggers.h"
-#include "actors/launchers/supervisor.h"
+#include "actors/launchers/bootstrap.h"
+#include "actors/launchers/environment.h"
 #include "actors/launchers/launchers.h"
+#include "actors/launchers/supervisor.h"
 #include "base/registry.h"
 #include "config.h"
 #include "transport/process.h"
@@ -54,4 +58,15 @@ int pl_init(int *argc, char ***argv, const pl_registration_t *registrations,
     if (code == PL_OK)
         pl_entry_if_rank();
     return code;
+}
+
+int pl_rank(void)
+{
+    pl_environment_t environment;
+    const pl_bootstrap_t *script = pl_bootstrap_in_script();
+    if (script)
+        return 1 + script->rank;
+    return pl_environment_read(&environment, getenv, NULL) == PL_OK && environment.source
+               ? environment.rank
+               : 0;
 }

@@ -188,11 +188,6 @@ static const char *command_find(const char *word, pl_error_t *err)
     pl_suggestion_t nearest;
     char text[PL_SUGGESTION_TEXT];
     pl_suggestion_init(&nearest, word);
-    if (!strcmp(word, "go_on")) {
-        pl_log_line(PL_LOG_WARNING, 0, "control",
-                    "the command go_on is now called continue");
-        word = "continue";
-    }
     if (key_is(&nearest, "list", word))
         return "list";
     for (int k = 0; pl_run_command_names[k]; k++)

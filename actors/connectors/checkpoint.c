@@ -140,7 +140,7 @@ static void saving_free(saving_t *saving)
     pl_free(saving);
 }
 
-/* The keeper writes the oldest save first. */
+/* The peer "checkpoint_io" writes the oldest save first. */
 static void progress_report(const checkpoint_t *checkpoint)
 {
     const saving_t *saving = checkpoint->oldest;
@@ -352,7 +352,8 @@ static int checkpoint_on_checkpoint(void *self, pl_call_t *call, const pl_body_t
                                           .weights = msg->weights};
     const pl_how_t how = {.on_answer = checkpoint_on_kept, .context = saving};
     if (code == PL_OK
-        && !pl_call_write_checkpoint(self, pl_peer(self, "keeper"), &fields, how, err))
+        && !pl_call_write_checkpoint(self, pl_peer(self, "checkpoint_io"), &fields, how,
+                                     err))
         code = err->code;
     pl_free(manifest);
     if (code != PL_OK) {

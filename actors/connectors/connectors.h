@@ -14,10 +14,10 @@ extern const pl_actor_ops_t pl_data_connector;
 /* Opens data sets and reads samples for the data connector.  `start` needs nothing. */
 extern const pl_actor_ops_t pl_io_reader;
 
-/* Checkpoints of a run, and its last weights.  `start`: the options are {"run_dir": …},
- * or empty when nothing is to be saved: then saves fail with PL_ESTATE.  The context is
- * the pl_job_t.  Peers are a "writer" for the weights and a "keeper" (io.checkpoint) for
- * checkpoints. */
+/* Checkpoints of a run, and its last weights.  `start`: the options are {"run_dir":
+ * …}, or empty when nothing is to be saved: then saves fail with PL_ESTATE.  The
+ * context is the pl_job_t.  Peers are a "writer" for the weights and a "checkpoint_io"
+ * (io.checkpoint) for checkpoints. */
 extern const pl_actor_ops_t pl_checkpoint_connector;
 
 /* Metrics for the run's loggers.  `start`: the options are {"run_dir": …}; the context is

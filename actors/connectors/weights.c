@@ -165,7 +165,7 @@ static void choices_release(choices_t *all)
 }
 
 /* The state of a callback that is a model_checkpoint with a monitor, or NULL. */
-static json_t *keeper_state(const json_t *callback)
+static json_t *model_checkpoint_state(const json_t *callback)
 {
     const char *name = json_string_value(json_object_get(callback, "name")),
                *text = json_string_value(json_object_get(callback, "state"));
@@ -224,7 +224,7 @@ static int choices_list(choices_t *all, const char *run_dir, pl_error_t *err)
      * counts. */
     const json_t *manifest = newest < found.count ? found.at[newest].manifest : NULL;
     json_array_foreach(json_object_get(manifest, "callbacks"), i, callback) {
-        if (all->count || code != PL_OK || !(state = keeper_state(callback)))
+        if (all->count || code != PL_OK || !(state = model_checkpoint_state(callback)))
             continue;
         code = best_add(all, &found, state, err);
         json_decref(state);
@@ -274,7 +274,7 @@ int pl_run_weights_best(const char *run_dir, const char *callbacks, char **path_
     int code = all ? PL_OK : pl_no_memory(err);
     *path_p = NULL;
     json_array_foreach(all, k, callback) {
-        if (*path_p || code != PL_OK || !(state = keeper_state(callback)))
+        if (*path_p || code != PL_OK || !(state = model_checkpoint_state(callback)))
             continue;
         const char *name = best_name(state);
         char *path = name ? pl_text("%s/" PL_CHECKPOINTS_FOLDER "/%s", run_dir, name)

@@ -206,7 +206,7 @@ static int job_place(external_t *x, pl_lookup_t *lookup, pl_job_t *job, pl_error
 
 /* The link has found the number of the host of rank zero: no name server is asked, which
  * might not answer within the lease. */
-static int guest_job(void *self, pl_job_t *job, pl_error_t *err)
+static int participant_job(void *self, pl_job_t *job, pl_error_t *err)
 {
     external_t *x = self;
     char endpoint[ENDPOINT];
@@ -293,7 +293,7 @@ static int external_start(void *self, pl_call_t *call, const pl_body_t *body,
                                             .world_size = e->world_size,
                                             .local_rank = e->local_rank,
                                             .sharers = x->sharers,
-                                            .on_job = guest_job};
+                                            .on_job = participant_job};
         code = pl_participant_open(&x->participant, &spec, x->until, err);
     }
     if (code == PL_OK && pl_finished_ranks_are_reported())
@@ -397,17 +397,6 @@ static void external_release(void *self)
     pl_participant_release(&x->participant);
     pl_text_free(x->traits);
     pl_keys_forget(&x->keys);
-}
-
-int pl_rank(void)
-{
-    pl_environment_t environment;
-    const pl_bootstrap_t *script = pl_bootstrap_in_script();
-    if (script)
-        return 1 + script->rank;
-    return pl_environment_read(&environment, getenv, NULL) == PL_OK && environment.source
-               ? environment.rank
-               : 0;
 }
 
 static const pl_option_t external_options[] = {

@@ -48,7 +48,7 @@ struct launch_host {
     int failed;                                     /* number of its node */
     bool is_decided;                                /* whether another attempt follows: */
     bool again;                                     /* it does */
-    bool wants_in;                                  /* a node has joined */
+    bool node_joined;                               /* a node has joined */
     pl_restart_policy_t policy;
     int64_t waits;                    /* for nodes, since when */
     int64_t not_before;               /* the next attempt */
@@ -135,15 +135,15 @@ static bool host_has_failed(const launch_host_t *h)
 
 /* Ranks that are stopped for a new node may fail because of that: before they listen, or
  * before all ranks have joined.  Another failure occurs again in the next attempt. */
-static bool makes_room(const launch_host_t *h)
+static bool restarts_for_node(const launch_host_t *h)
 {
-    return h->wants_in && !h->launch->was_signalled && !h->failure.may_pass;
+    return h->node_joined && !h->launch->was_signalled && !h->failure.may_pass;
 }
 
 /* Ranks may be killed at any time: checkpoints are complete or absent. */
 static void failure_decide(launch_host_t *h)
 {
-    int wait = makes_room(h) ? 0 : -1;
+    int wait = restarts_for_node(h) ? 0 : -1;
     if (h->failure.may_pass && !h->launch->was_signalled)
         wait = pl_restart_policy_add(&h->policy, 0, h->failed);
     h->is_decided = true;
@@ -220,7 +220,7 @@ static int host_begin(launch_host_t *h, pl_error_t *err)
     h->state = HOST_RUNS;
     h->attempt++;
     h->failure = (pl_failure_t){0};
-    h->is_decided = h->again = h->wants_in = false;
+    h->is_decided = h->again = h->node_joined = false;
     h->slot[0].runs = true;
     pl_begin_ranks_t begin = {.nodes = (uint32_t)attempt.nodes,
                               .endpoint = h->endpoint,
@@ -246,15 +246,16 @@ static void attempt_over(launch_host_t *h)
         failure_decide(h);
     if (failed && !h->again && h->failure.may_pass)
         pl_restart_policy_report(&h->policy, NULL, &h->failure.error);
-    const bool goes_on = !h->launch->was_signalled && (failed ? h->again : h->wants_in);
+    const bool continues = !h->launch->was_signalled
+                           && (failed ? h->again : h->node_joined);
     h->waits = pl_now();
     h->state = HOST_WAITS;
-    if (!goes_on)
+    if (!continues)
         host_finish(h);
-    else if (failed && makes_room(h) && h->failure.status != 128 + SIGTERM)
+    else if (failed && restarts_for_node(h) && h->failure.status != 128 + SIGTERM)
         launch_note(h->launch, "%s; all ranks are started again, with the node",
                     h->failure.error.text);
-    else if (failed && !makes_room(h))
+    else if (failed && !restarts_for_node(h))
         launch_note(h->launch, "%s; all ranks are started again (%d of %d)",
                     h->failure.error.text, h->policy.count, (int)h->policy.max);
     if (h->state == HOST_WAITS)
@@ -369,11 +370,11 @@ static void event_came(void *user, int number, pl_link_event_t event, const char
                         "node %d (%s) has joined: the run is being stopped, so the node "
                         "takes no part",
                         number, text);
-        } else if (h->state == HOST_RUNS && !host_has_failed(h) && !h->wants_in) {
+        } else if (h->state == HOST_RUNS && !host_has_failed(h) && !h->node_joined) {
             launch_note(h->launch,
                         "node %d (%s) has joined: saving the run to continue with it",
                         number, text);
-            h->wants_in = true;
+            h->node_joined = true;
             launch_signal(h->launch, SIGTERM);
         }
         host_soon(h, 0);

@@ -115,11 +115,8 @@ double pl_number_load(const json_t *kept)
     return value;
 }
 
-/* Checkpoints of earlier releases have it under another key. */
 const char *pl_stop_request_load(const json_t *kept)
 {
-    const json_t *request = json_object_get(kept, "stop_request");
-    if (!request)
-        request = json_object_get(kept, "wish");            /* former name */
-    return json_is_string(request) ? json_string_value(request) : "";
+    const char *request = json_string_value(json_object_get(kept, "stop_request"));
+    return request ? request : "";
 }

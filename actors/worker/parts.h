@@ -21,9 +21,9 @@ typedef struct pl_resume {
 typedef struct pl_worker {
     pl_call_t *run;                                         /* [NULL: idle] */
     pl_job_t *job;                                          /* counted */
-    pl_address_t writer, keeper, data, callback, accelerator, strategy, logger,
-        checkpoint, loop;                                 /* keeper: writes checkpoints */
-    uint32_t ranks;                                       /* on this machine  [0: one] */
+    pl_address_t writer, checkpoint_io, data, callback, accelerator, strategy, logger,
+        checkpoint, loop;                          /* checkpoint_io: writes checkpoints */
+    uint32_t ranks;                                /* on this machine  [0: one] */
     uint32_t local_rank;
     char stop_reason[128];                                  /* [""] */
     pl_stop_kind_t stop_kind;

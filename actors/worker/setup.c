@@ -129,7 +129,7 @@ static uint64_t checkpoint_find(void *self, pl_how_t how, pl_error_t *err)
         return 0;
     if (pl_resume_is_requested(w->job, w->agreed, &msg, err) != PL_OK)
         return 0;
-    return pl_call_find_checkpoint(w, w->keeper, &msg, how, err);
+    return pl_call_find_checkpoint(w, w->checkpoint_io, &msg, how, err);
 }
 
 static int checkpoint_found(void *self, const pl_body_t *reply, pl_error_t *err)
@@ -474,7 +474,7 @@ static uint64_t checkpoint_finish(void *self, pl_how_t how, pl_error_t *err)
     const pl_finish_checkpoint_t msg = {.path = w->resume.path,
                                         .run_dir = w->resume.run_dir};
     return w->run_dir && w->resume.run_dir
-               ? pl_call_finish_checkpoint(w, w->keeper, &msg, how, err)
+               ? pl_call_finish_checkpoint(w, w->checkpoint_io, &msg, how, err)
                : 0;
 }
 

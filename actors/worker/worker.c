@@ -189,8 +189,8 @@ int pl_worker_spawn_components(pl_worker_t *w, pl_error_t *err)
     if (!strategy || !accelerator
         || !pl_worker_spawn(w, &pl_io_writer, PL_OWN_THREAD, &start, &w->writer, err)
         || (w->job->stage == PL_TRAIN
-            && !pl_worker_spawn(w, &pl_io_checkpoint, PL_OWN_THREAD, &start, &w->keeper,
-                                err))
+            && !pl_worker_spawn(w, &pl_io_checkpoint, PL_OWN_THREAD, &start,
+                                &w->checkpoint_io, err))
         || !pl_spawn(w, accelerator, PL_OWN_THREAD, &start, device_how, &w->accelerator,
                      err))
         return err->code;
@@ -212,7 +212,7 @@ bool pl_worker_spawn_savers(pl_worker_t *w, pl_error_t *err)
     char *options = pl_run_options_text(w->run_dir, w->content, err);
     pl_start_t start = {.options = options, .context = &w->job->object};
     pl_peers_add(&start.peers, "writer", w->writer);
-    pl_peers_add(&start.peers, "keeper", w->keeper);
+    pl_peers_add(&start.peers, "checkpoint_io", w->checkpoint_io);
     bool spawned = options
                    && pl_worker_spawn(w, &pl_logger_connector, PL_SAME_THREAD, &start,
                                       &w->logger, err)

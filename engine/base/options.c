@@ -377,11 +377,9 @@ int pl_options_trainer(const pl_options_t *o, pl_trainer_options_t *trainer,
     if (rc == 0)
         rc = json_object_set_new(auto_values, "max_epochs",
                                  json_integer(pl_default_epochs(object)));
-    if (rc == 0)
-        rc = json_object_set_new(auto_values, "micro_shards",
-                                 json_integer(pl_run_micro_shards(object)));
     rc = rc == 0 ? pl_bind(pl_trainer_table, object, auto_values, trainer, binding_p, err)
                  : pl_no_memory(err);
+    trainer->micro_shards = pl_run_micro_shards(object);
     if (rc == PL_OK && (!devices || pl_is_auto(devices)))
         trainer->devices = (pl_span_t){0};
     if (rc == PL_OK && (!nodes || pl_is_auto(nodes)))

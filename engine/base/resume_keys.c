@@ -26,7 +26,6 @@ static const char *const trainer_bound[] = {"accelerator",
                                             "precision",
                                             "overfit_batches",
                                             "deterministic",
-                                            "micro_shards",
                                             "sync_batchnorm",
                                             "freeze",
                                             "nan_policy",
@@ -115,10 +114,8 @@ static void difference_add(differences_t *found, const char *key, const json_t *
 int64_t pl_run_micro_shards(const json_t *trainer)
 {
     const json_int_t own = json_integer_value(
-                         json_object_get(json_object_get(trainer, "strategy"),
-                                         "micro_shards")),
-                     older = json_integer_value(json_object_get(trainer, "micro_shards"));
-    return own > 0 ? own : older > 0 ? older : PL_MICRO_SHARDS_DEFAULT;
+        json_object_get(json_object_get(trainer, "strategy"), "micro_shards"));
+    return own > 0 ? own : PL_MICRO_SHARDS_DEFAULT;
 }
 
 static bool is_elastic(const json_t *trainer)
@@ -201,7 +198,6 @@ static int run_forget_names(json_t *run)
 static json_t *keys_of_any_ranks(const json_t *run, bool same_batch)
 {
     json_t *keys = pl_resume_keys(run), *trainer = json_object_get(run, "trainer");
-    json_object_del(keys, "trainer.micro_shards");
     if (is_elastic(trainer)) {
         json_object_set_new(keys, "trainer.deterministic", json_string("elastic"));
         json_object_set_new(keys, "trainer.strategy.micro_shards",

@@ -95,9 +95,6 @@ const pl_option_t pl_trainer_table[] = {
     TRAINER(INT, global_batch_size, "0", "0..",
             "elastic: samples per batch of all ranks, a multiple of micro_shards; 0: "
             "data.batch_size per micro-shard"),
-    TRAINER(INT, micro_shards, "\"auto\"", "1..64",
-            "older spelling of the option micro_shards of strategy elastic; auto: that "
-            "option"),
     PL_BOOL(pl_trainer_options_t, sync_batchnorm, "false",
             "batch norm in training uses the statistics of the batches of all ranks"),
     TRAINER(INT, log_every_n_steps, "50", "1..", "optimizer steps between log records"),

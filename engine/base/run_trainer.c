@@ -86,21 +86,6 @@ static int elastic_check(const pl_options_t *o, const pl_trainer_options_t *t,
                                "all ranks, and \"trainer.strategy\" is \"elastic\", "
                                "which normalises each micro-shard separately: "
                                "remove one");
-    const json_t *older = pl_options_value(o, "trainer.micro_shards"),
-                 *own = pl_options_value(o, "trainer.strategy.micro_shards");
-    if (json_integer_value(older) && json_integer_value(own) && !json_equal(older, own))
-        return pl_options_fail(err, PL_EINVAL, o, "trainer.micro_shards",
-                               "\"trainer.micro_shards\" is %lld, and "
-                               "\"trainer.strategy.micro_shards\", which replaces it, is "
-                               "%lld: remove \"trainer.micro_shards\"",
-                               (long long)json_integer_value(older),
-                               (long long)json_integer_value(own));
-    if (t->micro_shards != PL_MICRO_SHARDS_DEFAULT && !pl_trainer_is_elastic(t))
-        return pl_options_fail(err, PL_EINVAL, o, "trainer.micro_shards",
-                               "\"trainer.micro_shards\" is for strategy \"elastic\": "
-                               "write \"strategy\": {\"name\": \"elastic\", "
-                               "\"micro_shards\": %lld}, or remove it",
-                               (long long)t->micro_shards);
     if (!t->global_batch_size)
         return PL_OK;
     if (!pl_trainer_is_elastic(t))

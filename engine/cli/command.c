@@ -293,9 +293,6 @@ static int read_flag(word_parser_t *r, const char *word)
     char flag[64];
     size_t length = strcspn(word, "=");
     const cli_option_t *option = find_flag(r->command, word, length);
-    if (length == strlen("--settle") && !strncmp(word, "--settle", length)
-        && (option = find_flag(r->command, "--last-call-timeout", 19)))
-        fputs("paceline: warning: --settle is now called --last-call-timeout\n", stderr);
     if (!option)
         return fail_flag(r, word, length);
     cli_option_flag(option, flag);

@@ -42,10 +42,6 @@ static const order_t orders[] = {
 static const order_t *order_find(const char *word, pl_error_t *err)
 {
     const char *names[sizeof orders / sizeof *orders] = {NULL};
-    if (!strcmp(word, "go-on")) {
-        cli_note("warning: go-on is now called continue");
-        word = "continue";
-    }
     for (size_t k = 0; orders[k].word; k++) {
         if (!strcmp(orders[k].word, word))
             return &orders[k];

@@ -242,7 +242,7 @@ static void actor_still_ends(actor_t *actor)
                           &(pl_start_progress_t){.state = PL_START_STATE_ENDING});
 }
 
-void actor_go_on_ending(actor_t *actor)
+void actor_continue_ending(actor_t *actor)
 {
     pl_made_call_t *child = actor->made;                    /* the newest first */
     while (child && !child->is_child)
@@ -294,7 +294,7 @@ void actor_child_late(actor_t *actor, pl_made_call_t *child)
             pl_reactor_abandon(child->thread);
         made_drop(child);
     }
-    actor_go_on_ending(actor);
+    actor_continue_ending(actor);
 }
 
 void actor_begin_end(actor_t *actor, const pl_error_t *error)
@@ -312,7 +312,7 @@ void actor_begin_end(actor_t *actor, const pl_error_t *error)
         made_cancel(made, false);
         made_drop(made);
     }
-    actor_go_on_ending(actor);
+    actor_continue_ending(actor);
 }
 
 void pl_actor_end(void *self, const pl_error_t *error)

@@ -94,7 +94,7 @@ static inline const char *actor_name(const actor_t *actor)
 
 /* actor.c */
 void actor_begin_end(actor_t *actor, const pl_error_t *error);
-void actor_go_on_ending(actor_t *actor);   /* after something it waited for has ended */
+void actor_continue_ending(actor_t *actor);  /* after something it waited for has ended */
 void actor_discard(actor_t *actor);        /* it is freed soon; its end is not reported */
 void actor_child_ended(actor_t *actor, pl_made_call_t *made, const pl_error_t *error);
 void actor_child_late(actor_t *actor, pl_made_call_t *child);  /* did not end within

@@ -270,7 +270,7 @@ static void deliver_answer(pl_reactor_t *reactor, const incoming_t *l)
     if (ended.owns_context)
         pl_free(ended.context);
     if (ended.actor->state == ACTOR_ENDING)
-        actor_go_on_ending(ended.actor);
+        actor_continue_ending(ended.actor);
 }
 
 void pl_actors_deliver(pl_reactor_t *reactor, pl_frame_t *frame)

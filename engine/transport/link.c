@@ -63,9 +63,9 @@ bool link_tell(pl_link_t *link, int peer, pl_link_event_t event, const char *for
 {
     va_list args;
     va_start(args, format);
-    bool goes_on = tell(link, peer, event, format, args);
+    bool continues = tell(link, peer, event, format, args);
     va_end(args);
-    return goes_on;
+    return continues;
 }
 
 /* ---- frames ---- */
@@ -106,7 +106,7 @@ link_head_t link_head_for(const pl_link_t *link, const link_peer_t *peer,
     link_head_t head = {.version = PL_LINK_VERSION,
                         .kind = (uint8_t)kind,
                         .run = link->spec.run,
-                        .who = link->who,
+                        .sender = link->sender,
                         .incarnation = link->spec.incarnation,
                         .rank = link->is_host && peer ? link_number(link, peer)
                                                       : link->spec.rank,
@@ -311,9 +311,9 @@ bool link_end(pl_link_t *link, link_peer_t *peer, pl_link_event_t event,
     pl_map_take(&link->identities, peer->identity);
     link_peer_release(peer);
     va_start(args, format);
-    bool goes_on = !is_told || tell(link, link_number(link, peer), event, format, args);
+    bool continues = !is_told || tell(link, link_number(link, peer), event, format, args);
     va_end(args);
-    return goes_on;
+    return continues;
 }
 
 bool link_cut(pl_link_t *link, link_peer_t *peer)
@@ -445,9 +445,9 @@ pl_link_t *link_make(const pl_link_spec_t *spec, pl_sockets_t *loop, bool is_hos
     link->is_host = is_host;
     link->opened = pl_now();
     link->peer_count = is_host ? spec->world_size : 1;
-    if (getrandom(&link->who, sizeof link->who, 0) != sizeof link->who)
-        link->who = (uint64_t)link->opened;
-    link->who |= 1;                                         /* never 0 */
+    if (getrandom(&link->sender, sizeof link->sender, 0) != sizeof link->sender)
+        link->sender = (uint64_t)link->opened;
+    link->sender |= 1;                                      /* never 0 */
     if (spec_copy(link, spec, err) == PL_OK
         && pl_socket_folder_check(spec->endpoint, err) == PL_OK) {
         link->peers = pl_alloc_array((size_t)link->peer_count, sizeof *link->peers);

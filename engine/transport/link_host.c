@@ -30,7 +30,7 @@ static void refuse(pl_link_t *link, uint32_t identity, const link_head_t *to,
                    const char *why)
 {
     link_head_t head = link_head_for(link, NULL, LINK_REFUSE);
-    head.who = to->who;
+    head.sender = to->sender;
     head.rank = to->rank;
     link_post(link, identity, &head, (pl_bytes_t){why, strlen(why)}, NULL);
 }
@@ -76,7 +76,7 @@ static int place_check(pl_link_t *link, const link_head_t *head, pl_error_t *err
         return pl_fail(err, PL_EINVAL, "rank out of range: 0 to %d",
                        link->peer_count - 1);
     link_peer_t *peer = &link->peers[head->rank];
-    if (link->spec.may_be_replaced && peer->who && peer->who != head->who
+    if (link->spec.may_be_replaced && peer->sender && peer->sender != head->sender
         && !(link->spec.has_own_rank && head->rank == 0)) {
         const int64_t quiet = pl_now() - peer->received_at;
         const bool is_quiet = peer->state == PL_LINK_IS_THERE
@@ -90,7 +90,7 @@ static int place_check(pl_link_t *link, const link_head_t *head, pl_error_t *err
             *peer = (link_peer_t){0};                       /* another process follows */
         }
     }
-    if (peer->who && peer->who != head->who)
+    if (peer->sender && peer->sender != head->sender)
         return pl_fail(err, PL_EEXIST, "another process already has that rank");
     if (peer->state == PL_LINK_IS_GONE)
         return pl_fail(err, PL_EPEER, "%s",
@@ -113,7 +113,7 @@ static bool admit(pl_link_t *link, uint32_t identity, const link_head_t *head,
     if (peer->identity != identity)
         pl_map_take(&link->identities, peer->identity);
     peer->identity = identity;
-    peer->who = head->who;
+    peer->sender = head->sender;
     link_head_t answer = link_head_for(link, peer, LINK_WELCOME);
     const int size = snprintf(text, sizeof text, "%s%c%s",
                               link->spec.about ? link->spec.about : "", '\0',
@@ -148,17 +148,17 @@ static bool join(pl_link_t *link, uint32_t identity, const link_head_t *head,
     else if (code == PL_OK)
         code = traits_check(link, head->rank, traits, &err);
     const char *about = json_string_value(json_object_get(said, "about"));
-    bool goes_on = true;
+    bool continues = true;
     if (code == PL_OK) {
-        goes_on = admit(link, identity, head, said);
+        continues = admit(link, identity, head, said);
     } else if (code != PL_ENOMEM && code != PL_EBUSY) {     /* it asks again */
         link->counts.refused++;
         refuse(link, identity, head, err.text);
-        goes_on = link_tell(link, head->rank, PL_LINK_REFUSED, "rank %d (%s): %s",
-                            head->rank, about ? about : "?", err.text);
+        continues = link_tell(link, head->rank, PL_LINK_REFUSED, "rank %d (%s): %s",
+                              head->rank, about ? about : "?", err.text);
     }
     json_decref(said);
-    return goes_on;
+    return continues;
 }
 
 /* ---- frames ---- */
@@ -175,7 +175,8 @@ static void stranger(pl_link_t *link, uint32_t identity, const link_head_t *head
         return;
     }
     link->counts.strangers++;
-    if (is_of_run && peer && peer->who == head->who && peer->state == PL_LINK_IS_GONE)
+    if (is_of_run && peer && peer->sender == head->sender
+        && peer->state == PL_LINK_IS_GONE)
         refuse(link, identity, head,
                peer->why[0] ? peer->why : "it was disconnected for too long");
 }
@@ -192,7 +193,7 @@ void host_frame(void *user, uint32_t identity, pl_frame_t *frame)
         join(link, identity, &head, bytes);
     else if (!peer)
         stranger(link, identity, &head);
-    else if (head.who != peer->who || head.run != link->spec.run
+    else if (head.sender != peer->sender || head.run != link->spec.run
              || head.incarnation != link->spec.incarnation
              || head.rank != link_number(link, peer) || head.kind < LINK_BEAT
              || head.kind > LINK_LEAVE)
@@ -233,7 +234,7 @@ static bool is_reported(uint64_t count)
 }
 
 /* May free the link. */
-static void host_greeting(void *user, pl_greeting_t how, const char *who)
+static void host_greeting(void *user, pl_greeting_t how, const char *peer)
 {
     pl_link_t *link = user;
     char times[48] = "";
@@ -244,7 +245,7 @@ static void host_greeting(void *user, pl_greeting_t how, const char *who)
     if (link->keyless > 1)
         snprintf(times, sizeof times, "; %" PRIu64 " connections so far", link->keyless);
     link_tell(
-        link, PL_LINK_HOST, PL_LINK_REFUSED, "%s has %s%s", who,
+        link, PL_LINK_HOST, PL_LINK_REFUSED, "%s has %s%s", peer,
         how == PL_GREETING_OTHER_KEY
             ? "another key: use the same job key file on all machines"
         : link->spec.keys
@@ -338,7 +339,7 @@ static int own_rank_join(pl_link_t *link, pl_error_t *err)
                                 err);
     link->first = 0;
     link->peers[0].state = PL_LINK_HAS_LEFT;
-    link->peers[0].who = link->who;
+    link->peers[0].sender = link->sender;
     return link->traits ? PL_OK : PL_EINVAL;
 }
 

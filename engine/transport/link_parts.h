@@ -75,7 +75,7 @@ typedef struct link_head {
     char magic[6];
     uint8_t version, kind;
     uint64_t run;
-    uint64_t who;                   /* random number of the sending end, drawn when it was
+    uint64_t sender;                /* random number of the sending end, drawn when it was
                                        opened; of a refusal: of the receiving end */
     uint32_t incarnation;
     int32_t rank;                      /* of the end that has a rank */
@@ -91,7 +91,7 @@ _Static_assert(sizeof(link_head_t) == 56, "on the wire");
 
 typedef struct link_peer {
     pl_link_state_t state;
-    uint64_t who;                                           /* 0: has never joined */
+    uint64_t sender;                                        /* 0: has never joined */
     uint32_t identity;                                      /* of its connection */
     link_path_t path;
     int64_t received_at, sent_at;                        /* times; sent: of a heartbeat */
@@ -110,7 +110,7 @@ struct pl_link {
     pl_link_spec_t spec;                                    /* with copies of its texts */
     pl_sockets_t *loop;
     bool is_host;
-    uint64_t who;
+    uint64_t sender;
     pl_socket_t *socket;                                    /* NULL: between two dials */
     link_peer_t *peers;                                     /* host: by rank; rank: one */
     int peer_count;

@@ -53,10 +53,10 @@ static bool welcome(pl_link_t *link, const link_head_t *head, pl_bytes_t bytes)
     char said[LINK_PLACE + 512] = "";
     if (peer->state == PL_LINK_IS_THERE)
         return true;
-    if (peer->who && peer->who != head->who)
+    if (peer->sender && peer->sender != head->sender)
         return link_end(link, peer, PL_LINK_GONE,
                         "another launcher replies: the previous one has ended");
-    peer->who = head->who;
+    peer->sender = head->sender;
     link->spec.run = head->run;
     size_t size = bytes.size < sizeof said ? bytes.size : sizeof said - 1;
     memcpy(said, bytes.data, size);
@@ -85,14 +85,14 @@ void rank_frame(void *user, uint32_t identity, pl_frame_t *frame)
                  "%s speaks version %d of the protocol, this rank %d: install the same "
                  "Paceline on all machines",
                  link->spec.host, head.version, PL_LINK_VERSION);
-    else if (head.kind == LINK_REFUSE && head.who == link->who)
+    else if (head.kind == LINK_REFUSE && head.sender == link->sender)
         link_end(link, peer, PL_LINK_GONE, "rank %d is refused: %.*s", link->spec.rank,
                  (int)bytes.size, (const char *)bytes.data);
     else if (!is_ours)
         link->counts.fenced++;
     else if (head.kind == LINK_WELCOME)
         welcome(link, &head, bytes);
-    else if (peer->state != PL_LINK_IS_THERE || head.who != peer->who)
+    else if (peer->state != PL_LINK_IS_THERE || head.sender != peer->sender)
         link->counts.strangers++;
     else if (head.kind != LINK_BEAT && head.kind != LINK_MESSAGE
              && head.kind != LINK_DISMISS)
@@ -112,10 +112,10 @@ static void rank_peers(void *user, int connected)
     link_soon(link, 0);
 }
 
-static void rank_greeting(void *user, pl_greeting_t how, const char *who)
+static void rank_greeting(void *user, pl_greeting_t how, const char *peer)
 {
     pl_link_t *link = user;
-    (void)who;
+    (void)peer;
     if (how == PL_GREETING_DONE)
         link->greeted = pl_now();
 }
@@ -271,7 +271,7 @@ pl_link_t *pl_link_connect(const pl_link_spec_t *spec, pl_sockets_t *loop,
     pl_link_t *link = link_make(spec, loop, false, err);
     if (!link)
         return NULL;
-    link->attempt = (uint8_t)(link->who >> 8);
+    link->attempt = (uint8_t)(link->sender >> 8);
     if (ask_make(link, err) == PL_OK && dial(link, err) == PL_OK)
         return link;
     pl_link_free(link);

@@ -253,7 +253,7 @@ static int events_new(pl_socket_t *socket, pl_error_t *err)
         return socket_fail(err, PL_EIO, "cannot get the descriptor of", "a socket");
     socket->readable = event_new(socket->loop->base, fd, EV_READ | EV_PERSIST,
                                  socket_ready, socket);
-    socket->again = event_new(socket->loop->base, -1, 0, socket_goes_on, socket);
+    socket->again = event_new(socket->loop->base, -1, 0, socket_continue, socket);
     if (!socket->readable || !socket->again || event_add(socket->readable, NULL) != 0)
         return pl_no_memory(err);
     socket_look_later(socket);

@@ -69,7 +69,7 @@ typedef struct pl_socket_spec {
     /* With on_peers: a greeting succeeded, or a connection ended because it failed.
      * The text is the peer's address, "10.0.0.2, port 4711" or "a client"; "" after
      * success.  May close the socket.  [not observed] */
-    void (*on_greeting)(void *user, pl_greeting_t how, const char *who);
+    void (*on_greeting)(void *user, pl_greeting_t how, const char *peer);
 } pl_socket_spec_t;
 
 /* The sockets of one event loop.  The thread of the loop calls pl_sockets_flush() before

@@ -10,12 +10,12 @@
 enum {
     SOCKET_IDENTITY = 5,                                    /* bytes of a DEALER's */
     SOCKET_COMERS = 16,                                     /* addresses that are kept */
-    SOCKET_WHO = 80,                                        /* bytes of an address */
+    SOCKET_ADDRESS = 80,                                    /* bytes of an address */
 };
 
 typedef struct socket_comer {
     int fd;
-    char who[SOCKET_WHO];
+    char address[SOCKET_ADDRESS];
 } socket_comer_t;
 
 /* The rate of new connections. */
@@ -49,7 +49,7 @@ struct pl_socket {
     pl_socket_t *peers;                                  /* reports connections  [none] */
     int peer_count;
     void (*on_peers)(void *user, int peers);
-    void (*on_greeting)(void *user, pl_greeting_t how, const char *who);
+    void (*on_greeting)(void *user, pl_greeting_t how, const char *peer);
     pl_greeting_t wrong;                            /* of the connection that ends next */
     socket_comer_t comer[SOCKET_COMERS];            /* the newest, in turn */
     unsigned comers;
@@ -63,7 +63,7 @@ int socket_fail(pl_error_t *err, int code, const char *what, const char *about);
 
 /* socket_turn.c */
 void socket_ready(int fd, short what, void *user);
-void socket_goes_on(int fd, short what, void *user);
+void socket_continue(int fd, short what, void *user);
 /* The socket is looked at before its loop waits. */
 void socket_look_later(pl_socket_t *socket);
 void socket_looked(pl_socket_t *socket);

@@ -100,7 +100,7 @@ static void accepted(pl_socket_t *socket, int fd)
 {
     struct sockaddr_storage at;
     socklen_t length = sizeof at;
-    char host[SOCKET_WHO - 16], port[8];
+    char host[SOCKET_ADDRESS - 16], port[8];
     if (socket->intake.a_second) {
         socket->intake.capacity--;
         intake_update(socket);
@@ -109,12 +109,12 @@ static void accepted(pl_socket_t *socket, int fd)
         return;
     socket_comer_t *comer = &socket->comer[socket->comers++ % SOCKET_COMERS];
     comer->fd = fd;
-    comer->who[0] = '\0';
+    comer->address[0] = '\0';
     if (getpeername(fd, (struct sockaddr *)&at, &length) == 0
         && getnameinfo((struct sockaddr *)&at, length, host, sizeof host, port,
                        sizeof port, NI_NUMERICHOST | NI_NUMERICSERV)
                == 0)
-        snprintf(comer->who, sizeof comer->who, "%s, port %s", host, port);
+        snprintf(comer->address, sizeof comer->address, "%s, port %s", host, port);
 }
 
 static const char *address_of(const pl_socket_t *socket, int fd)
@@ -122,8 +122,8 @@ static const char *address_of(const pl_socket_t *socket, int fd)
     for (unsigned k = 1; k <= SOCKET_COMERS && k <= socket->comers; k++) {
         const socket_comer_t *comer =
             &socket->comer[(socket->comers - k) % SOCKET_COMERS];
-        if (comer->fd == fd && *comer->who)
-            return comer->who;
+        if (comer->fd == fd && *comer->address)
+            return comer->address;
     }
     return "a client";
 }

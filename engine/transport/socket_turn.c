@@ -164,7 +164,7 @@ void socket_ready(evutil_socket_t fd, short what, void *user)
     turn(user, 1);
 }
 
-void socket_goes_on(evutil_socket_t fd, short what, void *user)
+void socket_continue(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
     turn(user, TURN_MESSAGES);

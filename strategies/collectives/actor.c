@@ -104,7 +104,6 @@ static void entry_free(collective_call_t *entry)
     pl_free(entry);
 }
 
-/* The replies of operations on elements all have the field `fence`. */
 static void entry_end(collective_call_t *entry, const pl_error_t *err)
 {
     pl_error_t reported;
@@ -121,12 +120,27 @@ static void entry_end(collective_call_t *entry, const pl_error_t *err)
         pl_reply_alloc_buffer(entry->call, &(pl_alloc_buffer_reply_t){
                                                .memory = &entry->req.memory->object});
         break;
-    case PL_COLL_OP_join:
-    case PL_COLL_OP_register_buffer:
-    case PL_COLL_OP_barrier: pl_reply(entry->call, &(pl_barrier_reply_t){0}); break;
-    default:
-        pl_reply(entry->call,
-                 &(pl_all_reduce_reply_t){.fence = fence ? &fence->object : NULL});
+#define PLAIN(op) \
+    case PL_COLL_OP_##op: \
+        pl_reply_##op(entry->call, &(pl_##op##_reply_t){0}); \
+        break;
+#define ENQUEUED(op) \
+    case PL_COLL_OP_##op: \
+        pl_reply_##op(entry->call, \
+                      &(pl_##op##_reply_t){.fence = fence ? &fence->object : NULL}); \
+        break;
+        PLAIN(join)
+        PLAIN(register_buffer)
+        PLAIN(barrier)
+        ENQUEUED(all_reduce)
+        ENQUEUED(reduce_scatter)
+        ENQUEUED(all_gather)
+        ENQUEUED(all_to_all)
+        ENQUEUED(broadcast)
+        ENQUEUED(send)
+#undef PLAIN
+#undef ENQUEUED
+    default: break;
     }
     entry_free(entry);
 }

@@ -390,12 +390,6 @@ static int elastic_start(void *self, pl_call_t *call, const pl_body_t *body,
     pl_replica_t *r = self;
     const pl_job_t *job = (const pl_job_t *)body->start.context;
     r->micro.micro_shards = (uint32_t)job->trainer->micro_shards;
-    if (pl_actor_rank(self) == 0
-        && json_is_integer(pl_options_value(job->options, "trainer.micro_shards")))
-        pl_log_line(PL_LOG_WARNING, 0, pl_actor_name(self),
-                    "\"trainer.micro_shards\" is the older spelling: write "
-                    "\"strategy\": {\"name\": \"elastic\", \"micro_shards\": %lld}",
-                    (long long)job->trainer->micro_shards);
     e->ddp.reduce_hooks = &elastic_reduce_hooks;
     e->sync_hooks = pl_ddp_sync_hooks;
     e->sync_hooks.per_batch = true;

@@ -6,8 +6,8 @@ JOIN, WELCOME, REFUSE, BEAT, MESSAGE, LEAVE, DISMISS = range(7)
 TO_RANK, ORDER = 2, 4
 
 
-def frame(kind, rank=0, sequence=0, received=0, who=9, text="", to=0, identity=1, incarnation=2):
-    head = b"PLLINK" + struct.pack("<BBQQIiQQII", 2, kind, 7, who, incarnation, rank, sequence, received, 0, 0)
+def frame(kind, rank=0, sequence=0, received=0, sender=9, text="", to=0, identity=1, incarnation=2):
+    head = b"PLLINK" + struct.pack("<BBQQIiQQII", 2, kind, 7, sender, incarnation, rank, sequence, received, 0, 0)
     body = head + text.encode()
     return struct.pack("<BBB", to, identity, len(body)) + body
 
@@ -18,8 +18,8 @@ def order(what):
 
 said = json.dumps({"about": "n1", "world_size": 3, "traits": {"isa": "avx2"}})
 join = frame(JOIN, text=said)
-other = frame(JOIN, 1, who=11, identity=2, text=said)
-there = frame(WELCOME, who=6, to=TO_RANK)
+other = frame(JOIN, 1, sender=11, identity=2, text=said)
+there = frame(WELCOME, sender=6, to=TO_RANK)
 seeds = {
     "join": join + other,
     "messages": join + b"".join(frame(MESSAGE, sequence=n, text="x" * n) for n in range(1, 9)),
@@ -28,10 +28,10 @@ seeds = {
     "leave": join + frame(MESSAGE, sequence=1) + frame(LEAVE, sequence=2) + join,
     "dismiss": join + order(1) + frame(BEAT, received=1) + frame(BEAT),
     "renew": join + order(18) + frame(MESSAGE, sequence=1) + order(3) + other,
-    "rank": there + order(4) + frame(BEAT, who=6, received=1, to=TO_RANK) + frame(MESSAGE, who=6, sequence=1, to=TO_RANK),
-    "dismissed": there + frame(DISMISS, who=6, sequence=1, text="over", to=TO_RANK),
-    "refused": frame(REFUSE, who=5, text="no", to=TO_RANK),
-    "traits": join + frame(JOIN, 1, who=12, identity=4, text=said.replace("avx2", "sse2")),
+    "rank": there + order(4) + frame(BEAT, sender=6, received=1, to=TO_RANK) + frame(MESSAGE, sender=6, sequence=1, to=TO_RANK),
+    "dismissed": there + frame(DISMISS, sender=6, sequence=1, text="over", to=TO_RANK),
+    "refused": frame(REFUSE, sender=5, text="no", to=TO_RANK),
+    "traits": join + frame(JOIN, 1, sender=12, identity=4, text=said.replace("avx2", "sse2")),
     "odd": frame(JOIN, text='{"about": 1}') + frame(JOIN, 9, text=said) + frame(BEAT, identity=9, incarnation=1),
 }
 folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "link")
