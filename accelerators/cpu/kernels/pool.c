@@ -72,6 +72,16 @@ static void pool_channel(const pl_pool_job_t *job, const float *x, window_t w, f
         }
 }
 
+static void pool_window(const pl_pool_job_t *job, const float *x, window_t w, float *y,
+                        int32_t *where)
+{
+    int64_t c = 0;
+    for (; c + LANES <= job->channels; c += LANES)
+        pool_vector(job, x + c, w, y + c, where + c);
+    for (; c < job->channels; c++)
+        pool_channel(job, x + c, w, y + c, where + c);
+}
+
 /* Samples [from, to). */
 void KERNEL(pool)(const void *of, int64_t from, int64_t to)
 {
@@ -82,13 +92,8 @@ void KERNEL(pool)(const void *of, int64_t from, int64_t to)
             for (int64_t j = 0; j < job->out_width; j++) {
                 int64_t at = ((b * job->out_height + i) * job->out_width + j)
                              * job->channels;
-                const float *x = job->x + b * picture;
-                const window_t w = window_at(job, i, j);
-                int64_t c = 0;
-                for (; c + LANES <= job->channels; c += LANES)
-                    pool_vector(job, x + c, w, job->y + at + c, job->where + at + c);
-                for (; c < job->channels; c++)
-                    pool_channel(job, x + c, w, job->y + at + c, job->where + at + c);
+                pool_window(job, job->x + b * picture, window_at(job, i, j), job->y + at,
+                            job->where + at);
             }
 }
 
