@@ -329,7 +329,7 @@ PL_API int pl_collective_report(const char *collective, pl_fact_t tell, void *us
 
 /* A run: the contents of a run file and the options that were set on top of it. Keys are
  * paths: "module.hidden", "trainer.devices", "callbacks.0.monitor". Errors state
- * file:line:column, the key and the nearest known name. */
+ * the file, line, column, the key and the nearest known name. */
 typedef struct pl_options pl_options_t;
 
 /* An empty run file: every option has its default. */

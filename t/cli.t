@@ -418,7 +418,7 @@ an_impossible_run_is_refused_before_it_starts() {
     refused 2 '^paceline: runs/taken: a run of that name exists' fit run.json --set trainer.run_name=taken
     sed 's/"max_epochs": 3/"run_name": "taken"/' run.json >named.json
     refused 2 '^paceline: named.json:5:27: runs/taken: a run of that name exists' fit named.json
-    refused 2 'trainer.run_name" takes the name of a directory.*not "a/b"' fit run.json --set trainer.run_name=a/b
+    refused 2 'trainer.run_name" takes the name of the run.s directory.*not "a/b"' fit run.json --set trainer.run_name=a/b
     refused 2 'not "latest"' fit run.json --set trainer.run_name=latest
     refused 2 'the run has no data' predict bad.json --checkpoint x
     is "$(ls runs/taken)" "" "nothing was started"

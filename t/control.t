@@ -132,7 +132,7 @@ wrong_requests_are_refused_before_they_are_sent() {
     hurried refused 1 'no run takes commands at' control "$desk" pause
     points
     refused 2 '^paceline: ' fit run.json --control tcp://0.0.0.0:1
-    refused 2 'control endpoint "nonsense": ipc://FILE or tcp' fit run.json --control nonsense
+    refused 2 'control: "nonsense" is no address to listen at: write ipc://FILE or tcp' fit run.json --control nonsense
 }
 
 an_endpoint_without_a_stream_is_recognised() {

@@ -43,6 +43,10 @@ a_run_that_ended_well() {
     like "$(head -n 2 <<<"$said" | tr '\n' ' ')" '^The run ended normally after [0-9]+ steps; [a-z ]+ took [0-9]+ % of [0-9.]+ s' \
         "a sentence comes first"
     like "$said" '^  The run ended normally at [0-9.]+ s, after [0-9]+ steps' "ended well"
+    local share
+    share=$(sed -nE '1s/.*; (.*) took ([0-9]+) % of.*/ \2 %  \1/p' <<<"$said")
+    ok "the first sentence has a share" test -n "$share"
+    like "$(sed -n '/^Time of the run$/,/^$/p' <<<"$said")" " s +${share# }$" "and the table has the same: $share"
     like "$said" '^  none$' "without open calls"
     like "$said" '^ +[0-9.]+ s  [a-z.]+ for [a-z0-9. ]+: [a-z_]+, [0-9]+ times?, ?' "which actors waited for which"
     like "$said" 'actors overlap' "that waits overlap is said"

@@ -333,8 +333,9 @@ static void the_name_of_a_run_is_the_name_of_a_directory(void)
 {
 #define NO_NAME(name) \
     {"{\"trainer\": {\"run_name\": \"" name "\"}}", \
-     "run.json:1:26: \"trainer.run_name\" takes the name of a directory: other than " \
-     "\"latest\", not beginning with '.' and without '/', not \"" name "\""}
+     "run.json:1:26: \"trainer.run_name\" takes the name of the run's directory in " \
+     "trainer.default_root_dir, without '/', not beginning with '.' and other than " \
+     "\"latest\", not \"" name "\""}
     REFUSE(NO_NAME("latest"), NO_NAME(".."), NO_NAME("a/b"), NO_NAME("/"), );
     pl_options_t *o = pl_options_new(&err);
     is_int(pl_options_set(o, "trainer.run_name", ".git", &err), PL_EINVAL, "when set");

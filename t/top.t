@@ -67,7 +67,7 @@ a_run_is_shown_in_80_columns() {
     shows '[0-9.]+k? steps/s  .*step now [0-9.]+ [mu]s p50, [0-9.]+ [mu]s p95' "its speed, and what steps take"
     shows '^CPU [0-9]+\.[0-9] of [0-9]+ cores  memory [0-9.]+ MiB' "processors in use, and memory"
     ok "some of them" test "$(screen | sed -n 's/^CPU \([0-9]*\)\.\([0-9]\) .*/\1\2/p')" -gt 0
-    shows '^loss [0-9.e-]+ [_.,=+*#-]+ [0-9.]+$' "the curve of the loss"
+    shows '^loss [0-9.e-]+ [_.,=+*#-]+ [0-9.e-]+$' "the curve of the loss"
     shows '^rank +memory +a step +data +forward +backward +collective +optimizer +engine$' "a table of ranks"
     for rank in 0 1; do
         shows "^$rank +[0-9.]+ MiB +[0-9.]+ [mu]?s +([0-9]+ % +){5}[0-9]+ %\$" "with rank $rank: memory, and where its time goes"

@@ -182,7 +182,7 @@ int pl_worker_spawn_components(pl_worker_t *w, pl_error_t *err)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "accelerator \"%s\" keeps no compiled kernels: there is nothing "
                        "to compile; for a card of another machine: paceline compile "
-                       "--card sm_90",
+                       "RUN.json --card sm_90",
                        device);
     const pl_how_t device_how = {.on_answer = component_reported,
                                  .context = &w->accelerator};

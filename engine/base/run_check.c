@@ -484,8 +484,8 @@ static int check_trainer(const checker_t *c, const path_t *path, const json_t *t
     if (!strchr(name, '/') && name[0] != '.' && strcmp(name, "latest"))
         return PL_OK;
     return fail_form(c, &at,
-                     "the name of a directory: other than \"latest\", not beginning with "
-                     "'.' and without '/'",
+                     "the name of the run's directory in trainer.default_root_dir, "
+                     "without '/', not beginning with '.' and other than \"latest\"",
                      value);
 }
 

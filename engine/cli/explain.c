@@ -194,6 +194,9 @@ static const char *largest_stage(const json_t *answer, double *share)
 }
 
 enum { STEPS, EVALUATION, CHECKPOINTS, REST, KINDS };
+static const char *const kind_names[KINDS] = {"training steps",
+                                              "validation and prediction",
+                                              "writing checkpoints", "start and end"};
 
 static double sum_of(const json_t *work);
 
@@ -227,9 +230,6 @@ static void timings_find(const json_t *answer, double spent[KINDS], double *all)
 /* "; training steps took 80 % of 12.0 s, most of it backward", or "". */
 static const char *longest_kind(const json_t *answer, char text[160])
 {
-    static const char *const kinds[KINDS] = {"training steps",
-                                             "validation and prediction",
-                                             "writing checkpoints", "start and end"};
     double spent[KINDS], all, share;
     const char *stage = largest_stage(answer, &share);
     int max = 0;
@@ -240,7 +240,7 @@ static const char *longest_kind(const json_t *answer, char text[160])
     if (!(all > 0) || !(share > 0))
         return text;
     const double percent = 100 * spent[max] / all;
-    int length = snprintf(text, 160, "; %s took %.0f %% of %.*f s", kinds[max],
+    int length = snprintf(text, 160, "; %s took %.0f %% of %.*f s", kind_names[max],
                           percent < 100 ? percent : 100, all < 1000 ? 3 : 1, all);
     if (max == STEPS)
         snprintf(text + length, 160 - (size_t)length, ", and %s %.0f %% of a step", stage,
@@ -395,12 +395,28 @@ static void show_work(const json_t *ranks, const char *key, const char *title)
     }
 }
 
+/* The shares of which the first sentence names the largest. */
+static void show_shares(const json_t *answer)
+{
+    double spent[KINDS], all;
+    timings_find(answer, spent, &all);
+    if (!(all > 0))
+        return;
+    cli_print("\nTime of the run\n");
+    for (int k = 0; k < KINDS; k++)
+        if (spent[k] > 0) {
+            cli_print("  %9.3f s  %3.0f %%  ", spent[k], 100 * fmin(1, spent[k] / all));
+            cli_wrap(kind_names[k], 22, 22);
+        }
+}
+
 static void show_times(const json_t *answer)
 {
     const json_t *times_of = json_object_get(answer, "times"), *entry,
                  *ranks = json_object_get(times_of, "ranks");
     size_t k;
     char name[96], count[64];
+    show_shares(answer);
     show_work(ranks, NULL, "Time of the training steps, by stage");
     if (cli_get_count(times_of, "slowest") >= 0)
         say(0, 2, "The slowest is rank %lld: the others wait for it.",

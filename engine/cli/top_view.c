@@ -150,11 +150,13 @@ const char *cli_view_end(const json_t *run, char text[CLI_VIEW_TEXT])
     const char *how = cli_get_text(run, "doing"), *error = cli_get_text(run, "error");
     strcpy(text, "");
     if (json_is_true(json_object_get(run, "ended")))
-        snprintf(text, CLI_VIEW_TEXT, "%s %s after %.0f steps%s%s", run_name(run, name),
-                 !strcmp(how, "ok")        ? "has ended well"
+        snprintf(text, CLI_VIEW_TEXT, "%s %s after %.0f step%s%s%s", run_name(run, name),
+                 !strcmp(how, "ok")        ? "is complete"
                  : !strcmp(how, "stopped") ? "was stopped"
                                            : "has failed",
-                 cli_get_number(run, "step"), *error ? ": " : "", error);
+                 cli_get_number(run, "step"),
+                 cli_plural((uint64_t)cli_get_number(run, "step")), *error ? ": " : "",
+                 error);
     return text;
 }
 

@@ -48,7 +48,7 @@ void cli_view_brief(char text[CLI_VIEW_TEXT], const json_t *before, const json_t
 
 /* The run that is shown: the newest active one, otherwise the newest  [none]. */
 const json_t *cli_view_run(const json_t *state);
-/* "run 0001 has ended well after 40 steps"; "" while the run is active. */
+/* "run 0001 is complete after 40 steps"; "" while the run is active. */
 const char *cli_view_end(const json_t *run, char text[CLI_VIEW_TEXT]);
 
 /* ---- between top_view.c and top_tables.c ---- */

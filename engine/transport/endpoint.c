@@ -53,9 +53,10 @@ int pl_endpoint_check(const char *endpoint, bool is_encrypted, pl_error_t *err)
     bool may_leave = colon && colon > host && is_encrypted && !strpbrk(host, "@;/ ");
     if (!may_leave && (!colon || !is_loopback(host, (size_t)(colon - host))))
         return pl_fail(err, PL_EINVAL,
-                       is_encrypted ? "\"%s\": ipc://FILE or tcp://HOST:PORT"
-                                    : "\"%s\" is not on this machine: ipc://FILE or "
-                                      "tcp://127.0.0.1:PORT",
+                       is_encrypted ? "\"%s\" is no address to listen at: write "
+                                      "ipc://FILE or tcp://HOST:PORT"
+                                    : "\"%s\" is no address of this machine to listen "
+                                      "at: write ipc://FILE or tcp://127.0.0.1:PORT",
                        endpoint);
     const char *port = colon + 1;
     const size_t digits = strspn(port, "0123456789");
@@ -71,8 +72,8 @@ int pl_endpoint_is_public(const char *what, const char *endpoint, pl_error_t *er
     if (!strncmp(endpoint, "ipc://", 6) || !strncmp(endpoint, "tcp://", 6))
         return PL_OK;
     return pl_fail(err, PL_EINVAL,
-                   "%s endpoint \"%s\": ipc://FILE or tcp://127.0.0.1:PORT (\"*\" for "
-                   "any port)",
+                   "%s: \"%s\" is no address to listen at: write ipc://FILE or "
+                   "tcp://127.0.0.1:PORT (\"*\" for any port)",
                    what, endpoint);
 }
 
@@ -178,7 +179,9 @@ int pl_socket_path_open(pl_socket_path_t *at, const char *path, pl_error_t *err)
     struct stat made;
     size_t length = strlen(path);
     if (!length || length + sizeof BESIDE > PL_SOCKET_PATH)
-        return pl_fail(err, PL_EINVAL, "\"ipc://%s\": the path must have 1 to %zu bytes",
+        return pl_fail(err, PL_EINVAL,
+                       "\"ipc://%s\": the path of a socket has 1 to %zu bytes: write "
+                       "ipc://FILE with a shorter path, such as one in /tmp",
                        path, PL_SOCKET_PATH - sizeof BESIDE);
     memcpy(address.sun_path, path, length);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
