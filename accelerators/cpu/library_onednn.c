@@ -14,7 +14,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-#define STAGES 2
+#define CALLS_MAX 2
 #define MEMORIES 8
 #define FROM_SCRATCH (-1)
 
@@ -22,11 +22,11 @@ struct pl_library {
     dnnl_engine_t engine;
 };
 
-typedef struct stage {
+typedef struct primitive_call {
     dnnl_primitive_t primitive;
     int count;
     dnnl_exec_arg_t arg[6];
-} stage_t;
+} primitive_call_t;
 
 /* A memory object and the place of its data: an argument of the run, or an offset in the
  * scratch. */
@@ -39,8 +39,8 @@ typedef struct binding {
 struct pl_cpu_product {
     pl_library_t *library;
     dnnl_stream_t stream;                              /* threads cannot share a stream */
-    int stages, bindings;
-    stage_t stage[STAGES];
+    int calls, bindings;
+    primitive_call_t call[CALLS_MAX];
     binding_t binding[MEMORIES];
     size_t scratch;
 };
@@ -133,14 +133,14 @@ static dnnl_status_t bind(pl_cpu_product_t *p, const dnnl_memory_desc_t *md, int
     return dnnl_success;
 }
 
-static dnnl_status_t give(pl_cpu_product_t *p, stage_t *s, int name,
+static dnnl_status_t give(pl_cpu_product_t *p, primitive_call_t *s, int name,
                           const dnnl_memory_desc_t *md, int argument)
 {
     s->arg[s->count].arg = name;
     return bind(p, md, argument, &s->arg[s->count++].memory);
 }
 
-static void give_bound(stage_t *s, int name, dnnl_memory_t memory)
+static void give_bound(primitive_call_t *s, int name, dnnl_memory_t memory)
 {
     s->arg[s->count++] = (dnnl_exec_arg_t){name, memory};
 }
@@ -150,8 +150,9 @@ static const dnnl_memory_desc_t *description(dnnl_primitive_desc_t pd, dnnl_quer
     return dnnl_primitive_desc_query_md(pd, what, 0);
 }
 
-/* Makes the primitive of a stage and gives it its scratchpad. */
-static dnnl_status_t stage_make(pl_cpu_product_t *p, stage_t *s, dnnl_primitive_desc_t pd)
+/* Makes the primitive of a call and gives it its scratchpad. */
+static dnnl_status_t call_make(pl_cpu_product_t *p, primitive_call_t *s,
+                               dnnl_primitive_desc_t pd)
 {
     dnnl_status_t status = dnnl_primitive_create(&s->primitive, pd);
     const dnnl_memory_desc_t *scratchpad = description(pd, dnnl_query_scratchpad_md);
@@ -203,7 +204,7 @@ pl_cpu_product_t *pl_cpu_product_matmul(pl_library_t *library, const pl_matmul_t
     dnnl_matmul_desc_t matmul;
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t pd = NULL;
-    stage_t *s = &p->stage[p->stages++];
+    primitive_call_t *s = &p->call[p->calls++];
     const int64_t n = m->c.dim[m->rank - 1];
     pl_matrix_t row = {.dim = {1, 1, 1, 1, 1}, .stride = {n, n, n, n, n}};  /* the bias */
     row.dim[m->rank - 1] = n;
@@ -222,7 +223,7 @@ pl_cpu_product_t *pl_cpu_product_matmul(pl_library_t *library, const pl_matmul_t
     if (status == dnnl_success)
         status = dnnl_primitive_desc_create(&pd, &matmul, attr, library->engine, NULL);
     if (status == dnnl_success)
-        status = stage_make(p, s, pd);
+        status = call_make(p, s, pd);
     if (status == dnnl_success)
         status = give(p, s, DNNL_ARG_SRC, &a, 0);
     if (status == dnnl_success)
@@ -298,7 +299,7 @@ static dnnl_status_t convolution_describe(const pl_convolution_t *c, convolution
                : status;
 }
 
-/* Makes the stage that reorders argument `argument`: it packs plain weights for the
+/* Makes the call that reorders argument `argument`: it packs plain weights for the
  * library, or unpacks them. */
 static dnnl_status_t reorder_make(pl_cpu_product_t *p, const convolution_t *v,
                                   const dnnl_memory_desc_t *packed,
@@ -306,12 +307,12 @@ static dnnl_status_t reorder_make(pl_cpu_product_t *p, const convolution_t *v,
 {
     dnnl_primitive_desc_t pd = NULL;
     dnnl_engine_t engine = p->library->engine;
-    stage_t *s = &p->stage[p->stages++];
+    primitive_call_t *s = &p->call[p->calls++];
     dnnl_status_t status =
         dnnl_reorder_primitive_desc_create(&pd, packs ? &v->plain : packed, engine,
                                            packs ? packed : &v->plain, engine, v->attr);
     if (status == dnnl_success)
-        status = stage_make(p, s, pd);
+        status = call_make(p, s, pd);
     if (status == dnnl_success)
         status = give(p, s, packs ? DNNL_ARG_FROM : DNNL_ARG_TO, &v->plain, argument);
     if (status == dnnl_success)
@@ -321,7 +322,7 @@ static dnnl_status_t reorder_make(pl_cpu_product_t *p, const convolution_t *v,
     return status;
 }
 
-/* Forward and gradient of x: the first stage packs the weights. */
+/* Forward and gradient of x: the first call packs the weights. */
 static dnnl_status_t make_with_weights(pl_cpu_product_t *p, const pl_convolution_t *c,
                                        const convolution_t *v)
 {
@@ -332,9 +333,9 @@ static dnnl_status_t make_with_weights(pl_cpu_product_t *p, const pl_convolution
     dnnl_status_t status = bind(p, packed, FROM_SCRATCH, &weights);
     if (status == dnnl_success)
         status = reorder_make(p, v, packed, weights, 1, true);
-    stage_t *s = &p->stage[p->stages++];
+    primitive_call_t *s = &p->call[p->calls++];
     if (status == dnnl_success)
-        status = stage_make(p, s, pd);
+        status = call_make(p, s, pd);
     if (status != dnnl_success)
         return status;
     give_bound(s, DNNL_ARG_WEIGHTS, weights);
@@ -348,15 +349,15 @@ static dnnl_status_t make_with_weights(pl_cpu_product_t *p, const pl_convolution
                    : give(p, s, DNNL_ARG_DIFF_SRC, &v->x, 3);
 }
 
-/* Gradient of the weights: the last stage unpacks them. */
+/* Gradient of the weights: the last call unpacks them. */
 static dnnl_status_t make_of_weights(pl_cpu_product_t *p, const convolution_t *v)
 {
     const dnnl_memory_desc_t *packed = description(v->own, dnnl_query_diff_weights_md);
-    stage_t *s = &p->stage[p->stages++];
+    primitive_call_t *s = &p->call[p->calls++];
     dnnl_memory_t weights;
     dnnl_status_t status = bind(p, packed, FROM_SCRATCH, &weights);
     if (status == dnnl_success)
-        status = stage_make(p, s, v->own);
+        status = call_make(p, s, v->own);
     if (status != dnnl_success)
         return status;
     give_bound(s, DNNL_ARG_DIFF_WEIGHTS, weights);
@@ -407,9 +408,9 @@ int pl_cpu_product_run(pl_cpu_product_t *p, void *const argument[4], void *scrat
                                                : argument[b->argument];
         status = dnnl_memory_set_data_handle(b->memory, at);
     }
-    for (int i = 0; i < p->stages && status == dnnl_success; i++)
-        status = dnnl_primitive_execute(p->stage[i].primitive, p->stream,
-                                        p->stage[i].count, p->stage[i].arg);
+    for (int i = 0; i < p->calls && status == dnnl_success; i++)
+        status = dnnl_primitive_execute(p->call[i].primitive, p->stream, p->call[i].count,
+                                        p->call[i].arg);
     return answer(status, "product", err);
 }
 
@@ -417,9 +418,9 @@ void pl_cpu_product_free(pl_cpu_product_t *p)
 {
     if (!p)
         return;
-    for (int i = 0; i < p->stages; i++)
-        if (p->stage[i].primitive)
-            dnnl_primitive_destroy(p->stage[i].primitive);
+    for (int i = 0; i < p->calls; i++)
+        if (p->call[i].primitive)
+            dnnl_primitive_destroy(p->call[i].primitive);
     for (int i = 0; i < p->bindings; i++)
         dnnl_memory_destroy(p->binding[i].memory);
     if (p->stream)

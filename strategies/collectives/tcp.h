@@ -61,18 +61,18 @@ typedef struct tcp_frame {
     uint64_t at;                                            /* which segment */
 } tcp_frame_t;
 
-typedef enum tcp_stage {
+typedef enum tcp_state {
     TCP_CONNECTING,
     TCP_PREAMBLE,
     TCP_HEADER,                                   /* waits for the header of the cipher */
     TCP_GREETING,                                 /* waits for the hello */
     TCP_OPEN,
-} tcp_stage_t;
+} tcp_state_t;
 
 typedef struct tcp_connection {
     int fd, epoll;
     uint32_t tag, mask;                  /* name of the source in epoll, and its events */
-    tcp_stage_t stage;
+    tcp_state_t state;
     bool connects;                                          /* this side has connected */
     int64_t since;                                          /* when it was made */
     tcp_cipher_t *cipher;                                   /* [plain] */

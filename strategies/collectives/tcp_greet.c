@@ -23,7 +23,7 @@ bool tcp_preamble_send(tcp_connection_t *connection)
     memcpy(preamble, magic, sizeof magic);
     if (connection->cipher)
         cipher_nonce(connection->cipher, preamble + sizeof magic);
-    connection->stage = TCP_PREAMBLE;
+    connection->state = TCP_PREAMBLE;
     return tcp_connection_send_raw(connection, preamble, sizeof preamble);
 }
 
@@ -39,7 +39,7 @@ static bool hello_send(const tcp_t *t, tcp_connection_t *connection, int to)
 /* The side that connects knows the other rank, and sends its hello first. */
 static tcp_greeting_t greeting_begin(const tcp_t *t, tcp_connection_t *connection)
 {
-    connection->stage = TCP_GREETING;
+    connection->state = TCP_GREETING;
     return !connection->connects
                    || hello_send(t, connection, (int)(connection->tag - FROM_ATTEMPT))
                ? TCP_GREETING_DONE
@@ -50,7 +50,7 @@ static tcp_greeting_t greeting_begin(const tcp_t *t, tcp_connection_t *connectio
 static tcp_greeting_t raw_read(const tcp_t *t, tcp_connection_t *connection)
 {
     unsigned char header[CIPHER_HEADER];
-    const bool is_header = connection->stage == TCP_HEADER;
+    const bool is_header = connection->state == TCP_HEADER;
     int code = tcp_connection_read_raw(connection, is_header ? CIPHER_HEADER : PREAMBLE);
     if (code <= 0)
         return code < 0 ? TCP_GREETING_BAD : TCP_GREETING_WAITS;
@@ -62,7 +62,7 @@ static tcp_greeting_t raw_read(const tcp_t *t, tcp_connection_t *connection)
         return TCP_GREETING_BAD;
     if (!connection->cipher)
         return greeting_begin(t, connection);
-    connection->stage = TCP_HEADER;
+    connection->state = TCP_HEADER;
     return cipher_agree(connection->cipher, connection->raw + sizeof magic, header)
                    && tcp_connection_send_raw(connection, header, sizeof header)
                ? TCP_GREETING_DONE
@@ -106,7 +106,7 @@ tcp_greeting_t tcp_greet(const tcp_t *t, tcp_connection_t *connection, int *rank
     tcp_greeting_t is = TCP_GREETING_DONE;
     *rank = -1;
     while (is == TCP_GREETING_DONE && *rank < 0)
-        is = connection->stage == TCP_PREAMBLE || connection->stage == TCP_HEADER
+        is = connection->state == TCP_PREAMBLE || connection->state == TCP_HEADER
                  ? raw_read(t, connection)
                  : hello_read(t, connection, rank);
     return is;

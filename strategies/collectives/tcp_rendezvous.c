@@ -281,7 +281,7 @@ void tcp_describe_unmet(const tcp_t *t, pl_error_t *why)
         if (rank == t->rank || peer->connection)
             continue;
         const char *reason = peer->wrong ? strerror(peer->wrong)
-                             : peer->attempt && peer->attempt->stage == TCP_CONNECTING
+                             : peer->attempt && peer->attempt->state == TCP_CONNECTING
                                  ? "it does not answer; is there a firewall between?"
                                  : "it accepts the connection and sends nothing";
         snprintf(why->text + length, sizeof why->text - length,
@@ -326,7 +326,7 @@ static void greeting_advance(tcp_t *t, tcp_connection_t **place)
     *place = NULL;
     tcp_connection_watch(connection, false, false);
     connection->tag = (uint32_t)rank;
-    connection->stage = TCP_OPEN;
+    connection->state = TCP_OPEN;
     if (is == TCP_GREETING_DONE && tcp_connection_watch(connection, true, false)) {
         tcp_connection_free(t->peer[rank].connection);
         drop(&t->peer[rank].attempt);                       /* a late refusal would look
@@ -345,7 +345,7 @@ static void attempt_advance(tcp_t *t, int rank)
     int why = 0;
     socklen_t length = sizeof why;
     pl_error_t err;
-    if (peer->attempt->stage != TCP_CONNECTING) {
+    if (peer->attempt->state != TCP_CONNECTING) {
         greeting_advance(t, &peer->attempt);
         return;
     }
@@ -362,7 +362,7 @@ static void attempt_advance(tcp_t *t, int rank)
 
 static bool has_expired(const tcp_connection_t *connection)
 {
-    const bool has_said_hello = connection->connects && connection->stage == TCP_GREETING;
+    const bool has_said_hello = connection->connects && connection->state == TCP_GREETING;
     return connection->since < pl_now() - HELLO_MAX
            && (!has_said_hello || tcp_connection_is_dead(connection));
 }
