@@ -1088,31 +1088,123 @@ PL_API void pl_log(pl_graph_t *g, const char *name, pl_metric_t metric,
 /* Operators. Shapes: B batch, T tokens, C channels or classes; "..." stands for any
  * leading axes. Values are float32 unless stated otherwise. Inputs with incompatible
  * shapes or types fail the graph with PL_EINVAL, which names both and the operator's
- * path. Element-wise operators return the shape of their input; two inputs are broadcast
- * as in NumPy. Negative axes count from the end. */
-PL_API pl_node_t pl_add(pl_graph_t *g, pl_node_t a, pl_node_t b);
-PL_API pl_node_t pl_sub(pl_graph_t *g, pl_node_t a, pl_node_t b);
-PL_API pl_node_t pl_mul(pl_graph_t *g, pl_node_t a, pl_node_t b);
-PL_API pl_node_t pl_div(pl_graph_t *g, pl_node_t a, pl_node_t b);
-PL_API pl_node_t pl_minimum(pl_graph_t *g, pl_node_t a, pl_node_t b);  /* no gradient */
+ * path. Element-wise operators return the shape of their input; several inputs are
+ * broadcast as in NumPy, and x, y, z, f and h are their arguments. Comparisons give
+ * float32, 1 or 0. Negative axes count from the end. */
+
+/* -x. */
 PL_API pl_node_t pl_neg(pl_graph_t *g, pl_node_t x);
-PL_API pl_node_t pl_sign(pl_graph_t *g, pl_node_t x);       /* -1, 0 or 1; no gradient */
+/* x f. */
+PL_API pl_node_t pl_scale(pl_graph_t *g, pl_node_t x, double f);
+/* e^x. */
 PL_API pl_node_t pl_exp(pl_graph_t *g, pl_node_t x);
-PL_API pl_node_t pl_log_of(pl_graph_t *g, pl_node_t x);     /* natural logarithm (pl_log
-                                                               logs a metric) */
+/* Natural logarithm of x (pl_log() logs a metric). */
+PL_API pl_node_t pl_log_of(pl_graph_t *g, pl_node_t x);
+/* Square root of x. */
 PL_API pl_node_t pl_sqrt(pl_graph_t *g, pl_node_t x);
+/* -1, 0 or 1; no gradient. */
+PL_API pl_node_t pl_sign(pl_graph_t *g, pl_node_t x);
+/* max(x, 0); the gradient at 0 is 0. */
 PL_API pl_node_t pl_relu(pl_graph_t *g, pl_node_t x);
-PL_API pl_node_t pl_gelu(pl_graph_t *g, pl_node_t x);       /* exact, with erf */
-PL_API pl_node_t pl_gelu_tanh(pl_graph_t *g, pl_node_t x);  /* tanh approximation */
+/* x Phi(x), by erf. */
+PL_API pl_node_t pl_gelu(pl_graph_t *g, pl_node_t x);
+/* gelu by tanh(sqrt(2/pi) (x + 0.044715 x^3)). */
+PL_API pl_node_t pl_gelu_tanh(pl_graph_t *g, pl_node_t x);
+/* 1 / (1 + e^-x). */
 PL_API pl_node_t pl_sigmoid(pl_graph_t *g, pl_node_t x);
+/* Hyperbolic tangent of x. */
 PL_API pl_node_t pl_tanh(pl_graph_t *g, pl_node_t x);
-PL_API pl_node_t pl_scale(pl_graph_t *g, pl_node_t x, double factor);
+/* Absolute value of x. */
+PL_API pl_node_t pl_abs(pl_graph_t *g, pl_node_t x);
+/* x^2. */
+PL_API pl_node_t pl_square(pl_graph_t *g, pl_node_t x);
+/* 1 / x. */
+PL_API pl_node_t pl_reciprocal(pl_graph_t *g, pl_node_t x);
+/* 1 / square root of x. */
+PL_API pl_node_t pl_rsqrt(pl_graph_t *g, pl_node_t x);
+/* Largest whole number that is not above x; no gradient. */
+PL_API pl_node_t pl_floor(pl_graph_t *g, pl_node_t x);
+/* Smallest whole number that is not below x; no gradient. */
+PL_API pl_node_t pl_ceil(pl_graph_t *g, pl_node_t x);
+/* Nearest whole number, ties to even; no gradient. */
+PL_API pl_node_t pl_round(pl_graph_t *g, pl_node_t x);
+/* Sine of x. */
+PL_API pl_node_t pl_sin(pl_graph_t *g, pl_node_t x);
+/* Cosine of x. */
+PL_API pl_node_t pl_cos(pl_graph_t *g, pl_node_t x);
+/* Error function of x. */
+PL_API pl_node_t pl_erf(pl_graph_t *g, pl_node_t x);
+/* ln(1 + x), accurate near 0. */
+PL_API pl_node_t pl_log1p(pl_graph_t *g, pl_node_t x);
+/* e^x - 1, accurate near 0. */
+PL_API pl_node_t pl_expm1(pl_graph_t *g, pl_node_t x);
+/* ln(1 + e^x). */
+PL_API pl_node_t pl_softplus(pl_graph_t *g, pl_node_t x);
+/* x / (1 + e^-x). */
+PL_API pl_node_t pl_silu(pl_graph_t *g, pl_node_t x);
+/* x tanh(softplus(x)). */
+PL_API pl_node_t pl_mish(pl_graph_t *g, pl_node_t x);
+/* x / 6 + 1 / 2, between 0 and 1. */
+PL_API pl_node_t pl_hardsigmoid(pl_graph_t *g, pl_node_t x);
+/* x hardsigmoid(x). */
+PL_API pl_node_t pl_hardswish(pl_graph_t *g, pl_node_t x);
+/* x where x > 0, else x f. */
+PL_API pl_node_t pl_leaky_relu(pl_graph_t *g, pl_node_t x, double f);
+/* x where x > 0, else f (e^x - 1). */
+PL_API pl_node_t pl_elu(pl_graph_t *g, pl_node_t x, double f);
+/* x, not below f and not above h; the gradient is 0 outside. */
+PL_API pl_node_t pl_clamp(pl_graph_t *g, pl_node_t x, double f, double h);
+/* 1 where x is 0, else 0. */
+PL_API pl_node_t pl_logical_not(pl_graph_t *g, pl_node_t x);
+/* x, of which no gradient is computed. */
+PL_API pl_node_t pl_detach(pl_graph_t *g, pl_node_t x);
+/* x + y. */
+PL_API pl_node_t pl_add(pl_graph_t *g, pl_node_t x, pl_node_t y);
+/* x - y. */
+PL_API pl_node_t pl_sub(pl_graph_t *g, pl_node_t x, pl_node_t y);
+/* x y. */
+PL_API pl_node_t pl_mul(pl_graph_t *g, pl_node_t x, pl_node_t y);
+/* x / y. */
+PL_API pl_node_t pl_div(pl_graph_t *g, pl_node_t x, pl_node_t y);
+/* The smaller of x and y; NaN if one of them is; the gradient is halved between equal
+ * ones. */
+PL_API pl_node_t pl_minimum(pl_graph_t *g, pl_node_t x, pl_node_t y);
+/* The larger of x and y; NaN if one of them is; the gradient is halved between equal
+ * ones. */
+PL_API pl_node_t pl_maximum(pl_graph_t *g, pl_node_t x, pl_node_t y);
+/* x^y; NaN where x < 0 and y is not whole. */
+PL_API pl_node_t pl_pow(pl_graph_t *g, pl_node_t x, pl_node_t y);
+/* 1 where x = y, else 0. */
+PL_API pl_node_t pl_equal(pl_graph_t *g, pl_node_t x, pl_node_t y);
+/* 1 where x and y differ, else 0. */
+PL_API pl_node_t pl_not_equal(pl_graph_t *g, pl_node_t x, pl_node_t y);
+/* 1 where x < y, else 0. */
+PL_API pl_node_t pl_less(pl_graph_t *g, pl_node_t x, pl_node_t y);
+/* 1 where x <= y, else 0. */
+PL_API pl_node_t pl_less_equal(pl_graph_t *g, pl_node_t x, pl_node_t y);
+/* 1 where x > y, else 0. */
+PL_API pl_node_t pl_greater(pl_graph_t *g, pl_node_t x, pl_node_t y);
+/* 1 where x >= y, else 0. */
+PL_API pl_node_t pl_greater_equal(pl_graph_t *g, pl_node_t x, pl_node_t y);
+/* 1 where neither is 0, else 0. */
+PL_API pl_node_t pl_logical_and(pl_graph_t *g, pl_node_t x, pl_node_t y);
+/* 1 where one is not 0, else 0. */
+PL_API pl_node_t pl_logical_or(pl_graph_t *g, pl_node_t x, pl_node_t y);
+/* y where x is not 0, else z; x has no gradient. */
+PL_API pl_node_t pl_where(pl_graph_t *g, pl_node_t x, pl_node_t y, pl_node_t z);
 /* Reductions over `axes` (axis_count of them; 0: all axes). keep: the axes remain with
  * size 1. */
 PL_API pl_node_t pl_sum(pl_graph_t *g, pl_node_t x, const int *axes, int axis_count,
                         bool keep);
 PL_API pl_node_t pl_mean(pl_graph_t *g, pl_node_t x, const int *axes, int axis_count,
                          bool keep);
+/* The variance, divided by the number of elements less `correction`: 1, as in PyTorch, or
+ * 0. */
+PL_API pl_node_t pl_var(pl_graph_t *g, pl_node_t x, const int *axes, int axis_count,
+                        int64_t correction, bool keep);
+/* ln of the sum of e^x along an axis, and x minus that: no e^x exceeds float32. */
+PL_API pl_node_t pl_logsumexp(pl_graph_t *g, pl_node_t x, int axis, bool keep);
+PL_API pl_node_t pl_log_softmax(pl_graph_t *g, pl_node_t x, int axis);
 /* The maximum along an axis. The gradient goes to the first maximum. */
 PL_API pl_node_t pl_max(pl_graph_t *g, pl_node_t x, int axis, bool keep);
 /* The index of the first maximum along an axis: int32, without that axis. */

@@ -261,6 +261,16 @@ static double sigmoid(double x)
     return 1 / (1 + exp(-x));
 }
 
+static double softplus(double x)
+{
+    return log1p(exp(x));
+}
+
+static double mish(double x)
+{
+    return x * tanh(softplus(x));
+}
+
 static double worst_ulps(const function_t *f, const float *x, const float *y, size_t n)
 {
     double worst = 0;
@@ -276,11 +286,16 @@ static double worst_ulps(const function_t *f, const float *x, const float *y, si
 static void check_functions(cpu_rig_t *rig)
 {
     static const function_t functions[] = {
-        {"exp", exp, -103, 88.7, 2},       {"exp", exp, -1, 1, 2},
-        {"log", log, 1e-40, 1e-37, 2},     {"log", log, 0.5, 2, 2},
-        {"log", log, 1, 1e30, 2},          {"tanh", tanh, -1, 1, 3},
-        {"tanh", tanh, -12, 12, 3},        {"sigmoid", sigmoid, -80, 20, 4},
-        {"sqrt", sqrt, 1e-40, 1e30, 0.51},
+        {"exp", exp, -103, 88.7, 2},        {"exp", exp, -1, 1, 2},
+        {"log", log, 1e-40, 1e-37, 2},      {"log", log, 0.5, 2, 2},
+        {"log", log, 1, 1e30, 2},           {"tanh", tanh, -1, 1, 3},
+        {"tanh", tanh, -12, 12, 3},         {"sigmoid", sigmoid, -80, 20, 4},
+        {"sqrt", sqrt, 1e-40, 1e30, 0.51},  {"sin", sin, -1e5, 1e5, 3},
+        {"cos", cos, -10, 10, 3},           {"erf", erf, -4, 4, 4},
+        {"log1p", log1p, -0.9, 1, 3},       {"log1p", log1p, 1e-30, 1e-3, 2},
+        {"expm1", expm1, -10, 80, 4},       {"expm1", expm1, -1e-3, 1e-3, 2},
+        {"softplus", softplus, -80, 80, 4}, {"mish", mish, -20, 80, 6},
+        {"floor", floor, -1e6, 1e6, 0.01},  {"round", rint, -1e7, 1e7, 0.01},
     };
     for (size_t k = 0; k < sizeof functions / sizeof *functions; k++) {
         const function_t *f = &functions[k];
@@ -405,6 +420,45 @@ static void check_specials(cpu_rig_t *rig)
 static void nan_and_infinity_pass_as_in_torch(void)
 {
     for_each_set(check_specials, 1);
+}
+
+static void check_powers(cpu_rig_t *rig)
+{
+    static const float number[] = {NAN,   INFINITY, -INFINITY, 0,   1,      -1,
+                                   2,     -2,       3,         -3,  0.5f,   -0.5f,
+                                   1.5f,  -2.5f,    1e-40f,    100, 149,    -149.5f,
+                                   1e38f, -1e38f,   16777215,  -7,  1e-30f, 8388609};
+    enum { N = sizeof number / sizeof *number };
+    operator_case_t c = cpu_case("pow");
+    c.shape[0] = PL_SHAPE(N, 1);
+    c.shape[1] = PL_SHAPE(N);
+    c.forward_only = true;
+    operator_run_t run;
+    device_results_t got = {0};
+    bool same = operator_run_init(&run, &c, NULL) == PL_OK;
+    for (int k = 0; k < 2 && same; k++)
+        for (int i = 0; i < N; i++)
+            run.region[PL_REGION_PARAMS][run.model->tensor[k].offset + i] =
+                (double)number[i];
+    same = same && cpu_run(rig, &run, &got) == PL_OK;
+    for (int i = 0; i < N * N && same; i++) {
+        const float y = ((const float *)got.output)[i],
+                    want = powf(number[i / N], number[i % N]);
+        if (!(y == want || (isnan(y) && isnan(want))
+              || fabsf(y - want) <= 2e-7f * fabsf(want) + 2e-45f)) {
+            tap_diag("%g to the power of %g is %g, not %g", (double)number[i / N],
+                     (double)number[i % N], (double)y, (double)want);
+            same = false;
+        }
+    }
+    ok(same, "powers of %d numbers, special ones too, are those of C", N);
+    device_results_release(&got);
+    operator_run_release(&run);
+}
+
+static void powers_equal_those_of_c(void)
+{
+    for_each_set(check_powers, 1);
 }
 
 /* Of a case with a NaN among its first parameter: where the device and the reference have
@@ -615,6 +669,7 @@ int main(void)
     run(random_chains_equal_the_reference);
     run(functions_are_accurate_to_a_few_ulp);
     run(nan_and_infinity_pass_as_in_torch);
+    run(powers_equal_those_of_c);
     run(a_nan_passes_every_operator);
     run(extreme_numbers_give_the_results_of_torch);
     run(a_region_may_lie_in_memory_of_the_host);

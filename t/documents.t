@@ -12,6 +12,12 @@ the_list_of_messages_is_the_newest() {
     ok "doc/messages.md says the same (make doc)" cmp "$folder/.out" "$srcdir/doc/messages.md"
 }
 
+the_list_of_operators_is_the_newest() {
+    try "$builddir/engine/generate/operators"
+    is "$status" 0 "it is written"
+    ok "doc/operators.md says the same (make doc)" cmp "$folder/.out" "$srcdir/doc/operators.md"
+}
+
 the_list_of_callbacks_is_the_newest() {
     try env PACELINE_PLUGIN_PATH="$builddir/examples/.libs" "$builddir/engine/generate/callbacks"
     is "$status" 0 "it is written"
@@ -272,6 +278,7 @@ commands_of_readme_can_be_run() {
 }
 
 run the_list_of_messages_is_the_newest
+run the_list_of_operators_is_the_newest
 run the_list_of_callbacks_is_the_newest
 # The hooks of Lightning 2.6, of its callbacks, its modules and their data.
 hooks="backward configure_callbacks configure_gradient_clipping configure_model configure_optimizers

@@ -17,7 +17,7 @@ static bool elementwise_in_place(const pl_graph_t *g, int op, int32_t input, voi
     (void)user;
     const pl_op_t *o = &g->op[op];
     const pl_op_kind_t kind = pl_operators[o->code].kind;
-    return (kind == PL_KIND_unary || kind == PL_KIND_binary)
+    return kind == PL_KIND_element
            && pl_same_shape(g->value[input].shape, g->value[o->output[0]].shape);
 }
 

@@ -44,17 +44,29 @@ static pl_node_t build_div(pl_graph_t *g, const operator_case_t *c)
     return pl_div(g, param(g, c, 0), param(g, c, 1));
 }
 
-static pl_node_t build_minimum(pl_graph_t *g, const operator_case_t *c)
+/* arg[0] names the element-wise operator of all parameters; p and arg[1] are its
+ * numbers. */
+static pl_node_t build_element(pl_graph_t *g, const operator_case_t *c)
 {
-    return pl_emit(g, PL_OP_minimum, (pl_node_t[]){param(g, c, 0), param(g, c, 1)}, 2,
-                   NULL, NULL);
+    pl_node_t inputs[3];
+    for (int k = 0; k < c->params; k++)
+        inputs[k] = param(g, c, k);
+    return pl_emit(g, (pl_opcode_t)c->arg[0], inputs, c->params,
+                   &(pl_attr_t){.a = c->p, .b = (double)c->arg[1]}, NULL);
 }
 
-/* arg[0] names the operator of one input and no attributes. */
-static pl_node_t build_unary(pl_graph_t *g, const operator_case_t *c)
+/* b where a > 0, else c. */
+static pl_node_t build_where(pl_graph_t *g, const operator_case_t *c)
 {
-    pl_node_t x = param(g, c, 0);
-    return pl_emit(g, (pl_opcode_t)c->arg[0], &x, 1, NULL, NULL);
+    return pl_where(g, pl_greater(g, param(g, c, 0), pl_scalar(g, 0)), param(g, c, 1),
+                    param(g, c, 2));
+}
+
+/* a times a constant of its own value. */
+static pl_node_t build_detach(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t a = param(g, c, 0);
+    return pl_mul(g, a, pl_detach(g, a));
 }
 
 /* arg[0] names the format; y is float32 again. */
@@ -108,6 +120,23 @@ static pl_node_t build_mean(pl_graph_t *g, const operator_case_t *c)
 {
     return pl_mean(g, param(g, c, 0), (int[]){(int)c->arg[1], (int)c->arg[2]},
                    (int)c->arg[0], c->arg[3]);
+}
+
+/* arg: number of axes, two axes, correction. */
+static pl_node_t build_var(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_var(g, param(g, c, 0), (int[]){(int)c->arg[1], (int)c->arg[2]},
+                  (int)c->arg[0], c->arg[3], false);
+}
+
+static pl_node_t build_logsumexp(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_logsumexp(g, param(g, c, 0), (int)c->arg[0], c->arg[1]);
+}
+
+static pl_node_t build_log_softmax(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_log_softmax(g, param(g, c, 0), (int)c->arg[0]);
 }
 
 /* arg: axis, keep. */
@@ -477,26 +506,88 @@ const operator_case_t operator_cases[] = {
     {CASE("mul by itself", square, 1, S(3, 4))},
     {CASE("div", div, 2, S(3, 5), S(3, 5)), .low = 0.5, .high = 2},
     {CASE("div, broadcast", div, 2, S(1, 5), S(4, 1)), .low = 0.5, .high = 2},
-    {CASE("minimum", minimum, 2, S(3, 5), S(3, 5)), .forward_only = true},
-    {CASE("minimum, with a scalar", minimum, 2, S(9), SCALAR), .forward_only = true},
+    {CASE("minimum", element, 2, S(3, 5), S(3, 5)), .arg = {PL_OP_minimum}},
+    {CASE("minimum, with a scalar", element, 2, S(9), SCALAR), .arg = {PL_OP_minimum}},
+    {CASE("minimum, ties", element, 2, S(9, 4), S(4)), .arg = {PL_OP_minimum},
+     .ties = true},
+    {CASE("maximum", element, 2, S(3, 5), S(3, 5)), .arg = {PL_OP_maximum}},
+    {CASE("maximum, broadcast", element, 2, S(3, 1, 2), S(4, 1)), .arg = {PL_OP_maximum}},
+    {CASE("maximum, ties", element, 2, S(9, 4), S(4)), .arg = {PL_OP_maximum},
+     .ties = true},
+    {CASE("pow", element, 2, S(3, 37), S(3, 37)), .arg = {PL_OP_pow}, .low = 0.25,
+     .high = 4},
+    {CASE("pow, broadcast", element, 2, S(3, 5), S(5)), .arg = {PL_OP_pow}, .low = 0.25,
+     .high = 4},
+    {CASE("equal", element, 2, S(3, 37), S(3, 37)), .arg = {PL_OP_equal}, .ties = true,
+     .forward_only = true},
+    {CASE("not_equal", element, 2, S(3, 37), S(37)), .arg = {PL_OP_not_equal},
+     .ties = true, .forward_only = true},
+    {CASE("less", element, 2, S(3, 37), S(3, 37)), .arg = {PL_OP_less}, .ties = true,
+     .forward_only = true},
+    {CASE("less_equal", element, 2, S(3, 37), S(3, 37)), .arg = {PL_OP_less_equal},
+     .ties = true, .forward_only = true},
+    {CASE("greater", element, 2, S(3, 37), SCALAR), .arg = {PL_OP_greater}, .ties = true,
+     .forward_only = true},
+    {CASE("greater_equal", element, 2, S(3, 37), S(3, 37)), .arg = {PL_OP_greater_equal},
+     .ties = true, .forward_only = true},
+    {CASE("logical_and", element, 2, S(3, 37), S(3, 37)), .arg = {PL_OP_logical_and},
+     .ties = true, .forward_only = true},
+    {CASE("logical_or", element, 2, S(3, 37), S(3, 37)), .arg = {PL_OP_logical_or},
+     .ties = true, .forward_only = true},
+    {CASE("logical_not", element, 1, S(3, 37)), .arg = {PL_OP_logical_not}, .ties = true,
+     .forward_only = true},
+    {CASE("where", where, 3, S(3, 37), S(3, 37), S(3, 37))},
+    {CASE("where, broadcast", where, 3, S(4, 1), S(6), S(2, 1, 6))},
+    {CASE("detach", detach, 1, S(3, 5)), .forward_only = true},
+    {CASE("abs", element, 1, S(3, 37)), .arg = {PL_OP_abs}},
+    {CASE("square", element, 1, S(3, 37)), .arg = {PL_OP_square}},
+    {CASE("reciprocal", element, 1, S(3, 37)), .arg = {PL_OP_reciprocal}, .low = 0.5,
+     .high = 4},
+    {CASE("rsqrt", element, 1, S(3, 37)), .arg = {PL_OP_rsqrt}, .low = 0.25, .high = 8},
+    {CASE("floor", element, 1, S(3, 37)), .arg = {PL_OP_floor}, .low = -6, .high = 6,
+     .forward_only = true},
+    {CASE("ceil", element, 1, S(3, 37)), .arg = {PL_OP_ceil}, .low = -6, .high = 6,
+     .forward_only = true},
+    {CASE("round", element, 1, S(3, 37)), .arg = {PL_OP_round}, .low = -6, .high = 6,
+     .forward_only = true},
+    {CASE("round, ties", element, 1, S(3, 37)), .arg = {PL_OP_round}, .ties = true,
+     .forward_only = true},
+    {CASE("sin", element, 1, S(3, 37)), .arg = {PL_OP_sin}, .low = -20, .high = 20},
+    {CASE("cos", element, 1, S(3, 37)), .arg = {PL_OP_cos}, .low = -20, .high = 20},
+    {CASE("erf", element, 1, S(3, 37)), .arg = {PL_OP_erf}, .low = -3, .high = 3},
+    {CASE("log1p", element, 1, S(3, 37)), .arg = {PL_OP_log1p}, .low = -0.5, .high = 4},
+    {CASE("expm1", element, 1, S(3, 37)), .arg = {PL_OP_expm1}, .low = -4, .high = 4},
+    {CASE("softplus", element, 1, S(3, 37)), .arg = {PL_OP_softplus}, .low = -20,
+     .high = 20},
+    {CASE("silu", element, 1, S(3, 37)), .arg = {PL_OP_silu}, .low = -6, .high = 6},
+    {CASE("mish", element, 1, S(3, 37)), .arg = {PL_OP_mish}, .low = -6, .high = 25},
+    {CASE("hardsigmoid", element, 1, S(3, 37)), .arg = {PL_OP_hardsigmoid}, .low = -5,
+     .high = 5},
+    {CASE("hardswish", element, 1, S(3, 37)), .arg = {PL_OP_hardswish}, .low = -5,
+     .high = 5},
+    {CASE("leaky_relu", element, 1, S(3, 37)), .arg = {PL_OP_leaky_relu}, .p = 0.1},
+    {CASE("elu", element, 1, S(3, 37)), .arg = {PL_OP_elu}, .p = 1.5, .low = -4,
+     .high = 4},
+    {CASE("clamp", element, 1, S(3, 37)), .arg = {PL_OP_clamp, 1}, .p = -0.5, .low = -3,
+     .high = 3},
     {CASE("cast, bfloat16", cast, 1, S(3, 5)), .arg = {PL_BF16}, .forward_only = true},
     {CASE("cast, float16", cast, 1, S(3, 1031)), .arg = {PL_F16}, .low = -1e-4,
      .high = 1e-4, .forward_only = true},
-    {CASE("neg", unary, 1, S(3, 5)), .arg = {PL_OP_neg}},
+    {CASE("neg", element, 1, S(3, 5)), .arg = {PL_OP_neg}},
     {CASE("scale", scale, 1, S(3, 5)), .p = -1.25},
-    {CASE("exp", unary, 1, S(3, 5)), .arg = {PL_OP_exp}, .low = -4, .high = 4},
-    {CASE("log", unary, 1, S(3, 5)), .arg = {PL_OP_log}, .low = 0.25, .high = 8},
-    {CASE("sqrt", unary, 1, S(3, 5)), .arg = {PL_OP_sqrt}, .low = 0.25, .high = 8},
-    {CASE("sign", unary, 1, S(3, 37)), .arg = {PL_OP_sign}, .forward_only = true},
-    {CASE("sign, zeros", unary, 1, S(3, 7)), .arg = {PL_OP_sign}, .ties = true,
+    {CASE("exp", element, 1, S(3, 5)), .arg = {PL_OP_exp}, .low = -4, .high = 4},
+    {CASE("log", element, 1, S(3, 5)), .arg = {PL_OP_log}, .low = 0.25, .high = 8},
+    {CASE("sqrt", element, 1, S(3, 5)), .arg = {PL_OP_sqrt}, .low = 0.25, .high = 8},
+    {CASE("sign", element, 1, S(3, 37)), .arg = {PL_OP_sign}, .forward_only = true},
+    {CASE("sign, zeros", element, 1, S(3, 7)), .arg = {PL_OP_sign}, .ties = true,
      .forward_only = true},
-    {CASE("relu", unary, 1, S(3, 37)), .arg = {PL_OP_relu}},
-    {CASE("relu, zeros", unary, 1, S(3, 7)), .arg = {PL_OP_relu}, .ties = true},
-    {CASE("gelu", unary, 1, S(3, 37)), .arg = {PL_OP_gelu}, .low = -6, .high = 6},
-    {CASE("gelu_tanh", unary, 1, S(3, 37)), .arg = {PL_OP_gelu_tanh}, .low = -6,
+    {CASE("relu", element, 1, S(3, 37)), .arg = {PL_OP_relu}},
+    {CASE("relu, zeros", element, 1, S(3, 7)), .arg = {PL_OP_relu}, .ties = true},
+    {CASE("gelu", element, 1, S(3, 37)), .arg = {PL_OP_gelu}, .low = -6, .high = 6},
+    {CASE("gelu_tanh", element, 1, S(3, 37)), .arg = {PL_OP_gelu_tanh}, .low = -6,
      .high = 6},
-    {CASE("sigmoid", unary, 1, S(3, 37)), .arg = {PL_OP_sigmoid}, .low = -6, .high = 6},
-    {CASE("tanh", unary, 1, S(3, 37)), .arg = {PL_OP_tanh}, .low = -6, .high = 6},
+    {CASE("sigmoid", element, 1, S(3, 37)), .arg = {PL_OP_sigmoid}, .low = -6, .high = 6},
+    {CASE("tanh", element, 1, S(3, 37)), .arg = {PL_OP_tanh}, .low = -6, .high = 6},
     {CASE("dropout", dropout, 1, S(3, 37)), .p = 0.3},
     {CASE("dropout, when validating", dropout, 1, S(3, 5)), .p = 0.3,
      .forward_only = true, .stage = PL_VALIDATE},
@@ -518,6 +609,12 @@ const operator_case_t operator_cases[] = {
     {CASE("sum, the middle", sum, 1, S(2, 3, 4)), .arg = {1, 1}},
     {CASE("sum, long columns", sum, 1, S(70, 33)), .arg = {1, 0}},
     {CASE("mean", mean, 1, S(2, 3, 4)), .arg = {2, 1, 2, true}},
+    {CASE("var", var, 1, S(3, 5)), .arg = {0, 0, 0, 1}},
+    {CASE("var, two axes, biased", var, 1, S(2, 3, 4)), .arg = {2, 0, 2}},
+    {CASE("logsumexp", logsumexp, 1, S(3, 37)), .arg = {-1}, .low = -50, .high = 150},
+    {CASE("logsumexp, the middle kept", logsumexp, 1, S(2, 5, 3)), .arg = {1, true}},
+    {CASE("log_softmax", log_softmax, 1, S(3, 37)), .arg = {-1}, .low = -5, .high = 5},
+    {CASE("log_softmax, first axis", log_softmax, 1, S(5, 4)), .arg = {0}},
     {CASE("max, last axis", max, 1, S(3, 5)), .arg = {-1}},
     {CASE("max, first axis kept", max, 1, S(3, 5)), .arg = {0, true}},
     {CASE("max, the middle", max, 1, S(2, 5, 3)), .arg = {1}},

@@ -151,10 +151,8 @@ static const char *const without_result[] = {
     /* whose gradient it is where values tie is ours to say; no value is new */
     "relu, zeros",
     "max, ties",
-    /* nothing is learnt through them; t/metrics.c holds metrics to scikit-learn's */
+    /* constants and metrics; t/metrics.c holds metrics to scikit-learn's */
     "softmax, one class",
-    "sign",
-    "sign, zeros",
     "argmax",
     "argmax, ties",
     "accuracy",
@@ -176,8 +174,6 @@ static const char *const without_result[] = {
     "norm",
     "norm, blocks",
     "norm, large",
-    "minimum",
-    "minimum, with a scalar",
     "cast, bfloat16",
     "cast, float16",
     "assign",

@@ -222,13 +222,16 @@ static void free_registers(composer_t *c, int i)
 
 /* ---- Lines ---- */
 
-static void add_line(composer_t *c, pl_formula_code_t code, int to, int x, int y, float f)
+static void add_line(composer_t *c, pl_formula_code_t code, int to, const int operand[3],
+                     float f, float h)
 {
     c->p->line[c->p->line_count++] = (pl_line_t){.code = (uint8_t)code,
                                                  .to = (uint8_t)to,
-                                                 .x = (uint8_t)x,
-                                                 .y = (uint8_t)y,
-                                                 .f = f};
+                                                 .x = (uint8_t)operand[0],
+                                                 .y = (uint8_t)operand[1],
+                                                 .z = (uint8_t)operand[2],
+                                                 .f = f,
+                                                 .h = h};
 }
 
 static void compose_op(composer_t *c, int i)
@@ -239,24 +242,25 @@ static void compose_op(composer_t *c, int i)
         const int target = linear_operand(c, op->input[0]),
                   made = input_operand(c, op, 1);
         if (op->attr.accumulate)
-            add_line(c, PL_FORMULA_add, target, target, made, 0);
+            add_line(c, PL_FORMULA_add, target, (int[]){target, made, made}, 0, 0);
         else if (target != made)
-            add_line(c, PL_FORMULA_copy, target, made, made, 0);
+            add_line(c, PL_FORMULA_copy, target, (int[]){made, made, made}, 0, 0);
         free_registers(c, i);
         return;
     }
     if (pl_is_total(c->g, op)) {
         const int summed = input_operand(c, op, 0);
         const bool is_norm = op->code == PL_OP_norm;
-        add_line(c, is_norm ? PL_FORMULA_squares : PL_FORMULA_total, summed, summed,
-                 summed, (float)own->totals);
+        add_line(c, is_norm ? PL_FORMULA_squares : PL_FORMULA_total, summed,
+                 (int[]){summed, summed, summed}, (float)own->totals, 0);
         own->scale[own->totals] = is_norm ? op->attr.a : 0;
         own->total[own->totals++] = op->output[0];
         free_registers(c, i);
         return;
     }
-    const int x = input_operand(c, op, 0),
-              y = op->input_count > 1 ? input_operand(c, op, 1) : x;
+    int operand[3];
+    for (int k = 0; k < 3; k++)
+        operand[k] = k < op->input_count ? input_operand(c, op, k) : operand[0];
     const int32_t value = op->output[0];
     float f = (float)op->attr.a;
     if (op->code == PL_OP_dropout) {
@@ -269,7 +273,7 @@ static void compose_op(composer_t *c, int i)
     const int to = target >= 0 ? linear_operand(c, target) : register_operand(c);
     c->made_value[c->made] = value;
     c->made_operand[c->made++] = to;
-    add_line(c, pl_formula_of(op), to, x, y, f);
+    add_line(c, pl_formula_of(op), to, operand, f, (float)op->attr.b);
 }
 
 /* ---- The kernel call ---- */

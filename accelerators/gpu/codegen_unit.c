@@ -218,9 +218,15 @@ static void store_add(gpu_unit_t *u, const gpu_buffer_t *buffer, pl_dtype_t dtyp
     store_put(u, &low, t->low_dtype, number);
 }
 
-/* A result in a new register; rounded to its type, unless it is exact. */
-static int result(gpu_unit_t *u, pl_dtype_t dtype, bool exact, const char *x,
-                  const char *y, const char *f, const char *formula)
+/* The operands of a formula as text: its inputs, and the numbers f and h. */
+typedef struct formula_operands {
+    const char *input[3], *f, *h;
+} formula_operands_t;
+
+/* A result in a new register; rounded to its type, unless it is exact.  `letters` are the
+ * names of the inputs in the formula. */
+static int result(gpu_unit_t *u, pl_dtype_t dtype, bool exact, const char *formula,
+                  const char *letters, const formula_operands_t *operands)
 {
     const int r = u->registers++;
     const bool rounds = !exact && dtype != (u->t->wide ? PL_F64 : PL_F32);
@@ -232,21 +238,21 @@ static int result(gpu_unit_t *u, pl_dtype_t dtype, bool exact, const char *x,
     }
     if (rounds)
         loop_print(u, "round_%s(", gpu_suffix(dtype));
-    /* The formula with its operands: "x *y" as "v0 * v1". */
+    /* The formula with its operands: "x * y" as "v0 * v1". */
     while (*formula) {
         const size_t word = strspn(formula, "abcdefghijklmnopqrstuvwxyz"
-                                            "ABCDEFGHIJKLMNOPQRSTUVWXYZ_.0123456789");
-        const size_t length = word ? word : 1;
-        const char *operand = length > 1        ? NULL
-                              : *formula == 'x' ? x
-                              : *formula == 'y' ? y
-                              : *formula == 'f' ? f
+                                            "ABCDEFGHIJKLMNOPQRSTUVWXYZ_.0123456789"),
+                     length = word ? word : 1;
+        const char *at = strchr(letters, *formula == 'r' ? 'x' : *formula);
+        const char *operand = word != 1         ? NULL
+                              : *formula == 'f' ? operands->f
+                              : *formula == 'h' ? operands->h
+                              : at              ? operands->input[at - letters]
                                                 : NULL;
         if (operand)
             loop_print(u, "%s", operand);
         else
-            loop_print(u, "%.*s%s", (int)length, formula,
-                       *formula == '*' && formula[1] != ' ' ? " " : "");
+            loop_print(u, "%.*s", (int)length, formula);
         formula += length;
     }
     loop_print(u, rounds ? ");\n" : ";\n");
@@ -270,7 +276,7 @@ static int dropout(gpu_unit_t *u, const pl_op_t *op, pl_dtype_t dtype, const cha
     snprintf(formula, sizeof formula,
              "(double)(words%d.at[%s] >> 8) * 0x1p-24 >= %a ? x * %s : (real)0", number,
              u->width == 1 ? "i % 4" : "k", op->attr.a, stays);
-    return result(u, dtype, false, x, NULL, NULL, formula);
+    return result(u, dtype, false, formula, "x", &(formula_operands_t){{x}});
 }
 
 /* Stores a value that other units read. */
@@ -288,15 +294,16 @@ void gpu_unit_op(gpu_unit_t *u, int i)
     gpu_codegen_t *t = u->t;
     const pl_op_t *op = &t->g->op[i];
     const pl_view_t plain = {.shape = {.rank = 0}};
-    char x[48], y[48], f[40];
+    char x[48], y[48], z[48], f[40], h[40];
     if (op->code == PL_OP_assign) {
         const int32_t target = op->input[0];
         const pl_dtype_t dtype = value_of(u, target)->dtype;
         const bool exact = value_of(u, op->input[1])->dtype == dtype;
         operand(u, op, 1, x);
-        const int r = op->attr.accumulate ? result(u, dtype, false, operand(u, op, 0, y),
-                                                   x, NULL, "x + y")
-                                          : result(u, dtype, exact, x, NULL, NULL, "x");
+        const int r = op->attr.accumulate
+                          ? result(u, dtype, false, "x + y", "xy",
+                                   &(formula_operands_t){{operand(u, op, 0, y), x}})
+                          : result(u, dtype, exact, "x", "x", &(formula_operands_t){{x}});
         const gpu_buffer_t buffer = gpu_buffer_of(t, target);
         if (!t->done[i])
             store_add(u, &buffer, dtype, r);
@@ -321,13 +328,15 @@ void gpu_unit_op(gpu_unit_t *u, int i)
     const pl_formula_code_t code = op->code == PL_OP_cast ? PL_FORMULA_copy
                                                           : pl_formula_of(op);
     const bool exact = op->code != PL_OP_cast && pl_is_exact(op->code);
+    const char *letters = "", *formula = pl_formula_text(code, &letters);
+    const formula_operands_t operands = {
+        {x, op->input_count > 1 ? operand(u, op, 1, y) : NULL,
+         op->input_count > 2 ? operand(u, op, 2, z) : NULL},
+        gpu_number(t, op->attr.a, f),
+        gpu_number(t, op->attr.b, h)};
     const int r = op->code == PL_OP_dropout
                       ? dropout(u, op, dtype, x)
-                      : result(u, dtype, exact, x,
-                               op->input_count > 1 ? operand(u, op, 1, y) : NULL,
-                               op->code == PL_OP_scale ? gpu_number(t, op->attr.a, f)
-                                                       : NULL,
-                               pl_formula_text(code));
+                      : result(u, dtype, exact, formula, letters, &operands);
     add_known(u, value, &plain, r);
     store_value(u, value, r);
 }

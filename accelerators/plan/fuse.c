@@ -47,7 +47,7 @@ bool pl_is_elementwise(const pl_graph_t *g, const pl_op_t *op)
         return pl_is_float(g->value[op->output[0]].dtype);
     if (pl_is_total(g, op))
         return true;
-    return kind == PL_KIND_unary || kind == PL_KIND_binary || op->code == PL_OP_assign;
+    return kind == PL_KIND_element || op->code == PL_OP_assign;
 }
 
 int64_t pl_op_elements(const pl_graph_t *g, const pl_op_t *op)
@@ -381,8 +381,7 @@ static void scalars_first(pl_graph_t *g)
     for (int i = 0; i < g->op_count; i++) {
         const pl_op_t op = g->op[i];
         const pl_op_kind_t kind = pl_operators[op.code].kind;
-        if ((kind != PL_KIND_unary && kind != PL_KIND_binary)
-            || pl_op_elements(g, &op) != 1)
+        if (kind != PL_KIND_element || pl_op_elements(g, &op) != 1)
             continue;
         int to = i;
         for (; to > 0 && !needs(g, &op, &g->op[to - 1]); to--)

@@ -342,7 +342,7 @@ static void lower_op(lowering_t *l, const pl_op_t *op)
     case PL_OP_attention_grad: lower_attention(l, op); break;
     case PL_OP_sum: lower_sum(l, op); break;
     default:
-        if (kind == PL_KIND_unary || kind == PL_KIND_binary)
+        if (kind == PL_KIND_element)
             lower_elementwise(l, op);
         else
             lower_unchanged(l, op);

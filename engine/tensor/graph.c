@@ -27,10 +27,13 @@ const pl_operator_t pl_operators[PL_OPCODES] = {
 const pl_rules_t *pl_rules_of(pl_opcode_t code)
 {
     static const pl_rules_t *const tables[] = {
-        [PL_KIND_unary] = pl_elementwise_rules, [PL_KIND_binary] = pl_elementwise_rules,
-        [PL_KIND_reduce] = pl_reduce_rules,     [PL_KIND_shape] = pl_shapes_rules,
-        [PL_KIND_product] = pl_product_rules,   [PL_KIND_row] = pl_rows_rules,
-        [PL_KIND_user] = pl_user_rules,         [PL_KIND_effect] = pl_effects_rules,
+        [PL_KIND_element] = pl_elementwise_rules,
+        [PL_KIND_reduce] = pl_reduce_rules,
+        [PL_KIND_shape] = pl_shapes_rules,
+        [PL_KIND_product] = pl_product_rules,
+        [PL_KIND_row] = pl_rows_rules,
+        [PL_KIND_user] = pl_user_rules,
+        [PL_KIND_effect] = pl_effects_rules,
     };
     return &tables[pl_operators[code].kind][code];
 }
@@ -393,7 +396,8 @@ pl_node_t pl_emit(pl_graph_t *g, pl_opcode_t code, const pl_node_t *inputs,
     if (pl_rules_of(code)->shape(g, &op, out) != PL_OK)
         return PL_NO_NODE;
     /* Only the first output has a gradient: others are indices, or kept for backward. */
-    for (int k = 0; k < input_count && out[0].dtype == PL_F32; k++)
+    const bool varies = out[0].dtype == PL_F32 && !pl_rules_of(code)->is_constant;
+    for (int k = 0; k < input_count && varies; k++)
         out[0].grad |= pl_wants(g, &op, k);
     for (int k = 0; k < op.output_count; k++)
         op.output[k] = pl_value_add(g, &out[k]).id;

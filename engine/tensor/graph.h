@@ -66,8 +66,7 @@ typedef enum pl_opcode {
 } pl_opcode_t;
 
 typedef enum pl_op_kind {
-    PL_KIND_unary,
-    PL_KIND_binary,
+    PL_KIND_element,
     PL_KIND_reduce,
     PL_KIND_shape,
     PL_KIND_product,

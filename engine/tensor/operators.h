@@ -1,6 +1,7 @@
 /* operators.h - the rules of every operator: its shape and its gradient
  *
- * To add an operator NAME: one line in operators.def; its shape rule, gradient and
+ * To add an element-wise operator: one line in elementwise.def.  To add another operator
+ * NAME: one line in operators.def; its shape rule, gradient and
  * function next to each other in the operators_*.c of its kind, named in the table at the
  * end of that file; its kernel in accelerators/reference/ and in each accelerator; a
  * case in t/operator_cases.c (t/operators.c fails until there is one).  One that is
@@ -22,6 +23,7 @@ typedef struct pl_rules {
      * output), for the inputs that pl_wants() names; the others stay PL_NO_NODE.  op
      * is a copy and lasts.  [it has no gradient] */
     void (*gradient)(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx);
+    bool is_constant;                     /* the gradient is zero wherever there is one */
 } pl_rules_t;
 
 /* One table for each file operators_*.c, by opcode; empty for the operators of other

@@ -1,16 +1,26 @@
 /* operators_elementwise.c - operators that work element by element
  *
- * Two inputs broadcast as in NumPy; the gradient of a repeated element is a sum.  Where y
- * is as good as x, backward reads y, so that the memory of x is free. */
+ * Their inputs broadcast as in NumPy; the gradient of a repeated element is a sum.  The
+ * functions, shape rules and gradients follow from elementwise.def.  Where the result is
+ * as good as x, backward reads the result, so that the memory of x is free. */
 #include "base/random.h"
 #include "tensor/operators.h"
 
 /* ---- Shape rules ---- */
 
-static int shape_unary(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+static int shape_element(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
-    (void)out;
-    return pl_want_float(g, op, 1);
+    if (pl_want_float(g, op, op->input_count) != PL_OK)
+        return PL_EINVAL;
+    for (int k = 1; k < op->input_count; k++) {
+        const pl_shape_t a = out->shape, b = pl_input_shape(g, op, k);
+        if (!pl_broadcast_shapes(a, b, &out->shape))
+            return pl_op_fail(g,
+                              "%s takes shapes that broadcast (axes from the end equal, "
+                              "or one of them 1), got %s and %s",
+                              pl_op_name(op), PL_TEXT_OF(a), PL_TEXT_OF(b));
+    }
+    return PL_OK;
 }
 
 static int shape_cast(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
@@ -23,32 +33,36 @@ static int shape_cast(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     return PL_OK;
 }
 
-static int shape_binary(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+/* ---- Gradients ---- */
+
+/* The operators of a gradient are behind their own. */
+static void gradient_of_x(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
 {
-    pl_shape_t a = pl_input_shape(g, op, 0), b = pl_input_shape(g, op, 1);
-    if (pl_want_float(g, op, 2) != PL_OK)
-        return PL_EINVAL;
-    if (!pl_broadcast_shapes(a, b, &out->shape))
-        return pl_op_fail(g,
-                          "%s takes two shapes that broadcast (axes from the end equal, "
-                          "or one of them 1), got %s "
-                          "and %s",
-                          pl_operators[op->code].name, PL_TEXT_OF(a), PL_TEXT_OF(b));
-    return PL_OK;
+    dx[0] = pl_emit(g, op->code + 1, (pl_node_t[]){dy, pl_node_of(op->input[0])}, 2,
+                    &op->attr, NULL);
 }
 
-/* ---- Two inputs ---- */
+static void gradient_of_result(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
+                               pl_node_t *dx)
+{
+    dx[0] = pl_emit(g, op->code + 1, (pl_node_t[]){dy, pl_node_of(op->output[0])}, 2,
+                    &op->attr, NULL);
+}
 
-#define BINARY(function, operator) \
-    pl_node_t function(pl_graph_t *g, pl_node_t a, pl_node_t b) \
-    { \
-        return pl_emit2(g, PL_OP_##operator, a, b); \
-    }
-BINARY(pl_add, add)
-BINARY(pl_sub, sub)
-BINARY(pl_mul, mul)
-BINARY(pl_div, div)
-BINARY(pl_minimum, minimum)
+static void gradient_of_both(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
+                             pl_node_t *dx)
+{
+    const pl_node_t inputs[] = {dy, pl_node_of(op->input[0]), pl_node_of(op->input[1])};
+    for (int k = 0; k < 2; k++)
+        if (pl_wants(g, op, k))
+            dx[k] = pl_sum_to(g, pl_emit(g, op->code + 1 + k, inputs, 3, NULL, NULL),
+                              pl_input_shape(g, op, k));
+}
+
+static void gradient_linear(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+{
+    dx[0] = pl_emit(g, op->code, &dy, 1, &op->attr, NULL);
+}
 
 /* add: da = dy, db = dy; sub: db = -dy; mul: da = dy b, db = dy a; div: da = dy / b, db =
  * -dy y / b */
@@ -70,28 +84,86 @@ static void gradient_binary(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_n
     }
 }
 
-/* ---- One input ---- */
-
-#define UNARY(function, operator) \
-    pl_node_t function(pl_graph_t *g, pl_node_t x) \
-    { \
-        return pl_emit1(g, PL_OP_##operator, x); \
-    }
-UNARY(pl_neg, neg)
-UNARY(pl_exp, exp)
-UNARY(pl_log_of, log)
-UNARY(pl_sqrt, sqrt)
-UNARY(pl_sign, sign)
-UNARY(pl_relu, relu)
-UNARY(pl_gelu, gelu)
-UNARY(pl_gelu_tanh, gelu_tanh)
-UNARY(pl_sigmoid, sigmoid)
-UNARY(pl_tanh, tanh)
-
-pl_node_t pl_scale(pl_graph_t *g, pl_node_t x, double factor)
+static void gradient_where(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
 {
-    return pl_emit(g, PL_OP_scale, &x, 1, &(pl_attr_t){.a = factor}, NULL);
+    const pl_node_t zero = pl_scalar(g, 0), x = pl_node_of(op->input[0]);
+    if (pl_wants(g, op, 1))
+        dx[1] = pl_sum_to(g, pl_where(g, x, dy, zero), pl_input_shape(g, op, 1));
+    if (pl_wants(g, op, 2))
+        dx[2] = pl_sum_to(g, pl_where(g, x, zero, dy), pl_input_shape(g, op, 2));
 }
+
+static void gradient_composed(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
+                              pl_node_t *dx)
+{
+    const pl_node_t x = pl_node_of(op->input[0]), y = pl_node_of(op->output[0]);
+    switch (op->code) {
+    case PL_OP_exp: dx[0] = pl_mul(g, dy, y); break;
+    case PL_OP_log: dx[0] = pl_div(g, dy, x); break;
+    case PL_OP_sqrt: dx[0] = pl_scale(g, pl_div(g, dy, y), 0.5); break;
+    case PL_OP_where: gradient_where(g, op, dy, dx); break;
+    default: gradient_binary(g, op, dy, dx); break;
+    }
+}
+
+#define RULES_linear(name) [PL_OP_##name] = {shape_element, gradient_linear},
+#define RULES_composed(name) [PL_OP_##name] = {shape_element, gradient_composed},
+#define RULES_constant(name) [PL_OP_##name] = {shape_element, .is_constant = true},
+#define RULES_of_x(name) \
+    [PL_OP_##name] = {shape_element, gradient_of_x}, \
+    [PL_OP_##name##_grad] = {shape_element},
+#define RULES_of_result(name) \
+    [PL_OP_##name] = {shape_element, gradient_of_result}, \
+    [PL_OP_##name##_grad] = {shape_element},
+#define RULES_of_both(name) \
+    [PL_OP_##name] = {shape_element, gradient_of_both}, \
+    [PL_OP_##name##_grad_x] = {shape_element}, \
+    [PL_OP_##name##_grad_y] = {shape_element},
+
+/* The gradient of dropout has the mask of the forward operator. */
+const pl_rules_t pl_elementwise_rules[PL_OPCODES] = {
+    [PL_OP_dropout] = {shape_element, gradient_linear},
+    [PL_OP_cast] = {shape_cast, NULL},
+#define PL_UNARY(name, numbers, precision, rounding, value, rule, slope, meaning) \
+    RULES_##rule(name)
+#define PL_BINARY(name, precision, rounding, value, rule, slope_x, slope_y, meaning) \
+    RULES_##rule(name)
+#define PL_TERNARY(name, precision, rounding, value, rule, meaning) RULES_##rule(name)
+#include "tensor/elementwise.def"
+};
+
+/* ---- Functions of the interface ---- */
+
+#define pl_log pl_log_of                                    /* pl_log() logs a metric */
+#define FUNCTION_0(name) \
+    pl_node_t pl_##name(pl_graph_t *g, pl_node_t x) \
+    { \
+        return pl_emit1(g, PL_OP_##name, x); \
+    }
+#define FUNCTION_1(name) \
+    pl_node_t pl_##name(pl_graph_t *g, pl_node_t x, double f) \
+    { \
+        return pl_emit(g, PL_OP_##name, &x, 1, &(pl_attr_t){.a = f}, NULL); \
+    }
+#define FUNCTION_2(name) \
+    pl_node_t pl_##name(pl_graph_t *g, pl_node_t x, double f, double h) \
+    { \
+        return pl_emit(g, PL_OP_##name, &x, 1, &(pl_attr_t){.a = f, .b = h}, NULL); \
+    }
+#define PL_UNARY(name, numbers, precision, rounding, value, rule, slope, meaning) \
+    FUNCTION_##numbers(name)
+#define PL_BINARY(name, precision, rounding, value, rule, slope_x, slope_y, meaning) \
+    pl_node_t pl_##name(pl_graph_t *g, pl_node_t x, pl_node_t y) \
+    { \
+        return pl_emit2(g, PL_OP_##name, x, y); \
+    }
+#define PL_TERNARY(name, precision, rounding, value, rule, meaning) \
+    pl_node_t pl_##name(pl_graph_t *g, pl_node_t x, pl_node_t y, pl_node_t z) \
+    { \
+        return pl_emit(g, PL_OP_##name, (pl_node_t[]){x, y, z}, 3, NULL, NULL); \
+    }
+#include "tensor/elementwise.def"
+#undef pl_log
 
 pl_node_t pl_dropout(pl_graph_t *g, pl_node_t x, double p)
 {
@@ -108,49 +180,3 @@ pl_node_t pl_dropout(pl_graph_t *g, pl_node_t x, double p)
     pl_scope_end(g);
     return x;
 }
-
-/* The gradient of an activation is an operator of dy and of x or, where that is
- * enough, of y.  The gradient of dropout has the mask of the forward operator. */
-static void gradient_unary(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
-{
-    const pl_node_t x = pl_node_of(op->input[0]), y = pl_node_of(op->output[0]);
-    switch (op->code) {
-    case PL_OP_neg: dx[0] = pl_neg(g, dy); break;
-    case PL_OP_scale: dx[0] = pl_scale(g, dy, op->attr.a); break;
-    case PL_OP_exp: dx[0] = pl_mul(g, dy, y); break;
-    case PL_OP_log: dx[0] = pl_div(g, dy, x); break;
-    case PL_OP_sqrt: dx[0] = pl_scale(g, pl_div(g, dy, y), 0.5); break;
-    case PL_OP_relu: dx[0] = pl_emit2(g, PL_OP_relu_grad, dy, y); break;
-    case PL_OP_gelu: dx[0] = pl_emit2(g, PL_OP_gelu_grad, dy, x); break;
-    case PL_OP_gelu_tanh: dx[0] = pl_emit2(g, PL_OP_gelu_tanh_grad, dy, x); break;
-    case PL_OP_sigmoid: dx[0] = pl_emit2(g, PL_OP_sigmoid_grad, dy, y); break;
-    case PL_OP_tanh: dx[0] = pl_emit2(g, PL_OP_tanh_grad, dy, y); break;
-    default: dx[0] = pl_emit(g, PL_OP_dropout, &dy, 1, &op->attr, NULL); break;
-    }
-}
-
-const pl_rules_t pl_elementwise_rules[PL_OPCODES] = {
-    [PL_OP_add] = {shape_binary, gradient_binary},
-    [PL_OP_sub] = {shape_binary, gradient_binary},
-    [PL_OP_mul] = {shape_binary, gradient_binary},
-    [PL_OP_div] = {shape_binary, gradient_binary},
-    [PL_OP_minimum] = {shape_binary, NULL},
-    [PL_OP_neg] = {shape_unary, gradient_unary},
-    [PL_OP_scale] = {shape_unary, gradient_unary},
-    [PL_OP_exp] = {shape_unary, gradient_unary},
-    [PL_OP_log] = {shape_unary, gradient_unary},
-    [PL_OP_sqrt] = {shape_unary, gradient_unary},
-    [PL_OP_sign] = {shape_unary, NULL},
-    [PL_OP_relu] = {shape_unary, gradient_unary},
-    [PL_OP_gelu] = {shape_unary, gradient_unary},
-    [PL_OP_gelu_tanh] = {shape_unary, gradient_unary},
-    [PL_OP_sigmoid] = {shape_unary, gradient_unary},
-    [PL_OP_tanh] = {shape_unary, gradient_unary},
-    [PL_OP_dropout] = {shape_unary, gradient_unary},
-    [PL_OP_cast] = {shape_cast, NULL},
-    [PL_OP_relu_grad] = {shape_binary, NULL},
-    [PL_OP_gelu_grad] = {shape_binary, NULL},
-    [PL_OP_gelu_tanh_grad] = {shape_binary, NULL},
-    [PL_OP_sigmoid_grad] = {shape_binary, NULL},
-    [PL_OP_tanh_grad] = {shape_binary, NULL},
-};

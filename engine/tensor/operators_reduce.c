@@ -1,4 +1,6 @@
 /* operators_reduce.c - sums, means and maxima over axes */
+#include <math.h>
+
 #include "base/compensated_sum.h"
 #include "tensor/operators.h"
 
@@ -71,6 +73,24 @@ pl_node_t pl_mean(pl_graph_t *g, pl_node_t x, const int *axes, int axis_count, b
     return pl_scale(g, pl_sum(g, x, axes, axis_count, keep), 1.0 / (double)count);
 }
 
+pl_node_t pl_var(pl_graph_t *g, pl_node_t x, const int *axes, int axis_count,
+                 int64_t correction, bool keep)
+{
+    const pl_node_t mean = pl_mean(g, x, axes, axis_count, true),
+                    sum = pl_sum(g, pl_square(g, pl_sub(g, x, mean)), axes, axis_count,
+                                 keep);
+    if (g->error.code)
+        return PL_NO_NODE;
+    const int64_t count = pl_elements(pl_shape_of(g, x))
+                          / pl_elements(pl_shape_of(g, sum));
+    if (correction < 0 || correction >= count) {
+        pl_op_fail(g, "var of %lld elements takes a correction below that, got %lld",
+                   (long long)count, (long long)correction);
+        return PL_NO_NODE;
+    }
+    return pl_scale(g, sum, 1.0 / (double)(count - correction));
+}
+
 pl_node_t pl_sum_to(pl_graph_t *g, pl_node_t dy, pl_shape_t shape)
 {
     pl_shape_t from = pl_shape_of(g, dy);
@@ -91,6 +111,25 @@ pl_node_t pl_max(pl_graph_t *g, pl_node_t x, int axis, bool keep)
 {
     pl_attr_t attr = {.axis = pl_axis_of(g, "max", x, axis), .keep = keep};
     return attr.axis < 0 ? PL_NO_NODE : pl_emit(g, PL_OP_max, &x, 1, &attr, NULL);
+}
+
+/* The exponentials are of differences from the largest x; an infinite one is no part of
+ * them. */
+pl_node_t pl_logsumexp(pl_graph_t *g, pl_node_t x, int axis, bool keep)
+{
+    const pl_node_t largest = pl_detach(g, pl_max(g, x, axis, true)),
+                    infinite = pl_equal(g, pl_abs(g, largest), pl_scalar(g, INFINITY)),
+                    shift = pl_where(g, infinite, pl_scalar(g, 0), largest);
+    const pl_node_t sum = pl_sum(g, pl_exp(g, pl_sub(g, x, shift)), &axis, 1, keep);
+    if (g->error.code)
+        return PL_NO_NODE;
+    return pl_add(g, pl_log_of(g, sum), pl_reshape(g, shift, pl_shape_of(g, sum)));
+}
+
+pl_node_t pl_log_softmax(pl_graph_t *g, pl_node_t x, int axis)
+{
+    const pl_node_t rest = pl_sub(g, x, pl_detach(g, pl_max(g, x, axis, true)));
+    return pl_sub(g, rest, pl_log_of(g, pl_sum(g, pl_exp(g, rest), &axis, 1, true)));
 }
 
 static void gradient_max(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)

@@ -41,6 +41,7 @@ def batch_norm(x, weight, bias, mean, var):
     return F.batch_norm(x, mean, var, weight, bias, training=True, momentum=M[0], eps=1e-5)
 
 
+CONSTANT = "sign", "sign, zeros", "floor", "ceil", "round", "round, ties"  # without a gradient
 M = [0.1]
 MASKS = [[1, 0, 1, 1, 0], [1, 1, 1, 0, 0]], [[0, 0, 1, 1, 0], [0, 0, 0, 0, 0]]
 CLASS = torch.tensor([.5, 2, 0, 1, 1, 3.25], dtype=torch.float64)
@@ -68,11 +69,54 @@ C = [  # name, function, shapes, low, high, indices (shape, classes, ignored)
     ("mul by itself", lambda a: a * a, [(3, 4)]),
     ("div", torch.div, [(3, 5), (3, 5)], .5, 2),
     ("div, broadcast", torch.div, [(1, 5), (4, 1)], .5, 2),
+    ("minimum", torch.minimum, [(3, 5), (3, 5)]),
+    ("minimum, with a scalar", torch.minimum, [(9,), ()]),
+    ("minimum, ties", torch.minimum, [(9, 4), (4,)], "ties"),
+    ("maximum", torch.maximum, [(3, 5), (3, 5)]),
+    ("maximum, broadcast", torch.maximum, [(3, 1, 2), (4, 1)]),
+    ("maximum, ties", torch.maximum, [(9, 4), (4,)], "ties"),
+    ("pow", torch.pow, [(3, 37), (3, 37)], .25, 4),
+    ("pow, broadcast", torch.pow, [(3, 5), (5,)], .25, 4),
+    ("equal", torch.eq, [(3, 37), (3, 37)], "ties"),
+    ("not_equal", torch.ne, [(3, 37), (37,)], "ties"),
+    ("less", torch.lt, [(3, 37), (3, 37)], "ties"),
+    ("less_equal", torch.le, [(3, 37), (3, 37)], "ties"),
+    ("greater", torch.gt, [(3, 37), ()], "ties"),
+    ("greater_equal", torch.ge, [(3, 37), (3, 37)], "ties"),
+    ("logical_and", torch.logical_and, [(3, 37), (3, 37)], "ties"),
+    ("logical_or", torch.logical_or, [(3, 37), (3, 37)], "ties"),
+    ("logical_not", torch.logical_not, [(3, 37)], "ties"),
+    ("where", lambda a, b, c: torch.where(a > 0, b, c), [(3, 37), (3, 37), (3, 37)]),
+    ("where, broadcast", lambda a, b, c: torch.where(a > 0, b, c), [(4, 1), (6,), (2, 1, 6)]),
+    ("detach", lambda a: (a * a).detach(), [(3, 5)]),
+    ("abs", torch.abs, [(3, 37)]),
+    ("square", torch.square, [(3, 37)]),
+    ("reciprocal", torch.reciprocal, [(3, 37)], .5, 4),
+    ("rsqrt", torch.rsqrt, [(3, 37)], .25, 8),
+    ("floor", torch.floor, [(3, 37)], -6, 6),
+    ("ceil", torch.ceil, [(3, 37)], -6, 6),
+    ("round", torch.round, [(3, 37)], -6, 6),
+    ("round, ties", torch.round, [(3, 37)], "ties"),
+    ("sin", torch.sin, [(3, 37)], -20, 20),
+    ("cos", torch.cos, [(3, 37)], -20, 20),
+    ("erf", torch.erf, [(3, 37)], -3, 3),
+    ("log1p", torch.log1p, [(3, 37)], -.5, 4),
+    ("expm1", torch.expm1, [(3, 37)], -4, 4),
+    ("softplus", lambda a: F.softplus(a, threshold=100), [(3, 37)], -20, 20),
+    ("silu", F.silu, [(3, 37)], -6, 6),
+    ("mish", F.mish, [(3, 37)], -6, 25),
+    ("hardsigmoid", F.hardsigmoid, [(3, 37)], -5, 5),
+    ("hardswish", F.hardswish, [(3, 37)], -5, 5),
+    ("leaky_relu", lambda a: F.leaky_relu(a, .1), [(3, 37)]),
+    ("elu", lambda a: F.elu(a, 1.5), [(3, 37)], -4, 4),
+    ("clamp", lambda a: a.clamp(-.5, 1), [(3, 37)], -3, 3),
     ("neg", torch.neg, [(3, 5)]),
     ("scale", lambda a: a * -1.25, [(3, 5)]),
     ("exp", torch.exp, [(3, 5)], -4, 4),
     ("log", torch.log, [(3, 5)], .25, 8),
     ("sqrt", torch.sqrt, [(3, 5)], .25, 8),
+    ("sign", torch.sign, [(3, 37)]),
+    ("sign, zeros", torch.sign, [(3, 7)], "ties"),
     ("relu", torch.relu, [(3, 37)]),
     ("gelu", F.gelu, [(3, 37)], -6, 6),
     ("gelu_tanh", lambda a: F.gelu(a, approximate="tanh"), [(3, 37)], -6, 6),
@@ -86,6 +130,12 @@ C = [  # name, function, shapes, low, high, indices (shape, classes, ignored)
     ("sum, the middle", lambda a: a.sum(1), [(2, 3, 4)]),
     ("sum, long columns", lambda a: a.sum(0), [(70, 33)]),
     ("mean", lambda a: a.mean((1, 2), keepdim=True), [(2, 3, 4)]),
+    ("var", torch.var, [(3, 5)]),
+    ("var, two axes, biased", lambda a: a.var((0, 2), correction=0), [(2, 3, 4)]),
+    ("logsumexp", lambda a: a.logsumexp(-1), [(3, 37)], -50, 150),
+    ("logsumexp, the middle kept", lambda a: a.logsumexp(1, keepdim=True), [(2, 5, 3)]),
+    ("log_softmax", lambda a: a.log_softmax(-1), [(3, 37)], -5, 5),
+    ("log_softmax, first axis", lambda a: a.log_softmax(0), [(5, 4)]),
     ("max, last axis", lambda a: a.max(-1).values, [(3, 5)]),
     ("max, first axis kept", lambda a: a.max(0, keepdim=True).values, [(3, 5)]),
     ("max, the middle", lambda a: a.max(1).values, [(2, 5, 3)]),
@@ -205,9 +255,12 @@ def result(name, function, shapes, low=-1.0, high=1.0, index=None):
                for k, s in enumerate(shapes)]
     state = [tensor(shapes[1], 0), tensor(shapes[1], 1, .5, 2)] if statistics else []
     y = function(*tensors, *state, *([indices(*index)] if index else []))
+    if name in CONSTANT or not y.requires_grad:
+        return {"y": digest(y.detach()), "gradients": []}
     dy = tensor(y.shape, len(state), ties=ties)
     y.backward(dy)
-    return {"y": digest(y.detach()), "gradients": [digest(t.grad) for t in tensors],
+    return {"y": digest(y.detach()),
+            "gradients": [digest(torch.zeros_like(t) if t.grad is None else t.grad) for t in tensors],
             **({"state": [digest(s) for s in state]} if statistics else {})}
 
 

@@ -29,8 +29,8 @@
 #define PL_PROGRAM_TOTALS 4
 
 typedef struct pl_line {
-    uint8_t code, to, x, y;                                 /* operands by number */
-    float f;
+    uint8_t code, to, x, y, z;                              /* operands by number */
+    float f, h;
 } pl_line_t;
 
 typedef struct pl_operand {

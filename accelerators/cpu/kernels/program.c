@@ -18,26 +18,37 @@ typedef struct line_operands {
 } line_operands_t;
 
 /* One function for each kind of line, so the compiler optimizes each loop on its own. */
-#define PL_X(name, value) \
-    static void line_##name(float *to, const float *a, const float *b, float f, int n) \
+#define LETTERS_value const float x = p[i], y = q[i], z = s[i];
+#define LETTERS_slope const float d = p[i], x = q[i], r = q[i], y = s[i];
+#define UNUSED_value (void)x, (void)y, (void)z;
+#define UNUSED_slope (void)d, (void)x, (void)r, (void)y;
+#define LINE(name, form, value) \
+    static void line_##name(float *to, const float *p, const float *q, const float *s, \
+                            float f, float h, int n) \
     { \
-        (void)a, (void)b, (void)f; \
+        (void)f, (void)h; \
         _Pragma("GCC ivdep") for (int i = 0; i < n; i++) \
         { \
-            const float x = a[i], y = b[i]; \
-            (void)x, (void)y; \
-            to[i] = value; \
+            LETTERS_##form UNUSED_##form to[i] = value; \
         } \
     }
-PL_FORMULAS(PL_X)
-#undef PL_X
+LINE(copy, value, x)
+LINE(round_bf16, value, pl_round_bf16(x))
+LINE(round_f16, value, pl_round_f16(x))
+#define PL_ELEMENT(name, inputs, precision, rounding, form, value, meaning) \
+    LINE(name, form, value)
+#include "tensor/elementwise.def"
 
-typedef void (*line_kernel_t)(float *to, const float *a, const float *b, float f, int n);
+typedef void (*line_run_t)(float *to, const float *p, const float *q, const float *s,
+                           float f, float h, int n);
 
-static const line_kernel_t lines[] = {
-#define PL_X(name, value) [PL_FORMULA_##name] = line_##name,
-    PL_FORMULAS(PL_X)
-#undef PL_X
+static const line_run_t lines[] = {
+    [PL_FORMULA_copy] = line_copy,
+    [PL_FORMULA_round_bf16] = line_round_bf16,
+    [PL_FORMULA_round_f16] = line_round_f16,
+#define PL_ELEMENT(name, inputs, precision, rounding, form, value, meaning) \
+    [PL_FORMULA_##name] = line_##name,
+#include "tensor/elementwise.def"
 };
 
 static void line_dropout(float *to, const float *x, const pl_dropout_t *d, int64_t from,
@@ -216,7 +227,7 @@ static void block_run(const pl_program_job_t *job, const line_operands_t *block)
                 l->code == PL_FORMULA_total ? line_total(at[l->x], block->n)
                                             : line_squares(at[l->x], block->n);
         else
-            lines[l->code](at[l->to], at[l->x], at[l->y], l->f, block->n);
+            lines[l->code](at[l->to], at[l->x], at[l->y], at[l->z], l->f, l->h, block->n);
         ahead_ask(p, block, &ahead);
     }
 }
