@@ -1296,6 +1296,35 @@ PL_API pl_loss_t pl_mse(pl_graph_t *g, pl_node_t x, pl_node_t target);
 /* Mean squared error with a weight [B] for each sample. */
 PL_API pl_loss_t pl_weighted_mse(pl_graph_t *g, pl_node_t x, pl_node_t target,
                                  pl_node_t weights);
+/* Mean absolute error. */
+PL_API pl_loss_t pl_l1(pl_graph_t *g, pl_node_t x, pl_node_t target);
+/* Huber's loss of d = x - target: d^2 / 2 where |d| <= delta, else delta (|d| - delta /
+ * 2). Divided by delta it is PyTorch's smooth_l1_loss. */
+PL_API pl_loss_t pl_huber(pl_graph_t *g, pl_node_t x, pl_node_t target, double delta);
+/* Binary cross entropy of logits x and targets from 0 to 1 of the same shape, over all
+ * elements: for two classes [B], and for several labels of a sample [B, labels]. */
+typedef struct pl_bce_options {
+    const pl_node_t *positive_weights;       /* factor of the loss of targets 1; broadcast
+                                                to x  [1] */
+    const pl_node_t *weights;                /* of each element; broadcast to x  [1] */
+} pl_bce_options_t;
+PL_API pl_loss_t pl_bce_with_logits(pl_graph_t *g, pl_node_t x, pl_node_t target,
+                                    const pl_bce_options_t *options);
+/* Cross entropy with a probability of each class: logits and targets [..., C]; the mean
+ * over rows. */
+PL_API pl_loss_t pl_soft_cross_entropy(pl_graph_t *g, pl_node_t logits, pl_node_t target);
+/* Kullback-Leibler divergence of log probabilities [..., C] from the target's
+ * probabilities; the mean over rows, PyTorch's kl_div(reduction="batchmean"). */
+PL_API pl_loss_t pl_kl(pl_graph_t *g, pl_node_t log_probabilities, pl_node_t target);
+/* Cosine of the angle of a and b along an axis, which goes. */
+PL_API pl_node_t pl_cosine_similarity(pl_graph_t *g, pl_node_t a, pl_node_t b, int axis);
+/* 1 - cosine of rows a and b [..., C] where target [...] is 1; max(0, cosine - margin)
+ * where it is -1. */
+PL_API pl_loss_t pl_cosine_embedding(pl_graph_t *g, pl_node_t a, pl_node_t b,
+                                     pl_node_t target, double margin);
+/* max(0, |anchor - positive| - |anchor - negative| + margin) of rows [..., C]. */
+PL_API pl_loss_t pl_triplet(pl_graph_t *g, pl_node_t anchor, pl_node_t positive,
+                            pl_node_t negative, double margin);
 
 /* Metrics for pl_log(). Those of classes take logits [..., C] and targets [...] int32 or
  * int64; the prediction is the class with the first largest logit. */

@@ -286,19 +286,35 @@ static int64_t any_size(void)
 
 static pl_node_t draw_elementwise(void)
 {
-    static pl_node_t (*const one[])(pl_graph_t *,
-                                    pl_node_t) = {pl_neg,    pl_sign,      pl_exp,
-                                                  pl_log_of, pl_sqrt,      pl_relu,
-                                                  pl_gelu,   pl_gelu_tanh, pl_sigmoid,
-                                                  pl_tanh,   pl_softmax};
-    static pl_node_t (*const two[])(pl_graph_t *, pl_node_t, pl_node_t) = {pl_add, pl_sub,
-                                                                           pl_mul, pl_div,
-                                                                           pl_minimum};
-    switch (drawn_below(4)) {
-    case 0: return two[drawn_below(5)](g, a(), a());
-    case 1: return pl_scale(g, a(), drawn_double());
-    case 2: return pl_dropout(g, a(), drawn_double());
-    default: return one[drawn_below(11)](g, a());
+    static pl_node_t (*const one[])(pl_graph_t *, pl_node_t) = {
+        pl_softmax,
+#define pl_log pl_log_of
+#define ONE_0(name) pl_##name,
+#define ONE_1(name)
+#define ONE_2(name)
+#define PL_UNARY(name, numbers, precision, rounding, value, rule, slope, meaning) \
+    ONE_##numbers(name)
+#define PL_BINARY(name, precision, rounding, value, rule, slope_x, slope_y, meaning)
+#define PL_TERNARY(name, precision, rounding, value, rule, meaning)
+#include "tensor/elementwise.def"
+    };
+    static pl_node_t (*const two[])(pl_graph_t *, pl_node_t, pl_node_t) = {
+#define PL_UNARY(name, numbers, precision, rounding, value, rule, slope, meaning)
+#define PL_BINARY(name, precision, rounding, value, rule, slope_x, slope_y, meaning) \
+    pl_##name,
+#define PL_TERNARY(name, precision, rounding, value, rule, meaning)
+#include "tensor/elementwise.def"
+#undef pl_log
+    };
+    switch (drawn_below(9)) {
+    case 0:
+    case 1: return two[drawn_below(sizeof two / sizeof *two)](g, a(), a());
+    case 2: return pl_scale(g, a(), drawn_double());
+    case 3: return pl_dropout(g, a(), drawn_double());
+    case 4: return pl_where(g, a(), a(), a());
+    case 5: return pl_clamp(g, a(), drawn_double(), drawn_double());
+    case 6: return pl_elu(g, pl_leaky_relu(g, a(), drawn_double()), drawn_double());
+    default: return one[drawn_below(sizeof one / sizeof *one)](g, a());
     }
 }
 
@@ -308,7 +324,11 @@ static pl_node_t draw_shapes(void)
     const int *given = drawn_one_in(8) ? NULL : axes;
     const int count = drawn_one_in(4) ? drawn_int() : drawn_below(3);
     const pl_node_t list[] = {a(), a(), a(), a(), a(), a(), a(), a()};
-    switch (drawn_below(9)) {
+    switch (drawn_below(13)) {
+    case 9: return pl_logsumexp(g, a(), drawn_int(), drawn_one_in(2));
+    case 10: return pl_log_softmax(g, a(), drawn_int());
+    case 11: return pl_var(g, a(), given, count, drawn_int64(), drawn_one_in(2));
+    case 12: return pl_cosine_similarity(g, a(), a(), drawn_int());
     case 0: return pl_sum(g, a(), given, count, drawn_one_in(2));
     case 1: return pl_mean(g, a(), given, count, drawn_one_in(2));
     case 2: return pl_max(g, a(), drawn_int(), drawn_one_in(2));
@@ -401,7 +421,16 @@ static void draw_metric(void)
                                           .average = (pl_average_t)drawn_below(5)};
     pl_metric_t m = {0};
     const pl_cross_entropy_options_t *given = drawn_one_in(2) ? NULL : &entropy;
-    switch (drawn_below(17)) {
+    const pl_bce_options_t bce = {.positive_weights = drawn_one_in(2) ? NULL : &w,
+                                  .weights = drawn_one_in(2) ? NULL : &w};
+    switch (drawn_below(24)) {
+    case 17: m = pl_l1(g, a(), a()); break;
+    case 18: m = pl_huber(g, a(), a(), drawn_double()); break;
+    case 19: m = pl_bce_with_logits(g, a(), a(), drawn_one_in(2) ? NULL : &bce); break;
+    case 20: m = pl_soft_cross_entropy(g, a(), a()); break;
+    case 21: m = pl_kl(g, a(), a()); break;
+    case 22: m = pl_cosine_embedding(g, a(), a(), a(), drawn_double()); break;
+    case 23: m = pl_triplet(g, a(), a(), a(), drawn_double()); break;
     case 0: m = pl_cross_entropy(g, a(), a(), given); break;
     case 1: m = pl_accuracy_top(g, a(), a(), drawn_int64(), NULL); break;
     case 2: m = pl_f1(g, a(), a(), drawn_one_in(2) ? NULL : &classes); break;

@@ -453,6 +453,60 @@ static pl_node_t build_weighted_mse(pl_graph_t *g, const operator_case_t *c)
     return pl_div(g, loss.sum, loss.weight);
 }
 
+static pl_node_t mean_of(pl_graph_t *g, pl_loss_t loss)
+{
+    return pl_div(g, loss.sum, loss.weight);
+}
+
+static pl_node_t build_l1(pl_graph_t *g, const operator_case_t *c)
+{
+    return mean_of(g, pl_l1(g, param(g, c, 0), param(g, c, 1)));
+}
+
+static pl_node_t build_huber(pl_graph_t *g, const operator_case_t *c)
+{
+    return mean_of(g, pl_huber(g, param(g, c, 0), param(g, c, 1), c->p));
+}
+
+/* arg: whether positive ones have a factor, and whether elements have weights. */
+static pl_node_t build_bce(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_node_t positive = pl_vector(g, (double[]){2, 0.5, 1, 3}, 4),
+                    weights = pl_vector(g, (double[]){1, 0.25, 0, 2}, 4);
+    const pl_bce_options_t options = {.positive_weights = c->arg[0] ? &positive : NULL,
+                                      .weights = c->arg[1] ? &weights : NULL};
+    return mean_of(g, pl_bce_with_logits(g, param(g, c, 0), pl_sigmoid(g, param(g, c, 1)),
+                                         &options));
+}
+
+static pl_node_t build_soft_cross_entropy(pl_graph_t *g, const operator_case_t *c)
+{
+    return mean_of(g, pl_soft_cross_entropy(g, param(g, c, 0),
+                                            pl_softmax(g, param(g, c, 1))));
+}
+
+/* Targets below 0.25 are 0. */
+static pl_node_t build_kl(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_node_t target = pl_softmax(g, param(g, c, 1)), least = pl_scalar(g, 0.25);
+    return mean_of(g, pl_kl(g, pl_log_softmax(g, param(g, c, 0), -1),
+                            pl_where(g, pl_less(g, target, least), pl_scalar(g, 0),
+                                     target)));
+}
+
+static pl_node_t build_cosine_embedding(pl_graph_t *g, const operator_case_t *c)
+{
+    return mean_of(g, pl_cosine_embedding(g, param(g, c, 0), param(g, c, 1),
+                                          pl_vector(g, (double[]){1, -1, -1, 1, -1}, 5),
+                                          c->p));
+}
+
+static pl_node_t build_triplet(pl_graph_t *g, const operator_case_t *c)
+{
+    return mean_of(g,
+                   pl_triplet(g, param(g, c, 0), param(g, c, 1), param(g, c, 2), c->p));
+}
+
 /* p: the factor. */
 static pl_node_t build_gate(pl_graph_t *g, const operator_case_t *c)
 {
@@ -789,6 +843,16 @@ const operator_case_t operator_cases[] = {
      .forward_only = true},
     {CASE("mae", mae, 2, S(3, 4), S(3, 4))},
     {CASE("mse", mse, 2, S(3, 4), S(3, 4))},
+    {CASE("l1", l1, 2, S(3, 4), S(3, 4))},
+    {CASE("huber", huber, 2, S(3, 37), S(3, 37)), .p = 0.75},
+    {CASE("bce_with_logits", bce, 2, S(3, 4), S(3, 4)), .low = -30, .high = 30},
+    {CASE("bce_with_logits, both weights", bce, 2, S(3, 4), S(3, 4)), .arg = {1, 1},
+     .low = -5, .high = 5},
+    {CASE("soft_cross_entropy", soft_cross_entropy, 2, S(2, 3, 5), S(2, 3, 5)), .low = -4,
+     .high = 4},
+    {CASE("kl", kl, 2, S(6, 3), S(6, 3)), .low = -2, .high = 2},
+    {CASE("cosine_embedding", cosine_embedding, 2, S(5, 7), S(5, 7)), .p = 0.1},
+    {CASE("triplet", triplet, 3, S(5, 7), S(5, 7), S(5, 7)), .p = 2},
     {CASE("mse, weights", weighted_mse, 2, S(3, 4), S(3, 4))},
     {CASE("a user's operator", gate, 2, S(3, 5), S(5)), .p = 1.5},
     {CASE("a user's operator, three axes", gate, 2, S(2, 3, 4), S(4)), .p = -2},

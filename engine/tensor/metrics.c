@@ -8,11 +8,6 @@
 
 enum { CLASSES_MAX = 256, BINS = 200, BINS_MAX = 4096 };
 
-pl_loss_t pl_pair(pl_node_t sum, pl_node_t weight)
-{
-    return (pl_loss_t){.sum = sum, .weight = weight};
-}
-
 /* ---- classes ---- */
 
 pl_metric_t pl_accuracy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
@@ -95,67 +90,16 @@ pl_metric_t pl_average_precision(pl_graph_t *g, pl_node_t scores, pl_node_t targ
 
 /* ---- numbers ---- */
 
-static pl_node_t total(pl_graph_t *g, pl_node_t x)
-{
-    return pl_sum(g, x, NULL, 0, false);
-}
-
-/* x - target, and how many elements they have. */
-static pl_node_t difference(pl_graph_t *g, const char *name, pl_node_t x,
-                            pl_node_t target, pl_node_t *count)
-{
-    pl_shape_t a = pl_shape_of(g, x), b = pl_shape_of(g, target);
-    const bool is_column = a.rank == 2 && b.rank == 1 && a.dim[0] == b.dim[0]
-                           && a.dim[1] == 1;
-    if (!g->error.code && !pl_same_shape(a, b))
-        pl_op_fail(g, "%s takes x and target of one shape, got %s and %s%s", name,
-                   PL_TEXT_OF(a), PL_TEXT_OF(b),
-                   is_column ? ": pl_flatten(g, x, 0) removes the last axis" : "");
-    *count = pl_scalar(g, (double)pl_elements(a));
-    return pl_sub(g, x, target);
-}
-
-static pl_metric_t squares(pl_graph_t *g, const char *name, pl_node_t x, pl_node_t target)
-{
-    pl_metric_t metric = {0};
-    pl_node_t d = difference(g, name, x, target, &metric.weight);
-    metric.sum = total(g, pl_mul(g, d, d));
-    return metric;
-}
-
-pl_loss_t pl_mse(pl_graph_t *g, pl_node_t x, pl_node_t target)
-{
-    return squares(g, "mse", x, target);
-}
-
-pl_loss_t pl_weighted_mse(pl_graph_t *g, pl_node_t x, pl_node_t target, pl_node_t weights)
-{
-    pl_shape_t shape = pl_shape_of(g, x), w = pl_shape_of(g, weights);
-    pl_node_t count, d = difference(g, "mse", x, target, &count);
-    if (!g->error.code && (w.rank != 1 || shape.rank < 1 || w.dim[0] != shape.dim[0]))
-        pl_op_fail(g,
-                   "mse takes a weight [B] for each sample of x [B, ...], got %s for %s",
-                   PL_TEXT_OF(w), PL_TEXT_OF(shape));
-    const double per_sample = (double)pl_elements(shape) / (double)w.dim[0];
-    pl_node_t loss = pl_sum(g, pl_reshape(g, pl_mul(g, d, d), PL_SHAPE(w.dim[0], -1)),
-                            (int[]){1}, 1, false);          /* [B] */
-    return pl_pair(total(g, pl_mul(g, weights, loss)),
-                   pl_scale(g, total(g, weights), per_sample));
-}
-
 pl_metric_t pl_rmse(pl_graph_t *g, pl_node_t x, pl_node_t target)
 {
-    pl_metric_t metric = squares(g, "rmse", x, target);
+    pl_metric_t metric = pl_squares(g, "rmse", x, target);
     metric.kind = PL_METRIC_ROOT;
     return metric;
 }
 
 pl_metric_t pl_mae(pl_graph_t *g, pl_node_t x, pl_node_t target)
 {
-    pl_metric_t metric = {0};
-    pl_node_t d = difference(g, "mae", x, target, &metric.weight);
-    metric.sum = total(g, pl_add(g, pl_relu(g, d), pl_relu(g, pl_neg(g, d))));
-    return metric;
+    return pl_l1(g, x, target);
 }
 
 /* Sums of 1, y, y^2 and (x - y)^2; of y and y^2 in parts, because their difference may be
@@ -163,9 +107,9 @@ pl_metric_t pl_mae(pl_graph_t *g, pl_node_t x, pl_node_t target)
 pl_metric_t pl_r2(pl_graph_t *g, pl_node_t x, pl_node_t target)
 {
     const pl_shape_t flat = PL_SHAPE(-1);
-    pl_node_t part[3], d = difference(g, "r2", x, target, &part[0]);
+    pl_node_t part[3], d = pl_difference(g, "r2", x, target, &part[0]);
     part[1] = pl_emit1(g, PL_OP_power_sums, pl_reshape(g, target, flat));
-    part[2] = total(g, pl_mul(g, d, d));
+    part[2] = pl_sum(g, pl_mul(g, d, d), NULL, 0, false);
     for (int k = 0; k < 3; k++)
         part[k] = pl_reshape(g, part[k], flat);
     pl_node_t sums = pl_concat(g, part, 3, 0);

@@ -58,6 +58,12 @@ pl_metric_t pl_against_targets(pl_graph_t *g, pl_opcode_t code, pl_node_t logits
                                pl_node_t targets, pl_attr_t attr,
                                const pl_node_t weights[2]);
 
+/* x - target, which have one shape, and a node for the number of elements.  `name` is the
+ * loss or metric in an error. */
+pl_node_t pl_difference(pl_graph_t *g, const char *name, pl_node_t x, pl_node_t target,
+                        pl_node_t *count);
+pl_metric_t pl_squares(pl_graph_t *g, const char *name, pl_node_t x, pl_node_t target);
+
 /* The shape rule of a gradient whose shape is in attr.shape: a move or a product. */
 int pl_shape_of_attr(pl_graph_t *g, const pl_op_t *op, pl_value_t *out);
 /* The shape rule of gradients of all inputs, which follow dy as inputs. */

@@ -55,6 +55,18 @@ def both_weights(a, i):
     return (F.cross_entropy(a, i, reduction="none", ignore_index=-1) * w).sum() / w.sum()
 
 
+def both_bce_weights(a, b):
+    w = torch.tensor([1, .25, 0, 2], dtype=torch.float64)
+    p = torch.tensor([2, .5, 1, 3], dtype=torch.float64)
+    return F.binary_cross_entropy_with_logits(a, b.sigmoid(), w, reduction="sum", pos_weight=p) / (3 * w.sum())
+
+
+def kl(a, b):
+    """targets below 0.25 are 0"""
+    t = b.softmax(-1)
+    return F.kl_div(a.log_softmax(-1), torch.where(t < .25, torch.zeros_like(t), t), reduction="batchmean")
+
+
 C = [  # name, function, shapes, low, high, indices (shape, classes, ignored)
     ("add", torch.add, [(3, 5), (3, 5)]),
     ("add, a row to each", torch.add, [(2, 3, 5), (5,)]),
@@ -212,6 +224,16 @@ C = [  # name, function, shapes, low, high, indices (shape, classes, ignored)
     ("embedding", lambda a, i: F.embedding(i, a), [(5, 3)], -1, 1, ((7,), 5, None)),
     ("embedding, tokens", lambda a, i: F.embedding(i, a), [(4, 6)], -1, 1, ((2, 3), 4, None)),
     ("embedding, int32", lambda a, i: F.embedding(i, a), [(4, 6)], -1, 1, ((2, 3), 4, None)),
+    ("l1", F.l1_loss, [(3, 4), (3, 4)]),
+    ("huber", lambda a, b: F.huber_loss(a, b, delta=.75), [(3, 37), (3, 37)]),
+    ("bce_with_logits", lambda a, b: F.binary_cross_entropy_with_logits(a, b.sigmoid()), [(3, 4), (3, 4)], -30, 30),
+    ("bce_with_logits, both weights", both_bce_weights, [(3, 4), (3, 4)], -5, 5),
+    ("soft_cross_entropy", lambda a, b: F.cross_entropy(a.flatten(0, 1), b.softmax(-1).flatten(0, 1)),
+     [(2, 3, 5), (2, 3, 5)], -4, 4),
+    ("kl", kl, [(6, 3), (6, 3)], -2, 2),
+    ("cosine_embedding", lambda a, b: F.cosine_embedding_loss(a, b, torch.tensor([1, -1, -1, 1, -1]), .1),
+     [(5, 7), (5, 7)]),
+    ("triplet", lambda a, b, c: F.triplet_margin_loss(a, b, c, 2), [(5, 7), (5, 7), (5, 7)]),
     ("cross_entropy", lambda a, i: F.cross_entropy(a, i, reduction="sum"), [(6, 5)], -3, 3, ((6,), 5, None)),
     ("cross_entropy, tokens", lambda a, i: F.cross_entropy(a.flatten(0, 1), i.flatten(), reduction="sum"),
      [(2, 3, 17)], -1, 1, ((2, 3), 17, None)),
